@@ -1,0 +1,1 @@
+//! The client as a library: configuration, metadata, data, caches, a POSIX facade.

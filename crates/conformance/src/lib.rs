@@ -1,0 +1,1 @@
+//! Captures of a real Lustre, read, decoded and compared.

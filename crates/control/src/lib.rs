@@ -1,0 +1,1 @@
+//! The parameter tree, statistics, and the control socket of lctl and lfs.

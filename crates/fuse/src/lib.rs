@@ -1,0 +1,1 @@
+//! FUSE requests to client calls to errnos; no policy.

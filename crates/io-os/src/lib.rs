@@ -1,0 +1,1 @@
+//! The io traits on Linux: sockets, threads, clock.

@@ -1,0 +1,1 @@
+//! What the roles may ask of the world: clock, randomness, connections, tasks.

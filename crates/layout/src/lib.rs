@@ -1,0 +1,1 @@
+//! Stripe and directory-hash arithmetic: pure functions.

@@ -1,0 +1,1 @@
+//! The distributed lock manager: namespaces, policies, callbacks as actions.

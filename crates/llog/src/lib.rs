@@ -1,0 +1,1 @@
+//! Configuration logs: records, and the cluster map they describe.

@@ -1,0 +1,1 @@
+//! The management service: registration, configuration logs, configuration locks.

@@ -1,0 +1,1 @@
+//! The pump: owns the engines, turns events of the world into theirs and their actions into io.

@@ -1,0 +1,1 @@
+//! The object storage service: objects, grants, bulk.

@@ -1,0 +1,1 @@
+//! PtlRPC as state machines: imports, exports, resend, replay, adaptive timeouts.

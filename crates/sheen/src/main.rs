@@ -1,0 +1,3 @@
+//! One binary, called by subcommand or by link name.
+
+fn main() {}

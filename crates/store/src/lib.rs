@@ -1,0 +1,1 @@
+//! The object-store contract, and the suite that every back end runs.

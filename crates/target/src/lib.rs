@@ -1,0 +1,1 @@
+//! What all targets share: exports, connect, dispatch, last_rcvd, reply data, recovery.

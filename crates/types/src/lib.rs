@@ -1,0 +1,24 @@
+//! The nouns of the file system.
+//!
+//! Everything here is a plain value: no bytes, no IO, no state. Each noun that crosses a function
+//! signature has a type of its own, so that a transaction number cannot be handed over where a
+//! lock cookie belongs.
+
+mod errno;
+mod extent;
+mod fid;
+pub mod limits;
+mod lock;
+mod name;
+mod nid;
+mod number;
+mod time;
+
+pub use errno::Errno;
+pub use extent::Extent;
+pub use fid::{Fid, ParseFidError, fid_seq};
+pub use lock::{InodeBits, LockMode, ResourceName};
+pub use name::{Name, NameError, TargetKind, TargetName, Uuid};
+pub use nid::{NetType, Nid, ParseNidError};
+pub use number::{Generation, LockHandle, MatchBits, ObdHandle, Transno, Xid};
+pub use time::{Instant, Timestamp};

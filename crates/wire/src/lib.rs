@@ -1,0 +1,10 @@
+//! Every byte sent to or stored for peers, and the table of all messages.
+//!
+//! Bytes come in as [`bytes::Bytes`] and leave as [`Writer`]s; in between there are only typed
+//! values. Decoding is total: any input gives a value or a [`DecodeError`], never a panic, and
+//! never allocates more than the input's own length. Encoding is little-endian; decoding follows
+//! the order that the message's magic announced.
+
+pub mod codec;
+
+pub use codec::{ByteOrder, DecodeError, Reader, Wire, Writer};

@@ -1,0 +1,2 @@
+//! The only entrance.
+fn main() {}
