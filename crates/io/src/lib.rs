@@ -1,1 +1,119 @@
-//! What the roles may ask of the world: clock, randomness, connections, tasks.
+//! What roles and the node may ask of the world: clock, randomness, connections, tasks.
+//!
+//! `io-os` answers with Linux; the simulator answers with a seed. Code above never asks anything
+//! else, so the same seed gives the same run.
+
+use std::future::Future;
+use std::io;
+use std::net::SocketAddrV4;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use bytes::{Bytes, BytesMut};
+use sheen_types::{Instant, Timestamp};
+
+/// A future whose type is not named.
+pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+
+/// Time.
+pub trait Clock: Send + Sync {
+    /// The monotonic clock.
+    fn now(&self) -> Instant;
+
+    /// The calendar.
+    fn wall(&self) -> Timestamp;
+
+    /// Completes at `deadline` or soon after.
+    fn sleep_until(&self, deadline: Instant) -> BoxFuture<'static, ()>;
+}
+
+/// Randomness, for UUIDs, cookies and jitter; never for secrets.
+pub trait Random: Send + Sync {
+    /// Fills `bytes`.
+    fn fill(&self, bytes: &mut [u8]);
+
+    /// A random number.
+    fn number(&self) -> u64 {
+        let mut bytes = [0; 8];
+        self.fill(&mut bytes);
+        u64::from_le_bytes(bytes)
+    }
+}
+
+/// Work beside one's own.
+pub trait Tasks: Send + Sync {
+    /// Runs `task` until it ends or the host stops. `name` is for operators.
+    fn spawn(&self, name: &'static str, task: BoxFuture<'static, ()>);
+
+    /// Runs `job`, which may wait for a disk, where it delays no one; completes when it is done.
+    fn blocking(&self, job: Box<dyn FnOnce() + Send>) -> BoxFuture<'static, ()>;
+}
+
+/// One half of a byte stream, for reading.
+pub trait ReadStream: Send {
+    /// Appends at least one byte to `buffer`, at most its spare capacity; `Ok(0)` at the end of the
+    /// stream. The caller reserves capacity first.
+    fn poll_read(
+        &mut self,
+        context: &mut Context<'_>,
+        buffer: &mut BytesMut,
+    ) -> Poll<io::Result<usize>>;
+}
+
+/// One half of a byte stream, for writing.
+pub trait WriteStream: Send {
+    /// Writes a prefix of `pieces` laid end to end; answers how many bytes.
+    fn poll_write(
+        &mut self,
+        context: &mut Context<'_>,
+        pieces: &[Bytes],
+    ) -> Poll<io::Result<usize>>;
+
+    /// Says that nothing more will be written.
+    fn poll_shutdown(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>>;
+}
+
+/// A connection: both halves, and who is at the other end.
+pub struct Connection {
+    /// From the peer.
+    pub reader: Box<dyn ReadStream>,
+    /// To the peer.
+    pub writer: Box<dyn WriteStream>,
+    /// The peer's address.
+    pub peer: SocketAddrV4,
+}
+
+/// Waits for peers.
+pub trait Listener: Send {
+    /// The next peer.
+    fn accept(&mut self) -> BoxFuture<'_, io::Result<Connection>>;
+}
+
+/// Connections.
+pub trait Network: Send + Sync {
+    /// Connects from `local` (its port 0 for any; `privileged` asks for one below 1024, as
+    /// socklnd's acceptor demands by default, and takes any other if that is not allowed).
+    fn connect(
+        &self,
+        local: SocketAddrV4,
+        peer: SocketAddrV4,
+        privileged: bool,
+    ) -> BoxFuture<'static, io::Result<Connection>>;
+
+    /// Listens on `local`.
+    fn listen(&self, local: SocketAddrV4) -> BoxFuture<'static, io::Result<Box<dyn Listener>>>;
+}
+
+/// The world, as one value to hand down.
+#[derive(Clone)]
+pub struct World {
+    /// Time.
+    pub clock: Arc<dyn Clock>,
+    /// Randomness.
+    pub random: Arc<dyn Random>,
+    /// Tasks.
+    pub tasks: Arc<dyn Tasks>,
+    /// Connections.
+    pub network: Arc<dyn Network>,
+}

@@ -1,1 +1,169 @@
-//! The object-store contract, and the suite that every back end runs.
+//! The object-store contract (Lustre's OSD API in spirit), and the suite that every back end runs.
+//!
+//! A store holds *objects* named by [`Fid`]. An object has [`Attributes`], extended attributes, and
+//! by its kind either *data* (bytes, possibly sparse) or an *index* (ordered keys with values).
+//!
+//! Two planes, and what each promises:
+//!
+//! - **Transactions** ([`Store::apply`]) change attributes, extended attributes and indexes, create
+//!   and destroy objects. A transaction is applied whole or not at all, is visible when `apply`
+//!   returns, and becomes durable in order: after a crash the store holds exactly transactions
+//!   1..k, and k is at least the last [`Sequence`] that [`Store::committed`] ever showed.
+//! - **Data** ([`Store::write`], [`Store::truncate`], ...) changes an object's bytes at once and
+//!   outside the sequence. It survives the death of this process when the call returns, and the
+//!   death of the machine when [`Store::sync_data`] returns. An object must be created by a
+//!   transaction first; destroying it drops its data when that transaction commits.
+//!
+//! Every method may be called from many threads at once. Methods may block on the disk, never on
+//! another caller's operation that waits for durability. Nothing here orders two callers who
+//! change the same object: that is what locks above are for.
+
+mod attributes;
+mod change;
+mod error;
+
+pub use attributes::{AttributePatch, Attributes, FileKind};
+pub use change::{Change, Sequence, Transaction};
+pub use error::StoreError;
+
+use bytes::Bytes;
+use sheen_types::Fid;
+
+/// Sizes of a whole store.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StoreSpace {
+    /// Bytes in all.
+    pub total: u64,
+    /// Bytes not used.
+    pub free: u64,
+    /// Bytes that may still be used: `free` less reserves.
+    pub available: u64,
+    /// Objects that could exist in all.
+    pub objects: u64,
+    /// Objects that may still be created.
+    pub objects_free: u64,
+}
+
+/// One key of an index with its value.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// Ordered bytewise.
+    pub key: Bytes,
+    /// Whatever was inserted.
+    pub value: Bytes,
+}
+
+/// Called with the newest durable sequence after each commit, on a thread of the store's own.
+pub type CommitHook = Box<dyn Fn(Sequence) + Send + Sync>;
+
+/// See the crate's documentation for the promises.
+pub trait Store: Send + Sync {
+    /// The object's attributes; for a data object `size` and `blocks` are those of its bytes now.
+    ///
+    /// # Errors
+    /// [`StoreError::NoObject`], or an IO error.
+    fn attributes(&self, object: Fid) -> Result<Attributes, StoreError>;
+
+    /// One extended attribute; `None` if the object has none of that name.
+    ///
+    /// # Errors
+    /// [`StoreError::NoObject`], or an IO error.
+    fn xattr(&self, object: Fid, name: &str) -> Result<Option<Bytes>, StoreError>;
+
+    /// The names of all extended attributes, sorted.
+    ///
+    /// # Errors
+    /// [`StoreError::NoObject`], or an IO error.
+    fn xattr_names(&self, object: Fid) -> Result<Vec<String>, StoreError>;
+
+    /// The value under `key`; `None` if the index has none.
+    ///
+    /// # Errors
+    /// IO errors. An index object that does not exist has no keys.
+    fn lookup(&self, index: Fid, key: &[u8]) -> Result<Option<Bytes>, StoreError>;
+
+    /// Up to `limit` entries with keys at or above `from`, in order.
+    ///
+    /// # Errors
+    /// IO errors.
+    fn scan(&self, index: Fid, from: &[u8], limit: usize) -> Result<Vec<Entry>, StoreError>;
+
+    /// Applies `transaction` and returns its place in the order of durability.
+    ///
+    /// # Errors
+    /// [`StoreError::NoObject`], [`StoreError::Exists`], [`StoreError::NoKey`],
+    /// [`StoreError::NoSpace`] or an IO error; then nothing was applied.
+    fn apply(&self, transaction: Transaction) -> Result<Sequence, StoreError>;
+
+    /// The newest durable transaction.
+    fn committed(&self) -> Sequence;
+
+    /// Asks that all that was applied so far becomes durable soon; does not wait.
+    fn commit_soon(&self);
+
+    /// Waits until all that was applied so far, and all data written so far, is durable.
+    ///
+    /// # Errors
+    /// An IO error; then durability of what was applied since the last commit is unknown and the
+    /// store refuses further changes.
+    fn commit(&self) -> Result<Sequence, StoreError>;
+
+    /// Adds a hook to be called after each commit.
+    fn on_commit(&self, hook: CommitHook);
+
+    /// Up to `length` bytes at `offset`; fewer only at the end of the object. Holes read as zeros.
+    ///
+    /// # Errors
+    /// [`StoreError::NoObject`], or an IO error.
+    fn read(&self, object: Fid, offset: u64, length: usize) -> Result<Bytes, StoreError>;
+
+    /// Writes `pieces` one behind the other at `offset`; grows the object as needed.
+    ///
+    /// # Errors
+    /// [`StoreError::NoObject`], [`StoreError::NoSpace`] (a part may have been written), or an IO
+    /// error.
+    fn write(&self, object: Fid, offset: u64, pieces: &[Bytes]) -> Result<(), StoreError>;
+
+    /// Sets the object's size; bytes between the old end and a larger new one read as zeros.
+    ///
+    /// # Errors
+    /// [`StoreError::NoObject`], or an IO error.
+    fn truncate(&self, object: Fid, size: u64) -> Result<(), StoreError>;
+
+    /// Frees `length` bytes at `offset`: they read as zeros. The size stays.
+    ///
+    /// # Errors
+    /// [`StoreError::NoObject`], or an IO error.
+    fn punch(&self, object: Fid, offset: u64, length: u64) -> Result<(), StoreError>;
+
+    /// Reserves space for `length` bytes at `offset`; grows the size unless `keep_size`.
+    ///
+    /// # Errors
+    /// [`StoreError::NoObject`], [`StoreError::NoSpace`], or an IO error.
+    fn allocate(
+        &self,
+        object: Fid,
+        offset: u64,
+        length: u64,
+        keep_size: bool,
+    ) -> Result<(), StoreError>;
+
+    /// The next byte at or after `offset` that is data (`hole == false`) or in a hole; the end of
+    /// the object counts as a hole. `None` if there is none.
+    ///
+    /// # Errors
+    /// [`StoreError::NoObject`], or an IO error.
+    fn seek(&self, object: Fid, offset: u64, hole: bool) -> Result<Option<u64>, StoreError>;
+
+    /// Waits until the bytes of `object` are durable, with the transaction that created it.
+    ///
+    /// # Errors
+    /// [`StoreError::NoObject`], or an IO error.
+    fn sync_data(&self, object: Fid) -> Result<(), StoreError>;
+
+    /// Sizes of the whole store.
+    ///
+    /// # Errors
+    /// An IO error.
+    fn space(&self) -> Result<StoreSpace, StoreError>;
+}

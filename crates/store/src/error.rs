@@ -1,0 +1,54 @@
+//! Why a store refused.
+
+use std::fmt;
+
+use sheen_types::{Errno, Fid};
+
+/// What went wrong, and whose fault it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum StoreError {
+    /// The object does not exist.
+    NoObject(Fid),
+    /// The object or key exists already.
+    Exists(Fid),
+    /// The index has no such key.
+    NoKey(Fid),
+    /// The store is full.
+    NoSpace,
+    /// The operation does not fit the object's kind (data of a directory, say).
+    WrongKind(Fid),
+    /// What was read is not what was written.
+    Corrupt(String),
+    /// The disk or the engine below failed, or an earlier failure made the store read-only.
+    Io(String),
+}
+
+impl StoreError {
+    /// The errno that a reply carries for it.
+    #[must_use]
+    pub fn errno(&self) -> Errno {
+        match self {
+            Self::NoObject(_) | Self::NoKey(_) => Errno::ENOENT,
+            Self::Exists(_) => Errno::EEXIST,
+            Self::NoSpace => Errno::ENOSPC,
+            Self::WrongKind(_) => Errno::EINVAL,
+            Self::Corrupt(_) | Self::Io(_) => Errno::EIO,
+        }
+    }
+}
+
+impl fmt::Display for StoreError {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoObject(fid) => write!(out, "no object {fid}"),
+            Self::Exists(fid) => write!(out, "{fid}: object or key exists"),
+            Self::NoKey(fid) => write!(out, "{fid}: no such key"),
+            Self::NoSpace => out.write_str("no space left"),
+            Self::WrongKind(fid) => write!(out, "{fid}: wrong kind of object"),
+            Self::Corrupt(text) => write!(out, "corrupt: {text}"),
+            Self::Io(text) => write!(out, "IO error: {text}"),
+        }
+    }
+}
+
+impl std::error::Error for StoreError {}
