@@ -6,5 +6,8 @@
 //! the order that the message's magic announced.
 
 pub mod codec;
+pub mod opcode;
+pub mod ptlrpc;
+pub mod text;
 
 pub use codec::{ByteOrder, DecodeError, Reader, Wire, Writer};
