@@ -6,6 +6,8 @@
 //! the order that the message's magic announced.
 
 pub mod codec;
+pub mod lnet;
+pub mod messages;
 pub mod opcode;
 pub mod ptlrpc;
 pub mod text;

@@ -44,7 +44,7 @@ wire_enum! {
 wire_bits! {
     /// `MSGHDR_*`: flags of the message header.
     pub struct HeaderFlags: u32 {
-        /// The sender adapts its timeouts; set in early replies and in what asks for them.
+        /// The checksum of an early reply is valid; the sender adapts its timeouts.
         AT_SUPPORT = 0x1,
         /// The early reply's checksum covers what 1.8 covered.
         CKSUM_INCOMPAT18 = 0x2,

@@ -76,7 +76,9 @@ impl Text {
     pub fn from_buffer(buffer: Bytes, what: &'static str) -> Result<Self, DecodeError> {
         match buffer.last() {
             Some(0) => Ok(Self(buffer)),
-            last => Err(DecodeError::Illegal { what, value: last.map_or(0, |byte| u64::from(*byte)) }),
+            last => {
+                Err(DecodeError::Illegal { what, value: last.map_or(0, |byte| u64::from(*byte)) })
+            }
         }
     }
 
