@@ -433,11 +433,11 @@ macro_rules! wire_bits {
             fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
                 let mut rest = self.0;
                 let mut first = true;
-                $(if self.contains(Self::$bit) && $constant != 0 {
+                $(if self.contains(Self::$bit) && Self::$bit.0 != 0 {
                     if !first { out.write_str("|")?; }
                     out.write_str(stringify!($bit))?;
                     first = false;
-                    rest &= !$constant;
+                    rest &= !Self::$bit.0;
                 })*
                 if rest != 0 || first {
                     if !first { out.write_str("|")?; }

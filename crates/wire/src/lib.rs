@@ -6,5 +6,8 @@
 //! the order that the message's magic announced.
 
 pub mod codec;
+pub mod fld;
+pub mod md;
+pub mod ost;
 
 pub use codec::{ByteOrder, DecodeError, Reader, Wire, Writer};
