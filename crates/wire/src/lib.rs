@@ -6,7 +6,10 @@
 //! the order that the message's magic announced.
 
 pub mod codec;
+pub mod dir;
 pub mod fld;
+pub mod lmv;
+pub mod lov;
 pub mod md;
 pub mod ost;
 
