@@ -7,12 +7,18 @@
 
 pub mod codec;
 pub mod connect;
+pub mod dir;
+pub mod fld;
 pub mod ldlm;
 pub mod llog;
+pub mod lmv;
 pub mod lnet;
+pub mod lov;
+pub mod md;
 pub mod messages;
 pub mod mgs;
 pub mod opcode;
+pub mod ost;
 mod portal;
 pub mod ptlrpc;
 pub mod quota;
