@@ -238,7 +238,7 @@ message! {
     flags CALLBACK;
     request {
         dlm_req: LdlmRequest,
-        dlm_lvb: Bytes = tail,
+        dlm_lvb: Bytes,
     }
     reply {}
 }

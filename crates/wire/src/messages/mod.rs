@@ -10,6 +10,7 @@
 //! structures are all optional, because a reply to a request that failed may leave any of them
 //! out; [`need`] takes one that must be there.
 
+mod document;
 #[doc(hidden)]
 pub mod fields;
 mod format;
@@ -21,6 +22,7 @@ mod ost;
 mod reint;
 mod slot;
 
+pub use document::markdown_table;
 pub use fields::{Fields, Shape, need};
 pub use format::{Format, FormatFlags, RequestFormat, Select};
 pub use ldlm::*;
@@ -263,3 +265,6 @@ impl Request {
 pub fn find_format(opcode: Opcode, message: &Message) -> Option<&'static Format> {
     TABLE.iter().find(|format| format.opcode == opcode && format.select.matches(message))
 }
+
+#[cfg(test)]
+mod tests;
