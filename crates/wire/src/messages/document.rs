@@ -35,7 +35,7 @@ fn select_text(select: Select) -> String {
         Select::Any => String::new(),
         Select::Reint(op) => format!("REINT_{op:?}"),
         Select::ReintSymlink => "REINT_CREATE of a symbolic link".to_owned(),
-        Select::Intent(bits) => format!("intent {:?}", crate::ldlm::IntentOp(bits)),
+        Select::Intent(bits) => format!("intent {bits:?}"),
         Select::Key(key) => format!("key `{key}`"),
         Select::Buffers(count) => format!("{count} buffers or more"),
     }
