@@ -6,5 +6,16 @@
 //! the order that the message's magic announced.
 
 pub mod codec;
+pub mod connect;
+pub mod ldlm;
+pub mod llog;
+pub mod lnet;
+pub mod messages;
+pub mod mgs;
+pub mod opcode;
+mod portal;
+pub mod ptlrpc;
+pub mod quota;
+pub mod text;
 
 pub use codec::{ByteOrder, DecodeError, Reader, Wire, Writer};
