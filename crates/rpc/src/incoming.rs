@@ -62,7 +62,8 @@ impl Incoming {
 }
 
 /// The target that a connect request names; `None` for other requests.
-pub(crate) fn connect_target(request: &Request) -> Option<Uuid> {
+#[must_use]
+pub fn connect_target(request: &Request) -> Option<Uuid> {
     let text = match request {
         Request::MgsConnect(connect) => &connect.tgtuuid,
         Request::MdsConnect(connect) => &connect.tgtuuid,

@@ -17,7 +17,9 @@ mod xids;
 pub use channel::{
     Answer, BodyExtras, BoxFuture, Bulk, Call, CallKind, Channel, Import, ReplayHook, RpcError,
 };
-pub use incoming::{BulkMover, BulkPort, Handler, Incoming, Replier, ReplyHead, split_parts};
+pub use incoming::{
+    BulkMover, BulkPort, Handler, Incoming, Replier, ReplyHead, connect_target, split_parts,
+};
 pub use portals::{BULK_PORTALS, REPLY_PORTALS, bulk_portal, reply_portal, request_portal};
 pub use state::{Counters, ImportEvents, ImportState, LockReplay, NoEvents, StateChange};
 pub use xids::Xids;

@@ -108,12 +108,7 @@ impl Engine {
     }
 
     /// The target answered that it does not know us.
-    pub(super) fn unknown_to_target(
-        &mut self,
-        now: Instant,
-        _xid: Xid,
-        actions: &mut Vec<Action>,
-    ) {
+    pub(super) fn unknown_to_target(&mut self, now: Instant, _xid: Xid, actions: &mut Vec<Action>) {
         self.disconnected(now, actions);
         self.connect(now, actions);
     }
@@ -180,8 +175,8 @@ impl Engine {
     /// A target may agree to less than we offered, never to more.
     fn is_subset(&self, data: &ObdConnectData) -> bool {
         let offered = &self.config.data;
-        let second = !data.flags.contains(ConnectFlags::FLAGS2)
-            || offered.flags2.contains(data.flags2);
+        let second =
+            !data.flags.contains(ConnectFlags::FLAGS2) || offered.flags2.contains(data.flags2);
         offered.flags.contains(data.flags) && second
     }
 

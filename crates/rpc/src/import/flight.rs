@@ -158,8 +158,7 @@ impl Engine {
         let is_lock_replay =
             call.kind == CallKind::Recovery && self.state == ImportState::ReplayLocks;
         self.active += usize::from(counted);
-        let flight =
-            Flight { counted, is_lock_replay, ..Flight::new(Owner::Caller(key), call) };
+        let flight = Flight { counted, is_lock_replay, ..Flight::new(Owner::Caller(key), call) };
         self.launch(now, flight, actions);
     }
 

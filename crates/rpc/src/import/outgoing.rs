@@ -63,8 +63,7 @@ pub(super) fn parts_of(bulk: &Bulk) -> usize {
 /// Bytes of the largest reply we expect, early replies included.
 fn reply_bytes(request: &Request, room: usize) -> u32 {
     let format = request.format();
-    let fixed: usize =
-        format.reply.iter().map(|field| round8(field.size)).sum();
+    let fixed: usize = format.reply.iter().map(|field| round8(field.size)).sum();
     let header = 32 + round8((format.reply.len() + 1) * 4) + PtlrpcBody::SIZE;
     (EARLY_REPLY_BYTES as usize + header + fixed + room) as u32
 }

@@ -130,9 +130,7 @@ impl Engine {
         actions: &mut Vec<Action>,
     ) {
         self.replayed = self.replayed.max(transno);
-        if let Some(hook) =
-            self.kept.get(&transno).and_then(|kept| kept.call.on_replay.clone())
-        {
+        if let Some(hook) = self.kept.get(&transno).and_then(|kept| kept.call.on_replay.clone()) {
             actions.push(Action::Replayed(hook, Box::new(answer)));
         }
         if self.state == ImportState::Replay {
@@ -191,4 +189,3 @@ impl Engine {
         }
     }
 }
-
