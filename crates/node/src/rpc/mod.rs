@@ -13,7 +13,8 @@
 //!   from the reader to the handler.
 //!
 //! Measured with `examples/rpc_speed.rs` (OBD_PING round trips over loopback TCP, both ends in one
-//! process): see `RATES` there.
+//! process, two threads on two cores, November 2026): 7.2 us of CPU per round trip with one caller
+//! (139,000/s), 9.1 us with 8, 6.1 us with 64 (152,000/s); kernel's share included.
 
 mod call;
 mod import;

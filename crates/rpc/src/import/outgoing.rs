@@ -143,33 +143,33 @@ impl Engine {
             ..PtlrpcBody::default()
         };
         if flight.tries > 0 {
-            body.flags = body.flags | MsgFlags::RESENT;
+            body.flags |= MsgFlags::RESENT;
         }
         match &flight.owner {
             Owner::Connect => {
                 body.service_time = self.service;
                 body.last_xid = Xid(0);
                 if self.remote.0 == 0 {
-                    body.op_flags = body.op_flags | OpFlags::CONNECT_INITIAL;
+                    body.op_flags |= OpFlags::CONNECT_INITIAL;
                 }
                 if self.first_replay() != Transno(0) {
-                    body.op_flags = body.op_flags | OpFlags::CONNECT_TRANSNO;
+                    body.op_flags |= OpFlags::CONNECT_TRANSNO;
                 }
             }
             Owner::Replay(transno) => {
                 body.transno = *transno;
-                body.flags = body.flags | MsgFlags::REPLAY;
+                body.flags |= MsgFlags::REPLAY;
                 body.last_xid = Xid(0);
                 if self.replay_again {
-                    body.flags = body.flags | MsgFlags::RESENT;
+                    body.flags |= MsgFlags::RESENT;
                 }
             }
             Owner::ReplayDone => {
                 let done = MsgFlags::REQ_REPLAY_DONE | MsgFlags::LOCK_REPLAY_DONE;
-                body.flags = body.flags | done;
+                body.flags |= done;
             }
             Owner::Caller(_) if flight.is_lock_replay => {
-                body.flags = body.flags | MsgFlags::REPLAY;
+                body.flags |= MsgFlags::REPLAY;
             }
             Owner::Caller(_) | Owner::Ping | Owner::Disconnect(_) => {}
         }
