@@ -86,15 +86,19 @@ impl Session {
     /// wise to fill.
     pub fn space(&mut self) -> &mut BytesMut {
         let room = self.input.capacity() - self.input.len();
+        let missing = match self.stage {
+            Stage::Payload { length, .. } => length.saturating_sub(self.input.len()),
+            _ => 0,
+        };
         match self.stage {
-            Stage::Payload { length, .. } if length > limits::READ_AHEAD_BYTES => {
-                if self.input.capacity() < length {
+            Stage::Payload { length, .. } if missing > 0 && length > limits::READ_AHEAD_BYTES => {
+                if room < missing {
                     let mut whole = BytesMut::with_capacity(length);
                     whole.extend_from_slice(&self.input);
                     self.input = whole;
                 }
             }
-            Stage::Payload { length, .. } if room < length - self.input.len() => self.renew(),
+            _ if room < missing => self.renew(),
             _ if room < limits::READ_BYTES_MIN => self.renew(),
             _ => {}
         }

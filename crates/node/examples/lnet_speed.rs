@@ -84,7 +84,8 @@ fn main() {
     let (client, server) = (start(1), start(2));
     server.serve(Portal::MDS_REQUEST, Arc::new(Echo(Arc::clone(&server), Bytes::new())));
     round_trips(&host, &client, server.nid(), 4, 2_000, 400);
-    for (flows, count, size) in [(1, 50_000, 400), (32, 5_000, 400), (1, 1_000, 1 << 20), (8, 300, 1 << 20)]
+    for (flows, count, size) in
+        [(1, 50_000, 400), (32, 5_000, 400), (1, 1_000, 1 << 20), (8, 300, 1 << 20)]
     {
         round_trips(&host, &client, server.nid(), flows, count, size);
     }

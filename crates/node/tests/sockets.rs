@@ -130,3 +130,26 @@ fn an_address_that_cannot_be_used_is_named() {
     );
     one.shutdown();
 }
+
+#[test]
+fn garbage_costs_its_sender_the_connection_and_nobody_else_anything() {
+    use std::io::{Read, Write};
+    let host = Host::start(Some(2)).unwrap();
+    let (one, two) = (start(&host), start(&host));
+    assert!(host.block_on(one.ping(two.nid())).is_ok());
+    for garbage in [&b"GET / HTTP/1.0\r\n\r\n"[..], &[0; 100], &[0xff; 5000]] {
+        let mut stranger = std::net::TcpStream::connect((two.nid().address(), PORT)).unwrap();
+        stranger.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+        stranger.write_all(garbage).unwrap();
+        let mut answer = Vec::new();
+        match stranger.read_to_end(&mut answer) {
+            Ok(_) => assert!(answer.is_empty()),
+            Err(error) => assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset),
+        }
+    }
+    assert_eq!(two.counters().protocol_errors.load(Ordering::Relaxed), 3);
+    assert!(host.block_on(one.ping(two.nid())).is_ok());
+    assert_eq!(one.peers()[0].kinds.len(), 3);
+    one.shutdown();
+    two.shutdown();
+}

@@ -299,7 +299,7 @@ impl LNet {
     /// Closes everything. All that waits is told; later sends are dropped.
     pub fn shutdown(&self) {
         self.stopping.store(true, Ordering::Release);
-        let links: Vec<_> = self.peers.read().connections().cloned().collect();
+        let links = self.peers.read().connections();
         for link in links {
             link.close();
         }

@@ -262,7 +262,7 @@ impl LNet {
                 return;
             }
             let now = clock.now();
-            let links: Vec<_> = self.peers.read().connections().cloned().collect();
+            let links = self.peers.read().connections();
             for link in links {
                 let (idle, stuck) = link.idle(now);
                 if stuck >= limits::STUCK_TIME_MAX {
