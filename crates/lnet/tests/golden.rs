@@ -120,10 +120,11 @@ fn the_captured_ping_is_understood_and_answered_byte_for_byte() {
     let ping = bytes(PING);
     for byte in &ping[..ping.len() - 1] {
         session.space().extend_from_slice(&[*byte]);
-        assert_eq!(session.next(), Ok(None));
+        assert_eq!(session.next_message(), Ok(None));
     }
     session.space().extend_from_slice(&ping[ping.len() - 1..]);
-    let Ok(Some(Incoming { command: LnetCommand::Get(get), cookie: 0, .. })) = session.next()
+    let Ok(Some(Incoming { command: LnetCommand::Get(get), cookie: 0, .. })) =
+        session.next_message()
     else {
         panic!("not a GET");
     };

@@ -74,7 +74,7 @@ fn messages_come_out_whole_however_the_stream_is_cut() {
         while !input.is_empty() {
             let most = 1 + (numbers.next() % (1 << (numbers.next() % 21))) as usize;
             read(&mut session, &mut input, most);
-            while let Some(incoming) = session.next().unwrap() {
+            while let Some(incoming) = session.next_message().unwrap() {
                 kept.push(incoming);
             }
         }
@@ -97,7 +97,7 @@ fn a_large_payload_is_read_into_a_buffer_of_its_own() {
     let incoming = loop {
         read(&mut session, &mut input, usize::MAX);
         reads += 1;
-        if let Some(incoming) = session.next().unwrap() {
+        if let Some(incoming) = session.next_message().unwrap() {
             break incoming;
         }
     };
@@ -112,7 +112,7 @@ fn what_breaks_the_protocol_is_told_apart() {
         let mut input = bytes;
         while !input.is_empty() {
             read(&mut session, &mut input, usize::MAX);
-            match session.next() {
+            match session.next_message() {
                 Ok(_) => {}
                 Err(error) => return Some(error),
             }
@@ -144,7 +144,7 @@ fn a_zero_copy_request_is_handed_over() {
     bytes[8..16].copy_from_slice(&4711u64.to_le_bytes());
     let mut session = session();
     session.space().extend_from_slice(&bytes);
-    assert_eq!(session.next().unwrap().unwrap().cookie, 4711);
+    assert_eq!(session.next_message().unwrap().unwrap().cookie, 4711);
 }
 
 #[test]
@@ -172,7 +172,7 @@ fn garbage_costs_the_connection_and_nothing_else() {
             read(&mut session, &mut input, most);
             let capacity = session.space().capacity();
             assert!(capacity <= limits::PAYLOAD_BYTES_MAX + limits::READ_AHEAD_BYTES);
-            if session.next().is_err() {
+            if session.next_message().is_err() {
                 break;
             }
         }

@@ -26,6 +26,11 @@ fn start(host: &Host) -> Arc<LNet> {
     host.block_on(LNet::start(host.world(), NetConfig::new(address(), PORT))).unwrap()
 }
 
+fn sleep(host: &Host, milliseconds: u64) {
+    let clock = host.world().clock;
+    host.block_on(clock.sleep_until(clock.now() + Duration::from_millis(milliseconds)));
+}
+
 /// Sends every message back to portal + 1.
 struct Echo(Arc<LNet>);
 
@@ -91,7 +96,7 @@ fn a_peer_that_is_not_there_is_reported_and_found_when_it_comes() {
     assert_eq!(receiver.recv_timeout(Duration::from_secs(5)), Ok(there));
     let two = host.block_on(LNet::start(host.world(), NetConfig::new(there, PORT))).unwrap();
     let found = (0..50).any(|_| {
-        std::thread::sleep(Duration::from_millis(50));
+        sleep(&host, 50);
         host.block_on(one.ping(there)).is_ok()
     });
     assert!(found);
@@ -100,12 +105,12 @@ fn a_peer_that_is_not_there_is_reported_and_found_when_it_comes() {
     drop(two);
     assert_eq!(receiver.recv_timeout(Duration::from_secs(5)), Ok(there));
     let again = (0..50).find_map(|_| {
-        std::thread::sleep(Duration::from_millis(20));
+        sleep(&host, 20);
         host.block_on(LNet::start(host.world(), NetConfig::new(there, PORT))).ok()
     });
     let two = again.expect("the port is free again");
     let found = (0..50).any(|_| {
-        std::thread::sleep(Duration::from_millis(50));
+        sleep(&host, 50);
         host.block_on(one.ping(there)).is_ok()
     });
     assert!(found);

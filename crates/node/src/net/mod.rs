@@ -214,7 +214,6 @@ impl LNet {
     }
 
     /// Expects one message of at most `length_max` bytes. A longer one is dropped.
-    #[must_use]
     pub fn expect_put(
         self: &Arc<Self>,
         from: Nid,
@@ -226,7 +225,6 @@ impl LNet {
     }
 
     /// Expects any number of messages, until dropped: a reply and the early replies before it.
-    #[must_use]
     pub fn expect_puts(
         self: &Arc<Self>,
         from: Nid,
@@ -238,7 +236,6 @@ impl LNet {
     }
 
     /// Offers `payload` to one GET of `from`.
-    #[must_use]
     pub fn offer_get(
         self: &Arc<Self>,
         from: Nid,

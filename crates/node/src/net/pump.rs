@@ -232,7 +232,7 @@ impl LNet {
         link: &Link,
         session: &mut Session,
     ) -> Result<(), sheen_lnet::SessionError> {
-        while let Some(incoming) = session.next()? {
+        while let Some(incoming) = session.next_message()? {
             self.arrived(link, incoming);
         }
         Ok(())
