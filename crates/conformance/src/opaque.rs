@@ -1,0 +1,3 @@
+pub struct Content;
+/// x
+pub fn explain() {}
