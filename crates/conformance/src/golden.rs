@@ -201,7 +201,7 @@ impl Report {
         match content {
             Content::Typed { encoded, .. } => self.same(event, name, bytes, &encoded),
             Content::Plain(kind) => *self.plain.entry(kind).or_default() += bytes.len(),
-            Content::Untyped => self.untyped(name.to_string(), bytes.len()),
+            Content::Untyped => { eprintln!("DBG {name} {} {:02x?}", bytes.len(), &bytes[..bytes.len().min(300)]); self.untyped(name.to_string(), bytes.len())},
         }
     }
 
