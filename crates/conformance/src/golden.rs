@@ -96,9 +96,12 @@ pub fn check(file: &Bytes) -> Result<Report, CaptureError> {
             Said::Noop(header) => {
                 report.same(&event, "socklnd NOOP", &event.raw, &bytes_of(header));
             }
-            Said::Lost(bytes) => {
+            Said::Lost { bytes, excused } => {
                 report.messages -= 1;
                 report.lost += bytes;
+                if !excused {
+                    report.fail(&event, "no message where one must start");
+                }
             }
             Said::Message(lnet) => {
                 let mut writer = Writer::default();
@@ -123,6 +126,7 @@ fn bytes_of(value: &impl Wire) -> Bytes {
 impl Report {
     fn meaning(&mut self, event: &Event, lnet: &LnetMessage, meaning: &Meaning) {
         match meaning {
+            _ if lnet.missing > 0 => self.cut(event, lnet, meaning),
             Meaning::Request(rpc) => {
                 let ours = rpc.typed.to_bytes(&rpc.message.header, &rpc.body);
                 self.rpc(event, lnet, rpc.format.name, &rpc.message, &ours);
@@ -135,15 +139,6 @@ impl Report {
                 self.shape(&format!("{} reply", rpc.format.name), rpc.typed.shape());
                 self.opaque(event, rpc.format, true, &rpc.message);
             }
-            Meaning::Bulk(format, _) if lnet.missing > 0 => {
-                let name = format.map_or("bulk of unknown request", |format| format.name);
-                let is_data = matches!(explain_bulk(*format, &lnet.payload), Content::Plain(_));
-                if is_data {
-                    *self.plain.entry("file data").or_default() += lnet.payload.len();
-                } else {
-                    self.untyped(format!("{name}, cut"), lnet.payload.len());
-                }
-            }
             Meaning::Bulk(format, bytes) => {
                 let name = format.map_or("unknown request", |format| format.name);
                 let content = explain_bulk(*format, bytes);
@@ -151,13 +146,31 @@ impl Report {
             }
             Meaning::Ping(info) => self.ping(event, lnet, info),
             Meaning::Get(_) | Meaning::PingRequest | Meaning::Ack => {}
-            Meaning::Cut => self.cut += 1,
             Meaning::Orphan(message, body) => {
                 self.orphans += 1;
                 self.same(event, "ptlrpc_body", &message.buffers[0], &bytes_of(&**body));
             }
             Meaning::Unknown(what, error) => self.fail(event, &format!("{what}: {error}")),
         }
+    }
+
+    /// Of a message that was cut, what was captured must come out again.
+    fn cut(&mut self, event: &Event, lnet: &LnetMessage, meaning: &Meaning) {
+        let ours = match meaning {
+            Meaning::Request(rpc) => rpc.typed.to_bytes(&rpc.message.header, &rpc.body),
+            Meaning::Reply(rpc) => rpc.typed.to_bytes(&rpc.message.header, &rpc.body),
+            Meaning::Bulk(..) => {
+                *self.plain.entry("file data").or_default() += lnet.payload.len();
+                return;
+            }
+            _ => {
+                self.cut += 1;
+                return;
+            }
+        };
+        self.cut += 1;
+        let ours = ours.slice(..ours.len().min(lnet.payload.len()));
+        self.same(event, "captured part", &lnet.payload, &ours);
     }
 
     fn ping(&mut self, event: &Event, lnet: &LnetMessage, info: &PingInfo) {
@@ -199,9 +212,12 @@ impl Report {
 
     fn content(&mut self, event: &Event, name: &str, bytes: &Bytes, content: Content) {
         match content {
-            Content::Typed { encoded, .. } => self.same(event, name, bytes, &encoded),
+            Content::Typed { encoded, dirty, .. } => {
+                self.dirty_padding += dirty;
+                self.same(event, name, bytes, &encoded);
+            }
             Content::Plain(kind) => *self.plain.entry(kind).or_default() += bytes.len(),
-            Content::Untyped => { eprintln!("DBG {name} {} {:02x?}", bytes.len(), &bytes[..bytes.len().min(300)]); self.untyped(name.to_string(), bytes.len())},
+            Content::Untyped => self.untyped(name.to_string(), bytes.len()),
         }
     }
 

@@ -6,6 +6,7 @@
 //! to people. Everything works on a file that lies in memory as a whole; nothing here panics on
 //! what a file contains.
 
+mod batch;
 pub mod dump;
 pub mod golden;
 mod opaque;

@@ -3,9 +3,11 @@
 //! Such a buffer's type depends on something else than its place: on its own magic, or on what
 //! the request asked for. Each kind is read into its type and written again.
 
+use std::ops::Range;
+
 use bytes::Bytes;
 use sheen_types::Fid;
-use sheen_wire::dir::{DirPage, PAGE_SIZE};
+use sheen_wire::dir::{DirPage, DirPageHeader, DirentHeader, PAGE_SIZE};
 use sheen_wire::llog::{LlogCookie, LlogLogidRec, LlogRecHdr, LlogRecTail, LlogRecordType};
 use sheen_wire::lmv::LmvEa;
 use sheen_wire::lov::LovEa;
@@ -25,6 +27,8 @@ pub enum Content {
         shown: String,
         /// The bytes that writing them gives.
         encoded: Bytes,
+        /// Bytes of padding that the peer did not clear; `encoded` has them too.
+        dirty: usize,
     },
     /// Bytes that Lustre does not look into either: of which kind they are.
     Plain(&'static str),
@@ -34,13 +38,17 @@ pub enum Content {
 
 impl Content {
     fn typed<T: std::fmt::Debug>(value: &T, encoded: Bytes) -> Self {
-        Self::Typed { shown: format!("{value:?}"), encoded }
+        Self::Typed { shown: format!("{value:?}"), encoded, dirty: 0 }
     }
 }
 
 /// Reads the buffer `field` of a request or reply.
 #[must_use]
 pub fn explain(format: &Format, is_reply: bool, field: &str, bytes: &Bytes) -> Content {
+    const ROOM: &[&str] = &["acl", "eadata", "mdt_md", "default_mdt_md"];
+    if ROOM.contains(&field) && bytes.iter().all(|byte| *byte == 0) {
+        return Content::Plain("room not used");
+    }
     match (field, format.opcode) {
         ("niobuf_inline", _) => niobuf_inline(bytes),
         ("short_io", _) => Content::Plain("file data"),
@@ -54,6 +62,8 @@ pub fn explain(format: &Format, is_reply: bool, field: &str, bytes: &Bytes) -> C
         ("eadata", Opcode::LDLM_ENQUEUE) if is_reply => Content::Plain("xattr names"),
         ("eadata" | "mdt_md" | "default_mdt_md", _) => layout(bytes),
         ("dlm_lvb", _) => value_block(bytes),
+        ("but_update_header", _) => crate::batch::header(bytes),
+        ("batch_update_reply", _) => crate::batch::replies(bytes),
         ("logcookies", _) => array::<LlogCookie>(bytes),
         ("fiemap_val", _) => fiemap(bytes),
         ("getinfo_val" | "setinfo_val" | "generic_data", _) => info_value(format, bytes),
@@ -67,6 +77,7 @@ pub fn explain_bulk(format: Option<&Format>, bytes: &Bytes) -> Content {
     match format.map(|format| format.opcode) {
         Some(Opcode::MDS_READPAGE) => dir_pages(bytes),
         Some(Opcode::MGS_CONFIG_READ) => nid_table(bytes),
+        Some(Opcode::MDS_BATCH) => crate::batch::requests(bytes),
         Some(Opcode::OST_READ | Opcode::OST_WRITE) => Content::Plain("file data"),
         _ => Content::Untyped,
     }
@@ -86,7 +97,9 @@ fn layout(bytes: &Bytes) -> Content {
         return Content::typed(&value, value.encode());
     }
     if let Ok(value) = LmvEa::decode(bytes) {
-        return Content::typed(&value, value.encode());
+        let mut encoded = value.encode().to_vec();
+        encoded.resize(bytes.len().max(encoded.len()), 0);
+        return Content::typed(&value, encoded.into());
     }
     match bytes.split_last() {
         Some((0, text)) if !text.contains(&0) => Content::Plain("string"),
@@ -252,16 +265,39 @@ fn dir_pages(bytes: &Bytes) -> Content {
     if !bytes.len().is_multiple_of(PAGE_SIZE) {
         return Content::Untyped;
     }
-    let mut writer = Writer::with_capacity(bytes.len());
+    let mut whole = Vec::with_capacity(bytes.len());
     let mut pages = Vec::new();
+    let mut dirty = 0;
     for at in (0..bytes.len()).step_by(PAGE_SIZE) {
-        let Ok(page) = DirPage::decode(&bytes.slice(at..at + PAGE_SIZE)) else {
-            return Content::Untyped;
-        };
-        writer.put(&page.encode());
+        let wire = bytes.slice(at..at + PAGE_SIZE);
+        let Ok(page) = DirPage::decode(&wire) else { return Content::Untyped };
+        let mut encoded = page.encode().to_vec();
+        for padding in dir_padding(&page) {
+            dirty += wire[padding.clone()].iter().filter(|byte| **byte != 0).count();
+            encoded[padding.clone()].copy_from_slice(&wire[padding]);
+        }
+        whole.extend_from_slice(&encoded);
         pages.push(page);
     }
-    Content::typed(&pages, writer.into_bytes())
+    Content::Typed { shown: format!("{pages:?}"), encoded: whole.into(), dirty }
+}
+
+/// Where a page has bytes that mean nothing: around the types behind names, and behind the last
+/// entry. Lustre builds pages in memory that it does not clear.
+fn dir_padding(page: &DirPage) -> Vec<Range<usize>> {
+    let mut at = DirPageHeader::SIZE;
+    let mut padding = Vec::new();
+    for entry in &page.entries {
+        let name_end = at + DirentHeader::SIZE + entry.name.len();
+        let (kind_at, kind) = match entry.kind {
+            Some(_) => (name_end.next_multiple_of(2), u16::SIZE),
+            None => (name_end, 0),
+        };
+        at += entry.size();
+        padding.extend([name_end..kind_at, kind_at + kind..at]);
+    }
+    padding.push(at..PAGE_SIZE);
+    padding
 }
 
 /// A page of the table of targets and their NIDs: entries, then zeros.

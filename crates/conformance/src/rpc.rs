@@ -9,7 +9,8 @@ use bytes::Bytes;
 use sheen_types::{MatchBits, Nid};
 use sheen_wire::DecodeError;
 use sheen_wire::lnet::{LnetCommand, PING_MATCH_BITS, PingInfo, Portal, WireHandle};
-use sheen_wire::messages::{Format, FormatFlags, Reply, Request, find_format};
+use sheen_wire::messages::{Format, FormatFlags, Reply, Request, TABLE, find_format};
+use sheen_wire::opcode::Opcode;
 use sheen_wire::ptlrpc::{Message, MsgType, PtlrpcBody};
 
 use crate::session::LnetMessage;
@@ -47,8 +48,6 @@ pub enum Meaning {
     PingRequest,
     /// LNet's own acknowledgement.
     Ack,
-    /// A message of which a part was not captured.
-    Cut,
     /// A reply to a request from before the capture: readable as far as its body.
     Orphan(Box<Message>, Box<PtlrpcBody>),
     /// A message that our structures do not describe.
@@ -114,11 +113,15 @@ impl Tracker {
         self.bulks.range((client, bits.0)..(client, last)).next().map(|(_, format)| *format)
     }
 
+    /// Reads a request or reply; of one that was cut, what is missing counts as zeros.
     fn rpc(&mut self, lnet: &LnetMessage) -> Meaning {
+        let mut payload = lnet.payload.clone();
         if lnet.missing > 0 {
-            return Meaning::Cut;
+            let mut filled = payload.to_vec();
+            filled.resize(payload.len() + lnet.missing, 0);
+            payload = filled.into();
         }
-        let message = match Message::decode(&lnet.payload) {
+        let message = match Message::decode(&payload) {
             Ok(message) => message,
             Err(error) => return Meaning::Unknown("message", error),
         };
@@ -152,7 +155,8 @@ impl Tracker {
 
     fn reply(&mut self, lnet: &LnetMessage, message: Message, body: PtlrpcBody) -> Meaning {
         let client = lnet.header.destination;
-        let Some(format) = self.requests.get(&(client, match_bits(lnet))) else {
+        let known = self.requests.get(&(client, match_bits(lnet))).copied();
+        let Some(format) = known.or_else(|| only_format(body.opcode)) else {
             return Meaning::Orphan(Box::new(message), Box::new(body));
         };
         match Reply::decode(format.kind, &message) {
@@ -160,6 +164,12 @@ impl Tracker {
             Err(error) => Meaning::Unknown(format.name, error),
         }
     }
+}
+
+/// The format of an opcode that has but one.
+fn only_format(opcode: Opcode) -> Option<&'static Format> {
+    let mut formats = TABLE.iter().filter(|format| format.opcode == opcode);
+    formats.next().filter(|_| formats.next().is_none())
 }
 
 /// The match bits of a PUT: the request's xid, in requests and in replies.
@@ -178,9 +188,6 @@ fn handle_key(owner: Nid, handle: &WireHandle) -> (Nid, u64, u64) {
 }
 
 fn ping(lnet: &LnetMessage) -> Meaning {
-    if lnet.missing > 0 {
-        return Meaning::Cut;
-    }
     match PingInfo::decode(&lnet.payload) {
         Ok(info) => Meaning::Ping(info),
         Err(error) => Meaning::Unknown("lnet_ping_info", error),

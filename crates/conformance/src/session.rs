@@ -53,8 +53,14 @@ pub enum Said {
     Noop(KsockHeader),
     /// An LNet message.
     Message(LnetMessage),
-    /// Bytes that could not be read: so many of them.
-    Lost(u64),
+    /// Bytes that could not be read.
+    Lost {
+        /// How many.
+        bytes: u64,
+        /// Whether that is the capture's fault: they lie before the first message of a stream
+        /// that it does not hold from the start, or behind something it does not hold.
+        excused: bool,
+    },
 }
 
 /// An LNet message.
@@ -162,12 +168,13 @@ impl Listener<'_> {
     /// Goes to the next place where a message starts, or to the end.
     fn resynchronise(&mut self, events: &mut Vec<Event>) {
         let start = self.at;
+        let excused = !self.in_step || self.stream.read(start, HEADERS).len() < HEADERS;
         let from = start + u64::from(self.in_step);
         let found = self.find(from);
         self.in_step = found.is_some();
         let next = found.unwrap_or(self.stream.end());
         if next > start {
-            let lost = Said::Lost(next - start);
+            let lost = Said::Lost { bytes: next - start, excused };
             let raw = self.stream.read(start, (next - start) as usize);
             events.extend(self.event(raw, lost));
         }
