@@ -43,11 +43,16 @@ pub(crate) fn requests(bytes: &Bytes) -> Content {
     })
 }
 
-/// Reads `batch_update_reply`.
+/// Reads `batch_update_reply`. Its count is of successes; what an operation left that failed, the
+/// last one, lies behind them.
 pub(crate) fn replies(bytes: &Bytes) -> Content {
     typed(bytes, |reader, batch| {
         let rest = reader.rest();
-        let used = batch.messages::<LdlmIntentGetattrReply>(&rest, true)?;
+        let mut used = batch.messages::<LdlmIntentGetattrReply>(&rest, true)?;
+        let behind = rest.slice(used..);
+        if behind.iter().any(|byte| *byte != 0) {
+            used += batch.next::<LdlmIntentGetattrReply>(&behind, true)?;
+        }
         batch.encoded.zeros(rest.len() - used);
         Ok(())
     })
@@ -87,15 +92,19 @@ impl Batch {
         header.encode(&mut self.encoded);
         let mut at = BatchHeader::SIZE;
         for _ in 0..header.count {
-            let rest = bytes.slice(at..);
-            let length = message_length(&rest)?;
-            if length > rest.len() {
-                return Err(DecodeError::Truncated { what: "batch" });
-            }
-            self.message::<T>(&rest.slice(..length), is_reply)?;
-            at += length;
+            at += self.next::<T>(&bytes.slice(at..), is_reply)?;
         }
         Ok(at)
+    }
+
+    /// Reads the message that `bytes` starts with; returns its length.
+    fn next<T: Fields>(&mut self, bytes: &Bytes, is_reply: bool) -> Result<usize, DecodeError> {
+        let length = message_length(bytes)?;
+        if length > bytes.len() {
+            return Err(DecodeError::Truncated { what: "batch" });
+        }
+        self.message::<T>(&bytes.slice(..length), is_reply)?;
+        Ok(length)
     }
 
     /// Reads one message. It has no body, which the formats of whole messages start with.
