@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
 use sheen_wire::lnet::PingInfo;
@@ -54,10 +54,12 @@ pub struct Report {
 }
 
 impl Report {
-    /// Whether everything was typed and came out as it went in.
+    /// Whether everything was typed and came out as it went in, and nothing was lost unless the
+    /// capture itself was cut.
     #[must_use]
     pub fn is_clean(&self) -> bool {
-        self.messages > 0 && self.untyped.is_empty() && self.failures.is_empty()
+        let whole = self.lost == 0 || self.cut > 0;
+        self.messages > 0 && whole && self.untyped.is_empty() && self.failures.is_empty()
     }
 
     fn fail(&mut self, event: &Event, what: &str) {
@@ -257,6 +259,21 @@ pub fn run(directory: &Path, out: &mut impl Write) -> io::Result<bool> {
         let report = check_file(&directory.join(format!("{name}.pcap")))?;
         report.print(name, out)?;
         clean &= report.is_clean();
+    }
+    Ok(clean)
+}
+
+/// Checks any captures and prints what it finds, whatever that is; says how many are clean.
+///
+/// # Errors
+/// If a file cannot be read or is no capture, or from `out`.
+pub fn survey(paths: &[PathBuf], out: &mut impl Write) -> io::Result<usize> {
+    let mut clean = 0;
+    for path in paths {
+        let report = check_file(path)?;
+        let name = path.file_stem().unwrap_or_default().to_string_lossy();
+        report.print(&name, out)?;
+        clean += usize::from(report.is_clean());
     }
     Ok(clean)
 }

@@ -8,6 +8,7 @@
 
 mod batch;
 pub mod dump;
+mod facts;
 pub mod golden;
 mod opaque;
 pub mod pcap;
