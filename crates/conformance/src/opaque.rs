@@ -11,7 +11,7 @@ use sheen_wire::dir::{DirPage, DirPageHeader, DirentHeader, PAGE_SIZE};
 use sheen_wire::llog::{LlogCookie, LlogLogidRec, LlogRecHdr, LlogRecTail, LlogRecordType};
 use sheen_wire::lmv::LmvEa;
 use sheen_wire::lov::LovEa;
-use sheen_wire::md::PosixAcl;
+use sheen_wire::md::{HsmStateSet, HsmUserState, PosixAcl, SwapLayouts};
 use sheen_wire::messages::Format;
 use sheen_wire::mgs::{CfgMarker, ConfigCommand, LustreCfg, MgsNidtblEntry};
 use sheen_wire::opcode::Opcode;
@@ -64,6 +64,9 @@ pub fn explain(format: &Format, is_reply: bool, field: &str, bytes: &Bytes) -> C
         ("dlm_lvb", _) => value_block(bytes),
         ("but_update_header", _) => crate::batch::header(bytes),
         ("batch_update_reply", _) => crate::batch::replies(bytes),
+        ("hsm_state_set", _) => array::<HsmStateSet>(bytes),
+        ("hsm_user_state", _) => array::<HsmUserState>(bytes),
+        ("swap_layouts", _) => array::<SwapLayouts>(bytes),
         ("logcookies", _) => array::<LlogCookie>(bytes),
         ("fiemap_val", _) => fiemap(bytes),
         ("getinfo_val" | "setinfo_val" | "generic_data", _) => info_value(format, bytes),
@@ -94,17 +97,22 @@ fn little(bytes: &Bytes) -> Reader<'_> {
 /// A layout of a file or directory, or the target of a symbolic link.
 fn layout(bytes: &Bytes) -> Content {
     if let Ok(value) = LovEa::decode(bytes) {
-        return Content::typed(&value, value.encode());
+        return Content::typed(&value, with_room(value.encode(), bytes.len()));
     }
     if let Ok(value) = LmvEa::decode(bytes) {
-        let mut encoded = value.encode().to_vec();
-        encoded.resize(bytes.len().max(encoded.len()), 0);
-        return Content::typed(&value, encoded.into());
+        return Content::typed(&value, with_room(value.encode(), bytes.len()));
     }
     match bytes.split_last() {
         Some((0, text)) if !text.contains(&0) => Content::Plain("string"),
         _ => Content::Untyped,
     }
+}
+
+/// Adds the zeros that fill a buffer up.
+fn with_room(encoded: Bytes, length: usize) -> Bytes {
+    let mut whole = encoded.to_vec();
+    whole.resize(length.max(encoded.len()), 0);
+    whole.into()
 }
 
 fn acl(bytes: &Bytes) -> Content {

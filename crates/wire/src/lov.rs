@@ -149,10 +149,11 @@ pub struct LovMd {
 }
 
 impl LovMd {
-    /// Reads one that fills `bytes`.
+    /// Reads one. Zeros may follow, because Lustre sends wishes in buffers that have room for more.
     ///
     /// # Errors
-    /// [`DecodeError`] for another magic, a part of a stripe, or more stripes than Lustre has.
+    /// [`DecodeError`] for another magic, a part of a stripe, more stripes than Lustre has, and
+    /// anything but zeros behind the stripes.
     pub fn decode(bytes: &Bytes) -> Result<Self, DecodeError> {
         let mut reader = Reader::new(bytes, ByteOrder::Little);
         let header = LovMdHeader::decode(&mut reader)?;
@@ -163,16 +164,34 @@ impl LovMd {
                 return Err(DecodeError::Illegal { what: "lmm_magic", value: value.into() });
             }
         };
-        let count = reader.remaining() / LovOstData::SIZE;
-        if count > STRIPE_COUNT_MAX {
-            return Err(DecodeError::Illegal { what: "lmm_objects", value: count as u64 });
-        }
+        let count = Self::stripes_present(&header, &mut reader.clone())?;
         let mut stripes = Vec::with_capacity(count);
         for _ in 0..count {
             stripes.push(LovOstData::decode(&mut reader)?);
         }
-        reader.finish("lov_mds_md")?;
+        zeros_behind(&mut reader, "lov_mds_md")?;
         Ok(Self { header, pool, stripes })
+    }
+
+    /// How many stripes follow the header: as many as it says, or none.
+    fn stripes_present(
+        header: &LovMdHeader,
+        reader: &mut Reader<'_>,
+    ) -> Result<usize, DecodeError> {
+        let count = usize::from(header.stripe_count);
+        let rest = reader.rest();
+        let list = rest.get(..count * LovOstData::SIZE);
+        let is_list = list.is_some_and(|list| {
+            let asked = header.magic.kind() == LovMagic::SPECIFIC || list.len() == rest.len();
+            asked || list.iter().any(|byte| *byte != 0)
+        });
+        match is_list {
+            true if count > STRIPE_COUNT_MAX => {
+                Err(DecodeError::Illegal { what: "lmm_stripe_count", value: count as u64 })
+            }
+            true => Ok(count),
+            false => Ok(0),
+        }
     }
 
     /// Bytes of the encoded layout.
@@ -195,6 +214,14 @@ impl LovMd {
 
     fn has_pool(&self) -> bool {
         self.header.magic.kind() != LovMagic::V1
+    }
+}
+
+/// Checks that nothing but zeros is left.
+fn zeros_behind(reader: &mut Reader<'_>, what: &'static str) -> Result<(), DecodeError> {
+    match reader.rest() {
+        rest if rest.iter().all(|byte| *byte == 0) => Ok(()),
+        rest => Err(DecodeError::Trailing { what, bytes: rest.len() }),
     }
 }
 
@@ -221,7 +248,7 @@ pub enum LovEa {
 }
 
 impl LovEa {
-    /// Reads one that fills `bytes`.
+    /// Reads one. Zeros may follow it.
     ///
     /// # Errors
     /// [`DecodeError`] for an unknown magic or a layout that is none.
@@ -241,7 +268,7 @@ impl LovEa {
         let kind = u32::decode(&mut reader)?;
         let flags = u32::decode(&mut reader)?;
         let value = reader.bytes(length as usize, "lfm_value")?;
-        reader.finish("lov_foreign_md")?;
+        zeros_behind(&mut reader, "lov_foreign_md")?;
         Ok(Self::Foreign(LovForeign { kind, flags, value }))
     }
 
