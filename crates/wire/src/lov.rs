@@ -143,8 +143,8 @@ pub struct LovMd {
     pub header: LovMdHeader,
     /// The pool; there is room for it only in V3 and SPECIFIC.
     pub pool: PoolName,
-    /// The stripes. A wish, a released file and a component without objects have none, whatever
-    /// the count says.
+    /// The stripes. A wish, a released file and a component without objects have none whatever
+    /// the count says, or one whose bytes mean nothing: Lustre leaves stale memory there.
     pub stripes: Vec<LovOstData>,
 }
 
@@ -173,25 +173,23 @@ impl LovMd {
         Ok(Self { header, pool, stripes })
     }
 
-    /// How many stripes follow the header: as many as it says, or none.
+    /// How many stripes follow the header: as many as it says, or none if there are only zeros.
+    /// With less room than for all there are as many as there is room for.
     fn stripes_present(
         header: &LovMdHeader,
         reader: &mut Reader<'_>,
     ) -> Result<usize, DecodeError> {
-        let count = usize::from(header.stripe_count);
         let rest = reader.rest();
-        let list = rest.get(..count * LovOstData::SIZE);
-        let is_list = list.is_some_and(|list| {
-            let asked = header.magic.kind() == LovMagic::SPECIFIC || list.len() == rest.len();
-            asked || list.iter().any(|byte| *byte != 0)
-        });
-        match is_list {
-            true if count > STRIPE_COUNT_MAX => {
-                Err(DecodeError::Illegal { what: "lmm_stripe_count", value: count as u64 })
-            }
-            true => Ok(count),
-            false => Ok(0),
+        let count = usize::from(header.stripe_count).min(rest.len() / LovOstData::SIZE);
+        let list = &rest[..count * LovOstData::SIZE];
+        let asked = header.magic.kind() == LovMagic::SPECIFIC || list.len() == rest.len();
+        if !asked && list.iter().all(|byte| *byte == 0) {
+            return Ok(0);
         }
+        if count > STRIPE_COUNT_MAX {
+            return Err(DecodeError::Illegal { what: "lmm_stripe_count", value: count as u64 });
+        }
+        Ok(count)
     }
 
     /// Bytes of the encoded layout.

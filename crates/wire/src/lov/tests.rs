@@ -162,6 +162,6 @@ fn a_part_of_a_stripe_is_no_layout() {
     let bytes = LovEa::Plain(plain(LovMagic::V3, 3)).encode();
     for length in 0..bytes.len() {
         let cut = LovEa::decode(&bytes.slice(..length));
-        assert!(cut.is_err() || length == 48, "{length}: {cut:?}");
+        assert!(cut.is_err() || (length - 48) % 24 == 0, "{length}: {cut:?}");
     }
 }
