@@ -16,4 +16,4 @@ pub mod rpc;
 pub mod session;
 pub mod tcp;
 
-pub use opaque::{Content, explain};
+pub use opaque::{Content, explain, explain_bulk};

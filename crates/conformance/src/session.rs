@@ -182,7 +182,7 @@ impl Listener<'_> {
     }
 
     fn find(&self, from: u64) -> Option<u64> {
-        let first = self.stream.pieces().partition_point(|piece| piece.offset + 1 <= from);
+        let first = self.stream.pieces().partition_point(|piece| piece.offset < from);
         let first = first.saturating_sub(1);
         for piece in &self.stream.pieces()[first..] {
             let begin = from.saturating_sub(piece.offset) as usize;
