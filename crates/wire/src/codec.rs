@@ -484,7 +484,7 @@ macro_rules! wire_bits {
 }
 
 #[cfg(test)]
-#[allow(unreachable_pub, reason = "the macro declares public structures")]
+#[allow(unreachable_pub, reason = "the macro makes everything public")]
 mod tests {
     use super::*;
 

@@ -55,7 +55,7 @@ fn sample(format: &Format) -> Message {
             overwrite(&mut message, 1, 112, &0o120_777u32.to_le_bytes());
         }
         Select::Intent(bits) => {
-            let lowest = bits & bits.wrapping_neg();
+            let lowest = bits.0 & bits.0.wrapping_neg();
             overwrite(&mut message, 2, 0, &lowest.to_le_bytes());
         }
         Select::Key(key) if message.buffers[1].len() > key.len() => {
