@@ -96,3 +96,23 @@ fn what_is_no_capture_gives_one_line() {
     assert!(error.ends_with("not a capture file: neither pcap nor pcapng"), "{error}");
     assert!(!error.contains('\n'));
 }
+
+#[test]
+fn damaged_captures_do_no_harm() {
+    let Some(directory) = captures() else { return };
+    let file = std::fs::read(directory.join("b2-rename-link-symlink.pcap")).expect("a capture");
+    let mut noticed = 0;
+    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
+    for round in 0..40 {
+        let mut damaged = file.clone();
+        for _ in 0..200 {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(round);
+            // The file's own header stays, or it would be no capture.
+            let at = 24 + (state >> 33) as usize % (damaged.len() - 24);
+            damaged[at] = (state >> 25) as u8;
+        }
+        damaged.truncate(file.len() - (state >> 40) as usize % file.len() / 2);
+        noticed += usize::from(!golden::check(&damaged.into()).is_ok_and(|it| it.is_clean()));
+    }
+    assert!(noticed >= 20, "damage was noticed in {noticed} of 40 files only");
+}
