@@ -9,7 +9,7 @@
 //!   take the reply, one of the routes' shard each; one wakeup, of the caller, by the task that read
 //!   the reply;
 //! - server: the list of buffers, the request's structures, the task, the handler's boxed future, the
-//!   boxed replier, the message; three locks of the service (arrive, finish, next); one task switch,
+//!   boxed replier, the message; three locks of the export's service (arrive, finish, next); one task switch,
 //!   from the reader to the handler.
 //!
 //! Measured with `examples/rpc_speed.rs` (OBD_PING round trips over loopback TCP, both ends in one
@@ -47,6 +47,9 @@ use server::{Arrived, Registered};
 use timer::Timer;
 
 pub use sheen_rpc::import::Service as TargetService;
+
+/// Into how many parts the services' bookkeeping is divided.
+const SERVICES: usize = 8;
 
 /// What an import is to be.
 pub struct ImportConfig {
@@ -100,7 +103,8 @@ pub struct RpcNode {
     imports: Mutex<Vec<Weak<Core>>>,
     targets: RwLock<Vec<Registered>>,
     callbacks: RwLock<Option<Arc<dyn Handler>>>,
-    service: Mutex<Service<Box<Arrived>>>,
+    /// Divided by export, so that clients do not wait for each other.
+    services: [Mutex<Service<Box<Arrived>>>; SERVICES],
     /// Exports whose clients await replies under match bits of their own (`REP_MBITS`).
     exports_by_bits: RwLock<HashSet<ObdHandle>>,
     timer: Timer,
@@ -125,7 +129,9 @@ impl RpcNode {
             imports: Mutex::default(),
             targets: RwLock::default(),
             callbacks: RwLock::default(),
-            service: Mutex::new(Service::new(now, limits::SERVICE_ACTIVE)),
+            services: std::array::from_fn(|_| {
+                Mutex::new(Service::new(now, limits::SERVICE_ACTIVE / SERVICES))
+            }),
             exports_by_bits: RwLock::default(),
             timer: Timer::default(),
             refused: AtomicU64::new(0),
@@ -234,13 +240,18 @@ impl RpcNode {
     /// What the services have done.
     #[must_use]
     pub fn service_stats(&self) -> Stats {
-        self.service.lock().stats()
+        let mut stats = Stats::default();
+        for service in &self.services {
+            stats += service.lock().stats();
+        }
+        stats
     }
 
     /// Requests running and waiting now.
     #[must_use]
     pub fn service_load(&self) -> (usize, usize) {
-        self.service.lock().load()
+        let loads = self.services.iter().map(|service| service.lock().load());
+        loads.fold((0, 0), |sum, load| (sum.0 + load.0, sum.1 + load.1))
     }
 
     /// Requests that could not be decoded or that nobody serves.
@@ -280,13 +291,16 @@ impl RpcNode {
             let wake = core.tick(now);
             next = next.into_iter().chain(wake).min();
         });
-        let (ways, wake) = {
-            let mut service = self.service.lock();
-            (service.tick(now), service.next_wake())
-        };
-        for way in ways {
-            self.send_early_reply(&way);
+        for service in &self.services {
+            let (ways, wake) = {
+                let mut service = service.lock();
+                (service.tick(now), service.next_wake())
+            };
+            for way in ways {
+                self.send_early_reply(&way);
+            }
+            next = next.into_iter().chain(wake).min();
         }
-        next.into_iter().chain(wake).min()
+        next
     }
 }

@@ -60,13 +60,16 @@ pub(super) fn parts_of(bulk: &Bulk) -> usize {
     bulk.length().div_ceil(LNET_PAYLOAD_BYTES_MAX).clamp(1, XID_STEP as usize)
 }
 
-/// Bytes of the largest reply we expect, early replies included.
+/// Bytes of the largest reply we expect.
 fn reply_bytes(request: &Request, room: usize) -> u32 {
     let format = request.format();
     let fixed: usize = format.reply.iter().map(|field| round8(field.size)).sum();
     let header = 32 + round8((format.reply.len() + 1) * 4) + PtlrpcBody::SIZE;
-    (EARLY_REPLY_BYTES as usize + header + fixed + room) as u32
+    (header + fixed + room) as u32
 }
+
+/// Says that we take early replies, and how their checksum is to be computed.
+const EARLY_FLAGS: HeaderFlags = HeaderFlags::AT_SUPPORT.union(HeaderFlags::CKSUM_INCOMPAT18);
 
 /// Bytes of an early reply: replies proper lie behind this room in the client's buffer.
 pub const EARLY_REPLY_BYTES: u32 = 32 + 8 + PtlrpcBody::SIZE as u32;
@@ -109,7 +112,7 @@ impl Engine {
         flight.early = early;
         let header = MessageHeader {
             repsize: reply_bytes(&flight.call.request, flight.call.reply_room),
-            flags: if early { HeaderFlags::AT_SUPPORT } else { HeaderFlags::NONE },
+            flags: if early { EARLY_FLAGS } else { HeaderFlags::NONE },
             ..MessageHeader::default()
         };
         Outgoing {
