@@ -101,7 +101,8 @@ pub struct RpcNode {
     xids: Arc<Xids>,
     routes: Routes,
     imports: Mutex<Vec<Weak<Core>>>,
-    targets: RwLock<Vec<Registered>>,
+    /// Replaced as a whole, so that handlers are asked with no lock held.
+    targets: RwLock<Arc<Vec<Registered>>>,
     callbacks: RwLock<Option<Arc<dyn Handler>>>,
     /// Divided by export, so that clients do not wait for each other.
     services: [Mutex<Service<Box<Arrived>>>; SERVICES],
@@ -209,8 +210,9 @@ impl RpcNode {
     /// From now on `handler` executes requests to `target` at `portals`.
     pub fn register(self: &Arc<Self>, target: Uuid, handler: Arc<dyn Handler>, portals: &[Portal]) {
         let mut targets = self.targets.write();
-        targets.retain(|registered| registered.target != target);
-        targets.push(Registered { target, handler, portals: portals.to_vec() });
+        let all = Arc::make_mut(&mut targets);
+        all.retain(|registered| registered.target != target);
+        all.push(Registered { target, handler, portals: portals.to_vec() });
         drop(targets);
         for portal in portals {
             self.lnet.serve(*portal, Arc::new(server::RequestReceiver(Arc::downgrade(self))));
@@ -219,7 +221,8 @@ impl RpcNode {
 
     /// Requests to `target` are answered with ENODEV from now on; those that run go on.
     pub fn unregister(&self, target: &Uuid) {
-        self.targets.write().retain(|registered| registered.target != *target);
+        let mut targets = self.targets.write();
+        Arc::make_mut(&mut targets).retain(|registered| registered.target != *target);
     }
 
     /// From now on `handler` executes lock callbacks.
@@ -263,9 +266,10 @@ impl RpcNode {
     /// Closes all imports without a word, and takes no more requests.
     pub fn shutdown(&self) {
         self.each_import(|core| core.handle(Event::Close));
-        for registered in self.targets.write().drain(..) {
-            for portal in registered.portals {
-                self.lnet.unserve(portal);
+        let targets = std::mem::take(&mut *self.targets.write());
+        for registered in targets.iter() {
+            for portal in &registered.portals {
+                self.lnet.unserve(*portal);
             }
         }
         *self.callbacks.write() = None;

@@ -24,6 +24,7 @@ use super::mover::Mover;
 use crate::net::{Delivery, Receiver};
 
 /// A target and where requests to it arrive.
+#[derive(Clone)]
 pub(super) struct Registered {
     pub(super) target: Uuid,
     pub(super) handler: Arc<dyn Handler>,
@@ -169,18 +170,15 @@ impl RpcNode {
             return self.callbacks.read().clone();
         }
         // Handlers are asked with no lock held.
-        let here: Vec<(Uuid, Arc<dyn Handler>)> = self
-            .targets
-            .read()
-            .iter()
-            .filter(|registered| registered.portals.contains(&arrival.portal))
-            .map(|registered| (registered.target.clone(), Arc::clone(&registered.handler)))
-            .collect();
-        let fits = |(target, handler): &(Uuid, Arc<dyn Handler>)| match named {
-            Some(named) => target == named,
-            None => handler.owns(arrival.handle),
+        let targets = Arc::clone(&self.targets.read());
+        let fits = |registered: &&Registered| {
+            registered.portals.contains(&arrival.portal)
+                && match named {
+                    Some(named) => registered.target == *named,
+                    None => registered.handler.owns(arrival.handle),
+                }
         };
-        here.into_iter().find(fits).map(|(_, handler)| handler)
+        targets.iter().find(fits).map(|registered| Arc::clone(&registered.handler))
     }
 
     fn send_reply(
