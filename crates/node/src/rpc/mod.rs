@@ -13,8 +13,8 @@
 //!   from the reader to the handler.
 //!
 //! Measured with `examples/rpc_speed.rs` (OBD_PING round trips over loopback TCP, both ends in one
-//! process, two threads on two cores, November 2026): 7.2 us of CPU per round trip with one caller
-//! (139,000/s), 9.1 us with 8, 6.1 us with 64 (152,000/s); kernel's share included.
+//! process, two threads on two shared cores, November 2026), the kernel's share included: 7.2 us of
+//! CPU per round trip with one caller (138,000/s), 13 us with 8, 12 us with 64 (138,000/s).
 
 mod call;
 mod import;
