@@ -164,6 +164,7 @@ impl State {
 
     pub(super) fn blocking(
         &mut self,
+        now: Instant,
         slot: u32,
         wanted: &LockDesc,
         flags: LockFlags,
@@ -176,7 +177,7 @@ impl State {
         // A wish that names no bits, or one after a cancel was decided, costs the whole lock.
         let part = self.convert && !bits.is_empty() && (first || !lock.wanted_bits.is_empty());
         lock.wanted_bits = if part { lock.wanted_bits.union(bits) } else { InodeBits(0) };
-        lock.blocked = true;
+        (lock.blocked, lock.since) = (true, now);
         if matches!(lock.phase, Phase::Held | Phase::Flushed) && !lock.is_used() {
             self.let_go(slot, false, actions);
         }

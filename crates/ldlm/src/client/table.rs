@@ -57,7 +57,8 @@ pub(super) struct Lock {
     /// Whether it is in the list of unused locks, and its neighbours there; `next` also chains
     /// free slots.
     unused: bool,
-    pub(super) unused_since: Instant,
+    /// When it was asked for, became unused, or was called back.
+    pub(super) since: Instant,
     previous: u32,
     next: u32,
 }
@@ -164,7 +165,7 @@ impl Table {
             early: None,
             place: 0,
             unused: false,
-            unused_since: Instant(0),
+            since: Instant(0),
             previous: NONE,
             next: NONE,
         };
@@ -262,7 +263,7 @@ impl Table {
         self.take_unused(slot);
         let newest = self.newest;
         let lock = self.lock_mut(slot);
-        (lock.unused, lock.unused_since) = (true, now);
+        (lock.unused, lock.since) = (true, now);
         (lock.previous, lock.next) = (newest, NONE);
         match newest {
             NONE => self.oldest = slot,
@@ -292,7 +293,7 @@ impl Table {
     /// The lock that has been unused longest, and since when.
     pub(super) fn oldest_unused(&self) -> Option<(u32, Instant)> {
         let slot = (self.oldest != NONE).then_some(self.oldest)?;
-        Some((slot, self.lock(slot).unused_since))
+        Some((slot, self.lock(slot).since))
     }
 
     /// A lock that covers what is wanted.

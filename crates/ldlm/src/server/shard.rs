@@ -366,17 +366,34 @@ impl Shard {
                 continue;
             }
             if grouped {
-                // All granted group locks are of one group, and keep others off every byte.
+                // All granted group locks are of one group. They keep others off every byte,
+                // whatever range they name (Lustre's clients name all of it).
                 let first = tree.first(Extent::ALL).map(|(_, slot)| slot);
                 let gid = first.map(|slot| self.lock(slot).policy.gid());
                 if wanted.mode == LockMode::Group && gid == Some(wanted.policy.gid()) {
                     continue;
                 }
             }
-            let range = if grouped { Extent::ALL } else { wanted.policy.range() };
+            let whole = grouped || wanted.mode == LockMode::Group;
+            let range = if whole { Extent::ALL } else { wanted.policy.range() };
             tree.visit(range, &mut |_, slot| visit(slot))?;
         }
         ControlFlow::Continue(())
+    }
+
+    /// Whether it is a group lock and its group has one already: then it overtakes everybody.
+    fn joins_group(&self, resource: u32, wanted: &Wanted) -> bool {
+        if wanted.mode != LockMode::Group {
+            return false;
+        }
+        let resource = self.resource(resource);
+        let gid = wanted.policy.gid();
+        let held = resource.tree(LockMode::Group).and_then(|tree| tree.first(Extent::ALL));
+        held.is_some_and(|(_, slot)| self.lock(slot).policy.gid() == gid)
+            || resource.groups.iter().any(|group| {
+                let same = group.mode == LockMode::Group && group.gid == gid;
+                same && !group.members.is_empty()
+            })
     }
 
     /// Visits the waiting locks, up to `before` if that is among them, that `wanted` must let go
@@ -391,6 +408,9 @@ impl Shard {
     where
         F: FnMut(u32) -> ControlFlow<()>,
     {
+        if self.joins_group(resource, wanted) {
+            return ControlFlow::Continue(());
+        }
         for &slot in &self.resource(resource).waiting {
             if slot == before {
                 break;
