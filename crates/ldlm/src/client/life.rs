@@ -259,8 +259,11 @@ impl State {
                 self.table.remove(slot);
             }
             Phase::Flushing { drop, .. } => {
-                lock.phase = Phase::Converting { drop };
+                lock.phase = Phase::Converting;
                 let keep = lock.policy.inode_bits().without(drop);
+                if let Policy::InodeBits { bits, .. } = &mut lock.policy {
+                    *bits = keep;
+                }
                 actions.push(Action::Convert { handle, remote_handle, drop, keep });
             }
             _ => {}
@@ -275,9 +278,8 @@ impl State {
         actions: &mut Actions,
     ) {
         let lock = self.table.lock_mut(slot);
-        let Phase::Converting { drop } = lock.phase else { return };
-        if let Policy::InodeBits { bits, .. } = &mut lock.policy {
-            *bits = bits.without(drop);
+        if lock.phase != Phase::Converting {
+            return;
         }
         // Callbacks that came meanwhile count if they want bits we kept; the server repeats
         // those that it has not told us of.

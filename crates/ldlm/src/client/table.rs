@@ -29,8 +29,8 @@ pub(super) enum Phase {
     Flushing { drop: InodeBits, early: bool },
     /// Flushed, to be named in another request.
     Flushed,
-    /// The server is told that these bits are free.
-    Converting { drop: InodeBits },
+    /// The server is told that bits are free, which the policy no longer has.
+    Converting,
 }
 
 #[derive(Clone, Debug)]
