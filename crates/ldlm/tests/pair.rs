@@ -291,7 +291,7 @@ impl World {
                 if info.desc.granted.is_some() {
                     let until = self.now + self.draw(60);
                     self.clients[it].users[user] = User::Using { handle, mode, until };
-                } else if self.draw(400) == 0 {
+                } else if may_start && self.draw(400) == 0 {
                     self.done(client, user, handle, mode);
                 }
             }
@@ -320,11 +320,12 @@ impl World {
         if let Some((_, handle)) = due.map(|due| it.flushes.swap_remove(due)) {
             it.namespace.flushed(now, handle, &mut actions);
         }
-        if chance == 0 {
+        // Without this, at the end, only callbacks make locks go.
+        if chance == 0 && may_start {
             it.namespace.shrink(now, 2, &mut actions);
         }
         let mut cookies = Vec::new();
-        if chance == 1 && it.early.is_empty() {
+        if chance == 1 && may_start && it.early.is_empty() {
             let resource = ResourceName([2, 0, 0, 0]);
             let bits = InodeBits::UPDATE | InodeBits::LOOKUP;
             it.early = it.namespace.cancel_early(resource, LockMode::Ex, bits, &mut actions);
