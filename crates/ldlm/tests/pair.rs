@@ -329,7 +329,7 @@ impl World {
             let resource = ResourceName([2, 0, 0, 0]);
             let bits = InodeBits::UPDATE | InodeBits::LOOKUP;
             it.early = it.namespace.cancel_early(resource, LockMode::Ex, bits, &mut actions);
-        } else if chance < 5 {
+        } else if chance < 5 && !it.flushes.iter().any(|(_, handle)| it.early.contains(handle)) {
             cookies = it.namespace.take_cancelled(&std::mem::take(&mut it.early));
         }
         self.client_actions(client, actions);
@@ -407,6 +407,16 @@ impl World {
         self.network.is_empty() && self.callbacks.is_empty() && self.clients.iter().all(idle)
     }
 
+    fn unrest(&self) -> String {
+        let users = self.clients.iter().map(|it| (it.users, it.requests.len(), it.flushes.len()));
+        let locks = [1, 2].map(|resource| {
+            let name = ResourceName([resource, 0, 0, 0]);
+            let of = |it: &Client| it.namespace.dump(name);
+            (self.server.dump(name), self.clients.iter().map(of).collect::<Vec<_>>())
+        });
+        format!("{:#?} {locks:#?}", users.collect::<Vec<_>>())
+    }
+
     fn agree(&self) {
         let mut of_server = Vec::new();
         let mut of_clients = Vec::new();
@@ -439,7 +449,7 @@ fn clients_and_server_converge_over_a_bad_network() {
         while !world.quiet() {
             world.tick(false);
             left -= 1;
-            assert!(left > 0, "seed {seed} does not come to rest");
+            assert!(left > 0, "seed {seed} does not come to rest: {}", world.unrest());
         }
         world.agree();
         granted += world.granted;

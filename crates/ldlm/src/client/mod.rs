@@ -236,7 +236,9 @@ impl Namespace {
         handles
     }
 
-    /// Forgets flushed locks and returns the server's cookies of them, for a request's cancel list.
+    /// Forgets locks that [`Namespace::cancel_early`] named and whose flushes the caller has carried
+    /// out ([`Namespace::flushed`] may be left out for them); returns the server's cookies of them,
+    /// for a request's cancel list.
     pub fn take_cancelled(&self, handles: &[LockHandle]) -> Vec<LockHandle> {
         self.state.lock().take_cancelled(handles)
     }

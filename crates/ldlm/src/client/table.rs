@@ -48,8 +48,9 @@ pub(super) struct Lock {
     /// To be let go when the last user is done; found by nobody any more.
     pub(super) blocked: bool,
     pub(super) discard: bool,
-    /// The bits that blocking callbacks wanted.
+    /// The bits that blocking callbacks wanted, and whether one wanted the whole lock.
     pub(super) wanted_bits: InodeBits,
+    pub(super) wanted_whole: bool,
     /// A completion callback that overtook the reply.
     pub(super) early: Option<(LockDesc, LockFlags)>,
     /// Where in its resource's list it is.
@@ -162,6 +163,7 @@ impl Table {
             blocked: false,
             discard: false,
             wanted_bits: InodeBits(0),
+            wanted_whole: false,
             early: None,
             place: 0,
             unused: false,
