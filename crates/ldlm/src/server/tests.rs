@@ -448,7 +448,7 @@ fn policy_of(kind: u8, part: (u64, u64), gid: u64, mode: LockMode) -> Policy {
         }
         2 => Policy::InodeBits {
             bits: InodeBits(1 << (part.0 % 7)),
-            try_bits: InodeBits(part.1 * 5 & 0x7f & !(1 << (part.0 % 7))),
+            try_bits: InodeBits((part.1 * 5) & 0x7f & !(1 << (part.0 % 7))),
             gid: 0,
         },
         _ => Policy::Flock { start: part.0, end: part.0 + part.1, owner: gid, pid: 1 },
