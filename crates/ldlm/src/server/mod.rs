@@ -17,6 +17,7 @@
 //!
 //! Not here: `LCK_COS` and `LCK_TXN` (commit on sharing between metadata targets).
 
+mod conflicts;
 mod expand;
 mod flock;
 mod shard;
