@@ -194,7 +194,21 @@ impl LNet {
         header_data: u64,
         payload: Vec<Bytes>,
     ) {
-        let put = Put { ack_handle: HANDLE_NONE, match_bits: bits, header_data, portal, offset: 0 };
+        self.put_at(to, portal, bits, header_data, 0, payload);
+    }
+
+    /// As [`LNet::put`], into the receiver's buffer at `offset`: replies lie behind the room that
+    /// early replies use.
+    pub fn put_at(
+        self: &Arc<Self>,
+        to: Nid,
+        portal: Portal,
+        bits: MatchBits,
+        header_data: u64,
+        offset: u32,
+        payload: Vec<Bytes>,
+    ) {
+        let put = Put { ack_handle: HANDLE_NONE, match_bits: bits, header_data, portal, offset };
         if self.is_self(to) {
             self.put_to_self(to, &put, &payload);
         } else {
