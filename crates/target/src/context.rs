@@ -6,9 +6,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use sheen_rpc::BulkPort;
 use sheen_types::{Instant, Nid, Transno, Xid};
 use sheen_wire::connect::{ConnectFlags, ConnectFlags2};
+use sheen_wire::opcode::Opcode;
 use sheen_wire::ptlrpc::{MsgFlags, PtlrpcBody};
 
 use crate::export::Export;
+use crate::last_rcvd::Slot;
 use crate::target::Target;
 
 /// What a role may know of the request it executes, besides its buffers.
@@ -63,6 +65,15 @@ impl Context {
     #[must_use]
     pub fn has2(&self, flag: ConnectFlags2) -> bool {
         self.export.connect_data().flags2.contains(flag)
+    }
+
+    /// Where the record of the answer goes: the client's tag, or for a client without tags one
+    /// place for closes and one for all else.
+    pub(crate) fn slot(&self) -> Slot {
+        match self.body.tag {
+            0 => (0, self.body.opcode == Opcode::MDS_CLOSE),
+            tag => (tag, false),
+        }
     }
 
     /// The transaction that the request became; 0 if it changed nothing (so far).

@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use sheen_io::BoxFuture;
-use sheen_types::{Errno, ResourceName};
+use sheen_ldlm::LockDesc;
+use sheen_types::Errno;
 use sheen_wire::connect::ObdConnectData;
 use sheen_wire::messages::{Reply, Request};
 
@@ -135,27 +136,17 @@ pub trait Operations: Send + Sync + 'static {
         Box::pin(async {})
     }
 
-    /// The lock value block of a resource when it gets its first lock (`ost_lvb`, a layout); empty
-    /// for a resource without. An error refuses the lock.
+    /// The lock value block that goes to a client with a granted lock: `ost_lvb` of an object, the
+    /// layout under a layout lock; empty for a lock without. Asked when the lock is granted, in the
+    /// reply or in the completion callback, so that it shows what earlier holders wrote. A role
+    /// that lets clients write under locks asks them first where it must ([`Target::glimpse`]).
+    /// An error refuses the lock.
     fn lock_value<'a>(
         &'a self,
         target: &'a Arc<Target>,
-        resource: ResourceName,
+        lock: &'a LockDesc,
     ) -> BoxFuture<'a, Result<Bytes, Errno>> {
-        let _ = (target, resource);
+        let _ = (target, lock);
         Box::pin(async { Ok(Bytes::new()) })
-    }
-
-    /// A new lock value block: `old` is the one held, `told` what a client said in a glimpse reply
-    /// (`None`: look at the object again). The default keeps what the client said, if anything.
-    fn update_lock_value<'a>(
-        &'a self,
-        target: &'a Arc<Target>,
-        resource: ResourceName,
-        old: Bytes,
-        told: Option<Bytes>,
-    ) -> BoxFuture<'a, Result<Bytes, Errno>> {
-        let _ = (target, resource);
-        Box::pin(async move { Ok(told.unwrap_or(old)) })
     }
 }
