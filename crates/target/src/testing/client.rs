@@ -270,14 +270,16 @@ impl TestClient {
     #[must_use]
     pub fn follow(&self, node: &TestTarget) -> TestClient {
         let old = &self.inner;
+        let handle = self.handle();
+        let agreed = self.agreed();
         let client = Client {
             node: node.clone(),
             uuid: old.uuid.clone(),
             nid: old.nid,
             import: old.import,
             session: Mutex::new(Session {
-                handle: old.session.lock().handle,
-                agreed: old.session.lock().agreed.clone(),
+                handle,
+                agreed,
                 connect_flags: OpFlags::NONE,
             }),
             conn_cnt: AtomicU32::new(old.conn_cnt.load(Ordering::Acquire)),
