@@ -14,15 +14,15 @@ use sheen_types::{Errno, Fid, InodeBits, LockHandle, LockMode, ResourceName, Tra
 use sheen_wire::connect::{ConnectFlags, ConnectFlags2};
 use sheen_wire::ldlm::{LdlmRequest, LdlmResourceDesc, LockFlags, LockType, Policy as WirePolicy};
 use sheen_wire::messages::{
-    Kind, LdlmEnqueue, LdlmIntentGetattr, LdlmIntentGetattrReply, MdsDisconnect,
-    MdsReintSetattr, MdsReintSetattrReply, MdsStatfs, ObdPing, Reply, Request,
+    Kind, LdlmEnqueue, LdlmIntentGetattr, LdlmIntentGetattrReply, MdsDisconnect, MdsReintSetattr,
+    MdsReintSetattrReply, MdsStatfs, ObdPing, Reply, Request,
 };
 use sheen_wire::ptlrpc::{MsgFlags, OpFlags};
 
 use crate::testing::{TestAnswer, TestCall, TestClient, TestTarget, TestWorld};
 use crate::{
-    ConnectOffer, Context, ExportState, FaultAction, FaultSite, LockWish, Memo, Operations, Outcome,
-    RecoveryStatus, TargetConfig, Timeouts,
+    ConnectOffer, Context, ExportState, FaultAction, FaultSite, LockWish, Memo, Operations,
+    Outcome, RecoveryStatus, TargetConfig, Timeouts,
 };
 
 const COUNTS: Fid = Fid::new(0x2_0000_0401, 1);
@@ -45,14 +45,14 @@ impl Operations for Counting {
             match request {
                 Request::MdsReintSetattr(_) => {
                     self.executed.fetch_add(1, Ordering::Relaxed);
-                    let key = Bytes::copy_from_slice(&context.xid.0.to_be_bytes());
+                    let key = format!("{}/{}", context.export.uuid(), context.xid);
                     let memo = Memo::Keep { result: 0, data: 7 };
                     context
                         .target
                         .transact_with(context, memo, |transno| {
                             let mut transaction = Transaction::new();
                             let value = Bytes::copy_from_slice(&transno.0.to_be_bytes());
-                            transaction.insert(COUNTS, key, value);
+                            transaction.insert(COUNTS, key.into(), value);
                             transaction
                         })
                         .map_err(|error| error.errno())?;
@@ -411,10 +411,13 @@ fn a_lock_in_the_way_is_called_back() {
             assert_eq!(canceller.cancel(&[held]).await.head.status, 0);
         };
         let later = world.clone();
-        world.world().tasks.spawn("cancel", Box::pin(async move {
-            later.sleep(Duration::from_secs(1)).await;
-            cancel.await;
-        }));
+        world.world().tasks.spawn(
+            "cancel",
+            Box::pin(async move {
+                later.sleep(Duration::from_secs(1)).await;
+                cancel.await;
+            }),
+        );
         waiting.await;
         // The lock is free again.
         let policy = Policy::bits(InodeBits::LOOKUP);

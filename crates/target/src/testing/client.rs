@@ -277,11 +277,7 @@ impl TestClient {
             uuid: old.uuid.clone(),
             nid: old.nid,
             import: old.import,
-            session: Mutex::new(Session {
-                handle,
-                agreed,
-                connect_flags: OpFlags::NONE,
-            }),
+            session: Mutex::new(Session { handle, agreed, connect_flags: OpFlags::NONE }),
             conn_cnt: AtomicU32::new(old.conn_cnt.load(Ordering::Acquire)),
             xid: AtomicU64::new(old.xid.load(Ordering::Acquire)),
             callbacks: Mutex::new(Vec::new()),
