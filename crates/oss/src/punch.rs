@@ -41,7 +41,7 @@ impl Ost {
         Ok(Outcome::ok(OstPunchReply { ost_body, ..OstPunchReply::default() }))
     }
 
-    /// Reserves or frees bytes `size..blocks`; the mode lies in the parent's version.
+    /// Reserves or frees bytes `size..blocks`; the mode lies in the link count.
     pub(crate) async fn fallocate(
         &self,
         context: &Context,
@@ -55,7 +55,7 @@ impl Ost {
             return Err(Errno::EFBIG);
         }
         let lock = self.lock_if_asked(context, &asked, Extent { start, end: end - 1 }).await?;
-        let done = match asked.misc {
+        let done = match asked.nlink {
             0 => self.store.allocate(object, start, length, false),
             KEEP_SIZE => self.store.allocate(object, start, length, true),
             mode if mode == KEEP_SIZE | PUNCH_HOLE => self.store.punch(object, start, length),
