@@ -26,6 +26,19 @@ pub(crate) struct History {
     start: Transno,
 }
 
+/// Which number a transaction gets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Number {
+    /// One of its own.
+    Next,
+    /// That of the transaction before it. In the recovery window, when the next numbers belong to
+    /// replays still to come: what is no replay is then told apart by nothing, and counts as durable
+    /// with its predecessor at the earliest.
+    Same,
+    /// The one it had before the restart.
+    Replayed(Transno),
+}
+
 struct Order {
     last: Transno,
     /// Applied and not known to be durable, in order.
@@ -77,15 +90,19 @@ impl History {
         self.advance();
     }
 
-    /// Applies what `build` makes for the next number, or for `replayed` in recovery.
+    /// Applies what `build` makes for the transaction's number.
     pub(crate) fn apply(
         &self,
         store: &dyn Store,
-        replayed: Option<Transno>,
+        number: Number,
         build: impl FnOnce(Transno) -> Transaction,
     ) -> Result<Transno, StoreError> {
         let mut order = self.order.lock();
-        let transno = replayed.unwrap_or(Transno(order.last.0 + 1));
+        let transno = match number {
+            Number::Next => Transno(order.last.0 + 1),
+            Number::Same => order.last,
+            Number::Replayed(transno) => transno,
+        };
         let sequence = store.apply(build(transno))?;
         order.last = order.last.max(transno);
         order.pending.push_back((sequence, transno));

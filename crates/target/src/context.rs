@@ -29,6 +29,8 @@ pub struct Context {
     pub bulk: BulkPort,
     /// When it arrived.
     pub arrived: Instant,
+    /// Bytes the client has set aside for the reply.
+    pub reply_bytes_max: usize,
     /// The transaction it became; 0 while there is none.
     pub(crate) transno: AtomicU64,
 }

@@ -52,6 +52,8 @@ pub(crate) struct State {
     /// Requests being executed; with the newer replier if the request came a second time.
     pub(crate) in_progress: HashMap<Xid, Option<Replier>>,
     pub(crate) last_transno: Transno,
+    /// The client has seen the answers of all requests up to here.
+    pub(crate) last_xid: Xid,
 }
 
 impl Export {
@@ -67,6 +69,7 @@ impl Export {
             replies: BTreeMap::new(),
             in_progress: HashMap::new(),
             last_transno: Transno(0),
+            last_xid: Xid(0),
         };
         Self { uuid, handle, client, state: Mutex::new(state), role: OnceLock::new() }
     }

@@ -76,7 +76,7 @@ wire_struct! {
 
 wire_struct! {
     /// The target's own record (`struct lr_server_data`).
-    pub(crate) struct ServerRecord {
+    pub struct ServerRecord {
         /// Version of these records.
         format: u32,
         /// How often the target has been started.

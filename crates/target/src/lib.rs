@@ -27,18 +27,17 @@ mod dispatch;
 mod enqueue;
 mod export;
 mod fault;
+mod housekeeping;
 mod last_rcvd;
 mod locks;
 mod operations;
 mod recovery;
 mod stats;
 mod target;
-#[cfg(any(test, feature = "testing"))]
-pub mod testing;
 mod view;
 
 pub use callbacks::ReverseChannels;
-pub use config::{ConnectOffer, TargetConfig, Timeouts};
+pub use config::{ConnectOffer, TargetConfig, Timeouts, VERSION};
 pub use context::Context;
 pub use export::{Export, ExportState};
 pub use fault::{FaultAction, FaultSite, Faults};

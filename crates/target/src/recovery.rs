@@ -261,6 +261,14 @@ impl Recovery {
         Some(Expired { everyone: hard, waiting })
     }
 
+    /// Nobody is waited for any more; whether there was anything to wait for.
+    pub(crate) fn abort(&self, now: Instant) -> bool {
+        let mut window = self.window.lock();
+        window.expired = true;
+        window.started = window.started.or(Some((now, Timestamp::default())));
+        window.is_running()
+    }
+
     /// After [`Recovery::expire`] and the evictions it led to.
     pub(crate) fn go_on(&self) -> Ended {
         self.window.lock().pump()

@@ -1,24 +1,24 @@
 //! The target itself: what it owns, how it starts and stops, and what roles ask of it.
 
-use std::collections::VecDeque;
 use std::fmt;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
 use sheen_io::World;
 use sheen_ldlm::server::Namespace;
 use sheen_store::{Store, StoreError, Transaction};
 use sheen_types::{Errno, Instant, ObdHandle, Transno, Uuid};
+use tokio::sync::Notify;
 
 use crate::callbacks::{ReverseChannels, Waiters};
-use crate::commit::History;
+use crate::commit::{History, Number};
 use crate::config::TargetConfig;
 use crate::context::Context;
 use crate::export::{Export, ExportTable};
 use crate::fault::Faults;
-use crate::last_rcvd::{Memo, ReplyRecord, put_reply, put_transno};
-use crate::operations::Operations;
+use crate::last_rcvd::{Memo, Past, ReplyRecord, put_reply, put_server, put_transno};
+use crate::operations::{Leaving, Operations};
 use crate::recovery::Recovery;
 use crate::stats::Stats;
 
@@ -47,6 +47,7 @@ impl From<StoreError> for TargetError {
 
 /// A target: an MDT, an OST or the MGS, as the crate's documentation says.
 pub struct Target {
+    me: Weak<Target>,
     pub(crate) world: World,
     pub(crate) store: Arc<dyn Store>,
     pub(crate) config: TargetConfig,
@@ -62,9 +63,86 @@ pub struct Target {
     /// How often the target has been started.
     pub(crate) instance: u32,
     pub(crate) stopping: AtomicBool,
+    /// The number of the next new client.
+    pub(crate) next_client: AtomicU32,
+    /// Wakes the keeper of time: a deadline may have come nearer.
+    pub(crate) alarm: Arc<Notify>,
 }
 
 impl Target {
+    /// Starts a target on what its store holds: known clients are awaited, or if there are none,
+    /// recovery is over at once. Requests may come as soon as this returns.
+    ///
+    /// # Errors
+    /// See [`TargetError`].
+    pub async fn start(
+        world: World,
+        store: Arc<dyn Store>,
+        config: TargetConfig,
+        operations: Arc<dyn Operations>,
+        reverse: Arc<dyn ReverseChannels>,
+    ) -> Result<Arc<Self>, TargetError> {
+        let past = Past::load(&*store)?;
+        let instance = past.server.as_ref().map_or(0, |server| server.instance) + 1;
+        let mut transaction = Transaction::new();
+        put_server(&mut transaction, instance);
+        store.apply(transaction)?;
+        let history = Arc::new(History::new(past.transno));
+        let hook = Arc::clone(&history);
+        store.on_commit(Box::new(move |sequence| hook.on_commit(sequence)));
+        let known = if config.replayable { past.clients } else { Vec::new() };
+        let next_client = known.iter().map(|(record, _)| record.client + 1).max().unwrap_or(0);
+        let locks = Namespace::new(sheen_ldlm::server::Config {
+            seed: world.random.number(),
+            callback_timeout: config.timeouts.lock_callback,
+        });
+        let target = Arc::new_cyclic(|me| Self {
+            me: Weak::clone(me),
+            recovery: Recovery::new(known.len(), past.transno, config.timeouts),
+            world,
+            store,
+            config,
+            operations,
+            reverse,
+            exports: ExportTable::default(),
+            history,
+            locks,
+            lock_waiters: Waiters::default(),
+            stats: Stats::new(),
+            faults: Faults::default(),
+            instance,
+            stopping: AtomicBool::new(false),
+            next_client: AtomicU32::new(next_client),
+            alarm: Arc::new(Notify::new()),
+        });
+        for (record, replies) in known {
+            target.await_client(&record, replies);
+        }
+        target.sync().await.map_err(|_| StoreError::Io("the first commit failed".to_owned()))?;
+        target.operations.started(&target).await;
+        if !target.recovery.is_running() {
+            target.history.begin_epoch();
+            target.operations.recovered(&target).await;
+        }
+        target.keep_time();
+        Ok(target)
+    }
+
+    /// Stops: clients are let go and awaited when the target starts again. Everything applied is
+    /// durable afterwards.
+    ///
+    /// # Errors
+    /// [`Errno::EIO`] if the store failed.
+    pub async fn stop(self: &Arc<Self>) -> Result<(), Errno> {
+        self.stopping.store(true, Ordering::Release);
+        self.alarm.notify_one();
+        for export in self.exports() {
+            self.drop_export(&export, Leaving::Stopping).await;
+        }
+        self.lock_waiters.clear();
+        self.sync().await
+    }
+
     /// Its name, as `lustre-MDT0000`.
     #[must_use]
     pub fn name(&self) -> &str {
@@ -141,20 +219,23 @@ impl Target {
             return Ok(transno);
         }
         let slot = context.slot();
-        let record = |transno| match memo {
-            Memo::Idempotent => None,
-            Memo::Done => Some((0, 0)),
-            Memo::Keep { result, data } => Some((result, data)),
-        }
-        .map(|(result, data)| ReplyRecord {
-            transno,
-            xid: context.xid,
-            data,
-            result,
-            tag: slot.0,
-            padding: 0,
-        });
-        let transno = self.history.apply(&*self.store, replayed, |transno| {
+        let record = |transno| {
+            match memo {
+                Memo::Idempotent => None,
+                Memo::Done => Some((0, 0)),
+                Memo::Keep { result, data } => Some((result, data)),
+            }
+            .map(|(result, data)| ReplyRecord {
+                transno,
+                xid: context.xid,
+                data,
+                result,
+                tag: slot.0,
+                padding: 0,
+            })
+        };
+        let number = replayed.map_or_else(|| self.number(), Number::Replayed);
+        let transno = self.history.apply(&*self.store, number, |transno| {
             let mut transaction = build(transno);
             put_transno(&mut transaction, transno.max(self.history.last()));
             if let Some(record) = record(transno) {
@@ -176,7 +257,7 @@ impl Target {
     /// # Errors
     /// Those of [`Store::apply`]; then nothing was changed.
     pub fn transact_locally(&self, mut transaction: Transaction) -> Result<Transno, StoreError> {
-        self.history.apply(&*self.store, None, |transno| {
+        self.history.apply(&*self.store, self.number(), |transno| {
             put_transno(&mut transaction, transno);
             transaction
         })
@@ -237,8 +318,17 @@ impl Target {
         self.exports.all()
     }
 
+    fn number(&self) -> Number {
+        if self.recovery.is_running() { Number::Same } else { Number::Next }
+    }
+
     pub(crate) fn was_durable_at_start(&self, transno: Transno) -> bool {
         transno <= self.history.start()
+    }
+
+    /// This target, for tasks that outlive the caller.
+    pub(crate) fn arc(&self) -> Arc<Self> {
+        self.me.upgrade().expect("a target is called through its Arc")
     }
 
     pub(crate) fn now(&self) -> Instant {

@@ -57,19 +57,23 @@ impl Target {
     /// Everything at once.
     #[must_use]
     pub fn view(&self) -> TargetView {
-        let mut exports: Vec<ExportView> = self.exports().iter().map(|export| {
-            let state = export.lock();
-            ExportView {
-                uuid: export.uuid().clone(),
-                nid: state.nid,
-                handle: export.handle(),
-                state: state.state,
-                connect_data: state.connect_data.clone(),
-                last_request: state.last_request,
-                last_transno: state.last_transno,
-                reply_records: state.replies.len(),
-            }
-        }).collect();
+        let mut exports: Vec<ExportView> = self
+            .exports()
+            .iter()
+            .map(|export| {
+                let state = export.lock();
+                ExportView {
+                    uuid: export.uuid().clone(),
+                    nid: state.nid,
+                    handle: export.handle(),
+                    state: state.state,
+                    connect_data: state.connect_data.clone(),
+                    last_request: state.last_request,
+                    last_transno: state.last_transno,
+                    reply_records: state.replies.len(),
+                }
+            })
+            .collect();
         exports.sort_by(|a, b| a.uuid.cmp(&b.uuid));
         TargetView {
             name: self.name().to_owned(),
