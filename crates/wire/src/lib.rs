@@ -6,5 +6,22 @@
 //! the order that the message's magic announced.
 
 pub mod codec;
+pub mod connect;
+pub mod dir;
+pub mod fld;
+pub mod ldlm;
+pub mod llog;
+pub mod lmv;
+pub mod lnet;
+pub mod lov;
+pub mod md;
+pub mod messages;
+pub mod mgs;
+pub mod opcode;
+pub mod ost;
+mod portal;
+pub mod ptlrpc;
+pub mod quota;
+pub mod text;
 
 pub use codec::{ByteOrder, DecodeError, Reader, Wire, Writer};
