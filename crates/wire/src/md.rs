@@ -7,8 +7,7 @@ mod flags;
 mod reint;
 mod xattr;
 
-pub use crate::opcode::ReintOp;
-pub use flags::{AttrValid, Bias, FileFlags, OpenFlags, StatfsState, Valid};
+pub use flags::{AttrValid, Bias, Disposition, FileFlags, OpenFlags, ReintOp, StatfsState, Valid};
 pub use reint::{
     RecCreate, RecLink, RecRename, RecResync, RecSetattr, RecSetxattr, RecUnlink, ReintRecord,
 };

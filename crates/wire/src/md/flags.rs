@@ -1,6 +1,6 @@
 //! The bit sets and numbers of metadata and object requests.
 
-use crate::wire_bits;
+use crate::{wire_bits, wire_enum};
 
 wire_bits! {
     /// Which fields of an [`MdtBody`](super::MdtBody) or [`Obdo`](crate::ost::Obdo) mean something,
@@ -310,6 +310,62 @@ wire_bits! {
         RENAME_AGAIN = 0x400_0000,
         /// `MDS_NAMEHASH`: a name's hash stands for the name.
         NAMEHASH = 0x800_0000,
+    }
+}
+
+wire_bits! {
+    /// What of an intent was done (`DISP_*`).
+    pub struct Disposition: u64 {
+        /// `DISP_IT_EXECD`: the intent was looked at.
+        IT_EXECD = 0x1,
+        /// `DISP_LOOKUP_EXECD`: the name was looked up.
+        LOOKUP_EXECD = 0x2,
+        /// `DISP_LOOKUP_NEG`: and was absent.
+        LOOKUP_NEG = 0x4,
+        /// `DISP_LOOKUP_POS`: and was there.
+        LOOKUP_POS = 0x8,
+        /// `DISP_OPEN_CREATE`: the file was created.
+        OPEN_CREATE = 0x10,
+        /// `DISP_OPEN_OPEN`: the file was opened.
+        OPEN_OPEN = 0x20,
+        /// `DISP_ENQ_OPEN_REF`: the reply holds an open reference.
+        ENQ_OPEN_REF = 0x80_0000,
+        /// `DISP_ENQ_CREATE_REF`: the reply holds a create reference.
+        ENQ_CREATE_REF = 0x100_0000,
+        /// `DISP_OPEN_LOCK`: an open lock was taken.
+        OPEN_LOCK = 0x200_0000,
+        /// `DISP_OPEN_LEASE`: a lease was taken.
+        OPEN_LEASE = 0x400_0000,
+        /// `DISP_OPEN_STRIPE`: the layout was made or extended.
+        OPEN_STRIPE = 0x800_0000,
+        /// `DISP_OPEN_DENY`: others deny this open.
+        OPEN_DENY = 0x1000_0000,
+    }
+}
+
+wire_enum! {
+    /// What a REINT does (`REINT_*`, the first word of its record).
+    pub enum ReintOp: u32 {
+        /// `REINT_SETATTR`: set attributes.
+        SETATTR = 1,
+        /// `REINT_CREATE`: create anything but a regular file by open.
+        CREATE = 2,
+        /// `REINT_LINK`: add a name.
+        LINK = 3,
+        /// `REINT_UNLINK`: remove a name, or an empty directory.
+        UNLINK = 4,
+        /// `REINT_RENAME`: rename.
+        RENAME = 5,
+        /// `REINT_OPEN`: open and possibly create; only inside an intent.
+        OPEN = 6,
+        /// `REINT_SETXATTR`: set or remove an extended attribute.
+        SETXATTR = 7,
+        /// `REINT_RMENTRY`: remove a bare directory entry.
+        RMENTRY = 8,
+        /// `REINT_MIGRATE`: move an inode to another MDT.
+        MIGRATE = 9,
+        /// `REINT_RESYNC`: begin a resync of mirrors.
+        RESYNC = 10,
     }
 }
 

@@ -49,7 +49,9 @@ fn obdo_layout() {
 #[test]
 fn ost_body_layout() {
     assert_eq!(OstBody::SIZE, 208);
-    assert_eq!(OstBody::OFFSETS, [("oa", 0)]);
+    for (field, at) in [("oa", 0)] {
+        assert_eq!(offset(OstBody::OFFSETS, field), at, "{field}");
+    }
 }
 
 #[test]
