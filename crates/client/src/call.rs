@@ -4,8 +4,8 @@
 //! moved out of the channel's answer without a copy.
 
 use bytes::Bytes;
-use sheen_rpc::{Answer, Bulk, Call, CallKind, Channel, RpcError};
-use sheen_types::Errno;
+use sheen_rpc::{Answer, Call, Channel};
+use sheen_types::{Errno, Xid};
 use sheen_wire::messages::{self, Reply, RequestFormat};
 use sheen_wire::ptlrpc::PtlrpcBody;
 
@@ -66,32 +66,20 @@ pub(crate) struct Answered<R: Typed> {
     /// The reply.
     pub(crate) reply: R::Reply,
     /// What came in bulk.
-    pub(crate) bulk: Bytes,
-}
-
-/// A call of `request` with nothing else in it.
-pub(crate) fn plain(request: impl Into<messages::Request>) -> Call {
-    Call {
-        request: request.into(),
-        reply_room: 0,
-        bulk: Bulk::None,
-        body: Default::default(),
-        kind: CallKind::Normal,
-        on_replay: None,
-    }
-}
-
-/// A call that changes the target.
-pub(crate) fn modifying(request: impl Into<messages::Request>) -> Call {
-    Call { kind: CallKind::Modifying, ..plain(request) }
+    pub(crate) bulk: Vec<Bytes>,
+    /// By which the channel knows the request.
+    pub(crate) xid: Xid,
 }
 
 /// Sends `call`, which was made from an `R`.
 ///
 /// # Errors
-/// The server's errno, or what [`errno_of`] makes of the failure.
-pub(crate) async fn call<R: Typed>(channel: &dyn Channel, call: Call) -> Result<Answered<R>, Errno> {
-    let answer = channel.call(call).await.map_err(|error| errno_of(&error))?;
+/// The server's errno, or what [`sheen_rpc::RpcError::errno`] makes of the failure.
+pub(crate) async fn call<R: Typed>(
+    channel: &dyn Channel,
+    call: Call,
+) -> Result<Answered<R>, Errno> {
+    let answer = channel.call(call).await.map_err(|error| error.errno())?;
     typed_answer(answer)
 }
 
@@ -100,21 +88,10 @@ pub(crate) async fn call<R: Typed>(channel: &dyn Channel, call: Call) -> Result<
 /// # Errors
 /// `EPROTO` if it is a reply to something else.
 pub(crate) fn typed_answer<R: Typed>(answer: Answer) -> Result<Answered<R>, Errno> {
-    let Answer { body, reply, bulk, .. } = answer;
+    let Answer { body, reply, bulk, xid } = answer;
     match R::take(reply) {
-        Some(reply) => Ok(Answered { body, reply, bulk }),
+        Some(reply) => Ok(Answered { body, reply, bulk, xid }),
         None => Err(Errno::EPROTO),
-    }
-}
-
-/// What a process sees when a call fails.
-pub(crate) fn errno_of(error: &RpcError) -> Errno {
-    match error {
-        RpcError::Errno { errno, .. } => *errno,
-        RpcError::Evicted | RpcError::Disconnected => Errno::EIO,
-        RpcError::Shutdown => Errno::ESHUTDOWN,
-        RpcError::TimedOut => Errno::ETIMEDOUT,
-        RpcError::Protocol(_) => Errno::EPROTO,
     }
 }
 

@@ -20,7 +20,7 @@ use parking_lot::Mutex;
 use sheen_io::{BoxFuture, World};
 use sheen_ldlm::client::{Action, Config, Namespace, Want};
 use sheen_ldlm::{LockDesc, LockFlags, Policy};
-use sheen_rpc::Channel;
+use sheen_rpc::{Call, Channel};
 use sheen_types::{Errno, InodeBits, LockHandle, LockMode, ResourceName};
 use sheen_wire::ldlm::LdlmRequest;
 use sheen_wire::messages::{LdlmCancel, LdlmConvert, LdlmEnqueue};
@@ -55,7 +55,7 @@ pub trait Protected: Send + Sync {
     fn lose(&self, locks: &Arc<LockSpace>, lost: Lost) -> BoxFuture<'static, ()>;
 
     /// The target has forgotten us: everything cached under this is void. Nothing can be written.
-    fn void(&self, locks: &Arc<LockSpace>, lost: Lost);
+    fn void(&self, locks: &Arc<LockSpace>, lost: Lost) -> BoxFuture<'static, ()>;
 
     /// Another client asks for size and times of an object that we may be changing: the lock value
     /// block to answer with, if we know better than the server.
@@ -141,7 +141,7 @@ impl LockSpace {
         mode: LockMode,
     ) -> Option<Held> {
         let matched = self.namespace.find(&Want { resource, policy, mode, or_waiting: false })?;
-        Some(Held::new(self, matched.handle, matched.mode, matched.policy))
+        Some(Held::new(self, resource, matched.handle, matched.mode, matched.policy))
     }
 
     /// Whether a lock that we have covers this now.
@@ -169,7 +169,7 @@ impl LockSpace {
         let mut dlm_req = pending.request();
         dlm_req.count = 0;
         let request = LdlmEnqueue { dlm_req, ..LdlmEnqueue::default() };
-        let answer = call::call::<LdlmEnqueue>(&*self.channel, call::plain(request)).await?;
+        let answer = call::call::<LdlmEnqueue>(&*self.channel, Call::new(request)).await?;
         let reply = call::need(answer.reply.dlm_rep)?;
         let held = pending.granted(&reply).await?;
         Ok((call::need(held)?, answer.reply.dlm_lvb))
@@ -235,7 +235,8 @@ impl LockSpace {
                 Action::Invalidate { resource, policy, .. } => {
                     let mode = LockMode::Nl;
                     let lost = Lost { resource, mode, part: policy, discard: true };
-                    self.protected.void(self, lost);
+                    let void = self.protected.void(self, lost);
+                    self.world.tasks.spawn("lock void", void);
                 }
             }
         }
@@ -281,12 +282,10 @@ impl LockSpace {
                 let count = cancels.handles.len().min(CANCELS_IN_REQUEST_MAX);
                 cancels.handles.drain(..count).collect()
             };
-            let request = LdlmCancel {
-                dlm_req: LdlmRequest::cancel(handles),
-                ..LdlmCancel::default()
-            };
+            let request =
+                LdlmCancel { dlm_req: LdlmRequest::cancel(handles), ..LdlmCancel::default() };
             // A target that does not hear of it asks again, or has evicted us.
-            if let Err(errno) = call::call::<LdlmCancel>(&*self.channel, call::plain(request)).await {
+            if let Err(errno) = call::call::<LdlmCancel>(&*self.channel, Call::new(request)).await {
                 tracing::debug!(space = self.name, %errno, "cancel was not heard");
             }
         }
@@ -299,11 +298,12 @@ impl LockSpace {
         drop: InodeBits,
         keep: InodeBits,
     ) {
+        let Some(desc) = self.namespace.lock(handle).map(|lock| lock.desc) else { return };
         let space = Arc::clone(self);
         let task = async move {
-            let dlm_req = callbacks::convert_request(remote_handle, handle, drop, keep);
+            let dlm_req = callbacks::convert_request(remote_handle, desc, drop, keep);
             let request = LdlmConvert { dlm_req, ..LdlmConvert::default() };
-            let answer = call::call::<LdlmConvert>(&*space.channel, call::plain(request)).await;
+            let answer = call::call::<LdlmConvert>(&*space.channel, Call::new(request)).await;
             let mut actions = Vec::new();
             let now = space.world.clock.now();
             space.namespace.converted(now, handle, answer.map(|_| ()), &mut actions);
