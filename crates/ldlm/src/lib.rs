@@ -9,8 +9,10 @@
 //! waits has been announced to everyone it waits for.
 
 pub mod client;
-mod cookie;
 mod flags;
+mod flock;
+mod interval;
+mod mix;
 mod policy;
 pub mod server;
 

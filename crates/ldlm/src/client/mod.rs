@@ -3,199 +3,79 @@
 //! One [`Namespace`] belongs to one import. A lock lives through: in flight ([`Namespace::begin`]),
 //! waiting or granted ([`Namespace::replied`], [`Namespace::completion`]), used and unused
 //! (references), leaving ([`Action::Flush`], then [`Namespace::flushed`]), gone ([`Action::Cancel`]).
-//! Only a lock that is granted and not leaving is found by [`Namespace::find`].
+//! Only a lock that is not leaving and not called back is found by [`Namespace::find`].
+//!
+//! What always holds: a lock with users is not cancelled; a lock that was called back gets no new
+//! users; what a lock protects is flushed before the server hears that it is free.
+//!
+//! Flocks are not cached for others to find: their users hold them, an unlock is an enqueue of mode
+//! NL, and [`Namespace::dec_ref`] does not let them go.
+//!
+//! Costs: one mutex per target, held for well under a microsecond; finding a lock is one hash
+//! look-up and O(log n) of the resource's extent locks; no allocation once the tables have grown.
 
+mod life;
+mod table;
+#[cfg(test)]
+mod tests;
+mod types;
+
+use std::ops::ControlFlow;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use sheen_types::{Errno, Extent, InodeBits, Instant, LockHandle, LockMode, ResourceName};
 
+use self::life::State;
+use self::table::{Phase, Table, implies};
+pub use self::types::{
+    Action, Config, Gauges, LockInfo, Matched, Replay, Reply, UnknownLock, Want,
+};
 use crate::{LockDesc, LockFlags, Policy};
-
-/// How a namespace is made.
-#[derive(Clone, Copy, Debug)]
-pub struct Config {
-    /// Makes our cookies differ from those of the mount before: random.
-    pub seed: u64,
-    /// Unused locks kept (`lru_size`).
-    pub lru_size: usize,
-    /// How long an unused lock is kept (`lru_max_age`).
-    pub lru_max_age: Duration,
-}
-
-/// What is needed under a lock.
-#[derive(Clone, Copy, Debug)]
-pub struct Want {
-    /// On what.
-    pub resource: ResourceName,
-    /// What part: a lock that covers more will do.
-    pub policy: Policy,
-    /// Which mode: a lock that allows more (PW for PR, EX for all) will do.
-    pub mode: LockMode,
-    /// Whether to join a lock that is still waiting to be granted.
-    pub or_waiting: bool,
-}
-
-/// A lock found, with a reference in its own mode taken.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Matched {
-    /// Our cookie.
-    pub handle: LockHandle,
-    /// The lock's mode; pass it to [`Namespace::dec_ref`].
-    pub mode: LockMode,
-    /// What it covers.
-    pub policy: Policy,
-    /// Whether it may be used now; else [`Action::Granted`] or [`Action::Failed`] will come.
-    pub granted: bool,
-}
-
-/// What a server's enqueue reply says about the lock.
-#[derive(Clone, Copy, Debug)]
-pub struct Reply {
-    /// The server's cookie.
-    pub remote_handle: LockHandle,
-    /// As granted or waiting; an intent may have changed resource and mode.
-    pub desc: LockDesc,
-    /// `lock_flags` of the reply: `AST_SENT`, `BLOCK_*`...
-    pub flags: LockFlags,
-}
-
-/// What the caller must do.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Action {
-    /// The lock may be used: wake who waits for it.
-    Granted {
-        /// Our cookie.
-        handle: LockHandle,
-        /// As granted.
-        desc: LockDesc,
-    },
-    /// The lock will never be granted: wake who waits for it.
-    Failed {
-        /// Our cookie.
-        handle: LockHandle,
-        /// Why: `EDEADLK`, `EINTR` (cancelled), `EIO` (evicted).
-        errno: Errno,
-    },
-    /// Protection of this part ends: write dirty data back (or throw it away), drop what is cached
-    /// of it, then call [`Namespace::flushed`].
-    Flush {
-        /// Our cookie.
-        handle: LockHandle,
-        /// On what.
-        resource: ResourceName,
-        /// The mode held: below PW there is nothing dirty.
-        mode: LockMode,
-        /// The part that goes: for a conversion only the bits being dropped.
-        part: Policy,
-        /// Dirty data need not be written.
-        discard: bool,
-    },
-    /// Tell the server (`LDLM_CANCEL`, several in one request where they come together). The lock
-    /// is gone here already.
-    Cancel {
-        /// Our cookie.
-        handle: LockHandle,
-        /// The server's.
-        remote_handle: LockHandle,
-    },
-    /// Tell the server (`LDLM_CONVERT`) that these bits are free; then [`Namespace::converted`].
-    Convert {
-        /// Our cookie.
-        handle: LockHandle,
-        /// The server's.
-        remote_handle: LockHandle,
-        /// The bits dropped.
-        drop: InodeBits,
-        /// The bits kept.
-        keep: InodeBits,
-    },
-    /// The lock is void (eviction): throw everything cached under it away, tell nobody.
-    Invalidate {
-        /// Our cookie.
-        handle: LockHandle,
-        /// On what.
-        resource: ResourceName,
-        /// What it covered.
-        policy: Policy,
-    },
-}
-
-/// A callback or reply named a lock that is not here: answer a callback with `EINVAL`-like status
-/// (Lustre: `-ESTALE`/`-EINVAL`), forget a reply.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct UnknownLock;
-
-/// One lock.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct LockInfo {
-    /// Our cookie.
-    pub handle: LockHandle,
-    /// The server's; 0 while in flight.
-    pub remote_handle: LockHandle,
-    /// Resource, policy, modes.
-    pub desc: LockDesc,
-    /// References by PR, CR and NL users.
-    pub readers: u32,
-    /// References by users of the other modes.
-    pub writers: u32,
-    /// Whether a blocking callback has come for it.
-    pub blocked: bool,
-}
-
-/// One lock to be replayed to a server that has restarted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Replay {
-    /// Our cookie, by which the server knows the lock again.
-    pub handle: LockHandle,
-    /// The server's cookie before its restart.
-    pub remote_handle: LockHandle,
-    /// As held.
-    pub desc: LockDesc,
-    /// `REPLAY` and `BLOCK_GRANTED` or `BLOCK_WAIT`.
-    pub flags: LockFlags,
-}
-
-/// Counts for the parameter tree.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Gauges {
-    /// Resources with a lock (`resource_count`).
-    pub resources: usize,
-    /// Locks (`lock_count`).
-    pub locks: usize,
-    /// Unused ones (`lock_unused_count`).
-    pub unused: usize,
-    /// The limit of unused ones (`lru_size`).
-    pub lru_size: usize,
-    /// Requests answered by a cached lock, ever.
-    pub hits: u64,
-    /// Locks asked from the server, ever.
-    pub misses: u64,
-}
 
 /// The locks that one target has granted to us.
 pub struct Namespace {
-    config: Config,
+    state: Mutex<State>,
 }
 
 impl Namespace {
     /// An empty one.
     #[must_use]
     pub fn new(config: Config) -> Self {
-        Self { config }
+        let state = State {
+            table: Table::new(config.seed),
+            lru_size: config.lru_size,
+            lru_max_age: config.lru_max_age,
+            convert: false,
+            hits: 0,
+            misses: 0,
+        };
+        Self { state: Mutex::new(state) }
+    }
+
+    /// Whether the server takes `LDLM_CONVERT` (`OBD_CONNECT2_LOCK_CONVERT` negotiated): then a
+    /// callback for some bits costs only those. Off at first.
+    pub fn set_convert(&self, convert: bool) {
+        self.state.lock().convert = convert;
     }
 
     /// A cached lock that covers what is wanted, with a reference taken (`ldlm_lock_match`).
     #[must_use]
     pub fn find(&self, want: &Want) -> Option<Matched> {
-        let _ = (want, self.config);
-        todo!()
+        let mut state = self.state.lock();
+        let slot = state.table.find(want)?;
+        state.hits += 1;
+        state.table.take_unused(slot);
+        let matched = state.table.matched(slot);
+        *state.table.lock_mut(slot).users(matched.mode) += 1;
+        Some(matched)
     }
 
     /// The same without a reference: is it cached?
     #[must_use]
     pub fn peek(&self, want: &Want) -> Option<Matched> {
-        let _ = want;
-        todo!()
+        let state = self.state.lock();
+        state.table.find(want).map(|slot| state.table.matched(slot))
     }
 
     /// A lock is about to be asked for: makes it, in flight, with one reference in `mode`. The
@@ -208,8 +88,13 @@ impl Namespace {
         mode: LockMode,
         flags: LockFlags,
     ) -> LockHandle {
-        let _ = (now, resource, policy, mode, flags);
-        todo!()
+        let mut state = self.state.lock();
+        state.misses += 1;
+        let slot = state.table.add(resource, policy, mode, flags);
+        let lock = state.table.lock_mut(slot);
+        lock.since = now;
+        *lock.users(mode) += 1;
+        state.table.cookie(slot)
     }
 
     /// The server's answer with a lock, held or waiting (by `desc.granted`). Callbacks that came
@@ -221,14 +106,18 @@ impl Namespace {
         reply: &Reply,
         actions: &mut Vec<Action>,
     ) -> Result<LockInfo, UnknownLock> {
-        let _ = (now, handle, reply, actions);
-        todo!()
+        let mut state = self.state.lock();
+        let slot = state.table.slot(handle).ok_or(UnknownLock)?;
+        state.replied(now, slot, reply, actions)
     }
 
     /// The request failed, or the server gave no lock: it is forgotten, references and all.
     pub fn failed(&self, handle: LockHandle, errno: Errno, actions: &mut Vec<Action>) {
-        let _ = (handle, errno, actions);
-        todo!()
+        let mut state = self.state.lock();
+        if let Some(slot) = state.table.slot(handle) {
+            actions.push(Action::Failed { handle, errno });
+            state.table.remove(slot);
+        }
     }
 
     /// `LDLM_CP_CALLBACK`: the lock that waited is granted, or a flock has failed.
@@ -240,8 +129,10 @@ impl Namespace {
         flags: LockFlags,
         actions: &mut Vec<Action>,
     ) -> Result<(), UnknownLock> {
-        let _ = (now, handle, desc, flags, actions);
-        todo!()
+        let mut state = self.state.lock();
+        let slot = state.table.slot(handle).ok_or(UnknownLock)?;
+        state.complete(now, slot, desc, flags, actions);
+        Ok(())
     }
 
     /// `LDLM_BL_CALLBACK`: somebody wants what `wanted` says; let go when the last user is done.
@@ -253,14 +144,23 @@ impl Namespace {
         flags: LockFlags,
         actions: &mut Vec<Action>,
     ) -> Result<(), UnknownLock> {
-        let _ = (now, handle, wanted, flags, actions);
-        todo!()
+        let mut state = self.state.lock();
+        let slot = state.table.slot(handle).ok_or(UnknownLock)?;
+        state.blocking(now, slot, wanted, flags, actions);
+        Ok(())
     }
 
     /// One more user of a lock that the caller has a reference of. Whether the lock is there.
     pub fn add_ref(&self, handle: LockHandle, mode: LockMode) -> bool {
-        let _ = (handle, mode);
-        todo!()
+        let mut state = self.state.lock();
+        let Some(slot) = state.table.slot(handle) else { return false };
+        let lock = state.table.lock_mut(slot);
+        if !matches!(lock.phase, Phase::Flying | Phase::Waiting | Phase::Held) {
+            return false;
+        }
+        *lock.users(mode) += 1;
+        state.table.take_unused(slot);
+        true
     }
 
     /// A user is done. The last one lets a blocked lock go; others stay cached.
@@ -271,8 +171,10 @@ impl Namespace {
         mode: LockMode,
         actions: &mut Vec<Action>,
     ) {
-        let _ = (now, handle, mode, actions);
-        todo!()
+        let mut state = self.state.lock();
+        if let Some(slot) = state.table.slot(handle) {
+            state.dec_ref(now, slot, mode, false, actions);
+        }
     }
 
     /// A user is done and the lock shall not be kept (`ldlm_lock_decref_and_cancel`).
@@ -283,14 +185,18 @@ impl Namespace {
         mode: LockMode,
         actions: &mut Vec<Action>,
     ) {
-        let _ = (now, handle, mode, actions);
-        todo!()
+        let mut state = self.state.lock();
+        if let Some(slot) = state.table.slot(handle) {
+            state.dec_ref(now, slot, mode, true, actions);
+        }
     }
 
     /// The upper layer has done what [`Action::Flush`] asked for.
     pub fn flushed(&self, now: Instant, handle: LockHandle, actions: &mut Vec<Action>) {
-        let _ = (now, handle, actions);
-        todo!()
+        let mut state = self.state.lock();
+        if let Some(slot) = state.table.slot(handle) {
+            state.flushed(now, slot, actions);
+        }
     }
 
     /// The server's answer to [`Action::Convert`]; after a failure the whole lock is let go.
@@ -301,8 +207,10 @@ impl Namespace {
         result: Result<(), Errno>,
         actions: &mut Vec<Action>,
     ) {
-        let _ = (now, handle, result, actions);
-        todo!()
+        let mut state = self.state.lock();
+        if let Some(slot) = state.table.slot(handle) {
+            state.converted(now, slot, result, actions);
+        }
     }
 
     /// Lets all unused locks of a resource go that conflict with an operation in `mode` on `bits`
@@ -316,92 +224,146 @@ impl Namespace {
         bits: InodeBits,
         actions: &mut Vec<Action>,
     ) -> Vec<LockHandle> {
-        let _ = (resource, mode, bits, actions);
-        todo!()
+        let mut state = self.state.lock();
+        let slots: Vec<u32> = state.table.of_resource(resource).to_vec();
+        let mut handles = Vec::new();
+        for slot in slots {
+            if state.in_the_way(slot, mode, bits) {
+                handles.push(state.table.cookie(slot));
+                state.let_go(slot, true, actions);
+            }
+        }
+        handles
     }
 
-    /// Forgets flushed locks and returns the server's cookies of them, for a request's cancel list.
+    /// Forgets locks that [`Namespace::cancel_early`] named and whose flushes the caller has carried
+    /// out ([`Namespace::flushed`] may be left out for them); returns the server's cookies of them,
+    /// for a request's cancel list.
     pub fn take_cancelled(&self, handles: &[LockHandle]) -> Vec<LockHandle> {
-        let _ = handles;
-        todo!()
+        self.state.lock().take_cancelled(handles)
     }
 
     /// Lets unused locks go until the limits of number and age hold, at most `batch` of them,
     /// oldest first. Call it from time to time and after an enqueue.
     pub fn shrink(&self, now: Instant, batch: usize, actions: &mut Vec<Action>) {
-        let _ = (now, batch, actions);
-        todo!()
+        self.state.lock().shrink(now, batch, actions);
     }
 
     /// Lets all unused locks go (`lru_size=clear`, unmount).
     pub fn clear_unused(&self, actions: &mut Vec<Action>) {
-        let _ = actions;
-        todo!()
+        let mut state = self.state.lock();
+        while let Some((slot, _)) = state.table.oldest_unused() {
+            state.let_go(slot, false, actions);
+        }
     }
 
     /// Changes the limits of unused locks.
     pub fn set_limits(&self, lru_size: usize, lru_max_age: Duration) {
-        let _ = (lru_size, lru_max_age);
-        todo!()
+        let mut state = self.state.lock();
+        (state.lru_size, state.lru_max_age) = (lru_size, lru_max_age);
     }
 
     /// A lock by our cookie: for glimpse callbacks, which the upper layer answers.
     #[must_use]
     pub fn lock(&self, handle: LockHandle) -> Option<LockInfo> {
-        let _ = handle;
-        todo!()
+        let state = self.state.lock();
+        state.table.slot(handle).map(|slot| state.table.info(slot))
     }
 
-    /// A lock by the server's cookie.
+    /// A lock by the server's cookie. Walks all locks: for diagnosis, not for callbacks, which
+    /// carry our own cookie.
     #[must_use]
     pub fn lock_by_remote(&self, remote_handle: LockHandle) -> Option<LockInfo> {
-        let _ = remote_handle;
-        todo!()
+        let state = self.state.lock();
+        let all = state.table.all();
+        let slot = all.into_iter().find(|&slot| {
+            state.table.lock(slot).remote_handle == remote_handle && remote_handle.0 != 0
+        })?;
+        Some(state.table.info(slot))
     }
 
     /// The size known to be right under the locks other than `handle`: `kms`, the known minimum
     /// size, or what the remaining locks still cover of it (`ldlm_extent_shift_kms`).
     #[must_use]
     pub fn shift_kms(&self, handle: LockHandle, kms: u64) -> u64 {
-        let _ = (handle, kms);
-        todo!()
+        let state = self.state.lock();
+        let Some(leaving) = state.table.slot(handle) else { return kms };
+        let mut known = 0;
+        state.table.extents(state.table.name(leaving), Extent::ALL, &mut |extent, slot| {
+            if slot != leaving {
+                known = known.max(extent.end.saturating_add(1));
+            }
+            ControlFlow::Continue(())
+        });
+        known.min(kms)
     }
 
-    /// Whether any granted lock of the resource covers the byte range in a mode for reading.
+    /// Whether any granted lock of the resource covers the byte range in `mode` or a stronger one,
+    /// called back or not.
     #[must_use]
     pub fn covers(&self, resource: ResourceName, extent: Extent, mode: LockMode) -> bool {
-        let _ = (resource, extent, mode);
-        todo!()
+        let state = self.state.lock();
+        let mut covered = false;
+        state.table.extents(resource, extent, &mut |held, slot| {
+            covered |= held.contains(&extent) && implies(state.table.lock(slot).mode, mode);
+            if covered { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        });
+        covered
     }
 
     /// All locks to be replayed to a restarted server.
     #[must_use]
     pub fn replay_list(&self) -> Vec<Replay> {
-        todo!()
+        let state = self.state.lock();
+        let replay = |slot: u32| {
+            let lock = state.table.lock(slot);
+            let state_flag = match lock.phase {
+                Phase::Free | Phase::Flying => return None,
+                Phase::Waiting => LockFlags::BLOCK_WAIT,
+                _ => LockFlags::BLOCK_GRANTED,
+            };
+            Some(Replay {
+                handle: state.table.cookie(slot),
+                remote_handle: lock.remote_handle,
+                desc: state.table.desc(slot),
+                flags: LockFlags::REPLAY | state_flag,
+            })
+        };
+        state.table.all().into_iter().filter_map(replay).collect()
     }
 
     /// The server's new cookie of a replayed lock, from the reply.
     pub fn replayed(&self, handle: LockHandle, remote_handle: LockHandle) {
-        let _ = (handle, remote_handle);
-        todo!()
+        let mut state = self.state.lock();
+        if let Some(slot) = state.table.slot(handle) {
+            state.table.lock_mut(slot).remote_handle = remote_handle;
+        }
     }
 
     /// We were evicted: all locks are void.
     pub fn evict(&self, actions: &mut Vec<Action>) {
-        let _ = actions;
-        todo!()
+        self.state.lock().evict(actions);
     }
 
     /// The counts.
     #[must_use]
     pub fn gauges(&self) -> Gauges {
-        todo!()
+        let state = self.state.lock();
+        let (resources, locks, unused) = state.table.counts();
+        Gauges {
+            resources,
+            locks,
+            unused,
+            lru_size: state.lru_size,
+            hits: state.hits,
+            misses: state.misses,
+        }
     }
 
     /// All locks of a resource.
     #[must_use]
     pub fn dump(&self, resource: ResourceName) -> Vec<LockInfo> {
-        let _ = resource;
-        todo!()
+        let state = self.state.lock();
+        state.table.of_resource(resource).iter().map(|&slot| state.table.info(slot)).collect()
     }
 }
