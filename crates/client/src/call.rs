@@ -55,7 +55,14 @@ typed!(
     MdsReintUnlink,
     MdsStatfs,
     MdsSync,
+    OstFallocate,
+    OstPunch,
+    OstRead,
+    OstSeek,
+    OstSetattr,
     OstStatfs,
+    OstSync,
+    OstWrite,
     SeqQuery,
 );
 

@@ -6,6 +6,17 @@
 //! lock space, keeps pages exactly as long as they are covered, and
 //! tells [`DataEvents`] before it lets go.
 
+mod ahead;
+mod change;
+mod extents;
+mod file;
+mod join;
+mod object;
+mod osc;
+mod osts;
+mod read;
+mod write;
+
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -15,6 +26,9 @@ use sheen_types::{Errno, Extent, Fid, TargetName, Timestamp};
 
 use crate::locks::LockSpace;
 use crate::posix::{Credentials, Fallocate, Seek};
+
+pub use osc::Osc;
+pub use osts::Osts;
 
 /// One OST, as the data path is given them. A layout names it by `index`.
 pub struct Ost {
