@@ -4,5 +4,10 @@
 //! there are and connects to them; `meta` has one file per metadata operation; `data` reads and
 //! writes objects; `cache` keeps what locks cover, and `locks` keeps the locks.
 
+pub mod cache;
+mod call;
 pub mod data;
+mod join;
+pub mod locks;
+mod meta;
 pub mod posix;

@@ -7,8 +7,10 @@
 //!
 //! Lustre's names: lov, `lov_offset.c`, `lov_pack.c`.
 
+mod ea;
 mod raid0;
 
+pub use ea::{LayoutError, parse};
 pub use raid0::{Piece, Pieces, Raid0};
 
 use sheen_types::Fid;

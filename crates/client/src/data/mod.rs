@@ -6,13 +6,41 @@
 //! lock space, keeps pages exactly as long as they are covered, and
 //! tells [`DataEvents`] before it lets go.
 
+mod ahead;
+mod change;
+mod extents;
+mod file;
+mod join;
+mod object;
+mod osc;
+mod osts;
+mod read;
+mod write;
+
 use std::sync::Arc;
 
 use bytes::Bytes;
 use sheen_io::BoxFuture;
-use sheen_types::{Errno, Extent, Fid, Timestamp};
+use sheen_rpc::Channel;
+use sheen_types::{Errno, Extent, Fid, TargetName, Timestamp};
 
+use crate::locks::LockSpace;
 use crate::posix::{Credentials, Fallocate, Seek};
+
+pub use osc::Osc;
+pub use osts::Osts;
+
+/// One OST, as the data path is given them. A layout names it by `index`.
+pub struct Ost {
+    /// Its number.
+    pub index: u32,
+    /// Its name, for operators.
+    pub name: TargetName,
+    /// The way there.
+    pub channel: Arc<dyn Channel>,
+    /// What it has granted to us.
+    pub locks: Arc<LockSpace>,
+}
 
 /// What objects know about a file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -121,7 +149,7 @@ pub trait DataFile: Send + Sync {
     /// The first error of write-back since the last call, once.
     fn take_error(&self) -> Option<Errno>;
 
-    /// The file is not open any more: cached data may stay while locks cover it.
+    /// Nobody needs the inode any more: cached data may stay while locks cover it.
     fn idle(&self);
 
     /// The file has no name and no opener any more, or its layout changed: pages are dropped
@@ -134,7 +162,4 @@ pub trait DataEvents: Send + Sync {
     /// The bytes `range` of the file are no longer covered: whoever keeps pages must drop them, and
     /// nobody may take the file's size for granted. The lock goes back when the future is done.
     fn uncovered(&self, fid: Fid, range: Extent) -> BoxFuture<'static, ()>;
-
-    /// The file's size or times changed by our own write: attributes kept by the kernel are stale.
-    fn attributes_changed(&self, fid: Fid);
 }
