@@ -6,6 +6,7 @@
 
 pub mod cache;
 mod call;
+pub mod config;
 pub mod data;
 mod join;
 pub mod locks;

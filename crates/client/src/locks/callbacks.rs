@@ -49,11 +49,11 @@ impl LockSpace {
     /// `LDLM_GL_CALLBACK`: size and times under a lock of ours.
     ///
     /// # Errors
-    /// `EINVAL` if we have no such lock, `ENODATA` if we know no better than the server
-    /// (Lustre: `ELDLM_NO_LOCK_DATA`).
+    /// `EINVAL` if we have no such lock, `ELDLM_NO_LOCK_DATA` if we know no better than the
+    /// server.
     pub fn on_glimpse(self: &Arc<Self>, request: &LdlmRequest) -> Result<Bytes, Errno> {
         let lock = self.namespace.lock(first(request)?).ok_or(Errno::EINVAL)?;
-        self.protected.glimpse(lock.desc.resource).ok_or(Errno::ENODATA)
+        self.protected.glimpse(lock.desc.resource).ok_or(Errno::ELDLM_NO_LOCK_DATA)
     }
 
     /// Whether a callback is about one of our locks.

@@ -11,6 +11,7 @@
 
 mod callbacks;
 mod held;
+mod router;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -27,6 +28,7 @@ use sheen_wire::messages::{LdlmCancel, LdlmConvert, LdlmEnqueue};
 use tokio::sync::oneshot;
 
 pub use held::{Held, Pending};
+pub use router::CallbackRouter;
 
 use crate::call;
 

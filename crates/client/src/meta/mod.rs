@@ -57,8 +57,6 @@ const ACL_ROOM: usize = 1024;
 
 /// One MDT.
 pub(crate) struct Mdt {
-    /// Its number.
-    pub(crate) index: u16,
     /// The way there.
     pub(crate) channel: Arc<dyn Channel>,
     /// What it has granted to us.

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use sheen_io::BoxFuture;
+use sheen_rpc::Channel;
 use sheen_types::limits::NAME_BYTES_MAX;
 use sheen_types::{Errno, Fid};
 use sheen_wire::md::ObdStatfs;
@@ -145,9 +146,9 @@ impl Mounted {
                 async move { TargetStat { name, stat: mdt_statfs(channel).await } },
             ));
         }
-        for ost in &self.osts {
-            let name = ost.name.to_string();
-            let channel = Arc::clone(&ost.channel);
+        for ost in self.targets.osts() {
+            let name = ost.name.clone();
+            let channel: Arc<dyn Channel> = Arc::clone(&ost.import) as Arc<dyn Channel>;
             asked.push(Box::pin(
                 async move { TargetStat { name, stat: ost_statfs(channel).await } },
             ));

@@ -207,7 +207,7 @@ impl FileSystem {
             }
         }
         self.0.data.shut_down().await;
-        self.0.session.leave().await;
+        self.0.targets.leave().await;
     }
 }
 
