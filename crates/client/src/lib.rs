@@ -12,3 +12,5 @@ mod join;
 pub mod locks;
 mod meta;
 pub mod posix;
+#[cfg(test)]
+mod testing;

@@ -31,7 +31,7 @@ use crate::call;
 use crate::data::DataPath;
 use crate::join::join_all;
 use crate::locks::{CallbackRouter, LockSpace};
-use crate::meta::{FidSource, HeldRanges, Mdt, Meta};
+use crate::meta::{FidSource, Mdt, Meta};
 use crate::posix::{Credentials, FileSystem, Handles, Mounted};
 use follow::{Changed, Config, FSNAME_BYTES_MAX};
 use targets::Events;
@@ -322,14 +322,8 @@ fn make_mdt(
     targets.router.add(&locks);
     targets.keep_mdt(target, import, Arc::clone(&locks));
     let index = u16::try_from(target.index).unwrap_or(u16::MAX);
-    let mdt = Arc::new(Mdt {
-        fids: FidSource::new(Arc::clone(&channel), index),
-        channel,
-        locks,
-        ranges: HeldRanges::default(),
-    });
-    let first = events.locks.set(Arc::downgrade(&mdt.locks)).is_ok()
-        && events.mdt.set(Arc::downgrade(&mdt)).is_ok();
+    let mdt = Arc::new(Mdt { fids: FidSource::new(Arc::clone(&channel), index), channel, locks });
+    let first = events.locks.set(Arc::downgrade(&mdt.locks)).is_ok();
     debug_assert!(first, "events are new");
     mdt
 }

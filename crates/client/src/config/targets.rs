@@ -13,7 +13,6 @@ use super::{Connector, ImportPlan, Service, connect};
 use crate::data::DataPath;
 use crate::join::join_all;
 use crate::locks::{CallbackRouter, LockSpace};
-use crate::meta::Mdt;
 
 /// One connected target.
 pub(crate) struct Connected {
@@ -42,7 +41,6 @@ pub(crate) struct Targets {
 #[derive(Default)]
 pub(super) struct Events {
     pub(super) locks: OnceLock<Weak<LockSpace>>,
-    pub(super) mdt: OnceLock<Weak<Mdt>>,
 }
 
 impl ImportEvents for Events {
@@ -51,25 +49,16 @@ impl ImportEvents for Events {
             tracing::warn!(target = locks.name(), "evicted: cached locks and data are lost");
             locks.on_evicted();
         }
-        if let Some(mdt) = self.mdt.get().and_then(Weak::upgrade) {
-            mdt.ranges.clear();
-        }
     }
 
     fn replay_locks(&self, _peer: Nid) -> Vec<LockReplay> {
-        let mut replays = Vec::new();
-        if let Some(locks) = self.locks.get().and_then(Weak::upgrade) {
-            replays.extend(locks.replays());
-        }
-        if let Some(mdt) = self.mdt.get().and_then(Weak::upgrade) {
-            replays.extend(mdt.flock_replays());
-        }
-        replays
+        let locks = self.locks.get().and_then(Weak::upgrade);
+        locks.map_or_else(Vec::new, |locks| locks.replays())
     }
 }
 
 impl Targets {
-    pub(super) fn new(
+    pub(crate) fn new(
         world: World,
         connector: Arc<dyn Connector>,
         router: Arc<CallbackRouter>,

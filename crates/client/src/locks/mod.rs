@@ -143,7 +143,13 @@ impl LockSpace {
         mode: LockMode,
     ) -> Option<Held> {
         let matched = self.namespace.find(&Want { resource, policy, mode, or_waiting: false })?;
-        Some(Held::new(self, resource, matched.handle, matched.mode, matched.policy))
+        Some(Held::new(
+            self,
+            resource,
+            matched.handle,
+            (matched.mode, matched.mode),
+            matched.policy,
+        ))
     }
 
     /// Whether a lock that we have covers this now.

@@ -25,8 +25,7 @@ mod setattr;
 mod statfs;
 mod store;
 mod sync;
-#[cfg(test)]
-mod tests;
+
 mod unlink;
 mod xattr;
 
@@ -40,7 +39,7 @@ use sheen_wire::ldlm::LdlmRequest;
 pub(crate) use close::CloseAttributes;
 pub(crate) use create::New;
 pub(crate) use fids::FidSource;
-pub(crate) use flock::{FlockAsk, HeldRanges};
+pub(crate) use flock::FlockAsk;
 pub(crate) use lookup::Depth;
 pub(crate) use open::OpenState;
 pub(crate) use setattr::resolve;
@@ -63,8 +62,6 @@ pub(crate) struct Mdt {
     pub(crate) locks: Arc<LockSpace>,
     /// New FIDs on it.
     pub(crate) fids: FidSource,
-    /// File locks that we hold there.
-    pub(crate) ranges: HeldRanges,
 }
 
 /// All metadata operations.

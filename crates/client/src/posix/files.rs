@@ -306,8 +306,7 @@ impl Mounted {
 
     /// Gives back every lock that `owner` has on the file; no RPC if there is none.
     async fn unlock_all(&self, file: &OpenFile, owner: LockOwner) -> Result<(), Errno> {
-        let mdt = self.meta.mdt(file.pin.fid)?;
-        if !mdt.ranges.any(file.pin.fid, owner) {
+        if !self.meta.has_locks(&file.pin, owner)? {
             return Ok(());
         }
         let everything = FileLock {
