@@ -217,25 +217,8 @@ async fn assemble(
     if mdts.len() > 1 {
         tracing::warn!(count = mdts.len(), "only the first MDT is used");
     }
-    // Not reachable before the root is known, so the root is asked over the bare import.
     let events = Arc::new(Events::default());
-    let import = targets.import(first, &events);
-    let gone = || MountError::MdtUnreachable(first.name().to_owned());
-    match within(targets, options.timeout, import.connect()).await {
-        Some(Ok(())) => {}
-        Some(Err(RpcError::Errno(errno))) => return Err(MountError::Refused(errno)),
-        Some(Err(_)) | None => {
-            import.close();
-            return Err(gone());
-        }
-    }
-    let root = match root(&*import, options.fileset.as_deref()).await {
-        Ok(root) => root,
-        Err(errno) => {
-            import.disconnect().await;
-            return Err(MountError::Refused(errno));
-        }
-    };
+    let (import, root) = connect_mdt(targets, first, &events, options).await?;
     let inodes = Inodes::new(root);
     let observers = Arc::new(Observers::default());
     let cache = MetaCache { inodes: Arc::clone(&inodes), observers: Arc::clone(&observers) };
@@ -302,6 +285,32 @@ async fn connect_mgs(
     targets.router.add(&locks);
     targets.keep_mgs(import, Arc::clone(&locks));
     Ok(Config { fsname: options.fsname.clone(), mgs, locks })
+}
+
+/// Connects to the MDT and asks for the root. The lock space comes later: what it guards begins with
+/// the root.
+async fn connect_mdt(
+    targets: &Targets,
+    target: &Target,
+    events: &Arc<Events>,
+    options: &MountOptions,
+) -> Result<(Arc<dyn Import>, Fid), MountError> {
+    let import = targets.import(target, events);
+    match within(targets, options.timeout, import.connect()).await {
+        Some(Ok(())) => {}
+        Some(Err(RpcError::Errno(errno))) => return Err(MountError::Refused(errno)),
+        Some(Err(_)) | None => {
+            import.close();
+            return Err(MountError::MdtUnreachable(target.name().to_owned()));
+        }
+    }
+    match root(&*import, options.fileset.as_deref()).await {
+        Ok(root) => Ok((import, root)),
+        Err(errno) => {
+            import.disconnect().await;
+            Err(MountError::Refused(errno))
+        }
+    }
 }
 
 fn make_mdt(

@@ -42,7 +42,7 @@ pub(crate) use fids::FidSource;
 pub(crate) use flock::FlockAsk;
 pub(crate) use lookup::Depth;
 pub(crate) use open::OpenState;
-pub(crate) use setattr::resolve;
+pub(crate) use setattr::{Through, resolve};
 pub(crate) use statfs::{TargetStat, mdt_statfs, ost_statfs};
 
 use crate::cache::{Inode, MetaCache};
