@@ -112,3 +112,92 @@ fn take_records(
     }
     Ok(next)
 }
+
+#[cfg(test)]
+mod tests {
+    use sheen_wire::codec::Writer;
+    use sheen_wire::llog::{LlogHeaderFixed, LlogLogid};
+    use sheen_wire::messages::{
+        LlogOriginHandleCreateReply, LlogOriginHandleNextBlockReply,
+        LlogOriginHandleReadHeaderReply, Request,
+    };
+    use sheen_wire::mgs::ConfigCommand;
+
+    use super::*;
+    use crate::testing::{FakeMdt, TestWorld};
+
+    const OVERHEAD: usize = LlogRecHdr::SIZE + LlogRecTail::SIZE;
+
+    fn record(index: u32, text: &str) -> Vec<u8> {
+        let mut body = Writer::default();
+        LustreCfg::new(ConfigCommand::SET_PARAM, &[text]).encode(&mut body);
+        let body = body.into_bytes();
+        let length = (body.len() + OVERHEAD) as u32;
+        let mut writer = Writer::default();
+        LlogRecHdr { length, index, kind: LlogRecordType::OBD_CFG, id: 0 }.encode(&mut writer);
+        writer.put(&body);
+        LlogRecTail { length, index }.encode(&mut writer);
+        writer.into_bytes().to_vec()
+    }
+
+    fn block(records: &[Vec<u8>]) -> Bytes {
+        let mut bytes = records.concat();
+        bytes.resize(BLOCK_BYTES as usize, 0);
+        bytes.into()
+    }
+
+    fn log(bitmap: u32, blocks: Vec<(u32, Bytes)>) -> Result<Vec<String>, Errno> {
+        let mgs = FakeMdt::new();
+        let logid = LlogLogid { id: 3, seq: 10, ogen: 0 };
+        let body = LlogdBody { logid, ..LlogdBody::default() };
+        let opened = LlogOriginHandleCreateReply { llogd_body: Some(body), ..Default::default() };
+        mgs.answer(opened);
+        let header = LlogLogHdr {
+            fixed: LlogHeaderFixed::default(),
+            bitmap: vec![bitmap],
+            tail: LlogRecTail::default(),
+        };
+        let llog_log_hdr = Some(header);
+        mgs.answer(LlogOriginHandleReadHeaderReply { llog_log_hdr, ..Default::default() });
+        for (wanted, eadata) in blocks {
+            mgs.expect(move |request| {
+                let Request::LlogOriginHandleNextBlock(request) = request else {
+                    panic!("expected a block to be asked for")
+                };
+                assert_eq!((request.llogd_body.index, request.llogd_body.logid.id), (wanted, 3));
+                let llogd_body = Some(request.llogd_body.clone());
+                let reply =
+                    LlogOriginHandleNextBlockReply { llogd_body, eadata, ..Default::default() };
+                Ok(reply.into())
+            });
+        }
+        TestWorld::new(1).run(async move {
+            let records = read(&*mgs, "fs-client").await?;
+            assert!(mgs.is_done());
+            let text = |record: &LustreCfg| String::from_utf8_lossy(record.text(0)).into_owned();
+            Ok(records.iter().map(text).collect())
+        })
+    }
+
+    #[test]
+    fn records_in_use_come_in_order_and_once() {
+        // The second block begins with a record that the first had already; 2 is cancelled.
+        let first = block(&[record(1, "a=1"), record(2, "b=2"), record(3, "c=3")]);
+        let second = block(&[record(3, "c=3"), record(4, "d=4")]);
+        assert_eq!(
+            log(0b11011, vec![(1, first), (4, second)]),
+            Ok(vec!["a=1".to_owned(), "c=3".to_owned(), "d=4".to_owned()])
+        );
+        assert_eq!(log(0b1, vec![]), Ok(vec![]));
+    }
+
+    #[test]
+    fn a_log_that_does_not_go_on_is_an_error() {
+        let empty = block(&[]);
+        assert_eq!(log(0b11, vec![(1, empty)]), Err(Errno::EPROTO));
+        let mut torn = record(1, "a=1");
+        torn[0] = 0xf8;
+        torn[1] = 0xff;
+        assert_eq!(log(0b11, vec![(1, block(&[torn]))]), Err(Errno::EPROTO));
+    }
+}
