@@ -6,7 +6,6 @@
 
 use std::net::Ipv4Addr;
 use std::sync::Arc;
-use std::time::Instant;
 
 use sheen_io::World;
 use sheen_io_os::Host;
@@ -77,7 +76,7 @@ async fn connected(world: &World) -> Arc<dyn Import> {
 }
 
 fn round_trips(host: &Host, import: &Arc<dyn Import>, callers: u64, count: u64) {
-    let (cpu, start) = (cpu_us(), Instant::now());
+    let (cpu, start) = (cpu_us(), host.world().clock.now());
     let (done, finished) = std::sync::mpsc::channel();
     for _ in 0..callers {
         let (import, done) = (Arc::clone(import), done.clone());
@@ -93,7 +92,7 @@ fn round_trips(host: &Host, import: &Arc<dyn Import>, callers: u64, count: u64) 
         finished.recv().expect("callers end");
     }
     let trips = callers * count;
-    let rate = trips as f64 / start.elapsed().as_secs_f64();
+    let rate = trips as f64 / host.world().clock.now().since(start).as_secs_f64();
     let cpu = (cpu_us() - cpu) as f64 / trips as f64;
     println!("{callers:>3} callers: {rate:>9.0} round trips/s, {cpu:>6.2} us CPU each");
 }

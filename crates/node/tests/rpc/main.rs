@@ -21,6 +21,7 @@ use sheen_testkit::vnet::{Virtual, Weather, for_seeds};
 use sheen_types::{Errno, Nid, ObdHandle, Uuid};
 use sheen_wire::lnet::Portal;
 use sheen_wire::messages::{LdlmGlCallback, LdlmGlCallbackReply, MdsGetRoot, ObdPing};
+use sheen_wire::opcode::Opcode;
 
 const MIB: usize = 1 << 20;
 
@@ -143,7 +144,7 @@ fn a_server_calls_its_client_back() {
         let reverse = server.reverse(Uuid::new("client"), nid, handle, data());
         let call = Call { kind: CallKind::NoResend, ..Call::new(LdlmGlCallback::default()) };
         let answer = reverse.call(call.clone()).await.unwrap();
-        assert_eq!(answer.body.handle, handle);
+        assert_eq!(answer.body.opcode, Opcode::LDLM_GL_CALLBACK);
         // A client that is gone costs a callback, not a hang.
         client.lnet().shutdown();
         assert!(reverse.call(call).await.is_err());
