@@ -11,6 +11,7 @@
 
 mod callbacks;
 mod held;
+mod router;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -27,6 +28,7 @@ use sheen_wire::messages::{LdlmCancel, LdlmConvert, LdlmEnqueue};
 use tokio::sync::oneshot;
 
 pub use held::{Held, Pending};
+pub use router::CallbackRouter;
 
 use crate::call;
 
@@ -141,7 +143,13 @@ impl LockSpace {
         mode: LockMode,
     ) -> Option<Held> {
         let matched = self.namespace.find(&Want { resource, policy, mode, or_waiting: false })?;
-        Some(Held::new(self, resource, matched.handle, matched.mode, matched.policy))
+        Some(Held::new(
+            self,
+            resource,
+            matched.handle,
+            (matched.mode, matched.mode),
+            matched.policy,
+        ))
     }
 
     /// Whether a lock that we have covers this now.
