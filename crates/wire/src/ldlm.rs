@@ -6,6 +6,8 @@ use crate::codec::{DecodeError, Reader, Wire, Writer};
 use crate::messages::Part;
 use crate::{wire_bits, wire_enum, wire_struct};
 
+pub use crate::md::Disposition;
+
 wire_enum! {
     /// `enum ldlm_type`: by which rules a resource's locks conflict.
     pub enum LockType: u32 {
@@ -95,36 +97,6 @@ wire_bits! {
         GLIMPSE = 0x4000,
         /// Read or write data on the MDT.
         BRW = 0x8000,
-    }
-}
-
-wire_bits! {
-    /// `DISP_*`: how far an open or lookup got; in [`LdlmReply::policy_res1`].
-    pub struct Disposition: u64 {
-        /// The intent was executed.
-        IT_EXECD = 0x1,
-        /// The name was looked up.
-        LOOKUP_EXECD = 0x2,
-        /// The name is not there.
-        LOOKUP_NEG = 0x4,
-        /// The name is there.
-        LOOKUP_POS = 0x8,
-        /// A create was tried.
-        OPEN_CREATE = 0x10,
-        /// An open was tried.
-        OPEN_OPEN = 0x20,
-        /// The open handle is kept until the client confirms.
-        ENQ_OPEN_REF = 0x80_0000,
-        /// The created inode is kept until the client confirms.
-        ENQ_CREATE_REF = 0x100_0000,
-        /// An open lock was given.
-        OPEN_LOCK = 0x200_0000,
-        /// A lease was given.
-        OPEN_LEASE = 0x400_0000,
-        /// The open made the layout.
-        OPEN_STRIPE = 0x800_0000,
-        /// The open was denied.
-        OPEN_DENY = 0x1000_0000,
     }
 }
 

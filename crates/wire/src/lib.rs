@@ -5,6 +5,7 @@
 //! never allocates more than the input's own length. Encoding is little-endian; decoding follows
 //! the order that the message's magic announced.
 
+pub mod batch;
 pub mod codec;
 pub mod connect;
 pub mod dir;

@@ -2,6 +2,8 @@
 
 use crate::wire_enum;
 
+pub use crate::md::ReintOp;
+
 wire_enum! {
     /// `pb_opc`: what a request asks for, with Lustre's names.
     pub enum Opcode: u32 {
@@ -183,31 +185,5 @@ wire_enum! {
         LFSCK_NOTIFY = 1101,
         /// LFSCK state between targets.
         LFSCK_QUERY = 1102,
-    }
-}
-
-wire_enum! {
-    /// `enum mds_reint_op`: the first number of a reint record.
-    pub enum ReintOp: u32 {
-        /// Change attributes.
-        SETATTR = 1,
-        /// Make a directory, special file or symbolic link.
-        CREATE = 2,
-        /// Make a hard link.
-        LINK = 3,
-        /// Remove a name.
-        UNLINK = 4,
-        /// Move a name.
-        RENAME = 5,
-        /// Open, perhaps creating.
-        OPEN = 6,
-        /// Set or remove an extended attribute.
-        SETXATTR = 7,
-        /// Remove a remote directory's entry.
-        RMENTRY = 8,
-        /// Move an inode to another MDT.
-        MIGRATE = 9,
-        /// Prepare to resynchronise mirrors.
-        RESYNC = 10,
     }
 }

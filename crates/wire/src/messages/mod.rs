@@ -13,12 +13,22 @@
 #[doc(hidden)]
 pub mod fields;
 mod format;
+mod ldlm;
+mod mds;
+mod mgs;
 mod obd;
+mod ost;
+mod reint;
 mod slot;
 
 pub use fields::{Fields, Shape, need};
 pub use format::{Format, FormatFlags, RequestFormat, Select};
+pub use ldlm::*;
+pub use mds::*;
+pub use mgs::*;
 pub use obd::*;
+pub use ost::*;
+pub use reint::*;
 pub use slot::{FieldInfo, FieldKind, Found, Odd, Part, Slot};
 
 use bytes::Bytes;
@@ -143,9 +153,91 @@ macro_rules! table {
 
 table! {
     ObdPing => ObdPingReply,
+    MgsConnect => MgsConnectReply,
+    MdsConnect => MdsConnectReply,
+    OstConnect => OstConnectReply,
     MgsDisconnect => MgsDisconnectReply,
     MdsDisconnect => MdsDisconnectReply,
     OstDisconnect => OstDisconnectReply,
+    MdsSetInfo => MdsSetInfoReply,
+    OstSetGrantInfo => OstSetGrantInfoReply,
+    OstSetInfo => OstSetInfoReply,
+    LdlmSetInfo => LdlmSetInfoReply,
+    SeqQuery => SeqQueryReply,
+    FldQuery => FldQueryReply,
+    FldRead => FldReadReply,
+    MgsTargetReg => MgsTargetRegReply,
+    MgsSetInfo => MgsSetInfoReply,
+    MgsConfigRead => MgsConfigReadReply,
+    LlogOriginHandleCreate => LlogOriginHandleCreateReply,
+    LlogOriginHandleNextBlock => LlogOriginHandleNextBlockReply,
+    LlogOriginHandlePrevBlock => LlogOriginHandlePrevBlockReply,
+    LlogOriginHandleReadHeader => LlogOriginHandleReadHeaderReply,
+    MdsGetRoot => MdsGetRootReply,
+    MdsStatfs => MdsStatfsReply,
+    MdsGetattr => MdsGetattrReply,
+    MdsGetattrName => MdsGetattrNameReply,
+    MdsGetxattr => MdsGetxattrReply,
+    MdsSync => MdsSyncReply,
+    MdsReadpage => MdsReadpageReply,
+    MdsCloseIntent => MdsCloseIntentReply,
+    MdsClose => MdsCloseReply,
+    MdsFid2path => MdsFid2pathReply,
+    MdsGetInfo => MdsGetInfoReply,
+    MdsQuotactl => MdsQuotactlReply,
+    MdsRmfid => MdsRmfidReply,
+    MdsSwapLayouts => MdsSwapLayoutsReply,
+    MdsBatch => MdsBatchReply,
+    MdsHsmStateGet => MdsHsmStateGetReply,
+    MdsHsmStateSet => MdsHsmStateSetReply,
+    MdsHsmAction => MdsHsmActionReply,
+    MdsHsmProgress => MdsHsmProgressReply,
+    MdsHsmCtRegister => MdsHsmCtRegisterReply,
+    MdsHsmCtUnregister => MdsHsmCtUnregisterReply,
+    MdsHsmRequest => MdsHsmRequestReply,
+    MdsHsmDataVersion => MdsHsmDataVersionReply,
+    MdsReintSetattr => MdsReintSetattrReply,
+    MdsReintCreateSym => MdsReintCreateSymReply,
+    MdsReintCreate => MdsReintCreateReply,
+    MdsReintLink => MdsReintLinkReply,
+    MdsReintUnlink => MdsReintUnlinkReply,
+    MdsReintRename => MdsReintRenameReply,
+    MdsReintOpen => MdsReintOpenReply,
+    MdsReintSetxattr => MdsReintSetxattrReply,
+    MdsReintMigrate => MdsReintMigrateReply,
+    MdsReintResync => MdsReintResyncReply,
+    MdsReint => MdsReintReply,
+    LdlmIntentOpen => LdlmIntentOpenReply,
+    LdlmIntentCreate => LdlmIntentCreateReply,
+    LdlmIntentGetattr => LdlmIntentGetattrReply,
+    LdlmIntentGetxattr => LdlmIntentGetxattrReply,
+    LdlmIntentLayout => LdlmIntentLayoutReply,
+    LdlmIntentQuota => LdlmIntentQuotaReply,
+    LdlmIntentBasic => LdlmIntentBasicReply,
+    LdlmEnqueue => LdlmEnqueueReply,
+    LdlmConvert => LdlmConvertReply,
+    LdlmCancel => LdlmCancelReply,
+    LdlmBlCallback => LdlmBlCallbackReply,
+    LdlmCpCallback => LdlmCpCallbackReply,
+    LdlmGlCallback => LdlmGlCallbackReply,
+    OstGetattr => OstGetattrReply,
+    OstSetattr => OstSetattrReply,
+    OstCreate => OstCreateReply,
+    OstDestroy => OstDestroyReply,
+    OstPunch => OstPunchReply,
+    OstFallocate => OstFallocateReply,
+    OstSeek => OstSeekReply,
+    OstSync => OstSyncReply,
+    OstRead => OstReadReply,
+    OstWrite => OstWriteReply,
+    OstStatfs => OstStatfsReply,
+    OstGetInfoLastId => OstGetInfoLastIdReply,
+    OstGetInfoLastFid => OstGetInfoLastFidReply,
+    OstGetInfoFiemap => OstGetInfoFiemapReply,
+    OstGetInfo => OstGetInfoReply,
+    OstLadvise => OstLadviseReply,
+    OstQuotactl => OstQuotactlReply,
+    QuotaDqacq => QuotaDqacqReply,
 }
 
 impl Request {
