@@ -484,6 +484,7 @@ macro_rules! wire_bits {
 }
 
 #[cfg(test)]
+#[allow(unreachable_pub, reason = "the macro makes everything public")]
 mod tests {
     use super::*;
 

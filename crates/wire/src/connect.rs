@@ -264,8 +264,8 @@ wire_struct! {
         index: u32,
         /// Most bytes of one bulk.
         brw_size: u32,
-        /// Low half of the inode bits that locks may carry.
-        ibits_known: u32,
+        /// Inode bits that locks may carry.
+        ibits_known: u64,
         /// Logarithm of the back end's block size.
         grant_blkbits: u8,
         /// Logarithm of the space one inode takes.

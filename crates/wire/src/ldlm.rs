@@ -301,7 +301,10 @@ impl LdlmRequest {
     /// Gives locks back, by the server's handles.
     #[must_use]
     pub fn cancel(handles: Vec<LockHandle>) -> Self {
-        Self { count: handles.len() as u32, handles, ..Self::default() }
+        let count = handles.len() as u32;
+        let mut handles = handles;
+        handles.resize(handles.len().max(REQUEST_HANDLES), LockHandle(0));
+        Self { count, handles, ..Self::default() }
     }
 
     /// The handles that count.

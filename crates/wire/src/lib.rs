@@ -26,3 +26,6 @@ pub mod quota;
 pub mod text;
 
 pub use codec::{ByteOrder, DecodeError, Reader, Wire, Writer};
+
+#[cfg(test)]
+mod layout_tests;

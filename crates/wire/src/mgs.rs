@@ -214,6 +214,9 @@ impl MgsNidtblEntry {
     }
 
     /// The NIDs, if they are 8-byte ones.
+    ///
+    /// # Errors
+    /// [`DecodeError::Illegal`] for long ones.
     pub fn nids(&self, order: ByteOrder) -> Result<Vec<Nid>, DecodeError> {
         if self.nid_size != 8 {
             return Err(DecodeError::Illegal { what: "mne_nid_size", value: self.nid_size.into() });

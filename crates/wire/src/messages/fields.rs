@@ -173,8 +173,8 @@ macro_rules! message_fields {
         }
 
         impl $name {
-            fn present(&self) -> Vec<bool> {
-                vec![$($crate::messages::Slot::is_present(&self.$field),)*]
+            fn present(&self) -> [bool; <Self as $crate::messages::Fields>::FIELDS.len()] {
+                [$($crate::messages::Slot::is_present(&self.$field),)*]
             }
         }
 

@@ -3,6 +3,7 @@
 use super::slot::FieldInfo;
 use super::{Fields, Kind};
 use crate::codec::{DecodeError, Reader, Wire};
+use crate::ldlm::IntentOp;
 use crate::lnet::Portal;
 use crate::opcode::{Opcode, ReintOp};
 use crate::ptlrpc::Message;
@@ -34,7 +35,7 @@ pub enum Select {
     /// A reint record that creates a symbolic link.
     ReintSymlink,
     /// The lock intent in buffer 2 has one of these bits.
-    Intent(u64),
+    Intent(IntentOp),
     /// Buffer 1 is this key, perhaps with a NUL or more behind it.
     Key(&'static str),
     /// At least so many buffers behind the body.
@@ -84,7 +85,7 @@ impl Select {
                         .is_ok_and(|mode| mode & FILE_TYPE_MASK == SYMLINK)
             }
             Self::Intent(bits) => {
-                number::<u64>(message, 2, 0).is_ok_and(|intent| intent & bits != 0)
+                number::<IntentOp>(message, 2, 0).is_ok_and(|intent| intent.intersects(bits))
             }
             Self::Key(key) => message.buffers.get(1).is_some_and(|buffer| {
                 let rest = buffer.strip_prefix(key.as_bytes());

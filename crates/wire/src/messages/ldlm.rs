@@ -3,7 +3,7 @@
 use bytes::Bytes;
 
 use super::Select;
-use crate::ldlm::{LdlmGlDesc, LdlmIntent, LdlmReply, LdlmRequest};
+use crate::ldlm::{IntentOp, LdlmGlDesc, LdlmIntent, LdlmReply, LdlmRequest};
 use crate::md::{LayoutIntent, MdtBody, RecCreate};
 use crate::message;
 use crate::quota::QuotaBody;
@@ -12,7 +12,7 @@ use crate::text::Text;
 message! {
     /// Opens, perhaps creating, and asks for a lock.
     LdlmIntentOpen => LdlmIntentOpenReply = "LDLM_INTENT_OPEN";
-    on LDLM_ENQUEUE, Select::Intent(0x1);
+    on LDLM_ENQUEUE, Select::Intent(IntentOp::OPEN);
     to MDS_REQUEST, MDC_REPLY;
     flags MUTATING | REPLAYABLE;
     request {
@@ -45,7 +45,7 @@ message! {
 message! {
     /// Creates without opening, and asks for a lock.
     LdlmIntentCreate => LdlmIntentCreateReply = "LDLM_INTENT_CREATE";
-    on LDLM_ENQUEUE, Select::Intent(0x2);
+    on LDLM_ENQUEUE, Select::Intent(IntentOp::CREAT);
     to MDS_REQUEST, MDC_REPLY;
     flags MUTATING | REPLAYABLE;
     request {
@@ -75,7 +75,7 @@ message! {
 message! {
     /// Looks a name up, or reads attributes, and asks for a lock.
     LdlmIntentGetattr => LdlmIntentGetattrReply = "LDLM_INTENT_GETATTR";
-    on LDLM_ENQUEUE, Select::Intent(0x18);
+    on LDLM_ENQUEUE, Select::Intent(IntentOp::GETATTR.union(IntentOp::LOOKUP));
     to MDS_REQUEST, MDC_REPLY;
     flags NONE;
     request {
@@ -101,7 +101,7 @@ message! {
 message! {
     /// Reads all extended attributes under a lock.
     LdlmIntentGetxattr => LdlmIntentGetxattrReply = "LDLM_INTENT_GETXATTR";
-    on LDLM_ENQUEUE, Select::Intent(0x80);
+    on LDLM_ENQUEUE, Select::Intent(IntentOp::GETXATTR);
     to MDS_REQUEST, MDC_REPLY;
     flags NONE;
     request {
@@ -125,7 +125,7 @@ message! {
 message! {
     /// Reads or changes the layout under a lock; `dlm_lvb` is the layout.
     LdlmIntentLayout => LdlmIntentLayoutReply = "LDLM_INTENT_LAYOUT";
-    on LDLM_ENQUEUE, Select::Intent(0x400);
+    on LDLM_ENQUEUE, Select::Intent(IntentOp::LAYOUT);
     to MDS_REQUEST, MDC_REPLY;
     flags MUTATING;
     request {
@@ -143,7 +143,7 @@ message! {
 message! {
     /// A target asks its quota master.
     LdlmIntentQuota => LdlmIntentQuotaReply = "LDLM_INTENT_QUOTA";
-    on LDLM_ENQUEUE, Select::Intent(0x1800);
+    on LDLM_ENQUEUE, Select::Intent(IntentOp::QUOTA_DQACQ.union(IntentOp::QUOTA_CONN));
     to MDS_REQUEST, MDC_REPLY;
     flags NONE;
     request {
@@ -161,7 +161,7 @@ message! {
 message! {
     /// Asks for a lock and size, as old peers do for data on MDTs.
     LdlmIntentBasic => LdlmIntentBasicReply = "LDLM_INTENT";
-    on LDLM_ENQUEUE, Select::Intent(0xc000);
+    on LDLM_ENQUEUE, Select::Intent(IntentOp::GLIMPSE.union(IntentOp::BRW));
     to MDS_REQUEST, MDC_REPLY;
     flags NONE;
     request {
@@ -238,7 +238,7 @@ message! {
     flags CALLBACK;
     request {
         dlm_req: LdlmRequest,
-        dlm_lvb: Bytes = tail,
+        dlm_lvb: Bytes,
     }
     reply {}
 }

@@ -55,7 +55,7 @@ message! {
         acl: Bytes,
         capa1: Bytes,
         capa2: Bytes,
-        file_encctx: Bytes = tail,
+        file_encctx: Bytes,
     }
 }
 
@@ -76,7 +76,7 @@ message! {
         acl: Bytes,
         capa1: Bytes,
         capa2: Bytes,
-        file_encctx: Bytes = tail,
+        file_encctx: Bytes,
     }
 }
 
@@ -91,7 +91,7 @@ message! {
         capa1: Bytes,
         name: Option<Text>,
         eadata: Bytes,
-        selinux_pol: Option<Text> = tail,
+        selinux_pol: Option<Text>,
     }
     reply {
         mdt_body: Option<MdtBody>,

@@ -1,7 +1,10 @@
 //! What every target answers: connect, disconnect, ping, keys and values, index pages.
 //!
 //! The portals of pings and keys are those of an OST; on other connections the request goes to
-//! that target's own request portal and the reply to its reply portal.
+//! that target's own request portal and the reply to its reply portal. The same holds for
+//! enqueues without an intent, for logs (the table says MGS), and for data on MDTs, whose reads,
+//! writes and punches go to `MDS_IO`. Getattr by FID goes to `MDS_READPAGE` where that is needed
+//! to get past changes that wait for locks.
 
 use bytes::Bytes;
 use sheen_types::ObdHandle;

@@ -79,7 +79,7 @@ message! {
     reply {
         mdt_body: Option<MdtBody>,
         capa1: Bytes,
-        mdt_md: Bytes = tail,
+        mdt_md: Bytes,
     }
 }
 
@@ -197,7 +197,7 @@ message! {
     /// Moves an inode to another MDT.
     MdsReintMigrate => MdsReintMigrateReply = "MDS_REINT_MIGRATE";
     on MDS_REINT, Select::Reint(ReintOp::MIGRATE);
-    to MDS_REQUEST, MDC_REPLY;
+    to MDS_IO, MDC_REPLY;
     flags MUTATING | REPLAYABLE;
     request {
         rec_reint: RecRename,
