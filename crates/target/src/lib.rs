@@ -34,6 +34,10 @@ mod operations;
 mod recovery;
 mod stats;
 mod target;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
+#[cfg(test)]
+mod tests;
 mod view;
 
 pub use callbacks::ReverseChannels;
