@@ -48,7 +48,7 @@ impl Cookies {
     }
 
     const fn round(half: u32, key: u32) -> u32 {
-        let product = (half ^ key) as u64 * 0x9e37_79b9_85eb_ca6b;
+        let product = ((half ^ key) as u64).wrapping_mul(0x9e37_79b9_85eb_ca6b);
         (product >> 24) as u32 ^ key.rotate_left(half & 31)
     }
 

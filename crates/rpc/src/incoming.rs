@@ -8,7 +8,6 @@ use sheen_types::limits::LNET_PAYLOAD_BYTES_MAX;
 use sheen_types::{Errno, Instant, MatchBits, Nid, ObdHandle, Transno, Uuid, Xid};
 use sheen_wire::lnet::Portal;
 use sheen_wire::messages::{Reply, Request};
-use sheen_wire::opcode::Opcode;
 use sheen_wire::ptlrpc::{HeaderFlags, MsgFlags, OpFlags, PtlrpcBody};
 
 use crate::channel::{BoxFuture, RpcError};
@@ -63,7 +62,8 @@ impl Incoming {
 }
 
 /// The target that a connect request names; `None` for other requests.
-pub(crate) fn connect_target(request: &Request) -> Option<Uuid> {
+#[must_use]
+pub fn connect_target(request: &Request) -> Option<Uuid> {
     let text = match request {
         Request::MgsConnect(connect) => &connect.tgtuuid,
         Request::MdsConnect(connect) => &connect.tgtuuid,
@@ -284,16 +284,6 @@ pub fn split_parts(pieces: Vec<Bytes>) -> Vec<Vec<Bytes>> {
         }
     }
     parts
-}
-
-/// The portal that a request's bulk moves through.
-#[must_use]
-pub fn bulk_portal(opcode: Opcode) -> Portal {
-    match opcode {
-        Opcode::OST_READ | Opcode::OST_WRITE => Portal::OST_BULK,
-        Opcode::MGS_CONFIG_READ | Opcode::MGS_TARGET_REG => Portal::MGS_BULK,
-        _ => Portal::MDS_BULK,
-    }
 }
 
 struct NoBulk;

@@ -56,7 +56,7 @@ pub struct ConnectOffer {
     /// Most bytes of one bulk; 0 for a role without bulk.
     pub brw_size: u32,
     /// Inode bits that locks may carry; 0 for none.
-    pub ibits_known: u32,
+    pub ibits_known: u64,
     /// Most bytes of a layout.
     pub max_easize: u32,
     /// Largest object.

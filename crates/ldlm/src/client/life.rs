@@ -70,7 +70,10 @@ impl State {
 
     fn take_flags(&mut self, slot: u32, flags: LockFlags) {
         let lock = self.table.lock_mut(slot);
-        lock.blocked |= flags.contains(LockFlags::AST_SENT);
+        // Nothing says which bits are wanted.
+        if flags.contains(LockFlags::AST_SENT) {
+            (lock.blocked, lock.wanted_whole) = (true, true);
+        }
         lock.discard |= flags.contains(LockFlags::DISCARD_DATA);
     }
 
@@ -164,19 +167,18 @@ impl State {
 
     pub(super) fn blocking(
         &mut self,
+        now: Instant,
         slot: u32,
         wanted: &LockDesc,
         flags: LockFlags,
         actions: &mut Actions,
     ) {
         let lock = self.table.lock_mut(slot);
-        let first = !lock.blocked;
         lock.discard |= flags.contains(LockFlags::DISCARD_DATA);
         let bits = wanted.policy.inode_bits();
-        // A wish that names no bits, or one after a cancel was decided, costs the whole lock.
-        let part = self.convert && !bits.is_empty() && (first || !lock.wanted_bits.is_empty());
-        lock.wanted_bits = if part { lock.wanted_bits.union(bits) } else { InodeBits(0) };
-        lock.blocked = true;
+        lock.wanted_bits = lock.wanted_bits.union(bits);
+        lock.wanted_whole |= !self.convert || bits.is_empty();
+        (lock.blocked, lock.since) = (true, now);
         if matches!(lock.phase, Phase::Held | Phase::Flushed) && !lock.is_used() {
             self.let_go(slot, false, actions);
         }
@@ -192,7 +194,7 @@ impl State {
     ) {
         let lock = self.table.lock_mut(slot);
         if cancel {
-            (lock.blocked, lock.wanted_bits) = (true, InodeBits(0));
+            (lock.blocked, lock.wanted_whole) = (true, true);
         }
         let users = lock.users(mode);
         debug_assert!(*users > 0, "a reference is given back once");
@@ -232,12 +234,12 @@ impl State {
         let mut dropped = InodeBits(0);
         if let Policy::InodeBits { bits, .. } = &mut part {
             let drop = InodeBits(bits.0 & lock.wanted_bits.0);
-            let whole = drop.is_empty() || drop == *bits || early;
+            let whole = lock.wanted_whole || drop.is_empty() || drop == *bits || early;
             if !whole && !lock.flags.contains(LockFlags::CANCEL_ON_BLOCK) {
                 (*bits, dropped) = (drop, drop);
             }
         }
-        lock.wanted_bits = InodeBits(0);
+        (lock.wanted_bits, lock.wanted_whole) = (InodeBits(0), false);
         lock.phase = Phase::Flushing { drop: dropped, early };
         let (mode, discard) = (lock.mode, lock.discard);
         actions.push(Action::Flush { handle, resource, mode, part, discard });
@@ -258,8 +260,11 @@ impl State {
                 self.table.remove(slot);
             }
             Phase::Flushing { drop, .. } => {
-                lock.phase = Phase::Converting { drop };
+                lock.phase = Phase::Converting;
                 let keep = lock.policy.inode_bits().without(drop);
+                if let Policy::InodeBits { bits, .. } = &mut lock.policy {
+                    *bits = keep;
+                }
                 actions.push(Action::Convert { handle, remote_handle, drop, keep });
             }
             _ => {}
@@ -274,15 +279,15 @@ impl State {
         actions: &mut Actions,
     ) {
         let lock = self.table.lock_mut(slot);
-        let Phase::Converting { drop } = lock.phase else { return };
-        if let Policy::InodeBits { bits, .. } = &mut lock.policy {
-            *bits = bits.without(drop);
+        if lock.phase != Phase::Converting {
+            return;
         }
         // Callbacks that came meanwhile count if they want bits we kept; the server repeats
         // those that it has not told us of.
-        let again = InodeBits(lock.policy.inode_bits().0 & lock.wanted_bits.0);
-        (lock.blocked, lock.wanted_bits) = (!again.is_empty() || result.is_err(), again);
-        if result.is_err() {
+        let again = lock.policy.inode_bits().intersects(lock.wanted_bits);
+        lock.wanted_whole |= result.is_err();
+        lock.blocked = again || lock.wanted_whole;
+        if !lock.blocked {
             lock.wanted_bits = InodeBits(0);
         }
         let blocked = lock.blocked;
@@ -299,14 +304,9 @@ impl State {
         for slot in handles.iter().filter_map(|handle| self.table.slot(*handle)).collect::<Vec<_>>()
         {
             let lock = self.table.lock_mut(slot);
-            match &mut lock.phase {
-                Phase::Flushed => {
-                    cookies.push(lock.remote_handle);
-                    self.table.remove(slot);
-                }
-                // Too late for this request: it will be cancelled by one of its own.
-                Phase::Flushing { early, .. } => *early = false,
-                _ => {}
+            if matches!(lock.phase, Phase::Flushed | Phase::Flushing { early: true, .. }) {
+                cookies.push(lock.remote_handle);
+                self.table.remove(slot);
             }
         }
         cookies

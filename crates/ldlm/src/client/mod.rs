@@ -92,7 +92,7 @@ impl Namespace {
         state.misses += 1;
         let slot = state.table.add(resource, policy, mode, flags);
         let lock = state.table.lock_mut(slot);
-        lock.unused_since = now;
+        lock.since = now;
         *lock.users(mode) += 1;
         state.table.cookie(slot)
     }
@@ -146,7 +146,7 @@ impl Namespace {
     ) -> Result<(), UnknownLock> {
         let mut state = self.state.lock();
         let slot = state.table.slot(handle).ok_or(UnknownLock)?;
-        state.blocking(slot, wanted, flags, actions);
+        state.blocking(now, slot, wanted, flags, actions);
         Ok(())
     }
 
@@ -236,7 +236,9 @@ impl Namespace {
         handles
     }
 
-    /// Forgets flushed locks and returns the server's cookies of them, for a request's cancel list.
+    /// Forgets locks that [`Namespace::cancel_early`] named and whose flushes the caller has carried
+    /// out ([`Namespace::flushed`] may be left out for them); returns the server's cookies of them,
+    /// for a request's cancel list.
     pub fn take_cancelled(&self, handles: &[LockHandle]) -> Vec<LockHandle> {
         self.state.lock().take_cancelled(handles)
     }

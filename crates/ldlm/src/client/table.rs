@@ -29,8 +29,8 @@ pub(super) enum Phase {
     Flushing { drop: InodeBits, early: bool },
     /// Flushed, to be named in another request.
     Flushed,
-    /// The server is told that these bits are free.
-    Converting { drop: InodeBits },
+    /// The server is told that bits are free, which the policy no longer has.
+    Converting,
 }
 
 #[derive(Clone, Debug)]
@@ -48,8 +48,9 @@ pub(super) struct Lock {
     /// To be let go when the last user is done; found by nobody any more.
     pub(super) blocked: bool,
     pub(super) discard: bool,
-    /// The bits that blocking callbacks wanted.
+    /// The bits that blocking callbacks wanted, and whether one wanted the whole lock.
     pub(super) wanted_bits: InodeBits,
+    pub(super) wanted_whole: bool,
     /// A completion callback that overtook the reply.
     pub(super) early: Option<(LockDesc, LockFlags)>,
     /// Where in its resource's list it is.
@@ -57,7 +58,8 @@ pub(super) struct Lock {
     /// Whether it is in the list of unused locks, and its neighbours there; `next` also chains
     /// free slots.
     unused: bool,
-    pub(super) unused_since: Instant,
+    /// When it was asked for, became unused, or was called back.
+    pub(super) since: Instant,
     previous: u32,
     next: u32,
 }
@@ -161,10 +163,11 @@ impl Table {
             blocked: false,
             discard: false,
             wanted_bits: InodeBits(0),
+            wanted_whole: false,
             early: None,
             place: 0,
             unused: false,
-            unused_since: Instant(0),
+            since: Instant(0),
             previous: NONE,
             next: NONE,
         };
@@ -262,7 +265,7 @@ impl Table {
         self.take_unused(slot);
         let newest = self.newest;
         let lock = self.lock_mut(slot);
-        (lock.unused, lock.unused_since) = (true, now);
+        (lock.unused, lock.since) = (true, now);
         (lock.previous, lock.next) = (newest, NONE);
         match newest {
             NONE => self.oldest = slot,
@@ -292,7 +295,7 @@ impl Table {
     /// The lock that has been unused longest, and since when.
     pub(super) fn oldest_unused(&self) -> Option<(u32, Instant)> {
         let slot = (self.oldest != NONE).then_some(self.oldest)?;
-        Some((slot, self.lock(slot).unused_since))
+        Some((slot, self.lock(slot).since))
     }
 
     /// A lock that covers what is wanted.

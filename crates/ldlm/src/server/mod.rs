@@ -11,9 +11,13 @@
 //! tables up (resource, export) and allocate nothing once slab and tables have grown; finding the
 //! lock of a cookie is O(1). Inodebits locks are checked per group of equal mode and bits, extent
 //! locks in O(log n) of those granted. A lock that has to wait costs the size of what it waits for.
+//! Measured by `examples/cost.rs` (release, one thread of a 2-core virtual machine): enqueue and
+//! cancel together 130 ns for inodebits, 140 ns for a whole-object extent lock, 700 ns for an extent
+//! lock among 10,000 others on the object.
 //!
 //! Not here: `LCK_COS` and `LCK_TXN` (commit on sharing between metadata targets).
 
+mod conflicts;
 mod expand;
 mod flock;
 mod shard;

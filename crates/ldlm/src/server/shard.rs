@@ -59,11 +59,11 @@ pub(super) struct Wanted {
 
 /// Granted locks of the same mode, bits and group.
 #[derive(Clone, Debug)]
-struct Group {
-    mode: LockMode,
-    bits: InodeBits,
-    gid: u64,
-    members: Vec<u32>,
+pub(super) struct Group {
+    pub(super) mode: LockMode,
+    pub(super) bits: InodeBits,
+    pub(super) gid: u64,
+    pub(super) members: Vec<u32>,
 }
 
 #[derive(Clone, Debug)]
@@ -71,9 +71,9 @@ pub(super) struct Resource {
     pub(super) name: ResourceName,
     pub(super) kind: LockKind,
     /// Granted plain and inodebits locks.
-    groups: Vec<Group>,
+    pub(super) groups: Vec<Group>,
     /// Granted extent locks and flocks, by mode.
-    trees: Option<Box<[IntervalTree; 7]>>,
+    pub(super) trees: Option<Box<[IntervalTree; 7]>>,
     /// In order of arrival, group locks first.
     pub(super) waiting: Vec<u32>,
     /// Granted and waiting locks.
@@ -319,128 +319,6 @@ impl Shard {
         }
     }
 
-    /// Visits the granted locks that are in the way of `wanted`.
-    pub(super) fn granted_conflicts<F>(
-        &self,
-        resource: u32,
-        wanted: &Wanted,
-        visit: &mut F,
-    ) -> ControlFlow<()>
-    where
-        F: FnMut(u32) -> ControlFlow<()>,
-    {
-        let resource = self.resource(resource);
-        match wanted.policy {
-            Policy::Plain | Policy::InodeBits { .. } => {
-                for group in &resource.groups {
-                    if group.blocks(wanted) {
-                        group.members.iter().try_for_each(|&slot| visit(slot))?;
-                    }
-                }
-                ControlFlow::Continue(())
-            }
-            Policy::Extent { .. } => self.tree_conflicts(resource, wanted, visit),
-            Policy::Flock { .. } => resource.incompatible(wanted.mode, &mut |tree, _| {
-                tree.visit(wanted.policy.range(), &mut |_, slot| visit(slot))
-            }),
-        }
-    }
-
-    fn tree_conflicts<F>(
-        &self,
-        resource: &Resource,
-        wanted: &Wanted,
-        visit: &mut F,
-    ) -> ControlFlow<()>
-    where
-        F: FnMut(u32) -> ControlFlow<()>,
-    {
-        let Some(trees) = &resource.trees else { return ControlFlow::Continue(()) };
-        for mode in LockMode::ALL {
-            let tree = &trees[tree_of(mode)];
-            let grouped = mode == LockMode::Group;
-            if tree.is_empty() || (!grouped && mode.compatible(wanted.mode)) {
-                continue;
-            }
-            if grouped && wanted.mode == LockMode::Nl {
-                continue;
-            }
-            if grouped {
-                // All granted group locks are of one group, and keep others off every byte.
-                let first = tree.first(Extent::ALL).map(|(_, slot)| slot);
-                let gid = first.map(|slot| self.lock(slot).policy.gid());
-                if wanted.mode == LockMode::Group && gid == Some(wanted.policy.gid()) {
-                    continue;
-                }
-            }
-            let range = if grouped { Extent::ALL } else { wanted.policy.range() };
-            tree.visit(range, &mut |_, slot| visit(slot))?;
-        }
-        ControlFlow::Continue(())
-    }
-
-    /// Visits the waiting locks, up to `before` if that is among them, that `wanted` must let go
-    /// first.
-    pub(super) fn waiting_conflicts<F>(
-        &self,
-        resource: u32,
-        wanted: &Wanted,
-        before: u32,
-        visit: &mut F,
-    ) -> ControlFlow<()>
-    where
-        F: FnMut(u32) -> ControlFlow<()>,
-    {
-        for &slot in &self.resource(resource).waiting {
-            if slot == before {
-                break;
-            }
-            let lock = self.lock(slot);
-            if goes_first(lock, wanted) {
-                visit(slot)?;
-            }
-        }
-        ControlFlow::Continue(())
-    }
-
-    /// The bits of `wanted.try_bits` that nobody holds or waits for in a conflicting mode.
-    pub(super) fn free_try_bits(&self, resource: u32, wanted: &Wanted, before: u32) -> InodeBits {
-        let Policy::InodeBits { try_bits, .. } = wanted.policy else { return InodeBits(0) };
-        let resource = self.resource(resource);
-        let mut bits = try_bits;
-        for group in &resource.groups {
-            if bits.is_empty() {
-                return bits;
-            }
-            if !group.members.is_empty() && !group.mode.compatible(wanted.mode) {
-                bits = bits.without(group.bits);
-            }
-        }
-        for &slot in resource.waiting.iter().take_while(|&&slot| slot != before) {
-            let lock = self.lock(slot);
-            let Policy::InodeBits { bits: theirs, try_bits, .. } = lock.policy else { continue };
-            if !lock.requested.compatible(wanted.mode) {
-                bits = bits.without(theirs | try_bits);
-            }
-        }
-        bits
-    }
-
-    /// Bits that somebody needs are no longer tried for by those who wait.
-    pub(super) fn strip_try_bits(&mut self, resource: u32, wanted: &Wanted) {
-        let needed = wanted.policy.inode_bits();
-        let Self { resources, locks, .. } = self;
-        for &slot in &resources[resource as usize].waiting {
-            let lock = &mut locks[slot as usize];
-            let incompatible = !lock.requested.compatible(wanted.mode);
-            if let Policy::InodeBits { try_bits, .. } = &mut lock.policy
-                && incompatible
-            {
-                *try_bits = try_bits.without(needed);
-            }
-        }
-    }
-
     /// Puts a lock into the queue: group locks before all others, those of a group together.
     pub(super) fn queue(&mut self, slot: u32) {
         let lock = &self.locks[slot as usize];
@@ -489,40 +367,9 @@ impl Shard {
     }
 }
 
-/// Whether a waiting lock must be granted before `wanted` may be. A group lock overtakes all
-/// that are not group locks; flocks overtake each other.
-fn goes_first(lock: &Lock, wanted: &Wanted) -> bool {
-    let group = LockMode::Group;
-    let parts_meet = match (&lock.policy, &wanted.policy) {
-        (Policy::Plain, Policy::Plain) => true,
-        (Policy::Extent { .. }, Policy::Extent { .. }) => {
-            lock.requested == group || lock.policy.range().overlaps(&wanted.policy.range())
-        }
-        (Policy::InodeBits { bits, .. }, Policy::InodeBits { bits: wants, .. }) => {
-            bits.intersects(*wants)
-        }
-        _ => false,
-    };
-    let modes_clash = match (lock.requested == group, wanted.mode == group) {
-        (true, true) => lock.policy.gid() != wanted.policy.gid(),
-        (false, true) => false,
-        _ => !lock.requested.compatible(wanted.mode),
-    };
-    parts_meet && modes_clash
-}
-
 impl Group {
     fn is_of(&self, lock: &Lock) -> bool {
         (self.mode, self.bits, self.gid) == (lock.mode, lock.policy.inode_bits(), lock.policy.gid())
-    }
-
-    fn blocks(&self, wanted: &Wanted) -> bool {
-        let group = LockMode::Group;
-        let other_group =
-            self.mode == group && wanted.mode == group && self.gid != wanted.policy.gid();
-        let plain = matches!(wanted.policy, Policy::Plain);
-        (other_group || !self.mode.compatible(wanted.mode))
-            && (plain || self.bits.intersects(wanted.policy.inode_bits()))
     }
 }
 
@@ -557,21 +404,6 @@ impl Resource {
             self.groups.swap_remove(at);
         }
         moved
-    }
-
-    /// Calls `visit` with each tree of a mode that clashes with `mode`, unless it is empty.
-    pub(super) fn incompatible<F>(&self, mode: LockMode, visit: &mut F) -> ControlFlow<()>
-    where
-        F: FnMut(&IntervalTree, LockMode) -> ControlFlow<()>,
-    {
-        let Some(trees) = &self.trees else { return ControlFlow::Continue(()) };
-        for held in LockMode::ALL {
-            let tree = &trees[tree_of(held)];
-            if !tree.is_empty() && !held.compatible(mode) {
-                visit(tree, held)?;
-            }
-        }
-        ControlFlow::Continue(())
     }
 
     /// The granted locks of a mode, by range.

@@ -47,7 +47,8 @@ pub enum Enqueued {
     },
     /// With [`LockFlags::TRY`]: somebody is in the way, nothing was changed.
     WouldBlock,
-    /// Refused: `EAGAIN`, `EDEADLK`, `EPROTO` (a request that makes no sense), `ENOLCK`-like limits.
+    /// Refused: `EAGAIN`, `EDEADLK`, `EPROTO` (a request that makes no sense), `ESTALE` (a replayed
+    /// lock that another client holds), `ENOMEM` (67 million locks in one shard).
     Denied(Errno),
     /// Answer to [`LockFlags::TEST_LOCK`] or [`LockFlags::INTENT_ONLY`]: one lock that is in the
     /// way, or `None` if the lock could be had.

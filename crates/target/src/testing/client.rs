@@ -270,16 +270,14 @@ impl TestClient {
     #[must_use]
     pub fn follow(&self, node: &TestTarget) -> TestClient {
         let old = &self.inner;
+        let handle = self.handle();
+        let agreed = self.agreed();
         let client = Client {
             node: node.clone(),
             uuid: old.uuid.clone(),
             nid: old.nid,
             import: old.import,
-            session: Mutex::new(Session {
-                handle: old.session.lock().handle,
-                agreed: old.session.lock().agreed.clone(),
-                connect_flags: OpFlags::NONE,
-            }),
+            session: Mutex::new(Session { handle, agreed, connect_flags: OpFlags::NONE }),
             conn_cnt: AtomicU32::new(old.conn_cnt.load(Ordering::Acquire)),
             xid: AtomicU64::new(old.xid.load(Ordering::Acquire)),
             callbacks: Mutex::new(Vec::new()),
