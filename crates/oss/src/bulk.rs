@@ -71,7 +71,7 @@ impl Ost {
         }
         let now = context.target.world().clock.now();
         let export = context.export.handle().0;
-        context.target.namespace().prolong(now, resource, export, transfer.extent, PROLONG);
+        context.target.namespace().prolong(now, export, resource, transfer.extent, PROLONG);
         Ok(None)
     }
 }

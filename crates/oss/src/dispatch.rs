@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use sheen_io::BoxFuture;
-use sheen_target::{Context, Export, Leaving, Operations, Outcome, Target};
-use sheen_types::{Errno, ResourceName};
+use sheen_ldlm::LockDesc;
+use sheen_target::{Context, Export, Leaving, LockWish, Operations, Outcome, Target};
+use sheen_types::Errno;
 use sheen_wire::connect::{ConnectFlags, ObdConnectData};
 use sheen_wire::messages::Request;
 
@@ -67,21 +68,25 @@ impl Operations for Ost {
         Box::pin(async { self.grants.leave(export) })
     }
 
+    fn intent<'a>(
+        &'a self,
+        context: &'a Context,
+        request: Request,
+        wish: LockWish,
+    ) -> BoxFuture<'a, Result<Outcome, Errno>> {
+        Box::pin(async move {
+            match request {
+                Request::LdlmEnqueue(_) => self.glimpse(context, wish).await,
+                _ => Err(Errno::EOPNOTSUPP),
+            }
+        })
+    }
+
     fn lock_value<'a>(
         &'a self,
         _: &'a Arc<Target>,
-        resource: ResourceName,
+        lock: &'a LockDesc,
     ) -> BoxFuture<'a, Result<Bytes, Errno>> {
-        Box::pin(async move { self.value(resource) })
-    }
-
-    fn update_lock_value<'a>(
-        &'a self,
-        _: &'a Arc<Target>,
-        resource: ResourceName,
-        old: Bytes,
-        told: Option<Bytes>,
-    ) -> BoxFuture<'a, Result<Bytes, Errno>> {
-        Box::pin(async move { self.updated_value(resource, &old, told.as_ref()) })
+        Box::pin(async move { self.value(lock.resource) })
     }
 }

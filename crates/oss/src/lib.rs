@@ -32,7 +32,6 @@ mod sync;
 mod value;
 mod write;
 
-
 pub use grant::{GrantView, INITIAL_GRANT};
 pub use objects::{ObjectRecord, list_objects};
 

@@ -2,8 +2,8 @@
 
 use sheen_target::{Context, Outcome};
 use sheen_types::{Errno, Extent, LockMode};
-use sheen_wire::messages::{OstSeek, OstSeekReply};
 use sheen_wire::md::Valid;
+use sheen_wire::messages::{OstSeek, OstSeekReply};
 use sheen_wire::ost::{ObdoFlags, OstBody};
 
 use crate::{Ost, objects};

@@ -53,7 +53,8 @@ impl Ost {
         inline: Bytes,
         length: usize,
     ) -> Result<Vec<Bytes>, Errno> {
-        let is_inline = asked.valid.contains(Valid::FLAGS) && asked.flags.contains(ObdoFlags::SHORT_IO);
+        let is_inline =
+            asked.valid.contains(Valid::FLAGS) && asked.flags.contains(ObdoFlags::SHORT_IO);
         if !is_inline {
             return context.bulk.pull(length).await.map_err(|error| error.errno());
         }
@@ -113,9 +114,10 @@ impl Ost {
 fn granted_bytes(pieces: &[NiobufRemote]) -> u64 {
     let granted = pieces.iter().filter(|piece| piece.flags.contains(BrwFlags::FROM_GRANT));
     let blocks = granted.map(|piece| u64::from(piece.len));
-    blocks.sum::<u64>().next_multiple_of(1 << BLOCK_BITS).min(
-        pieces.iter().map(|piece| u64::from(piece.len)).sum(),
-    )
+    blocks
+        .sum::<u64>()
+        .next_multiple_of(1 << BLOCK_BITS)
+        .min(pieces.iter().map(|piece| u64::from(piece.len)).sum())
 }
 
 /// Our checksum of the data if it differs from the client's.
