@@ -154,11 +154,12 @@ pub enum LmvEa {
 }
 
 impl LmvEa {
-    /// Reads one that fills `bytes`. A V1 header counts as stripes; the bytes of
-    /// `LMV_USER_MAGIC_SPECIFIC` are a wish if they cannot be a stripe's.
+    /// Reads one. Zeros may follow, because Lustre sends a default in a buffer that has room for
+    /// stripes. The bytes of `LMV_USER_MAGIC_SPECIFIC` are a wish if they cannot be a stripe's.
     ///
     /// # Errors
-    /// [`DecodeError`] for an unknown magic or a part of a stripe.
+    /// [`DecodeError`] for an unknown magic, stripes that are not there, and anything but zeros
+    /// behind the value.
     pub fn decode(bytes: &Bytes) -> Result<Self, DecodeError> {
         let mut reader = Reader::new(bytes, ByteOrder::Little);
         let magic = LmvMagic::decode(&mut reader.clone())?;
@@ -167,7 +168,8 @@ impl LmvEa {
             LmvMagic::USER => Self::user(&mut reader)?,
             LmvMagic::V1 | LmvMagic::STRIPE => {
                 let header = LmvMdsMd::decode(&mut reader)?;
-                Self::Stripes { header, fids: list(&mut reader)? }
+                let count = if magic == LmvMagic::V1 { header.stripe_count } else { 0 };
+                Self::Stripes { fids: list(&mut reader, count)?, header }
             }
             LmvMagic::FOREIGN => {
                 LmvMagic::decode(&mut reader)?;
@@ -181,13 +183,17 @@ impl LmvEa {
                 return Err(DecodeError::Illegal { what: "lmv_magic", value: value.into() });
             }
         };
-        reader.finish("lmv_mds_md")?;
-        Ok(value)
+        match reader.rest() {
+            rest if rest.iter().all(|byte| *byte == 0) => Ok(value),
+            rest => Err(DecodeError::Trailing { what: "lmv_mds_md", bytes: rest.len() }),
+        }
     }
 
     fn user(reader: &mut Reader<'_>) -> Result<Self, DecodeError> {
         let header = LmvUserMd::decode(reader)?;
-        Ok(Self::User { header, objects: list(reader)? })
+        let listed = if header.magic == LmvMagic::STRIPE { header.stripe_count } else { 0 };
+        let count = u32::try_from(listed).unwrap_or(0);
+        Ok(Self::User { objects: list(reader, count)?, header })
     }
 
     /// The bytes.
@@ -215,14 +221,12 @@ impl LmvEa {
     }
 }
 
-/// As many whole values as are left.
-fn list<T: Wire>(reader: &mut Reader<'_>) -> Result<Vec<T>, DecodeError> {
-    let count = reader.remaining() / T::SIZE;
-    let mut values = Vec::with_capacity(count);
-    for _ in 0..count {
-        values.push(T::decode(reader)?);
+/// So many values.
+fn list<T: Wire>(reader: &mut Reader<'_>, count: u32) -> Result<Vec<T>, DecodeError> {
+    if count as usize > reader.remaining() / T::SIZE {
+        return Err(DecodeError::Truncated { what: "lmv_stripe_fids" });
     }
-    Ok(values)
+    (0..count).map(|_| T::decode(reader)).collect()
 }
 
 #[cfg(test)]

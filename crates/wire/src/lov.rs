@@ -143,16 +143,17 @@ pub struct LovMd {
     pub header: LovMdHeader,
     /// The pool; there is room for it only in V3 and SPECIFIC.
     pub pool: PoolName,
-    /// The stripes. A wish, a released file and a component without objects have none, whatever
-    /// the count says.
+    /// The stripes. A wish, a released file and a component without objects have none whatever
+    /// the count says, or one whose bytes mean nothing: Lustre leaves stale memory there.
     pub stripes: Vec<LovOstData>,
 }
 
 impl LovMd {
-    /// Reads one that fills `bytes`.
+    /// Reads one. Zeros may follow, because Lustre sends wishes in buffers that have room for more.
     ///
     /// # Errors
-    /// [`DecodeError`] for another magic, a part of a stripe, or more stripes than Lustre has.
+    /// [`DecodeError`] for another magic, a part of a stripe, more stripes than Lustre has, and
+    /// anything but zeros behind the stripes.
     pub fn decode(bytes: &Bytes) -> Result<Self, DecodeError> {
         let mut reader = Reader::new(bytes, ByteOrder::Little);
         let header = LovMdHeader::decode(&mut reader)?;
@@ -163,16 +164,32 @@ impl LovMd {
                 return Err(DecodeError::Illegal { what: "lmm_magic", value: value.into() });
             }
         };
-        let count = reader.remaining() / LovOstData::SIZE;
-        if count > STRIPE_COUNT_MAX {
-            return Err(DecodeError::Illegal { what: "lmm_objects", value: count as u64 });
-        }
+        let count = Self::stripes_present(&header, &mut reader.clone())?;
         let mut stripes = Vec::with_capacity(count);
         for _ in 0..count {
             stripes.push(LovOstData::decode(&mut reader)?);
         }
-        reader.finish("lov_mds_md")?;
+        zeros_behind(&mut reader, "lov_mds_md")?;
         Ok(Self { header, pool, stripes })
+    }
+
+    /// How many stripes follow the header: as many as it says, or none if there are only zeros.
+    /// With less room than for all there are as many as there is room for.
+    fn stripes_present(
+        header: &LovMdHeader,
+        reader: &mut Reader<'_>,
+    ) -> Result<usize, DecodeError> {
+        let rest = reader.rest();
+        let count = usize::from(header.stripe_count).min(rest.len() / LovOstData::SIZE);
+        let list = &rest[..count * LovOstData::SIZE];
+        let asked = header.magic.kind() == LovMagic::SPECIFIC || list.len() == rest.len();
+        if !asked && list.iter().all(|byte| *byte == 0) {
+            return Ok(0);
+        }
+        if count > STRIPE_COUNT_MAX {
+            return Err(DecodeError::Illegal { what: "lmm_stripe_count", value: count as u64 });
+        }
+        Ok(count)
     }
 
     /// Bytes of the encoded layout.
@@ -195,6 +212,14 @@ impl LovMd {
 
     fn has_pool(&self) -> bool {
         self.header.magic.kind() != LovMagic::V1
+    }
+}
+
+/// Checks that nothing but zeros is left.
+fn zeros_behind(reader: &mut Reader<'_>, what: &'static str) -> Result<(), DecodeError> {
+    match reader.rest() {
+        rest if rest.iter().all(|byte| *byte == 0) => Ok(()),
+        rest => Err(DecodeError::Trailing { what, bytes: rest.len() }),
     }
 }
 
@@ -221,7 +246,7 @@ pub enum LovEa {
 }
 
 impl LovEa {
-    /// Reads one that fills `bytes`.
+    /// Reads one. Zeros may follow it.
     ///
     /// # Errors
     /// [`DecodeError`] for an unknown magic or a layout that is none.
@@ -241,7 +266,7 @@ impl LovEa {
         let kind = u32::decode(&mut reader)?;
         let flags = u32::decode(&mut reader)?;
         let value = reader.bytes(length as usize, "lfm_value")?;
-        reader.finish("lov_foreign_md")?;
+        zeros_behind(&mut reader, "lov_foreign_md")?;
         Ok(Self::Foreign(LovForeign { kind, flags, value }))
     }
 

@@ -12,8 +12,8 @@ pub use reint::{
     RecCreate, RecLink, RecRename, RecResync, RecSetattr, RecSetxattr, RecUnlink, ReintRecord,
 };
 pub use xattr::{
-    AclEntry, FilterFid, HsmAttrs, LinkEa, LinkEntry, LmaCompat, LmaIncompat, LustreMdtAttrs,
-    PosixAcl, SomAttrs,
+    AclEntry, FilterFid, HsmAttrs, HsmStateSet, HsmUserState, LinkEa, LinkEntry, LmaCompat,
+    LmaIncompat, LustreMdtAttrs, PosixAcl, SomAttrs, SwapLayouts,
 };
 
 use sheen_types::{Fid, LockHandle};

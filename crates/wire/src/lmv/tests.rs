@@ -43,7 +43,7 @@ fn each_kind_comes_back() {
     let header = LmvMdsMd { magic: LmvMagic::V1, stripe_count: 2, ..LmvMdsMd::default() };
     let fids = vec![Fid::new(0x2_0000_0401, 1), Fid::new(0x2_4000_0401, 1)];
     let wish = LmvUserMd { magic: LmvMagic::USER, stripe_count: -1, ..LmvUserMd::default() };
-    let listed = LmvUserMd { magic: LmvMagic::STRIPE, ..wish.clone() };
+    let listed = LmvUserMd { magic: LmvMagic::STRIPE, stripe_count: 1, ..wish.clone() };
     let objects = vec![LmvUserMdsData { mds: 1, ..LmvUserMdsData::default() }];
     let stripe = LmvMdsMd { magic: LmvMagic::STRIPE, ..header.clone() };
     for value in [
@@ -53,6 +53,18 @@ fn each_kind_comes_back() {
         LmvEa::User { header: listed, objects },
         LmvEa::Foreign { kind: 1, flags: 0, value: Bytes::from_static(b"daos") },
     ] {
-        assert_eq!(LmvEa::decode(&value.encode()), Ok(value));
+        let mut bytes = value.encode().to_vec();
+        assert_eq!(LmvEa::decode(&bytes.clone().into()), Ok(value));
+        bytes.push(1);
+        assert!(LmvEa::decode(&bytes.into()).is_err());
     }
+}
+
+#[test]
+fn a_default_may_have_room_behind_it() {
+    let header = LmvUserMd { magic: LmvMagic::USER, ..LmvUserMd::default() };
+    let wish = LmvEa::User { header, objects: vec![] };
+    let mut bytes = wish.encode().to_vec();
+    bytes.resize(56, 0);
+    assert_eq!(LmvEa::decode(&bytes.into()), Ok(wish));
 }

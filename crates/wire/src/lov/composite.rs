@@ -113,16 +113,22 @@ pub struct LovComp {
 }
 
 impl LovComp {
-    /// Reads one that fills `bytes`.
+    /// Reads one. Zeros may follow it.
     ///
     /// # Errors
-    /// [`DecodeError`] if a part lies outside of `bytes` or is no plain layout.
+    /// [`DecodeError`] if a part lies outside of it or is no plain layout.
     pub fn decode(bytes: &Bytes) -> Result<Self, DecodeError> {
         let mut reader = Reader::new(bytes, ByteOrder::Little);
         let header = LovCompHeader::decode(&mut reader)?;
-        if header.size as usize != bytes.len() {
+        let size = header.size as usize;
+        if size < LovCompHeader::SIZE || size > bytes.len() {
             return Err(DecodeError::Illegal { what: "lcm_size", value: header.size.into() });
         }
+        if bytes[size..].iter().any(|byte| *byte != 0) {
+            let bytes = bytes.len() - size;
+            return Err(DecodeError::Trailing { what: "lov_comp_md", bytes });
+        }
+        let bytes = &bytes.slice(..size);
         let count = usize::from(header.entry_count);
         if count > reader.remaining() / LovCompEntry::SIZE {
             return Err(DecodeError::Truncated { what: "lcm_entries" });

@@ -132,8 +132,36 @@ fn no_cut_layout_is_taken_for_a_whole_one() {
     for layout in [LovEa::Composite(layout), LovEa::Foreign(foreign)] {
         let bytes = layout.encode();
         assert!(LovEa::decode(&bytes).is_ok());
+        assert!(LovEa::decode(&[&bytes[..], &[0; 100]].concat().into()).is_ok());
+        assert!(LovEa::decode(&[&bytes[..], &[1]].concat().into()).is_err());
         for length in 0..bytes.len() {
             assert!(LovEa::decode(&bytes.slice(..length)).is_err(), "{length}");
         }
+    }
+}
+
+#[test]
+fn a_wish_may_have_room_behind_it() {
+    let mut wish = plain(LovMagic::V1, 0);
+    wish.header.stripe_count = 2;
+    let bytes = LovEa::Plain(wish.clone()).encode();
+    for room in [0, 7, 48, 416] {
+        let bytes = [&bytes[..], &vec![0; room]].concat();
+        let Ok(LovEa::Plain(read)) = LovEa::decode(&bytes.into()) else { panic!("{room}") };
+        let listed = if room == 48 { 2 } else { 0 };
+        assert_eq!((&read.header, read.stripes.len()), (&wish.header, listed), "{room}");
+    }
+    let mut all_on_ost_0 = plain(LovMagic::SPECIFIC, 1);
+    all_on_ost_0.stripes = vec![LovOstData::default()];
+    let bytes = [&LovEa::Plain(all_on_ost_0.clone()).encode()[..], &[0; 30]].concat();
+    assert_eq!(LovEa::decode(&bytes.into()), Ok(LovEa::Plain(all_on_ost_0)));
+}
+
+#[test]
+fn a_part_of_a_stripe_is_no_layout() {
+    let bytes = LovEa::Plain(plain(LovMagic::V3, 3)).encode();
+    for length in 0..bytes.len() {
+        let cut = LovEa::decode(&bytes.slice(..length));
+        assert!(cut.is_err() || (length - 48) % 24 == 0, "{length}: {cut:?}");
     }
 }

@@ -70,6 +70,50 @@ wire_struct! {
 }
 
 wire_struct! {
+    /// `struct hsm_state_set`: which states to change.
+    pub struct HsmStateSet {
+        /// Which fields count.
+        valid: u32,
+        /// Archive number.
+        archive_id: u32,
+        /// States to set.
+        set: u64,
+        /// States to clear.
+        clear: u64,
+    }
+}
+
+wire_struct! {
+    /// `struct hsm_user_state`: what is known of a file's copies.
+    pub struct HsmUserState {
+        /// State flags.
+        states: u32,
+        /// Archive number.
+        archive_id: u32,
+        /// State of the action in progress.
+        in_progress_state: u32,
+        /// The action in progress.
+        in_progress_action: u32,
+        /// First byte the action is about.
+        in_progress_start: u64,
+        /// Bytes the action is about.
+        in_progress_length: u64,
+    }
+}
+
+wire_struct! {
+    /// `struct mdc_swap_layouts`: an exchange of two files' layouts.
+    pub struct SwapLayouts {
+        /// `SWAP_LAYOUTS_*`.
+        flags: u64,
+        /// Data version of the first file.
+        data_version1: u64,
+        /// Data version of the second file.
+        data_version2: u64,
+    }
+}
+
+wire_struct! {
     /// `struct lustre_som_attrs`, the value of `trusted.som`: size on the MDT.
     pub struct SomAttrs {
         /// How far it may be trusted.

@@ -256,7 +256,7 @@ message! {
     MdsBatch => MdsBatchReply = "MDS_BATCH";
     on MDS_BATCH, Select::Any;
     to OUT, OSC_REPLY;
-    flags NONE;
+    flags BULK_READ;
     request {
         but_update_header: Bytes,
         but_update_buf: Vec<crate::batch::ButUpdateBuffer>,
