@@ -6,15 +6,13 @@ mod devices;
 mod net;
 mod params;
 
-use std::io;
-use std::process::ExitCode;
-
 use clap::{Args, Subcommand};
-use sheen_control::{Answer, Client, Question, run_folder};
-use sheen_types::Errno;
+
+use crate::output::Fault;
 
 /// Look at and set what runs on this machine
 #[derive(Args)]
+#[command(arg_required_else_help = true)]
 pub(crate) struct Lctl {
     #[command(subcommand)]
     command: Command,
@@ -38,66 +36,44 @@ enum Command {
     Ping(net::Ping),
     /// Show the NIDs of this machine's processes
     #[command(name = "list_nids")]
-    ListNids,
+    ListNids(net::ListNids),
 }
 
-/// Runs the command; exit code 0, or the errno of what failed as Lustre's tool has it.
-pub(crate) fn run(arguments: &Lctl) -> ExitCode {
+/// Commands of Lustre's `lctl` that are not here yet.
+pub(crate) const REFUSED_COMMANDS: &[&str] = &[
+    "abort_recovery", "activate", "barrier_freeze", "barrier_rescan", "barrier_stat",
+    "barrier_thaw", "changelog_clear", "changelog_deregister", "changelog_register",
+    "clear_conf", "conf_param", "conn_list", "daemon_file", "deactivate", "debug_daemon",
+    "debug_file", "debug_kernel", "--device", "device", "dk", "erase_lcfg", "filter", "fork_lcfg",
+    "get_session", "interface_list", "lfsck_query", "lfsck_start", "lfsck_stop", "llog_cancel",
+    "llog_catlist", "llog_check", "llog_info", "llog_print", "llog_remove", "mark", "net",
+    "network", "nodemap_activate", "nodemap_add", "nodemap_add_idmap", "nodemap_add_range",
+    "nodemap_del", "nodemap_del_idmap", "nodemap_del_range", "nodemap_info", "nodemap_modify",
+    "nodemap_test_id", "nodemap_test_nid", "pcc", "peer_list", "pool_add", "pool_destroy",
+    "pool_list", "pool_new", "pool_remove", "recover", "replace_nids", "route_list", "snapshot_create",
+    "snapshot_destroy", "snapshot_list", "snapshot_mount", "snapshot_umount", "which_nid",
+];
+
+/// Options of Lustre's `lctl` that are not here yet.
+pub(crate) fn refused(command: &str) -> &'static [&'static str] {
+    match command {
+        "get_param" | "list_param" => params::REFUSED_READING,
+        "set_param" => params::REFUSED_SETTING,
+        "dl" => &["-y", "--yaml"],
+        _ => &[],
+    }
+}
+
+pub(crate) fn run(arguments: &Lctl) -> Result<(), Fault> {
     match &arguments.command {
         Command::GetParam(options) => params::get(options),
         Command::SetParam(options) => params::set(options),
         Command::ListParam(options) => params::list(options),
-        Command::Devices(options) => devices::show(options),
+        Command::Devices(options) => {
+            devices::show(options);
+            Ok(())
+        }
         Command::Ping(options) => net::ping(options),
-        Command::ListNids => net::list_nids(),
-    }
-}
-
-/// All processes of this machine that we may talk to.
-pub(crate) fn processes() -> Vec<Client> {
-    Client::all(&run_folder(rustix::process::geteuid().is_root(), rustix::process::geteuid().as_raw()))
-}
-
-/// Asks every process; those that went away are passed over.
-pub(crate) fn ask_all(question: &Question) -> Vec<Answer> {
-    let answer = |mut process: Client| process.ask(question).ok();
-    processes().into_iter().filter_map(answer).collect()
-}
-
-/// Runs a named command in every process that has it: its texts, or the first failure if no
-/// process succeeded.
-pub(crate) fn command_all(name: &str, arguments: &[&str]) -> Result<Vec<String>, (Errno, String)> {
-    let arguments = arguments.iter().map(|&word| word.to_owned()).collect();
-    let question = Question::Command { name: name.to_owned(), arguments };
-    let mut texts = Vec::new();
-    let mut failure = None;
-    for answer in ask_all(&question) {
-        match answer {
-            Answer::Text(text) => texts.push(text),
-            Answer::Failed { errno, .. } if Errno(errno) == Errno::EOPNOTSUPP => {}
-            Answer::Failed { errno, message } => failure = Some((Errno(errno), message)),
-            Answer::Listed(_) | Answer::Shown(_) => {}
-        }
-    }
-    match failure {
-        Some(failure) if texts.is_empty() => Err(failure),
-        _ if texts.is_empty() => {
-            Err((Errno::ENODEV, "nothing of Sheen runs on this machine".to_owned()))
-        }
-        _ => Ok(texts),
-    }
-}
-
-/// The exit code that says `errno`.
-pub(crate) fn exit_code(errno: Errno) -> ExitCode {
-    ExitCode::from(u8::try_from(errno.0).unwrap_or(u8::MAX))
-}
-
-/// Writes a line to stdout; a reader that went away ends the program quietly.
-pub(crate) fn line(text: impl std::fmt::Display) {
-    use io::Write;
-    if let Err(error) = writeln!(io::stdout().lock(), "{text}") {
-        let gone = error.kind() == io::ErrorKind::BrokenPipe;
-        std::process::exit(i32::from(!gone));
+        Command::ListNids(_) => net::list_nids(),
     }
 }

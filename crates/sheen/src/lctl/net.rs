@@ -1,52 +1,57 @@
 //! `lctl ping` and `list_nids`.
 
-use std::process::ExitCode;
-
 use clap::Args;
 use sheen_types::{Errno, Nid};
 
-use super::{command_all, exit_code, line};
+use crate::output::{Fault, line};
+use crate::processes::{command_all, command_first};
 
 /// Options of `ping`.
 #[derive(Args)]
 pub(super) struct Ping {
     /// The node
     #[arg(value_name = "NID")]
-    nid: String,
+    nid: Option<String>,
     /// Seconds to wait
     #[arg(value_name = "TIMEOUT")]
     timeout: Option<u32>,
 }
 
+/// Options of `list_nids`, which has none; words behind it are passed over, as in Lustre.
+#[derive(Args)]
+pub(super) struct ListNids {
+    #[arg(hide = true)]
+    rest: Vec<String>,
+}
+
+/// Seconds to wait for a node when nothing is said.
+const TIMEOUT_SECONDS: u32 = 1;
+
 /// The NIDs of the node that answered, its loopback first.
-pub(super) fn ping(options: &Ping) -> ExitCode {
-    let Ok(nid) = options.nid.parse::<Nid>() else {
-        eprintln!("Can't parse process id \"{}\"", options.nid);
-        return exit_code(Errno::EINVAL);
+pub(super) fn ping(options: &Ping) -> Result<(), Fault> {
+    let Some(text) = &options.nid else {
+        return Err(Fault::new(Errno::EINVAL, "usage: ping id [timeout (secs)]"));
     };
-    let timeout = options.timeout.unwrap_or(1).to_string();
-    match command_all("ping", &[&nid.to_string(), &timeout]) {
-        Ok(texts) => {
-            line(texts[0].trim_end());
-            ExitCode::SUCCESS
+    let Ok(nid) = text.strip_prefix("12345-").unwrap_or(text).parse::<Nid>() else {
+        return Err(Fault::new(Errno::EINVAL, format!("Invalid NID argument \"{text}\"")));
+    };
+    let timeout = options.timeout.unwrap_or(TIMEOUT_SECONDS).to_string();
+    match command_first("ping", &[&nid.to_string(), &timeout]) {
+        Ok(answer) => {
+            line(answer.trim_end());
+            Ok(())
         }
         Err((errno, _)) => {
-            eprintln!("failed to ping {nid}: {errno}");
-            exit_code(errno)
+            line(format_args!("failed to ping {nid}: {errno}"));
+            Err(Fault::told(errno))
         }
     }
 }
 
 /// One line for each process that has a node.
-pub(super) fn list_nids() -> ExitCode {
-    match command_all("nids", &[]) {
-        Ok(texts) => {
-            texts.iter().flat_map(|text| text.lines()).for_each(line);
-            ExitCode::SUCCESS
-        }
-        Err((errno, message)) => {
-            eprintln!("IOC_LIBCFS_GET_NI error: {message}");
-            exit_code(errno)
-        }
-    }
+pub(super) fn list_nids() -> Result<(), Fault> {
+    let texts = command_all("nids", &[])
+        .map_err(|(errno, text)| Fault::new(errno, format!("lctl list_nids: {text}")))?;
+    texts.iter().flat_map(|text| text.lines()).for_each(line);
+    Ok(())
 }
