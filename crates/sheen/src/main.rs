@@ -6,6 +6,7 @@
 
 mod api;
 mod dump;
+mod host;
 mod lctl;
 mod lfs;
 mod mkfs;
@@ -34,6 +35,12 @@ struct Sheen {
 /// Every subcommand; one line here and one in [`run`] adds a tool.
 #[derive(Subcommand)]
 enum Tool {
+    Up(host::Up),
+    Down(host::Down),
+    Status(host::Status),
+    Server(host::Server),
+    #[command(alias = "mount.lustre")]
+    Mount(host::Mount),
     Lfs(lfs::Lfs),
     Lctl(lctl::Lctl),
     #[command(name = "mkfs.lustre", alias = "mkfs")]
@@ -55,6 +62,11 @@ fn main() -> ExitCode {
 
 fn run(tool: &Tool) -> Result<(), output::Fault> {
     match tool {
+        Tool::Up(arguments) => host::up(arguments),
+        Tool::Down(arguments) => host::down(arguments),
+        Tool::Status(arguments) => host::status(arguments),
+        Tool::Server(arguments) => host::server(arguments),
+        Tool::Mount(arguments) => host::mount(arguments),
         Tool::Lfs(arguments) => lfs::run(arguments),
         Tool::Lctl(arguments) => lctl::run(arguments),
         Tool::Mkfs(arguments) => mkfs::run(arguments),

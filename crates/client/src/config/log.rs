@@ -25,7 +25,7 @@ const RECORDS_MAX: u32 = 1 << 17;
 ///
 /// # Errors
 /// `ENOENT` if there is no such log; `EPROTO` for bytes that are none.
-pub(super) async fn read(mgs: &dyn Channel, name: &str) -> Result<Vec<LustreCfg>, Errno> {
+pub async fn read(mgs: &dyn Channel, name: &str) -> Result<Vec<LustreCfg>, Errno> {
     let request = LlogOriginHandleCreate {
         llogd_body: LlogdBody { context: LlogContext::CONFIG_ORIG, ..LlogdBody::default() },
         name: Some(Text::from(name)),

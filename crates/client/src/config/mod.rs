@@ -24,6 +24,7 @@ use sheen_wire::text::Text;
 
 pub use cluster::{ClusterMap, Target};
 pub use follow::ParameterHook;
+pub use log::read as read_log;
 pub(crate) use targets::Targets;
 
 use crate::cache::{DataWatch, Inodes, MetaCache, Observers};

@@ -12,10 +12,11 @@ use std::time::Duration;
 use clap::Args;
 use rustix::fs::{FlockOperation, Mode, OFlags};
 use sheen_store_disk::{Config, FormatOptions, StoreDisk};
-use sheen_types::{Errno, Nid};
+use sheen_types::{Errno, Nid, TargetKind};
 
 use super::daemon::Daemon;
 use super::{PORT, addresses, invalid, io_fault, mount};
+use crate::mkfs::{self, TargetConfig};
 use crate::output::Fault;
 
 /// OSTs of a new file system if nobody says.
@@ -163,7 +164,7 @@ fn settle(cluster: &mut Cluster, options: &Up) -> Result<(), Fault> {
         (Some(known), _) => known.clone(),
         (None, asked) => asked.clone().unwrap_or_else(|| "sheen".to_owned()),
     };
-    crate::mkfs::check_fsname(&name)?;
+    mkfs::check_fsname(&name)?;
     let there = cluster.targets().iter().filter(|path| is_ost(path)).count() as u16;
     if let Some(asked) = options.osts.filter(|asked| *asked < there) {
         let place = cluster.directory.display();
@@ -183,24 +184,26 @@ fn format_missing(cluster: &mut Cluster, options: &Up) -> Result<(), Fault> {
     let has = |name: &str| there.iter().any(|path| path.ends_with(name));
     let known = there.iter().filter(|path| is_ost(path)).count() as u16;
     let wanted = options.osts.unwrap_or(if known == 0 { OSTS } else { known });
-    let mut missing: Vec<(&str, u16, String)> = vec![
-        ("mgs", 0, "mgt".to_owned()),
-        ("mdt", 0, "mdt0000".to_owned()),
-    ];
-    missing.extend((0..wanted).map(|index| ("ost", index, format!("ost{index:04x}"))));
-    missing.retain(|(_, _, name)| !has(name));
-    for (kind, index, name) in missing {
-        let mut config = BTreeMap::new();
-        config.insert("kind".to_owned(), kind.to_owned());
-        let mut label = "MGS".to_owned();
-        if kind != "mgs" {
-            let fsname = cluster.get("fsname").unwrap_or_default();
-            label = format!("{fsname}-{}{index:04x}", kind.to_uppercase());
-            config.insert("fsname".to_owned(), fsname.to_owned());
-            config.insert("index".to_owned(), index.to_string());
-        }
-        let capacity_bytes = options.device_size.filter(|_| kind != "mgs").map(|size| size << 10);
-        let format = FormatOptions { capacity_bytes, label, config, reformat: false };
+    let fsname = cluster.get("fsname").unwrap_or_default().to_owned();
+    let target = |kind, index| TargetConfig {
+        kind: Some(kind),
+        fsname: fsname.clone(),
+        index,
+        ..TargetConfig::default()
+    };
+    let mgs = TargetConfig { mgs: true, ..TargetConfig::default() };
+    let mut missing =
+        vec![("mgt".to_owned(), mgs), ("mdt0000".to_owned(), target(TargetKind::Mdt, 0))];
+    missing.extend((0..wanted).map(|index| (format!("ost{index:04x}"), target(TargetKind::Ost, index))));
+    missing.retain(|(name, _)| !has(name));
+    for (name, config) in missing {
+        let capacity_bytes = options.device_size.filter(|_| !config.mgs).map(|size| size << 10);
+        let format = FormatOptions {
+            capacity_bytes,
+            label: config.name(),
+            config: config.to_values(),
+            reformat: false,
+        };
         let path = cluster.directory.join(name);
         StoreDisk::format(&path, &format).map_err(|error| invalid(error.to_string()))?;
     }

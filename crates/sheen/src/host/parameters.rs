@@ -9,12 +9,15 @@ use sheen_client::posix::FileSystem;
 use sheen_control::{Command, Tree};
 use sheen_node::rpc::{ImportReport, RpcNode};
 use sheen_rpc::ImportState;
-use sheen_target::{OperationStats, TargetView};
+use sheen_target::{OperationStats, RecoveryStatus, TargetView};
 use sheen_types::{Errno, Fid, Nid, TargetKind, TargetName};
 
 use super::target::{PlanKind, Role, Running};
 use crate::api::{self, Kind, MountInfo};
 use crate::output::VERSION;
+
+/// Bytes of a page, as the kernel counts memory.
+const PAGE_BYTES: u64 = 4096;
 
 type Commands = BTreeMap<String, Command>;
 
@@ -28,7 +31,7 @@ fn add_common(tree: &Tree) {
 fn resident_bytes() -> u64 {
     let statm = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
     let pages = statm.split(' ').nth(1).and_then(|pages| pages.parse::<u64>().ok());
-    pages.unwrap_or(0) * rustix::param::page_size() as u64
+    pages.unwrap_or(0) * PAGE_BYTES
 }
 
 /// Commands of every process with a node.
@@ -46,10 +49,7 @@ fn node_commands(node: &Arc<RpcNode>) -> Commands {
         let answer = handle
             .block_on(async { tokio::time::timeout(Duration::from_secs(seconds), answer).await });
         match answer {
-            Ok(Ok(info)) => {
-                let nids = info.nids().map(|nid| format!("12345-{nid}\n"));
-                Ok(nids.collect())
-            }
+            Ok(Ok(nids)) => Ok(nids.iter().map(|nid| format!("12345-{nid}\n")).collect()),
             Ok(Err(_)) | Err(_) => Err((Errno::EIO, format!("no answer from {nid}"))),
         }
     };
@@ -72,13 +72,22 @@ fn stats(operations: &[OperationStats]) -> String {
 
 fn recovery(view: &TargetView) -> String {
     let recovery = &view.recovery;
+    let status = match recovery.status {
+        RecoveryStatus::Inactive => "INACTIVE",
+        RecoveryStatus::WaitingForClients => "WAITING_FOR_CLIENTS",
+        RecoveryStatus::Recovering => "RECOVERING",
+        RecoveryStatus::Complete => "COMPLETE",
+    };
+    let started = recovery.started.map_or(0, |started| started.seconds);
+    let completed = recovery.connected.saturating_sub(recovery.replaying + recovery.replaying_locks);
     format!(
-        "status: {}\nlast_transno: {}\ncompleted_clients: {}/{}\nreplayed_requests: {}\n",
-        recovery.status,
+        "status: {status}\nrecovery_start: {started}\nrecovery_duration: {}\n\
+         completed_clients: {completed}/{}\nreplayed_requests: {}\nlast_transno: {}\nVBR: DISABLED\n\
+         IR: DISABLED\n",
+        recovery.duration.as_secs(),
+        recovery.known,
+        recovery.replayed,
         view.last_transno,
-        recovery.completed_clients,
-        recovery.max_recoverable_clients,
-        recovery.replayed_requests,
     )
 }
 
@@ -138,7 +147,10 @@ pub(super) fn add_server(tree: &Tree, node: &Arc<RpcNode>, running: &[Arc<Runnin
         let locks = Arc::clone(one);
         let name = one.target.name().to_owned();
         let place = format!("ldlm.namespaces.{name}_UUID.lock_count");
-        tree.add(&place, move || locks.target.view().locks.locks.to_string());
+        tree.add(&place, move || {
+            let gauges = locks.target.view().locks;
+            (gauges.granted + gauges.waiting).to_string()
+        });
     }
 }
 

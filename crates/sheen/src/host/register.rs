@@ -8,11 +8,12 @@ use sheen_client::config::{ClusterMap, read_log};
 use sheen_io::World;
 use sheen_node::rpc::{ImportConfig, RpcNode, TargetService};
 use sheen_oss::INITIAL_GRANT;
-use sheen_rpc::{Call, Import, NoEvents};
-use sheen_types::{Nid, TargetKind, TargetName, Uuid};
+use sheen_rpc::{Call, Import, NoEvents, RpcError};
+use sheen_types::{Errno, Nid, TargetKind, TargetName, Uuid};
 use sheen_wire::connect::{ConnectFlags, ObdConnectData, version_code};
 use sheen_wire::messages::MgsTargetReg;
 use sheen_wire::mgs::{MgsTargetInfo, TargetFlags};
+use sheen_wire::text::Chars;
 
 use super::target::{PlanKind, Role, Running};
 
@@ -55,8 +56,8 @@ impl Registrar {
     pub(super) async fn register(&self, running: &Running) -> Result<(), String> {
         let PlanKind::Target(name) = &running.plan.kind else { return Ok(()) };
         let kind = match name.kind {
-            TargetKind::Mdt => TargetFlags::MDT,
-            TargetKind::Ost => TargetFlags::OST,
+            TargetKind::Mdt => TargetFlags::SV_TYPE_MDT,
+            TargetKind::Ost => TargetFlags::SV_TYPE_OST,
         };
         let mut info = MgsTargetInfo {
             version: VERSION,
@@ -64,16 +65,34 @@ impl Registrar {
             flags: kind | TargetFlags::UPDATE,
             nid_count: 1,
             instance: running.target.instance(),
-            fsname: name.fsname.as_str().into(),
-            service_name: name.to_string().as_str().into(),
-            uuid: name.uuid().as_str().into(),
-            params: running.plan.params.as_str().into(),
+            fsname: Chars::new(&name.fsname),
+            service_name: Chars::new(name.to_string()),
+            uuid: Chars::new(name.uuid().as_str()),
+            params: Chars::new(&running.plan.params),
             ..MgsTargetInfo::default()
         };
         info.nids[0] = self.node.lnet().nid().0;
+        let known = running.mark_registered()?;
+        if !known {
+            info.flags = info.flags | TargetFlags::VIRGIN;
+        }
+        let mut answer = self.tell(info.clone()).await;
+        if known && answer == Err(RpcError::Errno(Errno::ENOENT)) {
+            // It was stopped on its way to the MGS the first time.
+            info.flags = info.flags | TargetFlags::VIRGIN;
+            answer = self.tell(info).await;
+        }
+        answer.map_err(|error| match error {
+            RpcError::Errno(Errno::EALREADY | Errno::EADDRINUSE) => {
+                format!("{name}: the file system has another target of this index")
+            }
+            error => format!("{name}: the MGS refused it: {error}"),
+        })
+    }
+
+    async fn tell(&self, info: MgsTargetInfo) -> Result<(), RpcError> {
         let request = MgsTargetReg { mgs_target_info: info, ..MgsTargetReg::default() };
-        let answer = self.mgs.call(Call::new(request)).await;
-        answer.map(|_| ()).map_err(|error| format!("{name}: the MGS refused it: {error}"))
+        self.mgs.call(Call::new(request)).await.map(|_| ())
     }
 
     /// Connects an MDT to all OSTs of its file system, those that come later too. Runs for ever.

@@ -50,7 +50,7 @@ pub(crate) fn run(options: &Server) -> Result<(), Fault> {
 }
 
 fn serve(options: &Server) -> Result<(), Fault> {
-    let invalid = super::invalid::<String>;
+    let invalid = |text: String| super::invalid(text);
     let mut all: Vec<Plan> = Vec::new();
     for directory in &options.directories {
         all.extend(plans(directory).map_err(invalid)?);

@@ -3,16 +3,18 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use sheen_mds::Mdt;
-use sheen_mgs::Mgs;
+use sheen_mds::{Mdt, MdtConfig};
+use sheen_mgs::{Mgs, MgsConfig};
 use sheen_node::rpc::RpcNode;
 use sheen_oss::Ost;
-use sheen_store::Store;
+use sheen_store::{Store, StoreError};
 use sheen_store_disk::{Config, FormatOptions, OpenOptions, StoreDisk};
 use sheen_target::{ConnectOffer, Operations, ReverseChannels, Target, TargetConfig, Timeouts};
 use sheen_types::{Nid, ObdHandle, TargetKind, TargetName, Uuid};
 use sheen_wire::connect::ObdConnectData;
 use sheen_wire::lnet::Portal;
+
+use crate::mkfs;
 
 /// Memory that the stores of one process may use for caches together.
 const CACHE_BYTES: usize = 128 << 20;
@@ -37,33 +39,30 @@ pub(super) enum PlanKind {
 
 /// Reads what lies in `directory`: an MGT, a target, or an MDT with an MGT inside.
 pub(super) fn plans(directory: &Path) -> Result<Vec<Plan>, String> {
-    let config = Config::load(directory).map_err(|error| error.to_string())?;
-    let value = |key: &str| config.values.get(key).map(String::as_str);
-    let damaged = |what: &str| format!("{}: CONFIG has no {what}", directory.display());
-    let kinds: Vec<&str> = value("kind").ok_or_else(|| damaged("kind"))?.split(',').collect();
-    let mgs = value("mgsnode").unwrap_or_default();
-    let mgs = mgs.split([',', ':']).filter(|nid| !nid.is_empty());
-    let mgs = mgs.map(|nid| nid.parse().map_err(|error| format!("{}: {nid}: {error}", directory.display())));
-    let mgs = mgs.collect::<Result<Vec<Nid>, String>>()?;
-    let params = config.values.iter().filter(|(key, _)| key.starts_with("param."));
-    let params = params.map(|(_, value)| value.as_str()).collect::<Vec<_>>().join(" ");
+    let stored = Config::load(directory).map_err(|error| error.to_string())?;
+    let config = mkfs::TargetConfig::from_values(&stored.values)
+        .map_err(|error| format!("{}: {error}", directory.display()))?;
+    let params = config.params.iter().map(|(key, value)| format!("{key}={value}"));
+    let params = params.collect::<Vec<_>>().join(" ");
+    let mgs: Vec<Nid> = config.mgs_nodes.concat();
+    let plan = |directory: PathBuf, kind| Plan {
+        directory,
+        kind,
+        mgs: mgs.clone(),
+        params: params.clone(),
+    };
     let mut plans = Vec::new();
-    for kind in &kinds {
-        let (place, kind) = match *kind {
-            "mgs" if kinds.len() > 1 => (inner_mgt(directory)?, PlanKind::Mgs),
-            "mgs" => (directory.to_owned(), PlanKind::Mgs),
-            kind => {
-                let kind = if kind == "mdt" { TargetKind::Mdt } else { TargetKind::Ost };
-                let fsname = value("fsname").ok_or_else(|| damaged("fsname"))?.to_owned();
-                let index = value("index").and_then(|index| index.parse().ok());
-                let index = index.ok_or_else(|| damaged("index"))?;
-                (directory.to_owned(), PlanKind::Target(TargetName { fsname, kind, index }))
-            }
+    if config.mgs {
+        let place = match config.kind {
+            Some(_) => inner_mgt(directory)?,
+            None => directory.to_owned(),
         };
-        let (mgs, params) = (mgs.clone(), params.clone());
-        plans.push(Plan { directory: place, kind, mgs, params });
+        plans.push(plan(place, PlanKind::Mgs));
     }
-    plans.sort_by_key(|plan| plan.kind != PlanKind::Mgs);
+    if let Some(kind) = config.kind {
+        let name = TargetName { fsname: config.fsname, kind, index: config.index };
+        plans.push(plan(directory.to_owned(), PlanKind::Target(name)));
+    }
     Ok(plans)
 }
 
@@ -71,7 +70,12 @@ pub(super) fn plans(directory: &Path) -> Result<Vec<Plan>, String> {
 fn inner_mgt(directory: &Path) -> Result<PathBuf, String> {
     let place = directory.join("mgt");
     if !place.join("format").exists() {
-        let options = FormatOptions { label: "MGS".to_owned(), ..FormatOptions::default() };
+        let config = mkfs::TargetConfig { mgs: true, ..Default::default() };
+        let options = FormatOptions {
+            label: config.name(),
+            config: config.to_values(),
+            ..FormatOptions::default()
+        };
         StoreDisk::format(&place, &options).map_err(|error| error.to_string())?;
     }
     Ok(place)
@@ -105,25 +109,49 @@ impl Running {
         let options = OpenOptions { cache_bytes: CACHE_BYTES / count.max(1), ..Default::default() };
         let store = StoreDisk::open(&plan.directory, &options).map_err(|error| error.to_string())?;
         let store: Arc<dyn Store> = Arc::new(store);
-        let (role, operations, offer, portals) = make(&plan.kind, &store, &world).await
-            .map_err(|error| failed(&error))?;
-        let (name, uuid, index) = match &plan.kind {
-            PlanKind::Mgs => ("MGS".to_owned(), Uuid::new("MGS"), 0),
-            PlanKind::Target(name) => (name.to_string(), name.uuid(), name.index),
+        let reverse: Arc<dyn ReverseChannels> = Arc::new(Reverse(Arc::clone(node)));
+        let PlanKind::Target(name) = &plan.kind else {
+            let config = MgsConfig { timeouts };
+            let (mgs, target) = Mgs::start(world, store, config, reverse).await
+                .map_err(|error| failed(&error))?;
+            node.register(Uuid::new("MGS"), Arc::clone(&target) as _, MGS_PORTALS);
+            return Ok(Self { plan, target, role: Role::Mgs(mgs) });
         };
-        let replayable = plan.kind != PlanKind::Mgs;
-        let config = TargetConfig { name, uuid: uuid.clone(), index, offer, replayable, timeouts };
-        let reverse = Arc::new(Reverse(Arc::clone(node)));
+        let (role, operations, offer, portals) =
+            make(name, &store).map_err(|error| failed(&error))?;
+        let config = TargetConfig {
+            name: name.to_string(),
+            uuid: name.uuid(),
+            index: name.index,
+            offer,
+            replayable: true,
+            timeouts,
+        };
+        let uuid = name.uuid();
         let target = Target::start(world, store, config, operations, reverse).await
             .map_err(|error| failed(&error))?;
         node.register(uuid, Arc::clone(&target) as _, portals);
         Ok(Self { plan, target, role })
     }
+
+    /// Notes that the target has registered, and answers whether it had before.
+    pub(super) fn mark_registered(&self) -> Result<bool, String> {
+        let directory = &self.plan.directory;
+        let mut config = Config::load(directory).map_err(|error| error.to_string())?;
+        if config.values.contains_key(REGISTERED) {
+            return Ok(true);
+        }
+        config.values.insert(REGISTERED.to_owned(), "1".to_owned());
+        config.save(directory).map_err(|error| error.to_string())?;
+        Ok(false)
+    }
 }
+
+/// Set in a target's configuration before it registers for the first time.
+const REGISTERED: &str = "registered";
 
 type Made = (Role, Arc<dyn Operations>, ConnectOffer, &'static [Portal]);
 
-/// Portals of all targets: lock requests of clients.
 const MGS_PORTALS: &[Portal] = &[Portal::MGS_REQUEST, Portal::LDLM_CANCEL_REQUEST];
 const MDT_PORTALS: &[Portal] = &[
     Portal::MDS_REQUEST,
@@ -136,28 +164,17 @@ const MDT_PORTALS: &[Portal] = &[
     Portal::FLD_REQUEST,
     Portal::LDLM_CANCEL_REQUEST,
 ];
-const OST_PORTALS: &[Portal] = &[
-    Portal::OST_REQUEST,
-    Portal::OST_CREATE,
-    Portal::OST_IO,
-    Portal::LDLM_CANCEL_REQUEST,
-];
+const OST_PORTALS: &[Portal] =
+    &[Portal::OST_REQUEST, Portal::OST_CREATE, Portal::OST_IO, Portal::LDLM_CANCEL_REQUEST];
 
-async fn make(
-    kind: &PlanKind,
-    store: &Arc<dyn Store>,
-    world: &sheen_io::World,
-) -> Result<Made, String> {
-    Ok(match kind {
-        PlanKind::Mgs => {
-            let mgs = Mgs::new(store, world).map_err(|error| error.to_string())?;
-            (Role::Mgs(Arc::clone(&mgs)), mgs as _, Mgs::offer(), MGS_PORTALS)
-        }
-        PlanKind::Target(name) if name.kind == TargetKind::Mdt => {
-            let mdt = Mdt::new(Arc::clone(store), name).map_err(|error| error.to_string())?;
+fn make(name: &TargetName, store: &Arc<dyn Store>) -> Result<Made, StoreError> {
+    Ok(match name.kind {
+        TargetKind::Mdt => {
+            let config = MdtConfig::new(name.fsname.clone(), name.index);
+            let mdt = Mdt::new(Arc::clone(store), config)?;
             (Role::Mdt(Arc::clone(&mdt)), mdt as _, Mdt::offer(), MDT_PORTALS)
         }
-        PlanKind::Target(name) => {
+        TargetKind::Ost => {
             let ost = Arc::new(Ost::new(Arc::clone(store), name.index));
             (Role::Ost(Arc::clone(&ost)), ost as _, Ost::offer(), OST_PORTALS)
         }

@@ -190,12 +190,18 @@ fn config_of(options: &Mkfs) -> Result<TargetConfig, Fault> {
 
 fn fsname(options: &Mkfs) -> Result<String, Fault> {
     let Some(name) = &options.fsname else { return Err(wrong("Must specify --fsname for MDT and OST")) };
+    check_fsname(name)?;
+    Ok(name.clone())
+}
+
+/// Whether a file system may be called `name`.
+pub(crate) fn check_fsname(name: &str) -> Result<(), Fault> {
     let legal = |letter: char| letter.is_ascii_alphanumeric() || letter == '-' || letter == '_';
     if !(1..=8).contains(&name.len()) {
         return Err(wrong(format_args!("filesystem name '{name}' must be 1-8 chars")));
     }
     match name.chars().find(|letter| !legal(*letter)) {
-        None => Ok(name.clone()),
+        None => Ok(()),
         Some(letter) => {
             Err(wrong(format_args!("char '{letter}' not allowed in filesystem name '{name}'")))
         }
