@@ -8,6 +8,8 @@ mod connect;
 mod follow;
 mod log;
 mod targets;
+#[cfg(test)]
+mod tests;
 
 use std::fmt;
 use std::sync::Arc;
