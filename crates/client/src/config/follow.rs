@@ -12,8 +12,9 @@ use sheen_rpc::Channel;
 use sheen_types::{Errno, LockMode, ResourceName};
 use tokio::sync::Notify;
 
-use super::cluster::ClusterMap;
-use super::log;
+use sheen_llog::{ClusterMap, LogRecord, Param};
+
+use super::log::read_log;
 use super::targets::Targets;
 use crate::data::DataPath;
 use crate::locks::{Ask, LockSpace, Lost, Protected};
@@ -28,7 +29,7 @@ pub(super) const FSNAME_BYTES_MAX: usize = 8;
 const PARAMS: u64 = 3;
 
 /// Who hears of parameters that `lctl conf_param` and `lctl set_param -P` set.
-pub type ParameterHook = Box<dyn Fn(&[(String, String)]) + Send + Sync>;
+pub type ParameterHook = Box<dyn Fn(&[Param]) + Send + Sync>;
 
 /// Told when the MGS wants a configuration lock back.
 #[derive(Default)]
@@ -62,14 +63,17 @@ impl Config {
     /// # Errors
     /// `ENOENT` if there is no such file system.
     pub(super) async fn read(&self) -> Result<ClusterMap, Errno> {
-        let mut map = ClusterMap::default();
+        let mut map = ClusterMap::new(&self.fsname);
         self.lock(name_number(&self.fsname), 0).await?;
-        for record in log::read(&*self.mgs, &format!("{}-client", self.fsname)).await? {
-            map.apply(&record);
-        }
+        let records = read_log(&*self.mgs, &format!("{}-client", self.fsname)).await?;
+        understand(&mut map, &records)?;
         self.lock(name_number("params"), PARAMS).await?;
-        match log::read(&*self.mgs, "params").await {
-            Ok(records) => records.iter().for_each(|record| map.apply(record)),
+        match read_log(&*self.mgs, "params").await {
+            Ok(records) => {
+                let mut more = ClusterMap::new(&self.fsname);
+                understand(&mut more, &records)?;
+                map.params.extend(more.params);
+            }
             // Nobody has ever set one.
             Err(Errno::ENOENT) => {}
             Err(errno) => return Err(errno),
@@ -90,6 +94,13 @@ impl Config {
         // Dropped at once: it stays, unused, until the MGS wants it.
         self.locks.enqueue(ask).await.map(|_held| ())
     }
+}
+
+fn understand(map: &mut ClusterMap, records: &[LogRecord]) -> Result<(), Errno> {
+    map.read(records).map_err(|error| {
+        tracing::warn!(fsname = map.fsname, %error, "configuration makes no sense");
+        Errno::EPROTO
+    })
 }
 
 /// The first eight bytes of a name, as lock names have them.
@@ -116,9 +127,9 @@ pub(super) async fn follow(
             clock.sleep_until(clock.now() + SETTLE).await;
             match config.read().await {
                 Ok(map) => {
-                    targets.update(&map.targets(), &data);
+                    targets.update(&map, &data);
                     if let Some(hook) = &*parameters.lock() {
-                        hook(map.parameters_set());
+                        hook(&map.params);
                     }
                     break;
                 }

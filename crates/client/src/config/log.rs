@@ -1,16 +1,13 @@
 //! Reading a configuration log from the MGS, block by block (Lustre: mgc, `llog_client.c`).
 
 use bytes::Bytes;
+use sheen_llog::{LogError, LogRecord};
 use sheen_rpc::{Call, Channel};
 use sheen_types::Errno;
-use sheen_wire::codec::{ByteOrder, DecodeError, Reader, Wire};
-use sheen_wire::llog::{
-    LlogContext, LlogFlags, LlogLogHdr, LlogRecHdr, LlogRecTail, LlogRecordType, LlogdBody,
-};
+use sheen_wire::llog::{LlogContext, LlogFlags, LlogLogHdr, LlogdBody};
 use sheen_wire::messages::{
     LlogOriginHandleCreate, LlogOriginHandleNextBlock, LlogOriginHandleReadHeader,
 };
-use sheen_wire::mgs::LustreCfg;
 use sheen_wire::text::Text;
 
 use crate::call;
@@ -20,12 +17,12 @@ const BLOCK_BYTES: u32 = 8192;
 /// Records of one log that we read; the bitmap of a header has room for fewer.
 const RECORDS_MAX: u32 = 1 << 17;
 
-/// All configuration records of the log `name`, in order. One RPC to open it, one for its header,
-/// one for each block.
+/// All configuration records of the log `name` (`FSNAME-client`, `params`), in order. One RPC to open
+/// it, one for its header, one for each block.
 ///
 /// # Errors
 /// `ENOENT` if there is no such log; `EPROTO` for bytes that are none.
-pub async fn read(mgs: &dyn Channel, name: &str) -> Result<Vec<LustreCfg>, Errno> {
+pub async fn read_log(mgs: &dyn Channel, name: &str) -> Result<Vec<LogRecord>, Errno> {
     let request = LlogOriginHandleCreate {
         llogd_body: LlogdBody { context: LlogContext::CONFIG_ORIG, ..LlogdBody::default() },
         name: Some(Text::from(name)),
@@ -88,56 +85,33 @@ fn take_records(
     block: &Bytes,
     wanted: u32,
     header: &LlogLogHdr,
-    records: &mut Vec<LustreCfg>,
-) -> Result<u32, DecodeError> {
+    records: &mut Vec<LogRecord>,
+) -> Result<u32, LogError> {
     let mut next = wanted;
-    let mut at = 0;
-    while at + LlogRecHdr::SIZE <= block.len() {
-        let rest = block.slice(at..);
-        let head = LlogRecHdr::decode(&mut Reader::new(&rest, ByteOrder::Little))?;
-        let length = head.length as usize;
-        if length == 0 {
-            break;
+    for record in LogRecord::from_block(block)? {
+        next = next.max(record.index.saturating_add(1));
+        if record.index >= wanted && header.is_used(record.index) {
+            records.push(record);
         }
-        if length < LlogRecHdr::SIZE + LlogRecTail::SIZE || length > rest.len() {
-            return Err(DecodeError::Illegal { what: "lrh_len", value: length as u64 });
-        }
-        let used = head.index >= wanted && header.is_used(head.index);
-        if used && head.kind == LlogRecordType::OBD_CFG {
-            let body = rest.slice(LlogRecHdr::SIZE..length - LlogRecTail::SIZE);
-            records.push(LustreCfg::decode(&mut Reader::new(&body, ByteOrder::Little))?);
-        }
-        next = next.max(head.index.saturating_add(1));
-        at += length;
     }
     Ok(next)
 }
 
 #[cfg(test)]
 mod tests {
-    use sheen_wire::codec::Writer;
-    use sheen_wire::llog::{LlogHeaderFixed, LlogLogid};
+    use sheen_wire::llog::{LlogHeaderFixed, LlogLogid, LlogRecTail};
     use sheen_wire::messages::{
         LlogOriginHandleCreateReply, LlogOriginHandleNextBlockReply,
         LlogOriginHandleReadHeaderReply, Request,
     };
-    use sheen_wire::mgs::ConfigCommand;
+    use sheen_wire::mgs::{ConfigCommand, LustreCfg};
 
     use super::*;
     use crate::testing::{FakeMdt, TestWorld};
 
-    const OVERHEAD: usize = LlogRecHdr::SIZE + LlogRecTail::SIZE;
-
     fn record(index: u32, text: &str) -> Vec<u8> {
-        let mut body = Writer::default();
-        LustreCfg::new(ConfigCommand::SET_PARAM, &[text]).encode(&mut body);
-        let body = body.into_bytes();
-        let length = (body.len() + OVERHEAD) as u32;
-        let mut writer = Writer::default();
-        LlogRecHdr { length, index, kind: LlogRecordType::OBD_CFG, id: 0 }.encode(&mut writer);
-        writer.put(&body);
-        LlogRecTail { length, index }.encode(&mut writer);
-        writer.into_bytes().to_vec()
+        let config = LustreCfg::new(ConfigCommand::SET_PARAM, &[text]);
+        LogRecord { index, config }.to_bytes().to_vec()
     }
 
     fn block(records: &[Vec<u8>]) -> Bytes {
@@ -172,9 +146,10 @@ mod tests {
             });
         }
         TestWorld::new(1).run(async move {
-            let records = read(&*mgs, "fs-client").await?;
+            let records = read_log(&*mgs, "fs-client").await?;
             assert!(mgs.is_done());
-            let text = |record: &LustreCfg| String::from_utf8_lossy(record.text(0)).into_owned();
+            let text =
+                |record: &LogRecord| String::from_utf8_lossy(record.config.text(0)).into_owned();
             Ok(records.iter().map(text).collect())
         })
     }

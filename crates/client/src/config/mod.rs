@@ -4,11 +4,12 @@
 //! for the root. Afterwards a task reads the configuration again whenever the MGS says that it has
 //! changed. Costs: some ten RPCs, once.
 
-mod cluster;
 mod connect;
 mod follow;
 mod log;
 mod targets;
+#[cfg(test)]
+mod tests;
 
 use std::fmt;
 use std::sync::Arc;
@@ -22,9 +23,9 @@ use sheen_wire::connect::ObdConnectData;
 use sheen_wire::messages::MdsGetRoot;
 use sheen_wire::text::Text;
 
-pub use cluster::{ClusterMap, Target};
 pub use follow::ParameterHook;
-pub use log::read as read_log;
+pub use log::read_log;
+pub use sheen_llog::{ClusterMap, MapTarget, Param};
 pub(crate) use targets::Targets;
 
 use crate::cache::{DataWatch, Inodes, MetaCache, Observers};
@@ -209,14 +210,12 @@ async fn assemble(
         Some(Err(errno)) => return Err(MountError::Refused(errno)),
         Some(Ok(map)) => map,
     };
-    let (mdts, osts): (Vec<_>, Vec<_>) =
-        map.targets().into_iter().partition(|target| target.kind == TargetKind::Mdt);
-    let first = mdts.first().ok_or(MountError::NoTargets(TargetKind::Mdt))?;
-    if osts.is_empty() {
+    let first = map.mdts.first().ok_or(MountError::NoTargets(TargetKind::Mdt))?;
+    if map.osts.is_empty() {
         return Err(MountError::NoTargets(TargetKind::Ost));
     }
-    if mdts.len() > 1 {
-        tracing::warn!(count = mdts.len(), "only the first MDT is used");
+    if map.mdts.len() > 1 {
+        tracing::warn!(count = map.mdts.len(), "only the first MDT is used");
     }
     let events = Arc::new(Events::default());
     let (import, root) = connect_mdt(targets, first, &events, options).await?;
@@ -229,9 +228,9 @@ async fn assemble(
         inodes: Arc::clone(&inodes),
         observers: Arc::clone(&observers),
     }));
-    connect_osts(targets, &osts, &data).await;
+    connect_osts(targets, &map.osts, &data).await;
     if let Some(hook) = &parameters {
-        hook(map.parameters_set());
+        hook(&map.params);
     }
     let follow = follow::follow(
         config,
@@ -292,17 +291,17 @@ async fn connect_mgs(
 /// the root.
 async fn connect_mdt(
     targets: &Targets,
-    target: &Target,
+    target: &MapTarget,
     events: &Arc<Events>,
     options: &MountOptions,
 ) -> Result<(Arc<dyn Import>, Fid), MountError> {
-    let import = targets.import(target, events);
+    let import = targets.import(target, Service::Mdt, events);
     match within(targets, options.timeout, import.connect()).await {
         Some(Ok(())) => {}
         Some(Err(RpcError::Errno(errno))) => return Err(MountError::Refused(errno)),
         Some(Err(_)) | None => {
             import.close();
-            return Err(MountError::MdtUnreachable(target.name().to_owned()));
+            return Err(MountError::MdtUnreachable(name_of(target)));
         }
     }
     match root(&*import, options.fileset.as_deref()).await {
@@ -316,14 +315,14 @@ async fn connect_mdt(
 
 fn make_mdt(
     targets: &Targets,
-    target: &Target,
+    target: &MapTarget,
     import: Arc<dyn Import>,
     events: &Events,
     cache: &Arc<MetaCache>,
 ) -> Arc<Mdt> {
     let channel = Arc::clone(&import) as Arc<dyn Channel>;
     let locks = LockSpace::new(
-        target.name().to_owned(),
+        name_of(target),
         targets.world.clone(),
         Arc::clone(&channel),
         targets.lock_config(),
@@ -339,8 +338,10 @@ fn make_mdt(
 }
 
 /// Begins to connect all OSTs, and waits a little for them.
-async fn connect_osts(targets: &Arc<Targets>, osts: &[Target], data: &Arc<dyn DataPath>) {
-    let imports: Vec<_> = osts.iter().map(|ost| targets.add_ost(ost, data)).collect();
+async fn connect_osts(targets: &Arc<Targets>, osts: &[MapTarget], data: &Arc<dyn DataPath>) {
+    // A deactivated OST is not talked to; its objects cannot be reached.
+    let active = osts.iter().filter(|ost| !ost.is_excluded);
+    let imports: Vec<_> = active.map(|ost| targets.add_ost(ost, data)).collect();
     let connects: Vec<BoxFuture<'_, _>> = imports.iter().map(|import| import.connect()).collect();
     if within(targets, OSTS_WAIT, join_all(connects)).await.is_none() {
         for import in imports {
@@ -359,6 +360,12 @@ async fn root(mdt: &dyn Channel, fileset: Option<&str>) -> Result<Fid, Errno> {
     let answer = call::call::<MdsGetRoot>(mdt, sheen_rpc::Call::new(request)).await?;
     let fid = call::need(answer.reply.mdt_body)?.fid1;
     if fid.is_namespace() { Ok(fid) } else { Err(Errno::EPROTO) }
+}
+
+/// `FSNAME-MDT0000`: the UUID without its ending.
+fn name_of(target: &MapTarget) -> String {
+    let uuid = target.uuid.as_str();
+    uuid.strip_suffix("_UUID").unwrap_or(uuid).to_owned()
 }
 
 /// Waits for `future`, but not longer than `limit`.

@@ -5,11 +5,11 @@ use std::sync::{Arc, OnceLock, Weak};
 
 use parking_lot::RwLock;
 use sheen_io::World;
+use sheen_llog::{ClusterMap, MapTarget};
 use sheen_rpc::{Channel, Import, ImportEvents, LockReplay};
-use sheen_types::{Nid, TargetKind, Uuid};
+use sheen_types::{Nid, Uuid};
 
-use super::cluster::Target;
-use super::{Connector, ImportPlan, Service, connect};
+use super::{Connector, ImportPlan, Service, connect, name_of};
 use crate::data::DataPath;
 use crate::join::join_all;
 use crate::locks::{CallbackRouter, LockSpace};
@@ -83,13 +83,19 @@ impl Targets {
     }
 
     /// The import of a target, not connected yet.
-    pub(super) fn import(&self, target: &Target, events: &Arc<Events>) -> Arc<dyn Import> {
-        let (service, data) = match target.kind {
-            TargetKind::Mdt => (Service::Mdt, connect::mdt()),
-            TargetKind::Ost => (Service::Ost, connect::ost()),
+    pub(super) fn import(
+        &self,
+        target: &MapTarget,
+        service: Service,
+        events: &Arc<Events>,
+    ) -> Arc<dyn Import> {
+        let data = match service {
+            Service::Mgs => connect::mgs(),
+            Service::Mdt => connect::mdt(),
+            Service::Ost => connect::ost(),
         };
         self.connector.import(ImportPlan {
-            target: Uuid::new(target.uuid.clone()),
+            target: target.uuid.clone(),
             client: self.client.clone(),
             nids: target.nids.clone(),
             service,
@@ -105,17 +111,22 @@ impl Targets {
         debug_assert!(first, "one MGS per mount");
     }
 
-    pub(super) fn keep_mdt(&self, target: &Target, import: Arc<dyn Import>, locks: Arc<LockSpace>) {
+    pub(super) fn keep_mdt(
+        &self,
+        target: &MapTarget,
+        import: Arc<dyn Import>,
+        locks: Arc<LockSpace>,
+    ) {
         let nids = RwLock::new(target.nids.clone());
-        let mdt = Connected { name: target.name().to_owned(), import, locks, nids };
+        let mdt = Connected { name: name_of(target), import, locks, nids };
         self.mdts.write().insert(target.index, Arc::new(mdt));
     }
 
     /// Connects an OST in the background: calls to it wait until it is there.
-    pub(super) fn add_ost(&self, target: &Target, data: &Arc<dyn DataPath>) -> Arc<dyn Import> {
+    pub(super) fn add_ost(&self, target: &MapTarget, data: &Arc<dyn DataPath>) -> Arc<dyn Import> {
         let events = Arc::new(Events::default());
-        let import = self.import(target, &events);
-        let name = target.name().to_owned();
+        let import = self.import(target, Service::Ost, &events);
+        let name = name_of(target);
         let channel = Arc::clone(&import) as Arc<dyn Channel>;
         let config = self.lock_config();
         let locks = data.add_ost(target.index, name.clone(), channel, config);
@@ -134,21 +145,21 @@ impl Targets {
     }
 
     /// Takes a changed cluster map: new OSTs, and new nodes of known targets.
-    pub(super) fn update(&self, targets: &[Target], data: &Arc<dyn DataPath>) {
-        for target in targets {
-            let known = match target.kind {
-                TargetKind::Mdt => self.mdts.read().get(&target.index).cloned(),
-                TargetKind::Ost => self.osts.read().get(&target.index).cloned(),
-            };
-            match (known, target.kind) {
-                (Some(known), _) => known.learn_nids(&target.nids),
-                (None, TargetKind::Ost) => {
-                    let import = self.add_ost(target, data);
-                    self.connect_later(import);
+    pub(super) fn update(&self, map: &ClusterMap, data: &Arc<dyn DataPath>) {
+        for target in &map.mdts {
+            let known = self.mdts.read().get(&target.index).cloned();
+            match known {
+                Some(known) => known.learn_nids(&target.nids),
+                None => {
+                    tracing::warn!(target = name_of(target), "further MDTs are not supported yet")
                 }
-                (None, TargetKind::Mdt) => {
-                    tracing::warn!(target = target.name(), "further MDTs are not supported yet");
-                }
+            }
+        }
+        for target in map.osts.iter().filter(|target| !target.is_excluded) {
+            let known = self.osts.read().get(&target.index).cloned();
+            match known {
+                Some(known) => known.learn_nids(&target.nids),
+                None => self.connect_later(self.add_ost(target, data)),
             }
         }
     }

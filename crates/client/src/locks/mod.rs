@@ -95,6 +95,19 @@ struct Cancels {
     sending: bool,
 }
 
+/// Flushes of locks that an operation gives back early. If the operation is given up before they are
+/// done, they go on by themselves.
+struct Leaving<'a> {
+    space: &'a Arc<LockSpace>,
+    actions: Vec<Action>,
+}
+
+impl Drop for Leaving<'_> {
+    fn drop(&mut self) {
+        self.space.act(std::mem::take(&mut self.actions));
+    }
+}
+
 impl LockSpace {
     /// The locks of the target behind `channel`; `name` is for operators.
     #[must_use]
@@ -205,10 +218,12 @@ impl LockSpace {
             |action| matches!(action, Action::Flush { handle, .. } if handles.contains(handle)),
         );
         self.act(others);
-        for action in mine {
-            if let Action::Flush { resource, mode, part, discard, .. } = action {
-                self.protected.lose(self, Lost { resource, mode, part, discard }).await;
-            }
+        let mut leaving = Leaving { space: self, actions: mine };
+        while let Some(Action::Flush { resource, mode, part, discard, .. }) = leaving.actions.last()
+        {
+            let lost = Lost { resource: *resource, mode: *mode, part: *part, discard: *discard };
+            self.protected.lose(self, lost).await;
+            leaving.actions.pop();
         }
         self.namespace.take_cancelled(&handles)
     }

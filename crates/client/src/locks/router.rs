@@ -32,7 +32,7 @@ impl CallbackRouter {
         spaces.iter().filter_map(Weak::upgrade).find(|space| space.owns(request))
     }
 
-    fn answer(&self, request: Request) -> Result<Reply, Errno> {
+    pub(crate) fn answer(&self, request: Request) -> Result<Reply, Errno> {
         match request {
             Request::LdlmBlCallback(callback) => {
                 let space = self.find(&callback.dlm_req).ok_or(Errno::EINVAL)?;

@@ -8,16 +8,18 @@ use parking_lot::Mutex;
 use sheen_io::BoxFuture;
 use sheen_ldlm::client::Config;
 use sheen_rpc::Channel;
-use sheen_types::{Errno, Extent, Fid, Timestamp};
+use sheen_types::{Errno, Extent, Fid, ResourceName, Timestamp};
 
 use crate::data::{DataAttributes, DataEvents, DataFile, DataPath, FileLayout, How, WriteAt};
-use crate::locks::LockSpace;
+use crate::locks::{LockSpace, Lost, Protected};
 use crate::posix::{Credentials, Fallocate, Seek};
+use crate::testing::TestWorld;
 
 /// All files.
 #[derive(Default)]
 pub(crate) struct FakeData {
     pub(crate) files: Mutex<HashMap<Fid, Arc<FakeFile>>>,
+    pub(crate) osts: Mutex<Vec<u32>>,
 }
 
 /// One file.
@@ -45,6 +47,23 @@ impl FakeFile {
     }
 }
 
+/// Guards nothing.
+struct NothingLocked;
+
+impl Protected for NothingLocked {
+    fn lose(&self, _locks: &Arc<LockSpace>, _lost: Lost) -> BoxFuture<'static, ()> {
+        Box::pin(std::future::ready(()))
+    }
+
+    fn void(&self, _locks: &Arc<LockSpace>, _lost: Lost) -> BoxFuture<'static, ()> {
+        Box::pin(std::future::ready(()))
+    }
+
+    fn glimpse(&self, _resource: ResourceName) -> Option<Bytes> {
+        None
+    }
+}
+
 /// The same file behind every handle.
 struct Shared(Arc<FakeFile>);
 
@@ -56,12 +75,13 @@ impl DataPath for FakeData {
 
     fn add_ost(
         &self,
-        _index: u32,
-        _name: String,
-        _channel: Arc<dyn Channel>,
-        _config: Config,
+        index: u32,
+        name: String,
+        channel: Arc<dyn Channel>,
+        config: Config,
     ) -> Arc<LockSpace> {
-        unreachable!("no OST in this test")
+        self.osts.lock().push(index);
+        LockSpace::new(name, TestWorld::new(1).world(), channel, config, Arc::new(NothingLocked))
     }
 
     fn watch(&self, _events: Arc<dyn DataEvents>) {}

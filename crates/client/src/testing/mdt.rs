@@ -2,12 +2,14 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use bytes::Bytes;
 use parking_lot::Mutex;
 use sheen_io::BoxFuture;
-use sheen_rpc::{Answer, Call, Channel, ImportState, ReplayHook, RpcError};
+use sheen_rpc::{
+    Answer, Call, Channel, Counters, Import, ImportState, ReplayHook, RpcError, StateChange,
+};
 use sheen_types::{
     Errno, Fid, InodeBits, LockHandle, LockMode, Nid, ResourceName, Transno, Uuid, Xid,
 };
@@ -32,6 +34,10 @@ pub(crate) struct FakeMdt {
     bulk: Mutex<Vec<Bytes>>,
     hooks: Mutex<Vec<Arc<dyn ReplayHook>>>,
     pub(crate) released: Mutex<Vec<Xid>>,
+    /// Whether it answers no connect.
+    pub(crate) dead: AtomicBool,
+    /// Whether its import was disconnected.
+    pub(crate) left: AtomicBool,
     pub(crate) transno: AtomicU64,
     pub(crate) committed: AtomicU64,
     xid: AtomicU64,
@@ -139,6 +145,36 @@ impl Channel for FakeMdt {
 
     fn release(&self, xid: Xid) {
         self.released.lock().push(xid);
+    }
+}
+
+impl Import for FakeMdt {
+    fn connect(&self) -> BoxFuture<'static, Result<(), RpcError>> {
+        match self.dead.load(Ordering::Relaxed) {
+            true => Box::pin(std::future::pending()),
+            false => Box::pin(std::future::ready(Ok(()))),
+        }
+    }
+
+    fn disconnect(&self) -> BoxFuture<'static, ()> {
+        self.left.store(true, Ordering::Relaxed);
+        Box::pin(std::future::ready(()))
+    }
+
+    fn close(&self) {
+        self.left.store(true, Ordering::Relaxed);
+    }
+
+    fn reconnect(&self) {}
+
+    fn add_nid(&self, _nid: Nid) {}
+
+    fn history(&self) -> Vec<StateChange> {
+        Vec::new()
+    }
+
+    fn counters(&self) -> Counters {
+        Counters::default()
     }
 }
 
