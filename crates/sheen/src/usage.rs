@@ -32,7 +32,9 @@ fn path(root: &Command, words: &[OsString]) -> Vec<String> {
     let mut command = root;
     let mut names = Vec::new();
     for word in words.iter().skip(1) {
-        let Some(next) = word.to_str().and_then(|word| command.find_subcommand(word)) else { break };
+        let Some(next) = word.to_str().and_then(|word| command.find_subcommand(word)) else {
+            break;
+        };
         names.push(next.get_name().to_owned());
         command = next;
     }
@@ -73,7 +75,10 @@ fn not_a_command(said: &str, names: &[&str], word: &str) -> Fault {
         let text = format!("{said}: '{word}' is not supported by Sheen yet. See '{said} --help'.");
         return Fault::new(Errno::EOPNOTSUPP, text);
     }
-    Fault { code: 1, text: format!("{said}: '{word}' is not a valid command. See '{said} --help'.") }
+    Fault {
+        code: 1,
+        text: format!("{said}: '{word}' is not a valid command. See '{said} --help'."),
+    }
 }
 
 fn refused(names: &[&str], option: &str) -> bool {

@@ -17,7 +17,7 @@ use sheen_types::{Errno, Nid, TargetKind};
 use super::daemon::Daemon;
 use super::{PORT, addresses, invalid, io_fault, mount};
 use crate::mkfs::{self, TargetConfig};
-use crate::output::Fault;
+use crate::output::{self, Fault};
 
 /// OSTs of a new file system if nobody says.
 const OSTS: u16 = 4;
@@ -300,16 +300,15 @@ pub(crate) fn status(options: &Status) -> Result<(), Fault> {
         Some(pid) => format!("running, pid {}", pid.as_raw_nonzero()),
         None => "stopped".to_owned(),
     };
-    let line = crate::output::line;
-    line(format_args!("file system: {fsname}"));
-    line(format_args!("server:      {}", state(cluster.server())));
-    line(format_args!("mgs:         {}", cluster.get("nid").unwrap_or("not started yet")));
-    line(format_args!("mount:       {}", state(cluster.mount())));
-    line(format_args!("mounted on:  {}", cluster.get("mount").unwrap_or("nothing")));
+    output::line(format_args!("file system: {fsname}"));
+    output::line(format_args!("server:      {}", state(cluster.server())));
+    output::line(format_args!("mgs:         {}", cluster.get("nid").unwrap_or("not started yet")));
+    output::line(format_args!("mount:       {}", state(cluster.mount())));
+    output::line(format_args!("mounted on:  {}", cluster.get("mount").unwrap_or("nothing")));
     for path in cluster.targets() {
         let label = Config::load(&path).ok().and_then(|config| config.values.get("label").cloned());
         let label = label.unwrap_or_default();
-        line(format_args!("target:      {label:<16} {}", path.display()));
+        output::line(format_args!("target:      {label:<16} {}", path.display()));
     }
     Ok(())
 }

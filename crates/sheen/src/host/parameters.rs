@@ -149,7 +149,7 @@ pub(super) fn add_server(tree: &Tree, node: &Arc<RpcNode>, running: &[Arc<Runnin
         let place = format!("ldlm.namespaces.{name}_UUID.lock_count");
         tree.add(&place, move || {
             let gauges = locks.target.view().locks;
-            (gauges.granted + gauges.waiting).to_string()
+            (gauges.granted.iter().sum::<u64>() + gauges.waiting.iter().sum::<u64>()).to_string()
         });
     }
 }

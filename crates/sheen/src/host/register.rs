@@ -119,13 +119,12 @@ impl Registrar {
     }
 
     async fn osts(&self, fsname: &str) -> Result<Vec<(TargetName, Vec<Nid>)>, String> {
-        let mut map = ClusterMap::default();
+        let mut map = ClusterMap::new(fsname);
         let records = read_log(&*self.mgs, &format!("{fsname}-client")).await;
-        for record in records.map_err(|errno| errno.to_string())? {
-            map.apply(&record);
-        }
-        let osts = map.targets().into_iter().filter(|target| target.kind == TargetKind::Ost);
-        let named = osts.filter_map(|target| Some((target.uuid.parse().ok()?, target.nids)));
+        let records = records.map_err(|errno| errno.to_string())?;
+        map.read(&records).map_err(|error| error.to_string())?;
+        let usable = map.osts.into_iter().filter(|target| !target.is_excluded);
+        let named = usable.filter_map(|ost| Some((ost.uuid.as_str().parse().ok()?, ost.nids)));
         Ok(named.collect())
     }
 

@@ -156,7 +156,6 @@ const MGS_PORTALS: &[Portal] = &[Portal::MGS_REQUEST, Portal::LDLM_CANCEL_REQUES
 const MDT_PORTALS: &[Portal] = &[
     Portal::MDS_REQUEST,
     Portal::MDS_READPAGE,
-    Portal::MDS_SETATTR,
     Portal::MDS_IO,
     Portal::SEQ_METADATA,
     Portal::SEQ_DATA,

@@ -14,8 +14,29 @@ const DEPTH_MAX: usize = 12;
 
 /// Options of Lustre's `get_param` and `list_param` that are not here yet.
 pub(super) const REFUSED_READING: &[&str] = &[
-    "-L", "--no-links", "-b", "--dshbak", "-c", "--color", "-l", "--links", "-m", "--merge", "-M", "--no-merge", "-o",
-    "--module", "-p", "--path", "-t", "--only-tunable", "-y", "--yaml", "-r", "--readable", "-w",
+    "-L",
+    "--no-links",
+    "-b",
+    "--dshbak",
+    "-c",
+    "--color",
+    "-l",
+    "--links",
+    "-m",
+    "--merge",
+    "-M",
+    "--no-merge",
+    "-o",
+    "--module",
+    "-p",
+    "--path",
+    "-t",
+    "--only-tunable",
+    "-y",
+    "--yaml",
+    "-r",
+    "--readable",
+    "-w",
     "--writable",
 ];
 
@@ -299,7 +320,10 @@ mod tests {
     #[test]
     fn values_are_shown_as_lustre_shows_them() {
         assert_eq!(shown(&plain(), "osc.a.max_dirty_mb", "309\n"), "osc.a.max_dirty_mb=309");
-        assert_eq!(shown(&plain(), "llite.a.x", "users: 8\nused: 3\n"), "llite.a.x=\nusers: 8\nused: 3");
+        assert_eq!(
+            shown(&plain(), "llite.a.x", "users: 8\nused: 3\n"),
+            "llite.a.x=\nusers: 8\nused: 3"
+        );
         let header = Get { header: true, ..plain() };
         assert_eq!(shown(&header, "a.b", "1\n2"), "a.b=1\na.b=2");
         let bare = Get { no_name: true, ..plain() };
@@ -308,7 +332,10 @@ mod tests {
 
     #[test]
     fn marks_and_patterns() {
-        assert_eq!([mark(None), mark(Some(Access::Write)), mark(Some(Access::Read))], ["/", "=", ""]);
+        assert_eq!(
+            [mark(None), mark(Some(Access::Write)), mark(Some(Access::Read))],
+            ["/", "=", ""]
+        );
         assert_eq!(patterns("osc.*", false), ["osc.*"]);
         assert_eq!(patterns("osc.*", true)[..2], ["osc.*", "osc.*.*"]);
     }

@@ -127,9 +127,9 @@ impl Usage {
     /// Of what there is to use, rounded up.
     fn percent(self) -> u128 {
         let of = u128::from(self.used) + u128::from(self.free);
-        (u128::from(self.used) * 100).checked_div(of).map_or(0, |_| {
-            (u128::from(self.used) * 100).div_ceil(of)
-        })
+        (u128::from(self.used) * 100)
+            .checked_div(of)
+            .map_or(0, |_| (u128::from(self.used) * 100).div_ceil(of))
     }
 }
 
@@ -206,7 +206,8 @@ fn summary(options: &Df, mdts: (Usage, usize), osts: (Usage, usize)) -> Usage {
 }
 
 fn row(options: &Df, name: &str, usage: Usage, place: &str) -> String {
-    let [total, used, free] = [usage.total, usage.used, usage.free].map(|value| options.cell(value));
+    let [total, used, free] =
+        [usage.total, usage.used, usage.free].map(|value| options.cell(value));
     format!("{name:<20} {total} {used} {free} {:>3}%  {place}\n", usage.percent())
 }
 
@@ -220,7 +221,8 @@ fn unusable(options: &Df, target: &TargetStatfs) -> String {
 }
 
 fn states(options: &Df, state: u32) -> String {
-    let shown = STATES.iter().filter(|(bit, _, trouble)| state & bit != 0 && (*trouble || options.verbose));
+    let shown =
+        STATES.iter().filter(|(bit, _, trouble)| state & bit != 0 && (*trouble || options.verbose));
     shown.map(|(_, letter, _)| letter).collect()
 }
 
@@ -292,28 +294,54 @@ filesystem_summary:      1286016       42472     1132280   4%  /mnt/l
     fn people_get_units() {
         let text = shown(&["-h"]);
         let lines: Vec<&str> = text.lines().collect();
-        assert_eq!(lines[0], "UUID                       bytes        Used   Available Use%  Mounted on");
-        assert_eq!(lines[1], "lustre-MDT0000_UUID     155.6M      3.2M    133.0M   3%  /mnt/l[MDT:0] ");
+        assert_eq!(
+            lines[0],
+            "UUID                       bytes        Used   Available Use%  Mounted on"
+        );
+        assert_eq!(
+            lines[1],
+            "lustre-MDT0000_UUID     155.6M      3.2M    133.0M   3%  /mnt/l[MDT:0] "
+        );
         assert_eq!(lines[8], "filesystem_summary:       1.2G     41.5M      1.1G   4%  /mnt/l ");
         let text = shown(&["-H"]);
-        assert!(text.contains("lustre-OST0000_UUID     329.2M     21.6M    279.2M   8%  /mnt/l[OST:0] \n"));
+        assert!(
+            text.contains(
+                "lustre-OST0000_UUID     329.2M     21.6M    279.2M   8%  /mnt/l[OST:0] \n"
+            )
+        );
     }
 
     #[test]
     fn inodes_are_lustres_table() {
         let text = shown(&["-i"]);
         let lines: Vec<&str> = text.lines().collect();
-        assert_eq!(lines[0], "UUID                      Inodes       IUsed       IFree IUse%  Mounted on");
-        assert_eq!(lines[1], "lustre-MDT0000_UUID       122880        1418      121462   2%  /mnt/l[MDT:0] ");
-        assert_eq!(lines[8], "filesystem_summary:       245760        3061      242699   2%  /mnt/l ");
-        assert!(shown(&["-hi"]).contains("filesystem_summary:     240.0K      3.0K    237.0K   2%  /mnt/l \n"));
+        assert_eq!(
+            lines[0],
+            "UUID                      Inodes       IUsed       IFree IUse%  Mounted on"
+        );
+        assert_eq!(
+            lines[1],
+            "lustre-MDT0000_UUID       122880        1418      121462   2%  /mnt/l[MDT:0] "
+        );
+        assert_eq!(
+            lines[8],
+            "filesystem_summary:       245760        3061      242699   2%  /mnt/l "
+        );
+        assert!(
+            shown(&["-hi"])
+                .contains("filesystem_summary:     240.0K      3.0K    237.0K   2%  /mnt/l \n")
+        );
     }
 
     #[test]
     fn kinds_and_states_are_chosen() {
         let text = shown(&["-m"]);
         assert!(!text.contains("OST"));
-        assert!(text.contains("filesystem_summary:       318752        6276      272572   3%  /mnt/l \n"));
+        assert!(
+            text.contains(
+                "filesystem_summary:       318752        6276      272572   3%  /mnt/l \n"
+            )
+        );
         assert_eq!(shown(&["-o=2"]).matches("[OST:").count(), 1);
         assert!(shown(&["-v"]).contains("/mnt/l[OST:3] f\n"));
         assert_eq!(shown(&["-Ns"]).lines().count(), 2);
@@ -328,6 +356,10 @@ filesystem_summary:      1286016       42472     1132280   4%  /mnt/l
         let text = table(&line.df, "/mnt/l", &targets);
         assert!(text.contains("lustre-OST0002_UUID : Resource temporarily unavailable\n"));
         assert!(!text.contains("OST0003"));
-        assert!(text.contains("filesystem_summary:       643008       26888      560488   5%  /mnt/l \n"));
+        assert!(
+            text.contains(
+                "filesystem_summary:       643008       26888      560488   5%  /mnt/l \n"
+            )
+        );
     }
 }

@@ -68,7 +68,8 @@ pub(super) fn run(options: &FidToPath) -> Result<(), Fault> {
         let text = format!("lfs fid2path: cannot resolve mount point for '{}'", options.root);
         Fault::new(errno, format!("{text}: {errno}"))
     })?;
-    let prefix = if by_path { format!("{}/", mount.info.path.trim_end_matches('/')) } else { String::new() };
+    let prefix =
+        if by_path { format!("{}/", mount.info.path.trim_end_matches('/')) } else { String::new() };
     let mut worst = None;
     for text in &options.fids {
         let Ok(fid) = text.parse::<Fid>() else {
@@ -87,17 +88,16 @@ pub(super) fn run(options: &FidToPath) -> Result<(), Fault> {
     outcome(worst)
 }
 
-fn paths(
-    options: &FidToPath,
-    mount: &mut Mount,
-    fid: Fid,
-    prefix: &str,
-) -> Result<String, Errno> {
+fn paths(options: &FidToPath, mount: &mut Mount, fid: Fid, prefix: &str) -> Result<String, Errno> {
     let mut arguments = vec![fid.to_string()];
     arguments.extend(options.link.map(|number| number.to_string()));
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let answer = mount.command(FID_TO_PATH, &arguments).map_err(|(errno, _)| errno)?;
-    Ok(answer.lines().filter_map(Link::parse).map(|link| shown(options, fid, &link, prefix)).collect())
+    Ok(answer
+        .lines()
+        .filter_map(Link::parse)
+        .map(|link| shown(options, fid, &link, prefix))
+        .collect())
 }
 
 /// The root is "/" behind the prefix, which gives "/mnt/l//" as in Lustre.

@@ -16,10 +16,31 @@ use crate::output::{Fault, errno_of, line, text_out, worst as outcome};
 
 /// Options of Lustre's `getstripe` that are not here yet.
 pub(super) const REFUSED: &[&str] = &[
-    "-y", "--yaml", "-D", "--default", "-I", "--component-id", "--comp-id", "-E",
-    "--component-end", "--comp-end", "--component-flags", "--comp-flags", "--component-count",
-    "--comp-count", "--component-start", "--comp-start", "-z", "--extension-size", "--ext-size",
-    "-N", "--mirror-count", "--mirror-index", "--mirror-id", "--hex-idx", "--no-follow",
+    "-y",
+    "--yaml",
+    "-D",
+    "--default",
+    "-I",
+    "--component-id",
+    "--comp-id",
+    "-E",
+    "--component-end",
+    "--comp-end",
+    "--component-flags",
+    "--comp-flags",
+    "--component-count",
+    "--comp-count",
+    "--component-start",
+    "--comp-start",
+    "-z",
+    "--extension-size",
+    "--ext-size",
+    "-N",
+    "--mirror-count",
+    "--mirror-index",
+    "--mirror-id",
+    "--hex-idx",
+    "--no-follow",
 ];
 
 /// Options of `getstripe`.
@@ -97,7 +118,10 @@ impl GetStripe {
         let named = || text.parse::<TargetName>().ok().map(|name| name.index);
         index.or_else(named).map(|index| Some(index.into())).ok_or_else(|| {
             let errno = Errno::EINVAL;
-            Fault::new(errno, format!("lfs getstripe: '{text}' is neither index nor UUID of an OST"))
+            Fault::new(
+                errno,
+                format!("lfs getstripe: '{text}' is neither index nor UUID of an OST"),
+            )
         })
     }
 }
@@ -130,8 +154,8 @@ impl Walk<'_> {
 
     /// Without `-d`, a given directory is shown with what it holds.
     fn given(&mut self, path: &Path, found: &Metadata) {
-        self.show(path, found.is_dir());
-        if !found.is_dir() || self.options.directory {
+        let shown = self.show(path, found.is_dir());
+        if !shown || !found.is_dir() || self.options.directory {
             return;
         }
         let mut below = vec![path.to_owned()];
@@ -163,21 +187,22 @@ impl Walk<'_> {
         found
     }
 
-    fn show(&mut self, path: &Path, is_folder: bool) {
+    /// Whether it could be shown, or need not be.
+    fn show(&mut self, path: &Path, is_folder: bool) -> bool {
         let shown = match self.options.mdt_index {
             true => mdt_index(path).map(Some),
             false => self.layout_text(path, is_folder),
         };
         match shown {
-            Ok(None) => {}
-            Ok(Some(text)) => text_out(&text),
-            Err(Errno::ENOTTY) => {
+            Ok(ref text) => text_out(text.as_deref().unwrap_or_default()),
+            Err(errno @ Errno::ENOTTY) => {
                 let text = format!("'{}' is not on a Lustre filesystem", path.display());
-                eprintln!("lfs getstripe: {text}: {} ({})", Errno::ENOTTY, Errno::ENOTTY.0);
-                self.worst = Some(Errno::ENOTTY);
+                eprintln!("lfs getstripe: {text}: {errno} ({})", errno.0);
+                self.worst = Some(errno);
             }
             Err(errno) => self.failed("cannot get the layout of", path, errno),
         }
+        shown.is_ok()
     }
 
     fn layout_text(&self, path: &Path, is_folder: bool) -> Result<Option<String>, Errno> {
@@ -221,7 +246,8 @@ fn root_of(path: &Path) -> Result<PathBuf, Errno> {
     let device = |path: &Path| std::fs::metadata(path).map(|found| found.dev());
     let mut root = std::fs::canonicalize(path).map_err(|error| errno_of(&error))?;
     let own = device(&root).map_err(|error| errno_of(&error))?;
-    while let Some(parent) = root.parent().filter(|parent| device(parent).is_ok_and(|dev| dev == own))
+    while let Some(parent) =
+        root.parent().filter(|parent| device(parent).is_ok_and(|dev| dev == own))
     {
         root = parent.to_owned();
     }

@@ -55,11 +55,42 @@ enum Command {
 
 /// Commands of Lustre's `lfs` that are not here yet.
 pub(crate) const REFUSED_COMMANDS: &[&str] = &[
-    "changelog", "changelog_clear", "data_version", "find", "flushctx", "getdirstripe", "getsom",
-    "heat_get", "heat_set", "hsm", "hsm_action", "hsm_archive", "hsm_cancel", "hsm_clear",
-    "hsm_release", "hsm_remove", "hsm_restore", "hsm_set", "hsm_state", "ladvise", "migrate",
-    "mirror", "mkdir", "mv", "pcc", "pool_list", "project", "quota", "rm_entry", "rmentry", "rmfid",
-    "setdirstripe", "setquota", "somsync", "swap_layouts", "unlink_foreign",
+    "changelog",
+    "changelog_clear",
+    "data_version",
+    "find",
+    "flushctx",
+    "getdirstripe",
+    "getsom",
+    "heat_get",
+    "heat_set",
+    "hsm",
+    "hsm_action",
+    "hsm_archive",
+    "hsm_cancel",
+    "hsm_clear",
+    "hsm_release",
+    "hsm_remove",
+    "hsm_restore",
+    "hsm_set",
+    "hsm_state",
+    "ladvise",
+    "migrate",
+    "mirror",
+    "mkdir",
+    "mv",
+    "pcc",
+    "pool_list",
+    "project",
+    "quota",
+    "rm_entry",
+    "rmentry",
+    "rmfid",
+    "setdirstripe",
+    "setquota",
+    "somsync",
+    "swap_layouts",
+    "unlink_foreign",
 ];
 
 /// Options of Lustre's `lfs` that are not here yet.
@@ -89,7 +120,8 @@ pub(crate) fn run(arguments: &Lfs) -> Result<(), Fault> {
 /// `lfs df` takes `-o3` for one OST and `-o` for all; the second must not swallow the path
 /// behind it. What clap offers for that is `-o=3`, so the first is rewritten to it.
 pub(crate) fn df_indexes_apart(mut words: Vec<OsString>) -> Vec<OsString> {
-    if words.get(1).is_some_and(|word| word == "lfs") && words.get(2).is_some_and(|word| word == "df")
+    if words.get(1).is_some_and(|word| word == "lfs")
+        && words.get(2).is_some_and(|word| word == "df")
     {
         for word in &mut words[3..] {
             let Some(text) = word.to_str() else { continue };

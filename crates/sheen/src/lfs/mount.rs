@@ -34,7 +34,8 @@ impl Mount {
     pub(super) fn of(path: &Path) -> Result<Self, Errno> {
         let path = std::fs::canonicalize(path).map_err(|error| errno_of(&error))?;
         let mut mounts = Self::all();
-        let paths: Vec<PathBuf> = mounts.iter().map(|mount| mount.info.path.clone().into()).collect();
+        let paths: Vec<PathBuf> =
+            mounts.iter().map(|mount| mount.info.path.clone().into()).collect();
         let number = longest_prefix(&paths, &path).ok_or(Errno::ENODEV)?;
         Ok(mounts.swap_remove(number))
     }

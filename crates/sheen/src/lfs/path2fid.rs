@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use sheen_types::Errno;
 
+use super::attributes;
 use super::fid2path::Link;
 use super::mount::Mount;
-use super::attributes;
 use crate::api::FID_TO_PATH;
 use crate::output::{Fault, line, worst as outcome};
 

@@ -17,12 +17,43 @@ use crate::output::{Fault, errno, worst as outcome};
 
 /// Options of Lustre's `setstripe` that are not here yet.
 pub(super) const REFUSED: &[&str] = &[
-    "-C", "--overstripe-count", "-E", "--component-end", "--comp-end", "--component-add",
-    "--comp-add", "--component-del", "--comp-del", "--component-set", "--comp-set", "-I",
-    "--component-id", "--comp-id", "-F", "--component-flags", "--comp-flags", "--copy", "-y",
-    "--yaml", "--ec", "--ec-stripe-count", "--ec-expert", "-z", "--extension-size", "--ext-size",
-    "--foreign", "-x", "--xattr", "--flags", "-L", "--layout", "--mode", "-N", "--mirror-count",
-    "-p", "--pool",
+    "-C",
+    "--overstripe-count",
+    "-E",
+    "--component-end",
+    "--comp-end",
+    "--component-add",
+    "--comp-add",
+    "--component-del",
+    "--comp-del",
+    "--component-set",
+    "--comp-set",
+    "-I",
+    "--component-id",
+    "--comp-id",
+    "-F",
+    "--component-flags",
+    "--comp-flags",
+    "--copy",
+    "-y",
+    "--yaml",
+    "--ec",
+    "--ec-stripe-count",
+    "--ec-expert",
+    "-z",
+    "--extension-size",
+    "--ext-size",
+    "--foreign",
+    "-x",
+    "--xattr",
+    "--flags",
+    "-L",
+    "--layout",
+    "--mode",
+    "-N",
+    "--mirror-count",
+    "-p",
+    "--pool",
 ];
 
 /// Stripes begin and end on multiples of this (`LOV_MIN_STRIPE_SIZE`).
@@ -34,13 +65,28 @@ const ANY_OST: u16 = u16::MAX;
 #[derive(Args, Default)]
 pub(super) struct SetStripe {
     /// Number of stripes; 0 for the default, -1 for all OSTs
-    #[arg(short = 'c', long = "stripe-count", value_name = "STRIPE_COUNT", allow_hyphen_values = true)]
+    #[arg(
+        short = 'c',
+        long = "stripe-count",
+        value_name = "STRIPE_COUNT",
+        allow_hyphen_values = true
+    )]
     count: Option<String>,
     /// Bytes of a stripe, with k, m or g; 0 for the default
-    #[arg(short = 'S', long = "stripe-size", value_name = "STRIPE_SIZE", allow_hyphen_values = true)]
+    #[arg(
+        short = 'S',
+        long = "stripe-size",
+        value_name = "STRIPE_SIZE",
+        allow_hyphen_values = true
+    )]
     size: Option<String>,
     /// The first OST; -1 for any
-    #[arg(short = 'i', long = "stripe-index", value_name = "START_OST_IDX", allow_hyphen_values = true)]
+    #[arg(
+        short = 'i',
+        long = "stripe-index",
+        value_name = "START_OST_IDX",
+        allow_hyphen_values = true
+    )]
     index: Option<String>,
     /// The OSTs, as 0,2-4
     #[arg(short = 'o', long = "ost", value_name = "OST_INDEX,...", allow_hyphen_values = true)]
@@ -101,7 +147,11 @@ fn wish(options: &SetStripe) -> Result<LovEa, Fault> {
         ..LovMdHeader::default()
     };
     let stripe = |ost: &u16| LovOstData { ost_idx: u32::from(*ost), ..LovOstData::default() };
-    Ok(LovEa::Plain(LovMd { header, stripes: osts.iter().map(stripe).collect(), ..LovMd::default() }))
+    Ok(LovEa::Plain(LovMd {
+        header,
+        stripes: osts.iter().map(stripe).collect(),
+        ..LovMd::default()
+    }))
 }
 
 /// An OST named twice is overstriping.
@@ -118,7 +168,9 @@ fn pattern(osts: &[u16]) -> LovPattern {
 fn stripe_count(text: &str) -> Result<u16, Fault> {
     let count = match text.parse::<i32>() {
         Ok(-1) => Some(u16::MAX),
-        Ok(count) => u16::try_from(count).ok().filter(|count| usize::from(*count) <= STRIPE_COUNT_MAX),
+        Ok(count) => {
+            u16::try_from(count).ok().filter(|count| usize::from(*count) <= STRIPE_COUNT_MAX)
+        }
         Err(_) => None,
     };
     count.ok_or_else(|| Fault::usage(format!("lfs setstripe: invalid stripe count '{text}'")))
@@ -126,8 +178,8 @@ fn stripe_count(text: &str) -> Result<u16, Fault> {
 
 fn stripe_size(text: &str) -> Result<u32, Fault> {
     let size = parse_size(text).filter(|size| size % STRIPE_SIZE_UNIT == 0);
-    let size = size
-        .ok_or_else(|| Fault::usage(format!("lfs setstripe: invalid stripe size '{text}'")))?;
+    let size =
+        size.ok_or_else(|| Fault::usage(format!("lfs setstripe: invalid stripe size '{text}'")))?;
     u32::try_from(size).map_err(|_| {
         let errno = Errno::EINVAL;
         let text = format!("stripe size '{size}' over 4GB limit: {errno} ({})", errno.0);
@@ -247,14 +299,18 @@ mod tests {
         let zero = "00".repeat(16);
         let expected = format!("d00bd10b01000000{zero}0000080004000000");
         assert_eq!(hex(&options("4", "512k", "0", "")), expected);
-        assert_eq!(hex(&options("", "", "", "")), format!("d00bd10b01000000{zero}000000000000ffff"));
+        assert_eq!(
+            hex(&options("", "", "", "")),
+            format!("d00bd10b01000000{zero}000000000000ffff")
+        );
         let stripe = |index: u32| format!("{zero}00000000{:08x}", index.swap_bytes());
         let stripes = [0, 1, 0, 1].map(stripe).concat();
         let expected = format!("d00bd50b01020000{zero}0000000004000000{zero}{stripes}");
         assert_eq!(hex(&options("", "", "", "0,1,0,1")), expected);
-        assert_eq!(hex(&options("", "", "", "1-0x2")), format!(
-            "d00bd50b01000000{zero}0000000002000100{zero}{}{}", stripe(1), stripe(2)
-        ));
+        assert_eq!(
+            hex(&options("", "", "", "1-0x2")),
+            format!("d00bd50b01000000{zero}0000000002000100{zero}{}{}", stripe(1), stripe(2))
+        );
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! `lfs osts`, `lfs mdts`: the targets of a file system.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 use sheen_types::Errno;
@@ -29,7 +29,7 @@ fn list(options: &List, command: &str, kind: Kind) -> Result<(), Fault> {
     let mounts = match Mount::chosen(options.path.as_deref()) {
         Err(Errno::ENODEV) => return Ok(()),
         Err(errno) => {
-            let path = options.path.as_deref().unwrap_or_default().display();
+            let path = options.path.as_deref().unwrap_or(Path::new("")).display();
             return Err(Fault::new(errno, format!("error: invalid path '{path}': {errno}")));
         }
         Ok(mounts) => mounts,

@@ -10,7 +10,9 @@
 //! | `replace` | `1`: takes the place of a lost target |
 
 use std::collections::BTreeMap;
+use std::path::Path;
 
+use sheen_store_disk::Config;
 use sheen_types::{Nid, TargetKind, TargetName};
 
 const TYPES: &str = "types";
@@ -43,6 +45,16 @@ pub(crate) struct TargetConfig {
 }
 
 impl TargetConfig {
+    /// Reads the configuration of the store in `folder`, without opening the store.
+    ///
+    /// # Errors
+    /// One line if there is no store, or none of a target.
+    pub(crate) fn load(folder: &Path) -> Result<Self, String> {
+        let config = Config::load(folder).map_err(|error| error.to_string())?;
+        let wrong = |what| format!("{}: {what}", folder.display());
+        Self::from_values(&config.values).map_err(wrong)
+    }
+
     /// `lustre-OST0000`, or `MGS`.
     pub(crate) fn name(&self) -> String {
         match self.kind {
@@ -86,7 +98,7 @@ impl TargetConfig {
     }
 
     /// The lines of the store's configuration.
-    pub(crate) fn to_values(&self) -> BTreeMap<String, String> {
+    pub(super) fn to_values(&self) -> BTreeMap<String, String> {
         let kind = self.kind.map(|kind| match kind {
             TargetKind::Mdt => "mdt",
             TargetKind::Ost => "ost",
@@ -114,7 +126,7 @@ impl TargetConfig {
     }
 
     /// Reads what [`TargetConfig::to_values`] wrote; keys that are not ours are passed over.
-    pub(crate) fn from_values(values: &BTreeMap<String, String>) -> Result<Self, String> {
+    fn from_values(values: &BTreeMap<String, String>) -> Result<Self, String> {
         let value = |key: &str| values.get(key).cloned().unwrap_or_default();
         let mut config = Self {
             fsname: value(FSNAME),
@@ -134,10 +146,11 @@ impl TargetConfig {
             let text = value(INDEX);
             config.index = text.parse().map_err(|_| format!("'{text}' is no index"))?;
         }
-        config.mgs_nodes = parse_nodes(&values.get(MGSNODE).cloned().into_iter().collect::<Vec<_>>())?;
-        let params = values.iter().filter_map(|(key, value)| {
-            Some((key.strip_prefix(PARAM)?.to_owned(), value.clone()))
-        });
+        config.mgs_nodes =
+            parse_nodes(&values.get(MGSNODE).cloned().into_iter().collect::<Vec<_>>())?;
+        let params = values
+            .iter()
+            .filter_map(|(key, value)| Some((key.strip_prefix(PARAM)?.to_owned(), value.clone())));
         config.params = params.collect();
         Ok(config)
     }
@@ -150,7 +163,8 @@ fn node_text(node: &[Nid]) -> String {
 
 /// Nodes of all the texts: `NID,NID:NID`.
 pub(super) fn parse_nodes(texts: &[String]) -> Result<Vec<Vec<Nid>>, String> {
-    let nid = |text: &str| text.parse::<Nid>().map_err(|error| format!("mgsnode '{text}': {error}"));
+    let nid =
+        |text: &str| text.parse::<Nid>().map_err(|error| format!("mgsnode '{text}': {error}"));
     let nodes = texts.iter().flat_map(|text| text.split(':'));
     nodes.map(|node| node.split(',').map(nid).collect()).collect()
 }
@@ -201,7 +215,10 @@ mod tests {
             fsname: "a-b".to_owned(),
             ..TargetConfig::default()
         };
-        assert_eq!((config.name(), config.virgin_name()), ("a-b-OST0000".into(), "a-b:OST0000".into()));
+        assert_eq!(
+            (config.name(), config.virgin_name()),
+            ("a-b-OST0000".into(), "a-b:OST0000".into())
+        );
         config.replace = true;
         assert_eq!(config.virgin_name(), "a-b-OST0000");
         assert_eq!(config.flags(), (0x1_0042, vec!["OST", "update", "no_local_logs"]));

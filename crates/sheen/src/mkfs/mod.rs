@@ -18,8 +18,16 @@ use crate::output::{Fault, errno_of, line, text_out};
 
 /// Options of Lustre's `mkfs.lustre` that are not here yet, or mean nothing for a directory.
 pub(crate) const REFUSED: &[&str] = &[
-    "--mkfsoptions", "--mountfsoptions", "--backfs-mount-opts", "--backfstype", "--failnode",
-    "--servicenode", "--network", "--stripe-count-hint", "--force-nohostid", "--skipmmp",
+    "--mkfsoptions",
+    "--mountfsoptions",
+    "--backfs-mount-opts",
+    "--backfstype",
+    "--failnode",
+    "--servicenode",
+    "--network",
+    "--stripe-count-hint",
+    "--force-nohostid",
+    "--skipmmp",
 ];
 
 /// Characters of a comment that Lustre's label has room for.
@@ -31,16 +39,16 @@ const NO_INDEX: u16 = u16::MAX;
 #[derive(Args)]
 pub(crate) struct Mkfs {
     /// Configuration service
-    #[arg(long)]
+    #[arg(short = 'G', long)]
     mgs: bool,
     /// No configuration service (the default)
-    #[arg(long, conflicts_with = "mgs")]
+    #[arg(short = 'N', long, conflicts_with = "mgs")]
     nomgs: bool,
     /// Metadata
-    #[arg(long)]
+    #[arg(short = 'M', long)]
     mdt: bool,
     /// Objects
-    #[arg(long)]
+    #[arg(short = 'O', long)]
     ost: bool,
     /// Name of the file system: 1 to 8 of A-Z, a-z, 0-9, '-' and '_'
     #[arg(short = 'L', long, value_name = "FSNAME")]
@@ -115,7 +123,8 @@ pub(crate) fn run(options: &Mkfs) -> Result<(), Fault> {
         config: config.to_values(),
         reformat: options.reformat,
     };
-    StoreDisk::format(&options.device, &format).map_err(|error| not_formatted(&options.device, &error))?;
+    StoreDisk::format(&options.device, &format)
+        .map_err(|error| not_formatted(&options.device, &error))?;
     if !options.quiet {
         line(format_args!("Writing {}", options.device.join("CONFIG").display()));
     }
@@ -124,13 +133,11 @@ pub(crate) fn run(options: &Mkfs) -> Result<(), Fault> {
 
 fn not_formatted(device: &Path, error: &DiskError) -> Fault {
     match error {
-        DiskError::AlreadyFormatted(_) => fatal(
-            Errno::EEXIST,
-            format_args!(
-                "Device {} was previously formatted for lustre. Use --reformat to reformat it.",
-                device.display()
-            ),
-        ),
+        DiskError::AlreadyFormatted(_) => {
+            let name = TargetConfig::load(device).map_or_else(|why| why, |config| config.name());
+            let what = format!("Device {} was previously formatted for lustre", device.display());
+            fatal(Errno::EEXIST, format_args!("{what} ({name}). Use --reformat to reformat it."))
+        }
         DiskError::Locked(_) => fatal(Errno::EBUSY, error),
         DiskError::Io { error: cause, .. } => fatal(errno_of(cause), error),
         _ => fatal(Errno::EIO, error),
@@ -141,7 +148,7 @@ fn not_formatted(device: &Path, error: &DiskError) -> Fault {
 fn check_device(device: &Path) -> Result<(), Fault> {
     let shown = device.display();
     match std::fs::metadata(device) {
-        Ok(found) if found.is_dir() => Ok(()),
+        Ok(found) if found.is_dir() => check_content(device),
         Ok(_) => Err(fatal(Errno::ENOTDIR, format_args!("{shown} is not a directory"))),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
             let parent = device.parent().filter(|parent| !parent.as_os_str().is_empty());
@@ -155,6 +162,21 @@ fn check_device(device: &Path) -> Result<(), Fault> {
             Err(fatal(errno, format_args!("{shown}: {errno}")))
         }
     }
+}
+
+/// Nothing but an earlier store is ever overwritten; a new file system's `lost+found` may stay.
+fn check_content(device: &Path) -> Result<(), Fault> {
+    let shown = device.display();
+    let entries = std::fs::read_dir(device).map_err(|error| {
+        let errno = errno_of(&error);
+        fatal(errno, format_args!("{shown}: {errno}"))
+    })?;
+    let others = entries.flatten().any(|entry| entry.file_name() != "lost+found");
+    if others && !device.join("format").exists() && !device.join("lock").exists() {
+        let text = format!("{shown} is not empty and holds no target: take another directory");
+        return Err(fatal(Errno::ENOTEMPTY, text));
+    }
+    Ok(())
 }
 
 fn config_of(options: &Mkfs) -> Result<TargetConfig, Fault> {
@@ -180,7 +202,9 @@ fn config_of(options: &Mkfs) -> Result<TargetConfig, Fault> {
     };
     let comment = options.comment.clone().unwrap_or_default();
     if comment.len() > COMMENT_BYTES_MAX || comment.contains('\n') {
-        return Err(wrong(format_args!("comment must be a line of at most {COMMENT_BYTES_MAX} bytes")));
+        return Err(wrong(format_args!(
+            "comment must be a line of at most {COMMENT_BYTES_MAX} bytes"
+        )));
     }
     let params = options.param.iter().map(|text| config::parse_param(text));
     let params = params.collect::<Result<_, _>>().map_err(wrong)?;
@@ -189,7 +213,9 @@ fn config_of(options: &Mkfs) -> Result<TargetConfig, Fault> {
 }
 
 fn fsname(options: &Mkfs) -> Result<String, Fault> {
-    let Some(name) = &options.fsname else { return Err(wrong("Must specify --fsname for MDT and OST")) };
+    let Some(name) = &options.fsname else {
+        return Err(wrong("Must specify --fsname for MDT and OST"));
+    };
     check_fsname(name)?;
     Ok(name.clone())
 }
@@ -261,7 +287,8 @@ mod tests {
 
     #[test]
     fn the_data_are_shown_in_lustres_shape() {
-        let words = "--ost --fsname=lustre --index=0x1f --mgsnode=10.0.0.1@tcp --param sys.timeout=40";
+        let words =
+            "--ost --fsname=lustre --index=0x1f --mgsnode=10.0.0.1@tcp --param sys.timeout=40";
         let config = config_of(&options(words)).unwrap();
         let expected = "
    Permanent disk data:
