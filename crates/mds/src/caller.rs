@@ -201,8 +201,13 @@ mod tests {
         let caller = Caller { uid: 7, gid: 7, groups: [u32::MAX; 2], capabilities: 0 };
         let line = |tag, perm, id| AclEntry { tag, perm, id };
         let none = u32::MAX;
-        let entries =
-            [line(1, 7, none), line(2, 6, 7), line(4, 1, none), line(16, 4, none), line(32, 1, none)];
+        let entries = [
+            line(1, 7, none),
+            line(2, 6, 7),
+            line(4, 1, none),
+            line(16, 4, none),
+            line(32, 1, none),
+        ];
         let attributes = Attributes { uid: 1, gid: 1, ..Attributes::default() };
         assert_eq!(caller.bits_of_list(&entries, &attributes), 4, "the mask cuts");
         let other = Caller { uid: 8, gid: 8, ..caller.clone() };

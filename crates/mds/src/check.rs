@@ -160,8 +160,8 @@ impl Walk<'_> {
     }
 
     fn objects(&mut self) -> Result<(), StoreError> {
-        let dying = destroys(self.store)
-            .map_err(|errno| StoreError::Io(format!("the chores: {errno}")))?;
+        let dying =
+            destroys(self.store).map_err(|errno| StoreError::Io(format!("the chores: {errno}")))?;
         self.report.dying = dying;
         let mut seen = HashSet::new();
         let objects = self.report.objects.clone();

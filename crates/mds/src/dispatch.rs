@@ -5,15 +5,13 @@ use std::sync::Arc;
 use bytes::Bytes;
 use sheen_io::BoxFuture;
 use sheen_ldlm::LockDesc;
-use sheen_target::{
-    Context, Export, Leaving, LockWish, Operations, Outcome, ReplyRecord, Target,
-};
+use sheen_target::{Context, Export, Leaving, LockWish, Operations, Outcome, ReplyRecord, Target};
 use sheen_types::{Errno, InodeBits};
 use sheen_wire::connect::ObdConnectData;
+use sheen_wire::ldlm::LdlmRequest;
 use sheen_wire::messages::{
     MdsReintCreateReply, MdsReintCreateSymReply, MdsReintSetattrReply, Request,
 };
-use sheen_wire::ldlm::LdlmRequest;
 
 use crate::Mdt;
 use crate::export::OpenTable;

@@ -23,11 +23,7 @@ pub(crate) struct AllXattrs {
 
 impl Mdt {
     /// MDS_GETXATTR. With no room given only the size is answered.
-    pub(crate) fn getxattr(
-        &self,
-        _: &Context,
-        request: &MdsGetxattr,
-    ) -> Result<Outcome, Errno> {
+    pub(crate) fn getxattr(&self, _: &Context, request: &MdsGetxattr) -> Result<Outcome, Errno> {
         let asked = &request.mdt_body;
         let inode = self.inode(asked.fid1)?;
         let value = if asked.valid.contains(Valid::XATTRLS) {
@@ -41,11 +37,8 @@ impl Mdt {
         if room != 0 && value.len() > room {
             return Err(Errno::ERANGE);
         }
-        let body = MdtBody {
-            valid: Valid::XATTR,
-            eadatasize: value.len() as u32,
-            ..MdtBody::default()
-        };
+        let body =
+            MdtBody { valid: Valid::XATTR, eadatasize: value.len() as u32, ..MdtBody::default() };
         let eadata = if room == 0 { Bytes::new() } else { value };
         Ok(Outcome::ok(MdsGetxattrReply {
             mdt_body: Some(body),

@@ -92,7 +92,6 @@ impl MdtConfig {
 
 /// One metadata target's operations.
 pub struct Mdt {
-    me: Weak<Mdt>,
     store: Arc<dyn Store>,
     config: MdtConfig,
     target: OnceLock<Weak<Target>>,
@@ -110,8 +109,7 @@ impl Mdt {
     pub fn new(store: Arc<dyn Store>, config: MdtConfig) -> Result<Arc<Self>, StoreError> {
         root::format(&*store, &config)?;
         let sequences = Sequences::load(Arc::clone(&store), config.index)?;
-        Ok(Arc::new_cyclic(|me| Self {
-            me: Weak::clone(me),
+        Ok(Arc::new(Self {
             placement: Placement::new(Arc::clone(&store)),
             store,
             config,

@@ -152,7 +152,8 @@ impl Mdt {
             pages.push(page.encode());
         }
         if pages.is_empty() {
-            let header = DirPageHeader { hash_start: hash, hash_end: HASH_END, ..Default::default() };
+            let header =
+                DirPageHeader { hash_start: hash, hash_end: HASH_END, ..Default::default() };
             pages.push(DirPage { header, entries: Vec::new() }.encode());
         }
         Ok(pages)

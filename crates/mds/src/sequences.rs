@@ -57,9 +57,7 @@ impl Sequences {
             }
         }
         let next = match store.lookup(RANGES, NEXT_KEY)? {
-            Some(value) => {
-                u64::from_le_bytes(value[..].try_into().map_err(|_| corrupt())?)
-            }
+            Some(value) => u64::from_le_bytes(value[..].try_into().map_err(|_| corrupt())?),
             None => 0,
         };
         let counter = tokio::sync::Mutex::new(Counter { next, reserved: next });
@@ -149,12 +147,8 @@ impl Mdt {
             return Err(Errno::EINVAL);
         }
         let sequence = request.fld_mdfld.start;
-        let local = LuSeqRange {
-            start: sequence,
-            end: sequence + 1,
-            index: 0,
-            flags: SeqRangeFlags::MDT,
-        };
+        let local =
+            LuSeqRange { start: sequence, end: sequence + 1, index: 0, flags: SeqRangeFlags::MDT };
         let found = match sequence {
             fid_seq::ROOT | fid_seq::DOT_LUSTRE => local,
             _ => self.sequences.find(sequence).ok_or(Errno::ENOENT)?,

@@ -30,7 +30,8 @@ impl Mdt {
             maxbytes: FILE_BYTES_MAX,
             ..ObdStatfs::default()
         };
-        let sum = request.mdt_body.as_ref().is_some_and(|body| body.valid.contains(Valid::AGSTATFS));
+        let sum =
+            request.mdt_body.as_ref().is_some_and(|body| body.valid.contains(Valid::AGSTATFS));
         if sum && let Some(total) = self.placement.space(block) {
             (answer.blocks, answer.bfree, answer.bavail) = total;
         }

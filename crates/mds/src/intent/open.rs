@@ -8,9 +8,7 @@ use sheen_types::{Errno, InodeBits, LockMode, Name, ResourceName};
 use sheen_wire::connect::ConnectFlags;
 use sheen_wire::ldlm::{Disposition, LdlmReply};
 use sheen_wire::md::{FileFlags, MdtBody, OpenFlags, OpenHandle, RecCreate};
-use sheen_wire::messages::{
-    LdlmIntentOpen, LdlmIntentOpenReply, MdsReintOpen, MdsReintOpenReply,
-};
+use sheen_wire::messages::{LdlmIntentOpen, LdlmIntentOpenReply, MdsReintOpen, MdsReintOpenReply};
 use sheen_wire::text::Text;
 
 use crate::answer::{LOCK_ABORTED, no_lock};

@@ -207,11 +207,7 @@ impl Placement {
     }
 
     /// Which OSTs to try in which order, and how many of them are wanted.
-    fn order(
-        &self,
-        osts: &[Arc<Ost>],
-        pattern: &Pattern,
-    ) -> Result<(Vec<Arc<Ost>>, usize), Errno> {
+    fn order(&self, osts: &[Arc<Ost>], pattern: &Pattern) -> Result<(Vec<Arc<Ost>>, usize), Errno> {
         if !pattern.osts.is_empty() {
             let listed = pattern.osts.iter().map(|index| self.ost(*index).ok_or(Errno::EINVAL));
             let listed = listed.collect::<Result<Vec<_>, _>>()?;
@@ -223,9 +219,7 @@ impl Placement {
             count => usize::from(count).max(1).min(osts.len()),
         };
         let start = match pattern.first {
-            Some(first) => {
-                osts.iter().position(|ost| ost.index == first).ok_or(Errno::EINVAL)?
-            }
+            Some(first) => osts.iter().position(|ost| ost.index == first).ok_or(Errno::EINVAL)?,
             None => self.turn.fetch_add(wanted, Ordering::Relaxed) % osts.len().max(1),
         };
         let order = (0..osts.len()).map(|step| Arc::clone(&osts[(start + step) % osts.len()]));
@@ -233,12 +227,7 @@ impl Placement {
     }
 
     /// An object of one OST; waits for its pool while the OST can be used.
-    async fn take(
-        &self,
-        clock: &Arc<dyn Clock>,
-        deadline: Instant,
-        ost: &Arc<Ost>,
-    ) -> Option<u64> {
+    async fn take(&self, clock: &Arc<dyn Clock>, deadline: Instant, ost: &Arc<Ost>) -> Option<u64> {
         while ost.is_usable() {
             let filled = self.filled.notified();
             if let Some(id) = ost.take() {

@@ -3,9 +3,7 @@
 use bytes::Bytes;
 use sheen_types::limits::{STRIPE_COUNT_MAX, STRIPE_SIZE_MIN};
 use sheen_types::{Errno, Fid};
-use sheen_wire::lov::{
-    LovEa, LovMagic, LovMd, LovMdHeader, LovOstData, LovPattern, PoolName,
-};
+use sheen_wire::lov::{LovEa, LovMagic, LovMd, LovMdHeader, LovOstData, LovPattern, PoolName};
 use sheen_wire::ost::OstId;
 
 /// Any OST may be the first (`LOV_OFFSET_DEFAULT`).

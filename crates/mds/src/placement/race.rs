@@ -5,7 +5,10 @@ use std::pin::pin;
 use std::task::Poll;
 
 /// Completes as soon as one of both does; whether it was the first.
-pub(super) async fn race(first: impl Future<Output = ()>, second: impl Future<Output = ()>) -> bool {
+pub(super) async fn race(
+    first: impl Future<Output = ()>,
+    second: impl Future<Output = ()>,
+) -> bool {
     let mut first = pin!(first);
     let mut second = pin!(second);
     poll_fn(|context| {

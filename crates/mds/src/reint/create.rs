@@ -103,7 +103,8 @@ impl Mdt {
     ) -> Result<Outcome, Errno> {
         let record = &request.rec_reint;
         let mut making = Making::of(record);
-        making.security = request.file_secctx_name.as_ref().map(|name| (name, &request.file_secctx));
+        making.security =
+            request.file_secctx_name.as_ref().map(|name| (name, &request.file_secctx));
         let inode = self.make(context, record, request.name.as_ref(), making).await?;
         let mut body = self.body(&inode, false);
         self.add_sizes(&mut body);
@@ -128,7 +129,8 @@ impl Mdt {
         }
         let mut making = Making::of(record);
         making.target = Some(target);
-        making.security = request.file_secctx_name.as_ref().map(|name| (name, &request.file_secctx));
+        making.security =
+            request.file_secctx_name.as_ref().map(|name| (name, &request.file_secctx));
         let inode = self.make(context, record, request.name.as_ref(), making).await?;
         let body = self.body(&inode, false);
         let reply = MdsReintCreateSymReply { mdt_body: Some(body), ..Default::default() };

@@ -7,7 +7,7 @@ mod setattr;
 mod setxattr;
 mod unlink;
 
-pub(crate) use create::{Birth, Making};
+pub(crate) use create::Making;
 
 use sheen_target::{Context, Memo, Outcome};
 use sheen_types::Errno;

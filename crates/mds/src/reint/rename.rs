@@ -84,10 +84,7 @@ impl Mdt {
     }
 
     /// Holds both names, both directories, and both inodes.
-    async fn hold_ends(
-        &self,
-        ends: &Ends<'_>,
-    ) -> Result<(Held<'_>, Child, Option<Child>), Errno> {
+    async fn hold_ends(&self, ends: &Ends<'_>) -> Result<(Held<'_>, Child, Option<Child>), Errno> {
         let (from, to) = (ends.from, ends.to);
         loop {
             let source = self.find(from.0, from.1)?.ok_or(Errno::ENOENT)?;

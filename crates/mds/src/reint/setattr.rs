@@ -39,7 +39,8 @@ impl Mdt {
         let record = &request.rec_reint;
         if context.is_applied_already() {
             let mdt_body = self.inode(record.fid).map(|inode| self.body(&inode, true)).ok();
-            return self.replay_done(context, MdsReintSetattrReply { mdt_body, ..Default::default() });
+            return self
+                .replay_done(context, MdsReintSetattrReply { mdt_body, ..Default::default() });
         }
         let _held = self.exclusion.hold(Needs::new().change_inode(record.fid)).await;
         let inode = self.inode(record.fid)?;

@@ -26,7 +26,8 @@ impl Mdt {
         let record = &request.rec_reint;
         if context.is_applied_already() {
             let mdt_body = Some(MdtBody::default());
-            return self.replay_done(context, MdsReintUnlinkReply { mdt_body, ..Default::default() });
+            return self
+                .replay_done(context, MdsReintUnlinkReply { mdt_body, ..Default::default() });
         }
         let name = request.name.as_ref().ok_or(Errno::EPROTO)?.as_bytes();
         let is_rmdir = record.mode & TYPE_MASK == DIRECTORY_MODE;
