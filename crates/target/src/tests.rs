@@ -177,8 +177,7 @@ fn connect_agrees_on_what_both_can_and_reconnect_is_told() {
         let agreed = client.agreed();
         assert_eq!(agreed.version, crate::VERSION);
         assert_eq!(agreed.ibits_known, 0x3f);
-        assert_eq!(agreed.flags2, ConnectFlags2::NONE);
-        assert!(!agreed.flags.contains(ConnectFlags::FLAGS2));
+        assert_eq!(agreed.flags2, ConnectFlags2::REP_MBITS);
         assert!(!agreed.flags.contains(ConnectFlags::GRANT));
         assert_eq!(client.connect_flags(), OpFlags::CONNECT_REPLAYABLE);
         let handle = client.handle();
