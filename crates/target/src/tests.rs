@@ -485,6 +485,14 @@ fn an_intent_hands_its_lock_over_and_a_restart_gets_it_told_again() {
         let Some(Reply::LdlmIntentGetattr(reply)) = &answer.reply else { panic!("{answer:?}") };
         let lock = reply.dlm_rep.as_ref().unwrap();
         assert_eq!(lock.desc.granted_mode.mode(), Some(LockMode::Pr));
+        // Sent again, it gets the same lock and no second one.
+        let mut dlm_req = inode_lock(LockMode::Pr, 0x11).dlm_req;
+        dlm_req.flags = LockFlags::HAS_INTENT;
+        let again = LdlmIntentGetattr { dlm_req, ..LdlmIntentGetattr::default() };
+        let again = client.call_with(TestCall::new(again).resent(answer.xid)).await.unwrap();
+        let Some(Reply::LdlmIntentGetattr(second)) = &again.reply else { panic!("{again:?}") };
+        assert_eq!(second.dlm_rep.as_ref().unwrap().handle, lock.handle);
+        assert_eq!(node.target.namespace().dump(ResourceName::of_fid(INODE)).len(), 1);
         assert_eq!(client.cancel(&[lock.handle]).await.head.status, 0);
 
         client.call(inode_lock(LockMode::Pr, 0x12)).await;
@@ -515,7 +523,8 @@ fn a_clean_stop_keeps_the_clients_and_loses_nothing() {
         let client = node.connect("one").await;
         let done = modify(&client, 1).await;
         node.target.stop().await.unwrap();
-        assert_eq!(client.call(ObdPing::default()).await.errno(), Some(Errno::ENODEV));
+        assert_eq!(client.call(ObdPing::default()).await.errno(), Some(Errno::ENOTCONN));
+        assert_eq!(client.connect().await.unwrap_err(), Errno::ENODEV);
         let survivor = Arc::new(store.crash());
         let (node, role) = start(&world, &survivor).await;
         let client = client.follow(&node);
