@@ -14,8 +14,8 @@ use sheen_types::{Errno, Fid, InodeBits, LockHandle, LockMode, ResourceName, Tra
 use sheen_wire::connect::{ConnectFlags, ConnectFlags2};
 use sheen_wire::ldlm::{LdlmRequest, LdlmResourceDesc, LockFlags, LockType, Policy as WirePolicy};
 use sheen_wire::messages::{
-    Kind, LdlmEnqueue, LdlmIntentGetattr, LdlmIntentGetattrReply, MdsDisconnect, MdsReintSetattr,
-    MdsReintSetattrReply, MdsStatfs, ObdPing, Reply, Request,
+    Kind, LdlmEnqueue, LdlmGlCallbackReply, LdlmIntentGetattr, LdlmIntentGetattrReply,
+    MdsDisconnect, MdsReintSetattr, MdsReintSetattrReply, MdsStatfs, ObdPing, Reply, Request,
 };
 use sheen_wire::ptlrpc::{MsgFlags, OpFlags};
 
@@ -511,6 +511,44 @@ fn an_intent_hands_its_lock_over_and_a_restart_gets_it_told_again() {
         assert!(node.target.try_lock(name, policy, LockMode::Ex).is_none());
         assert_eq!(client.cancel(&[handle]).await.head.status, 0);
         assert!(node.target.try_lock(name, policy, LockMode::Ex).is_some());
+    });
+}
+
+#[test]
+fn a_glimpse_asks_the_writer() {
+    let world = TestWorld::new(13);
+    world.clone().run(async move {
+        let (node, _) = start(&world, &manual_store()).await;
+        let (one, two) = (node.connect("one").await, node.connect("two").await);
+        let name = ResourceName([7, 0, 0, 0]);
+        let extent = |mode: LockMode, start, end, handle| {
+            let desc = sheen_wire::ldlm::LdlmLockDesc {
+                resource: LdlmResourceDesc { kind: LockType::EXTENT, padding: 0, name },
+                req_mode: mode.into(),
+                policy: WirePolicy::of_extent(start, end),
+                ..Default::default()
+            };
+            let flags = LockFlags::NO_EXPANSION;
+            let dlm_req = LdlmRequest::enqueue(flags, desc, LockHandle(handle));
+            LdlmEnqueue { dlm_req, ..LdlmEnqueue::default() }
+        };
+        one.call(extent(LockMode::Pw, 0, 4095, 0x11)).await;
+        two.call(extent(LockMode::Pw, 1 << 40, 1 << 41, 0x22)).await;
+        one.on_callback(Box::new(|_| Some(Err(RpcError::Errno(Errno::EINVAL)))));
+        two.on_callback(Box::new(|request| match request {
+            Request::LdlmGlCallback(_) => Some(Ok(LdlmGlCallbackReply {
+                dlm_lvb: Bytes::from_static(b"value"),
+                ..LdlmGlCallbackReply::default()
+            }
+            .into())),
+            _ => None,
+        }));
+        let mut answers: Vec<_> =
+            node.target.glimpse(name).await.into_iter().map(|(_, answer)| answer).collect();
+        answers.sort_by_key(Result::is_err);
+        assert_eq!(answers.len(), 2);
+        assert_eq!(answers[0], Ok(Bytes::from_static(b"value")));
+        assert!(answers[1..].iter().all(|answer| *answer == Err(Errno::EINVAL)));
     });
 }
 
