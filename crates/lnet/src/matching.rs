@@ -109,13 +109,13 @@ impl<T> MatchTable<T> {
         self.slots.is_empty()
     }
 
-    /// Unlinks all entries.
+    /// Unlinks all entries, oldest first.
     pub fn clear(&mut self) -> Vec<T> {
         let slots = std::mem::take(&mut self.slots).into_values();
-        slots
-            .flat_map(|slot| std::iter::once(slot.first).chain(slot.others))
-            .map(|entry| entry.token)
-            .collect()
+        let entries = slots.flat_map(|slot| std::iter::once(slot.first).chain(slot.others));
+        let mut entries: Vec<_> = entries.collect();
+        entries.sort_by_key(|entry| entry.id.0);
+        entries.into_iter().map(|entry| entry.token).collect()
     }
 
     fn take_first(&mut self, key: Key) -> Option<T> {

@@ -9,8 +9,8 @@ use std::net::SocketAddrV4;
 
 use bytes::{Bytes, BytesMut};
 use sheen_types::Nid;
-use sheen_wire::DecodeError;
 use sheen_wire::lnet::{AcceptorRequest, ConnectionType, Hello, LUSTRE_PID, PID_USER_FLAG};
+use sheen_wire::{ByteOrder, DecodeError};
 
 use crate::Session;
 use crate::message::Local;
@@ -106,6 +106,8 @@ pub struct Opening {
     local: Local,
     from: SocketAddrV4,
     stage: Stage,
+    /// The peer's, once its HELLO has come.
+    order: ByteOrder,
     input: BytesMut,
 }
 
@@ -121,14 +123,16 @@ impl Opening {
         let request = AcceptorRequest { version: 1, target: peer }.encode();
         let stage = Stage::ActiveHello { peer, kind };
         let input = BytesMut::with_capacity(BUFFER_BYTES);
-        (Self { local, from: address, stage, input }, vec![request, hello(local, peer, kind)])
+        let order = ByteOrder::Little;
+        let opening = Self { local, from: address, stage, order, input };
+        (opening, vec![request, hello(local, peer, kind)])
     }
 
     /// The accepting side's opening, of a connection from `from`.
     #[must_use]
     pub fn passive(local: Local, from: SocketAddrV4) -> Self {
         let input = BytesMut::with_capacity(BUFFER_BYTES);
-        Self { local, from, stage: Stage::Acceptor, input }
+        Self { local, from, stage: Stage::Acceptor, order: ByteOrder::Little, input }
     }
 
     /// Where the host puts what it reads; always has room.
@@ -153,7 +157,10 @@ impl Opening {
         let length = self.input.len().min(sheen_wire::lnet::HELLO_BYTES);
         let bytes = Bytes::copy_from_slice(&self.input[..length]);
         let hello = match Hello::decode(&bytes) {
-            Ok((hello, _)) => hello,
+            Ok((hello, order)) => {
+                self.order = order;
+                hello
+            }
             Err(DecodeError::Truncated { .. }) => return Ok(Progress::More),
             Err(error) => return Err(self.refuse_hello(error)),
         };
@@ -170,7 +177,7 @@ impl Opening {
     /// The connection's life after the opening; keeps what was read ahead.
     #[must_use]
     pub fn established(self, partner: Partner) -> Session {
-        Session::new(self.local, partner, self.input)
+        Session::new(self.local, partner, self.order, self.input)
     }
 
     /// Takes the acceptor request off the input; false while it is not whole.

@@ -254,9 +254,12 @@ impl<C: Clone> Peers<C> {
         Closed { siblings, down: true, dropped }
     }
 
-    /// Every connection there is.
-    pub fn connections(&self) -> impl Iterator<Item = &C> {
-        self.peers.values().flat_map(|peer| peer.links.iter().map(|link| &link.connection))
+    /// Every connection there is, always in the same order.
+    #[must_use]
+    pub fn connections(&self) -> Vec<C> {
+        let mut links: Vec<_> = self.peers.values().flat_map(|peer| &peer.links).collect();
+        links.sort_by_key(|link| link.id.0);
+        links.into_iter().map(|link| link.connection.clone()).collect()
     }
 
     /// The connection for a zero-copy answer to `nid`: bulk in, which carries nothing else from

@@ -67,13 +67,15 @@ enum Stage {
 pub struct Session {
     local: Local,
     partner: Partner,
+    /// The peer's, as its HELLO showed.
+    order: ByteOrder,
     stage: Stage,
     input: BytesMut,
 }
 
 impl Session {
-    pub(crate) fn new(local: Local, partner: Partner, input: BytesMut) -> Self {
-        Self { local, partner, stage: Stage::Frame, input }
+    pub(crate) fn new(local: Local, partner: Partner, order: ByteOrder, input: BytesMut) -> Self {
+        Self { local, partner, order, stage: Stage::Frame, input }
     }
 
     /// Who is at the other end.
@@ -86,16 +88,20 @@ impl Session {
     /// wise to fill.
     pub fn space(&mut self) -> &mut BytesMut {
         let room = self.input.capacity() - self.input.len();
+        let missing = match self.stage {
+            Stage::Payload { length, .. } => length.saturating_sub(self.input.len()),
+            _ => 0,
+        };
         match self.stage {
-            Stage::Payload { length, .. } if length > limits::READ_AHEAD_BYTES => {
-                if self.input.capacity() < length {
-                    let mut whole = BytesMut::with_capacity(length);
-                    whole.extend_from_slice(&self.input);
-                    self.input = whole;
-                }
+            Stage::Payload { length, .. }
+                if room < missing && length > limits::READ_AHEAD_BYTES =>
+            {
+                let mut whole = BytesMut::with_capacity(length);
+                whole.extend_from_slice(&self.input);
+                self.input = whole;
             }
-            Stage::Payload { length, .. } if room < length - self.input.len() => self.renew(),
-            _ if room < limits::READ_BYTES_MIN => self.renew(),
+            _ if room < missing => self.renew(),
+            _ if missing == 0 && room < limits::READ_BYTES_MIN => self.renew(),
             _ => {}
         }
         &mut self.input
@@ -105,11 +111,11 @@ impl Session {
     ///
     /// # Errors
     /// The peer broke the protocol: the connection is to be closed.
-    pub fn next(&mut self) -> Result<Option<Incoming>, SessionError> {
+    pub fn next_message(&mut self) -> Result<Option<Incoming>, SessionError> {
         loop {
             self.stage = match &self.stage {
                 Stage::Frame => {
-                    let Some(header) = self.take(KsockHeader::SIZE, ByteOrder::Little)? else {
+                    let Some(header) = self.take(KsockHeader::SIZE, self.order)? else {
                         return Ok(None);
                     };
                     Self::frame(&header)?

@@ -6,7 +6,6 @@
 
 use std::net::Ipv4Addr;
 use std::sync::Arc;
-use std::time::Instant;
 
 use bytes::Bytes;
 use sheen_io_os::Host;
@@ -14,22 +13,17 @@ use sheen_node::net::{Delivery, LNet, NetConfig, Receiver};
 use sheen_types::{MatchBits, Nid};
 use sheen_wire::lnet::Portal;
 
-struct Echo(Arc<LNet>, Bytes);
+struct Echo(Arc<LNet>);
 
 impl Receiver for Echo {
     fn receive(&self, delivery: Delivery) {
-        let answer = match self.1.is_empty() {
-            true => delivery.payload,
-            false => self.1.clone(),
-        };
-        self.0.put(delivery.from, Portal::MDC_REPLY, delivery.bits, 0, vec![answer]);
+        let payload = vec![delivery.payload];
+        self.0.put(delivery.from, Portal::MDC_REPLY, delivery.bits, 0, payload);
     }
 }
 
-/// User and system time of this process in microseconds.
+/// Time on a processor of all threads of this process, in microseconds.
 fn cpu_us() -> u64 {
-    let text = std::fs::read_to_string("/proc/self/schedstat").unwrap_or_default();
-    let _ = text;
     let mut total = 0;
     for task in std::fs::read_dir("/proc/self/task").into_iter().flatten().flatten() {
         let stat = std::fs::read_to_string(task.path().join("schedstat")).unwrap_or_default();
@@ -41,7 +35,8 @@ fn cpu_us() -> u64 {
 
 /// `count` round trips by each of `flows` tasks.
 fn round_trips(host: &Host, client: &Arc<LNet>, server: Nid, flows: u64, count: u64, size: usize) {
-    let (cpu, start) = (cpu_us(), Instant::now());
+    let clock = host.world().clock;
+    let (cpu, start) = (cpu_us(), clock.now());
     let (done, finished) = std::sync::mpsc::channel();
     for flow in 0..flows {
         let (client, done) = (Arc::clone(client), done.clone());
@@ -63,7 +58,7 @@ fn round_trips(host: &Host, client: &Arc<LNet>, server: Nid, flows: u64, count: 
     for _ in 0..flows {
         finished.recv().expect("flows end");
     }
-    let (messages, time) = (flows * count * 2, start.elapsed());
+    let (messages, time) = (flows * count * 2, clock.now().since(start));
     let cpu = (cpu_us() - cpu) as f64 / messages as f64;
     let rate = messages as f64 / time.as_secs_f64();
     let megabytes = rate * size as f64 / 1e6;
@@ -82,7 +77,7 @@ fn main() {
         host.block_on(lnet).expect("the port is free")
     };
     let (client, server) = (start(1), start(2));
-    server.serve(Portal::MDS_REQUEST, Arc::new(Echo(Arc::clone(&server), Bytes::new())));
+    server.serve(Portal::MDS_REQUEST, Arc::new(Echo(Arc::clone(&server))));
     round_trips(&host, &client, server.nid(), 4, 2_000, 400);
     for (flows, count, size) in
         [(1, 50_000, 400), (32, 5_000, 400), (1, 1_000, 1 << 20), (8, 300, 1 << 20)]

@@ -26,6 +26,11 @@ fn start(host: &Host) -> Arc<LNet> {
     host.block_on(LNet::start(host.world(), NetConfig::new(address(), PORT))).unwrap()
 }
 
+fn sleep(host: &Host, milliseconds: u64) {
+    let clock = host.world().clock;
+    host.block_on(clock.sleep_until(clock.now() + Duration::from_millis(milliseconds)));
+}
+
 /// Sends every message back to portal + 1.
 struct Echo(Arc<LNet>);
 
@@ -91,7 +96,7 @@ fn a_peer_that_is_not_there_is_reported_and_found_when_it_comes() {
     assert_eq!(receiver.recv_timeout(Duration::from_secs(5)), Ok(there));
     let two = host.block_on(LNet::start(host.world(), NetConfig::new(there, PORT))).unwrap();
     let found = (0..50).any(|_| {
-        std::thread::sleep(Duration::from_millis(50));
+        sleep(&host, 50);
         host.block_on(one.ping(there)).is_ok()
     });
     assert!(found);
@@ -100,12 +105,12 @@ fn a_peer_that_is_not_there_is_reported_and_found_when_it_comes() {
     drop(two);
     assert_eq!(receiver.recv_timeout(Duration::from_secs(5)), Ok(there));
     let again = (0..50).find_map(|_| {
-        std::thread::sleep(Duration::from_millis(20));
+        sleep(&host, 20);
         host.block_on(LNet::start(host.world(), NetConfig::new(there, PORT))).ok()
     });
     let two = again.expect("the port is free again");
     let found = (0..50).any(|_| {
-        std::thread::sleep(Duration::from_millis(50));
+        sleep(&host, 50);
         host.block_on(one.ping(there)).is_ok()
     });
     assert!(found);
@@ -129,4 +134,27 @@ fn an_address_that_cannot_be_used_is_named() {
         format!("cannot listen on 192.0.2.1:{PORT}: this machine does not have that address")
     );
     one.shutdown();
+}
+
+#[test]
+fn garbage_costs_its_sender_the_connection_and_nobody_else_anything() {
+    use std::io::{Read, Write};
+    let host = Host::start(Some(2)).unwrap();
+    let (one, two) = (start(&host), start(&host));
+    assert!(host.block_on(one.ping(two.nid())).is_ok());
+    for garbage in [&b"GET / HTTP/1.0\r\n\r\n"[..], &[0; 100], &[0xff; 5000]] {
+        let mut stranger = std::net::TcpStream::connect((two.nid().address(), PORT)).unwrap();
+        stranger.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+        stranger.write_all(garbage).unwrap();
+        let mut answer = Vec::new();
+        match stranger.read_to_end(&mut answer) {
+            Ok(_) => assert!(answer.is_empty()),
+            Err(error) => assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset),
+        }
+    }
+    assert_eq!(two.counters().protocol_errors.load(Ordering::Relaxed), 3);
+    assert!(host.block_on(one.ping(two.nid())).is_ok());
+    assert_eq!(one.peers()[0].kinds.len(), 3);
+    one.shutdown();
+    two.shutdown();
 }

@@ -82,7 +82,7 @@ pub struct ReplyHead {
     pub transno: Transno,
     /// Everything up to here is durable.
     pub last_committed: Transno,
-    /// Reply to a connect: the export's handle. Otherwise 0: the request's is repeated.
+    /// Reply to a connect: the export's handle. Otherwise 0.
     pub handle: ObdHandle,
     /// `MSG_*`.
     pub flags: MsgFlags,

@@ -99,6 +99,19 @@ impl Tally {
     }
 }
 
+impl std::ops::AddAssign for Tally {
+    fn add_assign(&mut self, other: Self) {
+        if other.count == 0 {
+            return;
+        }
+        self.min = if self.count == 0 { other.min } else { self.min.min(other.min) };
+        self.max = self.max.max(other.max);
+        self.count += other.count;
+        self.sum = self.sum.saturating_add(other.sum);
+        self.sum_squared += other.sum_squared;
+    }
+}
+
 /// What a service has done, with Lustre's names.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stats {
@@ -120,6 +133,19 @@ pub struct Stats {
     pub unanswered: u64,
 }
 
+impl std::ops::AddAssign for Stats {
+    fn add_assign(&mut self, other: Self) {
+        self.req_waittime += other.req_waittime;
+        self.req_qdepth += other.req_qdepth;
+        self.req_active += other.req_active;
+        self.req_timeout += other.req_timeout;
+        self.dropped += other.dropped;
+        self.attached += other.attached;
+        self.early_replies += other.early_replies;
+        self.unanswered += other.unanswered;
+    }
+}
+
 struct Running<T> {
     arrival: Arrival,
     deadline: Instant,
@@ -130,7 +156,7 @@ struct Running<T> {
 
 type Identity = (Nid, ObdHandle, Xid);
 
-/// The requests that a server works on.
+/// The requests that a server works on; a host may have several and divide the exports among them.
 pub struct Service<T> {
     next: u64,
     running: HashMap<RequestId, Running<T>>,

@@ -3,7 +3,7 @@
 //! The tables are sharded by match bits, which differ for every RPC; a lock is held for one hash
 //! access and never while anything is called.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -84,7 +84,8 @@ pub(super) struct Tables {
     local: Nid,
     expected: [Mutex<MatchTable<Sink>>; SHARDS],
     offered: [Mutex<MatchTable<Offered>>; SHARDS],
-    fetching: Mutex<HashMap<u64, Fetching>>,
+    /// In the order of asking, so that failures are told in that order.
+    fetching: Mutex<BTreeMap<u64, Fetching>>,
     receivers: RwLock<Vec<Option<Arc<dyn Receiver>>>>,
 }
 
@@ -146,7 +147,7 @@ impl Tables {
     /// Nothing comes from this peer any more that we asked for.
     pub(super) fn fail_fetches(&self, from: Nid) {
         let mut fetching = self.fetching.lock();
-        let failed: Vec<_> = fetching.extract_if(|_, fetch| fetch.from == from).collect();
+        let failed: Vec<_> = fetching.extract_if(.., |_, fetch| fetch.from == from).collect();
         drop(fetching);
         for (_, fetch) in failed {
             fetch.cell.put(Err(NetError::PeerDown(from)));

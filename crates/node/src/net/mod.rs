@@ -228,7 +228,6 @@ impl LNet {
     }
 
     /// Expects one message of at most `length_max` bytes. A longer one is dropped.
-    #[must_use]
     pub fn expect_put(
         self: &Arc<Self>,
         from: Nid,
@@ -240,7 +239,6 @@ impl LNet {
     }
 
     /// Expects any number of messages, until dropped: a reply and the early replies before it.
-    #[must_use]
     pub fn expect_puts(
         self: &Arc<Self>,
         from: Nid,
@@ -252,7 +250,6 @@ impl LNet {
     }
 
     /// Offers `payload` to one GET of `from`.
-    #[must_use]
     pub fn offer_get(
         self: &Arc<Self>,
         from: Nid,
@@ -313,7 +310,7 @@ impl LNet {
     /// Closes everything. All that waits is told; later sends are dropped.
     pub fn shutdown(&self) {
         self.stopping.store(true, Ordering::Release);
-        let links: Vec<_> = self.peers.read().connections().cloned().collect();
+        let links = self.peers.read().connections();
         for link in links {
             link.close();
         }

@@ -232,7 +232,7 @@ impl LNet {
         link: &Link,
         session: &mut Session,
     ) -> Result<(), sheen_lnet::SessionError> {
-        while let Some(incoming) = session.next()? {
+        while let Some(incoming) = session.next_message()? {
             self.arrived(link, incoming);
         }
         Ok(())
@@ -262,7 +262,7 @@ impl LNet {
                 return;
             }
             let now = clock.now();
-            let links: Vec<_> = self.peers.read().connections().cloned().collect();
+            let links = self.peers.read().connections();
             for link in links {
                 let (idle, stuck) = link.idle(now);
                 if stuck >= limits::STUCK_TIME_MAX {

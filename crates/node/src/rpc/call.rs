@@ -44,11 +44,14 @@ impl<T> Cell<T> {
     }
 }
 
+/// Where a call's answer will be.
+pub(super) type AnswerCell = Arc<Cell<Result<Answer, RpcError>>>;
+
 /// A call: submitted when first polled, given up when dropped before it ended.
 pub(super) struct CallFuture {
     core: Arc<Core>,
     call: Option<Box<Call>>,
-    waiting: Option<(u64, Arc<Cell<Result<Answer, RpcError>>>)>,
+    waiting: Option<(u64, AnswerCell)>,
 }
 
 impl CallFuture {

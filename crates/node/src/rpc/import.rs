@@ -13,9 +13,12 @@ use sheen_rpc::{
 use sheen_types::{Instant, MatchBits, Nid, Transno, Uuid, Xid};
 use sheen_wire::connect::ObdConnectData;
 
-use super::call::{CallFuture, Cell};
+use super::call::{AnswerCell, CallFuture, Cell};
 use super::{ImportReport, RpcNode};
 use crate::net::Offer;
+
+/// Where it will be said how a connect or disconnect ended.
+type SettledCell = Arc<Cell<Result<(), RpcError>>>;
 
 /// The engine, and what it decided that is not performed yet.
 struct Inner {
@@ -30,12 +33,12 @@ struct Inner {
 /// An import of a node.
 pub(super) struct Core {
     me: Weak<Core>,
-    node: Weak<RpcNode>,
+    node: Arc<RpcNode>,
     client: Uuid,
     is_reverse: bool,
     inner: Mutex<Inner>,
-    calls: Mutex<HashMap<u64, Arc<Cell<Result<Answer, RpcError>>>>>,
-    settling: Mutex<HashMap<u64, Arc<Cell<Result<(), RpcError>>>>>,
+    calls: Mutex<HashMap<u64, AnswerCell>>,
+    settling: Mutex<HashMap<u64, SettledCell>>,
     /// Bulk sources by the match bits of the try that needs them.
     offers: Mutex<HashMap<u64, Vec<Offer>>>,
     keys: AtomicU64,
@@ -55,7 +58,7 @@ impl Core {
             Inner { engine, actions: VecDeque::new(), fresh: Vec::new(), performing: false };
         Arc::new_cyclic(|me| Self {
             me: Weak::clone(me),
-            node: Arc::downgrade(node),
+            node: Arc::clone(node),
             client,
             is_reverse,
             inner: Mutex::new(inner),
@@ -69,17 +72,15 @@ impl Core {
 
     /// Feeds the engine, and performs what it decides unless someone does already.
     pub(super) fn handle(&self, event: Event) {
-        let Some(node) = self.node.upgrade() else { return };
-        let wake = self.feed(&node, node.now(), event);
-        node.timer.want(wake);
+        let wake = self.feed(self.node.now(), event);
+        self.node.timer.want(wake);
     }
 
     pub(super) fn tick(&self, now: Instant) -> Option<Instant> {
-        let node = self.node.upgrade()?;
-        self.feed(&node, now, Event::Tick)
+        self.feed(now, Event::Tick)
     }
 
-    fn feed(&self, node: &Arc<RpcNode>, now: Instant, event: Event) -> Option<Instant> {
+    fn feed(&self, now: Instant, event: Event) -> Option<Instant> {
         let mut inner = self.inner.lock();
         let Inner { engine, actions, fresh, .. } = &mut *inner;
         engine.handle(now, event, fresh);
@@ -90,18 +91,18 @@ impl Core {
         inner.performing = true;
         while let Some(action) = inner.actions.pop_front() {
             drop(inner);
-            self.perform(node, action);
+            self.perform(action);
             inner = self.inner.lock();
         }
         inner.performing = false;
         inner.engine.next_wake()
     }
 
-    fn perform(&self, node: &Arc<RpcNode>, action: Action) {
+    fn perform(&self, action: Action) {
         match action {
-            Action::Send(outgoing) => self.send(node, *outgoing),
+            Action::Send(outgoing) => self.send(*outgoing),
             Action::Forget(bits) => {
-                node.routes.remove(bits);
+                self.node.routes.remove(bits);
                 // Bound, so that the offers are dropped with no lock held.
                 let offers = self.offers.lock().remove(&bits.0);
                 drop(offers);
@@ -114,8 +115,8 @@ impl Core {
                 }
             }
             Action::State(state) => self.state_changed(state),
-            Action::Evicted => self.tell_eviction(node),
-            Action::ReplayLocks(count) => self.replay_locks(node, count),
+            Action::Evicted => self.tell_eviction(),
+            Action::ReplayLocks(count) => self.replay_locks(count),
             Action::Prepare(transno, hook, mut request, answer) => {
                 hook.before_replay(&mut request, &answer);
                 self.handle(Event::Prepared(transno, request));
@@ -124,7 +125,8 @@ impl Core {
         }
     }
 
-    fn send(&self, node: &Arc<RpcNode>, outgoing: Outgoing) {
+    fn send(&self, outgoing: Outgoing) {
+        let node = &self.node;
         node.routes.add(outgoing.route, &self.me);
         if outgoing.second_route != outgoing.route {
             node.routes.add(outgoing.second_route, &self.me);
@@ -174,17 +176,17 @@ impl Core {
         self.events.state_changed(state, &data);
     }
 
-    fn tell_eviction(&self, node: &Arc<RpcNode>) {
+    fn tell_eviction(&self) {
         let Some(core) = self.me.upgrade() else { return };
         let task = async move {
             let channel: Arc<dyn Channel> = core.clone();
             core.events.evicted(&channel);
             core.handle(Event::Invalidated);
         };
-        node.world.tasks.spawn("rpc evicted", Box::pin(task));
+        self.node.world.tasks.spawn("rpc evicted", Box::pin(task));
     }
 
-    fn replay_locks(&self, node: &Arc<RpcNode>, count: u32) {
+    fn replay_locks(&self, count: u32) {
         let Some(core) = self.me.upgrade() else { return };
         let task = async move {
             let locks = core.events.replay_locks(core.peer());
@@ -201,11 +203,11 @@ impl Core {
             }
             core.handle(Event::LocksReplayed(count, whole));
         };
-        node.world.tasks.spawn("rpc lock replay", Box::pin(task));
+        self.node.world.tasks.spawn("rpc lock replay", Box::pin(task));
     }
 
     /// A new call's key and where its answer will be.
-    pub(super) fn new_call(&self) -> (u64, Arc<Cell<Result<Answer, RpcError>>>) {
+    pub(super) fn new_call(&self) -> (u64, AnswerCell) {
         let key = self.keys.fetch_add(1, Ordering::Relaxed);
         let cell = Cell::new();
         self.calls.lock().insert(key, Arc::clone(&cell));

@@ -4,8 +4,9 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use sheen_rpc::import::EARLY_REPLY_BYTES;
-use sheen_rpc::service::{Arrival, RequestId, Verdict, Way};
+use sheen_rpc::service::{Arrival, RequestId, Service, Verdict, Way};
 use sheen_rpc::{
     BulkPort, Handler, Incoming, Replier, ReplyHead, bulk_portal, connect_target, reply_portal,
 };
@@ -15,7 +16,7 @@ use sheen_wire::connect::{ConnectFlags, ConnectFlags2};
 use sheen_wire::lnet::Portal;
 use sheen_wire::messages::{ObdPingReply, Reply, Request};
 use sheen_wire::ptlrpc::{
-    HeaderFlags, Message, MessageHeader, MsgType, PtlrpcBody, early_reply_checksum,
+    HeaderFlags, MESSAGE_VERSION, Message, MessageHeader, MsgType, PtlrpcBody, early_reply_checksum,
 };
 
 use super::RpcNode;
@@ -23,6 +24,7 @@ use super::mover::Mover;
 use crate::net::{Delivery, Receiver};
 
 /// A target and where requests to it arrive.
+#[derive(Clone)]
 pub(super) struct Registered {
     pub(super) target: Uuid,
     pub(super) handler: Arc<dyn Handler>,
@@ -80,7 +82,7 @@ impl RpcNode {
         arrived.arrival.reply_bits = self.reply_bits(&arrived);
         let now = self.now();
         let (verdict, wake) = {
-            let mut service = self.service.lock();
+            let mut service = self.service(arrived.arrival.handle).lock();
             let arrival = arrived.arrival.clone();
             (service.arrive(now, arrival, arrived), service.next_wake())
         };
@@ -125,7 +127,8 @@ impl RpcNode {
 
     async fn execute(self: Arc<Self>, id: RequestId, arrived: Box<Arrived>) {
         let Arrived { arrival, message, body, bulk_bits } = *arrived;
-        let pending = Pending { node: Arc::clone(&self), id, body: Some(body.clone()) };
+        let handle = arrival.handle;
+        let pending = Pending { node: Arc::clone(&self), handle, id, body: Some(body.clone()) };
         let request = match Request::decode(body.opcode, &message) {
             Ok(request) => request,
             Err(error) => {
@@ -167,18 +170,15 @@ impl RpcNode {
             return self.callbacks.read().clone();
         }
         // Handlers are asked with no lock held.
-        let here: Vec<(Uuid, Arc<dyn Handler>)> = self
-            .targets
-            .read()
-            .iter()
-            .filter(|registered| registered.portals.contains(&arrival.portal))
-            .map(|registered| (registered.target.clone(), Arc::clone(&registered.handler)))
-            .collect();
-        let fits = |(target, handler): &(Uuid, Arc<dyn Handler>)| match named {
-            Some(named) => target == named,
-            None => handler.owns(arrival.handle),
+        let targets = Arc::clone(&self.targets.read());
+        let fits = |registered: &&Registered| {
+            registered.portals.contains(&arrival.portal)
+                && match named {
+                    Some(named) => registered.target == *named,
+                    None => registered.handler.owns(arrival.handle),
+                }
         };
-        here.into_iter().find(fits).map(|(_, handler)| handler)
+        targets.iter().find(fits).map(|registered| Arc::clone(&registered.handler))
     }
 
     fn send_reply(
@@ -191,16 +191,15 @@ impl RpcNode {
         self.note_export(head, reply);
         let refused = head.status < 0 && reply.is_none();
         let body = PtlrpcBody {
-            handle: if head.handle == ObdHandle(0) { request.handle } else { head.handle },
+            handle: head.handle,
             kind: if refused { MsgType::ERR } else { MsgType::REPLY },
-            version: request.version,
+            version: MESSAGE_VERSION,
             opcode: request.opcode,
             status: head.status,
             last_committed: head.last_committed,
             transno: head.transno,
             flags: head.flags,
             op_flags: head.op_flags,
-            conn_cnt: request.conn_cnt,
             timeout: way.timeout,
             service_time: way.service_time,
             limit: head.limit,
@@ -222,8 +221,8 @@ impl RpcNode {
     /// Asks a client for patience.
     pub(super) fn send_early_reply(self: &Arc<Self>, way: &Way) {
         let body = PtlrpcBody {
-            handle: way.arrival.handle,
             kind: MsgType::REPLY,
+            version: MESSAGE_VERSION,
             opcode: way.arrival.opcode,
             timeout: way.timeout,
             service_time: way.service_time,
@@ -241,10 +240,14 @@ impl RpcNode {
         self.lnet.put_at(to, portal, way.arrival.reply_bits, 0, 0, vec![message]);
     }
 
+    fn service(&self, export: ObdHandle) -> &Mutex<Service<Box<Arrived>>> {
+        &self.services[export.0 as usize % self.services.len()]
+    }
+
     /// Starts what waited for others to end.
-    fn run_waiting(self: &Arc<Self>) {
+    fn run_waiting(self: &Arc<Self>, handle: ObdHandle) {
         loop {
-            let next = self.service.lock().next(self.now());
+            let next = self.service(handle).lock().next(self.now());
             let Some((id, arrived)) = next else { return };
             self.run(id, arrived);
         }
@@ -254,6 +257,7 @@ impl RpcNode {
 /// A request that the service counts as running. Dropped unsent, it ends without an answer.
 struct Pending {
     node: Arc<RpcNode>,
+    handle: ObdHandle,
     id: RequestId,
     body: Option<PtlrpcBody>,
 }
@@ -262,19 +266,19 @@ impl Pending {
     fn send(mut self, head: ReplyHead, reply: Option<Reply>) {
         let Some(body) = self.body.take() else { return };
         let now = self.node.now();
-        let way = self.node.service.lock().finish(now, self.id);
+        let way = self.node.service(self.handle).lock().finish(now, self.id);
         if let Some(way) = way {
             self.node.send_reply(&way, &body, &head, reply.as_ref());
         }
-        self.node.run_waiting();
+        self.node.run_waiting(self.handle);
     }
 }
 
 impl Drop for Pending {
     fn drop(&mut self) {
         if self.body.take().is_some() {
-            self.node.service.lock().abandon(self.id);
-            self.node.run_waiting();
+            self.node.service(self.handle).lock().abandon(self.id);
+            self.node.run_waiting(self.handle);
         }
     }
 }

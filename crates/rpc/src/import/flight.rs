@@ -355,7 +355,7 @@ impl Engine {
         actions: &mut Vec<Action>,
     ) {
         let Owner::Caller(key) = flight.owner else { return };
-        let hook = self.keep(xid, flight.tag, &flight.call, &answer.body);
+        let hook = self.keep(now, xid, &flight, &answer.body);
         let refused = sheen_types::Errno::from_status(answer.body.status);
         let result = match refused {
             Some(errno) if !flight.call.refusal_as_answer => Err(RpcError::Errno(errno)),

@@ -139,6 +139,7 @@ pub struct Message {
 }
 
 /// What the host has to do.
+#[expect(clippy::large_enum_variant, reason = "every call is completed: a box would cost it one")]
 pub enum Action {
     /// Send a request, having set up its bulk.
     Send(Box<Outgoing>),

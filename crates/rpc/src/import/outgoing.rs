@@ -60,13 +60,16 @@ pub(super) fn parts_of(bulk: &Bulk) -> usize {
     bulk.length().div_ceil(LNET_PAYLOAD_BYTES_MAX).clamp(1, XID_STEP as usize)
 }
 
-/// Bytes of the largest reply we expect, early replies included.
+/// Bytes of the largest reply we expect.
 fn reply_bytes(request: &Request, room: usize) -> u32 {
     let format = request.format();
     let fixed: usize = format.reply.iter().map(|field| round8(field.size)).sum();
     let header = 32 + round8((format.reply.len() + 1) * 4) + PtlrpcBody::SIZE;
-    (EARLY_REPLY_BYTES as usize + header + fixed + room) as u32
+    (header + fixed + room) as u32
 }
+
+/// Says that we take early replies, and how their checksum is to be computed.
+const EARLY_FLAGS: HeaderFlags = HeaderFlags::AT_SUPPORT.union(HeaderFlags::CKSUM_INCOMPAT18);
 
 /// Bytes of an early reply: replies proper lie behind this room in the client's buffer.
 pub const EARLY_REPLY_BYTES: u32 = 32 + 8 + PtlrpcBody::SIZE as u32;
@@ -109,7 +112,7 @@ impl Engine {
         flight.early = early;
         let header = MessageHeader {
             repsize: reply_bytes(&flight.call.request, flight.call.reply_room),
-            flags: if early { HeaderFlags::AT_SUPPORT } else { HeaderFlags::NONE },
+            flags: if early { EARLY_FLAGS } else { HeaderFlags::NONE },
             ..MessageHeader::default()
         };
         Outgoing {
@@ -143,33 +146,33 @@ impl Engine {
             ..PtlrpcBody::default()
         };
         if flight.tries > 0 {
-            body.flags = body.flags | MsgFlags::RESENT;
+            body.flags |= MsgFlags::RESENT;
         }
         match &flight.owner {
             Owner::Connect => {
                 body.service_time = self.service;
                 body.last_xid = Xid(0);
                 if self.remote.0 == 0 {
-                    body.op_flags = body.op_flags | OpFlags::CONNECT_INITIAL;
+                    body.op_flags |= OpFlags::CONNECT_INITIAL;
                 }
                 if self.first_replay() != Transno(0) {
-                    body.op_flags = body.op_flags | OpFlags::CONNECT_TRANSNO;
+                    body.op_flags |= OpFlags::CONNECT_TRANSNO;
                 }
             }
             Owner::Replay(transno) => {
                 body.transno = *transno;
-                body.flags = body.flags | MsgFlags::REPLAY;
+                body.flags |= MsgFlags::REPLAY;
                 body.last_xid = Xid(0);
                 if self.replay_again {
-                    body.flags = body.flags | MsgFlags::RESENT;
+                    body.flags |= MsgFlags::RESENT;
                 }
             }
             Owner::ReplayDone => {
                 let done = MsgFlags::REQ_REPLAY_DONE | MsgFlags::LOCK_REPLAY_DONE;
-                body.flags = body.flags | done;
+                body.flags |= done;
             }
             Owner::Caller(_) if flight.is_lock_replay => {
-                body.flags = body.flags | MsgFlags::REPLAY;
+                body.flags |= MsgFlags::REPLAY;
             }
             Owner::Caller(_) | Owner::Ping | Owner::Disconnect(_) => {}
         }

@@ -9,6 +9,7 @@ use sheen_wire::ptlrpc::PtlrpcBody;
 use super::flight::{Flight, Owner};
 use super::{Action, Engine, Kept};
 use crate::channel::{Answer, Bulk, Call, CallKind, ReplayHook, RpcError};
+use crate::limits;
 use crate::state::ImportState;
 
 impl Engine {
@@ -43,11 +44,12 @@ impl Engine {
     /// the owner that is to be asked.
     pub(super) fn keep(
         &mut self,
+        now: Instant,
         xid: Xid,
-        tag: u16,
-        call: &Call,
+        flight: &Flight,
         body: &PtlrpcBody,
     ) -> Option<Arc<dyn ReplayHook>> {
+        let call = &flight.call;
         if !call.kind.is_replayable() || body.transno == Transno(0) {
             return None;
         }
@@ -57,8 +59,10 @@ impl Engine {
             return None;
         }
         let held = hook.is_some();
-        let kept = Kept { xid, tag, call: call.clone(), answer: body.clone(), held };
+        let kept = Kept { xid, tag: flight.tag, call: call.clone(), answer: body.clone(), held };
         self.kept.insert(body.transno, kept);
+        // What is kept is memory: ask soon whether it is durable.
+        self.next_ping = self.next_ping.min(now + limits::PING_INTERVAL_SHORT);
         if held {
             self.held.insert(xid, body.transno);
         }

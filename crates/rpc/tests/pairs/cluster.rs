@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use sheen_rpc::import::{Action, Config, Engine, Event, Message, Service};
-use sheen_rpc::{Answer, Call, CallKind, ImportState, RpcError, Xids};
+use sheen_rpc::{Answer, Call, CallKind, ImportState, ReplayHook, RpcError, Xids};
 use sheen_types::{Instant, MatchBits, Nid, ObdHandle, Transno, Uuid, Xid};
 use sheen_wire::connect::{ConnectFlags, ObdConnectData};
 use sheen_wire::lnet::Portal;
@@ -16,6 +16,8 @@ use super::server::Server;
 
 const CLIENT: Nid = Nid(0x2_0000_0000_0001);
 const SERVER: Nid = Nid(0x2_0000_0000_0002);
+/// Where the server may move to.
+pub(crate) const PARTNER: Nid = Nid(0x2_0000_0000_0003);
 const STEP: Duration = Duration::from_millis(20);
 
 /// What goes wrong, in percent of messages.
@@ -44,7 +46,7 @@ enum Packet {
     ToServer(MatchBits, Bytes),
     ToClient(u32, MatchBits, Bytes),
     /// The client's LNet tells that the server cannot be reached.
-    Down,
+    Down(Nid),
     /// To the engine itself, from its host.
     Host(Event),
 }
@@ -53,6 +55,7 @@ pub(crate) struct Cluster {
     pub(crate) engine: Engine,
     pub(crate) server: Server,
     pub(crate) random: Random,
+    pub(crate) server_at: Nid,
     faults: Faults,
     now: Instant,
     packets: BTreeMap<(Instant, u64), Packet>,
@@ -69,7 +72,7 @@ impl Cluster {
         let config = Config {
             target: Uuid::new("lustre-MDT0000_UUID"),
             client: Uuid::new("client"),
-            nids: vec![SERVER],
+            nids: vec![SERVER, PARTNER],
             service: Service::Mds,
             data: ObdConnectData {
                 flags: ConnectFlags::AT | ConnectFlags::MULTIMODRPCS,
@@ -83,6 +86,7 @@ impl Cluster {
             engine: Engine::new(now, config, Arc::new(Xids::new(Xid(1 << 40)))),
             server: Server::new(now),
             random: Random(seed),
+            server_at: SERVER,
             faults,
             now,
             packets: BTreeMap::new(),
@@ -110,6 +114,10 @@ impl Cluster {
     }
 
     pub(crate) fn submit(&mut self, kind: CallKind) {
+        self.submit_hooked(kind, None);
+    }
+
+    pub(crate) fn submit_hooked(&mut self, kind: CallKind, hook: Option<Arc<dyn ReplayHook>>) {
         self.calls += 1;
         let modifies = kind == CallKind::Modifying;
         if modifies {
@@ -121,7 +129,7 @@ impl Cluster {
             setinfo_val: Bytes::copy_from_slice(&self.calls.to_le_bytes()),
             ..MdsSetInfo::default()
         };
-        let call = Call { kind, ..Call::new(request) };
+        let call = Call { kind, on_replay: hook, ..Call::new(request) };
         self.feed(Event::Submit(self.calls, Box::new(call)));
     }
 
@@ -134,7 +142,7 @@ impl Cluster {
     /// What is under way is lost, and both ends notice.
     pub(crate) fn break_connection(&mut self) {
         self.packets.retain(|_, packet| matches!(packet, Packet::Host(_)));
-        self.feed(Event::PeerDown(SERVER));
+        self.feed(Event::PeerDown(self.engine.peer()));
     }
 
     /// From now on nothing goes wrong any more.
@@ -173,10 +181,10 @@ impl Cluster {
                 Packet::ToServer(..) => {}
                 Packet::ToClient(offset, bits, payload) => {
                     let portal = Portal::MDC_REPLY;
-                    let from = SERVER;
+                    let from = self.server_at;
                     self.feed(Event::Message(Message { from, portal, bits, offset, payload }));
                 }
-                Packet::Down => self.feed(Event::PeerDown(SERVER)),
+                Packet::Down(nid) => self.feed(Event::PeerDown(nid)),
                 Packet::Host(event) => self.feed(event),
             }
         }
@@ -193,7 +201,7 @@ impl Cluster {
                 Packet::ToClient(offset, bits, payload) => {
                     Packet::ToClient(*offset, *bits, payload.clone())
                 }
-                Packet::Down | Packet::Host(_) => return,
+                Packet::Down(_) | Packet::Host(_) => return,
             };
             self.enqueue(copy);
         }
@@ -217,15 +225,19 @@ impl Cluster {
     fn perform(&mut self, action: Action) {
         match action {
             Action::Send(outgoing) => {
-                assert_eq!(outgoing.to, SERVER);
-                if self.seconds() < self.server.refuses_until {
-                    self.enqueue(Packet::Down);
+                if self.seconds() < self.server.refuses_until || outgoing.to != self.server_at {
+                    self.enqueue(Packet::Down(outgoing.to));
                 } else {
                     self.post(Packet::ToServer(outgoing.bits, outgoing.message));
                 }
             }
             Action::Complete(key, result, hook) => {
-                assert!(hook.is_none());
+                if let (Some(hook), Ok(answer)) = (hook, &result)
+                    && !hook.keep(answer)
+                {
+                    let xid = answer.xid;
+                    self.enqueue(Packet::Host(Event::Release(xid)));
+                }
                 let before = self.results.insert(key, result);
                 assert!(before.is_none(), "call {key} was answered twice");
             }
@@ -238,7 +250,19 @@ impl Cluster {
                 self.enqueue(Packet::Host(Event::LocksReplayed(count, true)));
             }
             Action::Forget(_) | Action::State(_) => {}
-            Action::Prepare(..) | Action::Replayed(..) => panic!("there are no hooks"),
+            Action::Prepare(transno, hook, mut request, answer) => {
+                hook.before_replay(&mut request, &answer);
+                self.enqueue(Packet::Host(Event::Prepared(transno, request)));
+            }
+            Action::Replayed(hook, answer) => hook.replayed(&answer),
+        }
+    }
+
+    /// The xid of a call's answer.
+    pub(crate) fn release(&mut self, call: u64) {
+        if let Some(Ok(answer)) = self.results.get(&call) {
+            let xid = answer.xid;
+            self.feed(Event::Release(xid));
         }
     }
 

@@ -4,9 +4,15 @@
 mod cluster;
 mod server;
 
-use cluster::{Cluster, Faults};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use cluster::{Cluster, Faults, PARTNER};
 use proptest::prelude::*;
-use sheen_rpc::{CallKind, ImportState, RpcError};
+use sheen_rpc::{Answer, CallKind, ImportState, ReplayHook, RpcError};
+use sheen_types::Transno;
+use sheen_wire::messages::Request;
+use sheen_wire::ptlrpc::PtlrpcBody;
 
 #[test]
 fn without_faults_everything_is_answered_at_once() {
@@ -103,8 +109,75 @@ fn a_returning_server_is_found_within_a_second_or_so() {
     assert_eq!(cluster.engine.state(), ImportState::Full);
 }
 
+/// An open, say: wants to be kept, and counts its replays.
+#[derive(Default)]
+struct Open {
+    prepared: AtomicU32,
+    replayed: AtomicU32,
+}
+
+impl ReplayHook for Open {
+    fn keep(&self, _answer: &Answer) -> bool {
+        true
+    }
+
+    fn before_replay(&self, _request: &mut Request, answer_body: &PtlrpcBody) {
+        assert_ne!(answer_body.transno, Transno(0));
+        self.prepared.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn replayed(&self, answer: &Answer) {
+        assert_eq!(answer.body.status, 0);
+        self.replayed.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+#[test]
+fn an_open_is_replayed_though_durable_until_it_is_released() {
+    let mut cluster = Cluster::new(7, Faults::default());
+    cluster.connect();
+    let open = Arc::new(Open::default());
+    cluster.submit_hooked(CallKind::Modifying, Some(Arc::clone(&open) as _));
+    cluster.submit(CallKind::Modifying);
+    // A ping tells what is durable by then.
+    cluster.run(40);
+    assert_eq!(cluster.engine.counters().kept, 1);
+    cluster.crash();
+    cluster.run(5);
+    let counts = || (open.prepared.load(Ordering::Relaxed), open.replayed.load(Ordering::Relaxed));
+    assert_eq!(counts(), (1, 1));
+    cluster.release(1);
+    assert_eq!(cluster.engine.counters().kept, 0);
+    cluster.crash();
+    cluster.run(5);
+    assert_eq!(counts(), (1, 1));
+    cluster.check();
+}
+
+#[test]
+fn a_server_that_moves_to_its_partner_is_found_there() {
+    let mut cluster = Cluster::new(8, Faults::default());
+    cluster.connect();
+    cluster.server.commits = false;
+    cluster.submit(CallKind::Modifying);
+    cluster.run(2);
+    cluster.server_at = PARTNER;
+    cluster.crash();
+    cluster.submit(CallKind::Modifying);
+    cluster.run(5);
+    cluster.check();
+    assert_eq!(cluster.engine.peer(), PARTNER);
+}
+
+#[test]
+fn a_call_that_may_not_wait_does_not() {
+    let mut cluster = Cluster::new(9, Faults::default());
+    cluster.submit(CallKind::NoDelay);
+    assert_eq!(cluster.failures(), [RpcError::Disconnected]);
+}
+
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 48, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn nothing_is_lost_or_done_twice(

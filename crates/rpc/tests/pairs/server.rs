@@ -223,10 +223,10 @@ impl Server {
         cdata.flags = cdata.flags.without(ConnectFlags::BULK_MBITS);
         let mut op_flags = OpFlags::CONNECT_REPLAYABLE;
         if self.recovering {
-            op_flags = op_flags | OpFlags::CONNECT_RECOVERING;
+            op_flags |= OpFlags::CONNECT_RECOVERING;
         }
         if self.connected {
-            op_flags = op_flags | OpFlags::CONNECT_RECONNECT;
+            op_flags |= OpFlags::CONNECT_RECONNECT;
         } else {
             self.handle = ObdHandle(self.handle.0 + 1);
         }

@@ -75,11 +75,7 @@ impl Executor {
         agenda.events.insert(key, event);
     }
 
-    pub(super) fn run<T: 'static>(
-        &self,
-        seed: u64,
-        work: impl Future<Output = T> + 'static,
-    ) -> T {
+    pub(super) fn run<T: 'static>(&self, seed: u64, work: impl Future<Output = T> + 'static) -> T {
         let mut work = Box::pin(work);
         let end = self.time() + TIME_MAX;
         self.ready.0.lock().push(MAIN);
@@ -195,4 +191,3 @@ impl Tasks for Executor {
         self.sleep_until(self.time() + pause)
     }
 }
-

@@ -33,7 +33,8 @@ struct Door {
 /// One direction of a connection.
 #[derive(Default)]
 struct Pipe {
-    arrived: VecDeque<u8>,
+    arrived: VecDeque<Bytes>,
+    arrived_bytes: usize,
     in_flight: usize,
     /// Nothing overtakes within a connection.
     last_arrival: Instant,
@@ -53,9 +54,25 @@ impl Pipe {
         }
     }
 
+    /// Moves `count` bytes that have arrived to `buffer`.
+    fn take(&mut self, count: usize, buffer: &mut BytesMut) {
+        self.arrived_bytes -= count;
+        let mut left = count;
+        while left > 0 {
+            let Some(first) = self.arrived.front_mut() else { return };
+            let part = first.split_to(left.min(first.len()));
+            left -= part.len();
+            buffer.extend_from_slice(&part);
+            if first.is_empty() {
+                self.arrived.pop_front();
+            }
+        }
+    }
+
     fn break_down(&mut self) {
         self.broken = true;
         self.arrived.clear();
+        self.arrived_bytes = 0;
         self.wake_all();
     }
 }
@@ -158,7 +175,8 @@ impl Wires {
         let door = doors.listening.get(&peer).cloned();
         drop(doors);
         let Some(door) = door else { return Err(io::ErrorKind::ConnectionRefused.into()) };
-        let (there, back) = (self.pipe(*local.ip(), *peer.ip()), self.pipe(*peer.ip(), *local.ip()));
+        let (there, back) =
+            (self.pipe(*local.ip(), *peer.ip()), self.pipe(*peer.ip(), *local.ip()));
         let mut door = door.lock();
         door.waiting.push_back(self.end(&there, &back, local));
         let waker = door.waker.take();
@@ -250,11 +268,10 @@ impl ReadStream for Reading {
         if pipe.broken {
             return Poll::Ready(Err(io::ErrorKind::ConnectionReset.into()));
         }
-        let most = room.min(pipe.arrived.len());
+        let most = room.min(pipe.arrived_bytes);
         if most > 0 {
             let count = self.wires.portion(most);
-            let bytes: Vec<u8> = pipe.arrived.drain(..count).collect();
-            buffer.extend_from_slice(&bytes);
+            pipe.take(count, buffer);
             let writer = pipe.writer.take();
             drop(pipe);
             if let Some(writer) = writer {
@@ -325,7 +342,7 @@ impl WriteStream for Writing {
         if pipe.broken || pipe.reader_gone || pipe.finished {
             return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into()));
         }
-        let room = window.saturating_sub(pipe.arrived.len() + pipe.in_flight);
+        let room = window.saturating_sub(pipe.arrived_bytes + pipe.in_flight);
         if room == 0 {
             pipe.writer = Some(context.waker().clone());
             return Poll::Pending;
@@ -349,7 +366,8 @@ impl WriteStream for Writing {
             let mut pipe = pipe.lock();
             pipe.in_flight -= bytes.len();
             if !pipe.broken {
-                pipe.arrived.extend(bytes);
+                pipe.arrived_bytes += bytes.len();
+                pipe.arrived.push_back(bytes.into());
             }
             let reader = pipe.reader.take();
             drop(pipe);
