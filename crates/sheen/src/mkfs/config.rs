@@ -98,7 +98,7 @@ impl TargetConfig {
     }
 
     /// The lines of the store's configuration.
-    pub(super) fn to_values(&self) -> BTreeMap<String, String> {
+    pub(crate) fn to_values(&self) -> BTreeMap<String, String> {
         let kind = self.kind.map(|kind| match kind {
             TargetKind::Mdt => "mdt",
             TargetKind::Ost => "ost",
@@ -126,7 +126,7 @@ impl TargetConfig {
     }
 
     /// Reads what [`TargetConfig::to_values`] wrote; keys that are not ours are passed over.
-    fn from_values(values: &BTreeMap<String, String>) -> Result<Self, String> {
+    pub(crate) fn from_values(values: &BTreeMap<String, String>) -> Result<Self, String> {
         let value = |key: &str| values.get(key).cloned().unwrap_or_default();
         let mut config = Self {
             fsname: value(FSNAME),
