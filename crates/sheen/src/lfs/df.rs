@@ -127,9 +127,7 @@ impl Usage {
     /// Of what there is to use, rounded up.
     fn percent(self) -> u128 {
         let of = u128::from(self.used) + u128::from(self.free);
-        (u128::from(self.used) * 100)
-            .checked_div(of)
-            .map_or(0, |_| (u128::from(self.used) * 100).div_ceil(of))
+        if of == 0 { 0 } else { (u128::from(self.used) * 100).div_ceil(of) }
     }
 }
 
