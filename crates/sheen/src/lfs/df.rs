@@ -228,6 +228,8 @@ fn states(options: &Df, state: u32) -> String {
 mod tests {
     use clap::Parser;
 
+    use sheen_types::Errno;
+
     use super::{Df, table};
     use crate::api::{Kind, TargetStatfs};
 
@@ -348,8 +350,8 @@ filesystem_summary:      1286016       42472     1132280   4%  /mnt/l
     #[test]
     fn an_absent_target_has_a_line_and_no_share() {
         let mut targets = targets();
-        targets[5].errno = 61;
-        targets[4].errno = 11;
+        targets[5].errno = Errno::ENODATA.0;
+        targets[4].errno = Errno::EAGAIN.0;
         let line = Line::try_parse_from(["df"]).unwrap();
         let text = table(&line.df, "/mnt/l", &targets);
         assert!(text.contains("lustre-OST0002_UUID : Resource temporarily unavailable\n"));
