@@ -244,8 +244,8 @@ mod tests {
         table(&line.df, "/mnt/l", &targets())
     }
 
-    /// The numbers of `lfs df` and `lfs df -i` of a real Lustre: kind, index, total, used, free KiB,
-    /// total and used inodes.
+    /// The numbers of `lfs df` and `lfs df -i` of a real Lustre: kind, index, total, used and free
+    /// KiB, total and used inodes.
     fn targets() -> Vec<TargetStatfs> {
         let target = |kind, index, blocks, used, bavail, files, iused| TargetStatfs {
             kind,
