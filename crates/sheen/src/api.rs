@@ -4,8 +4,11 @@
 //! |---|---|
 //! | [`MOUNT_INFO`] | [`MountInfo`] |
 //! | [`TARGETS`] | list of [`Target`] |
-//! | [`TARGET_STATFS`] `[lazy]` | list of [`TargetStatfs`]; with `lazy`, no waiting for absent ones |
-//! | [`FID_TO_PATH`] `FID [LINKNO]` | lines of `LINKNO PATH`, paths relative to the mount, `/` for its root |
+//! | [`TARGET_STATFS`] `[lazy]` | list of [`TargetStatfs`] |
+//! | [`FID_TO_PATH`] `FID [LINKNO]` | lines of `LINKNO PATH` |
+//!
+//! With `lazy` nobody waits for a target that is away. Paths are relative to the mount, `/` is its
+//! root; an unknown FID is ENOENT.
 
 use serde::{Deserialize, Serialize};
 

@@ -10,6 +10,9 @@ use sheen_types::Errno;
 use crate::output::{Fault, USAGE_CODE, text_out};
 use crate::{lctl, lfs, mkfs};
 
+/// Exit code for a wrong command line of a tool that Lustre has not.
+const OWN_USAGE_CODE: u8 = 2;
+
 /// The parsed command line; or the exit code, after help or one line has been written.
 pub(crate) fn parse<T: Parser>(words: Vec<OsString>) -> Result<T, ExitCode> {
     T::try_parse_from(&words).map_err(|error| {
@@ -19,7 +22,10 @@ pub(crate) fn parse<T: Parser>(words: Vec<OsString>) -> Result<T, ExitCode> {
             | Kind::DisplayVersion
             | Kind::MissingSubcommand
             | Kind::DisplayHelpOnMissingArgumentOrSubcommand => {
-                text_out(&error.render().to_string());
+                let text = error.render().to_string();
+                let version = error.kind() == Kind::DisplayVersion;
+                let tool = text.strip_prefix("sheen-").filter(|_| version);
+                text_out(tool.unwrap_or(&text));
                 ExitCode::SUCCESS
             }
             _ => fault(&T::command(), &words, &error).tell(),
@@ -44,10 +50,10 @@ fn path(root: &Command, words: &[OsString]) -> Vec<String> {
 fn fault(root: &Command, words: &[OsString], error: &clap::Error) -> Fault {
     let names = path(root, words);
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
-    let said = if names.is_empty() { "sheen".to_owned() } else { names.join(" ") };
-    let help = match names.first() {
-        Some(&("lfs" | "lctl" | "mkfs.lustre" | "mount.lustre")) => format!("{said} --help"),
-        _ => format!("sheen {} --help", names.join(" ")),
+    let said = match names.first() {
+        None => "sheen".to_owned(),
+        Some(&("lfs" | "lctl" | "mkfs.lustre" | "mount.lustre")) => names.join(" "),
+        Some(_) => format!("sheen {}", names.join(" ")),
     };
     let wrong = text_of(error, ContextKind::InvalidArg);
     let unknown_command = text_of(error, ContextKind::InvalidSubcommand);
@@ -61,7 +67,7 @@ fn fault(root: &Command, words: &[OsString], error: &clap::Error) -> Fault {
         return Fault::new(Errno::EOPNOTSUPP, text);
     }
     let what = complaint(error, wrong.as_deref().unwrap_or_default());
-    Fault { code: exit_code(&names), text: format!("{said}: {what} (try '{help}')") }
+    Fault { code: exit_code(&names), text: format!("{said}: {what} (try '{said} --help')") }
 }
 
 /// A command that Lustre has and we have not is another matter than one that nobody has.
@@ -76,7 +82,7 @@ fn not_a_command(said: &str, names: &[&str], word: &str) -> Fault {
         return Fault::new(Errno::EOPNOTSUPP, text);
     }
     Fault {
-        code: 1,
+        code: if names.is_empty() { OWN_USAGE_CODE } else { 1 },
         text: format!("{said}: '{word}' is not a valid command. See '{said} --help'."),
     }
 }
@@ -92,8 +98,9 @@ fn refused(names: &[&str], option: &str) -> bool {
 
 fn exit_code(names: &[&str]) -> u8 {
     match names.first() {
+        Some(&("lfs" | "lctl")) => USAGE_CODE,
         Some(&("mkfs.lustre" | "mount.lustre")) => Fault::told(Errno::EINVAL).code,
-        _ => USAGE_CODE,
+        _ => OWN_USAGE_CODE,
     }
 }
 

@@ -53,6 +53,9 @@ fn sheen(folder: &Folder, words: &str) -> Said {
 fn a_wrong_command_line_gets_one_line() {
     let folder = Folder::new("wrong");
     for (words, code, error) in [
+        ("bogus", 2, "sheen: 'bogus' is not a valid command. See 'sheen --help'."),
+        ("--bogus", 2, "sheen: unrecognized option '--bogus' (try 'sheen --help')"),
+        ("dump -x f", 2, "sheen dump: unrecognized option '-x' (try 'sheen dump --help')"),
         ("lfs bogus", 1, "lfs: 'bogus' is not a valid command. See 'lfs --help'."),
         ("lfs --bogus", 1, "lfs: '--bogus' is not a valid command. See 'lfs --help'."),
         ("lctl bogus", 1, "lctl: 'bogus' is not a valid command. See 'lctl --help'."),
@@ -164,6 +167,16 @@ fn help_answers_everywhere() {
         let said = sheen(&folder, words);
         assert_eq!((said.code, said.error.as_str()), (0, ""), "{words}");
         assert!(!said.out.is_empty(), "{words}");
+    }
+}
+
+#[test]
+fn versions_name_the_tool() {
+    let folder = Folder::new("version");
+    for (words, name) in [("--version", "sheen "), ("lfs --version", "lfs "), ("lctl -V", "lctl ")]
+    {
+        let said = sheen(&folder, words);
+        assert!(said.out.starts_with(&format!("{name}2.17.0 ")), "{}", said.out);
     }
 }
 

@@ -219,9 +219,9 @@ fn set_one(options: &Set, name: &str, value: &str) -> Result<(), Errno> {
     for answer in ask_all(&question) {
         let Answer::Shown(shown) = answer else { continue };
         for parameter in shown {
-            let fate = fates.entry(parameter.name).or_insert(Errno(0));
+            let fate = fates.entry(parameter.name).or_insert(None);
             if parameter.errno != 0 {
-                *fate = Errno(parameter.errno);
+                *fate = Some(Errno(parameter.errno));
             }
         }
     }
@@ -230,15 +230,15 @@ fn set_one(options: &Set, name: &str, value: &str) -> Result<(), Errno> {
         return Err(Errno::ENOENT);
     }
     let mut failure = Ok(());
-    for (name, errno) in fates {
-        match errno {
-            Errno(0) if options.no_name => {}
-            Errno(0) => line(format_args!("{name}={value}")),
-            Errno::EACCES => {
+    for (name, fate) in fates {
+        match fate {
+            None if options.no_name => {}
+            None => line(format_args!("{name}={value}")),
+            Some(errno @ Errno::EACCES) => {
                 eprintln!("error: set_param: opening '{}': {errno}", path(&name));
                 failure = Err(errno);
             }
-            errno => {
+            Some(errno) => {
                 eprintln!("error: set_param: setting {}={value}: {errno}", path(&name));
                 failure = Err(errno);
             }

@@ -127,9 +127,7 @@ impl Usage {
     /// Of what there is to use, rounded up.
     fn percent(self) -> u128 {
         let of = u128::from(self.used) + u128::from(self.free);
-        (u128::from(self.used) * 100)
-            .checked_div(of)
-            .map_or(0, |_| (u128::from(self.used) * 100).div_ceil(of))
+        if of == 0 { 0 } else { (u128::from(self.used) * 100).div_ceil(of) }
     }
 }
 
@@ -230,6 +228,8 @@ fn states(options: &Df, state: u32) -> String {
 mod tests {
     use clap::Parser;
 
+    use sheen_types::Errno;
+
     use super::{Df, table};
     use crate::api::{Kind, TargetStatfs};
 
@@ -244,8 +244,8 @@ mod tests {
         table(&line.df, "/mnt/l", &targets())
     }
 
-    /// The numbers of `lfs df` and `lfs df -i` of a real Lustre: kind, index, total, used, free KiB,
-    /// total and used inodes.
+    /// The numbers of `lfs df` and `lfs df -i` of a real Lustre: kind, index, total, used and free
+    /// KiB, total and used inodes.
     fn targets() -> Vec<TargetStatfs> {
         let target = |kind, index, blocks, used, bavail, files, iused| TargetStatfs {
             kind,
@@ -350,8 +350,8 @@ filesystem_summary:      1286016       42472     1132280   4%  /mnt/l
     #[test]
     fn an_absent_target_has_a_line_and_no_share() {
         let mut targets = targets();
-        targets[5].errno = 61;
-        targets[4].errno = 11;
+        targets[5].errno = Errno::ENODATA.0;
+        targets[4].errno = Errno::EAGAIN.0;
         let line = Line::try_parse_from(["df"]).unwrap();
         let text = table(&line.df, "/mnt/l", &targets);
         assert!(text.contains("lustre-OST0002_UUID : Resource temporarily unavailable\n"));

@@ -214,8 +214,8 @@ impl Walk<'_> {
             return Ok(None);
         }
         let style = Style { fields: self.fields, is_default: is_folder, raw: self.options.raw };
-        let named = !self.fields.is_single() && !(is_folder && self.options.directory);
-        let name = if named { format!("{}\n", path.display()) } else { String::new() };
+        let bare = self.fields.is_single() || is_folder && self.options.directory;
+        let name = if bare { String::new() } else { format!("{}\n", path.display()) };
         Ok(Some(name + &text(&layout, style)))
     }
 }

@@ -1,6 +1,6 @@
 //! Layouts as `lfs getstripe` prints them.
 
-use sheen_wire::lov::{CompFlags, LovComp, LovComponent, LovEa, LovMd, LovPattern};
+use sheen_wire::lov::{CompFlags, LovComp, LovComponent, LovEa, LovMd, LovOstData, LovPattern};
 
 /// What stands for 0 stripes in a directory's default, unless the file system says otherwise.
 const STRIPE_COUNT_DEFAULT: u16 = 1;
@@ -179,47 +179,59 @@ fn objects(layout: &LovMd) -> String {
     text
 }
 
+/// A single field is that of the last component that has objects, or of the last.
 fn components(composite: &LovComp, style: Style) -> String {
-    let header = &composite.header;
-    let mut text = String::new();
-    if !style.fields.is_single() {
-        text += &format!("  lcm_layout_gen:    {}\n", header.layout_gen);
-        text += &format!("  lcm_mirror_count:  {}\n", u32::from(header.mirror_count) + 1);
-        text += &format!("  lcm_entry_count:   {}\n", composite.components.len());
+    let (header, components) = (&composite.header, &composite.components);
+    if style.fields.is_single() {
+        let made = components.iter().rev().find(|component| is_made(component));
+        let Some(told) = made.or(components.last()) else { return String::new() };
+        return assemble(&fields(&told.layout, style, is_made(told)), style, "") + "\n";
     }
-    for component in &composite.components {
+    let mut text = format!("  lcm_layout_gen:    {}\n", header.layout_gen);
+    text += &format!("  lcm_mirror_count:  {}\n", u32::from(header.mirror_count) + 1);
+    text += &format!("  lcm_entry_count:   {}\n", components.len());
+    for component in components {
         text += &self::component(component, style);
     }
     text
 }
 
+fn is_made(component: &LovComponent) -> bool {
+    component.entry.flags.contains(CompFlags::INIT)
+}
+
 fn component(component: &LovComponent, style: Style) -> String {
-    let entry = &component.entry;
-    let made = entry.flags.contains(CompFlags::INIT);
-    let mut text = String::new();
-    if !style.fields.is_single() {
-        let (id, mirror) = match style.is_default {
-            true => ("N/A".to_owned(), "N/A".to_owned()),
-            false => (entry.id.to_string(), (entry.id >> 16 & 0x7fff).to_string()),
-        };
-        let end = if entry.end == u64::MAX { "EOF".to_owned() } else { entry.end.to_string() };
-        text += &format!(
-            "    lcme_id:             {id}\n    lcme_mirror_id:      {mirror}\n    \
-             lcme_flags:          {}\n    lcme_extent.e_start: {}\n    lcme_extent.e_end:   {end}\n",
-            flags(entry.flags),
-            entry.start,
-        );
-    }
+    let (entry, made) = (&component.entry, is_made(component));
+    let (id, mirror) = match style.is_default {
+        true => ("N/A".to_owned(), "N/A".to_owned()),
+        false => (entry.id.to_string(), (entry.id >> 16 & 0x7fff).to_string()),
+    };
+    let end = if entry.end == u64::MAX { "EOF".to_owned() } else { entry.end.to_string() };
+    let mut text = format!(
+        "    lcme_id:             {id}\n    lcme_mirror_id:      {mirror}\n    \
+         lcme_flags:          {}\n    lcme_extent.e_start: {}\n    lcme_extent.e_end:   {end}\n",
+        flags(entry.flags),
+        entry.start,
+    );
     text += &assemble(&fields(&component.layout, style, made), style, "      ");
     if style.fields.objects && !style.is_default && made && !component.layout.stripes.is_empty() {
         text += "      lmm_objects:\n";
         for (number, stripe) in component.layout.stripes.iter().enumerate() {
-            let index = stripe.ost_idx;
-            let fid = stripe.oi.fid(index as u16).unwrap_or_default();
-            text += &format!("      - {number:>3}: {{ l_ost_idx: {index:>3}, l_fid: {fid} }}\n");
+            text += &format!("      - {number:>3}: {}\n", object(stripe));
         }
     }
     text + "\n"
+}
+
+/// An object that has no FID is shown by its old pair of names.
+fn object(stripe: &LovOstData) -> String {
+    let index = stripe.ost_idx;
+    let fid = u16::try_from(index).ok().and_then(|index| stripe.oi.fid(index));
+    let fid = fid.map_or_else(
+        || format!("[{:#x}:{:#x}:0x0]", stripe.oi.seq(), stripe.oi.id()),
+        |fid| fid.to_string(),
+    );
+    format!("{{ l_ost_idx: {index:>3}, l_fid: {fid} }}")
 }
 
 fn flags(flags: CompFlags) -> String {

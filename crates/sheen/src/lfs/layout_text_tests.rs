@@ -134,6 +134,8 @@ fn components_are_shown_as_lustre_shows_them() {
 
 ";
     assert_eq!(text(&layout, style(Fields::USUAL, false)), expected);
+    let count = Fields { count: true, ..Fields::default() };
+    assert_eq!(text(&layout, style(count, false)), "1\n\n");
     let default = component(0, CompFlags::default(), 0, 65536, wish(1, 4 << 20, ""));
     let shown = text(&composite(vec![default]), style(Fields::USUAL, true));
     let line = "      stripe_count:  1       stripe_size:   4194304       pattern:       raid0       \

@@ -195,7 +195,7 @@ mod tests {
             kind: Some(TargetKind::Mdt),
             fsname: "a-b".to_owned(),
             index: 31,
-            mgs_nodes: parse_nodes(&[nodes.clone()]).unwrap(),
+            mgs_nodes: parse_nodes(std::slice::from_ref(&nodes)).unwrap(),
             params: BTreeMap::from([parse_param("lov.stripesize=2M").unwrap()]),
             comment: "a note = one".to_owned(),
             replace: true,

@@ -14,7 +14,7 @@ use sheen_types::{Errno, TargetKind};
 
 pub(crate) use config::TargetConfig;
 
-use crate::output::{Fault, errno_of, line, text_out};
+use crate::output::{Fault, errno_of, text_out};
 
 /// Options of Lustre's `mkfs.lustre` that are not here yet, or mean nothing for a directory.
 pub(crate) const REFUSED: &[&str] = &[
@@ -98,24 +98,20 @@ fn wrong(text: impl std::fmt::Display) -> Fault {
 
 pub(crate) fn run(options: &Mkfs) -> Result<(), Fault> {
     let config = config_of(options)?;
+    let capacity_bytes = capacity(options)?;
     check_device(&options.device)?;
-    if !options.quiet {
-        text_out(&permanent_data(&config));
-    }
-    let capacity_bytes = options.device_size.map(|kib| kib.checked_mul(1 << 10));
-    let capacity_bytes = match capacity_bytes {
-        Some(None | Some(0)) => return Err(wrong("--device-size is out of range")),
-        Some(Some(bytes)) => Some(bytes),
-        None => None,
-    };
-    if options.dryrun {
+    let say = |text: String| {
         if !options.quiet {
-            line("Dry-run mode, exiting before disk write.");
+            text_out(&text)
         }
+    };
+    say(permanent_data(&config));
+    if options.dryrun {
+        say("Dry-run mode, exiting before disk write.\n".to_owned());
         return Ok(());
     }
     if options.verbose > 0 {
-        line(format_args!("formatting {}", options.device.display()));
+        say(format!("formatting {}\n", options.device.display()));
     }
     let format = FormatOptions {
         capacity_bytes,
@@ -125,10 +121,16 @@ pub(crate) fn run(options: &Mkfs) -> Result<(), Fault> {
     };
     StoreDisk::format(&options.device, &format)
         .map_err(|error| not_formatted(&options.device, &error))?;
-    if !options.quiet {
-        line(format_args!("Writing {}", options.device.join("CONFIG").display()));
-    }
+    say(format!("Writing {}\n", options.device.join("CONFIG").display()));
     Ok(())
+}
+
+fn capacity(options: &Mkfs) -> Result<Option<u64>, Fault> {
+    let Some(kib) = options.device_size else { return Ok(None) };
+    match kib.checked_mul(1 << 10) {
+        None | Some(0) => Err(wrong(format_args!("--device-size={kib} is out of range"))),
+        bytes => Ok(bytes),
+    }
 }
 
 fn not_formatted(device: &Path, error: &DiskError) -> Fault {
