@@ -43,6 +43,7 @@ mod engine;
 mod error;
 mod files;
 mod format;
+mod journal;
 mod limits;
 mod overlay;
 mod record;
@@ -221,7 +222,8 @@ impl Drop for StoreDisk {
             }
         }
         if self.core.committer.check().is_ok()
-            && let Err(error) = self.core.engine.close(self.core.usage.data())
+            && let Err(error) =
+                self.core.engine.close(self.core.usage.data(), self.core.committer.committed())
         {
             tracing::warn!(dir = %self.dir.display(), %error, "the store was not closed properly");
         }
