@@ -87,8 +87,8 @@ impl Engine {
         let options = |share: usize| {
             KeyspaceCreateOptions::default().max_memtable_size((cache_bytes / share) as u64)
         };
-        let objects = database.keyspace("objects", || options(8)).map_err(broken)?;
-        let keys = database.keyspace("keys", || options(8)).map_err(broken)?;
+        let objects = database.keyspace("objects", || options(4)).map_err(broken)?;
+        let keys = database.keyspace("keys", || options(4)).map_err(broken)?;
         let meta = database.keyspace("meta", || options(64)).map_err(broken)?;
         let engine = Self { database, objects, keys, meta };
         let number = |key| engine.number(key).map_err(|error| DiskError::Engine(error.to_string()));

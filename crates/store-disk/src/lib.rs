@@ -261,7 +261,8 @@ impl Store for StoreDisk {
         let core = &*self.core;
         let active_bytes = core.overlay.active_bytes();
         core.committer.admit(active_bytes, core)?;
-        core.usage.check(&transaction, active_bytes as u64)?;
+        let room = || core.usage.check(&transaction, active_bytes as u64);
+        core.files.ask_again(room)?;
         let sequence = core.overlay.apply(&core.engine, &transaction)?;
         core.committer.applied(core.overlay.active_bytes(), core.group_bytes);
         Ok(sequence)

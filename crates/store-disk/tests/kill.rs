@@ -68,8 +68,9 @@ fn live_and_die(dir: &Path, seed: u64, numbers: &mut Numbers) -> Told {
         .expect("the test binary starts");
     let choice = numbers.next().expect("endless");
     // A quarter dies while it opens the store, the others after some deeds.
-    let deeds = if choice % 4 == 0 { 0 } else { (choice >> 8) % 400 };
-    let micros = if choice % 4 == 0 { (choice >> 8) % 60_000 } else { (choice >> 32) % 3000 };
+    let early = choice.is_multiple_of(4);
+    let deeds = if early { 0 } else { (choice >> 8) % 400 };
+    let micros = if early { (choice >> 8) % 60_000 } else { (choice >> 32) % 3000 };
     let mut told = Told::default();
     let mut lines = BufReader::new(child.stdout.take().expect("piped")).lines();
     let hear = |told: &mut Told, line: &str| match line.strip_prefix("SHEEN ") {

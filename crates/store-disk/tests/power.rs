@@ -18,7 +18,7 @@ use std::{
 };
 
 use sheen_store::{
-    FileKind, Sequence, Store,
+    FileKind, Sequence, Store, StoreError, Transaction,
     suite::{
         model::Model,
         script::{self, Numbers},
@@ -156,7 +156,8 @@ fn power_is_lost_at_any_write() {
         if cut % step != 0 && !matches!(event, Event::Sync { .. }) {
             continue;
         }
-        for loss in [Loss::All, Loss::None, Loss::Some(seed + cut as u64)] {
+        let chances = [0, 1, 2].map(|more| Loss::Some(seed * 1000 + 3 * cut as u64 + more));
+        for loss in [Loss::All, Loss::None].into_iter().chain(chances) {
             survivors(&record[..=cut], loss, &scratch);
             let outcome = check(&scratch.join("store"), &history, &told);
             std::fs::remove_dir_all(&scratch).expect("the scratch can be removed");
@@ -168,4 +169,44 @@ fn power_is_lost_at_any_write() {
     }
     println!("{tried} disks of {points} points held; {files} files were made meanwhile");
     assert!(tried > 300 && files > 10, "the story is too short to prove anything");
+}
+
+/// A sync that fails makes the store read-only, tells everyone who waits, and what was durable
+/// before is there after a restart.
+#[test]
+fn failed_sync_makes_the_store_read_only() {
+    let recorder = Recorder::<Mark>::new();
+    let mount = common::Temporary::new();
+    let session = fuser::spawn_mount(recorder.clone(), &mount.0, &fuser::Config::default())
+        .expect("FUSE mounts work here");
+    let dir = mount.0.join("store");
+    StoreDisk::format(&dir, &FormatOptions::default()).expect("format works");
+    let put = |store: &StoreDisk, key: &'static str| {
+        let mut transaction = Transaction::new();
+        transaction.put(Fid::new(1, 1), key.into(), "v".into());
+        store.apply(transaction)
+    };
+    let store = StoreDisk::open(&dir, &OpenOptions::default()).expect("open works");
+    let durable = put(&store, "durable").expect("put works");
+    assert_eq!(store.commit(), Ok(durable));
+    recorder.set_broken(true);
+    put(&store, "lost").expect("put works");
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| assert!(matches!(store.commit(), Err(StoreError::Io(_)))));
+        }
+    });
+    let refused = put(&store, "refused");
+    assert!(matches!(&refused, Err(StoreError::Io(text)) if text.contains("read-only")));
+    assert_eq!(store.committed(), durable);
+    assert_eq!(store.lookup(Fid::new(1, 1), b"lost"), Ok(Some("v".into())), "still served");
+    drop(store);
+    recorder.set_broken(false);
+    let store = StoreDisk::open(&dir, &OpenOptions::default()).expect("open works");
+    assert_eq!(store.lookup(Fid::new(1, 1), b"durable"), Ok(Some("v".into())));
+    assert!(store.committed() >= durable);
+    put(&store, "again").expect("put works");
+    store.commit().expect("commit works");
+    drop(store);
+    session.umount_and_join().expect("unmount works");
 }

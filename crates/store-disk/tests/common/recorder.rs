@@ -101,6 +101,7 @@ struct State<M> {
     nodes: HashMap<u64, Node>,
     next: u64,
     log: Vec<Event<M>>,
+    broken: bool,
 }
 
 /// The file system, and its record.
@@ -116,7 +117,7 @@ impl<M: Clone> Recorder<M> {
     pub(crate) fn new() -> Self {
         let root = Node { children: Some(BTreeMap::new()), ..Node::default() };
         let nodes = HashMap::from([(1, root)]);
-        Self(Arc::new(Mutex::new(State { nodes, next: 2, log: Vec::new() })))
+        Self(Arc::new(Mutex::new(State { nodes, next: 2, log: Vec::new(), broken: false })))
     }
 
     fn state(&self) -> MutexGuard<'_, State<M>> {
@@ -125,6 +126,11 @@ impl<M: Clone> Recorder<M> {
 
     pub(crate) fn mark(&self, mark: M) {
         self.state().log.push(Event::Mark(mark));
+    }
+
+    /// From now on, or no more, syncs of files fail.
+    pub(crate) fn set_broken(&self, broken: bool) {
+        self.state().broken = broken;
     }
 
     pub(crate) fn record(&self) -> Vec<Event<M>> {
@@ -320,7 +326,11 @@ impl<M: Clone + Send + 'static> Filesystem for Recorder<M> {
     }
 
     fn fsync(&self, _: &Request, ino: INodeNo, _: FileHandle, _: bool, reply: ReplyEmpty) {
-        self.state().log.push(Event::Sync { node: ino.0 });
+        let mut state = self.state();
+        if state.broken {
+            return reply.error(Errno::EIO);
+        }
+        state.log.push(Event::Sync { node: ino.0 });
         reply.ok();
     }
 
