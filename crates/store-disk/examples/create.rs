@@ -114,6 +114,8 @@ fn main() {
     });
     store.commit().expect("commit works");
     println!("with commits             {:8.2} us CPU each", (cpu_us() - cpu) / f64::from(count));
+    let status = std::fs::read_to_string("/proc/self/status").expect("procfs is there");
+    println!("{}", status.lines().find(|line| line.starts_with("VmHWM")).unwrap_or("no VmHWM"));
     drop(store);
     std::fs::remove_dir_all(&dir).expect("the directory can be removed");
 }

@@ -51,6 +51,7 @@ impl Batch {
 
     /// Durable when this returns.
     fn commit(mut self, meta: &Keyspace, sequence: Sequence) -> Result<(), fjall::Error> {
+        self.checksum.add(meta.id(), VALUE, SEQUENCE, b"");
         self.batch.insert(meta, SEQUENCE, self.checksum.seal(sequence.0));
         self.batch.commit()
     }

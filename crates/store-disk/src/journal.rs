@@ -50,7 +50,7 @@ impl Checksum {
         self.0 = crc32c::crc32c_append(self.0, value);
     }
 
-    /// The value of the last item.
+    /// The value of the last item; the item was added with an empty value.
     pub(crate) fn seal(self, sequence: u64) -> [u8; SEAL_BYTES] {
         let mut seal = [0; SEAL_BYTES];
         seal[..8].copy_from_slice(&sequence.to_le_bytes());
@@ -133,9 +133,8 @@ fn items(reader: &mut Counted<impl Read>) -> io::Result<bool> {
         }
         let key = reader.bytes(key)?;
         let value = reader.bytes(u32::from_le_bytes(value) as usize)?;
-        if left > 0 {
-            checksum.add(keyspace, kind, &key, &value);
-        } else if !checksum.fits(&value) {
+        checksum.add(keyspace, kind, &key, if left > 0 { &value } else { &[] });
+        if left == 0 && !checksum.fits(&value) {
             return Ok(false);
         }
     }
@@ -185,4 +184,86 @@ pub(crate) fn repair(engine: &Path) -> Result<(), DiskError> {
     }
     tracing::info!(path = %path.display(), at = whole, "a commit was cut off by a crash: dropped");
     file.set_len(whole).and_then(|()| file.sync_all()).map_err(DiskError::io("cut", &path))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn whole(sequence: u64, values: &[&[u8]]) -> Vec<u8> {
+        let mut out = vec![START];
+        out.extend((values.len() as u32 + 1).to_le_bytes());
+        out.extend(9u64.to_le_bytes());
+        let mut checksum = Checksum::default();
+        let mut item = |key: &[u8], value: &[u8]| {
+            out.extend([ITEM, VALUE, 0]);
+            out.extend(1u64.to_le_bytes());
+            out.extend((key.len() as u16).to_le_bytes());
+            out.extend((value.len() as u32).to_le_bytes());
+            out.extend((value.len() as u32).to_le_bytes());
+            out.extend(key);
+            out.extend(value);
+        };
+        for value in values {
+            checksum.add(1, VALUE, b"key", value);
+            item(b"key", value);
+        }
+        checksum.add(1, VALUE, b"sequence", b"");
+        item(b"sequence", &checksum.seal(sequence));
+        out.push(END);
+        out.extend([0; 8]);
+        out.extend(TRAILER);
+        out
+    }
+
+    /// Writes a journal, repairs it, and returns what is left of it.
+    fn repaired(bytes: &[u8]) -> Result<Vec<u8>, DiskError> {
+        static NEXT: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
+        let number = NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        let name = format!("sheen-journal-{}-{number}", std::process::id());
+        let dir = std::env::temp_dir().join(name);
+        fs::create_dir_all(&dir).expect("a directory can be made");
+        fs::write(dir.join("3.jnl"), b"older: not looked at").expect("write works");
+        fs::write(dir.join("12.jnl"), bytes).expect("write works");
+        let outcome = repair(&dir).map(|()| fs::read(dir.join("12.jnl")).expect("read works"));
+        fs::remove_dir_all(&dir).expect("remove works");
+        outcome
+    }
+
+    #[test]
+    fn whole_journals_stay() {
+        let batch = whole(1, &[b"one", &[7; 5000]]);
+        assert!(matches!(super::batch(&batch[..]), Ok(Found::Batch(n)) if n == batch.len() as u64));
+        let journal = [&batch[..], &whole(2, &[]), &[0; 100]].concat();
+        assert_eq!(repaired(&journal).expect("repair works"), journal);
+        assert_eq!(repaired(&[]).expect("repair works"), []);
+    }
+
+    #[test]
+    fn a_broken_last_batch_is_cut_at_every_byte() {
+        let (first, last) = (whole(1, &[b"one"]), whole(2, &[b"two", b"three"]));
+        for at in 0..last.len() {
+            // Neither lies in a page without the tag before it, so no tear breaks it alone.
+            if (last.len() - 12..last.len() - 4).contains(&at) || (5..13).contains(&at) {
+                continue;
+            }
+            let mut torn = last.clone();
+            torn[at] ^= 0x55;
+            let journal = [&first[..], &torn, &[0; 50]].concat();
+            assert_eq!(repaired(&journal).expect("repair works"), first, "byte {at}");
+        }
+        for length in 1..last.len() {
+            let journal = [&first[..], &last[..length]].concat();
+            assert_eq!(repaired(&journal).expect("repair works"), first, "{length} bytes");
+        }
+    }
+
+    #[test]
+    fn broken_bytes_before_a_whole_batch_are_refused() {
+        let mut journal =
+            [whole(1, &[b"one"]), whole(2, &[b"two"]), whole(3, &[b"three"])].concat();
+        let middle = whole(1, &[b"one"]).len() + 40;
+        journal[middle] ^= 1;
+        assert!(matches!(repaired(&journal), Err(DiskError::Damaged { .. })));
+    }
 }

@@ -13,21 +13,24 @@ mod story;
 use std::{
     io::{BufRead, BufReader, Write},
     path::Path,
-    process::{Command, Stdio},
+    process::{Child, Command, Stdio},
     time::Duration,
 };
 
+use bytes::Bytes;
 use sheen_store::{
-    Sequence, Store,
+    Sequence, Store, Transaction,
     suite::{
         model::Model,
         script::{self, Numbers},
     },
 };
 use sheen_store_disk::{FormatOptions, OpenOptions, StoreDisk};
+use sheen_types::Fid;
 use story::{Deed, History, deed, perform};
 
 const CHILD: &str = "SHEEN_STORE_KILL_CHILD";
+const CROWD: &str = "SHEEN_STORE_KILL_CROWD";
 
 /// One line, in one system call, to the parent.
 fn tell(line: &str) {
@@ -59,13 +62,18 @@ struct Told {
     committed: u64,
 }
 
-fn live_and_die(dir: &Path, seed: u64, numbers: &mut Numbers) -> Told {
-    let mut child = Command::new(std::env::current_exe().expect("own path"))
-        .args(["--exact", "child", "--nocapture"])
-        .env(CHILD, format!("{seed} {}", dir.display()))
+/// Starts this binary to run the test `name` alone.
+fn start(name: &str, variable: &str, value: String) -> Child {
+    Command::new(std::env::current_exe().expect("own path"))
+        .args(["--exact", name, "--nocapture"])
+        .env(variable, value)
         .stdout(Stdio::piped())
         .spawn()
-        .expect("the test binary starts");
+        .expect("the test binary starts")
+}
+
+fn live_and_die(dir: &Path, seed: u64, numbers: &mut Numbers) -> Told {
+    let mut child = start("child", CHILD, format!("{seed} {}", dir.display()));
     let choice = numbers.next().expect("endless");
     // A quarter dies while it opens the store, the others after some deeds.
     let early = choice.is_multiple_of(4);
@@ -141,4 +149,81 @@ fn killed_at_any_moment() {
         (base, model) = check(&store, history, seed, &told);
     }
     assert!(base.0 > 10 * rounds, "only {base:?}: most children died before they did anything");
+}
+
+/// Counters of threads, written twice in each transaction.
+const COUNTERS: [Fid; 2] = [Fid::new(1, 1), Fid::new(1, 2)];
+const THREADS: u32 = 4;
+
+/// The number of a thread's newest transaction.
+fn counter(store: &StoreDisk, index: Fid, thread: u32) -> u32 {
+    let value = store.lookup(index, &thread.to_le_bytes()).expect("lookup works");
+    value.map_or(0, |value| u32::from_le_bytes(value[..].try_into().expect("a counter")))
+}
+
+/// Counts with several threads until it is killed. Does nothing unless started by the test below.
+#[test]
+fn crowd_child() {
+    let Ok(dir) = std::env::var(CROWD) else { return };
+    let store = StoreDisk::open(Path::new(&dir), &OpenOptions::default()).expect("open works");
+    store.on_commit(Box::new(|sequence| tell(&format!("SHEEN committed {}", sequence.0))));
+    std::thread::scope(|scope| {
+        for thread in 0..THREADS {
+            let store = &store;
+            scope.spawn(move || {
+                for number in counter(store, COUNTERS[0], thread) + 1.. {
+                    let mut transaction = Transaction::new();
+                    for index in COUNTERS {
+                        let key = Bytes::copy_from_slice(&thread.to_le_bytes());
+                        transaction.put(index, key, number.to_le_bytes().to_vec().into());
+                    }
+                    let sequence = store.apply(transaction).expect("apply works");
+                    tell(&format!("SHEEN applied {} {thread} {number}", sequence.0));
+                    if number % 64 == 0 {
+                        store.commit_soon();
+                    }
+                }
+            });
+        }
+    });
+}
+
+/// Whatever the threads do, what is left is all up to one sequence and nothing behind it.
+#[test]
+fn killed_in_a_crowd() {
+    let rounds = if std::env::var_os("SHEEN_LONG").is_some() { 300 } else { 15 };
+    let dir = common::kept();
+    StoreDisk::format(&dir, &FormatOptions::default()).expect("format works");
+    let mut numbers = Numbers(5);
+    for _ in 0..rounds {
+        let mut child = start("crowd_child", CROWD, dir.display().to_string());
+        let mut lines = BufReader::new(child.stdout.take().expect("piped")).lines();
+        let until = numbers.next().expect("endless") % 3000;
+        let mut told: Vec<String> =
+            lines.by_ref().take(until as usize).map(|line| line.expect("text")).collect();
+        child.kill().expect("the child can be killed");
+        child.wait().expect("the child ends");
+        told.extend(lines.map_while(Result::ok));
+        check_crowd(&dir, &told);
+    }
+}
+
+fn check_crowd(dir: &Path, told: &[String]) {
+    let store = StoreDisk::open(dir, &OpenOptions::default()).expect("open works");
+    let left = store.committed().0;
+    for line in told {
+        let words: Vec<&str> = line.split(' ').collect();
+        let number = |at: usize| -> u64 { words[at].parse().expect("a number") };
+        match words[..] {
+            ["SHEEN", "committed", _] => assert!(left >= number(2), "{left} are left: {line}"),
+            ["SHEEN", "applied", ..] => {
+                for index in COUNTERS {
+                    let counter = counter(&store, index, number(3) as u32);
+                    let here = u64::from(counter) >= number(4);
+                    assert_eq!(here, number(2) <= left, "{left} are left: {line}");
+                }
+            }
+            _ => {}
+        }
+    }
 }
