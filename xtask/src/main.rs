@@ -1,2 +1,52 @@
-//! The only entrance.
-fn main() {}
+//! The only entrance to the project's work: `cargo xtask {demo,test,tidy,bench,golden}`.
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+mod bench;
+mod demo;
+mod golden;
+mod setup;
+mod shell;
+mod test;
+mod tidy;
+
+/// Everything that is done to this tree, by one name each.
+#[derive(Parser)]
+#[command(name = "cargo xtask", bin_name = "cargo xtask")]
+struct Arguments {
+    #[command(subcommand)]
+    task: Task,
+}
+
+#[derive(Subcommand)]
+enum Task {
+    /// Build, start and mount a whole file system, and say what to try next
+    Demo(demo::Options),
+    /// Everything that must hold: tidy, build, all tests
+    Test(test::Options),
+    /// The rules of the house: layers, unsafe, file sizes, formatting, lints, licenses
+    Tidy(tidy::Options),
+    /// Measure the mount beside the local file system
+    Bench(bench::Options),
+    /// Decode every recorded message of a real Lustre and encode it again to the same bytes
+    Golden(golden::Options),
+}
+
+fn main() -> ExitCode {
+    let outcome = match Arguments::parse().task {
+        Task::Demo(options) => demo::run(&options),
+        Task::Test(options) => test::run(&options),
+        Task::Tidy(options) => tidy::run(&options),
+        Task::Bench(options) => bench::run(&options),
+        Task::Golden(options) => golden::run(&options),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("xtask: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -1,1 +1,19 @@
-//! The parameter tree, statistics, and the control socket of lctl and lfs.
+//! The parameter tree, and the socket through which `lctl` and `lfs` reach a running process.
+//!
+//! Every process of Sheen owns one [`Tree`] of parameters under Lustre's names and one
+//! [`Server`] that answers on a UNIX socket in the run folder. A tool asks all sockets there
+//! ([`Client`]) and joins the answers, as `lctl` on a Lustre node sees all devices of that node.
+//!
+//! The hot paths of servers and client never come here: parameters read counters that those keep.
+
+mod client;
+mod glob;
+mod protocol;
+mod server;
+mod tree;
+
+pub use client::{Client, run_folder};
+pub use glob::Pattern;
+pub use protocol::{Answer, Question, Shown};
+pub use server::{Command, Server};
+pub use tree::{Access, Listed, Tree};

@@ -104,6 +104,16 @@ impl<'a> Reader<'a> {
         Ok(self.buffer.slice(start..self.at))
     }
 
+    /// The next `length` bytes as text that NULs fill up; see [`crate::text::Chars`].
+    ///
+    /// # Errors
+    /// [`DecodeError::Truncated`] if fewer are left.
+    pub fn padded(&mut self, length: usize, what: &'static str) -> Result<Bytes, DecodeError> {
+        let bytes = self.bytes(length, what)?;
+        let end = bytes.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
+        Ok(bytes.slice(..end))
+    }
+
     /// All that is left, sharing the buffer.
     pub fn rest(&mut self) -> Bytes {
         let start = self.at;
@@ -144,6 +154,16 @@ impl Writer {
     /// Appends `count` zero bytes.
     pub fn zeros(&mut self, count: usize) {
         self.bytes.resize(self.bytes.len() + count, 0);
+    }
+
+    /// Overwrites the number at byte `at`, which must already have been written.
+    pub fn patch_u32(&mut self, at: usize, value: u32) {
+        self.bytes[at..at + 4].copy_from_slice(&value.to_le_bytes());
+    }
+
+    /// Removes what was written behind byte `length`.
+    pub fn truncate(&mut self, length: usize) {
+        self.bytes.truncate(length);
     }
 
     /// Bytes written so far.
@@ -433,11 +453,11 @@ macro_rules! wire_bits {
             fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
                 let mut rest = self.0;
                 let mut first = true;
-                $(if self.contains(Self::$bit) && $constant != 0 {
+                $(if self.contains(Self::$bit) && Self::$bit.0 != 0 {
                     if !first { out.write_str("|")?; }
                     out.write_str(stringify!($bit))?;
                     first = false;
-                    rest &= !$constant;
+                    rest &= !Self::$bit.0;
                 })*
                 if rest != 0 || first {
                     if !first { out.write_str("|")?; }
@@ -464,6 +484,7 @@ macro_rules! wire_bits {
 }
 
 #[cfg(test)]
+#[allow(unreachable_pub, reason = "the macro makes everything public")]
 mod tests {
     use super::*;
 

@@ -5,6 +5,28 @@
 //! never allocates more than the input's own length. Encoding is little-endian; decoding follows
 //! the order that the message's magic announced.
 
+pub mod batch;
+pub mod checksum;
 pub mod codec;
+pub mod connect;
+pub mod dir;
+pub mod fld;
+pub mod ldlm;
+pub mod llog;
+pub mod lmv;
+pub mod lnet;
+pub mod lov;
+pub mod md;
+pub mod messages;
+pub mod mgs;
+pub mod opcode;
+pub mod ost;
+mod portal;
+pub mod ptlrpc;
+pub mod quota;
+pub mod text;
 
 pub use codec::{ByteOrder, DecodeError, Reader, Wire, Writer};
+
+#[cfg(test)]
+mod layout_tests;

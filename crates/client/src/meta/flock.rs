@@ -1,0 +1,99 @@
+//! File locks (`flock(2)`, `fcntl(2)`): one `LDLM_ENQUEUE` for each change; the MDT decides.
+//!
+//! The lock manager's client side keeps what we hold, merged and split as the MDT does it, and tells
+//! it to an MDT that has restarted.
+
+use sheen_ldlm::client::LockInfo;
+use sheen_ldlm::{LockFlags, Policy};
+use sheen_rpc::Call;
+use sheen_types::{Errno, Fid, LockMode, ResourceName};
+use sheen_wire::messages::LdlmEnqueue;
+
+use super::Meta;
+use crate::cache::Inode;
+use crate::call;
+use crate::locks::Ask;
+use crate::posix::{FileLock, FileLockMode, LockOwner};
+
+/// `LDLM_FLOCK`, which Lustre puts into the resource's name.
+const FLOCK_KIND: u64 = 12;
+
+/// How long to wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum FlockAsk {
+    /// Until it is granted.
+    Wait,
+    /// Not at all: `EAGAIN`.
+    Try,
+}
+
+fn resource(fid: Fid) -> ResourceName {
+    let mut resource = ResourceName::of_fid(fid);
+    resource.0[3] = FLOCK_KIND;
+    resource
+}
+
+fn ask(fid: Fid, owner: LockOwner, lock: &FileLock, flags: LockFlags) -> Ask {
+    Ask {
+        resource: resource(fid),
+        policy: Policy::Flock { start: lock.start, end: lock.end, owner: owner.0, pid: lock.pid },
+        mode: match lock.mode {
+            FileLockMode::Read => LockMode::Pr,
+            FileLockMode::Write => LockMode::Pw,
+            FileLockMode::Unlock => LockMode::Nl,
+        },
+        flags,
+    }
+}
+
+impl Meta {
+    /// Takes, changes or gives back a file lock. One RPC; waiting costs no more.
+    pub(crate) async fn set_lock(
+        &self,
+        inode: &Inode,
+        owner: LockOwner,
+        lock: FileLock,
+        wait: FlockAsk,
+    ) -> Result<(), Errno> {
+        let mdt = self.mdt(inode.fid)?;
+        let unlock = lock.mode == FileLockMode::Unlock;
+        let flags = match wait {
+            FlockAsk::Try if !unlock => LockFlags::BLOCK_NOWAIT,
+            _ => LockFlags::NONE,
+        };
+        mdt.locks.enqueue(ask(inode.fid, owner, &lock, flags)).await.map(|_held| ())
+    }
+
+    /// Whether the owner holds any lock on the file. No RPC.
+    pub(crate) fn has_locks(&self, inode: &Inode, owner: LockOwner) -> Result<bool, Errno> {
+        let mdt = self.mdt(inode.fid)?;
+        let held = mdt.locks.namespace().dump(resource(inode.fid));
+        let owned = |lock: &LockInfo| matches!(lock.desc.policy, Policy::Flock { owner: theirs, .. } if theirs == owner.0);
+        Ok(held.iter().any(owned))
+    }
+
+    /// Another's lock that is in the way. One RPC.
+    pub(crate) async fn get_lock(
+        &self,
+        inode: &Inode,
+        owner: LockOwner,
+        lock: FileLock,
+    ) -> Result<Option<FileLock>, Errno> {
+        let mdt = self.mdt(inode.fid)?;
+        let pending = mdt.locks.begin(ask(inode.fid, owner, &lock, LockFlags::TEST_LOCK));
+        let mut dlm_req = pending.request();
+        dlm_req.count = 0;
+        let request = LdlmEnqueue { dlm_req, ..LdlmEnqueue::default() };
+        let answer = call::call::<LdlmEnqueue>(&*mdt.channel, Call::new(request)).await?;
+        let desc = call::need(answer.reply.dlm_rep)?.desc;
+        let mode = match desc.req_mode.mode() {
+            Some(LockMode::Pr) => FileLockMode::Read,
+            Some(LockMode::Pw) => FileLockMode::Write,
+            _ => return Ok(None),
+        };
+        let policy = desc.policy.as_flock();
+        let found =
+            FileLock { start: policy.start, end: policy.end, mode, pid: policy.pid, ..lock };
+        Ok(Some(found))
+    }
+}

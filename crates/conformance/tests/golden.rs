@@ -1,0 +1,118 @@
+//! Every message of the golden captures is read into types and comes out as it went in.
+
+use std::path::PathBuf;
+
+use sheen_conformance::dump::{Detail, dump_file};
+use sheen_conformance::golden;
+
+/// Where the captures are; `None` if they are allowed to be absent and are.
+fn captures() -> Option<PathBuf> {
+    let default = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared/captures");
+    let path = std::env::var_os("SHEEN_CAPTURES").map_or_else(|| default.into(), PathBuf::from);
+    if path.is_dir() {
+        return Some(path);
+    }
+    let allowed = std::env::var_os("SHEEN_NO_CAPTURES").is_some_and(|value| value == "1");
+    assert!(
+        allowed,
+        "no captures in {}; set SHEEN_CAPTURES or SHEEN_NO_CAPTURES=1",
+        path.display()
+    );
+    eprintln!("skipped: no captures in {}", path.display());
+    None
+}
+
+#[test]
+fn golden_captures_come_out_as_they_went_in() {
+    let Some(directory) = captures() else { return };
+    let mut out = Vec::new();
+    let clean = golden::run(&directory, &mut out).expect("captures are readable");
+    let text = String::from_utf8_lossy(&out);
+    println!("{text}");
+    assert!(clean, "{text}");
+}
+
+#[test]
+fn other_captures_are_surveyed() {
+    let Some(directory) = captures() else { return };
+    let mut paths: Vec<PathBuf> = Vec::new();
+    for folder in [directory.clone(), directory.join("more")] {
+        let Ok(entries) = std::fs::read_dir(folder) else { continue };
+        let files = entries.filter_map(|entry| Some(entry.ok()?.path()));
+        paths.extend(files.filter(|path| path.extension().is_some_and(|end| end == "pcap")));
+    }
+    paths.sort();
+    let mut out = Vec::new();
+    let clean = golden::survey(&paths, &mut out).expect("captures are readable");
+    if std::env::var_os("SHEEN_GOLDEN_ALL").is_some() {
+        println!("{}", String::from_utf8_lossy(&out));
+    }
+    println!("{clean} of {} captures are clean", paths.len());
+    assert!(clean >= golden::GOLDEN.len());
+}
+
+#[test]
+fn a_dump_names_what_happened() {
+    let Some(directory) = captures() else { return };
+    let dump = |name: &str, detail| {
+        let mut out = Vec::new();
+        let path = directory.join(format!("{name}.pcap"));
+        dump_file(&path, detail, &mut out).expect("a capture");
+        String::from_utf8_lossy(&out).into_owned()
+    };
+    let mount = dump("a-mount-umount", Detail::Line);
+    let expected = [
+        "ACCEPTOR target=10.77.0.11@tcp",
+        "HELLO CONTROL",
+        "MGS_REQUEST MGS_CONNECT xid=",
+        "LLOG_ORIGIN_HANDLE_CREATE xid=",
+        "name=\"lustre-client\"",
+        "MDS_GET_ROOT reply xid=",
+        "fid=[0x200000007:0x1:0x0]",
+        "OST_STATFS reply xid=",
+        "MDS_READPAGE bulk",
+        "OST_DISCONNECT reply",
+    ];
+    for text in expected {
+        assert!(mount.contains(text), "{text}");
+    }
+    let rename = dump("b2-rename-link-symlink", Detail::Line);
+    for text in ["MDS_REINT_RENAME xid=", "MDS_REINT_LINK xid=", "MDS_REINT_CREATE_SYM xid="] {
+        assert!(rename.contains(text), "{text}");
+    }
+    let verbose = dump("b2-rename-link-symlink", Detail::Fields);
+    assert!(verbose.contains("ptlrpc_body: PtlrpcBody {"));
+    assert!(verbose.contains("RecRename {"));
+}
+
+#[test]
+fn what_is_no_capture_gives_one_line() {
+    let error = dump_file(
+        concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml").as_ref(),
+        Detail::Line,
+        &mut Vec::new(),
+    );
+    let error = error.expect_err("a manifest is no capture");
+    assert!(error.ends_with("not a capture file: neither pcap nor pcapng"), "{error}");
+    assert!(!error.contains('\n'));
+}
+
+#[test]
+fn damaged_captures_do_no_harm() {
+    let Some(directory) = captures() else { return };
+    let file = std::fs::read(directory.join("b2-rename-link-symlink.pcap")).expect("a capture");
+    let mut noticed = 0;
+    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
+    for round in 0..40 {
+        let mut damaged = file.clone();
+        for _ in 0..200 {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(round);
+            // The file's own header stays, or it would be no capture.
+            let at = 24 + (state >> 33) as usize % (damaged.len() - 24);
+            damaged[at] = (state >> 25) as u8;
+        }
+        damaged.truncate(file.len() - (state >> 40) as usize % file.len() / 2);
+        noticed += usize::from(!golden::check(&damaged.into()).is_ok_and(|it| it.is_clean()));
+    }
+    assert!(noticed >= 20, "damage was noticed in {noticed} of 40 files only");
+}

@@ -1,0 +1,112 @@
+//! The asking end of the control socket.
+
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use crate::protocol::LINE_BYTES_MAX;
+use crate::{Answer, Question};
+
+/// How long a tool waits for one answer; a command may have to ask a server that is away.
+const ANSWER_SECONDS_MAX: u64 = 120;
+
+/// One process, reached through its socket.
+pub struct Client {
+    path: PathBuf,
+    stream: UnixStream,
+}
+
+/// Where the sockets lie: `$SHEEN_RUN_DIR`, else `/run/sheen` for root, else below
+/// `$XDG_RUNTIME_DIR`, else a folder of the user's own in `/tmp`.
+#[must_use]
+pub fn run_folder(is_root: bool, uid: u32) -> PathBuf {
+    if let Some(folder) = std::env::var_os("SHEEN_RUN_DIR") {
+        return folder.into();
+    }
+    if is_root {
+        return "/run/sheen".into();
+    }
+    match std::env::var_os("XDG_RUNTIME_DIR") {
+        Some(folder) => Path::new(&folder).join("sheen"),
+        None => format!("/tmp/sheen-{uid}").into(),
+    }
+}
+
+impl Client {
+    /// Every live process with a socket in `folder`, by name of the socket. Sockets of dead
+    /// processes are passed over.
+    #[must_use]
+    pub fn all(folder: &Path) -> Vec<Client> {
+        let Ok(entries) = std::fs::read_dir(folder) else { return Vec::new() };
+        let mut paths: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
+        paths.retain(|path| path.extension().is_some_and(|extension| extension == "sock"));
+        paths.sort();
+        paths.iter().filter_map(|path| Self::connect(path).ok()).collect()
+    }
+
+    /// The process behind one socket.
+    ///
+    /// # Errors
+    /// If nobody answers there.
+    pub fn connect(path: &Path) -> io::Result<Self> {
+        let stream = UnixStream::connect(path)?;
+        stream.set_read_timeout(Some(Duration::from_secs(ANSWER_SECONDS_MAX)))?;
+        Ok(Self { path: path.to_owned(), stream })
+    }
+
+    /// The socket's path.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Asks, and waits for the answer.
+    ///
+    /// # Errors
+    /// If the process goes away, does not answer in time or answers no JSON.
+    pub fn ask(&mut self, question: &Question) -> io::Result<Answer> {
+        let mut text = serde_json::to_vec(question)?;
+        text.push(b'\n');
+        self.stream.write_all(&text)?;
+        let mut line = String::new();
+        let mut reader = BufReader::new(&self.stream).take(LINE_BYTES_MAX);
+        if reader.read_line(&mut line)? == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        Ok(serde_json::from_str(&line)?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::sync::Arc;
+
+    use sheen_types::Errno;
+
+    use crate::{Answer, Client, Command, Question, Server, Tree};
+
+    #[test]
+    fn a_tool_reaches_a_process_and_not_a_dead_one() {
+        let folder = std::env::temp_dir().join(format!("sheen-control-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        drop(std::os::unix::net::UnixListener::bind(folder.join("dead.sock")).unwrap());
+        let tree = Arc::new(Tree::new());
+        tree.add("version", || "2.17.0".to_owned());
+        let fail: Command = Box::new(|_| Err((Errno::ENODEV, "none".to_owned())));
+        let commands = BTreeMap::from([("fail".to_owned(), fail)]);
+        let server = Server::start(&folder.join("live.sock"), tree, commands).unwrap();
+        let mut clients = Client::all(&folder);
+        assert_eq!(clients.len(), 1);
+        let answer = clients[0].ask(&Question::Get { pattern: "vers*".to_owned() }).unwrap();
+        let Answer::Shown(shown) = answer else { panic!("{answer:?}") };
+        assert_eq!(shown[0].value, "2.17.0");
+        let question = Question::Command { name: "fail".to_owned(), arguments: vec![] };
+        let answer = clients[0].ask(&question).unwrap();
+        assert_eq!(answer, Answer::Failed { errno: 19, message: "none".to_owned() });
+        drop(server);
+        assert!(Client::all(&folder).is_empty());
+        std::fs::remove_dir_all(&folder).unwrap();
+    }
+}

@@ -1,0 +1,132 @@
+//! The answering end of the control socket.
+
+use std::collections::BTreeMap;
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use sheen_types::Errno;
+
+use crate::protocol::LINE_BYTES_MAX;
+use crate::{Answer, Listed, Pattern, Question, Shown, Tree};
+
+/// A command beside the parameters: takes arguments, answers text or an errno with one line.
+pub type Command = Box<dyn Fn(&[String]) -> Result<String, (Errno, String)> + Send + Sync>;
+
+/// The socket; removed when dropped.
+pub struct Server {
+    path: PathBuf,
+    stopped: Arc<AtomicBool>,
+}
+
+struct Shared {
+    tree: Arc<Tree>,
+    commands: BTreeMap<String, Command>,
+}
+
+impl Server {
+    /// Listens at `path` on a thread of its own, a thread for each tool that comes: tools are few
+    /// and short-lived. A socket left by a dead process is replaced.
+    ///
+    /// # Errors
+    /// If the folder cannot be made or the socket not bound.
+    pub fn start(
+        path: &Path,
+        tree: Arc<Tree>,
+        commands: BTreeMap<String, Command>,
+    ) -> io::Result<Self> {
+        if let Some(folder) = path.parent() {
+            std::fs::create_dir_all(folder)?;
+        }
+        if UnixStream::connect(path).is_err() {
+            let _ = std::fs::remove_file(path);
+        }
+        let listener = UnixListener::bind(path)?;
+        let stopped = Arc::new(AtomicBool::new(false));
+        let shared = Arc::new(Shared { tree, commands });
+        let stop = Arc::clone(&stopped);
+        let name = std::thread::Builder::new().name("control".to_owned());
+        name.spawn(move || accept(&listener, &shared, &stop))?;
+        Ok(Self { path: path.to_owned(), stopped })
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.stopped.store(true, Ordering::Relaxed);
+        let _ = UnixStream::connect(&self.path);
+        let _ = std::fs::remove_file(&self.path);
+    }
+}
+
+fn accept(listener: &UnixListener, shared: &Arc<Shared>, stopped: &AtomicBool) {
+    for stream in listener.incoming() {
+        if stopped.load(Ordering::Relaxed) {
+            return;
+        }
+        let (Ok(stream), shared) = (stream, Arc::clone(shared)) else { continue };
+        let name = std::thread::Builder::new().name("control-tool".to_owned());
+        let served = name.spawn(move || {
+            if let Err(error) = serve(&stream, &shared) {
+                tracing::debug!(%error, "a tool went away");
+            }
+        });
+        if let Err(error) = served {
+            tracing::warn!(%error, "no thread for a tool");
+        }
+    }
+}
+
+fn serve(stream: &UnixStream, shared: &Shared) -> io::Result<()> {
+    let mut reader = BufReader::new(stream);
+    let mut line = String::new();
+    while reader.by_ref().take(LINE_BYTES_MAX).read_line(&mut line)? > 0 {
+        let answer = match serde_json::from_str(&line) {
+            Ok(question) => shared.answer(question),
+            Err(error) => failed(Errno::EPROTO, error.to_string()),
+        };
+        let mut text = serde_json::to_vec(&answer)?;
+        text.push(b'\n');
+        (&*stream).write_all(&text)?;
+        line.clear();
+    }
+    Ok(())
+}
+
+fn failed(errno: Errno, message: String) -> Answer {
+    Answer::Failed { errno: errno.0, message }
+}
+
+impl Shared {
+    fn answer(&self, question: Question) -> Answer {
+        match question {
+            Question::List { pattern } => {
+                let listed: Vec<Listed> = self.tree.list(&Pattern::new(&pattern));
+                Answer::Listed(listed)
+            }
+            Question::Get { pattern } => {
+                let values = self.tree.get(&Pattern::new(&pattern)).into_iter();
+                let shown = |(name, value)| Shown { name, value, errno: 0 };
+                Answer::Shown(values.map(shown).collect())
+            }
+            Question::Set { pattern, value } => {
+                let fates = self.tree.set(&Pattern::new(&pattern), &value).into_iter();
+                let shown = |(name, fate): (String, Result<(), Errno>)| Shown {
+                    name,
+                    value: String::new(),
+                    errno: fate.err().map_or(0, |errno| errno.0),
+                };
+                Answer::Shown(fates.map(shown).collect())
+            }
+            Question::Command { name, arguments } => match self.commands.get(&name) {
+                None => failed(Errno::EOPNOTSUPP, format!("no command {name} here")),
+                Some(command) => match command(&arguments) {
+                    Ok(text) => Answer::Text(text),
+                    Err((errno, message)) => failed(errno, message),
+                },
+            },
+        }
+    }
+}

@@ -1,0 +1,181 @@
+//! Parameters by name.
+
+use std::collections::BTreeMap;
+
+use parking_lot::RwLock;
+use serde::{Deserialize, Serialize};
+use sheen_types::Errno;
+
+use crate::glob::{Pattern, split};
+
+/// Answers the value's text: one line without its end, or several lines.
+type Read = Box<dyn Fn() -> String + Send + Sync>;
+/// Takes a new value's text.
+type Write = Box<dyn Fn(&str) -> Result<(), Errno> + Send + Sync>;
+
+/// What may be done with a parameter (`lctl list_param -F` marks it `=` when it can be written).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Access {
+    /// Only looked at.
+    Read,
+    /// Looked at and set.
+    ReadWrite,
+    /// Only set.
+    Write,
+}
+
+/// A name in the tree.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Listed {
+    /// The full name, parts joined by dots.
+    pub name: String,
+    /// What may be done with it; `None` for a folder.
+    pub access: Option<Access>,
+}
+
+struct Parameter {
+    read: Option<Read>,
+    write: Option<Write>,
+}
+
+impl Parameter {
+    fn access(&self) -> Access {
+        match (&self.read, &self.write) {
+            (Some(_), None) => Access::Read,
+            (None, Some(_)) => Access::Write,
+            _ => Access::ReadWrite,
+        }
+    }
+}
+
+/// The parameters of one process. Readers share; adding and removing is rare.
+#[derive(Default)]
+pub struct Tree {
+    parameters: RwLock<BTreeMap<Vec<String>, std::sync::Arc<Parameter>>>,
+}
+
+impl Tree {
+    /// No parameters yet.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds a parameter to look at; replaces one of the same name.
+    pub fn add(&self, name: &str, read: impl Fn() -> String + Send + Sync + 'static) {
+        self.put(name, Parameter { read: Some(Box::new(read)), write: None });
+    }
+
+    /// Adds a parameter to look at and to set.
+    pub fn add_writable(
+        &self,
+        name: &str,
+        read: impl Fn() -> String + Send + Sync + 'static,
+        write: impl Fn(&str) -> Result<(), Errno> + Send + Sync + 'static,
+    ) {
+        self.put(name, Parameter { read: Some(Box::new(read)), write: Some(Box::new(write)) });
+    }
+
+    /// Adds a parameter only to be set: an order, as `evict_client`.
+    pub fn add_order(
+        &self,
+        name: &str,
+        write: impl Fn(&str) -> Result<(), Errno> + Send + Sync + 'static,
+    ) {
+        self.put(name, Parameter { read: None, write: Some(Box::new(write)) });
+    }
+
+    /// Removes everything at and below `name`.
+    pub fn remove(&self, name: &str) {
+        let prefix = split(name);
+        self.parameters.write().retain(|path, _| !path.starts_with(&prefix));
+    }
+
+    /// All parameters and folders whose name matches, sorted.
+    #[must_use]
+    pub fn list(&self, pattern: &Pattern) -> Vec<Listed> {
+        let mut found = BTreeMap::new();
+        for (path, parameter) in self.parameters.read().iter() {
+            for depth in 1..path.len() {
+                if pattern.matches(&path[..depth]) {
+                    found.insert(path[..depth].join("."), None);
+                }
+            }
+            if pattern.matches(path) {
+                found.insert(path.join("."), Some(parameter.access()));
+            }
+        }
+        found.into_iter().map(|(name, access)| Listed { name, access }).collect()
+    }
+
+    /// Name and value of every readable parameter that matches, sorted. Values are read without
+    /// holding the tree.
+    #[must_use]
+    pub fn get(&self, pattern: &Pattern) -> Vec<(String, String)> {
+        let found = self.matching(pattern);
+        let value = |(path, parameter): &(Vec<String>, std::sync::Arc<Parameter>)| {
+            parameter.read.as_ref().map(|read| (path.join("."), read()))
+        };
+        found.iter().filter_map(value).collect()
+    }
+
+    /// Sets every writable parameter that matches; answers the name and fate of each that does.
+    pub fn set(&self, pattern: &Pattern, value: &str) -> Vec<(String, Result<(), Errno>)> {
+        let set = |(path, parameter): (Vec<String>, std::sync::Arc<Parameter>)| {
+            let fate = match &parameter.write {
+                Some(write) => write(value),
+                None => Err(Errno::EACCES),
+            };
+            (path.join("."), fate)
+        };
+        self.matching(pattern).into_iter().map(set).collect()
+    }
+
+    fn put(&self, name: &str, parameter: Parameter) {
+        self.parameters.write().insert(split(name), std::sync::Arc::new(parameter));
+    }
+
+    fn matching(&self, pattern: &Pattern) -> Vec<(Vec<String>, std::sync::Arc<Parameter>)> {
+        let parameters = self.parameters.read();
+        let found = parameters.iter().filter(|(path, _)| pattern.matches(path));
+        found.map(|(path, parameter)| (path.clone(), std::sync::Arc::clone(parameter))).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    use sheen_types::Errno;
+
+    use super::{Access, Tree};
+    use crate::Pattern;
+
+    #[test]
+    fn parameters_are_listed_read_and_set() {
+        let tree = Tree::new();
+        let limit = Arc::new(AtomicU64::new(8));
+        let (read, write) = (Arc::clone(&limit), Arc::clone(&limit));
+        tree.add_writable(
+            "osc.a.max",
+            move || read.load(Ordering::Relaxed).to_string(),
+            move |text| {
+                write.store(text.parse().map_err(|_| Errno::EINVAL)?, Ordering::Relaxed);
+                Ok(())
+            },
+        );
+        tree.add("osc.a.state", || "FULL".to_owned());
+        let all = Pattern::new("osc.*.*");
+        assert_eq!(tree.get(&all).len(), 2);
+        assert_eq!(tree.list(&Pattern::new("osc.*"))[0].access, None);
+        assert_eq!(tree.list(&all)[0].access, Some(Access::ReadWrite));
+        let fates = tree.set(&all, "16");
+        assert_eq!(fates[0], ("osc.a.max".to_owned(), Ok(())));
+        assert_eq!(fates[1], ("osc.a.state".to_owned(), Err(Errno::EACCES)));
+        assert_eq!(limit.load(Ordering::Relaxed), 16);
+        assert_eq!(tree.set(&Pattern::new("osc.a.max"), "x")[0].1, Err(Errno::EINVAL));
+        tree.remove("osc.a");
+        assert!(tree.get(&all).is_empty());
+    }
+}
