@@ -4,6 +4,8 @@
 //!
 //! CPU is that of the whole process (committer and fjall's worker included), after a final commit.
 
+#![allow(clippy::disallowed_methods, reason = "a measurement of real time")]
+
 use std::{path::PathBuf, time::Instant};
 
 use bytes::Bytes;

@@ -1,5 +1,7 @@
 //! What the store does by itself: groups go down by age and by size.
 
+#![allow(clippy::disallowed_methods, reason = "a test of real time")]
+
 mod common;
 
 use std::time::{Duration, Instant};

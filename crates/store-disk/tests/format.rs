@@ -1,5 +1,7 @@
 //! The directory of a store: formatting, refusals, configuration, capacity, full disks.
 
+#![allow(clippy::disallowed_methods, reason = "a test of real time")]
+
 mod common;
 
 use std::{collections::BTreeMap, fs, path::Path, sync::Arc};

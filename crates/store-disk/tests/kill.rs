@@ -4,6 +4,8 @@
 //! pipe; the parent kills it at a random moment, opens the store, compares, and goes on from there.
 //! `SHEEN_LONG=1` kills a thousand times.
 
+#![allow(clippy::disallowed_methods, reason = "a test of real time")]
+
 #[allow(dead_code, reason = "shared with other test binaries")]
 mod common;
 #[path = "common/story.rs"]
