@@ -21,7 +21,7 @@ use rustix::fs::{FlockOperation, flock};
 use crate::{DiskError, engine::Engine, limits};
 
 /// The newest format this program knows, and the one it makes.
-pub const FORMAT_VERSION: u32 = 1;
+pub const FORMAT_VERSION: u32 = 2;
 const MAGIC: &str = "sheen-store-disk";
 
 /// The key of [`Config`] under which the capacity lies.
@@ -175,7 +175,8 @@ pub(crate) fn check_version(dir: &Path) -> Result<(), DiskError> {
     let found = version.trim_end().parse().map_err(|_| damaged("the version is no number"))?;
     match found {
         FORMAT_VERSION => Ok(()),
-        0 => Err(damaged("version 0 was never written")),
+        // Version 1 had no checksums of its own in the engine's journal, and was in no release.
+        0 | 1 => Err(damaged("a format version that no release wrote: format it again")),
         _ => Err(DiskError::NewerVersion { path: dir.to_owned(), found, known: FORMAT_VERSION }),
     }
 }

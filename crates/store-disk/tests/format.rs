@@ -86,7 +86,7 @@ fn unknown_formats_are_refused() {
     fs::write(&format, newer).expect("write works");
     let error = open(&dir).err().expect("refused");
     assert!(matches!(error, DiskError::NewerVersion { found: 77, known: FORMAT_VERSION, .. }));
-    for bad in ["", "ext4\n", "sheen-store-disk\nversion \n", "sheen-store-disk\nversion 0\n"] {
+    for bad in ["", "ext4\n", "sheen-store-disk\nversion \n", "sheen-store-disk\nversion 1\n"] {
         fs::write(&format, bad).expect("write works");
         assert!(matches!(open(&dir), Err(DiskError::Damaged { .. })), "{bad:?}");
     }
