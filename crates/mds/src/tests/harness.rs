@@ -1,10 +1,12 @@
 //! A metadata server with its client, and short words for what a client does.
 
+use std::collections::HashMap;
 use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use bytes::Bytes;
+use parking_lot::Mutex;
 use sheen_store::Store;
 use sheen_store_mem::{Commits, MemOptions, StoreMem};
 use sheen_target::testing::{TestAnswer, TestCall, TestClient, TestTarget, TestWorld};
@@ -54,6 +56,8 @@ pub(super) struct Client {
     oid: Arc<AtomicU32>,
     tag: Arc<AtomicU32>,
     handle: Arc<AtomicU64>,
+    /// Locks held: the client's handle, and the server's.
+    locks: Arc<Mutex<HashMap<LockHandle, LockHandle>>>,
     pub(super) user: User,
 }
 
@@ -113,8 +117,11 @@ impl Server {
             panic!("a sequence is given");
         };
         let sequence = reply.seq_range.expect("a range").start;
+        let locks: Arc<Mutex<HashMap<LockHandle, LockHandle>>> = Arc::default();
+        obey(&self.world, &inner, &locks);
         Client {
             inner,
+            locks,
             sequence,
             oid: Arc::new(AtomicU32::new(1)),
             tag: Arc::new(AtomicU32::new(0)),
@@ -362,9 +369,14 @@ impl Client {
             name: Some(Text::new(name)),
             ..LdlmIntentGetattr::default()
         };
+        let mine = request.dlm_req.handles[0];
         let answer = self.inner.call(request).await;
         match answer.reply.clone() {
-            Some(Reply::LdlmIntentGetattr(reply)) => (answer, *reply),
+            Some(Reply::LdlmIntentGetattr(reply)) => {
+                let server = reply.dlm_rep.as_ref().map_or(LockHandle(0), |lock| lock.handle);
+                self.keep(mine, server);
+                (answer, *reply)
+            }
             other => panic!("{other:?}"),
         }
     }
@@ -389,8 +401,24 @@ impl Client {
         flags: OpenFlags,
     ) -> Result<Opened, Errno> {
         let request = self.open_request(parent, name, flags);
+        let mine = request.dlm_req.handles[0];
         let call = TestCall::new(request).tagged(self.next_tag());
-        opened(self.inner.call_with(call).await.expect("an answer"))
+        let result = opened(self.inner.call_with(call).await.expect("an answer"));
+        if let Ok(Opened { lock: Some((server, ..)), .. }) = &result {
+            self.keep(mine, *server);
+        }
+        result
+    }
+
+    fn keep(&self, mine: LockHandle, server: LockHandle) {
+        if server.0 != 0 {
+            self.locks.lock().insert(mine, server);
+        }
+    }
+
+    /// Stops giving locks back.
+    pub(super) fn hold_on(&self) {
+        self.locks.lock().clear();
     }
 
     pub(super) async fn create(&self, parent: Fid, name: &str) -> Result<Opened, Errno> {
@@ -442,6 +470,28 @@ impl Client {
         }
         end
     }
+}
+
+/// Gives every lock back that is called back.
+fn obey(
+    world: &TestWorld,
+    client: &TestClient,
+    locks: &Arc<Mutex<HashMap<LockHandle, LockHandle>>>,
+) {
+    let (world, locks, copy) = (world.clone(), Arc::clone(locks), client.clone());
+    client.on_callback(Box::new(move |request| {
+        if let Request::LdlmBlCallback(callback) = request
+            && let Some(handle) = callback.dlm_req.handles.first()
+            && let Some(server) = locks.lock().remove(handle)
+        {
+            let client = copy.clone();
+            let cancel = async move {
+                client.cancel(&[server]).await;
+            };
+            world.world().tasks.spawn("cancel", Box::pin(cancel));
+        }
+        None
+    }));
 }
 
 /// Reads an open's answer.
