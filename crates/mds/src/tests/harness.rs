@@ -146,6 +146,14 @@ impl Client {
         Self { inner, ..self.clone() }
     }
 
+    /// Lets time pass as a client that is alive.
+    pub(super) async fn wait(&self, world: &TestWorld, seconds: u64) {
+        for _ in 0..seconds.div_ceil(3) {
+            world.sleep(std::time::Duration::from_secs(3)).await;
+            self.inner.call(ObdPing::default()).await;
+        }
+    }
+
     pub(super) fn as_user(&self, uid: u32, gid: u32) -> Self {
         Self { user: User { uid, gid }, ..self.clone() }
     }

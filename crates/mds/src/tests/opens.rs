@@ -111,7 +111,7 @@ fn an_unlinked_file_lives_until_its_last_close() {
             other.close(&second).await.unwrap();
             let report = server.check();
             assert_eq!((report.orphans.len(), report.objects.len()), (0, 0));
-            inner.sleep(std::time::Duration::from_secs(20)).await;
+            client.wait(&inner, 20).await;
             assert_eq!(server.check().dying, []);
             assert_eq!(server.osts[0].state.lock().destroys, 1);
         },

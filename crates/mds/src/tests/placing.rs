@@ -1,7 +1,5 @@
 //! Objects: pools, layouts, defaults, destruction.
 
-use std::time::Duration;
-
 use bytes::Bytes;
 use sheen_rpc::ImportState;
 use sheen_target::testing::TestWorld;
@@ -41,7 +39,7 @@ fn files_go_round_robin_over_usable_osts() {
             assert_eq!(counts, [10; 4]);
             server.osts[2].state.lock().import = ImportState::Disconn;
             server.osts[3].state.lock().free_blocks = 0;
-            inner.sleep(Duration::from_secs(20)).await;
+            client.wait(&inner, 20).await;
             for number in 0..10 {
                 let osts = osts_of(&client, Fid::ROOT, &format!("g{number}")).await;
                 assert!(osts[0] < 2, "{osts:?}");
@@ -138,7 +136,7 @@ fn pools_are_filled_ahead_and_dead_objects_destroyed_in_runs() {
             for number in 0..300 {
                 client.unlink(Fid::ROOT, &format!("f{number}")).await.unwrap();
             }
-            inner.sleep(Duration::from_secs(20)).await;
+            client.wait(&inner, 20).await;
             let report = server.check();
             assert_eq!((report.objects.len(), report.dying.len()), (0, 0));
             let state = server.osts[0].state.lock();
@@ -165,7 +163,7 @@ fn objects_learn_their_new_owner() {
             };
             let body = client.setattr(opened.body.fid1, owner, fill).await.unwrap();
             assert_eq!((body.uid, body.gid), (500, 600));
-            inner.sleep(Duration::from_secs(20)).await;
+            client.wait(&inner, 20).await;
             let ost = plain(&opened.layout).stripes[0].ost_idx as usize;
             let owners = server.osts[ost].state.lock().owners.clone();
             assert_eq!(owners, [(plain(&opened.layout).stripes[0].oi.clone(), 500, 600)]);
