@@ -68,7 +68,6 @@ pub(super) struct Opened {
     pub(super) body: MdtBody,
     pub(super) layout: Bytes,
     pub(super) lock: Option<(LockHandle, InodeBits, LockMode)>,
-    pub(super) answer: TestAnswer,
 }
 
 pub(super) fn run<T: Send + 'static>(
@@ -418,7 +417,8 @@ impl Client {
         result
     }
 
-    fn keep(&self, mine: LockHandle, server: LockHandle) {
+    /// Knows a lock by both its handles.
+    pub(super) fn keep(&self, mine: LockHandle, server: LockHandle) {
         if server.0 != 0 {
             self.locks.lock().insert(mine, server);
         }
@@ -519,5 +519,5 @@ pub(super) fn opened(answer: TestAnswer) -> Result<Opened, Errno> {
     let lock = dlm.desc.granted_mode.mode().map(|mode| (dlm.handle, bits, mode));
     assert_eq!(answer.head.status, if lock.is_some() { 0 } else { 301 });
     let body = reply.mdt_body.expect("attributes");
-    Ok(Opened { disposition: dlm.policy_res1, body, layout: reply.mdt_md, lock, answer })
+    Ok(Opened { disposition: dlm.policy_res1, body, layout: reply.mdt_md, lock })
 }

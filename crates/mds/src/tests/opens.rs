@@ -170,7 +170,8 @@ fn a_close_brings_size_and_times() {
             let opened = client.create(Fid::ROOT, "f").await.unwrap();
             let mut request = client.close_request(opened.body.fid1, opened.body.open_handle);
             let record = &mut request.rec_reint;
-            record.valid = AttrValid::LSIZE | AttrValid::LBLOCKS | AttrValid::MTIME | AttrValid::CTIME;
+            record.valid =
+                AttrValid::LSIZE | AttrValid::LBLOCKS | AttrValid::MTIME | AttrValid::CTIME;
             (record.size, record.blocks, record.mtime, record.ctime) = (5000, 16, 2000, 2001);
             client.modify(request).await.unwrap();
             let body = client.getattr(opened.body.fid1).await.unwrap();

@@ -1,13 +1,13 @@
 //! Crashes: what is lost is replayed, what nobody replays is cleaned up, nothing happens twice.
 
-use std::sync::Arc;
 use sheen_store::Store;
 use sheen_store_mem::{Commits, MemOptions, StoreMem};
 use sheen_target::testing::{TestCall, TestWorld};
 use sheen_types::{Errno, Fid};
-use sheen_wire::ptlrpc::MsgFlags;
-use sheen_wire::messages::{ObdPing, Request};
 use sheen_wire::md::OpenFlags;
+use sheen_wire::messages::{ObdPing, Request};
+use sheen_wire::ptlrpc::MsgFlags;
+use std::sync::Arc;
 
 use super::fake_ost::FakeOst;
 use super::harness::{Client, DIRECTORY, Server, opened, run};
@@ -34,7 +34,11 @@ async fn finish_recovery(client: &Client) {
     }
 }
 
-async fn replay(client: &Client, request: Request, first: &sheen_target::testing::TestAnswer) -> sheen_target::testing::TestAnswer {
+async fn replay(
+    client: &Client,
+    request: Request,
+    first: &sheen_target::testing::TestAnswer,
+) -> sheen_target::testing::TestAnswer {
     let call = TestCall::new(request).tagged(1).replayed(first.xid, first.head.transno);
     client.inner.call_with(call).await.expect("an answer")
 }
@@ -50,10 +54,12 @@ fn lost_creates_and_opens_are_replayed() {
             client.mkdir(Fid::ROOT, "kept").await.unwrap();
             server.store.commit().unwrap();
             let request = client.create_request(Fid::ROOT, "lost", DIRECTORY | 0o755);
-            let made = client.inner.call_with(TestCall::new(request.clone()).tagged(1)).await.unwrap();
+            let made =
+                client.inner.call_with(TestCall::new(request.clone()).tagged(1)).await.unwrap();
             let flags = OpenFlags::CREAT | OpenFlags::WRITE;
             let mut open = client.open_request(Fid::ROOT, "f", flags);
-            let first = client.inner.call_with(TestCall::new(open.clone()).tagged(2)).await.unwrap();
+            let first =
+                client.inner.call_with(TestCall::new(open.clone()).tagged(2)).await.unwrap();
             let before = opened(first.clone()).unwrap();
             let (server, client) = crash(&inner, server, &client).await;
             let answer = replay(&client, request.into(), &made).await;
@@ -94,6 +100,7 @@ fn an_orphan_survives_if_its_open_is_replayed_and_goes_if_not() {
                 let first =
                     client.inner.call_with(TestCall::new(open.clone()).tagged(1)).await.unwrap();
                 let before = opened(first.clone()).unwrap();
+                client.keep(open.dlm_req.handles[0], before.lock.unwrap().0);
                 server.store.commit().unwrap();
                 client.unlink(Fid::ROOT, "f").await.unwrap();
                 server.store.commit().unwrap();
@@ -102,7 +109,6 @@ fn an_orphan_survives_if_its_open_is_replayed_and_goes_if_not() {
                     open.rec_reint.fid2 = before.body.fid1;
                     open.rec_reint.open_handle_old = before.body.open_handle;
                     let answer = replay(&client, open.into(), &first).await;
-                    eprintln!("{answer:?} {:?} {:?}", before.body.fid1, server.store.attributes(before.body.fid1));
                     opened(answer).unwrap();
                 }
                 finish_recovery(&client).await;

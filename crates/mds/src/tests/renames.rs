@@ -14,7 +14,8 @@ fn renames_replace_and_refuse_as_posix_says() {
             let server = Server::start(&inner, 1).await;
             let client = server.client("c").await;
             let root = Fid::ROOT;
-            let (a, b) = (client.mkdir(root, "a").await.unwrap(), client.mkdir(root, "b").await.unwrap());
+            let (a, b) =
+                (client.mkdir(root, "a").await.unwrap(), client.mkdir(root, "b").await.unwrap());
             let file = client.make(a, "f", REGULAR | 0o644).await.unwrap();
             client.rename((a, "f"), (a, "g")).await.unwrap();
             assert_eq!(client.rename((a, "f"), (a, "h")).await, Err(Errno::ENOENT));

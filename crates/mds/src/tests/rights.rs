@@ -124,7 +124,10 @@ fn extended_attributes_come_back() {
             assert_eq!(client.getxattr(file, "user.a").await, Err(Errno::ENODATA));
             assert_eq!(client.setxattr(file, "user.a", None, 0).await, Err(Errno::ENODATA));
             assert_eq!(client.setxattr(file, "odd.a", Some(b"1"), 0).await, Err(Errno::EOPNOTSUPP));
-            assert_eq!(client.setxattr(file, "trusted.link", Some(b""), 0).await, Err(Errno::EPERM));
+            assert_eq!(
+                client.setxattr(file, "trusted.link", Some(b""), 0).await,
+                Err(Errno::EPERM)
+            );
             let alice = client.as_user(10, 10);
             assert_eq!(alice.setxattr(file, "user.x", Some(b"1"), 0).await, Err(Errno::EACCES));
             assert_eq!(alice.setxattr(file, "trusted.x", Some(b"1"), 0).await, Err(Errno::EPERM));
