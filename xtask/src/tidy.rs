@@ -36,17 +36,6 @@ struct Crate {
     host: bool,
     #[serde(default, rename = "unsafe")]
     may_be_unsafe: bool,
-    /// Folders of test support, which may start threads and read clocks as tests may.
-    #[serde(default)]
-    tests: Vec<String>,
-}
-
-impl Crate {
-    /// Whether the file at `shown` (from the workspace's root) is there for tests only.
-    fn is_test(&self, name: &str, shown: &str) -> bool {
-        let listed = |folder: &String| shown.starts_with(&format!("crates/{name}/{folder}/"));
-        shown.ends_with("tests.rs") || shown.contains("/tests/") || self.tests.iter().any(listed)
-    }
 }
 
 #[derive(Deserialize, PartialEq, Clone, Copy)]
@@ -74,10 +63,9 @@ pub(crate) fn run(options: &Options) -> Outcome {
     let mut faults = Vec::new();
     check_members(&layers, &mut faults)?;
     for (name, rules) in &layers.crates {
-        check_test_folders(name, rules, &mut faults);
         check_dependencies(name, rules, &layers, &mut faults)?;
         for file in sources(&root().join("crates").join(name).join("src"))? {
-            check_source(&file, (name, rules), &layers.text, &mut faults)?;
+            check_source(&file, rules, &layers.text, &mut faults)?;
         }
     }
     if !faults.is_empty() {
@@ -155,15 +143,6 @@ fn check_members(layers: &Layers, faults: &mut Vec<String>) -> Outcome {
     Ok(())
 }
 
-/// An exception for a folder that is gone is a rule nobody wanted to lift.
-fn check_test_folders(name: &str, rules: &Crate, faults: &mut Vec<String>) {
-    for folder in &rules.tests {
-        if !root().join("crates").join(name).join(folder).is_dir() {
-            faults.push(format!("layers.toml: crates/{name} has no folder {folder}"));
-        }
-    }
-}
-
 fn check_dependencies(
     name: &str,
     rules: &Crate,
@@ -195,7 +174,7 @@ fn check_dependencies(
 
 fn check_source(
     file: &Path,
-    (name, rules): (&str, &Crate),
+    rules: &Crate,
     banned: &BTreeMap<String, String>,
     faults: &mut Vec<String>,
 ) -> Outcome {
@@ -205,7 +184,7 @@ fn check_source(
     if lines > FILE_LINES_MAX {
         faults.push(format!("{shown}: {lines} lines, at most {FILE_LINES_MAX}"));
     }
-    let is_test = rules.is_test(name, &shown);
+    let is_test = shown.ends_with("tests.rs") || shown.contains("/tests/");
     let host = rules.host || rules.layer == Layer::Number(4);
     for (number, line) in text.lines().enumerate() {
         let code = line.split("//").next().unwrap_or_default();

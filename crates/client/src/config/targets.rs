@@ -11,7 +11,7 @@ use sheen_types::{Nid, Uuid};
 
 use super::{Connector, ImportPlan, Service, connect, name_of};
 use crate::data::DataPath;
-use crate::join::join_all;
+use crate::join;
 use crate::locks::{CallbackRouter, LockSpace};
 
 /// One connected target.
@@ -183,7 +183,7 @@ impl Targets {
             for target in &group {
                 target.locks.clear_unused();
             }
-            join_all(group.iter().map(|target| target.import.disconnect()).collect()).await;
+            join::all(group.iter().map(|target| target.import.disconnect()).collect()).await;
         }
     }
 }

@@ -127,7 +127,7 @@ impl File {
         let task = async move {
             let fetches = parts.iter().map(|(object, start, end)| object.prefetch(*start, *end));
             // A failure here shows again when the bytes are asked for.
-            let _ = super::join::all_ok(fetches.collect()).await;
+            let _ = crate::join::all_ok(fetches.collect()).await;
             drop(done);
         };
         tasks.spawn("read-ahead", Box::pin(task));

@@ -9,7 +9,8 @@ use sheen_types::{Errno, Extent, Fid, LockMode, Timestamp};
 use super::ahead::Ahead;
 use super::object::{Lease, Object};
 use super::read::{trim, zeros};
-use super::{DataAttributes, DataFile, FileLayout, How, WriteAt, join};
+use super::{DataAttributes, DataFile, FileLayout, How, WriteAt};
+use crate::join;
 use crate::posix::{Credentials, Fallocate, Seek};
 
 /// One file's data.

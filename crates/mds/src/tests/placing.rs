@@ -166,7 +166,7 @@ fn objects_learn_their_new_owner() {
             client.wait(&inner, 20).await;
             let ost = plain(&opened.layout).stripes[0].ost_idx as usize;
             let owners = server.osts[ost].state.lock().owners.clone();
-            assert_eq!(owners, [(plain(&opened.layout).stripes[0].oi.clone(), 500, 600)]);
+            assert_eq!(owners, [(plain(&opened.layout).stripes[0].oi, 500, 600)]);
         },
         &world,
     );
