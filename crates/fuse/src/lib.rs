@@ -1,1 +1,20 @@
 //! FUSE requests to client calls to errnos; no policy.
+//!
+//! Owns the mount: the kernel's requests come in on a few threads, each becomes one call of
+//! [`FileSystem`], and its answer goes back. What the kernel may keep (names, attributes, pages) is
+//! what the facade says a lock covers; when such a lock goes, [`invalidate`] takes it out of the
+//! kernel before the lock is given back.
+//!
+//! Costs of a request: one read and one write of `/dev/fuse`, one allocation for the future. The
+//! future is polled once on the thread that read the request: an answer from the cache never
+//! changes threads; only a call that waits for a server moves to the runtime.
+//! Reads copy once if they come in several pieces, writes copy once out of the request.
+
+mod adapter;
+mod answer;
+mod convert;
+mod credentials;
+mod invalidate;
+mod mount;
+
+pub use mount::{MountError, MountOptions, Mounted, mount};

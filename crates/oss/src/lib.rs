@@ -1,1 +1,94 @@
-//! The object storage service: objects, grants, bulk.
+//! The object storage service (Lustre's OFD): objects, their space and their data.
+//!
+//! [`Ost`] implements [`Operations`]; connects, locks, resends and recovery are the target's. One
+//! file per operation: request, checks, locks, store, reply.
+//!
+//! What always holds:
+//!
+//! - Changes of attributes, creation and destruction are transactions with a transno; bytes are
+//!   written at once and outside of them (the store's two planes), and their replies carry no
+//!   transno: when a write is answered it survives this process, and after a sync this machine.
+//! - Space that was granted to clients is never given twice ([`grant`]): what a client accepts into
+//!   its cache within its grant can be written.
+//! - A checksum that a client sent is verified before a byte is written.
+//!
+//! Cost of a write of n bytes: one bulk fetch, one checksum pass, one `pwritev`, one attribute patch
+//! in memory; of a read: one `pread` into the buffer that is sent, one checksum pass.
+
+mod attributes;
+mod bulk;
+mod create;
+mod destroy;
+mod dispatch;
+mod getattr;
+mod grant;
+mod objects;
+mod punch;
+mod read;
+mod seek;
+mod setattr;
+mod statfs;
+mod sync;
+mod value;
+mod write;
+
+pub use grant::{GrantView, INITIAL_GRANT};
+pub use objects::{ObjectRecord, list_objects};
+
+use std::sync::Arc;
+
+use sheen_store::Store;
+use sheen_wire::connect::{ConnectFlags, ConnectFlags2};
+
+use crate::grant::Grants;
+use sheen_target::ConnectOffer;
+
+/// One object storage target's operations.
+pub struct Ost {
+    store: Arc<dyn Store>,
+    index: u16,
+    grants: Grants,
+    sequences: objects::Sequences,
+}
+
+impl Ost {
+    /// Serves the objects in `store` as OST number `index`.
+    #[must_use]
+    pub fn new(store: Arc<dyn Store>, index: u16) -> Self {
+        Self { store, index, grants: Grants::new(), sequences: objects::Sequences::default() }
+    }
+
+    /// What an OST agrees to: exactly what works.
+    #[must_use]
+    pub fn offer() -> ConnectOffer {
+        ConnectOffer {
+            flags: ConnectFlags::INDEX
+                | ConnectFlags::GRANT
+                | ConnectFlags::GRANT_SHRINK
+                | ConnectFlags::SRVLOCK
+                | ConnectFlags::BRW_SIZE
+                | ConnectFlags::CKSUM
+                | ConnectFlags::VERSION
+                | ConnectFlags::AT
+                | ConnectFlags::FULL20
+                | ConnectFlags::FID
+                | ConnectFlags::MAXBYTES
+                | ConnectFlags::SHORTIO
+                | ConnectFlags::LVB_TYPE
+                | ConnectFlags::EINPROGRESS
+                | ConnectFlags::FLAGS2,
+            flags2: ConnectFlags2::LSEEK | ConnectFlags2::INC_XID,
+            brw_size: sheen_types::limits::BULK_BYTES_MAX as u32,
+            ibits_known: 0,
+            max_easize: 0,
+            maxbytes: objects::OBJECT_BYTES_MAX,
+            maxmodrpcs: 0,
+        }
+    }
+
+    /// What is granted to whom, in total, for the parameter tree.
+    #[must_use]
+    pub fn grant_view(&self) -> GrantView {
+        self.grants.view()
+    }
+}

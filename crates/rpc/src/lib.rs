@@ -1,1 +1,25 @@
 //! PtlRPC as state machines: imports, exports, resend, replay, adaptive timeouts.
+//!
+//! Two halves: the faces that roles see ([`Channel`] to talk to a target, [`Handler`] to be one),
+//! and the engines behind them ([`import`], the client's end; [`service`], the server's), which the
+//! node feeds with events.
+
+mod adaptive;
+mod channel;
+pub mod import;
+mod incoming;
+pub mod limits;
+mod portals;
+pub mod service;
+mod state;
+mod xids;
+
+pub use channel::{
+    Answer, BodyExtras, BoxFuture, Bulk, Call, CallKind, Channel, Import, ReplayHook, RpcError,
+};
+pub use incoming::{
+    BulkMover, BulkPort, Handler, Incoming, Replier, ReplyHead, connect_target, split_parts,
+};
+pub use portals::{BULK_PORTALS, REPLY_PORTALS, bulk_portal, reply_portal, request_portal};
+pub use state::{Counters, ImportEvents, ImportState, LockReplay, NoEvents, StateChange};
+pub use xids::Xids;

@@ -1,1 +1,436 @@
-//! The store contract in memory, for tests.
+//! The store contract in memory, for tests and simulation.
+//!
+//! Owns two images of the store: the *live* one, sharded by object, that every method reads and
+//! changes, and in [`Commits::Manual`] the *durable* one, which pending transactions are replayed
+//! onto when they commit. [`StoreMem::crash`] hands back a new store made of the durable image
+//! alone, as a machine would find it after power loss; [`StoreMem::kill`] keeps in addition all
+//! data that was written, as after the death of the process.
+//!
+//! Always holds: a transaction's sequence is taken while all shards it touches are locked, in
+//! rising order of shard, so pending transactions replay in an order that gives the same answers.
+//! No thread, clock or file is used: hooks run on the thread that commits, outside every lock.
+//!
+//! Cost: one lock per shard touched; in manual mode a transaction is kept until it commits.
+
+mod data;
+mod image;
+
+use std::{
+    collections::VecDeque,
+    sync::atomic::{AtomicU64, Ordering},
+};
+
+use bytes::Bytes;
+use parking_lot::{Mutex, MutexGuard};
+use sheen_store::{
+    Attributes, Change, CommitHook, Entry, FileKind, Sequence, Store, StoreError, StoreSpace,
+    Transaction,
+};
+use sheen_types::Fid;
+
+use crate::{
+    data::{Data, PAGE_BYTES},
+    image::{Object, Shard, Shards, apply, check_objects},
+};
+
+/// Shards of the live image: enough that a handful of threads seldom meet.
+const SHARDS: usize = 16;
+
+/// Total told by [`Store::space`] where no capacity is set.
+const UNBOUNDED: u64 = 1 << 50;
+
+/// When transactions become durable.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Commits {
+    /// As soon as they are applied.
+    #[default]
+    Immediate,
+    /// When [`Store::commit`], [`StoreMem::commit_through`] or the owner of the simulation says so.
+    Manual,
+}
+
+/// How a store in memory behaves.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct MemOptions {
+    /// When transactions become durable.
+    pub commits: Commits,
+    /// Data beyond this many bytes is refused with [`StoreError::NoSpace`].
+    pub capacity_bytes: Option<u64>,
+    /// Objects beyond this number are refused with [`StoreError::NoSpace`].
+    pub capacity_objects: Option<u64>,
+}
+
+/// What is not durable yet, and what is (manual mode).
+#[derive(Debug, Default)]
+struct Durable {
+    pending: VecDeque<(Sequence, Transaction)>,
+    image: Vec<Shard>,
+    wanted: bool,
+}
+
+/// Who calls the hooks: one thread at a time, so that they see sequences rise.
+#[derive(Default)]
+struct Hooks {
+    hooks: Vec<std::sync::Arc<CommitHook>>,
+    reported: u64,
+    running: bool,
+}
+
+/// See the crate's documentation.
+pub struct StoreMem {
+    options: MemOptions,
+    shards: Vec<Mutex<Shard>>,
+    applied: AtomicU64,
+    committed: AtomicU64,
+    durable: Mutex<Durable>,
+    hooks: Mutex<Hooks>,
+    bytes: AtomicU64,
+    objects: AtomicU64,
+}
+
+impl Default for StoreMem {
+    fn default() -> Self {
+        Self::new(MemOptions::default())
+    }
+}
+
+impl StoreMem {
+    /// An empty store.
+    #[must_use]
+    pub fn new(options: MemOptions) -> Self {
+        Self::from_image(options, vec![Shard::default(); SHARDS], 0)
+    }
+
+    fn from_image(options: MemOptions, image: Vec<Shard>, sequence: u64) -> Self {
+        let objects = image.iter().map(|shard| shard.objects.len() as u64).sum();
+        let bytes = image.iter().map(Shard::data_bytes).sum();
+        let durable = match options.commits {
+            Commits::Manual => image.iter().map(Shard::without_data).collect(),
+            Commits::Immediate => Vec::new(),
+        };
+        Self {
+            options,
+            shards: image.into_iter().map(Mutex::new).collect(),
+            applied: AtomicU64::new(sequence),
+            committed: AtomicU64::new(sequence),
+            durable: Mutex::new(Durable { image: durable, ..Durable::default() }),
+            hooks: Mutex::default(),
+            bytes: AtomicU64::new(bytes),
+            objects: AtomicU64::new(objects),
+        }
+    }
+
+    /// What is left after power loss: transactions 1..[`Store::committed`] and data that was
+    /// synced. The store itself is left as it is, for whoever still holds it.
+    #[must_use]
+    pub fn crash(&self) -> Self {
+        self.survivors(|data| data.synced())
+    }
+
+    /// What is left after the death of the process: transactions 1..[`Store::committed`] and all
+    /// data that was written.
+    #[must_use]
+    pub fn kill(&self) -> Self {
+        self.survivors(Data::clone)
+    }
+
+    fn survivors(&self, data: impl Fn(&Data) -> Data) -> Self {
+        let live: Vec<_> = self.shards.iter().map(|shard| shard.lock()).collect();
+        let durable = self.durable.lock();
+        let mut image = match self.options.commits {
+            Commits::Manual => durable.image.clone(),
+            Commits::Immediate => live.iter().map(|shard| shard.without_data()).collect(),
+        };
+        for (shard, live) in image.iter_mut().zip(&live) {
+            for (fid, object) in &mut shard.objects {
+                let same = |held: &&Object| held.incarnation == object.incarnation;
+                let held = live.objects.get(fid).filter(same).or_else(|| {
+                    live.destroyed.iter().find(|(name, o)| name == fid && same(&o)).map(|(_, o)| o)
+                });
+                object.data = held.map(|held| data(&held.data)).unwrap_or_default();
+            }
+        }
+        let sequence = self.committed.load(Ordering::SeqCst);
+        drop((durable, live));
+        Self::from_image(self.options, image, sequence)
+    }
+
+    /// Makes transactions up to `sequence` durable (manual mode) and calls the hooks.
+    pub fn commit_through(&self, sequence: Sequence) {
+        let mut durable = self.durable.lock();
+        let durable_now = &mut *durable;
+        let mut last = 0;
+        while let Some((at, transaction)) =
+            durable_now.pending.pop_front_if(|(at, _)| *at <= sequence)
+        {
+            last = at.0;
+            apply(&mut Plain(&mut durable_now.image), &transaction, at)
+                .expect("a transaction that was applied replays in the same order");
+        }
+        if durable_now.pending.is_empty() {
+            durable_now.wanted = false;
+        }
+        if last > 0 {
+            self.committed.store(last, Ordering::SeqCst);
+        }
+        drop(durable);
+        // Shards are locked before `durable` everywhere, so never under it.
+        for shard in &self.shards {
+            shard.lock().forget_destroyed(Sequence(last));
+        }
+        self.run_hooks();
+    }
+
+    /// Whether [`Store::commit_soon`] was called since all was committed last (manual mode).
+    #[must_use]
+    pub fn commit_wanted(&self) -> bool {
+        self.durable.lock().wanted
+    }
+
+    /// The newest transaction, durable or not.
+    #[must_use]
+    pub fn applied(&self) -> Sequence {
+        Sequence(self.applied.load(Ordering::SeqCst))
+    }
+
+    /// Calls the hooks with what is committed, unless another thread is at it: that one goes on.
+    fn run_hooks(&self) {
+        let mut hooks = self.hooks.lock();
+        if hooks.running {
+            return;
+        }
+        hooks.running = true;
+        loop {
+            let committed = self.committed.load(Ordering::SeqCst);
+            if committed <= hooks.reported {
+                break;
+            }
+            hooks.reported = committed;
+            let to_call = hooks.hooks.clone();
+            drop(hooks);
+            for hook in to_call {
+                hook(Sequence(committed));
+            }
+            hooks = self.hooks.lock();
+        }
+        hooks.running = false;
+    }
+
+    fn with_object<T>(&self, fid: Fid, read: impl FnOnce(&Object) -> T) -> Result<T, StoreError> {
+        let shard = self.shards[shard_of(fid)].lock();
+        shard.objects.get(&fid).map(read).ok_or(StoreError::NoObject(fid))
+    }
+
+    /// Changes an object's data, keeping count of its pages.
+    fn change_data<T>(
+        &self,
+        fid: Fid,
+        change: impl FnOnce(&mut Data) -> T,
+    ) -> Result<T, StoreError> {
+        let mut shard = self.shards[shard_of(fid)].lock();
+        let object = shard.objects.get_mut(&fid).ok_or(StoreError::NoObject(fid))?;
+        if object.attributes.kind != FileKind::Regular {
+            return Err(StoreError::WrongKind(fid));
+        }
+        let before = object.data.bytes();
+        let outcome = change(&mut object.data);
+        let after = object.data.bytes();
+        self.bytes.fetch_add(after.wrapping_sub(before), Ordering::Relaxed);
+        Ok(outcome)
+    }
+
+    /// Refuses what would take the data over the capacity; `offset..offset + length` is to be
+    /// filled.
+    fn check_room(&self, data: &Data, offset: u64, length: u64) -> Result<(), StoreError> {
+        let Some(capacity) = self.options.capacity_bytes else { return Ok(()) };
+        let needed = data.missing_pages(offset, length) * PAGE_BYTES;
+        if needed > 0 && self.bytes.load(Ordering::Relaxed) + needed > capacity {
+            return Err(StoreError::NoSpace);
+        }
+        Ok(())
+    }
+}
+
+fn shard_of(fid: Fid) -> usize {
+    let mixed = (fid.seq ^ (u64::from(fid.oid) << 20)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    (mixed >> 60) as usize % SHARDS
+}
+
+fn object_of(change: &Change) -> Fid {
+    match change {
+        Change::Create { object, .. }
+        | Change::Destroy { object }
+        | Change::Patch { object, .. }
+        | Change::SetXattr { object, .. } => *object,
+        Change::Insert { index, .. } | Change::Put { index, .. } | Change::Delete { index, .. } => {
+            *index
+        }
+    }
+}
+
+/// The shards a transaction touches, locked in rising order.
+struct Locked<'a>(Vec<(usize, MutexGuard<'a, Shard>)>);
+
+impl Shards for Locked<'_> {
+    fn shard(&mut self, fid: Fid) -> &mut Shard {
+        let wanted = shard_of(fid);
+        let found = self.0.iter_mut().find(|(number, _)| *number == wanted);
+        &mut found.expect("every shard of the transaction is locked").1
+    }
+}
+
+/// All shards of an image that nobody else sees.
+struct Plain<'a>(&'a mut Vec<Shard>);
+
+impl Shards for Plain<'_> {
+    fn shard(&mut self, fid: Fid) -> &mut Shard {
+        &mut self.0[shard_of(fid)]
+    }
+}
+
+impl Store for StoreMem {
+    fn attributes(&self, object: Fid) -> Result<Attributes, StoreError> {
+        self.with_object(object, |held| {
+            let mut attributes = held.attributes.clone();
+            if attributes.kind == FileKind::Regular {
+                attributes.size = held.data.size();
+                attributes.blocks = held.data.bytes() / 512;
+            }
+            attributes
+        })
+    }
+
+    fn xattr(&self, object: Fid, name: &str) -> Result<Option<Bytes>, StoreError> {
+        self.with_object(object, |held| held.xattrs.get(name).cloned())
+    }
+
+    fn xattr_names(&self, object: Fid) -> Result<Vec<String>, StoreError> {
+        self.with_object(object, |held| held.xattrs.keys().cloned().collect())
+    }
+
+    fn lookup(&self, index: Fid, key: &[u8]) -> Result<Option<Bytes>, StoreError> {
+        let shard = self.shards[shard_of(index)].lock();
+        Ok(shard.keys.get(&index).and_then(|keys| keys.get(key).cloned()))
+    }
+
+    fn scan(&self, index: Fid, from: &[u8], limit: usize) -> Result<Vec<Entry>, StoreError> {
+        let shard = self.shards[shard_of(index)].lock();
+        let Some(keys) = shard.keys.get(&index) else { return Ok(Vec::new()) };
+        let from = (std::ops::Bound::Included(from), std::ops::Bound::Unbounded);
+        let found = keys.range::<[u8], _>(from).take(limit);
+        Ok(found.map(|(key, value)| Entry { key: key.clone(), value: value.clone() }).collect())
+    }
+
+    fn apply(&self, transaction: Transaction) -> Result<Sequence, StoreError> {
+        let mut numbers: Vec<usize> =
+            transaction.changes.iter().map(|change| shard_of(object_of(change))).collect();
+        numbers.sort_unstable();
+        numbers.dedup();
+        let locked = numbers.into_iter().map(|number| (number, self.shards[number].lock()));
+        let mut locked = Locked(locked.collect());
+        check_objects(&transaction, &self.objects, self.options.capacity_objects)?;
+        // Taken only for the push below in manual mode, but before the sequence, so that what is
+        // pending is in order.
+        let mut durable = self.durable.lock();
+        let sequence = Sequence(self.applied.load(Ordering::SeqCst) + 1);
+        let effect = apply(&mut locked, &transaction, sequence)?;
+        self.applied.store(sequence.0, Ordering::SeqCst);
+        self.objects.fetch_add(effect.objects.cast_unsigned(), Ordering::Relaxed);
+        self.bytes.fetch_sub(effect.bytes_freed, Ordering::Relaxed);
+        match self.options.commits {
+            Commits::Manual => durable.pending.push_back((sequence, transaction)),
+            Commits::Immediate => {
+                self.committed.store(sequence.0, Ordering::SeqCst);
+                for (_, shard) in &mut locked.0 {
+                    shard.destroyed.clear();
+                }
+            }
+        }
+        drop(durable);
+        drop(locked);
+        if self.options.commits == Commits::Immediate {
+            self.run_hooks();
+        }
+        Ok(sequence)
+    }
+
+    fn committed(&self) -> Sequence {
+        Sequence(self.committed.load(Ordering::SeqCst))
+    }
+
+    fn commit_soon(&self) {
+        let mut durable = self.durable.lock();
+        durable.wanted = !durable.pending.is_empty();
+    }
+
+    fn commit(&self) -> Result<Sequence, StoreError> {
+        for shard in &self.shards {
+            shard.lock().objects.values_mut().for_each(|object| object.data.sync());
+        }
+        self.commit_through(Sequence(u64::MAX));
+        Ok(self.committed())
+    }
+
+    fn on_commit(&self, hook: CommitHook) {
+        self.hooks.lock().hooks.push(std::sync::Arc::new(hook));
+    }
+
+    fn read(&self, object: Fid, offset: u64, length: usize) -> Result<Bytes, StoreError> {
+        self.change_data(object, |data| data.read(offset, length))
+    }
+
+    fn write(&self, object: Fid, offset: u64, pieces: &[Bytes]) -> Result<(), StoreError> {
+        self.change_data(object, |data| {
+            let length = pieces.iter().map(|piece| piece.len() as u64).sum();
+            self.check_room(data, offset, length)?;
+            let mut at = offset;
+            for piece in pieces {
+                data.write(at, piece);
+                at += piece.len() as u64;
+            }
+            Ok(())
+        })?
+    }
+
+    fn truncate(&self, object: Fid, size: u64) -> Result<(), StoreError> {
+        self.change_data(object, |data| data.truncate(size))
+    }
+
+    fn punch(&self, object: Fid, offset: u64, length: u64) -> Result<(), StoreError> {
+        self.change_data(object, |data| data.punch(offset, length))
+    }
+
+    fn allocate(
+        &self,
+        object: Fid,
+        offset: u64,
+        length: u64,
+        keep_size: bool,
+    ) -> Result<(), StoreError> {
+        self.change_data(object, |data| {
+            self.check_room(data, offset, length)?;
+            data.allocate(offset, length, keep_size);
+            Ok(())
+        })?
+    }
+
+    fn seek(&self, object: Fid, offset: u64, hole: bool) -> Result<Option<u64>, StoreError> {
+        self.change_data(object, |data| data.seek(offset, hole))
+    }
+
+    fn sync_data(&self, object: Fid) -> Result<(), StoreError> {
+        self.change_data(object, Data::sync)?;
+        // Only what created the object must become durable with it, but transactions are durable
+        // in order and the simplest prefix that holds it is all of them.
+        self.commit_through(Sequence(u64::MAX));
+        Ok(())
+    }
+
+    fn space(&self) -> Result<StoreSpace, StoreError> {
+        let total = self.options.capacity_bytes.unwrap_or(UNBOUNDED);
+        let free = total.saturating_sub(self.bytes.load(Ordering::Relaxed));
+        let objects = self.options.capacity_objects.unwrap_or(UNBOUNDED);
+        let objects_free = objects.saturating_sub(self.objects.load(Ordering::Relaxed));
+        Ok(StoreSpace { total, free, available: free, objects, objects_free })
+    }
+}

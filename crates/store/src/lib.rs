@@ -14,6 +14,9 @@
 //!   death of the machine when [`Store::sync_data`] returns. An object must be created by a
 //!   transaction first; destroying it drops its data when that transaction commits.
 //!
+//! What has data is exactly what is [`FileKind::Regular`]; what has keys is a
+//! [`FileKind::Directory`], or a name that is no object at all.
+//!
 //! Every method may be called from many threads at once. Methods may block on the disk, never on
 //! another caller's operation that waits for durability. Nothing here orders two callers who
 //! change the same object: that is what locks above are for.
@@ -21,6 +24,8 @@
 mod attributes;
 mod change;
 mod error;
+#[cfg(feature = "suite")]
+pub mod suite;
 
 pub use attributes::{AttributePatch, Attributes, FileKind};
 pub use change::{Change, Sequence, Transaction};
@@ -28,6 +33,9 @@ pub use error::StoreError;
 
 use bytes::Bytes;
 use sheen_types::Fid;
+
+/// Bytes of a key of an index; longer ones are refused as [`StoreError::WrongKind`].
+pub const KEY_BYTES_MAX: usize = 512;
 
 /// Sizes of a whole store.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

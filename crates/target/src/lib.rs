@@ -1,1 +1,54 @@
-//! What all targets share: exports, connect, dispatch, last_rcvd, reply data, recovery.
+//! What all targets share: the base on which `mds`, `oss` and `mgs` stand (Lustre's `target` and
+//! the server half of `ldlm_lib`).
+//!
+//! A [`Target`] owns its export table, the records that outlive it (who was connected, what was
+//! answered), the order of its transactions, its recovery window and its lock namespace. A role
+//! implements [`Operations`]; everything that is the same for every role never reaches it:
+//! connect, disconnect, ping, plain lock requests, resent requests, the recovery window.
+//!
+//! What always holds:
+//!
+//! - The order of transaction numbers is the order in which the store applied them.
+//! - A request's effect and the record of its answer are one store transaction: after any crash,
+//!   both are there or neither is.
+//! - No lock of this crate is held across an await or while a role, the store's hooks or a channel
+//!   is called, save [`Target::transact`], which applies under the lock that orders transactions.
+//!
+//! Cost of a modifying request beyond the role's own: two keys in its store transaction (the last
+//! transaction number, the reply record of the client's slot), one short critical section, no
+//! further RPC. A reading request allocates its [`Context`] and nothing else.
+
+mod callbacks;
+mod commit;
+mod config;
+mod connect;
+mod context;
+mod dispatch;
+mod enqueue;
+mod export;
+mod fault;
+mod housekeeping;
+mod last_rcvd;
+mod locks;
+mod operations;
+mod recovery;
+mod stats;
+mod target;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
+#[cfg(test)]
+mod tests;
+mod view;
+
+pub use callbacks::ReverseChannels;
+pub use config::{ConnectOffer, TargetConfig, Timeouts, VERSION};
+pub use context::Context;
+pub use export::{Export, ExportState};
+pub use fault::{FaultAction, FaultSite, Faults};
+pub use last_rcvd::{ClientRecord, Memo, ReplyRecord};
+pub use locks::{LockGuard, LockWish};
+pub use operations::{Leaving, Operations, Outcome};
+pub use recovery::{RecoveryStatus, RecoveryView};
+pub use stats::{OperationStats, TargetStats};
+pub use target::{Target, TargetError};
+pub use view::{ExportView, TargetView};

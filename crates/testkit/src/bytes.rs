@@ -14,11 +14,9 @@ pub const BLOCK: usize = 1 << 20;
 
 /// Fills `block` with the content that seed `seed` has at byte `offset` (a multiple of 8).
 pub fn fill(block: &mut [u8], seed: u64, offset: u64) {
-    let mut word = offset / 8;
-    for eight in block.chunks_mut(8) {
+    for (word, eight) in (offset / 8..).zip(block.chunks_mut(8)) {
         let bytes = mix(word ^ seed.rotate_left(32)).to_le_bytes();
         eight.copy_from_slice(&bytes[..eight.len()]);
-        word += 1;
     }
 }
 

@@ -5,6 +5,7 @@ pub mod cluster;
 pub mod process;
 pub mod scene;
 pub mod tree;
+pub mod vnet;
 pub mod workload;
 
 use std::fmt::Display;

@@ -93,13 +93,21 @@ pub fn disturbed(
             if worker.is_finished() {
                 break;
             }
-            cluster.kill_server()?;
-            thread::sleep(DEAD_FOR);
-            cluster.up()?;
+            if let Err(error) = kill_and_restart(cluster) {
+                // The worker would wait for the dead for ever.
+                cluster.end();
+                return Err(error);
+            }
             killed += 1;
         }
         worker.join().map_err(|_panic| "the work panicked".to_owned())?
     })?;
     ensure(killed > 0, || "the work ended before the server was killed".to_owned())?;
     ensure(cluster.mount_pid()? == mount, || "the mount is another process now".to_owned())
+}
+
+fn kill_and_restart(cluster: &Cluster) -> Outcome {
+    cluster.kill_server()?;
+    thread::sleep(DEAD_FOR);
+    cluster.up()
 }

@@ -118,7 +118,7 @@ fn sparse(path: &Path, length: u64) -> Outcome {
     let meta = file.metadata().told(path.display())?;
     ensure(meta.len() == length, || format!("{}: {} bytes", path.display(), meta.len()))?;
     let taken = meta.blocks() * 512;
-    ensure(taken < 2 << 20 && taken >= 30_000, || {
+    ensure((30_000..2 << 20).contains(&taken), || {
         format!("{}: three islands take {taken} bytes", path.display())
     })
 }

@@ -1,0 +1,162 @@
+//! One inode and what is known of it.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use bytes::Bytes;
+use parking_lot::{Mutex, MutexGuard};
+use sheen_types::{Fid, InodeBits, Name, ResourceName, Transno};
+
+use super::inode_number;
+use crate::data::{DataFile, FileLayout};
+use crate::meta::readdir::DirPages;
+use crate::posix::{Attributes, FileType, NodeId};
+
+/// Names known to be absent that a directory keeps at most: each costs one notification when the
+/// directory's lock goes.
+const ABSENT_NAMES_MAX: usize = 1024;
+
+/// All extended attributes of an inode that the server lets us see.
+pub(crate) type Xattrs = HashMap<Box<[u8]>, Bytes>;
+
+/// What is known of a file's layout.
+#[derive(Clone, Default)]
+pub(crate) enum LayoutState {
+    /// Nothing, or it is out of date.
+    #[default]
+    Unknown,
+    /// The file has no objects: nothing was ever written, or it is no regular file.
+    Empty,
+    /// It has objects, in a way we can read.
+    Plain(Arc<FileLayout>),
+    /// It has a layout that this client cannot read.
+    Foreign,
+}
+
+/// An inode. Lives while somebody has looked it up or opened it.
+pub(crate) struct Inode {
+    /// Which object.
+    pub(crate) fid: Fid,
+    /// Its name at the facade.
+    pub(crate) node: NodeId,
+    state: Mutex<State>,
+}
+
+/// What is known. All of it may be out of date unless [`State::covered`] says otherwise.
+#[derive(Default)]
+pub(crate) struct State {
+    /// Lookups not forgotten yet.
+    pub(crate) lookups: u64,
+    /// Open handles and calls under way that need the inode.
+    pub(crate) pins: u64,
+    /// The bits of the inode that locks cover.
+    pub(crate) covered: InodeBits,
+    /// Attributes as the MDT last gave them; size and blocks of a file with objects are a hint.
+    pub(crate) attributes: Option<Attributes>,
+    /// Whether the attributes were heard under the lock that covers them.
+    pub(crate) attributes_from_lock: bool,
+    /// Whether it has an access control list beyond its mode.
+    pub(crate) has_acl: bool,
+    /// Names by which it was looked up. Valid while `LOOKUP` is covered.
+    pub(crate) names: Vec<(NodeId, Name)>,
+    /// Directory: names looked up in it. Each is valid while the child's `LOOKUP` is covered.
+    pub(crate) children: HashMap<Name, Fid>,
+    /// Directory: names known to be absent. Valid while `UPDATE` is covered.
+    absent: HashSet<Name>,
+    /// Directory: whether we ourselves have changed its names since its attributes were last asked.
+    pub(crate) changed_here: bool,
+    /// Directory: its pages. Valid while `UPDATE` is covered.
+    pub(crate) pages: Option<Arc<DirPages>>,
+    /// File: its layout. Valid while `LAYOUT` is covered.
+    pub(crate) layout: LayoutState,
+    /// File: its data, by the layout of that generation.
+    pub(crate) data: Option<(u32, Arc<dyn DataFile>)>,
+    /// File: open handles.
+    pub(crate) opens: u64,
+    /// The last change of ours to it that the MDT has not said to be durable.
+    pub(crate) transno: Transno,
+    /// Valid while `XATTR` is covered.
+    pub(crate) xattrs: Option<Arc<Xattrs>>,
+    /// Symbolic link: its target, which never changes.
+    pub(crate) target: Option<Bytes>,
+}
+
+impl Inode {
+    pub(super) fn new(fid: Fid, node: NodeId) -> Self {
+        Self { fid, node, state: Mutex::default() }
+    }
+
+    /// What is known. Never held across an await.
+    pub(crate) fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock()
+    }
+
+    /// What locks on it are on.
+    pub(crate) fn resource(&self) -> ResourceName {
+        ResourceName::of_fid(self.fid)
+    }
+
+    /// Its number.
+    pub(crate) fn number(&self) -> u64 {
+        inode_number(self.fid)
+    }
+
+    /// Its type, if it is known at all: that never changes.
+    pub(crate) fn file_type(&self) -> Option<FileType> {
+        self.state().attributes.as_ref().map(Attributes::file_type)
+    }
+
+    /// Its group, as last heard: for choosing the supplementary group to send.
+    pub(crate) fn group(&self) -> Option<u32> {
+        self.state().attributes.as_ref().map(|attributes| attributes.gid)
+    }
+}
+
+impl State {
+    /// Whether locks cover all attributes that the MDT keeps.
+    pub(crate) fn attributes_covered(&self) -> bool {
+        self.covered.contains(InodeBits::UPDATE)
+            && self.covered.intersects(InodeBits::PERM | InodeBits::LOOKUP)
+            && self.attributes_from_lock
+            && self.attributes.is_some()
+    }
+
+    /// A lock comes that covers attributes from now on; those heard before it do not count.
+    pub(crate) fn attributes_stale(&mut self) {
+        self.attributes_from_lock = false;
+    }
+
+    /// Whether a lock covers its names.
+    pub(crate) fn names_covered(&self) -> bool {
+        self.covered.contains(InodeBits::LOOKUP)
+    }
+
+    /// Notes a name known to be absent; whether it may be kept.
+    pub(crate) fn keep_absent(&mut self, name: &Name) -> bool {
+        if !self.covered.contains(InodeBits::UPDATE) || self.absent.len() >= ABSENT_NAMES_MAX {
+            return false;
+        }
+        self.absent.insert(name.clone());
+        true
+    }
+
+    /// Whether a name is known to be absent now.
+    pub(crate) fn is_absent(&self, name: &Name) -> bool {
+        self.covered.contains(InodeBits::UPDATE) && self.absent.contains(name)
+    }
+
+    /// Forgets that a name is absent: we are about to make it.
+    pub(crate) fn forget_absent(&mut self, name: &Name) {
+        self.absent.remove(name);
+    }
+
+    /// Forgets all names known to be absent.
+    pub(super) fn take_absent(&mut self) -> HashSet<Name> {
+        std::mem::take(&mut self.absent)
+    }
+
+    /// Whether nobody needs the inode.
+    pub(super) fn is_idle(&self) -> bool {
+        self.lookups == 0 && self.pins == 0
+    }
+}

@@ -1,0 +1,103 @@
+//! What happens to cached metadata when a lock goes.
+
+use std::sync::Arc;
+
+use sheen_io::BoxFuture;
+use sheen_types::{Extent, Fid, InodeBits, Name, ResourceName};
+
+use super::{Inode, Inodes, LayoutState, Observers, State};
+use crate::data::DataEvents;
+use crate::locks::{LockSpace, Lost, Protected};
+use crate::posix::{NodeId, Stale};
+
+/// Stands between the locks of MDTs and the inode cache.
+pub(crate) struct MetaCache {
+    /// The inodes.
+    pub(crate) inodes: Arc<Inodes>,
+    /// Who must be told.
+    pub(crate) observers: Arc<Observers>,
+}
+
+/// What others must be told.
+#[derive(Default)]
+struct Tell {
+    entries: Vec<(NodeId, Name)>,
+    attributes: bool,
+}
+
+impl State {
+    /// Drops what `gone` covered.
+    fn uncover(&mut self, gone: InodeBits, node: NodeId) -> Tell {
+        let had_attributes = self.attributes_covered();
+        self.covered = self.covered.without(gone);
+        let mut tell = Tell::default();
+        if gone.contains(InodeBits::LOOKUP) {
+            tell.entries.extend(self.names.iter().cloned());
+        }
+        if gone.contains(InodeBits::UPDATE) {
+            self.attributes_from_lock = false;
+            self.pages = None;
+            tell.entries.extend(self.take_absent().into_iter().map(|name| (node, name)));
+        }
+        if gone.contains(InodeBits::LAYOUT) {
+            self.layout = LayoutState::Unknown;
+        }
+        if gone.contains(InodeBits::XATTR) {
+            self.xattrs = None;
+        }
+        tell.attributes = had_attributes && !self.attributes_covered();
+        tell
+    }
+}
+
+impl MetaCache {
+    fn uncover(&self, locks: &Arc<LockSpace>, lost: Lost) -> Option<(Arc<Inode>, Tell)> {
+        let inode = self.inodes.by_fid(lost.resource.fid())?;
+        let bits = lost.part.inode_bits();
+        let gone = bits.without(locks.covered_bits(lost.resource, bits));
+        let tell = inode.state().uncover(gone, inode.node);
+        Some((inode, tell))
+    }
+}
+
+impl Protected for MetaCache {
+    fn lose(&self, locks: &Arc<LockSpace>, lost: Lost) -> BoxFuture<'static, ()> {
+        let uncovered = self.uncover(locks, lost);
+        let observers = Arc::clone(&self.observers);
+        Box::pin(async move {
+            let Some((inode, tell)) = uncovered else { return };
+            if tell.attributes {
+                observers.inode(inode.node, Stale::Attributes).await;
+            }
+            observers.entries(tell.entries).await;
+        })
+    }
+
+    fn void(&self, locks: &Arc<LockSpace>, lost: Lost) -> BoxFuture<'static, ()> {
+        self.lose(locks, lost)
+    }
+
+    fn glimpse(&self, _resource: ResourceName) -> Option<bytes::Bytes> {
+        None
+    }
+}
+
+/// Stands between the data path and those who keep pages.
+pub(crate) struct DataWatch {
+    /// The inodes.
+    pub(crate) inodes: Arc<Inodes>,
+    /// Who must be told.
+    pub(crate) observers: Arc<Observers>,
+}
+
+impl DataEvents for DataWatch {
+    fn uncovered(&self, fid: Fid, range: Extent) -> BoxFuture<'static, ()> {
+        let inode = self.inodes.by_fid(fid);
+        let observers = Arc::clone(&self.observers);
+        Box::pin(async move {
+            if let Some(inode) = inode {
+                observers.inode(inode.node, Stale::Pages(range)).await;
+            }
+        })
+    }
+}

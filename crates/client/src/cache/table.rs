@@ -1,0 +1,197 @@
+//! The table of inodes, by FID and by the facade's number.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use parking_lot::RwLock;
+use sheen_types::{Fid, Name};
+
+use super::{Inode, inode_number};
+use crate::posix::NodeId;
+
+/// All inodes that somebody needs.
+pub(crate) struct Inodes {
+    maps: RwLock<Maps>,
+}
+
+#[derive(Default)]
+struct Maps {
+    by_fid: HashMap<Fid, Arc<Inode>>,
+    by_node: HashMap<NodeId, Arc<Inode>>,
+}
+
+/// A need for an inode that is not a lookup: an open handle, a call. Dropping it ends the need.
+pub(crate) struct Pin {
+    inodes: Arc<Inodes>,
+    inode: Arc<Inode>,
+}
+
+impl Inodes {
+    /// A table with the root directory in it, which never leaves.
+    pub(crate) fn new(root: Fid) -> Arc<Self> {
+        let inode = Arc::new(Inode::new(root, NodeId::ROOT));
+        inode.state().lookups = 1;
+        let mut maps = Maps::default();
+        maps.by_fid.insert(root, Arc::clone(&inode));
+        maps.by_node.insert(NodeId::ROOT, inode);
+        Arc::new(Self { maps: RwLock::new(maps) })
+    }
+
+    /// The inode that the facade calls `node`.
+    pub(crate) fn by_node(&self, node: NodeId) -> Option<Arc<Inode>> {
+        self.maps.read().by_node.get(&node).cloned()
+    }
+
+    /// The inode of a FID, if it is here.
+    pub(crate) fn by_fid(&self, fid: Fid) -> Option<Arc<Inode>> {
+        self.maps.read().by_fid.get(&fid).cloned()
+    }
+
+    /// How many inodes there are.
+    pub(crate) fn len(&self) -> usize {
+        self.maps.read().by_fid.len()
+    }
+
+    /// The inode of a FID, made if need be, with a need for it.
+    pub(crate) fn pin(self: &Arc<Self>, fid: Fid) -> Pin {
+        if let Some(inode) = self.maps.read().by_fid.get(&fid) {
+            inode.state().pins += 1;
+            return Pin { inodes: Arc::clone(self), inode: Arc::clone(inode) };
+        }
+        let mut maps = self.maps.write();
+        let inode = match maps.by_fid.get(&fid) {
+            Some(inode) => Arc::clone(inode),
+            None => maps.insert(fid),
+        };
+        inode.state().pins += 1;
+        Pin { inodes: Arc::clone(self), inode }
+    }
+
+    /// Takes back lookups of a node.
+    pub(crate) fn forget(&self, node: NodeId, lookups: u64) {
+        let Some(inode) = self.by_node(node) else { return };
+        let idle = {
+            let mut state = inode.state();
+            state.lookups = state.lookups.saturating_sub(lookups);
+            if node == NodeId::ROOT {
+                state.lookups = state.lookups.max(1);
+            }
+            state.is_idle()
+        };
+        if idle {
+            self.remove_idle(&inode);
+        }
+    }
+
+    /// Forgets the name by which a child was known, in both directions.
+    pub(crate) fn forget_name(&self, parent: &Inode, name: &Name) {
+        let Some(fid) = parent.state().children.remove(name) else { return };
+        if let Some(child) = self.by_fid(fid) {
+            child.state().names.retain(|(node, known)| *node != parent.node || known != name);
+        }
+    }
+
+    fn remove_idle(&self, inode: &Arc<Inode>) {
+        let names = {
+            let mut maps = self.maps.write();
+            let mut state = inode.state();
+            if !state.is_idle() {
+                return;
+            }
+            maps.by_fid.remove(&inode.fid);
+            maps.by_node.remove(&inode.node);
+            if let Some((_, data)) = state.data.take() {
+                data.idle();
+            }
+            std::mem::take(&mut state.names)
+        };
+        for (parent, name) in names {
+            if let Some(parent) = self.by_node(parent) {
+                parent.state().children.remove(&name);
+            }
+        }
+    }
+}
+
+impl Maps {
+    fn insert(&mut self, fid: Fid) -> Arc<Inode> {
+        let inode = Arc::new(Inode::new(fid, self.free_node(fid)));
+        self.by_fid.insert(fid, Arc::clone(&inode));
+        self.by_node.insert(inode.node, Arc::clone(&inode));
+        inode
+    }
+
+    /// The inode number, or where two FIDs have the same the next free number above all of them.
+    fn free_node(&self, fid: Fid) -> NodeId {
+        let mut node = NodeId(inode_number(fid));
+        while node.0 <= NodeId::ROOT.0 || self.by_node.contains_key(&node) {
+            node = NodeId((node.0 | 1 << 63).wrapping_add(1));
+        }
+        node
+    }
+}
+
+impl std::ops::Deref for Pin {
+    type Target = Arc<Inode>;
+
+    fn deref(&self) -> &Arc<Inode> {
+        &self.inode
+    }
+}
+
+impl Drop for Pin {
+    fn drop(&mut self) {
+        let idle = {
+            let mut state = self.inode.state();
+            state.pins -= 1;
+            state.is_idle()
+        };
+        if idle {
+            self.inodes.remove_idle(&self.inode);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_inode_lives_as_long_as_somebody_needs_it() {
+        let inodes = Inodes::new(Fid::ROOT);
+        let fid = Fid::new(0x2_0000_0401, 7);
+        let pin = inodes.pin(fid);
+        let node = pin.node;
+        pin.state().lookups += 2;
+        drop(pin);
+        inodes.forget(node, 1);
+        assert!(inodes.by_node(node).is_some());
+        inodes.forget(node, 1);
+        assert!(inodes.by_node(node).is_none());
+        assert_eq!(inodes.len(), 1);
+        inodes.forget(NodeId::ROOT, 9);
+        assert!(inodes.by_node(NodeId::ROOT).is_some());
+    }
+
+    #[test]
+    fn fids_with_the_same_number_have_nodes_of_their_own() {
+        let inodes = Inodes::new(Fid::ROOT);
+        // The sequence's high part is folded onto bits that object numbers may have too.
+        let one = inodes.pin(Fid::new(1 << 40 | 0x2_0000_0401, 1));
+        let other = inodes.pin(Fid::new(0x2_0000_0401, 1 + (1 << 16)));
+        assert_eq!(one.number(), other.number());
+        assert_ne!(one.node, other.node);
+    }
+
+    #[test]
+    fn names_go_with_the_child() {
+        let inodes = Inodes::new(Fid::ROOT);
+        let root = inodes.by_node(NodeId::ROOT).unwrap();
+        let name = Name::new(b"x").unwrap();
+        let child = inodes.pin(Fid::new(0x2_0000_0401, 7));
+        root.state().children.insert(name.clone(), child.fid);
+        child.state().names.push((NodeId::ROOT, name));
+        drop(child);
+        assert!(root.state().children.is_empty());
+    }
+}

@@ -1,0 +1,111 @@
+//! Calls with typed replies, and how a failed call becomes an errno.
+//!
+//! The only place of this crate that takes [`Answer`]s apart. One call costs one RPC; the reply is
+//! moved out of the channel's answer without a copy.
+
+use bytes::Bytes;
+use sheen_rpc::{Answer, Call, Channel};
+use sheen_types::{Errno, Xid};
+use sheen_wire::messages::{self, Reply, RequestFormat};
+use sheen_wire::ptlrpc::PtlrpcBody;
+
+/// A request whose reply can be taken out of [`Reply`].
+pub(crate) trait Typed: RequestFormat {
+    /// The reply if it is of the right kind.
+    fn take(reply: Reply) -> Option<Self::Reply>;
+}
+
+macro_rules! typed {
+    ($($request:ident),* $(,)?) => {$(
+        impl Typed for messages::$request {
+            fn take(reply: Reply) -> Option<Self::Reply> {
+                match reply {
+                    Reply::$request(reply) => Some(*reply),
+                    _ => None,
+                }
+            }
+        }
+    )*};
+}
+
+typed!(
+    LdlmCancel,
+    LdlmConvert,
+    LdlmEnqueue,
+    LdlmIntentGetattr,
+    LdlmIntentGetxattr,
+    LdlmIntentLayout,
+    LdlmIntentOpen,
+    LlogOriginHandleCreate,
+    LlogOriginHandleNextBlock,
+    LlogOriginHandleReadHeader,
+    FldQuery,
+    MdsClose,
+    MdsFid2path,
+    MdsGetRoot,
+    MdsGetattr,
+    MdsGetxattr,
+    MdsReadpage,
+    MdsReintCreate,
+    MdsReintCreateSym,
+    MdsReintLink,
+    MdsReintRename,
+    MdsReintSetattr,
+    MdsReintSetxattr,
+    MdsReintUnlink,
+    MdsStatfs,
+    MdsSync,
+    OstFallocate,
+    OstPunch,
+    OstRead,
+    OstSeek,
+    OstSetattr,
+    OstStatfs,
+    OstSync,
+    OstWrite,
+    SeqQuery,
+);
+
+/// A call that succeeded.
+pub(crate) struct Answered<R: Typed> {
+    /// Status and transno.
+    pub(crate) body: PtlrpcBody,
+    /// The reply.
+    pub(crate) reply: R::Reply,
+    /// What came in bulk.
+    pub(crate) bulk: Vec<Bytes>,
+    /// By which the channel knows the request.
+    pub(crate) xid: Xid,
+}
+
+/// Sends `call`, which was made from an `R`.
+///
+/// # Errors
+/// The server's errno, or what [`sheen_rpc::RpcError::errno`] makes of the failure.
+pub(crate) async fn call<R: Typed>(
+    channel: &dyn Channel,
+    call: Call,
+) -> Result<Answered<R>, Errno> {
+    let answer = channel.call(call).await.map_err(|error| error.errno())?;
+    typed_answer(answer)
+}
+
+/// Takes an answer to an `R` apart.
+///
+/// # Errors
+/// `EPROTO` if it is a reply to something else.
+pub(crate) fn typed_answer<R: Typed>(answer: Answer) -> Result<Answered<R>, Errno> {
+    let Answer { body, reply, bulk, xid } = answer;
+    match R::take(reply) {
+        Some(reply) => Ok(Answered { body, reply, bulk, xid }),
+        None => Err(Errno::EPROTO),
+    }
+}
+
+/// A reply's field that the operation cannot do without.
+///
+/// # Errors
+/// `EPROTO`: the server left it out.
+pub(crate) fn need<T>(field: Option<T>) -> Result<T, Errno> {
+    field.ok_or(Errno::EPROTO)
+}

@@ -1,0 +1,135 @@
+//! Read-ahead: a file that is read in order is fetched before it is asked for.
+//!
+//! The window doubles with each read that goes on where an earlier one ended, up to
+//! [`WINDOW_MAX`], and closes at the first that does not. The kernel sends several reads of one
+//! stream at once and out of order, so "goes on" allows for a little distance.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use tokio::sync::watch;
+
+use super::file::File;
+use super::object::Object;
+
+/// Bytes fetched by one read-ahead; a chunk lies at a multiple of it.
+const CHUNK: u64 = 1 << 20;
+/// Bytes ahead of a stream at most.
+const WINDOW_MAX: u64 = 16 << 20;
+/// Bytes ahead when a file is first found to be read in order.
+const WINDOW_FIRST: u64 = 2 << 20;
+/// How far from the expected place a read still belongs to the stream: what the kernel has under
+/// way at once.
+const SLACK: u64 = 1 << 20;
+
+/// Where a file's stream stands.
+#[derive(Default)]
+pub(super) struct Ahead {
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    /// Where the next read of the stream is expected.
+    next: u64,
+    window: u64,
+    /// Everything before this was asked for, by somebody or ahead.
+    reached: u64,
+    /// Chunks on their way, by offset.
+    loading: BTreeMap<u64, watch::Receiver<()>>,
+}
+
+impl Ahead {
+    /// The stream ends.
+    pub(super) fn forget(&self) {
+        *self.state.lock() = State::default();
+    }
+
+    /// Notes a read; answers the chunks to load ahead and what to wait for.
+    fn note(
+        &self,
+        offset: u64,
+        length: u64,
+        size: u64,
+    ) -> (Vec<(u64, watch::Sender<()>)>, Vec<watch::Receiver<()>>) {
+        let end = offset + length;
+        let mut state = self.state.lock();
+        let is_stream = offset <= state.next + SLACK && offset + SLACK >= state.next;
+        if !is_stream {
+            (state.window, state.next, state.reached) = (0, end, end);
+            return (Vec::new(), Vec::new());
+        }
+        let first = state.next == 0 && offset == 0;
+        state.window = match state.window {
+            0 if first && length < 16 << 10 => 0,
+            0 => WINDOW_FIRST,
+            window => (window * 2).min(WINDOW_MAX),
+        };
+        state.next = state.next.max(end);
+        let mut from = state.reached.max(end).next_multiple_of(CHUNK);
+        let until = (end + state.window).min(size.next_multiple_of(CHUNK));
+        let mut start = Vec::new();
+        while from < until {
+            let (sender, receiver) = watch::channel(());
+            state.loading.insert(from, receiver);
+            start.push((from, sender));
+            from += CHUNK;
+        }
+        state.reached = state.reached.max(from).max(end);
+        let wait = state.loading.range(offset.saturating_sub(CHUNK - 1)..end);
+        let wait = wait.map(|(_, loaded)| loaded.clone()).collect();
+        (start, wait)
+    }
+
+    /// Forgets chunks whose load has ended.
+    fn forget_loaded(&self) {
+        let mut state = self.state.lock();
+        state.loading.retain(|_, loaded| loaded.has_changed().is_ok());
+    }
+}
+
+impl File {
+    /// Starts what should be fetched ahead of this read, and waits for what is being fetched of it.
+    pub(super) async fn look_ahead(&self, offset: u64, length: u64) {
+        // A size that others may have changed does no harm here: a chunk behind the end is empty.
+        let size = self.size_hint();
+        let (start, wait) = self.ahead.note(offset, length, size);
+        for (chunk, done) in start {
+            self.load(chunk, done);
+        }
+        for mut loaded in wait {
+            // The sender goes when the chunk is there or has failed; then the read tries itself.
+            while loaded.changed().await.is_ok() {}
+            self.ahead.forget_loaded();
+        }
+    }
+
+    fn size_hint(&self) -> u64 {
+        let end = |object: &Arc<Object>| {
+            let size = object.state.lock().known.size;
+            self.layout.raid0.file_size(object.stripe, size)
+        };
+        self.objects.iter().map(end).max().unwrap_or(0)
+    }
+
+    fn load(&self, chunk: u64, done: watch::Sender<()>) {
+        let pieces: Vec<_> = self.layout.raid0.pieces(chunk, CHUNK).collect();
+        let parts: Vec<(Arc<Object>, u64, u64)> = pieces
+            .iter()
+            .map(|piece| {
+                let object = Arc::clone(&self.objects[piece.stripe as usize]);
+                (object, piece.object_offset, piece.object_offset + piece.length)
+            })
+            .collect();
+        let Some((first, ..)) = parts.first() else { return };
+        let tasks = Arc::clone(&first.osc.shared.world.tasks);
+        let task = async move {
+            let fetches = parts.iter().map(|(object, start, end)| object.prefetch(*start, *end));
+            // A failure here shows again when the bytes are asked for.
+            let _ = super::join::all_ok(fetches.collect()).await;
+            drop(done);
+        };
+        tasks.spawn("read-ahead", Box::pin(task));
+    }
+}

@@ -1,0 +1,190 @@
+//! What goes to an object besides reads and writes: truncate, sync, times, space, seek, glimpse.
+
+use std::sync::Arc;
+
+use sheen_ldlm::{LockFlags, Policy};
+use sheen_rpc::{Call, CallKind};
+use sheen_types::{Errno, Extent, LockMode, Timestamp};
+use sheen_wire::md::Valid;
+use sheen_wire::messages::{LdlmEnqueue, OstFallocate, OstPunch, OstSeek, OstSetattr, OstSync};
+use sheen_wire::ost::{Obdo, OstBody};
+
+use super::object::Object;
+use crate::call::{self, need};
+use crate::locks::Ask;
+use crate::posix::{Fallocate, Seek};
+
+/// Kept for replay without a slot: doing it twice does no harm.
+fn idempotent(call: Call) -> Call {
+    Call { kind: CallKind::Idempotent, ..call }
+}
+
+impl Object {
+    /// Cuts or extends the object to `size` bytes.
+    pub(super) async fn truncate(
+        self: &Arc<Self>,
+        size: u64,
+        time: Timestamp,
+    ) -> Result<(), Errno> {
+        let rest = Extent { start: size, end: Extent::EOF };
+        let lease = self.lease(rest, LockMode::Pw).await?;
+        self.discard(size, u64::MAX);
+        // What is under way lands before the cut.
+        self.flush(Extent::ALL).await?;
+        let mut oa = self.timed(time);
+        (oa.size, oa.blocks) = (size, Extent::EOF);
+        oa.valid |= Valid::SIZE | Valid::BLOCKS;
+        let request = OstPunch { ost_body: OstBody { oa }, ..OstPunch::default() };
+        let call = idempotent(Call::new(request));
+        let answer = call::call::<OstPunch>(&*self.osc.channel, call).await?;
+        let oa = need(answer.reply.ost_body)?.oa;
+        {
+            let mut state = self.state.lock();
+            state.known.size = size.max(state.dirty.end()).max(state.writing.end());
+            (state.known.mtime, state.known.ctime) = (time, time);
+            state.known.blocks = oa.blocks;
+            state.unsynced = true;
+        }
+        drop(lease);
+        Ok(())
+    }
+
+    fn timed(&self, time: Timestamp) -> Obdo {
+        let mut oa = self.obdo();
+        oa.valid = oa.valid.without(Valid::UID | Valid::GID);
+        (oa.mtime, oa.ctime) = (time.seconds, time.seconds);
+        oa
+    }
+
+    /// Writes `extent` out and makes it durable. No RPC if nothing was written since the last time.
+    pub(super) async fn sync(self: &Arc<Self>, extent: Extent) -> Result<(), Errno> {
+        self.flush(extent).await?;
+        if !std::mem::take(&mut self.state.lock().unsynced) {
+            return Ok(());
+        }
+        let mut oa = self.obdo();
+        oa.valid = Valid::ID | Valid::GROUP | Valid::FID | Valid::SIZE | Valid::BLOCKS;
+        (oa.size, oa.blocks) = (extent.start, extent.end);
+        let request = OstSync { ost_body: OstBody { oa }, ..OstSync::default() };
+        let synced = call::call::<OstSync>(&*self.osc.channel, Call::new(request)).await;
+        if synced.is_err() {
+            self.state.lock().unsynced = true;
+        }
+        synced.map(|_| ())
+    }
+
+    /// Sets times that somebody chose.
+    pub(super) async fn set_times(
+        self: &Arc<Self>,
+        atime: Option<Timestamp>,
+        mtime: Option<Timestamp>,
+        ctime: Timestamp,
+    ) -> Result<(), Errno> {
+        // Writes under way carry times of their own; they go first.
+        self.flush(Extent::ALL).await?;
+        let mut oa = self.timed(ctime);
+        oa.valid = Valid::ID | Valid::GROUP | Valid::FID | Valid::CTIME;
+        if let Some(atime) = atime {
+            oa.valid |= Valid::ATIME;
+            oa.atime = atime.seconds;
+        }
+        if let Some(mtime) = mtime {
+            oa.valid |= Valid::MTIME;
+            oa.mtime = mtime.seconds;
+        }
+        let request = OstSetattr { ost_body: OstBody { oa }, ..OstSetattr::default() };
+        let call = idempotent(Call::new(request));
+        call::call::<OstSetattr>(&*self.osc.channel, call).await?;
+        let mut state = self.state.lock();
+        state.known.atime = atime.unwrap_or(state.known.atime);
+        state.known.mtime = mtime.unwrap_or(state.known.mtime);
+        state.known.ctime = ctime;
+        Ok(())
+    }
+
+    /// Reserves or frees the space of `extent`.
+    pub(super) async fn fallocate(
+        self: &Arc<Self>,
+        what: Fallocate,
+        extent: Extent,
+    ) -> Result<(), Errno> {
+        const KEEP_SIZE: u32 = 1;
+        const PUNCH_HOLE: u32 = 2;
+        let mode = match what {
+            Fallocate::Allocate => 0,
+            Fallocate::AllocateKeepSize => KEEP_SIZE,
+            Fallocate::PunchHole => KEEP_SIZE | PUNCH_HOLE,
+        };
+        let lease = self.lease(extent, LockMode::Pw).await?;
+        self.flush(extent).await?;
+        let end = extent.end.saturating_add(1);
+        let mut oa = self.timed(self.osc.shared.world.clock.wall());
+        oa.valid |= Valid::SIZE | Valid::BLOCKS;
+        (oa.size, oa.blocks, oa.nlink) = (extent.start, end, mode);
+        let request = OstFallocate { ost_body: OstBody { oa }, ..OstFallocate::default() };
+        let call = idempotent(Call::new(request));
+        let answer = call::call::<OstFallocate>(&*self.osc.channel, call).await?;
+        let oa = need(answer.reply.ost_body)?.oa;
+        {
+            let mut state = self.state.lock();
+            state.clean.remove(extent.start, end);
+            state.known.blocks = oa.blocks;
+            state.known.ctime = self.osc.shared.world.clock.wall();
+            state.unsynced = true;
+            if mode == 0 {
+                state.known.size = state.known.size.max(end);
+            }
+        }
+        drop(lease);
+        Ok(())
+    }
+
+    /// The next data or hole of the object; `None` if there is none.
+    pub(super) async fn seek(
+        self: &Arc<Self>,
+        offset: u64,
+        what: Seek,
+    ) -> Result<Option<u64>, Errno> {
+        const DATA: u32 = 3;
+        const HOLE: u32 = 4;
+        let lease = self.lease(Extent { start: offset, end: Extent::EOF }, LockMode::Pr).await?;
+        self.flush(Extent::ALL).await?;
+        let mut oa = self.obdo();
+        oa.valid = Valid::ID | Valid::GROUP | Valid::FID | Valid::SIZE | Valid::MODE;
+        oa.size = offset;
+        oa.mode = if what == Seek::Data { DATA } else { HOLE };
+        let request = OstSeek { ost_body: OstBody { oa }, ..OstSeek::default() };
+        let answer = call::call::<OstSeek>(&*self.osc.channel, Call::new(request)).await;
+        drop(lease);
+        match answer {
+            Ok(answer) => {
+                let found = need(answer.reply.ost_body)?.oa.size;
+                Ok((found != u64::MAX).then_some(found))
+            }
+            Err(Errno::ENXIO) => Ok(None),
+            Err(errno) => Err(errno),
+        }
+    }
+
+    /// Size and times of the moment, from the OST or from whoever is writing. Takes a lock if
+    /// nobody is in the way, disturbs nobody otherwise.
+    pub(super) async fn glimpse(self: &Arc<Self>) -> Result<(), Errno> {
+        let ask = Ask {
+            resource: self.resource,
+            policy: Policy::extent(Extent::ALL),
+            mode: LockMode::Pr,
+            flags: LockFlags::HAS_INTENT,
+        };
+        let pending = self.osc.locks().begin(ask);
+        let mut dlm_req = pending.request();
+        dlm_req.count = 0;
+        let request = LdlmEnqueue { dlm_req, ..LdlmEnqueue::default() };
+        let answer = call::call::<LdlmEnqueue>(&*self.osc.channel, Call::new(request)).await?;
+        let reply = need(answer.reply.dlm_rep)?;
+        let aborted = answer.body.status != 0;
+        let lock = if aborted { None } else { pending.granted(&reply).await? };
+        self.learn(&answer.reply.dlm_lvb);
+        drop(lock);
+        Ok(())
+    }
+}

@@ -1,0 +1,195 @@
+//! Bytes of an object that are held in memory, by where they belong.
+//!
+//! A map of runs that do not overlap. The bytes are shared with whoever brought or takes them;
+//! nothing here copies.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+
+/// Runs of bytes by offset.
+#[derive(Debug, Default)]
+pub(super) struct Extents {
+    runs: BTreeMap<u64, Bytes>,
+    bytes: u64,
+}
+
+/// A run taken out.
+pub(super) type Run = (u64, Bytes);
+
+impl Extents {
+    /// Bytes held.
+    pub(super) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.runs.is_empty()
+    }
+
+    /// The end of the last run; 0 if there is none.
+    pub(super) fn end(&self) -> u64 {
+        self.runs.last_key_value().map_or(0, |(start, run)| start + run.len() as u64)
+    }
+
+    /// Puts `data` at `offset` in place of what was there; answers how many bytes it replaced.
+    pub(super) fn insert(&mut self, offset: u64, data: Bytes) -> u64 {
+        let replaced = self.remove(offset, offset + data.len() as u64);
+        self.bytes += data.len() as u64;
+        self.runs.insert(offset, data);
+        replaced
+    }
+
+    /// Drops the bytes `start..end`; answers how many there were.
+    pub(super) fn remove(&mut self, start: u64, end: u64) -> u64 {
+        let mut removed = 0;
+        while let Some((at, run)) = self.first_over(start, end) {
+            self.runs.remove(&at);
+            let run_end = at + run.len() as u64;
+            let (cut_start, cut_end) = (start.max(at), end.min(run_end));
+            if at < cut_start {
+                self.runs.insert(at, run.slice(..(cut_start - at) as usize));
+            }
+            if cut_end < run_end {
+                self.runs.insert(cut_end, run.slice((cut_end - at) as usize..));
+            }
+            removed += cut_end - cut_start;
+        }
+        self.bytes -= removed;
+        removed
+    }
+
+    /// Whether any byte of `start..end` is here.
+    pub(super) fn overlaps(&self, start: u64, end: u64) -> bool {
+        self.first_over(start, end).is_some()
+    }
+
+    /// Calls `take` with each run in `start..end`, cut to it, in order.
+    pub(super) fn over(&self, start: u64, end: u64, mut take: impl FnMut(u64, Bytes)) {
+        if start >= end {
+            return;
+        }
+        let before = self.runs.range(..start).next_back();
+        let within = self.runs.range(start..end);
+        for (at, run) in before.into_iter().chain(within) {
+            let run_end = at + run.len() as u64;
+            let (cut_start, cut_end) = (start.max(*at), end.min(run_end));
+            if cut_start < cut_end {
+                take(cut_start, run.slice((cut_start - at) as usize..(cut_end - at) as usize));
+            }
+        }
+    }
+
+    /// Takes the first runs in `range` out: at most `bytes`, in at most `groups` groups of runs
+    /// that touch, and none for which `skip` says so.
+    pub(super) fn take(
+        &mut self,
+        range: (u64, u64),
+        bytes: u64,
+        groups: usize,
+        skip: impl Fn(u64, u64) -> bool,
+    ) -> Vec<Run> {
+        let mut taken: Vec<Run> = Vec::new();
+        let (mut left, mut groups_left, mut last_end) = (bytes, groups, None);
+        self.over(range.0, range.1, |at, run| {
+            let touches = last_end == Some(at);
+            if left == 0 || (!touches && groups_left == 0) || skip(at, at + run.len() as u64) {
+                return;
+            }
+            let run = run.slice(..run.len().min(left as usize));
+            left -= run.len() as u64;
+            groups_left -= usize::from(!touches);
+            last_end = Some(at + run.len() as u64);
+            taken.push((at, run));
+        });
+        for (at, run) in &taken {
+            self.remove(*at, at + run.len() as u64);
+        }
+        taken
+    }
+
+    fn first_over(&self, start: u64, end: u64) -> Option<Run> {
+        if start >= end {
+            return None;
+        }
+        let before = self.runs.range(..start).next_back();
+        let before = before.filter(|(at, run)| *at + run.len() as u64 > start);
+        let found = before.or_else(|| self.runs.range(start..end).next());
+        found.map(|(at, run)| (*at, run.clone()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn bytes(text: &'static str) -> Bytes {
+        Bytes::from_static(text.as_bytes())
+    }
+
+    fn shown(extents: &Extents) -> Vec<(u64, String)> {
+        let mut runs = Vec::new();
+        extents.over(0, u64::MAX, |at, run| {
+            runs.push((at, String::from_utf8_lossy(&run).into_owned()));
+        });
+        runs
+    }
+
+    #[test]
+    fn a_write_replaces_what_it_covers() {
+        let mut extents = Extents::default();
+        assert_eq!(extents.insert(0, bytes("aaaaaa")), 0);
+        assert_eq!(extents.insert(2, bytes("bb")), 2);
+        let expected = [(0, "aa".into()), (2, "bb".into()), (4, "aa".into())];
+        assert_eq!(shown(&extents), expected);
+        assert_eq!((extents.bytes(), extents.end()), (6, 6));
+        assert_eq!(extents.remove(1, 5), 4);
+        assert_eq!(shown(&extents), [(0, "a".into()), (5, "a".into())]);
+    }
+
+    #[test]
+    fn taking_keeps_to_the_limits() {
+        let mut extents = Extents::default();
+        extents.insert(0, bytes("aaaa"));
+        extents.insert(4, bytes("bbbb"));
+        extents.insert(100, bytes("cccc"));
+        let taken = extents.take((0, u64::MAX), 6, 1, |_, _| false);
+        assert_eq!(taken, [(0, bytes("aaaa")), (4, bytes("bb"))]);
+        assert_eq!(shown(&extents), [(6, "bb".into()), (100, "cccc".into())]);
+        let taken = extents.take((0, u64::MAX), 100, 8, |start, _| start == 6);
+        assert_eq!(taken, [(100, bytes("cccc"))]);
+    }
+
+    fn step() -> impl Strategy<Value = (u64, usize, bool)> {
+        (0..64_u64, 1..16_usize, any::<bool>())
+    }
+
+    proptest! {
+        #[test]
+        fn equals_an_array(steps in proptest::collection::vec(step(), 1..64)) {
+            let mut extents = Extents::default();
+            let mut model = vec![None; 96];
+            for (number, (at, length, is_insert)) in steps.into_iter().enumerate() {
+                let place = at as usize..at as usize + length;
+                let held = model[place.clone()].iter().flatten().count() as u64;
+                let fill = is_insert.then_some(number as u8);
+                let gone = match is_insert {
+                    true => extents.insert(at, vec![number as u8; length].into()),
+                    false => extents.remove(at, at + length as u64),
+                };
+                prop_assert_eq!(gone, held);
+                model[place].fill(fill);
+            }
+            let mut seen = vec![None; 96];
+            extents.over(0, 96, |at, run| {
+                for (index, byte) in run.iter().enumerate() {
+                    seen[at as usize + index] = Some(*byte);
+                }
+            });
+            prop_assert_eq!(extents.bytes(), model.iter().flatten().count() as u64);
+            prop_assert_eq!(seen, model);
+        }
+    }
+}

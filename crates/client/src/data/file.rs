@@ -1,0 +1,285 @@
+//! A file as its objects: cutting calls into pieces, putting answers together.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use sheen_io::BoxFuture;
+use sheen_types::{Errno, Extent, Fid, LockMode, Timestamp};
+
+use super::ahead::Ahead;
+use super::object::{Lease, Object};
+use super::read::{trim, zeros};
+use super::{DataAttributes, DataFile, FileLayout, How, WriteAt, join};
+use crate::posix::{Credentials, Fallocate, Seek};
+
+/// One file's data.
+pub(super) struct File {
+    pub(super) fid: Fid,
+    pub(super) layout: Arc<FileLayout>,
+    pub(super) objects: Vec<Arc<Object>>,
+    pub(super) ahead: Ahead,
+    /// Appends of this client queue here: each needs to see where the one before it ended.
+    append: tokio::sync::Mutex<()>,
+}
+
+impl File {
+    pub(super) fn new(fid: Fid, layout: Arc<FileLayout>, objects: Vec<Arc<Object>>) -> Self {
+        let ahead = Ahead::default();
+        Self { fid, layout, objects, ahead, append: tokio::sync::Mutex::new(()) }
+    }
+
+    /// Reads without looking ahead.
+    pub(super) async fn read_pieces(
+        &self,
+        offset: u64,
+        length: u64,
+        how: How,
+    ) -> Result<Vec<Bytes>, Errno> {
+        let cut: Vec<_> = self.layout.raid0.pieces(offset, length).collect();
+        let one = |piece: &sheen_layout::Piece| {
+            let object = Arc::clone(&self.objects[piece.stripe as usize]);
+            let (start, end) = (piece.object_offset, piece.object_offset + piece.length);
+            async move { object.read(start, end, how).await }
+        };
+        let read = match &cut[..] {
+            [piece] => vec![one(piece).await],
+            pieces => join::all(pieces.iter().map(one).collect()).await,
+        };
+        let mut out = Vec::new();
+        let mut missing = false;
+        for (piece, read) in cut.iter().zip(read) {
+            let read = read?;
+            let got: u64 = read.iter().map(|part| part.len() as u64).sum();
+            out.extend(read);
+            missing |= got < piece.length;
+            out.extend(zeros(piece.length - got));
+        }
+        if missing {
+            // What an object does not have is a hole, unless the file ends before it.
+            let size = self.attributes().await?.size;
+            let length = size.saturating_sub(offset).min(length);
+            trim(&mut out, usize::try_from(length).map_err(|_| Errno::EOVERFLOW)?);
+        }
+        Ok(out)
+    }
+
+    async fn write_pieces(
+        &self,
+        offset: u64,
+        data: Bytes,
+        owner: (u32, u32),
+        how: How,
+    ) -> Result<(), Errno> {
+        let cut: Vec<_> = self.layout.raid0.pieces(offset, data.len() as u64).collect();
+        let one = |piece: &sheen_layout::Piece| {
+            let object = Arc::clone(&self.objects[piece.stripe as usize]);
+            let from = (piece.file_offset - offset) as usize;
+            let part = data.slice(from..from + piece.length as usize);
+            let at = piece.object_offset;
+            async move { object.write(at, part, owner, how).await }
+        };
+        match &cut[..] {
+            [piece] => one(piece).await,
+            pieces => join::all_ok(pieces.iter().map(one).collect()).await,
+        }
+    }
+
+    /// Locks everything from where the file may end on, writes there.
+    async fn append(&self, data: Bytes, owner: (u32, u32), how: How) -> Result<u64, Errno> {
+        let _turn = self.append.lock().await;
+        let leases = self.lease_all(Extent::ALL, LockMode::Pw).await?;
+        let offset = self.known_size();
+        let end = offset.checked_add(data.len() as u64).filter(|end| *end <= i64::MAX as u64);
+        end.ok_or(Errno::EFBIG)?;
+        self.write_pieces(offset, data, owner, how).await?;
+        drop(leases);
+        Ok(offset)
+    }
+
+    async fn lease_all(&self, extent: Extent, mode: LockMode) -> Result<Vec<Lease>, Errno> {
+        let mut leases = Vec::with_capacity(self.objects.len());
+        // In stripe order: two appenders that each hold what the other waits for would never end.
+        for object in &self.objects {
+            if let Some(range) = self.layout.raid0.object_extent(object.stripe, extent) {
+                leases.push(object.lease(range, mode).await?);
+            }
+        }
+        Ok(leases)
+    }
+
+    fn known_size(&self) -> u64 {
+        let end = |object: &Arc<Object>| {
+            let size = object.state.lock().known.size;
+            self.layout.raid0.file_size(object.stripe, size)
+        };
+        self.objects.iter().map(end).max().unwrap_or(0)
+    }
+
+    fn known(&self, covered: bool) -> DataAttributes {
+        let mut all = DataAttributes { size: self.known_size(), covered, ..Default::default() };
+        for object in &self.objects {
+            let state = object.state.lock();
+            let known = state.known;
+            all.blocks += known.blocks + state.dirty.bytes().div_ceil(512);
+            all.atime = all.atime.max(known.atime);
+            all.mtime = all.mtime.max(known.mtime);
+            all.ctime = all.ctime.max(known.ctime);
+        }
+        all
+    }
+
+    /// The part of each object that `range` of the file covers, for calls that go to each.
+    pub(super) fn parts(&self, range: Extent) -> Vec<(Arc<Object>, Extent)> {
+        let part = |object: &Arc<Object>| {
+            let extent = self.layout.raid0.object_extent(object.stripe, range)?;
+            Some((Arc::clone(object), extent))
+        };
+        self.objects.iter().filter_map(part).collect()
+    }
+
+    async fn each<F>(
+        &self,
+        range: Extent,
+        call: impl Fn(Arc<Object>, Extent) -> F,
+    ) -> Result<(), Errno>
+    where
+        F: Future<Output = Result<(), Errno>>,
+    {
+        let calls = self.parts(range).into_iter().map(|(object, extent)| call(object, extent));
+        join::all_ok(calls.collect()).await
+    }
+}
+
+impl DataFile for File {
+    fn read(&self, offset: u64, length: u32, how: How) -> BoxFuture<'_, Result<Vec<Bytes>, Errno>> {
+        Box::pin(async move {
+            if length == 0 {
+                return Ok(Vec::new());
+            }
+            if !how.direct {
+                self.look_ahead(offset, u64::from(length)).await;
+            }
+            self.read_pieces(offset, u64::from(length), how).await
+        })
+    }
+
+    fn write<'a>(
+        &'a self,
+        at: WriteAt,
+        data: Bytes,
+        who: &'a Credentials,
+        how: How,
+    ) -> BoxFuture<'a, Result<u64, Errno>> {
+        Box::pin(async move {
+            let owner = (who.uid, who.gid);
+            match at {
+                WriteAt::End => self.append(data, owner, how).await,
+                WriteAt::Offset(offset) if data.is_empty() => Ok(offset),
+                WriteAt::Offset(offset) => {
+                    self.write_pieces(offset, data, owner, how).await.map(|()| offset)
+                }
+            }
+        })
+    }
+
+    fn truncate(&self, size: u64, time: Timestamp) -> BoxFuture<'_, Result<(), Errno>> {
+        Box::pin(async move {
+            let cut = |object: &Arc<Object>| {
+                let object = Arc::clone(object);
+                let size = self.layout.raid0.object_size(object.stripe, size);
+                async move { object.truncate(size, time).await }
+            };
+            join::all_ok(self.objects.iter().map(cut).collect()).await
+        })
+    }
+
+    fn flush(&self, range: Extent) -> BoxFuture<'_, Result<(), Errno>> {
+        Box::pin(self.each(range, |object, extent| async move { object.flush(extent).await }))
+    }
+
+    fn sync(&self, range: Extent) -> BoxFuture<'_, Result<(), Errno>> {
+        Box::pin(self.each(range, |object, extent| async move { object.sync(extent).await }))
+    }
+
+    fn attributes(&self) -> BoxFuture<'_, Result<DataAttributes, Errno>> {
+        Box::pin(async move {
+            let stale: Vec<_> = self.objects.iter().filter(|object| !object.is_covered()).collect();
+            let covered = stale.is_empty();
+            let glimpses = stale.into_iter().map(|object| object.glimpse());
+            join::all_ok(glimpses.collect()).await?;
+            let covered = covered || self.objects.iter().all(|object| object.is_covered());
+            Ok(self.known(covered))
+        })
+    }
+
+    fn attributes_covered(&self) -> Option<DataAttributes> {
+        let covered = self.objects.iter().all(|object| object.is_covered());
+        covered.then(|| self.known(true))
+    }
+
+    fn set_times(
+        &self,
+        atime: Option<Timestamp>,
+        mtime: Option<Timestamp>,
+        ctime: Timestamp,
+    ) -> BoxFuture<'_, Result<(), Errno>> {
+        Box::pin(self.each(Extent::ALL, move |object, _| async move {
+            object.set_times(atime, mtime, ctime).await
+        }))
+    }
+
+    fn fallocate(
+        &self,
+        what: Fallocate,
+        offset: u64,
+        length: u64,
+    ) -> BoxFuture<'_, Result<(), Errno>> {
+        Box::pin(async move {
+            let range = Extent::of_length(offset, length).ok_or(Errno::EFBIG)?;
+            self.each(range, |object, extent| async move { object.fallocate(what, extent).await })
+                .await
+        })
+    }
+
+    fn seek(&self, offset: u64, what: Seek) -> BoxFuture<'_, Result<u64, Errno>> {
+        Box::pin(async move {
+            let size = self.attributes().await?.size;
+            if offset >= size {
+                return Err(Errno::ENXIO);
+            }
+            let range = Extent { start: offset, end: Extent::EOF };
+            let parts = self.parts(range);
+            let seeks = parts.iter().map(|(object, extent)| object.seek(extent.start, what));
+            let mut best = None;
+            for ((object, _), found) in parts.iter().zip(join::all(seeks.collect()).await) {
+                let Some(found) = found? else { continue };
+                let place = self.layout.raid0.file_offset(object.stripe, found).max(offset);
+                best = Some(best.map_or(place, |best: u64| best.min(place)));
+            }
+            match (what, best.filter(|place| *place < size)) {
+                (_, Some(place)) => Ok(place),
+                (Seek::Hole, None) => Ok(size),
+                (Seek::Data, None) => Err(Errno::ENXIO),
+            }
+        })
+    }
+
+    fn take_error(&self) -> Option<Errno> {
+        self.objects.iter().find_map(|object| object.state.lock().error.take())
+    }
+
+    fn idle(&self) {
+        self.ahead.forget();
+    }
+
+    fn close(&self, write_back: bool) -> BoxFuture<'_, Result<(), Errno>> {
+        Box::pin(async move {
+            self.ahead.forget();
+            if write_back {
+                return self.flush(Extent::ALL).await;
+            }
+            self.objects.iter().for_each(|object| object.discard(0, u64::MAX));
+            Ok(())
+        })
+    }
+}

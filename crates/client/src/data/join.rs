@@ -1,0 +1,30 @@
+//! Waiting for several things at once, without a task for each.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::task::Poll;
+
+/// Drives all futures; their results in order.
+pub(super) async fn all<F: Future>(futures: Vec<F>) -> Vec<F::Output> {
+    let mut waiting: Vec<(Pin<Box<F>>, Option<F::Output>)> =
+        futures.into_iter().map(|future| (Box::pin(future), None)).collect();
+    std::future::poll_fn(|context| {
+        let mut pending = false;
+        for (future, result) in &mut waiting {
+            if result.is_none() {
+                match future.as_mut().poll(context) {
+                    Poll::Ready(value) => *result = Some(value),
+                    Poll::Pending => pending = true,
+                }
+            }
+        }
+        if pending { Poll::Pending } else { Poll::Ready(()) }
+    })
+    .await;
+    waiting.into_iter().filter_map(|(_, result)| result).collect()
+}
+
+/// The first failure of several, after all have ended.
+pub(super) async fn all_ok<F: Future<Output = Result<(), E>>, E>(futures: Vec<F>) -> Result<(), E> {
+    all(futures).await.into_iter().collect()
+}

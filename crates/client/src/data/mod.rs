@@ -1,0 +1,165 @@
+//! File data: objects on OSTs, the page cache above them, grants, read-ahead.
+//!
+//! This file is the narrow face between the rest of the client and the data path. The facade keeps
+//! one [`DataFile`] per inode and layout; all reads, writes and size questions of that file go through
+//! it. Locks on objects are the data path's own business: it takes extent locks from each OST's
+//! lock space, keeps pages exactly as long as they are covered, and
+//! tells [`DataEvents`] before it lets go.
+
+mod ahead;
+mod change;
+mod extents;
+mod file;
+mod join;
+mod object;
+mod osc;
+mod osts;
+mod read;
+mod write;
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use sheen_io::BoxFuture;
+use sheen_rpc::Channel;
+use sheen_types::{Errno, Extent, Fid, TargetName, Timestamp};
+
+use crate::locks::LockSpace;
+use crate::posix::{Credentials, Fallocate, Seek};
+
+pub use osc::Osc;
+pub use osts::Osts;
+
+/// One OST, as the data path is given them. A layout names it by `index`.
+pub struct Ost {
+    /// Its number.
+    pub index: u32,
+    /// Its name, for operators.
+    pub name: TargetName,
+    /// The way there.
+    pub channel: Arc<dyn Channel>,
+    /// What it has granted to us.
+    pub locks: Arc<LockSpace>,
+}
+
+/// What objects know about a file.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DataAttributes {
+    /// Bytes of the file.
+    pub size: u64,
+    /// Blocks of 512 bytes in all objects.
+    pub blocks: u64,
+    /// Latest of all objects.
+    pub atime: Timestamp,
+    /// Latest of all objects.
+    pub mtime: Timestamp,
+    /// Latest of all objects.
+    pub ctime: Timestamp,
+    /// Whether locks that we hold keep others from changing any of this.
+    pub covered: bool,
+}
+
+/// Where a write goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WriteAt {
+    /// At this byte.
+    Offset(u64),
+    /// Where the file ends, wherever other clients have moved that.
+    End,
+}
+
+/// How a call treats the cache.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct How {
+    /// `O_DIRECT`: straight to and from the OST.
+    pub direct: bool,
+    /// `O_SYNC`, `O_DSYNC`: returns when durable.
+    pub sync: bool,
+}
+
+/// Makes [`DataFile`]s. One per mount.
+pub trait DataPath: Send + Sync {
+    /// The data of the file `fid`, laid out as `layout` says. `layout` has objects.
+    ///
+    /// # Errors
+    /// `EINVAL`, `EOPNOTSUPP` for a layout this client cannot read; `ENODEV` for an OST that the
+    /// configuration does not know.
+    fn file(&self, fid: Fid, layout: Arc<FileLayout>) -> Result<Arc<dyn DataFile>, Errno>;
+
+    /// Writes back everything of every file and gives all object locks back (unmount).
+    fn shut_down(&self) -> BoxFuture<'static, ()>;
+}
+
+/// The layout of a file as the data path needs it.
+pub use sheen_layout::Layout as FileLayout;
+
+/// The data of one file. Dropped when the inode is forgotten, after [`DataFile::close`].
+pub trait DataFile: Send + Sync {
+    /// Reads up to `length` bytes from `offset`, less only at the end of the file, with holes as
+    /// zeros. The pieces share memory with the cache.
+    fn read(&self, offset: u64, length: u32, how: How) -> BoxFuture<'_, Result<Vec<Bytes>, Errno>>;
+
+    /// Accepts `data`: into the cache within grants, or through to the OSTs. Answers the offset it
+    /// went to. `who` owns the blocks (quota) and is checked against nothing else.
+    fn write<'a>(
+        &'a self,
+        at: WriteAt,
+        data: Bytes,
+        who: &'a Credentials,
+        how: How,
+    ) -> BoxFuture<'a, Result<u64, Errno>>;
+
+    /// Cuts or extends to `size` on the OSTs. The MDT knows already. `mtime` and `ctime` are the
+    /// times of the change.
+    fn truncate(&self, size: u64, time: Timestamp) -> BoxFuture<'_, Result<(), Errno>>;
+
+    /// Sends all dirty pages that overlap `range` and waits for the OSTs' answers; durable only
+    /// after [`DataFile::sync`].
+    fn flush(&self, range: Extent) -> BoxFuture<'_, Result<(), Errno>>;
+
+    /// Flushes `range`, and returns when it is durable on the OSTs.
+    fn sync(&self, range: Extent) -> BoxFuture<'_, Result<(), Errno>>;
+
+    /// Size, blocks and times: from our own locks where they cover, else by glimpse. No RPC if
+    /// locks cover everything.
+    fn attributes(&self) -> BoxFuture<'_, Result<DataAttributes, Errno>>;
+
+    /// As [`DataFile::attributes`] if that needs no RPC.
+    fn attributes_covered(&self) -> Option<DataAttributes>;
+
+    /// Sets the objects' times (utimes on a file with objects): the MDT knows already.
+    fn set_times(
+        &self,
+        atime: Option<Timestamp>,
+        mtime: Option<Timestamp>,
+        ctime: Timestamp,
+    ) -> BoxFuture<'_, Result<(), Errno>>;
+
+    /// Allocates or punches `length` bytes from `offset`.
+    fn fallocate(
+        &self,
+        what: Fallocate,
+        offset: u64,
+        length: u64,
+    ) -> BoxFuture<'_, Result<(), Errno>>;
+
+    /// The next data or hole from `offset`; `ENXIO` behind the end.
+    fn seek(&self, offset: u64, what: Seek) -> BoxFuture<'_, Result<u64, Errno>>;
+
+    /// The first error of write-back since the last call, once.
+    fn take_error(&self) -> Option<Errno>;
+
+    /// Nobody needs the inode any more: cached data may stay while locks cover it.
+    fn idle(&self);
+
+    /// The file has no name and no opener any more, or its layout changed: pages are dropped
+    /// (written first if `write_back`), object locks given back.
+    fn close(&self, write_back: bool) -> BoxFuture<'_, Result<(), Errno>>;
+}
+
+/// What the data path tells the rest of the client before it gives an object lock back.
+pub trait DataEvents: Send + Sync {
+    /// The bytes `range` of the file are no longer covered: whoever keeps pages must drop them, and
+    /// nobody may take the file's size for granted. The lock goes back when the future is done.
+    fn uncovered(&self, fid: Fid, range: Extent) -> BoxFuture<'static, ()>;
+}

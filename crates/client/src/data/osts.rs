@@ -1,0 +1,101 @@
+//! All OSTs of a mount, and the files that lie on them.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use parking_lot::{Mutex, RwLock};
+use sheen_io::{BoxFuture, World};
+use sheen_ldlm::client::Config;
+use sheen_rpc::Channel;
+use sheen_types::{Errno, Fid};
+use sheen_wire::ost::OstId;
+
+use super::file::File;
+use super::object::{Object, State};
+use super::osc::{Osc, Pages, Shared};
+use super::{DataEvents, DataFile, DataPath, FileLayout};
+use crate::locks::LockSpace;
+
+/// The data path of one mount.
+pub struct Osts {
+    shared: Arc<Shared>,
+    table: RwLock<BTreeMap<u32, Arc<Osc>>>,
+}
+
+impl Osts {
+    /// No OST yet.
+    #[must_use]
+    pub fn new(world: World) -> Arc<Self> {
+        let shared = Arc::new(Shared { world, events: Mutex::new(None) });
+        Arc::new(Self { shared, table: RwLock::default() })
+    }
+
+    /// Whom to tell when object locks go.
+    pub fn watch(&self, events: Arc<dyn DataEvents>) {
+        *self.shared.events.lock() = Some(events);
+    }
+
+    /// Adds OST number `index`, reached through `channel`. The lock space is for callbacks and for
+    /// replay; `name` is what operators call it.
+    pub fn add(
+        &self,
+        index: u32,
+        name: String,
+        channel: Arc<dyn Channel>,
+        config: Config,
+    ) -> Arc<LockSpace> {
+        let osc = Osc::new(Arc::clone(&self.shared), Arc::clone(&channel));
+        let protected = Arc::new(Pages(Arc::clone(&osc)));
+        let world = self.shared.world.clone();
+        let locks = LockSpace::new(name, world, channel, config, protected);
+        osc.attach(Arc::clone(&locks));
+        self.table.write().insert(index, osc);
+        locks
+    }
+
+    /// OST number `index`.
+    #[must_use]
+    pub fn osc(&self, index: u32) -> Option<Arc<Osc>> {
+        self.table.read().get(&index).cloned()
+    }
+
+    fn object(&self, fid: Fid, layout: &FileLayout, stripe: usize) -> Result<Arc<Object>, Errno> {
+        let place = layout.stripes.get(stripe).ok_or(Errno::EINVAL)?;
+        let osc = self.osc(place.ost).ok_or(Errno::ENODEV)?;
+        let oi = OstId::of_fid(place.object);
+        let resource = oi.resource();
+        if let Some(object) = osc.object(resource) {
+            return Ok(object);
+        }
+        let object = Arc::new(Object {
+            osc: Arc::clone(&osc),
+            oi,
+            resource,
+            file: fid,
+            stripe: u32::try_from(stripe).map_err(|_| Errno::EINVAL)?,
+            raid0: layout.raid0,
+            state: Mutex::new(State::default()),
+            changed: tokio::sync::Notify::new(),
+        });
+        osc.remember(resource, &object);
+        Ok(object)
+    }
+}
+
+impl DataPath for Osts {
+    fn file(&self, fid: Fid, layout: Arc<FileLayout>) -> Result<Arc<dyn DataFile>, Errno> {
+        let object = |stripe| self.object(fid, &layout, stripe);
+        let objects = (0..layout.stripes.len()).map(object).collect::<Result<Vec<_>, _>>()?;
+        Ok(Arc::new(File::new(fid, Arc::clone(&layout), objects)))
+    }
+
+    fn shut_down(&self) -> BoxFuture<'static, ()> {
+        let all: Vec<Arc<Osc>> = self.table.read().values().cloned().collect();
+        Box::pin(async move {
+            for osc in all {
+                osc.flush_all().await;
+                osc.locks().clear_unused();
+            }
+        })
+    }
+}

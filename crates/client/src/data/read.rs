@@ -1,0 +1,199 @@
+//! Reading an object: from what is cached, the rest from the OST.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use sheen_rpc::{Bulk, Call};
+use sheen_types::{Errno, Extent, LockMode};
+use sheen_wire::md::Valid;
+use sheen_wire::messages::OstRead;
+use sheen_wire::ost::{BrwFlags, NiobufRemote, ObdIoobj, ObdoFlags, OstBody};
+
+use super::How;
+use super::object::Object;
+use crate::call::{self, need};
+
+/// Reads of at most so many bytes come inside the reply (`short_io_bytes`).
+const SHORT_IO_BYTES: usize = 16 << 10;
+/// How often a read is sent again because its checksum is wrong.
+const CHECKSUM_TRIES: u32 = 5;
+
+/// Zeros to share.
+static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
+
+/// `length` zero bytes that share one buffer.
+pub(super) fn zeros(length: u64) -> impl Iterator<Item = Bytes> {
+    let whole = length / ZEROS.len() as u64;
+    let rest = (length % ZEROS.len() as u64) as usize;
+    let parts = (0..whole).map(|_| Bytes::from_static(&ZEROS));
+    parts.chain((rest > 0).then(|| Bytes::from_static(&ZEROS[..rest])))
+}
+
+impl Object {
+    /// The bytes of `start..end`, fewer only where the object ends as far as we and the OST know.
+    pub(super) async fn read(
+        self: &Arc<Self>,
+        start: u64,
+        end: u64,
+        how: How,
+    ) -> Result<Vec<Bytes>, Errno> {
+        let lease = self.lease(Extent { start, end: end - 1 }, LockMode::Pr).await?;
+        if how.direct {
+            self.flush(Extent { start, end: end - 1 }).await?;
+        }
+        let held = self.held(start, end);
+        let mut out = Output { pieces: Vec::new(), at: start };
+        for (offset, run) in held {
+            if out.at < offset {
+                let fetched = self.fetch(out.at, offset).await?;
+                out.extend(fetched);
+                // What the OST does not have before bytes of ours is a hole.
+                out.pad_to(offset);
+            }
+            out.extend(vec![run]);
+        }
+        if out.at < end {
+            let fetched = self.fetch(out.at, end).await?;
+            out.extend(fetched);
+        }
+        drop(lease);
+        Ok(out.pieces)
+    }
+
+    /// Fetches `start..end` into the clean bytes, where a read will find it.
+    pub(super) async fn prefetch(self: &Arc<Self>, start: u64, end: u64) -> Result<(), Errno> {
+        let lease = self.lease(Extent { start, end: end - 1 }, LockMode::Pr).await?;
+        if self.state.lock().dirty.overlaps(start, end) {
+            return Ok(());
+        }
+        let mut at = start;
+        for piece in self.fetch(start, end).await? {
+            let length = piece.len() as u64;
+            let mut state = self.state.lock();
+            // Bytes written meanwhile are newer.
+            if !state.dirty.overlaps(at, at + length) && !state.writing.overlaps(at, at + length) {
+                state.clean.insert(at, piece);
+            }
+            at += length;
+        }
+        drop(lease);
+        Ok(())
+    }
+
+    /// What we hold of the range, the newest of each byte, in order. Clean bytes are handed on:
+    /// whoever asked keeps them.
+    fn held(&self, start: u64, end: u64) -> Vec<(u64, Bytes)> {
+        let mut state = self.state.lock();
+        let mut merged = super::extents::Extents::default();
+        state.clean.over(start, end, |at, run| drop(merged.insert(at, run)));
+        state.clean.remove(start, end);
+        state.writing.over(start, end, |at, run| drop(merged.insert(at, run)));
+        state.dirty.over(start, end, |at, run| drop(merged.insert(at, run)));
+        drop(state);
+        let mut held = Vec::new();
+        merged.over(start, end, |at, run| held.push((at, run)));
+        held
+    }
+
+    /// `start..end` from the OST, in RPCs of at most a bulk each, one after the other's request.
+    async fn fetch(self: &Arc<Self>, start: u64, end: u64) -> Result<Vec<Bytes>, Errno> {
+        let bulk = self.osc.bulk_bytes();
+        let mut parts = Vec::new();
+        let mut at = start;
+        while at < end {
+            let length = (end - at).min(bulk);
+            parts.push((length, self.fetch_one(at, length as usize)));
+            at += length;
+        }
+        let mut pieces = Vec::new();
+        let (lengths, futures): (Vec<u64>, Vec<_>) = parts.into_iter().unzip();
+        for (wanted, fetched) in lengths.into_iter().zip(super::join::all(futures).await) {
+            let fetched = fetched?;
+            let got: u64 = fetched.iter().map(|piece| piece.len() as u64).sum();
+            pieces.extend(fetched);
+            if got < wanted {
+                break;
+            }
+        }
+        Ok(pieces)
+    }
+
+    async fn fetch_one(&self, offset: u64, length: usize) -> Result<Vec<Bytes>, Errno> {
+        for _ in 0..CHECKSUM_TRIES {
+            let call = self.read_call(offset, length);
+            let answer = call::call::<OstRead>(&*self.osc.channel, call).await?;
+            let oa = need(answer.reply.ost_body)?.oa;
+            let got = usize::try_from(answer.body.status).map_err(|_| Errno::EPROTO)?;
+            let mut pieces = answer.bulk;
+            if pieces.is_empty() && !answer.reply.short_io.is_empty() {
+                pieces = vec![answer.reply.short_io];
+            }
+            let received: usize = pieces.iter().map(Bytes::len).sum();
+            if received < got || got > length {
+                return Err(Errno::EPROTO);
+            }
+            trim(&mut pieces, got);
+            let checksum = self.osc.checksum().filter(|_| oa.valid.contains(Valid::CKSUM));
+            if checksum.is_none_or(|checksum| checksum.of(&pieces) == oa.nlink) {
+                return Ok(pieces);
+            }
+            tracing::warn!(file = %self.file, offset, "data changed on its way from the OST");
+        }
+        Err(Errno::EIO)
+    }
+
+    fn read_call(&self, offset: u64, length: usize) -> Call {
+        let mut oa = self.obdo();
+        oa.valid = Valid::ID | Valid::GROUP | Valid::FID | Valid::PARENT | Valid::FLAGS;
+        if let Some(checksum) = self.osc.checksum() {
+            oa.valid |= Valid::CKSUM;
+            oa.flags |= checksum.flag();
+        }
+        let is_short = length <= SHORT_IO_BYTES && self.osc.short_io();
+        if is_short {
+            oa.flags |= ObdoFlags::SHORT_IO;
+        }
+        let request = OstRead {
+            ost_body: OstBody { oa },
+            obd_ioobj: vec![ObdIoobj { oid: self.oi, max_brw: 0, bufcnt: 1 }],
+            niobuf_remote: vec![NiobufRemote { offset, len: length as u32, flags: BrwFlags::NONE }],
+            ..OstRead::default()
+        };
+        match is_short {
+            true => Call::new(request).with_reply_room(length),
+            false => Call::new(request).with_bulk(Bulk::Sink(length)),
+        }
+    }
+}
+
+/// Bytes laid end to end.
+struct Output {
+    pieces: Vec<Bytes>,
+    at: u64,
+}
+
+impl Output {
+    fn extend(&mut self, pieces: Vec<Bytes>) {
+        for piece in pieces {
+            self.at += piece.len() as u64;
+            self.pieces.push(piece);
+        }
+    }
+
+    fn pad_to(&mut self, offset: u64) {
+        if self.at < offset {
+            self.pieces.extend(zeros(offset - self.at));
+            self.at = offset;
+        }
+    }
+}
+
+/// Cuts pieces to `length` bytes in all.
+pub(super) fn trim(pieces: &mut Vec<Bytes>, length: usize) {
+    let mut left = length;
+    pieces.retain_mut(|piece| {
+        piece.truncate(left);
+        left -= piece.len();
+        !piece.is_empty()
+    });
+}

@@ -1,0 +1,337 @@
+//! Writing: into the cache within the grant, out of it in large RPCs, or straight through.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use sheen_rpc::{Bulk, Call, CallKind};
+use sheen_types::{Errno, Extent, LockMode};
+use sheen_wire::md::Valid;
+use sheen_wire::messages::OstWrite;
+use sheen_wire::ost::{BrwFlags, NiobufRemote, ObdIoobj, Obdo, ObdoFlags, OstBody};
+
+use super::How;
+use super::extents::Run;
+use super::object::Object;
+use super::osc::{Osc, Shortage};
+use crate::call::{self, need};
+
+/// How long dirty bytes wait for company before they are written anyway.
+const DELAY: Duration = Duration::from_secs(1);
+/// Writes of at most so many bytes go inside the request (`short_io_bytes`).
+const SHORT_IO_BYTES: u64 = 16 << 10;
+/// Separate runs in one RPC; Lustre allows a run per page.
+const RUNS_MAX: usize = 256;
+/// How often a write is sent again because its checksum did not arrive as it was.
+const CHECKSUM_TRIES: u32 = 5;
+
+impl Object {
+    /// Accepts `data` at `offset`.
+    pub(super) async fn write(
+        self: &Arc<Self>,
+        offset: u64,
+        data: Bytes,
+        owner: (u32, u32),
+        how: How,
+    ) -> Result<(), Errno> {
+        let length = data.len() as u64;
+        let extent = Extent::of_length(offset, length).ok_or(Errno::EFBIG)?;
+        let lease = self.lease(extent, LockMode::Pw).await?;
+        self.state.lock().owner = owner;
+        if how.direct || how.sync {
+            self.write_through(offset, data, how.sync).await?;
+        } else {
+            self.write_back(offset, data).await?;
+        }
+        drop(lease);
+        Ok(())
+    }
+
+    async fn write_back(self: &Arc<Self>, offset: u64, data: Bytes) -> Result<(), Errno> {
+        let length = data.len() as u64;
+        loop {
+            let relieved = self.osc.relieved.notified();
+            match self.osc.reserve(length) {
+                Ok(()) => break,
+                Err(Shortage::NoGrant) if self.is_idle() => {
+                    return self.write_through(offset, data, false).await;
+                }
+                // Replies to what is dirty now may bring grant.
+                Err(Shortage::NoGrant) => self.flush(Extent::ALL).await?,
+                Err(Shortage::TooDirty) => {
+                    self.start_flush();
+                    if self.is_idle() {
+                        // The dirty bytes are other objects'.
+                        relieved.await;
+                    } else {
+                        self.flush(Extent::ALL).await?;
+                    }
+                }
+            }
+        }
+        let (replaced, is_full, schedule) = {
+            let mut state = self.state.lock();
+            let replaced = state.dirty.insert(offset, data);
+            state.clean.remove(offset, offset + length);
+            self.touch(&mut state, offset + length);
+            let is_full = state.dirty.bytes() >= self.osc.bulk_bytes();
+            let schedule = !is_full && !std::mem::replace(&mut state.scheduled, true);
+            (replaced, is_full, schedule)
+        };
+        if replaced > 0 {
+            self.osc.settle(replaced, replaced);
+        }
+        if is_full {
+            self.start_flush();
+        } else if schedule {
+            self.schedule_flush();
+        }
+        Ok(())
+    }
+
+    fn touch(&self, state: &mut super::object::State, end: u64) {
+        let now = self.osc.shared.world.clock.wall();
+        state.known.size = state.known.size.max(end);
+        (state.known.mtime, state.known.ctime) = (now, now);
+    }
+
+    fn is_idle(&self) -> bool {
+        let state = self.state.lock();
+        state.dirty.is_empty() && state.writing.is_empty()
+    }
+
+    /// Sends `data` now, behind whatever of the same range is under way.
+    async fn write_through(
+        self: &Arc<Self>,
+        offset: u64,
+        data: Bytes,
+        sync: bool,
+    ) -> Result<(), Errno> {
+        let end = offset + data.len() as u64;
+        self.flush(Extent { start: offset, end: end - 1 }).await?;
+        let bulk = self.osc.bulk_bytes() as usize;
+        let mut at = 0;
+        while at < data.len() {
+            let part = data.slice(at..data.len().min(at + bulk));
+            let flags = if sync { BrwFlags::SYNC } else { BrwFlags::NONE };
+            let runs = vec![(offset + at as u64, part.clone())];
+            self.send(&runs, flags, 0).await?;
+            at += part.len();
+        }
+        let mut state = self.state.lock();
+        state.clean.remove(offset, end);
+        state.unsynced |= !sync;
+        self.touch(&mut state, end);
+        Ok(())
+    }
+
+    /// Writes everything dirty in the background, full RPCs at once.
+    fn start_flush(self: &Arc<Self>) {
+        let object = Arc::clone(self);
+        let bulk = self.osc.bulk_bytes();
+        let task = async move {
+            while object.state.lock().dirty.bytes() >= bulk {
+                if !object.flush_some(Extent::ALL, bulk).await {
+                    break;
+                }
+            }
+            let schedule = {
+                let mut state = object.state.lock();
+                !state.dirty.is_empty() && !std::mem::replace(&mut state.scheduled, true)
+            };
+            if schedule {
+                object.schedule_flush();
+            }
+        };
+        self.osc.shared.world.tasks.spawn("write-back", Box::pin(task));
+    }
+
+    /// Writes everything dirty a little later. Holds the object only weakly: what nobody uses any
+    /// more was flushed by its file.
+    fn schedule_flush(self: &Arc<Self>) {
+        let object = Arc::clone(self);
+        let clock = Arc::clone(&self.osc.shared.world.clock);
+        let task = async move {
+            clock.sleep_until(clock.now() + DELAY).await;
+            object.state.lock().scheduled = false;
+            // A failure is kept for the next flush or fsync of the file.
+            let _ = object.flush(Extent::ALL).await;
+        };
+        self.osc.shared.world.tasks.spawn("delayed write-back", Box::pin(task));
+    }
+
+    /// Writes everything dirty in `extent` and waits until nothing of it is under way. Several RPCs
+    /// at once.
+    pub(super) async fn flush(self: &Arc<Self>, extent: Extent) -> Result<(), Errno> {
+        let end = extent.end.saturating_add(1);
+        loop {
+            let changed = self.changed.notified();
+            if self.flush_some(extent, 0).await {
+                continue;
+            }
+            let (pending, error) = {
+                let state = self.state.lock();
+                let pending = state.dirty.overlaps(extent.start, end)
+                    || state.writing.overlaps(extent.start, end);
+                (pending, state.error)
+            };
+            if !pending {
+                return error.map_or(Ok(()), Err);
+            }
+            changed.await;
+        }
+    }
+
+    /// Starts one RPC with dirty bytes of `extent` if there are `least` of them or more; whether it
+    /// did. The RPC goes on in a task.
+    async fn flush_some(self: &Arc<Self>, extent: Extent, least: u64) -> bool {
+        let end = extent.end.saturating_add(1);
+        let runs = {
+            let mut state = self.state.lock();
+            if state.dirty.bytes() < least {
+                return false;
+            }
+            let super::object::State { dirty, writing, .. } = &mut *state;
+            let range = (extent.start, end);
+            let bulk = self.osc.bulk_bytes();
+            let runs = dirty.take(range, bulk, RUNS_MAX, |from, to| writing.overlaps(from, to));
+            for (at, run) in &runs {
+                writing.insert(*at, run.clone());
+            }
+            runs
+        };
+        if runs.is_empty() {
+            return false;
+        }
+        let object = Arc::clone(self);
+        let task = async move { object.write_out(runs).await };
+        self.osc.shared.world.tasks.spawn("write", Box::pin(task));
+        true
+    }
+
+    /// Sends runs that are marked as writing, and takes the mark away.
+    async fn write_out(self: &Arc<Self>, runs: Vec<Run>) {
+        let bytes: u64 = runs.iter().map(|(_, run)| run.len() as u64).sum();
+        let sent = self.send(&runs, BrwFlags::FROM_GRANT.union(BrwFlags::ASYNC), bytes).await;
+        {
+            let mut state = self.state.lock();
+            for (at, run) in &runs {
+                state.writing.remove(*at, at + run.len() as u64);
+            }
+            match sent {
+                Ok(()) => state.unsynced = true,
+                Err(errno) => state.error = state.error.or(Some(errno)),
+            }
+        }
+        if let Err(errno) = sent {
+            tracing::warn!(file = %self.file, %errno, bytes, "written data was lost");
+            self.osc.settle(bytes, 0);
+        }
+        self.changed.notify_waiters();
+    }
+
+    /// One write RPC; sent again if the OST saw other bytes than we sent.
+    async fn send(&self, runs: &[Run], flags: BrwFlags, granted: u64) -> Result<(), Errno> {
+        for _ in 0..CHECKSUM_TRIES {
+            let call = self.write_call(runs, flags, granted);
+            let answer = call::call::<OstWrite>(&*self.osc.channel, call).await;
+            match answer {
+                Ok(answer) => {
+                    let oa = need(answer.reply.ost_body)?.oa;
+                    self.learn_blocks(&oa);
+                    let gained = if oa.valid.contains(Valid::GRANT) { oa.grant } else { 0 };
+                    self.osc.settle(granted, gained);
+                    let failed =
+                        answer.reply.rcs.iter().find_map(|rc| Errno::from_status(*rc as i32));
+                    return failed.map_or(Ok(()), Err);
+                }
+                Err(Errno::EAGAIN) => {
+                    tracing::warn!(file = %self.file, "data changed on its way to the OST");
+                }
+                Err(errno) => return Err(errno),
+            }
+        }
+        Err(Errno::EIO)
+    }
+
+    fn write_call(&self, runs: &[Run], flags: BrwFlags, granted: u64) -> Call {
+        let niobuf_remote = niobufs(runs, flags);
+        let pieces: Vec<Bytes> = runs.iter().map(|(_, run)| run.clone()).collect();
+        let length: u64 = pieces.iter().map(|piece| piece.len() as u64).sum();
+        let is_short = length <= SHORT_IO_BYTES && self.osc.short_io();
+        let mut oa = self.obdo();
+        self.fill_grant(&mut oa, granted);
+        if let Some(checksum) = self.osc.checksum() {
+            oa.valid |= Valid::CKSUM;
+            oa.flags |= checksum.flag();
+            oa.nlink = checksum.of(&pieces);
+        }
+        let mut request = OstWrite {
+            obd_ioobj: vec![ObdIoobj {
+                oid: self.oi,
+                max_brw: 0,
+                bufcnt: niobuf_remote.len() as u32,
+            }],
+            niobuf_remote,
+            ..OstWrite::default()
+        };
+        let bulk = if is_short {
+            oa.flags |= ObdoFlags::SHORT_IO;
+            request.short_io = pieces.concat().into();
+            Bulk::None
+        } else {
+            Bulk::Source(pieces)
+        };
+        request.ost_body = OstBody { oa };
+        Call { kind: CallKind::Idempotent, bulk, ..Call::new(request) }
+    }
+
+    /// What every data request says of its object.
+    pub(super) fn obdo(&self) -> Obdo {
+        let state = self.state.lock();
+        let known = state.known;
+        Obdo {
+            valid: Valid::ID
+                | Valid::GROUP
+                | Valid::FID
+                | Valid::PARENT
+                | Valid::FLAGS
+                | Valid::MTIME
+                | Valid::CTIME
+                | Valid::UID
+                | Valid::GID,
+            oi: self.oi,
+            parent_seq: self.file.seq,
+            parent_oid: self.file.oid,
+            stripe_idx: self.stripe,
+            mtime: known.mtime.seconds,
+            ctime: known.ctime.seconds,
+            uid: state.owner.0,
+            gid: state.owner.1,
+            ..Obdo::default()
+        }
+    }
+
+    /// What we hold, use and would like.
+    fn fill_grant(&self, oa: &mut Obdo, used: u64) {
+        let space = self.osc.space();
+        oa.valid |= Valid::GRANT | Valid::BLOCKS;
+        oa.blocks = space.dirty;
+        oa.grant = space.available;
+        oa.mode = Osc::wish();
+        oa.data_version = used;
+    }
+}
+
+/// One niobuf for each group of runs that touch.
+fn niobufs(runs: &[Run], flags: BrwFlags) -> Vec<NiobufRemote> {
+    let mut niobufs: Vec<NiobufRemote> = Vec::with_capacity(1);
+    for (offset, run) in runs {
+        let length = run.len() as u32;
+        match niobufs.last_mut() {
+            Some(last) if last.offset + u64::from(last.len) == *offset => last.len += length,
+            _ => niobufs.push(NiobufRemote { offset: *offset, len: length, flags }),
+        }
+    }
+    niobufs
+}

@@ -1,0 +1,184 @@
+//! What the target says of its own accord: callbacks, evictions, restarts; and locks in wire words.
+
+use std::sync::{Arc, Weak};
+
+use bytes::Bytes;
+use sheen_ldlm::client::Replay;
+use sheen_ldlm::{LockDesc, LockFlags, LockKind, Policy};
+use sheen_rpc::{Answer, Call, CallKind, LockReplay, RpcError};
+use sheen_types::{Errno, Extent, InodeBits, LockHandle};
+use sheen_wire::ldlm::{
+    ExtentPolicy, FlockPolicy, InodeBitsPolicy, LdlmLockDesc, LdlmReply, LdlmRequest,
+    LdlmResourceDesc, LockType, Policy as WirePolicy,
+};
+use sheen_wire::messages::{LdlmEnqueue, Reply};
+
+use super::{Ask, LockSpace};
+
+impl LockSpace {
+    /// `LDLM_BL_CALLBACK`: somebody wants what we hold.
+    ///
+    /// # Errors
+    /// `EINVAL` if we have no such lock: it has gone back already.
+    pub fn on_blocking(self: &Arc<Self>, request: &LdlmRequest) -> Result<(), Errno> {
+        let handle = first(request)?;
+        let wanted = desc_of(&request.desc).ok_or(Errno::EPROTO)?;
+        let flags = LockFlags(request.flags.0.into());
+        let mut actions = Vec::new();
+        let now = self.world.clock.now();
+        let known = self.namespace.blocking(now, handle, &wanted, flags, &mut actions);
+        self.act(actions);
+        known.map_err(|_| Errno::EINVAL)
+    }
+
+    /// `LDLM_CP_CALLBACK`: a lock that waited is granted. Answers whether the lock is known.
+    ///
+    /// # Errors
+    /// `EINVAL` if we have no such lock.
+    pub fn on_completion(self: &Arc<Self>, request: &LdlmRequest) -> Result<(), Errno> {
+        let handle = first(request)?;
+        let desc = desc_of(&request.desc).ok_or(Errno::EPROTO)?;
+        let flags = LockFlags(request.flags.0.into());
+        let mut actions = Vec::new();
+        let now = self.world.clock.now();
+        let known = self.namespace.completion(now, handle, &desc, flags, &mut actions);
+        self.act(actions);
+        known.map_err(|_| Errno::EINVAL)
+    }
+
+    /// `LDLM_GL_CALLBACK`: size and times under a lock of ours.
+    ///
+    /// # Errors
+    /// `EINVAL` if we have no such lock, `ENODATA` if we know no better than the server
+    /// (Lustre: `ELDLM_NO_LOCK_DATA`).
+    pub fn on_glimpse(self: &Arc<Self>, request: &LdlmRequest) -> Result<Bytes, Errno> {
+        let lock = self.namespace.lock(first(request)?).ok_or(Errno::EINVAL)?;
+        self.protected.glimpse(lock.desc.resource).ok_or(Errno::ENODATA)
+    }
+
+    /// Whether a callback is about one of our locks.
+    #[must_use]
+    pub fn owns(&self, request: &LdlmRequest) -> bool {
+        first(request).is_ok_and(|handle| self.namespace.lock(handle).is_some())
+    }
+
+    /// The target has thrown us out.
+    pub fn on_evicted(self: &Arc<Self>) {
+        let mut actions = Vec::new();
+        self.namespace.evict(&mut actions);
+        self.act(actions);
+    }
+
+    /// The target has restarted: our locks, to be told again.
+    #[must_use]
+    pub fn replays(self: &Arc<Self>) -> Vec<LockReplay> {
+        self.namespace.replay_list().into_iter().map(|replay| self.replay(&replay)).collect()
+    }
+
+    /// Tells a restarted target of a lock that the engine does not keep.
+    pub(crate) fn replay_unkept(self: &Arc<Self>, ask: Ask) -> LockReplay {
+        let pending = self.begin(ask);
+        let request = LdlmEnqueue { dlm_req: pending.request(), ..LdlmEnqueue::default() };
+        let call = Call { kind: CallKind::Recovery, ..Call::new(request) };
+        // The engine forgets the lock again with the answer, whatever that is.
+        LockReplay { call, done: Box::new(move |_answer| drop(pending)) }
+    }
+
+    fn replay(self: &Arc<Self>, replay: &Replay) -> LockReplay {
+        let handle = replay.handle;
+        let flags = sheen_wire::ldlm::LockFlags(replay.flags.to_wire());
+        let mut dlm_req = LdlmRequest::enqueue(flags, wire_desc(&replay.desc), handle);
+        dlm_req.count = 1;
+        if let Some(second) = dlm_req.handles.get_mut(1) {
+            *second = replay.remote_handle;
+        }
+        let request = LdlmEnqueue { dlm_req, ..LdlmEnqueue::default() };
+        let call = Call { kind: CallKind::Recovery, ..Call::new(request) };
+        let space = Arc::downgrade(self);
+        LockReplay { call, done: Box::new(move |answer| replayed(&space, handle, answer)) }
+    }
+}
+
+fn replayed(space: &Weak<LockSpace>, handle: LockHandle, answer: Result<Answer, RpcError>) {
+    let Some(space) = space.upgrade() else { return };
+    let remote = answer.ok().and_then(|answer| match answer.reply {
+        Reply::LdlmEnqueue(reply) => reply.dlm_rep.map(|reply: LdlmReply| reply.handle),
+        _ => None,
+    });
+    match remote {
+        Some(remote) => space.namespace.replayed(handle, remote),
+        // The import reconnects or is evicted; either way the engine hears of it.
+        None => tracing::warn!(space = space.name, %handle, "lock was not replayed"),
+    }
+}
+
+fn first(request: &LdlmRequest) -> Result<LockHandle, Errno> {
+    request.handles.first().copied().ok_or(Errno::EPROTO)
+}
+
+/// The request that drops `drop` from a lock and keeps `keep`.
+pub(super) fn convert_request(
+    remote_handle: LockHandle,
+    desc: LockDesc,
+    drop: InodeBits,
+    keep: InodeBits,
+) -> LdlmRequest {
+    let policy = Policy::InodeBits { bits: keep, try_bits: drop, gid: 0 };
+    let desc = wire_desc(&LockDesc { policy, ..desc });
+    LdlmRequest { count: 1, desc, handles: vec![remote_handle], ..LdlmRequest::default() }
+}
+
+/// A lock as the wire describes it.
+pub(super) fn wire_desc(desc: &LockDesc) -> LdlmLockDesc {
+    let policy = match desc.policy {
+        Policy::Plain => WirePolicy::default(),
+        Policy::Extent { extent, gid } => {
+            WirePolicy::extent(&ExtentPolicy { start: extent.start, end: extent.end, gid })
+        }
+        Policy::InodeBits { bits, try_bits, gid } => WirePolicy::inode_bits(&InodeBitsPolicy {
+            bits: bits.0,
+            try_bits: try_bits.0,
+            gid,
+            ..InodeBitsPolicy::default()
+        }),
+        Policy::Flock { start, end, owner, pid } => {
+            WirePolicy::flock(&FlockPolicy { start, end, owner, pid, padding: 0 })
+        }
+    };
+    LdlmLockDesc {
+        resource: LdlmResourceDesc {
+            kind: LockType(desc.policy.kind() as u32),
+            padding: 0,
+            name: desc.resource,
+        },
+        req_mode: desc.requested.into(),
+        granted_mode: desc.granted.map(Into::into).unwrap_or_default(),
+        policy,
+    }
+}
+
+/// A lock that the wire describes; `None` if kind or mode are none.
+pub(super) fn desc_of(desc: &LdlmLockDesc) -> Option<LockDesc> {
+    let policy = match LockKind::from_wire(desc.resource.kind.0)? {
+        LockKind::Plain => Policy::Plain,
+        LockKind::Extent => {
+            let wire = desc.policy.as_extent();
+            Policy::Extent { extent: Extent { start: wire.start, end: wire.end }, gid: wire.gid }
+        }
+        LockKind::InodeBits => {
+            let wire = desc.policy.as_inode_bits();
+            let (bits, try_bits) = (InodeBits(wire.bits), InodeBits(wire.try_bits));
+            Policy::InodeBits { bits, try_bits, gid: wire.gid }
+        }
+        LockKind::Flock => {
+            let wire = desc.policy.as_flock();
+            Policy::Flock { start: wire.start, end: wire.end, owner: wire.owner, pid: wire.pid }
+        }
+    };
+    Some(LockDesc {
+        resource: desc.resource.name,
+        policy,
+        requested: desc.req_mode.mode()?,
+        granted: desc.granted_mode.mode(),
+    })
+}

@@ -1,0 +1,195 @@
+//! A lock being asked for, and a lock in use.
+
+use std::sync::Arc;
+
+use sheen_ldlm::client::Reply;
+use sheen_ldlm::{LockDesc, LockFlags, Policy};
+use sheen_types::{Errno, InodeBits, LockHandle, LockMode, ResourceName};
+use sheen_wire::ldlm::{LdlmReply, LdlmRequest};
+use tokio::sync::oneshot;
+
+use super::{Ask, LockSpace, callbacks};
+
+/// A lock in use. While it lives the lock is not given back; dropping it keeps the lock cached, or
+/// lets it go if somebody else wants it. Costs nothing but a map access at both ends.
+pub struct Held {
+    space: Arc<LockSpace>,
+    handle: LockHandle,
+    mode: LockMode,
+    policy: Policy,
+    resource: ResourceName,
+}
+
+impl Held {
+    pub(super) fn new(
+        space: &Arc<LockSpace>,
+        resource: ResourceName,
+        handle: LockHandle,
+        mode: LockMode,
+        policy: Policy,
+    ) -> Self {
+        Self { space: Arc::clone(space), handle, mode, policy, resource }
+    }
+
+    /// Our cookie of the lock.
+    #[must_use]
+    pub fn handle(&self) -> LockHandle {
+        self.handle
+    }
+
+    /// What it is on: an intent may have changed that.
+    #[must_use]
+    pub fn resource(&self) -> ResourceName {
+        self.resource
+    }
+
+    /// The mode given, which may be another than asked for.
+    #[must_use]
+    pub fn mode(&self) -> LockMode {
+        self.mode
+    }
+
+    /// What it covers, which may be more than asked for.
+    #[must_use]
+    pub fn policy(&self) -> Policy {
+        self.policy
+    }
+
+    /// The inode bits it covers.
+    #[must_use]
+    pub fn bits(&self) -> InodeBits {
+        self.policy.inode_bits()
+    }
+
+    /// Gives the lock back now instead of keeping it.
+    pub fn give_back(mut self) {
+        let handle = std::mem::take(&mut self.handle);
+        let mut actions = Vec::new();
+        let now = self.space.world.clock.now();
+        self.space.namespace.dec_ref_and_cancel(now, handle, self.mode, &mut actions);
+        self.space.act(actions);
+    }
+}
+
+impl Held {
+    /// Forgets the lock here without a word to the target: file locks, which the target merges and
+    /// splits on its own.
+    pub(crate) fn forget(mut self) {
+        let handle = std::mem::take(&mut self.handle);
+        let mut actions = Vec::new();
+        self.space.namespace.failed(handle, Errno::ECANCELED, &mut actions);
+        self.space.act(actions);
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        if self.handle == LockHandle(0) {
+            return;
+        }
+        let mut actions = Vec::new();
+        let now = self.space.world.clock.now();
+        self.space.namespace.dec_ref(now, self.handle, self.mode, &mut actions);
+        self.space.act(actions);
+    }
+}
+
+/// A lock whose request is under way. Dropping it takes the request back: a lock that is granted
+/// after all goes back at once.
+pub struct Pending {
+    space: Arc<LockSpace>,
+    handle: LockHandle,
+    ask: Ask,
+    answer: Option<oneshot::Receiver<Result<LockDesc, Errno>>>,
+}
+
+impl Pending {
+    pub(super) fn new(space: &Arc<LockSpace>, ask: Ask) -> Self {
+        let now = space.world.clock.now();
+        let handle = space.namespace.begin(now, ask.resource, ask.policy, ask.mode, ask.flags);
+        let (waiter, answer) = oneshot::channel();
+        space.waiting.lock().insert(handle, waiter);
+        Self { space: Arc::clone(space), handle, ask, answer: Some(answer) }
+    }
+
+    /// Our cookie.
+    #[must_use]
+    pub fn handle(&self) -> LockHandle {
+        self.handle
+    }
+
+    /// The lock part of the request.
+    #[must_use]
+    pub fn request(&self) -> LdlmRequest {
+        let desc = LockDesc {
+            resource: self.ask.resource,
+            policy: self.ask.policy,
+            requested: self.ask.mode,
+            granted: None,
+        };
+        LdlmRequest::enqueue(
+            sheen_wire::ldlm::LockFlags(self.ask.flags.to_wire()),
+            callbacks::wire_desc(&desc),
+            self.handle,
+        )
+    }
+
+    /// Takes the target's reply and waits until the lock is granted. `None`: the target gave no
+    /// lock, as an intent may.
+    ///
+    /// # Errors
+    /// Why it will never be granted; `EPROTO` for a reply that describes no lock.
+    pub async fn granted(mut self, reply: &LdlmReply) -> Result<Option<Held>, Errno> {
+        if reply.handle == LockHandle(0) {
+            return Ok(None);
+        }
+        let desc = callbacks::desc_of(&reply.desc).ok_or(Errno::EPROTO)?;
+        let reply =
+            Reply { remote_handle: reply.handle, desc, flags: LockFlags(reply.flags.0.into()) };
+        let mut actions = Vec::new();
+        let now = self.space.world.clock.now();
+        let info = self.space.namespace.replied(now, self.handle, &reply, &mut actions);
+        self.space.act(actions);
+        let info = info.map_err(|_| Errno::EIO)?;
+        let desc = match info.desc.granted {
+            Some(_) => info.desc,
+            None => self.wait().await?,
+        };
+        self.space.waiting.lock().remove(&self.handle);
+        self.answer = None;
+        let mode = desc.granted.unwrap_or(desc.requested);
+        let (space, handle) = (Arc::clone(&self.space), self.handle);
+        space.shrink();
+        Ok(Some(Held::new(&space, desc.resource, handle, mode, desc.policy)))
+    }
+
+    async fn wait(&mut self) -> Result<LockDesc, Errno> {
+        let Some(answer) = &mut self.answer else { return Err(Errno::EIO) };
+        match answer.await {
+            Ok(Ok(desc)) => Ok(desc),
+            Ok(Err(errno)) => {
+                // The engine has forgotten the lock already.
+                self.answer = None;
+                Err(errno)
+            }
+            Err(_) => Err(Errno::EIO),
+        }
+    }
+}
+
+impl Drop for Pending {
+    fn drop(&mut self) {
+        if self.answer.take().is_none() {
+            return;
+        }
+        self.space.waiting.lock().remove(&self.handle);
+        let mut actions = Vec::new();
+        // The server may have it on its list already: it must hear that nobody waits any more.
+        let lock = self.space.namespace.lock(self.handle);
+        if let Some(lock) = lock.filter(|lock| lock.remote_handle != LockHandle(0)) {
+            self.space.cancel(lock.remote_handle);
+        }
+        self.space.namespace.failed(self.handle, Errno::EINTR, &mut actions);
+        self.space.act(actions);
+    }
+}

@@ -1,0 +1,314 @@
+//! The locks one target has granted to us, and the talk with the target about them.
+//!
+//! A [`LockSpace`] joins ldlm's [`Namespace`] (which decides) with the target's channel (which
+//! talks) and a [`Protected`] (which holds what the locks cover: the inode cache, the page cache). It
+//! owns no cached data itself. What always holds: a lock is given back only after
+//! [`Protected::lose`] has ended for all it covered; a [`Held`] lock is never given back before it is
+//! dropped.
+//!
+//! Costs: a lock found costs no RPC and no allocation; an enqueue one RPC; cancels that come
+//! together go in one RPC, and those of an operation go in the operation's own request.
+
+mod callbacks;
+mod held;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use parking_lot::Mutex;
+use sheen_io::{BoxFuture, World};
+use sheen_ldlm::client::{Action, Config, Namespace, Want};
+use sheen_ldlm::{LockDesc, LockFlags, Policy};
+use sheen_rpc::{Call, Channel};
+use sheen_types::{Errno, InodeBits, LockHandle, LockMode, ResourceName};
+use sheen_wire::ldlm::LdlmRequest;
+use sheen_wire::messages::{LdlmCancel, LdlmConvert, LdlmEnqueue};
+use tokio::sync::oneshot;
+
+pub use held::{Held, Pending};
+
+use crate::call;
+
+/// Cancels in one request: what `LDLM_CANCEL` fits into a page, as Lustre limits it.
+const CANCELS_IN_REQUEST_MAX: usize = 500;
+/// Unused locks given back in one go when there are too many.
+const SHRINK_BATCH: usize = 64;
+
+/// What a lock's end takes away.
+#[derive(Clone, Copy, Debug)]
+pub struct Lost {
+    /// On what.
+    pub resource: ResourceName,
+    /// The mode it was held in: below PW nothing is dirty.
+    pub mode: LockMode,
+    /// The part that goes.
+    pub part: Policy,
+    /// Dirty data need not be written.
+    pub discard: bool,
+}
+
+/// Holds what locks cover.
+pub trait Protected: Send + Sync {
+    /// A lock goes: writes back what is dirty, drops what no other lock of `locks` covers, and tells
+    /// whoever keeps copies. The lock goes back when the future is done.
+    fn lose(&self, locks: &Arc<LockSpace>, lost: Lost) -> BoxFuture<'static, ()>;
+
+    /// The target has forgotten us: everything cached under this is void. Nothing can be written.
+    fn void(&self, locks: &Arc<LockSpace>, lost: Lost) -> BoxFuture<'static, ()>;
+
+    /// Another client asks for size and times of an object that we may be changing: the lock value
+    /// block to answer with, if we know better than the server.
+    fn glimpse(&self, resource: ResourceName) -> Option<Bytes>;
+}
+
+/// What to ask for.
+#[derive(Clone, Copy, Debug)]
+pub struct Ask {
+    /// On what.
+    pub resource: ResourceName,
+    /// Which part.
+    pub policy: Policy,
+    /// How.
+    pub mode: LockMode,
+    /// Flags of the request.
+    pub flags: LockFlags,
+}
+
+/// One target's locks.
+pub struct LockSpace {
+    name: String,
+    world: World,
+    channel: Arc<dyn Channel>,
+    namespace: Namespace,
+    protected: Arc<dyn Protected>,
+    waiting: Mutex<HashMap<LockHandle, oneshot::Sender<Result<LockDesc, Errno>>>>,
+    cancels: Mutex<Cancels>,
+}
+
+/// Locks that are gone here and that the target must still hear of.
+#[derive(Default)]
+struct Cancels {
+    handles: Vec<LockHandle>,
+    sending: bool,
+}
+
+impl LockSpace {
+    /// The locks of the target behind `channel`; `name` is for operators.
+    #[must_use]
+    pub fn new(
+        name: String,
+        world: World,
+        channel: Arc<dyn Channel>,
+        config: Config,
+        protected: Arc<dyn Protected>,
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            name,
+            world,
+            channel,
+            namespace: Namespace::new(config),
+            protected,
+            waiting: Mutex::default(),
+            cancels: Mutex::default(),
+        })
+    }
+
+    /// The namespace's name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The engine, for counts and limits.
+    #[must_use]
+    pub fn namespace(&self) -> &Namespace {
+        &self.namespace
+    }
+
+    /// The target.
+    #[must_use]
+    pub fn channel(&self) -> &Arc<dyn Channel> {
+        &self.channel
+    }
+
+    /// A lock that we have and that covers this; `None` if we must ask.
+    #[must_use]
+    pub fn find(
+        self: &Arc<Self>,
+        resource: ResourceName,
+        policy: Policy,
+        mode: LockMode,
+    ) -> Option<Held> {
+        let matched = self.namespace.find(&Want { resource, policy, mode, or_waiting: false })?;
+        Some(Held::new(self, resource, matched.handle, matched.mode, matched.policy))
+    }
+
+    /// Whether a lock that we have covers this now.
+    #[must_use]
+    pub fn covers(&self, resource: ResourceName, policy: Policy, mode: LockMode) -> bool {
+        self.namespace.peek(&Want { resource, policy, mode, or_waiting: false }).is_some()
+    }
+
+    /// Which of `bits` of an inode locks of ours cover, each by some lock.
+    #[must_use]
+    pub fn covered_bits(&self, resource: ResourceName, bits: InodeBits) -> InodeBits {
+        let single = (0..8).map(|bit| InodeBits(1 << bit)).filter(|bit| bits.contains(*bit));
+        single
+            .filter(|bit| self.covers(resource, Policy::bits(*bit), LockMode::Cr))
+            .fold(InodeBits(0), InodeBits::union)
+    }
+
+    /// Asks the target for a lock without an intent and waits until it is granted. Answers the lock
+    /// value block too. One RPC.
+    ///
+    /// # Errors
+    /// `EAGAIN` if it would wait and must not, `EDEADLK`; what the target answers.
+    pub async fn enqueue(self: &Arc<Self>, ask: Ask) -> Result<(Held, Bytes), Errno> {
+        let pending = self.begin(ask);
+        let mut dlm_req = pending.request();
+        dlm_req.count = 0;
+        let request = LdlmEnqueue { dlm_req, ..LdlmEnqueue::default() };
+        let answer = call::call::<LdlmEnqueue>(&*self.channel, Call::new(request)).await?;
+        let reply = call::need(answer.reply.dlm_rep)?;
+        let held = pending.granted(&reply).await?;
+        Ok((call::need(held)?, answer.reply.dlm_lvb))
+    }
+
+    /// Begins to ask for a lock; its request goes out with an intent of the caller's.
+    #[must_use]
+    pub fn begin(self: &Arc<Self>, ask: Ask) -> Pending {
+        Pending::new(self, ask)
+    }
+
+    /// Prepares the cancels that an operation carries: all unused locks that stand in the way of
+    /// `mode` on these bits of these resources. What they cover is dropped when this is done. The
+    /// cookies go into the operation's request.
+    pub async fn cancel_early(
+        self: &Arc<Self>,
+        wanted: &[(ResourceName, LockMode, InodeBits)],
+    ) -> Vec<LockHandle> {
+        let mut actions = Vec::new();
+        let mut handles = Vec::new();
+        for (resource, mode, bits) in wanted {
+            handles.extend(self.namespace.cancel_early(*resource, *mode, *bits, &mut actions));
+        }
+        let (mine, others): (Vec<_>, Vec<_>) = actions.into_iter().partition(
+            |action| matches!(action, Action::Flush { handle, .. } if handles.contains(handle)),
+        );
+        self.act(others);
+        for action in mine {
+            if let Action::Flush { resource, mode, part, discard, .. } = action {
+                self.protected.lose(self, Lost { resource, mode, part, discard }).await;
+            }
+        }
+        self.namespace.take_cancelled(&handles)
+    }
+
+    /// Gives all unused locks back and waits for what they covered to be written.
+    pub fn clear_unused(self: &Arc<Self>) {
+        let mut actions = Vec::new();
+        self.namespace.clear_unused(&mut actions);
+        self.act(actions);
+    }
+
+    /// Gives unused locks back if there are too many or they are too old.
+    fn shrink(self: &Arc<Self>) {
+        let mut actions = Vec::new();
+        self.namespace.shrink(self.world.clock.now(), SHRINK_BATCH, &mut actions);
+        self.act(actions);
+    }
+
+    /// Does what the engine asks for. Waits for nothing: what takes time becomes a task.
+    fn act(self: &Arc<Self>, actions: Vec<Action>) {
+        for action in actions {
+            match action {
+                Action::Granted { handle, desc } => self.wake(handle, Ok(desc)),
+                Action::Failed { handle, errno } => self.wake(handle, Err(errno)),
+                Action::Flush { handle, resource, mode, part, discard } => {
+                    self.flush(handle, Lost { resource, mode, part, discard });
+                }
+                Action::Cancel { remote_handle, .. } => self.cancel(remote_handle),
+                Action::Convert { handle, remote_handle, drop, keep } => {
+                    self.convert(handle, remote_handle, drop, keep);
+                }
+                Action::Invalidate { resource, policy, .. } => {
+                    let mode = LockMode::Nl;
+                    let lost = Lost { resource, mode, part: policy, discard: true };
+                    let void = self.protected.void(self, lost);
+                    self.world.tasks.spawn("lock void", void);
+                }
+            }
+        }
+    }
+
+    fn wake(&self, handle: LockHandle, result: Result<LockDesc, Errno>) {
+        if let Some(waiter) = self.waiting.lock().remove(&handle) {
+            // Whoever waited may have gone; the lock then goes by its Pending.
+            let _ = waiter.send(result);
+        }
+    }
+
+    fn flush(self: &Arc<Self>, handle: LockHandle, lost: Lost) {
+        let space = Arc::clone(self);
+        let task = async move {
+            space.protected.lose(&space, lost).await;
+            let mut actions = Vec::new();
+            space.namespace.flushed(space.world.clock.now(), handle, &mut actions);
+            space.act(actions);
+        };
+        self.world.tasks.spawn("lock flush", Box::pin(task));
+    }
+
+    /// Queues a cancel; one task at a time sends what has come together.
+    fn cancel(self: &Arc<Self>, remote_handle: LockHandle) {
+        let mut cancels = self.cancels.lock();
+        cancels.handles.push(remote_handle);
+        if std::mem::replace(&mut cancels.sending, true) {
+            return;
+        }
+        let space = Arc::clone(self);
+        self.world.tasks.spawn("lock cancel", Box::pin(async move { space.send_cancels().await }));
+    }
+
+    async fn send_cancels(&self) {
+        loop {
+            let handles: Vec<LockHandle> = {
+                let mut cancels = self.cancels.lock();
+                if cancels.handles.is_empty() {
+                    cancels.sending = false;
+                    return;
+                }
+                let count = cancels.handles.len().min(CANCELS_IN_REQUEST_MAX);
+                cancels.handles.drain(..count).collect()
+            };
+            let request =
+                LdlmCancel { dlm_req: LdlmRequest::cancel(handles), ..LdlmCancel::default() };
+            // A target that does not hear of it asks again, or has evicted us.
+            if let Err(errno) = call::call::<LdlmCancel>(&*self.channel, Call::new(request)).await {
+                tracing::debug!(space = self.name, %errno, "cancel was not heard");
+            }
+        }
+    }
+
+    fn convert(
+        self: &Arc<Self>,
+        handle: LockHandle,
+        remote_handle: LockHandle,
+        drop: InodeBits,
+        keep: InodeBits,
+    ) {
+        let Some(desc) = self.namespace.lock(handle).map(|lock| lock.desc) else { return };
+        let space = Arc::clone(self);
+        let task = async move {
+            let dlm_req = callbacks::convert_request(remote_handle, desc, drop, keep);
+            let request = LdlmConvert { dlm_req, ..LdlmConvert::default() };
+            let answer = call::call::<LdlmConvert>(&*space.channel, Call::new(request)).await;
+            let mut actions = Vec::new();
+            let now = space.world.clock.now();
+            space.namespace.converted(now, handle, answer.map(|_| ()), &mut actions);
+            space.act(actions);
+        };
+        self.world.tasks.spawn("lock convert", Box::pin(task));
+    }
+}

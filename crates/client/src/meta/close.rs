@@ -1,0 +1,109 @@
+//! Closing: one `MDS_CLOSE`, which carries times and the size as far as we know it.
+
+use std::sync::Arc;
+
+use sheen_rpc::{Answer, Call, ReplayHook};
+use sheen_types::Errno;
+use sheen_wire::md::{AttrValid, Bias, MdtIoepoch, RecSetattr, ReintOp};
+use sheen_wire::messages::{MdsClose, Request};
+use sheen_wire::ptlrpc::PtlrpcBody;
+
+use super::open::HandleCell;
+use super::pack::NO_GROUP;
+use super::{Meta, OpenState};
+use crate::cache::Inode;
+use crate::call;
+use crate::posix::Credentials;
+
+/// What a close tells the MDT of a file's attributes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct CloseAttributes {
+    /// Bytes, if we know; the MDT keeps it as a hint (LSOM).
+    pub(crate) size: Option<u64>,
+    /// Blocks of 512 bytes, with the size.
+    pub(crate) blocks: u64,
+    /// Last access; 0 if unknown.
+    pub(crate) atime: i64,
+    /// Last change of data.
+    pub(crate) mtime: i64,
+    /// Last change of anything.
+    pub(crate) ctime: i64,
+    /// Type and permission bits.
+    pub(crate) mode: u32,
+    /// Whether data was written through this handle.
+    pub(crate) modified: bool,
+}
+
+/// Puts the handle of the day into a close that is replayed.
+struct CloseReplay(Arc<HandleCell>);
+
+impl ReplayHook for CloseReplay {
+    fn before_replay(&self, request: &mut Request, _answer_body: &PtlrpcBody) {
+        if let Request::MdsClose(close) = request {
+            close.mdt_ioepoch.open_handle = self.0.get();
+        }
+    }
+
+    fn replayed(&self, _answer: &Answer) {}
+}
+
+impl Meta {
+    /// Closes. One RPC.
+    pub(crate) async fn close(
+        &self,
+        who: &Credentials,
+        inode: &Inode,
+        open: OpenState,
+        attributes: Option<CloseAttributes>,
+    ) -> Result<(), Errno> {
+        let request = MdsClose {
+            mdt_ioepoch: MdtIoepoch { open_handle: open.handle.get(), ..MdtIoepoch::default() },
+            rec_reint: close_record(who, inode, attributes),
+            ..MdsClose::default()
+        };
+        let mut call = who.sign(Call::modifying(request));
+        call.on_replay = Some(Arc::new(CloseReplay(Arc::clone(&open.handle))));
+        let result = call::call::<MdsClose>(&*open.mdt.channel, call).await;
+        open.mdt.channel.release(open.xid);
+        match result {
+            // The MDT has forgotten the handle with everything else it knew of us.
+            Ok(_) | Err(Errno::ESTALE) => Ok(()),
+            Err(errno) => Err(errno),
+        }
+    }
+}
+
+fn close_record(
+    who: &Credentials,
+    inode: &Inode,
+    attributes: Option<CloseAttributes>,
+) -> RecSetattr {
+    let mut record = RecSetattr {
+        opcode: ReintOp::SETATTR,
+        cap: who.capabilities(),
+        fsuid: who.uid,
+        fsgid: who.gid,
+        suppgid: NO_GROUP,
+        fid: inode.fid,
+        ..RecSetattr::default()
+    };
+    let Some(known) = attributes else { return record };
+    record.valid = AttrValid::MTIME
+        | AttrValid::MTIME_SET
+        | AttrValid::CTIME
+        | AttrValid::CTIME_SET
+        | AttrValid::MODE;
+    if known.atime != 0 {
+        record.valid |= AttrValid::ATIME | AttrValid::ATIME_SET;
+    }
+    if let Some(size) = known.size {
+        record.valid |= AttrValid::LSIZE | AttrValid::LBLOCKS;
+        (record.size, record.blocks) = (size, known.blocks);
+    }
+    record.mode = known.mode;
+    (record.atime, record.mtime, record.ctime) = (known.atime, known.mtime, known.ctime);
+    if known.modified {
+        record.bias = Bias::DATA_MODIFIED;
+    }
+    record
+}

@@ -1,0 +1,98 @@
+//! Making anything but an open file: one `MDS_REINT` (create).
+
+use bytes::Bytes;
+use sheen_rpc::Call;
+use sheen_types::{Errno, Fid, InodeBits, Name};
+use sheen_wire::md::{Bias, OpenFlags, RecCreate, ReintOp};
+use sheen_wire::messages::{MdsReintCreate, MdsReintCreateSym};
+use sheen_wire::text::Text;
+
+use super::pack::NO_GROUP;
+use super::{ACL_ROOM, Meta};
+use crate::cache::{Inode, Pin};
+use crate::call;
+use crate::posix::{Credentials, FileType, TYPE_MASK};
+
+/// What to make.
+pub(crate) struct New {
+    /// Type and permission bits.
+    pub(crate) mode: u32,
+    /// Device number.
+    pub(crate) rdev: u32,
+    /// Target of a symbolic link.
+    pub(crate) target: Option<Bytes>,
+}
+
+impl Meta {
+    /// Makes `name` in `parent`. One RPC.
+    pub(crate) async fn create(
+        &self,
+        who: &Credentials,
+        parent: &Inode,
+        name: &Name,
+        new: New,
+    ) -> Result<Pin, Errno> {
+        let mdt = self.mdt_for_new(parent)?;
+        let fid = mdt.fids.next().await?;
+        self.changing_names(parent, name);
+        let dlm_req = self.cancel_early(mdt, &[(parent, InodeBits::UPDATE)]).await;
+        let rec_reint = self.create_record(who, parent, fid, &new);
+        let target = new.target.clone();
+        let (body, transno) = match &new.target {
+            Some(target) => {
+                let request = MdsReintCreateSym {
+                    rec_reint,
+                    name: Some(Text::from(name)),
+                    symtgt: Text::new(target).buffer().clone(),
+                    dlm_req,
+                    ..MdsReintCreateSym::default()
+                };
+                let call = who.sign(Call::modifying(request).with_reply_room(ACL_ROOM));
+                let answer = call::call::<MdsReintCreateSym>(&*mdt.channel, call).await?;
+                (answer.reply.mdt_body, answer.body.transno)
+            }
+            None => {
+                let request = MdsReintCreate {
+                    rec_reint,
+                    name: Some(Text::from(name)),
+                    dlm_req,
+                    ..MdsReintCreate::default()
+                };
+                let call = who.sign(Call::modifying(request).with_reply_room(ACL_ROOM));
+                let answer = call::call::<MdsReintCreate>(&*mdt.channel, call).await?;
+                (answer.reply.mdt_body, answer.body.transno)
+            }
+        };
+        let body = call::need(body)?;
+        let pin = self.cache.inodes.pin(body.fid1);
+        self.absorb(&pin, &body, &Bytes::new(), None);
+        pin.state().target = target;
+        self.changed(transno, &[parent, &pin]);
+        self.remember_name(parent, name, &pin);
+        Ok(pin)
+    }
+
+    fn create_record(&self, who: &Credentials, parent: &Inode, fid: Fid, new: &New) -> RecCreate {
+        let mut record = RecCreate {
+            opcode: ReintOp::CREATE,
+            cap: who.capabilities(),
+            fsuid: who.uid,
+            fsgid: who.gid,
+            suppgid1: who.group_for(parent),
+            suppgid2: NO_GROUP,
+            fid1: parent.fid,
+            fid2: fid,
+            time: self.seconds(),
+            rdev: new.rdev.into(),
+            mode: new.mode,
+            bias: Bias::NONE,
+            umask: who.umask,
+            ..RecCreate::default()
+        };
+        if FileType::from_mode(new.mode & TYPE_MASK) == Some(FileType::Directory) {
+            // MDS_MKDIR_LMV, which shares its bit with MDS_OPEN_RESYNC.
+            record.set_flags(OpenFlags::RESYNC);
+        }
+        record
+    }
+}

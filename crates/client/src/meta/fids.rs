@@ -1,0 +1,53 @@
+//! New FIDs: one `SEQ_QUERY` for every 131,072 of them.
+
+use std::sync::Arc;
+
+use sheen_rpc::{Call, Channel};
+use sheen_types::{Errno, Fid};
+use sheen_wire::fld::{LuSeqRange, SeqRangeFlags};
+use sheen_wire::messages::SeqQuery;
+use tokio::sync::Mutex;
+
+use crate::call;
+
+/// `SEQ_ALLOC_META`: a sequence for one client.
+const ALLOC_META: u32 = 1;
+/// Objects of one sequence (`LUSTRE_METADATA_SEQ_MAX_WIDTH`).
+const OBJECTS_MAX: u32 = 0x2_0000;
+
+/// Gives out FIDs on one MDT.
+pub(crate) struct FidSource {
+    channel: Arc<dyn Channel>,
+    index: u16,
+    last: Mutex<Fid>,
+}
+
+impl FidSource {
+    /// FIDs on the MDT of number `index`.
+    pub(crate) fn new(channel: Arc<dyn Channel>, index: u16) -> Self {
+        // As if a sequence had been used up.
+        Self { channel, index, last: Mutex::new(Fid::new(0, OBJECTS_MAX)) }
+    }
+
+    /// A FID that nobody else will give out.
+    pub(crate) async fn next(&self) -> Result<Fid, Errno> {
+        let mut last = self.last.lock().await;
+        if last.oid >= OBJECTS_MAX {
+            *last = Fid::new(self.sequence().await?, 0);
+        }
+        last.oid += 1;
+        Ok(*last)
+    }
+
+    async fn sequence(&self) -> Result<u64, Errno> {
+        let seq_range =
+            LuSeqRange { start: 0, end: 0, index: self.index.into(), flags: SeqRangeFlags::MDT };
+        let request = SeqQuery { seq_opc: ALLOC_META, seq_range, ..SeqQuery::default() };
+        let answer = call::call::<SeqQuery>(&*self.channel, Call::new(request)).await?;
+        let range = call::need(answer.reply.seq_range)?;
+        if range.start == 0 || range.end <= range.start {
+            return Err(Errno::EPROTO);
+        }
+        Ok(range.start)
+    }
+}

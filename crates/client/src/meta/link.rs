@@ -1,0 +1,50 @@
+//! Hard links: one `MDS_REINT` (link).
+
+use sheen_rpc::Call;
+use sheen_types::{Errno, InodeBits, Name};
+use sheen_wire::md::{RecLink, ReintOp};
+use sheen_wire::messages::MdsReintLink;
+use sheen_wire::text::Text;
+
+use super::Meta;
+use crate::cache::Inode;
+use crate::call;
+use crate::posix::Credentials;
+
+impl Meta {
+    /// Gives `inode` the name `name` in `parent`. One RPC; the inode's attributes are out of date
+    /// after it.
+    pub(crate) async fn link(
+        &self,
+        who: &Credentials,
+        inode: &Inode,
+        parent: &Inode,
+        name: &Name,
+    ) -> Result<(), Errno> {
+        let mdt = self.mdt(parent.fid)?;
+        self.changing_names(parent, name);
+        let wanted = [(parent, InodeBits::UPDATE), (inode, InodeBits::UPDATE)];
+        let dlm_req = self.cancel_early(mdt, &wanted).await;
+        let request = MdsReintLink {
+            rec_reint: RecLink {
+                opcode: ReintOp::LINK,
+                cap: who.capabilities(),
+                fsuid: who.uid,
+                fsgid: who.gid,
+                suppgid1: who.group_for(inode),
+                suppgid2: who.group_for(parent),
+                fid1: inode.fid,
+                fid2: parent.fid,
+                time: self.seconds(),
+                ..RecLink::default()
+            },
+            name: Some(Text::from(name)),
+            dlm_req,
+            ..MdsReintLink::default()
+        };
+        let call = who.sign(Call::modifying(request));
+        let answer = call::call::<MdsReintLink>(&*mdt.channel, call).await?;
+        self.changed(answer.body.transno, &[inode, parent]);
+        Ok(())
+    }
+}

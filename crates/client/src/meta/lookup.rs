@@ -1,0 +1,134 @@
+//! Finding a name: one `LDLM_ENQUEUE` with a getattr or lookup intent.
+
+use sheen_rpc::Call;
+use sheen_types::{Errno, InodeBits, LockMode, Name};
+use sheen_wire::ldlm::{IntentOp, LdlmIntent};
+use sheen_wire::md::{Disposition, Valid};
+use sheen_wire::messages::LdlmIntentGetattr;
+use sheen_wire::text::Text;
+
+use super::{ACL_ROOM, EA_ROOM, Meta, intent_status};
+use crate::cache::{Inode, Pin};
+use crate::call;
+use crate::locks::Ask;
+use crate::posix::Credentials;
+use sheen_ldlm::{LockFlags, Policy};
+
+/// How much is wanted of a name's inode.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Depth {
+    /// Attributes under a lock on all of them.
+    Attributes,
+    /// A lock on the name; attributes as of now. For directories that we are changing ourselves: a
+    /// lock on their attributes would go with the next change and take the name's lock along.
+    Name,
+}
+
+impl Depth {
+    fn intent(self) -> (IntentOp, InodeBits) {
+        match self {
+            Self::Attributes => (IntentOp::GETATTR, InodeBits::UPDATE),
+            Self::Name => (IntentOp::LOOKUP, InodeBits::LOOKUP),
+        }
+    }
+}
+
+/// What every getattr asks for.
+pub(super) fn getattr_valid() -> Valid {
+    // OBD_MD_FLGETATTR, and what comes with it.
+    Valid::ID
+        | Valid::ATIME
+        | Valid::MTIME
+        | Valid::CTIME
+        | Valid::SIZE
+        | Valid::BLOCKS
+        | Valid::BLKSIZE
+        | Valid::MODE
+        | Valid::TYPE
+        | Valid::UID
+        | Valid::GID
+        | Valid::FLAGS
+        | Valid::NLINK
+        | Valid::PARENT
+        | Valid::RDEV
+        | Valid::EASIZE
+        | Valid::MODEASIZE
+        | Valid::DIREA
+        | Valid::MEA
+        | Valid::DEFAULT_MEA
+        | Valid::ACL
+        | Valid::PROJID
+        | Valid::BTIME
+}
+
+impl Meta {
+    /// Looks `name` up in `parent`; `None` if it is not there. One RPC.
+    pub(crate) async fn lookup(
+        &self,
+        who: &Credentials,
+        parent: &Inode,
+        name: &Name,
+        depth: Depth,
+    ) -> Result<Option<Pin>, Errno> {
+        let known = parent.state().children.get(name).copied();
+        let found = self.getattr_intent(who, parent, Some(name), depth).await;
+        let child = match found {
+            Ok(child) => child,
+            Err(Errno::ENOENT) => {
+                self.cache.inodes.forget_name(parent, name);
+                return Ok(None);
+            }
+            Err(errno) => return Err(errno),
+        };
+        if known.is_some_and(|known| known != child.fid) {
+            self.cache.inodes.forget_name(parent, name);
+        }
+        self.remember_name(parent, name, &child);
+        Ok(Some(child))
+    }
+
+    /// The intent itself: of a name in `inode`, or without one of `inode`.
+    pub(super) async fn getattr_intent(
+        &self,
+        who: &Credentials,
+        inode: &Inode,
+        name: Option<&Name>,
+        depth: Depth,
+    ) -> Result<Pin, Errno> {
+        let mdt = self.mdt(inode.fid)?;
+        let (opc, bits) = depth.intent();
+        let pending = mdt.locks.begin(Ask {
+            resource: inode.resource(),
+            policy: Policy::bits(bits),
+            mode: LockMode::Cr,
+            flags: LockFlags::HAS_INTENT,
+        });
+        let mut body = who.body(inode.fid, getattr_valid(), who.group_for(inode));
+        if name.is_none() {
+            body.fid2 = inode.fid;
+        }
+        body.eadatasize = EA_ROOM as u32;
+        let request = LdlmIntentGetattr {
+            dlm_req: pending.request(),
+            ldlm_intent: LdlmIntent { opc },
+            mdt_body: body,
+            name: Some(name.map(Text::from).unwrap_or_default()),
+            ..LdlmIntentGetattr::default()
+        };
+        let call = who.sign(Call::new(request).with_reply_room(EA_ROOM + ACL_ROOM));
+        let answer = call::call::<LdlmIntentGetattr>(&*mdt.channel, call).await?;
+        let reply = answer.reply;
+        let lock = call::need(reply.dlm_rep)?;
+        if lock.policy_res1.contains(Disposition::LOOKUP_NEG) {
+            return Err(Errno::ENOENT);
+        }
+        if let Some(errno) = intent_status(lock.policy_res2) {
+            return Err(errno);
+        }
+        let held = pending.granted(&lock).await?;
+        let body = call::need(reply.mdt_body)?;
+        let pin = self.cache.inodes.pin(body.fid1);
+        self.absorb(&pin, &body, &reply.mdt_md, held.as_ref());
+        Ok(pin)
+    }
+}

@@ -1,0 +1,130 @@
+//! Metadata operations, one per file.
+//!
+//! Each operation is one async function: what we know, locks to give back early, request, reply,
+//! what we know now. Each costs at most one RPC (its file says which) and none where
+//! [`crate::cache`] may answer. Credentials and the one supplementary group that matters go along as
+//! Lustre sends them; permissions are checked by the MDT.
+//!
+//! [`Meta::mdt`] is the only place that decides which MDT an inode is on (Lustre's LMV).
+
+mod close;
+mod create;
+mod fid2path;
+mod fids;
+mod flock;
+mod getattr;
+mod layout;
+mod link;
+mod lookup;
+mod open;
+mod pack;
+pub(crate) mod readdir;
+mod readlink;
+mod rename;
+mod setattr;
+mod statfs;
+mod store;
+mod sync;
+#[cfg(test)]
+mod tests;
+mod unlink;
+mod xattr;
+
+use std::sync::Arc;
+
+use sheen_io::World;
+use sheen_rpc::Channel;
+use sheen_types::{Errno, Fid, InodeBits, LockHandle, LockMode};
+use sheen_wire::ldlm::LdlmRequest;
+
+pub(crate) use close::CloseAttributes;
+pub(crate) use create::New;
+pub(crate) use fids::FidSource;
+pub(crate) use flock::{FlockAsk, HeldRanges};
+pub(crate) use lookup::Depth;
+pub(crate) use open::OpenState;
+pub(crate) use setattr::resolve;
+pub(crate) use statfs::{TargetStat, mdt_statfs, ost_statfs};
+
+use crate::cache::{Inode, MetaCache};
+use crate::locks::LockSpace;
+
+/// Bytes of reply that we take for a layout: 170 stripes. More costs a second try.
+const EA_ROOM: usize = 4096;
+/// Bytes of reply that we take for an access control list of 32 entries (Lustre's old limit), and
+/// what else comes with attributes.
+const ACL_ROOM: usize = 1024;
+
+/// One MDT.
+pub(crate) struct Mdt {
+    /// Its number.
+    pub(crate) index: u16,
+    /// The way there.
+    pub(crate) channel: Arc<dyn Channel>,
+    /// What it has granted to us.
+    pub(crate) locks: Arc<LockSpace>,
+    /// New FIDs on it.
+    pub(crate) fids: FidSource,
+    /// File locks that we hold there.
+    pub(crate) ranges: HeldRanges,
+}
+
+/// All metadata operations.
+pub(crate) struct Meta {
+    pub(crate) world: World,
+    pub(crate) cache: Arc<MetaCache>,
+    mdts: Vec<Arc<Mdt>>,
+}
+
+impl Meta {
+    /// Operations on these MDTs; the first is MDT0000.
+    pub(crate) fn new(world: World, cache: Arc<MetaCache>, mdts: Vec<Arc<Mdt>>) -> Self {
+        Self { world, cache, mdts }
+    }
+
+    /// All MDTs.
+    pub(crate) fn mdts(&self) -> &[Arc<Mdt>] {
+        &self.mdts
+    }
+
+    /// The MDT that holds an inode. With one MDT there is no choice; with more, the sequence's
+    /// location (FLD) decides here.
+    ///
+    /// # Errors
+    /// `ENODEV` if there is none.
+    pub(crate) fn mdt(&self, fid: Fid) -> Result<&Arc<Mdt>, Errno> {
+        let _ = fid;
+        self.mdts.first().ok_or(Errno::ENODEV)
+    }
+
+    /// The MDT for a new inode under `parent`.
+    pub(crate) fn mdt_for_new(&self, parent: &Inode) -> Result<&Arc<Mdt>, Errno> {
+        self.mdt(parent.fid)
+    }
+
+    /// The calendar's second, as requests carry it.
+    fn seconds(&self) -> i64 {
+        self.world.clock.wall().seconds
+    }
+
+    /// Gives locks back that stand in the way of an operation on inodes of `mdt`, for the
+    /// operation's own request.
+    async fn cancel_early(&self, mdt: &Mdt, wanted: &[(&Inode, InodeBits)]) -> Option<LdlmRequest> {
+        let wanted: Vec<_> =
+            wanted.iter().map(|(inode, bits)| (inode.resource(), LockMode::Ex, *bits)).collect();
+        let handles: Vec<LockHandle> = mdt.locks.cancel_early(&wanted).await;
+        (!handles.is_empty()).then(|| LdlmRequest::cancel(handles))
+    }
+
+    /// Notes that we change a directory's names, and which name's absence is over.
+    fn changing_names(&self, parent: &Inode, name: &sheen_types::Name) {
+        let mut state = parent.state();
+        state.changed_here = true;
+        state.forget_absent(name);
+    }
+}
+
+/// The errno in an intent's result; `None` for success.
+fn intent_status(result: u64) -> Option<Errno> {
+    Errno::from_status(result as u32 as i32)
+}

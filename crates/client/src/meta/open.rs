@@ -1,0 +1,273 @@
+//! Opening, and creating with it: one `LDLM_ENQUEUE` with an open intent.
+//!
+//! An open handle lives in the MDT's memory. When the MDT restarts, the request that made it is
+//! replayed even if its transaction was durable; [`OpenState`] then learns the new handle.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use bytes::Bytes;
+use parking_lot::Mutex;
+use sheen_ldlm::{LockFlags, Policy};
+use sheen_rpc::{Answer, Call, ReplayHook};
+use sheen_types::{Errno, Fid, InodeBits, LockMode, Name, Xid};
+use sheen_wire::ldlm::{IntentOp, LdlmIntent, LockFlags as WireFlags};
+use sheen_wire::lov::LovMagic;
+use sheen_wire::md::{Disposition, MdtBody, OpenFlags, OpenHandle, RecCreate, ReintOp};
+use sheen_wire::messages::{LdlmIntentOpen, Reply, Request};
+use sheen_wire::ptlrpc::PtlrpcBody;
+use sheen_wire::text::Text;
+
+use super::pack::NO_GROUP;
+use super::{ACL_ROOM, EA_ROOM, Mdt, Meta, intent_status};
+use crate::cache::{Inode, Pin};
+use crate::call;
+use crate::locks::Ask;
+use crate::posix::{self, Credentials, FileType};
+
+/// An open handle on an MDT.
+pub(crate) struct OpenState {
+    pub(super) mdt: Arc<Mdt>,
+    pub(super) handle: Arc<HandleCell>,
+    pub(super) xid: Xid,
+}
+
+/// The handle as the MDT calls it now.
+pub(super) struct HandleCell {
+    handle: AtomicU64,
+    first: Mutex<FirstAnswer>,
+}
+
+/// What a replay must ask for: what the first answer gave.
+#[derive(Default)]
+struct FirstAnswer {
+    fid: Fid,
+    layout: Bytes,
+}
+
+/// What to open.
+pub(super) enum Target<'a> {
+    /// A name, made with this mode if absent.
+    Create { parent: &'a Inode, name: &'a Name, mode: u32, fid: Fid },
+    /// A known inode.
+    Known(&'a Inode),
+}
+
+impl HandleCell {
+    fn new() -> Arc<Self> {
+        Arc::new(Self { handle: AtomicU64::new(0), first: Mutex::default() })
+    }
+
+    /// The handle.
+    pub(super) fn get(&self) -> OpenHandle {
+        OpenHandle(self.handle.load(Ordering::Acquire))
+    }
+
+    fn set(&self, body: &MdtBody) {
+        self.handle.store(body.open_handle.0, Ordering::Release);
+    }
+}
+
+impl ReplayHook for HandleCell {
+    fn keep(&self, answer: &Answer) -> bool {
+        let Some((body, layout)) = opened(answer) else { return false };
+        *self.first.lock() = FirstAnswer { fid: body.fid1, layout: layout.clone() };
+        self.set(body);
+        true
+    }
+
+    fn before_replay(&self, request: &mut Request, _answer_body: &PtlrpcBody) {
+        let Request::LdlmIntentOpen(open) = request else { return };
+        let first = self.first.lock();
+        open.dlm_req.flags |= WireFlags::INTENT_ONLY;
+        open.rec_reint.fid2 = first.fid;
+        open.rec_reint.open_handle_old = self.get();
+        if !first.layout.is_empty() {
+            open.eadata = defined_layout(&first.layout);
+        }
+    }
+
+    fn replayed(&self, answer: &Answer) {
+        match opened(answer) {
+            Some((body, _)) => self.set(body),
+            None => tracing::warn!(status = answer.body.status, "open file lost in recovery"),
+        }
+    }
+}
+
+/// The attributes and layout of an answer that opened something.
+fn opened(answer: &Answer) -> Option<(&MdtBody, &Bytes)> {
+    let Reply::LdlmIntentOpen(reply) = &answer.reply else { return None };
+    let lock = reply.dlm_rep.as_ref()?;
+    let success = intent_status(lock.policy_res2).is_none();
+    let open = lock.policy_res1.contains(Disposition::OPEN_OPEN);
+    (success && open).then_some((reply.mdt_body.as_ref()?, &reply.mdt_md))
+}
+
+/// A layout marked as one to be taken as it is, objects and all.
+fn defined_layout(layout: &Bytes) -> Bytes {
+    let mut bytes = layout.to_vec();
+    if let Some(magic) = bytes.first_chunk_mut::<4>() {
+        *magic = (u32::from_le_bytes(*magic) | LovMagic::DEFINED).to_le_bytes();
+    }
+    bytes.into()
+}
+
+/// Linux's open flags as the MDT takes them.
+fn wire_flags(flags: posix::OpenFlags) -> OpenFlags {
+    let pairs = [
+        (posix::OpenFlags::EXCLUSIVE, OpenFlags::EXCL),
+        (posix::OpenFlags::TRUNCATE, OpenFlags::TRUNC),
+        (posix::OpenFlags::APPEND, OpenFlags::APPEND),
+        (posix::OpenFlags::SYNC, OpenFlags::SYNC),
+        (posix::OpenFlags::DIRECTORY, OpenFlags::DIRECTORY),
+        (posix::OpenFlags::EXEC, OpenFlags::EXEC),
+    ];
+    let mut wire = OpenFlags::DEFAULT_LMV;
+    for (linux, lustre) in pairs {
+        if flags.has(linux) {
+            wire |= lustre;
+        }
+    }
+    if flags.reads() {
+        wire |= OpenFlags::READ;
+    }
+    if flags.writes() {
+        wire |= OpenFlags::WRITE;
+    }
+    wire
+}
+
+impl Meta {
+    /// Opens `inode`. One RPC.
+    pub(crate) async fn open(
+        &self,
+        who: &Credentials,
+        inode: &Inode,
+        flags: posix::OpenFlags,
+    ) -> Result<OpenState, Errno> {
+        let flags = wire_flags(flags).without(OpenFlags::EXCL) | OpenFlags::BY_FID;
+        let (_, state, _) = self.open_intent(who, Target::Known(inode), flags, None).await?;
+        Ok(state)
+    }
+
+    /// Opens `name` in `parent`, creating it if absent; whether it did. One RPC.
+    pub(crate) async fn open_create(
+        &self,
+        who: &Credentials,
+        parent: &Inode,
+        name: &Name,
+        mode: u32,
+        flags: posix::OpenFlags,
+    ) -> Result<(Pin, OpenState, bool), Errno> {
+        let fid = self.mdt_for_new(parent)?.fids.next().await?;
+        let flags = wire_flags(flags) | OpenFlags::CREAT;
+        self.changing_names(parent, name);
+        let target = Target::Create { parent, name, mode, fid };
+        let (pin, state, created) = self.open_intent(who, target, flags, None).await?;
+        self.remember_name(parent, name, &pin);
+        Ok((pin, state, created))
+    }
+
+    /// The intent. `layout` is one to create the objects with.
+    pub(super) async fn open_intent(
+        &self,
+        who: &Credentials,
+        target: Target<'_>,
+        flags: OpenFlags,
+        layout: Option<Bytes>,
+    ) -> Result<(Pin, OpenState, bool), Errno> {
+        let (on, opc, bits, mode) = match &target {
+            Target::Create { parent, .. } => {
+                (*parent, IntentOp::OPEN | IntentOp::CREAT, InodeBits::UPDATE, LockMode::Cw)
+            }
+            Target::Known(inode) => (*inode, IntentOp::OPEN, InodeBits::LOOKUP, LockMode::Cr),
+        };
+        let mdt = Arc::clone(self.mdt(on.fid)?);
+        let mut early = Vec::new();
+        if matches!(target, Target::Create { .. }) {
+            early = mdt.locks.cancel_early(&[(on.resource(), LockMode::Ex, bits)]).await;
+        }
+        let pending = mdt.locks.begin(Ask {
+            resource: on.resource(),
+            policy: Policy::bits(bits),
+            mode,
+            flags: LockFlags::HAS_INTENT,
+        });
+        let mut dlm_req = pending.request();
+        dlm_req.count += early.len() as u32;
+        dlm_req.handles.truncate(1);
+        dlm_req.handles.extend(early);
+        let request = LdlmIntentOpen {
+            dlm_req,
+            ldlm_intent: LdlmIntent { opc },
+            rec_reint: self.open_record(who, &target, flags, layout.is_some()),
+            name: Some(match &target {
+                Target::Create { name, .. } => Text::from(*name),
+                Target::Known(_) => Text::default(),
+            }),
+            eadata: layout.unwrap_or_default(),
+            ..LdlmIntentOpen::default()
+        };
+        let handle = HandleCell::new();
+        let mut call = who.sign(Call::modifying(request).with_reply_room(EA_ROOM + ACL_ROOM));
+        call.on_replay = Some(Arc::clone(&handle) as Arc<dyn ReplayHook>);
+        let answer = call::call::<LdlmIntentOpen>(&*mdt.channel, call).await?;
+        let reply = answer.reply;
+        let lock = call::need(reply.dlm_rep)?;
+        if let Some(errno) = intent_status(lock.policy_res2) {
+            return Err(errno);
+        }
+        if lock.policy_res1.contains(Disposition::LOOKUP_NEG)
+            && !lock.policy_res1.contains(Disposition::OPEN_CREATE)
+        {
+            return Err(Errno::ENOENT);
+        }
+        let held = pending.granted(&lock).await?;
+        let body = call::need(reply.mdt_body)?;
+        handle.set(&body);
+        let pin = self.cache.inodes.pin(body.fid1);
+        self.absorb(&pin, &body, &reply.mdt_md, held.as_ref());
+        let created = lock.policy_res1.contains(Disposition::OPEN_CREATE);
+        if created {
+            self.changed(answer.body.transno, &[on, &pin]);
+        }
+        Ok((pin, OpenState { mdt, handle, xid: answer.xid }, created))
+    }
+
+    fn open_record(
+        &self,
+        who: &Credentials,
+        target: &Target<'_>,
+        flags: OpenFlags,
+        has_layout: bool,
+    ) -> RecCreate {
+        let mut record = RecCreate {
+            opcode: ReintOp::OPEN,
+            cap: who.capabilities(),
+            fsuid: who.uid,
+            fsgid: who.gid,
+            suppgid2: NO_GROUP,
+            time: self.seconds(),
+            mode: FileType::Regular.mode_bits(),
+            umask: who.umask,
+            ..RecCreate::default()
+        };
+        match target {
+            Target::Create { parent, mode, fid, .. } => {
+                record.suppgid1 = who.group_for(parent);
+                record.fid1 = parent.fid;
+                record.fid2 = *fid;
+                record.mode |= mode & 0o7777;
+            }
+            Target::Known(inode) => {
+                record.suppgid1 = who.group_for(inode);
+                record.fid1 = inode.fid;
+                record.fid2 = inode.fid;
+            }
+        }
+        let has_layout = if has_layout { OpenFlags::HAS_EA } else { OpenFlags::NONE };
+        record.set_flags(flags | has_layout);
+        record
+    }
+}

@@ -1,0 +1,52 @@
+//! Who asks, in the words of requests.
+
+use sheen_rpc::{BodyExtras, Call};
+use sheen_types::Fid;
+use sheen_wire::md::{MdtBody, Valid};
+use sheen_wire::ptlrpc::MsgFlags;
+
+use crate::cache::Inode;
+use crate::posix::Credentials;
+
+/// No supplementary group.
+pub(super) const NO_GROUP: u32 = u32::MAX;
+/// Lustre packs the low word of the capability set; the superuser has all of them.
+const ALL_CAPABILITIES: u32 = u32::MAX;
+
+impl Credentials {
+    /// Capabilities as requests carry them.
+    pub(super) fn capabilities(&self) -> u32 {
+        if self.uid == 0 { ALL_CAPABILITIES } else { 0 }
+    }
+
+    /// The group of `inode` if the caller is in it, so that the server may count it in.
+    pub(super) fn group_for(&self, inode: &Inode) -> u32 {
+        inode.group().filter(|group| self.is_in_group(*group)).unwrap_or(NO_GROUP)
+    }
+
+    /// The frame of a request about `fid`.
+    pub(super) fn body(&self, fid: Fid, valid: Valid, suppgid: u32) -> MdtBody {
+        MdtBody {
+            fid1: fid,
+            valid: valid | Valid::ID,
+            uid: self.uid,
+            gid: self.gid,
+            fsuid: self.uid,
+            fsgid: self.gid,
+            capability: self.capabilities(),
+            suppgid,
+            ..MdtBody::default()
+        }
+    }
+
+    /// `call` with the caller's ids in its body, for schedulers on the server.
+    pub(super) fn sign(&self, call: Call) -> Call {
+        let body = BodyExtras {
+            flags: call.body.flags | MsgFlags::PACK_UID_GID,
+            uid: self.uid,
+            gid: self.gid,
+            ..call.body
+        };
+        Call { body, ..call }
+    }
+}

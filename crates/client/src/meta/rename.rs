@@ -1,0 +1,73 @@
+//! Moving a name: one `MDS_REINT` (rename).
+
+use sheen_rpc::Call;
+use sheen_types::{Errno, InodeBits, Name};
+use sheen_wire::md::{RecRename, ReintOp};
+use sheen_wire::messages::MdsReintRename;
+use sheen_wire::text::Text;
+
+use super::unlink::ALL_BUT_DATA;
+use super::{EA_ROOM, Meta};
+use crate::cache::Inode;
+use crate::call;
+use crate::posix::Credentials;
+
+impl Meta {
+    /// Moves a name, replacing what is there. One RPC. What was replaced has attributes out of date
+    /// after it.
+    pub(crate) async fn rename(
+        &self,
+        who: &Credentials,
+        from: (&Inode, &Name),
+        to: (&Inode, &Name),
+    ) -> Result<(), Errno> {
+        let mdt = self.mdt(from.0.fid)?;
+        let moved = self.known_child(from.0, from.1);
+        let replaced = self.known_child(to.0, to.1);
+        self.changing_names(from.0, from.1);
+        self.changing_names(to.0, to.1);
+        self.cache.inodes.forget_name(from.0, from.1);
+        self.cache.inodes.forget_name(to.0, to.1);
+        let mut wanted = vec![(from.0, InodeBits::UPDATE), (to.0, InodeBits::UPDATE)];
+        wanted.extend(moved.as_deref().map(|moved| (moved, InodeBits::LOOKUP)));
+        wanted.extend(replaced.as_deref().map(|replaced| (replaced, ALL_BUT_DATA)));
+        let dlm_req = self.cancel_early(mdt, &wanted).await;
+        let request = MdsReintRename {
+            rec_reint: RecRename {
+                opcode: ReintOp::RENAME,
+                cap: who.capabilities(),
+                fsuid: who.uid,
+                fsgid: who.gid,
+                suppgid1: who.group_for(from.0),
+                suppgid2: who.group_for(to.0),
+                fid1: from.0.fid,
+                fid2: to.0.fid,
+                time: self.seconds(),
+                mode: moved
+                    .as_ref()
+                    .and_then(|moved| moved.file_type())
+                    .map_or(0, |kind| kind.mode_bits()),
+                ..RecRename::default()
+            },
+            name: Some(Text::from(from.1)),
+            symtgt: Some(Text::from(to.1)),
+            dlm_req,
+            ..MdsReintRename::default()
+        };
+        let call = who.sign(Call::modifying(request).with_reply_room(EA_ROOM));
+        match call::call::<MdsReintRename>(&*mdt.channel, call).await {
+            Ok(answer) => {
+                self.changed(answer.body.transno, &[from.0, to.0]);
+                if let Some(moved) = &moved {
+                    self.changed(answer.body.transno, &[moved]);
+                }
+                Ok(())
+            }
+            Err(errno) => {
+                let names = vec![(from.0.node, from.1.clone()), (to.0.node, to.1.clone())];
+                self.cache.observers.entries(names).await;
+                Err(errno)
+            }
+        }
+    }
+}

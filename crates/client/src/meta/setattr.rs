@@ -1,0 +1,119 @@
+//! Changing attributes: one `MDS_REINT` (setattr). Objects are the data path's business.
+
+use bytes::Bytes;
+use sheen_rpc::Call;
+use sheen_types::{Errno, InodeBits, Timestamp};
+use sheen_wire::md::{AttrValid, RecSetattr, ReintOp};
+use sheen_wire::messages::MdsReintSetattr;
+
+use super::{ACL_ROOM, EA_ROOM, Meta};
+use crate::cache::Inode;
+use crate::call;
+use crate::posix::{Credentials, SetAttributes, SetTime};
+
+impl Meta {
+    /// Changes attributes at time `now`, `from_open` as part of an open that truncates. One RPC.
+    pub(crate) async fn setattr(
+        &self,
+        who: &Credentials,
+        inode: &Inode,
+        changes: &SetAttributes,
+        now: Timestamp,
+        from_open: bool,
+    ) -> Result<(), Errno> {
+        let mut record = setattr_record(who, inode, changes, now);
+        if from_open {
+            record.valid |= AttrValid::FROM_OPEN;
+        }
+        let mut bits = InodeBits::UPDATE;
+        if changes.mode.is_some() || changes.uid.is_some() || changes.gid.is_some() {
+            bits = bits | InodeBits::LOOKUP;
+        }
+        self.send_setattr(who, inode, record, Bytes::new(), bits).await
+    }
+
+    /// Sends a setattr with an extended attribute (a directory's default layout) in it.
+    pub(super) async fn send_setattr(
+        &self,
+        who: &Credentials,
+        inode: &Inode,
+        rec_reint: RecSetattr,
+        eadata: Bytes,
+        bits: InodeBits,
+    ) -> Result<(), Errno> {
+        let mdt = self.mdt(inode.fid)?;
+        let dlm_req = self.cancel_early(mdt, &[(inode, bits)]).await;
+        let request = MdsReintSetattr { rec_reint, eadata, dlm_req, ..MdsReintSetattr::default() };
+        let call = who.sign(Call::modifying(request).with_reply_room(EA_ROOM + ACL_ROOM));
+        let answer = call::call::<MdsReintSetattr>(&*mdt.channel, call).await?;
+        self.changed(answer.body.transno, &[inode]);
+        if let Some(body) = answer.reply.mdt_body {
+            self.absorb(inode, &body, &Bytes::new(), None);
+        }
+        Ok(())
+    }
+}
+
+/// The record without any change in it.
+pub(super) fn blank_record(who: &Credentials, inode: &Inode) -> RecSetattr {
+    RecSetattr {
+        opcode: ReintOp::SETATTR,
+        cap: who.capabilities(),
+        fsuid: who.uid,
+        fsgid: who.gid,
+        suppgid: who.group_for(inode),
+        fid: inode.fid,
+        ..RecSetattr::default()
+    }
+}
+
+fn setattr_record(
+    who: &Credentials,
+    inode: &Inode,
+    changes: &SetAttributes,
+    now: Timestamp,
+) -> RecSetattr {
+    let mut record = blank_record(who, inode);
+    // Every time that changes is ours, so that MDT and OSTs agree on it.
+    record.valid = AttrValid::CTIME | AttrValid::CTIME_SET;
+    record.ctime = changes.ctime.unwrap_or(now).seconds;
+    if let Some(mode) = changes.mode {
+        record.valid |= AttrValid::MODE;
+        let kind = inode.file_type().map_or(0, |kind| kind.mode_bits());
+        record.mode = kind | mode & 0o7777;
+    }
+    if let Some(uid) = changes.uid {
+        record.valid |= AttrValid::UID;
+        record.uid = uid;
+    }
+    if let Some(gid) = changes.gid {
+        record.valid |= AttrValid::GID;
+        record.gid = gid;
+        if who.is_in_group(gid) {
+            record.suppgid = gid;
+        }
+    }
+    if let Some(size) = changes.size {
+        record.valid |= AttrValid::SIZE;
+        record.size = size;
+    }
+    let atime = changes.atime.map(|time| resolve(time, now));
+    if let Some(atime) = atime {
+        record.valid |= AttrValid::ATIME | AttrValid::ATIME_SET;
+        record.atime = atime.seconds;
+    }
+    let truncated = changes.size.map(|_| SetTime::Now);
+    if let Some(mtime) = changes.mtime.or(truncated).map(|time| resolve(time, now)) {
+        record.valid |= AttrValid::MTIME | AttrValid::MTIME_SET;
+        record.mtime = mtime.seconds;
+    }
+    record
+}
+
+/// The moment that is meant.
+pub(crate) fn resolve(time: SetTime, now: Timestamp) -> Timestamp {
+    match time {
+        SetTime::Now => now,
+        SetTime::To(time) => time,
+    }
+}

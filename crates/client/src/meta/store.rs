@@ -1,0 +1,144 @@
+//! What a reply's attributes change in the cache.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use sheen_types::{InodeBits, Name, Timestamp, Transno};
+use sheen_wire::md::{MdtBody, Valid};
+
+use super::Meta;
+use crate::cache::{Inode, LayoutState, State, inode_number};
+use crate::locks::Held;
+use crate::posix::{Attributes, FileType, TYPE_MASK};
+
+/// Preferred IO size: one bulk RPC.
+const BLOCK_SIZE_FILE: u32 = 4 << 20;
+/// Preferred IO size of what is no regular file: what Lustre shows.
+const BLOCK_SIZE_OTHER: u32 = 1 << 20;
+
+impl Meta {
+    /// Notes what a reply says of an inode. `held` is the lock that came with it, if any: the bits it
+    /// has are covered from now on. Without a lock, what a lock covers already is left alone, because
+    /// replies may overtake each other.
+    pub(super) fn absorb(&self, inode: &Inode, body: &MdtBody, ea: &Bytes, held: Option<&Held>) {
+        let held = held.filter(|held| held.resource() == inode.resource());
+        let bits = held.map_or(InodeBits(0), Held::bits);
+        let mut state = inode.state();
+        if bits.intersects(InodeBits::UPDATE) || !state.attributes_covered() {
+            state.absorb_attributes(inode, body);
+        }
+        if bits.contains(InodeBits::LAYOUT) {
+            let has_layout = body.valid.contains(Valid::EASIZE) && !ea.is_empty();
+            state.layout = read_layout(has_layout.then_some(ea));
+        }
+        if bits.contains(InodeBits::UPDATE) {
+            state.changed_here = false;
+            state.attributes_from_lock = true;
+        }
+        state.covered = state.covered | bits;
+    }
+
+    /// Notes that a change of ours to these inodes became transaction `transno`.
+    pub(super) fn changed(&self, transno: Transno, inodes: &[&Inode]) {
+        for inode in inodes {
+            let mut state = inode.state();
+            state.transno = state.transno.max(transno);
+        }
+    }
+
+    /// Notes that `name` in `parent` is `child`.
+    pub(super) fn remember_name(&self, parent: &Inode, name: &Name, child: &Arc<Inode>) {
+        {
+            let mut state = parent.state();
+            state.forget_absent(name);
+            if state.children.get(name) == Some(&child.fid) {
+                return;
+            }
+        }
+        self.cache.inodes.forget_name(parent, name);
+        parent.state().children.insert(name.clone(), child.fid);
+        let mut state = child.state();
+        if !state.names.iter().any(|(node, known)| *node == parent.node && known == name) {
+            state.names.push((parent.node, name.clone()));
+        }
+    }
+}
+
+impl State {
+    fn absorb_attributes(&mut self, inode: &Inode, body: &MdtBody) {
+        let mut attributes = self.attributes.take().unwrap_or_else(|| blank(inode));
+        let valid = body.valid;
+        let old_type = attributes.mode & TYPE_MASK;
+        if valid.contains(Valid::MODE) {
+            attributes.mode = old_type | body.mode & !TYPE_MASK;
+        }
+        if valid.contains(Valid::TYPE) {
+            attributes.mode = attributes.mode & !TYPE_MASK | body.mode & TYPE_MASK;
+        }
+        set(valid, Valid::NLINK, &mut attributes.nlink, body.nlink);
+        set(valid, Valid::UID, &mut attributes.uid, body.uid);
+        set(valid, Valid::GID, &mut attributes.gid, body.gid);
+        set(valid, Valid::RDEV, &mut attributes.rdev, body.rdev);
+        set(valid, Valid::FLAGS, &mut attributes.flags, body.flags);
+        set(valid, Valid::PROJID, &mut attributes.projid, body.projid);
+        set(valid, Valid::ATIME, &mut attributes.atime, Timestamp::from_seconds(body.atime));
+        set(valid, Valid::MTIME, &mut attributes.mtime, Timestamp::from_seconds(body.mtime));
+        set(valid, Valid::CTIME, &mut attributes.ctime, Timestamp::from_seconds(body.ctime));
+        set(valid, Valid::BTIME, &mut attributes.btime, Timestamp::from_seconds(body.btime));
+        set(valid, Valid::SIZE, &mut attributes.size, body.size);
+        set(valid, Valid::BLOCKS, &mut attributes.blocks, body.blocks);
+        if valid.contains(Valid::ACL) {
+            self.has_acl = body.aclsize > 0;
+        }
+        if !valid.contains(Valid::SIZE) {
+            set(valid, Valid::LAZYSIZE, &mut attributes.size, body.size);
+            set(valid, Valid::LAZYBLOCKS, &mut attributes.blocks, body.blocks);
+        }
+        attributes.block_size = match attributes.file_type() {
+            FileType::Regular => BLOCK_SIZE_FILE,
+            _ => BLOCK_SIZE_OTHER,
+        };
+        self.attributes = Some(attributes);
+    }
+}
+
+fn set<T>(valid: Valid, bit: Valid, field: &mut T, value: T) {
+    if valid.contains(bit) {
+        *field = value;
+    }
+}
+
+fn blank(inode: &Inode) -> Attributes {
+    let never = Timestamp::default();
+    Attributes {
+        fid: inode.fid,
+        ino: inode_number(inode.fid),
+        mode: 0,
+        nlink: 1,
+        uid: 0,
+        gid: 0,
+        rdev: 0,
+        size: 0,
+        blocks: 0,
+        block_size: BLOCK_SIZE_OTHER,
+        atime: never,
+        mtime: never,
+        ctime: never,
+        btime: never,
+        flags: 0,
+        projid: 0,
+    }
+}
+
+/// What the bytes of a layout mean; `None` if the MDT sent none.
+pub(super) fn read_layout(ea: Option<&Bytes>) -> LayoutState {
+    let Some(ea) = ea else { return LayoutState::Empty };
+    match sheen_layout::parse(ea) {
+        Ok(Some(layout)) => LayoutState::Plain(Arc::new(layout)),
+        Ok(None) => LayoutState::Empty,
+        Err(error) => {
+            tracing::debug!(%error, "file cannot be read or written");
+            LayoutState::Foreign
+        }
+    }
+}

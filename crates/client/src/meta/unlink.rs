@@ -1,0 +1,74 @@
+//! Removing a name: one `MDS_REINT` (unlink), for directories too.
+
+use std::sync::Arc;
+
+use sheen_rpc::Call;
+use sheen_types::{Errno, Fid, InodeBits, Name};
+use sheen_wire::md::{RecUnlink, ReintOp};
+use sheen_wire::messages::MdsReintUnlink;
+use sheen_wire::text::Text;
+
+use super::pack::NO_GROUP;
+use super::{EA_ROOM, Meta};
+use crate::cache::Inode;
+use crate::call;
+use crate::posix::{Credentials, FileType};
+
+/// `MDS_INODELOCK_ELC`: everything but data on the MDT, which may still be dirty.
+pub(super) const ALL_BUT_DATA: InodeBits = InodeBits(0x3f);
+
+impl Meta {
+    /// Removes `name`, which must be a directory or must not. One RPC. The child's attributes are out
+    /// of date after it.
+    pub(crate) async fn unlink(
+        &self,
+        who: &Credentials,
+        parent: &Inode,
+        name: &Name,
+        directory: bool,
+    ) -> Result<(), Errno> {
+        let mdt = self.mdt(parent.fid)?;
+        let child = self.known_child(parent, name);
+        self.changing_names(parent, name);
+        // The kernel removes the name itself: it need not be told.
+        self.cache.inodes.forget_name(parent, name);
+        let mut wanted = vec![(parent, InodeBits::UPDATE)];
+        wanted.extend(child.as_deref().map(|child| (child, ALL_BUT_DATA)));
+        let dlm_req = self.cancel_early(mdt, &wanted).await;
+        let request = MdsReintUnlink {
+            rec_reint: RecUnlink {
+                opcode: ReintOp::UNLINK,
+                cap: who.capabilities(),
+                fsuid: who.uid,
+                fsgid: who.gid,
+                suppgid1: who.group_for(parent),
+                suppgid2: NO_GROUP,
+                fid1: parent.fid,
+                fid2: child.as_ref().map_or(Fid::ZERO, |child| child.fid),
+                time: self.seconds(),
+                mode: if directory { FileType::Directory.mode_bits() } else { 0 },
+                ..RecUnlink::default()
+            },
+            name: Some(Text::from(name)),
+            dlm_req,
+            ..MdsReintUnlink::default()
+        };
+        let call = who.sign(Call::modifying(request).with_reply_room(EA_ROOM));
+        let result = call::call::<MdsReintUnlink>(&*mdt.channel, call).await;
+        match result {
+            Ok(answer) => self.changed(answer.body.transno, &[parent]),
+            Err(errno) => {
+                // It is still there, and nothing covers it any more.
+                self.cache.observers.entries(vec![(parent.node, name.clone())]).await;
+                return Err(errno);
+            }
+        }
+        Ok(())
+    }
+
+    /// The inode that `name` was last seen to be, valid or not.
+    pub(super) fn known_child(&self, parent: &Inode, name: &Name) -> Option<Arc<Inode>> {
+        let fid = parent.state().children.get(name).copied()?;
+        self.cache.inodes.by_fid(fid)
+    }
+}

@@ -1,0 +1,207 @@
+//! Attributes of one inode, and of the whole file system.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use sheen_io::BoxFuture;
+use sheen_types::limits::NAME_BYTES_MAX;
+use sheen_types::{Errno, Fid};
+use sheen_wire::md::ObdStatfs;
+
+use super::permission::owns;
+use super::{
+    Credentials, FileHandle, FileSystem, FileType, FsStat, Mounted, NodeId, SetAttributes, SetTime,
+    Stat,
+};
+use crate::cache::Inode;
+use crate::join::join_all;
+use crate::meta::{TargetStat, mdt_statfs, ost_statfs, resolve};
+
+/// The unit that sizes of the whole are told in: what Lustre's client tells.
+const STATFS_BLOCK: u32 = 4096;
+
+impl FileSystem {
+    /// Attributes. Size, blocks and times are those of the moment: from the MDT, merged with those
+    /// of the file's objects where someone may be writing. No RPC if locks cover them, else one to
+    /// the MDT and one to each object's OST.
+    ///
+    /// # Errors
+    /// As `fstat(2)`.
+    pub async fn getattr(&self, who: &Credentials, node: NodeId) -> Result<Stat, Errno> {
+        let inode = self.0.pin(node)?;
+        self.0.refresh(who, &inode).await?;
+        self.0.stat(who, &inode).await
+    }
+
+    /// Changes attributes; a size change needs write permission or a handle open for writing. One
+    /// RPC to the MDT; sizes and times of files with objects also go to the OSTs.
+    ///
+    /// # Errors
+    /// As `chmod(2)`, `chown(2)`, `truncate(2)`, `utimensat(2)`.
+    pub async fn setattr(
+        &self,
+        who: &Credentials,
+        node: NodeId,
+        handle: Option<FileHandle>,
+        changes: SetAttributes,
+    ) -> Result<Stat, Errno> {
+        let inode = self.0.pin(node)?;
+        if let Some(handle) = handle
+            && changes.size.is_some()
+            && !self.0.handles.get(handle)?.flags.writes()
+        {
+            return Err(Errno::EINVAL);
+        }
+        let chosen = |time: Option<SetTime>| matches!(time, Some(SetTime::To(_)));
+        if chosen(changes.atime) || chosen(changes.mtime) {
+            self.0.refresh(who, &inode).await?;
+            let attributes = inode.state().attributes.clone().ok_or(Errno::EIO)?;
+            if !owns(&attributes, who) {
+                return Err(Errno::EPERM);
+            }
+        }
+        self.0.change(who, &inode, &changes, false).await?;
+        self.0.stat(who, &inode).await
+    }
+
+    /// Space and inodes of the whole file system. One RPC to each target, all at once.
+    ///
+    /// # Errors
+    /// As `statfs(2)`: if the MDT does not answer. OSTs that do not are left out.
+    pub async fn statfs(&self) -> Result<FsStat, Errno> {
+        let targets = self.0.statfs_all().await;
+        let (mdts, osts) = targets.split_at(self.0.meta.mdts().len());
+        let mdts: Result<Vec<_>, _> = mdts.iter().map(|target| target.stat.clone()).collect();
+        let osts: Vec<_> = osts.iter().filter_map(|target| target.stat.clone().ok()).collect();
+        Ok(sum(&mdts?, &osts))
+    }
+
+    /// Each target's own answer: its name, and space and objects. MDTs first. For `lfs df`.
+    pub async fn statfs_targets(&self) -> Vec<(String, Result<ObdStatfs, Errno>)> {
+        let targets = self.0.statfs_all().await;
+        targets.into_iter().map(|target| (target.name, target.stat)).collect()
+    }
+
+    /// The FID of a node. For `lfs path2fid`.
+    ///
+    /// # Errors
+    /// `ESTALE` if there is no such node.
+    pub fn fid(&self, node: NodeId) -> Result<Fid, Errno> {
+        Ok(self.0.pin(node)?.fid)
+    }
+
+    /// The path of a FID's link number `link`, below the mounted directory. One RPC. For
+    /// `lfs fid2path`.
+    ///
+    /// # Errors
+    /// `ENOENT` if there is no such object.
+    pub async fn fid2path(&self, fid: Fid, link: u32) -> Result<Bytes, Errno> {
+        let root = self.0.pin(NodeId::ROOT)?.fid;
+        self.0.meta.fid2path(root, fid, link).await
+    }
+}
+
+impl Mounted {
+    /// Asks the MDT for attributes unless locks cover what we know.
+    pub(super) async fn refresh(&self, who: &Credentials, inode: &Inode) -> Result<(), Errno> {
+        if inode.state().attributes_covered() {
+            return Ok(());
+        }
+        self.meta.getattr(who, inode).await
+    }
+
+    /// Changes attributes on the MDT, then on the OSTs.
+    pub(super) async fn change(
+        &self,
+        who: &Credentials,
+        inode: &Inode,
+        changes: &SetAttributes,
+        from_open: bool,
+    ) -> Result<(), Errno> {
+        let now = self.meta.world.clock.wall();
+        self.meta.setattr(who, inode, changes, now, from_open).await?;
+        let times = changes.atime.is_some() || changes.mtime.is_some();
+        if inode.file_type() != Some(FileType::Regular) || changes.size.is_none() && !times {
+            return Ok(());
+        }
+        let Some(data) = self.data_if_any(who, inode).await? else { return Ok(()) };
+        if let Some(size) = changes.size {
+            data.truncate(size, now).await?;
+        }
+        if times {
+            let at = |time: Option<SetTime>| time.map(|time| resolve(time, now));
+            data.set_times(at(changes.atime), at(changes.mtime), changes.ctime.unwrap_or(now))
+                .await?;
+        }
+        Ok(())
+    }
+
+    async fn statfs_all(&self) -> Vec<TargetStat> {
+        let mut asked: Vec<BoxFuture<'_, TargetStat>> = Vec::new();
+        for mdt in self.meta.mdts() {
+            let name = mdt.locks.name().to_owned();
+            let channel = Arc::clone(&mdt.channel);
+            asked.push(Box::pin(
+                async move { TargetStat { name, stat: mdt_statfs(channel).await } },
+            ));
+        }
+        for ost in &self.osts {
+            let name = ost.name.to_string();
+            let channel = Arc::clone(&ost.channel);
+            asked.push(Box::pin(
+                async move { TargetStat { name, stat: ost_statfs(channel).await } },
+            ));
+        }
+        join_all(asked).await
+    }
+}
+
+/// Space of the OSTs, inodes of the MDTs, but no more free inodes than there are objects for.
+fn sum(mdts: &[ObdStatfs], osts: &[ObdStatfs]) -> FsStat {
+    let mut whole = FsStat {
+        block_size: STATFS_BLOCK,
+        name_bytes_max: NAME_BYTES_MAX as u32,
+        ..FsStat::default()
+    };
+    let blocks = |stat: &ObdStatfs, count: u64| {
+        let bytes = count.saturating_mul(stat.bsize.into());
+        bytes / u64::from(STATFS_BLOCK)
+    };
+    let mut objects_free = 0u64;
+    for ost in osts {
+        whole.blocks += blocks(ost, ost.blocks);
+        whole.blocks_free += blocks(ost, ost.bfree);
+        whole.blocks_available += blocks(ost, ost.bavail);
+        objects_free = objects_free.saturating_add(ost.ffree);
+    }
+    for mdt in mdts {
+        whole.files += mdt.files;
+        whole.files_free += mdt.ffree;
+    }
+    if !osts.is_empty() && objects_free < whole.files_free {
+        whole.files = whole.files - whole.files_free + objects_free;
+        whole.files_free = objects_free;
+    }
+    whole
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn space_is_the_osts_and_inodes_are_the_mdts() {
+        let mdt = ObdStatfs { files: 1000, ffree: 900, bsize: 4096, ..ObdStatfs::default() };
+        let ost = ObdStatfs {
+            blocks: 80,
+            bfree: 60,
+            bavail: 50,
+            ffree: 200,
+            bsize: 8192,
+            ..ObdStatfs::default()
+        };
+        let whole = sum(&[mdt], &[ost.clone(), ost]);
+        assert_eq!((whole.blocks, whole.blocks_free, whole.blocks_available), (320, 240, 200));
+        assert_eq!((whole.files, whole.files_free), (500, 400));
+    }
+}

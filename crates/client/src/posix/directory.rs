@@ -1,0 +1,129 @@
+//! Listing directories.
+
+use std::sync::Arc;
+
+use sheen_io::BoxFuture;
+use sheen_types::{Errno, Name};
+
+use super::handles::OpenFile;
+use super::permission::{READ, permits};
+use super::{
+    Credentials, DirCookie, DirEntry, DirEntryPlus, Entry, FileHandle, FileSystem, FileType,
+    Mounted, OpenFlags,
+};
+use crate::cache::{Inode, inode_number};
+use crate::join::join_all;
+use crate::meta::readdir::Position;
+
+/// Lookups that one call has under way at once.
+const LOOKUPS_AT_ONCE: usize = 16;
+
+impl FileSystem {
+    /// Names of an open directory from `from` on, at least one and at most `limit`; none at the end.
+    /// One RPC for some thousand names, none while a lock covers them.
+    ///
+    /// # Errors
+    /// As `getdents(2)`.
+    pub async fn readdir(
+        &self,
+        handle: FileHandle,
+        from: DirCookie,
+        limit: usize,
+    ) -> Result<Vec<DirEntry>, Errno> {
+        let file = self.0.handles.get(handle)?;
+        if file.pin.file_type() != Some(FileType::Directory) {
+            return Err(Errno::ENOTDIR);
+        }
+        self.0.names(&file, from, limit).await
+    }
+
+    /// As [`FileSystem::readdir`], and looks each name up, several at once. Names that the caller has
+    /// no room for in the end must be forgotten like any lookup. One RPC for each name that no lock
+    /// covers.
+    ///
+    /// # Errors
+    /// As `getdents(2)`.
+    pub async fn readdir_plus(
+        &self,
+        who: &Credentials,
+        handle: FileHandle,
+        from: DirCookie,
+        limit: usize,
+    ) -> Result<Vec<DirEntryPlus>, Errno> {
+        let directory = Arc::clone(&self.0.handles.get(handle)?.pin);
+        let mut entries = self.readdir(handle, from, limit).await?.into_iter();
+        let mut whole = Vec::with_capacity(entries.len());
+        loop {
+            let some: Vec<DirEntry> = entries.by_ref().take(LOOKUPS_AT_ONCE).collect();
+            if some.is_empty() {
+                return Ok(whole);
+            }
+            let lookups: Vec<BoxFuture<'_, Option<Entry>>> = some
+                .iter()
+                .map(|entry| -> BoxFuture<'_, _> {
+                    Box::pin(self.0.look_up(who, &directory, &entry.name))
+                })
+                .collect();
+            let found = join_all(lookups).await;
+            let pairs = some.into_iter().zip(found);
+            whole.extend(pairs.map(|(entry, found)| DirEntryPlus { entry, found }));
+        }
+    }
+}
+
+impl Mounted {
+    /// Whether a directory may be listed without asking its MDT: its mode says so, and locks cover
+    /// that. Only the MDT can judge an access control list.
+    pub(super) fn may_list(&self, inode: &Inode, who: &Credentials, flags: OpenFlags) -> bool {
+        let state = inode.state();
+        let Some(attributes) = &state.attributes else { return false };
+        attributes.file_type() == FileType::Directory
+            && !flags.writes()
+            && !state.has_acl
+            && state.attributes_covered()
+            && permits(attributes, who, READ)
+    }
+
+    async fn names(
+        &self,
+        file: &OpenFile,
+        from: DirCookie,
+        limit: usize,
+    ) -> Result<Vec<DirEntry>, Errno> {
+        let mut position = file.stream.lock().position(from)?;
+        let mut names = Vec::new();
+        while names.len() < limit {
+            let last = file.stream.lock().last.clone();
+            let chunk = self.meta.dir_chunk(&file.who, &file.pin, position, last.as_ref()).await?;
+            let Some(chunk) = chunk else { break };
+            let mut stream = file.stream.lock();
+            let before = names.len();
+            for (entry, next) in chunk.from(position).take(limit - before) {
+                position = next;
+                names.push(DirEntry {
+                    name: entry.name[..].into(),
+                    ino: inode_number(entry.fid),
+                    fid: entry.fid,
+                    file_type: entry.kind.and_then(|kind| FileType::from_mode(kind.into())),
+                    next: stream.cookie(next),
+                });
+            }
+            if names.len() == before {
+                position = chunk.next_chunk();
+            }
+            stream.last = (position != Position::END).then_some(chunk);
+            // Without a word to the server there is more only if the caller comes again.
+            if !names.is_empty() {
+                break;
+            }
+        }
+        Ok(names)
+    }
+
+    async fn look_up(&self, who: &Credentials, parent: &Arc<Inode>, name: &[u8]) -> Option<Entry> {
+        // `.` and `..` are no names in this sense.
+        let name = Name::new(name).ok()?;
+        let child = self.find(who, parent, &name).await.ok()??;
+        self.entry(who, &child).await.ok()
+    }
+}

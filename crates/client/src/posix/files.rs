@@ -1,0 +1,334 @@
+//! Open files: opening, data, closing.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use bytes::Bytes;
+use sheen_types::{Errno, Extent, Name, Timestamp};
+
+use super::handles::OpenFile;
+use super::{
+    Credentials, Entry, Fallocate, FileHandle, FileLock, FileLockMode, FileSystem, FileType,
+    LockOwner, Mounted, NodeId, OpenFlags, Opened, Seek, SetAttributes,
+};
+use crate::cache::Pin;
+use crate::data::{DataFile, How, WriteAt};
+use crate::meta::{CloseAttributes, FlockAsk, OpenState};
+
+/// Bytes of a hole that one piece of an answer shows; holes are made of shared pieces.
+static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
+
+impl FileSystem {
+    /// Opens a file, or a directory to list it ([`OpenFlags::DIRECTORY`]). Truncates if asked to. One
+    /// RPC; none for a directory whose attributes locks cover.
+    ///
+    /// # Errors
+    /// As `open(2)`.
+    pub async fn open(
+        &self,
+        who: &Credentials,
+        node: NodeId,
+        flags: OpenFlags,
+    ) -> Result<Opened, Errno> {
+        let pin = self.0.pin(node)?;
+        if self.0.may_list(&pin, who, flags) {
+            return Ok(self.0.opened(pin, who, flags, None));
+        }
+        let open = self.0.meta.open(who, &pin, flags).await?;
+        self.0.finish_open(who, pin, flags, open, false).await
+    }
+
+    /// Opens the file `name`, creating it if absent, in one RPC. Counts as one lookup.
+    ///
+    /// # Errors
+    /// As `open(2)` with `O_CREAT`; `EEXIST` with [`OpenFlags::EXCLUSIVE`] if the name is there;
+    /// `ELOOP`, `EISDIR` and the like if it names no regular file.
+    pub async fn create(
+        &self,
+        who: &Credentials,
+        parent: NodeId,
+        name: &Name,
+        mode: u32,
+        flags: OpenFlags,
+    ) -> Result<(Entry, Opened), Errno> {
+        let parent = self.0.pin(parent)?;
+        let (child, open, created) =
+            self.0.meta.open_create(who, &parent, name, mode, flags).await?;
+        let entry = self.0.entry(who, &child).await;
+        let node = child.node;
+        let opened = match entry {
+            Ok(_) => self.0.finish_open(who, child, flags, open, created).await,
+            Err(errno) => {
+                self.0.meta.close(who, &child, open, None).await?;
+                return Err(errno);
+            }
+        };
+        match opened {
+            Ok(opened) => Ok((entry?, opened)),
+            Err(errno) => {
+                self.0.inodes.forget(node, 1);
+                Err(errno)
+            }
+        }
+    }
+
+    /// Reads at most `length` bytes; fewer only at the end of the file. The pieces lie one behind the
+    /// other and share memory with the cache or the network.
+    ///
+    /// # Errors
+    /// As `pread(2)`.
+    pub async fn read(
+        &self,
+        handle: FileHandle,
+        offset: u64,
+        length: u32,
+    ) -> Result<Vec<Bytes>, Errno> {
+        let file = self.0.handles.get(handle)?;
+        if !file.flags.reads() {
+            return Err(Errno::EBADF);
+        }
+        match self.0.data_if_any(&file.who, &file.pin).await? {
+            Some(data) => data.read(offset, length, file.how()).await,
+            None => {
+                self.0.refresh(&file.who, &file.pin).await?;
+                let size = file.pin.state().attributes.as_ref().map_or(0, |known| known.size);
+                Ok(zeros(size.saturating_sub(offset).min(length.into())))
+            }
+        }
+    }
+
+    /// Writes all of `data`, at the end for a handle opened with [`OpenFlags::APPEND`]. Answers how
+    /// much was written.
+    ///
+    /// # Errors
+    /// As `pwrite(2)`. What fails after the answer is reported by the next flush or fsync.
+    pub async fn write(&self, handle: FileHandle, offset: u64, data: Bytes) -> Result<u32, Errno> {
+        let file = self.0.handles.get(handle)?;
+        let length = u32::try_from(data.len()).map_err(|_| Errno::EINVAL)?;
+        let objects = self.0.data_to_write(&file).await?;
+        let at = match file.flags.has(OpenFlags::APPEND) {
+            true => WriteAt::End,
+            false => WriteAt::Offset(offset),
+        };
+        objects.write(at, data, &file.who, file.how()).await?;
+        file.modified.store(true, Ordering::Relaxed);
+        Ok(length)
+    }
+
+    /// One descriptor of the open file is closed: reports errors of earlier writes, gives back the
+    /// owner's `fcntl(2)` locks.
+    ///
+    /// # Errors
+    /// As `close(2)`.
+    pub async fn flush(&self, handle: FileHandle, owner: LockOwner) -> Result<(), Errno> {
+        let file = self.0.handles.get(handle)?;
+        self.0.unlock_all(&file, owner).await?;
+        file.write_error()
+    }
+
+    /// The last descriptor is closed. The handle is gone, whatever the answer; `flock` is the owner
+    /// whose `flock(2)` locks end with it. One RPC; none for a directory that was opened with none.
+    ///
+    /// # Errors
+    /// What the MDT answered; nobody is there to hear it.
+    pub async fn release(&self, handle: FileHandle, flock: Option<LockOwner>) -> Result<(), Errno> {
+        let file = self.0.handles.remove(handle)?;
+        if let Some(owner) = flock {
+            self.0.unlock_all(&file, owner).await?;
+        }
+        self.0.close(&file).await
+    }
+
+    /// Returns when the file (data only, or attributes too) or directory is durable on its servers.
+    /// One RPC to each object's OST, and one to the MDT if it has a change of ours that it has not said
+    /// to be durable.
+    ///
+    /// # Errors
+    /// As `fsync(2)`.
+    pub async fn fsync(&self, handle: FileHandle, data_only: bool) -> Result<(), Errno> {
+        // Without the inode the data is lost, so there is nothing that could be left out.
+        let _ = data_only;
+        let file = self.0.handles.get(handle)?;
+        let data = file.data();
+        if let Some(data) = data {
+            data.sync(Extent::ALL).await?;
+        }
+        let transno = file.pin.state().transno;
+        let mdt = self.0.meta.mdt(file.pin.fid)?;
+        if transno > mdt.channel.last_committed() {
+            self.0.meta.sync(&file.who, &file.pin).await?;
+        }
+        file.write_error()
+    }
+
+    /// Allocates or frees space. One RPC to each object's OST.
+    ///
+    /// # Errors
+    /// As `fallocate(2)`.
+    pub async fn fallocate(
+        &self,
+        handle: FileHandle,
+        what: Fallocate,
+        offset: u64,
+        length: u64,
+    ) -> Result<(), Errno> {
+        let file = self.0.handles.get(handle)?;
+        if length == 0 || offset.checked_add(length).is_none() {
+            return Err(Errno::EINVAL);
+        }
+        let objects = self.0.data_to_write(&file).await?;
+        objects.fallocate(what, offset, length).await?;
+        file.modified.store(true, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Where the next data or hole from `offset` begins.
+    ///
+    /// # Errors
+    /// `ENXIO` behind the end.
+    pub async fn seek(&self, handle: FileHandle, offset: u64, what: Seek) -> Result<u64, Errno> {
+        let file = self.0.handles.get(handle)?;
+        if let Some(data) = self.0.data_if_any(&file.who, &file.pin).await? {
+            return data.seek(offset, what).await;
+        }
+        self.0.refresh(&file.who, &file.pin).await?;
+        let size = file.pin.state().attributes.as_ref().map_or(0, |known| known.size);
+        match what {
+            Seek::Hole if offset < size => Ok(offset),
+            _ => Err(Errno::ENXIO),
+        }
+    }
+
+    /// Writes everything back, gives all locks and handles back, and leaves all targets.
+    pub async fn unmount(&self) {
+        for file in self.0.handles.take_all() {
+            if let Err(errno) = self.0.close(&file).await {
+                tracing::debug!(%errno, "close at unmount");
+            }
+        }
+        self.0.data.shut_down().await;
+        self.0.session.leave().await;
+    }
+}
+
+impl OpenFile {
+    fn how(&self) -> How {
+        How {
+            direct: self.flags.has(OpenFlags::DIRECT),
+            sync: self.flags.has(OpenFlags::DSYNC) || self.flags.has(OpenFlags::SYNC),
+        }
+    }
+
+    /// The file's data, if it was ever needed.
+    fn data(&self) -> Option<Arc<dyn DataFile>> {
+        self.pin.state().data.as_ref().map(|(_, data)| Arc::clone(data))
+    }
+
+    fn write_error(&self) -> Result<(), Errno> {
+        match self.data().and_then(|data| data.take_error()) {
+            Some(errno) => Err(errno),
+            None => Ok(()),
+        }
+    }
+
+    /// What we know of the file that its MDT does not.
+    fn close_attributes(&self) -> Option<CloseAttributes> {
+        if !self.modified.load(Ordering::Relaxed) {
+            return None;
+        }
+        let known = self.data()?.attributes_covered();
+        let state = self.pin.state();
+        let attributes = state.attributes.as_ref()?;
+        let latest = |mine: Timestamp, objects: Option<Timestamp>| {
+            objects.map_or(mine, |objects| mine.max(objects)).seconds
+        };
+        Some(CloseAttributes {
+            size: known.map(|known| known.size),
+            blocks: known.map_or(0, |known| known.blocks),
+            atime: latest(attributes.atime, known.map(|known| known.atime)),
+            mtime: latest(attributes.mtime, known.map(|known| known.mtime)),
+            ctime: latest(attributes.ctime, known.map(|known| known.ctime)),
+            mode: attributes.mode,
+            modified: true,
+        })
+    }
+}
+
+impl Mounted {
+    fn opened(
+        &self,
+        pin: Pin,
+        who: &Credentials,
+        flags: OpenFlags,
+        open: Option<OpenState>,
+    ) -> Opened {
+        let direct = flags.has(OpenFlags::DIRECT);
+        let handle = self.handles.insert(OpenFile::new(pin, flags, who, open));
+        Opened { handle, keep_pages: self.observers.watched(), direct }
+    }
+
+    /// Truncates if that is wanted, and gives the handle out.
+    async fn finish_open(
+        &self,
+        who: &Credentials,
+        pin: Pin,
+        flags: OpenFlags,
+        open: OpenState,
+        created: bool,
+    ) -> Result<Opened, Errno> {
+        if flags.has(OpenFlags::TRUNCATE) && !created {
+            let changes = SetAttributes { size: Some(0), ..SetAttributes::default() };
+            if let Err(errno) = self.change(who, &pin, &changes, true).await {
+                self.meta.close(who, &pin, open, None).await?;
+                return Err(errno);
+            }
+        }
+        Ok(self.opened(pin, who, flags, Some(open)))
+    }
+
+    /// The objects of a file that is about to be written: the MDT made them at the open.
+    async fn data_to_write(&self, file: &OpenFile) -> Result<Arc<dyn DataFile>, Errno> {
+        if !file.flags.writes() {
+            return Err(Errno::EBADF);
+        }
+        if file.pin.file_type() != Some(FileType::Regular) {
+            return Err(Errno::EINVAL);
+        }
+        self.data_if_any(&file.who, &file.pin).await?.ok_or(Errno::EIO)
+    }
+
+    async fn close(&self, file: &OpenFile) -> Result<(), Errno> {
+        let open = file.open.lock().take();
+        let Some(open) = open else { return Ok(()) };
+        let attributes = file.close_attributes();
+        self.meta.close(&file.who, &file.pin, open, attributes).await
+    }
+
+    /// Gives back every lock that `owner` has on the file; no RPC if there is none.
+    async fn unlock_all(&self, file: &OpenFile, owner: LockOwner) -> Result<(), Errno> {
+        let mdt = self.meta.mdt(file.pin.fid)?;
+        if !mdt.ranges.any(file.pin.fid, owner) {
+            return Ok(());
+        }
+        let everything = FileLock {
+            start: 0,
+            end: super::locks::END_MAX,
+            mode: FileLockMode::Unlock,
+            pid: file.who.pid,
+            is_flock: false,
+        };
+        self.meta.set_lock(&file.pin, owner, everything, FlockAsk::Try).await
+    }
+}
+
+/// So many zeros, without memory of their own.
+fn zeros(length: u64) -> Vec<Bytes> {
+    let mut left = length as usize;
+    let mut pieces = Vec::with_capacity(left.div_ceil(ZEROS.len()));
+    while left > 0 {
+        let piece = left.min(ZEROS.len());
+        pieces.push(Bytes::from_static(&ZEROS[..piece]));
+        left -= piece;
+    }
+    pieces
+}

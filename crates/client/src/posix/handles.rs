@@ -1,0 +1,145 @@
+//! Open files and directories.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use parking_lot::{Mutex, RwLock};
+use sheen_types::Errno;
+
+use super::{Credentials, DirCookie, FileHandle, OpenFlags};
+use crate::cache::Pin;
+use crate::meta::OpenState;
+use crate::meta::readdir::{Chunk, Position};
+
+/// Bit of a cookie that stands for a position among names of one hash.
+const COLLIDED: u64 = 1 << 63;
+/// The cookie of a directory's end: the largest file offset.
+const END: u64 = i64::MAX as u64;
+
+/// One open file or directory.
+pub(super) struct OpenFile {
+    pub(super) pin: Pin,
+    pub(super) flags: OpenFlags,
+    /// Who opened it: on whose behalf data is written.
+    pub(super) who: Credentials,
+    /// Its handle on the MDT; a directory may be read without one.
+    pub(super) open: Mutex<Option<OpenState>>,
+    /// Whether data was written through it.
+    pub(super) modified: AtomicBool,
+    /// Where reading of the directory stands.
+    pub(super) stream: Mutex<DirStream>,
+}
+
+/// A directory being read.
+#[derive(Default)]
+pub(super) struct DirStream {
+    /// What was read last, so that reading on costs nothing even without a lock.
+    pub(super) last: Option<Arc<Chunk>>,
+    collided: Vec<Position>,
+}
+
+/// All open files.
+#[derive(Default)]
+pub(crate) struct Handles {
+    open: RwLock<HashMap<FileHandle, Arc<OpenFile>>>,
+    last: AtomicU64,
+}
+
+impl Handles {
+    pub(super) fn insert(&self, file: OpenFile) -> FileHandle {
+        let handle = FileHandle(self.last.fetch_add(1, Ordering::Relaxed) + 1);
+        self.open.write().insert(handle, Arc::new(file));
+        handle
+    }
+
+    pub(super) fn get(&self, handle: FileHandle) -> Result<Arc<OpenFile>, Errno> {
+        self.open.read().get(&handle).cloned().ok_or(Errno::EBADF)
+    }
+
+    pub(super) fn remove(&self, handle: FileHandle) -> Result<Arc<OpenFile>, Errno> {
+        self.open.write().remove(&handle).ok_or(Errno::EBADF)
+    }
+
+    pub(super) fn take_all(&self) -> Vec<Arc<OpenFile>> {
+        self.open.write().drain().map(|(_, file)| file).collect()
+    }
+}
+
+impl OpenFile {
+    pub(super) fn new(
+        pin: Pin,
+        flags: OpenFlags,
+        who: &Credentials,
+        open: Option<OpenState>,
+    ) -> Self {
+        pin.state().opens += 1;
+        Self {
+            pin,
+            flags,
+            who: who.clone(),
+            open: Mutex::new(open),
+            modified: AtomicBool::new(false),
+            stream: Mutex::default(),
+        }
+    }
+}
+
+impl Drop for OpenFile {
+    fn drop(&mut self) {
+        self.pin.state().opens -= 1;
+    }
+}
+
+impl DirStream {
+    /// The position that a cookie stands for.
+    pub(super) fn position(&self, cookie: DirCookie) -> Result<Position, Errno> {
+        if cookie.0 & COLLIDED != 0 {
+            let index = (cookie.0 & !COLLIDED) as usize;
+            return self.collided.get(index).copied().ok_or(Errno::EINVAL);
+        }
+        Ok(match cookie.0 {
+            END => Position::END,
+            hash => Position { hash, done: 0 },
+        })
+    }
+
+    /// A cookie for a position: its hash, or where names share a hash a number of this stream.
+    pub(super) fn cookie(&mut self, position: Position) -> DirCookie {
+        if position == Position::END {
+            return DirCookie(END);
+        }
+        if position.done == 0 && position.hash & COLLIDED == 0 {
+            return DirCookie(position.hash);
+        }
+        let known = self.collided.iter().rposition(|known| *known == position);
+        let index = known.unwrap_or_else(|| {
+            self.collided.push(position);
+            self.collided.len() - 1
+        });
+        DirCookie(COLLIDED | index as u64)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cookies_are_hashes_unless_names_share_one() {
+        let mut stream = DirStream::default();
+        for position in [
+            Position::default(),
+            Position { hash: 77, done: 0 },
+            Position { hash: 77, done: 2 },
+            Position { hash: u64::MAX / 2 + 9, done: 0 },
+            Position::END,
+        ] {
+            let cookie = stream.cookie(position);
+            assert_eq!(stream.position(cookie), Ok(position));
+            assert_eq!(stream.cookie(position), cookie);
+        }
+        assert_eq!(stream.cookie(Position { hash: 77, done: 0 }), DirCookie(77));
+        assert_eq!(stream.position(DirCookie(COLLIDED | 9)), Err(Errno::EINVAL));
+    }
+}

@@ -1,0 +1,125 @@
+//! From nodes to inodes and back: entries, attributes, the data of a file.
+
+use std::sync::Arc;
+
+use sheen_types::{Errno, Timestamp};
+
+use super::{Attributes, Credentials, Entry, FileType, Keep, Mounted, NodeId, Stat};
+use crate::cache::{Inode, LayoutState, Pin};
+use crate::data::{DataAttributes, DataFile};
+
+impl Mounted {
+    /// The inode of a node, needed for the length of a call.
+    pub(super) fn pin(&self, node: NodeId) -> Result<Pin, Errno> {
+        let inode = self.inodes.by_node(node).ok_or(Errno::ESTALE)?;
+        Ok(self.inodes.pin(inode.fid))
+    }
+
+    /// The entry of a name that was found. Counts as a lookup. No RPC unless the file is open.
+    pub(super) async fn entry(
+        &self,
+        who: &Credentials,
+        inode: &Arc<Inode>,
+    ) -> Result<Entry, Errno> {
+        let watched = self.observers.watched();
+        let open = inode.state().opens > 0;
+        // A size that is not quite right is harmless to those who have no page of the file: they
+        // ask before they use it. To others it would cut off what they have.
+        let Stat { attributes, keep } = match open {
+            true => self.stat(who, inode).await?,
+            false => self.stat_without_rpc(inode)?,
+        };
+        let mut state = inode.state();
+        state.lookups += 1;
+        let entry = watched && state.names_covered();
+        Ok(Entry {
+            node: inode.node,
+            generation: attributes.ino >> 32,
+            keep: Keep { entry, attributes: keep },
+            attributes,
+        })
+    }
+
+    /// Attributes from what is known; those of objects only where our own locks cover them.
+    fn stat_without_rpc(&self, inode: &Inode) -> Result<Stat, Errno> {
+        let (mut attributes, covered, data, objects) = {
+            let state = inode.state();
+            let attributes = state.attributes.clone().ok_or(Errno::EIO)?;
+            let data = state.data.as_ref().map(|(_, data)| Arc::clone(data));
+            let objects = !matches!(state.layout, LayoutState::Empty);
+            (attributes, state.attributes_covered(), data, objects)
+        };
+        let regular = attributes.file_type() == FileType::Regular;
+        let data = data.and_then(|data| data.attributes_covered());
+        if let Some(data) = &data {
+            merge(&mut attributes, data);
+        }
+        let whole = !regular || !objects || data.is_some();
+        Ok(Stat { attributes, keep: covered && whole && self.observers.watched() })
+    }
+
+    /// Attributes as they are now, those of the MDT being known: at most a glimpse at each object's
+    /// OST, and a layout.
+    pub(super) async fn stat(&self, who: &Credentials, inode: &Inode) -> Result<Stat, Errno> {
+        if inode.file_type() != Some(FileType::Regular) {
+            return self.stat_without_rpc(inode);
+        }
+        let Some(data) = self.data_if_any(who, inode).await? else {
+            return self.stat_without_rpc(inode);
+        };
+        let known = data.attributes().await?;
+        let (mut attributes, covered) = {
+            let state = inode.state();
+            (state.attributes.clone().ok_or(Errno::EIO)?, state.attributes_covered())
+        };
+        merge(&mut attributes, &known);
+        let keep = covered && known.covered && self.observers.watched();
+        Ok(Stat { attributes, keep })
+    }
+
+    /// The data of a regular file; `None` if it has no objects.
+    pub(super) async fn data_if_any(
+        &self,
+        who: &Credentials,
+        inode: &Inode,
+    ) -> Result<Option<Arc<dyn DataFile>>, Errno> {
+        let layout = match self.meta.layout(who, inode).await? {
+            LayoutState::Plain(layout) => layout,
+            LayoutState::Empty | LayoutState::Unknown => return Ok(None),
+            LayoutState::Foreign => return Err(Errno::EOPNOTSUPP),
+        };
+        let old = {
+            let mut state = inode.state();
+            match &state.data {
+                Some((generation, data)) if *generation == layout.generation => {
+                    return Ok(Some(Arc::clone(data)));
+                }
+                _ => state.data.take(),
+            }
+        };
+        if let Some((_, old)) = old {
+            old.close(true).await?;
+        }
+        let mut state = inode.state();
+        if let Some((_, data)) = &state.data {
+            return Ok(Some(Arc::clone(data)));
+        }
+        let generation = layout.generation;
+        let data = self.data.file(inode.fid, layout)?;
+        state.data = Some((generation, Arc::clone(&data)));
+        Ok(Some(data))
+    }
+}
+
+/// Joins what the MDT knows with what the objects know: sizes are theirs, times the later ones.
+pub(super) fn merge(attributes: &mut Attributes, data: &DataAttributes) {
+    attributes.size = data.size;
+    attributes.blocks = data.blocks;
+    for (time, other) in [
+        (&mut attributes.atime, data.atime),
+        (&mut attributes.mtime, data.mtime),
+        (&mut attributes.ctime, data.ctime),
+    ] {
+        *time = Timestamp::max(*time, other);
+    }
+}

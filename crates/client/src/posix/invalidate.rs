@@ -1,0 +1,31 @@
+//! What the kernel is told when a lock goes that covered what it keeps.
+
+use sheen_io::BoxFuture;
+use sheen_types::{Extent, Name};
+
+use super::NodeId;
+
+/// What of an inode is no longer covered by a lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stale {
+    /// Attributes (and symbolic link target, ACL).
+    Attributes,
+    /// Attributes and the pages of these bytes; pages that the kernel has changed itself and not
+    /// written yet come to `write` first.
+    Pages(Extent),
+}
+
+/// Somebody who keeps what the facade answered with [`Keep`](super::Keep): FUSE.
+///
+/// The client calls this before it gives a lock back, and gives it back when the future is done.
+/// A future must not wait for anything that itself waits for a call of this file system to end: the
+/// server may be holding that call until the lock is back. (The kernel's `FUSE_NOTIFY_INVAL_ENTRY`
+/// takes the directory's own lock, which it also holds during create, unlink, rename and lookup in
+/// that directory. Send it off, do not wait for it while such a call is in flight.)
+pub trait Invalidate: Send + Sync {
+    /// `name` in `parent` may now name something else, or nothing, or something instead of nothing.
+    fn entry(&self, parent: NodeId, name: &Name) -> BoxFuture<'static, ()>;
+
+    /// Part of what is known about `node` may have changed.
+    fn inode(&self, node: NodeId, stale: Stale) -> BoxFuture<'static, ()>;
+}

@@ -1,0 +1,76 @@
+//! The facade: what FUSE and native benchmarks call.
+//!
+//! Every call names who asks ([`Credentials`]) and answers a POSIX [`Errno`]. An inode is known by
+//! its [`NodeId`] from the lookup that found it until as many lookups have been forgotten; an open
+//! file by its [`FileHandle`] until released. Answers say what the kernel may [`Keep`]: exactly what
+//! a held lock covers; [`Invalidate`] is told when that lock goes.
+//!
+//! A call may be dropped at any await (an interrupted system call): a change that has been sent
+//! happens or not, a lock request is taken back.
+//!
+//! Costs, in RPCs: the module of each operation in [`crate::meta`] says; at most one for each
+//! metadata operation, none where a lock covers the answer.
+
+mod attributes;
+mod directory;
+mod files;
+mod handles;
+mod inodes;
+mod invalidate;
+mod locks;
+mod names;
+mod permission;
+#[cfg(test)]
+mod tests;
+mod types;
+mod xattrs;
+
+use std::sync::Arc;
+
+use sheen_io::BoxFuture;
+
+use crate::cache::{Inodes, Observers};
+use crate::data::{DataPath, Ost};
+use crate::meta::Meta;
+
+use handles::Handles;
+pub use invalidate::{Invalidate, Stale};
+pub use types::{
+    Attributes, Credentials, DirCookie, DirEntry, DirEntryPlus, Entry, Fallocate, FileHandle,
+    FileLock, FileLockMode, FileType, FsStat, Keep, LockOwner, Lookup, NewNode, NodeId, OpenFlags,
+    Opened, RenameMode, Seek, SetAttributes, SetTime, Stat, TYPE_MASK, XattrMode,
+};
+
+/// A mounted file system. Cheap to clone; all clones are one.
+#[derive(Clone)]
+pub struct FileSystem(Arc<Mounted>);
+
+/// What a mount consists of.
+pub(crate) struct Mounted {
+    pub(crate) meta: Meta,
+    pub(crate) data: Arc<dyn DataPath>,
+    pub(crate) osts: Vec<Arc<Ost>>,
+    pub(crate) inodes: Arc<Inodes>,
+    pub(crate) observers: Arc<Observers>,
+    pub(crate) handles: Handles,
+    pub(crate) session: Box<dyn Session>,
+}
+
+/// How a mount ends.
+pub(crate) trait Session: Send + Sync {
+    /// Gives all locks back and disconnects from all targets.
+    fn leave(&self) -> BoxFuture<'_, ()>;
+}
+
+impl FileSystem {
+    /// Joins the parts; [`crate::config::mount`] makes them.
+    pub(crate) fn new(mounted: Mounted) -> Self {
+        Self(Arc::new(mounted))
+    }
+
+    /// Whom to tell when what was answered with [`Keep`] goes stale. Until someone watches, nothing
+    /// may be kept and every answer says so.
+    pub fn watch(&self, observer: Arc<dyn Invalidate>) {
+        self.0.observers.watch(observer);
+    }
+}

@@ -1,0 +1,201 @@
+//! Names: looking them up, making, moving and removing them.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use sheen_types::{Errno, Name};
+
+use super::{
+    Credentials, Entry, FileSystem, FileType, Lookup, Mounted, NewNode, NodeId, RenameMode,
+};
+use crate::cache::{Inode, Pin};
+use crate::meta::{Depth, New};
+
+impl FileSystem {
+    /// Finds `name` in `parent`. A name found counts as one lookup of its node. No RPC if locks cover
+    /// the name and its inode, else one.
+    ///
+    /// # Errors
+    /// As `stat(2)`, but a name that is not there is no error.
+    pub async fn lookup(
+        &self,
+        who: &Credentials,
+        parent: NodeId,
+        name: &Name,
+    ) -> Result<Lookup, Errno> {
+        let parent = self.0.pin(parent)?;
+        match self.0.find(who, &parent, name).await? {
+            Some(child) => Ok(Lookup::Found(self.0.entry(who, &child).await?)),
+            None => {
+                let keep = parent.state().keep_absent(name);
+                Ok(Lookup::Absent { keep: keep && self.0.observers.watched() })
+            }
+        }
+    }
+
+    /// Takes back `lookups` lookups of `node`.
+    pub fn forget(&self, node: NodeId, lookups: u64) {
+        self.0.inodes.forget(node, lookups);
+    }
+
+    /// Makes a directory, symbolic link, device, pipe, socket or closed regular file. Counts as one
+    /// lookup. `mode` has permission bits only; the umask of `who` is applied. One RPC.
+    ///
+    /// # Errors
+    /// As `mkdir(2)`, `symlink(2)`, `mknod(2)`.
+    pub async fn make(
+        &self,
+        who: &Credentials,
+        parent: NodeId,
+        name: &Name,
+        mode: u32,
+        new: NewNode,
+    ) -> Result<Entry, Errno> {
+        let parent = self.0.pin(parent)?;
+        let permissions = mode & 0o7777;
+        let new = match new {
+            NewNode::Directory => {
+                let mode = FileType::Directory.mode_bits() | permissions;
+                New { mode, rdev: 0, target: None }
+            }
+            NewNode::Symlink(target) if target.is_empty() => return Err(Errno::ENOENT),
+            NewNode::Symlink(target) => {
+                let mode = FileType::Symlink.mode_bits() | 0o777;
+                New { mode, rdev: 0, target: Some(Bytes::from(target)) }
+            }
+            NewNode::Node { file_type, rdev } => {
+                New { mode: file_type.mode_bits() | permissions, rdev, target: None }
+            }
+        };
+        let child = self.0.meta.create(who, &parent, name, new).await?;
+        self.0.entry(who, &child).await
+    }
+
+    /// The target of a symbolic link. One RPC for each link, once.
+    ///
+    /// # Errors
+    /// As `readlink(2)`.
+    pub async fn readlink(&self, who: &Credentials, node: NodeId) -> Result<Bytes, Errno> {
+        let inode = self.0.pin(node)?;
+        match inode.file_type() {
+            Some(FileType::Symlink) | None => self.0.meta.readlink(who, &inode).await,
+            Some(_) => Err(Errno::EINVAL),
+        }
+    }
+
+    /// Gives `node` another name. Counts as one lookup. One RPC.
+    ///
+    /// # Errors
+    /// As `link(2)`.
+    pub async fn link(
+        &self,
+        who: &Credentials,
+        node: NodeId,
+        parent: NodeId,
+        name: &Name,
+    ) -> Result<Entry, Errno> {
+        let (inode, parent) = (self.0.pin(node)?, self.0.pin(parent)?);
+        if inode.file_type() == Some(FileType::Directory) {
+            return Err(Errno::EPERM);
+        }
+        self.0.meta.link(who, &inode, &parent, name).await?;
+        {
+            // Nothing covers the attributes now; until they are asked again this is the best guess.
+            let mut state = inode.state();
+            if !state.attributes_covered()
+                && let Some(attributes) = &mut state.attributes
+            {
+                attributes.nlink += 1;
+                attributes.ctime = self.0.meta.world.clock.wall();
+            }
+        }
+        self.0.entry(who, &inode).await
+    }
+
+    /// Removes a name of anything but a directory. One RPC.
+    ///
+    /// # Errors
+    /// As `unlink(2)`.
+    pub async fn unlink(
+        &self,
+        who: &Credentials,
+        parent: NodeId,
+        name: &Name,
+    ) -> Result<(), Errno> {
+        let parent = self.0.pin(parent)?;
+        self.0.meta.unlink(who, &parent, name, false).await
+    }
+
+    /// Removes an empty directory. One RPC.
+    ///
+    /// # Errors
+    /// As `rmdir(2)`.
+    pub async fn rmdir(&self, who: &Credentials, parent: NodeId, name: &Name) -> Result<(), Errno> {
+        let parent = self.0.pin(parent)?;
+        self.0.meta.unlink(who, &parent, name, true).await
+    }
+
+    /// Moves a name. One RPC; with [`RenameMode::NoReplace`] a lookup of the new name before it.
+    ///
+    /// # Errors
+    /// As `renameat2(2)`.
+    pub async fn rename(
+        &self,
+        who: &Credentials,
+        from: (NodeId, &Name),
+        to: (NodeId, &Name),
+        mode: RenameMode,
+    ) -> Result<(), Errno> {
+        let (from_parent, to_parent) = (self.0.pin(from.0)?, self.0.pin(to.0)?);
+        match mode {
+            RenameMode::Exchange => return Err(Errno::EINVAL),
+            RenameMode::NoReplace => {
+                // As Lustre's client does it: the kernel looks before it asks.
+                if self.0.find(who, &to_parent, to.1).await?.is_some() {
+                    return Err(Errno::EEXIST);
+                }
+            }
+            RenameMode::Replace => {}
+        }
+        self.0.meta.rename(who, (&from_parent, from.1), (&to_parent, to.1)).await
+    }
+}
+
+impl Mounted {
+    /// The inode of a name, from what is known if locks cover that, else by one RPC.
+    pub(super) async fn find(
+        &self,
+        who: &Credentials,
+        parent: &Arc<Inode>,
+        name: &Name,
+    ) -> Result<Option<Pin>, Errno> {
+        let hint = {
+            let state = parent.state();
+            if state.is_absent(name) {
+                return Ok(None);
+            }
+            state.children.get(name).copied()
+        };
+        let Some(fid) = hint else {
+            return self.meta.lookup(who, parent, name, Depth::Attributes).await;
+        };
+        let child = self.inodes.pin(fid);
+        let (names, whole, directory, changed) = {
+            let state = child.state();
+            let directory =
+                state.attributes.as_ref().is_some_and(|it| it.file_type() == FileType::Directory);
+            (state.names_covered(), state.attributes_covered(), directory, state.changed_here)
+        };
+        // The permission bits of a directory are covered with its name; its size and times are
+        // nobody's concern until they are asked for.
+        if names && (whole || directory) {
+            return Ok(Some(child));
+        }
+        if names {
+            self.meta.getattr(who, &child).await?;
+            return Ok(Some(child));
+        }
+        let depth = if directory && changed { Depth::Name } else { Depth::Attributes };
+        self.meta.lookup(who, parent, name, depth).await
+    }
+}

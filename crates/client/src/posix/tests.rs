@@ -1,0 +1,1 @@
+//! The facade against a scripted file system.

@@ -1,0 +1,151 @@
+//! Extended attributes.
+
+use bytes::Bytes;
+use sheen_types::limits::{XATTR_NAME_BYTES_MAX, XATTR_VALUE_BYTES_MAX};
+use sheen_types::{Errno, InodeBits};
+
+use super::{Credentials, FileSystem, FileType, Mounted, NodeId, XattrMode};
+use crate::cache::{Inode, LayoutState};
+
+/// A file's layout, or a directory's default one, as `lfs` and `getfattr` know it.
+const LUSTRE_LOV: &[u8] = b"lustre.lov";
+/// The same as the MDT stores it.
+const TRUSTED_LOV: &[u8] = b"trusted.lov";
+/// What only the superuser sees.
+const TRUSTED: &[u8] = b"trusted.";
+
+impl FileSystem {
+    /// The value of an extended attribute. No RPC while a lock covers the inode's, else one.
+    ///
+    /// # Errors
+    /// As `getxattr(2)`: `ENODATA` if there is none.
+    pub async fn getxattr(
+        &self,
+        who: &Credentials,
+        node: NodeId,
+        name: &[u8],
+    ) -> Result<Bytes, Errno> {
+        check_name(name)?;
+        let inode = self.0.pin(node)?;
+        if name.starts_with(TRUSTED) && who.uid != 0 {
+            return Err(Errno::ENODATA);
+        }
+        if name == LUSTRE_LOV {
+            return self.0.meta.getxattr(who, &inode, TRUSTED_LOV).await;
+        }
+        // Access control lists are attributes of the inode to the MDT, not among the others.
+        if name.starts_with(b"system.") || name == TRUSTED_LOV {
+            return self.0.meta.getxattr(who, &inode, name).await;
+        }
+        match self.0.meta.xattrs(who, &inode).await? {
+            Some(xattrs) => xattrs.get(name).cloned().ok_or(Errno::ENODATA),
+            None => self.0.meta.getxattr(who, &inode, name).await,
+        }
+    }
+
+    /// Names of the extended attributes, each with a NUL behind it. No RPC while a lock covers them,
+    /// else one.
+    ///
+    /// # Errors
+    /// As `listxattr(2)`.
+    pub async fn listxattr(&self, who: &Credentials, node: NodeId) -> Result<Bytes, Errno> {
+        let inode = self.0.pin(node)?;
+        let names = match self.0.meta.xattrs(who, &inode).await? {
+            Some(xattrs) => {
+                let mut names: Vec<&[u8]> = xattrs.keys().map(|name| &name[..]).collect();
+                names.sort_unstable();
+                names.join(&0)
+            }
+            None => self.0.meta.getxattr(who, &inode, b"").await?.to_vec(),
+        };
+        let visible =
+            |name: &&[u8]| !name.is_empty() && (who.uid == 0 || !name.starts_with(TRUSTED));
+        let mut list = Vec::with_capacity(names.len() + LUSTRE_LOV.len() + 2);
+        for name in names.split(|byte| *byte == 0).filter(visible) {
+            list.extend_from_slice(name);
+            list.push(0);
+        }
+        if has_layout(&inode) {
+            list.extend_from_slice(LUSTRE_LOV);
+            list.push(0);
+        }
+        Ok(list.into())
+    }
+
+    /// Sets an extended attribute. One RPC; two for the layout of a file.
+    ///
+    /// # Errors
+    /// As `setxattr(2)`.
+    pub async fn setxattr(
+        &self,
+        who: &Credentials,
+        node: NodeId,
+        name: &[u8],
+        value: Bytes,
+        mode: XattrMode,
+    ) -> Result<(), Errno> {
+        check_name(name)?;
+        if value.len() > XATTR_VALUE_BYTES_MAX {
+            return Err(Errno::E2BIG);
+        }
+        if name.starts_with(TRUSTED) && who.uid != 0 {
+            return Err(Errno::EPERM);
+        }
+        let inode = self.0.pin(node)?;
+        if name == LUSTRE_LOV {
+            return self.0.set_layout(who, &inode, value).await;
+        }
+        self.0.meta.setxattr(who, &inode, name, Some(value), mode).await
+    }
+
+    /// Removes an extended attribute. One RPC.
+    ///
+    /// # Errors
+    /// As `removexattr(2)`.
+    pub async fn removexattr(
+        &self,
+        who: &Credentials,
+        node: NodeId,
+        name: &[u8],
+    ) -> Result<(), Errno> {
+        check_name(name)?;
+        if name.starts_with(TRUSTED) && who.uid != 0 {
+            return Err(Errno::EPERM);
+        }
+        let inode = self.0.pin(node)?;
+        let name = if name == LUSTRE_LOV { TRUSTED_LOV } else { name };
+        self.0.meta.setxattr(who, &inode, name, None, XattrMode::Any).await
+    }
+}
+
+impl Mounted {
+    async fn set_layout(
+        &self,
+        who: &Credentials,
+        inode: &Inode,
+        layout: Bytes,
+    ) -> Result<(), Errno> {
+        match inode.file_type() {
+            Some(FileType::Directory | FileType::Regular) => {
+                self.meta.set_layout(who, inode, layout).await
+            }
+            _ => Err(Errno::EOPNOTSUPP),
+        }
+    }
+}
+
+/// Whether the layout is known to be there.
+fn has_layout(inode: &Inode) -> bool {
+    let state = inode.state();
+    state.covered.contains(InodeBits::LAYOUT)
+        && matches!(state.layout, LayoutState::Plain(_) | LayoutState::Foreign)
+}
+
+fn check_name(name: &[u8]) -> Result<(), Errno> {
+    match name.len() {
+        0 => Err(Errno::EINVAL),
+        length if length > XATTR_NAME_BYTES_MAX => Err(Errno::ERANGE),
+        _ if name.contains(&0) => Err(Errno::EINVAL),
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,625 @@
+//! One method for each kind of request: unpack, call the facade, answer.
+
+use std::ffi::OsStr;
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::task::{Context, Waker};
+use std::time::SystemTime;
+
+use bytes::Bytes;
+use fuser::{
+    BsdFileFlags, FileHandle as Handle, Filesystem, INodeNo, InitFlags, KernelConfig,
+    LockOwner as Owner, OpenFlags as KernelFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData,
+    ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyLock, ReplyLseek, ReplyOpen,
+    ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
+};
+use sheen_client::posix::{
+    Credentials, DirCookie, Fallocate, FileHandle, FileLock, FileLockMode, FileSystem, FileType,
+    LockOwner, NewNode, NodeId, OpenFlags, RenameMode, Seek, SetAttributes, XattrMode,
+};
+use sheen_types::{Errno, Extent, Name};
+
+use crate::credentials::Groups;
+use crate::{answer, convert};
+
+/// Bytes of one write request and of read-ahead: one bulk RPC's worth keeps the pipe full.
+const REQUEST_BYTES: u32 = 1 << 20;
+/// Requests that the kernel sends on its own account (read-ahead, asynchronous direct IO) at once.
+const BACKGROUND_REQUESTS: u16 = 64;
+/// Names asked for at once; as many as fit the kernel's 4 KiB to 128 KiB buffers.
+const NAMES_AT_ONCE: usize = 512;
+
+/// What the kernel may do and expect.
+const CAPABILITIES: [InitFlags; 14] = [
+    InitFlags::FUSE_ASYNC_READ,
+    InitFlags::FUSE_ATOMIC_O_TRUNC,
+    InitFlags::FUSE_BIG_WRITES,
+    InitFlags::FUSE_DONT_MASK,
+    InitFlags::FUSE_DO_READDIRPLUS,
+    InitFlags::FUSE_READDIRPLUS_AUTO,
+    InitFlags::FUSE_ASYNC_DIO,
+    InitFlags::FUSE_PARALLEL_DIROPS,
+    InitFlags::FUSE_MAX_PAGES,
+    InitFlags::FUSE_CACHE_SYMLINKS,
+    InitFlags::FUSE_EXPLICIT_INVAL_DATA,
+    InitFlags::FUSE_EXPORT_SUPPORT,
+    InitFlags::FUSE_DIRECT_IO_ALLOW_MMAP,
+    InitFlags::FUSE_INIT_EXT,
+];
+
+/// The facade as fuser wants it.
+pub(crate) struct Adapter {
+    files: FileSystem,
+    runtime: tokio::runtime::Handle,
+    groups: Groups,
+    local_locks: bool,
+}
+
+impl Adapter {
+    pub(crate) fn new(
+        files: FileSystem,
+        runtime: tokio::runtime::Handle,
+        local_locks: bool,
+    ) -> Self {
+        Self { files, runtime, groups: Groups::default(), local_locks }
+    }
+
+    fn who(&self, request: &Request, umask: u32) -> Credentials {
+        self.groups.credentials(request, umask)
+    }
+
+    /// Polls once here, where an answer from the cache is ready at once, and moves what has to wait
+    /// to the runtime.
+    fn drive(&self, work: impl Future<Output = ()> + Send + 'static) {
+        let _context = self.runtime.enter();
+        let mut work = Box::pin(work);
+        if work.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending() {
+            drop(self.runtime.spawn(work));
+        }
+    }
+
+    fn make(
+        &self,
+        who: Credentials,
+        parent: INodeNo,
+        name: &OsStr,
+        mode: u32,
+        new: NewNode,
+        reply: ReplyEntry,
+    ) {
+        let (files, name) = (self.files.clone(), convert::name(name));
+        self.drive(async move {
+            let made = async { files.make(&who, node(parent), &name?, mode, new).await };
+            answer::entry(reply, made.await);
+        });
+    }
+}
+
+fn node(number: INodeNo) -> NodeId {
+    NodeId(number.0)
+}
+
+fn handle(number: Handle) -> FileHandle {
+    FileHandle(number.0)
+}
+
+fn owner(number: Owner) -> LockOwner {
+    LockOwner(number.0)
+}
+
+/// A lock from the kernel: an end at the largest offset means "to the end".
+fn lock(start: u64, end: u64, kind: i32, pid: u32) -> Result<FileLock, Errno> {
+    const READ: i32 = 0;
+    const WRITE: i32 = 1;
+    const UNLOCK: i32 = 2;
+    let mode = match kind {
+        READ => FileLockMode::Read,
+        WRITE => FileLockMode::Write,
+        UNLOCK => FileLockMode::Unlock,
+        _ => return Err(Errno::EINVAL),
+    };
+    let end = if end >= i64::MAX as u64 { Extent::EOF } else { end };
+    Ok(FileLock { start, end, mode, pid, is_flock: false })
+}
+
+impl Filesystem for Adapter {
+    fn init(&mut self, _: &Request, config: &mut KernelConfig) -> io::Result<()> {
+        let (Ok(_) | Err(_)) = config.set_max_write(REQUEST_BYTES);
+        let (Ok(_) | Err(_)) = config.set_max_readahead(REQUEST_BYTES);
+        let (Ok(_) | Err(_)) = config.set_max_background(BACKGROUND_REQUESTS);
+        let offered = config.capabilities();
+        let locks = [InitFlags::FUSE_POSIX_LOCKS, InitFlags::FUSE_FLOCK_LOCKS];
+        let locks = if self.local_locks { &[][..] } else { &locks };
+        for capability in CAPABILITIES.iter().chain(locks) {
+            if offered.contains(*capability) {
+                let (Ok(()) | Err(_)) = config.add_capabilities(*capability);
+            }
+        }
+        Ok(())
+    }
+
+    fn lookup(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
+        let (files, who, name) = (self.files.clone(), self.who(request, 0), convert::name(name));
+        self.drive(async move {
+            let found = async { files.lookup(&who, node(parent), &name?).await };
+            answer::lookup(reply, found.await);
+        });
+    }
+
+    fn forget(&self, _: &Request, number: INodeNo, lookups: u64) {
+        self.files.forget(node(number), lookups);
+    }
+
+    fn getattr(&self, request: &Request, number: INodeNo, _: Option<Handle>, reply: ReplyAttr) {
+        let (files, who) = (self.files.clone(), self.who(request, 0));
+        self.drive(async move {
+            answer::stat(reply, node(number), files.getattr(&who, node(number)).await);
+        });
+    }
+
+    fn setattr(
+        &self,
+        request: &Request,
+        number: INodeNo,
+        mode: Option<u32>,
+        uid: Option<u32>,
+        gid: Option<u32>,
+        size: Option<u64>,
+        atime: Option<TimeOrNow>,
+        mtime: Option<TimeOrNow>,
+        ctime: Option<SystemTime>,
+        opened: Option<Handle>,
+        _: Option<SystemTime>,
+        _: Option<SystemTime>,
+        _: Option<SystemTime>,
+        _: Option<BsdFileFlags>,
+        reply: ReplyAttr,
+    ) {
+        let changes = SetAttributes {
+            mode: mode.map(|mode| mode & 0o7777),
+            uid,
+            gid,
+            size,
+            atime: atime.map(convert::set_time),
+            mtime: mtime.map(convert::set_time),
+            ctime: ctime.map(convert::timestamp),
+        };
+        let (files, who) = (self.files.clone(), self.who(request, 0));
+        self.drive(async move {
+            let done = files.setattr(&who, node(number), opened.map(handle), changes).await;
+            answer::stat(reply, node(number), done);
+        });
+    }
+
+    fn readlink(&self, request: &Request, number: INodeNo, reply: ReplyData) {
+        let (files, who) = (self.files.clone(), self.who(request, 0));
+        self.drive(async move {
+            let target = files.readlink(&who, node(number)).await;
+            answer::data(reply, target.map(|target| vec![target]));
+        });
+    }
+
+    fn mknod(
+        &self,
+        request: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        mode: u32,
+        umask: u32,
+        rdev: u32,
+        reply: ReplyEntry,
+    ) {
+        let Some(file_type) = FileType::from_mode(mode) else {
+            return reply.error(fuser::Errno::EINVAL);
+        };
+        let new = NewNode::Node { file_type, rdev };
+        self.make(self.who(request, umask), parent, name, mode & 0o7777, new, reply);
+    }
+
+    fn mkdir(
+        &self,
+        request: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        mode: u32,
+        umask: u32,
+        reply: ReplyEntry,
+    ) {
+        let who = self.who(request, umask);
+        self.make(who, parent, name, mode & 0o7777, NewNode::Directory, reply);
+    }
+
+    fn symlink(
+        &self,
+        request: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        target: &Path,
+        reply: ReplyEntry,
+    ) {
+        let new = NewNode::Symlink(target.as_os_str().as_bytes().into());
+        self.make(self.who(request, 0), parent, name, 0o777, new, reply);
+    }
+
+    fn unlink(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        let (files, who, name) = (self.files.clone(), self.who(request, 0), convert::name(name));
+        self.drive(async move {
+            let done = async { files.unlink(&who, node(parent), &name?).await };
+            answer::empty(reply, done.await);
+        });
+    }
+
+    fn rmdir(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        let (files, who, name) = (self.files.clone(), self.who(request, 0), convert::name(name));
+        self.drive(async move {
+            let done = async { files.rmdir(&who, node(parent), &name?).await };
+            answer::empty(reply, done.await);
+        });
+    }
+
+    fn rename(
+        &self,
+        request: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        new_parent: INodeNo,
+        new_name: &OsStr,
+        flags: RenameFlags,
+        reply: ReplyEmpty,
+    ) {
+        let mode = if flags.is_empty() {
+            RenameMode::Replace
+        } else if flags == RenameFlags::RENAME_NOREPLACE {
+            RenameMode::NoReplace
+        } else if flags == RenameFlags::RENAME_EXCHANGE {
+            RenameMode::Exchange
+        } else {
+            return reply.error(fuser::Errno::EINVAL);
+        };
+        let (files, who) = (self.files.clone(), self.who(request, 0));
+        let names: Result<(Name, Name), Errno> =
+            convert::name(name).and_then(|old| Ok((old, convert::name(new_name)?)));
+        self.drive(async move {
+            let done = async {
+                let (old, new) = names?;
+                files.rename(&who, (node(parent), &old), (node(new_parent), &new), mode).await
+            };
+            answer::empty(reply, done.await);
+        });
+    }
+
+    fn link(
+        &self,
+        request: &Request,
+        number: INodeNo,
+        parent: INodeNo,
+        name: &OsStr,
+        reply: ReplyEntry,
+    ) {
+        let (files, who, name) = (self.files.clone(), self.who(request, 0), convert::name(name));
+        self.drive(async move {
+            let done = async { files.link(&who, node(number), node(parent), &name?).await };
+            answer::entry(reply, done.await);
+        });
+    }
+
+    fn open(&self, request: &Request, number: INodeNo, flags: KernelFlags, reply: ReplyOpen) {
+        let (files, who) = (self.files.clone(), self.who(request, 0));
+        self.drive(async move {
+            let flags = OpenFlags(flags.0.cast_unsigned());
+            answer::opened(reply, files.open(&who, node(number), flags).await);
+        });
+    }
+
+    fn create(
+        &self,
+        request: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        mode: u32,
+        umask: u32,
+        flags: i32,
+        reply: ReplyCreate,
+    ) {
+        let (files, name) = (self.files.clone(), convert::name(name));
+        let who = self.who(request, umask);
+        let flags = OpenFlags(flags.cast_unsigned() | OpenFlags::CREATE);
+        self.drive(async move {
+            let made =
+                async { files.create(&who, node(parent), &name?, mode & 0o7777, flags).await };
+            answer::created(reply, made.await);
+        });
+    }
+
+    fn read(
+        &self,
+        _: &Request,
+        _: INodeNo,
+        opened: Handle,
+        offset: u64,
+        size: u32,
+        _: KernelFlags,
+        _: Option<Owner>,
+        reply: ReplyData,
+    ) {
+        let files = self.files.clone();
+        self.drive(async move {
+            answer::data(reply, files.read(handle(opened), offset, size).await);
+        });
+    }
+
+    fn write(
+        &self,
+        _: &Request,
+        _: INodeNo,
+        opened: Handle,
+        offset: u64,
+        data: &[u8],
+        _: WriteFlags,
+        _: KernelFlags,
+        _: Option<Owner>,
+        reply: ReplyWrite,
+    ) {
+        let (files, data) = (self.files.clone(), Bytes::copy_from_slice(data));
+        self.drive(async move {
+            match files.write(handle(opened), offset, data).await {
+                Ok(written) => reply.written(written),
+                Err(errno) => reply.error(convert::errno(errno)),
+            }
+        });
+    }
+
+    fn flush(&self, _: &Request, _: INodeNo, opened: Handle, by: Owner, reply: ReplyEmpty) {
+        let files = self.files.clone();
+        self.drive(async move {
+            answer::empty(reply, files.flush(handle(opened), owner(by)).await);
+        });
+    }
+
+    fn release(
+        &self,
+        _: &Request,
+        _: INodeNo,
+        opened: Handle,
+        _: KernelFlags,
+        by: Option<Owner>,
+        _: bool,
+        reply: ReplyEmpty,
+    ) {
+        let files = self.files.clone();
+        self.drive(async move {
+            answer::empty(reply, files.release(handle(opened), by.map(owner)).await);
+        });
+    }
+
+    fn fsync(&self, _: &Request, _: INodeNo, opened: Handle, data: bool, reply: ReplyEmpty) {
+        let files = self.files.clone();
+        self.drive(async move {
+            answer::empty(reply, files.fsync(handle(opened), data).await);
+        });
+    }
+
+    fn opendir(&self, request: &Request, number: INodeNo, flags: KernelFlags, reply: ReplyOpen) {
+        let flags = KernelFlags(flags.0 | OpenFlags::DIRECTORY.cast_signed());
+        self.open(request, number, flags, reply);
+    }
+
+    fn readdir(&self, _: &Request, _: INodeNo, opened: Handle, offset: u64, reply: ReplyDirectory) {
+        let files = self.files.clone();
+        self.drive(async move {
+            let names = files.readdir(handle(opened), DirCookie(offset), NAMES_AT_ONCE).await;
+            answer::directory(reply, names);
+        });
+    }
+
+    fn readdirplus(
+        &self,
+        request: &Request,
+        _: INodeNo,
+        opened: Handle,
+        offset: u64,
+        reply: ReplyDirectoryPlus,
+    ) {
+        let (files, who) = (self.files.clone(), self.who(request, 0));
+        self.drive(async move {
+            let from = DirCookie(offset);
+            let names = files.readdir_plus(&who, handle(opened), from, NAMES_AT_ONCE).await;
+            answer::directory_plus(&files, reply, names);
+        });
+    }
+
+    fn releasedir(
+        &self,
+        _: &Request,
+        _: INodeNo,
+        opened: Handle,
+        _: KernelFlags,
+        reply: ReplyEmpty,
+    ) {
+        let files = self.files.clone();
+        self.drive(async move {
+            answer::empty(reply, files.release(handle(opened), None).await);
+        });
+    }
+
+    fn fsyncdir(&self, _: &Request, _: INodeNo, opened: Handle, data: bool, reply: ReplyEmpty) {
+        let files = self.files.clone();
+        self.drive(async move {
+            answer::empty(reply, files.fsync(handle(opened), data).await);
+        });
+    }
+
+    fn statfs(&self, _: &Request, _: INodeNo, reply: ReplyStatfs) {
+        let files = self.files.clone();
+        self.drive(async move {
+            match files.statfs().await {
+                Ok(stat) => reply.statfs(
+                    stat.blocks,
+                    stat.blocks_free,
+                    stat.blocks_available,
+                    stat.files,
+                    stat.files_free,
+                    stat.block_size,
+                    stat.name_bytes_max,
+                    stat.block_size,
+                ),
+                Err(errno) => reply.error(convert::errno(errno)),
+            }
+        });
+    }
+
+    fn setxattr(
+        &self,
+        request: &Request,
+        number: INodeNo,
+        name: &OsStr,
+        value: &[u8],
+        flags: i32,
+        _: u32,
+        reply: ReplyEmpty,
+    ) {
+        const CREATE: i32 = 1;
+        const REPLACE: i32 = 2;
+        let mode = match flags {
+            0 => XattrMode::Any,
+            CREATE => XattrMode::Create,
+            REPLACE => XattrMode::Replace,
+            _ => return reply.error(fuser::Errno::EINVAL),
+        };
+        let (files, who) = (self.files.clone(), self.who(request, 0));
+        let (name, value) = (name.as_bytes().to_vec(), Bytes::copy_from_slice(value));
+        self.drive(async move {
+            answer::empty(reply, files.setxattr(&who, node(number), &name, value, mode).await);
+        });
+    }
+
+    fn getxattr(
+        &self,
+        request: &Request,
+        number: INodeNo,
+        name: &OsStr,
+        size: u32,
+        reply: ReplyXattr,
+    ) {
+        let (files, who) = (self.files.clone(), self.who(request, 0));
+        let name = name.as_bytes().to_vec();
+        self.drive(async move {
+            answer::xattr(reply, size, files.getxattr(&who, node(number), &name).await);
+        });
+    }
+
+    fn listxattr(&self, request: &Request, number: INodeNo, size: u32, reply: ReplyXattr) {
+        let (files, who) = (self.files.clone(), self.who(request, 0));
+        self.drive(async move {
+            answer::xattr(reply, size, files.listxattr(&who, node(number)).await);
+        });
+    }
+
+    fn removexattr(&self, request: &Request, number: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        let (files, who) = (self.files.clone(), self.who(request, 0));
+        let name = name.as_bytes().to_vec();
+        self.drive(async move {
+            answer::empty(reply, files.removexattr(&who, node(number), &name).await);
+        });
+    }
+
+    fn getlk(
+        &self,
+        _: &Request,
+        _: INodeNo,
+        opened: Handle,
+        by: Owner,
+        start: u64,
+        end: u64,
+        kind: i32,
+        pid: u32,
+        reply: ReplyLock,
+    ) {
+        let files = self.files.clone();
+        self.drive(async move {
+            let wanted = lock(start, end, kind, pid);
+            let found = async { files.get_lock(handle(opened), owner(by), wanted?).await };
+            match found.await {
+                Ok(Some(other)) => {
+                    let end = other.end.min(i64::MAX as u64);
+                    let kind = i32::from(other.mode == FileLockMode::Write);
+                    reply.locked(other.start, end, kind, other.pid);
+                }
+                Ok(None) => reply.locked(start, end, 2, 0),
+                Err(errno) => reply.error(convert::errno(errno)),
+            }
+        });
+    }
+
+    fn setlk(
+        &self,
+        _: &Request,
+        _: INodeNo,
+        opened: Handle,
+        by: Owner,
+        start: u64,
+        end: u64,
+        kind: i32,
+        pid: u32,
+        sleep: bool,
+        reply: ReplyEmpty,
+    ) {
+        let files = self.files.clone();
+        self.drive(async move {
+            let wanted = lock(start, end, kind, pid);
+            let done = async { files.set_lock(handle(opened), owner(by), wanted?, sleep).await };
+            answer::empty(reply, done.await);
+        });
+    }
+
+    fn fallocate(
+        &self,
+        _: &Request,
+        _: INodeNo,
+        opened: Handle,
+        offset: u64,
+        length: u64,
+        mode: i32,
+        reply: ReplyEmpty,
+    ) {
+        const KEEP_SIZE: i32 = 1;
+        const PUNCH_HOLE: i32 = 2;
+        let what = match mode {
+            0 => Fallocate::Allocate,
+            KEEP_SIZE => Fallocate::AllocateKeepSize,
+            mode if mode == KEEP_SIZE | PUNCH_HOLE => Fallocate::PunchHole,
+            _ => return reply.error(convert::errno(Errno::EOPNOTSUPP)),
+        };
+        let files = self.files.clone();
+        self.drive(async move {
+            answer::empty(reply, files.fallocate(handle(opened), what, offset, length).await);
+        });
+    }
+
+    fn lseek(
+        &self,
+        _: &Request,
+        _: INodeNo,
+        opened: Handle,
+        offset: i64,
+        whence: i32,
+        reply: ReplyLseek,
+    ) {
+        const DATA: i32 = 3;
+        const HOLE: i32 = 4;
+        let what = match whence {
+            DATA => Seek::Data,
+            HOLE => Seek::Hole,
+            _ => return reply.error(fuser::Errno::EINVAL),
+        };
+        let Ok(offset) = u64::try_from(offset) else { return reply.error(fuser::Errno::ENXIO) };
+        let files = self.files.clone();
+        self.drive(async move {
+            match files.seek(handle(opened), offset, what).await {
+                Ok(found) => reply.offset(i64::try_from(found).unwrap_or(i64::MAX)),
+                Err(errno) => reply.error(convert::errno(errno)),
+            }
+        });
+    }
+}

@@ -1,0 +1,173 @@
+//! Sending answers back in the forms the kernel wants.
+
+use bytes::{Bytes, BytesMut};
+use fuser::{
+    FileHandle, FopenFlags, Generation, INodeNo, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory,
+    ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyOpen, ReplyXattr,
+};
+use sheen_client::posix::{
+    DirEntry, DirEntryPlus, Entry, FileSystem, FileType, Lookup, NodeId, Opened, Stat,
+};
+use sheen_types::Errno;
+
+use crate::convert::{self, time_to_live};
+
+pub(crate) fn empty(reply: ReplyEmpty, answer: Result<(), Errno>) {
+    match answer {
+        Ok(()) => reply.ok(),
+        Err(errno) => reply.error(convert::errno(errno)),
+    }
+}
+
+pub(crate) fn entry(reply: ReplyEntry, answer: Result<Entry, Errno>) {
+    match answer {
+        Ok(entry) => reply.entry_with_ttls(
+            &time_to_live(entry.keep.attributes),
+            &time_to_live(entry.keep.entry),
+            &convert::attributes(entry.node, &entry.attributes),
+            Generation(entry.generation),
+        ),
+        Err(errno) => reply.error(convert::errno(errno)),
+    }
+}
+
+pub(crate) fn lookup(reply: ReplyEntry, answer: Result<Lookup, Errno>) {
+    match answer {
+        Ok(Lookup::Found(found)) => entry(reply, Ok(found)),
+        Ok(Lookup::Absent { keep: true }) => {
+            reply.entry(&convert::FOR_EVER, &convert::absent(), Generation(0));
+        }
+        Ok(Lookup::Absent { keep: false }) => reply.error(fuser::Errno::ENOENT),
+        Err(errno) => reply.error(convert::errno(errno)),
+    }
+}
+
+pub(crate) fn stat(reply: ReplyAttr, node: NodeId, answer: Result<Stat, Errno>) {
+    match answer {
+        Ok(stat) => {
+            let mut attributes = convert::attributes(node, &stat.attributes);
+            attributes.ino = INodeNo(stat.attributes.ino);
+            reply.attr(&time_to_live(stat.keep), &attributes);
+        }
+        Err(errno) => reply.error(convert::errno(errno)),
+    }
+}
+
+fn open_flags(opened: Opened) -> FopenFlags {
+    let mut flags = FopenFlags::FOPEN_PARALLEL_DIRECT_WRITES;
+    if opened.keep_pages {
+        flags |= FopenFlags::FOPEN_KEEP_CACHE;
+    }
+    if opened.direct {
+        flags |= FopenFlags::FOPEN_DIRECT_IO;
+    }
+    flags
+}
+
+pub(crate) fn opened(reply: ReplyOpen, answer: Result<Opened, Errno>) {
+    match answer {
+        Ok(opened) => reply.opened(FileHandle(opened.handle.0), open_flags(opened)),
+        Err(errno) => reply.error(convert::errno(errno)),
+    }
+}
+
+pub(crate) fn created(reply: ReplyCreate, answer: Result<(Entry, Opened), Errno>) {
+    match answer {
+        Ok((entry, opened)) => reply.created(
+            &convert::joint_time_to_live(entry.keep),
+            &convert::attributes(entry.node, &entry.attributes),
+            Generation(entry.generation),
+            FileHandle(opened.handle.0),
+            open_flags(opened),
+        ),
+        Err(errno) => reply.error(convert::errno(errno)),
+    }
+}
+
+pub(crate) fn data(reply: ReplyData, answer: Result<Vec<Bytes>, Errno>) {
+    match answer.as_deref() {
+        Ok([]) => reply.data(&[]),
+        Ok([whole]) => reply.data(whole),
+        Ok(pieces) => {
+            let mut joined = BytesMut::with_capacity(pieces.iter().map(Bytes::len).sum());
+            pieces.iter().for_each(|piece| joined.extend_from_slice(piece));
+            reply.data(&joined);
+        }
+        Err(errno) => reply.error(convert::errno(*errno)),
+    }
+}
+
+/// `size` is the room the caller has; 0 asks how much is needed.
+pub(crate) fn xattr(reply: ReplyXattr, size: u32, answer: Result<Bytes, Errno>) {
+    match answer {
+        Ok(value) if size == 0 => reply.size(u32::try_from(value.len()).unwrap_or(u32::MAX)),
+        Ok(value) if value.len() <= size as usize => reply.data(&value),
+        Ok(_) => reply.error(fuser::Errno::ERANGE),
+        Err(errno) => reply.error(convert::errno(errno)),
+    }
+}
+
+pub(crate) fn directory(mut reply: ReplyDirectory, answer: Result<Vec<DirEntry>, Errno>) {
+    match answer {
+        Ok(entries) => {
+            for entry in entries {
+                let kind = convert::kind(entry.file_type.unwrap_or(FileType::Regular));
+                let name = std::ffi::OsStr::new(as_os(&entry.name));
+                if reply.add(INodeNo(entry.ino), entry.next.0, kind, name) {
+                    break;
+                }
+            }
+            reply.ok();
+        }
+        Err(errno) => reply.error(convert::errno(errno)),
+    }
+}
+
+/// Entries that found no room are forgotten again: the kernel never heard of them.
+pub(crate) fn directory_plus(
+    file_system: &FileSystem,
+    mut reply: ReplyDirectoryPlus,
+    answer: Result<Vec<DirEntryPlus>, Errno>,
+) {
+    let entries = match answer {
+        Ok(entries) => entries,
+        Err(errno) => return reply.error(convert::errno(errno)),
+    };
+    let mut full = false;
+    for DirEntryPlus { entry, found } in entries {
+        if !full {
+            full = add_plus(&mut reply, &entry, found.as_ref());
+        }
+        if let (true, Some(found)) = (full, found) {
+            file_system.forget(found.node, 1);
+        }
+    }
+    reply.ok();
+}
+
+/// A name without attributes has inode number 0 in the attributes: the kernel lists it and looks it
+/// up when it is used.
+fn add_plus(reply: &mut ReplyDirectoryPlus, entry: &DirEntry, found: Option<&Entry>) -> bool {
+    let name = as_os(&entry.name);
+    match found {
+        Some(found) => reply.add(
+            INodeNo(found.node.0),
+            entry.next.0,
+            name,
+            &convert::joint_time_to_live(found.keep),
+            &convert::attributes(found.node, &found.attributes),
+            Generation(found.generation),
+        ),
+        None => {
+            let mut attributes = convert::absent();
+            attributes.ino = INodeNo(entry.ino);
+            attributes.kind = convert::kind(entry.file_type.unwrap_or(FileType::Regular));
+            let never = std::time::Duration::ZERO;
+            reply.add(INodeNo(0), entry.next.0, name, &never, &attributes, Generation(0))
+        }
+    }
+}
+
+fn as_os(name: &[u8]) -> &std::ffi::OsStr {
+    std::os::unix::ffi::OsStrExt::from_bytes(name)
+}

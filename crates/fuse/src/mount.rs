@@ -1,0 +1,199 @@
+//! Mounting, and what can be wrong with it.
+
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use fuser::{BackgroundSession, Config, MountOption, SessionACL};
+use sheen_client::posix::FileSystem;
+use sheen_types::Errno;
+
+use crate::adapter::Adapter;
+use crate::invalidate::Kernel;
+
+/// Threads that read requests. Two keep a slow copy from delaying the next request; more only
+/// compete for the device.
+const READER_THREADS: usize = 2;
+
+/// How to mount.
+#[derive(Clone, Debug)]
+pub struct MountOptions {
+    /// What `/proc/mounts` shows as the device: `MGSNID:/fsname`.
+    pub source: String,
+    /// `-o ro`.
+    pub read_only: bool,
+    /// Other users may use the mount; for users that are not root this needs `user_allow_other` in
+    /// `/etc/fuse.conf`.
+    pub allow_other: bool,
+    /// Device nodes and setuid bits work; only root may ask for it.
+    pub privileged: bool,
+    /// Neither `flock(2)` nor `fcntl(2)` locks go to the server (`-o localflock`).
+    pub local_locks: bool,
+}
+
+/// Why a mount could not be made.
+#[derive(Debug)]
+pub enum MountError {
+    /// There is no `/dev/fuse`, or it may not be opened.
+    NoDevice(io::Error),
+    /// Not root, and no `fusermount3`.
+    NoHelper,
+    /// The mount point does not exist or is no directory.
+    NoDirectory(PathBuf, io::Error),
+    /// Something is mounted there already.
+    Busy(PathBuf),
+    /// The kernel or `fusermount3` refused.
+    Refused(PathBuf, io::Error),
+}
+
+impl MountError {
+    /// The errno of the failure.
+    #[must_use]
+    pub fn errno(&self) -> Errno {
+        match self {
+            Self::NoDevice(_) => Errno::ENODEV,
+            Self::NoHelper => Errno::EPERM,
+            Self::NoDirectory(_, error) | Self::Refused(_, error) => error
+                .raw_os_error()
+                .and_then(|number| u16::try_from(number).ok())
+                .map_or(Errno::EINVAL, Errno),
+            Self::Busy(_) => Errno::EBUSY,
+        }
+    }
+}
+
+impl fmt::Display for MountError {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoDevice(error) => write!(
+                out,
+                "cannot open /dev/fuse: {error}; load it with 'modprobe fuse', in a container pass \
+                 '--device /dev/fuse'"
+            ),
+            Self::NoHelper => out.write_str(
+                "mounting as an ordinary user needs fusermount3; install it with 'apt-get install \
+                 fuse3'",
+            ),
+            Self::NoDirectory(path, error) => {
+                write!(out, "mount point {}: {error}; make the directory first", path.display())
+            }
+            Self::Busy(path) => write!(
+                out,
+                "{} is already a mount point; unmount it or choose another directory",
+                path.display()
+            ),
+            Self::Refused(path, error) => write!(out, "cannot mount {}: {error}", path.display()),
+        }
+    }
+}
+
+impl std::error::Error for MountError {}
+
+/// A mounted file system. Dropping it unmounts.
+pub struct Mounted {
+    session: BackgroundSession,
+    path: PathBuf,
+}
+
+impl Mounted {
+    /// Where it is mounted.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Waits until somebody unmounts it (`umount`, `fusermount3 -u`).
+    ///
+    /// # Errors
+    /// If a thread that served it failed.
+    pub fn wait(self) -> io::Result<()> {
+        self.session.join()
+    }
+
+    /// Unmounts, and waits until the last request is answered.
+    ///
+    /// # Errors
+    /// If it is busy.
+    pub fn unmount(self) -> io::Result<()> {
+        self.session.umount_and_join()
+    }
+}
+
+/// Mounts `file_system` at `path`; calls run on `runtime`.
+///
+/// # Errors
+/// See [`MountError`].
+pub fn mount(
+    file_system: FileSystem,
+    path: &Path,
+    options: &MountOptions,
+    runtime: tokio::runtime::Handle,
+) -> Result<Mounted, MountError> {
+    check(path)?;
+    let kernel = Arc::new(Kernel::new(runtime.clone()));
+    file_system.watch(Arc::clone(&kernel) as _);
+    let adapter = Adapter::new(file_system, runtime, options.local_locks);
+    let session = fuser::Session::new(adapter, path, &config(options))
+        .and_then(fuser::Session::spawn)
+        .map_err(|error| MountError::Refused(path.to_owned(), error))?;
+    kernel.attach(session.notifier());
+    Ok(Mounted { session, path: path.to_owned() })
+}
+
+/// The usual mistakes, found before the kernel finds them less clearly.
+fn check(path: &Path) -> Result<(), MountError> {
+    let device = std::fs::OpenOptions::new().read(true).write(true).open("/dev/fuse");
+    device.map_err(MountError::NoDevice)?;
+    if !rustix::process::geteuid().is_root() && !helper_exists() {
+        return Err(MountError::NoHelper);
+    }
+    let refused = |error| MountError::NoDirectory(path.to_owned(), error);
+    let own = std::fs::metadata(path).map_err(refused)?;
+    if !own.is_dir() {
+        return Err(refused(io::ErrorKind::NotADirectory.into()));
+    }
+    let full = path.canonicalize().map_err(refused)?;
+    match is_mount_point(&full) {
+        true => Err(MountError::Busy(full)),
+        false => Ok(()),
+    }
+}
+
+fn helper_exists() -> bool {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path).any(|folder| folder.join("fusermount3").is_file())
+}
+
+/// Whether the kernel lists `path` as a mount point; compares names, asks no file system.
+fn is_mount_point(path: &Path) -> bool {
+    let Ok(mounts) = std::fs::read_to_string("/proc/self/mountinfo") else { return false };
+    let point = |line: &str| line.split(' ').nth(4).map(unescape);
+    mounts.lines().filter_map(point).any(|point| Path::new(&point) == path)
+}
+
+/// Octal escapes of `mountinfo`: blank, tab, newline, backslash.
+fn unescape(text: &str) -> String {
+    [("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\")]
+        .iter()
+        .fold(text.to_owned(), |text, (from, to)| text.replace(from, to))
+}
+
+fn config(options: &MountOptions) -> Config {
+    let mut config = Config::default();
+    config.mount_options = vec![
+        MountOption::FSName(options.source.clone()),
+        MountOption::Subtype("sheen".to_owned()),
+        MountOption::DefaultPermissions,
+        if options.read_only { MountOption::RO } else { MountOption::RW },
+    ];
+    if options.privileged {
+        config.mount_options.extend([MountOption::Dev, MountOption::Suid]);
+    }
+    if options.allow_other {
+        config.acl = SessionACL::All;
+    }
+    config.n_threads = Some(READER_THREADS);
+    config.clone_fd = true;
+    config
+}

@@ -1,0 +1,361 @@
+//! What happens to a lock: granted, called back, flushed, converted, gone.
+
+use std::time::Duration;
+
+use sheen_types::{Errno, InodeBits, Instant, LockHandle, LockMode};
+
+use super::table::{Phase, Table};
+use super::types::{Action, LockInfo, Reply, UnknownLock};
+use crate::flock::{Own, neighbourhood, plan};
+use crate::{LockDesc, LockFlags, LockKind, Policy};
+
+/// Everything behind the namespace's mutex.
+pub(super) struct State {
+    pub(super) table: Table,
+    pub(super) lru_size: usize,
+    pub(super) lru_max_age: Duration,
+    /// Whether the server knows `LDLM_CONVERT`.
+    pub(super) convert: bool,
+    pub(super) hits: u64,
+    pub(super) misses: u64,
+}
+
+type Actions = Vec<Action>;
+
+impl State {
+    pub(super) fn replied(
+        &mut self,
+        now: Instant,
+        slot: u32,
+        reply: &Reply,
+        actions: &mut Actions,
+    ) -> Result<LockInfo, UnknownLock> {
+        let lock = self.table.lock_mut(slot);
+        if lock.phase != Phase::Flying {
+            return Ok(self.table.info(slot));
+        }
+        lock.remote_handle = reply.remote_handle;
+        lock.phase = Phase::Waiting;
+        let early = lock.early.take();
+        if lock.flags.contains(LockFlags::TEST_LOCK) {
+            let mut info = self.table.info(slot);
+            info.desc = reply.desc;
+            self.table.remove(slot);
+            return Ok(info);
+        }
+        self.table.rename(slot, reply.desc.resource);
+        self.take_flags(slot, reply.flags);
+        let mut info = self.table.info(slot);
+        if let Some((desc, flags)) = early {
+            info.desc = desc;
+            self.complete(now, slot, &desc, flags, actions);
+            let gone = desc.granted.is_none();
+            return if gone { Err(UnknownLock) } else { Ok(self.info_or(info)) };
+        }
+        if reply.desc.granted.is_none() {
+            if !self.table.lock(slot).is_used() {
+                self.abandon(slot, actions);
+            }
+            return Ok(info);
+        }
+        info.desc.granted = reply.desc.granted;
+        self.hold(now, slot, &reply.desc, actions);
+        Ok(self.info_or(info))
+    }
+
+    /// The lock as it is now; as it was, if it is a flock that has become part of another.
+    fn info_or(&self, info: LockInfo) -> LockInfo {
+        self.table.slot(info.handle).map_or(info, |slot| self.table.info(slot))
+    }
+
+    fn take_flags(&mut self, slot: u32, flags: LockFlags) {
+        let lock = self.table.lock_mut(slot);
+        // Nothing says which bits are wanted.
+        if flags.contains(LockFlags::AST_SENT) {
+            (lock.blocked, lock.wanted_whole) = (true, true);
+        }
+        lock.discard |= flags.contains(LockFlags::DISCARD_DATA);
+    }
+
+    pub(super) fn complete(
+        &mut self,
+        now: Instant,
+        slot: u32,
+        desc: &LockDesc,
+        flags: LockFlags,
+        actions: &mut Actions,
+    ) {
+        match self.table.lock(slot).phase {
+            Phase::Flying => {
+                self.table.lock_mut(slot).early = Some((*desc, flags));
+            }
+            Phase::Waiting if desc.granted.is_some() => {
+                self.take_flags(slot, flags);
+                self.hold(now, slot, desc, actions);
+            }
+            Phase::Waiting => {
+                let errno = match flags {
+                    _ if flags.contains(LockFlags::FLOCK_DEADLOCK) => Errno::EDEADLK,
+                    _ if flags.contains(LockFlags::AST_SENT) => Errno::EINTR,
+                    _ => Errno::EIO,
+                };
+                actions.push(Action::Failed { handle: self.table.cookie(slot), errno });
+                self.table.remove(slot);
+            }
+            _ => {}
+        }
+    }
+
+    /// The lock is granted as `desc` says.
+    fn hold(&mut self, now: Instant, slot: u32, desc: &LockDesc, actions: &mut Actions) {
+        self.table.rename(slot, desc.resource);
+        let lock = self.table.lock_mut(slot);
+        lock.mode = desc.granted.unwrap_or(desc.requested);
+        // The server speaks of ranges and bits; whose flock it is, we know better.
+        if !lock.is_flock() && lock.policy.kind() == desc.policy.kind() {
+            lock.policy = desc.policy;
+        }
+        if let Policy::InodeBits { try_bits, .. } = &mut lock.policy {
+            *try_bits = InodeBits(0);
+        }
+        let (flock, used, blocked) = (lock.is_flock(), lock.is_used(), lock.blocked);
+        self.table.show(slot);
+        let desc = self.table.desc(slot);
+        actions.push(Action::Granted { handle: self.table.cookie(slot), desc });
+        if flock {
+            self.settle_flock(slot);
+        } else if !used && blocked {
+            self.let_go(slot, false, actions);
+        } else if !used {
+            self.table.put_unused(slot, now);
+        }
+    }
+
+    /// Merges a new flock with its owner's others, as the server has done.
+    fn settle_flock(&mut self, slot: u32) {
+        let lock = self.table.lock(slot);
+        let (policy, mode, name) = (lock.policy, lock.mode, self.table.name(slot));
+        let Policy::Flock { owner, .. } = policy else { return };
+        let near = neighbourhood(mode, policy.range());
+        let own = self.table.of_resource(name).iter().copied().filter_map(|id| {
+            let lock = self.table.lock(id);
+            let Policy::Flock { owner: theirs, .. } = lock.policy else { return None };
+            let range = lock.policy.range();
+            let mine =
+                id != slot && lock.phase == Phase::Held && theirs == owner && range.overlaps(&near);
+            mine.then_some(Own { id, mode: lock.mode, range })
+        });
+        let own: Vec<Own> = own.collect();
+        let plan = plan(&own, mode, policy.range());
+        if let Some((id, rest)) = plan.split {
+            let lock = self.table.lock(id);
+            let (mut policy, mode, flags) = (lock.policy, lock.mode, lock.flags);
+            set_range(&mut policy, rest);
+            let twin = self.table.add(name, policy, mode, flags);
+            self.table.show(twin);
+        }
+        for (id, range) in plan.resized {
+            set_range(&mut self.table.lock_mut(id).policy, range);
+        }
+        for id in plan.gone {
+            self.table.remove(id);
+        }
+        if mode == LockMode::Nl || plan.merged_into.is_some() {
+            self.table.remove(slot);
+        }
+    }
+
+    pub(super) fn blocking(
+        &mut self,
+        now: Instant,
+        slot: u32,
+        wanted: &LockDesc,
+        flags: LockFlags,
+        actions: &mut Actions,
+    ) {
+        let lock = self.table.lock_mut(slot);
+        lock.discard |= flags.contains(LockFlags::DISCARD_DATA);
+        let bits = wanted.policy.inode_bits();
+        lock.wanted_bits = lock.wanted_bits.union(bits);
+        lock.wanted_whole |= !self.convert || bits.is_empty();
+        (lock.blocked, lock.since) = (true, now);
+        if matches!(lock.phase, Phase::Held | Phase::Flushed) && !lock.is_used() {
+            self.let_go(slot, false, actions);
+        }
+    }
+
+    pub(super) fn dec_ref(
+        &mut self,
+        now: Instant,
+        slot: u32,
+        mode: LockMode,
+        cancel: bool,
+        actions: &mut Actions,
+    ) {
+        let lock = self.table.lock_mut(slot);
+        if cancel {
+            (lock.blocked, lock.wanted_whole) = (true, true);
+        }
+        let users = lock.users(mode);
+        debug_assert!(*users > 0, "a reference is given back once");
+        *users = users.saturating_sub(1);
+        if lock.is_used() || lock.is_flock() && lock.phase == Phase::Held {
+            return;
+        }
+        lock.blocked |= lock.mode == LockMode::Group;
+        match (lock.phase, lock.blocked) {
+            (Phase::Held, true) => self.let_go(slot, false, actions),
+            (Phase::Held, false) => self.table.put_unused(slot, now),
+            (Phase::Flying, _) => lock.blocked = true,
+            (Phase::Waiting, _) => self.abandon(slot, actions),
+            _ => {}
+        }
+    }
+
+    /// The server hears at once: nobody waits for a waiting lock any more, or a flushed one was
+    /// not taken along.
+    fn abandon(&mut self, slot: u32, actions: &mut Actions) {
+        let remote_handle = self.table.lock(slot).remote_handle;
+        actions.push(Action::Cancel { handle: self.table.cookie(slot), remote_handle });
+        self.table.remove(slot);
+    }
+
+    /// An unused lock leaves: whole, or for a conversion those bits that were wanted.
+    pub(super) fn let_go(&mut self, slot: u32, early: bool, actions: &mut Actions) {
+        if self.table.lock(slot).phase == Phase::Flushed {
+            return self.abandon(slot, actions);
+        }
+        self.table.hide(slot);
+        let resource = self.table.name(slot);
+        let handle = self.table.cookie(slot);
+        let lock = self.table.lock_mut(slot);
+        lock.blocked = true;
+        let mut part = lock.policy;
+        let mut dropped = InodeBits(0);
+        if let Policy::InodeBits { bits, .. } = &mut part {
+            let drop = InodeBits(bits.0 & lock.wanted_bits.0);
+            let whole = lock.wanted_whole || drop.is_empty() || drop == *bits || early;
+            if !whole && !lock.flags.contains(LockFlags::CANCEL_ON_BLOCK) {
+                (*bits, dropped) = (drop, drop);
+            }
+        }
+        (lock.wanted_bits, lock.wanted_whole) = (InodeBits(0), false);
+        lock.phase = Phase::Flushing { drop: dropped, early };
+        let (mode, discard) = (lock.mode, lock.discard);
+        actions.push(Action::Flush { handle, resource, mode, part, discard });
+    }
+
+    pub(super) fn flushed(&mut self, now: Instant, slot: u32, actions: &mut Actions) {
+        let handle = self.table.cookie(slot);
+        let lock = self.table.lock_mut(slot);
+        let remote_handle = lock.remote_handle;
+        match lock.phase {
+            // Should nobody take it along, it goes as the oldest unused one.
+            Phase::Flushing { early: true, .. } => {
+                lock.phase = Phase::Flushed;
+                self.table.put_unused(slot, now);
+            }
+            Phase::Flushing { drop, .. } if drop.is_empty() => {
+                actions.push(Action::Cancel { handle, remote_handle });
+                self.table.remove(slot);
+            }
+            Phase::Flushing { drop, .. } => {
+                lock.phase = Phase::Converting;
+                let keep = lock.policy.inode_bits().without(drop);
+                if let Policy::InodeBits { bits, .. } = &mut lock.policy {
+                    *bits = keep;
+                }
+                actions.push(Action::Convert { handle, remote_handle, drop, keep });
+            }
+            _ => {}
+        }
+    }
+
+    pub(super) fn converted(
+        &mut self,
+        now: Instant,
+        slot: u32,
+        result: Result<(), Errno>,
+        actions: &mut Actions,
+    ) {
+        let lock = self.table.lock_mut(slot);
+        if lock.phase != Phase::Converting {
+            return;
+        }
+        // Callbacks that came meanwhile count if they want bits we kept; the server repeats
+        // those that it has not told us of.
+        let again = lock.policy.inode_bits().intersects(lock.wanted_bits);
+        lock.wanted_whole |= result.is_err();
+        lock.blocked = again || lock.wanted_whole;
+        if !lock.blocked {
+            lock.wanted_bits = InodeBits(0);
+        }
+        let blocked = lock.blocked;
+        self.table.show(slot);
+        if blocked {
+            self.let_go(slot, false, actions);
+        } else {
+            self.table.put_unused(slot, now);
+        }
+    }
+
+    pub(super) fn take_cancelled(&mut self, handles: &[LockHandle]) -> Vec<LockHandle> {
+        let mut cookies = Vec::with_capacity(handles.len());
+        for slot in handles.iter().filter_map(|handle| self.table.slot(*handle)).collect::<Vec<_>>()
+        {
+            let lock = self.table.lock_mut(slot);
+            if matches!(lock.phase, Phase::Flushed | Phase::Flushing { early: true, .. }) {
+                cookies.push(lock.remote_handle);
+                self.table.remove(slot);
+            }
+        }
+        cookies
+    }
+
+    pub(super) fn shrink(&mut self, now: Instant, batch: usize, actions: &mut Actions) {
+        for _ in 0..batch {
+            let Some((slot, since)) = self.table.oldest_unused() else { return };
+            let (_, _, unused) = self.table.counts();
+            if unused <= self.lru_size && now.since(since) < self.lru_max_age {
+                return;
+            }
+            self.let_go(slot, false, actions);
+        }
+    }
+
+    pub(super) fn evict(&mut self, actions: &mut Actions) {
+        for slot in self.table.all() {
+            let handle = self.table.cookie(slot);
+            let lock = self.table.lock(slot);
+            actions.push(match lock.phase {
+                Phase::Flying | Phase::Waiting => Action::Failed { handle, errno: Errno::EIO },
+                _ => Action::Invalidate {
+                    handle,
+                    resource: self.table.name(slot),
+                    policy: lock.policy,
+                },
+            });
+            self.table.remove(slot);
+        }
+    }
+
+    /// Whether a lock conflicts with an operation in `mode` on `bits`.
+    pub(super) fn in_the_way(&self, slot: u32, mode: LockMode, bits: InodeBits) -> bool {
+        let lock = self.table.lock(slot);
+        lock.phase == Phase::Held
+            && !lock.is_used()
+            && !lock.blocked
+            && !lock.mode.compatible(mode)
+            && match lock.policy.kind() {
+                LockKind::InodeBits => lock.policy.inode_bits().intersects(bits),
+                LockKind::Flock => false,
+                LockKind::Plain | LockKind::Extent => true,
+            }
+    }
+}
+
+fn set_range(policy: &mut Policy, range: sheen_types::Extent) {
+    if let Policy::Flock { start, end, .. } = policy {
+        (*start, *end) = (range.start, range.end);
+    }
+}

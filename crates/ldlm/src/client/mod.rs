@@ -1,0 +1,369 @@
+//! The client's half: caches the locks that one target has granted to us.
+//!
+//! One [`Namespace`] belongs to one import. A lock lives through: in flight ([`Namespace::begin`]),
+//! waiting or granted ([`Namespace::replied`], [`Namespace::completion`]), used and unused
+//! (references), leaving ([`Action::Flush`], then [`Namespace::flushed`]), gone ([`Action::Cancel`]).
+//! Only a lock that is not leaving and not called back is found by [`Namespace::find`].
+//!
+//! What always holds: a lock with users is not cancelled; a lock that was called back gets no new
+//! users; what a lock protects is flushed before the server hears that it is free.
+//!
+//! Flocks are not cached for others to find: their users hold them, an unlock is an enqueue of mode
+//! NL, and [`Namespace::dec_ref`] does not let them go.
+//!
+//! Costs: one mutex per target, held for well under a microsecond; finding a lock is one hash
+//! look-up and O(log n) of the resource's extent locks; no allocation once the tables have grown.
+
+mod life;
+mod table;
+#[cfg(test)]
+mod tests;
+mod types;
+
+use std::ops::ControlFlow;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use sheen_types::{Errno, Extent, InodeBits, Instant, LockHandle, LockMode, ResourceName};
+
+use self::life::State;
+use self::table::{Phase, Table, implies};
+pub use self::types::{
+    Action, Config, Gauges, LockInfo, Matched, Replay, Reply, UnknownLock, Want,
+};
+use crate::{LockDesc, LockFlags, Policy};
+
+/// The locks that one target has granted to us.
+pub struct Namespace {
+    state: Mutex<State>,
+}
+
+impl Namespace {
+    /// An empty one.
+    #[must_use]
+    pub fn new(config: Config) -> Self {
+        let state = State {
+            table: Table::new(config.seed),
+            lru_size: config.lru_size,
+            lru_max_age: config.lru_max_age,
+            convert: false,
+            hits: 0,
+            misses: 0,
+        };
+        Self { state: Mutex::new(state) }
+    }
+
+    /// Whether the server takes `LDLM_CONVERT` (`OBD_CONNECT2_LOCK_CONVERT` negotiated): then a
+    /// callback for some bits costs only those. Off at first.
+    pub fn set_convert(&self, convert: bool) {
+        self.state.lock().convert = convert;
+    }
+
+    /// A cached lock that covers what is wanted, with a reference taken (`ldlm_lock_match`).
+    #[must_use]
+    pub fn find(&self, want: &Want) -> Option<Matched> {
+        let mut state = self.state.lock();
+        let slot = state.table.find(want)?;
+        state.hits += 1;
+        state.table.take_unused(slot);
+        let matched = state.table.matched(slot);
+        *state.table.lock_mut(slot).users(matched.mode) += 1;
+        Some(matched)
+    }
+
+    /// The same without a reference: is it cached?
+    #[must_use]
+    pub fn peek(&self, want: &Want) -> Option<Matched> {
+        let state = self.state.lock();
+        state.table.find(want).map(|slot| state.table.matched(slot))
+    }
+
+    /// A lock is about to be asked for: makes it, in flight, with one reference in `mode`. The
+    /// cookie goes into the request.
+    pub fn begin(
+        &self,
+        now: Instant,
+        resource: ResourceName,
+        policy: Policy,
+        mode: LockMode,
+        flags: LockFlags,
+    ) -> LockHandle {
+        let mut state = self.state.lock();
+        state.misses += 1;
+        let slot = state.table.add(resource, policy, mode, flags);
+        let lock = state.table.lock_mut(slot);
+        lock.since = now;
+        *lock.users(mode) += 1;
+        state.table.cookie(slot)
+    }
+
+    /// The server's answer with a lock, held or waiting (by `desc.granted`). Callbacks that came
+    /// before it take effect here. The new description, as later callbacks may have changed it.
+    pub fn replied(
+        &self,
+        now: Instant,
+        handle: LockHandle,
+        reply: &Reply,
+        actions: &mut Vec<Action>,
+    ) -> Result<LockInfo, UnknownLock> {
+        let mut state = self.state.lock();
+        let slot = state.table.slot(handle).ok_or(UnknownLock)?;
+        state.replied(now, slot, reply, actions)
+    }
+
+    /// The request failed, or the server gave no lock: it is forgotten, references and all.
+    pub fn failed(&self, handle: LockHandle, errno: Errno, actions: &mut Vec<Action>) {
+        let mut state = self.state.lock();
+        if let Some(slot) = state.table.slot(handle) {
+            actions.push(Action::Failed { handle, errno });
+            state.table.remove(slot);
+        }
+    }
+
+    /// `LDLM_CP_CALLBACK`: the lock that waited is granted, or a flock has failed.
+    pub fn completion(
+        &self,
+        now: Instant,
+        handle: LockHandle,
+        desc: &LockDesc,
+        flags: LockFlags,
+        actions: &mut Vec<Action>,
+    ) -> Result<(), UnknownLock> {
+        let mut state = self.state.lock();
+        let slot = state.table.slot(handle).ok_or(UnknownLock)?;
+        state.complete(now, slot, desc, flags, actions);
+        Ok(())
+    }
+
+    /// `LDLM_BL_CALLBACK`: somebody wants what `wanted` says; let go when the last user is done.
+    pub fn blocking(
+        &self,
+        now: Instant,
+        handle: LockHandle,
+        wanted: &LockDesc,
+        flags: LockFlags,
+        actions: &mut Vec<Action>,
+    ) -> Result<(), UnknownLock> {
+        let mut state = self.state.lock();
+        let slot = state.table.slot(handle).ok_or(UnknownLock)?;
+        state.blocking(now, slot, wanted, flags, actions);
+        Ok(())
+    }
+
+    /// One more user of a lock that the caller has a reference of. Whether the lock is there.
+    pub fn add_ref(&self, handle: LockHandle, mode: LockMode) -> bool {
+        let mut state = self.state.lock();
+        let Some(slot) = state.table.slot(handle) else { return false };
+        let lock = state.table.lock_mut(slot);
+        if !matches!(lock.phase, Phase::Flying | Phase::Waiting | Phase::Held) {
+            return false;
+        }
+        *lock.users(mode) += 1;
+        state.table.take_unused(slot);
+        true
+    }
+
+    /// A user is done. The last one lets a blocked lock go; others stay cached.
+    pub fn dec_ref(
+        &self,
+        now: Instant,
+        handle: LockHandle,
+        mode: LockMode,
+        actions: &mut Vec<Action>,
+    ) {
+        let mut state = self.state.lock();
+        if let Some(slot) = state.table.slot(handle) {
+            state.dec_ref(now, slot, mode, false, actions);
+        }
+    }
+
+    /// A user is done and the lock shall not be kept (`ldlm_lock_decref_and_cancel`).
+    pub fn dec_ref_and_cancel(
+        &self,
+        now: Instant,
+        handle: LockHandle,
+        mode: LockMode,
+        actions: &mut Vec<Action>,
+    ) {
+        let mut state = self.state.lock();
+        if let Some(slot) = state.table.slot(handle) {
+            state.dec_ref(now, slot, mode, true, actions);
+        }
+    }
+
+    /// The upper layer has done what [`Action::Flush`] asked for.
+    pub fn flushed(&self, now: Instant, handle: LockHandle, actions: &mut Vec<Action>) {
+        let mut state = self.state.lock();
+        if let Some(slot) = state.table.slot(handle) {
+            state.flushed(now, slot, actions);
+        }
+    }
+
+    /// The server's answer to [`Action::Convert`]; after a failure the whole lock is let go.
+    pub fn converted(
+        &self,
+        now: Instant,
+        handle: LockHandle,
+        result: Result<(), Errno>,
+        actions: &mut Vec<Action>,
+    ) {
+        let mut state = self.state.lock();
+        if let Some(slot) = state.table.slot(handle) {
+            state.converted(now, slot, result, actions);
+        }
+    }
+
+    /// Lets all unused locks of a resource go that conflict with an operation in `mode` on `bits`
+    /// which we are about to send (early lock cancel): their flushes go to `actions`; when those
+    /// are done pass the returned handles to [`Namespace::take_cancelled`] and send the cookies
+    /// with the operation.
+    pub fn cancel_early(
+        &self,
+        resource: ResourceName,
+        mode: LockMode,
+        bits: InodeBits,
+        actions: &mut Vec<Action>,
+    ) -> Vec<LockHandle> {
+        let mut state = self.state.lock();
+        let slots: Vec<u32> = state.table.of_resource(resource).to_vec();
+        let mut handles = Vec::new();
+        for slot in slots {
+            if state.in_the_way(slot, mode, bits) {
+                handles.push(state.table.cookie(slot));
+                state.let_go(slot, true, actions);
+            }
+        }
+        handles
+    }
+
+    /// Forgets locks that [`Namespace::cancel_early`] named and whose flushes the caller has carried
+    /// out ([`Namespace::flushed`] may be left out for them); returns the server's cookies of them,
+    /// for a request's cancel list.
+    pub fn take_cancelled(&self, handles: &[LockHandle]) -> Vec<LockHandle> {
+        self.state.lock().take_cancelled(handles)
+    }
+
+    /// Lets unused locks go until the limits of number and age hold, at most `batch` of them,
+    /// oldest first. Call it from time to time and after an enqueue.
+    pub fn shrink(&self, now: Instant, batch: usize, actions: &mut Vec<Action>) {
+        self.state.lock().shrink(now, batch, actions);
+    }
+
+    /// Lets all unused locks go (`lru_size=clear`, unmount).
+    pub fn clear_unused(&self, actions: &mut Vec<Action>) {
+        let mut state = self.state.lock();
+        while let Some((slot, _)) = state.table.oldest_unused() {
+            state.let_go(slot, false, actions);
+        }
+    }
+
+    /// Changes the limits of unused locks.
+    pub fn set_limits(&self, lru_size: usize, lru_max_age: Duration) {
+        let mut state = self.state.lock();
+        (state.lru_size, state.lru_max_age) = (lru_size, lru_max_age);
+    }
+
+    /// A lock by our cookie: for glimpse callbacks, which the upper layer answers.
+    #[must_use]
+    pub fn lock(&self, handle: LockHandle) -> Option<LockInfo> {
+        let state = self.state.lock();
+        state.table.slot(handle).map(|slot| state.table.info(slot))
+    }
+
+    /// A lock by the server's cookie. Walks all locks: for diagnosis, not for callbacks, which
+    /// carry our own cookie.
+    #[must_use]
+    pub fn lock_by_remote(&self, remote_handle: LockHandle) -> Option<LockInfo> {
+        let state = self.state.lock();
+        let all = state.table.all();
+        let slot = all.into_iter().find(|&slot| {
+            state.table.lock(slot).remote_handle == remote_handle && remote_handle.0 != 0
+        })?;
+        Some(state.table.info(slot))
+    }
+
+    /// The size known to be right under the locks other than `handle`: `kms`, the known minimum
+    /// size, or what the remaining locks still cover of it (`ldlm_extent_shift_kms`).
+    #[must_use]
+    pub fn shift_kms(&self, handle: LockHandle, kms: u64) -> u64 {
+        let state = self.state.lock();
+        let Some(leaving) = state.table.slot(handle) else { return kms };
+        let mut known = 0;
+        state.table.extents(state.table.name(leaving), Extent::ALL, &mut |extent, slot| {
+            if slot != leaving {
+                known = known.max(extent.end.saturating_add(1));
+            }
+            ControlFlow::Continue(())
+        });
+        known.min(kms)
+    }
+
+    /// Whether any granted lock of the resource covers the byte range in `mode` or a stronger one,
+    /// called back or not.
+    #[must_use]
+    pub fn covers(&self, resource: ResourceName, extent: Extent, mode: LockMode) -> bool {
+        let state = self.state.lock();
+        let mut covered = false;
+        state.table.extents(resource, extent, &mut |held, slot| {
+            covered |= held.contains(&extent) && implies(state.table.lock(slot).mode, mode);
+            if covered { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        });
+        covered
+    }
+
+    /// All locks to be replayed to a restarted server.
+    #[must_use]
+    pub fn replay_list(&self) -> Vec<Replay> {
+        let state = self.state.lock();
+        let replay = |slot: u32| {
+            let lock = state.table.lock(slot);
+            let state_flag = match lock.phase {
+                Phase::Free | Phase::Flying => return None,
+                Phase::Waiting => LockFlags::BLOCK_WAIT,
+                _ => LockFlags::BLOCK_GRANTED,
+            };
+            Some(Replay {
+                handle: state.table.cookie(slot),
+                remote_handle: lock.remote_handle,
+                desc: state.table.desc(slot),
+                flags: LockFlags::REPLAY | state_flag,
+            })
+        };
+        state.table.all().into_iter().filter_map(replay).collect()
+    }
+
+    /// The server's new cookie of a replayed lock, from the reply.
+    pub fn replayed(&self, handle: LockHandle, remote_handle: LockHandle) {
+        let mut state = self.state.lock();
+        if let Some(slot) = state.table.slot(handle) {
+            state.table.lock_mut(slot).remote_handle = remote_handle;
+        }
+    }
+
+    /// We were evicted: all locks are void.
+    pub fn evict(&self, actions: &mut Vec<Action>) {
+        self.state.lock().evict(actions);
+    }
+
+    /// The counts.
+    #[must_use]
+    pub fn gauges(&self) -> Gauges {
+        let state = self.state.lock();
+        let (resources, locks, unused) = state.table.counts();
+        Gauges {
+            resources,
+            locks,
+            unused,
+            lru_size: state.lru_size,
+            hits: state.hits,
+            misses: state.misses,
+        }
+    }
+
+    /// All locks of a resource.
+    #[must_use]
+    pub fn dump(&self, resource: ResourceName) -> Vec<LockInfo> {
+        let state = self.state.lock();
+        state.table.of_resource(resource).iter().map(|&slot| state.table.info(slot)).collect()
+    }
+}

@@ -1,0 +1,418 @@
+//! The client's locks and the lists that find them: by cookie, by resource, by age.
+
+use std::collections::HashMap;
+use std::ops::ControlFlow;
+
+use sheen_types::{Extent, InodeBits, Instant, LockHandle, LockMode, ResourceName};
+
+use super::types::{LockInfo, Matched, Want};
+use crate::interval::IntervalTree;
+use crate::mix::{Cookies, Keyed, Place, SLOTS_MAX};
+use crate::{LockDesc, LockFlags, LockKind, Policy};
+
+/// No slot, no resource.
+pub(super) const NONE: u32 = u32::MAX;
+
+/// Where in its life a lock is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Phase {
+    /// The slot has no lock.
+    Free,
+    /// Asked for, not answered.
+    Flying,
+    /// On the server's waiting list.
+    Waiting,
+    /// Held.
+    Held,
+    /// The upper layer flushes what these bits (or all of it, if none are named) protect. `early`:
+    /// the cancel goes with another request.
+    Flushing { drop: InodeBits, early: bool },
+    /// Flushed, to be named in another request.
+    Flushed,
+    /// The server is told that bits are free, which the policy no longer has.
+    Converting,
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Lock {
+    generation: u32,
+    pub(super) phase: Phase,
+    pub(super) resource: u32,
+    pub(super) policy: Policy,
+    pub(super) requested: LockMode,
+    pub(super) mode: LockMode,
+    pub(super) flags: LockFlags,
+    pub(super) remote_handle: LockHandle,
+    pub(super) readers: u32,
+    pub(super) writers: u32,
+    /// To be let go when the last user is done; found by nobody any more.
+    pub(super) blocked: bool,
+    pub(super) discard: bool,
+    /// The bits that blocking callbacks wanted, and whether one wanted the whole lock.
+    pub(super) wanted_bits: InodeBits,
+    pub(super) wanted_whole: bool,
+    /// A completion callback that overtook the reply.
+    pub(super) early: Option<(LockDesc, LockFlags)>,
+    /// Where in its resource's list it is.
+    place: u32,
+    /// Whether it is in the list of unused locks, and its neighbours there; `next` also chains
+    /// free slots.
+    unused: bool,
+    /// When it was asked for, became unused, or was called back.
+    pub(super) since: Instant,
+    previous: u32,
+    next: u32,
+}
+
+#[derive(Clone, Debug)]
+struct Resource {
+    name: ResourceName,
+    slots: Vec<u32>,
+    /// Extent locks that are held and not leaving.
+    extents: IntervalTree,
+}
+
+pub(super) struct Table {
+    locks: Vec<Lock>,
+    free: u32,
+    resources: Vec<Resource>,
+    free_resources: Vec<u32>,
+    by_name: HashMap<ResourceName, u32, Keyed>,
+    cookies: Cookies,
+    /// Oldest and newest unused lock.
+    oldest: u32,
+    newest: u32,
+    unused: usize,
+    count: usize,
+}
+
+/// Whether a lock of mode `held` allows all that one of mode `needed` does.
+pub(super) fn implies(held: LockMode, needed: LockMode) -> bool {
+    let group = LockMode::Group;
+    if held == group || needed == group {
+        return held == needed;
+    }
+    LockMode::ALL.into_iter().all(|other| !held.compatible(other) || needed.compatible(other))
+}
+
+impl Table {
+    pub(super) fn new(seed: u64) -> Self {
+        Self {
+            locks: Vec::new(),
+            free: NONE,
+            resources: Vec::new(),
+            free_resources: Vec::new(),
+            by_name: HashMap::with_hasher(Keyed(seed)),
+            cookies: Cookies::new(seed),
+            oldest: NONE,
+            newest: NONE,
+            unused: 0,
+            count: 0,
+        }
+    }
+
+    pub(super) fn lock(&self, slot: u32) -> &Lock {
+        &self.locks[slot as usize]
+    }
+
+    pub(super) fn lock_mut(&mut self, slot: u32) -> &mut Lock {
+        &mut self.locks[slot as usize]
+    }
+
+    pub(super) fn name(&self, slot: u32) -> ResourceName {
+        self.resources[self.lock(slot).resource as usize].name
+    }
+
+    pub(super) fn counts(&self) -> (usize, usize, usize) {
+        (self.by_name.len(), self.count, self.unused)
+    }
+
+    pub(super) fn slot(&self, handle: LockHandle) -> Option<u32> {
+        let place = self.cookies.place(handle);
+        let lock = self.locks.get(place.slot as usize)?;
+        let lives =
+            place.shard == 0 && lock.phase != Phase::Free && lock.generation == place.generation;
+        lives.then_some(place.slot)
+    }
+
+    pub(super) fn cookie(&self, slot: u32) -> LockHandle {
+        let generation = self.lock(slot).generation;
+        let (shard, slot) = (slot / SLOTS_MAX, slot % SLOTS_MAX);
+        self.cookies.cookie(Place { shard, slot, generation })
+    }
+
+    /// A new lock in flight.
+    pub(super) fn add(
+        &mut self,
+        name: ResourceName,
+        policy: Policy,
+        mode: LockMode,
+        flags: LockFlags,
+    ) -> u32 {
+        let mut lock = Lock {
+            generation: 1,
+            phase: Phase::Flying,
+            resource: NONE,
+            policy,
+            requested: mode,
+            mode,
+            flags,
+            remote_handle: LockHandle(0),
+            readers: 0,
+            writers: 0,
+            blocked: false,
+            discard: false,
+            wanted_bits: InodeBits(0),
+            wanted_whole: false,
+            early: None,
+            place: 0,
+            unused: false,
+            since: Instant(0),
+            previous: NONE,
+            next: NONE,
+        };
+        let slot = if self.free == NONE {
+            let slot = u32::try_from(self.locks.len()).expect("2^32 locks fit no memory");
+            self.locks.push(lock);
+            slot
+        } else {
+            let slot = self.free;
+            let old = &mut self.locks[slot as usize];
+            self.free = old.next;
+            lock.generation = old.generation;
+            *old = lock;
+            slot
+        };
+        self.count += 1;
+        self.enter(slot, name);
+        slot
+    }
+
+    /// Forgets a lock in whatever phase.
+    pub(super) fn remove(&mut self, slot: u32) {
+        self.hide(slot);
+        self.leave(slot);
+        let free = self.free;
+        let lock = self.lock_mut(slot);
+        lock.phase = Phase::Free;
+        lock.generation = lock.generation.wrapping_add(1).max(1);
+        lock.next = free;
+        self.free = slot;
+        self.count -= 1;
+    }
+
+    /// An intent made the lock one of another resource.
+    pub(super) fn rename(&mut self, slot: u32, name: ResourceName) {
+        if self.name(slot) != name {
+            self.leave(slot);
+            self.enter(slot, name);
+        }
+    }
+
+    fn enter(&mut self, slot: u32, name: ResourceName) {
+        let index = match self.by_name.get(&name) {
+            Some(&index) => index,
+            None => {
+                let index = self.free_resources.pop().unwrap_or_else(|| {
+                    let extents = IntervalTree::default();
+                    self.resources.push(Resource { name, slots: Vec::new(), extents });
+                    self.resources.len() as u32 - 1
+                });
+                self.resources[index as usize].name = name;
+                self.by_name.insert(name, index);
+                index
+            }
+        };
+        let slots = &mut self.resources[index as usize].slots;
+        slots.push(slot);
+        let place = slots.len() as u32 - 1;
+        let lock = self.lock_mut(slot);
+        (lock.resource, lock.place) = (index, place);
+    }
+
+    fn leave(&mut self, slot: u32) {
+        let (index, place) = (self.lock(slot).resource, self.lock(slot).place);
+        let resource = &mut self.resources[index as usize];
+        resource.slots.swap_remove(place as usize);
+        if let Some(&moved) = resource.slots.get(place as usize) {
+            self.locks[moved as usize].place = place;
+        } else if resource.slots.is_empty() {
+            self.by_name.remove(&resource.name);
+            self.free_resources.push(index);
+        }
+    }
+
+    /// A lock is held now: found, if of a kind that is.
+    pub(super) fn show(&mut self, slot: u32) {
+        let lock = &mut self.locks[slot as usize];
+        lock.phase = Phase::Held;
+        if let Policy::Extent { extent, .. } = lock.policy {
+            self.resources[lock.resource as usize].extents.insert(extent, slot);
+        }
+    }
+
+    /// A lock is no longer found, nor unused.
+    pub(super) fn hide(&mut self, slot: u32) {
+        self.take_unused(slot);
+        let lock = &self.locks[slot as usize];
+        if let (Phase::Held, Policy::Extent { extent, .. }) = (lock.phase, lock.policy) {
+            self.resources[lock.resource as usize].extents.remove(extent, slot);
+        }
+    }
+
+    /// Enters a lock as the newest unused one.
+    pub(super) fn put_unused(&mut self, slot: u32, now: Instant) {
+        self.take_unused(slot);
+        let newest = self.newest;
+        let lock = self.lock_mut(slot);
+        (lock.unused, lock.since) = (true, now);
+        (lock.previous, lock.next) = (newest, NONE);
+        match newest {
+            NONE => self.oldest = slot,
+            newest => self.lock_mut(newest).next = slot,
+        }
+        self.newest = slot;
+        self.unused += 1;
+    }
+
+    pub(super) fn take_unused(&mut self, slot: u32) {
+        let lock = self.lock_mut(slot);
+        if !std::mem::take(&mut lock.unused) {
+            return;
+        }
+        let (previous, next) = (lock.previous, lock.next);
+        match previous {
+            NONE => self.oldest = next,
+            previous => self.lock_mut(previous).next = next,
+        }
+        match next {
+            NONE => self.newest = previous,
+            next => self.lock_mut(next).previous = previous,
+        }
+        self.unused -= 1;
+    }
+
+    /// The lock that has been unused longest, and since when.
+    pub(super) fn oldest_unused(&self) -> Option<(u32, Instant)> {
+        let slot = (self.oldest != NONE).then_some(self.oldest)?;
+        Some((slot, self.lock(slot).since))
+    }
+
+    /// A lock that covers what is wanted.
+    pub(super) fn find(&self, want: &Want) -> Option<u32> {
+        let resource = &self.resources[*self.by_name.get(&want.resource)? as usize];
+        let mut found = None;
+        if let Policy::Extent { extent, .. } = want.policy {
+            // A lock that covers it also covers its first byte.
+            let first = Extent { start: extent.start, end: extent.start };
+            let _ = resource.extents.visit(first, &mut |_, slot| {
+                if self.covers(slot, want) {
+                    found = Some(slot);
+                    return ControlFlow::Break(());
+                }
+                ControlFlow::Continue(())
+            });
+            if found.is_some() || !want.or_waiting {
+                return found;
+            }
+        }
+        let covering = |phases: &[Phase]| {
+            let covers =
+                |slot: &u32| phases.contains(&self.lock(*slot).phase) && self.covers(*slot, want);
+            resource.slots.iter().copied().find(covers)
+        };
+        covering(&[Phase::Held]).or_else(|| {
+            if want.or_waiting { covering(&[Phase::Flying, Phase::Waiting]) } else { None }
+        })
+    }
+
+    fn covers(&self, slot: u32, want: &Want) -> bool {
+        let lock = self.lock(slot);
+        !lock.blocked
+            && implies(lock.mode, want.mode)
+            && match (&lock.policy, &want.policy) {
+                (Policy::Plain, Policy::Plain) => true,
+                (Policy::Extent { extent, gid }, Policy::Extent { extent: wants, gid: group }) => {
+                    extent.contains(wants) && (lock.mode != LockMode::Group || gid == group)
+                }
+                (
+                    Policy::InodeBits { bits, gid, .. },
+                    Policy::InodeBits { bits: wants, gid: group, .. },
+                ) => bits.contains(*wants) && (lock.mode != LockMode::Group || gid == group),
+                _ => false,
+            }
+    }
+
+    pub(super) fn matched(&self, slot: u32) -> Matched {
+        let lock = self.lock(slot);
+        Matched {
+            handle: self.cookie(slot),
+            mode: lock.mode,
+            policy: lock.policy,
+            granted: lock.phase == Phase::Held,
+        }
+    }
+
+    pub(super) fn desc(&self, slot: u32) -> LockDesc {
+        let lock = self.lock(slot);
+        let held = !matches!(lock.phase, Phase::Flying | Phase::Waiting);
+        LockDesc {
+            resource: self.name(slot),
+            policy: lock.policy,
+            requested: lock.requested,
+            granted: held.then_some(lock.mode),
+        }
+    }
+
+    pub(super) fn info(&self, slot: u32) -> LockInfo {
+        let lock = self.lock(slot);
+        LockInfo {
+            handle: self.cookie(slot),
+            remote_handle: lock.remote_handle,
+            desc: self.desc(slot),
+            readers: lock.readers,
+            writers: lock.writers,
+            blocked: lock.blocked,
+        }
+    }
+
+    /// All locks of a resource.
+    pub(super) fn of_resource(&self, name: ResourceName) -> &[u32] {
+        let index = self.by_name.get(&name);
+        index.map_or(&[], |&index| &self.resources[index as usize].slots)
+    }
+
+    /// The held extents of a resource that overlap `range`.
+    pub(super) fn extents<F>(&self, name: ResourceName, range: Extent, visit: &mut F)
+    where
+        F: FnMut(Extent, u32) -> ControlFlow<()>,
+    {
+        if let Some(&index) = self.by_name.get(&name) {
+            let _ = self.resources[index as usize].extents.visit(range, visit);
+        }
+    }
+
+    /// Every lock there is.
+    pub(super) fn all(&self) -> Vec<u32> {
+        let live = |slot: &u32| self.lock(*slot).phase != Phase::Free;
+        (0..self.locks.len() as u32).filter(live).collect()
+    }
+}
+
+impl Lock {
+    pub(super) fn is_used(&self) -> bool {
+        self.readers > 0 || self.writers > 0
+    }
+
+    /// The count of users of a mode's kind.
+    pub(super) fn users(&mut self, mode: LockMode) -> &mut u32 {
+        match mode {
+            LockMode::Nl | LockMode::Cr | LockMode::Pr => &mut self.readers,
+            LockMode::Ex | LockMode::Pw | LockMode::Cw | LockMode::Group => &mut self.writers,
+        }
+    }
+
+    pub(super) fn is_flock(&self) -> bool {
+        self.policy.kind() == LockKind::Flock
+    }
+}

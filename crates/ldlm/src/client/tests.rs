@@ -1,0 +1,250 @@
+//! The life of a cached lock by example.
+
+use std::time::Duration;
+
+use sheen_types::{Errno, Extent, InodeBits, Instant, LockHandle, LockMode, ResourceName};
+
+use super::{Action, Config, LockInfo, Namespace, Reply, UnknownLock, Want};
+use crate::{LockDesc, LockFlags, Policy};
+
+const NAME: ResourceName = ResourceName([1, 0, 0, 0]);
+const NOW: Instant = Instant(5);
+const NONE: LockFlags = LockFlags::NONE;
+const LOOKUP: InodeBits = InodeBits::LOOKUP;
+const UPDATE: InodeBits = InodeBits::UPDATE;
+
+fn namespace() -> Namespace {
+    Namespace::new(Config { seed: 3, lru_size: 2, lru_max_age: Duration::from_secs(10) })
+}
+
+fn desc(policy: Policy, mode: LockMode, granted: bool) -> LockDesc {
+    LockDesc { resource: NAME, policy, requested: mode, granted: granted.then_some(mode) }
+}
+
+fn want(policy: Policy, mode: LockMode) -> Want {
+    Want { resource: NAME, policy, mode, or_waiting: false }
+}
+
+fn bytes(start: u64, end: u64) -> Policy {
+    Policy::extent(Extent { start, end })
+}
+
+fn held(it: &Namespace, policy: Policy, mode: LockMode) -> LockHandle {
+    let mut actions = Vec::new();
+    let handle = it.begin(NOW, NAME, policy, mode, NONE);
+    let remote_handle = LockHandle(!handle.0);
+    let reply = Reply { remote_handle, desc: desc(policy, mode, true), flags: NONE };
+    it.replied(NOW, handle, &reply, &mut actions).unwrap();
+    assert!(matches!(actions[..], [Action::Granted { .. }]));
+    handle
+}
+
+fn unused(it: &Namespace, policy: Policy, mode: LockMode) -> LockHandle {
+    let handle = held(it, policy, mode);
+    let mut actions = Vec::new();
+    it.dec_ref(NOW, handle, mode, &mut actions);
+    assert_eq!(actions, []);
+    handle
+}
+
+fn flushes(actions: &mut Vec<Action>) -> Vec<(LockHandle, Policy)> {
+    let flush = |action| match action {
+        Action::Flush { handle, part, .. } => (handle, part),
+        other => panic!("unexpected {other:?}"),
+    };
+    actions.drain(..).map(flush).collect()
+}
+
+#[test]
+fn a_stronger_and_wider_lock_will_do() {
+    let it = namespace();
+    let writer = held(&it, bytes(0, 8191), LockMode::Pw);
+    let found = it.find(&want(bytes(4096, 8191), LockMode::Pr)).unwrap();
+    assert_eq!((found.handle, found.mode, found.granted), (writer, LockMode::Pw, true));
+    assert_eq!(it.lock(writer).unwrap().writers, 2);
+    assert_eq!(it.peek(&want(bytes(4096, 8192), LockMode::Pr)), None);
+    assert_eq!(it.peek(&want(bytes(0, 1), LockMode::Ex)), None);
+    assert!(it.covers(NAME, Extent { start: 5, end: 6 }, LockMode::Pr));
+}
+
+#[test]
+fn a_lock_in_flight_may_be_joined() {
+    let it = namespace();
+    let handle = it.begin(NOW, NAME, Policy::bits(LOOKUP), LockMode::Pr, NONE);
+    let need = want(Policy::bits(LOOKUP), LockMode::Cr);
+    assert_eq!(it.find(&need), None);
+    let joined = it.find(&Want { or_waiting: true, ..need }).unwrap();
+    assert_eq!((joined.handle, joined.granted), (handle, false));
+    let mut actions = Vec::new();
+    it.failed(handle, Errno::EIO, &mut actions);
+    assert_eq!(actions, [Action::Failed { handle, errno: Errno::EIO }]);
+    it.dec_ref(NOW, handle, LockMode::Pr, &mut actions);
+    assert_eq!(it.gauges().locks, 0);
+}
+
+#[test]
+fn a_lock_called_back_goes_when_its_last_user_is_done_and_its_data_is_flushed() {
+    let it = namespace();
+    let policy = bytes(0, 4095);
+    let handle = held(&it, policy, LockMode::Pw);
+    let mut actions = Vec::new();
+    let wanted = desc(policy, LockMode::Pr, false);
+    it.blocking(NOW, handle, &wanted, NONE, &mut actions).unwrap();
+    assert_eq!(actions, []);
+    assert_eq!(it.find(&want(policy, LockMode::Pr)), None);
+    it.dec_ref(NOW, handle, LockMode::Pw, &mut actions);
+    assert_eq!(flushes(&mut actions), [(handle, policy)]);
+    assert_eq!(it.replay_list().len(), 1);
+    it.flushed(NOW, handle, &mut actions);
+    assert_eq!(actions, [Action::Cancel { handle, remote_handle: LockHandle(!handle.0) }]);
+    let late = it.blocking(NOW, handle, &wanted, NONE, &mut actions);
+    assert_eq!(late, Err(UnknownLock));
+}
+
+#[test]
+fn callbacks_that_overtake_the_reply_count() {
+    let it = namespace();
+    let policy = Policy::bits(LOOKUP);
+    let handle = it.begin(NOW, NAME, policy, LockMode::Pr, NONE);
+    let mut actions = Vec::new();
+    let granted = desc(policy, LockMode::Pr, true);
+    it.completion(NOW, handle, &granted, NONE, &mut actions).unwrap();
+    it.blocking(NOW, handle, &desc(policy, LockMode::Ex, false), NONE, &mut actions).unwrap();
+    assert_eq!(actions, []);
+    let waits = desc(policy, LockMode::Pr, false);
+    let reply = Reply { remote_handle: LockHandle(9), desc: waits, flags: NONE };
+    let info = it.replied(NOW, handle, &reply, &mut actions).unwrap();
+    assert_eq!((info.desc.granted, info.blocked), (Some(LockMode::Pr), true));
+    assert_eq!(actions.pop(), Some(Action::Granted { handle, desc: granted }));
+    it.dec_ref(NOW, handle, LockMode::Pr, &mut actions);
+    assert_eq!(flushes(&mut actions), [(handle, policy)]);
+}
+
+#[test]
+fn a_callback_for_some_bits_converts() {
+    let it = namespace();
+    it.set_convert(true);
+    let handle = unused(&it, Policy::bits(LOOKUP | UPDATE), LockMode::Pr);
+    let mut actions = Vec::new();
+    let wanted = desc(Policy::bits(UPDATE), LockMode::Pw, false);
+    it.blocking(NOW, handle, &wanted, NONE, &mut actions).unwrap();
+    assert_eq!(flushes(&mut actions), [(handle, Policy::bits(UPDATE))]);
+    it.flushed(NOW, handle, &mut actions);
+    let remote_handle = LockHandle(!handle.0);
+    let convert = Action::Convert { handle, remote_handle, drop: UPDATE, keep: LOOKUP };
+    assert_eq!(actions.pop(), Some(convert));
+    // A second wish before the answer is not forgotten.
+    let wanted = desc(Policy::bits(LOOKUP), LockMode::Pw, false);
+    it.blocking(NOW, handle, &wanted, NONE, &mut actions).unwrap();
+    it.converted(NOW, handle, Ok(()), &mut actions);
+    assert_eq!(flushes(&mut actions), [(handle, Policy::bits(LOOKUP))]);
+}
+
+#[test]
+fn unused_locks_go_by_number_and_age() {
+    let it = namespace();
+    let locks: Vec<_> =
+        (0..3).map(|at| unused(&it, bytes(at * 10, at * 10 + 9), LockMode::Pr)).collect();
+    let mut actions = Vec::new();
+    it.shrink(NOW, 10, &mut actions);
+    assert_eq!(flushes(&mut actions), [(locks[0], bytes(0, 9))]);
+    // Use makes the second the youngest.
+    let used = it.find(&want(bytes(10, 19), LockMode::Pr)).unwrap();
+    it.dec_ref(NOW, used.handle, used.mode, &mut actions);
+    it.shrink(NOW + Duration::from_secs(10), 1, &mut actions);
+    assert_eq!(flushes(&mut actions), [(locks[2], bytes(20, 29))]);
+    it.clear_unused(&mut actions);
+    assert_eq!(flushes(&mut actions), [(locks[1], bytes(10, 19))]);
+}
+
+#[test]
+fn early_cancels_travel_with_a_request_or_go_alone() {
+    let it = namespace();
+    let lookup = unused(&it, Policy::bits(LOOKUP), LockMode::Pr);
+    let busy = held(&it, Policy::bits(LOOKUP), LockMode::Pr);
+    let other = unused(&it, Policy::bits(UPDATE), LockMode::Pr);
+    let mut actions = Vec::new();
+    let handles = it.cancel_early(NAME, LockMode::Ex, LOOKUP, &mut actions);
+    assert_eq!((handles, flushes(&mut actions).len()), (vec![lookup], 1));
+    assert_eq!(it.take_cancelled(&[lookup, busy, other]), [LockHandle(!lookup.0)]);
+    assert_eq!(it.take_cancelled(&[lookup]), []);
+    // One that nobody takes along goes when it is called back.
+    it.cancel_early(NAME, LockMode::Ex, UPDATE, &mut actions);
+    actions.clear();
+    it.flushed(NOW, other, &mut actions);
+    assert_eq!(actions, []);
+    let wanted = desc(Policy::bits(UPDATE), LockMode::Ex, false);
+    it.blocking(NOW, other, &wanted, NONE, &mut actions).unwrap();
+    assert!(matches!(actions[..], [Action::Cancel { handle, .. }] if handle == other));
+}
+
+#[test]
+fn flocks_merge_as_on_the_server_and_are_replayed() {
+    let it = namespace();
+    let flock = |start, end| Policy::Flock { start, end, owner: 7, pid: 1 };
+    let first = held(&it, flock(0, 9), LockMode::Pw);
+    held(&it, flock(10, 19), LockMode::Pw);
+    held(&it, flock(5, 6), LockMode::Nl);
+    let mut ranges: Vec<_> =
+        it.replay_list().iter().map(|replay| replay.desc.policy.range()).collect();
+    ranges.sort();
+    assert_eq!(ranges, [Extent { start: 0, end: 4 }, Extent { start: 7, end: 19 }]);
+    assert_eq!(it.lock(first).unwrap().desc.policy.range(), Extent { start: 7, end: 19 });
+    let mut actions = Vec::new();
+    it.dec_ref(NOW, first, LockMode::Pw, &mut actions);
+    it.clear_unused(&mut actions);
+    assert_eq!(actions, []);
+}
+
+#[test]
+fn a_flock_that_would_deadlock_fails() {
+    let it = namespace();
+    let policy = Policy::Flock { start: 0, end: 9, owner: 7, pid: 1 };
+    let handle = it.begin(NOW, NAME, policy, LockMode::Pw, NONE);
+    let mut actions = Vec::new();
+    let waits = desc(policy, LockMode::Pw, false);
+    let reply = Reply { remote_handle: LockHandle(9), desc: waits, flags: NONE };
+    it.replied(NOW, handle, &reply, &mut actions).unwrap();
+    it.completion(NOW, handle, &waits, LockFlags::FLOCK_DEADLOCK, &mut actions).unwrap();
+    assert_eq!(actions, [Action::Failed { handle, errno: Errno::EDEADLK }]);
+}
+
+#[test]
+fn who_gives_up_waiting_tells_the_server() {
+    let it = namespace();
+    let policy = bytes(0, 9);
+    let waits = desc(policy, LockMode::Pw, false);
+    let reply = Reply { remote_handle: LockHandle(9), desc: waits, flags: NONE };
+    let mut actions = Vec::new();
+    let handle = it.begin(NOW, NAME, policy, LockMode::Pw, NONE);
+    it.dec_ref(NOW, handle, LockMode::Pw, &mut actions);
+    assert_eq!(actions, []);
+    it.replied(NOW, handle, &reply, &mut actions).unwrap();
+    assert_eq!(actions, [Action::Cancel { handle, remote_handle: LockHandle(9) }]);
+}
+
+#[test]
+fn eviction_voids_everything() {
+    let it = namespace();
+    let lock = held(&it, bytes(0, 9), LockMode::Pw);
+    let flying = it.begin(NOW, NAME, bytes(20, 29), LockMode::Pw, NONE);
+    let mut actions = Vec::new();
+    it.evict(&mut actions);
+    assert_eq!(actions.len(), 2);
+    assert!(matches!(actions[0], Action::Invalidate { handle, .. } if handle == lock));
+    assert!(matches!(actions[1], Action::Failed { handle, .. } if handle == flying));
+    assert_eq!(it.gauges().locks, 0);
+    it.dec_ref(NOW, lock, LockMode::Pw, &mut actions);
+}
+
+#[test]
+fn the_known_size_shrinks_to_what_other_locks_cover() {
+    let it = namespace();
+    let high = held(&it, bytes(4096, 8191), LockMode::Pw);
+    held(&it, bytes(0, 4095), LockMode::Pw);
+    assert_eq!(it.shift_kms(high, 8192), 4096);
+    let top: LockInfo = it.lock(high).unwrap();
+    assert_eq!(top.desc.policy.range().end, 8191);
+    held(&it, bytes(8192, Extent::EOF), LockMode::Pr);
+    assert_eq!(it.shift_kms(high, 8192), 8192);
+}

@@ -1,0 +1,168 @@
+//! The words of the client half: needs, replies, actions.
+
+use std::time::Duration;
+
+use sheen_types::{Errno, InodeBits, LockHandle, LockMode, ResourceName};
+
+use crate::{LockDesc, LockFlags, Policy};
+
+/// How a namespace is made.
+#[derive(Clone, Copy, Debug)]
+pub struct Config {
+    /// Makes our cookies differ from those of the mount before: random.
+    pub seed: u64,
+    /// Unused locks kept (`lru_size`).
+    pub lru_size: usize,
+    /// How long an unused lock is kept (`lru_max_age`).
+    pub lru_max_age: Duration,
+}
+
+/// What is needed under a lock.
+#[derive(Clone, Copy, Debug)]
+pub struct Want {
+    /// On what.
+    pub resource: ResourceName,
+    /// What part: a lock that covers more will do.
+    pub policy: Policy,
+    /// Which mode: a lock that allows more (PW for PR, EX for all) will do.
+    pub mode: LockMode,
+    /// Whether to join a lock that is still waiting to be granted.
+    pub or_waiting: bool,
+}
+
+/// A lock found, with a reference in its own mode taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Matched {
+    /// Our cookie.
+    pub handle: LockHandle,
+    /// The lock's mode; pass it to [`Namespace::dec_ref`].
+    pub mode: LockMode,
+    /// What it covers.
+    pub policy: Policy,
+    /// Whether it may be used now; else [`Action::Granted`] or [`Action::Failed`] will come.
+    pub granted: bool,
+}
+
+/// What a server's enqueue reply says about the lock.
+#[derive(Clone, Copy, Debug)]
+pub struct Reply {
+    /// The server's cookie.
+    pub remote_handle: LockHandle,
+    /// As granted or waiting; an intent may have changed resource and mode.
+    pub desc: LockDesc,
+    /// `lock_flags` of the reply: `AST_SENT`, `BLOCK_*`...
+    pub flags: LockFlags,
+}
+
+/// What the caller must do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// The lock may be used: wake who waits for it.
+    Granted {
+        /// Our cookie.
+        handle: LockHandle,
+        /// As granted.
+        desc: LockDesc,
+    },
+    /// The lock will never be granted: wake who waits for it.
+    Failed {
+        /// Our cookie.
+        handle: LockHandle,
+        /// Why: `EDEADLK`, `EINTR` (cancelled), `EIO` (evicted).
+        errno: Errno,
+    },
+    /// Protection of this part ends: write dirty data back (or throw it away), drop what is cached
+    /// of it, then call [`Namespace::flushed`].
+    Flush {
+        /// Our cookie.
+        handle: LockHandle,
+        /// On what.
+        resource: ResourceName,
+        /// The mode held: below PW there is nothing dirty.
+        mode: LockMode,
+        /// The part that goes: for a conversion only the bits being dropped.
+        part: Policy,
+        /// Dirty data need not be written.
+        discard: bool,
+    },
+    /// Tell the server (`LDLM_CANCEL`, several in one request where they come together). The lock
+    /// is gone here already.
+    Cancel {
+        /// Our cookie.
+        handle: LockHandle,
+        /// The server's.
+        remote_handle: LockHandle,
+    },
+    /// Tell the server (`LDLM_CONVERT`) that these bits are free; then [`Namespace::converted`].
+    Convert {
+        /// Our cookie.
+        handle: LockHandle,
+        /// The server's.
+        remote_handle: LockHandle,
+        /// The bits dropped.
+        drop: InodeBits,
+        /// The bits kept.
+        keep: InodeBits,
+    },
+    /// The lock is void (eviction): throw everything cached under it away, tell nobody.
+    Invalidate {
+        /// Our cookie.
+        handle: LockHandle,
+        /// On what.
+        resource: ResourceName,
+        /// What it covered.
+        policy: Policy,
+    },
+}
+
+/// A callback or reply named a lock that is not here: answer a callback with `EINVAL`-like status
+/// (Lustre: `-ESTALE`/`-EINVAL`), forget a reply.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UnknownLock;
+
+/// One lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LockInfo {
+    /// Our cookie.
+    pub handle: LockHandle,
+    /// The server's; 0 while in flight.
+    pub remote_handle: LockHandle,
+    /// Resource, policy, modes.
+    pub desc: LockDesc,
+    /// References by PR, CR and NL users.
+    pub readers: u32,
+    /// References by users of the other modes.
+    pub writers: u32,
+    /// Whether a blocking callback has come for it.
+    pub blocked: bool,
+}
+
+/// One lock to be replayed to a server that has restarted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Replay {
+    /// Our cookie, by which the server knows the lock again.
+    pub handle: LockHandle,
+    /// The server's cookie before its restart.
+    pub remote_handle: LockHandle,
+    /// As held.
+    pub desc: LockDesc,
+    /// `REPLAY` and `BLOCK_GRANTED` or `BLOCK_WAIT`.
+    pub flags: LockFlags,
+}
+
+/// Counts for the parameter tree.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Gauges {
+    /// Resources with a lock (`resource_count`).
+    pub resources: usize,
+    /// Locks (`lock_count`).
+    pub locks: usize,
+    /// Unused ones (`lock_unused_count`).
+    pub unused: usize,
+    /// The limit of unused ones (`lru_size`).
+    pub lru_size: usize,
+    /// Requests answered by a cached lock, ever.
+    pub hits: u64,
+    /// Locks asked from the server, ever.
+    pub misses: u64,
+}

@@ -1,0 +1,447 @@
+//! One shard's data: a slab of locks, the resources they are on, and the lists that find them.
+//!
+//! Slots, resources and groups are reused, so that a lock that comes and goes allocates nothing.
+
+use std::collections::{BTreeSet, HashMap};
+use std::ops::ControlFlow;
+
+use sheen_types::{Extent, InodeBits, Instant, LockHandle, LockMode, ResourceName};
+
+use super::types::{Gauges, LockInfo};
+use crate::interval::IntervalTree;
+use crate::mix::{Cookies, Keyed, Place, SLOTS_MAX};
+use crate::{LockDesc, LockFlags, LockKind, Owner, Policy};
+
+/// No slot, no resource.
+pub(super) const NONE: u32 = u32::MAX;
+/// Empty groups that a resource keeps for reuse.
+const SPARE_GROUPS: usize = 4;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum State {
+    Free,
+    Waiting,
+    Granted,
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Lock {
+    pub(super) generation: u32,
+    pub(super) state: State,
+    pub(super) resource: u32,
+    pub(super) policy: Policy,
+    /// The bytes asked for, before expansion.
+    pub(super) asked: Extent,
+    pub(super) requested: LockMode,
+    /// The mode held, once granted.
+    pub(super) mode: LockMode,
+    pub(super) owner: Owner,
+    pub(super) remote_handle: LockHandle,
+    pub(super) flags: LockFlags,
+    /// Somebody waits for this lock and its holder has been told, or will be with the grant.
+    pub(super) blocked: bool,
+    /// Its dirty data is not worth writing.
+    pub(super) discard: bool,
+    pub(super) deadline: Option<Instant>,
+    /// Neighbours in the list of the export's locks; `next` also chains free slots.
+    previous: u32,
+    next: u32,
+    /// Where in its group it is.
+    place: u32,
+}
+
+/// What a lock wants, before it has a slot or while it waits.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Wanted {
+    pub(super) policy: Policy,
+    pub(super) mode: LockMode,
+}
+
+/// Granted locks of the same mode, bits and group.
+#[derive(Clone, Debug)]
+pub(super) struct Group {
+    pub(super) mode: LockMode,
+    pub(super) bits: InodeBits,
+    pub(super) gid: u64,
+    pub(super) members: Vec<u32>,
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Resource {
+    pub(super) name: ResourceName,
+    pub(super) kind: LockKind,
+    /// Granted plain and inodebits locks.
+    pub(super) groups: Vec<Group>,
+    /// Granted extent locks and flocks, by mode.
+    pub(super) trees: Option<Box<[IntervalTree; 7]>>,
+    /// In order of arrival, group locks first.
+    pub(super) waiting: Vec<u32>,
+    /// Granted and waiting locks.
+    pub(super) locks: u32,
+}
+
+pub(super) struct Shard {
+    number: u32,
+    pub(super) locks: Vec<Lock>,
+    free: u32,
+    pub(super) resources: Vec<Resource>,
+    free_resources: Vec<u32>,
+    pub(super) by_name: HashMap<ResourceName, u32, Keyed>,
+    /// The first of each export's locks.
+    exports: HashMap<u64, u32, Keyed>,
+    pub(super) deadlines: BTreeSet<(Instant, u32)>,
+    pub(super) gauges: Gauges,
+}
+
+/// The index of a mode's tree.
+pub(super) const fn tree_of(mode: LockMode) -> usize {
+    (mode as u32).trailing_zeros() as usize
+}
+
+/// The index of a kind in [`LockKind::ALL`].
+pub(super) const fn index_of(kind: LockKind) -> usize {
+    kind as usize - LockKind::Plain as usize
+}
+
+impl Shard {
+    pub(super) fn new(number: u32, key: u64) -> Self {
+        Self {
+            number,
+            locks: Vec::new(),
+            free: NONE,
+            resources: Vec::new(),
+            free_resources: Vec::new(),
+            by_name: HashMap::with_hasher(Keyed(key)),
+            exports: HashMap::with_hasher(Keyed(key)),
+            deadlines: BTreeSet::new(),
+            gauges: Gauges::default(),
+        }
+    }
+
+    pub(super) fn lock(&self, slot: u32) -> &Lock {
+        &self.locks[slot as usize]
+    }
+
+    pub(super) fn lock_mut(&mut self, slot: u32) -> &mut Lock {
+        &mut self.locks[slot as usize]
+    }
+
+    pub(super) fn resource(&self, resource: u32) -> &Resource {
+        &self.resources[resource as usize]
+    }
+
+    /// The slot of a cookie's place, if that lock still lives.
+    pub(super) fn find(&self, place: Place) -> Option<u32> {
+        let lock = self.locks.get(place.slot as usize)?;
+        let lives = lock.state != State::Free && lock.generation == place.generation;
+        lives.then_some(place.slot)
+    }
+
+    pub(super) fn cookie(&self, slot: u32, cookies: &Cookies) -> LockHandle {
+        let generation = self.lock(slot).generation;
+        cookies.cookie(Place { shard: self.number, slot, generation })
+    }
+
+    pub(super) fn desc(&self, slot: u32) -> LockDesc {
+        let lock = self.lock(slot);
+        LockDesc {
+            resource: self.resource(lock.resource).name,
+            policy: lock.policy,
+            requested: lock.requested,
+            granted: (lock.state == State::Granted).then_some(lock.mode),
+        }
+    }
+
+    pub(super) fn info(&self, slot: u32, cookies: &Cookies) -> LockInfo {
+        let lock = self.lock(slot);
+        LockInfo {
+            handle: self.cookie(slot, cookies),
+            desc: self.desc(slot),
+            owner: lock.owner,
+            remote_handle: lock.remote_handle,
+            blocked: lock.blocked,
+            deadline: lock.deadline,
+        }
+    }
+
+    /// The resource of that name, made if there is none; `None` if it is of another kind.
+    pub(super) fn resource_for(&mut self, name: ResourceName, kind: LockKind) -> Option<u32> {
+        if let Some(&found) = self.by_name.get(&name) {
+            return (self.resource(found).kind == kind).then_some(found);
+        }
+        let index = match self.free_resources.pop() {
+            Some(index) => {
+                let resource = &mut self.resources[index as usize];
+                (resource.name, resource.kind) = (name, kind);
+                index
+            }
+            None => {
+                self.resources.push(Resource {
+                    name,
+                    kind,
+                    groups: Vec::new(),
+                    trees: None,
+                    waiting: Vec::new(),
+                    locks: 0,
+                });
+                self.resources.len() as u32 - 1
+            }
+        };
+        self.by_name.insert(name, index);
+        Some(index)
+    }
+
+    /// Forgets a resource on which no lock is left.
+    pub(super) fn drop_if_unused(&mut self, index: u32) {
+        let resource = &mut self.resources[index as usize];
+        if resource.locks == 0 && self.by_name.get(&resource.name) == Some(&index) {
+            self.by_name.remove(&resource.name);
+            self.free_resources.push(index);
+        }
+    }
+
+    /// A slot for a new lock, waiting but not yet in the queue; `None` when the shard is full.
+    pub(super) fn add(&mut self, mut lock: Lock) -> Option<u32> {
+        let (resource, owner) = (lock.resource, lock.owner);
+        let slot = if self.free == NONE {
+            let slot = u32::try_from(self.locks.len()).ok().filter(|&slot| slot < SLOTS_MAX)?;
+            self.locks.push(lock);
+            slot
+        } else {
+            let slot = self.free;
+            let old = &mut self.locks[slot as usize];
+            self.free = old.next;
+            lock.generation = old.generation;
+            lock.next = NONE;
+            *old = lock;
+            slot
+        };
+        self.resources[resource as usize].locks += 1;
+        self.link(slot, owner);
+        Some(slot)
+    }
+
+    /// Frees the slot of a lock that is neither held nor queued.
+    pub(super) fn free(&mut self, slot: u32) {
+        self.clear_deadline(slot);
+        self.unlink(slot);
+        let free = self.free;
+        let lock = self.lock_mut(slot);
+        lock.state = State::Free;
+        lock.generation = lock.generation.wrapping_add(1).max(1);
+        lock.next = free;
+        let resource = lock.resource;
+        self.free = slot;
+        self.resources[resource as usize].locks -= 1;
+    }
+
+    /// Enters a lock in its export's list.
+    pub(super) fn link(&mut self, slot: u32, owner: Owner) {
+        let Owner::Export(export) = owner else { return };
+        let head = self.exports.insert(export, slot).unwrap_or(NONE);
+        let lock = self.lock_mut(slot);
+        (lock.owner, lock.previous, lock.next) = (owner, NONE, head);
+        if head != NONE {
+            self.lock_mut(head).previous = slot;
+        }
+    }
+
+    fn unlink(&mut self, slot: u32) {
+        let lock = self.lock(slot);
+        let Owner::Export(export) = lock.owner else { return };
+        let (previous, next) = (lock.previous, lock.next);
+        if next != NONE {
+            self.lock_mut(next).previous = previous;
+        }
+        if previous != NONE {
+            self.lock_mut(previous).next = next;
+        } else if next != NONE {
+            self.exports.insert(export, next);
+        } else {
+            self.exports.remove(&export);
+        }
+    }
+
+    /// All locks of an export.
+    pub(super) fn of_export(&self, export: u64) -> impl Iterator<Item = u32> + '_ {
+        let mut slot = self.exports.get(&export).copied().unwrap_or(NONE);
+        std::iter::from_fn(move || {
+            let current = (slot != NONE).then_some(slot)?;
+            slot = self.lock(current).next;
+            Some(current)
+        })
+    }
+
+    pub(super) fn set_deadline(&mut self, slot: u32, deadline: Instant) {
+        self.clear_deadline(slot);
+        self.lock_mut(slot).deadline = Some(deadline);
+        self.deadlines.insert((deadline, slot));
+    }
+
+    pub(super) fn clear_deadline(&mut self, slot: u32) {
+        if let Some(deadline) = self.lock_mut(slot).deadline.take() {
+            self.deadlines.remove(&(deadline, slot));
+        }
+    }
+
+    /// Enters a lock among the granted ones.
+    pub(super) fn hold(&mut self, slot: u32) {
+        let lock = &mut self.locks[slot as usize];
+        lock.state = State::Granted;
+        let resource = &mut self.resources[lock.resource as usize];
+        self.gauges.granted[index_of(resource.kind)] += 1;
+        match lock.policy {
+            Policy::Extent { .. } | Policy::Flock { .. } => {
+                let trees = resource.trees.get_or_insert_default();
+                trees[tree_of(lock.mode)].insert(lock.policy.range(), slot);
+            }
+            Policy::Plain | Policy::InodeBits { .. } => lock.place = resource.join(lock, slot),
+        }
+    }
+
+    /// Takes a lock out of the granted ones.
+    pub(super) fn unhold(&mut self, slot: u32) {
+        let lock = &self.locks[slot as usize];
+        let resource = &mut self.resources[lock.resource as usize];
+        self.gauges.granted[index_of(resource.kind)] -= 1;
+        match lock.policy {
+            Policy::Extent { .. } | Policy::Flock { .. } => {
+                let trees = resource.trees.get_or_insert_default();
+                let found = trees[tree_of(lock.mode)].remove(lock.policy.range(), slot);
+                debug_assert!(found, "a granted lock is in its mode's tree");
+            }
+            Policy::Plain | Policy::InodeBits { .. } => {
+                let place = lock.place;
+                if let Some(moved) = resource.leave(lock) {
+                    self.locks[moved as usize].place = place;
+                }
+            }
+        }
+    }
+
+    /// Puts a lock into the queue: group locks before all others, those of a group together.
+    pub(super) fn queue(&mut self, slot: u32) {
+        let lock = &self.locks[slot as usize];
+        let resource = &self.resources[lock.resource as usize];
+        let at = if lock.requested == LockMode::Group {
+            let gid = lock.policy.gid();
+            let mate = resource.waiting.iter().rposition(|&other| {
+                let other = &self.locks[other as usize];
+                other.requested == LockMode::Group && other.policy.gid() == gid
+            });
+            let others = resource
+                .waiting
+                .iter()
+                .position(|&other| self.locks[other as usize].requested != LockMode::Group);
+            mate.map(|at| at + 1).or(others).unwrap_or(resource.waiting.len())
+        } else {
+            resource.waiting.len()
+        };
+        let (index, kind) = (lock.resource, resource.kind);
+        self.resources[index as usize].waiting.insert(at, slot);
+        self.gauges.waiting[index_of(kind)] += 1;
+    }
+
+    /// Takes a lock out of the queue.
+    pub(super) fn unqueue(&mut self, slot: u32) {
+        let resource = self.lock(slot).resource;
+        let resource = &mut self.resources[resource as usize];
+        if let Some(at) = resource.waiting.iter().position(|&other| other == slot) {
+            resource.waiting.remove(at);
+            self.gauges.waiting[index_of(resource.kind)] -= 1;
+        }
+    }
+
+    /// Every granted lock of a resource.
+    pub(super) fn granted(&self, resource: u32) -> Vec<u32> {
+        let resource = self.resource(resource);
+        let mut slots: Vec<u32> =
+            resource.groups.iter().flat_map(|group| group.members.iter().copied()).collect();
+        for tree in resource.trees.iter().flat_map(|trees| trees.iter()) {
+            let _ = tree.visit(Extent::ALL, &mut |_, slot| {
+                slots.push(slot);
+                ControlFlow::Continue(())
+            });
+        }
+        slots
+    }
+}
+
+impl Group {
+    fn is_of(&self, lock: &Lock) -> bool {
+        (self.mode, self.bits, self.gid) == (lock.mode, lock.policy.inode_bits(), lock.policy.gid())
+    }
+}
+
+impl Resource {
+    /// Adds a lock to its group; where in it.
+    fn join(&mut self, lock: &Lock, slot: u32) -> u32 {
+        let found = self.groups.iter().position(|group| group.is_of(lock));
+        let at = found.or_else(|| self.groups.iter().position(|group| group.members.is_empty()));
+        let at = at.unwrap_or_else(|| {
+            let (mode, bits, gid) = (lock.mode, InodeBits(0), 0);
+            self.groups.push(Group { mode, bits, gid, members: Vec::new() });
+            self.groups.len() - 1
+        });
+        let group = &mut self.groups[at];
+        (group.mode, group.bits, group.gid) =
+            (lock.mode, lock.policy.inode_bits(), lock.policy.gid());
+        group.members.push(slot);
+        group.members.len() as u32 - 1
+    }
+
+    /// Removes a lock from its group; the lock that took its place there.
+    fn leave(&mut self, lock: &Lock) -> Option<u32> {
+        // Empty groups keep their old name, and a lock's group is never empty.
+        let at = self
+            .groups
+            .iter()
+            .position(|group| group.is_of(lock) && (lock.place as usize) < group.members.len())?;
+        let group = &mut self.groups[at];
+        group.members.swap_remove(lock.place as usize);
+        let moved = group.members.get(lock.place as usize).copied();
+        if group.members.is_empty() && self.groups.len() > SPARE_GROUPS {
+            self.groups.swap_remove(at);
+        }
+        moved
+    }
+
+    /// The granted locks of a mode, by range.
+    pub(super) fn tree(&self, mode: LockMode) -> Option<&IntervalTree> {
+        self.trees.as_ref().map(|trees| &trees[tree_of(mode)])
+    }
+}
+
+impl Lock {
+    /// A lock as it is asked for, to be given a slot by [`Shard::add`].
+    pub(super) fn asked(
+        resource: u32,
+        wanted: &Wanted,
+        owner: Owner,
+        remote_handle: LockHandle,
+        flags: LockFlags,
+    ) -> Self {
+        Self {
+            generation: 1,
+            state: State::Waiting,
+            resource,
+            policy: wanted.policy,
+            asked: wanted.policy.range(),
+            requested: wanted.mode,
+            mode: wanted.mode,
+            owner,
+            remote_handle,
+            flags,
+            blocked: false,
+            discard: false,
+            deadline: None,
+            previous: NONE,
+            next: NONE,
+            place: 0,
+        }
+    }
+
+    pub(super) fn wanted(&self) -> Wanted {
+        Wanted { policy: self.policy, mode: self.requested }
+    }
+}

@@ -1,0 +1,567 @@
+//! Each policy by example, and all of them by random sequences.
+
+use std::collections::{BTreeMap, HashMap};
+use std::time::Duration;
+
+use proptest::prelude::*;
+use sheen_types::{Errno, Extent, InodeBits, Instant, LockHandle, LockMode, ResourceName};
+
+use super::{Action, Config, Enqueue, Enqueued, LockInfo, Namespace};
+use crate::{LockFlags, Owner, Policy};
+
+const NOW: Instant = Instant(1_000);
+const TIMEOUT: Duration = Duration::from_secs(100);
+
+struct Bench {
+    namespace: Namespace,
+    actions: Vec<Action>,
+    remote: u64,
+}
+
+impl Bench {
+    fn new() -> Self {
+        let namespace = Namespace::new(Config { seed: 42, callback_timeout: TIMEOUT });
+        Self { namespace, actions: Vec::new(), remote: 0 }
+    }
+
+    fn ask(&mut self, owner: Owner, policy: Policy, mode: LockMode, flags: LockFlags) -> Enqueued {
+        self.ask_on(1, owner, policy, mode, flags)
+    }
+
+    fn ask_on(
+        &mut self,
+        resource: u64,
+        owner: Owner,
+        policy: Policy,
+        mode: LockMode,
+        flags: LockFlags,
+    ) -> Enqueued {
+        self.remote += 1;
+        let remote_handle = LockHandle(self.remote);
+        let resource = name(resource);
+        let request = Enqueue { resource, policy, mode, flags, owner, remote_handle };
+        self.namespace.enqueue(NOW, request, &mut self.actions)
+    }
+
+    fn cancel(&mut self, owner: Owner, handle: LockHandle) -> usize {
+        self.namespace.cancel(NOW, owner, &[handle], &mut self.actions)
+    }
+
+    fn called_back(&mut self) -> Vec<LockHandle> {
+        let blocking = |action| match action {
+            Action::Blocking { handle, .. } => Some(handle),
+            _ => None,
+        };
+        self.actions.drain(..).filter_map(blocking).collect()
+    }
+
+    fn completed(&mut self) -> Vec<(LockHandle, LockFlags, bool)> {
+        let completion = |action| match action {
+            Action::Completion { handle, flags, desc, .. } => {
+                Some((handle, flags, desc.granted.is_some()))
+            }
+            _ => None,
+        };
+        self.actions.drain(..).filter_map(completion).collect()
+    }
+}
+
+fn name(number: u64) -> ResourceName {
+    ResourceName([number, 2, 3, 4])
+}
+
+fn client(number: u64) -> Owner {
+    Owner::Export(number)
+}
+
+fn bytes(start: u64, end: u64) -> Policy {
+    Policy::extent(Extent { start, end })
+}
+
+fn flock(owner: u64, start: u64, end: u64) -> Policy {
+    Policy::Flock { start, end, owner, pid: owner as u32 }
+}
+
+fn granted(answer: Enqueued) -> (LockHandle, Policy, LockFlags) {
+    match answer {
+        Enqueued::Granted(granted) => (granted.handle, granted.policy, granted.flags),
+        other => panic!("not granted: {other:?}"),
+    }
+}
+
+fn waiting(answer: Enqueued) -> LockHandle {
+    match answer {
+        Enqueued::Waiting { handle, .. } => handle,
+        other => panic!("not waiting: {other:?}"),
+    }
+}
+
+const NONE: LockFlags = LockFlags::NONE;
+
+#[test]
+fn plain_locks_go_by_mode_and_in_order() {
+    let mut bench = Bench::new();
+    let (first, ..) = granted(bench.ask(client(1), Policy::Plain, LockMode::Cr, NONE));
+    let writer = waiting(bench.ask(client(2), Policy::Plain, LockMode::Ex, NONE));
+    assert_eq!(bench.called_back(), [first]);
+    let reader = waiting(bench.ask(client(3), Policy::Plain, LockMode::Cr, NONE));
+    assert_eq!(bench.called_back(), []);
+    assert_eq!(bench.cancel(client(1), first), 1);
+    // The reader asked while the writer waited: the writer knows with its grant.
+    assert_eq!(bench.completed(), [(writer, LockFlags::AST_SENT, true)]);
+    assert_eq!(bench.cancel(client(2), writer), 1);
+    assert_eq!(bench.completed(), [(reader, NONE, true)]);
+}
+
+#[test]
+fn foreign_and_forged_cookies_are_refused() {
+    let mut bench = Bench::new();
+    let (held, ..) = granted(bench.ask(client(1), Policy::Plain, LockMode::Ex, NONE));
+    assert_eq!(bench.cancel(client(2), held), 0);
+    assert_eq!(bench.cancel(client(1), LockHandle(held.0 ^ 1)), 0);
+    assert_eq!(bench.cancel(client(1), held), 1);
+    assert_eq!(bench.cancel(client(1), held), 0);
+    assert_eq!(bench.namespace.gauges().resources, 0);
+    let (again, ..) = granted(bench.ask(client(1), Policy::Plain, LockMode::Ex, NONE));
+    assert_ne!(held, again);
+}
+
+#[test]
+fn bits_that_are_only_tried_for_are_dropped() {
+    let mut bench = Bench::new();
+    let (lookup, update) = (InodeBits::LOOKUP, InodeBits::UPDATE);
+    granted(bench.ask(client(1), Policy::bits(update), LockMode::Pw, NONE));
+    let policy = Policy::InodeBits { bits: lookup, try_bits: update | InodeBits::PERM, gid: 0 };
+    let (_, policy, flags) = granted(bench.ask(client(2), policy, LockMode::Pr, NONE));
+    assert_eq!(policy.inode_bits(), lookup | InodeBits::PERM);
+    assert_eq!(flags, LockFlags::LOCK_CHANGED);
+    assert_eq!(bench.called_back(), []);
+    let only = Policy::InodeBits { bits: InodeBits(0), try_bits: update, gid: 0 };
+    assert_eq!(bench.ask(client(2), only, LockMode::Pr, NONE), Enqueued::WouldBlock);
+}
+
+#[test]
+fn a_conversion_lets_in_who_wanted_the_bits_and_calls_back_for_the_rest() {
+    let mut bench = Bench::new();
+    let (lookup, update) = (InodeBits::LOOKUP, InodeBits::UPDATE);
+    let both = Policy::bits(lookup | update);
+    let (held, ..) = granted(bench.ask(client(1), both, LockMode::Pr, NONE));
+    let second = waiting(bench.ask(client(2), Policy::bits(update), LockMode::Pw, NONE));
+    let third = waiting(bench.ask(client(3), Policy::bits(lookup), LockMode::Pw, NONE));
+    assert_eq!(bench.called_back(), [held]);
+    let rest = bench.namespace.convert(NOW, client(1), held, update, &mut bench.actions);
+    assert_eq!(rest, Ok(lookup));
+    assert_eq!(bench.actions.len(), 2);
+    assert!(matches!(bench.actions[0], Action::Completion { handle, .. } if handle == second));
+    assert!(matches!(bench.actions[1], Action::Blocking { handle, .. } if handle == held));
+    bench.actions.clear();
+    bench.cancel(client(1), held);
+    assert_eq!(bench.completed(), [(third, NONE, true)]);
+}
+
+#[test]
+fn a_local_lock_is_handed_over_with_what_happened_meanwhile() {
+    let mut bench = Bench::new();
+    let policy = Policy::bits(InodeBits::LOOKUP);
+    let (local, ..) = granted(bench.ask(Owner::Local, policy, LockMode::Pw, NONE));
+    let next = waiting(bench.ask(client(2), policy, LockMode::Pr, NONE));
+    assert_eq!(bench.actions, []);
+    let given = bench.namespace.hand_over(NOW, local, 1, LockHandle(77)).unwrap();
+    assert_eq!(given.flags, LockFlags::AST_SENT);
+    assert_eq!(bench.namespace.next_deadline(), Some(NOW + TIMEOUT));
+    assert_eq!(bench.namespace.find(1, LockHandle(77)).unwrap().handle, local);
+    bench.cancel(client(1), local);
+    assert_eq!(bench.completed(), [(next, NONE, true)]);
+    assert_eq!(bench.namespace.next_deadline(), None);
+}
+
+#[test]
+fn a_downgrade_shares() {
+    let mut bench = Bench::new();
+    let policy = Policy::bits(InodeBits::UPDATE);
+    let (local, ..) = granted(bench.ask(Owner::Local, policy, LockMode::Pw, NONE));
+    let reader = waiting(bench.ask(client(1), policy, LockMode::Pr, NONE));
+    let actions = &mut bench.actions;
+    bench.namespace.downgrade(NOW, local, LockMode::Pr, actions).unwrap();
+    assert!(bench.namespace.downgrade(NOW, local, LockMode::Ex, actions).is_err());
+    assert_eq!(bench.completed(), [(reader, NONE, true)]);
+}
+
+#[test]
+fn a_resent_enqueue_makes_no_second_lock() {
+    let mut bench = Bench::new();
+    let (held, ..) = granted(bench.ask(client(1), bytes(0, 4095), LockMode::Pw, NONE));
+    bench.remote -= 1;
+    let answer = bench.ask(client(1), bytes(0, 4095), LockMode::Pw, LockFlags::RESENT);
+    assert_eq!(granted(answer).0, held);
+    assert_eq!(bench.namespace.dump(name(1)).len(), 1);
+}
+
+#[test]
+fn extents_grow_to_their_neighbours() {
+    let mut bench = Bench::new();
+    let (first, policy, flags) =
+        granted(bench.ask(client(1), bytes(1 << 20, (2 << 20) - 1), LockMode::Pw, NONE));
+    assert_eq!((policy.range(), flags), (Extent::ALL, LockFlags::LOCK_CHANGED));
+    let second = waiting(bench.ask(client(2), bytes(8 << 20, (9 << 20) - 1), LockMode::Pw, NONE));
+    assert_eq!(bench.called_back(), [first]);
+    bench.cancel(client(1), first);
+    bench.actions.clear();
+    assert_eq!(bench.namespace.lock(second).unwrap().desc.policy.range(), Extent::ALL);
+    bench.cancel(client(2), second);
+    // A lock that did not grow leaves room on both sides: upwards only is taken.
+    let exact = LockFlags::NO_EXPANSION;
+    granted(bench.ask(client(1), bytes(8 << 20, (9 << 20) - 1), LockMode::Pw, exact));
+    let (_, below, _) = granted(bench.ask(client(2), bytes(4096, 8191), LockMode::Pw, NONE));
+    assert_eq!(below.range(), Extent { start: 4096, end: (8 << 20) - 1 });
+    let (_, above, _) = granted(bench.ask(client(2), bytes(9 << 20, 10 << 20), LockMode::Pw, NONE));
+    assert_eq!(above.range().end, Extent::EOF);
+    assert!(above.range().start == 9 << 20);
+}
+
+#[test]
+fn a_contended_writer_grows_by_32_mib_at_most() {
+    let mut bench = Bench::new();
+    for number in 0..33 {
+        let at = (1 << 40) + number * 4096;
+        let exact = LockFlags::NO_EXPANSION;
+        granted(bench.ask(client(number), bytes(at, at + 4095), LockMode::Pw, exact));
+    }
+    let (_, policy, _) = granted(bench.ask(client(99), bytes(0, 4095), LockMode::Pw, NONE));
+    assert_eq!(policy.range(), Extent { start: 0, end: (32 << 20) - 1 });
+}
+
+#[test]
+fn an_unaligned_request_keeps_its_ends() {
+    let mut bench = Bench::new();
+    granted(bench.ask(client(1), bytes(100_000, 100_010), LockMode::Pw, LockFlags::NO_EXPANSION));
+    let (_, policy, _) = granted(bench.ask(client(2), bytes(100, 99_999), LockMode::Pw, NONE));
+    assert_eq!(policy.range(), Extent { start: 100, end: 99_999 });
+}
+
+#[test]
+fn group_locks_share_by_group_and_overtake() {
+    let mut bench = Bench::new();
+    let group = |gid| Policy::Extent { extent: Extent::ALL, gid };
+    let mode = LockMode::Group;
+    let (first, ..) = granted(bench.ask(client(1), group(5), mode, NONE));
+    let (second, ..) = granted(bench.ask(client(2), group(5), mode, NONE));
+    let nowait = LockFlags::BLOCK_NOWAIT;
+    assert_eq!(bench.ask(client(3), group(6), mode, nowait), Enqueued::Denied(Errno::EAGAIN));
+    let writer = waiting(bench.ask(client(4), bytes(0, 4095), LockMode::Pw, NONE));
+    let other = waiting(bench.ask(client(3), group(6), mode, NONE));
+    let (third, ..) = granted(bench.ask(client(5), group(5), mode, NONE));
+    assert_eq!(bench.called_back(), []);
+    bench.cancel(client(1), first);
+    bench.cancel(client(2), second);
+    assert_eq!(bench.completed(), []);
+    bench.cancel(client(5), third);
+    assert_eq!(bench.completed(), [(other, NONE, true)]);
+    bench.cancel(client(3), other);
+    assert_eq!(bench.completed(), [(writer, NONE, true)]);
+}
+
+#[test]
+fn speculative_and_try_leave_no_trace() {
+    let mut bench = Bench::new();
+    granted(bench.ask(client(1), bytes(0, 4095), LockMode::Pw, NONE));
+    let whole = Policy::extent(Extent::ALL);
+    let speculative = LockFlags::SPECULATIVE;
+    let answer = bench.ask(client(2), whole, LockMode::Pr, speculative);
+    assert_eq!(answer, Enqueued::Denied(Errno::EAGAIN));
+    assert_eq!(bench.ask(client(2), whole, LockMode::Pr, LockFlags::TRY), Enqueued::WouldBlock);
+    assert_eq!(bench.actions, []);
+    let targets = bench.namespace.glimpse_targets(name(1));
+    assert_eq!(targets.len(), 1);
+    assert_eq!(targets[0].export, 1);
+}
+
+#[test]
+fn who_does_not_let_go_is_evicted_unless_it_works() {
+    let mut bench = Bench::new();
+    let (held, ..) = granted(bench.ask(client(1), bytes(0, 4095), LockMode::Pw, NONE));
+    let other = waiting(bench.ask(client(2), bytes(0, 4095), LockMode::Pw, NONE));
+    bench.actions.clear();
+    let later = NOW + Duration::from_secs(60);
+    let range = Extent { start: 0, end: 10 };
+    let found = bench.namespace.prolong(later, 1, name(1), range, TIMEOUT);
+    assert_eq!((found.locks, found.blocked), (1, 1));
+    bench.namespace.poll(NOW + TIMEOUT, &mut bench.actions);
+    assert_eq!(bench.actions, []);
+    bench.namespace.poll(later + TIMEOUT, &mut bench.actions);
+    assert_eq!(bench.actions, [Action::Evict { export: 1, handle: held }]);
+    bench.actions.clear();
+    bench.namespace.cancel_owner(later, 1, &mut bench.actions);
+    assert_eq!(bench.completed(), [(other, NONE, true)]);
+}
+
+#[test]
+fn flocks_wait_are_tested_and_find_circles() {
+    let mut bench = Bench::new();
+    let pw = LockMode::Pw;
+    granted(bench.ask_on(1, client(1), flock(1, 0, 9), pw, NONE));
+    granted(bench.ask_on(2, client(2), flock(2, 0, 9), pw, NONE));
+    let test = bench.ask_on(1, client(2), flock(2, 5, 20), LockMode::Pr, LockFlags::TEST_LOCK);
+    let Enqueued::Tested(Some(desc)) = test else { panic!("{test:?}") };
+    assert_eq!((desc.policy, desc.granted), (flock(1, 0, 9), Some(pw)));
+    let nowait = LockFlags::BLOCK_NOWAIT;
+    let refused = bench.ask_on(1, client(2), flock(2, 5, 20), pw, nowait);
+    assert_eq!(refused, Enqueued::Denied(Errno::EAGAIN));
+    let first = waiting(bench.ask_on(1, client(2), flock(2, 5, 20), pw, NONE));
+    let circle = bench.ask_on(2, client(1), flock(1, 0, 0), pw, NONE);
+    assert_eq!(circle, Enqueued::Denied(Errno::EDEADLK));
+    assert_eq!(bench.actions, []);
+    granted(bench.ask_on(1, client(1), flock(1, 0, 9), LockMode::Nl, NONE));
+    assert_eq!(bench.completed(), [(first, NONE, true)]);
+}
+
+#[test]
+fn a_circle_that_a_grant_closes_fails_the_waiter() {
+    let mut bench = Bench::new();
+    let pw = LockMode::Pw;
+    // 1 holds a, 2 and 3 wait for a; 3 holds b and 2 waits for it with another thread.
+    granted(bench.ask_on(1, client(1), flock(1, 0, 9), pw, NONE));
+    granted(bench.ask_on(2, client(2), flock(2, 0, 9), pw, NONE));
+    let third = waiting(bench.ask_on(1, client(3), flock(3, 0, 9), pw, NONE));
+    let second = waiting(bench.ask_on(1, client(2), flock(2, 0, 9), pw, NONE));
+    granted(bench.ask_on(3, client(3), flock(3, 0, 9), pw, NONE));
+    waiting(bench.ask_on(2, client(3), flock(3, 0, 9), pw, NONE));
+    granted(bench.ask_on(1, client(1), flock(1, 0, 9), LockMode::Nl, NONE));
+    // 3 now has a and waits for 2's b: 2 must not wait for 3.
+    let expected = [(third, NONE, true), (second, LockFlags::FLOCK_DEADLOCK, false)];
+    assert_eq!(bench.completed(), expected);
+}
+
+#[test]
+fn an_unlock_ends_an_equal_wait() {
+    let mut bench = Bench::new();
+    granted(bench.ask(client(1), flock(1, 0, 9), LockMode::Pw, NONE));
+    let second = waiting(bench.ask(client(2), flock(2, 0, 9), LockMode::Pw, NONE));
+    granted(bench.ask(client(2), flock(2, 0, 9), LockMode::Nl, NONE));
+    assert_eq!(bench.completed(), [(second, LockFlags::AST_SENT, false)]);
+    assert_eq!(bench.namespace.dump(name(1)).len(), 1);
+}
+
+#[test]
+fn replayed_waiters_wait_for_the_end_of_recovery() {
+    let mut bench = Bench::new();
+    bench.namespace.recovery_started();
+    let replay = LockFlags::REPLAY;
+    let wait =
+        waiting(bench.ask(client(1), bytes(0, 9), LockMode::Pw, replay | LockFlags::BLOCK_WAIT));
+    let grant = replay | LockFlags::BLOCK_GRANTED;
+    let (held, ..) = granted(bench.ask(client(2), bytes(0, 4095), LockMode::Pw, grant));
+    let lie = bench.ask(client(3), bytes(0, 4095), LockMode::Pr, grant);
+    assert_eq!(lie, Enqueued::Denied(Errno::ESTALE));
+    assert_eq!(bench.actions, []);
+    bench.namespace.recovery_done(NOW, &mut bench.actions);
+    assert_eq!(bench.called_back(), [held]);
+    bench.cancel(client(2), held);
+    assert_eq!(bench.completed(), [(wait, NONE, true)]);
+}
+
+fn conflict(a: &LockInfo, b: &LockInfo) -> bool {
+    let group = a.desc.requested == LockMode::Group && b.desc.requested == LockMode::Group;
+    let (Some(mode), Some(other)) = (a.desc.granted, b.desc.granted) else { return false };
+    let clash =
+        if group { a.desc.policy.gid() != b.desc.policy.gid() } else { !mode.compatible(other) };
+    clash
+        && match (&a.desc.policy, &b.desc.policy) {
+            (Policy::InodeBits { bits, .. }, Policy::InodeBits { bits: theirs, .. }) => {
+                bits.intersects(*theirs)
+            }
+            (Policy::Flock { owner, .. }, Policy::Flock { owner: theirs, .. }) => {
+                let same = (a.owner, owner) == (b.owner, theirs);
+                !same && a.desc.policy.range().overlaps(&b.desc.policy.range())
+            }
+            (p, q) => {
+                let modes = [a.desc.requested, b.desc.requested];
+                modes.contains(&LockMode::Group) || p.range().overlaps(&q.range())
+            }
+        }
+}
+
+/// No two granted locks conflict, and no waiting lock waits for nothing or for one not told.
+fn check(namespace: &Namespace, resource: ResourceName) {
+    let all = namespace.dump(resource);
+    let (held, waits): (Vec<_>, Vec<_>) = all.iter().partition(|lock| lock.desc.granted.is_some());
+    for (at, a) in held.iter().enumerate() {
+        for b in &held[at + 1..] {
+            assert!(!conflict(a, b), "{a:?} and {b:?}");
+        }
+    }
+    for (at, wait) in waits.iter().enumerate() {
+        let mut as_held = *wait;
+        as_held.desc.granted = Some(wait.desc.requested);
+        let mut hindered = waits[..at].iter().any(|other| {
+            let mut other = *other;
+            other.desc.granted = Some(other.desc.requested);
+            conflict(&as_held, &other)
+        });
+        for other in held.iter().filter(|other| conflict(&as_held, other)) {
+            hindered = true;
+            let silent = matches!(other.desc.policy, Policy::Flock { .. })
+                || other.desc.requested == LockMode::Group;
+            assert!(other.blocked || silent, "{other:?} was not told of {wait:?}");
+        }
+        assert!(hindered, "{wait:?} waits for nothing");
+    }
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Enqueue { client: u64, resource: u64, mode: usize, part: (u64, u64), gid: u64, flags: u8 },
+    Cancel(usize),
+    Convert(usize, u64),
+    Leave(u64),
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let enqueue = (0..5u64, 0..3u64, 0..7usize, (0..40u64, 0..12u64), 1..3u64, 0..8u8).prop_map(
+        |(client, resource, mode, part, gid, flags)| Step::Enqueue {
+            client,
+            resource,
+            mode,
+            part,
+            gid,
+            flags,
+        },
+    );
+    let step = prop_oneof![
+        6 => enqueue,
+        4 => (0..64usize).prop_map(Step::Cancel),
+        1 => (0..64usize, 1..127u64).prop_map(|(at, bits)| Step::Convert(at, bits)),
+        1 => (0..5u64).prop_map(Step::Leave),
+    ];
+    prop::collection::vec(step, 1..80)
+}
+
+fn policy_of(kind: u8, part: (u64, u64), gid: u64, mode: LockMode) -> Policy {
+    match kind {
+        0 => Policy::Plain,
+        1 => Policy::Extent {
+            extent: Extent { start: part.0 * 4096, end: (part.0 + part.1 + 1) * 4096 - 1 },
+            gid,
+        },
+        2 if mode == LockMode::Group => {
+            Policy::InodeBits { bits: InodeBits::DOM, try_bits: InodeBits(0), gid }
+        }
+        2 => Policy::InodeBits {
+            bits: InodeBits(1 << (part.0 % 7)),
+            try_bits: InodeBits((part.1 * 5) & 0x7f & !(1 << (part.0 % 7))),
+            gid: 0,
+        },
+        _ => Policy::Flock { start: part.0, end: part.0 + part.1, owner: gid, pid: 1 },
+    }
+}
+
+fn run(kind: u8, steps: Vec<Step>) {
+    let mut bench = Bench::new();
+    let mut handles: Vec<(Owner, LockHandle)> = Vec::new();
+    for step in steps {
+        match step {
+            Step::Enqueue { client: number, resource, mode, part, gid, flags } => {
+                let mut mode = LockMode::ALL[mode];
+                if kind == 3 {
+                    mode = [LockMode::Pr, LockMode::Pw, LockMode::Nl][mode as usize % 3];
+                }
+                let policy = policy_of(kind, part, gid, mode);
+                let owner = if number == 4 && kind != 3 { Owner::Local } else { client(number) };
+                let flags = LockFlags::BLOCK_NOWAIT.when(flags == 1)
+                    | LockFlags::SPECULATIVE.when(flags == 2)
+                    | LockFlags::TRY.when(flags == 3)
+                    | LockFlags::NO_EXPANSION.when(flags == 4);
+                match bench.ask_on(resource, owner, policy, mode, flags) {
+                    Enqueued::Granted(granted) => handles.push((owner, granted.handle)),
+                    Enqueued::Waiting { handle, .. } => handles.push((owner, handle)),
+                    _ => {}
+                }
+            }
+            Step::Cancel(at) if !handles.is_empty() => {
+                let at = at % handles.len();
+                let (owner, handle) = handles.swap_remove(at);
+                bench.cancel(owner, handle);
+            }
+            Step::Convert(at, bits) if !handles.is_empty() => {
+                let (owner, handle) = handles[at % handles.len()];
+                let bits = InodeBits(bits);
+                let _ = bench.namespace.convert(NOW, owner, handle, bits, &mut bench.actions);
+            }
+            Step::Leave(number) => {
+                bench.namespace.cancel_owner(NOW, number, &mut bench.actions);
+            }
+            _ => {}
+        }
+        (0..3).for_each(|resource| check(&bench.namespace, name(resource)));
+    }
+    // When everyone lets go of what is granted, everything waiting comes to be granted.
+    for _ in 0..handles.len() + 1 {
+        for resource in 0..3 {
+            for lock in bench.namespace.dump(name(resource)) {
+                if lock.desc.granted.is_some() {
+                    bench.cancel(lock.owner, lock.handle);
+                }
+            }
+        }
+    }
+    let gauges = bench.namespace.gauges();
+    assert_eq!((gauges.resources, gauges.granted, gauges.waiting), (0, [0; 4], [0; 4]));
+    assert_eq!(bench.namespace.next_deadline(), None);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(150))]
+
+    #[test]
+    fn random_plain(steps in steps()) { run(0, steps); }
+
+    #[test]
+    fn random_extents(steps in steps()) { run(1, steps); }
+
+    #[test]
+    fn random_bits(steps in steps()) { run(2, steps); }
+
+    #[test]
+    fn random_flocks(steps in steps()) { run(3, steps); }
+
+    #[test]
+    fn flocks_equal_a_map_of_bytes(
+        steps in prop::collection::vec((0..3u64, 0..3usize, 0..30u64, 0..10u64), 1..60)
+    ) {
+        let mut bench = Bench::new();
+        let mut model: BTreeMap<u64, HashMap<u64, LockMode>> = BTreeMap::new();
+        for (owner, mode, start, length) in steps {
+            let mode = [LockMode::Pr, LockMode::Pw, LockMode::Nl][mode];
+            let range = start..=start + length;
+            let free = mode == LockMode::Nl || range.clone().all(|byte| {
+                model.get(&byte).into_iter().flatten().all(|(&other, held)| {
+                    other == owner || held.compatible(mode)
+                })
+            });
+            let policy = flock(owner, start, start + length);
+            let answer = bench.ask(client(1), policy, mode, LockFlags::BLOCK_NOWAIT);
+            prop_assert_eq!(matches!(answer, Enqueued::Granted(_)), free);
+            if free {
+                for byte in range {
+                    let holders = model.entry(byte).or_default();
+                    holders.remove(&owner);
+                    if mode != LockMode::Nl {
+                        holders.insert(owner, mode);
+                    }
+                }
+            }
+            let mut bytes: BTreeMap<u64, HashMap<u64, LockMode>> = BTreeMap::new();
+            let locks = bench.namespace.dump(name(1));
+            for lock in &locks {
+                let Policy::Flock { owner, start, end, .. } = lock.desc.policy else { panic!() };
+                for byte in start..=end {
+                    let clash =
+                        bytes.entry(byte).or_default().insert(owner, lock.desc.granted.unwrap());
+                    prop_assert_eq!(clash, None);
+                }
+            }
+            model.retain(|_, holders| !holders.is_empty());
+            prop_assert_eq!(&bytes, &model);
+        }
+    }
+}

@@ -1,0 +1,405 @@
+//! One call's work inside one shard: grant, wait, call back, let go.
+
+use std::ops::ControlFlow;
+use std::time::Duration;
+
+use sheen_types::{Errno, InodeBits, Instant, LockHandle, LockMode};
+
+use super::expand;
+use super::shard::{Lock, NONE, Shard, State, Wanted};
+use super::types::{Action, Enqueue, Enqueued, Granted};
+use super::waits::{FlockOwner, Waits};
+use crate::mix::Cookies;
+use crate::{LockDesc, LockFlags, LockKind, Owner, Policy};
+
+/// A shard with everything a call brings along.
+pub(super) struct Turn<'a> {
+    pub(super) shard: &'a mut Shard,
+    pub(super) now: Instant,
+    pub(super) timeout: Duration,
+    pub(super) recovering: bool,
+    pub(super) cookies: &'a Cookies,
+    pub(super) waits: &'a Waits,
+    pub(super) actions: &'a mut Vec<Action>,
+}
+
+/// What keeps a request from being granted at once.
+#[derive(Default)]
+struct Conflicts {
+    granted: Vec<u32>,
+    waiting: Vec<u32>,
+}
+
+impl Conflicts {
+    fn is_empty(&self) -> bool {
+        self.granted.is_empty() && self.waiting.is_empty()
+    }
+
+    fn first(&self) -> Option<u32> {
+        self.granted.first().or(self.waiting.first()).copied()
+    }
+
+    fn all(&self) -> impl Iterator<Item = u32> + '_ {
+        self.granted.iter().chain(&self.waiting).copied()
+    }
+}
+
+impl Turn<'_> {
+    /// Answers a request on a resource of its kind.
+    pub(super) fn enqueue(&mut self, resource: u32, request: &Enqueue) -> Enqueued {
+        if request.flags.contains(LockFlags::RESENT)
+            && let Some(slot) = self.sent_before(request)
+        {
+            return self.answer_again(slot);
+        }
+        if request.flags.contains(LockFlags::REPLAY)
+            && request.flags.intersects(LockFlags::BLOCK_GRANTED | LockFlags::BLOCK_WAIT)
+        {
+            return self.replay(resource, request);
+        }
+        if request.policy.kind() == LockKind::Flock {
+            return self.enqueue_flock(resource, request);
+        }
+        let mut wanted = Wanted { policy: request.policy, mode: request.mode };
+        if let Policy::InodeBits { bits, .. } = wanted.policy {
+            let free = self.shard.free_try_bits(resource, &wanted, NONE);
+            if bits.is_empty() && free.is_empty() {
+                return Enqueued::WouldBlock;
+            }
+            if let Policy::InodeBits { try_bits, .. } = &mut wanted.policy {
+                *try_bits = free;
+            }
+        }
+        let conflicts = self.conflicts(resource, &wanted);
+        if request.flags.intersects(LockFlags::TEST_LOCK | LockFlags::INTENT_ONLY) {
+            return Enqueued::Tested(conflicts.first().map(|slot| self.shard.desc(slot)));
+        }
+        if let Some(refusal) = self.refusal(request, &conflicts) {
+            return refusal;
+        }
+        self.shard.strip_try_bits(resource, &wanted);
+        let Some(slot) = self.add(resource, &wanted, request) else {
+            return Enqueued::Denied(Errno::ENOMEM);
+        };
+        if conflicts.is_empty() {
+            self.grant(slot);
+            return Enqueued::Granted(self.granted(slot));
+        }
+        self.shard.queue(slot);
+        self.announce(slot, &conflicts);
+        self.waiting(slot)
+    }
+
+    fn add(&mut self, resource: u32, wanted: &Wanted, request: &Enqueue) -> Option<u32> {
+        let lock =
+            Lock::asked(resource, wanted, request.owner, request.remote_handle, request.flags);
+        self.shard.add(lock)
+    }
+
+    /// A slot for a flock request.
+    pub(super) fn add_asked(&mut self, resource: u32, request: &Enqueue) -> Option<u32> {
+        self.add(resource, &Wanted { policy: request.policy, mode: request.mode }, request)
+    }
+
+    /// The lock that the first sending of a request made.
+    fn sent_before(&self, request: &Enqueue) -> Option<u32> {
+        let Owner::Export(export) = request.owner else { return None };
+        self.shard.of_export(export).find(|&slot| {
+            let lock = self.shard.lock(slot);
+            lock.remote_handle == request.remote_handle
+                && self.shard.resource(lock.resource).name == request.resource
+        })
+    }
+
+    fn answer_again(&self, slot: u32) -> Enqueued {
+        if self.shard.lock(slot).state == State::Granted {
+            let mut granted = self.granted(slot);
+            granted.flags = granted.flags | LockFlags::LOCK_CHANGED;
+            Enqueued::Granted(granted)
+        } else {
+            self.waiting(slot)
+        }
+    }
+
+    pub(super) fn waiting(&self, slot: u32) -> Enqueued {
+        let kind = self.shard.lock(slot).policy.kind();
+        let patient = LockFlags::NO_TIMEOUT.when(kind == LockKind::Extent);
+        let flags = LockFlags::BLOCK_GRANTED | patient;
+        Enqueued::Waiting { handle: self.shard.cookie(slot, self.cookies), flags }
+    }
+
+    pub(super) fn granted(&self, slot: u32) -> Granted {
+        let lock = self.shard.lock(slot);
+        let changed = match lock.policy {
+            Policy::Extent { extent, .. } => extent != lock.asked,
+            Policy::InodeBits { .. } => lock.flags.contains(LockFlags::LOCK_CHANGED),
+            Policy::Plain | Policy::Flock { .. } => false,
+        };
+        Granted {
+            handle: self.shard.cookie(slot, self.cookies),
+            mode: lock.mode,
+            policy: lock.policy,
+            flags: LockFlags::LOCK_CHANGED.when(changed) | LockFlags::AST_SENT.when(lock.blocked),
+        }
+    }
+
+    /// A lock from before the server's restart. A client that claims what conflicts with another
+    /// client's claim is not believed.
+    fn replay(&mut self, resource: u32, request: &Enqueue) -> Enqueued {
+        let wanted = Wanted { policy: request.policy, mode: request.mode };
+        let granted = request.flags.contains(LockFlags::BLOCK_GRANTED);
+        let clash = granted
+            && self
+                .shard
+                .granted_conflicts(resource, &wanted, &mut |slot| {
+                    let lock = self.shard.lock(slot);
+                    let own = lock.policy.kind() == LockKind::Flock
+                        && FlockOwner::of(lock.owner, &lock.policy)
+                            == FlockOwner::of(request.owner, &request.policy);
+                    if own { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+                })
+                .is_break();
+        if clash {
+            return Enqueued::Denied(Errno::ESTALE);
+        }
+        let Some(slot) = self.add(resource, &wanted, request) else {
+            return Enqueued::Denied(Errno::ENOMEM);
+        };
+        if !granted {
+            self.shard.queue(slot);
+            return self.waiting(slot);
+        }
+        if request.policy.kind() == LockKind::Flock {
+            let answer = self.granted(slot);
+            self.settle_flock(slot);
+            return Enqueued::Granted(answer);
+        }
+        self.shard.hold(slot);
+        self.shard.gauges.grants += 1;
+        Enqueued::Granted(self.granted(slot))
+    }
+
+    fn refusal(&self, request: &Enqueue, conflicts: &Conflicts) -> Option<Enqueued> {
+        if conflicts.is_empty() {
+            return None;
+        }
+        if request.flags.contains(LockFlags::TRY) {
+            return Some(Enqueued::WouldBlock);
+        }
+        let speculative = request.flags.contains(LockFlags::SPECULATIVE);
+        let group = LockMode::Group;
+        let behind_group = conflicts.all().any(|slot| self.shard.lock(slot).requested == group);
+        let impatient = request.flags.contains(LockFlags::BLOCK_NOWAIT);
+        (speculative || (impatient && behind_group)).then_some(Enqueued::Denied(Errno::EAGAIN))
+    }
+
+    fn conflicts(&self, resource: u32, wanted: &Wanted) -> Conflicts {
+        let mut found = Conflicts::default();
+        let _ = self.shard.granted_conflicts(resource, wanted, &mut |slot| {
+            found.granted.push(slot);
+            ControlFlow::Continue(())
+        });
+        let _ = self.shard.waiting_conflicts(resource, wanted, NONE, &mut |slot| {
+            found.waiting.push(slot);
+            ControlFlow::Continue(())
+        });
+        found
+    }
+
+    /// Tells everyone that `slot` has to wait for.
+    fn announce(&mut self, slot: u32, conflicts: &Conflicts) {
+        let wanted = self.shard.desc(slot);
+        let discard = self.shard.lock(slot).flags.contains(LockFlags::AST_DISCARD_DATA);
+        for other in conflicts.all() {
+            self.call_back(other, &wanted, discard);
+        }
+    }
+
+    /// Notes that somebody waits for a lock, and says so to its holder, once. A waiting lock's
+    /// owner hears it with the grant. Group locks are never called back: who waits for them waits.
+    fn call_back(&mut self, slot: u32, wanted: &LockDesc, discard: bool) {
+        let lock = self.shard.lock_mut(slot);
+        if lock.blocked || lock.requested == LockMode::Group {
+            return;
+        }
+        lock.blocked = true;
+        lock.discard |= discard;
+        let flags = LockFlags::DISCARD_DATA.when(lock.discard);
+        let (state, owner, remote_handle) = (lock.state, lock.owner, lock.remote_handle);
+        if let (State::Granted, Owner::Export(export)) = (state, owner) {
+            self.shard.set_deadline(slot, self.now + self.timeout);
+            let handle = self.shard.cookie(slot, self.cookies);
+            let wanted = *wanted;
+            self.actions.push(Action::Blocking { handle, export, remote_handle, wanted, flags });
+        }
+    }
+
+    /// Grants a lock that nothing is in the way of: grown, with the bits it could try for.
+    fn grant(&mut self, slot: u32) {
+        let lock = self.shard.lock(slot);
+        let mut policy = lock.policy;
+        let mut flags = lock.flags;
+        match &mut policy {
+            Policy::Extent { extent, .. } => *extent = expand::expanded(self.shard, slot),
+            Policy::InodeBits { bits, try_bits, .. } => {
+                if !try_bits.is_empty() {
+                    *bits = bits.union(*try_bits);
+                    *try_bits = InodeBits(0);
+                    flags = flags | LockFlags::LOCK_CHANGED;
+                }
+            }
+            Policy::Plain | Policy::Flock { .. } => {}
+        }
+        let lock = self.shard.lock_mut(slot);
+        (lock.policy, lock.flags) = (policy, flags);
+        self.shard.hold(slot);
+        self.shard.gauges.grants += 1;
+    }
+
+    /// Tells the owner of a lock that waited that it is granted, or (`failure`) that it never
+    /// will be.
+    pub(super) fn complete(&mut self, slot: u32, failure: Option<LockFlags>) {
+        let handle = self.shard.cookie(slot, self.cookies);
+        let mut desc = self.shard.desc(slot);
+        if failure.is_some() {
+            desc.granted = None;
+        }
+        let lock = self.shard.lock(slot);
+        let remote_handle = lock.remote_handle;
+        let flags = failure.unwrap_or(
+            LockFlags::AST_SENT.when(lock.blocked) | LockFlags::DISCARD_DATA.when(lock.discard),
+        );
+        let Owner::Export(export) = lock.owner else {
+            self.actions.push(Action::LocalGranted { handle, desc });
+            return;
+        };
+        if lock.blocked && lock.state == State::Granted {
+            self.shard.set_deadline(slot, self.now + self.timeout);
+        }
+        self.actions.push(Action::Completion { handle, export, remote_handle, desc, flags });
+    }
+
+    /// Removes a lock, granted or waiting, without looking who may have its place.
+    pub(super) fn remove(&mut self, slot: u32) {
+        match self.shard.lock(slot).state {
+            State::Granted => self.shard.unhold(slot),
+            State::Waiting => {
+                let handle = self.shard.cookie(slot, self.cookies);
+                let lock = self.shard.lock(slot);
+                if lock.policy.kind() == LockKind::Flock {
+                    self.waits.done(FlockOwner::of(lock.owner, &lock.policy), handle);
+                }
+                self.shard.unqueue(slot);
+            }
+            State::Free => return,
+        }
+        self.shard.gauges.cancels += 1;
+        self.shard.free(slot);
+    }
+
+    /// Grants those who waited and can be granted now, in order. `announce`: those in the way of
+    /// the rest may not know yet, because a lock changed but stayed.
+    pub(super) fn reprocess(&mut self, resource: u32, announce: bool) {
+        if self.shard.resource(resource).waiting.is_empty() {
+            self.shard.drop_if_unused(resource);
+            return;
+        }
+        if self.shard.resource(resource).kind == LockKind::Flock {
+            self.reprocess_flocks(resource);
+            return;
+        }
+        let mut announce = announce;
+        let mut at = 0;
+        while let Some(&slot) = self.shard.resource(resource).waiting.get(at) {
+            if self.may_go(slot) {
+                self.trim_try_bits(slot);
+                self.shard.unqueue(slot);
+                self.grant(slot);
+                self.complete(slot, None);
+                announce = true;
+            } else {
+                at += 1;
+            }
+        }
+        if announce && !self.recovering {
+            self.announce_all(resource);
+        }
+    }
+
+    fn may_go(&self, slot: u32) -> bool {
+        let lock = self.shard.lock(slot);
+        if self.recovering && lock.flags.contains(LockFlags::REPLAY) {
+            return false;
+        }
+        let wanted = lock.wanted();
+        let stop = &mut |_| ControlFlow::Break(());
+        self.shard.granted_conflicts(lock.resource, &wanted, stop).is_continue()
+            && self.shard.waiting_conflicts(lock.resource, &wanted, slot, stop).is_continue()
+    }
+
+    fn trim_try_bits(&mut self, slot: u32) {
+        let lock = self.shard.lock(slot);
+        let free = self.shard.free_try_bits(lock.resource, &lock.wanted(), slot);
+        if let Policy::InodeBits { try_bits, .. } = &mut self.shard.lock_mut(slot).policy {
+            *try_bits = free;
+        }
+    }
+
+    fn announce_all(&mut self, resource: u32) {
+        for at in 0..self.shard.resource(resource).waiting.len() {
+            let slot = self.shard.resource(resource).waiting[at];
+            let wanted = self.shard.lock(slot).wanted();
+            let mut granted = Vec::new();
+            let _ = self.shard.granted_conflicts(resource, &wanted, &mut |other| {
+                granted.push(other);
+                ControlFlow::Continue(())
+            });
+            self.announce(slot, &Conflicts { granted, waiting: Vec::new() });
+        }
+    }
+
+    /// Changes bits or mode of a granted lock to something weaker.
+    pub(super) fn weaken(&mut self, slot: u32, policy: Policy, mode: LockMode) {
+        self.shard.unhold(slot);
+        self.shard.clear_deadline(slot);
+        let lock = self.shard.lock_mut(slot);
+        (lock.policy, lock.mode, lock.blocked) = (policy, mode, false);
+        let resource = lock.resource;
+        self.shard.hold(slot);
+        self.reprocess(resource, true);
+    }
+
+    /// Makes a local lock a client's.
+    pub(super) fn hand_over(&mut self, slot: u32, export: u64, remote: LockHandle) -> Granted {
+        self.shard.lock_mut(slot).remote_handle = remote;
+        self.shard.link(slot, Owner::Export(export));
+        if self.shard.lock(slot).blocked {
+            self.shard.set_deadline(slot, self.now + self.timeout);
+        }
+        self.granted(slot)
+    }
+
+    /// Yields the holders whose time is over.
+    pub(super) fn poll(&mut self) {
+        while let Some(&(deadline, slot)) = self.shard.deadlines.first() {
+            if deadline > self.now {
+                return;
+            }
+            self.shard.clear_deadline(slot);
+            self.shard.gauges.timeouts += 1;
+            if let Owner::Export(export) = self.shard.lock(slot).owner {
+                let handle = self.shard.cookie(slot, self.cookies);
+                self.actions.push(Action::Evict { export, handle });
+            }
+        }
+    }
+
+    /// Grants and announces everywhere, after recovery.
+    pub(super) fn reprocess_everything(&mut self) {
+        for resource in 0..self.shard.resources.len() as u32 {
+            if !self.shard.resource(resource).waiting.is_empty() {
+                self.reprocess(resource, true);
+            }
+        }
+    }
+}

@@ -1,0 +1,43 @@
+//! What LNet allows itself and its peers, each with its reason.
+
+use std::time::Duration;
+
+/// Bytes of one message's payload: `LNET_MTU`; longer bulk comes in several messages.
+pub const PAYLOAD_BYTES_MAX: usize = sheen_types::limits::LNET_PAYLOAD_BYTES_MAX;
+/// Bytes read ahead at a time. Some thirty requests fit, so a burst costs one system call; a
+/// payload of 1 MiB then has at most this much of it copied once. A message that is kept pins
+/// this much memory.
+pub const READ_AHEAD_BYTES: usize = 16 << 10;
+/// Room below which no read is started but a new buffer is: most requests are shorter.
+pub const READ_BYTES_MIN: usize = 1 << 10;
+/// From this many bytes with headers a message goes by a bulk connection (socklnd `min_bulk`).
+pub const BULK_BYTES_MIN: usize = 1 << 10;
+/// Bytes that may wait for a peer's connections. A client has 4 MiB times 8 RPCs for each of a
+/// few targets in flight; a peer that takes nothing must not take our memory.
+pub const WAITING_BYTES_MAX: usize = 256 << 20;
+/// Messages that may wait for a peer's connections.
+pub const WAITING_MESSAGES_MAX: usize = 65536;
+/// Connections of one kind that a peer may open. socklnd opens up to four on fast networks; a
+/// peer that lost its connections without our knowing comes again before we notice.
+pub const LINKS_PER_KIND_MAX: usize = 8;
+/// Peers that may be connected at once: about 64 K sockets with three connections each.
+pub const PEERS_MAX: usize = 20_000;
+/// A connection attempt with its HELLO takes no longer (socklnd's `accept_timeout` is 5 s).
+pub const OPENING_TIME_MAX: Duration = Duration::from_secs(5);
+/// Pause after the first failure to connect. socklnd waits 1 s; servers that restart on the same
+/// machine are back sooner.
+pub const RECONNECT_TIME_MIN: Duration = Duration::from_millis(250);
+/// Longest pause. socklnd goes up to 60 s; recovery should not wait for that.
+pub const RECONNECT_TIME_MAX: Duration = Duration::from_secs(5);
+/// Pause after a lost connection race: the winner's connections come in meanwhile.
+pub const RACE_TIME: Duration = Duration::from_millis(250);
+/// Refused attempts in a row after which the connections there are must do (socklnd's
+/// `SOCKNAL_MAX_RETRIES` is 3; ours also covers a restarted peer that first cleans up).
+pub const RACES_MAX: u32 = 8;
+/// A connection that has carried nothing from us for this long gets a keepalive (socklnd
+/// `keepalive`).
+pub const KEEPALIVE_TIME: Duration = Duration::from_secs(30);
+/// A connection on which nothing could be written for this long is dead (socklnd `sock_timeout`).
+pub const STUCK_TIME_MAX: Duration = Duration::from_secs(50);
+/// Pieces of one gathering write.
+pub const WRITE_PIECES_MAX: usize = 64;

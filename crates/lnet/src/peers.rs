@@ -1,0 +1,322 @@
+//! Which connections there are to each peer, which are wanted, and what waits for them.
+//!
+//! The rules are socklnd's. Who sends first to a peer opens three connections to it, one after the
+//! other: control for small messages, bulk in and bulk out for large ones. A message goes by
+//! the kind that fits its length, by another while that kind is missing, and waits while there is
+//! none but one is coming. When both sides connect at once the higher NID's connections win.
+//! A fault on one connection closes all of its peer. After a failure the peer is left alone for
+//! a while, and messages to it are dropped at once: RPCs above have their own patience.
+//!
+//! `C` is the host's connection, cheap to clone. Nothing here waits or calls out.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use sheen_types::{Instant, Nid};
+use sheen_wire::lnet::ConnectionType;
+
+use crate::limits;
+use crate::message::Frame;
+use crate::opening::Partner;
+
+/// In the order in which they are opened.
+const KINDS: [ConnectionType; 3] =
+    [ConnectionType::CONTROL, ConnectionType::BULK_IN, ConnectionType::BULK_OUT];
+
+/// Names a connection for as long as the host knows it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct LinkId(pub u64);
+
+struct Link<C> {
+    id: LinkId,
+    kind: ConnectionType,
+    connection: C,
+}
+
+struct Peer<C> {
+    /// Newest last.
+    links: Vec<Link<C>>,
+    incarnation: u64,
+    /// We open what is missing. A peer that came to us opens its own.
+    initiator: bool,
+    connecting: bool,
+    /// So often were we refused that what is there must do.
+    content: bool,
+    races: u32,
+    pause: Duration,
+    retry_at: Instant,
+    waiting: Vec<Frame>,
+    waiting_bytes: usize,
+}
+
+impl<C> Default for Peer<C> {
+    fn default() -> Self {
+        Self {
+            links: Vec::new(),
+            incarnation: 0,
+            initiator: false,
+            connecting: false,
+            content: false,
+            races: 0,
+            pause: Duration::ZERO,
+            retry_at: Instant::default(),
+            waiting: Vec::new(),
+            waiting_bytes: 0,
+        }
+    }
+}
+
+/// What becomes of a message.
+#[derive(Debug)]
+pub enum Sending<C> {
+    /// It goes out here.
+    Now(C, Frame),
+    /// It waits for a connection.
+    Waits,
+    /// It is lost: the peer could not be reached a moment ago, or too much waits for it.
+    Dropped,
+}
+
+/// What a new connection brings about.
+#[derive(Debug)]
+pub struct Established<C> {
+    /// What waited and goes out on it, in order.
+    pub frames: Vec<Frame>,
+    /// Connections of the peer's former life, to be closed.
+    pub stale: Vec<C>,
+}
+
+/// What a failure to connect brings about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Failed {
+    /// Messages that waited in vain.
+    pub dropped: usize,
+    /// There is no connection left: the peer is down.
+    pub down: bool,
+}
+
+/// What the end of a connection brings about.
+#[derive(Debug)]
+pub struct Closed<C> {
+    /// The peer's other connections, to be closed as well.
+    pub siblings: Vec<C>,
+    /// The peer was up before.
+    pub down: bool,
+    /// Messages that waited in vain.
+    pub dropped: usize,
+}
+
+/// A peer as operators see it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PeerReport {
+    /// Its address.
+    pub nid: Nid,
+    /// Its connections.
+    pub kinds: Vec<ConnectionType>,
+    /// A connection is being opened.
+    pub connecting: bool,
+    /// Messages that wait for one.
+    pub waiting: usize,
+}
+
+/// All peers of a node.
+pub struct Peers<C> {
+    local: Nid,
+    peers: HashMap<Nid, Peer<C>>,
+}
+
+impl<C: Clone> Peers<C> {
+    /// No peer yet, of the node `local`.
+    #[must_use]
+    pub fn new(local: Nid) -> Self {
+        Self { local, peers: HashMap::new() }
+    }
+
+    /// The connection for a frame of `length` bytes, if all is well with the peer. The hot path:
+    /// it changes nothing, so that senders need no exclusive access.
+    #[must_use]
+    pub fn route(&self, nid: Nid, now: Instant, length: usize) -> Option<C> {
+        let peer = self.peers.get(&nid)?;
+        if peer.wants(now).is_some() {
+            return None;
+        }
+        peer.choose(length).cloned()
+    }
+
+    /// Decides about a frame. The second value asks the host to start connecting to the peer: to
+    /// call [`Peers::next_kind`], open that connection, report, and so on until there is none.
+    pub fn send(&mut self, nid: Nid, now: Instant, frame: Frame) -> (Sending<C>, bool) {
+        if self.peers.len() >= limits::PEERS_MAX && !self.peers.contains_key(&nid) {
+            return (Sending::Dropped, false);
+        }
+        let peer = self.peers.entry(nid).or_default();
+        if peer.links.is_empty() {
+            peer.initiator = true;
+        }
+        let connect = peer.wants(now).is_some();
+        peer.connecting |= connect;
+        if let Some(connection) = peer.choose(frame.length) {
+            return (Sending::Now(connection.clone(), frame), connect);
+        }
+        let full = peer.waiting.len() >= limits::WAITING_MESSAGES_MAX
+            || peer.waiting_bytes + frame.length > limits::WAITING_BYTES_MAX;
+        if !peer.connecting || full {
+            return (Sending::Dropped, connect);
+        }
+        peer.waiting_bytes += frame.length;
+        peer.waiting.push(frame);
+        (Sending::Waits, connect)
+    }
+
+    /// Which connection to open next; `None` ends the host's connecting to this peer.
+    pub fn next_kind(&mut self, nid: Nid) -> Option<ConnectionType> {
+        let peer = self.peers.get_mut(&nid)?;
+        let kind = if peer.content { None } else { peer.missing() };
+        peer.connecting = kind.is_some();
+        kind
+    }
+
+    /// Whether to take a connection that a peer opens.
+    #[must_use]
+    pub fn accepts(&self, partner: &Partner) -> bool {
+        let Some(peer) = self.peers.get(&partner.nid) else {
+            return self.peers.len() < limits::PEERS_MAX;
+        };
+        if peer.connecting && partner.nid < self.local {
+            return false;
+        }
+        let same = peer.links.iter().filter(|link| link.kind == partner.kind).count();
+        peer.incarnation != partner.incarnation || same < limits::LINKS_PER_KIND_MAX
+    }
+
+    /// A connection is there, opened by either side.
+    pub fn established(&mut self, partner: &Partner, id: LinkId, connection: C) -> Established<C> {
+        let peer = self.peers.entry(partner.nid).or_default();
+        let mut stale = Vec::new();
+        if peer.incarnation != partner.incarnation {
+            stale = peer.links.drain(..).map(|link| link.connection).collect();
+            peer.incarnation = partner.incarnation;
+        }
+        peer.links.push(Link { id, kind: partner.kind, connection });
+        (peer.races, peer.pause) = (0, Duration::ZERO);
+        peer.retry_at = Instant::default();
+        let frames = if partner.kind == ConnectionType::BULK_IN {
+            Vec::new()
+        } else {
+            peer.waiting_bytes = 0;
+            std::mem::take(&mut peer.waiting)
+        };
+        Established { frames, stale }
+    }
+
+    /// The peer refused our connection: it is opening its own, or cleans up after a restart. The
+    /// host asks for the next kind again after the pause given here; `None` means that it has
+    /// come to nothing and [`Peers::failed`] is due.
+    pub fn refused(&mut self, nid: Nid) -> Option<Duration> {
+        let peer = self.peers.get_mut(&nid)?;
+        peer.races += 1;
+        if peer.races <= limits::RACES_MAX {
+            return Some(limits::RACE_TIME);
+        }
+        peer.content = peer.choose(0).is_some();
+        peer.races = 0;
+        peer.content.then_some(Duration::ZERO)
+    }
+
+    /// A connection could not be opened; ends the host's connecting to this peer.
+    pub fn failed(&mut self, nid: Nid, now: Instant) -> Failed {
+        let Some(peer) = self.peers.get_mut(&nid) else {
+            return Failed { dropped: 0, down: false };
+        };
+        peer.connecting = false;
+        peer.pause = (peer.pause * 2).clamp(limits::RECONNECT_TIME_MIN, limits::RECONNECT_TIME_MAX);
+        peer.retry_at = now + peer.pause;
+        let dropped = peer.drop_waiting();
+        Failed { dropped, down: peer.links.is_empty() }
+    }
+
+    /// A connection ended, whoever ended it. Reporting one twice, or one that was closed as a
+    /// sibling or as stale, changes nothing.
+    pub fn closed(&mut self, nid: Nid, id: LinkId) -> Closed<C> {
+        let nothing = Closed { siblings: Vec::new(), down: false, dropped: 0 };
+        let Some(peer) = self.peers.get_mut(&nid) else { return nothing };
+        if !peer.links.iter().any(|link| link.id == id) {
+            return nothing;
+        }
+        let links = std::mem::take(&mut peer.links).into_iter();
+        let siblings = links.filter(|link| link.id != id).map(|link| link.connection).collect();
+        peer.content = false;
+        let connecting = peer.connecting;
+        let dropped = if connecting { 0 } else { peer.drop_waiting() };
+        if !connecting && peer.retry_at == Instant::default() {
+            self.peers.remove(&nid);
+        }
+        Closed { siblings, down: true, dropped }
+    }
+
+    /// Every connection there is, always in the same order.
+    #[must_use]
+    pub fn connections(&self) -> Vec<C> {
+        let mut links: Vec<_> = self.peers.values().flat_map(|peer| &peer.links).collect();
+        links.sort_by_key(|link| link.id.0);
+        links.into_iter().map(|link| link.connection.clone()).collect()
+    }
+
+    /// The connection for a zero-copy answer to `nid`: bulk in, which carries nothing else from
+    /// us, so that it waits for nothing.
+    #[must_use]
+    pub fn answering(&self, nid: Nid) -> Option<C> {
+        let links = &self.peers.get(&nid)?.links;
+        let link = links.iter().rev().find(|link| link.kind == ConnectionType::BULK_IN);
+        link.map(|link| link.connection.clone())
+    }
+
+    /// All peers, for operators.
+    #[must_use]
+    pub fn report(&self) -> Vec<PeerReport> {
+        let report = |(nid, peer): (&Nid, &Peer<C>)| PeerReport {
+            nid: *nid,
+            kinds: peer.links.iter().map(|link| link.kind).collect(),
+            connecting: peer.connecting,
+            waiting: peer.waiting.len(),
+        };
+        let mut all: Vec<_> = self.peers.iter().map(report).collect();
+        all.sort_by_key(|peer| peer.nid);
+        all
+    }
+}
+
+impl<C> Peer<C> {
+    fn missing(&self) -> Option<ConnectionType> {
+        let any = self.links.iter().any(|link| link.kind == ConnectionType::ANY);
+        let missing = |kind: &&ConnectionType| !self.links.iter().any(|link| link.kind == **kind);
+        if any { None } else { KINDS.iter().find(missing).copied() }
+    }
+
+    /// The connection we should start to open now.
+    fn wants(&self, now: Instant) -> Option<ConnectionType> {
+        if !self.initiator || self.connecting || self.content || now < self.retry_at {
+            return None;
+        }
+        self.missing()
+    }
+
+    /// The newest connection of the kind that fits, or else of one that may carry it.
+    fn choose(&self, length: usize) -> Option<&C> {
+        let fitting = if length < limits::BULK_BYTES_MIN {
+            ConnectionType::CONTROL
+        } else {
+            ConnectionType::BULK_OUT
+        };
+        let newest = |kind: ConnectionType| self.links.iter().rev().find(|link| link.kind == kind);
+        [fitting, ConnectionType::CONTROL, ConnectionType::BULK_OUT, ConnectionType::ANY]
+            .into_iter()
+            .find_map(newest)
+            .map(|link| &link.connection)
+    }
+
+    fn drop_waiting(&mut self) -> usize {
+        self.waiting_bytes = 0;
+        std::mem::take(&mut self.waiting).len()
+    }
+}

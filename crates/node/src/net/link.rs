@@ -1,0 +1,246 @@
+//! One established connection, as its senders see it.
+//!
+//! A sender that finds nothing queued writes by itself, on its own task: no wakeup, one system
+//! call. Who comes meanwhile queues, and the one who writes takes all that is queued with the next
+//! system call. Only when the socket is full does the link's writer task take over, until it
+//! has drained. No lock is held during a system call.
+
+use std::collections::VecDeque;
+use std::io;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::task::{Context, Poll, Waker};
+
+use bytes::{Buf, Bytes, BytesMut};
+use parking_lot::Mutex;
+use sheen_io::{ReadStream, WriteStream};
+use sheen_lnet::{Frame, LinkId, Partner, limits};
+use sheen_types::Instant;
+
+struct Outbox {
+    queue: VecDeque<Bytes>,
+    queued_bytes: usize,
+    /// Absent while someone writes.
+    writer: Option<Box<dyn WriteStream>>,
+    /// The socket is full; only the writer task may write.
+    blocked: bool,
+    /// Since when nothing could be written.
+    stuck_since: Option<Instant>,
+    writer_task: Option<Waker>,
+}
+
+/// An established connection.
+pub(super) struct Link {
+    pub(super) id: LinkId,
+    pub(super) partner: Partner,
+    outbox: Mutex<Outbox>,
+    reader_task: Mutex<Option<Waker>>,
+    closed: AtomicBool,
+    sent_at: AtomicU64,
+}
+
+enum Written {
+    All,
+    Blocked,
+    Failed(io::Error),
+}
+
+impl Link {
+    pub(super) fn new(
+        id: LinkId,
+        partner: Partner,
+        writer: Box<dyn WriteStream>,
+        now: Instant,
+    ) -> Self {
+        let outbox = Outbox {
+            queue: VecDeque::new(),
+            queued_bytes: 0,
+            writer: Some(writer),
+            blocked: false,
+            stuck_since: None,
+            writer_task: None,
+        };
+        Self {
+            id,
+            partner,
+            outbox: Mutex::new(outbox),
+            reader_task: Mutex::new(None),
+            closed: AtomicBool::new(false),
+            sent_at: AtomicU64::new(now.0),
+        }
+    }
+
+    /// Sends or queues a frame; false if the connection is closed or too much is queued.
+    pub(super) fn send(&self, frame: Frame, now: Instant) -> bool {
+        self.sent_at.store(now.0, Ordering::Relaxed);
+        let mut outbox = self.outbox.lock();
+        let full = outbox.queued_bytes + frame.length > limits::WAITING_BYTES_MAX;
+        if full || self.closed.load(Ordering::Acquire) {
+            return false;
+        }
+        outbox.queued_bytes += frame.length;
+        outbox.queue.push_back(frame.head);
+        outbox.queue.extend(frame.payload.into_iter().filter(|piece| !piece.is_empty()));
+        if outbox.blocked {
+            return true;
+        }
+        let Some(writer) = outbox.writer.take() else { return true };
+        drop(outbox);
+        self.drain(writer, &mut Context::from_waker(Waker::noop()), now);
+        true
+    }
+
+    /// The writer task: writes what senders could not; ends with the connection.
+    pub(super) fn poll_writer(&self, context: &mut Context<'_>, now: Instant) -> Poll<()> {
+        let mut outbox = self.outbox.lock();
+        if self.closed.load(Ordering::Acquire) {
+            return Poll::Ready(());
+        }
+        outbox.writer_task = Some(context.waker().clone());
+        if !outbox.blocked {
+            return Poll::Pending;
+        }
+        let Some(writer) = outbox.writer.take() else { return Poll::Pending };
+        drop(outbox);
+        self.drain(writer, context, now);
+        match self.closed.load(Ordering::Acquire) {
+            true => Poll::Ready(()),
+            false => Poll::Pending,
+        }
+    }
+
+    /// Reads, or ends with `Ok(0)` when the link was closed on this side.
+    pub(super) fn poll_read(
+        &self,
+        context: &mut Context<'_>,
+        reader: &mut dyn ReadStream,
+        buffer: &mut BytesMut,
+    ) -> Poll<io::Result<usize>> {
+        if self.closed.load(Ordering::Acquire) {
+            return Poll::Ready(Ok(0));
+        }
+        if let Poll::Ready(result) = reader.poll_read(context, buffer) {
+            return Poll::Ready(result);
+        }
+        let mut task = self.reader_task.lock();
+        if !task.as_ref().is_some_and(|waker| waker.will_wake(context.waker())) {
+            *task = Some(context.waker().clone());
+        }
+        // Closed between the look above and now: the closer may have missed the waker.
+        if self.closed.load(Ordering::Acquire) { Poll::Ready(Ok(0)) } else { Poll::Pending }
+    }
+
+    /// Closes this side; the reader task notices and reports.
+    pub(super) fn close(&self) {
+        self.closed.store(true, Ordering::Release);
+        let mut outbox = self.outbox.lock();
+        outbox.queue.clear();
+        outbox.queued_bytes = 0;
+        let writer = outbox.writer.take();
+        let writer_task = outbox.writer_task.take();
+        drop(outbox);
+        drop(writer);
+        let reader_task = self.reader_task.lock().take();
+        for waker in [writer_task, reader_task].into_iter().flatten() {
+            waker.wake();
+        }
+    }
+
+    /// How long nothing was sent, and for how long sending has been impossible.
+    pub(super) fn idle(&self, now: Instant) -> (std::time::Duration, std::time::Duration) {
+        let idle = now.since(Instant(self.sent_at.load(Ordering::Relaxed)));
+        let stuck = self.outbox.lock().stuck_since.map(|since| now.since(since));
+        (idle, stuck.unwrap_or_default())
+    }
+
+    /// Bytes that wait for the socket.
+    pub(super) fn queued_bytes(&self) -> usize {
+        self.outbox.lock().queued_bytes
+    }
+
+    /// Writes until nothing is queued or the socket is full. The caller took the writer out.
+    fn drain(&self, mut writer: Box<dyn WriteStream>, context: &mut Context<'_>, now: Instant) {
+        let mut batch = VecDeque::new();
+        loop {
+            let mut outbox = self.outbox.lock();
+            if self.closed.load(Ordering::Acquire) {
+                return;
+            }
+            if outbox.queue.is_empty() {
+                (outbox.blocked, outbox.stuck_since) = (false, None);
+                // Keeps the queue's memory for the next time.
+                outbox.queue = batch;
+                outbox.writer = Some(writer);
+                return;
+            }
+            std::mem::swap(&mut batch, &mut outbox.queue);
+            drop(outbox);
+            let (written, result) = write(writer.as_mut(), context, &mut batch);
+            let mut outbox = self.outbox.lock();
+            outbox.queued_bytes = outbox.queued_bytes.saturating_sub(written);
+            match result {
+                Written::All => {}
+                Written::Blocked => {
+                    batch.append(&mut outbox.queue);
+                    outbox.queue = batch;
+                    if written > 0 || outbox.stuck_since.is_none() {
+                        outbox.stuck_since = Some(now);
+                    }
+                    if self.closed.load(Ordering::Acquire) {
+                        return;
+                    }
+                    outbox.writer = Some(writer);
+                    let was_blocked = std::mem::replace(&mut outbox.blocked, true);
+                    let task = outbox.writer_task.clone().filter(|_| !was_blocked);
+                    drop(outbox);
+                    if let Some(task) = task {
+                        task.wake();
+                    }
+                    return;
+                }
+                Written::Failed(error) => {
+                    drop(outbox);
+                    tracing::debug!("write to {} failed: {error}", self.partner.nid);
+                    self.close();
+                    return;
+                }
+            }
+        }
+    }
+}
+
+/// Writes all pieces, or as many bytes as the socket takes.
+fn write(
+    writer: &mut dyn WriteStream,
+    context: &mut Context<'_>,
+    pieces: &mut VecDeque<Bytes>,
+) -> (usize, Written) {
+    let mut total = 0;
+    while !pieces.is_empty() {
+        let contiguous = pieces.make_contiguous();
+        let count = contiguous.len().min(limits::WRITE_PIECES_MAX);
+        match writer.poll_write(context, &contiguous[..count]) {
+            Poll::Pending => return (total, Written::Blocked),
+            Poll::Ready(Ok(0)) => {
+                return (total, Written::Failed(io::ErrorKind::WriteZero.into()));
+            }
+            Poll::Ready(Ok(written)) => {
+                total += written;
+                advance(pieces, written);
+            }
+            Poll::Ready(Err(error)) => return (total, Written::Failed(error)),
+        }
+    }
+    (total, Written::All)
+}
+
+/// Takes written bytes off the front.
+fn advance(pieces: &mut VecDeque<Bytes>, mut bytes: usize) {
+    while let Some(first) = pieces.front_mut() {
+        if first.len() > bytes {
+            first.advance(bytes);
+            return;
+        }
+        bytes -= first.len();
+        pieces.pop_front();
+    }
+}

@@ -1,0 +1,375 @@
+//! LNet for a node: messages to and from other nodes over the world's connections.
+//!
+//! [`LNet`] owns the engines of `sheen-lnet` and the tasks that feed them: one reader and one
+//! (mostly sleeping) writer per connection, one per peer while connections are opened, one that
+//! accepts, one that looks after idle connections, and one that makes upcalls for whoever must not be
+//! called from within a send.
+//!
+//! Sending never waits. What cannot be delivered is dropped and counted, and [`LNet::watch_peer_down`]
+//! tells when a peer is gone; patience belongs to RPC.
+//!
+//! Costs of one message of some hundred bytes, both ends together: one `writev`, one `read` (fewer in a
+//! burst), one wakeup (the reader; its receiver is called on that task), no copy beyond the
+//! kernel's, allocations for the header and the queue entry of an expectation, and a share of a
+//! 16 KiB read buffer. A 1 MiB payload: at most 16 KiB of it is copied (read along with its
+//! header), one allocation of its size, and as many reads and writes as the socket buffers need.
+
+mod cell;
+mod deliver;
+mod link;
+mod pump;
+mod race;
+mod wait;
+
+use std::fmt;
+use std::future::Future;
+use std::io;
+use std::net::SocketAddrV4;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use bytes::Bytes;
+use parking_lot::{Mutex, RwLock};
+use sheen_io::World;
+use sheen_lnet::{Local, Peers, Sending};
+use sheen_types::{Instant, MatchBits, Nid};
+use sheen_wire::lnet::{Get, HANDLE_NONE, LnetCommand, PING_MATCH_BITS, Portal, Put, WireHandle};
+
+pub use sheen_lnet::PeerReport;
+pub use wait::{Expectation, Fetch, NetError, Offer, Unlinked};
+
+use cell::Cell;
+use deliver::{Tables, Upcall};
+use link::Link;
+
+/// Bytes of ping information that we take: some sixteen interfaces, as Lustre asks for.
+const PING_BYTES_MAX: u32 = 272;
+
+/// A message to a portal of ours.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Delivery {
+    /// The sender; [`Nid::LOOPBACK`] for what was sent to that.
+    pub from: Nid,
+    /// Where it was sent to.
+    pub portal: Portal,
+    /// Under which bits.
+    pub bits: MatchBits,
+    /// What the sender added.
+    pub header_data: u64,
+    /// Where in the receiver's buffer the sender wanted it: replies come behind the room that early
+    /// replies use.
+    pub offset: u32,
+    /// The payload; part of a read buffer of up to 16 KiB, or all of one of its own.
+    pub payload: Bytes,
+}
+
+/// Takes all messages of a portal.
+pub trait Receiver: Send + Sync {
+    /// Called on the task that reads from the sender's connection: must only queue or spawn.
+    fn receive(&self, delivery: Delivery);
+}
+
+/// Called when a peer's last connection ended, or none could be made for what waited.
+pub type PeerDownHook = Arc<dyn Fn(Nid) + Send + Sync>;
+
+/// What a node's LNet is to be.
+#[derive(Clone, Debug)]
+pub struct NetConfig {
+    /// The node's address; an IPv4 address of this machine.
+    pub nid: Nid,
+    /// The TCP port of all nodes (988 by default in Lustre).
+    pub port: u16,
+    /// Whether peers may connect to us.
+    pub listen: bool,
+    /// Whether to connect from a port below 1024, as Lustre's acceptor demands by default.
+    pub privileged: bool,
+}
+
+impl NetConfig {
+    /// A node that listens, and connects from a privileged port if the port it is reached at is one.
+    #[must_use]
+    pub fn new(nid: Nid, port: u16) -> Self {
+        Self { nid, port, listen: true, privileged: port < 1024 }
+    }
+}
+
+/// What happened since the start.
+#[derive(Debug, Default)]
+pub struct Counters {
+    /// Messages sent.
+    pub sent: AtomicU64,
+    /// Bytes of them.
+    pub sent_bytes: AtomicU64,
+    /// Messages received.
+    pub received: AtomicU64,
+    /// Bytes of their payloads.
+    pub received_bytes: AtomicU64,
+    /// Messages that could not be sent.
+    pub send_dropped: AtomicU64,
+    /// Messages that nobody expected.
+    pub receive_dropped: AtomicU64,
+    /// Connections that ended because the peer broke the protocol.
+    pub protocol_errors: AtomicU64,
+}
+
+/// A node's LNet. Shared; lives until [`LNet::shutdown`].
+pub struct LNet {
+    world: World,
+    config: NetConfig,
+    local: Local,
+    peers: RwLock<Peers<Arc<Link>>>,
+    tables: Tables,
+    upcalls: Cell<()>,
+    upcall_queue: Mutex<Vec<Upcall>>,
+    hooks: RwLock<Vec<PeerDownHook>>,
+    counters: Counters,
+    next: AtomicU64,
+    stopping: AtomicBool,
+    stops: Mutex<Vec<Cell<()>>>,
+}
+
+impl fmt::Debug for LNet {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "LNet({}:{})", self.local.nid, self.config.port)
+    }
+}
+
+impl LNet {
+    /// Starts: listens (if asked to) and waits for nothing else.
+    ///
+    /// # Errors
+    /// The address cannot be listened on; the text names it and the port.
+    pub async fn start(world: World, config: NetConfig) -> io::Result<Arc<Self>> {
+        let wall = world.clock.wall();
+        let incarnation = wall.seconds as u64 * 1_000_000_000 + u64::from(wall.nanoseconds);
+        let local = Local { nid: config.nid, incarnation };
+        let address = SocketAddrV4::new(config.nid.address(), config.port);
+        let listener = match config.listen {
+            true => Some(world.network.listen(address).await?),
+            false => None,
+        };
+        let lnet = Arc::new(Self {
+            world,
+            config,
+            local,
+            peers: RwLock::new(Peers::new(local.nid)),
+            tables: Tables::new(local.nid),
+            upcalls: Cell::new(),
+            upcall_queue: Mutex::default(),
+            hooks: RwLock::default(),
+            counters: Counters::default(),
+            next: AtomicU64::new(1),
+            stopping: AtomicBool::new(false),
+            stops: Mutex::default(),
+        });
+        lnet.run(listener);
+        Ok(lnet)
+    }
+
+    /// Our address.
+    #[must_use]
+    pub fn nid(&self) -> Nid {
+        self.local.nid
+    }
+
+    /// What happened since the start.
+    #[must_use]
+    pub fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
+    /// All peers and their connections, for `lctl`.
+    #[must_use]
+    pub fn peers(&self) -> Vec<PeerReport> {
+        self.peers.read().report()
+    }
+
+    /// Sends a message to a portal of `to`. Never waits; a message that cannot be delivered is
+    /// dropped, and if the peer is down its watchers are told. The payload holds at most 1 MiB.
+    pub fn put(
+        self: &Arc<Self>,
+        to: Nid,
+        portal: Portal,
+        bits: MatchBits,
+        header_data: u64,
+        payload: Vec<Bytes>,
+    ) {
+        self.put_at(to, portal, bits, header_data, 0, payload);
+    }
+
+    /// As [`LNet::put`], into the receiver's buffer at `offset`: replies lie behind the room that
+    /// early replies use.
+    pub fn put_at(
+        self: &Arc<Self>,
+        to: Nid,
+        portal: Portal,
+        bits: MatchBits,
+        header_data: u64,
+        offset: u32,
+        payload: Vec<Bytes>,
+    ) {
+        let put = Put { ack_handle: HANDLE_NONE, match_bits: bits, header_data, portal, offset };
+        if self.is_self(to) {
+            self.put_to_self(to, &put, &payload);
+        } else {
+            self.send(to, LnetCommand::Put(put), payload);
+        }
+    }
+
+    /// From now on `receiver` takes the messages to `portal` that no expectation matches; replaces an
+    /// earlier receiver.
+    pub fn serve(&self, portal: Portal, receiver: Arc<dyn Receiver>) {
+        self.tables.serve(portal, Some(receiver));
+    }
+
+    /// Nobody takes messages to `portal` any more.
+    pub fn unserve(&self, portal: Portal) {
+        self.tables.serve(portal, None);
+    }
+
+    /// Expects one message of at most `length_max` bytes. A longer one is dropped.
+    pub fn expect_put(
+        self: &Arc<Self>,
+        from: Nid,
+        portal: Portal,
+        bits: MatchBits,
+        length_max: usize,
+    ) -> Expectation {
+        Expectation::new(self, from, portal, bits, length_max, false)
+    }
+
+    /// Expects any number of messages, until dropped: a reply and the early replies before it.
+    pub fn expect_puts(
+        self: &Arc<Self>,
+        from: Nid,
+        portal: Portal,
+        bits: MatchBits,
+        length_max: usize,
+    ) -> Expectation {
+        Expectation::new(self, from, portal, bits, length_max, true)
+    }
+
+    /// Offers `payload` to one GET of `from`.
+    pub fn offer_get(
+        self: &Arc<Self>,
+        from: Nid,
+        portal: Portal,
+        bits: MatchBits,
+        payload: Vec<Bytes>,
+    ) -> Offer {
+        Offer::new(self, from, portal, bits, payload)
+    }
+
+    /// Fetches at most `length` bytes from what `to` offers. It waits until they come, until the
+    /// connection is lost, or until it is dropped: the caller has its own patience.
+    pub fn get(self: &Arc<Self>, to: Nid, portal: Portal, bits: MatchBits, length: u32) -> Fetch {
+        let object = self.next.fetch_add(1, Ordering::Relaxed);
+        let fetch = Fetch::new(self, to, object);
+        if self.is_self(to) {
+            match self.tables.take_offer(to, portal, bits) {
+                Some(offer) => fetch.finish(Ok(offer.fetched_by_self(length))),
+                None => self.count_dropped(),
+            }
+            return fetch;
+        }
+        let get = Get {
+            reply_handle: WireHandle { interface: self.local.incarnation, object },
+            match_bits: bits,
+            portal,
+            offset: 0,
+            length,
+            padding: 0,
+        };
+        self.send(to, LnetCommand::Get(get), Vec::new());
+        fetch
+    }
+
+    /// Asks a node who it is: its NIDs, the loopback first.
+    pub fn ping(
+        self: &Arc<Self>,
+        nid: Nid,
+    ) -> impl Future<Output = Result<Vec<Nid>, NetError>> + Send + use<> {
+        let own = self.is_self(nid).then(|| sheen_lnet::ping_answer(self.local.nid));
+        let fetch =
+            own.is_none().then(|| self.get(nid, Portal::RESERVED, PING_MATCH_BITS, PING_BYTES_MAX));
+        async move {
+            let answer = match (own, fetch) {
+                (Some(answer), _) => answer,
+                (None, Some(fetch)) => fetch.await?,
+                (None, None) => return Err(NetError::Shutdown),
+            };
+            sheen_lnet::ping_nids(&answer).map_err(NetError::Undecodable)
+        }
+    }
+
+    /// `hook` will be called, on a task of its own, for each peer that goes down.
+    pub fn watch_peer_down(&self, hook: PeerDownHook) {
+        self.hooks.write().push(hook);
+    }
+
+    /// Closes everything. All that waits is told; later sends are dropped.
+    pub fn shutdown(&self) {
+        self.stopping.store(true, Ordering::Release);
+        let links = self.peers.read().connections();
+        for link in links {
+            link.close();
+        }
+        for stop in self.stops.lock().drain(..) {
+            stop.close();
+        }
+        self.upcalls.close();
+        self.tables.clear();
+    }
+
+    fn is_self(&self, nid: Nid) -> bool {
+        nid == self.local.nid || nid.is_loopback()
+    }
+
+    fn now(&self) -> Instant {
+        self.world.clock.now()
+    }
+
+    fn count_dropped(&self) {
+        self.counters.receive_dropped.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Sends by the connection that fits, or starts connecting.
+    fn send(self: &Arc<Self>, to: Nid, command: LnetCommand, payload: Vec<Bytes>) {
+        let frame = sheen_lnet::message(self.local, to, command, payload);
+        let (now, length) = (self.now(), frame.length);
+        let too_long = length - frame.head.len() > sheen_lnet::limits::PAYLOAD_BYTES_MAX;
+        debug_assert!(!too_long, "payload longer than LNet carries");
+        if too_long || self.is_stopping() {
+            self.counters.send_dropped.fetch_add(1, Ordering::Relaxed);
+            return;
+        }
+        let link = self.peers.read().route(to, now, length);
+        let sent = match link {
+            Some(link) => link.send(frame, now),
+            None => self.send_or_connect(to, now, frame),
+        };
+        if sent {
+            self.counters.sent.fetch_add(1, Ordering::Relaxed);
+            self.counters.sent_bytes.fetch_add(length as u64, Ordering::Relaxed);
+        } else {
+            self.counters.send_dropped.fetch_add(1, Ordering::Relaxed);
+            self.upcall(Upcall::PeerDown(to));
+        }
+    }
+
+    fn send_or_connect(self: &Arc<Self>, to: Nid, now: Instant, frame: sheen_lnet::Frame) -> bool {
+        let (sending, connect) = self.peers.write().send(to, now, frame);
+        if connect {
+            self.spawn_connecting(to);
+        }
+        match sending {
+            Sending::Now(link, frame) => link.send(frame, now),
+            Sending::Waits => true,
+            Sending::Dropped => false,
+        }
+    }
+
+    fn is_stopping(&self) -> bool {
+        self.stopping.load(Ordering::Acquire)
+    }
+}

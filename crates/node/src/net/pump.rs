@@ -1,0 +1,318 @@
+//! The tasks: accepting, connecting, reading, writing, looking after.
+
+use std::future::poll_fn;
+use std::io;
+use std::net::SocketAddrV4;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use bytes::{Buf, Bytes};
+use sheen_io::{Connection, Listener, ReadStream, WriteStream};
+use sheen_lnet::{LinkId, Opening, Partner, Progress, Refusal, Session, limits};
+use sheen_types::Nid;
+use sheen_wire::lnet::ConnectionType;
+
+use super::LNet;
+use super::cell::Cell;
+use super::deliver::Upcall;
+use super::link::Link;
+use super::race::{First, race, within};
+
+/// How often idle and stuck connections are looked for.
+const CARE_TIME: Duration = Duration::from_secs(5);
+/// Pause after a failed accept (out of file descriptors, mostly).
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// How an attempt to connect came out.
+enum Attempt {
+    Connected(Partner, Session, Connection),
+    Refused,
+    Failed(String),
+}
+
+impl LNet {
+    /// Starts the tasks that live as long as LNet does.
+    pub(super) fn run(self: &Arc<Self>, listener: Option<Box<dyn Listener>>) {
+        let tasks = &self.world.tasks;
+        tasks.spawn("lnet-upcall", Box::pin(Arc::clone(self).make_upcalls()));
+        tasks.spawn("lnet-care", Box::pin(Arc::clone(self).care()));
+        if let Some(listener) = listener {
+            tasks.spawn("lnet-accept", Box::pin(Arc::clone(self).accept(listener)));
+        }
+    }
+
+    /// Starts to open the connections to a peer that are missing.
+    pub(super) fn spawn_connecting(self: &Arc<Self>, nid: Nid) {
+        self.world.tasks.spawn("lnet-connect", Box::pin(Arc::clone(self).connect(nid)));
+    }
+
+    /// Completes when LNet is shut down.
+    async fn stopped(&self) {
+        let stop = Cell::<()>::new();
+        self.stops.lock().push(stop.clone());
+        if self.is_stopping() {
+            return;
+        }
+        poll_fn(|context| stop.poll(context)).await;
+    }
+
+    async fn accept(self: Arc<Self>, mut listener: Box<dyn Listener>) {
+        let mut stopped = Box::pin(self.stopped());
+        loop {
+            match race(stopped.as_mut(), listener.accept()).await {
+                First::Left(()) => return,
+                First::Right(Ok(connection)) => {
+                    let task = Arc::clone(&self).welcome(connection);
+                    self.world.tasks.spawn("lnet-welcome", Box::pin(task));
+                }
+                First::Right(Err(error)) => {
+                    tracing::warn!("cannot accept connections at {}: {error}", self.local.nid);
+                    let clock = &self.world.clock;
+                    clock.sleep_until(clock.now() + ACCEPT_PAUSE).await;
+                }
+            }
+        }
+    }
+
+    /// A peer has connected.
+    async fn welcome(self: Arc<Self>, mut connection: Connection) {
+        let mut opening = Opening::passive(self.local, connection.peer);
+        let known = open(&mut opening, &mut connection);
+        let clock = self.world.clock.as_ref();
+        let partner = match within(clock, limits::OPENING_TIME_MAX, known).await {
+            Some(Ok(Progress::Known(partner))) => partner,
+            Some(Ok(_)) | None => return,
+            Some(Err(error)) => return self.opening_failed(connection.peer, &error),
+        };
+        let now = self.now();
+        let accepted = !self.is_stopping() && self.peers.read().accepts(&partner);
+        let answer = opening.answer(&partner, accepted);
+        let answered = within(
+            clock,
+            limits::OPENING_TIME_MAX,
+            write_all(&mut connection.writer, vec![answer]),
+        );
+        match answered.await {
+            Some(Ok(())) if accepted => {}
+            _ => return,
+        }
+        let session = opening.established(partner);
+        self.establish(now, partner, session, connection);
+    }
+
+    fn opening_failed(&self, peer: SocketAddrV4, error: &io::Error) {
+        if error.kind() == io::ErrorKind::InvalidData {
+            self.counters.protocol_errors.fetch_add(1, Ordering::Relaxed);
+            tracing::warn!("refused a connection from {peer}: {error}");
+        } else {
+            tracing::debug!("a connection from {peer} ended before it began: {error}");
+        }
+    }
+
+    /// Opens what is missing to a peer, one connection after the other.
+    async fn connect(self: Arc<Self>, nid: Nid) {
+        let clock = Arc::clone(&self.world.clock);
+        loop {
+            let kind = self.peers.write().next_kind(nid);
+            let Some(kind) = kind.filter(|_| !self.is_stopping()) else { return };
+            let attempt = within(clock.as_ref(), limits::OPENING_TIME_MAX, self.attempt(nid, kind));
+            match attempt.await.unwrap_or_else(|| Attempt::Failed("no answer".into())) {
+                Attempt::Connected(partner, session, connection) => {
+                    self.establish(clock.now(), partner, session, connection);
+                }
+                Attempt::Refused => {
+                    let pause = self.peers.write().refused(nid);
+                    match pause {
+                        Some(pause) => clock.sleep_until(clock.now() + pause).await,
+                        None => {
+                            return self.connecting_failed(nid, "it refuses to be connected to");
+                        }
+                    }
+                }
+                Attempt::Failed(reason) => return self.connecting_failed(nid, &reason),
+            }
+        }
+    }
+
+    fn connecting_failed(&self, nid: Nid, reason: &str) {
+        let failed = self.peers.write().failed(nid, self.now());
+        tracing::debug!("cannot connect to {nid}: {reason}; {} messages dropped", failed.dropped);
+        self.counters.send_dropped.fetch_add(failed.dropped as u64, Ordering::Relaxed);
+        if failed.down || failed.dropped > 0 {
+            self.upcall(Upcall::PeerDown(nid));
+        }
+    }
+
+    /// One connection of `kind`, up to the peer's HELLO.
+    async fn attempt(&self, nid: Nid, kind: ConnectionType) -> Attempt {
+        let local = SocketAddrV4::new(self.local.nid.address(), 0);
+        let address = SocketAddrV4::new(nid.address(), self.config.port);
+        let connected = self.world.network.connect(local, address, self.config.privileged).await;
+        let mut connection = match connected {
+            Ok(connection) => connection,
+            Err(error) => return Attempt::Failed(error.to_string()),
+        };
+        let (mut opening, first) = Opening::active(self.local, address, nid, kind);
+        if let Err(error) = write_all(&mut connection.writer, first).await {
+            return Attempt::Failed(error.to_string());
+        }
+        match open(&mut opening, &mut connection).await {
+            Ok(Progress::Known(partner)) => {
+                Attempt::Connected(partner, opening.established(partner), connection)
+            }
+            Ok(_) => Attempt::Refused,
+            Err(error) => Attempt::Failed(error.to_string()),
+        }
+    }
+
+    /// A connection is there: registers it, sends what waited for it, starts its tasks.
+    fn establish(
+        self: &Arc<Self>,
+        now: sheen_types::Instant,
+        partner: Partner,
+        session: Session,
+        connection: Connection,
+    ) {
+        let id = LinkId(self.next.fetch_add(1, Ordering::Relaxed));
+        let link = Arc::new(Link::new(id, partner, connection.writer, now));
+        let established = self.peers.write().established(&partner, id, Arc::clone(&link));
+        tracing::debug!("{:?} connection with {} established", partner.kind, partner.nid);
+        for stale in &established.stale {
+            stale.close();
+        }
+        for frame in established.frames {
+            link.send(frame, now);
+        }
+        if self.is_stopping() {
+            link.close();
+        }
+        let reading = Arc::clone(self).read(Arc::clone(&link), session, connection.reader);
+        self.world.tasks.spawn("lnet-read", Box::pin(reading));
+        let clock = Arc::clone(&self.world.clock);
+        let writing =
+            async move { poll_fn(|context| link.poll_writer(context, clock.now())).await };
+        self.world.tasks.spawn("lnet-write", Box::pin(writing));
+    }
+
+    /// Reads a connection until it ends.
+    async fn read(
+        self: Arc<Self>,
+        link: Arc<Link>,
+        mut session: Session,
+        mut reader: Box<dyn ReadStream>,
+    ) {
+        let reason = loop {
+            // First, what came together with the opening.
+            match self.take_messages(&link, &mut session) {
+                Ok(()) => {}
+                Err(error) => {
+                    self.counters.protocol_errors.fetch_add(1, Ordering::Relaxed);
+                    tracing::warn!("{} broke the protocol: {error}", link.partner.nid);
+                    break None;
+                }
+            }
+            let read =
+                poll_fn(|context| link.poll_read(context, reader.as_mut(), session.space())).await;
+            match read {
+                Ok(0) => break None,
+                Ok(_) => {}
+                Err(error) => break Some(error),
+            }
+        };
+        if let Some(error) = reason {
+            tracing::debug!("connection with {} lost: {error}", link.partner.nid);
+        }
+        drop(reader);
+        self.link_ended(&link);
+    }
+
+    fn take_messages(
+        self: &Arc<Self>,
+        link: &Link,
+        session: &mut Session,
+    ) -> Result<(), sheen_lnet::SessionError> {
+        while let Some(incoming) = session.next_message()? {
+            self.arrived(link, incoming);
+        }
+        Ok(())
+    }
+
+    /// A fault on one connection ends all of its peer, as socklnd has it: what was sent on the others
+    /// may be lost as well, and both sides start afresh.
+    fn link_ended(&self, link: &Link) {
+        link.close();
+        let closed = self.peers.write().closed(link.partner.nid, link.id);
+        for sibling in &closed.siblings {
+            sibling.close();
+        }
+        self.counters.send_dropped.fetch_add(closed.dropped as u64, Ordering::Relaxed);
+        if closed.down && !self.is_stopping() {
+            self.upcall(Upcall::PeerDown(link.partner.nid));
+        }
+    }
+
+    /// Keeps idle connections alive and ends those that take nothing.
+    async fn care(self: Arc<Self>) {
+        let clock = Arc::clone(&self.world.clock);
+        let mut stopped = Box::pin(self.stopped());
+        loop {
+            let nap = clock.sleep_until(clock.now() + CARE_TIME);
+            if let First::Left(()) = race(stopped.as_mut(), nap).await {
+                return;
+            }
+            let now = clock.now();
+            let links = self.peers.read().connections();
+            for link in links {
+                let (idle, stuck) = link.idle(now);
+                if stuck >= limits::STUCK_TIME_MAX {
+                    let bytes = link.queued_bytes();
+                    tracing::warn!("{} takes nothing; {bytes} bytes dropped", link.partner.nid);
+                    link.close();
+                } else if idle >= limits::KEEPALIVE_TIME {
+                    link.send(sheen_lnet::keepalive(), now);
+                }
+            }
+        }
+    }
+}
+
+/// Reads until the peer is known; says its last words if it never will be.
+async fn open(opening: &mut Opening, connection: &mut Connection) -> io::Result<Progress> {
+    loop {
+        match opening.advance() {
+            Ok(Progress::More) => {}
+            Ok(progress) => return Ok(progress),
+            Err(Refusal { error, answer }) => {
+                if let Some(answer) = answer {
+                    write_all(&mut connection.writer, vec![answer]).await?;
+                    poll_fn(|context| connection.writer.poll_shutdown(context)).await?;
+                }
+                return Err(io::Error::new(io::ErrorKind::InvalidData, error));
+            }
+        }
+        let read = poll_fn(|context| connection.reader.poll_read(context, opening.space())).await?;
+        if read == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+    }
+}
+
+async fn write_all(writer: &mut Box<dyn WriteStream>, mut pieces: Vec<Bytes>) -> io::Result<()> {
+    while !pieces.is_empty() {
+        let mut written = poll_fn(|context| writer.poll_write(context, &pieces)).await?;
+        if written == 0 {
+            return Err(io::ErrorKind::WriteZero.into());
+        }
+        while let Some(first) = pieces.first_mut() {
+            let taken = written.min(first.len());
+            first.advance(taken);
+            written -= taken;
+            if !first.is_empty() {
+                break;
+            }
+            pieces.remove(0);
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,86 @@
+//! What a caller waits on.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+
+use parking_lot::Mutex;
+use sheen_rpc::import::Event;
+use sheen_rpc::{Answer, Call, RpcError};
+
+use super::import::Core;
+
+enum State<T> {
+    Waiting(Option<Waker>),
+    Done(T),
+    Taken,
+}
+
+/// One value, handed from one task to another.
+pub(super) struct Cell<T>(Mutex<State<T>>);
+
+impl<T> Cell<T> {
+    pub(super) fn new() -> Arc<Self> {
+        Arc::new(Self(Mutex::new(State::Waiting(None))))
+    }
+
+    pub(super) fn put(&self, value: T) {
+        let before = std::mem::replace(&mut *self.0.lock(), State::Done(value));
+        if let State::Waiting(Some(waker)) = before {
+            waker.wake();
+        }
+    }
+
+    pub(super) fn poll(&self, context: &mut Context<'_>) -> Poll<T> {
+        let mut state = self.0.lock();
+        match std::mem::replace(&mut *state, State::Taken) {
+            State::Done(value) => Poll::Ready(value),
+            State::Waiting(_) | State::Taken => {
+                *state = State::Waiting(Some(context.waker().clone()));
+                Poll::Pending
+            }
+        }
+    }
+}
+
+/// Where a call's answer will be.
+pub(super) type AnswerCell = Arc<Cell<Result<Answer, RpcError>>>;
+
+/// A call: submitted when first polled, given up when dropped before it ended.
+pub(super) struct CallFuture {
+    core: Arc<Core>,
+    call: Option<Box<Call>>,
+    waiting: Option<(u64, AnswerCell)>,
+}
+
+impl CallFuture {
+    pub(super) fn new(core: Arc<Core>, call: Call) -> Self {
+        Self { core, call: Some(Box::new(call)), waiting: None }
+    }
+}
+
+impl Future for CallFuture {
+    type Output = Result<Answer, RpcError>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        if let Some(call) = self.call.take() {
+            let (key, cell) = self.core.new_call();
+            self.waiting = Some((key, cell));
+            self.core.handle(Event::Submit(key, call));
+        }
+        let Some((_, cell)) = &self.waiting else { return Poll::Pending };
+        let result = std::task::ready!(cell.poll(context));
+        self.waiting = None;
+        Poll::Ready(result)
+    }
+}
+
+impl Drop for CallFuture {
+    fn drop(&mut self) {
+        if let Some((key, _)) = self.waiting.take() {
+            self.core.forget_call(key);
+            self.core.handle(Event::GiveUp(key));
+        }
+    }
+}

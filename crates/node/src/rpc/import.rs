@@ -1,0 +1,351 @@
+//! An import's engine with the world around it.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
+
+use parking_lot::Mutex;
+use sheen_rpc::import::{Action, Config, Engine, Event, Outgoing, OutgoingBulk, Service};
+use sheen_rpc::{
+    Answer, BoxFuture, Call, Channel, Counters, Import, ImportEvents, ImportState, ReplayHook,
+    RpcError, StateChange,
+};
+use sheen_types::{Instant, MatchBits, Nid, Transno, Uuid, Xid};
+use sheen_wire::connect::ObdConnectData;
+
+use super::call::{AnswerCell, CallFuture, Cell};
+use super::{ImportReport, RpcNode};
+use crate::net::Offer;
+
+/// Where it will be said how a connect or disconnect ended.
+type SettledCell = Arc<Cell<Result<(), RpcError>>>;
+
+/// The engine, and what it decided that is not performed yet.
+struct Inner {
+    engine: Engine,
+    actions: VecDeque<Action>,
+    /// Kept for its memory.
+    fresh: Vec<Action>,
+    /// Someone performs actions: they are performed in their order, by one at a time.
+    performing: bool,
+}
+
+/// An import of a node.
+pub(super) struct Core {
+    me: Weak<Core>,
+    node: Arc<RpcNode>,
+    client: Uuid,
+    is_reverse: bool,
+    inner: Mutex<Inner>,
+    calls: Mutex<HashMap<u64, AnswerCell>>,
+    settling: Mutex<HashMap<u64, SettledCell>>,
+    /// Bulk sources by the match bits of the try that needs them.
+    offers: Mutex<HashMap<u64, Vec<Offer>>>,
+    keys: AtomicU64,
+    events: Arc<dyn ImportEvents>,
+}
+
+impl Core {
+    pub(super) fn new(
+        node: &Arc<RpcNode>,
+        config: Config,
+        events: Arc<dyn ImportEvents>,
+    ) -> Arc<Self> {
+        let client = config.client.clone();
+        let is_reverse = config.service == Service::Client;
+        let engine = Engine::new(node.now(), config, Arc::clone(&node.xids));
+        let inner =
+            Inner { engine, actions: VecDeque::new(), fresh: Vec::new(), performing: false };
+        Arc::new_cyclic(|me| Self {
+            me: Weak::clone(me),
+            node: Arc::clone(node),
+            client,
+            is_reverse,
+            inner: Mutex::new(inner),
+            calls: Mutex::default(),
+            settling: Mutex::default(),
+            offers: Mutex::default(),
+            keys: AtomicU64::new(1),
+            events,
+        })
+    }
+
+    /// Feeds the engine, and performs what it decides unless someone does already.
+    pub(super) fn handle(&self, event: Event) {
+        let wake = self.feed(self.node.now(), event);
+        self.node.timer.want(wake);
+    }
+
+    pub(super) fn tick(&self, now: Instant) -> Option<Instant> {
+        self.feed(now, Event::Tick)
+    }
+
+    fn feed(&self, now: Instant, event: Event) -> Option<Instant> {
+        let mut inner = self.inner.lock();
+        let Inner { engine, actions, fresh, .. } = &mut *inner;
+        engine.handle(now, event, fresh);
+        actions.extend(fresh.drain(..));
+        if inner.performing {
+            return inner.engine.next_wake();
+        }
+        inner.performing = true;
+        while let Some(action) = inner.actions.pop_front() {
+            drop(inner);
+            self.perform(action);
+            inner = self.inner.lock();
+        }
+        inner.performing = false;
+        inner.engine.next_wake()
+    }
+
+    fn perform(&self, action: Action) {
+        match action {
+            Action::Send(outgoing) => self.send(*outgoing),
+            Action::Forget(bits) => {
+                self.node.routes.remove(bits);
+                // Bound, so that the offers are dropped with no lock held.
+                let offers = self.offers.lock().remove(&bits.0);
+                drop(offers);
+            }
+            Action::Complete(key, result, hook) => self.complete(key, result, hook),
+            Action::Settled(key, result) => {
+                let cell = self.settling.lock().remove(&key);
+                if let Some(cell) = cell {
+                    cell.put(result);
+                }
+            }
+            Action::State(state) => self.state_changed(state),
+            Action::Evicted => self.tell_eviction(),
+            Action::ReplayLocks(count) => self.replay_locks(count),
+            Action::Prepare(transno, hook, mut request, answer) => {
+                hook.before_replay(&mut request, &answer);
+                self.handle(Event::Prepared(transno, request));
+            }
+            Action::Replayed(hook, answer) => hook.replayed(&answer),
+        }
+    }
+
+    fn send(&self, outgoing: Outgoing) {
+        let node = &self.node;
+        node.routes.add(outgoing.route, &self.me);
+        if outgoing.second_route != outgoing.route {
+            node.routes.add(outgoing.second_route, &self.me);
+        }
+        if let OutgoingBulk::Offer(portal, first, parts) = outgoing.bulk {
+            let offer = |(part, pieces)| {
+                let bits = MatchBits(first.0 + part as u64);
+                node.lnet.offer_get(outgoing.to, portal, bits, pieces)
+            };
+            let offers = parts.into_iter().enumerate().map(offer).collect();
+            self.offers.lock().insert(outgoing.route.0, offers);
+        }
+        let message = vec![outgoing.message];
+        node.lnet.put(outgoing.to, outgoing.portal, outgoing.bits, 0, message);
+    }
+
+    fn complete(
+        &self,
+        key: u64,
+        result: Result<Answer, RpcError>,
+        hook: Option<Arc<dyn ReplayHook>>,
+    ) {
+        if let (Some(hook), Ok(answer)) = (hook, &result)
+            && !hook.keep(answer)
+        {
+            self.handle(Event::Release(answer.xid));
+        }
+        let cell = self.calls.lock().remove(&key);
+        if let Some(cell) = cell {
+            cell.put(result);
+        }
+    }
+
+    fn state_changed(&self, state: ImportState) {
+        let (data, target, peer) = {
+            let inner = self.inner.lock();
+            let engine = &inner.engine;
+            (engine.connect_data().clone(), engine.target().clone(), engine.peer())
+        };
+        match state {
+            ImportState::Evicted => {
+                tracing::error!(%target, %peer, "this client was evicted; operations under way fail");
+            }
+            ImportState::Full => tracing::info!(%target, %peer, "connected"),
+            _ => tracing::debug!(%target, %peer, %state, "import"),
+        }
+        self.events.state_changed(state, &data);
+    }
+
+    fn tell_eviction(&self) {
+        let Some(core) = self.me.upgrade() else { return };
+        let task = async move {
+            let channel: Arc<dyn Channel> = core.clone();
+            core.events.evicted(&channel);
+            core.handle(Event::Invalidated);
+        };
+        self.node.world.tasks.spawn("rpc evicted", Box::pin(task));
+    }
+
+    fn replay_locks(&self, count: u32) {
+        let Some(core) = self.me.upgrade() else { return };
+        let task = async move {
+            let locks = core.events.replay_locks(core.peer());
+            let mut sent: Vec<_> = Vec::with_capacity(locks.len());
+            for lock in locks {
+                sent.push((Box::pin(CallFuture::new(Arc::clone(&core), lock.call)), lock.done));
+            }
+            let mut whole = true;
+            // One after the other: the first poll sends, so all of a batch is under way.
+            while !sent.is_empty() {
+                let rest = sent.split_off(sent.len().min(REPLAYED_AT_ONCE));
+                let batch = std::mem::replace(&mut sent, rest);
+                whole &= replay_batch(batch).await;
+            }
+            core.handle(Event::LocksReplayed(count, whole));
+        };
+        self.node.world.tasks.spawn("rpc lock replay", Box::pin(task));
+    }
+
+    /// A new call's key and where its answer will be.
+    pub(super) fn new_call(&self) -> (u64, AnswerCell) {
+        let key = self.keys.fetch_add(1, Ordering::Relaxed);
+        let cell = Cell::new();
+        self.calls.lock().insert(key, Arc::clone(&cell));
+        (key, cell)
+    }
+
+    pub(super) fn forget_call(&self, key: u64) {
+        self.calls.lock().remove(&key);
+    }
+
+    /// What operators see; nothing of channels to clients.
+    pub(super) fn report(&self) -> Option<ImportReport> {
+        if self.is_reverse {
+            return None;
+        }
+        let inner = self.inner.lock();
+        Some(ImportReport {
+            target: inner.engine.target().clone(),
+            client: self.client.clone(),
+            state: inner.engine.state(),
+            history: inner.engine.history(),
+            peer: inner.engine.peer(),
+            data: inner.engine.connect_data().clone(),
+            counters: inner.engine.counters(),
+        })
+    }
+
+    fn settle(
+        &self,
+        event: impl FnOnce(u64) -> Event + Send + 'static,
+    ) -> BoxFuture<'static, Result<(), RpcError>> {
+        let Some(core) = self.me.upgrade() else {
+            return Box::pin(async { Err(RpcError::Shutdown) });
+        };
+        Box::pin(async move {
+            let key = core.keys.fetch_add(1, Ordering::Relaxed);
+            let cell = Cell::new();
+            core.settling.lock().insert(key, Arc::clone(&cell));
+            core.handle(event(key));
+            std::future::poll_fn(|context| cell.poll(context)).await
+        })
+    }
+}
+
+/// Locks told to a restarted target at once.
+const REPLAYED_AT_ONCE: usize = 64;
+
+type LockCall = (std::pin::Pin<Box<CallFuture>>, Box<dyn FnOnce(Result<Answer, RpcError>) + Send>);
+
+/// Waits for all calls; false if one of them lost its connection.
+async fn replay_batch(batch: Vec<LockCall>) -> bool {
+    let mut waiting: Vec<_> = batch.into_iter().map(|(call, done)| (call, Some(done))).collect();
+    let mut whole = true;
+    std::future::poll_fn(|context| {
+        let mut pending = false;
+        for (call, done) in &mut waiting {
+            if done.is_none() {
+                continue;
+            }
+            match std::future::Future::poll(call.as_mut(), context) {
+                std::task::Poll::Ready(result) => {
+                    whole &= !matches!(result, Err(RpcError::Disconnected | RpcError::TimedOut));
+                    if let Some(done) = done.take() {
+                        done(result);
+                    }
+                }
+                std::task::Poll::Pending => pending = true,
+            }
+        }
+        if pending { std::task::Poll::Pending } else { std::task::Poll::Ready(()) }
+    })
+    .await;
+    whole
+}
+
+impl Channel for Core {
+    fn call(&self, call: Call) -> BoxFuture<'static, Result<Answer, RpcError>> {
+        match self.me.upgrade() {
+            Some(core) => Box::pin(CallFuture::new(core, call)),
+            None => Box::pin(async { Err(RpcError::Shutdown) }),
+        }
+    }
+
+    fn state(&self) -> ImportState {
+        self.inner.lock().engine.state()
+    }
+
+    fn connect_data(&self) -> ObdConnectData {
+        self.inner.lock().engine.connect_data().clone()
+    }
+
+    fn peer(&self) -> Nid {
+        self.inner.lock().engine.peer()
+    }
+
+    fn target_uuid(&self) -> Uuid {
+        self.inner.lock().engine.target().clone()
+    }
+
+    fn last_committed(&self) -> Transno {
+        self.inner.lock().engine.last_committed()
+    }
+
+    fn release(&self, xid: Xid) {
+        self.handle(Event::Release(xid));
+    }
+}
+
+impl Import for Core {
+    fn connect(&self) -> BoxFuture<'static, Result<(), RpcError>> {
+        self.settle(Event::Connect)
+    }
+
+    fn disconnect(&self) -> BoxFuture<'static, ()> {
+        let settled = self.settle(Event::Disconnect);
+        Box::pin(async move {
+            // It is closed either way.
+            let _ = settled.await;
+        })
+    }
+
+    fn close(&self) {
+        self.handle(Event::Close);
+    }
+
+    fn reconnect(&self) {
+        self.handle(Event::Reconnect);
+    }
+
+    fn add_nid(&self, nid: Nid) {
+        self.handle(Event::AddNid(nid));
+    }
+
+    fn history(&self) -> Vec<StateChange> {
+        self.inner.lock().engine.history()
+    }
+
+    fn counters(&self) -> Counters {
+        self.inner.lock().engine.counters()
+    }
+}

@@ -1,0 +1,56 @@
+//! Which import a reply or a part of bulk belongs to.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Weak};
+
+use parking_lot::Mutex;
+use sheen_rpc::import::{Event, Message};
+use sheen_rpc::limits::{XID_STEP, base_of};
+use sheen_types::MatchBits;
+
+use super::RpcNode;
+use super::import::Core;
+use crate::net::{Delivery, Receiver};
+
+const SHARDS: usize = 16;
+
+/// Imports by the match bits that they expect answers under. Bits of a node are unique, so that
+/// the import alone need be found here; the import checks the rest.
+#[derive(Default)]
+pub(super) struct Routes([Mutex<HashMap<u64, Weak<Core>>>; SHARDS]);
+
+impl Routes {
+    pub(super) fn add(&self, bits: MatchBits, core: &Weak<Core>) {
+        self.shard(bits.0).lock().insert(base_of(bits.0), Weak::clone(core));
+    }
+
+    pub(super) fn remove(&self, bits: MatchBits) {
+        self.shard(bits.0).lock().remove(&base_of(bits.0));
+    }
+
+    fn find(&self, bits: MatchBits) -> Option<Arc<Core>> {
+        self.shard(bits.0).lock().get(&base_of(bits.0)).and_then(Weak::upgrade)
+    }
+
+    fn shard(&self, bits: u64) -> &Mutex<HashMap<u64, Weak<Core>>> {
+        &self.0[(bits / XID_STEP) as usize % SHARDS]
+    }
+}
+
+/// Takes replies and parts of bulk; works on the reader's task, where it decodes the reply and wakes
+/// the caller.
+pub(super) struct ReplyReceiver(pub(super) Weak<RpcNode>);
+
+impl Receiver for ReplyReceiver {
+    fn receive(&self, delivery: Delivery) {
+        let Some(node) = self.0.upgrade() else { return };
+        let Some(core) = node.routes.find(delivery.bits) else { return };
+        core.handle(Event::Message(Message {
+            from: delivery.from,
+            portal: delivery.portal,
+            bits: delivery.bits,
+            offset: delivery.offset,
+            payload: delivery.payload,
+        }));
+    }
+}

@@ -1,0 +1,284 @@
+//! Requests: from their arrival through the service to their target, and back.
+
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use sheen_rpc::import::EARLY_REPLY_BYTES;
+use sheen_rpc::service::{Arrival, RequestId, Service, Verdict, Way};
+use sheen_rpc::{
+    BulkPort, Handler, Incoming, Replier, ReplyHead, bulk_portal, connect_target, reply_portal,
+};
+use sheen_types::{Errno, MatchBits, ObdHandle, Uuid, Xid};
+use sheen_wire::codec::Wire;
+use sheen_wire::connect::{ConnectFlags, ConnectFlags2};
+use sheen_wire::lnet::Portal;
+use sheen_wire::messages::{ObdPingReply, Reply, Request};
+use sheen_wire::ptlrpc::{
+    HeaderFlags, MESSAGE_VERSION, Message, MessageHeader, MsgType, PtlrpcBody, early_reply_checksum,
+};
+
+use super::RpcNode;
+use super::mover::Mover;
+use crate::net::{Delivery, Receiver};
+
+/// A target and where requests to it arrive.
+#[derive(Clone)]
+pub(super) struct Registered {
+    pub(super) target: Uuid,
+    pub(super) handler: Arc<dyn Handler>,
+    pub(super) portals: Vec<Portal>,
+}
+
+/// A request whose body is decoded.
+pub(super) struct Arrived {
+    arrival: Arrival,
+    message: Message,
+    body: PtlrpcBody,
+    bulk_bits: MatchBits,
+}
+
+/// Takes requests; works on the reader's task, where it decodes the body and starts a task.
+pub(super) struct RequestReceiver(pub(super) Weak<RpcNode>);
+
+impl Receiver for RequestReceiver {
+    fn receive(&self, delivery: Delivery) {
+        let Some(node) = self.0.upgrade() else { return };
+        match node.arrived(&delivery) {
+            Ok(arrived) => node.serve(arrived),
+            Err(error) => {
+                node.refused.fetch_add(1, Ordering::Relaxed);
+                let (from, portal) = (delivery.from, delivery.portal);
+                tracing::warn!(%from, ?portal, %error, "undecodable request");
+            }
+        }
+    }
+}
+
+impl RpcNode {
+    fn arrived(&self, delivery: &Delivery) -> Result<Box<Arrived>, sheen_wire::DecodeError> {
+        let message = Message::decode(&delivery.payload)?;
+        let body = message.body()?;
+        let by_bits = body.match_bits.0 != 0;
+        let bulk_bits = if by_bits { body.match_bits } else { delivery.bits };
+        let arrival = Arrival {
+            from: delivery.from,
+            portal: delivery.portal,
+            handle: body.handle,
+            xid: Xid(delivery.bits.0),
+            // Settled when the target is known: see `reply_bits`.
+            reply_bits: delivery.bits,
+            opcode: body.opcode,
+            flags: body.flags,
+            timeout: body.timeout,
+            early: message.header.flags.contains(HeaderFlags::AT_SUPPORT),
+            arrived: self.now(),
+        };
+        Ok(Box::new(Arrived { arrival, message, body, bulk_bits }))
+    }
+
+    fn serve(self: &Arc<Self>, mut arrived: Box<Arrived>) {
+        arrived.arrival.reply_bits = self.reply_bits(&arrived);
+        let now = self.now();
+        let (verdict, wake) = {
+            let mut service = self.service(arrived.arrival.handle).lock();
+            let arrival = arrived.arrival.clone();
+            (service.arrive(now, arrival, arrived), service.next_wake())
+        };
+        self.timer.want(wake);
+        if let Verdict::Run(id, arrived) = verdict {
+            self.run(id, arrived);
+        }
+    }
+
+    /// A client that agreed on it awaits its reply under the body's match bits, others under the
+    /// xid. Callbacks have no bulk, and so no other reason to set the bits.
+    fn reply_bits(&self, arrived: &Arrived) -> MatchBits {
+        let (xid, bits) = (MatchBits(arrived.arrival.xid.0), arrived.body.match_bits);
+        let is_callback = arrived.arrival.portal == Portal::LDLM_CB_REQUEST;
+        let agreed = || self.exports_by_bits.read().contains(&arrived.arrival.handle);
+        if bits.0 != 0 && bits != xid && (is_callback || agreed()) { bits } else { xid }
+    }
+
+    /// Learns from a reply to a connect how that client awaits its replies.
+    fn note_export(&self, head: &ReplyHead, reply: Option<&Reply>) {
+        let data = match reply {
+            Some(Reply::MgsConnect(reply)) => &reply.cdata,
+            Some(Reply::MdsConnect(reply)) => &reply.cdata,
+            Some(Reply::OstConnect(reply)) => &reply.cdata,
+            _ => return,
+        };
+        let by_bits = data.as_ref().is_some_and(|data| {
+            data.flags.contains(ConnectFlags::FLAGS2)
+                && data.flags2.contains(ConnectFlags2::REP_MBITS)
+        });
+        if by_bits {
+            self.exports_by_bits.write().insert(head.handle);
+        }
+    }
+
+    fn run(self: &Arc<Self>, id: RequestId, arrived: Box<Arrived>) {
+        let node = Arc::clone(self);
+        self.world
+            .tasks
+            .spawn("rpc request", Box::pin(async move { node.execute(id, arrived).await }));
+    }
+
+    async fn execute(self: Arc<Self>, id: RequestId, arrived: Box<Arrived>) {
+        let Arrived { arrival, message, body, bulk_bits } = *arrived;
+        let handle = arrival.handle;
+        let pending = Pending { node: Arc::clone(&self), handle, id, body: Some(body.clone()) };
+        let request = match Request::decode(body.opcode, &message) {
+            Ok(request) => request,
+            Err(error) => {
+                self.refused.fetch_add(1, Ordering::Relaxed);
+                let known = sheen_wire::messages::find_format(body.opcode, &message).is_some();
+                let errno = if known { Errno::EPROTO } else { Errno::ENOTSUPP };
+                let (from, opcode) = (arrival.from, body.opcode);
+                tracing::warn!(%from, ?opcode, %error, "refused request");
+                return pending.send(errno.into(), None);
+            }
+        };
+        let named = connect_target(&request);
+        let Some(handler) = self.find_handler(&arrival, named.as_ref()) else {
+            // A target that is not here, or an export that it does not know (any more).
+            self.exports_by_bits.write().remove(&arrival.handle);
+            let errno = if named.is_some() { Errno::ENODEV } else { Errno::ENOTCONN };
+            return pending.send(errno.into(), None);
+        };
+        let mover = Arc::new(Mover(Arc::clone(&self.lnet)));
+        let portal = bulk_portal(body.opcode);
+        let incoming = Incoming {
+            from: arrival.from,
+            portal: arrival.portal,
+            xid: arrival.xid,
+            reply_bytes_max: message.header.repsize as usize,
+            header_flags: message.header.flags,
+            bulk: BulkPort::new(arrival.from, portal, bulk_bits, mover),
+            deadline: arrival.arrived + Duration::from_secs(u64::from(arrival.timeout)),
+            arrived: arrival.arrived,
+            body,
+            request,
+            replier: Replier::new(move |head, reply| pending.send(head, reply)),
+        };
+        handler.handle(incoming).await;
+    }
+
+    fn find_handler(&self, arrival: &Arrival, named: Option<&Uuid>) -> Option<Arc<dyn Handler>> {
+        if arrival.portal == Portal::LDLM_CB_REQUEST {
+            return self.callbacks.read().clone();
+        }
+        // Handlers are asked with no lock held.
+        let targets = Arc::clone(&self.targets.read());
+        let fits = |registered: &&Registered| {
+            registered.portals.contains(&arrival.portal)
+                && match named {
+                    Some(named) => registered.target == *named,
+                    None => registered.handler.owns(arrival.handle),
+                }
+        };
+        targets.iter().find(fits).map(|registered| Arc::clone(&registered.handler))
+    }
+
+    fn send_reply(
+        self: &Arc<Self>,
+        way: &Way,
+        request: &PtlrpcBody,
+        head: &ReplyHead,
+        reply: Option<&Reply>,
+    ) {
+        self.note_export(head, reply);
+        let refused = head.status < 0 && reply.is_none();
+        let body = PtlrpcBody {
+            handle: head.handle,
+            kind: if refused { MsgType::ERR } else { MsgType::REPLY },
+            version: MESSAGE_VERSION,
+            opcode: request.opcode,
+            status: head.status,
+            last_committed: head.last_committed,
+            transno: head.transno,
+            flags: head.flags,
+            op_flags: head.op_flags,
+            timeout: way.timeout,
+            service_time: way.service_time,
+            limit: head.limit,
+            slv: head.slv,
+            pre_versions: head.pre_versions,
+            ..PtlrpcBody::default()
+        };
+        let header = MessageHeader::default();
+        let message = match reply {
+            Some(reply) => reply.to_bytes(&header, &body),
+            None => Reply::from(ObdPingReply::default()).to_bytes(&header, &body),
+        };
+        // A client with early replies takes what comes at the front for one of those.
+        let offset = if way.arrival.early { EARLY_REPLY_BYTES } else { 0 };
+        let (to, portal) = (way.arrival.from, reply_portal(way.arrival.portal));
+        self.lnet.put_at(to, portal, way.arrival.reply_bits, 0, offset, vec![message]);
+    }
+
+    /// Asks a client for patience.
+    pub(super) fn send_early_reply(self: &Arc<Self>, way: &Way) {
+        let body = PtlrpcBody {
+            kind: MsgType::REPLY,
+            version: MESSAGE_VERSION,
+            opcode: way.arrival.opcode,
+            timeout: way.timeout,
+            service_time: way.service_time,
+            ..PtlrpcBody::default()
+        };
+        let mut encoded = sheen_wire::codec::Writer::with_capacity(PtlrpcBody::SIZE);
+        body.encode(&mut encoded);
+        let header = MessageHeader {
+            flags: HeaderFlags::AT_SUPPORT,
+            cksum: early_reply_checksum(&encoded.into_bytes()),
+            ..MessageHeader::default()
+        };
+        let message = Reply::from(ObdPingReply::default()).to_bytes(&header, &body);
+        let (to, portal) = (way.arrival.from, reply_portal(way.arrival.portal));
+        self.lnet.put_at(to, portal, way.arrival.reply_bits, 0, 0, vec![message]);
+    }
+
+    fn service(&self, export: ObdHandle) -> &Mutex<Service<Box<Arrived>>> {
+        &self.services[export.0 as usize % self.services.len()]
+    }
+
+    /// Starts what waited for others to end.
+    fn run_waiting(self: &Arc<Self>, handle: ObdHandle) {
+        loop {
+            let next = self.service(handle).lock().next(self.now());
+            let Some((id, arrived)) = next else { return };
+            self.run(id, arrived);
+        }
+    }
+}
+
+/// A request that the service counts as running. Dropped unsent, it ends without an answer.
+struct Pending {
+    node: Arc<RpcNode>,
+    handle: ObdHandle,
+    id: RequestId,
+    body: Option<PtlrpcBody>,
+}
+
+impl Pending {
+    fn send(mut self, head: ReplyHead, reply: Option<Reply>) {
+        let Some(body) = self.body.take() else { return };
+        let now = self.node.now();
+        let way = self.node.service(self.handle).lock().finish(now, self.id);
+        if let Some(way) = way {
+            self.node.send_reply(&way, &body, &head, reply.as_ref());
+        }
+        self.node.run_waiting(self.handle);
+    }
+}
+
+impl Drop for Pending {
+    fn drop(&mut self) {
+        if self.body.take().is_some() {
+            self.node.service(self.handle).lock().abandon(self.id);
+            self.node.run_waiting(self.handle);
+        }
+    }
+}

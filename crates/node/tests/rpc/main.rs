@@ -1,0 +1,230 @@
+//! RPC nodes over LNet: on real sockets, and in virtual time on bad networks.
+
+mod handler;
+
+use std::net::Ipv4Addr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+use handler::{Shared, Target, content, data, order};
+use sheen_io::World;
+use sheen_io_os::Host;
+use sheen_node::net::{LNet, NetConfig};
+use sheen_node::rpc::{ImportConfig, RpcNode, TargetService};
+use sheen_rpc::{
+    BoxFuture, Bulk, Call, CallKind, Handler, Import, ImportState, Incoming, NoEvents, ReplyHead,
+    RpcError,
+};
+use sheen_testkit::vnet::{Virtual, Weather, for_seeds};
+use sheen_types::{Errno, Nid, ObdHandle, Uuid};
+use sheen_wire::lnet::Portal;
+use sheen_wire::messages::{LdlmGlCallback, LdlmGlCallbackReply, MdsGetRoot, ObdPing};
+use sheen_wire::opcode::Opcode;
+
+const MIB: usize = 1 << 20;
+
+async fn node(world: World, nid: Nid, port: u16) -> Arc<RpcNode> {
+    let lnet = LNet::start(world.clone(), NetConfig::new(nid, port)).await.unwrap();
+    RpcNode::start(world, lnet)
+}
+
+fn target_uuid() -> Uuid {
+    Uuid::new("lustre-MDT0000_UUID")
+}
+
+fn serve(node: &Arc<RpcNode>, first_handle: u64) -> Arc<Target> {
+    let target = Target::new(first_handle);
+    let shared = Arc::new(Shared(Arc::clone(&target)));
+    node.register(target_uuid(), shared, &[Portal::MDS_REQUEST]);
+    target
+}
+
+fn import(node: &Arc<RpcNode>, nids: Vec<Nid>) -> Arc<dyn Import> {
+    node.import(ImportConfig {
+        target: target_uuid(),
+        client: Uuid::new("client"),
+        nids,
+        service: TargetService::Mds,
+        data: data(),
+        requests_in_flight: 0,
+        events: Arc::new(NoEvents),
+    })
+}
+
+/// A free pair of addresses of this process.
+fn addresses() -> (Nid, Nid) {
+    static NEXT: AtomicU8 = AtomicU8::new(0);
+    let process = std::process::id().to_be_bytes();
+    let call = NEXT.fetch_add(2, Ordering::Relaxed);
+    let nid = |last| Nid::tcp(Ipv4Addr::new(127, 30 + process[2] % 60, process[3], last));
+    (nid(call + 1), nid(call + 2))
+}
+
+#[test]
+fn connect_ping_bulk_and_disconnect_on_real_sockets() {
+    let host = Host::start(Some(2)).unwrap();
+    let (one, two) = addresses();
+    host.block_on(async {
+        let server = node(host.world(), one, 21990).await;
+        let target = serve(&server, 500);
+        let client = node(host.world(), two, 21990).await;
+        let import = import(&client, vec![one]);
+        import.connect().await.unwrap();
+        assert_eq!((import.state(), import.peer()), (ImportState::Full, one));
+        import.call(Call::new(ObdPing::default())).await.unwrap();
+        for length in [1, MIB, MIB + 1, 4 * MIB] {
+            let pieces = vec![Bytes::from(content(length))];
+            let put = Call::modifying(order("put", length)).with_bulk(Bulk::Source(pieces));
+            import.call(put).await.unwrap();
+            let get = Call::new(order("get", length)).with_bulk(Bulk::Sink(4 * MIB));
+            let answer = import.call(get).await.unwrap();
+            assert_eq!(answer.bulk.concat(), content(length));
+        }
+        let refused = import.call(Call::new(MdsGetRoot::default())).await;
+        assert_eq!(refused.unwrap_err(), RpcError::Errno(Errno::ENOTSUPP));
+        import.disconnect().await;
+        assert!(target.exports.lock().is_empty());
+        assert_eq!(import.state(), ImportState::Closed);
+        let late = import.call(Call::new(ObdPing::default())).await;
+        assert_eq!(late.unwrap_err(), RpcError::Shutdown);
+        assert_eq!(client.imports().len(), 1);
+        assert!(server.service_stats().req_waittime.count >= 10);
+        client.lnet().shutdown();
+        server.lnet().shutdown();
+    });
+}
+
+#[test]
+fn within_one_node_nothing_needs_a_socket() {
+    let host = Host::start(Some(2)).unwrap();
+    let (one, _) = addresses();
+    host.block_on(async {
+        let node = node(host.world(), one, 21991).await;
+        let _target = serve(&node, 500);
+        let import = import(&node, vec![Nid::LOOPBACK]);
+        import.connect().await.unwrap();
+        let get = Call::new(order("get", 3 * MIB)).with_bulk(Bulk::Sink(3 * MIB));
+        assert_eq!(import.call(get).await.unwrap().bulk_length(), 3 * MIB);
+        assert!(node.lnet().peers().is_empty());
+        node.lnet().shutdown();
+    });
+}
+
+/// A client that answers glimpses.
+struct Glimpsed;
+
+impl Handler for Glimpsed {
+    fn handle(&self, incoming: Incoming) -> BoxFuture<'static, ()> {
+        let reply = LdlmGlCallbackReply::default();
+        incoming.replier.send(ReplyHead::default(), Some(reply.into()));
+        Box::pin(async {})
+    }
+
+    fn owns(&self, _export: ObdHandle) -> bool {
+        true
+    }
+}
+
+#[test]
+fn a_server_calls_its_client_back() {
+    let network = Virtual::new(3, Weather::default());
+    let world = network.world();
+    network.run(async move {
+        let (one, two) = (Nid::tcp([10, 0, 0, 1].into()), Nid::tcp([10, 0, 0, 2].into()));
+        let server = node(world.clone(), one, 988).await;
+        let target = serve(&server, 500);
+        let client = node(world.clone(), two, 988).await;
+        client.register_callbacks(Arc::new(Glimpsed));
+        let import = import(&client, vec![one]);
+        import.connect().await.unwrap();
+        let (nid, handle) = target.clients.lock()[0];
+        assert_eq!(nid, two);
+        let reverse = server.reverse(Uuid::new("client"), nid, handle, data());
+        let call = Call { kind: CallKind::NoResend, ..Call::new(LdlmGlCallback::default()) };
+        let answer = reverse.call(call.clone()).await.unwrap();
+        assert_eq!(answer.body.opcode, Opcode::LDLM_GL_CALLBACK);
+        // A client that is gone costs a callback, not a hang.
+        client.lnet().shutdown();
+        assert!(reverse.call(call).await.is_err());
+    });
+}
+
+#[test]
+fn an_unknown_target_is_awaited_until_it_is_there() {
+    let network = Virtual::new(4, Weather::default());
+    let world = network.world();
+    network.run(async move {
+        let (one, two) = (Nid::tcp([10, 0, 0, 1].into()), Nid::tcp([10, 0, 0, 2].into()));
+        let server = node(world.clone(), one, 988).await;
+        server.register(
+            Uuid::new("lustre-MDT0001_UUID"),
+            Arc::new(Shared(Target::new(1))),
+            &[Portal::MDS_REQUEST],
+        );
+        let client = node(world.clone(), two, 988).await;
+        let import = import(&client, vec![one]);
+        let clock = Arc::clone(&world.clock);
+        let later = Arc::clone(&server);
+        world.tasks.spawn(
+            "target",
+            Box::pin(async move {
+                clock.sleep_until(clock.now() + Duration::from_secs(30)).await;
+                serve(&later, 500);
+            }),
+        );
+        import.connect().await.unwrap();
+        assert!(world.clock.now().0 < 33_000_000_000, "found soon after it was there");
+    });
+}
+
+#[test]
+fn calls_survive_broken_connections() {
+    for_seeds(8, |seed| {
+        let network = Virtual::new(seed, Weather { break_one_in: 60, ..Weather::default() });
+        let world = network.world();
+        network.run(async move {
+            let (one, two) = (Nid::tcp([10, 0, 0, 1].into()), Nid::tcp([10, 0, 0, 2].into()));
+            let server = node(world.clone(), one, 988).await;
+            let target = serve(&server, 500);
+            let client = node(world.clone(), two, 988).await;
+            let import = import(&client, vec![one]);
+            import.connect().await.unwrap();
+            for at in 0..24 {
+                let length = at * 60_000;
+                let get = Call::new(order("get", length)).with_bulk(Bulk::Sink(3 * MIB));
+                let answer = import.call(get).await.unwrap();
+                assert_eq!(answer.bulk.concat(), content(length), "get {at}");
+                let pieces = vec![Bytes::from(content(length))];
+                let put = Call::new(order("put", length)).with_bulk(Bulk::Source(pieces));
+                import.call(put).await.unwrap();
+            }
+            assert_eq!(target.executed.lock().len(), 48);
+        });
+    });
+}
+
+#[test]
+fn a_dropped_call_frees_its_place() {
+    let network = Virtual::new(5, Weather::default());
+    let world = network.world();
+    network.run(async move {
+        let (one, two) = (Nid::tcp([10, 0, 0, 1].into()), Nid::tcp([10, 0, 0, 2].into()));
+        let server = node(world.clone(), one, 988).await;
+        let _target = serve(&server, 500);
+        let client = node(world.clone(), two, 988).await;
+        let import = import(&client, vec![one]);
+        import.connect().await.unwrap();
+        for _ in 0..200 {
+            let mut hanging = import.call(Call::new(order("hang", 0)));
+            std::future::poll_fn(|context| {
+                assert!(hanging.as_mut().poll(context).is_pending());
+                std::task::Poll::Ready(())
+            })
+            .await;
+        }
+        assert_eq!(import.counters().in_flight, 0);
+        import.call(Call::new(order("get", 0)).with_bulk(Bulk::Sink(1))).await.unwrap();
+    });
+}

@@ -1,0 +1,160 @@
+//! Two LNets over real sockets of this machine.
+
+use std::net::Ipv4Addr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU16, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+use sheen_io_os::Host;
+use sheen_node::net::{Delivery, LNet, NetConfig, NetError, Receiver};
+use sheen_types::{MatchBits, Nid};
+use sheen_wire::lnet::Portal;
+
+const PORT: u16 = 21988;
+
+/// An address nobody else uses: by process and by call.
+fn address() -> Nid {
+    static NEXT: AtomicU16 = AtomicU16::new(1);
+    let process = std::process::id();
+    let [high, low] = (process as u16).to_be_bytes();
+    let call = NEXT.fetch_add(1, Ordering::Relaxed) as u8;
+    Nid::tcp(Ipv4Addr::new(127, 100u8.wrapping_add(high % 100), low, call))
+}
+
+fn start(host: &Host) -> Arc<LNet> {
+    host.block_on(LNet::start(host.world(), NetConfig::new(address(), PORT))).unwrap()
+}
+
+fn sleep(host: &Host, milliseconds: u64) {
+    let clock = host.world().clock;
+    host.block_on(clock.sleep_until(clock.now() + Duration::from_millis(milliseconds)));
+}
+
+/// Sends every message back to portal + 1.
+struct Echo(Arc<LNet>);
+
+impl Receiver for Echo {
+    fn receive(&self, delivery: Delivery) {
+        let portal = Portal(delivery.portal.0 + 1);
+        let payload = vec![delivery.payload];
+        self.0.put(delivery.from, portal, delivery.bits, delivery.header_data, payload);
+    }
+}
+
+#[test]
+fn messages_of_all_sizes_come_back() {
+    let host = Host::start(Some(2)).unwrap();
+    let (one, two) = (start(&host), start(&host));
+    two.serve(Portal::MDS_REQUEST, Arc::new(Echo(Arc::clone(&two))));
+    for (at, length) in [0, 1, 400, 1000, 4096, 16384, 16385, 70_000, 1 << 20].iter().enumerate() {
+        let bits = MatchBits(at as u64);
+        let payload = Bytes::from((0..*length).map(|byte| byte as u8).collect::<Vec<_>>());
+        let reply = one.expect_put(two.nid(), Portal::MDS_IO, bits, 1 << 20);
+        one.put(two.nid(), Portal::MDS_REQUEST, bits, 77, vec![payload.clone()]);
+        let delivery = host.block_on(reply).unwrap();
+        assert_eq!((delivery.from, delivery.bits, delivery.header_data), (two.nid(), bits, 77));
+        assert_eq!(delivery.payload, payload, "{length} bytes");
+    }
+    let peers = one.peers();
+    assert_eq!((peers.len(), peers[0].kinds.len()), (1, 3));
+    one.shutdown();
+    two.shutdown();
+}
+
+#[test]
+fn bulk_is_fetched_and_pings_are_answered() {
+    let host = Host::start(Some(2)).unwrap();
+    let (client, server) = (start(&host), start(&host));
+    let pieces = vec![Bytes::from(vec![1; 100_000]), Bytes::from(vec![2; 50_000])];
+    let offer = client.offer_get(server.nid(), Portal::OST_BULK, MatchBits(9), pieces.clone());
+    let fetch = server.get(client.nid(), Portal::OST_BULK, MatchBits(9), 1 << 20);
+    assert_eq!(host.block_on(fetch).unwrap(), pieces.concat());
+    host.block_on(offer).unwrap();
+    for nid in [server.nid(), client.nid()] {
+        assert_eq!(host.block_on(client.ping(nid)), Ok(vec![Nid::LOOPBACK, nid]));
+    }
+    // Its own node, by both names.
+    client.serve(Portal::MDS_REQUEST, Arc::new(Echo(Arc::clone(&client))));
+    for nid in [client.nid(), Nid::LOOPBACK] {
+        let reply = client.expect_put(nid, Portal::MDS_IO, MatchBits(1), 10);
+        client.put(nid, Portal::MDS_REQUEST, MatchBits(1), 0, vec![Bytes::from_static(b"me")]);
+        assert_eq!(host.block_on(reply).unwrap().payload, "me");
+    }
+    client.shutdown();
+    server.shutdown();
+}
+
+#[test]
+fn a_peer_that_is_not_there_is_reported_and_found_when_it_comes() {
+    let host = Host::start(Some(2)).unwrap();
+    let one = start(&host);
+    let there = address();
+    let (sender, receiver) = std::sync::mpsc::channel();
+    one.watch_peer_down(Arc::new(move |nid| sender.send(nid).unwrap()));
+    assert_eq!(host.block_on(one.ping(there)), Err(NetError::PeerDown(there)));
+    assert_eq!(receiver.recv_timeout(Duration::from_secs(5)), Ok(there));
+    let two = host.block_on(LNet::start(host.world(), NetConfig::new(there, PORT))).unwrap();
+    let found = (0..50).any(|_| {
+        sleep(&host, 50);
+        host.block_on(one.ping(there)).is_ok()
+    });
+    assert!(found);
+    // And when it goes and comes again.
+    two.shutdown();
+    drop(two);
+    assert_eq!(receiver.recv_timeout(Duration::from_secs(5)), Ok(there));
+    let again = (0..50).find_map(|_| {
+        sleep(&host, 20);
+        host.block_on(LNet::start(host.world(), NetConfig::new(there, PORT))).ok()
+    });
+    let two = again.expect("the port is free again");
+    let found = (0..50).any(|_| {
+        sleep(&host, 50);
+        host.block_on(one.ping(there)).is_ok()
+    });
+    assert!(found);
+    one.shutdown();
+    two.shutdown();
+}
+
+#[test]
+fn an_address_that_cannot_be_used_is_named() {
+    let host = Host::start(Some(1)).unwrap();
+    let one = start(&host);
+    let taken = host.block_on(LNet::start(host.world(), NetConfig::new(one.nid(), PORT)));
+    let text = taken.unwrap_err().to_string();
+    let address = one.nid().address();
+    assert_eq!(text, format!("cannot listen on {address}:{PORT}: the port is taken"));
+    let elsewhere = Nid::tcp(Ipv4Addr::new(192, 0, 2, 1));
+    let absent = host.block_on(LNet::start(host.world(), NetConfig::new(elsewhere, PORT)));
+    let text = absent.unwrap_err().to_string();
+    assert_eq!(
+        text,
+        format!("cannot listen on 192.0.2.1:{PORT}: this machine does not have that address")
+    );
+    one.shutdown();
+}
+
+#[test]
+fn garbage_costs_its_sender_the_connection_and_nobody_else_anything() {
+    use std::io::{Read, Write};
+    let host = Host::start(Some(2)).unwrap();
+    let (one, two) = (start(&host), start(&host));
+    assert!(host.block_on(one.ping(two.nid())).is_ok());
+    for garbage in [&b"GET / HTTP/1.0\r\n\r\n"[..], &[0; 100], &[0xff; 5000]] {
+        let mut stranger = std::net::TcpStream::connect((two.nid().address(), PORT)).unwrap();
+        stranger.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+        stranger.write_all(garbage).unwrap();
+        let mut answer = Vec::new();
+        match stranger.read_to_end(&mut answer) {
+            Ok(_) => assert!(answer.is_empty()),
+            Err(error) => assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset),
+        }
+    }
+    assert_eq!(two.counters().protocol_errors.load(Ordering::Relaxed), 3);
+    assert!(host.block_on(one.ping(two.nid())).is_ok());
+    assert_eq!(one.peers()[0].kinds.len(), 3);
+    one.shutdown();
+    two.shutdown();
+}

@@ -1,0 +1,272 @@
+//! LNets in virtual time, on networks that delay, cut up, overtake and break.
+
+use std::cell::RefCell;
+use std::future::{Future, poll_fn};
+use std::net::Ipv4Addr;
+use std::pin::pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::Poll;
+use std::time::Duration;
+
+use bytes::Bytes;
+use parking_lot::Mutex;
+use sheen_io::World;
+use sheen_node::net::{Delivery, LNet, NetConfig, Receiver};
+use sheen_testkit::vnet::{Virtual, Weather, for_seeds};
+use sheen_types::{MatchBits, Nid};
+use sheen_wire::lnet::Portal;
+
+const PORT: u16 = 988;
+
+fn nid(last: u8) -> Nid {
+    Nid::tcp(Ipv4Addr::new(10, 0, 0, last))
+}
+
+fn start(world: &Virtual, last: u8) -> Arc<LNet> {
+    world.run(LNet::start(world.world(), NetConfig::new(nid(last), PORT))).unwrap()
+}
+
+/// What a message under these bits carries.
+fn content(bits: u64, length: usize) -> Bytes {
+    let block: Vec<u8> = (0..251u64).flat_map(|at| (at ^ bits << 8).to_le_bytes()).collect();
+    let mut whole = block.repeat(length / block.len() + 1);
+    whole.truncate(length);
+    whole.into()
+}
+
+/// Answers with content of its own and the request's length, and checks the request's.
+struct Answerer {
+    lnet: Arc<LNet>,
+    wrong: AtomicU64,
+}
+
+impl Receiver for Answerer {
+    fn receive(&self, delivery: Delivery) {
+        let (bits, length) = (delivery.bits.0, delivery.payload.len());
+        if delivery.payload != content(bits, length) {
+            self.wrong.fetch_add(1, Ordering::Relaxed);
+        }
+        let answer = vec![content(!bits, length)];
+        self.lnet.put(delivery.from, Portal::MDC_REPLY, delivery.bits, 0, answer);
+    }
+}
+
+fn serve(lnet: &Arc<LNet>) -> Arc<Answerer> {
+    let answerer = Arc::new(Answerer { lnet: Arc::clone(lnet), wrong: AtomicU64::new(0) });
+    lnet.serve(Portal::MDS_REQUEST, Arc::clone(&answerer) as _);
+    answerer
+}
+
+/// `None`: it took longer.
+async fn within<T>(world: &World, time: Duration, work: impl Future<Output = T>) -> Option<T> {
+    let mut nap = world.clock.sleep_until(world.clock.now() + time);
+    let mut work = pin!(work);
+    poll_fn(|context| match work.as_mut().poll(context) {
+        Poll::Ready(value) => Poll::Ready(Some(value)),
+        Poll::Pending => nap.as_mut().poll(context).map(|()| None),
+    })
+    .await
+}
+
+/// Asks until it is answered, as an RPC would; how often it asked.
+async fn ask(lnet: &Arc<LNet>, world: &World, to: Nid, bits: u64, length: usize) -> u64 {
+    for attempt in 1.. {
+        let bits = bits << 16 | attempt;
+        let portal = Portal::MDC_REPLY;
+        let reply = lnet.expect_put(to, portal, MatchBits(bits), 1 << 20);
+        lnet.put(to, Portal::MDS_REQUEST, MatchBits(bits), 0, vec![content(bits, length)]);
+        if let Some(reply) = within(world, Duration::from_secs(2), reply).await {
+            assert_eq!(reply.expect("LNet lives").payload, content(!bits, length));
+            return attempt;
+        }
+    }
+    unreachable!("asks on")
+}
+
+/// Three nodes that all ask each other; how long it took, and how many questions were lost.
+fn storm(seed: u64, weather: Weather) -> (u64, u64) {
+    let world = Virtual::new(seed, weather.clone());
+    let nodes: Vec<_> = (1..=3).map(|last| start(&world, last)).collect();
+    let answerers: Vec<_> = nodes.iter().map(serve).collect();
+    let (left, lost) = (Rc::new(RefCell::new(0)), Arc::new(AtomicU64::new(0)));
+    let done = Arc::new(Mutex::new(0));
+    for (from, node) in nodes.iter().enumerate() {
+        for to in (0..3).filter(|to| *to != from) {
+            let (node, to, io) = (Arc::clone(node), nodes[to].nid(), world.world());
+            let (lost, done) = (Arc::clone(&lost), Arc::clone(&done));
+            let lengths: Vec<usize> = (0..25)
+                .map(|_| match world.dice().below(5) {
+                    0 => world.dice().below(weather.window as u64 * 4) as usize,
+                    1 => world.dice().below(20_000) as usize,
+                    _ => world.dice().below(900) as usize,
+                })
+                .collect();
+            *left.borrow_mut() += 1;
+            world.world().tasks.spawn(
+                "asker",
+                Box::pin(async move {
+                    for (at, length) in lengths.into_iter().enumerate() {
+                        let bits = (from as u64) << 32 | at as u64;
+                        let attempts = ask(&node, &io, to, bits, length).await;
+                        lost.fetch_add(attempts - 1, Ordering::Relaxed);
+                    }
+                    *done.lock() += 1;
+                }),
+            );
+        }
+    }
+    while *done.lock() < *left.borrow() {
+        world.pass(Duration::from_millis(100));
+    }
+    assert!(answerers.iter().all(|answerer| answerer.wrong.load(Ordering::Relaxed) == 0));
+    for node in &nodes {
+        assert_eq!(node.counters().protocol_errors.load(Ordering::Relaxed), 0);
+        node.shutdown();
+    }
+    (world.now().0, lost.load(Ordering::Relaxed))
+}
+
+#[test]
+fn on_a_calm_network_nothing_is_lost() {
+    for_seeds(40, |seed| assert_eq!(storm(seed, Weather::default()).1, 0));
+}
+
+#[test]
+fn on_a_breaking_network_whoever_asks_again_is_answered_and_nothing_is_mixed_up() {
+    let weather = Weather {
+        delay_max: Duration::from_millis(3),
+        break_one_in: 300,
+        window: 40_000,
+        ..Weather::default()
+    };
+    let lost = AtomicU64::new(0);
+    for_seeds(40, |seed| {
+        lost.fetch_add(storm(seed, weather.clone()).1, Ordering::Relaxed);
+    });
+    assert!(lost.load(Ordering::Relaxed) > 0, "the network broke nothing");
+}
+
+#[test]
+fn the_same_seed_gives_the_same_run() {
+    let weather = Weather { break_one_in: 100, ..Weather::default() };
+    for_seeds(3, |seed| {
+        assert_eq!(storm(seed, weather.clone()), storm(seed, weather.clone()));
+    });
+}
+
+#[test]
+fn both_sides_connecting_at_once_end_with_working_connections() {
+    for_seeds(40, |seed| {
+        let weather = Weather { delay_max: Duration::from_millis(5), ..Weather::default() };
+        let world = Virtual::new(seed, weather);
+        let (one, two) = (start(&world, 1), start(&world, 2));
+        let _answerers = (serve(&one), serve(&two));
+        for (bits, (from, to)) in [(&one, &two), (&two, &one)].into_iter().enumerate() {
+            let (from, to, io) = (Arc::clone(from), to.nid(), world.world());
+            let asks = async move {
+                assert_eq!(ask(&from, &io, to, bits as u64, 100).await, 1);
+            };
+            world.world().tasks.spawn("ask", Box::pin(asks));
+        }
+        world.pass(Duration::from_secs(4));
+        for node in [&one, &two] {
+            let peers = node.peers();
+            assert_eq!(peers.len(), 1);
+            let peer = &peers[0];
+            assert!(!peer.connecting && peer.waiting == 0, "{peer:?}");
+            let mut kinds = peer.kinds.clone();
+            kinds.sort();
+            kinds.dedup();
+            assert_eq!(kinds.len(), 3, "{peer:?}");
+            assert_eq!(node.counters().send_dropped.load(Ordering::Relaxed), 0);
+        }
+        one.shutdown();
+        two.shutdown();
+    });
+}
+
+#[test]
+fn a_peer_that_is_cut_off_is_reported_and_answers_when_it_is_back() {
+    for_seeds(10, |seed| {
+        let world = Virtual::new(seed, Weather::default());
+        let (one, two) = (start(&world, 1), start(&world, 2));
+        let _answerer = serve(&two);
+        let down = Arc::new(AtomicU64::new(0));
+        let count = Arc::clone(&down);
+        one.watch_peer_down(Arc::new(move |peer| {
+            assert_eq!(peer, nid(2));
+            count.fetch_add(1, Ordering::Relaxed);
+        }));
+        let asking = |bits| {
+            let (one, io) = (Arc::clone(&one), world.world());
+            async move { ask(&one, &io, nid(2), bits, 2000).await }
+        };
+        assert_eq!(world.run(asking(1)), 1);
+        assert_eq!(down.load(Ordering::Relaxed), 0);
+        world.set_cut_off(nid(2).address(), true);
+        world.pass(Duration::from_secs(1));
+        assert!(down.load(Ordering::Relaxed) >= 1);
+        // A fetch from it fails at once, not by patience.
+        let before = world.now();
+        let fetch = one.get(nid(2), Portal::OST_BULK, MatchBits(1), 10);
+        assert!(world.run(fetch).is_err());
+        assert!(world.now().since(before) < Duration::from_secs(1));
+        world.set_cut_off(nid(2).address(), false);
+        let attempts = world.run(asking(2));
+        assert!(attempts <= 4, "{attempts} attempts");
+        one.shutdown();
+        two.shutdown();
+    });
+}
+
+#[test]
+fn a_restarted_peer_is_known_as_such() {
+    for_seeds(10, |seed| {
+        let world = Virtual::new(seed, Weather::default());
+        let one = start(&world, 1);
+        for life in 1..4 {
+            let two = start(&world, 2);
+            let _answerer = serve(&two);
+            let (from, io) = (Arc::clone(&one), world.world());
+            let attempts = world.run(async move { ask(&from, &io, nid(2), life, 3000).await });
+            assert!(attempts <= 2, "life {life}: {attempts} attempts");
+            world.pass(Duration::from_secs(1));
+            two.shutdown();
+            world.pass(Duration::from_secs(1));
+        }
+        one.shutdown();
+    });
+}
+
+#[test]
+fn idle_connections_stay_and_early_replies_do_not_use_up_an_expectation() {
+    let world = Virtual::new(5, Weather::default());
+    let (one, two) = (start(&world, 1), start(&world, 2));
+    let mut replies = one.expect_puts(nid(2), Portal::MDC_REPLY, MatchBits(3), 100);
+    for text in ["early", "final"] {
+        two.put(
+            nid(1),
+            Portal::MDC_REPLY,
+            MatchBits(3),
+            0,
+            vec![Bytes::from_static(text.as_bytes())],
+        );
+    }
+    let texts = world.run(async move {
+        let early = replies.next().await.unwrap().payload;
+        (early, replies.next().await.unwrap().payload)
+    });
+    assert_eq!(texts, (Bytes::from_static(b"early"), Bytes::from_static(b"final")));
+    world.pass(Duration::from_secs(1));
+    let sent = two.peers()[0].kinds.clone();
+    world.pass(Duration::from_secs(3600));
+    assert_eq!(two.peers()[0].kinds, sent);
+    // Nobody expects it any more.
+    two.put(nid(1), Portal::MDC_REPLY, MatchBits(3), 0, vec![]);
+    world.pass(Duration::from_secs(1));
+    assert_eq!(one.counters().receive_dropped.load(Ordering::Relaxed), 1);
+    one.shutdown();
+    two.shutdown();
+}

@@ -1,0 +1,77 @@
+//! What reads and writes share: which object, which pieces, which lock, which checksum.
+
+use std::time::Duration;
+
+use sheen_target::{Context, LockGuard};
+use sheen_types::limits::BULK_BYTES_MAX;
+use sheen_types::{Errno, Extent, Fid, LockMode};
+use sheen_wire::ost::{BrwFlags, NiobufRemote, ObdIoobj};
+
+use crate::{Ost, objects};
+
+/// Pieces of one transfer; Lustre's clients send at most one per page.
+const PIECES_MAX: usize = BULK_BYTES_MAX / 4096;
+/// How much longer a client may keep a lock under which it still reads or writes.
+const PROLONG: Duration = Duration::from_secs(30);
+
+/// A checked transfer.
+pub(crate) struct Transfer {
+    pub(crate) object: Fid,
+    pub(crate) pieces: Vec<NiobufRemote>,
+    /// Bytes of all pieces.
+    pub(crate) length: usize,
+    /// From the first byte of the first piece to the last of the last.
+    pub(crate) extent: Extent,
+}
+
+impl Ost {
+    /// Checks what a peer says it will transfer: one object, at least one piece, in ascending order
+    /// without overlap, no more bytes than a bulk may have, none behind the largest object.
+    pub(crate) fn transfer(
+        &self,
+        objects: &[ObdIoobj],
+        pieces: Vec<NiobufRemote>,
+    ) -> Result<Transfer, Errno> {
+        let [object] = objects else { return Err(Errno::EPROTO) };
+        if object.bufcnt as usize != pieces.len() || pieces.len() > PIECES_MAX {
+            return Err(Errno::EPROTO);
+        }
+        let first = pieces.first().ok_or(Errno::EPROTO)?.offset;
+        let mut next = 0;
+        let mut length = 0_usize;
+        for piece in &pieces {
+            let end = piece.offset.checked_add(u64::from(piece.len)).ok_or(Errno::EFBIG)?;
+            if piece.len == 0 || piece.offset < next {
+                return Err(Errno::EPROTO);
+            }
+            (next, length) = (end, length + piece.len as usize);
+        }
+        if length > BULK_BYTES_MAX {
+            return Err(Errno::EPROTO);
+        }
+        if next > objects::OBJECT_BYTES_MAX {
+            return Err(Errno::EFBIG);
+        }
+        let object = objects::fid_of(object.oid, self.index)?;
+        Ok(Transfer { object, pieces, length, extent: Extent { start: first, end: next - 1 } })
+    }
+
+    /// The lock of a transfer: one of the server's own if the client says that it has none;
+    /// otherwise whoever waits for the client's lock sees that it is in use.
+    pub(crate) async fn transfer_lock(
+        &self,
+        context: &Context,
+        transfer: &Transfer,
+        resource: sheen_types::ResourceName,
+        mode: LockMode,
+    ) -> Result<Option<LockGuard>, Errno> {
+        if transfer.pieces[0].flags.contains(BrwFlags::SRVLOCK) {
+            let target = &context.target;
+            return target.lock_extent(resource, transfer.extent, mode).await.map(Some);
+        }
+        let now = context.target.world().clock.now();
+        let export = context.export.handle().0;
+        context.target.namespace().prolong(now, export, resource, transfer.extent, PROLONG);
+        Ok(None)
+    }
+}

@@ -1,0 +1,127 @@
+//! OST_CREATE: objects ahead of use for an MDT, and the removal of those that it never used.
+
+use sheen_store::Transaction;
+use sheen_target::{Context, Memo, Outcome};
+use sheen_types::Errno;
+use sheen_wire::md::Valid;
+use sheen_wire::messages::{OstCreate, OstCreateReply};
+use sheen_wire::ost::{Obdo, ObdoFlags, OstBody, OstId};
+
+use crate::{Ost, objects};
+
+/// Objects that one request may create (`OST_MAX_PRECREATE`).
+const CREATE_MAX: u64 = 20_000;
+/// Objects that one request may remove as orphans: more means that somebody's numbers are wrong.
+const ORPHANS_MAX: u64 = CREATE_MAX * 3 / 2;
+/// Objects in one transaction.
+const STEP: u64 = 512;
+
+impl Ost {
+    /// Creates up to the id that the request names and answers with the last one there is; with
+    /// `DELORPHAN` removes those above the id, which the MDT never gave to a file.
+    pub(crate) async fn create(
+        &self,
+        context: &Context,
+        request: OstCreate,
+    ) -> Result<Outcome, Errno> {
+        let asked = request.ost_body.oa;
+        let (number, wanted) = (asked.oi.seq(), asked.oi.id());
+        let sequence = self.sequences.of(number);
+        let mut last = sequence.last.lock().await;
+        let before = match *last {
+            Some(last) => last,
+            None => objects::last_id(&*self.store, number)?,
+        };
+        let has_flags = asked.valid.contains(Valid::FLAGS);
+        let after = if has_flags && asked.flags.contains(ObdoFlags::DELORPHAN) {
+            self.remove_orphans(context, number, wanted, before)?
+        } else {
+            self.create_up_to(context, number, wanted, before)?
+        };
+        *last = Some(after);
+        drop(last);
+        let oi = match number {
+            sheen_types::fid_seq::OST_MDT0 => OstId::of_id(after),
+            sequence => OstId { word0: sequence, word1: after },
+        };
+        let oa = Obdo { oi, valid: asked.valid | Valid::ID | Valid::GROUP, ..asked };
+        let ost_body = Some(OstBody { oa });
+        Ok(Outcome::ok(OstCreateReply { ost_body, ..OstCreateReply::default() }))
+    }
+
+    /// An id that exists already is no error: the request is a repetition.
+    fn create_up_to(
+        &self,
+        context: &Context,
+        sequence: u64,
+        wanted: u64,
+        before: u64,
+    ) -> Result<u64, Errno> {
+        if wanted <= before {
+            return Ok(before);
+        }
+        if wanted - before > CREATE_MAX {
+            tracing::warn!(sequence, wanted, last = before, "asked to create too many objects");
+            return Err(Errno::EINVAL);
+        }
+        let now = context.target.world().clock.wall();
+        self.in_steps(context, before + 1, wanted, |change, id| {
+            objects::create(change, objects::fid_in(sequence, id, self.index)?, now);
+            objects::put_last_id(change, sequence, id);
+            Ok(())
+        })?;
+        Ok(wanted)
+    }
+
+    /// After it the MDT and we agree on the last id. If the MDT is ahead (it took objects that we
+    /// lost in a crash), those are made again, empty.
+    fn remove_orphans(
+        &self,
+        context: &Context,
+        sequence: u64,
+        used: u64,
+        last: u64,
+    ) -> Result<u64, Errno> {
+        if used >= last {
+            return self.create_up_to(context, sequence, used, last);
+        }
+        if last - used > ORPHANS_MAX {
+            tracing::warn!(sequence, used, last, "too many orphans: keeping them");
+            return Ok(last);
+        }
+        self.in_steps(context, used + 1, last, |change, id| {
+            let fid = objects::fid_in(sequence, id, self.index)?;
+            if self.store.attributes(fid).is_ok() {
+                objects::destroy(change, fid);
+            }
+            Ok(())
+        })?;
+        // The ids are not used again: an MDT that comes back from further in its past may know them.
+        Ok(last)
+    }
+
+    /// Ids `first..=last` in transactions of [`STEP`] each. Only the last one is the request's own:
+    /// if we crash before it, the MDT asks again and finds the others done.
+    fn in_steps(
+        &self,
+        context: &Context,
+        first: u64,
+        last: u64,
+        step: impl Fn(&mut Transaction, u64) -> Result<(), Errno>,
+    ) -> Result<(), Errno> {
+        let mut from = first;
+        loop {
+            let to = last.min(from + STEP - 1);
+            let mut change = Transaction::new();
+            for id in from..=to {
+                step(&mut change, id)?;
+            }
+            if to == last {
+                let done = context.target.transact(context, change, Memo::Idempotent);
+                return done.map(|_| ()).map_err(|error| error.errno());
+            }
+            self.store.apply(change).map_err(|error| error.errno())?;
+            from = to + 1;
+        }
+    }
+}

@@ -1,0 +1,50 @@
+//! OST_DESTROY: removing objects whose file is gone.
+
+use sheen_store::{StoreError, Transaction};
+use sheen_target::{Context, Memo, Outcome};
+use sheen_types::{Errno, Extent, LockMode};
+use sheen_wire::md::Valid;
+use sheen_wire::messages::{OstDestroy, OstDestroyReply};
+use sheen_wire::ost::OstBody;
+
+use crate::{Ost, objects};
+
+/// Objects that one request may name.
+const COUNT_MAX: u32 = 20_000;
+
+impl Ost {
+    /// Takes the object's data out of all caches (they need not write it back), then removes it.
+    /// An object that does not exist is as good as removed: `ENOENT` tells the MDT so.
+    pub(crate) async fn destroy(
+        &self,
+        context: &Context,
+        request: OstDestroy,
+    ) -> Result<Outcome, Errno> {
+        let oa = request.ost_body.oa;
+        let (sequence, first) = (oa.oi.seq(), oa.oi.id());
+        let count = match oa.valid.contains(Valid::OBJCOUNT) {
+            true => oa.misc.clamp(1, COUNT_MAX),
+            false => 1,
+        };
+        let mut change = Transaction::new();
+        for id in first..first.saturating_add(u64::from(count)) {
+            let object = objects::fid_in(sequence, id, self.index)?;
+            match self.store.attributes(object) {
+                Ok(_) => objects::destroy(&mut change, object),
+                Err(StoreError::NoObject(_)) => continue,
+                Err(error) => return Err(error.errno()),
+            }
+            let resource = sheen_wire::ost::OstId::of_fid(object).resource();
+            let policy = sheen_ldlm::Policy::extent(Extent::ALL);
+            let discard = sheen_ldlm::LockFlags::AST_DISCARD_DATA;
+            drop(context.target.lock_as(resource, policy, LockMode::Pw, discard).await?);
+        }
+        if change.changes.is_empty() {
+            return Err(Errno::ENOENT);
+        }
+        let done = context.target.transact(context, change, Memo::Idempotent);
+        done.map_err(|error| error.errno())?;
+        let ost_body = Some(OstBody { oa });
+        Ok(Outcome::ok(OstDestroyReply { ost_body, ..OstDestroyReply::default() }))
+    }
+}

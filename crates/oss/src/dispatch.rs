@@ -1,0 +1,92 @@
+//! From a request's kind to the operation.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use sheen_io::BoxFuture;
+use sheen_ldlm::LockDesc;
+use sheen_target::{Context, Export, Leaving, LockWish, Operations, Outcome, Target};
+use sheen_types::Errno;
+use sheen_wire::connect::{ConnectFlags, ObdConnectData};
+use sheen_wire::messages::Request;
+
+use crate::Ost;
+use crate::grant::BLOCK_BITS;
+use sheen_wire::checksum::Checksum;
+
+impl Operations for Ost {
+    fn operate<'a>(
+        &'a self,
+        context: &'a Context,
+        request: Request,
+    ) -> BoxFuture<'a, Result<Outcome, Errno>> {
+        Box::pin(async move {
+            match request {
+                Request::OstRead(request) => self.read(context, *request).await,
+                Request::OstWrite(request) => self.write(context, *request).await,
+                Request::OstPunch(request) => self.punch(context, *request).await,
+                Request::OstFallocate(request) => self.fallocate(context, *request).await,
+                Request::OstSeek(request) => self.seek(context, *request).await,
+                Request::OstGetattr(request) => self.getattr(context, *request).await,
+                Request::OstSetattr(request) => self.setattr(context, *request).await,
+                Request::OstSync(request) => self.sync(context, *request).await,
+                Request::OstStatfs(_) => self.statfs(),
+                Request::OstCreate(request) => self.create(context, *request).await,
+                Request::OstDestroy(request) => self.destroy(context, *request).await,
+                Request::OstGetInfoLastId(_) => self.info_last_id(),
+                Request::OstGetInfoLastFid(request) => self.info_last_fid(&request),
+                Request::OstGetInfo(request) => self.info(&request),
+                _ => Err(Errno::ENOTSUPP),
+            }
+        })
+    }
+
+    fn connect(
+        &self,
+        export: &Arc<Export>,
+        offered: &ObdConnectData,
+        agreed: &mut ObdConnectData,
+    ) -> Result<(), Errno> {
+        if agreed.flags.contains(ConnectFlags::CKSUM) {
+            agreed.cksum_types = offered.cksum_types & Checksum::OFFERED;
+        }
+        if agreed.flags.contains(ConnectFlags::BRW_SIZE) && agreed.brw_size == 0 {
+            return Err(Errno::EPROTO);
+        }
+        agreed.grant_blkbits = BLOCK_BITS;
+        let space = self.store.space().map_err(|error| error.errno())?;
+        self.grants.connect(export, offered, agreed, space);
+        Ok(())
+    }
+
+    fn leave<'a>(
+        &'a self,
+        _: &'a Arc<Target>,
+        export: &'a Arc<Export>,
+        _: Leaving,
+    ) -> BoxFuture<'a, ()> {
+        Box::pin(async { self.grants.leave(export) })
+    }
+
+    fn intent<'a>(
+        &'a self,
+        context: &'a Context,
+        request: Request,
+        wish: LockWish,
+    ) -> BoxFuture<'a, Result<Outcome, Errno>> {
+        Box::pin(async move {
+            match request {
+                Request::LdlmEnqueue(_) => self.glimpse(context, wish).await,
+                _ => Err(Errno::EOPNOTSUPP),
+            }
+        })
+    }
+
+    fn lock_value<'a>(
+        &'a self,
+        _: &'a Arc<Target>,
+        lock: &'a LockDesc,
+    ) -> BoxFuture<'a, Result<Bytes, Errno>> {
+        Box::pin(async move { self.value(lock.resource) })
+    }
+}

@@ -1,0 +1,66 @@
+//! OST_GETATTR and OST_GET_INFO: what an object and a sequence are.
+
+use bytes::Bytes;
+use sheen_target::{Context, Outcome};
+use sheen_types::{Errno, Extent, Fid, LockMode, fid_seq};
+use sheen_wire::md::Valid;
+use sheen_wire::messages::{
+    OstGetInfo, OstGetInfoLastFid, OstGetInfoLastFidReply, OstGetInfoLastIdReply, OstGetattr,
+    OstGetattrReply,
+};
+use sheen_wire::ost::{ObdoFlags, OstBody};
+
+use crate::{Ost, objects};
+
+impl Ost {
+    /// Attributes; under a lock if asked, so that what others have in their caches counts.
+    pub(crate) async fn getattr(
+        &self,
+        context: &Context,
+        request: OstGetattr,
+    ) -> Result<Outcome, Errno> {
+        let asked = request.ost_body.oa;
+        let object = objects::fid_of(asked.oi, self.index)?;
+        let flush = asked.flags.contains(ObdoFlags::FLUSH);
+        let locked = asked.valid.contains(Valid::FLAGS)
+            && asked.flags.intersects(ObdoFlags::SRVLOCK | ObdoFlags::FLUSH);
+        let lock = match locked {
+            true => {
+                let mode = if flush { LockMode::Pw } else { LockMode::Pr };
+                let resource = asked.oi.resource();
+                Some(context.target.lock_extent(resource, Extent::ALL, mode).await?)
+            }
+            false => None,
+        };
+        let oa = self.described(asked, object)?;
+        drop(lock);
+        let ost_body = Some(OstBody { oa });
+        Ok(Outcome::ok(OstGetattrReply { ost_body, ..OstGetattrReply::default() }))
+    }
+
+    /// The last object of the old sequence.
+    pub(crate) fn info_last_id(&self) -> Result<Outcome, Errno> {
+        let obd_id = Some(objects::last_id(&*self.store, fid_seq::OST_MDT0)?);
+        Ok(Outcome::ok(OstGetInfoLastIdReply { obd_id, ..OstGetInfoLastIdReply::default() }))
+    }
+
+    /// The last object of the sequence that the request names.
+    pub(crate) fn info_last_fid(&self, request: &OstGetInfoLastFid) -> Result<Outcome, Errno> {
+        let asked: Fid = request.fid.ok_or(Errno::EPROTO)?;
+        let sequence = if asked.is_idif() { fid_seq::OST_MDT0 } else { asked.seq };
+        let last = objects::last_id(&*self.store, sequence)?;
+        let fid = match last {
+            0 => Fid { oid: 0, ..asked },
+            last => objects::fid_in(sequence, last, self.index)?,
+        };
+        let fid = Some(fid);
+        Ok(Outcome::ok(OstGetInfoLastFidReply { fid, ..OstGetInfoLastFidReply::default() }))
+    }
+
+    /// Other keys.
+    pub(crate) fn info(&self, request: &OstGetInfo) -> Result<Outcome, Errno> {
+        let key: &Bytes = &request.getinfo_key;
+        tracing::debug!(key = %key.escape_ascii(), "asked for a value that does not exist");
+        Err(Errno::EINVAL)
+    }
+}

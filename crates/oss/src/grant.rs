@@ -1,0 +1,119 @@
+//! Space promised to clients, so that what they take into their caches can be written.
+//!
+//! A client tells with each write how many of its bytes came out of its grant, how many it would
+//! like to keep dirty, and what it lost. The OST takes the used part back and gives new grant out
+//! of what nobody else has been promised. Promises never exceed the free space: `total` is at most
+//! what the store has available whenever something is added to it.
+
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use sheen_store::StoreSpace;
+use sheen_target::Export;
+use sheen_wire::connect::{ConnectFlags, ObdConnectData};
+use sheen_wire::md::Valid;
+use sheen_wire::ost::{Obdo, ObdoFlags};
+
+/// Grant of a client that has just connected: two full-size RPCs.
+pub const INITIAL_GRANT: u64 = 2 * sheen_types::limits::BULK_BYTES_MAX as u64;
+/// Largest grant of one client; Lustre's clients ask for at most 2 GiB.
+const CLIENT_GRANT_MAX: u64 = 2 << 30;
+/// Free space is given out in eighths, so that one client cannot take all that is left.
+const SHARE: u64 = 8;
+/// Logarithm of the smallest unit of space: data takes whole blocks of 4 KiB.
+pub(crate) const BLOCK_BITS: u8 = 12;
+
+/// What one client holds.
+#[derive(Default)]
+pub(crate) struct Held(Mutex<u64>);
+
+/// What all clients hold, for the parameter tree.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct GrantView {
+    /// `tot_granted`: bytes promised.
+    pub total: u64,
+}
+
+/// All promises of one OST. Lock order: a client's [`Held`], then `total`.
+pub(crate) struct Grants {
+    total: Mutex<u64>,
+}
+
+impl Grants {
+    pub(crate) fn new() -> Self {
+        Self { total: Mutex::new(0) }
+    }
+
+    pub(crate) fn view(&self) -> GrantView {
+        GrantView { total: *self.total.lock() }
+    }
+
+    /// Bytes that may be written without a grant.
+    pub(crate) fn unpromised(&self, space: StoreSpace) -> u64 {
+        space.available.saturating_sub(*self.total.lock())
+    }
+
+    /// A client connects: it keeps what it holds, or gets its first grant.
+    pub(crate) fn connect(
+        &self,
+        export: &Arc<Export>,
+        offered: &ObdConnectData,
+        agreed: &mut ObdConnectData,
+        space: StoreSpace,
+    ) {
+        if !agreed.flags.contains(ConnectFlags::GRANT) {
+            return;
+        }
+        let held: Arc<Held> = export.role();
+        let mut held = held.0.lock();
+        let wish = INITIAL_GRANT.max(u64::from(offered.grant)).min(CLIENT_GRANT_MAX);
+        self.raise(&mut held, wish, space);
+        agreed.grant = u32::try_from(*held).unwrap_or(u32::MAX);
+    }
+
+    /// A client leaves: its promises are void.
+    pub(crate) fn leave(&self, export: &Arc<Export>) {
+        let held: Arc<Held> = export.role();
+        let mut held = held.0.lock();
+        self.lower(&mut held, u64::MAX);
+    }
+
+    /// Takes back what a write used and the client lost, and answers how much new grant it gets.
+    pub(crate) fn settle(
+        &self,
+        export: &Arc<Export>,
+        asked: &Obdo,
+        used: u64,
+        space: StoreSpace,
+    ) -> u64 {
+        if !asked.valid.contains(Valid::GRANT) {
+            return 0;
+        }
+        let held: Arc<Held> = export.role();
+        let mut held = held.0.lock();
+        self.lower(&mut held, used.saturating_add(u64::from(asked.misc)));
+        if asked.flags.contains(ObdoFlags::SHRINK_GRANT) {
+            self.lower(&mut held, asked.grant);
+            return 0;
+        }
+        // What the client wants to be able to keep dirty (`o_undirty` lies in the mode).
+        let wish = u64::from(asked.mode).min(CLIENT_GRANT_MAX);
+        self.raise(&mut held, wish, space)
+    }
+
+    /// Raises to `wish` as far as free space goes; answers by how much.
+    fn raise(&self, held: &mut u64, wish: u64, space: StoreSpace) -> u64 {
+        let mut total = self.total.lock();
+        let left = space.available.saturating_sub(*total);
+        let more = wish.saturating_sub(*held).min(left / SHARE) >> BLOCK_BITS << BLOCK_BITS;
+        *held += more;
+        *total += more;
+        more
+    }
+
+    fn lower(&self, held: &mut u64, by: u64) {
+        let less = by.min(*held);
+        *held -= less;
+        *self.total.lock() -= less;
+    }
+}

@@ -1,0 +1,136 @@
+//! Objects by their two names, and how far each sequence has been created.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use parking_lot::Mutex;
+use sheen_store::{Attributes, FileKind, Store, StoreError, Transaction};
+use sheen_types::{Errno, Fid, Timestamp, fid_seq};
+use sheen_wire::ost::OstId;
+
+/// Largest object: what a file of the local file system can hold.
+pub(crate) const OBJECT_BYTES_MAX: u64 = i64::MAX as u64;
+
+/// Index of the last object of each sequence (`LAST_ID`): sequence, big-endian, to id.
+const LAST_IDS: Fid = Fid::new(fid_seq::LOCAL_FILE, 0x100);
+/// Index of all objects: FID, big-endian, to nothing.
+const OBJECTS: Fid = Fid::new(fid_seq::LOCAL_FILE, 0x101);
+/// Entries read at once when all are listed.
+const LIST_STEP: usize = 1024;
+
+/// An object as [`list_objects`] finds it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ObjectRecord {
+    /// Its name.
+    pub fid: Fid,
+    /// What the store says of it.
+    pub attributes: Attributes,
+}
+
+/// All objects of an OST's store in the order of their FIDs, for checks of a whole file system.
+///
+/// # Errors
+/// Those of the store; an object that is listed and absent is one.
+pub fn list_objects(store: &dyn Store) -> Result<Vec<ObjectRecord>, StoreError> {
+    let mut found = Vec::new();
+    let mut from = Vec::new();
+    loop {
+        let entries = store.scan(OBJECTS, &from, LIST_STEP)?;
+        let Some(last) = entries.last() else { return Ok(found) };
+        from = [&last.key[..], &[0]].concat();
+        for entry in entries {
+            let fid = from_key(&entry.key)
+                .ok_or_else(|| StoreError::Corrupt("a key of the object index".to_owned()))?;
+            found.push(ObjectRecord { fid, attributes: store.attributes(fid)? });
+        }
+    }
+}
+
+/// The object that a request names.
+pub(crate) fn fid_of(oi: OstId, index: u16) -> Result<Fid, Errno> {
+    oi.fid(index).filter(|fid| fid.oid != 0 || fid.is_idif()).ok_or(Errno::EPROTO)
+}
+
+/// The object with this id in a sequence.
+pub(crate) fn fid_in(sequence: u64, id: u64, index: u16) -> Result<Fid, Errno> {
+    let oi = match sequence {
+        fid_seq::OST_MDT0 => OstId::of_id(id),
+        _ => OstId { word0: sequence, word1: id },
+    };
+    oi.fid(index).ok_or(Errno::EOVERFLOW)
+}
+
+/// Adds the creation of an object to a transaction. Setuid and setgid on an object that nobody has
+/// written mark it as never owned, as Lustre's precreated objects are.
+pub(crate) fn create(transaction: &mut Transaction, fid: Fid, now: Timestamp) {
+    let attributes = Attributes {
+        kind: FileKind::Regular,
+        permissions: 0o6666,
+        links: 1,
+        born: now,
+        // Precreated objects have no times: the first write or setattr brings them.
+        ..Attributes::default()
+    };
+    transaction.create(fid, attributes).put(OBJECTS, key(fid), Bytes::new());
+}
+
+/// Adds the removal of an object to a transaction.
+pub(crate) fn destroy(transaction: &mut Transaction, fid: Fid) {
+    transaction.destroy(fid).delete(OBJECTS, key(fid));
+}
+
+/// Adds the last id of a sequence to a transaction.
+pub(crate) fn put_last_id(transaction: &mut Transaction, sequence: u64, last: u64) {
+    let key = Bytes::copy_from_slice(&sequence.to_be_bytes());
+    transaction.put(LAST_IDS, key, Bytes::copy_from_slice(&last.to_le_bytes()));
+}
+
+fn key(fid: Fid) -> Bytes {
+    let mut bytes = Vec::with_capacity(16);
+    bytes.extend(fid.seq.to_be_bytes());
+    bytes.extend(fid.oid.to_be_bytes());
+    bytes.extend(fid.ver.to_be_bytes());
+    bytes.into()
+}
+
+fn from_key(key: &[u8]) -> Option<Fid> {
+    let (seq, rest) = key.split_first_chunk()?;
+    let (oid, rest) = rest.split_first_chunk()?;
+    let ver = rest.try_into().ok()?;
+    Some(Fid {
+        seq: u64::from_be_bytes(*seq),
+        oid: u32::from_be_bytes(*oid),
+        ver: u32::from_be_bytes(ver),
+    })
+}
+
+/// One sequence: its last id, under a lock that creations of the sequence queue for.
+#[derive(Default)]
+pub(crate) struct Sequence {
+    /// `None` until it is read.
+    pub(crate) last: tokio::sync::Mutex<Option<u64>>,
+}
+
+/// The sequences used since the start.
+#[derive(Default)]
+pub(crate) struct Sequences {
+    known: Mutex<HashMap<u64, Arc<Sequence>>>,
+}
+
+impl Sequences {
+    /// The sequence; creations in it hold its lock one after the other.
+    pub(crate) fn of(&self, number: u64) -> Arc<Sequence> {
+        Arc::clone(self.known.lock().entry(number).or_default())
+    }
+}
+
+/// The last id of a sequence, as stored; 0 for a sequence that has no object yet.
+pub(crate) fn last_id(store: &dyn Store, sequence: u64) -> Result<u64, Errno> {
+    let value = store.lookup(LAST_IDS, &sequence.to_be_bytes()).map_err(|e| e.errno())?;
+    match value.as_deref().map(<[u8; 8]>::try_from) {
+        None => Ok(0),
+        Some(Ok(bytes)) => Ok(u64::from_le_bytes(bytes)),
+        Some(Err(_)) => Err(Errno::EIO),
+    }
+}

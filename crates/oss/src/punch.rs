@@ -1,0 +1,106 @@
+//! OST_PUNCH and OST_FALLOCATE: cutting objects, freeing and reserving their space.
+
+use sheen_store::{AttributePatch, Transaction};
+use sheen_target::{Context, LockGuard, Outcome};
+use sheen_types::{Errno, Extent, Fid, LockMode};
+use sheen_wire::md::Valid;
+use sheen_wire::messages::{OstFallocate, OstFallocateReply, OstPunch, OstPunchReply};
+use sheen_wire::ost::{Obdo, ObdoFlags, OstBody};
+
+use crate::{Ost, attributes, objects};
+
+/// `FALLOC_FL_KEEP_SIZE`.
+const KEEP_SIZE: u32 = 1;
+/// `FALLOC_FL_PUNCH_HOLE`.
+const PUNCH_HOLE: u32 = 2;
+
+impl Ost {
+    /// Cuts the object at `size`, or frees bytes `size..blocks` (the fields' other meaning).
+    pub(crate) async fn punch(
+        &self,
+        context: &Context,
+        request: OstPunch,
+    ) -> Result<Outcome, Errno> {
+        let asked = request.ost_body.oa;
+        let object = objects::fid_of(asked.oi, self.index)?;
+        let (start, end) = (asked.size, asked.blocks);
+        if start > objects::OBJECT_BYTES_MAX {
+            return Err(Errno::EFBIG);
+        }
+        let lock = self.lock_if_asked(context, &asked, Extent { start, end: Extent::EOF }).await?;
+        let done = match end {
+            Extent::EOF => self.store.truncate(object, start),
+            end if end > start => self.store.punch(object, start, end - start),
+            _ => return Err(Errno::EINVAL),
+        };
+        done.map_err(|error| error.errno())?;
+        self.stamp(object, &asked)?;
+        drop(lock);
+        let oa = self.described(asked, object)?;
+        let ost_body = Some(OstBody { oa });
+        Ok(Outcome::ok(OstPunchReply { ost_body, ..OstPunchReply::default() }))
+    }
+
+    /// Reserves or frees bytes `size..blocks`; the mode lies in the link count.
+    pub(crate) async fn fallocate(
+        &self,
+        context: &Context,
+        request: OstFallocate,
+    ) -> Result<Outcome, Errno> {
+        let asked = request.ost_body.oa;
+        let object = objects::fid_of(asked.oi, self.index)?;
+        let (start, end) = (asked.size, asked.blocks);
+        let length = end.checked_sub(start).filter(|length| *length > 0).ok_or(Errno::EINVAL)?;
+        if end > objects::OBJECT_BYTES_MAX {
+            return Err(Errno::EFBIG);
+        }
+        let lock = self.lock_if_asked(context, &asked, Extent { start, end: end - 1 }).await?;
+        let done = match asked.nlink {
+            0 => self.store.allocate(object, start, length, false),
+            KEEP_SIZE => self.store.allocate(object, start, length, true),
+            mode if mode == KEEP_SIZE | PUNCH_HOLE => self.store.punch(object, start, length),
+            _ => return Err(Errno::EOPNOTSUPP),
+        };
+        done.map_err(|error| error.errno())?;
+        self.stamp(object, &asked)?;
+        drop(lock);
+        let oa = self.described(asked, object)?;
+        let ost_body = Some(OstBody { oa });
+        Ok(Outcome::ok(OstFallocateReply { ost_body, ..OstFallocateReply::default() }))
+    }
+
+    /// A lock of the server's own, for a client that has none on the range.
+    async fn lock_if_asked(
+        &self,
+        context: &Context,
+        asked: &Obdo,
+        extent: Extent,
+    ) -> Result<Option<LockGuard>, Errno> {
+        let wanted = asked.valid.contains(Valid::FLAGS) && asked.flags.contains(ObdoFlags::SRVLOCK);
+        if !wanted {
+            return Ok(None);
+        }
+        let resource = asked.oi.resource();
+        context.target.lock_extent(resource, extent, LockMode::Pw).await.map(Some)
+    }
+
+    /// The times that the request brings.
+    fn stamp(&self, object: Fid, asked: &Obdo) -> Result<(), Errno> {
+        let before = self.store.attributes(object).map_err(|error| error.errno())?;
+        let patch = attributes::data_patch(asked, &before);
+        if patch != AttributePatch::default() {
+            let mut change = Transaction::new();
+            change.patch(object, patch);
+            self.store.apply(change).map_err(|error| error.errno())?;
+        }
+        Ok(())
+    }
+
+    /// The request's words with the object's attributes of now.
+    pub(crate) fn described(&self, asked: Obdo, object: Fid) -> Result<Obdo, Errno> {
+        let now = self.store.attributes(object).map_err(|error| error.errno())?;
+        let mut oa = asked;
+        attributes::fill(&mut oa, &now);
+        Ok(oa)
+    }
+}

@@ -1,0 +1,74 @@
+//! OST_READ: data from an object to the client.
+
+use bytes::Bytes;
+use sheen_target::{Context, Outcome};
+use sheen_types::{Errno, LockMode};
+use sheen_wire::checksum::Checksum;
+use sheen_wire::md::Valid;
+use sheen_wire::messages::{OstRead, OstReadReply};
+use sheen_wire::ost::{Obdo, ObdoFlags, OstBody};
+
+use crate::bulk::Transfer;
+use crate::{Ost, attributes};
+
+impl Ost {
+    /// Reads up to the object's end; what lies behind it is not sent, the status says how much is.
+    pub(crate) async fn read(&self, context: &Context, request: OstRead) -> Result<Outcome, Errno> {
+        let asked = request.ost_body.oa;
+        let transfer = self.transfer(&request.obd_ioobj, request.niobuf_remote)?;
+        let resource = request.obd_ioobj[0].oid.resource();
+        let lock = self.transfer_lock(context, &transfer, resource, LockMode::Pr).await?;
+        let data = self.get(&transfer)?;
+        let length: usize = data.iter().map(Bytes::len).sum();
+        let now = self.store.attributes(transfer.object).map_err(|error| error.errno())?;
+        let has_flags = asked.valid.contains(Valid::FLAGS);
+        let mut oa = answer(asked, has_flags, &data);
+        attributes::fill(&mut oa, &now);
+        let inline = has_flags && oa.flags.contains(ObdoFlags::SHORT_IO);
+        let mut reply = OstReadReply { ost_body: Some(OstBody { oa }), ..OstReadReply::default() };
+        if inline {
+            reply.short_io = joined(data);
+        } else {
+            context.bulk.push(data).await.map_err(|error| error.errno())?;
+        }
+        drop(lock);
+        // At most BULK_BYTES_MAX, so it fits.
+        Ok(Outcome { status: length as i32, reply: Some(reply.into()) })
+    }
+
+    /// The bytes of all pieces; a piece is short only if the object ends in it or before it, and a
+    /// gap inside (a piece behind the end, followed by none) cannot be.
+    fn get(&self, transfer: &Transfer) -> Result<Vec<Bytes>, Errno> {
+        let mut data = Vec::with_capacity(transfer.pieces.len());
+        for piece in &transfer.pieces {
+            let wanted = piece.len as usize;
+            let read = self.store.read(transfer.object, piece.offset, wanted);
+            let read = read.map_err(|error| error.errno())?;
+            let is_short = read.len() < wanted;
+            if !read.is_empty() {
+                data.push(read);
+            }
+            if is_short {
+                break;
+            }
+        }
+        Ok(data)
+    }
+}
+
+/// Repeats the request's words and adds the checksum that the client named.
+fn answer(asked: Obdo, has_flags: bool, data: &[Bytes]) -> Obdo {
+    let wanted = asked.valid.contains(Valid::CKSUM) && has_flags;
+    match Checksum::named(asked.flags).filter(|_| wanted) {
+        Some(checksum) => Obdo { nlink: checksum.of(data), ..asked },
+        None => Obdo { valid: asked.valid.without(Valid::CKSUM), ..asked },
+    }
+}
+
+fn joined(mut pieces: Vec<Bytes>) -> Bytes {
+    match pieces.len() {
+        0 => Bytes::new(),
+        1 => pieces.swap_remove(0),
+        _ => pieces.concat().into(),
+    }
+}

@@ -1,0 +1,34 @@
+//! OST_SETATTR: owner, mode and times of an object.
+
+use sheen_store::Transaction;
+use sheen_target::{Context, Memo, Outcome};
+use sheen_types::Errno;
+use sheen_wire::messages::{OstSetattr, OstSetattrReply};
+use sheen_wire::ost::OstBody;
+
+use crate::{Ost, attributes, objects};
+
+impl Ost {
+    /// Sets what the request names, as one transaction. Executing it twice does no harm.
+    pub(crate) async fn setattr(
+        &self,
+        context: &Context,
+        request: OstSetattr,
+    ) -> Result<Outcome, Errno> {
+        let asked = request.ost_body.oa;
+        let object = objects::fid_of(asked.oi, self.index)?;
+        let now = self.store.attributes(object).map_err(|error| error.errno())?;
+        let mut patch = attributes::patch(&asked);
+        if patch.uid.is_some() || patch.gid.is_some() {
+            // It has an owner now: the first writer does not become it any more.
+            let permissions = patch.permissions.unwrap_or(now.permissions);
+            patch.permissions = Some(permissions & !0o6000);
+        }
+        let mut change = Transaction::new();
+        change.patch(object, patch);
+        let done = context.target.transact(context, change, Memo::Idempotent);
+        done.map_err(|error| error.errno())?;
+        let ost_body = Some(OstBody { oa: self.described(asked, object)? });
+        Ok(Outcome::ok(OstSetattrReply { ost_body, ..OstSetattrReply::default() }))
+    }
+}

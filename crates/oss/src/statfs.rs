@@ -1,0 +1,43 @@
+//! OST_STATFS: space and objects.
+
+use sheen_target::Outcome;
+use sheen_types::Errno;
+use sheen_types::limits::NAME_BYTES_MAX;
+use sheen_wire::md::{ObdStatfs, StatfsState};
+use sheen_wire::messages::OstStatfsReply;
+
+use crate::{Ost, objects};
+
+/// Bytes of the blocks that sizes are given in.
+const BLOCK: u64 = 4096;
+/// What we say the file system below is: ext4, whose limits ours are.
+const MAGIC: u64 = 0xEF53;
+/// Below this many free blocks (1 MiB) no object should be placed here.
+const BLOCKS_LOW: u64 = 256;
+
+impl Ost {
+    /// What is promised to clients counts as used: it will be.
+    pub(crate) fn statfs(&self) -> Result<Outcome, Errno> {
+        let space = self.store.space().map_err(|error| error.errno())?;
+        let available = self.grants.unpromised(space) / BLOCK;
+        let state = match available < BLOCKS_LOW {
+            true => StatfsState::ENOSPC,
+            false => StatfsState::NONE,
+        };
+        let obd_statfs = ObdStatfs {
+            kind: MAGIC,
+            blocks: space.total / BLOCK,
+            bfree: space.free / BLOCK,
+            bavail: available,
+            files: space.objects,
+            ffree: space.objects_free,
+            bsize: BLOCK as u32,
+            namelen: NAME_BYTES_MAX as u32,
+            maxbytes: objects::OBJECT_BYTES_MAX,
+            state,
+            ..ObdStatfs::default()
+        };
+        let obd_statfs = Some(obd_statfs);
+        Ok(Outcome::ok(OstStatfsReply { obd_statfs, ..OstStatfsReply::default() }))
+    }
+}

@@ -1,0 +1,38 @@
+//! OST_SYNC: making an object durable.
+
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use sheen_target::{Context, Outcome};
+use sheen_types::{Errno, Fid};
+use sheen_wire::messages::{OstSync, OstSyncReply};
+use sheen_wire::ost::{Obdo, OstBody};
+
+use crate::{Ost, objects};
+
+impl Ost {
+    /// Returns when the object (or for id 0 everything) is durable.
+    pub(crate) async fn sync(&self, context: &Context, request: OstSync) -> Result<Outcome, Errno> {
+        let asked = request.ost_body.oa;
+        let oa = if asked.oi.id() == 0 {
+            context.target.sync().await?;
+            Obdo { ..asked }
+        } else {
+            let object = objects::fid_of(asked.oi, self.index)?;
+            self.make_durable(context, object).await?;
+            self.described(asked, object)?
+        };
+        let ost_body = Some(OstBody { oa });
+        Ok(Outcome::ok(OstSyncReply { ost_body, ..OstSyncReply::default() }))
+    }
+
+    /// Waits for the disk where that delays no one else.
+    pub(crate) async fn make_durable(&self, context: &Context, object: Fid) -> Result<(), Errno> {
+        let outcome = Arc::new(Mutex::new(Err(Errno::EIO)));
+        let (store, result) = (Arc::clone(&self.store), Arc::clone(&outcome));
+        let job = move || *result.lock() = store.sync_data(object).map_err(|error| error.errno());
+        context.target.world().tasks.blocking(Box::new(job)).await;
+        let outcome = *outcome.lock();
+        outcome
+    }
+}

@@ -1,0 +1,171 @@
+//! OST_WRITE: data from the client to an object.
+
+use bytes::Bytes;
+use sheen_store::{StoreError, Transaction};
+use sheen_target::{Context, Outcome};
+use sheen_types::{Errno, LockMode};
+use sheen_wire::checksum::Checksum;
+use sheen_wire::md::Valid;
+use sheen_wire::messages::{OstWrite, OstWriteReply};
+use sheen_wire::ost::{BrwFlags, NiobufRemote, Obdo, ObdoFlags, OstBody};
+
+use crate::bulk::Transfer;
+use crate::grant::BLOCK_BITS;
+use crate::{Ost, attributes};
+
+impl Ost {
+    /// Fetches the data (or takes it from the request), verifies its checksum, writes it.
+    ///
+    /// The reply carries no transno: the data has survived this process already, so there is
+    /// nothing to replay.
+    pub(crate) async fn write(
+        &self,
+        context: &Context,
+        request: OstWrite,
+    ) -> Result<Outcome, Errno> {
+        let asked = request.ost_body.oa;
+        let transfer = self.transfer(&request.obd_ioobj, request.niobuf_remote)?;
+        let resource = request.obd_ioobj[0].oid.resource();
+        let lock = self.transfer_lock(context, &transfer, resource, LockMode::Pw).await?;
+        let before = self.store.attributes(transfer.object).map_err(|e| e.errno())?;
+        self.reserve(&transfer)?;
+        let data = self.incoming(context, &asked, request.short_io, transfer.length).await?;
+        if let Some(sum) = mismatch(&asked, &data) {
+            tracing::warn!(object = %transfer.object, from = %context.from, "checksum differs");
+            return Ok(refused(asked, sum));
+        }
+        self.put(&transfer, data).map_err(|error| error.errno())?;
+        let mut change = Transaction::new();
+        change.patch(transfer.object, attributes::data_patch(&asked, &before));
+        self.store.apply(change).map_err(|error| error.errno())?;
+        if transfer.pieces.iter().any(|piece| piece.flags.contains(BrwFlags::SYNC)) {
+            self.make_durable(context, transfer.object).await?;
+        }
+        drop(lock);
+        self.answer(context, asked, &transfer)
+    }
+
+    /// Where the data is: in the request itself, or at the client.
+    async fn incoming(
+        &self,
+        context: &Context,
+        asked: &Obdo,
+        inline: Bytes,
+        length: usize,
+    ) -> Result<Vec<Bytes>, Errno> {
+        let is_inline =
+            asked.valid.contains(Valid::FLAGS) && asked.flags.contains(ObdoFlags::SHORT_IO);
+        if !is_inline {
+            return context.bulk.pull(length).await.map_err(|error| error.errno());
+        }
+        if inline.len() != length {
+            return Err(Errno::EPROTO);
+        }
+        Ok(vec![inline])
+    }
+
+    /// Whether what was not promised before fits into what nobody else was promised.
+    fn reserve(&self, transfer: &Transfer) -> Result<(), Errno> {
+        let unpromised = transfer.length as u64 - granted_bytes(&transfer.pieces);
+        if unpromised == 0 {
+            return Ok(());
+        }
+        let space = self.store.space().map_err(|error| error.errno())?;
+        match unpromised <= self.grants.unpromised(space) {
+            true => Ok(()),
+            false => Err(Errno::ENOSPC),
+        }
+    }
+
+    /// One `write` of the store per run of pieces that touch.
+    fn put(&self, transfer: &Transfer, data: Vec<Bytes>) -> Result<(), StoreError> {
+        let mut data = Pieces { rest: data.into() };
+        for (offset, length) in runs(&transfer.pieces) {
+            self.store.write(transfer.object, offset, &data.take(length))?;
+        }
+        Ok(())
+    }
+
+    fn answer(
+        &self,
+        context: &Context,
+        asked: Obdo,
+        transfer: &Transfer,
+    ) -> Result<Outcome, Errno> {
+        let used = match asked.data_version {
+            0 => granted_bytes(&transfer.pieces),
+            said => said,
+        };
+        let space = self.store.space().map_err(|error| error.errno())?;
+        let grant = self.grants.settle(&context.export, &asked, used, space);
+        let now = self.store.attributes(transfer.object).map_err(|error| error.errno())?;
+        let mut oa = Obdo { grant, ..asked };
+        attributes::fill(&mut oa, &now);
+        let rcs = vec![0; transfer.pieces.len()];
+        Ok(Outcome::ok(OstWriteReply {
+            ost_body: Some(OstBody { oa }),
+            rcs,
+            ..OstWriteReply::default()
+        }))
+    }
+}
+
+/// Bytes of whole blocks that the client took out of its grant.
+fn granted_bytes(pieces: &[NiobufRemote]) -> u64 {
+    let granted = pieces.iter().filter(|piece| piece.flags.contains(BrwFlags::FROM_GRANT));
+    let blocks = granted.map(|piece| u64::from(piece.len));
+    blocks
+        .sum::<u64>()
+        .next_multiple_of(1 << BLOCK_BITS)
+        .min(pieces.iter().map(|piece| u64::from(piece.len)).sum())
+}
+
+/// Our checksum of the data if it differs from the client's.
+fn mismatch(asked: &Obdo, data: &[Bytes]) -> Option<u32> {
+    if !asked.valid.contains(Valid::CKSUM) {
+        return None;
+    }
+    let sum = Checksum::named(asked.flags)?.of(data);
+    (sum != asked.nlink).then_some(sum)
+}
+
+/// The client sees by our checksum that the data changed on its way, and sends it again.
+fn refused(asked: Obdo, sum: u32) -> Outcome {
+    let oa = Obdo { nlink: sum, ..asked };
+    let reply = OstWriteReply { ost_body: Some(OstBody { oa }), ..OstWriteReply::default() };
+    Outcome::failed(Errno::EAGAIN, reply)
+}
+
+/// Offset and length of each run of pieces that touch.
+fn runs(pieces: &[NiobufRemote]) -> Vec<(u64, usize)> {
+    let mut runs: Vec<(u64, usize)> = Vec::with_capacity(1);
+    for piece in pieces {
+        match runs.last_mut() {
+            Some((start, length)) if *start + *length as u64 == piece.offset => {
+                *length += piece.len as usize;
+            }
+            _ => runs.push((piece.offset, piece.len as usize)),
+        }
+    }
+    runs
+}
+
+/// Data in pieces, taken from the front without copying.
+struct Pieces {
+    rest: std::collections::VecDeque<Bytes>,
+}
+
+impl Pieces {
+    fn take(&mut self, mut length: usize) -> Vec<Bytes> {
+        let mut taken = Vec::with_capacity(self.rest.len());
+        while length > 0 {
+            let Some(mut piece) = self.rest.pop_front() else { break };
+            if piece.len() > length {
+                self.rest.push_front(piece.split_off(length));
+            }
+            length -= piece.len();
+            taken.push(piece);
+        }
+        taken
+    }
+}

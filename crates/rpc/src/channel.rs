@@ -1,0 +1,289 @@
+//! What a role holds to talk to one target, and what it says and hears over it.
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use sheen_types::{Errno, Nid, Transno, Uuid, Xid};
+use sheen_wire::connect::ObdConnectData;
+use sheen_wire::messages::{Reply, Request};
+use sheen_wire::ptlrpc::{MsgFlags, PtlrpcBody};
+use sheen_wire::text::Chars;
+
+use crate::state::{Counters, ImportState, StateChange};
+
+/// A future whose type is not named.
+pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+
+/// The way to one target. Behind it an import connects, reconnects, resends and replays.
+pub trait Channel: Send + Sync {
+    /// Sends a request and waits for its answer. While the import is not connected the call waits
+    /// too, unless its kind says otherwise. Dropping the future gives the call up: its reply is
+    /// ignored; a modifying request may still have been, or still be, executed.
+    fn call(&self, call: Call) -> BoxFuture<'static, Result<Answer, RpcError>>;
+
+    /// Where the import stands.
+    fn state(&self) -> ImportState;
+
+    /// What both sides agreed on in the last connect; before the first, what we would offer.
+    fn connect_data(&self) -> ObdConnectData;
+
+    /// The node that is, or would be next, talked to.
+    fn peer(&self) -> Nid;
+
+    /// The target.
+    fn target_uuid(&self) -> Uuid;
+
+    /// The target's history up to here is durable, as far as we were told.
+    fn last_committed(&self) -> Transno;
+
+    /// Stops keeping a request for replay that a [`ReplayHook`] asked to keep: the open handle it
+    /// made is closed. No effect if it is not kept.
+    fn release(&self, xid: Xid);
+}
+
+/// A channel whose owner also decides when it connects. `node` makes them.
+pub trait Import: Channel {
+    /// Connects; completes when the import is FULL for the first time, or fails for good. While
+    /// the target cannot be reached it keeps trying.
+    fn connect(&self) -> BoxFuture<'static, Result<(), RpcError>>;
+
+    /// Disconnects and closes: waiting calls end with [`RpcError::Shutdown`]. If the target does
+    /// not answer, its export stays until it evicts us.
+    fn disconnect(&self) -> BoxFuture<'static, ()>;
+
+    /// Closes without a word to the target, which will await us in recovery.
+    fn close(&self);
+
+    /// Drops the connection and connects again now (`lctl set_param *.import=recover`).
+    fn reconnect(&self);
+
+    /// Another node that serves the target, or serves it instead.
+    fn add_nid(&self, nid: Nid);
+
+    /// The states it went through, oldest first, the last few.
+    fn history(&self) -> Vec<StateChange>;
+
+    /// What it has done so far.
+    fn counters(&self) -> Counters;
+}
+
+/// One request to send.
+#[derive(Clone)]
+pub struct Call {
+    /// The request's buffers.
+    pub request: Request,
+    /// Bytes of reply we take beyond the reply's fixed buffers (EAs, ACLs, inline data).
+    pub reply_room: usize,
+    /// Data beside the messages.
+    pub bulk: Bulk,
+    /// What else the body says.
+    pub body: BodyExtras,
+    /// How it is sent, and what happens when the connection breaks.
+    pub kind: CallKind,
+    /// Who is asked about the request when it is replayed.
+    pub on_replay: Option<Arc<dyn ReplayHook>>,
+    /// Answer a refused request with [`Answer`] too, the errno in its body's `status`, instead of
+    /// [`RpcError::Errno`]; for operations whose refusals carry buffers.
+    pub refusal_as_answer: bool,
+}
+
+impl Call {
+    /// A request without bulk that changes nothing.
+    #[must_use]
+    pub fn new(request: impl Into<Request>) -> Self {
+        Self {
+            request: request.into(),
+            reply_room: 0,
+            bulk: Bulk::None,
+            body: BodyExtras::default(),
+            kind: CallKind::Normal,
+            on_replay: None,
+            refusal_as_answer: false,
+        }
+    }
+
+    /// A request that changes the target.
+    #[must_use]
+    pub fn modifying(request: impl Into<Request>) -> Self {
+        Self { kind: CallKind::Modifying, ..Self::new(request) }
+    }
+
+    /// With room for so many bytes of variable reply.
+    #[must_use]
+    pub fn with_reply_room(self, bytes: usize) -> Self {
+        Self { reply_room: bytes, ..self }
+    }
+
+    /// With bulk.
+    #[must_use]
+    pub fn with_bulk(self, bulk: Bulk) -> Self {
+        Self { bulk, ..self }
+    }
+}
+
+impl fmt::Debug for Call {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "{:?} {:?}", self.kind, self.request.kind())
+    }
+}
+
+/// Data that moves beside request and reply, in parts of 1 MiB.
+#[derive(Clone, Debug, Default)]
+pub enum Bulk {
+    /// None, or inside the messages.
+    #[default]
+    None,
+    /// The target fetches these pieces, laid end to end: a write.
+    Source(Vec<Bytes>),
+    /// The target sends up to so many bytes: a read.
+    Sink(usize),
+}
+
+impl Bulk {
+    /// Bytes at most.
+    #[must_use]
+    pub fn length(&self) -> usize {
+        match self {
+            Self::None => 0,
+            Self::Source(pieces) => pieces.iter().map(Bytes::len).sum(),
+            Self::Sink(length) => *length,
+        }
+    }
+}
+
+/// Fields of a request's body that the caller sets.
+#[derive(Clone, Debug, Default)]
+pub struct BodyExtras {
+    /// The job on whose behalf this is.
+    pub jobid: Chars<32>,
+    /// Further `MSG_*` flags; [`MsgFlags::PACK_UID_GID`] and the like.
+    pub flags: MsgFlags,
+    /// User id, with its flag.
+    pub uid: u32,
+    /// Group id, with its flag.
+    pub gid: u32,
+    /// Project id, with its flag.
+    pub projid: u32,
+    /// Versions of the objects before the operation (VBR).
+    pub pre_versions: [Transno; 4],
+}
+
+/// How a request is sent.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum CallKind {
+    /// Waits for the connection; sent again after a reconnect until answered; not kept.
+    #[default]
+    Normal,
+    /// As `Normal`, and: takes a slot of modifying requests, so that the target can answer a
+    /// resend from its reply data, and is kept for replay until its transaction is durable.
+    Modifying,
+    /// As `Modifying` without a slot: writes and punches of objects, whose replay is harmless.
+    Idempotent,
+    /// Ends with [`RpcError::Disconnected`] when its connection breaks: never sent twice.
+    NoResend,
+    /// Ends with [`RpcError::Disconnected`] at once if the import is not FULL: never waits.
+    NoDelay,
+    /// Sent in any connected state: what recovery itself says (lock replay).
+    Recovery,
+}
+
+impl CallKind {
+    /// Whether the request is kept for replay once its reply carries a transno.
+    #[must_use]
+    pub fn is_replayable(self) -> bool {
+        matches!(self, Self::Modifying | Self::Idempotent)
+    }
+}
+
+/// What came back.
+#[derive(Clone, Debug)]
+pub struct Answer {
+    /// The request's xid, by which [`Channel::release`] knows it.
+    pub xid: Xid,
+    /// The reply's body: status, transno, last committed, lock limits.
+    pub body: PtlrpcBody,
+    /// The reply's buffers.
+    pub reply: Reply,
+    /// What the target sent as bulk, its parts in order; shorter than the sink if it had less.
+    pub bulk: Vec<Bytes>,
+}
+
+impl Answer {
+    /// Bytes of bulk received.
+    #[must_use]
+    pub fn bulk_length(&self) -> usize {
+        self.bulk.iter().map(Bytes::len).sum()
+    }
+}
+
+/// Why there is no answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RpcError {
+    /// The target refused: its legitimate answer.
+    Errno(Errno),
+    /// The target threw this client out while the call was under way: what it held is gone.
+    Evicted,
+    /// The connection is down and the call's kind does not wait.
+    Disconnected,
+    /// This side is closing.
+    Shutdown,
+    /// The peer broke the protocol.
+    Protocol(String),
+    /// No answer in time, and the call's kind does not try again.
+    TimedOut,
+}
+
+impl RpcError {
+    /// The errno to hand upward, as Lustre's client would.
+    #[must_use]
+    pub fn errno(&self) -> Errno {
+        match self {
+            Self::Errno(errno) => *errno,
+            Self::Evicted => Errno::EIO,
+            Self::Disconnected => Errno::ENOTCONN,
+            Self::Shutdown => Errno::ESHUTDOWN,
+            Self::Protocol(_) => Errno::EPROTO,
+            Self::TimedOut => Errno::ETIMEDOUT,
+        }
+    }
+}
+
+impl fmt::Display for RpcError {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Errno(errno) => fmt::Display::fmt(errno, out),
+            Self::Evicted => out.write_str("evicted by the target"),
+            Self::Disconnected => out.write_str("not connected to the target"),
+            Self::Shutdown => out.write_str("shutting down"),
+            Self::Protocol(what) => write!(out, "the peer broke the protocol: {what}"),
+            Self::TimedOut => out.write_str("no answer in time"),
+        }
+    }
+}
+
+impl std::error::Error for RpcError {}
+
+/// The owner of a request that is kept for replay: of an open handle, say.
+pub trait ReplayHook: Send + Sync {
+    /// Whether to keep the request even after its transaction is durable, until
+    /// [`Channel::release`]: opens, whose handle lives in the target's memory only. Asked once,
+    /// with the reply that carried the transno.
+    fn keep(&self, answer: &Answer) -> bool {
+        let _ = answer;
+        false
+    }
+
+    /// The request is about to be sent again as a replay: it may be changed, to the FID and layout
+    /// that the first answer gave, say. `answer_body` is the body of that answer.
+    fn before_replay(&self, request: &mut Request, answer_body: &PtlrpcBody) {
+        let _ = (request, answer_body);
+    }
+
+    /// The target answered the replay: a new open handle, say, or a refusal in the body's status.
+    fn replayed(&self, answer: &Answer) {
+        let _ = answer;
+    }
+}

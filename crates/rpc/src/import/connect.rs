@@ -1,0 +1,298 @@
+//! Connecting, losing the connection, connecting again, and the end.
+
+use sheen_types::{Errno, Instant, Nid, ObdHandle, Transno, Xid};
+use sheen_wire::connect::{ConnectFlags, ObdConnectData};
+use sheen_wire::messages::{
+    MdsConnect, MdsDisconnect, MgsConnect, MgsDisconnect, OstConnect, OstDisconnect, Reply, Request,
+};
+use sheen_wire::ptlrpc::{Message as Wire, MsgType, OpFlags, PtlrpcBody};
+use sheen_wire::text::Text;
+
+use super::flight::{Flight, Owner};
+use super::{Action, Engine, Service};
+use crate::channel::{Call, RpcError};
+use crate::limits;
+use crate::state::ImportState;
+
+impl Engine {
+    pub(super) fn connect_wanted(&mut self, now: Instant, key: u64, actions: &mut Vec<Action>) {
+        if self.state == ImportState::Closed {
+            actions.push(Action::Settled(key, Err(RpcError::Shutdown)));
+            return;
+        }
+        if self.state == ImportState::Full {
+            actions.push(Action::Settled(key, Ok(())));
+            return;
+        }
+        self.connecting.push(key);
+        self.denied = None;
+        let idle = matches!(self.state, ImportState::New | ImportState::Disconn);
+        if idle && (!self.wanted || self.next_connect.is_none()) {
+            self.wanted = true;
+            self.connect(now, actions);
+        }
+    }
+
+    /// Sends a connect.
+    pub(super) fn connect(&mut self, now: Instant, actions: &mut Vec<Action>) {
+        self.next_connect = None;
+        if !self.wanted || !matches!(self.state, ImportState::New | ImportState::Disconn) {
+            return;
+        }
+        self.enter(now, ImportState::Connecting, actions);
+        self.conn_cnt += 1;
+        self.tries += 1;
+        self.counters.connects += 1;
+        let request = self.connect_request();
+        self.launch(now, Flight::new(Owner::Connect, Call::new(request)), actions);
+    }
+
+    fn connect_request(&self) -> Request {
+        let tgtuuid = Text::new(self.config.target.as_str());
+        let cluuid = Text::new(self.config.client.as_str());
+        let conn = self.config.handle;
+        let mut cdata = self.config.data.clone();
+        let first = self.first_replay();
+        if first != Transno(0) {
+            cdata.transno = first;
+        }
+        match self.config.service {
+            Service::Mgs => {
+                MgsConnect { tgtuuid, cluuid, conn, cdata, ..MgsConnect::default() }.into()
+            }
+            Service::Mds => {
+                MdsConnect { tgtuuid, cluuid, conn, cdata, ..MdsConnect::default() }.into()
+            }
+            Service::Ost | Service::Client => {
+                OstConnect { tgtuuid, cluuid, conn, cdata, ..OstConnect::default() }.into()
+            }
+        }
+    }
+
+    /// The connect was not answered, or answered with "later".
+    pub(super) fn connect_failed(&mut self, now: Instant, actions: &mut Vec<Action>) {
+        self.nid = (self.nid + 1) % self.config.nids.len();
+        self.enter(now, ImportState::Disconn, actions);
+        self.schedule_connect(now);
+    }
+
+    fn schedule_connect(&mut self, now: Instant) {
+        let doubled = self.tries.saturating_sub(1).min(16);
+        let pause = match self.tries {
+            0 => std::time::Duration::ZERO,
+            _ => (limits::RECONNECT_PAUSE_MIN * (1 << doubled)).min(limits::RECONNECT_PAUSE_MAX),
+        };
+        self.next_connect = self.wanted.then(|| now + pause);
+    }
+
+    /// The connection is gone: back to DISCONN, and connect again soon.
+    pub(super) fn disconnected(&mut self, now: Instant, actions: &mut Vec<Action>) {
+        if self.state == ImportState::Closed {
+            return;
+        }
+        self.abandon_flights(actions);
+        if self.is_reverse() {
+            return;
+        }
+        if matches!(
+            self.state,
+            ImportState::Replay | ImportState::ReplayLocks | ImportState::ReplayWait
+        ) {
+            self.replay_stage = self.state;
+        }
+        // What an eviction took is not given back by a new connection.
+        if self.state != ImportState::Evicted {
+            self.enter(now, ImportState::Disconn, actions);
+            self.schedule_connect(now);
+        }
+    }
+
+    /// The target answered that it does not know us.
+    pub(super) fn unknown_to_target(&mut self, now: Instant, _xid: Xid, actions: &mut Vec<Action>) {
+        self.disconnected(now, actions);
+        self.connect(now, actions);
+    }
+
+    pub(super) fn peer_down(&mut self, now: Instant, nid: Nid, actions: &mut Vec<Action>) {
+        if nid != self.peer() {
+            return;
+        }
+        match self.state {
+            ImportState::Connecting => {
+                self.abandon_flights(actions);
+                self.connect_failed(now, actions);
+            }
+            state if state.is_connected() => self.disconnected(now, actions),
+            _ if self.flights.values().any(is_disconnect) => self.close(now, actions),
+            _ => {}
+        }
+    }
+
+    pub(super) fn reconnect(&mut self, now: Instant, actions: &mut Vec<Action>) {
+        if self.is_reverse() || matches!(self.state, ImportState::Closed | ImportState::Evicted) {
+            return;
+        }
+        self.wanted = true;
+        self.denied = None;
+        self.tries = 0;
+        self.disconnected(now, actions);
+        self.connect(now, actions);
+    }
+
+    pub(super) fn connect_reply(
+        &mut self,
+        now: Instant,
+        xid: Xid,
+        wire: &Wire,
+        body: &PtlrpcBody,
+        actions: &mut Vec<Action>,
+    ) {
+        let kind = self.flights[&xid].call.request.kind();
+        self.land(xid, actions);
+        if self.state != ImportState::Connecting {
+            return;
+        }
+        if body.kind == MsgType::ERR || body.status < 0 {
+            let errno = Errno::from_status(body.status).unwrap_or(Errno::EINVAL);
+            self.connect_refused(now, errno, actions);
+            return;
+        }
+        let data = match Reply::decode(kind, wire) {
+            Ok(Reply::MgsConnect(reply)) => reply.cdata,
+            Ok(Reply::MdsConnect(reply)) => reply.cdata,
+            Ok(Reply::OstConnect(reply)) => reply.cdata,
+            _ => None,
+        };
+        match data.filter(|data| self.is_subset(data)) {
+            Some(data) => self.connected(now, body, data, actions),
+            None => {
+                let text = "the target agreed to what was not offered".to_owned();
+                self.deny(now, &RpcError::Protocol(text), actions);
+            }
+        }
+    }
+
+    /// A target may agree to less than we offered, never to more.
+    fn is_subset(&self, data: &ObdConnectData) -> bool {
+        let offered = &self.config.data;
+        let second =
+            !data.flags.contains(ConnectFlags::FLAGS2) || offered.flags2.contains(data.flags2);
+        offered.flags.contains(data.flags) && second
+    }
+
+    fn connect_refused(&mut self, now: Instant, errno: Errno, actions: &mut Vec<Action>) {
+        match errno {
+            Errno::EACCES
+            | Errno::EROFS
+            | Errno::EPERM
+            | Errno::EPROTO
+            | Errno::EINVAL
+            | Errno::EOPNOTSUPP
+            | Errno::ENOTSUPP => self.deny(now, &RpcError::Errno(errno), actions),
+            _ => self.connect_failed(now, actions),
+        }
+    }
+
+    /// The target does not want us: whoever waits is told, and nothing is tried until asked for.
+    fn deny(&mut self, now: Instant, error: &RpcError, actions: &mut Vec<Action>) {
+        self.wanted = false;
+        self.next_connect = None;
+        self.denied = Some(error.clone());
+        self.enter(now, ImportState::Disconn, actions);
+        self.fail_all(error, actions);
+        for key in self.connecting.drain(..) {
+            actions.push(Action::Settled(key, Err(error.clone())));
+        }
+    }
+
+    /// The target took us. Which way to FULL depends on what it remembers of us.
+    fn connected(
+        &mut self,
+        now: Instant,
+        body: &PtlrpcBody,
+        data: ObdConnectData,
+        actions: &mut Vec<Action>,
+    ) {
+        self.agree(data);
+        let before = std::mem::replace(&mut self.remote, body.handle);
+        let recovering = body.op_flags.contains(OpFlags::CONNECT_RECOVERING);
+        let known = body.op_flags.contains(OpFlags::CONNECT_RECONNECT);
+        let state = if before == ObdHandle(0) {
+            if recovering { ImportState::ReplayLocks } else { ImportState::Recover }
+        } else if known && recovering {
+            self.replay_again = true;
+            self.replay_stage
+        } else if known {
+            if before == body.handle { ImportState::Recover } else { ImportState::Evicted }
+        } else if recovering {
+            self.replayed = Transno(0);
+            self.replay_again = false;
+            self.replay_stage = ImportState::Replay;
+            ImportState::Replay
+        } else if self.used {
+            ImportState::Evicted
+        } else {
+            ImportState::Recover
+        };
+        self.enter(now, state, actions);
+        self.advance(now, actions);
+    }
+
+    fn agree(&mut self, data: ObdConnectData) {
+        self.agreed = data;
+        let numbered = self.agreed.flags.contains(ConnectFlags::MULTIMODRPCS);
+        let count = match self.agreed.maxmodrpcs {
+            _ if !numbered => 1,
+            0 => limits::MODIFYING_IN_FLIGHT,
+            count => count.min(limits::MODIFYING_IN_FLIGHT_MAX),
+        };
+        self.slots.resize(count, numbered);
+    }
+
+    pub(super) fn disconnect(&mut self, now: Instant, key: u64, actions: &mut Vec<Action>) {
+        self.wanted = false;
+        self.next_connect = None;
+        let connected = self.state == ImportState::Full && !self.is_reverse();
+        self.fail_all(&RpcError::Shutdown, actions);
+        if !connected {
+            self.close(now, actions);
+            actions.push(Action::Settled(key, Ok(())));
+            return;
+        }
+        let request: Request = match self.config.service {
+            Service::Mgs => MgsDisconnect::default().into(),
+            Service::Mds => MdsDisconnect::default().into(),
+            Service::Ost | Service::Client => OstDisconnect::default().into(),
+        };
+        // Calls that come from now on wait, and end with the import.
+        self.enter(now, ImportState::Disconn, actions);
+        self.launch(now, Flight::new(Owner::Disconnect(key), Call::new(request)), actions);
+    }
+
+    pub(super) fn close(&mut self, now: Instant, actions: &mut Vec<Action>) {
+        self.wanted = false;
+        self.next_connect = None;
+        let keys: Vec<u64> = self
+            .flights
+            .values()
+            .filter_map(|flight| match flight.owner {
+                Owner::Disconnect(key) => Some(key),
+                _ => None,
+            })
+            .collect();
+        self.fail_all(&RpcError::Shutdown, actions);
+        self.kept.clear();
+        self.held.clear();
+        self.enter(now, ImportState::Closed, actions);
+        for key in keys {
+            actions.push(Action::Settled(key, Ok(())));
+        }
+        for key in self.connecting.drain(..) {
+            actions.push(Action::Settled(key, Err(RpcError::Shutdown)));
+        }
+    }
+}
+
+fn is_disconnect(flight: &Flight) -> bool {
+    matches!(flight.owner, Owner::Disconnect(_))
+}

@@ -1,0 +1,453 @@
+//! The client's end of a connection to one target, as a state machine (Lustre's import).
+//!
+//! Owns the requests of one import from [`Event::Submit`] to [`Action::Complete`], the connection's
+//! state, what is kept for replay, the slots of modifying requests, and the timeouts. The host owns
+//! clock, network and tasks: it feeds events and performs actions, in their order.
+//!
+//! What always holds:
+//! - every submitted call is completed exactly once, unless it was given up;
+//! - a modifying request that was sent is sent again, with the same xid and slot, until it is
+//!   answered or the target has evicted us; a target that keeps reply data executes it once;
+//! - a request whose transaction may be lost is kept, and replayed in order of transactions;
+//! - nothing but connects, recovery and disconnects leaves while the state is not FULL.
+//!
+//! Per request: one tree node, one encoding of the message; the request's structures are moved,
+//! never cloned, unless it is kept for replay.
+
+mod connect;
+mod flight;
+mod outgoing;
+mod recovery;
+mod reply;
+mod slots;
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::fmt;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use sheen_types::{Instant, MatchBits, Nid, ObdHandle, Transno, Uuid, Xid};
+use sheen_wire::connect::ObdConnectData;
+use sheen_wire::lnet::Portal;
+use sheen_wire::messages::Request;
+use sheen_wire::ptlrpc::PtlrpcBody;
+
+use crate::adaptive::Estimate;
+use crate::channel::{Answer, Call, ReplayHook, RpcError};
+use crate::limits;
+use crate::state::{Counters, ImportState, StateChange};
+use crate::xids::Xids;
+
+pub use outgoing::{EARLY_REPLY_BYTES, Outgoing, OutgoingBulk};
+
+use flight::Flight;
+use slots::Slots;
+
+/// What kind of target an import talks to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Service {
+    /// Management: configuration.
+    Mgs,
+    /// Metadata.
+    Mds,
+    /// Objects.
+    Ost,
+    /// A client, from a server: lock callbacks. Needs no connect and recovers nothing.
+    Client,
+}
+
+impl Service {
+    /// Where the target takes most requests.
+    #[must_use]
+    pub fn portal(self) -> Portal {
+        match self {
+            Self::Mgs => Portal::MGS_REQUEST,
+            Self::Mds => Portal::MDS_REQUEST,
+            Self::Ost => Portal::OST_REQUEST,
+            Self::Client => Portal::LDLM_CB_REQUEST,
+        }
+    }
+}
+
+/// What an import is to be.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// The target.
+    pub target: Uuid,
+    /// Who we are.
+    pub client: Uuid,
+    /// Nodes that serve the target, the best first; at least one.
+    pub nids: Vec<Nid>,
+    /// The target's kind.
+    pub service: Service,
+    /// What we offer in a connect.
+    pub data: ObdConnectData,
+    /// Our handle of this import: the target names it in callbacks. For [`Service::Client`], the
+    /// client's handle, which it gave in its connect.
+    pub handle: ObdHandle,
+    /// Requests on the wire at once.
+    pub requests_in_flight: usize,
+}
+
+/// What happens to an import.
+#[derive(Debug)]
+pub enum Event {
+    /// A call, under a key that the host chose.
+    Submit(u64, Box<Call>),
+    /// Nobody waits for this call any more.
+    GiveUp(u64),
+    /// A message arrived that belongs to a request in flight.
+    Message(Message),
+    /// Connect; completed, under this key, when FULL.
+    Connect(u64),
+    /// Disconnect; completed, under this key, when CLOSED.
+    Disconnect(u64),
+    /// Close without a word.
+    Close,
+    /// Drop the connection and make a new one now.
+    Reconnect,
+    /// Another node that serves the target.
+    AddNid(Nid),
+    /// The connections to a node are gone, or it refused one.
+    PeerDown(Nid),
+    /// All calls of [`Action::ReplayLocks`] have ended, at this count of connects; false if one of
+    /// them failed for lack of a connection.
+    LocksReplayed(u32, bool),
+    /// The owner has dropped what the eviction took.
+    Invalidated,
+    /// The owner of a request that is replayed next has looked at it.
+    Prepared(Transno, Box<Request>),
+    /// Do not keep this request any longer than its transaction needs.
+    Release(Xid),
+    /// Time has passed.
+    Tick,
+}
+
+/// A message that belongs to a request in flight.
+#[derive(Clone, Debug)]
+pub struct Message {
+    /// Who sent it.
+    pub from: Nid,
+    /// To which portal.
+    pub portal: Portal,
+    /// Under which bits.
+    pub bits: MatchBits,
+    /// Where in our buffer: early replies lie at 0, others behind them.
+    pub offset: u32,
+    /// The message.
+    pub payload: Bytes,
+}
+
+/// What the host has to do.
+#[expect(clippy::large_enum_variant, reason = "every call is completed: a box would cost it one")]
+pub enum Action {
+    /// Send a request, having set up its bulk.
+    Send(Box<Outgoing>),
+    /// Nothing more is expected under the match bits of this try: the route and bulk of it end.
+    Forget(MatchBits),
+    /// A call has ended. If there is a hook, ask it whether to keep the request, and if not,
+    /// say [`Event::Release`].
+    Complete(u64, Result<Answer, RpcError>, Option<Arc<dyn ReplayHook>>),
+    /// A connect or disconnect has ended.
+    Settled(u64, Result<(), RpcError>),
+    /// Tell the owner the new state.
+    State(ImportState),
+    /// Tell the owner that all is lost; then [`Event::Invalidated`].
+    Evicted,
+    /// Ask the owner for its locks and submit their calls; then [`Event::LocksReplayed`] with this
+    /// count of connects.
+    ReplayLocks(u32),
+    /// Show the owner a request before its replay; then [`Event::Prepared`].
+    Prepare(Transno, Arc<dyn ReplayHook>, Box<Request>, Box<PtlrpcBody>),
+    /// Show the owner the answer to a replay.
+    Replayed(Arc<dyn ReplayHook>, Box<Answer>),
+}
+
+impl fmt::Debug for Action {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Send(send) => write!(out, "Send({send:?})"),
+            Self::Forget(bits) => write!(out, "Forget({bits:#x})"),
+            Self::Complete(key, result, _) => write!(out, "Complete({key}, {result:?})"),
+            Self::Settled(key, result) => write!(out, "Settled({key}, {result:?})"),
+            Self::State(state) => write!(out, "State({state})"),
+            Self::Evicted => out.write_str("Evicted"),
+            Self::ReplayLocks(count) => write!(out, "ReplayLocks({count})"),
+            Self::Prepare(transno, ..) => write!(out, "Prepare({transno})"),
+            Self::Replayed(_, answer) => write!(out, "Replayed({})", answer.xid),
+        }
+    }
+}
+
+/// A request whose transaction the target may yet lose, or whose open handle it would.
+struct Kept {
+    xid: Xid,
+    tag: u16,
+    call: Call,
+    answer: PtlrpcBody,
+    /// Kept even when durable, until released.
+    held: bool,
+}
+
+/// An import.
+pub struct Engine {
+    config: Config,
+    xids: Arc<Xids>,
+    state: ImportState,
+    history: VecDeque<StateChange>,
+    counters: Counters,
+    /// The export's handle as the target gave it; 0 before the first connect.
+    remote: ObdHandle,
+    conn_cnt: u32,
+    agreed: ObdConnectData,
+    /// Whether the target ever told us something that an eviction would take from us.
+    used: bool,
+    /// Which of the nodes.
+    nid: usize,
+    /// Whether we are to be connected at all.
+    wanted: bool,
+    /// The target refused us for good.
+    denied: Option<RpcError>,
+    /// Tries to connect since the last success.
+    tries: u32,
+    next_connect: Option<Instant>,
+    next_ping: Instant,
+    next_scan: Instant,
+    /// Keys of [`Event::Connect`] that wait.
+    connecting: Vec<u64>,
+    /// Requests by xid, from their first sending to their end.
+    flights: BTreeMap<Xid, Flight>,
+    by_key: HashMap<u64, Xid>,
+    waiting: VecDeque<(u64, Box<Call>)>,
+    waiting_modifying: VecDeque<(u64, Box<Call>)>,
+    /// Flights that count against the limit.
+    active: usize,
+    slots: Slots,
+    kept: BTreeMap<Transno, Kept>,
+    /// Transactions of requests in `kept` that are held, by xid.
+    held: HashMap<Xid, Transno>,
+    committed: Transno,
+    /// The last transaction that was replayed in this recovery.
+    replayed: Transno,
+    /// The stage of recovery to resume after a reconnect in the midst of it.
+    replay_stage: ImportState,
+    /// The next replay repeats one that the target may have seen.
+    replay_again: bool,
+    service: u32,
+    latency: Estimate,
+}
+
+impl fmt::Debug for Engine {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "{} {} at {}", self.config.target, self.state, self.peer())
+    }
+}
+
+impl Engine {
+    /// An import that will connect when told to; one of a client is FULL at once.
+    #[must_use]
+    pub fn new(now: Instant, config: Config, xids: Arc<Xids>) -> Self {
+        assert!(!config.nids.is_empty(), "an import knows at least one node");
+        let reverse = config.service == Service::Client;
+        let state = if reverse { ImportState::Full } else { ImportState::New };
+        Self {
+            agreed: config.data.clone(),
+            remote: if reverse { config.handle } else { ObdHandle(0) },
+            config,
+            xids,
+            state,
+            history: VecDeque::from([StateChange { at: now, state }]),
+            counters: Counters::default(),
+            conn_cnt: 0,
+            used: false,
+            nid: 0,
+            wanted: false,
+            denied: None,
+            tries: 0,
+            next_connect: None,
+            next_ping: now,
+            next_scan: now,
+            connecting: Vec::new(),
+            flights: BTreeMap::new(),
+            by_key: HashMap::new(),
+            waiting: VecDeque::new(),
+            waiting_modifying: VecDeque::new(),
+            active: 0,
+            slots: Slots::new(1),
+            kept: BTreeMap::new(),
+            held: HashMap::new(),
+            committed: Transno(0),
+            replayed: Transno(0),
+            replay_stage: ImportState::Replay,
+            replay_again: false,
+            service: limits::AT_MIN,
+            latency: Estimate::new(now, 1),
+        }
+    }
+
+    /// The state.
+    #[must_use]
+    pub fn state(&self) -> ImportState {
+        self.state
+    }
+
+    /// The states it went through.
+    #[must_use]
+    pub fn history(&self) -> Vec<StateChange> {
+        self.history.iter().copied().collect()
+    }
+
+    /// What both sides agreed on.
+    #[must_use]
+    pub fn connect_data(&self) -> &ObdConnectData {
+        &self.agreed
+    }
+
+    /// The node it talks to.
+    #[must_use]
+    pub fn peer(&self) -> Nid {
+        self.config.nids[self.nid]
+    }
+
+    /// The target.
+    #[must_use]
+    pub fn target(&self) -> &Uuid {
+        &self.config.target
+    }
+
+    /// How far the target's history is durable.
+    #[must_use]
+    pub fn last_committed(&self) -> Transno {
+        self.committed
+    }
+
+    /// What it has done.
+    #[must_use]
+    pub fn counters(&self) -> Counters {
+        Counters {
+            in_flight: self.flights.len() as u64,
+            waiting: (self.waiting.len() + self.waiting_modifying.len()) as u64,
+            kept: self.kept.len() as u64,
+            service_estimate: self.service,
+            ..self.counters
+        }
+    }
+
+    /// When [`Event::Tick`] is due; `None` while nothing is.
+    #[must_use]
+    pub fn next_wake(&self) -> Option<Instant> {
+        let scan = (!self.flights.is_empty()).then_some(self.next_scan);
+        let ping = self.pings().then_some(self.next_ping);
+        [scan, ping, self.next_connect].into_iter().flatten().min()
+    }
+
+    /// Takes an event; `actions` gets what is to be done, in order.
+    pub fn handle(&mut self, now: Instant, event: Event, actions: &mut Vec<Action>) {
+        match event {
+            Event::Submit(key, call) => self.submit(now, key, call, actions),
+            Event::GiveUp(key) => self.give_up(now, key, actions),
+            Event::Message(message) => self.message(now, &message, actions),
+            Event::Connect(key) => self.connect_wanted(now, key, actions),
+            Event::Disconnect(key) => self.disconnect(now, key, actions),
+            Event::Close => self.close(now, actions),
+            Event::Reconnect => self.reconnect(now, actions),
+            Event::AddNid(nid) => self.add_nid(nid),
+            Event::PeerDown(nid) => self.peer_down(now, nid, actions),
+            Event::LocksReplayed(count, whole) => self.locks_replayed(now, count, whole, actions),
+            Event::Invalidated => self.invalidated(now, actions),
+            Event::Prepared(transno, request) => self.prepared(now, transno, *request, actions),
+            Event::Release(xid) => self.release(xid),
+            Event::Tick => self.tick(now, actions),
+        }
+    }
+
+    fn add_nid(&mut self, nid: Nid) {
+        if !self.config.nids.contains(&nid) {
+            self.config.nids.push(nid);
+        }
+    }
+
+    fn enter(&mut self, now: Instant, state: ImportState, actions: &mut Vec<Action>) {
+        if self.state == state {
+            return;
+        }
+        self.state = state;
+        if self.history.len() == limits::HISTORY_STATES {
+            self.history.pop_front();
+        }
+        self.history.push_back(StateChange { at: now, state });
+        actions.push(Action::State(state));
+    }
+
+    fn is_reverse(&self) -> bool {
+        self.config.service == Service::Client
+    }
+
+    /// Whether this import pings when it has nothing else to say.
+    fn pings(&self) -> bool {
+        self.state == ImportState::Full && !self.is_reverse()
+    }
+
+    /// Something was sent: the next ping is due that much later.
+    fn postpone_ping(&mut self, now: Instant) {
+        let waits_for_commit =
+            self.kept.last_key_value().is_some_and(|(transno, _)| *transno > self.committed);
+        let interval =
+            if waits_for_commit { limits::PING_INTERVAL_SHORT } else { limits::PING_INTERVAL };
+        self.next_ping = now + interval;
+    }
+
+    /// What has become due.
+    fn tick(&mut self, now: Instant, actions: &mut Vec<Action>) {
+        if self.next_connect.is_some_and(|at| at <= now) {
+            self.connect(now, actions);
+        }
+        if self.next_scan <= now && !self.flights.is_empty() {
+            self.next_scan = now + limits::SCAN_INTERVAL;
+            self.scan(now, actions);
+        }
+        if self.pings() && self.next_ping <= now {
+            self.ping(now, actions);
+        }
+    }
+
+    /// The transaction up to which the target's history is durable has grown.
+    fn commit(&mut self, committed: Transno) {
+        if committed <= self.committed {
+            return;
+        }
+        let from = self.committed;
+        self.committed = committed;
+        let done: Vec<Transno> = self
+            .kept
+            .range((std::ops::Bound::Excluded(from), std::ops::Bound::Included(committed)))
+            .filter(|(_, kept)| !kept.held)
+            .map(|(transno, _)| *transno)
+            .collect();
+        for transno in done {
+            self.kept.remove(&transno);
+        }
+    }
+
+    fn release(&mut self, xid: Xid) {
+        let Some(transno) = self.held.remove(&xid) else { return };
+        if transno <= self.committed {
+            self.kept.remove(&transno);
+        } else if let Some(kept) = self.kept.get_mut(&transno) {
+            kept.held = false;
+        }
+    }
+
+    fn lookup(&self, bits: MatchBits) -> Option<Xid> {
+        let base = Xid(limits::base_of(bits.0));
+        match self.flights.contains_key(&base) {
+            true => Some(base),
+            // A request that was sent again has bits of its own; there are few of those.
+            false => self
+                .flights
+                .iter()
+                .find(|(_, flight)| limits::base_of(flight.bits.0) == base.0)
+                .map(|(xid, _)| *xid),
+        }
+    }
+}

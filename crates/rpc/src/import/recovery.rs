@@ -1,0 +1,195 @@
+//! From a new connection back to FULL: replay, lock replay, resend; or eviction.
+
+use std::sync::Arc;
+
+use sheen_types::{Instant, Transno, Xid};
+use sheen_wire::messages::{ObdPing, Request};
+use sheen_wire::ptlrpc::PtlrpcBody;
+
+use super::flight::{Flight, Owner};
+use super::{Action, Engine, Kept};
+use crate::channel::{Answer, Bulk, Call, CallKind, ReplayHook, RpcError};
+use crate::limits;
+use crate::state::ImportState;
+
+impl Engine {
+    /// Does what the state demands, until something has to be waited for.
+    pub(super) fn advance(&mut self, now: Instant, actions: &mut Vec<Action>) {
+        match self.state {
+            ImportState::Evicted => self.evicted(actions),
+            ImportState::Replay => self.replay_next(now, actions),
+            ImportState::ReplayLocks => actions.push(Action::ReplayLocks(self.conn_cnt)),
+            ImportState::ReplayWait => self.signal_replay_done(now, actions),
+            ImportState::Recover => {
+                self.resend(now, actions);
+                self.tries = 0;
+                self.replay_stage = ImportState::Replay;
+                self.enter(now, ImportState::Full, actions);
+                for key in self.connecting.drain(..) {
+                    actions.push(Action::Settled(key, Ok(())));
+                }
+                self.postpone_ping(now);
+                self.pump(now, actions);
+            }
+            _ => {}
+        }
+    }
+
+    /// The first transaction that a restarted target would hear from us; 0 for none.
+    pub(super) fn first_replay(&self) -> Transno {
+        self.kept.first_key_value().map_or(Transno(0), |(transno, _)| *transno)
+    }
+
+    /// Keeps a request whose transaction is not durable yet, or whose owner wants it kept. Answers
+    /// the owner that is to be asked.
+    pub(super) fn keep(
+        &mut self,
+        now: Instant,
+        xid: Xid,
+        flight: &Flight,
+        body: &PtlrpcBody,
+    ) -> Option<Arc<dyn ReplayHook>> {
+        let call = &flight.call;
+        if !call.kind.is_replayable() || body.transno == Transno(0) {
+            return None;
+        }
+        // What was refused opened nothing.
+        let hook = call.on_replay.clone().filter(|_| body.status >= 0);
+        if body.transno <= self.committed && hook.is_none() {
+            return None;
+        }
+        let held = hook.is_some();
+        let kept = Kept { xid, tag: flight.tag, call: call.clone(), answer: body.clone(), held };
+        self.kept.insert(body.transno, kept);
+        // What is kept is memory: ask soon whether it is durable.
+        self.next_ping = self.next_ping.min(now + limits::PING_INTERVAL_SHORT);
+        if held {
+            self.held.insert(xid, body.transno);
+        }
+        hook
+    }
+
+    /// Replays the next request, one at a time, in order of transactions.
+    fn replay_next(&mut self, now: Instant, actions: &mut Vec<Action>) {
+        let after = (std::ops::Bound::Excluded(self.replayed), std::ops::Bound::Unbounded);
+        let Some((transno, kept)) = self.kept.range(after).next() else {
+            self.enter(now, ImportState::ReplayLocks, actions);
+            self.advance(now, actions);
+            return;
+        };
+        let transno = *transno;
+        match &kept.call.on_replay {
+            Some(hook) => {
+                let request = Box::new(kept.call.request.clone());
+                let answer = Box::new(kept.answer.clone());
+                actions.push(Action::Prepare(transno, Arc::clone(hook), request, answer));
+            }
+            None => self.replay(now, transno, actions),
+        }
+    }
+
+    pub(super) fn prepared(
+        &mut self,
+        now: Instant,
+        transno: Transno,
+        request: Request,
+        actions: &mut Vec<Action>,
+    ) {
+        let under_way =
+            self.flights.values().any(|flight| matches!(flight.owner, Owner::Replay(_)));
+        if self.state != ImportState::Replay || transno <= self.replayed || under_way {
+            return;
+        }
+        match self.kept.get_mut(&transno) {
+            Some(kept) => {
+                kept.call.request = request;
+                self.replay(now, transno, actions);
+            }
+            // Released meanwhile.
+            None => self.replay_next(now, actions),
+        }
+    }
+
+    fn replay(&mut self, now: Instant, transno: Transno, actions: &mut Vec<Action>) {
+        let Some(kept) = self.kept.get(&transno) else { return };
+        let xid = kept.xid;
+        let mut call = kept.call.clone();
+        call.body.pre_versions = kept.answer.pre_versions;
+        call.kind = CallKind::Recovery;
+        if let Bulk::Sink(_) = call.bulk {
+            call.bulk = Bulk::None;
+        }
+        let flight = Flight { tag: kept.tag, ..Flight::new(Owner::Replay(transno), call) };
+        self.counters.replayed += 1;
+        self.transmit(now, xid, flight, actions);
+        self.replay_again = false;
+    }
+
+    /// The target has executed a replay, or refused it; either way the next one follows.
+    pub(super) fn replay_answered(
+        &mut self,
+        now: Instant,
+        transno: Transno,
+        answer: Answer,
+        actions: &mut Vec<Action>,
+    ) {
+        self.replayed = self.replayed.max(transno);
+        if let Some(hook) = self.kept.get(&transno).and_then(|kept| kept.call.on_replay.clone()) {
+            actions.push(Action::Replayed(hook, Box::new(answer)));
+        }
+        if self.state == ImportState::Replay {
+            self.replay_next(now, actions);
+        }
+    }
+
+    pub(super) fn locks_replayed(
+        &mut self,
+        now: Instant,
+        count: u32,
+        whole: bool,
+        actions: &mut Vec<Action>,
+    ) {
+        if self.state != ImportState::ReplayLocks || count != self.conn_cnt {
+            return;
+        }
+        if !whole {
+            self.disconnected(now, actions);
+            return;
+        }
+        self.enter(now, ImportState::ReplayWait, actions);
+        self.advance(now, actions);
+    }
+
+    fn signal_replay_done(&mut self, now: Instant, actions: &mut Vec<Action>) {
+        let flight = Flight::new(Owner::ReplayDone, Call::new(ObdPing::default()));
+        self.launch(now, flight, actions);
+    }
+
+    /// The target's recovery is over.
+    pub(super) fn replay_done(&mut self, now: Instant, actions: &mut Vec<Action>) {
+        if self.state == ImportState::ReplayWait {
+            self.enter(now, ImportState::Recover, actions);
+            self.advance(now, actions);
+        }
+    }
+
+    /// All is lost: calls under way end, and the owner is told before new ones go out.
+    fn evicted(&mut self, actions: &mut Vec<Action>) {
+        self.counters.evictions += 1;
+        self.fail_all(&RpcError::Evicted, actions);
+        self.kept.clear();
+        self.held.clear();
+        self.slots.clear();
+        self.committed = Transno(0);
+        self.replayed = Transno(0);
+        self.used = false;
+        actions.push(Action::Evicted);
+    }
+
+    pub(super) fn invalidated(&mut self, now: Instant, actions: &mut Vec<Action>) {
+        if self.state == ImportState::Evicted {
+            self.enter(now, ImportState::Recover, actions);
+            self.advance(now, actions);
+        }
+    }
+}

@@ -1,0 +1,210 @@
+//! What comes back: early replies, replies, bulk.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use sheen_types::limits::LNET_PAYLOAD_BYTES_MAX;
+use sheen_types::{Errno, Instant, Transno, Xid};
+use sheen_wire::messages::Reply;
+use sheen_wire::opcode::Opcode;
+use sheen_wire::ptlrpc::{Message as Wire, MsgType, PtlrpcBody};
+
+use super::flight::{Flight, Owner, Phase};
+use super::outgoing::parts_of;
+use super::{Action, Engine, Message};
+use crate::adaptive::seconds_of;
+use crate::channel::{Answer, Bulk, CallKind, RpcError};
+use crate::limits;
+use crate::portals::{BULK_PORTALS, bulk_portal};
+
+impl Engine {
+    pub(super) fn message(&mut self, now: Instant, message: &Message, actions: &mut Vec<Action>) {
+        let Some(xid) = self.lookup(message.bits) else { return };
+        let Some(flight) = self.flights.get(&xid) else { return };
+        // Bits alone could be guessed; only the node we asked may answer.
+        let expected = message.from == self.peer() || message.from.is_loopback();
+        if !expected || flight.phase != Phase::Sent {
+            return;
+        }
+        if BULK_PORTALS.contains(&message.portal) {
+            self.bulk_part(now, xid, message, actions);
+        } else if message.bits == flight.reply_bits && flight.answer.is_none() {
+            self.reply(now, xid, message, actions);
+        }
+    }
+
+    fn reply(&mut self, now: Instant, xid: Xid, message: &Message, actions: &mut Vec<Action>) {
+        let decoded = Wire::decode(&message.payload).and_then(|wire| {
+            let body = wire.body()?;
+            Ok((wire, body))
+        });
+        let (wire, body) = match decoded {
+            Ok(decoded) => decoded,
+            Err(error) => {
+                self.fail(xid, RpcError::Protocol(format!("undecodable reply: {error}")), actions);
+                self.pump(now, actions);
+                return;
+            }
+        };
+        let Some(flight) = self.flights.get(&xid) else { return };
+        if flight.early && message.offset == 0 && body.kind != MsgType::ERR {
+            self.early_reply(xid, &body);
+            return;
+        }
+        self.counters.replies += 1;
+        self.measure(now, xid, &body);
+        self.commit(body.last_committed);
+        let kind = flight_kind(&self.flights[&xid]);
+        match kind {
+            Owner::Connect => self.connect_reply(now, xid, &wire, &body, actions),
+            Owner::Disconnect(_) => self.close(now, actions),
+            _ if self.is_refusal_of_connection(&body) => self.unknown_to_target(now, xid, actions),
+            _ if self.is_busy(xid, &body) => self.delay(now, xid, actions),
+            _ => match Reply::decode(self.flights[&xid].call.request.kind(), &wire) {
+                Ok(reply) => self.replied(now, xid, body, reply, actions),
+                Err(error) => {
+                    let text = format!("undecodable reply to {:?}: {error}", body.opcode);
+                    self.fail(xid, RpcError::Protocol(text), actions);
+                    self.pump(now, actions);
+                }
+            },
+        }
+    }
+
+    /// The target works on it and asks for time.
+    fn early_reply(&mut self, xid: Xid, body: &PtlrpcBody) {
+        self.counters.early_replies += 1;
+        let patience = self.patience(body.timeout.min(limits::AT_MAX));
+        if let Some(flight) = self.flights.get_mut(&xid) {
+            flight.deadline = flight.deadline.max(flight.sent + patience);
+        }
+    }
+
+    /// Learns from a reply how long the target and the network take.
+    fn measure(&mut self, now: Instant, xid: Xid, body: &PtlrpcBody) {
+        let Some(flight) = self.flights.get(&xid) else { return };
+        if body.timeout != 0 {
+            self.service = body.timeout.clamp(limits::AT_MIN, limits::AT_MAX);
+        }
+        let total = seconds_of(now.since(flight.sent));
+        // Otherwise the reply is to an earlier try.
+        if body.service_time <= total + 3 {
+            self.latency.measure(now, total.saturating_sub(body.service_time) + 1);
+        }
+    }
+
+    /// The target does not know our handle, or is gone from its node.
+    fn is_refusal_of_connection(&self, body: &PtlrpcBody) -> bool {
+        let recoverable = [Errno::ENOTCONN.status(), Errno::ENODEV.status()];
+        body.kind == MsgType::ERR && recoverable.contains(&body.status) && !self.is_reverse()
+    }
+
+    fn is_busy(&self, xid: Xid, body: &PtlrpcBody) -> bool {
+        let waits = |flight: &Flight| {
+            matches!(flight.owner, Owner::Caller(_))
+                && !matches!(flight.call.kind, CallKind::NoResend | CallKind::NoDelay)
+        };
+        body.status == Errno::EINPROGRESS.status() && self.flights.get(&xid).is_some_and(waits)
+    }
+
+    /// Tries again a little later, each time later by a second.
+    fn delay(&mut self, now: Instant, xid: Xid, actions: &mut Vec<Action>) {
+        let Some(mut flight) = self.flights.remove(&xid) else { return };
+        super::flight::forget(xid, &flight, actions);
+        flight.busy += 1;
+        let pause = Duration::from_secs(u64::from(flight.busy.min(flight.timeout)));
+        flight.phase = Phase::Delayed(now + pause);
+        self.flights.insert(xid, flight);
+    }
+
+    fn replied(
+        &mut self,
+        now: Instant,
+        xid: Xid,
+        body: PtlrpcBody,
+        reply: Reply,
+        actions: &mut Vec<Action>,
+    ) {
+        if body.transno != Transno(0) || body.opcode == Opcode::LDLM_ENQUEUE {
+            self.used = true;
+        }
+        if let Some(flight) = self.flights.get_mut(&xid) {
+            flight.answer = Some(Box::new((body, reply)));
+        }
+        self.try_finish(now, xid, actions);
+    }
+
+    /// One part of a sink arrived.
+    fn bulk_part(&mut self, now: Instant, xid: Xid, message: &Message, actions: &mut Vec<Action>) {
+        let Some(flight) = self.flights.get_mut(&xid) else { return };
+        let Bulk::Sink(length) = flight.call.bulk else { return };
+        let count = parts_of(&flight.call.bulk);
+        let first = flight.bits.0 + 1 - count as u64;
+        let Some(part) = message.bits.0.checked_sub(first).map(|part| part as usize) else {
+            return;
+        };
+        let opcode = flight.call.request.format().opcode;
+        let room = length.saturating_sub(part * LNET_PAYLOAD_BYTES_MAX).min(LNET_PAYLOAD_BYTES_MAX);
+        if part >= count || message.portal != bulk_portal(opcode) || message.payload.len() > room {
+            return;
+        }
+        flight.parts.resize(count, None);
+        flight.parts[part] = Some(message.payload.clone());
+        self.try_finish(now, xid, actions);
+    }
+
+    /// Ends a flight whose answer and bulk are here.
+    fn try_finish(&mut self, now: Instant, xid: Xid, actions: &mut Vec<Action>) {
+        let is_whole = |flight: &Flight| {
+            flight.answer.as_ref().is_some_and(|answer| has_bulk(flight, &answer.0))
+        };
+        if !self.flights.get(&xid).is_some_and(is_whole) {
+            return;
+        }
+        let Some(mut flight) = self.land(xid, actions) else { return };
+        let Some(boxed) = flight.answer.take() else { return };
+        let (body, reply) = *boxed;
+        let bulk: Vec<Bytes> =
+            flight.parts.drain(..).flatten().filter(|part| !part.is_empty()).collect();
+        let answer = Answer { xid, body, reply, bulk };
+        match flight.owner {
+            Owner::Caller(_) => self.answer(now, xid, flight, answer, actions),
+            Owner::Replay(transno) => self.replay_answered(now, transno, answer, actions),
+            Owner::ReplayDone => self.replay_done(now, actions),
+            Owner::Ping | Owner::Connect | Owner::Disconnect(_) => {}
+        }
+    }
+}
+
+fn flight_kind(flight: &Flight) -> Owner {
+    flight.owner
+}
+
+/// Whether all the bulk is here that a reply promises. A refusal promises none; the status of a
+/// read says how much; otherwise every part comes, and a short one is the last.
+fn has_bulk(flight: &Flight, body: &PtlrpcBody) -> bool {
+    let Bulk::Sink(length) = flight.call.bulk else { return true };
+    if body.status < 0 || body.kind == MsgType::ERR || length == 0 {
+        return true;
+    }
+    let count = parts_of(&flight.call.bulk);
+    let came = |part: usize| flight.parts.get(part).and_then(Option::as_ref);
+    if body.opcode == Opcode::OST_READ {
+        let mut left = body.status as usize;
+        for part in 0..count {
+            let needed = left.min(LNET_PAYLOAD_BYTES_MAX);
+            if needed > 0 && came(part).is_none_or(|bytes| bytes.len() < needed) {
+                return false;
+            }
+            left -= needed;
+        }
+        return true;
+    }
+    for part in 0..count {
+        let Some(bytes) = came(part) else { return false };
+        if bytes.len() < (length - part * LNET_PAYLOAD_BYTES_MAX).min(LNET_PAYLOAD_BYTES_MAX) {
+            return true;
+        }
+    }
+    true
+}

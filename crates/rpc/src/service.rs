@@ -1,0 +1,354 @@
+//! The server's end, as a state machine: what runs, what waits, who gets an early reply.
+//!
+//! Owns the bookkeeping of requests from arrival to reply; what a request says is the host's (`T`).
+//! Urgent requests (pings, cancels, callbacks) have a limit of their own, so that what frees a lock
+//! never waits behind who waits for it. A request that arrives again while it still runs is not run
+//! twice: the answer goes to where the newest copy waits for it (Lustre's in-progress check).
+//!
+//! Per request: two hash entries; early replies cost a scan of what runs once a second.
+
+use std::collections::{HashMap, VecDeque};
+use std::time::Duration;
+
+use sheen_types::{Instant, MatchBits, Nid, ObdHandle, Xid};
+use sheen_wire::lnet::Portal;
+use sheen_wire::opcode::Opcode;
+use sheen_wire::ptlrpc::MsgFlags;
+
+use crate::adaptive::{Estimate, seconds_of};
+use crate::limits;
+use crate::portals;
+
+/// Names a request while the service has it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct RequestId(u64);
+
+/// What the service must know of a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Arrival {
+    /// Who sent it.
+    pub from: Nid,
+    /// The portal it came to.
+    pub portal: Portal,
+    /// The export it names.
+    pub handle: ObdHandle,
+    /// Its name at that node.
+    pub xid: Xid,
+    /// Bits under which its reply is awaited.
+    pub reply_bits: MatchBits,
+    /// What it asks for.
+    pub opcode: Opcode,
+    /// `MSG_*`.
+    pub flags: MsgFlags,
+    /// Seconds the client waits.
+    pub timeout: u32,
+    /// Whether it understands early replies.
+    pub early: bool,
+    /// When it arrived.
+    pub arrived: Instant,
+}
+
+/// What becomes of an arrived request.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Verdict<T> {
+    /// Run it now.
+    Run(RequestId, T),
+    /// It waits for others to end.
+    Queued,
+    /// It runs already; its answer will go to this copy.
+    Attached,
+    /// There are too many: forget it, the client will ask again.
+    Dropped,
+}
+
+/// What a reply's body says about time, and where it goes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Way {
+    /// The newest copy of the request.
+    pub arrival: Arrival,
+    /// `pb_timeout`: what the client should expect next time; in early replies, how long from
+    /// arrival it shall wait.
+    pub timeout: u32,
+    /// `pb_service_time`: seconds since arrival.
+    pub service_time: u32,
+}
+
+/// Count, extremes and sums of a quantity, as Lustre's `stats` files show them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Tally {
+    /// Samples.
+    pub count: u64,
+    /// The least.
+    pub min: u64,
+    /// The most.
+    pub max: u64,
+    /// Their sum.
+    pub sum: u64,
+    /// The sum of their squares.
+    pub sum_squared: u128,
+}
+
+impl Tally {
+    /// Counts one sample.
+    pub fn add(&mut self, value: u64) {
+        self.min = if self.count == 0 { value } else { self.min.min(value) };
+        self.max = self.max.max(value);
+        self.count += 1;
+        self.sum = self.sum.saturating_add(value);
+        self.sum_squared += u128::from(value) * u128::from(value);
+    }
+}
+
+impl std::ops::AddAssign for Tally {
+    fn add_assign(&mut self, other: Self) {
+        if other.count == 0 {
+            return;
+        }
+        self.min = if self.count == 0 { other.min } else { self.min.min(other.min) };
+        self.max = self.max.max(other.max);
+        self.count += other.count;
+        self.sum = self.sum.saturating_add(other.sum);
+        self.sum_squared += other.sum_squared;
+    }
+}
+
+/// What a service has done, with Lustre's names.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Stats {
+    /// Microseconds from arrival to start.
+    pub req_waittime: Tally,
+    /// Requests waiting, at each arrival.
+    pub req_qdepth: Tally,
+    /// Requests running, at each start.
+    pub req_active: Tally,
+    /// Seconds that clients are told to expect, at each reply.
+    pub req_timeout: Tally,
+    /// Requests that were not run for lack of room.
+    pub dropped: u64,
+    /// Copies of running requests.
+    pub attached: u64,
+    /// Early replies sent.
+    pub early_replies: u64,
+    /// Requests that ended without a reply.
+    pub unanswered: u64,
+}
+
+impl std::ops::AddAssign for Stats {
+    fn add_assign(&mut self, other: Self) {
+        self.req_waittime += other.req_waittime;
+        self.req_qdepth += other.req_qdepth;
+        self.req_active += other.req_active;
+        self.req_timeout += other.req_timeout;
+        self.dropped += other.dropped;
+        self.attached += other.attached;
+        self.early_replies += other.early_replies;
+        self.unanswered += other.unanswered;
+    }
+}
+
+struct Running<T> {
+    arrival: Arrival,
+    deadline: Instant,
+    urgent: bool,
+    /// A newer copy, to be run if this one ends without an answer.
+    copy: Option<Box<(Arrival, T)>>,
+}
+
+type Identity = (Nid, ObdHandle, Xid);
+
+/// The requests that a server works on; a host may have several and divide the exports among them.
+pub struct Service<T> {
+    next: u64,
+    running: HashMap<RequestId, Running<T>>,
+    by_identity: HashMap<Identity, RequestId>,
+    queue: VecDeque<(Arrival, T)>,
+    urgent_queue: VecDeque<(Arrival, T)>,
+    active: usize,
+    active_urgent: usize,
+    limit: usize,
+    estimate: Estimate,
+    next_scan: Instant,
+    stats: Stats,
+}
+
+impl<T> Service<T> {
+    /// A service that runs at most `limit` ordinary requests at once.
+    #[must_use]
+    pub fn new(now: Instant, limit: usize) -> Self {
+        Self {
+            next: 1,
+            running: HashMap::new(),
+            by_identity: HashMap::new(),
+            queue: VecDeque::new(),
+            urgent_queue: VecDeque::new(),
+            active: 0,
+            active_urgent: 0,
+            limit: limit.max(1),
+            estimate: Estimate::new(now, limits::AT_MIN),
+            next_scan: now,
+            stats: Stats::default(),
+        }
+    }
+
+    /// What it has done.
+    #[must_use]
+    pub fn stats(&self) -> Stats {
+        self.stats
+    }
+
+    /// Requests running and waiting now.
+    #[must_use]
+    pub fn load(&self) -> (usize, usize) {
+        (self.running.len(), self.queue.len() + self.urgent_queue.len())
+    }
+
+    /// When [`Service::tick`] is due; `None` while nothing runs.
+    #[must_use]
+    pub fn next_wake(&self) -> Option<Instant> {
+        (!self.running.is_empty()).then_some(self.next_scan)
+    }
+
+    /// A request arrived.
+    pub fn arrive(&mut self, now: Instant, arrival: Arrival, item: T) -> Verdict<T> {
+        self.stats.req_qdepth.add((self.queue.len() + self.urgent_queue.len()) as u64);
+        let identity = identity(&arrival);
+        if let Some(running) =
+            self.by_identity.get(&identity).and_then(|id| self.running.get_mut(id))
+        {
+            self.stats.attached += 1;
+            running.deadline = deadline(&arrival, arrival.timeout).max(running.deadline);
+            running.copy = Some(Box::new((arrival, item)));
+            return Verdict::Attached;
+        }
+        let urgent = portals::is_urgent(arrival.opcode);
+        if self.has_room(urgent) {
+            return Verdict::Run(self.run(now, arrival, urgent), item);
+        }
+        let queue = if urgent { &mut self.urgent_queue } else { &mut self.queue };
+        // The newest copy of a waiting request replaces the older one.
+        let older = |waiting: &&mut (Arrival, T)| {
+            arrival.flags.contains(MsgFlags::RESENT) && self::identity(&waiting.0) == identity
+        };
+        if let Some(waiting) = queue.iter_mut().find(older) {
+            *waiting = (arrival, item);
+            return Verdict::Queued;
+        }
+        if queue.len() >= limits::SERVICE_QUEUED {
+            self.stats.dropped += 1;
+            return Verdict::Dropped;
+        }
+        queue.push_back((arrival, item));
+        Verdict::Queued
+    }
+
+    fn has_room(&self, urgent: bool) -> bool {
+        match urgent {
+            true => self.active_urgent < limits::SERVICE_ACTIVE_URGENT,
+            false => self.active < self.limit,
+        }
+    }
+
+    fn run(&mut self, now: Instant, arrival: Arrival, urgent: bool) -> RequestId {
+        let id = RequestId(self.next);
+        self.next += 1;
+        *(if urgent { &mut self.active_urgent } else { &mut self.active }) += 1;
+        let waited = now.since(arrival.arrived);
+        self.stats.req_waittime.add(u64::try_from(waited.as_micros()).unwrap_or(u64::MAX));
+        self.stats.req_active.add(self.running.len() as u64 + 1);
+        if self.running.is_empty() {
+            self.next_scan = now + limits::SCAN_INTERVAL;
+        }
+        let deadline = deadline(&arrival, arrival.timeout);
+        self.by_identity.insert(identity(&arrival), id);
+        self.running.insert(id, Running { arrival, deadline, urgent, copy: None });
+        id
+    }
+
+    /// A request is to be answered; `None` if it has been already. Then [`Service::next`] may
+    /// have more to run.
+    pub fn finish(&mut self, now: Instant, id: RequestId) -> Option<Way> {
+        let running = self.end(id)?;
+        let copied = running.copy.map(|copy| copy.0);
+        let first = running.arrival;
+        let service_time = seconds_of(now.since(first.arrived)).max(1);
+        let recovery = MsgFlags::RESENT
+            | MsgFlags::REPLAY
+            | MsgFlags::REQ_REPLAY_DONE
+            | MsgFlags::LOCK_REPLAY_DONE;
+        // Recovery waits for other clients; that says nothing about us.
+        if !first.flags.intersects(recovery) {
+            self.estimate.measure(now, service_time);
+        }
+        let timeout = self.estimate.seconds();
+        self.stats.req_timeout.add(u64::from(timeout));
+        Some(Way { arrival: copied.unwrap_or(first), timeout, service_time })
+    }
+
+    /// A request ended without an answer. A newer copy of it runs in its stead.
+    pub fn abandon(&mut self, id: RequestId) {
+        let Some(running) = self.end(id) else { return };
+        self.stats.unanswered += 1;
+        if let Some(copy) = running.copy {
+            let queue = if running.urgent { &mut self.urgent_queue } else { &mut self.queue };
+            queue.push_front(*copy);
+        }
+    }
+
+    fn end(&mut self, id: RequestId) -> Option<Running<T>> {
+        let running = self.running.remove(&id)?;
+        self.by_identity.remove(&identity(&running.arrival));
+        *(if running.urgent { &mut self.active_urgent } else { &mut self.active }) -= 1;
+        Some(running)
+    }
+
+    /// A request that waited and may run now.
+    pub fn next(&mut self, now: Instant) -> Option<(RequestId, T)> {
+        for urgent in [true, false] {
+            let queue = if urgent { &self.urgent_queue } else { &self.queue };
+            if queue.is_empty() || !self.has_room(urgent) {
+                continue;
+            }
+            let queue = if urgent { &mut self.urgent_queue } else { &mut self.queue };
+            let (arrival, item) = queue.pop_front()?;
+            return Some((self.run(now, arrival, urgent), item));
+        }
+        None
+    }
+
+    /// Looks for clients whose patience ends: each gets an early reply.
+    pub fn tick(&mut self, now: Instant) -> Vec<Way> {
+        if self.running.is_empty() || now < self.next_scan {
+            return Vec::new();
+        }
+        self.next_scan = now + limits::SCAN_INTERVAL;
+        let mut ways = Vec::new();
+        for running in self.running.values_mut() {
+            let arrival = running.copy.as_ref().map_or(&running.arrival, |copy| &copy.0);
+            let soon = running.deadline <= now + limits::AT_EARLY_MARGIN;
+            if !soon || !arrival.early || running.deadline <= now {
+                continue;
+            }
+            let service_time = seconds_of(now.since(arrival.arrived));
+            let timeout = (service_time + limits::AT_EXTRA).min(limits::AT_MAX);
+            let later = deadline(arrival, timeout);
+            if later <= running.deadline {
+                continue;
+            }
+            running.deadline = later;
+            ways.push(Way { arrival: arrival.clone(), timeout, service_time });
+        }
+        self.stats.early_replies += ways.len() as u64;
+        ways
+    }
+}
+
+fn identity(arrival: &Arrival) -> Identity {
+    (arrival.from, arrival.handle, arrival.xid)
+}
+
+fn deadline(arrival: &Arrival, seconds: u32) -> Instant {
+    arrival.arrived + Duration::from_secs(u64::from(seconds))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,76 @@
+use super::*;
+
+fn arrival(xid: u64, opcode: Opcode) -> Arrival {
+    Arrival {
+        from: Nid(1),
+        portal: Portal::MDS_REQUEST,
+        handle: ObdHandle(7),
+        xid: Xid(xid),
+        reply_bits: MatchBits(xid),
+        opcode,
+        flags: MsgFlags::NONE,
+        timeout: 10,
+        early: true,
+        arrived: Instant(0),
+    }
+}
+
+fn seconds(count: u64) -> Instant {
+    Instant(0) + Duration::from_secs(count)
+}
+
+#[test]
+fn what_frees_locks_passes_a_full_service() {
+    let mut service = Service::new(seconds(0), 1);
+    let Verdict::Run(first, "a") = service.arrive(seconds(0), arrival(64, Opcode::MDS_REINT), "a")
+    else {
+        panic!("the first runs")
+    };
+    let second = service.arrive(seconds(0), arrival(128, Opcode::MDS_REINT), "b");
+    assert_eq!(second, Verdict::Queued);
+    let cancel = service.arrive(seconds(0), arrival(192, Opcode::LDLM_CANCEL), "c");
+    assert!(matches!(cancel, Verdict::Run(_, "c")));
+    assert!(service.next(seconds(0)).is_none());
+    assert!(service.finish(seconds(1), first).is_some());
+    assert!(service.finish(seconds(1), first).is_none(), "answered once");
+    assert_eq!(service.next(seconds(1)).map(|(_, item)| item), Some("b"));
+    assert_eq!(service.stats().req_waittime.max, 1_000_000);
+}
+
+#[test]
+fn a_copy_of_a_running_request_takes_its_answer() {
+    let mut service = Service::new(seconds(0), 8);
+    let Verdict::Run(id, ()) = service.arrive(seconds(0), arrival(64, Opcode::MDS_REINT), ())
+    else {
+        panic!("runs")
+    };
+    let mut copy = arrival(64, Opcode::MDS_REINT);
+    copy.reply_bits = MatchBits(640);
+    assert_eq!(service.arrive(seconds(1), copy, ()), Verdict::Attached);
+    let way = service.finish(seconds(2), id).unwrap();
+    assert_eq!((way.arrival.reply_bits, way.service_time), (MatchBits(640), 2));
+}
+
+#[test]
+fn a_copy_runs_if_the_first_ends_unanswered() {
+    let mut service = Service::new(seconds(0), 8);
+    let Verdict::Run(id, _) = service.arrive(seconds(0), arrival(64, Opcode::OST_WRITE), 1) else {
+        panic!("runs")
+    };
+    assert_eq!(service.arrive(seconds(1), arrival(64, Opcode::OST_WRITE), 2), Verdict::Attached);
+    service.abandon(id);
+    assert_eq!(service.next(seconds(1)).map(|(_, item)| item), Some(2));
+}
+
+#[test]
+fn early_replies_come_before_the_deadline_and_move_it() {
+    let mut service = Service::new(seconds(0), 8);
+    let verdict = service.arrive(seconds(0), arrival(64, Opcode::MDS_REINT), ());
+    assert!(matches!(verdict, Verdict::Run(..)));
+    let mut told = Vec::new();
+    for second in 1..=60 {
+        told.extend(service.tick(seconds(second)).into_iter().map(|way| (second, way.timeout)));
+    }
+    // 10 seconds of patience, 5 of margin; then 35 from arrival, and so on.
+    assert_eq!(told, [(5, 35), (30, 60), (55, 85)]);
+}

@@ -1,0 +1,153 @@
+//! States of an import, as operators see them, and who is told of them.
+
+use std::fmt;
+use std::sync::Arc;
+
+use sheen_types::{Instant, Nid};
+use sheen_wire::connect::ObdConnectData;
+
+use crate::channel::{Call, Channel};
+
+/// `LUSTRE_IMP_*`: where an import stands, with Lustre's names.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum ImportState {
+    /// Closed for good.
+    Closed,
+    /// Never connected.
+    #[default]
+    New,
+    /// Not connected; will try.
+    Disconn,
+    /// A connect is under way.
+    Connecting,
+    /// The target restarted: it is being told again what it had not made durable.
+    Replay,
+    /// Then, which locks we hold.
+    ReplayLocks,
+    /// Then we wait until all clients have.
+    ReplayWait,
+    /// Requests that were under way are sent again.
+    Recover,
+    /// In use.
+    Full,
+    /// The target threw us out; what we held is being dropped.
+    Evicted,
+    /// Disconnected because unused.
+    Idle,
+}
+
+impl ImportState {
+    /// Lustre's name, as `lctl get_param *.import` prints it.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Closed => "CLOSED",
+            Self::New => "NEW",
+            Self::Disconn => "DISCONN",
+            Self::Connecting => "CONNECTING",
+            Self::Replay => "REPLAY",
+            Self::ReplayLocks => "REPLAY_LOCKS",
+            Self::ReplayWait => "REPLAY_WAIT",
+            Self::Recover => "RECOVER",
+            Self::Full => "FULL",
+            Self::Evicted => "EVICTED",
+            Self::Idle => "IDLE",
+        }
+    }
+
+    /// Whether the target knows us by a handle that is in use.
+    #[must_use]
+    pub fn is_connected(self) -> bool {
+        matches!(
+            self,
+            Self::Replay | Self::ReplayLocks | Self::ReplayWait | Self::Recover | Self::Full
+        )
+    }
+}
+
+impl fmt::Display for ImportState {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(self.name())
+    }
+}
+
+/// One step of an import's history.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StateChange {
+    /// When.
+    pub at: Instant,
+    /// Into which state.
+    pub state: ImportState,
+}
+
+/// What an import has done so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Requests sent, resends included.
+    pub sent: u64,
+    /// Replies taken.
+    pub replies: u64,
+    /// Early replies taken.
+    pub early_replies: u64,
+    /// Requests sent again because their connection broke.
+    pub resent: u64,
+    /// Requests replayed.
+    pub replayed: u64,
+    /// Requests that got no reply in time.
+    pub timeouts: u64,
+    /// Connects tried.
+    pub connects: u64,
+    /// Evictions.
+    pub evictions: u64,
+    /// Requests under way now.
+    pub in_flight: u64,
+    /// Requests waiting to be sent now.
+    pub waiting: u64,
+    /// Requests kept for replay now.
+    pub kept: u64,
+    /// What we expect the target to take for a request, in seconds.
+    pub service_estimate: u32,
+}
+
+/// Who is told when an import changes state. Called from the import's tasks with no lock held;
+/// must not block.
+pub trait ImportEvents: Send + Sync {
+    /// A new state. FULL comes after recovery.
+    fn state_changed(&self, state: ImportState, data: &ObdConnectData) {
+        let _ = (state, data);
+    }
+
+    /// The target dropped all we had: locks, open handles, unwritten data and kept requests are
+    /// lost. Called before requests are let through again.
+    fn evicted(&self, channel: &Arc<dyn Channel>) {
+        let _ = channel;
+    }
+
+    /// The restarted target must be told which locks we hold: one enqueue (kind
+    /// [`crate::CallKind::Recovery`], with the REPLAY flag set by the import) and what to do with
+    /// its answer, per lock.
+    fn replay_locks(&self, peer: Nid) -> Vec<LockReplay> {
+        let _ = peer;
+        Vec::new()
+    }
+}
+
+/// One lock to be told again.
+pub struct LockReplay {
+    /// The enqueue.
+    pub call: Call,
+    /// Takes the answer; the lock's new remote handle is in it.
+    pub done: Box<dyn FnOnce(Result<crate::channel::Answer, crate::channel::RpcError>) + Send>,
+}
+
+impl fmt::Debug for LockReplay {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&self.call, out)
+    }
+}
+
+/// An owner that needs to be told nothing.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct NoEvents;
+
+impl ImportEvents for NoEvents {}

@@ -1,0 +1,297 @@
+//! The client's host and the network between it and the model server.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use sheen_rpc::import::{Action, Config, Engine, Event, Message, Service};
+use sheen_rpc::{Answer, Call, CallKind, ImportState, ReplayHook, RpcError, Xids};
+use sheen_types::{Instant, MatchBits, Nid, ObdHandle, Transno, Uuid, Xid};
+use sheen_wire::connect::{ConnectFlags, ObdConnectData};
+use sheen_wire::lnet::Portal;
+use sheen_wire::messages::MdsSetInfo;
+
+use super::server::Server;
+
+const CLIENT: Nid = Nid(0x2_0000_0000_0001);
+const SERVER: Nid = Nid(0x2_0000_0000_0002);
+/// Where the server may move to.
+pub(crate) const PARTNER: Nid = Nid(0x2_0000_0000_0003);
+const STEP: Duration = Duration::from_millis(20);
+
+/// What goes wrong, in percent of messages.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Faults {
+    pub(crate) loss: u64,
+    pub(crate) double: u64,
+    pub(crate) latency_ms_max: u64,
+    pub(crate) work_seconds_max: u64,
+}
+
+/// A generator good enough to choose faults (splitmix64).
+pub(crate) struct Random(u64);
+
+impl Random {
+    pub(crate) fn below(&mut self, limit: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut value = self.0;
+        value = (value ^ value >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        value = (value ^ value >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (value ^ value >> 31) % limit.max(1)
+    }
+}
+
+enum Packet {
+    ToServer(MatchBits, Bytes),
+    ToClient(u32, MatchBits, Bytes),
+    /// The client's LNet tells that the server cannot be reached.
+    Down(Nid),
+    /// To the engine itself, from its host.
+    Host(Event),
+}
+
+pub(crate) struct Cluster {
+    pub(crate) engine: Engine,
+    pub(crate) server: Server,
+    pub(crate) random: Random,
+    pub(crate) server_at: Nid,
+    faults: Faults,
+    now: Instant,
+    packets: BTreeMap<(Instant, u64), Packet>,
+    order: u64,
+    calls: u64,
+    modifying: BTreeSet<u64>,
+    results: BTreeMap<u64, Result<Answer, RpcError>>,
+    is_connected: bool,
+}
+
+impl Cluster {
+    pub(crate) fn new(seed: u64, faults: Faults) -> Self {
+        let now = Instant(1_000_000_000);
+        let config = Config {
+            target: Uuid::new("lustre-MDT0000_UUID"),
+            client: Uuid::new("client"),
+            nids: vec![SERVER, PARTNER],
+            service: Service::Mds,
+            data: ObdConnectData {
+                flags: ConnectFlags::AT | ConnectFlags::MULTIMODRPCS,
+                maxmodrpcs: 4,
+                ..ObdConnectData::default()
+            },
+            handle: ObdHandle(77),
+            requests_in_flight: 8,
+        };
+        Self {
+            engine: Engine::new(now, config, Arc::new(Xids::new(Xid(1 << 40)))),
+            server: Server::new(now),
+            random: Random(seed),
+            server_at: SERVER,
+            faults,
+            now,
+            packets: BTreeMap::new(),
+            order: 0,
+            calls: 0,
+            modifying: BTreeSet::new(),
+            results: BTreeMap::new(),
+            is_connected: false,
+        }
+    }
+
+    pub(crate) fn seconds(&self) -> u64 {
+        self.now.0 / 1_000_000_000
+    }
+
+    pub(crate) fn connect(&mut self) {
+        self.feed(Event::Connect(u64::MAX));
+        for _ in 0..100 {
+            if self.is_connected {
+                return;
+            }
+            self.run(2);
+        }
+        panic!("never connected");
+    }
+
+    pub(crate) fn submit(&mut self, kind: CallKind) {
+        self.submit_hooked(kind, None);
+    }
+
+    pub(crate) fn submit_hooked(&mut self, kind: CallKind, hook: Option<Arc<dyn ReplayHook>>) {
+        self.calls += 1;
+        let modifies = kind == CallKind::Modifying;
+        if modifies {
+            self.modifying.insert(self.calls);
+        }
+        let key = if modifies { "apply" } else { "look" };
+        let request = MdsSetInfo {
+            setinfo_key: Bytes::from_static(key.as_bytes()),
+            setinfo_val: Bytes::copy_from_slice(&self.calls.to_le_bytes()),
+            ..MdsSetInfo::default()
+        };
+        let call = Call { kind, on_replay: hook, ..Call::new(request) };
+        self.feed(Event::Submit(self.calls, Box::new(call)));
+    }
+
+    /// The server dies and starts again at once; its connections break.
+    pub(crate) fn crash(&mut self) {
+        self.server.crash(self.now);
+        self.break_connection();
+    }
+
+    /// What is under way is lost, and both ends notice.
+    pub(crate) fn break_connection(&mut self) {
+        self.packets.retain(|_, packet| matches!(packet, Packet::Host(_)));
+        self.feed(Event::PeerDown(self.engine.peer()));
+    }
+
+    /// From now on nothing goes wrong any more.
+    pub(crate) fn calm(&mut self) {
+        self.faults = Faults::default();
+    }
+
+    pub(crate) fn run(&mut self, seconds: u64) {
+        let end = self.now + Duration::from_secs(seconds);
+        while self.now < end {
+            self.now = self.now + STEP;
+            self.deliver();
+            for answer in self.server.work(self.now) {
+                self.post(Packet::ToClient(answer.offset, answer.bits, answer.payload));
+            }
+            if self.random.below(25) == 0 {
+                self.server.commit();
+            }
+            if self.engine.next_wake().is_some_and(|wake| wake <= self.now) {
+                self.feed(Event::Tick);
+            }
+        }
+    }
+
+    fn deliver(&mut self) {
+        while let Some(entry) = self.packets.first_entry() {
+            if entry.key().0 > self.now {
+                return;
+            }
+            match entry.remove() {
+                Packet::ToServer(bits, payload) if self.seconds() >= self.server.deaf_until => {
+                    let work = self.random.below(self.faults.work_seconds_max + 1);
+                    let work = if self.random.below(4) == 0 { work } else { 0 };
+                    self.server.arrive(self.now, CLIENT, bits, &payload, work);
+                }
+                Packet::ToServer(..) => {}
+                Packet::ToClient(offset, bits, payload) => {
+                    let portal = Portal::MDC_REPLY;
+                    let from = self.server_at;
+                    self.feed(Event::Message(Message { from, portal, bits, offset, payload }));
+                }
+                Packet::Down(nid) => self.feed(Event::PeerDown(nid)),
+                Packet::Host(event) => self.feed(event),
+            }
+        }
+    }
+
+    /// Sends through the faulty network.
+    fn post(&mut self, packet: Packet) {
+        if self.random.below(100) < self.faults.loss {
+            return;
+        }
+        if self.random.below(100) < self.faults.double {
+            let copy = match &packet {
+                Packet::ToServer(bits, payload) => Packet::ToServer(*bits, payload.clone()),
+                Packet::ToClient(offset, bits, payload) => {
+                    Packet::ToClient(*offset, *bits, payload.clone())
+                }
+                Packet::Down(_) | Packet::Host(_) => return,
+            };
+            self.enqueue(copy);
+        }
+        self.enqueue(packet);
+    }
+
+    fn enqueue(&mut self, packet: Packet) {
+        self.order += 1;
+        let latency = Duration::from_millis(1 + self.random.below(self.faults.latency_ms_max));
+        self.packets.insert((self.now + latency, self.order), packet);
+    }
+
+    fn feed(&mut self, event: Event) {
+        let mut actions = Vec::new();
+        self.engine.handle(self.now, event, &mut actions);
+        for action in actions {
+            self.perform(action);
+        }
+    }
+
+    fn perform(&mut self, action: Action) {
+        match action {
+            Action::Send(outgoing) => {
+                if self.seconds() < self.server.refuses_until || outgoing.to != self.server_at {
+                    self.enqueue(Packet::Down(outgoing.to));
+                } else {
+                    self.post(Packet::ToServer(outgoing.bits, outgoing.message));
+                }
+            }
+            Action::Complete(key, result, hook) => {
+                if let (Some(hook), Ok(answer)) = (hook, &result)
+                    && !hook.keep(answer)
+                {
+                    let xid = answer.xid;
+                    self.enqueue(Packet::Host(Event::Release(xid)));
+                }
+                let before = self.results.insert(key, result);
+                assert!(before.is_none(), "call {key} was answered twice");
+            }
+            Action::Settled(_, result) => {
+                assert_eq!(result, Ok(()));
+                self.is_connected = true;
+            }
+            Action::Evicted => self.enqueue(Packet::Host(Event::Invalidated)),
+            Action::ReplayLocks(count) => {
+                self.enqueue(Packet::Host(Event::LocksReplayed(count, true)));
+            }
+            Action::Forget(_) | Action::State(_) => {}
+            Action::Prepare(transno, hook, mut request, answer) => {
+                hook.before_replay(&mut request, &answer);
+                self.enqueue(Packet::Host(Event::Prepared(transno, request)));
+            }
+            Action::Replayed(hook, answer) => hook.replayed(&answer),
+        }
+    }
+
+    /// The xid of a call's answer.
+    pub(crate) fn release(&mut self, call: u64) {
+        if let Some(Ok(answer)) = self.results.get(&call) {
+            let xid = answer.xid;
+            self.feed(Event::Release(xid));
+        }
+    }
+
+    pub(crate) fn answered(&self) -> usize {
+        self.results.values().filter(|result| result.is_ok()).count()
+    }
+
+    pub(crate) fn failures(&self) -> Vec<RpcError> {
+        self.results.values().filter_map(|result| result.clone().err()).collect()
+    }
+
+    pub(crate) fn check(&self) {
+        self.check_except(0);
+    }
+
+    /// Every call was answered, all but so many well; every modifying call is in the server's
+    /// history once, as the transaction that its answer named.
+    pub(crate) fn check_except(&self, failures: usize) {
+        assert_eq!(self.results.len() as u64, self.calls, "some calls were never answered");
+        assert_eq!(self.failures().len(), failures, "{:?}", self.failures());
+        assert_eq!(self.engine.state(), ImportState::Full);
+        let mut applied: BTreeMap<u64, Vec<Transno>> = BTreeMap::new();
+        for (transno, call) in &self.server.history {
+            applied.entry(*call).or_default().push(*transno);
+        }
+        for call in &self.modifying {
+            let Ok(answer) = &self.results[call] else { continue };
+            assert_eq!(applied.remove(call), Some(vec![answer.body.transno]), "call {call}");
+        }
+        assert!(applied.is_empty(), "applied without being asked: {applied:?}");
+    }
+}

@@ -1,0 +1,213 @@
+//! An import and a server as a pair in virtual time, over a network that loses, doubles, delays and
+//! reorders messages and breaks connections, with a server that crashes: all from a seed.
+
+mod cluster;
+mod server;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use cluster::{Cluster, Faults, PARTNER};
+use proptest::prelude::*;
+use sheen_rpc::{Answer, CallKind, ImportState, ReplayHook, RpcError};
+use sheen_types::Transno;
+use sheen_wire::messages::Request;
+use sheen_wire::ptlrpc::PtlrpcBody;
+
+#[test]
+fn without_faults_everything_is_answered_at_once() {
+    let mut cluster = Cluster::new(1, Faults::default());
+    cluster.connect();
+    for _ in 0..50 {
+        cluster.submit(CallKind::Modifying);
+        cluster.submit(CallKind::Normal);
+    }
+    cluster.run(10);
+    cluster.check();
+    assert_eq!(cluster.answered(), 100);
+    assert_eq!(cluster.engine.counters().resent, 0);
+}
+
+#[test]
+fn a_slow_request_is_kept_alive_by_early_replies() {
+    let mut cluster = Cluster::new(2, Faults { work_seconds_max: 0, ..Faults::default() });
+    cluster.connect();
+    cluster.server.work_seconds = Some(90);
+    cluster.submit(CallKind::Modifying);
+    cluster.run(120);
+    cluster.check();
+    let counters = cluster.engine.counters();
+    assert_eq!((cluster.answered(), counters.timeouts, counters.resent), (1, 0, 0));
+    assert!(counters.early_replies >= 2, "{counters:?}");
+}
+
+#[test]
+fn silence_times_out_and_the_request_is_sent_again() {
+    let mut cluster = Cluster::new(3, Faults::default());
+    cluster.connect();
+    cluster.server.deaf_until = cluster.seconds() + 30;
+    cluster.submit(CallKind::Modifying);
+    cluster.submit(CallKind::NoResend);
+    cluster.run(90);
+    cluster.check_except(1);
+    let counters = cluster.engine.counters();
+    assert!(counters.timeouts >= 1 && counters.resent >= 1, "{counters:?}");
+    assert_eq!(cluster.failures(), [RpcError::Disconnected]);
+}
+
+#[test]
+fn a_crash_is_replayed_in_order() {
+    let mut cluster = Cluster::new(4, Faults::default());
+    cluster.connect();
+    cluster.server.commits = false;
+    for _ in 0..20 {
+        cluster.submit(CallKind::Modifying);
+    }
+    cluster.run(5);
+    assert_eq!(cluster.answered(), 20);
+    cluster.crash();
+    assert_eq!(cluster.server.history.len(), 0, "all was lost");
+    cluster.run(10);
+    cluster.check();
+    assert_eq!(cluster.engine.counters().replayed, 20);
+    let states: Vec<_> = cluster.engine.history().iter().map(|change| change.state).collect();
+    let way = [
+        ImportState::Disconn,
+        ImportState::Connecting,
+        ImportState::Replay,
+        ImportState::ReplayLocks,
+        ImportState::ReplayWait,
+        ImportState::Recover,
+        ImportState::Full,
+    ];
+    assert!(states.ends_with(&way), "{states:?}");
+}
+
+#[test]
+fn an_eviction_ends_what_was_under_way_and_is_survived() {
+    let mut cluster = Cluster::new(5, Faults::default());
+    cluster.connect();
+    cluster.submit(CallKind::Modifying);
+    cluster.run(5);
+    cluster.server.evict();
+    cluster.submit(CallKind::Modifying);
+    cluster.run(5);
+    assert_eq!(cluster.failures(), [RpcError::Evicted]);
+    assert_eq!(cluster.engine.counters().evictions, 1);
+    cluster.submit(CallKind::Modifying);
+    cluster.run(5);
+    assert_eq!((cluster.answered(), cluster.engine.state()), (2, ImportState::Full));
+}
+
+#[test]
+fn a_returning_server_is_found_within_a_second_or_so() {
+    let mut cluster = Cluster::new(6, Faults::default());
+    cluster.connect();
+    cluster.server.refuses_until = cluster.seconds() + 40;
+    cluster.crash();
+    cluster.run(42);
+    assert_eq!(cluster.engine.state(), ImportState::Full);
+}
+
+/// An open, say: wants to be kept, and counts its replays.
+#[derive(Default)]
+struct Open {
+    prepared: AtomicU32,
+    replayed: AtomicU32,
+}
+
+impl ReplayHook for Open {
+    fn keep(&self, _answer: &Answer) -> bool {
+        true
+    }
+
+    fn before_replay(&self, _request: &mut Request, answer_body: &PtlrpcBody) {
+        assert_ne!(answer_body.transno, Transno(0));
+        self.prepared.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn replayed(&self, answer: &Answer) {
+        assert_eq!(answer.body.status, 0);
+        self.replayed.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+#[test]
+fn an_open_is_replayed_though_durable_until_it_is_released() {
+    let mut cluster = Cluster::new(7, Faults::default());
+    cluster.connect();
+    let open = Arc::new(Open::default());
+    cluster.submit_hooked(CallKind::Modifying, Some(Arc::clone(&open) as _));
+    cluster.submit(CallKind::Modifying);
+    // A ping tells what is durable by then.
+    cluster.run(40);
+    assert_eq!(cluster.engine.counters().kept, 1);
+    cluster.crash();
+    cluster.run(5);
+    let counts = || (open.prepared.load(Ordering::Relaxed), open.replayed.load(Ordering::Relaxed));
+    assert_eq!(counts(), (1, 1));
+    cluster.release(1);
+    assert_eq!(cluster.engine.counters().kept, 0);
+    cluster.crash();
+    cluster.run(5);
+    assert_eq!(counts(), (1, 1));
+    cluster.check();
+}
+
+#[test]
+fn a_server_that_moves_to_its_partner_is_found_there() {
+    let mut cluster = Cluster::new(8, Faults::default());
+    cluster.connect();
+    cluster.server.commits = false;
+    cluster.submit(CallKind::Modifying);
+    cluster.run(2);
+    cluster.server_at = PARTNER;
+    cluster.crash();
+    cluster.submit(CallKind::Modifying);
+    cluster.run(5);
+    cluster.check();
+    assert_eq!(cluster.engine.peer(), PARTNER);
+}
+
+#[test]
+fn a_call_that_may_not_wait_does_not() {
+    let mut cluster = Cluster::new(9, Faults::default());
+    cluster.submit(CallKind::NoDelay);
+    assert_eq!(cluster.failures(), [RpcError::Disconnected]);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 48, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn nothing_is_lost_or_done_twice(
+        seed in any::<u64>(),
+        loss in 0_u64..8,
+        double in 0_u64..8,
+        crashes in 0_u64..4,
+        breaks in 0_u64..6,
+    ) {
+        let faults = Faults { loss, double, latency_ms_max: 400, work_seconds_max: 20 };
+        let mut cluster = Cluster::new(seed, faults);
+        cluster.connect();
+        for _ in 0..24 {
+            for _ in 0..4 {
+                cluster.submit(CallKind::Modifying);
+            }
+            cluster.submit(CallKind::Normal);
+            let pause = 1 + cluster.random.below(20);
+            cluster.run(pause);
+            if cluster.random.below(24) < crashes {
+                cluster.crash();
+            }
+            if cluster.random.below(24) < breaks {
+                cluster.break_connection();
+            }
+        }
+        cluster.calm();
+        cluster.run(2000);
+        cluster.check();
+        prop_assert_eq!(cluster.engine.state(), ImportState::Full);
+        prop_assert_eq!(cluster.engine.counters().evictions, 0);
+    }
+}

@@ -1,0 +1,258 @@
+//! Durability: one thread takes groups down, those who wait share them.
+//!
+//! A group goes down when it is full, a second old, or asked for. [`Committer::run`] is the only
+//! writer of the engine: rotate, write and sync one batch, retire, tell. While it works the next
+//! group fills; only if that one overfills, too, do those who apply wait.
+//!
+//! If a batch fails, its durability is unknown: the group stays visible in memory, the store
+//! refuses every further change, and the reason is told to all who ask.
+//!
+//! Lock order: `state` alone; `rounds` alone. Neither is held while the disk works.
+
+use std::{
+    sync::{
+        Arc, OnceLock,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    time::Instant,
+};
+
+use parking_lot::{Condvar, Mutex};
+use sheen_store::{CommitHook, Sequence, StoreError};
+
+use crate::{Core, files::Name, limits, record::Incarnation};
+
+#[derive(Debug, Default)]
+struct State {
+    /// Commit at least up to here, at once.
+    wanted: u64,
+    /// When the active group got its first transaction.
+    since: Option<Instant>,
+    full: bool,
+    stop: bool,
+}
+
+/// Who syncs data for all that wait for it: one at a time, each round for all who came before it.
+#[derive(Debug, Default)]
+struct Rounds {
+    started: u64,
+    finished: u64,
+    running: bool,
+}
+
+/// See the module's documentation.
+pub(crate) struct Committer {
+    state: Mutex<State>,
+    work: Condvar,
+    done: Condvar,
+    committed: AtomicU64,
+    /// Objects of lower incarnations were created durably.
+    created: AtomicU64,
+    /// The active group has a transaction and the committer knows.
+    dirty: AtomicBool,
+    failed: OnceLock<StoreError>,
+    hooks: Mutex<Vec<Arc<CommitHook>>>,
+    rounds: Mutex<Rounds>,
+    round_done: Condvar,
+}
+
+impl Committer {
+    pub(crate) fn new(sequence: Sequence, incarnations: Incarnation) -> Self {
+        Self {
+            state: Mutex::default(),
+            work: Condvar::new(),
+            done: Condvar::new(),
+            committed: AtomicU64::new(sequence.0),
+            created: AtomicU64::new(incarnations),
+            dirty: AtomicBool::new(false),
+            failed: OnceLock::new(),
+            hooks: Mutex::default(),
+            rounds: Mutex::default(),
+            round_done: Condvar::new(),
+        }
+    }
+
+    pub(crate) fn committed(&self) -> Sequence {
+        Sequence(self.committed.load(Ordering::Acquire))
+    }
+
+    pub(crate) fn is_created_durably(&self, incarnation: Incarnation) -> bool {
+        incarnation < self.created.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn add_hook(&self, hook: CommitHook) {
+        self.hooks.lock().push(Arc::new(hook));
+    }
+
+    /// The error of an earlier failure, if there was one.
+    pub(crate) fn check(&self) -> Result<(), StoreError> {
+        self.failed.get().map_or(Ok(()), |error| Err(error.clone()))
+    }
+
+    /// From now on every change is refused.
+    fn fail(&self, what: &str, error: &StoreError) {
+        let error = StoreError::Io(format!("the store is read-only: {what} failed: {error}"));
+        tracing::error!(%error, "store");
+        let _first = self.failed.set(error);
+        // Under the lock, so that nobody is between looking and waiting.
+        let _state = self.state.lock();
+        self.done.notify_all();
+    }
+
+    /// Waits while the active group is overfull. Called before a transaction is applied.
+    pub(crate) fn admit(&self, active_bytes: usize, core: &Core) -> Result<(), StoreError> {
+        self.check()?;
+        if active_bytes < core.group_bytes * limits::GROUP_OVERFILL {
+            return Ok(());
+        }
+        let mut state = self.state.lock();
+        while core.overlay.active_bytes() >= core.group_bytes * limits::GROUP_OVERFILL {
+            state.full = true;
+            self.work.notify_one();
+            self.done.wait(&mut state);
+            self.check()?;
+        }
+        Ok(())
+    }
+
+    /// Notes that a transaction was applied: two loads, unless the group is new or full.
+    pub(crate) fn applied(&self, active_bytes: usize, group_bytes: usize) {
+        if !self.dirty.load(Ordering::Relaxed) && !self.dirty.swap(true, Ordering::AcqRel) {
+            self.state.lock().since = Some(Instant::now());
+            self.work.notify_one();
+        }
+        if active_bytes >= group_bytes {
+            let mut state = self.state.lock();
+            if !std::mem::replace(&mut state.full, true) {
+                self.work.notify_one();
+            }
+        }
+    }
+
+    /// Asks for a commit up to `sequence`.
+    pub(crate) fn want(&self, sequence: Sequence) {
+        let mut state = self.state.lock();
+        if sequence.0 > state.wanted && sequence > self.committed() {
+            state.wanted = sequence.0;
+            self.work.notify_one();
+        }
+    }
+
+    /// Waits until `sequence` is durable.
+    pub(crate) fn wait(&self, sequence: Sequence) -> Result<Sequence, StoreError> {
+        self.want(sequence);
+        let mut state = self.state.lock();
+        while self.committed() < sequence {
+            self.check()?;
+            self.done.wait(&mut state);
+        }
+        drop(state);
+        self.check()?;
+        Ok(self.committed())
+    }
+
+    /// Waits until all data written before the call is durable.
+    pub(crate) fn sync_data(&self, core: &Core) -> Result<(), StoreError> {
+        let mut rounds = self.rounds.lock();
+        let mine = rounds.started + 1;
+        while rounds.finished < mine {
+            if rounds.running {
+                self.round_done.wait(&mut rounds);
+                continue;
+            }
+            rounds.running = true;
+            rounds.started += 1;
+            let round = rounds.started;
+            drop(rounds);
+            if let Err(error) = core.files.sync_all() {
+                self.fail("a sync of data", &error);
+            }
+            rounds = self.rounds.lock();
+            rounds.running = false;
+            rounds.finished = round;
+            self.round_done.notify_all();
+        }
+        drop(rounds);
+        self.check()
+    }
+
+    /// Ends [`Self::run`] after a last commit.
+    pub(crate) fn stop(&self) {
+        self.state.lock().stop = true;
+        self.work.notify_one();
+    }
+
+    /// The committer's thread: until [`Self::stop`], or a failure. Destroyed objects' files go to
+    /// `reap` once that is durable.
+    pub(crate) fn run(&self, core: &Core, reap: &std::sync::mpsc::Sender<Vec<Name>>) {
+        while let Some(last_time) = self.wait_for_work(core) {
+            if let Err(error) = self.commit_group(core, reap) {
+                self.fail("a commit", &error);
+                return;
+            }
+            if last_time {
+                return;
+            }
+        }
+    }
+
+    /// Whether this is the last commit; `None` if there is none to do any more.
+    fn wait_for_work(&self, core: &Core) -> Option<bool> {
+        let mut state = self.state.lock();
+        loop {
+            let pending = core.overlay.applied() > self.committed();
+            let aged = state.since.is_some_and(|since| since.elapsed() >= limits::GROUP_AGE_MAX);
+            if state.stop {
+                return pending.then_some(true);
+            }
+            if pending && (aged || state.full || state.wanted > self.committed().0) {
+                return Some(false);
+            }
+            match state.since {
+                Some(since) if !aged => {
+                    self.work.wait_until(&mut state, since + limits::GROUP_AGE_MAX);
+                }
+                _ => {
+                    self.work.wait(&mut state);
+                }
+            }
+        }
+    }
+
+    fn commit_group(
+        &self,
+        core: &Core,
+        reap: &std::sync::mpsc::Sender<Vec<Name>>,
+    ) -> Result<(), StoreError> {
+        {
+            let mut state = self.state.lock();
+            state.full = false;
+            state.since = None;
+        }
+        // Before the rotation: who applies behind it marks the next group.
+        self.dirty.store(false, Ordering::Release);
+        let group = core.overlay.rotate();
+        core.engine.commit(group.parts.iter().map(|part| &**part), group.last)?;
+        self.created.store(group.incarnations, Ordering::Release);
+        {
+            // Under the lock, so that nobody is between looking and waiting.
+            let _state = self.state.lock();
+            self.committed.store(group.last.0, Ordering::Release);
+            self.done.notify_all();
+        }
+        core.overlay.retire(&group);
+        core.usage.set_metadata(core.engine.bytes());
+        core.files.check_host();
+        let destroyed: Vec<Name> =
+            group.parts.iter().flat_map(|part| part.destroyed.iter().copied()).collect();
+        if !destroyed.is_empty() {
+            // The reaper lives as long as this thread; without it the next open sweeps.
+            let _gone = reap.send(destroyed);
+        }
+        let hooks = self.hooks.lock().clone();
+        for hook in hooks {
+            hook(group.last);
+        }
+        Ok(())
+    }
+}

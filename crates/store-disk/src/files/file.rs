@@ -1,0 +1,197 @@
+//! One object's file: what is known of it, and its descriptor.
+
+use std::{
+    os::fd::OwnedFd,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+};
+
+use parking_lot::Mutex;
+use rustix::{
+    fs::{AtFlags, Stat, fstat, statat},
+    io::Errno,
+};
+use sheen_store::StoreError;
+
+use super::{Files, Name, path_of, store_error};
+
+/// What is known of a file's size.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Known {
+    /// The file system must be asked.
+    #[default]
+    Nothing,
+    /// There is no file: the object is empty.
+    NoFile,
+    /// The end of the file; the blocks unless something was written since they were read.
+    Size { size: u64, blocks: Option<u64> },
+}
+
+#[derive(Debug, Default)]
+pub(super) struct State {
+    pub(super) known: Known,
+    /// Counts starts and ends of operations that may shrink the file. A writer that saw another
+    /// number before its write than after cannot tell the size.
+    pub(super) shrinks: u64,
+    /// Bytes counted in the store's usage.
+    pub(super) counted: Option<u64>,
+}
+
+/// See the module's documentation.
+pub(crate) struct File {
+    pub(super) name: Name,
+    pub(super) state: Mutex<State>,
+    descriptor: Mutex<Option<Arc<OwnedFd>>>,
+    /// Opened since the list of open files was swept last.
+    pub(super) used: AtomicBool,
+    /// Written since the last sync.
+    pub(super) dirty: AtomicBool,
+    /// The file's name is known to be durable.
+    pub(super) named: AtomicBool,
+    /// The object is destroyed: no file may be made any more.
+    dead: AtomicBool,
+}
+
+impl File {
+    pub(super) fn new(name: Name) -> Self {
+        Self {
+            name,
+            state: Mutex::default(),
+            descriptor: Mutex::default(),
+            used: AtomicBool::new(true),
+            dirty: AtomicBool::new(false),
+            named: AtomicBool::new(false),
+            dead: AtomicBool::new(false),
+        }
+    }
+
+    /// No file is made from now on.
+    pub(super) fn kill(&self) {
+        // Under the lock that makers hold, so that none is at it afterwards.
+        let mut descriptor = self.descriptor.lock();
+        self.dead.store(true, Ordering::Relaxed);
+        *descriptor = None;
+    }
+
+    pub(super) fn close(&self) {
+        *self.descriptor.lock() = None;
+    }
+
+    pub(super) fn forget_dirty(&self) {
+        self.dirty.store(false, Ordering::Release);
+    }
+
+    /// What was changed may be smaller now or not: the next one who asks finds out.
+    pub(super) fn note_shrink(&self) {
+        let mut state = self.state.lock();
+        state.shrinks += 1;
+        state.known = Known::Nothing;
+    }
+
+    /// Takes the size from what was written up to `end`, unless a shrink came between.
+    pub(super) fn note_written(&self, end: u64, shrinks: u64) {
+        let mut state = self.state.lock();
+        state.known = match state.known {
+            Known::Size { size, .. } if state.shrinks == shrinks => {
+                Known::Size { size: size.max(end), blocks: None }
+            }
+            _ => Known::Nothing,
+        };
+    }
+}
+
+impl Files {
+    /// The descriptor; `None` if there is no file and none is to be made.
+    pub(super) fn descriptor(
+        &self,
+        file: &Arc<File>,
+        create: bool,
+    ) -> Result<Option<Arc<OwnedFd>>, StoreError> {
+        file.used.store(true, Ordering::Relaxed);
+        let mut held = file.descriptor.lock();
+        if let Some(descriptor) = &*held {
+            return Ok(Some(descriptor.clone()));
+        }
+        if file.dead.load(Ordering::Relaxed) {
+            return Err(StoreError::NoObject(file.name.0));
+        }
+        let opened = self.open_path(file.name, create);
+        let opened = opened.map_err(|errno| store_error("open an object's file", errno))?;
+        let Some(opened) = opened else { return Ok(None) };
+        let opened = Arc::new(opened);
+        *held = Some(opened.clone());
+        drop(held);
+        self.note_open(file);
+        Ok(Some(opened))
+    }
+
+    /// Size and 512-byte blocks; no system call once known.
+    pub(crate) fn size(&self, file: &File) -> Result<(u64, u64), StoreError> {
+        let mut state = file.state.lock();
+        match state.known {
+            Known::NoFile => return Ok((0, 0)),
+            Known::Size { size, blocks: Some(blocks) } => return Ok((size, blocks)),
+            _ => {}
+        }
+        self.ask_size(file, &mut state)
+    }
+
+    fn ask_size(&self, file: &File, state: &mut State) -> Result<(u64, u64), StoreError> {
+        // Not through `descriptor`: a stat needs no place among the open files.
+        let open = file.descriptor.lock().clone();
+        let stat: Result<Stat, Errno> = match open {
+            Some(descriptor) => fstat(descriptor),
+            None => {
+                let path = path_of(file.name);
+                statat(self.objects(), path, AtFlags::SYMLINK_NOFOLLOW)
+            }
+        };
+        let (size, blocks) = match stat {
+            Ok(stat) => (stat.st_size.cast_unsigned(), stat.st_blocks.cast_unsigned()),
+            Err(Errno::NOENT) => {
+                state.known = Known::NoFile;
+                return Ok((0, 0));
+            }
+            Err(errno) => return Err(store_error("stat an object's file", errno)),
+        };
+        state.known = Known::Size { size, blocks: Some(blocks) };
+        Ok((size, blocks))
+    }
+
+    /// The end of the object; blocks may be stale.
+    pub(super) fn end(&self, file: &File) -> Result<u64, StoreError> {
+        let mut state = file.state.lock();
+        match state.known {
+            Known::NoFile => Ok(0),
+            Known::Size { size, .. } => Ok(size),
+            Known::Nothing => Ok(self.ask_size(file, &mut state)?.0),
+        }
+    }
+
+    /// Counts what the file uses, where there is a capacity.
+    pub(super) fn count_usage(&self, file: &File) -> Result<(), StoreError> {
+        if !self.usage().capped() {
+            return Ok(());
+        }
+        let mut state = file.state.lock();
+        let (_, blocks) = self.ask_size(file, &mut state)?;
+        let before = state.counted.replace(blocks * 512);
+        self.usage().data_changed(before.unwrap_or(0), blocks * 512);
+        Ok(())
+    }
+
+    /// Before the first change of a file its bytes so far are noted as counted.
+    pub(super) fn note_counted(&self, file: &File) -> Result<(), StoreError> {
+        if !self.usage().capped() {
+            return Ok(());
+        }
+        let mut state = file.state.lock();
+        if state.counted.is_none() {
+            let (_, blocks) = self.ask_size(file, &mut state)?;
+            state.counted = Some(blocks * 512);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,276 @@
+//! The data of objects: sparse files `objects/xx/SEQ:OID:VER.INCARNATION`, made at the first write.
+//!
+//! Owns the table of *known files*, at most one [`File`] for each object and incarnation, which
+//! remembers size and blocks, and a bounded number of open descriptors. The incarnation in the
+//! name keeps the data of an object that was destroyed, but not durably, apart from that of a new
+//! one of the same FID; what is left over after a crash is removed by [`Files::sweep`].
+//!
+//! Owner, mode and times of these files mean nothing.
+//!
+//! Locks: the table's shards, a file's state, a file's descriptor, the list of open ones, the list
+//! of dirty ones. They nest in this order, if at all. A file's own locks are held over the system
+//! calls that open and stat it, so only users of that file wait for those; reads and writes hold
+//! none.
+//!
+//! Cost: a read or write is one system call on an open file; size and blocks cost none once known.
+
+mod file;
+mod table;
+
+use std::{
+    collections::{HashMap, HashSet, VecDeque},
+    os::fd::OwnedFd,
+    path::Path,
+    sync::{
+        Arc, Weak,
+        atomic::{AtomicU64, Ordering},
+    },
+};
+
+use parking_lot::Mutex;
+use rustix::{
+    fs::{AtFlags, Mode, OFlags, fstatvfs, mkdirat, openat, statat, unlinkat},
+    io::Errno,
+};
+use sheen_store::StoreError;
+use sheen_types::Fid;
+
+pub(crate) use file::File;
+
+use crate::{DiskError, limits, record::Incarnation, usage::Usage};
+
+/// An object and which of its name.
+pub(crate) type Name = (Fid, Incarnation);
+
+/// Parts of the table.
+const SHARDS: usize = 16;
+
+/// What was written and not synced.
+#[derive(Default)]
+struct Dirty {
+    files: HashSet<Name>,
+    /// There are more than [`limits::DIRTY_FILES_MAX`].
+    overflown: bool,
+}
+
+/// See the module's documentation.
+pub(crate) struct Files {
+    objects: OwnedFd,
+    known: [Mutex<HashMap<Name, Arc<File>>>; SHARDS],
+    open: Mutex<VecDeque<Weak<File>>>,
+    open_max: usize,
+    dirty: Mutex<Dirty>,
+    usage: Arc<Usage>,
+    /// Until the host's free space is looked at again.
+    unchecked_bytes: AtomicU64,
+}
+
+/// The path of an object's file below `objects/`.
+fn path_of((fid, incarnation): Name) -> String {
+    let mixed = (fid.seq ^ u64::from(fid.oid)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    let Fid { seq, oid, ver } = fid;
+    format!("{:02x}/{seq:x}:{oid:x}:{ver:x}.{incarnation:x}", mixed >> 56)
+}
+
+/// The reverse of [`path_of`], from the last part of a path.
+fn parse_name(text: &str) -> Option<Name> {
+    let (fid, incarnation) = text.split_once('.')?;
+    let mut parts = fid.split(':').map(|part| u64::from_str_radix(part, 16).ok());
+    let (seq, oid, ver) = (parts.next()??, parts.next()??, parts.next()??);
+    let fid = Fid { seq, oid: oid.try_into().ok()?, ver: ver.try_into().ok()? };
+    Some((fid, u64::from_str_radix(incarnation, 16).ok()?))
+}
+
+/// What an errno of a data call means to the store's users.
+fn store_error(what: &str, errno: Errno) -> StoreError {
+    match errno {
+        Errno::NOSPC | Errno::DQUOT => StoreError::NoSpace,
+        _ => StoreError::Io(format!("{what}: {errno}")),
+    }
+}
+
+impl Files {
+    /// The files of the store in `dir`.
+    pub(crate) fn open(dir: &Path, open_max: usize, usage: Arc<Usage>) -> Result<Self, DiskError> {
+        let path = dir.join("objects");
+        let flags = OFlags::DIRECTORY | OFlags::RDONLY | OFlags::CLOEXEC;
+        let objects = rustix::fs::open(&path, flags, Mode::empty());
+        Ok(Self {
+            objects: objects.map_err(DiskError::io("open", &path))?,
+            known: Default::default(),
+            open: Mutex::default(),
+            open_max: open_max.max(1),
+            dirty: Mutex::default(),
+            usage,
+            unchecked_bytes: AtomicU64::new(0),
+        })
+    }
+
+    /// Opens a file's descriptor; `None` if there is no file and none is to be made.
+    fn open_path(&self, name: Name, create: bool) -> Result<Option<OwnedFd>, Errno> {
+        let path = path_of(name);
+        let flags = OFlags::RDWR | OFlags::CLOEXEC;
+        match openat(&self.objects, &path, flags, Mode::empty()) {
+            Ok(descriptor) => return Ok(Some(descriptor)),
+            Err(Errno::NOENT) if create => {}
+            Err(Errno::NOENT) => return Ok(None),
+            Err(errno) => return Err(errno),
+        }
+        let mode = Mode::RUSR | Mode::WUSR;
+        let make = || openat(&self.objects, &path, flags | OFlags::CREATE, mode);
+        let made = make().or_else(|errno| {
+            if errno != Errno::NOENT {
+                return Err(errno);
+            }
+            match mkdirat(&self.objects, &path[..2], Mode::RWXU) {
+                Ok(()) => rustix::fs::fsync(&self.objects)?,
+                Err(Errno::EXIST) => {}
+                Err(errno) => return Err(errno),
+            }
+            make()
+        });
+        made.map(Some)
+    }
+
+    /// Makes the name of a file durable.
+    fn sync_name(&self, name: Name) -> Result<(), Errno> {
+        let flags = OFlags::DIRECTORY | OFlags::RDONLY | OFlags::CLOEXEC;
+        let directory = openat(&self.objects, &path_of(name)[..2], flags, Mode::empty())?;
+        rustix::fs::fsync(directory)
+    }
+
+    /// Notes that a file was written, so that the next commit syncs it.
+    fn note_dirty(&self, name: Name) {
+        let mut dirty = self.dirty.lock();
+        if dirty.files.len() >= limits::DIRTY_FILES_MAX {
+            dirty.overflown = true;
+            return;
+        }
+        dirty.files.insert(name);
+    }
+
+    /// Makes all data written so far durable.
+    pub(crate) fn sync_all(&self) -> Result<(), StoreError> {
+        let dirty = std::mem::take(&mut *self.dirty.lock());
+        if dirty.overflown {
+            for shard in &self.known {
+                shard.lock().values().for_each(|file| file.forget_dirty());
+            }
+            return rustix::fs::syncfs(&self.objects).map_err(|e| store_error("sync", e));
+        }
+        for name in dirty.files {
+            self.sync(&self.file(name))?;
+        }
+        Ok(())
+    }
+
+    /// Removes the files of destroyed objects.
+    pub(crate) fn remove(&self, names: &[Name]) {
+        for name in names {
+            // Known or not: a writer that still holds the file must not make it again.
+            let file = self.file(*name);
+            file.kill();
+            self.forget(*name);
+            if let Err(error) = self.unlink(&path_of(*name)) {
+                tracing::warn!(object = %name.0, %error, "cannot remove a destroyed object's file");
+            }
+        }
+    }
+
+    fn unlink(&self, path: &str) -> Result<(), Errno> {
+        let counted = self.usage.capped();
+        let blocks = if counted {
+            match statat(&self.objects, path, AtFlags::SYMLINK_NOFOLLOW) {
+                Ok(stat) => stat.st_blocks.cast_unsigned() * 512,
+                Err(Errno::NOENT) => return Ok(()),
+                Err(errno) => return Err(errno),
+            }
+        } else {
+            0
+        };
+        match unlinkat(&self.objects, path, AtFlags::empty()) {
+            Ok(()) => self.usage.data_freed(blocks),
+            Err(Errno::NOENT) => {}
+            Err(errno) => return Err(errno),
+        }
+        Ok(())
+    }
+
+    /// Removes every file that `keep` does not know, and returns the bytes of the others.
+    pub(crate) fn sweep(
+        &self,
+        mut keep: impl FnMut(Name) -> Result<bool, StoreError>,
+    ) -> Result<u64, StoreError> {
+        let failed = |error: Errno| store_error("read the directory of objects", error);
+        let mut bytes = 0;
+        for directory in entries(&self.objects, ".").map_err(failed)? {
+            for entry in entries(&self.objects, &directory).map_err(failed)? {
+                let path = format!("{directory}/{entry}");
+                let Some(name) = parse_name(&entry) else {
+                    tracing::warn!(path, "a file that is no object's: left alone");
+                    continue;
+                };
+                if keep(name)? {
+                    let stat = statat(&self.objects, &path, AtFlags::SYMLINK_NOFOLLOW);
+                    bytes += stat.map_or(0, |stat| stat.st_blocks.cast_unsigned() * 512);
+                } else {
+                    tracing::debug!(path, "left over by a crash: removed");
+                    unlinkat(&self.objects, &path, AtFlags::empty()).map_err(failed)?;
+                }
+            }
+        }
+        Ok(bytes)
+    }
+
+    /// Sizes of the host's file system: total, free, available.
+    pub(crate) fn host_space(&self) -> Result<(u64, u64, u64), StoreError> {
+        let space = fstatvfs(&self.objects).map_err(|e| store_error("statvfs", e))?;
+        let unit = space.f_frsize;
+        Ok((space.f_blocks * unit, space.f_bfree * unit, space.f_bavail * unit))
+    }
+
+    /// Counts written bytes, and looks at the host's free space now and then.
+    fn note_written(&self, bytes: u64) {
+        let before = self.unchecked_bytes.fetch_add(bytes, Ordering::Relaxed);
+        if before + bytes >= limits::SPACE_CHECK_BYTES {
+            self.unchecked_bytes.store(0, Ordering::Relaxed);
+            self.check_host();
+        }
+    }
+
+    /// Tells the usage what the host has left.
+    pub(crate) fn check_host(&self) {
+        if let Ok((_, _, available)) = self.host_space() {
+            self.usage.set_host_available(available);
+        }
+    }
+}
+
+/// Names in a directory, less `.` and `..`.
+fn entries(objects: &OwnedFd, path: &str) -> Result<Vec<String>, Errno> {
+    let flags = OFlags::DIRECTORY | OFlags::RDONLY | OFlags::CLOEXEC;
+    let directory = openat(objects, path, flags, Mode::empty())?;
+    let mut names = Vec::new();
+    for entry in rustix::fs::Dir::new(directory)? {
+        let name = entry?.file_name().to_string_lossy().into_owned();
+        if name != "." && name != ".." {
+            names.push(name);
+        }
+    }
+    Ok(names)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_read_back() {
+        let name = (Fid { seq: 0x2_0000_0400, oid: u32::MAX, ver: 7 }, u64::MAX);
+        let path = path_of(name);
+        assert_eq!(parse_name(&path[3..]), Some(name));
+        for bad in ["", "1:2:3", "1:2.3", "x:1:1.1", "1:fffffffff:1.1"] {
+            assert_eq!(parse_name(bad), None, "{bad}");
+        }
+    }
+}

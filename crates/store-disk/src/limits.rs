@@ -1,0 +1,44 @@
+//! Every limit of this back end with its reason.
+
+use std::time::Duration;
+
+/// A group goes down once it holds this much, however much memory the store may use: a larger one
+/// only makes the wait of a later commit longer.
+pub(crate) const GROUP_BYTES_MAX: usize = 32 << 20;
+/// A group goes down this long after its first transaction: what a crash may cost without replay.
+pub(crate) const GROUP_AGE_MAX: Duration = Duration::from_secs(1);
+/// While one group goes down the next may grow to this many times a full one; then those who
+/// apply wait, so that a slow disk bounds memory.
+pub(crate) const GROUP_OVERFILL: usize = 2;
+/// Counted for each change above its own bytes: the maps around it.
+pub(crate) const CHANGE_OVERHEAD_BYTES: usize = 128;
+/// Shards of the overlay: threads that touch different keys seldom meet, and locking all of them
+/// (once a group) stays in microseconds.
+pub(crate) const OVERLAY_SHARDS: usize = 64;
+/// Memory of one store unless told otherwise: six of them in one process stay under 250 MiB.
+pub(crate) const CACHE_BYTES_DEFAULT: usize = 32 << 20;
+/// Less makes fjall's memtables too small to be worth a file.
+pub(crate) const CACHE_BYTES_MIN: usize = 4 << 20;
+/// Open files of objects unless told otherwise; six stores stay under the usual limit of 1,024
+/// for a process together with fjall's.
+pub(crate) const OPEN_FILES_DEFAULT: usize = 64;
+/// Open files of fjall's own.
+pub(crate) const ENGINE_FILES_MAX: usize = 64;
+/// Objects whose size is remembered, open or not.
+pub(crate) const KNOWN_FILES_MAX: usize = 64 << 10;
+/// Written objects remembered until the next commit; beyond, a commit syncs the file system.
+pub(crate) const DIRTY_FILES_MAX: usize = 16 << 10;
+/// fjall's smallest; a journal is freed once its keys are in tables.
+pub(crate) const JOURNAL_BYTES_MAX: u64 = 64 << 20;
+/// Slices of one `pwritev` (Linux `UIO_MAXIOV`).
+pub(crate) const SLICES_MAX: usize = 1024;
+/// Kept free on the host's file system, so that groups and fjall's merges always find room.
+pub(crate) const HOST_RESERVE_BYTES: u64 = 64 << 20;
+/// The share of a capacity that only transactions which free something may use.
+pub(crate) const RESERVE_SHARE: u64 = 32;
+/// Free space of the host is looked at again after this much data was written.
+pub(crate) const SPACE_CHECK_BYTES: u64 = 16 << 20;
+/// For counting how many objects a store could hold: Lustre's default for MDTs is 2,560.
+pub(crate) const BYTES_PER_OBJECT: u64 = 2560;
+/// Bytes of `CONFIG` and `format`: text that people write.
+pub(crate) const TEXT_BYTES_MAX: u64 = 1 << 20;

@@ -1,0 +1,277 @@
+//! The ordered write-back overlay: what was applied and is not durable yet, above the engine.
+//!
+//! State is sharded by key: an object's record by its FID, a key of an index by FID and key. A
+//! shard holds three layers, looked at in this order, then comes the engine:
+//!
+//! 1. *active*: the group that fills. A slot is a value, or its absence (a tombstone). A slot that
+//!    is *fresh* hides nothing below, so removing it leaves no tombstone: what is created and
+//!    destroyed within a group never reaches the disk.
+//! 2. *committing*: the group that goes down, never changed any more.
+//! 3. *clean*: a bounded cache of what the engine holds.
+//!
+//! What always holds:
+//!
+//! - A transaction is applied, and its sequence taken, while all shards it touches are locked, in
+//!   rising order. [`Overlay::rotate`] locks all of them, in the same order, to turn the active
+//!   group into the committing one. So a group is exactly a run of sequences, and of two
+//!   transactions that touch one key the later has the higher sequence.
+//! - State moves only downwards, active to committing to engine, and is readable below before it
+//!   leaves above. Readers look from the top, so they miss nothing.
+//! - No shard is locked while the engine works. What a transaction must know from the engine is
+//!   read beforehand; if a group was retired between (counted in `retirements`), it is read again.
+//!   What a reader brings up from the engine enters the clean cache under the same condition.
+//!
+//! Lock order: shards, rising; nothing else is taken under them.
+
+mod apply;
+mod clean;
+mod hash;
+mod scan;
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, AtomicUsize, Ordering},
+    },
+};
+
+use bytes::Bytes;
+use parking_lot::Mutex;
+use sheen_store::{Sequence, StoreError};
+use sheen_types::Fid;
+
+use crate::{
+    engine::Engine,
+    limits::OVERLAY_SHARDS,
+    overlay::{clean::Clean, hash::FoldState},
+    record::{Incarnation, Record, index_key},
+};
+
+/// What a group says of a key.
+#[derive(Clone, Debug)]
+pub(crate) struct Slot<T> {
+    /// `None`: the key is absent, whatever lies below.
+    pub(crate) value: Option<T>,
+    /// Nothing lies below.
+    fresh: bool,
+}
+
+/// The part of a group that lies in one shard.
+pub(crate) struct Part {
+    pub(crate) objects: HashMap<Fid, Slot<Arc<Record>>, FoldState>,
+    pub(crate) keys: HashMap<Fid, BTreeMap<Bytes, Slot<Bytes>>, FoldState>,
+    /// Objects whose files go once the group is durable.
+    pub(crate) destroyed: Vec<(Fid, Incarnation)>,
+}
+
+impl Part {
+    fn new(hasher: FoldState) -> Self {
+        Self {
+            objects: HashMap::with_hasher(hasher),
+            keys: HashMap::with_hasher(hasher),
+            destroyed: Vec::new(),
+        }
+    }
+
+    fn key(&self, index: Fid, key: &[u8]) -> Option<&Slot<Bytes>> {
+        self.keys.get(&index)?.get(key)
+    }
+}
+
+struct Shard {
+    active: Part,
+    committing: Option<Arc<Part>>,
+    clean_objects: Clean<Fid, Option<Arc<Record>>, FoldState>,
+    clean_keys: Clean<Box<[u8]>, Option<Bytes>, FoldState>,
+}
+
+/// Where a key was found.
+enum Seen<T> {
+    /// In a group: newer than the engine's.
+    Overlay(Option<T>),
+    /// In the clean cache: as in the engine.
+    Clean(Option<T>),
+    /// Only the engine knows.
+    Unknown,
+}
+
+impl Shard {
+    fn object(&mut self, fid: Fid) -> Seen<Arc<Record>> {
+        let committing = || self.committing.as_ref().and_then(|part| part.objects.get(&fid));
+        if let Some(slot) = self.active.objects.get(&fid).or_else(committing) {
+            return Seen::Overlay(slot.value.clone());
+        }
+        self.clean_objects.get(&fid).map_or(Seen::Unknown, Seen::Clean)
+    }
+
+    /// `whole` is the [`index_key`] of `key`, if the clean cache is to be asked.
+    fn key(&mut self, index: Fid, key: &[u8], whole: &[u8]) -> Seen<Bytes> {
+        let committing = || self.committing.as_ref().and_then(|part| part.key(index, key));
+        if let Some(slot) = self.active.key(index, key).or_else(committing) {
+            return Seen::Overlay(slot.value.clone());
+        }
+        self.clean_keys.get(whole).map_or(Seen::Unknown, Seen::Clean)
+    }
+
+    fn cache_object(&mut self, fid: Fid, record: Option<Arc<Record>>) {
+        let cost = 64 + record.as_ref().map_or(0, |record| record.cost());
+        self.clean_objects.insert(fid, record, cost);
+    }
+
+    fn cache_key(&mut self, whole: Vec<u8>, value: Option<Bytes>) {
+        let cost = 96 + whole.len() + value.as_ref().map_or(0, Bytes::len);
+        self.clean_keys.insert(whole.into_boxed_slice(), value, cost);
+    }
+}
+
+/// A group on its way down.
+pub(crate) struct Group {
+    /// One for each shard.
+    pub(crate) parts: Vec<Arc<Part>>,
+    /// The last transaction in it.
+    pub(crate) last: Sequence,
+    /// Objects created in this or an earlier group have incarnations below this.
+    pub(crate) incarnations: Incarnation,
+}
+
+/// See the module's documentation.
+pub(crate) struct Overlay {
+    shards: Vec<Mutex<Shard>>,
+    hasher: FoldState,
+    applied: AtomicU64,
+    incarnations: AtomicU64,
+    retirements: AtomicU64,
+    active_bytes: AtomicUsize,
+}
+
+impl Overlay {
+    /// Nothing applied since `sequence`; incarnations count up from `incarnations`.
+    pub(crate) fn new(sequence: Sequence, incarnations: Incarnation, clean_bytes: usize) -> Self {
+        let hasher = FoldState::random();
+        let limit = clean_bytes / OVERLAY_SHARDS / 2;
+        let shard = || Shard {
+            active: Part::new(hasher),
+            committing: None,
+            clean_objects: Clean::new(limit, hasher),
+            clean_keys: Clean::new(limit, hasher),
+        };
+        Self {
+            shards: (0..OVERLAY_SHARDS).map(|_| Mutex::new(shard())).collect(),
+            hasher,
+            applied: AtomicU64::new(sequence.0),
+            incarnations: AtomicU64::new(incarnations),
+            retirements: AtomicU64::new(0),
+            active_bytes: AtomicUsize::new(0),
+        }
+    }
+
+    fn object_shard(&self, fid: Fid) -> usize {
+        (self.hasher.object(fid) >> 32) as usize % OVERLAY_SHARDS
+    }
+
+    fn key_shard(&self, index: Fid, key: &[u8]) -> usize {
+        (self.hasher.key(index, key) >> 32) as usize % OVERLAY_SHARDS
+    }
+
+    /// The newest transaction.
+    pub(crate) fn applied(&self) -> Sequence {
+        Sequence(self.applied.load(Ordering::Acquire))
+    }
+
+    /// Bytes of the active group, about.
+    pub(crate) fn active_bytes(&self) -> usize {
+        self.active_bytes.load(Ordering::Relaxed)
+    }
+
+    /// An object's record.
+    pub(crate) fn object(
+        &self,
+        engine: &Engine,
+        fid: Fid,
+    ) -> Result<Option<Arc<Record>>, StoreError> {
+        let number = self.object_shard(fid);
+        let mut shard = self.shards[number].lock();
+        let retirements = self.retirements.load(Ordering::Acquire);
+        match shard.object(fid) {
+            Seen::Overlay(found) | Seen::Clean(found) => return Ok(found),
+            Seen::Unknown => drop(shard),
+        }
+        let found = engine.object(fid)?.map(Arc::new);
+        let mut shard = self.shards[number].lock();
+        if self.retirements.load(Ordering::Acquire) == retirements {
+            shard.cache_object(fid, found.clone());
+        }
+        Ok(found)
+    }
+
+    /// The value of a key.
+    pub(crate) fn key(
+        &self,
+        engine: &Engine,
+        index: Fid,
+        key: &[u8],
+    ) -> Result<Option<Bytes>, StoreError> {
+        let number = self.key_shard(index, key);
+        let whole = index_key(index, key);
+        let mut shard = self.shards[number].lock();
+        let retirements = self.retirements.load(Ordering::Acquire);
+        match shard.key(index, key, &whole) {
+            Seen::Overlay(found) | Seen::Clean(found) => return Ok(found),
+            Seen::Unknown => drop(shard),
+        }
+        let found = engine.value(&whole)?;
+        let mut shard = self.shards[number].lock();
+        if self.retirements.load(Ordering::Acquire) == retirements {
+            shard.cache_key(whole, found.clone());
+        }
+        Ok(found)
+    }
+
+    /// Makes the active group the committing one; the one before must be retired.
+    pub(crate) fn rotate(&self) -> Group {
+        let mut shards: Vec<_> = self.shards.iter().map(|shard| shard.lock()).collect();
+        let parts = shards.iter_mut().map(|shard| {
+            assert!(shard.committing.is_none(), "one group goes down at a time");
+            let part = std::mem::replace(&mut shard.active, Part::new(self.hasher));
+            shard.committing.insert(Arc::new(part)).clone()
+        });
+        let parts = parts.collect();
+        self.active_bytes.store(0, Ordering::Relaxed);
+        Group {
+            parts,
+            last: self.applied(),
+            incarnations: self.incarnations.load(Ordering::Relaxed),
+        }
+    }
+
+    /// Ends a committing group that is durable: what it held is clean now.
+    pub(crate) fn retire(&self, group: &Group) {
+        /// Entries made clean under one hold of a shard's lock.
+        const STEP: usize = 64;
+        for (shard, part) in self.shards.iter().zip(&group.parts) {
+            let mut objects = part.objects.iter();
+            let mut keys = part.keys.iter().flat_map(|(index, keys)| {
+                keys.iter().map(|(key, slot)| (index_key(*index, key), slot))
+            });
+            loop {
+                let mut shard = shard.lock();
+                let mut left = STEP;
+                for (fid, slot) in objects.by_ref().take(STEP) {
+                    shard.cache_object(*fid, slot.value.clone());
+                    left -= 1;
+                }
+                for (whole, slot) in keys.by_ref().take(left) {
+                    shard.cache_key(whole, slot.value.clone());
+                    left -= 1;
+                }
+                if left > 0 {
+                    shard.committing = None;
+                    // Under the lock: whoever locks the shard next knows what it no longer sees.
+                    self.retirements.fetch_add(1, Ordering::Release);
+                    break;
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,155 @@
+//! Sparse bytes in pages, with the state at the last sync.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use bytes::Bytes;
+
+/// Bytes of a page: a hole is never smaller.
+pub(crate) const PAGE_BYTES: u64 = 4096;
+
+type Page = Arc<[u8; PAGE_BYTES as usize]>;
+
+/// Bytes and what of them is on the (imaginary) disk. Pages are shared with the synced state and
+/// copied when they change.
+#[derive(Clone, Debug, Default)]
+struct Bare {
+    pages: BTreeMap<u64, Page>,
+    size: u64,
+}
+
+/// An object's bytes.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Data {
+    now: Bare,
+    synced: Bare,
+}
+
+/// The parts of pages that `offset..end` covers: page, start in it, end in it.
+fn spans(offset: u64, end: u64) -> impl Iterator<Item = (u64, usize, usize)> {
+    (offset / PAGE_BYTES..end.div_ceil(PAGE_BYTES)).map(move |page| {
+        let base = page * PAGE_BYTES;
+        let start = offset.max(base) - base;
+        let stop = end.min(base + PAGE_BYTES) - base;
+        (page, start as usize, stop as usize)
+    })
+}
+
+impl Data {
+    /// The end of the object.
+    pub(crate) fn size(&self) -> u64 {
+        self.now.size
+    }
+
+    /// Bytes of all pages.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.now.pages.len() as u64 * PAGE_BYTES
+    }
+
+    /// As it was at the last sync.
+    pub(crate) fn synced(&self) -> Self {
+        Self { now: self.synced.clone(), synced: self.synced.clone() }
+    }
+
+    /// Makes the bytes durable.
+    pub(crate) fn sync(&mut self) {
+        self.synced = self.now.clone();
+    }
+
+    fn page(&mut self, page: u64) -> &mut [u8; PAGE_BYTES as usize] {
+        let fresh = || Arc::new([0; PAGE_BYTES as usize]);
+        Arc::make_mut(self.now.pages.entry(page).or_insert_with(fresh))
+    }
+
+    /// Pages that filling the range would add.
+    pub(crate) fn missing_pages(&self, offset: u64, length: u64) -> u64 {
+        if length == 0 {
+            return 0;
+        }
+        let (first, last) = (offset / PAGE_BYTES, (offset + length).div_ceil(PAGE_BYTES));
+        last - first - self.now.pages.range(first..last).count() as u64
+    }
+
+    /// Short at the end.
+    pub(crate) fn read(&self, offset: u64, length: usize) -> Bytes {
+        let end = self.now.size.min(offset.saturating_add(length as u64));
+        if offset >= end {
+            return Bytes::new();
+        }
+        let mut out = vec![0; (end - offset) as usize];
+        for (page, start, stop) in spans(offset, end) {
+            if let Some(held) = self.now.pages.get(&page) {
+                let at = (page * PAGE_BYTES + start as u64 - offset) as usize;
+                out[at..at + stop - start].copy_from_slice(&held[start..stop]);
+            }
+        }
+        out.into()
+    }
+
+    /// Grows as needed.
+    pub(crate) fn write(&mut self, offset: u64, bytes: &[u8]) {
+        if bytes.is_empty() {
+            return;
+        }
+        let end = offset + bytes.len() as u64;
+        for (page, start, stop) in spans(offset, end) {
+            let at = (page * PAGE_BYTES + start as u64 - offset) as usize;
+            self.page(page)[start..stop].copy_from_slice(&bytes[at..at + stop - start]);
+        }
+        self.now.size = self.now.size.max(end);
+    }
+
+    /// Drops what lies beyond.
+    pub(crate) fn truncate(&mut self, size: u64) {
+        if size < self.now.size {
+            let _beyond = self.now.pages.split_off(&size.div_ceil(PAGE_BYTES));
+            let within = (size % PAGE_BYTES) as usize;
+            if within > 0 && self.now.pages.contains_key(&(size / PAGE_BYTES)) {
+                self.page(size / PAGE_BYTES)[within..].fill(0);
+            }
+        }
+        self.now.size = size;
+    }
+
+    /// Zeros, and frees whole pages.
+    pub(crate) fn punch(&mut self, offset: u64, length: u64) {
+        let end = offset.saturating_add(length).min(self.now.size.next_multiple_of(PAGE_BYTES));
+        for (page, start, stop) in spans(offset, end.max(offset)) {
+            if start == 0 && stop == PAGE_BYTES as usize {
+                self.now.pages.remove(&page);
+            } else if self.now.pages.contains_key(&page) {
+                self.page(page)[start..stop].fill(0);
+            }
+        }
+    }
+
+    /// Fills the range with pages.
+    pub(crate) fn allocate(&mut self, offset: u64, length: u64, keep_size: bool) {
+        if length == 0 {
+            return;
+        }
+        for (page, _, _) in spans(offset, offset + length) {
+            self.page(page);
+        }
+        if !keep_size {
+            self.now.size = self.now.size.max(offset + length);
+        }
+    }
+
+    /// The next data or hole.
+    pub(crate) fn seek(&self, offset: u64, hole: bool) -> Option<u64> {
+        if offset >= self.now.size {
+            return None;
+        }
+        let first = offset / PAGE_BYTES;
+        let page = if hole {
+            (first..).find(|page| !self.now.pages.contains_key(page))?
+        } else {
+            *self.now.pages.range(first..).next()?.0
+        };
+        let found = offset.max(page * PAGE_BYTES);
+        if hole {
+            return Some(found.min(self.now.size));
+        }
+        (found < self.now.size).then_some(found)
+    }
+}

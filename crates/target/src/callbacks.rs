@@ -1,0 +1,354 @@
+//! What the lock manager wants said: blocking, completion and glimpse callbacks to clients, and
+//! waking the server's own tasks.
+//!
+//! Each callback is a task of its own, so that no client waits for another. A callback whose
+//! connection breaks is said again after the client has reconnected, as long as it still matters;
+//! a client that neither lets go nor shows progress meets the deadline that the namespace keeps.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use bytes::Bytes;
+use parking_lot::Mutex;
+use sheen_io::BoxFuture;
+use sheen_ldlm::server::{Action, GlimpseTarget};
+use sheen_ldlm::{LockDesc, Owner, Policy};
+use sheen_rpc::{Call, CallKind, Channel, RpcError};
+use sheen_types::{Errno, LockHandle, Nid, ObdHandle, ResourceName, Uuid};
+use sheen_wire::connect::ObdConnectData;
+use sheen_wire::ldlm::{
+    ExtentPolicy, FlockPolicy, InodeBitsPolicy, LdlmGlDesc, LdlmLockDesc, LdlmRequest,
+    LdlmResourceDesc, LockFlags, LockType, ModeNumber, Policy as WirePolicy,
+};
+use sheen_wire::messages::{LdlmBlCallback, LdlmCpCallback, LdlmGlCallback, Reply, Request};
+use tokio::sync::oneshot;
+
+use crate::export::Export;
+use crate::target::Target;
+
+/// Pause before a callback is said again.
+const RETRY_PAUSE: Duration = Duration::from_secs(1);
+
+/// Makes the way back to a client: the host's.
+pub trait ReverseChannels: Send + Sync {
+    /// A channel that sends callbacks to `client` at `to`, whose import is called `import`. Asked
+    /// on each connect; what was made for earlier ones is dropped.
+    fn reverse(
+        &self,
+        to: Nid,
+        import: ObdHandle,
+        client: &Uuid,
+        agreed: &ObdConnectData,
+    ) -> Arc<dyn Channel>;
+}
+
+/// The server's own tasks that wait for a lock.
+#[derive(Default)]
+pub(crate) struct Waiters {
+    waiting: Mutex<HashMap<LockHandle, Waiter>>,
+}
+
+enum Waiter {
+    Task(oneshot::Sender<LockDesc>),
+    /// Granted before its task began to wait.
+    Granted(LockDesc),
+}
+
+impl Waiters {
+    pub(crate) fn register(&self, handle: LockHandle) -> oneshot::Receiver<LockDesc> {
+        let (sender, receiver) = oneshot::channel();
+        let mut waiting = self.waiting.lock();
+        match waiting.remove(&handle) {
+            // The receiver is in our hands, so this cannot fail.
+            Some(Waiter::Granted(desc)) => drop(sender.send(desc)),
+            _ => drop(waiting.insert(handle, Waiter::Task(sender))),
+        }
+        receiver
+    }
+
+    pub(crate) fn forget(&self, handle: LockHandle) {
+        self.waiting.lock().remove(&handle);
+    }
+
+    pub(crate) fn clear(&self) {
+        self.waiting.lock().clear();
+    }
+
+    fn wake(&self, handle: LockHandle, desc: LockDesc) {
+        let mut waiting = self.waiting.lock();
+        match waiting.remove(&handle) {
+            // Whoever waited has given up and its guard cancels the lock.
+            Some(Waiter::Task(sender)) => drop(sender.send(desc)),
+            _ => drop(waiting.insert(handle, Waiter::Granted(desc))),
+        }
+    }
+}
+
+impl Target {
+    /// Does what the namespace asks for. Never waits.
+    pub(crate) fn carry_out(&self, actions: Vec<Action>) {
+        if actions.is_empty() {
+            return;
+        }
+        for action in actions {
+            match action {
+                Action::LocalGranted { handle, desc } if self.locks.lock(handle).is_some() => {
+                    self.lock_waiters.wake(handle, desc);
+                }
+                // Whoever waited has given up meanwhile.
+                Action::LocalGranted { .. } => {}
+                Action::Blocking { handle, export, remote_handle, wanted, flags } => {
+                    let call = blocking_call(handle, remote_handle, &wanted, flags);
+                    self.say(export, handle, call);
+                }
+                Action::Completion { handle, export, remote_handle, desc, flags } => {
+                    self.complete(export, handle, remote_handle, desc, flags);
+                }
+                Action::Evict { export, handle } => {
+                    self.evict_for_lock(ObdHandle(export), handle);
+                }
+            }
+        }
+        self.lock_timer_changed();
+    }
+
+    /// Asks all who may know a larger size or newer time of an object, at once. The answers are
+    /// lock value blocks, as the client of each lock sees it; a client that has no lock any more
+    /// or does not answer gives an error, which is no reason to fail.
+    pub async fn glimpse(
+        self: &Arc<Self>,
+        resource: ResourceName,
+    ) -> Vec<(GlimpseTarget, Result<Bytes, Errno>)> {
+        let mut asked = Vec::new();
+        for holder in self.locks.glimpse_targets(resource) {
+            let request = LdlmGlCallback {
+                dlm_req: callback_request(holder.handle, holder.remote_handle, &holder.desc, 0),
+                dlm_gl_desc: None::<LdlmGlDesc>,
+                ..LdlmGlCallback::default()
+            };
+            let channel = self.export(ObdHandle(holder.export)).and_then(|it| it.channel());
+            let Some(channel) = channel else { continue };
+            self.stats.callbacks.fetch_add(1, Ordering::Relaxed);
+            asked.push((holder, channel.call(callback(request))));
+        }
+        let mut answers = Vec::with_capacity(asked.len());
+        for (holder, call) in asked {
+            let answer = match call.await {
+                Ok(answer) => match answer.reply {
+                    Reply::LdlmGlCallback(reply) => Ok(reply.dlm_lvb),
+                    _ => Err(Errno::EPROTO),
+                },
+                Err(error) => Err(error.errno()),
+            };
+            answers.push((holder, answer));
+        }
+        answers
+    }
+
+    /// Takes away all locks of an export.
+    pub(crate) fn drop_locks(&self, export: &Export) {
+        let mut actions = Vec::new();
+        self.locks.cancel_owner(self.now(), export.handle().0, &mut actions);
+        self.carry_out(actions);
+    }
+
+    fn complete(
+        &self,
+        export: u64,
+        handle: LockHandle,
+        remote_handle: LockHandle,
+        desc: LockDesc,
+        flags: sheen_ldlm::LockFlags,
+    ) {
+        let target = self.arc();
+        let task: BoxFuture<'static, ()> = Box::pin(async move {
+            let value = match desc.granted {
+                // The client asks for a layout itself: it may be larger than its buffer.
+                Some(_) if !has_layout(&desc.policy) => {
+                    target.operations.lock_value(&target, &desc).await.unwrap_or_default()
+                }
+                _ => Bytes::new(),
+            };
+            let request = LdlmCpCallback {
+                dlm_req: callback_request(handle, remote_handle, &desc, flags.to_wire()),
+                dlm_lvb: value,
+                ..LdlmCpCallback::default()
+            };
+            target.say_until_heard(ObdHandle(export), handle, request.into()).await;
+        });
+        self.world.tasks.spawn("ldlm_cp_ast", task);
+    }
+
+    fn say(&self, export: u64, handle: LockHandle, request: Request) {
+        let target = self.arc();
+        let task: BoxFuture<'static, ()> = Box::pin(async move {
+            target.say_until_heard(ObdHandle(export), handle, request).await;
+        });
+        self.world.tasks.spawn("ldlm_bl_ast", task);
+    }
+
+    /// Sends a callback until the client has answered, the lock or the client is gone, or the time
+    /// to let go is over. What the client does then is up to the namespace's deadline.
+    async fn say_until_heard(
+        self: &Arc<Self>,
+        export: ObdHandle,
+        lock: LockHandle,
+        request: Request,
+    ) {
+        let give_up = self.now() + self.config.timeouts.lock_callback;
+        loop {
+            let Some(export) = self.export(export) else { return };
+            if self.locks.lock(lock).is_none() && !is_flock_refusal(&request) {
+                return;
+            }
+            if let Some(channel) = export.channel() {
+                self.stats.callbacks.fetch_add(1, Ordering::Relaxed);
+                let said = channel.call(callback(request.clone())).await;
+                match said {
+                    Ok(_) => return,
+                    Err(RpcError::Errno(errno)) => {
+                        self.lock_is_unknown_to_client(&export, lock, errno);
+                        return;
+                    }
+                    Err(RpcError::Shutdown | RpcError::Evicted) => return,
+                    Err(error) => {
+                        tracing::debug!(target = self.name(), client = %export.uuid(), %error,
+                            "callback not delivered");
+                    }
+                }
+            }
+            if self.now() >= give_up {
+                tracing::warn!(target = self.name(), client = %export.uuid(), nid = %export.nid(),
+                    "client does not answer callbacks, evicting it");
+                self.evict(&export).await;
+                return;
+            }
+            self.world.clock.sleep_until(self.now() + RETRY_PAUSE).await;
+        }
+    }
+
+    /// The client refused a callback: it gave the lock back already, and its cancel is on the way
+    /// or got lost.
+    fn lock_is_unknown_to_client(&self, export: &Export, lock: LockHandle, errno: Errno) {
+        tracing::debug!(target = self.name(), client = %export.uuid(), %errno,
+            "client does not know the lock");
+        let mut actions = Vec::new();
+        let owner = Owner::Export(export.handle().0);
+        self.locks.cancel(self.now(), owner, &[lock], &mut actions);
+        self.carry_out(actions);
+    }
+
+    fn evict_for_lock(&self, export: ObdHandle, lock: LockHandle) {
+        let Some(export) = self.export(export) else { return };
+        let held = self.locks.lock(lock);
+        tracing::warn!(target = self.name(), client = %export.uuid(), nid = %export.nid(),
+            resource = ?held.map(|lock| lock.desc.resource.to_string()),
+            "lock callback timer expired, evicting client");
+        let target = self.arc();
+        let task: BoxFuture<'static, ()> = Box::pin(async move { target.evict(&export).await });
+        self.world.tasks.spawn("ldlm_evict", task);
+    }
+}
+
+fn callback(request: impl Into<Request>) -> Call {
+    Call { kind: CallKind::NoDelay, ..Call::new(request) }
+}
+
+fn blocking_call(
+    handle: LockHandle,
+    remote_handle: LockHandle,
+    wanted: &LockDesc,
+    flags: sheen_ldlm::LockFlags,
+) -> Request {
+    LdlmBlCallback {
+        dlm_req: callback_request(handle, remote_handle, wanted, flags.to_wire()),
+        ..LdlmBlCallback::default()
+    }
+    .into()
+}
+
+/// The client's handle comes first, ours second.
+fn callback_request(
+    handle: LockHandle,
+    remote_handle: LockHandle,
+    desc: &LockDesc,
+    flags: u32,
+) -> LdlmRequest {
+    LdlmRequest {
+        flags: LockFlags(flags),
+        count: 0,
+        desc: wire_desc(desc),
+        handles: vec![remote_handle, handle],
+    }
+}
+
+/// A waiting flock that is refused has no lock any more, and its client must hear of it.
+fn is_flock_refusal(request: &Request) -> bool {
+    match request {
+        Request::LdlmCpCallback(callback) => callback.dlm_req.desc.granted_mode.0 == 0,
+        _ => false,
+    }
+}
+
+fn has_layout(policy: &Policy) -> bool {
+    policy.inode_bits().intersects(sheen_types::InodeBits::LAYOUT)
+}
+
+/// A lock as messages describe it.
+pub(crate) fn wire_desc(desc: &LockDesc) -> LdlmLockDesc {
+    let policy = match desc.policy {
+        Policy::Plain => WirePolicy::default(),
+        Policy::Extent { extent, gid } => {
+            WirePolicy::extent(&ExtentPolicy { start: extent.start, end: extent.end, gid })
+        }
+        Policy::InodeBits { bits, try_bits, gid } => WirePolicy::inode_bits(&InodeBitsPolicy {
+            bits: bits.0,
+            try_bits: try_bits.0,
+            gid,
+            ..InodeBitsPolicy::default()
+        }),
+        Policy::Flock { start, end, owner, pid } => {
+            WirePolicy::flock(&FlockPolicy { start, end, owner, pid, ..FlockPolicy::default() })
+        }
+    };
+    LdlmLockDesc {
+        resource: LdlmResourceDesc {
+            kind: LockType(desc.policy.kind() as u32),
+            padding: 0,
+            name: desc.resource,
+        },
+        req_mode: desc.requested.into(),
+        granted_mode: desc.granted.map_or(ModeNumber(0), ModeNumber::from),
+        policy,
+    }
+}
+
+/// What a request says it wants.
+///
+/// # Errors
+/// [`Errno::EFAULT`] for a kind or mode that is none.
+pub(crate) fn policy_of(desc: &LdlmLockDesc) -> Result<Policy, Errno> {
+    use sheen_ldlm::LockKind;
+    let kind = LockKind::from_wire(desc.resource.kind.0).ok_or(Errno::EFAULT)?;
+    Ok(match kind {
+        LockKind::Plain => Policy::Plain,
+        LockKind::Extent => {
+            let ExtentPolicy { start, end, gid } = desc.policy.as_extent();
+            Policy::Extent { extent: sheen_types::Extent { start, end }, gid }
+        }
+        LockKind::InodeBits => {
+            let policy = desc.policy.as_inode_bits();
+            Policy::InodeBits {
+                bits: sheen_types::InodeBits(policy.bits),
+                try_bits: sheen_types::InodeBits(policy.try_bits),
+                gid: policy.gid,
+            }
+        }
+        LockKind::Flock => {
+            let FlockPolicy { start, end, owner, pid, .. } = desc.policy.as_flock();
+            Policy::Flock { start, end, owner, pid }
+        }
+    })
+}

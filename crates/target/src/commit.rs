@@ -1,0 +1,147 @@
+//! The order of transactions, and how much of it is durable.
+//!
+//! The store calls back on a thread of its own after each commit. That call must never wait for
+//! an `apply` in progress, so it only notes the sequence; whoever holds the order's lock, or the
+//! call itself if nobody does, moves `committed` forward.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use parking_lot::Mutex;
+use sheen_store::{Sequence, Store, StoreError, Transaction};
+use sheen_types::Transno;
+use tokio::sync::watch;
+
+/// The high half of a transaction number counts the target's incarnations (Lustre's boot epoch),
+/// so that numbers given out before a crash and lost in it are not given out again.
+const EPOCH_SHIFT: u32 = 32;
+
+pub(crate) struct History {
+    order: Mutex<Order>,
+    /// A copy of the order's last number, to be read without its lock.
+    last: AtomicU64,
+    durable: AtomicU64,
+    committed: watch::Sender<Transno>,
+    /// What was durable when the target started.
+    start: Transno,
+}
+
+/// Which number a transaction gets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Number {
+    /// One of its own.
+    Next,
+    /// That of the transaction before it. In the recovery window, when the next numbers belong to
+    /// replays still to come: what is no replay is then told apart by nothing, and counts as durable
+    /// with its predecessor at the earliest.
+    Same,
+    /// The one it had before the restart.
+    Replayed(Transno),
+}
+
+struct Order {
+    last: Transno,
+    /// Applied and not known to be durable, in order.
+    pending: VecDeque<(Sequence, Transno)>,
+}
+
+impl History {
+    /// Goes on behind `last`, which is durable.
+    pub(crate) fn new(last: Transno) -> Self {
+        Self {
+            order: Mutex::new(Order { last, pending: VecDeque::new() }),
+            last: AtomicU64::new(last.0),
+            durable: AtomicU64::new(0),
+            committed: watch::Sender::new(last),
+            start: last,
+        }
+    }
+
+    /// The last transaction that was durable when the target started.
+    pub(crate) fn start(&self) -> Transno {
+        self.start
+    }
+
+    /// Everything up to here is durable.
+    pub(crate) fn committed(&self) -> Transno {
+        *self.committed.borrow()
+    }
+
+    /// The newest transaction.
+    pub(crate) fn last(&self) -> Transno {
+        Transno(self.last.load(Ordering::Acquire))
+    }
+
+    /// Completes when `transno` is durable.
+    pub(crate) fn wait(&self, transno: Transno) -> impl Future<Output = ()> + Send + use<> {
+        let mut committed = self.committed.subscribe();
+        async move {
+            // The sender lives as long as the target; when it goes, nobody is left to be told.
+            let _ = committed.wait_for(|committed| *committed >= transno).await;
+        }
+    }
+
+    /// Numbers from here on belong to a new incarnation.
+    pub(crate) fn begin_epoch(&self) {
+        let mut order = self.order.lock();
+        order.last = Transno(((order.last.0 >> EPOCH_SHIFT) + 1) << EPOCH_SHIFT);
+        self.last.store(order.last.0, Ordering::Release);
+        drop(order);
+        self.advance();
+    }
+
+    /// Applies what `build` makes for the transaction's number.
+    pub(crate) fn apply(
+        &self,
+        store: &dyn Store,
+        number: Number,
+        build: impl FnOnce(Transno) -> Transaction,
+    ) -> Result<Transno, StoreError> {
+        let mut order = self.order.lock();
+        let transno = match number {
+            Number::Next => Transno(order.last.0 + 1),
+            Number::Same => order.last,
+            Number::Replayed(transno) => transno,
+        };
+        let sequence = store.apply(build(transno))?;
+        order.last = order.last.max(transno);
+        order.pending.push_back((sequence, transno));
+        let oldest = order.pending.front().map_or(sequence, |(at, _)| *at);
+        self.last.store(order.last.0, Ordering::Release);
+        drop(order);
+        if self.durable.load(Ordering::Acquire) >= oldest.0 {
+            self.advance();
+        }
+        Ok(transno)
+    }
+
+    /// The store says that everything up to `sequence` is durable.
+    pub(crate) fn on_commit(&self, sequence: Sequence) {
+        self.durable.fetch_max(sequence.0, Ordering::AcqRel);
+        self.advance();
+    }
+
+    /// Moves `committed` to where the store is. Never waits: if the order is locked, its holder
+    /// looks at `durable` after it has let go.
+    fn advance(&self) {
+        loop {
+            let durable = self.durable.load(Ordering::Acquire);
+            let Some(mut order) = self.order.try_lock() else { return };
+            let mut reached = None;
+            while let Some((_, transno)) = order.pending.pop_front_if(|(at, _)| at.0 <= durable) {
+                reached = Some(transno);
+            }
+            drop(order);
+            if let Some(reached) = reached {
+                self.committed.send_if_modified(|committed| {
+                    let is_newer = reached > *committed;
+                    *committed = reached.max(*committed);
+                    is_newer
+                });
+            }
+            if self.durable.load(Ordering::Acquire) == durable {
+                return;
+            }
+        }
+    }
+}

@@ -1,0 +1,86 @@
+//! One request on its way through a role.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use sheen_rpc::BulkPort;
+use sheen_types::{Instant, Nid, Transno, Xid};
+use sheen_wire::connect::{ConnectFlags, ConnectFlags2};
+use sheen_wire::opcode::Opcode;
+use sheen_wire::ptlrpc::{MsgFlags, PtlrpcBody};
+
+use crate::export::Export;
+use crate::last_rcvd::Slot;
+use crate::target::Target;
+
+/// What a role may know of the request it executes, besides its buffers.
+pub struct Context {
+    /// The target.
+    pub target: Arc<Target>,
+    /// Who asks.
+    pub export: Arc<Export>,
+    /// Where the request came from.
+    pub from: Nid,
+    /// The request's name at its client.
+    pub xid: Xid,
+    /// The request's body: opcode, flags, tag, job, versions.
+    pub body: PtlrpcBody,
+    /// To move the request's bulk.
+    pub bulk: BulkPort,
+    /// When it arrived.
+    pub arrived: Instant,
+    /// Bytes the client has set aside for the reply.
+    pub reply_bytes_max: usize,
+    /// The transaction it became; 0 while there is none.
+    pub(crate) transno: AtomicU64,
+}
+
+impl Context {
+    /// For a replayed request, the transaction number it had; it gets the same again from
+    /// [`Target::transact`]. `None` for any other request.
+    #[must_use]
+    pub fn replay(&self) -> Option<Transno> {
+        let replayed = self.body.flags.contains(MsgFlags::REPLAY) && self.body.transno.0 != 0;
+        replayed.then_some(self.body.transno)
+    }
+
+    /// Whether this is a replay of what was durable before the target restarted: nothing must be
+    /// changed again, only what lived in memory (an open handle) is made anew.
+    #[must_use]
+    pub fn is_applied_already(&self) -> bool {
+        self.replay().is_some_and(|transno| self.target.was_durable_at_start(transno))
+    }
+
+    /// Whether the client may have sent this before.
+    #[must_use]
+    pub fn is_resent(&self) -> bool {
+        self.body.flags.contains(MsgFlags::RESENT)
+    }
+
+    /// Whether both sides agreed on a feature.
+    #[must_use]
+    pub fn has(&self, flag: ConnectFlags) -> bool {
+        self.export.connect_data().flags.contains(flag)
+    }
+
+    /// Whether both sides agreed on a feature of the second word.
+    #[must_use]
+    pub fn has2(&self, flag: ConnectFlags2) -> bool {
+        self.export.connect_data().flags2.contains(flag)
+    }
+
+    /// Where the record of the answer goes: the client's tag, or for a client without tags one
+    /// place for closes and one for all else.
+    pub(crate) fn slot(&self) -> Slot {
+        match self.body.tag {
+            0 => (0, self.body.opcode == Opcode::MDS_CLOSE),
+            tag => (tag, false),
+        }
+    }
+
+    /// The transaction that the request became; 0 if it changed nothing (so far).
+    #[must_use]
+    pub fn transno(&self) -> Transno {
+        Transno(self.transno.load(Ordering::Acquire))
+    }
+}

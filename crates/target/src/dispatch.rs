@@ -1,0 +1,303 @@
+//! From an arrived request to its answer.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use sheen_rpc::{BoxFuture, Handler, Incoming, Replier, ReplyHead};
+use sheen_types::{Errno, ObdHandle, Transno, Xid};
+use sheen_wire::ldlm::LdlmRequest;
+use sheen_wire::messages::{FormatFlags, Kind, Request};
+use sheen_wire::ptlrpc::MsgFlags;
+
+use crate::context::Context;
+use crate::export::{Export, ExportState};
+use crate::fault::{FaultAction, FaultSite};
+use crate::last_rcvd::ReplyRecord;
+use crate::operations::{Leaving, Outcome};
+use crate::recovery::{Admission, Turn};
+use crate::target::Target;
+
+impl Handler for Target {
+    fn handle(&self, incoming: Incoming) -> BoxFuture<'static, ()> {
+        let target = self.arc();
+        Box::pin(async move { target.serve(incoming).await })
+    }
+
+    fn owns(&self, export: ObdHandle) -> bool {
+        self.export(export).is_some()
+    }
+}
+
+/// Holds a request's place among those in progress.
+struct InProgress {
+    export: Arc<Export>,
+    xid: Xid,
+}
+
+impl InProgress {
+    /// Takes the place. If the same request is in progress already, the newer way back is kept for
+    /// the one answer, and `None` says that there is nothing else to do.
+    fn begin(export: &Arc<Export>, xid: Xid, replier: Replier) -> Option<(Self, Replier)> {
+        let mut state = export.lock();
+        if let Some(parked) = state.in_progress.get_mut(&xid) {
+            *parked = Some(replier);
+            return None;
+        }
+        state.in_progress.insert(xid, None);
+        Some((Self { export: Arc::clone(export), xid }, replier))
+    }
+
+    /// Gives the place up; the newer way back, if the request came a second time.
+    fn end(self) -> Option<Replier> {
+        self.export.lock().in_progress.remove(&self.xid).flatten()
+    }
+}
+
+impl Drop for InProgress {
+    fn drop(&mut self) {
+        self.export.lock().in_progress.remove(&self.xid);
+    }
+}
+
+/// Tells the recovery window that a replay is through, whatever became of it.
+struct ReplayTurn<'a> {
+    target: &'a Arc<Target>,
+    transno: Transno,
+}
+
+impl Drop for ReplayTurn<'_> {
+    fn drop(&mut self) {
+        let target = self.target;
+        target.recovery_step(target.recovery.replayed(target.now(), self.transno));
+    }
+}
+
+impl Target {
+    async fn serve(self: &Arc<Self>, incoming: Incoming) {
+        let Some(incoming) = self.connect(incoming).await else { return };
+        let kind = incoming.request.kind();
+        if self.stopping.load(Ordering::Acquire) {
+            return self.refuse(incoming.replier, Errno::ENODEV);
+        }
+        let Some(export) = self.export(incoming.body.handle) else {
+            return self.refuse(incoming.replier, Errno::ENOTCONN);
+        };
+        match self.check(&export, &incoming) {
+            Ok(()) => {}
+            Err(None) => {
+                self.stats.dropped.fetch_add(1, Ordering::Relaxed);
+                return;
+            }
+            Err(Some(errno)) => return self.refuse(incoming.replier, errno),
+        }
+        let Incoming { from, xid, body, request, replier, bulk, arrived, reply_bytes_max, .. } =
+            incoming;
+        let Some((place, replier)) = InProgress::begin(&export, xid, replier) else { return };
+        let context = Context {
+            target: Arc::clone(self),
+            export,
+            from,
+            xid,
+            body,
+            bulk,
+            arrived,
+            reply_bytes_max,
+            transno: AtomicU64::new(0),
+        };
+        let Some(outcome) = self.execute(&context, kind, request).await else { return };
+        let replier = place.end().unwrap_or(replier);
+        self.answer(&context, kind, outcome, replier);
+    }
+
+    /// Whether a request is to be executed at all: `Err(None)` drops it.
+    fn check(&self, export: &Export, incoming: &Incoming) -> Result<(), Option<Errno>> {
+        let body = &incoming.body;
+        let mut state = export.lock();
+        if state.state == ExportState::Awaited || state.state == ExportState::Gone {
+            return Err(Some(Errno::ENOTCONN));
+        }
+        if body.conn_cnt < state.conn_cnt {
+            return Err(None);
+        }
+        state.last_request = self.now();
+        if body.last_xid > state.last_xid {
+            state.last_xid = body.last_xid;
+            let seen = body.last_xid;
+            state.replies.retain(|_, record| record.xid > seen);
+        }
+        // The client has given this request up, and a delayed copy of it arrives.
+        if incoming.xid <= state.last_xid && !body.flags.contains(MsgFlags::REPLAY) {
+            return Err(Some(Errno::EPROTO));
+        }
+        Ok(())
+    }
+
+    /// Executes a request when its time has come; `None` if it is lost on the way.
+    async fn execute(
+        self: &Arc<Self>,
+        context: &Context,
+        kind: Kind,
+        request: Request,
+    ) -> Option<Result<Outcome, Errno>> {
+        match self.meet_fault(FaultSite::Request(kind)).await {
+            Ok(()) => {}
+            Err(None) => return None,
+            Err(Some(errno)) => return Some(Err(errno)),
+        }
+        let _turn = match self.wait_for_turn(context, kind).await {
+            Ok(turn) => turn,
+            Err(None) => return None,
+            Err(Some(errno)) => return Some(Err(errno)),
+        };
+        let outcome = match self.record_of(context) {
+            Some(record) => {
+                self.stats.reconstructed.fetch_add(1, Ordering::Relaxed);
+                context.transno.store(record.transno.0, Ordering::Release);
+                self.operations.reconstruct(context, request, record).await
+            }
+            None => self.dispatch(context, request).await,
+        };
+        match self.meet_fault(FaultSite::Reply(kind)).await {
+            Ok(()) => Some(outcome),
+            Err(None) => None,
+            Err(Some(errno)) => Some(Err(errno)),
+        }
+    }
+
+    async fn meet_fault(&self, site: FaultSite) -> Result<(), Option<Errno>> {
+        match self.faults.pass(site) {
+            None => Ok(()),
+            Some(FaultAction::Drop) => Err(None),
+            Some(FaultAction::Fail(errno)) => Err(Some(errno)),
+            Some(FaultAction::Delay(time)) => {
+                self.world.clock.sleep_until(self.now() + time).await;
+                Ok(())
+            }
+        }
+    }
+
+    /// In the recovery window, waits until the request may be executed.
+    async fn wait_for_turn<'a>(
+        self: &'a Arc<Self>,
+        context: &Context,
+        kind: Kind,
+    ) -> Result<Option<ReplayTurn<'a>>, Option<Errno>> {
+        if !self.config.replayable || !self.recovery.is_running() {
+            return Ok(None);
+        }
+        let flags = context.body.flags;
+        self.note_progress(&context.export, flags);
+        let client = context.export.handle().0;
+        let admission = if flags.contains(MsgFlags::LOCK_REPLAY_DONE) {
+            self.recovery.admit_done()
+        } else if flags.contains(MsgFlags::REQ_REPLAY_DONE) {
+            self.recovery.admit_lock()
+        } else if let Some(transno) = context.replay() {
+            self.recovery.admit_replay(client, transno)
+        } else if may_run_in_recovery(kind) {
+            Admission::Now
+        } else {
+            return Err(Some(Errno::EAGAIN));
+        };
+        let turn = match admission {
+            Admission::Now => Turn::Free,
+            Admission::Duplicate => return Err(None),
+            Admission::Wait(turn) => turn.await.map_err(|_| None)?,
+        };
+        Ok(match (turn, context.replay()) {
+            (Turn::InOrder, Some(transno)) => Some(ReplayTurn { target: self, transno }),
+            _ => None,
+        })
+    }
+
+    /// The record of the answer, if the request was executed before.
+    fn record_of(&self, context: &Context) -> Option<ReplyRecord> {
+        if !context.body.flags.intersects(MsgFlags::RESENT | MsgFlags::REPLAY) {
+            return None;
+        }
+        let state = context.export.lock();
+        state.replies.values().find(|record| record.xid == context.xid).cloned()
+    }
+
+    async fn dispatch(
+        self: &Arc<Self>,
+        context: &Context,
+        request: Request,
+    ) -> Result<Outcome, Errno> {
+        if request.format().flags.contains(FormatFlags::CALLBACK) {
+            return Err(Errno::ENOTSUPP);
+        }
+        match &request {
+            Request::ObdPing(_) => Ok(Outcome::default()),
+            Request::MgsDisconnect(_) | Request::MdsDisconnect(_) | Request::OstDisconnect(_) => {
+                self.drop_export(&context.export, Leaving::Disconnected).await;
+                Ok(Outcome::default())
+            }
+            Request::LdlmConvert(convert) => Ok(self.convert(context, &convert.dlm_req)),
+            Request::LdlmCancel(cancel) => Ok(self.cancel(context, &cancel.dlm_req)),
+            _ => match lock_of(&request).cloned() {
+                Some(lock) => self.enqueue(context, request, &lock).await,
+                None => self.operations.operate(context, request).await,
+            },
+        }
+    }
+
+    fn answer(
+        &self,
+        context: &Context,
+        kind: Kind,
+        outcome: Result<Outcome, Errno>,
+        replier: Replier,
+    ) {
+        let outcome = outcome.unwrap_or_else(Outcome::from);
+        let head = ReplyHead {
+            status: outcome.status,
+            transno: context.transno(),
+            last_committed: self.last_committed(),
+            ..ReplyHead::default()
+        };
+        self.stats.add(kind, self.now().since(context.arrived), outcome.status < 0);
+        replier.send(head, outcome.reply);
+    }
+}
+
+/// The lock that an enqueue of any kind asks for.
+fn lock_of(request: &Request) -> Option<&LdlmRequest> {
+    Some(match request {
+        Request::LdlmEnqueue(it) => &it.dlm_req,
+        Request::LdlmIntentOpen(it) => &it.dlm_req,
+        Request::LdlmIntentCreate(it) => &it.dlm_req,
+        Request::LdlmIntentGetattr(it) => &it.dlm_req,
+        Request::LdlmIntentGetxattr(it) => &it.dlm_req,
+        Request::LdlmIntentLayout(it) => &it.dlm_req,
+        Request::LdlmIntentQuota(it) => &it.dlm_req,
+        Request::LdlmIntentBasic(it) => &it.dlm_req,
+        _ => return None,
+    })
+}
+
+/// What a client may say while it or others recover, without it being a replay: whatever a client
+/// says in order to leave or to recover, and modifying requests that were not answered yet.
+fn may_run_in_recovery(kind: Kind) -> bool {
+    let format = kind.format();
+    format.flags.contains(FormatFlags::MUTATING)
+        || matches!(
+            kind,
+            Kind::ObdPing
+                | Kind::MdsDisconnect
+                | Kind::OstDisconnect
+                | Kind::MgsDisconnect
+                | Kind::MdsSync
+                | Kind::MdsClose
+                | Kind::MdsCloseIntent
+                | Kind::LdlmEnqueue
+                | Kind::LdlmIntentGetattr
+                | Kind::LdlmIntentGetxattr
+                | Kind::LdlmCancel
+                | Kind::LdlmConvert
+                | Kind::SeqQuery
+                | Kind::FldQuery
+                | Kind::FldRead
+                | Kind::OstSync
+        )
+}

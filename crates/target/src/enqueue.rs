@@ -1,0 +1,200 @@
+//! Lock requests of clients: enqueue, convert, cancel, and cancels that ride on other requests.
+
+use sheen_ldlm::server::{Enqueue, Enqueued, Granted, LockInfo};
+use sheen_ldlm::{LockDesc, LockFlags, Owner};
+use sheen_types::{Errno, LockHandle, LockMode};
+use sheen_wire::ldlm::{LdlmReply, LdlmRequest, LockFlags as WireFlags};
+use sheen_wire::messages::{LdlmConvertReply, LdlmEnqueueReply, Request};
+
+use crate::callbacks::{policy_of, wire_desc};
+use crate::context::Context;
+use crate::export::ExportState;
+use crate::locks::LockWish;
+use crate::operations::Outcome;
+use crate::target::Target;
+
+/// `ELDLM_NO_LOCK_DATA`: a positive status, "there is no such lock".
+const NO_LOCK_DATA: i32 = 303;
+
+impl Context {
+    /// Gives back the locks that a request names beside its own business (early cancel), so that
+    /// nobody has to call them back. Requests that carry a `dlm_req` for this only pass 0 as
+    /// `first`.
+    pub fn cancel_early(&self, locks: &LdlmRequest, first: usize) {
+        let handles = locks.counted().get(first..).unwrap_or_default();
+        if !handles.is_empty() {
+            self.target.cancel_locks(self, handles);
+        }
+    }
+}
+
+impl Target {
+    /// An LDLM_ENQUEUE of any kind.
+    pub(crate) async fn enqueue(
+        self: &std::sync::Arc<Self>,
+        context: &Context,
+        request: Request,
+        lock: &LdlmRequest,
+    ) -> Result<Outcome, Errno> {
+        context.cancel_early(lock, 1);
+        let wish = wish_of(lock)?;
+        let replays = wish.flags.contains(WireFlags::REPLAY);
+        if wish.flags.contains(WireFlags::HAS_INTENT) && !replays {
+            return self.operations.intent(context, request, wish).await;
+        }
+        let export = context.export.handle().0;
+        if (replays || context.is_resent())
+            && let Some(lock) = self.locks.find(export, wish.client_handle)
+        {
+            return self.answer_again(&lock, replays).await;
+        }
+        let mut actions = Vec::new();
+        let enqueue = Enqueue {
+            resource: wish.resource,
+            policy: wish.policy,
+            mode: wish.mode,
+            flags: LockFlags::from_wire(wish.flags.0),
+            owner: Owner::Export(export),
+            remote_handle: wish.client_handle,
+        };
+        let enqueued = self.locks.enqueue(self.now(), enqueue, &mut actions);
+        self.carry_out(actions);
+        if context.export.state() == ExportState::Gone {
+            self.drop_locks(&context.export);
+            return Err(Errno::ENOTCONN);
+        }
+        self.answer_enqueue(&wish, enqueued).await
+    }
+
+    async fn answer_enqueue(
+        self: &std::sync::Arc<Self>,
+        wish: &LockWish,
+        enqueued: Enqueued,
+    ) -> Result<Outcome, Errno> {
+        let desc = LockDesc {
+            resource: wish.resource,
+            policy: wish.policy,
+            requested: wish.mode,
+            granted: None,
+        };
+        match enqueued {
+            Enqueued::Granted(Granted { handle, mode, policy, flags }) => {
+                let desc = LockDesc { policy, requested: mode, granted: Some(mode), ..desc };
+                let replays = wish.flags.contains(WireFlags::REPLAY);
+                self.answer_lock(handle, &desc, flags, !replays).await
+            }
+            Enqueued::Waiting { handle, flags } => {
+                self.answer_lock(handle, &desc, flags, false).await
+            }
+            Enqueued::WouldBlock => Err(Errno::EAGAIN),
+            Enqueued::Denied(errno) => Err(errno),
+            Enqueued::Tested(in_the_way) => {
+                let free = LockDesc { requested: LockMode::Nl, ..desc };
+                let found = in_the_way.unwrap_or(free);
+                self.answer_lock(LockHandle(0), &found, LockFlags::LOCK_CHANGED, false).await
+            }
+        }
+    }
+
+    /// A re-sent or replayed enqueue whose lock is there.
+    async fn answer_again(
+        self: &std::sync::Arc<Self>,
+        lock: &LockInfo,
+        replays: bool,
+    ) -> Result<Outcome, Errno> {
+        let waits = LockFlags::BLOCK_WAIT.when(lock.desc.granted.is_none());
+        let flags = waits | LockFlags::AST_SENT.when(lock.blocked);
+        self.answer_lock(lock.handle, &lock.desc, flags, !replays).await
+    }
+
+    async fn answer_lock(
+        self: &std::sync::Arc<Self>,
+        handle: LockHandle,
+        desc: &LockDesc,
+        flags: LockFlags,
+        with_value: bool,
+    ) -> Result<Outcome, Errno> {
+        let value = match with_value && desc.granted.is_some() {
+            true => self.operations.lock_value(self, desc).await,
+            false => Ok(bytes::Bytes::new()),
+        };
+        let value = value.inspect_err(|_| {
+            let mut actions = Vec::new();
+            if let Some(lock) = self.locks.lock(handle) {
+                self.locks.cancel(self.now(), lock.owner, &[handle], &mut actions);
+            }
+            self.carry_out(actions);
+        })?;
+        Ok(Outcome::ok(LdlmEnqueueReply {
+            dlm_rep: Some(LdlmReply {
+                flags: WireFlags(flags.to_wire()),
+                desc: wire_desc(desc),
+                handle,
+                ..LdlmReply::default()
+            }),
+            dlm_lvb: value,
+            ..LdlmEnqueueReply::default()
+        }))
+    }
+
+    /// LDLM_CONVERT: the request names the bits that the client keeps.
+    pub(crate) fn convert(&self, context: &Context, request: &LdlmRequest) -> Outcome {
+        let handle = request.counted().first().or(request.handles.first());
+        let handle = handle.copied().unwrap_or_default();
+        let owner = Owner::Export(context.export.handle().0);
+        let Some(lock) = self.locks.lock(handle).filter(|lock| lock.owner == owner) else {
+            return Outcome { status: NO_LOCK_DATA, reply: None };
+        };
+        let Ok(kept) = policy_of(&request.desc) else { return Errno::EPROTO.into() };
+        if request.desc.req_mode.mode() != lock.desc.granted {
+            return Errno::EPROTO.into();
+        }
+        let dropped = lock.desc.policy.inode_bits().without(kept.inode_bits());
+        let mut actions = Vec::new();
+        let converted = self.locks.convert(self.now(), owner, handle, dropped, &mut actions);
+        self.carry_out(actions);
+        match converted {
+            Ok(bits) => {
+                let policy = sheen_ldlm::Policy::bits(bits);
+                let desc = LockDesc { policy, ..lock.desc };
+                Outcome::ok(LdlmConvertReply {
+                    dlm_rep: Some(LdlmReply {
+                        flags: request.flags,
+                        desc: wire_desc(&desc),
+                        handle: lock.remote_handle,
+                        ..LdlmReply::default()
+                    }),
+                    ..LdlmConvertReply::default()
+                })
+            }
+            Err(_) => Outcome { status: NO_LOCK_DATA, reply: None },
+        }
+    }
+
+    /// LDLM_CANCEL.
+    pub(crate) fn cancel(&self, context: &Context, request: &LdlmRequest) -> Outcome {
+        match self.cancel_locks(context, request.counted()) {
+            0 => Errno::ESTALE.into(),
+            _ => Outcome::default(),
+        }
+    }
+
+    fn cancel_locks(&self, context: &Context, handles: &[LockHandle]) -> usize {
+        let mut actions = Vec::new();
+        let owner = Owner::Export(context.export.handle().0);
+        let cancelled = self.locks.cancel(self.now(), owner, handles, &mut actions);
+        self.carry_out(actions);
+        cancelled
+    }
+}
+
+/// What an enqueue asks for.
+fn wish_of(lock: &LdlmRequest) -> Result<LockWish, Errno> {
+    Ok(LockWish {
+        resource: lock.desc.resource.name,
+        mode: lock.desc.req_mode.mode().ok_or(Errno::EFAULT)?,
+        policy: policy_of(&lock.desc)?,
+        client_handle: lock.handles.first().copied().unwrap_or_default(),
+        flags: lock.flags,
+    })
+}

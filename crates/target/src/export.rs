@@ -1,0 +1,182 @@
+//! Exports: what a target knows of each client.
+
+use std::any::Any;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, OnceLock};
+
+use parking_lot::{Mutex, RwLock};
+use sheen_rpc::{Channel, Replier};
+use sheen_types::{Instant, Nid, ObdHandle, Transno, Uuid, Xid};
+use sheen_wire::connect::{ConnectFlags, ObdConnectData};
+
+use crate::last_rcvd::{ReplyRecord, Slot};
+
+/// How far a client has got.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ExportState {
+    /// Known from before the restart, not seen since.
+    Awaited,
+    /// Connected, in the recovery window: replays requests.
+    Replaying,
+    /// Connected, in the recovery window: all requests replayed, locks follow.
+    ReplayingLocks,
+    /// Connected, in the recovery window: done, waits for the others.
+    Recovered,
+    /// Connected.
+    Full,
+    /// Gone: disconnected, evicted or the target stops.
+    Gone,
+}
+
+/// One client of one target, from its first connect until it leaves or is evicted. Reconnects and
+/// restarts of the target in between keep it.
+pub struct Export {
+    uuid: Uuid,
+    handle: ObdHandle,
+    client: u32,
+    state: Mutex<State>,
+    role: OnceLock<Arc<dyn Any + Send + Sync>>,
+}
+
+pub(crate) struct State {
+    pub(crate) state: ExportState,
+    pub(crate) nid: Nid,
+    pub(crate) conn_cnt: u32,
+    pub(crate) connect_data: ObdConnectData,
+    /// The client's handle of its import: where callbacks go, and by which a reconnect is known.
+    pub(crate) import: ObdHandle,
+    pub(crate) reverse: Option<Arc<dyn Channel>>,
+    pub(crate) last_request: Instant,
+    /// Answers that the client may ask for again, one per slot.
+    pub(crate) replies: BTreeMap<Slot, ReplyRecord>,
+    /// Requests being executed; with the newer replier if the request came a second time.
+    pub(crate) in_progress: HashMap<Xid, Option<Replier>>,
+    pub(crate) last_transno: Transno,
+    /// The client has seen the answers of all requests up to here.
+    pub(crate) last_xid: Xid,
+}
+
+impl Export {
+    pub(crate) fn new(uuid: Uuid, handle: ObdHandle, client: u32, state: ExportState) -> Self {
+        let state = State {
+            state,
+            nid: Nid::ANY,
+            conn_cnt: 0,
+            connect_data: ObdConnectData::default(),
+            import: ObdHandle(0),
+            reverse: None,
+            last_request: Instant(0),
+            replies: BTreeMap::new(),
+            in_progress: HashMap::new(),
+            last_transno: Transno(0),
+            last_xid: Xid(0),
+        };
+        Self { uuid, handle, client, state: Mutex::new(state), role: OnceLock::new() }
+    }
+
+    /// The client's UUID.
+    #[must_use]
+    pub fn uuid(&self) -> &Uuid {
+        &self.uuid
+    }
+
+    /// The cookie that the client puts into its requests.
+    #[must_use]
+    pub fn handle(&self) -> ObdHandle {
+        self.handle
+    }
+
+    /// A small number of the client's own on this target, kept over restarts.
+    #[must_use]
+    pub fn client(&self) -> u32 {
+        self.client
+    }
+
+    /// Where the client is.
+    #[must_use]
+    pub fn nid(&self) -> Nid {
+        self.state.lock().nid
+    }
+
+    /// How far the client has got.
+    #[must_use]
+    pub fn state(&self) -> ExportState {
+        self.state.lock().state
+    }
+
+    /// What both sides agreed on.
+    #[must_use]
+    pub fn connect_data(&self) -> ObdConnectData {
+        self.state.lock().connect_data.clone()
+    }
+
+    /// Whether both sides agreed on a feature.
+    #[must_use]
+    pub fn has(&self, flag: ConnectFlags) -> bool {
+        self.state.lock().connect_data.flags.contains(flag)
+    }
+
+    /// The way back to the client, for callbacks; `None` while it is not connected.
+    #[must_use]
+    pub fn channel(&self) -> Option<Arc<dyn Channel>> {
+        self.state.lock().reverse.clone()
+    }
+
+    /// What the role keeps for this client, made when first asked for. A role asks with one type
+    /// only.
+    ///
+    /// # Panics
+    /// If asked with two types.
+    pub fn role<T: Any + Send + Sync + Default>(&self) -> Arc<T> {
+        let role = self.role.get_or_init(|| Arc::new(T::default()));
+        Arc::clone(role).downcast().expect("a role keeps one type per export")
+    }
+
+    pub(crate) fn lock(&self) -> parking_lot::MutexGuard<'_, State> {
+        self.state.lock()
+    }
+}
+
+/// All exports of a target.
+#[derive(Default)]
+pub(crate) struct ExportTable {
+    tables: RwLock<Tables>,
+}
+
+#[derive(Default)]
+struct Tables {
+    by_handle: HashMap<ObdHandle, Arc<Export>>,
+    by_uuid: HashMap<Uuid, Arc<Export>>,
+}
+
+impl ExportTable {
+    pub(crate) fn by_handle(&self, handle: ObdHandle) -> Option<Arc<Export>> {
+        self.tables.read().by_handle.get(&handle).cloned()
+    }
+
+    pub(crate) fn by_uuid(&self, uuid: &Uuid) -> Option<Arc<Export>> {
+        self.tables.read().by_uuid.get(uuid).cloned()
+    }
+
+    pub(crate) fn all(&self) -> Vec<Arc<Export>> {
+        self.tables.read().by_handle.values().cloned().collect()
+    }
+
+    /// Adds an export unless its client has one.
+    pub(crate) fn insert(&self, export: &Arc<Export>) -> bool {
+        let mut tables = self.tables.write();
+        if tables.by_uuid.contains_key(export.uuid()) {
+            return false;
+        }
+        tables.by_uuid.insert(export.uuid().clone(), Arc::clone(export));
+        tables.by_handle.insert(export.handle(), Arc::clone(export));
+        true
+    }
+
+    /// Removes an export; whether it was there.
+    pub(crate) fn remove(&self, export: &Arc<Export>) -> bool {
+        let mut tables = self.tables.write();
+        tables.by_uuid.remove(export.uuid());
+        tables.by_handle.remove(&export.handle()).is_some()
+    }
+}

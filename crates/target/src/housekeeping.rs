@@ -1,0 +1,177 @@
+//! The keeper of time: lock deadlines, the recovery window, silent clients.
+//!
+//! One task per target sleeps until the nearest deadline or until somebody has made a nearer one.
+
+use std::future::poll_fn;
+use std::pin::pin;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
+use std::task::Poll;
+
+use sheen_types::Instant;
+use sheen_wire::connect::ConnectFlags;
+use sheen_wire::ptlrpc::MsgFlags;
+
+use crate::export::{Export, ExportState};
+use crate::recovery::Ended;
+use crate::target::Target;
+
+/// How many times silent clients are looked for within the time they may be silent.
+const LOOKS_PER_SILENCE: u32 = 6;
+
+impl Target {
+    pub(crate) fn keep_time(self: &Arc<Self>) {
+        let target = Arc::downgrade(self);
+        self.world.tasks.spawn("target_time", Box::pin(keep_time(target)));
+    }
+
+    /// A lock deadline may have come nearer.
+    pub(crate) fn lock_timer_changed(&self) {
+        self.alarm.notify_one();
+    }
+
+    /// Somebody connects: the recovery window has a limit from now on.
+    pub(crate) fn start_recovery_clock(&self) {
+        let now = self.now();
+        if self.recovery.start_clock(now, self.world.clock.wall()).is_some() {
+            self.alarm.notify_one();
+        }
+    }
+
+    /// A client says how far it has replayed.
+    pub(crate) fn note_progress(self: &Arc<Self>, export: &Export, flags: MsgFlags) {
+        let wanted = if flags.contains(MsgFlags::LOCK_REPLAY_DONE) {
+            ExportState::Recovered
+        } else if flags.contains(MsgFlags::REQ_REPLAY_DONE) {
+            ExportState::ReplayingLocks
+        } else {
+            return;
+        };
+        let from = {
+            let mut state = export.lock();
+            let from = state.state;
+            let forward = matches!(
+                (from, wanted),
+                (ExportState::Replaying, _) | (ExportState::ReplayingLocks, ExportState::Recovered)
+            );
+            if !forward || from == wanted {
+                return;
+            }
+            state.state = wanted;
+            from
+        };
+        self.recovery_step(self.recovery.moved(from, wanted));
+    }
+
+    /// Acts upon what the recovery window decided.
+    pub(crate) fn recovery_step(&self, ended: Ended) {
+        if ended.0 {
+            let target = self.arc();
+            let task = Box::pin(async move { target.end_recovery().await });
+            self.world.tasks.spawn("target_recovery", task);
+        }
+    }
+
+    async fn end_recovery(self: &Arc<Self>) {
+        self.history.begin_epoch();
+        for export in self.exports() {
+            let mut state = export.lock();
+            if matches!(state.state, ExportState::Recovered | ExportState::ReplayingLocks) {
+                state.state = ExportState::Full;
+            }
+        }
+        let mut actions = Vec::new();
+        self.locks.recovery_done(self.now(), &mut actions);
+        self.recovery.finish(self.now());
+        self.carry_out(actions);
+        let view = self.recovery.view(self.now());
+        tracing::info!(
+            target = self.name(),
+            clients = view.connected,
+            evicted = view.evicted,
+            replayed = view.replayed,
+            seconds = view.duration.as_secs(),
+            "recovery over"
+        );
+        self.operations.recovered(self).await;
+    }
+
+    /// Ends recovery now: whoever has not finished is evicted (`abort_recovery`).
+    pub async fn abort_recovery(self: &Arc<Self>) {
+        if self.recovery.abort(self.now()) {
+            self.give_up(true, &[]).await;
+        }
+    }
+
+    async fn check_deadlines(self: &Arc<Self>) {
+        let mut actions = Vec::new();
+        self.locks.poll(self.now(), &mut actions);
+        self.carry_out(actions);
+        if let Some(expired) = self.recovery.expire(self.now()) {
+            tracing::warn!(target = self.name(), "recovery timed out, evicting stale clients");
+            self.give_up(expired.everyone, &expired.waiting).await;
+        }
+        if !self.recovery.is_running() {
+            self.evict_silent_clients().await;
+        }
+    }
+
+    /// Evicts the clients that hold recovery up.
+    async fn give_up(self: &Arc<Self>, everyone: bool, waiting: &[u64]) {
+        for export in self.exports() {
+            let is_finished = match export.state() {
+                ExportState::Recovered | ExportState::Full | ExportState::Gone => true,
+                ExportState::Awaited => false,
+                _ => !everyone && waiting.contains(&export.handle().0),
+            };
+            if !is_finished {
+                self.evict(&export).await;
+            }
+        }
+        self.recovery_step(self.recovery.go_on());
+    }
+
+    /// Clients ping when they have nothing else to say; one that does not is dead. Servers are
+    /// never given up: they come back.
+    async fn evict_silent_clients(self: &Arc<Self>) {
+        let now = self.now();
+        for export in self.exports() {
+            let last = export.lock().last_request;
+            let is_server = export.has(ConnectFlags::MDS) || export.has(ConnectFlags::MDS_MDS);
+            if now.since(last) > self.config.timeouts.ping_evict && !is_server {
+                tracing::warn!(target = self.name(), client = %export.uuid(), nid = %export.nid(),
+                    seconds = now.since(last).as_secs(), "client is silent, evicting it");
+                self.evict(&export).await;
+            }
+        }
+    }
+
+    fn next_deadline(&self) -> Instant {
+        let look = self.now() + self.config.timeouts.ping_evict / LOOKS_PER_SILENCE;
+        let deadlines = [self.locks.next_deadline(), self.recovery.deadline()];
+        deadlines.into_iter().flatten().fold(look, Instant::min)
+    }
+}
+
+async fn keep_time(target: Weak<Target>) {
+    loop {
+        let Some(strong) = target.upgrade() else { return };
+        if strong.stopping.load(Ordering::Acquire) {
+            return;
+        }
+        strong.check_deadlines().await;
+        let mut sleep = strong.world.clock.sleep_until(strong.next_deadline());
+        let alarm = Arc::clone(&strong.alarm);
+        // A target that nobody else holds ends with its last task.
+        drop(strong);
+        let mut alarm = pin!(alarm.notified());
+        poll_fn(|context| {
+            let slept = sleep.as_mut().poll(context).is_ready();
+            match slept || alarm.as_mut().poll(context).is_ready() {
+                true => Poll::Ready(()),
+                false => Poll::Pending,
+            }
+        })
+        .await;
+    }
+}

@@ -1,0 +1,212 @@
+//! What outlives the process: who was connected, and what was answered (Lustre's `last_rcvd` and
+//! `reply_data` files).
+//!
+//! Two indexes of the target's store. The first holds the target's own record, the last
+//! transaction number, and a record per client under its UUID. The second holds a record per
+//! client and slot: the newest modifying request that the client sent with this tag. A tag is
+//! used again only when its reply has arrived, so a slot is overwritten, never cleaned.
+
+use bytes::Bytes;
+use sheen_store::{Store, StoreError, Transaction};
+use sheen_types::{Fid, Transno, Uuid, Xid, fid_seq};
+use sheen_wire::codec::{ByteOrder, Reader, Wire, Writer};
+use sheen_wire::wire_struct;
+
+/// `LAST_RECV_OID`.
+const CLIENTS: Fid = Fid::new(fid_seq::LOCAL_FILE, 11);
+/// `REPLY_DATA_OID`.
+const REPLIES: Fid = Fid::new(fid_seq::LOCAL_FILE, 21);
+/// Key of the target's own record.
+const SERVER_KEY: &[u8] = b"server";
+/// Key of the last transaction number.
+const TRANSNO_KEY: &[u8] = b"transno";
+/// Before the UUID in a client's key.
+const CLIENT_PREFIX: &[u8] = b"client/";
+/// What we write and read.
+const FORMAT: u32 = 1;
+/// Records read at a time while starting.
+const SCAN_LIMIT: usize = 256;
+
+/// What is stored of a request's answer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Memo {
+    /// Nothing: executing the request twice does no harm (writes, setattr with absolute values).
+    Idempotent,
+    /// Success, and nothing more to say.
+    #[default]
+    Done,
+    /// What the role needs to answer again.
+    Keep {
+        /// The reply's status.
+        result: i32,
+        /// The role's own: an open's disposition.
+        data: u64,
+    },
+}
+
+wire_struct! {
+    /// What was answered to a modifying request (`struct lsd_reply_data`).
+    pub struct ReplyRecord {
+        /// The transaction it became.
+        transno: Transno,
+        /// The request's name at its client.
+        xid: Xid,
+        /// The role's own: an open's disposition.
+        data: u64,
+        /// The reply's status.
+        result: i32,
+        /// The slot it was sent with.
+        tag: u16,
+        /// Unused.
+        padding: u16,
+    }
+}
+
+wire_struct! {
+    /// A client that may come back (`struct lsd_client_data`).
+    pub struct ClientRecord {
+        /// Who.
+        uuid: Uuid,
+        /// Its number on this target.
+        client: u32,
+        /// The incarnation of the target that saw it first.
+        instance: u32,
+    }
+}
+
+wire_struct! {
+    /// The target's own record (`struct lr_server_data`).
+    pub struct ServerRecord {
+        /// Version of these records.
+        format: u32,
+        /// How often the target has been started.
+        instance: u32,
+    }
+}
+
+/// A client's slot: tag, and whether it is the close's of a client without tags.
+pub(crate) type Slot = (u16, bool);
+
+/// What a store holds of the target's past.
+#[derive(Debug, Default)]
+pub(crate) struct Past {
+    /// `None`: the target has never been started.
+    pub(crate) server: Option<ServerRecord>,
+    /// The last durable transaction.
+    pub(crate) transno: Transno,
+    /// Who was connected, and what each may ask for again.
+    pub(crate) clients: Vec<(ClientRecord, Vec<(Slot, ReplyRecord)>)>,
+}
+
+impl Past {
+    /// Reads all records.
+    ///
+    /// # Errors
+    /// IO errors; [`StoreError::Corrupt`] for a record that is none, or a format that is newer.
+    pub(crate) fn load(store: &dyn Store) -> Result<Self, StoreError> {
+        let server = lookup::<ServerRecord>(store, SERVER_KEY)?;
+        if let Some(server) = server.as_ref().filter(|server| server.format != FORMAT) {
+            let text = format!("client records of format {}, we know {FORMAT}", server.format);
+            return Err(StoreError::Corrupt(text));
+        }
+        let transno = lookup(store, TRANSNO_KEY)?.unwrap_or_default();
+        let mut clients = Vec::new();
+        for (_, record) in scan::<ClientRecord>(store, CLIENTS, CLIENT_PREFIX)? {
+            let replies = scan::<ReplyRecord>(store, REPLIES, &record.client.to_be_bytes())?;
+            let slots = replies.into_iter().map(|(key, reply)| {
+                let is_close = key.get(6).is_some_and(|close| *close != 0);
+                ((reply.tag, is_close), reply)
+            });
+            clients.push((record, slots.collect()));
+        }
+        Ok(Self { server, transno, clients })
+    }
+}
+
+pub(crate) fn put_server(transaction: &mut Transaction, instance: u32) {
+    let record = ServerRecord { format: FORMAT, instance };
+    transaction.put(CLIENTS, Bytes::from_static(SERVER_KEY), encode(&record));
+}
+
+pub(crate) fn put_transno(transaction: &mut Transaction, transno: Transno) {
+    transaction.put(CLIENTS, Bytes::from_static(TRANSNO_KEY), encode(&transno));
+}
+
+pub(crate) fn put_client(transaction: &mut Transaction, record: &ClientRecord) {
+    transaction.put(CLIENTS, client_key(&record.uuid), encode(record));
+}
+
+pub(crate) fn put_reply(
+    transaction: &mut Transaction,
+    client: u32,
+    slot: Slot,
+    record: &ReplyRecord,
+) {
+    transaction.put(REPLIES, slot_key(client, slot), encode(record));
+}
+
+/// Forgets a client and the replies in `slots`.
+pub(crate) fn remove_client(
+    transaction: &mut Transaction,
+    uuid: &Uuid,
+    client: u32,
+    slots: impl Iterator<Item = Slot>,
+) {
+    transaction.delete(CLIENTS, client_key(uuid));
+    for slot in slots {
+        transaction.delete(REPLIES, slot_key(client, slot));
+    }
+}
+
+fn client_key(uuid: &Uuid) -> Bytes {
+    [CLIENT_PREFIX, uuid.as_str().as_bytes()].concat().into()
+}
+
+fn slot_key(client: u32, (tag, is_close): Slot) -> Bytes {
+    let [c0, c1, c2, c3] = client.to_be_bytes();
+    let [t0, t1] = tag.to_be_bytes();
+    Bytes::copy_from_slice(&[c0, c1, c2, c3, t0, t1, u8::from(is_close)])
+}
+
+fn encode<T: Wire>(value: &T) -> Bytes {
+    let mut writer = Writer::with_capacity(T::SIZE);
+    value.encode(&mut writer);
+    writer.into_bytes()
+}
+
+fn decode<T: Wire>(bytes: &Bytes) -> Result<T, StoreError> {
+    let mut reader = Reader::new(bytes, ByteOrder::Little);
+    let value = T::decode(&mut reader).and_then(|value| {
+        reader.finish("record")?;
+        Ok(value)
+    });
+    value.map_err(|error| StoreError::Corrupt(format!("record of a client: {error}")))
+}
+
+fn lookup<T: Wire>(store: &dyn Store, key: &[u8]) -> Result<Option<T>, StoreError> {
+    store.lookup(CLIENTS, key)?.as_ref().map(decode).transpose()
+}
+
+/// All records of an index whose keys start with `prefix`.
+fn scan<T: Wire>(
+    store: &dyn Store,
+    index: Fid,
+    prefix: &[u8],
+) -> Result<Vec<(Bytes, T)>, StoreError> {
+    let mut found = Vec::new();
+    let mut from = prefix.to_vec();
+    loop {
+        let entries = store.scan(index, &from, SCAN_LIMIT)?;
+        let full = entries.len() == SCAN_LIMIT;
+        for entry in entries {
+            if !entry.key.starts_with(prefix) {
+                return Ok(found);
+            }
+            from = [&entry.key[..], &[0]].concat();
+            found.push((entry.key, decode(&entry.value)?));
+        }
+        if !full {
+            return Ok(found);
+        }
+    }
+}

@@ -1,0 +1,254 @@
+//! Locks that a server takes for itself, and how one becomes a client's.
+
+use std::sync::Arc;
+
+use sheen_ldlm::server::{Action, Enqueue, Enqueued};
+use sheen_ldlm::{LockDesc, Owner, Policy};
+use sheen_types::{Errno, Extent, Fid, InodeBits, LockHandle, LockMode, ResourceName};
+use sheen_wire::ldlm::{LdlmReply, LockFlags};
+
+use crate::context::Context;
+use crate::target::Target;
+
+/// The lock that an enqueue asks for.
+#[derive(Clone, Copy, Debug)]
+pub struct LockWish {
+    /// On what.
+    pub resource: ResourceName,
+    /// How strong.
+    pub mode: LockMode,
+    /// Which part.
+    pub policy: Policy,
+    /// The client's own handle of the lock.
+    pub client_handle: LockHandle,
+    /// What the client said about it.
+    pub flags: LockFlags,
+}
+
+/// A granted lock of the server's own. Dropping it releases it; what was waiting for it is granted
+/// at once.
+///
+/// Holding one across an await is what it is for. Whoever takes several takes them in the order of
+/// their resource names, or in another order that all operations of the role keep.
+pub struct LockGuard {
+    target: Arc<Target>,
+    resource: ResourceName,
+    handle: LockHandle,
+    mode: LockMode,
+    policy: Policy,
+    held: bool,
+}
+
+impl Target {
+    /// Takes a lock for the server itself: calls back who is in the way, waits until all have let
+    /// go. A client that does not is evicted after [`crate::Timeouts::lock_callback`], so this ends.
+    ///
+    /// No RPC and no wait if nobody is in the way.
+    ///
+    /// # Errors
+    /// [`Errno::EAGAIN`] only for policies that refuse (a group lock); [`Errno::ESHUTDOWN`] if the
+    /// target stops.
+    pub async fn lock(
+        self: &Arc<Self>,
+        resource: ResourceName,
+        policy: Policy,
+        mode: LockMode,
+    ) -> Result<LockGuard, Errno> {
+        self.lock_as(resource, policy, mode, sheen_ldlm::LockFlags::NONE).await
+    }
+
+    /// Takes a lock on parts of an inode.
+    ///
+    /// # Errors
+    /// As [`Target::lock`].
+    pub async fn lock_inode(
+        self: &Arc<Self>,
+        fid: Fid,
+        bits: InodeBits,
+        mode: LockMode,
+    ) -> Result<LockGuard, Errno> {
+        self.lock(ResourceName::of_fid(fid), Policy::bits(bits), mode).await
+    }
+
+    /// Takes a lock on a range of bytes.
+    ///
+    /// # Errors
+    /// As [`Target::lock`].
+    pub async fn lock_extent(
+        self: &Arc<Self>,
+        resource: ResourceName,
+        extent: Extent,
+        mode: LockMode,
+    ) -> Result<LockGuard, Errno> {
+        self.lock(resource, Policy::extent(extent), mode).await
+    }
+
+    /// Takes a lock if nobody is in the way; disturbs nobody otherwise.
+    #[must_use]
+    pub fn try_lock(
+        self: &Arc<Self>,
+        resource: ResourceName,
+        policy: Policy,
+        mode: LockMode,
+    ) -> Option<LockGuard> {
+        let flags = sheen_ldlm::LockFlags::TRY;
+        let mut actions = Vec::new();
+        let request = Enqueue {
+            resource,
+            policy,
+            mode,
+            flags,
+            owner: Owner::Local,
+            remote_handle: LockHandle(0),
+        };
+        let enqueued = self.namespace().enqueue(self.now(), request, &mut actions);
+        self.carry_out(actions);
+        match enqueued {
+            Enqueued::Granted(granted) => Some(LockGuard {
+                target: Arc::clone(self),
+                resource,
+                handle: granted.handle,
+                mode: granted.mode,
+                policy: granted.policy,
+                held: true,
+            }),
+            _ => None,
+        }
+    }
+
+    /// As [`Target::lock`], with flags: `AST_DISCARD_DATA` tells holders to throw their dirty data
+    /// away, because the object is going.
+    ///
+    /// # Errors
+    /// As [`Target::lock`].
+    pub async fn lock_as(
+        self: &Arc<Self>,
+        resource: ResourceName,
+        policy: Policy,
+        mode: LockMode,
+        flags: sheen_ldlm::LockFlags,
+    ) -> Result<LockGuard, Errno> {
+        let mut actions = Vec::new();
+        let request = Enqueue {
+            resource,
+            policy,
+            mode,
+            flags,
+            owner: Owner::Local,
+            remote_handle: LockHandle(0),
+        };
+        let enqueued = self.namespace().enqueue(self.now(), request, &mut actions);
+        let mut guard = LockGuard {
+            target: Arc::clone(self),
+            resource,
+            handle: LockHandle(0),
+            mode,
+            policy,
+            held: false,
+        };
+        match enqueued {
+            Enqueued::Granted(granted) => {
+                guard.take(granted.handle, granted.mode, granted.policy);
+                self.carry_out(actions);
+                Ok(guard)
+            }
+            Enqueued::Waiting { handle, .. } => {
+                // From here on dropping the guard gives the lock up even while it waits.
+                guard.take(handle, mode, policy);
+                let granted = self.waiters().register(handle);
+                self.carry_out(actions);
+                let desc: LockDesc = granted.await.map_err(|_| Errno::ESHUTDOWN)?;
+                guard.take(handle, desc.granted.unwrap_or(mode), desc.policy);
+                Ok(guard)
+            }
+            Enqueued::Denied(errno) => Err(errno),
+            Enqueued::WouldBlock | Enqueued::Tested(_) => Err(Errno::EAGAIN),
+        }
+    }
+}
+
+impl LockGuard {
+    /// What is locked.
+    #[must_use]
+    pub fn resource(&self) -> ResourceName {
+        self.resource
+    }
+
+    /// How.
+    #[must_use]
+    pub fn mode(&self) -> LockMode {
+        self.mode
+    }
+
+    /// Which part, with the bits that were tried and free.
+    #[must_use]
+    pub fn policy(&self) -> Policy {
+        self.policy
+    }
+
+    /// Weakens the lock, so that others may share it.
+    ///
+    /// # Errors
+    /// [`Errno::EINVAL`] if `mode` is stronger than what is held.
+    pub fn downgrade(&mut self, mode: LockMode) -> Result<(), Errno> {
+        let mut actions = Vec::new();
+        let now = self.target.now();
+        let done = self.target.namespace().downgrade(now, self.handle, mode, &mut actions);
+        self.target.carry_out(actions);
+        done.map_err(|error| error.errno())?;
+        self.mode = mode;
+        Ok(())
+    }
+
+    /// Makes the lock the client's, who asked for it with `wish`. The answer goes into the reply
+    /// of the intent; the role adds the intent's disposition and error.
+    ///
+    /// # Errors
+    /// [`Errno::ESTALE`] if the client has left meanwhile.
+    pub fn hand_over(mut self, context: &Context, wish: &LockWish) -> Result<LdlmReply, Errno> {
+        let export = context.export.handle().0;
+        let now = self.target.now();
+        let namespace = self.target.namespace();
+        let granted = namespace
+            .hand_over(now, self.handle, export, wish.client_handle)
+            .map_err(|error| error.errno())?;
+        self.held = false;
+        self.target.lock_timer_changed();
+        // An eviction may have swept the client's locks just before this one became the client's.
+        if context.export.state() == crate::ExportState::Gone {
+            self.target.drop_locks(&context.export);
+            return Err(Errno::ENOTCONN);
+        }
+        let changed = sheen_ldlm::LockFlags::LOCK_CHANGED;
+        let differs = self.resource != wish.resource || granted.mode != wish.mode;
+        let flags = granted.flags | changed.when(differs);
+        let desc = LockDesc {
+            resource: self.resource,
+            policy: granted.policy,
+            requested: granted.mode,
+            granted: Some(granted.mode),
+        };
+        Ok(LdlmReply {
+            flags: LockFlags(flags.to_wire()),
+            desc: crate::callbacks::wire_desc(&desc),
+            handle: granted.handle,
+            ..LdlmReply::default()
+        })
+    }
+
+    fn take(&mut self, handle: LockHandle, mode: LockMode, policy: Policy) {
+        (self.handle, self.mode, self.policy, self.held) = (handle, mode, policy, true);
+    }
+}
+
+impl Drop for LockGuard {
+    fn drop(&mut self) {
+        if self.held {
+            let mut actions: Vec<Action> = Vec::new();
+            let now = self.target.now();
+            self.target.namespace().cancel(now, Owner::Local, &[self.handle], &mut actions);
+            self.target.waiters().forget(self.handle);
+            self.target.carry_out(actions);
+        }
+    }
+}

@@ -1,0 +1,152 @@
+//! What a role does, and how it answers.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use sheen_io::BoxFuture;
+use sheen_ldlm::LockDesc;
+use sheen_types::Errno;
+use sheen_wire::connect::ObdConnectData;
+use sheen_wire::messages::{Reply, Request};
+
+use crate::context::Context;
+use crate::export::Export;
+use crate::last_rcvd::ReplyRecord;
+use crate::locks::LockWish;
+use crate::target::Target;
+
+/// An answer. The target adds to it what every reply carries: transno, last committed, lock
+/// limits.
+#[derive(Clone, Debug, Default)]
+pub struct Outcome {
+    /// 0, a negative errno, or an operation's positive answer.
+    pub status: i32,
+    /// The buffers; `None` for a reply of the body alone.
+    pub reply: Option<Reply>,
+}
+
+impl Outcome {
+    /// Success, with these buffers.
+    #[must_use]
+    pub fn ok(reply: impl Into<Reply>) -> Self {
+        Self { status: 0, reply: Some(reply.into()) }
+    }
+
+    /// Refused, and yet with buffers.
+    #[must_use]
+    pub fn failed(errno: Errno, reply: impl Into<Reply>) -> Self {
+        Self { status: errno.status(), reply: Some(reply.into()) }
+    }
+}
+
+impl From<Errno> for Outcome {
+    /// Refused, with the body alone.
+    fn from(errno: Errno) -> Self {
+        Self { status: errno.status(), reply: None }
+    }
+}
+
+/// Why an export ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Leaving {
+    /// The client said so.
+    Disconnected,
+    /// It did not answer in time, or an operator threw it out.
+    Evicted,
+    /// It did not come back in the recovery window.
+    Stale,
+    /// The target stops; the client is awaited when it starts again.
+    Stopping,
+}
+
+/// What a role implements. All hooks but [`Operations::operate`] have a default.
+///
+/// The target calls from many tasks at once and holds no lock while it does.
+pub trait Operations: Send + Sync + 'static {
+    /// Executes a request that the target does not answer itself. A request of a kind that is not
+    /// the role's business is refused with [`Errno::ENOTSUPP`].
+    ///
+    /// When the request changes something, it calls [`Target::transact`] exactly once; the target
+    /// takes the reply's transaction number from there. It is called for replayed requests too:
+    /// see [`Context::replay`].
+    fn operate<'a>(
+        &'a self,
+        context: &'a Context,
+        request: Request,
+    ) -> BoxFuture<'a, Result<Outcome, Errno>>;
+
+    /// Answers a request that was executed before: its reply got lost, or the target has crashed
+    /// since. `record` is what [`Target::transact`] stored of it. The default answers with the
+    /// recorded result and no buffers, which is right for operations whose reply says no more.
+    fn reconstruct<'a>(
+        &'a self,
+        context: &'a Context,
+        request: Request,
+        record: ReplyRecord,
+    ) -> BoxFuture<'a, Result<Outcome, Errno>> {
+        let _ = (context, request);
+        Box::pin(async move { Ok(Outcome { status: record.result, reply: None }) })
+    }
+
+    /// Executes an LDLM_ENQUEUE with an intent, of whatever kind of the message table. The role
+    /// takes the locks it needs ([`Target::lock`]), and may hand one of them to the client
+    /// ([`crate::LockGuard::hand_over`]), which gives the reply's `LdlmReply`.
+    fn intent<'a>(
+        &'a self,
+        context: &'a Context,
+        request: Request,
+        wish: LockWish,
+    ) -> BoxFuture<'a, Result<Outcome, Errno>> {
+        let _ = (context, request, wish);
+        Box::pin(async { Err(Errno::EOPNOTSUPP) })
+    }
+
+    /// Fills in what the role agrees to beyond flags: grants, checksum types. An error refuses the
+    /// connect. Called on every connect and reconnect, `agreed` being what both can do.
+    fn connect(
+        &self,
+        export: &Arc<Export>,
+        offered: &ObdConnectData,
+        agreed: &mut ObdConnectData,
+    ) -> Result<(), Errno> {
+        let _ = (export, offered, agreed);
+        Ok(())
+    }
+
+    /// An export ends: open handles are closed, grants return. Its locks are dropped already.
+    fn leave<'a>(
+        &'a self,
+        target: &'a Arc<Target>,
+        export: &'a Arc<Export>,
+        why: Leaving,
+    ) -> BoxFuture<'a, ()> {
+        let _ = (target, export, why);
+        Box::pin(async {})
+    }
+
+    /// The target serves from now on; recovery may still run.
+    fn started<'a>(&'a self, target: &'a Arc<Target>) -> BoxFuture<'a, ()> {
+        let _ = target;
+        Box::pin(async {})
+    }
+
+    /// Recovery has ended, or there was none: what no client replayed may be cleaned up.
+    fn recovered<'a>(&'a self, target: &'a Arc<Target>) -> BoxFuture<'a, ()> {
+        let _ = target;
+        Box::pin(async {})
+    }
+
+    /// The lock value block that goes to a client with a granted lock: `ost_lvb` of an object, the
+    /// layout under a layout lock; empty for a lock without. Asked when the lock is granted, in the
+    /// reply or in the completion callback, so that it shows what earlier holders wrote. A role
+    /// that lets clients write under locks asks them first where it must ([`Target::glimpse`]).
+    /// An error refuses the lock.
+    fn lock_value<'a>(
+        &'a self,
+        target: &'a Arc<Target>,
+        lock: &'a LockDesc,
+    ) -> BoxFuture<'a, Result<Bytes, Errno>> {
+        let _ = (target, lock);
+        Box::pin(async { Ok(Bytes::new()) })
+    }
+}

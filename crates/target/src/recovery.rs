@@ -1,0 +1,370 @@
+//! The recovery window: after a restart, known clients come back, replay what was not durable in
+//! the order it first happened, then replay their locks.
+//!
+//! This file only decides; it calls nobody. A replayed request waits for its turn on a oneshot
+//! channel; who executes it tells when it is done. Stages as in Lustre: wait until all known
+//! clients are connected (or given up), replay requests by transaction number, replay locks, let
+//! everyone go on.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use sheen_types::{Instant, Timestamp, Transno};
+use tokio::sync::oneshot;
+
+use crate::config::Timeouts;
+use crate::export::ExportState;
+
+/// Where recovery is (`status` of Lustre's `recovery_status`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum RecoveryStatus {
+    /// There was nobody to wait for.
+    #[default]
+    Inactive,
+    /// No known client has connected yet.
+    WaitingForClients,
+    /// Clients replay.
+    Recovering,
+    /// It is over.
+    Complete,
+}
+
+/// Lustre's `recovery_status`, as values.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RecoveryView {
+    /// Where it is.
+    pub status: RecoveryStatus,
+    /// When the first client connected.
+    pub started: Option<Timestamp>,
+    /// How long it took, or has taken so far.
+    pub duration: Duration,
+    /// How long it may still take.
+    pub remaining: Duration,
+    /// Clients known from before the restart.
+    pub known: usize,
+    /// Those that are connected.
+    pub connected: usize,
+    /// Those that still replay requests.
+    pub replaying: usize,
+    /// Those that still replay locks.
+    pub replaying_locks: usize,
+    /// Those that were given up.
+    pub evicted: usize,
+    /// Requests waiting for their turn.
+    pub queued: usize,
+    /// Requests replayed.
+    pub replayed: u64,
+    /// The transaction whose turn it is.
+    pub next: Transno,
+}
+
+/// What a request does in the recovery window.
+pub(crate) enum Admission {
+    /// It is executed now.
+    Now,
+    /// It is executed when this completes with `true`; it is dropped otherwise.
+    Wait(oneshot::Receiver<Turn>),
+    /// Another request claims the same transaction.
+    Duplicate,
+}
+
+/// A request's turn has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Turn {
+    /// In the order of replay: the next waits until [`Recovery::replayed`].
+    InOrder,
+    /// Without an order.
+    Free,
+}
+
+/// What changed, for the target to act upon.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[must_use]
+pub(crate) struct Ended(pub(crate) bool);
+
+pub(crate) struct Recovery {
+    window: Mutex<Window>,
+    timeouts: Timeouts,
+}
+
+#[derive(Default)]
+struct Window {
+    status: RecoveryStatus,
+    known: usize,
+    connected: usize,
+    lost: usize,
+    replaying: usize,
+    replaying_locks: usize,
+    /// Clients that did not come are not waited for any more.
+    expired: bool,
+    /// The end was announced; the target acts upon it.
+    ending: bool,
+    next: Transno,
+    /// Whether a replayed request is being executed.
+    busy: bool,
+    queue: BTreeMap<Transno, (u64, oneshot::Sender<Turn>)>,
+    /// Lock replays, until all requests are replayed.
+    locks: Vec<oneshot::Sender<Turn>>,
+    /// The clients' last pings, until all is over.
+    done: Vec<oneshot::Sender<Turn>>,
+    replayed: u64,
+    started: Option<(Instant, Timestamp)>,
+    deadline: Option<Instant>,
+    ended: Option<Instant>,
+}
+
+impl Recovery {
+    /// A window for `known` clients; none if there are none. `last` is durable.
+    pub(crate) fn new(known: usize, last: Transno, timeouts: Timeouts) -> Self {
+        let status = match known {
+            0 => RecoveryStatus::Inactive,
+            _ => RecoveryStatus::WaitingForClients,
+        };
+        let window = Window { status, known, next: Transno(last.0 + 1), ..Window::default() };
+        Self { window: Mutex::new(window), timeouts }
+    }
+
+    pub(crate) fn is_running(&self) -> bool {
+        self.window.lock().is_running()
+    }
+
+    /// Somebody wants to connect: the clock starts. Returns the deadline if it did so just now.
+    pub(crate) fn start_clock(&self, now: Instant, wall: Timestamp) -> Option<Instant> {
+        let mut window = self.window.lock();
+        if !window.is_running() || window.started.is_some() {
+            return None;
+        }
+        window.started = Some((now, wall));
+        window.status = RecoveryStatus::Recovering;
+        window.deadline = Some(now + self.timeouts.recovery_soft);
+        window.deadline
+    }
+
+    /// A known client is back. `first` is the first transaction it will replay, if it said so.
+    pub(crate) fn connected(&self, first: Option<Transno>) -> Ended {
+        let mut window = self.window.lock();
+        window.connected += 1;
+        window.replaying += 1;
+        window.replaying_locks += 1;
+        if let Some(first) = first.filter(|first| first.0 > 0) {
+            window.next = window.next.min(first);
+        }
+        window.pump()
+    }
+
+    /// A client moves from `from` to `to` because it said so.
+    pub(crate) fn moved(&self, from: ExportState, to: ExportState) -> Ended {
+        let mut window = self.window.lock();
+        if from == ExportState::Replaying {
+            window.replaying -= 1;
+        }
+        if to == ExportState::Recovered {
+            window.replaying_locks -= 1;
+        }
+        window.pump()
+    }
+
+    /// A client that was in `state` is gone.
+    pub(crate) fn lost(&self, client: u64, state: ExportState) -> Ended {
+        let mut window = self.window.lock();
+        if !window.is_running() {
+            return Ended(false);
+        }
+        match state {
+            ExportState::Awaited => {}
+            ExportState::Replaying => {
+                window.connected -= 1;
+                window.replaying -= 1;
+                window.replaying_locks -= 1;
+            }
+            ExportState::ReplayingLocks => {
+                window.connected -= 1;
+                window.replaying_locks -= 1;
+            }
+            ExportState::Recovered => window.connected -= 1,
+            ExportState::Full | ExportState::Gone => return Ended(false),
+        }
+        window.lost += 1;
+        window.queue.retain(|_, (owner, _)| *owner != client);
+        window.pump()
+    }
+
+    /// A client replays the request that was `transno`.
+    pub(crate) fn admit_replay(&self, client: u64, transno: Transno) -> Admission {
+        let mut window = self.window.lock();
+        if !window.is_running() || transno < window.next {
+            return Admission::Now;
+        }
+        let (sender, receiver) = oneshot::channel();
+        match window.queue.get(&transno) {
+            // The same client sends it again: the older one is dropped.
+            Some((owner, _)) if *owner != client => return Admission::Duplicate,
+            _ => window.queue.insert(transno, (client, sender)),
+        };
+        // No stage can end by a request that waits.
+        let Ended(_) = window.pump();
+        Admission::Wait(receiver)
+    }
+
+    /// A client replays a lock.
+    pub(crate) fn admit_lock(&self) -> Admission {
+        let mut window = self.window.lock();
+        if !window.is_running() || window.replays_locks() {
+            return Admission::Now;
+        }
+        let (sender, receiver) = oneshot::channel();
+        window.locks.push(sender);
+        Admission::Wait(receiver)
+    }
+
+    /// A client has replayed everything and waits for the others.
+    pub(crate) fn admit_done(&self) -> Admission {
+        let mut window = self.window.lock();
+        if !window.is_running() {
+            return Admission::Now;
+        }
+        let (sender, receiver) = oneshot::channel();
+        window.done.push(sender);
+        Admission::Wait(receiver)
+    }
+
+    /// The request whose turn it was is executed.
+    pub(crate) fn replayed(&self, now: Instant, transno: Transno) -> Ended {
+        let mut window = self.window.lock();
+        window.busy = false;
+        window.replayed += 1;
+        window.next = window.next.max(Transno(transno.0 + 1));
+        window.prolong(now, &self.timeouts);
+        window.pump()
+    }
+
+    /// When to call [`Recovery::expire`].
+    pub(crate) fn deadline(&self) -> Option<Instant> {
+        let window = self.window.lock();
+        window.deadline.filter(|_| window.is_running())
+    }
+
+    /// The deadline has passed. Says which clients are given up: those in these states, save
+    /// those that have a request waiting for its turn. Whoever remains has some time more.
+    pub(crate) fn expire(&self, now: Instant) -> Option<Expired> {
+        let mut window = self.window.lock();
+        let deadline = window.deadline.filter(|deadline| *deadline <= now)?;
+        if !window.is_running() {
+            return None;
+        }
+        let (started, _) = window.started?;
+        let hard = started + self.timeouts.recovery_hard <= now;
+        window.expired = true;
+        window.deadline = Some(deadline.max(now) + self.timeouts.base);
+        let waiting = window.queue.values().map(|(owner, _)| *owner).collect();
+        Some(Expired { everyone: hard, waiting })
+    }
+
+    /// Nobody is waited for any more; whether there was anything to wait for.
+    pub(crate) fn abort(&self, now: Instant) -> bool {
+        let mut window = self.window.lock();
+        window.expired = true;
+        window.started = window.started.or(Some((now, Timestamp::default())));
+        window.is_running()
+    }
+
+    /// After [`Recovery::expire`] and the evictions it led to.
+    pub(crate) fn go_on(&self) -> Ended {
+        self.window.lock().pump()
+    }
+
+    /// The end was acted upon: waiting clients are answered.
+    pub(crate) fn finish(&self, now: Instant) {
+        let mut window = self.window.lock();
+        window.status = RecoveryStatus::Complete;
+        window.ended = Some(now);
+        let waiting: Vec<_> = window.done.drain(..).collect();
+        drop(window);
+        for sender in waiting {
+            // A client that has gone meanwhile is not waiting.
+            let _ = sender.send(Turn::Free);
+        }
+    }
+
+    pub(crate) fn view(&self, now: Instant) -> RecoveryView {
+        let window = self.window.lock();
+        let end = window.ended.unwrap_or(now);
+        RecoveryView {
+            status: window.status,
+            started: window.started.map(|(_, wall)| wall),
+            duration: window.started.map_or(Duration::ZERO, |(start, _)| end.since(start)),
+            remaining: window.deadline.map_or(Duration::ZERO, |deadline| deadline.since(now)),
+            known: window.known,
+            connected: window.connected,
+            replaying: window.replaying,
+            replaying_locks: window.replaying_locks,
+            evicted: window.lost,
+            queued: window.queue.len(),
+            replayed: window.replayed,
+            next: window.next,
+        }
+    }
+}
+
+/// Who is given up.
+pub(crate) struct Expired {
+    /// All that have not finished.
+    pub(crate) everyone: bool,
+    /// Clients that wait for their turn: not their fault.
+    pub(crate) waiting: Vec<u64>,
+}
+
+impl Window {
+    fn is_running(&self) -> bool {
+        matches!(self.status, RecoveryStatus::WaitingForClients | RecoveryStatus::Recovering)
+    }
+
+    /// Whether everybody who will come is there.
+    fn is_complete(&self) -> bool {
+        self.expired || self.connected + self.lost >= self.known
+    }
+
+    fn replays_locks(&self) -> bool {
+        self.is_complete() && self.replaying == 0 && self.queue.is_empty() && !self.busy
+    }
+
+    /// Progress: whoever still replays gets at least the base timeout more, within the hard limit.
+    fn prolong(&mut self, now: Instant, timeouts: &Timeouts) {
+        if let (Some(deadline), Some((started, _))) = (self.deadline, self.started) {
+            let hard = started + timeouts.recovery_hard;
+            self.deadline = Some(deadline.max((now + timeouts.base).min(hard)));
+        }
+    }
+
+    /// Lets go whoever's turn has come.
+    fn pump(&mut self) -> Ended {
+        if !self.is_running() || !self.is_complete() || self.busy {
+            return Ended(false);
+        }
+        while let Some((first, _)) = self.queue.first_key_value() {
+            // A gap is a transaction whose client did not come, or whose reply was never lost: if
+            // each client that still replays waits with one request, nobody can fill it.
+            let gap_is_final = self.queue.len() >= self.replaying;
+            if *first != self.next && !gap_is_final {
+                return Ended(false);
+            }
+            let (transno, (_, sender)) = self.queue.pop_first().expect("just looked at");
+            self.next = transno;
+            if sender.send(Turn::InOrder).is_ok() {
+                self.busy = true;
+                return Ended(false);
+            }
+        }
+        if self.replaying > 0 {
+            return Ended(false);
+        }
+        for sender in self.locks.drain(..) {
+            // A client that has gone meanwhile is not waiting.
+            let _ = sender.send(Turn::Free);
+        }
+        let ended = self.replaying_locks == 0 && !self.ending;
+        self.ending |= ended;
+        Ended(ended)
+    }
+}

@@ -1,0 +1,341 @@
+//! The target itself: what it owns, how it starts and stops, and what roles ask of it.
+
+use std::fmt;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Weak};
+
+use parking_lot::Mutex;
+use sheen_io::World;
+use sheen_ldlm::server::Namespace;
+use sheen_store::{Store, StoreError, Transaction};
+use sheen_types::{Errno, Instant, ObdHandle, Transno, Uuid};
+use tokio::sync::Notify;
+
+use crate::callbacks::{ReverseChannels, Waiters};
+use crate::commit::{History, Number};
+use crate::config::TargetConfig;
+use crate::context::Context;
+use crate::export::{Export, ExportTable};
+use crate::fault::Faults;
+use crate::last_rcvd::{Memo, Past, ReplyRecord, put_reply, put_server, put_transno};
+use crate::operations::{Leaving, Operations};
+use crate::recovery::Recovery;
+use crate::stats::Stats;
+
+/// Why a target does not start.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum TargetError {
+    /// Its store failed, or holds records we cannot read.
+    Store(StoreError),
+}
+
+impl fmt::Display for TargetError {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Store(error) => write!(out, "the target's store: {error}"),
+        }
+    }
+}
+
+impl std::error::Error for TargetError {}
+
+impl From<StoreError> for TargetError {
+    fn from(error: StoreError) -> Self {
+        Self::Store(error)
+    }
+}
+
+/// A target: an MDT, an OST or the MGS, as the crate's documentation says.
+pub struct Target {
+    me: Weak<Target>,
+    pub(crate) world: World,
+    pub(crate) store: Arc<dyn Store>,
+    pub(crate) config: TargetConfig,
+    pub(crate) operations: Arc<dyn Operations>,
+    pub(crate) reverse: Arc<dyn ReverseChannels>,
+    pub(crate) exports: ExportTable,
+    pub(crate) history: Arc<History>,
+    pub(crate) recovery: Recovery,
+    pub(crate) locks: Namespace,
+    pub(crate) lock_waiters: Waiters,
+    pub(crate) stats: Stats,
+    pub(crate) faults: Faults,
+    /// How often the target has been started.
+    pub(crate) instance: u32,
+    pub(crate) stopping: AtomicBool,
+    /// The number of the next new client.
+    pub(crate) next_client: AtomicU32,
+    /// Wakes the keeper of time: a deadline may have come nearer.
+    pub(crate) alarm: Arc<Notify>,
+}
+
+impl Target {
+    /// Starts a target on what its store holds: known clients are awaited, or if there are none,
+    /// recovery is over at once. Requests may come as soon as this returns.
+    ///
+    /// # Errors
+    /// See [`TargetError`].
+    pub async fn start(
+        world: World,
+        store: Arc<dyn Store>,
+        config: TargetConfig,
+        operations: Arc<dyn Operations>,
+        reverse: Arc<dyn ReverseChannels>,
+    ) -> Result<Arc<Self>, TargetError> {
+        let past = Past::load(&*store)?;
+        let instance = past.server.as_ref().map_or(0, |server| server.instance) + 1;
+        let mut transaction = Transaction::new();
+        put_server(&mut transaction, instance);
+        store.apply(transaction)?;
+        let history = Arc::new(History::new(past.transno));
+        let hook = Arc::clone(&history);
+        store.on_commit(Box::new(move |sequence| hook.on_commit(sequence)));
+        let known = if config.replayable { past.clients } else { Vec::new() };
+        let next_client = known.iter().map(|(record, _)| record.client + 1).max().unwrap_or(0);
+        let locks = Namespace::new(sheen_ldlm::server::Config {
+            seed: world.random.number(),
+            callback_timeout: config.timeouts.lock_callback,
+        });
+        let target = Arc::new_cyclic(|me| Self {
+            me: Weak::clone(me),
+            recovery: Recovery::new(known.len(), past.transno, config.timeouts),
+            world,
+            store,
+            config,
+            operations,
+            reverse,
+            exports: ExportTable::default(),
+            history,
+            locks,
+            lock_waiters: Waiters::default(),
+            stats: Stats::new(),
+            faults: Faults::default(),
+            instance,
+            stopping: AtomicBool::new(false),
+            next_client: AtomicU32::new(next_client),
+            alarm: Arc::new(Notify::new()),
+        });
+        for (record, replies) in known {
+            target.await_client(&record, replies);
+        }
+        target.sync().await.map_err(|_| StoreError::Io("the first commit failed".to_owned()))?;
+        target.operations.started(&target).await;
+        if !target.recovery.is_running() {
+            target.history.begin_epoch();
+            target.operations.recovered(&target).await;
+        }
+        target.keep_time();
+        Ok(target)
+    }
+
+    /// Stops: clients are let go and awaited when the target starts again. Everything applied is
+    /// durable afterwards.
+    ///
+    /// # Errors
+    /// [`Errno::EIO`] if the store failed.
+    pub async fn stop(self: &Arc<Self>) -> Result<(), Errno> {
+        self.stopping.store(true, Ordering::Release);
+        self.alarm.notify_one();
+        for export in self.exports() {
+            self.drop_export(&export, Leaving::Stopping).await;
+        }
+        self.lock_waiters.clear();
+        self.sync().await
+    }
+
+    /// Its name, as `lustre-MDT0000`.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.config.name
+    }
+
+    /// What it was told when it started.
+    #[must_use]
+    pub fn config(&self) -> &TargetConfig {
+        &self.config
+    }
+
+    /// Where everything of it lies.
+    #[must_use]
+    pub fn store(&self) -> &Arc<dyn Store> {
+        &self.store
+    }
+
+    /// Clock, randomness, tasks.
+    #[must_use]
+    pub fn world(&self) -> &World {
+        &self.world
+    }
+
+    /// How often it has been started (`ocd_instance`).
+    #[must_use]
+    pub fn instance(&self) -> u32 {
+        self.instance
+    }
+
+    /// Its locks, for views and for hooks that look before they ask.
+    #[must_use]
+    pub fn namespace(&self) -> &Namespace {
+        &self.locks
+    }
+
+    /// Named places where tests make requests fail.
+    #[must_use]
+    pub fn faults(&self) -> &Faults {
+        &self.faults
+    }
+
+    /// Applies what a request changes, as one transaction with the record of its answer. Called
+    /// exactly once per request that changes something, after everything that may refuse it.
+    ///
+    /// A replayed request gets the number it had before. If its effect was durable before the
+    /// restart ([`Context::is_applied_already`]), nothing is applied and that number returned.
+    ///
+    /// # Errors
+    /// Those of [`Store::apply`]; then nothing was changed.
+    pub fn transact(
+        &self,
+        context: &Context,
+        transaction: Transaction,
+        memo: Memo,
+    ) -> Result<Transno, StoreError> {
+        self.transact_with(context, memo, |_| transaction)
+    }
+
+    /// As [`Target::transact`], for changes that name their own transaction number (versions of
+    /// objects). `build` runs while the order of transactions is locked: it must only build.
+    ///
+    /// # Errors
+    /// As [`Target::transact`].
+    pub fn transact_with(
+        &self,
+        context: &Context,
+        memo: Memo,
+        build: impl FnOnce(Transno) -> Transaction,
+    ) -> Result<Transno, StoreError> {
+        let replayed = context.replay();
+        if let Some(transno) = replayed.filter(|_| context.is_applied_already()) {
+            context.transno.store(transno.0, Ordering::Release);
+            return Ok(transno);
+        }
+        let slot = context.slot();
+        let record = |transno| {
+            match memo {
+                Memo::Idempotent => None,
+                Memo::Done => Some((0, 0)),
+                Memo::Keep { result, data } => Some((result, data)),
+            }
+            .map(|(result, data)| ReplyRecord {
+                transno,
+                xid: context.xid,
+                data,
+                result,
+                tag: slot.0,
+                padding: 0,
+            })
+        };
+        let number = replayed.map_or_else(|| self.number(), Number::Replayed);
+        let transno = self.history.apply(&*self.store, number, |transno| {
+            let mut transaction = build(transno);
+            put_transno(&mut transaction, transno.max(self.history.last()));
+            if let Some(record) = record(transno) {
+                put_reply(&mut transaction, context.export.client(), slot, &record);
+            }
+            transaction
+        })?;
+        context.transno.store(transno.0, Ordering::Release);
+        let mut state = context.export.lock();
+        state.last_transno = state.last_transno.max(transno);
+        if let Some(record) = record(transno) {
+            state.replies.insert(slot, record);
+        }
+        Ok(transno)
+    }
+
+    /// Applies a change of the server's own: nobody will ask for its answer again.
+    ///
+    /// # Errors
+    /// Those of [`Store::apply`]; then nothing was changed.
+    pub fn transact_locally(&self, mut transaction: Transaction) -> Result<Transno, StoreError> {
+        self.history.apply(&*self.store, self.number(), |transno| {
+            put_transno(&mut transaction, transno);
+            transaction
+        })
+    }
+
+    /// Everything up to here is durable.
+    #[must_use]
+    pub fn last_committed(&self) -> Transno {
+        self.history.committed()
+    }
+
+    /// The newest transaction.
+    #[must_use]
+    pub fn last_transno(&self) -> Transno {
+        self.history.last()
+    }
+
+    /// Completes when `transno` is durable; asks the store to hurry.
+    pub async fn committed(&self, transno: Transno) {
+        if self.history.committed() < transno {
+            let durable = self.history.wait(transno);
+            self.store.commit_soon();
+            durable.await;
+        }
+    }
+
+    /// Completes when all that was applied and written so far is durable.
+    ///
+    /// # Errors
+    /// [`Errno::EIO`] if the store failed.
+    pub async fn sync(&self) -> Result<(), Errno> {
+        let done = Arc::new(Mutex::new(Err(Errno::EIO)));
+        let (store, result) = (Arc::clone(&self.store), Arc::clone(&done));
+        let job = move || {
+            let committed = store.commit().map(|_| ()).map_err(|error| error.errno());
+            *result.lock() = committed;
+        };
+        self.world.tasks.blocking(Box::new(job)).await;
+        let result = *done.lock();
+        result
+    }
+
+    /// The client that names itself with `handle` in its requests.
+    #[must_use]
+    pub fn export(&self, handle: ObdHandle) -> Option<Arc<Export>> {
+        self.exports.by_handle(handle)
+    }
+
+    /// The client with this UUID.
+    #[must_use]
+    pub fn export_of(&self, uuid: &Uuid) -> Option<Arc<Export>> {
+        self.exports.by_uuid(uuid)
+    }
+
+    /// All clients.
+    #[must_use]
+    pub fn exports(&self) -> Vec<Arc<Export>> {
+        self.exports.all()
+    }
+
+    fn number(&self) -> Number {
+        if self.recovery.is_running() { Number::Same } else { Number::Next }
+    }
+
+    pub(crate) fn was_durable_at_start(&self, transno: Transno) -> bool {
+        transno <= self.history.start()
+    }
+
+    /// This target, for tasks that outlive the caller.
+    pub(crate) fn arc(&self) -> Arc<Self> {
+        self.me.upgrade().expect("a target is called through its Arc")
+    }
+
+    pub(crate) fn now(&self) -> Instant {
+        self.world.clock.now()
+    }
+
+    pub(crate) fn waiters(&self) -> &Waiters {
+        &self.lock_waiters
+    }
+}

@@ -1,0 +1,533 @@
+//! The target with a role that counts, on a store that crashes when told to.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+use sheen_io::BoxFuture;
+use sheen_ldlm::Policy;
+use sheen_rpc::RpcError;
+use sheen_store::{Store, Transaction};
+use sheen_store_mem::{Commits, MemOptions, StoreMem};
+use sheen_types::{Errno, Fid, InodeBits, LockHandle, LockMode, ResourceName, Transno, Uuid, Xid};
+use sheen_wire::connect::{ConnectFlags, ConnectFlags2};
+use sheen_wire::ldlm::{LdlmRequest, LdlmResourceDesc, LockFlags, LockType, Policy as WirePolicy};
+use sheen_wire::messages::{
+    Kind, LdlmEnqueue, LdlmIntentGetattr, LdlmIntentGetattrReply, MdsDisconnect, MdsReintSetattr,
+    MdsReintSetattrReply, MdsStatfs, ObdPing, Reply, Request,
+};
+use sheen_wire::ptlrpc::{MsgFlags, OpFlags};
+
+use crate::testing::{TestAnswer, TestCall, TestClient, TestTarget, TestWorld};
+use crate::{
+    ConnectOffer, Context, ExportState, FaultAction, FaultSite, LockWish, Memo, Operations,
+    Outcome, RecoveryStatus, TargetConfig, Timeouts,
+};
+
+const COUNTS: Fid = Fid::new(0x2_0000_0401, 1);
+const INODE: Fid = Fid::new(0x2_0000_0401, 2);
+
+/// Counts setattrs: each adds a key named by its number.
+#[derive(Default)]
+struct Counting {
+    executed: AtomicU32,
+    reconstructed: AtomicU32,
+}
+
+impl Operations for Counting {
+    fn operate<'a>(
+        &'a self,
+        context: &'a Context,
+        request: Request,
+    ) -> BoxFuture<'a, Result<Outcome, Errno>> {
+        Box::pin(async move {
+            match request {
+                Request::MdsReintSetattr(_) => {
+                    self.executed.fetch_add(1, Ordering::Relaxed);
+                    let key = format!("{}/{}", context.export.uuid(), context.xid);
+                    let memo = Memo::Keep { result: 0, data: 7 };
+                    context
+                        .target
+                        .transact_with(context, memo, |transno| {
+                            let mut transaction = Transaction::new();
+                            let value = Bytes::copy_from_slice(&transno.0.to_be_bytes());
+                            transaction.insert(COUNTS, key.into(), value);
+                            transaction
+                        })
+                        .map_err(|error| error.errno())?;
+                    Ok(Outcome::ok(MdsReintSetattrReply::default()))
+                }
+                _ => Err(Errno::ENOTSUPP),
+            }
+        })
+    }
+
+    fn reconstruct<'a>(
+        &'a self,
+        _context: &'a Context,
+        _request: Request,
+        record: crate::ReplyRecord,
+    ) -> BoxFuture<'a, Result<Outcome, Errno>> {
+        Box::pin(async move {
+            assert_eq!(record.data, 7);
+            self.reconstructed.fetch_add(1, Ordering::Relaxed);
+            Ok(Outcome::ok(MdsReintSetattrReply::default()))
+        })
+    }
+
+    fn intent<'a>(
+        &'a self,
+        context: &'a Context,
+        _request: Request,
+        wish: LockWish,
+    ) -> BoxFuture<'a, Result<Outcome, Errno>> {
+        Box::pin(async move {
+            let lock = context.target.lock_inode(INODE, InodeBits::LOOKUP, LockMode::Pr).await?;
+            let dlm_rep = lock.hand_over(context, &wish)?;
+            Ok(Outcome::ok(LdlmIntentGetattrReply {
+                dlm_rep: Some(dlm_rep),
+                ..LdlmIntentGetattrReply::default()
+            }))
+        })
+    }
+}
+
+fn config() -> TargetConfig {
+    TargetConfig {
+        name: "lustre-MDT0000".to_owned(),
+        uuid: Uuid::new("lustre-MDT0000_UUID"),
+        index: 0,
+        offer: ConnectOffer {
+            flags: ConnectFlags::FULL20
+                | ConnectFlags::IBITS
+                | ConnectFlags::MULTIMODRPCS
+                | ConnectFlags::FLAGS2,
+            ibits_known: 0x3f,
+            maxmodrpcs: 8,
+            ..ConnectOffer::default()
+        },
+        replayable: true,
+        timeouts: Timeouts::from_base(Duration::from_secs(20)),
+    }
+}
+
+fn manual_store() -> Arc<StoreMem> {
+    let options = MemOptions { commits: Commits::Manual, ..MemOptions::default() };
+    Arc::new(StoreMem::new(options))
+}
+
+async fn start(world: &TestWorld, store: &Arc<StoreMem>) -> (TestTarget, Arc<Counting>) {
+    let role = Arc::new(Counting::default());
+    let store: Arc<dyn Store> = store.clone();
+    let node = TestTarget::start(world, store, config(), role.clone()).await;
+    (node, role)
+}
+
+fn setattr(tag: u16) -> TestCall {
+    TestCall::new(MdsReintSetattr::default()).tagged(tag)
+}
+
+fn flags(call: TestCall, flags: MsgFlags) -> TestCall {
+    TestCall { flags, ..call }
+}
+
+async fn modify(client: &TestClient, tag: u16) -> TestAnswer {
+    let answer = client.call_with(setattr(tag)).await.expect("answered");
+    assert_eq!(answer.head.status, 0);
+    answer
+}
+
+/// What a client says when it has replayed everything.
+async fn finish_recovery(client: &TestClient) -> TestAnswer {
+    let done = MsgFlags::REQ_REPLAY_DONE | MsgFlags::LOCK_REPLAY_DONE;
+    client.call_with(flags(TestCall::new(ObdPing::default()), done)).await.expect("answered")
+}
+
+fn inode_lock(mode: LockMode, client_handle: u64) -> LdlmEnqueue {
+    let desc = sheen_wire::ldlm::LdlmLockDesc {
+        resource: LdlmResourceDesc {
+            kind: LockType::IBITS,
+            padding: 0,
+            name: ResourceName::of_fid(INODE),
+        },
+        req_mode: mode.into(),
+        policy: WirePolicy::of_inode_bits(InodeBits::LOOKUP, InodeBits(0)),
+        ..Default::default()
+    };
+    LdlmEnqueue {
+        dlm_req: LdlmRequest::enqueue(LockFlags::NONE, desc, LockHandle(client_handle)),
+        ..LdlmEnqueue::default()
+    }
+}
+
+fn lock_handle(answer: &TestAnswer) -> LockHandle {
+    match &answer.reply {
+        Some(Reply::LdlmEnqueue(reply)) => reply.dlm_rep.as_ref().expect("a lock").handle,
+        other => panic!("not an enqueue's reply: {other:?} {:?}", answer.head),
+    }
+}
+
+#[test]
+fn connect_agrees_on_what_both_can_and_reconnect_is_told() {
+    let world = TestWorld::new(1);
+    world.clone().run(async move {
+        let (node, _) = start(&world, &manual_store()).await;
+        let client = node.connect("one").await;
+        let agreed = client.agreed();
+        assert_eq!(agreed.version, crate::VERSION);
+        assert_eq!(agreed.ibits_known, 0x3f);
+        assert_eq!(agreed.flags2, ConnectFlags2::NONE);
+        assert!(!agreed.flags.contains(ConnectFlags::FLAGS2));
+        assert!(!agreed.flags.contains(ConnectFlags::GRANT));
+        assert_eq!(client.connect_flags(), OpFlags::CONNECT_REPLAYABLE);
+        let handle = client.handle();
+        client.connect().await.unwrap();
+        assert_eq!(client.handle(), handle);
+        assert!(client.connect_flags().contains(OpFlags::CONNECT_RECONNECT));
+
+        // A second client of the same name is refused; requests of the old connection are dropped.
+        assert_eq!(node.client("one").connect().await.unwrap_err(), Errno::EALREADY);
+        let old = TestCall { conn_cnt: Some(1), ..TestCall::new(ObdPing::default()) };
+        assert!(client.call_with(old).await.is_none());
+        assert_eq!(client.call(ObdPing::default()).await.head.status, 0);
+        assert_eq!(client.call(MdsStatfs::default()).await.errno(), Some(Errno::ENOTSUPP));
+
+        client.call(MdsDisconnect::default()).await;
+        assert_eq!(client.call(ObdPing::default()).await.errno(), Some(Errno::ENOTCONN));
+    });
+}
+
+#[test]
+fn an_evicted_client_learns_it_and_may_come_back() {
+    let world = TestWorld::new(2);
+    world.clone().run(async move {
+        let (node, _) = start(&world, &manual_store()).await;
+        let client = node.connect("one").await;
+        assert_eq!(node.target.evict_client("one").await, 1);
+        assert_eq!(client.call(ObdPing::default()).await.errno(), Some(Errno::ENOTCONN));
+        client.connect().await.unwrap();
+        assert!(!client.connect_flags().contains(OpFlags::CONNECT_RECONNECT));
+        assert_eq!(client.call(ObdPing::default()).await.head.status, 0);
+
+        // Nothing heard of it for too long.
+        world.sleep(Duration::from_secs(60)).await;
+        assert_eq!(client.call(ObdPing::default()).await.errno(), Some(Errno::ENOTCONN));
+        assert_eq!(node.target.stats().evictions, 2);
+    });
+}
+
+#[test]
+fn a_resend_is_answered_from_the_record_once_and_over_a_crash() {
+    let world = TestWorld::new(3);
+    world.clone().run(async move {
+        let store = manual_store();
+        let (node, role) = start(&world, &store).await;
+        let client = node.connect("one").await;
+        let first = modify(&client, 1).await;
+        let again = client.call_with(setattr(1).resent(first.xid)).await.unwrap();
+        assert_eq!(again.head.transno, first.head.transno);
+        assert_eq!(role.executed.load(Ordering::Relaxed), 1);
+        assert_eq!(role.reconstructed.load(Ordering::Relaxed), 1);
+
+        // The reply is lost, the transaction durable, the target crashes.
+        node.target.faults().arm(FaultSite::Reply(Kind::MdsReintSetattr), FaultAction::Drop, 1);
+        let lost = Xid(0x9_0000);
+        let call = TestCall { xid: Some(lost), ..setattr(2) };
+        assert!(client.call_with(call).await.is_none());
+        store.commit().unwrap();
+        let survivor = Arc::new(store.crash());
+        let (node, role) = start(&world, &survivor).await;
+        let client = client.follow(&node);
+        client.connect().await.unwrap();
+        assert!(client.connect_flags().contains(OpFlags::CONNECT_RECOVERING));
+        finish_recovery(&client).await;
+        let answer = client.call_with(setattr(2).resent(lost)).await.unwrap();
+        assert_eq!(answer.head.status, 0);
+        assert_eq!(answer.head.transno.0, first.head.transno.0 + 1);
+        assert_eq!(role.executed.load(Ordering::Relaxed), 0);
+        assert_eq!(role.reconstructed.load(Ordering::Relaxed), 1);
+        assert_eq!(survivor.scan(COUNTS, &[], 10).unwrap().len(), 2);
+    });
+}
+
+#[test]
+fn a_duplicate_in_progress_is_executed_once_and_answered_on_the_newer_way() {
+    let world = TestWorld::new(4);
+    world.clone().run(async move {
+        let (node, role) = start(&world, &manual_store()).await;
+        let client = node.connect("one").await;
+        let slow = FaultAction::Delay(Duration::from_secs(5));
+        node.target.faults().arm(FaultSite::Request(Kind::MdsReintSetattr), slow, 1);
+        let xid = Xid(0x9_0000);
+        let first = TestCall { xid: Some(xid), ..setattr(1) };
+        let slow_client = client.clone();
+        let task = async move { assert!(slow_client.call_with(first).await.is_none()) };
+        world.world().tasks.spawn("first", Box::pin(task));
+        world.sleep(Duration::from_secs(1)).await;
+        let answer = client.call_with(setattr(1).resent(xid)).await.unwrap();
+        assert_eq!(answer.head.status, 0);
+        assert_eq!(role.executed.load(Ordering::Relaxed), 1);
+    });
+}
+
+#[test]
+fn commits_are_told_and_waited_for() {
+    let world = TestWorld::new(5);
+    world.clone().run(async move {
+        let store = manual_store();
+        let (node, _) = start(&world, &store).await;
+        let client = node.connect("one").await;
+        let first = modify(&client, 1).await;
+        assert_eq!(first.head.transno, Transno((1 << 32) + 1));
+        assert!(first.head.last_committed < first.head.transno);
+        let target = Arc::clone(&node.target);
+        let transno = first.head.transno;
+        let committing = store.clone();
+        let waiter = async move {
+            assert!(committing.commit_wanted());
+            committing.commit().unwrap();
+        };
+        let waiting = async move { target.committed(transno).await };
+        let both = Box::pin(waiting);
+        world.world().tasks.spawn("commit", Box::pin(waiter));
+        both.await;
+        let ping = client.call(ObdPing::default()).await;
+        assert_eq!(ping.head.last_committed, first.head.transno);
+    });
+}
+
+/// Two clients, four transactions, only the first durable: the others are replayed in order though
+/// they come out of order.
+#[test]
+fn what_was_not_durable_is_replayed_in_order() {
+    let world = TestWorld::new(6);
+    world.clone().run(async move {
+        let store = manual_store();
+        let (node, _) = start(&world, &store).await;
+        let (one, two) = (node.connect("one").await, node.connect("two").await);
+        let first = modify(&one, 1).await;
+        store.commit().unwrap();
+        let second = modify(&two, 1).await;
+        let third = modify(&one, 2).await;
+        let fourth = modify(&two, 2).await;
+
+        let survivor = Arc::new(store.crash());
+        let (node, role) = start(&world, &survivor).await;
+        assert_eq!(node.target.view().recovery.status, RecoveryStatus::WaitingForClients);
+        let (one, two) = (one.follow(&node), two.follow(&node));
+        let head = one.connect().await.unwrap();
+        assert_eq!(head.last_committed, first.head.transno);
+        assert_eq!(node.client("new").connect().await.unwrap_err(), Errno::EBUSY);
+
+        // `one` replays at once; nothing happens until `two` is there and has replayed its own.
+        let replay = setattr(2).replayed(third.xid, third.head.transno);
+        let early = one.clone();
+        let done = Arc::new(AtomicU32::new(0));
+        let mark = Arc::clone(&done);
+        let task = async move {
+            let answer = early.call_with(replay).await.unwrap();
+            assert_eq!(answer.head.transno, third.head.transno);
+            mark.store(1, Ordering::Relaxed);
+        };
+        world.world().tasks.spawn("replay", Box::pin(task));
+        world.sleep(Duration::from_secs(1)).await;
+        two.connect().await.unwrap();
+        world.sleep(Duration::from_secs(1)).await;
+        assert_eq!(done.load(Ordering::Relaxed), 0);
+        for answer in [second, fourth] {
+            let replay = setattr(1).replayed(answer.xid, answer.head.transno);
+            let again = two.call_with(replay).await.unwrap();
+            assert_eq!(again.head.transno, answer.head.transno);
+        }
+        assert_eq!(done.load(Ordering::Relaxed), 1);
+
+        let other = two.clone();
+        let finish = async move { drop(finish_recovery(&other).await) };
+        world.world().tasks.spawn("finish", Box::pin(finish));
+        assert_eq!(finish_recovery(&one).await.head.status, 0);
+        let view = node.target.view();
+        assert_eq!(view.recovery.status, RecoveryStatus::Complete);
+        assert_eq!((view.recovery.replayed, view.recovery.evicted), (3, 0));
+        assert!(view.exports.iter().all(|export| export.state == ExportState::Full));
+        assert_eq!(role.executed.load(Ordering::Relaxed), 3);
+        assert_eq!(survivor.scan(COUNTS, &[], 10).unwrap().len(), 4);
+        let next = modify(&one, 3).await;
+        assert_eq!(next.head.transno.0 >> 32, 2);
+    });
+}
+
+#[test]
+fn a_client_that_stays_away_is_given_up_and_a_gap_is_passed() {
+    let world = TestWorld::new(7);
+    world.clone().run(async move {
+        let store = manual_store();
+        let (node, _) = start(&world, &store).await;
+        let (one, two) = (node.connect("one").await, node.connect("two").await);
+        modify(&two, 1).await;
+        let mine = modify(&one, 1).await;
+        let survivor = Arc::new(store.crash());
+        let (node, _) = start(&world, &survivor).await;
+        let one = one.follow(&node);
+        one.connect().await.unwrap();
+        let start = node.target.now();
+        let replay = setattr(1).replayed(mine.xid, mine.head.transno);
+        assert_eq!(one.call_with(replay).await.unwrap().head.transno, mine.head.transno);
+        assert!(node.target.now().since(start) >= Duration::from_secs(60));
+        finish_recovery(&one).await;
+        assert_eq!(node.target.view().recovery.evicted, 1);
+        let two = two.follow(&node);
+        assert_eq!(two.call(ObdPing::default()).await.errno(), Some(Errno::ENOTCONN));
+        node.connect("new").await;
+    });
+}
+
+#[test]
+fn a_lock_in_the_way_is_called_back() {
+    let world = TestWorld::new(8);
+    world.clone().run(async move {
+        let (node, _) = start(&world, &manual_store()).await;
+        let (one, two) = (node.connect("one").await, node.connect("two").await);
+        let held = lock_handle(&one.call(inode_lock(LockMode::Pr, 0x11)).await);
+        // Another reader disturbs nobody.
+        let other = lock_handle(&two.call(inode_lock(LockMode::Pr, 0x22)).await);
+        assert!(one.callbacks().is_empty());
+        two.cancel(&[other]).await;
+
+        let target = Arc::clone(&node.target);
+        let waiting = async move {
+            let guard = target.lock_inode(INODE, InodeBits::LOOKUP, LockMode::Ex).await.unwrap();
+            assert_eq!(guard.mode(), LockMode::Ex);
+            drop(guard);
+        };
+        let canceller = one.clone();
+        let cancel = async move {
+            let callbacks = canceller.callbacks();
+            let [Request::LdlmBlCallback(callback)] = &callbacks[..] else {
+                panic!("not one blocking callback: {callbacks:?}");
+            };
+            assert_eq!(callback.dlm_req.handles, [LockHandle(0x11), held]);
+            assert_eq!(callback.dlm_req.desc.req_mode.mode(), Some(LockMode::Ex));
+            assert_eq!(canceller.cancel(&[held]).await.head.status, 0);
+        };
+        let later = world.clone();
+        world.world().tasks.spawn(
+            "cancel",
+            Box::pin(async move {
+                later.sleep(Duration::from_secs(1)).await;
+                cancel.await;
+            }),
+        );
+        waiting.await;
+        // The lock is free again.
+        let policy = Policy::bits(InodeBits::LOOKUP);
+        let name = ResourceName::of_fid(INODE);
+        assert!(node.target.try_lock(name, policy, LockMode::Ex).is_some());
+        assert_eq!(one.cancel(&[held]).await.errno(), Some(Errno::ESTALE));
+    });
+}
+
+#[test]
+fn a_waiting_client_is_told_when_its_lock_is_granted() {
+    let world = TestWorld::new(9);
+    world.clone().run(async move {
+        let (node, _) = start(&world, &manual_store()).await;
+        let (one, two) = (node.connect("one").await, node.connect("two").await);
+        let held = lock_handle(&one.call(inode_lock(LockMode::Ex, 0x11)).await);
+        let waits = two.call(inode_lock(LockMode::Pr, 0x22)).await;
+        let Some(Reply::LdlmEnqueue(reply)) = &waits.reply else { panic!("{waits:?}") };
+        assert_eq!(reply.dlm_rep.as_ref().unwrap().desc.granted_mode.0, 0);
+        world.settle().await;
+        assert_eq!(one.callbacks().len(), 1);
+        one.cancel(&[held]).await;
+        world.settle().await;
+        let callbacks = two.callbacks();
+        let [Request::LdlmCpCallback(callback)] = &callbacks[..] else { panic!("{callbacks:?}") };
+        assert_eq!(callback.dlm_req.handles[0], LockHandle(0x22));
+        assert_eq!(callback.dlm_req.desc.granted_mode.mode(), Some(LockMode::Pr));
+    });
+}
+
+#[test]
+fn a_client_that_keeps_its_lock_is_evicted() {
+    let world = TestWorld::new(10);
+    world.clone().run(async move {
+        let (node, _) = start(&world, &manual_store()).await;
+        let (one, two) = (node.connect("one").await, node.connect("two").await);
+        one.call(inode_lock(LockMode::Ex, 0x11)).await;
+        let begin = node.target.now();
+        let guard = node.target.lock_inode(INODE, InodeBits::LOOKUP, LockMode::Pr).await.unwrap();
+        let waited = node.target.now().since(begin);
+        assert!(waited >= Duration::from_secs(20), "{waited:?}");
+        assert_eq!(one.call(ObdPing::default()).await.errno(), Some(Errno::ENOTCONN));
+        drop(guard);
+
+        // A client that does not know the lock any more is not evicted for it.
+        two.call(inode_lock(LockMode::Ex, 0x22)).await;
+        two.on_callback(Box::new(|_| Some(Err(RpcError::Errno(Errno::EINVAL)))));
+        let begin = node.target.now();
+        node.target.lock_inode(INODE, InodeBits::LOOKUP, LockMode::Pr).await.unwrap();
+        assert!(node.target.now().since(begin) < Duration::from_secs(1));
+        assert_eq!(two.call(ObdPing::default()).await.head.status, 0);
+    });
+}
+
+#[test]
+fn an_intent_hands_its_lock_over_and_a_restart_gets_it_told_again() {
+    let world = TestWorld::new(11);
+    world.clone().run(async move {
+        let store = manual_store();
+        let (node, _) = start(&world, &store).await;
+        let client = node.connect("one").await;
+        let mut dlm_req = inode_lock(LockMode::Pr, 0x11).dlm_req;
+        dlm_req.flags = LockFlags::HAS_INTENT;
+        let answer =
+            client.call(LdlmIntentGetattr { dlm_req, ..LdlmIntentGetattr::default() }).await;
+        let Some(Reply::LdlmIntentGetattr(reply)) = &answer.reply else { panic!("{answer:?}") };
+        let lock = reply.dlm_rep.as_ref().unwrap();
+        assert_eq!(lock.desc.granted_mode.mode(), Some(LockMode::Pr));
+        assert_eq!(client.cancel(&[lock.handle]).await.head.status, 0);
+
+        client.call(inode_lock(LockMode::Pr, 0x12)).await;
+        let survivor = Arc::new(store.crash());
+        let (node, _) = start(&world, &survivor).await;
+        let client = client.follow(&node);
+        client.connect().await.unwrap();
+        let mut replay = inode_lock(LockMode::Pr, 0x12);
+        replay.dlm_req.flags = LockFlags::REPLAY | LockFlags::BLOCK_GRANTED;
+        replay.dlm_req.desc.granted_mode = LockMode::Pr.into();
+        let call = flags(TestCall::new(replay), MsgFlags::REQ_REPLAY_DONE);
+        let handle = lock_handle(&client.call_with(call).await.unwrap());
+        finish_recovery(&client).await;
+        let policy = Policy::bits(InodeBits::LOOKUP);
+        let name = ResourceName::of_fid(INODE);
+        assert!(node.target.try_lock(name, policy, LockMode::Ex).is_none());
+        assert_eq!(client.cancel(&[handle]).await.head.status, 0);
+        assert!(node.target.try_lock(name, policy, LockMode::Ex).is_some());
+    });
+}
+
+#[test]
+fn a_clean_stop_keeps_the_clients_and_loses_nothing() {
+    let world = TestWorld::new(12);
+    world.clone().run(async move {
+        let store = manual_store();
+        let (node, _) = start(&world, &store).await;
+        let client = node.connect("one").await;
+        let done = modify(&client, 1).await;
+        node.target.stop().await.unwrap();
+        assert_eq!(client.call(ObdPing::default()).await.errno(), Some(Errno::ENODEV));
+        let survivor = Arc::new(store.crash());
+        let (node, role) = start(&world, &survivor).await;
+        let client = client.follow(&node);
+        let head = client.connect().await.unwrap();
+        assert_eq!(head.last_committed, done.head.transno);
+        // Replayed all the same, because the client was never told.
+        let replay = setattr(1).replayed(done.xid, done.head.transno);
+        let again = client.call_with(replay).await.unwrap();
+        assert_eq!(again.head.transno, done.head.transno);
+        assert_eq!(role.executed.load(Ordering::Relaxed), 0);
+        finish_recovery(&client).await;
+        assert_eq!(node.target.instance(), 2);
+    });
+}

@@ -1,0 +1,101 @@
+//! What operators see of a target: plain values for the parameter tree.
+
+use sheen_ldlm::server::Gauges;
+use sheen_types::{Instant, Nid, ObdHandle, Transno, Uuid};
+use sheen_wire::connect::ObdConnectData;
+
+use crate::export::ExportState;
+use crate::recovery::RecoveryView;
+use crate::stats::TargetStats;
+use crate::target::Target;
+
+/// One client.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ExportView {
+    /// Who.
+    pub uuid: Uuid,
+    /// Where.
+    pub nid: Nid,
+    /// Its cookie.
+    pub handle: ObdHandle,
+    /// How far it has got.
+    pub state: ExportState,
+    /// What both sides agreed on.
+    pub connect_data: ObdConnectData,
+    /// When it was last heard of.
+    pub last_request: Instant,
+    /// Its newest transaction.
+    pub last_transno: Transno,
+    /// Answers kept for it.
+    pub reply_records: usize,
+}
+
+/// A target as a whole.
+#[derive(Clone, Debug)]
+pub struct TargetView {
+    /// Its name.
+    pub name: String,
+    /// Its UUID.
+    pub uuid: Uuid,
+    /// How often it has been started.
+    pub instance: u32,
+    /// Everything up to here is durable.
+    pub last_committed: Transno,
+    /// The newest transaction.
+    pub last_transno: Transno,
+    /// Its clients, in the order of their UUIDs.
+    pub exports: Vec<ExportView>,
+    /// The recovery window.
+    pub recovery: RecoveryView,
+    /// Its locks.
+    pub locks: Gauges,
+    /// What it counted.
+    pub stats: TargetStats,
+}
+
+impl Target {
+    /// Everything at once.
+    #[must_use]
+    pub fn view(&self) -> TargetView {
+        let mut exports: Vec<ExportView> = self
+            .exports()
+            .iter()
+            .map(|export| {
+                let state = export.lock();
+                ExportView {
+                    uuid: export.uuid().clone(),
+                    nid: state.nid,
+                    handle: export.handle(),
+                    state: state.state,
+                    connect_data: state.connect_data.clone(),
+                    last_request: state.last_request,
+                    last_transno: state.last_transno,
+                    reply_records: state.replies.len(),
+                }
+            })
+            .collect();
+        exports.sort_by(|a, b| a.uuid.cmp(&b.uuid));
+        TargetView {
+            name: self.name().to_owned(),
+            uuid: self.config.uuid.clone(),
+            instance: self.instance,
+            last_committed: self.last_committed(),
+            last_transno: self.last_transno(),
+            exports,
+            recovery: self.recovery.view(self.now()),
+            locks: self.locks.gauges(),
+            stats: self.stats(),
+        }
+    }
+
+    /// The counts.
+    #[must_use]
+    pub fn stats(&self) -> TargetStats {
+        self.stats.snapshot()
+    }
+
+    /// Starts the counts of operations anew.
+    pub fn clear_stats(&self) {
+        self.stats.clear();
+    }
+}

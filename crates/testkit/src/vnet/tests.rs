@@ -1,0 +1,89 @@
+use std::future::poll_fn;
+use std::net::SocketAddrV4;
+
+use bytes::{Bytes, BytesMut};
+use sheen_io::Connection;
+
+use super::*;
+
+fn address(last: u8) -> SocketAddrV4 {
+    SocketAddrV4::new(Ipv4Addr::new(10, 0, 0, last), 988)
+}
+
+async fn read_to_end(connection: &mut Connection) -> std::io::Result<Vec<u8>> {
+    let mut buffer = BytesMut::new();
+    loop {
+        buffer.reserve(1000);
+        let read = poll_fn(|context| connection.reader.poll_read(context, &mut buffer)).await?;
+        if read == 0 {
+            return Ok(buffer.to_vec());
+        }
+    }
+}
+
+/// Sends 100,000 bytes one way; the time it takes, and whether they were the same.
+fn transfer(seed: u64) -> (Instant, bool) {
+    let world = Virtual::new(seed, Weather { window: 5000, ..Weather::default() });
+    let io = world.world();
+    let sent: Vec<u8> = (0..100_000u32).map(|number| number as u8).collect();
+    let expected = sent.clone();
+    let got = world.run(async move {
+        let mut listener = io.network.listen(address(1)).await.unwrap();
+        let connecting = io.network.connect(address(2), address(1), true);
+        let mut client = connecting.await.unwrap();
+        let mut server = listener.accept().await.unwrap();
+        assert!(server.peer.port() < 1024);
+        io.tasks.spawn(
+            "send",
+            Box::pin(async move {
+                let mut bytes = Bytes::from(sent);
+                while !bytes.is_empty() {
+                    let pieces = [bytes.clone()];
+                    let write = poll_fn(|context| client.writer.poll_write(context, &pieces));
+                    let written = write.await.unwrap();
+                    let _ = bytes.split_to(written);
+                }
+            }),
+        );
+        read_to_end(&mut server).await.unwrap()
+    });
+    (world.now(), got == expected)
+}
+
+#[test]
+fn bytes_arrive_whole_and_the_same_seed_takes_the_same_time() {
+    let times: Vec<_> = (0..5).map(transfer).collect();
+    assert!(times.iter().all(|(_, same)| *same));
+    assert_eq!(times, (0..5).map(transfer).collect::<Vec<_>>());
+    assert_ne!(times[0], times[1]);
+}
+
+#[test]
+fn who_is_cut_off_is_not_reached_and_loses_its_connections() {
+    let world = Virtual::new(1, Weather::default());
+    let io = world.world();
+    let (mut client, _server, _listener) = world.run({
+        let io = io.clone();
+        async move {
+            let mut listener = io.network.listen(address(1)).await.unwrap();
+            let client = io.network.connect(address(2), address(1), false).await.unwrap();
+            let server = listener.accept().await.unwrap();
+            (client, server, listener)
+        }
+    });
+    world.set_cut_off(*address(1).ip(), true);
+    let read = world.run(async move { read_to_end(&mut client).await });
+    assert_eq!(read.unwrap_err().kind(), std::io::ErrorKind::ConnectionReset);
+    let connect = io.network.connect(address(2), address(1), false);
+    assert!(world.run(connect).is_err());
+    world.set_cut_off(*address(1).ip(), false);
+    let connect = io.network.connect(address(2), address(1), false);
+    assert!(world.run(connect).is_ok());
+}
+
+#[test]
+fn hours_pass_at_once() {
+    let world = Virtual::new(1, Weather::default());
+    world.pass(Duration::from_secs(3600));
+    assert_eq!(world.now(), Instant::default() + Duration::from_secs(3600));
+}
