@@ -14,7 +14,7 @@ use std::path::PathBuf;
 use clap::Args;
 
 use crate::setup;
-use crate::shell::{self, Outcome, cargo, root};
+use crate::shell::{self, Outcome, root};
 use load::{Act, Phase};
 use place::Place;
 use report::{Report, Row};
@@ -50,7 +50,7 @@ pub(crate) fn run(options: &Options) -> Outcome {
         return load::work(phase);
     }
     setup::for_bench()?;
-    shell::run(cargo(&["build", "--release", "--package", "sheen"]))?;
+    shell::build_program()?;
     let folder = options.dir.clone().unwrap_or_else(|| root().join("target/bench"));
     let folder = folder.join(std::process::id().to_string());
     let outcome = measure(options, &folder);

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 
 use crate::setup;
-use crate::shell::{self, Outcome, cargo, command, program, root};
+use crate::shell::{self, Outcome, command, program, root};
 
 /// Where the demonstration lives.
 #[derive(Args)]
@@ -20,7 +20,7 @@ pub(crate) struct Options {
 
 pub(crate) fn run(options: &Options) -> Outcome {
     setup::for_mount()?;
-    shell::run(cargo(&["build", "--release", "--package", "sheen"]))?;
+    shell::build_program()?;
     let home = std::env::var_os("HOME").map_or_else(std::env::temp_dir, PathBuf::from);
     let home = home.join("sheen-demo");
     let dir = options.dir.clone().unwrap_or_else(|| home.join("targets"));

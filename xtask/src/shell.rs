@@ -12,11 +12,22 @@ pub(crate) fn root() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).parent().expect("xtask lies in the root").to_owned()
 }
 
-/// The program that `cargo build --release` makes.
+/// The program under test: `$SHEEN_BIN`, or what `cargo build --release` makes.
 pub(crate) fn program() -> PathBuf {
+    if let Some(path) = std::env::var_os("SHEEN_BIN") {
+        return PathBuf::from(path);
+    }
     let target =
         std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| "target".into(), PathBuf::from);
     root().join(target).join("release/sheen")
+}
+
+/// Builds [`program`], unless another one is named.
+pub(crate) fn build_program() -> Outcome {
+    if std::env::var_os("SHEEN_BIN").is_some() {
+        return Ok(());
+    }
+    run(cargo(&["build", "--release", "--package", "sheen"]))
 }
 
 /// A command in the root folder.

@@ -45,7 +45,7 @@ type Step = (&'static str, fn(&Options) -> Count);
 
 const STEPS: &[Step] = &[
     ("tidy", |_| Count::of(&check_tidy())),
-    ("build", |_| Count::of(&shell::run(cargo(&["build", "--release", "--package", "sheen"])))),
+    ("build", |_| Count::of(&shell::build_program())),
     ("unit", unit),
     ("golden", |options| tests(options, &["--package", "sheen-conformance"])),
     ("e2e", e2e),

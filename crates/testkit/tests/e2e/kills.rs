@@ -50,6 +50,7 @@ fn databases_go_on() {
 #[test]
 fn many_files_go_on() {
     killed_during("kill-many", Duration::from_secs(1), |top| {
+        plant::run(top)?;
         many::run(top, many::count(Size::asked()) / 5)
     });
 }
