@@ -6,8 +6,11 @@
 
 pub mod cache;
 mod call;
+pub mod config;
 pub mod data;
 mod join;
 pub mod locks;
 mod meta;
 pub mod posix;
+#[cfg(test)]
+mod testing;

@@ -1,1 +1,21 @@
-//! The management service: registration, configuration logs, configuration locks.
+//! The management service (Lustre's MGS): who belongs to which file system, and how they are told.
+//!
+//! [`Mgs`] is the role on top of [`sheen_target::Target`]: targets register, clients and servers
+//! read configuration logs under configuration locks and are called back when a log changes. It
+//! has no recovery and no transactions of clients; what it writes is durable before it is told.
+//!
+//! What always holds: a log only grows, save that markers are cancelled; everything that is shown
+//! to a reader is in the store; no lock is held while the store syncs or a client is called back.
+//! Nothing here is on a hot path: every call may copy a log.
+
+mod logs;
+mod nidtable;
+mod parameters;
+mod registration;
+mod service;
+mod state;
+#[cfg(test)]
+mod tests;
+
+pub use registration::Registration;
+pub use service::{Mgs, MgsConfig, config_resource};

@@ -1,3 +1,108 @@
 //! One binary, called by subcommand or by link name.
+//!
+//! Called as `lfs`, `lctl`, `mkfs.lustre` or `mount.lustre`, it is that tool; called by any other
+//! name, its first word names the tool. Every tool answers `--help`, says what is wrong in one
+//! line on stderr, and leaves with the exit code of Lustre's tool of that name.
 
-fn main() {}
+mod api;
+mod dump;
+mod host;
+mod lctl;
+mod lfs;
+mod mkfs;
+mod output;
+mod processes;
+mod usage;
+
+use std::ffi::OsString;
+use std::path::Path;
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// Names of links to this binary that choose the tool.
+const LINK_NAMES: [&str; 4] = ["lfs", "lctl", "mkfs.lustre", "mount.lustre"];
+
+/// Lustre in user space: servers, client and tools in one binary
+#[derive(Parser)]
+#[command(name = "sheen", version = output::VERSION, propagate_version = true)]
+#[command(subcommand_required = true, arg_required_else_help = true)]
+struct Sheen {
+    #[command(subcommand)]
+    tool: Tool,
+}
+
+/// Every subcommand; one line here and one in [`run`] adds a tool.
+#[derive(Subcommand)]
+enum Tool {
+    Up(host::Up),
+    Down(host::Down),
+    Status(host::Status),
+    Server(host::Server),
+    #[command(alias = "mount.lustre")]
+    Mount(host::Mount),
+    Lfs(lfs::Lfs),
+    Lctl(lctl::Lctl),
+    #[command(name = "mkfs.lustre", alias = "mkfs")]
+    Mkfs(mkfs::Mkfs),
+    Dump(dump::Dump),
+}
+
+fn main() -> ExitCode {
+    let words = lfs::df_indexes_apart(with_tool(std::env::args_os().collect()));
+    let outcome = match usage::parse::<Sheen>(words) {
+        Ok(sheen) => run(&sheen.tool),
+        Err(code) => return code,
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(fault) => fault.tell(),
+    }
+}
+
+fn run(tool: &Tool) -> Result<(), output::Fault> {
+    match tool {
+        Tool::Up(arguments) => host::up(arguments),
+        Tool::Down(arguments) => host::down(arguments),
+        Tool::Status(arguments) => host::status(arguments),
+        Tool::Server(arguments) => host::server(arguments),
+        Tool::Mount(arguments) => host::mount(arguments),
+        Tool::Lfs(arguments) => lfs::run(arguments),
+        Tool::Lctl(arguments) => lctl::run(arguments),
+        Tool::Mkfs(arguments) => mkfs::run(arguments),
+        Tool::Dump(arguments) => dump::run(arguments),
+    }
+}
+
+/// The command line as if called by `sheen`: a link's name becomes the first word.
+fn with_tool(mut words: Vec<OsString>) -> Vec<OsString> {
+    let name = words.first().and_then(|word| Path::new(word).file_name());
+    let link = LINK_NAMES.iter().find(|link| name.is_some_and(|name| name == **link));
+    if let Some(link) = link {
+        words.insert(1, link.into());
+        words[0] = "sheen".into();
+    }
+    words
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ffi::OsString;
+
+    use clap::CommandFactory;
+
+    use super::{Sheen, with_tool};
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Sheen::command().debug_assert();
+    }
+
+    #[test]
+    fn a_link_name_chooses_the_tool() {
+        let words = |texts: &[&str]| texts.iter().map(OsString::from).collect::<Vec<_>>();
+        assert_eq!(with_tool(words(&["/usr/bin/lfs", "df"])), words(&["sheen", "lfs", "df"]));
+        assert_eq!(with_tool(words(&["/x/sheen", "lfs"])), words(&["/x/sheen", "lfs"]));
+        assert_eq!(with_tool(Vec::new()), Vec::<OsString>::new());
+    }
+}

@@ -6,8 +6,10 @@
 //! a client that neither lets go nor shows progress meets the deadline that the namespace keeps.
 
 use std::collections::HashMap;
+use std::future::poll_fn;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::task::Poll;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -133,18 +135,15 @@ impl Target {
             self.stats.callbacks.fetch_add(1, Ordering::Relaxed);
             asked.push((holder, channel.call(callback(request))));
         }
-        let mut answers = Vec::with_capacity(asked.len());
-        for (holder, call) in asked {
-            let answer = match call.await {
-                Ok(answer) => match answer.reply {
-                    Reply::LdlmGlCallback(reply) => Ok(reply.dlm_lvb),
-                    _ => Err(Errno::EPROTO),
-                },
+        let answers = all_at_once(asked).await.into_iter().map(|(holder, answer)| {
+            let value = match answer.map(|answer| answer.reply) {
+                Ok(Reply::LdlmGlCallback(reply)) => Ok(reply.dlm_lvb),
+                Ok(_) => Err(Errno::EPROTO),
                 Err(error) => Err(error.errno()),
             };
-            answers.push((holder, answer));
-        }
-        answers
+            (holder, value)
+        });
+        answers.collect()
     }
 
     /// Takes away all locks of an export.
@@ -250,6 +249,23 @@ impl Target {
         let task: BoxFuture<'static, ()> = Box::pin(async move { target.evict(&export).await });
         self.world.tasks.spawn("ldlm_evict", task);
     }
+}
+
+/// Drives all calls together; their results in order.
+async fn all_at_once<K, T>(calls: Vec<(K, BoxFuture<'static, T>)>) -> Vec<(K, T)> {
+    let mut calls: Vec<_> = calls.into_iter().map(|(key, call)| (key, call, None)).collect();
+    poll_fn(|context| {
+        let mut pending = false;
+        for (_, call, result) in calls.iter_mut().filter(|(_, _, result)| result.is_none()) {
+            match call.as_mut().poll(context) {
+                Poll::Ready(value) => *result = Some(value),
+                Poll::Pending => pending = true,
+            }
+        }
+        if pending { Poll::Pending } else { Poll::Ready(()) }
+    })
+    .await;
+    calls.into_iter().filter_map(|(key, _, result)| Some((key, result?))).collect()
 }
 
 fn callback(request: impl Into<Request>) -> Call {

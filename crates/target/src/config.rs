@@ -8,6 +8,15 @@ use sheen_wire::connect::{ConnectFlags, ConnectFlags2, ObdConnectData, version_c
 /// The release we announce in connect data: 2.17.0.
 pub const VERSION: u32 = version_code(2, 17, 0, 0);
 
+/// What the target answers itself, for every role.
+const FLAGS: ConnectFlags = ConnectFlags::VERSION
+    .union(ConnectFlags::FULL20)
+    .union(ConnectFlags::AT)
+    .union(ConnectFlags::BULK_MBITS)
+    .union(ConnectFlags::FLAGS2);
+/// The same in the second word.
+const FLAGS2: ConnectFlags2 = ConnectFlags2::REP_MBITS;
+
 /// How long the target waits for whom.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timeouts {
@@ -49,7 +58,8 @@ impl Default for Timeouts {
 /// What a role can do: exactly the features whose code works.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ConnectOffer {
-    /// Features of the first word. The target adds what it answers itself.
+    /// Features of the first word. The target adds what it and the RPC layer answer for every role:
+    /// versions, adaptive timeouts, match bits of bulk and replies.
     pub flags: ConnectFlags,
     /// Features of the second word.
     pub flags2: ConnectFlags2,
@@ -70,9 +80,9 @@ impl ConnectOffer {
     /// the rest (grants, checksums).
     #[must_use]
     pub fn agree(&self, offered: &ObdConnectData, index: u16) -> ObdConnectData {
-        let mut flags = offered.flags & (self.flags | ConnectFlags::VERSION);
+        let mut flags = offered.flags & (self.flags | FLAGS);
         let flags2 = if flags.contains(ConnectFlags::FLAGS2) {
-            offered.flags2 & self.flags2
+            offered.flags2 & (self.flags2 | FLAGS2)
         } else {
             ConnectFlags2::NONE
         };

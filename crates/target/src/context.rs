@@ -60,13 +60,13 @@ impl Context {
     /// Whether both sides agreed on a feature.
     #[must_use]
     pub fn has(&self, flag: ConnectFlags) -> bool {
-        self.export.connect_data().flags.contains(flag)
+        self.export.has(flag)
     }
 
     /// Whether both sides agreed on a feature of the second word.
     #[must_use]
     pub fn has2(&self, flag: ConnectFlags2) -> bool {
-        self.export.connect_data().flags2.contains(flag)
+        self.export.has2(flag)
     }
 
     /// Where the record of the answer goes: the client's tag, or for a client without tags one

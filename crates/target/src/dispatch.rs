@@ -76,9 +76,6 @@ impl Target {
     async fn serve(self: &Arc<Self>, incoming: Incoming) {
         let Some(incoming) = self.connect(incoming).await else { return };
         let kind = incoming.request.kind();
-        if self.stopping.load(Ordering::Acquire) {
-            return self.refuse(incoming.replier, Errno::ENODEV);
-        }
         let Some(export) = self.export(incoming.body.handle) else {
             return self.refuse(incoming.replier, Errno::ENOTCONN);
         };
@@ -105,6 +102,10 @@ impl Target {
             transno: AtomicU64::new(0),
         };
         let Some(outcome) = self.execute(&context, kind, request).await else { return };
+        if outcome.is_err() && self.stopping.load(Ordering::Acquire) {
+            // Not the operation's fault: the client asks again when the target is back.
+            return;
+        }
         let replier = place.end().unwrap_or(replier);
         self.answer(&context, kind, outcome, replier);
     }

@@ -9,7 +9,7 @@ use sheen_wire::messages::{LdlmConvertReply, LdlmEnqueueReply, Request};
 use crate::callbacks::{policy_of, wire_desc};
 use crate::context::Context;
 use crate::export::ExportState;
-use crate::locks::LockWish;
+use crate::locks::{LockWish, lock_reply};
 use crate::operations::Outcome;
 use crate::target::Target;
 
@@ -126,12 +126,7 @@ impl Target {
             self.carry_out(actions);
         })?;
         Ok(Outcome::ok(LdlmEnqueueReply {
-            dlm_rep: Some(LdlmReply {
-                flags: WireFlags(flags.to_wire()),
-                desc: wire_desc(desc),
-                handle,
-                ..LdlmReply::default()
-            }),
+            dlm_rep: Some(lock_reply(handle, desc, flags)),
             dlm_lvb: value,
             ..LdlmEnqueueReply::default()
         }))

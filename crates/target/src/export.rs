@@ -7,7 +7,7 @@ use std::sync::{Arc, OnceLock};
 use parking_lot::{Mutex, RwLock};
 use sheen_rpc::{Channel, Replier};
 use sheen_types::{Instant, Nid, ObdHandle, Transno, Uuid, Xid};
-use sheen_wire::connect::{ConnectFlags, ObdConnectData};
+use sheen_wire::connect::{ConnectFlags, ConnectFlags2, ObdConnectData};
 
 use crate::last_rcvd::{ReplyRecord, Slot};
 
@@ -114,6 +114,12 @@ impl Export {
     #[must_use]
     pub fn has(&self, flag: ConnectFlags) -> bool {
         self.state.lock().connect_data.flags.contains(flag)
+    }
+
+    /// Whether both sides agreed on a feature of the second word.
+    #[must_use]
+    pub fn has2(&self, flag: ConnectFlags2) -> bool {
+        self.state.lock().connect_data.flags2.contains(flag)
     }
 
     /// The way back to the client, for callbacks; `None` while it is not connected.

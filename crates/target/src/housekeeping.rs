@@ -103,16 +103,19 @@ impl Target {
         }
     }
 
-    async fn check_deadlines(self: &Arc<Self>) {
+    /// Never waits: an eviction may have to wait for a lock whose deadline is kept here.
+    fn check_deadlines(self: &Arc<Self>) {
         let mut actions = Vec::new();
         self.locks.poll(self.now(), &mut actions);
         self.carry_out(actions);
         if let Some(expired) = self.recovery.expire(self.now()) {
             tracing::warn!(target = self.name(), "recovery timed out, evicting stale clients");
-            self.give_up(expired.everyone, &expired.waiting).await;
+            let target = Arc::clone(self);
+            let task = async move { target.give_up(expired.everyone, &expired.waiting).await };
+            self.world.tasks.spawn("target_recovery", Box::pin(task));
         }
         if !self.recovery.is_running() {
-            self.evict_silent_clients().await;
+            self.evict_silent_clients();
         }
     }
 
@@ -133,15 +136,20 @@ impl Target {
 
     /// Clients ping when they have nothing else to say; one that does not is dead. Servers are
     /// never given up: they come back.
-    async fn evict_silent_clients(self: &Arc<Self>) {
+    fn evict_silent_clients(self: &Arc<Self>) {
         let now = self.now();
         for export in self.exports() {
-            let last = export.lock().last_request;
+            let (last, is_busy) = {
+                let state = export.lock();
+                (state.last_request, !state.in_progress.is_empty())
+            };
             let is_server = export.has(ConnectFlags::MDS) || export.has(ConnectFlags::MDS_MDS);
-            if now.since(last) > self.config.timeouts.ping_evict && !is_server {
+            if now.since(last) > self.config.timeouts.ping_evict && !is_server && !is_busy {
                 tracing::warn!(target = self.name(), client = %export.uuid(), nid = %export.nid(),
                     seconds = now.since(last).as_secs(), "client is silent, evicting it");
-                self.evict(&export).await;
+                let target = Arc::clone(self);
+                let task = async move { target.evict(&export).await };
+                self.world.tasks.spawn("target_evict", Box::pin(task));
             }
         }
     }
@@ -159,7 +167,7 @@ async fn keep_time(target: Weak<Target>) {
         if strong.stopping.load(Ordering::Acquire) {
             return;
         }
-        strong.check_deadlines().await;
+        strong.check_deadlines();
         let mut sleep = strong.world.clock.sleep_until(strong.next_deadline());
         let alarm = Arc::clone(&strong.alarm);
         // A target that nobody else holds ends with its last task.

@@ -145,6 +145,22 @@ pub(crate) fn put_reply(
     transaction.put(REPLIES, slot_key(client, slot), encode(record));
 }
 
+/// Forgets reply records that belong to no known client: left by a request that was executed
+/// while its client was thrown out.
+pub(crate) fn remove_strays(
+    store: &dyn Store,
+    known: &[u32],
+    transaction: &mut Transaction,
+) -> Result<(), StoreError> {
+    for (key, _) in scan::<ReplyRecord>(store, REPLIES, &[])? {
+        let is_known = known.iter().any(|client| key.starts_with(&client.to_be_bytes()));
+        if !is_known {
+            transaction.delete(REPLIES, key);
+        }
+    }
+    Ok(())
+}
+
 /// Forgets a client and the replies in `slots`.
 pub(crate) fn remove_client(
     transaction: &mut Transaction,

@@ -116,6 +116,24 @@ impl Target {
         }
     }
 
+    /// For a repeated enqueue: the lock that its first copy gave the client, as the answer has it.
+    #[must_use]
+    pub fn lock_given(&self, context: &Context, wish: &LockWish) -> Option<LdlmReply> {
+        if !context.is_resent() {
+            return None;
+        }
+        let lock = self.namespace().find(context.export.handle().0, wish.client_handle)?;
+        let changed = sheen_ldlm::LockFlags::LOCK_CHANGED;
+        let differs = lock.desc.resource != wish.resource || lock.desc.requested != wish.mode;
+        let blocked = sheen_ldlm::LockFlags::AST_SENT.when(lock.blocked);
+        Some(LdlmReply {
+            flags: LockFlags((blocked | changed.when(differs)).to_wire()),
+            desc: crate::callbacks::wire_desc(&lock.desc),
+            handle: lock.handle,
+            ..LdlmReply::default()
+        })
+    }
+
     /// As [`Target::lock`], with flags: `AST_DISCARD_DATA` tells holders to throw their dirty data
     /// away, because the object is going.
     ///
@@ -206,6 +224,9 @@ impl LockGuard {
     /// # Errors
     /// [`Errno::ESTALE`] if the client has left meanwhile.
     pub fn hand_over(mut self, context: &Context, wish: &LockWish) -> Result<LdlmReply, Errno> {
+        if let Some(held) = context.held_lock(wish) {
+            return Ok(held);
+        }
         let export = context.export.handle().0;
         let now = self.target.now();
         let namespace = self.target.namespace();
@@ -228,16 +249,41 @@ impl LockGuard {
             requested: granted.mode,
             granted: Some(granted.mode),
         };
-        Ok(LdlmReply {
-            flags: LockFlags(flags.to_wire()),
-            desc: crate::callbacks::wire_desc(&desc),
-            handle: granted.handle,
-            ..LdlmReply::default()
-        })
+        Ok(lock_reply(granted.handle, &desc, flags))
     }
 
     fn take(&mut self, handle: LockHandle, mode: LockMode, policy: Policy) {
         (self.handle, self.mode, self.policy, self.held) = (handle, mode, policy, true);
+    }
+}
+
+impl Context {
+    /// For a request that is sent again: the lock that its first execution gave to the client. It
+    /// must get this one and no other, because the first answer may still arrive.
+    #[must_use]
+    pub fn held_lock(&self, wish: &LockWish) -> Option<LdlmReply> {
+        if !self.is_resent() {
+            return None;
+        }
+        let lock = self.target.namespace().find(self.export.handle().0, wish.client_handle)?;
+        let blocked = sheen_ldlm::LockFlags::AST_SENT.when(lock.blocked);
+        let differs = lock.desc.resource != wish.resource || lock.desc.granted != Some(wish.mode);
+        let flags = blocked | sheen_ldlm::LockFlags::LOCK_CHANGED.when(differs);
+        Some(lock_reply(lock.handle, &lock.desc, flags))
+    }
+}
+
+/// A lock as the reply to an enqueue tells it.
+pub(crate) fn lock_reply(
+    handle: LockHandle,
+    desc: &LockDesc,
+    flags: sheen_ldlm::LockFlags,
+) -> LdlmReply {
+    LdlmReply {
+        flags: LockFlags(flags.to_wire()),
+        desc: crate::callbacks::wire_desc(desc),
+        handle,
+        ..LdlmReply::default()
     }
 }
 

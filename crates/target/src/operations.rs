@@ -76,8 +76,11 @@ pub trait Operations: Send + Sync + 'static {
     ) -> BoxFuture<'a, Result<Outcome, Errno>>;
 
     /// Answers a request that was executed before: its reply got lost, or the target has crashed
-    /// since. `record` is what [`Target::transact`] stored of it. The default answers with the
-    /// recorded result and no buffers, which is right for operations whose reply says no more.
+    /// since and it comes as a replay ([`Context::replay`]), so that what lived in memory, as an
+    /// open handle, must be made anew. `record` is what [`Target::transact`] stored of it. If the
+    /// request carries a lock wish, the client may have that lock: [`Context::held_lock`]. The
+    /// default answers with the recorded result and no buffers, which is right for operations whose
+    /// reply says no more.
     fn reconstruct<'a>(
         &'a self,
         context: &'a Context,
@@ -90,7 +93,9 @@ pub trait Operations: Send + Sync + 'static {
 
     /// Executes an LDLM_ENQUEUE with an intent, of whatever kind of the message table. The role
     /// takes the locks it needs ([`Target::lock`]), and may hand one of them to the client
-    /// ([`crate::LockGuard::hand_over`]), which gives the reply's `LdlmReply`.
+    /// ([`crate::LockGuard::hand_over`]), which gives the reply's `LdlmReply`. When the request is
+    /// sent again ([`Context::is_resent`]), the client may have its lock: see
+    /// [`Context::held_lock`] before taking one that would be in its way.
     fn intent<'a>(
         &'a self,
         context: &'a Context,

@@ -7,6 +7,7 @@
 //! everyone go on.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -84,6 +85,8 @@ pub(crate) enum Turn {
 pub(crate) struct Ended(pub(crate) bool);
 
 pub(crate) struct Recovery {
+    /// Whether there is anything to wait for: looked at by every request.
+    running: AtomicBool,
     window: Mutex<Window>,
     timeouts: Timeouts,
 }
@@ -122,11 +125,11 @@ impl Recovery {
             _ => RecoveryStatus::WaitingForClients,
         };
         let window = Window { status, known, next: Transno(last.0 + 1), ..Window::default() };
-        Self { window: Mutex::new(window), timeouts }
+        Self { running: AtomicBool::new(known > 0), window: Mutex::new(window), timeouts }
     }
 
     pub(crate) fn is_running(&self) -> bool {
-        self.window.lock().is_running()
+        self.running.load(Ordering::Acquire)
     }
 
     /// Somebody wants to connect: the clock starts. Returns the deadline if it did so just now.
@@ -278,6 +281,7 @@ impl Recovery {
     pub(crate) fn finish(&self, now: Instant) {
         let mut window = self.window.lock();
         window.status = RecoveryStatus::Complete;
+        self.running.store(false, Ordering::Release);
         window.ended = Some(now);
         let waiting: Vec<_> = window.done.drain(..).collect();
         drop(window);

@@ -17,7 +17,9 @@ use crate::config::TargetConfig;
 use crate::context::Context;
 use crate::export::{Export, ExportTable};
 use crate::fault::Faults;
-use crate::last_rcvd::{Memo, Past, ReplyRecord, put_reply, put_server, put_transno};
+use crate::last_rcvd::{
+    Memo, Past, ReplyRecord, put_reply, put_server, put_transno, remove_strays,
+};
 use crate::operations::{Leaving, Operations};
 use crate::recovery::Recovery;
 use crate::stats::Stats;
@@ -86,6 +88,8 @@ impl Target {
         let instance = past.server.as_ref().map_or(0, |server| server.instance) + 1;
         let mut transaction = Transaction::new();
         put_server(&mut transaction, instance);
+        let clients: Vec<u32> = past.clients.iter().map(|(record, _)| record.client).collect();
+        remove_strays(&*store, &clients, &mut transaction)?;
         store.apply(transaction)?;
         let history = Arc::new(History::new(past.transno));
         let hook = Arc::clone(&history);
@@ -296,8 +300,7 @@ impl Target {
             *result.lock() = committed;
         };
         self.world.tasks.blocking(Box::new(job)).await;
-        let result = *done.lock();
-        result
+        *done.lock()
     }
 
     /// The client that names itself with `handle` in its requests.

@@ -14,8 +14,8 @@ use sheen_types::{Errno, Fid, InodeBits, LockHandle, LockMode, ResourceName, Tra
 use sheen_wire::connect::{ConnectFlags, ConnectFlags2};
 use sheen_wire::ldlm::{LdlmRequest, LdlmResourceDesc, LockFlags, LockType, Policy as WirePolicy};
 use sheen_wire::messages::{
-    Kind, LdlmEnqueue, LdlmIntentGetattr, LdlmIntentGetattrReply, MdsDisconnect, MdsReintSetattr,
-    MdsReintSetattrReply, MdsStatfs, ObdPing, Reply, Request,
+    Kind, LdlmEnqueue, LdlmGlCallbackReply, LdlmIntentGetattr, LdlmIntentGetattrReply,
+    MdsDisconnect, MdsReintSetattr, MdsReintSetattrReply, MdsStatfs, ObdPing, Reply, Request,
 };
 use sheen_wire::ptlrpc::{MsgFlags, OpFlags};
 
@@ -177,8 +177,7 @@ fn connect_agrees_on_what_both_can_and_reconnect_is_told() {
         let agreed = client.agreed();
         assert_eq!(agreed.version, crate::VERSION);
         assert_eq!(agreed.ibits_known, 0x3f);
-        assert_eq!(agreed.flags2, ConnectFlags2::NONE);
-        assert!(!agreed.flags.contains(ConnectFlags::FLAGS2));
+        assert_eq!(agreed.flags2, ConnectFlags2::REP_MBITS);
         assert!(!agreed.flags.contains(ConnectFlags::GRANT));
         assert_eq!(client.connect_flags(), OpFlags::CONNECT_REPLAYABLE);
         let handle = client.handle();
@@ -486,6 +485,14 @@ fn an_intent_hands_its_lock_over_and_a_restart_gets_it_told_again() {
         let Some(Reply::LdlmIntentGetattr(reply)) = &answer.reply else { panic!("{answer:?}") };
         let lock = reply.dlm_rep.as_ref().unwrap();
         assert_eq!(lock.desc.granted_mode.mode(), Some(LockMode::Pr));
+        // Sent again, it gets the same lock and no second one.
+        let mut dlm_req = inode_lock(LockMode::Pr, 0x11).dlm_req;
+        dlm_req.flags = LockFlags::HAS_INTENT;
+        let again = LdlmIntentGetattr { dlm_req, ..LdlmIntentGetattr::default() };
+        let again = client.call_with(TestCall::new(again).resent(answer.xid)).await.unwrap();
+        let Some(Reply::LdlmIntentGetattr(second)) = &again.reply else { panic!("{again:?}") };
+        assert_eq!(second.dlm_rep.as_ref().unwrap().handle, lock.handle);
+        assert_eq!(node.target.namespace().dump(ResourceName::of_fid(INODE)).len(), 1);
         assert_eq!(client.cancel(&[lock.handle]).await.head.status, 0);
 
         client.call(inode_lock(LockMode::Pr, 0x12)).await;
@@ -508,6 +515,44 @@ fn an_intent_hands_its_lock_over_and_a_restart_gets_it_told_again() {
 }
 
 #[test]
+fn a_glimpse_asks_the_writer() {
+    let world = TestWorld::new(13);
+    world.clone().run(async move {
+        let (node, _) = start(&world, &manual_store()).await;
+        let (one, two) = (node.connect("one").await, node.connect("two").await);
+        let name = ResourceName([7, 0, 0, 0]);
+        let extent = |mode: LockMode, start, end, handle| {
+            let desc = sheen_wire::ldlm::LdlmLockDesc {
+                resource: LdlmResourceDesc { kind: LockType::EXTENT, padding: 0, name },
+                req_mode: mode.into(),
+                policy: WirePolicy::of_extent(start, end),
+                ..Default::default()
+            };
+            let flags = LockFlags::NO_EXPANSION;
+            let dlm_req = LdlmRequest::enqueue(flags, desc, LockHandle(handle));
+            LdlmEnqueue { dlm_req, ..LdlmEnqueue::default() }
+        };
+        one.call(extent(LockMode::Pw, 0, 4095, 0x11)).await;
+        two.call(extent(LockMode::Pw, 1 << 40, 1 << 41, 0x22)).await;
+        one.on_callback(Box::new(|_| Some(Err(RpcError::Errno(Errno::EINVAL)))));
+        two.on_callback(Box::new(|request| match request {
+            Request::LdlmGlCallback(_) => Some(Ok(LdlmGlCallbackReply {
+                dlm_lvb: Bytes::from_static(b"value"),
+                ..LdlmGlCallbackReply::default()
+            }
+            .into())),
+            _ => None,
+        }));
+        let mut answers: Vec<_> =
+            node.target.glimpse(name).await.into_iter().map(|(_, answer)| answer).collect();
+        answers.sort_by_key(Result::is_err);
+        assert_eq!(answers.len(), 2);
+        assert_eq!(answers[0], Ok(Bytes::from_static(b"value")));
+        assert!(answers[1..].iter().all(|answer| *answer == Err(Errno::EINVAL)));
+    });
+}
+
+#[test]
 fn a_clean_stop_keeps_the_clients_and_loses_nothing() {
     let world = TestWorld::new(12);
     world.clone().run(async move {
@@ -516,7 +561,8 @@ fn a_clean_stop_keeps_the_clients_and_loses_nothing() {
         let client = node.connect("one").await;
         let done = modify(&client, 1).await;
         node.target.stop().await.unwrap();
-        assert_eq!(client.call(ObdPing::default()).await.errno(), Some(Errno::ENODEV));
+        assert_eq!(client.call(ObdPing::default()).await.errno(), Some(Errno::ENOTCONN));
+        assert_eq!(client.connect().await.unwrap_err(), Errno::ENODEV);
         let survivor = Arc::new(store.crash());
         let (node, role) = start(&world, &survivor).await;
         let client = client.follow(&node);

@@ -85,6 +85,8 @@ errnos! {
     ESTALE = 116, "Stale file handle";
     EDQUOT = 122, "Disk quota exceeded";
     ECANCELED = 125, "Operation canceled";
+    ELDLM_LOCK_ABORTED = 301, "Lock not granted";
+    ELDLM_NO_LOCK_DATA = 303, "No data for the lock";
     ENOTSUPP = 524, "Operation is not supported";
 }
 

@@ -7,7 +7,6 @@ use bytes::Bytes;
 use parking_lot::{Mutex, MutexGuard};
 use sheen_types::{Fid, InodeBits, Name, ResourceName, Transno};
 
-use super::inode_number;
 use crate::data::{DataFile, FileLayout};
 use crate::meta::readdir::DirPages;
 use crate::posix::{Attributes, FileType, NodeId};
@@ -94,11 +93,6 @@ impl Inode {
     /// What locks on it are on.
     pub(crate) fn resource(&self) -> ResourceName {
         ResourceName::of_fid(self.fid)
-    }
-
-    /// Its number.
-    pub(crate) fn number(&self) -> u64 {
-        inode_number(self.fid)
     }
 
     /// Its type, if it is known at all: that never changes.

@@ -21,26 +21,15 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use sheen_io::BoxFuture;
+use sheen_ldlm::client::Config;
 use sheen_rpc::Channel;
-use sheen_types::{Errno, Extent, Fid, TargetName, Timestamp};
+use sheen_types::{Errno, Extent, Fid, Timestamp};
 
 use crate::locks::LockSpace;
 use crate::posix::{Credentials, Fallocate, Seek};
 
 pub use osc::Osc;
 pub use osts::Osts;
-
-/// One OST, as the data path is given them. A layout names it by `index`.
-pub struct Ost {
-    /// Its number.
-    pub index: u32,
-    /// Its name, for operators.
-    pub name: TargetName,
-    /// The way there.
-    pub channel: Arc<dyn Channel>,
-    /// What it has granted to us.
-    pub locks: Arc<LockSpace>,
-}
 
 /// What objects know about a file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -85,6 +74,18 @@ pub trait DataPath: Send + Sync {
     /// `EINVAL`, `EOPNOTSUPP` for a layout this client cannot read; `ENODEV` for an OST that the
     /// configuration does not know.
     fn file(&self, fid: Fid, layout: Arc<FileLayout>) -> Result<Arc<dyn DataFile>, Errno>;
+
+    /// Adds an OST, or says where one that was added is now. Answers what keeps its locks.
+    fn add_ost(
+        &self,
+        index: u32,
+        name: String,
+        channel: Arc<dyn Channel>,
+        config: Config,
+    ) -> Arc<LockSpace>;
+
+    /// Whom to tell before object locks are given back.
+    fn watch(&self, events: Arc<dyn DataEvents>);
 
     /// Writes back everything of every file and gives all object locks back (unmount).
     fn shut_down(&self) -> BoxFuture<'static, ()>;

@@ -83,6 +83,20 @@ impl Osts {
 }
 
 impl DataPath for Osts {
+    fn add_ost(
+        &self,
+        index: u32,
+        name: String,
+        channel: Arc<dyn Channel>,
+        config: Config,
+    ) -> Arc<LockSpace> {
+        self.add(index, name, channel, config)
+    }
+
+    fn watch(&self, events: Arc<dyn DataEvents>) {
+        Osts::watch(self, events);
+    }
+
     fn file(&self, fid: Fid, layout: Arc<FileLayout>) -> Result<Arc<dyn DataFile>, Errno> {
         let object = |stripe| self.object(fid, &layout, stripe);
         let objects = (0..layout.stripes.len()).map(object).collect::<Result<Vec<_>, _>>()?;

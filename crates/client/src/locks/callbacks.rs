@@ -13,7 +13,7 @@ use sheen_wire::ldlm::{
 };
 use sheen_wire::messages::{LdlmEnqueue, Reply};
 
-use super::{Ask, LockSpace};
+use super::LockSpace;
 
 impl LockSpace {
     /// `LDLM_BL_CALLBACK`: somebody wants what we hold.
@@ -49,11 +49,11 @@ impl LockSpace {
     /// `LDLM_GL_CALLBACK`: size and times under a lock of ours.
     ///
     /// # Errors
-    /// `EINVAL` if we have no such lock, `ENODATA` if we know no better than the server
-    /// (Lustre: `ELDLM_NO_LOCK_DATA`).
+    /// `EINVAL` if we have no such lock, `ELDLM_NO_LOCK_DATA` if we know no better than the
+    /// server.
     pub fn on_glimpse(self: &Arc<Self>, request: &LdlmRequest) -> Result<Bytes, Errno> {
         let lock = self.namespace.lock(first(request)?).ok_or(Errno::EINVAL)?;
-        self.protected.glimpse(lock.desc.resource).ok_or(Errno::ENODATA)
+        self.protected.glimpse(lock.desc.resource).ok_or(Errno::ELDLM_NO_LOCK_DATA)
     }
 
     /// Whether a callback is about one of our locks.
@@ -73,15 +73,6 @@ impl LockSpace {
     #[must_use]
     pub fn replays(self: &Arc<Self>) -> Vec<LockReplay> {
         self.namespace.replay_list().into_iter().map(|replay| self.replay(&replay)).collect()
-    }
-
-    /// Tells a restarted target of a lock that the engine does not keep.
-    pub(crate) fn replay_unkept(self: &Arc<Self>, ask: Ask) -> LockReplay {
-        let pending = self.begin(ask);
-        let request = LdlmEnqueue { dlm_req: pending.request(), ..LdlmEnqueue::default() };
-        let call = Call { kind: CallKind::Recovery, ..Call::new(request) };
-        // The engine forgets the lock again with the answer, whatever that is.
-        LockReplay { call, done: Box::new(move |_answer| drop(pending)) }
     }
 
     fn replay(self: &Arc<Self>, replay: &Replay) -> LockReplay {

@@ -16,6 +16,8 @@ pub struct Held {
     space: Arc<LockSpace>,
     handle: LockHandle,
     mode: LockMode,
+    /// The mode in which the engine counts us as a user: the one asked for.
+    counted: LockMode,
     policy: Policy,
     resource: ResourceName,
 }
@@ -25,10 +27,10 @@ impl Held {
         space: &Arc<LockSpace>,
         resource: ResourceName,
         handle: LockHandle,
-        mode: LockMode,
+        (mode, counted): (LockMode, LockMode),
         policy: Policy,
     ) -> Self {
-        Self { space: Arc::clone(space), handle, mode, policy, resource }
+        Self { space: Arc::clone(space), handle, mode, counted, policy, resource }
     }
 
     /// Our cookie of the lock.
@@ -66,18 +68,7 @@ impl Held {
         let handle = std::mem::take(&mut self.handle);
         let mut actions = Vec::new();
         let now = self.space.world.clock.now();
-        self.space.namespace.dec_ref_and_cancel(now, handle, self.mode, &mut actions);
-        self.space.act(actions);
-    }
-}
-
-impl Held {
-    /// Forgets the lock here without a word to the target: file locks, which the target merges and
-    /// splits on its own.
-    pub(crate) fn forget(mut self) {
-        let handle = std::mem::take(&mut self.handle);
-        let mut actions = Vec::new();
-        self.space.namespace.failed(handle, Errno::ECANCELED, &mut actions);
+        self.space.namespace.dec_ref_and_cancel(now, handle, self.counted, &mut actions);
         self.space.act(actions);
     }
 }
@@ -89,7 +80,7 @@ impl Drop for Held {
         }
         let mut actions = Vec::new();
         let now = self.space.world.clock.now();
-        self.space.namespace.dec_ref(now, self.handle, self.mode, &mut actions);
+        self.space.namespace.dec_ref(now, self.handle, self.counted, &mut actions);
         self.space.act(actions);
     }
 }
@@ -160,7 +151,8 @@ impl Pending {
         let mode = desc.granted.unwrap_or(desc.requested);
         let (space, handle) = (Arc::clone(&self.space), self.handle);
         space.shrink();
-        Ok(Some(Held::new(&space, desc.resource, handle, mode, desc.policy)))
+        let modes = (mode, self.ask.mode);
+        Ok(Some(Held::new(&space, desc.resource, handle, modes, desc.policy)))
     }
 
     async fn wait(&mut self) -> Result<LockDesc, Errno> {

@@ -11,6 +11,7 @@
 
 mod callbacks;
 mod held;
+mod router;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -27,6 +28,7 @@ use sheen_wire::messages::{LdlmCancel, LdlmConvert, LdlmEnqueue};
 use tokio::sync::oneshot;
 
 pub use held::{Held, Pending};
+pub use router::CallbackRouter;
 
 use crate::call;
 
@@ -93,6 +95,19 @@ struct Cancels {
     sending: bool,
 }
 
+/// Flushes of locks that an operation gives back early. If the operation is given up before they are
+/// done, they go on by themselves.
+struct Leaving<'a> {
+    space: &'a Arc<LockSpace>,
+    actions: Vec<Action>,
+}
+
+impl Drop for Leaving<'_> {
+    fn drop(&mut self) {
+        self.space.act(std::mem::take(&mut self.actions));
+    }
+}
+
 impl LockSpace {
     /// The locks of the target behind `channel`; `name` is for operators.
     #[must_use]
@@ -141,7 +156,13 @@ impl LockSpace {
         mode: LockMode,
     ) -> Option<Held> {
         let matched = self.namespace.find(&Want { resource, policy, mode, or_waiting: false })?;
-        Some(Held::new(self, resource, matched.handle, matched.mode, matched.policy))
+        Some(Held::new(
+            self,
+            resource,
+            matched.handle,
+            (matched.mode, matched.mode),
+            matched.policy,
+        ))
     }
 
     /// Whether a lock that we have covers this now.
@@ -197,10 +218,12 @@ impl LockSpace {
             |action| matches!(action, Action::Flush { handle, .. } if handles.contains(handle)),
         );
         self.act(others);
-        for action in mine {
-            if let Action::Flush { resource, mode, part, discard, .. } = action {
-                self.protected.lose(self, Lost { resource, mode, part, discard }).await;
-            }
+        let mut leaving = Leaving { space: self, actions: mine };
+        while let Some(Action::Flush { resource, mode, part, discard, .. }) = leaving.actions.last()
+        {
+            let lost = Lost { resource: *resource, mode: *mode, part: *part, discard: *discard };
+            self.protected.lose(self, lost).await;
+            leaving.actions.pop();
         }
         self.namespace.take_cancelled(&handles)
     }

@@ -75,7 +75,9 @@ impl Meta {
         }
         let flags = OpenFlags::WRITE | OpenFlags::BY_FID;
         let target = Target::Known(inode);
-        let (_, open, _) = self.open_intent(who, target, flags, Some(layout)).await?;
-        self.close(who, inode, open, None).await
+        match self.open_intent(who, target, flags, Some(layout)).await?.state {
+            Some(open) => self.close(who, inode, open, None).await,
+            None => Err(Errno::EPROTO),
+        }
     }
 }

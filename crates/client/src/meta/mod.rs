@@ -25,8 +25,7 @@ mod setattr;
 mod statfs;
 mod store;
 mod sync;
-#[cfg(test)]
-mod tests;
+
 mod unlink;
 mod xattr;
 
@@ -40,10 +39,10 @@ use sheen_wire::ldlm::LdlmRequest;
 pub(crate) use close::CloseAttributes;
 pub(crate) use create::New;
 pub(crate) use fids::FidSource;
-pub(crate) use flock::{FlockAsk, HeldRanges};
+pub(crate) use flock::FlockAsk;
 pub(crate) use lookup::Depth;
 pub(crate) use open::OpenState;
-pub(crate) use setattr::resolve;
+pub(crate) use setattr::{Through, resolve};
 pub(crate) use statfs::{TargetStat, mdt_statfs, ost_statfs};
 
 use crate::cache::{Inode, MetaCache};
@@ -57,16 +56,12 @@ const ACL_ROOM: usize = 1024;
 
 /// One MDT.
 pub(crate) struct Mdt {
-    /// Its number.
-    pub(crate) index: u16,
     /// The way there.
     pub(crate) channel: Arc<dyn Channel>,
     /// What it has granted to us.
     pub(crate) locks: Arc<LockSpace>,
     /// New FIDs on it.
     pub(crate) fids: FidSource,
-    /// File locks that we hold there.
-    pub(crate) ranges: HeldRanges,
 }
 
 /// All metadata operations.

@@ -32,6 +32,16 @@ pub(crate) struct OpenState {
     pub(super) xid: Xid,
 }
 
+/// What an open found or made.
+pub(crate) struct OpenedInode {
+    /// The inode.
+    pub(crate) pin: Pin,
+    /// Its handle, if its kind has any.
+    pub(crate) state: Option<OpenState>,
+    /// Whether it was made.
+    pub(crate) created: bool,
+}
+
 /// The handle as the MDT calls it now.
 pub(super) struct HandleCell {
     handle: AtomicU64,
@@ -139,19 +149,19 @@ fn wire_flags(flags: posix::OpenFlags) -> OpenFlags {
 }
 
 impl Meta {
-    /// Opens `inode`. One RPC.
+    /// Opens `inode`. One RPC. No handle for what needs none on the MDT: devices, pipes.
     pub(crate) async fn open(
         &self,
         who: &Credentials,
         inode: &Inode,
         flags: posix::OpenFlags,
-    ) -> Result<OpenState, Errno> {
+    ) -> Result<Option<OpenState>, Errno> {
         let flags = wire_flags(flags).without(OpenFlags::EXCL) | OpenFlags::BY_FID;
-        let (_, state, _) = self.open_intent(who, Target::Known(inode), flags, None).await?;
-        Ok(state)
+        let opened = self.open_intent(who, Target::Known(inode), flags, None).await?;
+        Ok(opened.state)
     }
 
-    /// Opens `name` in `parent`, creating it if absent; whether it did. One RPC.
+    /// Opens `name` in `parent`, creating it if absent. One RPC.
     pub(crate) async fn open_create(
         &self,
         who: &Credentials,
@@ -159,14 +169,14 @@ impl Meta {
         name: &Name,
         mode: u32,
         flags: posix::OpenFlags,
-    ) -> Result<(Pin, OpenState, bool), Errno> {
+    ) -> Result<OpenedInode, Errno> {
         let fid = self.mdt_for_new(parent)?.fids.next().await?;
         let flags = wire_flags(flags) | OpenFlags::CREAT;
         self.changing_names(parent, name);
         let target = Target::Create { parent, name, mode, fid };
-        let (pin, state, created) = self.open_intent(who, target, flags, None).await?;
-        self.remember_name(parent, name, &pin);
-        Ok((pin, state, created))
+        let opened = self.open_intent(who, target, flags, None).await?;
+        self.remember_name(parent, name, &opened.pin);
+        Ok(opened)
     }
 
     /// The intent. `layout` is one to create the objects with.
@@ -176,7 +186,7 @@ impl Meta {
         target: Target<'_>,
         flags: OpenFlags,
         layout: Option<Bytes>,
-    ) -> Result<(Pin, OpenState, bool), Errno> {
+    ) -> Result<OpenedInode, Errno> {
         let (on, opc, bits, mode) = match &target {
             Target::Create { parent, .. } => {
                 (*parent, IntentOp::OPEN | IntentOp::CREAT, InodeBits::UPDATE, LockMode::Cw)
@@ -232,7 +242,9 @@ impl Meta {
         if created {
             self.changed(answer.body.transno, &[on, &pin]);
         }
-        Ok((pin, OpenState { mdt, handle, xid: answer.xid }, created))
+        let open = lock.policy_res1.contains(Disposition::OPEN_OPEN);
+        let state = open.then_some(OpenState { mdt, handle, xid: answer.xid });
+        Ok(OpenedInode { pin, state, created })
     }
 
     fn open_record(

@@ -39,6 +39,11 @@ impl Credentials {
         }
     }
 
+    /// The frame of a request about nothing in particular.
+    pub(crate) fn plain_body(&self) -> MdtBody {
+        MdtBody { capability: self.capabilities(), suppgid: NO_GROUP, ..MdtBody::default() }
+    }
+
     /// `call` with the caller's ids in its body, for schedulers on the server.
     pub(super) fn sign(&self, call: Call) -> Call {
         let body = BodyExtras {

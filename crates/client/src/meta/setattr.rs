@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use sheen_rpc::Call;
 use sheen_types::{Errno, InodeBits, Timestamp};
-use sheen_wire::md::{AttrValid, RecSetattr, ReintOp};
+use sheen_wire::md::{AttrValid, Bias, RecSetattr, ReintOp};
 use sheen_wire::messages::MdsReintSetattr;
 
 use super::{ACL_ROOM, EA_ROOM, Meta};
@@ -11,19 +11,32 @@ use crate::cache::Inode;
 use crate::call;
 use crate::posix::{Credentials, SetAttributes, SetTime};
 
+/// By what right attributes are changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Through {
+    /// By the inode's mode.
+    Mode,
+    /// As part of an open that truncates: the MDT has checked the open.
+    Open,
+    /// By a handle open for writing: its owner may, whatever the mode says now.
+    Handle,
+}
+
 impl Meta {
-    /// Changes attributes at time `now`, `from_open` as part of an open that truncates. One RPC.
+    /// Changes attributes at time `now`. One RPC.
     pub(crate) async fn setattr(
         &self,
         who: &Credentials,
         inode: &Inode,
         changes: &SetAttributes,
         now: Timestamp,
-        from_open: bool,
+        through: Through,
     ) -> Result<(), Errno> {
         let mut record = setattr_record(who, inode, changes, now);
-        if from_open {
-            record.valid |= AttrValid::FROM_OPEN;
+        match through {
+            Through::Mode => {}
+            Through::Open => record.valid |= AttrValid::FROM_OPEN,
+            Through::Handle => record.bias = Bias::OWNEROVERRIDE,
         }
         let mut bits = InodeBits::UPDATE;
         if changes.mode.is_some() || changes.uid.is_some() || changes.gid.is_some() {

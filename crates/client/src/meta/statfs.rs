@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use sheen_rpc::{Call, Channel};
+use sheen_rpc::{Call, CallKind, Channel};
 use sheen_types::Errno;
 use sheen_wire::md::ObdStatfs;
 use sheen_wire::messages::{MdsStatfs, OstStatfs};
@@ -26,6 +26,7 @@ pub(crate) async fn mdt_statfs(channel: Arc<dyn Channel>) -> Result<ObdStatfs, E
 
 /// Asks an OST. One RPC.
 pub(crate) async fn ost_statfs(channel: Arc<dyn Channel>) -> Result<ObdStatfs, Errno> {
-    let call = Call::new(OstStatfs::default());
+    // An OST that is down must not hold up the answer of the others.
+    let call = Call { kind: CallKind::NoDelay, ..Call::new(OstStatfs::default()) };
     call::need(call::call::<OstStatfs>(&*channel, call).await?.reply.obd_statfs)
 }

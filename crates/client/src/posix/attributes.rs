@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use sheen_io::BoxFuture;
+use sheen_rpc::Channel;
 use sheen_types::limits::NAME_BYTES_MAX;
 use sheen_types::{Errno, Fid};
 use sheen_wire::md::ObdStatfs;
@@ -15,7 +16,7 @@ use super::{
 };
 use crate::cache::Inode;
 use crate::join::join_all;
-use crate::meta::{TargetStat, mdt_statfs, ost_statfs, resolve};
+use crate::meta::{TargetStat, Through, mdt_statfs, ost_statfs, resolve};
 
 /// The unit that sizes of the whole are told in: what Lustre's client tells.
 const STATFS_BLOCK: u32 = 4096;
@@ -46,11 +47,14 @@ impl FileSystem {
         changes: SetAttributes,
     ) -> Result<Stat, Errno> {
         let inode = self.0.pin(node)?;
+        let mut through = Through::Mode;
         if let Some(handle) = handle
             && changes.size.is_some()
-            && !self.0.handles.get(handle)?.flags.writes()
         {
-            return Err(Errno::EINVAL);
+            if !self.0.handles.get(handle)?.flags.writes() {
+                return Err(Errno::EINVAL);
+            }
+            through = Through::Handle;
         }
         let chosen = |time: Option<SetTime>| matches!(time, Some(SetTime::To(_)));
         if chosen(changes.atime) || chosen(changes.mtime) {
@@ -60,7 +64,7 @@ impl FileSystem {
                 return Err(Errno::EPERM);
             }
         }
-        self.0.change(who, &inode, &changes, false).await?;
+        self.0.change(who, &inode, &changes, through).await?;
         self.0.stat(who, &inode).await
     }
 
@@ -116,10 +120,10 @@ impl Mounted {
         who: &Credentials,
         inode: &Inode,
         changes: &SetAttributes,
-        from_open: bool,
+        through: Through,
     ) -> Result<(), Errno> {
         let now = self.meta.world.clock.wall();
-        self.meta.setattr(who, inode, changes, now, from_open).await?;
+        self.meta.setattr(who, inode, changes, now, through).await?;
         let times = changes.atime.is_some() || changes.mtime.is_some();
         if inode.file_type() != Some(FileType::Regular) || changes.size.is_none() && !times {
             return Ok(());
@@ -145,9 +149,9 @@ impl Mounted {
                 async move { TargetStat { name, stat: mdt_statfs(channel).await } },
             ));
         }
-        for ost in &self.osts {
-            let name = ost.name.to_string();
-            let channel = Arc::clone(&ost.channel);
+        for ost in self.targets.osts() {
+            let name = ost.name.clone();
+            let channel: Arc<dyn Channel> = Arc::clone(&ost.import) as Arc<dyn Channel>;
             asked.push(Box::pin(
                 async move { TargetStat { name, stat: ost_statfs(channel).await } },
             ));

@@ -13,7 +13,7 @@ use super::{
 };
 use crate::cache::Pin;
 use crate::data::{DataFile, How, WriteAt};
-use crate::meta::{CloseAttributes, FlockAsk, OpenState};
+use crate::meta::{CloseAttributes, FlockAsk, OpenState, Through};
 
 /// Bytes of a hole that one piece of an answer shows; holes are made of shared pieces.
 static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
@@ -42,7 +42,7 @@ impl FileSystem {
     ///
     /// # Errors
     /// As `open(2)` with `O_CREAT`; `EEXIST` with [`OpenFlags::EXCLUSIVE`] if the name is there;
-    /// `ELOOP`, `EISDIR` and the like if it names no regular file.
+    /// `ESTALE` if it names no regular file, so that the caller looks again.
     pub async fn create(
         &self,
         who: &Credentials,
@@ -52,19 +52,24 @@ impl FileSystem {
         flags: OpenFlags,
     ) -> Result<(Entry, Opened), Errno> {
         let parent = self.0.pin(parent)?;
-        let (child, open, created) =
-            self.0.meta.open_create(who, &parent, name, mode, flags).await?;
-        let entry = self.0.entry(who, &child).await;
-        let node = child.node;
-        let opened = match entry {
-            Ok(_) => self.0.finish_open(who, child, flags, open, created).await,
+        let opened = self.0.meta.open_create(who, &parent, name, mode, flags).await?;
+        let node = opened.pin.node;
+        let child = Arc::clone(&opened.pin);
+        let Some(open) = opened.state else { return Err(Errno::ESTALE) };
+        if child.file_type() != Some(FileType::Regular) {
+            // Something else has taken the name: the kernel looks again and opens that.
+            self.0.meta.close(who, &child, open, None).await?;
+            return Err(Errno::ESTALE);
+        }
+        let entry = match self.0.entry(who, &child).await {
+            Ok(entry) => entry,
             Err(errno) => {
                 self.0.meta.close(who, &child, open, None).await?;
                 return Err(errno);
             }
         };
-        match opened {
-            Ok(opened) => Ok((entry?, opened)),
+        match self.0.finish_open(who, opened.pin, flags, Some(open), opened.created).await {
+            Ok(opened) => Ok((entry, opened)),
             Err(errno) => {
                 self.0.inodes.forget(node, 1);
                 Err(errno)
@@ -207,7 +212,7 @@ impl FileSystem {
             }
         }
         self.0.data.shut_down().await;
-        self.0.session.leave().await;
+        self.0.targets.leave().await;
     }
 }
 
@@ -273,17 +278,19 @@ impl Mounted {
         who: &Credentials,
         pin: Pin,
         flags: OpenFlags,
-        open: OpenState,
+        open: Option<OpenState>,
         created: bool,
     ) -> Result<Opened, Errno> {
         if flags.has(OpenFlags::TRUNCATE) && !created {
             let changes = SetAttributes { size: Some(0), ..SetAttributes::default() };
-            if let Err(errno) = self.change(who, &pin, &changes, true).await {
-                self.meta.close(who, &pin, open, None).await?;
+            if let Err(errno) = self.change(who, &pin, &changes, Through::Open).await {
+                if let Some(open) = open {
+                    self.meta.close(who, &pin, open, None).await?;
+                }
                 return Err(errno);
             }
         }
-        Ok(self.opened(pin, who, flags, Some(open)))
+        Ok(self.opened(pin, who, flags, open))
     }
 
     /// The objects of a file that is about to be written: the MDT made them at the open.
@@ -306,8 +313,7 @@ impl Mounted {
 
     /// Gives back every lock that `owner` has on the file; no RPC if there is none.
     async fn unlock_all(&self, file: &OpenFile, owner: LockOwner) -> Result<(), Errno> {
-        let mdt = self.meta.mdt(file.pin.fid)?;
-        if !mdt.ranges.any(file.pin.fid, owner) {
+        if !self.meta.has_locks(&file.pin, owner)? {
             return Ok(());
         }
         let everything = FileLock {

@@ -27,13 +27,12 @@ mod xattrs;
 
 use std::sync::Arc;
 
-use sheen_io::BoxFuture;
-
 use crate::cache::{Inodes, Observers};
-use crate::data::{DataPath, Ost};
+use crate::config::Targets;
+use crate::data::DataPath;
 use crate::meta::Meta;
 
-use handles::Handles;
+pub(crate) use handles::Handles;
 pub use invalidate::{Invalidate, Stale};
 pub use types::{
     Attributes, Credentials, DirCookie, DirEntry, DirEntryPlus, Entry, Fallocate, FileHandle,
@@ -49,17 +48,10 @@ pub struct FileSystem(Arc<Mounted>);
 pub(crate) struct Mounted {
     pub(crate) meta: Meta,
     pub(crate) data: Arc<dyn DataPath>,
-    pub(crate) osts: Vec<Arc<Ost>>,
+    pub(crate) targets: Arc<Targets>,
     pub(crate) inodes: Arc<Inodes>,
     pub(crate) observers: Arc<Observers>,
     pub(crate) handles: Handles,
-    pub(crate) session: Box<dyn Session>,
-}
-
-/// How a mount ends.
-pub(crate) trait Session: Send + Sync {
-    /// Gives all locks back and disconnects from all targets.
-    fn leave(&self) -> BoxFuture<'_, ()>;
 }
 
 impl FileSystem {
@@ -72,5 +64,11 @@ impl FileSystem {
     /// may be kept and every answer says so.
     pub fn watch(&self, observer: Arc<dyn Invalidate>) {
         self.0.observers.watch(observer);
+    }
+
+    /// How many inodes are known, for operators.
+    #[must_use]
+    pub fn inodes_known(&self) -> usize {
+        self.0.inodes.len()
     }
 }

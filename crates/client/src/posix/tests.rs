@@ -1,1 +1,447 @@
-//! The facade against a scripted file system.
+//! The facade against a scripted MDT: what is asked, what is kept, who is told.
+
+use bytes::Bytes;
+use sheen_types::{Errno, Fid, InodeBits, LockHandle, LockMode};
+use sheen_wire::dir::{DirEntry as WireEntry, DirPage, DirPageHeader, HASH_END};
+use sheen_wire::ldlm::IntentOp;
+use sheen_wire::lov::{LovEa, LovMagic, LovMd, LovMdHeader, LovOstData, LovPattern};
+use sheen_wire::md::OpenHandle;
+use sheen_wire::messages::{
+    LdlmEnqueueReply, LdlmIntentGetxattrReply, MdsCloseReply, MdsReadpageReply,
+    MdsReintSetattrReply, MdsReintUnlinkReply, MdsSyncReply, Request,
+};
+use sheen_wire::ost::OstId;
+
+use super::*;
+use crate::testing::{Fixture, absent, blocking, body, found, lock_reply, name, opened};
+
+const FILE: Fid = Fid::new(0x2_0000_0400, 9);
+const DIRECTORY: Fid = Fid::new(0x2_0000_0400, 8);
+/// What an MDT gives with attributes: LOOKUP, UPDATE, PERM.
+const WHOLE: InodeBits = InodeBits(0x13);
+
+fn layout() -> Bytes {
+    let header = LovMdHeader {
+        magic: LovMagic::V1,
+        pattern: LovPattern::RAID0,
+        stripe_size: 1 << 20,
+        stripe_count: 1,
+        ..LovMdHeader::default()
+    };
+    let stripe = LovOstData { oi: OstId::of_fid(Fid::new(0x2_8000_0401, 2)), ..Default::default() };
+    LovEa::Plain(LovMd { header, stripes: vec![stripe], ..LovMd::default() }).encode()
+}
+
+fn look_up(fixture: &Fixture, parent: NodeId, text: &'static str) -> Result<Lookup, Errno> {
+    let files = fixture.files.clone();
+    fixture.world.run(async move { files.lookup(&Fixture::root(), parent, &name(text)).await })
+}
+
+fn entry(lookup: Result<Lookup, Errno>) -> Entry {
+    match lookup {
+        Ok(Lookup::Found(entry)) => entry,
+        other => panic!("expected an entry, got {other:?}"),
+    }
+}
+
+/// The lock part of the only getattr intent asked.
+fn getattr_request(asked: &[Request]) -> &sheen_wire::messages::LdlmIntentGetattr {
+    match asked {
+        [Request::LdlmIntentGetattr(request)] => request,
+        other => panic!("expected one getattr, got {other:?}"),
+    }
+}
+
+#[test]
+fn a_name_is_asked_once_while_its_lock_is_held_and_forgotten_before_it_goes() {
+    let fixture = Fixture::new();
+    let reply = found(DIRECTORY, 0o040_755, 0x77, WHOLE);
+    let lock = reply.dlm_rep.clone().unwrap();
+    fixture.mdt.answer(reply);
+    let first = entry(look_up(&fixture, NodeId::ROOT, "d"));
+    assert_eq!(first.keep, Keep { entry: true, attributes: true });
+    assert_eq!(first.attributes.mode, 0o040_755);
+    let asked = fixture.mdt.take_asked();
+    let request = getattr_request(&asked);
+    assert_eq!(request.ldlm_intent.opc, IntentOp::GETATTR);
+    assert_eq!(entry(look_up(&fixture, NodeId::ROOT, "d")).node, first.node);
+    assert!(fixture.mdt.take_asked().is_empty(), "a lock covers it");
+
+    // The kernel takes its time: until then the lock stays.
+    let hold = Arc::new(tokio::sync::Notify::new());
+    *fixture.watcher.hold.lock() = Some(Arc::clone(&hold));
+    fixture.locks.on_blocking(&blocking(&request.dlm_req, &lock)).unwrap();
+    fixture.world.settle();
+    let told = fixture.watcher.take();
+    assert_eq!(told, [format!("inode {} Attributes", first.node.0)]);
+    assert!(fixture.mdt.take_asked().is_empty());
+    *fixture.watcher.hold.lock() = None;
+    hold.notify_waiters();
+    fixture.world.settle();
+    assert_eq!(fixture.watcher.take(), ["entry 1 d"]);
+    match &fixture.mdt.take_asked()[..] {
+        [Request::LdlmCancel(cancel)] => {
+            assert_eq!(cancel.dlm_req.counted(), [LockHandle(0x77)]);
+        }
+        other => panic!("expected a cancel, got {other:?}"),
+    }
+    fixture.mdt.answer(found(DIRECTORY, 0o040_700, 0x78, WHOLE));
+    assert_eq!(entry(look_up(&fixture, NodeId::ROOT, "d")).attributes.mode, 0o040_700);
+}
+
+#[test]
+fn a_part_that_another_lock_covers_is_not_lost() {
+    let fixture = Fixture::new();
+    let reply = found(DIRECTORY, 0o040_755, 0x77, WHOLE);
+    let lock = reply.dlm_rep.clone().unwrap();
+    fixture.mdt.answer(reply);
+    let node = entry(look_up(&fixture, NodeId::ROOT, "d")).node;
+    let first = fixture.mdt.take_asked();
+    // A second lock on the name alone, as a lookup in a directory being changed gets it.
+    let pin = fixture.files.0.pin(node).unwrap();
+    pin.state().covered = InodeBits(0);
+    pin.state().changed_here = true;
+    fixture.mdt.answer(found(DIRECTORY, 0o040_755, 0x79, InodeBits::LOOKUP | InodeBits::PERM));
+    look_up(&fixture, NodeId::ROOT, "d").unwrap();
+    let asked = fixture.mdt.take_asked();
+    assert_eq!(getattr_request(&asked).ldlm_intent.opc, IntentOp::LOOKUP);
+    pin.state().covered = WHOLE;
+    fixture.locks.on_blocking(&blocking(&getattr_request(&first).dlm_req, &lock)).unwrap();
+    fixture.world.settle();
+    let told = fixture.watcher.take();
+    assert!(told.iter().all(|told| !told.starts_with("entry")), "{told:?}");
+    assert!(pin.state().names_covered() && !pin.state().attributes_covered());
+}
+
+#[test]
+fn an_absent_name_is_kept_under_the_directorys_lock() {
+    let fixture = Fixture::new();
+    fixture.mdt.answer(absent());
+    assert_eq!(look_up(&fixture, NodeId::ROOT, "no"), Ok(Lookup::Absent { keep: false }));
+    // Now with a lock on the directory.
+    let reply = found(Fid::ROOT, 0o040_755, 0x70, WHOLE);
+    let lock = reply.dlm_rep.clone().unwrap();
+    fixture.mdt.answer(reply);
+    let files = fixture.files.clone();
+    let stat =
+        fixture.world.run(async move { files.getattr(&Fixture::root(), NodeId::ROOT).await });
+    assert!(stat.unwrap().keep);
+    fixture.mdt.take_asked();
+    fixture.mdt.answer(absent());
+    assert_eq!(look_up(&fixture, NodeId::ROOT, "no"), Ok(Lookup::Absent { keep: true }));
+    assert_eq!(look_up(&fixture, NodeId::ROOT, "no"), Ok(Lookup::Absent { keep: true }));
+    assert_eq!(fixture.mdt.take_asked().len(), 1);
+    let callback = sheen_wire::ldlm::LdlmRequest {
+        handles: vec![fixture.locks.namespace().dump(Inode::root_resource())[0].handle],
+        ..blocking(&Default::default(), &lock)
+    };
+    fixture.locks.on_blocking(&callback).unwrap();
+    fixture.world.settle();
+    assert_eq!(fixture.watcher.take(), ["inode 1 Attributes", "entry 1 no"]);
+}
+
+use crate::cache::Inode;
+
+impl Inode {
+    fn root_resource() -> sheen_types::ResourceName {
+        sheen_types::ResourceName::of_fid(Fid::ROOT)
+    }
+}
+
+#[test]
+fn a_create_is_one_request_that_carries_the_cancels() {
+    let fixture = Fixture::new();
+    fixture.mdt.answer(found(Fid::ROOT, 0o040_755, 0x70, WHOLE));
+    let files = fixture.files.clone();
+    fixture.world.run(async move { files.getattr(&Fixture::root(), NodeId::ROOT).await }).unwrap();
+    fixture.mdt.take_asked();
+    fixture.mdt.expect(|request| match request {
+        Request::LdlmIntentOpen(open) => {
+            assert_eq!(open.dlm_req.counted()[1..], [LockHandle(0x70)]);
+            assert_eq!(open.rec_reint.fid1, Fid::ROOT);
+            assert_eq!(open.rec_reint.mode, 0o100_640);
+            Ok(opened(open.rec_reint.fid2, 0xabc, true, layout()).into())
+        }
+        other => panic!("expected an open, got {other:?}"),
+    });
+    let files = fixture.files.clone();
+    let (entry, opened_file) = fixture
+        .world
+        .run(async move {
+            let flags = OpenFlags(OpenFlags::CREATE | 1);
+            files.create(&Fixture::root(), NodeId::ROOT, &name("f"), 0o640, flags).await
+        })
+        .unwrap();
+    // The sequence is asked for once.
+    assert_eq!(fixture.mdt.take_asked().len(), 2);
+    assert!(entry.keep.entry && !entry.keep.attributes, "nothing covers the object");
+
+    // The MDT restarts and gives another handle; the close must use it.
+    let hooks = fixture.mdt.take_hooks();
+    let [hook] = &hooks[..] else { panic!("one open is kept") };
+    let fid = entry.attributes.fid;
+    let mut replay = Request::LdlmIntentOpen(Box::default());
+    hook.before_replay(&mut replay, &Default::default());
+    let Request::LdlmIntentOpen(replay) = replay else { panic!("still an open") };
+    assert_eq!((replay.rec_reint.fid2, replay.rec_reint.open_handle_old.0), (fid, 0xabc));
+    assert_eq!(replay.eadata.len(), layout().len());
+    hook.replayed(&sheen_rpc::Answer {
+        xid: sheen_types::Xid(1),
+        body: Default::default(),
+        reply: opened(fid, 0xdef, true, layout()).into(),
+        bulk: Vec::new(),
+    });
+    fixture.mdt.expect(|request| match request {
+        Request::MdsClose(close) => {
+            assert_eq!(close.mdt_ioepoch.open_handle, OpenHandle(0xdef));
+            assert_eq!(close.rec_reint.size, 5);
+            Ok(MdsCloseReply::default().into())
+        }
+        other => panic!("expected a close, got {other:?}"),
+    });
+    let files = fixture.files.clone();
+    let data = Arc::clone(&fixture.data);
+    fixture
+        .world
+        .run(async move {
+            let handle = opened_file.handle;
+            files.write(handle, 0, Bytes::from_static(b"hello")).await?;
+            *data.files.lock()[&fid].covered.lock() = true;
+            files.release(handle, None).await
+        })
+        .unwrap();
+    assert_eq!(fixture.mdt.released.lock().len(), 1);
+    assert!(fixture.mdt.is_done());
+}
+
+#[test]
+fn the_size_is_the_objects_and_is_kept_only_under_their_locks() {
+    let fixture = Fixture::new();
+    let mut reply = opened(FILE, 1, false, layout());
+    reply.dlm_rep = Some(lock_reply(FILE, 0x71, LockMode::Pr, InodeBits(0x1b)));
+    let whole = sheen_wire::messages::LdlmIntentGetattrReply {
+        dlm_rep: reply.dlm_rep,
+        mdt_body: reply.mdt_body,
+        mdt_md: layout(),
+        ..Default::default()
+    };
+    fixture.mdt.answer(whole);
+    let node = entry(look_up(&fixture, NodeId::ROOT, "f")).node;
+    let stat = |fixture: &Fixture| {
+        let files = fixture.files.clone();
+        fixture.world.run(async move { files.getattr(&Fixture::root(), node).await }).unwrap()
+    };
+    let file = Arc::new(crate::testing::FakeFile::default());
+    *file.bytes.lock() = vec![0; 77];
+    fixture.data.files.lock().insert(FILE, Arc::clone(&file));
+    let seen = stat(&fixture);
+    assert_eq!((seen.attributes.size, seen.attributes.mtime.seconds, seen.keep), (77, 500, false));
+    *file.covered.lock() = true;
+    assert!(stat(&fixture).keep);
+    assert_eq!(fixture.mdt.take_asked().len(), 1, "the MDT's part is covered all along");
+}
+
+#[test]
+fn unlink_gives_back_what_it_removes_and_tells_only_if_it_fails() {
+    let fixture = Fixture::new();
+    fixture.mdt.answer(found(FILE, 0o100_644, 0x77, WHOLE));
+    look_up(&fixture, NodeId::ROOT, "f").unwrap();
+    fixture.mdt.take_asked();
+    fixture.mdt.refuse(Errno::EPERM);
+    let unlink = |fixture: &Fixture| {
+        let files = fixture.files.clone();
+        fixture
+            .world
+            .run(async move { files.unlink(&Fixture::root(), NodeId::ROOT, &name("f")).await })
+    };
+    assert_eq!(unlink(&fixture), Err(Errno::EPERM));
+    match &fixture.mdt.take_asked()[..] {
+        [Request::MdsReintUnlink(request)] => {
+            let cancels = request.dlm_req.as_ref().unwrap();
+            assert_eq!(cancels.counted(), [LockHandle(0x77)]);
+            assert_eq!(request.rec_reint.fid2, FILE);
+        }
+        other => panic!("expected an unlink, got {other:?}"),
+    }
+    assert!(fixture.watcher.take().contains(&"entry 1 f".to_owned()));
+    fixture.mdt.answer(MdsReintUnlinkReply::default());
+    assert_eq!(unlink(&fixture), Ok(()));
+    assert!(!fixture.watcher.take().contains(&"entry 1 f".to_owned()));
+}
+
+#[test]
+fn a_directory_is_read_once_while_its_lock_is_held() {
+    let fixture = Fixture::new();
+    fixture.mdt.answer(found(DIRECTORY, 0o040_755, 0x77, WHOLE));
+    let node = entry(look_up(&fixture, NodeId::ROOT, "d")).node;
+    let names = [(5, "."), (7, "a"), (7, "b"), (9, "..")];
+    let file = |(hash, name): (u64, &'static str)| {
+        WireEntry::new(FILE, hash, Bytes::from_static(name.as_bytes()), 0o100_000)
+    };
+    let page = DirPage {
+        header: DirPageHeader { hash_end: HASH_END, ..Default::default() },
+        entries: names.map(file).to_vec(),
+    };
+    fixture.mdt.bulk(vec![page.encode()]);
+    fixture.mdt.answer(MdsReadpageReply::default());
+    fixture.mdt.take_asked();
+    let files = fixture.files.clone();
+    let listed = fixture.world.run(async move {
+        let who = Fixture::root();
+        let mut listed = Vec::new();
+        for _ in 0..2 {
+            let flags = OpenFlags(OpenFlags::DIRECTORY);
+            let handle = files.open(&who, node, flags).await?.handle;
+            let mut at = DirCookie(0);
+            loop {
+                let some = files.readdir(handle, at, 2).await?;
+                let Some(last) = some.last() else { break };
+                at = last.next;
+                listed.extend(some.into_iter().map(|entry| entry.name));
+            }
+            files.release(handle, None).await?;
+        }
+        Ok::<_, Errno>(listed)
+    });
+    let listed = listed.unwrap();
+    let once: Vec<&[u8]> = names.iter().map(|(_, name)| name.as_bytes()).collect();
+    assert_eq!(
+        listed.iter().map(|name| &name[..]).collect::<Vec<_>>(),
+        [&once[..], &once].concat()
+    );
+    assert_eq!(fixture.mdt.take_asked().len(), 1, "one READPAGE, and no open");
+}
+
+#[test]
+fn extended_attributes_are_asked_once() {
+    let fixture = Fixture::new();
+    fixture.mdt.answer(found(FILE, 0o100_644, 0x77, WHOLE));
+    let node = entry(look_up(&fixture, NodeId::ROOT, "f")).node;
+    fixture.mdt.take_asked();
+    fixture.mdt.answer(LdlmIntentGetxattrReply {
+        dlm_rep: Some(lock_reply(FILE, 0x79, LockMode::Pr, InodeBits::XATTR)),
+        eadata: Bytes::from_static(b"user.a\0trusted.x\0"),
+        eavals: Bytes::from_static(b"12"),
+        eavals_lens: vec![1, 1],
+        ..Default::default()
+    });
+    let files = fixture.files.clone();
+    fixture.world.run(async move {
+        let (root, user) = (Fixture::root(), Credentials { uid: 7, ..Fixture::root() });
+        assert_eq!(files.getxattr(&root, node, b"user.a").await, Ok(Bytes::from_static(b"1")));
+        assert_eq!(files.getxattr(&root, node, b"user.b").await, Err(Errno::ENODATA));
+        assert_eq!(files.getxattr(&user, node, b"trusted.x").await, Err(Errno::ENODATA));
+        assert_eq!(files.listxattr(&user, node).await, Ok(Bytes::from_static(b"user.a\0")));
+    });
+    assert_eq!(fixture.mdt.take_asked().len(), 1);
+}
+
+#[test]
+fn times_of_ones_own_choice_need_the_owner() {
+    let fixture = Fixture::new();
+    fixture.mdt.answer(found(DIRECTORY, 0o040_777, 0x77, WHOLE));
+    let node = entry(look_up(&fixture, NodeId::ROOT, "d")).node;
+    let set = |fixture: &Fixture, uid: u32, time: SetTime| {
+        let files = fixture.files.clone();
+        let who = Credentials { uid, ..Fixture::root() };
+        let changes = SetAttributes { mtime: Some(time), ..SetAttributes::default() };
+        fixture.world.run(async move { files.setattr(&who, node, None, changes).await })
+    };
+    let chosen = SetTime::To(sheen_types::Timestamp::from_seconds(9));
+    assert_eq!(set(&fixture, 7, chosen), Err(Errno::EPERM));
+    let reply = MdsReintSetattrReply {
+        mdt_body: Some(body(DIRECTORY, 0o040_777)),
+        ..MdsReintSetattrReply::default()
+    };
+    fixture.mdt.answer(reply);
+    let stat = set(&fixture, 7, SetTime::Now).unwrap();
+    assert!(!stat.keep, "the lock went with the request");
+    assert!(fixture.mdt.is_done());
+}
+
+#[test]
+fn fsync_asks_the_mdt_only_for_what_is_not_durable() {
+    let fixture = Fixture::new();
+    fixture.mdt.transno.store(50, std::sync::atomic::Ordering::Relaxed);
+    fixture.mdt.answer(opened(FILE, 1, true, layout()));
+    let files = fixture.files.clone();
+    let handle = fixture
+        .world
+        .run(async move {
+            let flags = OpenFlags(OpenFlags::CREATE | 2);
+            files.create(&Fixture::root(), NodeId::ROOT, &name("f"), 0o644, flags).await
+        })
+        .unwrap()
+        .1
+        .handle;
+    fixture.mdt.take_asked();
+    let sync = |fixture: &Fixture| {
+        let files = fixture.files.clone();
+        fixture.world.run(async move { files.fsync(handle, true).await })
+    };
+    fixture.mdt.answer(MdsSyncReply::default());
+    assert_eq!(sync(&fixture), Ok(()));
+    fixture.mdt.committed.store(50, std::sync::atomic::Ordering::Relaxed);
+    assert_eq!(sync(&fixture), Ok(()));
+    assert_eq!(fixture.mdt.take_asked().len(), 1);
+}
+
+#[test]
+fn file_locks_are_told_again_to_a_restarted_mdt() {
+    let fixture = Fixture::new();
+    fixture.mdt.answer(opened(FILE, 1, false, layout()));
+    let files = fixture.files.clone();
+    let handle = fixture
+        .world
+        .run(async move {
+            let flags = OpenFlags(OpenFlags::CREATE | 2);
+            files.create(&Fixture::root(), NodeId::ROOT, &name("f"), 0o644, flags).await
+        })
+        .unwrap()
+        .1
+        .handle;
+    let wanted = FileLock { start: 0, end: 9, mode: FileLockMode::Write, pid: 5, is_flock: false };
+    let set = |fixture: &Fixture, wait: bool| {
+        let files = fixture.files.clone();
+        fixture.world.run(async move { files.set_lock(handle, LockOwner(3), wanted, wait).await })
+    };
+    fixture.mdt.refuse(Errno::EAGAIN);
+    assert_eq!(set(&fixture, false), Err(Errno::EAGAIN));
+    fixture.mdt.expect(|request| match request {
+        Request::LdlmEnqueue(enqueue) => {
+            let mut lock = lock_reply(FILE, 0x99, LockMode::Pw, InodeBits(0));
+            lock.desc = enqueue.dlm_req.desc.clone();
+            lock.desc.granted_mode = LockMode::Pw.into();
+            assert_eq!(lock.desc.resource.name.0[3], 12);
+            Ok(LdlmEnqueueReply { dlm_rep: Some(lock), ..Default::default() }.into())
+        }
+        other => panic!("expected an enqueue, got {other:?}"),
+    });
+    assert_eq!(set(&fixture, true), Ok(()));
+    let replays = fixture.locks.replays();
+    let enqueues = replays.iter().filter_map(|replay| match &replay.call.request {
+        Request::LdlmEnqueue(enqueue) => Some(enqueue),
+        _ => None,
+    });
+    let flock = |kind| kind == sheen_wire::ldlm::LockType::FLOCK;
+    let mut flocks = enqueues.filter(|it| flock(it.dlm_req.desc.resource.kind));
+    let replay = flocks.next().expect("the lock is told again");
+    let policy = replay.dlm_req.desc.policy.as_flock();
+    assert_eq!((policy.start, policy.end, policy.owner, policy.pid), (0, 9, 3, 5));
+}
+
+#[test]
+fn modes_of_rename_that_lustre_refuses() {
+    let fixture = Fixture::new();
+    fixture.mdt.answer(found(FILE, 0o100_644, 0x77, WHOLE));
+    let rename = |fixture: &Fixture, mode: RenameMode| {
+        let files = fixture.files.clone();
+        fixture.world.run(async move {
+            let (from, to) = (name("a"), name("b"));
+            let root = NodeId::ROOT;
+            files.rename(&Fixture::root(), (root, &from), (root, &to), mode).await
+        })
+    };
+    assert_eq!(rename(&fixture, RenameMode::NoReplace), Err(Errno::EEXIST));
+    assert_eq!(rename(&fixture, RenameMode::Exchange), Err(Errno::EINVAL));
+}

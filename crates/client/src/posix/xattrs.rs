@@ -11,6 +11,8 @@ use crate::cache::{Inode, LayoutState};
 const LUSTRE_LOV: &[u8] = b"lustre.lov";
 /// The same as the MDT stores it.
 const TRUSTED_LOV: &[u8] = b"trusted.lov";
+/// The object's name, as text: what `lfs path2fid` asks for.
+const LUSTRE_FID: &[u8] = b"lustre.fid";
 /// What only the superuser sees.
 const TRUSTED: &[u8] = b"trusted.";
 
@@ -32,6 +34,9 @@ impl FileSystem {
         }
         if name == LUSTRE_LOV {
             return self.0.meta.getxattr(who, &inode, TRUSTED_LOV).await;
+        }
+        if name == LUSTRE_FID {
+            return Ok(inode.fid.to_string().into());
         }
         // Access control lists are attributes of the inode to the MDT, not among the others.
         if name.starts_with(b"system.") || name == TRUSTED_LOV {

@@ -1,0 +1,92 @@
+//! What we say we can do: exactly those features that work on this side.
+
+use sheen_types::limits::{BULK_BYTES_MAX, XATTR_VALUE_BYTES_MAX};
+use sheen_wire::connect::{
+    ChecksumTypes, ConnectFlags, ConnectFlags2, ObdConnectData, version_code,
+};
+
+/// The release whose protocol we speak.
+const VERSION: u32 = version_code(2, 17, 0, 0);
+/// Inode bits that locks of ours may carry: all that Lustre knows today.
+const INODE_BITS: u64 = 0x7f;
+/// Modifying requests at once that we ask for.
+const MODIFYING_MAX: u16 = 8;
+/// Logarithm of the page size in which dirty data is counted.
+const PAGE_BITS: u8 = 12;
+/// Grant to start with that we ask of an OST.
+const GRANT_BYTES: u32 = 32 << 20;
+
+/// What every connection has.
+const COMMON: ConnectFlags = ConnectFlags::VERSION
+    .union(ConnectFlags::AT)
+    .union(ConnectFlags::FULL20)
+    .union(ConnectFlags::BULK_MBITS)
+    .union(ConnectFlags::FLAGS2);
+
+/// To the MGS.
+pub(super) fn mgs() -> ObdConnectData {
+    ObdConnectData { flags: COMMON, version: VERSION, ..ObdConnectData::default() }
+}
+
+/// To an MDT.
+pub(super) fn mdt() -> ObdConnectData {
+    let flags = COMMON
+        | ConnectFlags::IBITS
+        | ConnectFlags::ACL
+        | ConnectFlags::XATTR
+        | ConnectFlags::LARGE_ACL
+        | ConnectFlags::ATTRFID
+        | ConnectFlags::BRW_SIZE
+        | ConnectFlags::CANCELSET
+        | ConnectFlags::FID
+        | ConnectFlags::VBR
+        | ConnectFlags::LOV_V3
+        | ConnectFlags::HASH64
+        | ConnectFlags::MAX_EASIZE
+        | ConnectFlags::JOBSTATS
+        | ConnectFlags::UMASK
+        | ConnectFlags::EINPROGRESS
+        | ConnectFlags::LVB_TYPE
+        | ConnectFlags::LAYOUTLOCK
+        | ConnectFlags::FLOCK_DEAD
+        | ConnectFlags::DISP_STRIPE
+        | ConnectFlags::OPEN_BY_FID
+        | ConnectFlags::MULTIMODRPCS
+        | ConnectFlags::SUBTREE;
+    ObdConnectData {
+        flags,
+        version: VERSION,
+        brw_size: 1 << 20,
+        ibits_known: INODE_BITS,
+        max_easize: XATTR_VALUE_BYTES_MAX as u32,
+        maxmodrpcs: MODIFYING_MAX,
+        flags2: ConnectFlags2::OVERSTRIPING,
+        ..ObdConnectData::default()
+    }
+}
+
+/// To an OST.
+pub(super) fn ost() -> ObdConnectData {
+    let flags = COMMON
+        | ConnectFlags::GRANT
+        | ConnectFlags::GRANT_PARAM
+        | ConnectFlags::BRW_SIZE
+        | ConnectFlags::CANCELSET
+        | ConnectFlags::FID
+        | ConnectFlags::VBR
+        | ConnectFlags::MAXBYTES
+        | ConnectFlags::JOBSTATS
+        | ConnectFlags::EINPROGRESS
+        | ConnectFlags::LVB_TYPE
+        | ConnectFlags::CKSUM
+        | ConnectFlags::SHORTIO;
+    ObdConnectData {
+        flags,
+        version: VERSION,
+        grant: GRANT_BYTES,
+        brw_size: BULK_BYTES_MAX as u32,
+        grant_blkbits: PAGE_BITS,
+        cksum_types: ChecksumTypes::CRC32C | ChecksumTypes::ADLER,
+        ..ObdConnectData::default()
+    }
+}

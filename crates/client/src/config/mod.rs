@@ -1,0 +1,387 @@
+//! Mounting: from the MGS's address to a [`FileSystem`].
+//!
+//! Connect to the MGS, read the file system's configuration under a lock, connect to its targets, ask
+//! for the root. Afterwards a task reads the configuration again whenever the MGS says that it has
+//! changed. Costs: some ten RPCs, once.
+
+mod connect;
+mod follow;
+mod log;
+mod targets;
+#[cfg(test)]
+mod tests;
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use sheen_io::{BoxFuture, World};
+use sheen_rpc::{Channel, Import, ImportEvents, RpcError};
+use sheen_types::{Errno, Fid, Nid, TargetKind, Uuid};
+use sheen_wire::connect::ObdConnectData;
+use sheen_wire::messages::MdsGetRoot;
+use sheen_wire::text::Text;
+
+pub use follow::ParameterHook;
+pub use log::read_log;
+pub use sheen_llog::{ClusterMap, MapTarget, Param};
+pub(crate) use targets::Targets;
+
+use crate::cache::{DataWatch, Inodes, MetaCache, Observers};
+use crate::call;
+use crate::data::DataPath;
+use crate::join::join_all;
+use crate::locks::{CallbackRouter, LockSpace};
+use crate::meta::{FidSource, Mdt, Meta};
+use crate::posix::{Credentials, FileSystem, Handles, Mounted};
+use follow::{Changed, Config, FSNAME_BYTES_MAX};
+use targets::Events;
+
+/// The UUID under which every MGS answers.
+const MGS_UUID: &str = "MGS";
+/// Unused locks kept for each target.
+const LOCKS_UNUSED_MAX: usize = 100_000;
+/// How long an unused lock is kept: Lustre's default.
+const LOCK_AGE_MAX: Duration = Duration::from_secs(3900);
+/// How long a mount waits for OSTs; those that come later are used when they come.
+const OSTS_WAIT: Duration = Duration::from_secs(5);
+
+/// Which service a connection is to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Service {
+    /// Configuration.
+    Mgs,
+    /// Metadata.
+    Mdt,
+    /// Objects.
+    Ost,
+}
+
+/// What an import shall be.
+pub struct ImportPlan {
+    /// The target.
+    pub target: Uuid,
+    /// Who we are to it.
+    pub client: Uuid,
+    /// Nodes that serve it, the best first.
+    pub nids: Vec<Nid>,
+    /// Its kind.
+    pub service: Service,
+    /// What we offer.
+    pub data: ObdConnectData,
+    /// Who is told of its states.
+    pub events: Arc<dyn ImportEvents>,
+}
+
+/// Makes imports; the host implements it with its node.
+pub trait Connector: Send + Sync {
+    /// An import that connects when told to.
+    fn import(&self, plan: ImportPlan) -> Arc<dyn Import>;
+}
+
+/// What to mount.
+#[derive(Clone, Debug)]
+pub struct MountOptions {
+    /// The file system: 1 to 8 letters, digits, `-` or `_`.
+    pub fsname: String,
+    /// Nodes that run the MGS, the best first.
+    pub mgs: Vec<Nid>,
+    /// A directory to mount instead of the root, its path from there.
+    pub fileset: Option<String>,
+    /// How long to wait for the MGS and the MDT.
+    pub timeout: Duration,
+}
+
+/// Why a mount failed, as `mount.lustre` would put it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum MountError {
+    /// The name is none.
+    IllegalName,
+    /// The name is too long.
+    NameTooLong,
+    /// No node that runs an MGS answered.
+    MgsUnreachable,
+    /// The MGS does not know the file system.
+    NoSuchFileSystem,
+    /// The file system has no MDT, or no OST, yet.
+    NoTargets(TargetKind),
+    /// The MDT did not answer.
+    MdtUnreachable(String),
+    /// Anything else.
+    Refused(Errno),
+}
+
+impl MountError {
+    /// What the mount call answers.
+    #[must_use]
+    pub fn errno(&self) -> Errno {
+        match self {
+            Self::IllegalName => Errno::EINVAL,
+            Self::NameTooLong => Errno::ENAMETOOLONG,
+            Self::MgsUnreachable => Errno::EIO,
+            Self::NoSuchFileSystem => Errno::ENOENT,
+            Self::NoTargets(_) => Errno::ENODEV,
+            Self::MdtUnreachable(_) => Errno::ETIMEDOUT,
+            Self::Refused(errno) => *errno,
+        }
+    }
+
+    /// What to look at, a line each.
+    #[must_use]
+    pub fn hints(&self) -> Vec<String> {
+        match self {
+            Self::IllegalName => {
+                vec!["A file system's name has letters, digits, '-' and '_' only.".to_owned()]
+            }
+            Self::NameTooLong => vec!["A file system's name has at most 8 characters.".to_owned()],
+            Self::MgsUnreachable => vec!["Is the MGS running?".to_owned()],
+            Self::NoSuchFileSystem => vec![
+                "Is the MGS specification correct?".to_owned(),
+                "Is the filesystem name correct?".to_owned(),
+            ],
+            Self::NoTargets(TargetKind::Mdt) => vec!["No MDT has registered yet.".to_owned()],
+            Self::NoTargets(TargetKind::Ost) => vec!["No OST has registered yet.".to_owned()],
+            Self::MdtUnreachable(name) => vec![format!("Is {name} running?")],
+            Self::Refused(_) => Vec::new(),
+        }
+    }
+}
+
+impl fmt::Display for MountError {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(&self.errno(), out)
+    }
+}
+
+impl std::error::Error for MountError {}
+
+/// Mounts a file system. `router` must get the node's lock callbacks; `data` is where its data path
+/// goes; `parameters` hears of those set on the MGS, now and later.
+///
+/// # Errors
+/// See [`MountError`]. Nothing stays connected after an error.
+pub async fn mount(
+    world: World,
+    connector: Arc<dyn Connector>,
+    router: Arc<CallbackRouter>,
+    data: Arc<dyn DataPath>,
+    options: MountOptions,
+    parameters: Option<ParameterHook>,
+) -> Result<FileSystem, MountError> {
+    check_name(&options.fsname)?;
+    let mut uuid = [0; 16];
+    world.random.fill(&mut uuid);
+    let locks = sheen_ldlm::client::Config {
+        seed: 0,
+        lru_size: LOCKS_UNUSED_MAX,
+        lru_max_age: LOCK_AGE_MAX,
+    };
+    let client = Uuid::from_random(uuid);
+    let targets = Arc::new(Targets::new(world, connector, router, client, locks));
+    match assemble(&targets, data, &options, parameters).await {
+        Ok(mounted) => Ok(FileSystem::new(mounted)),
+        Err(error) => {
+            targets.leave().await;
+            Err(error)
+        }
+    }
+}
+
+fn check_name(name: &str) -> Result<(), MountError> {
+    let legal = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
+    if name.is_empty() || !name.bytes().all(legal) {
+        return Err(MountError::IllegalName);
+    }
+    if name.len() > FSNAME_BYTES_MAX { Err(MountError::NameTooLong) } else { Ok(()) }
+}
+
+async fn assemble(
+    targets: &Arc<Targets>,
+    data: Arc<dyn DataPath>,
+    options: &MountOptions,
+    parameters: Option<ParameterHook>,
+) -> Result<Mounted, MountError> {
+    let changed = Arc::new(Changed::default());
+    let config = connect_mgs(targets, &changed, options).await?;
+    let map = match within(targets, options.timeout, config.read()).await {
+        None => return Err(MountError::MgsUnreachable),
+        Some(Err(Errno::ENOENT)) => return Err(MountError::NoSuchFileSystem),
+        Some(Err(errno)) => return Err(MountError::Refused(errno)),
+        Some(Ok(map)) => map,
+    };
+    let first = map.mdts.first().ok_or(MountError::NoTargets(TargetKind::Mdt))?;
+    if map.osts.is_empty() {
+        return Err(MountError::NoTargets(TargetKind::Ost));
+    }
+    if map.mdts.len() > 1 {
+        tracing::warn!(count = map.mdts.len(), "only the first MDT is used");
+    }
+    let events = Arc::new(Events::default());
+    let (import, root) = connect_mdt(targets, first, &events, options).await?;
+    let inodes = Inodes::new(root);
+    let observers = Arc::new(Observers::default());
+    let cache = MetaCache { inodes: Arc::clone(&inodes), observers: Arc::clone(&observers) };
+    let cache = Arc::new(cache);
+    let mdt = make_mdt(targets, first, import, &events, &cache);
+    data.watch(Arc::new(DataWatch {
+        inodes: Arc::clone(&inodes),
+        observers: Arc::clone(&observers),
+    }));
+    connect_osts(targets, &map.osts, &data).await;
+    if let Some(hook) = &parameters {
+        hook(&map.params);
+    }
+    let follow = follow::follow(
+        config,
+        changed,
+        Arc::downgrade(targets),
+        Arc::clone(&data),
+        Arc::new(Mutex::new(parameters)),
+    );
+    targets.world.tasks.spawn("config", Box::pin(follow));
+    Ok(Mounted {
+        meta: Meta::new(targets.world.clone(), cache, vec![mdt]),
+        data,
+        targets: Arc::clone(targets),
+        inodes,
+        observers,
+        handles: Handles::default(),
+    })
+}
+
+async fn connect_mgs(
+    targets: &Arc<Targets>,
+    changed: &Arc<Changed>,
+    options: &MountOptions,
+) -> Result<Config, MountError> {
+    let events = Arc::new(Events::default());
+    let import = targets.connector.import(ImportPlan {
+        target: Uuid::new(MGS_UUID),
+        client: targets.client.clone(),
+        nids: options.mgs.clone(),
+        service: Service::Mgs,
+        data: connect::mgs(),
+        events: Arc::clone(&events) as Arc<dyn ImportEvents>,
+    });
+    let mgs = Arc::clone(&import) as Arc<dyn Channel>;
+    let locks = LockSpace::new(
+        MGS_UUID.to_owned(),
+        targets.world.clone(),
+        Arc::clone(&mgs),
+        targets.lock_config(),
+        Arc::clone(changed) as Arc<dyn crate::locks::Protected>,
+    );
+    let first = events.locks.set(Arc::downgrade(&locks)).is_ok();
+    debug_assert!(first, "events are new");
+    match within(targets, options.timeout, import.connect()).await {
+        Some(Ok(())) => {}
+        Some(Err(RpcError::Errno(errno))) => return Err(MountError::Refused(errno)),
+        Some(Err(_)) | None => {
+            import.close();
+            return Err(MountError::MgsUnreachable);
+        }
+    }
+    targets.router.add(&locks);
+    targets.keep_mgs(import, Arc::clone(&locks));
+    Ok(Config { fsname: options.fsname.clone(), mgs, locks })
+}
+
+/// Connects to the MDT and asks for the root. The lock space comes later: what it guards begins with
+/// the root.
+async fn connect_mdt(
+    targets: &Targets,
+    target: &MapTarget,
+    events: &Arc<Events>,
+    options: &MountOptions,
+) -> Result<(Arc<dyn Import>, Fid), MountError> {
+    let import = targets.import(target, Service::Mdt, events);
+    match within(targets, options.timeout, import.connect()).await {
+        Some(Ok(())) => {}
+        Some(Err(RpcError::Errno(errno))) => return Err(MountError::Refused(errno)),
+        Some(Err(_)) | None => {
+            import.close();
+            return Err(MountError::MdtUnreachable(name_of(target)));
+        }
+    }
+    match root(&*import, options.fileset.as_deref()).await {
+        Ok(root) => Ok((import, root)),
+        Err(errno) => {
+            import.disconnect().await;
+            Err(MountError::Refused(errno))
+        }
+    }
+}
+
+fn make_mdt(
+    targets: &Targets,
+    target: &MapTarget,
+    import: Arc<dyn Import>,
+    events: &Events,
+    cache: &Arc<MetaCache>,
+) -> Arc<Mdt> {
+    let channel = Arc::clone(&import) as Arc<dyn Channel>;
+    let locks = LockSpace::new(
+        name_of(target),
+        targets.world.clone(),
+        Arc::clone(&channel),
+        targets.lock_config(),
+        Arc::clone(cache) as Arc<dyn crate::locks::Protected>,
+    );
+    targets.router.add(&locks);
+    targets.keep_mdt(target, import, Arc::clone(&locks));
+    let index = u16::try_from(target.index).unwrap_or(u16::MAX);
+    let mdt = Arc::new(Mdt { fids: FidSource::new(Arc::clone(&channel), index), channel, locks });
+    let first = events.locks.set(Arc::downgrade(&mdt.locks)).is_ok();
+    debug_assert!(first, "events are new");
+    mdt
+}
+
+/// Begins to connect all OSTs, and waits a little for them.
+async fn connect_osts(targets: &Arc<Targets>, osts: &[MapTarget], data: &Arc<dyn DataPath>) {
+    // A deactivated OST is not talked to; its objects cannot be reached.
+    let active = osts.iter().filter(|ost| !ost.is_excluded);
+    let imports: Vec<_> = active.map(|ost| targets.add_ost(ost, data)).collect();
+    let connects: Vec<BoxFuture<'_, _>> = imports.iter().map(|import| import.connect()).collect();
+    if within(targets, OSTS_WAIT, join_all(connects)).await.is_none() {
+        for import in imports {
+            targets.connect_later(import);
+        }
+    }
+}
+
+/// The FID of the root, or of the directory to mount. One RPC.
+async fn root(mdt: &dyn Channel, fileset: Option<&str>) -> Result<Fid, Errno> {
+    let request = MdsGetRoot {
+        mdt_body: Credentials::root().plain_body(),
+        name: fileset.map(Text::from),
+        ..MdsGetRoot::default()
+    };
+    let answer = call::call::<MdsGetRoot>(mdt, sheen_rpc::Call::new(request)).await?;
+    let fid = call::need(answer.reply.mdt_body)?.fid1;
+    if fid.is_namespace() { Ok(fid) } else { Err(Errno::EPROTO) }
+}
+
+/// `FSNAME-MDT0000`: the UUID without its ending.
+fn name_of(target: &MapTarget) -> String {
+    let uuid = target.uuid.as_str();
+    uuid.strip_suffix("_UUID").unwrap_or(uuid).to_owned()
+}
+
+/// Waits for `future`, but not longer than `limit`.
+async fn within<T>(
+    targets: &Targets,
+    limit: Duration,
+    future: impl Future<Output = T> + Send,
+) -> Option<T> {
+    let clock = &targets.world.clock;
+    let mut alarm = clock.sleep_until(clock.now() + limit);
+    let mut future = std::pin::pin!(future);
+    std::future::poll_fn(|context| {
+        if let std::task::Poll::Ready(value) = future.as_mut().poll(context) {
+            return std::task::Poll::Ready(Some(value));
+        }
+        alarm.as_mut().poll(context).map(|()| None)
+    })
+    .await
+}

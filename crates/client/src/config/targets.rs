@@ -1,0 +1,201 @@
+//! The targets of a mount: connected from the cluster map, kept up with it.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, OnceLock, Weak};
+
+use parking_lot::RwLock;
+use sheen_io::World;
+use sheen_llog::{ClusterMap, MapTarget};
+use sheen_rpc::{Channel, Import, ImportEvents, LockReplay};
+use sheen_types::{Nid, Uuid};
+
+use super::{Connector, ImportPlan, Service, connect, name_of};
+use crate::data::DataPath;
+use crate::join::join_all;
+use crate::locks::{CallbackRouter, LockSpace};
+
+/// One connected target.
+pub(crate) struct Connected {
+    /// `FSNAME-OST0000`.
+    pub(crate) name: String,
+    /// The way there.
+    pub(crate) import: Arc<dyn Import>,
+    locks: Arc<LockSpace>,
+    nids: RwLock<Vec<Nid>>,
+}
+
+/// All targets, and the MGS.
+pub(crate) struct Targets {
+    pub(super) world: World,
+    pub(super) connector: Arc<dyn Connector>,
+    pub(super) router: Arc<CallbackRouter>,
+    pub(super) client: Uuid,
+    pub(super) locks: sheen_ldlm::client::Config,
+    mgs: OnceLock<Arc<Connected>>,
+    mdts: RwLock<BTreeMap<u32, Arc<Connected>>>,
+    osts: RwLock<BTreeMap<u32, Arc<Connected>>>,
+}
+
+/// Who hears of a target's restarts and evictions. The lock space needs the import and the other way
+/// round, so it comes later.
+#[derive(Default)]
+pub(super) struct Events {
+    pub(super) locks: OnceLock<Weak<LockSpace>>,
+}
+
+impl ImportEvents for Events {
+    fn evicted(&self, _channel: &Arc<dyn Channel>) {
+        if let Some(locks) = self.locks.get().and_then(Weak::upgrade) {
+            tracing::warn!(target = locks.name(), "evicted: cached locks and data are lost");
+            locks.on_evicted();
+        }
+    }
+
+    fn replay_locks(&self, _peer: Nid) -> Vec<LockReplay> {
+        let locks = self.locks.get().and_then(Weak::upgrade);
+        locks.map_or_else(Vec::new, |locks| locks.replays())
+    }
+}
+
+impl Targets {
+    pub(crate) fn new(
+        world: World,
+        connector: Arc<dyn Connector>,
+        router: Arc<CallbackRouter>,
+        client: Uuid,
+        locks: sheen_ldlm::client::Config,
+    ) -> Self {
+        Self {
+            world,
+            connector,
+            router,
+            client,
+            locks,
+            mgs: OnceLock::new(),
+            mdts: RwLock::default(),
+            osts: RwLock::default(),
+        }
+    }
+
+    /// The OSTs, by number.
+    pub(crate) fn osts(&self) -> Vec<Arc<Connected>> {
+        self.osts.read().values().cloned().collect()
+    }
+
+    /// The import of a target, not connected yet.
+    pub(super) fn import(
+        &self,
+        target: &MapTarget,
+        service: Service,
+        events: &Arc<Events>,
+    ) -> Arc<dyn Import> {
+        let data = match service {
+            Service::Mgs => connect::mgs(),
+            Service::Mdt => connect::mdt(),
+            Service::Ost => connect::ost(),
+        };
+        self.connector.import(ImportPlan {
+            target: target.uuid.clone(),
+            client: self.client.clone(),
+            nids: target.nids.clone(),
+            service,
+            data,
+            events: Arc::clone(events) as Arc<dyn ImportEvents>,
+        })
+    }
+
+    pub(super) fn keep_mgs(&self, import: Arc<dyn Import>, locks: Arc<LockSpace>) {
+        let mgs = Connected { name: "MGS".to_owned(), import, locks, nids: RwLock::default() };
+        // A mount has one MGS; a second would be a bug of the mount's own making.
+        let first = self.mgs.set(Arc::new(mgs)).is_ok();
+        debug_assert!(first, "one MGS per mount");
+    }
+
+    pub(super) fn keep_mdt(
+        &self,
+        target: &MapTarget,
+        import: Arc<dyn Import>,
+        locks: Arc<LockSpace>,
+    ) {
+        let nids = RwLock::new(target.nids.clone());
+        let mdt = Connected { name: name_of(target), import, locks, nids };
+        self.mdts.write().insert(target.index, Arc::new(mdt));
+    }
+
+    /// Connects an OST in the background: calls to it wait until it is there.
+    pub(super) fn add_ost(&self, target: &MapTarget, data: &Arc<dyn DataPath>) -> Arc<dyn Import> {
+        let events = Arc::new(Events::default());
+        let import = self.import(target, Service::Ost, &events);
+        let name = name_of(target);
+        let channel = Arc::clone(&import) as Arc<dyn Channel>;
+        let config = self.lock_config();
+        let locks = data.add_ost(target.index, name.clone(), channel, config);
+        self.router.add(&locks);
+        let first = events.locks.set(Arc::downgrade(&locks)).is_ok();
+        debug_assert!(first, "events are new");
+        let nids = RwLock::new(target.nids.clone());
+        let ost = Connected { name, import: Arc::clone(&import), locks, nids };
+        self.osts.write().insert(target.index, Arc::new(ost));
+        import
+    }
+
+    /// How a namespace is made: each with cookies of its own.
+    pub(super) fn lock_config(&self) -> sheen_ldlm::client::Config {
+        sheen_ldlm::client::Config { seed: self.world.random.number(), ..self.locks }
+    }
+
+    /// Takes a changed cluster map: new OSTs, and new nodes of known targets.
+    pub(super) fn update(&self, map: &ClusterMap, data: &Arc<dyn DataPath>) {
+        for target in &map.mdts {
+            let known = self.mdts.read().get(&target.index).cloned();
+            match known {
+                Some(known) => known.learn_nids(&target.nids),
+                None => {
+                    tracing::warn!(target = name_of(target), "further MDTs are not supported yet")
+                }
+            }
+        }
+        for target in map.osts.iter().filter(|target| !target.is_excluded) {
+            let known = self.osts.read().get(&target.index).cloned();
+            match known {
+                Some(known) => known.learn_nids(&target.nids),
+                None => self.connect_later(self.add_ost(target, data)),
+            }
+        }
+    }
+
+    pub(super) fn connect_later(&self, import: Arc<dyn Import>) {
+        let connect = import.connect();
+        let task = async move {
+            if let Err(error) = connect.await {
+                tracing::warn!(target = %import.target_uuid(), %error, "cannot connect");
+            }
+        };
+        self.world.tasks.spawn("connect", Box::pin(task));
+    }
+
+    /// Gives all locks back and disconnects from everything, OSTs first.
+    pub(crate) async fn leave(&self) {
+        let osts = self.osts();
+        let mdts: Vec<_> = self.mdts.read().values().cloned().collect();
+        let mgs: Vec<_> = self.mgs.get().cloned().into_iter().collect();
+        for group in [osts, mdts, mgs] {
+            for target in &group {
+                target.locks.clear_unused();
+            }
+            join_all(group.iter().map(|target| target.import.disconnect()).collect()).await;
+        }
+    }
+}
+
+impl Connected {
+    fn learn_nids(&self, nids: &[Nid]) {
+        let mut known = self.nids.write();
+        for nid in nids {
+            if !known.contains(nid) {
+                known.push(*nid);
+                self.import.add_nid(*nid);
+            }
+        }
+    }
+}

@@ -1,0 +1,192 @@
+//! Mounting from a scripted MGS.
+
+use std::sync::atomic::Ordering;
+
+use bytes::Bytes;
+use sheen_llog::{ConfigLog, add_mdc, add_osc};
+use sheen_types::{LockMode, TargetName};
+use sheen_wire::ldlm::{LdlmReply, LdlmRequest};
+use sheen_wire::llog::LlogdBody;
+use sheen_wire::md::MdtBody;
+use sheen_wire::messages::{
+    LdlmEnqueueReply, LlogOriginHandleCreateReply, LlogOriginHandleNextBlockReply,
+    LlogOriginHandleReadHeaderReply, MdsGetRootReply, Reply, Request,
+};
+
+use super::*;
+use crate::testing::{FakeData, FakeMdt, TestWorld};
+
+/// Every target is a scripted one.
+struct Cluster {
+    world: TestWorld,
+    mgs: Arc<FakeMdt>,
+    mdt: Arc<FakeMdt>,
+    ost: Arc<FakeMdt>,
+    data: Arc<FakeData>,
+    router: Arc<CallbackRouter>,
+}
+
+struct Scripted(Arc<FakeMdt>, Arc<FakeMdt>, Arc<FakeMdt>);
+
+impl Connector for Scripted {
+    fn import(&self, plan: ImportPlan) -> Arc<dyn Import> {
+        let target = match plan.service {
+            Service::Mgs => &self.0,
+            Service::Mdt => &self.1,
+            Service::Ost => &self.2,
+        };
+        Arc::clone(target) as Arc<dyn Import>
+    }
+}
+
+fn log(osts: u16) -> ConfigLog {
+    let node = vec![vec!["10.0.0.1@tcp".parse().unwrap()]];
+    let target = |kind, index| TargetName { fsname: "fs".to_owned(), kind, index };
+    let mut sections = vec![add_mdc(&target(TargetKind::Mdt, 0), &node)];
+    for index in 0..osts {
+        sections.push(add_osc(&target(TargetKind::Ost, index), &node, None));
+    }
+    let mut log = ConfigLog::new(0);
+    for (step, section) in sections.iter().enumerate() {
+        log.append_section(section, step as u32 + 1, 0, 0).unwrap();
+    }
+    log
+}
+
+impl Cluster {
+    fn new() -> Self {
+        Self {
+            world: TestWorld::new(3),
+            mgs: FakeMdt::new(),
+            mdt: FakeMdt::new(),
+            ost: FakeMdt::new(),
+            data: Arc::default(),
+            router: Arc::default(),
+        }
+    }
+
+    fn grant_lock(&self, remote: u64) {
+        self.mgs.expect(move |request| {
+            let Request::LdlmEnqueue(request) = request else { panic!("expected an enqueue") };
+            let mut desc = request.dlm_req.desc.clone();
+            assert_eq!(desc.req_mode, LockMode::Cr.into());
+            desc.granted_mode = desc.req_mode;
+            let handle = sheen_types::LockHandle(remote);
+            let dlm_rep = Some(LdlmReply { desc, handle, ..LdlmReply::default() });
+            Ok(LdlmEnqueueReply { dlm_rep, ..Default::default() }.into())
+        });
+    }
+
+    /// Prepares the MGS to tell of so many OSTs.
+    fn tell(&self, osts: u16, locks: bool) {
+        let log = log(osts);
+        if locks {
+            self.grant_lock(0x11);
+        }
+        let llogd_body = Some(LlogdBody::default());
+        self.mgs.answer(LlogOriginHandleCreateReply { llogd_body, ..Default::default() });
+        let llog_log_hdr = Some(log.header());
+        self.mgs.answer(LlogOriginHandleReadHeaderReply { llog_log_hdr, ..Default::default() });
+        self.mgs.expect(move |request| {
+            let Request::LlogOriginHandleNextBlock(request) = request else {
+                panic!("expected a block to be asked for")
+            };
+            let block = log.block(request.llogd_body.index).expect("an index of the log");
+            let llogd_body = Some(LlogdBody {
+                saved_index: block.last_index,
+                offset: block.end_offset,
+                ..request.llogd_body.clone()
+            });
+            let eadata: Bytes = block.bytes;
+            let reply = LlogOriginHandleNextBlockReply { llogd_body, eadata, ..Default::default() };
+            Ok(Reply::from(reply))
+        });
+        if locks {
+            self.grant_lock(0x12);
+        }
+        self.mgs.refuse(Errno::ENOENT);
+    }
+
+    fn mount(&self, fsname: &str) -> Result<FileSystem, MountError> {
+        let connector =
+            Scripted(Arc::clone(&self.mgs), Arc::clone(&self.mdt), Arc::clone(&self.ost));
+        let options = MountOptions {
+            fsname: fsname.to_owned(),
+            mgs: vec![Nid::LOOPBACK],
+            fileset: None,
+            timeout: Duration::from_secs(30),
+        };
+        let mount = super::mount(
+            self.world.world(),
+            Arc::new(connector),
+            Arc::clone(&self.router),
+            Arc::clone(&self.data) as Arc<dyn DataPath>,
+            options,
+            None,
+        );
+        self.world.run(mount)
+    }
+}
+
+#[test]
+fn a_mount_reads_the_configuration_and_follows_it() {
+    let cluster = Cluster::new();
+    cluster.tell(2, true);
+    let mdt_body = Some(MdtBody { fid1: Fid::ROOT, ..MdtBody::default() });
+    cluster.mdt.answer(MdsGetRootReply { mdt_body, ..Default::default() });
+    let files = cluster.mount("fs").unwrap();
+    assert_eq!(files.fid(crate::posix::NodeId::ROOT), Ok(Fid::ROOT));
+    assert_eq!(*cluster.data.osts.lock(), [0, 1]);
+
+    // Another OST joins: the MGS wants the configuration lock back.
+    let asked = cluster.mgs.take_asked();
+    let Some(Request::LdlmEnqueue(enqueue)) = asked.first() else { panic!("a lock comes first") };
+    cluster.grant_lock(0x13);
+    cluster.tell(3, false);
+    let callback = sheen_wire::messages::LdlmBlCallback {
+        dlm_req: LdlmRequest {
+            count: 1,
+            desc: enqueue.dlm_req.desc.clone(),
+            handles: enqueue.dlm_req.handles.clone(),
+            ..LdlmRequest::default()
+        },
+        ..Default::default()
+    };
+    cluster.router.answer(Request::from(callback)).unwrap();
+    let world = cluster.world.world();
+    cluster.world.run(async move {
+        world.clock.sleep_until(world.clock.now() + Duration::from_secs(3)).await;
+    });
+    assert_eq!(*cluster.data.osts.lock(), [0, 1, 2]);
+    cluster.world.run(async move { files.unmount().await });
+    assert!(cluster.mgs.left.load(Ordering::Relaxed) && cluster.mdt.left.load(Ordering::Relaxed));
+}
+
+#[test]
+fn what_is_wrong_is_said_and_nothing_stays_connected() {
+    let cluster = Cluster::new();
+    cluster.grant_lock(0x11);
+    cluster.mgs.refuse(Errno::ENOENT);
+    let error = cluster.mount("nosuch").err().unwrap();
+    assert_eq!((error.clone(), error.errno()), (MountError::NoSuchFileSystem, Errno::ENOENT));
+    assert!(error.hints().contains(&"Is the filesystem name correct?".to_owned()));
+    assert!(cluster.mgs.left.load(Ordering::Relaxed));
+
+    let cluster = Cluster::new();
+    cluster.mgs.dead.store(true, Ordering::Relaxed);
+    assert_eq!(cluster.mount("fs").err(), Some(MountError::MgsUnreachable));
+
+    let cluster = Cluster::new();
+    cluster.tell(1, true);
+    cluster.mdt.dead.store(true, Ordering::Relaxed);
+    let gone = MountError::MdtUnreachable("fs-MDT0000".to_owned());
+    assert_eq!(cluster.mount("fs").err(), Some(gone));
+    assert!(cluster.mgs.left.load(Ordering::Relaxed));
+
+    let cluster = Cluster::new();
+    cluster.tell(0, true);
+    assert_eq!(cluster.mount("fs").err(), Some(MountError::NoTargets(TargetKind::Ost)));
+
+    assert_eq!(Cluster::new().mount("a/b").err(), Some(MountError::IllegalName));
+    assert_eq!(Cluster::new().mount("averylongname").err(), Some(MountError::NameTooLong));
+}

@@ -1,1 +1,0 @@
-//! Operations against a scripted MDT.

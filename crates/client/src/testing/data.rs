@@ -1,0 +1,179 @@
+//! Files whose bytes are in memory.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use parking_lot::Mutex;
+use sheen_io::BoxFuture;
+use sheen_ldlm::client::Config;
+use sheen_rpc::Channel;
+use sheen_types::{Errno, Extent, Fid, ResourceName, Timestamp};
+
+use crate::data::{DataAttributes, DataEvents, DataFile, DataPath, FileLayout, How, WriteAt};
+use crate::locks::{LockSpace, Lost, Protected};
+use crate::posix::{Credentials, Fallocate, Seek};
+use crate::testing::TestWorld;
+
+/// All files.
+#[derive(Default)]
+pub(crate) struct FakeData {
+    pub(crate) files: Mutex<HashMap<Fid, Arc<FakeFile>>>,
+    pub(crate) osts: Mutex<Vec<u32>>,
+}
+
+/// One file.
+#[derive(Default)]
+pub(crate) struct FakeFile {
+    pub(crate) bytes: Mutex<Vec<u8>>,
+    pub(crate) covered: Mutex<bool>,
+    pub(crate) done: Mutex<Vec<String>>,
+}
+
+impl FakeFile {
+    fn note<T: Send + 'static>(&self, what: String, value: T) -> BoxFuture<'_, Result<T, Errno>> {
+        self.done.lock().push(what);
+        Box::pin(std::future::ready(Ok(value)))
+    }
+
+    fn known(&self) -> DataAttributes {
+        DataAttributes {
+            size: self.bytes.lock().len() as u64,
+            blocks: 8,
+            mtime: Timestamp::from_seconds(500),
+            covered: *self.covered.lock(),
+            ..DataAttributes::default()
+        }
+    }
+}
+
+/// Guards nothing.
+struct NothingLocked;
+
+impl Protected for NothingLocked {
+    fn lose(&self, _locks: &Arc<LockSpace>, _lost: Lost) -> BoxFuture<'static, ()> {
+        Box::pin(std::future::ready(()))
+    }
+
+    fn void(&self, _locks: &Arc<LockSpace>, _lost: Lost) -> BoxFuture<'static, ()> {
+        Box::pin(std::future::ready(()))
+    }
+
+    fn glimpse(&self, _resource: ResourceName) -> Option<Bytes> {
+        None
+    }
+}
+
+/// The same file behind every handle.
+struct Shared(Arc<FakeFile>);
+
+impl DataPath for FakeData {
+    fn file(&self, fid: Fid, _layout: Arc<FileLayout>) -> Result<Arc<dyn DataFile>, Errno> {
+        let mut files = self.files.lock();
+        Ok(Arc::new(Shared(Arc::clone(files.entry(fid).or_default()))))
+    }
+
+    fn add_ost(
+        &self,
+        index: u32,
+        name: String,
+        channel: Arc<dyn Channel>,
+        config: Config,
+    ) -> Arc<LockSpace> {
+        self.osts.lock().push(index);
+        LockSpace::new(name, TestWorld::new(1).world(), channel, config, Arc::new(NothingLocked))
+    }
+
+    fn watch(&self, _events: Arc<dyn DataEvents>) {}
+
+    fn shut_down(&self) -> BoxFuture<'static, ()> {
+        Box::pin(std::future::ready(()))
+    }
+}
+
+impl DataFile for Shared {
+    fn read(
+        &self,
+        offset: u64,
+        length: u32,
+        _how: How,
+    ) -> BoxFuture<'_, Result<Vec<Bytes>, Errno>> {
+        let bytes = self.0.bytes.lock();
+        let start = (offset as usize).min(bytes.len());
+        let end = (start + length as usize).min(bytes.len());
+        let piece = Bytes::copy_from_slice(&bytes[start..end]);
+        Box::pin(std::future::ready(Ok(vec![piece])))
+    }
+
+    fn write<'a>(
+        &'a self,
+        at: WriteAt,
+        data: Bytes,
+        _who: &'a Credentials,
+        _how: How,
+    ) -> BoxFuture<'a, Result<u64, Errno>> {
+        let mut bytes = self.0.bytes.lock();
+        let offset = match at {
+            WriteAt::Offset(offset) => offset as usize,
+            WriteAt::End => bytes.len(),
+        };
+        let end = (offset + data.len()).max(bytes.len());
+        bytes.resize(end, 0);
+        bytes[offset..offset + data.len()].copy_from_slice(&data);
+        drop(bytes);
+        self.0.note(format!("write {offset}+{}", data.len()), offset as u64)
+    }
+
+    fn truncate(&self, size: u64, _time: Timestamp) -> BoxFuture<'_, Result<(), Errno>> {
+        self.0.bytes.lock().resize(size as usize, 0);
+        self.0.note(format!("truncate {size}"), ())
+    }
+
+    fn flush(&self, _range: Extent) -> BoxFuture<'_, Result<(), Errno>> {
+        self.0.note("flush".to_owned(), ())
+    }
+
+    fn sync(&self, _range: Extent) -> BoxFuture<'_, Result<(), Errno>> {
+        self.0.note("sync".to_owned(), ())
+    }
+
+    fn attributes(&self) -> BoxFuture<'_, Result<DataAttributes, Errno>> {
+        self.0.note("glimpse".to_owned(), self.0.known())
+    }
+
+    fn attributes_covered(&self) -> Option<DataAttributes> {
+        Some(self.0.known()).filter(|known| known.covered)
+    }
+
+    fn set_times(
+        &self,
+        _atime: Option<Timestamp>,
+        mtime: Option<Timestamp>,
+        _ctime: Timestamp,
+    ) -> BoxFuture<'_, Result<(), Errno>> {
+        self.0.note(format!("times {:?}", mtime.map(|time| time.seconds)), ())
+    }
+
+    fn fallocate(
+        &self,
+        what: Fallocate,
+        offset: u64,
+        length: u64,
+    ) -> BoxFuture<'_, Result<(), Errno>> {
+        self.0.note(format!("{what:?} {offset}+{length}"), ())
+    }
+
+    fn seek(&self, offset: u64, _what: Seek) -> BoxFuture<'_, Result<u64, Errno>> {
+        self.0.note("seek".to_owned(), offset)
+    }
+
+    fn take_error(&self) -> Option<Errno> {
+        None
+    }
+
+    fn idle(&self) {}
+
+    fn close(&self, write_back: bool) -> BoxFuture<'_, Result<(), Errno>> {
+        self.0.note(format!("close {write_back}"), ())
+    }
+}

@@ -1,0 +1,267 @@
+//! A scripted MDT: answers what the test has prepared, and keeps what it was asked.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use bytes::Bytes;
+use parking_lot::Mutex;
+use sheen_io::BoxFuture;
+use sheen_rpc::{
+    Answer, Call, Channel, Counters, Import, ImportState, ReplayHook, RpcError, StateChange,
+};
+use sheen_types::{
+    Errno, Fid, InodeBits, LockHandle, LockMode, Nid, ResourceName, Transno, Uuid, Xid,
+};
+use sheen_wire::connect::ObdConnectData;
+use sheen_wire::fld::LuSeqRange;
+use sheen_wire::ldlm::{
+    LdlmLockDesc, LdlmReply, LdlmRequest, LdlmResourceDesc, LockType, Policy as WirePolicy,
+};
+use sheen_wire::md::{Disposition, MdtBody, Valid};
+use sheen_wire::messages::{
+    LdlmCancelReply, LdlmIntentGetattrReply, LdlmIntentOpenReply, Reply, Request, SeqQueryReply,
+};
+use sheen_wire::ptlrpc::PtlrpcBody;
+
+type Script = Box<dyn FnOnce(&Request) -> Result<Reply, Errno> + Send>;
+
+/// The MDT.
+#[derive(Default)]
+pub(crate) struct FakeMdt {
+    scripts: Mutex<VecDeque<Script>>,
+    asked: Mutex<Vec<Request>>,
+    bulk: Mutex<Vec<Bytes>>,
+    hooks: Mutex<Vec<Arc<dyn ReplayHook>>>,
+    pub(crate) released: Mutex<Vec<Xid>>,
+    /// Whether it answers no connect.
+    pub(crate) dead: AtomicBool,
+    /// Whether its import was disconnected.
+    pub(crate) left: AtomicBool,
+    pub(crate) transno: AtomicU64,
+    pub(crate) committed: AtomicU64,
+    xid: AtomicU64,
+}
+
+impl FakeMdt {
+    pub(crate) fn new() -> Arc<Self> {
+        Arc::new(Self::default())
+    }
+
+    /// The next request, cancels and sequence queries left out, is answered by `script`.
+    pub(crate) fn expect(
+        &self,
+        script: impl FnOnce(&Request) -> Result<Reply, Errno> + Send + 'static,
+    ) {
+        self.scripts.lock().push_back(Box::new(script));
+    }
+
+    /// The next request gets this reply, whatever it asks.
+    pub(crate) fn answer(&self, reply: impl Into<Reply>) {
+        let reply = reply.into();
+        self.expect(move |_| Ok(reply));
+    }
+
+    /// The next request is refused.
+    pub(crate) fn refuse(&self, errno: Errno) {
+        self.expect(move |_| Err(errno));
+    }
+
+    /// The next bulk.
+    pub(crate) fn bulk(&self, pages: Vec<Bytes>) {
+        *self.bulk.lock() = pages;
+    }
+
+    /// What was asked since the last time, cancels included.
+    pub(crate) fn take_asked(&self) -> Vec<Request> {
+        std::mem::take(&mut self.asked.lock())
+    }
+
+    /// The hooks of requests that an MDT's restart would replay.
+    pub(crate) fn take_hooks(&self) -> Vec<Arc<dyn ReplayHook>> {
+        std::mem::take(&mut self.hooks.lock())
+    }
+
+    /// Whether every script was used.
+    pub(crate) fn is_done(&self) -> bool {
+        self.scripts.lock().is_empty()
+    }
+
+    fn reply(&self, request: &Request) -> Result<Reply, Errno> {
+        match request {
+            Request::LdlmCancel(_) => Ok(LdlmCancelReply::default().into()),
+            Request::SeqQuery(_) => {
+                let range =
+                    LuSeqRange { start: 0x2_0000_0401, end: 0x2_0000_0402, ..Default::default() };
+                Ok(SeqQueryReply { seq_range: Some(range), ..Default::default() }.into())
+            }
+            _ => {
+                let script = self.scripts.lock().pop_front();
+                let kind = request.kind();
+                script.unwrap_or_else(|| panic!("nobody expected {kind:?}"))(request)
+            }
+        }
+    }
+}
+
+impl Channel for FakeMdt {
+    fn call(&self, call: Call) -> BoxFuture<'static, Result<Answer, RpcError>> {
+        let reply = self.reply(&call.request);
+        self.asked.lock().push(call.request);
+        let answer = reply.map_err(RpcError::Errno).map(|reply| {
+            let xid = Xid(self.xid.fetch_add(1, Ordering::Relaxed) + 1);
+            let transno = Transno(self.transno.load(Ordering::Relaxed));
+            let body = PtlrpcBody { transno, ..PtlrpcBody::default() };
+            let bulk = std::mem::take(&mut *self.bulk.lock());
+            Answer { xid, body, reply, bulk }
+        });
+        if let (Ok(answer), Some(hook)) = (&answer, call.on_replay)
+            && hook.keep(answer)
+        {
+            self.hooks.lock().push(hook);
+        }
+        Box::pin(std::future::ready(answer))
+    }
+
+    fn state(&self) -> ImportState {
+        ImportState::Full
+    }
+
+    fn connect_data(&self) -> ObdConnectData {
+        ObdConnectData::default()
+    }
+
+    fn peer(&self) -> Nid {
+        Nid::LOOPBACK
+    }
+
+    fn target_uuid(&self) -> Uuid {
+        Uuid::new("fs-MDT0000_UUID")
+    }
+
+    fn last_committed(&self) -> Transno {
+        Transno(self.committed.load(Ordering::Relaxed))
+    }
+
+    fn release(&self, xid: Xid) {
+        self.released.lock().push(xid);
+    }
+}
+
+impl Import for FakeMdt {
+    fn connect(&self) -> BoxFuture<'static, Result<(), RpcError>> {
+        match self.dead.load(Ordering::Relaxed) {
+            true => Box::pin(std::future::pending()),
+            false => Box::pin(std::future::ready(Ok(()))),
+        }
+    }
+
+    fn disconnect(&self) -> BoxFuture<'static, ()> {
+        self.left.store(true, Ordering::Relaxed);
+        Box::pin(std::future::ready(()))
+    }
+
+    fn close(&self) {
+        self.left.store(true, Ordering::Relaxed);
+    }
+
+    fn reconnect(&self) {}
+
+    fn add_nid(&self, _nid: Nid) {}
+
+    fn history(&self) -> Vec<StateChange> {
+        Vec::new()
+    }
+
+    fn counters(&self) -> Counters {
+        Counters::default()
+    }
+}
+
+/// A granted lock on the bits of an inode.
+pub(crate) fn lock_reply(fid: Fid, remote: u64, mode: LockMode, bits: InodeBits) -> LdlmReply {
+    LdlmReply {
+        desc: LdlmLockDesc {
+            resource: LdlmResourceDesc {
+                kind: LockType::IBITS,
+                padding: 0,
+                name: ResourceName::of_fid(fid),
+            },
+            req_mode: mode.into(),
+            granted_mode: mode.into(),
+            policy: WirePolicy::of_inode_bits(bits, InodeBits(0)),
+        },
+        handle: LockHandle(remote),
+        policy_res1: Disposition::IT_EXECD | Disposition::LOOKUP_EXECD | Disposition::LOOKUP_POS,
+        ..LdlmReply::default()
+    }
+}
+
+/// The blocking callback for the lock that a request asked for.
+pub(crate) fn blocking(request: &LdlmRequest, reply: &LdlmReply) -> LdlmRequest {
+    let mut desc = reply.desc.clone();
+    desc.req_mode = LockMode::Ex.into();
+    desc.granted_mode = Default::default();
+    LdlmRequest { desc, count: 1, handles: request.handles.clone(), ..LdlmRequest::default() }
+}
+
+/// Attributes of a directory or other inode.
+pub(crate) fn body(fid: Fid, mode: u32) -> MdtBody {
+    MdtBody {
+        fid1: fid,
+        valid: Valid::ID
+            | Valid::MODE
+            | Valid::TYPE
+            | Valid::NLINK
+            | Valid::UID
+            | Valid::GID
+            | Valid::MTIME
+            | Valid::CTIME
+            | Valid::ATIME,
+        mode,
+        nlink: 1,
+        mtime: 100,
+        atime: 100,
+        ctime: 100,
+        ..MdtBody::default()
+    }
+}
+
+/// The reply to a lookup that found something.
+pub(crate) fn found(fid: Fid, mode: u32, remote: u64, bits: InodeBits) -> LdlmIntentGetattrReply {
+    LdlmIntentGetattrReply {
+        dlm_rep: Some(lock_reply(fid, remote, LockMode::Pr, bits)),
+        mdt_body: Some(body(fid, mode)),
+        ..LdlmIntentGetattrReply::default()
+    }
+}
+
+/// The reply to a lookup that found nothing.
+pub(crate) fn absent() -> LdlmIntentGetattrReply {
+    let disposition = Disposition::IT_EXECD | Disposition::LOOKUP_EXECD | Disposition::LOOKUP_NEG;
+    LdlmIntentGetattrReply {
+        dlm_rep: Some(LdlmReply { policy_res1: disposition, ..LdlmReply::default() }),
+        ..LdlmIntentGetattrReply::default()
+    }
+}
+
+/// The reply to an open that succeeded.
+pub(crate) fn opened(fid: Fid, handle: u64, created: bool, layout: Bytes) -> LdlmIntentOpenReply {
+    let mut lock = lock_reply(fid, 0x5000 + handle, LockMode::Pr, InodeBits(0x1b));
+    lock.policy_res1 |= Disposition::OPEN_OPEN;
+    if created {
+        lock.policy_res1 |= Disposition::OPEN_CREATE;
+    }
+    let mut mdt_body = body(fid, 0o100_644);
+    mdt_body.open_handle = sheen_wire::md::OpenHandle(handle);
+    if !layout.is_empty() {
+        mdt_body.valid |= Valid::EASIZE;
+        mdt_body.eadatasize = layout.len() as u32;
+    }
+    LdlmIntentOpenReply {
+        dlm_rep: Some(lock),
+        mdt_body: Some(mdt_body),
+        mdt_md: layout,
+        ..LdlmIntentOpenReply::default()
+    }
+}

@@ -1,0 +1,133 @@
+//! What tests of this crate run on: a world in virtual time, a scripted MDT, files without OSTs.
+
+mod data;
+mod mdt;
+mod world;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use sheen_io::BoxFuture;
+use sheen_ldlm::client::Config;
+use sheen_rpc::{Channel, Import};
+use sheen_types::{Fid, Name, Uuid};
+
+pub(crate) use data::{FakeData, FakeFile};
+pub(crate) use mdt::{FakeMdt, absent, blocking, body, found, lock_reply, opened};
+pub(crate) use world::TestWorld;
+
+use crate::cache::{Inodes, MetaCache, Observers};
+use crate::config::{Connector, ImportPlan, Targets};
+use crate::locks::{CallbackRouter, LockSpace};
+use crate::meta::{FidSource, Mdt, Meta};
+use crate::posix::{Credentials, FileSystem, Handles, Invalidate, Mounted, NodeId, Stale};
+
+/// A mounted file system whose MDT says what the test tells it to.
+pub(crate) struct Fixture {
+    pub(crate) world: TestWorld,
+    pub(crate) mdt: Arc<FakeMdt>,
+    pub(crate) data: Arc<FakeData>,
+    pub(crate) locks: Arc<LockSpace>,
+    pub(crate) files: FileSystem,
+    pub(crate) watcher: Arc<Watcher>,
+}
+
+/// Notes what it is told; may be told to take its time.
+#[derive(Default)]
+pub(crate) struct Watcher {
+    pub(crate) told: Mutex<Vec<String>>,
+    pub(crate) hold: Mutex<Option<Arc<tokio::sync::Notify>>>,
+}
+
+impl Watcher {
+    pub(crate) fn take(&self) -> Vec<String> {
+        std::mem::take(&mut self.told.lock())
+    }
+
+    fn note(&self, text: String) -> BoxFuture<'static, ()> {
+        self.told.lock().push(text);
+        let hold = self.hold.lock().clone();
+        Box::pin(async move {
+            if let Some(hold) = hold {
+                hold.notified().await;
+            }
+        })
+    }
+}
+
+impl Invalidate for Watcher {
+    fn entry(&self, parent: NodeId, name: &Name) -> BoxFuture<'static, ()> {
+        self.note(format!("entry {} {name}", parent.0))
+    }
+
+    fn inode(&self, node: NodeId, stale: Stale) -> BoxFuture<'static, ()> {
+        self.note(format!("inode {} {stale:?}", node.0))
+    }
+}
+
+struct NoConnector;
+
+impl Connector for NoConnector {
+    fn import(&self, _plan: ImportPlan) -> Arc<dyn Import> {
+        unreachable!("the fixture connects to nothing")
+    }
+}
+
+/// Locks that live as long as the test.
+pub(crate) fn lock_config() -> Config {
+    Config { seed: 1, lru_size: 1000, lru_max_age: Duration::from_secs(3600) }
+}
+
+impl Fixture {
+    pub(crate) fn new() -> Self {
+        let world = TestWorld::new(7);
+        let mdt = FakeMdt::new();
+        let inodes = Inodes::new(Fid::ROOT);
+        let observers = Arc::new(Observers::default());
+        let cache =
+            Arc::new(MetaCache { inodes: Arc::clone(&inodes), observers: Arc::clone(&observers) });
+        let channel = Arc::clone(&mdt) as Arc<dyn Channel>;
+        let locks = LockSpace::new(
+            "fs-MDT0000".to_owned(),
+            world.world(),
+            Arc::clone(&channel),
+            lock_config(),
+            Arc::clone(&cache) as Arc<dyn crate::locks::Protected>,
+        );
+        let target = Arc::new(Mdt {
+            fids: FidSource::new(Arc::clone(&channel), 0),
+            channel,
+            locks: Arc::clone(&locks),
+        });
+        let data = Arc::new(FakeData::default());
+        let targets = Targets::new(
+            world.world(),
+            Arc::new(NoConnector),
+            Arc::new(CallbackRouter::default()),
+            Uuid::new("client"),
+            lock_config(),
+        );
+        let files = FileSystem::new(Mounted {
+            meta: Meta::new(world.world(), cache, vec![target]),
+            data: Arc::clone(&data) as Arc<dyn crate::data::DataPath>,
+            targets: Arc::new(targets),
+            inodes,
+            observers,
+            handles: Handles::default(),
+        });
+        let watcher = Arc::new(Watcher::default());
+        files.watch(Arc::clone(&watcher) as Arc<dyn Invalidate>);
+        Self { world, mdt, data, locks, files, watcher }
+    }
+
+    /// The superuser.
+    pub(crate) fn root() -> Credentials {
+        Credentials::root()
+    }
+}
+
+/// A legal name.
+pub(crate) fn name(text: &str) -> Name {
+    Name::new(text.as_bytes()).expect("tests use legal names")
+}

@@ -1,0 +1,128 @@
+//! How attributes and intents are put into replies.
+
+use bytes::Bytes;
+use sheen_store::FileKind;
+use sheen_target::Context;
+use sheen_types::Errno;
+use sheen_wire::codec::{ByteOrder, Reader, Wire};
+use sheen_wire::connect::ConnectFlags;
+use sheen_wire::ldlm::{Disposition, LdlmReply};
+use sheen_wire::md::{MdtBody, SomAttrs, Valid};
+
+use crate::inode::Inode;
+use crate::{Mdt, xattrs};
+
+/// Status of an intent that was executed and gave no lock (`ELDLM_LOCK_ABORTED`).
+pub(crate) const LOCK_ABORTED: i32 = 301;
+
+/// What is said of every inode.
+const ALWAYS: Valid = Valid(
+    Valid::ID.0
+        | Valid::ATIME.0
+        | Valid::MTIME.0
+        | Valid::CTIME.0
+        | Valid::BTIME.0
+        | Valid::MODE.0
+        | Valid::TYPE.0
+        | Valid::UID.0
+        | Valid::GID.0
+        | Valid::PROJID.0
+        | Valid::FLAGS.0
+        | Valid::NLINK.0,
+);
+
+/// An intent's answer where no lock is given: how far it got, and its error.
+pub(crate) fn no_lock(disposition: Disposition, error: Option<Errno>) -> LdlmReply {
+    LdlmReply {
+        policy_res1: disposition,
+        // As Lustre converts it: the negative number in 32 bits.
+        policy_res2: error.map_or(0, |errno| u64::from(errno.status() as u32)),
+        ..LdlmReply::default()
+    }
+}
+
+impl Mdt {
+    /// Attributes of an inode. `layout` is the file's, if it has one: then the OSTs know its size,
+    /// and we say what we were told last.
+    pub(crate) fn body(&self, inode: &Inode, has_layout: bool) -> MdtBody {
+        let attributes = &inode.attributes;
+        let mut body = MdtBody {
+            fid1: inode.fid,
+            valid: ALWAYS,
+            atime: attributes.accessed.seconds,
+            mtime: attributes.modified.seconds,
+            ctime: attributes.changed.seconds,
+            btime: attributes.born.seconds,
+            mode: inode.mode(),
+            uid: attributes.uid,
+            gid: attributes.gid,
+            projid: attributes.project,
+            flags: attributes.flags,
+            nlink: attributes.links,
+            rdev: attributes.device as u32,
+            size: attributes.size,
+            blocks: attributes.blocks,
+            ..MdtBody::default()
+        };
+        if !inode.is_regular() {
+            body.valid = body.valid | Valid::SIZE | Valid::BLOCKS | Valid::RDEV;
+        } else if !has_layout {
+            body.valid = body.valid | Valid::SIZE | Valid::BLOCKS;
+            body.blocks = 0;
+            if let Some(told) = self.told_size(inode) {
+                body.size = told.size;
+            }
+        } else if let Some(told) = self.told_size(inode) {
+            body.valid = body.valid | Valid::LAZYSIZE | Valid::LAZYBLOCKS;
+            (body.size, body.blocks) = (told.size, told.blocks);
+        }
+        body
+    }
+
+    /// Size and blocks as clients told them at close.
+    pub(crate) fn told_size(&self, inode: &Inode) -> Option<SomAttrs> {
+        let value = self.store.xattr(inode.fid, xattrs::SOM).ok()??;
+        SomAttrs::decode(&mut Reader::new(&value, ByteOrder::Little)).ok()
+    }
+
+    /// A file's layout; `None` for other inodes and for files without objects.
+    pub(crate) fn layout(&self, inode: &Inode) -> Result<Option<Bytes>, Errno> {
+        if !inode.is_regular() {
+            return Ok(None);
+        }
+        self.store.xattr(inode.fid, xattrs::LOV).map_err(|error| error.errno())
+    }
+
+    /// Attributes of an inode, and the layout of a file: with `room` for it, `None` otherwise.
+    pub(crate) fn describe(&self, inode: &Inode, room: bool) -> Result<(MdtBody, Bytes), Errno> {
+        let layout = self.layout(inode)?;
+        let mut body = self.body(inode, layout.is_some());
+        let Some(layout) = layout.filter(|_| room) else { return Ok((body, Bytes::new())) };
+        body.valid = body.valid | Valid::EASIZE;
+        body.eadatasize = layout.len() as u32;
+        Ok((body, layout))
+    }
+
+    /// Adds the access control list, if the client can read one.
+    pub(crate) fn add_acl(
+        &self,
+        context: &Context,
+        inode: &Inode,
+        body: &mut MdtBody,
+    ) -> Result<Bytes, Errno> {
+        if !context.has(ConnectFlags::ACL) || inode.attributes.kind == FileKind::Symlink {
+            return Ok(Bytes::new());
+        }
+        let acl = self.store.xattr(inode.fid, xattrs::ACL_ACCESS);
+        let acl = acl.map_err(|error| error.errno())?.unwrap_or_default();
+        body.valid = body.valid | Valid::ACL;
+        body.aclsize = acl.len() as u32;
+        Ok(acl)
+    }
+
+    /// Adds the size of the largest layout.
+    pub(crate) fn add_sizes(&self, body: &mut MdtBody) {
+        body.valid = body.valid | Valid::MODEASIZE;
+        body.max_mdsize = self.placement.layout_bytes_max();
+    }
+}

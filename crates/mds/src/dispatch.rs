@@ -1,0 +1,220 @@
+//! From a request's kind to the operation.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use sheen_io::BoxFuture;
+use sheen_ldlm::LockDesc;
+use sheen_target::{Context, Export, Leaving, LockWish, Operations, Outcome, ReplyRecord, Target};
+use sheen_types::{Errno, InodeBits};
+use sheen_wire::connect::ObdConnectData;
+use sheen_wire::ldlm::LdlmRequest;
+use sheen_wire::messages::{
+    MdsReintCreateReply, MdsReintCreateSymReply, MdsReintSetattrReply, Request,
+};
+
+use crate::Mdt;
+use crate::export::OpenTable;
+
+impl Operations for Mdt {
+    fn operate<'a>(
+        &'a self,
+        context: &'a Context,
+        request: Request,
+    ) -> BoxFuture<'a, Result<Outcome, Errno>> {
+        Box::pin(async move {
+            match request {
+                Request::MdsGetRoot(request) => self.get_root(context, &request),
+                Request::MdsStatfs(request) => self.statfs(&request),
+                Request::MdsGetattr(request) => self.getattr(context, &request),
+                Request::MdsGetattrName(request) => self.getattr_name(context, &request),
+                Request::MdsGetxattr(request) => self.getxattr(context, &request),
+                Request::MdsReadpage(request) => self.readpage(context, &request).await,
+                Request::MdsSync(request) => self.sync(context, &request).await,
+                Request::MdsClose(request) => {
+                    self.close(context, request.mdt_ioepoch.open_handle, &request.rec_reint).await
+                }
+                // What a close may do besides closing is refused, but closed it is.
+                Request::MdsCloseIntent(request) => {
+                    let handle = request.mdt_ioepoch.open_handle;
+                    self.close(context, handle, &request.rec_reint).await
+                }
+                Request::MdsFid2path(request) => self.fid2path(&request),
+                Request::MdsGetInfo(request) => self.get_info(&request),
+                Request::MdsSetInfo(_) => Ok(Outcome::default()),
+                Request::SeqQuery(request) => self.seq_query(context, &request).await,
+                Request::FldQuery(request) => self.fld_query(&request),
+                other => self.reint(context, other).await,
+            }
+        })
+    }
+
+    fn reconstruct<'a>(
+        &'a self,
+        context: &'a Context,
+        request: Request,
+        record: ReplyRecord,
+    ) -> BoxFuture<'a, Result<Outcome, Errno>> {
+        Box::pin(async move { self.answer_again(context, request, record).await })
+    }
+
+    fn intent<'a>(
+        &'a self,
+        context: &'a Context,
+        request: Request,
+        wish: LockWish,
+    ) -> BoxFuture<'a, Result<Outcome, Errno>> {
+        Box::pin(async move {
+            match request {
+                Request::LdlmIntentGetattr(request) => {
+                    self.intent_getattr(context, &request, &wish).await
+                }
+                Request::LdlmIntentOpen(request) => {
+                    self.intent_open(context, &request, &wish).await
+                }
+                Request::LdlmIntentGetxattr(request) => {
+                    self.intent_getxattr(context, &request, &wish).await
+                }
+                Request::LdlmIntentLayout(request) => {
+                    self.intent_layout(context, &request, &wish).await
+                }
+                _ => Err(Errno::EOPNOTSUPP),
+            }
+        })
+    }
+
+    fn connect(
+        &self,
+        _: &Arc<Export>,
+        _: &ObdConnectData,
+        agreed: &mut ObdConnectData,
+    ) -> Result<(), Errno> {
+        use sheen_wire::connect::ConnectFlags;
+        // Without inode bits and FIDs there is no way to talk about inodes at all.
+        let needed = ConnectFlags::IBITS | ConnectFlags::FID;
+        match agreed.flags.contains(needed) {
+            true => Ok(()),
+            false => Err(Errno::EPROTO),
+        }
+    }
+
+    fn leave<'a>(
+        &'a self,
+        target: &'a Arc<Target>,
+        export: &'a Arc<Export>,
+        why: Leaving,
+    ) -> BoxFuture<'a, ()> {
+        Box::pin(async move {
+            for file in export.role::<OpenTable>().take_all() {
+                let fid = file.fid;
+                if why == Leaving::Stopping {
+                    // The client will replay its opens: orphans stay.
+                    self.open_files.close(fid, file.flags);
+                } else if let Err(errno) = self.close_for(target, file).await {
+                    tracing::warn!(%fid, %errno, "an open file of a client that left");
+                }
+            }
+        })
+    }
+
+    fn started<'a>(&'a self, target: &'a Arc<Target>) -> BoxFuture<'a, ()> {
+        Box::pin(async move {
+            if self.target.set(Arc::downgrade(target)).is_err() {
+                tracing::error!("the operations of an MDT serve one target only");
+            }
+            for ost in self.placement.all().iter() {
+                ost.start_keeper(target);
+            }
+        })
+    }
+
+    fn recovered<'a>(&'a self, target: &'a Arc<Target>) -> BoxFuture<'a, ()> {
+        Box::pin(async move {
+            if let Err(errno) = self.clean_orphans(target).await {
+                tracing::warn!(%errno, "orphans are left");
+            }
+            self.placement.recovered();
+        })
+    }
+
+    fn lock_value<'a>(
+        &'a self,
+        _: &'a Arc<Target>,
+        lock: &'a LockDesc,
+    ) -> BoxFuture<'a, Result<Bytes, Errno>> {
+        Box::pin(async move {
+            if !lock.policy.inode_bits().intersects(InodeBits::LAYOUT) {
+                return Ok(Bytes::new());
+            }
+            // A lock on what is gone has no value; whoever reads the inode will see that it is.
+            let Ok(inode) = self.inode(lock.resource.fid()) else { return Ok(Bytes::new()) };
+            Ok(self.layout(&inode)?.unwrap_or_default())
+        })
+    }
+}
+
+impl Mdt {
+    /// A request that was executed before.
+    async fn answer_again(
+        &self,
+        context: &Context,
+        request: Request,
+        record: ReplyRecord,
+    ) -> Result<Outcome, Errno> {
+        match request {
+            Request::LdlmIntentOpen(request) => {
+                let wish = wish_of(&request.dlm_req)?;
+                if context.replay().is_some() {
+                    return self.intent_open(context, &request, &wish).await;
+                }
+                self.reconstruct_open(context, &request, &wish, &record).await
+            }
+            Request::LdlmIntentLayout(request) => {
+                let wish = wish_of(&request.dlm_req)?;
+                self.intent_layout(context, &request, &wish).await
+            }
+            // Not closing again: the handle is gone already, or was never made anew.
+            Request::MdsClose(_) | Request::MdsCloseIntent(_) if context.replay().is_none() => {
+                Ok(Outcome { status: record.result, reply: None })
+            }
+            Request::MdsClose(request) => {
+                self.close(context, request.mdt_ioepoch.open_handle, &request.rec_reint).await
+            }
+            Request::MdsReintOpen(request) if context.replay().is_some() => {
+                self.reint_open(context, &request).await
+            }
+            Request::MdsReintCreate(request) => {
+                let mdt_body = self.inode(request.rec_reint.fid2).ok();
+                let mdt_body = mdt_body.map(|inode| self.body(&inode, false));
+                Ok(Outcome::ok(MdsReintCreateReply { mdt_body, ..Default::default() }))
+            }
+            Request::MdsReintCreateSym(request) => {
+                let mdt_body = self.inode(request.rec_reint.fid2).ok();
+                let mdt_body = mdt_body.map(|inode| self.body(&inode, false));
+                Ok(Outcome::ok(MdsReintCreateSymReply { mdt_body, ..Default::default() }))
+            }
+            Request::MdsReintSetattr(request) => {
+                let mdt_body = self.inode(request.rec_reint.fid).ok();
+                let mdt_body = mdt_body.map(|inode| self.body(&inode, true));
+                Ok(Outcome::ok(MdsReintSetattrReply { mdt_body, ..Default::default() }))
+            }
+            _ => Ok(Outcome { status: record.result, reply: None }),
+        }
+    }
+}
+
+/// What an enqueue asks for: intents are for inode bits only.
+fn wish_of(lock: &LdlmRequest) -> Result<LockWish, Errno> {
+    let bits = lock.desc.policy.as_inode_bits();
+    Ok(LockWish {
+        resource: lock.desc.resource.name,
+        mode: lock.desc.req_mode.mode().ok_or(Errno::EFAULT)?,
+        policy: sheen_ldlm::Policy::InodeBits {
+            bits: InodeBits(bits.bits),
+            try_bits: InodeBits(bits.try_bits),
+            gid: bits.gid,
+        },
+        client_handle: lock.handles.first().copied().unwrap_or_default(),
+        flags: lock.flags,
+    })
+}

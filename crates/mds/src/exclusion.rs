@@ -1,0 +1,127 @@
+//! Which operations of this server exclude each other.
+//!
+//! An operation says up front which names and inodes it changes or relies on; it waits until no
+//! other operation is in its way. A name that is changed and an inode that is changed are held
+//! alone; a directory in which a name changes, and a name that is looked up, are shared.
+//!
+//! All are shards of one table, taken in the order of their numbers: nobody waits in a circle. A
+//! collision of two keys only makes operations wait that need not. Cost: two or three uncontended
+//! async locks and one small allocation per operation.
+
+use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
+
+use sheen_types::Fid;
+use tokio::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+/// Enough that operations seldom meet by chance.
+const SHARDS: usize = 4096;
+
+/// The table.
+pub(crate) struct Exclusion {
+    shards: Box<[RwLock<()>]>,
+    /// Held by a rename that moves a directory to another one: while it walks up to see that it
+    /// makes no circle, no other such rename may change the way.
+    renames: tokio::sync::Mutex<()>,
+}
+
+/// What an operation needs.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Needs {
+    shards: Vec<(usize, bool)>,
+}
+
+impl Needs {
+    pub(crate) fn new() -> Self {
+        Self { shards: Vec::with_capacity(4) }
+    }
+
+    /// A name that is added, removed or replaced.
+    pub(crate) fn change_name(mut self, directory: Fid, name: &[u8]) -> Self {
+        self.shards.push((shard(&(directory, name)), true));
+        self
+    }
+
+    /// A name that must not change meanwhile.
+    pub(crate) fn keep_name(mut self, directory: Fid, name: &[u8]) -> Self {
+        self.shards.push((shard(&(directory, name)), false));
+        self
+    }
+
+    /// An inode that is changed as a whole: attributes, link count, whether it exists.
+    pub(crate) fn change_inode(mut self, inode: Fid) -> Self {
+        self.shards.push((shard(&inode), true));
+        self
+    }
+
+    /// An inode that must go on to exist: the directory of a name.
+    pub(crate) fn keep_inode(mut self, inode: Fid) -> Self {
+        self.shards.push((shard(&inode), false));
+        self
+    }
+
+    /// In order, each shard once, the stronger wish winning.
+    fn sorted(mut self) -> Vec<(usize, bool)> {
+        self.shards.sort_unstable_by_key(|(shard, alone)| (*shard, !*alone));
+        self.shards.dedup_by_key(|(shard, _)| *shard);
+        self.shards
+    }
+}
+
+/// What an operation holds, until dropped.
+#[must_use]
+pub(crate) struct Held<'a> {
+    _guards: Vec<Guard<'a>>,
+}
+
+enum Guard<'a> {
+    Alone { _guard: RwLockWriteGuard<'a, ()> },
+    Shared { _guard: RwLockReadGuard<'a, ()> },
+}
+
+impl Exclusion {
+    pub(crate) fn new() -> Self {
+        Self {
+            shards: (0..SHARDS).map(|_| RwLock::new(())).collect(),
+            renames: tokio::sync::Mutex::new(()),
+        }
+    }
+
+    /// Waits until all of `needs` is free. Nobody calls this while holding the result of another
+    /// call.
+    pub(crate) async fn hold(&self, needs: Needs) -> Held<'_> {
+        let shards = needs.sorted();
+        let mut guards = Vec::with_capacity(shards.len());
+        for (shard, alone) in shards {
+            let lock = &self.shards[shard];
+            guards.push(match alone {
+                true => Guard::Alone { _guard: lock.write().await },
+                false => Guard::Shared { _guard: lock.read().await },
+            });
+        }
+        Held { _guards: guards }
+    }
+
+    /// Held before anything else by renames of directories across directories.
+    pub(crate) async fn rename_of_directory(&self) -> tokio::sync::MutexGuard<'_, ()> {
+        self.renames.lock().await
+    }
+}
+
+fn shard(key: &impl std::hash::Hash) -> usize {
+    let hash = BuildHasherDefault::<DefaultHasher>::default().hash_one(key);
+    hash as usize % SHARDS
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Needs;
+    use sheen_types::Fid;
+
+    #[test]
+    fn each_shard_once_and_the_stronger_wish_wins() {
+        let needs = Needs::new().keep_inode(Fid::ROOT).change_inode(Fid::ROOT);
+        let needs = needs.keep_name(Fid::ROOT, b"a").sorted();
+        assert_eq!(needs.iter().filter(|(_, alone)| *alone).count(), 1);
+        assert!(needs.len() <= 2 && needs.is_sorted());
+    }
+}

@@ -1,0 +1,87 @@
+//! MDS_GET_INFO: the path of a FID.
+
+use bytes::Bytes;
+use sheen_target::Outcome;
+use sheen_types::limits::PATH_BYTES_MAX;
+use sheen_types::{Errno, Fid};
+use sheen_wire::codec::{ByteOrder, DecodeError, Reader, Wire, Writer};
+use sheen_wire::messages::{MdsFid2path, MdsFid2pathReply, MdsGetInfo};
+
+use crate::Mdt;
+
+/// The key's text with its NUL, rounded up to 8 bytes.
+const KEY_BYTES: usize = 16;
+/// Directories deeper than this are no path.
+const DEPTH_MAX: usize = PATH_BYTES_MAX / 2;
+
+/// What is asked (`struct getinfo_fid2path`).
+struct Question {
+    fid: Fid,
+    record: u64,
+    link: u32,
+    length: u32,
+    root: Fid,
+}
+
+fn question(key: &Bytes) -> Result<Question, DecodeError> {
+    let mut reader = Reader::new(key, ByteOrder::Little);
+    reader.bytes(KEY_BYTES, "getinfo_key")?;
+    let fid = Fid::decode(&mut reader)?;
+    let record = u64::decode(&mut reader)?;
+    let link = u32::decode(&mut reader)?;
+    let length = u32::decode(&mut reader)?;
+    let root = if reader.remaining() >= Fid::SIZE { Fid::decode(&mut reader)? } else { Fid::ROOT };
+    Ok(Question { fid, record, link, length, root })
+}
+
+impl Mdt {
+    /// Follows link EAs up to the root. The answer says which link was used, or the next one if
+    /// there are more.
+    pub(crate) fn fid2path(&self, request: &MdsFid2path) -> Result<Outcome, Errno> {
+        let asked = question(&request.getinfo_key).map_err(|_| Errno::EPROTO)?;
+        if asked.length as usize > PATH_BYTES_MAX {
+            return Err(Errno::EOVERFLOW);
+        }
+        let root = if asked.root.is_zero() { Fid::ROOT } else { asked.root };
+        let path = self.path(asked.fid, root, asked.link as usize)?;
+        if path.len() >= asked.length as usize {
+            return Err(Errno::ERANGE);
+        }
+        let links = self.links(asked.fid)?.entries.len();
+        let more = (asked.link as usize) + 1 < links;
+        let mut writer = Writer::default();
+        asked.fid.encode(&mut writer);
+        asked.record.encode(&mut writer);
+        (asked.link + u32::from(more)).encode(&mut writer);
+        asked.length.encode(&mut writer);
+        writer.put(&path);
+        writer.zeros(asked.length as usize - path.len());
+        let getinfo_val = writer.into_bytes();
+        Ok(Outcome::ok(MdsFid2pathReply { getinfo_val, ..MdsFid2pathReply::default() }))
+    }
+
+    /// Other keys have no answer here.
+    pub(crate) fn get_info(&self, _: &MdsGetInfo) -> Result<Outcome, Errno> {
+        Err(Errno::EOPNOTSUPP)
+    }
+
+    fn path(&self, fid: Fid, root: Fid, link: usize) -> Result<Vec<u8>, Errno> {
+        self.inode(fid)?;
+        let mut names: Vec<Bytes> = Vec::new();
+        let (mut at, mut which) = (fid, link);
+        while at != root {
+            if at == Fid::ROOT || names.len() > DEPTH_MAX {
+                return Err(Errno::EREMOTE);
+            }
+            let mut links = self.links(at)?.entries;
+            if which >= links.len() {
+                return Err(if names.is_empty() { Errno::ENODATA } else { Errno::ENOENT });
+            }
+            let entry = links.swap_remove(which);
+            names.push(entry.name);
+            (at, which) = (entry.parent, 0);
+        }
+        names.reverse();
+        Ok(names.join(&b'/'))
+    }
+}

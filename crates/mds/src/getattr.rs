@@ -1,0 +1,120 @@
+//! MDS_GETATTR and MDS_GETATTR_NAME: attributes without a lock.
+
+use bytes::Bytes;
+use sheen_target::{Context, Outcome};
+use sheen_types::{Errno, Fid};
+use sheen_wire::md::{MdtBody, Valid};
+use sheen_wire::messages::{MdsGetattr, MdsGetattrName, MdsGetattrNameReply, MdsGetattrReply};
+
+use crate::caller::{Caller, May};
+use crate::directory::Step;
+use crate::inode::Inode;
+use crate::{Mdt, xattrs};
+
+/// Attributes, and what else was asked for.
+pub(crate) struct Description {
+    pub(crate) body: MdtBody,
+    /// Layout, default layout of a directory, or target of a symbolic link.
+    pub(crate) extra: Bytes,
+    pub(crate) acl: Bytes,
+}
+
+impl Mdt {
+    /// MDS_GETATTR.
+    pub(crate) fn getattr(
+        &self,
+        context: &Context,
+        request: &MdsGetattr,
+    ) -> Result<Outcome, Errno> {
+        let asked = &request.mdt_body;
+        let inode = self.inode(asked.fid1)?;
+        let mut found = self.getattr_of(context, &inode, asked)?;
+        if inode.is_directory() && asked.valid.contains(Valid::DIREA) {
+            let default = self.default_layout_told(&inode)?;
+            if !default.is_empty() {
+                found.body.valid = found.body.valid | Valid::DIREA;
+                found.body.eadatasize = default.len() as u32;
+                found.extra = default;
+            }
+        }
+        Ok(Outcome::ok(MdsGetattrReply {
+            mdt_body: Some(found.body),
+            mdt_md: found.extra,
+            acl: found.acl,
+            ..MdsGetattrReply::default()
+        }))
+    }
+
+    /// MDS_GETATTR_NAME.
+    pub(crate) fn getattr_name(
+        &self,
+        context: &Context,
+        request: &MdsGetattrName,
+    ) -> Result<Outcome, Errno> {
+        let asked = &request.mdt_body;
+        let name = request.name.as_ref().map_or(&b""[..], |name| name.as_bytes());
+        let inode = self.look_up(asked, name)?.ok_or(Errno::ENOENT)?;
+        let found = self.getattr_of(context, &inode, asked)?;
+        Ok(Outcome::ok(MdsGetattrNameReply {
+            mdt_body: Some(found.body),
+            mdt_md: found.extra,
+            acl: found.acl,
+            ..MdsGetattrNameReply::default()
+        }))
+    }
+
+    /// The FID that a name of the directory in `asked` stands for; without a name, its second FID.
+    pub(crate) fn resolve(&self, asked: &MdtBody, name: &[u8]) -> Result<Option<Fid>, Errno> {
+        if name.is_empty() {
+            let fid = if asked.fid2.is_zero() { asked.fid1 } else { asked.fid2 };
+            return Ok(Some(fid));
+        }
+        let step = Step::parse(name)?;
+        let directory = self.directory(asked.fid1).map_err(|errno| match errno {
+            Errno::ENOENT => Errno::ESTALE,
+            other => other,
+        })?;
+        let caller = Caller::from(asked);
+        caller.may(&*self.store, directory.fid, &directory.attributes, May::EXEC)?;
+        Ok(self.child(&directory, &step)?.map(|child| child.fid))
+    }
+
+    fn look_up(&self, asked: &MdtBody, name: &[u8]) -> Result<Option<Inode>, Errno> {
+        self.resolve(asked, name)?.map(|fid| self.inode(fid)).transpose()
+    }
+
+    /// What a getattr of any kind answers.
+    pub(crate) fn getattr_of(
+        &self,
+        context: &Context,
+        inode: &Inode,
+        asked: &MdtBody,
+    ) -> Result<Description, Errno> {
+        let (mut body, mut extra) = self.describe(inode, asked.eadatasize > 0)?;
+        if asked.valid.contains(Valid::LINKNAME) {
+            let target = self.store.xattr(inode.fid, xattrs::SYMLINK);
+            if let Some(target) = target.map_err(|error| error.errno())? {
+                let room = (asked.eadatasize as usize).saturating_sub(1);
+                let mut bytes = target[..target.len().min(room)].to_vec();
+                bytes.push(0);
+                body.valid = body.valid | Valid::LINKNAME;
+                body.eadatasize = bytes.len() as u32;
+                extra = bytes.into();
+            }
+        }
+        if asked.valid.contains(Valid::MODEASIZE) {
+            self.add_sizes(&mut body);
+        }
+        let acl = match asked.valid.contains(Valid::ACL) {
+            true => self.add_acl(context, inode, &mut body)?,
+            false => Bytes::new(),
+        };
+        Ok(Description { body, extra, acl })
+    }
+
+    /// A directory's default layout; for the root the file system's.
+    fn default_layout_told(&self, inode: &Inode) -> Result<Bytes, Errno> {
+        let value = self.store.xattr(inode.fid, xattrs::LOV).map_err(|error| error.errno())?;
+        Ok(value.unwrap_or_default())
+    }
+}

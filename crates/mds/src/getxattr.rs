@@ -1,0 +1,85 @@
+//! Extended attributes: one, their names, or all at once.
+
+use bytes::Bytes;
+use sheen_target::{Context, Outcome};
+use sheen_types::Errno;
+use sheen_wire::md::{MdtBody, Valid};
+use sheen_wire::messages::{MdsGetxattr, MdsGetxattrReply};
+
+use crate::caller::{Caller, May};
+use crate::inode::Inode;
+use crate::{Mdt, xattrs};
+
+/// All attributes of an inode, as the intent's reply lays them out.
+#[derive(Default)]
+pub(crate) struct AllXattrs {
+    /// Names, each with its NUL.
+    pub(crate) names: Bytes,
+    /// Values, one behind the other.
+    pub(crate) values: Bytes,
+    /// Bytes of each value.
+    pub(crate) lengths: Vec<u32>,
+}
+
+impl Mdt {
+    /// MDS_GETXATTR. With no room given only the size is answered.
+    pub(crate) fn getxattr(&self, _: &Context, request: &MdsGetxattr) -> Result<Outcome, Errno> {
+        let asked = &request.mdt_body;
+        let inode = self.inode(asked.fid1)?;
+        let value = if asked.valid.contains(Valid::XATTRLS) {
+            self.xattr_names(&inode)?
+        } else {
+            let name = request.name.as_ref().ok_or(Errno::EPROTO)?;
+            let name = std::str::from_utf8(name.as_bytes()).map_err(|_| Errno::ENODATA)?;
+            self.xattr(&Caller::from(asked), &inode, name)?.ok_or(Errno::ENODATA)?
+        };
+        let room = asked.eadatasize as usize;
+        if room != 0 && value.len() > room {
+            return Err(Errno::ERANGE);
+        }
+        let body =
+            MdtBody { valid: Valid::XATTR, eadatasize: value.len() as u32, ..MdtBody::default() };
+        let eadata = if room == 0 { Bytes::new() } else { value };
+        Ok(Outcome::ok(MdsGetxattrReply {
+            mdt_body: Some(body),
+            eadata,
+            ..MdsGetxattrReply::default()
+        }))
+    }
+
+    fn xattr(&self, caller: &Caller, inode: &Inode, name: &str) -> Result<Option<Bytes>, Errno> {
+        if !xattrs::is_shown(name) {
+            return Ok(None);
+        }
+        if name.starts_with("user.") {
+            caller.may(&*self.store, inode.fid, &inode.attributes, May::READ)?;
+        }
+        let name = if name == xattrs::LUSTRE_LOV { xattrs::LOV } else { name };
+        self.store.xattr(inode.fid, name).map_err(|error| error.errno())
+    }
+
+    fn xattr_names(&self, inode: &Inode) -> Result<Bytes, Errno> {
+        let mut names = Vec::new();
+        for name in self.store.xattr_names(inode.fid).map_err(|error| error.errno())? {
+            if xattrs::is_shown(&name) {
+                names.extend_from_slice(name.as_bytes());
+                names.push(0);
+            }
+        }
+        Ok(names.into())
+    }
+
+    /// All attributes that clients see.
+    pub(crate) fn all_xattrs(&self, inode: &Inode) -> Result<AllXattrs, Errno> {
+        let (mut names, mut values, mut lengths) = (Vec::new(), Vec::new(), Vec::new());
+        for name in self.store.xattr_names(inode.fid).map_err(|error| error.errno())? {
+            let value = self.store.xattr(inode.fid, &name).map_err(|error| error.errno())?;
+            let Some(value) = value.filter(|_| xattrs::is_shown(&name)) else { continue };
+            names.extend_from_slice(name.as_bytes());
+            names.push(0);
+            values.extend_from_slice(&value);
+            lengths.push(value.len() as u32);
+        }
+        Ok(AllXattrs { names: names.into(), values: values.into(), lengths })
+    }
+}

@@ -1,0 +1,73 @@
+//! Inodes as the store has them.
+
+use sheen_store::{AttributePatch, Attributes, FileKind};
+use sheen_types::{Errno, Fid, Timestamp};
+
+use crate::Mdt;
+
+/// Bytes that a directory says it has, as ldiskfs's smallest has.
+pub(crate) const DIRECTORY_BYTES: u64 = 4096;
+
+/// An inode, read at one moment.
+#[derive(Clone, Debug)]
+pub(crate) struct Inode {
+    pub(crate) fid: Fid,
+    pub(crate) attributes: Attributes,
+}
+
+impl Inode {
+    pub(crate) fn is_directory(&self) -> bool {
+        self.attributes.kind == FileKind::Directory
+    }
+
+    pub(crate) fn is_regular(&self) -> bool {
+        self.attributes.kind == FileKind::Regular
+    }
+
+    /// The mode with its type bits.
+    pub(crate) fn mode(&self) -> u32 {
+        self.attributes.kind.mode_bits() | self.attributes.permissions
+    }
+}
+
+impl Mdt {
+    /// Reads an inode.
+    ///
+    /// # Errors
+    /// [`Errno::ENOENT`] if there is none, [`Errno::EINVAL`] for a FID that names no inode, or
+    /// those of the store.
+    pub(crate) fn inode(&self, fid: Fid) -> Result<Inode, Errno> {
+        if !fid.is_namespace() {
+            return Err(Errno::EINVAL);
+        }
+        let attributes = self.store.attributes(fid).map_err(|error| error.errno())?;
+        Ok(Inode { fid, attributes })
+    }
+
+    /// Reads a directory.
+    ///
+    /// # Errors
+    /// [`Errno::ENOTDIR`], or those of [`Mdt::inode`].
+    pub(crate) fn directory(&self, fid: Fid) -> Result<Inode, Errno> {
+        let inode = self.inode(fid)?;
+        match inode.is_directory() {
+            true => Ok(inode),
+            false => Err(Errno::ENOTDIR),
+        }
+    }
+}
+
+/// A directory in which a name changed, and how many subdirectories it gained or lost.
+pub(crate) fn touched(now: Timestamp, links_added: i32) -> AttributePatch {
+    AttributePatch {
+        modified: Some(now),
+        changed: Some(now),
+        links_added,
+        ..AttributePatch::default()
+    }
+}
+
+/// An inode whose links changed.
+pub(crate) fn relinked(now: Timestamp, links_added: i32) -> AttributePatch {
+    AttributePatch { changed: Some(now), links_added, ..AttributePatch::default() }
+}

@@ -1,0 +1,126 @@
+//! Intents to look a name up, or to read attributes, under a lock.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use sheen_target::{Context, LockWish, Outcome};
+use sheen_types::{Errno, Fid, InodeBits};
+use sheen_wire::ldlm::{Disposition, IntentOp, LdlmReply};
+use sheen_wire::md::{MdtBody, Valid};
+use sheen_wire::messages::{LdlmIntentGetattr, LdlmIntentGetattrReply};
+
+use crate::answer::{LOCK_ABORTED, no_lock};
+use crate::exclusion::Needs;
+use crate::inode::Inode;
+use crate::{Mdt, locks};
+
+/// An inode left alone for so long is given out with its attributes, even when only its name was
+/// looked up (`ctime_age_limit`).
+const QUIET: Duration = Duration::from_secs(10);
+
+impl Mdt {
+    /// Answers with attributes and a lock that keeps them true; or that there is no such name.
+    pub(crate) async fn intent_getattr(
+        &self,
+        context: &Context,
+        request: &LdlmIntentGetattr,
+        wish: &LockWish,
+    ) -> Result<Outcome, Errno> {
+        let asked = &request.mdt_body;
+        let name = request.name.as_ref().map_or(&b""[..], |name| name.as_bytes());
+        let executed = Disposition::IT_EXECD | Disposition::LOOKUP_EXECD;
+        // The name must not move on between finding it and locking what it stands for.
+        let _held = self.exclusion.hold(Needs::new().keep_name(asked.fid1, name)).await;
+        let fid = match self.resolve(asked, name) {
+            Ok(Some(fid)) => fid,
+            Ok(None) => return Ok(refused(executed | Disposition::LOOKUP_NEG, None)),
+            Err(errno) => return Ok(refused(executed, Some(errno))),
+        };
+        if !name.is_empty() && asked.valid == Valid::ID {
+            return Ok(raw(fid, executed | Disposition::LOOKUP_POS));
+        }
+        let disposition = executed | Disposition::LOOKUP_POS;
+        match self.getattr_locked(context, request, wish, fid, disposition).await {
+            Ok(outcome) => Ok(outcome),
+            Err(errno) => Ok(refused(disposition, Some(errno))),
+        }
+    }
+
+    async fn getattr_locked(
+        &self,
+        context: &Context,
+        request: &LdlmIntentGetattr,
+        wish: &LockWish,
+        fid: Fid,
+        disposition: Disposition,
+    ) -> Result<Outcome, Errno> {
+        let inode = self.inode(fid)?;
+        if let Some(lock) = context.target.lock_given(context, wish) {
+            return self.described(context, request, &inode, lock, disposition);
+        }
+        let asks_attributes = request.ldlm_intent.opc.contains(IntentOp::GETATTR);
+        let bits = match asks_attributes || self.is_quiet(context, &inode) {
+            true => locks::ATTRIBUTES,
+            false => InodeBits::LOOKUP | InodeBits::PERM,
+        };
+        let more = match inode.is_regular() {
+            true => InodeBits::LAYOUT,
+            false => InodeBits(0),
+        };
+        let guard = locks::read(context, fid, bits, more).await?;
+        // What was read before the lock may have changed.
+        let inode = self.inode(fid)?;
+        let lock = locks::hand_over(context, guard, wish)?;
+        self.described(context, request, &inode, lock, disposition)
+    }
+
+    fn described(
+        &self,
+        context: &Context,
+        request: &LdlmIntentGetattr,
+        inode: &Inode,
+        mut lock: LdlmReply,
+        disposition: Disposition,
+    ) -> Result<Outcome, Errno> {
+        let found = self.getattr_of(context, inode, &request.mdt_body)?;
+        lock.policy_res1 = disposition;
+        Ok(Outcome::ok(LdlmIntentGetattrReply {
+            dlm_rep: Some(lock),
+            mdt_body: Some(found.body),
+            mdt_md: found.extra,
+            acl: found.acl,
+            ..LdlmIntentGetattrReply::default()
+        }))
+    }
+
+    fn is_quiet(&self, context: &Context, inode: &Inode) -> bool {
+        let now = context.target.world().clock.wall().seconds;
+        now - inode.attributes.changed.seconds > QUIET.as_secs() as i64
+    }
+}
+
+fn refused(disposition: Disposition, error: Option<Errno>) -> Outcome {
+    Outcome {
+        status: LOCK_ABORTED,
+        reply: Some(
+            LdlmIntentGetattrReply {
+                dlm_rep: Some(no_lock(disposition, error)),
+                mdt_body: Some(MdtBody::default()),
+                ..LdlmIntentGetattrReply::default()
+            }
+            .into(),
+        ),
+    }
+}
+
+/// Only the FID was asked for: no attributes, no lock.
+fn raw(fid: Fid, disposition: Disposition) -> Outcome {
+    let body = MdtBody { fid1: fid, valid: Valid::ID, ..MdtBody::default() };
+    let reply = LdlmIntentGetattrReply {
+        dlm_rep: Some(no_lock(disposition, None)),
+        mdt_body: Some(body),
+        mdt_md: Bytes::new(),
+        ..LdlmIntentGetattrReply::default()
+    };
+    Outcome { status: LOCK_ABORTED, reply: Some(reply.into()) }
+}

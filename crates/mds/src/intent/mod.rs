@@ -1,0 +1,6 @@
+//! LDLM_ENQUEUE with an intent: an operation that hands a lock to the client, one file each.
+
+mod getattr;
+mod getxattr;
+mod layout;
+mod open;

@@ -1,0 +1,60 @@
+//! Which LDLM locks which change takes.
+
+use std::sync::Arc;
+
+use sheen_ldlm::Policy;
+use sheen_target::{Context, LockGuard, LockWish};
+use sheen_types::{Errno, Fid, InodeBits, LockMode, ResourceName};
+use sheen_wire::ldlm::{LdlmReply, LockFlags};
+
+/// What a getattr hands out.
+pub(crate) const ATTRIBUTES: InodeBits =
+    InodeBits::LOOKUP.union(InodeBits::UPDATE).union(InodeBits::PERM);
+
+/// A name of `directory` changes: takes cached contents back from whoever holds them. Other changes
+/// of the same directory go on beside this one.
+pub(crate) async fn change_directory(
+    context: &Context,
+    directory: Fid,
+) -> Result<LockGuard, Errno> {
+    context.target.lock_inode(directory, InodeBits::UPDATE, LockMode::Cw).await
+}
+
+/// An inode loses a name, or gains one.
+pub(crate) async fn change_links(context: &Context, inode: Fid) -> Result<LockGuard, Errno> {
+    let bits = InodeBits::LOOKUP | InodeBits::UPDATE;
+    context.target.lock_inode(inode, bits, LockMode::Ex).await
+}
+
+/// Takes `bits` for reading, and those of `more` that nobody is in the way of.
+pub(crate) async fn read(
+    context: &Context,
+    inode: Fid,
+    bits: InodeBits,
+    more: InodeBits,
+) -> Result<LockGuard, Errno> {
+    let policy = Policy::InodeBits { bits, try_bits: more, gid: 0 };
+    context.target.lock(ResourceName::of_fid(inode), policy, LockMode::Pr).await
+}
+
+/// Takes all of `bits`, or else `LOOKUP` alone, or nothing: disturbs nobody.
+pub(crate) fn read_if_free(
+    target: &Arc<sheen_target::Target>,
+    inode: Fid,
+    bits: InodeBits,
+) -> Option<LockGuard> {
+    let resource = ResourceName::of_fid(inode);
+    let attempt = |bits| target.try_lock(resource, Policy::bits(bits), LockMode::Pr);
+    attempt(bits).or_else(|| attempt(InodeBits::LOOKUP | InodeBits::LAYOUT))
+}
+
+/// Gives a lock to the client; the reply says, as Lustre's does, that an intent was executed.
+pub(crate) fn hand_over(
+    context: &Context,
+    guard: LockGuard,
+    wish: &LockWish,
+) -> Result<LdlmReply, Errno> {
+    let mut reply = guard.hand_over(context, wish)?;
+    reply.flags = reply.flags | (wish.flags & LockFlags::HAS_INTENT);
+    Ok(reply)
+}

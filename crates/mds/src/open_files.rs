@@ -1,0 +1,112 @@
+//! How often each inode is open, by whichever client: it keeps an unlinked file alive, and an
+//! executed one from being written.
+
+use std::collections::HashMap;
+
+use parking_lot::Mutex;
+use sheen_types::{Errno, Fid};
+use sheen_wire::md::OpenFlags;
+
+const SHARDS: usize = 64;
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Opens {
+    count: u32,
+    writers: u32,
+    /// Opens for execution: they deny writing.
+    executors: u32,
+}
+
+/// See the module's documentation. Counts of one inode change under its exclusion lock.
+pub(crate) struct OpenFiles {
+    shards: Box<[Mutex<HashMap<Fid, Opens>>]>,
+}
+
+impl Default for OpenFiles {
+    fn default() -> Self {
+        Self { shards: (0..SHARDS).map(|_| Mutex::default()).collect() }
+    }
+}
+
+impl OpenFiles {
+    /// Counts an open.
+    ///
+    /// # Errors
+    /// [`Errno::ETXTBSY`] for writing what is executed, or executing what is written.
+    pub(crate) fn open(&self, fid: Fid, flags: OpenFlags) -> Result<(), Errno> {
+        let mut shard = self.shard(fid).lock();
+        let opens = shard.get(&fid).copied().unwrap_or_default();
+        let (writes, executes) = intents(flags);
+        if (writes && opens.executors > 0) || (executes && opens.writers > 0) {
+            return Err(Errno::ETXTBSY);
+        }
+        let opens = Opens {
+            count: opens.count + 1,
+            writers: opens.writers + u32::from(writes),
+            executors: opens.executors + u32::from(executes),
+        };
+        shard.insert(fid, opens);
+        Ok(())
+    }
+
+    /// Counts a close; how many opens remain.
+    pub(crate) fn close(&self, fid: Fid, flags: OpenFlags) -> u32 {
+        let mut shard = self.shard(fid).lock();
+        let Some(opens) = shard.get_mut(&fid) else { return 0 };
+        let (writes, executes) = intents(flags);
+        opens.count = opens.count.saturating_sub(1);
+        opens.writers = opens.writers.saturating_sub(u32::from(writes));
+        opens.executors = opens.executors.saturating_sub(u32::from(executes));
+        let left = opens.count;
+        if left == 0 {
+            shard.remove(&fid);
+        }
+        left
+    }
+
+    pub(crate) fn is_open(&self, fid: Fid) -> bool {
+        self.shard(fid).lock().contains_key(&fid)
+    }
+
+    /// Whether the file is being executed, so that it must not be cut.
+    pub(crate) fn is_executed(&self, fid: Fid) -> bool {
+        self.shard(fid).lock().get(&fid).is_some_and(|opens| opens.executors > 0)
+    }
+
+    pub(crate) fn count(&self) -> u64 {
+        let of = |shard: &Mutex<HashMap<Fid, Opens>>| {
+            shard.lock().values().map(|opens| u64::from(opens.count)).sum::<u64>()
+        };
+        self.shards.iter().map(of).sum()
+    }
+
+    fn shard(&self, fid: Fid) -> &Mutex<HashMap<Fid, Opens>> {
+        let number = fid.seq.wrapping_add(u64::from(fid.oid));
+        &self.shards[(number % SHARDS as u64) as usize]
+    }
+}
+
+fn intents(flags: OpenFlags) -> (bool, bool) {
+    let writes = flags.contains(OpenFlags::WRITE);
+    (writes, !writes && flags.contains(OpenFlags::EXEC))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn writing_and_executing_exclude_each_other() {
+        let files = OpenFiles::default();
+        let fid = Fid::new(5, 5);
+        files.open(fid, OpenFlags::EXEC).unwrap();
+        assert_eq!(files.open(fid, OpenFlags::WRITE), Err(Errno::ETXTBSY));
+        files.open(fid, OpenFlags::READ).unwrap();
+        assert_eq!(files.close(fid, OpenFlags::EXEC), 1);
+        files.open(fid, OpenFlags::WRITE).unwrap();
+        assert_eq!(files.open(fid, OpenFlags::EXEC), Err(Errno::ETXTBSY));
+        assert_eq!(files.close(fid, OpenFlags::READ), 1);
+        assert_eq!(files.close(fid, OpenFlags::WRITE), 0);
+        assert!(!files.is_open(fid));
+    }
+}

@@ -1,0 +1,123 @@
+//! Inodes without a name (Lustre's `PENDING`).
+//!
+//! A file that is unlinked while open goes into the orphan index in the transaction of the unlink,
+//! and is destroyed by its last close. After a crash opens are replayed; when recovery has ended,
+//! whatever in the index is not open again is destroyed.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use sheen_store::{FileKind, Store, StoreError, Transaction};
+use sheen_target::Target;
+use sheen_types::{Errno, Fid, fid_seq};
+
+use crate::Mdt;
+use crate::exclusion::Needs;
+use crate::inode::Inode;
+
+/// Index of orphans: FID, big-endian, to nothing.
+pub(crate) const ORPHANS: Fid = Fid::new(fid_seq::LOCAL_FILE, 0x201);
+/// Entries read at a time.
+const STEP: usize = 256;
+
+/// A FID as a key that sorts.
+pub(crate) fn fid_key(fid: Fid) -> Bytes {
+    let mut key = Vec::with_capacity(16);
+    key.extend_from_slice(&fid.seq.to_be_bytes());
+    key.extend_from_slice(&fid.oid.to_be_bytes());
+    key.extend_from_slice(&fid.ver.to_be_bytes());
+    key.into()
+}
+
+/// The FID of a key.
+pub(crate) fn parse_fid_key(key: &[u8]) -> Option<Fid> {
+    let (seq, rest) = key.split_first_chunk()?;
+    let (oid, rest) = rest.split_first_chunk()?;
+    let ver = rest.try_into().ok()?;
+    Some(Fid {
+        seq: u64::from_be_bytes(*seq),
+        oid: u32::from_be_bytes(*oid),
+        ver: u32::from_be_bytes(ver),
+    })
+}
+
+/// All orphans.
+pub(crate) fn list(store: &dyn Store) -> Result<Vec<Fid>, StoreError> {
+    let mut found = Vec::new();
+    let mut from = Vec::new();
+    loop {
+        let entries = store.scan(ORPHANS, &from, STEP)?;
+        let Some(last) = entries.last() else { return Ok(found) };
+        from = [&last.key[..], &[0]].concat();
+        found.extend(entries.iter().filter_map(|entry| parse_fid_key(&entry.key)));
+    }
+}
+
+impl Mdt {
+    /// Adds what becomes of an inode whose last name goes: it waits for its last close, or is
+    /// destroyed, its objects with it.
+    pub(crate) fn lose_last_name(
+        &self,
+        transaction: &mut Transaction,
+        inode: &Inode,
+    ) -> Result<(), Errno> {
+        if self.open_files.is_open(inode.fid) {
+            let links = -i32::try_from(inode.attributes.links).unwrap_or(i32::MAX);
+            let patch = sheen_store::AttributePatch { links_added: links, ..Default::default() };
+            transaction.patch(inode.fid, patch);
+            transaction.insert(ORPHANS, fid_key(inode.fid), Bytes::new());
+            return Ok(());
+        }
+        self.destroy(transaction, inode)
+    }
+
+    /// Adds the destruction of an inode and of its objects.
+    pub(crate) fn destroy(
+        &self,
+        transaction: &mut Transaction,
+        inode: &Inode,
+    ) -> Result<(), Errno> {
+        if inode.attributes.kind == FileKind::Regular
+            && let Some(layout) = self.layout(inode)?
+        {
+            self.placement.destroy_later(transaction, &layout);
+        }
+        transaction.destroy(inode.fid);
+        Ok(())
+    }
+
+    /// Adds the destruction of an orphan.
+    pub(crate) fn destroy_orphan(
+        &self,
+        transaction: &mut Transaction,
+        inode: &Inode,
+    ) -> Result<(), Errno> {
+        transaction.delete(ORPHANS, fid_key(inode.fid));
+        self.destroy(transaction, inode)
+    }
+
+    /// Whether an inode is in the orphan index.
+    pub(crate) fn is_orphan(&self, fid: Fid) -> Result<bool, Errno> {
+        let found = self.store.lookup(ORPHANS, &fid_key(fid)).map_err(|error| error.errno())?;
+        Ok(found.is_some())
+    }
+
+    /// Destroys all orphans that nobody has open: recovery has ended.
+    pub(crate) async fn clean_orphans(&self, target: &Arc<Target>) -> Result<(), Errno> {
+        for fid in list(&*self.store).map_err(|error| error.errno())? {
+            let _held = self.exclusion.hold(Needs::new().change_inode(fid)).await;
+            if self.open_files.is_open(fid) {
+                continue;
+            }
+            let mut transaction = Transaction::new();
+            match self.inode(fid) {
+                Ok(inode) => self.destroy_orphan(&mut transaction, &inode)?,
+                Err(Errno::ENOENT) => drop(transaction.delete(ORPHANS, fid_key(fid))),
+                Err(errno) => return Err(errno),
+            }
+            target.transact_locally(transaction).map_err(|error| error.errno())?;
+        }
+        self.placement.chores_added();
+        Ok(())
+    }
+}

@@ -1,0 +1,214 @@
+//! What is to be done on OSTs after a transaction here: destroying objects of files that are gone,
+//! telling objects their new owner.
+//!
+//! A chore is a record in the store, written in the transaction that causes it. It is done when
+//! that transaction is durable (else a crash could bring the file back without its objects), and
+//! the record is removed when the OST has answered. Both are idempotent, so a crash in between
+//! does no harm.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use parking_lot::Mutex;
+use sheen_rpc::{Call, CallKind, Channel, RpcError};
+use sheen_store::{Entry, Transaction};
+use sheen_target::Target;
+use sheen_types::{Errno, Fid, Transno, fid_seq};
+use sheen_wire::md::Valid;
+use sheen_wire::messages::{OstDestroy, OstSetattr};
+use sheen_wire::ost::{Obdo, OstBody, OstId};
+
+/// Index of chores: OST, kind, object, all big-endian, to what else is to say.
+pub(crate) const CHORES: Fid = Fid::new(fid_seq::LOCAL_FILE, 0x203);
+/// Chores taken up at a time.
+const STEP: usize = 512;
+/// Bytes of a key.
+const KEY_BYTES: usize = 19;
+
+/// Kinds of chores.
+const SET_OWNER: u8 = 1;
+const DESTROY: u8 = 2;
+
+/// The owner of a file, for its objects.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Owner {
+    pub(crate) uid: u32,
+    pub(crate) gid: u32,
+    pub(crate) project: u32,
+}
+
+/// Adds the chore of destroying an object.
+pub(super) fn destroy(transaction: &mut Transaction, ost: u16, object: OstId) {
+    transaction.put(CHORES, key(ost, DESTROY, object), Bytes::new());
+}
+
+/// Adds the chore of telling an object its owner.
+pub(super) fn set_owner(transaction: &mut Transaction, ost: u16, object: OstId, owner: Owner) {
+    let mut value = Vec::with_capacity(12);
+    for number in [owner.uid, owner.gid, owner.project] {
+        value.extend_from_slice(&number.to_le_bytes());
+    }
+    transaction.put(CHORES, key(ost, SET_OWNER, object), value.into());
+}
+
+/// Objects that wait to be destroyed, for checks of a whole file system.
+pub(crate) fn destroys(store: &dyn sheen_store::Store) -> Result<Vec<(u16, OstId)>, Errno> {
+    let mut found = Vec::new();
+    let mut from = Vec::new();
+    loop {
+        let entries = store.scan(CHORES, &from, STEP).map_err(|error| error.errno())?;
+        let Some(last) = entries.last() else { return Ok(found) };
+        from = [&last.key[..], &[0]].concat();
+        for (ost, kind, object) in entries.iter().filter_map(|entry| parse_key(&entry.key)) {
+            if kind == DESTROY {
+                found.push((ost, object));
+            }
+        }
+    }
+}
+
+fn key(ost: u16, kind: u8, object: OstId) -> Bytes {
+    let mut key = Vec::with_capacity(KEY_BYTES);
+    key.extend_from_slice(&ost.to_be_bytes());
+    key.push(kind);
+    key.extend_from_slice(&object.word0.to_be_bytes());
+    key.extend_from_slice(&object.word1.to_be_bytes());
+    key.into()
+}
+
+fn parse_key(key: &[u8]) -> Option<(u16, u8, OstId)> {
+    let (ost, rest) = key.split_first_chunk()?;
+    let (kind, rest) = rest.split_first()?;
+    let (word0, rest) = rest.split_first_chunk()?;
+    let word1 = rest.try_into().ok()?;
+    let object = OstId { word0: u64::from_be_bytes(*word0), word1: u64::from_be_bytes(word1) };
+    Some((u16::from_be_bytes(*ost), *kind, object))
+}
+
+/// The chores of one OST.
+pub(super) struct Chores {
+    ost: u16,
+    /// Taken up, to be done when this transaction is durable.
+    ready: Mutex<Option<(Transno, Vec<Entry>)>>,
+}
+
+impl Chores {
+    pub(super) fn new(ost: u16) -> Self {
+        Self { ost, ready: Mutex::new(None) }
+    }
+
+    /// Does the chores whose cause is durable; whether others wait for that.
+    pub(super) async fn work(&self, channel: &Arc<dyn Channel>, target: &Arc<Target>) -> bool {
+        loop {
+            let taken = self.ready.lock().take();
+            let (cause, entries) = match taken {
+                Some(ready) => ready,
+                None => match self.take_up(target) {
+                    Some(ready) => ready,
+                    None => return false,
+                },
+            };
+            if target.last_committed() < cause {
+                *self.ready.lock() = Some((cause, entries));
+                return true;
+            }
+            if let Err(error) = self.work_off(channel, target, &entries).await {
+                tracing::debug!(ost = self.ost, %error, "chores are put off");
+                return true;
+            }
+        }
+    }
+
+    fn take_up(&self, target: &Arc<Target>) -> Option<(Transno, Vec<Entry>)> {
+        let prefix = self.ost.to_be_bytes();
+        let mut entries = target.store().scan(CHORES, &prefix, STEP).ok()?;
+        entries.retain(|entry| entry.key.starts_with(&prefix));
+        // Asked after the scan: whatever the scan saw was applied up to here.
+        let cause = target.last_transno();
+        (!entries.is_empty()).then_some((cause, entries))
+    }
+
+    async fn work_off(
+        &self,
+        channel: &Arc<dyn Channel>,
+        target: &Arc<Target>,
+        entries: &[Entry],
+    ) -> Result<(), RpcError> {
+        let mut done = Transaction::new();
+        let mut at = 0;
+        while let Some(entry) = entries.get(at) {
+            let Some((_, kind, object)) = parse_key(&entry.key) else {
+                at += 1;
+                continue;
+            };
+            let run = if kind == DESTROY { run_length(&entries[at..]) } else { 1 };
+            let call = match kind {
+                DESTROY => destroy_call(object, run as u32),
+                _ => owner_call(object, &entry.value),
+            };
+            match channel.call(call).await {
+                Ok(_) | Err(RpcError::Errno(Errno::ENOENT)) => {}
+                Err(error) => return Err(error),
+            }
+            for entry in &entries[at..at + run] {
+                done.delete(CHORES, entry.key.clone());
+            }
+            at += run;
+        }
+        let done = target.transact_locally(done);
+        done.map(|_| ()).map_err(|error| RpcError::Errno(error.errno()))
+    }
+}
+
+/// How many chores from the first on destroy consecutive objects.
+fn run_length(entries: &[Entry]) -> usize {
+    let keys: Vec<_> = entries.iter().map_while(|entry| parse_key(&entry.key)).collect();
+    let Some((_, _, first)) = keys.first().cloned() else { return 1 };
+    let follows = |(at, (_, kind, object)): &(usize, &(u16, u8, OstId))| {
+        *kind == DESTROY && object.word0 == first.word0 && object.word1 == first.word1 + *at as u64
+    };
+    keys.iter().enumerate().take_while(follows).count().max(1)
+}
+
+fn destroy_call(object: OstId, count: u32) -> Call {
+    let valid = Valid::ID | Valid::GROUP | Valid::OBJCOUNT;
+    let oa = Obdo { valid, oi: object, misc: count, ..Obdo::default() };
+    let request = OstDestroy { ost_body: OstBody { oa }, ..OstDestroy::default() };
+    Call { kind: CallKind::Idempotent, ..Call::new(request) }
+}
+
+fn owner_call(object: OstId, value: &[u8]) -> Call {
+    let number = |at: usize| {
+        let bytes = value.get(at * 4..at * 4 + 4).and_then(|bytes| bytes.try_into().ok());
+        bytes.map_or(0, u32::from_le_bytes)
+    };
+    let valid = Valid::ID | Valid::GROUP | Valid::UID | Valid::GID | Valid::PROJID;
+    let oa = Obdo {
+        valid,
+        oi: object,
+        uid: number(0),
+        gid: number(1),
+        projid: number(2),
+        ..Obdo::default()
+    };
+    let request = OstSetattr { ost_body: OstBody { oa }, ..OstSetattr::default() };
+    Call { kind: CallKind::Idempotent, ..Call::new(request) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn consecutive_objects_go_in_one_request() {
+        let entry = |kind, id| Entry {
+            key: key(3, kind, OstId { word0: 9, word1: id }),
+            value: Bytes::new(),
+        };
+        let entries = [entry(DESTROY, 4), entry(DESTROY, 5), entry(DESTROY, 7)];
+        assert_eq!(run_length(&entries), 2);
+        assert_eq!(run_length(&entries[2..]), 1);
+        let (ost, kind, object) = parse_key(&entries[0].key).unwrap();
+        assert_eq!((ost, kind, object.word1), (3, DESTROY, 4));
+    }
+}

@@ -1,0 +1,334 @@
+//! One OST as the MDT sees it: a pool of objects created ahead, how full it is, and what is still
+//! to be done there (Lustre's OSP).
+//!
+//! One task per OST keeps the pool filled, does the chores and asks for the space; it alone talks
+//! to the OST. Ids are used in order, so "the last used" says everything: what lies above it when
+//! we or the OST come back was never given to a file and is removed.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use bytes::Bytes;
+use parking_lot::{Mutex, RwLock};
+use sheen_rpc::{Call, CallKind, Channel, ImportState, RpcError};
+use sheen_store::{Store, Transaction};
+use sheen_target::Target;
+use sheen_types::{Errno, Fid, Instant, fid_seq};
+use sheen_wire::md::{ObdStatfs, Valid};
+use sheen_wire::messages::{OstCreate, OstStatfs, Reply};
+use sheen_wire::ost::{Obdo, ObdoFlags, OstBody, OstId};
+use tokio::sync::Notify;
+
+use super::chores::Chores;
+use super::race::race;
+
+/// Index of the last id used on each OST: OST number, big-endian, to id.
+pub(crate) const LAST_USED: Fid = Fid::new(fid_seq::LOCAL_FILE, 0x202);
+/// Before the first object: id 1 stays unused, as with Lustre.
+const FIRST_USED: u64 = 1;
+/// Objects created at a time: from this...
+const BATCH_MIN: u64 = 32;
+/// ...doubled each time that the pool ran low, to this.
+const BATCH_MAX: u64 = 2048;
+/// The keeper looks around this often by itself...
+const IDLE: Duration = Duration::from_secs(5);
+/// ...and this often while something waits to become durable.
+const BUSY: Duration = Duration::from_secs(1);
+/// Blocks below which an OST takes no new files, in bytes.
+const RESERVE_BYTES: u64 = 1 << 20;
+
+/// See the module's documentation.
+pub(crate) struct Ost {
+    pub(crate) index: u16,
+    /// Sequence of its objects.
+    sequence: u64,
+    channel: RwLock<Arc<dyn Channel>>,
+    pool: Mutex<Pool>,
+    /// The newest id that is, or is about to be, in a file.
+    used: AtomicU64,
+    /// Recovery of the MDT has ended: what nobody replayed is an orphan.
+    recovered: AtomicBool,
+    is_kept: AtomicBool,
+    /// Wakes the keeper.
+    kick: Notify,
+    /// Wakes who waits for objects.
+    filled: Arc<Notify>,
+    pub(super) chores: Chores,
+}
+
+struct Pool {
+    /// The next id to be used.
+    next: u64,
+    /// The last id that exists.
+    last: u64,
+    batch: u64,
+    /// The incarnation of the OST with which we agree on what exists.
+    agreed: Option<u32>,
+    is_full: bool,
+    space: Option<(Instant, ObdStatfs)>,
+}
+
+/// An OST and its pool, for the parameter tree.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OstView {
+    /// Number of the OST.
+    pub index: u16,
+    /// Where the import stands.
+    pub state: ImportState,
+    /// Sequence of its objects.
+    pub sequence: u64,
+    /// The last id given to a file.
+    pub last_used: u64,
+    /// The last id that exists.
+    pub last_created: u64,
+    /// Whether it takes no new files for want of space.
+    pub is_full: bool,
+}
+
+impl Ost {
+    pub(super) fn new(
+        store: &dyn Store,
+        index: u16,
+        sequence: u64,
+        channel: Arc<dyn Channel>,
+        filled: Arc<Notify>,
+    ) -> Result<Self, sheen_store::StoreError> {
+        let value = store.lookup(LAST_USED, &index.to_be_bytes())?;
+        let used = value.as_deref().and_then(|value| value.try_into().ok());
+        let used = used.map_or(FIRST_USED, u64::from_le_bytes);
+        let pool = Pool {
+            next: used + 1,
+            last: used,
+            batch: BATCH_MIN,
+            agreed: None,
+            is_full: false,
+            space: None,
+        };
+        Ok(Self {
+            index,
+            sequence,
+            channel: RwLock::new(channel),
+            pool: Mutex::new(pool),
+            used: AtomicU64::new(used),
+            recovered: AtomicBool::new(false),
+            is_kept: AtomicBool::new(false),
+            kick: Notify::new(),
+            filled,
+            chores: Chores::new(index),
+        })
+    }
+
+    pub(super) fn replace_channel(&self, channel: Arc<dyn Channel>) {
+        *self.channel.write() = channel;
+        self.pool.lock().agreed = None;
+        self.kick.notify_one();
+    }
+
+    pub(super) fn channel(&self) -> Arc<dyn Channel> {
+        Arc::clone(&self.channel.read())
+    }
+
+    pub(super) fn view(&self) -> OstView {
+        let pool = self.pool.lock();
+        OstView {
+            index: self.index,
+            state: self.channel().state(),
+            sequence: self.sequence,
+            last_used: self.used.load(Ordering::Acquire),
+            last_created: pool.last,
+            is_full: pool.is_full,
+        }
+    }
+
+    pub(super) fn space(&self) -> Option<ObdStatfs> {
+        self.pool.lock().space.as_ref().map(|(_, space)| space.clone())
+    }
+
+    /// An object of a given number.
+    pub(super) fn object(&self, id: u64) -> Fid {
+        Fid::new(self.sequence, id as u32)
+    }
+
+    /// Whether new files may lie here: connected, in agreement, with space.
+    pub(super) fn is_usable(&self) -> bool {
+        let pool = self.pool.lock();
+        pool.agreed.is_some() && !pool.is_full && self.channel().state() == ImportState::Full
+    }
+
+    /// Whether it is only a question of time until it can be used.
+    pub(super) fn may_become_usable(&self) -> bool {
+        let pool = self.pool.lock();
+        pool.agreed.is_none() && self.channel().state() != ImportState::Closed
+    }
+
+    /// An object nobody has used; `None` if there is none ahead.
+    pub(super) fn take(&self) -> Option<u64> {
+        let mut pool = self.pool.lock();
+        if pool.agreed.is_none() || pool.next > pool.last {
+            drop(pool);
+            self.kick.notify_one();
+            return None;
+        }
+        let id = pool.next;
+        pool.next += 1;
+        let runs_low = pool.last - id < pool.batch / 2;
+        drop(pool);
+        if runs_low {
+            self.kick.notify_one();
+        }
+        Some(id)
+    }
+
+    /// Adds to the transaction of a file that `id` is used. Called in the order of transactions.
+    pub(super) fn record_used(&self, transaction: &mut Transaction, id: u64) {
+        let used = self.used.fetch_max(id, Ordering::AcqRel).max(id);
+        put_used(transaction, self.index, used);
+    }
+
+    /// A replayed request says that `id` is used: not to be given out again, not an orphan.
+    pub(super) fn note_used(&self, id: u64) {
+        self.used.fetch_max(id, Ordering::AcqRel);
+        let mut pool = self.pool.lock();
+        pool.next = pool.next.max(id + 1);
+        pool.last = pool.last.max(id);
+    }
+
+    pub(super) fn recovered(&self) {
+        self.recovered.store(true, Ordering::Release);
+        self.kick.notify_one();
+    }
+
+    pub(super) fn kick(&self) {
+        self.kick.notify_one();
+    }
+
+    /// Starts the keeper, once.
+    pub(crate) fn start_keeper(self: &Arc<Self>, target: &Arc<Target>) {
+        if self.is_kept.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        let (ost, weak) = (Arc::downgrade(self), Arc::downgrade(target));
+        let world = target.world().clone();
+        let keeper = async move {
+            while let Some((ost, target)) = upgrade(&ost, &weak) {
+                let busy = ost.look_around(&target).await;
+                drop(target);
+                let pause = world.clock.now() + if busy { BUSY } else { IDLE };
+                race(ost.kick.notified(), world.clock.sleep_until(pause)).await;
+            }
+        };
+        target.world().tasks.spawn("ost pool", Box::pin(keeper));
+    }
+
+    /// Does what is to do; whether something waits for the MDT's disk.
+    async fn look_around(&self, target: &Arc<Target>) -> bool {
+        if !self.recovered.load(Ordering::Acquire) {
+            return false;
+        }
+        if let Err(error) = self.keep_pool(target).await {
+            tracing::debug!(ost = self.index, %error, "the pool is not filled");
+        }
+        self.chores.work(&self.channel(), target).await
+    }
+
+    async fn keep_pool(&self, target: &Arc<Target>) -> Result<(), RpcError> {
+        self.agree().await?;
+        self.ask_space(target).await?;
+        while let Some((last, batch)) = self.shortage() {
+            match self.create(last + batch, ObdoFlags::NONE).await {
+                Ok(last) => self.add(last),
+                Err(RpcError::Errno(Errno::ENOSPC)) => {
+                    self.pool.lock().is_full = true;
+                    self.filled.notify_waiters();
+                    return Ok(());
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    /// After we or the OST came back: removes what was created and never used.
+    async fn agree(&self) -> Result<(), RpcError> {
+        let instance = self.channel().connect_data().instance;
+        if self.pool.lock().agreed == Some(instance) {
+            return Ok(());
+        }
+        let used = {
+            let mut pool = self.pool.lock();
+            // From here on nobody takes an object; what was taken counts as used.
+            pool.agreed = None;
+            self.used.load(Ordering::Acquire).max(pool.next - 1)
+        };
+        let last = self.create(used, ObdoFlags::DELORPHAN).await?;
+        let mut pool = self.pool.lock();
+        (pool.next, pool.last) = (last + 1, last);
+        pool.agreed = Some(self.channel().connect_data().instance);
+        Ok(())
+    }
+
+    /// The last id there is and how many more are wanted; `None` while there are enough.
+    fn shortage(&self) -> Option<(u64, u64)> {
+        let pool = self.pool.lock();
+        let left = (pool.last + 1).saturating_sub(pool.next);
+        (!pool.is_full && left < pool.batch / 2).then_some((pool.last, pool.batch))
+    }
+
+    fn add(&self, last: u64) {
+        let mut pool = self.pool.lock();
+        // A pool that ran dry while we asked is too small.
+        if pool.next > pool.last || pool.last - pool.next < pool.batch / 4 {
+            pool.batch = (pool.batch * 2).min(BATCH_MAX);
+        }
+        pool.last = pool.last.max(last);
+        drop(pool);
+        self.filled.notify_waiters();
+    }
+
+    async fn create(&self, id: u64, flags: ObdoFlags) -> Result<u64, RpcError> {
+        let mut valid = Valid::ID | Valid::GROUP;
+        if flags != ObdoFlags::NONE {
+            valid = valid | Valid::FLAGS;
+        }
+        let oi = OstId { word0: self.sequence, word1: id };
+        let oa = Obdo { valid, oi, flags, ..Obdo::default() };
+        let request = OstCreate { ost_body: OstBody { oa }, ..OstCreate::default() };
+        // Kept for replay: an OST that crashes makes the same objects again.
+        let call = Call { kind: CallKind::Idempotent, ..Call::new(request) };
+        let answer = self.channel().call(call).await?;
+        match answer.reply {
+            Reply::OstCreate(reply) => reply.ost_body.map(|body| body.oa.oi.id()),
+            _ => None,
+        }
+        .ok_or_else(|| RpcError::Protocol("an answer to OST_CREATE without body".to_owned()))
+    }
+
+    async fn ask_space(&self, target: &Arc<Target>) -> Result<(), RpcError> {
+        let now = target.world().clock.now();
+        let is_fresh = |(at, _): &(Instant, ObdStatfs)| now.since(*at) < IDLE;
+        if self.pool.lock().space.as_ref().is_some_and(is_fresh) {
+            return Ok(());
+        }
+        let answer = self.channel().call(Call::new(OstStatfs::default())).await?;
+        if let Reply::OstStatfs(reply) = answer.reply
+            && let Some(space) = reply.obd_statfs
+        {
+            let bytes = space.bavail.saturating_mul(u64::from(space.bsize));
+            let mut pool = self.pool.lock();
+            pool.is_full = bytes < RESERVE_BYTES || space.ffree == 0;
+            pool.space = Some((now, space));
+        }
+        Ok(())
+    }
+}
+
+fn upgrade(ost: &Weak<Ost>, target: &Weak<Target>) -> Option<(Arc<Ost>, Arc<Target>)> {
+    Some((ost.upgrade()?, target.upgrade()?))
+}
+
+/// Adds the last id used on an OST.
+pub(super) fn put_used(transaction: &mut Transaction, index: u16, used: u64) {
+    let key = Bytes::copy_from_slice(&index.to_be_bytes());
+    transaction.put(LAST_USED, key, Bytes::copy_from_slice(&used.to_le_bytes()));
+}

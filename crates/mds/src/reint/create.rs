@@ -1,0 +1,297 @@
+//! Making inodes: mkdir, mknod, symlink; open|create uses the same steps.
+
+use bytes::Bytes;
+use sheen_store::{Attributes, FileKind, Transaction};
+use sheen_target::{Context, Memo, Outcome};
+use sheen_types::limits::{LINK_COUNT_MAX, PATH_BYTES_MAX};
+use sheen_types::{Errno, Fid, Name, Timestamp};
+use sheen_wire::md::{PosixAcl, RecCreate};
+use sheen_wire::messages::{
+    MdsReintCreate, MdsReintCreateReply, MdsReintCreateSym, MdsReintCreateSymReply,
+};
+use sheen_wire::text::Text;
+
+use crate::caller::{Caller, Capability, May};
+use crate::directory::{self, Child, parse_name};
+use crate::exclusion::Needs;
+use crate::inode::{DIRECTORY_BYTES, Inode, touched};
+use crate::placement::Taken;
+use crate::xattrs::{ACL_ACCESS, ACL_DEFAULT, LINK, LOV, SYMLINK};
+use crate::{Mdt, links, locks};
+
+const SET_GID: u32 = 0o2000;
+/// Bytes of a symbolic link's target.
+const TARGET_BYTES_MAX: usize = PATH_BYTES_MAX - 1;
+
+/// What a new inode is made from.
+pub(crate) struct Making<'a> {
+    pub(crate) fid: Fid,
+    pub(crate) caller: Caller,
+    /// With type bits.
+    pub(crate) mode: u32,
+    pub(crate) umask: u32,
+    pub(crate) device: u64,
+    pub(crate) now: Timestamp,
+    /// Target of a symbolic link.
+    pub(crate) target: Option<Bytes>,
+    /// Name and value of a security attribute to begin with.
+    pub(crate) security: Option<(&'a Text, &'a Bytes)>,
+    /// Where a regular file's data lies.
+    pub(crate) objects: Option<Taken>,
+}
+
+/// A new inode before it is in the store.
+pub(crate) struct Birth {
+    pub(crate) inode: Inode,
+    xattrs: Vec<(String, Bytes)>,
+    objects: Option<Taken>,
+}
+
+impl<'a> Making<'a> {
+    pub(crate) fn of(record: &RecCreate) -> Self {
+        Self {
+            fid: record.fid2,
+            caller: Caller::from(record),
+            mode: record.mode,
+            umask: record.umask,
+            device: record.rdev,
+            now: Timestamp::from_seconds(record.time),
+            target: None,
+            security: None,
+            objects: None,
+        }
+    }
+}
+
+impl Birth {
+    /// Adds everything about the inode but its name.
+    pub(crate) fn add_inode(&self, transaction: &mut Transaction) {
+        let fid = self.inode.fid;
+        transaction.create(fid, self.inode.attributes.clone());
+        for (name, value) in &self.xattrs {
+            transaction.set_xattr(fid, name, value.clone());
+        }
+        if let Some(objects) = &self.objects {
+            transaction.set_xattr(fid, LOV, objects.layout().clone());
+            objects.record(transaction);
+        }
+    }
+
+    /// Adds the inode and its name in `parent`.
+    pub(crate) fn add(&self, transaction: &mut Transaction, parent: Fid, name: &Name) {
+        self.add_inode(transaction);
+        let child = Child { fid: self.inode.fid, kind: self.inode.attributes.kind };
+        let name = name.as_bytes();
+        transaction.set_xattr(child.fid, LINK, links::first(parent, name));
+        transaction.insert(parent, directory::key(name), directory::value(child));
+        let subdirectories = i32::from(child.kind == FileKind::Directory);
+        let now = self.inode.attributes.changed;
+        transaction.patch(parent, touched(now, subdirectories));
+    }
+
+    pub(crate) fn layout(&self) -> Option<Bytes> {
+        self.objects.as_ref().map(|objects| objects.layout().clone())
+    }
+}
+
+impl Mdt {
+    /// MDS_REINT create: a directory, or anything that an open does not make.
+    pub(crate) async fn create(
+        &self,
+        context: &Context,
+        request: &MdsReintCreate,
+    ) -> Result<Outcome, Errno> {
+        let record = &request.rec_reint;
+        let mut making = Making::of(record);
+        making.security =
+            request.file_secctx_name.as_ref().map(|name| (name, &request.file_secctx));
+        let inode = self.make(context, record, request.name.as_ref(), making).await?;
+        let mut body = self.body(&inode, false);
+        self.add_sizes(&mut body);
+        let reply = MdsReintCreateReply { mdt_body: Some(body), ..Default::default() };
+        Ok(Outcome::ok(reply))
+    }
+
+    /// MDS_REINT create of a symbolic link.
+    pub(crate) async fn symlink(
+        &self,
+        context: &Context,
+        request: &MdsReintCreateSym,
+    ) -> Result<Outcome, Errno> {
+        let record = &request.rec_reint;
+        let end = request.symtgt.iter().position(|byte| *byte == 0);
+        let target = request.symtgt.slice(..end.unwrap_or(request.symtgt.len()));
+        if target.is_empty() {
+            return Err(Errno::ENOENT);
+        }
+        if target.len() > TARGET_BYTES_MAX {
+            return Err(Errno::ENAMETOOLONG);
+        }
+        let mut making = Making::of(record);
+        making.target = Some(target);
+        making.security =
+            request.file_secctx_name.as_ref().map(|name| (name, &request.file_secctx));
+        let inode = self.make(context, record, request.name.as_ref(), making).await?;
+        let body = self.body(&inode, false);
+        let reply = MdsReintCreateSymReply { mdt_body: Some(body), ..Default::default() };
+        Ok(Outcome::ok(reply))
+    }
+
+    async fn make(
+        &self,
+        context: &Context,
+        record: &RecCreate,
+        name: Option<&Text>,
+        making: Making<'_>,
+    ) -> Result<Inode, Errno> {
+        if context.is_applied_already() {
+            let nothing = Transaction::new();
+            let done = context.target.transact(context, nothing, Memo::Done);
+            done.map_err(|error| error.errno())?;
+            return self.inode(record.fid2);
+        }
+        let name = parse_name(name.ok_or(Errno::EPROTO)?.as_bytes())?;
+        let caller = making.caller.clone();
+        let kind = FileKind::from_mode(record.mode).unwrap_or_default();
+        let is_device = matches!(kind, FileKind::CharDevice | FileKind::BlockDevice);
+        if is_device && !caller.can(Capability::Mknod) {
+            return Err(Errno::EPERM);
+        }
+        let needs = Needs::new().change_name(record.fid1, name.as_bytes()).keep_inode(record.fid1);
+        let _held = self.exclusion.hold(needs).await;
+        let parent = self.directory(record.fid1)?;
+        self.may_add(&caller, &parent, &name, kind)?;
+        let birth = self.conceive(&parent, making)?;
+        let _lock = locks::change_directory(context, parent.fid).await?;
+        let mut transaction = Transaction::new();
+        birth.add(&mut transaction, parent.fid, &name);
+        let done = context.target.transact(context, transaction, Memo::Done);
+        done.map_err(|error| error.errno())?;
+        Ok(birth.inode)
+    }
+
+    /// Whether a name may be added to a directory.
+    ///
+    /// # Errors
+    /// [`Errno::EEXIST`], [`Errno::EACCES`], [`Errno::EMLINK`], or [`Errno::ENOENT`] for a
+    /// directory that is being removed.
+    pub(crate) fn may_add(
+        &self,
+        caller: &Caller,
+        parent: &Inode,
+        name: &Name,
+        kind: FileKind,
+    ) -> Result<(), Errno> {
+        let store = &*self.store;
+        caller.may(store, parent.fid, &parent.attributes, May::EXEC)?;
+        if self.find(parent.fid, name)?.is_some() {
+            return Err(Errno::EEXIST);
+        }
+        caller.may(store, parent.fid, &parent.attributes, May::WRITE.and(May::EXEC))?;
+        if kind == FileKind::Directory && parent.attributes.links >= LINK_COUNT_MAX {
+            return Err(Errno::EMLINK);
+        }
+        Ok(())
+    }
+
+    /// What a new inode will be: owner, mode and access list as its parent and caller have it.
+    pub(crate) fn conceive(&self, parent: &Inode, making: Making<'_>) -> Result<Birth, Errno> {
+        if !making.fid.is_normal() {
+            return Err(Errno::EINVAL);
+        }
+        let kind = FileKind::from_mode(making.mode).unwrap_or_default();
+        let is_directory = kind == FileKind::Directory;
+        let inherits = parent.attributes.permissions & SET_GID != 0;
+        let caller = &making.caller;
+        let gid = if inherits { parent.attributes.gid } else { caller.gid };
+        let mut permissions = making.mode & 0o7777;
+        if inherits && is_directory {
+            permissions |= SET_GID;
+        } else if !is_directory && !caller.is_in_group(gid) && !caller.can(Capability::SetId) {
+            permissions &= !SET_GID;
+        }
+        let mut xattrs = Vec::new();
+        let default = match kind {
+            FileKind::Symlink => None,
+            _ => self.store.xattr(parent.fid, ACL_DEFAULT).map_err(|e| e.errno())?,
+        };
+        match default {
+            Some(default) => {
+                permissions = inherit_acl(&default, permissions, is_directory, &mut xattrs)?;
+            }
+            None if kind != FileKind::Symlink => permissions &= !(making.umask & 0o777),
+            None => {}
+        }
+        if is_directory && parent.fid != Fid::ROOT {
+            let layout = self.store.xattr(parent.fid, LOV).map_err(|e| e.errno())?;
+            xattrs.extend(layout.map(|layout| (LOV.to_owned(), layout)));
+        }
+        if let Some((name, value)) = making.security.filter(|(_, value)| !value.is_empty()) {
+            xattrs.push((name.to_text(), value.clone()));
+        }
+        let size = match (&making.target, is_directory) {
+            (Some(target), _) => target.len() as u64,
+            (None, true) => DIRECTORY_BYTES,
+            (None, false) => 0,
+        };
+        xattrs.extend(making.target.map(|target| (SYMLINK.to_owned(), target)));
+        let attributes = Attributes {
+            kind,
+            permissions,
+            uid: making.caller.uid,
+            gid,
+            project: inherited_project(parent),
+            links: if is_directory { 2 } else { 1 },
+            size,
+            blocks: if is_directory { DIRECTORY_BYTES / 512 } else { 0 },
+            device: making.device,
+            flags: parent.attributes.flags & PROJECT_INHERIT,
+            accessed: making.now,
+            modified: making.now,
+            changed: making.now,
+            born: making.now,
+            version: 0,
+        };
+        let inode = Inode { fid: making.fid, attributes };
+        Ok(Birth { inode, xattrs, objects: making.objects })
+    }
+}
+
+const PROJECT_INHERIT: u32 = sheen_wire::md::FileFlags::PROJINHERIT.0;
+
+fn inherited_project(parent: &Inode) -> u32 {
+    match parent.attributes.flags & PROJECT_INHERIT {
+        0 => 0,
+        _ => parent.attributes.project,
+    }
+}
+
+/// Gives a new inode its parent's default access list; the mode that results.
+fn inherit_acl(
+    default: &Bytes,
+    permissions: u32,
+    is_directory: bool,
+    xattrs: &mut Vec<(String, Bytes)>,
+) -> Result<u32, Errno> {
+    let mut acl = PosixAcl::decode(default).map_err(|_| Errno::EIO)?;
+    let has_mask = acl.entries.iter().any(|entry| entry.tag == 16);
+    let mut result = permissions & !0o777;
+    for entry in &mut acl.entries {
+        let shift = match entry.tag {
+            1 => 6,
+            4 if !has_mask => 3,
+            16 => 3,
+            32 => 0,
+            _ => continue,
+        };
+        entry.perm &= (permissions >> shift & 7) as u16;
+        result |= u32::from(entry.perm) << shift;
+    }
+    if acl.entries.len() > 3 {
+        xattrs.push((ACL_ACCESS.to_owned(), acl.encode()));
+    }
+    if is_directory {
+        xattrs.push((ACL_DEFAULT.to_owned(), default.clone()));
+    }
+    Ok(result)
+}

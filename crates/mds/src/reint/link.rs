@@ -1,0 +1,65 @@
+//! Hard links.
+
+use sheen_store::Transaction;
+use sheen_target::{Context, Memo, Outcome};
+use sheen_types::limits::LINK_COUNT_MAX;
+use sheen_types::{Errno, Timestamp};
+use sheen_wire::messages::{MdsReintLink, MdsReintLinkReply};
+
+use crate::caller::Caller;
+use crate::directory::{self, Child, parse_name};
+use crate::exclusion::Needs;
+use crate::inode::{relinked, touched};
+use crate::{Mdt, locks};
+
+impl Mdt {
+    /// Gives an inode another name.
+    pub(crate) async fn link(
+        &self,
+        context: &Context,
+        request: &MdsReintLink,
+    ) -> Result<Outcome, Errno> {
+        let record = &request.rec_reint;
+        if context.is_applied_already() {
+            return self.replay_done(context, MdsReintLinkReply::default());
+        }
+        let name = parse_name(request.name.as_ref().ok_or(Errno::EPROTO)?.as_bytes())?;
+        let caller = Caller::from(record);
+        let needs = Needs::new()
+            .change_inode(record.fid1)
+            .change_name(record.fid2, name.as_bytes())
+            .keep_inode(record.fid2);
+        let _held = self.exclusion.hold(needs).await;
+        let inode = self.inode(record.fid1)?;
+        let parent = self.directory(record.fid2)?;
+        if inode.is_directory() {
+            return Err(Errno::EPERM);
+        }
+        self.may_add(&caller, &parent, &name, inode.attributes.kind)?;
+        // What has no name left is on its way out; a file made without one is not.
+        if inode.attributes.links == 0 {
+            return Err(Errno::ENOENT);
+        }
+        if inode.attributes.links >= LINK_COUNT_MAX {
+            return Err(Errno::EMLINK);
+        }
+        let kept = sheen_wire::md::FileFlags::IMMUTABLE | sheen_wire::md::FileFlags::APPEND;
+        if inode.attributes.flags & kept.0 != 0 {
+            return Err(Errno::EPERM);
+        }
+        let _parent_lock = locks::change_directory(context, parent.fid).await?;
+        let _lock = locks::change_links(context, inode.fid).await?;
+        let now = Timestamp::from_seconds(record.time);
+        let child = Child { fid: inode.fid, kind: inode.attributes.kind };
+        let mut transaction = Transaction::new();
+        transaction.insert(parent.fid, directory::key(name.as_bytes()), directory::value(child));
+        transaction.patch(parent.fid, touched(now, 0));
+        transaction.patch(inode.fid, relinked(now, 1));
+        self.relink(&mut transaction, inode.fid, None, Some((parent.fid, name.as_bytes())))?;
+        let done = context.target.transact(context, transaction, Memo::Done);
+        done.map_err(|error| error.errno())?;
+        let inode = self.inode(inode.fid)?;
+        let mdt_body = Some(self.body(&inode, true));
+        Ok(Outcome::ok(MdsReintLinkReply { mdt_body, ..MdsReintLinkReply::default() }))
+    }
+}

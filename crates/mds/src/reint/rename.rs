@@ -1,0 +1,217 @@
+//! Rename: within a directory or across, replacing what the new name stands for.
+
+use sheen_store::Transaction;
+use sheen_target::{Context, LockGuard, Memo, Outcome};
+use sheen_types::limits::LINK_COUNT_MAX;
+use sheen_types::{Errno, Fid, Name, Timestamp};
+use sheen_wire::md::MdtBody;
+use sheen_wire::messages::{MdsReintRename, MdsReintRenameReply};
+
+use crate::caller::{Caller, May};
+use crate::directory::{self, Child, parse_name};
+use crate::exclusion::{Held, Needs};
+use crate::inode::{Inode, relinked, touched};
+use crate::{Mdt, locks};
+
+/// A walk to the root longer than this goes in a circle.
+const DEPTH_MAX: usize = 10_000;
+
+/// All that a rename is about.
+struct Move {
+    caller: Caller,
+    from: Inode,
+    to: Inode,
+    old: Name,
+    new: Name,
+    source: Inode,
+    victim: Option<Inode>,
+    now: Timestamp,
+}
+
+/// The names of a rename and what they stand for.
+struct Ends<'a> {
+    from: (Fid, &'a Name),
+    to: (Fid, &'a Name),
+}
+
+impl Mdt {
+    /// Moves a name.
+    pub(crate) async fn rename(
+        &self,
+        context: &Context,
+        request: &MdsReintRename,
+    ) -> Result<Outcome, Errno> {
+        let record = &request.rec_reint;
+        if context.is_applied_already() {
+            return self.replay_done(context, renamed(MdtBody::default()));
+        }
+        let old = parse_end(request.name.as_ref().ok_or(Errno::EPROTO)?.as_bytes())?;
+        let new = parse_end(request.symtgt.as_ref().ok_or(Errno::EPROTO)?.as_bytes())?;
+        let caller = Caller::from(record);
+        for directory in [record.fid1, record.fid2] {
+            let directory = self.directory(directory)?;
+            caller.may(&*self.store, directory.fid, &directory.attributes, May::EXEC)?;
+        }
+        let ends = Ends { from: (record.fid1, &old), to: (record.fid2, &new) };
+        let crosses = record.fid1 != record.fid2;
+        let moves_directory = self.find(record.fid1, &old)?.is_some_and(is_directory);
+        let _renames = match crosses && moves_directory {
+            true => Some(self.exclusion.rename_of_directory().await),
+            false => None,
+        };
+        let (_held, source, victim) = self.hold_ends(&ends).await?;
+        if crosses && is_directory(source) != moves_directory {
+            // Replaced by a directory before we held it: the check of circles was not in order.
+            return Err(Errno::ESTALE);
+        }
+        let now = Timestamp::from_seconds(record.time);
+        let (from, to) = (self.directory(record.fid1)?, self.directory(record.fid2)?);
+        let source = self.inode(source.fid)?;
+        let victim = victim.map(|victim| self.inode(victim.fid)).transpose()?;
+        let moved = Move { caller, from, to, old, new, source, victim, now };
+        if moved.victim.as_ref().is_some_and(|victim| victim.fid == moved.source.fid) {
+            // Two names of one inode: nothing is to be done.
+            return Ok(Outcome::ok(renamed(MdtBody::default())));
+        }
+        self.may_move(&moved)?;
+        let _locks = lock_all(context, &moved).await?;
+        let mut transaction = Transaction::new();
+        self.add_move(&mut transaction, &moved)?;
+        let done = context.target.transact(context, transaction, Memo::Done);
+        done.map_err(|error| error.errno())?;
+        self.placement.chores_added();
+        Ok(Outcome::ok(renamed(self.replaced(&moved))))
+    }
+
+    /// Holds both names, both directories, and both inodes.
+    async fn hold_ends(&self, ends: &Ends<'_>) -> Result<(Held<'_>, Child, Option<Child>), Errno> {
+        let (from, to) = (ends.from, ends.to);
+        loop {
+            let source = self.find(from.0, from.1)?.ok_or(Errno::ENOENT)?;
+            let victim = self.find(to.0, to.1)?;
+            let mut needs = Needs::new()
+                .change_name(from.0, from.1.as_bytes())
+                .change_name(to.0, to.1.as_bytes())
+                .keep_inode(from.0)
+                .keep_inode(to.0)
+                .change_inode(source.fid);
+            if let Some(victim) = victim {
+                needs = needs.change_inode(victim.fid);
+            }
+            let held = self.exclusion.hold(needs).await;
+            let unchanged =
+                self.find(from.0, from.1)? == Some(source) && self.find(to.0, to.1)? == victim;
+            if unchanged {
+                return Ok((held, source, victim));
+            }
+        }
+    }
+
+    fn may_move(&self, moved: &Move) -> Result<(), Errno> {
+        let store = &*self.store;
+        let from = (moved.from.fid, &moved.from.attributes);
+        moved.caller.may_remove(store, from, &moved.source.attributes)?;
+        let source_is_directory = moved.source.is_directory();
+        if source_is_directory && moved.from.fid != moved.to.fid {
+            self.refuse_circle(moved)?;
+        }
+        let to = (moved.to.fid, &moved.to.attributes);
+        let Some(victim) = &moved.victim else {
+            moved.caller.may(store, to.0, to.1, May::WRITE.and(May::EXEC))?;
+            let gains = source_is_directory && moved.from.fid != moved.to.fid;
+            return match gains && to.1.links >= LINK_COUNT_MAX {
+                true => Err(Errno::EMLINK),
+                false => Ok(()),
+            };
+        };
+        moved.caller.may_remove(store, to, &victim.attributes)?;
+        match (source_is_directory, victim.is_directory()) {
+            (true, false) => return Err(Errno::ENOTDIR),
+            (false, true) => return Err(Errno::EISDIR),
+            _ => {}
+        }
+        if victim.is_directory() && (victim.fid == moved.from.fid || !self.is_empty(victim.fid)?) {
+            return Err(Errno::ENOTEMPTY);
+        }
+        Ok(())
+    }
+
+    /// A directory must not become its own descendant. No other rename of a directory across
+    /// directories is under way, so the walk up stays true.
+    fn refuse_circle(&self, moved: &Move) -> Result<(), Errno> {
+        let mut at = moved.to.fid;
+        for _ in 0..DEPTH_MAX {
+            if at == moved.source.fid {
+                return Err(Errno::EINVAL);
+            }
+            if at == Fid::ROOT {
+                return Ok(());
+            }
+            at = self.parent(at)?;
+        }
+        Err(Errno::ELOOP)
+    }
+
+    fn add_move(&self, transaction: &mut Transaction, moved: &Move) -> Result<(), Errno> {
+        let Move { from, to, old, new, source, victim, now, .. } = moved;
+        let child = Child { fid: source.fid, kind: source.attributes.kind };
+        transaction.delete(from.fid, directory::key(old.as_bytes()));
+        transaction.put(to.fid, directory::key(new.as_bytes()), directory::value(child));
+        let gone = Some((from.fid, old.as_bytes()));
+        let come = Some((to.fid, new.as_bytes()));
+        let moved_directory = i32::from(source.is_directory());
+        let lost_directory = victim.as_ref().map_or(0, |victim| i32::from(victim.is_directory()));
+        if from.fid == to.fid {
+            transaction.patch(from.fid, touched(*now, -lost_directory));
+        } else {
+            transaction.patch(from.fid, touched(*now, -moved_directory));
+            transaction.patch(to.fid, touched(*now, moved_directory - lost_directory));
+        }
+        transaction.patch(source.fid, relinked(*now, 0));
+        self.relink(transaction, source.fid, gone, come)?;
+        match victim {
+            Some(victim) => self.lose_name(transaction, victim, (to.fid, new), *now),
+            None => Ok(()),
+        }
+    }
+
+    fn replaced(&self, moved: &Move) -> MdtBody {
+        let Some(victim) = &moved.victim else { return MdtBody::default() };
+        let mut gone = victim.clone();
+        gone.attributes.links = match victim.is_directory() {
+            true => 0,
+            false => gone.attributes.links.saturating_sub(1),
+        };
+        self.body(&gone, true)
+    }
+}
+
+/// A name that is moved: neither `.` nor `..`.
+fn parse_end(bytes: &[u8]) -> Result<Name, Errno> {
+    match bytes {
+        b"." | b".." => Err(Errno::EBUSY),
+        name => parse_name(name),
+    }
+}
+
+fn is_directory(child: Child) -> bool {
+    child.kind == sheen_store::FileKind::Directory
+}
+
+/// Both directories, then both inodes. Nobody else on this server locks these inodes for change
+/// meanwhile, and changes of directories share, so the order matters to no one.
+async fn lock_all(context: &Context, moved: &Move) -> Result<Vec<LockGuard>, Errno> {
+    let mut guards = vec![locks::change_directory(context, moved.from.fid).await?];
+    if moved.from.fid != moved.to.fid {
+        guards.push(locks::change_directory(context, moved.to.fid).await?);
+    }
+    guards.push(locks::change_links(context, moved.source.fid).await?);
+    if let Some(victim) = &moved.victim {
+        guards.push(locks::change_links(context, victim.fid).await?);
+    }
+    Ok(guards)
+}
+
+fn renamed(body: MdtBody) -> MdsReintRenameReply {
+    MdsReintRenameReply { mdt_body: Some(body), ..MdsReintRenameReply::default() }
+}

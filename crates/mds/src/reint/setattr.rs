@@ -1,0 +1,284 @@
+//! chmod, chown, utimes, truncate's part on the MDT, inode flags, and a directory's default layout.
+
+use sheen_store::{AttributePatch, Transaction};
+use sheen_target::{Context, Memo, Outcome};
+use sheen_types::{Errno, Fid, InodeBits, LockMode, Timestamp};
+use sheen_wire::codec::{ByteOrder, Reader, Wire};
+use sheen_wire::lov::LovMagic;
+use sheen_wire::md::{AttrValid, Bias, FileFlags, MdtBody, RecSetattr};
+use sheen_wire::messages::{MdsReintSetattr, MdsReintSetattrReply};
+
+use crate::caller::{Caller, Capability, May};
+use crate::exclusion::Needs;
+use crate::inode::Inode;
+use crate::placement::{Owner, Pattern};
+use crate::{Mdt, close, xattrs};
+
+const SET_UID: u32 = 0o4000;
+const SET_GID: u32 = 0o2000;
+const GROUP_EXEC: u32 = 0o010;
+/// Inode flags that users may set.
+const FLAGS_SETTABLE: FileFlags = FileFlags(
+    FileFlags::SYNC.0
+        | FileFlags::IMMUTABLE.0
+        | FileFlags::APPEND.0
+        | FileFlags::NODUMP.0
+        | FileFlags::NOATIME.0
+        | FileFlags::DIRSYNC.0
+        | FileFlags::TOPDIR.0
+        | FileFlags::PROJINHERIT.0,
+);
+
+impl Mdt {
+    /// Changes attributes.
+    pub(crate) async fn setattr(
+        &self,
+        context: &Context,
+        request: &MdsReintSetattr,
+    ) -> Result<Outcome, Errno> {
+        let record = &request.rec_reint;
+        if context.is_applied_already() {
+            let mdt_body = self.inode(record.fid).map(|inode| self.body(&inode, true)).ok();
+            return self
+                .replay_done(context, MdsReintSetattrReply { mdt_body, ..Default::default() });
+        }
+        let _held = self.exclusion.hold(Needs::new().change_inode(record.fid)).await;
+        let inode = self.inode(record.fid)?;
+        if record.valid == AttrValid::NONE && !request.eadata.is_empty() {
+            return self.set_default_layout(context, request, &inode).await;
+        }
+        if record.valid.contains(AttrValid::SIZE) && self.open_files.is_executed(inode.fid) {
+            return Err(Errno::ETXTBSY);
+        }
+        let patch = self.patch_of(record, &inode)?;
+        let mut bits = InodeBits::UPDATE;
+        if patch.permissions.is_some() || patch.uid.is_some() || patch.gid.is_some() {
+            bits = bits | InodeBits::PERM;
+        }
+        if patch.project.is_some() {
+            bits = bits | InodeBits::XATTR;
+        }
+        let _lock = context.target.lock_inode(inode.fid, bits, LockMode::Pw).await?;
+        let mut transaction = Transaction::new();
+        self.add_owner(&mut transaction, &inode, &patch)?;
+        self.add_size(&mut transaction, &inode, record);
+        transaction.patch(inode.fid, patch);
+        let done = context.target.transact(context, transaction, Memo::Done);
+        done.map_err(|error| error.errno())?;
+        self.placement.chores_added();
+        let inode = self.inode(inode.fid)?;
+        let mdt_body = Some(self.setattr_body(&inode)?);
+        Ok(Outcome::ok(MdsReintSetattrReply { mdt_body, ..Default::default() }))
+    }
+
+    fn setattr_body(&self, inode: &Inode) -> Result<MdtBody, Errno> {
+        Ok(self.body(inode, self.layout(inode)?.is_some()))
+    }
+
+    /// What changes, after all checks (`mdd_fix_attr`).
+    fn patch_of(&self, record: &RecSetattr, inode: &Inode) -> Result<AttributePatch, Errno> {
+        let caller = Caller::from(record);
+        let attributes = &inode.attributes;
+        let valid = record.valid;
+        let has = |flag: AttrValid| valid.contains(flag);
+        let bypass = record.bias.contains(Bias::PERM_BYPASS);
+        let mut patch = AttributePatch::default();
+        let frozen = FileFlags::IMMUTABLE | FileFlags::APPEND;
+        let only_flags = valid.without(AttrValid::ATTR_FLAG | AttrValid::CTIME) == AttrValid::NONE;
+        if attributes.flags & frozen.0 != 0 && !only_flags && !bypass {
+            return Err(Errno::EPERM);
+        }
+        if has(AttrValid::ATTR_FLAG) {
+            patch.flags = Some(flags(&caller, record, inode)?);
+        }
+        self.may_set_times(&caller, record, inode)?;
+        if has(AttrValid::PROJID) && record.projid != attributes.project {
+            if !caller.can(Capability::SysResource) {
+                caller.may(&*self.store, inode.fid, attributes, May::WRITE)?;
+            }
+            patch.project = Some(record.projid);
+        }
+        (patch.uid, patch.gid) = owner(&caller, record, inode)?;
+        let gid = patch.gid.unwrap_or(attributes.gid);
+        patch.permissions = permissions(&caller, record, inode, gid, bypass)?;
+        if valid.intersects(AttrValid::SIZE | AttrValid::BLOCKS) {
+            let overrides = record.bias.contains(Bias::OWNEROVERRIDE) || has(AttrValid::OVERRIDE);
+            if !(overrides && caller.uid == attributes.uid) && !bypass {
+                caller.may(&*self.store, inode.fid, attributes, May::WRITE)?;
+            }
+        }
+        let time = |flag, told: i64| has(flag).then(|| Timestamp::from_seconds(told));
+        patch.accessed = time(AttrValid::ATIME, record.atime);
+        patch.modified = time(AttrValid::MTIME, record.mtime);
+        // A client's clock may be behind another's: the change time does not go back for that.
+        let changed = time(AttrValid::CTIME, record.ctime);
+        patch.changed = changed.map(|told| told.max(attributes.changed));
+        Ok(patch)
+    }
+
+    /// The owner may set any time, whoever may write may set it to now.
+    fn may_set_times(
+        &self,
+        caller: &Caller,
+        record: &RecSetattr,
+        inode: &Inode,
+    ) -> Result<(), Errno> {
+        let chosen = AttrValid::ATIME_SET | AttrValid::MTIME_SET;
+        let times = AttrValid::ATIME | AttrValid::MTIME;
+        let others = AttrValid::SIZE | AttrValid::FORCE | AttrValid::MODE | AttrValid::UID;
+        let others = others | AttrValid::GID | AttrValid::KILL_SUID | AttrValid::KILL_SGID;
+        if !record.valid.intersects(times)
+            || record.valid.intersects(others)
+            || caller.owns(&inode.attributes)
+        {
+            return Ok(());
+        }
+        let may = caller.may(&*self.store, inode.fid, &inode.attributes, May::WRITE);
+        match record.valid.intersects(chosen) && may.is_err() {
+            true => Err(Errno::EPERM),
+            false => may,
+        }
+    }
+
+    /// Adds that the objects of a file get its new owner.
+    fn add_owner(
+        &self,
+        transaction: &mut Transaction,
+        inode: &Inode,
+        patch: &AttributePatch,
+    ) -> Result<(), Errno> {
+        let changes = patch.uid.is_some() || patch.gid.is_some() || patch.project.is_some();
+        if changes && let Some(layout) = self.layout(inode)? {
+            let owner = Owner {
+                uid: patch.uid.unwrap_or(inode.attributes.uid),
+                gid: patch.gid.unwrap_or(inode.attributes.gid),
+                project: patch.project.unwrap_or(inode.attributes.project),
+            };
+            self.placement.set_owner_later(transaction, &layout, owner);
+        }
+        Ok(())
+    }
+
+    /// Adds what a truncate says of the size: clients cut the objects, we only remember.
+    fn add_size(&self, transaction: &mut Transaction, inode: &Inode, record: &RecSetattr) {
+        if inode.is_regular() && record.valid.contains(AttrValid::SIZE) {
+            let blocks = record.size.div_ceil(512);
+            transaction.set_xattr(inode.fid, xattrs::SOM, close::som(record.size, blocks));
+        }
+    }
+
+    /// `lfs setstripe` of a directory.
+    async fn set_default_layout(
+        &self,
+        context: &Context,
+        request: &MdsReintSetattr,
+        inode: &Inode,
+    ) -> Result<Outcome, Errno> {
+        if !inode.is_directory() {
+            return Err(Errno::ENOTDIR);
+        }
+        let magic = LovMagic::decode(&mut Reader::new(&request.eadata, ByteOrder::Little));
+        if !matches!(magic, Ok(LovMagic::V1 | LovMagic::V3 | LovMagic::SPECIFIC)) {
+            return Err(Errno::EOPNOTSUPP);
+        }
+        let caller = Caller::from(&request.rec_reint);
+        if !caller.owns(&inode.attributes) {
+            return Err(Errno::EPERM);
+        }
+        let pattern = Pattern::parse(&request.eadata)?;
+        let bits = InodeBits::XATTR;
+        let _lock = context.target.lock_inode(inode.fid, bits, LockMode::Pw).await?;
+        let mut transaction = Transaction::new();
+        self.add_default_layout(&mut transaction, inode.fid, &pattern);
+        let done = context.target.transact(context, transaction, Memo::Done);
+        done.map_err(|error| error.errno())?;
+        let mdt_body = Some(self.body(inode, false));
+        Ok(Outcome::ok(MdsReintSetattrReply { mdt_body, ..Default::default() }))
+    }
+
+    /// Adds a directory's default layout; an empty one is removed.
+    pub(crate) fn add_default_layout(
+        &self,
+        transaction: &mut Transaction,
+        directory: Fid,
+        pattern: &Pattern,
+    ) {
+        match pattern.is_empty() {
+            true => transaction.remove_xattr(directory, xattrs::LOV),
+            false => transaction.set_xattr(directory, xattrs::LOV, pattern.encode()),
+        };
+    }
+}
+
+fn flags(caller: &Caller, record: &RecSetattr, inode: &Inode) -> Result<u32, Errno> {
+    if !caller.owns(&inode.attributes) {
+        return Err(Errno::EPERM);
+    }
+    let old = inode.attributes.flags;
+    let new = old & !FLAGS_SETTABLE.0 | record.attr_flags.0 & FLAGS_SETTABLE.0;
+    let guarded = FileFlags::IMMUTABLE | FileFlags::APPEND;
+    match (old ^ new) & guarded.0 != 0 && !caller.can(Capability::LinuxImmutable) {
+        true => Err(Errno::EPERM),
+        false => Ok(new),
+    }
+}
+
+/// The new owner and group, where they change.
+fn owner(
+    caller: &Caller,
+    record: &RecSetattr,
+    inode: &Inode,
+) -> Result<(Option<u32>, Option<u32>), Errno> {
+    let attributes = &inode.attributes;
+    let wanted = |flag, id: u32| (record.valid.contains(flag) && id != u32::MAX).then_some(id);
+    let uid = wanted(AttrValid::UID, record.uid);
+    let gid = wanted(AttrValid::GID, record.gid);
+    let may_all = caller.can(Capability::Chown);
+    let is_owner = caller.uid == attributes.uid;
+    if uid.is_some_and(|uid| !may_all && (!is_owner || uid != attributes.uid)) {
+        return Err(Errno::EPERM);
+    }
+    let may_give = |gid| gid == attributes.gid || caller.is_in_group(gid);
+    if gid.is_some_and(|gid| !may_all && (!is_owner || !may_give(gid))) {
+        return Err(Errno::EPERM);
+    }
+    Ok((uid, gid))
+}
+
+/// The new permission bits: as asked for, and without set-id bits that must not outlive a change.
+fn permissions(
+    caller: &Caller,
+    record: &RecSetattr,
+    inode: &Inode,
+    gid: u32,
+    bypass: bool,
+) -> Result<Option<u32>, Errno> {
+    let has = |flag: AttrValid| record.valid.contains(flag);
+    let old = inode.attributes.permissions;
+    let mut new = old;
+    if has(AttrValid::MODE) {
+        if !bypass && !caller.owns(&inode.attributes) {
+            return Err(Errno::EPERM);
+        }
+        new = record.mode & 0o7777;
+        if !caller.is_in_group(gid) && !caller.can(Capability::SetId) {
+            new &= !SET_GID;
+        }
+    }
+    let runs_as_group = |mode| mode & (SET_GID | GROUP_EXEC) == SET_GID | GROUP_EXEC;
+    if has(AttrValid::KILL_SUID) {
+        new &= !SET_UID;
+    }
+    if has(AttrValid::KILL_SGID) && runs_as_group(old) {
+        new &= !SET_GID;
+    }
+    if !inode.is_directory() {
+        if has(AttrValid::UID) {
+            new &= !SET_UID;
+        }
+        if has(AttrValid::GID) && runs_as_group(old) {
+            new &= !SET_GID;
+        }
+    }
+    Ok((new != old || has(AttrValid::MODE)).then_some(new))
+}

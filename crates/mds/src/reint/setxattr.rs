@@ -1,0 +1,186 @@
+//! Setting and removing extended attributes.
+
+use bytes::Bytes;
+use sheen_store::{AttributePatch, FileKind, Transaction};
+use sheen_target::{Context, Memo, Outcome};
+use sheen_types::limits::{XATTR_NAME_BYTES_MAX, XATTR_VALUE_BYTES_MAX};
+use sheen_types::{Errno, InodeBits, LockMode, Timestamp};
+use sheen_wire::md::{PosixAcl, RecSetxattr, Valid};
+use sheen_wire::messages::{MdsReintSetxattr, MdsReintSetxattrReply};
+
+use crate::caller::{Caller, Capability, May};
+use crate::exclusion::Needs;
+use crate::inode::Inode;
+use crate::placement::Pattern;
+use crate::{Mdt, xattrs};
+
+const CREATE: u32 = 1;
+const REPLACE: u32 = 2;
+const STICKY: u32 = 0o1000;
+
+impl Mdt {
+    /// Sets or removes one extended attribute.
+    pub(crate) async fn setxattr(
+        &self,
+        context: &Context,
+        request: &MdsReintSetxattr,
+    ) -> Result<Outcome, Errno> {
+        let record = &request.rec_reint;
+        if context.is_applied_already() {
+            return self.replay_done(context, done_reply());
+        }
+        let name = request.name.as_ref().ok_or(Errno::EPROTO)?;
+        let name = std::str::from_utf8(name.as_bytes()).map_err(|_| Errno::EOPNOTSUPP)?;
+        if name.len() > XATTR_NAME_BYTES_MAX {
+            return Err(Errno::ERANGE);
+        }
+        let removes = record.valid.contains(Valid::XATTRRM);
+        if !removes && request.eadata.len() > XATTR_VALUE_BYTES_MAX {
+            return Err(Errno::E2BIG);
+        }
+        let value = (!removes).then(|| request.eadata.clone());
+        let _held = self.exclusion.hold(Needs::new().change_inode(record.fid)).await;
+        let inode = self.inode(record.fid)?;
+        self.may_set(&Caller::from(record), &inode, name)?;
+        if matches!(name, xattrs::LUSTRE_LOV | xattrs::LOV) {
+            return self.set_layout(context, &inode, value).await;
+        }
+        let old = self.store.xattr(inode.fid, name).map_err(|error| error.errno())?;
+        match (&old, removes) {
+            (None, true) => return Err(Errno::ENODATA),
+            (Some(_), false) if record.flags & CREATE != 0 => return Err(Errno::EEXIST),
+            (None, false) if record.flags & REPLACE != 0 => return Err(Errno::ENODATA),
+            _ => {}
+        }
+        self.apply_xattr(context, &inode, name, value, record).await
+    }
+
+    async fn apply_xattr(
+        &self,
+        context: &Context,
+        inode: &Inode,
+        name: &str,
+        value: Option<Bytes>,
+        record: &RecSetxattr,
+    ) -> Result<Outcome, Errno> {
+        let mut bits = InodeBits::XATTR;
+        let mut patch = AttributePatch {
+            changed: Some(Timestamp::from_seconds(record.time).max(inode.attributes.changed)),
+            ..AttributePatch::default()
+        };
+        let mut stored = value.filter(|value| !name.starts_with("system.") || !value.is_empty());
+        if name == xattrs::ACL_ACCESS {
+            bits = bits | InodeBits::PERM | InodeBits::LOOKUP;
+            if let Some(value) = stored.take() {
+                let acl = PosixAcl::decode(&value).map_err(|_| Errno::EINVAL)?;
+                patch.permissions = Some(mode_of(&acl, inode.attributes.permissions));
+                // A list that says no more than the mode is not kept.
+                stored = (acl.entries.len() > 3).then_some(value);
+            }
+        }
+        let _lock =
+            context.target.lock_inode(inode.fid, bits | InodeBits::UPDATE, LockMode::Pw).await?;
+        let mut transaction = Transaction::new();
+        match stored {
+            Some(value) => transaction.set_xattr(inode.fid, name, value),
+            None => transaction.remove_xattr(inode.fid, name),
+        };
+        transaction.patch(inode.fid, patch);
+        let done = context.target.transact(context, transaction, Memo::Done);
+        done.map_err(|error| error.errno())?;
+        Ok(Outcome::ok(done_reply()))
+    }
+
+    fn may_set(&self, caller: &Caller, inode: &Inode, name: &str) -> Result<(), Errno> {
+        let attributes = &inode.attributes;
+        if xattrs::is_internal(name) {
+            return Err(Errno::EPERM);
+        }
+        let frozen = sheen_wire::md::FileFlags::IMMUTABLE | sheen_wire::md::FileFlags::APPEND;
+        if attributes.flags & frozen.0 != 0 {
+            return Err(Errno::EPERM);
+        }
+        let is_directory = inode.is_directory();
+        match name.split_once('.').map_or("", |(space, _)| space) {
+            "user" => {
+                if !is_directory && !inode.is_regular() {
+                    return Err(Errno::EPERM);
+                }
+                let sticky = is_directory && attributes.permissions & STICKY != 0;
+                if sticky && !caller.owns(attributes) {
+                    return Err(Errno::EPERM);
+                }
+                caller.may(&*self.store, inode.fid, attributes, May::WRITE)
+            }
+            "trusted" if !caller.can(Capability::SysAdmin) => Err(Errno::EPERM),
+            "trusted" => Ok(()),
+            "security" | "lustre" if !caller.owns(attributes) => Err(Errno::EPERM),
+            "security" | "lustre" => Ok(()),
+            "system" => match name {
+                _ if attributes.kind == FileKind::Symlink => Err(Errno::EOPNOTSUPP),
+                xattrs::ACL_ACCESS | xattrs::ACL_DEFAULT if !caller.owns(attributes) => {
+                    Err(Errno::EPERM)
+                }
+                xattrs::ACL_ACCESS => Ok(()),
+                xattrs::ACL_DEFAULT if is_directory => Ok(()),
+                xattrs::ACL_DEFAULT => Err(Errno::EACCES),
+                _ => Err(Errno::EOPNOTSUPP),
+            },
+            _ => Err(Errno::EOPNOTSUPP),
+        }
+    }
+
+    /// A directory's default layout, or the layout of a file that has none yet.
+    async fn set_layout(
+        &self,
+        context: &Context,
+        inode: &Inode,
+        value: Option<Bytes>,
+    ) -> Result<Outcome, Errno> {
+        let pattern = value.map(|value| Pattern::parse(&value)).transpose()?;
+        let bits = InodeBits::XATTR | InodeBits::LAYOUT;
+        let memo = Memo::Done;
+        if inode.is_directory() {
+            let _lock = context.target.lock_inode(inode.fid, bits, LockMode::Ex).await?;
+            let mut transaction = Transaction::new();
+            let pattern = pattern.unwrap_or_default();
+            self.add_default_layout(&mut transaction, inode.fid, &pattern);
+            let done = context.target.transact(context, transaction, memo);
+            done.map_err(|error| error.errno())?;
+            return Ok(Outcome::ok(done_reply()));
+        }
+        if !inode.is_regular() {
+            return Err(Errno::EOPNOTSUPP);
+        }
+        // Objects with data are not thrown away by this door.
+        let pattern = pattern.ok_or(Errno::EPERM)?;
+        if self.layout(inode)?.is_some() {
+            return Err(Errno::EEXIST);
+        }
+        let parent = self.parent_of(inode);
+        let pattern = self.pattern_in(parent.as_ref(), pattern)?;
+        let clock = &context.target.world().clock;
+        let taken = self.placement.allocate(clock, inode.fid, &pattern).await?;
+        let _lock = context.target.lock_inode(inode.fid, bits, LockMode::Ex).await?;
+        let done = context.target.transact_with(context, memo, |_| {
+            let mut transaction = Transaction::new();
+            transaction.set_xattr(inode.fid, xattrs::LOV, taken.layout().clone());
+            taken.record(&mut transaction);
+            transaction
+        });
+        done.map_err(|error| error.errno())?;
+        Ok(Outcome::ok(done_reply()))
+    }
+}
+
+fn done_reply() -> MdsReintSetxattrReply {
+    MdsReintSetxattrReply { mdt_body: Some(Default::default()), ..Default::default() }
+}
+
+/// The permission bits that go with an access list.
+fn mode_of(acl: &PosixAcl, old: u32) -> u32 {
+    let find = |tag| acl.entries.iter().find(|entry| entry.tag == tag);
+    let digit = |tag| find(tag).map_or(0, |entry| u32::from(entry.perm & 7));
+    let group = if find(16).is_some() { digit(16) } else { digit(4) };
+    old & 0o7000 | digit(1) << 6 | group << 3 | digit(32)
+}

@@ -1,0 +1,107 @@
+//! unlink and rmdir.
+
+use sheen_store::Transaction;
+use sheen_target::{Context, Memo, Outcome};
+use sheen_types::{Errno, Fid, Name, Timestamp};
+use sheen_wire::md::MdtBody;
+use sheen_wire::messages::{MdsReintUnlink, MdsReintUnlinkReply};
+
+use crate::caller::{Caller, May};
+use crate::directory::{self, Child, parse_name};
+use crate::exclusion::{Held, Needs};
+use crate::inode::{Inode, relinked, touched};
+use crate::{Mdt, locks};
+
+/// The type bits by which a client says that it means a directory.
+const DIRECTORY_MODE: u32 = 0o040_000;
+const TYPE_MASK: u32 = 0o170_000;
+
+impl Mdt {
+    /// Removes a name. The inode goes with its last name, or with the last close after that.
+    pub(crate) async fn unlink(
+        &self,
+        context: &Context,
+        request: &MdsReintUnlink,
+    ) -> Result<Outcome, Errno> {
+        let record = &request.rec_reint;
+        if context.is_applied_already() {
+            let mdt_body = Some(MdtBody::default());
+            return self
+                .replay_done(context, MdsReintUnlinkReply { mdt_body, ..Default::default() });
+        }
+        let name = request.name.as_ref().ok_or(Errno::EPROTO)?.as_bytes();
+        let is_rmdir = record.mode & TYPE_MASK == DIRECTORY_MODE;
+        let name = match name {
+            b"." => return Err(Errno::EINVAL),
+            b".." => return Err(Errno::ENOTEMPTY),
+            name => parse_name(name)?,
+        };
+        let caller = Caller::from(record);
+        let parent = self.directory(record.fid1)?;
+        caller.may(&*self.store, parent.fid, &parent.attributes, May::EXEC)?;
+        let (_held, child) = self.hold_entry(parent.fid, &name).await?;
+        let parent = self.directory(record.fid1)?;
+        let victim = self.inode(child.fid)?;
+        let directory = (parent.fid, &parent.attributes);
+        caller.may_remove(&*self.store, directory, &victim.attributes)?;
+        match (is_rmdir, victim.is_directory()) {
+            (true, false) => return Err(Errno::ENOTDIR),
+            (false, true) => return Err(Errno::EISDIR),
+            (true, true) if !self.is_empty(victim.fid)? => return Err(Errno::ENOTEMPTY),
+            _ => {}
+        }
+        let _parent_lock = locks::change_directory(context, parent.fid).await?;
+        let _lock = locks::change_links(context, victim.fid).await?;
+        let now = Timestamp::from_seconds(record.time);
+        let mut transaction = Transaction::new();
+        transaction.delete(parent.fid, directory::key(name.as_bytes()));
+        transaction.patch(parent.fid, touched(now, -i32::from(victim.is_directory())));
+        self.lose_name(&mut transaction, &victim, (parent.fid, &name), now)?;
+        let done = context.target.transact(context, transaction, Memo::Done);
+        done.map_err(|error| error.errno())?;
+        self.placement.chores_added();
+        Ok(Outcome::ok(self.unlinked(&victim)))
+    }
+
+    /// Holds a name, its directory, and the inode it stands for.
+    pub(crate) async fn hold_entry(
+        &self,
+        parent: Fid,
+        name: &Name,
+    ) -> Result<(Held<'_>, Child), Errno> {
+        loop {
+            let found = self.find(parent, name)?.ok_or(Errno::ENOENT)?;
+            let needs = Needs::new()
+                .change_name(parent, name.as_bytes())
+                .keep_inode(parent)
+                .change_inode(found.fid);
+            let held = self.exclusion.hold(needs).await;
+            if self.find(parent, name)? == Some(found) {
+                return Ok((held, found));
+            }
+        }
+    }
+
+    /// Adds that an inode loses one of its names.
+    pub(crate) fn lose_name(
+        &self,
+        transaction: &mut Transaction,
+        victim: &Inode,
+        gone: (Fid, &Name),
+        now: Timestamp,
+    ) -> Result<(), Errno> {
+        if victim.is_directory() || victim.attributes.links <= 1 {
+            return self.lose_last_name(transaction, victim);
+        }
+        transaction.patch(victim.fid, relinked(now, -1));
+        self.relink(transaction, victim.fid, Some((gone.0, gone.1.as_bytes())), None)
+    }
+
+    fn unlinked(&self, victim: &Inode) -> MdsReintUnlinkReply {
+        let mut gone = victim.clone();
+        let links = &mut gone.attributes.links;
+        *links = if victim.is_directory() { 0 } else { links.saturating_sub(1) };
+        let mdt_body = Some(self.body(&gone, true));
+        MdsReintUnlinkReply { mdt_body, ..MdsReintUnlinkReply::default() }
+    }
+}

@@ -1,0 +1,66 @@
+//! The root: made once, and what it says of the file system.
+
+use bytes::Bytes;
+use sheen_store::{Attributes, FileKind, Store, StoreError, Transaction};
+use sheen_target::{Context, Outcome};
+use sheen_types::{Errno, Fid};
+use sheen_wire::md::{MdtBody, Valid};
+use sheen_wire::messages::{MdsGetRoot, MdsGetRootReply};
+
+use crate::directory::Step;
+use crate::inode::DIRECTORY_BYTES;
+use crate::placement::Pattern;
+use crate::{Mdt, MdtConfig, xattrs};
+
+/// Makes the root directory in an empty store, with the file system's default layout.
+pub(crate) fn format(store: &dyn Store, config: &MdtConfig) -> Result<(), StoreError> {
+    if config.index != 0 {
+        return Ok(());
+    }
+    match store.attributes(Fid::ROOT) {
+        Ok(_) => return Ok(()),
+        Err(StoreError::NoObject(_)) => {}
+        Err(error) => return Err(error),
+    }
+    let attributes = Attributes {
+        kind: FileKind::Directory,
+        permissions: 0o755,
+        links: 2,
+        size: DIRECTORY_BYTES,
+        blocks: DIRECTORY_BYTES / 512,
+        ..Attributes::default()
+    };
+    let default = Pattern {
+        stripe_size: config.stripe_size,
+        stripe_count: config.stripe_count,
+        ..Pattern::default()
+    };
+    let mut transaction = Transaction::new();
+    transaction.create(Fid::ROOT, attributes);
+    transaction.set_xattr(Fid::ROOT, xattrs::LOV, default.encode());
+    store.apply(transaction).map(|_| ())
+}
+
+impl Mdt {
+    /// MDS_GET_ROOT: the root's FID, or that of the directory a client wants to mount.
+    pub(crate) fn get_root(&self, _: &Context, request: &MdsGetRoot) -> Result<Outcome, Errno> {
+        let path = request.name.as_ref().map_or(&b""[..], |name| name.as_bytes());
+        let mut at = self.inode(Fid::ROOT)?;
+        for step in path.split(|byte| *byte == b'/').filter(|step| !step.is_empty()) {
+            if !at.is_directory() {
+                return Err(Errno::ENOTDIR);
+            }
+            let found = self.child(&at, &Step::parse(step)?)?.ok_or(Errno::ENOENT)?;
+            at = self.inode(found.fid)?;
+        }
+        if !at.is_directory() {
+            return Err(Errno::ENOTDIR);
+        }
+        let body = MdtBody { fid1: at.fid, valid: Valid::ID, ..MdtBody::default() };
+        Ok(Outcome::ok(MdsGetRootReply {
+            mdt_body: Some(body),
+            capa1: Bytes::new(),
+            ..MdsGetRootReply::default()
+        }))
+    }
+}

@@ -1,0 +1,41 @@
+//! MDS_STATFS: how full the MDT is, or the whole file system.
+
+use sheen_target::Outcome;
+use sheen_types::Errno;
+use sheen_types::limits::NAME_BYTES_MAX;
+use sheen_wire::md::{ObdStatfs, Valid};
+use sheen_wire::messages::{MdsStatfs, MdsStatfsReply};
+
+use crate::{FILE_BYTES_MAX, Mdt};
+
+/// What the local file system would call itself: ext4.
+const MAGIC: u64 = 0xef53;
+/// Bytes of a block as told.
+const BLOCK: u32 = 4096;
+
+impl Mdt {
+    /// The MDT's own numbers; with `AGSTATFS` the blocks are those of all OSTs.
+    pub(crate) fn statfs(&self, request: &MdsStatfs) -> Result<Outcome, Errno> {
+        let space = self.store.space().map_err(|error| error.errno())?;
+        let block = u64::from(BLOCK);
+        let mut answer = ObdStatfs {
+            kind: MAGIC,
+            blocks: space.total / block,
+            bfree: space.free / block,
+            bavail: space.available / block,
+            files: space.objects,
+            ffree: space.objects_free,
+            bsize: BLOCK,
+            namelen: NAME_BYTES_MAX as u32,
+            maxbytes: FILE_BYTES_MAX,
+            ..ObdStatfs::default()
+        };
+        let sum =
+            request.mdt_body.as_ref().is_some_and(|body| body.valid.contains(Valid::AGSTATFS));
+        if sum && let Some(total) = self.placement.space(block) {
+            (answer.blocks, answer.bfree, answer.bavail) = total;
+        }
+        let obd_statfs = Some(answer);
+        Ok(Outcome::ok(MdsStatfsReply { obd_statfs, ..MdsStatfsReply::default() }))
+    }
+}

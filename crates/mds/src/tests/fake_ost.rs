@@ -1,0 +1,131 @@
+//! An OST that only counts.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use sheen_rpc::{Answer, BoxFuture, Call, Channel, ImportState, RpcError};
+use sheen_types::{Errno, Nid, Transno, Uuid, Xid};
+use sheen_wire::connect::ObdConnectData;
+use sheen_wire::md::{ObdStatfs, Valid};
+use sheen_wire::messages::{
+    OstCreateReply, OstDestroyReply, OstSetattrReply, OstStatfsReply, Reply, Request,
+};
+use sheen_wire::ost::{ObdoFlags, OstBody, OstId};
+use sheen_wire::ptlrpc::PtlrpcBody;
+
+/// What the OST holds and was told.
+pub(super) struct State {
+    pub(super) objects: BTreeSet<(u64, u64)>,
+    pub(super) last: u64,
+    pub(super) creates: u32,
+    pub(super) destroys: u32,
+    pub(super) owners: Vec<(OstId, u32, u32)>,
+    pub(super) import: ImportState,
+    pub(super) free_blocks: u64,
+}
+
+pub(super) struct FakeOst {
+    pub(super) state: Mutex<State>,
+}
+
+impl FakeOst {
+    pub(super) fn new() -> Arc<Self> {
+        let state = State {
+            objects: BTreeSet::new(),
+            last: 0,
+            creates: 0,
+            destroys: 0,
+            owners: Vec::new(),
+            import: ImportState::Full,
+            free_blocks: 1 << 30,
+        };
+        Arc::new(Self { state: Mutex::new(state) })
+    }
+
+    pub(super) fn has(&self, object: &OstId) -> bool {
+        self.state.lock().objects.contains(&(object.word0, object.word1))
+    }
+
+    fn answer(&self, request: Request) -> Result<Reply, RpcError> {
+        let mut state = self.state.lock();
+        match request {
+            Request::OstCreate(request) => {
+                let mut oa = request.ost_body.oa;
+                let orphans =
+                    oa.valid.contains(Valid::FLAGS) && oa.flags.contains(ObdoFlags::DELORPHAN);
+                let (sequence, id) = (oa.oi.word0, oa.oi.word1);
+                state.creates += 1;
+                if orphans && id < state.last {
+                    state.objects.retain(|(_, object)| *object <= id);
+                } else {
+                    for new in state.last + 1..=id {
+                        state.objects.insert((sequence, new));
+                    }
+                    state.last = state.last.max(id);
+                }
+                oa.oi.word1 = state.last;
+                let ost_body = Some(OstBody { oa });
+                Ok(OstCreateReply { ost_body, ..Default::default() }.into())
+            }
+            Request::OstDestroy(request) => {
+                let oa = request.ost_body.oa;
+                state.destroys += 1;
+                let mut found = false;
+                for id in oa.oi.word1..oa.oi.word1 + u64::from(oa.misc.max(1)) {
+                    found |= state.objects.remove(&(oa.oi.word0, id));
+                }
+                match found {
+                    true => Ok(OstDestroyReply::default().into()),
+                    false => Err(RpcError::Errno(Errno::ENOENT)),
+                }
+            }
+            Request::OstSetattr(request) => {
+                let oa = request.ost_body.oa;
+                state.owners.push((oa.oi, oa.uid, oa.gid));
+                Ok(OstSetattrReply::default().into())
+            }
+            Request::OstStatfs(_) => {
+                let bavail = state.free_blocks;
+                let space = ObdStatfs { bavail, bsize: 4096, ffree: 1 << 20, ..Default::default() };
+                Ok(OstStatfsReply { obd_statfs: Some(space), ..Default::default() }.into())
+            }
+            _ => Err(RpcError::Errno(Errno::EOPNOTSUPP)),
+        }
+    }
+}
+
+impl Channel for FakeOst {
+    fn call(&self, call: Call) -> BoxFuture<'static, Result<Answer, RpcError>> {
+        let reply = self.answer(call.request);
+        let answer = reply.map(|reply| Answer {
+            xid: Xid(1),
+            body: PtlrpcBody::default(),
+            reply,
+            bulk: Vec::new(),
+        });
+        Box::pin(async move { answer })
+    }
+
+    fn state(&self) -> ImportState {
+        self.state.lock().import
+    }
+
+    fn connect_data(&self) -> ObdConnectData {
+        ObdConnectData { instance: 1, ..ObdConnectData::default() }
+    }
+
+    fn peer(&self) -> Nid {
+        Nid::LOOPBACK
+    }
+
+    fn target_uuid(&self) -> Uuid {
+        Uuid::new("fake-OST_UUID")
+    }
+
+    fn last_committed(&self) -> Transno {
+        Transno(0)
+    }
+
+    fn release(&self, _: Xid) {}
+}

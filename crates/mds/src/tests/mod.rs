@@ -1,0 +1,10 @@
+//! Tests of whole operations, through a target, over a store in memory and OSTs that are not real.
+
+mod fake_ost;
+mod harness;
+mod names;
+mod opens;
+mod placing;
+mod recovery;
+mod renames;
+mod rights;

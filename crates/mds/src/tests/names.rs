@@ -1,0 +1,283 @@
+//! Names: looking up, making, removing, linking, listing.
+
+use std::collections::HashSet;
+
+use sheen_target::testing::{TestCall, TestWorld};
+use sheen_types::{Errno, Fid, InodeBits, LockMode};
+use sheen_wire::ldlm::Disposition;
+use sheen_wire::md::{OpenFlags, Valid};
+use sheen_wire::messages::{FldQuery, MdsFid2path, MdsGetRoot, MdsStatfs, Reply};
+
+use super::harness::{DIRECTORY, REGULAR, Server, run};
+
+#[test]
+fn a_mount_finds_its_root() {
+    let world = TestWorld::new(1);
+    let inner = world.clone();
+    run(
+        async move {
+            let server = Server::start(&inner, 1).await;
+            let client = server.client("c").await;
+            let answer = client.inner.call(MdsGetRoot::default()).await;
+            let Some(Reply::MdsGetRoot(reply)) = answer.reply else { panic!("no root") };
+            let body = reply.mdt_body.unwrap();
+            assert_eq!((body.fid1, body.valid), (Fid::ROOT, Valid::ID));
+            let answer = client.inner.call(MdsStatfs::default()).await;
+            let Some(Reply::MdsStatfs(reply)) = answer.reply else { panic!("no statfs") };
+            assert_eq!(reply.obd_statfs.unwrap().namelen, 255);
+            let mut query = FldQuery { fld_opc: 2, ..FldQuery::default() };
+            query.fld_mdfld.start = client.sequence;
+            let answer = client.inner.call(query).await;
+            let Some(Reply::FldQuery(reply)) = answer.reply else { panic!("no range") };
+            assert!(reply.fld_mdfld.unwrap().contains(client.sequence));
+        },
+        &world,
+    );
+}
+
+#[test]
+fn looking_up_gives_attributes_and_a_lock() {
+    let world = TestWorld::new(2);
+    let inner = world.clone();
+    run(
+        async move {
+            let server = Server::start(&inner, 1).await;
+            let client = server.client("c").await;
+            let directory = client.mkdir(Fid::ROOT, "d").await.unwrap();
+            let (answer, reply) = client.lookup(Fid::ROOT, "d").await;
+            assert_eq!(answer.head.status, 0);
+            let lock = reply.dlm_rep.unwrap();
+            // As b1-mkdir-create-stat-unlink has it.
+            assert_eq!(lock.policy_res1, Disposition(11));
+            assert_eq!(lock.desc.granted_mode.mode(), Some(LockMode::Pr));
+            let bits = InodeBits(lock.desc.policy.as_inode_bits().bits);
+            assert_eq!(bits, InodeBits::LOOKUP | InodeBits::UPDATE | InodeBits::PERM);
+            assert_eq!(lock.flags.0, 0x1001, "changed, with intent");
+            let body = reply.mdt_body.unwrap();
+            assert_eq!((body.fid1, body.mode, body.nlink), (directory, DIRECTORY | 0o755, 2));
+            assert_eq!((body.size, body.blocks), (4096, 8));
+            let (answer, reply) = client.lookup(Fid::ROOT, "nothing").await;
+            assert_eq!(answer.head.status, 301);
+            let lock = reply.dlm_rep.unwrap();
+            assert_eq!((lock.policy_res1, lock.policy_res2), (Disposition(7), 0));
+        },
+        &world,
+    );
+}
+
+#[test]
+fn names_are_made_and_removed_with_the_right_errors() {
+    let world = TestWorld::new(3);
+    let inner = world.clone();
+    run(
+        async move {
+            let server = Server::start(&inner, 1).await;
+            let client = server.client("c").await;
+            let directory = client.mkdir(Fid::ROOT, "d").await.unwrap();
+            assert_eq!(client.mkdir(Fid::ROOT, "d").await, Err(Errno::EEXIST));
+            assert_eq!(client.getattr(Fid::ROOT).await.unwrap().nlink, 3);
+            let pipe = client.make(directory, "pipe", 0o010_644).await.unwrap();
+            assert_eq!(client.getattr(pipe).await.unwrap().mode, 0o010_644);
+            assert_eq!(client.mkdir(pipe, "x").await, Err(Errno::ENOTDIR));
+            assert_eq!(client.rmdir(Fid::ROOT, "d").await, Err(Errno::ENOTEMPTY));
+            assert_eq!(client.rmdir(directory, "pipe").await, Err(Errno::ENOTDIR));
+            assert_eq!(client.unlink(Fid::ROOT, "d").await, Err(Errno::EISDIR));
+            assert_eq!(client.unlink(directory, "none").await, Err(Errno::ENOENT));
+            assert_eq!(client.rmdir(directory, ".").await, Err(Errno::EINVAL));
+            assert_eq!(client.rmdir(directory, "..").await, Err(Errno::ENOTEMPTY));
+            let long = "x".repeat(256);
+            assert_eq!(client.mkdir(directory, &long).await, Err(Errno::ENAMETOOLONG));
+            assert!(client.mkdir(directory, &long[..255]).await.is_ok());
+            assert_eq!(client.mkdir(directory, "a/b").await, Err(Errno::EINVAL));
+            client.rmdir(directory, &long[..255]).await.unwrap();
+            client.unlink(directory, "pipe").await.unwrap();
+            client.rmdir(Fid::ROOT, "d").await.unwrap();
+            assert_eq!(client.getattr(directory).await.map(|_| ()), Err(Errno::ENOENT));
+            assert_eq!(client.getattr(Fid::ROOT).await.unwrap().nlink, 2);
+            assert_eq!(client.mkdir(directory, "late").await, Err(Errno::ENOENT));
+            assert_eq!(server.check().inodes, 1);
+        },
+        &world,
+    );
+}
+
+#[test]
+fn links_count_and_the_last_one_takes_the_file() {
+    let world = TestWorld::new(4);
+    let inner = world.clone();
+    run(
+        async move {
+            let server = Server::start(&inner, 1).await;
+            let client = server.client("c").await;
+            let opened = client.create(Fid::ROOT, "a").await.unwrap();
+            client.close(&opened).await.unwrap();
+            let file = opened.body.fid1;
+            let directory = client.mkdir(Fid::ROOT, "d").await.unwrap();
+            client.link(file, directory, "b").await.unwrap();
+            assert_eq!(client.link(file, directory, "b").await, Err(Errno::EEXIST));
+            assert_eq!(client.link(directory, Fid::ROOT, "x").await, Err(Errno::EPERM));
+            assert_eq!(client.getattr(file).await.unwrap().nlink, 2);
+            server.check();
+            client.unlink(Fid::ROOT, "a").await.unwrap();
+            assert_eq!(client.getattr(file).await.unwrap().nlink, 1);
+            server.check();
+            assert_eq!(path_of(&client.inner, file).await, b"d/b");
+            client.unlink(directory, "b").await.unwrap();
+            assert!(client.getattr(file).await.is_err());
+            server.check();
+        },
+        &world,
+    );
+}
+
+async fn path_of(client: &sheen_target::testing::TestClient, fid: Fid) -> Vec<u8> {
+    use sheen_wire::codec::{Wire, Writer};
+    let mut key = Writer::default();
+    key.put(b"fid2path\0\0\0\0\0\0\0\0");
+    fid.encode(&mut key);
+    0u64.encode(&mut key);
+    0u32.encode(&mut key);
+    1024u32.encode(&mut key);
+    Fid::ROOT.encode(&mut key);
+    let request = MdsFid2path {
+        getinfo_key: key.into_bytes(),
+        getinfo_vallen: 1024 + 32,
+        ..MdsFid2path::default()
+    };
+    let answer = client.call(request).await;
+    let Some(Reply::MdsFid2path(reply)) = answer.reply else { panic!("{answer:?}") };
+    let path = &reply.getinfo_val[32..];
+    path[..path.iter().position(|byte| *byte == 0).unwrap()].to_vec()
+}
+
+#[test]
+fn many_creates_in_one_directory_run_side_by_side() {
+    let world = TestWorld::new(5);
+    let inner = world.clone();
+    run(
+        async move {
+            let server = Server::start(&inner, 2).await;
+            let client = server.client("c").await;
+            let directory = client.mkdir(Fid::ROOT, "d").await.unwrap();
+            let done = std::sync::Arc::new(parking_lot::Mutex::new(Vec::new()));
+            for number in 0..100 {
+                let (client, done) = (client.clone(), done.clone());
+                let task = async move {
+                    // Each name twice: one of both creates it, the other opens it.
+                    let name = format!("f{}", number / 2);
+                    let opened = client.create(directory, &name).await.unwrap();
+                    client.close(&opened).await.unwrap();
+                    done.lock().push(opened.disposition.contains(Disposition::OPEN_CREATE));
+                };
+                inner.world().tasks.spawn("create", Box::pin(task));
+            }
+            inner.settle().await;
+            let done = done.lock().clone();
+            assert_eq!(done.len(), 100);
+            assert_eq!(done.iter().filter(|created| **created).count(), 50);
+            assert_eq!(client.readdir(directory, 1).await.len(), 52);
+            server.check();
+        },
+        &world,
+    );
+}
+
+#[test]
+fn a_large_directory_lists_each_name_once_while_it_changes() {
+    let world = TestWorld::new(6);
+    let inner = world.clone();
+    run(
+        async move {
+            let server = Server::start(&inner, 1).await;
+            let client = server.client("c").await;
+            let directory = client.mkdir(Fid::ROOT, "d").await.unwrap();
+            for number in 0..10_000 {
+                client.make(directory, &format!("file-{number}"), REGULAR | 0o644).await.unwrap();
+            }
+            let mut names = Vec::new();
+            let (mut hash, mut round) = (0, 0);
+            while hash != sheen_wire::dir::HASH_END {
+                hash = client.read_pages(directory, hash, 4, &mut names).await;
+                // Others come and go meanwhile.
+                client.make(directory, &format!("new-{round}"), REGULAR).await.unwrap();
+                client.unlink(directory, &format!("file-{}", 9_000 + round)).await.unwrap();
+                round += 1;
+            }
+            assert!(names.is_sorted_by_key(|(_, hash)| *hash));
+            assert_eq!((names[0].0.as_str(), names[1].0.as_str()), (".", ".."));
+            let unique: HashSet<&str> = names.iter().map(|(name, _)| name.as_str()).collect();
+            assert_eq!(unique.len(), names.len(), "no name twice");
+            for number in 0..9_000 {
+                assert!(unique.contains(format!("file-{number}").as_str()), "{number}");
+            }
+        },
+        &world,
+    );
+}
+
+#[test]
+fn an_empty_directory_lists_itself_and_its_parent() {
+    let world = TestWorld::new(7);
+    let inner = world.clone();
+    run(
+        async move {
+            let server = Server::start(&inner, 1).await;
+            let client = server.client("c").await;
+            let directory = client.mkdir(Fid::ROOT, "d").await.unwrap();
+            let names = client.readdir(directory, 256).await;
+            assert_eq!(names.len(), 2);
+            let flags = OpenFlags::READ | OpenFlags::DIRECTORY;
+            let opened = client.open(Fid::ROOT, "d", flags).await.unwrap();
+            assert_eq!(opened.disposition, Disposition(43), "as b1 has it");
+            client.close(&opened).await.unwrap();
+        },
+        &world,
+    );
+}
+
+#[test]
+fn a_cached_directory_is_called_back_before_a_name_changes() {
+    let world = TestWorld::new(8);
+    let inner = world.clone();
+    run(
+        async move {
+            let server = Server::start(&inner, 1).await;
+            let (reader, writer) = (server.client("r").await, server.client("w").await);
+            let (_, reply) = reader.lookup(Fid::ROOT, ".").await;
+            let handle = reply.dlm_rep.unwrap().handle;
+            let other = writer.clone();
+            let making = async move { other.mkdir(Fid::ROOT, "d").await.unwrap() };
+            let done = std::sync::Arc::new(parking_lot::Mutex::new(None));
+            let place = done.clone();
+            let task = Box::pin(async move { *place.lock() = Some(making.await) });
+            inner.world().tasks.spawn("mkdir", task);
+            inner.sleep(std::time::Duration::from_millis(1)).await;
+            assert!(done.lock().is_none(), "the reader still has the directory");
+            assert!(!reader.inner.callbacks().is_empty());
+            reader.inner.cancel(&[handle]).await;
+            inner.sleep(std::time::Duration::from_millis(1)).await;
+            assert!(done.lock().is_some());
+        },
+        &world,
+    );
+}
+
+#[test]
+fn a_repeated_request_is_answered_and_not_executed_again() {
+    let world = TestWorld::new(9);
+    let inner = world.clone();
+    run(
+        async move {
+            let server = Server::start(&inner, 1).await;
+            let client = server.client("c").await;
+            let request = client.create_request(Fid::ROOT, "d", DIRECTORY | 0o755);
+            let call = TestCall::new(request).tagged(5);
+            let first = client.inner.call_with(call.clone()).await.unwrap();
+            let again = client.inner.call_with(call.resent(first.xid)).await.unwrap();
+            assert_eq!((again.errno(), again.head.transno), (None, first.head.transno));
+            let Some(Reply::MdsReintCreate(reply)) = again.reply else { panic!("no body") };
+            assert_eq!(reply.mdt_body.unwrap().nlink, 2);
+        },
+        &world,
+    );
+}

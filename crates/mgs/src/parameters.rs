@@ -1,0 +1,165 @@
+//! Parameters that reach everyone: `lctl conf_param` and `lctl set_param -P`.
+
+use sheen_llog::{client_name, mdt_lov, parameter, set_parameter, system_timeout};
+use sheen_types::{Errno, TargetKind, TargetName};
+
+use crate::registration::mdts;
+use crate::state::{Edit, PARAMS, State};
+
+/// What a parameter becomes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Change<'a> {
+    Set(&'a str),
+    Delete(&'a str),
+}
+
+impl<'a> Change<'a> {
+    /// `name=value`; an empty value, or no `=` at all, deletes.
+    fn of(text: &'a str) -> Self {
+        match text.split_once('=') {
+            Some((_, value)) if !value.is_empty() => Self::Set(text),
+            Some((name, _)) => Self::Delete(name),
+            None => Self::Delete(text),
+        }
+    }
+
+    fn name(self) -> &'a str {
+        match self {
+            Self::Set(text) => text.split('=').next().unwrap_or_default(),
+            Self::Delete(name) => name,
+        }
+    }
+}
+
+/// `lctl conf_param DEVICE.NAME=VALUE`; without a value the parameter is deleted. `DEVICE` is a
+/// file system or a target. The file system whose logs changed.
+///
+/// # Errors
+/// [`Errno::EINVAL`] for a file system that is not known, or a parameter that the device does not
+/// take; [`Errno::ENODEV`] for a target without a log.
+pub(crate) fn conf_param(state: &State, text: &str, now: i64) -> Result<String, Errno> {
+    let (device, param) = text.split_once('.').ok_or(Errno::EINVAL)?;
+    let fsname = match device.parse::<TargetName>() {
+        Ok(target) => target.fsname,
+        Err(_) => device.to_owned(),
+    };
+    if !state.knows(&fsname) || param.is_empty() {
+        return Err(Errno::EINVAL);
+    }
+    state.edit(&format!("{fsname}-"), now, |edit| write(edit, device, param))?;
+    Ok(fsname)
+}
+
+/// `lctl set_param -P NAME=VALUE`; without a value the parameter is deleted.
+///
+/// # Errors
+/// [`Errno::EINVAL`] for an empty name.
+pub(crate) fn set_param(state: &State, text: &str, now: i64) -> Result<(), Errno> {
+    let change = Change::of(text);
+    if change.name().is_empty() {
+        return Err(Errno::EINVAL);
+    }
+    state.edit(PARAMS, now, |edit| {
+        edit.cancel(PARAMS, "general", change.name());
+        match change {
+            Change::Set(text) => edit.append(PARAMS, &set_parameter(text)),
+            Change::Delete(_) => Ok(()),
+        }
+    })
+}
+
+/// Writes one parameter of a file system or target into the logs of those it concerns.
+pub(crate) fn write(edit: &mut Edit, device: &str, param: &str) -> Result<(), Errno> {
+    let target = device.parse::<TargetName>().ok();
+    let fsname = target.as_ref().map_or(device, |target| &target.fsname).to_owned();
+    let client = client_name(&fsname);
+    let (group, _) = param.split_once('.').ok_or(Errno::EINVAL)?;
+    let change = Change::of(param);
+    let kind = target.as_ref().map(|target| target.kind);
+    match (group, kind) {
+        ("sys", _) => system(edit, &fsname, change),
+        ("llite", _) if is_root_squash(param) => Err(Errno::EINVAL),
+        ("llite", _) => put(edit, &client, &client, change),
+        ("osc", Some(TargetKind::Ost)) => {
+            put(edit, &client, &format!("{device}-osc"), change)?;
+            for mdt in mdts(edit, &fsname) {
+                let name = format!("{device}-osc-MDT{:04x}", mdt.index);
+                put(edit, &mdt.to_string(), &name, change)?;
+            }
+            Ok(())
+        }
+        ("mdc", Some(TargetKind::Mdt)) => put(edit, &client, &format!("{device}-mdc"), change),
+        ("osc" | "mdc", _) => Err(Errno::EINVAL),
+        ("lov", Some(TargetKind::Mdt)) => {
+            let mdt = target.ok_or(Errno::EINVAL)?;
+            put(edit, device, &mdt_lov(&mdt), change)?;
+            put(edit, &client, &format!("{fsname}-clilov"), change)
+        }
+        ("mdt", None) => {
+            for mdt in mdts(edit, &fsname) {
+                put(edit, &mdt.to_string(), &mdt.to_string(), change)?;
+            }
+            Ok(())
+        }
+        ("mdt", Some(TargetKind::Mdt)) if is_root_squash(param) => Err(Errno::EINVAL),
+        ("mdt", Some(TargetKind::Mdt)) | ("mdd" | "lod" | "ost" | "osd", Some(_)) => {
+            put(edit, device, device, change)
+        }
+        ("mdt", Some(TargetKind::Ost)) | ("mdd" | "lod" | "ost" | "osd", None) => {
+            Err(Errno::ENODEV)
+        }
+        // Lustre takes what it does not know, and nothing comes of it.
+        _ => Ok(()),
+    }
+}
+
+fn is_root_squash(param: &str) -> bool {
+    param.contains(".root_squash=") || param.contains(".nosquash_nids=")
+}
+
+/// One parameter of one device in one log: the old value is cancelled.
+fn put(edit: &mut Edit, log: &str, device: &str, change: Change<'_>) -> Result<(), Errno> {
+    if edit.log(log).is_none() {
+        return Err(Errno::ENODEV);
+    }
+    edit.cancel(log, device, change.name());
+    match change {
+        Change::Set(text) => edit.append(log, &parameter(device, text)),
+        Change::Delete(_) => Ok(()),
+    }
+}
+
+/// `sys.*`: in all logs of the file system.
+fn system(edit: &mut Edit, fsname: &str, change: Change<'_>) -> Result<(), Errno> {
+    let section = match change {
+        Change::Set(text) if change.name() == "sys.timeout" => {
+            let value = text.split_once('=').map_or("", |(_, value)| value);
+            let seconds = value.parse().map_err(|_| Errno::EINVAL)?;
+            Some(system_timeout(fsname, seconds))
+        }
+        Change::Set(text) if is_system(change.name()) => Some(parameter("", text)),
+        Change::Delete(_) => None,
+        Change::Set(_) => return Err(Errno::EINVAL),
+    };
+    for log in edit.names() {
+        for device in [fsname, ""] {
+            edit.cancel(&log, device, change.name());
+        }
+        if let Some(section) = &section {
+            edit.append(&log, section)?;
+        }
+    }
+    Ok(())
+}
+
+fn is_system(name: &str) -> bool {
+    matches!(
+        name,
+        "sys.at_min"
+            | "sys.at_max"
+            | "sys.at_extra"
+            | "sys.at_early_margin"
+            | "sys.at_history"
+            | "sys.jobid_var"
+    )
+}

@@ -1,0 +1,324 @@
+//! The conversation of capture a-mount-umount, and what changes a configuration.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use sheen_llog::{ClusterMap, LogRecord};
+use sheen_store::Store;
+use sheen_store_mem::StoreMem;
+use sheen_target::testing::{TestAnswer, TestCall, TestClient, TestTarget, TestWorld};
+use sheen_types::{Errno, LockHandle, LockMode, Nid};
+use sheen_wire::connect::{ConnectFlags, ConnectFlags2, ObdConnectData};
+use sheen_wire::ldlm::{LdlmLockDesc, LdlmRequest, LdlmResourceDesc, LockFlags, LockType};
+use sheen_wire::llog::{LLOG_CHUNK_BYTES, LlogLogid, LlogdBody};
+use sheen_wire::messages::{
+    LdlmEnqueue, LlogOriginHandleCreate, LlogOriginHandleNextBlock, LlogOriginHandleReadHeader,
+    MgsConfigRead, MgsSetInfo, MgsTargetReg, Reply, Request,
+};
+use sheen_wire::mgs::{ConfigType, MgsConfigBody, MgsSendParam, MgsTargetInfo, TargetFlags};
+use sheen_wire::text::{Chars, Text};
+
+use crate::{Mgs, MgsConfig, config_resource};
+
+const NID: &str = "10.77.0.11@tcp";
+
+async fn start(world: &TestWorld, store: &Arc<StoreMem>) -> (TestTarget, Arc<Mgs>) {
+    let store: Arc<dyn Store> = store.clone();
+    let mgs = Mgs::load(&world.world(), Arc::clone(&store)).unwrap();
+    let config = Mgs::target_config(MgsConfig::default());
+    (TestTarget::start(world, store, config, mgs.clone()).await, mgs)
+}
+
+fn info(name: &str, flags: TargetFlags) -> MgsTargetInfo {
+    let kind = match name.contains("-MDT") {
+        true => TargetFlags::SV_TYPE_MDT,
+        false => TargetFlags::SV_TYPE_OST,
+    };
+    let mut nids = [0; 32];
+    nids[0] = NID.parse::<Nid>().unwrap().0;
+    MgsTargetInfo {
+        index: u32::from_str_radix(&name[name.len() - 4..], 16).unwrap(),
+        flags: kind | flags,
+        nid_count: 1,
+        instance: 1,
+        fsname: Chars::new(name.split('-').next().unwrap()),
+        service_name: Chars::new(name),
+        nids,
+        ..MgsTargetInfo::default()
+    }
+}
+
+async fn tell(server: &TestClient, mgs_target_info: MgsTargetInfo) -> TestAnswer {
+    server.call(MgsTargetReg { mgs_target_info, ..MgsTargetReg::default() }).await
+}
+
+fn told(answer: &TestAnswer) -> &MgsTargetInfo {
+    match &answer.reply {
+        Some(Reply::MgsTargetReg(reply)) => reply.mgs_target_info.as_ref().unwrap(),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// A file system as in the capture: two MDTs, four OSTs.
+async fn register_all(server: &TestClient) {
+    let new = TargetFlags::VIRGIN | TargetFlags::UPDATE | TargetFlags::OPC_REG;
+    for name in ["MDT0000", "MDT0001", "OST0000", "OST0001", "OST0002", "OST0003"] {
+        let name = format!("lustre-{name}");
+        let answer = tell(server, info(&name, new)).await;
+        assert_eq!(answer.head.status, 0, "{name}");
+        let flags = told(&answer).flags;
+        assert!(flags.contains(TargetFlags::REWRITE_LDD));
+        assert!(!flags.intersects(TargetFlags::VIRGIN | TargetFlags::UPDATE));
+        let answer = tell(server, info(&name, TargetFlags::OPC_READY)).await;
+        assert!(told(&answer).flags.contains(TargetFlags::IR_CAPABLE));
+    }
+}
+
+async fn lock(client: &TestClient, name: &str, kind: ConfigType, handle: u64) -> LockHandle {
+    let desc = LdlmLockDesc {
+        resource: LdlmResourceDesc {
+            kind: LockType::PLAIN,
+            padding: 0,
+            name: config_resource(name, kind),
+        },
+        req_mode: LockMode::Cr.into(),
+        ..LdlmLockDesc::default()
+    };
+    let dlm_req = LdlmRequest::enqueue(LockFlags::NONE, desc, LockHandle(handle));
+    let answer = client.call(LdlmEnqueue { dlm_req, ..LdlmEnqueue::default() }).await;
+    let Some(Reply::LdlmEnqueue(reply)) = answer.reply else { panic!("{answer:?}") };
+    let lock = reply.dlm_rep.unwrap();
+    assert_eq!(lock.desc.granted_mode.mode(), Some(LockMode::Cr));
+    assert_eq!(lock.flags, LockFlags::NONE);
+    lock.handle
+}
+
+async fn open(client: &TestClient, name: &str) -> Result<LlogLogid, Errno> {
+    let request = LlogOriginHandleCreate {
+        name: Some(Text::from(name)),
+        ..LlogOriginHandleCreate::default()
+    };
+    let answer = client.call(request).await;
+    let Some(Reply::LlogOriginHandleCreate(reply)) = &answer.reply else { panic!("{answer:?}") };
+    let body = reply.llogd_body.clone().unwrap();
+    answer.errno().map_or(Ok(body.logid), Err)
+}
+
+/// Reads a log from record `from` on, as a client does.
+async fn read(client: &TestClient, logid: &LlogLogid, from: u32) -> Vec<LogRecord> {
+    let llogd_body = LlogdBody { logid: logid.clone(), ..LlogdBody::default() };
+    let request =
+        LlogOriginHandleReadHeader { llogd_body, ..LlogOriginHandleReadHeader::default() };
+    let answer = client.call(request).await;
+    let Some(Reply::LlogOriginHandleReadHeader(reply)) = answer.reply else { panic!() };
+    let header = reply.llog_log_hdr.unwrap();
+    let (mut records, mut index) = (Vec::new(), from);
+    while index <= header.tail.index {
+        let llogd_body = LlogdBody {
+            logid: logid.clone(),
+            index,
+            length: LLOG_CHUNK_BYTES as u32,
+            offset: LLOG_CHUNK_BYTES as u64,
+            ..LlogdBody::default()
+        };
+        let request =
+            LlogOriginHandleNextBlock { llogd_body, ..LlogOriginHandleNextBlock::default() };
+        let answer = client.call(request).await;
+        let Some(Reply::LlogOriginHandleNextBlock(reply)) = answer.reply else { panic!() };
+        let block = LogRecord::from_block(&reply.eadata).unwrap();
+        records.extend(block.into_iter().filter(|record| record.index >= index));
+        index = reply.llogd_body.unwrap().saved_index + 1;
+    }
+    assert!(records.iter().all(|record| header.is_used(record.index)));
+    records
+}
+
+async fn mount(node: &TestTarget, uuid: &str) -> TestClient {
+    let client = node.client(uuid);
+    let offered = ObdConnectData {
+        flags: ConnectFlags(0xa000_4110_0100_2060),
+        flags2: ConnectFlags2(0x1_0010_0000),
+        version: 0x0211_393e,
+        ..ObdConnectData::default()
+    };
+    client.connect_with(offered).await.unwrap();
+    client
+}
+
+#[test]
+fn the_conversation_of_a_mount() {
+    let world = TestWorld::new(1);
+    world.clone().run(async move {
+        let (node, _) = start(&world, &Arc::new(StoreMem::default())).await;
+        register_all(&node.connect("server").await).await;
+        let client = mount(&node, "client").await;
+        // As captured, less the write barriers that we do not have.
+        let agreed = client.agreed();
+        assert_eq!(agreed.flags, ConnectFlags(0xa000_0110_0100_0060));
+        assert_eq!(agreed.flags2, ConnectFlags2(0x1_0010_0000));
+
+        lock(&client, "lustre-sptlrpc", ConfigType::SPTLRPC, 1).await;
+        assert_eq!(open(&client, "lustre-sptlrpc").await, Err(Errno::ENOENT));
+        lock(&client, "lustre-client", ConfigType::CONFIG, 2).await;
+        let logid = open(&client, "lustre-client").await.unwrap();
+        assert_eq!(logid.seq, 10);
+        let records = read(&client, &logid, 1).await;
+        assert_eq!((records.len(), records[46].index), (47, 47));
+        let mut map = ClusterMap::new("lustre");
+        map.read(&records).unwrap();
+        assert_eq!((map.mdts.len(), map.osts.len()), (2, 4));
+
+        lock(&client, "lustre-cliir", ConfigType::RECOVER, 3).await;
+        let mgs_config_body = MgsConfigBody {
+            name: Chars::new("lustre-cliir"),
+            offset: 1,
+            kind: ConfigType::RECOVER,
+            pass: 20,
+            bits: 12,
+            units: 256,
+        };
+        let request = MgsConfigRead { mgs_config_body, ..MgsConfigRead::default() };
+        let answer = client.call(request).await;
+        let Some(Reply::MgsConfigRead(reply)) = &answer.reply else { panic!("{answer:?}") };
+        let reached = reply.mgs_config_res.clone().unwrap();
+        assert_eq!(reached.offset, reached.size);
+        assert_eq!(answer.bulk.len(), 264);
+
+        lock(&client, "params", ConfigType::PARAMS, 4).await;
+        let logid = open(&client, "params").await.unwrap();
+        assert!(read(&client, &logid, 1).await.is_empty());
+    });
+}
+
+#[test]
+fn a_change_calls_readers_back_and_they_read_onward() {
+    let world = TestWorld::new(2);
+    world.clone().run(async move {
+        let (node, mgs) = start(&world, &Arc::new(StoreMem::default())).await;
+        register_all(&node.connect("server").await).await;
+        let client = mount(&node, "client").await;
+        let logid = open(&client, "lustre-client").await.unwrap();
+        let mut map = ClusterMap::new("lustre");
+        map.read(&read(&client, &logid, 1).await).unwrap();
+        let held = lock(&client, "lustre-client", ConfigType::CONFIG, 7).await;
+        assert!(client.callbacks().is_empty());
+
+        let param = MgsSendParam { param: Chars::new("lustre-OST0003.osc.max_dirty_mb=24") };
+        let admin = node.connect("admin").await;
+        let set = MgsSetInfo { mgs_send_param: param, ..MgsSetInfo::default() };
+        assert_eq!(admin.call(set).await.head.status, 0);
+        world.settle().await;
+        let callbacks = client.callbacks();
+        let [Request::LdlmBlCallback(callback)] = &callbacks[..] else { panic!("{callbacks:?}") };
+        assert_eq!(callback.dlm_req.handles[0], LockHandle(7));
+        client.cancel(&[held]).await;
+        let held = lock(&client, "lustre-client", ConfigType::CONFIG, 8).await;
+        let more = read(&client, &logid, map.position().0 + 1).await;
+        assert_eq!(more.len(), 3);
+        map.read(&more).unwrap();
+        assert_eq!(map.params[0].assignment, "osc.max_dirty_mb=24");
+        assert_eq!(map.params[0].device.as_deref(), Some("lustre-OST0003-osc"));
+
+        // Deleting cancels, and appends nothing.
+        mgs.conf_param("lustre-OST0003.osc.max_dirty_mb").await.unwrap();
+        client.cancel(&[held]).await;
+        assert!(read(&client, &logid, map.position().0 + 1).await.is_empty());
+        assert!(mgs.cluster_map("lustre").unwrap().params.is_empty());
+        assert_eq!(mgs.conf_param("lustre.osc.max_dirty_mb=24").await, Err(Errno::EINVAL));
+        assert_eq!(mgs.conf_param("other.llite.x=1").await, Err(Errno::EINVAL));
+        assert_eq!(mgs.conf_param("lustre.bogus.x=1").await, Ok(()));
+
+        lock(&client, "params", ConfigType::PARAMS, 9).await;
+        mgs.set_param("osc.*OST0001*.max_rpcs_in_flight=12").await.unwrap();
+        world.settle().await;
+        assert_eq!(client.callbacks().len(), 1);
+        mgs.set_param("osc.*OST0001*.max_rpcs_in_flight=13").await.unwrap();
+        let params = mgs.cluster_map("lustre").unwrap().params;
+        let texts: Vec<_> = params.iter().map(|param| param.assignment.as_str()).collect();
+        assert_eq!(texts, ["osc.*OST0001*.max_rpcs_in_flight=13"]);
+    });
+}
+
+#[test]
+fn registration_is_kept_over_a_crash_and_refused_where_it_must_be() {
+    let world = TestWorld::new(3);
+    world.clone().run(async move {
+        let store = Arc::new(StoreMem::default());
+        let (node, mgs) = start(&world, &store).await;
+        let server = node.connect("server").await;
+        let before = mgs.cluster_map("lustre");
+        assert!(before.is_none());
+        assert_eq!(open(&server, "lustre-client").await, Err(Errno::ENOENT));
+        register_all(&server).await;
+        let map = mgs.cluster_map("lustre").unwrap();
+
+        let new = TargetFlags::VIRGIN | TargetFlags::UPDATE | TargetFlags::OPC_REG;
+        let again = tell(&server, info("lustre-OST0001", new)).await;
+        assert_eq!(again.errno(), Some(Errno::EALREADY));
+        assert!(told(&again).flags.contains(TargetFlags::ERROR));
+        let unknown = tell(&server, info("lustre-OST0009", TargetFlags::OPC_REG)).await;
+        assert_eq!(unknown.errno(), Some(Errno::ENOENT));
+        let any = new | TargetFlags::NEED_INDEX;
+        let given = tell(&server, info("lustre-OST0000", any)).await;
+        assert_eq!(told(&given).index, 4);
+        assert_eq!(told(&given).service_name.to_text(), "lustre-OST0004");
+        assert_eq!(told(&given).uuid.to_text(), "lustre-OST0004_UUID");
+        let mut long = info("lustre-OST0005", new);
+        long.fsname = Chars::new("ninechars");
+        assert_eq!(tell(&server, long).await.errno(), Some(Errno::EINVAL));
+
+        let survivor = Arc::new(store.crash());
+        let (node, mgs) = start(&world, &survivor).await;
+        let after = mgs.cluster_map("lustre").unwrap();
+        assert_eq!(after.mdts, map.mdts);
+        assert_eq!(after.osts[..4], map.osts[..]);
+        assert_eq!(after.osts.len(), 5);
+        let server = server.follow(&node);
+        server.connect().await.unwrap();
+        let known = tell(&server, info("lustre-OST0001", TargetFlags::OPC_REG)).await;
+        assert_eq!(known.head.status, 0);
+
+        // An MDT that comes late learns of the OSTs in its own log.
+        tell(&server, info("lustre-MDT0002", new)).await;
+        let log = mgs.log("lustre-MDT0002").unwrap();
+        let named = log
+            .records()
+            .iter()
+            .filter(|record| record.config.text(0).starts_with(b"lustre-OST0003-osc-MDT0002"));
+        assert_eq!(named.count(), 2);
+
+        // Another address: readers from the start see only it.
+        let moved: Nid = "10.77.0.99@tcp".parse().unwrap();
+        mgs.replace_nids(&"lustre-OST0002".parse().unwrap(), &[vec![moved]]).await.unwrap();
+        let map = mgs.cluster_map("lustre").unwrap();
+        assert_eq!(map.osts[2].nids, [moved]);
+        assert_eq!(map.osts[3].nids, [NID.parse().unwrap()]);
+
+        // Erased and written anew, over a restart.
+        let erase = TargetFlags::WRITECONF | TargetFlags::OPC_REG;
+        assert_eq!(tell(&server, info("lustre-MDT0000", erase)).await.head.status, 0);
+        let (_, mgs) = start(&world, &Arc::new(survivor.crash())).await;
+        let map = mgs.cluster_map("lustre").unwrap();
+        assert_eq!((map.mdts.len(), map.osts.len()), (1, 0));
+    });
+}
+
+#[test]
+fn what_makes_no_sense_is_refused() {
+    let world = TestWorld::new(4);
+    world.clone().run(async move {
+        let (node, _) = start(&world, &Arc::new(StoreMem::default())).await;
+        let client = node.connect("client").await;
+        let body =
+            LlogdBody { logid: LlogLogid { id: 99, seq: 10, ogen: 0 }, ..Default::default() };
+        let header = LlogOriginHandleReadHeader { llogd_body: body.clone(), ..Default::default() };
+        assert_eq!(client.call(header).await.errno(), Some(Errno::ENOENT));
+        let block = LlogOriginHandleNextBlock { llogd_body: body, ..Default::default() };
+        assert_eq!(client.call(block).await.errno(), Some(Errno::ENOENT));
+        let read = MgsConfigRead::default();
+        assert_eq!(client.call(read).await.errno(), Some(Errno::EINVAL));
+        let call = TestCall { source: Bytes::new(), ..TestCall::new(MgsTargetReg::default()) };
+        let answer = client.call_with(call).await.unwrap();
+        assert_eq!(answer.errno(), Some(Errno::EINVAL));
+    });
+}

@@ -1,0 +1,100 @@
+//! Which address a process answers at.
+//!
+//! Lustre names a node by its address, so processes on one machine need addresses of their own. The
+//! loopback network has sixteen million; each file system that `up` makes takes a block of 256 by its
+//! directory's name, and each process the first free one in it.
+
+use std::io;
+use std::net::{Ipv4Addr, SocketAddrV4, TcpListener, UdpSocket};
+
+use sheen_types::Nid;
+
+/// Host numbers in a block that processes take: 0 and 255 mean something to routers.
+const HOSTS: std::ops::Range<u8> = 1..255;
+
+/// The block of the file system in `directory`: 127.A.B.0 with A at 16 or above, so that what people
+/// use by hand (127.0.x.y) stays free.
+pub(crate) fn block_of(directory: &str) -> Ipv4Addr {
+    let hash = crc32c(directory.as_bytes());
+    let second = 16 + (hash >> 8) % 224;
+    Ipv4Addr::new(127, second as u8, hash as u8, 0)
+}
+
+/// The first address of `block` where nobody listens on `port`.
+///
+/// # Errors
+/// Why none can be had, a line.
+pub(crate) fn free_in(block: Ipv4Addr, port: u16) -> Result<Nid, String> {
+    let [a, b, c, _] = block.octets();
+    for host in HOSTS {
+        let address = Ipv4Addr::new(a, b, c, host);
+        match TcpListener::bind(SocketAddrV4::new(address, port)) {
+            Ok(_) => return Ok(Nid::tcp(address)),
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse => {}
+            Err(error) => return Err(refused(address, port, &error)),
+        }
+    }
+    Err(format!("port {port} is taken on every address of {a}.{b}.{c}.0/24; use --port"))
+}
+
+/// The address from which `peer` is reached; on the loopback network one of our own in its block.
+///
+/// # Errors
+/// Why none can be had, a line.
+pub(crate) fn towards(peer: Nid, port: u16) -> Result<Nid, String> {
+    let address = peer.address();
+    if address.is_loopback() {
+        return free_in(address, port);
+    }
+    let failed = |error: io::Error| format!("no way to {peer}: {error}");
+    let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).map_err(failed)?;
+    socket.connect((address, port)).map_err(failed)?;
+    match socket.local_addr().map_err(failed)? {
+        std::net::SocketAddr::V4(own) => Ok(Nid::tcp(*own.ip())),
+        std::net::SocketAddr::V6(_) => Err(format!("no IPv4 way to {peer}")),
+    }
+}
+
+/// What to do about an address that cannot be had.
+pub(crate) fn refused(address: Ipv4Addr, port: u16, error: &io::Error) -> String {
+    match error.kind() {
+        io::ErrorKind::PermissionDenied => {
+            format!("port {port} needs root; use --port with a number from 1024 on")
+        }
+        io::ErrorKind::AddrInUse => {
+            format!("port {port} on {address} is taken by another process; use --port or --nid")
+        }
+        io::ErrorKind::AddrNotAvailable => {
+            format!("{address} is no address of this machine; use --nid")
+        }
+        _ => format!("cannot listen on {address} port {port}: {error}"),
+    }
+}
+
+/// CRC-32C, bit by bit: for names only.
+fn crc32c(bytes: &[u8]) -> u32 {
+    let step = |sum: u32| if sum & 1 == 1 { sum >> 1 ^ 0x82f6_3b78 } else { sum >> 1 };
+    let byte = |sum: u32, byte: &u8| (0..8).fold(sum ^ u32::from(*byte), |sum, _| step(sum));
+    !bytes.iter().fold(!0, byte)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_directory_has_one_block() {
+        assert_eq!(crc32c(b"123456789"), 0xe306_9283);
+        let block = block_of("/tmp/a");
+        assert_eq!(block, block_of("/tmp/a"));
+        assert!(block.is_loopback() && block.octets()[1] >= 16);
+    }
+
+    #[test]
+    fn a_taken_address_is_passed_over() {
+        let block = block_of(&format!("test {}", std::process::id()));
+        let first = free_in(block, 7988).unwrap();
+        let _taken = TcpListener::bind((first.address(), 7988)).unwrap();
+        assert_ne!(free_in(block, 7988).unwrap(), first);
+    }
+}

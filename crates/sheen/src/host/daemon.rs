@@ -1,0 +1,138 @@
+//! Background processes: starting one and hearing that it is in use, finding and ending it.
+
+use std::fs::{self, File};
+use std::io::{self, BufRead, BufReader, Write};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process, test_kill_process};
+
+/// What a process says when it is in use.
+const READY: &str = "ready";
+/// What comes before the line that says why it is not.
+const FAILED: &str = "failed ";
+/// How often we look whether a process has ended.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// A process that `up` keeps: its name, and the folder with its pid and log.
+pub(crate) struct Daemon {
+    name: &'static str,
+    folder: PathBuf,
+}
+
+impl Daemon {
+    pub(crate) fn new(folder: &Path, name: &'static str) -> Self {
+        Self { name, folder: folder.to_owned() }
+    }
+
+    fn pid_file(&self) -> PathBuf {
+        self.folder.join(format!("{}.pid", self.name))
+    }
+
+    /// Where it logs.
+    pub(crate) fn log_file(&self) -> PathBuf {
+        self.folder.join(format!("{}.log", self.name))
+    }
+
+    /// The process if it runs. A number that another program got meanwhile does not count.
+    pub(crate) fn pid(&self) -> Option<Pid> {
+        let text = fs::read_to_string(self.pid_file()).ok()?;
+        let (number, started) = text.trim().split_once(' ')?;
+        let pid = Pid::from_raw(number.parse().ok()?)?;
+        (started_at(pid)? == started).then_some(pid)
+    }
+
+    /// Starts `arguments` of this binary in the background and waits until it says it is in use.
+    ///
+    /// # Errors
+    /// What the process says is wrong, a line.
+    pub(crate) fn start(&self, arguments: &[String]) -> Result<(), String> {
+        std::fs::create_dir_all(&self.folder).map_err(|error| error.to_string())?;
+        let cannot = |error: io::Error| format!("cannot start the {} process: {error}", self.name);
+        let log = File::options().create(true).append(true).open(self.log_file()).map_err(cannot)?;
+        let program = std::env::current_exe().map_err(cannot)?;
+        let mut child = Command::new(program)
+            .args(arguments)
+            .current_dir("/")
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(log)
+            .process_group(0)
+            .spawn()
+            .map_err(cannot)?;
+        let pid = Pid::from_child(&child);
+        if let Some(started) = started_at(pid) {
+            let text = format!("{} {started}\n", pid.as_raw_nonzero());
+            fs::write(self.pid_file(), text).map_err(cannot)?;
+        }
+        let mut said = String::new();
+        if let Some(output) = child.stdout.take() {
+            BufReader::new(output).read_line(&mut said).map_err(cannot)?;
+        }
+        if said.trim_end() == READY {
+            return Ok(());
+        }
+        let _ = child.wait();
+        let _ = fs::remove_file(self.pid_file());
+        match said.trim_end().strip_prefix(FAILED) {
+            Some(why) => Err(why.to_owned()),
+            None => Err(format!("the {} process died; see {}", self.name, self.log_file().display())),
+        }
+    }
+
+    /// Asks it to end and waits. Kills it if it has not ended after `patience`.
+    pub(crate) fn stop(&self, patience: Duration) {
+        if let Some(pid) = self.pid() {
+            let _ = kill_process(pid, Signal::TERM);
+            if !self.wait(patience) {
+                let _ = kill_process(pid, Signal::KILL);
+                self.wait(patience);
+            }
+        }
+        let _ = fs::remove_file(self.pid_file());
+    }
+
+    /// Waits until it has ended; `false` if it has not after `patience`.
+    #[expect(clippy::disallowed_methods, reason = "a tool that waits for a process")]
+    pub(crate) fn wait(&self, patience: Duration) -> bool {
+        let begin = Instant::now();
+        while self.pid().is_some_and(is_alive) {
+            if begin.elapsed() > patience {
+                return false;
+            }
+            std::thread::sleep(LOOK);
+        }
+        true
+    }
+}
+
+fn is_alive(pid: Pid) -> bool {
+    // A child of ours that has ended and that nobody has waited for is dead too.
+    let state = fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero()));
+    let zombie = state.is_ok_and(|stat| stat.rsplit(')').next().is_some_and(|s| s.starts_with(" Z")));
+    !zombie && test_kill_process(pid).is_ok()
+}
+
+/// When a process started, in the kernel's ticks: with its number that names it for ever.
+fn started_at(pid: Pid) -> Option<String> {
+    let stat = fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero())).ok()?;
+    let fields = stat.rsplit_once(')')?.1;
+    fields.split_whitespace().nth(19).map(str::to_owned)
+}
+
+/// Says to whoever started this process that it is in use.
+pub(crate) fn say_ready() {
+    say(READY);
+}
+
+/// Says why it is not.
+pub(crate) fn say_failed(why: &str) {
+    say(&format!("{FAILED}{why}"));
+}
+
+fn say(line: &str) {
+    // Nobody may be listening: then there is nobody to tell.
+    let _ = writeln!(io::stdout().lock(), "{line}");
+}

@@ -1,0 +1,311 @@
+//! `sheen mount`: a client and its FUSE mount, and the end of one.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use clap::Args;
+use rustix::mount::UnmountFlags;
+use sheen_client::config::{self, Connector, ImportPlan, MountOptions, Service};
+use sheen_client::data::Osts;
+use sheen_client::locks::CallbackRouter;
+use sheen_client::posix::FileSystem;
+use sheen_control::Tree;
+use sheen_io::World;
+use sheen_io_os::Host;
+use sheen_node::net::{LNet, NetConfig};
+use sheen_node::rpc::{ImportConfig, RpcNode, TargetService};
+use sheen_rpc::Import;
+use sheen_types::{Errno, Nid};
+
+use super::daemon::{self, Daemon};
+use super::parameters::{self, MountState};
+use super::{PORT, addresses, invalid, io_fault, server};
+use crate::output::{Fault, errno_of};
+
+/// How long to wait for the MGS and the MDT.
+const TIMEOUT: Duration = Duration::from_secs(60);
+
+/// Mount a Lustre file system, ours or a real one, without a kernel module
+#[derive(Args)]
+pub(crate) struct Mount {
+    /// NIDs of the MGS, the file system, and if wanted a directory of it
+    #[arg(value_name = "MGSNID[:MGSNID...]:/FSNAME[/SUBDIR]")]
+    source: String,
+    /// Where to mount it
+    #[arg(value_name = "MNT")]
+    target: PathBuf,
+    /// Options, separated by commas: ro, rw, flock, localflock, user_xattr, allow_other, port=N, nid=NID
+    #[arg(short = 'o', value_name = "OPTIONS", value_delimiter = ',')]
+    options: Vec<String>,
+    /// Stay in the foreground
+    #[arg(long, short = 'f')]
+    foreground: bool,
+}
+
+/// What `-o` said.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Settings {
+    read_only: bool,
+    local_locks: bool,
+    allow_other: bool,
+    port: u16,
+    nid: Option<Nid>,
+}
+
+impl Settings {
+    fn parse(options: &[String], is_root: bool) -> Result<Self, Fault> {
+        let mut settings = Self {
+            read_only: false,
+            local_locks: false,
+            allow_other: is_root,
+            port: PORT,
+            nid: None,
+        };
+        for option in options.iter().filter(|option| !option.is_empty()) {
+            let wrong = || invalid(format!("mount option '{option}': not a legal value"));
+            match option.split_once('=').map_or((option.as_str(), None), |(k, v)| (k, Some(v))) {
+                ("ro", None) => settings.read_only = true,
+                ("rw", None) => settings.read_only = false,
+                ("flock", None) => settings.local_locks = false,
+                ("localflock", None) => settings.local_locks = true,
+                ("allow_other", None) => settings.allow_other = true,
+                // What is always so, and what only the real mount command looks at.
+                ("user_xattr" | "defaults" | "_netdev" | "auto" | "noauto" | "nouser", None) => {}
+                ("port", Some(port)) => settings.port = port.parse().map_err(|_| wrong())?,
+                ("nid", Some(nid)) => settings.nid = Some(nid.parse().map_err(|_| wrong())?),
+                _ => return Err(invalid(format!("mount option '{option}' is not supported"))),
+            }
+        }
+        Ok(settings)
+    }
+}
+
+/// The two halves of `MGSNID[:MGSNID]:/FSNAME[/SUBDIR]`.
+fn parse_source(source: &str) -> Result<(Vec<Nid>, String, Option<String>), Fault> {
+    let wrong = |what: &str| {
+        invalid(format!("'{source}': {what}; expected MGSNID[:MGSNID...]:/FSNAME[/SUBDIR]"))
+    };
+    let (nodes, path) = source.split_once(":/").ok_or_else(|| wrong("no ':/'"))?;
+    let nid = |text: &str| text.parse().map_err(|_| wrong(&format!("'{text}' is no NID")));
+    let nids = nodes.split([':', ',']).map(nid).collect::<Result<Vec<Nid>, Fault>>()?;
+    let (fsname, fileset) = match path.trim_end_matches('/').split_once('/') {
+        Some((name, fileset)) => (name, Some(format!("/{fileset}"))),
+        None => (path.trim_end_matches('/'), None),
+    };
+    Ok((nids, fsname.to_owned(), fileset))
+}
+
+/// Mounts; in the background unless asked otherwise.
+pub(crate) fn run(options: &Mount) -> Result<(), Fault> {
+    if options.foreground {
+        super::start_log();
+        let served = serve(options);
+        if let Err(fault) = &served {
+            daemon::say_failed(&fault.text);
+        }
+        return served;
+    }
+    let target = absolute(&options.target)?;
+    let folder = super::sockets();
+    std::fs::create_dir_all(&folder).map_err(|error| io_fault(&folder, &error))?;
+    let mut arguments = ["mount", "--foreground", "-o"].map(str::to_owned).to_vec();
+    arguments.push(options.options.join(","));
+    arguments.extend([options.source.clone(), target.to_string_lossy().into_owned()]);
+    let daemon = Daemon::unnamed(&folder);
+    daemon.start(&arguments).map_err(|text| Fault::new(Errno::EIO, text))
+}
+
+/// Makes node imports for the client.
+struct NodeConnector(Arc<RpcNode>);
+
+impl Connector for NodeConnector {
+    fn import(&self, plan: ImportPlan) -> Arc<dyn Import> {
+        let service = match plan.service {
+            Service::Mgs => TargetService::Mgs,
+            Service::Mdt => TargetService::Mds,
+            Service::Ost => TargetService::Ost,
+        };
+        self.0.import(ImportConfig {
+            target: plan.target,
+            client: plan.client,
+            nids: plan.nids,
+            service,
+            data: plan.data,
+            requests_in_flight: 0,
+            events: plan.events,
+        })
+    }
+}
+
+fn serve(options: &Mount) -> Result<(), Fault> {
+    let is_root = rustix::process::geteuid().is_root();
+    let settings = Settings::parse(&options.options, is_root)?;
+    let (mgs, fsname, fileset) = parse_source(&options.source)?;
+    let target = absolute(&options.target)?;
+    let nid = match settings.nid {
+        Some(nid) => nid,
+        None => addresses::towards(mgs[0], settings.port)
+            .map_err(|text| Fault::new(Errno::EADDRNOTAVAIL, text))?,
+    };
+    let host = Host::start(None)
+        .map_err(|error| Fault::new(Errno::EAGAIN, format!("no threads: {error}")))?;
+    host.block_on(async {
+        let world = host.world();
+        let node = start_node(&world, nid, settings.port).await?;
+        let plan = MountOptions { fsname: fsname.clone(), mgs, fileset, timeout: TIMEOUT };
+        let files = connect(&world, &node, plan, &options.source, &target).await?;
+        let mounted = sheen_fuse::mount(
+            files.clone(),
+            &target,
+            &sheen_fuse::MountOptions {
+                source: options.source.clone(),
+                read_only: settings.read_only,
+                allow_other: settings.allow_other,
+                privileged: is_root,
+                local_locks: settings.local_locks,
+            },
+            tokio::runtime::Handle::current(),
+        );
+        let mounted = match mounted {
+            Ok(mounted) => mounted,
+            Err(error) => {
+                files.unmount().await;
+                return Err(Fault::new(error.errno(), error.to_string()));
+            }
+        };
+        let state = MountState::new(&options.source, &fsname, &target, &node, &files);
+        let tree = Arc::new(Tree::new());
+        parameters::add_mount(&tree, &state);
+        let _control = server::control("mount", tree, parameters::mount_commands(&state))?;
+        daemon::say_ready();
+        until_unmounted(mounted).await?;
+        files.unmount().await;
+        node.shutdown();
+        node.lnet().shutdown();
+        Ok(())
+    })
+}
+
+async fn start_node(world: &World, nid: Nid, port: u16) -> Result<Arc<RpcNode>, Fault> {
+    let lnet = LNet::start(world.clone(), NetConfig::new(nid, port)).await.map_err(|error| {
+        Fault::new(errno_of(&error), addresses::refused(nid.address(), port, &error))
+    })?;
+    Ok(RpcNode::start(world.clone(), lnet))
+}
+
+/// Connects, and says what is wrong as `mount.lustre` does, on one line.
+async fn connect(
+    world: &World,
+    node: &Arc<RpcNode>,
+    plan: MountOptions,
+    source: &str,
+    target: &Path,
+) -> Result<FileSystem, Fault> {
+    let router = Arc::new(CallbackRouter::default());
+    node.register_callbacks(Arc::clone(&router) as _);
+    let connector = Arc::new(NodeConnector(Arc::clone(node)));
+    let data = Osts::new(world.clone());
+    let files = config::mount(world.clone(), connector, router, data, plan, None).await;
+    files.map_err(|error| {
+        let hints = error.hints().join(" ");
+        let text = format!("mount {source} at {} failed: {error}. {hints}", target.display());
+        Fault::new(error.errno(), text.trim_end().to_owned())
+    })
+}
+
+/// Waits until somebody unmounts it, or asks this process to end.
+async fn until_unmounted(mounted: sheen_fuse::Mounted) -> Result<(), Fault> {
+    let path = mounted.path().to_owned();
+    let mut ended = tokio::task::spawn_blocking(move || mounted.wait());
+    loop {
+        tokio::select! {
+            _ = &mut ended => return Ok(()),
+            signalled = server::wait_for_signal() => signalled?,
+        }
+        let place = path.clone();
+        let unmounted = tokio::task::spawn_blocking(move || unmount(&place)).await;
+        if let Ok(Err(fault)) = unmounted {
+            tracing::warn!("{}", fault.text);
+        }
+    }
+}
+
+/// `path` without links and dots.
+pub(super) fn absolute(path: &Path) -> Result<PathBuf, Fault> {
+    path.canonicalize().map_err(|error| match error.kind() {
+        std::io::ErrorKind::NotFound => {
+            let text = format!("mount point {}: {error}; make the directory first", path.display());
+            Fault::new(Errno::ENOENT, text)
+        }
+        _ => io_fault(path, &error),
+    })
+}
+
+/// Unmounts; refuses while it is in use.
+pub(super) fn unmount(path: &Path) -> Result<(), Fault> {
+    if rustix::process::geteuid().is_root() {
+        return match rustix::mount::unmount(path, UnmountFlags::empty()) {
+            Ok(()) | Err(rustix::io::Errno::INVAL) => Ok(()),
+            Err(rustix::io::Errno::BUSY) => Err(busy(path)),
+            Err(error) => Err(io_fault(path, &error.into())),
+        };
+    }
+    let done = std::process::Command::new("fusermount3").arg("-u").arg(path).output();
+    let done = done.map_err(|error| io_fault(Path::new("fusermount3"), &error))?;
+    match done.status.success() {
+        true => Ok(()),
+        false if String::from_utf8_lossy(&done.stderr).contains("busy") => Err(busy(path)),
+        false => {
+            let text = String::from_utf8_lossy(&done.stderr).trim().to_owned();
+            Err(Fault::new(Errno::EIO, text))
+        }
+    }
+}
+
+fn busy(path: &Path) -> Fault {
+    let text = format!("{} is in use: a program works in it; end it and try again", path.display());
+    Fault::new(Errno::EBUSY, text)
+}
+
+/// Takes away a mount point whose process is dead.
+pub(super) fn detach(path: &Path) {
+    if rustix::process::geteuid().is_root() {
+        let _ = rustix::mount::unmount(path, UnmountFlags::DETACH);
+    } else {
+        let _ = std::process::Command::new("fusermount3").arg("-uz").arg(path).output();
+    }
+}
+
+impl Daemon {
+    /// A mount that nobody keeps a pid of: it ends when it is unmounted.
+    fn unnamed(folder: &Path) -> Self {
+        Self::new(&folder.join(format!("mount-{}", std::process::id())), "mount")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sources_are_taken_apart() {
+        let (nids, name, fileset) = parse_source("10.0.0.1@tcp:10.0.0.2@tcp:/lustre/a/b").unwrap();
+        assert_eq!((nids.len(), name.as_str()), (2, "lustre"));
+        assert_eq!(fileset.as_deref(), Some("/a/b"));
+        assert_eq!(parse_source("10.0.0.1:/l").unwrap().2, None);
+        for bad in ["lustre", "10.0.0.1@tcp", "x@tcp:/l"] {
+            assert_eq!(parse_source(bad).unwrap_err().code, 22, "{bad}");
+        }
+    }
+
+    #[test]
+    fn unknown_options_are_refused_by_name() {
+        let options = |text: &str| text.split(',').map(str::to_owned).collect::<Vec<_>>();
+        let settings = Settings::parse(&options("ro,port=1234,flock"), false).unwrap();
+        assert_eq!((settings.read_only, settings.port), (true, 1234));
+        let fault = Settings::parse(&options("bogus"), false).unwrap_err();
+        assert!(fault.text.contains("'bogus'"));
+        assert!(Settings::parse(&options("port=x"), false).is_err());
+    }
+}

@@ -1,0 +1,179 @@
+//! What a server says to and hears from the MGS: its targets register, an MDT learns its OSTs.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use sheen_client::config::{ClusterMap, read_log};
+use sheen_io::World;
+use sheen_node::rpc::{ImportConfig, RpcNode, TargetService};
+use sheen_oss::INITIAL_GRANT;
+use sheen_rpc::{Call, Import, NoEvents, RpcError};
+use sheen_types::{Errno, Nid, TargetKind, TargetName, Uuid};
+use sheen_wire::connect::{ConnectFlags, ObdConnectData, version_code};
+use sheen_wire::messages::MgsTargetReg;
+use sheen_wire::mgs::{MgsTargetInfo, TargetFlags};
+use sheen_wire::text::Chars;
+
+use super::target::{PlanKind, Role, Running};
+
+/// How often an MDT looks for OSTs that joined.
+const LOOK: Duration = Duration::from_secs(5);
+/// The release we announce.
+const VERSION: u32 = version_code(2, 17, 0, 0);
+
+/// The connection to the MGS that a node's targets share.
+pub(super) struct Registrar {
+    node: Arc<RpcNode>,
+    world: World,
+    mgs: Arc<dyn Import>,
+}
+
+impl Registrar {
+    /// Will connect to the MGS at `nids`.
+    pub(super) fn new(node: &Arc<RpcNode>, world: &World, nids: Vec<Nid>) -> Self {
+        let mut uuid = [0; 16];
+        world.random.fill(&mut uuid);
+        let flags = ConnectFlags::VERSION | ConnectFlags::AT | ConnectFlags::FULL20;
+        let mgs = node.import(ImportConfig {
+            target: Uuid::new("MGS"),
+            client: Uuid::from_random(uuid),
+            nids,
+            service: TargetService::Mgs,
+            data: ObdConnectData { flags, version: VERSION, ..ObdConnectData::default() },
+            requests_in_flight: 0,
+            events: Arc::new(NoEvents),
+        });
+        Self { node: Arc::clone(node), world: world.clone(), mgs }
+    }
+
+    /// Connects, waiting for the MGS as long as it takes.
+    pub(super) async fn connect(&self) -> Result<(), String> {
+        self.mgs.connect().await.map_err(|error| format!("the MGS at {}: {error}", self.mgs.peer()))
+    }
+
+    /// Tells the MGS of a target; the first time that makes it part of its file system.
+    pub(super) async fn register(&self, running: &Running) -> Result<(), String> {
+        let PlanKind::Target(name) = &running.plan.kind else { return Ok(()) };
+        let kind = match name.kind {
+            TargetKind::Mdt => TargetFlags::SV_TYPE_MDT,
+            TargetKind::Ost => TargetFlags::SV_TYPE_OST,
+        };
+        let mut info = MgsTargetInfo {
+            version: VERSION,
+            index: u32::from(name.index),
+            flags: kind | TargetFlags::UPDATE,
+            nid_count: 1,
+            instance: running.target.instance(),
+            fsname: Chars::new(&name.fsname),
+            service_name: Chars::new(name.to_string()),
+            uuid: Chars::new(name.uuid().as_str()),
+            params: Chars::new(&running.plan.params),
+            ..MgsTargetInfo::default()
+        };
+        info.nids[0] = self.node.lnet().nid().0;
+        let known = running.mark_registered()?;
+        if !known {
+            info.flags = info.flags | TargetFlags::VIRGIN;
+        }
+        let mut answer = self.tell(info.clone()).await;
+        if known && answer == Err(RpcError::Errno(Errno::ENOENT)) {
+            // It was stopped on its way to the MGS the first time.
+            info.flags = info.flags | TargetFlags::VIRGIN;
+            answer = self.tell(info).await;
+        }
+        answer.map_err(|error| match error {
+            RpcError::Errno(Errno::EALREADY | Errno::EADDRINUSE) => {
+                format!("{name}: the file system has another target of this index")
+            }
+            error => format!("{name}: the MGS refused it: {error}"),
+        })
+    }
+
+    async fn tell(&self, info: MgsTargetInfo) -> Result<(), RpcError> {
+        let request = MgsTargetReg { mgs_target_info: info, ..MgsTargetReg::default() };
+        self.mgs.call(Call::new(request)).await.map(|_| ())
+    }
+
+    /// Connects an MDT to all OSTs of its file system, those that come later too. Runs for ever.
+    pub(super) async fn keep_osts(self: Arc<Self>, running: Arc<Running>) {
+        let (PlanKind::Target(name), Role::Mdt(_)) = (&running.plan.kind, &running.role) else {
+            return;
+        };
+        let mut known = HashSet::new();
+        let mut held = Vec::new();
+        loop {
+            match self.osts(&name.fsname).await {
+                Ok(osts) => {
+                    for (ost, nids) in osts {
+                        if known.insert(ost.index) {
+                            held.push(self.connect_ost(&running, name, &ost, nids));
+                        }
+                    }
+                }
+                Err(error) => tracing::debug!(%error, "no configuration yet"),
+            }
+            let clock = &self.world.clock;
+            clock.sleep_until(clock.now() + LOOK).await;
+        }
+    }
+
+    async fn osts(&self, fsname: &str) -> Result<Vec<(TargetName, Vec<Nid>)>, String> {
+        let mut map = ClusterMap::new(fsname);
+        let records = read_log(&*self.mgs, &format!("{fsname}-client")).await;
+        let records = records.map_err(|errno| errno.to_string())?;
+        map.read(&records).map_err(|error| error.to_string())?;
+        let usable = map.osts.into_iter().filter(|target| !target.is_excluded);
+        let named = usable.filter_map(|ost| Some((ost.uuid.as_str().parse().ok()?, ost.nids)));
+        Ok(named.collect())
+    }
+
+    fn connect_ost(
+        &self,
+        running: &Running,
+        mdt: &TargetName,
+        ost: &TargetName,
+        nids: Vec<Nid>,
+    ) -> Arc<dyn Import> {
+        let flags = ConnectFlags::VERSION
+            | ConnectFlags::AT
+            | ConnectFlags::FULL20
+            | ConnectFlags::FID
+            | ConnectFlags::MDS
+            | ConnectFlags::GRANT
+            | ConnectFlags::INDEX;
+        let data = ObdConnectData {
+            flags,
+            version: VERSION,
+            index: u32::from(ost.index),
+            grant: INITIAL_GRANT as u32,
+            ..ObdConnectData::default()
+        };
+        let import = self.node.import(ImportConfig {
+            target: ost.uuid(),
+            client: Uuid::new(format!("{mdt}-mdtlov_UUID")),
+            nids,
+            service: TargetService::Ost,
+            data,
+            requests_in_flight: 0,
+            events: Arc::new(NoEvents),
+        });
+        if let Role::Mdt(mdt) = &running.role {
+            mdt.add_ost(ost.index, Arc::clone(&import) as _);
+        }
+        let connecting = Arc::clone(&import);
+        let name = ost.clone();
+        let task = async move {
+            if let Err(error) = connecting.connect().await {
+                tracing::warn!(ost = %name, %error, "not connected");
+            }
+        };
+        self.world.tasks.spawn("connect ost", Box::pin(task));
+        import
+    }
+
+    /// Leaves.
+    pub(super) fn close(&self) {
+        self.mgs.close();
+    }
+}

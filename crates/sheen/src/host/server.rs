@@ -1,0 +1,139 @@
+//! `sheen server`: hosts any set of targets in one process, at one NID.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use clap::Args;
+use sheen_control::Tree;
+use sheen_io_os::Host;
+use sheen_node::net::{LNet, NetConfig};
+use sheen_node::rpc::RpcNode;
+use sheen_target::Timeouts;
+use sheen_types::{Errno, Nid};
+use tokio::signal::unix::{SignalKind, signal};
+
+use super::register::Registrar;
+use super::target::{Plan, PlanKind, Running, plans};
+use super::{PORT, addresses, daemon, parameters};
+use crate::output::Fault;
+
+/// Lustre's `obd_timeout`, in seconds.
+const TIMEOUT: u64 = 100;
+
+/// Serve targets (MGT, MDT, OST) in the foreground until stopped
+#[derive(Args)]
+pub(crate) struct Server {
+    /// Directories made by `mkfs.lustre`
+    #[arg(required = true, value_name = "TARGETDIR")]
+    directories: Vec<PathBuf>,
+    /// Address that clients and other servers reach this process at
+    #[arg(long, value_name = "NID")]
+    nid: Nid,
+    /// TCP port of LNet, the same on all nodes
+    #[arg(long, value_name = "PORT", default_value_t = PORT)]
+    port: u16,
+    /// Seconds that all timeouts derive from (`obd_timeout`)
+    #[arg(long, value_name = "SECONDS", default_value_t = TIMEOUT)]
+    timeout: u64,
+}
+
+/// Runs until SIGTERM or SIGINT; what was accepted is durable then.
+pub(crate) fn run(options: &Server) -> Result<(), Fault> {
+    super::start_log();
+    let served = serve(options);
+    if let Err(fault) = &served {
+        daemon::say_failed(&fault.text);
+    }
+    served
+}
+
+fn serve(options: &Server) -> Result<(), Fault> {
+    let invalid = |text: String| super::invalid(text);
+    let mut all: Vec<Plan> = Vec::new();
+    for directory in &options.directories {
+        all.extend(plans(directory).map_err(invalid)?);
+    }
+    all.sort_by_key(|plan| plan.kind != PlanKind::Mgs);
+    let host = Host::start(None)
+        .map_err(|error| Fault::new(Errno::EAGAIN, format!("no threads: {error}")))?;
+    host.block_on(async {
+        let world = host.world();
+        let config = NetConfig::new(options.nid, options.port);
+        let lnet = LNet::start(world.clone(), config).await.map_err(|error| {
+            let text = addresses::refused(options.nid.address(), options.port, &error);
+            Fault::new(crate::output::errno_of(&error), text)
+        })?;
+        let node = RpcNode::start(world.clone(), lnet);
+        let timeouts = Timeouts::from_base(Duration::from_secs(options.timeout));
+        let count = all.len();
+        let mgs_nids = mgs_nids(&all, options.nid).map_err(invalid)?;
+        let mut running = Vec::new();
+        for plan in all {
+            let started = Running::start(plan, &node, world.clone(), count, timeouts).await;
+            running.push(Arc::new(started.map_err(invalid)?));
+        }
+        let registrar = Arc::new(Registrar::new(&node, &world, mgs_nids));
+        registrar.connect().await.map_err(invalid)?;
+        for one in &running {
+            registrar.register(one).await.map_err(invalid)?;
+            let keep = Arc::clone(&registrar).keep_osts(Arc::clone(one));
+            world.tasks.spawn("mdt osts", Box::pin(keep));
+        }
+        let tree = Arc::new(Tree::new());
+        parameters::add_server(&tree, &node, &running);
+        let commands = parameters::server_commands(&node, &running);
+        let _control = control("server", tree, commands)?;
+        daemon::say_ready();
+        wait_for_signal().await?;
+        stop(&node, &registrar, &running).await;
+        Ok(())
+    })
+}
+
+/// The control socket of this process.
+pub(super) fn control(
+    name: &str,
+    tree: Arc<Tree>,
+    commands: BTreeMap<String, sheen_control::Command>,
+) -> Result<sheen_control::Server, Fault> {
+    let path = super::sockets().join(format!("{name}-{}.sock", std::process::id()));
+    sheen_control::Server::start(&path, tree, commands)
+        .map_err(|error| super::io_fault(&path, &error))
+}
+
+/// Where the MGS is: here, or where the targets were told.
+fn mgs_nids(plans: &[Plan], own: Nid) -> Result<Vec<Nid>, String> {
+    if plans.iter().any(|plan| plan.kind == PlanKind::Mgs) {
+        return Ok(vec![own]);
+    }
+    let told = plans.iter().find(|plan| !plan.mgs.is_empty()).map(|plan| plan.mgs.clone());
+    told.ok_or_else(|| "no MGT among the targets, and none names an --mgsnode".to_owned())
+}
+
+/// Waits for SIGTERM or SIGINT.
+pub(super) async fn wait_for_signal() -> Result<(), Fault> {
+    let listen = |kind| {
+        signal(kind).map_err(|error| Fault::new(Errno::EIO, format!("no signals: {error}")))
+    };
+    let (mut terminate, mut interrupt) =
+        (listen(SignalKind::terminate())?, listen(SignalKind::interrupt())?);
+    tokio::select! {
+        _ = terminate.recv() => {}
+        _ = interrupt.recv() => {}
+    }
+    Ok(())
+}
+
+/// MDTs first: they give objects back to OSTs that still answer.
+async fn stop(node: &Arc<RpcNode>, registrar: &Registrar, running: &[Arc<Running>]) {
+    registrar.close();
+    for one in running.iter().rev() {
+        if let Err(errno) = one.target.stop().await {
+            tracing::error!(target = one.target.name(), %errno, "not everything is durable");
+        }
+    }
+    node.shutdown();
+    node.lnet().shutdown();
+}

@@ -1,0 +1,66 @@
+//! The extended attributes through which a mount shows what Lustre knows of a file.
+
+use std::path::Path;
+
+use bytes::Bytes;
+use rustix::fs::XattrFlags;
+use sheen_types::{Errno, Fid};
+use sheen_wire::lov::LovEa;
+
+use crate::output::errno;
+
+/// The layout: `struct lov_user_md` or `lov_mds_md`.
+const LAYOUT: &str = "lustre.lov";
+/// The FID, as text.
+const FID: &str = "lustre.fid";
+/// The kernel allows no longer value (`XATTR_SIZE_MAX`).
+const VALUE_BYTES_MAX: usize = 64 << 10;
+
+fn value(path: &Path, name: &str) -> Result<Bytes, Errno> {
+    let mut buffer = vec![0; VALUE_BYTES_MAX];
+    let length = rustix::fs::getxattr(path, name, buffer.as_mut_slice()).map_err(errno)?;
+    buffer.truncate(length);
+    Ok(buffer.into())
+}
+
+/// The file's layout or the directory's default; `None` if it has none of its own.
+///
+/// # Errors
+/// ENOTTY on another file system than ours, EPROTO for bytes that are no layout, or what the
+/// system says.
+pub(super) fn layout(path: &Path) -> Result<Option<LovEa>, Errno> {
+    match value(path, LAYOUT) {
+        Ok(bytes) => LovEa::decode(&bytes).map(Some).map_err(|_| Errno::EPROTO),
+        Err(Errno::ENODATA) => Ok(None),
+        Err(Errno::EOPNOTSUPP) => Err(Errno::ENOTTY),
+        Err(errno) => Err(errno),
+    }
+}
+
+/// Sets the layout of a file without objects, or a directory's default.
+pub(super) fn set_layout(path: &Path, wish: &LovEa) -> Result<(), Errno> {
+    let bytes = wish.encode();
+    match rustix::fs::setxattr(path, LAYOUT, &bytes, XattrFlags::empty()).map_err(errno) {
+        Err(Errno::EOPNOTSUPP) => Err(Errno::ENOTTY),
+        outcome => outcome,
+    }
+}
+
+/// Removes a directory's default; that there is none is fine.
+pub(super) fn remove_layout(path: &Path) -> Result<(), Errno> {
+    match rustix::fs::removexattr(path, LAYOUT).map_err(errno) {
+        Err(Errno::ENODATA) => Ok(()),
+        Err(Errno::EOPNOTSUPP) => Err(Errno::ENOTTY),
+        outcome => outcome,
+    }
+}
+
+/// The file's FID; ENODATA on another file system than ours.
+pub(super) fn fid(path: &Path) -> Result<Fid, Errno> {
+    let bytes = match value(path, FID) {
+        Err(Errno::EOPNOTSUPP) => return Err(Errno::ENODATA),
+        bytes => bytes?,
+    };
+    let text = std::str::from_utf8(&bytes).map_err(|_| Errno::EPROTO)?;
+    text.trim_end_matches(['\0', '\n']).parse().map_err(|_| Errno::EPROTO)
+}

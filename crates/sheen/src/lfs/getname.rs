@@ -1,0 +1,59 @@
+//! `lfs getname`: name and instance of mounted file systems.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use sheen_types::Errno;
+
+use super::mount::Mount;
+use crate::api::MountInfo;
+use crate::output::{Fault, line, worst as outcome};
+
+/// Options of `getname`.
+#[derive(Args)]
+pub(super) struct GetName {
+    /// Only the instance
+    #[arg(short, long)]
+    instance: bool,
+    /// Only the name of the file system
+    #[arg(short = 'n', long)]
+    fsname: bool,
+    /// Only the client's UUID
+    #[arg(short, long)]
+    uuid: bool,
+    /// Paths on the file systems; without them, all mounted ones
+    paths: Vec<PathBuf>,
+}
+
+pub(super) fn run(options: &GetName) -> Result<(), Fault> {
+    if options.paths.is_empty() {
+        for mount in Mount::all() {
+            line(format_args!("{} {}", name(options, &mount.info), mount.info.path));
+        }
+        return Ok(());
+    }
+    let mut worst = None;
+    for path in &options.paths {
+        match Mount::of(path) {
+            Ok(mount) => line(name(options, &mount.info)),
+            Err(errno) => {
+                let errno = if errno == Errno::ENODEV { Errno::ENOTTY } else { errno };
+                eprintln!("cannot get instance for '{}': {errno}", path.display());
+                worst = Some(errno);
+            }
+        }
+    }
+    outcome(worst)
+}
+
+fn name(options: &GetName, info: &MountInfo) -> String {
+    if options.uuid {
+        info.uuid.clone()
+    } else if options.instance {
+        info.instance.clone()
+    } else if options.fsname {
+        info.fsname.clone()
+    } else {
+        format!("{}-{}", info.fsname, info.instance)
+    }
+}

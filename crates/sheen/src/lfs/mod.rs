@@ -1,0 +1,135 @@
+//! `lfs`: files, layouts and targets of mounted file systems.
+//!
+//! What belongs to a file goes through the mount itself (extended attributes `lustre.lov` and
+//! `lustre.fid`), so permissions are the file's; what belongs to the mount is asked of its process
+//! over the control socket ([`crate::api`]).
+
+mod attributes;
+mod check;
+mod df;
+mod fid2path;
+mod getname;
+mod getstripe;
+mod layout_text;
+mod mount;
+mod path2fid;
+mod setstripe;
+mod size;
+mod targets;
+
+use std::ffi::OsString;
+
+use clap::{Args, Subcommand};
+
+use crate::output::Fault;
+
+/// Look at and set what belongs to files and mounts
+#[derive(Args)]
+#[command(arg_required_else_help = true)]
+pub(crate) struct Lfs {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Create files with a layout, or set the default layout of directories
+    Setstripe(setstripe::SetStripe),
+    /// Show the layout of files
+    Getstripe(getstripe::GetStripe),
+    /// Show how full MDTs and OSTs are
+    Df(df::Df),
+    /// List the OSTs of mounted file systems
+    Osts(targets::List),
+    /// List the MDTs of mounted file systems
+    Mdts(targets::List),
+    /// Show whether servers answer
+    Check(check::Check),
+    /// Show the FIDs of files
+    Path2fid(path2fid::PathToFid),
+    /// Show the paths of FIDs
+    Fid2path(fid2path::FidToPath),
+    /// Show name and instance of mounted file systems
+    Getname(getname::GetName),
+}
+
+/// Commands of Lustre's `lfs` that are not here yet.
+pub(crate) const REFUSED_COMMANDS: &[&str] = &[
+    "changelog",
+    "changelog_clear",
+    "data_version",
+    "find",
+    "flushctx",
+    "getdirstripe",
+    "getsom",
+    "heat_get",
+    "heat_set",
+    "hsm",
+    "hsm_action",
+    "hsm_archive",
+    "hsm_cancel",
+    "hsm_clear",
+    "hsm_release",
+    "hsm_remove",
+    "hsm_restore",
+    "hsm_set",
+    "hsm_state",
+    "ladvise",
+    "migrate",
+    "mirror",
+    "mkdir",
+    "mv",
+    "pcc",
+    "pool_list",
+    "project",
+    "quota",
+    "rm_entry",
+    "rmentry",
+    "rmfid",
+    "setdirstripe",
+    "setquota",
+    "somsync",
+    "swap_layouts",
+    "unlink_foreign",
+];
+
+/// Options of Lustre's `lfs` that are not here yet.
+pub(crate) fn refused(command: &str) -> &'static [&'static str] {
+    match command {
+        "setstripe" => setstripe::REFUSED,
+        "getstripe" => getstripe::REFUSED,
+        "df" => df::REFUSED,
+        _ => &[],
+    }
+}
+
+pub(crate) fn run(arguments: &Lfs) -> Result<(), Fault> {
+    match &arguments.command {
+        Command::Setstripe(options) => setstripe::run(options),
+        Command::Getstripe(options) => getstripe::run(options),
+        Command::Df(options) => df::run(options),
+        Command::Osts(options) => targets::osts(options),
+        Command::Mdts(options) => targets::mdts(options),
+        Command::Check(options) => check::run(options),
+        Command::Path2fid(options) => path2fid::run(options),
+        Command::Fid2path(options) => fid2path::run(options),
+        Command::Getname(options) => getname::run(options),
+    }
+}
+
+/// `lfs df` takes `-o3` for one OST and `-o` for all; the second must not swallow the path
+/// behind it. What clap offers for that is `-o=3`, so the first is rewritten to it.
+pub(crate) fn df_indexes_apart(mut words: Vec<OsString>) -> Vec<OsString> {
+    if words.get(1).is_some_and(|word| word == "lfs")
+        && words.get(2).is_some_and(|word| word == "df")
+    {
+        for word in &mut words[3..] {
+            let Some(text) = word.to_str() else { continue };
+            let index = text.strip_prefix("-o").or_else(|| text.strip_prefix("-m"));
+            if index.is_some_and(|index| index.starts_with(|digit: char| digit.is_ascii_digit())) {
+                *word = format!("{}={}", &text[..2], &text[2..]).into();
+            }
+        }
+    }
+    words
+}

@@ -1,0 +1,80 @@
+//! What every tool does with its output and its faults.
+
+use std::fmt::Display;
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+use sheen_types::Errno;
+
+/// What `--version` says: the Lustre whose tools we are like, and ours.
+pub(crate) const VERSION: &str = concat!("2.17.0 (Sheen ", env!("CARGO_PKG_VERSION"), ")");
+
+/// Exit code of Lustre's tools for a wrong command line.
+pub(crate) const USAGE_CODE: u8 = 4;
+
+/// Why a tool leaves with an exit code other than 0.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Fault {
+    /// The exit code.
+    pub(crate) code: u8,
+    /// One line for stderr; empty if everything is said already.
+    pub(crate) text: String,
+}
+
+impl Fault {
+    /// The command line is wrong.
+    pub(crate) fn usage(text: impl Into<String>) -> Self {
+        Self { code: USAGE_CODE, text: text.into() }
+    }
+
+    /// Something failed; the exit code is the errno, as with Lustre's tools.
+    pub(crate) fn new(errno: Errno, text: impl Into<String>) -> Self {
+        Self { code: u8::try_from(errno.0).unwrap_or(u8::MAX), text: text.into() }
+    }
+
+    /// As [`Fault::new`], when the line is written already.
+    pub(crate) fn told(errno: Errno) -> Self {
+        Self::new(errno, "")
+    }
+
+    /// Writes the line and gives the exit code.
+    pub(crate) fn tell(&self) -> ExitCode {
+        if !self.text.is_empty() {
+            eprintln!("{}", self.text);
+        }
+        ExitCode::from(self.code)
+    }
+}
+
+/// Ok, or a fault of which everything is said already.
+pub(crate) fn worst(errno: Option<Errno>) -> Result<(), Fault> {
+    errno.map_or(Ok(()), |errno| Err(Fault::told(errno)))
+}
+
+/// Writes a line to stdout; a reader that went away ends the program quietly.
+pub(crate) fn line(text: impl Display) {
+    text_out(&format!("{text}\n"));
+}
+
+/// Writes text to stdout; a reader that went away ends the program quietly.
+pub(crate) fn text_out(text: &str) {
+    let mut out = io::stdout().lock();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Ok(()) => {}
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => std::process::exit(0),
+        Err(error) => {
+            eprintln!("cannot write to stdout: {error}");
+            std::process::exit(1);
+        }
+    }
+}
+
+/// The system's errno as ours.
+pub(crate) fn errno(error: rustix::io::Errno) -> Errno {
+    Errno(u16::try_from(error.raw_os_error()).unwrap_or(Errno::EIO.0))
+}
+
+/// The errno in an error of the standard library.
+pub(crate) fn errno_of(error: &io::Error) -> Errno {
+    rustix::io::Errno::from_io_error(error).map_or(Errno::EIO, errno)
+}

@@ -1,0 +1,73 @@
+//! Asking the Sheen processes of this machine over their control sockets.
+
+use sheen_control::{Answer, Client, Question, run_folder};
+use sheen_types::Errno;
+
+/// Why a command failed: an errno, and one line from the process.
+pub(crate) type Failure = (Errno, String);
+
+/// All processes of this machine that we may talk to.
+pub(crate) fn all() -> Vec<Client> {
+    let uid = rustix::process::geteuid();
+    Client::all(&run_folder(uid.is_root(), uid.as_raw()))
+}
+
+/// Asks every process; those that went away are passed over.
+pub(crate) fn ask_all(question: &Question) -> Vec<Answer> {
+    let answer = |mut process: Client| process.ask(question).ok();
+    all().into_iter().filter_map(answer).collect()
+}
+
+/// Runs a named command in one process.
+pub(crate) fn command(
+    process: &mut Client,
+    name: &str,
+    arguments: &[&str],
+) -> Result<String, Failure> {
+    let arguments = arguments.iter().map(|&word| word.to_owned()).collect();
+    let question = Question::Command { name: name.to_owned(), arguments };
+    match process.ask(&question) {
+        Ok(Answer::Text(text)) => Ok(text),
+        Ok(Answer::Failed { errno, message }) => Err((Errno(errno), message)),
+        Ok(other) => Err((Errno::EPROTO, format!("unexpected answer to {name}: {other:?}"))),
+        Err(error) => {
+            Err((Errno::ENODEV, format!("{} does not answer: {error}", process.path().display())))
+        }
+    }
+}
+
+/// Runs a named command in every process that has it: its texts, or the first failure if no
+/// process succeeded.
+pub(crate) fn command_all(name: &str, arguments: &[&str]) -> Result<Vec<String>, Failure> {
+    let mut texts = Vec::new();
+    let mut failure = None;
+    for mut process in all() {
+        match command(&mut process, name, arguments) {
+            Ok(text) => texts.push(text),
+            Err((Errno::EOPNOTSUPP, _)) => {}
+            Err(failed) => failure = failure.or(Some(failed)),
+        }
+    }
+    outcome(texts, failure)
+}
+
+/// Runs a named command in one process after the other until one succeeds.
+pub(crate) fn command_first(name: &str, arguments: &[&str]) -> Result<String, Failure> {
+    let mut failure = None;
+    for mut process in all() {
+        match command(&mut process, name, arguments) {
+            Ok(text) => return Ok(text),
+            Err((Errno::EOPNOTSUPP, _)) => {}
+            Err(failed) => failure = failure.or(Some(failed)),
+        }
+    }
+    outcome(Vec::new(), failure).map(|_: Vec<String>| String::new())
+}
+
+fn outcome(texts: Vec<String>, failure: Option<Failure>) -> Result<Vec<String>, Failure> {
+    match failure {
+        _ if !texts.is_empty() => Ok(texts),
+        Some(failure) => Err(failure),
+        None => Err((Errno::ENODEV, "no process of Sheen on this machine does that".to_owned())),
+    }
+}

@@ -1,0 +1,133 @@
+//! Command lines: parsing, and one line for those that are wrong.
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+use clap::{Command, Parser};
+use sheen_types::Errno;
+
+use crate::output::{Fault, USAGE_CODE, text_out};
+use crate::{lctl, lfs, mkfs};
+
+/// Exit code for a wrong command line of a tool that Lustre has not.
+const OWN_USAGE_CODE: u8 = 2;
+
+/// The parsed command line; or the exit code, after help or one line has been written.
+pub(crate) fn parse<T: Parser>(words: Vec<OsString>) -> Result<T, ExitCode> {
+    T::try_parse_from(&words).map_err(|error| {
+        use ErrorKind as Kind;
+        match error.kind() {
+            Kind::DisplayHelp
+            | Kind::DisplayVersion
+            | Kind::MissingSubcommand
+            | Kind::DisplayHelpOnMissingArgumentOrSubcommand => {
+                let text = error.render().to_string();
+                let version = error.kind() == Kind::DisplayVersion;
+                let tool = text.strip_prefix("sheen-").filter(|_| version);
+                text_out(tool.unwrap_or(&text));
+                ExitCode::SUCCESS
+            }
+            _ => fault(&T::command(), &words, &error).tell(),
+        }
+    })
+}
+
+/// The names of the tool and its subcommand in `words`, as far as they exist.
+fn path(root: &Command, words: &[OsString]) -> Vec<String> {
+    let mut command = root;
+    let mut names = Vec::new();
+    for word in words.iter().skip(1) {
+        let Some(next) = word.to_str().and_then(|word| command.find_subcommand(word)) else {
+            break;
+        };
+        names.push(next.get_name().to_owned());
+        command = next;
+    }
+    names
+}
+
+fn fault(root: &Command, words: &[OsString], error: &clap::Error) -> Fault {
+    let names = path(root, words);
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let said = match names.first() {
+        None => "sheen".to_owned(),
+        Some(&("lfs" | "lctl" | "mkfs.lustre" | "mount.lustre")) => names.join(" "),
+        Some(_) => format!("sheen {}", names.join(" ")),
+    };
+    let wrong = text_of(error, ContextKind::InvalidArg);
+    let unknown_command = text_of(error, ContextKind::InvalidSubcommand);
+    let a_tool = matches!(names[..], ["lfs" | "lctl"]);
+    if let Some(word) = unknown_command.or(wrong.clone().filter(|_| a_tool)) {
+        return not_a_command(&said, &names, &word);
+    }
+    let option = wrong.as_deref().and_then(|word| word.split(['=', ' ']).next()).unwrap_or("");
+    if error.kind() == ErrorKind::UnknownArgument && refused(&names, option) {
+        let text = format!("{said}: option '{option}' is not supported by Sheen yet");
+        return Fault::new(Errno::EOPNOTSUPP, text);
+    }
+    let what = complaint(error, wrong.as_deref().unwrap_or_default());
+    Fault { code: exit_code(&names), text: format!("{said}: {what} (try '{said} --help')") }
+}
+
+/// A command that Lustre has and we have not is another matter than one that nobody has.
+fn not_a_command(said: &str, names: &[&str], word: &str) -> Fault {
+    let lustres = match names {
+        ["lfs"] => lfs::REFUSED_COMMANDS.contains(&word),
+        ["lctl"] => lctl::REFUSED_COMMANDS.contains(&word),
+        _ => false,
+    };
+    if lustres {
+        let text = format!("{said}: '{word}' is not supported by Sheen yet. See '{said} --help'.");
+        return Fault::new(Errno::EOPNOTSUPP, text);
+    }
+    Fault {
+        code: if names.is_empty() { OWN_USAGE_CODE } else { 1 },
+        text: format!("{said}: '{word}' is not a valid command. See '{said} --help'."),
+    }
+}
+
+fn refused(names: &[&str], option: &str) -> bool {
+    match names {
+        ["lfs", command] => lfs::refused(command).contains(&option),
+        ["lctl", command] => lctl::refused(command).contains(&option),
+        ["mkfs.lustre"] => mkfs::REFUSED.contains(&option),
+        _ => false,
+    }
+}
+
+fn exit_code(names: &[&str]) -> u8 {
+    match names.first() {
+        Some(&("lfs" | "lctl")) => USAGE_CODE,
+        Some(&("mkfs.lustre" | "mount.lustre")) => Fault::told(Errno::EINVAL).code,
+        _ => OWN_USAGE_CODE,
+    }
+}
+
+fn complaint(error: &clap::Error, wrong: &str) -> String {
+    let value = text_of(error, ContextKind::InvalidValue).unwrap_or_default();
+    match error.kind() {
+        ErrorKind::UnknownArgument if wrong.starts_with('-') => {
+            format!("unrecognized option '{wrong}'")
+        }
+        ErrorKind::UnknownArgument => format!("unexpected argument '{wrong}'"),
+        ErrorKind::MissingRequiredArgument => format!("{wrong} must be specified"),
+        ErrorKind::InvalidValue if value.is_empty() => format!("option '{wrong}' needs a value"),
+        ErrorKind::InvalidValue | ErrorKind::ValueValidation => {
+            format!("invalid value '{value}' for '{wrong}'")
+        }
+        _ => {
+            let text = error.render().to_string();
+            let first = text.lines().next().unwrap_or_default();
+            first.strip_prefix("error: ").unwrap_or(first).to_owned()
+        }
+    }
+}
+
+fn text_of(error: &clap::Error, kind: ContextKind) -> Option<String> {
+    match error.get(kind)? {
+        ContextValue::String(text) => Some(text.clone()),
+        ContextValue::Strings(texts) => Some(texts.join(" ")),
+        _ => None,
+    }
+}
