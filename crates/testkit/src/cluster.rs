@@ -141,10 +141,13 @@ impl Cluster {
         let path = self.folder.join(format!("mnt{number}"));
         fs::create_dir_all(&path).told(path.display())?;
         let nid = text(&self.dir().join("run/mgs.nid"));
-        let source = format!("{}:/{}", nid.trim(), self.fsname());
+        let source = format!("{}:/{}", nid.trim(), self.setting("fsname").unwrap_or_default());
         let log = self.logs().join(format!("mount{number}.log"));
         let out = fs::File::create(&log).told(log.display())?;
         let mut command = self.command(&["mount", &source]);
+        if let Some(port) = self.setting("port") {
+            command.args(["-o", &format!("port={port}")]);
+        }
         command.arg(&path).stdin(std::process::Stdio::null());
         command.stderr(out.try_clone().told(log.display())?).stdout(out);
         let child = command.spawn().told("sheen mount")?;
@@ -230,14 +233,18 @@ impl Cluster {
         std::mem::take(&mut *self.lock_mounts())
     }
 
-    fn fsname(&self) -> String {
-        let at = self.options.iter().position(|option| option == "--fsname");
-        at.and_then(|at| self.options.get(at + 1).cloned()).unwrap_or("sheen".to_owned())
+    /// What `up` remembers about the file system.
+    fn setting(&self, name: &str) -> Option<String> {
+        let settings = text(&self.dir().join("run/cluster"));
+        let pairs = settings.lines().filter_map(|line| line.split_once('='));
+        pairs.filter(|(key, _)| *key == name).map(|(_, value)| value.to_owned()).next()
     }
 
     fn pid(&self, name: &str) -> Outcome<i32> {
         let path = self.dir().join("run").join(name);
-        text(&path).trim().parse().told(path.display())
+        // The process's number and when it started.
+        let text = text(&path);
+        text.split_whitespace().next().unwrap_or_default().parse().told(path.display())
     }
 }
 

@@ -82,7 +82,9 @@ impl Place {
         for (name, pid) in ["server.pid", "mount.pid"].iter().zip(&mut found) {
             let path = self.data.join("run").join(name);
             let text = std::fs::read_to_string(&path).unwrap_or_default();
-            *pid = text.trim().parse().map_err(|_| format!("{}: no process", path.display()))?;
+            // The process's number and when it started.
+            let number = text.split_whitespace().next().unwrap_or_default();
+            *pid = number.parse().map_err(|_| format!("{}: no process", path.display()))?;
         }
         Ok(Some(found))
     }
