@@ -46,7 +46,6 @@ impl Mdt {
         }
         let done = context.target.transact(context, transaction, Memo::Done);
         done.map_err(|error| error.errno())?;
-        self.placement.chores_added();
         Ok(closed())
     }
 
@@ -64,7 +63,6 @@ impl Mdt {
         let mut transaction = Transaction::new();
         self.destroy_orphan(&mut transaction, &self.inode(file.fid)?)?;
         target.transact_locally(transaction).map_err(|error| error.errno())?;
-        self.placement.chores_added();
         Ok(())
     }
 }

@@ -117,7 +117,6 @@ impl Mdt {
             }
             target.transact_locally(transaction).map_err(|error| error.errno())?;
         }
-        self.placement.chores_added();
         Ok(())
     }
 }

@@ -48,7 +48,9 @@ pub(crate) struct Committer {
     committed: AtomicU64,
     /// Objects of lower incarnations were created durably.
     created: AtomicU64,
-    /// The active group has a transaction and the committer knows.
+    /// The active group has a transaction and the committer knows. Written and read in one order
+    /// with the newest sequence (`SeqCst`), so that either the committer sees the transaction, or
+    /// who applied it sees that it must wake the committer.
     dirty: AtomicBool,
     failed: OnceLock<StoreError>,
     hooks: Mutex<Vec<Arc<CommitHook>>>,
@@ -117,8 +119,8 @@ impl Committer {
 
     /// Notes that a transaction was applied: two loads, unless the group is new or full.
     pub(crate) fn applied(&self, active_bytes: usize, group_bytes: usize) {
-        if !self.dirty.load(Ordering::Relaxed) && !self.dirty.swap(true, Ordering::AcqRel) {
-            self.state.lock().since = Some(Instant::now());
+        if !self.dirty.load(Ordering::SeqCst) && !self.dirty.swap(true, Ordering::SeqCst) {
+            self.state.lock().since.get_or_insert_with(Instant::now);
             self.work.notify_one();
         }
         if active_bytes >= group_bytes {
@@ -201,6 +203,14 @@ impl Committer {
         let mut state = self.state.lock();
         loop {
             let pending = core.overlay.applied() > self.committed();
+            if !pending && state.since.take().is_some() {
+                // Who applied since, and found the mark, is seen in the next round.
+                self.dirty.store(false, Ordering::SeqCst);
+                continue;
+            }
+            if pending && state.since.is_none() {
+                state.since = Some(Instant::now());
+            }
             let aged = state.since.is_some_and(|since| since.elapsed() >= limits::GROUP_AGE_MAX);
             if state.stop {
                 return pending.then_some(true);
@@ -230,7 +240,7 @@ impl Committer {
             state.since = None;
         }
         // Before the rotation: who applies behind it marks the next group.
-        self.dirty.store(false, Ordering::Release);
+        self.dirty.store(false, Ordering::SeqCst);
         let group = core.overlay.rotate();
         core.engine.commit(group.parts.iter().map(|part| &**part), group.last)?;
         self.created.store(group.incarnations, Ordering::Release);

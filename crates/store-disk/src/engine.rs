@@ -6,12 +6,16 @@
 use std::{io, path::Path};
 
 use bytes::Bytes;
-use fjall::{Database, Keyspace, KeyspaceCreateOptions, OwnedWriteBatch, PersistMode};
+use fjall::{
+    CompressionType, Database, Keyspace, KeyspaceCreateOptions, OwnedWriteBatch, PersistMode,
+};
 use sheen_store::{Entry, Sequence, StoreError};
 use sheen_types::Fid;
 
 use crate::{
-    DiskError, limits,
+    DiskError,
+    journal::{self, Checksum, TOMBSTONE, VALUE},
+    limits,
     overlay::Part,
     record::{FID_BYTES, Record, index_key, object_key},
 };
@@ -26,6 +30,31 @@ pub(crate) struct Engine {
     objects: Keyspace,
     keys: Keyspace,
     meta: Keyspace,
+}
+
+/// A batch with the checksum that [`journal`] tells a whole one by.
+struct Batch {
+    batch: OwnedWriteBatch,
+    checksum: Checksum,
+}
+
+impl Batch {
+    fn insert(&mut self, keyspace: &Keyspace, key: &[u8], value: &[u8]) {
+        self.checksum.add(keyspace.id(), VALUE, key, value);
+        self.batch.insert(keyspace, key, value);
+    }
+
+    fn remove(&mut self, keyspace: &Keyspace, key: &[u8]) {
+        self.checksum.add(keyspace.id(), TOMBSTONE, key, b"");
+        self.batch.remove(keyspace, key);
+    }
+
+    /// Durable when this returns.
+    fn commit(mut self, meta: &Keyspace, sequence: Sequence) -> Result<(), fjall::Error> {
+        self.checksum.add(meta.id(), VALUE, SEQUENCE, b"");
+        self.batch.insert(meta, SEQUENCE, self.checksum.seal(sequence.0));
+        self.batch.commit()
+    }
 }
 
 /// What the engine knew when it was opened.
@@ -44,19 +73,23 @@ impl Engine {
     /// opening durably.
     pub(crate) fn open(path: &Path, cache_bytes: usize) -> Result<(Self, Opened), DiskError> {
         let broken = |error: fjall::Error| DiskError::Engine(error.to_string());
+        if path.exists() {
+            journal::repair(path)?;
+        }
         let database = Database::builder(path)
             .cache_size(cache_bytes as u64 / 2)
             .max_cached_files(Some(limits::ENGINE_FILES_MAX))
             .worker_threads(1)
             .max_journaling_size(limits::JOURNAL_BYTES_MAX)
             .manual_journal_persist(true)
+            .journal_compression(CompressionType::None)
             .open()
             .map_err(broken)?;
         let options = |share: usize| {
             KeyspaceCreateOptions::default().max_memtable_size((cache_bytes / share) as u64)
         };
-        let objects = database.keyspace("objects", || options(8)).map_err(broken)?;
-        let keys = database.keyspace("keys", || options(8)).map_err(broken)?;
+        let objects = database.keyspace("objects", || options(4)).map_err(broken)?;
+        let keys = database.keyspace("keys", || options(4)).map_err(broken)?;
         let meta = database.keyspace("meta", || options(64)).map_err(broken)?;
         let engine = Self { database, objects, keys, meta };
         let number = |key| engine.number(key).map_err(|error| DiskError::Engine(error.to_string()));
@@ -66,23 +99,24 @@ impl Engine {
             data_bytes: number(CLEAN)?,
         };
         let mut batch = engine.batch();
-        batch.insert(&engine.meta, BOOT, opened.boot.to_le_bytes());
+        batch.insert(&engine.meta, BOOT, &opened.boot.to_le_bytes());
         batch.remove(&engine.meta, CLEAN);
-        batch.commit().map_err(broken)?;
+        batch.commit(&engine.meta, opened.sequence).map_err(broken)?;
         Ok((engine, opened))
     }
 
-    fn batch(&self) -> OwnedWriteBatch {
-        self.database.batch().durability(Some(PersistMode::SyncData))
+    fn batch(&self) -> Batch {
+        let batch = self.database.batch().durability(Some(PersistMode::SyncData));
+        Batch { batch, checksum: Checksum::default() }
     }
 
     fn number(&self, key: &[u8]) -> Result<Option<u64>, StoreError> {
         let Some(value) = self.meta.get(key).map_err(|error| store_error(&error))? else {
             return Ok(None);
         };
-        let bytes = <[u8; 8]>::try_from(&*value);
-        let corrupt = |_| StoreError::Corrupt("a counter of the store".to_owned());
-        Ok(Some(u64::from_le_bytes(bytes.map_err(corrupt)?)))
+        let corrupt = || StoreError::Corrupt("a counter of the store".to_owned());
+        let bytes = value.first_chunk().ok_or_else(corrupt)?;
+        Ok(Some(u64::from_le_bytes(*bytes)))
     }
 
     /// An object's record.
@@ -126,29 +160,30 @@ impl Engine {
         for part in parts {
             for (fid, slot) in &part.objects {
                 match &slot.value {
-                    Some(record) => batch.insert(&self.objects, object_key(*fid), record.encode()),
-                    None => batch.remove(&self.objects, object_key(*fid)),
+                    Some(record) => {
+                        batch.insert(&self.objects, &object_key(*fid), &record.encode());
+                    }
+                    None => batch.remove(&self.objects, &object_key(*fid)),
                 }
             }
             for (index, keys) in &part.keys {
                 for (key, slot) in keys {
                     let whole = index_key(*index, key);
                     match &slot.value {
-                        Some(value) => batch.insert(&self.keys, whole, &**value),
-                        None => batch.remove(&self.keys, whole),
+                        Some(value) => batch.insert(&self.keys, &whole, value),
+                        None => batch.remove(&self.keys, &whole),
                     }
                 }
             }
         }
-        batch.insert(&self.meta, SEQUENCE, sequence.0.to_le_bytes());
-        batch.commit().map_err(|error| store_error(&error))
+        batch.commit(&self.meta, sequence).map_err(|error| store_error(&error))
     }
 
     /// Notes that the store was closed properly, with this much data.
-    pub(crate) fn close(&self, data_bytes: u64) -> Result<(), StoreError> {
+    pub(crate) fn close(&self, data_bytes: u64, sequence: Sequence) -> Result<(), StoreError> {
         let mut batch = self.batch();
-        batch.insert(&self.meta, CLEAN, data_bytes.to_le_bytes());
-        batch.commit().map_err(|error| store_error(&error))
+        batch.insert(&self.meta, CLEAN, &data_bytes.to_le_bytes());
+        batch.commit(&self.meta, sequence).map_err(|error| store_error(&error))
     }
 
     /// Bytes of metadata: in tables, and on the way there.

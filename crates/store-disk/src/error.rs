@@ -54,7 +54,7 @@ impl fmt::Display for DiskError {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NotFormatted(path) => {
-                write!(out, "{} holds no Sheen store: format it first", path.display())
+                write!(out, "{} holds no Sheen store: make one with mkfs.lustre", path.display())
             }
             Self::AlreadyFormatted(path) => {
                 write!(

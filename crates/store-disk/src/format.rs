@@ -18,10 +18,10 @@ use std::{
 
 use rustix::fs::{FlockOperation, flock};
 
-use crate::{DiskError, limits};
+use crate::{DiskError, engine::Engine, limits};
 
 /// The newest format this program knows, and the one it makes.
-pub const FORMAT_VERSION: u32 = 1;
+pub const FORMAT_VERSION: u32 = 2;
 const MAGIC: &str = "sheen-store-disk";
 
 /// The key of [`Config`] under which the capacity lies.
@@ -108,7 +108,7 @@ impl Config {
 
 /// Makes an empty store in `dir`, creating the directory as needed.
 pub(crate) fn format(dir: &Path, options: &FormatOptions) -> Result<(), DiskError> {
-    fs::create_dir_all(dir).map_err(DiskError::io("create", dir))?;
+    create_directories(dir)?;
     let _lock = lock(dir)?;
     if dir.join("format").exists() {
         if !options.reformat {
@@ -125,6 +125,7 @@ pub(crate) fn format(dir: &Path, options: &FormatOptions) -> Result<(), DiskErro
         }
         fs::create_dir(&path).map_err(DiskError::io("create", &path))?;
     }
+    make_engine(&dir.join("engine"))?;
     let mut config = Config { values: options.config.clone() };
     config.values.insert(LABEL_KEY.to_owned(), options.label.clone());
     if let Some(capacity) = options.capacity_bytes {
@@ -133,6 +134,30 @@ pub(crate) fn format(dir: &Path, options: &FormatOptions) -> Result<(), DiskErro
     config.write(dir)?;
     let text = format!("{MAGIC}\nversion {FORMAT_VERSION}\n");
     replace_file(&dir.join("format"), text.as_bytes())
+}
+
+/// Makes the empty engine, durably: it cannot be opened again if it dies while it is first made, so
+/// that happens before the store counts as formatted.
+fn make_engine(path: &Path) -> Result<(), DiskError> {
+    let (engine, opened) = Engine::open(path, limits::CACHE_BYTES_MIN)?;
+    engine.close(0, opened.sequence).map_err(|error| DiskError::Engine(error.to_string()))?;
+    drop(engine);
+    sync_tree(path)
+}
+
+/// Makes all files and names below `dir` durable.
+fn sync_tree(dir: &Path) -> Result<(), DiskError> {
+    let entries = fs::read_dir(dir).map_err(DiskError::io("read", dir))?;
+    for entry in entries {
+        let path = entry.map_err(DiskError::io("read", dir))?.path();
+        if path.is_dir() {
+            sync_tree(&path)?;
+        } else {
+            let synced = File::open(&path).and_then(|file| file.sync_all());
+            synced.map_err(DiskError::io("sync", &path))?;
+        }
+    }
+    sync_directory(dir)
 }
 
 /// Refuses what is not a store of a version we know.
@@ -150,7 +175,8 @@ pub(crate) fn check_version(dir: &Path) -> Result<(), DiskError> {
     let found = version.trim_end().parse().map_err(|_| damaged("the version is no number"))?;
     match found {
         FORMAT_VERSION => Ok(()),
-        0 => Err(damaged("version 0 was never written")),
+        // Version 1 had no checksums of its own in the engine's journal, and was in no release.
+        0 | 1 => Err(damaged("a format version that no release wrote: format it again")),
         _ => Err(DiskError::NewerVersion { path: dir.to_owned(), found, known: FORMAT_VERSION }),
     }
 }
@@ -188,6 +214,19 @@ fn replace_file(path: &Path, bytes: &[u8]) -> Result<(), DiskError> {
     };
     write().map_err(DiskError::io("write", path))?;
     sync_directory(path.parent().unwrap_or(Path::new(".")))
+}
+
+/// Makes `dir` and what is missing above it, durably.
+fn create_directories(dir: &Path) -> Result<(), DiskError> {
+    let missing: Vec<&Path> = dir.ancestors().take_while(|path| !path.exists()).collect();
+    fs::create_dir_all(dir).map_err(DiskError::io("create", dir))?;
+    for path in missing.into_iter().rev().filter(|path| !path.as_os_str().is_empty()) {
+        match path.parent() {
+            Some(parent) if !parent.as_os_str().is_empty() => sync_directory(parent)?,
+            _ => sync_directory(Path::new("."))?,
+        }
+    }
+    Ok(())
 }
 
 /// Makes names in `dir` durable.

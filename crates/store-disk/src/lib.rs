@@ -1,5 +1,14 @@
 //! The store contract on a local disk: fjall under a write-back overlay, objects as sparse files.
 //!
+//! # Crashes
+//!
+//! Tested by killing a process that lives a random story at random moments (`tests/kill.rs`), and
+//! by rebuilding the disk as power loss might leave it from a record of every write and sync
+//! (`tests/power.rs`). What those showed about fjall is dealt with here: its directory cannot be
+//! opened if it dies while it is first made, so that is part of formatting (`format`); and a journal
+//! whose last batch came to the disk in parts is refused by it, so its tail is cut first
+//! (`journal`). If a sync fails, nothing is retried: the store is read-only from then on.
+//!
 //! # What lies where
 //!
 //! - `overlay`: every transaction is applied here, in memory, and is visible at once. Sharded by
@@ -8,6 +17,7 @@
 //!   synced batch: when it is full, a second old, or asked for. Meanwhile the next group fills.
 //! - `engine`: fjall, with two keyspaces (objects, keys of indexes) and a few counters.
 //! - `files`: data of objects, in sparse files beside the engine and outside the sequence.
+//! - `journal`: what is looked at before the engine opens.
 //! - `format`: the directory, its version, its lock, its configuration.
 //! - `usage`: how full it is.
 //!
@@ -28,21 +38,36 @@
 //!
 //! # Costs
 //!
-//! Measured with `cargo run --release --example create -p sheen-store-disk` (a transaction of
-//! create, name, patch of the parent, extended attribute and a record put over itself), on 2 vCPUs
-//! shared with other builds: see the table in `examples/create.rs`.
+//! Measured with `cargo run --release --example create -p sheen-store-disk` on 2 vCPUs shared with
+//! other builds, default options, 400,000 creates; a create is a transaction of object, name, patch
+//! of the parent, extended attribute and a record put over itself. CPU of the whole process, all
+//! commits, fjall's flushes and merges included:
+//!
+//! | operation | 1 thread | 2 threads |
+//! |---|---|---|
+//! | create | 8.7 us | 9.1 to 9.8 us |
+//! | create, then unlink within a group, both | 2.4 us | 2.8 us |
+//! | lookup of a hot name / of any of 400,000 | 0.4 / 2.2 us | 0.4 / 2.0 us |
+//! | attributes of a directory / of a hot file | 0.05 / 0.12 us | 0.05 / 0.19 us |
+//! | scan of 1,000 keys | 0.3 ms | 0.3 ms |
+//!
+//! Of a create about 2 us are `apply` itself; the rest is fjall's journal, memtables and tables.
+//! Peak memory of the process in this run: 72 MB with one thread, 98 MB with two.
 //!
 //! - A read of what is in memory: one shard lock, one to three hash lookups, no system call.
 //! - Size and blocks of an object: no system call once known.
 //! - Memory: `cache_bytes`, of which a quarter each for the clean cache, fjall's blocks, its
-//!   memtables and the active group; the committing group comes on top.
+//!   memtables and the active group; the committing group and memtables being flushed come on top.
 //! - Threads: three (committer, reaper, fjall's worker), all idle while nothing changes.
+
+#![allow(clippy::disallowed_methods, reason = "a back end owns the clock of its group commit")]
 
 mod commit;
 mod engine;
 mod error;
 mod files;
 mod format;
+mod journal;
 mod limits;
 mod overlay;
 mod record;
@@ -221,7 +246,8 @@ impl Drop for StoreDisk {
             }
         }
         if self.core.committer.check().is_ok()
-            && let Err(error) = self.core.engine.close(self.core.usage.data())
+            && let Err(error) =
+                self.core.engine.close(self.core.usage.data(), self.core.committer.committed())
         {
             tracing::warn!(dir = %self.dir.display(), %error, "the store was not closed properly");
         }
@@ -259,7 +285,8 @@ impl Store for StoreDisk {
         let core = &*self.core;
         let active_bytes = core.overlay.active_bytes();
         core.committer.admit(active_bytes, core)?;
-        core.usage.check(&transaction, active_bytes as u64)?;
+        let room = || core.usage.check(&transaction, active_bytes as u64);
+        core.files.ask_again(room)?;
         let sequence = core.overlay.apply(&core.engine, &transaction)?;
         core.committer.applied(core.overlay.active_bytes(), core.group_bytes);
         Ok(sequence)

@@ -18,12 +18,15 @@ pub(crate) const FID_BYTES: usize = 16;
 /// Tells apart the objects that bore one FID one after the other: their files have different names.
 pub(crate) type Incarnation = u64;
 
+/// An extended attribute: name and value.
+type Xattr = (Box<str>, Bytes);
+
 /// An object, less its keys and data.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Record {
     pub(crate) attributes: Attributes,
     pub(crate) incarnation: Incarnation,
-    xattrs: Option<Arc<Vec<(Box<str>, Bytes)>>>,
+    xattrs: Option<Arc<Vec<Xattr>>>,
 }
 
 impl Record {
@@ -31,7 +34,7 @@ impl Record {
         Self { attributes, incarnation, xattrs: None }
     }
 
-    fn xattrs(&self) -> &[(Box<str>, Bytes)] {
+    fn xattrs(&self) -> &[Xattr] {
         self.xattrs.as_ref().map_or(&[], |xattrs| xattrs)
     }
 
@@ -48,7 +51,7 @@ impl Record {
 
     pub(crate) fn set_xattr(&mut self, name: &str, value: Option<Bytes>) {
         let xattrs = Arc::make_mut(self.xattrs.get_or_insert_default());
-        let order = |held: &(Box<str>, Bytes)| -> Ordering { str::cmp(&held.0, name) };
+        let order = |held: &Xattr| -> Ordering { str::cmp(&held.0, name) };
         match (xattrs.binary_search_by(order), value) {
             (Ok(found), Some(value)) => xattrs[found].1 = value,
             (Err(place), Some(value)) => xattrs.insert(place, (name.into(), value)),

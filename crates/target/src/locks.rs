@@ -116,24 +116,6 @@ impl Target {
         }
     }
 
-    /// For a repeated enqueue: the lock that its first copy gave the client, as the answer has it.
-    #[must_use]
-    pub fn lock_given(&self, context: &Context, wish: &LockWish) -> Option<LdlmReply> {
-        if !context.is_resent() {
-            return None;
-        }
-        let lock = self.namespace().find(context.export.handle().0, wish.client_handle)?;
-        let changed = sheen_ldlm::LockFlags::LOCK_CHANGED;
-        let differs = lock.desc.resource != wish.resource || lock.desc.requested != wish.mode;
-        let blocked = sheen_ldlm::LockFlags::AST_SENT.when(lock.blocked);
-        Some(LdlmReply {
-            flags: LockFlags((blocked | changed.when(differs)).to_wire()),
-            desc: crate::callbacks::wire_desc(&lock.desc),
-            handle: lock.handle,
-            ..LdlmReply::default()
-        })
-    }
-
     /// As [`Target::lock`], with flags: `AST_DISCARD_DATA` tells holders to throw their dirty data
     /// away, because the object is going.
     ///

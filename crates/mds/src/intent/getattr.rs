@@ -55,7 +55,7 @@ impl Mdt {
         disposition: Disposition,
     ) -> Result<Outcome, Errno> {
         let inode = self.inode(fid)?;
-        if let Some(lock) = context.target.lock_given(context, wish) {
+        if let Some(lock) = context.held_lock(wish) {
             return self.described(context, request, &inode, lock, disposition);
         }
         let asks_attributes = request.ldlm_intent.opc.contains(IntentOp::GETATTR);

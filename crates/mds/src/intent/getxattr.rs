@@ -17,7 +17,7 @@ impl Mdt {
     ) -> Result<Outcome, Errno> {
         let fid = request.mdt_body.fid1;
         self.inode(fid)?;
-        let lock = match context.target.lock_given(context, wish) {
+        let lock = match context.held_lock(wish) {
             Some(lock) => lock,
             None => {
                 let policy = sheen_ldlm::Policy::bits(InodeBits::XATTR);

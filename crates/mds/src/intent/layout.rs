@@ -31,7 +31,7 @@ impl Mdt {
             | LayoutIntentOp::RESTORE => return Err(Errno::ENOTSUPP),
             _ => return Err(Errno::EINVAL),
         }
-        let given = context.target.lock_given(context, wish);
+        let given = context.held_lock(wish);
         let mut lock = match given {
             Some(lock) => lock,
             None => {

@@ -105,7 +105,7 @@ impl Mdt {
             let inode = self.inode(file.fid)?;
             self.put_inode(context, &inode, &mut progress)?;
             progress.body.open_handle = handle;
-            progress.lock = context.target.lock_given(context, wish);
+            progress.lock = context.held_lock(wish);
             return Ok(answer(progress, Ok(())));
         }
         if before.contains(Disposition::OPEN_CREATE) {

@@ -123,9 +123,12 @@ impl Chores {
         let prefix = self.ost.to_be_bytes();
         let mut entries = target.store().scan(CHORES, &prefix, STEP).ok()?;
         entries.retain(|entry| entry.key.starts_with(&prefix));
-        // Asked after the scan: whatever the scan saw was applied up to here.
-        let cause = target.last_transno();
-        (!entries.is_empty()).then_some((cause, entries))
+        if entries.is_empty() {
+            return None;
+        }
+        // Behind all that the scan saw: when this is durable, so are the causes.
+        let cause = target.transact_locally(Transaction::new()).ok()?;
+        Some((cause, entries))
     }
 
     async fn work_off(

@@ -46,8 +46,6 @@ pub(crate) struct Placement {
     turn: AtomicUsize,
     filled: Arc<Notify>,
     recovered: AtomicBool,
-    /// A transaction that added chores is being made.
-    has_new_chores: AtomicBool,
     /// Last ids used on OSTs that replayed requests named before the OST was added.
     early: Mutex<HashMap<u16, u64>>,
 }
@@ -85,7 +83,6 @@ impl Placement {
             turn: AtomicUsize::new(0),
             filled: Arc::new(Notify::new()),
             recovered: AtomicBool::new(false),
-            has_new_chores: AtomicBool::new(false),
             early: Mutex::default(),
         }
     }
@@ -273,7 +270,6 @@ impl Placement {
 
     /// Adds the destruction of a layout's objects.
     pub(crate) fn destroy_later(&self, transaction: &mut Transaction, layout: &Bytes) {
-        self.has_new_chores.store(true, Ordering::Release);
         for (ost, object) in objects_of(layout) {
             chores::destroy(transaction, ost, object);
         }
@@ -286,19 +282,8 @@ impl Placement {
         layout: &Bytes,
         owner: Owner,
     ) {
-        self.has_new_chores.store(true, Ordering::Release);
         for (ost, object) in objects_of(layout) {
             chores::set_owner(transaction, ost, object, owner);
-        }
-    }
-
-    /// To be called behind every transaction that may have added chores.
-    pub(crate) fn chores_added(&self) {
-        if !self.has_new_chores.swap(false, Ordering::AcqRel) {
-            return;
-        }
-        for ost in self.all().iter() {
-            ost.kick();
         }
     }
 }

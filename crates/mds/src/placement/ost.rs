@@ -32,7 +32,7 @@ const BATCH_MIN: u64 = 32;
 /// ...doubled each time that the pool ran low, to this.
 const BATCH_MAX: u64 = 2048;
 /// The keeper looks around this often by itself...
-const IDLE: Duration = Duration::from_secs(5);
+const IDLE: Duration = Duration::from_secs(3);
 /// ...and this often while something waits to become durable.
 const BUSY: Duration = Duration::from_secs(1);
 /// Blocks below which an OST takes no new files, in bytes.
@@ -196,10 +196,6 @@ impl Ost {
 
     pub(super) fn recovered(&self) {
         self.recovered.store(true, Ordering::Release);
-        self.kick.notify_one();
-    }
-
-    pub(super) fn kick(&self) {
         self.kick.notify_one();
     }
 

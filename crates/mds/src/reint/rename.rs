@@ -79,7 +79,6 @@ impl Mdt {
         self.add_move(&mut transaction, &moved)?;
         let done = context.target.transact(context, transaction, Memo::Done);
         done.map_err(|error| error.errno())?;
-        self.placement.chores_added();
         Ok(Outcome::ok(renamed(self.replaced(&moved))))
     }
 

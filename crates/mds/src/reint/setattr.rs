@@ -65,7 +65,6 @@ impl Mdt {
         transaction.patch(inode.fid, patch);
         let done = context.target.transact(context, transaction, Memo::Done);
         done.map_err(|error| error.errno())?;
-        self.placement.chores_added();
         let inode = self.inode(inode.fid)?;
         let mdt_body = Some(self.setattr_body(&inode)?);
         Ok(Outcome::ok(MdsReintSetattrReply { mdt_body, ..Default::default() }))

@@ -59,7 +59,6 @@ impl Mdt {
         self.lose_name(&mut transaction, &victim, (parent.fid, &name), now)?;
         let done = context.target.transact(context, transaction, Memo::Done);
         done.map_err(|error| error.errno())?;
-        self.placement.chores_added();
         Ok(Outcome::ok(self.unlinked(&victim)))
     }
 

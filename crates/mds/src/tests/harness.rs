@@ -1,10 +1,12 @@
 //! A metadata server with its client, and short words for what a client does.
 
+use std::collections::HashMap;
 use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use bytes::Bytes;
+use parking_lot::Mutex;
 use sheen_store::Store;
 use sheen_store_mem::{Commits, MemOptions, StoreMem};
 use sheen_target::testing::{TestAnswer, TestCall, TestClient, TestTarget, TestWorld};
@@ -54,6 +56,8 @@ pub(super) struct Client {
     oid: Arc<AtomicU32>,
     tag: Arc<AtomicU32>,
     handle: Arc<AtomicU64>,
+    /// Locks held: the client's handle, and the server's.
+    locks: Arc<Mutex<HashMap<LockHandle, LockHandle>>>,
     pub(super) user: User,
 }
 
@@ -64,7 +68,6 @@ pub(super) struct Opened {
     pub(super) body: MdtBody,
     pub(super) layout: Bytes,
     pub(super) lock: Option<(LockHandle, InodeBits, LockMode)>,
-    pub(super) answer: TestAnswer,
 }
 
 pub(super) fn run<T: Send + 'static>(
@@ -113,8 +116,11 @@ impl Server {
             panic!("a sequence is given");
         };
         let sequence = reply.seq_range.expect("a range").start;
+        let locks: Arc<Mutex<HashMap<LockHandle, LockHandle>>> = Arc::default();
+        obey(&self.world, &inner, &locks);
         Client {
             inner,
+            locks,
             sequence,
             oid: Arc::new(AtomicU32::new(1)),
             tag: Arc::new(AtomicU32::new(0)),
@@ -137,6 +143,14 @@ impl Server {
 impl Client {
     pub(super) fn with(&self, inner: TestClient) -> Self {
         Self { inner, ..self.clone() }
+    }
+
+    /// Lets time pass as a client that is alive.
+    pub(super) async fn wait(&self, world: &TestWorld, seconds: u64) {
+        for _ in 0..seconds.div_ceil(3) {
+            world.sleep(std::time::Duration::from_secs(3)).await;
+            self.inner.call(ObdPing::default()).await;
+        }
     }
 
     pub(super) fn as_user(&self, uid: u32, gid: u32) -> Self {
@@ -362,9 +376,14 @@ impl Client {
             name: Some(Text::new(name)),
             ..LdlmIntentGetattr::default()
         };
+        let mine = request.dlm_req.handles[0];
         let answer = self.inner.call(request).await;
         match answer.reply.clone() {
-            Some(Reply::LdlmIntentGetattr(reply)) => (answer, *reply),
+            Some(Reply::LdlmIntentGetattr(reply)) => {
+                let server = reply.dlm_rep.as_ref().map_or(LockHandle(0), |lock| lock.handle);
+                self.keep(mine, server);
+                (answer, *reply)
+            }
             other => panic!("{other:?}"),
         }
     }
@@ -389,8 +408,25 @@ impl Client {
         flags: OpenFlags,
     ) -> Result<Opened, Errno> {
         let request = self.open_request(parent, name, flags);
+        let mine = request.dlm_req.handles[0];
         let call = TestCall::new(request).tagged(self.next_tag());
-        opened(self.inner.call_with(call).await.expect("an answer"))
+        let result = opened(self.inner.call_with(call).await.expect("an answer"));
+        if let Ok(Opened { lock: Some((server, ..)), .. }) = &result {
+            self.keep(mine, *server);
+        }
+        result
+    }
+
+    /// Knows a lock by both its handles.
+    pub(super) fn keep(&self, mine: LockHandle, server: LockHandle) {
+        if server.0 != 0 {
+            self.locks.lock().insert(mine, server);
+        }
+    }
+
+    /// Stops giving locks back.
+    pub(super) fn hold_on(&self) {
+        self.locks.lock().clear();
     }
 
     pub(super) async fn create(&self, parent: Fid, name: &str) -> Result<Opened, Errno> {
@@ -444,6 +480,28 @@ impl Client {
     }
 }
 
+/// Gives every lock back that is called back.
+fn obey(
+    world: &TestWorld,
+    client: &TestClient,
+    locks: &Arc<Mutex<HashMap<LockHandle, LockHandle>>>,
+) {
+    let (world, locks, copy) = (world.clone(), Arc::clone(locks), client.clone());
+    client.on_callback(Box::new(move |request| {
+        if let Request::LdlmBlCallback(callback) = request
+            && let Some(handle) = callback.dlm_req.handles.first()
+            && let Some(server) = locks.lock().remove(handle)
+        {
+            let client = copy.clone();
+            let cancel = async move {
+                client.cancel(&[server]).await;
+            };
+            world.world().tasks.spawn("cancel", Box::pin(cancel));
+        }
+        None
+    }));
+}
+
 /// Reads an open's answer.
 pub(super) fn opened(answer: TestAnswer) -> Result<Opened, Errno> {
     if let Some(errno) = answer.errno() {
@@ -461,5 +519,5 @@ pub(super) fn opened(answer: TestAnswer) -> Result<Opened, Errno> {
     let lock = dlm.desc.granted_mode.mode().map(|mode| (dlm.handle, bits, mode));
     assert_eq!(answer.head.status, if lock.is_some() { 0 } else { 301 });
     let body = reply.mdt_body.expect("attributes");
-    Ok(Opened { disposition: dlm.policy_res1, body, layout: reply.mdt_md, lock, answer })
+    Ok(Opened { disposition: dlm.policy_res1, body, layout: reply.mdt_md, lock })
 }

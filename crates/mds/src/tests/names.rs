@@ -245,6 +245,7 @@ fn a_cached_directory_is_called_back_before_a_name_changes() {
             let (reader, writer) = (server.client("r").await, server.client("w").await);
             let (_, reply) = reader.lookup(Fid::ROOT, ".").await;
             let handle = reply.dlm_rep.unwrap().handle;
+            reader.hold_on();
             let other = writer.clone();
             let making = async move { other.mkdir(Fid::ROOT, "d").await.unwrap() };
             let done = std::sync::Arc::new(parking_lot::Mutex::new(None));

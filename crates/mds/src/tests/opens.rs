@@ -1,1 +1,237 @@
-//! Tests.
+//! Opening, creating by open, closing, and files that are unlinked while open.
+
+use sheen_target::testing::{TestCall, TestWorld};
+use sheen_types::{Errno, Fid, InodeBits, LockMode};
+use sheen_wire::ldlm::Disposition;
+use sheen_wire::lov::LovEa;
+use sheen_wire::md::{AttrValid, OpenFlags, Valid};
+
+use super::harness::{DIRECTORY, Server, opened, run};
+
+#[test]
+fn open_create_gives_layout_handle_and_lock_as_captured() {
+    let world = TestWorld::new(20);
+    let inner = world.clone();
+    run(
+        async move {
+            let server = Server::start(&inner, 4).await;
+            let client = server.client("c").await;
+            let opened = client.create(Fid::ROOT, "f1").await.unwrap();
+            assert_eq!(opened.disposition, Disposition(55));
+            let bits = ATTRIBUTES | InodeBits::LAYOUT;
+            assert_eq!(opened.lock.map(|(_, bits, mode)| (bits, mode)), Some((bits, LockMode::Pr)));
+            assert_eq!(opened.body.valid, Valid(0x1100_0080_8002_2f8f));
+            assert_eq!(opened.body.mode, 0o100_644);
+            assert_ne!(opened.body.open_handle.0, 0);
+            let Ok(LovEa::Plain(layout)) = LovEa::decode(&opened.layout) else { panic!() };
+            assert_eq!((layout.stripes.len(), layout.header.stripe_size), (1, 4 << 20));
+            assert_eq!(layout.header.oi.file(), opened.body.fid1);
+            client.close(&opened).await.unwrap();
+            assert_eq!(client.close(&opened).await, Err(Errno::ESTALE));
+            assert_eq!(server.mdt.open_count(), 0);
+            server.check();
+        },
+        &world,
+    );
+}
+
+const ATTRIBUTES: InodeBits = InodeBits(0x13);
+
+#[test]
+fn opens_refuse_what_they_must() {
+    let world = TestWorld::new(21);
+    let inner = world.clone();
+    run(
+        async move {
+            let server = Server::start(&inner, 1).await;
+            let client = server.client("c").await;
+            let root = Fid::ROOT;
+            let flags = OpenFlags::CREAT | OpenFlags::EXCL | OpenFlags::WRITE;
+            let created = client.open(root, "f", flags).await.unwrap();
+            client.close(&created).await.unwrap();
+            let error = |result: Result<_, Errno>| result.map(|_: super::harness::Opened| ());
+            assert_eq!(error(client.open(root, "f", flags).await), Err(Errno::EEXIST));
+            client.mkdir(root, "d").await.unwrap();
+            let write = OpenFlags::WRITE;
+            assert_eq!(error(client.open(root, "d", write).await), Err(Errno::EISDIR));
+            let directory = OpenFlags::READ | OpenFlags::DIRECTORY;
+            assert_eq!(error(client.open(root, "f", directory).await), Err(Errno::ENOTDIR));
+            // An absent name is no error: the disposition says it (res1 7, res2 0 in b5).
+            let absent = client.open(root, "none", OpenFlags::READ).await.unwrap();
+            assert_eq!(absent.disposition, Disposition(7));
+            assert_eq!(absent.body.open_handle.0, 0);
+            let mode = |record: &mut sheen_wire::md::RecSetattr| record.mode = 0o755;
+            client.setattr(created.body.fid1, AttrValid::MODE, mode).await.unwrap();
+            let execute = client.open(root, "f", OpenFlags::EXEC).await.unwrap();
+            assert_eq!(error(client.open(root, "f", write).await), Err(Errno::ETXTBSY));
+            client.close(&execute).await.unwrap();
+            client.close(&client.open(root, "f", write).await.unwrap()).await.unwrap();
+        },
+        &world,
+    );
+}
+
+#[test]
+fn an_open_lock_is_given_when_asked_for() {
+    let world = TestWorld::new(22);
+    let inner = world.clone();
+    run(
+        async move {
+            let server = Server::start(&inner, 1).await;
+            let client = server.client("c").await;
+            let created = client.create(Fid::ROOT, "f").await.unwrap();
+            client.close(&created).await.unwrap();
+            let flags = OpenFlags::READ | OpenFlags::LOCK;
+            let opened = client.open(Fid::ROOT, "f", flags).await.unwrap();
+            assert!(opened.disposition.contains(Disposition::OPEN_LOCK));
+            let (_, bits, mode) = opened.lock.unwrap();
+            assert_eq!(mode, LockMode::Cr);
+            assert!(bits.contains(InodeBits::OPEN | InodeBits::LOOKUP));
+        },
+        &world,
+    );
+}
+
+#[test]
+fn an_unlinked_file_lives_until_its_last_close() {
+    let world = TestWorld::new(23);
+    let inner = world.clone();
+    run(
+        async move {
+            let server = Server::start(&inner, 1).await;
+            let (client, other) = (server.client("c").await, server.client("o").await);
+            let first = client.create(Fid::ROOT, "f").await.unwrap();
+            let second = other.open(Fid::ROOT, "f", OpenFlags::READ).await.unwrap();
+            client.unlink(Fid::ROOT, "f").await.unwrap();
+            let report = server.check();
+            assert_eq!((report.orphans.len(), report.objects.len()), (1, 1));
+            assert_eq!(client.getattr(first.body.fid1).await.unwrap().nlink, 0);
+            client.close(&first).await.unwrap();
+            assert_eq!(server.check().orphans.len(), 1);
+            other.close(&second).await.unwrap();
+            let report = server.check();
+            assert_eq!((report.orphans.len(), report.objects.len()), (0, 0));
+            client.wait(&inner, 20).await;
+            assert_eq!(server.check().dying, []);
+            assert_eq!(server.osts[0].state.lock().destroys, 1);
+        },
+        &world,
+    );
+}
+
+#[test]
+fn a_client_that_leaves_closes_its_files() {
+    let world = TestWorld::new(24);
+    let inner = world.clone();
+    run(
+        async move {
+            let server = Server::start(&inner, 1).await;
+            let (client, other) = (server.client("c").await, server.client("o").await);
+            let opened = client.create(Fid::ROOT, "f").await.unwrap();
+            other.unlink(Fid::ROOT, "f").await.unwrap();
+            assert_eq!(server.check().orphans, [opened.body.fid1]);
+            client.inner.call(sheen_wire::messages::MdsDisconnect::default()).await;
+            assert!(server.check().orphans.is_empty());
+            assert_eq!(server.mdt.open_count(), 0);
+        },
+        &world,
+    );
+}
+
+#[test]
+fn a_repeated_open_gets_the_same_handle_and_lock() {
+    let world = TestWorld::new(25);
+    let inner = world.clone();
+    run(
+        async move {
+            let server = Server::start(&inner, 1).await;
+            let client = server.client("c").await;
+            let flags = OpenFlags::CREAT | OpenFlags::EXCL | OpenFlags::WRITE;
+            let call = TestCall::new(client.open_request(Fid::ROOT, "f", flags)).tagged(3);
+            let first = client.inner.call_with(call.clone()).await.unwrap();
+            let again = client.inner.call_with(call.resent(first.xid)).await.unwrap();
+            let (first, again) = (opened(first).unwrap(), opened(again).unwrap());
+            assert_eq!(first.body.open_handle, again.body.open_handle);
+            assert_eq!(first.lock.map(|lock| lock.0), again.lock.map(|lock| lock.0));
+            assert_eq!(server.mdt.open_count(), 1);
+        },
+        &world,
+    );
+}
+
+#[test]
+fn a_close_brings_size_and_times() {
+    let world = TestWorld::new(26);
+    let inner = world.clone();
+    run(
+        async move {
+            let server = Server::start(&inner, 1).await;
+            let client = server.client("c").await;
+            let opened = client.create(Fid::ROOT, "f").await.unwrap();
+            let mut request = client.close_request(opened.body.fid1, opened.body.open_handle);
+            let record = &mut request.rec_reint;
+            record.valid =
+                AttrValid::LSIZE | AttrValid::LBLOCKS | AttrValid::MTIME | AttrValid::CTIME;
+            (record.size, record.blocks, record.mtime, record.ctime) = (5000, 16, 2000, 2001);
+            client.modify(request).await.unwrap();
+            let body = client.getattr(opened.body.fid1).await.unwrap();
+            assert!(body.valid.contains(Valid::LAZYSIZE) && !body.valid.contains(Valid::SIZE));
+            assert_eq!((body.size, body.blocks, body.mtime, body.ctime), (5000, 16, 2000, 2001));
+        },
+        &world,
+    );
+}
+
+#[test]
+fn a_file_without_a_name_is_gone_when_closed() {
+    let world = TestWorld::new(27);
+    let inner = world.clone();
+    run(
+        async move {
+            let server = Server::start(&inner, 1).await;
+            let client = server.client("c").await;
+            let flags = OpenFlags::CREAT | OpenFlags::WRITE | OpenFlags::VOLATILE;
+            let opened = client.open(Fid::ROOT, "\x0cvolatile", flags).await.unwrap();
+            assert_eq!(client.readdir(Fid::ROOT, 1).await.len(), 2);
+            assert_eq!(server.check().orphans.len(), 1);
+            client.close(&opened).await.unwrap();
+            assert_eq!(server.check().inodes, 1);
+        },
+        &world,
+    );
+}
+
+#[test]
+fn symbolic_links_are_described_and_not_opened() {
+    use sheen_wire::messages::{MdsGetattr, MdsReintCreateSym, Reply};
+    let world = TestWorld::new(28);
+    let inner = world.clone();
+    run(
+        async move {
+            let server = Server::start(&inner, 1).await;
+            let client = server.client("c").await;
+            let rec_reint = client.rec_create(Fid::ROOT, 0o120_777);
+            let fid = rec_reint.fid2;
+            let request = MdsReintCreateSym {
+                rec_reint,
+                name: Some("l".into()),
+                symtgt: bytes::Bytes::from_static(b"some/where\0"),
+                ..MdsReintCreateSym::default()
+            };
+            client.modify(request).await.unwrap();
+            let mut mdt_body = client.body(fid);
+            mdt_body.valid = Valid::LINKNAME;
+            mdt_body.eadatasize = 11;
+            let answer = client.inner.call(MdsGetattr { mdt_body, ..Default::default() }).await;
+            let Some(Reply::MdsGetattr(reply)) = answer.reply else { panic!() };
+            assert_eq!(&reply.mdt_md[..], b"some/where\0");
+            let body = reply.mdt_body.unwrap();
+            assert_eq!((body.size, body.eadatasize, body.mode), (10, 11, 0o120_777));
+            let opened = client.open(Fid::ROOT, "l", OpenFlags::READ).await.unwrap();
+            assert_eq!(opened.body.open_handle.0, 0);
+            assert!(!opened.disposition.contains(Disposition::OPEN_OPEN));
+            assert_eq!(opened.body.mode & 0o170_000 & !DIRECTORY, 0o120_000 & !DIRECTORY);
+        },
+        &world,
+    );
+}

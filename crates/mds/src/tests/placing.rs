@@ -1,1 +1,173 @@
-//! Tests.
+//! Objects: pools, layouts, defaults, destruction.
+
+use bytes::Bytes;
+use sheen_rpc::ImportState;
+use sheen_target::testing::TestWorld;
+use sheen_types::{Errno, Fid};
+use sheen_wire::lov::{LovEa, LovMd};
+use sheen_wire::md::{AttrValid, OpenFlags};
+
+use super::harness::{Client, REGULAR, Server, run};
+use crate::placement::Pattern;
+
+fn plain(layout: &Bytes) -> LovMd {
+    match LovEa::decode(layout) {
+        Ok(LovEa::Plain(plain)) => plain,
+        other => panic!("{other:?}"),
+    }
+}
+
+async fn osts_of(client: &Client, parent: Fid, name: &str) -> Vec<u32> {
+    let opened = client.create(parent, name).await.unwrap();
+    client.close(&opened).await.unwrap();
+    plain(&opened.layout).stripes.iter().map(|stripe| stripe.ost_idx).collect()
+}
+
+#[test]
+fn files_go_round_robin_over_usable_osts() {
+    let world = TestWorld::new(60);
+    let inner = world.clone();
+    run(
+        async move {
+            let server = Server::start(&inner, 4).await;
+            let client = server.client("c").await;
+            let mut counts = [0; 4];
+            for number in 0..40 {
+                let osts = osts_of(&client, Fid::ROOT, &format!("f{number}")).await;
+                counts[osts[0] as usize] += 1;
+            }
+            assert_eq!(counts, [10; 4]);
+            server.osts[2].state.lock().import = ImportState::Disconn;
+            server.osts[3].state.lock().free_blocks = 0;
+            client.wait(&inner, 20).await;
+            for number in 0..10 {
+                let osts = osts_of(&client, Fid::ROOT, &format!("g{number}")).await;
+                assert!(osts[0] < 2, "{osts:?}");
+            }
+            for ost in &server.osts {
+                ost.state.lock().import = ImportState::Disconn;
+            }
+            let failed = client.create(Fid::ROOT, "none").await.map(|_| ());
+            assert_eq!(failed, Err(Errno::ENOSPC));
+            server.check();
+        },
+        &world,
+    );
+}
+
+#[test]
+fn directories_pass_their_layout_on() {
+    let world = TestWorld::new(61);
+    let inner = world.clone();
+    run(
+        async move {
+            let server = Server::start(&inner, 4).await;
+            let client = server.client("c").await;
+            let directory = client.mkdir(Fid::ROOT, "d").await.unwrap();
+            let wish = Pattern {
+                stripe_count: 2,
+                stripe_size: 1 << 20,
+                first: Some(1),
+                ..Pattern::default()
+            };
+            let value = wish.encode();
+            client.setxattr(directory, "lustre.lov", Some(&value), 0).await.unwrap();
+            let sub = client.mkdir(directory, "sub").await.unwrap();
+            assert_eq!(osts_of(&client, sub, "f").await, [1, 2]);
+            assert_eq!(client.getxattr(sub, "lustre.lov").await.unwrap(), value);
+            let all = Pattern { stripe_count: u16::MAX, ..Pattern::default() };
+            client.setxattr(sub, "lustre.lov", Some(&all.encode()), 0).await.unwrap();
+            assert_eq!(osts_of(&client, sub, "g").await.len(), 4);
+            client.setxattr(sub, "lustre.lov", None, 0).await.unwrap();
+            assert_eq!(osts_of(&client, sub, "h").await.len(), 1);
+            server.check();
+        },
+        &world,
+    );
+}
+
+#[test]
+fn a_layout_is_chosen_for_an_empty_file() {
+    let world = TestWorld::new(62);
+    let inner = world.clone();
+    run(
+        async move {
+            let server = Server::start(&inner, 4).await;
+            let client = server.client("c").await;
+            let flags = OpenFlags::CREAT | OpenFlags::WRITE | OpenFlags::DELAY_CREATE;
+            let opened = client.open(Fid::ROOT, "f", flags).await.unwrap();
+            assert!(opened.layout.is_empty());
+            let fid = opened.body.fid1;
+            let list = Pattern { osts: vec![3, 0], stripe_count: 2, ..Pattern::default() };
+            let value = list.encode();
+            client.setxattr(fid, "lustre.lov", Some(&value), 0).await.unwrap();
+            let layout = plain(&client.getxattr(fid, "trusted.lov").await.unwrap());
+            let osts: Vec<u32> = layout.stripes.iter().map(|stripe| stripe.ost_idx).collect();
+            assert_eq!(osts, [3, 0]);
+            let again = client.setxattr(fid, "lustre.lov", Some(&value), 0).await;
+            assert_eq!(again, Err(Errno::EEXIST));
+            let late = client.make(Fid::ROOT, "late", REGULAR | 0o644).await.unwrap();
+            let opened = client.open(Fid::ROOT, "late", OpenFlags::WRITE).await.unwrap();
+            assert_eq!((opened.body.fid1, opened.lock), (late, None));
+            assert!(opened.disposition.contains(sheen_wire::ldlm::Disposition::OPEN_STRIPE));
+            assert_eq!(plain(&opened.layout).stripes.len(), 1);
+            let wrong = Pattern { first: Some(9), ..Pattern::default() };
+            let file = client.make(Fid::ROOT, "wrong", REGULAR | 0o644).await.unwrap();
+            let refused = client.setxattr(file, "lustre.lov", Some(&wrong.encode()), 0).await;
+            assert_eq!(refused, Err(Errno::EINVAL));
+            server.check();
+        },
+        &world,
+    );
+}
+
+#[test]
+fn pools_are_filled_ahead_and_dead_objects_destroyed_in_runs() {
+    let world = TestWorld::new(63);
+    let inner = world.clone();
+    run(
+        async move {
+            let server = Server::start(&inner, 1).await;
+            let client = server.client("c").await;
+            for number in 0..300 {
+                osts_of(&client, Fid::ROOT, &format!("f{number}")).await;
+            }
+            assert!(server.osts[0].state.lock().creates < 20, "not one RPC per file");
+            for number in 0..300 {
+                client.unlink(Fid::ROOT, &format!("f{number}")).await.unwrap();
+            }
+            client.wait(&inner, 20).await;
+            let report = server.check();
+            assert_eq!((report.objects.len(), report.dying.len()), (0, 0));
+            let state = server.osts[0].state.lock();
+            assert!(state.destroys < 60, "{} requests", state.destroys);
+            assert!(state.objects.iter().all(|(_, id)| *id > 301 || *id == 1), "all are gone");
+        },
+        &world,
+    );
+}
+
+#[test]
+fn objects_learn_their_new_owner() {
+    let world = TestWorld::new(64);
+    let inner = world.clone();
+    run(
+        async move {
+            let server = Server::start(&inner, 2).await;
+            let client = server.client("c").await;
+            let opened = client.create(Fid::ROOT, "f").await.unwrap();
+            client.close(&opened).await.unwrap();
+            let owner = AttrValid::UID | AttrValid::GID;
+            let fill = |record: &mut sheen_wire::md::RecSetattr| {
+                (record.uid, record.gid) = (500, 600);
+            };
+            let body = client.setattr(opened.body.fid1, owner, fill).await.unwrap();
+            assert_eq!((body.uid, body.gid), (500, 600));
+            client.wait(&inner, 20).await;
+            let ost = plain(&opened.layout).stripes[0].ost_idx as usize;
+            let owners = server.osts[ost].state.lock().owners.clone();
+            assert_eq!(owners, [(plain(&opened.layout).stripes[0].oi.clone(), 500, 600)]);
+        },
+        &world,
+    );
+}

@@ -1,1 +1,205 @@
-//! Tests.
+//! Crashes: what is lost is replayed, what nobody replays is cleaned up, nothing happens twice.
+
+use sheen_store::Store;
+use sheen_store_mem::{Commits, MemOptions, StoreMem};
+use sheen_target::testing::{TestCall, TestWorld};
+use sheen_types::{Errno, Fid};
+use sheen_wire::md::OpenFlags;
+use sheen_wire::messages::{ObdPing, Request};
+use sheen_wire::ptlrpc::MsgFlags;
+use std::sync::Arc;
+
+use super::fake_ost::FakeOst;
+use super::harness::{Client, DIRECTORY, Server, opened, run};
+
+fn manual() -> Arc<StoreMem> {
+    Arc::new(StoreMem::new(MemOptions { commits: Commits::Manual, ..MemOptions::default() }))
+}
+
+/// The server dies; a new one starts on what was durable, and the client reconnects.
+async fn crash(world: &TestWorld, server: Server, client: &Client) -> (Server, Client) {
+    let store = Arc::new(server.store.crash());
+    let osts: Vec<Arc<FakeOst>> = server.osts.clone();
+    drop(server);
+    let server = Server::start_on(world, store, osts).await;
+    let inner = client.inner.follow(&server.node);
+    inner.connect().await.expect("reconnects");
+    (server, client.with(inner))
+}
+
+async fn finish_recovery(client: &Client) {
+    for flag in [MsgFlags::REQ_REPLAY_DONE, MsgFlags::LOCK_REPLAY_DONE] {
+        let call = TestCall { flags: flag, ..TestCall::new(ObdPing::default()) };
+        client.inner.call_with(call).await.expect("an answer");
+    }
+}
+
+async fn replay(
+    client: &Client,
+    request: Request,
+    first: &sheen_target::testing::TestAnswer,
+) -> sheen_target::testing::TestAnswer {
+    let call = TestCall::new(request).tagged(1).replayed(first.xid, first.head.transno);
+    client.inner.call_with(call).await.expect("an answer")
+}
+
+#[test]
+fn lost_creates_and_opens_are_replayed() {
+    let world = TestWorld::new(100);
+    let inner = world.clone();
+    run(
+        async move {
+            let server = Server::start_on(&inner, manual(), vec![FakeOst::new()]).await;
+            let client = server.client("c").await;
+            client.mkdir(Fid::ROOT, "kept").await.unwrap();
+            server.store.commit().unwrap();
+            let request = client.create_request(Fid::ROOT, "lost", DIRECTORY | 0o755);
+            let made =
+                client.inner.call_with(TestCall::new(request.clone()).tagged(1)).await.unwrap();
+            let flags = OpenFlags::CREAT | OpenFlags::WRITE;
+            let mut open = client.open_request(Fid::ROOT, "f", flags);
+            let first =
+                client.inner.call_with(TestCall::new(open.clone()).tagged(2)).await.unwrap();
+            let before = opened(first.clone()).unwrap();
+            let (server, client) = crash(&inner, server, &client).await;
+            let answer = replay(&client, request.into(), &made).await;
+            assert_eq!((answer.errno(), answer.head.transno), (None, made.head.transno));
+            // As a client does: the layout that it was told comes along.
+            open.eadata = before.layout.clone();
+            open.rec_reint.open_handle_old = before.body.open_handle;
+            let answer = replay(&client, open.into(), &first).await;
+            assert_eq!(answer.head.transno, first.head.transno);
+            let after = opened(answer).unwrap();
+            assert_eq!(after.body.fid1, before.body.fid1);
+            assert_eq!(after.layout, before.layout);
+            finish_recovery(&client).await;
+            client.wait(&inner, 30).await;
+            server.check();
+            // By the handle from before the crash.
+            client.close(&before).await.unwrap();
+            let other = client.create(Fid::ROOT, "g").await.unwrap();
+            assert_ne!(other.layout, before.layout, "no object twice");
+            server.check();
+            assert_eq!(client.readdir(Fid::ROOT, 1).await.len(), 6);
+        },
+        &world,
+    );
+}
+
+#[test]
+fn an_orphan_survives_if_its_open_is_replayed_and_goes_if_not() {
+    for replays in [true, false] {
+        let world = TestWorld::new(101);
+        let inner = world.clone();
+        run(
+            async move {
+                let server = Server::start_on(&inner, manual(), vec![FakeOst::new()]).await;
+                let client = server.client("c").await;
+                let flags = OpenFlags::CREAT | OpenFlags::WRITE;
+                let mut open = client.open_request(Fid::ROOT, "f", flags);
+                let first =
+                    client.inner.call_with(TestCall::new(open.clone()).tagged(1)).await.unwrap();
+                let before = opened(first.clone()).unwrap();
+                client.keep(open.dlm_req.handles[0], before.lock.unwrap().0);
+                server.store.commit().unwrap();
+                client.unlink(Fid::ROOT, "f").await.unwrap();
+                server.store.commit().unwrap();
+                let (server, client) = crash(&inner, server, &client).await;
+                if replays {
+                    open.rec_reint.fid2 = before.body.fid1;
+                    open.rec_reint.open_handle_old = before.body.open_handle;
+                    let answer = replay(&client, open.into(), &first).await;
+                    opened(answer).unwrap();
+                }
+                finish_recovery(&client).await;
+                client.wait(&inner, 1).await;
+                let report = server.check();
+                assert_eq!(report.orphans.len(), usize::from(replays));
+                let closed = client.close(&before).await;
+                assert_eq!(closed, if replays { Ok(()) } else { Err(Errno::ESTALE) });
+                server.store.commit().unwrap();
+                client.wait(&inner, 30).await;
+                let report = server.check();
+                assert_eq!((report.orphans.len(), report.inodes), (0, 1));
+            },
+            &world,
+        );
+    }
+}
+
+#[test]
+fn objects_that_nobody_used_are_removed_and_no_object_is_used_twice() {
+    let world = TestWorld::new(102);
+    let inner = world.clone();
+    run(
+        async move {
+            let server = Server::start_on(&inner, manual(), vec![FakeOst::new()]).await;
+            let client = server.client("c").await;
+            let kept = client.create(Fid::ROOT, "kept").await.unwrap();
+            client.close(&kept).await.unwrap();
+            server.store.commit().unwrap();
+            for number in 0..10 {
+                let lost = client.create(Fid::ROOT, &format!("lost{number}")).await.unwrap();
+                client.close(&lost).await.unwrap();
+            }
+            let before = server.osts[0].state.lock().objects.len();
+            assert!(before > 11);
+            let (server, client) = crash(&inner, server, &client).await;
+            finish_recovery(&client).await;
+            client.wait(&inner, 10).await;
+            let report = server.check();
+            assert_eq!(report.objects.len(), 1);
+            let fresh = client.create(Fid::ROOT, "fresh").await.unwrap();
+            assert_ne!(fresh.layout, kept.layout);
+            server.check();
+        },
+        &world,
+    );
+}
+
+#[test]
+fn destroys_are_not_forgotten_in_a_crash() {
+    let world = TestWorld::new(103);
+    let inner = world.clone();
+    run(
+        async move {
+            let server = Server::start_on(&inner, manual(), vec![FakeOst::new()]).await;
+            let client = server.client("c").await;
+            let opened = client.create(Fid::ROOT, "f").await.unwrap();
+            client.close(&opened).await.unwrap();
+            server.store.commit().unwrap();
+            client.unlink(Fid::ROOT, "f").await.unwrap();
+            // Not durable: the objects must stay, however long it takes.
+            client.wait(&inner, 60).await;
+            assert_eq!(server.osts[0].state.lock().destroys, 0);
+            server.store.commit().unwrap();
+            let (server, client) = crash(&inner, server, &client).await;
+            finish_recovery(&client).await;
+            client.wait(&inner, 6).await;
+            server.store.commit().unwrap();
+            client.wait(&inner, 6).await;
+            let state = server.osts[0].state.lock();
+            assert!(!state.objects.iter().any(|(_, id)| *id == 2));
+            drop(state);
+            assert_eq!(server.check().dying, []);
+        },
+        &world,
+    );
+}
+
+#[test]
+fn sequences_are_not_given_twice() {
+    let world = TestWorld::new(104);
+    let inner = world.clone();
+    run(
+        async move {
+            let server = Server::start_on(&inner, manual(), Vec::new()).await;
+            let first = server.client("a").await;
+            let (server, client) = crash(&inner, server, &first).await;
+            finish_recovery(&client).await;
+            let second = server.client("b").await;
+            assert!(second.sequence > first.sequence);
+        },
+        &world,
+    );
+}

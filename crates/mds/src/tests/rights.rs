@@ -1,1 +1,176 @@
-//! Tests.
+//! Attributes, who may change them, and extended attributes.
+
+use sheen_target::testing::TestWorld;
+use sheen_types::{Errno, Fid};
+use sheen_wire::md::{AclEntry, AttrValid, OpenFlags, PosixAcl, RecSetattr};
+
+use super::harness::{DIRECTORY, REGULAR, Server, run};
+
+fn mode(value: u32) -> impl FnOnce(&mut RecSetattr) {
+    move |record| record.mode = value
+}
+
+#[test]
+fn modes_decide_who_may_do_what() {
+    let world = TestWorld::new(80);
+    let inner = world.clone();
+    run(
+        async move {
+            let server = Server::start(&inner, 1).await;
+            let root = server.client("c").await;
+            let (alice, bob) = (root.as_user(10, 10), root.as_user(20, 20));
+            assert_eq!(alice.mkdir(Fid::ROOT, "no").await, Err(Errno::EACCES));
+            let shared = root.mkdir(Fid::ROOT, "tmp").await.unwrap();
+            root.setattr(shared, AttrValid::MODE, mode(0o1777)).await.unwrap();
+            let opened = alice.create(shared, "f").await.unwrap();
+            alice.close(&opened).await.unwrap();
+            let file = opened.body.fid1;
+            assert_eq!((opened.body.uid, opened.body.gid), (10, 10));
+            assert_eq!(bob.unlink(shared, "f").await, Err(Errno::EPERM), "sticky");
+            let stolen = bob.rename((shared, "f"), (shared, "g")).await;
+            assert_eq!(stolen, Err(Errno::EPERM));
+            let denied = bob.open(shared, "f", OpenFlags::WRITE).await.map(|_| ());
+            assert_eq!(denied, Err(Errno::EACCES));
+            bob.close(&bob.open(shared, "f", OpenFlags::READ).await.unwrap()).await.unwrap();
+            let refused = bob.setattr(file, AttrValid::MODE, mode(0o777)).await.map(|_| ());
+            assert_eq!(refused, Err(Errno::EPERM));
+            alice.setattr(file, AttrValid::MODE, mode(0o600)).await.unwrap();
+            let give = |record: &mut RecSetattr| record.uid = 20;
+            let refused = alice.setattr(file, AttrValid::UID, give).await.map(|_| ());
+            assert_eq!(refused, Err(Errno::EPERM));
+            let hidden = root.mkdir(shared, "hidden").await.unwrap();
+            root.setattr(hidden, AttrValid::MODE, mode(0o700)).await.unwrap();
+            let (answer, reply) = alice.lookup(hidden, "x").await;
+            let error = reply.dlm_rep.unwrap().policy_res2 as u32 as i32;
+            assert_eq!((answer.head.status, error), (301, Errno::EACCES.status()));
+        },
+        &world,
+    );
+}
+
+#[test]
+fn set_id_bits_go_when_they_must() {
+    let world = TestWorld::new(81);
+    let inner = world.clone();
+    run(
+        async move {
+            let server = Server::start(&inner, 1).await;
+            let root = server.client("c").await;
+            let file = root.make(Fid::ROOT, "f", REGULAR | 0o755).await.unwrap();
+            root.setattr(file, AttrValid::MODE, mode(0o6755)).await.unwrap();
+            let owner = |record: &mut RecSetattr| (record.uid, record.gid) = (10, 10);
+            let both = AttrValid::UID | AttrValid::GID;
+            let body = root.setattr(file, both, owner).await.unwrap();
+            assert_eq!(body.mode, REGULAR | 0o755);
+            let alice = root.as_user(10, 99);
+            let body = alice.setattr(file, AttrValid::MODE, mode(0o2755)).await.unwrap();
+            assert_eq!(body.mode & 0o7777, 0o755, "not in the group");
+            let directory = root.mkdir(Fid::ROOT, "d").await.unwrap();
+            root.setattr(directory, AttrValid::GID, |record| record.gid = 77).await.unwrap();
+            root.setattr(directory, AttrValid::MODE, mode(0o2777)).await.unwrap();
+            let sub = alice.mkdir(directory, "sub").await.unwrap();
+            let body = root.getattr(sub).await.unwrap();
+            assert_eq!((body.gid, body.mode), (77, DIRECTORY | 0o2755));
+        },
+        &world,
+    );
+}
+
+#[test]
+fn times_and_sizes_are_set() {
+    let world = TestWorld::new(82);
+    let inner = world.clone();
+    run(
+        async move {
+            let server = Server::start(&inner, 1).await;
+            let client = server.client("c").await;
+            let file = client.make(Fid::ROOT, "f", REGULAR | 0o644).await.unwrap();
+            let valid = AttrValid::ATIME | AttrValid::MTIME | AttrValid::CTIME;
+            let valid = valid | AttrValid::ATIME_SET | AttrValid::MTIME_SET;
+            let times = |record: &mut RecSetattr| {
+                (record.atime, record.mtime, record.ctime) = (11, 22, 3333);
+            };
+            let body = client.setattr(file, valid, times).await.unwrap();
+            assert_eq!((body.atime, body.mtime, body.ctime), (11, 22, 3333));
+            let other = client.as_user(5, 5);
+            assert_eq!(other.setattr(file, valid, times).await.map(|_| ()), Err(Errno::EPERM));
+            let size = |record: &mut RecSetattr| record.size = 12345;
+            let body = client.setattr(file, AttrValid::SIZE, size).await.unwrap();
+            assert_eq!(body.size, 12345);
+            let refused = other.setattr(file, AttrValid::SIZE, size).await.map(|_| ());
+            assert_eq!(refused, Err(Errno::EACCES));
+            let missing = Fid::new(client.sequence, 99_999);
+            let refused = client.setattr(missing, AttrValid::SIZE, size).await.map(|_| ());
+            assert_eq!(refused, Err(Errno::ENOENT));
+        },
+        &world,
+    );
+}
+
+#[test]
+fn extended_attributes_come_back() {
+    let world = TestWorld::new(83);
+    let inner = world.clone();
+    run(
+        async move {
+            let server = Server::start(&inner, 1).await;
+            let client = server.client("c").await;
+            let file = client.make(Fid::ROOT, "f", REGULAR | 0o644).await.unwrap();
+            client.setxattr(file, "user.a", Some(b"1"), 0).await.unwrap();
+            assert_eq!(client.setxattr(file, "user.a", Some(b"2"), 1).await, Err(Errno::EEXIST));
+            assert_eq!(client.setxattr(file, "user.b", Some(b"2"), 2).await, Err(Errno::ENODATA));
+            assert_eq!(&client.getxattr(file, "user.a").await.unwrap()[..], b"1");
+            client.setxattr(file, "user.a", None, 0).await.unwrap();
+            assert_eq!(client.getxattr(file, "user.a").await, Err(Errno::ENODATA));
+            assert_eq!(client.setxattr(file, "user.a", None, 0).await, Err(Errno::ENODATA));
+            assert_eq!(client.setxattr(file, "odd.a", Some(b"1"), 0).await, Err(Errno::EOPNOTSUPP));
+            assert_eq!(
+                client.setxattr(file, "trusted.link", Some(b""), 0).await,
+                Err(Errno::EPERM)
+            );
+            let alice = client.as_user(10, 10);
+            assert_eq!(alice.setxattr(file, "user.x", Some(b"1"), 0).await, Err(Errno::EACCES));
+            assert_eq!(alice.setxattr(file, "trusted.x", Some(b"1"), 0).await, Err(Errno::EPERM));
+            let long = vec![7; 65_537];
+            assert_eq!(client.setxattr(file, "user.l", Some(&long), 0).await, Err(Errno::E2BIG));
+            client.setxattr(file, "trusted.big", Some(&long[..65_536]), 0).await.unwrap();
+            assert_eq!(client.getxattr(file, "trusted.big").await, Err(Errno::ERANGE));
+        },
+        &world,
+    );
+}
+
+#[test]
+fn access_lists_count_and_are_inherited() {
+    let world = TestWorld::new(84);
+    let inner = world.clone();
+    run(
+        async move {
+            let server = Server::start(&inner, 1).await;
+            let client = server.client("c").await;
+            let directory = client.mkdir(Fid::ROOT, "d").await.unwrap();
+            let line = |tag, perm, id| AclEntry { tag, perm, id };
+            let none = u32::MAX;
+            let entries = vec![
+                line(1, 7, none),
+                line(2, 7, 10),
+                line(4, 0, none),
+                line(16, 7, none),
+                line(32, 0, none),
+            ];
+            let value = PosixAcl { entries }.encode();
+            let access = "system.posix_acl_access";
+            client.setxattr(directory, access, Some(&value), 0).await.unwrap();
+            client.setxattr(directory, "system.posix_acl_default", Some(&value), 0).await.unwrap();
+            assert_eq!(client.getattr(directory).await.unwrap().mode, DIRECTORY | 0o770);
+            let (alice, bob) = (client.as_user(10, 10), client.as_user(20, 20));
+            assert_eq!(bob.mkdir(directory, "b").await, Err(Errno::EACCES));
+            let sub = alice.mkdir(directory, "a").await.unwrap();
+            let body = client.getattr(sub).await.unwrap();
+            assert_eq!((body.mode & 0o777, body.aclsize > 0), (0o770, true));
+            let inherited = client.getxattr(sub, "system.posix_acl_default").await.unwrap();
+            assert_eq!(inherited, value);
+        },
+        &world,
+    );
+}

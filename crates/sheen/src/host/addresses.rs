@@ -7,7 +7,9 @@
 use std::io;
 use std::net::{Ipv4Addr, SocketAddrV4, TcpListener, UdpSocket};
 
-use sheen_types::Nid;
+use sheen_types::{Errno, Nid};
+
+use crate::output::errno_of;
 
 /// Host numbers in a block that processes take: 0 and 255 mean something to routers.
 const HOSTS: std::ops::Range<u8> = 1..255;
@@ -31,7 +33,7 @@ pub(crate) fn free_in(block: Ipv4Addr, port: u16) -> Result<Nid, String> {
         match TcpListener::bind(SocketAddrV4::new(address, port)) {
             Ok(_) => return Ok(Nid::tcp(address)),
             Err(error) if error.kind() == io::ErrorKind::AddrInUse => {}
-            Err(error) => return Err(refused(address, port, &error)),
+            Err(error) => return Err(refused(address, port, &error).1),
         }
     }
     Err(format!("port {port} is taken on every address of {a}.{b}.{c}.0/24; use --port"))
@@ -55,19 +57,21 @@ pub(crate) fn towards(peer: Nid, port: u16) -> Result<Nid, String> {
     }
 }
 
-/// What to do about an address that cannot be had.
-pub(crate) fn refused(address: Ipv4Addr, port: u16, error: &io::Error) -> String {
+/// What is wrong with an address that cannot be had, and what to do.
+pub(crate) fn refused(address: Ipv4Addr, port: u16, error: &io::Error) -> (Errno, String) {
     match error.kind() {
-        io::ErrorKind::PermissionDenied => {
-            format!("port {port} needs root; use --port with a number from 1024 on")
-        }
-        io::ErrorKind::AddrInUse => {
-            format!("port {port} on {address} is taken by another process; use --port or --nid")
-        }
+        io::ErrorKind::PermissionDenied => (
+            Errno::EACCES,
+            format!("port {port} needs root; use --port with a number from 1024 on"),
+        ),
+        io::ErrorKind::AddrInUse => (
+            Errno::EADDRINUSE,
+            format!("port {port} on {address} is taken by another process; use --port or --nid"),
+        ),
         io::ErrorKind::AddrNotAvailable => {
-            format!("{address} is no address of this machine; use --nid")
+            (Errno::EADDRNOTAVAIL, format!("{address} is no address of this machine; use --nid"))
         }
-        _ => format!("cannot listen on {address} port {port}: {error}"),
+        _ => (errno_of(error), format!("cannot listen on {address} port {port}: {error}")),
     }
 }
 

@@ -79,9 +79,7 @@ struct Cluster {
 
 impl Cluster {
     fn open(directory: &Path) -> Result<Self, Fault> {
-        let directory = directory.canonicalize().map_err(|error| {
-            io_fault(&directory, &error)
-        })?;
+        let directory = directory.canonicalize().map_err(|error| io_fault(&directory, &error))?;
         let text = fs::read_to_string(directory.join("run/cluster")).unwrap_or_default();
         let pair = |line: &str| line.split_once('=').map(|(k, v)| (k.to_owned(), v.to_owned()));
         Ok(Self { values: text.lines().filter_map(pair).collect(), directory })
@@ -118,8 +116,11 @@ impl Cluster {
         let entries = fs::read_dir(&self.directory).into_iter().flatten().flatten();
         let mut names: Vec<String> =
             entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
-        let rank = |name: &str| ["mgt", "mdt", "ost"].iter().position(|kind| name.starts_with(kind));
-        names.retain(|name| rank(name).is_some() && self.directory.join(name).join("format").exists());
+        let rank =
+            |name: &str| ["mgt", "mdt", "ost"].iter().position(|kind| name.starts_with(kind));
+        names.retain(|name| {
+            rank(name).is_some() && self.directory.join(name).join("format").exists()
+        });
         names.sort_by_key(|name| (rank(name), name.clone()));
         names.iter().map(|name| self.directory.join(name)).collect()
     }
@@ -138,12 +139,12 @@ impl Cluster {
 /// Formats what is missing, starts what does not run, mounts.
 pub(crate) fn up(options: &Up) -> Result<(), Fault> {
     if options.mdts != 1 {
-        let text = format!("--mdts {}: one metadata target works so far; use --mdts 1", options.mdts);
+        let text =
+            format!("--mdts {}: one metadata target works so far; use --mdts 1", options.mdts);
         return Err(invalid(text));
     }
     let run = options.dir.join("run");
-    fs::create_dir_all(&run)
-        .map_err(|error| io_fault(&run, &error))?;
+    fs::create_dir_all(&run).map_err(|error| io_fault(&run, &error))?;
     let mut cluster = Cluster::open(&options.dir)?;
     let _lock = cluster.lock()?;
     settle(&mut cluster, options)?;
@@ -194,7 +195,9 @@ fn format_missing(cluster: &mut Cluster, options: &Up) -> Result<(), Fault> {
     let mgs = TargetConfig { mgs: true, ..TargetConfig::default() };
     let mut missing =
         vec![("mgt".to_owned(), mgs), ("mdt0000".to_owned(), target(TargetKind::Mdt, 0))];
-    missing.extend((0..wanted).map(|index| (format!("ost{index:04x}"), target(TargetKind::Ost, index))));
+    missing.extend(
+        (0..wanted).map(|index| (format!("ost{index:04x}"), target(TargetKind::Ost, index))),
+    );
     missing.retain(|(name, _)| !has(name));
     for (name, config) in missing {
         let capacity_bytes = options.device_size.filter(|_| !config.mgs).map(|size| size << 10);
@@ -228,11 +231,12 @@ fn start_server(cluster: &mut Cluster, options: &Up) -> Result<(), Fault> {
     cluster.values.insert("nid".to_owned(), nid.to_string());
     cluster.values.insert("port".to_owned(), port.to_string());
     cluster.save()?;
-    fs::write(cluster.run().join("mgs.nid"), format!("{nid}\n")).map_err(|error| io_fault(&cluster.run(), &error))?;
+    fs::write(cluster.run().join("mgs.nid"), format!("{nid}\n"))
+        .map_err(|error| io_fault(&cluster.run(), &error))?;
     let mut arguments = vec!["server".to_owned(), "--nid".to_owned(), nid.to_string()];
     arguments.extend(["--port".to_owned(), port.to_string()]);
     arguments.extend(cluster.targets().iter().map(|path| path.to_string_lossy().into_owned()));
-    cluster.server().start(&arguments).map_err(|text| Fault::new(Errno::EIO, text))
+    cluster.server().start(&arguments)
 }
 
 /// Mounts unless it is mounted there already.
@@ -262,7 +266,7 @@ fn start_mount(cluster: &mut Cluster, options: &Up) -> Result<(), Fault> {
     }
     let arguments =
         ["mount", "--foreground", "-o", &settings, &source, &path_text].map(str::to_owned);
-    cluster.mount().start(&arguments).map_err(|text| Fault::new(Errno::EIO, text))?;
+    cluster.mount().start(&arguments)?;
     cluster.values.insert("mount".to_owned(), path_text);
     cluster.save()
 }

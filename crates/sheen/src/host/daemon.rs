@@ -7,12 +7,16 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use super::io_fault;
+use crate::output::{Fault, errno_of};
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 
 /// What a process says when it is in use.
 const READY: &str = "ready";
 /// What comes before the line that says why it is not.
 const FAILED: &str = "failed ";
+/// Set in the environment of a process that was started in the background.
+const SUPERVISED: &str = "SHEEN_SUPERVISED";
 /// How often we look whether a process has ended.
 const LOOK: Duration = Duration::from_millis(20);
 
@@ -47,15 +51,20 @@ impl Daemon {
     /// Starts `arguments` of this binary in the background and waits until it says it is in use.
     ///
     /// # Errors
-    /// What the process says is wrong, a line.
-    pub(crate) fn start(&self, arguments: &[String]) -> Result<(), String> {
-        std::fs::create_dir_all(&self.folder).map_err(|error| error.to_string())?;
-        let cannot = |error: io::Error| format!("cannot start the {} process: {error}", self.name);
-        let log = File::options().create(true).append(true).open(self.log_file()).map_err(cannot)?;
+    /// What the process says is wrong, with its exit code.
+    pub(crate) fn start(&self, arguments: &[String]) -> Result<(), Fault> {
+        fs::create_dir_all(&self.folder).map_err(|error| io_fault(&self.folder, &error))?;
+        let cannot = |error: io::Error| {
+            let text = format!("cannot start the {} process: {error}", self.name);
+            Fault::new(errno_of(&error), text)
+        };
+        let log =
+            File::options().create(true).append(true).open(self.log_file()).map_err(cannot)?;
         let program = std::env::current_exe().map_err(cannot)?;
         let mut child = Command::new(program)
             .args(arguments)
             .current_dir("/")
+            .env(SUPERVISED, "1")
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(log)
@@ -74,12 +83,14 @@ impl Daemon {
         if said.trim_end() == READY {
             return Ok(());
         }
-        let _ = child.wait();
+        let ended = child.wait().map_err(cannot)?;
         let _ = fs::remove_file(self.pid_file());
-        match said.trim_end().strip_prefix(FAILED) {
-            Some(why) => Err(why.to_owned()),
-            None => Err(format!("the {} process died; see {}", self.name, self.log_file().display())),
-        }
+        let code = ended.code().and_then(|code| u8::try_from(code).ok());
+        let text = match said.trim_end().strip_prefix(FAILED) {
+            Some(why) => why.to_owned(),
+            None => format!("the {} process died; see {}", self.name, self.log_file().display()),
+        };
+        Err(Fault { code: code.filter(|code| *code != 0).unwrap_or(1), text })
     }
 
     /// Asks it to end and waits. Kills it if it has not ended after `patience`.
@@ -111,7 +122,8 @@ impl Daemon {
 fn is_alive(pid: Pid) -> bool {
     // A child of ours that has ended and that nobody has waited for is dead too.
     let state = fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero()));
-    let zombie = state.is_ok_and(|stat| stat.rsplit(')').next().is_some_and(|s| s.starts_with(" Z")));
+    let zombie =
+        state.is_ok_and(|stat| stat.rsplit(')').next().is_some_and(|s| s.starts_with(" Z")));
     !zombie && test_kill_process(pid).is_ok()
 }
 
@@ -129,7 +141,9 @@ pub(crate) fn say_ready() {
 
 /// Says why it is not.
 pub(crate) fn say_failed(why: &str) {
-    say(&format!("{FAILED}{why}"));
+    if std::env::var_os(SUPERVISED).is_some() {
+        say(&format!("{FAILED}{why}"));
+    }
 }
 
 fn say(line: &str) {

@@ -49,5 +49,6 @@ pub(crate) fn invalid(text: impl Into<String>) -> Fault {
 
 /// The system refused something about a file.
 pub(crate) fn io_fault(path: &Path, error: &std::io::Error) -> Fault {
-    Fault::new(errno_of(error), format!("{}: {error}", path.display()))
+    let errno = errno_of(error);
+    Fault::new(errno, format!("{}: {errno}", path.display()))
 }

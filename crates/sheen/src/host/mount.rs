@@ -21,7 +21,7 @@ use sheen_types::{Errno, Nid};
 use super::daemon::{self, Daemon};
 use super::parameters::{self, MountState};
 use super::{PORT, addresses, invalid, io_fault, server};
-use crate::output::{Fault, errno_of};
+use crate::output::Fault;
 
 /// How long to wait for the MGS and the MDT.
 const TIMEOUT: Duration = Duration::from_secs(60);
@@ -113,7 +113,7 @@ pub(crate) fn run(options: &Mount) -> Result<(), Fault> {
     arguments.push(options.options.join(","));
     arguments.extend([options.source.clone(), target.to_string_lossy().into_owned()]);
     let daemon = Daemon::unnamed(&folder);
-    daemon.start(&arguments).map_err(|text| Fault::new(Errno::EIO, text))
+    daemon.start(&arguments)
 }
 
 /// Makes node imports for the client.
@@ -189,7 +189,8 @@ fn serve(options: &Mount) -> Result<(), Fault> {
 
 async fn start_node(world: &World, nid: Nid, port: u16) -> Result<Arc<RpcNode>, Fault> {
     let lnet = LNet::start(world.clone(), NetConfig::new(nid, port)).await.map_err(|error| {
-        Fault::new(errno_of(&error), addresses::refused(nid.address(), port, &error))
+        let (errno, text) = addresses::refused(nid.address(), port, &error);
+        Fault::new(errno, text)
     })?;
     Ok(RpcNode::start(world.clone(), lnet))
 }
@@ -235,8 +236,8 @@ async fn until_unmounted(mounted: sheen_fuse::Mounted) -> Result<(), Fault> {
 pub(super) fn absolute(path: &Path) -> Result<PathBuf, Fault> {
     path.canonicalize().map_err(|error| match error.kind() {
         std::io::ErrorKind::NotFound => {
-            let text = format!("mount point {}: {error}; make the directory first", path.display());
-            Fault::new(Errno::ENOENT, text)
+            let (path, errno) = (path.display(), Errno::ENOENT);
+            Fault::new(errno, format!("mount point {path}: {errno}; make the directory first"))
         }
         _ => io_fault(path, &error),
     })

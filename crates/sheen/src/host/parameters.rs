@@ -79,7 +79,8 @@ fn recovery(view: &TargetView) -> String {
         RecoveryStatus::Complete => "COMPLETE",
     };
     let started = recovery.started.map_or(0, |started| started.seconds);
-    let completed = recovery.connected.saturating_sub(recovery.replaying + recovery.replaying_locks);
+    let completed =
+        recovery.connected.saturating_sub(recovery.replaying + recovery.replaying_locks);
     format!(
         "status: {status}\nrecovery_start: {started}\nrecovery_duration: {}\n\
          completed_clients: {completed}/{}\nreplayed_requests: {}\nlast_transno: {}\nVBR: DISABLED\n\
@@ -217,8 +218,7 @@ impl MountState {
     ) -> Arc<Self> {
         let client = node.imports().first().map(|report| report.client.to_string());
         let uuid = client.unwrap_or_default();
-        let instance: String =
-            format!("ff{}", uuid.replace('-', "")).chars().take(16).collect();
+        let instance: String = format!("ff{}", uuid.replace('-', "")).chars().take(16).collect();
         let info = MountInfo {
             path: path.to_string_lossy().into_owned(),
             fsname: fsname.to_owned(),
@@ -360,10 +360,11 @@ fn import_text(target: &api::Target, report: &ImportReport) -> String {
 /// Commands of a mount process.
 pub(super) fn mount_commands(state: &Arc<MountState>) -> Commands {
     let mut commands = node_commands(&state.node);
-    let mut add = |name: &str, run: fn(&MountState, &[String]) -> Result<String, (Errno, String)>| {
-        let state = Arc::clone(state);
-        commands.insert(name.to_owned(), Box::new(move |arguments| run(&state, arguments)));
-    };
+    let mut add =
+        |name: &str, run: fn(&MountState, &[String]) -> Result<String, (Errno, String)>| {
+            let state = Arc::clone(state);
+            commands.insert(name.to_owned(), Box::new(move |arguments| run(&state, arguments)));
+        };
     add(api::MOUNT_INFO, |state, _| json(&state.info));
     add(api::TARGETS, |state, _| {
         json(&state.targets().into_iter().map(|(target, _)| target).collect::<Vec<_>>())

@@ -62,8 +62,8 @@ fn serve(options: &Server) -> Result<(), Fault> {
         let world = host.world();
         let config = NetConfig::new(options.nid, options.port);
         let lnet = LNet::start(world.clone(), config).await.map_err(|error| {
-            let text = addresses::refused(options.nid.address(), options.port, &error);
-            Fault::new(crate::output::errno_of(&error), text)
+            let (errno, text) = addresses::refused(options.nid.address(), options.port, &error);
+            Fault::new(errno, text)
         })?;
         let node = RpcNode::start(world.clone(), lnet);
         let timeouts = Timeouts::from_base(Duration::from_secs(options.timeout));
@@ -114,9 +114,8 @@ fn mgs_nids(plans: &[Plan], own: Nid) -> Result<Vec<Nid>, String> {
 
 /// Waits for SIGTERM or SIGINT.
 pub(super) async fn wait_for_signal() -> Result<(), Fault> {
-    let listen = |kind| {
-        signal(kind).map_err(|error| Fault::new(Errno::EIO, format!("no signals: {error}")))
-    };
+    let listen =
+        |kind| signal(kind).map_err(|error| Fault::new(Errno::EIO, format!("no signals: {error}")));
     let (mut terminate, mut interrupt) =
         (listen(SignalKind::terminate())?, listen(SignalKind::interrupt())?);
     tokio::select! {

@@ -107,13 +107,14 @@ impl Running {
     ) -> Result<Self, String> {
         let failed = |what: &dyn std::fmt::Display| format!("{}: {what}", plan.directory.display());
         let options = OpenOptions { cache_bytes: CACHE_BYTES / count.max(1), ..Default::default() };
-        let store = StoreDisk::open(&plan.directory, &options).map_err(|error| error.to_string())?;
+        let store =
+            StoreDisk::open(&plan.directory, &options).map_err(|error| error.to_string())?;
         let store: Arc<dyn Store> = Arc::new(store);
         let reverse: Arc<dyn ReverseChannels> = Arc::new(Reverse(Arc::clone(node)));
         let PlanKind::Target(name) = &plan.kind else {
             let config = MgsConfig { timeouts };
-            let (mgs, target) = Mgs::start(world, store, config, reverse).await
-                .map_err(|error| failed(&error))?;
+            let (mgs, target) =
+                Mgs::start(world, store, config, reverse).await.map_err(|error| failed(&error))?;
             node.register(Uuid::new("MGS"), Arc::clone(&target) as _, MGS_PORTALS);
             return Ok(Self { plan, target, role: Role::Mgs(mgs) });
         };
@@ -128,7 +129,8 @@ impl Running {
             timeouts,
         };
         let uuid = name.uuid();
-        let target = Target::start(world, store, config, operations, reverse).await
+        let target = Target::start(world, store, config, operations, reverse)
+            .await
             .map_err(|error| failed(&error))?;
         node.register(uuid, Arc::clone(&target) as _, portals);
         Ok(Self { plan, target, role })

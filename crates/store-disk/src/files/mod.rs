@@ -175,6 +175,7 @@ impl Files {
                 tracing::warn!(object = %name.0, %error, "cannot remove a destroyed object's file");
             }
         }
+        self.check_host();
     }
 
     fn unlink(&self, path: &str) -> Result<(), Errno> {
@@ -235,6 +236,21 @@ impl Files {
         if before + bytes >= limits::SPACE_CHECK_BYTES {
             self.unchecked_bytes.store(0, Ordering::Relaxed);
             self.check_host();
+        }
+    }
+
+    /// Whether there is room; before the answer is no, the host is looked at once more, as others
+    /// may have freed some.
+    pub(crate) fn ask_again<T>(
+        &self,
+        room: impl Fn() -> Result<T, StoreError>,
+    ) -> Result<T, StoreError> {
+        match room() {
+            Err(StoreError::NoSpace) if !self.usage.capped() => {
+                self.check_host();
+                room()
+            }
+            answer => answer,
         }
     }
 

@@ -138,7 +138,8 @@ impl Files {
         }
         let end = offset.checked_add(length).filter(|end| *end <= i64::MAX as u64);
         let end = end.ok_or(StoreError::NoSpace)?;
-        let _room = self.usage.reserve(length, || self.missing(file, offset, end))?;
+        let missing = || self.missing(file, offset, end);
+        let _room = self.ask_again(|| self.usage.reserve(length, missing))?;
         self.change(file, |descriptor| {
             let shrinks = file.state.lock().shrinks;
             let outcome = write_pieces(descriptor, offset, pieces);
@@ -206,7 +207,8 @@ impl Files {
         }
         let end = offset.checked_add(length).filter(|end| *end <= i64::MAX as u64);
         let end = end.ok_or(StoreError::NoSpace)?;
-        let _room = self.usage.reserve(length, || self.missing(file, offset, end))?;
+        let missing = || self.missing(file, offset, end);
+        let _room = self.ask_again(|| self.usage.reserve(length, missing))?;
         let flags = if keep_size { FallocateFlags::KEEP_SIZE } else { FallocateFlags::empty() };
         self.change(file, |descriptor| {
             let outcome = fallocate(descriptor, flags, offset, length);

@@ -175,7 +175,7 @@ impl Overlay {
         }
         let bytes = transaction.changes.iter().map(change_bytes).sum();
         self.active_bytes.fetch_add(bytes, Ordering::Relaxed);
-        Ok(Sequence(self.applied.fetch_add(1, Ordering::AcqRel) + 1))
+        Ok(Sequence(self.applied.fetch_add(1, Ordering::SeqCst) + 1))
     }
 }
 

@@ -176,7 +176,7 @@ impl Overlay {
 
     /// The newest transaction.
     pub(crate) fn applied(&self) -> Sequence {
-        Sequence(self.applied.load(Ordering::Acquire))
+        Sequence(self.applied.load(Ordering::SeqCst))
     }
 
     /// Bytes of the active group, about.

@@ -8,17 +8,11 @@
 //!
 //! Failures panic: this is test code, and the panic's message is the finding.
 
-mod cases;
-mod data;
-mod durable;
 pub mod model;
-mod random;
 pub mod script;
+mod tests;
 
-pub use cases::*;
-pub use data::*;
-pub use durable::*;
-pub use random::*;
+pub use tests::*;
 
 use std::sync::Arc;
 

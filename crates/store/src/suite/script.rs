@@ -114,7 +114,7 @@ fn key(number: u64) -> Bytes {
 
 /// Mostly small values, some of some kilobytes.
 fn value(rest: u64) -> Bytes {
-    let length = if rest % 16 == 0 { 3000 } else { rest % 40 };
+    let length = if rest.is_multiple_of(16) { 3000 } else { rest % 40 };
     let bytes = rest.to_le_bytes();
     (0..length as usize).map(|at| bytes[at % 8]).collect()
 }

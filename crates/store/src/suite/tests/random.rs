@@ -6,7 +6,7 @@ use bytes::Bytes;
 use proptest::{prelude::*, test_runner::TestRunner};
 use sheen_types::Fid;
 
-use super::{Make, model::Model, script};
+use crate::suite::{Make, model::Model, script};
 use crate::{Attributes, Store, Transaction};
 
 fn runner(cases: u32) -> TestRunner {

@@ -4,11 +4,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use super::{
-    cases::{apply, bytes, directory, done, fid, regular},
-    model::Model,
-    script,
-};
+use super::cases::{apply, bytes, directory, done, fid, regular};
+use crate::suite::{model::Model, script};
 use crate::{AttributePatch, Sequence, Store};
 
 /// Makes an empty store of a durable back end.

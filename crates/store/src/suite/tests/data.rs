@@ -3,10 +3,8 @@
 use bytes::Bytes;
 use sheen_types::Fid;
 
-use super::{
-    Make,
-    cases::{apply, bytes, directory, done, fid, regular},
-};
+use super::cases::{apply, bytes, directory, done, fid, regular};
+use crate::suite::Make;
 use crate::{Store, StoreError};
 
 /// An extent of any back end: holes may be coarser than bytes but not than this.

@@ -8,7 +8,7 @@ use std::sync::{
 use bytes::Bytes;
 use sheen_types::{Fid, Timestamp};
 
-use super::Make;
+use crate::suite::Make;
 use crate::{
     AttributePatch, Attributes, FileKind, KEY_BYTES_MAX, Sequence, Store, StoreError, Transaction,
 };

@@ -1,0 +1,212 @@
+//! Power loss at any write: what is left is a run of transactions, no shorter than what was told.
+//!
+//! A store lives a story on a file system that records every change and sync. Then for many points
+//! of the record, and several ways to lose what was not synced, the disk as it might have been is
+//! written out and the store opened there. `SHEEN_LONG=1` tries every point.
+
+#[allow(dead_code, reason = "shared with other test binaries")]
+mod common;
+#[path = "common/recorder.rs"]
+mod recorder;
+#[path = "common/story.rs"]
+#[allow(dead_code, reason = "shared with other test binaries")]
+mod story;
+
+use std::{
+    collections::HashMap,
+    path::{Path, PathBuf},
+};
+
+use sheen_store::{
+    FileKind, Sequence, Store, StoreError, Transaction,
+    suite::{
+        model::Model,
+        script::{self, Numbers},
+    },
+};
+use sheen_store_disk::{FormatOptions, OpenOptions, StoreDisk};
+use sheen_types::Fid;
+
+use recorder::{Event, Loss, Recorder, survivors};
+use story::{Deed, History, Which, deed, perform, stored};
+
+/// What the store told, or was asked, at a point of the record.
+#[derive(Clone, Debug)]
+enum Mark {
+    Formatted,
+    /// About to apply up to this transaction.
+    Applying(Sequence),
+    Committed(Sequence),
+    /// About to write to an object's data.
+    Writing(Fid, Which),
+    /// The data that is durable, said the store.
+    Synced(Fid, Which, Vec<u8>),
+}
+
+/// Where disks are written out: in memory, as thousands of files are made.
+fn scratch() -> PathBuf {
+    let memory = Path::new("/dev/shm");
+    let base = if memory.is_dir() { memory.to_owned() } else { std::env::temp_dir() };
+    base.join(format!("sheen-power-{}", std::process::id()))
+}
+
+/// Lives the story on `dir`, reopening now and then.
+fn live(dir: &Path, recorder: &Recorder<Mark>, seed: u64, deeds: usize) -> History {
+    StoreDisk::format(dir, &FormatOptions::default()).expect("format works");
+    recorder.mark(Mark::Formatted);
+    let mut numbers = Numbers(seed);
+    let mut history = History::begin(Sequence(0), Model::default());
+    for _ in 0..3 {
+        // Little memory, so that the engine writes tables and merges them within the story.
+        let options = OpenOptions { cache_bytes: 1, ..Default::default() };
+        let store = StoreDisk::open(dir, &options).expect("open works");
+        let hook = recorder.clone();
+        store.on_commit(Box::new(move |sequence| hook.mark(Mark::Committed(sequence))));
+        for _ in 0..deeds / 3 {
+            let deed = deed(&mut numbers);
+            history.note(&deed);
+            recorder.mark(Mark::Applying(history.applied()));
+            if let Deed::Write(file, ..) = &deed
+                && let Some(which) = history.which(*file)
+            {
+                recorder.mark(Mark::Writing(*file, which));
+            }
+            perform(&store, &deed);
+            if let Deed::Sync(file) = &deed
+                && let Some(which) = history.which(*file)
+            {
+                recorder.mark(Mark::Synced(*file, which, stored(&store, *file)));
+            }
+        }
+    }
+    history
+}
+
+/// What must hold at a point of the record.
+#[derive(Default)]
+struct Told {
+    applying: Sequence,
+    committed: Sequence,
+    synced: HashMap<(Fid, Which), Vec<u8>>,
+}
+
+impl Told {
+    fn hear(&mut self, mark: &Mark) {
+        match mark {
+            Mark::Formatted => {}
+            Mark::Applying(sequence) => self.applying = *sequence,
+            Mark::Committed(sequence) => self.committed = *sequence,
+            Mark::Writing(file, which) => drop(self.synced.remove(&(*file, *which))),
+            Mark::Synced(file, which, bytes) => {
+                self.synced.insert((*file, *which), bytes.clone());
+            }
+        }
+    }
+}
+
+fn check(dir: &Path, history: &History, told: &Told) -> Result<(), String> {
+    let store = StoreDisk::open(dir, &OpenOptions::default()).map_err(|e| e.to_string())?;
+    let found = store.committed();
+    if found < told.committed || found > told.applying {
+        return Err(format!(
+            "{found:?} is left, {:?} was told, {:?} was applied",
+            told.committed, told.applying
+        ));
+    }
+    let (model, alive) = history.state(found).expect("not more than was applied");
+    let mut expected = model.clone();
+    let files = expected.objects.iter_mut().filter(|(_, o)| o.attributes.kind == FileKind::Regular);
+    for (fid, object) in files {
+        object.data = match told.synced.get(&(*fid, alive[fid])) {
+            Some(bytes) => bytes.clone(),
+            None => stored(&store, *fid),
+        };
+    }
+    expected.difference(&store, &script::objects(), &script::indexes())
+}
+
+#[test]
+fn power_is_lost_at_any_write() {
+    let long = std::env::var_os("SHEEN_LONG").is_some();
+    let seed = std::env::var("SHEEN_SEED").map_or(7, |text| text.parse().expect("a number"));
+    let recorder = Recorder::new();
+    let mount = common::Temporary::new();
+    let session = fuser::spawn_mount(recorder.clone(), &mount.0, &fuser::Config::default())
+        .expect("FUSE mounts work here");
+    let dir = mount.0.join("store");
+    let history = live(&dir, &recorder, seed, if long { 6000 } else { 2400 });
+    session.umount_and_join().expect("unmount works");
+
+    let record = recorder.record();
+    let formatted = record.iter().position(|event| matches!(event, Event::Mark(Mark::Formatted)));
+    let formatted = formatted.expect("the store was formatted");
+    let made = |event: &&Event<Mark>| matches!(event, Event::Make { .. });
+    let files = record.iter().skip(formatted).filter(made).count();
+    let mut told = Told::default();
+    let scratch = scratch();
+    let points = record.len() - formatted;
+    let step = if long { 1 } else { points.div_ceil(250) };
+    let mut tried = 0;
+    for (cut, event) in record.iter().enumerate().skip(formatted) {
+        if let Event::Mark(mark) = event {
+            told.hear(mark);
+            continue;
+        }
+        // Right behind a sync is where a promise is newest; elsewhere a sample.
+        if cut % step != 0 && !matches!(event, Event::Sync { .. }) {
+            continue;
+        }
+        let chances = [0, 1, 2].map(|more| Loss::Some(seed * 1000 + 3 * cut as u64 + more));
+        for loss in [Loss::All, Loss::None].into_iter().chain(chances) {
+            survivors(&record[..=cut], loss, &scratch);
+            let outcome = check(&scratch.join("store"), &history, &told);
+            std::fs::remove_dir_all(&scratch).expect("the scratch can be removed");
+            tried += 1;
+            if let Err(error) = outcome {
+                panic!("seed {seed}, behind event {cut} {event:?}, {loss:?}: {error}");
+            }
+        }
+    }
+    println!("{tried} disks of {points} points held; {files} files were made meanwhile");
+    assert!(tried > 300 && files > 10, "the story is too short to prove anything");
+}
+
+/// A sync that fails makes the store read-only, tells everyone who waits, and what was durable
+/// before is there after a restart.
+#[test]
+fn failed_sync_makes_the_store_read_only() {
+    let recorder = Recorder::<Mark>::new();
+    let mount = common::Temporary::new();
+    let session = fuser::spawn_mount(recorder.clone(), &mount.0, &fuser::Config::default())
+        .expect("FUSE mounts work here");
+    let dir = mount.0.join("store");
+    StoreDisk::format(&dir, &FormatOptions::default()).expect("format works");
+    let put = |store: &StoreDisk, key: &'static str| {
+        let mut transaction = Transaction::new();
+        transaction.put(Fid::new(1, 1), key.into(), "v".into());
+        store.apply(transaction)
+    };
+    let store = StoreDisk::open(&dir, &OpenOptions::default()).expect("open works");
+    let durable = put(&store, "durable").expect("put works");
+    assert_eq!(store.commit(), Ok(durable));
+    recorder.set_broken(true);
+    put(&store, "lost").expect("put works");
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| assert!(matches!(store.commit(), Err(StoreError::Io(_)))));
+        }
+    });
+    let refused = put(&store, "refused");
+    assert!(matches!(&refused, Err(StoreError::Io(text)) if text.contains("read-only")));
+    assert_eq!(store.committed(), durable);
+    assert_eq!(store.lookup(Fid::new(1, 1), b"lost"), Ok(Some("v".into())), "still served");
+    drop(store);
+    recorder.set_broken(false);
+    let store = StoreDisk::open(&dir, &OpenOptions::default()).expect("open works");
+    assert_eq!(store.lookup(Fid::new(1, 1), b"durable"), Ok(Some("v".into())));
+    assert!(store.committed() >= durable);
+    put(&store, "again").expect("put works");
+    store.commit().expect("commit works");
+    drop(store);
+    session.umount_and_join().expect("unmount works");
+}
