@@ -17,7 +17,7 @@ const FILE_LINES_MAX: usize = 1000;
 pub(crate) struct Options {
     /// Only the checks that read text: no compiler, no formatter
     #[arg(long)]
-    quick: bool,
+    pub(crate) quick: bool,
 }
 
 #[derive(Deserialize)]
