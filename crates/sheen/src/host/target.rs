@@ -37,6 +37,17 @@ pub(super) enum PlanKind {
     Target(TargetName),
 }
 
+impl PlanKind {
+    /// Where requests to a target of this kind arrive.
+    pub(super) fn portals(&self) -> &'static [Portal] {
+        match self {
+            Self::Mgs => MGS_PORTALS,
+            Self::Target(name) if name.kind == TargetKind::Mdt => MDT_PORTALS,
+            Self::Target(_) => OST_PORTALS,
+        }
+    }
+}
+
 /// Reads what lies in `directory`: an MGT, a target, or an MDT with an MGT inside.
 pub(super) fn plans(directory: &Path) -> Result<Vec<Plan>, String> {
     let stored = Config::load(directory).map_err(|error| error.to_string())?;
