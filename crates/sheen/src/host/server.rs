@@ -78,6 +78,9 @@ fn serve(options: &Server) -> Result<(), Fault> {
         registrar.connect().await.map_err(invalid)?;
         for one in &running {
             registrar.register(one).await.map_err(invalid)?;
+        }
+        // Only now: an MDT that looks before the OSTs beside it have registered finds none.
+        for one in &running {
             let keep = Arc::clone(&registrar).keep_osts(Arc::clone(one));
             world.tasks.spawn("mdt osts", Box::pin(keep));
         }
