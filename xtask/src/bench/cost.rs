@@ -66,9 +66,9 @@ pub(super) fn requests(program: &Path, sockets: &Path) -> Option<u64> {
     sum_samples(&String::from_utf8_lossy(&output.stdout))
 }
 
-/// Every request is one sample of `req_waittime`.
+/// Every request is one sample of `req_sent`.
 fn sum_samples(text: &str) -> Option<u64> {
-    let lines = text.lines().filter_map(|line| line.strip_prefix("req_waittime"));
+    let lines = text.lines().filter_map(|line| line.strip_prefix("req_sent "));
     let samples = lines.filter_map(|rest| rest.split_whitespace().next()?.parse::<u64>().ok());
     samples.reduce(|sum, samples| sum + samples)
 }
@@ -79,9 +79,9 @@ mod tests {
 
     #[test]
     fn samples_of_all_imports_are_summed() {
-        let text = "snapshot_time 1.5 secs.nsecs\nreq_waittime  12 samples [usecs] 3 9 60 400\n\
-                    req_active 12 samples [reqs] 1 1 12 12\n\
-                    snapshot_time 1.5 secs.nsecs\nreq_waittime  30 samples [usecs] 3 9 60 400\n";
+        let text = "snapshot_time 1.5 secs.nsecs\nreq_sent   12 samples [reqs]\n\
+                    req_resent   3 samples [reqs]\n\
+                    snapshot_time 1.5 secs.nsecs\nreq_sent   30 samples [reqs]\n";
         assert_eq!(sum_samples(text), Some(42));
         assert_eq!(sum_samples("snapshot_time 1.5\n"), None);
     }

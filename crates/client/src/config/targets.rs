@@ -6,8 +6,9 @@ use std::sync::{Arc, OnceLock, Weak};
 use parking_lot::RwLock;
 use sheen_io::World;
 use sheen_llog::{ClusterMap, MapTarget};
-use sheen_rpc::{Channel, Import, ImportEvents, LockReplay};
+use sheen_rpc::{Channel, Import, ImportEvents, ImportState, LockReplay};
 use sheen_types::{Nid, Uuid};
+use sheen_wire::connect::ObdConnectData;
 
 use super::{Connector, ImportPlan, Service, connect, name_of};
 use crate::data::DataPath;
@@ -41,9 +42,18 @@ pub(crate) struct Targets {
 #[derive(Default)]
 pub(super) struct Events {
     pub(super) locks: OnceLock<Weak<LockSpace>>,
+    /// For an OST: its number, and the data path that must know what it promises.
+    pub(super) ost: OnceLock<(u32, Weak<dyn DataPath>)>,
 }
 
 impl ImportEvents for Events {
+    fn state_changed(&self, state: ImportState, data: &ObdConnectData) {
+        let Some((index, path)) = self.ost.get() else { return };
+        if let (ImportState::Full, Some(path)) = (state, path.upgrade()) {
+            path.connected(*index, data);
+        }
+    }
+
     fn evicted(&self, _channel: &Arc<dyn Channel>) {
         if let Some(locks) = self.locks.get().and_then(Weak::upgrade) {
             tracing::warn!(target = locks.name(), "evicted: cached locks and data are lost");
@@ -132,6 +142,8 @@ impl Targets {
         let locks = data.add_ost(target.index, name.clone(), channel, config);
         self.router.add(&locks);
         let first = events.locks.set(Arc::downgrade(&locks)).is_ok();
+        debug_assert!(first, "events are new");
+        let first = events.ost.set((target.index, Arc::downgrade(data))).is_ok();
         debug_assert!(first, "events are new");
         let nids = RwLock::new(target.nids.clone());
         let ost = Connected { name, import: Arc::clone(&import), locks, nids };

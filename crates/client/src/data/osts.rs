@@ -8,6 +8,7 @@ use sheen_io::{BoxFuture, World};
 use sheen_ldlm::client::Config;
 use sheen_rpc::Channel;
 use sheen_types::{Errno, Fid};
+use sheen_wire::connect::ObdConnectData;
 use sheen_wire::ost::OstId;
 
 use super::file::File;
@@ -91,6 +92,12 @@ impl DataPath for Osts {
         config: Config,
     ) -> Arc<LockSpace> {
         self.add(index, name, channel, config)
+    }
+
+    fn connected(&self, index: u32, data: &ObdConnectData) {
+        if let Some(osc) = self.osc(index) {
+            osc.connected(data);
+        }
     }
 
     fn watch(&self, events: Arc<dyn DataEvents>) {

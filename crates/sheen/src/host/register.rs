@@ -17,8 +17,9 @@ use sheen_wire::text::Chars;
 
 use super::target::{PlanKind, Role, Running};
 
-/// How often an MDT looks for OSTs that joined.
+/// How often an MDT looks for OSTs that joined, and how often while it has none.
 const LOOK: Duration = Duration::from_secs(5);
+const LOOK_FIRST: Duration = Duration::from_millis(200);
 /// The release we announce.
 const VERSION: u32 = version_code(2, 17, 0, 0);
 
@@ -114,7 +115,8 @@ impl Registrar {
                 Err(error) => tracing::debug!(%error, "no configuration yet"),
             }
             let clock = &self.world.clock;
-            clock.sleep_until(clock.now() + LOOK).await;
+            let pause = if held.is_empty() { LOOK_FIRST } else { LOOK };
+            clock.sleep_until(clock.now() + pause).await;
         }
     }
 

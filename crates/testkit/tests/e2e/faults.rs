@@ -14,8 +14,15 @@ const LIMIT: Duration = Duration::from_secs(300);
 
 /// Usage that the command line itself refuses.
 const USAGE: i32 = 2;
-/// What failed when it was tried.
+/// A tool that Lustre has not.
 const FAILED: i32 = 1;
+// What fails when it is tried ends with the error's number, as Lustre's own tools do.
+const ENOENT: i32 = 2;
+const EBUSY: i32 = 16;
+const ENODEV: i32 = 19;
+const ENOTDIR: i32 = 20;
+const EINVAL: i32 = 22;
+const EADDRINUSE: i32 = 98;
 
 /// Words of a command, its exit code, and what one line of its output must hold. `DIR` and `MNT`
 /// stand for the test's own, `EMPTY` for an empty folder, `FILE` for a file, `MGS` for the NID.
@@ -28,26 +35,26 @@ const COLD: &[Case] = &[
     ("frobnicate", USAGE, &["frobnicate"]),
     ("up --dir DIR --mount MNT --osts 0", USAGE, &["--osts"]),
     ("up --dir DIR --mount MNT --osts many", USAGE, &["--osts"]),
-    ("up --dir DIR --mount MNT --mdts 2", USAGE, &["--mdts", "1"]),
-    ("up --dir DIR --mount MNT --fsname toolongname", USAGE, &["--fsname", "8"]),
-    ("up --dir DIR --mount MNT --fsname a/b", USAGE, &["--fsname"]),
-    ("up --dir DIR --mount FILE", FAILED, &["FILE", "directory"]),
-    ("up --dir FILE --mount MNT", FAILED, &["FILE", "directory"]),
-    ("up --dir DIR --mount EMPTY/none/none", FAILED, &["EMPTY/none/none"]),
-    ("down --dir EMPTY", FAILED, &["EMPTY"]),
-    ("status --dir EMPTY", FAILED, &["EMPTY"]),
-    ("server EMPTY", FAILED, &["EMPTY", "mkfs.lustre"]),
-    ("mount 127.0.0.99@tcp:sheen MNT", USAGE, &["NID:/"]),
+    ("up --dir DIR --mount MNT --mdts 2", EINVAL, &["--mdts 2", "use --mdts 1"]),
+    ("up --dir DIR --mount MNT --fsname toolongname", EINVAL, &["toolongname", "1-8"]),
+    ("up --dir DIR --mount MNT --fsname a/b", EINVAL, &["a/b", "not allowed"]),
+    ("up --dir DIR --mount FILE", EINVAL, &["FILE", "directory"]),
+    ("up --dir FILE --mount MNT", ENOTDIR, &["FILE", "directory"]),
+    ("up --dir DIR --mount EMPTY/none/none", ENOENT, &["EMPTY/none/none", "make the directory"]),
+    ("down --dir EMPTY", ENOENT, &["EMPTY", "sheen up"]),
+    ("status --dir EMPTY", ENOENT, &["EMPTY", "sheen up"]),
+    ("server --nid 127.0.0.98@tcp EMPTY", EINVAL, &["EMPTY", "mkfs.lustre"]),
+    ("mount 127.0.0.99@tcp:sheen MNT", EINVAL, &["no ':/'", "expected"]),
     ("dump EMPTY/none.pcap", FAILED, &["EMPTY/none.pcap"]),
 ];
 
 /// While a file system runs; it is unharmed after.
 const RUNNING: &[Case] = &[
-    ("mount MGS:/nosuchfs EMPTY", FAILED, &["nosuchfs"]),
-    ("mount MGS:/sheen MNT", FAILED, &["MNT", "mounted"]),
-    ("up --dir EMPTY --mount MNT", FAILED, &["MNT", "mounted"]),
-    ("up --dir DIR --mount EMPTY", FAILED, &["DIR", "MNT"]),
-    ("up --dir DIR --mount MNT --fsname other", FAILED, &["other", "sheen"]),
+    ("mount MGS:/nosuchfs EMPTY", EINVAL, &["nosuchfs"]),
+    ("mount MGS:/sheen MNT", EBUSY, &["MNT", "mounted"]),
+    ("up --dir EMPTY --mount MNT", EBUSY, &["MNT", "mounted"]),
+    ("up --dir DIR --mount EMPTY", EBUSY, &["MNT", "sheen down"]),
+    ("up --dir DIR --mount MNT --fsname other", EINVAL, &["other", "sheen"]),
 ];
 
 fn try_all(cluster: &Cluster, cases: &[Case]) -> Outcome {
@@ -108,7 +115,7 @@ fn a_taken_port_is_named() {
         let (dir, mnt) = (cluster.dir(), cluster.mnt());
         let (dir, mnt) = (dir.to_string_lossy(), mnt.to_string_lossy());
         let words = ["up", "--dir", &dir, "--mount", &mnt, "--osts", "1", "--port", &port];
-        refused(cluster, &words, &[&port])?;
+        refused(cluster, &words, EADDRINUSE, &[&port, "--port"])?;
         drop(taken);
         cluster.up()
     });
@@ -130,6 +137,7 @@ fn a_newer_format_is_refused_and_left_alone() {
         refused(
             cluster,
             &["up", "--dir", &dir, "--mount", &mnt, "--osts", "1"],
+            EINVAL,
             &["99", "format"],
         )?;
         std::fs::write(path, text).told(path.display())?;
@@ -172,13 +180,13 @@ fn a_missing_fuse_device_is_named() {
         command
             .envs(cluster.command(&[]).get_envs().filter_map(|(name, value)| Some((name, value?))));
         let finished = process::run(&mut command, &cluster.logs().join("unshare"), LIMIT / 2)?;
-        must_say(&finished, FAILED, &["/dev/fuse"])?;
+        must_say(&finished, ENODEV, &["/dev/fuse"])?;
         cluster.up()
     });
 }
 
-fn refused(cluster: &Cluster, words: &[&str], told: &[&str]) -> Outcome {
-    must_say(&cluster.run(words)?, FAILED, told)
+fn refused(cluster: &Cluster, words: &[&str], code: i32, told: &[&str]) -> Outcome {
+    must_say(&cluster.run(words)?, code, told)
 }
 
 fn must_say(finished: &process::Finished, code: i32, told: &[&str]) -> Outcome {
