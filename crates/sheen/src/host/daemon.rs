@@ -40,12 +40,13 @@ impl Daemon {
         self.folder.join(format!("{}.log", self.name))
     }
 
-    /// The process if it runs. A number that another program got meanwhile does not count.
+    /// The process if it runs. A number that another program got meanwhile does not
+    /// count, nor one that was killed and that nobody has waited for.
     pub(crate) fn pid(&self) -> Option<Pid> {
         let text = fs::read_to_string(self.pid_file()).ok()?;
         let (number, started) = text.trim().split_once(' ')?;
         let pid = Pid::from_raw(number.parse().ok()?)?;
-        (started_at(pid)? == started).then_some(pid)
+        (started_at(pid)? == started && is_alive(pid)).then_some(pid)
     }
 
     /// Starts `arguments` of this binary in the background and waits until it says it is in use.

@@ -74,12 +74,12 @@ impl Registrar {
         info.nids[0] = self.node.lnet().nid().0;
         let known = running.mark_registered()?;
         if !known {
-            info.flags = info.flags | TargetFlags::VIRGIN;
+            info.flags |= TargetFlags::VIRGIN;
         }
         let mut answer = self.tell(info.clone()).await;
         if known && answer == Err(RpcError::Errno(Errno::ENOENT)) {
             // It was stopped on its way to the MGS the first time.
-            info.flags = info.flags | TargetFlags::VIRGIN;
+            info.flags |= TargetFlags::VIRGIN;
             answer = self.tell(info).await;
         }
         answer.map_err(|error| match error {
