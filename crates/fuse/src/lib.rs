@@ -12,9 +12,11 @@
 
 mod adapter;
 mod answer;
+mod busy;
 mod convert;
 mod credentials;
 mod invalidate;
 mod mount;
+mod signals;
 
 pub use mount::{MountError, MountOptions, Mounted, mount};
