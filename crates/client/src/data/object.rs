@@ -43,6 +43,8 @@ pub(super) struct State {
     pub(super) writing: Extents,
     pub(super) clean: Extents,
     pub(super) known: Known,
+    /// Whether the OST has told `known`. A lock may be older than this object, and be no proof.
+    pub(super) is_told: bool,
     /// Who pays for new blocks.
     pub(super) owner: (u32, u32),
     /// Something was written since the last sync.
@@ -54,6 +56,13 @@ pub(super) struct State {
     leaving: Vec<Arc<Leaving>>,
     /// What calls under way wait for a lock on: the kernel holds their pages until they end.
     asking: Vec<Extent>,
+}
+
+impl State {
+    /// Nothing is known. What an earlier object of the same resource wrote may not be durable yet.
+    pub(super) fn fresh() -> Self {
+        Self { unsynced: true, ..Self::default() }
+    }
 }
 
 /// Size and times, as the OST and our own writes say.
@@ -180,7 +189,13 @@ impl Object {
 
     /// Whether locks of ours keep others from changing size and times.
     pub(super) fn is_covered(&self) -> bool {
-        let size = self.state.lock().known.size;
+        let size = {
+            let state = self.state.lock();
+            if !state.is_told {
+                return false;
+            }
+            state.known.size
+        };
         let extent = Extent { start: size, end: Extent::EOF };
         self.osc.locks().covers(self.resource, Policy::extent(extent), LockMode::Pr)
     }
@@ -190,6 +205,7 @@ impl Object {
         let Ok(lvb) = OstLvb::decode(&mut Reader::new(value, ByteOrder::Little)) else { return };
         let time = |seconds, nanoseconds| Timestamp { seconds, nanoseconds };
         let mut state = self.state.lock();
+        state.is_told = true;
         let ours = state.dirty.end().max(state.writing.end());
         let told = Known {
             size: lvb.size.max(ours),
@@ -212,9 +228,12 @@ impl Object {
         self.state.lock().known.blocks = oa.blocks;
     }
 
-    /// What we know, to answer a glimpse.
-    pub(super) fn lock_value(&self) -> Bytes {
+    /// What we know, to answer a glimpse; `None` if the OST knows better.
+    pub(super) fn lock_value(&self) -> Option<Bytes> {
         let state = self.state.lock();
+        if !state.is_told && state.dirty.is_empty() && state.writing.is_empty() {
+            return None;
+        }
         let known = state.known;
         let value = OstLvb {
             size: known.size,
@@ -230,7 +249,7 @@ impl Object {
         drop(state);
         let mut writer = Writer::with_capacity(OstLvb::SIZE);
         value.encode(&mut writer);
-        writer.into_bytes()
+        Some(writer.into_bytes())
     }
 
     /// A lock on `extent` goes: the kernel gives its pages up first (writing what it changed), then
