@@ -43,6 +43,9 @@ pub(super) struct State {
     pub(super) writing: Extents,
     pub(super) clean: Extents,
     pub(super) known: Known,
+    /// Whether the OST has told `known` at all: locks outlive objects that nobody uses, and one that
+    /// is used again under such a lock knows nothing yet.
+    is_told: bool,
     /// Who pays for new blocks.
     pub(super) owner: (u32, u32),
     /// Something was written since the last sync.
@@ -154,6 +157,9 @@ impl Object {
     ) -> Result<Lease, Errno> {
         let policy = Policy::extent(extent);
         if let Some(lock) = self.osc.locks().find(self.resource, policy, mode) {
+            if !self.is_told() {
+                self.glimpse().await?;
+            }
             return Ok(Lease::Held { _lock: lock });
         }
         if let Some(guest) = self.guest(extent, mode) {
@@ -178,11 +184,18 @@ impl Object {
         Some(Guest { object: Arc::clone(self), leaving })
     }
 
-    /// Whether locks of ours keep others from changing size and times.
+    fn is_told(&self) -> bool {
+        self.state.lock().is_told
+    }
+
+    /// Whether we know size and times and locks of ours keep others from changing size and times.
     pub(super) fn is_covered(&self) -> bool {
-        let size = self.state.lock().known.size;
+        let (size, is_told) = {
+            let state = self.state.lock();
+            (state.known.size, state.is_told)
+        };
         let extent = Extent { start: size, end: Extent::EOF };
-        self.osc.locks().covers(self.resource, Policy::extent(extent), LockMode::Pr)
+        is_told && self.osc.locks().covers(self.resource, Policy::extent(extent), LockMode::Pr)
     }
 
     /// Takes over a lock value block; what we have not written yet counts on top.
@@ -201,6 +214,7 @@ impl Object {
         let has_ours = ours > 0;
         let before = state.known;
         state.known = told;
+        state.is_told = true;
         if has_ours {
             state.known.mtime = told.mtime.max(before.mtime);
             state.known.ctime = told.ctime.max(before.ctime);
@@ -212,9 +226,12 @@ impl Object {
         self.state.lock().known.blocks = oa.blocks;
     }
 
-    /// What we know, to answer a glimpse.
-    pub(super) fn lock_value(&self) -> Bytes {
+    /// What we know, to answer a glimpse; `None` if that is nothing.
+    pub(super) fn lock_value(&self) -> Option<Bytes> {
         let state = self.state.lock();
+        if !state.is_told {
+            return None;
+        }
         let known = state.known;
         let value = OstLvb {
             size: known.size,
@@ -230,7 +247,7 @@ impl Object {
         drop(state);
         let mut writer = Writer::with_capacity(OstLvb::SIZE);
         value.encode(&mut writer);
-        writer.into_bytes()
+        Some(writer.into_bytes())
     }
 
     /// A lock on `extent` goes: the kernel gives its pages up first (writing what it changed), then

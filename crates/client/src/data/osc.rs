@@ -214,6 +214,6 @@ impl Protected for Pages {
     }
 
     fn glimpse(&self, resource: ResourceName) -> Option<Bytes> {
-        self.0.object(resource).map(|object| object.lock_value())
+        self.0.object(resource)?.lock_value()
     }
 }
