@@ -170,7 +170,7 @@ impl Walk<'_> {
         let mut seen = HashSet::new();
         let objects = self.report.objects.clone();
         for object in objects.iter().chain(&self.report.dying.clone()) {
-            if !seen.insert(object.clone()) {
+            if !seen.insert(*object) {
                 self.fault(format!("object {object:?} belongs to two files"));
             }
         }

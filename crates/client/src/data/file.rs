@@ -4,17 +4,17 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use sheen_io::BoxFuture;
-use sheen_types::{Errno, Extent, Fid, LockMode, Timestamp};
+use sheen_types::{Errno, Extent, LockMode, Timestamp};
 
 use super::ahead::Ahead;
 use super::object::{Lease, Object};
 use super::read::{trim, zeros};
-use super::{DataAttributes, DataFile, FileLayout, How, WriteAt, join};
+use super::{DataAttributes, DataFile, FileLayout, How, WriteAt};
+use crate::join;
 use crate::posix::{Credentials, Fallocate, Seek};
 
 /// One file's data.
 pub(super) struct File {
-    pub(super) fid: Fid,
     pub(super) layout: Arc<FileLayout>,
     pub(super) objects: Vec<Arc<Object>>,
     pub(super) ahead: Ahead,
@@ -23,9 +23,9 @@ pub(super) struct File {
 }
 
 impl File {
-    pub(super) fn new(fid: Fid, layout: Arc<FileLayout>, objects: Vec<Arc<Object>>) -> Self {
+    pub(super) fn new(layout: Arc<FileLayout>, objects: Vec<Arc<Object>>) -> Self {
         let ahead = Ahead::default();
-        Self { fid, layout, objects, ahead, append: tokio::sync::Mutex::new(()) }
+        Self { layout, objects, ahead, append: tokio::sync::Mutex::new(()) }
     }
 
     /// Reads without looking ahead.

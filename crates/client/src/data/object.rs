@@ -82,7 +82,7 @@ pub(super) enum Lease {
     /// A lock.
     Held { _lock: Held },
     /// A seat.
-    Guest(Guest),
+    Guest { _seat: Guest },
 }
 
 /// A seat under a lock that leaves.
@@ -163,7 +163,7 @@ impl Object {
             return Ok(Lease::Held { _lock: lock });
         }
         if let Some(guest) = self.guest(extent, mode) {
-            return Ok(Lease::Guest(guest));
+            return Ok(Lease::Guest { _seat: guest });
         }
         let ask = Ask { resource: self.resource, policy, mode, flags: LockFlags::NONE };
         let asking = Asking::new(self, extent);

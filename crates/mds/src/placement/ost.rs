@@ -287,7 +287,7 @@ impl Ost {
     async fn create(&self, id: u64, flags: ObdoFlags) -> Result<u64, RpcError> {
         let mut valid = Valid::ID | Valid::GROUP;
         if flags != ObdoFlags::NONE {
-            valid = valid | Valid::FLAGS;
+            valid |= Valid::FLAGS;
         }
         let oi = OstId { word0: self.sequence, word1: id };
         let oa = Obdo { valid, oi, flags, ..Obdo::default() };

@@ -83,7 +83,7 @@ pub(super) struct Cluster {
 
 impl Cluster {
     pub(super) fn open(directory: &Path) -> Result<Self, Fault> {
-        let directory = directory.canonicalize().map_err(|error| io_fault(&directory, &error))?;
+        let directory = directory.canonicalize().map_err(|error| io_fault(directory, &error))?;
         let text = fs::read_to_string(directory.join("run/cluster")).unwrap_or_default();
         let pair = |line: &str| line.split_once('=').map(|(k, v)| (k.to_owned(), v.to_owned()));
         Ok(Self { values: text.lines().filter_map(pair).collect(), directory })

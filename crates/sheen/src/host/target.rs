@@ -102,7 +102,7 @@ pub(super) struct Running {
 /// Its role, for what only that role can be asked.
 #[derive(Clone)]
 pub(super) enum Role {
-    Mgs(Arc<Mgs>),
+    Mgs,
     Mdt(Arc<Mdt>),
     Ost(Arc<Ost>),
 }
@@ -124,10 +124,10 @@ impl Running {
         let reverse: Arc<dyn ReverseChannels> = Arc::new(Reverse(Arc::clone(node)));
         let PlanKind::Target(name) = &plan.kind else {
             let config = MgsConfig { timeouts };
-            let (mgs, target) =
+            let (_, target) =
                 Mgs::start(world, store, config, reverse).await.map_err(|error| failed(&error))?;
             node.register(Uuid::new("MGS"), Arc::clone(&target) as _, MGS_PORTALS);
-            return Ok(Self { plan, target, role: Role::Mgs(mgs) });
+            return Ok(Self { plan, target, role: Role::Mgs });
         };
         let (role, operations, offer, portals) =
             make(name, &store).map_err(|error| failed(&error))?;
