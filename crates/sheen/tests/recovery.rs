@@ -136,14 +136,16 @@ impl Drop for Scene {
 
 /// Kills the mount of a run that hangs: every call on it fails then, and so does the test.
 fn watch(scene: &Arc<Scene>, done: &Arc<AtomicBool>) {
-    let (scene, done) = (Arc::clone(scene), Arc::clone(done));
+    let (scene, done) = (Arc::downgrade(scene), Arc::clone(done));
     thread::spawn(move || {
         let begin = Instant::now();
         while !done.load(Ordering::Acquire) {
             thread::sleep(Duration::from_millis(200));
             if begin.elapsed() > PATIENCE {
                 eprintln!("the run hangs: killing its mount");
-                scene.kill("mount", Signal::KILL);
+                if let Some(scene) = scene.upgrade() {
+                    scene.kill("mount", Signal::KILL);
+                }
                 return;
             }
         }
