@@ -4,7 +4,6 @@ use std::ffi::OsStr;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-use std::task::{Context, Waker};
 use std::time::SystemTime;
 
 use bytes::Bytes;
@@ -69,14 +68,9 @@ impl Adapter {
         self.groups.credentials(request, umask)
     }
 
-    /// Polls once here, where an answer from the cache is ready at once, and moves what has to wait
-    /// to the runtime.
+    /// See [`crate::drive`].
     fn drive(&self, work: impl Future<Output = ()> + Send + 'static) {
-        let _context = self.runtime.enter();
-        let mut work = Box::pin(work);
-        if work.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending() {
-            drop(self.runtime.spawn(work));
-        }
+        crate::drive::drive(&self.runtime, work);
     }
 
     fn make(
