@@ -265,7 +265,12 @@ impl Mdt {
         if context.replay().is_none()
             && let Some(wish) = opening.wish
         {
-            let bits = locks::ATTRIBUTES | InodeBits::LAYOUT;
+            // Only for a client that says it can use it: Lustre's would take its cache for filled.
+            let more = match wish.policy.inode_bits().contains(InodeBits::XATTR) {
+                true => InodeBits::XATTR,
+                false => InodeBits(0),
+            };
+            let bits = locks::ATTRIBUTES | InodeBits::LAYOUT | more;
             if let Some(guard) = locks::read_if_free(&context.target, inode.fid, bits) {
                 progress.lock = Some(locks::hand_over(context, guard, wish)?);
             }
