@@ -12,7 +12,7 @@ use sheen_wire::connect::ObdConnectData;
 
 use super::{Connector, ImportPlan, Service, connect, name_of};
 use crate::data::DataPath;
-use crate::join::join_all;
+use crate::join;
 use crate::locks::{CallbackRouter, LockSpace};
 
 /// One connected target.
@@ -195,7 +195,7 @@ impl Targets {
             for target in &group {
                 target.locks.clear_unused();
             }
-            join_all(group.iter().map(|target| target.import.disconnect()).collect()).await;
+            join::all(group.iter().map(|target| target.import.disconnect()).collect()).await;
         }
     }
 }

@@ -10,7 +10,6 @@ mod ahead;
 mod change;
 mod extents;
 mod file;
-mod join;
 mod object;
 mod osc;
 mod osts;

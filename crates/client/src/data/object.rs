@@ -52,6 +52,8 @@ pub(super) struct State {
     /// A write-back of all that is dirty is going to happen.
     pub(super) scheduled: bool,
     leaving: Vec<Arc<Leaving>>,
+    /// What calls under way wait for a lock on: the kernel holds their pages until they end.
+    asking: Vec<Extent>,
 }
 
 /// Size and times, as the OST and our own writes say.
@@ -77,7 +79,7 @@ pub(super) enum Lease {
     /// A lock.
     Held { _lock: Held },
     /// A seat.
-    Guest(Guest),
+    Guest { _seat: Guest },
 }
 
 /// A seat under a lock that leaves.
@@ -93,6 +95,56 @@ impl Drop for Guest {
     }
 }
 
+/// A call that waits for a lock on a range.
+struct Asking<'a> {
+    object: &'a Object,
+    extent: Extent,
+}
+
+impl<'a> Asking<'a> {
+    fn new(object: &'a Object, extent: Extent) -> Self {
+        object.state.lock().asking.push(extent);
+        Self { object, extent }
+    }
+}
+
+impl Drop for Asking<'_> {
+    fn drop(&mut self) {
+        let asking = &mut self.object.state.lock().asking;
+        if let Some(index) = asking.iter().position(|extent| *extent == self.extent) {
+            asking.swap_remove(index);
+        }
+    }
+}
+
+/// The parts of `whole` that no call asks for, and those that one does, in whole kernel pages.
+fn split(whole: Extent, asking: &[Extent]) -> (Vec<Extent>, Vec<Extent>) {
+    const PAGE: u64 = 4096;
+    let mut held: Vec<Extent> = asking
+        .iter()
+        .map(|extent| Extent { start: extent.start & !(PAGE - 1), end: extent.end | (PAGE - 1) })
+        .filter(|extent| extent.start <= whole.end && whole.start <= extent.end)
+        .map(|extent| Extent {
+            start: extent.start.max(whole.start),
+            end: extent.end.min(whole.end),
+        })
+        .collect();
+    held.sort_unstable_by_key(|extent| extent.start);
+    let mut free = Vec::new();
+    let mut next = Some(whole.start);
+    for part in &held {
+        let Some(from) = next else { break };
+        if from < part.start {
+            free.push(Extent { start: from, end: part.start - 1 });
+        }
+        next = part.end.checked_add(1).map(|after| after.max(from));
+    }
+    if let Some(from) = next.filter(|from| *from <= whole.end) {
+        free.push(Extent { start: from, end: whole.end });
+    }
+    (free, held)
+}
+
 impl Object {
     /// A lock on `extent`: one that we have, or a new one. No RPC for the first.
     pub(super) async fn lease(
@@ -105,10 +157,12 @@ impl Object {
             return Ok(Lease::Held { _lock: lock });
         }
         if let Some(guest) = self.guest(extent, mode) {
-            return Ok(Lease::Guest(guest));
+            return Ok(Lease::Guest { _seat: guest });
         }
         let ask = Ask { resource: self.resource, policy, mode, flags: LockFlags::NONE };
+        let asking = Asking::new(self, extent);
         let (lock, value) = self.osc.locks().enqueue(ask).await?;
+        drop(asking);
         self.learn(&value);
         Ok(Lease::Held { _lock: lock })
     }
@@ -184,10 +238,7 @@ impl Object {
     pub(super) async fn lose(self: &Arc<Self>, extent: Extent, is_writer: bool, discard: bool) {
         let leaving = Arc::new(Leaving { extent, is_writer, guests: AtomicUsize::new(0) });
         self.state.lock().leaving.push(Arc::clone(&leaving));
-        if let Some(events) = self.osc.shared.events() {
-            let range = self.raid0.file_extent(self.stripe, extent);
-            events.uncovered(self.file, range).await;
-        }
+        self.uncover(extent).await;
         self.see_off(&leaving).await;
         let end = extent.end.saturating_add(1);
         if discard {
@@ -197,6 +248,22 @@ impl Object {
             let _ = self.flush(extent).await;
         }
         self.state.lock().clean.remove(extent.start, end);
+    }
+
+    /// Has the kernel give up its pages of `extent`, and waits until it has. Not for the pages of
+    /// calls of ours that wait for a lock: the kernel lets go of these only when the call ends, and
+    /// the call may be waiting for this very lock to go. They follow on their own.
+    async fn uncover(&self, extent: Extent) {
+        let Some(events) = self.osc.shared.events() else { return };
+        let range = |part| self.raid0.file_extent(self.stripe, part);
+        let (free, held) = split(extent, &self.state.lock().asking);
+        for part in held {
+            let told = events.uncovered(self.file, range(part));
+            self.osc.shared.world.tasks.spawn("pages in use", told);
+        }
+        for part in free {
+            events.uncovered(self.file, range(part)).await;
+        }
     }
 
     /// No more guests, and waits for those that are there.
@@ -227,5 +294,27 @@ impl Drop for Object {
         let dirty = self.state.get_mut().dirty.bytes();
         self.osc.settle(dirty, dirty);
         self.osc.forget(self.resource);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn extent(start: u64, end: u64) -> Extent {
+        Extent { start, end }
+    }
+
+    #[test]
+    fn pages_that_calls_hold_are_told_apart() {
+        let whole = Extent::ALL;
+        assert_eq!(split(whole, &[]), (vec![whole], vec![]));
+        assert_eq!(split(whole, &[whole]), (vec![], vec![whole]));
+        let asking = [extent(9000, 9010), extent(0, 10), extent(5, 4097)];
+        let free = vec![extent(12288, Extent::EOF)];
+        let held = vec![extent(0, 4095), extent(0, 8191), extent(8192, 12287)];
+        assert_eq!(split(whole, &asking), (free, held));
+        let part = extent(4096, 8191);
+        assert_eq!(split(part, &[extent(8192, 8200)]), (vec![part], vec![]));
     }
 }

@@ -135,13 +135,6 @@ impl Osc {
         self.relieved.notify_waiters();
     }
 
-    /// Grant that came without dirty bytes.
-    pub(super) fn gain(&self, bytes: u64) {
-        if bytes > 0 {
-            self.settle(0, bytes);
-        }
-    }
-
     /// What we would like to hold: room for all we may keep dirty.
     pub(super) fn wish() -> u32 {
         DIRTY_BYTES_MAX as u32

@@ -107,7 +107,7 @@ impl DataPath for Osts {
     fn file(&self, fid: Fid, layout: Arc<FileLayout>) -> Result<Arc<dyn DataFile>, Errno> {
         let object = |stripe| self.object(fid, &layout, stripe);
         let objects = (0..layout.stripes.len()).map(object).collect::<Result<Vec<_>, _>>()?;
-        Ok(Arc::new(File::new(fid, Arc::clone(&layout), objects)))
+        Ok(Arc::new(File::new(Arc::clone(&layout), objects)))
     }
 
     fn shut_down(&self) -> BoxFuture<'static, ()> {

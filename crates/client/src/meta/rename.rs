@@ -64,8 +64,8 @@ impl Meta {
                 Ok(())
             }
             Err(errno) => {
-                let names = vec![(from.0.node, from.1.clone()), (to.0.node, to.1.clone())];
-                self.cache.observers.entries(names).await;
+                let names = [from, to].map(|(parent, name)| (parent.node, name.clone(), true));
+                self.cache.observers.entries(names.into()).await;
                 Err(errno)
             }
         }

@@ -40,8 +40,8 @@ impl Daemon {
         self.folder.join(format!("{}.log", self.name))
     }
 
-    /// The process if it runs. A number that another program got meanwhile does not count, nor
-    /// does a killed process that nobody has waited for yet.
+    /// The process if it runs. A number that another program got meanwhile does not
+    /// count, nor one that was killed and that nobody has waited for.
     pub(crate) fn pid(&self) -> Option<Pid> {
         let text = fs::read_to_string(self.pid_file()).ok()?;
         let (number, started) = text.trim().split_once(' ')?;
