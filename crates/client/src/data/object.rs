@@ -43,6 +43,9 @@ pub(super) struct State {
     pub(super) writing: Extents,
     pub(super) clean: Extents,
     pub(super) known: Known,
+    /// `known` has been told by somebody. A lock does not say so: it may be older than this object,
+    /// which nobody had in use for a while.
+    pub(super) told: bool,
     /// Who pays for new blocks.
     pub(super) owner: (u32, u32),
     /// Something was written since the last sync.
@@ -146,7 +149,8 @@ fn split(whole: Extent, asking: &[Extent]) -> (Vec<Extent>, Vec<Extent>) {
 }
 
 impl Object {
-    /// A lock on `extent`: one that we have, or a new one. No RPC for the first.
+    /// A lock on `extent`: one that we have, or a new one. No RPC for the first. Size and times are
+    /// known after it.
     pub(super) async fn lease(
         self: &Arc<Self>,
         extent: Extent,
@@ -154,6 +158,7 @@ impl Object {
     ) -> Result<Lease, Errno> {
         let policy = Policy::extent(extent);
         if let Some(lock) = self.osc.locks().find(self.resource, policy, mode) {
+            self.be_told().await?;
             return Ok(Lease::Held { _lock: lock });
         }
         if let Some(guest) = self.guest(extent, mode) {
@@ -164,7 +169,13 @@ impl Object {
         let (lock, value) = self.osc.locks().enqueue(ask).await?;
         drop(asking);
         self.learn(&value);
+        self.be_told().await?;
         Ok(Lease::Held { _lock: lock })
+    }
+
+    /// Asks for size and times unless they are known. One RPC for a lock that outlived its object.
+    async fn be_told(self: &Arc<Self>) -> Result<(), Errno> {
+        if self.state.lock().told { Ok(()) } else { self.glimpse().await }
     }
 
     fn guest(self: &Arc<Self>, extent: Extent, mode: LockMode) -> Option<Guest> {
@@ -180,9 +191,12 @@ impl Object {
 
     /// Whether locks of ours keep others from changing size and times.
     pub(super) fn is_covered(&self) -> bool {
-        let size = self.state.lock().known.size;
+        let (told, size) = {
+            let state = self.state.lock();
+            (state.told, state.known.size)
+        };
         let extent = Extent { start: size, end: Extent::EOF };
-        self.osc.locks().covers(self.resource, Policy::extent(extent), LockMode::Pr)
+        told && self.osc.locks().covers(self.resource, Policy::extent(extent), LockMode::Pr)
     }
 
     /// Takes over a lock value block; what we have not written yet counts on top.
@@ -200,7 +214,7 @@ impl Object {
         };
         let has_ours = ours > 0;
         let before = state.known;
-        state.known = told;
+        (state.known, state.told) = (told, true);
         if has_ours {
             state.known.mtime = told.mtime.max(before.mtime);
             state.known.ctime = told.ctime.max(before.ctime);
