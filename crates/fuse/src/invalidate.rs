@@ -117,8 +117,8 @@ impl Invalidate for Kernel {
             Stale::Attributes => {
                 // A negative offset means attributes only: no page is touched, nothing can wait,
                 // so no other thread is needed for it.
-                if let Some(kernel) = self.notifier.get() {
-                    let _ = kernel.inval_inode(INodeNo(node.0), -1, 0);
+                if let Some(side) = self.side.get() {
+                    let _ = side.notifier.inval_inode(INodeNo(node.0), -1, 0);
                 }
                 return Box::pin(async {});
             }
