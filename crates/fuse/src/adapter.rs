@@ -5,7 +5,6 @@ use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
-use std::task::{Context, Waker};
 use std::time::SystemTime;
 
 use bytes::Bytes;
@@ -73,14 +72,9 @@ impl Adapter {
         self.groups.credentials(request, umask)
     }
 
-    /// Polls once here, where an answer from the cache is ready at once, and moves what has to wait
-    /// to the runtime.
+    /// See [`crate::drive`].
     fn drive(&self, work: impl Future<Output = ()> + Send + 'static) {
-        let _context = self.runtime.enter();
-        let mut work = Box::pin(work);
-        if work.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending() {
-            drop(self.runtime.spawn(work));
-        }
+        crate::drive::drive(&self.runtime, work);
     }
 
     /// The kernel holds the locks of these directories until the guard goes.
@@ -175,7 +169,10 @@ impl Filesystem for Adapter {
 
     fn getattr(&self, request: &Request, number: INodeNo, _: Option<Handle>, reply: ReplyAttr) {
         let (files, who) = (self.files.clone(), self.who(request, 0));
+        // A directory's, before it is changed: the kernel holds its lock for the change already.
+        let guard = self.occupy(&[number]);
         self.drive(async move {
+            let _guard = guard;
             answer::stat(reply, node(number), files.getattr(&who, node(number)).await);
         });
     }

@@ -24,7 +24,7 @@ type BoxFuture<T> = std::pin::Pin<Box<dyn Future<Output = T> + Send>>;
 const PAGES_WAIT: Duration = Duration::from_secs(2);
 
 /// How long a lock may be kept for a name that the kernel does not let go.
-const NAME_WAIT: Duration = Duration::from_secs(2);
+const NAME_WAIT: Duration = Duration::from_millis(500);
 
 /// The kernel's side of the mount.
 pub(crate) struct Kernel {
@@ -114,8 +114,14 @@ impl Invalidate for Kernel {
 
     fn inode(&self, node: NodeId, stale: Stale) -> BoxFuture<()> {
         let (offset, length) = match stale {
-            // A negative offset means attributes only: no page is touched, nothing can wait.
-            Stale::Attributes => (-1, 0),
+            Stale::Attributes => {
+                // A negative offset means attributes only: no page is touched, nothing can wait,
+                // so no other thread is needed for it.
+                if let Some(side) = self.side.get() {
+                    let _ = side.notifier.inval_inode(INodeNo(node.0), -1, 0);
+                }
+                return Box::pin(async {});
+            }
             Stale::Pages(extent) => kernel_range(extent),
         };
         let told =

@@ -43,9 +43,8 @@ pub(super) struct State {
     pub(super) writing: Extents,
     pub(super) clean: Extents,
     pub(super) known: Known,
-    /// Whether the OST has told `known` at all: locks outlive objects that nobody uses, and one that
-    /// is used again under such a lock knows nothing yet.
-    is_told: bool,
+    /// Whether the OST has told `known`. A lock may be older than this object, and be no proof.
+    pub(super) is_told: bool,
     /// Who pays for new blocks.
     pub(super) owner: (u32, u32),
     /// Something was written since the last sync.
@@ -57,6 +56,13 @@ pub(super) struct State {
     leaving: Vec<Arc<Leaving>>,
     /// What calls under way wait for a lock on: the kernel holds their pages until they end.
     asking: Vec<Extent>,
+}
+
+impl State {
+    /// Nothing is known. What an earlier object of the same resource wrote may not be durable yet.
+    pub(super) fn fresh() -> Self {
+        Self { unsynced: true, ..Self::default() }
+    }
 }
 
 /// Size and times, as the OST and our own writes say.
@@ -157,9 +163,6 @@ impl Object {
     ) -> Result<Lease, Errno> {
         let policy = Policy::extent(extent);
         if let Some(lock) = self.osc.locks().find(self.resource, policy, mode) {
-            if !self.is_told() {
-                self.glimpse().await?;
-            }
             return Ok(Lease::Held { _lock: lock });
         }
         if let Some(guest) = self.guest(extent, mode) {
@@ -184,18 +187,17 @@ impl Object {
         Some(Guest { object: Arc::clone(self), leaving })
     }
 
-    fn is_told(&self) -> bool {
-        self.state.lock().is_told
-    }
-
-    /// Whether we know size and times and locks of ours keep others from changing size and times.
+    /// Whether locks of ours keep others from changing size and times.
     pub(super) fn is_covered(&self) -> bool {
-        let (size, is_told) = {
+        let size = {
             let state = self.state.lock();
-            (state.known.size, state.is_told)
+            if !state.is_told {
+                return false;
+            }
+            state.known.size
         };
         let extent = Extent { start: size, end: Extent::EOF };
-        is_told && self.osc.locks().covers(self.resource, Policy::extent(extent), LockMode::Pr)
+        self.osc.locks().covers(self.resource, Policy::extent(extent), LockMode::Pr)
     }
 
     /// Takes over a lock value block; what we have not written yet counts on top.
@@ -203,6 +205,7 @@ impl Object {
         let Ok(lvb) = OstLvb::decode(&mut Reader::new(value, ByteOrder::Little)) else { return };
         let time = |seconds, nanoseconds| Timestamp { seconds, nanoseconds };
         let mut state = self.state.lock();
+        state.is_told = true;
         let ours = state.dirty.end().max(state.writing.end());
         let told = Known {
             size: lvb.size.max(ours),
@@ -214,7 +217,6 @@ impl Object {
         let has_ours = ours > 0;
         let before = state.known;
         state.known = told;
-        state.is_told = true;
         if has_ours {
             state.known.mtime = told.mtime.max(before.mtime);
             state.known.ctime = told.ctime.max(before.ctime);
@@ -226,10 +228,10 @@ impl Object {
         self.state.lock().known.blocks = oa.blocks;
     }
 
-    /// What we know, to answer a glimpse; `None` if that is nothing.
+    /// What we know, to answer a glimpse; `None` if the OST knows better.
     pub(super) fn lock_value(&self) -> Option<Bytes> {
         let state = self.state.lock();
-        if !state.is_told {
+        if !state.is_told && state.dirty.is_empty() && state.writing.is_empty() {
             return None;
         }
         let known = state.known;

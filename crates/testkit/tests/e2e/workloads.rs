@@ -1,6 +1,9 @@
 //! Real work on one mount; everything is the same after `down` and `up`.
+#![allow(clippy::disallowed_methods, reason = "the real kernel and write-back run in real time")]
 
+use std::process::Command;
 use std::time::Duration;
+use std::{fs, thread};
 
 use sheen_testkit::cluster::Cluster;
 use sheen_testkit::scene::{same_after_restart, scene};
@@ -20,6 +23,27 @@ fn one_of_everything_survives_a_restart() {
         plant::run(&cluster.mnt())?;
         same_after_restart(cluster)?;
         same_after_restart(cluster)
+    });
+}
+
+/// A truncate by path gives the lock on the inode back, and with it all that was known of the file;
+/// the locks on its objects stay. What they cover must then be asked for again.
+#[test]
+fn a_file_left_alone_keeps_its_size() {
+    scene("size", 2, 5 * MINUTE, |cluster| {
+        for size in [5000_u64, 1 << 20, 1 << 40] {
+            let path = cluster.mnt().join(size.to_string());
+            fs::write(&path, [7; 8192]).map_err(|error| error.to_string())?;
+            // Written back by then, so that nothing holds the object.
+            thread::sleep(Duration::from_millis(1500));
+            let script = format!("truncate($ARGV[0], {size}) or die $!");
+            let mut perl = Command::new("perl");
+            perl.args(["-e", &script]).arg(&path);
+            process::must(&mut perl, &cluster.logs().join("perl.log"), MINUTE)?;
+            let found = fs::metadata(&path).map_err(|error| error.to_string())?.len();
+            ensure(found == size, || format!("{found} instead of {size} bytes"))?;
+        }
+        Ok(())
     });
 }
 
