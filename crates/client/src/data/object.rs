@@ -52,6 +52,8 @@ pub(super) struct State {
     /// A write-back of all that is dirty is going to happen.
     pub(super) scheduled: bool,
     leaving: Vec<Arc<Leaving>>,
+    /// What writes that wait for a lock are about to write: the kernel holds those pages.
+    claims: Vec<Extent>,
 }
 
 /// Size and times, as the OST and our own writes say.
@@ -70,6 +72,59 @@ struct Leaving {
     extent: Extent,
     is_writer: bool,
     guests: AtomicUsize,
+}
+
+/// Pages are aligned to this; a stripe begins and ends with a page.
+const PAGE_BYTES: u64 = 4096;
+
+/// A write that waits for its lock.
+struct Claim<'a> {
+    object: &'a Object,
+    extent: Extent,
+}
+
+impl<'a> Claim<'a> {
+    fn new(object: &'a Object, extent: Extent) -> Self {
+        let start = extent.start / PAGE_BYTES * PAGE_BYTES;
+        let end = extent.end | (PAGE_BYTES - 1);
+        let extent = Extent { start, end };
+        object.state.lock().claims.push(extent);
+        Self { object, extent }
+    }
+}
+
+impl Drop for Claim<'_> {
+    fn drop(&mut self) {
+        let claims = &mut self.object.state.lock().claims;
+        if let Some(index) = claims.iter().position(|claim| *claim == self.extent) {
+            claims.swap_remove(index);
+        }
+    }
+}
+
+/// `extent` without the parts that are claimed, and those parts.
+fn divide(extent: Extent, claims: &[Extent]) -> (Vec<Extent>, Vec<Extent>) {
+    let mut claimed: Vec<Extent> = claims
+        .iter()
+        .filter(|claim| claim.overlaps(&extent))
+        .map(|claim| Extent {
+            start: claim.start.max(extent.start),
+            end: claim.end.min(extent.end),
+        })
+        .collect();
+    claimed.sort_unstable_by_key(|claim| claim.start);
+    let mut free = Vec::with_capacity(claimed.len() + 1);
+    let mut from = Some(extent.start);
+    for claim in &claimed {
+        if let Some(start) = from.filter(|start| *start < claim.start) {
+            free.push(Extent { start, end: claim.start - 1 });
+        }
+        from = from.and_then(|start| claim.end.checked_add(1).map(|next| next.max(start)));
+    }
+    if let Some(start) = from.filter(|start| *start <= extent.end) {
+        free.push(Extent { start, end: extent.end });
+    }
+    (free, claimed)
 }
 
 /// The right to touch a range: a lock in use, or a seat under one that leaves.
@@ -108,7 +163,9 @@ impl Object {
             return Ok(Lease::Guest(guest));
         }
         let ask = Ask { resource: self.resource, policy, mode, flags: LockFlags::NONE };
+        let claim = (mode == LockMode::Pw).then(|| Claim::new(self, extent));
         let (lock, value) = self.osc.locks().enqueue(ask).await?;
+        drop(claim);
         self.learn(&value);
         Ok(Lease::Held { _lock: lock })
     }
@@ -184,10 +241,7 @@ impl Object {
     pub(super) async fn lose(self: &Arc<Self>, extent: Extent, is_writer: bool, discard: bool) {
         let leaving = Arc::new(Leaving { extent, is_writer, guests: AtomicUsize::new(0) });
         self.state.lock().leaving.push(Arc::clone(&leaving));
-        if let Some(events) = self.osc.shared.events() {
-            let range = self.raid0.file_extent(self.stripe, extent);
-            events.uncovered(self.file, range).await;
-        }
+        self.tell_uncovered(extent).await;
         self.see_off(&leaving).await;
         let end = extent.end.saturating_add(1);
         if discard {
@@ -197,6 +251,24 @@ impl Object {
             let _ = self.flush(extent).await;
         }
         self.state.lock().clean.remove(extent.start, end);
+    }
+
+    /// Has the kernel give up its pages of `extent`, and waits; but not for those under a write of
+    /// ours that itself waits for a lock, perhaps for this very one to go (a read lock from a stat).
+    /// Of such pages it lets go as soon as that write is done.
+    async fn tell_uncovered(&self, extent: Extent) {
+        let Some(events) = self.osc.shared.events() else { return };
+        let (free, claimed) = divide(extent, &self.state.lock().claims);
+        let uncovered = |extent: &Extent| {
+            let range = self.raid0.file_extent(self.stripe, *extent);
+            events.uncovered(self.file, range)
+        };
+        for told in claimed.iter().map(uncovered) {
+            self.osc.shared.world.tasks.spawn("pages under a write", told);
+        }
+        for told in free.iter().map(uncovered).collect::<Vec<_>>() {
+            told.await;
+        }
     }
 
     /// No more guests, and waits for those that are there.
@@ -227,5 +299,29 @@ impl Drop for Object {
         let dirty = self.state.get_mut().dirty.bytes();
         self.osc.settle(dirty, dirty);
         self.osc.forget(self.resource);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_claimed_is_told_apart() {
+        let extent = |start, end| Extent { start, end };
+        let all = Extent::ALL;
+        assert_eq!(divide(all, &[]), (vec![all], vec![]));
+        assert_eq!(
+            divide(all, &[extent(8192, 12287), extent(0, 4095), extent(4096, 9000)]),
+            (
+                vec![extent(12288, all.end)],
+                vec![extent(0, 4095), extent(4096, 9000), extent(8192, 12287)]
+            )
+        );
+        assert_eq!(
+            divide(extent(4096, 20479), &[extent(8192, 12287), extent(40960, 45055)]),
+            (vec![extent(4096, 8191), extent(12288, 20479)], vec![extent(8192, 12287)])
+        );
+        assert_eq!(divide(extent(4096, 8191), &[all]), (vec![], vec![extent(4096, 8191)]));
     }
 }
