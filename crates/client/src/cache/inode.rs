@@ -77,6 +77,9 @@ pub(crate) struct State {
     pub(crate) opens: u64,
     /// The last change of ours to it that the MDT has not said to be durable.
     pub(crate) transno: Transno,
+    /// We have just made it and were not asked about it since, and it was neither written nor flushed
+    /// through us: the next question for its attributes is part of the call that made it.
+    pub(crate) fresh: bool,
     /// We made it, and nobody has given it extended attributes since. Valid while `XATTR` is
     /// covered.
     pub(crate) made_here: bool,

@@ -31,6 +31,10 @@ impl FileSystem {
     pub async fn getattr(&self, who: &Credentials, node: NodeId) -> Result<Stat, Errno> {
         let inode = self.0.pin(node)?;
         self.0.refresh(who, &inode).await?;
+        if std::mem::take(&mut inode.state().fresh) {
+            let Stat { attributes, .. } = self.0.stat_without_rpc(&inode)?;
+            return Ok(Stat { attributes, keep: false });
+        }
         self.0.stat(who, &inode).await
     }
 

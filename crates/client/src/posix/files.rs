@@ -9,7 +9,7 @@ use sheen_types::{Errno, Extent, Name, Timestamp};
 use super::handles::OpenFile;
 use super::{
     Credentials, Entry, Fallocate, FileHandle, FileLock, FileLockMode, FileSystem, FileType,
-    LockOwner, Mounted, NodeId, OpenFlags, Opened, Seek, SetAttributes, Stale,
+    LockOwner, Mounted, NodeId, OpenFlags, Opened, Seek, SetAttributes,
 };
 use crate::cache::Pin;
 use crate::data::{DataFile, How, WriteAt};
@@ -40,9 +40,9 @@ impl FileSystem {
 
     /// Opens the file `name`, creating it if absent, in one RPC. Counts as one lookup.
     ///
-    /// The kernel asks for owner and mode of what it has just opened. To spare the glimpse of the
-    /// objects, which it would drop at once, it may keep the attributes of a file that this call has
-    /// made ([`Opened::fresh`]) for its shortest time, or until the first flush.
+    /// The kernel, which may not keep the attributes, asks for owner and mode of what it has just
+    /// opened before the call of its own that makes the file returns. That one question about a file
+    /// made here is answered with what the creation said, without a glimpse of its objects.
     ///
     /// # Errors
     /// As `open(2)` with `O_CREAT`; `EEXIST` with [`OpenFlags::EXCLUSIVE`] if the name is there;
@@ -78,13 +78,9 @@ impl FileSystem {
         };
         let created = opened.created;
         match self.0.finish_open(who, opened.pin, flags, Some(open), created).await {
-            Ok(handed) => {
-                let watched = self.0.observers.watched();
-                let fresh = watched && created && child.state().attributes_covered();
-                if fresh {
-                    self.0.handles.get(handed.handle)?.fresh.store(true, Ordering::Relaxed);
-                }
-                Ok((entry, Opened { fresh, ..handed }))
+            Ok(opened) => {
+                child.state().fresh = created;
+                Ok((entry, opened))
             }
             Err(errno) => {
                 self.0.inodes.forget(node, 1);
@@ -132,7 +128,9 @@ impl FileSystem {
             false => WriteAt::Offset(offset),
         };
         objects.write(at, data, &file.who, file.how()).await?;
-        file.modified.store(true, Ordering::Relaxed);
+        if !file.modified.swap(true, Ordering::Relaxed) {
+            file.pin.state().fresh = false;
+        }
         Ok(length)
     }
 
@@ -143,9 +141,7 @@ impl FileSystem {
     /// As `close(2)`.
     pub async fn flush(&self, handle: FileHandle, owner: LockOwner) -> Result<(), Errno> {
         let file = self.0.handles.get(handle)?;
-        if file.fresh.swap(false, Ordering::Relaxed) && !file.modified.load(Ordering::Relaxed) {
-            self.0.observers.inode(file.pin.node, Stale::Attributes).await;
-        }
+        file.pin.state().fresh = false;
         self.0.unlock_all(&file, owner).await?;
         file.write_error()
     }
@@ -290,7 +286,7 @@ impl Mounted {
         // locks taken for the write itself say where that is.
         let direct = flags.has(OpenFlags::DIRECT) || flags.has(OpenFlags::APPEND);
         let handle = self.handles.insert(OpenFile::new(pin, flags, who, open));
-        Opened { handle, keep_pages: self.observers.watched(), direct, fresh: false }
+        Opened { handle, keep_pages: self.observers.watched(), direct }
     }
 
     /// Truncates if that is wanted, and gives the handle out.

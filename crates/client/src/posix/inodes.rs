@@ -52,7 +52,7 @@ impl Mounted {
     }
 
     /// Attributes from what is known; those of objects only where our own locks cover them.
-    fn stat_without_rpc(&self, inode: &Inode) -> Result<Stat, Errno> {
+    pub(super) fn stat_without_rpc(&self, inode: &Inode) -> Result<Stat, Errno> {
         let (mut attributes, covered, data, objects) = {
             let state = inode.state();
             let attributes = state.attributes.clone().ok_or(Errno::EIO)?;
