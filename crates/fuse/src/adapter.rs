@@ -175,7 +175,10 @@ impl Filesystem for Adapter {
 
     fn getattr(&self, request: &Request, number: INodeNo, _: Option<Handle>, reply: ReplyAttr) {
         let (files, who) = (self.files.clone(), self.who(request, 0));
+        // A directory's, before it is changed: the kernel holds its lock for the change already.
+        let guard = self.occupy(&[number]);
         self.drive(async move {
+            let _guard = guard;
             answer::stat(reply, node(number), files.getattr(&who, node(number)).await);
         });
     }

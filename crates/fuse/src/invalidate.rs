@@ -24,7 +24,7 @@ type BoxFuture<T> = std::pin::Pin<Box<dyn Future<Output = T> + Send>>;
 const PAGES_WAIT: Duration = Duration::from_secs(2);
 
 /// How long a lock may be kept for a name that the kernel does not let go.
-const NAME_WAIT: Duration = Duration::from_secs(2);
+const NAME_WAIT: Duration = Duration::from_millis(500);
 
 /// The kernel's side of the mount.
 pub(crate) struct Kernel {

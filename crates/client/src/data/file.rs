@@ -94,6 +94,12 @@ impl File {
     async fn append(&self, data: Bytes, owner: (u32, u32), how: How) -> Result<u64, Errno> {
         let _turn = self.append.lock().await;
         let leases = self.lease_all(Extent::ALL, LockMode::Pw).await?;
+        for object in &self.objects {
+            let is_told = object.state.lock().is_told;
+            if !is_told {
+                object.glimpse().await?;
+            }
+        }
         let offset = self.known_size();
         let end = offset.checked_add(data.len() as u64).filter(|end| *end <= i64::MAX as u64);
         end.ok_or(Errno::EFBIG)?;

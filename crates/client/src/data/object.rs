@@ -43,9 +43,8 @@ pub(super) struct State {
     pub(super) writing: Extents,
     pub(super) clean: Extents,
     pub(super) known: Known,
-    /// `known` has been told by somebody. A lock does not say so: it may be older than this object,
-    /// which nobody had in use for a while.
-    pub(super) told: bool,
+    /// Whether the OST has told `known`. A lock may be older than this object, and be no proof.
+    pub(super) is_told: bool,
     /// Who pays for new blocks.
     pub(super) owner: (u32, u32),
     /// Something was written since the last sync.
@@ -57,6 +56,13 @@ pub(super) struct State {
     leaving: Vec<Arc<Leaving>>,
     /// What calls under way wait for a lock on: the kernel holds their pages until they end.
     asking: Vec<Extent>,
+}
+
+impl State {
+    /// Nothing is known. What an earlier object of the same resource wrote may not be durable yet.
+    pub(super) fn fresh() -> Self {
+        Self { unsynced: true, ..Self::default() }
+    }
 }
 
 /// Size and times, as the OST and our own writes say.
@@ -149,8 +155,7 @@ fn split(whole: Extent, asking: &[Extent]) -> (Vec<Extent>, Vec<Extent>) {
 }
 
 impl Object {
-    /// A lock on `extent`: one that we have, or a new one. No RPC for the first. Size and times are
-    /// known after it.
+    /// A lock on `extent`: one that we have, or a new one. No RPC for the first.
     pub(super) async fn lease(
         self: &Arc<Self>,
         extent: Extent,
@@ -158,7 +163,6 @@ impl Object {
     ) -> Result<Lease, Errno> {
         let policy = Policy::extent(extent);
         if let Some(lock) = self.osc.locks().find(self.resource, policy, mode) {
-            self.be_told().await?;
             return Ok(Lease::Held { _lock: lock });
         }
         if let Some(guest) = self.guest(extent, mode) {
@@ -169,13 +173,7 @@ impl Object {
         let (lock, value) = self.osc.locks().enqueue(ask).await?;
         drop(asking);
         self.learn(&value);
-        self.be_told().await?;
         Ok(Lease::Held { _lock: lock })
-    }
-
-    /// Asks for size and times unless they are known. One RPC for a lock that outlived its object.
-    async fn be_told(self: &Arc<Self>) -> Result<(), Errno> {
-        if self.state.lock().told { Ok(()) } else { self.glimpse().await }
     }
 
     fn guest(self: &Arc<Self>, extent: Extent, mode: LockMode) -> Option<Guest> {
@@ -191,12 +189,15 @@ impl Object {
 
     /// Whether locks of ours keep others from changing size and times.
     pub(super) fn is_covered(&self) -> bool {
-        let (told, size) = {
+        let size = {
             let state = self.state.lock();
-            (state.told, state.known.size)
+            if !state.is_told {
+                return false;
+            }
+            state.known.size
         };
         let extent = Extent { start: size, end: Extent::EOF };
-        told && self.osc.locks().covers(self.resource, Policy::extent(extent), LockMode::Pr)
+        self.osc.locks().covers(self.resource, Policy::extent(extent), LockMode::Pr)
     }
 
     /// Takes over a lock value block; what we have not written yet counts on top.
@@ -204,6 +205,7 @@ impl Object {
         let Ok(lvb) = OstLvb::decode(&mut Reader::new(value, ByteOrder::Little)) else { return };
         let time = |seconds, nanoseconds| Timestamp { seconds, nanoseconds };
         let mut state = self.state.lock();
+        state.is_told = true;
         let ours = state.dirty.end().max(state.writing.end());
         let told = Known {
             size: lvb.size.max(ours),
@@ -214,7 +216,7 @@ impl Object {
         };
         let has_ours = ours > 0;
         let before = state.known;
-        (state.known, state.told) = (told, true);
+        state.known = told;
         if has_ours {
             state.known.mtime = told.mtime.max(before.mtime);
             state.known.ctime = told.ctime.max(before.ctime);
@@ -226,9 +228,12 @@ impl Object {
         self.state.lock().known.blocks = oa.blocks;
     }
 
-    /// What we know, to answer a glimpse.
-    pub(super) fn lock_value(&self) -> Bytes {
+    /// What we know, to answer a glimpse; `None` if the OST knows better.
+    pub(super) fn lock_value(&self) -> Option<Bytes> {
         let state = self.state.lock();
+        if !state.is_told && state.dirty.is_empty() && state.writing.is_empty() {
+            return None;
+        }
         let known = state.known;
         let value = OstLvb {
             size: known.size,
@@ -244,7 +249,7 @@ impl Object {
         drop(state);
         let mut writer = Writer::with_capacity(OstLvb::SIZE);
         value.encode(&mut writer);
-        writer.into_bytes()
+        Some(writer.into_bytes())
     }
 
     /// A lock on `extent` goes: the kernel gives its pages up first (writing what it changed), then

@@ -207,6 +207,6 @@ impl Protected for Pages {
     }
 
     fn glimpse(&self, resource: ResourceName) -> Option<Bytes> {
-        self.0.object(resource).map(|object| object.lock_value())
+        self.0.object(resource).and_then(|object| object.lock_value())
     }
 }

@@ -75,7 +75,7 @@ impl Osts {
             file: fid,
             stripe: u32::try_from(stripe).map_err(|_| Errno::EINVAL)?,
             raid0: layout.raid0,
-            state: Mutex::new(State::default()),
+            state: Mutex::new(State::fresh()),
             changed: tokio::sync::Notify::new(),
         });
         osc.remember(resource, &object);

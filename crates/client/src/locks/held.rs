@@ -150,7 +150,10 @@ impl Pending {
         let now = self.space.world.clock.now();
         let info = self.space.namespace.replied(now, self.handle, &reply, &mut actions);
         self.space.act(actions);
-        let info = info.map_err(|_| Errno::EIO)?;
+        let info = info.map_err(|_| {
+            tracing::warn!(space = self.space.name(), lock = %self.handle, "reply for no lock");
+            Errno::EIO
+        })?;
         let desc = match info.desc.granted {
             Some(_) => info.desc,
             None => self.wait().await?,

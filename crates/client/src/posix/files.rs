@@ -307,7 +307,10 @@ impl Mounted {
         if file.pin.file_type() != Some(FileType::Regular) {
             return Err(Errno::EINVAL);
         }
-        self.data_if_any(&file.who, &file.pin).await?.ok_or(Errno::EIO)
+        self.data_if_any(&file.who, &file.pin).await?.ok_or_else(|| {
+            tracing::warn!(file = %file.pin.fid, "open for writing, but without objects");
+            Errno::EIO
+        })
     }
 
     async fn close(&self, file: &OpenFile) -> Result<(), Errno> {

@@ -121,11 +121,14 @@ impl Daemon {
 }
 
 fn is_alive(pid: Pid) -> bool {
-    // A child of ours that has ended and that nobody has waited for is dead too.
-    let state = fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero()));
+    // One that has ended and that nobody has waited for is dead too, but not before its last thread
+    // has ended: until then it keeps its files and locks.
+    let place = format!("/proc/{}", pid.as_raw_nonzero());
+    let threads = fs::read_dir(format!("{place}/task")).map_or(0, Iterator::count);
+    let state = fs::read_to_string(format!("{place}/stat"));
     let zombie =
         state.is_ok_and(|stat| stat.rsplit(')').next().is_some_and(|s| s.starts_with(" Z")));
-    !zombie && test_kill_process(pid).is_ok()
+    (!zombie || threads > 1) && test_kill_process(pid).is_ok()
 }
 
 /// When a process started, in the kernel's ticks: with its number that names it for ever.
