@@ -5,7 +5,6 @@ use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
-use std::task::{Context, Waker};
 use std::time::SystemTime;
 
 use bytes::Bytes;
@@ -73,14 +72,9 @@ impl Adapter {
         self.groups.credentials(request, umask)
     }
 
-    /// Polls once here, where an answer from the cache is ready at once, and moves what has to wait
-    /// to the runtime.
+    /// See [`crate::drive`].
     fn drive(&self, work: impl Future<Output = ()> + Send + 'static) {
-        let _context = self.runtime.enter();
-        let mut work = Box::pin(work);
-        if work.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending() {
-            drop(self.runtime.spawn(work));
-        }
+        crate::drive::drive(&self.runtime, work);
     }
 
     /// The kernel holds the locks of these directories until the guard goes.

@@ -74,7 +74,10 @@ pub(crate) fn opened(reply: ReplyOpen, answer: Result<Opened, Errno>) {
 pub(crate) fn created(reply: ReplyCreate, answer: Result<(Entry, Opened), Errno>) {
     match answer {
         Ok((entry, opened)) => reply.created(
-            &convert::joint_time_to_live(entry.keep),
+            &match opened.fresh {
+                true => convert::joint_time_to_live(entry.keep).max(convert::SHORTEST),
+                false => convert::joint_time_to_live(entry.keep),
+            },
             &convert::attributes(entry.node, &entry.attributes),
             Generation(entry.generation),
             FileHandle(opened.handle.0),

@@ -11,6 +11,9 @@ use sheen_types::{Errno, Name, NameError, Timestamp};
 /// "Until told otherwise": longer than any mount.
 pub(crate) const FOR_EVER: Duration = Duration::from_secs(1 << 30);
 
+/// A tick of the kernel's clock, in which it counts: long enough to look at what it has asked for.
+pub(crate) const SHORTEST: Duration = Duration::from_nanos(1);
+
 /// How long the kernel may keep something.
 pub(crate) fn time_to_live(keep: bool) -> Duration {
     if keep { FOR_EVER } else { Duration::ZERO }

@@ -114,8 +114,14 @@ impl Invalidate for Kernel {
 
     fn inode(&self, node: NodeId, stale: Stale) -> BoxFuture<()> {
         let (offset, length) = match stale {
-            // A negative offset means attributes only: no page is touched, nothing can wait.
-            Stale::Attributes => (-1, 0),
+            Stale::Attributes => {
+                // A negative offset means attributes only: no page is touched, nothing can wait,
+                // so no other thread is needed for it.
+                if let Some(side) = self.side.get() {
+                    let _ = side.notifier.inval_inode(INodeNo(node.0), -1, 0);
+                }
+                return Box::pin(async {});
+            }
             Stale::Pages(extent) => kernel_range(extent),
         };
         let told =

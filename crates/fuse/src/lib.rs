@@ -7,7 +7,7 @@
 //!
 //! Costs of a request: one read and one write of `/dev/fuse`, one allocation for the future. The
 //! future is polled once on the thread that read the request: an answer from the cache never
-//! changes threads; only a call that waits for a server moves to the runtime.
+//! changes threads; only a call that waits for a server moves to the runtime, when it is woken.
 //! Reads copy once if they come in several pieces, writes copy once out of the request.
 
 mod adapter;
@@ -15,6 +15,7 @@ mod answer;
 mod busy;
 mod convert;
 mod credentials;
+mod drive;
 mod invalidate;
 mod mount;
 mod signals;

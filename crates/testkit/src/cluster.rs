@@ -164,9 +164,9 @@ impl Cluster {
 
     /// Kills the mount process.
     pub fn kill_mount(&self) -> Outcome {
-        process::kill(self.mount_pid()?)?;
+        let pid = self.mount_pid()?;
         unmount_lazily(&self.mnt());
-        Ok(())
+        process::kill(pid)
     }
 
     /// The process of all servers.
@@ -182,7 +182,7 @@ impl Cluster {
     /// What the stores say about themselves; the file system must be down.
     pub fn fsck(&self) -> Outcome {
         let finished = self.run(&["fsck", "--dir", &self.dir().to_string_lossy()])?;
-        if finished.output.contains("unrecognized subcommand") {
+        if finished.output.contains("not a valid command") {
             eprintln!("no `sheen fsck` yet: only the tree itself was checked");
             return Ok(());
         }
@@ -277,8 +277,12 @@ pub fn is_mounted(path: &Path) -> bool {
 }
 
 /// Takes the mount out of the tree at once, whatever still uses it.
+///
+/// As root it ends the mount's connection first: else a call that waits for a mount process which
+/// waits for that call's page keeps both from ending, killed or not.
 fn unmount_lazily(path: &Path) {
     while is_mounted(path) {
+        abort_connection(path);
         let gone = rustix::mount::unmount(path, rustix::mount::UnmountFlags::DETACH).is_ok()
             || Command::new("fusermount3")
                 .args(["-u", "-z"])
@@ -290,6 +294,24 @@ fn unmount_lazily(path: &Path) {
             return;
         }
     }
+}
+
+/// Tells the kernel to answer all waiting calls of a FUSE mount with an error.
+fn abort_connection(path: &Path) {
+    let control = Path::new("/sys/fs/fuse/connections");
+    let shown = path.display().to_string();
+    let table = text(Path::new("/proc/self/mountinfo"));
+    let mut rows = table.lines().map(|line| line.split(' ').collect::<Vec<_>>());
+    let row = rows.find(|row| row.get(4) == Some(&shown.as_str()));
+    let Some(minor) = row.and_then(|row| Some(row.get(2)?.split_once(':')?.1.to_owned())) else {
+        return;
+    };
+    if !is_mounted(control) {
+        let flags = rustix::mount::MountFlags::empty();
+        // Without root there is no such control; then only the unmount helps.
+        let _ = rustix::mount::mount("fusectl", control, "fusectl", flags, None);
+    }
+    let _ = fs::write(control.join(minor).join("abort"), "1");
 }
 
 fn unmount_second(path: &Path, mut child: Child) -> Outcome {

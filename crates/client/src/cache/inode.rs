@@ -74,6 +74,9 @@ pub(crate) struct State {
     pub(crate) opens: u64,
     /// The last change of ours to it that the MDT has not said to be durable.
     pub(crate) transno: Transno,
+    /// We made it, and nobody has given it extended attributes since. Valid while `XATTR` is
+    /// covered.
+    pub(crate) made_here: bool,
     /// Valid while `XATTR` is covered.
     pub(crate) xattrs: Option<Arc<Xattrs>>,
     /// Symbolic link: its target, which never changes.
@@ -118,6 +121,11 @@ impl State {
     /// A lock comes that covers attributes from now on; those heard before it do not count.
     pub(crate) fn attributes_stale(&mut self) {
         self.attributes_from_lock = false;
+    }
+
+    /// Whether it is known to have no capabilities: nothing new has.
+    pub(crate) fn has_no_capability(&self) -> bool {
+        self.made_here && self.covered.contains(InodeBits::XATTR)
     }
 
     /// Whether a lock covers its names.

@@ -47,6 +47,7 @@ impl State {
         }
         if gone.contains(InodeBits::XATTR) {
             self.xattrs = None;
+            self.made_here = false;
         }
         tell.attributes = had_attributes && !self.attributes_covered();
         tell

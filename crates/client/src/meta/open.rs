@@ -189,14 +189,18 @@ impl Meta {
     ) -> Result<OpenedInode, Errno> {
         let (on, opc, bits, mode) = match &target {
             Target::Create { parent, .. } => {
-                (*parent, IntentOp::OPEN | IntentOp::CREAT, InodeBits::UPDATE, LockMode::Cw)
+                // The MDT gives a lock on what it makes; `XATTR` asks for that bit as well, so that
+                // the kernel's question for capabilities before the first write is answered here.
+                let bits = InodeBits::UPDATE | InodeBits::XATTR;
+                (*parent, IntentOp::OPEN | IntentOp::CREAT, bits, LockMode::Cw)
             }
             Target::Known(inode) => (*inode, IntentOp::OPEN, InodeBits::LOOKUP, LockMode::Cr),
         };
         let mdt = Arc::clone(self.mdt(on.fid)?);
         let mut early = Vec::new();
         if matches!(target, Target::Create { .. }) {
-            early = mdt.locks.cancel_early(&[(on.resource(), LockMode::Ex, bits)]).await;
+            let parent = (on.resource(), LockMode::Ex, InodeBits::UPDATE);
+            early = mdt.locks.cancel_early(&[parent]).await;
         }
         let pending = mdt.locks.begin(Ask {
             resource: on.resource(),
@@ -240,6 +244,9 @@ impl Meta {
         self.absorb(&pin, &body, &reply.mdt_md, held.as_ref());
         let created = lock.policy_res1.contains(Disposition::OPEN_CREATE);
         if created {
+            pin.state().made_here = held.as_ref().is_some_and(|held| {
+                held.bits().contains(InodeBits::XATTR) && held.resource() == pin.resource()
+            });
             self.changed(answer.body.transno, &[on, &pin]);
         }
         let open = lock.policy_res1.contains(Disposition::OPEN_OPEN);

@@ -9,7 +9,7 @@ use sheen_types::{Errno, Extent, Name, Timestamp};
 use super::handles::OpenFile;
 use super::{
     Credentials, Entry, Fallocate, FileHandle, FileLock, FileLockMode, FileSystem, FileType,
-    LockOwner, Mounted, NodeId, OpenFlags, Opened, Seek, SetAttributes,
+    LockOwner, Mounted, NodeId, OpenFlags, Opened, Seek, SetAttributes, Stale,
 };
 use crate::cache::Pin;
 use crate::data::{DataFile, How, WriteAt};
@@ -39,6 +39,10 @@ impl FileSystem {
     }
 
     /// Opens the file `name`, creating it if absent, in one RPC. Counts as one lookup.
+    ///
+    /// The kernel asks for owner and mode of what it has just opened. To spare the glimpse of the
+    /// objects, which it would drop at once, it may keep the attributes of a file that this call has
+    /// made ([`Opened::fresh`]) for its shortest time, or until the first flush.
     ///
     /// # Errors
     /// As `open(2)` with `O_CREAT`; `EEXIST` with [`OpenFlags::EXCLUSIVE`] if the name is there;
@@ -72,8 +76,16 @@ impl FileSystem {
                 return Err(errno);
             }
         };
-        match self.0.finish_open(who, opened.pin, flags, Some(open), opened.created).await {
-            Ok(opened) => Ok((entry, opened)),
+        let created = opened.created;
+        match self.0.finish_open(who, opened.pin, flags, Some(open), created).await {
+            Ok(handed) => {
+                let watched = self.0.observers.watched();
+                let fresh = watched && created && child.state().attributes_covered();
+                if fresh {
+                    self.0.handles.get(handed.handle)?.fresh.store(true, Ordering::Relaxed);
+                }
+                Ok((entry, Opened { fresh, ..handed }))
+            }
             Err(errno) => {
                 self.0.inodes.forget(node, 1);
                 Err(errno)
@@ -131,6 +143,9 @@ impl FileSystem {
     /// As `close(2)`.
     pub async fn flush(&self, handle: FileHandle, owner: LockOwner) -> Result<(), Errno> {
         let file = self.0.handles.get(handle)?;
+        if file.fresh.swap(false, Ordering::Relaxed) && !file.modified.load(Ordering::Relaxed) {
+            self.0.observers.inode(file.pin.node, Stale::Attributes).await;
+        }
         self.0.unlock_all(&file, owner).await?;
         file.write_error()
     }
@@ -275,7 +290,7 @@ impl Mounted {
         // locks taken for the write itself say where that is.
         let direct = flags.has(OpenFlags::DIRECT) || flags.has(OpenFlags::APPEND);
         let handle = self.handles.insert(OpenFile::new(pin, flags, who, open));
-        Opened { handle, keep_pages: self.observers.watched(), direct }
+        Opened { handle, keep_pages: self.observers.watched(), direct, fresh: false }
     }
 
     /// Truncates if that is wanted, and gives the handle out.

@@ -27,6 +27,8 @@ pub(super) struct OpenFile {
     pub(super) open: Mutex<Option<OpenState>>,
     /// Whether data was written through it.
     pub(super) modified: AtomicBool,
+    /// Whether the kernel may still have the attributes that came with the creation.
+    pub(super) fresh: AtomicBool,
     /// Where reading of the directory stands.
     pub(super) stream: Mutex<DirStream>,
 }
@@ -80,6 +82,7 @@ impl OpenFile {
             who: who.clone(),
             open: Mutex::new(open),
             modified: AtomicBool::new(false),
+            fresh: AtomicBool::new(false),
             stream: Mutex::default(),
         }
     }

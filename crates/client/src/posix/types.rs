@@ -284,6 +284,9 @@ pub struct Opened {
     pub keep_pages: bool,
     /// Whether reads and writes must come here one by one (`O_DIRECT`).
     pub direct: bool,
+    /// The call has made the file, and locks cover all but what its objects know: for a moment
+    /// nobody else can have written it. See [`FileSystem::create`](super::FileSystem::create).
+    pub fresh: bool,
 }
 
 /// One name of a directory.

@@ -13,6 +13,8 @@ const LUSTRE_LOV: &[u8] = b"lustre.lov";
 const TRUSTED_LOV: &[u8] = b"trusted.lov";
 /// The object's name, as text: what `lfs path2fid` asks for.
 const LUSTRE_FID: &[u8] = b"lustre.fid";
+/// What the kernel asks for before a file is first written.
+const CAPABILITY: &[u8] = b"security.capability";
 /// What only the superuser sees.
 const TRUSTED: &[u8] = b"trusted.";
 
@@ -41,6 +43,9 @@ impl FileSystem {
         // Access control lists are attributes of the inode to the MDT, not among the others.
         if name.starts_with(b"system.") || name == TRUSTED_LOV {
             return self.0.meta.getxattr(who, &inode, name).await;
+        }
+        if name == CAPABILITY && inode.state().has_no_capability() {
+            return Err(Errno::ENODATA);
         }
         match self.0.meta.xattrs(who, &inode).await? {
             Some(xattrs) => xattrs.get(name).cloned().ok_or(Errno::ENODATA),

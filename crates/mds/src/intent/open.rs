@@ -183,7 +183,7 @@ impl Mdt {
         if inode.is_regular() && layout.is_none() && opening.needs_objects() {
             return self.open_and_place(context, opening, inode, progress).await;
         }
-        let guard = open_lock(context, opening, inode).await?;
+        let guard = open_lock(context, opening, inode, InodeBits(0)).await?;
         self.count_open(context, opening, inode, None, progress)?;
         // What was read before the lock may have changed.
         let inode = self.inode(inode.fid)?;
@@ -381,13 +381,14 @@ pub(super) async fn open_lock(
     context: &Context,
     opening: &Opening<'_>,
     inode: &Inode,
+    more: InodeBits,
 ) -> Result<Option<LockGuard>, Errno> {
     let flags = opening.flags;
     if opening.wish.is_none() || context.replay().is_some() {
         return Ok(None);
     }
     if !flags.contains(OpenFlags::LOCK) {
-        let bits = locks::ATTRIBUTES | InodeBits::LAYOUT;
+        let bits = locks::ATTRIBUTES | InodeBits::LAYOUT | more;
         let is_regular = inode.is_regular();
         let guard = is_regular.then(|| locks::read_if_free(&context.target, inode.fid, bits));
         return Ok(guard.flatten());

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use sheen_store::{FileKind, Transaction};
 use sheen_target::{Context, Memo};
-use sheen_types::{Errno, Name};
+use sheen_types::{Errno, InodeBits, Name};
 use sheen_wire::ldlm::Disposition;
 use sheen_wire::md::OpenFlags;
 
@@ -94,7 +94,14 @@ impl Mdt {
         let handle = self.remember(context, opening, inode);
         self.put_inode_with(context, inode, layout, progress)?;
         progress.body.open_handle = handle;
-        let guard = open_lock(context, opening, inode).await?;
+        // A new file has no attributes to ask for. Only for a client that says it knows: Lustre's
+        // would take its cache for filled.
+        let wished = opening.wish.map(|wish| wish.policy.inode_bits());
+        let more = match wished.is_some_and(|bits| bits.contains(InodeBits::XATTR)) {
+            true => InodeBits::XATTR,
+            false => InodeBits(0),
+        };
+        let guard = open_lock(context, opening, inode, more).await?;
         give_lock(context, opening, guard, progress)
     }
 

@@ -1,0 +1,98 @@
+//! Running a request: on the thread that read it as far as that goes, then on the runtime.
+//!
+//! An answer from the cache is ready at the first poll. What waits for a server stays here until it
+//! is woken, and only then becomes a task of the runtime, on the thread that brought the answer: a
+//! request that waits once costs no switch of threads beside that one. (Handed over at once it
+//! would cost a wake-up for a poll that finds nothing.)
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Wake, Waker};
+
+use parking_lot::Mutex;
+use tokio::runtime::Handle;
+
+type Work = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+enum State {
+    /// Being polled for the first time.
+    Polled,
+    /// Woken during that poll.
+    Woken,
+    /// Waits.
+    Waiting(Work),
+    /// Done, or the runtime has it.
+    Gone,
+}
+
+struct First {
+    state: Mutex<State>,
+    runtime: Handle,
+}
+
+impl Wake for First {
+    fn wake(self: Arc<Self>) {
+        let mut state = self.state.lock();
+        let before = std::mem::replace(&mut *state, State::Gone);
+        if matches!(before, State::Polled | State::Woken) {
+            *state = State::Woken;
+        }
+        drop(state);
+        if let State::Waiting(work) = before {
+            drop(self.runtime.spawn(work));
+        }
+    }
+}
+
+/// Runs `work` to its end.
+pub(crate) fn drive(runtime: &Handle, work: impl Future<Output = ()> + Send + 'static) {
+    let _context = runtime.enter();
+    let mut work: Work = Box::pin(work);
+    let first = Arc::new(First { state: Mutex::new(State::Polled), runtime: runtime.clone() });
+    let waker = Waker::from(Arc::clone(&first));
+    if work.as_mut().poll(&mut Context::from_waker(&waker)).is_ready() {
+        return;
+    }
+    let mut state = first.state.lock();
+    if matches!(*state, State::Polled) {
+        *state = State::Waiting(work);
+        return;
+    }
+    drop(state);
+    drop(runtime.spawn(work));
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use tokio::sync::oneshot;
+
+    use super::*;
+
+    #[test]
+    fn what_is_ready_needs_no_runtime_and_what_waits_goes_on_when_woken() {
+        let runtime = tokio::runtime::Builder::new_multi_thread().enable_time().build();
+        let runtime = runtime.expect("a runtime");
+        let (done, finished) = std::sync::mpsc::channel();
+        let told = done.clone();
+        drive(runtime.handle(), async move { told.send(0).expect("heard") });
+        assert_eq!(finished.try_recv(), Ok(0));
+        let (wake, woken) = oneshot::channel();
+        let told = done.clone();
+        drive(runtime.handle(), async move {
+            let number = woken.await.expect("sent");
+            tokio::time::sleep(Duration::from_millis(1)).await;
+            told.send(number).expect("heard");
+        });
+        assert!(finished.try_recv().is_err());
+        wake.send(7).expect("waited for");
+        assert_eq!(finished.recv_timeout(Duration::from_secs(5)), Ok(7));
+        drive(runtime.handle(), async move {
+            // Woken during its first poll.
+            tokio::task::yield_now().await;
+            done.send(8).expect("heard");
+        });
+        assert_eq!(finished.recv_timeout(Duration::from_secs(5)), Ok(8));
+    }
+}
