@@ -1,9 +1,7 @@
 //! What we say we can do: exactly those features that work on this side.
 
 use sheen_types::limits::{BULK_BYTES_MAX, XATTR_VALUE_BYTES_MAX};
-use sheen_wire::connect::{
-    ChecksumTypes, ConnectFlags, ConnectFlags2, ObdConnectData, version_code,
-};
+use sheen_wire::connect::{ChecksumTypes, ConnectFlags, ObdConnectData, version_code};
 
 /// The release whose protocol we speak.
 const VERSION: u32 = version_code(2, 17, 0, 0);
@@ -39,7 +37,6 @@ pub(super) fn mdt() -> ObdConnectData {
         | ConnectFlags::BRW_SIZE
         | ConnectFlags::CANCELSET
         | ConnectFlags::FID
-        | ConnectFlags::VBR
         | ConnectFlags::LOV_V3
         | ConnectFlags::HASH64
         | ConnectFlags::MAX_EASIZE
@@ -60,7 +57,6 @@ pub(super) fn mdt() -> ObdConnectData {
         ibits_known: INODE_BITS,
         max_easize: XATTR_VALUE_BYTES_MAX as u32,
         maxmodrpcs: MODIFYING_MAX,
-        flags2: ConnectFlags2::OVERSTRIPING,
         ..ObdConnectData::default()
     }
 }
@@ -73,7 +69,6 @@ pub(super) fn ost() -> ObdConnectData {
         | ConnectFlags::BRW_SIZE
         | ConnectFlags::CANCELSET
         | ConnectFlags::FID
-        | ConnectFlags::VBR
         | ConnectFlags::MAXBYTES
         | ConnectFlags::JOBSTATS
         | ConnectFlags::EINPROGRESS
