@@ -4,6 +4,8 @@
 //! `SHEEN_SEED=N` repeats a run's moments, `SHEEN_ROUNDS=N` kills more often. Needs /dev/fuse; says
 //! so and passes without.
 
+#![expect(clippy::disallowed_methods, reason = "real processes, programs and time")]
+
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Seek, SeekFrom, Write};
