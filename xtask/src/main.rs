@@ -1,4 +1,4 @@
-//! The only entrance to the project's work: `cargo xtask {demo,test,tidy,bench,golden}`.
+//! The only entrance to the project's work: `cargo xtask {demo,test,tidy,bench,golden,docs}`.
 
 use std::process::ExitCode;
 
@@ -6,6 +6,7 @@ use clap::{Parser, Subcommand};
 
 mod bench;
 mod demo;
+mod docs;
 mod golden;
 mod setup;
 mod shell;
@@ -32,6 +33,8 @@ enum Task {
     Bench(bench::Options),
     /// Decode every recorded message of a real Lustre and encode it again to the same bytes
     Golden(golden::Options),
+    /// Write the documents that are made from the code
+    Docs,
 }
 
 fn main() -> ExitCode {
@@ -41,6 +44,7 @@ fn main() -> ExitCode {
         Task::Tidy(options) => tidy::run(&options),
         Task::Bench(options) => bench::run(&options),
         Task::Golden(options) => golden::run(&options),
+        Task::Docs => docs::run(),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

@@ -15,9 +15,12 @@ const TEST: &[Need] = &[
     ("make", "make"),
     ("git", "git"),
     ("tshark", "tshark"),
-    ("setfattr", "attr"),
-    ("flock", "util-linux"),
+    ("xz", "xz-utils"),
+    ("unshare", "util-linux"),
 ];
+
+/// To measure: a FUSE file system that passes everything through, as the reference.
+const BENCH: &[Need] = &[("fusermount3", "fuse3"), ("bindfs", "bindfs")];
 
 /// Installs what `demo` needs, or says how.
 pub(crate) fn for_mount() -> Outcome {
@@ -27,6 +30,11 @@ pub(crate) fn for_mount() -> Outcome {
 /// Installs what `test` needs, or says how.
 pub(crate) fn for_test() -> Outcome {
     install(TEST)
+}
+
+/// Installs what `bench` needs, or says how.
+pub(crate) fn for_bench() -> Outcome {
+    install(BENCH)
 }
 
 fn install(needs: &[Need]) -> Outcome {

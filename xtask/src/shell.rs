@@ -12,6 +12,24 @@ pub(crate) fn root() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).parent().expect("xtask lies in the root").to_owned()
 }
 
+/// The program under test: `$SHEEN_BIN`, or what `cargo build --release` makes.
+pub(crate) fn program() -> PathBuf {
+    if let Some(path) = std::env::var_os("SHEEN_BIN") {
+        return PathBuf::from(path);
+    }
+    let target =
+        std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| "target".into(), PathBuf::from);
+    root().join(target).join("release/sheen")
+}
+
+/// Builds [`program`], unless another one is named.
+pub(crate) fn build_program() -> Outcome {
+    if std::env::var_os("SHEEN_BIN").is_some() {
+        return Ok(());
+    }
+    run(cargo(&["build", "--release", "--package", "sheen"]))
+}
+
 /// A command in the root folder.
 pub(crate) fn command(program: impl AsRef<OsStr>) -> Command {
     let mut command = Command::new(program);
@@ -40,7 +58,8 @@ pub(crate) fn exists(program: &str) -> bool {
     std::env::split_paths(&path).any(|folder| folder.join(program).is_file())
 }
 
-fn show(command: &Command) -> String {
+/// The command as one line.
+pub(crate) fn show(command: &Command) -> String {
     let words = std::iter::once(command.get_program()).chain(command.get_args());
     words.map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ")
 }

@@ -1,12 +1,195 @@
-//! `cargo xtask test`.
+//! `cargo xtask test`: everything that must hold, in the order in which it is cheapest to know.
+#![allow(clippy::disallowed_methods, reason = "the summary shows how long each step took")]
+
+use std::fmt::Write as _;
+use std::io::{BufRead, BufReader, Write as _};
+use std::process::{Command, Stdio};
+use std::time::Instant;
 
 use clap::Args;
 
-use crate::shell::Outcome;
+use crate::shell::{self, Outcome, cargo, program};
+use crate::{demo, setup, tidy};
 
+/// What to run.
 #[derive(Args)]
-pub(crate) struct Options {}
+pub(crate) struct Options {
+    /// Full sizes: 10,000 transactions per database, a 4 GiB file, more rounds and more kills
+    #[arg(long)]
+    long: bool,
+    /// One step (tidy, build, unit, golden, e2e, demo), or the tests whose name holds this
+    #[arg(long, value_name = "NAME")]
+    only: Option<String>,
+}
 
-pub(crate) fn run(_options: &Options) -> Outcome {
-    Err("not here yet".to_owned())
+/// How many tests of a step passed and failed.
+#[derive(Clone, Copy, Default)]
+struct Count {
+    passed: u32,
+    failed: u32,
+}
+
+impl Count {
+    fn of(outcome: &Outcome) -> Self {
+        match outcome {
+            Ok(()) => Self { passed: 1, failed: 0 },
+            Err(error) => {
+                eprintln!("xtask: {error}");
+                Self { passed: 0, failed: 1 }
+            }
+        }
+    }
+}
+
+type Step = (&'static str, fn(&Options) -> Count);
+
+const STEPS: &[Step] = &[
+    ("tidy", |_| Count::of(&check_tidy())),
+    ("build", |_| Count::of(&shell::build_program())),
+    ("unit", unit),
+    ("golden", |options| tests(options, &["--package", "sheen-conformance"])),
+    ("e2e", e2e),
+    ("demo", |_| Count::of(&demo::check())),
+];
+
+pub(crate) fn run(options: &Options) -> Outcome {
+    setup::for_test()?;
+    let mut table = String::new();
+    let mut sum = Count::default();
+    let start = Instant::now();
+    for (name, step) in STEPS.iter().filter(|(name, _)| options.wants(name)) {
+        eprintln!("== {name}");
+        let begun = Instant::now();
+        let count = step(options);
+        let seconds = begun.elapsed().as_secs();
+        let _ = writeln!(table, "{name:8} {seconds:6} s {:6} {:6}", count.passed, count.failed);
+        sum = Count { passed: sum.passed + count.passed, failed: sum.failed + count.failed };
+    }
+    println!(
+        "\nstep         time   pass   fail\n{table}all      {:6} s",
+        start.elapsed().as_secs()
+    );
+    println!("{} passed, {} failed", sum.passed, sum.failed);
+    match sum {
+        Count { failed: 0, passed: 0 } => Err("no test has this name".to_owned()),
+        Count { failed: 0, .. } => Ok(()),
+        Count { failed, .. } => Err(format!("{failed} failed")),
+    }
+}
+
+impl Options {
+    /// Whether the step is to run. A name that is no step's means tests, for which e2e needs a
+    /// build.
+    fn wants(&self, step: &str) -> bool {
+        match self.only.as_deref() {
+            None => true,
+            Some(only) if is_step(only) => only == step || (step == "build" && needs_build(only)),
+            Some(_) => ["build", "unit", "golden", "e2e"].contains(&step),
+        }
+    }
+
+    /// The part of a test's name that was asked for.
+    fn filter(&self) -> Option<&str> {
+        self.only.as_deref().filter(|only| !is_step(only))
+    }
+}
+
+fn is_step(name: &str) -> bool {
+    STEPS.iter().any(|(step, _)| *step == name)
+}
+
+fn needs_build(step: &str) -> bool {
+    ["e2e", "demo"].contains(&step)
+}
+
+/// The house rules; the end-to-end tests are no default target, so clippy sees them by name.
+fn check_tidy() -> Outcome {
+    tidy::run(&tidy::Options { quick: false })?;
+    let e2e = ["clippy", "--quiet", "--package", "sheen-testkit", "--test", "e2e"];
+    let mut clippy = cargo(&e2e);
+    clippy.args(["--", "-D", "warnings"]);
+    shell::run(clippy)
+}
+
+fn unit(options: &Options) -> Count {
+    tests(options, &["--workspace", "--exclude", "sheen-conformance"])
+}
+
+fn e2e(options: &Options) -> Count {
+    let sheen = program();
+    if !sheen.is_file() {
+        return Count::of(&Err(format!("{}: not built, so not tested", sheen.display())));
+    }
+    tests(options, &["--package", "sheen-testkit", "--test", "e2e"])
+}
+
+/// `cargo test` with `arguments`; shows its output and counts what it tells.
+fn tests(options: &Options, arguments: &[&str]) -> Count {
+    let mut command = cargo(&["test", "--no-fail-fast"]);
+    command.args(arguments).arg("--").args(options.filter());
+    command.env("SHEEN_BIN", program());
+    if options.long {
+        command.env("SHEEN_TEST_LONG", "1");
+    }
+    match counted(command) {
+        Ok(count) => count,
+        Err(error) => Count::of(&Err(error)),
+    }
+}
+
+fn counted(mut command: Command) -> Result<Count, String> {
+    let shown = shell::show(&command);
+    eprintln!("$ {shown}");
+    command.stdout(Stdio::piped());
+    let mut child = command.spawn().map_err(|error| format!("cannot run {shown}: {error}"))?;
+    let output = child.stdout.take().ok_or("no output")?;
+    let mut count = Count::default();
+    for line in BufReader::new(output).split(b'\n') {
+        let line = line.map_err(|error| format!("{shown}: {error}"))?;
+        let line = String::from_utf8_lossy(&line);
+        // Nobody reads our own output: then nobody misses the line.
+        let _ = writeln!(std::io::stdout(), "{line}");
+        if let Some(Count { passed, failed }) = parse_result(&line) {
+            count = Count { passed: count.passed + passed, failed: count.failed + failed };
+        }
+    }
+    let status = child.wait().map_err(|error| format!("{shown}: {error}"))?;
+    if !status.success() && count.failed == 0 {
+        eprintln!("xtask: {shown}: {status}");
+        count.failed = 1;
+    }
+    Ok(count)
+}
+
+/// The counts in `test result: ok. 8 passed; 0 failed; ...`.
+fn parse_result(line: &str) -> Option<Count> {
+    let (_, rest) = line.strip_prefix("test result: ")?.split_once(". ")?;
+    let number = |word: &str| {
+        let part = rest.split(';').find_map(|part| part.trim().strip_suffix(word))?;
+        part.trim().parse().ok()
+    };
+    Some(Count { passed: number("passed")?, failed: number("failed")? })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn results_are_counted() {
+        let line =
+            "test result: FAILED. 8 passed; 2 failed; 0 ignored; 0 measured; 27 filtered out";
+        let count = parse_result(line).expect("a result");
+        assert_eq!((count.passed, count.failed), (8, 2));
+        assert!(parse_result("test a ... ok").is_none());
+    }
+
+    #[test]
+    fn a_name_selects_a_step_or_tests() {
+        let asked = |name: &str| Options { long: false, only: Some(name.to_owned()) };
+        assert!(asked("e2e").wants("build") && !asked("e2e").wants("unit"));
+        assert!(asked("e2e").filter().is_none());
+        assert!(asked("kills").wants("e2e") && !asked("kills").wants("tidy"));
+        assert_eq!(asked("kills").filter(), Some("kills"));
+    }
 }

@@ -17,7 +17,7 @@ const FILE_LINES_MAX: usize = 1000;
 pub(crate) struct Options {
     /// Only the checks that read text: no compiler, no formatter
     #[arg(long)]
-    quick: bool,
+    pub(crate) quick: bool,
 }
 
 #[derive(Deserialize)]
@@ -85,7 +85,34 @@ pub(crate) fn run(options: &Options) -> Outcome {
         "-D",
         "warnings",
     ]))?;
-    check_licenses()
+    check_licenses()?;
+    check_wasm(&layers)
+}
+
+/// Layers 0 and 1 compute only; a target without an operating system shows it.
+fn check_wasm(layers: &Layers) -> Outcome {
+    const TARGET: &str = "wasm32-unknown-unknown";
+    if !has_target(TARGET) {
+        eprintln!(
+            "tidy: {TARGET} is not installed; run `rustup target add {TARGET}` to check layers 0 and 1 on it"
+        );
+        return Ok(());
+    }
+    let mut build = cargo(&["check", "--quiet", "--target", TARGET]);
+    for (name, rules) in &layers.crates {
+        if matches!(rules.layer, Layer::Number(0 | 1)) {
+            build.args(["--package", &format!("sheen-{name}")]);
+        }
+    }
+    shell::run(build)
+}
+
+fn has_target(target: &str) -> bool {
+    let sysroot = shell::command("rustc").args(["--print", "sysroot"]).output();
+    sysroot.is_ok_and(|output| {
+        let sysroot = String::from_utf8_lossy(&output.stdout).trim().to_owned();
+        Path::new(&sysroot).join("lib/rustlib").join(target).is_dir()
+    })
 }
 
 fn check_licenses() -> Outcome {

@@ -1,13 +1,11 @@
 //! Several futures at once, in the caller's own task.
 
-use std::future::poll_fn;
+use std::future::{Future, poll_fn};
 use std::task::Poll;
 
-use sheen_io::BoxFuture;
-
 /// Drives all futures until the last is done; their results in order.
-pub(crate) async fn join_all<T: Send>(futures: Vec<BoxFuture<'_, T>>) -> Vec<T> {
-    let mut waiting: Vec<_> = futures.into_iter().map(|future| (future, None)).collect();
+pub(crate) async fn all<F: Future>(futures: Vec<F>) -> Vec<F::Output> {
+    let mut waiting: Vec<_> = futures.into_iter().map(|future| (Box::pin(future), None)).collect();
     poll_fn(|context| {
         let mut pending = false;
         for (future, result) in &mut waiting {
@@ -22,4 +20,9 @@ pub(crate) async fn join_all<T: Send>(futures: Vec<BoxFuture<'_, T>>) -> Vec<T> 
     })
     .await;
     waiting.into_iter().filter_map(|(_, result)| result).collect()
+}
+
+/// The first failure of several, after all have ended.
+pub(crate) async fn all_ok<F: Future<Output = Result<(), E>>, E>(futures: Vec<F>) -> Result<(), E> {
+    all(futures).await.into_iter().collect()
 }

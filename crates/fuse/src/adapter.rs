@@ -4,6 +4,7 @@ use std::ffi::OsStr;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::SystemTime;
 
 use bytes::Bytes;
@@ -19,8 +20,9 @@ use sheen_client::posix::{
 };
 use sheen_types::{Errno, Extent, Name};
 
+use crate::busy::{Busy, Guard};
 use crate::credentials::Groups;
-use crate::{answer, convert};
+use crate::{answer, convert, signals};
 
 /// Bytes of one write request and of read-ahead: one bulk RPC's worth keeps the pipe full.
 const REQUEST_BYTES: u32 = 1 << 20;
@@ -52,6 +54,7 @@ pub(crate) struct Adapter {
     files: FileSystem,
     runtime: tokio::runtime::Handle,
     groups: Groups,
+    busy: Arc<Busy>,
     local_locks: bool,
 }
 
@@ -59,9 +62,10 @@ impl Adapter {
     pub(crate) fn new(
         files: FileSystem,
         runtime: tokio::runtime::Handle,
+        busy: Arc<Busy>,
         local_locks: bool,
     ) -> Self {
-        Self { files, runtime, groups: Groups::default(), local_locks }
+        Self { files, runtime, groups: Groups::default(), busy, local_locks }
     }
 
     fn who(&self, request: &Request, umask: u32) -> Credentials {
@@ -71,6 +75,20 @@ impl Adapter {
     /// See [`crate::drive`].
     fn drive(&self, work: impl Future<Output = ()> + Send + 'static) {
         crate::drive::drive(&self.runtime, work);
+    }
+
+    /// The kernel holds the locks of these directories until the guard goes.
+    fn occupy(&self, nodes: &[INodeNo]) -> Guard {
+        Busy::enter(&self.busy, nodes.iter().map(|node| node.0))
+    }
+
+    /// As [`Adapter::occupy`], for a call that also concerns the directory `name`.
+    fn occupy_child(&self, parent: INodeNo, name: &Result<Name, Errno>) -> Guard {
+        let child = name.as_ref().ok().and_then(|it| self.files.known_child(node(parent), it));
+        match child {
+            Some(child) => self.occupy(&[parent, INodeNo(child.0)]),
+            None => self.occupy(&[parent]),
+        }
     }
 
     fn make(
@@ -83,7 +101,9 @@ impl Adapter {
         reply: ReplyEntry,
     ) {
         let (files, name) = (self.files.clone(), convert::name(name));
+        let guard = self.occupy(&[parent]);
         self.drive(async move {
+            let _guard = guard;
             let made = async { files.make(&who, node(parent), &name?, mode, new).await };
             answer::entry(reply, made.await);
         });
@@ -135,7 +155,9 @@ impl Filesystem for Adapter {
 
     fn lookup(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
         let (files, who, name) = (self.files.clone(), self.who(request, 0), convert::name(name));
+        let guard = self.occupy(&[parent]);
         self.drive(async move {
+            let _guard = guard;
             let found = async { files.lookup(&who, node(parent), &name?).await };
             answer::lookup(reply, found.await);
         });
@@ -147,7 +169,10 @@ impl Filesystem for Adapter {
 
     fn getattr(&self, request: &Request, number: INodeNo, _: Option<Handle>, reply: ReplyAttr) {
         let (files, who) = (self.files.clone(), self.who(request, 0));
+        // A directory's, before it is changed: the kernel holds its lock for the change already.
+        let guard = self.occupy(&[number]);
         self.drive(async move {
+            let _guard = guard;
             answer::stat(reply, node(number), files.getattr(&who, node(number)).await);
         });
     }
@@ -180,7 +205,9 @@ impl Filesystem for Adapter {
             ctime: ctime.map(convert::timestamp),
         };
         let (files, who) = (self.files.clone(), self.who(request, 0));
+        let guard = self.occupy(&[number]);
         self.drive(async move {
+            let _guard = guard;
             let done = files.setattr(&who, node(number), opened.map(handle), changes).await;
             answer::stat(reply, node(number), done);
         });
@@ -238,7 +265,9 @@ impl Filesystem for Adapter {
 
     fn unlink(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
         let (files, who, name) = (self.files.clone(), self.who(request, 0), convert::name(name));
+        let guard = self.occupy(&[parent]);
         self.drive(async move {
+            let _guard = guard;
             let done = async { files.unlink(&who, node(parent), &name?).await };
             answer::empty(reply, done.await);
         });
@@ -246,7 +275,9 @@ impl Filesystem for Adapter {
 
     fn rmdir(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
         let (files, who, name) = (self.files.clone(), self.who(request, 0), convert::name(name));
+        let guard = self.occupy_child(parent, &name);
         self.drive(async move {
+            let _guard = guard;
             let done = async { files.rmdir(&who, node(parent), &name?).await };
             answer::empty(reply, done.await);
         });
@@ -274,7 +305,17 @@ impl Filesystem for Adapter {
         let (files, who) = (self.files.clone(), self.who(request, 0));
         let names: Result<(Name, Name), Errno> =
             convert::name(name).and_then(|old| Ok((old, convert::name(new_name)?)));
+        let (moved, replaced) = match &names {
+            Ok((old, new)) => (
+                self.files.known_child(node(parent), old),
+                self.files.known_child(node(new_parent), new),
+            ),
+            Err(_) => (None, None),
+        };
+        let known = |child: Option<NodeId>| child.map_or(parent, |child| INodeNo(child.0));
+        let guard = self.occupy(&[parent, new_parent, known(moved), known(replaced)]);
         self.drive(async move {
+            let _guard = guard;
             let done = async {
                 let (old, new) = names?;
                 files.rename(&who, (node(parent), &old), (node(new_parent), &new), mode).await
@@ -292,7 +333,9 @@ impl Filesystem for Adapter {
         reply: ReplyEntry,
     ) {
         let (files, who, name) = (self.files.clone(), self.who(request, 0), convert::name(name));
+        let guard = self.occupy(&[parent]);
         self.drive(async move {
+            let _guard = guard;
             let done = async { files.link(&who, node(number), node(parent), &name?).await };
             answer::entry(reply, done.await);
         });
@@ -319,7 +362,9 @@ impl Filesystem for Adapter {
         let (files, name) = (self.files.clone(), convert::name(name));
         let who = self.who(request, umask);
         let flags = OpenFlags(flags.cast_unsigned() | OpenFlags::CREATE);
+        let guard = self.occupy(&[parent]);
         self.drive(async move {
+            let _guard = guard;
             let made =
                 async { files.create(&who, node(parent), &name?, mode & 0o7777, flags).await };
             answer::created(reply, made.await);
@@ -399,9 +444,18 @@ impl Filesystem for Adapter {
         self.open(request, number, flags, reply);
     }
 
-    fn readdir(&self, _: &Request, _: INodeNo, opened: Handle, offset: u64, reply: ReplyDirectory) {
+    fn readdir(
+        &self,
+        _: &Request,
+        number: INodeNo,
+        opened: Handle,
+        offset: u64,
+        reply: ReplyDirectory,
+    ) {
         let files = self.files.clone();
+        let guard = self.occupy(&[number]);
         self.drive(async move {
+            let _guard = guard;
             let names = files.readdir(handle(opened), DirCookie(offset), NAMES_AT_ONCE).await;
             answer::directory(reply, names);
         });
@@ -410,13 +464,15 @@ impl Filesystem for Adapter {
     fn readdirplus(
         &self,
         request: &Request,
-        _: INodeNo,
+        number: INodeNo,
         opened: Handle,
         offset: u64,
         reply: ReplyDirectoryPlus,
     ) {
         let (files, who) = (self.files.clone(), self.who(request, 0));
+        let guard = self.occupy(&[number]);
         self.drive(async move {
+            let _guard = guard;
             let from = DirCookie(offset);
             let names = files.readdir_plus(&who, handle(opened), from, NAMES_AT_ONCE).await;
             answer::directory_plus(&files, reply, names);
@@ -483,7 +539,9 @@ impl Filesystem for Adapter {
         };
         let (files, who) = (self.files.clone(), self.who(request, 0));
         let (name, value) = (name.as_bytes().to_vec(), Bytes::copy_from_slice(value));
+        let guard = self.occupy(&[number]);
         self.drive(async move {
+            let _guard = guard;
             answer::empty(reply, files.setxattr(&who, node(number), &name, value, mode).await);
         });
     }
@@ -513,7 +571,9 @@ impl Filesystem for Adapter {
     fn removexattr(&self, request: &Request, number: INodeNo, name: &OsStr, reply: ReplyEmpty) {
         let (files, who) = (self.files.clone(), self.who(request, 0));
         let name = name.as_bytes().to_vec();
+        let guard = self.occupy(&[number]);
         self.drive(async move {
+            let _guard = guard;
             answer::empty(reply, files.removexattr(&who, node(number), &name).await);
         });
     }
@@ -548,7 +608,7 @@ impl Filesystem for Adapter {
 
     fn setlk(
         &self,
-        _: &Request,
+        request: &Request,
         _: INodeNo,
         opened: Handle,
         by: Owner,
@@ -559,11 +619,15 @@ impl Filesystem for Adapter {
         sleep: bool,
         reply: ReplyEmpty,
     ) {
-        let files = self.files.clone();
+        let (files, thread) = (self.files.clone(), request.pid());
         self.drive(async move {
             let wanted = lock(start, end, kind, pid);
             let done = async { files.set_lock(handle(opened), owner(by), wanted?, sleep).await };
-            answer::empty(reply, done.await);
+            let done = match sleep {
+                true => signals::unless_interrupted(thread, done).await,
+                false => done.await,
+            };
+            answer::empty(reply, done);
         });
     }
 

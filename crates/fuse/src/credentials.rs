@@ -14,11 +14,13 @@ const FRESH: Duration = Duration::from_secs(1);
 const PROCESSES_MAX: usize = 4096;
 
 type Key = (u32, u32, u32);
+/// When the groups were read, and what they were.
+type Known = (Instant, Arc<[u32]>);
 
 /// Remembers supplementary groups of processes for a moment.
 #[derive(Default)]
 pub(crate) struct Groups {
-    known: Mutex<HashMap<Key, (Instant, Arc<[u32]>)>>,
+    known: Mutex<HashMap<Key, Known>>,
 }
 
 impl Groups {

@@ -1,13 +1,20 @@
 //! Taking out of the kernel what a lock no longer covers.
 
 use std::ffi::OsStr;
+use std::fs::File;
+use std::future::poll_fn;
+use std::io::{self, Write};
 use std::os::unix::ffi::OsStrExt;
-use std::sync::OnceLock;
+use std::pin::pin;
+use std::sync::{Arc, OnceLock};
+use std::task::Poll;
 use std::time::Duration;
 
 use fuser::{INodeNo, Notifier};
 use sheen_client::posix::{Invalidate, NodeId, Stale};
 use sheen_types::{Extent, Name};
+
+use crate::busy::Busy;
 
 type BoxFuture<T> = std::pin::Pin<Box<dyn Future<Output = T> + Send>>;
 
@@ -16,30 +23,64 @@ type BoxFuture<T> = std::pin::Pin<Box<dyn Future<Output = T> + Send>>;
 /// without it shows nobody old bytes.
 const PAGES_WAIT: Duration = Duration::from_secs(2);
 
+/// How long a lock may be kept for a name that the kernel does not let go.
+const NAME_WAIT: Duration = Duration::from_millis(500);
+
 /// The kernel's side of the mount.
 pub(crate) struct Kernel {
-    notifier: OnceLock<Notifier>,
+    side: OnceLock<Arc<Side>>,
     runtime: tokio::runtime::Handle,
+    busy: Arc<Busy>,
+}
+
+/// The ways to tell the kernel something.
+struct Side {
+    notifier: Notifier,
+    /// The session's device, for what fuser has no words for.
+    device: File,
+}
+
+impl Side {
+    /// The name is looked up again when it is used next. A directory keeps its place in the kernel's
+    /// tree meanwhile: of one that is dropped, `getcwd(2)` says that it is gone.
+    fn expire_entry(&self, parent: NodeId, name: &Name) -> io::Result<()> {
+        (&self.device).write_all(&expire_message(parent.0, name.as_bytes()))
+    }
+}
+
+/// A `FUSE_NOTIFY_INVAL_ENTRY` with `FUSE_EXPIRE_ONLY` (Linux 6.2; older ones drop the name).
+fn expire_message(parent: u64, name: &[u8]) -> Vec<u8> {
+    const HEAD_BYTES: usize = 16 + 16;
+    const NOTIFY_INVAL_ENTRY: i32 = 3;
+    const EXPIRE_ONLY: u32 = 1;
+    let length = HEAD_BYTES + name.len() + 1;
+    let mut message = Vec::with_capacity(length);
+    message.extend((length as u32).to_ne_bytes());
+    message.extend(NOTIFY_INVAL_ENTRY.to_ne_bytes());
+    message.extend(0u64.to_ne_bytes());
+    message.extend(parent.to_ne_bytes());
+    message.extend((name.len() as u32).to_ne_bytes());
+    message.extend(EXPIRE_ONLY.to_ne_bytes());
+    message.extend(name);
+    message.push(0);
+    message
 }
 
 impl Kernel {
-    pub(crate) fn new(runtime: tokio::runtime::Handle) -> Self {
-        Self { notifier: OnceLock::new(), runtime }
+    pub(crate) fn new(runtime: tokio::runtime::Handle, busy: Arc<Busy>) -> Self {
+        Self { side: OnceLock::new(), runtime, busy }
     }
 
     /// From here on the kernel can be told; nothing was kept before.
-    pub(crate) fn attach(&self, notifier: Notifier) {
-        let _ = self.notifier.set(notifier);
+    pub(crate) fn attach(&self, notifier: Notifier, device: File) {
+        let _ = self.side.set(Arc::new(Side { notifier, device }));
     }
 
-    fn tell(
-        &self,
-        tell: impl FnOnce(&Notifier) -> std::io::Result<()> + Send + 'static,
-    ) -> BoxFuture<()> {
-        let Some(notifier) = self.notifier.get().cloned() else { return Box::pin(async {}) };
+    fn tell(&self, tell: impl FnOnce(&Side) -> io::Result<()> + Send + 'static) -> BoxFuture<()> {
+        let Some(side) = self.side.get().cloned() else { return Box::pin(async {}) };
         let told = self.runtime.spawn_blocking(move || {
             // The kernel answers ENOENT for what it does not keep: as good as told.
-            if let Err(error) = tell(&notifier) {
+            if let Err(error) = tell(&side) {
                 tracing::trace!(%error, "the kernel kept nothing");
             }
         });
@@ -50,15 +91,25 @@ impl Kernel {
 }
 
 impl Invalidate for Kernel {
-    /// Sent off and not waited for: the kernel takes the directory's lock for it, which a create or
-    /// lookup in that directory holds while it waits for the very server that wants our lock back.
-    /// A lookup of the name meanwhile finds the kernel's old entry for the length of that call.
-    fn entry(&self, parent: NodeId, name: &Name) -> BoxFuture<()> {
+    /// The kernel takes the directory's lock for it, which a create or lookup in that directory holds
+    /// while it waits for the very server that wants our lock back: while there is such a call this is
+    /// not waited for. A lookup of the name then finds the kernel's old entry until that call ends.
+    fn entry(&self, parent: NodeId, name: &Name, is_directory: bool) -> BoxFuture<()> {
         let name = name.clone();
-        drop(self.tell(move |kernel| {
-            kernel.inval_entry(INodeNo(parent.0), OsStr::from_bytes(name.as_bytes()))
-        }));
-        Box::pin(async {})
+        let told = self.tell(move |kernel| match is_directory {
+            true => kernel.expire_entry(parent, &name),
+            false => {
+                let name = OsStr::from_bytes(name.as_bytes());
+                kernel.notifier.inval_entry(INodeNo(parent.0), name)
+            }
+        });
+        let busy = Arc::clone(&self.busy);
+        Box::pin(async move {
+            let wait = either(told, busy.until_busy(parent.0));
+            if tokio::time::timeout(NAME_WAIT, wait).await.is_err() {
+                tracing::debug!(parent = parent.0, "a name outlives its lock");
+            }
+        })
     }
 
     fn inode(&self, node: NodeId, stale: Stale) -> BoxFuture<()> {
@@ -66,20 +117,31 @@ impl Invalidate for Kernel {
             Stale::Attributes => {
                 // A negative offset means attributes only: no page is touched, nothing can wait,
                 // so no other thread is needed for it.
-                if let Some(kernel) = self.notifier.get() {
-                    let _ = kernel.inval_inode(INodeNo(node.0), -1, 0);
+                if let Some(side) = self.side.get() {
+                    let _ = side.notifier.inval_inode(INodeNo(node.0), -1, 0);
                 }
                 return Box::pin(async {});
             }
             Stale::Pages(extent) => kernel_range(extent),
         };
-        let told = self.tell(move |kernel| kernel.inval_inode(INodeNo(node.0), offset, length));
+        let told =
+            self.tell(move |kernel| kernel.notifier.inval_inode(INodeNo(node.0), offset, length));
         Box::pin(async move {
             if tokio::time::timeout(PAGES_WAIT, told).await.is_err() {
                 tracing::debug!(node = node.0, "pages under IO outlive their lock");
             }
         })
     }
+}
+
+/// Returns when one of both is done.
+async fn either(one: impl Future<Output = ()>, other: impl Future<Output = ()>) {
+    let (mut one, mut other) = (pin!(one), pin!(other));
+    poll_fn(|context| match one.as_mut().poll(context) {
+        Poll::Ready(()) => Poll::Ready(()),
+        Poll::Pending => other.as_mut().poll(context),
+    })
+    .await;
 }
 
 /// Offset and length as the kernel takes them; length 0 means to the end.
@@ -97,5 +159,15 @@ mod tests {
     fn the_whole_file_is_from_0_to_the_end() {
         assert_eq!(kernel_range(Extent::ALL), (0, 0));
         assert_eq!(kernel_range(Extent { start: 4096, end: 8191 }), (4096, 4096));
+    }
+
+    #[test]
+    fn a_name_that_expires_is_told_as_the_kernel_reads_it() {
+        let message = expire_message(7, b"ab");
+        assert_eq!(message.len(), 35);
+        assert_eq!(message[..4], 35u32.to_ne_bytes());
+        assert_eq!(message[16..24], 7u64.to_ne_bytes());
+        assert_eq!(message[24..28], 2u32.to_ne_bytes());
+        assert_eq!(message[32..], *b"ab\0");
     }
 }

@@ -1,8 +1,8 @@
 //! FUSE requests to client calls to errnos; no policy.
 //!
 //! Owns the mount: the kernel's requests come in on a few threads, each becomes one call of
-//! [`FileSystem`], and its answer goes back. What the kernel may keep (names, attributes, pages) is
-//! what the facade says a lock covers; when such a lock goes, [`invalidate`] takes it out of the
+//! `FileSystem`, and its answer goes back. What the kernel may keep (names, attributes, pages) is
+//! what the facade says a lock covers; when such a lock goes, `invalidate` takes it out of the
 //! kernel before the lock is given back.
 //!
 //! Costs of a request: one read and one write of `/dev/fuse`, one allocation for the future. The
@@ -12,10 +12,12 @@
 
 mod adapter;
 mod answer;
+mod busy;
 mod convert;
 mod credentials;
 mod drive;
 mod invalidate;
 mod mount;
+mod signals;
 
 pub use mount::{MountError, MountOptions, Mounted, mount};

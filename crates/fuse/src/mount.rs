@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::io;
+use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -10,6 +11,7 @@ use sheen_client::posix::FileSystem;
 use sheen_types::Errno;
 
 use crate::adapter::Adapter;
+use crate::busy::Busy;
 use crate::invalidate::Kernel;
 
 /// Threads that read requests. Two keep a slow copy from delaying the next request; more only
@@ -131,13 +133,15 @@ pub fn mount(
     runtime: tokio::runtime::Handle,
 ) -> Result<Mounted, MountError> {
     check(path)?;
-    let kernel = Arc::new(Kernel::new(runtime.clone()));
+    let busy = Arc::new(Busy::default());
+    let kernel = Arc::new(Kernel::new(runtime.clone(), Arc::clone(&busy)));
     file_system.watch(Arc::clone(&kernel) as _);
-    let adapter = Adapter::new(file_system, runtime, options.local_locks);
-    let session = fuser::Session::new(adapter, path, &config(options))
-        .and_then(fuser::Session::spawn)
-        .map_err(|error| MountError::Refused(path.to_owned(), error))?;
-    kernel.attach(session.notifier());
+    let adapter = Adapter::new(file_system, runtime, busy, options.local_locks);
+    let refused = |error| MountError::Refused(path.to_owned(), error);
+    let session = fuser::Session::new(adapter, path, &config(options)).map_err(refused)?;
+    let device = session.as_fd().try_clone_to_owned().map_err(refused)?;
+    let session = session.spawn().map_err(refused)?;
+    kernel.attach(session.notifier(), device.into());
     Ok(Mounted { session, path: path.to_owned() })
 }
 

@@ -2,7 +2,7 @@
 //!
 //! A plain (RAID-0) file is cut into stripes of `stripe_size` bytes that go round over its objects;
 //! in each object they lie without gaps. Offsets here are bytes; extents include both ends.
-//! Nothing allocates but [`Layout::pieces`]'s caller; each function costs a few divisions, by shift
+//! Nothing allocates but `Layout::pieces`'s caller; each function costs a few divisions, by shift
 //! where the stripe size is a power of two (the compiler cannot know, divisions are cheap enough).
 //!
 //! Lustre's names: lov, `lov_offset.c`, `lov_pack.c`.

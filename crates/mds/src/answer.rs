@@ -98,7 +98,7 @@ impl Mdt {
         let layout = self.layout(inode)?;
         let mut body = self.body(inode, layout.is_some());
         let Some(layout) = layout.filter(|_| room) else { return Ok((body, Bytes::new())) };
-        body.valid = body.valid | Valid::EASIZE;
+        body.valid |= Valid::EASIZE;
         body.eadatasize = layout.len() as u32;
         Ok((body, layout))
     }
@@ -115,14 +115,14 @@ impl Mdt {
         }
         let acl = self.store.xattr(inode.fid, xattrs::ACL_ACCESS);
         let acl = acl.map_err(|error| error.errno())?.unwrap_or_default();
-        body.valid = body.valid | Valid::ACL;
+        body.valid |= Valid::ACL;
         body.aclsize = acl.len() as u32;
         Ok(acl)
     }
 
     /// Adds the size of the largest layout.
     pub(crate) fn add_sizes(&self, body: &mut MdtBody) {
-        body.valid = body.valid | Valid::MODEASIZE;
+        body.valid |= Valid::MODEASIZE;
         body.max_mdsize = self.placement.layout_bytes_max();
     }
 }

@@ -8,7 +8,7 @@ use sheen_wire::md::LinkEa;
 use sheen_wire::ost::OstId;
 
 use crate::directory::{Child, parse_key, parse_value};
-use crate::placement::{destroys, objects_of};
+use crate::placement::{destroys, last_used, objects_of};
 use crate::{orphans, xattrs};
 
 /// Entries read at a time.
@@ -25,6 +25,9 @@ pub struct Report {
     pub objects: Vec<(u16, OstId)>,
     /// Objects that wait to be destroyed.
     pub dying: Vec<(u16, OstId)>,
+    /// The last object given to a file, or about to be, on each OST: its id. What lies above it
+    /// on the OST was created ahead.
+    pub last_used: Vec<(u16, u64)>,
     /// Inodes without a name.
     pub orphans: Vec<Fid>,
 }
@@ -163,10 +166,11 @@ impl Walk<'_> {
         let dying =
             destroys(self.store).map_err(|errno| StoreError::Io(format!("the chores: {errno}")))?;
         self.report.dying = dying;
+        self.report.last_used = last_used(self.store)?;
         let mut seen = HashSet::new();
         let objects = self.report.objects.clone();
         for object in objects.iter().chain(&self.report.dying.clone()) {
-            if !seen.insert(object.clone()) {
+            if !seen.insert(*object) {
                 self.fault(format!("object {object:?} belongs to two files"));
             }
         }

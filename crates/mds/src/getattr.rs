@@ -32,7 +32,7 @@ impl Mdt {
         if inode.is_directory() && asked.valid.contains(Valid::DIREA) {
             let default = self.default_layout_told(&inode)?;
             if !default.is_empty() {
-                found.body.valid = found.body.valid | Valid::DIREA;
+                found.body.valid |= Valid::DIREA;
                 found.body.eadatasize = default.len() as u32;
                 found.extra = default;
             }
@@ -97,7 +97,7 @@ impl Mdt {
                 let room = (asked.eadatasize as usize).saturating_sub(1);
                 let mut bytes = target[..target.len().min(room)].to_vec();
                 bytes.push(0);
-                body.valid = body.valid | Valid::LINKNAME;
+                body.valid |= Valid::LINKNAME;
                 body.eadatasize = bytes.len() as u32;
                 extra = bytes.into();
             }

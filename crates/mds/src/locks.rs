@@ -55,6 +55,6 @@ pub(crate) fn hand_over(
     wish: &LockWish,
 ) -> Result<LdlmReply, Errno> {
     let mut reply = guard.hand_over(context, wish)?;
-    reply.flags = reply.flags | (wish.flags & LockFlags::HAS_INTENT);
+    reply.flags |= wish.flags & LockFlags::HAS_INTENT;
     Ok(reply)
 }

@@ -15,6 +15,9 @@ const COUNT_MAX: u32 = 20_000;
 impl Ost {
     /// Takes the object's data out of all caches (they need not write it back), then removes it.
     /// An object that does not exist is as good as removed: `ENOENT` tells the MDT so.
+    ///
+    /// Answers when it is durable: the MDT then forgets that there was anything to destroy, and if
+    /// both crash nobody would know the object any more.
     pub(crate) async fn destroy(
         &self,
         context: &Context,
@@ -40,10 +43,15 @@ impl Ost {
             drop(context.target.lock_as(resource, policy, LockMode::Pw, discard).await?);
         }
         if change.changes.is_empty() {
+            // Gone, but perhaps only in memory.
+            let target = &context.target;
+            let now = target.transact_locally(Transaction::new()).map_err(|e| e.errno())?;
+            target.committed(now).await;
             return Err(Errno::ENOENT);
         }
         let done = context.target.transact(context, change, Memo::Idempotent);
-        done.map_err(|error| error.errno())?;
+        let transno = done.map_err(|error| error.errno())?;
+        context.target.committed(transno).await;
         let ost_body = Some(OstBody { oa });
         Ok(Outcome::ok(OstDestroyReply { ost_body, ..OstDestroyReply::default() }))
     }

@@ -18,8 +18,11 @@ use sheen_wire::ost::{Obdo, ObdoFlags};
 pub const INITIAL_GRANT: u64 = 2 * sheen_types::limits::BULK_BYTES_MAX as u64;
 /// Largest grant of one client; Lustre's clients ask for at most 2 GiB.
 const CLIENT_GRANT_MAX: u64 = 2 << 30;
-/// Free space is given out in eighths, so that one client cannot take all that is left.
+/// Free space is given out in eighths, so that one client cannot take all that is left at once.
 const SHARE: u64 = 8;
+/// One client holds at most this part of the free space: the rest is for others, and for writes that
+/// come without a grant.
+const CLIENT_SHARE: u64 = 4;
 /// Logarithm of the smallest unit of space: data takes whole blocks of 4 KiB.
 pub(crate) const BLOCK_BITS: u8 = 12;
 
@@ -105,6 +108,7 @@ impl Grants {
     fn raise(&self, held: &mut u64, wish: u64, space: StoreSpace) -> u64 {
         let mut total = self.total.lock();
         let left = space.available.saturating_sub(*total);
+        let wish = wish.min(space.available / CLIENT_SHARE);
         let more = wish.saturating_sub(*held).min(left / SHARE) >> BLOCK_BITS << BLOCK_BITS;
         *held += more;
         *total += more;

@@ -1,6 +1,6 @@
 //! The object storage service (Lustre's OFD): objects, their space and their data.
 //!
-//! [`Ost`] implements [`Operations`]; connects, locks, resends and recovery are the target's. One
+//! [`Ost`] implements `Operations`; connects, locks, resends and recovery are the target's. One
 //! file per operation: request, checks, locks, store, reply.
 //!
 //! What always holds:
@@ -8,7 +8,7 @@
 //! - Changes of attributes, creation and destruction are transactions with a transno; bytes are
 //!   written at once and outside of them (the store's two planes), and their replies carry no
 //!   transno: when a write is answered it survives this process, and after a sync this machine.
-//! - Space that was granted to clients is never given twice ([`grant`]): what a client accepts into
+//! - Space that was granted to clients is never given twice (`grant`): what a client accepts into
 //!   its cache within its grant can be written.
 //! - A checksum that a client sent is verified before a byte is written.
 //!

@@ -16,10 +16,10 @@ const MAGIC: u64 = 0xEF53;
 const BLOCKS_LOW: u64 = 256;
 
 impl Ost {
-    /// What is promised to clients counts as used: it will be.
+    /// What is promised counts as free, as in Lustre: it may never be used.
     pub(crate) fn statfs(&self) -> Result<Outcome, Errno> {
         let space = self.store.space().map_err(|error| error.errno())?;
-        let available = self.grants.unpromised(space) / BLOCK;
+        let available = space.available / BLOCK;
         let state = match available < BLOCKS_LOW {
             true => StatfsState::ENOSPC,
             false => StatfsState::NONE,

@@ -32,7 +32,6 @@ impl Ost {
         let (store, result) = (Arc::clone(&self.store), Arc::clone(&outcome));
         let job = move || *result.lock() = store.sync_data(object).map_err(|error| error.errno());
         context.target.world().tasks.blocking(Box::new(job)).await;
-        let outcome = *outcome.lock();
-        outcome
+        *outcome.lock()
     }
 }

@@ -38,6 +38,7 @@ enum Tool {
     Up(host::Up),
     Down(host::Down),
     Status(host::Status),
+    Fsck(host::Fsck),
     Server(host::Server),
     #[command(alias = "mount.lustre")]
     Mount(host::Mount),
@@ -65,6 +66,7 @@ fn run(tool: &Tool) -> Result<(), output::Fault> {
         Tool::Up(arguments) => host::up(arguments),
         Tool::Down(arguments) => host::down(arguments),
         Tool::Status(arguments) => host::status(arguments),
+        Tool::Fsck(arguments) => host::fsck(arguments),
         Tool::Server(arguments) => host::server(arguments),
         Tool::Mount(arguments) => host::mount(arguments),
         Tool::Lfs(arguments) => lfs::run(arguments),

@@ -210,7 +210,7 @@ fn an_evicted_client_learns_it_and_may_come_back() {
         assert_eq!(client.call(ObdPing::default()).await.head.status, 0);
 
         // Nothing heard of it for too long.
-        world.sleep(Duration::from_secs(60)).await;
+        world.sleep(node.target.config().timeouts.ping_evict * 2).await;
         assert_eq!(client.call(ObdPing::default()).await.errno(), Some(Errno::ENOTCONN));
         assert_eq!(node.target.stats().evictions, 2);
     });

@@ -8,7 +8,7 @@ use sheen_types::{Extent, Fid, InodeBits, Name, ResourceName};
 use super::{Inode, Inodes, LayoutState, Observers, State};
 use crate::data::DataEvents;
 use crate::locks::{LockSpace, Lost, Protected};
-use crate::posix::{NodeId, Stale};
+use crate::posix::{FileType, NodeId, Stale};
 
 /// Stands between the locks of MDTs and the inode cache.
 pub(crate) struct MetaCache {
@@ -21,7 +21,7 @@ pub(crate) struct MetaCache {
 /// What others must be told.
 #[derive(Default)]
 struct Tell {
-    entries: Vec<(NodeId, Name)>,
+    entries: Vec<(NodeId, Name, bool)>,
     attributes: bool,
 }
 
@@ -32,12 +32,15 @@ impl State {
         self.covered = self.covered.without(gone);
         let mut tell = Tell::default();
         if gone.contains(InodeBits::LOOKUP) {
-            tell.entries.extend(self.names.iter().cloned());
+            let is_directory =
+                self.attributes.as_ref().is_some_and(|it| it.file_type() == FileType::Directory);
+            let names = self.names.iter().cloned();
+            tell.entries.extend(names.map(|(node, name)| (node, name, is_directory)));
         }
         if gone.contains(InodeBits::UPDATE) {
             self.attributes_from_lock = false;
             self.pages = None;
-            tell.entries.extend(self.take_absent().into_iter().map(|name| (node, name)));
+            tell.entries.extend(self.take_absent().into_iter().map(|name| (node, name, false)));
         }
         if gone.contains(InodeBits::LAYOUT) {
             self.layout = LayoutState::Unknown;

@@ -2,7 +2,7 @@
 //!
 //! Owns the table of inodes that somebody has looked up or opened, and what is known of each:
 //! attributes, names, layout, extended attributes, symbolic link target, directory pages. What
-//! always holds: [`State::covered`] names only bits that some granted lock covers; a lock's bits are
+//! always holds: `State::covered` names only bits that some granted lock covers; a lock's bits are
 //! taken off it before the lock goes back, and whoever was told that it may keep something is told
 //! first.
 //!

@@ -26,11 +26,12 @@ impl Observers {
         self.0.read().clone()
     }
 
-    /// Tells of names, all at once, and waits.
-    pub(crate) async fn entries(&self, names: Vec<(NodeId, Name)>) {
+    /// Tells of names, and whether they named directories, all at once, and waits.
+    pub(crate) async fn entries(&self, names: Vec<(NodeId, Name, bool)>) {
         let Some(observer) = self.observer() else { return };
         // All are sent before the first is waited for.
-        let told: Vec<_> = names.iter().map(|(node, name)| observer.entry(*node, name)).collect();
+        let tell = |(node, name, is_directory): &_| observer.entry(*node, name, *is_directory);
+        let told: Vec<_> = names.iter().map(tell).collect();
         for told in told {
             told.await;
         }

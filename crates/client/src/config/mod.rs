@@ -31,7 +31,7 @@ pub(crate) use targets::Targets;
 use crate::cache::{DataWatch, Inodes, MetaCache, Observers};
 use crate::call;
 use crate::data::DataPath;
-use crate::join::join_all;
+use crate::join;
 use crate::locks::{CallbackRouter, LockSpace};
 use crate::meta::{FidSource, Mdt, Meta};
 use crate::posix::{Credentials, FileSystem, Handles, Mounted};
@@ -343,7 +343,7 @@ async fn connect_osts(targets: &Arc<Targets>, osts: &[MapTarget], data: &Arc<dyn
     let active = osts.iter().filter(|ost| !ost.is_excluded);
     let imports: Vec<_> = active.map(|ost| targets.add_ost(ost, data)).collect();
     let connects: Vec<BoxFuture<'_, _>> = imports.iter().map(|import| import.connect()).collect();
-    if within(targets, OSTS_WAIT, join_all(connects)).await.is_none() {
+    if within(targets, OSTS_WAIT, join::all(connects)).await.is_none() {
         for import in imports {
             targets.connect_later(import);
         }

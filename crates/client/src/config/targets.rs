@@ -6,12 +6,13 @@ use std::sync::{Arc, OnceLock, Weak};
 use parking_lot::RwLock;
 use sheen_io::World;
 use sheen_llog::{ClusterMap, MapTarget};
-use sheen_rpc::{Channel, Import, ImportEvents, LockReplay};
+use sheen_rpc::{Channel, Import, ImportEvents, ImportState, LockReplay};
 use sheen_types::{Nid, Uuid};
+use sheen_wire::connect::ObdConnectData;
 
 use super::{Connector, ImportPlan, Service, connect, name_of};
 use crate::data::DataPath;
-use crate::join::join_all;
+use crate::join;
 use crate::locks::{CallbackRouter, LockSpace};
 
 /// One connected target.
@@ -41,9 +42,18 @@ pub(crate) struct Targets {
 #[derive(Default)]
 pub(super) struct Events {
     pub(super) locks: OnceLock<Weak<LockSpace>>,
+    /// For an OST: its number, and the data path that must know what it promises.
+    pub(super) ost: OnceLock<(u32, Weak<dyn DataPath>)>,
 }
 
 impl ImportEvents for Events {
+    fn state_changed(&self, state: ImportState, data: &ObdConnectData) {
+        let Some((index, path)) = self.ost.get() else { return };
+        if let (ImportState::Full, Some(path)) = (state, path.upgrade()) {
+            path.connected(*index, data);
+        }
+    }
+
     fn evicted(&self, _channel: &Arc<dyn Channel>) {
         if let Some(locks) = self.locks.get().and_then(Weak::upgrade) {
             tracing::warn!(target = locks.name(), "evicted: cached locks and data are lost");
@@ -133,6 +143,8 @@ impl Targets {
         self.router.add(&locks);
         let first = events.locks.set(Arc::downgrade(&locks)).is_ok();
         debug_assert!(first, "events are new");
+        let first = events.ost.set((target.index, Arc::downgrade(data))).is_ok();
+        debug_assert!(first, "events are new");
         let nids = RwLock::new(target.nids.clone());
         let ost = Connected { name, import: Arc::clone(&import), locks, nids };
         self.osts.write().insert(target.index, Arc::new(ost));
@@ -183,7 +195,7 @@ impl Targets {
             for target in &group {
                 target.locks.clear_unused();
             }
-            join_all(group.iter().map(|target| target.import.disconnect()).collect()).await;
+            join::all(group.iter().map(|target| target.import.disconnect()).collect()).await;
         }
     }
 }

@@ -29,6 +29,9 @@ pub(super) struct Ahead {
     state: Mutex<State>,
 }
 
+/// A chunk to load, by its offset, and whom to tell.
+type Load = (u64, watch::Sender<()>);
+
 #[derive(Default)]
 struct State {
     /// Where the next read of the stream is expected.
@@ -47,12 +50,7 @@ impl Ahead {
     }
 
     /// Notes a read; answers the chunks to load ahead and what to wait for.
-    fn note(
-        &self,
-        offset: u64,
-        length: u64,
-        size: u64,
-    ) -> (Vec<(u64, watch::Sender<()>)>, Vec<watch::Receiver<()>>) {
+    fn note(&self, offset: u64, length: u64, size: u64) -> (Vec<Load>, Vec<watch::Receiver<()>>) {
         let end = offset + length;
         let mut state = self.state.lock();
         let is_stream = offset <= state.next + SLACK && offset + SLACK >= state.next;
@@ -127,7 +125,7 @@ impl File {
         let task = async move {
             let fetches = parts.iter().map(|(object, start, end)| object.prefetch(*start, *end));
             // A failure here shows again when the bytes are asked for.
-            let _ = super::join::all_ok(fetches.collect()).await;
+            let _ = crate::join::all_ok(fetches.collect()).await;
             drop(done);
         };
         tasks.spawn("read-ahead", Box::pin(task));

@@ -4,17 +4,17 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use sheen_io::BoxFuture;
-use sheen_types::{Errno, Extent, Fid, LockMode, Timestamp};
+use sheen_types::{Errno, Extent, LockMode, Timestamp};
 
 use super::ahead::Ahead;
 use super::object::{Lease, Object};
 use super::read::{trim, zeros};
-use super::{DataAttributes, DataFile, FileLayout, How, WriteAt, join};
+use super::{DataAttributes, DataFile, FileLayout, How, WriteAt};
+use crate::join;
 use crate::posix::{Credentials, Fallocate, Seek};
 
 /// One file's data.
 pub(super) struct File {
-    pub(super) fid: Fid,
     pub(super) layout: Arc<FileLayout>,
     pub(super) objects: Vec<Arc<Object>>,
     pub(super) ahead: Ahead,
@@ -23,9 +23,9 @@ pub(super) struct File {
 }
 
 impl File {
-    pub(super) fn new(fid: Fid, layout: Arc<FileLayout>, objects: Vec<Arc<Object>>) -> Self {
+    pub(super) fn new(layout: Arc<FileLayout>, objects: Vec<Arc<Object>>) -> Self {
         let ahead = Ahead::default();
-        Self { fid, layout, objects, ahead, append: tokio::sync::Mutex::new(()) }
+        Self { layout, objects, ahead, append: tokio::sync::Mutex::new(()) }
     }
 
     /// Reads without looking ahead.
@@ -69,6 +69,7 @@ impl File {
         data: Bytes,
         owner: (u32, u32),
         how: How,
+        is_leased: bool,
     ) -> Result<(), Errno> {
         let cut: Vec<_> = self.layout.raid0.pieces(offset, data.len() as u64).collect();
         let one = |piece: &sheen_layout::Piece| {
@@ -76,7 +77,12 @@ impl File {
             let from = (piece.file_offset - offset) as usize;
             let part = data.slice(from..from + piece.length as usize);
             let at = piece.object_offset;
-            async move { object.write(at, part, owner, how).await }
+            async move {
+                match is_leased {
+                    true => object.write_leased(at, part, owner, how).await,
+                    false => object.write(at, part, owner, how).await,
+                }
+            }
         };
         match &cut[..] {
             [piece] => one(piece).await,
@@ -88,10 +94,16 @@ impl File {
     async fn append(&self, data: Bytes, owner: (u32, u32), how: How) -> Result<u64, Errno> {
         let _turn = self.append.lock().await;
         let leases = self.lease_all(Extent::ALL, LockMode::Pw).await?;
+        for object in &self.objects {
+            let is_told = object.state.lock().is_told;
+            if !is_told {
+                object.glimpse().await?;
+            }
+        }
         let offset = self.known_size();
         let end = offset.checked_add(data.len() as u64).filter(|end| *end <= i64::MAX as u64);
         end.ok_or(Errno::EFBIG)?;
-        self.write_pieces(offset, data, owner, how).await?;
+        self.write_pieces(offset, data, owner, how, true).await?;
         drop(leases);
         Ok(offset)
     }
@@ -117,13 +129,19 @@ impl File {
 
     fn known(&self, covered: bool) -> DataAttributes {
         let mut all = DataAttributes { size: self.known_size(), covered, ..Default::default() };
-        for object in &self.objects {
+        for (index, object) in self.objects.iter().enumerate() {
             let state = object.state.lock();
             let known = state.known;
             all.blocks += known.blocks + state.dirty.bytes().div_ceil(512);
-            all.atime = all.atime.max(known.atime);
-            all.mtime = all.mtime.max(known.mtime);
-            all.ctime = all.ctime.max(known.ctime);
+            // Whole seconds: all that the wire carries and that others see. The first one counts as
+            // it is: all may be from before 1970.
+            let later = |all: Timestamp, one: Timestamp| match index {
+                0 => Timestamp::from_seconds(one.seconds),
+                _ => all.max(Timestamp::from_seconds(one.seconds)),
+            };
+            all.atime = later(all.atime, known.atime);
+            all.mtime = later(all.mtime, known.mtime);
+            all.ctime = later(all.ctime, known.ctime);
         }
         all
     }
@@ -176,7 +194,7 @@ impl DataFile for File {
                 WriteAt::End => self.append(data, owner, how).await,
                 WriteAt::Offset(offset) if data.is_empty() => Ok(offset),
                 WriteAt::Offset(offset) => {
-                    self.write_pieces(offset, data, owner, how).await.map(|()| offset)
+                    self.write_pieces(offset, data, owner, how, false).await.map(|()| offset)
                 }
             }
         })

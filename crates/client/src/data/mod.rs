@@ -10,7 +10,6 @@ mod ahead;
 mod change;
 mod extents;
 mod file;
-mod join;
 mod object;
 mod osc;
 mod osts;
@@ -24,6 +23,7 @@ use sheen_io::BoxFuture;
 use sheen_ldlm::client::Config;
 use sheen_rpc::Channel;
 use sheen_types::{Errno, Extent, Fid, Timestamp};
+use sheen_wire::connect::ObdConnectData;
 
 use crate::locks::LockSpace;
 use crate::posix::{Credentials, Fallocate, Seek};
@@ -83,6 +83,10 @@ pub trait DataPath: Send + Sync {
         channel: Arc<dyn Channel>,
         config: Config,
     ) -> Arc<LockSpace>;
+
+    /// OST number `index` is connected, for the first time or anew: `data` says how much space it
+    /// has promised us.
+    fn connected(&self, index: u32, data: &ObdConnectData);
 
     /// Whom to tell before object locks are given back.
     fn watch(&self, events: Arc<dyn DataEvents>);

@@ -43,6 +43,8 @@ pub(super) struct State {
     pub(super) writing: Extents,
     pub(super) clean: Extents,
     pub(super) known: Known,
+    /// Whether the OST has told `known`. A lock may be older than this object, and be no proof.
+    pub(super) is_told: bool,
     /// Who pays for new blocks.
     pub(super) owner: (u32, u32),
     /// Something was written since the last sync.
@@ -52,8 +54,15 @@ pub(super) struct State {
     /// A write-back of all that is dirty is going to happen.
     pub(super) scheduled: bool,
     leaving: Vec<Arc<Leaving>>,
-    /// What writes that wait for a lock are about to write: the kernel holds those pages.
-    claims: Vec<Extent>,
+    /// What calls under way wait for a lock on: the kernel holds their pages until they end.
+    asking: Vec<Extent>,
+}
+
+impl State {
+    /// Nothing is known. What an earlier object of the same resource wrote may not be durable yet.
+    pub(super) fn fresh() -> Self {
+        Self { unsynced: true, ..Self::default() }
+    }
 }
 
 /// Size and times, as the OST and our own writes say.
@@ -74,65 +83,12 @@ struct Leaving {
     guests: AtomicUsize,
 }
 
-/// Pages are aligned to this; a stripe begins and ends with a page.
-const PAGE_BYTES: u64 = 4096;
-
-/// A write that waits for its lock.
-struct Claim<'a> {
-    object: &'a Object,
-    extent: Extent,
-}
-
-impl<'a> Claim<'a> {
-    fn new(object: &'a Object, extent: Extent) -> Self {
-        let start = extent.start / PAGE_BYTES * PAGE_BYTES;
-        let end = extent.end | (PAGE_BYTES - 1);
-        let extent = Extent { start, end };
-        object.state.lock().claims.push(extent);
-        Self { object, extent }
-    }
-}
-
-impl Drop for Claim<'_> {
-    fn drop(&mut self) {
-        let claims = &mut self.object.state.lock().claims;
-        if let Some(index) = claims.iter().position(|claim| *claim == self.extent) {
-            claims.swap_remove(index);
-        }
-    }
-}
-
-/// `extent` without the parts that are claimed, and those parts.
-fn divide(extent: Extent, claims: &[Extent]) -> (Vec<Extent>, Vec<Extent>) {
-    let mut claimed: Vec<Extent> = claims
-        .iter()
-        .filter(|claim| claim.overlaps(&extent))
-        .map(|claim| Extent {
-            start: claim.start.max(extent.start),
-            end: claim.end.min(extent.end),
-        })
-        .collect();
-    claimed.sort_unstable_by_key(|claim| claim.start);
-    let mut free = Vec::with_capacity(claimed.len() + 1);
-    let mut from = Some(extent.start);
-    for claim in &claimed {
-        if let Some(start) = from.filter(|start| *start < claim.start) {
-            free.push(Extent { start, end: claim.start - 1 });
-        }
-        from = from.and_then(|start| claim.end.checked_add(1).map(|next| next.max(start)));
-    }
-    if let Some(start) = from.filter(|start| *start <= extent.end) {
-        free.push(Extent { start, end: extent.end });
-    }
-    (free, claimed)
-}
-
 /// The right to touch a range: a lock in use, or a seat under one that leaves.
 pub(super) enum Lease {
     /// A lock.
     Held { _lock: Held },
     /// A seat.
-    Guest(Guest),
+    Guest { _seat: Guest },
 }
 
 /// A seat under a lock that leaves.
@@ -148,6 +104,56 @@ impl Drop for Guest {
     }
 }
 
+/// A call that waits for a lock on a range.
+struct Asking<'a> {
+    object: &'a Object,
+    extent: Extent,
+}
+
+impl<'a> Asking<'a> {
+    fn new(object: &'a Object, extent: Extent) -> Self {
+        object.state.lock().asking.push(extent);
+        Self { object, extent }
+    }
+}
+
+impl Drop for Asking<'_> {
+    fn drop(&mut self) {
+        let asking = &mut self.object.state.lock().asking;
+        if let Some(index) = asking.iter().position(|extent| *extent == self.extent) {
+            asking.swap_remove(index);
+        }
+    }
+}
+
+/// The parts of `whole` that no call asks for, and those that one does, in whole kernel pages.
+fn split(whole: Extent, asking: &[Extent]) -> (Vec<Extent>, Vec<Extent>) {
+    const PAGE: u64 = 4096;
+    let mut held: Vec<Extent> = asking
+        .iter()
+        .map(|extent| Extent { start: extent.start & !(PAGE - 1), end: extent.end | (PAGE - 1) })
+        .filter(|extent| extent.start <= whole.end && whole.start <= extent.end)
+        .map(|extent| Extent {
+            start: extent.start.max(whole.start),
+            end: extent.end.min(whole.end),
+        })
+        .collect();
+    held.sort_unstable_by_key(|extent| extent.start);
+    let mut free = Vec::new();
+    let mut next = Some(whole.start);
+    for part in &held {
+        let Some(from) = next else { break };
+        if from < part.start {
+            free.push(Extent { start: from, end: part.start - 1 });
+        }
+        next = part.end.checked_add(1).map(|after| after.max(from));
+    }
+    if let Some(from) = next.filter(|from| *from <= whole.end) {
+        free.push(Extent { start: from, end: whole.end });
+    }
+    (free, held)
+}
+
 impl Object {
     /// A lock on `extent`: one that we have, or a new one. No RPC for the first.
     pub(super) async fn lease(
@@ -160,12 +166,12 @@ impl Object {
             return Ok(Lease::Held { _lock: lock });
         }
         if let Some(guest) = self.guest(extent, mode) {
-            return Ok(Lease::Guest(guest));
+            return Ok(Lease::Guest { _seat: guest });
         }
         let ask = Ask { resource: self.resource, policy, mode, flags: LockFlags::NONE };
-        let claim = (mode == LockMode::Pw).then(|| Claim::new(self, extent));
+        let asking = Asking::new(self, extent);
         let (lock, value) = self.osc.locks().enqueue(ask).await?;
-        drop(claim);
+        drop(asking);
         self.learn(&value);
         Ok(Lease::Held { _lock: lock })
     }
@@ -183,7 +189,13 @@ impl Object {
 
     /// Whether locks of ours keep others from changing size and times.
     pub(super) fn is_covered(&self) -> bool {
-        let size = self.state.lock().known.size;
+        let size = {
+            let state = self.state.lock();
+            if !state.is_told {
+                return false;
+            }
+            state.known.size
+        };
         let extent = Extent { start: size, end: Extent::EOF };
         self.osc.locks().covers(self.resource, Policy::extent(extent), LockMode::Pr)
     }
@@ -193,6 +205,7 @@ impl Object {
         let Ok(lvb) = OstLvb::decode(&mut Reader::new(value, ByteOrder::Little)) else { return };
         let time = |seconds, nanoseconds| Timestamp { seconds, nanoseconds };
         let mut state = self.state.lock();
+        state.is_told = true;
         let ours = state.dirty.end().max(state.writing.end());
         let told = Known {
             size: lvb.size.max(ours),
@@ -215,9 +228,12 @@ impl Object {
         self.state.lock().known.blocks = oa.blocks;
     }
 
-    /// What we know, to answer a glimpse.
-    pub(super) fn lock_value(&self) -> Bytes {
+    /// What we know, to answer a glimpse; `None` if the OST knows better.
+    pub(super) fn lock_value(&self) -> Option<Bytes> {
         let state = self.state.lock();
+        if !state.is_told && state.dirty.is_empty() && state.writing.is_empty() {
+            return None;
+        }
         let known = state.known;
         let value = OstLvb {
             size: known.size,
@@ -233,7 +249,7 @@ impl Object {
         drop(state);
         let mut writer = Writer::with_capacity(OstLvb::SIZE);
         value.encode(&mut writer);
-        writer.into_bytes()
+        Some(writer.into_bytes())
     }
 
     /// A lock on `extent` goes: the kernel gives its pages up first (writing what it changed), then
@@ -241,7 +257,7 @@ impl Object {
     pub(super) async fn lose(self: &Arc<Self>, extent: Extent, is_writer: bool, discard: bool) {
         let leaving = Arc::new(Leaving { extent, is_writer, guests: AtomicUsize::new(0) });
         self.state.lock().leaving.push(Arc::clone(&leaving));
-        self.tell_uncovered(extent).await;
+        self.uncover(extent).await;
         self.see_off(&leaving).await;
         let end = extent.end.saturating_add(1);
         if discard {
@@ -253,21 +269,19 @@ impl Object {
         self.state.lock().clean.remove(extent.start, end);
     }
 
-    /// Has the kernel give up its pages of `extent`, and waits; but not for those under a write of
-    /// ours that itself waits for a lock, perhaps for this very one to go (a read lock from a stat).
-    /// Of such pages it lets go as soon as that write is done.
-    async fn tell_uncovered(&self, extent: Extent) {
+    /// Has the kernel give up its pages of `extent`, and waits until it has. Not for the pages of
+    /// calls of ours that wait for a lock: the kernel lets go of these only when the call ends, and
+    /// the call may be waiting for this very lock to go. They follow on their own.
+    async fn uncover(&self, extent: Extent) {
         let Some(events) = self.osc.shared.events() else { return };
-        let (free, claimed) = divide(extent, &self.state.lock().claims);
-        let uncovered = |extent: &Extent| {
-            let range = self.raid0.file_extent(self.stripe, *extent);
-            events.uncovered(self.file, range)
-        };
-        for told in claimed.iter().map(uncovered) {
-            self.osc.shared.world.tasks.spawn("pages under a write", told);
+        let range = |part| self.raid0.file_extent(self.stripe, part);
+        let (free, held) = split(extent, &self.state.lock().asking);
+        for part in held {
+            let told = events.uncovered(self.file, range(part));
+            self.osc.shared.world.tasks.spawn("pages in use", told);
         }
-        for told in free.iter().map(uncovered).collect::<Vec<_>>() {
-            told.await;
+        for part in free {
+            events.uncovered(self.file, range(part)).await;
         }
     }
 
@@ -306,22 +320,20 @@ impl Drop for Object {
 mod tests {
     use super::*;
 
+    fn extent(start: u64, end: u64) -> Extent {
+        Extent { start, end }
+    }
+
     #[test]
-    fn what_is_claimed_is_told_apart() {
-        let extent = |start, end| Extent { start, end };
-        let all = Extent::ALL;
-        assert_eq!(divide(all, &[]), (vec![all], vec![]));
-        assert_eq!(
-            divide(all, &[extent(8192, 12287), extent(0, 4095), extent(4096, 9000)]),
-            (
-                vec![extent(12288, all.end)],
-                vec![extent(0, 4095), extent(4096, 9000), extent(8192, 12287)]
-            )
-        );
-        assert_eq!(
-            divide(extent(4096, 20479), &[extent(8192, 12287), extent(40960, 45055)]),
-            (vec![extent(4096, 8191), extent(12288, 20479)], vec![extent(8192, 12287)])
-        );
-        assert_eq!(divide(extent(4096, 8191), &[all]), (vec![], vec![extent(4096, 8191)]));
+    fn pages_that_calls_hold_are_told_apart() {
+        let whole = Extent::ALL;
+        assert_eq!(split(whole, &[]), (vec![whole], vec![]));
+        assert_eq!(split(whole, &[whole]), (vec![], vec![whole]));
+        let asking = [extent(9000, 9010), extent(0, 10), extent(5, 4097)];
+        let free = vec![extent(12288, Extent::EOF)];
+        let held = vec![extent(0, 4095), extent(0, 8191), extent(8192, 12287)];
+        assert_eq!(split(whole, &asking), (free, held));
+        let part = extent(4096, 8191);
+        assert_eq!(split(part, &[extent(8192, 8200)]), (vec![part], vec![]));
     }
 }

@@ -56,12 +56,12 @@ pub(super) struct Space {
 
 impl Osc {
     pub(super) fn new(shared: Arc<Shared>, channel: Arc<dyn Channel>) -> Arc<Self> {
-        let available = u64::from(channel.connect_data().grant);
         Arc::new(Self {
             shared,
             channel,
             locks: std::sync::OnceLock::new(),
-            space: Mutex::new(Space { available, dirty: 0 }),
+            // Nothing is promised before [`Osc::connected`].
+            space: Mutex::default(),
             relieved: Notify::new(),
             objects: Mutex::default(),
         })
@@ -133,13 +133,6 @@ impl Osc {
         space.available += gained;
         drop(space);
         self.relieved.notify_waiters();
-    }
-
-    /// Grant that came without dirty bytes.
-    pub(super) fn gain(&self, bytes: u64) {
-        if bytes > 0 {
-            self.settle(0, bytes);
-        }
     }
 
     /// What we would like to hold: room for all we may keep dirty.
@@ -214,6 +207,6 @@ impl Protected for Pages {
     }
 
     fn glimpse(&self, resource: ResourceName) -> Option<Bytes> {
-        self.0.object(resource).map(|object| object.lock_value())
+        self.0.object(resource).and_then(|object| object.lock_value())
     }
 }

@@ -8,6 +8,7 @@ use sheen_io::{BoxFuture, World};
 use sheen_ldlm::client::Config;
 use sheen_rpc::Channel;
 use sheen_types::{Errno, Fid};
+use sheen_wire::connect::ObdConnectData;
 use sheen_wire::ost::OstId;
 
 use super::file::File;
@@ -74,7 +75,7 @@ impl Osts {
             file: fid,
             stripe: u32::try_from(stripe).map_err(|_| Errno::EINVAL)?,
             raid0: layout.raid0,
-            state: Mutex::new(State::default()),
+            state: Mutex::new(State::fresh()),
             changed: tokio::sync::Notify::new(),
         });
         osc.remember(resource, &object);
@@ -93,6 +94,12 @@ impl DataPath for Osts {
         self.add(index, name, channel, config)
     }
 
+    fn connected(&self, index: u32, data: &ObdConnectData) {
+        if let Some(osc) = self.osc(index) {
+            osc.connected(data);
+        }
+    }
+
     fn watch(&self, events: Arc<dyn DataEvents>) {
         Osts::watch(self, events);
     }
@@ -100,7 +107,7 @@ impl DataPath for Osts {
     fn file(&self, fid: Fid, layout: Arc<FileLayout>) -> Result<Arc<dyn DataFile>, Errno> {
         let object = |stripe| self.object(fid, &layout, stripe);
         let objects = (0..layout.stripes.len()).map(object).collect::<Result<Vec<_>, _>>()?;
-        Ok(Arc::new(File::new(fid, Arc::clone(&layout), objects)))
+        Ok(Arc::new(File::new(Arc::clone(&layout), objects)))
     }
 
     fn shut_down(&self) -> BoxFuture<'static, ()> {

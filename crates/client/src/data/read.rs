@@ -85,10 +85,11 @@ impl Object {
     fn held(&self, start: u64, end: u64) -> Vec<(u64, Bytes)> {
         let mut state = self.state.lock();
         let mut merged = super::extents::Extents::default();
-        state.clean.over(start, end, |at, run| drop(merged.insert(at, run)));
+        let mut keep = |at, run| _ = merged.insert(at, run);
+        state.clean.over(start, end, &mut keep);
         state.clean.remove(start, end);
-        state.writing.over(start, end, |at, run| drop(merged.insert(at, run)));
-        state.dirty.over(start, end, |at, run| drop(merged.insert(at, run)));
+        state.writing.over(start, end, &mut keep);
+        state.dirty.over(start, end, &mut keep);
         drop(state);
         let mut held = Vec::new();
         merged.over(start, end, |at, run| held.push((at, run)));
@@ -107,7 +108,7 @@ impl Object {
         }
         let mut pieces = Vec::new();
         let (lengths, futures): (Vec<u64>, Vec<_>) = parts.into_iter().unzip();
-        for (wanted, fetched) in lengths.into_iter().zip(super::join::all(futures).await) {
+        for (wanted, fetched) in lengths.into_iter().zip(crate::join::all(futures).await) {
             let fetched = fetched?;
             let got: u64 = fetched.iter().map(|piece| piece.len() as u64).sum();
             pieces.extend(fetched);

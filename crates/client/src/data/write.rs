@@ -37,13 +37,26 @@ impl Object {
         let length = data.len() as u64;
         let extent = Extent::of_length(offset, length).ok_or(Errno::EFBIG)?;
         let lease = self.lease(extent, LockMode::Pw).await?;
+        self.write_leased(offset, data, owner, how).await?;
+        drop(lease);
+        Ok(())
+    }
+
+    /// As [`Object::write`], for a caller that has the lease. Asking for another one here could
+    /// wait for the caller's own to go.
+    pub(super) async fn write_leased(
+        self: &Arc<Self>,
+        offset: u64,
+        data: Bytes,
+        owner: (u32, u32),
+        how: How,
+    ) -> Result<(), Errno> {
         self.state.lock().owner = owner;
         if how.direct || how.sync {
             self.write_through(offset, data, how.sync).await?;
         } else {
             self.write_back(offset, data).await?;
         }
-        drop(lease);
         Ok(())
     }
 

@@ -31,12 +31,21 @@ impl LockSpace {
         known.map_err(|_| Errno::EINVAL)
     }
 
-    /// `LDLM_CP_CALLBACK`: a lock that waited is granted. Answers whether the lock is known.
+    /// `LDLM_CP_CALLBACK`: a lock that waited is granted, with its value block if it has one.
     ///
     /// # Errors
     /// `EINVAL` if we have no such lock.
-    pub fn on_completion(self: &Arc<Self>, request: &LdlmRequest) -> Result<(), Errno> {
+    pub fn on_completion(
+        self: &Arc<Self>,
+        request: &LdlmRequest,
+        value: &Bytes,
+    ) -> Result<(), Errno> {
         let handle = first(request)?;
+        if !value.is_empty()
+            && let Some(waiter) = self.waiting.lock().get_mut(&handle)
+        {
+            waiter.value = Some(value.clone());
+        }
         let desc = desc_of(&request.desc).ok_or(Errno::EPROTO)?;
         let flags = LockFlags(request.flags.0.into());
         let mut actions = Vec::new();

@@ -2,13 +2,14 @@
 
 use std::sync::Arc;
 
+use bytes::Bytes;
 use sheen_ldlm::client::Reply;
 use sheen_ldlm::{LockDesc, LockFlags, Policy};
 use sheen_types::{Errno, InodeBits, LockHandle, LockMode, ResourceName};
 use sheen_wire::ldlm::{LdlmReply, LdlmRequest};
 use tokio::sync::oneshot;
 
-use super::{Ask, LockSpace, callbacks};
+use super::{Ask, LockSpace, Waiter, callbacks};
 
 /// A lock in use. While it lives the lock is not given back; dropping it keeps the lock cached, or
 /// lets it go if somebody else wants it. Costs nothing but a map access at both ends.
@@ -99,7 +100,7 @@ impl Pending {
         let now = space.world.clock.now();
         let handle = space.namespace.begin(now, ask.resource, ask.policy, ask.mode, ask.flags);
         let (waiter, answer) = oneshot::channel();
-        space.waiting.lock().insert(handle, waiter);
+        space.waiting.lock().insert(handle, Waiter { answer: Some(waiter), value: None });
         Self { space: Arc::clone(space), handle, ask, answer: Some(answer) }
     }
 
@@ -130,9 +131,17 @@ impl Pending {
     ///
     /// # Errors
     /// Why it will never be granted; `EPROTO` for a reply that describes no lock.
-    pub async fn granted(mut self, reply: &LdlmReply) -> Result<Option<Held>, Errno> {
+    pub async fn granted(self, reply: &LdlmReply) -> Result<Option<Held>, Errno> {
+        self.granted_with_value(reply).await.map(|(held, _)| held)
+    }
+
+    /// As [`Pending::granted`]; with the lock value block that came later than the reply.
+    pub(super) async fn granted_with_value(
+        mut self,
+        reply: &LdlmReply,
+    ) -> Result<(Option<Held>, Option<Bytes>), Errno> {
         if reply.handle == LockHandle(0) {
-            return Ok(None);
+            return Ok((None, None));
         }
         let desc = callbacks::desc_of(&reply.desc).ok_or(Errno::EPROTO)?;
         let reply =
@@ -141,18 +150,21 @@ impl Pending {
         let now = self.space.world.clock.now();
         let info = self.space.namespace.replied(now, self.handle, &reply, &mut actions);
         self.space.act(actions);
-        let info = info.map_err(|_| Errno::EIO)?;
+        let info = info.map_err(|_| {
+            tracing::warn!(space = self.space.name(), lock = %self.handle, "reply for no lock");
+            Errno::EIO
+        })?;
         let desc = match info.desc.granted {
             Some(_) => info.desc,
             None => self.wait().await?,
         };
-        self.space.waiting.lock().remove(&self.handle);
+        let value = self.space.waiting.lock().remove(&self.handle).and_then(|it| it.value);
         self.answer = None;
         let mode = desc.granted.unwrap_or(desc.requested);
         let (space, handle) = (Arc::clone(&self.space), self.handle);
         space.shrink();
         let modes = (mode, self.ask.mode);
-        Ok(Some(Held::new(&space, desc.resource, handle, modes, desc.policy)))
+        Ok((Some(Held::new(&space, desc.resource, handle, modes, desc.policy)), value))
     }
 
     async fn wait(&mut self) -> Result<LockDesc, Errno> {
@@ -161,6 +173,7 @@ impl Pending {
             Ok(Ok(desc)) => Ok(desc),
             Ok(Err(errno)) => {
                 // The engine has forgotten the lock already.
+                self.space.waiting.lock().remove(&self.handle);
                 self.answer = None;
                 Err(errno)
             }

@@ -84,8 +84,16 @@ pub struct LockSpace {
     channel: Arc<dyn Channel>,
     namespace: Namespace,
     protected: Arc<dyn Protected>,
-    waiting: Mutex<HashMap<LockHandle, oneshot::Sender<Result<LockDesc, Errno>>>>,
+    waiting: Mutex<HashMap<LockHandle, Waiter>>,
     cancels: Mutex<Cancels>,
+}
+
+/// Who waits for a lock; stays until its [`Pending`] is done.
+struct Waiter {
+    /// Taken when there is an answer.
+    answer: Option<oneshot::Sender<Result<LockDesc, Errno>>>,
+    /// The lock value block that came when the lock was granted, if that was after the reply.
+    value: Option<Bytes>,
 }
 
 /// Locks that are gone here and that the target must still hear of.
@@ -192,8 +200,9 @@ impl LockSpace {
         let request = LdlmEnqueue { dlm_req, ..LdlmEnqueue::default() };
         let answer = call::call::<LdlmEnqueue>(&*self.channel, Call::new(request)).await?;
         let reply = call::need(answer.reply.dlm_rep)?;
-        let held = pending.granted(&reply).await?;
-        Ok((call::need(held)?, answer.reply.dlm_lvb))
+        let (held, value) = pending.granted_with_value(&reply).await?;
+        // What the reply said was true before the lock's former holder gave it back.
+        Ok((call::need(held)?, value.unwrap_or(answer.reply.dlm_lvb)))
     }
 
     /// Begins to ask for a lock; its request goes out with an intent of the caller's.
@@ -266,9 +275,10 @@ impl LockSpace {
     }
 
     fn wake(&self, handle: LockHandle, result: Result<LockDesc, Errno>) {
-        if let Some(waiter) = self.waiting.lock().remove(&handle) {
+        let answer = self.waiting.lock().get_mut(&handle).and_then(|waiter| waiter.answer.take());
+        if let Some(answer) = answer {
             // Whoever waited may have gone; the lock then goes by its Pending.
-            let _ = waiter.send(result);
+            let _ = answer.send(result);
         }
     }
 

@@ -41,7 +41,7 @@ impl CallbackRouter {
             }
             Request::LdlmCpCallback(callback) => {
                 let space = self.find(&callback.dlm_req).ok_or(Errno::EINVAL)?;
-                space.on_completion(&callback.dlm_req)?;
+                space.on_completion(&callback.dlm_req, &callback.dlm_lvb)?;
                 Ok(LdlmCpCallbackReply::default().into())
             }
             Request::LdlmGlCallback(callback) => {

@@ -10,7 +10,7 @@ use super::unlink::ALL_BUT_DATA;
 use super::{EA_ROOM, Meta};
 use crate::cache::Inode;
 use crate::call;
-use crate::posix::Credentials;
+use crate::posix::{Credentials, FileType};
 
 impl Meta {
     /// Moves a name, replacing what is there. One RPC. What was replaced has attributes out of date
@@ -24,6 +24,7 @@ impl Meta {
         let mdt = self.mdt(from.0.fid)?;
         let moved = self.known_child(from.0, from.1);
         let replaced = self.known_child(to.0, to.1);
+        let is_directory = moved.as_ref().and_then(|it| it.file_type()) != Some(FileType::Regular);
         self.changing_names(from.0, from.1);
         self.changing_names(to.0, to.1);
         self.cache.inodes.forget_name(from.0, from.1);
@@ -61,11 +62,14 @@ impl Meta {
                 if let Some(moved) = &moved {
                     self.changed(answer.body.transno, &[moved]);
                 }
+                // Observers take the name along to its new place, where no lock of ours covers it.
+                let name = vec![(to.0.node, to.1.clone(), is_directory)];
+                self.cache.observers.entries(name).await;
                 Ok(())
             }
             Err(errno) => {
-                let names = vec![(from.0.node, from.1.clone()), (to.0.node, to.1.clone())];
-                self.cache.observers.entries(names).await;
+                let names = [from, to].map(|(parent, name)| (parent.node, name.clone(), true));
+                self.cache.observers.entries(names.into()).await;
                 Err(errno)
             }
         }

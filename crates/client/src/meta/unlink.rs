@@ -59,7 +59,7 @@ impl Meta {
             Ok(answer) => self.changed(answer.body.transno, &[parent]),
             Err(errno) => {
                 // It is still there, and nothing covers it any more.
-                self.cache.observers.entries(vec![(parent.node, name.clone())]).await;
+                self.cache.observers.entries(vec![(parent.node, name.clone(), directory)]).await;
                 return Err(errno);
             }
         }

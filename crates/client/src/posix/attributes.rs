@@ -15,7 +15,7 @@ use super::{
     Stat,
 };
 use crate::cache::Inode;
-use crate::join::join_all;
+use crate::join;
 use crate::meta::{TargetStat, Through, mdt_statfs, ost_statfs, resolve};
 
 /// The unit that sizes of the whole are told in: what Lustre's client tells.
@@ -160,7 +160,7 @@ impl Mounted {
                 async move { TargetStat { name, stat: ost_statfs(channel).await } },
             ));
         }
-        join_all(asked).await
+        join::all(asked).await
     }
 }
 

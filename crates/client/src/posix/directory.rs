@@ -12,7 +12,7 @@ use super::{
     Mounted, OpenFlags,
 };
 use crate::cache::{Inode, inode_number};
-use crate::join::join_all;
+use crate::join;
 use crate::meta::readdir::Position;
 
 /// Lookups that one call has under way at once.
@@ -64,7 +64,7 @@ impl FileSystem {
                     Box::pin(self.0.look_up(who, &directory, &entry.name))
                 })
                 .collect();
-            let found = join_all(lookups).await;
+            let found = join::all(lookups).await;
             let pairs = some.into_iter().zip(found);
             whole.extend(pairs.map(|(entry, found)| DirEntryPlus { entry, found }));
         }

@@ -65,7 +65,11 @@ impl FileSystem {
             self.0.meta.close(who, &child, open, None).await?;
             return Err(Errno::ESTALE);
         }
-        let entry = match self.0.entry(who, &child).await {
+        let entry = match opened.created {
+            true => self.0.entry_of_new(&child),
+            false => self.0.entry(who, &child).await,
+        };
+        let entry = match entry {
             Ok(entry) => entry,
             Err(errno) => {
                 self.0.meta.close(who, &child, open, None).await?;
@@ -278,7 +282,9 @@ impl Mounted {
         flags: OpenFlags,
         open: Option<OpenState>,
     ) -> Opened {
-        let direct = flags.has(OpenFlags::DIRECT);
+        // The kernel puts what is appended into its pages where it believes the end to be; only the
+        // locks taken for the write itself say where that is.
+        let direct = flags.has(OpenFlags::DIRECT) || flags.has(OpenFlags::APPEND);
         let handle = self.handles.insert(OpenFile::new(pin, flags, who, open));
         Opened { handle, keep_pages: self.observers.watched(), direct }
     }
@@ -312,7 +318,10 @@ impl Mounted {
         if file.pin.file_type() != Some(FileType::Regular) {
             return Err(Errno::EINVAL);
         }
-        self.data_if_any(&file.who, &file.pin).await?.ok_or(Errno::EIO)
+        self.data_if_any(&file.who, &file.pin).await?.ok_or_else(|| {
+            tracing::warn!(file = %file.pin.fid, "open for writing, but without objects");
+            Errno::EIO
+        })
     }
 
     async fn close(&self, file: &OpenFile) -> Result<(), Errno> {

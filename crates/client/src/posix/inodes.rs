@@ -21,23 +21,34 @@ impl Mounted {
         who: &Credentials,
         inode: &Arc<Inode>,
     ) -> Result<Entry, Errno> {
-        let watched = self.observers.watched();
         let open = inode.state().opens > 0;
         // A size that is not quite right is harmless to those who have no page of the file: they
         // ask before they use it. To others it would cut off what they have.
-        let Stat { attributes, keep } = match open {
+        let stat = match open {
             true => self.stat(who, inode).await?,
             false => self.stat_without_rpc(inode)?,
         };
+        Ok(self.looked_up(inode, stat))
+    }
+
+    /// The entry of a file that this client has just made: nobody has written it. Counts as a
+    /// lookup. No RPC; a glimpse would bring a lock that the first write has to give back.
+    pub(super) fn entry_of_new(&self, inode: &Inode) -> Result<Entry, Errno> {
+        Ok(self.looked_up(inode, self.stat_without_rpc(inode)?))
+    }
+
+    fn looked_up(&self, inode: &Inode, stat: Stat) -> Entry {
+        let watched = self.observers.watched();
+        let Stat { attributes, keep } = stat;
         let mut state = inode.state();
         state.lookups += 1;
         let entry = watched && state.names_covered();
-        Ok(Entry {
+        Entry {
             node: inode.node,
             generation: attributes.ino >> 32,
             keep: Keep { entry, attributes: keep },
             attributes,
-        })
+        }
     }
 
     /// Attributes from what is known; those of objects only where our own locks cover them.

@@ -24,7 +24,8 @@ pub enum Stale {
 /// that directory. Send it off, do not wait for it while such a call is in flight.)
 pub trait Invalidate: Send + Sync {
     /// `name` in `parent` may now name something else, or nothing, or something instead of nothing.
-    fn entry(&self, parent: NodeId, name: &Name) -> BoxFuture<'static, ()>;
+    /// `is_directory`: what it named is a directory.
+    fn entry(&self, parent: NodeId, name: &Name, is_directory: bool) -> BoxFuture<'static, ()>;
 
     /// Part of what is known about `node` may have changed.
     fn inode(&self, node: NodeId, stale: Stale) -> BoxFuture<'static, ()>;

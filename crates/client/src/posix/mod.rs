@@ -1,6 +1,6 @@
 //! The facade: what FUSE and native benchmarks call.
 //!
-//! Every call names who asks ([`Credentials`]) and answers a POSIX [`Errno`]. An inode is known by
+//! Every call names who asks ([`Credentials`]) and answers a POSIX `Errno`. An inode is known by
 //! its [`NodeId`] from the lookup that found it until as many lookups have been forgotten; an open
 //! file by its [`FileHandle`] until released. Answers say what the kernel may [`Keep`]: exactly what
 //! a held lock covers; [`Invalidate`] is told when that lock goes.
@@ -8,7 +8,7 @@
 //! A call may be dropped at any await (an interrupted system call): a change that has been sent
 //! happens or not, a lock request is taken back.
 //!
-//! Costs, in RPCs: the module of each operation in [`crate::meta`] says; at most one for each
+//! Costs, in RPCs: the module of each operation in `crate::meta` says; at most one for each
 //! metadata operation, none where a lock covers the answer.
 
 mod attributes;

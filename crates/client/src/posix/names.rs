@@ -33,6 +33,13 @@ impl FileSystem {
         }
     }
 
+    /// The node that `name` was last seen to be, valid or not. No RPC.
+    pub fn known_child(&self, parent: NodeId, name: &Name) -> Option<NodeId> {
+        let parent = self.0.inodes.by_node(parent)?;
+        let fid = parent.state().children.get(name).copied()?;
+        self.0.inodes.by_fid(fid).map(|child| child.node)
+    }
+
     /// Takes back `lookups` lookups of `node`.
     pub fn forget(&self, node: NodeId, lookups: u64) {
         self.0.inodes.forget(node, lookups);

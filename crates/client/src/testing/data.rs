@@ -84,6 +84,8 @@ impl DataPath for FakeData {
         LockSpace::new(name, TestWorld::new(1).world(), channel, config, Arc::new(NothingLocked))
     }
 
+    fn connected(&self, _: u32, _: &sheen_wire::connect::ObdConnectData) {}
+
     fn watch(&self, _events: Arc<dyn DataEvents>) {}
 
     fn shut_down(&self) -> BoxFuture<'static, ()> {

@@ -57,7 +57,7 @@ impl Watcher {
 }
 
 impl Invalidate for Watcher {
-    fn entry(&self, parent: NodeId, name: &Name) -> BoxFuture<'static, ()> {
+    fn entry(&self, parent: NodeId, name: &Name, _: bool) -> BoxFuture<'static, ()> {
         self.note(format!("entry {} {name}", parent.0))
     }
 

@@ -35,7 +35,7 @@ pub struct Want {
 pub struct Matched {
     /// Our cookie.
     pub handle: LockHandle,
-    /// The lock's mode; pass it to [`Namespace::dec_ref`].
+    /// The lock's mode; pass it to `Namespace::dec_ref`.
     pub mode: LockMode,
     /// What it covers.
     pub policy: Policy,
@@ -72,7 +72,7 @@ pub enum Action {
         errno: Errno,
     },
     /// Protection of this part ends: write dirty data back (or throw it away), drop what is cached
-    /// of it, then call [`Namespace::flushed`].
+    /// of it, then call `Namespace::flushed`.
     Flush {
         /// Our cookie.
         handle: LockHandle,
@@ -93,7 +93,7 @@ pub enum Action {
         /// The server's.
         remote_handle: LockHandle,
     },
-    /// Tell the server (`LDLM_CONVERT`) that these bits are free; then [`Namespace::converted`].
+    /// Tell the server (`LDLM_CONVERT`) that these bits are free; then `Namespace::converted`.
     Convert {
         /// Our cookie.
         handle: LockHandle,

@@ -108,7 +108,7 @@ pub enum Action {
         desc: LockDesc,
     },
     /// The holder let the deadline of a blocking callback pass: evict the export (which ends in
-    /// [`Namespace::cancel_owner`]).
+    /// `Namespace::cancel_owner`).
     Evict {
         /// Who.
         export: u64,
@@ -156,7 +156,7 @@ pub struct LockInfo {
     pub deadline: Option<Instant>,
 }
 
-/// What [`Namespace::prolong`] found.
+/// What `Namespace::prolong` found.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Prolonged {
     /// Locks of the export that cover the range.
@@ -183,9 +183,9 @@ pub struct GlimpseTarget {
 pub struct Gauges {
     /// Resources with a lock.
     pub resources: u64,
-    /// Locks held, in the order of [`LockKind::ALL`].
+    /// Locks held, in the order of `LockKind::ALL`.
     pub granted: [u64; 4],
-    /// Locks waiting, in the order of [`LockKind::ALL`].
+    /// Locks waiting, in the order of `LockKind::ALL`.
     pub waiting: [u64; 4],
     /// Locks ever granted.
     pub grants: u64,

@@ -11,6 +11,7 @@ use sheen_wire::messages::{LdlmIntentGetattr, LdlmIntentGetattrReply};
 
 use crate::answer::{LOCK_ABORTED, no_lock};
 use crate::exclusion::Needs;
+use crate::getattr::Description;
 use crate::inode::Inode;
 use crate::{Mdt, locks};
 
@@ -56,7 +57,8 @@ impl Mdt {
     ) -> Result<Outcome, Errno> {
         let inode = self.inode(fid)?;
         if let Some(lock) = context.held_lock(wish) {
-            return self.described(context, request, &inode, lock, disposition);
+            let found = self.getattr_of(context, &inode, &request.mdt_body)?;
+            return Ok(described(found, lock, disposition));
         }
         let asks_attributes = request.ldlm_intent.opc.contains(IntentOp::GETATTR);
         let bits = match asks_attributes || self.is_quiet(context, &inode) {
@@ -70,33 +72,26 @@ impl Mdt {
         let guard = locks::read(context, fid, bits, more).await?;
         // What was read before the lock may have changed.
         let inode = self.inode(fid)?;
+        let found = self.getattr_of(context, &inode, &request.mdt_body)?;
         let lock = locks::hand_over(context, guard, wish)?;
-        self.described(context, request, &inode, lock, disposition)
-    }
-
-    fn described(
-        &self,
-        context: &Context,
-        request: &LdlmIntentGetattr,
-        inode: &Inode,
-        mut lock: LdlmReply,
-        disposition: Disposition,
-    ) -> Result<Outcome, Errno> {
-        let found = self.getattr_of(context, inode, &request.mdt_body)?;
-        lock.policy_res1 = disposition;
-        Ok(Outcome::ok(LdlmIntentGetattrReply {
-            dlm_rep: Some(lock),
-            mdt_body: Some(found.body),
-            mdt_md: found.extra,
-            acl: found.acl,
-            ..LdlmIntentGetattrReply::default()
-        }))
+        Ok(described(found, lock, disposition))
     }
 
     fn is_quiet(&self, context: &Context, inode: &Inode) -> bool {
         let now = context.target.world().clock.wall().seconds;
         now - inode.attributes.changed.seconds > QUIET.as_secs() as i64
     }
+}
+
+fn described(found: Description, mut lock: LdlmReply, disposition: Disposition) -> Outcome {
+    lock.policy_res1 = disposition;
+    Outcome::ok(LdlmIntentGetattrReply {
+        dlm_rep: Some(lock),
+        mdt_body: Some(found.body),
+        mdt_md: found.extra,
+        acl: found.acl,
+        ..LdlmIntentGetattrReply::default()
+    })
 }
 
 fn refused(disposition: Disposition, error: Option<Errno>) -> Outcome {

@@ -2,9 +2,12 @@
 
 use sheen_target::{Context, LockWish, Outcome};
 use sheen_types::{Errno, InodeBits, ResourceName};
+use sheen_wire::ldlm::Disposition;
 use sheen_wire::md::{MdtBody, Valid};
 use sheen_wire::messages::{LdlmIntentGetxattr, LdlmIntentGetxattrReply};
 
+use crate::answer::no_lock;
+use crate::getxattr::AllXattrs;
 use crate::{Mdt, locks};
 
 impl Mdt {
@@ -15,18 +18,29 @@ impl Mdt {
         request: &LdlmIntentGetxattr,
         wish: &LockWish,
     ) -> Result<Outcome, Errno> {
-        let fid = request.mdt_body.fid1;
+        let asked = &request.mdt_body;
+        let fid = asked.fid1;
         self.inode(fid)?;
-        let lock = match context.held_lock(wish) {
-            Some(lock) => lock,
+        let held = context.held_lock(wish);
+        let guard = match held {
+            Some(_) => None,
             None => {
                 let policy = sheen_ldlm::Policy::bits(InodeBits::XATTR);
                 let resource = ResourceName::of_fid(fid);
-                let guard = context.target.lock(resource, policy, wish.mode).await?;
-                locks::hand_over(context, guard, wish)?
+                Some(context.target.lock(resource, policy, wish.mode).await?)
             }
         };
-        let found = self.all_xattrs(&self.inode(fid)?)?;
+        let mut found = self.all_xattrs(&self.inode(fid)?)?;
+        let mut lock = match guard {
+            Some(guard) => locks::hand_over(context, guard, wish)?,
+            None => held.unwrap_or_default(),
+        };
+        let room = asked.eadatasize as usize;
+        if room < found.names.len().max(found.values.len()) {
+            // The client asks for them one by one then.
+            lock.policy_res2 = no_lock(Disposition::NONE, Some(Errno::ERANGE)).policy_res2;
+            found = AllXattrs::default();
+        }
         let body = MdtBody {
             valid: Valid::XATTR,
             eadatasize: found.names.len() as u32,

@@ -31,21 +31,20 @@ impl Mdt {
             | LayoutIntentOp::RESTORE => return Err(Errno::ENOTSUPP),
             _ => return Err(Errno::EINVAL),
         }
-        let given = context.held_lock(wish);
-        let mut lock = match given {
-            Some(lock) => lock,
-            None => {
-                let guard = context.target.lock(wish.resource, wish.policy, wish.mode).await?;
-                locks::hand_over(context, guard, wish)?
-            }
+        let held = context.held_lock(wish);
+        let guard = match held {
+            Some(_) => None,
+            None => Some(context.target.lock(wish.resource, wish.policy, wish.mode).await?),
         };
-        let inode = self.inode(fid)?;
+        let dlm_lvb = self.layout(&self.inode(fid)?)?.unwrap_or_default();
+        let mut lock = match guard {
+            Some(guard) => locks::hand_over(context, guard, wish)?,
+            None => held.unwrap_or_default(),
+        };
         lock.policy_res1 = Disposition::IT_EXECD;
-        Ok(Outcome::ok(LdlmIntentLayoutReply {
-            dlm_rep: Some(lock),
-            dlm_lvb: self.layout(&inode)?.unwrap_or_default(),
-            ..LdlmIntentLayoutReply::default()
-        }))
+        let dlm_rep = Some(lock);
+        let reply = LdlmIntentLayoutReply { dlm_rep, dlm_lvb, ..LdlmIntentLayoutReply::default() };
+        Ok(Outcome::ok(reply))
     }
 
     /// Gives a file objects if it has none.

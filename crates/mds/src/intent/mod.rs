@@ -4,3 +4,5 @@ mod getattr;
 mod getxattr;
 mod layout;
 mod open;
+mod open_new;
+mod reopen;

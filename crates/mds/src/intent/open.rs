@@ -3,8 +3,8 @@
 use bytes::Bytes;
 use sheen_ldlm::Policy;
 use sheen_store::{FileKind, Transaction};
-use sheen_target::{Context, LockGuard, LockWish, Memo, Outcome, ReplyRecord};
-use sheen_types::{Errno, InodeBits, LockMode, Name, ResourceName};
+use sheen_target::{Context, LockGuard, LockWish, Memo, Outcome};
+use sheen_types::{Errno, InodeBits, LockMode, ResourceName};
 use sheen_wire::connect::ConnectFlags;
 use sheen_wire::ldlm::{Disposition, LdlmReply};
 use sheen_wire::md::{FileFlags, MdtBody, OpenFlags, OpenHandle, RecCreate};
@@ -17,35 +17,34 @@ use crate::directory::{Step, parse_name};
 use crate::exclusion::Needs;
 use crate::export::{OpenFile, OpenTable};
 use crate::inode::Inode;
-use crate::orphans::{ORPHANS, fid_key};
-use crate::placement::{Pattern, Taken};
+use crate::placement::Taken;
 use crate::reint::Making;
 use crate::{Mdt, locks};
 
 /// What an open asks for.
-struct Opening<'a> {
-    record: &'a RecCreate,
-    flags: OpenFlags,
-    name: &'a [u8],
-    layout: &'a Bytes,
-    security: Option<(&'a Text, &'a Bytes)>,
+pub(super) struct Opening<'a> {
+    pub(super) record: &'a RecCreate,
+    pub(super) flags: OpenFlags,
+    pub(super) name: &'a [u8],
+    pub(super) layout: &'a Bytes,
+    pub(super) security: Option<(&'a Text, &'a Bytes)>,
     /// The lock that the client would take; `None` if no lock can be given.
-    wish: Option<&'a LockWish>,
+    pub(super) wish: Option<&'a LockWish>,
 }
 
 /// How far an open has got: told to the client even if it fails.
 #[derive(Default)]
-struct Progress {
-    disposition: Disposition,
-    body: MdtBody,
-    layout: Bytes,
-    acl: Bytes,
-    lock: Option<LdlmReply>,
+pub(super) struct Progress {
+    pub(super) disposition: Disposition,
+    pub(super) body: MdtBody,
+    pub(super) layout: Bytes,
+    pub(super) acl: Bytes,
+    pub(super) lock: Option<LdlmReply>,
 }
 
 impl Progress {
-    fn add(&mut self, more: Disposition) {
-        self.disposition = self.disposition | more;
+    pub(super) fn add(&mut self, more: Disposition) {
+        self.disposition |= more;
     }
 }
 
@@ -87,37 +86,7 @@ impl Mdt {
         }))
     }
 
-    /// Answers an open that was executed before. Its handle is there, unless we have restarted
-    /// since: then the file is opened again.
-    pub(crate) async fn reconstruct_open(
-        &self,
-        context: &Context,
-        request: &LdlmIntentOpen,
-        wish: &LockWish,
-        record: &ReplyRecord,
-    ) -> Result<Outcome, Errno> {
-        let mut opening = of_intent(request, wish);
-        let mut progress = Progress::default();
-        let before = Disposition(record.data);
-        let table = context.export.role::<OpenTable>();
-        if let Some((handle, file)) = table.opened_by(context.xid) {
-            progress.disposition = before.without(Disposition::OPEN_LOCK);
-            let inode = self.inode(file.fid)?;
-            self.put_inode(context, &inode, &mut progress)?;
-            progress.body.open_handle = handle;
-            progress.lock = context.held_lock(wish);
-            return Ok(answer(progress, Ok(())));
-        }
-        if before.contains(Disposition::OPEN_CREATE) {
-            // It is ours although it exists.
-            opening.flags = opening.flags.without(OpenFlags::EXCL);
-            progress.add(Disposition::OPEN_CREATE);
-        }
-        let result = self.open(context, &opening, &mut progress).await;
-        Ok(answer(progress, result))
-    }
-
-    async fn open(
+    pub(super) async fn open(
         &self,
         context: &Context,
         opening: &Opening<'_>,
@@ -125,6 +94,11 @@ impl Mdt {
     ) -> Result<(), Errno> {
         if opening.flags.contains(OpenFlags::HAS_EA) && opening.layout.is_empty() {
             return Err(Errno::EINVAL);
+        }
+        // Leases, and layouts whose objects a client made itself, are refused rather than ignored.
+        let unknown = OpenFlags::LEASE | OpenFlags::RELEASE | OpenFlags::HAS_OBJS;
+        if opening.flags.intersects(unknown) {
+            return Err(Errno::EOPNOTSUPP);
         }
         if context.replay().is_some() {
             return self.replay_open(context, opening, progress).await;
@@ -185,99 +159,6 @@ impl Mdt {
         Box::pin(self.open_by_name(context, opening, progress)).await
     }
 
-    /// Creates and opens. The name is held.
-    async fn open_new(
-        &self,
-        context: &Context,
-        opening: &Opening<'_>,
-        name: &Name,
-        progress: &mut Progress,
-    ) -> Result<(), Errno> {
-        let parent = self.directory(opening.record.fid1)?;
-        let mut making = opening.making();
-        self.may_add(&making.caller, &parent, name, FileKind::Regular)?;
-        making.objects = self.objects_for_new(context, opening, Some(&parent)).await?;
-        let birth = self.conceive(&parent, making)?;
-        let _lock = locks::change_directory(context, parent.fid).await?;
-        let mut done = progress.disposition;
-        done = done | Disposition::OPEN_CREATE | Disposition::OPEN_OPEN;
-        self.open_files.open(birth.inode.fid, opening.flags)?;
-        let memo = Memo::Keep { result: 0, data: done.0 };
-        let made = context.target.transact_with(context, memo, |_| {
-            let mut transaction = Transaction::new();
-            birth.add(&mut transaction, parent.fid, name);
-            transaction
-        });
-        if let Err(error) = made {
-            self.open_files.close(birth.inode.fid, opening.flags);
-            return Err(error.errno());
-        }
-        progress.disposition = done;
-        let (inode, layout) = (birth.inode.clone(), birth.layout());
-        self.finish_new(context, opening, &inode, layout, progress)
-    }
-
-    /// A file without a name, gone with its last close.
-    async fn open_volatile(
-        &self,
-        context: &Context,
-        opening: &Opening<'_>,
-        progress: &mut Progress,
-    ) -> Result<(), Errno> {
-        let parent = self.directory(opening.record.fid1)?;
-        let mut making = opening.making();
-        let (fid, flags) = (making.fid, opening.flags);
-        let wanted = May::WRITE.and(May::EXEC);
-        making.caller.may(&*self.store, parent.fid, &parent.attributes, wanted)?;
-        let _held = self.exclusion.hold(Needs::new().change_inode(fid)).await;
-        making.objects = self.objects_for_new(context, opening, Some(&parent)).await?;
-        let mut birth = self.conceive(&parent, making)?;
-        birth.inode.attributes.links = 0;
-        self.open_files.open(fid, flags)?;
-        let done = progress.disposition | Disposition::OPEN_CREATE | Disposition::OPEN_OPEN;
-        let memo = Memo::Keep { result: 0, data: done.0 };
-        let made = context.target.transact_with(context, memo, |_| {
-            let mut transaction = Transaction::new();
-            birth.add_inode(&mut transaction);
-            transaction.insert(ORPHANS, fid_key(fid), Bytes::new());
-            transaction
-        });
-        if let Err(error) = made {
-            self.open_files.close(fid, flags);
-            return Err(error.errno());
-        }
-        progress.disposition = done;
-        let (inode, layout) = (birth.inode.clone(), birth.layout());
-        self.finish_new(context, opening, &inode, layout, progress)
-    }
-
-    /// After the transaction: nobody else knows the inode, so its lock is free.
-    fn finish_new(
-        &self,
-        context: &Context,
-        opening: &Opening<'_>,
-        inode: &Inode,
-        layout: Option<Bytes>,
-        progress: &mut Progress,
-    ) -> Result<(), Errno> {
-        self.put_inode_with(context, inode, layout, progress)?;
-        progress.body.open_handle = self.remember(context, opening, inode);
-        if context.replay().is_none()
-            && let Some(wish) = opening.wish
-        {
-            // Only for a client that says it can use it: Lustre's would take its cache for filled.
-            let more = match wish.policy.inode_bits().contains(InodeBits::XATTR) {
-                true => InodeBits::XATTR,
-                false => InodeBits(0),
-            };
-            let bits = locks::ATTRIBUTES | InodeBits::LAYOUT | more;
-            if let Some(guard) = locks::read_if_free(&context.target, inode.fid, bits) {
-                progress.lock = Some(locks::hand_over(context, guard, wish)?);
-            }
-        }
-        Ok(())
-    }
-
     /// Opens what exists. The inode is held.
     async fn open_found(
         &self,
@@ -302,20 +183,14 @@ impl Mdt {
         if inode.is_regular() && layout.is_none() && opening.needs_objects() {
             return self.open_and_place(context, opening, inode, progress).await;
         }
-        let guard = open_lock(context, opening, inode).await?;
+        let guard = open_lock(context, opening, inode, InodeBits(0)).await?;
         self.count_open(context, opening, inode, None, progress)?;
         // What was read before the lock may have changed.
         let inode = self.inode(inode.fid)?;
         let handle = progress.body.open_handle;
         self.put_inode(context, &inode, progress)?;
         progress.body.open_handle = handle;
-        if let (Some(guard), Some(wish)) = (guard, opening.wish) {
-            progress.lock = Some(locks::hand_over(context, guard, wish)?);
-            if flags.contains(OpenFlags::LOCK) {
-                progress.add(Disposition::OPEN_LOCK);
-            }
-        }
-        Ok(())
+        give_lock(context, opening, guard, progress)
     }
 
     /// Opens a file for writing that has no objects yet: it gets them now. Who has cached that it
@@ -345,7 +220,7 @@ impl Mdt {
     }
 
     /// Counts the open and records it, with the objects that the file got.
-    fn count_open(
+    pub(super) fn count_open(
         &self,
         context: &Context,
         opening: &Opening<'_>,
@@ -372,72 +247,6 @@ impl Mdt {
         progress.disposition = done;
         progress.body.open_handle = self.remember(context, opening, inode);
         Ok(())
-    }
-
-    /// An open from before a restart, or of a client's that lost its connection: the file is known
-    /// by its FID, nobody asks for permission again. If it is not there, its creation was lost too.
-    async fn replay_open(
-        &self,
-        context: &Context,
-        opening: &Opening<'_>,
-        progress: &mut Progress,
-    ) -> Result<(), Errno> {
-        let fid = opening.record.fid2;
-        progress.add(Disposition::IT_EXECD | Disposition::LOOKUP_EXECD);
-        // A handle left from before the client lost its connection.
-        let table = context.export.role::<OpenTable>();
-        let old = opening.record.open_handle_old;
-        if table.contains(old)
-            && let Some(file) = table.remove(old)
-        {
-            self.close_for(&context.target, file).await?;
-        }
-        let name = opening.name;
-        let needs = Needs::new().change_inode(fid).keep_inode(opening.record.fid1);
-        let _held = self.exclusion.hold(needs.change_name(opening.record.fid1, name)).await;
-        match self.inode(fid) {
-            Ok(inode) => {
-                progress.add(Disposition::LOOKUP_POS);
-                let taken = match self.layout(&inode)? {
-                    None if inode.is_regular() => self.placement.restore(opening.layout).ok(),
-                    _ => None,
-                };
-                self.count_open(context, opening, &inode, taken, progress)?;
-                let handle = progress.body.open_handle;
-                self.put_inode(context, &inode, progress)?;
-                progress.body.open_handle = handle;
-                Ok(())
-            }
-            Err(Errno::ENOENT) if opening.creates() => {
-                progress.add(Disposition::LOOKUP_NEG);
-                self.open_new(context, opening, &parse_name(name)?, progress).await
-            }
-            Err(Errno::ENOENT) => Err(Errno::EFAULT),
-            Err(errno) => Err(errno),
-        }
-    }
-
-    /// The objects that a new file gets with its creation; none if it is not written now.
-    async fn objects_for_new(
-        &self,
-        context: &Context,
-        opening: &Opening<'_>,
-        parent: Option<&Inode>,
-    ) -> Result<Option<Taken>, Errno> {
-        if context.replay().is_some() {
-            return Ok(self.placement.restore(opening.layout).ok());
-        }
-        if !opening.needs_objects() {
-            return Ok(None);
-        }
-        let wish = match opening.flags.contains(OpenFlags::HAS_EA) {
-            true => Pattern::parse(opening.layout)?,
-            false => Pattern::default(),
-        };
-        let pattern = self.pattern_in(parent, wish)?;
-        let clock = &context.target.world().clock;
-        let taken = self.placement.allocate(clock, opening.record.fid2, &pattern).await?;
-        Ok(Some(taken))
     }
 
     fn may_open(&self, opening: &Opening<'_>, inode: &Inode) -> Result<(), Errno> {
@@ -474,7 +283,12 @@ impl Mdt {
         caller.may(&*self.store, inode.fid, &inode.attributes, wanted)
     }
 
-    fn remember(&self, context: &Context, opening: &Opening<'_>, inode: &Inode) -> OpenHandle {
+    pub(super) fn remember(
+        &self,
+        context: &Context,
+        opening: &Opening<'_>,
+        inode: &Inode,
+    ) -> OpenHandle {
         let handle = OpenHandle(context.target.world().random.number() | 1);
         let old = match context.replay() {
             Some(_) => opening.record.open_handle_old,
@@ -485,7 +299,7 @@ impl Mdt {
         handle
     }
 
-    fn put_inode(
+    pub(super) fn put_inode(
         &self,
         context: &Context,
         inode: &Inode,
@@ -495,7 +309,7 @@ impl Mdt {
         self.put_inode_with(context, inode, layout, progress)
     }
 
-    fn put_inode_with(
+    pub(super) fn put_inode_with(
         &self,
         context: &Context,
         inode: &Inode,
@@ -505,7 +319,7 @@ impl Mdt {
         let mut body = self.body(inode, layout.is_some());
         progress.layout = layout.unwrap_or_default();
         if !progress.layout.is_empty() {
-            body.valid = body.valid | sheen_wire::md::Valid::EASIZE;
+            body.valid |= sheen_wire::md::Valid::EASIZE;
             body.eadatasize = progress.layout.len() as u32;
         }
         progress.acl = self.add_acl(context, inode, &mut body)?;
@@ -522,17 +336,17 @@ impl Mdt {
 }
 
 impl Opening<'_> {
-    fn creates(&self) -> bool {
+    pub(super) fn creates(&self) -> bool {
         self.flags.contains(OpenFlags::CREAT)
     }
 
     /// Whether data may be written by this open, so that it needs a place.
-    fn needs_objects(&self) -> bool {
+    pub(super) fn needs_objects(&self) -> bool {
         let writes = self.flags.intersects(OpenFlags::WRITE);
         writes && !self.flags.contains(OpenFlags::DELAY_CREATE)
     }
 
-    fn making(&self) -> Making<'_> {
+    pub(super) fn making(&self) -> Making<'_> {
         let mut making = Making::of(self.record);
         making.mode = making.mode & 0o7777 | FileKind::Regular.mode_bits();
         making.device = 0;
@@ -541,7 +355,7 @@ impl Opening<'_> {
     }
 }
 
-fn of_intent<'a>(request: &'a LdlmIntentOpen, wish: &'a LockWish) -> Opening<'a> {
+pub(super) fn of_intent<'a>(request: &'a LdlmIntentOpen, wish: &'a LockWish) -> Opening<'a> {
     Opening {
         record: &request.rec_reint,
         flags: request.rec_reint.flags(),
@@ -563,17 +377,18 @@ fn has_handle(context: &Context, inode: &Inode) -> bool {
 
 /// The lock that goes with an open: for a handle that the client will cache, if it asked for that;
 /// else on whatever of a file's inode is free.
-async fn open_lock(
+pub(super) async fn open_lock(
     context: &Context,
     opening: &Opening<'_>,
     inode: &Inode,
+    more: InodeBits,
 ) -> Result<Option<LockGuard>, Errno> {
     let flags = opening.flags;
     if opening.wish.is_none() || context.replay().is_some() {
         return Ok(None);
     }
     if !flags.contains(OpenFlags::LOCK) {
-        let bits = locks::ATTRIBUTES | InodeBits::LAYOUT;
+        let bits = locks::ATTRIBUTES | InodeBits::LAYOUT | more;
         let is_regular = inode.is_regular();
         let guard = is_regular.then(|| locks::read_if_free(&context.target, inode.fid, bits));
         return Ok(guard.flatten());
@@ -596,8 +411,23 @@ async fn open_lock(
     context.target.lock(resource, policy, mode).await.map(Some)
 }
 
+/// Hands the lock that goes with an open to the client.
+pub(super) fn give_lock(
+    context: &Context,
+    opening: &Opening<'_>,
+    guard: Option<LockGuard>,
+    progress: &mut Progress,
+) -> Result<(), Errno> {
+    let (Some(guard), Some(wish)) = (guard, opening.wish) else { return Ok(()) };
+    progress.lock = Some(locks::hand_over(context, guard, wish)?);
+    if opening.flags.contains(OpenFlags::LOCK) {
+        progress.add(Disposition::OPEN_LOCK);
+    }
+    Ok(())
+}
+
 /// The reply: with a lock it is a success; without one the client finds everything in the intent.
-fn answer(progress: Progress, result: Result<(), Errno>) -> Outcome {
+pub(super) fn answer(progress: Progress, result: Result<(), Errno>) -> Outcome {
     let Progress { mut disposition, body, layout, acl, lock } = progress;
     let mut error = result.err();
     if error.is_some() {

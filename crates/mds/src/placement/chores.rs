@@ -3,8 +3,8 @@
 //!
 //! A chore is a record in the store, written in the transaction that causes it. It is done when
 //! that transaction is durable (else a crash could bring the file back without its objects), and
-//! the record is removed when the OST has answered. Both are idempotent, so a crash in between
-//! does no harm.
+//! the record is removed when the OST has answered, which it does when its disk has the change. Both
+//! are idempotent, so a crash in between does no harm.
 
 use std::sync::Arc;
 
@@ -17,6 +17,8 @@ use sheen_types::{Errno, Fid, Transno, fid_seq};
 use sheen_wire::md::Valid;
 use sheen_wire::messages::{OstDestroy, OstSetattr};
 use sheen_wire::ost::{Obdo, OstBody, OstId};
+
+use super::race;
 
 /// Index of chores: OST, kind, object, all big-endian, to what else is to say.
 pub(crate) const CHORES: Fid = Fid::new(fid_seq::LOCAL_FILE, 0x203);
@@ -137,7 +139,8 @@ impl Chores {
         target: &Arc<Target>,
         entries: &[Entry],
     ) -> Result<(), RpcError> {
-        let mut done = Transaction::new();
+        let mut runs = Vec::new();
+        let mut calls = Vec::new();
         let mut at = 0;
         while let Some(entry) = entries.get(at) {
             let Some((_, kind, object)) = parse_key(&entry.key) else {
@@ -145,18 +148,23 @@ impl Chores {
                 continue;
             };
             let run = if kind == DESTROY { run_length(&entries[at..]) } else { 1 };
-            let call = match kind {
+            calls.push(channel.call(match kind {
                 DESTROY => destroy_call(object, run as u32),
                 _ => owner_call(object, &entry.value),
-            };
-            match channel.call(call).await {
+            }));
+            runs.push(&entries[at..at + run]);
+            at += run;
+        }
+        let mut done = Transaction::new();
+        // The OST answers when its disk has it: side by side, so that many share one commit.
+        for (run, answer) in runs.into_iter().zip(race::all(calls).await) {
+            match answer {
                 Ok(_) | Err(RpcError::Errno(Errno::ENOENT)) => {}
                 Err(error) => return Err(error),
             }
-            for entry in &entries[at..at + run] {
+            for entry in run {
                 done.delete(CHORES, entry.key.clone());
             }
-            at += run;
         }
         let done = target.transact_locally(done);
         done.map(|_| ()).map_err(|error| RpcError::Errno(error.errno()))

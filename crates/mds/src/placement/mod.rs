@@ -13,6 +13,7 @@ mod race;
 pub(crate) use chores::{Owner, destroys};
 pub(crate) use ost::Ost;
 pub use ost::OstView;
+pub(crate) use ost::last_used;
 pub(crate) use pattern::{Pattern, objects_of};
 
 use std::collections::HashMap;

@@ -12,7 +12,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use parking_lot::{Mutex, RwLock};
 use sheen_rpc::{Call, CallKind, Channel, ImportState, RpcError};
-use sheen_store::{Store, Transaction};
+use sheen_store::{Store, StoreError, Transaction};
 use sheen_target::Target;
 use sheen_types::{Errno, Fid, Instant, fid_seq};
 use sheen_wire::md::{ObdStatfs, Valid};
@@ -93,7 +93,7 @@ impl Ost {
         sequence: u64,
         channel: Arc<dyn Channel>,
         filled: Arc<Notify>,
-    ) -> Result<Self, sheen_store::StoreError> {
+    ) -> Result<Self, StoreError> {
         let value = store.lookup(LAST_USED, &index.to_be_bytes())?;
         let used = value.as_deref().and_then(|value| value.try_into().ok());
         let used = used.map_or(FIRST_USED, u64::from_le_bytes);
@@ -156,10 +156,12 @@ impl Ost {
         pool.agreed.is_some() && !pool.is_full && self.channel().state() == ImportState::Full
     }
 
-    /// Whether it is only a question of time until it can be used.
+    /// Whether it is only a question of time until it can be used: it starts, or was restarted.
     pub(super) fn may_become_usable(&self) -> bool {
         let pool = self.pool.lock();
-        pool.agreed.is_none() && self.channel().state() != ImportState::Closed
+        let state = self.channel().state();
+        let is_away = pool.agreed.is_none() || state != ImportState::Full;
+        is_away && !pool.is_full && state != ImportState::Closed
     }
 
     /// An object nobody has used; `None` if there is none ahead.
@@ -285,7 +287,7 @@ impl Ost {
     async fn create(&self, id: u64, flags: ObdoFlags) -> Result<u64, RpcError> {
         let mut valid = Valid::ID | Valid::GROUP;
         if flags != ObdoFlags::NONE {
-            valid = valid | Valid::FLAGS;
+            valid |= Valid::FLAGS;
         }
         let oi = OstId { word0: self.sequence, word1: id };
         let oa = Obdo { valid, oi, flags, ..Obdo::default() };
@@ -321,6 +323,22 @@ impl Ost {
 
 fn upgrade(ost: &Weak<Ost>, target: &Weak<Target>) -> Option<(Arc<Ost>, Arc<Target>)> {
     Some((ost.upgrade()?, target.upgrade()?))
+}
+
+/// The last id used on every OST that ever had a file, for checks of a whole file system.
+pub(crate) fn last_used(store: &dyn Store) -> Result<Vec<(u16, u64)>, StoreError> {
+    let entries = store.scan(LAST_USED, &[], usize::from(u16::MAX) + 1)?;
+    let parse = |entry: &sheen_store::Entry| {
+        let ost = u16::from_be_bytes(entry.key.as_ref().try_into().ok()?);
+        Some((ost, u64::from_le_bytes(entry.value.as_ref().try_into().ok()?)))
+    };
+    entries
+        .iter()
+        .map(|entry| {
+            parse(entry)
+                .ok_or_else(|| StoreError::Corrupt("a record of the last object used".to_owned()))
+        })
+        .collect()
 }
 
 /// Adds the last id used on an OST.

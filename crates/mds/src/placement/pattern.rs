@@ -12,7 +12,7 @@ const ANY: u16 = u16::MAX;
 pub(crate) const ALL: u16 = u16::MAX;
 
 /// A plain layout without objects. 0 means that somebody else decides.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub(crate) struct Pattern {
     pub(crate) stripe_size: u32,
     pub(crate) stripe_count: u16,
@@ -21,18 +21,6 @@ pub(crate) struct Pattern {
     /// Exactly these OSTs, in this order; none for no such wish.
     pub(crate) osts: Vec<u16>,
     pub(crate) pool: PoolName,
-}
-
-impl Default for Pattern {
-    fn default() -> Self {
-        Self {
-            stripe_size: 0,
-            stripe_count: 0,
-            first: None,
-            osts: Vec::new(),
-            pool: PoolName::default(),
-        }
-    }
 }
 
 impl Pattern {
@@ -160,7 +148,7 @@ pub(crate) fn objects_of(layout: &Bytes) -> Vec<(u16, OstId)> {
     let of = |plain: &LovMd| {
         let stripes = plain.stripes.iter();
         stripes
-            .filter_map(|stripe| Some((u16::try_from(stripe.ost_idx).ok()?, stripe.oi.clone())))
+            .filter_map(|stripe| Some((u16::try_from(stripe.ost_idx).ok()?, stripe.oi)))
             .collect::<Vec<_>>()
     };
     match LovEa::decode(layout) {

@@ -106,8 +106,7 @@ impl Mdt {
         making.security =
             request.file_secctx_name.as_ref().map(|name| (name, &request.file_secctx));
         let inode = self.make(context, record, request.name.as_ref(), making).await?;
-        let mut body = self.body(&inode, false);
-        self.add_sizes(&mut body);
+        let body = self.body(&inode, false);
         let reply = MdsReintCreateReply { mdt_body: Some(body), ..Default::default() };
         Ok(Outcome::ok(reply))
     }

@@ -36,7 +36,7 @@ impl Mdt {
             return Err(Errno::EPERM);
         }
         self.may_add(&caller, &parent, &name, inode.attributes.kind)?;
-        // What has no name left is on its way out; a file made without one is not.
+        // What has no name is on its way out.
         if inode.attributes.links == 0 {
             return Err(Errno::ENOENT);
         }

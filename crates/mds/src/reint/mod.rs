@@ -35,7 +35,10 @@ impl Mdt {
             Request::MdsReintRename(request) => self.rename(context, &request).await,
             Request::MdsReintSetxattr(request) => self.setxattr(context, &request).await,
             Request::MdsReintOpen(request) => self.reint_open(context, &request).await,
-            _ => Err(Errno::EOPNOTSUPP),
+            Request::MdsReintMigrate(_) | Request::MdsReintResync(_) | Request::MdsReint(_) => {
+                Err(Errno::EOPNOTSUPP)
+            }
+            _ => Err(Errno::ENOTSUPP),
         }
     }
 

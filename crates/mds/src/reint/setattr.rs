@@ -102,7 +102,8 @@ impl Mdt {
         patch.permissions = permissions(&caller, record, inode, gid, bypass)?;
         if valid.intersects(AttrValid::SIZE | AttrValid::BLOCKS) {
             let overrides = record.bias.contains(Bias::OWNEROVERRIDE) || has(AttrValid::OVERRIDE);
-            if !(overrides && caller.uid == attributes.uid) && !bypass {
+            let is_theirs = overrides && caller.uid == attributes.uid;
+            if !is_theirs && !bypass {
                 caller.may(&*self.store, inode.fid, attributes, May::WRITE)?;
             }
         }

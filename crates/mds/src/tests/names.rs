@@ -282,3 +282,28 @@ fn a_repeated_request_is_answered_and_not_executed_again() {
         &world,
     );
 }
+
+/// Not a test: `cargo test --release -p sheen-mds rate -- --ignored --nocapture`.
+#[test]
+#[ignore = "measures"]
+fn rate_of_open_create_and_close() {
+    let world = TestWorld::new(10);
+    let inner = world.clone();
+    run(
+        async move {
+            const COUNT: u32 = 50_000;
+            let server = Server::start(&inner, 1).await;
+            let client = server.client("c").await;
+            client.wait(&inner, 6).await;
+            #[expect(clippy::disallowed_methods, reason = "measures real time")]
+            let start = std::time::Instant::now();
+            for number in 0..COUNT {
+                let opened = client.create(Fid::ROOT, &format!("f{number}")).await.unwrap();
+                client.close(&opened).await.unwrap();
+            }
+            eprintln!("{:?} per create and close", start.elapsed() / COUNT);
+            drop(server);
+        },
+        &world,
+    );
+}

@@ -166,7 +166,47 @@ fn objects_learn_their_new_owner() {
             client.wait(&inner, 20).await;
             let ost = plain(&opened.layout).stripes[0].ost_idx as usize;
             let owners = server.osts[ost].state.lock().owners.clone();
-            assert_eq!(owners, [(plain(&opened.layout).stripes[0].oi.clone(), 500, 600)]);
+            assert_eq!(owners, [(plain(&opened.layout).stripes[0].oi, 500, 600)]);
+        },
+        &world,
+    );
+}
+
+#[test]
+fn a_layout_comes_under_its_lock() {
+    use sheen_types::{InodeBits, LockMode};
+    use sheen_wire::ldlm::{Disposition, IntentOp, LdlmIntent};
+    use sheen_wire::md::{LayoutIntent, LayoutIntentOp};
+    use sheen_wire::messages::{LdlmIntentLayout, Reply};
+    let world = TestWorld::new(65);
+    let inner = world.clone();
+    run(
+        async move {
+            let server = Server::start(&inner, 2).await;
+            let client = server.client("c").await;
+            let file = client.make(Fid::ROOT, "f", REGULAR | 0o644).await.unwrap();
+            for (op, expected) in [(LayoutIntentOp::ACCESS, 0), (LayoutIntentOp::WRITE, 1)] {
+                let request = LdlmIntentLayout {
+                    dlm_req: client.dlm(file, LockMode::Cr, InodeBits::LAYOUT),
+                    ldlm_intent: LdlmIntent { opc: IntentOp::LAYOUT },
+                    layout_intent: LayoutIntent { op, end: u64::MAX, ..Default::default() },
+                    ..LdlmIntentLayout::default()
+                };
+                let mine = request.dlm_req.handles[0];
+                let answer = client.inner.call(request).await;
+                let Some(Reply::LdlmIntentLayout(reply)) = answer.reply else { panic!() };
+                let lock = reply.dlm_rep.unwrap();
+                client.keep(mine, lock.handle);
+                assert_eq!((answer.head.status, lock.policy_res1), (0, Disposition::IT_EXECD));
+                assert_eq!(lock.flags.0, 0x1000, "as captured");
+                assert_eq!(lock.desc.granted_mode.mode(), Some(LockMode::Cr));
+                let stripes = match reply.dlm_lvb.is_empty() {
+                    true => 0,
+                    false => plain(&reply.dlm_lvb).stripes.len(),
+                };
+                assert_eq!(stripes, expected);
+            }
+            server.check();
         },
         &world,
     );

@@ -174,3 +174,44 @@ fn access_lists_count_and_are_inherited() {
         &world,
     );
 }
+
+#[test]
+fn all_extended_attributes_come_at_once() {
+    use sheen_types::{InodeBits, LockMode};
+    use sheen_wire::ldlm::{IntentOp, LdlmIntent};
+    use sheen_wire::md::MdtBody;
+    use sheen_wire::messages::{LdlmIntentGetxattr, Reply};
+    let world = TestWorld::new(85);
+    let inner = world.clone();
+    run(
+        async move {
+            let server = Server::start(&inner, 1).await;
+            let client = server.client("c").await;
+            let file = client.make(Fid::ROOT, "f", REGULAR | 0o644).await.unwrap();
+            client.setxattr(file, "user.a", Some(b"12"), 0).await.unwrap();
+            client.setxattr(file, "user.b", Some(b"345"), 0).await.unwrap();
+            for room in [65_536, 4] {
+                let request = LdlmIntentGetxattr {
+                    dlm_req: client.dlm(file, LockMode::Pr, InodeBits::XATTR),
+                    ldlm_intent: LdlmIntent { opc: IntentOp::GETXATTR },
+                    mdt_body: MdtBody { eadatasize: room, ..client.body(file) },
+                    ..LdlmIntentGetxattr::default()
+                };
+                let answer = client.inner.call(request).await;
+                let Some(Reply::LdlmIntentGetxattr(reply)) = answer.reply else { panic!() };
+                let error = reply.dlm_rep.unwrap().policy_res2 as u32 as i32;
+                if room == 4 {
+                    assert_eq!(error, Errno::ERANGE.status());
+                    continue;
+                }
+                assert_eq!((answer.head.status, error), (0, 0));
+                let names = String::from_utf8(reply.eadata.to_vec()).unwrap();
+                let names: Vec<&str> = names.split_terminator('\0').collect();
+                assert_eq!(names, ["trusted.link", "user.a", "user.b"]);
+                assert_eq!(reply.eavals_lens[1..], [2, 3]);
+                assert!(reply.eavals.ends_with(b"12345"));
+            }
+        },
+        &world,
+    );
+}

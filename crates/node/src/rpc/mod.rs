@@ -214,6 +214,13 @@ impl RpcNode {
         all.retain(|registered| registered.target != target);
         all.push(Registered { target, handler, portals: portals.to_vec() });
         drop(targets);
+        self.answer_at(portals);
+    }
+
+    /// Requests to these portals are answered from now on, and be it with ENODEV, though none of
+    /// their targets may be there yet: who connects while targets start asks again soon, instead of
+    /// waiting for an answer that never comes.
+    pub fn answer_at(self: &Arc<Self>, portals: &[Portal]) {
         for portal in portals {
             self.lnet.serve(*portal, Arc::new(server::RequestReceiver(Arc::downgrade(self))));
         }

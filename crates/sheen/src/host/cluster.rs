@@ -23,6 +23,10 @@ use crate::output::{self, Fault};
 const OSTS: u16 = 4;
 /// Port for those who may not use Lustre's.
 const PORT_UNPRIVILEGED: u16 = 9988;
+/// The server's `obd_timeout`, in seconds: nobody on one machine is far away.
+const TIMEOUT: u64 = 20;
+/// Seconds that a restarted server waits for clients: those that live come back within two.
+const RECOVERY: u64 = 15;
 /// How long a process may take to end by itself.
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -72,14 +76,14 @@ pub(crate) struct Status {
 }
 
 /// What `run/cluster` says.
-struct Cluster {
+pub(super) struct Cluster {
     directory: PathBuf,
     values: BTreeMap<String, String>,
 }
 
 impl Cluster {
-    fn open(directory: &Path) -> Result<Self, Fault> {
-        let directory = directory.canonicalize().map_err(|error| io_fault(&directory, &error))?;
+    pub(super) fn open(directory: &Path) -> Result<Self, Fault> {
+        let directory = directory.canonicalize().map_err(|error| io_fault(directory, &error))?;
         let text = fs::read_to_string(directory.join("run/cluster")).unwrap_or_default();
         let pair = |line: &str| line.split_once('=').map(|(k, v)| (k.to_owned(), v.to_owned()));
         Ok(Self { values: text.lines().filter_map(pair).collect(), directory })
@@ -103,7 +107,7 @@ impl Cluster {
         self.directory.join("run")
     }
 
-    fn server(&self) -> Daemon {
+    pub(super) fn server(&self) -> Daemon {
         Daemon::new(&self.run(), "server")
     }
 
@@ -112,7 +116,7 @@ impl Cluster {
     }
 
     /// The targets that are there, MGT first.
-    fn targets(&self) -> Vec<PathBuf> {
+    pub(super) fn targets(&self) -> Vec<PathBuf> {
         let entries = fs::read_dir(&self.directory).into_iter().flatten().flatten();
         let mut names: Vec<String> =
             entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
@@ -126,7 +130,7 @@ impl Cluster {
     }
 
     /// Nobody else works on the directory while this lives.
-    fn lock(&self) -> Result<OwnedFd, Fault> {
+    pub(super) fn lock(&self) -> Result<OwnedFd, Fault> {
         let path = self.run().join("lock");
         let failed = |error: rustix::io::Errno| io_fault(&path, &error.into());
         let flags = OFlags::CREATE | OFlags::RDWR | OFlags::CLOEXEC;
@@ -235,6 +239,8 @@ fn start_server(cluster: &mut Cluster, options: &Up) -> Result<(), Fault> {
         .map_err(|error| io_fault(&cluster.run(), &error))?;
     let mut arguments = vec!["server".to_owned(), "--nid".to_owned(), nid.to_string()];
     arguments.extend(["--port".to_owned(), port.to_string()]);
+    arguments.extend(["--timeout".to_owned(), TIMEOUT.to_string()]);
+    arguments.extend(["--recovery-time-soft".to_owned(), RECOVERY.to_string()]);
     arguments.extend(cluster.targets().iter().map(|path| path.to_string_lossy().into_owned()));
     cluster.server().start(&arguments)
 }

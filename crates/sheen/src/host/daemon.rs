@@ -40,12 +40,13 @@ impl Daemon {
         self.folder.join(format!("{}.log", self.name))
     }
 
-    /// The process if it runs. A number that another program got meanwhile does not count.
+    /// The process if it runs. A number that another program got meanwhile does not
+    /// count, nor one that was killed and that nobody has waited for.
     pub(crate) fn pid(&self) -> Option<Pid> {
         let text = fs::read_to_string(self.pid_file()).ok()?;
         let (number, started) = text.trim().split_once(' ')?;
         let pid = Pid::from_raw(number.parse().ok()?)?;
-        (started_at(pid)? == started).then_some(pid)
+        (started_at(pid)? == started && is_alive(pid)).then_some(pid)
     }
 
     /// Starts `arguments` of this binary in the background and waits until it says it is in use.
@@ -120,11 +121,14 @@ impl Daemon {
 }
 
 fn is_alive(pid: Pid) -> bool {
-    // A child of ours that has ended and that nobody has waited for is dead too.
-    let state = fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero()));
+    // One that has ended and that nobody has waited for is dead too, but not before its last thread
+    // has ended: until then it keeps its files and locks.
+    let place = format!("/proc/{}", pid.as_raw_nonzero());
+    let threads = fs::read_dir(format!("{place}/task")).map_or(0, Iterator::count);
+    let state = fs::read_to_string(format!("{place}/stat"));
     let zombie =
         state.is_ok_and(|stat| stat.rsplit(')').next().is_some_and(|s| s.starts_with(" Z")));
-    !zombie && test_kill_process(pid).is_ok()
+    (!zombie || threads > 1) && test_kill_process(pid).is_ok()
 }
 
 /// When a process started, in the kernel's ticks: with its number that names it for ever.

@@ -7,6 +7,7 @@
 mod addresses;
 mod cluster;
 mod daemon;
+mod fsck;
 mod mount;
 mod parameters;
 mod register;
@@ -14,6 +15,7 @@ mod server;
 mod target;
 
 pub(crate) use cluster::{Down, Status, Up, down, status, up};
+pub(crate) use fsck::{Fsck, fsck};
 pub(crate) use mount::{Mount, run as mount};
 pub(crate) use server::{Server, run as server};
 

@@ -357,14 +357,16 @@ fn import_text(target: &api::Target, report: &ImportReport) -> String {
     )
 }
 
+/// What a command of `lfs` does with its arguments.
+type MountCommand = fn(&MountState, &[String]) -> Result<String, (Errno, String)>;
+
 /// Commands of a mount process.
 pub(super) fn mount_commands(state: &Arc<MountState>) -> Commands {
     let mut commands = node_commands(&state.node);
-    let mut add =
-        |name: &str, run: fn(&MountState, &[String]) -> Result<String, (Errno, String)>| {
-            let state = Arc::clone(state);
-            commands.insert(name.to_owned(), Box::new(move |arguments| run(&state, arguments)));
-        };
+    let mut add = |name: &str, run: MountCommand| {
+        let state = Arc::clone(state);
+        commands.insert(name.to_owned(), Box::new(move |arguments| run(&state, arguments)));
+    };
     add(api::MOUNT_INFO, |state, _| json(&state.info));
     add(api::TARGETS, |state, _| {
         json(&state.targets().into_iter().map(|(target, _)| target).collect::<Vec<_>>())

@@ -7,7 +7,6 @@ use std::time::Duration;
 use sheen_client::config::{ClusterMap, read_log};
 use sheen_io::World;
 use sheen_node::rpc::{ImportConfig, RpcNode, TargetService};
-use sheen_oss::INITIAL_GRANT;
 use sheen_rpc::{Call, Import, NoEvents, RpcError};
 use sheen_types::{Errno, Nid, TargetKind, TargetName, Uuid};
 use sheen_wire::connect::{ConnectFlags, ObdConnectData, version_code};
@@ -17,8 +16,9 @@ use sheen_wire::text::Chars;
 
 use super::target::{PlanKind, Role, Running};
 
-/// How often an MDT looks for OSTs that joined.
+/// How often an MDT looks for OSTs that joined, and how often while it has none.
 const LOOK: Duration = Duration::from_secs(5);
+const LOOK_FIRST: Duration = Duration::from_millis(200);
 /// The release we announce.
 const VERSION: u32 = version_code(2, 17, 0, 0);
 
@@ -74,12 +74,12 @@ impl Registrar {
         info.nids[0] = self.node.lnet().nid().0;
         let known = running.mark_registered()?;
         if !known {
-            info.flags = info.flags | TargetFlags::VIRGIN;
+            info.flags |= TargetFlags::VIRGIN;
         }
         let mut answer = self.tell(info.clone()).await;
         if known && answer == Err(RpcError::Errno(Errno::ENOENT)) {
             // It was stopped on its way to the MGS the first time.
-            info.flags = info.flags | TargetFlags::VIRGIN;
+            info.flags |= TargetFlags::VIRGIN;
             answer = self.tell(info).await;
         }
         answer.map_err(|error| match error {
@@ -114,7 +114,8 @@ impl Registrar {
                 Err(error) => tracing::debug!(%error, "no configuration yet"),
             }
             let clock = &self.world.clock;
-            clock.sleep_until(clock.now() + LOOK).await;
+            let pause = if held.is_empty() { LOOK_FIRST } else { LOOK };
+            clock.sleep_until(clock.now() + pause).await;
         }
     }
 
@@ -140,13 +141,11 @@ impl Registrar {
             | ConnectFlags::FULL20
             | ConnectFlags::FID
             | ConnectFlags::MDS
-            | ConnectFlags::GRANT
             | ConnectFlags::INDEX;
         let data = ObdConnectData {
             flags,
             version: VERSION,
             index: u32::from(ost.index),
-            grant: INITIAL_GRANT as u32,
             ..ObdConnectData::default()
         };
         let import = self.node.import(ImportConfig {

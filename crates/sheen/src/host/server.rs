@@ -37,6 +37,19 @@ pub(crate) struct Server {
     /// Seconds that all timeouts derive from (`obd_timeout`)
     #[arg(long, value_name = "SECONDS", default_value_t = TIMEOUT)]
     timeout: u64,
+    /// Seconds that a restarted target waits for clients it knows [default: 3 times the timeout]
+    #[arg(long, value_name = "SECONDS")]
+    recovery_time_soft: Option<u64>,
+}
+
+impl Server {
+    fn timeouts(&self) -> Timeouts {
+        let mut timeouts = Timeouts::from_base(Duration::from_secs(self.timeout));
+        if let Some(seconds) = self.recovery_time_soft {
+            timeouts.recovery_soft = Duration::from_secs(seconds);
+        }
+        timeouts
+    }
 }
 
 /// Runs until SIGTERM or SIGINT; what was accepted is durable then.
@@ -66,7 +79,10 @@ fn serve(options: &Server) -> Result<(), Fault> {
             Fault::new(errno, text)
         })?;
         let node = RpcNode::start(world.clone(), lnet);
-        let timeouts = Timeouts::from_base(Duration::from_secs(options.timeout));
+        for plan in &all {
+            node.answer_at(plan.kind.portals());
+        }
+        let timeouts = options.timeouts();
         let count = all.len();
         let mgs_nids = mgs_nids(&all, options.nid).map_err(invalid)?;
         let mut running = Vec::new();
@@ -78,6 +94,9 @@ fn serve(options: &Server) -> Result<(), Fault> {
         registrar.connect().await.map_err(invalid)?;
         for one in &running {
             registrar.register(one).await.map_err(invalid)?;
+        }
+        // Behind all registrations, so that an MDT finds the OSTs of its own process at once.
+        for one in &running {
             let keep = Arc::clone(&registrar).keep_osts(Arc::clone(one));
             world.tasks.spawn("mdt osts", Box::pin(keep));
         }

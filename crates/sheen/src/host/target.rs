@@ -37,6 +37,17 @@ pub(super) enum PlanKind {
     Target(TargetName),
 }
 
+impl PlanKind {
+    /// Where requests to a target of this kind arrive.
+    pub(super) fn portals(&self) -> &'static [Portal] {
+        match self {
+            Self::Mgs => MGS_PORTALS,
+            Self::Target(name) if name.kind == TargetKind::Mdt => MDT_PORTALS,
+            Self::Target(_) => OST_PORTALS,
+        }
+    }
+}
+
 /// Reads what lies in `directory`: an MGT, a target, or an MDT with an MGT inside.
 pub(super) fn plans(directory: &Path) -> Result<Vec<Plan>, String> {
     let stored = Config::load(directory).map_err(|error| error.to_string())?;
@@ -91,7 +102,7 @@ pub(super) struct Running {
 /// Its role, for what only that role can be asked.
 #[derive(Clone)]
 pub(super) enum Role {
-    Mgs(Arc<Mgs>),
+    Mgs,
     Mdt(Arc<Mdt>),
     Ost(Arc<Ost>),
 }
@@ -113,10 +124,10 @@ impl Running {
         let reverse: Arc<dyn ReverseChannels> = Arc::new(Reverse(Arc::clone(node)));
         let PlanKind::Target(name) = &plan.kind else {
             let config = MgsConfig { timeouts };
-            let (mgs, target) =
+            let (_, target) =
                 Mgs::start(world, store, config, reverse).await.map_err(|error| failed(&error))?;
             node.register(Uuid::new("MGS"), Arc::clone(&target) as _, MGS_PORTALS);
-            return Ok(Self { plan, target, role: Role::Mgs(mgs) });
+            return Ok(Self { plan, target, role: Role::Mgs });
         };
         let (role, operations, offer, portals) =
             make(name, &store).map_err(|error| failed(&error))?;

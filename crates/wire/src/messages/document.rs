@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use super::slot::{FieldInfo, FieldKind};
-use super::{Select, TABLE};
+use super::{FormatFlags, Select, TABLE};
 
 /// The whole table in Markdown: one row per message.
 #[must_use]
@@ -15,19 +15,28 @@ pub fn markdown_table() -> String {
     for format in TABLE {
         let _ = writeln!(
             out,
-            "| {} | {} {:?} | {} | {:?}, {:?} | {:?} | {} | {} |",
+            "| {} | {} {:?} | {} | {:?}, {:?} | {} | {} | {} |",
             format.name,
             format.opcode.0,
             format.opcode,
             select_text(format.select),
             format.request_portal,
             format.reply_portal,
-            format.flags,
+            flags_text(format.flags),
             fields_text(format.request),
             fields_text(format.reply),
         );
     }
     out
+}
+
+fn flags_text(flags: FormatFlags) -> String {
+    // A bar would end the cell.
+    if flags == FormatFlags::default() {
+        String::new()
+    } else {
+        format!("{flags:?}").replace('|', ", ")
+    }
 }
 
 fn select_text(select: Select) -> String {

@@ -1,0 +1,92 @@
+//! Directories whose kernel locks calls under way hold.
+//!
+//! The kernel holds a directory's lock while a lookup, create, unlink and the like is with us. To
+//! drop a name it takes that lock too: whoever waits for the name to be dropped must stop waiting
+//! when such a call comes, which may itself be waiting for the server to get our lock back.
+//!
+//! Cost: one short lock and one map entry for each such call.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+
+/// Counts the calls under way by directory.
+#[derive(Default)]
+pub(crate) struct Busy {
+    calls: Mutex<HashMap<u64, u32>>,
+    came: Notify,
+}
+
+/// A call under way.
+pub(crate) struct Guard {
+    busy: Arc<Busy>,
+    nodes: Vec<u64>,
+}
+
+impl Busy {
+    /// A call begins that holds the locks of `nodes` until the guard is dropped.
+    pub(crate) fn enter(busy: &Arc<Self>, nodes: impl Iterator<Item = u64>) -> Guard {
+        let nodes: Vec<u64> = nodes.collect();
+        let mut calls = busy.calls.lock();
+        for node in &nodes {
+            *calls.entry(*node).or_default() += 1;
+        }
+        drop(calls);
+        busy.came.notify_waiters();
+        Guard { busy: Arc::clone(busy), nodes }
+    }
+
+    /// Waits until a call holds the lock of `node`.
+    pub(crate) async fn until_busy(&self, node: u64) {
+        loop {
+            let came = self.came.notified();
+            if self.calls.lock().contains_key(&node) {
+                return;
+            }
+            came.await;
+        }
+    }
+}
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        let mut calls = self.busy.calls.lock();
+        for node in &self.nodes {
+            if let Some(count) = calls.get_mut(node) {
+                *count -= 1;
+                if *count == 0 {
+                    calls.remove(node);
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::task::{Context, Poll, Waker};
+
+    use super::*;
+
+    #[test]
+    fn a_directory_is_busy_while_any_call_holds_it() {
+        let busy = Arc::new(Busy::default());
+        let is_busy = || {
+            let mut wait = std::pin::pin!(busy.until_busy(1));
+            wait.as_mut().poll(&mut Context::from_waker(Waker::noop())) == Poll::Ready(())
+        };
+        assert!(!is_busy());
+        let other = Busy::enter(&busy, [2].into_iter());
+        assert!(!is_busy());
+        let first = Busy::enter(&busy, [1, 1].into_iter());
+        let second = Busy::enter(&busy, [1].into_iter());
+        assert!(is_busy());
+        drop((other, first));
+        assert!(is_busy());
+        drop(second);
+        assert!(!is_busy());
+        assert!(busy.calls.lock().is_empty());
+    }
+}

@@ -1,0 +1,130 @@
+//! Opens that create: under a name, or without one.
+
+use bytes::Bytes;
+use sheen_store::{FileKind, Transaction};
+use sheen_target::{Context, Memo};
+use sheen_types::{Errno, InodeBits, Name};
+use sheen_wire::ldlm::Disposition;
+use sheen_wire::md::OpenFlags;
+
+use super::open::{Opening, Progress, give_lock, open_lock};
+use crate::caller::May;
+use crate::exclusion::Needs;
+use crate::inode::Inode;
+use crate::orphans::{ORPHANS, fid_key};
+use crate::placement::{Pattern, Taken};
+use crate::{Mdt, locks};
+
+impl Mdt {
+    /// Creates and opens. The name is held.
+    pub(super) async fn open_new(
+        &self,
+        context: &Context,
+        opening: &Opening<'_>,
+        name: &Name,
+        progress: &mut Progress,
+    ) -> Result<(), Errno> {
+        let parent = self.directory(opening.record.fid1)?;
+        let mut making = opening.making();
+        self.may_add(&making.caller, &parent, name, FileKind::Regular)?;
+        making.objects = self.objects_for_new(context, opening, Some(&parent)).await?;
+        let birth = self.conceive(&parent, making)?;
+        let _lock = locks::change_directory(context, parent.fid).await?;
+        let mut done = progress.disposition;
+        done = done | Disposition::OPEN_CREATE | Disposition::OPEN_OPEN;
+        self.open_files.open(birth.inode.fid, opening.flags)?;
+        let memo = Memo::Keep { result: 0, data: done.0 };
+        let made = context.target.transact_with(context, memo, |_| {
+            let mut transaction = Transaction::new();
+            birth.add(&mut transaction, parent.fid, name);
+            transaction
+        });
+        if let Err(error) = made {
+            self.open_files.close(birth.inode.fid, opening.flags);
+            return Err(error.errno());
+        }
+        progress.disposition = done;
+        let (inode, layout) = (birth.inode.clone(), birth.layout());
+        self.finish_new(context, opening, &inode, layout, progress).await
+    }
+
+    /// A file without a name, gone with its last close.
+    pub(super) async fn open_volatile(
+        &self,
+        context: &Context,
+        opening: &Opening<'_>,
+        progress: &mut Progress,
+    ) -> Result<(), Errno> {
+        let parent = self.directory(opening.record.fid1)?;
+        let mut making = opening.making();
+        let (fid, flags) = (making.fid, opening.flags);
+        let wanted = May::WRITE.and(May::EXEC);
+        making.caller.may(&*self.store, parent.fid, &parent.attributes, wanted)?;
+        let _held = self.exclusion.hold(Needs::new().change_inode(fid)).await;
+        making.objects = self.objects_for_new(context, opening, Some(&parent)).await?;
+        let mut birth = self.conceive(&parent, making)?;
+        birth.inode.attributes.links = 0;
+        self.open_files.open(fid, flags)?;
+        let done = progress.disposition | Disposition::OPEN_CREATE | Disposition::OPEN_OPEN;
+        let memo = Memo::Keep { result: 0, data: done.0 };
+        let made = context.target.transact_with(context, memo, |_| {
+            let mut transaction = Transaction::new();
+            birth.add_inode(&mut transaction);
+            transaction.insert(ORPHANS, fid_key(fid), Bytes::new());
+            transaction
+        });
+        if let Err(error) = made {
+            self.open_files.close(fid, flags);
+            return Err(error.errno());
+        }
+        progress.disposition = done;
+        let (inode, layout) = (birth.inode.clone(), birth.layout());
+        self.finish_new(context, opening, &inode, layout, progress).await
+    }
+
+    /// After the transaction: nobody else knows the inode, so its lock is free.
+    async fn finish_new(
+        &self,
+        context: &Context,
+        opening: &Opening<'_>,
+        inode: &Inode,
+        layout: Option<Bytes>,
+        progress: &mut Progress,
+    ) -> Result<(), Errno> {
+        let handle = self.remember(context, opening, inode);
+        self.put_inode_with(context, inode, layout, progress)?;
+        progress.body.open_handle = handle;
+        // A new file has no attributes to ask for. Only for a client that says it knows: Lustre's
+        // would take its cache for filled.
+        let wished = opening.wish.map(|wish| wish.policy.inode_bits());
+        let more = match wished.is_some_and(|bits| bits.contains(InodeBits::XATTR)) {
+            true => InodeBits::XATTR,
+            false => InodeBits(0),
+        };
+        let guard = open_lock(context, opening, inode, more).await?;
+        give_lock(context, opening, guard, progress)
+    }
+
+    /// The objects that a new file gets with its creation; none if it is not written now.
+    pub(super) async fn objects_for_new(
+        &self,
+        context: &Context,
+        opening: &Opening<'_>,
+        parent: Option<&Inode>,
+    ) -> Result<Option<Taken>, Errno> {
+        if context.replay().is_some() {
+            return Ok(self.placement.restore(opening.layout).ok());
+        }
+        if !opening.needs_objects() {
+            return Ok(None);
+        }
+        let wish = match opening.flags.contains(OpenFlags::HAS_EA) {
+            true => Pattern::parse(opening.layout)?,
+            false => Pattern::default(),
+        };
+        let pattern = self.pattern_in(parent, wish)?;
+        let clock = &context.target.world().clock;
+        let taken = self.placement.allocate(clock, opening.record.fid2, &pattern).await?;
+        Ok(Some(taken))
+    }
+}

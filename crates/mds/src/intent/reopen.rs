@@ -1,0 +1,91 @@
+//! Opens that were executed before: repeated because the answer got lost, or replayed because the
+//! server restarted.
+
+use sheen_target::{Context, LockWish, Outcome, ReplyRecord};
+use sheen_types::Errno;
+use sheen_wire::ldlm::Disposition;
+use sheen_wire::md::OpenFlags;
+use sheen_wire::messages::LdlmIntentOpen;
+
+use super::open::{Opening, Progress, answer, of_intent};
+use crate::Mdt;
+use crate::directory::parse_name;
+use crate::exclusion::Needs;
+use crate::export::OpenTable;
+
+impl Mdt {
+    /// Answers an open that was executed before. Its handle is there, unless we have restarted
+    /// since: then the file is opened again.
+    pub(crate) async fn reconstruct_open(
+        &self,
+        context: &Context,
+        request: &LdlmIntentOpen,
+        wish: &LockWish,
+        record: &ReplyRecord,
+    ) -> Result<Outcome, Errno> {
+        let mut opening = of_intent(request, wish);
+        let mut progress = Progress::default();
+        let before = Disposition(record.data);
+        let table = context.export.role::<OpenTable>();
+        if let Some((handle, file)) = table.opened_by(context.xid) {
+            progress.disposition = before.without(Disposition::OPEN_LOCK);
+            let inode = self.inode(file.fid)?;
+            self.put_inode(context, &inode, &mut progress)?;
+            progress.body.open_handle = handle;
+            progress.lock = context.held_lock(wish);
+            return Ok(answer(progress, Ok(())));
+        }
+        if before.contains(Disposition::OPEN_CREATE) {
+            // It is ours although it exists.
+            opening.flags = opening.flags.without(OpenFlags::EXCL);
+            progress.add(Disposition::OPEN_CREATE);
+        }
+        let result = self.open(context, &opening, &mut progress).await;
+        Ok(answer(progress, result))
+    }
+
+    /// An open from before a restart, or of a client's that lost its connection: the file is known
+    /// by its FID, nobody asks for permission again. If it is not there, its creation was lost too.
+    pub(super) async fn replay_open(
+        &self,
+        context: &Context,
+        opening: &Opening<'_>,
+        progress: &mut Progress,
+    ) -> Result<(), Errno> {
+        let fid = opening.record.fid2;
+        progress.add(Disposition::IT_EXECD | Disposition::LOOKUP_EXECD);
+        // A handle left from before the client lost its connection.
+        let table = context.export.role::<OpenTable>();
+        let old = opening.record.open_handle_old;
+        if table.contains(old)
+            && let Some(file) = table.remove(old)
+        {
+            self.close_for(&context.target, file).await?;
+        }
+        let name = opening.name;
+        let needs = Needs::new().change_inode(fid).keep_inode(opening.record.fid1);
+        let _held = self.exclusion.hold(needs.change_name(opening.record.fid1, name)).await;
+        match self.inode(fid) {
+            Ok(inode) => {
+                progress.add(Disposition::LOOKUP_POS);
+                let taken = match self.layout(&inode)? {
+                    None if inode.is_regular() => self.placement.restore(opening.layout).ok(),
+                    _ => None,
+                };
+                self.count_open(context, opening, &inode, taken, progress)?;
+                let handle = progress.body.open_handle;
+                self.put_inode(context, &inode, progress)?;
+                progress.body.open_handle = handle;
+                Ok(())
+            }
+            // Created, removed and closed before the restart.
+            Err(Errno::ENOENT) if context.is_applied_already() => Err(Errno::ESTALE),
+            Err(Errno::ENOENT) if opening.creates() => {
+                progress.add(Disposition::LOOKUP_NEG);
+                self.open_new(context, opening, &parse_name(name)?, progress).await
+            }
+            Err(Errno::ENOENT) => Err(Errno::EFAULT),
+            Err(errno) => Err(errno),
+        }
+    }
+}

@@ -1,0 +1,62 @@
+//! Takes a lock as a process of its own: `sheen-probe flock|fcntl hold|try FILE`.
+//!
+//! `hold` says `held` and keeps the lock until its input ends; `try` ends with 0 if it got the
+//! lock and 1 if another has it; 2 says that something else is wrong.
+
+use std::fs::{File, OpenOptions};
+use std::io::{Read, Write};
+use std::process::ExitCode;
+
+use rustix::fs::{FlockOperation, fcntl_lock, flock};
+use rustix::io::Errno;
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let [kind, action, path] = arguments.as_slice() else {
+        eprintln!("usage: sheen-probe flock|fcntl hold|try FILE");
+        return ExitCode::from(2);
+    };
+    let locked = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .open(path)
+        .map_err(|error| error.to_string())
+        .and_then(|file| Ok((lock(kind, &file)?, file)));
+    match (locked, action.as_str()) {
+        (Ok((false, _)), _) => ExitCode::FAILURE,
+        (Ok((true, _)), "try") => ExitCode::SUCCESS,
+        (Ok((true, file)), "hold") => hold(file),
+        (Ok(_), other) => fail(&format!("{other}: neither hold nor try")),
+        (Err(error), _) => fail(&format!("{kind} {path}: {error}")),
+    }
+}
+
+fn lock(kind: &str, file: &File) -> Result<bool, String> {
+    let wish = FlockOperation::NonBlockingLockExclusive;
+    let taken = match kind {
+        "flock" => flock(file, wish),
+        "fcntl" => fcntl_lock(file, wish),
+        other => return Err(format!("{other}: neither flock nor fcntl")),
+    };
+    match taken {
+        Ok(()) => Ok(true),
+        Err(Errno::AGAIN | Errno::ACCESS) => Ok(false),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+fn hold(file: File) -> ExitCode {
+    let mut out = std::io::stdout();
+    if out.write_all(b"held\n").and_then(|()| out.flush()).is_err() {
+        return fail("nobody listens");
+    }
+    let mut rest = Vec::new();
+    let ended = std::io::stdin().read_to_end(&mut rest);
+    drop(file);
+    if ended.is_ok() { ExitCode::SUCCESS } else { fail("the input broke") }
+}
+
+fn fail(fault: &str) -> ExitCode {
+    eprintln!("sheen-probe: {fault}");
+    ExitCode::from(2)
+}

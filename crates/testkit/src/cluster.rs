@@ -1,0 +1,329 @@
+//! A whole file system for one test: its own directory, addresses, control sockets and mounts.
+//!
+//! Everything is done through the command line, as a user does it: `sheen up`, `mount`, `down`.
+//! What was started carries `SHEEN_RUN_DIR` of this test alone in its environment; that is how the
+//! end of a test finds and ends exactly its own processes, also after a failure.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use crate::process::{self, Finished, tail, text, wait_until};
+use crate::{Outcome, Told, ensure, root};
+
+/// Longer than any start, stop or recovery takes on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(180);
+
+/// Lines of each log that a failure shows.
+const LOG_LINES: usize = 40;
+
+/// A running file system. Dropped, it is unmounted, stopped and removed.
+#[derive(Debug)]
+pub struct Cluster {
+    program: PathBuf,
+    folder: PathBuf,
+    sockets: PathBuf,
+    osts: u32,
+    options: Vec<String>,
+    mounts: Mutex<Vec<(PathBuf, Child)>>,
+}
+
+impl Cluster {
+    /// Formats, starts and mounts a file system with two OSTs.
+    pub fn start(name: &str) -> Outcome<Self> {
+        Self::start_with(name, 2, &[])
+    }
+
+    /// The same with `osts` OSTs and further `options` of `sheen up`.
+    pub fn start_with(name: &str, osts: u32, options: &[&str]) -> Outcome<Self> {
+        let cluster = Self::prepare(name, osts, options)?;
+        cluster.up()?;
+        Ok(cluster)
+    }
+
+    /// All of it but the start: for tests of the start.
+    pub fn prepare(name: &str, osts: u32, options: &[&str]) -> Outcome<Self> {
+        static NUMBER: AtomicU32 = AtomicU32::new(0);
+        ensure(Path::new("/dev/fuse").exists(), || {
+            "/dev/fuse is missing: load the module (modprobe fuse), or give it to the container \
+             (--device /dev/fuse)"
+                .to_owned()
+        })?;
+        let own = std::process::id();
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let folder = root().join("target/e2e").join(format!("{name}-{own}"));
+        // Short, because a socket's path has at most 107 bytes.
+        let sockets = std::env::temp_dir().join(format!("sheen-{own}-{number}"));
+        let cluster = Self {
+            program: program()?,
+            folder,
+            sockets,
+            osts,
+            options: options.iter().map(|option| (*option).to_owned()).collect(),
+            mounts: Mutex::default(),
+        };
+        for path in [cluster.dir(), cluster.mnt(), cluster.logs(), cluster.sockets.clone()] {
+            fs::create_dir_all(&path).told(path.display())?;
+        }
+        Ok(cluster)
+    }
+
+    /// The directory of the targets.
+    pub fn dir(&self) -> PathBuf {
+        self.folder.join("dir")
+    }
+
+    /// The mount point.
+    pub fn mnt(&self) -> PathBuf {
+        self.folder.join("mnt")
+    }
+
+    /// Where the outputs of its commands go.
+    pub fn logs(&self) -> PathBuf {
+        self.folder.join("logs")
+    }
+
+    /// `sheen ARGUMENTS`, in this file system's surroundings.
+    pub fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(&self.program);
+        command.args(arguments).env("SHEEN_RUN_DIR", &self.sockets);
+        command
+    }
+
+    /// Runs `sheen ARGUMENTS` to its end, however it ends.
+    pub fn run(&self, arguments: &[&str]) -> Outcome<Finished> {
+        let log = self.logs().join(arguments.first().copied().unwrap_or("sheen"));
+        process::run(&mut self.command(arguments), &log, PATIENCE)
+    }
+
+    /// Runs `sheen ARGUMENTS`, answers its output, and fails if it does.
+    pub fn must(&self, arguments: &[&str]) -> Outcome<String> {
+        let finished = self.run(arguments)?;
+        if finished.status.success() {
+            return Ok(finished.output);
+        }
+        let output = tail(&finished.output, LOG_LINES);
+        Err(format!(
+            "sheen {}: {}\n{output}\n{}",
+            arguments.join(" "),
+            finished.status,
+            self.report()
+        ))
+    }
+
+    /// `sheen up`: starts what does not run.
+    pub fn up(&self) -> Outcome {
+        let (dir, mnt) = (self.dir(), self.mnt());
+        let (dir, mnt) = (dir.to_string_lossy(), mnt.to_string_lossy());
+        let osts = self.osts.to_string();
+        let mut arguments = vec!["up", "--dir", &dir, "--mount", &mnt, "--osts", &osts];
+        arguments.extend(self.options.iter().map(String::as_str));
+        self.must(&arguments)?;
+        ensure(is_mounted(&self.mnt()), || format!("{mnt}: `sheen up` did not mount it"))
+    }
+
+    /// `sheen down`: unmounts and stops everything.
+    pub fn down(&self) -> Outcome {
+        let mounts = self.take_mounts();
+        for (path, child) in mounts {
+            unmount_second(&path, child)?;
+        }
+        self.must(&["down", "--dir", &self.dir().to_string_lossy()])?;
+        ensure(!is_mounted(&self.mnt()), || "`sheen down` left the mount".to_owned())
+    }
+
+    /// A further mount of the file system, by a process of its own.
+    pub fn mount_again(&self) -> Outcome<PathBuf> {
+        let number = self.lock_mounts().len() + 2;
+        let path = self.folder.join(format!("mnt{number}"));
+        fs::create_dir_all(&path).told(path.display())?;
+        let nid = text(&self.dir().join("run/mgs.nid"));
+        let source = format!("{}:/{}", nid.trim(), self.setting("fsname").unwrap_or_default());
+        let log = self.logs().join(format!("mount{number}.log"));
+        let out = fs::File::create(&log).told(log.display())?;
+        let mut command = self.command(&["mount", &source]);
+        if let Some(port) = self.setting("port") {
+            command.args(["-o", &format!("port={port}")]);
+        }
+        command.arg(&path).stdin(std::process::Stdio::null());
+        command.stderr(out.try_clone().told(log.display())?).stdout(out);
+        let child = command.spawn().told("sheen mount")?;
+        self.lock_mounts().push((path.clone(), child));
+        let mounted = wait_until("the second mount", PATIENCE, || is_mounted(&path));
+        mounted.map_err(|error| format!("{error}\n{}", self.report()))?;
+        Ok(path)
+    }
+
+    /// Kills the server process as a power cut would.
+    pub fn kill_server(&self) -> Outcome {
+        process::kill(self.server_pid()?)
+    }
+
+    /// Kills the mount process.
+    pub fn kill_mount(&self) -> Outcome {
+        let pid = self.mount_pid()?;
+        unmount_lazily(&self.mnt());
+        process::kill(pid)
+    }
+
+    /// The process of all servers.
+    pub fn server_pid(&self) -> Outcome<i32> {
+        self.pid("server.pid")
+    }
+
+    /// The process of the mount.
+    pub fn mount_pid(&self) -> Outcome<i32> {
+        self.pid("mount.pid")
+    }
+
+    /// What the stores say about themselves; the file system must be down.
+    pub fn fsck(&self) -> Outcome {
+        let finished = self.run(&["fsck", "--dir", &self.dir().to_string_lossy()])?;
+        if finished.output.contains("not a valid command") {
+            eprintln!("no `sheen fsck` yet: only the tree itself was checked");
+            return Ok(());
+        }
+        ensure(finished.status.success(), || format!("sheen fsck:\n{}", finished.output))
+    }
+
+    /// The last lines of all logs, for a message of failure.
+    pub fn report(&self) -> String {
+        let mut report = String::new();
+        for folder in [self.logs(), self.dir().join("run")] {
+            let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+            for path in entries.map(|entry| entry.path()).filter(|path| is_log(path)) {
+                let lines = tail(&text(&path), LOG_LINES);
+                if !lines.is_empty() {
+                    report += &format!("--- {}\n{lines}\n", path.display());
+                }
+            }
+        }
+        report
+    }
+
+    /// Unmounts and ends all that runs here, by asking first and by force then.
+    pub fn end(&self) {
+        let dir = self.dir();
+        let mut down = self.command(&["down", "--dir", &dir.to_string_lossy()]);
+        // What does not go down by asking is ended below.
+        let _ = process::run(&mut down, &self.logs().join("last-down"), Duration::from_secs(30));
+        let mut others = self.take_mounts();
+        let paths = others.iter().map(|(path, _)| path.clone()).chain([self.mnt()]);
+        paths.for_each(|path| unmount_lazily(&path));
+        for pid in process::with_environment(&format!("SHEEN_RUN_DIR={}", self.sockets.display())) {
+            if let Err(error) = process::kill(pid) {
+                eprintln!("{error}");
+            }
+        }
+        for (_, child) in &mut others {
+            // Already killed; only to reap it.
+            let _ = child.wait();
+        }
+        let _ = fs::remove_dir_all(&self.sockets);
+    }
+
+    fn lock_mounts(&self) -> MutexGuard<'_, Vec<(PathBuf, Child)>> {
+        self.mounts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn take_mounts(&self) -> Vec<(PathBuf, Child)> {
+        std::mem::take(&mut *self.lock_mounts())
+    }
+
+    /// What `up` remembers about the file system.
+    fn setting(&self, name: &str) -> Option<String> {
+        let settings = text(&self.dir().join("run/cluster"));
+        let pairs = settings.lines().filter_map(|line| line.split_once('='));
+        pairs.filter(|(key, _)| *key == name).map(|(_, value)| value.to_owned()).next()
+    }
+
+    fn pid(&self, name: &str) -> Outcome<i32> {
+        let path = self.dir().join("run").join(name);
+        // The process's number and when it started.
+        let text = text(&path);
+        text.split_whitespace().next().unwrap_or_default().parse().told(path.display())
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        self.end();
+        if !std::thread::panicking() && std::env::var_os("SHEEN_TEST_KEEP").is_none() {
+            // What is left lies below target/ and hurts nobody.
+            let _ = fs::remove_dir_all(&self.folder);
+        }
+    }
+}
+
+/// The program under test: `$SHEEN_BIN`, or what was built last.
+pub fn program() -> Outcome<PathBuf> {
+    if let Some(path) = std::env::var_os("SHEEN_BIN").map(PathBuf::from) {
+        let missing = || format!("SHEEN_BIN={}: no such file", path.display());
+        return ensure(path.is_file(), missing).map(|()| path);
+    }
+    let built = ["release", "debug"].map(|kind| root().join("target").join(kind).join("sheen"));
+    let found = built.into_iter().find(|path| path.is_file());
+    found.ok_or("no sheen here: run `cargo build --release` or set SHEEN_BIN".to_owned())
+}
+
+/// Whether something is mounted at `path`.
+pub fn is_mounted(path: &Path) -> bool {
+    let shown = path.display().to_string();
+    let table = text(Path::new("/proc/self/mountinfo"));
+    table.lines().any(|line| line.split(' ').nth(4) == Some(&shown))
+}
+
+/// Takes the mount out of the tree at once, whatever still uses it.
+///
+/// As root it ends the mount's connection first: else a call that waits for a mount process which
+/// waits for that call's page keeps both from ending, killed or not.
+fn unmount_lazily(path: &Path) {
+    while is_mounted(path) {
+        abort_connection(path);
+        let gone = rustix::mount::unmount(path, rustix::mount::UnmountFlags::DETACH).is_ok()
+            || Command::new("fusermount3")
+                .args(["-u", "-z"])
+                .arg(path)
+                .status()
+                .is_ok_and(|s| s.success());
+        if !gone {
+            eprintln!("{}: cannot be unmounted", path.display());
+            return;
+        }
+    }
+}
+
+/// Tells the kernel to answer all waiting calls of a FUSE mount with an error.
+fn abort_connection(path: &Path) {
+    let control = Path::new("/sys/fs/fuse/connections");
+    let shown = path.display().to_string();
+    let table = text(Path::new("/proc/self/mountinfo"));
+    let mut rows = table.lines().map(|line| line.split(' ').collect::<Vec<_>>());
+    let row = rows.find(|row| row.get(4) == Some(&shown.as_str()));
+    let Some(minor) = row.and_then(|row| Some(row.get(2)?.split_once(':')?.1.to_owned())) else {
+        return;
+    };
+    if !is_mounted(control) {
+        let flags = rustix::mount::MountFlags::empty();
+        // Without root there is no such control; then only the unmount helps.
+        let _ = rustix::mount::mount("fusectl", control, "fusectl", flags, None);
+    }
+    let _ = fs::write(control.join(minor).join("abort"), "1");
+}
+
+fn unmount_second(path: &Path, mut child: Child) -> Outcome {
+    let mut command = Command::new("fusermount3");
+    let status = command.arg("-u").arg(path).status().told("fusermount3")?;
+    ensure(status.success(), || format!("fusermount3 -u {}: {status}", path.display()))?;
+    wait_until("the end of the second mount", PATIENCE, || {
+        child.try_wait().is_ok_and(|status| status.is_some())
+    })
+}
+
+fn is_log(path: &Path) -> bool {
+    path.extension()
+        .is_some_and(|extension| ["log", "out", "err"].iter().any(|known| extension == *known))
+}

@@ -1,0 +1,163 @@
+//! Processes that a test looks at or ends, each by its own number.
+#![allow(clippy::disallowed_methods, reason = "tests wait in real time")]
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::{Outcome, Told};
+
+/// How often a waiting test looks again.
+const LOOK_AGAIN: Duration = Duration::from_millis(20);
+
+/// Asks `holds` again and again until it says yes, at most for `limit`.
+pub fn wait_until(what: &str, limit: Duration, mut holds: impl FnMut() -> bool) -> Outcome {
+    let start = Instant::now();
+    while !holds() {
+        if start.elapsed() > limit {
+            return Err(format!("{what}: not so within {} s", limit.as_secs()));
+        }
+        std::thread::sleep(LOOK_AGAIN);
+    }
+    Ok(())
+}
+
+/// What a program that ended left.
+#[derive(Debug)]
+pub struct Finished {
+    /// How it ended.
+    pub status: ExitStatus,
+    /// Both outputs, the standard one first.
+    pub output: String,
+}
+
+/// Runs `command` to its end with its outputs in files beside `log`, and ends it after `limit`.
+///
+/// Files and not pipes, because a daemon that it leaves behind keeps them open.
+pub fn run(command: &mut Command, log: &Path, limit: Duration) -> Outcome<Finished> {
+    let (out, err) = (log.with_extension("out"), log.with_extension("err"));
+    let shown = format!("{command:?}");
+    command.stdin(Stdio::null());
+    command.stdout(File::create(&out).told(out.display())?);
+    command.stderr(File::create(&err).told(err.display())?);
+    let mut child = command.spawn().told(&shown)?;
+    let mut status = None;
+    let ended = wait_until(&shown, limit, || {
+        status = child.try_wait().ok().flatten();
+        status.is_some()
+    });
+    if ended.is_err() {
+        child.kill().told(&shown)?;
+    }
+    let status = child.wait().told(&shown)?;
+    let output = format!("{}{}", text(&out), text(&err));
+    ended.map_err(|error| format!("{error}\n{output}"))?;
+    Ok(Finished { status, output })
+}
+
+/// Like [`run`], and a failure of the program is one.
+pub fn must(command: &mut Command, log: &Path, limit: Duration) -> Outcome<String> {
+    let finished = run(command, log, limit)?;
+    if finished.status.success() {
+        return Ok(finished.output);
+    }
+    Err(format!("{command:?}: {}\n{}", finished.status, tail(&finished.output, 40)))
+}
+
+/// The last `lines` lines.
+pub fn tail(text: &str, lines: usize) -> String {
+    let all: Vec<&str> = text.lines().collect();
+    all[all.len().saturating_sub(lines)..].join("\n")
+}
+
+/// Sends SIGKILL and waits until the process is gone.
+pub fn kill(pid: i32) -> Outcome {
+    let number = Pid::from_raw(pid).ok_or("process 0 is nobody")?;
+    match kill_process(number, Signal::KILL) {
+        Ok(()) | Err(rustix::io::Errno::SRCH) => {}
+        Err(error) => return Err(format!("kill {pid}: {error}")),
+    }
+    wait_until(&format!("the end of process {pid}"), Duration::from_secs(30), || !is_alive(pid))
+}
+
+/// Whether the process runs; a dead one that nobody has reaped does not.
+pub fn is_alive(pid: i32) -> bool {
+    let stat = text(&PathBuf::from(format!("/proc/{pid}/stat")));
+    let state = stat.rsplit(')').next().and_then(|rest| rest.trim().chars().next());
+    state.is_some_and(|state| state != 'Z' && state != 'X')
+}
+
+/// Resident memory in KiB.
+pub fn resident_kib(pid: i32) -> Outcome<u64> {
+    let status = text(&PathBuf::from(format!("/proc/{pid}/status")));
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    let number = line.and_then(|line| line.trim().trim_end_matches("kB").trim().parse().ok());
+    number.ok_or(format!("process {pid} shows no resident memory"))
+}
+
+/// The processes whose environment holds the line `NAME=value`: those that a test started.
+pub fn with_environment(line: &str) -> Vec<i32> {
+    let own = std::process::id().cast_signed();
+    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    let marked = |pid: &i32| {
+        let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+        *pid != own && environment.split(|byte| *byte == 0).any(|entry| entry == line.as_bytes())
+    };
+    pids.filter(marked).collect()
+}
+
+/// The TCP ports on which the process listens.
+pub fn listening_ports(pid: i32) -> Vec<u16> {
+    let sockets: Vec<String> = fs::read_dir(format!("/proc/{pid}/fd"))
+        .into_iter()
+        .flatten()
+        .flatten()
+        .filter_map(|entry| fs::read_link(entry.path()).ok()?.to_str().map(str::to_owned))
+        .filter_map(|link| Some(link.strip_prefix("socket:[")?.strip_suffix(']')?.to_owned()))
+        .collect();
+    let table = text(Path::new("/proc/net/tcp"));
+    let rows = table.lines().skip(1).map(|line| line.split_whitespace().collect::<Vec<_>>());
+    // Columns of proc(5): local address, remote address, state (0A is LISTEN), ..., inode.
+    let listening = rows.filter(|row| row.len() > 9 && row[3] == "0A");
+    let own = listening.filter(|row| sockets.iter().any(|inode| inode == row[9]));
+    let ports = own.filter_map(|row| u16::from_str_radix(row[1].rsplit(':').next()?, 16).ok());
+    let mut ports: Vec<u16> = ports.collect();
+    ports.sort_unstable();
+    ports.dedup();
+    ports
+}
+
+/// A file's text, or nothing: for reports, where a missing file is no second failure.
+pub fn text(path: &Path) -> String {
+    fs::read(path).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_program_that_does_not_end_is_ended_and_told() {
+        let log = std::env::temp_dir().join(format!("sheen-process-{}", std::process::id()));
+        let finished =
+            run(Command::new("sh").args(["-c", "echo one; exit 3"]), &log, Duration::from_secs(9));
+        let finished = finished.expect("sh runs");
+        assert_eq!((finished.status.code(), finished.output.as_str()), (Some(3), "one\n"));
+        let slow = run(Command::new("sleep").arg("60"), &log, Duration::from_millis(100));
+        assert!(slow.expect_err("too slow").contains("not so within"));
+        for extension in ["out", "err"] {
+            std::fs::remove_file(log.with_extension(extension)).expect("its log");
+        }
+    }
+
+    #[test]
+    fn ports_of_this_process_are_found() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
+        let port = listener.local_addr().expect("bound").port();
+        assert!(listening_ports(std::process::id().cast_signed()).contains(&port));
+    }
+}

@@ -1,0 +1,113 @@
+//! A test on a whole file system, with an end: a call that hangs on a mount would hang for ever.
+#![allow(clippy::disallowed_methods, reason = "the body runs beside its watchdog")]
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::thread;
+use std::time::Duration;
+
+use crate::cluster::Cluster;
+use crate::{Outcome, ensure, tree};
+
+/// How long the server stays dead.
+const DEAD_FOR: Duration = Duration::from_millis(500);
+
+/// Runs `body` on a fresh file system with `osts` OSTs.
+///
+/// # Panics
+///
+/// With what went wrong and the last lines of all logs, when the body fails or does not end within
+/// `limit`; the file system is ended before.
+pub fn scene(
+    name: &str,
+    osts: u32,
+    limit: Duration,
+    body: impl FnOnce(&Cluster) -> Outcome + Send + 'static,
+) {
+    play(
+        &Arc::new(Cluster::start_with(name, osts, &[]).unwrap_or_else(|e| panic!("{e}"))),
+        limit,
+        body,
+    );
+}
+
+/// Runs `body` on `cluster`, as [`scene`] does.
+///
+/// # Panics
+///
+/// As [`scene`].
+pub fn play(
+    cluster: &Arc<Cluster>,
+    limit: Duration,
+    body: impl FnOnce(&Cluster) -> Outcome + Send + 'static,
+) {
+    let (sender, receiver) = channel();
+    let stage = Arc::clone(cluster);
+    let actor = thread::spawn(move || {
+        let outcome = body(&stage);
+        drop(stage);
+        // Nobody listens after the limit.
+        let _ = sender.send(outcome);
+    });
+    let fault = match receiver.recv_timeout(limit) {
+        Ok(Ok(())) => None,
+        Ok(Err(fault)) => Some(fault),
+        Err(RecvTimeoutError::Timeout) => Some(format!("not done within {} s", limit.as_secs())),
+        Err(RecvTimeoutError::Disconnected) => Some("panicked".to_owned()),
+    };
+    if let Some(fault) = fault {
+        let report = cluster.report();
+        cluster.end();
+        panic!("{fault}\n{report}");
+    }
+    actor.join().expect("it has answered");
+}
+
+/// Everything on the mount is the same after `down` and `up`, and consistent before and after.
+pub fn same_after_restart(cluster: &Cluster) -> Outcome {
+    let before = tree::read(&cluster.mnt())?;
+    tree::must_be_consistent(&before)?;
+    cluster.down()?;
+    cluster.fsck()?;
+    cluster.up()?;
+    let after = tree::read(&cluster.mnt())?;
+    tree::must_equal(&before, &after)
+}
+
+/// Runs `work` on the mount while the server is killed and started again up to `kills` times, the
+/// first time after `first` and then as often as that passes; the work must not notice.
+pub fn disturbed(
+    cluster: &Cluster,
+    kills: u32,
+    first: Duration,
+    work: impl FnOnce(&Path) -> Outcome + Send,
+) -> Outcome {
+    let mnt = cluster.mnt();
+    let mount = cluster.mount_pid()?;
+    let mut killed = 0;
+    thread::scope(|scope| {
+        let worker = scope.spawn(|| work(&mnt));
+        while killed < kills {
+            thread::sleep(first);
+            if worker.is_finished() {
+                break;
+            }
+            if let Err(error) = kill_and_restart(cluster) {
+                // The worker would wait for the dead for ever.
+                cluster.end();
+                return Err(error);
+            }
+            killed += 1;
+        }
+        worker.join().map_err(|_panic| "the work panicked".to_owned())?
+    })?;
+    ensure(killed > 0, || "the work ended before the server was killed".to_owned())?;
+    ensure(cluster.mount_pid()? == mount, || "the mount is another process now".to_owned())
+}
+
+fn kill_and_restart(cluster: &Cluster) -> Outcome {
+    cluster.kill_server()?;
+    thread::sleep(DEAD_FOR);
+    cluster.up()
+}

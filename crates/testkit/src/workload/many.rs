@@ -1,0 +1,89 @@
+//! Many files in one directory.
+
+use std::collections::HashSet;
+use std::fs::{self, File};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use super::Size;
+use crate::{Outcome, Told, ensure};
+
+/// How many files each size has.
+pub fn count(size: Size) -> usize {
+    size.of(500, 50_000, 50_000)
+}
+
+/// Creates, lists, looks at and removes `count` files in one directory below `top`.
+pub fn run(top: &Path, count: usize) -> Outcome {
+    let folder = super::folder(top, "many")?;
+    create(&folder, count)?;
+    list(&folder, count)?;
+    look(&folder, count)?;
+    remove(&folder, count)
+}
+
+/// Creates the files; every hundredth holds its own name.
+pub fn create(folder: &Path, count: usize) -> Outcome {
+    for number in 0..count {
+        let path = name(folder, number);
+        let mut file = File::create_new(&path).told(path.display())?;
+        if number % 100 == 0 {
+            file.write_all(expected(number).as_bytes()).told(path.display())?;
+        }
+    }
+    Ok(())
+}
+
+/// Lists the directory: every name once, no other.
+pub fn list(folder: &Path, count: usize) -> Outcome {
+    let mut seen = HashSet::with_capacity(count);
+    for entry in fs::read_dir(folder).told(folder.display())? {
+        let entry = entry.told(folder.display())?;
+        let kind = entry.file_type().told(entry.path().display())?;
+        ensure(kind.is_file(), || format!("{}: {kind:?}", entry.path().display()))?;
+        let path = entry.path();
+        if !seen.insert(path.clone()) {
+            return Err(format!("{}: listed twice", path.display()));
+        }
+    }
+    ensure(seen.len() == count, || format!("{} of {count} files listed", seen.len()))?;
+    match (0..count).find(|number| !seen.contains(&name(folder, *number))) {
+        Some(number) => Err(format!("{}: not listed", name(folder, number).display())),
+        None => Ok(()),
+    }
+}
+
+/// Looks at every file, and into every one that holds something.
+pub fn look(folder: &Path, count: usize) -> Outcome {
+    for number in 0..count {
+        let path = name(folder, number);
+        let size = path.metadata().told(path.display())?.len();
+        let told = if number % 100 == 0 { expected(number) } else { String::new() };
+        ensure(size == told.len() as u64, || format!("{}: {size} bytes", path.display()))?;
+        if !told.is_empty() {
+            let text = fs::read_to_string(&path).told(path.display())?;
+            ensure(text == told, || format!("{}: holds {text:?}", path.display()))?;
+        }
+    }
+    Ok(())
+}
+
+/// Removes the files and their directory, which must then be empty.
+pub fn remove(folder: &Path, count: usize) -> Outcome {
+    for number in 0..count {
+        let path = name(folder, number);
+        fs::remove_file(&path).told(path.display())?;
+    }
+    let left = fs::read_dir(folder).told(folder.display())?.count();
+    ensure(left == 0, || format!("{left} names left in an emptied directory"))?;
+    fs::remove_dir(folder).told(folder.display())?;
+    ensure(!folder.exists(), || format!("{}: removed and still there", folder.display()))
+}
+
+fn name(folder: &Path, number: usize) -> PathBuf {
+    folder.join(expected(number))
+}
+
+fn expected(number: usize) -> String {
+    format!("file-{number:06}")
+}

@@ -1,0 +1,281 @@
+//! Two views of one file system: what holds between two programs on one machine holds between two
+//! mounts. Each function takes the same folder seen through the one and through the other; over a
+//! plain directory both are the same.
+#![allow(clippy::disallowed_methods, reason = "the other view lives in a thread of its own")]
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+
+use super::Size;
+use crate::bytes::content;
+use crate::{Outcome, Told, ensure};
+
+/// All of them. `probe` is the program `sheen-probe` of this crate.
+pub fn run(a: &Path, b: &Path, probe: &Path, size: Size) -> Outcome {
+    let rounds = size.of(10, 100, 1000);
+    close_to_open(a, b, rounds)?;
+    growing(a, b, rounds)?;
+    attributes_agree(a, b)?;
+    moves(a, b, rounds)?;
+    removals(a, b)?;
+    exclusive(a, b, rounds)?;
+    rename_race(a, b, rounds)?;
+    append(a, b, rounds)?;
+    locks(a, b, probe)
+}
+
+/// What one closes, the other reads, and the other way round.
+pub fn close_to_open(a: &Path, b: &Path, rounds: u64) -> Outcome {
+    let (mut writer, mut reader) = (a, b);
+    for round in 0..rounds {
+        let told = content(round, 1 + usize::try_from(round * 7919).told(round)? % 200_000);
+        let path = writer.join("closed");
+        fs::write(&path, &told).told(path.display())?;
+        let found = fs::read(reader.join("closed")).told("what the other closed")?;
+        ensure(found == told, || {
+            format!("round {round}: {} bytes closed, {} others read", told.len(), found.len())
+        })?;
+        (writer, reader) = (reader, writer);
+    }
+    Ok(())
+}
+
+/// While one writes, the other sees sizes that only grow, times that never go back, and no byte
+/// that was not written.
+pub fn growing(a: &Path, b: &Path, rounds: u64) -> Outcome {
+    const PIECE: usize = 10_000;
+    let whole = content(11, PIECE * usize::try_from(rounds).told(rounds)?);
+    let path = a.join("growing");
+    let mut file = File::create_new(&path).told(path.display())?;
+    let other = b.join("growing");
+    let mut time = (0, 0);
+    for (round, piece) in whole.chunks(PIECE).enumerate() {
+        file.write_all(piece).told(path.display())?;
+        let told = ((round + 1) * PIECE) as u64;
+        let (mine, seen) = (file.metadata().told(path.display())?, other.metadata().told("stat")?);
+        ensure(mine.len() == told && seen.len() == told, || {
+            format!(
+                "{told} bytes written: the writer sees {}, the other {}",
+                mine.len(),
+                seen.len()
+            )
+        })?;
+        let now = (seen.mtime(), seen.mtime_nsec());
+        ensure(now >= time, || format!("the time went back from {time:?} to {now:?}"))?;
+        time = now;
+        if round % 10 == 0 {
+            let read = fs::read(&other).told(other.display())?;
+            ensure(read == whole[..read.len()], || format!("round {round}: foreign bytes"))?;
+            ensure(read.len() as u64 == told, || format!("{} of {told} bytes read", read.len()))?;
+        }
+    }
+    drop(file);
+    let (mine, seen) = (path.metadata().told("stat")?, other.metadata().told("stat")?);
+    ensure(mine.mtime() == seen.mtime() && mine.mtime_nsec() == seen.mtime_nsec(), || {
+        "both see another time of a closed file".to_owned()
+    })
+}
+
+/// A change of mode, size or time through the one is seen through the other at once.
+pub fn attributes_agree(a: &Path, b: &Path) -> Outcome {
+    use std::os::unix::fs::PermissionsExt;
+    let (mine, theirs) = (a.join("attributes"), b.join("attributes"));
+    fs::write(&mine, content(1, 10_000)).told(mine.display())?;
+    for mode in [0o600, 0o644, 0o711] {
+        let _warm = theirs.metadata().told("stat")?;
+        fs::set_permissions(&mine, fs::Permissions::from_mode(mode)).told("chmod")?;
+        let seen = theirs.metadata().told("stat")?.mode() & 0o7777;
+        ensure(seen == mode, || format!("chmod {mode:o} is seen as {seen:o}"))?;
+    }
+    for length in [9_999, 100, 0, 20_000] {
+        let _warm = fs::read(&theirs).told("read")?;
+        let file = OpenOptions::new().write(true).open(&mine).told("open")?;
+        file.set_len(length).told("truncate")?;
+        let seen = fs::read(&theirs).told("read")?.len() as u64;
+        ensure(seen == length, || format!("truncated to {length}, the other reads {seen}"))?;
+    }
+    Ok(())
+}
+
+/// A name moved through the one is at once found by the other under the new name alone.
+pub fn moves(a: &Path, b: &Path, rounds: u64) -> Outcome {
+    fs::write(a.join("moved-0"), b"moved").told("create")?;
+    let (mut mover, mut other) = (a, b);
+    for round in 0..rounds {
+        let (from, to) = (format!("moved-{round}"), format!("moved-{}", round + 1));
+        let _warm = other.join(&from).metadata().told("stat before mv")?;
+        fs::rename(mover.join(&from), mover.join(&to)).told("mv")?;
+        ensure(!other.join(&from).exists(), || format!("{from} is still there after mv"))?;
+        let text = fs::read(other.join(&to)).told("read after mv")?;
+        ensure(text == b"moved", || format!("{to} holds something else"))?;
+        (mover, other) = (other, mover);
+    }
+    Ok(())
+}
+
+/// A name removed through the one is gone for the other; a file the other holds open lives on.
+pub fn removals(a: &Path, b: &Path) -> Outcome {
+    let (mine, theirs) = (a.join("removed"), b.join("removed"));
+    fs::write(&mine, content(2, 50_000)).told("create")?;
+    let mut open = File::open(&theirs).told("open")?;
+    fs::remove_file(&mine).told("rm")?;
+    ensure(!theirs.exists(), || "a removed name is still there".to_owned())?;
+    let mut bytes = Vec::new();
+    open.read_to_end(&mut bytes).told("read of a removed file that is open")?;
+    ensure(bytes == content(2, 50_000), || "a removed file lost its bytes while open".to_owned())?;
+    fs::create_dir_all(a.join("tree/below")).told("mkdir")?;
+    let _warm = b.join("tree/below").metadata().told("stat")?;
+    let refused = fs::remove_dir(b.join("tree")).map_err(|error| error.kind());
+    ensure(refused == Err(ErrorKind::DirectoryNotEmpty), || format!("rmdir: {refused:?}"))?;
+    fs::remove_dir_all(a.join("tree")).told("rm -r")?;
+    ensure(!b.join("tree").exists(), || "a removed tree is still there".to_owned())
+}
+
+/// Of two that create a name with O_EXCL at once, exactly one succeeds.
+pub fn exclusive(a: &Path, b: &Path, rounds: u64) -> Outcome {
+    for round in 0..rounds {
+        let name = format!("exclusive-{round}");
+        let made = race(
+            || File::create_new(a.join(&name)).map(drop),
+            || File::create_new(b.join(&name)).map(drop),
+        );
+        let won = made.iter().filter(|made| made.is_ok()).count();
+        let kind = made.iter().find_map(|made| made.as_ref().err().map(std::io::Error::kind));
+        ensure(won == 1 && kind == Some(ErrorKind::AlreadyExists), || {
+            format!("round {round}: O_EXCL twice: {made:?}")
+        })?;
+        fs::remove_file(b.join(&name)).told(name)?;
+    }
+    Ok(())
+}
+
+/// Both rename a file of their own onto one name, while it must never be missing: at the end one
+/// of the two is there, the names they came from are not.
+pub fn rename_race(a: &Path, b: &Path, rounds: u64) -> Outcome {
+    fs::write(a.join("target"), b"start").told("create")?;
+    let gone = AtomicBool::new(false);
+    for round in 0..rounds {
+        fs::write(a.join("from-a"), b"a").told("create")?;
+        fs::write(b.join("from-b"), b"b").told("create")?;
+        let moved = race(
+            || fs::rename(a.join("from-a"), a.join("target")),
+            || {
+                let moved = fs::rename(b.join("from-b"), b.join("target"));
+                gone.fetch_or(!b.join("target").exists(), Ordering::SeqCst);
+                moved
+            },
+        );
+        ensure(moved.iter().all(Result::is_ok), || format!("round {round}: mv: {moved:?}"))?;
+        let (one, other) = (fs::read(a.join("target")), fs::read(b.join("target")));
+        let (one, other) = (one.told("read")?, other.told("read")?);
+        ensure(one == other && (one == b"a" || one == b"b"), || {
+            format!("round {round}: one reads {one:?}, the other {other:?}")
+        })?;
+        let left = a.join("from-b").exists() || b.join("from-a").exists();
+        ensure(!left, || format!("round {round}: a moved name is still there"))?;
+    }
+    ensure(!gone.into_inner(), || "a name was missing while it was replaced".to_owned())
+}
+
+/// Both append records to one file: none is lost, none is torn.
+pub fn append(a: &Path, b: &Path, rounds: u64) -> Outcome {
+    const RECORD: usize = 100;
+    let path = a.join("appended");
+    File::create_new(&path).told(path.display())?;
+    let write = |top: &Path, letter: u8| {
+        let mut file = OpenOptions::new().append(true).open(top.join("appended"))?;
+        (0..rounds).try_for_each(|_| file.write_all(&[letter; RECORD]))
+    };
+    for written in race(|| write(a, b'a'), || write(b, b'b')) {
+        written.told("append")?;
+    }
+    for top in [a, b] {
+        let bytes = fs::read(top.join("appended")).told("read")?;
+        let told = 2 * usize::try_from(rounds).told(rounds)? * RECORD;
+        ensure(bytes.len() == told, || format!("{} bytes of {told} appended", bytes.len()))?;
+        let torn = bytes.chunks(RECORD).position(|record| record.iter().any(|b| *b != record[0]));
+        ensure(torn.is_none(), || format!("record {torn:?} is torn"))?;
+    }
+    Ok(())
+}
+
+/// A lock held through the one keeps the other out until it is given back, by call or by death.
+pub fn locks(a: &Path, b: &Path, probe: &Path) -> Outcome {
+    let file = File::create_new(a.join("locked")).told("create")?;
+    file.write_all_at(b"locked", 0).told("write")?;
+    drop(file);
+    for kind in ["flock", "fcntl"] {
+        for (first, second) in [(a, b), (b, a)] {
+            let path = second.join("locked");
+            let holder = Holder::start(probe, kind, &first.join("locked"))?;
+            ensure(!try_lock(probe, kind, &path)?, || format!("{kind}: held twice"))?;
+            holder.give_back()?;
+            ensure(try_lock(probe, kind, &path)?, || format!("{kind}: not given back"))?;
+            let holder = Holder::start(probe, kind, &first.join("locked"))?;
+            drop(holder);
+            ensure(try_lock(probe, kind, &path)?, || format!("{kind}: outlived its holder"))?;
+        }
+    }
+    Ok(())
+}
+
+/// A process that holds a lock. Dropped, it is killed.
+struct Holder {
+    child: Child,
+}
+
+impl Holder {
+    fn start(probe: &Path, kind: &str, path: &Path) -> Outcome<Self> {
+        let mut command = Command::new(probe);
+        command.args([kind, "hold"]).arg(path).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = command.spawn().told(probe.display())?;
+        let output = child.stdout.take().expect("asked for a pipe");
+        let holder = Self { child };
+        let mut line = String::new();
+        BufReader::new(output).read_line(&mut line).told(kind)?;
+        ensure(line == "held\n", || format!("{kind} on {}: {line:?}", path.display()))?;
+        Ok(holder)
+    }
+
+    fn give_back(mut self) -> Outcome {
+        drop(self.child.stdin.take());
+        let status = self.child.wait().told("the lock's holder")?;
+        ensure(status.success(), || format!("the lock's holder: {status}"))
+    }
+}
+
+impl Drop for Holder {
+    fn drop(&mut self) {
+        // Fails only when it has ended already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn try_lock(probe: &Path, kind: &str, path: &Path) -> Outcome<bool> {
+    let status = Command::new(probe).args([kind, "try"]).arg(path).status();
+    match status.told(probe.display())?.code() {
+        Some(0) => Ok(true),
+        Some(1) => Ok(false),
+        code => Err(format!("{kind} on {}: the probe ended with {code:?}", path.display())),
+    }
+}
+
+/// Runs both at the same time.
+fn race<T: Send>(one: impl FnOnce() -> T + Send, other: impl FnOnce() -> T + Send) -> [T; 2] {
+    let start = std::sync::Barrier::new(2);
+    thread::scope(|scope| {
+        let other = scope.spawn(|| {
+            start.wait();
+            other()
+        });
+        start.wait();
+        let one = one();
+        [one, other.join().expect("a racer does not panic")]
+    })
+}

@@ -1,0 +1,131 @@
+//! Full disks: refused before the data is taken, nothing lost, and room again after a removal.
+
+use std::fs::{self, File};
+use std::io::{ErrorKind, Write};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
+use sheen_testkit::cluster::Cluster;
+use sheen_testkit::scene::play;
+use sheen_testkit::{Outcome, Told, bytes, ensure};
+
+const LIMIT: Duration = Duration::from_secs(300);
+
+/// The whole disk: large enough for the stores of an empty file system.
+const DISK: &std::ffi::CStr = c"size=512m";
+
+/// A small disk at a path. Dropped, it is taken away.
+struct Disk(PathBuf);
+
+impl Disk {
+    fn new(path: &Path) -> Outcome<Self> {
+        ensure(rustix::process::geteuid().is_root(), || {
+            "a small disk needs root: run the tests as root".to_owned()
+        })?;
+        mount("sheen-test", path, "tmpfs", MountFlags::empty(), DISK).told("mount a tmpfs")?;
+        Ok(Self(path.to_owned()))
+    }
+}
+
+impl Drop for Disk {
+    fn drop(&mut self) {
+        if let Err(error) = unmount(&self.0, UnmountFlags::DETACH) {
+            eprintln!("{}: {error}", self.0.display());
+        }
+    }
+}
+
+/// A file system on a small disk; the disk goes after the file system has ended.
+fn on_a_small_disk(name: &str, body: impl FnOnce(&Cluster) -> Outcome + Send + 'static) {
+    let cluster = Cluster::prepare(name, 1, &[]).unwrap_or_else(|fault| panic!("{fault}"));
+    let cluster = Arc::new(cluster);
+    let disk = Disk::new(&cluster.dir()).unwrap_or_else(|fault| panic!("{fault}"));
+    play(&cluster, LIMIT, |cluster| {
+        cluster.up()?;
+        body(cluster)
+    });
+    cluster.end();
+    drop(disk);
+}
+
+#[test]
+fn a_full_ost_says_so_and_loses_nothing() {
+    on_a_small_disk("full-ost", |cluster| {
+        let kept = bytes::content(1, 1_000_000);
+        fs::write(cluster.mnt().join("kept"), &kept).told("a first file")?;
+        let path = cluster.mnt().join("filler");
+        let taken = fill(&path)?;
+        ensure(taken < 600, || format!("{taken} MiB fit on a disk of 512"))?;
+        let read = fs::read(cluster.mnt().join("kept")).told("read on a full disk")?;
+        ensure(read == kept, || "the first file changed".to_owned())?;
+        room_again(cluster, &path, &kept)
+    });
+}
+
+/// Fills the disk by other means than the file system, then makes names until it is refused.
+#[test]
+fn a_full_mdt_says_so_and_loses_nothing() {
+    on_a_small_disk("full-mdt", |cluster| {
+        let kept = bytes::content(2, 1_000_000);
+        fs::write(cluster.mnt().join("kept"), &kept).told("a first file")?;
+        File::open(cluster.mnt().join("kept")).and_then(|file| file.sync_all()).told("fsync")?;
+        let path = cluster.dir().join("filler");
+        fill(&path)?;
+        let names = cluster.mnt().join("names");
+        let made = fs::create_dir(&names).and_then(|()| make_names(&names));
+        let kind = made.map_err(|error| error.kind());
+        ensure(kind == Err(ErrorKind::StorageFull), || format!("names on a full disk: {kind:?}"))?;
+        let read = fs::read(cluster.mnt().join("kept")).told("read on a full disk")?;
+        ensure(read == kept, || "the first file changed".to_owned())?;
+        room_again(cluster, &path, &kept)
+    });
+}
+
+/// Makes names with large attributes, so that the store itself must grow, each one synced.
+fn make_names(folder: &Path) -> std::io::Result<()> {
+    let value = bytes::content(3, 4000);
+    for number in 0..50_000 {
+        let path = folder.join(format!("name-{number}"));
+        let file = File::create_new(&path)?;
+        rustix::fs::setxattr(&path, "user.big", &value, rustix::fs::XattrFlags::CREATE)?;
+        if number % 100 == 0 {
+            file.sync_all()?;
+        }
+    }
+    Ok(())
+}
+
+/// Writes until the disk is full; says how many MiB it took.
+fn fill(path: &Path) -> Outcome<u64> {
+    let mut file = File::create_new(path).told(path.display())?;
+    let piece = bytes::content(9, 1 << 20);
+    for taken in 0..4096 {
+        match file.write_all(&piece).and_then(|()| file.sync_data()) {
+            Ok(()) => {}
+            Err(error) if error.kind() == ErrorKind::StorageFull => return Ok(taken),
+            Err(error) => return Err(format!("a full disk answers: {error}")),
+        }
+    }
+    Err("the disk never filled".to_owned())
+}
+
+fn room_again(cluster: &Cluster, filler: &Path, kept: &[u8]) -> Outcome {
+    fs::remove_file(filler).told("rm on a full disk")?;
+    let path = cluster.mnt().join("after");
+    // Freed objects are destroyed in the background.
+    sheen_testkit::process::wait_until("room after rm", Duration::from_secs(60), || {
+        let written = File::create(&path)
+            .and_then(|mut file| file.write_all(kept).and_then(|()| file.sync_all()));
+        written.is_ok()
+    })?;
+    cluster.down()?;
+    cluster.fsck()?;
+    cluster.up()?;
+    for name in ["kept", "after"] {
+        let read = fs::read(cluster.mnt().join(name)).told(name)?;
+        ensure(read == kept, || format!("{name}: changed over a restart"))?;
+    }
+    Ok(())
+}

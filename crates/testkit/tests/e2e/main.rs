@@ -1,0 +1,12 @@
+//! Whole file systems, started by `sheen up` and mounted: what is promised, shown.
+//!
+//! `cargo xtask test` runs this with the binary it built (`SHEEN_BIN`); `SHEEN_TEST_LONG` asks for
+//! full sizes, `SHEEN_TEST_KEEP` keeps each file system's folder below `target/e2e`.
+
+mod faults;
+mod full;
+mod kills;
+mod pairs;
+mod sqlite;
+mod wire;
+mod workloads;

@@ -1,0 +1,95 @@
+//! What the processes of a file system spent: CPU time, RPCs, memory.
+
+use std::path::Path;
+use std::process::Command;
+
+use serde::Serialize;
+
+/// CPU seconds of both processes and requests sent by the client, since their starts.
+#[derive(Debug, Clone, Copy, Default, Serialize)]
+pub(super) struct Cost {
+    pub(super) server_seconds: f64,
+    pub(super) mount_seconds: f64,
+    /// `None` where no counter tells.
+    pub(super) requests: Option<u64>,
+}
+
+impl Cost {
+    /// What was spent after `before`.
+    pub(super) fn since(self, before: Self) -> Self {
+        Self {
+            server_seconds: self.server_seconds - before.server_seconds,
+            mount_seconds: self.mount_seconds - before.mount_seconds,
+            requests: self
+                .requests
+                .zip(before.requests)
+                .map(|(now, then)| now.saturating_sub(then)),
+        }
+    }
+}
+
+/// The server's process and the mount's.
+pub(super) type Processes = [u32; 2];
+
+/// What the kernel counts in towards user space, whatever its own clock does (`USER_HZ`).
+const TICKS_PER_SECOND: f64 = 100.0;
+
+/// User and system time of a process, in seconds.
+pub(super) fn cpu_seconds(pid: u32) -> Result<f64, String> {
+    let path = format!("/proc/{pid}/stat");
+    let text = std::fs::read_to_string(&path).map_err(|error| format!("{path}: {error}"))?;
+    // Fields 14 and 15 of proc(5); the second may hold blanks and ends with the last bracket.
+    let rest = text.rsplit(')').next().unwrap_or_default();
+    let ticks = rest.split_whitespace().skip(11).take(2).map(str::parse::<f64>);
+    let ticks: f64 = ticks.sum::<Result<f64, _>>().map_err(|error| format!("{path}: {error}"))?;
+    Ok(ticks / TICKS_PER_SECOND)
+}
+
+/// Resident KiB of each process.
+pub(super) fn resident(processes: &Processes) -> Result<[u64; 2], String> {
+    let mut found = [0; 2];
+    for (pid, kib) in processes.iter().zip(&mut found) {
+        let path = format!("/proc/{pid}/status");
+        let text = std::fs::read_to_string(&path).map_err(|error| format!("{path}: {error}"))?;
+        let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+        let number = line.and_then(|line| line.trim().trim_end_matches(" kB").parse().ok());
+        *kib = number.ok_or(format!("{path}: no resident memory"))?;
+    }
+    Ok(found)
+}
+
+/// All requests that the client's imports have sent.
+pub(super) fn requests(program: &Path, sockets: &Path) -> Option<u64> {
+    let mut lctl = Command::new(program);
+    lctl.args(["lctl", "get_param", "-n", "mdc.*.stats", "osc.*.stats", "mgc.*.stats"]);
+    let output = lctl.env("SHEEN_RUN_DIR", sockets).output().ok()?;
+    sum_samples(&String::from_utf8_lossy(&output.stdout))
+}
+
+/// Every request is one sample of `req_sent`.
+fn sum_samples(text: &str) -> Option<u64> {
+    let lines = text.lines().filter_map(|line| line.strip_prefix("req_sent "));
+    let samples = lines.filter_map(|rest| rest.split_whitespace().next()?.parse::<u64>().ok());
+    samples.reduce(|sum, samples| sum + samples)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn samples_of_all_imports_are_summed() {
+        let text = "snapshot_time 1.5 secs.nsecs\nreq_sent   12 samples [reqs]\n\
+                    req_resent   3 samples [reqs]\n\
+                    snapshot_time 1.5 secs.nsecs\nreq_sent   30 samples [reqs]\n";
+        assert_eq!(sum_samples(text), Some(42));
+        assert_eq!(sum_samples("snapshot_time 1.5\n"), None);
+    }
+
+    #[test]
+    fn this_process_has_used_memory_and_time() {
+        let own = std::process::id();
+        assert!(resident(&[own, own]).expect("own status")[0] > 100);
+        assert!(cpu_seconds(own).expect("own stat") >= 0.0);
+    }
+}
