@@ -85,6 +85,9 @@ pub(crate) fn run(options: &Options) -> Outcome {
         "-D",
         "warnings",
     ]))?;
+    let mut documents = cargo(&["doc", "--quiet", "--workspace", "--no-deps"]);
+    documents.env("RUSTDOCFLAGS", "-D warnings");
+    shell::run(documents)?;
     check_licenses()?;
     check_wasm(&layers)
 }

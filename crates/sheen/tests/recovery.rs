@@ -3,6 +3,7 @@
 //!
 //! `SHEEN_SEED=N` repeats a run's moments, `SHEEN_ROUNDS=N` kills more often. Needs /dev/fuse; says
 //! so and passes without.
+#![allow(clippy::disallowed_methods, reason = "real processes run in real time")]
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};

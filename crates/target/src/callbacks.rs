@@ -16,7 +16,7 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use sheen_io::BoxFuture;
 use sheen_ldlm::server::{Action, GlimpseTarget};
-use sheen_ldlm::{LockDesc, Owner, Policy};
+use sheen_ldlm::{LockDesc, LockKind, Owner, Policy};
 use sheen_rpc::{Call, CallKind, Channel, RpcError};
 use sheen_types::{Errno, LockHandle, Nid, ObdHandle, ResourceName, Uuid};
 use sheen_wire::connect::ObdConnectData;
@@ -199,7 +199,7 @@ impl Target {
         let give_up = self.now() + self.config.timeouts.lock_callback;
         loop {
             let Some(export) = self.export(export) else { return };
-            if self.locks.lock(lock).is_none() && !is_flock_refusal(&request) {
+            if self.locks.lock(lock).is_none() && !is_flock_completion(&request) {
                 return;
             }
             if let Some(channel) = export.channel() {
@@ -300,10 +300,13 @@ fn callback_request(
     }
 }
 
-/// A waiting flock that is refused has no lock any more, and its client must hear of it.
-fn is_flock_refusal(request: &Request) -> bool {
+/// A waiting flock that is refused has no lock any more, nor has one that was granted and became
+/// part of another; their clients must hear of it.
+fn is_flock_completion(request: &Request) -> bool {
     match request {
-        Request::LdlmCpCallback(callback) => callback.dlm_req.desc.granted_mode.0 == 0,
+        Request::LdlmCpCallback(callback) => {
+            callback.dlm_req.desc.resource.kind.0 == LockKind::Flock as u32
+        }
         _ => false,
     }
 }

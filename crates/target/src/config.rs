@@ -17,9 +17,6 @@ const FLAGS: ConnectFlags = ConnectFlags::VERSION
 /// The same in the second word.
 const FLAGS2: ConnectFlags2 = ConnectFlags2::REP_MBITS;
 
-/// Three ping intervals of a client with the default `obd_timeout`: clients are not told ours.
-const PING_EVICT_MIN: Duration = Duration::from_secs(75);
-
 /// How long the target waits for whom.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timeouts {
@@ -38,8 +35,7 @@ pub struct Timeouts {
 
 impl Timeouts {
     /// All of Lustre's defaults for an `obd_timeout`: recovery waits 3 times that and at most 9
-    /// times, a silent client is evicted after one and a half (six ping intervals of a quarter), but
-    /// not before three pings of a client that pings as often as with Lustre's default.
+    /// times, a silent client is evicted after one and a half (six ping intervals of a quarter).
     #[must_use]
     pub fn from_base(base: Duration) -> Self {
         Self {
@@ -47,7 +43,7 @@ impl Timeouts {
             recovery_soft: base * 3,
             recovery_hard: base * 9,
             lock_callback: base,
-            ping_evict: (base * 3 / 2).max(PING_EVICT_MIN),
+            ping_evict: base * 3 / 2,
         }
     }
 }

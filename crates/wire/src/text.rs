@@ -69,6 +69,15 @@ impl Text {
         Self(bytes.into())
     }
 
+    /// `text` in a buffer of `length` bytes, filled up with NULs; longer text is cut.
+    #[must_use]
+    pub fn padded(text: impl AsRef<[u8]>, length: usize) -> Self {
+        let mut bytes = text.as_ref().to_vec();
+        bytes.truncate(length.saturating_sub(1));
+        bytes.resize(length.max(1), 0);
+        Self(bytes.into())
+    }
+
     /// Takes a buffer as it came.
     ///
     /// # Errors

@@ -58,6 +58,9 @@ pub(crate) struct State {
     pub(crate) has_acl: bool,
     /// Names by which it was looked up. Valid while `LOOKUP` is covered.
     pub(crate) names: Vec<(NodeId, Name)>,
+    /// Those of them that were seen under the lock that covers `LOOKUP` now, or one before it
+    /// without a gap. Others may be gone though the inode is covered.
+    pub(crate) sure_names: Vec<(NodeId, Name)>,
     /// Directory: names looked up in it. Each is valid while the child's `LOOKUP` is covered.
     pub(crate) children: HashMap<Name, Fid>,
     /// Directory: names known to be absent. Valid while `UPDATE` is covered.
@@ -134,6 +137,28 @@ impl State {
     /// Whether a lock covers its names.
     pub(crate) fn names_covered(&self) -> bool {
         self.covered.contains(InodeBits::LOOKUP)
+    }
+
+    /// Whether it is the inode that `name` in `parent` stands for, as locks guarantee.
+    pub(crate) fn is_named(&self, parent: NodeId, name: &Name) -> bool {
+        self.names_covered()
+            && self.sure_names.iter().any(|(node, known)| *node == parent && known == name)
+    }
+
+    /// Notes a name that was seen now.
+    pub(crate) fn see_name(&mut self, parent: NodeId, name: &Name) {
+        for names in [&mut self.names, &mut self.sure_names] {
+            if !names.iter().any(|(node, known)| *node == parent && known == name) {
+                names.push((parent, name.clone()));
+            }
+        }
+    }
+
+    /// Notes that it does not have this name any more.
+    pub(crate) fn lose_name(&mut self, parent: NodeId, name: &Name) {
+        for names in [&mut self.names, &mut self.sure_names] {
+            names.retain(|(node, known)| *node != parent || known != name);
+        }
     }
 
     /// Notes a name known to be absent; whether it may be kept.

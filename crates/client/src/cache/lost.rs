@@ -36,6 +36,7 @@ impl State {
                 self.attributes.as_ref().is_some_and(|it| it.file_type() == FileType::Directory);
             let names = self.names.iter().cloned();
             tell.entries.extend(names.map(|(node, name)| (node, name, is_directory)));
+            self.sure_names.clear();
         }
         if gone.contains(InodeBits::UPDATE) {
             self.attributes_from_lock = false;

@@ -87,7 +87,7 @@ impl Inodes {
     pub(crate) fn forget_name(&self, parent: &Inode, name: &Name) {
         let Some(fid) = parent.state().children.remove(name) else { return };
         if let Some(child) = self.by_fid(fid) {
-            child.state().names.retain(|(node, known)| *node != parent.node || known != name);
+            child.state().lose_name(parent.node, name);
         }
     }
 

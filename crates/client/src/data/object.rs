@@ -6,11 +6,15 @@
 //! What always holds: dirty and clean bytes lie under a lock of ours; two writes of the same byte are
 //! never under way at once; an older write never follows a newer one.
 
+use std::future::poll_fn;
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::Poll;
 
 use bytes::Bytes;
 use parking_lot::Mutex;
+use sheen_io::BoxFuture;
 use sheen_layout::Raid0;
 use sheen_ldlm::{LockFlags, Policy};
 use sheen_types::{Errno, Extent, Fid, LockMode, ResourceName, Timestamp};
@@ -113,6 +117,7 @@ struct Asking<'a> {
 impl<'a> Asking<'a> {
     fn new(object: &'a Object, extent: Extent) -> Self {
         object.state.lock().asking.push(extent);
+        object.changed.notify_waiters();
         Self { object, extent }
     }
 }
@@ -281,7 +286,28 @@ impl Object {
             self.osc.shared.world.tasks.spawn("pages in use", told);
         }
         for part in free {
-            events.uncovered(self.file, range(part)).await;
+            let mut told = events.uncovered(self.file, range(part));
+            if !self.told_before_asked(part, &mut told).await {
+                self.osc.shared.world.tasks.spawn("pages in use", told);
+            }
+        }
+    }
+
+    /// Waits for `told`; no longer if a call comes that asks for a lock on some of `part`.
+    async fn told_before_asked(&self, part: Extent, told: &mut BoxFuture<'static, ()>) -> bool {
+        loop {
+            let mut changed = pin!(self.changed.notified());
+            changed.as_mut().enable();
+            if !split(part, &self.state.lock().asking).1.is_empty() {
+                return false;
+            }
+            let is_told = poll_fn(|context| match told.as_mut().poll(context) {
+                Poll::Ready(()) => Poll::Ready(true),
+                Poll::Pending => changed.as_mut().poll(context).map(|()| false),
+            });
+            if is_told.await {
+                return true;
+            }
         }
     }
 

@@ -52,15 +52,13 @@ impl Meta {
             let mut state = parent.state();
             state.forget_absent(name);
             if state.children.get(name) == Some(&child.fid) {
-                return;
+                drop(state);
+                return child.state().see_name(parent.node, name);
             }
         }
         self.cache.inodes.forget_name(parent, name);
         parent.state().children.insert(name.clone(), child.fid);
-        let mut state = child.state();
-        if !state.names.iter().any(|(node, known)| *node == parent.node && known == name) {
-            state.names.push((parent.node, name.clone()));
-        }
+        child.state().see_name(parent.node, name);
     }
 }
 

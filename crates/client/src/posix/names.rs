@@ -191,7 +191,8 @@ impl Mounted {
             let state = child.state();
             let directory =
                 state.attributes.as_ref().is_some_and(|it| it.file_type() == FileType::Directory);
-            (state.names_covered(), state.attributes_covered(), directory, state.changed_here)
+            let names = state.is_named(parent.node, name);
+            (names, state.attributes_covered(), directory, state.changed_here)
         };
         // The permission bits of a directory are covered with its name; its size and times are
         // nobody's concern until they are asked for.

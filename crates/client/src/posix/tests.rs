@@ -90,6 +90,28 @@ fn a_name_is_asked_once_while_its_lock_is_held_and_forgotten_before_it_goes() {
 }
 
 #[test]
+fn a_lock_under_a_new_name_says_nothing_of_the_old_one() {
+    let fixture = Fixture::new();
+    let reply = found(DIRECTORY, 0o040_755, 0x77, WHOLE);
+    let lock = reply.dlm_rep.clone().unwrap();
+    fixture.mdt.answer(reply);
+    let node = entry(look_up(&fixture, NodeId::ROOT, "old")).node;
+    let asked = fixture.mdt.take_asked();
+    fixture.locks.on_blocking(&blocking(&getattr_request(&asked).dlm_req, &lock)).unwrap();
+    fixture.world.settle();
+    fixture.mdt.answer(found(DIRECTORY, 0o040_755, 0x78, WHOLE));
+    assert_eq!(entry(look_up(&fixture, NodeId::ROOT, "new")).node, node);
+    fixture.mdt.take_asked();
+    // Another client has renamed it.
+    fixture.mdt.answer(absent());
+    let old = look_up(&fixture, NodeId::ROOT, "old").unwrap();
+    assert!(matches!(old, Lookup::Absent { .. }));
+    assert_eq!(fixture.mdt.take_asked().len(), 1);
+    assert_eq!(entry(look_up(&fixture, NodeId::ROOT, "new")).node, node);
+    assert!(fixture.mdt.take_asked().is_empty());
+}
+
+#[test]
 fn a_part_that_another_lock_covers_is_not_lost() {
     let fixture = Fixture::new();
     let reply = found(DIRECTORY, 0o040_755, 0x77, WHOLE);

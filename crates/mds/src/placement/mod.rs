@@ -168,6 +168,7 @@ impl Placement {
     ) -> Result<Taken, Errno> {
         let deadline = clock.now() + PATIENCE;
         loop {
+            let filled = self.filled.notified();
             let objects = self.try_allocate(clock, deadline, pattern).await?;
             if !objects.is_empty() {
                 let named = |(ost, id): &(Arc<Ost>, u64)| (ost.index, ost.object(*id));
@@ -175,8 +176,12 @@ impl Placement {
                 let layout = pattern.with_objects(file, &named);
                 return Ok(Taken { objects, early: Vec::new(), layout });
             }
+            // One that came back since it was tried is tried again.
+            if self.all().iter().any(|ost| ost.is_usable()) && clock.now() < deadline {
+                continue;
+            }
             let hope = self.all().iter().any(|ost| ost.may_become_usable());
-            if !hope || !self.wait_for_objects(clock, deadline).await {
+            if !hope || !race::race(filled, clock.sleep_until(deadline)).await {
                 return Err(Errno::ENOSPC);
             }
         }
@@ -236,10 +241,6 @@ impl Placement {
             }
         }
         None
-    }
-
-    async fn wait_for_objects(&self, clock: &Arc<dyn Clock>, deadline: Instant) -> bool {
-        race::race(self.filled.notified(), clock.sleep_until(deadline)).await
     }
 
     /// The layout that a replayed create brings along: its objects are used.

@@ -14,6 +14,9 @@ use crate::channel::{Call, RpcError};
 use crate::limits;
 use crate::state::ImportState;
 
+/// Bytes of a UUID's buffer in a connect: `struct obd_uuid` less one.
+const UUID_BYTES: usize = 39;
+
 impl Engine {
     pub(super) fn connect_wanted(&mut self, now: Instant, key: u64, actions: &mut Vec<Action>) {
         if self.state == ImportState::Closed {
@@ -48,8 +51,8 @@ impl Engine {
     }
 
     fn connect_request(&self) -> Request {
-        let tgtuuid = Text::new(self.config.target.as_str());
-        let cluuid = Text::new(self.config.client.as_str());
+        let tgtuuid = Text::padded(self.config.target.as_str(), UUID_BYTES);
+        let cluuid = Text::padded(self.config.client.as_str(), UUID_BYTES);
         let conn = self.config.handle;
         let mut cdata = self.config.data.clone();
         let first = self.first_replay();

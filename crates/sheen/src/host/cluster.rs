@@ -219,7 +219,7 @@ fn format_missing(cluster: &mut Cluster, options: &Up) -> Result<(), Fault> {
 
 /// Starts the server process unless it runs; at the NID it had, so that clients find it again.
 fn start_server(cluster: &mut Cluster, options: &Up) -> Result<(), Fault> {
-    if cluster.server().pid().is_some() {
+    if cluster.server().lasting_pid().is_some() {
         return Ok(());
     }
     let default = if rustix::process::geteuid().is_root() { PORT } else { PORT_UNPRIVILEGED };
@@ -249,7 +249,7 @@ fn start_server(cluster: &mut Cluster, options: &Up) -> Result<(), Fault> {
 fn start_mount(cluster: &mut Cluster, options: &Up) -> Result<(), Fault> {
     let path = mount::absolute(&options.mount)?;
     let path_text = path.to_string_lossy().into_owned();
-    if cluster.mount().pid().is_some() {
+    if cluster.mount().lasting_pid().is_some() {
         return match cluster.get("mount") {
             Some(known) if known == path_text => Ok(()),
             known => {

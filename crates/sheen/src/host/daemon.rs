@@ -49,6 +49,19 @@ impl Daemon {
         (started_at(pid)? == started && is_alive(pid)).then_some(pid)
     }
 
+    /// The process if it runs and goes on running: one that was killed a moment ago may look alive,
+    /// and is waited for, as it still holds its files and its port.
+    #[expect(clippy::disallowed_methods, reason = "a tool that waits for a process")]
+    pub(crate) fn lasting_pid(&self) -> Option<Pid> {
+        loop {
+            let pid = self.pid()?;
+            if !is_dying(pid) {
+                return Some(pid);
+            }
+            std::thread::sleep(LOOK);
+        }
+    }
+
     /// Starts `arguments` of this binary in the background and waits until it says it is in use.
     ///
     /// # Errors
@@ -129,6 +142,23 @@ fn is_alive(pid: Pid) -> bool {
     let zombie =
         state.is_ok_and(|stat| stat.rsplit(')').next().is_some_and(|s| s.starts_with(" Z")));
     (!zombie || threads > 1) && test_kill_process(pid).is_ok()
+}
+
+/// Whether a process is being killed: the signal waits for it, or it has begun to end.
+fn is_dying(pid: Pid) -> bool {
+    /// `PF_EXITING` and `PF_SIGNALED`.
+    const ENDS: u64 = 0x4 | 0x400;
+    const SIGKILL: u64 = 1 << 8;
+    let place = format!("/proc/{}", pid.as_raw_nonzero());
+    let stat = fs::read_to_string(format!("{place}/stat")).unwrap_or_default();
+    let flags = stat.rsplit_once(')').and_then(|(_, rest)| rest.split_whitespace().nth(6));
+    let ends = flags.and_then(|flags| flags.parse::<u64>().ok()).is_some_and(|it| it & ENDS != 0);
+    let status = fs::read_to_string(format!("{place}/status")).unwrap_or_default();
+    let pending = status.lines().filter_map(|line| {
+        let set = line.strip_prefix("SigPnd:").or_else(|| line.strip_prefix("ShdPnd:"))?;
+        u64::from_str_radix(set.trim(), 16).ok()
+    });
+    ends || pending.into_iter().any(|set| set & SIGKILL != 0)
 }
 
 /// When a process started, in the kernel's ticks: with its number that names it for ever.

@@ -22,6 +22,9 @@ use crate::output::Fault;
 /// Lustre's `obd_timeout`, in seconds.
 const TIMEOUT: u64 = 100;
 
+/// Three ping intervals of a client with Lustre's timeout: clients are not told ours.
+const PING_EVICT_MIN: Duration = Duration::from_secs(75);
+
 /// Serve targets (MGT, MDT, OST) in the foreground until stopped
 #[derive(Args)]
 pub(crate) struct Server {
@@ -45,6 +48,7 @@ pub(crate) struct Server {
 impl Server {
     fn timeouts(&self) -> Timeouts {
         let mut timeouts = Timeouts::from_base(Duration::from_secs(self.timeout));
+        timeouts.ping_evict = timeouts.ping_evict.max(PING_EVICT_MIN);
         if let Some(seconds) = self.recovery_time_soft {
             timeouts.recovery_soft = Duration::from_secs(seconds);
         }

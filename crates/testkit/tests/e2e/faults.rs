@@ -50,9 +50,9 @@ const COLD: &[Case] = &[
 
 /// While a file system runs; it is unharmed after.
 const RUNNING: &[Case] = &[
-    ("mount MGS:/nosuchfs EMPTY", EINVAL, &["nosuchfs"]),
-    ("mount MGS:/sheen MNT", EBUSY, &["MNT", "mounted"]),
-    ("up --dir EMPTY --mount MNT", EBUSY, &["MNT", "mounted"]),
+    ("mount MGS:/nosuchfs EMPTY", ENOENT, &["nosuchfs", "filesystem name"]),
+    ("mount MGS:/sheen MNT", EBUSY, &["MNT", "already a mount point"]),
+    ("up --dir EMPTY --mount MNT", EBUSY, &["MNT", "already a mount point"]),
     ("up --dir DIR --mount EMPTY", EBUSY, &["MNT", "sheen down"]),
     ("up --dir DIR --mount MNT --fsname other", EINVAL, &["other", "sheen"]),
 ];
