@@ -10,6 +10,7 @@
 //! Lock order: `state` alone; `rounds` alone. Neither is held while the disk works.
 
 use std::{
+    panic::{AssertUnwindSafe, catch_unwind},
     sync::{
         Arc, OnceLock,
         atomic::{AtomicBool, AtomicU64, Ordering},
@@ -188,7 +189,11 @@ impl Committer {
     /// `reap` once that is durable.
     pub(crate) fn run(&self, core: &Core, reap: &std::sync::mpsc::Sender<Vec<Name>>) {
         while let Some(last_time) = self.wait_for_work(core) {
-            if let Err(error) = self.commit_group(core, reap) {
+            // An engine that panics (on a full disk, say) is a commit that failed: whoever waits for
+            // it must hear of it.
+            let commit = AssertUnwindSafe(|| self.commit_group(core, reap));
+            let panicked = |_| Err(StoreError::Io("the engine panicked".to_owned()));
+            if let Err(error) = catch_unwind(commit).unwrap_or_else(panicked) {
                 self.fail("a commit", &error);
                 return;
             }

@@ -42,3 +42,6 @@ pub(crate) const SPACE_CHECK_BYTES: u64 = 16 << 20;
 pub(crate) const BYTES_PER_OBJECT: u64 = 2560;
 /// Bytes of `CONFIG` and `format`: text that people write.
 pub(crate) const TEXT_BYTES_MAX: u64 = 1 << 20;
+/// How old the host's free space may be when something new is accepted: what others write in this
+/// time must fit into [`HOST_RESERVE_BYTES`] with our own group.
+pub(crate) const HOST_LOOK_AGE_MAX: Duration = Duration::from_millis(100);

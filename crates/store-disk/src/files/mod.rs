@@ -25,6 +25,7 @@ use std::{
         Arc, Weak,
         atomic::{AtomicU64, Ordering},
     },
+    time::Instant,
 };
 
 use parking_lot::Mutex;
@@ -63,6 +64,8 @@ pub(crate) struct Files {
     usage: Arc<Usage>,
     /// Until the host's free space is looked at again.
     unchecked_bytes: AtomicU64,
+    /// When it was looked at last.
+    looked: Mutex<Instant>,
 }
 
 /// The path of an object's file below `objects/`.
@@ -103,6 +106,7 @@ impl Files {
             dirty: Mutex::default(),
             usage,
             unchecked_bytes: AtomicU64::new(0),
+            looked: Mutex::new(Instant::now()),
         })
     }
 
@@ -251,6 +255,26 @@ impl Files {
                 room()
             }
             answer => answer,
+        }
+    }
+
+    /// Tells the usage what the host has left if that was asked too long ago: others fill the host
+    /// too, and a batch must not meet a full disk half way. One `statvfs` per
+    /// [`limits::HOST_LOOK_AGE_MAX`] at most.
+    pub(crate) fn look_at_host(&self) {
+        if self.usage.capped() {
+            return;
+        }
+        let is_old = {
+            let mut looked = self.looked.lock();
+            let is_old = looked.elapsed() >= limits::HOST_LOOK_AGE_MAX;
+            if is_old {
+                *looked = Instant::now();
+            }
+            is_old
+        };
+        if is_old {
+            self.check_host();
         }
     }
 
