@@ -5,8 +5,6 @@
 //! so and passes without.
 #![allow(clippy::disallowed_methods, reason = "real processes run in real time")]
 
-#![expect(clippy::disallowed_methods, reason = "real processes, programs and time")]
-
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Seek, SeekFrom, Write};
