@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering;
 use bytes::Bytes;
 use sheen_types::{Errno, Extent, Name, Timestamp};
 
+use super::attributes::gone;
 use super::handles::OpenFile;
 use super::{
     Credentials, Entry, Fallocate, FileHandle, FileLock, FileLockMode, FileSystem, FileType,
@@ -34,7 +35,7 @@ impl FileSystem {
         if self.0.may_list(&pin, who, flags) {
             return Ok(self.0.opened(pin, who, flags, None));
         }
-        let open = self.0.meta.open(who, &pin, flags).await?;
+        let open = self.0.meta.open(who, &pin, flags).await.map_err(gone)?;
         self.0.finish_open(who, pin, flags, open, false).await
     }
 
