@@ -1,8 +1,8 @@
 //! kill -9 of the server process under a mixed workload, again and again: programs only wait, what
 //! was acknowledged is there, and `sheen fsck` finds nothing.
 //!
-//! `SHEEN_SEED=N` repeats a run's moments, `SHEEN_ROUNDS=N` kills more often. Needs /dev/fuse; says
-//! so and passes without.
+//! `SHEEN_SEED=N` repeats a run's moments, `SHEEN_ROUNDS=N` kills more often. Needs /dev/fuse; fails
+//! without.
 #![allow(clippy::disallowed_methods, reason = "real processes run in real time")]
 
 use std::collections::BTreeMap;
@@ -366,12 +366,8 @@ fn setting(name: &str) -> Option<u64> {
     std::env::var(name).ok()?.parse().ok()
 }
 
-fn can_mount() -> bool {
-    let can = Path::new("/dev/fuse").exists();
-    if !can {
-        println!("skipped: no /dev/fuse");
-    }
-    can
+fn need_fuse() {
+    assert!(Path::new("/dev/fuse").exists(), "no /dev/fuse: nothing can be mounted, nothing shown");
 }
 
 /// Kills the server `rounds` times; how long each restart took until a call was answered.
@@ -393,9 +389,7 @@ fn kill_often(scene: &Scene, random: &mut Random, rounds: u64) -> Vec<Duration> 
 
 #[test]
 fn programs_go_on_when_the_server_is_killed_again_and_again() {
-    if !can_mount() {
-        return;
-    }
+    need_fuse();
     let seed = setting("SHEEN_SEED").unwrap_or_else(|| {
         std::time::SystemTime::UNIX_EPOCH.elapsed().map_or(1, |time| time.as_nanos() as u64)
     });
@@ -425,9 +419,7 @@ fn programs_go_on_when_the_server_is_killed_again_and_again() {
 
 #[test]
 fn programs_wait_for_a_server_that_was_stopped() {
-    if !can_mount() {
-        return;
-    }
+    need_fuse();
     let scene = Arc::new(Scene::new("stopped"));
     fs::create_dir_all(scene.dir()).unwrap();
     let done = Arc::new(AtomicBool::new(false));
