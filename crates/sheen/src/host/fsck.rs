@@ -8,13 +8,14 @@ use std::io::{IsTerminal, Write};
 use std::path::{Path, PathBuf};
 
 use clap::Args;
+use sheen_assembly::PlanKind;
 use sheen_store_disk::{OpenOptions, StoreDisk};
 use sheen_types::{Errno, Fid, TargetKind, TargetName};
 use sheen_wire::ost::OstId;
 
 use super::cluster::Cluster;
 use super::invalid;
-use super::target::{PlanKind, plans};
+use super::target::plans;
 use crate::output::{self, Fault};
 
 /// The exit code of a file system with problems.

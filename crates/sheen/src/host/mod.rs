@@ -10,7 +10,6 @@ mod daemon;
 mod fsck;
 mod mount;
 mod parameters;
-mod register;
 mod server;
 mod target;
 

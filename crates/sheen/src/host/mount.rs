@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use clap::Args;
 use rustix::mount::UnmountFlags;
-use sheen_client::config::{self, Connector, ImportPlan, MountOptions, Service};
+use sheen_assembly::NodeConnector;
+use sheen_client::config::{self, MountOptions};
 use sheen_client::data::Osts;
 use sheen_client::locks::CallbackRouter;
 use sheen_client::posix::FileSystem;
@@ -14,8 +15,7 @@ use sheen_control::Tree;
 use sheen_io::World;
 use sheen_io_os::Host;
 use sheen_node::net::{LNet, NetConfig};
-use sheen_node::rpc::{ImportConfig, RpcNode, TargetService};
-use sheen_rpc::Import;
+use sheen_node::rpc::RpcNode;
 use sheen_types::{Errno, Nid};
 
 use super::daemon::{self, Daemon};
@@ -114,28 +114,6 @@ pub(crate) fn run(options: &Mount) -> Result<(), Fault> {
     arguments.extend([options.source.clone(), target.to_string_lossy().into_owned()]);
     let daemon = Daemon::unnamed(&folder);
     daemon.start(&arguments)
-}
-
-/// Makes node imports for the client.
-struct NodeConnector(Arc<RpcNode>);
-
-impl Connector for NodeConnector {
-    fn import(&self, plan: ImportPlan) -> Arc<dyn Import> {
-        let service = match plan.service {
-            Service::Mgs => TargetService::Mgs,
-            Service::Mdt => TargetService::Mds,
-            Service::Ost => TargetService::Ost,
-        };
-        self.0.import(ImportConfig {
-            target: plan.target,
-            client: plan.client,
-            nids: plan.nids,
-            service,
-            data: plan.data,
-            requests_in_flight: 0,
-            events: plan.events,
-        })
-    }
 }
 
 fn serve(options: &Mount) -> Result<(), Fault> {

@@ -5,6 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use sheen_assembly::{PlanKind, Role};
 use sheen_client::posix::FileSystem;
 use sheen_control::{Command, Tree};
 use sheen_node::rpc::{ImportReport, RpcNode};
@@ -12,7 +13,7 @@ use sheen_rpc::ImportState;
 use sheen_target::{OperationStats, RecoveryStatus, TargetView};
 use sheen_types::{Errno, Fid, Nid, TargetKind, TargetName};
 
-use super::target::{PlanKind, Role, Running};
+use super::target::Running;
 use crate::api::{self, Kind, MountInfo};
 use crate::output::VERSION;
 
@@ -120,19 +121,19 @@ pub(super) fn add_server(tree: &Tree, node: &Arc<RpcNode>, running: &[Arc<Runnin
             let one = Arc::clone(one);
             tree.add(&format!("{root}.{leaf}"), move || read(&one));
         };
-        show("uuid", |one| one.target.config().uuid.to_string());
-        show("instance", |one| one.target.instance().to_string());
-        show("num_exports", |one| one.target.exports().len().to_string());
-        show("recovery_status", |one| recovery(&one.target.view()));
-        show("stats", |one| stats(&one.target.view().stats.operations));
-        show("last_committed", |one| one.target.last_committed().to_string());
+        show("uuid", |one| one.served.target.config().uuid.to_string());
+        show("instance", |one| one.served.target.instance().to_string());
+        show("num_exports", |one| one.served.target.exports().len().to_string());
+        show("recovery_status", |one| recovery(&one.served.target.view()));
+        show("stats", |one| stats(&one.served.target.view().stats.operations));
+        show("last_committed", |one| one.served.target.last_committed().to_string());
         show("kbytestotal", |one| space(one, |space| space.total >> 10));
         show("kbytesfree", |one| space(one, |space| space.free >> 10));
         show("kbytesavail", |one| space(one, |space| space.available >> 10));
         show("filestotal", |one| space(one, |space| space.objects));
         show("filesfree", |one| space(one, |space| space.objects_free));
-        if let Role::Ost(_) = one.role {
-            show("tot_granted", |one| match &one.role {
+        if let Role::Ost(_) = one.served.role {
+            show("tot_granted", |one| match &one.served.role {
                 Role::Ost(ost) => ost.grant_view().total.to_string(),
                 _ => String::new(),
             });
@@ -140,29 +141,33 @@ pub(super) fn add_server(tree: &Tree, node: &Arc<RpcNode>, running: &[Arc<Runnin
         let evict = Arc::clone(one);
         let handle = tokio::runtime::Handle::current();
         tree.add_order(&format!("{root}.evict_client"), move |client| {
-            match handle.block_on(evict.target.evict_client(client)) {
+            match handle.block_on(evict.served.target.evict_client(client)) {
                 0 => Err(Errno::ENOENT),
                 _ => Ok(()),
             }
         });
         let locks = Arc::clone(one);
-        let name = one.target.name().to_owned();
+        let name = one.served.target.name().to_owned();
         let place = format!("ldlm.namespaces.{name}_UUID.lock_count");
         tree.add(&place, move || {
-            let gauges = locks.target.view().locks;
+            let gauges = locks.served.target.view().locks;
             (gauges.granted.iter().sum::<u64>() + gauges.waiting.iter().sum::<u64>()).to_string()
         });
     }
 }
 
 fn space(one: &Running, read: impl Fn(&sheen_store::StoreSpace) -> u64) -> String {
-    one.target.store().space().map_or_else(|error| error.to_string(), |it| read(&it).to_string())
+    one.served
+        .target
+        .store()
+        .space()
+        .map_or_else(|error| error.to_string(), |it| read(&it).to_string())
 }
 
 /// The requests of several targets together.
 fn summed(all: &[Arc<Running>]) -> Vec<OperationStats> {
     let mut sums: Vec<OperationStats> = Vec::new();
-    for operation in all.iter().flat_map(|one| one.target.view().stats.operations) {
+    for operation in all.iter().flat_map(|one| one.served.target.view().stats.operations) {
         match sums.iter_mut().find(|sum| sum.kind == operation.kind) {
             None => sums.push(operation),
             Some(sum) => {
@@ -189,7 +194,7 @@ pub(super) fn server_commands(node: &Arc<RpcNode>, running: &[Arc<Running>]) -> 
                 PlanKind::Target(name) if name.kind == TargetKind::Mdt => "mdt",
                 PlanKind::Target(_) => "obdfilter",
             };
-            let target = &one.target;
+            let target = &one.served.target;
             let references = target.exports().len() + 4;
             format!("UP {kind} {} {} {references}\n", target.name(), target.config().uuid)
         };

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Args;
+use sheen_assembly::{PlanKind, Registrar};
 use sheen_control::Tree;
 use sheen_io_os::Host;
 use sheen_node::net::{LNet, NetConfig};
@@ -14,8 +15,7 @@ use sheen_target::Timeouts;
 use sheen_types::{Errno, Nid};
 use tokio::signal::unix::{SignalKind, signal};
 
-use super::register::Registrar;
-use super::target::{Plan, PlanKind, Running, plans};
+use super::target::{Plan, Running, plans};
 use super::{PORT, addresses, daemon, parameters};
 use crate::output::Fault;
 
@@ -97,11 +97,11 @@ fn serve(options: &Server) -> Result<(), Fault> {
         let registrar = Arc::new(Registrar::new(&node, &world, mgs_nids));
         registrar.connect().await.map_err(invalid)?;
         for one in &running {
-            registrar.register(one).await.map_err(invalid)?;
+            one.register(&registrar).await.map_err(invalid)?;
         }
         // Behind all registrations, so that an MDT finds the OSTs of its own process at once.
         for one in &running {
-            let keep = Arc::clone(&registrar).keep_osts(Arc::clone(one));
+            let keep = Arc::clone(&registrar).keep_osts(Arc::clone(&one.served));
             world.tasks.spawn("mdt osts", Box::pin(keep));
         }
         let tree = Arc::new(Tree::new());
@@ -152,8 +152,8 @@ pub(super) async fn wait_for_signal() -> Result<(), Fault> {
 async fn stop(node: &Arc<RpcNode>, registrar: &Registrar, running: &[Arc<Running>]) {
     registrar.close();
     for one in running.iter().rev() {
-        if let Err(errno) = one.target.stop().await {
-            tracing::error!(target = one.target.name(), %errno, "not everything is durable");
+        if let Err(errno) = one.served.target.stop().await {
+            tracing::error!(target = one.served.target.name(), %errno, "not everything is durable");
         }
     }
     node.shutdown();

@@ -14,7 +14,7 @@ use sheen_wire::messages::MgsTargetReg;
 use sheen_wire::mgs::{MgsTargetInfo, TargetFlags};
 use sheen_wire::text::Chars;
 
-use super::target::{PlanKind, Role, Running};
+use crate::served::{PlanKind, Role, Served};
 
 /// How often an MDT looks for OSTs that joined, and how often while it has none.
 const LOOK: Duration = Duration::from_secs(5);
@@ -23,7 +23,7 @@ const LOOK_FIRST: Duration = Duration::from_millis(200);
 const VERSION: u32 = version_code(2, 17, 0, 0);
 
 /// The connection to the MGS that a node's targets share.
-pub(super) struct Registrar {
+pub struct Registrar {
     node: Arc<RpcNode>,
     world: World,
     mgs: Arc<dyn Import>,
@@ -31,7 +31,8 @@ pub(super) struct Registrar {
 
 impl Registrar {
     /// Will connect to the MGS at `nids`.
-    pub(super) fn new(node: &Arc<RpcNode>, world: &World, nids: Vec<Nid>) -> Self {
+    #[must_use]
+    pub fn new(node: &Arc<RpcNode>, world: &World, nids: Vec<Nid>) -> Self {
         let mut uuid = [0; 16];
         world.random.fill(&mut uuid);
         let flags = ConnectFlags::VERSION | ConnectFlags::AT | ConnectFlags::FULL20;
@@ -48,13 +49,20 @@ impl Registrar {
     }
 
     /// Connects, waiting for the MGS as long as it takes.
-    pub(super) async fn connect(&self) -> Result<(), String> {
+    ///
+    /// # Errors
+    /// A text that says why the MGS refused.
+    pub async fn connect(&self) -> Result<(), String> {
         self.mgs.connect().await.map_err(|error| format!("the MGS at {}: {error}", self.mgs.peer()))
     }
 
-    /// Tells the MGS of a target; the first time that makes it part of its file system.
-    pub(super) async fn register(&self, running: &Running) -> Result<(), String> {
-        let PlanKind::Target(name) = &running.plan.kind else { return Ok(()) };
+    /// Tells the MGS of a target with the parameters of `mkfs.lustre --param`. Unless it is `known`
+    /// from an earlier start, that makes it part of its file system.
+    ///
+    /// # Errors
+    /// A text that says why the MGS refused.
+    pub async fn register(&self, served: &Served, params: &str, known: bool) -> Result<(), String> {
+        let PlanKind::Target(name) = &served.kind else { return Ok(()) };
         let kind = match name.kind {
             TargetKind::Mdt => TargetFlags::SV_TYPE_MDT,
             TargetKind::Ost => TargetFlags::SV_TYPE_OST,
@@ -64,15 +72,14 @@ impl Registrar {
             index: u32::from(name.index),
             flags: kind | TargetFlags::UPDATE,
             nid_count: 1,
-            instance: running.target.instance(),
+            instance: served.target.instance(),
             fsname: Chars::new(&name.fsname),
             service_name: Chars::new(name.to_string()),
             uuid: Chars::new(name.uuid().as_str()),
-            params: Chars::new(&running.plan.params),
+            params: Chars::new(params),
             ..MgsTargetInfo::default()
         };
         info.nids[0] = self.node.lnet().nid().0;
-        let known = running.mark_registered()?;
         if !known {
             info.flags |= TargetFlags::VIRGIN;
         }
@@ -96,8 +103,8 @@ impl Registrar {
     }
 
     /// Connects an MDT to all OSTs of its file system, those that come later too. Runs for ever.
-    pub(super) async fn keep_osts(self: Arc<Self>, running: Arc<Running>) {
-        let (PlanKind::Target(name), Role::Mdt(_)) = (&running.plan.kind, &running.role) else {
+    pub async fn keep_osts(self: Arc<Self>, served: Arc<Served>) {
+        let (PlanKind::Target(name), Role::Mdt(_)) = (&served.kind, &served.role) else {
             return;
         };
         let mut known = HashSet::new();
@@ -107,7 +114,7 @@ impl Registrar {
                 Ok(osts) => {
                     for (ost, nids) in osts {
                         if known.insert(ost.index) {
-                            held.push(self.connect_ost(&running, name, &ost, nids));
+                            held.push(self.connect_ost(&served, name, &ost, nids));
                         }
                     }
                 }
@@ -131,7 +138,7 @@ impl Registrar {
 
     fn connect_ost(
         &self,
-        running: &Running,
+        served: &Served,
         mdt: &TargetName,
         ost: &TargetName,
         nids: Vec<Nid>,
@@ -157,7 +164,7 @@ impl Registrar {
             requests_in_flight: 0,
             events: Arc::new(NoEvents),
         });
-        if let Role::Mdt(mdt) = &running.role {
+        if let Role::Mdt(mdt) = &served.role {
             mdt.add_ost(ost.index, Arc::clone(&import) as _);
         }
         let connecting = Arc::clone(&import);
@@ -172,7 +179,7 @@ impl Registrar {
     }
 
     /// Leaves.
-    pub(super) fn close(&self) {
+    pub fn close(&self) {
         self.mgs.close();
     }
 }

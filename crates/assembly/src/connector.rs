@@ -1,0 +1,29 @@
+//! Imports for a mount, made by its node.
+
+use std::sync::Arc;
+
+use sheen_client::config::{Connector, ImportPlan, Service};
+use sheen_node::rpc::{ImportConfig, RpcNode, TargetService};
+use sheen_rpc::Import;
+
+/// Makes node imports for the client.
+pub struct NodeConnector(pub Arc<RpcNode>);
+
+impl Connector for NodeConnector {
+    fn import(&self, plan: ImportPlan) -> Arc<dyn Import> {
+        let service = match plan.service {
+            Service::Mgs => TargetService::Mgs,
+            Service::Mdt => TargetService::Mds,
+            Service::Ost => TargetService::Ost,
+        };
+        self.0.import(ImportConfig {
+            target: plan.target,
+            client: plan.client,
+            nids: plan.nids,
+            service,
+            data: plan.data,
+            requests_in_flight: 0,
+            events: plan.events,
+        })
+    }
+}
