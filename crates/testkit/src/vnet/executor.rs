@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::future::Future;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
@@ -18,6 +19,10 @@ const WALL_SECONDS_AT_START: i64 = 1_767_225_600;
 const TIME_MAX: Duration = Duration::from_secs(86_400);
 /// The task that [`Executor::run`] waits for.
 const MAIN: u64 = 0;
+/// The scope of what is never ended.
+pub(super) const WORLD: u64 = 0;
+/// How long a job waits for a disk that is well.
+const DISK_WAIT: Duration = Duration::from_micros(50);
 
 /// What happens at a moment. Runs without any lock held.
 type Event = Box<dyn FnOnce() + Send>;
@@ -28,7 +33,16 @@ struct Agenda {
     next: u64,
     /// By time, then by when they were entered.
     events: BTreeMap<(Instant, u64), Event>,
-    tasks: HashMap<u64, Option<BoxFuture<'static, ()>>>,
+    tasks: HashMap<u64, Task>,
+    /// Scopes that live, with the longest wait of their disks.
+    scopes: BTreeMap<u64, Duration>,
+}
+
+struct Task {
+    scope: u64,
+    waker: Arc<TaskWaker>,
+    /// Absent while it runs.
+    future: Option<BoxFuture<'static, ()>>,
 }
 
 /// Which tasks were woken; apart, so that anyone may wake at any time.
@@ -37,14 +51,18 @@ struct Ready(Mutex<Vec<u64>>);
 
 struct TaskWaker {
     task: u64,
+    queued: AtomicBool,
     ready: Arc<Ready>,
 }
 
 impl Wake for TaskWaker {
     fn wake(self: Arc<Self>) {
-        let mut ready = self.ready.0.lock();
-        if !ready.contains(&self.task) {
-            ready.push(self.task);
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        if !self.queued.swap(true, Ordering::Relaxed) {
+            self.ready.0.lock().push(self.task);
         }
     }
 }
@@ -54,16 +72,66 @@ pub(super) struct Executor {
     agenda: Mutex<Agenda>,
     ready: Arc<Ready>,
     dice: Arc<Dice>,
+    trace: AtomicU64,
 }
 
 impl Executor {
     pub(super) fn new(dice: Arc<Dice>) -> Arc<Self> {
-        let agenda = Agenda { next: MAIN + 1, ..Agenda::default() };
-        Arc::new(Self { agenda: Mutex::new(agenda), ready: Arc::default(), dice })
+        let mut agenda = Agenda { next: MAIN + 1, ..Agenda::default() };
+        agenda.scopes.insert(WORLD, DISK_WAIT);
+        let (ready, trace) = (Arc::default(), AtomicU64::new(0));
+        Arc::new(Self { agenda: Mutex::new(agenda), ready, dice, trace })
     }
 
     pub(super) fn time(&self) -> Instant {
         self.agenda.lock().now
+    }
+
+    /// Folds what has happened into the trace.
+    pub(super) fn note(&self, what: u64) {
+        let before = self.trace.load(Ordering::Relaxed);
+        let mixed = (before.rotate_left(5) ^ what).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        self.trace.store(mixed, Ordering::Relaxed);
+    }
+
+    /// What has happened so far, as one number.
+    pub(super) fn trace(&self) -> u64 {
+        self.trace.load(Ordering::Relaxed)
+    }
+
+    /// A scope of tasks that can be ended together.
+    pub(super) fn new_scope(&self) -> u64 {
+        let mut agenda = self.agenda.lock();
+        agenda.next += 1;
+        let scope = agenda.next;
+        agenda.scopes.insert(scope, DISK_WAIT);
+        scope
+    }
+
+    /// Jobs of the scope wait at most so long for their disk, before and after.
+    pub(super) fn set_disk_wait(&self, scope: u64, longest: Duration) {
+        if let Some(wait) = self.agenda.lock().scopes.get_mut(&scope) {
+            *wait = longest;
+        }
+    }
+
+    /// Ends all tasks of a scope where they stand, and lets none begin.
+    pub(super) fn end_scope(&self, scope: u64) {
+        let mut agenda = self.agenda.lock();
+        agenda.scopes.remove(&scope);
+        let mut ended: Vec<u64> = agenda
+            .tasks
+            .iter()
+            .filter(|(_, task)| task.scope == scope)
+            .map(|(id, _)| *id)
+            .collect();
+        ended.sort_unstable();
+        let ended: Vec<_> = ended.iter().filter_map(|id| agenda.tasks.remove(id)).collect();
+        drop(agenda);
+        // What they held may wake and spawn when it goes.
+        for task in ended {
+            drop(task);
+        }
     }
 
     /// Has `event` happen at `moment`, or now if that is past.
@@ -75,10 +143,48 @@ impl Executor {
         agenda.events.insert(key, event);
     }
 
+    pub(super) fn spawn(&self, scope: u64, future: BoxFuture<'static, ()>) {
+        let mut agenda = self.agenda.lock();
+        if !agenda.scopes.contains_key(&scope) {
+            drop(agenda);
+            drop(future);
+            return;
+        }
+        agenda.next += 1;
+        let id = agenda.next;
+        let waker = self.waker(id);
+        let task = Task { scope, waker: Arc::clone(&waker), future: Some(future) };
+        agenda.tasks.insert(id, task);
+        drop(agenda);
+        waker.wake();
+    }
+
+    /// Runs `job` in the scope as a thread would, and tells when it is done.
+    pub(super) fn blocking(
+        self: &Arc<Self>,
+        scope: u64,
+        job: Box<dyn FnOnce() + Send>,
+    ) -> BoxFuture<'static, ()> {
+        let longest = self.agenda.lock().scopes.get(&scope).copied().unwrap_or_default();
+        let pause = || Duration::from_nanos(1 + self.dice.below(longest.as_nanos() as u64 + 1));
+        let (before, after) = (pause(), pause());
+        let done = Arc::new(Alarm::default());
+        let (executor, ring) = (Arc::clone(self), Arc::clone(&done));
+        let work = async move {
+            executor.sleep_until(executor.time() + before).await;
+            job();
+            executor.sleep_until(executor.time() + after).await;
+            ring.ring();
+        };
+        self.spawn(scope, Box::pin(work));
+        done.wait()
+    }
+
     pub(super) fn run<T: 'static>(&self, seed: u64, work: impl Future<Output = T> + 'static) -> T {
         let mut work = Box::pin(work);
         let end = self.time() + TIME_MAX;
-        self.ready.0.lock().push(MAIN);
+        let main = self.waker(MAIN);
+        main.wake_by_ref();
         loop {
             let Some(task) = self.pick() else {
                 let moved = self.advance();
@@ -86,11 +192,13 @@ impl Executor {
                 assert!(self.time() < end, "seed {seed}: a day has passed");
                 continue;
             };
-            let waker = Waker::from(Arc::new(TaskWaker { task, ready: Arc::clone(&self.ready) }));
-            let mut context = Context::from_waker(&waker);
             if task != MAIN {
-                self.step(task, &mut context);
-            } else if let Poll::Ready(value) = work.as_mut().poll(&mut context) {
+                self.step(task);
+                continue;
+            }
+            main.queued.store(false, Ordering::Relaxed);
+            let waker = Waker::from(Arc::clone(&main));
+            if let Poll::Ready(value) = work.as_mut().poll(&mut Context::from_waker(&waker)) {
                 return value;
             }
         }
@@ -99,32 +207,48 @@ impl Executor {
     /// Drops all tasks and events.
     pub(super) fn clear(&self) {
         let mut agenda = self.agenda.lock();
+        agenda.scopes.clear();
         let tasks = std::mem::take(&mut agenda.tasks);
         let events = std::mem::take(&mut agenda.events);
         drop(agenda);
         drop((tasks, events));
     }
 
+    fn waker(&self, task: u64) -> Arc<TaskWaker> {
+        let queued = AtomicBool::new(false);
+        Arc::new(TaskWaker { task, queued, ready: Arc::clone(&self.ready) })
+    }
+
     /// Any of the tasks that are ready.
     fn pick(&self) -> Option<u64> {
         let mut ready = self.ready.0.lock();
-        if ready.is_empty() {
-            return None;
+        match ready.len() {
+            0 => None,
+            1 => ready.pop(),
+            count => {
+                let index = self.dice.below(count as u64) as usize;
+                Some(ready.swap_remove(index))
+            }
         }
-        let index = self.dice.below(ready.len() as u64) as usize;
-        Some(ready.swap_remove(index))
     }
 
-    fn step(&self, task: u64, context: &mut Context<'_>) {
+    fn step(&self, id: u64) {
         // Out of the table while it runs: it may spawn.
-        let future = self.agenda.lock().tasks.get_mut(&task).and_then(Option::take);
-        let Some(mut future) = future else { return };
-        let done = future.as_mut().poll(context).is_ready();
+        let (mut future, waker) = {
+            let mut agenda = self.agenda.lock();
+            let Some(task) = agenda.tasks.get_mut(&id) else { return };
+            let Some(future) = task.future.take() else { return };
+            (future, Arc::clone(&task.waker))
+        };
+        self.note(id);
+        waker.queued.store(false, Ordering::Relaxed);
+        let waker = Waker::from(waker);
+        let done = future.as_mut().poll(&mut Context::from_waker(&waker)).is_ready();
         let mut agenda = self.agenda.lock();
         if done {
-            agenda.tasks.remove(&task);
-        } else {
-            agenda.tasks.insert(task, Some(future));
+            agenda.tasks.remove(&id);
+        } else if let Some(task) = agenda.tasks.get_mut(&id) {
+            task.future = Some(future);
             return;
         }
         drop(agenda);
@@ -137,8 +261,36 @@ impl Executor {
         let Some(((moment, _), event)) = agenda.events.pop_first() else { return false };
         agenda.now = moment;
         drop(agenda);
+        self.note(moment.0);
         event();
         true
+    }
+}
+
+/// Something that is awaited and then has happened.
+#[derive(Default)]
+struct Alarm(Mutex<(bool, Option<Waker>)>);
+
+impl Alarm {
+    fn ring(&self) {
+        let mut alarm = self.0.lock();
+        alarm.0 = true;
+        let waker = alarm.1.take();
+        drop(alarm);
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+
+    fn wait(self: Arc<Self>) -> BoxFuture<'static, ()> {
+        Box::pin(std::future::poll_fn(move |context| {
+            let mut alarm = self.0.lock();
+            if alarm.0 {
+                return Poll::Ready(());
+            }
+            alarm.1 = Some(context.waker().clone());
+            Poll::Pending
+        }))
     }
 }
 
@@ -156,38 +308,25 @@ impl Clock for Executor {
     }
 
     fn sleep_until(&self, deadline: Instant) -> BoxFuture<'static, ()> {
-        let alarm = Arc::new(Mutex::new((false, None::<Waker>)));
+        let alarm = Arc::new(Alarm::default());
         let ring = Arc::clone(&alarm);
-        let event = move || {
-            let mut alarm = ring.lock();
-            alarm.0 = true;
-            if let Some(waker) = alarm.1.take() {
-                waker.wake();
-            }
-        };
-        self.at(deadline, Box::new(event));
-        Box::pin(std::future::poll_fn(move |context| {
-            let mut alarm = alarm.lock();
-            alarm.1 = Some(context.waker().clone());
-            if alarm.0 { Poll::Ready(()) } else { Poll::Pending }
-        }))
+        self.at(deadline, Box::new(move || ring.ring()));
+        alarm.wait()
     }
 }
 
-impl Tasks for Executor {
+/// The tasks of one scope.
+pub(super) struct Scoped {
+    pub(super) executor: Arc<Executor>,
+    pub(super) scope: u64,
+}
+
+impl Tasks for Scoped {
     fn spawn(&self, _name: &'static str, task: BoxFuture<'static, ()>) {
-        let mut agenda = self.agenda.lock();
-        agenda.next += 1;
-        let id = agenda.next;
-        agenda.tasks.insert(id, Some(task));
-        drop(agenda);
-        self.ready.0.lock().push(id);
+        self.executor.spawn(self.scope, task);
     }
 
-    /// The job is done at once, and the caller hears of it a little later, as from a thread.
     fn blocking(&self, job: Box<dyn FnOnce() + Send>) -> BoxFuture<'static, ()> {
-        job();
-        let pause = Duration::from_micros(1 + self.dice.below(100));
-        self.sleep_until(self.time() + pause)
+        self.executor.blocking(self.scope, job)
     }
 }

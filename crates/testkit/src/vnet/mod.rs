@@ -20,7 +20,7 @@ use parking_lot::Mutex;
 use sheen_io::{Random, World};
 use sheen_types::Instant;
 
-use executor::Executor;
+use executor::{Executor, Scoped, WORLD};
 use network::Wires;
 
 /// How the network behaves.
@@ -87,6 +87,24 @@ impl Random for Dice {
     }
 }
 
+/// The tasks of one process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Scope(u64);
+
+/// Bytes as one number.
+fn fold(bytes: &[u8]) -> u64 {
+    let mut chunks = bytes.chunks_exact(8);
+    let mut sum = bytes.len() as u64;
+    let mut add = |word: u64| {
+        sum = (sum.rotate_left(5) ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    };
+    for chunk in &mut chunks {
+        add(chunk.try_into().map_or(0, u64::from_le_bytes));
+    }
+    chunks.remainder().iter().for_each(|byte| add(u64::from(*byte)));
+    sum
+}
+
 /// A world of its own.
 pub struct Virtual {
     seed: u64,
@@ -105,15 +123,51 @@ impl Virtual {
         Self { seed, executor, wires, dice }
     }
 
-    /// What to hand down.
+    /// What to hand down to what lives as long as this world.
     #[must_use]
     pub fn world(&self) -> World {
+        self.world_of(Scope(WORLD))
+    }
+
+    /// A scope for the tasks of one process.
+    #[must_use]
+    pub fn scope(&self) -> Scope {
+        Scope(self.executor.new_scope())
+    }
+
+    /// What to hand down to the process whose tasks are in `scope`.
+    #[must_use]
+    pub fn world_of(&self, scope: Scope) -> World {
         World {
             clock: Arc::clone(&self.executor) as _,
             random: Arc::clone(&self.dice) as _,
-            tasks: Arc::clone(&self.executor) as _,
+            tasks: Arc::new(Scoped { executor: Arc::clone(&self.executor), scope: scope.0 }),
             network: Arc::new(self.wires.clone()),
         }
+    }
+
+    /// The process dies: its tasks end where they stand. Its connections are closed, and what it has
+    /// sent arrives, unless they are broken before.
+    pub fn end(&self, scope: Scope) {
+        self.executor.end_scope(scope.0);
+    }
+
+    /// Each blocking job in `scope` waits at most so long for its disk, before it is done and again
+    /// before it is told done.
+    pub fn set_disk_wait(&self, scope: Scope, longest: Duration) {
+        self.executor.set_disk_wait(scope.0, longest);
+    }
+
+    /// A number made of all that has happened: which tasks ran when, what was sent, and what
+    /// [`Virtual::note`] was told. Two runs of one seed have the same.
+    #[must_use]
+    pub fn trace(&self) -> u64 {
+        self.executor.trace()
+    }
+
+    /// Adds to the trace.
+    pub fn note(&self, bytes: &[u8]) {
+        self.executor.note(fold(bytes));
     }
 
     /// The seed's further numbers, for the test itself.

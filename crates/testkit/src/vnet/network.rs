@@ -360,6 +360,7 @@ impl WriteStream for Writing {
         let arrival = self.wires.arrival().max(pipe.last_arrival);
         pipe.last_arrival = arrival;
         drop(pipe);
+        self.wires.0.executor.note(super::fold(&bytes));
         let there = Arc::downgrade(&self.pipe);
         let event = move || {
             let Some(pipe) = there.upgrade() else { return };

@@ -87,3 +87,39 @@ fn hours_pass_at_once() {
     world.pass(Duration::from_secs(3600));
     assert_eq!(world.now(), Instant::default() + Duration::from_secs(3600));
 }
+
+#[test]
+fn the_tasks_of_a_scope_end_together_and_others_go_on() {
+    let world = Virtual::new(1, Weather::default());
+    let (scope, other) = (world.scope(), world.scope());
+    let count = |scope| {
+        let (io, counter) = (world.world_of(scope), Arc::new(Mutex::new(0)));
+        let counted = Arc::clone(&counter);
+        let task = async move {
+            loop {
+                io.clock.sleep_until(io.clock.now() + Duration::from_secs(1)).await;
+                *counted.lock() += 1;
+            }
+        };
+        world.world_of(scope).tasks.spawn("count", Box::pin(task));
+        counter
+    };
+    let (ended, going) = (count(scope), count(other));
+    world.pass(Duration::from_millis(5500));
+    world.end(scope);
+    world.world_of(scope).tasks.spawn("late", Box::pin(async { unreachable!("the scope ended") }));
+    world.pass(Duration::from_secs(5));
+    assert_eq!((*ended.lock(), *going.lock()), (5, 10));
+}
+
+#[test]
+fn the_trace_tells_runs_apart() {
+    let trace = |seed| {
+        let world = Virtual::new(seed, Weather::default());
+        let io = world.world();
+        world.run(async move { io.clock.sleep_until(Instant(io.random.number() % 1000)).await });
+        world.trace()
+    };
+    assert_eq!(trace(1), trace(1));
+    assert_ne!(trace(1), trace(2));
+}
