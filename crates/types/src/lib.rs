@@ -4,6 +4,7 @@
 //! signature has a type of its own, so that a transaction number cannot be handed over where a
 //! lock cookie belongs.
 
+pub mod access;
 mod errno;
 mod extent;
 mod fid;
