@@ -3,44 +3,15 @@
 //! Clients are trusted to say who their user is; the server decides what that user may do.
 
 use sheen_store::{Attributes, FileKind, Store};
+use sheen_types::access::{AccessList, Guarded, Subject};
 use sheen_types::{Errno, Fid};
 use sheen_wire::md::{
-    AclEntry, MdtBody, PosixAcl, RecCreate, RecLink, RecRename, RecSetattr, RecSetxattr, RecUnlink,
+    MdtBody, PosixAcl, RecCreate, RecLink, RecRename, RecSetattr, RecSetxattr, RecUnlink,
 };
 
+pub(crate) use sheen_types::access::{Capability, May};
+
 use crate::xattrs;
-
-/// Linux's numbers of the capabilities that count here.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Capability {
-    Chown = 0,
-    DacOverride = 1,
-    DacReadSearch = 2,
-    FileOwner = 3,
-    SetId = 4,
-    LinuxImmutable = 9,
-    SysAdmin = 21,
-    SysResource = 24,
-    Mknod = 27,
-}
-
-/// What is wanted of an inode: the bits of a mode's last digit.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct May(pub(crate) u32);
-
-impl May {
-    pub(crate) const EXEC: May = May(1);
-    pub(crate) const WRITE: May = May(2);
-    pub(crate) const READ: May = May(4);
-
-    pub(crate) const fn and(self, other: May) -> May {
-        May(self.0 | other.0)
-    }
-
-    const fn has(self, other: May) -> bool {
-        self.0 & other.0 != 0
-    }
-}
 
 /// A user on a client.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -91,14 +62,29 @@ impl From<&MdtBody> for Caller {
     }
 }
 
+impl Subject for Caller {
+    fn uid(&self) -> u32 {
+        self.uid
+    }
+
+    fn is_in_group(&self, gid: u32) -> bool {
+        self.gid == gid || (gid != u32::MAX && self.groups.contains(&gid))
+    }
+
+    /// Root has all.
+    fn can(&self, capability: Capability) -> bool {
+        self.uid == 0 || self.capabilities & 1 << capability as u32 != 0
+    }
+}
+
 impl Caller {
     /// Whether the user has a capability; root has all.
     pub(crate) fn can(&self, capability: Capability) -> bool {
-        self.uid == 0 || self.capabilities & 1 << capability as u32 != 0
+        Subject::can(self, capability)
     }
 
     pub(crate) fn is_in_group(&self, gid: u32) -> bool {
-        self.gid == gid || (gid != u32::MAX && self.groups.contains(&gid))
+        Subject::is_in_group(self, gid)
     }
 
     pub(crate) fn owns(&self, attributes: &Attributes) -> bool {
@@ -120,53 +106,22 @@ impl Caller {
         if may.has(May::WRITE) && attributes.flags & IMMUTABLE != 0 {
             return Err(Errno::EACCES);
         }
-        let bits = self.bits(store, fid, attributes)?;
-        if bits & may.0 == may.0 {
+        let mut guarded = Guarded {
+            mode: attributes.permissions,
+            uid: attributes.uid,
+            gid: attributes.gid,
+            is_directory: attributes.kind == FileKind::Directory,
+            list: None,
+        };
+        if guarded.is_overridden(self, may) {
             return Ok(());
         }
-        let is_directory = attributes.kind == FileKind::Directory;
-        let executable = attributes.permissions & 0o111 != 0 || is_directory;
-        if (!may.has(May::EXEC) || executable) && self.can(Capability::DacOverride) {
-            return Ok(());
-        }
-        let only_reads = may == May::READ || (is_directory && !may.has(May::WRITE));
-        if only_reads && self.can(Capability::DacReadSearch) {
-            return Ok(());
-        }
-        Err(Errno::EACCES)
-    }
-
-    /// The three bits of the mode or of the access control list that are this user's.
-    fn bits(&self, store: &dyn Store, fid: Fid, attributes: &Attributes) -> Result<u32, Errno> {
-        let mode = attributes.permissions;
-        if self.uid == attributes.uid {
-            return Ok(mode >> 6 & 7);
-        }
-        if self.uid != 0 && mode & 0o070 != 0 {
-            let value = store.xattr(fid, xattrs::ACL_ACCESS).map_err(|error| error.errno())?;
-            if let Some(acl) = value.and_then(|value| PosixAcl::decode(&value).ok()) {
-                return Ok(self.bits_of_list(&acl.entries, attributes));
-            }
-        }
-        Ok(if self.is_in_group(attributes.gid) { mode >> 3 & 7 } else { mode & 7 })
-    }
-
-    fn bits_of_list(&self, entries: &[AclEntry], attributes: &Attributes) -> u32 {
-        let of = |tag: u16| entries.iter().filter(move |entry| entry.tag == tag);
-        let mask = of(16).next().map_or(7, |entry| u32::from(entry.perm));
-        if let Some(entry) = of(2).find(|entry| entry.id == self.uid) {
-            return u32::from(entry.perm) & mask;
-        }
-        let own = of(4).filter(|_| self.is_in_group(attributes.gid));
-        let groups = own.chain(of(8).filter(|entry| self.is_in_group(entry.id)));
-        let mut bits = None;
-        for entry in groups {
-            bits = Some(bits.unwrap_or(0) | u32::from(entry.perm));
-        }
-        match bits {
-            Some(bits) => bits & mask,
-            None => of(32).next().map_or(0, |entry| u32::from(entry.perm)),
-        }
+        let list = match guarded.asks_list(self.uid) {
+            true => access_list(store, fid)?,
+            false => None,
+        };
+        guarded.list = list.as_ref();
+        if guarded.permits(self, may) { Ok(()) } else { Err(Errno::EACCES) }
     }
 
     /// Whether the user may remove or replace an entry of `directory` that is `victim`: write
@@ -192,27 +147,17 @@ impl Caller {
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+/// An inode's access control list, if it has one beyond its mode.
+///
+/// # Errors
+/// [`Errno::EIO`] for one that cannot be read, or those of the store.
+pub(crate) fn access_list(store: &dyn Store, fid: Fid) -> Result<Option<AccessList>, Errno> {
+    let value = store.xattr(fid, xattrs::ACL_ACCESS).map_err(|error| error.errno())?;
+    value.map(|value| parse_list(&value, Errno::EIO)).transpose()
+}
 
-    #[test]
-    fn a_list_counts_before_the_group_bits() {
-        let caller = Caller { uid: 7, gid: 7, groups: [u32::MAX; 2], capabilities: 0 };
-        let line = |tag, perm, id| AclEntry { tag, perm, id };
-        let none = u32::MAX;
-        let entries = [
-            line(1, 7, none),
-            line(2, 6, 7),
-            line(4, 1, none),
-            line(16, 4, none),
-            line(32, 1, none),
-        ];
-        let attributes = Attributes { uid: 1, gid: 1, ..Attributes::default() };
-        assert_eq!(caller.bits_of_list(&entries, &attributes), 4, "the mask cuts");
-        let other = Caller { uid: 8, gid: 8, ..caller.clone() };
-        assert_eq!(other.bits_of_list(&entries, &attributes), 1);
-        let member = Caller { uid: 8, gid: 1, ..caller };
-        assert_eq!(member.bits_of_list(&entries, &attributes), 0, "1 without the mask's bits");
-    }
+/// The rules in an attribute's value; `wrong` if there are none.
+pub(crate) fn parse_list(value: &bytes::Bytes, wrong: Errno) -> Result<AccessList, Errno> {
+    let list = PosixAcl::decode(value).ok().and_then(|list| list.rules().ok());
+    list.ok_or(wrong)
 }

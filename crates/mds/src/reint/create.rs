@@ -11,7 +11,7 @@ use sheen_wire::messages::{
 };
 use sheen_wire::text::Text;
 
-use crate::caller::{Caller, Capability, May};
+use crate::caller::{Caller, Capability, May, parse_list};
 use crate::directory::{self, Child, parse_name};
 use crate::exclusion::Needs;
 use crate::inode::{DIRECTORY_BYTES, Inode, touched};
@@ -272,25 +272,12 @@ fn inherit_acl(
     is_directory: bool,
     xattrs: &mut Vec<(String, Bytes)>,
 ) -> Result<u32, Errno> {
-    let mut acl = PosixAcl::decode(default).map_err(|_| Errno::EIO)?;
-    let has_mask = acl.entries.iter().any(|entry| entry.tag == 16);
-    let mut result = permissions & !0o777;
-    for entry in &mut acl.entries {
-        let shift = match entry.tag {
-            1 => 6,
-            4 if !has_mask => 3,
-            16 => 3,
-            32 => 0,
-            _ => continue,
-        };
-        entry.perm &= (permissions >> shift & 7) as u16;
-        result |= u32::from(entry.perm) << shift;
-    }
-    if acl.entries.len() > 3 {
-        xattrs.push((ACL_ACCESS.to_owned(), acl.encode()));
+    let list = parse_list(default, Errno::EIO)?.inherited(permissions);
+    if !list.is_plain() {
+        xattrs.push((ACL_ACCESS.to_owned(), PosixAcl::from(&list).encode()));
     }
     if is_directory {
         xattrs.push((ACL_DEFAULT.to_owned(), default.clone()));
     }
-    Ok(result)
+    Ok(permissions & !0o777 | list.mode())
 }

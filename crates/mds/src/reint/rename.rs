@@ -112,6 +112,9 @@ impl Mdt {
         moved.caller.may_remove(store, from, &moved.source.attributes)?;
         let source_is_directory = moved.source.is_directory();
         if source_is_directory && moved.from.fid != moved.to.fid {
+            // Its `..` changes.
+            let attributes = &moved.source.attributes;
+            moved.caller.may(store, moved.source.fid, attributes, May::WRITE)?;
             self.refuse_circle(moved)?;
         }
         let to = (moved.to.fid, &moved.to.attributes);

@@ -5,10 +5,10 @@ use sheen_target::{Context, Memo, Outcome};
 use sheen_types::{Errno, Fid, InodeBits, LockMode, Timestamp};
 use sheen_wire::codec::{ByteOrder, Reader, Wire};
 use sheen_wire::lov::LovMagic;
-use sheen_wire::md::{AttrValid, Bias, FileFlags, MdtBody, RecSetattr};
+use sheen_wire::md::{AttrValid, Bias, FileFlags, MdtBody, PosixAcl, RecSetattr};
 use sheen_wire::messages::{MdsReintSetattr, MdsReintSetattrReply};
 
-use crate::caller::{Caller, Capability, May};
+use crate::caller::{Caller, Capability, May, access_list};
 use crate::exclusion::Needs;
 use crate::inode::Inode;
 use crate::placement::{Owner, Pattern};
@@ -62,6 +62,9 @@ impl Mdt {
         let mut transaction = Transaction::new();
         self.add_owner(&mut transaction, &inode, &patch)?;
         self.add_size(&mut transaction, &inode, record);
+        if let Some(permissions) = patch.permissions {
+            self.add_list(&mut transaction, &inode, permissions)?;
+        }
         transaction.patch(inode.fid, patch);
         let done = context.target.transact(context, transaction, Memo::Done);
         done.map_err(|error| error.errno())?;
@@ -155,6 +158,20 @@ impl Mdt {
                 project: patch.project.unwrap_or(inode.attributes.project),
             };
             self.placement.set_owner_later(transaction, &layout, owner);
+        }
+        Ok(())
+    }
+
+    /// Adds that the access control list, if there is one, says what the new mode says.
+    fn add_list(
+        &self,
+        transaction: &mut Transaction,
+        inode: &Inode,
+        permissions: u32,
+    ) -> Result<(), Errno> {
+        if let Some(list) = access_list(&*self.store, inode.fid)? {
+            let list = PosixAcl::from(&list.with_mode(permissions));
+            transaction.set_xattr(inode.fid, xattrs::ACL_ACCESS, list.encode());
         }
         Ok(())
     }

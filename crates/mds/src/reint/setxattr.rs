@@ -1,14 +1,15 @@
 //! Setting and removing extended attributes.
 
 use bytes::Bytes;
-use sheen_store::{AttributePatch, FileKind, Transaction};
+use sheen_store::{AttributePatch, Attributes, FileKind, Transaction};
 use sheen_target::{Context, Memo, Outcome};
+use sheen_types::access::AccessList;
 use sheen_types::limits::{XATTR_NAME_BYTES_MAX, XATTR_VALUE_BYTES_MAX};
 use sheen_types::{Errno, InodeBits, LockMode, Timestamp};
-use sheen_wire::md::{PosixAcl, RecSetxattr, Valid};
+use sheen_wire::md::{RecSetxattr, Valid};
 use sheen_wire::messages::{MdsReintSetxattr, MdsReintSetxattrReply};
 
-use crate::caller::{Caller, Capability, May};
+use crate::caller::{Caller, Capability, May, parse_list};
 use crate::exclusion::Needs;
 use crate::inode::Inode;
 use crate::placement::Pattern;
@@ -17,6 +18,7 @@ use crate::{Mdt, xattrs};
 const CREATE: u32 = 1;
 const REPLACE: u32 = 2;
 const STICKY: u32 = 0o1000;
+const SET_GID: u32 = 0o2000;
 
 impl Mdt {
     /// Sets or removes one extended attribute.
@@ -69,14 +71,19 @@ impl Mdt {
             ..AttributePatch::default()
         };
         let mut stored = value.filter(|value| !name.starts_with("system.") || !value.is_empty());
+        if matches!(name, xattrs::ACL_ACCESS | xattrs::ACL_DEFAULT)
+            && let Some(value) = &stored
+        {
+            let list = parse_list(value, Errno::EINVAL)?;
+            if name == xattrs::ACL_ACCESS {
+                let caller = Caller::from(record);
+                patch.permissions = Some(mode_with(&list, &caller, &inode.attributes));
+                // A list that says no more than the mode is not kept.
+                stored = stored.filter(|_| !list.is_plain());
+            }
+        }
         if name == xattrs::ACL_ACCESS {
             bits = bits | InodeBits::PERM | InodeBits::LOOKUP;
-            if let Some(value) = stored.take() {
-                let acl = PosixAcl::decode(&value).map_err(|_| Errno::EINVAL)?;
-                patch.permissions = Some(mode_of(&acl, inode.attributes.permissions));
-                // A list that says no more than the mode is not kept.
-                stored = (acl.entries.len() > 3).then_some(value);
-            }
         }
         let _lock =
             context.target.lock_inode(inode.fid, bits | InodeBits::UPDATE, LockMode::Pw).await?;
@@ -177,10 +184,10 @@ fn done_reply() -> MdsReintSetxattrReply {
     MdsReintSetxattrReply { mdt_body: Some(Default::default()), ..Default::default() }
 }
 
-/// The permission bits that go with an access list.
-fn mode_of(acl: &PosixAcl, old: u32) -> u32 {
-    let find = |tag| acl.entries.iter().find(|entry| entry.tag == tag);
-    let digit = |tag| find(tag).map_or(0, |entry| u32::from(entry.perm & 7));
-    let group = if find(16).is_some() { digit(16) } else { digit(4) };
-    old & 0o7000 | digit(1) << 6 | group << 3 | digit(32)
+/// The permission bits that go with an access list. As a `chmod` would, it takes the set-group-id
+/// bit off where the group is not the caller's.
+fn mode_with(list: &AccessList, caller: &Caller, old: &Attributes) -> u32 {
+    let keeps_group = caller.is_in_group(old.gid) || caller.can(Capability::SetId);
+    let kept = if keeps_group { 0o7000 } else { 0o7000 & !SET_GID };
+    old.permissions & kept | list.mode()
 }

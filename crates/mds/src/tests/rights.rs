@@ -215,3 +215,70 @@ fn all_extended_attributes_come_at_once() {
         &world,
     );
 }
+
+const ACCESS: &str = "system.posix_acl_access";
+
+/// The value of a list: tag, permissions, and whom it names.
+fn acl(lines: &[(u16, u16, u32)]) -> bytes::Bytes {
+    let entry = |(tag, perm, id): &(u16, u16, u32)| AclEntry { tag: *tag, perm: *perm, id: *id };
+    PosixAcl { entries: lines.iter().map(entry).collect() }.encode()
+}
+
+#[test]
+fn a_chmod_changes_the_list_and_a_list_the_mode() {
+    const NONE: u32 = u32::MAX;
+    let world = TestWorld::new(86);
+    let inner = world.clone();
+    run(
+        async move {
+            let server = Server::start(&inner, 1).await;
+            let root = server.client("c").await;
+            let file = root.make(Fid::ROOT, "f", REGULAR | 0o644).await.unwrap();
+            let owner = |record: &mut RecSetattr| (record.uid, record.gid) = (10, 50);
+            root.setattr(file, AttrValid::UID | AttrValid::GID, owner).await.unwrap();
+            root.setattr(file, AttrValid::MODE, mode(0o2775)).await.unwrap();
+            let (alice, bob) = (root.as_user(10, 10), root.as_user(20, 20));
+            let broken = acl(&[(1, 7, NONE), (2, 7, 20), (4, 0, NONE), (32, 0, NONE)]);
+            assert_eq!(alice.setxattr(file, ACCESS, Some(&broken), 0).await, Err(Errno::EINVAL));
+            let whole =
+                acl(&[(1, 7, NONE), (2, 6, 20), (4, 0, NONE), (16, 7, NONE), (32, 0, NONE)]);
+            assert_eq!(bob.setxattr(file, ACCESS, Some(&whole), 0).await, Err(Errno::EPERM));
+            alice.setxattr(file, ACCESS, Some(&whole), 0).await.unwrap();
+            let body = alice.getattr(file).await.unwrap();
+            assert_eq!(body.mode & 0o7777, 0o770, "she is not in its group");
+            let open = |flags| bob.open(Fid::ROOT, "f", flags);
+            let both = OpenFlags::READ | OpenFlags::WRITE;
+            bob.close(&open(both).await.unwrap()).await.unwrap();
+            alice.setattr(file, AttrValid::MODE, mode(0o640)).await.unwrap();
+            let masked =
+                acl(&[(1, 6, NONE), (2, 6, 20), (4, 0, NONE), (16, 4, NONE), (32, 0, NONE)]);
+            assert_eq!(alice.getxattr(file, ACCESS).await.unwrap(), masked);
+            assert_eq!(open(both).await.map(|_| ()), Err(Errno::EACCES), "the mask cuts");
+            bob.close(&open(OpenFlags::READ).await.unwrap()).await.unwrap();
+        },
+        &world,
+    );
+}
+
+#[test]
+fn a_directory_that_gets_another_parent_must_be_writable() {
+    let world = TestWorld::new(87);
+    let inner = world.clone();
+    run(
+        async move {
+            let server = Server::start(&inner, 1).await;
+            let root = server.client("c").await;
+            let shared = root.mkdir(Fid::ROOT, "tmp").await.unwrap();
+            root.setattr(shared, AttrValid::MODE, mode(0o777)).await.unwrap();
+            let alice = root.as_user(10, 10);
+            let other = alice.mkdir(shared, "other").await.unwrap();
+            let moved = root.mkdir(shared, "moved").await.unwrap();
+            let refused = alice.rename((shared, "moved"), (other, "moved")).await;
+            assert_eq!(refused, Err(Errno::EACCES));
+            alice.rename((shared, "moved"), (shared, "renamed")).await.unwrap();
+            root.setattr(moved, AttrValid::MODE, mode(0o777)).await.unwrap();
+            alice.rename((shared, "renamed"), (other, "moved")).await.unwrap();
+        },
+        &world,
+    );
+}

@@ -2,6 +2,7 @@
 
 use bytes::Bytes;
 use sheen_types::Fid;
+use sheen_types::access::{AccessLine, AccessList, AccessListError, May, Whom};
 
 use crate::codec::{ByteOrder, DecodeError, Reader, Wire, Writer};
 use crate::ost::OstLayout;
@@ -266,6 +267,16 @@ impl PosixAcl {
         Ok(Self { entries })
     }
 
+    /// What the lines mean.
+    ///
+    /// # Errors
+    /// [`AccessListError`] if they are no list that Linux takes.
+    pub fn rules(&self) -> Result<AccessList, AccessListError> {
+        let lines: Result<Vec<AccessLine>, AccessListError> =
+            self.entries.iter().map(AclEntry::line).collect();
+        AccessList::new(lines?)
+    }
+
     /// The value's bytes; none at all for the empty list.
     #[must_use]
     pub fn encode(&self) -> Bytes {
@@ -278,5 +289,41 @@ impl PosixAcl {
             entry.encode(&mut writer);
         }
         writer.into_bytes()
+    }
+}
+
+impl AclEntry {
+    fn line(&self) -> Result<AccessLine, AccessListError> {
+        let whom = match self.tag {
+            1 => Whom::Owner,
+            2 => Whom::User(self.id),
+            4 => Whom::Group,
+            8 => Whom::NamedGroup(self.id),
+            16 => Whom::Mask,
+            32 => Whom::Others,
+            _ => return Err(AccessListError),
+        };
+        Ok(AccessLine { whom, may: May(self.perm.into()) })
+    }
+}
+
+impl From<AccessLine> for AclEntry {
+    fn from(line: AccessLine) -> Self {
+        const NOBODY: u32 = u32::MAX;
+        let (tag, id) = match line.whom {
+            Whom::Owner => (1, NOBODY),
+            Whom::User(id) => (2, id),
+            Whom::Group => (4, NOBODY),
+            Whom::NamedGroup(id) => (8, id),
+            Whom::Mask => (16, NOBODY),
+            Whom::Others => (32, NOBODY),
+        };
+        Self { tag, perm: line.may.0 as u16, id }
+    }
+}
+
+impl From<&AccessList> for PosixAcl {
+    fn from(rules: &AccessList) -> Self {
+        Self { entries: rules.lines().map(AclEntry::from).collect() }
     }
 }
