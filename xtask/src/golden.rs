@@ -1,27 +1,16 @@
-//! `cargo xtask golden`: the recorded conversations, decoded and encoded again.
+//! `cargo xtask golden`: the recorded conversations, decoded and encoded again, and played.
 
 use clap::Args;
 
 use crate::shell::{self, Outcome, cargo};
 
-/// No options yet beyond which captures.
+/// Nothing to choose: all captures are read.
 #[derive(Args)]
-pub(crate) struct Options {
-    /// Report on every capture, also those whose messages are not all typed yet
-    #[arg(long)]
-    all: bool,
-}
+pub(crate) struct Options {}
 
-/// Runs the golden test and shows its report.
-pub(crate) fn run_golden(all: bool) -> Outcome {
-    let mut test = cargo(&["test", "--package", "sheen-conformance", "--test", "golden"]);
+/// Runs the tests of the captures and shows their reports.
+pub(crate) fn run(_: &Options) -> Outcome {
+    let mut test = cargo(&["test", "--package", "sheen-conformance", "--tests"]);
     test.args(["--", "--nocapture"]);
-    if all {
-        test.env("SHEEN_GOLDEN_ALL", "1");
-    }
     shell::run(test)
-}
-
-pub(crate) fn run(options: &Options) -> Outcome {
-    run_golden(options.all)
 }

@@ -17,6 +17,9 @@ use crate::pcap::packets;
 use crate::rpc::{Meaning, Tracker, match_bits};
 use crate::session::{Event, LnetMessage, Said, events};
 
+/// What is said of bytes that no structure describes.
+pub const NOT_TYPED: &str = "NOT TYPED";
+
 /// How much to say about each message.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Detail {
@@ -156,24 +159,34 @@ fn fields(lnet: &LnetMessage, meaning: &Meaning, out: &mut impl Write) -> io::Re
     match meaning {
         Meaning::Request(rpc) => {
             message(&rpc.message, &rpc.body, out)?;
-            let explained =
-                |field: &FieldInfo, bytes: &Bytes| explain(rpc.format, false, field.name, bytes);
+            let explained = |field: &FieldInfo, bytes: &Bytes| {
+                as_far_as_captured(lnet, explain(rpc.format, false, field.name, bytes))
+            };
             buffers(rpc.typed.dump(), rpc.format.request, &rpc.message, explained, out)
         }
         Meaning::Reply(rpc) => {
             message(&rpc.message, &rpc.body, out)?;
-            let explained =
-                |field: &FieldInfo, bytes: &Bytes| explain(rpc.format, true, field.name, bytes);
+            let explained = |field: &FieldInfo, bytes: &Bytes| {
+                as_far_as_captured(lnet, explain(rpc.format, true, field.name, bytes))
+            };
             buffers(rpc.typed.dump(), rpc.format.reply, &rpc.message, explained, out)
         }
         Meaning::Orphan(head, body) => message(head, body, out),
         Meaning::Bulk(format, bytes) => match explain_bulk(*format, bytes) {
             Content::Typed { shown, .. } => writeln!(out, "           bulk: {shown}"),
             Content::Plain(kind) => writeln!(out, "           bulk: {kind}"),
-            Content::Untyped => writeln!(out, "           bulk: bytes"),
+            Content::Untyped => writeln!(out, "           bulk: {NOT_TYPED}"),
         },
         Meaning::Ping(info) => writeln!(out, "           ping: {info:?}"),
         _ => Ok(()),
+    }
+}
+
+/// Of what the capture does not hold, nobody can say the type.
+fn as_far_as_captured(lnet: &LnetMessage, content: Content) -> Content {
+    match content {
+        Content::Untyped if lnet.missing > 0 => Content::Plain("not captured"),
+        content => content,
     }
 }
 
@@ -198,7 +211,8 @@ fn buffers(
         match content {
             Some(Content::Typed { shown, .. }) => writeln!(out, "           {name}: {shown}")?,
             Some(Content::Plain(kind)) => writeln!(out, "           {name}: {kind} {text}")?,
-            _ => writeln!(out, "           {name}: {text}")?,
+            Some(Content::Untyped) => writeln!(out, "           {name}: {NOT_TYPED} {text}")?,
+            None => writeln!(out, "           {name}: {text}")?,
         }
     }
     Ok(())

@@ -7,27 +7,13 @@ use std::path::{Path, PathBuf};
 use bytes::Bytes;
 use sheen_wire::lnet::PingInfo;
 use sheen_wire::messages::{FieldInfo, FieldKind, Format, Shape};
-use sheen_wire::ptlrpc::Message;
+use sheen_wire::ptlrpc::{Message, MsgType};
 use sheen_wire::{Wire, Writer};
 
 use crate::opaque::{Content, explain, explain_bulk};
 use crate::pcap::{CaptureError, packets};
 use crate::rpc::{Meaning, Tracker};
 use crate::session::{Event, LnetMessage, Said, events};
-
-/// The captures that must come out whole.
-pub const GOLDEN: &[&str] = &[
-    "a-mount-umount",
-    "b1-mkdir-create-stat-unlink",
-    "b2-rename-link-symlink",
-    "b3-setattr-xattr",
-    "b4-readdir-many",
-    "b5-open-excl-errors",
-    "c1-io-4k-1stripe",
-    "c2-io-1M-odirect-1stripe",
-    "c3-io-8M-4stripe",
-    "c4-io-8M-1stripe-snap512",
-];
 
 /// What was found in one capture.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -45,6 +31,8 @@ pub struct Report {
     pub dirty_padding: usize,
     /// Replies to requests from before the capture, read as far as their bodies.
     pub orphans: usize,
+    /// How often each kind of message was seen.
+    pub kinds: BTreeMap<String, usize>,
     /// Bytes of the kinds that Lustre does not look into.
     pub plain: BTreeMap<&'static str, usize>,
     /// Bytes that our structures do not describe, by message and buffer.
@@ -75,6 +63,10 @@ impl Report {
         }
     }
 
+    fn count(&mut self, kind: &str) {
+        *self.kinds.entry(kind.to_owned()).or_default() += 1;
+    }
+
     fn untyped(&mut self, what: String, bytes: usize) {
         *self.untyped.entry(what).or_default() += bytes;
     }
@@ -92,10 +84,15 @@ pub fn check(file: &Bytes) -> Result<Report, CaptureError> {
         report.messages += 1;
         match &event.what {
             Said::Acceptor(request) => {
+                report.count("acceptor request");
                 report.same(&event, "acceptor request", &event.raw, &request.encode());
             }
-            Said::Hello(hello) => report.same(&event, "HELLO", &event.raw, &hello.encode()),
+            Said::Hello(hello) => {
+                report.count("HELLO");
+                report.same(&event, "HELLO", &event.raw, &hello.encode());
+            }
             Said::Noop(header) => {
+                report.count("socklnd NOOP");
                 report.same(&event, "socklnd NOOP", &event.raw, &bytes_of(header));
             }
             Said::Lost { bytes, excused } => {
@@ -112,11 +109,32 @@ pub fn check(file: &Bytes) -> Result<Report, CaptureError> {
                 let headers = writer.into_bytes();
                 report.same(&event, "LNet header", &event.raw[..headers.len()], &headers);
                 let meaning = tracker.understand(lnet);
+                *report.kinds.entry(kind_of(lnet, &meaning)).or_default() += 1;
                 report.meaning(&event, lnet, &meaning);
             }
         }
     }
     Ok(report)
+}
+
+/// What the report calls a message.
+fn kind_of(lnet: &LnetMessage, meaning: &Meaning) -> String {
+    let named = |format: &Option<&Format>| format.map_or("unknown request", |format| format.name);
+    match meaning {
+        Meaning::Request(rpc) => rpc.format.name.to_owned(),
+        Meaning::Reply(rpc) if rpc.body.kind == MsgType::REPLY => {
+            format!("{} reply", rpc.format.name)
+        }
+        Meaning::Reply(rpc) => format!("{} error", rpc.format.name),
+        Meaning::Bulk(format, _) => format!("{} bulk", named(format)),
+        Meaning::Get(format) => format!("{} bulk GET", named(format)),
+        Meaning::Ping(_) => "LNet ping info".to_owned(),
+        Meaning::PingRequest => "LNet ping".to_owned(),
+        Meaning::Ack => "LNet ACK".to_owned(),
+        Meaning::Orphan(..) => "reply to a request before the capture".to_owned(),
+        Meaning::Unknown(what, _) if lnet.missing > 0 => format!("{what}, cut by the capture"),
+        Meaning::Unknown(what, _) => format!("unknown {what}"),
+    }
 }
 
 fn bytes_of(value: &impl Wire) -> Bytes {
@@ -231,9 +249,15 @@ impl Report {
     pub fn print(&self, name: &str, out: &mut impl Write) -> io::Result<()> {
         writeln!(
             out,
-            "{name}: {} messages, {} bytes, {} bytes of padding not zero, {} cut, {} orphans, \
-             {} bytes lost",
-            self.messages, self.bytes, self.dirty_padding, self.cut, self.orphans, self.lost
+            "{name}: {} messages, {} bytes, {} bytes not typed, {} bytes of padding not zero, \
+             {} cut, {} orphans, {} bytes lost",
+            self.messages,
+            self.bytes,
+            self.untyped.values().sum::<usize>(),
+            self.dirty_padding,
+            self.cut,
+            self.orphans,
+            self.lost
         )?;
         for (kind, bytes) in &self.plain {
             writeln!(out, "    {bytes} bytes of {kind}")?;
@@ -248,34 +272,55 @@ impl Report {
     }
 }
 
-/// Checks the [`GOLDEN`] captures of a directory and prints what it finds; `true` if all of them
-/// are clean.
-///
-/// # Errors
-/// If a capture cannot be read, or from `out`.
-pub fn run(directory: &Path, out: &mut impl Write) -> io::Result<bool> {
-    let mut clean = true;
-    for name in GOLDEN {
-        let report = check_file(&directory.join(format!("{name}.pcap")))?;
-        report.print(name, out)?;
-        clean &= report.is_clean();
-    }
-    Ok(clean)
+/// What all captures say together.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Sum {
+    /// Captures read.
+    pub captures: usize,
+    /// Those in which something was not typed or did not come out as it went in.
+    pub unclean: Vec<String>,
+    /// How often each kind of message was seen.
+    pub kinds: BTreeMap<String, usize>,
 }
 
-/// Checks any captures and prints what it finds, whatever that is; says how many are clean.
+/// Checks captures and prints what it finds in each, then how often each kind of message was seen.
 ///
 /// # Errors
 /// If a file cannot be read or is no capture, or from `out`.
-pub fn survey(paths: &[PathBuf], out: &mut impl Write) -> io::Result<usize> {
-    let mut clean = 0;
+pub fn run(paths: &[PathBuf], out: &mut impl Write) -> io::Result<Sum> {
+    let mut sum = Sum::default();
     for path in paths {
         let report = check_file(path)?;
         let name = path.file_stem().unwrap_or_default().to_string_lossy();
         report.print(&name, out)?;
-        clean += usize::from(report.is_clean());
+        sum.captures += 1;
+        if !report.is_clean() {
+            sum.unclean.push(name.into_owned());
+        }
+        for (kind, count) in report.kinds {
+            *sum.kinds.entry(kind).or_default() += count;
+        }
     }
-    Ok(clean)
+    for (kind, count) in &sum.kinds {
+        writeln!(out, "{count:>8} {kind}")?;
+    }
+    let clean = sum.captures - sum.unclean.len();
+    writeln!(out, "{clean} of {} captures typed and byte for byte", sum.captures)?;
+    Ok(sum)
+}
+
+/// The capture files of a folder and its folder `more`, in order.
+#[must_use]
+pub fn files(directory: &Path) -> Vec<PathBuf> {
+    let mut paths = Vec::new();
+    for folder in [directory.to_owned(), directory.join("more")] {
+        let Ok(entries) = std::fs::read_dir(folder) else { continue };
+        let mut found: Vec<_> = entries.filter_map(|entry| Some(entry.ok()?.path())).collect();
+        found.retain(|path| path.extension().is_some_and(|end| end == "pcap"));
+        found.sort();
+        paths.extend(found);
+    }
+    paths
 }
 
 /// Checks one file of any directory.

@@ -7,6 +7,7 @@ use std::ops::Range;
 
 use bytes::Bytes;
 use sheen_types::Fid;
+use sheen_wire::changelog::{ChangelogRec, ChangelogSetinfo};
 use sheen_wire::dir::{DirPage, DirPageHeader, DirentHeader, PAGE_SIZE};
 use sheen_wire::llog::{LlogCookie, LlogLogidRec, LlogRecHdr, LlogRecTail, LlogRecordType};
 use sheen_wire::lmv::LmvEa;
@@ -56,7 +57,7 @@ pub fn explain(format: &Format, is_reply: bool, field: &str, bytes: &Bytes) -> C
         ("symtgt" | "getinfo_key" | "setinfo_key", _) => Content::Plain("string"),
         ("file_secctx" | "file_encctx" | "eavals", _) => Content::Plain("xattr value"),
         ("eadata", Opcode::LLOG_ORIGIN_HANDLE_NEXT_BLOCK)
-        | ("eadata", Opcode::LLOG_ORIGIN_HANDLE_PREV_BLOCK) => whole(llog_block(bytes)),
+        | ("eadata", Opcode::LLOG_ORIGIN_HANDLE_PREV_BLOCK) => log_records(bytes),
         ("eadata", Opcode::MDS_GETXATTR) => Content::Plain("xattr value"),
         ("eadata", _) if format.name == "MDS_REINT_SETXATTR" => Content::Plain("xattr value"),
         ("eadata", Opcode::LDLM_ENQUEUE) if is_reply => Content::Plain("xattr names"),
@@ -178,8 +179,16 @@ fn info_value(format: &Format, bytes: &Bytes) -> Content {
         4 => array::<u32>(bytes),
         8 => array::<u64>(bytes),
         Fid::SIZE => array::<Fid>(bytes),
+        ChangelogSetinfo::SIZE => array::<ChangelogSetinfo>(bytes),
         _ => Content::Untyped,
     }
+}
+
+/// Records of a log, with what changelogs do not clear between them.
+fn log_records(bytes: &Bytes) -> Content {
+    let Ok((records, encoded)) = llog_block(bytes) else { return Content::Untyped };
+    let dirty = records.iter().map(LlogRecord::dirty_padding).sum();
+    Content::Typed { shown: format!("{records:?}"), encoded, dirty }
 }
 
 /// A block of a log: records, then zeros.
@@ -206,12 +215,13 @@ fn llog_block(bytes: &Bytes) -> Result<(Vec<LlogRecord>, Bytes), DecodeError> {
     Ok((records, writer.into_bytes()))
 }
 
-/// One record of a log, typed as far as configuration logs need.
+/// One record of a log: of those that clients read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum LlogRecord {
     Config(LlogRecHdr, LustreCfg, LlogRecTail),
     Marker(LlogRecHdr, LustreCfg, Box<CfgMarker>, LlogRecTail),
     Logid(LlogLogidRec),
+    Changelog(LlogRecHdr, Box<ChangelogRec>, LlogRecTail),
     Pad(LlogRecHdr, usize, LlogRecTail),
 }
 
@@ -236,10 +246,21 @@ impl LlogRecord {
                 }
             }
             LlogRecordType::LOGID => Ok(Self::Logid(LlogLogidRec::decode(&mut little(bytes))?)),
+            LlogRecordType::CHANGELOG => {
+                let record = ChangelogRec::decode(&inner)?;
+                Ok(Self::Changelog(header, Box::new(record), tail))
+            }
             LlogRecordType::PAD => Ok(Self::Pad(header, inner.len(), tail)),
             LlogRecordType(value) => {
                 Err(DecodeError::Illegal { what: "lrh_type", value: value.into() })
             }
+        }
+    }
+
+    fn dirty_padding(&self) -> usize {
+        match self {
+            Self::Changelog(_, record, _) => record.padding.iter().filter(|it| **it != 0).count(),
+            _ => 0,
         }
     }
 
@@ -260,6 +281,11 @@ impl LlogRecord {
                 tail.encode(writer);
             }
             Self::Logid(record) => record.encode(writer),
+            Self::Changelog(header, record, tail) => {
+                header.encode(writer);
+                record.encode(writer);
+                tail.encode(writer);
+            }
             Self::Pad(header, length, tail) => {
                 header.encode(writer);
                 writer.zeros(*length);

@@ -6,6 +6,7 @@
 //! the order that the message's magic announced.
 
 pub mod batch;
+pub mod changelog;
 pub mod checksum;
 pub mod codec;
 pub mod connect;
