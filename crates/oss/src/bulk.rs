@@ -49,7 +49,7 @@ impl Ost {
         if length > BULK_BYTES_MAX {
             return Err(Errno::EPROTO);
         }
-        if next > objects::OBJECT_BYTES_MAX {
+        if next > self.store.object_bytes_max() {
             return Err(Errno::EFBIG);
         }
         let object = objects::fid_of(object.oid, self.index)?;

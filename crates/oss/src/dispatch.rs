@@ -53,6 +53,9 @@ impl Operations for Ost {
         if agreed.flags.contains(ConnectFlags::BRW_SIZE) && agreed.brw_size == 0 {
             return Err(Errno::EPROTO);
         }
+        if agreed.flags.contains(ConnectFlags::MAXBYTES) {
+            agreed.maxbytes = self.store.object_bytes_max();
+        }
         agreed.grant_blkbits = BLOCK_BITS;
         let space = self.store.space().map_err(|error| error.errno())?;
         self.grants.connect(export, offered, agreed, space);

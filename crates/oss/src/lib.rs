@@ -29,6 +29,8 @@ mod seek;
 mod setattr;
 mod statfs;
 mod sync;
+#[cfg(test)]
+mod tests;
 mod value;
 mod write;
 
@@ -81,7 +83,8 @@ impl Ost {
             brw_size: sheen_types::limits::BULK_BYTES_MAX as u32,
             ibits_known: 0,
             max_easize: 0,
-            maxbytes: objects::OBJECT_BYTES_MAX,
+            // Each store has its own limit: `connect` says it.
+            maxbytes: 0,
             maxmodrpcs: 0,
         }
     }

@@ -9,9 +9,6 @@ use sheen_store::{Attributes, FileKind, Store, StoreError, Transaction};
 use sheen_types::{Errno, Fid, Timestamp, fid_seq};
 use sheen_wire::ost::OstId;
 
-/// Largest object: what a file of the local file system can hold.
-pub(crate) const OBJECT_BYTES_MAX: u64 = i64::MAX as u64;
-
 /// Index of the last object of each sequence (`LAST_ID`): sequence, big-endian, to id.
 const LAST_IDS: Fid = Fid::new(fid_seq::LOCAL_FILE, 0x100);
 /// Index of all objects: FID, big-endian, to nothing.

@@ -13,6 +13,8 @@ use crate::{Ost, attributes, objects};
 const KEEP_SIZE: u32 = 1;
 /// `FALLOC_FL_PUNCH_HOLE`.
 const PUNCH_HOLE: u32 = 2;
+/// `FALLOC_FL_ZERO_RANGE`.
+const ZERO_RANGE: u32 = 0x10;
 
 impl Ost {
     /// Cuts the object at `size`, or frees bytes `size..blocks` (the fields' other meaning).
@@ -24,7 +26,7 @@ impl Ost {
         let asked = request.ost_body.oa;
         let object = objects::fid_of(asked.oi, self.index)?;
         let (start, end) = (asked.size, asked.blocks);
-        if start > objects::OBJECT_BYTES_MAX {
+        if start > self.store.object_bytes_max() {
             return Err(Errno::EFBIG);
         }
         let lock = self.lock_if_asked(context, &asked, Extent { start, end: Extent::EOF }).await?;
@@ -51,14 +53,19 @@ impl Ost {
         let object = objects::fid_of(asked.oi, self.index)?;
         let (start, end) = (asked.size, asked.blocks);
         let length = end.checked_sub(start).filter(|length| *length > 0).ok_or(Errno::EINVAL)?;
-        if end > objects::OBJECT_BYTES_MAX {
+        if end > self.store.object_bytes_max() {
             return Err(Errno::EFBIG);
         }
         let lock = self.lock_if_asked(context, &asked, Extent { start, end: end - 1 }).await?;
-        let done = match asked.nlink {
-            0 => self.store.allocate(object, start, length, false),
-            KEEP_SIZE => self.store.allocate(object, start, length, true),
-            mode if mode == KEEP_SIZE | PUNCH_HOLE => self.store.punch(object, start, length),
+        let (mode, keep_size) = (asked.nlink & !KEEP_SIZE, asked.nlink & KEEP_SIZE != 0);
+        let done = match mode {
+            0 => self.store.allocate(object, start, length, keep_size),
+            // Never changes the size, said or not (`ofd_fallocate_hdl`).
+            PUNCH_HOLE => self.store.punch(object, start, length),
+            ZERO_RANGE => self
+                .store
+                .punch(object, start, length)
+                .and_then(|()| self.store.allocate(object, start, length, keep_size)),
             _ => return Err(Errno::EOPNOTSUPP),
         };
         done.map_err(|error| error.errno())?;

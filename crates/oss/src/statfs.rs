@@ -6,7 +6,7 @@ use sheen_types::limits::NAME_BYTES_MAX;
 use sheen_wire::md::{ObdStatfs, StatfsState};
 use sheen_wire::messages::OstStatfsReply;
 
-use crate::{Ost, objects};
+use crate::Ost;
 
 /// Bytes of the blocks that sizes are given in.
 const BLOCK: u64 = 4096;
@@ -33,7 +33,7 @@ impl Ost {
             ffree: space.objects_free,
             bsize: BLOCK as u32,
             namelen: NAME_BYTES_MAX as u32,
-            maxbytes: objects::OBJECT_BYTES_MAX,
+            maxbytes: self.store.object_bytes_max(),
             state,
             ..ObdStatfs::default()
         };

@@ -364,6 +364,10 @@ impl Store for StoreDisk {
         Ok(())
     }
 
+    fn object_bytes_max(&self) -> u64 {
+        self.core.files.bytes_max()
+    }
+
     fn space(&self) -> Result<StoreSpace, StoreError> {
         let usage = &self.core.usage;
         let (total, free, available) = match usage.capacity() {

@@ -58,6 +58,8 @@ pub struct MemOptions {
     pub capacity_bytes: Option<u64>,
     /// Objects beyond this number are refused with [`StoreError::NoSpace`].
     pub capacity_objects: Option<u64>,
+    /// Objects larger than this are refused with [`StoreError::TooLarge`].
+    pub object_bytes_max: Option<u64>,
 }
 
 /// What is not durable yet, and what is (manual mode).
@@ -239,6 +241,12 @@ impl StoreMem {
         Ok(outcome)
     }
 
+    /// Refuses what would make an object too large.
+    fn check_size(&self, offset: u64, length: u64) -> Result<(), StoreError> {
+        let end = offset.checked_add(length).filter(|end| *end <= self.object_bytes_max());
+        end.map(|_| ()).ok_or(StoreError::TooLarge)
+    }
+
     /// Refuses what would take the data over the capacity; `offset..offset + length` is to be
     /// filled.
     fn check_room(&self, data: &Data, offset: u64, length: u64) -> Result<(), StoreError> {
@@ -382,6 +390,7 @@ impl Store for StoreMem {
     fn write(&self, object: Fid, offset: u64, pieces: &[Bytes]) -> Result<(), StoreError> {
         self.change_data(object, |data| {
             let length = pieces.iter().map(|piece| piece.len() as u64).sum();
+            self.check_size(offset, length)?;
             self.check_room(data, offset, length)?;
             let mut at = offset;
             for piece in pieces {
@@ -393,6 +402,7 @@ impl Store for StoreMem {
     }
 
     fn truncate(&self, object: Fid, size: u64) -> Result<(), StoreError> {
+        self.check_size(0, size)?;
         self.change_data(object, |data| data.truncate(size))
     }
 
@@ -407,6 +417,7 @@ impl Store for StoreMem {
         length: u64,
         keep_size: bool,
     ) -> Result<(), StoreError> {
+        self.check_size(offset, length)?;
         self.change_data(object, |data| {
             self.check_room(data, offset, length)?;
             data.allocate(offset, length, keep_size);
@@ -424,6 +435,10 @@ impl Store for StoreMem {
         // in order and the simplest prefix that holds it is all of them.
         self.commit_through(Sequence(u64::MAX));
         Ok(())
+    }
+
+    fn object_bytes_max(&self) -> u64 {
+        self.options.object_bytes_max.unwrap_or(i64::MAX as u64)
     }
 
     fn space(&self) -> Result<StoreSpace, StoreError> {

@@ -15,6 +15,8 @@ pub enum StoreError {
     NoKey(Fid),
     /// The store is full.
     NoSpace,
+    /// Beyond what one object can hold ([`crate::Store::object_bytes_max`]).
+    TooLarge,
     /// The operation does not fit the object's kind (data of a directory, say).
     WrongKind(Fid),
     /// What was read is not what was written.
@@ -31,6 +33,7 @@ impl StoreError {
             Self::NoObject(_) | Self::NoKey(_) => Errno::ENOENT,
             Self::Exists(_) => Errno::EEXIST,
             Self::NoSpace => Errno::ENOSPC,
+            Self::TooLarge => Errno::EFBIG,
             Self::WrongKind(_) => Errno::EINVAL,
             Self::Corrupt(_) | Self::Io(_) => Errno::EIO,
         }
@@ -44,6 +47,7 @@ impl fmt::Display for StoreError {
             Self::Exists(fid) => write!(out, "{fid}: object or key exists"),
             Self::NoKey(fid) => write!(out, "{fid}: no such key"),
             Self::NoSpace => out.write_str("no space left"),
+            Self::TooLarge => out.write_str("larger than an object can be"),
             Self::WrongKind(fid) => write!(out, "{fid}: wrong kind of object"),
             Self::Corrupt(text) => write!(out, "corrupt: {text}"),
             Self::Io(text) => write!(out, "IO error: {text}"),

@@ -128,14 +128,14 @@ pub trait Store: Send + Sync {
     /// Writes `pieces` one behind the other at `offset`; grows the object as needed.
     ///
     /// # Errors
-    /// [`StoreError::NoObject`], [`StoreError::NoSpace`] (a part may have been written), or an IO
-    /// error.
+    /// [`StoreError::NoObject`], [`StoreError::NoSpace`] (a part may have been written),
+    /// [`StoreError::TooLarge`] (nothing was), or an IO error.
     fn write(&self, object: Fid, offset: u64, pieces: &[Bytes]) -> Result<(), StoreError>;
 
     /// Sets the object's size; bytes between the old end and a larger new one read as zeros.
     ///
     /// # Errors
-    /// [`StoreError::NoObject`], or an IO error.
+    /// [`StoreError::NoObject`], [`StoreError::TooLarge`], or an IO error.
     fn truncate(&self, object: Fid, size: u64) -> Result<(), StoreError>;
 
     /// Frees `length` bytes at `offset`: they read as zeros. The size stays.
@@ -147,7 +147,7 @@ pub trait Store: Send + Sync {
     /// Reserves space for `length` bytes at `offset`; grows the size unless `keep_size`.
     ///
     /// # Errors
-    /// [`StoreError::NoObject`], [`StoreError::NoSpace`], or an IO error.
+    /// [`StoreError::NoObject`], [`StoreError::NoSpace`], [`StoreError::TooLarge`], or an IO error.
     fn allocate(
         &self,
         object: Fid,
@@ -168,6 +168,10 @@ pub trait Store: Send + Sync {
     /// # Errors
     /// [`StoreError::NoObject`], or an IO error.
     fn sync_data(&self, object: Fid) -> Result<(), StoreError>;
+
+    /// Largest size that an object can have; at most `i64::MAX`. Stays the same while the store is
+    /// open.
+    fn object_bytes_max(&self) -> u64;
 
     /// Sizes of the whole store.
     ///

@@ -60,6 +60,8 @@ pub(crate) struct Files {
     known: [Mutex<HashMap<Name, Arc<File>>>; SHARDS],
     open: Mutex<VecDeque<Weak<File>>>,
     open_max: usize,
+    /// What the host's file system can hold in one file.
+    bytes_max: u64,
     dirty: Mutex<Dirty>,
     usage: Arc<Usage>,
     /// Until the host's free space is looked at again.
@@ -88,6 +90,7 @@ fn parse_name(text: &str) -> Option<Name> {
 fn store_error(what: &str, errno: Errno) -> StoreError {
     match errno {
         Errno::NOSPC | Errno::DQUOT => StoreError::NoSpace,
+        Errno::FBIG => StoreError::TooLarge,
         _ => StoreError::Io(format!("{what}: {errno}")),
     }
 }
@@ -103,11 +106,17 @@ impl Files {
             known: Default::default(),
             open: Mutex::default(),
             open_max: open_max.max(1),
+            bytes_max: probe_bytes_max(dir)?,
             dirty: Mutex::default(),
             usage,
             unchecked_bytes: AtomicU64::new(0),
             looked: Mutex::new(Instant::now()),
         })
+    }
+
+    /// What one file can hold.
+    pub(crate) fn bytes_max(&self) -> u64 {
+        self.bytes_max
     }
 
     /// Opens a file's descriptor; `None` if there is no file and none is to be made.
@@ -286,6 +295,37 @@ impl Files {
     }
 }
 
+/// The largest size that a file in `dir` can have. No call tells it, so a file without a name is set
+/// to sizes until one byte more is refused: some sixty system calls, no block used.
+fn probe_bytes_max(dir: &Path) -> Result<u64, DiskError> {
+    let path = dir.join("size.probe");
+    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC;
+    let probe = rustix::fs::open(&path, flags, Mode::RUSR | Mode::WUSR);
+    let probe = probe.map_err(DiskError::io("make", &path))?;
+    rustix::fs::unlink(&path).map_err(DiskError::io("remove", &path))?;
+    let fits = |size| rustix::fs::ftruncate(&probe, size);
+    fits(1).map_err(DiskError::io("set the size of", &path))?;
+    // Trying a size beyond the process's own limit would end the process.
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Fsize).current;
+    Ok(largest(limit.unwrap_or(u64::MAX).min(i64::MAX as u64), |size| fits(size).is_ok()))
+}
+
+/// The largest number up to `max` that fits, where all below one that fits do; 1 does.
+fn largest(max: u64, fits: impl Fn(u64) -> bool) -> u64 {
+    if fits(max) {
+        return max;
+    }
+    let (mut fitting, mut too_large) = (1, max);
+    while too_large - fitting > 1 {
+        let middle = fitting + (too_large - fitting) / 2;
+        match fits(middle) {
+            true => fitting = middle,
+            false => too_large = middle,
+        }
+    }
+    fitting
+}
+
 /// Names in a directory, less `.` and `..`.
 fn entries(objects: &OwnedFd, path: &str) -> Result<Vec<String>, Errno> {
     let flags = OFlags::DIRECTORY | OFlags::RDONLY | OFlags::CLOEXEC;
@@ -303,6 +343,15 @@ fn entries(objects: &OwnedFd, path: &str) -> Result<Vec<String>, Errno> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_largest_size_is_found_exactly() {
+        const EXT4: u64 = (1 << 44) - 4096;
+        for limit in [1, 2, 4095, EXT4, i64::MAX as u64 - 1, i64::MAX as u64] {
+            assert_eq!(largest(i64::MAX as u64, |size| size <= limit), limit);
+        }
+        assert_eq!(largest(10, |size| size <= EXT4), 10);
+    }
 
     #[test]
     fn names_are_read_back() {

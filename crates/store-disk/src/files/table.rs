@@ -136,8 +136,8 @@ impl Files {
         if length == 0 {
             return Ok(());
         }
-        let end = offset.checked_add(length).filter(|end| *end <= i64::MAX as u64);
-        let end = end.ok_or(StoreError::NoSpace)?;
+        let end = offset.checked_add(length).filter(|end| *end <= self.bytes_max());
+        let end = end.ok_or(StoreError::TooLarge)?;
         let missing = || self.missing(file, offset, end);
         let _room = self.ask_again(|| self.usage.reserve(length, missing))?;
         self.change(file, |descriptor| {
@@ -165,8 +165,8 @@ impl Files {
     }
 
     pub(crate) fn truncate(&self, file: &Arc<File>, size: u64) -> Result<(), StoreError> {
-        if size > i64::MAX as u64 {
-            return Err(StoreError::NoSpace);
+        if size > self.bytes_max() {
+            return Err(StoreError::TooLarge);
         }
         self.change(file, |descriptor| {
             file.note_shrink();
@@ -205,8 +205,8 @@ impl Files {
         if length == 0 {
             return Ok(());
         }
-        let end = offset.checked_add(length).filter(|end| *end <= i64::MAX as u64);
-        let end = end.ok_or(StoreError::NoSpace)?;
+        let end = offset.checked_add(length).filter(|end| *end <= self.bytes_max());
+        let end = end.ok_or(StoreError::TooLarge)?;
         let missing = || self.missing(file, offset, end);
         let _room = self.ask_again(|| self.usage.reserve(length, missing))?;
         let flags = if keep_size { FallocateFlags::KEEP_SIZE } else { FallocateFlags::empty() };

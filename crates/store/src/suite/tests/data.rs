@@ -189,6 +189,26 @@ pub fn recreated_objects_are_empty(make: Make<'_>) {
     assert_eq!(store.read(object, 0, 9), Ok(bytes("new")));
 }
 
+/// An object grows to the largest size to the byte, and what goes beyond it leaves no trace.
+pub fn data_ends_where_it_must(make: Make<'_>) {
+    let store = make();
+    let object = file(&*store, 1);
+    let max = store.object_bytes_max();
+    assert!(max <= i64::MAX as u64);
+    assert_eq!(store.write(object, max, &[bytes("x")]), Err(StoreError::TooLarge));
+    assert_eq!(store.write(object, max - 1, &[bytes("xy")]), Err(StoreError::TooLarge));
+    assert_eq!(store.write(object, u64::MAX, &[bytes("x")]), Err(StoreError::TooLarge));
+    assert_eq!(store.truncate(object, max + 1), Err(StoreError::TooLarge));
+    assert_eq!(store.allocate(object, max, 1, true), Err(StoreError::TooLarge));
+    assert_eq!(size(&*store, object), 0);
+    store.write(object, max - 1, &[bytes("x")]).expect("the last byte is written");
+    assert_eq!(size(&*store, object), max);
+    assert_eq!(store.read(object, max - 1, 9), Ok(bytes("x")));
+    store.truncate(object, 0).expect("cut");
+    store.truncate(object, max).expect("an object may have the largest size");
+    assert_eq!(size(&*store, object), max);
+}
+
 /// Sizes of the whole are consistent.
 pub fn space_is_told(make: Make<'_>) {
     let store = make();

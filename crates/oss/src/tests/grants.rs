@@ -1,0 +1,153 @@
+//! Space that is promised: given within what is free, used, given back, and never twice.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use bytes::Bytes;
+use sheen_store::Store;
+use sheen_store_mem::MemOptions;
+use sheen_target::testing::TestClient;
+use sheen_types::Errno;
+use sheen_wire::connect::{ConnectFlags, ObdConnectData, version_code};
+use sheen_wire::md::Valid;
+use sheen_wire::messages::OstWrite;
+use sheen_wire::ost::{BrwFlags, Obdo, ObdoFlags};
+
+use super::harness::{Server, piece, put, send, told, with_ost, write};
+use crate::INITIAL_GRANT;
+
+const MIB: u64 = 1 << 20;
+
+fn sized(bytes: u64) -> MemOptions {
+    MemOptions { capacity_bytes: Some(bytes), ..MemOptions::default() }
+}
+
+/// A write out of the grant, by a client that used `used` of it, wants `wish` and lost `lost`.
+fn granted(id: u64, offset: u64, length: u32, used: u64, wish: u32, lost: u32) -> OstWrite {
+    let mut request = write(id, vec![piece(offset, length, BrwFlags::FROM_GRANT)]);
+    let oa = &mut request.ost_body.oa;
+    oa.valid |= Valid::GRANT | Valid::BLOCKS;
+    (oa.data_version, oa.mode, oa.misc) = (used, wish, lost);
+    request
+}
+
+async fn spend(client: &TestClient, request: OstWrite) -> Result<Obdo, Errno> {
+    let length = request.niobuf_remote.iter().map(|piece| piece.len as usize).sum();
+    told(send(client, request, &Bytes::from(vec![1; length])).await)
+}
+
+#[test]
+fn a_client_gets_its_first_grant_and_keeps_it_over_a_reconnect() {
+    with_ost(sized(1 << 30), |server| async move {
+        let one = server.node.connect("one").await;
+        let first = u64::from(one.agreed().grant);
+        assert_eq!(first, INITIAL_GRANT, "what it did not ask more than");
+        let before = server.ost.grant_view().total;
+        one.connect().await.expect("reconnects");
+        assert_eq!(u64::from(one.agreed().grant), first);
+        assert_eq!(server.ost.grant_view().total, before, "the same promise, not another");
+    });
+}
+
+#[test]
+fn a_client_without_the_feature_gets_nothing() {
+    with_ost(sized(1 << 30), |server| async move {
+        let before = server.ost.grant_view().total;
+        let client = server.node.client("old");
+        let data = ObdConnectData {
+            flags: ConnectFlags::VERSION | ConnectFlags::BRW_SIZE | ConnectFlags::FULL20,
+            version: version_code(2, 17, 0, 0),
+            brw_size: 1 << 20,
+            ..ObdConnectData::default()
+        };
+        client.connect_with(data).await.expect("connects");
+        assert_eq!(client.agreed().grant, 0);
+        assert_eq!(server.ost.grant_view().total, before);
+    });
+}
+
+#[test]
+fn what_is_used_comes_off_and_what_is_wished_comes_on() {
+    with_ost(sized(1 << 30), |server| async move {
+        let one = server.node.connect("one").await;
+        let start = server.ost.grant_view().total;
+        let request = granted(1, 0, 1 << 20, MIB, INITIAL_GRANT as u32, 0);
+        let oa = spend(&one, request).await.expect("written");
+        assert_eq!(oa.grant, MIB, "as much as was used");
+        assert_eq!(server.ost.grant_view().total, start);
+        let wish = INITIAL_GRANT as u32 + (4 << 20);
+        let oa = spend(&one, granted(1, 0, 4096, 4096, wish, 8192)).await.expect("written");
+        assert_eq!(oa.grant, (4 << 20) + 4096 + 8192, "what was lost can be had again");
+        assert_eq!(server.ost.grant_view().total, start + (4 << 20));
+    });
+}
+
+#[test]
+fn shrinking_gives_back() {
+    with_ost(sized(1 << 30), |server| async move {
+        let one = server.node.connect("one").await;
+        let start = server.ost.grant_view().total;
+        let mut request = granted(1, 0, 4096, 0, 0, 0);
+        request.niobuf_remote[0].flags = BrwFlags::NONE;
+        let oa = &mut request.ost_body.oa;
+        oa.valid |= Valid::FLAGS;
+        oa.flags |= ObdoFlags::SHRINK_GRANT;
+        oa.grant = MIB;
+        assert_eq!(spend(&one, request).await.expect("written").grant, 0);
+        assert_eq!(server.ost.grant_view().total, start - MIB);
+    });
+}
+
+#[test]
+fn a_client_that_lies_about_its_grant_hurts_only_itself() {
+    with_ost(sized(1 << 30), |server| async move {
+        let one = server.node.connect("one").await;
+        let two = server.node.connect("two").await;
+        let others = server.ost.grant_view().total - u64::from(one.agreed().grant);
+        let request = granted(1, 0, 4096, u64::MAX, 0, u32::MAX);
+        assert_eq!(spend(&one, request).await.expect("written").grant, 0);
+        assert_eq!(server.ost.grant_view().total, others, "only its own promise is gone");
+        assert_eq!(u64::from(two.agreed().grant), INITIAL_GRANT);
+    });
+}
+
+/// Every byte that a client may keep dirty can be written, whatever others do without a grant.
+async fn promise_holds(server: Server) {
+    let one = server.node.connect("one").await;
+    let two = server.node.connect("two").await;
+    let mine = u64::from(one.agreed().grant);
+    assert!(mine >= 4096, "some of the space is promised");
+    let taken = AtomicU64::new(0);
+    // The other fills up all that is not promised, and is refused then.
+    let data = Bytes::from(vec![2; 64 << 10]);
+    loop {
+        let at = taken.fetch_add(64 << 10, Ordering::Relaxed);
+        match put(&two, 2, at, &data).await {
+            Ok(_) => {}
+            Err(errno) => break assert_eq!(errno, Errno::ENOSPC),
+        }
+    }
+    for at in (0..mine).step_by(4096) {
+        let request = granted(1, at, 4096, 4096, 0, 0);
+        spend(&one, request).await.expect("what was promised is there");
+    }
+    assert_eq!(server.store.attributes(super::harness::fid(1)).expect("there").size, mine);
+}
+
+#[test]
+fn promises_are_kept_on_stores_of_any_size() {
+    for bytes in [MIB, 10 * MIB, 48 * MIB] {
+        with_ost(sized(bytes), promise_holds);
+    }
+}
+
+#[test]
+fn who_leaves_gives_everything_back() {
+    with_ost(sized(1 << 30), |server| async move {
+        let before = server.ost.grant_view().total;
+        let one = server.node.connect("one").await;
+        assert!(server.ost.grant_view().total > before);
+        let request = sheen_wire::messages::OstDisconnect::default();
+        assert_eq!(one.call(request).await.errno(), None);
+        assert_eq!(server.ost.grant_view().total, before);
+    });
+}

@@ -1,0 +1,6 @@
+//! An OST on a store in memory, asked by clients without a network.
+
+mod data;
+mod grants;
+mod harness;
+mod sizes;
