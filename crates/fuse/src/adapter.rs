@@ -643,10 +643,13 @@ impl Filesystem for Adapter {
     ) {
         const KEEP_SIZE: i32 = 1;
         const PUNCH_HOLE: i32 = 2;
+        const ZERO_RANGE: i32 = 0x10;
         let what = match mode {
             0 => Fallocate::Allocate,
             KEEP_SIZE => Fallocate::AllocateKeepSize,
             mode if mode == KEEP_SIZE | PUNCH_HOLE => Fallocate::PunchHole,
+            ZERO_RANGE => Fallocate::ZeroRange,
+            mode if mode == KEEP_SIZE | ZERO_RANGE => Fallocate::ZeroRangeKeepSize,
             _ => return reply.error(convert::errno(Errno::EOPNOTSUPP)),
         };
         let files = self.files.clone();

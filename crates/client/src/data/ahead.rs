@@ -13,7 +13,8 @@ use tokio::sync::watch;
 use super::file::File;
 use super::object::Object;
 
-/// Bytes fetched by one read-ahead; a chunk lies at a multiple of it.
+/// Bytes fetched by one read-ahead: a chunk ends at a multiple of it, and begins at one unless it is
+/// the first of its stream.
 const CHUNK: u64 = 1 << 20;
 /// Bytes ahead of a stream at most.
 const WINDOW_MAX: u64 = 16 << 20;
@@ -43,6 +44,11 @@ struct State {
     loading: BTreeMap<u64, watch::Receiver<()>>,
 }
 
+/// Where the chunk that begins at `start` ends.
+fn chunk_end(start: u64) -> u64 {
+    (start + 1).next_multiple_of(CHUNK)
+}
+
 impl Ahead {
     /// The stream ends.
     pub(super) fn forget(&self) {
@@ -65,14 +71,14 @@ impl Ahead {
             window => (window * 2).min(WINDOW_MAX),
         };
         state.next = state.next.max(end);
-        let mut from = state.reached.max(end).next_multiple_of(CHUNK);
+        let mut from = state.reached.max(end);
         let until = (end + state.window).min(size.next_multiple_of(CHUNK));
         let mut start = Vec::new();
         while from < until {
             let (sender, receiver) = watch::channel(());
             state.loading.insert(from, receiver);
             start.push((from, sender));
-            from += CHUNK;
+            from = chunk_end(from);
         }
         state.reached = state.reached.max(from).max(end);
         let wait = state.loading.range(offset.saturating_sub(CHUNK - 1)..end);
@@ -112,9 +118,8 @@ impl File {
     }
 
     fn load(&self, chunk: u64, done: watch::Sender<()>) {
-        let pieces: Vec<_> = self.layout.raid0.pieces(chunk, CHUNK).collect();
+        let pieces = self.layout.raid0.pieces(chunk, chunk_end(chunk) - chunk);
         let parts: Vec<(Arc<Object>, u64, u64)> = pieces
-            .iter()
             .map(|piece| {
                 let object = Arc::clone(&self.objects[piece.stripe as usize]);
                 (object, piece.object_offset, piece.object_offset + piece.length)

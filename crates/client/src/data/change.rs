@@ -30,7 +30,7 @@ impl Object {
         let lease = self.lease(rest, LockMode::Pw).await?;
         self.discard(size, u64::MAX);
         // What is under way lands before the cut.
-        self.flush(Extent::ALL).await?;
+        self.drain(Extent::ALL).await;
         let mut oa = self.timed(time);
         (oa.size, oa.blocks) = (size, Extent::EOF);
         oa.valid |= Valid::SIZE | Valid::BLOCKS;
@@ -81,7 +81,7 @@ impl Object {
         ctime: Timestamp,
     ) -> Result<(), Errno> {
         // Writes under way carry times of their own; they go first.
-        self.flush(Extent::ALL).await?;
+        self.drain(Extent::ALL).await;
         let mut oa = self.timed(ctime);
         oa.valid = Valid::ID | Valid::GROUP | Valid::FID | Valid::CTIME;
         if let Some(atime) = atime {
@@ -110,13 +110,16 @@ impl Object {
     ) -> Result<(), Errno> {
         const KEEP_SIZE: u32 = 1;
         const PUNCH_HOLE: u32 = 2;
+        const ZERO_RANGE: u32 = 0x10;
         let mode = match what {
             Fallocate::Allocate => 0,
             Fallocate::AllocateKeepSize => KEEP_SIZE,
             Fallocate::PunchHole => KEEP_SIZE | PUNCH_HOLE,
+            Fallocate::ZeroRange => ZERO_RANGE,
+            Fallocate::ZeroRangeKeepSize => ZERO_RANGE | KEEP_SIZE,
         };
         let lease = self.lease(extent, LockMode::Pw).await?;
-        self.flush(extent).await?;
+        self.drain(extent).await;
         let end = extent.end.saturating_add(1);
         let mut oa = self.timed(self.osc.shared.world.clock.wall());
         oa.valid |= Valid::SIZE | Valid::BLOCKS;
@@ -128,10 +131,11 @@ impl Object {
         {
             let mut state = self.state.lock();
             state.clean.remove(extent.start, end);
+            state.changes += 1;
             state.known.blocks = oa.blocks;
             state.known.ctime = self.osc.shared.world.clock.wall();
             state.unsynced = true;
-            if mode == 0 {
+            if mode & KEEP_SIZE == 0 {
                 state.known.size = state.known.size.max(end);
             }
         }
@@ -148,7 +152,7 @@ impl Object {
         const DATA: u32 = 3;
         const HOLE: u32 = 4;
         let lease = self.lease(Extent { start: offset, end: Extent::EOF }, LockMode::Pr).await?;
-        self.flush(Extent::ALL).await?;
+        self.drain(Extent::ALL).await;
         let mut oa = self.obdo();
         oa.valid = Valid::ID | Valid::GROUP | Valid::FID | Valid::SIZE | Valid::MODE;
         oa.size = offset;

@@ -7,6 +7,9 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 
+/// Bytes of a block: what an OST needs for any byte in it, and in which grant is counted.
+pub(super) const BLOCK: u64 = 4096;
+
 /// Runs of bytes by offset.
 #[derive(Debug, Default)]
 pub(super) struct Extents {
@@ -30,6 +33,42 @@ impl Extents {
     /// The end of the last run; 0 if there is none.
     pub(super) fn end(&self) -> u64 {
         self.runs.last_key_value().map_or(0, |(start, run)| start + run.len() as u64)
+    }
+
+    /// How many blocks that overlap `start..end` hold some byte.
+    fn blocks_in(&self, start: u64, end: u64) -> u64 {
+        let (first, last) = (start / BLOCK * BLOCK, end.div_ceil(BLOCK).saturating_mul(BLOCK));
+        let (mut blocks, mut counted) = (0, 0);
+        self.each(first, last, |at, run| {
+            let from = (at.max(first) / BLOCK).max(counted);
+            counted = (at + run.len() as u64).min(last).div_ceil(BLOCK);
+            blocks += counted.saturating_sub(from);
+        });
+        blocks
+    }
+
+    /// What inserting `length` bytes at `offset` would cost more: bytes of the blocks there that hold
+    /// nothing yet.
+    pub(super) fn cost_of(&self, offset: u64, length: u64) -> u64 {
+        let end = offset + length;
+        let all = end.div_ceil(BLOCK) - offset / BLOCK;
+        (all - self.blocks_in(offset, end)) * BLOCK
+    }
+
+    /// Bytes of all blocks that hold some byte.
+    pub(super) fn cost(&self) -> u64 {
+        self.blocks_in(0, self.end()) * BLOCK
+    }
+
+    /// As [`Extents::remove`]; answers the bytes of the blocks that hold nothing any more.
+    pub(super) fn release(&mut self, start: u64, end: u64) -> u64 {
+        if start >= end {
+            return 0;
+        }
+        let end = end.min(self.end().max(start));
+        let before = self.blocks_in(start, end);
+        self.remove(start, end);
+        (before - self.blocks_in(start, end)) * BLOCK
     }
 
     /// Puts `data` at `offset` in place of what was there; answers how many bytes it replaced.
@@ -66,29 +105,35 @@ impl Extents {
 
     /// Calls `take` with each run in `start..end`, cut to it, in order.
     pub(super) fn over(&self, start: u64, end: u64, mut take: impl FnMut(u64, Bytes)) {
+        self.each(start, end, |at, run| {
+            let run_end = at + run.len() as u64;
+            let (cut_start, cut_end) = (start.max(at), end.min(run_end));
+            take(cut_start, run.slice((cut_start - at) as usize..(cut_end - at) as usize));
+        });
+    }
+
+    /// Calls `see` with each run that overlaps `start..end`, whole, in order.
+    fn each(&self, start: u64, end: u64, mut see: impl FnMut(u64, &Bytes)) {
         if start >= end {
             return;
         }
         let before = self.runs.range(..start).next_back();
-        let within = self.runs.range(start..end);
-        for (at, run) in before.into_iter().chain(within) {
-            let run_end = at + run.len() as u64;
-            let (cut_start, cut_end) = (start.max(*at), end.min(run_end));
-            if cut_start < cut_end {
-                take(cut_start, run.slice((cut_start - at) as usize..(cut_end - at) as usize));
-            }
+        let before = before.filter(|(at, run)| *at + run.len() as u64 > start);
+        for (at, run) in before.into_iter().chain(self.runs.range(start..end)) {
+            see(*at, run);
         }
     }
 
     /// Takes the first runs in `range` out: at most `bytes`, in at most `groups` groups of runs
-    /// that touch, and none for which `skip` says so.
+    /// that touch, and none for which `skip` says so. Answers the bytes of the blocks that hold
+    /// nothing any more, too.
     pub(super) fn take(
         &mut self,
         range: (u64, u64),
         bytes: u64,
         groups: usize,
         skip: impl Fn(u64, u64) -> bool,
-    ) -> Vec<Run> {
+    ) -> (Vec<Run>, u64) {
         let mut taken: Vec<Run> = Vec::new();
         let (mut left, mut groups_left, mut last_end) = (bytes, groups, None);
         self.over(range.0, range.1, |at, run| {
@@ -102,10 +147,8 @@ impl Extents {
             last_end = Some(at + run.len() as u64);
             taken.push((at, run));
         });
-        for (at, run) in &taken {
-            self.remove(*at, at + run.len() as u64);
-        }
-        taken
+        let released = taken.iter().map(|(at, run)| self.release(*at, at + run.len() as u64)).sum();
+        (taken, released)
     }
 
     fn first_over(&self, start: u64, end: u64) -> Option<Run> {
@@ -156,10 +199,25 @@ mod tests {
         extents.insert(4, bytes("bbbb"));
         extents.insert(100, bytes("cccc"));
         let taken = extents.take((0, u64::MAX), 6, 1, |_, _| false);
-        assert_eq!(taken, [(0, bytes("aaaa")), (4, bytes("bb"))]);
+        assert_eq!(taken, (vec![(0, bytes("aaaa")), (4, bytes("bb"))], 0), "a block is left half");
         assert_eq!(shown(&extents), [(6, "bb".into()), (100, "cccc".into())]);
         let taken = extents.take((0, u64::MAX), 100, 8, |start, _| start == 6);
-        assert_eq!(taken, [(100, bytes("cccc"))]);
+        assert_eq!(taken.0, [(100, bytes("cccc"))]);
+    }
+
+    #[test]
+    fn a_block_counts_once_however_many_runs_it_holds() {
+        let mut extents = Extents::default();
+        assert_eq!(extents.cost_of(10, 1), BLOCK);
+        extents.insert(10, bytes("a"));
+        assert_eq!((extents.cost_of(20, 4), extents.cost_of(4095, 2)), (0, BLOCK));
+        extents.insert(4095, bytes("bb"));
+        extents.insert(3 * BLOCK, bytes("c"));
+        assert_eq!(extents.cost(), 3 * BLOCK);
+        assert_eq!(extents.release(0, 4095), 0, "the first block holds a byte still");
+        assert_eq!(extents.release(4095, 4096), BLOCK);
+        assert_eq!(extents.release(0, u64::MAX), 2 * BLOCK);
+        assert_eq!((extents.cost(), extents.bytes()), (0, 0));
     }
 
     fn step() -> impl Strategy<Value = (u64, usize, bool)> {
@@ -167,6 +225,24 @@ mod tests {
     }
 
     proptest! {
+        #[test]
+        fn cost_is_conserved(
+            steps in proptest::collection::vec((0..5 * BLOCK, 1..3 * BLOCK, 0..3_u8), 1..40)
+        ) {
+            let (mut extents, mut charged) = (Extents::default(), 0);
+            for (at, length, what) in steps {
+                match what {
+                    0 => {
+                        charged += extents.cost_of(at, length);
+                        extents.insert(at, vec![1; length as usize].into());
+                    }
+                    1 => charged -= extents.release(at, at + length),
+                    _ => charged -= extents.take((at, u64::MAX), length, 2, |_, _| false).1,
+                }
+                prop_assert_eq!(extents.cost(), charged);
+            }
+        }
+
         #[test]
         fn equals_an_array(steps in proptest::collection::vec(step(), 1..64)) {
             let mut extents = Extents::default();

@@ -101,11 +101,17 @@ impl File {
             }
         }
         let offset = self.known_size();
-        let end = offset.checked_add(data.len() as u64).filter(|end| *end <= i64::MAX as u64);
-        end.ok_or(Errno::EFBIG)?;
+        self.check_end(offset, data.len() as u64)?;
         self.write_pieces(offset, data, owner, how, true).await?;
         drop(leases);
         Ok(offset)
+    }
+
+    /// Refuses what goes beyond the largest size at once: an OST could only refuse it when it is
+    /// written back.
+    fn check_end(&self, offset: u64, length: u64) -> Result<(), Errno> {
+        let end = offset.checked_add(length).filter(|end| *end <= self.bytes_max());
+        end.map(|_| ()).ok_or(Errno::EFBIG)
     }
 
     async fn lease_all(&self, extent: Extent, mode: LockMode) -> Result<Vec<Lease>, Errno> {
@@ -132,7 +138,8 @@ impl File {
         for (index, object) in self.objects.iter().enumerate() {
             let state = object.state.lock();
             let known = state.known;
-            all.blocks += known.blocks + state.dirty.bytes().div_ceil(512);
+            let blocks = known.blocks.saturating_add(state.dirty.bytes().div_ceil(512));
+            all.blocks = all.blocks.saturating_add(blocks);
             // Whole seconds: all that the wire carries and that others see. The first one counts as
             // it is: all may be from before 1970.
             let later = |all: Timestamp, one: Timestamp| match index {
@@ -194,10 +201,20 @@ impl DataFile for File {
                 WriteAt::End => self.append(data, owner, how).await,
                 WriteAt::Offset(offset) if data.is_empty() => Ok(offset),
                 WriteAt::Offset(offset) => {
+                    self.check_end(offset, data.len() as u64)?;
                     self.write_pieces(offset, data, owner, how, false).await.map(|()| offset)
                 }
             }
         })
+    }
+
+    fn bytes_max(&self) -> u64 {
+        // The first byte that does not fit into one of the objects ends what can be written.
+        let end = |object: &Arc<Object>| {
+            let first_behind = object.osc.terms().object_bytes_max;
+            self.layout.raid0.file_offset(object.stripe, first_behind)
+        };
+        self.objects.iter().map(end).min().unwrap_or(u64::MAX).min(i64::MAX as u64)
     }
 
     fn truncate(&self, size: u64, time: Timestamp) -> BoxFuture<'_, Result<(), Errno>> {
@@ -253,6 +270,9 @@ impl DataFile for File {
         length: u64,
     ) -> BoxFuture<'_, Result<(), Errno>> {
         Box::pin(async move {
+            if what != Fallocate::PunchHole {
+                self.check_end(offset, length)?;
+            }
             let range = Extent::of_length(offset, length).ok_or(Errno::EFBIG)?;
             self.each(range, |object, extent| async move { object.fallocate(what, extent).await })
                 .await
@@ -269,8 +289,13 @@ impl DataFile for File {
             let parts = self.parts(range);
             let seeks = parts.iter().map(|(object, extent)| object.seek(extent.start, what));
             let mut best = None;
-            for ((object, _), found) in parts.iter().zip(join::all(seeks.collect()).await) {
-                let Some(found) = found? else { continue };
+            for ((object, extent), found) in parts.iter().zip(join::all(seeks.collect()).await) {
+                let found = match (found?, what) {
+                    (Some(found), _) => found,
+                    // An object that ends before its part of the file begins is a hole there.
+                    (None, Seek::Hole) => extent.start,
+                    (None, Seek::Data) => continue,
+                };
                 let place = self.layout.raid0.file_offset(object.stripe, found).max(offset);
                 best = Some(best.map_or(place, |best: u64| best.min(place)));
             }

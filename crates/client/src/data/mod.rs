@@ -14,6 +14,8 @@ mod object;
 mod osc;
 mod osts;
 mod read;
+#[cfg(test)]
+mod tests;
 mod write;
 
 use std::sync::Arc;
@@ -113,6 +115,10 @@ pub trait DataFile: Send + Sync {
         who: &'a Credentials,
         how: How,
     ) -> BoxFuture<'a, Result<u64, Errno>>;
+
+    /// The largest size that the file can have: what its OSTs can hold in one object each. Beyond it
+    /// writes and allocations answer `EFBIG`; so should truncates, before the MDT is told.
+    fn bytes_max(&self) -> u64;
 
     /// Cuts or extends to `size` on the OSTs. The MDT knows already. `mtime` and `ctime` are the
     /// times of the change.

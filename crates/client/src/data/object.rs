@@ -46,6 +46,9 @@ pub(super) struct State {
     pub(super) dirty: Extents,
     pub(super) writing: Extents,
     pub(super) clean: Extents,
+    /// Counts writes, cuts and holes: what was asked of the OST before one of them may be old when it
+    /// comes.
+    pub(super) changes: u64,
     pub(super) known: Known,
     /// Whether the OST has told `known`. A lock may be older than this object, and be no proof.
     pub(super) is_told: bool,
@@ -245,7 +248,7 @@ impl Object {
             mtime: known.mtime.seconds,
             atime: known.atime.seconds,
             ctime: known.ctime.seconds,
-            blocks: known.blocks + state.dirty.bytes().div_ceil(512),
+            blocks: known.blocks.saturating_add(state.dirty.bytes().div_ceil(512)),
             mtime_ns: known.mtime.nanoseconds,
             atime_ns: known.atime.nanoseconds,
             ctime_ns: known.ctime.nanoseconds,
@@ -268,8 +271,7 @@ impl Object {
         if discard {
             self.discard(extent.start, end);
         } else if is_writer {
-            // A failure is kept for the next flush or fsync of the file.
-            let _ = self.flush(extent).await;
+            self.drain(extent).await;
         }
         self.state.lock().clean.remove(extent.start, end);
     }
@@ -323,11 +325,21 @@ impl Object {
         }
     }
 
+    /// Dirty bytes of `extent` cannot be written any more: the file's next flush or fsync says so.
+    pub(super) fn note_loss(&self, extent: Extent) {
+        let mut state = self.state.lock();
+        if state.dirty.overlaps(extent.start, extent.end.saturating_add(1)) {
+            tracing::warn!(file = %self.file, "the OST has forgotten us: written data was lost");
+            state.error = state.error.or(Some(Errno::EIO));
+        }
+    }
+
     /// Throws dirty and clean bytes away.
     pub(super) fn discard(&self, start: u64, end: u64) {
         let mut state = self.state.lock();
-        let dropped = state.dirty.remove(start, end);
+        let dropped = state.dirty.release(start, end);
         state.clean.remove(start, end);
+        state.changes += 1;
         drop(state);
         // Nobody used the grant: it is ours again.
         self.osc.settle(dropped, dropped);
@@ -336,7 +348,7 @@ impl Object {
 
 impl Drop for Object {
     fn drop(&mut self) {
-        let dirty = self.state.get_mut().dirty.bytes();
+        let dirty = self.state.get_mut().dirty.cost();
         self.osc.settle(dirty, dirty);
         self.osc.forget(self.resource);
     }

@@ -2,7 +2,9 @@
 //!
 //! Grant: `available` is what the OST has promised and we have not used for dirty bytes. It goes
 //! down when bytes become dirty, and up by what write replies bring. Dirty bytes that are thrown
-//! away (truncate) are put back.
+//! away (truncate) are put back. It is counted in whole blocks, because a single byte takes a block
+//! of the OST's disk. What was used by a write that failed is lost: neither side has it until the OST
+//! hears of it with the next write.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
@@ -24,6 +26,9 @@ use crate::locks::{LockSpace, Lost, Protected};
 /// Dirty bytes towards one OST; Lustre's `max_dirty_mb` lies between 32 and 2,000 MiB.
 const DIRTY_BYTES_MAX: u64 = 64 << 20;
 
+/// Largest object of an OST that does not tell: what ext4 holds (`LUSTRE_EXT4_STRIPE_MAXBYTES`).
+const OBJECT_BYTES_MAX_UNTOLD: u64 = 0x1000_0000_0000 - 4096;
+
 /// What all OSTs share.
 pub(super) struct Shared {
     pub(super) world: World,
@@ -42,9 +47,44 @@ pub struct Osc {
     pub(super) channel: Arc<dyn Channel>,
     locks: std::sync::OnceLock<Arc<LockSpace>>,
     space: Mutex<Space>,
+    terms: Mutex<Terms>,
     /// Dirty bytes were written, or grant has come.
     pub(super) relieved: Notify,
     objects: Mutex<HashMap<ResourceName, Weak<Object>>>,
+}
+
+/// What was agreed on with the OST; asked for several times in each RPC.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Terms {
+    /// Bytes of one bulk.
+    pub(super) bulk_bytes: u64,
+    /// Whether small data may go inside the messages.
+    pub(super) short_io: bool,
+    /// The checksum that data goes with.
+    pub(super) checksum: Option<Checksum>,
+    /// Largest size of an object.
+    pub(super) object_bytes_max: u64,
+}
+
+impl Default for Terms {
+    /// Before anything is agreed on: the least, and no limit that the OST may not have.
+    fn default() -> Self {
+        Self { bulk_bytes: 1 << 20, short_io: false, checksum: None, object_bytes_max: u64::MAX }
+    }
+}
+
+impl Terms {
+    fn of(data: &ObdConnectData) -> Self {
+        let has = |flag| data.flags.contains(flag);
+        let brw_size = u64::from(data.brw_size);
+        let says_max = has(ConnectFlags::MAXBYTES) && data.maxbytes > 0;
+        Self {
+            bulk_bytes: if brw_size == 0 { 1 << 20 } else { brw_size.min(BULK_BYTES_MAX as u64) },
+            short_io: has(ConnectFlags::SHORTIO),
+            checksum: Checksum::choose(data.cksum_types).filter(|_| has(ConnectFlags::CKSUM)),
+            object_bytes_max: if says_max { data.maxbytes } else { OBJECT_BYTES_MAX_UNTOLD },
+        }
+    }
 }
 
 /// Grant and dirty bytes.
@@ -52,6 +92,8 @@ pub struct Osc {
 pub(super) struct Space {
     pub(super) available: u64,
     pub(super) dirty: u64,
+    /// What the OST still counts as ours and we do not.
+    pub(super) lost: u64,
 }
 
 impl Osc {
@@ -62,6 +104,7 @@ impl Osc {
             locks: std::sync::OnceLock::new(),
             // Nothing is promised before [`Osc::connected`].
             space: Mutex::default(),
+            terms: Mutex::default(),
             relieved: Notify::new(),
             objects: Mutex::default(),
         })
@@ -82,38 +125,24 @@ impl Osc {
 
     /// The OST is connected, perhaps anew: it told how much grant we hold, dirty bytes included.
     pub fn connected(&self, data: &ObdConnectData) {
+        *self.terms.lock() = Terms::of(data);
         let mut space = self.space.lock();
         space.available = u64::from(data.grant).saturating_sub(space.dirty);
+        space.lost = 0;
         drop(space);
         self.relieved.notify_waiters();
     }
 
-    /// Bytes of one bulk.
-    pub(super) fn bulk_bytes(&self) -> u64 {
-        match self.channel.connect_data().brw_size {
-            0 => 1 << 20,
-            size => u64::from(size).min(BULK_BYTES_MAX as u64),
-        }
-    }
-
-    /// Whether small data may go inside the messages.
-    pub(super) fn short_io(&self) -> bool {
-        self.channel.connect_data().flags.contains(ConnectFlags::SHORTIO)
-    }
-
-    /// The checksum agreed on.
-    pub(super) fn checksum(&self) -> Option<Checksum> {
-        let data = self.channel.connect_data();
-        let on = data.flags.contains(ConnectFlags::CKSUM);
-        Checksum::choose(data.cksum_types).filter(|_| on)
+    /// What was agreed on when the OST was last connected.
+    pub(super) fn terms(&self) -> Terms {
+        *self.terms.lock()
     }
 
     pub(super) fn space(&self) -> Space {
         *self.space.lock()
     }
 
-    /// Takes grant for `bytes` that become dirty; `false` if there is too little, or too much is
-    /// dirty already.
+    /// Takes grant for blocks of `bytes` that become dirty.
     pub(super) fn reserve(&self, bytes: u64) -> Result<(), Shortage> {
         let mut space = self.space.lock();
         if space.dirty + bytes > DIRTY_BYTES_MAX {
@@ -135,6 +164,24 @@ impl Osc {
         self.relieved.notify_waiters();
     }
 
+    /// The write of dirty bytes failed.
+    pub(super) fn lose_grant(&self, bytes: u64) {
+        let mut space = self.space.lock();
+        space.dirty = space.dirty.saturating_sub(bytes);
+        space.lost += bytes;
+        drop(space);
+        self.relieved.notify_waiters();
+    }
+
+    /// What the OST is to hear that we lost. If it does not hear it, it counts it as ours until the
+    /// next connect.
+    pub(super) fn take_lost(&self) -> u32 {
+        let mut space = self.space.lock();
+        let told = u32::try_from(space.lost).unwrap_or(u32::MAX);
+        space.lost -= u64::from(told);
+        told
+    }
+
     /// What we would like to hold: room for all we may keep dirty.
     pub(super) fn wish() -> u32 {
         DIRTY_BYTES_MAX as u32
@@ -151,8 +198,20 @@ impl Osc {
         }
     }
 
-    pub(super) fn remember(&self, resource: ResourceName, object: &Arc<Object>) {
-        self.objects.lock().insert(resource, Arc::downgrade(object));
+    /// The object that is in use for this resource, made now if there is none: never two at once,
+    /// whose locks and dirty bytes would not know of each other.
+    pub(super) fn object_or_new(
+        &self,
+        resource: ResourceName,
+        make: impl FnOnce() -> Object,
+    ) -> Arc<Object> {
+        let mut objects = self.objects.lock();
+        if let Some(object) = objects.get(&resource).and_then(Weak::upgrade) {
+            return object;
+        }
+        let object = Arc::new(make());
+        objects.insert(resource, Arc::downgrade(&object));
+        object
     }
 
     pub(super) fn forget(&self, resource: ResourceName) {
@@ -201,6 +260,7 @@ impl Protected for Pages {
         let object = self.0.object(lost.resource);
         Box::pin(async move {
             if let Some(object) = object {
+                object.note_loss(extent_of(&lost.part));
                 object.lose(extent_of(&lost.part), true, true).await;
             }
         })

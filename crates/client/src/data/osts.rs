@@ -60,26 +60,29 @@ impl Osts {
         self.table.read().get(&index).cloned()
     }
 
+    /// The file on its objects; every file of the same objects shares them.
+    pub(super) fn file_on(&self, fid: Fid, layout: Arc<FileLayout>) -> Result<File, Errno> {
+        let object = |stripe| self.object(fid, &layout, stripe);
+        let objects = (0..layout.stripes.len()).map(object).collect::<Result<Vec<_>, _>>()?;
+        Ok(File::new(layout, objects))
+    }
+
     fn object(&self, fid: Fid, layout: &FileLayout, stripe: usize) -> Result<Arc<Object>, Errno> {
         let place = layout.stripes.get(stripe).ok_or(Errno::EINVAL)?;
         let osc = self.osc(place.ost).ok_or(Errno::ENODEV)?;
         let oi = OstId::of_fid(place.object);
         let resource = oi.resource();
-        if let Some(object) = osc.object(resource) {
-            return Ok(object);
-        }
-        let object = Arc::new(Object {
+        let stripe = u32::try_from(stripe).map_err(|_| Errno::EINVAL)?;
+        Ok(osc.object_or_new(resource, || Object {
             osc: Arc::clone(&osc),
             oi,
             resource,
             file: fid,
-            stripe: u32::try_from(stripe).map_err(|_| Errno::EINVAL)?,
+            stripe,
             raid0: layout.raid0,
             state: Mutex::new(State::fresh()),
             changed: tokio::sync::Notify::new(),
-        });
-        osc.remember(resource, &object);
-        Ok(object)
+        }))
     }
 }
 
@@ -105,9 +108,7 @@ impl DataPath for Osts {
     }
 
     fn file(&self, fid: Fid, layout: Arc<FileLayout>) -> Result<Arc<dyn DataFile>, Errno> {
-        let object = |stripe| self.object(fid, &layout, stripe);
-        let objects = (0..layout.stripes.len()).map(object).collect::<Result<Vec<_>, _>>()?;
-        Ok(Arc::new(File::new(Arc::clone(&layout), objects)))
+        Ok(Arc::new(self.file_on(fid, layout)?))
     }
 
     fn shut_down(&self) -> BoxFuture<'static, ()> {

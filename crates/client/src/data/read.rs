@@ -39,7 +39,7 @@ impl Object {
     ) -> Result<Vec<Bytes>, Errno> {
         let lease = self.lease(Extent { start, end: end - 1 }, LockMode::Pr).await?;
         if how.direct {
-            self.flush(Extent { start, end: end - 1 }).await?;
+            self.drain(Extent { start, end: end - 1 }).await;
         }
         let held = self.held(start, end);
         let mut out = Output { pieces: Vec::new(), at: start };
@@ -63,18 +63,24 @@ impl Object {
     /// Fetches `start..end` into the clean bytes, where a read will find it.
     pub(super) async fn prefetch(self: &Arc<Self>, start: u64, end: u64) -> Result<(), Errno> {
         let lease = self.lease(Extent { start, end: end - 1 }, LockMode::Pr).await?;
-        if self.state.lock().dirty.overlaps(start, end) {
-            return Ok(());
-        }
-        let mut at = start;
-        for piece in self.fetch(start, end).await? {
-            let length = piece.len() as u64;
-            let mut state = self.state.lock();
-            // Bytes written meanwhile are newer.
-            if !state.dirty.overlaps(at, at + length) && !state.writing.overlaps(at, at + length) {
-                state.clean.insert(at, piece);
+        let changes = {
+            let state = self.state.lock();
+            if state.dirty.overlaps(start, end) || state.writing.overlaps(start, end) {
+                return Ok(());
             }
-            at += length;
+            state.changes
+        };
+        let pieces = self.fetch(start, end).await?;
+        {
+            let mut state = self.state.lock();
+            // What was changed meanwhile may be on the OST by now, and newer than what came.
+            let is_current = state.changes == changes;
+            let mut at = start;
+            for piece in pieces.into_iter().filter(|_| is_current) {
+                let length = piece.len() as u64;
+                state.clean.insert(at, piece);
+                at += length;
+            }
         }
         drop(lease);
         Ok(())
@@ -98,7 +104,7 @@ impl Object {
 
     /// `start..end` from the OST, in RPCs of at most a bulk each, one after the other's request.
     async fn fetch(self: &Arc<Self>, start: u64, end: u64) -> Result<Vec<Bytes>, Errno> {
-        let bulk = self.osc.bulk_bytes();
+        let bulk = self.osc.terms().bulk_bytes;
         let mut parts = Vec::new();
         let mut at = start;
         while at < end {
@@ -134,7 +140,7 @@ impl Object {
                 return Err(Errno::EPROTO);
             }
             trim(&mut pieces, got);
-            let checksum = self.osc.checksum().filter(|_| oa.valid.contains(Valid::CKSUM));
+            let checksum = self.osc.terms().checksum.filter(|_| oa.valid.contains(Valid::CKSUM));
             if checksum.is_none_or(|checksum| checksum.of(&pieces) == oa.nlink) {
                 return Ok(pieces);
             }
@@ -146,11 +152,11 @@ impl Object {
     fn read_call(&self, offset: u64, length: usize) -> Call {
         let mut oa = self.obdo();
         oa.valid = Valid::ID | Valid::GROUP | Valid::FID | Valid::PARENT | Valid::FLAGS;
-        if let Some(checksum) = self.osc.checksum() {
+        if let Some(checksum) = self.osc.terms().checksum {
             oa.valid |= Valid::CKSUM;
             oa.flags |= checksum.flag();
         }
-        let is_short = length <= SHORT_IO_BYTES && self.osc.short_io();
+        let is_short = length <= SHORT_IO_BYTES && self.osc.terms().short_io;
         if is_short {
             oa.flags |= ObdoFlags::SHORT_IO;
         }

@@ -61,39 +61,35 @@ impl Object {
     }
 
     async fn write_back(self: &Arc<Self>, offset: u64, data: Bytes) -> Result<(), Errno> {
-        let length = data.len() as u64;
         loop {
             let relieved = self.osc.relieved.notified();
-            match self.osc.reserve(length) {
-                Ok(()) => break,
+            match self.accept(offset, &data) {
+                Ok(()) => return Ok(()),
                 Err(Shortage::NoGrant) if self.is_idle() => {
                     return self.write_through(offset, data, false).await;
                 }
                 // Replies to what is dirty now may bring grant.
-                Err(Shortage::NoGrant) => self.flush(Extent::ALL).await?,
-                Err(Shortage::TooDirty) => {
-                    self.start_flush();
-                    if self.is_idle() {
-                        // The dirty bytes are other objects'.
-                        relieved.await;
-                    } else {
-                        self.flush(Extent::ALL).await?;
-                    }
-                }
+                Err(Shortage::NoGrant) => self.drain(Extent::ALL).await,
+                // The dirty bytes are other objects'.
+                Err(Shortage::TooDirty) if self.is_idle() => relieved.await,
+                Err(Shortage::TooDirty) => self.drain(Extent::ALL).await,
             }
         }
-        let (replaced, is_full, schedule) = {
+    }
+
+    /// Takes the bytes as dirty if the grant covers them, and sees to their writing.
+    fn accept(self: &Arc<Self>, offset: u64, data: &Bytes) -> Result<(), Shortage> {
+        let end = offset + data.len() as u64;
+        let (is_full, schedule) = {
             let mut state = self.state.lock();
-            let replaced = state.dirty.insert(offset, data);
-            state.clean.remove(offset, offset + length);
-            self.touch(&mut state, offset + length);
-            let is_full = state.dirty.bytes() >= self.osc.bulk_bytes();
+            self.osc.reserve(state.dirty.cost_of(offset, data.len() as u64))?;
+            state.dirty.insert(offset, data.clone());
+            state.clean.remove(offset, end);
+            self.touch(&mut state, end);
+            let is_full = state.dirty.bytes() >= self.osc.terms().bulk_bytes;
             let schedule = !is_full && !std::mem::replace(&mut state.scheduled, true);
-            (replaced, is_full, schedule)
+            (is_full, schedule)
         };
-        if replaced > 0 {
-            self.osc.settle(replaced, replaced);
-        }
         if is_full {
             self.start_flush();
         } else if schedule {
@@ -106,6 +102,7 @@ impl Object {
         let now = self.osc.shared.world.clock.wall();
         state.known.size = state.known.size.max(end);
         (state.known.mtime, state.known.ctime) = (now, now);
+        state.changes += 1;
     }
 
     fn is_idle(&self) -> bool {
@@ -121,8 +118,8 @@ impl Object {
         sync: bool,
     ) -> Result<(), Errno> {
         let end = offset + data.len() as u64;
-        self.flush(Extent { start: offset, end: end - 1 }).await?;
-        let bulk = self.osc.bulk_bytes() as usize;
+        self.drain(Extent { start: offset, end: end - 1 }).await;
+        let bulk = self.osc.terms().bulk_bytes as usize;
         let mut at = 0;
         while at < data.len() {
             let part = data.slice(at..data.len().min(at + bulk));
@@ -141,7 +138,7 @@ impl Object {
     /// Writes everything dirty in the background, full RPCs at once.
     fn start_flush(self: &Arc<Self>) {
         let object = Arc::clone(self);
-        let bulk = self.osc.bulk_bytes();
+        let bulk = self.osc.terms().bulk_bytes;
         let task = async move {
             while object.state.lock().dirty.bytes() >= bulk {
                 if !object.flush_some(Extent::ALL, bulk).await {
@@ -159,37 +156,41 @@ impl Object {
         self.osc.shared.world.tasks.spawn("write-back", Box::pin(task));
     }
 
-    /// Writes everything dirty a little later. Holds the object only weakly: what nobody uses any
-    /// more was flushed by its file.
+    /// Writes everything dirty a little later. The object lives until then, whoever else has let it
+    /// go.
     fn schedule_flush(self: &Arc<Self>) {
         let object = Arc::clone(self);
         let clock = Arc::clone(&self.osc.shared.world.clock);
         let task = async move {
             clock.sleep_until(clock.now() + DELAY).await;
             object.state.lock().scheduled = false;
-            // A failure is kept for the next flush or fsync of the file.
-            let _ = object.flush(Extent::ALL).await;
+            object.drain(Extent::ALL).await;
         };
         self.osc.shared.world.tasks.spawn("delayed write-back", Box::pin(task));
     }
 
-    /// Writes everything dirty in `extent` and waits until nothing of it is under way. Several RPCs
-    /// at once.
+    /// As [`Object::drain`]; answers the first failure of write-back that nobody has heard of, once.
     pub(super) async fn flush(self: &Arc<Self>, extent: Extent) -> Result<(), Errno> {
+        self.drain(extent).await;
+        self.state.lock().error.take().map_or(Ok(()), Err)
+    }
+
+    /// Writes everything dirty in `extent` and waits until nothing of it is under way. Several RPCs
+    /// at once. A failure is kept for whoever asks with [`Object::flush`]: calls that only need their
+    /// turn behind these bytes do not fail for them.
+    pub(super) async fn drain(self: &Arc<Self>, extent: Extent) {
         let end = extent.end.saturating_add(1);
         loop {
             let changed = self.changed.notified();
             if self.flush_some(extent, 0).await {
                 continue;
             }
-            let (pending, error) = {
+            let pending = {
                 let state = self.state.lock();
-                let pending = state.dirty.overlaps(extent.start, end)
-                    || state.writing.overlaps(extent.start, end);
-                (pending, state.error)
+                state.dirty.overlaps(extent.start, end) || state.writing.overlaps(extent.start, end)
             };
             if !pending {
-                return error.map_or(Ok(()), Err);
+                return;
             }
             changed.await;
         }
@@ -199,33 +200,32 @@ impl Object {
     /// did. The RPC goes on in a task.
     async fn flush_some(self: &Arc<Self>, extent: Extent, least: u64) -> bool {
         let end = extent.end.saturating_add(1);
-        let runs = {
+        let (runs, cost) = {
             let mut state = self.state.lock();
             if state.dirty.bytes() < least {
                 return false;
             }
             let super::object::State { dirty, writing, .. } = &mut *state;
             let range = (extent.start, end);
-            let bulk = self.osc.bulk_bytes();
-            let runs = dirty.take(range, bulk, RUNS_MAX, |from, to| writing.overlaps(from, to));
-            for (at, run) in &runs {
+            let bulk = self.osc.terms().bulk_bytes;
+            let taken = dirty.take(range, bulk, RUNS_MAX, |from, to| writing.overlaps(from, to));
+            for (at, run) in &taken.0 {
                 writing.insert(*at, run.clone());
             }
-            runs
+            taken
         };
         if runs.is_empty() {
             return false;
         }
         let object = Arc::clone(self);
-        let task = async move { object.write_out(runs).await };
+        let task = async move { object.write_out(runs, cost).await };
         self.osc.shared.world.tasks.spawn("write", Box::pin(task));
         true
     }
 
-    /// Sends runs that are marked as writing, and takes the mark away.
-    async fn write_out(self: &Arc<Self>, runs: Vec<Run>) {
-        let bytes: u64 = runs.iter().map(|(_, run)| run.len() as u64).sum();
-        let sent = self.send(&runs, BrwFlags::FROM_GRANT.union(BrwFlags::ASYNC), bytes).await;
+    /// Sends runs that are marked as writing and used `cost` of the grant, and takes the mark away.
+    async fn write_out(self: &Arc<Self>, runs: Vec<Run>, cost: u64) {
+        let sent = self.send(&runs, BrwFlags::FROM_GRANT.union(BrwFlags::ASYNC), cost).await;
         {
             let mut state = self.state.lock();
             for (at, run) in &runs {
@@ -237,8 +237,8 @@ impl Object {
             }
         }
         if let Err(errno) = sent {
-            tracing::warn!(file = %self.file, %errno, bytes, "written data was lost");
-            self.osc.settle(bytes, 0);
+            tracing::warn!(file = %self.file, %errno, "written data was lost");
+            self.osc.lose_grant(cost);
         }
         self.changed.notify_waiters();
     }
@@ -271,10 +271,10 @@ impl Object {
         let niobuf_remote = niobufs(runs, flags);
         let pieces: Vec<Bytes> = runs.iter().map(|(_, run)| run.clone()).collect();
         let length: u64 = pieces.iter().map(|piece| piece.len() as u64).sum();
-        let is_short = length <= SHORT_IO_BYTES && self.osc.short_io();
+        let is_short = length <= SHORT_IO_BYTES && self.osc.terms().short_io;
         let mut oa = self.obdo();
         self.fill_grant(&mut oa, granted);
-        if let Some(checksum) = self.osc.checksum() {
+        if let Some(checksum) = self.osc.terms().checksum {
             oa.valid |= Valid::CKSUM;
             oa.flags |= checksum.flag();
             oa.nlink = checksum.of(&pieces);
@@ -333,6 +333,8 @@ impl Object {
         oa.grant = space.available;
         oa.mode = Osc::wish();
         oa.data_version = used;
+        // What a resend repeats the OST counts twice, which is the safe side.
+        oa.misc = self.osc.take_lost();
     }
 }
 

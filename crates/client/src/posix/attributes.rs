@@ -133,10 +133,17 @@ impl Mounted {
         changes: &SetAttributes,
         through: Through,
     ) -> Result<(), Errno> {
+        let is_regular = inode.file_type() == Some(FileType::Regular);
+        if let Some(size) = changes.size.filter(|size| is_regular && *size > 0)
+            && let Some(data) = self.data_if_any(who, inode).await?
+            && size > data.bytes_max()
+        {
+            return Err(Errno::EFBIG);
+        }
         let now = self.meta.world.clock.wall();
         self.meta.setattr(who, inode, changes, now, through).await?;
         let times = changes.atime.is_some() || changes.mtime.is_some();
-        if inode.file_type() != Some(FileType::Regular) || changes.size.is_none() && !times {
+        if !is_regular || changes.size.is_none() && !times {
             return Ok(());
         }
         let Some(data) = self.data_if_any(who, inode).await? else { return Ok(()) };

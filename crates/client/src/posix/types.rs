@@ -394,6 +394,10 @@ pub enum Fallocate {
     AllocateKeepSize,
     /// `FALLOC_FL_PUNCH_HOLE`.
     PunchHole,
+    /// `FALLOC_FL_ZERO_RANGE`: allocates, what was there reads as zeros, and grows the file.
+    ZeroRange,
+    /// The same, `FALLOC_FL_KEEP_SIZE`.
+    ZeroRangeKeepSize,
 }
 
 /// What `statfs` shows.

@@ -126,6 +126,10 @@ impl DataFile for Shared {
         self.0.note(format!("write {offset}+{}", data.len()), offset as u64)
     }
 
+    fn bytes_max(&self) -> u64 {
+        1 << 44
+    }
+
     fn truncate(&self, size: u64, _time: Timestamp) -> BoxFuture<'_, Result<(), Errno>> {
         self.0.bytes.lock().resize(size as usize, 0);
         self.0.note(format!("truncate {size}"), ())

@@ -1,0 +1,133 @@
+//! Object locks: what is kept under them, and what happens before they go.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use sheen_types::{Errno, Extent};
+
+use super::{CACHED, Fixture, pattern, resource};
+use crate::data::WriteAt;
+
+#[test]
+fn what_is_dirty_is_written_and_pages_are_dropped_before_a_lock_goes() {
+    let fixture = Fixture::new(1 << 20);
+    let file = fixture.file(1);
+    fixture.write(&file, WriteAt::Offset(0), pattern(4096), CACHED).expect("accepted");
+    fixture.ost().take_asked();
+    fixture.lose_locks();
+    assert_eq!(*fixture.events.uncovered.lock(), [Extent::ALL]);
+    assert_eq!(fixture.ost().take_asked(), ["write 0+4096 used 4096", "cancel 1"]);
+    fixture.ost().set_bytes(resource(0), vec![3; 100]);
+    assert_eq!(fixture.size(&file), 100, "it is asked for again");
+    assert_eq!(fixture.read(&file, 0, 4096, CACHED), Ok(Bytes::from(vec![3; 100])));
+}
+
+#[test]
+fn a_lock_that_only_covered_reads_goes_without_a_write() {
+    let fixture = Fixture::new(1 << 20);
+    fixture.ost().set_bytes(resource(0), pattern(4 << 20).to_vec());
+    let file = fixture.file(1);
+    fixture.size(&file);
+    for at in [0, 64 << 10] {
+        fixture.read(&file, at, 64 << 10, CACHED).expect("read");
+    }
+    fixture.world.settle();
+    fixture.lose_locks();
+    fixture.ost().set_bytes(resource(0), vec![5; 4 << 20]);
+    let read = fixture.read(&file, 2 << 20, 4096, CACHED);
+    assert_eq!(read, Ok(Bytes::from(vec![5; 4096])), "what was fetched ahead went with the lock");
+    assert_eq!(fixture.ost().take("write"), Vec::<String>::new());
+}
+
+#[test]
+fn the_server_has_forgotten_us_and_the_next_fsync_says_what_that_cost() {
+    let fixture = Fixture::new(1 << 20);
+    let file = fixture.file(1);
+    fixture.write(&file, WriteAt::Offset(0), pattern(4096), CACHED).expect("accepted");
+    fixture.locks[0].on_evicted();
+    fixture.world.settle();
+    assert_eq!(
+        fixture.ost().take("write"),
+        Vec::<String>::new(),
+        "nothing may be written any more"
+    );
+    assert_eq!(*fixture.events.uncovered.lock(), [Extent::ALL]);
+    assert_eq!(fixture.sync(&file), Err(Errno::EIO));
+    assert_eq!(fixture.sync(&file), Ok(()));
+    assert_eq!(fixture.osts.osc(0).expect("there").space().dirty, 0);
+}
+
+#[test]
+fn being_forgotten_with_nothing_dirty_costs_nothing() {
+    let fixture = Fixture::new(1 << 20);
+    let file = fixture.file(1);
+    fixture.write(&file, WriteAt::Offset(0), pattern(4096), CACHED).expect("accepted");
+    fixture.sync(&file).expect("durable");
+    fixture.locks[0].on_evicted();
+    fixture.world.settle();
+    assert_eq!(fixture.sync(&file), Ok(()));
+}
+
+#[test]
+fn attributes_cost_nothing_under_a_lock_and_a_glimpse_without() {
+    let fixture = Fixture::new(1 << 20);
+    fixture.ost().set_bytes(resource(0), vec![1; 5000]);
+    let file = fixture.file(1);
+    assert_eq!(file.attributes_covered(), None);
+    assert_eq!(fixture.size(&file), 5000);
+    assert_eq!(fixture.ost().take_asked(), ["glimpse Pr 0..=EOF"]);
+    assert_eq!(fixture.size(&file), 5000);
+    assert_eq!(fixture.ost().take_asked(), Vec::<String>::new());
+    assert!(file.attributes_covered().is_some());
+}
+
+#[test]
+fn a_glimpse_while_another_writes_brings_the_value_and_no_lock() {
+    let fixture = Fixture::new(1 << 20);
+    {
+        let mut script = fixture.ost().script.lock();
+        (script.busy, script.size_elsewhere) = (true, 9000);
+    }
+    let file = fixture.file(1);
+    assert_eq!(fixture.size(&file), 9000);
+    fixture.ost().script.lock().size_elsewhere = 9500;
+    assert_eq!(fixture.size(&file), 9500, "each asks anew");
+    assert_eq!(fixture.ost().take("glimpse").len(), 2);
+}
+
+#[test]
+fn a_narrow_lock_does_not_make_the_size_sure() {
+    let fixture = Fixture::new(1 << 20);
+    fixture.ost().script.lock().narrow = true;
+    let file = fixture.file(1);
+    fixture.write(&file, WriteAt::Offset(0), pattern(4096), CACHED).expect("accepted");
+    assert_eq!(file.attributes_covered(), None);
+    fixture.ost().script.lock().size_elsewhere = 1 << 20;
+    assert_eq!(fixture.size(&file), 1 << 20);
+    fixture.wait(Duration::from_secs(2));
+    assert_eq!(fixture.ost().bytes(resource(0)), pattern(4096));
+}
+
+#[test]
+fn we_answer_for_what_we_have_not_written_yet() {
+    let fixture = Fixture::new(1 << 20);
+    let file = fixture.file(1);
+    fixture.write(&file, WriteAt::Offset(100), pattern(50), CACHED).expect("accepted");
+    let callbacks = fixture.ost().blocking();
+    let value = fixture.locks[0].on_glimpse(&callbacks[0]).expect("we know");
+    let size = u64::from_le_bytes(value[..8].try_into().expect("eight bytes"));
+    assert_eq!(size, 150);
+}
+
+#[test]
+fn at_the_end_everything_is_written_and_given_back() {
+    let fixture = Fixture::new(1 << 20);
+    let file = fixture.file(2);
+    fixture.write(&file, WriteAt::Offset(0), pattern(2 << 20), CACHED).expect("accepted");
+    let path = std::sync::Arc::clone(&fixture.osts);
+    fixture.world.run(async move { crate::data::DataPath::shut_down(&*path).await });
+    for (index, fake) in (0..).zip(&fixture.fakes) {
+        assert_eq!(fake.bytes(resource(index)).len(), 1 << 20);
+        assert_eq!(fake.take("cancel"), ["cancel 1"]);
+    }
+}

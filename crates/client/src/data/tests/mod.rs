@@ -1,0 +1,164 @@
+//! The data path against scripted OSTs, in virtual time.
+
+mod locks;
+mod ost;
+mod reading;
+mod sizes;
+mod writing;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use parking_lot::Mutex;
+use sheen_io::{BoxFuture, Clock};
+use sheen_layout::{Layout, Raid0, Stripe};
+use sheen_rpc::Channel;
+use sheen_types::{Extent, Fid, ResourceName};
+use sheen_wire::ost::OstId;
+
+use super::{DataEvents, DataFile, DataPath, How, Osts, WriteAt};
+use crate::locks::LockSpace;
+use crate::posix::Credentials;
+use crate::testing::{TestWorld, lock_config};
+use ost::FakeOst;
+
+const FILE: Fid = Fid::new(0x2_0000_0401, 7);
+const STRIPE: u32 = 1 << 20;
+const CACHED: How = How { direct: false, sync: false };
+const DIRECT: How = How { direct: true, sync: false };
+
+/// A client's data path with two OSTs.
+struct Fixture {
+    world: TestWorld,
+    osts: Arc<Osts>,
+    fakes: Vec<Arc<FakeOst>>,
+    locks: Vec<Arc<LockSpace>>,
+    events: Arc<Events>,
+}
+
+/// Notes which ranges are no longer covered.
+#[derive(Default)]
+struct Events {
+    uncovered: Mutex<Vec<Extent>>,
+}
+
+impl DataEvents for Events {
+    fn uncovered(&self, fid: Fid, range: Extent) -> BoxFuture<'static, ()> {
+        assert_eq!(fid, FILE);
+        self.uncovered.lock().push(range);
+        Box::pin(std::future::ready(()))
+    }
+}
+
+fn object_fid(ost: u32) -> Fid {
+    Fid::new(0x2_4000_0400 + u64::from(ost), 9)
+}
+
+/// What locks on the object on this OST are on.
+fn resource(ost: u32) -> ResourceName {
+    OstId::of_fid(object_fid(ost)).resource()
+}
+
+/// Bytes that differ from place to place.
+fn pattern(length: usize) -> Bytes {
+    (0..length).map(|at| (at * 7 + at / 251 + 1) as u8 | 1).collect::<Vec<_>>().into()
+}
+
+impl Fixture {
+    /// Each OST has promised `grant` bytes.
+    fn new(grant: u32) -> Self {
+        let world = TestWorld::new(11);
+        let osts = Osts::new(world.world());
+        let events = Arc::new(Events::default());
+        osts.watch(Arc::clone(&events) as Arc<dyn DataEvents>);
+        let fakes = vec![FakeOst::new(), FakeOst::new()];
+        let mut locks = Vec::new();
+        for (index, fake) in (0..).zip(&fakes) {
+            let channel = Arc::clone(fake) as Arc<dyn Channel>;
+            locks.push(osts.add(index, format!("fs-OST{index:04x}"), channel, lock_config()));
+            osts.connected(index, &FakeOst::agreed(grant));
+        }
+        Self { world, osts, fakes, locks, events }
+    }
+
+    fn layout(stripes: u32) -> Arc<Layout> {
+        let raid0 = Raid0::new(STRIPE, stripes).expect("a legal layout");
+        let stripe = |ost| Stripe { ost, object: object_fid(ost) };
+        Arc::new(Layout { generation: 1, raid0, stripes: (0..stripes).map(stripe).collect() })
+    }
+
+    fn file(&self, stripes: u32) -> Arc<dyn DataFile> {
+        self.osts.file(FILE, Self::layout(stripes)).expect("a file")
+    }
+
+    fn ost(&self) -> &Arc<FakeOst> {
+        &self.fakes[0]
+    }
+
+    /// Runs what is ready, and what becomes ready within this time.
+    fn wait(&self, time: Duration) {
+        let world = self.world.clone();
+        let until = world.now() + time;
+        self.world.run(async move { world.sleep_until(until).await });
+    }
+
+    /// Calls `call` on the file and runs everything until it is done.
+    fn run<T, F>(&self, file: &Arc<dyn DataFile>, call: impl FnOnce(Arc<dyn DataFile>) -> F) -> T
+    where
+        T: Send + 'static,
+        F: Future<Output = T> + Send + 'static,
+    {
+        self.world.run(call(Arc::clone(file)))
+    }
+
+    fn write(&self, file: &Arc<dyn DataFile>, at: WriteAt, data: Bytes, how: How) -> Outcome<u64> {
+        self.run(file, |file| async move { file.write(at, data, &Credentials::root(), how).await })
+    }
+
+    fn read(&self, file: &Arc<dyn DataFile>, offset: u64, length: u32, how: How) -> Outcome<Bytes> {
+        self.run(file, |file| async move {
+            file.read(offset, length, how).await.map(|pieces| pieces.concat().into())
+        })
+    }
+
+    fn sync(&self, file: &Arc<dyn DataFile>) -> Outcome<()> {
+        self.run(file, |file| async move { file.sync(Extent::ALL).await })
+    }
+
+    fn size(&self, file: &Arc<dyn DataFile>) -> u64 {
+        let known = self.run(file, |file| async move { file.attributes().await });
+        known.expect("attributes").size
+    }
+
+    /// Somebody else wants everything that we hold of OST 0: until all is given back.
+    fn lose_locks(&self) {
+        let callbacks = self.ost().blocking();
+        for callback in callbacks {
+            // A lock that went back meanwhile is not known any more.
+            let _ = self.locks[0].on_blocking(&callback);
+        }
+        self.world.settle();
+    }
+}
+
+type Outcome<T> = Result<T, sheen_types::Errno>;
+
+#[test]
+fn callers_that_race_share_one_object() {
+    let fixture = Fixture::new(1 << 20);
+    let path = Arc::clone(&fixture.osts);
+    for _ in 0..200 {
+        let gate = std::sync::Barrier::new(4);
+        let objects: Vec<_> = std::thread::scope(|scope| {
+            let open = || {
+                gate.wait();
+                path.file_on(FILE, Fixture::layout(1)).expect("a file")
+            };
+            let threads: Vec<_> = (0..4).map(|_| scope.spawn(open)).collect();
+            threads.into_iter().map(|thread| thread.join().expect("no panic")).collect()
+        });
+        let first = &objects[0].objects[0];
+        assert!(objects.iter().all(|file| Arc::ptr_eq(&file.objects[0], first)));
+    }
+}

@@ -1,0 +1,396 @@
+//! A scripted OST: keeps bytes, grants every lock, and does what the test has told it to do wrong.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+
+use bytes::Bytes;
+use parking_lot::Mutex;
+use sheen_io::BoxFuture;
+use sheen_rpc::{Answer, Bulk, Call, Channel, ImportState, RpcError};
+use sheen_types::{Errno, Extent, LockHandle, LockMode, Nid, ResourceName, Transno, Uuid, Xid};
+use sheen_wire::checksum::Checksum;
+use sheen_wire::codec::{Wire, Writer};
+use sheen_wire::connect::{ChecksumTypes, ConnectFlags, ObdConnectData};
+use sheen_wire::ldlm::{LdlmReply, LdlmRequest, LockFlags, Policy as WirePolicy};
+use sheen_wire::md::Valid;
+use sheen_wire::messages::{
+    LdlmCancelReply, LdlmEnqueue, LdlmEnqueueReply, OstFallocateReply, OstPunchReply, OstRead,
+    OstReadReply, OstSeek, OstSeekReply, OstSetattrReply, OstSyncReply, OstWrite, OstWriteReply,
+    Reply, Request,
+};
+use sheen_wire::ost::{BrwFlags, Obdo, ObdoFlags, OstBody, OstLvb};
+use sheen_wire::ptlrpc::PtlrpcBody;
+use tokio::sync::Notify;
+
+/// "The answer, and no lock".
+const LOCK_ABORTED: i32 = 301;
+
+/// What the test says the OST does.
+#[derive(Default)]
+pub(super) struct Script {
+    /// Grant that each write reply brings.
+    pub(super) gain: u64,
+    /// Errnos for the next requests of a kind ([`word`]).
+    pub(super) refuse: VecDeque<(&'static str, Errno)>,
+    /// So many writes and reads go with a wrong checksum.
+    pub(super) garble: u32,
+    /// Requests of this kind wait until [`FakeOst::let_go`].
+    pub(super) hold: Option<&'static str>,
+    /// Locks cover what was asked for and no more.
+    pub(super) narrow: bool,
+    /// Somebody else holds locks: glimpses bring a value and no lock.
+    pub(super) busy: bool,
+    /// What others know of an object, beyond its bytes here.
+    pub(super) size_elsewhere: u64,
+}
+
+/// One OST.
+pub(super) struct FakeOst {
+    pub(super) script: Mutex<Script>,
+    objects: Mutex<HashMap<ResourceName, Vec<u8>>>,
+    /// What reads show while it is set, whatever is written.
+    frozen: Mutex<Option<Vec<u8>>>,
+    owner: Mutex<Option<(u32, u32)>>,
+    asked: Mutex<Vec<String>>,
+    /// Locks by what the client calls them, as asked for and as granted.
+    locks: Mutex<Vec<(LdlmRequest, LdlmReply)>>,
+    released: Notify,
+    me: std::sync::Weak<FakeOst>,
+}
+
+/// By which word the log and scripts name a request.
+fn word(request: &Request) -> &'static str {
+    match request {
+        Request::LdlmEnqueue(request) if is_glimpse(request) => "glimpse",
+        Request::LdlmEnqueue(_) => "lock",
+        Request::LdlmCancel(_) => "cancel",
+        Request::OstRead(_) => "read",
+        Request::OstWrite(_) => "write",
+        Request::OstPunch(_) => "punch",
+        Request::OstFallocate(_) => "fallocate",
+        Request::OstSeek(_) => "seek",
+        Request::OstSetattr(_) => "setattr",
+        Request::OstSync(_) => "sync",
+        _ => "other",
+    }
+}
+
+fn is_glimpse(request: &LdlmEnqueue) -> bool {
+    const HAS_INTENT: u32 = 1 << 12;
+    request.dlm_req.flags.0 & HAS_INTENT != 0
+}
+
+impl FakeOst {
+    pub(super) fn new() -> Arc<Self> {
+        Arc::new_cyclic(|me| Self {
+            script: Mutex::default(),
+            objects: Mutex::default(),
+            frozen: Mutex::default(),
+            owner: Mutex::default(),
+            asked: Mutex::default(),
+            locks: Mutex::default(),
+            released: Notify::new(),
+            me: me.clone(),
+        })
+    }
+
+    /// What a connect agrees on.
+    pub(super) fn agreed(grant: u32) -> ObdConnectData {
+        ObdConnectData {
+            flags: ConnectFlags::GRANT
+                | ConnectFlags::BRW_SIZE
+                | ConnectFlags::CKSUM
+                | ConnectFlags::SHORTIO
+                | ConnectFlags::MAXBYTES,
+            grant,
+            brw_size: 1 << 20,
+            cksum_types: ChecksumTypes::CRC32C,
+            maxbytes: (1 << 44) - 4096,
+            ..ObdConnectData::default()
+        }
+    }
+
+    /// What was asked since the last time.
+    pub(super) fn take_asked(&self) -> Vec<String> {
+        std::mem::take(&mut self.asked.lock())
+    }
+
+    /// The same, of one kind.
+    pub(super) fn take(&self, kind: &str) -> Vec<String> {
+        let mut asked = self.take_asked();
+        asked.retain(|line| line.split(' ').next() == Some(kind));
+        asked
+    }
+
+    /// Requests that were held go on, and no more are held.
+    pub(super) fn let_go(&self) {
+        self.script.lock().hold = None;
+        self.released.notify_waiters();
+    }
+
+    pub(super) fn refuse(&self, kind: &'static str, errno: Errno) {
+        self.script.lock().refuse.push_back((kind, errno));
+    }
+
+    pub(super) fn bytes(&self, resource: ResourceName) -> Vec<u8> {
+        self.objects.lock().get(&resource).cloned().unwrap_or_default()
+    }
+
+    pub(super) fn set_bytes(&self, resource: ResourceName, bytes: Vec<u8>) {
+        self.objects.lock().insert(resource, bytes);
+    }
+
+    /// Reads show what the object holds now until [`FakeOst::thaw`].
+    pub(super) fn freeze(&self, resource: ResourceName) {
+        *self.frozen.lock() = Some(self.bytes(resource));
+    }
+
+    pub(super) fn thaw(&self) {
+        *self.frozen.lock() = None;
+    }
+
+    /// Who pays for the last write.
+    pub(super) fn owner(&self) -> Option<(u32, u32)> {
+        *self.owner.lock()
+    }
+
+    /// The blocking callbacks for all locks granted so far, which are given up with it.
+    pub(super) fn blocking(&self) -> Vec<LdlmRequest> {
+        let locks = std::mem::take(&mut *self.locks.lock());
+        let callback = |(request, reply): &(LdlmRequest, LdlmReply)| {
+            let mut desc = reply.desc.clone();
+            desc.req_mode = LockMode::Pw.into();
+            desc.granted_mode = Default::default();
+            let handles = request.handles.clone();
+            LdlmRequest { desc, count: 1, handles, flags: LockFlags(0) }
+        };
+        locks.iter().map(callback).collect()
+    }
+
+    fn garbles(&self) -> bool {
+        let garble = &mut self.script.lock().garble;
+        let is_garbled = *garble > 0;
+        *garble = garble.saturating_sub(1);
+        is_garbled
+    }
+
+    fn value(&self, resource: ResourceName) -> Bytes {
+        let size = self.bytes(resource).len() as u64;
+        let size = size.max(self.script.lock().size_elsewhere);
+        let blocks = self.bytes(resource).len().div_ceil(512) as u64;
+        let value = OstLvb { size, mtime: 50, atime: 50, ctime: 50, blocks, ..OstLvb::default() };
+        let mut writer = Writer::with_capacity(OstLvb::SIZE);
+        value.encode(&mut writer);
+        writer.into_bytes()
+    }
+
+    fn lock(&self, request: &LdlmEnqueue) -> (i32, Reply) {
+        let asked = &request.dlm_req;
+        let value = self.value(asked.desc.resource.name);
+        let script = self.script.lock();
+        if is_glimpse(request) && script.busy {
+            let dlm_rep = Some(LdlmReply::default());
+            let reply = LdlmEnqueueReply { dlm_rep, dlm_lvb: value, ..Default::default() };
+            return (LOCK_ABORTED, reply.into());
+        }
+        let mut reply = LdlmReply { desc: asked.desc.clone(), ..LdlmReply::default() };
+        reply.desc.granted_mode = asked.desc.req_mode;
+        if !script.narrow {
+            reply.desc.policy = WirePolicy::of_extent(0, Extent::EOF);
+        }
+        drop(script);
+        let mut locks = self.locks.lock();
+        reply.handle = LockHandle(0x9000 + locks.len() as u64);
+        locks.push((asked.clone(), reply.clone()));
+        let dlm_rep = Some(reply);
+        (0, LdlmEnqueueReply { dlm_rep, dlm_lvb: value, ..Default::default() }.into())
+    }
+
+    fn write(&self, request: &OstWrite, bulk: &Bulk) -> Result<Reply, Errno> {
+        let oa = request.ost_body.oa.clone();
+        let data: Vec<u8> = match bulk {
+            Bulk::Source(pieces) => pieces.concat(),
+            _ => request.short_io.to_vec(),
+        };
+        let sum = Checksum::Crc32c.of(&[Bytes::from(data.clone())]);
+        let is_garbled = self.garbles();
+        if oa.valid.contains(Valid::CKSUM) && (sum != oa.nlink || is_garbled) {
+            return Err(Errno::EAGAIN);
+        }
+        *self.owner.lock() = Some((oa.uid, oa.gid));
+        let mut objects = self.objects.lock();
+        let object = objects.entry(request.obd_ioobj[0].oid.resource()).or_default();
+        let mut from = 0;
+        for piece in &request.niobuf_remote {
+            let (start, len) = (piece.offset as usize, piece.len as usize);
+            object.resize(object.len().max(start + len), 0);
+            object[start..start + len].copy_from_slice(&data[from..from + len]);
+            from += len;
+        }
+        assert_eq!(from, data.len(), "as many bytes as the pieces say");
+        let blocks = object.len().div_ceil(512) as u64;
+        let oa = Obdo { blocks, grant: self.script.lock().gain, ..oa };
+        let rcs = vec![0; request.niobuf_remote.len()];
+        let ost_body = Some(OstBody { oa });
+        Ok(OstWriteReply { ost_body, rcs, ..OstWriteReply::default() }.into())
+    }
+
+    fn read(&self, request: &OstRead) -> (i32, Reply, Vec<Bytes>) {
+        let frozen = self.frozen.lock().clone();
+        let now = || self.bytes(request.obd_ioobj[0].oid.resource());
+        let object = frozen.unwrap_or_else(now);
+        let piece = &request.niobuf_remote[0];
+        let start = (piece.offset as usize).min(object.len());
+        let end = (start + piece.len as usize).min(object.len());
+        let data = Bytes::copy_from_slice(&object[start..end]);
+        let mut oa = request.ost_body.oa.clone();
+        let is_short = oa.flags.contains(ObdoFlags::SHORT_IO);
+        let is_garbled = self.garbles();
+        oa.nlink = Checksum::Crc32c.of(std::slice::from_ref(&data)) ^ u32::from(is_garbled);
+        let mut reply = OstReadReply { ost_body: Some(OstBody { oa }), ..OstReadReply::default() };
+        let status = data.len() as i32;
+        let mut bulk = Vec::new();
+        match is_short {
+            true => reply.short_io = data,
+            false if !data.is_empty() => bulk.push(data),
+            false => {}
+        }
+        (status, reply.into(), bulk)
+    }
+
+    fn punch(&self, oa: Obdo) -> Reply {
+        let mut objects = self.objects.lock();
+        objects.entry(oa.oi.resource()).or_default().resize(oa.size as usize, 0);
+        // The request's words, end included: an answer that no sum of blocks can hold.
+        OstPunchReply { ost_body: Some(OstBody { oa }), ..OstPunchReply::default() }.into()
+    }
+
+    fn seek(&self, request: &OstSeek) -> Reply {
+        const DATA: u32 = 3;
+        let mut oa = request.ost_body.oa.clone();
+        let object = self.bytes(oa.oi.resource());
+        let from = oa.size as usize;
+        let is_found = |byte: &u8| (oa.mode == DATA) == (*byte != 0);
+        let found = object.iter().skip(from).position(is_found).map(|at| (from + at) as u64);
+        let end = (oa.mode != DATA && from < object.len()).then_some(object.len() as u64);
+        oa.size = found.or(end).unwrap_or(u64::MAX);
+        OstSeekReply { ost_body: Some(OstBody { oa }), ..OstSeekReply::default() }.into()
+    }
+
+    fn answer(&self, call: &Call) -> Result<(i32, Reply, Vec<Bytes>), Errno> {
+        let kind = word(&call.request);
+        {
+            let mut script = self.script.lock();
+            if script.refuse.front().is_some_and(|(refused, _)| *refused == kind) {
+                let refused = script.refuse.pop_front();
+                return Err(refused.expect("it was looked at").1);
+            }
+        }
+        let plain = |reply: Reply| Ok((0, reply, Vec::new()));
+        let body = |oa: Obdo| Some(OstBody { oa });
+        match &call.request {
+            Request::LdlmEnqueue(request) => {
+                let (status, reply) = self.lock(request);
+                Ok((status, reply, Vec::new()))
+            }
+            Request::LdlmCancel(_) => plain(LdlmCancelReply::default().into()),
+            Request::OstRead(request) => Ok(self.read(request)),
+            Request::OstWrite(request) => plain(self.write(request, &call.bulk)?),
+            Request::OstPunch(request) => plain(self.punch(request.ost_body.oa.clone())),
+            Request::OstSeek(request) => plain(self.seek(request)),
+            Request::OstFallocate(request) => {
+                let ost_body = body(request.ost_body.oa.clone());
+                plain(OstFallocateReply { ost_body, ..Default::default() }.into())
+            }
+            Request::OstSetattr(request) => {
+                let ost_body = body(request.ost_body.oa.clone());
+                plain(OstSetattrReply { ost_body, ..Default::default() }.into())
+            }
+            Request::OstSync(request) => {
+                let ost_body = body(request.ost_body.oa.clone());
+                plain(OstSyncReply { ost_body, ..Default::default() }.into())
+            }
+            other => panic!("nobody expected {:?}", other.kind()),
+        }
+    }
+}
+
+/// A line of the log.
+fn described(call: &Call) -> String {
+    let kind = word(&call.request);
+    match &call.request {
+        Request::LdlmEnqueue(request) => {
+            let desc = &request.dlm_req.desc;
+            let extent = desc.policy.as_extent();
+            let end = if extent.end == Extent::EOF { "EOF".into() } else { extent.end.to_string() };
+            let mode = desc.req_mode.mode().expect("a mode");
+            format!("{kind} {mode:?} {}..={end}", extent.start)
+        }
+        Request::OstRead(request) => {
+            let piece = &request.niobuf_remote[0];
+            format!("{kind} {}+{}", piece.offset, piece.len)
+        }
+        Request::OstWrite(request) => {
+            let mut line = kind.to_owned();
+            for piece in &request.niobuf_remote {
+                line += &format!(" {}+{}", piece.offset, piece.len);
+            }
+            let flags = request.niobuf_remote[0].flags;
+            if flags.contains(BrwFlags::FROM_GRANT) {
+                line += &format!(" used {}", request.ost_body.oa.data_version);
+            }
+            if flags.contains(BrwFlags::SYNC) {
+                line += " sync";
+            }
+            line
+        }
+        Request::OstPunch(request) => format!("{kind} {}", request.ost_body.oa.size),
+        Request::OstFallocate(request) => {
+            let oa = &request.ost_body.oa.clone();
+            format!("{kind} {:#x} {}..{}", oa.nlink, oa.size, oa.blocks)
+        }
+        Request::LdlmCancel(request) => format!("{kind} {}", request.dlm_req.count),
+        _ => kind.to_owned(),
+    }
+}
+
+impl Channel for FakeOst {
+    fn call(&self, call: Call) -> BoxFuture<'static, Result<Answer, RpcError>> {
+        let ost = self.me.upgrade().expect("in use");
+        Box::pin(async move {
+            ost.asked.lock().push(described(&call));
+            loop {
+                let released = ost.released.notified();
+                if ost.script.lock().hold != Some(word(&call.request)) {
+                    break;
+                }
+                released.await;
+            }
+            let (status, reply, bulk) = ost.answer(&call).map_err(RpcError::Errno)?;
+            let body = PtlrpcBody { status, ..PtlrpcBody::default() };
+            Ok(Answer { xid: Xid(1), body, reply, bulk })
+        })
+    }
+
+    fn state(&self) -> ImportState {
+        ImportState::Full
+    }
+
+    fn connect_data(&self) -> ObdConnectData {
+        ObdConnectData::default()
+    }
+
+    fn peer(&self) -> Nid {
+        Nid::LOOPBACK
+    }
+
+    fn target_uuid(&self) -> Uuid {
+        Uuid::new("fs-OST0000_UUID")
+    }
+
+    fn last_committed(&self) -> Transno {
+        Transno(0)
+    }
+
+    fn release(&self, _: Xid) {}
+}

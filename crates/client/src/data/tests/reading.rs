@@ -1,0 +1,146 @@
+//! Reads: what is cached, what comes from the OSTs, holes, ends, and reading ahead.
+
+use bytes::Bytes;
+use sheen_types::Errno;
+
+use super::{CACHED, DIRECT, Fixture, STRIPE, pattern, resource};
+use crate::data::WriteAt;
+
+#[test]
+fn a_small_read_is_one_request() {
+    let fixture = Fixture::new(1 << 20);
+    let data = pattern(1 << 20);
+    fixture.ost().set_bytes(resource(0), data.to_vec());
+    let file = fixture.file(1);
+    assert_eq!(fixture.read(&file, 8192, 4096, DIRECT), Ok(data.slice(8192..12288)));
+    assert_eq!(fixture.ost().take_asked(), ["lock Pr 8192..=12287", "read 8192+4096"]);
+    assert_eq!(fixture.read(&file, 500_000, 4096, DIRECT), Ok(data.slice(500_000..504_096)));
+    assert_eq!(fixture.ost().take_asked(), ["read 500000+4096"], "the lock covers it");
+}
+
+#[test]
+fn a_read_across_stripes_asks_each_ost_for_its_part() {
+    let fixture = Fixture::new(1 << 20);
+    let stripe = STRIPE as usize;
+    let data = pattern(2 * stripe);
+    fixture.fakes[0].set_bytes(resource(0), data[..stripe].to_vec());
+    fixture.fakes[1].set_bytes(resource(1), data[stripe..].to_vec());
+    let file = fixture.file(2);
+    let from = stripe - 100;
+    let read = fixture.read(&file, from as u64, 300, DIRECT);
+    assert_eq!(read, Ok(data.slice(from..from + 300)));
+    assert_eq!(fixture.fakes[0].take("read"), ["read 1048476+100"]);
+    assert_eq!(fixture.fakes[1].take("read"), ["read 0+200"]);
+}
+
+#[test]
+fn holes_are_zeros_and_the_end_is_the_end() {
+    let fixture = Fixture::new(1 << 20);
+    let stripe = STRIPE as usize;
+    // The first object ends early, and the second says that the file goes on.
+    fixture.fakes[0].set_bytes(resource(0), vec![1; 1000]);
+    fixture.fakes[1].set_bytes(resource(1), vec![2; 500]);
+    let file = fixture.file(2);
+    let read = fixture.read(&file, 0, 2 * STRIPE, DIRECT).expect("read");
+    let expected = [vec![1; 1000], vec![0; stripe - 1000], vec![2; 500]].concat();
+    assert!(read == expected, "{} bytes", read.len());
+    assert_eq!(fixture.read(&file, u64::from(STRIPE) + 500, 10, DIRECT), Ok(Bytes::new()));
+    assert_eq!(fixture.read(&file, 0, 0, CACHED), Ok(Bytes::new()));
+}
+
+#[test]
+fn what_is_dirty_is_read_from_the_cache_with_the_rest_around_it() {
+    let fixture = Fixture::new(1 << 20);
+    fixture.ost().set_bytes(resource(0), vec![1; 10_000]);
+    let file = fixture.file(1);
+    let dirty = Bytes::from(vec![9; 1000]);
+    fixture.write(&file, WriteAt::Offset(4000), dirty.clone(), CACHED).expect("accepted");
+    fixture.write(&file, WriteAt::Offset(12_000), dirty.clone(), CACHED).expect("accepted");
+    let expected =
+        [vec![1; 4000], vec![9; 1000], vec![1; 5000], vec![0; 2000], vec![9; 1000]].concat();
+    assert_eq!(fixture.read(&file, 0, 1 << 16, CACHED), Ok(expected.clone().into()));
+    assert_eq!(fixture.ost().take("write"), Vec::<String>::new());
+    assert_eq!(fixture.read(&file, 0, 1 << 16, DIRECT), Ok(expected.into()));
+    assert_eq!(fixture.ost().take("write").len(), 1, "a direct read writes it first");
+}
+
+#[test]
+fn a_stream_is_fetched_ahead_and_each_byte_once() {
+    let fixture = Fixture::new(1 << 20);
+    let data = pattern(8 << 20);
+    fixture.ost().set_bytes(resource(0), data.to_vec());
+    let file = fixture.file(1);
+    assert_eq!(fixture.size(&file), 8 << 20);
+    for at in (0..8 << 20).step_by(128 << 10) {
+        let read = fixture.read(&file, at as u64, 128 << 10, CACHED).expect("read");
+        assert!(read == data.slice(at..at + (128 << 10)), "at {at}");
+    }
+    let asked = fixture.ost().take("read");
+    assert_eq!(asked[0], "read 0+131072");
+    assert!(asked.contains(&"read 131072+917504".to_owned()), "up to where chunks lie: {asked:?}");
+    let whole = |line: &&String| line.ends_with("+1048576");
+    assert_eq!((asked.len(), asked.iter().filter(whole).count()), (9, 7), "{asked:?}");
+}
+
+#[test]
+fn jumps_fetch_only_what_is_asked_for() {
+    let fixture = Fixture::new(1 << 20);
+    fixture.ost().set_bytes(resource(0), vec![1; 64 << 20]);
+    let file = fixture.file(1);
+    fixture.size(&file);
+    for at in [40 << 20, 20 << 20, 60 << 20, 5 << 20] {
+        fixture.read(&file, at, 4096, CACHED).expect("read");
+        assert_eq!(fixture.ost().take("read"), [format!("read {at}+4096")]);
+    }
+}
+
+#[test]
+fn what_was_fetched_ahead_before_a_write_is_not_what_is_read_after_it() {
+    let fixture = Fixture::new(16 << 20);
+    fixture.ost().set_bytes(resource(0), vec![1; 4 << 20]);
+    let file = fixture.file(1);
+    fixture.size(&file);
+    fixture.read(&file, 0, 64 << 10, CACHED).expect("read");
+    // The next chunks are asked for and the answers take their time...
+    fixture.ost().script.lock().hold = Some("read");
+    let inner = std::sync::Arc::clone(&file);
+    let early = async move { drop(inner.read(64 << 10, 64 << 10, CACHED).await) };
+    fixture.world.world().tasks.spawn("early", Box::pin(early));
+    fixture.world.settle();
+    let slow: Vec<_> = fixture.ost().take("read");
+    assert!(slow.iter().any(|line| line.contains("+1048576")), "{slow:?}");
+    // ... and bring what was there before a write that is over when they come.
+    fixture.ost().freeze(resource(0));
+    let newer = Bytes::from(vec![2; 4096]);
+    fixture.write(&file, WriteAt::Offset(2 << 20), newer.clone(), CACHED).expect("accepted");
+    fixture.sync(&file).expect("written");
+    fixture.ost().let_go();
+    fixture.world.settle();
+    fixture.ost().thaw();
+    assert_eq!(fixture.read(&file, 2 << 20, 4096, CACHED), Ok(newer));
+}
+
+#[test]
+fn data_that_comes_changed_is_asked_for_again_and_not_for_ever() {
+    let fixture = Fixture::new(1 << 20);
+    fixture.ost().set_bytes(resource(0), pattern(4096).to_vec());
+    let file = fixture.file(1);
+    fixture.ost().script.lock().garble = 2;
+    assert_eq!(fixture.read(&file, 0, 4096, DIRECT), Ok(pattern(4096)));
+    assert_eq!(fixture.ost().take("read").len(), 3);
+    fixture.ost().script.lock().garble = 100;
+    assert_eq!(fixture.read(&file, 0, 4096, DIRECT), Err(Errno::EIO));
+}
+
+#[test]
+fn an_ost_that_fails_fails_the_read_and_not_the_next() {
+    let fixture = Fixture::new(1 << 20);
+    fixture.ost().set_bytes(resource(0), pattern(4096).to_vec());
+    let file = fixture.file(1);
+    fixture.ost().refuse("read", Errno::EIO);
+    assert_eq!(fixture.read(&file, 0, 4096, CACHED), Err(Errno::EIO));
+    assert_eq!(fixture.read(&file, 0, 4096, CACHED), Ok(pattern(4096)));
+    fixture.lose_locks();
+    fixture.ost().refuse("lock", Errno::EIO);
+    assert_eq!(fixture.read(&file, 0, 4096, CACHED), Err(Errno::EIO));
+}

@@ -1,0 +1,258 @@
+//! Writes: into the cache within the grant, out of it, through it, and what fails.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use sheen_types::{Errno, Extent};
+
+use super::{CACHED, DIRECT, Fixture, How, STRIPE, pattern, resource};
+use crate::data::{DataPath, WriteAt};
+use crate::posix::Credentials;
+
+const SYNC: How = How { direct: false, sync: true };
+
+#[test]
+fn small_writes_go_out_together_a_second_later() {
+    let fixture = Fixture::new(1 << 20);
+    let file = fixture.file(1);
+    let data = pattern(30_000);
+    for at in (0..30_000).step_by(1000) {
+        let part = data.slice(at..at + 1000);
+        fixture.write(&file, WriteAt::Offset(at as u64), part, CACHED).expect("accepted");
+    }
+    assert_eq!(fixture.ost().take_asked(), ["lock Pw 0..=999"]);
+    assert_eq!(fixture.size(&file), 30_000);
+    fixture.wait(Duration::from_secs(2));
+    assert_eq!(fixture.ost().take_asked(), ["write 0+30000 used 32768"]);
+    assert_eq!(fixture.ost().bytes(resource(0)), data);
+}
+
+#[test]
+fn full_rpcs_go_out_at_once_to_each_ost() {
+    let fixture = Fixture::new(16 << 20);
+    let file = fixture.file(2);
+    let data = pattern(4 * STRIPE as usize);
+    fixture.write(&file, WriteAt::Offset(0), data.clone(), CACHED).expect("accepted");
+    fixture.world.settle();
+    for (index, fake) in (0..).zip(&fixture.fakes) {
+        let expected = ["write 0+1048576 used 1048576", "write 1048576+1048576 used 1048576"];
+        assert_eq!(fake.take("write"), expected);
+        let stripe = STRIPE as usize;
+        let first = index as usize * stripe;
+        let object = [&data[first..first + stripe], &data[first + 2 * stripe..][..stripe]].concat();
+        assert!(fake.bytes(resource(index)) == object);
+    }
+}
+
+#[test]
+fn each_block_costs_once_and_any_byte_costs_a_block() {
+    let fixture = Fixture::new(3 * 4096);
+    let file = fixture.file(1);
+    let one = |at| fixture.write(&file, WriteAt::Offset(at), pattern(1), CACHED).expect("accepted");
+    for at in [0, 100, 4095, 8192, 20_000] {
+        one(at);
+    }
+    assert_eq!(fixture.ost().take("write"), Vec::<String>::new(), "three blocks are promised");
+    one(8193);
+    assert_eq!(fixture.ost().take("write"), Vec::<String>::new(), "a block that is paid for");
+    one(40_960);
+    let expected = ["write 0+1 100+1 4095+1 8192+2 20000+1 used 12288", "write 40960+1"];
+    assert_eq!(fixture.ost().take("write"), expected, "the fourth goes through");
+}
+
+#[test]
+fn without_grant_writes_go_through_and_with_grant_they_wait() {
+    let fixture = Fixture::new(0);
+    let file = fixture.file(1);
+    fixture.ost().script.lock().gain = 8192;
+    fixture.write(&file, WriteAt::Offset(0), pattern(8192), CACHED).expect("written");
+    assert_eq!(fixture.ost().take("write"), ["write 0+8192"]);
+    fixture.write(&file, WriteAt::Offset(0), pattern(8192), CACHED).expect("accepted");
+    assert_eq!(fixture.ost().take("write"), Vec::<String>::new(), "the reply brought grant");
+    fixture.sync(&file).expect("durable");
+    assert_eq!(fixture.ost().take_asked(), ["write 0+8192 used 8192", "sync"]);
+    fixture.sync(&file).expect("durable");
+    assert_eq!(fixture.ost().take_asked(), Vec::<String>::new(), "nothing is left to sync");
+}
+
+#[test]
+fn direct_and_synchronous_writes_are_on_the_ost_when_they_return() {
+    let fixture = Fixture::new(1 << 20);
+    let file = fixture.file(1);
+    let data = pattern(3 << 20);
+    fixture.write(&file, WriteAt::Offset(0), data.clone(), DIRECT).expect("written");
+    let expected = ["write 0+1048576", "write 1048576+1048576", "write 2097152+1048576"];
+    let mut asked = fixture.ost().take("write");
+    asked.sort();
+    assert_eq!(asked, expected);
+    assert!(fixture.ost().bytes(resource(0)) == data);
+    fixture.write(&file, WriteAt::Offset(5), pattern(7), SYNC).expect("durable");
+    assert_eq!(fixture.ost().take_asked(), ["write 5+7 sync"]);
+}
+
+#[test]
+fn a_direct_write_goes_behind_what_is_dirty_there() {
+    let fixture = Fixture::new(1 << 20);
+    let file = fixture.file(1);
+    fixture.write(&file, WriteAt::Offset(0), pattern(8192), CACHED).expect("accepted");
+    let zeros = Bytes::from(vec![0; 100]);
+    fixture.write(&file, WriteAt::Offset(4000), zeros, DIRECT).expect("written");
+    let asked = fixture.ost().take("write");
+    assert_eq!(asked, ["write 4000+100 used 0", "write 4000+100"]);
+    let expected = [&pattern(4000)[..], &[0; 100], &pattern(8192)[4100..]].concat();
+    assert_eq!(fixture.read(&file, 0, 8192, CACHED), Ok(expected.into()));
+}
+
+#[test]
+fn the_newer_write_of_a_byte_waits_for_the_older() {
+    let fixture = Fixture::new(1 << 20);
+    let file = fixture.file(1);
+    fixture.ost().script.lock().hold = Some("write");
+    fixture.write(&file, WriteAt::Offset(0), pattern(4096), CACHED).expect("accepted");
+    fixture.wait(Duration::from_secs(2));
+    assert_eq!(fixture.ost().take("write"), ["write 0+4096 used 4096"], "it is under way");
+    let newer = Bytes::from(vec![9; 4096]);
+    fixture.write(&file, WriteAt::Offset(2048), newer.clone(), CACHED).expect("accepted");
+    let read = [&pattern(2048)[..], &newer].concat();
+    assert_eq!(fixture.read(&file, 0, 6144, CACHED), Ok(read.clone().into()), "the newest");
+    fixture.wait(Duration::from_secs(5));
+    assert_eq!(fixture.ost().take("write"), Vec::<String>::new(), "the newer one waits");
+    fixture.ost().let_go();
+    fixture.sync(&file).expect("durable");
+    assert_eq!(fixture.ost().take("write"), ["write 2048+4096 used 8192"]);
+    assert_eq!(fixture.ost().bytes(resource(0)), read);
+}
+
+#[test]
+fn appends_queue_and_see_where_others_have_moved_the_end() {
+    let fixture = Fixture::new(1 << 20);
+    fixture.ost().set_bytes(resource(0), vec![1; 5000]);
+    let file = fixture.file(1);
+    let ends: Vec<u64> = fixture.run(&file, |file| async move {
+        let root = Credentials::root();
+        let append = || file.write(WriteAt::End, pattern(100), &root, CACHED);
+        let both = crate::join::all(vec![append(), append(), append()]).await;
+        both.into_iter().map(|end| end.expect("appended")).collect()
+    });
+    let mut sorted = ends;
+    sorted.sort_unstable();
+    assert_eq!(sorted, [5000, 5100, 5200]);
+    fixture.sync(&file).expect("durable");
+    fixture.lose_locks();
+    fixture.ost().set_bytes(resource(0), vec![1; 7000]);
+    assert_eq!(fixture.write(&file, WriteAt::End, pattern(10), CACHED), Ok(7000));
+}
+
+#[test]
+fn a_failed_write_back_is_told_once() {
+    let fixture = Fixture::new(1 << 20);
+    let file = fixture.file(1);
+    fixture.ost().refuse("write", Errno::ENOSPC);
+    fixture.write(&file, WriteAt::Offset(0), pattern(4096), CACHED).expect("accepted");
+    assert_eq!(fixture.sync(&file), Err(Errno::ENOSPC));
+    assert_eq!(fixture.sync(&file), Ok(()), "it was told");
+    assert_eq!(file.take_error(), None);
+    fixture.ost().refuse("write", Errno::EIO);
+    fixture.write(&file, WriteAt::Offset(0), pattern(4096), CACHED).expect("accepted");
+    fixture.wait(Duration::from_secs(2));
+    assert_eq!(file.take_error(), Some(Errno::EIO), "close would say it");
+    assert_eq!(fixture.sync(&file), Ok(()));
+}
+
+#[test]
+fn other_calls_do_not_fail_for_an_old_failure() {
+    let fixture = Fixture::new(1 << 20);
+    let file = fixture.file(1);
+    fixture.ost().refuse("write", Errno::ENOSPC);
+    fixture.write(&file, WriteAt::Offset(0), pattern(4096), CACHED).expect("accepted");
+    fixture.wait(Duration::from_secs(2));
+    fixture.write(&file, WriteAt::Offset(0), pattern(10), DIRECT).expect("another write");
+    let time = sheen_types::Timestamp::from_seconds(1);
+    let cut = fixture.run(&file, move |file| async move { file.truncate(0, time).await });
+    assert_eq!(cut, Ok(()), "making room is how to get out of ENOSPC");
+    assert_eq!(file.take_error(), Some(Errno::ENOSPC), "and it is told all the same");
+}
+
+#[test]
+fn grant_of_a_failed_write_is_lost_and_the_ost_hears_of_it() {
+    let fixture = Fixture::new(8192);
+    let file = fixture.file(1);
+    fixture.ost().refuse("write", Errno::EIO);
+    fixture.write(&file, WriteAt::Offset(0), pattern(4096), CACHED).expect("accepted");
+    assert_eq!(fixture.sync(&file), Err(Errno::EIO));
+    let osc = fixture.osts.osc(0).expect("there");
+    let space = osc.space();
+    assert_eq!((space.available, space.dirty, space.lost), (4096, 0, 4096));
+    fixture.write(&file, WriteAt::Offset(0), pattern(10), DIRECT).expect("written");
+    assert_eq!(osc.space().lost, 0, "the write told it");
+    fixture.osts.connected(0, &super::FakeOst::agreed(20_000));
+    assert_eq!(osc.space().available, 20_000, "a connect says what counts");
+}
+
+#[test]
+fn data_that_arrives_changed_is_sent_again_and_not_for_ever() {
+    let fixture = Fixture::new(1 << 20);
+    let file = fixture.file(1);
+    fixture.ost().script.lock().garble = 2;
+    fixture.write(&file, WriteAt::Offset(0), pattern(100), DIRECT).expect("the third time");
+    assert_eq!(fixture.ost().take("write").len(), 3);
+    assert_eq!(fixture.ost().bytes(resource(0)), pattern(100));
+    fixture.ost().script.lock().garble = 100;
+    assert_eq!(fixture.write(&file, WriteAt::Offset(0), pattern(9), DIRECT), Err(Errno::EIO));
+    assert_eq!(fixture.ost().take("write").len(), 5);
+}
+
+#[test]
+fn what_is_dirty_is_written_though_everybody_has_let_go_of_the_file() {
+    let fixture = Fixture::new(1 << 20);
+    let file = fixture.file(1);
+    fixture.write(&file, WriteAt::Offset(0), pattern(4096), CACHED).expect("accepted");
+    drop(file);
+    fixture.wait(Duration::from_secs(2));
+    assert_eq!(fixture.ost().take("write"), ["write 0+4096 used 4096"]);
+    let osc = fixture.osts.osc(0).expect("there");
+    assert_eq!((osc.space().dirty, osc.object(resource(0)).is_none()), (0, true));
+}
+
+#[test]
+fn too_many_dirty_bytes_make_writers_wait() {
+    let fixture = Fixture::new(u32::MAX);
+    fixture.ost().script.lock().hold = Some("write");
+    let file = fixture.file(1);
+    let data = pattern(1 << 20);
+    for at in 0..64 {
+        let at = WriteAt::Offset(at << 20);
+        fixture.write(&file, at, data.clone(), CACHED).expect("accepted");
+    }
+    let written = Arc::new(std::sync::atomic::AtomicBool::new(false));
+    let (done, late) = (Arc::clone(&written), Arc::clone(&file));
+    let task = async move {
+        let root = Credentials::root();
+        let write = late.write(WriteAt::Offset(64 << 20), data, &root, CACHED);
+        write.await.expect("accepted in the end");
+        done.store(true, std::sync::atomic::Ordering::Relaxed);
+    };
+    fixture.world.world().tasks.spawn("late", Box::pin(task));
+    fixture.world.settle();
+    assert!(!written.load(std::sync::atomic::Ordering::Relaxed), "64 MiB are dirty");
+    fixture.ost().let_go();
+    fixture.world.settle();
+    assert!(written.load(std::sync::atomic::Ordering::Relaxed));
+    fixture.run(&file, |file| async move { file.flush(Extent::ALL).await }).expect("written");
+    assert_eq!(fixture.osts.osc(0).expect("there").space().dirty, 0);
+}
+
+#[test]
+fn the_owner_of_the_file_goes_with_the_data() {
+    let fixture = Fixture::new(1 << 20);
+    let file = fixture.file(1);
+    let who = Credentials { uid: 500, gid: 600, ..Credentials::root() };
+    fixture
+        .run(&file, |file| async move {
+            file.write(WriteAt::Offset(0), pattern(10), &who, CACHED).await.expect("accepted");
+            file.flush(Extent::ALL).await
+        })
+        .expect("written");
+    assert_eq!(fixture.ost().owner(), Some((500, 600)));
+}
