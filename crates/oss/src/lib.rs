@@ -38,6 +38,7 @@ pub use grant::{GrantView, INITIAL_GRANT};
 pub use objects::{ObjectRecord, list_objects};
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use sheen_store::Store;
 use sheen_wire::connect::{ConnectFlags, ConnectFlags2};
@@ -51,13 +52,50 @@ pub struct Ost {
     index: u16,
     grants: Grants,
     sequences: objects::Sequences,
+    /// What operators say about the disks below: `OS_STATFS_DEGRADED` and `NOCREATE`.
+    condition: Condition,
+}
+
+/// What operators may tell the MDT through an OST's statfs.
+#[derive(Default)]
+struct Condition {
+    degraded: AtomicBool,
+    no_precreate: AtomicBool,
 }
 
 impl Ost {
     /// Serves the objects in `store` as OST number `index`.
     #[must_use]
     pub fn new(store: Arc<dyn Store>, index: u16) -> Self {
-        Self { store, index, grants: Grants::new(), sequences: objects::Sequences::default() }
+        Self {
+            store,
+            index,
+            grants: Grants::new(),
+            sequences: objects::Sequences::default(),
+            condition: Condition::default(),
+        }
+    }
+
+    /// Whether the disks below are slow for now: new files go elsewhere if they can.
+    #[must_use]
+    pub fn is_degraded(&self) -> bool {
+        self.condition.degraded.load(Ordering::Relaxed)
+    }
+
+    /// Says that the disks below are slow for now, or not any more (`degraded`).
+    pub fn set_degraded(&self, degraded: bool) {
+        self.condition.degraded.store(degraded, Ordering::Relaxed);
+    }
+
+    /// Whether no new files may lie here.
+    #[must_use]
+    pub fn refuses_files(&self) -> bool {
+        self.condition.no_precreate.load(Ordering::Relaxed)
+    }
+
+    /// Says that no new files may lie here, or may again (`no_precreate`).
+    pub fn refuse_files(&self, refuse: bool) {
+        self.condition.no_precreate.store(refuse, Ordering::Relaxed);
     }
 
     /// What an OST agrees to: exactly what works.

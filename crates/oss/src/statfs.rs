@@ -20,10 +20,16 @@ impl Ost {
     pub(crate) fn statfs(&self) -> Result<Outcome, Errno> {
         let space = self.store.space().map_err(|error| error.errno())?;
         let available = space.available / BLOCK;
-        let state = match available < BLOCKS_LOW {
-            true => StatfsState::ENOSPC,
-            false => StatfsState::NONE,
-        };
+        let mut state = StatfsState::NONE;
+        for (holds, flag) in [
+            (available < BLOCKS_LOW, StatfsState::ENOSPC),
+            (self.is_degraded(), StatfsState::DEGRADED),
+            (self.refuses_files(), StatfsState::NOCREATE),
+        ] {
+            if holds {
+                state |= flag;
+            }
+        }
         let obd_statfs = ObdStatfs {
             kind: MAGIC,
             blocks: space.total / BLOCK,

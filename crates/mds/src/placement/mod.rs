@@ -226,7 +226,12 @@ impl Placement {
             None => self.turn.fetch_add(wanted, Ordering::Relaxed) % osts.len().max(1),
         };
         let order = (0..osts.len()).map(|step| Arc::clone(&osts[(start + step) % osts.len()]));
-        Ok((order.collect(), wanted))
+        let mut order: Vec<_> = order.collect();
+        if pattern.first.is_none() {
+            // Slow ones last; the others keep their turns.
+            order.sort_by_key(|ost| ost.is_degraded());
+        }
+        Ok((order, wanted))
     }
 
     /// An object of one OST; waits for its pool while the OST can be used.

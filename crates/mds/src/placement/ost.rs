@@ -15,7 +15,7 @@ use sheen_rpc::{Call, CallKind, Channel, ImportState, RpcError};
 use sheen_store::{Store, StoreError, Transaction};
 use sheen_target::Target;
 use sheen_types::{Errno, Fid, Instant, fid_seq};
-use sheen_wire::md::{ObdStatfs, Valid};
+use sheen_wire::md::{ObdStatfs, StatfsState, Valid};
 use sheen_wire::messages::{OstCreate, OstStatfs, Reply};
 use sheen_wire::ost::{Obdo, ObdoFlags, OstBody, OstId};
 use tokio::sync::Notify;
@@ -154,6 +154,13 @@ impl Ost {
     pub(super) fn is_usable(&self) -> bool {
         let pool = self.pool.lock();
         pool.agreed.is_some() && !pool.is_full && self.channel().state() == ImportState::Full
+    }
+
+    /// Whether its operator says that its disks are slow for now.
+    pub(super) fn is_degraded(&self) -> bool {
+        let pool = self.pool.lock();
+        let space = pool.space.as_ref();
+        space.is_some_and(|(_, space)| space.state.contains(StatfsState::DEGRADED))
     }
 
     /// Whether it is only a question of time until it can be used: it starts, or was restarted.
@@ -314,7 +321,9 @@ impl Ost {
         {
             let bytes = space.bavail.saturating_mul(u64::from(space.bsize));
             let mut pool = self.pool.lock();
-            pool.is_full = bytes < RESERVE_BYTES || space.ffree == 0;
+            pool.is_full = bytes < RESERVE_BYTES
+                || space.ffree == 0
+                || space.state.contains(StatfsState::NOCREATE);
             pool.space = Some((now, space));
         }
         Ok(())
