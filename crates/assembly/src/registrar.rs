@@ -4,7 +4,8 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use sheen_client::config::{ClusterMap, read_log};
+use sheen_client::config::{ClusterMap, LogReader, read_log};
+use sheen_client::locks::CallbackRouter;
 use sheen_io::World;
 use sheen_node::rpc::{ImportConfig, RpcNode, TargetService};
 use sheen_rpc::{Call, Import, NoEvents, RpcError};
@@ -27,6 +28,7 @@ pub struct Registrar {
     node: Arc<RpcNode>,
     world: World,
     mgs: Arc<dyn Import>,
+    reader: Arc<LogReader>,
 }
 
 impl Registrar {
@@ -36,16 +38,26 @@ impl Registrar {
         let mut uuid = [0; 16];
         world.random.fill(&mut uuid);
         let flags = ConnectFlags::VERSION | ConnectFlags::AT | ConnectFlags::FULL20;
-        let mgs = node.import(ImportConfig {
-            target: Uuid::new("MGS"),
-            client: Uuid::from_random(uuid),
-            nids,
-            service: TargetService::Mgs,
-            data: ObdConnectData { flags, version: VERSION, ..ObdConnectData::default() },
-            requests_in_flight: 0,
-            events: Arc::new(NoEvents),
+        let router = Arc::new(CallbackRouter::default());
+        node.register_callbacks(Arc::clone(&router) as _);
+        let (mgs, reader) = LogReader::new(world, &router, |events| {
+            node.import(ImportConfig {
+                target: Uuid::new("MGS"),
+                client: Uuid::from_random(uuid),
+                nids,
+                service: TargetService::Mgs,
+                data: ObdConnectData { flags, version: VERSION, ..ObdConnectData::default() },
+                requests_in_flight: 0,
+                events,
+            })
         });
-        Self { node: Arc::clone(node), world: world.clone(), mgs }
+        Self { node: Arc::clone(node), world: world.clone(), mgs, reader }
+    }
+
+    /// What reads configuration logs, under locks that this node takes callbacks for.
+    #[must_use]
+    pub fn reader(&self) -> &Arc<LogReader> {
+        &self.reader
     }
 
     /// Connects, waiting for the MGS as long as it takes.

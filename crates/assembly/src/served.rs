@@ -48,7 +48,7 @@ pub struct Served {
 #[derive(Clone)]
 pub enum Role {
     /// Configuration.
-    Mgs,
+    Mgs(Arc<Mgs>),
     /// Metadata.
     Mdt(Arc<Mdt>),
     /// Objects.
@@ -71,9 +71,9 @@ impl Served {
         let PlanKind::Target(name) = &kind else {
             let config = MgsConfig { timeouts };
             let started = Mgs::start(world, store, config, reverse).await;
-            let (_, target) = started.map_err(|error| error.to_string())?;
+            let (mgs, target) = started.map_err(|error| error.to_string())?;
             node.register(Uuid::new("MGS"), Arc::clone(&target) as _, MGS_PORTALS);
-            return Ok(Self { kind, target, role: Role::Mgs });
+            return Ok(Self { kind, target, role: Role::Mgs(mgs) });
         };
         let (role, operations, offer) = make(name, &store).map_err(|error| error.to_string())?;
         let config = TargetConfig {

@@ -46,6 +46,8 @@ pub(crate) fn split(text: &str) -> Vec<String> {
 }
 
 fn is_nid_head(text: &str) -> bool {
+    // The device of an MGS is called by its NID.
+    let text = text.strip_prefix("MGC").unwrap_or(text);
     !text.contains('@') && text.split('.').all(|word| word.parse::<u8>().is_ok())
 }
 
@@ -142,5 +144,6 @@ mod tests {
     fn the_dots_of_a_nid_separate_nothing() {
         let parts = split("mdt.lustre-MDT0000.exports.10.77.0.12@tcp.stats");
         assert_eq!(parts, ["mdt", "lustre-MDT0000", "exports", "10.77.0.12@tcp", "stats"]);
+        assert_eq!(split("mgc.MGC10.77.0.11@tcp.state"), ["mgc", "MGC10.77.0.11@tcp", "state"]);
     }
 }

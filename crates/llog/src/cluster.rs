@@ -29,6 +29,8 @@ pub struct MapTarget {
 /// A parameter.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Param {
+    /// Its record's index in its log: the same assignment made again is another parameter.
+    pub index: u32,
     /// The device it is for (`conf_param`); `None` if its name says (`set_param -P`).
     pub device: Option<String>,
     /// `name=value`.
@@ -107,15 +109,15 @@ impl ClusterMap {
                 Some(_) => self.section = MarkerFlags::NONE,
                 None if self.section.contains(MarkerFlags::SKIP) => {}
                 None => self
-                    .apply(&record.config)
+                    .apply(record.index, &record.config)
                     .map_err(|text| MapError { index: record.index, text: text.to_owned() })?,
             }
         }
         Ok(())
     }
 
-    fn apply(&mut self, config: &LustreCfg) -> Result<(), &'static str> {
-        let text = |index| String::from_utf8_lossy(config.text(index)).into_owned();
+    fn apply(&mut self, index: u32, config: &LustreCfg) -> Result<(), &'static str> {
+        let text = |place| String::from_utf8_lossy(config.text(place)).into_owned();
         match config.command {
             ConfigCommand::ADD_UUID => {
                 let nids = self.nodes.entry(text(1)).or_default();
@@ -152,10 +154,10 @@ impl ClusterMap {
             }
             ConfigCommand::SET_TIMEOUT => self.timeout = Some(config.number),
             ConfigCommand::PARAM => {
-                self.params.push(Param { device: Some(text(0)), assignment: text(1) });
+                self.params.push(Param { index, device: Some(text(0)), assignment: text(1) });
             }
             ConfigCommand::SET_PARAM => {
-                self.params.push(Param { device: None, assignment: text(1) });
+                self.params.push(Param { index, device: None, assignment: text(1) });
             }
             _ => {}
         }

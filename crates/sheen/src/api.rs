@@ -21,6 +21,11 @@ pub(crate) const TARGET_STATFS: &str = "target_statfs";
 /// Command: the paths of a FID.
 pub(crate) const FID_TO_PATH: &str = "fid2path";
 
+/// Command of an MGS: sets `NAME=VALUE` for good, everywhere; `NAME=` deletes it.
+pub(crate) const SET_PARAM: &str = "set_param";
+/// Command of an MGS: sets `DEVICE.NAME=VALUE` for good; `DEVICE.NAME=` deletes it.
+pub(crate) const CONF_PARAM: &str = "conf_param";
+
 /// A mount.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct MountInfo {

@@ -5,6 +5,7 @@
 //! line on stderr, and leaves with the exit code of Lustre's tool of that name.
 
 mod api;
+mod commands;
 mod dump;
 mod host;
 mod lctl;
@@ -51,9 +52,12 @@ enum Tool {
 
 fn main() -> ExitCode {
     let words = lfs::df_indexes_apart(with_tool(std::env::args_os().collect()));
-    let outcome = match usage::parse::<Sheen>(words) {
-        Ok(sheen) => run(&sheen.tool),
-        Err(code) => return code,
+    let outcome = match commands::answer::<Sheen>(&words) {
+        Some(answered) => answered,
+        None => match usage::parse::<Sheen>(words) {
+            Ok(sheen) => run(&sheen.tool),
+            Err(code) => return code,
+        },
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

@@ -8,7 +8,7 @@ use clap::{Command, Parser};
 use sheen_types::Errno;
 
 use crate::output::{Fault, USAGE_CODE, text_out};
-use crate::{lctl, lfs, mkfs};
+use crate::{commands, lctl, lfs, mkfs};
 
 /// Exit code for a wrong command line of a tool that Lustre has not.
 const OWN_USAGE_CODE: u8 = 2;
@@ -72,18 +72,13 @@ fn fault(root: &Command, words: &[OsString], error: &clap::Error) -> Fault {
 
 /// A command that Lustre has and we have not is another matter than one that nobody has.
 fn not_a_command(said: &str, names: &[&str], word: &str) -> Fault {
-    let lustres = match names {
-        ["lfs"] => lfs::REFUSED_COMMANDS.contains(&word),
-        ["lctl"] => lctl::REFUSED_COMMANDS.contains(&word),
-        _ => false,
-    };
-    if lustres {
-        let text = format!("{said}: '{word}' is not supported by Sheen yet. See '{said} --help'.");
-        return Fault::new(Errno::EOPNOTSUPP, text);
+    if let Some(fault) = names.first().and_then(|tool| commands::refused(tool, word)) {
+        return fault;
     }
+    let see = if names.is_empty() { "--help" } else { "--list-commands" };
     Fault {
         code: if names.is_empty() { OWN_USAGE_CODE } else { 1 },
-        text: format!("{said}: '{word}' is not a valid command. See '{said} --help'."),
+        text: format!("{said}: '{word}' is not a valid command. See '{said} {see}'."),
     }
 }
 
@@ -99,7 +94,7 @@ fn refused(names: &[&str], option: &str) -> bool {
 fn exit_code(names: &[&str]) -> u8 {
     match names.first() {
         Some(&("lfs" | "lctl")) => USAGE_CODE,
-        Some(&("mkfs.lustre" | "mount.lustre")) => Fault::told(Errno::EINVAL).code,
+        Some(&("mkfs.lustre" | "mount")) => Fault::told(Errno::EINVAL).code,
         _ => OWN_USAGE_CODE,
     }
 }

@@ -56,10 +56,50 @@ fn a_wrong_command_line_gets_one_line() {
         ("bogus", 2, "sheen: 'bogus' is not a valid command. See 'sheen --help'."),
         ("--bogus", 2, "sheen: unrecognized option '--bogus' (try 'sheen --help')"),
         ("dump -x f", 2, "sheen dump: unrecognized option '-x' (try 'sheen dump --help')"),
-        ("lfs bogus", 1, "lfs: 'bogus' is not a valid command. See 'lfs --help'."),
-        ("lfs --bogus", 1, "lfs: '--bogus' is not a valid command. See 'lfs --help'."),
-        ("lctl bogus", 1, "lctl: 'bogus' is not a valid command. See 'lctl --help'."),
-        ("lfs find .", 95, "lfs: 'find' is not supported by Sheen yet. See 'lfs --help'."),
+        ("lfs bogus", 1, "lfs: 'bogus' is not a valid command. See 'lfs --list-commands'."),
+        ("lfs --bogus", 1, "lfs: '--bogus' is not a valid command. See 'lfs --list-commands'."),
+        ("lctl bogus", 1, "lctl: 'bogus' is not a valid command. See 'lctl --list-commands'."),
+        (
+            "lfs migrate .",
+            95,
+            "lfs: 'migrate' is not supported by Sheen yet. See 'lfs --list-commands'.",
+        ),
+        (
+            "lfs hsm_state --help",
+            95,
+            "lfs: 'hsm_state' is not supported by Sheen yet. See 'lfs --list-commands'.",
+        ),
+        (
+            "lfs help quota",
+            95,
+            "lfs: 'quota' is not supported by Sheen yet. See 'lfs --list-commands'.",
+        ),
+        (
+            "lctl pool_new a.b",
+            95,
+            "lctl: 'pool_new' is not supported by Sheen yet. See 'lctl --list-commands'.",
+        ),
+        (
+            "lctl --device 3 activate",
+            95,
+            "lctl: '--device' is not supported by Sheen yet. See 'lctl --list-commands'.",
+        ),
+        (
+            "lctl conf_param lustre.sys.timeout=20",
+            19,
+            "This command must be run on the MGS.\nerror: conf_param: No such device",
+        ),
+        ("lctl conf_param lustre.bogus", 22, "error: conf_param: Invalid argument"),
+        (
+            "lctl set_param -P osc.*.max_dirty_mb=10",
+            19,
+            "This command must be run on the MGS.\nerror: executing set_param: No such device",
+        ),
+        (
+            "mount.lustre",
+            22,
+            "sheen mount: <MGSNID[:MGSNID...]:/FSNAME[/SUBDIR]> <MNT> must be specified (try 'sheen mount --help')",
+        ),
         ("lfs df --bogus", 4, "lfs df: unrecognized option '--bogus' (try 'lfs df --help')"),
         (
             "lfs setstripe -q f",
@@ -163,6 +203,11 @@ fn help_answers_everywhere() {
         "dump --help",
         "lfs --version",
         "lfs help df",
+        "lfs --list-commands",
+        "lctl --list-commands",
+        "lfs version",
+        "lctl help",
+        "lctl conf_param --help",
     ] {
         let said = sheen(&folder, words);
         assert_eq!((said.code, said.error.as_str()), (0, ""), "{words}");

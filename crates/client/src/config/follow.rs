@@ -5,19 +5,19 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use bytes::Bytes;
-use parking_lot::Mutex;
-use sheen_io::BoxFuture;
+use sheen_io::{BoxFuture, World};
 use sheen_ldlm::{LockFlags, Policy};
-use sheen_rpc::Channel;
+use sheen_rpc::{Channel, Import, ImportEvents};
 use sheen_types::{Errno, LockMode, ResourceName};
 use tokio::sync::Notify;
 
 use sheen_llog::{ClusterMap, LogRecord, Param};
 
 use super::log::read_log;
-use super::targets::Targets;
+use super::targets::{Events, Targets};
+use super::{LOCK_AGE_MAX, LOCKS_UNUSED_MAX, MGS_UUID};
 use crate::data::DataPath;
-use crate::locks::{Ask, LockSpace, Lost, Protected};
+use crate::locks::{Ask, CallbackRouter, LockSpace, Lost, Protected};
 
 /// Changes come in bursts; Lustre waits as long before it reads again.
 const SETTLE: Duration = Duration::from_secs(1);
@@ -25,8 +25,10 @@ const SETTLE: Duration = Duration::from_secs(1);
 const RETRY: Duration = Duration::from_secs(10);
 /// Longest name of a file system.
 pub(super) const FSNAME_BYTES_MAX: usize = 8;
+/// The log of `set_param -P`, and the first half of its lock's name.
+const PARAMS: &str = "params";
 /// `MGS_CFG_T_PARAMS`, as lock names have it.
-const PARAMS: u64 = 3;
+const PARAMS_KIND: u64 = 3;
 
 /// Who hears of parameters that `lctl conf_param` and `lctl set_param -P` set.
 pub type ParameterHook = Box<dyn Fn(&[Param]) + Send + Sync>;
@@ -50,35 +52,83 @@ impl Protected for Changed {
     }
 }
 
-/// Reads the configuration of one file system.
-pub(super) struct Config {
-    pub(super) fsname: String,
-    pub(super) mgs: Arc<dyn Channel>,
-    pub(super) locks: Arc<LockSpace>,
+/// Reads configuration logs under their locks, and knows when one has changed (Lustre: mgc).
+pub struct LogReader {
+    mgs: Arc<dyn Channel>,
+    locks: Arc<LockSpace>,
+    changed: Arc<Changed>,
+    world: World,
 }
 
-impl Config {
-    /// Takes the locks and reads the logs: `FSNAME-client` and `params`.
+impl LogReader {
+    /// A connection to the MGS, not connected yet, and what reads logs over it. `import` makes the
+    /// connection, telling `events` what becomes of it; `router` must get the node's lock callbacks.
+    pub fn new(
+        world: &World,
+        router: &CallbackRouter,
+        import: impl FnOnce(Arc<dyn ImportEvents>) -> Arc<dyn Import>,
+    ) -> (Arc<dyn Import>, Arc<Self>) {
+        let events = Arc::new(Events::default());
+        let import = import(Arc::clone(&events) as Arc<dyn ImportEvents>);
+        let mgs = Arc::clone(&import) as Arc<dyn Channel>;
+        let changed = Arc::new(Changed::default());
+        let config = sheen_ldlm::client::Config {
+            seed: world.random.number(),
+            lru_size: LOCKS_UNUSED_MAX,
+            lru_max_age: LOCK_AGE_MAX,
+        };
+        let locks = LockSpace::new(
+            MGS_UUID.to_owned(),
+            world.clone(),
+            Arc::clone(&mgs),
+            config,
+            Arc::clone(&changed) as Arc<dyn Protected>,
+        );
+        let first = events.locks.set(Arc::downgrade(&locks)).is_ok();
+        debug_assert!(first, "events are new");
+        router.add(&locks);
+        (import, Arc::new(Self { mgs, locks, changed, world: world.clone() }))
+    }
+
+    /// The log `name` of the file system `fsname`, its lock taken.
     ///
     /// # Errors
-    /// `ENOENT` if there is no such file system.
-    pub(super) async fn read(&self) -> Result<ClusterMap, Errno> {
-        let mut map = ClusterMap::new(&self.fsname);
-        self.lock(name_number(&self.fsname), 0).await?;
-        let records = read_log(&*self.mgs, &format!("{}-client", self.fsname)).await?;
-        understand(&mut map, &records)?;
-        self.lock(name_number("params"), PARAMS).await?;
-        match read_log(&*self.mgs, "params").await {
-            Ok(records) => {
-                let mut more = ClusterMap::new(&self.fsname);
-                understand(&mut more, &records)?;
-                map.params.extend(more.params);
-            }
-            // Nobody has ever set one.
-            Err(Errno::ENOENT) => {}
-            Err(errno) => return Err(errno),
+    /// `ENOENT` if there is no such log.
+    pub async fn read(&self, fsname: &str, name: &str) -> Result<Vec<LogRecord>, Errno> {
+        self.lock(name_number(fsname), 0).await?;
+        read_log(&*self.mgs, name).await
+    }
+
+    /// What `set_param -P` has set, its lock taken; nothing if nobody ever set anything.
+    ///
+    /// # Errors
+    /// As [`read_log`].
+    pub async fn read_params(&self) -> Result<Vec<LogRecord>, Errno> {
+        self.lock(name_number(PARAMS), PARAMS_KIND).await?;
+        match read_log(&*self.mgs, PARAMS).await {
+            Err(Errno::ENOENT) => Ok(Vec::new()),
+            read => read,
         }
-        Ok(map)
+    }
+
+    /// Waits until a log that was read has changed and a little longer: changes come in bursts.
+    pub async fn changed(&self) {
+        self.changed.0.notified().await;
+        self.pause(SETTLE).await;
+    }
+
+    /// Waits before trying again after a failure.
+    pub async fn pause_after_failure(&self) {
+        self.pause(RETRY).await;
+    }
+
+    pub(super) fn locks(&self) -> &Arc<LockSpace> {
+        &self.locks
+    }
+
+    async fn pause(&self, duration: Duration) {
+        let clock = &self.world.clock;
+        clock.sleep_until(clock.now() + duration).await;
     }
 
     async fn lock(&self, name: u64, kind: u64) -> Result<(), Errno> {
@@ -93,6 +143,28 @@ impl Config {
         }
         // Dropped at once: it stays, unused, until the MGS wants it.
         self.locks.enqueue(ask).await.map(|_held| ())
+    }
+}
+
+/// Reads the configuration of one file system.
+pub(super) struct Config {
+    pub(super) fsname: String,
+    pub(super) reader: Arc<LogReader>,
+}
+
+impl Config {
+    /// Takes the locks and reads the logs: `FSNAME-client` and `params`.
+    ///
+    /// # Errors
+    /// `ENOENT` if there is no such file system.
+    pub(super) async fn read(&self) -> Result<ClusterMap, Errno> {
+        let mut map = ClusterMap::new(&self.fsname);
+        let records = self.reader.read(&self.fsname, &format!("{}-client", self.fsname)).await?;
+        understand(&mut map, &records)?;
+        let mut more = ClusterMap::new(&self.fsname);
+        understand(&mut more, &self.reader.read_params().await?)?;
+        map.params.extend(more.params);
+        Ok(map)
     }
 }
 
@@ -114,21 +186,18 @@ fn name_number(name: &str) -> u64 {
 /// Reads again whenever something has changed, for as long as the mount lives.
 pub(super) async fn follow(
     config: Config,
-    changed: Arc<Changed>,
     targets: Weak<Targets>,
     data: Arc<dyn DataPath>,
-    parameters: Arc<Mutex<Option<ParameterHook>>>,
+    parameters: Option<ParameterHook>,
 ) {
     loop {
-        changed.0.notified().await;
+        config.reader.changed().await;
         loop {
             let Some(targets) = targets.upgrade() else { return };
-            let clock = Arc::clone(&targets.world.clock);
-            clock.sleep_until(clock.now() + SETTLE).await;
             match config.read().await {
                 Ok(map) => {
                     targets.update(&map, &data);
-                    if let Some(hook) = &*parameters.lock() {
+                    if let Some(hook) = &parameters {
                         hook(&map.params);
                     }
                     break;
@@ -137,7 +206,7 @@ pub(super) async fn follow(
                 Err(errno) => {
                     tracing::warn!(%errno, "configuration cannot be read; trying again");
                     drop(targets);
-                    clock.sleep_until(clock.now() + RETRY).await;
+                    config.reader.pause_after_failure().await;
                 }
             }
         }

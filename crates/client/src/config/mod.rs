@@ -15,7 +15,6 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use parking_lot::Mutex;
 use sheen_io::{BoxFuture, World};
 use sheen_rpc::{Channel, Import, ImportEvents, RpcError};
 use sheen_types::{Errno, Fid, Nid, TargetKind, Uuid};
@@ -23,9 +22,9 @@ use sheen_wire::connect::ObdConnectData;
 use sheen_wire::messages::MdsGetRoot;
 use sheen_wire::text::Text;
 
-pub use follow::ParameterHook;
+pub use follow::{LogReader, ParameterHook};
 pub use log::read_log;
-pub use sheen_llog::{ClusterMap, MapTarget, Param};
+pub use sheen_llog::{ClusterMap, LogRecord, MapTarget, Param};
 pub(crate) use targets::Targets;
 
 use crate::cache::{DataWatch, Inodes, MetaCache, Observers};
@@ -35,13 +34,13 @@ use crate::join;
 use crate::locks::{CallbackRouter, LockSpace};
 use crate::meta::{FidSource, Mdt, Meta};
 use crate::posix::{Credentials, FileSystem, Handles, Mounted};
-use follow::{Changed, Config, FSNAME_BYTES_MAX};
+use follow::{Config, FSNAME_BYTES_MAX};
 use targets::Events;
 
 /// The UUID under which every MGS answers.
 const MGS_UUID: &str = "MGS";
-/// Unused locks kept for each target.
-const LOCKS_UNUSED_MAX: usize = 100_000;
+/// Unused locks kept for each target unless told otherwise.
+pub const LOCKS_UNUSED_MAX: usize = 100_000;
 /// How long an unused lock is kept: Lustre's default.
 const LOCK_AGE_MAX: Duration = Duration::from_secs(3900);
 /// How long a mount waits for OSTs; those that come later are used when they come.
@@ -202,8 +201,7 @@ async fn assemble(
     options: &MountOptions,
     parameters: Option<ParameterHook>,
 ) -> Result<Mounted, MountError> {
-    let changed = Arc::new(Changed::default());
-    let config = connect_mgs(targets, &changed, options).await?;
+    let config = connect_mgs(targets, options).await?;
     let map = match within(targets, options.timeout, config.read()).await {
         None => return Err(MountError::MgsUnreachable),
         Some(Err(Errno::ENOENT)) => return Err(MountError::NoSuchFileSystem),
@@ -232,13 +230,7 @@ async fn assemble(
     if let Some(hook) = &parameters {
         hook(&map.params);
     }
-    let follow = follow::follow(
-        config,
-        changed,
-        Arc::downgrade(targets),
-        Arc::clone(&data),
-        Arc::new(Mutex::new(parameters)),
-    );
+    let follow = follow::follow(config, Arc::downgrade(targets), Arc::clone(&data), parameters);
     targets.world.tasks.spawn("config", Box::pin(follow));
     Ok(Mounted {
         meta: Meta::new(targets.world.clone(), cache, vec![mdt]),
@@ -250,30 +242,18 @@ async fn assemble(
     })
 }
 
-async fn connect_mgs(
-    targets: &Arc<Targets>,
-    changed: &Arc<Changed>,
-    options: &MountOptions,
-) -> Result<Config, MountError> {
-    let events = Arc::new(Events::default());
-    let import = targets.connector.import(ImportPlan {
+async fn connect_mgs(targets: &Arc<Targets>, options: &MountOptions) -> Result<Config, MountError> {
+    let plan = |events| ImportPlan {
         target: Uuid::new(MGS_UUID),
         client: targets.client.clone(),
         nids: options.mgs.clone(),
         service: Service::Mgs,
         data: connect::mgs(),
-        events: Arc::clone(&events) as Arc<dyn ImportEvents>,
+        events,
+    };
+    let (import, reader) = LogReader::new(&targets.world, &targets.router, |events| {
+        targets.connector.import(plan(events))
     });
-    let mgs = Arc::clone(&import) as Arc<dyn Channel>;
-    let locks = LockSpace::new(
-        MGS_UUID.to_owned(),
-        targets.world.clone(),
-        Arc::clone(&mgs),
-        targets.lock_config(),
-        Arc::clone(changed) as Arc<dyn crate::locks::Protected>,
-    );
-    let first = events.locks.set(Arc::downgrade(&locks)).is_ok();
-    debug_assert!(first, "events are new");
     match within(targets, options.timeout, import.connect()).await {
         Some(Ok(())) => {}
         Some(Err(RpcError::Errno(errno))) => return Err(MountError::Refused(errno)),
@@ -282,9 +262,8 @@ async fn connect_mgs(
             return Err(MountError::MgsUnreachable);
         }
     }
-    targets.router.add(&locks);
-    targets.keep_mgs(import, Arc::clone(&locks));
-    Ok(Config { fsname: options.fsname.clone(), mgs, locks })
+    targets.keep_mgs(import, Arc::clone(reader.locks()));
+    Ok(Config { fsname: options.fsname.clone(), reader })
 }
 
 /// Connects to the MDT and asks for the root. The lock space comes later: what it guards begins with

@@ -92,6 +92,13 @@ impl Targets {
         self.osts.read().values().cloned().collect()
     }
 
+    /// The locks of every target, for operators.
+    pub(crate) fn lock_spaces(&self) -> Vec<Arc<LockSpace>> {
+        let (mdts, osts) = (self.mdts.read(), self.osts.read());
+        let all = self.mgs.get().into_iter().chain(mdts.values()).chain(osts.values());
+        all.map(|target| Arc::clone(&target.locks)).collect()
+    }
+
     /// The import of a target, not connected yet.
     pub(super) fn import(
         &self,

@@ -1,28 +1,89 @@
 //! Read-ahead: a file that is read in order is fetched before it is asked for.
 //!
 //! The window doubles with each read that goes on where an earlier one ended, up to
-//! [`WINDOW_MAX`], and closes at the first that does not. The kernel sends several reads of one
+//! the file's limit, and closes at the first that does not. The kernel sends several reads of one
 //! stream at once and out of order, so "goes on" allows for a little distance.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
 use super::file::File;
 use super::object::Object;
+use super::osc::Shared;
 
 /// Bytes fetched by one read-ahead: a chunk ends at a multiple of it, and begins at one unless it is
 /// the first of its stream.
 const CHUNK: u64 = 1 << 20;
-/// Bytes ahead of a stream at most.
+/// Bytes ahead of a stream at most, unless told otherwise.
 const WINDOW_MAX: u64 = 16 << 20;
+/// Bytes on their way ahead of all streams of a mount at most, unless told otherwise.
+const TOTAL_MAX: u64 = 256 << 20;
 /// Bytes ahead when a file is first found to be read in order.
 const WINDOW_FIRST: u64 = 2 << 20;
 /// How far from the expected place a read still belongs to the stream: what the kernel has under
 /// way at once.
 const SLACK: u64 = 1 << 20;
+
+/// What a mount reads ahead at most (`max_read_ahead_mb`, `max_read_ahead_per_file_mb`).
+#[derive(Debug)]
+pub struct Limits {
+    total: AtomicU64,
+    per_file: AtomicU64,
+    /// Bytes on their way now.
+    loading: AtomicU64,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            total: AtomicU64::new(TOTAL_MAX),
+            per_file: AtomicU64::new(WINDOW_MAX),
+            loading: AtomicU64::new(0),
+        }
+    }
+}
+
+impl Limits {
+    /// Bytes on their way ahead of all streams together, at most.
+    #[must_use]
+    pub fn total(&self) -> u64 {
+        self.total.load(Ordering::Relaxed)
+    }
+
+    /// From now on so many bytes together; 0 turns read-ahead off.
+    pub fn set_total(&self, bytes: u64) {
+        self.total.store(bytes, Ordering::Relaxed);
+    }
+
+    /// Bytes ahead of one stream, at most.
+    #[must_use]
+    pub fn per_file(&self) -> u64 {
+        self.per_file.load(Ordering::Relaxed)
+    }
+
+    /// From now on so many bytes ahead of one stream.
+    pub fn set_per_file(&self, bytes: u64) {
+        self.per_file.store(bytes, Ordering::Relaxed);
+    }
+
+    /// Whether one more chunk may be on its way; it is, then, until [`Limits::loaded`].
+    fn may_load(&self) -> bool {
+        let before = self.loading.fetch_add(CHUNK, Ordering::Relaxed);
+        let fits = before + CHUNK <= self.total();
+        if !fits {
+            self.loaded();
+        }
+        fits
+    }
+
+    fn loaded(&self) {
+        self.loading.fetch_sub(CHUNK, Ordering::Relaxed);
+    }
+}
 
 /// Where a file's stream stands.
 #[derive(Default)]
@@ -56,7 +117,13 @@ impl Ahead {
     }
 
     /// Notes a read; answers the chunks to load ahead and what to wait for.
-    fn note(&self, offset: u64, length: u64, size: u64) -> (Vec<Load>, Vec<watch::Receiver<()>>) {
+    fn note(
+        &self,
+        offset: u64,
+        length: u64,
+        size: u64,
+        window_max: u64,
+    ) -> (Vec<Load>, Vec<watch::Receiver<()>>) {
         let end = offset + length;
         let mut state = self.state.lock();
         let is_stream = offset <= state.next + SLACK && offset + SLACK >= state.next;
@@ -67,8 +134,8 @@ impl Ahead {
         let first = state.next == 0 && offset == 0;
         state.window = match state.window {
             0 if first && length < 16 << 10 => 0,
-            0 => WINDOW_FIRST,
-            window => (window * 2).min(WINDOW_MAX),
+            0 => WINDOW_FIRST.min(window_max),
+            window => (window * 2).min(window_max),
         };
         state.next = state.next.max(end);
         let mut from = state.reached.max(end);
@@ -93,14 +160,29 @@ impl Ahead {
     }
 }
 
+/// A chunk on its way; dropped, it has come, or never will.
+struct Loading(Arc<Shared>);
+
+impl Drop for Loading {
+    fn drop(&mut self) {
+        self.0.ahead.loaded();
+    }
+}
+
 impl File {
     /// Starts what should be fetched ahead of this read, and waits for what is being fetched of it.
     pub(super) async fn look_ahead(&self, offset: u64, length: u64) {
         // A size that others may have changed does no harm here: a chunk behind the end is empty.
         let size = self.size_hint();
-        let (start, wait) = self.ahead.note(offset, length, size);
+        let Some(shared) = self.objects.first().map(|object| Arc::clone(&object.osc.shared)) else {
+            return;
+        };
+        let (start, wait) = self.ahead.note(offset, length, size, shared.ahead.per_file());
         for (chunk, done) in start {
-            self.load(chunk, done);
+            // A chunk too many is not fetched ahead: whoever waits for it reads it then.
+            if shared.ahead.may_load() {
+                self.load(chunk, done, &shared);
+            }
         }
         for mut loaded in wait {
             // The sender goes when the chunk is there or has failed; then the read tries itself.
@@ -117,7 +199,7 @@ impl File {
         self.objects.iter().map(end).max().unwrap_or(0)
     }
 
-    fn load(&self, chunk: u64, done: watch::Sender<()>) {
+    fn load(&self, chunk: u64, done: watch::Sender<()>, shared: &Arc<Shared>) {
         let pieces = self.layout.raid0.pieces(chunk, chunk_end(chunk) - chunk);
         let parts: Vec<(Arc<Object>, u64, u64)> = pieces
             .map(|piece| {
@@ -125,13 +207,13 @@ impl File {
                 (object, piece.object_offset, piece.object_offset + piece.length)
             })
             .collect();
-        let Some((first, ..)) = parts.first() else { return };
-        let tasks = Arc::clone(&first.osc.shared.world.tasks);
+        let tasks = Arc::clone(&shared.world.tasks);
+        let loading = Loading(Arc::clone(shared));
         let task = async move {
             let fetches = parts.iter().map(|(object, start, end)| object.prefetch(*start, *end));
             // A failure here shows again when the bytes are asked for.
             let _ = crate::join::all_ok(fetches.collect()).await;
-            drop(done);
+            drop((done, loading));
         };
         tasks.spawn("read-ahead", Box::pin(task));
     }

@@ -30,6 +30,7 @@ use sheen_wire::connect::ObdConnectData;
 use crate::locks::LockSpace;
 use crate::posix::{Credentials, Fallocate, Seek};
 
+pub use ahead::Limits as ReadAheadLimits;
 pub use osc::Osc;
 pub use osts::Osts;
 

@@ -7,6 +7,7 @@
 //! hears of it with the next write.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
 use bytes::Bytes;
@@ -23,7 +24,8 @@ use tokio::sync::Notify;
 use super::object::Object;
 use crate::locks::{LockSpace, Lost, Protected};
 
-/// Dirty bytes towards one OST; Lustre's `max_dirty_mb` lies between 32 and 2,000 MiB.
+/// Dirty bytes towards one OST unless told otherwise; Lustre's `max_dirty_mb` lies between 32 and
+/// 2,000 MiB.
 const DIRTY_BYTES_MAX: u64 = 64 << 20;
 
 /// Largest object of an OST that does not tell: what ext4 holds (`LUSTRE_EXT4_STRIPE_MAXBYTES`).
@@ -33,6 +35,7 @@ const OBJECT_BYTES_MAX_UNTOLD: u64 = 0x1000_0000_0000 - 4096;
 pub(super) struct Shared {
     pub(super) world: World,
     pub(super) events: Mutex<Option<Arc<dyn super::DataEvents>>>,
+    pub(super) ahead: super::ahead::Limits,
 }
 
 impl Shared {
@@ -51,6 +54,25 @@ pub struct Osc {
     /// Dirty bytes were written, or grant has come.
     pub(super) relieved: Notify,
     objects: Mutex<HashMap<ResourceName, Weak<Object>>>,
+    tuning: Tuning,
+}
+
+/// What operators may set (`lctl set_param osc.*`).
+struct Tuning {
+    dirty_bytes_max: AtomicU64,
+    /// Bytes of one bulk; never more than agreed.
+    bulk_bytes_max: AtomicU64,
+    checksums: AtomicBool,
+}
+
+impl Default for Tuning {
+    fn default() -> Self {
+        Self {
+            dirty_bytes_max: AtomicU64::new(DIRTY_BYTES_MAX),
+            bulk_bytes_max: AtomicU64::new(BULK_BYTES_MAX as u64),
+            checksums: AtomicBool::new(true),
+        }
+    }
 }
 
 /// What was agreed on with the OST; asked for several times in each RPC.
@@ -107,6 +129,7 @@ impl Osc {
             terms: Mutex::default(),
             relieved: Notify::new(),
             objects: Mutex::default(),
+            tuning: Tuning::default(),
         })
     }
 
@@ -133,9 +156,63 @@ impl Osc {
         self.relieved.notify_waiters();
     }
 
-    /// What was agreed on when the OST was last connected.
+    /// What was agreed on when the OST was last connected, within what operators have set.
     pub(super) fn terms(&self) -> Terms {
-        *self.terms.lock()
+        let agreed = *self.terms.lock();
+        Terms {
+            bulk_bytes: agreed.bulk_bytes.min(self.tuning.bulk_bytes_max.load(Ordering::Relaxed)),
+            checksum: agreed.checksum.filter(|_| self.checksums()),
+            ..agreed
+        }
+    }
+
+    /// Bytes of one bulk.
+    #[must_use]
+    pub fn bulk_bytes(&self) -> u64 {
+        self.terms().bulk_bytes
+    }
+
+    /// Bytes of one bulk as the OST allows them: what [`Osc::limit_bulk`] may go up to.
+    #[must_use]
+    pub fn bulk_bytes_agreed(&self) -> u64 {
+        self.terms.lock().bulk_bytes
+    }
+
+    /// From now on a bulk has at most so many bytes (`max_pages_per_rpc`): whole pages.
+    pub fn limit_bulk(&self, bytes: u64) {
+        self.tuning.bulk_bytes_max.store(bytes, Ordering::Relaxed);
+    }
+
+    /// Bytes that may be dirty at once (`max_dirty_mb`).
+    #[must_use]
+    pub fn dirty_bytes_max(&self) -> u64 {
+        self.tuning.dirty_bytes_max.load(Ordering::Relaxed)
+    }
+
+    /// From now on so many bytes may be dirty at once. More that are dirty already are written as
+    /// they would be.
+    pub fn limit_dirty(&self, bytes: u64) {
+        self.tuning.dirty_bytes_max.store(bytes, Ordering::Relaxed);
+        self.relieved.notify_waiters();
+    }
+
+    /// Whether bulk data is checksummed, as far as the OST does it (`checksums`).
+    #[must_use]
+    pub fn checksums(&self) -> bool {
+        self.tuning.checksums.load(Ordering::Relaxed)
+    }
+
+    /// Turns checksums of bulk data on or off.
+    pub fn set_checksums(&self, on: bool) {
+        self.tuning.checksums.store(on, Ordering::Relaxed);
+    }
+
+    /// Bytes that the OST has promised and that are not used (`cur_grant_bytes`), and dirty ones
+    /// (`cur_dirty_bytes`).
+    #[must_use]
+    pub fn grant_and_dirty(&self) -> (u64, u64) {
+        let space = self.space();
+        (space.available, space.dirty)
     }
 
     pub(super) fn space(&self) -> Space {
@@ -145,7 +222,8 @@ impl Osc {
     /// Takes grant for blocks of `bytes` that become dirty.
     pub(super) fn reserve(&self, bytes: u64) -> Result<(), Shortage> {
         let mut space = self.space.lock();
-        if space.dirty + bytes > DIRTY_BYTES_MAX {
+        // The first write always fits: nothing else could ever make room for it.
+        if space.dirty > 0 && space.dirty + bytes > self.dirty_bytes_max() {
             return Err(Shortage::TooDirty);
         }
         let left = space.available.checked_sub(bytes).ok_or(Shortage::NoGrant)?;
@@ -183,8 +261,8 @@ impl Osc {
     }
 
     /// What we would like to hold: room for all we may keep dirty.
-    pub(super) fn wish() -> u32 {
-        DIRTY_BYTES_MAX as u32
+    pub(super) fn wish(&self) -> u32 {
+        u32::try_from(self.dirty_bytes_max()).unwrap_or(u32::MAX)
     }
 
     /// Writes back what is dirty in any object. What fails is reported by the file's next flush.

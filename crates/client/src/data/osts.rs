@@ -11,6 +11,7 @@ use sheen_types::{Errno, Fid};
 use sheen_wire::connect::ObdConnectData;
 use sheen_wire::ost::OstId;
 
+use super::ahead::Limits;
 use super::file::File;
 use super::object::{Object, State};
 use super::osc::{Osc, Pages, Shared};
@@ -27,7 +28,7 @@ impl Osts {
     /// No OST yet.
     #[must_use]
     pub fn new(world: World) -> Arc<Self> {
-        let shared = Arc::new(Shared { world, events: Mutex::new(None) });
+        let shared = Arc::new(Shared { world, events: Mutex::new(None), ahead: Limits::default() });
         Arc::new(Self { shared, table: RwLock::default() })
     }
 
@@ -65,6 +66,18 @@ impl Osts {
         let object = |stripe| self.object(fid, &layout, stripe);
         let objects = (0..layout.stripes.len()).map(object).collect::<Result<Vec<_>, _>>()?;
         Ok(File::new(layout, objects))
+    }
+
+    /// Every OST, with its number.
+    #[must_use]
+    pub fn all(&self) -> Vec<(u32, Arc<Osc>)> {
+        self.table.read().iter().map(|(index, osc)| (*index, Arc::clone(osc))).collect()
+    }
+
+    /// What is read before it is asked for, at most.
+    #[must_use]
+    pub fn read_ahead(&self) -> &Limits {
+        &self.shared.ahead
     }
 
     fn object(&self, fid: Fid, layout: &FileLayout, stripe: usize) -> Result<Arc<Object>, Errno> {

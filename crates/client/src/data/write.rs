@@ -13,7 +13,7 @@ use sheen_wire::ost::{BrwFlags, NiobufRemote, ObdIoobj, Obdo, ObdoFlags, OstBody
 use super::How;
 use super::extents::Run;
 use super::object::Object;
-use super::osc::{Osc, Shortage};
+use super::osc::Shortage;
 use crate::call::{self, need};
 
 /// How long dirty bytes wait for company before they are written anyway.
@@ -331,7 +331,7 @@ impl Object {
         oa.valid |= Valid::GRANT | Valid::BLOCKS;
         oa.blocks = space.dirty;
         oa.grant = space.available;
-        oa.mode = Osc::wish();
+        oa.mode = self.osc.wish();
         oa.data_version = used;
         // What a resend repeats the OST counts twice, which is the safe side.
         oa.misc = self.osc.take_lost();

@@ -15,6 +15,7 @@ mod router;
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use parking_lot::Mutex;
@@ -29,6 +30,7 @@ use tokio::sync::oneshot;
 
 pub use held::{Held, Pending};
 pub use router::CallbackRouter;
+pub use sheen_ldlm::client::Gauges;
 
 use crate::call;
 
@@ -241,6 +243,15 @@ impl LockSpace {
     pub fn clear_unused(self: &Arc<Self>) {
         let mut actions = Vec::new();
         self.namespace.clear_unused(&mut actions);
+        self.act(actions);
+    }
+
+    /// From now on at most so many unused locks are kept, and for so long (`lru_size`,
+    /// `lru_max_age`); what is beyond it now goes.
+    pub fn limit_unused(self: &Arc<Self>, lru_size: usize, lru_max_age: Duration) {
+        self.namespace.set_limits(lru_size, lru_max_age);
+        let mut actions = Vec::new();
+        self.namespace.shrink(self.world.clock.now(), usize::MAX, &mut actions);
         self.act(actions);
     }
 

@@ -30,6 +30,7 @@ use std::sync::Arc;
 use crate::cache::{Inodes, Observers};
 use crate::config::Targets;
 use crate::data::DataPath;
+use crate::locks::LockSpace;
 use crate::meta::Meta;
 
 pub(crate) use handles::Handles;
@@ -64,6 +65,12 @@ impl FileSystem {
     /// may be kept and every answer says so.
     pub fn watch(&self, observer: Arc<dyn Invalidate>) {
         self.0.observers.watch(observer);
+    }
+
+    /// The locks of each target: `MGS`, `FSNAME-MDT0000` and so on; for operators.
+    #[must_use]
+    pub fn lock_spaces(&self) -> Vec<Arc<LockSpace>> {
+        self.0.targets.lock_spaces()
     }
 
     /// How many inodes are known, for operators.

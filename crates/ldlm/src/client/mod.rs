@@ -355,6 +355,7 @@ impl Namespace {
             locks,
             unused,
             lru_size: state.lru_size,
+            lru_max_age: state.lru_max_age,
             hits: state.hits,
             misses: state.misses,
         }

@@ -161,6 +161,8 @@ pub struct Gauges {
     pub unused: usize,
     /// The limit of unused ones (`lru_size`).
     pub lru_size: usize,
+    /// How long an unused one is kept (`lru_max_age`).
+    pub lru_max_age: Duration,
     /// Requests answered by a cached lock, ever.
     pub hits: u64,
     /// Locks asked from the server, ever.

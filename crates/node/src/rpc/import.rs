@@ -232,6 +232,7 @@ impl Core {
             peer: inner.engine.peer(),
             data: inner.engine.connect_data().clone(),
             counters: inner.engine.counters(),
+            requests_in_flight_max: inner.engine.requests_in_flight(),
         })
     }
 

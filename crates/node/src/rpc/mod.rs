@@ -92,6 +92,8 @@ pub struct ImportReport {
     pub data: ObdConnectData,
     /// What it has done.
     pub counters: Counters,
+    /// Requests on the wire at once (`max_rpcs_in_flight`).
+    pub requests_in_flight_max: usize,
 }
 
 /// A node's RPC. Shared; lives until [`RpcNode::shutdown`].
@@ -245,6 +247,16 @@ impl RpcNode {
         let mut reports = Vec::new();
         self.each_import(|core| reports.extend(core.report()));
         reports
+    }
+
+    /// From now on the imports to `target` have at most so many requests on the wire
+    /// (`lctl set_param *.*.max_rpcs_in_flight`).
+    pub fn limit_requests(&self, target: &Uuid, requests: usize) {
+        self.each_import(|core| {
+            if core.report().is_some_and(|report| report.target == *target) {
+                core.handle(Event::Limit(requests));
+            }
+        });
     }
 
     /// What the services have done.

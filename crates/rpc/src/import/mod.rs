@@ -119,6 +119,8 @@ pub enum Event {
     Prepared(Transno, Box<Request>),
     /// Do not keep this request any longer than its transaction needs.
     Release(Xid),
+    /// From now on so many requests may be on the wire at once.
+    Limit(usize),
     /// Time has passed.
     Tick,
 }
@@ -297,6 +299,12 @@ impl Engine {
         self.history.iter().copied().collect()
     }
 
+    /// How many requests may be on the wire at once.
+    #[must_use]
+    pub fn requests_in_flight(&self) -> usize {
+        self.config.requests_in_flight
+    }
+
     /// What both sides agreed on.
     #[must_use]
     pub fn connect_data(&self) -> &ObdConnectData {
@@ -357,6 +365,10 @@ impl Engine {
             Event::Invalidated => self.invalidated(now, actions),
             Event::Prepared(transno, request) => self.prepared(now, transno, *request, actions),
             Event::Release(xid) => self.release(xid),
+            Event::Limit(requests) => {
+                self.config.requests_in_flight = requests;
+                self.pump(now, actions);
+            }
             Event::Tick => self.tick(now, actions),
         }
     }

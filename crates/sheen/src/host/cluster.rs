@@ -212,7 +212,7 @@ fn format_missing(cluster: &mut Cluster, options: &Up) -> Result<(), Fault> {
             reformat: false,
         };
         let path = cluster.directory.join(name);
-        StoreDisk::format(&path, &format).map_err(|error| invalid(error.to_string()))?;
+        StoreDisk::format(&path, &format).map_err(|error| mkfs::disk_fault(&error))?;
     }
     cluster.save()
 }

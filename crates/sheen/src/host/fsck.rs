@@ -14,8 +14,8 @@ use sheen_types::{Errno, Fid, TargetKind, TargetName};
 use sheen_wire::ost::OstId;
 
 use super::cluster::Cluster;
-use super::invalid;
 use super::target::plans;
+use crate::mkfs::disk_fault;
 use crate::output::{self, Fault};
 
 /// The exit code of a file system with problems.
@@ -69,7 +69,7 @@ pub(crate) fn fsck(options: &Fsck) -> Result<(), Fault> {
     let mut mdts = Vec::new();
     let mut osts = Vec::new();
     for directory in cluster.targets() {
-        for plan in plans(&directory).map_err(invalid)? {
+        for plan in plans(&directory)? {
             match plan.kind {
                 PlanKind::Target(name) if name.kind == TargetKind::Mdt => {
                     mdts.push((name, plan.directory));
@@ -172,7 +172,7 @@ fn is_spare(object: &sheen_oss::ObjectRecord, last_used: Option<u64>) -> bool {
 }
 
 fn open(directory: &Path) -> Result<StoreDisk, Fault> {
-    StoreDisk::open(directory, &OpenOptions::default()).map_err(|error| invalid(error.to_string()))
+    StoreDisk::open(directory, &OpenOptions::default()).map_err(|error| disk_fault(&error))
 }
 
 fn broken(name: &TargetName, error: &dyn std::fmt::Display) -> Fault {

@@ -11,7 +11,6 @@ use sheen_client::config::{self, MountOptions};
 use sheen_client::data::Osts;
 use sheen_client::locks::CallbackRouter;
 use sheen_client::posix::FileSystem;
-use sheen_control::Tree;
 use sheen_io::World;
 use sheen_io_os::Host;
 use sheen_node::net::{LNet, NetConfig};
@@ -19,7 +18,7 @@ use sheen_node::rpc::RpcNode;
 use sheen_types::{Errno, Nid};
 
 use super::daemon::{self, Daemon};
-use super::parameters::{self, MountState};
+use super::parameters::{self, Follower, MountState};
 use super::{PORT, addresses, invalid, io_fault, server};
 use crate::output::Fault;
 
@@ -63,7 +62,8 @@ impl Settings {
             nid: None,
         };
         for option in options.iter().filter(|option| !option.is_empty()) {
-            let wrong = || invalid(format!("mount option '{option}': not a legal value"));
+            let wrong =
+                || invalid(format!("mount.lustre: mount option '{option}': not a legal value"));
             match option.split_once('=').map_or((option.as_str(), None), |(k, v)| (k, Some(v))) {
                 ("ro", None) => settings.read_only = true,
                 ("rw", None) => settings.read_only = false,
@@ -74,7 +74,10 @@ impl Settings {
                 ("user_xattr" | "defaults" | "_netdev" | "auto" | "noauto" | "nouser", None) => {}
                 ("port", Some(port)) => settings.port = port.parse().map_err(|_| wrong())?,
                 ("nid", Some(nid)) => settings.nid = Some(nid.parse().map_err(|_| wrong())?),
-                _ => return Err(invalid(format!("mount option '{option}' is not supported"))),
+                _ => {
+                    let text = format!("mount.lustre: mount option '{option}' is not supported");
+                    return Err(invalid(text));
+                }
             }
         }
         Ok(settings)
@@ -82,12 +85,21 @@ impl Settings {
 }
 
 /// The two halves of `MGSNID[:MGSNID]:/FSNAME[/SUBDIR]`.
+///
+/// # Errors
+/// `ENODEV` for what Lustre would take for the device of a target; `EINVAL` for a wrong NID.
 fn parse_source(source: &str) -> Result<(Vec<Nid>, String, Option<String>), Fault> {
-    let wrong = |what: &str| {
-        invalid(format!("'{source}': {what}; expected MGSNID[:MGSNID...]:/FSNAME[/SUBDIR]"))
+    const EXPECTED: &str = "expected MGSNID[:MGSNID...]:/FSNAME[/SUBDIR]";
+    let Some((nodes, path)) = source.split_once(":/") else {
+        let text = format!(
+            "mount.lustre: '{source}': no ':/'; {EXPECTED}, or `sheen server` for a target"
+        );
+        return Err(Fault::new(Errno::ENODEV, text));
     };
-    let (nodes, path) = source.split_once(":/").ok_or_else(|| wrong("no ':/'"))?;
-    let nid = |text: &str| text.parse().map_err(|_| wrong(&format!("'{text}' is no NID")));
+    let nid = |text: &str| {
+        let wrong = |_| invalid(format!("mount.lustre: Can't parse NID '{text}'; {EXPECTED}"));
+        text.parse().map_err(wrong)
+    };
     let nids = nodes.split([':', ',']).map(nid).collect::<Result<Vec<Nid>, Fault>>()?;
     let (fsname, fileset) = match path.trim_end_matches('/').split_once('/') {
         Some((name, fileset)) => (name, Some(format!("/{fileset}"))),
@@ -126,13 +138,15 @@ fn serve(options: &Mount) -> Result<(), Fault> {
         None => addresses::towards(mgs[0], settings.port)
             .map_err(|text| Fault::new(Errno::EADDRNOTAVAIL, text))?,
     };
+    refuse_twice(&options.source, &target)?;
     let host = Host::start(None)
         .map_err(|error| Fault::new(Errno::EAGAIN, format!("no threads: {error}")))?;
     host.block_on(async {
         let world = host.world();
         let node = start_node(&world, nid, settings.port).await?;
         let plan = MountOptions { fsname: fsname.clone(), mgs, fileset, timeout: TIMEOUT };
-        let files = connect(&world, &node, plan, &options.source, &target).await?;
+        let follower = Arc::new(Follower::default());
+        let (files, osts) = connect(&world, &node, plan, options, &follower).await?;
         let mounted = sheen_fuse::mount(
             files.clone(),
             &target,
@@ -152,10 +166,10 @@ fn serve(options: &Mount) -> Result<(), Fault> {
                 return Err(Fault::new(error.errno(), error.to_string()));
             }
         };
-        let state = MountState::new(&options.source, &fsname, &target, &node, &files);
-        let tree = Arc::new(Tree::new());
-        parameters::add_mount(&tree, &state);
-        let _control = server::control("mount", tree, parameters::mount_commands(&state))?;
+        let state = MountState::new(&options.source, &fsname, &target, &node, (&files, &osts));
+        follower.start(&state);
+        let commands = parameters::mount_commands(&state);
+        let _control = server::control("mount", Arc::clone(state.tree()), commands)?;
         daemon::say_ready();
         until_unmounted(mounted).await?;
         files.unmount().await;
@@ -163,6 +177,22 @@ fn serve(options: &Mount) -> Result<(), Fault> {
         node.lnet().shutdown();
         Ok(())
     })
+}
+
+/// As Lustre's mount command: the same file system is not mounted on the same place again.
+fn refuse_twice(source: &str, target: &Path) -> Result<(), Fault> {
+    const TABLE: &str = "/proc/self/mounts";
+    let shown = target.display().to_string();
+    let table = std::fs::read_to_string(TABLE).unwrap_or_default();
+    let is_same = |line: &str| {
+        let mut words = line.split(' ');
+        words.next() == Some(source) && words.next() == Some(&shown)
+    };
+    if !table.lines().any(is_same) {
+        return Ok(());
+    }
+    let text = format!("mount.lustre: according to {TABLE} {source} is already mounted on {shown}");
+    Err(Fault::new(Errno::EEXIST, text))
 }
 
 async fn start_node(world: &World, nid: Nid, port: u16) -> Result<Arc<RpcNode>, Fault> {
@@ -178,17 +208,20 @@ async fn connect(
     world: &World,
     node: &Arc<RpcNode>,
     plan: MountOptions,
-    source: &str,
-    target: &Path,
-) -> Result<FileSystem, Fault> {
+    options: &Mount,
+    follower: &Arc<Follower>,
+) -> Result<(FileSystem, Arc<Osts>), Fault> {
     let router = Arc::new(CallbackRouter::default());
     node.register_callbacks(Arc::clone(&router) as _);
     let connector = Arc::new(NodeConnector(Arc::clone(node)));
     let data = Osts::new(world.clone());
-    let files = config::mount(world.clone(), connector, router, data, plan, None).await;
-    files.map_err(|error| {
+    let path = Arc::clone(&data) as _;
+    let hook = Some(follower.hook());
+    let files = config::mount(world.clone(), connector, router, path, plan, hook).await;
+    files.map(|files| (files, data)).map_err(|error| {
         let hints = error.hints().join(" ");
-        let text = format!("mount {source} at {} failed: {error}. {hints}", target.display());
+        let (source, target) = (&options.source, options.target.display());
+        let text = format!("mount.lustre: mount {source} at {target} failed: {error}. {hints}");
         Fault::new(error.errno(), text.trim_end().to_owned())
     })
 }
@@ -273,8 +306,8 @@ mod tests {
         assert_eq!((nids.len(), name.as_str()), (2, "lustre"));
         assert_eq!(fileset.as_deref(), Some("/a/b"));
         assert_eq!(parse_source("10.0.0.1:/l").unwrap().2, None);
-        for bad in ["lustre", "10.0.0.1@tcp", "x@tcp:/l"] {
-            assert_eq!(parse_source(bad).unwrap_err().code, 22, "{bad}");
+        for (bad, code) in [("lustre", 19), ("10.0.0.1@tcp", 19), ("x@tcp:/l", 22)] {
+            assert_eq!(parse_source(bad).unwrap_err().code, code, "{bad}");
         }
     }
 

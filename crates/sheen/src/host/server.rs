@@ -70,7 +70,7 @@ fn serve(options: &Server) -> Result<(), Fault> {
     let invalid = |text: String| super::invalid(text);
     let mut all: Vec<Plan> = Vec::new();
     for directory in &options.directories {
-        all.extend(plans(directory).map_err(invalid)?);
+        all.extend(plans(directory)?);
     }
     all.sort_by_key(|plan| plan.kind != PlanKind::Mgs);
     let host = Host::start(None)
@@ -92,7 +92,7 @@ fn serve(options: &Server) -> Result<(), Fault> {
         let mut running = Vec::new();
         for plan in all {
             let started = Running::start(plan, &node, world.clone(), count, timeouts).await;
-            running.push(Arc::new(started.map_err(invalid)?));
+            running.push(Arc::new(started?));
         }
         let registrar = Arc::new(Registrar::new(&node, &world, mgs_nids));
         registrar.connect().await.map_err(invalid)?;
@@ -106,6 +106,13 @@ fn serve(options: &Server) -> Result<(), Fault> {
         }
         let tree = Arc::new(Tree::new());
         parameters::add_server(&tree, &node, &running);
+        let targets = running.iter().filter_map(|one| match &one.plan.kind {
+            PlanKind::Mgs => None,
+            PlanKind::Target(name) => Some(name.clone()),
+        });
+        let reader = Arc::clone(registrar.reader());
+        let follow = parameters::follow_servers(reader, targets.collect(), Arc::clone(&tree));
+        world.tasks.spawn("parameters", Box::pin(follow));
         let commands = parameters::server_commands(&node, &running);
         let _control = control("server", tree, commands)?;
         daemon::say_ready();

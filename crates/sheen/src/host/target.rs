@@ -9,7 +9,9 @@ use sheen_store_disk::{Config, FormatOptions, OpenOptions, StoreDisk};
 use sheen_target::Timeouts;
 use sheen_types::{Nid, TargetName};
 
+use super::invalid;
 use crate::mkfs;
+use crate::output::Fault;
 
 /// Memory that the stores of one process may use for caches together.
 const CACHE_BYTES: usize = 128 << 20;
@@ -26,10 +28,10 @@ pub(super) struct Plan {
 }
 
 /// Reads what lies in `directory`: an MGT, a target, or an MDT with an MGT inside.
-pub(super) fn plans(directory: &Path) -> Result<Vec<Plan>, String> {
-    let stored = Config::load(directory).map_err(|error| error.to_string())?;
+pub(super) fn plans(directory: &Path) -> Result<Vec<Plan>, Fault> {
+    let stored = Config::load(directory).map_err(|error| mkfs::disk_fault(&error))?;
     let config = mkfs::TargetConfig::from_values(&stored.values)
-        .map_err(|error| format!("{}: {error}", directory.display()))?;
+        .map_err(|error| invalid(format!("{}: {error}", directory.display())))?;
     let params = config.params.iter().map(|(key, value)| format!("{key}={value}"));
     let params = params.collect::<Vec<_>>().join(" ");
     let mgs: Vec<Nid> = config.mgs_nodes.concat();
@@ -55,7 +57,7 @@ pub(super) fn plans(directory: &Path) -> Result<Vec<Plan>, String> {
 }
 
 /// An MDT formatted with `--mgs` has the MGT in a folder of its own, made when first started.
-fn inner_mgt(directory: &Path) -> Result<PathBuf, String> {
+fn inner_mgt(directory: &Path) -> Result<PathBuf, Fault> {
     let place = directory.join("mgt");
     if !place.join("format").exists() {
         let config = mkfs::TargetConfig { mgs: true, ..Default::default() };
@@ -64,7 +66,7 @@ fn inner_mgt(directory: &Path) -> Result<PathBuf, String> {
             config: config.to_values(),
             ..FormatOptions::default()
         };
-        StoreDisk::format(&place, &options).map_err(|error| error.to_string())?;
+        StoreDisk::format(&place, &options).map_err(|error| mkfs::disk_fault(&error))?;
     }
     Ok(place)
 }
@@ -83,12 +85,13 @@ impl Running {
         world: sheen_io::World,
         count: usize,
         timeouts: Timeouts,
-    ) -> Result<Self, String> {
+    ) -> Result<Self, Fault> {
         let options = OpenOptions { cache_bytes: CACHE_BYTES / count.max(1), ..Default::default() };
         let store =
-            StoreDisk::open(&plan.directory, &options).map_err(|error| error.to_string())?;
+            StoreDisk::open(&plan.directory, &options).map_err(|error| mkfs::disk_fault(&error))?;
         let served = Served::start(plan.kind.clone(), Arc::new(store), node, world, timeouts).await;
-        let served = served.map_err(|text| format!("{}: {text}", plan.directory.display()))?;
+        let said = |text: String| invalid(format!("{}: {text}", plan.directory.display()));
+        let served = served.map_err(said)?;
         Ok(Self { plan, served: Arc::new(served) })
     }
 

@@ -6,6 +6,8 @@ use clap::Args;
 use sheen_control::{Access, Answer, Listed, Question};
 use sheen_types::Errno;
 
+use super::conf_param::assignment;
+use crate::api::SET_PARAM;
 use crate::output::{Fault, line, worst as outcome};
 use crate::processes::{ask_all, command_all};
 
@@ -13,36 +15,64 @@ use crate::processes::{ask_all, command_all};
 const DEPTH_MAX: usize = 12;
 
 /// Options of Lustre's `get_param` and `list_param` that are not here yet.
-pub(super) const REFUSED_READING: &[&str] = &[
-    "-L",
-    "--no-links",
-    "-b",
-    "--dshbak",
-    "-c",
-    "--color",
-    "-l",
-    "--links",
-    "-m",
-    "--merge",
-    "-M",
-    "--no-merge",
-    "-o",
-    "--module",
-    "-p",
-    "--path",
-    "-t",
-    "--only-tunable",
-    "-y",
-    "--yaml",
-    "-r",
-    "--readable",
-    "-w",
-    "--writable",
-];
+pub(super) const REFUSED_READING: &[&str] =
+    &["-b", "--dshbak", "-c", "--color", "-o", "--module", "-p", "--path", "-y", "--yaml"];
 
 /// Options of Lustre's `set_param` that are not here yet.
-pub(super) const REFUSED_SETTING: &[&str] =
-    &["-C", "--client", "-F", "--file", "-o", "--module", "-t", "--thread"];
+pub(super) const REFUSED_SETTING: &[&str] = &["-C", "--client", "-F", "--file", "-o", "--module"];
+
+/// Which of the parameters that match.
+#[derive(Args, Default)]
+struct Which {
+    /// What can be written only
+    #[arg(short = 'w', long = "writable")]
+    writable: bool,
+    /// What can be read only
+    #[arg(short = 'r', long = "readable")]
+    readable: bool,
+    /// No statistics
+    #[arg(short = 't', long = "only-tunable", alias = "tunable")]
+    tunable: bool,
+    /// Follow links; there are none
+    #[arg(short = 'l', long = "links")]
+    _links: bool,
+    /// Leave out links; there are none
+    #[arg(short = 'L', long = "no-links")]
+    _no_links: bool,
+    /// Each name once, as always
+    #[arg(short = 'm', long = "merge")]
+    _merge: bool,
+    /// Each name once, as always
+    #[arg(short = 'M', long = "no-merge")]
+    _no_merge: bool,
+}
+
+impl Which {
+    fn takes(&self, name: &str, access: Option<Access>) -> bool {
+        let writable = matches!(access, Some(Access::ReadWrite | Access::Write));
+        let readable = matches!(access, Some(Access::ReadWrite | Access::Read));
+        (!self.writable || writable)
+            && (!self.readable || readable)
+            && (!self.tunable || !is_statistics(name))
+    }
+}
+
+/// What counts or is for tests, by words of its name, as Lustre tells it from what can be tuned.
+fn is_statistics(name: &str) -> bool {
+    const WORDS: [&str; 10] = [
+        "console",
+        "debug_",
+        "fail_",
+        "force",
+        "import",
+        "panic_",
+        "peers",
+        "srpc_sepol",
+        "stats",
+        "target_obd",
+    ];
+    name == "nis" || WORDS.iter().any(|word| name.contains(word))
+}
 
 /// Options of `get_param`.
 #[derive(Args)]
@@ -62,6 +92,8 @@ pub(super) struct Get {
     /// Print the name before each line of a value
     #[arg(short = 'H', long = "header")]
     header: bool,
+    #[command(flatten)]
+    which: Which,
     /// Names, parts separated by '.' or '/', with shell wildcards
     #[arg(required = true, value_name = "PARAM")]
     names: Vec<String>,
@@ -71,14 +103,20 @@ pub(super) struct Get {
 #[derive(Args)]
 pub(super) struct Set {
     /// Do not print what was set
-    #[arg(short = 'n', long = "no-name")]
+    #[arg(short = 'n', long = "no-name", alias = "noname")]
     no_name: bool,
     /// Set it for good, on all nodes (needs the MGS)
-    #[arg(short = 'P', long = "permanent")]
+    #[arg(short = 'P', long = "permanent", alias = "perm")]
     permanent: bool,
-    /// Remove a permanent setting
+    /// Remove a permanent setting; its value stays until the next start
     #[arg(short = 'd', long = "delete")]
     delete: bool,
+    /// Set with so many threads; one is enough here
+    #[arg(
+        short = 't', long = "threads", num_args = 0..=1, require_equals = true,
+        value_name = "COUNT"
+    )]
+    _threads: Option<Option<u32>>,
     /// Names with values
     #[arg(required = true, value_name = "PARAM=VALUE")]
     settings: Vec<String>,
@@ -93,18 +131,11 @@ pub(super) struct List {
     /// Folders only
     #[arg(short = 'D', long = "only-dir")]
     only_folders: bool,
-    /// What can be written only
-    #[arg(short = 'w', long = "writable")]
-    writable: bool,
-    /// What can be read only
-    #[arg(short = 'r', long = "readable")]
-    readable: bool,
     /// Everything below, too
     #[arg(short = 'R', long = "recursive")]
     recursive: bool,
-    /// Leave out links; there are none
-    #[arg(short = 'L', long = "no-links")]
-    _no_links: bool,
+    #[command(flatten)]
+    which: Which,
     /// Names, parts separated by '.' or '/', with shell wildcards
     #[arg(required = true, value_name = "PARAM")]
     names: Vec<String>,
@@ -162,14 +193,19 @@ pub(super) fn get(options: &Get) -> Result<(), Fault> {
             }
             continue;
         }
+        let taken = |name: &str, access| options.which.takes(name, access);
         if options.only_name {
-            for (name, access) in entries.iter().filter(|(_, access)| access.is_some()) {
+            let entries = entries.iter().filter(|(_, access)| access.is_some());
+            for (name, access) in entries.filter(|(name, access)| taken(name, **access)) {
                 line(format_args!("{name}{}", if options.classify { mark(*access) } else { "" }));
             }
             continue;
         }
         for (name, value) in values(name, options.recursive) {
             let access = entries.get(&name).copied().flatten();
+            if !taken(&name, access) {
+                continue;
+            }
             let mark = if options.classify { mark(access) } else { "" };
             line(shown(options, &format!("{name}{mark}"), &value));
         }
@@ -197,13 +233,11 @@ pub(super) fn set(options: &Set) -> Result<(), Fault> {
         return set_permanently(options);
     }
     let mut worst = None;
-    for setting in &options.settings {
-        let Some((name, value)) = setting.split_once('=').filter(|(_, value)| !value.is_empty())
-        else {
-            let name = setting.trim_end_matches('=');
+    for (name, value) in pairs(&options.settings) {
+        let Some(value) = value else {
             eprintln!("error: set_param: setting {name}: {}", Errno::EINVAL);
             worst = Some(Errno::EINVAL);
-            continue;
+            break;
         };
         if let Err(errno) = set_one(options, name, value) {
             eprintln!("error: set_param: setting '{}'='{value}': {errno}", path(name));
@@ -211,6 +245,19 @@ pub(super) fn set(options: &Set) -> Result<(), Fault> {
         }
     }
     outcome(worst)
+}
+
+/// `name=value`, or a name and its value as two words.
+fn pairs(words: &[String]) -> Vec<(&str, Option<&str>)> {
+    let mut pairs = Vec::new();
+    let mut words = words.iter();
+    while let Some(word) = words.next() {
+        pairs.push(match word.split_once('=') {
+            Some((name, value)) => (name, Some(value).filter(|value| !value.is_empty())),
+            None => (word.as_str(), words.next().map(String::as_str)),
+        });
+    }
+    pairs
 }
 
 fn set_one(options: &Set, name: &str, value: &str) -> Result<(), Errno> {
@@ -260,18 +307,31 @@ fn set_permanently(options: &Set) -> Result<(), Fault> {
     if !options.permanent {
         eprintln!("warning: setting '-P' option with '-d'");
     }
-    let command = if options.delete { "delete_param" } else { "set_param" };
+    let mut worst = None;
     for setting in &options.settings {
-        if let Err((errno, text)) = command_all(command, &[setting]) {
-            if errno == Errno::ENODEV {
-                eprintln!("This command must be run on the MGS.");
-                return Err(Fault::new(errno, format!("error: executing set_param: {errno}")));
-            }
-            let text = format!("error: executing set_param: {errno}: {text}");
-            return Err(Fault::new(errno, text));
+        let text = assignment(setting, options.delete).ok_or(Errno::EINVAL);
+        if let Err(errno) = text.and_then(|text| on_the_mgs(SET_PARAM, &text)) {
+            eprintln!("error: executing set_param: {errno}");
+            worst = Some(errno);
         }
     }
-    Ok(())
+    outcome(worst)
+}
+
+/// Has the MGS of this machine do something; says so if there is none.
+pub(super) fn on_the_mgs(command: &str, text: &str) -> Result<(), Errno> {
+    command_all(command, &[text]).map(|_| ()).map_err(|(errno, _)| {
+        if errno == Errno::ENODEV && !has_mgs() {
+            eprintln!("This command must be run on the MGS.");
+        }
+        errno
+    })
+}
+
+/// Whether a process of this machine runs an MGS.
+fn has_mgs() -> bool {
+    let devices = command_all("devices", &[]).unwrap_or_default();
+    devices.iter().flat_map(|text| text.lines()).any(|line| line.contains(" mgs MGS "))
 }
 
 pub(super) fn list(options: &List) -> Result<(), Fault> {
@@ -286,24 +346,19 @@ pub(super) fn list(options: &List) -> Result<(), Fault> {
             }
             eprintln!("error: list_param: listing '{}': {errno}", path(name));
         }
-        for (name, access) in entries.iter().filter(|(_, access)| wanted(options, **access)) {
+        let wanted = |name: &str, access: Option<Access>| {
+            (!options.only_folders || access.is_none()) && options.which.takes(name, access)
+        };
+        for (name, access) in entries.iter().filter(|(name, access)| wanted(name, **access)) {
             line(format_args!("{name}{}", if options.classify { mark(*access) } else { "" }));
         }
     }
     outcome(worst)
 }
 
-fn wanted(options: &List, access: Option<Access>) -> bool {
-    let writable = matches!(access, Some(Access::ReadWrite | Access::Write));
-    let readable = matches!(access, Some(Access::ReadWrite | Access::Read));
-    (!options.only_folders || access.is_none())
-        && (!options.writable || writable)
-        && (!options.readable || readable)
-}
-
 #[cfg(test)]
 mod tests {
-    use super::{Get, mark, patterns, shown};
+    use super::{Get, Which, is_statistics, mark, pairs, patterns, shown};
     use sheen_control::Access;
 
     fn plain() -> Get {
@@ -313,6 +368,7 @@ mod tests {
             classify: false,
             recursive: false,
             header: false,
+            which: Which::default(),
             names: Vec::new(),
         }
     }
@@ -328,6 +384,15 @@ mod tests {
         assert_eq!(shown(&header, "a.b", "1\n2"), "a.b=1\na.b=2");
         let bare = Get { no_name: true, ..plain() };
         assert_eq!(shown(&bare, "version", "2.17.0\n"), "2.17.0");
+    }
+
+    #[test]
+    fn names_and_values_stand_together_or_apart() {
+        let words = ["a.b=1", "c", "2", "d="].map(str::to_owned);
+        let expected = [("a.b", Some("1")), ("c", Some("2")), ("d", None)];
+        assert_eq!(pairs(&words), expected);
+        assert_eq!(pairs(&["a".to_owned()]), [("a", None)]);
+        assert!(is_statistics("mdt.a.md_stats") && !is_statistics("osc.a.max_dirty_mb"));
     }
 
     #[test]

@@ -133,6 +133,19 @@ fn capacity(options: &Mkfs) -> Result<Option<u64>, Fault> {
     }
 }
 
+/// What is wrong with a target's directory, with the exit code of Lustre's `mount` for it.
+pub(crate) fn disk_fault(error: &DiskError) -> Fault {
+    let errno = match error {
+        DiskError::NotFormatted(_) => Errno::ENODEV,
+        DiskError::AlreadyFormatted(_) => Errno::EEXIST,
+        DiskError::Locked(_) => Errno::EBUSY,
+        DiskError::NewerVersion { .. } => Errno::EINVAL,
+        DiskError::Io { error: cause, .. } => errno_of(cause),
+        _ => Errno::EIO,
+    };
+    Fault::new(errno, error.to_string())
+}
+
 fn not_formatted(device: &Path, error: &DiskError) -> Fault {
     match error {
         DiskError::AlreadyFormatted(_) => {
@@ -140,9 +153,10 @@ fn not_formatted(device: &Path, error: &DiskError) -> Fault {
             let what = format!("Device {} was previously formatted for lustre", device.display());
             fatal(Errno::EEXIST, format_args!("{what} ({name}). Use --reformat to reformat it."))
         }
-        DiskError::Locked(_) => fatal(Errno::EBUSY, error),
-        DiskError::Io { error: cause, .. } => fatal(errno_of(cause), error),
-        _ => fatal(Errno::EIO, error),
+        _ => {
+            let Fault { code, text } = disk_fault(error);
+            fatal(Errno(code.into()), text)
+        }
     }
 }
 

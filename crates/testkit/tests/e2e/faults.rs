@@ -19,9 +19,11 @@ const FAILED: i32 = 1;
 // What fails when it is tried ends with the error's number, as Lustre's own tools do.
 const ENOENT: i32 = 2;
 const EBUSY: i32 = 16;
+const EEXIST: i32 = 17;
 const ENODEV: i32 = 19;
 const ENOTDIR: i32 = 20;
 const EINVAL: i32 = 22;
+const ENAMETOOLONG: i32 = 36;
 const EADDRINUSE: i32 = 98;
 
 /// Words of a command, its exit code, and what one line of its output must hold. `DIR` and `MNT`
@@ -43,15 +45,25 @@ const COLD: &[Case] = &[
     ("up --dir DIR --mount EMPTY/none/none", ENOENT, &["EMPTY/none/none", "make the directory"]),
     ("down --dir EMPTY", ENOENT, &["EMPTY", "sheen up"]),
     ("status --dir EMPTY", ENOENT, &["EMPTY", "sheen up"]),
-    ("server --nid 127.0.0.98@tcp EMPTY", EINVAL, &["EMPTY", "mkfs.lustre"]),
-    ("mount 127.0.0.99@tcp:sheen MNT", EINVAL, &["no ':/'", "expected"]),
+    ("server --nid 127.0.0.98@tcp EMPTY", ENODEV, &["EMPTY", "mkfs.lustre"]),
+    ("mount 127.0.0.99@tcp:sheen MNT", ENODEV, &["no ':/'", "expected"]),
+    ("mount 127.0.0.99@bogus:/sheen MNT", EINVAL, &["Can't parse NID '127.0.0.99@bogus'"]),
+    ("mount -o bogus 127.0.0.99@tcp:/sheen MNT", EINVAL, &["mount option 'bogus'"]),
+    ("mount 127.0.0.99@tcp:/averylongname MNT", ENAMETOOLONG, &["File name too long"]),
+    ("mount 127.0.0.99@tcp:/sheen", EINVAL, &["must be specified", "--help"]),
+    ("mkfs.lustre --mgs FILE", ENOTDIR, &["FILE", "not a directory"]),
+    ("mkfs.lustre --mgs --bogus EMPTY", EINVAL, &["--bogus"]),
     ("dump EMPTY/none.pcap", FAILED, &["EMPTY/none.pcap"]),
 ];
 
 /// While a file system runs; it is unharmed after.
 const RUNNING: &[Case] = &[
     ("mount MGS:/nosuchfs EMPTY", ENOENT, &["nosuchfs", "filesystem name"]),
-    ("mount MGS:/sheen MNT", EBUSY, &["MNT", "already a mount point"]),
+    ("mount MGS:/sheen/nosuchdir EMPTY", ENOENT, &["nosuchdir", "No such file or directory"]),
+    ("mount MGS:/sheen MNT", EEXIST, &["MGS:/sheen is already mounted on MNT"]),
+    ("mkfs.lustre --mgs DIR/mgt", EBUSY, &["in use"]),
+    ("mkfs.lustre --mgs --reformat DIR/mgt", EBUSY, &["in use"]),
+    ("server --nid 127.0.0.98@tcp DIR/mgt", EBUSY, &["DIR/mgt", "in use"]),
     ("up --dir EMPTY --mount MNT", EBUSY, &["MNT", "already a mount point"]),
     ("up --dir DIR --mount EMPTY", EBUSY, &["MNT", "sheen down"]),
     ("up --dir DIR --mount MNT --fsname other", EINVAL, &["other", "sheen"]),

@@ -7,6 +7,7 @@ mod faults;
 mod full;
 mod kills;
 mod pairs;
+mod parameters;
 mod sqlite;
 mod wire;
 mod workloads;

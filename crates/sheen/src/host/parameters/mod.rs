@@ -1,0 +1,64 @@
+//! The parameter trees of our processes, and the commands that `lfs` and `lctl` give them.
+
+mod client;
+mod follow;
+mod mount;
+mod server;
+mod values;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use sheen_control::{Command, Tree};
+use sheen_node::rpc::RpcNode;
+use sheen_types::{Errno, Nid};
+
+use crate::output::VERSION;
+
+pub(super) use client::Follower;
+use follow::Applied;
+pub(super) use follow::follow_servers;
+pub(super) use mount::{MountState, mount_commands};
+pub(super) use server::{add_server, server_commands};
+
+/// Bytes of a page, as the kernel counts memory.
+const PAGE_BYTES: u64 = 4096;
+
+type Commands = BTreeMap<String, Command>;
+
+/// What every process shows.
+fn add_common(tree: &Tree) {
+    tree.add("version", || VERSION.to_owned());
+    tree.add("health_check", || "healthy".to_owned());
+    tree.add("memused", || resident_bytes().to_string());
+}
+
+fn resident_bytes() -> u64 {
+    let statm = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
+    let pages = statm.split(' ').nth(1).and_then(|pages| pages.parse::<u64>().ok());
+    pages.unwrap_or(0) * PAGE_BYTES
+}
+
+/// Commands of every process with a node.
+fn node_commands(node: &Arc<RpcNode>) -> Commands {
+    let mut commands = Commands::new();
+    let own = node.lnet().nid();
+    commands.insert("nids".to_owned(), Box::new(move |_| Ok(format!("{own}\n"))));
+    let node = Arc::clone(node);
+    let handle = tokio::runtime::Handle::current();
+    let ping = move |arguments: &[String]| {
+        let wrong = || (Errno::EINVAL, "ping NID SECONDS".to_owned());
+        let nid: Nid = arguments.first().and_then(|text| text.parse().ok()).ok_or_else(wrong)?;
+        let seconds = arguments.get(1).and_then(|text| text.parse().ok()).unwrap_or(1);
+        let answer = node.lnet().ping(nid);
+        let answer = handle
+            .block_on(async { tokio::time::timeout(Duration::from_secs(seconds), answer).await });
+        match answer {
+            Ok(Ok(nids)) => Ok(nids.iter().map(|nid| format!("12345-{nid}\n")).collect()),
+            Ok(Err(_)) | Err(_) => Err((Errno::EIO, format!("no answer from {nid}"))),
+        }
+    };
+    commands.insert("ping".to_owned(), Box::new(ping));
+    commands
+}

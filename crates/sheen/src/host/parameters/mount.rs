@@ -1,0 +1,165 @@
+//! What a mount process knows of itself, and the commands of `lfs`.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use sheen_client::data::Osts;
+use sheen_client::posix::FileSystem;
+use sheen_control::Tree;
+use sheen_node::rpc::{ImportReport, RpcNode};
+use sheen_rpc::ImportState;
+use sheen_types::{Errno, Fid, TargetKind, TargetName};
+
+use super::{Commands, node_commands};
+use crate::api::{self, Kind, MountInfo};
+
+/// What a mount's parameters and commands need.
+pub(crate) struct MountState {
+    pub(super) info: MountInfo,
+    pub(super) node: Arc<RpcNode>,
+    pub(super) files: FileSystem,
+    pub(super) osts: Arc<Osts>,
+    pub(super) tree: Arc<Tree>,
+    runtime: tokio::runtime::Handle,
+}
+
+impl MountState {
+    /// Gathers it; call inside the runtime.
+    pub(crate) fn new(
+        source: &str,
+        fsname: &str,
+        path: &Path,
+        node: &Arc<RpcNode>,
+        (files, osts): (&FileSystem, &Arc<Osts>),
+    ) -> Arc<Self> {
+        let client = node.imports().first().map(|report| report.client.to_string());
+        let uuid = client.unwrap_or_default();
+        let instance: String = format!("ff{}", uuid.replace('-', "")).chars().take(16).collect();
+        let info = MountInfo {
+            path: path.to_string_lossy().into_owned(),
+            fsname: fsname.to_owned(),
+            instance,
+            uuid,
+            source: source.to_owned(),
+        };
+        let runtime = tokio::runtime::Handle::current();
+        Arc::new(Self {
+            info,
+            node: Arc::clone(node),
+            files: files.clone(),
+            osts: Arc::clone(osts),
+            tree: Arc::new(Tree::new()),
+            runtime,
+        })
+    }
+
+    /// The parameters of this mount.
+    pub(crate) fn tree(&self) -> &Arc<Tree> {
+        &self.tree
+    }
+
+    /// The targets as devices of ours: the MGS, the MDTs, the OSTs.
+    pub(super) fn targets(&self) -> Vec<(api::Target, ImportReport)> {
+        let target = |report: ImportReport| {
+            let uuid = report.target.to_string();
+            let active = report.state == ImportState::Full;
+            let (kind, index, device) = match uuid.parse::<TargetName>() {
+                Err(_) => (Kind::Mgs, 0, format!("MGC{}", report.peer)),
+                Ok(name) if name.kind == TargetKind::Mdt => {
+                    (Kind::Mdt, name.index, format!("{name}-mdc-{}", self.info.instance))
+                }
+                Ok(name) => (Kind::Ost, name.index, format!("{name}-osc-{}", self.info.instance)),
+            };
+            let uuid = if kind == Kind::Mgs { String::new() } else { uuid };
+            (api::Target { kind, index, uuid, device, active }, report)
+        };
+        let mut all: Vec<_> = self.node.imports().into_iter().map(target).collect();
+        all.sort_by_key(|(target, _)| (target.kind as u8, target.index));
+        all
+    }
+
+    fn statfs(&self) -> Vec<api::TargetStatfs> {
+        let answers = self.runtime.block_on(self.files.statfs_targets());
+        let one = |(name, answer): (String, Result<sheen_wire::md::ObdStatfs, Errno>)| {
+            let name: TargetName = name.parse().ok()?;
+            let kind = if name.kind == TargetKind::Mdt { Kind::Mdt } else { Kind::Ost };
+            let errno = answer.as_ref().err().map_or(0, |errno| errno.0);
+            let stat = answer.unwrap_or_default();
+            Some(api::TargetStatfs {
+                kind,
+                index: name.index,
+                uuid: name.uuid().to_string(),
+                blocks: stat.blocks,
+                bfree: stat.bfree,
+                bavail: stat.bavail,
+                bsize: u64::from(stat.bsize),
+                files: stat.files,
+                ffree: stat.ffree,
+                state: stat.state.0,
+                errno,
+            })
+        };
+        answers.into_iter().filter_map(one).collect()
+    }
+
+    fn fid2path(&self, arguments: &[String]) -> Result<String, (Errno, String)> {
+        let wrong = || (Errno::EINVAL, "fid2path FID [LINKNO]".to_owned());
+        let fid: Fid = arguments.first().and_then(|text| text.parse().ok()).ok_or_else(wrong)?;
+        let only: Option<u32> = arguments.get(1).and_then(|text| text.parse().ok());
+        let mut text = String::new();
+        for link in only.unwrap_or(0).. {
+            match self.runtime.block_on(self.files.fid2path(fid, link)) {
+                Ok(path) => {
+                    text += &format!("{link} {}\n", String::from_utf8_lossy(&path));
+                }
+                // Behind the last link there is none.
+                Err(_) if !text.is_empty() => break,
+                Err(errno) => return Err((errno, errno.to_string())),
+            }
+            if only.is_some() || fid == Fid::ROOT {
+                break;
+            }
+        }
+        Ok(text)
+    }
+}
+
+/// What a command of `lfs` does with its arguments.
+type MountCommand = fn(&MountState, &[String]) -> Result<String, (Errno, String)>;
+
+/// Commands of a mount process.
+pub(crate) fn mount_commands(state: &Arc<MountState>) -> Commands {
+    let mut commands = node_commands(&state.node);
+    let mut add = |name: &str, run: MountCommand| {
+        let state = Arc::clone(state);
+        commands.insert(name.to_owned(), Box::new(move |arguments| run(&state, arguments)));
+    };
+    add(api::MOUNT_INFO, |state, _| json(&state.info));
+    add(api::TARGETS, |state, _| {
+        json(&state.targets().into_iter().map(|(target, _)| target).collect::<Vec<_>>())
+    });
+    add(api::TARGET_STATFS, |state, _| json(&state.statfs()));
+    add(api::FID_TO_PATH, MountState::fid2path);
+    add("devices", |state, _| {
+        let line = |(target, report): (api::Target, ImportReport)| {
+            let folder = device_type(target.kind);
+            let up = if target.active { "UP" } else { "IN" };
+            format!("{up} {folder} {} {} 5 {}\n", target.device, report.client, report.peer)
+        };
+        Ok(state.targets().into_iter().map(line).collect())
+    });
+    commands
+}
+
+/// What Lustre calls the client's end of a connection to such a target.
+pub(super) fn device_type(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Mgs => "mgc",
+        Kind::Mdt => "mdc",
+        Kind::Ost => "osc",
+    }
+}
+
+fn json(value: &impl serde::Serialize) -> Result<String, (Errno, String)> {
+    serde_json::to_string(value).map_err(|error| (Errno::EIO, error.to_string()))
+}

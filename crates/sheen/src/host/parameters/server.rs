@@ -1,0 +1,205 @@
+//! What a server process shows and does.
+
+use std::sync::Arc;
+
+use sheen_assembly::{PlanKind, Role};
+use sheen_control::Tree;
+use sheen_mgs::Mgs;
+use sheen_node::rpc::RpcNode;
+use sheen_oss::Ost;
+use sheen_target::{OperationStats, RecoveryStatus, TargetView};
+use sheen_types::{Errno, TargetKind};
+
+use super::super::target::Running;
+use super::{Commands, add_common, node_commands, values};
+use crate::api;
+
+/// Adds what the targets of a server process show.
+pub(crate) fn add_server(tree: &Tree, node: &Arc<RpcNode>, running: &[Arc<Running>]) {
+    add_common(tree);
+    let counts = |kind: TargetKind| {
+        let of_kind = |one: &&Arc<Running>| match &one.plan.kind {
+            PlanKind::Target(name) => name.kind == kind,
+            PlanKind::Mgs => false,
+        };
+        running.iter().filter(of_kind).cloned().collect::<Vec<_>>()
+    };
+    for (name, all) in [
+        ("mds.MDS.mdt.stats", counts(TargetKind::Mdt)),
+        ("ost.OSS.ost.stats", counts(TargetKind::Ost)),
+    ] {
+        tree.add(name, move || stats(&summed(&all)));
+    }
+    let load = Arc::clone(node);
+    tree.add("ldlm.services.ldlm_canceld.req_active", move || load.service_load().0.to_string());
+    for one in running {
+        let root = match &one.plan.kind {
+            PlanKind::Mgs => "mgs.MGS".to_owned(),
+            PlanKind::Target(name) if name.kind == TargetKind::Mdt => format!("mdt.{name}"),
+            PlanKind::Target(name) => format!("obdfilter.{name}"),
+        };
+        let show = |leaf: &str, read: fn(&Running) -> String| {
+            let one = Arc::clone(one);
+            tree.add(&format!("{root}.{leaf}"), move || read(&one));
+        };
+        show("uuid", |one| one.served.target.config().uuid.to_string());
+        show("instance", |one| one.served.target.instance().to_string());
+        show("num_exports", |one| one.served.target.exports().len().to_string());
+        show("recovery_status", |one| recovery(&one.served.target.view()));
+        show("stats", |one| stats(&one.served.target.view().stats.operations));
+        show("last_committed", |one| one.served.target.last_committed().to_string());
+        show("kbytestotal", |one| space(one, |space| space.total >> 10));
+        show("kbytesfree", |one| space(one, |space| space.free >> 10));
+        show("kbytesavail", |one| space(one, |space| space.available >> 10));
+        show("filestotal", |one| space(one, |space| space.objects));
+        show("filesfree", |one| space(one, |space| space.objects_free));
+        if let Role::Ost(ost) = &one.served.role {
+            add_ost(tree, &root, ost);
+            show("tot_granted", |one| match &one.served.role {
+                Role::Ost(ost) => ost.grant_view().total.to_string(),
+                _ => String::new(),
+            });
+        }
+        let evict = Arc::clone(one);
+        let handle = tokio::runtime::Handle::current();
+        tree.add_order(&format!("{root}.evict_client"), move |client| {
+            match handle.block_on(evict.served.target.evict_client(client)) {
+                0 => Err(Errno::ENOENT),
+                _ => Ok(()),
+            }
+        });
+        let locks = Arc::clone(one);
+        let name = one.served.target.name().to_owned();
+        let place = format!("ldlm.namespaces.{name}_UUID.lock_count");
+        tree.add(&place, move || {
+            let gauges = locks.served.target.view().locks;
+            (gauges.granted.iter().sum::<u64>() + gauges.waiting.iter().sum::<u64>()).to_string()
+        });
+    }
+}
+
+/// What operators may say about an OST's disks.
+fn add_ost(tree: &Tree, root: &str, ost: &Arc<Ost>) {
+    type Switch = (&'static str, fn(&Ost) -> bool, fn(&Ost, bool));
+    let switches: [Switch; 2] = [
+        ("degraded", Ost::is_degraded, Ost::set_degraded),
+        ("no_precreate", Ost::refuses_files, Ost::refuse_files),
+    ];
+    for (leaf, read, write) in switches {
+        let (reader, writer) = (Arc::clone(ost), Arc::clone(ost));
+        tree.add_writable(
+            &format!("{root}.{leaf}"),
+            move || u8::from(read(&reader)).to_string(),
+            move |text| {
+                write(&writer, values::switch(text)?);
+                Ok(())
+            },
+        );
+    }
+}
+
+fn space(one: &Running, read: impl Fn(&sheen_store::StoreSpace) -> u64) -> String {
+    one.served
+        .target
+        .store()
+        .space()
+        .map_or_else(|error| error.to_string(), |it| read(&it).to_string())
+}
+
+/// The requests of several targets together.
+fn summed(all: &[Arc<Running>]) -> Vec<OperationStats> {
+    let mut sums: Vec<OperationStats> = Vec::new();
+    for operation in all.iter().flat_map(|one| one.served.target.view().stats.operations) {
+        match sums.iter_mut().find(|sum| sum.kind == operation.kind) {
+            None => sums.push(operation),
+            Some(sum) => {
+                sum.count += operation.count;
+                sum.errors += operation.errors;
+                sum.time_us += operation.time_us;
+                sum.time_us_squared += operation.time_us_squared;
+                sum.time_us_min = sum.time_us_min.min(operation.time_us_min);
+                sum.time_us_max = sum.time_us_max.max(operation.time_us_max);
+            }
+        }
+    }
+    sums
+}
+
+/// Commands of a server process.
+pub(crate) fn server_commands(node: &Arc<RpcNode>, running: &[Arc<Running>]) -> Commands {
+    let mut commands = node_commands(node);
+    let all = running.to_vec();
+    let devices = move |_: &[String]| {
+        let line = |one: &Arc<Running>| {
+            let kind = match &one.plan.kind {
+                PlanKind::Mgs => "mgs",
+                PlanKind::Target(name) if name.kind == TargetKind::Mdt => "mdt",
+                PlanKind::Target(_) => "obdfilter",
+            };
+            let target = &one.served.target;
+            let references = target.exports().len() + 4;
+            format!("UP {kind} {} {} {references}\n", target.name(), target.config().uuid)
+        };
+        Ok(all.iter().map(line).collect())
+    };
+    commands.insert("devices".to_owned(), Box::new(devices));
+    for one in running {
+        if let Role::Mgs(mgs) = &one.served.role {
+            add_mgs(&mut commands, mgs);
+        }
+    }
+    commands
+}
+
+/// What only the MGS can do: parameters that reach everyone.
+fn add_mgs(commands: &mut Commands, mgs: &Arc<Mgs>) {
+    let handle = tokio::runtime::Handle::current();
+    let said = |done: Result<(), Errno>| {
+        done.map(|()| String::new()).map_err(|errno| (errno, errno.to_string()))
+    };
+    let (one, runtime) = (Arc::clone(mgs), handle.clone());
+    let set_param = move |words: &[String]| {
+        said(words.iter().try_for_each(|text| runtime.block_on(one.set_param(text))))
+    };
+    commands.insert(api::SET_PARAM.to_owned(), Box::new(set_param));
+    let one = Arc::clone(mgs);
+    let conf_param = move |words: &[String]| {
+        said(words.iter().try_for_each(|text| handle.block_on(one.conf_param(text))))
+    };
+    commands.insert(api::CONF_PARAM.to_owned(), Box::new(conf_param));
+}
+
+/// Lustre's stats file: a line for each kind of request.
+fn stats(operations: &[OperationStats]) -> String {
+    let mut text = String::new();
+    for one in operations {
+        let name = one.kind.format().name.to_lowercase();
+        text += &format!(
+            "{name:<25} {} samples [usecs] {} {} {} {}\n",
+            one.count, one.time_us_min, one.time_us_max, one.time_us, one.time_us_squared
+        );
+    }
+    text
+}
+
+fn recovery(view: &TargetView) -> String {
+    let recovery = &view.recovery;
+    let status = match recovery.status {
+        RecoveryStatus::Inactive => "INACTIVE",
+        RecoveryStatus::WaitingForClients => "WAITING_FOR_CLIENTS",
+        RecoveryStatus::Recovering => "RECOVERING",
+        RecoveryStatus::Complete => "COMPLETE",
+    };
+    let started = recovery.started.map_or(0, |started| started.seconds);
+    let completed =
+        recovery.connected.saturating_sub(recovery.replaying + recovery.replaying_locks);
+    format!(
+        "status: {status}\nrecovery_start: {started}\nrecovery_duration: {}\n\
+         completed_clients: {completed}/{}\nreplayed_requests: {}\nlast_transno: {}\nVBR: DISABLED\n\
+         IR: DISABLED\n",
+        recovery.duration.as_secs(),
+        recovery.known,
+        recovery.replayed,
+        view.last_transno,
+    )
+}

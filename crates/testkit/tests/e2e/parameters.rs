@@ -1,0 +1,93 @@
+//! Parameters that the MGS keeps: every mount and server takes them, and a restart keeps them.
+
+use std::time::Duration;
+
+use sheen_testkit::cluster::Cluster;
+use sheen_testkit::process::wait_until;
+use sheen_testkit::scene::scene;
+use sheen_testkit::{Outcome, ensure};
+
+const LIMIT: Duration = Duration::from_secs(300);
+/// A change settles for a second before clients read it.
+const SEEN: Duration = Duration::from_secs(60);
+
+/// The values of a parameter, one for each name that matches, in order.
+fn values(cluster: &Cluster, name: &str) -> Outcome<Vec<String>> {
+    let text = cluster.must(&["lctl", "get_param", "-n", name])?;
+    Ok(text.lines().map(str::to_owned).collect())
+}
+
+fn all_become(cluster: &Cluster, name: &str, count: usize, value: &str) -> Outcome {
+    let wanted = vec![value.to_owned(); count];
+    let seen = wait_until(name, SEEN, || values(cluster, name).as_ref() == Ok(&wanted));
+    seen.map_err(|error| format!("{error}: {:?} instead of {wanted:?}", values(cluster, name)))
+}
+
+#[test]
+fn what_is_set_for_good_reaches_every_mount_and_survives_a_restart() {
+    scene("parameters", 2, LIMIT, |cluster| {
+        cluster.mount_again()?;
+        // One value for each mount and OST.
+        let (dirty, window) = ("osc.*OST0001*.max_dirty_mb", "llite.*.max_read_ahead_per_file_mb");
+        let requests = "osc.*.max_rpcs_in_flight";
+        cluster.must(&["lctl", "conf_param", "sheen-OST0001.osc.max_dirty_mb=24"])?;
+        cluster.must(&["lctl", "conf_param", "sheen.llite.max_read_ahead_per_file_mb=5"])?;
+        cluster.must(&["lctl", "set_param", "-P", "osc.*OST0001*.max_rpcs_in_flight=12"])?;
+        // Nobody has this one: it is kept and harms nobody.
+        cluster.must(&["lctl", "set_param", "-P", "osc.*.no_such_thing=1"])?;
+        all_become(cluster, dirty, 2, "24")?;
+        all_become(cluster, window, 2, "5")?;
+        all_become(cluster, "osc.*OST0001*.max_rpcs_in_flight", 2, "12")?;
+        let others = values(cluster, "osc.*OST0000*.max_rpcs_in_flight")?;
+        ensure(others.iter().all(|value| value != "12"), || format!("OST0000 too: {others:?}"))?;
+
+        // What is set here since stays when something else changes on the MGS.
+        cluster.must(&["lctl", "set_param", "-n", &format!("{dirty}=30")])?;
+        cluster.must(&["lctl", "set_param", "-P", "osc.*OST0000*.max_rpcs_in_flight=9"])?;
+        all_become(cluster, "osc.*OST0000*.max_rpcs_in_flight", 2, "9")?;
+        all_become(cluster, dirty, 2, "30")?;
+
+        // A server takes its own: the OST says that it is degraded.
+        cluster.must(&["lctl", "conf_param", "sheen-OST0000.ost.degraded=1"])?;
+        all_become(cluster, "obdfilter.sheen-OST0000.degraded", 1, "1")?;
+
+        // Deleted parameters keep their value until the next start, as in Lustre.
+        cluster.must(&["lctl", "conf_param", "-d", "sheen.llite.max_read_ahead_per_file_mb"])?;
+        cluster.must(&["lctl", "set_param", "-P", "-d", "osc.*OST0000*.max_rpcs_in_flight"])?;
+        cluster.down()?;
+        cluster.up()?;
+        all_become(cluster, dirty, 1, "24")?;
+        all_become(cluster, "osc.*OST0001*.max_rpcs_in_flight", 1, "12")?;
+        all_become(cluster, "obdfilter.sheen-OST0000.degraded", 1, "1")?;
+        let left = values(cluster, window)?;
+        ensure(left != ["5"], || format!("{window} is still {left:?}"))?;
+        let left = values(cluster, requests)?;
+        ensure(left.len() == 2 && left[0] != "9", || format!("{requests} is still {left:?}"))
+    });
+}
+
+#[test]
+fn parameters_for_good_are_the_mgs_s_business() {
+    scene("parameters-wrong", 1, LIMIT, |cluster| {
+        for (words, code, told) in [
+            ("conf_param sheen.osc.max_dirty_mb=24", 22, "error: conf_param: Invalid argument"),
+            ("conf_param other.llite.x=1", 22, "error: conf_param: Invalid argument"),
+            ("conf_param sheen-OST0009.ost.x=1", 19, "error: conf_param: No such device"),
+            ("conf_param sheen.llite.x", 22, "error: conf_param: Invalid argument"),
+            ("set_param -P x", 22, "error: executing set_param: Invalid argument"),
+            ("set_param osc.*.max_dirty_mb=-1", 22, "'osc/*/max_dirty_mb'='-1': Invalid argument"),
+            (
+                "set_param osc.*.max_rpcs_in_flight=100000",
+                34,
+                "'osc/*/max_rpcs_in_flight'='100000': Numerical result out of range",
+            ),
+        ] {
+            let words: Vec<&str> = std::iter::once("lctl").chain(words.split(' ')).collect();
+            let finished = cluster.run(&words)?;
+            ensure(finished.status.code() == Some(code) && finished.output.contains(told), || {
+                format!("{words:?}: {}\n{}", finished.status, finished.output)
+            })?;
+        }
+        Ok(())
+    });
+}
