@@ -9,14 +9,14 @@ use std::time::SystemTime;
 
 use bytes::Bytes;
 use fuser::{
-    BsdFileFlags, FileHandle as Handle, Filesystem, INodeNo, InitFlags, KernelConfig,
+    AccessFlags, BsdFileFlags, FileHandle as Handle, Filesystem, INodeNo, InitFlags, KernelConfig,
     LockOwner as Owner, OpenFlags as KernelFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData,
     ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyLock, ReplyLseek, ReplyOpen,
     ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
 };
 use sheen_client::posix::{
     Credentials, DirCookie, Fallocate, FileHandle, FileLock, FileLockMode, FileSystem, FileType,
-    LockOwner, NewNode, NodeId, OpenFlags, RenameMode, Seek, SetAttributes, XattrMode,
+    LockOwner, May, NewNode, NodeId, OpenFlags, RenameMode, Seek, SetAttributes, XattrMode,
 };
 use sheen_types::{Errno, Extent, Name};
 
@@ -203,6 +203,7 @@ impl Filesystem for Adapter {
             atime: atime.map(convert::set_time),
             mtime: mtime.map(convert::set_time),
             ctime: ctime.map(convert::timestamp),
+            kill_set_id: false,
         };
         let (files, who) = (self.files.clone(), self.who(request, 0));
         let guard = self.occupy(&[number]);
@@ -210,6 +211,14 @@ impl Filesystem for Adapter {
             let _guard = guard;
             let done = files.setattr(&who, node(number), opened.map(handle), changes).await;
             answer::stat(reply, node(number), done);
+        });
+    }
+
+    fn access(&self, request: &Request, number: INodeNo, mask: AccessFlags, reply: ReplyEmpty) {
+        let (files, who) = (self.files.clone(), self.who(request, 0));
+        let wanted = May(mask.bits().cast_unsigned() & 7);
+        self.drive(async move {
+            answer::empty(reply, files.access(&who, node(number), wanted).await);
         });
     }
 

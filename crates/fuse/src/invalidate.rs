@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use fuser::{INodeNo, Notifier};
 use sheen_client::posix::{Invalidate, NodeId, Stale};
-use sheen_types::{Extent, Name};
+use sheen_types::{Errno, Extent, Name};
 
 use crate::busy::Busy;
 
@@ -25,6 +25,12 @@ const PAGES_WAIT: Duration = Duration::from_secs(2);
 
 /// How long a lock may be kept for a name that the kernel does not let go.
 const NAME_WAIT: Duration = Duration::from_millis(500);
+
+/// How much longer for each of many names of one directory.
+const EACH_NAME_WAIT: Duration = Duration::from_micros(20);
+
+/// What the kernel answers if it does not have the name (`ENOENT`).
+const NOT_KEPT: i32 = Errno::ENOENT.0 as i32;
 
 /// The kernel's side of the mount.
 pub(crate) struct Kernel {
@@ -108,6 +114,27 @@ impl Invalidate for Kernel {
             let wait = either(told, busy.until_busy(parent.0));
             if tokio::time::timeout(NAME_WAIT, wait).await.is_err() {
                 tracing::debug!(parent = parent.0, "a name outlives its lock");
+            }
+        })
+    }
+
+    /// As [`Kernel::entry`], one after the other: each takes the directory's lock.
+    fn children(&self, node: NodeId, names: Vec<Name>) -> BoxFuture<()> {
+        let most = NAME_WAIT + EACH_NAME_WAIT * u32::try_from(names.len()).unwrap_or(u32::MAX);
+        let told = self.tell(move |kernel| {
+            for name in &names {
+                match kernel.expire_entry(node, name) {
+                    Err(error) if error.raw_os_error() != Some(NOT_KEPT) => return Err(error),
+                    _ => {}
+                }
+            }
+            Ok(())
+        });
+        let busy = Arc::clone(&self.busy);
+        Box::pin(async move {
+            let wait = either(told, busy.until_busy(node.0));
+            if tokio::time::timeout(most, wait).await.is_err() {
+                tracing::debug!(directory = node.0, "names outlive the right to search for them");
             }
         })
     }

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use fuser::{BackgroundSession, Config, MountOption, SessionACL};
-use sheen_client::posix::FileSystem;
+use sheen_client::posix::{Audience, FileSystem};
 use sheen_types::Errno;
 
 use crate::adapter::Adapter;
@@ -135,7 +135,12 @@ pub fn mount(
     check(path)?;
     let busy = Arc::new(Busy::default());
     let kernel = Arc::new(Kernel::new(runtime.clone(), Arc::clone(&busy)));
-    file_system.watch(Arc::clone(&kernel) as _);
+    // Without `allow_other` the kernel lets nobody in but the user who mounts.
+    let audience = match options.allow_other {
+        true => Audience::Everybody,
+        false => Audience::User(rustix::process::getuid().as_raw()),
+    };
+    file_system.watch(Arc::clone(&kernel) as _, audience);
     let adapter = Adapter::new(file_system, runtime, busy, options.local_locks);
     let refused = |error| MountError::Refused(path.to_owned(), error);
     let session = fuser::Session::new(adapter, path, &config(options)).map_err(refused)?;
@@ -188,7 +193,6 @@ fn config(options: &MountOptions) -> Config {
     config.mount_options = vec![
         MountOption::FSName(options.source.clone()),
         MountOption::Subtype("sheen".to_owned()),
-        MountOption::DefaultPermissions,
         if options.read_only { MountOption::RO } else { MountOption::RW },
     ];
     if options.privileged {

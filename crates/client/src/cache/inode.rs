@@ -7,6 +7,7 @@ use bytes::Bytes;
 use parking_lot::{Mutex, MutexGuard};
 use sheen_types::{Fid, InodeBits, Name, ResourceName, Transno};
 
+use super::rights::Rights;
 use crate::data::{DataFile, FileLayout};
 use crate::meta::readdir::DirPages;
 use crate::posix::{Attributes, FileType, NodeId};
@@ -54,8 +55,8 @@ pub(crate) struct State {
     pub(crate) attributes: Option<Attributes>,
     /// Whether the attributes were heard under the lock that covers them.
     pub(crate) attributes_from_lock: bool,
-    /// Whether it has an access control list beyond its mode.
-    pub(crate) has_acl: bool,
+    /// Its access control list, and what others keep by it.
+    pub(super) rights: Rights,
     /// Names by which it was looked up. Valid while `LOOKUP` is covered.
     pub(crate) names: Vec<(NodeId, Name)>,
     /// Those of them that were seen under the lock that covers `LOOKUP` now, or one before it
@@ -107,11 +108,6 @@ impl Inode {
     /// Its type, if it is known at all: that never changes.
     pub(crate) fn file_type(&self) -> Option<FileType> {
         self.state().attributes.as_ref().map(Attributes::file_type)
-    }
-
-    /// Its group, as last heard: for choosing the supplementary group to send.
-    pub(crate) fn group(&self) -> Option<u32> {
-        self.state().attributes.as_ref().map(|attributes| attributes.gid)
     }
 }
 

@@ -22,6 +22,8 @@ pub(crate) struct MetaCache {
 #[derive(Default)]
 struct Tell {
     entries: Vec<(NodeId, Name, bool)>,
+    /// Names of the inode, a directory, that were kept because all may search it.
+    given: Vec<Name>,
     attributes: bool,
 }
 
@@ -38,10 +40,16 @@ impl State {
             tell.entries.extend(names.map(|(node, name)| (node, name, is_directory)));
             self.sure_names.clear();
         }
+        if gone.contains(InodeBits::PERM) {
+            tell.given.extend(self.lose_rights());
+        }
         if gone.contains(InodeBits::UPDATE) {
             self.attributes_from_lock = false;
             self.pages = None;
-            tell.entries.extend(self.take_absent().into_iter().map(|name| (node, name, false)));
+            for name in self.take_absent() {
+                self.take_back(&name);
+                tell.entries.push((node, name, false));
+            }
         }
         if gone.contains(InodeBits::LAYOUT) {
             self.layout = LayoutState::Unknown;
@@ -74,6 +82,7 @@ impl Protected for MetaCache {
             if tell.attributes {
                 observers.inode(inode.node, Stale::Attributes).await;
             }
+            observers.children(inode.node, tell.given).await;
             observers.entries(tell.entries).await;
         })
     }

@@ -11,6 +11,7 @@
 mod inode;
 mod lost;
 mod observers;
+mod rights;
 mod table;
 
 pub(crate) use inode::{Inode, LayoutState, State, Xattrs};

@@ -4,17 +4,18 @@ use std::sync::Arc;
 
 use parking_lot::RwLock;
 use sheen_types::Name;
+use sheen_types::access::Audience;
 
 use crate::posix::{Invalidate, NodeId, Stale};
 
 /// At most one observer.
 #[derive(Default)]
-pub(crate) struct Observers(RwLock<Option<Arc<dyn Invalidate>>>);
+pub(crate) struct Observers(RwLock<Option<(Arc<dyn Invalidate>, Audience)>>);
 
 impl Observers {
-    /// From now on `observer` is told.
-    pub(crate) fn watch(&self, observer: Arc<dyn Invalidate>) {
-        *self.0.write() = Some(observer);
+    /// From now on `observer` is told; `audience` is who uses what it keeps.
+    pub(crate) fn watch(&self, observer: Arc<dyn Invalidate>, audience: Audience) {
+        *self.0.write() = Some((observer, audience));
     }
 
     /// Whether anything may be kept at all.
@@ -23,7 +24,19 @@ impl Observers {
     }
 
     fn observer(&self) -> Option<Arc<dyn Invalidate>> {
-        self.0.read().clone()
+        self.0.read().as_ref().map(|(observer, _)| Arc::clone(observer))
+    }
+
+    /// Who uses what is kept; `None` if nothing is.
+    pub(crate) fn audience(&self) -> Option<Audience> {
+        self.0.read().as_ref().map(|(_, audience)| *audience)
+    }
+
+    /// Tells that nobody may walk through `names` of a directory without asking, and waits.
+    pub(crate) async fn children(&self, node: NodeId, names: Vec<Name>) {
+        if let Some(observer) = self.observer().filter(|_| !names.is_empty()) {
+            observer.children(node, names).await;
+        }
     }
 
     /// Tells of names, and whether they named directories, all at once, and waits.

@@ -107,7 +107,9 @@ impl Inodes {
         };
         for (parent, name) in names {
             if let Some(parent) = self.by_node(parent) {
-                parent.state().children.remove(&name);
+                let mut state = parent.state();
+                state.children.remove(&name);
+                state.take_back(&name);
             }
         }
     }

@@ -7,13 +7,14 @@ use sheen_wire::md::{Bias, OpenFlags, RecCreate, ReintOp};
 use sheen_wire::messages::{MdsReintCreate, MdsReintCreateSym};
 use sheen_wire::text::Text;
 
-use super::pack::NO_GROUP;
+use super::store::Told;
 use super::{ACL_ROOM, Meta};
 use crate::cache::{Inode, Pin};
 use crate::call;
-use crate::posix::{Credentials, FileType, TYPE_MASK};
+use crate::posix::{Credentials, FileType, May, TYPE_MASK};
 
 /// What to make.
+#[derive(Clone)]
 pub(crate) struct New {
     /// Type and permission bits.
     pub(crate) mode: u32,
@@ -65,7 +66,9 @@ impl Meta {
         };
         let body = call::need(body)?;
         let pin = self.cache.inodes.pin(body.fid1);
-        self.absorb(&pin, &body, &Bytes::new(), None);
+        let nothing = Bytes::new();
+        let told = Told { body: &body, layout: &nothing, acl: &nothing };
+        self.absorb(&pin, &told, None);
         pin.state().target = target;
         self.changed(transno, &[parent, &pin]);
         self.remember_name(parent, name, &pin);
@@ -73,13 +76,14 @@ impl Meta {
     }
 
     fn create_record(&self, who: &Credentials, parent: &Inode, fid: Fid, new: &New) -> RecCreate {
+        let (suppgid1, suppgid2) = who.groups_for(parent, May::WRITE.and(May::EXEC));
         let mut record = RecCreate {
             opcode: ReintOp::CREATE,
             cap: who.capabilities(),
             fsuid: who.uid,
             fsgid: who.gid,
-            suppgid1: who.group_for(parent),
-            suppgid2: NO_GROUP,
+            suppgid1,
+            suppgid2,
             fid1: parent.fid,
             fid2: fid,
             time: self.seconds(),

@@ -12,4 +12,11 @@ impl Meta {
         let pin = self.getattr_intent(who, inode, None, Depth::Attributes).await?;
         if pin.fid == inode.fid { Ok(()) } else { Err(Errno::EPROTO) }
     }
+
+    /// Asks for mode, owner, group and access control list of `inode`, with a lock on them that
+    /// changes of a directory's names leave alone. One RPC.
+    pub(crate) async fn rights(&self, who: &Credentials, inode: &Inode) -> Result<(), Errno> {
+        let pin = self.getattr_intent(who, inode, None, Depth::Name).await?;
+        if pin.fid == inode.fid { Ok(()) } else { Err(Errno::EPROTO) }
+    }
 }

@@ -9,7 +9,7 @@ use sheen_wire::text::Text;
 use super::Meta;
 use crate::cache::Inode;
 use crate::call;
-use crate::posix::Credentials;
+use crate::posix::{Credentials, May};
 
 impl Meta {
     /// Gives `inode` the name `name` in `parent`. One RPC; the inode's attributes are out of date
@@ -31,8 +31,8 @@ impl Meta {
                 cap: who.capabilities(),
                 fsuid: who.uid,
                 fsgid: who.gid,
-                suppgid1: who.group_for(inode),
-                suppgid2: who.group_for(parent),
+                suppgid1: who.group_for(inode, May::NOTHING),
+                suppgid2: who.group_for(parent, May::WRITE.and(May::EXEC)),
                 fid1: inode.fid,
                 fid2: parent.fid,
                 time: self.seconds(),

@@ -7,11 +7,12 @@ use sheen_wire::md::{Disposition, Valid};
 use sheen_wire::messages::LdlmIntentGetattr;
 use sheen_wire::text::Text;
 
+use super::store::Told;
 use super::{ACL_ROOM, EA_ROOM, Meta, intent_status};
 use crate::cache::{Inode, Pin};
 use crate::call;
 use crate::locks::Ask;
-use crate::posix::Credentials;
+use crate::posix::{Credentials, May};
 use sheen_ldlm::{LockFlags, Policy};
 
 /// How much is wanted of a name's inode.
@@ -103,7 +104,7 @@ impl Meta {
             mode: LockMode::Cr,
             flags: LockFlags::HAS_INTENT,
         });
-        let mut body = who.body(inode.fid, getattr_valid(), who.group_for(inode));
+        let mut body = who.body(inode.fid, getattr_valid(), who.group_for(inode, May::EXEC));
         if name.is_none() {
             body.fid2 = inode.fid;
         }
@@ -128,7 +129,8 @@ impl Meta {
         let held = pending.granted(&lock).await?;
         let body = call::need(reply.mdt_body)?;
         let pin = self.cache.inodes.pin(body.fid1);
-        self.absorb(&pin, &body, &reply.mdt_md, held.as_ref());
+        let told = Told { body: &body, layout: &reply.mdt_md, acl: &reply.acl };
+        self.absorb(&pin, &told, held.as_ref());
         Ok(pin)
     }
 }

@@ -18,12 +18,12 @@ use sheen_wire::messages::{LdlmIntentOpen, Reply, Request};
 use sheen_wire::ptlrpc::PtlrpcBody;
 use sheen_wire::text::Text;
 
-use super::pack::NO_GROUP;
+use super::store::Told;
 use super::{ACL_ROOM, EA_ROOM, Mdt, Meta, intent_status};
 use crate::cache::{Inode, Pin};
 use crate::call;
 use crate::locks::Ask;
-use crate::posix::{self, Credentials, FileType};
+use crate::posix::{self, Credentials, FileType, May};
 
 /// An open handle on an MDT.
 pub(crate) struct OpenState {
@@ -148,6 +148,18 @@ fn wire_flags(flags: posix::OpenFlags) -> OpenFlags {
     wire
 }
 
+/// What the MDT will ask for an open.
+fn wanted_by(flags: OpenFlags) -> May {
+    let pairs = [
+        (OpenFlags::READ, May::READ),
+        (OpenFlags::WRITE, May::WRITE),
+        (OpenFlags::TRUNC, May::WRITE),
+        (OpenFlags::EXEC, May::EXEC),
+    ];
+    let wanted = pairs.iter().filter(|(flag, _)| flags.contains(*flag));
+    wanted.fold(May::NOTHING, |may, (_, more)| may.and(*more))
+}
+
 impl Meta {
     /// Opens `inode`. One RPC. No handle for what needs none on the MDT: devices, pipes.
     pub(crate) async fn open(
@@ -241,7 +253,8 @@ impl Meta {
         let body = call::need(reply.mdt_body)?;
         handle.set(&body);
         let pin = self.cache.inodes.pin(body.fid1);
-        self.absorb(&pin, &body, &reply.mdt_md, held.as_ref());
+        let told = Told { body: &body, layout: &reply.mdt_md, acl: &reply.acl };
+        self.absorb(&pin, &told, held.as_ref());
         let created = lock.policy_res1.contains(Disposition::OPEN_CREATE);
         if created {
             pin.state().made_here = held.as_ref().is_some_and(|held| {
@@ -266,7 +279,6 @@ impl Meta {
             cap: who.capabilities(),
             fsuid: who.uid,
             fsgid: who.gid,
-            suppgid2: NO_GROUP,
             time: self.seconds(),
             mode: FileType::Regular.mode_bits(),
             umask: who.umask,
@@ -274,13 +286,14 @@ impl Meta {
         };
         match target {
             Target::Create { parent, mode, fid, .. } => {
-                record.suppgid1 = who.group_for(parent);
+                let wanted = May::WRITE.and(May::EXEC);
+                (record.suppgid1, record.suppgid2) = who.groups_for(parent, wanted);
                 record.fid1 = parent.fid;
                 record.fid2 = *fid;
                 record.mode |= mode & 0o7777;
             }
             Target::Known(inode) => {
-                record.suppgid1 = who.group_for(inode);
+                (record.suppgid1, record.suppgid2) = who.groups_for(inode, wanted_by(flags));
                 record.fid1 = inode.fid;
                 record.fid2 = inode.fid;
             }

@@ -6,7 +6,7 @@ use sheen_wire::md::{MdtBody, Valid};
 use sheen_wire::ptlrpc::MsgFlags;
 
 use crate::cache::Inode;
-use crate::posix::Credentials;
+use crate::posix::{Credentials, May};
 
 /// No supplementary group.
 pub(super) const NO_GROUP: u32 = u32::MAX;
@@ -19,9 +19,18 @@ impl Credentials {
         if self.uid == 0 { ALL_CAPABILITIES } else { 0 }
     }
 
-    /// The group of `inode` if the caller is in it, so that the server may count it in.
-    pub(super) fn group_for(&self, inode: &Inode) -> u32 {
-        inode.group().filter(|group| self.is_in_group(*group)).unwrap_or(NO_GROUP)
+    /// The one group that the server must count in to judge whether the caller may do `wanted` to
+    /// `inode`.
+    pub(super) fn group_for(&self, inode: &Inode, wanted: May) -> u32 {
+        inode.state().telling_groups(self, wanted).0.unwrap_or(NO_GROUP)
+    }
+
+    /// As [`Credentials::group_for`], and the group of `inode` if the caller is in it: set-id bits
+    /// depend on that one.
+    pub(super) fn groups_for(&self, inode: &Inode, wanted: May) -> (u32, u32) {
+        let (telling, owning) = inode.state().telling_groups(self, wanted);
+        let owning = owning.filter(|group| Some(*group) != telling);
+        (telling.unwrap_or(NO_GROUP), owning.unwrap_or(NO_GROUP))
     }
 
     /// The frame of a request about `fid`.

@@ -8,6 +8,7 @@ use sheen_wire::md::Valid;
 use sheen_wire::messages::MdsGetattr;
 
 use super::Meta;
+use super::pack::NO_GROUP;
 use crate::cache::Inode;
 use crate::call;
 use crate::posix::Credentials;
@@ -19,7 +20,7 @@ impl Meta {
             return Ok(target);
         }
         let mdt = self.mdt(inode.fid)?;
-        let mut mdt_body = who.body(inode.fid, Valid::LINKNAME, who.group_for(inode));
+        let mut mdt_body = who.body(inode.fid, Valid::LINKNAME, NO_GROUP);
         mdt_body.eadatasize = PATH_BYTES_MAX as u32;
         let request = MdsGetattr { mdt_body, ..MdsGetattr::default() };
         let call = who.sign(Call::new(request).with_reply_room(PATH_BYTES_MAX));

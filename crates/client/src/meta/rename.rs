@@ -10,7 +10,7 @@ use super::unlink::ALL_BUT_DATA;
 use super::{EA_ROOM, Meta};
 use crate::cache::Inode;
 use crate::call;
-use crate::posix::{Credentials, FileType};
+use crate::posix::{Credentials, FileType, May};
 
 impl Meta {
     /// Moves a name, replacing what is there. One RPC. What was replaced has attributes out of date
@@ -33,14 +33,15 @@ impl Meta {
         wanted.extend(moved.as_deref().map(|moved| (moved, InodeBits::LOOKUP)));
         wanted.extend(replaced.as_deref().map(|replaced| (replaced, ALL_BUT_DATA)));
         let dlm_req = self.cancel_early(mdt, &wanted).await;
+        let wanted = May::WRITE.and(May::EXEC);
         let request = MdsReintRename {
             rec_reint: RecRename {
                 opcode: ReintOp::RENAME,
                 cap: who.capabilities(),
                 fsuid: who.uid,
                 fsgid: who.gid,
-                suppgid1: who.group_for(from.0),
-                suppgid2: who.group_for(to.0),
+                suppgid1: who.group_for(from.0, wanted),
+                suppgid2: who.group_for(to.0, wanted),
                 fid1: from.0.fid,
                 fid2: to.0.fid,
                 time: self.seconds(),

@@ -6,10 +6,11 @@ use sheen_types::{Errno, InodeBits, Timestamp};
 use sheen_wire::md::{AttrValid, Bias, RecSetattr, ReintOp};
 use sheen_wire::messages::MdsReintSetattr;
 
+use super::store::Told;
 use super::{ACL_ROOM, EA_ROOM, Meta};
 use crate::cache::Inode;
 use crate::call;
-use crate::posix::{Credentials, SetAttributes, SetTime};
+use crate::posix::{Credentials, May, SetAttributes, SetTime};
 
 /// By what right attributes are changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,8 +40,12 @@ impl Meta {
             Through::Handle => record.bias = Bias::OWNEROVERRIDE,
         }
         let mut bits = InodeBits::UPDATE;
-        if changes.mode.is_some() || changes.uid.is_some() || changes.gid.is_some() {
-            bits = bits | InodeBits::LOOKUP;
+        if changes.mode.is_some()
+            || changes.uid.is_some()
+            || changes.gid.is_some()
+            || changes.kill_set_id
+        {
+            bits = bits | InodeBits::LOOKUP | InodeBits::PERM;
         }
         self.send_setattr(who, inode, record, Bytes::new(), bits).await
     }
@@ -61,7 +66,8 @@ impl Meta {
         let answer = call::call::<MdsReintSetattr>(&*mdt.channel, call).await?;
         self.changed(answer.body.transno, &[inode]);
         if let Some(body) = answer.reply.mdt_body {
-            self.absorb(inode, &body, &Bytes::new(), None);
+            let told = Told { body: &body, layout: &Bytes::new(), acl: &answer.reply.acl };
+            self.absorb(inode, &told, None);
         }
         Ok(())
     }
@@ -74,7 +80,7 @@ pub(super) fn blank_record(who: &Credentials, inode: &Inode) -> RecSetattr {
         cap: who.capabilities(),
         fsuid: who.uid,
         fsgid: who.gid,
-        suppgid: who.group_for(inode),
+        suppgid: who.group_for(inode, May::WRITE),
         fid: inode.fid,
         ..RecSetattr::default()
     }
@@ -110,15 +116,23 @@ fn setattr_record(
         record.valid |= AttrValid::SIZE;
         record.size = size;
     }
-    let atime = changes.atime.map(|time| resolve(time, now));
-    if let Some(atime) = atime {
-        record.valid |= AttrValid::ATIME | AttrValid::ATIME_SET;
-        record.atime = atime.seconds;
+    if changes.kill_set_id {
+        record.valid |= AttrValid::KILL_SUID | AttrValid::KILL_SGID;
+    }
+    // A time of ones own choice is marked as such: who may only write may only set the time of now,
+    // and is told so with another errno.
+    let chosen = |time: SetTime, flag| match time {
+        SetTime::To(_) => flag,
+        SetTime::Now => AttrValid::NONE,
+    };
+    if let Some(atime) = changes.atime {
+        record.valid |= AttrValid::ATIME | chosen(atime, AttrValid::ATIME_SET);
+        record.atime = resolve(atime, now).seconds;
     }
     let truncated = changes.size.map(|_| SetTime::Now);
-    if let Some(mtime) = changes.mtime.or(truncated).map(|time| resolve(time, now)) {
-        record.valid |= AttrValid::MTIME | AttrValid::MTIME_SET;
-        record.mtime = mtime.seconds;
+    if let Some(mtime) = changes.mtime.or(truncated) {
+        record.valid |= AttrValid::MTIME | chosen(mtime, AttrValid::MTIME_SET);
+        record.mtime = resolve(mtime, now).seconds;
     }
     record
 }

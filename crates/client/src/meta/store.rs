@@ -20,12 +20,13 @@ impl Meta {
     /// Notes what a reply says of an inode. `held` is the lock that came with it, if any: the bits it
     /// has are covered from now on. Without a lock, what a lock covers already is left alone, because
     /// replies may overtake each other.
-    pub(super) fn absorb(&self, inode: &Inode, body: &MdtBody, ea: &Bytes, held: Option<&Held>) {
+    pub(super) fn absorb(&self, inode: &Inode, told: &Told<'_>, held: Option<&Held>) {
+        let Told { body, layout: ea, acl } = *told;
         let held = held.filter(|held| held.resource() == inode.resource());
         let bits = held.map_or(InodeBits(0), Held::bits);
         let mut state = inode.state();
         if bits.intersects(InodeBits::UPDATE) || !state.attributes_covered() {
-            state.absorb_attributes(inode, body);
+            state.absorb_told(inode, body, acl, bits);
         }
         if bits.contains(InodeBits::LAYOUT) {
             let has_layout = body.valid.contains(Valid::EASIZE) && !ea.is_empty();
@@ -34,6 +35,9 @@ impl Meta {
         if bits.contains(InodeBits::UPDATE) {
             state.changed_here = false;
             state.attributes_from_lock = true;
+        }
+        if bits.contains(InodeBits::PERM) {
+            state.rights_from_lock();
         }
         state.covered = state.covered | bits;
     }
@@ -62,7 +66,27 @@ impl Meta {
     }
 }
 
+/// What a reply says of an inode.
+#[derive(Clone, Copy)]
+pub(super) struct Told<'a> {
+    pub(super) body: &'a MdtBody,
+    pub(super) layout: &'a Bytes,
+    pub(super) acl: &'a Bytes,
+}
+
 impl State {
+    /// Takes attributes over, but for those that decide about access where another lock than the one
+    /// of this reply, with `bits`, covers them.
+    fn absorb_told(&mut self, inode: &Inode, body: &MdtBody, acl: &Bytes, bits: InodeBits) {
+        let covered = self.rights_covered() && !bits.contains(InodeBits::PERM);
+        let old = self.attributes.as_ref().filter(|_| covered).map(|it| (it.mode, it.uid, it.gid));
+        self.absorb_attributes(inode, body);
+        match (old, &mut self.attributes) {
+            (Some(old), Some(now)) => (now.mode, now.uid, now.gid) = old,
+            _ => self.absorb_list(body, acl),
+        }
+    }
+
     fn absorb_attributes(&mut self, inode: &Inode, body: &MdtBody) {
         let mut attributes = self.attributes.take().unwrap_or_else(|| blank(inode));
         let valid = body.valid;
@@ -85,9 +109,6 @@ impl State {
         set(valid, Valid::BTIME, &mut attributes.btime, Timestamp::from_seconds(body.btime));
         set(valid, Valid::SIZE, &mut attributes.size, body.size);
         set(valid, Valid::BLOCKS, &mut attributes.blocks, body.blocks);
-        if valid.contains(Valid::ACL) {
-            self.has_acl = body.aclsize > 0;
-        }
         if !valid.contains(Valid::SIZE) {
             set(valid, Valid::LAZYSIZE, &mut attributes.size, body.size);
             set(valid, Valid::LAZYBLOCKS, &mut attributes.blocks, body.blocks);

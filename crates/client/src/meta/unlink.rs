@@ -8,11 +8,10 @@ use sheen_wire::md::{RecUnlink, ReintOp};
 use sheen_wire::messages::MdsReintUnlink;
 use sheen_wire::text::Text;
 
-use super::pack::NO_GROUP;
 use super::{EA_ROOM, Meta};
 use crate::cache::Inode;
 use crate::call;
-use crate::posix::{Credentials, FileType};
+use crate::posix::{Credentials, FileType, May};
 
 /// `MDS_INODELOCK_ELC`: everything but data on the MDT, which may still be dirty.
 pub(super) const ALL_BUT_DATA: InodeBits = InodeBits(0x3f);
@@ -35,14 +34,15 @@ impl Meta {
         let mut wanted = vec![(parent, InodeBits::UPDATE)];
         wanted.extend(child.as_deref().map(|child| (child, ALL_BUT_DATA)));
         let dlm_req = self.cancel_early(mdt, &wanted).await;
+        let (suppgid1, suppgid2) = who.groups_for(parent, May::WRITE.and(May::EXEC));
         let request = MdsReintUnlink {
             rec_reint: RecUnlink {
                 opcode: ReintOp::UNLINK,
                 cap: who.capabilities(),
                 fsuid: who.uid,
                 fsgid: who.gid,
-                suppgid1: who.group_for(parent),
-                suppgid2: NO_GROUP,
+                suppgid1,
+                suppgid2,
                 fid1: parent.fid,
                 fid2: child.as_ref().map_or(Fid::ZERO, |child| child.fid),
                 time: self.seconds(),

@@ -21,12 +21,14 @@ use super::{Meta, intent_status};
 use crate::cache::{Inode, Xattrs};
 use crate::call;
 use crate::locks::Ask;
-use crate::posix::{Credentials, XattrMode};
+use crate::posix::{Credentials, May, XattrMode};
 
 /// Bytes of values that we take with the names. Inodes with more are asked value by value.
 const VALUES_ROOM: usize = 2500;
 /// Bytes of names, and of lengths.
 const NAMES_ROOM: usize = 1024;
+/// What changes the mode with it.
+const ACL_ACCESS: &[u8] = b"system.posix_acl_access";
 /// `XATTR_CREATE`, `XATTR_REPLACE`.
 const CREATE: u32 = 1;
 const REPLACE: u32 = 2;
@@ -95,7 +97,7 @@ impl Meta {
     ) -> Result<Bytes, Errno> {
         let mdt = self.mdt(inode.fid)?;
         let valid = if name.is_empty() { Valid::XATTRLS } else { Valid::XATTR };
-        let mut mdt_body = who.body(inode.fid, valid, who.group_for(inode));
+        let mut mdt_body = who.body(inode.fid, valid, who.group_for(inode, May::READ));
         mdt_body.eadatasize = XATTR_VALUE_BYTES_MAX as u32;
         let request = MdsGetxattr {
             mdt_body,
@@ -116,7 +118,11 @@ impl Meta {
         mode: XattrMode,
     ) -> Result<(), Errno> {
         let mdt = self.mdt(inode.fid)?;
-        let dlm_req = self.cancel_early(mdt, &[(inode, InodeBits::XATTR)]).await;
+        let mut bits = InodeBits::XATTR;
+        if name == ACL_ACCESS {
+            bits = bits | InodeBits::UPDATE | InodeBits::LOOKUP | InodeBits::PERM;
+        }
+        let dlm_req = self.cancel_early(mdt, &[(inode, bits)]).await;
         let (valid, flags) = match (&value, mode) {
             (None, _) => (Valid::XATTRRM, REPLACE),
             (_, XattrMode::Any) => (Valid::XATTR, 0),
@@ -124,14 +130,15 @@ impl Meta {
             (_, XattrMode::Replace) => (Valid::XATTR, REPLACE),
         };
         let value = value.unwrap_or_default();
+        let (suppgid1, suppgid2) = who.groups_for(inode, May::WRITE);
         let request = MdsReintSetxattr {
             rec_reint: RecSetxattr {
                 opcode: ReintOp::SETXATTR,
                 cap: who.capabilities(),
                 fsuid: who.uid,
                 fsgid: who.gid,
-                suppgid1: who.group_for(inode),
-                suppgid2: NO_GROUP,
+                suppgid1,
+                suppgid2,
                 fid: inode.fid,
                 valid: valid | Valid::CTIME,
                 time: self.seconds(),

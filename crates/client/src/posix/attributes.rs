@@ -55,7 +55,7 @@ impl FileSystem {
         who: &Credentials,
         node: NodeId,
         handle: Option<FileHandle>,
-        changes: SetAttributes,
+        mut changes: SetAttributes,
     ) -> Result<Stat, Errno> {
         let inode = self.0.pin(node)?;
         let mut through = Through::Mode;
@@ -70,10 +70,13 @@ impl FileSystem {
         let chosen = |time: Option<SetTime>| matches!(time, Some(SetTime::To(_)));
         if chosen(changes.atime) || chosen(changes.mtime) {
             self.0.refresh(who, &inode).await?;
-            let attributes = inode.state().attributes.clone().ok_or(Errno::EIO)?;
-            if !owns(&attributes, who) {
+            let owner = inode.state().attributes.as_ref().ok_or(Errno::EIO)?.uid;
+            if !owns(owner, who) {
                 return Err(Errno::EPERM);
             }
+        }
+        if self.0.kills_set_id(who, &inode, &changes) {
+            (changes.mode, changes.kill_set_id) = (None, true);
         }
         self.0.change(who, &inode, &changes, through).await?;
         self.0.stat(who, &inode).await
@@ -125,6 +128,23 @@ impl Mounted {
         self.meta.getattr(who, inode).await
     }
 
+    /// Whether a new mode is not somebody's `chmod` but the kernel taking set-id bits off a file
+    /// that changes hands, is cut or written. For that no one needs to own it.
+    fn kills_set_id(&self, who: &Credentials, inode: &Inode, changes: &SetAttributes) -> bool {
+        let Some(mode) = changes.mode else { return false };
+        if changes.uid.is_some() || changes.gid.is_some() || changes.size.is_some() {
+            // No call of a program's changes the mode with any of these.
+            return true;
+        }
+        let (old, owner) = match &inode.state().attributes {
+            Some(attributes) => (attributes.mode & 0o7777, attributes.uid),
+            None => return false,
+        };
+        let times = changes.atime.is_some() || changes.mtime.is_some();
+        let only_takes = mode != old && mode == without_set_id(old);
+        only_takes && !times && !owns(owner, who) && self.handles.writes(inode.fid, who.uid)
+    }
+
     /// Changes attributes on the MDT, then on the OSTs.
     pub(super) async fn change(
         &self,
@@ -141,7 +161,8 @@ impl Mounted {
             return Err(Errno::EFBIG);
         }
         let now = self.meta.world.clock.wall();
-        self.meta.setattr(who, inode, changes, now, through).await?;
+        let change = || self.meta.setattr(who, inode, changes, now, through);
+        self.asking(who, &[inode], change).await?;
         let times = changes.atime.is_some() || changes.mtime.is_some();
         if !is_regular || changes.size.is_none() && !times {
             return Ok(());
@@ -175,6 +196,22 @@ impl Mounted {
             ));
         }
         join::all(asked).await
+    }
+}
+
+/// Whether a write takes anything off a mode.
+pub(super) fn has_set_id(mode: u32) -> bool {
+    without_set_id(mode) != mode
+}
+
+/// What a write leaves of a mode. The set-group-id bit of a file that its group may not execute
+/// means something else.
+fn without_set_id(mode: u32) -> u32 {
+    const SET_UID: u32 = 0o4000;
+    const RUNS_AS_GROUP: u32 = 0o2010;
+    match mode & RUNS_AS_GROUP == RUNS_AS_GROUP {
+        true => mode & !(SET_UID | 0o2000),
+        false => mode & !SET_UID,
     }
 }
 

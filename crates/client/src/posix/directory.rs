@@ -6,9 +6,8 @@ use sheen_io::BoxFuture;
 use sheen_types::{Errno, Name};
 
 use super::handles::OpenFile;
-use super::permission::{READ, permits};
 use super::{
-    Credentials, DirCookie, DirEntry, DirEntryPlus, Entry, FileHandle, FileSystem, FileType,
+    Credentials, DirCookie, DirEntry, DirEntryPlus, Entry, FileHandle, FileSystem, FileType, May,
     Mounted, OpenFlags,
 };
 use crate::cache::{Inode, inode_number};
@@ -72,16 +71,16 @@ impl FileSystem {
 }
 
 impl Mounted {
-    /// Whether a directory may be listed without asking its MDT: its mode says so, and locks cover
-    /// that. Only the MDT can judge an access control list.
+    /// Whether a directory may be listed without asking its MDT: locks cover what decides, and it
+    /// decides so. A refusal is left to the MDT.
     pub(super) fn may_list(&self, inode: &Inode, who: &Credentials, flags: OpenFlags) -> bool {
         let state = inode.state();
-        let Some(attributes) = &state.attributes else { return false };
-        attributes.file_type() == FileType::Directory
+        let is_directory =
+            state.attributes.as_ref().is_some_and(|it| it.file_type() == FileType::Directory);
+        is_directory
             && !flags.writes()
-            && !state.has_acl
-            && state.attributes_covered()
-            && permits(attributes, who, READ)
+            && state.rights_covered()
+            && state.permits(who, May::READ) == Some(true)
     }
 
     async fn names(
@@ -124,6 +123,6 @@ impl Mounted {
         // `.` and `..` are no names in this sense.
         let name = Name::new(name).ok()?;
         let child = self.find(who, parent, &name).await.ok()??;
-        self.entry(who, &child).await.ok()
+        self.entry(who, (parent, &name), &child).await.ok()
     }
 }

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use bytes::Bytes;
 use sheen_types::{Errno, Extent, Name, Timestamp};
 
-use super::attributes::gone;
+use super::attributes::{gone, has_set_id};
 use super::handles::OpenFile;
 use super::{
     Credentials, Entry, Fallocate, FileHandle, FileLock, FileLockMode, FileSystem, FileType,
@@ -35,7 +35,8 @@ impl FileSystem {
         if self.0.may_list(&pin, who, flags) {
             return Ok(self.0.opened(pin, who, flags, None));
         }
-        let open = self.0.meta.open(who, &pin, flags).await.map_err(gone)?;
+        let open = || self.0.meta.open(who, &pin, flags);
+        let open = self.0.asking(who, &[&pin], open).await.map_err(gone)?;
         self.0.finish_open(who, pin, flags, open, false).await
     }
 
@@ -57,7 +58,8 @@ impl FileSystem {
         flags: OpenFlags,
     ) -> Result<(Entry, Opened), Errno> {
         let parent = self.0.pin(parent)?;
-        let opened = self.0.meta.open_create(who, &parent, name, mode, flags).await?;
+        let create = || self.0.meta.open_create(who, &parent, name, mode, flags);
+        let opened = self.0.asking(who, &[&parent], create).await?;
         let node = opened.pin.node;
         let child = Arc::clone(&opened.pin);
         let Some(open) = opened.state else { return Err(Errno::ESTALE) };
@@ -67,8 +69,8 @@ impl FileSystem {
             return Err(Errno::ESTALE);
         }
         let entry = match opened.created {
-            true => self.0.entry_of_new(&child),
-            false => self.0.entry(who, &child).await,
+            true => self.0.entry_of_new((&parent, name), &child),
+            false => self.0.entry(who, (&parent, name), &child).await,
         };
         let entry = match entry {
             Ok(entry) => entry,
@@ -123,6 +125,7 @@ impl FileSystem {
     pub async fn write(&self, handle: FileHandle, offset: u64, data: Bytes) -> Result<u32, Errno> {
         let file = self.0.handles.get(handle)?;
         let length = u32::try_from(data.len()).map_err(|_| Errno::EINVAL)?;
+        self.0.take_set_id(&file).await?;
         let objects = self.0.data_to_write(&file).await?;
         let at = match file.flags.has(OpenFlags::APPEND) {
             true => WriteAt::End,
@@ -309,6 +312,17 @@ impl Mounted {
             }
         }
         Ok(self.opened(pin, who, flags, open))
+    }
+
+    /// Takes the set-id bits off a file that anybody but the superuser writes. The kernel asks for
+    /// that itself only before it writes into its pages.
+    async fn take_set_id(&self, file: &OpenFile) -> Result<(), Errno> {
+        let mode = |file: &OpenFile| file.pin.state().attributes.as_ref().map_or(0, |it| it.mode);
+        if file.who.uid == 0 || !has_set_id(mode(file)) {
+            return Ok(());
+        }
+        let changes = SetAttributes { kill_set_id: true, ..SetAttributes::default() };
+        self.change(&file.who, &file.pin, &changes, Through::Mode).await
     }
 
     /// The objects of a file that is about to be written: the MDT made them at the open.

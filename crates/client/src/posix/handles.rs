@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use parking_lot::{Mutex, RwLock};
-use sheen_types::Errno;
+use sheen_types::{Errno, Fid};
 
 use super::{Credentials, DirCookie, FileHandle, OpenFlags};
 use crate::cache::Pin;
@@ -59,6 +59,14 @@ impl Handles {
 
     pub(super) fn remove(&self, handle: FileHandle) -> Result<Arc<OpenFile>, Errno> {
         self.open.write().remove(&handle).ok_or(Errno::EBADF)
+    }
+
+    /// Whether user `uid` has a file open for writing. Looks at all open files.
+    pub(super) fn writes(&self, fid: Fid, uid: u32) -> bool {
+        let is_theirs = |file: &Arc<OpenFile>| {
+            file.pin.fid == fid && file.who.uid == uid && file.flags.writes()
+        };
+        self.open.read().values().any(is_theirs)
     }
 
     pub(super) fn take_all(&self) -> Vec<Arc<OpenFile>> {

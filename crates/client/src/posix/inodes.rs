@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use sheen_types::{Errno, Timestamp};
+use sheen_types::{Errno, Name, Timestamp};
 
 use super::{Attributes, Credentials, Entry, FileType, Keep, Mounted, NodeId, Stat};
 use crate::cache::{Inode, LayoutState, Pin};
@@ -15,10 +15,11 @@ impl Mounted {
         Ok(self.inodes.pin(inode.fid))
     }
 
-    /// The entry of a name that was found. Counts as a lookup. No RPC unless the file is open.
+    /// The entry of a name that was found in a directory, its `place`. Counts as a lookup. No RPC unless the file is open.
     pub(super) async fn entry(
         &self,
         who: &Credentials,
+        place: (&Inode, &Name),
         inode: &Arc<Inode>,
     ) -> Result<Entry, Errno> {
         let open = inode.state().opens > 0;
@@ -28,21 +29,27 @@ impl Mounted {
             true => self.stat(who, inode).await?,
             false => self.stat_without_rpc(inode)?,
         };
-        Ok(self.looked_up(inode, stat))
+        Ok(self.looked_up(place, inode, stat))
     }
 
     /// The entry of a file that this client has just made: nobody has written it. Counts as a
     /// lookup. No RPC; a glimpse would bring a lock that the first write has to give back.
-    pub(super) fn entry_of_new(&self, inode: &Inode) -> Result<Entry, Errno> {
-        Ok(self.looked_up(inode, self.stat_without_rpc(inode)?))
+    pub(super) fn entry_of_new(
+        &self,
+        place: (&Inode, &Name),
+        inode: &Inode,
+    ) -> Result<Entry, Errno> {
+        Ok(self.looked_up(place, inode, self.stat_without_rpc(inode)?))
     }
 
-    fn looked_up(&self, inode: &Inode, stat: Stat) -> Entry {
-        let watched = self.observers.watched();
+    fn looked_up(&self, (parent, name): (&Inode, &Name), inode: &Inode, stat: Stat) -> Entry {
         let Stat { attributes, keep } = stat;
-        let mut state = inode.state();
-        state.lookups += 1;
-        let entry = watched && state.names_covered();
+        let covered = {
+            let mut state = inode.state();
+            state.lookups += 1;
+            state.names_covered()
+        };
+        let entry = covered && self.gives(parent, name);
         Entry {
             node: inode.node,
             generation: attributes.ino >> 32,

@@ -27,6 +27,10 @@ pub trait Invalidate: Send + Sync {
     /// `is_directory`: what it named is a directory.
     fn entry(&self, parent: NodeId, name: &Name, is_directory: bool) -> BoxFuture<'static, ()>;
 
+    /// Who may search the directory `node` is not known any more: these of its names, present and
+    /// absent ones, must be looked up again at their next use. What they name has not changed.
+    fn children(&self, node: NodeId, names: Vec<Name>) -> BoxFuture<'static, ()>;
+
     /// Part of what is known about `node` may have changed.
     fn inode(&self, node: NodeId, stale: Stale) -> BoxFuture<'static, ()>;
 }

@@ -21,11 +21,15 @@ mod locks;
 mod names;
 mod permission;
 #[cfg(test)]
+mod rights_tests;
+#[cfg(test)]
 mod tests;
 mod types;
 mod xattrs;
 
 use std::sync::Arc;
+
+pub use sheen_types::access::{Audience, May};
 
 use crate::cache::{Inodes, Observers};
 use crate::config::Targets;
@@ -62,9 +66,9 @@ impl FileSystem {
     }
 
     /// Whom to tell when what was answered with [`Keep`] goes stale. Until someone watches, nothing
-    /// may be kept and every answer says so.
-    pub fn watch(&self, observer: Arc<dyn Invalidate>) {
-        self.0.observers.watch(observer);
+    /// may be kept and every answer says so. `audience` is who uses what is kept.
+    pub fn watch(&self, observer: Arc<dyn Invalidate>, audience: Audience) {
+        self.0.observers.watch(observer, audience);
     }
 
     /// The locks of each target: `MGS`, `FSNAME-MDT0000` and so on; for operators.

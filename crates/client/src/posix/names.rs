@@ -25,10 +25,10 @@ impl FileSystem {
     ) -> Result<Lookup, Errno> {
         let parent = self.0.pin(parent)?;
         match self.0.find(who, &parent, name).await? {
-            Some(child) => Ok(Lookup::Found(self.0.entry(who, &child).await?)),
+            Some(child) => Ok(Lookup::Found(self.0.entry(who, (&parent, name), &child).await?)),
             None => {
                 let keep = parent.state().keep_absent(name);
-                Ok(Lookup::Absent { keep: keep && self.0.observers.watched() })
+                Ok(Lookup::Absent { keep: keep && self.0.gives(&parent, name) })
             }
         }
     }
@@ -74,8 +74,9 @@ impl FileSystem {
                 New { mode: file_type.mode_bits() | permissions, rdev, target: None }
             }
         };
-        let child = self.0.meta.create(who, &parent, name, new).await?;
-        self.0.entry(who, &child).await
+        let make = || self.0.meta.create(who, &parent, name, new.clone());
+        let child = self.0.asking(who, &[&parent], make).await?;
+        self.0.entry(who, (&parent, name), &child).await
     }
 
     /// The target of a symbolic link. One RPC for each link, once.
@@ -105,7 +106,8 @@ impl FileSystem {
         if inode.file_type() == Some(FileType::Directory) {
             return Err(Errno::EPERM);
         }
-        self.0.meta.link(who, &inode, &parent, name).await?;
+        let link = || self.0.meta.link(who, &inode, &parent, name);
+        self.0.asking(who, &[&parent], link).await?;
         {
             // Nothing covers the attributes now; until they are asked again this is the best guess.
             let mut state = inode.state();
@@ -116,7 +118,7 @@ impl FileSystem {
                 attributes.ctime = self.0.meta.world.clock.wall();
             }
         }
-        self.0.entry(who, &inode).await
+        self.0.entry(who, (&parent, name), &inode).await
     }
 
     /// Removes a name of anything but a directory. One RPC.
@@ -130,7 +132,8 @@ impl FileSystem {
         name: &Name,
     ) -> Result<(), Errno> {
         let parent = self.0.pin(parent)?;
-        self.0.meta.unlink(who, &parent, name, false).await
+        let unlink = || self.0.meta.unlink(who, &parent, name, false);
+        self.0.asking(who, &[&parent], unlink).await
     }
 
     /// Removes an empty directory. One RPC.
@@ -139,7 +142,8 @@ impl FileSystem {
     /// As `rmdir(2)`.
     pub async fn rmdir(&self, who: &Credentials, parent: NodeId, name: &Name) -> Result<(), Errno> {
         let parent = self.0.pin(parent)?;
-        self.0.meta.unlink(who, &parent, name, true).await
+        let unlink = || self.0.meta.unlink(who, &parent, name, true);
+        self.0.asking(who, &[&parent], unlink).await
     }
 
     /// Moves a name. One RPC; with [`RenameMode::NoReplace`] a lookup of the new name before it.
@@ -164,7 +168,8 @@ impl FileSystem {
             }
             RenameMode::Replace => {}
         }
-        self.0.meta.rename(who, (&from_parent, from.1), (&to_parent, to.1)).await
+        let rename = || self.0.meta.rename(who, (&from_parent, from.1), (&to_parent, to.1));
+        self.0.asking(who, &[&from_parent, &to_parent], rename).await
     }
 }
 
@@ -178,13 +183,20 @@ impl Mounted {
     ) -> Result<Option<Pin>, Errno> {
         let hint = {
             let state = parent.state();
-            if state.is_absent(name) {
-                return Ok(None);
+            match state.is_absent(name) {
+                true => None,
+                false => Some(state.children.get(name).copied()),
             }
-            state.children.get(name).copied()
+        };
+        let Some(hint) = hint else {
+            self.may_search(who, parent).await?;
+            return Ok(None);
         };
         let Some(fid) = hint else {
-            return self.meta.lookup(who, parent, name, Depth::Attributes).await;
+            let depth = Depth::Attributes;
+            return self
+                .asking(who, &[parent], || self.meta.lookup(who, parent, name, depth))
+                .await;
         };
         let child = self.inodes.pin(fid);
         let (names, whole, directory, changed) = {
@@ -196,6 +208,9 @@ impl Mounted {
         };
         // The permission bits of a directory are covered with its name; its size and times are
         // nobody's concern until they are asked for.
+        if names {
+            self.may_search(who, parent).await?;
+        }
         if names && (whole || directory) {
             return Ok(Some(child));
         }
@@ -204,6 +219,6 @@ impl Mounted {
             return Ok(Some(child));
         }
         let depth = if directory && changed { Depth::Name } else { Depth::Attributes };
-        self.meta.lookup(who, parent, name, depth).await
+        self.asking(who, &[parent], || self.meta.lookup(who, parent, name, depth)).await
     }
 }

@@ -1,27 +1,118 @@
-//! The few permission checks that the client must make itself, because no request goes out that the
-//! MDT could refuse.
+//! The permission checks that the client must make itself: of what it answers from its cache, and
+//! of what is asked of it only to know.
+//!
+//! Whatever reaches the MDT is checked there. What is kept by the kernel is checked by nobody: so a
+//! name is given out to be kept only if its directory may be searched by all who can come along
+//! ([`super::Audience`]); the kernel asks for all other names at every step, and is answered from the
+//! cache.
 
-use super::{Attributes, Credentials};
+use sheen_types::access::{Capability, May, Subject};
+use sheen_types::{Errno, Name};
 
-/// Permission to read, as mode bits of one class.
-pub(super) const READ: u32 = 4;
+use super::attributes::gone;
+use super::{Credentials, FileSystem, Mounted, NodeId};
+use crate::cache::Inode;
 
-/// Whether the mode bits give `wanted` to `who`. Access control lists are not looked at.
-pub(super) fn permits(attributes: &Attributes, who: &Credentials, wanted: u32) -> bool {
-    if who.uid == 0 {
-        return true;
+impl Subject for Credentials {
+    fn uid(&self) -> u32 {
+        self.uid
     }
-    let shift = if who.uid == attributes.uid {
-        6
-    } else if who.is_in_group(attributes.gid) {
-        3
-    } else {
-        0
-    };
-    attributes.mode >> shift & wanted == wanted
+
+    fn is_in_group(&self, group: u32) -> bool {
+        Self::is_in_group(self, group)
+    }
+
+    /// The superuser has all, others none: so it is told to the MDT.
+    fn can(&self, _: Capability) -> bool {
+        self.uid == 0
+    }
 }
 
-/// Whether `who` may set times of their own choice.
-pub(super) fn owns(attributes: &Attributes, who: &Credentials) -> bool {
-    who.uid == 0 || who.uid == attributes.uid
+impl FileSystem {
+    /// Whether `who` may do all of `wanted`: `access(2)`, `chdir(2)`. No RPC while locks cover mode,
+    /// owner, group and access control list, else one.
+    ///
+    /// # Errors
+    /// `EACCES`, or as `stat(2)`.
+    pub async fn access(&self, who: &Credentials, node: NodeId, wanted: May) -> Result<(), Errno> {
+        let inode = self.0.pin(node)?;
+        self.0.know_rights(who, &inode).await.map_err(gone)?;
+        self.0.judge(who, &inode, wanted)
+    }
+}
+
+impl Mounted {
+    /// Whether `who` may search a directory of which the cache is about to answer. No RPC while
+    /// locks cover what decides, else one; then a lock does.
+    pub(super) async fn may_search(
+        &self,
+        who: &Credentials,
+        directory: &Inode,
+    ) -> Result<(), Errno> {
+        self.know_rights(who, directory).await.map_err(gone)?;
+        self.judge(who, directory, May::EXEC)
+    }
+
+    /// Whether `who` may read what the cache knows of an inode. No RPC for the superuser.
+    pub(super) async fn may_read(&self, who: &Credentials, inode: &Inode) -> Result<(), Errno> {
+        if who.can(Capability::DacOverride) {
+            return Ok(());
+        }
+        self.know_rights(who, inode).await?;
+        self.judge(who, inode, May::READ)
+    }
+
+    /// Whether others may keep what was found at `name` in `parent`, for all who may come along.
+    pub(super) fn gives(&self, parent: &Inode, name: &Name) -> bool {
+        match self.observers.audience() {
+            Some(audience) => parent.state().give(name, audience),
+            None => false,
+        }
+    }
+
+    /// Asks the MDT, and if it refuses though the groups that it was told were chosen by what may
+    /// be out of date, learns better and asks once more. A request has room for one or two of many
+    /// groups.
+    pub(super) async fn asking<T, F>(
+        &self,
+        who: &Credentials,
+        inodes: &[&Inode],
+        ask: impl Fn() -> F,
+    ) -> Result<T, Errno>
+    where
+        F: Future<Output = Result<T, Errno>>,
+    {
+        let answer = ask().await;
+        if !matches!(answer, Err(Errno::EACCES)) || who.groups.is_empty() {
+            return answer;
+        }
+        let mut learnt = false;
+        for inode in inodes {
+            if !inode.state().rights_covered() {
+                self.know_rights(who, inode).await?;
+                learnt = true;
+            }
+        }
+        if learnt { ask().await } else { answer }
+    }
+
+    /// Returns when mode, owner, group and access control list are known as they are now.
+    async fn know_rights(&self, who: &Credentials, inode: &Inode) -> Result<(), Errno> {
+        if inode.state().rights_covered() {
+            return Ok(());
+        }
+        self.meta.rights(who, inode).await
+    }
+
+    fn judge(&self, who: &Credentials, inode: &Inode, wanted: May) -> Result<(), Errno> {
+        match inode.state().permits(who, wanted) {
+            Some(true) => Ok(()),
+            _ => Err(Errno::EACCES),
+        }
+    }
+}
+
+/// Whether `who` may do what only the owner may.
+pub(super) fn owns(uid: u32, who: &Credentials) -> bool {
+    who.uid == uid || who.can(Capability::FileOwner)
 }

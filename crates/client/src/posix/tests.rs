@@ -148,26 +148,14 @@ fn an_absent_name_is_kept_under_the_directorys_lock() {
     let stat =
         fixture.world.run(async move { files.getattr(&Fixture::root(), NodeId::ROOT).await });
     assert!(stat.unwrap().keep);
-    fixture.mdt.take_asked();
+    let asked = fixture.mdt.take_asked();
     fixture.mdt.answer(absent());
     assert_eq!(look_up(&fixture, NodeId::ROOT, "no"), Ok(Lookup::Absent { keep: true }));
     assert_eq!(look_up(&fixture, NodeId::ROOT, "no"), Ok(Lookup::Absent { keep: true }));
     assert_eq!(fixture.mdt.take_asked().len(), 1);
-    let callback = sheen_wire::ldlm::LdlmRequest {
-        handles: vec![fixture.locks.namespace().dump(Inode::root_resource())[0].handle],
-        ..blocking(&Default::default(), &lock)
-    };
-    fixture.locks.on_blocking(&callback).unwrap();
+    fixture.locks.on_blocking(&blocking(&getattr_request(&asked[1..]).dlm_req, &lock)).unwrap();
     fixture.world.settle();
     assert_eq!(fixture.watcher.take(), ["inode 1 Attributes", "entry 1 no"]);
-}
-
-use crate::cache::Inode;
-
-impl Inode {
-    fn root_resource() -> sheen_types::ResourceName {
-        sheen_types::ResourceName::of_fid(Fid::ROOT)
-    }
 }
 
 #[test]

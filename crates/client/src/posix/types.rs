@@ -228,6 +228,8 @@ pub struct SetAttributes {
     pub mtime: Option<SetTime>,
     /// Last change of anything; only with the kernel's write-back cache.
     pub ctime: Option<Timestamp>,
+    /// Take the set-id bits off, as a write does: nobody needs a right for it.
+    pub kill_set_id: bool,
 }
 
 /// How a file is opened: the flags of `open(2)`, in Linux's numbers on x86-64.

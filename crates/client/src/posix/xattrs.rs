@@ -15,6 +15,8 @@ const TRUSTED_LOV: &[u8] = b"trusted.lov";
 const LUSTRE_FID: &[u8] = b"lustre.fid";
 /// What the kernel asks for before a file is first written.
 const CAPABILITY: &[u8] = b"security.capability";
+/// What is read by whoever may read the file.
+const USER: &[u8] = b"user.";
 /// What only the superuser sees.
 const TRUSTED: &[u8] = b"trusted.";
 
@@ -46,6 +48,9 @@ impl FileSystem {
         }
         if name == CAPABILITY && inode.state().has_no_capability() {
             return Err(Errno::ENODATA);
+        }
+        if name.starts_with(USER) {
+            self.0.may_read(who, &inode).await?;
         }
         match self.0.meta.xattrs(who, &inode).await? {
             Some(xattrs) => xattrs.get(name).cloned().ok_or(Errno::ENODATA),
@@ -105,7 +110,8 @@ impl FileSystem {
         if name == LUSTRE_LOV {
             return self.0.set_layout(who, &inode, value).await;
         }
-        self.0.meta.setxattr(who, &inode, name, Some(value), mode).await
+        let set = || self.0.meta.setxattr(who, &inode, name, Some(value.clone()), mode);
+        self.0.asking(who, &[&inode], set).await
     }
 
     /// Removes an extended attribute. One RPC.
@@ -124,7 +130,8 @@ impl FileSystem {
         }
         let inode = self.0.pin(node)?;
         let name = if name == LUSTRE_LOV { TRUSTED_LOV } else { name };
-        self.0.meta.setxattr(who, &inode, name, None, XattrMode::Any).await
+        let remove = || self.0.meta.setxattr(who, &inode, name, None, XattrMode::Any);
+        self.0.asking(who, &[&inode], remove).await
     }
 }
 

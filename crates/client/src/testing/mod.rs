@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use sheen_io::BoxFuture;
 use sheen_ldlm::client::Config;
 use sheen_rpc::{Channel, Import};
-use sheen_types::{Fid, Name, Uuid};
+use sheen_types::{Fid, InodeBits, Name, Uuid};
 
 pub(crate) use data::{FakeData, FakeFile};
 pub(crate) use mdt::{FakeMdt, absent, blocking, body, found, lock_reply, opened};
@@ -21,7 +21,9 @@ use crate::cache::{Inodes, MetaCache, Observers};
 use crate::config::{Connector, ImportPlan, Targets};
 use crate::locks::{CallbackRouter, LockSpace};
 use crate::meta::{FidSource, Mdt, Meta};
-use crate::posix::{Credentials, FileSystem, Handles, Invalidate, Mounted, NodeId, Stale};
+use crate::posix::{
+    Audience, Credentials, FileSystem, Handles, Invalidate, May, Mounted, NodeId, Stale,
+};
 
 /// A mounted file system whose MDT says what the test tells it to.
 pub(crate) struct Fixture {
@@ -59,6 +61,12 @@ impl Watcher {
 impl Invalidate for Watcher {
     fn entry(&self, parent: NodeId, name: &Name, _: bool) -> BoxFuture<'static, ()> {
         self.note(format!("entry {} {name}", parent.0))
+    }
+
+    fn children(&self, node: NodeId, names: Vec<Name>) -> BoxFuture<'static, ()> {
+        let mut names: Vec<String> = names.iter().map(Name::to_string).collect();
+        names.sort();
+        self.note(format!("children {} {}", node.0, names.join(" ")))
     }
 
     fn inode(&self, node: NodeId, stale: Stale) -> BoxFuture<'static, ()> {
@@ -117,8 +125,21 @@ impl Fixture {
             handles: Handles::default(),
         });
         let watcher = Arc::new(Watcher::default());
-        files.watch(Arc::clone(&watcher) as Arc<dyn Invalidate>);
-        Self { world, mdt, data, locks, files, watcher }
+        files.watch(Arc::clone(&watcher) as Arc<dyn Invalidate>, Audience::Everybody);
+        let fixture = Self { world, mdt, data, locks, files, watcher };
+        fixture.know_root();
+        fixture
+    }
+
+    /// Everybody may search the root directory, under a lock of its own: what every lookup in it
+    /// asks first.
+    fn know_root(&self) {
+        let bits = InodeBits::LOOKUP | InodeBits::PERM;
+        self.mdt.answer(found(Fid::ROOT, 0o040_755, 0x60, bits));
+        let files = self.files.clone();
+        let access = async move { files.access(&Self::root(), NodeId::ROOT, May::EXEC).await };
+        assert_eq!(self.world.run(access), Ok(()));
+        self.mdt.take_asked();
     }
 
     /// The superuser.

@@ -1,0 +1,130 @@
+//! Who may do what with an inode, as far as it is known, and what others keep of a directory
+//! because everybody may search it.
+//!
+//! What always holds: names are given out to be kept only while a lock covers the directory's
+//! mode, owner, group and access control list; before that lock goes back they are told.
+
+use std::collections::HashSet;
+
+use bytes::Bytes;
+use sheen_types::access::{AccessList, Audience, Guarded, May};
+use sheen_types::{InodeBits, Name};
+use sheen_wire::md::{MdtBody, PosixAcl, Valid};
+
+use super::State;
+use crate::posix::{Credentials, FileType};
+
+/// Names of one directory that are given out at once. Each costs a notification when the
+/// directory's lock goes; beyond this they are asked for at each use.
+const GIVEN_MAX: usize = 1 << 20;
+
+/// What an inode's state knows of rights besides its attributes.
+#[derive(Default)]
+pub(crate) struct Rights {
+    list: KnownList,
+    /// Whether mode, owner, group and list were heard under the lock that covers `PERM`.
+    from_lock: bool,
+    /// Directory: names that others keep, present and absent ones.
+    given: HashSet<Name>,
+}
+
+/// An access control list.
+#[derive(Default)]
+enum KnownList {
+    /// There is none beyond the mode.
+    #[default]
+    None,
+    Known(AccessList),
+    /// There is one, but it makes no sense to us: whoever it has a say about is refused.
+    Unreadable,
+}
+
+impl State {
+    /// Whether locks cover mode, owner, group and access control list as they are known.
+    pub(crate) fn rights_covered(&self) -> bool {
+        let by_right = self.covered.contains(InodeBits::PERM) && self.rights.from_lock;
+        self.attributes.is_some() && (by_right || self.attributes_covered())
+    }
+
+    /// A reply came whose attributes were absorbed: its access control list.
+    pub(crate) fn absorb_list(&mut self, body: &MdtBody, acl: &Bytes) {
+        if !body.valid.contains(Valid::ACL) {
+            return;
+        }
+        self.rights.list = match PosixAcl::decode(acl) {
+            _ if body.aclsize == 0 => KnownList::None,
+            Ok(list) => list.rules().map_or(KnownList::Unreadable, KnownList::Known),
+            Err(_) => KnownList::Unreadable,
+        };
+    }
+
+    /// A lock came that covers `PERM`, with attributes or while another covered them.
+    pub(crate) fn rights_from_lock(&mut self) {
+        self.rights.from_lock = true;
+    }
+
+    /// No lock covers `PERM` any more: the names that others keep for that.
+    pub(super) fn lose_rights(&mut self) -> HashSet<Name> {
+        self.rights.from_lock = false;
+        std::mem::take(&mut self.rights.given)
+    }
+
+    /// Whether `who` may do `wanted`, by what is known; `None` if that is not enough to say.
+    pub(crate) fn permits(&self, who: &Credentials, wanted: May) -> Option<bool> {
+        let guarded = self.guarded()?;
+        let is_denied = matches!(self.rights.list, KnownList::Unreadable)
+            && guarded.asks_list(who.uid)
+            && !guarded.is_overridden(who, wanted);
+        Some(!is_denied && guarded.permits(who, wanted))
+    }
+
+    /// The supplementary group of `who` that makes a difference to `wanted`, and the inode's own
+    /// group if `who` is in it.
+    pub(crate) fn telling_groups(
+        &self,
+        who: &Credentials,
+        wanted: May,
+    ) -> (Option<u32>, Option<u32>) {
+        let Some(guarded) = self.guarded() else { return (None, None) };
+        let owning = who.is_in_group(guarded.gid).then_some(guarded.gid);
+        (guarded.telling_group(who.uid, &who.groups, wanted).or(owning), owning)
+    }
+
+    /// Directory: whether others may keep `name` without asking for each user again, which is noted.
+    pub(crate) fn give(&mut self, name: &Name, audience: Audience) -> bool {
+        if !self.rights_covered() || !self.may_search_all(audience) {
+            return false;
+        }
+        if !self.rights.given.contains(name) {
+            if self.rights.given.len() >= GIVEN_MAX {
+                return false;
+            }
+            self.rights.given.insert(name.clone());
+        }
+        true
+    }
+
+    /// Nobody keeps this name any more.
+    pub(crate) fn take_back(&mut self, name: &Name) {
+        self.rights.given.remove(name);
+    }
+
+    fn may_search_all(&self, audience: Audience) -> bool {
+        let readable = !matches!(self.rights.list, KnownList::Unreadable);
+        readable && self.guarded().is_some_and(|it| it.permits_all(audience, May::EXEC))
+    }
+
+    fn guarded(&self) -> Option<Guarded<'_>> {
+        let attributes = self.attributes.as_ref()?;
+        Some(Guarded {
+            mode: attributes.mode,
+            uid: attributes.uid,
+            gid: attributes.gid,
+            is_directory: attributes.file_type() == FileType::Directory,
+            list: match &self.rights.list {
+                KnownList::Known(list) => Some(list),
+                KnownList::None | KnownList::Unreadable => None,
+            },
+        })
+    }
+}

@@ -1,0 +1,386 @@
+//! Who is let in by the cache, what the kernel may keep of it, and which groups the MDT is told.
+
+use bytes::Bytes;
+use sheen_types::{Errno, Fid, InodeBits, LockMode};
+use sheen_wire::ldlm::LdlmReply;
+use sheen_wire::md::{AclEntry, AttrValid, PosixAcl, Valid};
+use sheen_wire::messages::{
+    LdlmIntentGetattr, LdlmIntentGetattrReply, LdlmIntentGetxattrReply, LdlmIntentLayoutReply,
+    MdsReintSetattrReply, Request,
+};
+
+use super::*;
+use crate::testing::{Fixture, absent, blocking, body, found, lock_reply, name, opened};
+
+const DIRECTORY: Fid = Fid::new(0x2_0000_0400, 8);
+const FILE: Fid = Fid::new(0x2_0000_0400, 9);
+/// LOOKUP, UPDATE, PERM.
+const WHOLE: InodeBits = InodeBits(0x13);
+const NOBODY: u32 = u32::MAX;
+
+fn user(uid: u32, groups: &[u32]) -> Credentials {
+    Credentials { uid, gid: uid, groups: groups.into(), ..Credentials::root() }
+}
+
+/// An inode of user 5 and group 50; with an access control list unless `lines` is empty.
+fn owned(
+    fid: Fid,
+    mode: u32,
+    lines: &[(u16, u16, u32)],
+    lock: LdlmReply,
+) -> LdlmIntentGetattrReply {
+    let entry = |(tag, perm, id): &(u16, u16, u32)| AclEntry { tag: *tag, perm: *perm, id: *id };
+    let acl = PosixAcl { entries: lines.iter().map(entry).collect() }.encode();
+    let mut mdt_body = body(fid, mode);
+    (mdt_body.uid, mdt_body.gid) = (5, 50);
+    mdt_body.valid |= Valid::ACL;
+    mdt_body.aclsize = acl.len() as u32;
+    LdlmIntentGetattrReply {
+        dlm_rep: Some(lock),
+        mdt_body: Some(mdt_body),
+        acl,
+        ..LdlmIntentGetattrReply::default()
+    }
+}
+
+fn whole(fid: Fid, remote: u64) -> LdlmReply {
+    lock_reply(fid, remote, LockMode::Pr, WHOLE)
+}
+
+fn look_up(
+    fixture: &Fixture,
+    who: &Credentials,
+    parent: NodeId,
+    text: &'static str,
+) -> Result<Lookup, Errno> {
+    let (files, who) = (fixture.files.clone(), who.clone());
+    fixture.world.run(async move { files.lookup(&who, parent, &name(text)).await })
+}
+
+fn found_at(
+    fixture: &Fixture,
+    who: &Credentials,
+    parent: NodeId,
+    text: &'static str,
+) -> (NodeId, Keep) {
+    match look_up(fixture, who, parent, text) {
+        Ok(Lookup::Found(entry)) => (entry.node, entry.keep),
+        other => panic!("expected an entry, got {other:?}"),
+    }
+}
+
+fn access(fixture: &Fixture, who: &Credentials, node: NodeId, wanted: May) -> Result<(), Errno> {
+    let (files, who) = (fixture.files.clone(), who.clone());
+    fixture.world.run(async move { files.access(&who, node, wanted).await })
+}
+
+fn getattr_request(asked: &[Request]) -> &LdlmIntentGetattr {
+    match asked {
+        [Request::LdlmIntentGetattr(request)] => request,
+        other => panic!("expected one getattr, got {other:?}"),
+    }
+}
+
+/// A directory `d` and in it a file `f`, both looked up by root and covered by locks: the request
+/// and reply of the directory's, its node, and what was said of the file's name.
+struct Scene {
+    fixture: Fixture,
+    request: LdlmIntentGetattr,
+    lock: LdlmReply,
+    directory: NodeId,
+    keep: Keep,
+}
+
+fn scene(mode: u32, lines: &[(u16, u16, u32)]) -> Scene {
+    let fixture = Fixture::new();
+    let (root, lock) = (Fixture::root(), whole(DIRECTORY, 0x77));
+    fixture.mdt.answer(owned(DIRECTORY, 0o040_000 | mode, lines, lock.clone()));
+    let (directory, keep) = found_at(&fixture, &root, NodeId::ROOT, "d");
+    assert!(keep.entry, "all may search the root");
+    let request = getattr_request(&fixture.mdt.take_asked()).clone();
+    fixture.mdt.answer(owned(FILE, 0o100_644, &[], whole(FILE, 0x78)));
+    let (_, keep) = found_at(&fixture, &root, directory, "f");
+    fixture.mdt.take_asked();
+    Scene { fixture, request, lock, directory, keep }
+}
+
+impl Scene {
+    fn searches(&self, uid: u32, groups: &[u32]) -> bool {
+        let found = look_up(&self.fixture, &user(uid, groups), self.directory, "f");
+        assert!(self.fixture.mdt.take_asked().is_empty(), "locks cover it all");
+        match found {
+            Ok(Lookup::Found(_)) => true,
+            Err(Errno::EACCES) => false,
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+#[test]
+fn the_cache_lets_in_whom_the_mode_lets_in() {
+    let open = scene(0o755, &[]);
+    assert!(open.keep.entry && open.searches(7, &[]));
+    let private = scene(0o700, &[]);
+    assert!(!private.keep.entry, "the kernel asks for each user");
+    assert!(private.searches(5, &[]) && private.searches(0, &[]));
+    assert!(!private.searches(7, &[50]));
+    let odd = scene(0o701, &[]);
+    assert!(!odd.keep.entry && odd.searches(7, &[]) && !odd.searches(7, &[1, 50]));
+}
+
+#[test]
+fn the_cache_lets_in_whom_the_list_lets_in() {
+    let lines =
+        [(1, 7, NOBODY), (2, 1, 7), (4, 0, NOBODY), (8, 0, 60), (16, 7, NOBODY), (32, 1, NOBODY)];
+    let scene = scene(0o771, &lines);
+    assert!(!scene.keep.entry, "groups 50 and 60 may not");
+    assert!(scene.searches(7, &[]) && scene.searches(8, &[]));
+    assert!(!scene.searches(8, &[50]) && !scene.searches(8, &[3, 60]));
+}
+
+#[test]
+fn an_absent_name_is_no_secret_only_to_those_who_may_search() {
+    for (mode, kept) in [(0o755, true), (0o750, false)] {
+        let Scene { fixture, directory, .. } = scene(mode, &[]);
+        fixture.mdt.answer(absent());
+        let answer = look_up(&fixture, &Fixture::root(), directory, "no");
+        assert_eq!(answer, Ok(Lookup::Absent { keep: kept }));
+        let other = look_up(&fixture, &user(7, &[]), directory, "no");
+        match kept {
+            true => assert_eq!(other, Ok(Lookup::Absent { keep: true })),
+            false => assert_eq!(other, Err(Errno::EACCES)),
+        }
+        assert_eq!(fixture.mdt.take_asked().len(), 1);
+    }
+}
+
+#[test]
+fn what_was_kept_because_all_may_search_goes_before_the_lock() {
+    let Scene { fixture, request, lock, directory, .. } = scene(0o755, &[]);
+    fixture.watcher.take();
+    let hold = Arc::new(tokio::sync::Notify::new());
+    *fixture.watcher.hold.lock() = Some(Arc::clone(&hold));
+    fixture.locks.on_blocking(&blocking(&request.dlm_req, &lock)).unwrap();
+    fixture.world.settle();
+    hold.notify_waiters();
+    fixture.world.settle();
+    let told = fixture.watcher.take();
+    assert_eq!(told[1..], [format!("children {} f", directory.0)]);
+    assert!(fixture.mdt.take_asked().is_empty(), "the lock is not back yet");
+    *fixture.watcher.hold.lock() = None;
+    hold.notify_waiters();
+    fixture.world.settle();
+    assert!(matches!(fixture.mdt.take_asked()[..], [Request::LdlmCancel(_)]));
+    // What covers the file still stands, but not who may come to it: that is asked, and once.
+    fixture.mdt.answer(owned(DIRECTORY, 0o040_700, &[], whole(DIRECTORY, 0x80)));
+    let other = user(7, &[]);
+    assert_eq!(look_up(&fixture, &other, directory, "f"), Err(Errno::EACCES));
+    assert_eq!(look_up(&fixture, &other, directory, "f"), Err(Errno::EACCES));
+    assert!(!found_at(&fixture, &user(5, &[]), directory, "f").1.entry);
+    assert_eq!(fixture.mdt.take_asked().len(), 1);
+}
+
+#[test]
+fn a_chmod_of_our_own_takes_back_what_was_kept() {
+    let Scene { fixture, directory, .. } = scene(0o755, &[]);
+    fixture.watcher.take();
+    fixture.mdt.answer(MdsReintSetattrReply {
+        mdt_body: Some(body(DIRECTORY, 0o040_700)),
+        ..MdsReintSetattrReply::default()
+    });
+    let files = fixture.files.clone();
+    let changes = SetAttributes { mode: Some(0o700), ..SetAttributes::default() };
+    let change = async move { files.setattr(&user(5, &[]), directory, None, changes).await };
+    fixture.world.run(change).unwrap();
+    let told = fixture.watcher.take();
+    assert!(told.contains(&format!("children {} f", directory.0)), "{told:?}");
+}
+
+#[test]
+fn access_is_judged_under_the_lock_and_asks_without_it() {
+    let Scene { fixture, directory, .. } = scene(0o750, &[]);
+    let wanted = May::READ.and(May::EXEC);
+    assert_eq!(access(&fixture, &user(7, &[50]), directory, wanted), Ok(()));
+    assert_eq!(access(&fixture, &user(7, &[]), directory, wanted), Err(Errno::EACCES));
+    assert_eq!(access(&fixture, &user(7, &[50]), directory, May::WRITE), Err(Errno::EACCES));
+    assert_eq!(access(&fixture, &user(7, &[]), directory, May::NOTHING), Ok(()));
+    assert!(fixture.mdt.take_asked().is_empty());
+    let pin = fixture.files.0.pin(directory).unwrap();
+    pin.state().covered = InodeBits(0);
+    let rights = lock_reply(DIRECTORY, 0x80, LockMode::Pr, InodeBits::LOOKUP | InodeBits::PERM);
+    fixture.mdt.answer(owned(DIRECTORY, 0o040_755, &[], rights));
+    assert_eq!(access(&fixture, &user(7, &[]), directory, wanted), Ok(()));
+    let asked = fixture.mdt.take_asked();
+    assert_eq!(getattr_request(&asked).ldlm_intent.opc, sheen_wire::ldlm::IntentOp::LOOKUP);
+}
+
+#[test]
+fn a_list_that_makes_no_sense_opens_nothing() {
+    let fixture = Fixture::new();
+    let mut reply = owned(DIRECTORY, 0o040_777, &[(1, 7, NOBODY)], whole(DIRECTORY, 0x77));
+    let (directory, _) = {
+        reply.acl = Bytes::from_static(b"\x02\0\0\0\x01");
+        reply.mdt_body.as_mut().unwrap().aclsize = 5;
+        fixture.mdt.answer(reply);
+        found_at(&fixture, &Fixture::root(), NodeId::ROOT, "d")
+    };
+    assert_eq!(access(&fixture, &user(7, &[]), directory, May::EXEC), Err(Errno::EACCES));
+    assert_eq!(access(&fixture, &user(5, &[]), directory, May::EXEC), Ok(()), "the owner's bits");
+    assert_eq!(access(&fixture, &user(0, &[]), directory, May::EXEC), Ok(()));
+}
+
+#[test]
+fn the_group_that_matters_is_told() {
+    let lines = [(1, 7, NOBODY), (4, 4, NOBODY), (8, 1, 60), (16, 7, NOBODY), (32, 0, NOBODY)];
+    let Scene { fixture, directory, .. } = scene(0o770, &lines);
+    let told = |groups: &[u32]| {
+        fixture.mdt.answer(absent());
+        let answer = look_up(&fixture, &user(7, groups), directory, "new");
+        assert!(matches!(answer, Ok(Lookup::Absent { .. })));
+        fixture.files.0.pin(directory).unwrap().state().forget_absent(&name("new"));
+        getattr_request(&fixture.mdt.take_asked()).mdt_body.suppgid
+    };
+    assert_eq!(told(&[50, 60, 70]), 60, "it may search");
+    assert_eq!(told(&[50, 70]), 50, "so that it is not one of the others");
+    assert_eq!(told(&[70]), NOBODY);
+}
+
+#[test]
+fn a_refusal_by_groups_that_are_out_of_date_is_asked_again() {
+    let Scene { fixture, directory, .. } = scene(0o770, &[]);
+    let pin = fixture.files.0.pin(directory).unwrap();
+    {
+        // Another client has given the directory to group 60; nothing told us.
+        let mut state = pin.state();
+        state.covered = InodeBits(0);
+        state.children.clear();
+        state.attributes.as_mut().unwrap().gid = 40;
+    }
+    fixture.mdt.refuse(Errno::EACCES);
+    let rights = lock_reply(DIRECTORY, 0x80, LockMode::Pr, InodeBits::LOOKUP | InodeBits::PERM);
+    fixture.mdt.answer(owned(DIRECTORY, 0o040_770, &[], rights));
+    fixture.mdt.expect(|request| match request {
+        Request::LdlmIntentGetattr(request) => {
+            assert_eq!(request.mdt_body.suppgid, 50);
+            Ok(absent().into())
+        }
+        other => panic!("expected a lookup, got {other:?}"),
+    });
+    let answer = look_up(&fixture, &user(7, &[50]), directory, "x");
+    assert_eq!(answer, Ok(Lookup::Absent { keep: false }));
+    assert!(fixture.mdt.is_done());
+    fixture.mdt.refuse(Errno::EACCES);
+    assert_eq!(look_up(&fixture, &user(7, &[50]), directory, "y"), Err(Errno::EACCES));
+    assert!(fixture.mdt.is_done(), "now it is covered: once is enough");
+}
+
+#[test]
+fn attributes_of_a_users_own_are_read_by_readers_only() {
+    let fixture = Fixture::new();
+    fixture.mdt.answer(owned(FILE, 0o100_640, &[], whole(FILE, 0x77)));
+    let (node, _) = found_at(&fixture, &Fixture::root(), NodeId::ROOT, "f");
+    fixture.mdt.answer(LdlmIntentGetxattrReply {
+        dlm_rep: Some(lock_reply(FILE, 0x79, LockMode::Pr, InodeBits::XATTR)),
+        eadata: Bytes::from_static(b"user.a\0"),
+        eavals: Bytes::from_static(b"1"),
+        eavals_lens: vec![1],
+        ..Default::default()
+    });
+    fixture.mdt.take_asked();
+    let files = fixture.files.clone();
+    fixture.world.run(async move {
+        let read = async |who: Credentials| files.getxattr(&who, node, b"user.a").await;
+        assert_eq!(read(user(5, &[])).await, Ok(Bytes::from_static(b"1")));
+        assert_eq!(read(user(7, &[50])).await, Ok(Bytes::from_static(b"1")));
+        assert_eq!(read(user(7, &[])).await, Err(Errno::EACCES));
+    });
+    assert_eq!(fixture.mdt.take_asked().len(), 1);
+}
+
+#[test]
+fn set_id_bits_are_taken_by_writers_and_changed_by_owners() {
+    let fixture = Fixture::new();
+    let mut reply = opened(FILE, 1, false, Bytes::new());
+    let told = reply.mdt_body.as_mut().unwrap();
+    (told.uid, told.mode) = (5, 0o106_777);
+    // The first change takes the lock along that covers the layout.
+    let mut no_layout = Some(LdlmIntentLayoutReply {
+        dlm_rep: Some(lock_reply(FILE, 0x90, LockMode::Cr, InodeBits::LAYOUT)),
+        ..LdlmIntentLayoutReply::default()
+    });
+    fixture.mdt.answer(reply);
+    let (files, other) = (fixture.files.clone(), user(7, &[]));
+    let open = async move {
+        let flags = OpenFlags(OpenFlags::CREATE | 2);
+        files.create(&other, NodeId::ROOT, &name("f"), 0o777, flags).await
+    };
+    let node = fixture.world.run(open).unwrap().0.node;
+    fixture.mdt.take_asked();
+    let mut set = |uid: u32, mode: u32| {
+        fixture.mdt.answer(MdsReintSetattrReply::default());
+        if let Some(reply) = no_layout.take() {
+            fixture.mdt.answer(reply);
+        }
+        let (files, who) = (fixture.files.clone(), user(uid, &[]));
+        let changes = SetAttributes { mode: Some(mode), ..SetAttributes::default() };
+        let set = async move { files.setattr(&who, node, None, changes).await };
+        fixture.world.run(set).unwrap();
+        match &fixture.mdt.take_asked()[..] {
+            [Request::MdsReintSetattr(request), ..] => request.rec_reint.valid,
+            other => panic!("expected a setattr, got {other:?}"),
+        }
+    };
+    let kills = AttrValid::KILL_SUID | AttrValid::KILL_SGID;
+    let valid = set(7, 0o777);
+    assert!(valid.contains(kills) && !valid.contains(AttrValid::MODE), "it writes the file");
+    assert!(set(8, 0o777).contains(AttrValid::MODE), "it does not: a chmod, for the MDT to refuse");
+    assert!(set(7, 0o2777).contains(AttrValid::MODE), "no write does that");
+    assert!(set(5, 0o777).contains(AttrValid::MODE), "the owner may");
+}
+
+#[test]
+fn a_write_takes_the_set_id_bits_off_once() {
+    let fixture = Fixture::new();
+    let mut reply = opened(FILE, 1, true, Bytes::new());
+    reply.mdt_body.as_mut().unwrap().mode = 0o104_777;
+    fixture.mdt.answer(reply);
+    fixture.mdt.answer(MdsReintSetattrReply {
+        mdt_body: Some(body(FILE, 0o100_777)),
+        ..MdsReintSetattrReply::default()
+    });
+    fixture.mdt.answer(LdlmIntentLayoutReply {
+        dlm_rep: Some(lock_reply(FILE, 0x90, LockMode::Cr, InodeBits::LAYOUT)),
+        ..LdlmIntentLayoutReply::default()
+    });
+    let files = fixture.files.clone();
+    let work = async move {
+        let flags = OpenFlags(OpenFlags::CREATE | OpenFlags::APPEND | 1);
+        let who = user(7, &[]);
+        let (_, opened) = files.create(&who, NodeId::ROOT, &name("f"), 0o777, flags).await?;
+        for _ in 0..2 {
+            // There are no objects to write to: this is about what comes before.
+            let written = files.write(opened.handle, 0, Bytes::from_static(b"x")).await;
+            assert_eq!(written, Err(Errno::EIO));
+        }
+        Ok::<_, Errno>(())
+    };
+    fixture.world.run(work).unwrap();
+    let asked = fixture.mdt.take_asked();
+    let changes = asked.iter().filter(|asked| matches!(asked, Request::MdsReintSetattr(_)));
+    assert_eq!(changes.count(), 1);
+}
+
+#[test]
+fn a_mount_of_one_user_keeps_what_that_user_may_search() {
+    for (uid, kept) in [(5, true), (7, false)] {
+        let fixture = Fixture::new();
+        fixture
+            .files
+            .watch(Arc::clone(&fixture.watcher) as Arc<dyn Invalidate>, Audience::User(uid));
+        fixture.mdt.answer(owned(DIRECTORY, 0o040_700, &[], whole(DIRECTORY, 0x77)));
+        let (directory, _) = found_at(&fixture, &Fixture::root(), NodeId::ROOT, "d");
+        fixture.mdt.answer(found(FILE, 0o100_644, 0x78, WHOLE));
+        let (_, keep) = found_at(&fixture, &Fixture::root(), directory, "f");
+        assert_eq!(keep.entry, kept, "{uid}");
+    }
+}
