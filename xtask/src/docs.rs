@@ -2,9 +2,14 @@
 
 use crate::shell::{self, Outcome, cargo};
 
-/// Writes `docs/protocol/messages.md`; the test that otherwise compares it does so.
+/// Writes `docs/protocol/messages.md` and the list of differences in `docs/COMPAT.md`; the tests
+/// that otherwise compare them do so.
 pub(crate) fn run() -> Outcome {
-    let mut test = cargo(&["test", "--quiet", "--package", "sheen-wire", "--test", "document"]);
-    test.env("SHEEN_WRITE_DOCS", "1");
-    shell::run(test)
+    for (package, test) in [("sheen-wire", "document"), ("sheen-conformance", "replay")] {
+        let mut command = cargo(&["test", "--quiet", "--package", package, "--test", test]);
+        command.args(["--", "the_document"]);
+        command.env("SHEEN_WRITE_DOCS", "1");
+        shell::run(command)?;
+    }
+    Ok(())
 }

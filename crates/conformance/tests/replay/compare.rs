@@ -1,0 +1,183 @@
+//! Two answers to the same request, field by field.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+
+use bytes::Bytes;
+use sheen_conformance::rpc::Rpc;
+use sheen_conformance::{Content, explain};
+use sheen_wire::messages::{FieldKind, Reply};
+use sheen_wire::ptlrpc::{MsgType, PtlrpcBody};
+
+use crate::fields::{Leaves, flatten, without_indices};
+use crate::mapping::{Mapping, number};
+use crate::script::Sent;
+
+/// Fields whose values are a server's own affair: which handle, transaction or time it is. That
+/// there is one, or none, must agree.
+pub(crate) const OWN: &[(&str, &str)] = &[
+    ("body.handle", "a cookie of the server's own"),
+    ("body.transno", "the server's own count of transactions"),
+    ("body.pre_versions", "versions are transactions"),
+    ("body.timeout", "the server's estimate of its own speed"),
+    ("body.service_time", "how long this answer took"),
+    ("body.slv", "the server's own measure of its locks"),
+    ("body.limit", "the server's own measure of its locks"),
+    (".open_handle", "a cookie of the server's own"),
+    ("dlm_rep.handle", "a cookie of the server's own"),
+    (".atime", "when it was played"),
+    (".mtime", "when it was played"),
+    (".ctime", "when it was played"),
+    (".btime", "when it was played"),
+    (".atime_ns", "when it was played"),
+    (".mtime_ns", "when it was played"),
+    (".ctime_ns", "when it was played"),
+    (".version", "versions are transactions"),
+    (".bavail", "another disk"),
+    (".bfree", "another disk"),
+    ("statfs.blocks", "another disk"),
+    (".files", "another disk"),
+    (".ffree", "another disk"),
+    (".grant", "how much the server has left"),
+];
+
+/// Fields that may differ in any way.
+pub(crate) const FREE: &[(&str, &str)] = &[
+    (".ost_idx", "the MDT's choice"),
+    (".oi.word0", "the MDT's choice, and sequences of its own"),
+    (".oi.word1", "the MDT's choice"),
+    ("body.last_committed", "how far the server's disk is"),
+    (".blocks", "another disk, and another way to use it"),
+];
+
+/// A place where our answer is not the real one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Difference {
+    /// The message.
+    pub(crate) message: String,
+    /// The field.
+    pub(crate) field: String,
+    /// The real server's value.
+    pub(crate) real: String,
+    /// Ours.
+    pub(crate) ours: String,
+    /// Capture and packet.
+    pub(crate) place: String,
+}
+
+impl fmt::Display for Difference {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { message, field, real, ours, place } = self;
+        write!(out, "{place}: {message}: {field}: {real}, ours {ours}")
+    }
+}
+
+/// The fields of an answer.
+pub(crate) fn leaves(reply: &Rpc<Reply>, sent: Sent) -> Leaves {
+    let mut leaves = Leaves::new();
+    flatten("sent", &format!("{sent:?}"), &mut leaves);
+    body(&reply.body, &mut leaves);
+    let buffers = reply.format.reply;
+    for (name, text) in reply.typed.dump() {
+        let index = buffers.iter().position(|field| field.name == name);
+        let opaque = index.filter(|index| buffers[*index].kind == FieldKind::Opaque);
+        let bytes = opaque.and_then(|index| reply.message.buffers.get(index + 1));
+        match bytes.map(|bytes| (bytes, explain(reply.format, true, name, bytes))) {
+            Some((bytes, content)) => opaque_field(name, bytes, content, &mut leaves),
+            None => flatten(name, &text, &mut leaves),
+        }
+    }
+    leaves
+}
+
+fn body(body: &PtlrpcBody, leaves: &mut Leaves) {
+    let kind = if body.kind == MsgType::REPLY { "REPLY" } else { "ERR" };
+    let shown = format!("{body:?}");
+    flatten("body", &shown, leaves);
+    leaves.insert("body.kind".to_owned(), kind.to_owned());
+    leaves.insert("body.status".to_owned(), body.status.to_string());
+}
+
+fn opaque_field(name: &str, bytes: &Bytes, content: Content, leaves: &mut Leaves) {
+    match content {
+        Content::Typed { shown, .. } => flatten(name, &shown, leaves),
+        Content::Plain("room not used") => {}
+        Content::Plain(kind) => {
+            leaves.insert(format!("{name} ({kind})"), bytes.escape_ascii().to_string());
+        }
+        Content::Untyped => {
+            leaves.insert(name.to_owned(), bytes.escape_ascii().to_string());
+        }
+    }
+}
+
+/// What differs; `place` says where.
+pub(crate) fn compare(
+    message: &str,
+    place: &str,
+    real: &Leaves,
+    ours: &Leaves,
+    mapping: &Mapping,
+) -> Vec<Difference> {
+    let mut found: BTreeMap<String, Difference> = BTreeMap::new();
+    let mut note = |field: String, real: String, ours: String| {
+        let (message, place) = (message.to_owned(), place.to_owned());
+        let entry = Difference { message, field: field.clone(), real, ours, place };
+        found.entry(field).or_insert(entry);
+    };
+    let status = |leaves: &Leaves| leaves.get("body.status").cloned().unwrap_or_default();
+    if status(real) != status(ours) {
+        // Whatever else differs follows from that.
+        note("body.status".to_owned(), status(real), status(ours));
+        return found.into_values().collect();
+    }
+    let (roots, our_roots) = (roots(real), roots(ours));
+    for buffer in roots.symmetric_difference(&our_roots) {
+        let is = |there: bool| if there { "there" } else { "absent" }.to_owned();
+        note((*buffer).to_owned(), is(roots.contains(buffer)), is(our_roots.contains(buffer)));
+    }
+    let absent = |leaves: &Leaves| -> BTreeSet<String> {
+        let none = leaves.iter().filter(|(_, value)| *value == "None");
+        none.map(|(path, _)| path.clone()).collect()
+    };
+    let (not_real, not_ours) = (absent(real), absent(ours));
+    let paths: BTreeSet<&String> = real.keys().chain(ours.keys()).collect();
+    for path in paths {
+        let below = |absent: &BTreeSet<String>| {
+            absent.iter().any(|none| path.starts_with(none.as_str()) && path != none)
+        };
+        let buffer = root(path);
+        let absent = !roots.contains(buffer) || !our_roots.contains(buffer);
+        if absent || below(&not_real) || below(&not_ours) {
+            continue;
+        }
+        let value = |leaves: &Leaves| leaves.get(path).cloned().unwrap_or_else(|| "-".to_owned());
+        let (one, other) = (value(real), value(ours));
+        if mapping.same(&one, &other) || is_own(path, &one, &other) {
+            continue;
+        }
+        note(without_indices(path), one, other);
+    }
+    found.into_values().collect()
+}
+
+/// The buffer that a field is in.
+fn root(path: &str) -> &str {
+    path.split(['.', '[', ' ']).next().unwrap_or(path)
+}
+
+fn roots(leaves: &Leaves) -> BTreeSet<&str> {
+    leaves.keys().map(|path| root(path)).collect()
+}
+
+/// Whether a field's value is the server's own, and both have one or none.
+fn is_own(path: &str, real: &str, ours: &str) -> bool {
+    let path = without_indices(path);
+    let path = path.trim_end_matches("[]");
+    if FREE.iter().any(|(name, _)| path.ends_with(name)) {
+        return true;
+    }
+    let own = OWN.iter().any(|(name, _)| path.ends_with(name));
+    let is_zero = |text: &str| number(text) == Some(0);
+    own && number(real).is_some() && number(ours).is_some() && is_zero(real) == is_zero(ours)
+}

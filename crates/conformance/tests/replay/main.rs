@@ -1,0 +1,113 @@
+//! Captured conversations, played again: a real client's side to our servers.
+
+mod bulk;
+mod compare;
+mod fields;
+mod known;
+mod learn;
+mod mapping;
+mod player;
+mod script;
+mod servers;
+
+use std::path::PathBuf;
+
+use sheen_wire::messages::Request;
+
+use player::{Outcome, Player};
+
+/// The captures of one session with one client, in the order of the session.
+const PLAYED: &[&str] = &[
+    "b1-mkdir-create-stat-unlink",
+    "b2-rename-link-symlink",
+    "b3-setattr-xattr",
+    "b4-readdir-many",
+    "b5-open-excl-errors",
+    "c1-io-4k-1stripe",
+    "c2-io-1M-odirect-1stripe",
+    "c3-io-8M-4stripe",
+];
+/// Answers in them that are compared.
+const ANSWERS: usize = 1957;
+/// The capture of a mount, which connects.
+const MOUNT: &str = "a-mount-umount";
+
+/// Where the captures are; `None` if they are allowed to be absent and are.
+fn captures() -> Option<PathBuf> {
+    let default = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared/captures");
+    let path = std::env::var_os("SHEEN_CAPTURES").map_or_else(|| default.into(), PathBuf::from);
+    if path.is_dir() {
+        return Some(path);
+    }
+    let allowed = std::env::var_os("SHEEN_NO_CAPTURES").is_some_and(|value| value == "1");
+    assert!(
+        allowed,
+        "no captures in {}; set SHEEN_CAPTURES or SHEEN_NO_CAPTURES=1",
+        path.display()
+    );
+    eprintln!("skipped: no captures in {}", path.display());
+    None
+}
+
+fn is_leaving(request: &Request) -> bool {
+    matches!(
+        request,
+        Request::OstDisconnect(_) | Request::MdsDisconnect(_) | Request::MgsDisconnect(_)
+    )
+}
+
+#[test]
+fn our_servers_answer_as_the_real_ones_did() {
+    let Some(directory) = captures() else { return };
+    let servers = servers::start(1);
+    let io = servers.world.world();
+    let mut player = Player::new(&servers.client, io);
+    let outcomes = servers.world.run(async move {
+        let mut outcomes: Vec<(String, Outcome)> = Vec::new();
+        for name in std::iter::once(&MOUNT).chain(PLAYED) {
+            let script = script::read(&directory.join(format!("{name}.pcap")), player::client());
+            // The captured mount ends; that of the session that follows was not captured.
+            let ends =
+                |exchange: &script::Exchange| *name == MOUNT && is_leaving(&exchange.request.typed);
+            outcomes.push(((*name).to_owned(), player.play(name, &script, ends).await));
+            if *name == MOUNT {
+                player.give_back_all().await;
+            }
+        }
+        outcomes
+    });
+    let mut all = Vec::new();
+    let mut played = 0;
+    for (name, outcome) in outcomes {
+        played += outcome.played;
+        println!("{name}: {} answers compared, left out: {:?}", outcome.played, outcome.skipped);
+        all.extend(outcome.differences);
+    }
+    let (unknown, unseen) = known::sort(&all);
+    assert!(played >= ANSWERS, "only {played} answers were compared");
+    println!("{} differences, {} of them not known", all.len(), unknown.len());
+    for difference in &unknown {
+        println!("{difference}");
+    }
+    assert!(unknown.is_empty(), "answers that differ and are not in the list; see above");
+    assert_eq!(unseen, [""; 0], "entries of the list that nothing shows any more");
+}
+
+/// Set by `cargo xtask docs`: write the document instead of comparing it.
+const WRITE: &str = "SHEEN_WRITE_DOCS";
+const BEGIN: &str = "<!-- differences: begin -->\n";
+const END: &str = "<!-- differences: end -->\n";
+
+#[test]
+fn the_document_shows_the_list() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/COMPAT.md");
+    let found = std::fs::read_to_string(path).expect("the document is there");
+    let (head, rest) = found.split_once(BEGIN).expect("where the list begins");
+    let (_, tail) = rest.split_once(END).expect("where the list ends");
+    let wanted = format!("{head}{BEGIN}{}{END}{tail}", known::table());
+    if std::env::var_os(WRITE).is_some() {
+        std::fs::write(path, &wanted).expect("the document can be written");
+    } else {
+        assert!(found == wanted, "docs/COMPAT.md is out of date; run `cargo xtask docs`");
+    }
+}

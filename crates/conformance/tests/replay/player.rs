@@ -1,0 +1,487 @@
+//! Plays a capture's client to our servers.
+
+use std::collections::{BTreeMap, HashMap};
+use std::future::{Future, poll_fn};
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+
+use bytes::Bytes;
+use parking_lot::Mutex;
+use sheen_conformance::rpc::Rpc;
+use sheen_io::World;
+use sheen_node::net::{Delivery, Expectation, LNet, Offer, Receiver};
+use sheen_rpc::{bulk_portal, reply_portal};
+use sheen_types::{LockHandle, MatchBits, Nid, ObdHandle};
+use sheen_wire::ldlm::LdlmRequest;
+use sheen_wire::lnet::Portal;
+use sheen_wire::md::Valid;
+use sheen_wire::messages::Part;
+use sheen_wire::messages::{LdlmCancel, ObdPingReply, Reply, Request};
+use sheen_wire::opcode::Opcode;
+use sheen_wire::ost::{ObdoFlags, OstBody};
+use sheen_wire::ptlrpc::{
+    HeaderFlags, MESSAGE_VERSION, Message, MessageHeader, MsgType, PtlrpcBody,
+};
+use sheen_wire::{ByteOrder, Reader, Wire, Writer};
+
+use crate::compare::{Difference, compare, leaves};
+use crate::mapping::Mapping;
+use crate::script::{Exchange, Script, Sent, Step};
+use crate::servers::{client_nid, server_nid};
+
+/// How long an answer may take, unless a lock is waited for that the capture does not give back.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// How often such locks are given back before an answer is given up.
+const ROUNDS: usize = 4;
+/// The largest answer or part of a bulk.
+const BYTES_MAX: usize = 4 << 20;
+/// Where xids of our own start: above those of all captures.
+const OWN_XIDS: u64 = 1 << 60;
+
+/// Which of our targets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) enum Target {
+    Mgs,
+    Mdt,
+    Ost(u32),
+}
+
+/// A lock that the capture's client holds at our servers.
+#[derive(Clone, Copy)]
+struct Held {
+    target: Target,
+    handle: LockHandle,
+}
+
+/// What was played and what came of it.
+#[derive(Default)]
+pub(crate) struct Outcome {
+    /// Requests sent and answered.
+    pub(crate) played: usize,
+    /// Requests left out, by reason.
+    pub(crate) skipped: BTreeMap<&'static str, usize>,
+    /// What our servers answered otherwise.
+    pub(crate) differences: Vec<Difference>,
+}
+
+/// Servers' calls, as they come.
+#[derive(Default)]
+struct Calls(Mutex<Vec<(Portal, Message, PtlrpcBody)>>);
+
+struct Answering {
+    lnet: Arc<LNet>,
+    calls: Arc<Calls>,
+}
+
+impl Receiver for Answering {
+    /// Says yes at once; what it asks for is done by the script, or by the player if the script
+    /// does not.
+    fn receive(&self, delivery: Delivery) {
+        let Ok(message) = Message::decode(&delivery.payload) else { return };
+        let Ok(body) = message.body() else { return };
+        let answer = PtlrpcBody {
+            kind: MsgType::REPLY,
+            version: MESSAGE_VERSION,
+            opcode: body.opcode,
+            ..PtlrpcBody::default()
+        };
+        let bytes =
+            Reply::from(ObdPingReply::default()).to_bytes(&MessageHeader::default(), &answer);
+        let bits = if body.match_bits.0 == 0 { delivery.bits } else { body.match_bits };
+        let early = message.header.flags.contains(HeaderFlags::AT_SUPPORT);
+        let offset = if early { sheen_rpc::import::EARLY_REPLY_BYTES } else { 0 };
+        let portal = reply_portal(delivery.portal);
+        self.lnet.put_at(delivery.from, portal, bits, 0, offset, vec![bytes]);
+        self.calls.0.lock().push((delivery.portal, message, body));
+    }
+}
+
+/// A request under way.
+struct Pending {
+    answer: Expectation,
+    /// Dropping them withdraws the data.
+    _offers: Vec<Offer>,
+    sinks: Vec<Expectation>,
+    target: Target,
+}
+
+/// The client of a capture, talking to our servers.
+pub(crate) struct Player {
+    lnet: Arc<LNet>,
+    world: World,
+    server: Nid,
+    calls: Arc<Calls>,
+    exports: HashMap<Target, ObdHandle>,
+    pub(crate) mapping: Mapping,
+    /// By the real servers' handles.
+    locks: HashMap<u64, Held>,
+    /// By the client's own names for its locks.
+    by_client: HashMap<u64, Held>,
+    next_xid: u64,
+}
+
+impl Player {
+    pub(crate) fn new(lnet: &Arc<LNet>, world: World) -> Self {
+        let calls = Arc::new(Calls::default());
+        let answering = Answering { lnet: Arc::clone(lnet), calls: Arc::clone(&calls) };
+        lnet.serve(Portal::LDLM_CB_REQUEST, Arc::new(answering));
+        Self {
+            lnet: Arc::clone(lnet),
+            world,
+            server: server_nid(),
+            calls,
+            exports: HashMap::new(),
+            mapping: Mapping::default(),
+            locks: HashMap::new(),
+            by_client: HashMap::new(),
+            next_xid: OWN_XIDS,
+        }
+    }
+
+    /// Plays a script, all of it or as far as `until` allows.
+    pub(crate) async fn play(
+        &mut self,
+        name: &str,
+        script: &Script,
+        until: impl Fn(&Exchange) -> bool,
+    ) -> Outcome {
+        let mut outcome = Outcome::default();
+        let mut pending: HashMap<usize, Pending> = HashMap::new();
+        for step in &script.steps {
+            match *step {
+                Step::Send(index) => {
+                    let exchange = &script.exchanges[index];
+                    if until(exchange) {
+                        break;
+                    }
+                    match self.send(exchange) {
+                        Ok(sent) => {
+                            pending.insert(index, sent);
+                        }
+                        Err(reason) => *outcome.skipped.entry(reason).or_default() += 1,
+                    }
+                }
+                Step::Answer(index) => {
+                    let Some(sent) = pending.remove(&index) else { continue };
+                    outcome.played += 1;
+                    let exchange = &script.exchanges[index];
+                    let place = format!("{name}, packet {}", exchange.packet);
+                    self.answer(exchange, sent, &place, &mut outcome).await;
+                }
+            }
+        }
+        outcome
+    }
+
+    fn target_of(&self, exchange: &Exchange, ost: Option<u32>) -> Result<Target, &'static str> {
+        match &exchange.request.typed {
+            Request::MdsConnect(connect) if connect.tgtuuid.to_text() != "lustre-MDT0000_UUID" => {
+                return Err("connects to a second MDT");
+            }
+            Request::OstConnect(connect) => {
+                let text = connect.tgtuuid.to_text();
+                let index = text.strip_prefix("lustre-OST").and_then(|rest| rest.get(..4));
+                let index = index.and_then(|digits| u32::from_str_radix(digits, 16).ok());
+                return index.map(Target::Ost).ok_or("connects to no OST");
+            }
+            Request::LdlmCancel(cancel) => return self.target_of_locks(&cancel.dlm_req),
+            _ => {}
+        }
+        Ok(match exchange.portal {
+            Portal::MGS_REQUEST => Target::Mgs,
+            Portal::OST_REQUEST | Portal::OST_CREATE | Portal::OST_IO => match ost {
+                Some(index) => Target::Ost(index),
+                None => self.target_without_object(exchange)?,
+            },
+            Portal::OUT => return Err("is a batch"),
+            _ => Target::Mdt,
+        })
+    }
+
+    fn target_without_object(&self, exchange: &Exchange) -> Result<Target, &'static str> {
+        let real = exchange.request.body.handle.0;
+        let known = self.mapping.word(real);
+        let found = self.exports.iter().find(|(_, handle)| Some(handle.0) == known);
+        match found {
+            Some((target, _)) => Ok(*target),
+            None if exchange.request.body.opcode == Opcode::OST_STATFS => Ok(Target::Ost(0)),
+            None => Err("is about an object from before the capture"),
+        }
+    }
+
+    fn target_of_locks(&self, request: &LdlmRequest) -> Result<Target, &'static str> {
+        let known = request.counted().iter().find_map(|handle| self.locks.get(&handle.0));
+        known.map(|held| held.target).ok_or("gives back a lock from before the capture")
+    }
+
+    /// The locks of a cancel that one of our targets holds. The others, whose objects are on one
+    /// OST there and on several here, stay until they are called for.
+    fn of_target(&mut self, request: &LdlmRequest, target: Target) -> Bytes {
+        let known = request.counted().iter().filter_map(|handle| self.locks.get(&handle.0));
+        let held = known.filter(|held| held.target == target).map(|held| held.handle);
+        encoded(&LdlmRequest::cancel(held.collect()))
+    }
+
+    fn send(&mut self, exchange: &Exchange) -> Result<Pending, &'static str> {
+        if exchange.is_cut {
+            return Err("was not captured whole");
+        }
+        let request = &exchange.request;
+        let mut message = request.message.clone();
+        let mut ost = None;
+        for bytes in message.buffers.iter_mut().skip(1) {
+            let translated = self.mapping.translate(bytes);
+            ost = ost.or(translated.ost);
+            *bytes = translated.bytes;
+        }
+        let target = self.target_of(exchange, ost)?;
+        if let Request::LdlmCancel(cancel) = &request.typed {
+            message.buffers[1] = self.of_target(&cancel.dlm_req, target);
+        }
+        if matches!(request.body.opcode, Opcode::OST_READ | Opcode::OST_WRITE) {
+            message.buffers[1] = without_checksum(&message.buffers[1]);
+        }
+        let handle = self.exports.get(&target).copied().unwrap_or_default();
+        let body = PtlrpcBody { handle, ..request.body.clone() };
+        message.buffers[0] = encoded(&body);
+        let bits = MatchBits(exchange.bits);
+        let portal = reply_portal(exchange.portal);
+        let answer = self.lnet.expect_puts(self.server, portal, bits, BYTES_MAX);
+        let bulk = bulk_portal(body.opcode);
+        let (mut offers, mut sinks) = (Vec::new(), Vec::new());
+        for (bits, data) in &exchange.bulk {
+            let bits = MatchBits(*bits);
+            if matches!(body.opcode, Opcode::OST_WRITE | Opcode::MDS_BATCH) {
+                let pieces = vec![data.clone()];
+                offers.push(self.lnet.offer_get(self.server, bulk, bits, pieces));
+            } else {
+                sinks.push(self.lnet.expect_put(self.server, bulk, bits, BYTES_MAX));
+            }
+        }
+        self.lnet.put(self.server, exchange.portal, bits, 0, vec![message.encode()]);
+        Ok(Pending { answer, _offers: offers, sinks, target })
+    }
+
+    async fn answer(
+        &mut self,
+        exchange: &Exchange,
+        mut sent: Pending,
+        place: &str,
+        outcome: &mut Outcome,
+    ) {
+        let name = format!("{} reply", exchange.request.format.name);
+        let mut delivery = None;
+        for _ in 0..ROUNDS {
+            delivery = within(&self.world, PATIENCE, proper(&mut sent.answer)).await;
+            if delivery.is_some() {
+                break;
+            }
+            self.give_back_called().await;
+        }
+        let Some(Some(delivery)) = delivery else {
+            outcome.differences.push(difference(&name, "answer", "an answer", "none", place));
+            return;
+        };
+        let Some((real, real_sent)) = &exchange.reply else { return };
+        if is_remote(&real.typed) {
+            *outcome.skipped.entry("is answered by naming another MDT").or_default() += 1;
+            outcome.played -= 1;
+        }
+        let Some(ours) = self.decode(exchange, &delivery) else {
+            outcome.differences.push(difference(&name, "message", "", "undecodable", place));
+            return;
+        };
+        self.learn(exchange, real, &ours, sent.target);
+        if is_remote(&real.typed) {
+            return;
+        }
+        let ours_sent = Sent { portal: delivery.portal, offset: delivery.offset };
+        let one = leaves(real, *real_sent);
+        let other = leaves(&ours, ours_sent);
+        outcome.differences.extend(compare(&name, place, &one, &other, &self.mapping));
+        self.bulk(exchange, sent.sinks, place, outcome).await;
+    }
+
+    /// Compares what the server put into the client's memory.
+    async fn bulk(
+        &mut self,
+        exchange: &Exchange,
+        sinks: Vec<Expectation>,
+        place: &str,
+        outcome: &mut Outcome,
+    ) {
+        let name = format!("{} bulk", exchange.request.format.name);
+        for (sink, (_, real)) in sinks.into_iter().zip(&exchange.bulk) {
+            match within(&self.world, PATIENCE, sink).await {
+                Some(Ok(delivery)) => {
+                    let format = Some(exchange.request.format);
+                    let text = |bytes: &Bytes| crate::bulk::leaves(format, bytes);
+                    let (one, other) = (text(real), text(&delivery.payload));
+                    let found = compare(&name, place, &one, &other, &self.mapping);
+                    outcome.differences.extend(found);
+                }
+                _ => outcome.differences.push(difference(&name, "data", "there", "none", place)),
+            }
+        }
+    }
+
+    fn decode(&self, exchange: &Exchange, delivery: &Delivery) -> Option<Rpc<Reply>> {
+        let message = Message::decode(&delivery.payload).ok()?;
+        let body = message.body().ok()?;
+        let format = exchange.request.format;
+        let typed = Reply::decode(format.kind, &message).ok()?;
+        Some(Rpc { message, body, format, typed })
+    }
+
+    /// Learns what the real answer's names are in ours.
+    fn learn(&mut self, exchange: &Exchange, real: &Rpc<Reply>, ours: &Rpc<Reply>, target: Target) {
+        if exchange.request.body.handle.0 != 0
+            && let Some(handle) = self.exports.get(&target)
+        {
+            self.mapping.learn(exchange.request.body.handle.0, handle.0);
+        }
+        let is_connect = matches!(
+            exchange.request.typed,
+            Request::MgsConnect(_) | Request::MdsConnect(_) | Request::OstConnect(_)
+        );
+        if is_connect && ours.body.handle.0 != 0 {
+            self.exports.insert(target, ours.body.handle);
+            self.mapping.learn(real.body.handle.0, ours.body.handle.0);
+        }
+        crate::learn::names(&mut self.mapping, &real.typed, &ours.typed);
+        if let Some((client, real, ours)) =
+            crate::learn::lock(&exchange.request.typed, &real.typed, &ours.typed)
+        {
+            let held = Held { target, handle: ours };
+            self.mapping.learn(real.0, ours.0);
+            self.locks.insert(real.0, held);
+            self.by_client.insert(client.0, held);
+        }
+        for ((real, one), other) in exchange
+            .request
+            .format
+            .reply
+            .iter()
+            .zip(real.message.buffers.iter().skip(1))
+            .zip(ours.message.buffers.iter().skip(1))
+        {
+            if ["mdt_md", "dlm_lvb", "eadata"].contains(&real.name) {
+                self.mapping.learn_layouts(one, other);
+            }
+        }
+    }
+
+    /// Gives back the locks that servers have called for: the script does not, because there they
+    /// were not called.
+    async fn give_back_called(&mut self) {
+        let calls = std::mem::take(&mut *self.calls.0.lock());
+        for (_, message, body) in calls {
+            let Ok(Request::LdlmBlCallback(call)) = Request::decode(body.opcode, &message) else {
+                continue;
+            };
+            let Some(client) = call.dlm_req.handles.first() else { continue };
+            let Some(held) = self.by_client.remove(&client.0) else { continue };
+            self.locks.retain(|_, lock| lock.handle != held.handle);
+            self.cancel(held).await;
+        }
+    }
+
+    /// Gives back all locks, as an unmount does.
+    pub(crate) async fn give_back_all(&mut self) {
+        for held in std::mem::take(&mut self.by_client).into_values() {
+            self.cancel(held).await;
+        }
+    }
+
+    async fn cancel(&mut self, held: Held) {
+        let Some(handle) = self.exports.get(&held.target).copied() else { return };
+        self.next_xid += 1;
+        let bits = MatchBits(self.next_xid);
+        // There is always room for two.
+        let handles = vec![held.handle, LockHandle(0)];
+        let dlm_req = LdlmRequest { count: 1, handles, ..LdlmRequest::default() };
+        let request = LdlmCancel { dlm_req, ..LdlmCancel::default() };
+        let body = PtlrpcBody {
+            handle,
+            kind: MsgType::REQUEST,
+            version: MESSAGE_VERSION,
+            opcode: Opcode::LDLM_CANCEL,
+            conn_cnt: 1,
+            ..PtlrpcBody::default()
+        };
+        let bytes = Request::from(request).to_bytes(&MessageHeader::default(), &body);
+        let reply = self.lnet.expect_put(self.server, Portal::LDLM_CANCEL_REPLY, bits, BYTES_MAX);
+        self.lnet.put(self.server, Portal::LDLM_CANCEL_REQUEST, bits, 0, vec![bytes]);
+        let _ = within(&self.world, PATIENCE, reply).await;
+    }
+}
+
+/// Whether an answer says no more than that the inode is on another MDT.
+fn is_remote(reply: &Reply) -> bool {
+    let body = match reply {
+        Reply::LdlmIntentGetattr(reply) => reply.mdt_body.as_ref(),
+        Reply::LdlmIntentOpen(reply) => reply.mdt_body.as_ref(),
+        Reply::MdsGetattrName(reply) => reply.mdt_body.as_ref(),
+        _ => None,
+    };
+    body.is_some_and(|body| body.valid.contains(Valid::MDS))
+}
+
+/// The answer behind all early replies, which ask for patience.
+async fn proper(answers: &mut Expectation) -> Option<Delivery> {
+    loop {
+        let delivery = answers.next().await.ok()?;
+        let message = Message::decode(&delivery.payload);
+        let early = message.is_ok_and(|it| it.header.flags.contains(HeaderFlags::AT_SUPPORT));
+        if !early {
+            return Some(delivery);
+        }
+    }
+}
+
+fn difference(message: &str, field: &str, real: &str, ours: &str, place: &str) -> Difference {
+    Difference {
+        message: message.to_owned(),
+        field: field.to_owned(),
+        real: real.to_owned(),
+        ours: ours.to_owned(),
+        place: place.to_owned(),
+    }
+}
+
+fn encoded(value: &impl Part) -> Bytes {
+    let mut writer = Writer::default();
+    value.encode_part(&mut writer);
+    writer.into_bytes()
+}
+
+/// Takes the checksum out of a read or write: the captured client agreed with the captured server
+/// on kinds that ours does not offer.
+fn without_checksum(bytes: &Bytes) -> Bytes {
+    let Ok(mut body) = OstBody::decode(&mut Reader::new(bytes, ByteOrder::Little)) else {
+        return bytes.clone();
+    };
+    const KINDS: ObdoFlags =
+        ObdoFlags::CKSUM_CRC32.union(ObdoFlags::CKSUM_ADLER).union(ObdoFlags::CKSUM_CRC32C);
+    body.oa.valid = body.oa.valid.without(Valid::CKSUM);
+    body.oa.flags = body.oa.flags.without(KINDS);
+    encoded(&body)
+}
+
+/// `None`: it took longer.
+async fn within<T>(world: &World, time: Duration, work: impl Future<Output = T>) -> Option<T> {
+    let mut nap = world.clock.sleep_until(world.clock.now() + time);
+    let mut work = pin!(work);
+    poll_fn(|context| match work.as_mut().poll(context) {
+        Poll::Ready(value) => Poll::Ready(Some(value)),
+        Poll::Pending => nap.as_mut().poll(context).map(|()| None),
+    })
+    .await
+}
+
+/// The client's address; the captures have but one client.
+pub(crate) fn client() -> Nid {
+    client_nid()
+}

@@ -1,0 +1,136 @@
+//! What a client and its servers said in a capture, as a script to play again.
+
+use std::collections::HashMap;
+use std::path::Path;
+
+use bytes::Bytes;
+use sheen_conformance::pcap::packets;
+use sheen_conformance::rpc::{Meaning, Rpc, Tracker, match_bits};
+use sheen_conformance::session::{Event, LnetMessage, Said, events};
+use sheen_types::Nid;
+use sheen_wire::lnet::{LnetCommand, Portal};
+use sheen_wire::messages::{Reply, Request};
+
+/// A request with all that belongs to it.
+pub(crate) struct Exchange {
+    /// The request.
+    pub(crate) request: Box<Rpc<Request>>,
+    /// Where it went.
+    pub(crate) portal: Portal,
+    /// The match bits it was sent with.
+    pub(crate) bits: u64,
+    /// The answer, and how it was sent; none if the capture ends first.
+    pub(crate) reply: Option<(Box<Rpc<Reply>>, Sent)>,
+    /// Bulk data, by match bits, in the order sent.
+    pub(crate) bulk: Vec<(u64, Bytes)>,
+    /// The packet with the request.
+    pub(crate) packet: usize,
+    /// Whether a part of it, or of its data, was not captured.
+    pub(crate) is_cut: bool,
+}
+
+/// How a message was addressed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Sent {
+    pub(crate) portal: Portal,
+    pub(crate) offset: u32,
+}
+
+/// One move in the order of the capture.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Step {
+    /// The client sends this request.
+    Send(usize),
+    /// The answer to this request arrives.
+    Answer(usize),
+}
+
+/// A whole capture.
+#[derive(Default)]
+pub(crate) struct Script {
+    /// What the client asked.
+    pub(crate) exchanges: Vec<Exchange>,
+    /// The order.
+    pub(crate) steps: Vec<Step>,
+}
+
+/// Reads the script of `client` from a capture.
+pub(crate) fn read(path: &Path, client: Nid) -> Script {
+    let file = std::fs::read(path).expect("a capture").into();
+    let packets = packets(&file).expect("a capture");
+    let mut reader = Reading::default();
+    for event in events(&packets) {
+        if let Said::Message(lnet) = &event.what {
+            let meaning = reader.tracker.understand(lnet);
+            reader.message(&event, lnet, meaning, client);
+        }
+    }
+    reader.script
+}
+
+#[derive(Default)]
+struct Reading {
+    tracker: Tracker,
+    script: Script,
+    by_xid: HashMap<u64, usize>,
+    by_bulk: HashMap<u64, usize>,
+    /// GETs of servers: what the client will send, by the handle the answer names.
+    gets: HashMap<(u64, u64), u64>,
+}
+
+impl Reading {
+    fn message(&mut self, event: &Event, lnet: &LnetMessage, meaning: Meaning, client: Nid) {
+        let bits = match_bits(lnet);
+        match (&lnet.header.command, meaning) {
+            (LnetCommand::Put(put), Meaning::Request(request)) if lnet.header.source == client => {
+                let bulk = match request.body.match_bits.0 {
+                    0 => bits,
+                    bulk => bulk,
+                };
+                let index = self.script.exchanges.len();
+                self.by_xid.insert(bits, index);
+                self.by_bulk.insert(bulk, index);
+                self.script.steps.push(Step::Send(index));
+                self.script.exchanges.push(Exchange {
+                    request,
+                    portal: put.portal,
+                    bits,
+                    reply: None,
+                    bulk: Vec::new(),
+                    packet: event.packet + 1,
+                    is_cut: lnet.missing > 0,
+                });
+            }
+            (LnetCommand::Put(put), Meaning::Reply(reply)) if lnet.header.destination == client => {
+                let Some(index) = self.by_xid.get(&bits) else { return };
+                let sent = Sent { portal: put.portal, offset: put.offset };
+                let exchange = &mut self.script.exchanges[*index];
+                exchange.is_cut |= lnet.missing > 0;
+                exchange.reply = Some((reply, sent));
+                self.script.steps.push(Step::Answer(*index));
+            }
+            (LnetCommand::Get(get), _) => {
+                let handle = (get.reply_handle.interface, get.reply_handle.object);
+                self.gets.insert(handle, bits);
+            }
+            (LnetCommand::Reply(reply), Meaning::Bulk(_, data)) => {
+                let handle = (reply.handle.interface, reply.handle.object);
+                if let Some(bits) = self.gets.get(&handle).copied() {
+                    self.bulk(bits, data, lnet.missing);
+                }
+            }
+            (LnetCommand::Put(_), Meaning::Bulk(_, data)) => self.bulk(bits, data, lnet.missing),
+            _ => {}
+        }
+    }
+
+    /// The bits of a part are at most 63 below those that the request names.
+    fn bulk(&mut self, bits: u64, data: Bytes, missing: usize) {
+        let index = (bits..bits + 64).find_map(|bits| self.by_bulk.get(&bits));
+        if let Some(index) = index {
+            let exchange = &mut self.script.exchanges[*index];
+            exchange.is_cut |= missing > 0;
+            exchange.bulk.push((bits, data));
+        }
+    }
+}

@@ -1,0 +1,73 @@
+//! Our servers in virtual time, at the address that the captured ones had.
+
+use std::net::Ipv4Addr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use sheen_assembly::{PlanKind, Registrar, Served};
+use sheen_node::net::{LNet, NetConfig};
+use sheen_node::rpc::RpcNode;
+use sheen_store_mem::{MemOptions, StoreMem};
+use sheen_target::Timeouts;
+use sheen_testkit::vnet::{Virtual, Weather};
+use sheen_types::Nid;
+
+/// Where the captured servers were.
+pub(crate) fn server_nid() -> Nid {
+    Nid::tcp(Ipv4Addr::new(10, 77, 0, 11))
+}
+
+/// Where the captured client was.
+pub(crate) fn client_nid() -> Nid {
+    Nid::tcp(Ipv4Addr::new(10, 77, 0, 12))
+}
+
+/// LNet's port.
+pub(crate) const PORT: u16 = 988;
+/// OSTs of the captured file system.
+pub(crate) const OSTS: u16 = 4;
+/// Space on each.
+const OST_BYTES: u64 = 4 << 30;
+
+/// The servers and the client's LNet.
+pub(crate) struct Servers {
+    pub(crate) world: Virtual,
+    pub(crate) client: Arc<LNet>,
+    _served: Vec<Arc<Served>>,
+}
+
+/// Starts one node with an MGS, an MDT and OSTs, and a bare LNet for the client.
+pub(crate) fn start(seed: u64) -> Servers {
+    let world = Virtual::new(seed, Weather { chunks: false, ..Weather::default() });
+    let io = world.world();
+    let (client, served) = world.run(async move {
+        let client = LNet::start(io.clone(), NetConfig::new(client_nid(), PORT)).await;
+        let lnet = LNet::start(io.clone(), NetConfig::new(server_nid(), PORT)).await;
+        let node = RpcNode::start(io.clone(), lnet.expect("the address is free"));
+        let mut kinds = vec![PlanKind::Mgs];
+        let mut names = vec!["lustre-MDT0000".to_owned()];
+        names.extend((0..OSTS).map(|index| format!("lustre-OST{index:04x}")));
+        kinds.extend(names.iter().map(|name| PlanKind::Target(name.parse().expect("a name"))));
+        let mut served = Vec::new();
+        let timeouts = Timeouts::from_base(Duration::from_secs(100));
+        for kind in kinds {
+            let options = MemOptions { capacity_bytes: Some(OST_BYTES), ..MemOptions::default() };
+            let store = Arc::new(StoreMem::new(options));
+            let one = Served::start(kind, store, &node, io.clone(), timeouts).await;
+            served.push(Arc::new(one.expect("a target that starts")));
+        }
+        let registrar = Arc::new(Registrar::new(&node, &io, vec![server_nid()]));
+        registrar.connect().await.expect("an MGS");
+        for one in &served {
+            registrar.register(one, "", false).await.expect("an MGS that takes it");
+        }
+        for one in &served {
+            let keep = Arc::clone(&registrar).keep_osts(Arc::clone(one));
+            io.tasks.spawn("mdt osts", Box::pin(keep));
+        }
+        (client.expect("the address is free"), served)
+    });
+    // The MDT finds its OSTs and has objects made.
+    world.pass(Duration::from_secs(15));
+    Servers { world, client, _served: served }
+}
