@@ -145,8 +145,9 @@ pub(crate) fn directory_plus(
     reply.ok();
 }
 
-/// A name without attributes has inode number 0 in the attributes: the kernel lists it and looks it
-/// up when it is used.
+/// Only `.` and `..` come without attributes: the kernel lists them and looks at nothing else of them.
+/// Of any other name it would take the inode number here for a node that it knows from now on, of
+/// generation 0, and spoil the inode that it has by that number.
 fn add_plus(reply: &mut ReplyDirectoryPlus, entry: &DirEntry, found: Option<&Entry>) -> bool {
     let name = as_os(&entry.name);
     match found {

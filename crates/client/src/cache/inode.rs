@@ -59,6 +59,8 @@ pub(crate) struct State {
     pub(super) rights: Rights,
     /// Names by which it was looked up. Valid while `LOOKUP` is covered.
     pub(crate) names: Vec<(NodeId, Name)>,
+    /// The directory that it was last seen in.
+    pub(crate) seen_in: Option<NodeId>,
     /// Those of them that were seen under the lock that covers `LOOKUP` now, or one before it
     /// without a gap. Others may be gone though the inode is covered.
     pub(crate) sure_names: Vec<(NodeId, Name)>,
@@ -141,9 +143,13 @@ impl State {
             && self.sure_names.iter().any(|(node, known)| *node == parent && known == name)
     }
 
-    /// Notes a name that was seen now.
+    /// Notes a name that was seen now. It is sure only if the lock that it was seen under is still
+    /// held by whoever saw it.
     pub(crate) fn see_name(&mut self, parent: NodeId, name: &Name) {
-        for names in [&mut self.names, &mut self.sure_names] {
+        let is_sure = self.names_covered();
+        self.seen_in = Some(parent);
+        for names in [Some(&mut self.names), is_sure.then_some(&mut self.sure_names)] {
+            let Some(names) = names else { continue };
             if !names.iter().any(|(node, known)| *node == parent && known == name) {
                 names.push((parent, name.clone()));
             }

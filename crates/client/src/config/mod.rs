@@ -33,7 +33,7 @@ use crate::data::DataPath;
 use crate::join;
 use crate::locks::{CallbackRouter, LockSpace};
 use crate::meta::{FidSource, Mdt, Meta};
-use crate::posix::{Credentials, FileSystem, Handles, Mounted};
+use crate::posix::{Contest, Credentials, FileSystem, Handles, Mounted};
 use follow::{Config, FSNAME_BYTES_MAX};
 use targets::Events;
 
@@ -239,6 +239,7 @@ async fn assemble(
         inodes,
         observers,
         handles: Handles::default(),
+        contest: Contest::default(),
     })
 }
 

@@ -4,7 +4,7 @@
 //! the file's limit, and closes at the first that does not. The kernel sends several reads of one
 //! stream at once and out of order, so "goes on" allows for a little distance.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -88,11 +88,25 @@ impl Limits {
 /// Where a file's stream stands.
 #[derive(Default)]
 pub(super) struct Ahead {
-    state: Mutex<State>,
+    state: Arc<Mutex<State>>,
 }
+
+/// How far behind a stream what was fetched ahead is kept for reads that come late.
+const BEHIND: u64 = 4 << 20;
 
 /// A chunk to load, by its offset, and whom to tell.
 type Load = (u64, watch::Sender<()>);
+
+/// What follows from a read.
+#[derive(Default)]
+struct Steps {
+    /// Chunks to load ahead.
+    load: Vec<Load>,
+    /// Chunks being loaded that the read needs.
+    wait: Vec<watch::Receiver<()>>,
+    /// Chunks that nobody came for: whoever reads has their bytes already, or has turned elsewhere.
+    drop: Vec<u64>,
+}
 
 #[derive(Default)]
 struct State {
@@ -103,6 +117,8 @@ struct State {
     reached: u64,
     /// Chunks on their way, by offset.
     loading: BTreeMap<u64, watch::Receiver<()>>,
+    /// Chunks that were asked for ahead and may still lie in memory.
+    fetched: BTreeSet<u64>,
 }
 
 /// Where the chunk that begins at `start` ends.
@@ -111,25 +127,20 @@ fn chunk_end(start: u64) -> u64 {
 }
 
 impl Ahead {
-    /// The stream ends.
-    pub(super) fn forget(&self) {
-        *self.state.lock() = State::default();
+    /// The stream ends; answers the chunks that nobody came for.
+    fn forget(&self) -> BTreeSet<u64> {
+        std::mem::take(&mut *self.state.lock()).fetched
     }
 
-    /// Notes a read; answers the chunks to load ahead and what to wait for.
-    fn note(
-        &self,
-        offset: u64,
-        length: u64,
-        size: u64,
-        window_max: u64,
-    ) -> (Vec<Load>, Vec<watch::Receiver<()>>) {
+    /// Notes a read.
+    fn note(&self, offset: u64, length: u64, size: u64, window_max: u64) -> Steps {
         let end = offset + length;
         let mut state = self.state.lock();
         let is_stream = offset <= state.next + SLACK && offset + SLACK >= state.next;
         if !is_stream {
             (state.window, state.next, state.reached) = (0, end, end);
-            return (Vec::new(), Vec::new());
+            let drop = std::mem::take(&mut state.fetched).into_iter().collect();
+            return Steps { drop, ..Steps::default() };
         }
         let first = state.next == 0 && offset == 0;
         state.window = match state.window {
@@ -144,13 +155,17 @@ impl Ahead {
         while from < until {
             let (sender, receiver) = watch::channel(());
             state.loading.insert(from, receiver);
+            state.fetched.insert(from);
             start.push((from, sender));
             from = chunk_end(from);
         }
         state.reached = state.reached.max(from).max(end);
         let wait = state.loading.range(offset.saturating_sub(CHUNK - 1)..end);
         let wait = wait.map(|(_, loaded)| loaded.clone()).collect();
-        (start, wait)
+        let kept_from = state.next.saturating_sub(BEHIND + CHUNK);
+        let ahead = state.fetched.split_off(&kept_from);
+        let behind = std::mem::replace(&mut state.fetched, ahead);
+        Steps { load: start, wait, drop: behind.into_iter().collect() }
     }
 
     /// Forgets chunks whose load has ended.
@@ -177,8 +192,10 @@ impl File {
         let Some(shared) = self.objects.first().map(|object| Arc::clone(&object.osc.shared)) else {
             return;
         };
-        let (start, wait) = self.ahead.note(offset, length, size, shared.ahead.per_file());
-        for (chunk, done) in start {
+        let steps = self.ahead.note(offset, length, size, shared.ahead.per_file());
+        let Steps { load, wait, drop } = steps;
+        self.drop_chunks(drop);
+        for (chunk, done) in load {
             // A chunk too many is not fetched ahead: whoever waits for it reads it then.
             if shared.ahead.may_load() {
                 self.load(chunk, done, &shared);
@@ -188,6 +205,21 @@ impl File {
             // The sender goes when the chunk is there or has failed; then the read tries itself.
             while loaded.changed().await.is_ok() {}
             self.ahead.forget_loaded();
+        }
+    }
+
+    /// Nobody reads on: what was fetched ahead goes.
+    pub(super) fn forget_ahead(&self) {
+        self.drop_chunks(self.ahead.forget());
+    }
+
+    fn drop_chunks(&self, chunks: impl IntoIterator<Item = u64>) {
+        for chunk in chunks {
+            for piece in self.layout.raid0.pieces(chunk, chunk_end(chunk) - chunk) {
+                let (start, end) = (piece.object_offset, piece.object_offset + piece.length);
+                let mut state = self.objects[piece.stripe as usize].state.lock();
+                state.clean.remove(start, end);
+            }
         }
     }
 
@@ -209,10 +241,17 @@ impl File {
             .collect();
         let tasks = Arc::clone(&shared.world.tasks);
         let loading = Loading(Arc::clone(shared));
+        let state = Arc::clone(&self.ahead.state);
         let task = async move {
             let fetches = parts.iter().map(|(object, start, end)| object.prefetch(*start, *end));
             // A failure here shows again when the bytes are asked for.
             let _ = crate::join::all_ok(fetches.collect()).await;
+            if !state.lock().fetched.contains(&chunk) {
+                // The reader has turned elsewhere meanwhile.
+                for (object, start, end) in &parts {
+                    object.state.lock().clean.remove(*start, *end);
+                }
+            }
             drop((done, loading));
         };
         tasks.spawn("read-ahead", Box::pin(task));

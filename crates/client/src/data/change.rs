@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use bytes::Bytes;
 use sheen_ldlm::{LockFlags, Policy};
 use sheen_rpc::{Call, CallKind};
 use sheen_types::{Errno, Extent, LockMode, Timestamp};
@@ -13,6 +14,9 @@ use super::object::Object;
 use crate::call::{self, need};
 use crate::locks::Ask;
 use crate::posix::{Fallocate, Seek};
+
+/// How often a glimpse is asked again because our own changes overtake the answers.
+const GLIMPSE_TRIES: u32 = 8;
 
 /// Kept for replay without a slot: doing it twice does no harm.
 fn idempotent(call: Call) -> Call {
@@ -27,7 +31,7 @@ impl Object {
         time: Timestamp,
     ) -> Result<(), Errno> {
         let rest = Extent { start: size, end: Extent::EOF };
-        let lease = self.lease(rest, LockMode::Pw).await?;
+        let lease = self.lease(rest, LockMode::Pw, None).await?;
         self.discard(size, u64::MAX);
         // What is under way lands before the cut.
         self.drain(Extent::ALL).await;
@@ -40,6 +44,7 @@ impl Object {
         let oa = need(answer.reply.ost_body)?.oa;
         {
             let mut state = self.state.lock();
+            state.version += 1;
             state.known.size = size.max(state.dirty.end()).max(state.writing.end());
             (state.known.mtime, state.known.ctime) = (time, time);
             state.known.blocks = oa.blocks;
@@ -96,6 +101,7 @@ impl Object {
         let call = idempotent(Call::new(request));
         call::call::<OstSetattr>(&*self.osc.channel, call).await?;
         let mut state = self.state.lock();
+        state.version += 1;
         state.known.atime = atime.unwrap_or(state.known.atime);
         state.known.mtime = mtime.unwrap_or(state.known.mtime);
         state.known.ctime = ctime;
@@ -118,7 +124,7 @@ impl Object {
             Fallocate::ZeroRange => ZERO_RANGE,
             Fallocate::ZeroRangeKeepSize => ZERO_RANGE | KEEP_SIZE,
         };
-        let lease = self.lease(extent, LockMode::Pw).await?;
+        let lease = self.lease(extent, LockMode::Pw, None).await?;
         self.drain(extent).await;
         let end = extent.end.saturating_add(1);
         let mut oa = self.timed(self.osc.shared.world.clock.wall());
@@ -135,6 +141,7 @@ impl Object {
             state.known.blocks = oa.blocks;
             state.known.ctime = self.osc.shared.world.clock.wall();
             state.unsynced = true;
+            state.version += 1;
             if mode & KEEP_SIZE == 0 {
                 state.known.size = state.known.size.max(end);
             }
@@ -151,7 +158,8 @@ impl Object {
     ) -> Result<Option<u64>, Errno> {
         const DATA: u32 = 3;
         const HOLE: u32 = 4;
-        let lease = self.lease(Extent { start: offset, end: Extent::EOF }, LockMode::Pr).await?;
+        let rest = Extent { start: offset, end: Extent::EOF };
+        let lease = self.lease(rest, LockMode::Pr, None).await?;
         self.drain(Extent::ALL).await;
         let mut oa = self.obdo();
         oa.valid = Valid::ID | Valid::GROUP | Valid::FID | Valid::SIZE | Valid::MODE;
@@ -173,6 +181,28 @@ impl Object {
     /// Size and times of the moment, from the OST or from whoever is writing. Takes a lock if
     /// nobody is in the way, disturbs nobody otherwise.
     pub(super) async fn glimpse(self: &Arc<Self>) -> Result<(), Errno> {
+        for _ in 0..GLIMPSE_TRIES {
+            let version = self.state.lock().version;
+            let Some(value) = self.ask_glimpse().await? else { return Ok(()) };
+            // A cut or a write of ours, or a lock, may have overtaken the answer.
+            let is_news = {
+                let state = self.state.lock();
+                state.version == version || !state.is_told
+            };
+            if is_news {
+                self.learn(&value);
+                return Ok(());
+            }
+            if self.is_covered() {
+                return Ok(());
+            }
+        }
+        // Somebody here changes it all the time: what is known is as good as any answer.
+        Ok(())
+    }
+
+    /// Asks; the answer, or nothing if a lock came with it.
+    async fn ask_glimpse(self: &Arc<Self>) -> Result<Option<Bytes>, Errno> {
         let ask = Ask {
             resource: self.resource,
             policy: Policy::extent(Extent::ALL),
@@ -185,10 +215,11 @@ impl Object {
         let request = LdlmEnqueue { dlm_req, ..LdlmEnqueue::default() };
         let answer = call::call::<LdlmEnqueue>(&*self.osc.channel, Call::new(request)).await?;
         let reply = need(answer.reply.dlm_rep)?;
-        let aborted = answer.body.status != 0;
-        let lock = if aborted { None } else { pending.granted(&reply).await? };
-        self.learn(&answer.reply.dlm_lvb);
-        drop(lock);
-        Ok(())
+        let value = answer.reply.dlm_lvb;
+        if answer.body.status != 0 {
+            return Ok(Some(value));
+        }
+        let lock = pending.granted_with(&reply, &value).await?;
+        Ok(lock.is_none().then_some(value))
     }
 }

@@ -91,9 +91,17 @@ impl File {
     }
 
     /// Locks everything from where the file may end on, writes there.
-    async fn append(&self, data: Bytes, owner: (u32, u32), how: How) -> Result<u64, Errno> {
+    async fn append(
+        &self,
+        thought: u64,
+        data: Bytes,
+        owner: (u32, u32),
+        how: How,
+    ) -> Result<u64, Errno> {
         let _turn = self.append.lock().await;
-        let leases = self.lease_all(Extent::ALL, LockMode::Pw).await?;
+        let pages = Extent::of_length(thought, data.len() as u64);
+        let losses = self.losses();
+        let leases = self.lease_all(Extent::ALL, LockMode::Pw, pages).await?;
         for object in &self.objects {
             let is_told = object.state.lock().is_told;
             if !is_told {
@@ -103,6 +111,11 @@ impl File {
         let offset = self.known_size();
         self.check_end(offset, data.len() as u64)?;
         self.write_pieces(offset, data, owner, how, true).await?;
+        if offset != thought || losses != self.losses() {
+            for (object, part) in pages.map(|pages| self.parts(pages)).unwrap_or_default() {
+                object.drop_pages(part).await;
+            }
+        }
         drop(leases);
         Ok(offset)
     }
@@ -114,12 +127,24 @@ impl File {
         end.map(|_| ()).ok_or(Errno::EFBIG)
     }
 
-    async fn lease_all(&self, extent: Extent, mode: LockMode) -> Result<Vec<Lease>, Errno> {
+    /// How often locks on the objects were lost.
+    fn losses(&self) -> u64 {
+        self.objects.iter().map(|object| object.state.lock().losses).sum()
+    }
+
+    /// `pages`: those that the kernel holds until the caller is done.
+    async fn lease_all(
+        &self,
+        extent: Extent,
+        mode: LockMode,
+        pages: Option<Extent>,
+    ) -> Result<Vec<Lease>, Errno> {
         let mut leases = Vec::with_capacity(self.objects.len());
         // In stripe order: two appenders that each hold what the other waits for would never end.
         for object in &self.objects {
             if let Some(range) = self.layout.raid0.object_extent(object.stripe, extent) {
-                leases.push(object.lease(range, mode).await?);
+                let part = |pages| self.layout.raid0.object_extent(object.stripe, pages);
+                leases.push(object.lease(range, mode, pages.and_then(part)).await?);
             }
         }
         Ok(leases)
@@ -198,7 +223,7 @@ impl DataFile for File {
         Box::pin(async move {
             let owner = (who.uid, who.gid);
             match at {
-                WriteAt::End => self.append(data, owner, how).await,
+                WriteAt::End(thought) => self.append(thought, data, owner, how).await,
                 WriteAt::Offset(offset) if data.is_empty() => Ok(offset),
                 WriteAt::Offset(offset) => {
                     self.check_end(offset, data.len() as u64)?;
@@ -312,12 +337,12 @@ impl DataFile for File {
     }
 
     fn idle(&self) {
-        self.ahead.forget();
+        self.forget_ahead();
     }
 
     fn close(&self, write_back: bool) -> BoxFuture<'_, Result<(), Errno>> {
         Box::pin(async move {
-            self.ahead.forget();
+            self.forget_ahead();
             if write_back {
                 return self.flush(Extent::ALL).await;
             }

@@ -56,8 +56,9 @@ pub struct DataAttributes {
 pub enum WriteAt {
     /// At this byte.
     Offset(u64),
-    /// Where the file ends, wherever other clients have moved that.
-    End,
+    /// Where the file ends, wherever other clients have moved that. The caller thinks that it is
+    /// here, and holds the kernel's pages of this place until it has the answer.
+    End(u64),
 }
 
 /// How a call treats the cache.

@@ -9,8 +9,9 @@
 use std::future::poll_fn;
 use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::task::Poll;
+use std::time::Duration;
 
 use bytes::Bytes;
 use parking_lot::Mutex;
@@ -25,6 +26,9 @@ use tokio::sync::Notify;
 use super::extents::Extents;
 use super::osc::Osc;
 use crate::locks::{Ask, Held};
+
+/// How long the kernel is given to drop pages of calls that wait for a lock.
+const HELD_PAGES_WAIT: Duration = Duration::from_millis(2);
 
 /// An object in use.
 pub(super) struct Object {
@@ -50,6 +54,8 @@ pub(super) struct State {
     /// comes.
     pub(super) changes: u64,
     pub(super) known: Known,
+    /// Goes up whenever `known` changes: what was asked before that is no news.
+    pub(super) version: u64,
     /// Whether the OST has told `known`. A lock may be older than this object, and be no proof.
     pub(super) is_told: bool,
     /// Who pays for new blocks.
@@ -61,7 +67,9 @@ pub(super) struct State {
     /// A write-back of all that is dirty is going to happen.
     pub(super) scheduled: bool,
     leaving: Vec<Arc<Leaving>>,
-    /// What calls under way wait for a lock on: the kernel holds their pages until they end.
+    /// How often a lock was lost.
+    pub(super) losses: u64,
+    /// Pages that the kernel holds for calls of ours that wait for a lock, until these end.
     asking: Vec<Extent>,
 }
 
@@ -88,6 +96,8 @@ struct Leaving {
     extent: Extent,
     is_writer: bool,
     guests: AtomicUsize,
+    /// Whether there ever was a guest.
+    had_guests: AtomicBool,
 }
 
 /// The right to touch a range: a lock in use, or a seat under one that leaves.
@@ -163,11 +173,13 @@ fn split(whole: Extent, asking: &[Extent]) -> (Vec<Extent>, Vec<Extent>) {
 }
 
 impl Object {
-    /// A lock on `extent`: one that we have, or a new one. No RPC for the first.
+    /// A lock on `extent`: one that we have, or a new one. No RPC for the first. `pages` are those
+    /// that the kernel holds until the caller is done.
     pub(super) async fn lease(
         self: &Arc<Self>,
         extent: Extent,
         mode: LockMode,
+        pages: Option<Extent>,
     ) -> Result<Lease, Errno> {
         let policy = Policy::extent(extent);
         if let Some(lock) = self.osc.locks().find(self.resource, policy, mode) {
@@ -177,10 +189,9 @@ impl Object {
             return Ok(Lease::Guest { _seat: guest });
         }
         let ask = Ask { resource: self.resource, policy, mode, flags: LockFlags::NONE };
-        let asking = Asking::new(self, extent);
-        let (lock, value) = self.osc.locks().enqueue(ask).await?;
+        let asking = pages.map(|pages| Asking::new(self, pages));
+        let lock = self.osc.locks().enqueue(ask).await?;
         drop(asking);
-        self.learn(&value);
         Ok(Lease::Held { _lock: lock })
     }
 
@@ -191,6 +202,7 @@ impl Object {
         };
         let leaving = Arc::clone(state.leaving.iter().find(fits)?);
         leaving.guests.fetch_add(1, Ordering::AcqRel);
+        leaving.had_guests.store(true, Ordering::Release);
         drop(state);
         Some(Guest { object: Arc::clone(self), leaving })
     }
@@ -214,6 +226,7 @@ impl Object {
         let time = |seconds, nanoseconds| Timestamp { seconds, nanoseconds };
         let mut state = self.state.lock();
         state.is_told = true;
+        state.version += 1;
         let ours = state.dirty.end().max(state.writing.end());
         let told = Known {
             size: lvb.size.max(ours),
@@ -263,10 +276,19 @@ impl Object {
     /// A lock on `extent` goes: the kernel gives its pages up first (writing what it changed), then
     /// what is dirty is written, then what was read ahead is dropped.
     pub(super) async fn lose(self: &Arc<Self>, extent: Extent, is_writer: bool, discard: bool) {
-        let leaving = Arc::new(Leaving { extent, is_writer, guests: AtomicUsize::new(0) });
-        self.state.lock().leaving.push(Arc::clone(&leaving));
+        let (guests, had_guests) = (AtomicUsize::new(0), AtomicBool::new(false));
+        let leaving = Arc::new(Leaving { extent, is_writer, guests, had_guests });
+        {
+            let mut state = self.state.lock();
+            state.losses += 1;
+            state.leaving.push(Arc::clone(&leaving));
+        }
         self.uncover(extent).await;
         self.see_off(&leaving).await;
+        if leaving.had_guests.load(Ordering::Acquire) {
+            // They brought the kernel pages that it may have got after it gave the others up.
+            self.uncover(extent).await;
+        }
         let end = extent.end.saturating_add(1);
         if discard {
             self.discard(extent.start, end);
@@ -285,13 +307,37 @@ impl Object {
         let (free, held) = split(extent, &self.state.lock().asking);
         for part in held {
             let told = events.uncovered(self.file, range(part));
-            self.osc.shared.world.tasks.spawn("pages in use", told);
+            self.told_soon(told).await;
         }
         for part in free {
             let mut told = events.uncovered(self.file, range(part));
             if !self.told_before_asked(part, &mut told).await {
                 self.osc.shared.world.tasks.spawn("pages in use", told);
             }
+        }
+    }
+
+    /// Has the kernel drop pages into which it has put bytes of a write that is done now, because they
+    /// may be wrong there: it dropped them with a lost lock while the write was on its way, and a read
+    /// may have brought the old bytes back. Called before the write is answered; the next read gets the
+    /// new bytes from us.
+    pub(super) async fn drop_pages(&self, part: Extent) {
+        let Some(events) = self.osc.shared.events() else { return };
+        self.told_soon(events.uncovered(self.file, self.raid0.file_extent(self.stripe, part)))
+            .await;
+    }
+
+    /// Waits for `told` a moment: the kernel lets pages go at once that are whole though a write is on
+    /// its way from them.
+    async fn told_soon(&self, mut told: BoxFuture<'static, ()>) {
+        let clock = &self.osc.shared.world.clock;
+        let mut late = clock.sleep_until(clock.now() + HELD_PAGES_WAIT);
+        let is_told = poll_fn(|context| match told.as_mut().poll(context) {
+            Poll::Ready(()) => Poll::Ready(true),
+            Poll::Pending => late.as_mut().poll(context).map(|()| false),
+        });
+        if !is_told.await {
+            self.osc.shared.world.tasks.spawn("pages in use", told);
         }
     }
 

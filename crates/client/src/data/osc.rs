@@ -344,6 +344,12 @@ impl Protected for Pages {
         })
     }
 
+    fn learn(&self, resource: ResourceName, value: &Bytes) {
+        if let Some(object) = self.0.object(resource) {
+            object.learn(value);
+        }
+    }
+
     fn glimpse(&self, resource: ResourceName) -> Option<Bytes> {
         self.0.object(resource).and_then(|object| object.lock_value())
     }

@@ -37,7 +37,8 @@ impl Object {
         end: u64,
         how: How,
     ) -> Result<Vec<Bytes>, Errno> {
-        let lease = self.lease(Extent { start, end: end - 1 }, LockMode::Pr).await?;
+        let extent = Extent { start, end: end - 1 };
+        let lease = self.lease(extent, LockMode::Pr, Some(extent)).await?;
         if how.direct {
             self.drain(Extent { start, end: end - 1 }).await;
         }
@@ -62,7 +63,8 @@ impl Object {
 
     /// Fetches `start..end` into the clean bytes, where a read will find it.
     pub(super) async fn prefetch(self: &Arc<Self>, start: u64, end: u64) -> Result<(), Errno> {
-        let lease = self.lease(Extent { start, end: end - 1 }, LockMode::Pr).await?;
+        let extent = Extent { start, end: end - 1 };
+        let lease = self.lease(extent, LockMode::Pr, Some(extent)).await?;
         let changes = {
             let state = self.state.lock();
             if state.dirty.overlaps(start, end) || state.writing.overlaps(start, end) {

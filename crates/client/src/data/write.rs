@@ -36,8 +36,12 @@ impl Object {
     ) -> Result<(), Errno> {
         let length = data.len() as u64;
         let extent = Extent::of_length(offset, length).ok_or(Errno::EFBIG)?;
-        let lease = self.lease(extent, LockMode::Pw).await?;
+        let losses = self.state.lock().losses;
+        let lease = self.lease(extent, LockMode::Pw, Some(extent)).await?;
         self.write_leased(offset, data, owner, how).await?;
+        if self.state.lock().losses != losses {
+            self.drop_pages(extent).await;
+        }
         drop(lease);
         Ok(())
     }
@@ -100,6 +104,7 @@ impl Object {
 
     fn touch(&self, state: &mut super::object::State, end: u64) {
         let now = self.osc.shared.world.clock.wall();
+        state.version += 1;
         state.known.size = state.known.size.max(end);
         (state.known.mtime, state.known.ctime) = (now, now);
         state.changes += 1;

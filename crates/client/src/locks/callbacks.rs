@@ -41,12 +41,14 @@ impl LockSpace {
         value: &Bytes,
     ) -> Result<(), Errno> {
         let handle = first(request)?;
-        if !value.is_empty()
-            && let Some(waiter) = self.waiting.lock().get_mut(&handle)
-        {
-            waiter.value = Some(value.clone());
-        }
         let desc = desc_of(&request.desc).ok_or(Errno::EPROTO)?;
+        let waits = match self.waiting.lock().get_mut(&handle) {
+            Some(waiter) => !std::mem::replace(&mut waiter.is_completed, true),
+            None => false,
+        };
+        if waits && desc.granted.is_some() && !value.is_empty() {
+            self.protected.learn(desc.resource, value);
+        }
         let flags = LockFlags(request.flags.0.into());
         let mut actions = Vec::new();
         let now = self.world.clock.now();

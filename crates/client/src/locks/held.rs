@@ -100,7 +100,7 @@ impl Pending {
         let now = space.world.clock.now();
         let handle = space.namespace.begin(now, ask.resource, ask.policy, ask.mode, ask.flags);
         let (waiter, answer) = oneshot::channel();
-        space.waiting.lock().insert(handle, Waiter { answer: Some(waiter), value: None });
+        space.waiting.lock().insert(handle, Waiter { answer: Some(waiter), is_completed: false });
         Self { space: Arc::clone(space), handle, ask, answer: Some(answer) }
     }
 
@@ -132,18 +132,24 @@ impl Pending {
     /// # Errors
     /// Why it will never be granted; `EPROTO` for a reply that describes no lock.
     pub async fn granted(self, reply: &LdlmReply) -> Result<Option<Held>, Errno> {
-        self.granted_with_value(reply).await.map(|(held, _)| held)
+        self.granted_with(reply, &Bytes::new()).await
     }
 
-    /// As [`Pending::granted`]; with the lock value block that came later than the reply.
-    pub(super) async fn granted_with_value(
+    /// As [`Pending::granted`], of a reply with the lock value block `value`.
+    pub(crate) async fn granted_with(
         mut self,
         reply: &LdlmReply,
-    ) -> Result<(Option<Held>, Option<Bytes>), Errno> {
+        value: &Bytes,
+    ) -> Result<Option<Held>, Errno> {
         if reply.handle == LockHandle(0) {
-            return Ok((None, None));
+            return Ok(None);
         }
         let desc = callbacks::desc_of(&reply.desc).ok_or(Errno::EPROTO)?;
+        // Of a lock that has to wait the reply tells what was true before its former holder gave it
+        // back.
+        if desc.granted.is_some() && !value.is_empty() && !self.is_completed() {
+            self.space.protected.learn(desc.resource, value);
+        }
         let reply =
             Reply { remote_handle: reply.handle, desc, flags: LockFlags(reply.flags.0.into()) };
         let mut actions = Vec::new();
@@ -158,13 +164,18 @@ impl Pending {
             Some(_) => info.desc,
             None => self.wait().await?,
         };
-        let value = self.space.waiting.lock().remove(&self.handle).and_then(|it| it.value);
+        self.space.waiting.lock().remove(&self.handle);
         self.answer = None;
         let mode = desc.granted.unwrap_or(desc.requested);
         let (space, handle) = (Arc::clone(&self.space), self.handle);
         space.shrink();
         let modes = (mode, self.ask.mode);
-        Ok((Some(Held::new(&space, desc.resource, handle, modes, desc.policy)), value))
+        Ok(Some(Held::new(&space, desc.resource, handle, modes, desc.policy)))
+    }
+
+    fn is_completed(&self) -> bool {
+        let waiting = self.space.waiting.lock();
+        waiting.get(&self.handle).is_some_and(|waiter| waiter.is_completed)
     }
 
     async fn wait(&mut self) -> Result<LockDesc, Errno> {

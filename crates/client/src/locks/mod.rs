@@ -61,6 +61,12 @@ pub trait Protected: Send + Sync {
     /// The target has forgotten us: everything cached under this is void. Nothing can be written.
     fn void(&self, locks: &Arc<LockSpace>, lost: Lost) -> BoxFuture<'static, ()>;
 
+    /// A lock on `resource` comes with this value block. Said before anybody can find the lock: who
+    /// uses it may rely on the value, and on nothing older coming later.
+    fn learn(&self, resource: ResourceName, value: &Bytes) {
+        let _ = (resource, value);
+    }
+
     /// Another client asks for size and times of an object that we may be changing: the lock value
     /// block to answer with, if we know better than the server.
     fn glimpse(&self, resource: ResourceName) -> Option<Bytes>;
@@ -94,8 +100,8 @@ pub struct LockSpace {
 struct Waiter {
     /// Taken when there is an answer.
     answer: Option<oneshot::Sender<Result<LockDesc, Errno>>>,
-    /// The lock value block that came when the lock was granted, if that was after the reply.
-    value: Option<Bytes>,
+    /// Its grant came, perhaps before the reply: what that says of the value is older.
+    is_completed: bool,
 }
 
 /// Locks that are gone here and that the target must still hear of.
@@ -190,21 +196,18 @@ impl LockSpace {
             .fold(InodeBits(0), InodeBits::union)
     }
 
-    /// Asks the target for a lock without an intent and waits until it is granted. Answers the lock
-    /// value block too. One RPC.
+    /// Asks the target for a lock without an intent and waits until it is granted. One RPC.
     ///
     /// # Errors
     /// `EAGAIN` if it would wait and must not, `EDEADLK`; what the target answers.
-    pub async fn enqueue(self: &Arc<Self>, ask: Ask) -> Result<(Held, Bytes), Errno> {
+    pub async fn enqueue(self: &Arc<Self>, ask: Ask) -> Result<Held, Errno> {
         let pending = self.begin(ask);
         let mut dlm_req = pending.request();
         dlm_req.count = 0;
         let request = LdlmEnqueue { dlm_req, ..LdlmEnqueue::default() };
         let answer = call::call::<LdlmEnqueue>(&*self.channel, Call::new(request)).await?;
         let reply = call::need(answer.reply.dlm_rep)?;
-        let (held, value) = pending.granted_with_value(&reply).await?;
-        // What the reply said was true before the lock's former holder gave it back.
-        Ok((call::need(held)?, value.unwrap_or(answer.reply.dlm_lvb)))
+        call::need(pending.granted_with(&reply, &answer.reply.dlm_lvb).await?)
     }
 
     /// Begins to ask for a lock; its request goes out with an intent of the caller's.

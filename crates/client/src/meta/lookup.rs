@@ -11,7 +11,7 @@ use super::store::Told;
 use super::{ACL_ROOM, EA_ROOM, Meta, intent_status};
 use crate::cache::{Inode, Pin};
 use crate::call;
-use crate::locks::Ask;
+use crate::locks::{Ask, Held};
 use crate::posix::{Credentials, May};
 use sheen_ldlm::{LockFlags, Policy};
 
@@ -73,8 +73,9 @@ impl Meta {
     ) -> Result<Option<Pin>, Errno> {
         let known = parent.state().children.get(name).copied();
         let found = self.getattr_intent(who, parent, Some(name), depth).await;
-        let child = match found {
-            Ok(child) => child,
+        // The name is sure as long as the lock that came with it is in use.
+        let (child, _held) = match found {
+            Ok(found) => found,
             Err(Errno::ENOENT) => {
                 self.cache.inodes.forget_name(parent, name);
                 return Ok(None);
@@ -95,7 +96,7 @@ impl Meta {
         inode: &Inode,
         name: Option<&Name>,
         depth: Depth,
-    ) -> Result<Pin, Errno> {
+    ) -> Result<(Pin, Option<Held>), Errno> {
         let mdt = self.mdt(inode.fid)?;
         let (opc, bits) = depth.intent();
         let pending = mdt.locks.begin(Ask {
@@ -131,6 +132,6 @@ impl Meta {
         let pin = self.cache.inodes.pin(body.fid1);
         let told = Told { body: &body, layout: &reply.mdt_md, acl: &reply.acl };
         self.absorb(&pin, &told, held.as_ref());
-        Ok(pin)
+        Ok((pin, held))
     }
 }

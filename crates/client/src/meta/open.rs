@@ -22,7 +22,7 @@ use super::store::Told;
 use super::{ACL_ROOM, EA_ROOM, Mdt, Meta, intent_status};
 use crate::cache::{Inode, Pin};
 use crate::call;
-use crate::locks::Ask;
+use crate::locks::{Ask, Held};
 use crate::posix::{self, Credentials, FileType, May};
 
 /// An open handle on an MDT.
@@ -40,6 +40,8 @@ pub(crate) struct OpenedInode {
     pub(crate) state: Option<OpenState>,
     /// Whether it was made.
     pub(crate) created: bool,
+    /// The lock that came with it.
+    held: Option<Held>,
 }
 
 /// The handle as the MDT calls it now.
@@ -59,6 +61,8 @@ struct FirstAnswer {
 pub(super) enum Target<'a> {
     /// A name, made with this mode if absent.
     Create { parent: &'a Inode, name: &'a Name, mode: u32, fid: Fid },
+    /// A name.
+    Name { parent: &'a Inode, name: &'a Name },
     /// A known inode.
     Known(&'a Inode),
 }
@@ -173,6 +177,20 @@ impl Meta {
         Ok(opened.state)
     }
 
+    /// Opens what `name` in `parent` is, to read. One RPC.
+    pub(crate) async fn open_name(
+        &self,
+        who: &Credentials,
+        parent: &Inode,
+        name: &Name,
+    ) -> Result<OpenedInode, Errno> {
+        let flags = wire_flags(posix::OpenFlags(0));
+        let mut opened = self.open_intent(who, Target::Name { parent, name }, flags, None).await?;
+        self.remember_name(parent, name, &opened.pin);
+        opened.held = None;
+        Ok(opened)
+    }
+
     /// Opens `name` in `parent`, creating it if absent. One RPC.
     pub(crate) async fn open_create(
         &self,
@@ -186,8 +204,10 @@ impl Meta {
         let flags = wire_flags(flags) | OpenFlags::CREAT;
         self.changing_names(parent, name);
         let target = Target::Create { parent, name, mode, fid };
-        let opened = self.open_intent(who, target, flags, None).await?;
+        let mut opened = self.open_intent(who, target, flags, None).await?;
+        // The name is sure as long as that lock is in use.
         self.remember_name(parent, name, &opened.pin);
+        opened.held = None;
         Ok(opened)
     }
 
@@ -206,7 +226,9 @@ impl Meta {
                 let bits = InodeBits::UPDATE | InodeBits::XATTR;
                 (*parent, IntentOp::OPEN | IntentOp::CREAT, bits, LockMode::Cw)
             }
-            Target::Known(inode) => (*inode, IntentOp::OPEN, InodeBits::LOOKUP, LockMode::Cr),
+            Target::Name { parent: on, .. } | Target::Known(on) => {
+                (*on, IntentOp::OPEN, InodeBits::LOOKUP, LockMode::Cr)
+            }
         };
         let mdt = Arc::clone(self.mdt(on.fid)?);
         let mut early = Vec::new();
@@ -229,7 +251,7 @@ impl Meta {
             ldlm_intent: LdlmIntent { opc },
             rec_reint: self.open_record(who, &target, flags, layout.is_some()),
             name: Some(match &target {
-                Target::Create { name, .. } => Text::from(*name),
+                Target::Create { name, .. } | Target::Name { name, .. } => Text::from(*name),
                 Target::Known(_) => Text::default(),
             }),
             eadata: layout.unwrap_or_default(),
@@ -264,7 +286,7 @@ impl Meta {
         }
         let open = lock.policy_res1.contains(Disposition::OPEN_OPEN);
         let state = open.then_some(OpenState { mdt, handle, xid: answer.xid });
-        Ok(OpenedInode { pin, state, created })
+        Ok(OpenedInode { pin, state, created, held })
     }
 
     fn open_record(
@@ -291,6 +313,10 @@ impl Meta {
                 record.fid1 = parent.fid;
                 record.fid2 = *fid;
                 record.mode |= mode & 0o7777;
+            }
+            Target::Name { parent, .. } => {
+                (record.suppgid1, record.suppgid2) = who.groups_for(parent, May::EXEC);
+                record.fid1 = parent.fid;
             }
             Target::Known(inode) => {
                 (record.suppgid1, record.suppgid2) = who.groups_for(inode, wanted_by(flags));

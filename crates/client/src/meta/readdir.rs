@@ -154,7 +154,7 @@ impl Meta {
             flags: LockFlags::NONE,
         };
         match mdt.locks.enqueue(ask).await {
-            Ok((held, _)) => {
+            Ok(held) => {
                 let mut state = inode.state();
                 // The lock covers pages from now on, but not the attributes heard before it.
                 if !state.covered.contains(InodeBits::UPDATE) {

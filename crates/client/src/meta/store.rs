@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use sheen_types::{InodeBits, Name, Timestamp, Transno};
+use sheen_types::{Fid, InodeBits, Name, Timestamp, Transno};
 use sheen_wire::md::{MdtBody, Valid};
 
 use super::Meta;
@@ -66,6 +66,31 @@ impl Meta {
     }
 }
 
+impl Attributes {
+    /// Of an object about which nobody has said anything yet.
+    pub(crate) fn blank(fid: Fid) -> Self {
+        let never = Timestamp::default();
+        Self {
+            fid,
+            ino: inode_number(fid),
+            mode: 0,
+            nlink: 1,
+            uid: 0,
+            gid: 0,
+            rdev: 0,
+            size: 0,
+            blocks: 0,
+            block_size: BLOCK_SIZE_OTHER,
+            atime: never,
+            mtime: never,
+            ctime: never,
+            btime: never,
+            flags: 0,
+            projid: 0,
+        }
+    }
+}
+
 /// What a reply says of an inode.
 #[derive(Clone, Copy)]
 pub(super) struct Told<'a> {
@@ -88,7 +113,7 @@ impl State {
     }
 
     fn absorb_attributes(&mut self, inode: &Inode, body: &MdtBody) {
-        let mut attributes = self.attributes.take().unwrap_or_else(|| blank(inode));
+        let mut attributes = self.attributes.take().unwrap_or_else(|| Attributes::blank(inode.fid));
         let valid = body.valid;
         let old_type = attributes.mode & TYPE_MASK;
         if valid.contains(Valid::MODE) {
@@ -124,28 +149,6 @@ impl State {
 fn set<T>(valid: Valid, bit: Valid, field: &mut T, value: T) {
     if valid.contains(bit) {
         *field = value;
-    }
-}
-
-fn blank(inode: &Inode) -> Attributes {
-    let never = Timestamp::default();
-    Attributes {
-        fid: inode.fid,
-        ino: inode_number(inode.fid),
-        mode: 0,
-        nlink: 1,
-        uid: 0,
-        gid: 0,
-        rdev: 0,
-        size: 0,
-        blocks: 0,
-        block_size: BLOCK_SIZE_OTHER,
-        atime: never,
-        mtime: never,
-        ctime: never,
-        btime: never,
-        flags: 0,
-        projid: 0,
     }
 }
 

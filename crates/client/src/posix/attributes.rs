@@ -21,13 +21,6 @@ use crate::meta::{TargetStat, Through, mdt_statfs, ost_statfs, resolve};
 /// The unit that sizes of the whole are told in: what Lustre's client tells.
 const STATFS_BLOCK: u32 = 4096;
 
-/// An inode that the kernel knows and the servers do not: its name was removed, or names another by
-/// now (a rename over it). The kernel looks a name up again at `ESTALE`, and only then says that
-/// there is none.
-pub(super) fn gone(errno: Errno) -> Errno {
-    if errno == Errno::ENOENT { Errno::ESTALE } else { errno }
-}
-
 impl FileSystem {
     /// Attributes. Size, blocks and times are those of the moment: from the MDT, merged with those
     /// of the file's objects where someone may be writing. No RPC if locks cover them, else one to
@@ -37,12 +30,15 @@ impl FileSystem {
     /// As `fstat(2)`.
     pub async fn getattr(&self, who: &Credentials, node: NodeId) -> Result<Stat, Errno> {
         let inode = self.0.pin(node)?;
-        self.0.refresh(who, &inode).await.map_err(gone)?;
-        if std::mem::take(&mut inode.state().fresh) {
-            let Stat { attributes, .. } = self.0.stat_without_rpc(&inode)?;
-            return Ok(Stat { attributes, keep: false });
-        }
-        self.0.stat(who, &inode).await.map_err(gone)
+        let asked = async {
+            self.0.refresh(who, &inode).await?;
+            if std::mem::take(&mut inode.state().fresh) {
+                let Stat { attributes, .. } = self.0.stat_without_rpc(&inode)?;
+                return Ok(Stat { attributes, keep: false });
+            }
+            self.0.stat(who, &inode).await
+        };
+        self.0.used(&inode, asked.await)
     }
 
     /// Changes attributes; a size change needs write permission or a handle open for writing. One
@@ -78,8 +74,11 @@ impl FileSystem {
         if self.0.kills_set_id(who, &inode, &changes) {
             (changes.mode, changes.kill_set_id) = (None, true);
         }
-        self.0.change(who, &inode, &changes, through).await?;
-        self.0.stat(who, &inode).await
+        let changed = async {
+            self.0.change(who, &inode, &changes, through).await?;
+            self.0.stat(who, &inode).await
+        };
+        self.0.used(&inode, changed.await)
     }
 
     /// Space and inodes of the whole file system. One RPC to each target, all at once.

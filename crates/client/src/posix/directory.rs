@@ -7,8 +7,8 @@ use sheen_types::{Errno, Name};
 
 use super::handles::OpenFile;
 use super::{
-    Credentials, DirCookie, DirEntry, DirEntryPlus, Entry, FileHandle, FileSystem, FileType, May,
-    Mounted, OpenFlags,
+    Credentials, DirCookie, DirEntry, DirEntryPlus, FileHandle, FileSystem, FileType, May, Mounted,
+    OpenFlags,
 };
 use crate::cache::{Inode, inode_number};
 use crate::join;
@@ -36,9 +36,10 @@ impl FileSystem {
         self.0.names(&file, from, limit).await
     }
 
-    /// As [`FileSystem::readdir`], and looks each name up, several at once. Names that the caller has
-    /// no room for in the end must be forgotten like any lookup. One RPC for each name that no lock
-    /// covers.
+    /// As [`FileSystem::readdir`], and looks each name but `.` and `..` up, several at once. A name that
+    /// has gone meanwhile is left out; of one that may not be looked up nothing may be kept. Names that
+    /// the caller has no room for in the end must be forgotten like any lookup. One RPC for each
+    /// name that no lock covers.
     ///
     /// # Errors
     /// As `getdents(2)`.
@@ -50,22 +51,25 @@ impl FileSystem {
         limit: usize,
     ) -> Result<Vec<DirEntryPlus>, Errno> {
         let directory = Arc::clone(&self.0.handles.get(handle)?.pin);
-        let mut entries = self.readdir(handle, from, limit).await?.into_iter();
-        let mut whole = Vec::with_capacity(entries.len());
+        let mut from = from;
         loop {
-            let some: Vec<DirEntry> = entries.by_ref().take(LOOKUPS_AT_ONCE).collect();
-            if some.is_empty() {
+            let names = self.readdir(handle, from, limit).await?;
+            let Some(last) = names.last() else { return Ok(Vec::new()) };
+            from = last.next;
+            let mut names = names.into_iter();
+            let mut whole = Vec::with_capacity(names.len());
+            while names.len() > 0 {
+                let some = names.by_ref().take(LOOKUPS_AT_ONCE);
+                let lookups = some.map(|entry| -> BoxFuture<'_, _> {
+                    Box::pin(self.0.look_up(who, &directory, entry))
+                });
+                let found = join::all(lookups.collect()).await;
+                whole.extend(found.into_iter().flatten());
+            }
+            // No name at all would mean the end.
+            if !whole.is_empty() {
                 return Ok(whole);
             }
-            let lookups: Vec<BoxFuture<'_, Option<Entry>>> = some
-                .iter()
-                .map(|entry| -> BoxFuture<'_, _> {
-                    Box::pin(self.0.look_up(who, &directory, &entry.name))
-                })
-                .collect();
-            let found = join::all(lookups).await;
-            let pairs = some.into_iter().zip(found);
-            whole.extend(pairs.map(|(entry, found)| DirEntryPlus { entry, found }));
         }
     }
 }
@@ -119,10 +123,23 @@ impl Mounted {
         Ok(names)
     }
 
-    async fn look_up(&self, who: &Credentials, parent: &Arc<Inode>, name: &[u8]) -> Option<Entry> {
-        // `.` and `..` are no names in this sense.
-        let name = Name::new(name).ok()?;
-        let child = self.find(who, parent, &name).await.ok()??;
-        self.entry(who, (parent, &name), &child).await.ok()
+    /// A listed name with what it stands for; nothing if it is gone.
+    async fn look_up(
+        &self,
+        who: &Credentials,
+        parent: &Arc<Inode>,
+        entry: DirEntry,
+    ) -> Option<DirEntryPlus> {
+        let Ok(name) = Name::new(&entry.name) else {
+            // `.` and `..`, which nobody looks up.
+            return Some(DirEntryPlus { entry, found: None });
+        };
+        let found = match self.find(who, parent, &name).await {
+            Ok(None) => return None,
+            Ok(Some(child)) => self.entry(who, (parent, &name), &child).await,
+            Err(errno) => Err(errno),
+        };
+        let found = found.unwrap_or_else(|_| self.entry_unseen(parent, &name, &entry));
+        Some(DirEntryPlus { entry, found: Some(found) })
     }
 }

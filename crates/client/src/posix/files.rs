@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use bytes::Bytes;
 use sheen_types::{Errno, Extent, Name, Timestamp};
 
-use super::attributes::{gone, has_set_id};
+use super::attributes::has_set_id;
 use super::handles::OpenFile;
 use super::{
     Credentials, Entry, Fallocate, FileHandle, FileLock, FileLockMode, FileSystem, FileType,
@@ -36,7 +36,9 @@ impl FileSystem {
             return Ok(self.0.opened(pin, who, flags, None));
         }
         let open = || self.0.meta.open(who, &pin, flags);
-        let open = self.0.asking(who, &[&pin], open).await.map_err(gone)?;
+        let open = self.0.asking(who, &[&pin], open).await;
+        self.0.let_go(node);
+        let open = self.0.used(&pin, open)?;
         self.0.finish_open(who, pin, flags, open, false).await
     }
 
@@ -128,7 +130,7 @@ impl FileSystem {
         self.0.take_set_id(&file).await?;
         let objects = self.0.data_to_write(&file).await?;
         let at = match file.flags.has(OpenFlags::APPEND) {
-            true => WriteAt::End,
+            true => WriteAt::End(offset),
             false => WriteAt::Offset(offset),
         };
         objects.write(at, data, &file.who, file.how()).await?;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use sheen_types::{Errno, Name, Timestamp};
 
-use super::{Attributes, Credentials, Entry, FileType, Keep, Mounted, NodeId, Stat};
+use super::{Attributes, Credentials, DirEntry, Entry, FileType, Keep, Mounted, NodeId, Stat};
 use crate::cache::{Inode, LayoutState, Pin};
 use crate::data::{DataAttributes, DataFile};
 
@@ -40,6 +40,21 @@ impl Mounted {
         inode: &Inode,
     ) -> Result<Entry, Errno> {
         Ok(self.looked_up(place, inode, self.stat_without_rpc(inode)?))
+    }
+
+    /// The entry of a name that is listed and may not be looked up: its number and type, and what else
+    /// is known. Counts as a lookup. No RPC.
+    pub(super) fn entry_unseen(&self, parent: &Inode, name: &Name, listed: &DirEntry) -> Entry {
+        let inode = self.inodes.pin(listed.fid);
+        let known = inode.state().attributes.clone();
+        let attributes = known.unwrap_or_else(|| {
+            let mut attributes = Attributes::blank(inode.fid);
+            attributes.mode = listed.file_type.unwrap_or(FileType::Regular).mode_bits();
+            attributes
+        });
+        let Entry { node, generation, attributes, .. } =
+            self.looked_up((parent, name), &inode, Stat { attributes, keep: false });
+        Entry { node, generation, attributes, keep: Keep { entry: false, attributes: false } }
     }
 
     fn looked_up(&self, (parent, name): (&Inode, &Name), inode: &Inode, stat: Stat) -> Entry {

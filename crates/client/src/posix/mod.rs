@@ -12,6 +12,7 @@
 //! metadata operation, none where a lock covers the answer.
 
 mod attributes;
+mod contest;
 mod directory;
 mod files;
 mod handles;
@@ -37,6 +38,7 @@ use crate::data::DataPath;
 use crate::locks::LockSpace;
 use crate::meta::Meta;
 
+pub(crate) use contest::Contest;
 pub(crate) use handles::Handles;
 pub use invalidate::{Invalidate, Stale};
 pub use types::{
@@ -57,6 +59,7 @@ pub(crate) struct Mounted {
     pub(crate) inodes: Arc<Inodes>,
     pub(crate) observers: Arc<Observers>,
     pub(crate) handles: Handles,
+    pub(crate) contest: Contest,
 }
 
 impl FileSystem {

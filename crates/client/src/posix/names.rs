@@ -24,7 +24,11 @@ impl FileSystem {
         name: &Name,
     ) -> Result<Lookup, Errno> {
         let parent = self.0.pin(parent)?;
-        match self.0.find(who, &parent, name).await? {
+        let found = match self.0.is_contested(parent.node) {
+            true => self.0.find_and_keep(who, &parent, name).await?,
+            false => self.0.find(who, &parent, name).await?,
+        };
+        match found {
             Some(child) => Ok(Lookup::Found(self.0.entry(who, (&parent, name), &child).await?)),
             None => {
                 let keep = parent.state().keep_absent(name);

@@ -9,7 +9,6 @@
 use sheen_types::access::{Capability, May, Subject};
 use sheen_types::{Errno, Name};
 
-use super::attributes::gone;
 use super::{Credentials, FileSystem, Mounted, NodeId};
 use crate::cache::Inode;
 
@@ -36,7 +35,7 @@ impl FileSystem {
     /// `EACCES`, or as `stat(2)`.
     pub async fn access(&self, who: &Credentials, node: NodeId, wanted: May) -> Result<(), Errno> {
         let inode = self.0.pin(node)?;
-        self.0.know_rights(who, &inode).await.map_err(gone)?;
+        self.0.used(&inode, self.0.know_rights(who, &inode).await)?;
         self.0.judge(who, &inode, wanted)
     }
 }
@@ -49,7 +48,7 @@ impl Mounted {
         who: &Credentials,
         directory: &Inode,
     ) -> Result<(), Errno> {
-        self.know_rights(who, directory).await.map_err(gone)?;
+        self.used(directory, self.know_rights(who, directory).await)?;
         self.judge(who, directory, May::EXEC)
     }
 

@@ -117,7 +117,7 @@ impl DataFile for Shared {
         let mut bytes = self.0.bytes.lock();
         let offset = match at {
             WriteAt::Offset(offset) => offset as usize,
-            WriteAt::End => bytes.len(),
+            WriteAt::End(_) => bytes.len(),
         };
         let end = (offset + data.len()).max(bytes.len());
         bytes.resize(end, 0);

@@ -22,7 +22,7 @@ use crate::config::{Connector, ImportPlan, Targets};
 use crate::locks::{CallbackRouter, LockSpace};
 use crate::meta::{FidSource, Mdt, Meta};
 use crate::posix::{
-    Audience, Credentials, FileSystem, Handles, Invalidate, May, Mounted, NodeId, Stale,
+    Audience, Contest, Credentials, FileSystem, Handles, Invalidate, May, Mounted, NodeId, Stale,
 };
 
 /// A mounted file system whose MDT says what the test tells it to.
@@ -123,6 +123,7 @@ impl Fixture {
             inodes,
             observers,
             handles: Handles::default(),
+            contest: Contest::default(),
         });
         let watcher = Arc::new(Watcher::default());
         files.watch(Arc::clone(&watcher) as Arc<dyn Invalidate>, Audience::Everybody);

@@ -69,7 +69,7 @@ fn an_append_at_the_largest_size_is_refused() {
     let fixture = Fixture::new(8 << 20);
     fixture.ost().script.lock().size_elsewhere = MAX - 1;
     let file = fixture.file(1);
-    assert_eq!(fixture.write(&file, WriteAt::End, pattern(2), CACHED), Err(Errno::EFBIG));
+    assert_eq!(fixture.write(&file, WriteAt::End(0), pattern(2), CACHED), Err(Errno::EFBIG));
 }
 
 #[test]

@@ -131,7 +131,7 @@ fn appends_queue_and_see_where_others_have_moved_the_end() {
     let file = fixture.file(1);
     let ends: Vec<u64> = fixture.run(&file, |file| async move {
         let root = Credentials::root();
-        let append = || file.write(WriteAt::End, pattern(100), &root, CACHED);
+        let append = || file.write(WriteAt::End(0), pattern(100), &root, CACHED);
         let both = crate::join::all(vec![append(), append(), append()]).await;
         both.into_iter().map(|end| end.expect("appended")).collect()
     });
@@ -141,7 +141,7 @@ fn appends_queue_and_see_where_others_have_moved_the_end() {
     fixture.sync(&file).expect("durable");
     fixture.lose_locks();
     fixture.ost().set_bytes(resource(0), vec![1; 7000]);
-    assert_eq!(fixture.write(&file, WriteAt::End, pattern(10), CACHED), Ok(7000));
+    assert_eq!(fixture.write(&file, WriteAt::End(0), pattern(10), CACHED), Ok(7000));
 }
 
 #[test]
