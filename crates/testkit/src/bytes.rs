@@ -58,9 +58,29 @@ pub fn read_full(file: &mut File, block: &mut [u8]) -> std::io::Result<usize> {
     Ok(filled)
 }
 
-/// One step of the splitmix64 generator.
+/// Numbers drawn from a seed.
+#[derive(Debug, Clone)]
+pub struct Random(u64);
+
+impl Random {
+    /// The same numbers for the same seed.
+    pub fn new(seed: u64) -> Self {
+        Self(mix(seed))
+    }
+
+    /// A number from 0 to `limit`, without it.
+    pub fn below(&mut self, limit: u64) -> u64 {
+        self.0 = self.0.wrapping_add(STEP);
+        mix(self.0) % limit.max(1)
+    }
+}
+
+/// The step of the splitmix64 generator.
+const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
+
+/// What splitmix64 makes of a state.
 fn mix(value: u64) -> u64 {
-    let mut word = value.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let mut word = value.wrapping_add(STEP);
     word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     word ^ (word >> 31)

@@ -117,3 +117,10 @@ fn kill_and_restart(cluster: &Cluster) -> Outcome {
     thread::sleep(DEAD_FOR);
     cluster.up()
 }
+
+/// `SHEEN_SEED`, to repeat a run, or one that no other run had.
+pub fn seed() -> u64 {
+    let asked = std::env::var("SHEEN_SEED").ok().and_then(|text| text.parse().ok());
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    asked.unwrap_or_else(|| now.map_or(1, |since| since.as_millis() as u64))
+}

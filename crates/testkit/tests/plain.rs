@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use sheen_testkit::workload::{Size, big, ledger, many, pair, plant};
+use sheen_testkit::workload::{Size, big, ledger, many, pair, plant, storm};
 use sheen_testkit::{Outcome, tree};
 
 #[path = "e2e/sqlite.rs"]
@@ -40,6 +40,13 @@ fn many_files_sees_a_missing_and_a_foreign_name() -> Outcome {
     std::fs::remove_file(folder.0.join("other")).expect("remove");
     assert!(many::list(&folder.0, 10).expect_err("missing").contains("9 of 10"));
     Ok(())
+}
+
+#[test]
+fn a_storm() -> Outcome {
+    let folder = Folder::new("storm");
+    let plan = storm::Plan { seed: 1, actors: 3, length: std::time::Duration::from_secs(1) };
+    storm::run(&[&folder.0, &folder.0], plan)
 }
 
 #[test]

@@ -11,6 +11,7 @@ pub mod many;
 pub mod pair;
 pub mod plant;
 pub mod project;
+pub mod storm;
 
 use std::fs;
 use std::path::{Path, PathBuf};

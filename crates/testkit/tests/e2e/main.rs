@@ -9,5 +9,6 @@ mod kills;
 mod pairs;
 mod parameters;
 mod sqlite;
+mod storm;
 mod wire;
 mod workloads;
