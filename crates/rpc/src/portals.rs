@@ -85,10 +85,36 @@ pub(crate) fn version(opcode: Opcode) -> u32 {
     let service: u32 = match opcode.0 {
         0..=7 | 10..=23 => 3,
         33..=37 | 40..=64 => 2,
+        // Quota, sequences and their table belong to MDTs; those refuse any other version.
+        601 | 700 | 900 | 901 => 2,
         101..=199 => 4,
         501..=599 => 5,
         252..=256 => 6,
         _ => 1,
     };
     service << 16 | MESSAGE_VERSION
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A server refuses a request whose service is not the one it has for the opcode.
+    #[test]
+    fn versions_are_those_of_the_service_that_lustre_names() {
+        for (opcode, service) in [
+            (Opcode::OBD_PING, 1),
+            (Opcode::MDS_REINT, 2),
+            (Opcode::SEQ_QUERY, 2),
+            (Opcode::FLD_QUERY, 2),
+            (Opcode::FLD_READ, 2),
+            (Opcode::QUOTA_DQACQ, 2),
+            (Opcode::OST_WRITE, 3),
+            (Opcode::LDLM_ENQUEUE, 4),
+            (Opcode::LLOG_ORIGIN_HANDLE_NEXT_BLOCK, 5),
+            (Opcode::MGS_TARGET_REG, 6),
+        ] {
+            assert_eq!(version(opcode), service << 16 | MESSAGE_VERSION, "{opcode:?}");
+        }
+    }
 }
