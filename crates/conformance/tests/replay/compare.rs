@@ -50,6 +50,21 @@ pub(crate) const FREE: &[(&str, &str)] = &[
     (".blocks", "another disk, and another way to use it"),
 ];
 
+/// Fields of requests that are a client's own.
+const ASKED: &[(&str, &str)] = &[
+    ("body.handle", "a cookie of the server's own"),
+    ("body.timeout", "the client's estimate of the server's speed"),
+    ("body.last_xid", "where the client's numbers start"),
+    ("body.match_bits", "where the client's numbers start"),
+    ("conn", "a cookie of the client's own"),
+    ("cluuid", "the client's name for itself"),
+    (".handles", "cookies of either side's own"),
+    (".time", "when it was played"),
+    (".atime", "when it was played"),
+    (".mtime", "when it was played"),
+    (".ctime", "when it was played"),
+];
+
 /// A place where our answer is not the real one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Difference {
@@ -119,6 +134,33 @@ pub(crate) fn compare(
     ours: &Leaves,
     mapping: &Mapping,
 ) -> Vec<Difference> {
+    let same =
+        |path: &str, one: &str, other: &str| mapping.same(one, other) || is_own(path, one, other);
+    compare_by(message, place, real, ours, same)
+}
+
+/// What our client asked otherwise than the real one.
+pub(crate) fn compare_requests(
+    message: &str,
+    place: &str,
+    real: &Leaves,
+    ours: &Leaves,
+) -> Vec<Difference> {
+    let same = |path: &str, one: &str, other: &str| {
+        let path = without_indices(path);
+        let path = path.trim_end_matches("[]");
+        one == other || ASKED.iter().any(|(name, _)| path.ends_with(name))
+    };
+    compare_by(message, place, real, ours, same)
+}
+
+fn compare_by(
+    message: &str,
+    place: &str,
+    real: &Leaves,
+    ours: &Leaves,
+    same: impl Fn(&str, &str, &str) -> bool,
+) -> Vec<Difference> {
     let mut found: BTreeMap<String, Difference> = BTreeMap::new();
     let mut note = |field: String, real: String, ours: String| {
         let (message, place) = (message.to_owned(), place.to_owned());
@@ -153,7 +195,7 @@ pub(crate) fn compare(
         }
         let value = |leaves: &Leaves| leaves.get(path).cloned().unwrap_or_else(|| "-".to_owned());
         let (one, other) = (value(real), value(ours));
-        if mapping.same(&one, &other) || is_own(path, &one, &other) {
+        if same(path, &one, &other) {
             continue;
         }
         note(without_indices(path), one, other);

@@ -1,5 +1,8 @@
-//! Captured conversations, played again: a real client's side to our servers.
+//! Captured conversations, played again: a real client's side to our servers, and a real server's
+//! to our client.
 
+mod answering;
+mod asking;
 mod bulk;
 mod compare;
 mod fields;
@@ -10,10 +13,13 @@ mod player;
 mod script;
 mod servers;
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use sheen_wire::messages::Request;
 
+use compare::Difference;
+use known::Known;
 use player::{Outcome, Player};
 
 /// The captures of one session with one client, in the order of the session.
@@ -29,6 +35,8 @@ const PLAYED: &[&str] = &[
 ];
 /// Answers in them that are compared.
 const ANSWERS: usize = 1957;
+/// Requests of our client that are answered from captures.
+const REQUESTS: usize = 62;
 /// The capture of a mount, which connects.
 const MOUNT: &str = "a-mount-umount";
 
@@ -69,7 +77,7 @@ fn our_servers_answer_as_the_real_ones_did() {
             // The captured mount ends; that of the session that follows was not captured.
             let ends =
                 |exchange: &script::Exchange| *name == MOUNT && is_leaving(&exchange.request.typed);
-            outcomes.push(((*name).to_owned(), player.play(name, &script, ends).await));
+            outcomes.push(((*name).to_owned(), player.play(&script, ends).await));
             if *name == MOUNT {
                 player.give_back_all().await;
             }
@@ -83,28 +91,55 @@ fn our_servers_answer_as_the_real_ones_did() {
         println!("{name}: {} answers compared, left out: {:?}", outcome.played, outcome.skipped);
         all.extend(outcome.differences);
     }
-    let (unknown, unseen) = known::sort(&all);
     assert!(played >= ANSWERS, "only {played} answers were compared");
-    println!("{} differences, {} of them not known", all.len(), unknown.len());
+    check(known::ANSWERED, &all);
+}
+
+/// Fails for a difference that the list does not have, and for an entry without one.
+fn check(list: &[Known], differences: &[Difference]) {
+    let (unknown, unseen) = known::sort(list, differences);
+    println!("{} differences, {} of them not known", differences.len(), unknown.len());
     for difference in &unknown {
         println!("{difference}");
     }
-    assert!(unknown.is_empty(), "answers that differ and are not in the list; see above");
+    assert!(unknown.is_empty(), "differences that are not in the list; see above");
     assert_eq!(unseen, [""; 0], "entries of the list that nothing shows any more");
+}
+
+#[test]
+fn our_client_asks_as_the_real_one_did() {
+    let Some(directory) = captures() else { return };
+    let names = [MOUNT, PLAYED[0], PLAYED[1]];
+    let heard = asking::run(&names.map(|name| directory.join(format!("{name}.pcap"))));
+    println!("{} requests were answered", heard.answered);
+    assert!(heard.answered >= REQUESTS);
+    assert_eq!(heard.strange, BTreeMap::new(), "requests that the real client never sent");
+    check(known::ASKED, &heard.differences);
 }
 
 /// Set by `cargo xtask docs`: write the document instead of comparing it.
 const WRITE: &str = "SHEEN_WRITE_DOCS";
-const BEGIN: &str = "<!-- differences: begin -->\n";
-const END: &str = "<!-- differences: end -->\n";
+
+/// The parts of the document that are made: their names and texts.
+fn parts() -> [(&'static str, String); 3] {
+    [
+        ("answers", known::table(known::ANSWERED)),
+        ("requests", known::table(known::ASKED)),
+        ("not played", known::table_of_the_rest()),
+    ]
+}
 
 #[test]
-fn the_document_shows_the_list() {
+fn the_document_shows_the_lists() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/COMPAT.md");
     let found = std::fs::read_to_string(path).expect("the document is there");
-    let (head, rest) = found.split_once(BEGIN).expect("where the list begins");
-    let (_, tail) = rest.split_once(END).expect("where the list ends");
-    let wanted = format!("{head}{BEGIN}{}{END}{tail}", known::table());
+    let mut wanted = found.clone();
+    for (name, text) in parts() {
+        let (begin, end) = (format!("<!-- {name}: begin -->\n"), format!("<!-- {name}: end -->\n"));
+        let (head, rest) = wanted.split_once(&begin).expect("where it begins");
+        let (_, tail) = rest.split_once(&end).expect("where it ends");
+        wanted = format!("{head}{begin}{text}{end}{tail}");
+    }
     if std::env::var_os(WRITE).is_some() {
         std::fs::write(path, &wanted).expect("the document can be written");
     } else {

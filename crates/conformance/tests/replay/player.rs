@@ -143,7 +143,6 @@ impl Player {
     /// Plays a script, all of it or as far as `until` allows.
     pub(crate) async fn play(
         &mut self,
-        name: &str,
         script: &Script,
         until: impl Fn(&Exchange) -> bool,
     ) -> Outcome {
@@ -167,8 +166,7 @@ impl Player {
                     let Some(sent) = pending.remove(&index) else { continue };
                     outcome.played += 1;
                     let exchange = &script.exchanges[index];
-                    let place = format!("{name}, packet {}", exchange.packet);
-                    self.answer(exchange, sent, &place, &mut outcome).await;
+                    self.answer(exchange, sent, &exchange.place, &mut outcome).await;
                 }
             }
         }

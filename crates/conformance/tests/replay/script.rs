@@ -23,8 +23,8 @@ pub(crate) struct Exchange {
     pub(crate) reply: Option<(Box<Rpc<Reply>>, Sent)>,
     /// Bulk data, by match bits, in the order sent.
     pub(crate) bulk: Vec<(u64, Bytes)>,
-    /// The packet with the request.
-    pub(crate) packet: usize,
+    /// Capture and packet.
+    pub(crate) place: String,
     /// Whether a part of it, or of its data, was not captured.
     pub(crate) is_cut: bool,
 }
@@ -58,7 +58,8 @@ pub(crate) struct Script {
 pub(crate) fn read(path: &Path, client: Nid) -> Script {
     let file = std::fs::read(path).expect("a capture").into();
     let packets = packets(&file).expect("a capture");
-    let mut reader = Reading::default();
+    let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+    let mut reader = Reading { name, ..Reading::default() };
     for event in events(&packets) {
         if let Said::Message(lnet) = &event.what {
             let meaning = reader.tracker.understand(lnet);
@@ -70,6 +71,7 @@ pub(crate) fn read(path: &Path, client: Nid) -> Script {
 
 #[derive(Default)]
 struct Reading {
+    name: String,
     tracker: Tracker,
     script: Script,
     by_xid: HashMap<u64, usize>,
@@ -97,7 +99,7 @@ impl Reading {
                     bits,
                     reply: None,
                     bulk: Vec::new(),
-                    packet: event.packet + 1,
+                    place: format!("{}, packet {}", self.name, event.packet + 1),
                     is_cut: lnet.missing > 0,
                 });
             }
