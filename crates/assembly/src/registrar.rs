@@ -99,6 +99,11 @@ impl Registrar {
         if known && answer == Err(RpcError::Errno(Errno::ENOENT)) {
             // It was stopped on its way to the MGS the first time.
             info.flags |= TargetFlags::VIRGIN;
+            answer = self.tell(info.clone()).await;
+        }
+        if answer.is_ok() {
+            // Clients that follow the MGS's table reconnect at once instead of by a timeout.
+            info.flags = kind | TargetFlags::OPC_READY;
             answer = self.tell(info).await;
         }
         answer.map_err(|error| match error {

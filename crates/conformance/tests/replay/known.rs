@@ -153,7 +153,7 @@ pub(crate) const ANSWERED: &[Known] = &[
     known(
         "MGS_CONFIG_READ reply",
         &["mgs_config_res.*"],
-        "targets do not tell the MGS when they are ready: see imperative recovery",
+        "one MDT less in the table of targets, and the other in another place",
     ),
     known("MGS_CONFIG_READ bulk", &["bulk*"], "as before"),
     known("MDS_STATFS reply", &["obd_statfs.*"], "another disk; files may be larger"),
