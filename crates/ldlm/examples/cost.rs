@@ -20,6 +20,7 @@ fn measure(what: &str, standing: u64, policy: impl Fn(u64) -> Policy, mode: Lock
         flags: LockFlags::NO_EXPANSION,
         owner: Owner::Export(number % 16),
         remote_handle: LockHandle(number + 1),
+        spares: None,
     };
     for number in 0..standing {
         let exact = Extent { start: number << 20, end: (number << 20) + 4095 };

@@ -279,7 +279,9 @@ impl World {
                     let handle = namespace.begin(now, resource, policy, mode, flags);
                     let owner = Owner::Export(client);
                     let remote_handle = handle;
-                    let request = Enqueue { resource, policy, mode, flags, owner, remote_handle };
+                    let spares = None;
+                    let request =
+                        Enqueue { resource, policy, mode, flags, owner, remote_handle, spares };
                     self.request(client, Request::Enqueue { request, handle });
                     User::Asking { handle, mode }
                 };

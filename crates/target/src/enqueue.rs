@@ -56,6 +56,7 @@ impl Target {
             flags: LockFlags::from_wire(wish.flags.0),
             owner: Owner::Export(export),
             remote_handle: wish.client_handle,
+            spares: None,
         };
         let enqueued = self.locks.enqueue(self.now(), enqueue, &mut actions);
         self.carry_out(actions);

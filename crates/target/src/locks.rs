@@ -8,6 +8,7 @@ use sheen_types::{Errno, Extent, Fid, InodeBits, LockHandle, LockMode, ResourceN
 use sheen_wire::ldlm::{LdlmReply, LockFlags};
 
 use crate::context::Context;
+use crate::export::Export;
 use crate::target::Target;
 
 /// The lock that an enqueue asks for.
@@ -93,14 +94,7 @@ impl Target {
     ) -> Option<LockGuard> {
         let flags = sheen_ldlm::LockFlags::TRY;
         let mut actions = Vec::new();
-        let request = Enqueue {
-            resource,
-            policy,
-            mode,
-            flags,
-            owner: Owner::Local,
-            remote_handle: LockHandle(0),
-        };
+        let request = local(resource, policy, mode, flags);
         let enqueued = self.namespace().enqueue(self.now(), request, &mut actions);
         self.carry_out(actions);
         match enqueued {
@@ -128,15 +122,30 @@ impl Target {
         mode: LockMode,
         flags: sheen_ldlm::LockFlags,
     ) -> Result<LockGuard, Errno> {
+        self.lock_asked(local(resource, policy, mode, flags)).await
+    }
+
+    /// Takes a lock on parts of an inode for a change that `spares` asks for: that client's own
+    /// `PR` locks stay, because it corrects what they cover by itself.
+    ///
+    /// # Errors
+    /// As [`Target::lock`].
+    pub async fn lock_inode_sparing(
+        self: &Arc<Self>,
+        fid: Fid,
+        bits: InodeBits,
+        mode: LockMode,
+        spares: Option<&Export>,
+    ) -> Result<LockGuard, Errno> {
+        let none = sheen_ldlm::LockFlags::NONE;
+        let asked = local(ResourceName::of_fid(fid), Policy::bits(bits), mode, none);
+        let spares = spares.map(|export| export.handle().0);
+        self.lock_asked(Enqueue { spares, ..asked }).await
+    }
+
+    async fn lock_asked(self: &Arc<Self>, request: Enqueue) -> Result<LockGuard, Errno> {
+        let Enqueue { resource, policy, mode, .. } = request;
         let mut actions = Vec::new();
-        let request = Enqueue {
-            resource,
-            policy,
-            mode,
-            flags,
-            owner: Owner::Local,
-            remote_handle: LockHandle(0),
-        };
         let enqueued = self.namespace().enqueue(self.now(), request, &mut actions);
         let mut guard = LockGuard {
             target: Arc::clone(self),
@@ -212,10 +221,12 @@ impl LockGuard {
         let export = context.export.handle().0;
         let now = self.target.now();
         let namespace = self.target.namespace();
+        let mut actions = Vec::new();
         let granted = namespace
-            .hand_over(now, self.handle, export, wish.client_handle)
+            .hand_over(now, self.handle, export, wish.client_handle, &mut actions)
             .map_err(|error| error.errno())?;
         self.held = false;
+        self.target.carry_out(actions);
         self.target.lock_timer_changed();
         // An eviction may have swept the client's locks just before this one became the client's.
         if context.export.state() == crate::ExportState::Gone {
@@ -253,6 +264,17 @@ impl Context {
         let flags = blocked | sheen_ldlm::LockFlags::LOCK_CHANGED.when(differs);
         Some(lock_reply(lock.handle, &lock.desc, flags))
     }
+}
+
+/// A lock for the server itself.
+fn local(
+    resource: ResourceName,
+    policy: Policy,
+    mode: LockMode,
+    flags: sheen_ldlm::LockFlags,
+) -> Enqueue {
+    let remote_handle = LockHandle(0);
+    Enqueue { resource, policy, mode, flags, owner: Owner::Local, remote_handle, spares: None }
 }
 
 /// A lock as the reply to an enqueue tells it.

@@ -5,8 +5,8 @@ use std::ops::ControlFlow;
 use sheen_types::{Extent, InodeBits, LockMode};
 
 use super::shard::{Group, Lock, Resource, Shard, Wanted, tree_of};
-use crate::Policy;
 use crate::interval::IntervalTree;
+use crate::{Owner, Policy};
 
 impl Shard {
     /// Visits the granted locks that are in the way of `wanted`.
@@ -24,7 +24,10 @@ impl Shard {
             Policy::Plain | Policy::InodeBits { .. } => {
                 for group in &resource.groups {
                     if group.blocks(wanted) {
-                        group.members.iter().try_for_each(|&slot| visit(slot))?;
+                        let members = group.members.iter().copied();
+                        members
+                            .filter(|slot| !self.is_spared(*slot, wanted))
+                            .try_for_each(&mut *visit)?;
                     }
                 }
                 ControlFlow::Continue(())
@@ -34,6 +37,14 @@ impl Shard {
                 tree.visit(wanted.policy.range(), &mut |_, slot| visit(slot))
             }),
         }
+    }
+
+    /// Whether a lock, once granted, is not in the way because of whose it is. While it waits it
+    /// keeps its turn: a stream of changes would never let its own client read.
+    pub(super) fn is_spared(&self, slot: u32, wanted: &Wanted) -> bool {
+        let Some(export) = wanted.spares else { return false };
+        let lock = self.lock(slot);
+        lock.requested == LockMode::Pr && lock.owner == Owner::Export(export)
     }
 
     fn tree_conflicts<F>(

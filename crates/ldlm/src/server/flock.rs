@@ -15,7 +15,7 @@ use crate::{LockFlags, Policy};
 impl Turn<'_> {
     /// Answers `fcntl` locks, unlocks (mode NL) and tests, and `flock` on the whole file.
     pub(super) fn enqueue_flock(&mut self, resource: u32, request: &Enqueue) -> Enqueued {
-        let wanted = Wanted { policy: request.policy, mode: request.mode };
+        let wanted = Wanted { policy: request.policy, mode: request.mode, spares: None };
         let who = FlockOwner::of(request.owner, &request.policy);
         let blockers = self.blockers(resource, &wanted, who);
         if request.flags.intersects(LockFlags::TEST_LOCK | LockFlags::INTENT_ONLY) {
@@ -160,7 +160,7 @@ impl Turn<'_> {
         if let Policy::Flock { start, end, .. } = &mut policy {
             (*start, *end) = (range.start, range.end);
         }
-        let wanted = Wanted { policy, mode: lock.mode };
+        let wanted = Wanted { policy, mode: lock.mode, spares: None };
         let none = LockHandle(0);
         let twin = Lock::asked(lock.resource, &wanted, lock.owner, none, LockFlags::NONE);
         // A full shard loses the piece, which errs towards letting others in on an unlocked file.

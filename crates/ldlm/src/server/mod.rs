@@ -4,7 +4,8 @@
 //! return. Calls append to a list of [`Action`]s what is to be sent or woken; the caller carries
 //! them out in order, without waiting for one before the next.
 //!
-//! What always holds: no two granted locks conflict; a waiting lock is behind something that it
+//! What always holds: no two granted locks conflict, unless one spares the other's owner
+//! ([`Enqueue::spares`]); a waiting lock is behind something that it
 //! conflicts with, and the holders of that know it; a cookie names at most one lock, ever.
 //!
 //! Costs: an enqueue that is granted and its cancel take one shard's mutex each, look two hash
@@ -194,8 +195,9 @@ impl Namespace {
         handle: LockHandle,
         export: u64,
         remote_handle: LockHandle,
+        actions: &mut Vec<Action>,
     ) -> Result<Granted, LockError> {
-        self.with(now, handle, &mut Vec::new(), |turn, slot| {
+        self.with(now, handle, actions, |turn, slot| {
             let lock = turn.shard.lock(slot);
             match (lock.owner, lock.state) {
                 (Owner::Local, State::Granted) => Ok(turn.hand_over(slot, export, remote_handle)),

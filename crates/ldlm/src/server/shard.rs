@@ -38,6 +38,8 @@ pub(super) struct Lock {
     pub(super) owner: Owner,
     pub(super) remote_handle: LockHandle,
     pub(super) flags: LockFlags,
+    /// See [`Wanted::spares`].
+    spares: Option<u64>,
     /// Somebody waits for this lock and its holder has been told, or will be with the grant.
     pub(super) blocked: bool,
     /// Its dirty data is not worth writing.
@@ -55,6 +57,8 @@ pub(super) struct Lock {
 pub(super) struct Wanted {
     pub(super) policy: Policy,
     pub(super) mode: LockMode,
+    /// The export whose `PR` locks do not count.
+    pub(super) spares: Option<u64>,
 }
 
 /// Granted locks of the same mode, bits and group.
@@ -432,6 +436,7 @@ impl Lock {
             owner,
             remote_handle,
             flags,
+            spares: wanted.spares,
             blocked: false,
             discard: false,
             deadline: None,
@@ -442,6 +447,6 @@ impl Lock {
     }
 
     pub(super) fn wanted(&self) -> Wanted {
-        Wanted { policy: self.policy, mode: self.requested }
+        Wanted { policy: self.policy, mode: self.requested, spares: self.spares }
     }
 }

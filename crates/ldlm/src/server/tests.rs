@@ -39,8 +39,31 @@ impl Bench {
         self.remote += 1;
         let remote_handle = LockHandle(self.remote);
         let resource = name(resource);
-        let request = Enqueue { resource, policy, mode, flags, owner, remote_handle };
+        let spares = None;
+        let request = Enqueue { resource, policy, mode, flags, owner, remote_handle, spares };
         self.namespace.enqueue(NOW, request, &mut self.actions)
+    }
+
+    /// A change of the server's on behalf of a client, as the MDT asks for it.
+    fn change(&mut self, for_whom: u64) -> Enqueued {
+        let request = Enqueue {
+            resource: name(1),
+            policy: Policy::bits(InodeBits::UPDATE),
+            mode: LockMode::Cw,
+            flags: NONE,
+            owner: Owner::Local,
+            remote_handle: LockHandle(0),
+            spares: Some(for_whom),
+        };
+        self.namespace.enqueue(NOW, request, &mut self.actions)
+    }
+
+    fn local_grants(&mut self) -> Vec<LockHandle> {
+        let granted = |action| match action {
+            Action::LocalGranted { handle, .. } => Some(handle),
+            _ => None,
+        };
+        self.actions.drain(..).filter_map(granted).collect()
     }
 
     fn cancel(&mut self, owner: Owner, handle: LockHandle) -> usize {
@@ -166,12 +189,77 @@ fn a_local_lock_is_handed_over_with_what_happened_meanwhile() {
     let (local, ..) = granted(bench.ask(Owner::Local, policy, LockMode::Pw, NONE));
     let next = waiting(bench.ask(client(2), policy, LockMode::Pr, NONE));
     assert_eq!(bench.actions, []);
-    let given = bench.namespace.hand_over(NOW, local, 1, LockHandle(77)).unwrap();
+    let given =
+        bench.namespace.hand_over(NOW, local, 1, LockHandle(77), &mut bench.actions).unwrap();
     assert_eq!(given.flags, LockFlags::AST_SENT);
     assert_eq!(bench.namespace.next_deadline(), Some(NOW + TIMEOUT));
     assert_eq!(bench.namespace.find(1, LockHandle(77)).unwrap().handle, local);
     bench.cancel(client(1), local);
     assert_eq!(bench.completed(), [(next, NONE, true)]);
+    assert_eq!(bench.namespace.next_deadline(), None);
+}
+
+#[test]
+fn a_change_spares_the_lock_of_its_own_client_only() {
+    let mut bench = Bench::new();
+    let policy = Policy::bits(InodeBits::UPDATE | InodeBits::LOOKUP);
+    let (own, ..) = granted(bench.ask(client(1), policy, LockMode::Pr, NONE));
+    let (first, ..) = granted(bench.change(1));
+    assert_eq!(bench.called_back(), []);
+    assert_eq!(bench.cancel(Owner::Local, first), 1);
+
+    let (other, ..) = granted(bench.ask(client(2), policy, LockMode::Pr, NONE));
+    let second = waiting(bench.change(1));
+    assert_eq!(bench.called_back(), [other], "the own lock hears nothing");
+    bench.cancel(client(2), other);
+    assert_eq!(bench.local_grants(), [second]);
+    bench.cancel(Owner::Local, second);
+
+    // Another's change takes it back, and so does one of its own that needs more than CW allows.
+    let third = waiting(bench.change(2));
+    assert_eq!(bench.called_back(), [own]);
+    bench.cancel(client(1), own);
+    assert_eq!(bench.local_grants(), [third]);
+}
+
+#[test]
+fn a_change_waits_for_a_lock_of_its_own_client_that_is_no_reader() {
+    let mut bench = Bench::new();
+    let policy = Policy::bits(InodeBits::UPDATE);
+    let (own, ..) = granted(bench.ask(client(1), policy, LockMode::Pw, NONE));
+    waiting(bench.change(1));
+    assert_eq!(bench.called_back(), [own]);
+}
+
+#[test]
+fn a_stream_of_changes_lets_its_own_client_read_and_keep_the_lock() {
+    let mut bench = Bench::new();
+    let policy = Policy::bits(InodeBits::UPDATE);
+    let (first, ..) = granted(bench.change(1));
+    let reader = waiting(bench.ask(client(1), policy, LockMode::Pr, NONE));
+    let second = waiting(bench.change(1));
+    bench.cancel(Owner::Local, first);
+    let granted: Vec<Action> = std::mem::take(&mut bench.actions);
+    assert!(granted.iter().any(|action| matches!(
+        action,
+        Action::Completion { handle, flags: LockFlags::NONE, .. } if *handle == reader
+    )));
+    assert!(granted.iter().any(|action| matches!(
+        action,
+        Action::LocalGranted { handle, .. } if *handle == second
+    )));
+}
+
+#[test]
+fn a_lock_handed_over_to_its_reader_lets_that_readers_changes_go() {
+    let mut bench = Bench::new();
+    let policy = Policy::bits(InodeBits::UPDATE);
+    let (local, ..) = granted(bench.ask(Owner::Local, policy, LockMode::Pr, NONE));
+    let change = waiting(bench.change(1));
+    let actions = &mut bench.actions;
+    let given = bench.namespace.hand_over(NOW, local, 1, LockHandle(77), actions).unwrap();
+    assert_eq!(given.flags, NONE, "nobody waits for it any more");
+    assert_eq!(bench.local_grants(), [change]);
     assert_eq!(bench.namespace.next_deadline(), None);
 }
 

@@ -44,6 +44,10 @@ impl Conflicts {
     }
 }
 
+fn wanted_by(request: &Enqueue) -> Wanted {
+    Wanted { policy: request.policy, mode: request.mode, spares: request.spares }
+}
+
 impl Turn<'_> {
     /// Answers a request on a resource of its kind.
     pub(super) fn enqueue(&mut self, resource: u32, request: &Enqueue) -> Enqueued {
@@ -60,7 +64,7 @@ impl Turn<'_> {
         if request.policy.kind() == LockKind::Flock {
             return self.enqueue_flock(resource, request);
         }
-        let mut wanted = Wanted { policy: request.policy, mode: request.mode };
+        let mut wanted = wanted_by(request);
         if let Policy::InodeBits { bits, .. } = wanted.policy {
             let free = self.shard.free_try_bits(resource, &wanted, NONE);
             if bits.is_empty() && free.is_empty() {
@@ -98,7 +102,7 @@ impl Turn<'_> {
 
     /// A slot for a flock request.
     pub(super) fn add_asked(&mut self, resource: u32, request: &Enqueue) -> Option<u32> {
-        self.add(resource, &Wanted { policy: request.policy, mode: request.mode }, request)
+        self.add(resource, &wanted_by(request), request)
     }
 
     /// The lock that the first sending of a request made.
@@ -146,7 +150,7 @@ impl Turn<'_> {
     /// A lock from before the server's restart. A client that claims what conflicts with another
     /// client's claim is not believed.
     fn replay(&mut self, resource: u32, request: &Enqueue) -> Enqueued {
-        let wanted = Wanted { policy: request.policy, mode: request.mode };
+        let wanted = wanted_by(request);
         let granted = request.flags.contains(LockFlags::BLOCK_GRANTED);
         let clash = granted
             && self
@@ -208,10 +212,13 @@ impl Turn<'_> {
 
     /// Tells everyone that `slot` has to wait for.
     fn announce(&mut self, slot: u32, conflicts: &Conflicts) {
-        let wanted = self.shard.desc(slot);
-        let discard = self.shard.lock(slot).flags.contains(LockFlags::AST_DISCARD_DATA);
+        let desc = self.shard.desc(slot);
+        let lock = self.shard.lock(slot);
+        let (wanted, discard) = (lock.wanted(), lock.flags.contains(LockFlags::AST_DISCARD_DATA));
         for other in conflicts.all() {
-            self.call_back(other, &wanted, discard);
+            if !self.shard.is_spared(other, &wanted) {
+                self.call_back(other, &desc, discard);
+            }
         }
     }
 
@@ -369,14 +376,33 @@ impl Turn<'_> {
         self.reprocess(resource, true);
     }
 
-    /// Makes a local lock a client's.
+    /// Makes a local lock a client's. Those who spare that client's locks no longer wait for it.
     pub(super) fn hand_over(&mut self, slot: u32, export: u64, remote: LockHandle) -> Granted {
         self.shard.lock_mut(slot).remote_handle = remote;
         self.shard.link(slot, Owner::Export(export));
+        let resource = self.shard.lock(slot).resource;
         if self.shard.lock(slot).blocked {
-            self.shard.set_deadline(slot, self.now + self.timeout);
+            match self.is_waited_for(slot) {
+                true => self.shard.set_deadline(slot, self.now + self.timeout),
+                false => self.shard.lock_mut(slot).blocked = false,
+            }
         }
-        self.granted(slot)
+        let granted = self.granted(slot);
+        self.reprocess(resource, false);
+        granted
+    }
+
+    /// Whether a granted lock is in the way of one that waits.
+    fn is_waited_for(&self, slot: u32) -> bool {
+        let resource = self.shard.lock(slot).resource;
+        self.shard.resource(resource).waiting.iter().any(|&other| {
+            let wanted = self.shard.lock(other).wanted();
+            let find = &mut |found| match found == slot {
+                true => ControlFlow::Break(()),
+                false => ControlFlow::Continue(()),
+            };
+            self.shard.granted_conflicts(resource, &wanted, find).is_break()
+        })
     }
 
     /// Yields the holders whose time is over.

@@ -30,6 +30,9 @@ pub struct Enqueue {
     pub owner: Owner,
     /// The client's own cookie of this lock, under which callbacks reach it; 0 for local locks.
     pub remote_handle: LockHandle,
+    /// An export whose `PR` locks are in nobody's way here: it asked for what this lock is taken
+    /// for, and corrects what it knows by itself.
+    pub spares: Option<u64>,
 }
 
 /// The answer to an [`Enqueue`].
