@@ -156,7 +156,8 @@ impl Mdt {
                 | ConnectFlags2::LOCK_CONVERT
                 | ConnectFlags2::INC_XID
                 | ConnectFlags2::LSOM
-                | ConnectFlags2::GETATTR_PFID,
+                | ConnectFlags2::GETATTR_PFID
+                | ConnectFlags2::OWN_NAMES,
             brw_size: 1 << 20,
             ibits_known: 0x3f,
             max_easize: XATTR_VALUE_BYTES_MAX as u32,

@@ -5,19 +5,24 @@ use std::sync::Arc;
 use sheen_ldlm::Policy;
 use sheen_target::{Context, LockGuard, LockWish};
 use sheen_types::{Errno, Fid, InodeBits, LockMode, ResourceName};
+use sheen_wire::connect::ConnectFlags2;
 use sheen_wire::ldlm::{LdlmReply, LockFlags};
 
 /// What a getattr hands out.
 pub(crate) const ATTRIBUTES: InodeBits =
     InodeBits::LOOKUP.union(InodeBits::UPDATE).union(InodeBits::PERM);
 
-/// A name of `directory` changes: takes cached contents back from whoever holds them. Other changes
-/// of the same directory go on beside this one.
+/// A name of `directory` changes: takes cached contents back from whoever holds them, but for a
+/// client that asks for the change and corrects its own cache ([`ConnectFlags2::OWN_NAMES`]). Other
+/// changes of the same directory go on beside this one.
 pub(crate) async fn change_directory(
     context: &Context,
     directory: Fid,
 ) -> Result<LockGuard, Errno> {
-    context.target.lock_inode(directory, InodeBits::UPDATE, LockMode::Cw).await
+    let corrects = context.has2(ConnectFlags2::OWN_NAMES);
+    let spares = corrects.then_some(&*context.export);
+    let (bits, mode) = (InodeBits::UPDATE, LockMode::Cw);
+    context.target.lock_inode_sparing(directory, bits, mode, spares).await
 }
 
 /// An inode loses a name, or gains one.

@@ -224,6 +224,9 @@ wire_bits! {
         FLR_EC_WR = 0x80000000000,
         /// Performance figures in statfs.
         PERFSTATS = 0x100000000000,
+        /// Sheen's own, in no release of Lustre: a change of names leaves the locks on the directory
+        /// that the client which asks for it has itself. See decision 0006.
+        OWN_NAMES = 0x4000000000000000,
     }
 }
 

@@ -6,7 +6,7 @@ use sheen_target::testing::{TestCall, TestWorld};
 use sheen_types::{Errno, Fid, InodeBits, LockMode};
 use sheen_wire::ldlm::Disposition;
 use sheen_wire::md::{OpenFlags, Valid};
-use sheen_wire::messages::{FldQuery, MdsFid2path, MdsGetRoot, MdsStatfs, Reply};
+use sheen_wire::messages::{FldQuery, MdsFid2path, MdsGetRoot, MdsStatfs, Reply, Request};
 
 use super::harness::{DIRECTORY, REGULAR, Server, run};
 
@@ -258,6 +258,65 @@ fn a_cached_directory_is_called_back_before_a_name_changes() {
             reader.inner.cancel(&[handle]).await;
             inner.sleep(std::time::Duration::from_millis(1)).await;
             assert!(done.lock().is_some());
+        },
+        &world,
+    );
+}
+
+#[test]
+fn a_client_keeps_its_directory_through_changes_of_its_own() {
+    let world = TestWorld::new(18);
+    let inner = world.clone();
+    run(
+        async move {
+            let server = Server::start(&inner, 1).await;
+            let (client, other) = (server.client("c").await, server.client("o").await);
+            for directory in ["from", "to"] {
+                client.mkdir(Fid::ROOT, directory).await.unwrap();
+            }
+            let (_, reply) = client.lookup(Fid::ROOT, "from").await;
+            let from = reply.mdt_body.unwrap().fid1;
+            let (_, reply) = client.lookup(Fid::ROOT, "to").await;
+            let to = reply.mdt_body.unwrap().fid1;
+            let file = client.create(from, "f").await.unwrap();
+            client.close(&file).await.unwrap();
+            client.mkdir(from, "d").await.unwrap();
+            client.link(file.body.fid1, from, "g").await.unwrap();
+            client.rename((from, "g"), (to, "g")).await.unwrap();
+            client.unlink(to, "g").await.unwrap();
+            client.rmdir(from, "d").await.unwrap();
+            // What is called back are locks on the file alone, which gained and lost names.
+            let about = |requests: Vec<Request>| -> Vec<Fid> {
+                let blocked = requests.into_iter().filter_map(|request| match request {
+                    Request::LdlmBlCallback(callback) => Some(callback.dlm_req.desc.resource.name),
+                    _ => None,
+                });
+                blocked.map(|resource| resource.fid()).collect()
+            };
+            let called_back = about(client.inner.callbacks());
+            assert!(called_back.iter().all(|fid| *fid == file.body.fid1), "{called_back:?}");
+            other.mkdir(from, "theirs").await.unwrap();
+            assert_eq!(about(client.inner.callbacks()), [from]);
+        },
+        &world,
+    );
+}
+
+#[test]
+fn a_client_of_lustres_gives_its_directory_back_for_its_own_changes() {
+    let world = TestWorld::new(19);
+    let inner = world.clone();
+    run(
+        async move {
+            let server = Server::start(&inner, 1).await;
+            let client = server.client("c").await;
+            let directory = client.mkdir(Fid::ROOT, "d").await.unwrap();
+            let mut plain = client.inner.agreed();
+            plain.flags2 = plain.flags2.without(sheen_wire::connect::ConnectFlags2::OWN_NAMES);
+            client.inner.connect_with(plain).await.unwrap();
+            client.lookup(Fid::ROOT, "d").await;
+            client.make(directory, "f", REGULAR).await.unwrap();
+            assert_eq!(client.inner.callbacks().len(), 1);
         },
         &world,
     );
