@@ -7,14 +7,12 @@ use bytes::Bytes;
 use parking_lot::{Mutex, MutexGuard};
 use sheen_types::{Fid, InodeBits, Name, ResourceName, Transno};
 
+use super::limits::ABSENT_NAMES_MAX;
+use super::names::{Change, Done, Moment, NameBook, NameHash, Names, Reading};
 use super::rights::Rights;
 use crate::data::{DataFile, FileLayout};
 use crate::meta::readdir::DirPages;
 use crate::posix::{Attributes, FileType, NodeId};
-
-/// Names known to be absent that a directory keeps at most: each costs one notification when the
-/// directory's lock goes.
-const ABSENT_NAMES_MAX: usize = 1024;
 
 /// All extended attributes of an inode that the server lets us see.
 pub(crate) type Xattrs = HashMap<Box<[u8]>, Bytes>;
@@ -68,6 +66,10 @@ pub(crate) struct State {
     pub(crate) children: HashMap<Name, Fid>,
     /// Directory: names known to be absent. Valid while `UPDATE` is covered.
     absent: HashSet<Name>,
+    /// Directory: its names, and our changes of them. None before the first.
+    names_within: Option<Box<Names>>,
+    /// How often a lock on it was lost.
+    losses: u32,
     /// Directory: whether we ourselves have changed its names since its attributes were last asked.
     pub(crate) changed_here: bool,
     /// Directory: its pages. Valid while `UPDATE` is covered.
@@ -120,6 +122,95 @@ impl State {
             && self.covered.intersects(InodeBits::PERM | InodeBits::LOOKUP)
             && self.attributes_from_lock
             && self.attributes.is_some()
+    }
+
+    /// A moment to compare with when the answer to a question is here.
+    pub(crate) fn moment(&self) -> Moment {
+        let covered = self.covered.contains(InodeBits::UPDATE);
+        match &self.names_within {
+            Some(names) => names.moment(self.losses, covered),
+            None => Moment { losses: self.losses, covered, ..Moment::UNKNOWN },
+        }
+    }
+
+    /// Whether no change of ours to the directory's names overlapped a question sent at `asked`.
+    pub(crate) fn undisturbed_since(&self, asked: &Moment) -> bool {
+        self.names_within.as_ref().is_none_or(|names| names.undisturbed_since(asked))
+    }
+
+    /// Whether besides `UPDATE` was covered all the time: the answer is still true.
+    pub(crate) fn unbroken_since(&self, asked: &Moment) -> bool {
+        let covered = asked.covered && self.covered.contains(InodeBits::UPDATE);
+        covered && asked.losses == self.losses && self.undisturbed_since(asked)
+    }
+
+    /// Whether locks cover the attributes, up to date or not.
+    pub(crate) fn attributes_locked(&self) -> bool {
+        self.covered.contains(InodeBits::UPDATE)
+            && self.covered.intersects(InodeBits::PERM | InodeBits::LOOKUP)
+    }
+
+    /// A change of names of ours is about to be sent. What is known of the directory's attributes
+    /// and pages does not count any more, whoever has the lock.
+    pub(crate) fn begin_change(
+        &mut self,
+        adds: Option<NameHash>,
+        removes: Option<NameHash>,
+    ) -> Change {
+        self.changed_here = true;
+        self.attributes_from_lock = false;
+        self.pages = None;
+        self.names_within.get_or_insert_default().begin(adds, removes)
+    }
+
+    /// A change of names of ours was answered.
+    pub(crate) fn end_change(&mut self, change: &Change, done: Done) {
+        self.names_within.get_or_insert_default().end(change, done);
+    }
+
+    /// See [`Names::begin_reading`]. Nothing can be learnt without the lock.
+    pub(crate) fn begin_reading(&mut self, book: &Arc<NameBook>, from: u64) -> Option<Reading> {
+        let covered = self.covered.contains(InodeBits::UPDATE);
+        let names = covered.then(|| self.names_within.get_or_insert_default())?;
+        names.begin_reading(book, from)
+    }
+
+    /// See [`Names::read`].
+    pub(crate) fn read_names<'a>(
+        &mut self,
+        book: &NameBook,
+        reading: &Reading,
+        names: impl Iterator<Item = (u64, &'a [u8])>,
+        end: u64,
+    ) {
+        self.names_within.get_or_insert_default().read(book, reading, names, end);
+    }
+
+    /// Whether all names of the directory are known and this one is not among them.
+    pub(crate) fn knows_absent(&mut self, name: NameHash) -> bool {
+        let covered = self.covered.contains(InodeBits::UPDATE);
+        covered && self.names_within.as_mut().is_some_and(|names| names.is_absent(name))
+    }
+
+    /// See [`Names::missed`]: a page costs a request, and the lock another.
+    pub(crate) fn missed(&mut self) -> Option<u64> {
+        let cost = if self.covered.contains(InodeBits::UPDATE) { 1 } else { 2 };
+        self.names_within.get_or_insert_default().missed(cost)
+    }
+
+    /// Whether others change the directory's names so often that its lock does not stay.
+    pub(crate) fn is_contended(&self) -> bool {
+        self.names_within.as_ref().is_some_and(|names| names.is_contended())
+    }
+
+    /// A lock is gone that covered `bits`.
+    pub(super) fn lose_names(&mut self, bits: InodeBits) {
+        self.losses = self.losses.wrapping_add(1);
+        if bits.contains(InodeBits::UPDATE)
+            && let Some(names) = &mut self.names_within
+        {
+            names.lost();
+        }
     }
 
     /// A lock comes that covers attributes from now on; those heard before it do not count.

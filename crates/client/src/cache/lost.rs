@@ -5,7 +5,7 @@ use std::sync::Arc;
 use sheen_io::BoxFuture;
 use sheen_types::{Extent, Fid, InodeBits, Name, ResourceName};
 
-use super::{Inode, Inodes, LayoutState, Observers, State};
+use super::{Inode, Inodes, LayoutState, NameBook, Observers, State};
 use crate::data::DataEvents;
 use crate::locks::{LockSpace, Lost, Protected};
 use crate::posix::{FileType, NodeId, Stale};
@@ -16,6 +16,8 @@ pub(crate) struct MetaCache {
     pub(crate) inodes: Arc<Inodes>,
     /// Who must be told.
     pub(crate) observers: Arc<Observers>,
+    /// What directories know of their names.
+    pub(crate) book: Arc<NameBook>,
 }
 
 /// What others must be told.
@@ -32,6 +34,9 @@ impl State {
     fn uncover(&mut self, gone: InodeBits, node: NodeId) -> Tell {
         let had_attributes = self.attributes_covered();
         self.covered = self.covered.without(gone);
+        if !gone.is_empty() {
+            self.lose_names(gone);
+        }
         let mut tell = Tell::default();
         if gone.contains(InodeBits::LOOKUP) {
             let is_directory =

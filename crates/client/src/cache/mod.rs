@@ -9,13 +9,16 @@
 //! Costs: a hit costs one map access and one short mutex; nothing is asked of the lock manager.
 
 mod inode;
+mod limits;
 mod lost;
+mod names;
 mod observers;
 mod rights;
 mod table;
 
 pub(crate) use inode::{Inode, LayoutState, State, Xattrs};
 pub(crate) use lost::{DataWatch, MetaCache};
+pub(crate) use names::{Change, Done, Moment, NameBook, Reading};
 pub(crate) use observers::Observers;
 pub(crate) use table::{Inodes, Pin};
 

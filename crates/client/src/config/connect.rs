@@ -1,7 +1,9 @@
 //! What we say we can do: exactly those features that work on this side.
 
 use sheen_types::limits::{BULK_BYTES_MAX, XATTR_VALUE_BYTES_MAX};
-use sheen_wire::connect::{ChecksumTypes, ConnectFlags, ObdConnectData, version_code};
+use sheen_wire::connect::{
+    ChecksumTypes, ConnectFlags, ConnectFlags2, ObdConnectData, version_code,
+};
 
 /// The release whose protocol we speak.
 const VERSION: u32 = version_code(2, 17, 0, 0);
@@ -52,6 +54,7 @@ pub(super) fn mdt() -> ObdConnectData {
         | ConnectFlags::SUBTREE;
     ObdConnectData {
         flags,
+        flags2: ConnectFlags2::OWN_NAMES,
         version: VERSION,
         brw_size: 1 << 20,
         ibits_known: INODE_BITS,

@@ -27,7 +27,7 @@ pub use log::read_log;
 pub use sheen_llog::{ClusterMap, LogRecord, MapTarget, Param};
 pub(crate) use targets::Targets;
 
-use crate::cache::{DataWatch, Inodes, MetaCache, Observers};
+use crate::cache::{DataWatch, Inodes, MetaCache, NameBook, Observers};
 use crate::call;
 use crate::data::DataPath;
 use crate::join;
@@ -219,7 +219,8 @@ async fn assemble(
     let (import, root) = connect_mdt(targets, first, &events, options).await?;
     let inodes = Inodes::new(root);
     let observers = Arc::new(Observers::default());
-    let cache = MetaCache { inodes: Arc::clone(&inodes), observers: Arc::clone(&observers) };
+    let book = NameBook::new(targets.world.random.number());
+    let cache = MetaCache { inodes: Arc::clone(&inodes), observers: Arc::clone(&observers), book };
     let cache = Arc::new(cache);
     let mdt = make_mdt(targets, first, import, &events, &cache);
     data.watch(Arc::new(DataWatch {

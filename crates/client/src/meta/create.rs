@@ -2,14 +2,14 @@
 
 use bytes::Bytes;
 use sheen_rpc::Call;
-use sheen_types::{Errno, Fid, InodeBits, Name};
+use sheen_types::{Errno, Fid, Name};
 use sheen_wire::md::{Bias, OpenFlags, RecCreate, ReintOp};
 use sheen_wire::messages::{MdsReintCreate, MdsReintCreateSym};
 use sheen_wire::text::Text;
 
 use super::store::Told;
 use super::{ACL_ROOM, Meta};
-use crate::cache::{Inode, Pin};
+use crate::cache::{Done, Inode, Moment, Pin};
 use crate::call;
 use crate::posix::{Credentials, FileType, May, TYPE_MASK};
 
@@ -35,11 +35,11 @@ impl Meta {
     ) -> Result<Pin, Errno> {
         let mdt = self.mdt_for_new(parent)?;
         let fid = mdt.fids.next().await?;
-        self.changing_names(parent, name);
-        let dlm_req = self.cancel_early(mdt, &[(parent, InodeBits::UPDATE)]).await;
+        let dlm_req = self.cancel_early(mdt, &[(parent, mdt.names_in_the_way())]).await;
+        let changing = self.begin_change(parent, Some(name), None).await;
         let rec_reint = self.create_record(who, parent, fid, &new);
         let target = new.target.clone();
-        let (body, transno) = match &new.target {
+        let made = match &new.target {
             Some(target) => {
                 let request = MdsReintCreateSym {
                     rec_reint,
@@ -49,8 +49,8 @@ impl Meta {
                     ..MdsReintCreateSym::default()
                 };
                 let call = who.sign(Call::modifying(request).with_reply_room(ACL_ROOM));
-                let answer = call::call::<MdsReintCreateSym>(&*mdt.channel, call).await?;
-                (answer.reply.mdt_body, answer.body.transno)
+                let answer = call::call::<MdsReintCreateSym>(&*mdt.channel, call).await;
+                answer.map(|answer| (answer.reply.mdt_body, answer.body.transno))
             }
             None => {
                 let request = MdsReintCreate {
@@ -60,15 +60,18 @@ impl Meta {
                     ..MdsReintCreate::default()
                 };
                 let call = who.sign(Call::modifying(request).with_reply_room(ACL_ROOM));
-                let answer = call::call::<MdsReintCreate>(&*mdt.channel, call).await?;
-                (answer.reply.mdt_body, answer.body.transno)
+                let answer = call::call::<MdsReintCreate>(&*mdt.channel, call).await;
+                answer.map(|answer| (answer.reply.mdt_body, answer.body.transno))
             }
         };
+        let not_added = made.as_ref().is_err_and(|errno| *errno == Errno::EEXIST);
+        changing.end(Done { not_added, ..Done::default() });
+        let (body, transno) = made?;
         let body = call::need(body)?;
         let pin = self.cache.inodes.pin(body.fid1);
         let nothing = Bytes::new();
         let told = Told { body: &body, layout: &nothing, acl: &nothing };
-        self.absorb(&pin, &told, None);
+        self.absorb(&pin, &told, None, &Moment::UNKNOWN);
         pin.state().target = target;
         self.changed(transno, &[parent, &pin]);
         self.remember_name(parent, name, &pin);

@@ -1,14 +1,24 @@
-//! Attributes of a known inode: one `LDLM_ENQUEUE` with a getattr intent by FID.
+//! Attributes of a known inode: one `LDLM_ENQUEUE` with a getattr intent by FID, or one `MDS_GETATTR`
+//! where we have the lock and have changed the inode under it.
 
+use bytes::Bytes;
+use sheen_rpc::Call;
 use sheen_types::Errno;
+use sheen_wire::messages::MdsGetattr;
 
-use super::{Depth, Meta};
+use super::lookup::getattr_valid;
+use super::store::Told;
+use super::{ACL_ROOM, Depth, EA_ROOM, Meta};
 use crate::cache::Inode;
-use crate::posix::Credentials;
+use crate::call;
+use crate::posix::{Credentials, May};
 
 impl Meta {
     /// Asks for the attributes of `inode`, with a lock on them. One RPC.
     pub(crate) async fn getattr(&self, who: &Credentials, inode: &Inode) -> Result<(), Errno> {
+        if inode.state().attributes_locked() {
+            return self.getattr_again(who, inode).await;
+        }
         let (pin, _held) = self.getattr_intent(who, inode, None, Depth::Attributes).await?;
         if pin.fid == inode.fid { Ok(()) } else { Err(Errno::EPROTO) }
     }
@@ -18,5 +28,24 @@ impl Meta {
     pub(crate) async fn rights(&self, who: &Credentials, inode: &Inode) -> Result<(), Errno> {
         let (pin, _held) = self.getattr_intent(who, inode, None, Depth::Name).await?;
         if pin.fid == inode.fid { Ok(()) } else { Err(Errno::EPROTO) }
+    }
+
+    /// Asks for attributes alone: a lock covers them already, and another would only be one more.
+    async fn getattr_again(&self, who: &Credentials, inode: &Inode) -> Result<(), Errno> {
+        let mdt = self.mdt(inode.fid)?;
+        let asked = inode.state().moment();
+        let mut mdt_body = who.body(inode.fid, getattr_valid(), who.group_for(inode, May::EXEC));
+        mdt_body.eadatasize = EA_ROOM as u32;
+        let request = MdsGetattr { mdt_body, ..MdsGetattr::default() };
+        let call = who.sign(Call::new(request).with_reply_room(EA_ROOM + ACL_ROOM));
+        let answer = call::call::<MdsGetattr>(&*mdt.channel, call).await?;
+        let body = call::need(answer.reply.mdt_body)?;
+        if body.fid1 != inode.fid {
+            return Err(Errno::EPROTO);
+        }
+        let nothing = Bytes::new();
+        let told = Told { body: &body, layout: &nothing, acl: &answer.reply.acl };
+        self.absorb_again(inode, &told, &asked);
+        Ok(())
     }
 }

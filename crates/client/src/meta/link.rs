@@ -7,7 +7,7 @@ use sheen_wire::messages::MdsReintLink;
 use sheen_wire::text::Text;
 
 use super::Meta;
-use crate::cache::Inode;
+use crate::cache::{Done, Inode};
 use crate::call;
 use crate::posix::{Credentials, May};
 
@@ -22,9 +22,10 @@ impl Meta {
         name: &Name,
     ) -> Result<(), Errno> {
         let mdt = self.mdt(parent.fid)?;
-        self.changing_names(parent, name);
-        let wanted = [(parent, InodeBits::UPDATE), (inode, InodeBits::UPDATE)];
+        let links = InodeBits::LOOKUP | InodeBits::UPDATE;
+        let wanted = [(parent, mdt.names_in_the_way()), (inode, links)];
         let dlm_req = self.cancel_early(mdt, &wanted).await;
+        let changing = self.begin_change(parent, Some(name), None).await;
         let request = MdsReintLink {
             rec_reint: RecLink {
                 opcode: ReintOp::LINK,
@@ -43,7 +44,10 @@ impl Meta {
             ..MdsReintLink::default()
         };
         let call = who.sign(Call::modifying(request));
-        let answer = call::call::<MdsReintLink>(&*mdt.channel, call).await?;
+        let answer = call::call::<MdsReintLink>(&*mdt.channel, call).await;
+        let not_added = answer.as_ref().is_err_and(|errno| *errno == Errno::EEXIST);
+        changing.end(Done { not_added, ..Done::default() });
+        let answer = answer?;
         self.changed(answer.body.transno, &[inode, parent]);
         Ok(())
     }

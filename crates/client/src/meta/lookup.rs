@@ -9,7 +9,7 @@ use sheen_wire::text::Text;
 
 use super::store::Told;
 use super::{ACL_ROOM, EA_ROOM, Meta, intent_status};
-use crate::cache::{Inode, Pin};
+use crate::cache::{Inode, Moment, Pin};
 use crate::call;
 use crate::locks::{Ask, Held};
 use crate::posix::{Credentials, May};
@@ -71,13 +71,23 @@ impl Meta {
         name: &Name,
         depth: Depth,
     ) -> Result<Option<Pin>, Errno> {
-        let known = parent.state().children.get(name).copied();
+        let (known, asked) = {
+            let state = parent.state();
+            (state.children.get(name).copied(), state.moment())
+        };
         let found = self.getattr_intent(who, parent, Some(name), depth).await;
         // The name is sure as long as the lock that came with it is in use.
         let (child, _held) = match found {
             Ok(found) => found,
             Err(Errno::ENOENT) => {
                 self.cache.inodes.forget_name(parent, name);
+                {
+                    let mut state = parent.state();
+                    if state.unbroken_since(&asked) {
+                        state.keep_absent(name);
+                    }
+                }
+                self.learn_names(who, parent).await;
                 return Ok(None);
             }
             Err(errno) => return Err(errno),
@@ -99,6 +109,12 @@ impl Meta {
     ) -> Result<(Pin, Option<Held>), Errno> {
         let mdt = self.mdt(inode.fid)?;
         let (opc, bits) = depth.intent();
+        let about = match name {
+            None => Some(inode.fid),
+            Some(name) => inode.state().children.get(name).copied(),
+        };
+        let about = about.and_then(|fid| self.cache.inodes.by_fid(fid));
+        let asked = about.as_ref().map(|inode| inode.state().moment());
         let pending = mdt.locks.begin(Ask {
             resource: inode.resource(),
             policy: Policy::bits(bits),
@@ -130,8 +146,10 @@ impl Meta {
         let held = pending.granted(&lock).await?;
         let body = call::need(reply.mdt_body)?;
         let pin = self.cache.inodes.pin(body.fid1);
+        let asked = asked.filter(|_| about.is_some_and(|about| about.fid == pin.fid));
+        let asked = asked.unwrap_or(Moment::UNKNOWN);
         let told = Told { body: &body, layout: &reply.mdt_md, acl: &reply.acl };
-        self.absorb(&pin, &told, held.as_ref());
+        self.absorb(&pin, &told, held.as_ref(), &asked);
         Ok((pin, held))
     }
 }

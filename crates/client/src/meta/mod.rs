@@ -7,6 +7,7 @@
 //!
 //! [`Meta::mdt`] is the only place that decides which MDT an inode is on (Lustre's LMV).
 
+mod change;
 mod close;
 mod create;
 mod fid2path;
@@ -14,6 +15,7 @@ mod fids;
 mod flock;
 mod getattr;
 mod layout;
+mod learn;
 mod link;
 mod lookup;
 mod open;
@@ -109,13 +111,6 @@ impl Meta {
             wanted.iter().map(|(inode, bits)| (inode.resource(), LockMode::Ex, *bits)).collect();
         let handles: Vec<LockHandle> = mdt.locks.cancel_early(&wanted).await;
         (!handles.is_empty()).then(|| LdlmRequest::cancel(handles))
-    }
-
-    /// Notes that we change a directory's names, and which name's absence is over.
-    fn changing_names(&self, parent: &Inode, name: &sheen_types::Name) {
-        let mut state = parent.state();
-        state.changed_here = true;
-        state.forget_absent(name);
     }
 }
 

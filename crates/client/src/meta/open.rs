@@ -20,7 +20,7 @@ use sheen_wire::text::Text;
 
 use super::store::Told;
 use super::{ACL_ROOM, EA_ROOM, Mdt, Meta, intent_status};
-use crate::cache::{Inode, Pin};
+use crate::cache::{Done, Inode, Moment, Pin};
 use crate::call;
 use crate::locks::{Ask, Held};
 use crate::posix::{self, Credentials, FileType, May};
@@ -202,9 +202,15 @@ impl Meta {
     ) -> Result<OpenedInode, Errno> {
         let fid = self.mdt_for_new(parent)?.fids.next().await?;
         let flags = wire_flags(flags) | OpenFlags::CREAT;
-        self.changing_names(parent, name);
+        let changing = self.begin_change(parent, Some(name), None).await;
         let target = Target::Create { parent, name, mode, fid };
-        let mut opened = self.open_intent(who, target, flags, None).await?;
+        let opened = self.open_intent(who, target, flags, None).await;
+        let not_added = match &opened {
+            Ok(opened) => !opened.created,
+            Err(errno) => *errno == Errno::EEXIST,
+        };
+        changing.end(Done { not_added, ..Done::default() });
+        let mut opened = opened?;
         // The name is sure as long as that lock is in use.
         self.remember_name(parent, name, &opened.pin);
         opened.held = None;
@@ -233,7 +239,7 @@ impl Meta {
         let mdt = Arc::clone(self.mdt(on.fid)?);
         let mut early = Vec::new();
         if matches!(target, Target::Create { .. }) {
-            let parent = (on.resource(), LockMode::Ex, InodeBits::UPDATE);
+            let parent = (on.resource(), LockMode::Ex, mdt.names_in_the_way());
             early = mdt.locks.cancel_early(&[parent]).await;
         }
         let pending = mdt.locks.begin(Ask {
@@ -276,7 +282,7 @@ impl Meta {
         handle.set(&body);
         let pin = self.cache.inodes.pin(body.fid1);
         let told = Told { body: &body, layout: &reply.mdt_md, acl: &reply.acl };
-        self.absorb(&pin, &told, held.as_ref());
+        self.absorb(&pin, &told, held.as_ref(), &Moment::UNKNOWN);
         let created = lock.policy_res1.contains(Disposition::OPEN_CREATE);
         if created {
             pin.state().made_here = held.as_ref().is_some_and(|held| {

@@ -74,6 +74,11 @@ impl Chunk {
         (first..self.entries.len()).map(|index| (&self.entries[index], self.behind(index)))
     }
 
+    /// All names with their hashes.
+    pub(super) fn names(&self) -> impl Iterator<Item = (u64, &[u8])> {
+        self.entries.iter().map(|entry| (entry.hash, &entry.name[..]))
+    }
+
     /// Where the names behind this chunk begin.
     pub(crate) fn next_chunk(&self) -> Position {
         Position { hash: self.end, done: 0 }
@@ -129,8 +134,20 @@ impl Meta {
             Some(_) => None,
             None => self.lock_pages(inode).await?,
         };
+        let learns = self.mdt(inode.fid)?.keeps_own_names();
+        let (asked, reading) = {
+            let mut state = inode.state();
+            let book = learns.then_some(&self.cache.book);
+            let reading = book.and_then(|book| state.begin_reading(book, position.hash));
+            (state.moment(), reading)
+        };
         let chunk = Arc::new(self.readpage(who, inode, position.hash).await?);
-        if let Some(pages) = self.covered_pages(inode) {
+        if let Some(reading) = reading {
+            self.note_names(inode, &reading, &chunk);
+        }
+        if inode.state().unbroken_since(&asked)
+            && let Some(pages) = self.covered_pages(inode)
+        {
             pages.keep(&chunk);
         }
         drop(held);
@@ -145,7 +162,10 @@ impl Meta {
     }
 
     /// Takes the lock under which pages are kept; `None` if the directory is gone.
-    async fn lock_pages(&self, inode: &Inode) -> Result<Option<crate::locks::Held>, Errno> {
+    pub(super) async fn lock_pages(
+        &self,
+        inode: &Inode,
+    ) -> Result<Option<crate::locks::Held>, Errno> {
         let mdt = self.mdt(inode.fid)?;
         let ask = Ask {
             resource: inode.resource(),
@@ -170,7 +190,12 @@ impl Meta {
     }
 
     /// Reads names from `hash` on. One RPC.
-    async fn readpage(&self, who: &Credentials, inode: &Inode, hash: u64) -> Result<Chunk, Errno> {
+    pub(super) async fn readpage(
+        &self,
+        who: &Credentials,
+        inode: &Inode,
+        hash: u64,
+    ) -> Result<Chunk, Errno> {
         let mdt = self.mdt(inode.fid)?;
         let mut mdt_body = who.body(inode.fid, Valid::NONE, NO_GROUP);
         mdt_body.size = hash;

@@ -1,15 +1,15 @@
 //! Moving a name: one `MDS_REINT` (rename).
 
 use sheen_rpc::Call;
-use sheen_types::{Errno, InodeBits, Name};
+use sheen_types::{Errno, Fid, InodeBits, Name, Transno};
 use sheen_wire::md::{RecRename, ReintOp};
 use sheen_wire::messages::MdsReintRename;
 use sheen_wire::text::Text;
 
 use super::unlink::ALL_BUT_DATA;
 use super::{EA_ROOM, Meta};
-use crate::cache::Inode;
-use crate::call;
+use crate::cache::{Done, Inode};
+use crate::call::{self, Answered};
 use crate::posix::{Credentials, FileType, May};
 
 impl Meta {
@@ -25,14 +25,20 @@ impl Meta {
         let moved = self.known_child(from.0, from.1);
         let replaced = self.known_child(to.0, to.1);
         let is_directory = moved.as_ref().and_then(|it| it.file_type()) != Some(FileType::Regular);
-        self.changing_names(from.0, from.1);
-        self.changing_names(to.0, to.1);
         self.cache.inodes.forget_name(from.0, from.1);
         self.cache.inodes.forget_name(to.0, to.1);
-        let mut wanted = vec![(from.0, InodeBits::UPDATE), (to.0, InodeBits::UPDATE)];
-        wanted.extend(moved.as_deref().map(|moved| (moved, InodeBits::LOOKUP)));
+        let names = mdt.names_in_the_way();
+        let mut wanted = vec![(from.0, names), (to.0, names)];
+        let links = InodeBits::LOOKUP | InodeBits::UPDATE;
+        wanted.extend(moved.as_deref().map(|moved| (moved, links)));
         wanted.extend(replaced.as_deref().map(|replaced| (replaced, ALL_BUT_DATA)));
         let dlm_req = self.cancel_early(mdt, &wanted).await;
+        let within = from.0.fid == to.0.fid;
+        let leaves = self.begin_change(from.0, within.then_some(to.1), Some(from.1)).await;
+        let arrives = match within {
+            true => None,
+            false => Some(self.begin_change(to.0, Some(to.1), None).await),
+        };
         let wanted = May::WRITE.and(May::EXEC);
         let request = MdsReintRename {
             rec_reint: RecRename {
@@ -57,7 +63,13 @@ impl Meta {
             ..MdsReintRename::default()
         };
         let call = who.sign(Call::modifying(request).with_reply_room(EA_ROOM));
-        match call::call::<MdsReintRename>(&*mdt.channel, call).await {
+        let answer = call::call::<MdsReintRename>(&*mdt.channel, call).await;
+        let done = answer.as_ref().map_or_else(|_| Done::default(), outcome);
+        leaves.end(done);
+        if let Some(arrives) = arrives {
+            arrives.end(done);
+        }
+        match answer {
             Ok(answer) => {
                 self.changed(answer.body.transno, &[from.0, to.0]);
                 if let Some(moved) = &moved {
@@ -75,4 +87,12 @@ impl Meta {
             }
         }
     }
+}
+
+/// What became of the names. Two names of one inode both stay, which is no transaction; and where
+/// something was replaced, the new name was there before.
+fn outcome(answer: &Answered<MdsReintRename>) -> Done {
+    let moved = answer.body.transno != Transno(0);
+    let replaced = answer.reply.mdt_body.as_ref().is_some_and(|body| body.fid1 != Fid::ZERO);
+    Done { not_added: !moved || replaced, removed: moved }
 }

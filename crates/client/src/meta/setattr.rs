@@ -8,7 +8,7 @@ use sheen_wire::messages::MdsReintSetattr;
 
 use super::store::Told;
 use super::{ACL_ROOM, EA_ROOM, Meta};
-use crate::cache::Inode;
+use crate::cache::{Inode, Moment};
 use crate::call;
 use crate::posix::{Credentials, May, SetAttributes, SetTime};
 
@@ -67,7 +67,7 @@ impl Meta {
         self.changed(answer.body.transno, &[inode]);
         if let Some(body) = answer.reply.mdt_body {
             let told = Told { body: &body, layout: &Bytes::new(), acl: &answer.reply.acl };
-            self.absorb(inode, &told, None);
+            self.absorb(inode, &told, None, &Moment::UNKNOWN);
         }
         Ok(())
     }

@@ -7,7 +7,7 @@ use sheen_types::{Fid, InodeBits, Name, Timestamp, Transno};
 use sheen_wire::md::{MdtBody, Valid};
 
 use super::Meta;
-use crate::cache::{Inode, LayoutState, State, inode_number};
+use crate::cache::{Inode, LayoutState, Moment, State, inode_number};
 use crate::locks::Held;
 use crate::posix::{Attributes, FileType, TYPE_MASK};
 
@@ -19,8 +19,15 @@ const BLOCK_SIZE_OTHER: u32 = 1 << 20;
 impl Meta {
     /// Notes what a reply says of an inode. `held` is the lock that came with it, if any: the bits it
     /// has are covered from now on. Without a lock, what a lock covers already is left alone, because
-    /// replies may overtake each other.
-    pub(super) fn absorb(&self, inode: &Inode, told: &Told<'_>, held: Option<&Held>) {
+    /// replies may overtake each other. `asked` is when the question was sent: what overlaps a change
+    /// of ours does not count as covered.
+    pub(super) fn absorb(
+        &self,
+        inode: &Inode,
+        told: &Told<'_>,
+        held: Option<&Held>,
+        asked: &Moment,
+    ) {
         let Told { body, layout: ea, acl } = *told;
         let held = held.filter(|held| held.resource() == inode.resource());
         let bits = held.map_or(InodeBits(0), Held::bits);
@@ -33,13 +40,28 @@ impl Meta {
             state.layout = read_layout(has_layout.then_some(ea));
         }
         if bits.contains(InodeBits::UPDATE) {
-            state.changed_here = false;
-            state.attributes_from_lock = true;
+            let undisturbed = state.undisturbed_since(asked);
+            state.changed_here &= !undisturbed;
+            state.attributes_from_lock = undisturbed;
         }
         if bits.contains(InodeBits::PERM) {
             state.rights_from_lock();
         }
         state.covered = state.covered | bits;
+    }
+
+    /// Notes what a reply without a lock says of an inode whose attributes locks cover: it counts
+    /// if they covered it all the time.
+    pub(super) fn absorb_again(&self, inode: &Inode, told: &Told<'_>, asked: &Moment) {
+        let mut state = inode.state();
+        let unbroken = state.unbroken_since(asked);
+        if unbroken || !state.attributes_covered() {
+            state.absorb_told(inode, told.body, told.acl, InodeBits(0));
+        }
+        if unbroken {
+            state.changed_here = false;
+            state.attributes_from_lock = true;
+        }
     }
 
     /// Notes that a change of ours to these inodes became transaction `transno`.

@@ -3,13 +3,13 @@
 use std::sync::Arc;
 
 use sheen_rpc::Call;
-use sheen_types::{Errno, Fid, InodeBits, Name};
+use sheen_types::{Errno, Fid, InodeBits, Name, Transno};
 use sheen_wire::md::{RecUnlink, ReintOp};
 use sheen_wire::messages::MdsReintUnlink;
 use sheen_wire::text::Text;
 
 use super::{EA_ROOM, Meta};
-use crate::cache::Inode;
+use crate::cache::{Done, Inode};
 use crate::call;
 use crate::posix::{Credentials, FileType, May};
 
@@ -28,12 +28,12 @@ impl Meta {
     ) -> Result<(), Errno> {
         let mdt = self.mdt(parent.fid)?;
         let child = self.known_child(parent, name);
-        self.changing_names(parent, name);
         // The kernel removes the name itself: it need not be told.
         self.cache.inodes.forget_name(parent, name);
-        let mut wanted = vec![(parent, InodeBits::UPDATE)];
+        let mut wanted = vec![(parent, mdt.names_in_the_way())];
         wanted.extend(child.as_deref().map(|child| (child, ALL_BUT_DATA)));
         let dlm_req = self.cancel_early(mdt, &wanted).await;
+        let changing = self.begin_change(parent, None, Some(name)).await;
         let (suppgid1, suppgid2) = who.groups_for(parent, May::WRITE.and(May::EXEC));
         let request = MdsReintUnlink {
             rec_reint: RecUnlink {
@@ -55,6 +55,8 @@ impl Meta {
         };
         let call = who.sign(Call::modifying(request).with_reply_room(EA_ROOM));
         let result = call::call::<MdsReintUnlink>(&*mdt.channel, call).await;
+        let removed = result.as_ref().is_ok_and(|answer| answer.body.transno != Transno(0));
+        changing.end(Done { removed, ..Done::default() });
         match result {
             Ok(answer) => self.changed(answer.body.transno, &[parent]),
             Err(errno) => {

@@ -20,6 +20,8 @@ mod inodes;
 mod invalidate;
 mod locks;
 mod names;
+#[cfg(test)]
+mod own_names;
 mod permission;
 #[cfg(test)]
 mod rights_tests;

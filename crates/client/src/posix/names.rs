@@ -31,7 +31,7 @@ impl FileSystem {
         match found {
             Some(child) => Ok(Lookup::Found(self.0.entry(who, (&parent, name), &child).await?)),
             None => {
-                let keep = parent.state().keep_absent(name);
+                let keep = parent.state().is_absent(name);
                 Ok(Lookup::Absent { keep: keep && self.0.gives(&parent, name) })
             }
         }
@@ -196,6 +196,10 @@ impl Mounted {
             self.may_search(who, parent).await?;
             return Ok(None);
         };
+        if self.meta.knows_absent(parent, name) {
+            self.may_search(who, parent).await?;
+            return Ok(None);
+        }
         let Some(fid) = hint else {
             let depth = Depth::Attributes;
             return self
@@ -208,7 +212,10 @@ impl Mounted {
             let directory =
                 state.attributes.as_ref().is_some_and(|it| it.file_type() == FileType::Directory);
             let names = state.is_named(parent.node, name);
-            (names, state.attributes_covered(), directory, state.changed_here)
+            // Where our own changes leave the lock, only others take it.
+            let keeps = self.meta.mdt(child.fid)?.keeps_own_names();
+            let changes = state.changed_here && (!keeps || state.is_contended());
+            (names, state.attributes_covered(), directory, changes)
         };
         // The permission bits of a directory are covered with its name; its size and times are
         // nobody's concern until they are asked for.

@@ -13,7 +13,7 @@ use sheen_rpc::{
 use sheen_types::{
     Errno, Fid, InodeBits, LockHandle, LockMode, Nid, ResourceName, Transno, Uuid, Xid,
 };
-use sheen_wire::connect::ObdConnectData;
+use sheen_wire::connect::{ConnectFlags2, ObdConnectData};
 use sheen_wire::fld::LuSeqRange;
 use sheen_wire::ldlm::{
     LdlmLockDesc, LdlmReply, LdlmRequest, LdlmResourceDesc, LockType, Policy as WirePolicy,
@@ -25,11 +25,18 @@ use sheen_wire::messages::{
 use sheen_wire::ptlrpc::PtlrpcBody;
 
 type Script = Box<dyn FnOnce(&Request) -> Result<Reply, Errno> + Send>;
+/// Answers whatever no script is for, with the pages of a bulk.
+type Server = Box<dyn FnMut(&Request) -> (Result<Reply, Errno>, Vec<Bytes>) + Send>;
 
 /// The MDT.
 #[derive(Default)]
 pub(crate) struct FakeMdt {
     scripts: Mutex<VecDeque<Script>>,
+    server: Mutex<Option<Server>>,
+    /// Answers are on their way until it is notified.
+    pub(crate) hold: Mutex<Option<Arc<tokio::sync::Notify>>>,
+    /// Whether it leaves a client's own locks on directories that the client changes.
+    pub(crate) own_names: AtomicBool,
     asked: Mutex<Vec<Request>>,
     bulk: Mutex<Vec<Bytes>>,
     hooks: Mutex<Vec<Arc<dyn ReplayHook>>>,
@@ -67,6 +74,14 @@ impl FakeMdt {
         self.expect(move |_| Err(errno));
     }
 
+    /// Whatever no script is for is answered by `server`.
+    pub(crate) fn serve(
+        &self,
+        server: impl FnMut(&Request) -> (Result<Reply, Errno>, Vec<Bytes>) + Send + 'static,
+    ) {
+        *self.server.lock() = Some(Box::new(server));
+    }
+
     /// The next bulk.
     pub(crate) fn bulk(&self, pages: Vec<Bytes>) {
         *self.bulk.lock() = pages;
@@ -98,6 +113,13 @@ impl FakeMdt {
             _ => {
                 let script = self.scripts.lock().pop_front();
                 let kind = request.kind();
+                if script.is_none()
+                    && let Some(server) = &mut *self.server.lock()
+                {
+                    let (reply, pages) = server(request);
+                    self.bulk(pages);
+                    return reply;
+                }
                 script.unwrap_or_else(|| panic!("nobody expected {kind:?}"))(request)
             }
         }
@@ -120,7 +142,13 @@ impl Channel for FakeMdt {
         {
             self.hooks.lock().push(hook);
         }
-        Box::pin(std::future::ready(answer))
+        let hold = self.hold.lock().clone();
+        Box::pin(async move {
+            if let Some(hold) = hold {
+                hold.notified().await;
+            }
+            answer
+        })
     }
 
     fn state(&self) -> ImportState {
@@ -128,7 +156,11 @@ impl Channel for FakeMdt {
     }
 
     fn connect_data(&self) -> ObdConnectData {
-        ObdConnectData::default()
+        let flags2 = match self.own_names.load(Ordering::Relaxed) {
+            true => ConnectFlags2::OWN_NAMES,
+            false => ConnectFlags2::NONE,
+        };
+        ObdConnectData { flags2, ..ObdConnectData::default() }
     }
 
     fn peer(&self) -> Nid {

@@ -17,7 +17,7 @@ pub(crate) use data::{FakeData, FakeFile};
 pub(crate) use mdt::{FakeMdt, absent, blocking, body, found, lock_reply, opened};
 pub(crate) use world::TestWorld;
 
-use crate::cache::{Inodes, MetaCache, Observers};
+use crate::cache::{Inodes, MetaCache, NameBook, Observers};
 use crate::config::{Connector, ImportPlan, Targets};
 use crate::locks::{CallbackRouter, LockSpace};
 use crate::meta::{FidSource, Mdt, Meta};
@@ -93,8 +93,11 @@ impl Fixture {
         let mdt = FakeMdt::new();
         let inodes = Inodes::new(Fid::ROOT);
         let observers = Arc::new(Observers::default());
-        let cache =
-            Arc::new(MetaCache { inodes: Arc::clone(&inodes), observers: Arc::clone(&observers) });
+        let cache = Arc::new(MetaCache {
+            inodes: Arc::clone(&inodes),
+            observers: Arc::clone(&observers),
+            book: NameBook::new(11),
+        });
         let channel = Arc::clone(&mdt) as Arc<dyn Channel>;
         let locks = LockSpace::new(
             "fs-MDT0000".to_owned(),

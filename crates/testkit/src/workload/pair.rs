@@ -23,6 +23,7 @@ pub fn run(a: &Path, b: &Path, probe: &Path, size: Size) -> Outcome {
     attributes_agree(a, b)?;
     moves(a, b, rounds)?;
     removals(a, b)?;
+    absences(a, b, rounds)?;
     exclusive(a, b, rounds)?;
     rename_race(a, b, rounds)?;
     append(a, b, rounds)?;
@@ -134,6 +135,45 @@ pub fn removals(a: &Path, b: &Path) -> Outcome {
     ensure(refused == Err(ErrorKind::DirectoryNotEmpty), || format!("rmdir: {refused:?}"))?;
     fs::remove_dir_all(a.join("tree")).told("rm -r")?;
     ensure(!b.join("tree").exists(), || "a removed tree is still there".to_owned())
+}
+
+/// One looks in vain for many names, so that it may come to know that they are absent; the other
+/// makes one of them by whatever call makes names, and removes it again: the first is never wrong.
+pub fn absences(a: &Path, b: &Path, rounds: u64) -> Outcome {
+    type Make = fn(&Path) -> std::io::Result<()>;
+    let makes: [(&str, Make); 5] = [
+        ("create", |path| File::create_new(path).map(drop)),
+        ("mkdir", |path| fs::create_dir(path)),
+        ("symlink", |path| std::os::unix::fs::symlink("nowhere", path)),
+        ("link", |path| fs::hard_link(path.with_file_name("source"), path)),
+        ("rename", |path| fs::rename(path.with_file_name("other"), path)),
+    ];
+    let is_there = |path: &Path| path.symlink_metadata().is_ok();
+    fs::write(b.join("source"), b"").told("create")?;
+    for round in 0..rounds {
+        let (call, make) = makes[usize::try_from(round).told(round)? % makes.len()];
+        let name = format!("absent-{round}");
+        for number in 0..8 {
+            ensure(!is_there(&a.join(format!("never-{number}"))), || {
+                "a name of nobody".to_owned()
+            })?;
+        }
+        ensure(!is_there(&a.join(&name)), || format!("{name} before it is made"))?;
+        fs::write(b.join("other"), b"").told("create")?;
+        make(&b.join(&name)).told(call)?;
+        ensure(is_there(&a.join(&name)), || format!("{name}: {call} is missed"))?;
+        let removed = match call {
+            "mkdir" => fs::remove_dir(b.join(&name)),
+            _ => fs::remove_file(b.join(&name)),
+        };
+        removed.told("remove")?;
+        ensure(!is_there(&a.join(&name)), || format!("{name}: its removal is missed"))?;
+        // And names of its own, which it must not think absent.
+        let own = a.join(format!("own-{round}"));
+        File::create_new(&own).told("create")?;
+        ensure(is_there(&own), || format!("own-{round} is missed"))?;
+    }
+    Ok(())
 }
 
 /// Of two that create a name with O_EXCL at once, exactly one succeeds.

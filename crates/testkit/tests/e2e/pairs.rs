@@ -47,6 +47,11 @@ fn moves_and_removals_are_seen_at_once() {
 }
 
 #[test]
+fn what_one_makes_the_other_does_not_miss() {
+    both_ways("absences", |a, b, rounds| pair::absences(a, b, rounds));
+}
+
+#[test]
 fn of_two_exclusive_creates_one_wins() {
     both_ways("exclusive", |a, b, rounds| pair::exclusive(a, b, rounds));
 }

@@ -1,0 +1,508 @@
+//! Which names a directory has, as far as that is known under its `UPDATE` lock, and which changes
+//! of ours are on their way to it.
+//!
+//! Names are kept as hashes, counted. What always holds: a name that is there is counted at least
+//! once as long as the knowledge is whole, so a hash that is not there proves that the name is
+//! absent. Hence a name is counted before the request that makes it is sent, and given up only when
+//! its removal was answered; whatever is unsure stays counted and costs a question.
+//!
+//! The lock on a directory stays ours through our own changes, so what was read while one of them
+//! was under way says nothing certain: [`Moment`] tells.
+
+use std::collections::{HashMap, HashSet};
+use std::hash::{BuildHasherDefault, Hasher};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use sheen_wire::dir::HASH_END;
+
+use super::limits::{NAMES_KNOWN_MAX, PATIENCE_MAX};
+
+/// Requests that the loss of a lock costs: the callback and the cancel.
+const LOSS_COST: u32 = 2;
+
+/// A name's hash under the mount's own key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct NameHash(u64);
+
+/// What all directories of a mount have in common.
+pub(crate) struct NameBook {
+    key: u64,
+    known: AtomicUsize,
+}
+
+impl NameBook {
+    /// A book whose hashes nobody can foresee who does not know `key`.
+    pub(crate) fn new(key: u64) -> Arc<Self> {
+        Arc::new(Self { key, known: AtomicUsize::new(0) })
+    }
+
+    /// The hash of a name.
+    pub(crate) fn hash(&self, name: &[u8]) -> NameHash {
+        let mut hasher = std::hash::DefaultHasher::new();
+        hasher.write_u64(self.key);
+        hasher.write(name);
+        NameHash(hasher.finish())
+    }
+
+    /// Room for one more name, unless the mount knows too many.
+    fn take_room(&self) -> bool {
+        let more = |known: usize| (known < NAMES_KNOWN_MAX).then_some(known + 1);
+        self.known.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_ok()
+    }
+}
+
+/// Hashes are hashed already.
+#[derive(Default)]
+struct AsItIs(u64);
+
+impl Hasher for AsItIs {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.0 = self.0.rotate_left(8) ^ u64::from(*byte);
+        }
+    }
+
+    fn write_u64(&mut self, number: u64) {
+        self.0 = number;
+    }
+}
+
+/// Counted hashes. A name costs some 15 bytes.
+struct NameSet {
+    book: Arc<NameBook>,
+    once: HashSet<u64, BuildHasherDefault<AsItIs>>,
+    /// How often beyond once, for the few that were counted again.
+    more: HashMap<u64, u32>,
+}
+
+impl NameSet {
+    fn new(book: &Arc<NameBook>) -> Self {
+        Self { book: Arc::clone(book), once: HashSet::default(), more: HashMap::new() }
+    }
+
+    /// Counts a name; false if there is no room.
+    fn add(&mut self, name: NameHash) -> bool {
+        if self.once.contains(&name.0) {
+            *self.more.entry(name.0).or_default() += 1;
+            return true;
+        }
+        let room = self.book.take_room();
+        if room {
+            self.once.insert(name.0);
+        }
+        room
+    }
+
+    fn remove(&mut self, name: NameHash) {
+        if let Some(count) = self.more.get_mut(&name.0) {
+            *count -= 1;
+            if *count == 0 {
+                self.more.remove(&name.0);
+            }
+        } else if self.once.remove(&name.0) {
+            self.book.known.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+}
+
+impl Drop for NameSet {
+    fn drop(&mut self) {
+        self.book.known.fetch_sub(self.once.len(), Ordering::Relaxed);
+    }
+}
+
+/// A moment at which something was asked.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Moment {
+    /// How often locks on the inode had been lost.
+    pub(super) losses: u32,
+    /// Whether a lock covered the inode's `UPDATE`.
+    pub(super) covered: bool,
+    /// Changes of ours begun.
+    pub(super) begun: u64,
+    /// None of them was under way.
+    pub(super) quiet: bool,
+}
+
+impl Moment {
+    /// For an inode that was not known when the question was sent.
+    pub(crate) const UNKNOWN: Self = Self { losses: 0, covered: false, begun: 0, quiet: true };
+}
+
+/// A change of ours that has begun.
+#[derive(Debug)]
+#[must_use]
+pub(crate) struct Change {
+    generation: u64,
+    was_whole: bool,
+    adds: Option<NameHash>,
+    removes: Option<NameHash>,
+}
+
+/// How a change ended.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Done {
+    /// The name to be made was surely not made.
+    pub(crate) not_added: bool,
+    /// The name to be removed surely is.
+    pub(crate) removed: bool,
+}
+
+/// The right to tell what a piece of the directory holds that is about to be read.
+#[derive(Debug)]
+pub(crate) struct Reading {
+    generation: u64,
+}
+
+/// What was read under one unbroken lock.
+struct Knowledge {
+    names: NameSet,
+    /// Names of smaller directory hashes are counted; [`HASH_END`] when all are.
+    next: u64,
+}
+
+/// What asking costs and knowing saves, in requests.
+#[derive(Default)]
+struct Effort {
+    /// Lookups that found nothing, since the last reading they paid for.
+    misses: u32,
+    /// Spent on this knowledge.
+    spent: u32,
+    /// Saved by it.
+    saved: u32,
+    /// Readings that did not pay, so far: each doubles the price of the next.
+    failures: u32,
+}
+
+/// The names of one directory.
+#[derive(Default)]
+pub(crate) struct Names {
+    /// Changes of ours ever begun.
+    begun: u64,
+    /// Those not answered yet. One that was given up stays: nobody knows when it happens.
+    under_way: u32,
+    /// What they make.
+    adding: Vec<NameHash>,
+    /// Changes with every beginning and end of `knowledge`.
+    generation: u64,
+    knowledge: Option<Knowledge>,
+    effort: Effort,
+}
+
+impl Names {
+    /// Now, after so many losses of locks, with `UPDATE` covered or not.
+    pub(super) fn moment(&self, losses: u32, covered: bool) -> Moment {
+        Moment { losses, covered, begun: self.begun, quiet: self.under_way == 0 }
+    }
+
+    /// Whether no change of ours overlapped a question that was sent at `asked`.
+    pub(super) fn undisturbed_since(&self, asked: &Moment) -> bool {
+        asked.quiet && asked.begun == self.begun
+    }
+
+    /// A change of ours is about to be sent.
+    pub(super) fn begin(&mut self, adds: Option<NameHash>, removes: Option<NameHash>) -> Change {
+        self.begun += 1;
+        self.under_way += 1;
+        if let Some(name) = adds {
+            self.adding.push(name);
+            self.count(name);
+        }
+        Change { generation: self.generation, was_whole: self.is_whole(), adds, removes }
+    }
+
+    /// A change of ours was answered.
+    pub(super) fn end(&mut self, change: &Change, done: Done) {
+        self.under_way -= 1;
+        if let Some(name) = change.adds
+            && let Some(at) = self.adding.iter().position(|adding| *adding == name)
+        {
+            self.adding.swap_remove(at);
+        }
+        if change.generation != self.generation {
+            return;
+        }
+        let Some(knowledge) = &mut self.knowledge else { return };
+        if let Some(name) = change.adds.filter(|_| done.not_added) {
+            knowledge.names.remove(name);
+        }
+        // What was removed while the directory was being read may never have been counted.
+        if let Some(name) = change.removes.filter(|_| done.removed && change.was_whole) {
+            knowledge.names.remove(name);
+        }
+    }
+
+    /// A piece of the directory from the directory hash `from` on is about to be read, with the lock
+    /// held. `None` if what it holds would not add to what is known.
+    pub(super) fn begin_reading(&mut self, book: &Arc<NameBook>, from: u64) -> Option<Reading> {
+        match &self.knowledge {
+            Some(knowledge) if from > knowledge.next || self.is_whole() => return None,
+            Some(_) => {}
+            None if from > 0 => return None,
+            None => {
+                self.generation += 1;
+                self.knowledge = Some(Knowledge { names: NameSet::new(book), next: 0 });
+                // Whether these will be seen depends on who is faster.
+                for name in self.adding.clone() {
+                    self.count(name);
+                }
+            }
+        }
+        Some(Reading { generation: self.generation })
+    }
+
+    /// The piece was read: names with their directory hashes, in order, up to the hash `end`.
+    pub(super) fn read<'a>(
+        &mut self,
+        book: &NameBook,
+        reading: &Reading,
+        names: impl Iterator<Item = (u64, &'a [u8])>,
+        end: u64,
+    ) {
+        let Some(next) = self.knowledge.as_ref().map(|knowledge| knowledge.next) else { return };
+        if reading.generation != self.generation || end <= next {
+            return;
+        }
+        for (_, name) in names.filter(|(hash, _)| *hash >= next) {
+            self.count(book.hash(name));
+        }
+        if let Some(knowledge) = &mut self.knowledge {
+            knowledge.next = end;
+        }
+    }
+
+    /// Whether the name is known to be absent. Counts as a question saved if so.
+    pub(super) fn is_absent(&mut self, name: NameHash) -> bool {
+        let Some(knowledge) = &self.knowledge else { return false };
+        let absent = knowledge.next == HASH_END && !knowledge.names.once.contains(&name.0);
+        self.effort.saved = self.effort.saved.saturating_add(absent.into());
+        absent
+    }
+
+    /// A lookup that had to be asked found nothing. Where reading is to go on, if reading is worth
+    /// while now: as many requests as `cost` for as many lookups before, and twice as many for each
+    /// time that it did not pay.
+    pub(super) fn missed(&mut self, cost: u32) -> Option<u64> {
+        let next = self.knowledge.as_ref().map_or(0, |knowledge| knowledge.next);
+        if next == HASH_END {
+            return None;
+        }
+        let effort = &mut self.effort;
+        effort.misses = effort.misses.saturating_add(1);
+        if effort.misses < cost << effort.failures {
+            return None;
+        }
+        effort.misses = 0;
+        effort.spent = effort.spent.saturating_add(cost);
+        Some(next)
+    }
+
+    /// Whether the lock on this directory was taken from us before it was of use: others work in it.
+    pub(super) fn is_contended(&self) -> bool {
+        self.effort.failures > 0
+    }
+
+    /// Nothing covers the names any more.
+    pub(super) fn lost(&mut self) {
+        self.forget();
+        let effort = &mut self.effort;
+        if effort.spent > 0 {
+            effort.failures = match effort.saved < effort.spent + LOSS_COST {
+                true => (effort.failures + 1).min(PATIENCE_MAX),
+                false => effort.failures.saturating_sub(1),
+            };
+        }
+        *effort = Effort { failures: effort.failures, ..Effort::default() };
+    }
+
+    fn is_whole(&self) -> bool {
+        self.knowledge.as_ref().is_some_and(|knowledge| knowledge.next == HASH_END)
+    }
+
+    fn count(&mut self, name: NameHash) {
+        let Some(knowledge) = &mut self.knowledge else { return };
+        if !knowledge.names.add(name) {
+            self.forget();
+            self.effort.failures = PATIENCE_MAX;
+        }
+    }
+
+    fn forget(&mut self) {
+        self.knowledge = None;
+        self.generation += 1;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Bench {
+        book: Arc<NameBook>,
+        names: Names,
+    }
+
+    impl Bench {
+        fn new() -> Self {
+            Self { book: NameBook::new(7), names: Names::default() }
+        }
+
+        fn hash(&self, name: &str) -> NameHash {
+            self.book.hash(name.as_bytes())
+        }
+
+        fn absent(&mut self, name: &str) -> bool {
+            let hash = self.hash(name);
+            self.names.is_absent(hash)
+        }
+
+        fn begin(&mut self, adds: Option<&str>, removes: Option<&str>) -> Change {
+            let [adds, removes] = [adds, removes].map(|name| name.map(|name| self.hash(name)));
+            self.names.begin(adds, removes)
+        }
+
+        fn reading(&mut self, from: u64) -> Option<Reading> {
+            self.names.begin_reading(&self.book, from)
+        }
+
+        fn read(&mut self, reading: &Reading, names: &[(u64, &str)], end: u64) {
+            let names = names.iter().map(|(hash, name)| (*hash, name.as_bytes()));
+            self.names.read(&self.book, reading, names, end);
+        }
+
+        fn read_all(&mut self, names: &[(u64, &str)]) {
+            let reading = self.reading(0).unwrap();
+            self.read(&reading, names, HASH_END);
+        }
+    }
+
+    const REMOVED: Done = Done { not_added: false, removed: true };
+    const NOT_ADDED: Done = Done { not_added: true, removed: false };
+
+    #[test]
+    fn what_was_not_read_is_absent_once_all_was_read() {
+        let mut bench = Bench::new();
+        let first = bench.reading(0).unwrap();
+        bench.read(&first, &[(5, "a"), (6, "b")], 9);
+        assert!(!bench.absent("x"), "the rest is unknown");
+        assert!(bench.reading(10).is_none(), "that would leave a hole");
+        let second = bench.reading(9).unwrap();
+        bench.read(&second, &[(9, "c")], HASH_END);
+        assert!(bench.absent("x"));
+        assert!(!["a", "b", "c"].iter().any(|name| bench.absent(name)));
+        bench.names.lost();
+        assert!(!bench.absent("x"));
+    }
+
+    #[test]
+    fn own_changes_are_counted_before_they_are_sent_and_given_up_when_they_are_answered() {
+        let mut bench = Bench::new();
+        bench.read_all(&[(5, "a")]);
+        let make = bench.begin(Some("x"), None);
+        assert!(!bench.absent("x"));
+        bench.names.end(&make, Done::default());
+        assert!(!bench.absent("x"));
+        let remove = bench.begin(None, Some("x"));
+        assert!(!bench.absent("x"));
+        bench.names.end(&remove, REMOVED);
+        assert!(bench.absent("x"));
+        let refused = bench.begin(Some("a"), None);
+        bench.names.end(&refused, NOT_ADDED);
+        assert!(!bench.absent("a"), "it was there before");
+        let moved = bench.begin(Some("b"), Some("a"));
+        bench.names.end(&moved, REMOVED);
+        assert!(bench.absent("a") && !bench.absent("b"));
+    }
+
+    #[test]
+    fn a_change_that_overlaps_the_reading_is_never_missed() {
+        let mut bench = Bench::new();
+        // Begun before, executed after the page was read.
+        let before = bench.begin(Some("x"), None);
+        let reading = bench.reading(0).unwrap();
+        // Removed before the page was read, made again and removed once more while it is read.
+        let gone = bench.begin(None, Some("y"));
+        let again = bench.begin(Some("y"), None);
+        bench.read(&reading, &[(5, "a")], HASH_END);
+        bench.names.end(&again, Done::default());
+        bench.names.end(&gone, REMOVED);
+        bench.names.end(&before, Done::default());
+        assert!(!bench.absent("x") && !bench.absent("y") && bench.absent("z"));
+    }
+
+    #[test]
+    fn a_reading_that_outlives_its_lock_tells_nothing() {
+        let mut bench = Bench::new();
+        let reading = bench.reading(0).unwrap();
+        bench.names.lost();
+        bench.read(&reading, &[], HASH_END);
+        assert!(!bench.absent("x"));
+        let fresh = bench.reading(0).unwrap();
+        bench.read(&reading, &[], HASH_END);
+        assert!(!bench.absent("x"));
+        bench.read(&fresh, &[], HASH_END);
+        assert!(bench.absent("x"));
+    }
+
+    #[test]
+    fn a_change_given_up_keeps_its_name_counted_for_ever() {
+        let mut bench = Bench::new();
+        let _ = bench.begin(Some("x"), None);
+        bench.names.lost();
+        bench.read_all(&[]);
+        assert!(!bench.absent("x") && bench.absent("y"));
+        let moment = bench.names.moment(0, true);
+        assert!(!bench.names.undisturbed_since(&moment));
+    }
+
+    #[test]
+    fn a_moment_is_spoilt_by_changes_of_ours_that_overlap_it() {
+        let mut bench = Bench::new();
+        let quiet = bench.names.moment(0, true);
+        assert!(bench.names.undisturbed_since(&quiet));
+        let change = bench.begin(Some("x"), None);
+        let amidst = bench.names.moment(0, true);
+        bench.names.end(&change, Done::default());
+        assert!(!bench.names.undisturbed_since(&quiet) && !bench.names.undisturbed_since(&amidst));
+        let after = bench.names.moment(0, true);
+        assert!(bench.names.undisturbed_since(&after));
+    }
+
+    #[test]
+    fn reading_is_paid_for_by_misses_and_dearer_where_it_did_not_pay() {
+        let mut bench = Bench::new();
+        assert_eq!(bench.names.missed(2), None);
+        assert_eq!(bench.names.missed(2), Some(0));
+        bench.read_all(&[]);
+        bench.names.lost();
+        assert!(bench.names.is_contended());
+        let misses = |names: &mut Names| (1..99).find(|_| names.missed(2).is_some());
+        assert_eq!(misses(&mut bench.names), Some(4));
+        bench.read_all(&[]);
+        bench.names.lost();
+        assert_eq!(misses(&mut bench.names), Some(8));
+        bench.read_all(&[]);
+        for number in 0..4 {
+            assert!(bench.absent(&format!("n{number}")));
+        }
+        bench.names.lost();
+        assert_eq!(misses(&mut bench.names), Some(4), "it has paid this time");
+    }
+
+    #[test]
+    fn a_mount_knows_only_so_many_names() {
+        let mut bench = Bench::new();
+        bench.read_all(&[(5, "a"), (6, "b")]);
+        assert_eq!(bench.book.known.load(Ordering::Relaxed), 2);
+        bench.book.known.store(NAMES_KNOWN_MAX, Ordering::Relaxed);
+        let change = bench.begin(Some("c"), None);
+        bench.names.end(&change, Done::default());
+        assert!(!bench.absent("x"), "forgotten for lack of room");
+        assert_eq!(bench.book.known.load(Ordering::Relaxed), NAMES_KNOWN_MAX - 2);
+    }
+}

@@ -1,0 +1,64 @@
+//! Our own changes of names, and the directory's lock.
+//!
+//! Lustre takes a directory's lock back from the client that changes it, and the client gives it
+//! back along with the request. A target that agrees to `OWN_NAMES` leaves it: then we correct
+//! ourselves what we know, here.
+
+use sheen_types::{InodeBits, Name};
+use sheen_wire::connect::ConnectFlags2;
+
+use super::{Mdt, Meta};
+use crate::cache::{Change, Done, Inode};
+use crate::posix::Stale;
+
+/// A change of a directory's names, from before its request goes out until its answer is here. One
+/// that is given up in between stays under way: nobody knows when the server comes to it.
+#[must_use]
+pub(super) struct Changing<'a> {
+    directory: &'a Inode,
+    change: Change,
+}
+
+impl Changing<'_> {
+    /// It was answered.
+    pub(super) fn end(self, done: Done) {
+        self.directory.state().end_change(&self.change, done);
+    }
+}
+
+impl Mdt {
+    /// Whether changes of names leave our own locks on the directories.
+    pub(crate) fn keeps_own_names(&self) -> bool {
+        self.channel.connect_data().flags2.contains(ConnectFlags2::OWN_NAMES)
+    }
+
+    /// The locks on a directory that go back with a change of its names.
+    pub(super) fn names_in_the_way(&self) -> InodeBits {
+        if self.keeps_own_names() { InodeBits(0) } else { InodeBits::UPDATE }
+    }
+}
+
+impl Meta {
+    /// Begins a change of a directory's names. Whoever keeps its attributes is told now: an answer
+    /// to an earlier question may still be on its way to them.
+    pub(super) async fn begin_change<'a>(
+        &self,
+        directory: &'a Inode,
+        adds: Option<&Name>,
+        removes: Option<&Name>,
+    ) -> Changing<'a> {
+        let hash = |name: &Name| self.cache.book.hash(name.as_bytes());
+        let (change, had_attributes) = {
+            let mut state = directory.state();
+            for name in [adds, removes].into_iter().flatten() {
+                state.forget_absent(name);
+            }
+            let had_attributes = state.attributes_covered();
+            (state.begin_change(adds.map(hash), removes.map(hash)), had_attributes)
+        };
+        if had_attributes {
+            self.cache.observers.inode(directory.node, Stale::Attributes).await;
+        }
+        Changing { directory, change }
+    }
+}
