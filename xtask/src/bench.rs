@@ -68,7 +68,7 @@ fn measure(options: &Options, folder: &std::path::Path) -> Outcome {
             eprintln!("{}: {}", kind.name(), phase.name());
             let before = place.cost()?;
             let seconds = phase.run(place.top())?;
-            let spent = place.cost()?.since(before);
+            let spent = place.cost()?.since(&before);
             let operations = phase.operations();
             report.add(Row {
                 phase: phase.clone(),

@@ -1,22 +1,29 @@
 //! What the processes of a file system spent: CPU time, RPCs, memory.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Command;
 
 use serde::Serialize;
 
 /// CPU seconds of both processes and requests sent by the client, since their starts.
-#[derive(Debug, Clone, Copy, Default, Serialize)]
+#[derive(Debug, Clone, Default, Serialize)]
 pub(super) struct Cost {
     pub(super) server_seconds: f64,
     pub(super) mount_seconds: f64,
     /// `None` where no counter tells.
     pub(super) requests: Option<u64>,
+    /// Those that were answered, by kind.
+    pub(super) kinds: BTreeMap<String, u64>,
 }
 
 impl Cost {
     /// What was spent after `before`.
-    pub(super) fn since(self, before: Self) -> Self {
+    pub(super) fn since(self, before: &Self) -> Self {
+        let less = |(kind, count): (String, u64)| {
+            let before = before.kinds.get(&kind).copied().unwrap_or_default();
+            (kind, count.saturating_sub(before))
+        };
         Self {
             server_seconds: self.server_seconds - before.server_seconds,
             mount_seconds: self.mount_seconds - before.mount_seconds,
@@ -24,6 +31,7 @@ impl Cost {
                 .requests
                 .zip(before.requests)
                 .map(|(now, then)| now.saturating_sub(then)),
+            kinds: self.kinds.into_iter().map(less).collect(),
         }
     }
 }
@@ -58,19 +66,34 @@ pub(super) fn resident(processes: &Processes) -> Result<[u64; 2], String> {
     Ok(found)
 }
 
-/// All requests that the client's imports have sent.
-pub(super) fn requests(program: &Path, sockets: &Path) -> Option<u64> {
+/// All requests that the client's imports have sent, and those answered by kind.
+pub(super) fn requests(
+    program: &Path,
+    sockets: &Path,
+) -> Option<(Option<u64>, BTreeMap<String, u64>)> {
     let mut lctl = Command::new(program);
     lctl.args(["lctl", "get_param", "-n", "mdc.*.stats", "osc.*.stats", "mgc.*.stats"]);
     let output = lctl.env("SHEEN_RUN_DIR", sockets).output().ok()?;
-    sum_samples(&String::from_utf8_lossy(&output.stdout))
+    let mut kinds = sum_samples(&String::from_utf8_lossy(&output.stdout));
+    let sent = kinds.remove("req_sent");
+    kinds.retain(|name, _| !name.starts_with("req_"));
+    Some((sent, kinds))
 }
 
-/// Every request is one sample of `req_sent`.
-fn sum_samples(text: &str) -> Option<u64> {
-    let lines = text.lines().filter_map(|line| line.strip_prefix("req_sent "));
-    let samples = lines.filter_map(|rest| rest.split_whitespace().next()?.parse::<u64>().ok());
-    samples.reduce(|sum, samples| sum + samples)
+/// Samples of each line of all `stats`. Every request is one of `req_sent`, and one of its kind when
+/// it is answered.
+fn sum_samples(text: &str) -> BTreeMap<String, u64> {
+    let mut sums = BTreeMap::new();
+    for line in text.lines() {
+        let mut words = line.split_whitespace();
+        if let (Some(name), Some(count), Some("samples")) =
+            (words.next(), words.next(), words.next())
+            && let Ok(count) = count.parse::<u64>()
+        {
+            *sums.entry(name.to_owned()).or_default() += count;
+        }
+    }
+    sums
 }
 
 #[cfg(test)]
@@ -81,9 +104,12 @@ mod tests {
     fn samples_of_all_imports_are_summed() {
         let text = "snapshot_time 1.5 secs.nsecs\nreq_sent   12 samples [reqs]\n\
                     req_resent   3 samples [reqs]\n\
+                    mds_close   4 samples [usecs] 5 7 12 74\n\
                     snapshot_time 1.5 secs.nsecs\nreq_sent   30 samples [reqs]\n";
-        assert_eq!(sum_samples(text), Some(42));
-        assert_eq!(sum_samples("snapshot_time 1.5\n"), None);
+        let sums = sum_samples(text);
+        assert_eq!(sums["req_sent"], 42);
+        assert_eq!(sums["mds_close"], 4);
+        assert_eq!(sum_samples("snapshot_time 1.5\n").len(), 0);
     }
 
     #[test]

@@ -92,10 +92,13 @@ impl Place {
     /// What its processes have spent so far.
     pub(super) fn cost(&self) -> Result<Cost, String> {
         let Some([server, mount]) = self.processes()? else { return Ok(Cost::default()) };
+        let requests = cost::requests(&program(), &self.sockets());
+        let (requests, kinds) = requests.unwrap_or_default();
         Ok(Cost {
             server_seconds: cost::cpu_seconds(server)?,
             mount_seconds: cost::cpu_seconds(mount)?,
-            requests: cost::requests(&program(), &self.sockets()),
+            requests,
+            kinds,
         })
     }
 

@@ -30,9 +30,35 @@ impl Row {
         units / self.seconds.max(1e-9)
     }
 
+    /// Requests per operation, and which; the many kinds of which there are next to none left out.
+    fn requests(&self) -> String {
+        let Some(sent) = self.spent.requests else { return "-".to_owned() };
+        let kinds = self.spent.kinds.iter();
+        let mut kinds: Vec<_> =
+            kinds.map(|(name, count)| (self.per_operation(*count as f64), short(name))).collect();
+        kinds.retain(|(count, _)| *count >= 0.01);
+        kinds.sort_by(|one, other| other.0.total_cmp(&one.0));
+        let kinds: Vec<_> =
+            kinds.into_iter().map(|(count, name)| format!("{count:.2} {name}")).collect();
+        let sent = self.per_operation(sent as f64);
+        match kinds.is_empty() {
+            true => format!("{sent:.2}"),
+            false => format!("{sent:.2}: {}", kinds.join(" + ")),
+        }
+    }
+
     fn per_operation(&self, total: f64) -> f64 {
         total / self.operations.max(1) as f64
     }
+}
+
+/// A kind of request without the words that say whose it is.
+fn short(name: &str) -> String {
+    let name = ["mds_reint_", "ldlm_ibits_", "mds_", "ost_", "ldlm_"]
+        .iter()
+        .find_map(|prefix| name.strip_prefix(prefix))
+        .unwrap_or(name);
+    name.replace('_', " ")
 }
 
 /// All rows, and the memory after many files.
@@ -70,9 +96,7 @@ impl Report {
             let [local, fuse, own] = [KINDS[0], KINDS[1], KINDS[2]].map(rate);
             let unit = if sheen.phase.is_stream() { " (MiB)" } else { "" };
             let micros = |seconds: f64| sheen.per_operation(seconds * 1e6);
-            let requests = sheen.spent.requests.map_or("-".to_owned(), |requests| {
-                format!("{:.3}", sheen.per_operation(requests as f64))
-            });
+            let requests = sheen.requests();
             let _ = writeln!(
                 text,
                 "| {name}{unit} | {local:.0} | {fuse:.0} | {own:.0} | {:.2} | {:.2} | {:.1} | {:.1} | {requests} |",

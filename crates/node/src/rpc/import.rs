@@ -233,6 +233,7 @@ impl Core {
             data: inner.engine.connect_data().clone(),
             counters: inner.engine.counters(),
             requests_in_flight_max: inner.engine.requests_in_flight(),
+            answered: inner.engine.answered(),
         })
     }
 

@@ -30,7 +30,7 @@ use std::sync::{Arc, Weak};
 
 use parking_lot::{Mutex, RwLock};
 use sheen_io::World;
-use sheen_rpc::import::{Config, Event, Service as ServiceKind};
+use sheen_rpc::import::{Answered, Config, Event, Service as ServiceKind};
 use sheen_rpc::service::{Service, Stats};
 use sheen_rpc::{
     BULK_PORTALS, Channel, Counters, Handler, Import, ImportEvents, ImportState, NoEvents,
@@ -94,6 +94,8 @@ pub struct ImportReport {
     pub counters: Counters,
     /// Requests on the wire at once (`max_rpcs_in_flight`).
     pub requests_in_flight_max: usize,
+    /// Requests that were answered, by kind.
+    pub answered: Vec<Answered>,
 }
 
 /// A node's RPC. Shared; lives until [`RpcNode::shutdown`].

@@ -20,6 +20,7 @@ mod outgoing;
 mod recovery;
 mod reply;
 mod slots;
+mod stats;
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::fmt;
@@ -39,9 +40,11 @@ use crate::state::{Counters, ImportState, StateChange};
 use crate::xids::Xids;
 
 pub use outgoing::{EARLY_REPLY_BYTES, Outgoing, OutgoingBulk};
+pub use stats::Answered;
 
 use flight::Flight;
 use slots::Slots;
+use stats::Stats;
 
 /// What kind of target an import talks to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -198,6 +201,7 @@ pub struct Engine {
     state: ImportState,
     history: VecDeque<StateChange>,
     counters: Counters,
+    stats: Stats,
     /// The export's handle as the target gave it; 0 before the first connect.
     remote: ObdHandle,
     conn_cnt: u32,
@@ -260,6 +264,7 @@ impl Engine {
             state,
             history: VecDeque::from([StateChange { at: now, state }]),
             counters: Counters::default(),
+            stats: Stats::default(),
             conn_cnt: 0,
             used: false,
             nid: 0,
@@ -339,6 +344,12 @@ impl Engine {
             service_estimate: self.service,
             ..self.counters
         }
+    }
+
+    /// The requests that were answered, by kind.
+    #[must_use]
+    pub fn answered(&self) -> Vec<Answered> {
+        self.stats.all()
     }
 
     /// When [`Event::Tick`] is due; `None` while nothing is.

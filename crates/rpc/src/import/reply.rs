@@ -83,6 +83,7 @@ impl Engine {
     /// Learns from a reply how long the target and the network take.
     fn measure(&mut self, now: Instant, xid: Xid, body: &PtlrpcBody) {
         let Some(flight) = self.flights.get(&xid) else { return };
+        self.stats.add(&flight.call.request, now.since(flight.sent));
         if body.timeout != 0 {
             self.service = body.timeout.clamp(limits::AT_MIN, limits::AT_MAX);
         }

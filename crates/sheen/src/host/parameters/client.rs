@@ -13,6 +13,7 @@ use sheen_node::rpc::ImportReport;
 use sheen_types::Errno;
 
 use super::mount::{MountState, device_type};
+use super::requests;
 use super::values::{self, MIB};
 use super::{Applied, PAGE_BYTES, add_common};
 use crate::api::{Kind, Target};
@@ -148,14 +149,7 @@ fn add_device(state: &Arc<MountState>, target: &Target, report: &ImportReport) {
     };
     show(connection, |_, report| report.peer.to_string());
     show(server, |_, report| format!("{}\t{}", report.target, report.state));
-    show("stats", |_, report| {
-        let counters = report.counters;
-        format!(
-            "req_sent                  {} samples [reqs]\nreq_resent                {} samples [reqs]\n\
-             req_replayed              {} samples [reqs]\nreq_timeout               {} samples [reqs]\n",
-            counters.sent, counters.resent, counters.replayed, counters.timeouts
-        )
-    });
+    show("stats", |_, report| requests::text(report));
     if target.kind != Kind::Mgs {
         add_request_limit(state, &place, report);
     }

@@ -3,6 +3,7 @@
 mod client;
 mod follow;
 mod mount;
+mod requests;
 mod server;
 mod values;
 

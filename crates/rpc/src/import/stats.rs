@@ -1,0 +1,107 @@
+//! What an import counts of its requests, by kind, as Lustre's `mdc.*.stats` and `osc.*.stats` do.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use sheen_wire::ldlm::{LockFlags, LockType};
+use sheen_wire::messages::{Kind, Request};
+use sheen_wire::opcode::Opcode;
+
+use crate::service::Tally;
+
+/// One kind of requests that were answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Answered {
+    /// Lustre's name of the kind, in capitals.
+    pub name: &'static str,
+    /// Microseconds from sending to the answer; only the count means something for the kinds that
+    /// Lustre only counts.
+    pub time_us: Tally,
+    /// Whether the times are told.
+    pub is_timed: bool,
+}
+
+/// Answered requests, by whether they are timed, opcode and name.
+#[derive(Default)]
+pub(super) struct Stats(BTreeMap<(bool, u32, &'static str), Tally>);
+
+impl Stats {
+    /// A request was answered after `time`. One short search among some ten kinds.
+    pub(super) fn add(&mut self, request: &Request, time: Duration) {
+        let opcode = request.format().opcode;
+        let (name, is_timed) = match opcode {
+            Opcode::LDLM_ENQUEUE => (enqueue(request), false),
+            Opcode::MDS_REINT => (reint(request.kind()), false),
+            _ => (opcode.name().unwrap_or("UNKNOWN"), true),
+        };
+        let time = u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
+        self.0.entry((is_timed, opcode.0, name)).or_default().add(time);
+    }
+
+    /// All kinds, those that are only counted first, as Lustre lists them.
+    pub(super) fn all(&self) -> Vec<Answered> {
+        let all = self.0.iter();
+        all.map(|((is_timed, _, name), tally)| Answered {
+            name,
+            time_us: *tally,
+            is_timed: *is_timed,
+        })
+        .collect()
+    }
+}
+
+/// Enqueues go by the kind of lock; those with an intent are all of inode bits, but for the glimpse.
+fn enqueue(request: &Request) -> &'static str {
+    let Request::LdlmEnqueue(enqueue) = request else { return "LDLM_IBITS_ENQUEUE" };
+    let lock = &enqueue.dlm_req;
+    match lock.desc.resource.kind {
+        LockType::EXTENT if lock.flags.contains(LockFlags::HAS_INTENT) => "LDLM_GLIMPSE_ENQUEUE",
+        LockType::EXTENT => "LDLM_EXTENT_ENQUEUE",
+        LockType::FLOCK => "LDLM_FLOCK_ENQUEUE",
+        LockType::IBITS => "LDLM_IBITS_ENQUEUE",
+        _ => "LDLM_PLAIN_ENQUEUE",
+    }
+}
+
+/// Changes go by what is changed.
+fn reint(kind: Kind) -> &'static str {
+    match kind {
+        Kind::MdsReintCreate | Kind::MdsReintCreateSym => "MDS_REINT_CREATE",
+        kind => kind.format().name,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use sheen_wire::messages::{LdlmEnqueue, LdlmIntentOpen, MdsClose, MdsReintCreateSym};
+
+    use super::*;
+
+    #[test]
+    fn kinds_have_lustres_names_and_order() {
+        let mut stats = Stats::default();
+        let mut glimpse = LdlmEnqueue::default();
+        glimpse.dlm_req.desc.resource.kind = LockType::EXTENT;
+        glimpse.dlm_req.flags = LockFlags::HAS_INTENT;
+        for micros in [5, 7] {
+            stats.add(&MdsClose::default().into(), Duration::from_micros(micros));
+        }
+        stats.add(&MdsReintCreateSym::default().into(), Duration::from_micros(1));
+        stats.add(&glimpse.into(), Duration::from_micros(1));
+        stats.add(&LdlmIntentOpen::default().into(), Duration::from_micros(1));
+        let all = stats.all();
+        let names: Vec<_> = all.iter().map(|one| (one.name, one.time_us.count)).collect();
+        assert_eq!(
+            names,
+            [
+                ("MDS_REINT_CREATE", 1),
+                ("LDLM_GLIMPSE_ENQUEUE", 1),
+                ("LDLM_IBITS_ENQUEUE", 1),
+                ("MDS_CLOSE", 2),
+            ]
+        );
+        let close = all[3].time_us;
+        assert!(all[3].is_timed);
+        assert_eq!((close.min, close.max, close.sum, close.sum_squared), (5, 7, 12, 74));
+    }
+}
