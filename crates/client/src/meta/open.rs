@@ -209,7 +209,8 @@ impl Meta {
             Ok(opened) => !opened.created,
             Err(errno) => *errno == Errno::EEXIST,
         };
-        changing.end(Done { not_added, ..Done::default() });
+        // What was opened has a lock of its own.
+        let _ = changing.end(Done { not_added, ..Done::default() });
         let mut opened = opened?;
         // The name is sure as long as that lock is in use.
         self.remember_name(parent, name, &opened.pin);
