@@ -262,6 +262,13 @@ impl<C: Clone> Peers<C> {
         links.into_iter().map(|link| link.connection.clone()).collect()
     }
 
+    /// Every connection of one peer.
+    #[must_use]
+    pub fn connections_of(&self, nid: Nid) -> Vec<C> {
+        let links = self.peers.get(&nid).map_or(&[][..], |peer| &peer.links);
+        links.iter().map(|link| link.connection.clone()).collect()
+    }
+
     /// The connection for a zero-copy answer to `nid`: bulk in, which carries nothing else from
     /// us, so that it waits for nothing.
     #[must_use]

@@ -307,6 +307,15 @@ impl LNet {
         self.hooks.write().push(hook);
     }
 
+    /// Ends the connections of a peer that has broken a protocol above LNet. It may come again.
+    pub fn expel(&self, nid: Nid) {
+        self.counters.protocol_errors.fetch_add(1, Ordering::Relaxed);
+        let links = self.peers.read().connections_of(nid);
+        for link in links {
+            link.close();
+        }
+    }
+
     /// Closes everything. All that waits is told; later sends are dropped.
     pub fn shutdown(&self) {
         self.stopping.store(true, Ordering::Release);

@@ -50,7 +50,8 @@ impl Receiver for RequestReceiver {
             Err(error) => {
                 node.refused.fetch_add(1, Ordering::Relaxed);
                 let (from, portal) = (delivery.from, delivery.portal);
-                tracing::warn!(%from, ?portal, %error, "undecodable request");
+                tracing::warn!(%from, ?portal, %error, "undecodable request: connection closed");
+                node.lnet.expel(from);
             }
         }
     }
@@ -137,7 +138,12 @@ impl RpcNode {
                 let errno = if known { Errno::EPROTO } else { Errno::ENOTSUPP };
                 let (from, opcode) = (arrival.from, body.opcode);
                 tracing::warn!(%from, ?opcode, %error, "refused request");
-                return pending.send(errno.into(), None);
+                pending.send(errno.into(), None);
+                // What we do not know is no fault. What we do know has a form.
+                if known {
+                    self.lnet.expel(from);
+                }
+                return;
             }
         };
         let named = connect_target(&request);

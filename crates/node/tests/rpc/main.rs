@@ -4,7 +4,7 @@ mod handler;
 
 use std::net::Ipv4Addr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -18,7 +18,7 @@ use sheen_rpc::{
     RpcError,
 };
 use sheen_testkit::vnet::{Virtual, Weather, for_seeds};
-use sheen_types::{Errno, Nid, ObdHandle, Uuid};
+use sheen_types::{Errno, MatchBits, Nid, ObdHandle, Uuid};
 use sheen_wire::lnet::Portal;
 use sheen_wire::messages::{LdlmGlCallback, LdlmGlCallbackReply, MdsGetRoot, ObdPing};
 use sheen_wire::opcode::Opcode;
@@ -202,6 +202,37 @@ fn calls_survive_broken_connections() {
             }
             assert_eq!(target.executed.lock().len(), 48);
         });
+    });
+}
+
+#[test]
+fn who_sends_what_is_no_request_loses_its_connection_and_nobody_else_notices() {
+    let network = Virtual::new(6, Weather::default());
+    let world = network.world();
+    network.run(async move {
+        let [one, two, three] = [1, 2, 3].map(|last| Nid::tcp([10, 0, 0, last].into()));
+        let server = node(world.clone(), one, 988).await;
+        let target = serve(&server, 500);
+        let client = node(world.clone(), two, 988).await;
+        let import = import(&client, vec![one]);
+        import.connect().await.unwrap();
+        let stranger = LNet::start(world.clone(), NetConfig::new(three, 988)).await.unwrap();
+        let is_down = Arc::new(AtomicBool::new(false));
+        let told = Arc::clone(&is_down);
+        stranger.watch_peer_down(Arc::new(move |nid| told.store(nid == one, Ordering::SeqCst)));
+        let garbage = vec![Bytes::from_static(&[0xee; 400])];
+        stranger.put(one, Portal::MDS_REQUEST, MatchBits(7), 0, garbage);
+        let clock = &world.clock;
+        clock.sleep_until(clock.now() + Duration::from_secs(5)).await;
+        assert!(is_down.load(Ordering::SeqCst));
+        assert_eq!(server.refused(), 1);
+        let protocol_errors = &server.lnet().counters().protocol_errors;
+        assert_eq!(protocol_errors.load(Ordering::Relaxed), 1);
+        // It may come again, and the others have never been away.
+        stranger.ping(one).await.unwrap();
+        import.call(Call::new(ObdPing::default())).await.unwrap();
+        assert_eq!((import.state(), target.exports.lock().len()), (ImportState::Full, 1));
+        assert!(!server.lnet().peers().is_empty());
     });
 }
 
