@@ -43,7 +43,7 @@ impl Ost {
         // The MDT gives these objects to files as soon as it hears of them, and clients keep no
         // copy of what they wrote and saw answered: an object must not be lost after that. What
         // was written lies in its file, so its record is all that has to be durable.
-        context.target.committed(context.transno()).await;
+        context.target.committed(context.transno()).await?;
         let oi = match number {
             sheen_types::fid_seq::OST_MDT0 => OstId::of_id(after),
             sequence => OstId { word0: sequence, word1: after },

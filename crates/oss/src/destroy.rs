@@ -46,12 +46,12 @@ impl Ost {
             // Gone, but perhaps only in memory.
             let target = &context.target;
             let now = target.transact_locally(Transaction::new()).map_err(|e| e.errno())?;
-            target.committed(now).await;
+            target.committed(now).await?;
             return Err(Errno::ENOENT);
         }
         let done = context.target.transact(context, change, Memo::Idempotent);
         let transno = done.map_err(|error| error.errno())?;
-        context.target.committed(transno).await;
+        context.target.committed(transno).await?;
         let ost_body = Some(OstBody { oa });
         Ok(Outcome::ok(OstDestroyReply { ost_body, ..OstDestroyReply::default() }))
     }

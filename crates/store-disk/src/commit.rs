@@ -96,10 +96,16 @@ impl Committer {
     fn fail(&self, what: &str, error: &StoreError) {
         let error = StoreError::Io(format!("the store is read-only: {what} failed: {error}"));
         tracing::error!(%error, "store");
-        let _first = self.failed.set(error);
-        // Under the lock, so that nobody is between looking and waiting.
-        let _state = self.state.lock();
-        self.done.notify_all();
+        let is_first = self.failed.set(error.clone()).is_ok();
+        {
+            // Under the lock, so that nobody is between looking and waiting.
+            let _state = self.state.lock();
+            self.done.notify_all();
+        }
+        if is_first {
+            let hooks = self.hooks.lock().clone();
+            hooks.iter().for_each(|hook| hook(Err(error.clone())));
+        }
     }
 
     /// Waits while the active group is overfull. Called before a transaction is applied.
@@ -266,7 +272,7 @@ impl Committer {
         }
         let hooks = self.hooks.lock().clone();
         for hook in hooks {
-            hook(group.last);
+            hook(Ok(group.last));
         }
         Ok(())
     }

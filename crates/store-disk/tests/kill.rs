@@ -46,7 +46,10 @@ fn child() {
     let (seed, dir) = arguments.split_once(' ').expect("a seed and a directory");
     let mut numbers = Numbers(seed.parse().expect("a seed"));
     let store = StoreDisk::open(Path::new(dir), &OpenOptions::default()).expect("open works");
-    store.on_commit(Box::new(|sequence| tell(&format!("SHEEN committed {}", sequence.0))));
+    store.on_commit(Box::new(|committed| {
+        let sequence = committed.expect("commits work");
+        tell(&format!("SHEEN committed {}", sequence.0));
+    }));
     loop {
         let deed = deed(&mut numbers);
         perform(&store, &deed);
@@ -168,7 +171,10 @@ fn counter(store: &StoreDisk, index: Fid, thread: u32) -> u32 {
 fn crowd_child() {
     let Ok(dir) = std::env::var(CROWD) else { return };
     let store = StoreDisk::open(Path::new(&dir), &OpenOptions::default()).expect("open works");
-    store.on_commit(Box::new(|sequence| tell(&format!("SHEEN committed {}", sequence.0))));
+    store.on_commit(Box::new(|committed| {
+        let sequence = committed.expect("commits work");
+        tell(&format!("SHEEN committed {}", sequence.0));
+    }));
     std::thread::scope(|scope| {
         for thread in 0..THREADS {
             let store = &store;

@@ -61,7 +61,9 @@ fn live(dir: &Path, recorder: &Recorder<Mark>, seed: u64, deeds: usize) -> Histo
         let options = OpenOptions { cache_bytes: 1, ..Default::default() };
         let store = StoreDisk::open(dir, &options).expect("open works");
         let hook = recorder.clone();
-        store.on_commit(Box::new(move |sequence| hook.mark(Mark::Committed(sequence))));
+        store.on_commit(Box::new(move |committed| {
+            hook.mark(Mark::Committed(committed.expect("commits work")));
+        }));
         for _ in 0..deeds / 3 {
             let deed = deed(&mut numbers);
             history.note(&deed);

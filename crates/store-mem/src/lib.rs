@@ -17,7 +17,7 @@ mod image;
 
 use std::{
     collections::VecDeque,
-    sync::atomic::{AtomicU64, Ordering},
+    sync::atomic::{AtomicBool, AtomicU64, Ordering},
 };
 
 use bytes::Bytes;
@@ -88,6 +88,11 @@ pub struct StoreMem {
     hooks: Mutex<Hooks>,
     bytes: AtomicU64,
     objects: AtomicU64,
+    failed: AtomicBool,
+}
+
+fn failure() -> StoreError {
+    StoreError::Io("the store was made to fail".to_owned())
 }
 
 impl Default for StoreMem {
@@ -119,6 +124,7 @@ impl StoreMem {
             hooks: Mutex::default(),
             bytes: AtomicU64::new(bytes),
             objects: AtomicU64::new(objects),
+            failed: AtomicBool::new(false),
         }
     }
 
@@ -183,6 +189,16 @@ impl StoreMem {
         self.run_hooks();
     }
 
+    /// From now on nothing becomes durable (manual mode): every change is refused, and the hooks
+    /// hear of it.
+    pub fn fail(&self) {
+        self.failed.store(true, Ordering::SeqCst);
+        let hooks = self.hooks.lock().hooks.clone();
+        for hook in hooks {
+            hook(Err(failure()));
+        }
+    }
+
     /// Whether [`Store::commit_soon`] was called since all was committed last (manual mode).
     #[must_use]
     pub fn commit_wanted(&self) -> bool {
@@ -211,7 +227,7 @@ impl StoreMem {
             let to_call = hooks.hooks.clone();
             drop(hooks);
             for hook in to_call {
-                hook(Sequence(committed));
+                hook(Ok(Sequence(committed)));
             }
             hooks = self.hooks.lock();
         }
@@ -340,6 +356,9 @@ impl Store for StoreMem {
         // Taken only for the push below in manual mode, but before the sequence, so that what is
         // pending is in order.
         let mut durable = self.durable.lock();
+        if self.failed.load(Ordering::SeqCst) {
+            return Err(failure());
+        }
         let sequence = Sequence(self.applied.load(Ordering::SeqCst) + 1);
         let effect = apply(&mut locked, &transaction, sequence)?;
         self.applied.store(sequence.0, Ordering::SeqCst);
@@ -372,6 +391,9 @@ impl Store for StoreMem {
     }
 
     fn commit(&self) -> Result<Sequence, StoreError> {
+        if self.failed.load(Ordering::SeqCst) {
+            return Err(failure());
+        }
         for shard in &self.shards {
             shard.lock().objects.values_mut().for_each(|object| object.data.sync());
         }

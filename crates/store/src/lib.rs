@@ -61,8 +61,9 @@ pub struct Entry {
     pub value: Bytes,
 }
 
-/// Called with the newest durable sequence after each commit, on a thread of the store's own.
-pub type CommitHook = Box<dyn Fn(Sequence) + Send + Sync>;
+/// Called with the newest durable sequence after each commit, or once with the reason why nothing
+/// will become durable any more; on a thread of the store's own.
+pub type CommitHook = Box<dyn Fn(Result<Sequence, StoreError>) + Send + Sync>;
 
 /// See the crate's documentation for the promises.
 pub trait Store: Send + Sync {

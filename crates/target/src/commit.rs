@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 use sheen_store::{Sequence, Store, StoreError, Transaction};
-use sheen_types::Transno;
+use sheen_types::{Errno, Transno};
 use tokio::sync::watch;
 
 /// The high half of a transaction number counts the target's incarnations (Lustre's boot epoch),
@@ -21,9 +21,17 @@ pub(crate) struct History {
     /// A copy of the order's last number, to be read without its lock.
     last: AtomicU64,
     durable: AtomicU64,
-    committed: watch::Sender<Transno>,
+    progress: watch::Sender<Progress>,
     /// What was durable when the target started.
     start: Transno,
+}
+
+/// How far durability has come.
+#[derive(Clone, Copy)]
+struct Progress {
+    committed: Transno,
+    /// Why it comes no further.
+    failed: Option<Errno>,
 }
 
 /// Which number a transaction gets.
@@ -52,7 +60,7 @@ impl History {
             order: Mutex::new(Order { last, pending: VecDeque::new() }),
             last: AtomicU64::new(last.0),
             durable: AtomicU64::new(0),
-            committed: watch::Sender::new(last),
+            progress: watch::Sender::new(Progress { committed: last, failed: None }),
             start: last,
         }
     }
@@ -64,7 +72,7 @@ impl History {
 
     /// Everything up to here is durable.
     pub(crate) fn committed(&self) -> Transno {
-        *self.committed.borrow()
+        self.progress.borrow().committed
     }
 
     /// The newest transaction.
@@ -72,12 +80,18 @@ impl History {
         Transno(self.last.load(Ordering::Acquire))
     }
 
-    /// Completes when `transno` is durable.
-    pub(crate) fn wait(&self, transno: Transno) -> impl Future<Output = ()> + Send + use<> {
-        let mut committed = self.committed.subscribe();
+    /// Completes when `transno` is durable, or never will be.
+    pub(crate) fn wait(
+        &self,
+        transno: Transno,
+    ) -> impl Future<Output = Result<(), Errno>> + Send + use<> {
+        let mut progress = self.progress.subscribe();
         async move {
+            let is_known = |now: &Progress| now.committed >= transno || now.failed.is_some();
             // The sender lives as long as the target; when it goes, nobody is left to be told.
-            let _ = committed.wait_for(|committed| *committed >= transno).await;
+            let now = progress.wait_for(is_known).await.map_err(|_| Errno::ESHUTDOWN)?;
+            let failed = now.failed.filter(|_| now.committed < transno);
+            failed.map_or(Ok(()), Err)
         }
     }
 
@@ -121,6 +135,11 @@ impl History {
         self.advance();
     }
 
+    /// The store says that nothing will become durable any more.
+    pub(crate) fn on_failure(&self, errno: Errno) {
+        self.progress.send_modify(|progress| progress.failed = Some(errno));
+    }
+
     /// Moves `committed` to where the store is. Never waits: if the order is locked, its holder
     /// looks at `durable` after it has let go.
     fn advance(&self) {
@@ -133,9 +152,9 @@ impl History {
             }
             drop(order);
             if let Some(reached) = reached {
-                self.committed.send_if_modified(|committed| {
-                    let is_newer = reached > *committed;
-                    *committed = reached.max(*committed);
+                self.progress.send_if_modified(|progress| {
+                    let is_newer = reached > progress.committed;
+                    progress.committed = reached.max(progress.committed);
                     is_newer
                 });
             }

@@ -93,7 +93,10 @@ impl Target {
         store.apply(transaction)?;
         let history = Arc::new(History::new(past.transno));
         let hook = Arc::clone(&history);
-        store.on_commit(Box::new(move |sequence| hook.on_commit(sequence)));
+        store.on_commit(Box::new(move |committed| match committed {
+            Ok(sequence) => hook.on_commit(sequence),
+            Err(error) => hook.on_failure(error.errno()),
+        }));
         let known = if config.replayable { past.clients } else { Vec::new() };
         let next_client = known.iter().map(|(record, _)| record.client + 1).max().unwrap_or(0);
         let locks = Namespace::new(sheen_ldlm::server::Config {
@@ -280,12 +283,16 @@ impl Target {
     }
 
     /// Completes when `transno` is durable; asks the store to hurry.
-    pub async fn committed(&self, transno: Transno) {
-        if self.history.committed() < transno {
-            let durable = self.history.wait(transno);
-            self.store.commit_soon();
-            durable.await;
+    ///
+    /// # Errors
+    /// Why it never will be: the store failed.
+    pub async fn committed(&self, transno: Transno) -> Result<(), Errno> {
+        if self.history.committed() >= transno {
+            return Ok(());
         }
+        let durable = self.history.wait(transno);
+        self.store.commit_soon();
+        durable.await
     }
 
     /// Completes when all that was applied and written so far is durable.

@@ -287,12 +287,32 @@ fn commits_are_told_and_waited_for() {
             assert!(committing.commit_wanted());
             committing.commit().unwrap();
         };
-        let waiting = async move { target.committed(transno).await };
+        let waiting = async move { target.committed(transno).await.unwrap() };
         let both = Box::pin(waiting);
         world.world().tasks.spawn("commit", Box::pin(waiter));
         both.await;
         let ping = client.call(ObdPing::default()).await;
         assert_eq!(ping.head.last_committed, first.head.transno);
+    });
+}
+
+#[test]
+fn who_waits_for_a_store_that_fails_is_told() {
+    let world = TestWorld::new(5);
+    world.clone().run(async move {
+        let store = manual_store();
+        let (node, _) = start(&world, &store).await;
+        let client = node.connect("one").await;
+        let first = modify(&client, 1).await;
+        store.commit().unwrap();
+        let second = modify(&client, 2).await;
+        let failing = store.clone();
+        world.world().tasks.spawn("fail", Box::pin(async move { failing.fail() }));
+        let target = &node.target;
+        assert_eq!(target.committed(first.head.transno).await, Ok(()));
+        assert_eq!(target.committed(second.head.transno).await, Err(Errno::EIO));
+        assert_eq!(target.committed(second.head.transno).await, Err(Errno::EIO));
+        assert_eq!(target.sync().await, Err(Errno::EIO));
     });
 }
 

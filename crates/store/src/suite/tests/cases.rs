@@ -370,7 +370,8 @@ pub fn commit_hooks_run_in_order(make: Make<'_>) {
     let bad = Arc::new(AtomicBool::new(false));
     for slot in &seen {
         let (slot, bad) = (slot.clone(), bad.clone());
-        store.on_commit(Box::new(move |sequence| {
+        store.on_commit(Box::new(move |committed| {
+            let sequence = committed.expect("commits work");
             if slot.swap(sequence.0, Ordering::SeqCst) >= sequence.0 {
                 bad.store(true, Ordering::SeqCst);
             }
