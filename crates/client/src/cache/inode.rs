@@ -7,7 +7,7 @@ use bytes::Bytes;
 use parking_lot::{Mutex, MutexGuard};
 use sheen_types::{Fid, InodeBits, Name, ResourceName, Transno};
 
-use super::limits::{ABSENT_NAMES_MAX, PLACED_NAMES_MAX};
+use super::limits::ABSENT_NAMES_MAX;
 use super::names::{Change, Done, Moment, NameBook, NameHash, Names, Reading};
 use super::rights::Rights;
 use crate::data::{DataFile, FileLayout};
@@ -66,10 +66,6 @@ pub(crate) struct State {
     pub(crate) children: HashMap<Name, Fid>,
     /// Directory: names known to be absent. Valid while `UPDATE` is covered.
     absent: HashSet<Name>,
-    /// Directory: names that changes of ours put there, and whether they were looked up since. They
-    /// stand for what `children` says though no lock on the child covers them. Valid while `UPDATE`
-    /// is covered.
-    placed: HashMap<Name, bool>,
     /// Directory: its names, and our changes of them. None before the first.
     names_within: Option<Box<Names>>,
     /// How often a lock on it was lost.
@@ -167,35 +163,9 @@ impl State {
         self.names_within.get_or_insert_default().begin(adds, removes)
     }
 
-    /// A change of names of ours was answered. Whether it was the only one, under one unbroken lock
-    /// since `begun`, the moment just before: then the names it made are known to be there.
-    pub(crate) fn end_change(&mut self, change: &Change, done: Done, begun: &Moment) -> bool {
-        let names = self.names_within.get_or_insert_default();
-        names.end(change, done);
-        let covered = begun.covered && self.covered.contains(InodeBits::UPDATE);
-        covered && begun.losses == self.losses && names.was_alone(begun)
-    }
-
-    /// A name was put into the directory, and nobody else can have changed it since.
-    pub(crate) fn place(&mut self, name: &Name) {
-        if self.placed.len() >= PLACED_NAMES_MAX {
-            self.placed.retain(|_, used| !*used);
-        }
-        if self.placed.len() < PLACED_NAMES_MAX {
-            self.placed.insert(name.clone(), false);
-        }
-    }
-
-    /// Whether a change of ours put the name there for certain. Told once: a name that is used again
-    /// is worth a lock.
-    pub(crate) fn take_placed(&mut self, name: &Name) -> bool {
-        let covered = self.covered.contains(InodeBits::UPDATE);
-        covered && self.placed.get_mut(name).is_some_and(|used| !std::mem::replace(used, true))
-    }
-
-    /// Whether a change of ours put the name there for certain.
-    pub(crate) fn is_placed(&self, name: &Name) -> bool {
-        self.placed.contains_key(name) && self.covered.contains(InodeBits::UPDATE)
+    /// A change of names of ours was answered.
+    pub(crate) fn end_change(&mut self, change: &Change, done: Done) {
+        self.names_within.get_or_insert_default().end(change, done);
     }
 
     /// See [`Names::begin_reading`]. Nothing can be learnt without the lock.
@@ -236,9 +206,6 @@ impl State {
     /// A lock is gone that covered `bits`.
     pub(super) fn lose_names(&mut self, bits: InodeBits) {
         self.losses = self.losses.wrapping_add(1);
-        if bits.contains(InodeBits::UPDATE) {
-            self.placed = HashMap::new();
-        }
         if bits.contains(InodeBits::UPDATE)
             && let Some(names) = &mut self.names_within
         {
@@ -301,10 +268,9 @@ impl State {
         self.covered.contains(InodeBits::UPDATE) && self.absent.contains(name)
     }
 
-    /// Forgets that a name is absent, or that we put it there: we are about to change it.
+    /// Forgets that a name is absent: we are about to make it.
     pub(crate) fn forget_absent(&mut self, name: &Name) {
         self.absent.remove(name);
-        self.placed.remove(name);
     }
 
     /// Forgets all names known to be absent.

@@ -4,10 +4,6 @@
 /// directory's lock goes.
 pub(super) const ABSENT_NAMES_MAX: usize = 1024;
 
-/// Names that changes of ours put into a directory and that were not looked up since: those beyond
-/// it are asked for.
-pub(super) const PLACED_NAMES_MAX: usize = 1024;
-
 /// Names that a mount knows by their hashes at most, of all directories whose names it knows
 /// completely: some 30 MiB. Further directories are asked for each name.
 pub(super) const NAMES_KNOWN_MAX: usize = 2 << 20;

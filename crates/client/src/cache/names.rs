@@ -205,11 +205,6 @@ impl Names {
         asked.quiet && asked.begun == self.begun
     }
 
-    /// Whether just one change of ours has begun and ended since `before`, with none beside it.
-    pub(super) fn was_alone(&self, before: &Moment) -> bool {
-        before.quiet && self.begun == before.begun + 1 && self.under_way == 0
-    }
-
     /// A change of ours is about to be sent.
     pub(super) fn begin(&mut self, adds: Option<NameHash>, removes: Option<NameHash>) -> Change {
         self.begun += 1;

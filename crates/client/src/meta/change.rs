@@ -8,7 +8,7 @@ use sheen_types::{InodeBits, Name};
 use sheen_wire::connect::ConnectFlags2;
 
 use super::{Mdt, Meta};
-use crate::cache::{Change, Done, Inode, Moment};
+use crate::cache::{Change, Done, Inode};
 use crate::posix::Stale;
 
 /// A change of a directory's names, from before its request goes out until its answer is here. One
@@ -17,15 +17,12 @@ use crate::posix::Stale;
 pub(super) struct Changing<'a> {
     directory: &'a Inode,
     change: Change,
-    /// Just before it began.
-    before: Moment,
 }
 
 impl Changing<'_> {
-    /// It was answered. Whether nobody can have changed the directory beside it, from its beginning
-    /// until now.
-    pub(super) fn end(self, done: Done) -> bool {
-        self.directory.state().end_change(&self.change, done, &self.before)
+    /// It was answered.
+    pub(super) fn end(self, done: Done) {
+        self.directory.state().end_change(&self.change, done);
     }
 }
 
@@ -51,18 +48,17 @@ impl Meta {
         removes: Option<&Name>,
     ) -> Changing<'a> {
         let hash = |name: &Name| self.cache.book.hash(name.as_bytes());
-        let (change, before, had_attributes) = {
+        let (change, had_attributes) = {
             let mut state = directory.state();
             for name in [adds, removes].into_iter().flatten() {
                 state.forget_absent(name);
             }
             let had_attributes = state.attributes_covered();
-            let before = state.moment();
-            (state.begin_change(adds.map(hash), removes.map(hash)), before, had_attributes)
+            (state.begin_change(adds.map(hash), removes.map(hash)), had_attributes)
         };
         if had_attributes {
             self.cache.observers.inode(directory.node, Stale::Attributes).await;
         }
-        Changing { directory, change, before }
+        Changing { directory, change }
     }
 }

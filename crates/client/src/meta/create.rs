@@ -65,7 +65,7 @@ impl Meta {
             }
         };
         let not_added = made.as_ref().is_err_and(|errno| *errno == Errno::EEXIST);
-        let alone = changing.end(Done { not_added, ..Done::default() });
+        changing.end(Done { not_added, ..Done::default() });
         let (body, transno) = made?;
         let body = call::need(body)?;
         let pin = self.cache.inodes.pin(body.fid1);
@@ -75,9 +75,6 @@ impl Meta {
         pin.state().target = target;
         self.changed(transno, &[parent, &pin]);
         self.remember_name(parent, name, &pin);
-        if alone {
-            parent.state().place(name);
-        }
         Ok(pin)
     }
 

@@ -1,7 +1,5 @@
 //! Hard links: one `MDS_REINT` (link).
 
-use std::sync::Arc;
-
 use sheen_rpc::Call;
 use sheen_types::{Errno, InodeBits, Name};
 use sheen_wire::md::{RecLink, ReintOp};
@@ -19,7 +17,7 @@ impl Meta {
     pub(crate) async fn link(
         &self,
         who: &Credentials,
-        inode: &Arc<Inode>,
+        inode: &Inode,
         parent: &Inode,
         name: &Name,
     ) -> Result<(), Errno> {
@@ -48,13 +46,9 @@ impl Meta {
         let call = who.sign(Call::modifying(request));
         let answer = call::call::<MdsReintLink>(&*mdt.channel, call).await;
         let not_added = answer.as_ref().is_err_and(|errno| *errno == Errno::EEXIST);
-        let alone = changing.end(Done { not_added, ..Done::default() });
+        changing.end(Done { not_added, ..Done::default() });
         let answer = answer?;
         self.changed(answer.body.transno, &[inode, parent]);
-        if alone {
-            self.remember_name(parent, name, inode);
-            parent.state().place(name);
-        }
         Ok(())
     }
 }

@@ -209,8 +209,7 @@ impl Meta {
             Ok(opened) => !opened.created,
             Err(errno) => *errno == Errno::EEXIST,
         };
-        // What was opened has a lock of its own.
-        let _ = changing.end(Done { not_added, ..Done::default() });
+        changing.end(Done { not_added, ..Done::default() });
         let mut opened = opened?;
         // The name is sure as long as that lock is in use.
         self.remember_name(parent, name, &opened.pin);

@@ -10,7 +10,7 @@ use super::unlink::ALL_BUT_DATA;
 use super::{EA_ROOM, Meta};
 use crate::cache::{Done, Inode};
 use crate::call::{self, Answered};
-use crate::posix::{Credentials, May};
+use crate::posix::{Credentials, FileType, May};
 
 impl Meta {
     /// Moves a name, replacing what is there. One RPC. What was replaced has attributes out of date
@@ -24,9 +24,7 @@ impl Meta {
         let mdt = self.mdt(from.0.fid)?;
         let moved = self.known_child(from.0, from.1);
         let replaced = self.known_child(to.0, to.1);
-        let certain = moved.as_ref().is_some_and(|moved| {
-            moved.state().is_named(from.0.node, from.1) || from.0.state().is_placed(from.1)
-        });
+        let is_directory = moved.as_ref().and_then(|it| it.file_type()) != Some(FileType::Regular);
         self.cache.inodes.forget_name(from.0, from.1);
         self.cache.inodes.forget_name(to.0, to.1);
         let names = mdt.names_in_the_way();
@@ -67,9 +65,9 @@ impl Meta {
         let call = who.sign(Call::modifying(request).with_reply_room(EA_ROOM));
         let answer = call::call::<MdsReintRename>(&*mdt.channel, call).await;
         let done = answer.as_ref().map_or_else(|_| Done::default(), outcome);
-        let mut alone = leaves.end(done);
+        leaves.end(done);
         if let Some(arrives) = arrives {
-            alone &= arrives.end(done);
+            arrives.end(done);
         }
         match answer {
             Ok(answer) => {
@@ -77,13 +75,8 @@ impl Meta {
                 if let Some(moved) = &moved {
                     self.changed(answer.body.transno, &[moved]);
                 }
-                if let Some(moved) = moved.filter(|_| certain && alone && done.removed) {
-                    self.remember_name(to.0, to.1, &moved);
-                    to.0.state().place(to.1);
-                }
-                // Observers take the name along to its new place, where no lock of ours covers it. As
-                // that of a directory it is asked for again, and the inode is not forgotten.
-                let name = vec![(to.0.node, to.1.clone(), true)];
+                // Observers take the name along to its new place, where no lock of ours covers it.
+                let name = vec![(to.0.node, to.1.clone(), is_directory)];
                 self.cache.observers.entries(name).await;
                 Ok(())
             }

@@ -56,7 +56,7 @@ impl Meta {
         let call = who.sign(Call::modifying(request).with_reply_room(EA_ROOM));
         let result = call::call::<MdsReintUnlink>(&*mdt.channel, call).await;
         let removed = result.as_ref().is_ok_and(|answer| answer.body.transno != Transno(0));
-        let _ = changing.end(Done { removed, ..Done::default() });
+        changing.end(Done { removed, ..Done::default() });
         match result {
             Ok(answer) => self.changed(answer.body.transno, &[parent]),
             Err(errno) => {

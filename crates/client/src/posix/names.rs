@@ -207,18 +207,13 @@ impl Mounted {
                 .await;
         };
         let child = self.inodes.pin(fid);
-        // What is asked for again deserves a lock; a name that we have just made need not be asked
-        // for to be removed.
-        if parent.state().take_placed(name) && child.state().attributes.is_some() {
-            return Ok(Some(child));
-        }
-        // Where our own changes leave the lock, only others take it.
-        let keeps = self.meta.mdt(child.fid)?.keeps_own_names();
         let (names, whole, directory, changed) = {
             let state = child.state();
             let directory =
                 state.attributes.as_ref().is_some_and(|it| it.file_type() == FileType::Directory);
             let names = state.is_named(parent.node, name);
+            // Where our own changes leave the lock, only others take it.
+            let keeps = self.meta.mdt(child.fid)?.keeps_own_names();
             let changes = state.changed_here && (!keeps || state.is_contended());
             (names, state.attributes_covered(), directory, changes)
         };

@@ -295,41 +295,6 @@ fn unlinks_and_renames_cost_one_request_each_and_are_known_at_once() {
 }
 
 #[test]
-fn names_that_we_have_just_made_are_removed_without_a_question() {
-    let bench = Bench::knowing(&["a"]);
-    assert!(bench.look_up("a"));
-    bench.asked();
-    bench.rename("a", "b");
-    assert!(bench.look_up("b"));
-    bench.rename("b", "c");
-    assert!(bench.look_up("c"));
-    bench.unlink("c");
-    assert_eq!(bench.asked(), ["MDS_REINT_RENAME", "MDS_REINT_RENAME", "MDS_REINT_UNLINK"]);
-
-    let make = |text: &'static str| {
-        bench
-            .run(move |files| async move {
-                let (who, name) = (Fixture::root(), name(text));
-                let kind = NewNode::Directory;
-                files.make(&who, NodeId::ROOT, &name, 0o755, kind).await.map(|_| ())
-            })
-            .unwrap();
-    };
-    make("d");
-    bench.asked();
-    assert!(bench.look_up("d"));
-    assert_eq!(bench.asked().len(), 0);
-    assert!(bench.look_up("d"));
-    assert_eq!(bench.asked().len(), 1, "the second time it gets a lock");
-
-    make("e");
-    bench.call_back();
-    bench.asked();
-    assert!(bench.look_up("e"));
-    assert_eq!(bench.asked().len(), 1, "others may have changed it");
-}
-
-#[test]
 fn two_names_of_one_inode_stay_when_one_is_renamed_over_the_other() {
     let bench = Bench::knowing(&["a", "b"]);
     // As the MDT answers it: nothing happened, no transaction.
