@@ -11,6 +11,7 @@
 //! Reads copy once if they come in several pieces, writes copy once out of the request.
 
 mod adapter;
+mod ahead;
 mod answer;
 mod busy;
 mod convert;

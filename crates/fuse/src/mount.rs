@@ -11,12 +11,17 @@ use sheen_client::posix::{Audience, FileSystem};
 use sheen_types::Errno;
 
 use crate::adapter::Adapter;
+use crate::ahead;
 use crate::busy::Busy;
 use crate::invalidate::Kernel;
 
 /// Threads that read requests. Two keep a slow copy from delaying the next request; more only
 /// compete for the device.
 const READER_THREADS: usize = 2;
+
+/// How far the kernel reads ahead: one request of the largest size. Page faults of mapped files read so
+/// much around them, too, so more than that would cost them.
+const READ_AHEAD_BYTES: u32 = 1 << 20;
 
 /// How to mount.
 #[derive(Clone, Debug)]
@@ -132,7 +137,7 @@ pub fn mount(
     options: &MountOptions,
     runtime: tokio::runtime::Handle,
 ) -> Result<Mounted, MountError> {
-    check(path)?;
+    let point = check(path)?;
     let busy = Arc::new(Busy::default());
     let kernel = Arc::new(Kernel::new(runtime.clone(), Arc::clone(&busy)));
     // Without `allow_other` the kernel lets nobody in but the user who mounts.
@@ -144,14 +149,17 @@ pub fn mount(
     let adapter = Adapter::new(file_system, runtime, busy, options.local_locks);
     let refused = |error| MountError::Refused(path.to_owned(), error);
     let session = fuser::Session::new(adapter, path, &config(options)).map_err(refused)?;
+    // The kernel has its answer to FUSE_INIT by now.
+    ahead::raise(&point, READ_AHEAD_BYTES);
     let device = session.as_fd().try_clone_to_owned().map_err(refused)?;
     let session = session.spawn().map_err(refused)?;
     kernel.attach(session.notifier(), device.into());
     Ok(Mounted { session, path: path.to_owned() })
 }
 
-/// The usual mistakes, found before the kernel finds them less clearly.
-fn check(path: &Path) -> Result<(), MountError> {
+/// The usual mistakes, found before the kernel finds them less clearly. Answers the mount point's
+/// canonical path.
+fn check(path: &Path) -> Result<PathBuf, MountError> {
     let device = std::fs::OpenOptions::new().read(true).write(true).open("/dev/fuse");
     device.map_err(MountError::NoDevice)?;
     if !rustix::process::geteuid().is_root() && !helper_exists() {
@@ -165,7 +173,7 @@ fn check(path: &Path) -> Result<(), MountError> {
     let full = path.canonicalize().map_err(refused)?;
     match is_mount_point(&full) {
         true => Err(MountError::Busy(full)),
-        false => Ok(()),
+        false => Ok(full),
     }
 }
 
@@ -177,8 +185,15 @@ fn helper_exists() -> bool {
 /// Whether the kernel lists `path` as a mount point; compares names, asks no file system.
 fn is_mount_point(path: &Path) -> bool {
     let Ok(mounts) = std::fs::read_to_string("/proc/self/mountinfo") else { return false };
-    let point = |line: &str| line.split(' ').nth(4).map(unescape);
-    mounts.lines().filter_map(point).any(|point| Path::new(&point) == path)
+    self::mounts(&mounts).any(|(_, point)| point == path)
+}
+
+/// Device (`MAJOR:MINOR`) and mount point of each line of a `mountinfo`.
+pub(crate) fn mounts(mountinfo: &str) -> impl Iterator<Item = (&str, PathBuf)> {
+    mountinfo.lines().filter_map(|line| {
+        let mut fields = line.split(' ').skip(2);
+        Some((fields.next()?, PathBuf::from(unescape(fields.nth(1)?))))
+    })
 }
 
 /// Octal escapes of `mountinfo`: blank, tab, newline, backslash.
