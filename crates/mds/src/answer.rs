@@ -97,6 +97,10 @@ impl Mdt {
     pub(crate) fn describe(&self, inode: &Inode, room: bool) -> Result<(MdtBody, Bytes), Errno> {
         let layout = self.layout(inode)?;
         let mut body = self.body(inode, layout.is_some());
+        if layout.is_some() && self.pristine.contains(inode.fid) {
+            body.valid = body.valid | Valid::SIZE | Valid::BLOCKS;
+            (body.size, body.blocks) = (0, 0);
+        }
         let Some(layout) = layout.filter(|_| room) else { return Ok((body, Bytes::new())) };
         body.valid |= Valid::EASIZE;
         body.eadatasize = layout.len() as u32;

@@ -7,7 +7,7 @@ use sheen_store::{AttributePatch, Transaction};
 use sheen_target::{Context, Memo, Outcome, Target};
 use sheen_types::{Errno, Timestamp};
 use sheen_wire::codec::{Wire, Writer};
-use sheen_wire::md::{AttrValid, MdtBody, OpenHandle, RecSetattr, SomAttrs};
+use sheen_wire::md::{AttrValid, Bias, MdtBody, OpenFlags, OpenHandle, RecSetattr, SomAttrs};
 use sheen_wire::messages::MdsCloseReply;
 
 use crate::exclusion::Needs;
@@ -35,9 +35,15 @@ impl Mdt {
         };
         let _held = self.exclusion.hold(Needs::new().change_inode(file.fid)).await;
         let mut transaction = Transaction::new();
-        let remaining = self.open_files.close(file.fid, file.flags);
+        if is_writer(&file) && tells_of_writes(record) {
+            self.open_files.note_written(file.fid);
+        }
+        let left = self.open_files.close(file.fid, file.flags);
+        if left.is_pristine {
+            self.pristine.insert(file.fid);
+        }
         match self.inode(file.fid) {
-            Ok(inode) if remaining == 0 && self.is_orphan(file.fid)? => {
+            Ok(inode) if left.opens == 0 && self.is_orphan(file.fid)? => {
                 self.destroy_orphan(&mut transaction, &inode)?;
             }
             Ok(inode) => update(self, &mut transaction, &inode, record),
@@ -56,8 +62,12 @@ impl Mdt {
         file: OpenFile,
     ) -> Result<(), Errno> {
         let _held = self.exclusion.hold(Needs::new().change_inode(file.fid)).await;
-        let remaining = self.open_files.close(file.fid, file.flags);
-        if remaining > 0 || !self.is_orphan(file.fid)? {
+        if is_writer(&file) {
+            // It may have written, and may be writing still.
+            self.open_files.note_written(file.fid);
+        }
+        let left = self.open_files.close(file.fid, file.flags);
+        if left.opens > 0 || !self.is_orphan(file.fid)? {
             return Ok(());
         }
         let mut transaction = Transaction::new();
@@ -65,6 +75,17 @@ impl Mdt {
         target.transact_locally(transaction).map_err(|error| error.errno())?;
         Ok(())
     }
+}
+
+fn is_writer(file: &OpenFile) -> bool {
+    file.flags.contains(OpenFlags::WRITE)
+}
+
+/// Whether a close says that data was written, or might: Lustre's clients tell a size with every
+/// close of a writer.
+fn tells_of_writes(record: &RecSetattr) -> bool {
+    let sizes = AttrValid::SIZE | AttrValid::BLOCKS | AttrValid::LSIZE | AttrValid::LBLOCKS;
+    record.bias.contains(Bias::DATA_MODIFIED) || record.valid.intersects(sizes | AttrValid::MTIME)
 }
 
 fn closed() -> Outcome {

@@ -39,6 +39,7 @@ mod locks;
 mod open_files;
 mod orphans;
 mod placement;
+mod pristine;
 mod readpage;
 mod reint;
 mod root;
@@ -64,6 +65,7 @@ use sheen_wire::connect::{ConnectFlags, ConnectFlags2};
 use crate::exclusion::Exclusion;
 use crate::open_files::OpenFiles;
 use crate::placement::Placement;
+use crate::pristine::Pristine;
 use crate::sequences::Sequences;
 
 /// Bytes of the largest file (`LLITE_MAXBYTES`, roughly): what one OST object may hold.
@@ -97,6 +99,7 @@ pub struct Mdt {
     target: OnceLock<Weak<Target>>,
     exclusion: Exclusion,
     open_files: OpenFiles,
+    pristine: Pristine,
     sequences: Sequences,
     placement: Placement,
 }
@@ -116,6 +119,7 @@ impl Mdt {
             target: OnceLock::new(),
             exclusion: Exclusion::new(),
             open_files: OpenFiles::default(),
+            pristine: Pristine::default(),
             sequences,
         }))
     }

@@ -15,6 +15,18 @@ struct Opens {
     writers: u32,
     /// Opens for execution: they deny writing.
     executors: u32,
+    /// All writers since the file was made were seen, and none has written (see
+    /// [`crate::pristine`]).
+    is_unwritten: bool,
+}
+
+/// What a close leaves.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Left {
+    /// Opens.
+    pub(crate) opens: u32,
+    /// The last writer has gone, and nobody has ever written.
+    pub(crate) is_pristine: bool,
 }
 
 /// See the module's documentation. Counts of one inode change under its exclusion lock.
@@ -44,24 +56,40 @@ impl OpenFiles {
             count: opens.count + 1,
             writers: opens.writers + u32::from(writes),
             executors: opens.executors + u32::from(executes),
+            ..opens
         };
         shard.insert(fid, opens);
         Ok(())
     }
 
-    /// Counts a close; how many opens remain.
-    pub(crate) fn close(&self, fid: Fid, flags: OpenFlags) -> u32 {
+    /// Nobody but those who have it open has ever been able to write the file.
+    pub(crate) fn note_unwritten(&self, fid: Fid) {
+        if let Some(opens) = self.shard(fid).lock().get_mut(&fid) {
+            opens.is_unwritten = true;
+        }
+    }
+
+    /// The file was written or cut, or may have been.
+    pub(crate) fn note_written(&self, fid: Fid) {
+        if let Some(opens) = self.shard(fid).lock().get_mut(&fid) {
+            opens.is_unwritten = false;
+        }
+    }
+
+    /// Counts a close; what remains.
+    pub(crate) fn close(&self, fid: Fid, flags: OpenFlags) -> Left {
         let mut shard = self.shard(fid).lock();
-        let Some(opens) = shard.get_mut(&fid) else { return 0 };
+        let Some(opens) = shard.get_mut(&fid) else { return Left::default() };
         let (writes, executes) = intents(flags);
         opens.count = opens.count.saturating_sub(1);
         opens.writers = opens.writers.saturating_sub(u32::from(writes));
         opens.executors = opens.executors.saturating_sub(u32::from(executes));
+        let is_pristine = opens.writers == 0 && std::mem::take(&mut opens.is_unwritten);
         let left = opens.count;
         if left == 0 {
             shard.remove(&fid);
         }
-        left
+        Left { opens: left, is_pristine }
     }
 
     pub(crate) fn is_open(&self, fid: Fid) -> bool {
@@ -102,11 +130,31 @@ mod tests {
         files.open(fid, OpenFlags::EXEC).unwrap();
         assert_eq!(files.open(fid, OpenFlags::WRITE), Err(Errno::ETXTBSY));
         files.open(fid, OpenFlags::READ).unwrap();
-        assert_eq!(files.close(fid, OpenFlags::EXEC), 1);
+        assert_eq!(files.close(fid, OpenFlags::EXEC).opens, 1);
         files.open(fid, OpenFlags::WRITE).unwrap();
         assert_eq!(files.open(fid, OpenFlags::EXEC), Err(Errno::ETXTBSY));
-        assert_eq!(files.close(fid, OpenFlags::READ), 1);
-        assert_eq!(files.close(fid, OpenFlags::WRITE), 0);
+        assert_eq!(files.close(fid, OpenFlags::READ).opens, 1);
+        assert_eq!(files.close(fid, OpenFlags::WRITE).opens, 0);
         assert!(!files.is_open(fid));
+    }
+
+    #[test]
+    fn a_file_is_pristine_when_the_last_of_its_writers_leaves_it_unwritten() {
+        let files = OpenFiles::default();
+        let (fid, write) = (Fid::new(5, 5), OpenFlags::WRITE);
+        let open = |flags| files.open(fid, flags).unwrap();
+        open(write);
+        files.note_unwritten(fid);
+        open(write);
+        open(OpenFlags::READ);
+        assert_eq!(files.close(fid, write), Left { opens: 2, is_pristine: false });
+        assert_eq!(files.close(fid, write), Left { opens: 1, is_pristine: true });
+        assert_eq!(files.close(fid, OpenFlags::READ), Left::default(), "said once");
+        open(write);
+        assert_eq!(files.close(fid, write), Left::default(), "nobody knows who wrote before");
+        open(write);
+        files.note_unwritten(fid);
+        files.note_written(fid);
+        assert_eq!(files.close(fid, write), Left::default());
     }
 }

@@ -55,6 +55,9 @@ pub(crate) struct State {
     pub(crate) attributes_from_lock: bool,
     /// Its access control list, and what others keep by it.
     pub(super) rights: Rights,
+    /// File with objects: the MDT vouched for the size in `attributes`, so no OST need be asked.
+    /// Valid while the attributes are covered and we have not opened it for writing.
+    pub(crate) size_from_mdt: bool,
     /// Names by which it was looked up. Valid while `LOOKUP` is covered.
     pub(crate) names: Vec<(NodeId, Name)>,
     /// The directory that it was last seen in.
@@ -211,6 +214,11 @@ impl State {
         {
             names.lost();
         }
+    }
+
+    /// Whether size and blocks are known without asking the objects.
+    pub(crate) fn size_covered(&self) -> bool {
+        self.size_from_mdt && self.attributes_covered()
     }
 
     /// A lock comes that covers attributes from now on; those heard before it do not count.

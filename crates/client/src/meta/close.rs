@@ -16,7 +16,7 @@ use crate::call;
 use crate::posix::Credentials;
 
 /// What a close tells the MDT of a file's attributes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct CloseAttributes {
     /// Bytes, if we know; the MDT keeps it as a hint (LSOM).
     pub(crate) size: Option<u64>,

@@ -43,6 +43,10 @@ impl Meta {
             let undisturbed = state.undisturbed_since(asked);
             state.changed_here &= !undisturbed;
             state.attributes_from_lock = undisturbed;
+            // Of a file without objects the layout's lock keeps the size.
+            let with_objects = body.valid.contains(Valid::EASIZE) && !ea.is_empty();
+            let vouched = body.valid.contains(Valid::SIZE | Valid::BLOCKS);
+            state.size_from_mdt = with_objects && vouched;
         }
         if bits.contains(InodeBits::PERM) {
             state.rights_from_lock();

@@ -168,6 +168,7 @@ impl Mounted {
         }
         let Some(data) = self.data_if_any(who, inode).await? else { return Ok(()) };
         if let Some(size) = changes.size {
+            inode.state().size_from_mdt = false;
             data.truncate(size, now).await?;
         }
         if times {

@@ -32,6 +32,10 @@ impl FileSystem {
         flags: OpenFlags,
     ) -> Result<Opened, Errno> {
         let pin = self.0.pin(node)?;
+        if flags.writes() {
+            // Whoever opens it, we too, may write from now on.
+            pin.state().size_from_mdt = false;
+        }
         if self.0.may_list(&pin, who, flags) {
             return Ok(self.0.opened(pin, who, flags, None));
         }
@@ -133,10 +137,8 @@ impl FileSystem {
             true => WriteAt::End(offset),
             false => WriteAt::Offset(offset),
         };
+        file.note_modified();
         objects.write(at, data, &file.who, file.how()).await?;
-        if !file.modified.swap(true, Ordering::Relaxed) {
-            file.pin.state().fresh = false;
-        }
         Ok(length)
     }
 
@@ -203,9 +205,8 @@ impl FileSystem {
             return Err(Errno::EINVAL);
         }
         let objects = self.0.data_to_write(&file).await?;
-        objects.fallocate(what, offset, length).await?;
-        file.modified.store(true, Ordering::Relaxed);
-        Ok(())
+        file.note_modified();
+        objects.fallocate(what, offset, length).await
     }
 
     /// Where the next data or hole from `offset` begins.
@@ -257,14 +258,25 @@ impl OpenFile {
         }
     }
 
-    /// What we know of the file that its MDT does not.
+    /// Data is about to change through this handle: its close says so, even of a change that fails,
+    /// which may have reached an OST in part.
+    fn note_modified(&self) {
+        if !self.modified.swap(true, Ordering::Relaxed) {
+            let mut state = self.pin.state();
+            (state.fresh, state.size_from_mdt) = (false, false);
+        }
+    }
+
+    /// What we know of the file that its MDT does not; something whenever data was changed.
     fn close_attributes(&self) -> Option<CloseAttributes> {
         if !self.modified.load(Ordering::Relaxed) {
             return None;
         }
-        let known = self.data()?.attributes_covered();
+        let known = self.data().and_then(|data| data.attributes_covered());
         let state = self.pin.state();
-        let attributes = state.attributes.as_ref()?;
+        let Some(attributes) = state.attributes.as_ref() else {
+            return Some(CloseAttributes { modified: true, ..CloseAttributes::default() });
+        };
         let latest = |mine: Timestamp, objects: Option<Timestamp>| {
             objects.map_or(mine, |objects| mine.max(objects)).seconds
         };

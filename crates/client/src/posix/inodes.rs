@@ -78,6 +78,9 @@ impl Mounted {
         let (mut attributes, covered, data, objects) = {
             let state = inode.state();
             let attributes = state.attributes.clone().ok_or(Errno::EIO)?;
+            if state.size_covered() {
+                return Ok(Stat { attributes, keep: self.observers.watched() });
+            }
             let data = state.data.as_ref().map(|(_, data)| Arc::clone(data));
             let objects = !matches!(state.layout, LayoutState::Empty);
             (attributes, state.attributes_covered(), data, objects)
@@ -94,7 +97,7 @@ impl Mounted {
     /// Attributes as they are now, those of the MDT being known: at most a glimpse at each object's
     /// OST, and a layout.
     pub(super) async fn stat(&self, who: &Credentials, inode: &Inode) -> Result<Stat, Errno> {
-        if inode.file_type() != Some(FileType::Regular) {
+        if inode.file_type() != Some(FileType::Regular) || inode.state().size_covered() {
             return self.stat_without_rpc(inode);
         }
         let Some(data) = self.data_if_any(who, inode).await? else {

@@ -5,10 +5,10 @@ use sheen_types::{Errno, Fid, InodeBits, LockHandle, LockMode};
 use sheen_wire::dir::{DirEntry as WireEntry, DirPage, DirPageHeader, HASH_END};
 use sheen_wire::ldlm::IntentOp;
 use sheen_wire::lov::{LovEa, LovMagic, LovMd, LovMdHeader, LovOstData, LovPattern};
-use sheen_wire::md::OpenHandle;
+use sheen_wire::md::{AttrValid, Bias, OpenHandle, Valid};
 use sheen_wire::messages::{
-    LdlmEnqueueReply, LdlmIntentGetxattrReply, MdsCloseReply, MdsReadpageReply,
-    MdsReintSetattrReply, MdsReintUnlinkReply, MdsSyncReply, Request,
+    LdlmEnqueueReply, LdlmIntentGetattrReply, LdlmIntentGetxattrReply, MdsCloseReply,
+    MdsReadpageReply, MdsReintSetattrReply, MdsReintUnlinkReply, MdsSyncReply, Request,
 };
 use sheen_wire::ost::OstId;
 
@@ -454,4 +454,95 @@ fn modes_of_rename_that_lustre_refuses() {
     };
     assert_eq!(rename(&fixture, RenameMode::NoReplace), Err(Errno::EEXIST));
     assert_eq!(rename(&fixture, RenameMode::Exchange), Err(Errno::EINVAL));
+}
+
+/// The reply to a lookup of a file with an object, whose size the MDT vouches for or not.
+fn found_file(lock: u64, bits: InodeBits, vouched: bool) -> LdlmIntentGetattrReply {
+    let mut reply = found(FILE, 0o100_644, lock, bits);
+    reply.mdt_md = layout();
+    let body = reply.mdt_body.as_mut().expect("attributes");
+    body.valid |= Valid::EASIZE;
+    body.eadatasize = reply.mdt_md.len() as u32;
+    if vouched {
+        body.valid |= Valid::SIZE | Valid::BLOCKS;
+    }
+    reply
+}
+
+fn stat(fixture: &Fixture, node: NodeId) -> Stat {
+    let files = fixture.files.clone();
+    let stat = fixture.world.run(async move { files.getattr(&Fixture::root(), node).await });
+    stat.expect("attributes")
+}
+
+/// What the file's objects were asked for.
+fn take_done(fixture: &Fixture) -> Vec<String> {
+    let files = fixture.data.files.lock();
+    files.get(&FILE).map(|file| std::mem::take(&mut *file.done.lock())).unwrap_or_default()
+}
+
+#[test]
+fn a_size_that_the_mdt_vouches_for_costs_no_glimpse_until_the_file_may_be_written() {
+    let with_layout = WHOLE | InodeBits::LAYOUT;
+    let fixture = Fixture::new();
+    let reply = found_file(0x77, with_layout, true);
+    let lock = reply.dlm_rep.clone().unwrap();
+    fixture.mdt.answer(reply);
+    let entry = entry(look_up(&fixture, NodeId::ROOT, "f"));
+    assert_eq!((entry.attributes.size, entry.keep.attributes), (0, true));
+    let known = stat(&fixture, entry.node);
+    assert_eq!((known.attributes.size, known.keep), (0, true));
+    assert_eq!(take_done(&fixture), Vec::<String>::new());
+    // Another client opens it for writing, and the server takes our lock back.
+    let asked = fixture.mdt.take_asked();
+    fixture.locks.on_blocking(&blocking(&getattr_request(&asked).dlm_req, &lock)).unwrap();
+    fixture.world.settle();
+    assert!(fixture.watcher.take().contains(&format!("inode {} Attributes", entry.node.0)));
+    fixture.mdt.answer(found_file(0x78, with_layout, false));
+    let known = stat(&fixture, entry.node);
+    assert!(!known.keep, "nothing covers the object");
+    assert_eq!(take_done(&fixture), ["glimpse"]);
+}
+
+#[test]
+fn a_size_is_asked_for_after_an_open_of_ours() {
+    let fixture = Fixture::new();
+    fixture.mdt.answer(found_file(0x78, WHOLE | InodeBits::LAYOUT, true));
+    let node = entry(look_up(&fixture, NodeId::ROOT, "f")).node;
+    stat(&fixture, node);
+    assert_eq!(take_done(&fixture), Vec::<String>::new());
+    fixture.mdt.answer(opened(FILE, 0xabc, false, layout()));
+    let files = fixture.files.clone();
+    let open = async move { files.open(&Fixture::root(), node, OpenFlags(1)).await };
+    fixture.world.run(open).expect("opened");
+    stat(&fixture, node);
+    assert_eq!(take_done(&fixture), ["glimpse"], "we may write it ourselves");
+}
+
+#[test]
+fn a_close_tells_of_writes_and_a_handle_that_wrote_nothing_tells_nothing() {
+    let fixture = Fixture::new();
+    fixture.mdt.answer(found_file(0x77, WHOLE | InodeBits::LAYOUT, false));
+    let node = entry(look_up(&fixture, NodeId::ROOT, "f")).node;
+    for writes in [false, true] {
+        fixture.mdt.answer(opened(FILE, 0xabc, false, layout()));
+        fixture.mdt.expect(move |request| match request {
+            Request::MdsClose(close) => {
+                let told = close.rec_reint.bias.contains(Bias::DATA_MODIFIED);
+                assert_eq!(told, writes);
+                assert!(writes || close.rec_reint.valid == AttrValid::NONE);
+                Ok(MdsCloseReply::default().into())
+            }
+            other => panic!("expected a close, got {other:?}"),
+        });
+        let files = fixture.files.clone();
+        fixture.world.run(async move {
+            let opened = files.open(&Fixture::root(), node, OpenFlags(1)).await.expect("opened");
+            if writes {
+                files.write(opened.handle, 0, Bytes::from_static(b"x")).await.expect("written");
+            }
+            files.release(opened.handle, None).await.expect("closed");
+        });
+    }
+    assert!(fixture.mdt.is_done());
 }

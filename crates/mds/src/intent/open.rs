@@ -183,8 +183,17 @@ impl Mdt {
         if inode.is_regular() && layout.is_none() && opening.needs_objects() {
             return self.open_and_place(context, opening, inode, progress).await;
         }
+        let was_pristine = flags.contains(OpenFlags::WRITE) && self.pristine.remove(inode.fid);
+        if was_pristine {
+            // Whoever was told that the file is empty must ask again, once it can be written.
+            let target = &context.target;
+            drop(target.lock_inode(inode.fid, InodeBits::UPDATE, LockMode::Ex).await?);
+        }
         let guard = open_lock(context, opening, inode, InodeBits(0)).await?;
         self.count_open(context, opening, inode, None, progress)?;
+        if was_pristine {
+            self.open_files.note_unwritten(inode.fid);
+        }
         // What was read before the lock may have changed.
         let inode = self.inode(inode.fid)?;
         let handle = progress.body.open_handle;

@@ -45,6 +45,9 @@ impl Mdt {
         }
         progress.disposition = done;
         let (inode, layout) = (birth.inode.clone(), birth.layout());
+        if context.replay().is_none() && layout.is_some() {
+            self.open_files.note_unwritten(inode.fid);
+        }
         self.finish_new(context, opening, &inode, layout, progress).await
     }
 

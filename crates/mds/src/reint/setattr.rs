@@ -58,6 +58,10 @@ impl Mdt {
         if patch.project.is_some() {
             bits = bits | InodeBits::XATTR;
         }
+        if record.valid.intersects(AttrValid::SIZE | AttrValid::BLOCKS) {
+            self.pristine.remove(inode.fid);
+            self.open_files.note_written(inode.fid);
+        }
         let _lock = context.target.lock_inode(inode.fid, bits, LockMode::Pw).await?;
         let mut transaction = Transaction::new();
         self.add_owner(&mut transaction, &inode, &patch)?;

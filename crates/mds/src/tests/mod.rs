@@ -5,6 +5,7 @@ mod harness;
 mod names;
 mod opens;
 mod placing;
+mod pristine;
 mod recovery;
 mod renames;
 mod rights;

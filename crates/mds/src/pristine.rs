@@ -1,0 +1,87 @@
+//! Files that have objects and were never written: their size is 0 without asking an OST.
+//!
+//! Lustre's word for a size that the MDT may vouch for is a strict size (`SOM_FL_STRICT`): a getattr
+//! says it as `OBD_MD_FLSIZE`, and a client that holds the `UPDATE` lock sends no glimpse. A client of
+//! Lustre's does the same (`ll_getattr_dentry`), so this is nothing new on the wire.
+//!
+//! A file is in [`Pristine`] while this incarnation of the MDT has seen every open for writing that
+//! it ever had, all of them have been closed, and each close said that nothing was written. So:
+//!
+//! - It is decided at the close of the last writer ([`crate::open_files`] counts them), never at the
+//!   create: a writer may write at any time without a word to the MDT.
+//! - A close that says "modified" or tells a size, a writer whose client was evicted (it may have
+//!   written, and may still: the OSTs know nothing of it), and any truncate end it for good.
+//! - Dirty bytes that outlive a close do no harm: the close says that there are some.
+//! - An open for writing takes the file out and then takes the `UPDATE` locks of others back, before
+//!   its client hears that it may write. A getattr that was answered before has its lock taken back,
+//!   one that comes later finds the file gone from here.
+//! - Nothing of it is stored. After a restart nobody can say whose opens were lost with clients that
+//!   did not come back, so no file is pristine, and a create that is replayed makes none.
+
+use std::collections::{BTreeMap, HashMap};
+
+use parking_lot::Mutex;
+use sheen_types::Fid;
+
+/// Files remembered at most, some 5 MiB; of the oldest the OSTs are asked again.
+const FILES_MAX: usize = 1 << 16;
+
+/// See the module's documentation. Changed under the file's exclusion lock.
+#[derive(Default)]
+pub(crate) struct Pristine(Mutex<Files>);
+
+#[derive(Default)]
+struct Files {
+    numbers: HashMap<Fid, u64>,
+    oldest: BTreeMap<u64, Fid>,
+    next: u64,
+}
+
+impl Pristine {
+    pub(crate) fn insert(&self, fid: Fid) {
+        let mut files = self.0.lock();
+        let number = files.next;
+        files.next += 1;
+        if let Some(before) = files.numbers.insert(fid, number) {
+            files.oldest.remove(&before);
+        }
+        files.oldest.insert(number, fid);
+        if files.oldest.len() > FILES_MAX
+            && let Some((_, oldest)) = files.oldest.pop_first()
+        {
+            files.numbers.remove(&oldest);
+        }
+    }
+
+    /// Whether it was there.
+    pub(crate) fn remove(&self, fid: Fid) -> bool {
+        let mut files = self.0.lock();
+        let Some(number) = files.numbers.remove(&fid) else { return false };
+        files.oldest.remove(&number);
+        true
+    }
+
+    pub(crate) fn contains(&self, fid: Fid) -> bool {
+        self.0.lock().numbers.contains_key(&fid)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_oldest_make_room() {
+        let pristine = Pristine::default();
+        let fid = |number| Fid::new(0x2_0000_0401, number);
+        for number in 0..FILES_MAX as u32 {
+            pristine.insert(fid(number));
+        }
+        pristine.insert(fid(0));
+        assert!(pristine.contains(fid(0)) && pristine.contains(fid(1)), "twice is once");
+        pristine.insert(fid(u32::MAX));
+        assert!(!pristine.contains(fid(1)), "the oldest went");
+        assert!(pristine.contains(fid(0)) && pristine.contains(fid(2)));
+        assert!(pristine.remove(fid(2)) && !pristine.remove(fid(2)));
+    }
+}
