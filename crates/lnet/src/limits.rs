@@ -8,8 +8,9 @@ pub const PAYLOAD_BYTES_MAX: usize = sheen_types::limits::LNET_PAYLOAD_BYTES_MAX
 /// payload of 1 MiB then has at most this much of it copied once. A message that is kept pins
 /// this much memory.
 pub const READ_AHEAD_BYTES: usize = 16 << 10;
-/// Room below which no read is started but a new buffer is: most requests are shorter.
-pub const READ_BYTES_MIN: usize = 1 << 10;
+/// Room below which no read is started but a new buffer is: most messages are shorter, also those
+/// that carry a page of data. (A message that is cut in two costs a second system call.)
+pub const READ_BYTES_MIN: usize = 5 << 10;
 /// From this many bytes with headers a message goes by a bulk connection (socklnd `min_bulk`).
 pub const BULK_BYTES_MIN: usize = 1 << 10;
 /// Bytes that may wait for a peer's connections. A client has 4 MiB times 8 RPCs for each of a

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use sheen_store::StoreSpace;
 use sheen_target::Export;
+use sheen_types::Errno;
 use sheen_wire::connect::{ConnectFlags, ObdConnectData};
 use sheen_wire::md::Valid;
 use sheen_wire::ost::{Obdo, ObdoFlags};
@@ -81,27 +82,31 @@ impl Grants {
         self.lower(&mut held, u64::MAX);
     }
 
-    /// Takes back what a write used and the client lost, and answers how much new grant it gets.
+    /// Takes back what a write used and the client lost, and answers how much new grant it gets. Asks
+    /// for the space, which may be a system call, only if the client wants more.
     pub(crate) fn settle(
         &self,
         export: &Arc<Export>,
         asked: &Obdo,
         used: u64,
-        space: StoreSpace,
-    ) -> u64 {
+        space: impl FnOnce() -> Result<StoreSpace, Errno>,
+    ) -> Result<u64, Errno> {
         if !asked.valid.contains(Valid::GRANT) {
-            return 0;
+            return Ok(0);
         }
         let held: Arc<Held> = export.role();
         let mut held = held.0.lock();
         self.lower(&mut held, used.saturating_add(u64::from(asked.misc)));
         if asked.flags.contains(ObdoFlags::SHRINK_GRANT) {
             self.lower(&mut held, asked.grant);
-            return 0;
+            return Ok(0);
         }
         // What the client wants to be able to keep dirty (`o_undirty` lies in the mode).
         let wish = u64::from(asked.mode).min(CLIENT_GRANT_MAX);
-        self.raise(&mut held, wish, space)
+        match wish > *held {
+            true => Ok(self.raise(&mut held, wish, space()?)),
+            false => Ok(0),
+        }
     }
 
     /// Raises to `wish` as far as free space goes; answers by how much.

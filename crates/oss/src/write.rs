@@ -96,8 +96,8 @@ impl Ost {
             0 => granted_bytes(&transfer.pieces),
             said => said,
         };
-        let space = self.store.space().map_err(|error| error.errno())?;
-        let grant = self.grants.settle(&context.export, &asked, used, space);
+        let space = || self.store.space().map_err(|error| error.errno());
+        let grant = self.grants.settle(&context.export, &asked, used, space)?;
         let now = self.store.attributes(transfer.object).map_err(|error| error.errno())?;
         let mut oa = Obdo { grant, ..asked };
         attributes::fill(&mut oa, &now);
