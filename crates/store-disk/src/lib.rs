@@ -105,6 +105,10 @@ pub struct OpenOptions {
     pub cache_bytes: usize,
     /// Descriptors of objects' files kept open (default 64).
     pub open_files: usize,
+    /// How many stores of its kind share the host's file system with it, itself included: without a
+    /// capacity each says that it has its share of the disk, so that they do not count it several
+    /// times and promise the same space twice. 0 counts as 1.
+    pub shared_by: u32,
 }
 
 /// What the store and its threads share.
@@ -115,6 +119,7 @@ struct Core {
     usage: Arc<Usage>,
     committer: Committer,
     group_bytes: usize,
+    shared_by: u64,
 }
 
 /// See the crate's documentation. Dropping it commits what is pending.
@@ -160,6 +165,7 @@ impl StoreDisk {
             usage,
             committer: Committer::new(opened.sequence, incarnations),
             group_bytes: (cache_bytes / 4).min(limits::GROUP_BYTES_MAX),
+            shared_by: options.shared_by.max(1).into(),
         });
         core.recover(opened)?;
         let threads = spawn(&core).map_err(|error| DiskError::Io {
@@ -376,7 +382,11 @@ impl Store for StoreDisk {
                 let free = total.saturating_sub(usage.used() + pending);
                 (total, free, free)
             }
-            None => self.core.files.host_space()?,
+            None => {
+                let (total, free, available) = self.core.files.host_space()?;
+                let share = |bytes: u64| bytes / self.core.shared_by;
+                (share(total), share(free), share(available))
+            }
         };
         let available = available.saturating_sub(usage.reserve_bytes());
         Ok(StoreSpace {

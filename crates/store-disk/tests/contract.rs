@@ -32,7 +32,7 @@ mod on_disk {
 mod tight {
     use super::*;
     sheen_store::contract!(|| {
-        let options = OpenOptions { cache_bytes: 1, open_files: 1 };
+        let options = OpenOptions { cache_bytes: 1, open_files: 1, ..Default::default() };
         let format = FormatOptions { capacity_bytes: Some(4 << 30), ..Default::default() };
         make(&options, &format) as Arc<dyn Store>
     });

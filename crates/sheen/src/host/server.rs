@@ -15,7 +15,7 @@ use sheen_target::Timeouts;
 use sheen_types::{Errno, Nid};
 use tokio::signal::unix::{SignalKind, signal};
 
-use super::target::{Plan, Running, plans};
+use super::target::{Plan, Running, plans, shared_by};
 use super::{PORT, addresses, daemon, parameters};
 use crate::output::Fault;
 
@@ -90,8 +90,10 @@ fn serve(options: &Server) -> Result<(), Fault> {
         let count = all.len();
         let mgs_nids = mgs_nids(&all, options.nid).map_err(invalid)?;
         let mut running = Vec::new();
-        for plan in all {
-            let started = Running::start(plan, &node, world.clone(), count, timeouts).await;
+        let shares = shared_by(&all);
+        for (plan, share) in all.into_iter().zip(shares) {
+            let together = (count, share);
+            let started = Running::start(plan, &node, world.clone(), together, timeouts).await;
             running.push(Arc::new(started?));
         }
         let registrar = Arc::new(Registrar::new(&node, &world, mgs_nids));

@@ -1,5 +1,6 @@
 //! One target of a server process: its store opened, its role started, its portals served.
 
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -71,6 +72,20 @@ fn inner_mgt(directory: &Path) -> Result<PathBuf, Fault> {
     Ok(place)
 }
 
+/// With how many targets each of `plans` shares its disk: those of its kind on the same local file
+/// system that have no size of their own.
+pub(super) fn shared_by(plans: &[Plan]) -> Vec<u32> {
+    let place = |plan: &Plan| {
+        let PlanKind::Target(name) = &plan.kind else { return None };
+        let config = Config::load(&plan.directory).ok()?;
+        let device = std::fs::metadata(&plan.directory).ok()?.dev();
+        config.capacity_bytes(&plan.directory).ok()?.is_none().then_some((name.kind, device))
+    };
+    let places: Vec<_> = plans.iter().map(place).collect();
+    let together = |place| places.iter().filter(|other| **other == place).count() as u32;
+    places.iter().map(|place| if place.is_some() { together(*place) } else { 1 }).collect()
+}
+
 /// A target that serves, and what its directory says of it.
 pub(super) struct Running {
     pub(super) plan: Plan,
@@ -78,15 +93,17 @@ pub(super) struct Running {
 }
 
 impl Running {
-    /// Opens and starts what `plan` says. `count` targets share the process's memory.
+    /// Opens and starts what `plan` says. `count` targets share the process's memory, `shared_by` the
+    /// disk.
     pub(super) async fn start(
         plan: Plan,
         node: &Arc<RpcNode>,
         world: sheen_io::World,
-        count: usize,
+        (count, shared_by): (usize, u32),
         timeouts: Timeouts,
     ) -> Result<Self, Fault> {
-        let options = OpenOptions { cache_bytes: CACHE_BYTES / count.max(1), ..Default::default() };
+        let cache_bytes = CACHE_BYTES / count.max(1);
+        let options = OpenOptions { cache_bytes, shared_by, ..Default::default() };
         let store =
             StoreDisk::open(&plan.directory, &options).map_err(|error| mkfs::disk_fault(&error))?;
         let served = Served::start(plan.kind.clone(), Arc::new(store), node, world, timeouts).await;
