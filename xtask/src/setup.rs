@@ -17,6 +17,7 @@ const TEST: &[Need] = &[
     ("tshark", "tshark"),
     ("xz", "xz-utils"),
     ("unshare", "util-linux"),
+    ("chattr", "e2fsprogs"),
 ];
 
 /// To measure: a FUSE file system that passes everything through, as the reference.

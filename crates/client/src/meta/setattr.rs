@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use sheen_rpc::Call;
 use sheen_types::{Errno, InodeBits, Timestamp};
-use sheen_wire::md::{AttrValid, Bias, RecSetattr, ReintOp};
+use sheen_wire::md::{AttrValid, Bias, FileFlags, RecSetattr, ReintOp};
 use sheen_wire::messages::MdsReintSetattr;
 
 use super::store::Told;
@@ -111,6 +111,12 @@ fn setattr_record(
         if who.is_in_group(gid) {
             record.suppgid = gid;
         }
+    }
+    if let Some(flags) = changes.flags {
+        record.valid |= AttrValid::ATTR_FLAG;
+        // The MDT lets flags of what is frozen change only by themselves, as at its own time.
+        record.valid = record.valid.without(AttrValid::CTIME_SET);
+        record.attr_flags = FileFlags(flags);
     }
     if let Some(size) = changes.size {
         record.valid |= AttrValid::SIZE;

@@ -230,6 +230,8 @@ pub struct SetAttributes {
     pub ctime: Option<Timestamp>,
     /// Take the set-id bits off, as a write does: nobody needs a right for it.
     pub kill_set_id: bool,
+    /// The flags of `chattr(1)`, all of them.
+    pub flags: Option<u32>,
 }
 
 /// How a file is opened: the flags of `open(2)`, in Linux's numbers on x86-64.

@@ -1,0 +1,110 @@
+//! The control calls (`ioctl`) by which Linux reads and sets inode flags.
+
+use fuser::ReplyIoctl;
+use sheen_client::posix::{Credentials, FileSystem, NodeId};
+use sheen_types::Errno;
+
+use crate::convert;
+
+const FS_IOC_GETFLAGS: u32 = 0x8008_6601;
+const FS_IOC_SETFLAGS: u32 = 0x4008_6602;
+const FS_IOC_FSGETXATTR: u32 = 0x801c_581f;
+const FS_IOC_FSSETXATTR: u32 = 0x401c_5820;
+
+/// Bytes of `struct fsxattr`: flags, extent size, extents, project, another extent size, padding.
+const FSXATTR_BYTES: usize = 28;
+const PROJECT: std::ops::Range<usize> = 12..16;
+/// `FS_XFLAG_*` beside the flag of `chattr(1)` that it stands for.
+const XFLAGS: [(u32, u32); 5] =
+    [(0x8, 0x10), (0x10, 0x20), (0x20, 0x8), (0x40, 0x80), (0x80, 0x40)];
+
+/// What a control call asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Control {
+    GetFlags,
+    SetFlags(u32),
+    GetExtended,
+    SetExtended { flags: u32, project: u32 },
+}
+
+impl Control {
+    /// From the call's number and what was sent with it.
+    ///
+    /// # Errors
+    /// `ENOTTY` for calls that files here do not have.
+    pub(crate) fn of(number: u32, data: &[u8]) -> Result<Self, Errno> {
+        let word = |range: std::ops::Range<usize>| {
+            let bytes: Option<[u8; 4]> = data.get(range).and_then(|bytes| bytes.try_into().ok());
+            bytes.map(u32::from_ne_bytes).ok_or(Errno::EINVAL)
+        };
+        Ok(match number {
+            FS_IOC_GETFLAGS => Self::GetFlags,
+            FS_IOC_SETFLAGS => Self::SetFlags(word(0..4)?),
+            FS_IOC_FSGETXATTR => Self::GetExtended,
+            FS_IOC_FSSETXATTR => {
+                let xflags = word(0..4)?;
+                let set = XFLAGS.iter().filter(|(xflag, _)| xflags & xflag != 0);
+                let flags = set.fold(0, |flags, (_, flag)| flags | flag);
+                Self::SetExtended { flags, project: word(PROJECT)? }
+            }
+            _ => return Err(Errno::ENOTTY),
+        })
+    }
+
+    /// Does it.
+    pub(crate) async fn perform(
+        self,
+        files: &FileSystem,
+        who: &Credentials,
+        node: NodeId,
+    ) -> Result<Vec<u8>, Errno> {
+        match self {
+            Self::GetFlags => Ok(files.flags(who, node).await?.to_ne_bytes().to_vec()),
+            Self::SetFlags(flags) => {
+                files.set_flags(who, node, flags).await?;
+                Ok(Vec::new())
+            }
+            Self::GetExtended => Ok(extended(files.flags(who, node).await?)),
+            // Projects are for quotas, which are not here.
+            Self::SetExtended { project, .. } if project != 0 => Err(Errno::EOPNOTSUPP),
+            Self::SetExtended { flags, .. } => {
+                files.set_flags(who, node, flags).await?;
+                Ok(Vec::new())
+            }
+        }
+    }
+}
+
+fn extended(flags: u32) -> Vec<u8> {
+    let set = XFLAGS.iter().filter(|(_, flag)| flags & flag != 0);
+    let xflags = set.fold(0, |xflags, (xflag, _)| xflags | xflag);
+    let mut bytes = vec![0; FSXATTR_BYTES];
+    bytes[..4].copy_from_slice(&xflags.to_ne_bytes());
+    bytes
+}
+
+/// `room` is what the caller has for the answer.
+pub(crate) fn answer(reply: ReplyIoctl, room: u32, answer: Result<Vec<u8>, Errno>) {
+    match answer {
+        Ok(bytes) if bytes.len() <= room as usize => reply.ioctl(0, &bytes),
+        Ok(_) => reply.error(fuser::Errno::EINVAL),
+        Err(errno) => reply.error(convert::errno(errno)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn calls_are_known_by_number_and_their_data_is_looked_at() {
+        assert_eq!(Control::of(FS_IOC_GETFLAGS, &[]), Ok(Control::GetFlags));
+        let flags = 0x30u32.to_ne_bytes();
+        assert_eq!(Control::of(FS_IOC_SETFLAGS, &flags), Ok(Control::SetFlags(0x30)));
+        assert_eq!(Control::of(FS_IOC_SETFLAGS, &flags[..3]), Err(Errno::EINVAL));
+        assert_eq!(Control::of(0x5401, &[]), Err(Errno::ENOTTY));
+        let same = Control::SetExtended { flags: 0x30, project: 0 };
+        assert_eq!(Control::of(FS_IOC_FSSETXATTR, &extended(0x30)), Ok(same));
+        assert_eq!(Control::of(FS_IOC_FSSETXATTR, &[0; 8]), Err(Errno::EINVAL));
+    }
+}
