@@ -24,6 +24,15 @@ impl Pattern {
                     .all(|(part, name)| matches(part.as_bytes(), name.as_bytes()))
         })
     }
+
+    /// Whether something at or below `path`, or `path` as far as the pattern goes, can match.
+    #[must_use]
+    pub(crate) fn may_be_below(&self, path: &[String]) -> bool {
+        self.alternatives.iter().any(|parts| {
+            let mut pairs = parts.iter().zip(path);
+            pairs.all(|(part, name)| matches(part.as_bytes(), name.as_bytes()))
+        })
+    }
 }
 
 /// The parts of a name: see [`Pattern::new`].

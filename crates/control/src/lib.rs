@@ -16,4 +16,4 @@ pub use client::{Client, run_folder};
 pub use glob::Pattern;
 pub use protocol::{Answer, Question, Shown};
 pub use server::{Command, Server};
-pub use tree::{Access, Listed, Tree};
+pub use tree::{Access, Leaves, Listed, Tree};

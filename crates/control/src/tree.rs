@@ -48,10 +48,17 @@ impl Parameter {
     }
 }
 
+/// What a branch holds at this moment: names below it, and how to read each.
+pub type Leaves = Vec<(String, Box<dyn Fn() -> String + Send + Sync>)>;
+/// Answers what a branch holds.
+type Grow = Box<dyn Fn() -> Leaves + Send + Sync>;
+type Named = BTreeMap<Vec<String>, std::sync::Arc<Parameter>>;
+
 /// The parameters of one process. Readers share; adding and removing is rare.
 #[derive(Default)]
 pub struct Tree {
-    parameters: RwLock<BTreeMap<Vec<String>, std::sync::Arc<Parameter>>>,
+    parameters: RwLock<Named>,
+    branches: RwLock<BTreeMap<Vec<String>, std::sync::Arc<Grow>>>,
 }
 
 impl Tree {
@@ -85,17 +92,24 @@ impl Tree {
         self.put(name, Parameter { read: None, write: Some(Box::new(write)) });
     }
 
+    /// Adds a branch whose parameters come and go, as clients do: `grow` says what there is each
+    /// time that somebody looks.
+    pub fn add_branch(&self, name: &str, grow: impl Fn() -> Leaves + Send + Sync + 'static) {
+        self.branches.write().insert(split(name), std::sync::Arc::new(Box::new(grow)));
+    }
+
     /// Removes everything at and below `name`.
     pub fn remove(&self, name: &str) {
         let prefix = split(name);
         self.parameters.write().retain(|path, _| !path.starts_with(&prefix));
+        self.branches.write().retain(|path, _| !path.starts_with(&prefix));
     }
 
     /// All parameters and folders whose name matches, sorted.
     #[must_use]
     pub fn list(&self, pattern: &Pattern) -> Vec<Listed> {
         let mut found = BTreeMap::new();
-        for (path, parameter) in self.parameters.read().iter() {
+        for (path, parameter) in &self.all(pattern) {
             for depth in 1..path.len() {
                 if pattern.matches(&path[..depth]) {
                     found.insert(path[..depth].join("."), None);
@@ -136,9 +150,24 @@ impl Tree {
     }
 
     fn matching(&self, pattern: &Pattern) -> Vec<(Vec<String>, std::sync::Arc<Parameter>)> {
-        let parameters = self.parameters.read();
-        let found = parameters.iter().filter(|(path, _)| pattern.matches(path));
-        found.map(|(path, parameter)| (path.clone(), std::sync::Arc::clone(parameter))).collect()
+        self.all(pattern).into_iter().filter(|(path, _)| pattern.matches(path)).collect()
+    }
+
+    /// All parameters, those of branches included that `pattern` could be about.
+    fn all(&self, pattern: &Pattern) -> Named {
+        let mut all = self.parameters.read().clone();
+        let branches: Vec<_> = {
+            let branches = self.branches.read();
+            let grown = branches.iter().filter(|(path, _)| pattern.may_be_below(path));
+            grown.map(|(path, grow)| (path.clone(), std::sync::Arc::clone(grow))).collect()
+        };
+        for (path, grow) in branches {
+            for (leaf, read) in grow() {
+                let name: Vec<String> = path.iter().cloned().chain(split(&leaf)).collect();
+                all.insert(name, std::sync::Arc::new(Parameter { read: Some(read), write: None }));
+            }
+        }
+        all
     }
 }
 
@@ -151,6 +180,26 @@ mod tests {
 
     use super::{Access, Tree};
     use crate::Pattern;
+
+    #[test]
+    fn a_branch_holds_what_is_there_now() {
+        let tree = Tree::new();
+        let clients = Arc::new(AtomicU64::new(0));
+        let count = Arc::clone(&clients);
+        tree.add_branch("mdt.a.exports", move || {
+            let leaf = |number| -> (String, Box<dyn Fn() -> String + Send + Sync>) {
+                (format!("10.0.0.{number}@tcp.uuid"), Box::new(move || format!("u{number}")))
+            };
+            (0..count.load(Ordering::Relaxed)).map(leaf).collect()
+        });
+        let all = Pattern::new("mdt.*.exports.*.uuid");
+        assert!(tree.get(&all).is_empty());
+        clients.store(2, Ordering::Relaxed);
+        let shown = tree.get(&all);
+        assert_eq!(shown[1], ("mdt.a.exports.10.0.0.1@tcp.uuid".to_owned(), "u1".to_owned()));
+        assert_eq!(tree.list(&Pattern::new("mdt.a.*"))[0].name, "mdt.a.exports");
+        assert_eq!(tree.set(&all, "1")[0].1, Err(Errno::EACCES));
+    }
 
     #[test]
     fn parameters_are_listed_read_and_set() {

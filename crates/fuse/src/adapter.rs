@@ -5,22 +5,25 @@ use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{Instant, SystemTime};
 
 use bytes::Bytes;
 use fuser::{
-    AccessFlags, BsdFileFlags, FileHandle as Handle, Filesystem, INodeNo, InitFlags, KernelConfig,
-    LockOwner as Owner, OpenFlags as KernelFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData,
-    ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyLock, ReplyLseek, ReplyOpen,
-    ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
+    AccessFlags, BsdFileFlags, FileHandle as Handle, Filesystem, INodeNo, InitFlags, IoctlFlags,
+    KernelConfig, LockOwner as Owner, OpenFlags as KernelFlags, RenameFlags, ReplyAttr,
+    ReplyCreate, ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyIoctl,
+    ReplyLock, ReplyLseek, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow,
+    WriteFlags,
 };
 use sheen_client::posix::{
     Credentials, DirCookie, Fallocate, FileHandle, FileLock, FileLockMode, FileSystem, FileType,
-    LockOwner, May, NewNode, NodeId, OpenFlags, RenameMode, Seek, SetAttributes, XattrMode,
+    LockOwner, May, NewNode, NodeId, OpenFlags, Operation, RenameMode, Seek, SetAttributes,
+    XattrMode,
 };
 use sheen_types::{Errno, Extent, Name};
 
 use crate::busy::{Busy, Guard};
+use crate::control::{self, Control};
 use crate::credentials::Groups;
 use crate::{answer, convert, signals};
 
@@ -77,6 +80,16 @@ impl Adapter {
         crate::drive::drive(&self.runtime, work);
     }
 
+    /// As [`Adapter::drive`], and counts how long it takes from now on.
+    #[expect(clippy::disallowed_methods, reason = "told to operators: nothing depends on it")]
+    fn counted(&self, operation: Operation, work: impl Future<Output = ()> + Send + 'static) {
+        let (files, begin) = (self.files.clone(), Instant::now());
+        self.drive(async move {
+            work.await;
+            files.statistics().took(operation, begin.elapsed());
+        });
+    }
+
     /// The kernel holds the locks of these directories until the guard goes.
     fn occupy(&self, nodes: &[INodeNo]) -> Guard {
         Busy::enter(&self.busy, nodes.iter().map(|node| node.0))
@@ -102,7 +115,12 @@ impl Adapter {
     ) {
         let (files, name) = (self.files.clone(), convert::name(name));
         let guard = self.occupy(&[parent]);
-        self.drive(async move {
+        let operation = match &new {
+            NewNode::Directory => Operation::Mkdir,
+            NewNode::Symlink(_) => Operation::Symlink,
+            NewNode::Node { .. } => Operation::Mknod,
+        };
+        self.counted(operation, async move {
             let _guard = guard;
             let made = async { files.make(&who, node(parent), &name?, mode, new).await };
             answer::entry(reply, made.await);
@@ -156,7 +174,7 @@ impl Filesystem for Adapter {
     fn lookup(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
         let (files, who, name) = (self.files.clone(), self.who(request, 0), convert::name(name));
         let guard = self.occupy(&[parent]);
-        self.drive(async move {
+        self.counted(Operation::Getattr, async move {
             let _guard = guard;
             let found = async { files.lookup(&who, node(parent), &name?).await };
             answer::lookup(reply, found.await);
@@ -171,7 +189,7 @@ impl Filesystem for Adapter {
         let (files, who) = (self.files.clone(), self.who(request, 0));
         // A directory's, before it is changed: the kernel holds its lock for the change already.
         let guard = self.occupy(&[number]);
-        self.drive(async move {
+        self.counted(Operation::Getattr, async move {
             let _guard = guard;
             answer::stat(reply, node(number), files.getattr(&who, node(number)).await);
         });
@@ -204,10 +222,12 @@ impl Filesystem for Adapter {
             mtime: mtime.map(convert::set_time),
             ctime: ctime.map(convert::timestamp),
             kill_set_id: false,
+            flags: None,
         };
         let (files, who) = (self.files.clone(), self.who(request, 0));
         let guard = self.occupy(&[number]);
-        self.drive(async move {
+        let operation = if size.is_some() { Operation::Truncate } else { Operation::Setattr };
+        self.counted(operation, async move {
             let _guard = guard;
             let done = files.setattr(&who, node(number), opened.map(handle), changes).await;
             answer::stat(reply, node(number), done);
@@ -275,7 +295,7 @@ impl Filesystem for Adapter {
     fn unlink(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
         let (files, who, name) = (self.files.clone(), self.who(request, 0), convert::name(name));
         let guard = self.occupy(&[parent]);
-        self.drive(async move {
+        self.counted(Operation::Unlink, async move {
             let _guard = guard;
             let done = async { files.unlink(&who, node(parent), &name?).await };
             answer::empty(reply, done.await);
@@ -285,7 +305,7 @@ impl Filesystem for Adapter {
     fn rmdir(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
         let (files, who, name) = (self.files.clone(), self.who(request, 0), convert::name(name));
         let guard = self.occupy_child(parent, &name);
-        self.drive(async move {
+        self.counted(Operation::Rmdir, async move {
             let _guard = guard;
             let done = async { files.rmdir(&who, node(parent), &name?).await };
             answer::empty(reply, done.await);
@@ -323,7 +343,7 @@ impl Filesystem for Adapter {
         };
         let known = |child: Option<NodeId>| child.map_or(parent, |child| INodeNo(child.0));
         let guard = self.occupy(&[parent, new_parent, known(moved), known(replaced)]);
-        self.drive(async move {
+        self.counted(Operation::Rename, async move {
             let _guard = guard;
             let done = async {
                 let (old, new) = names?;
@@ -343,7 +363,7 @@ impl Filesystem for Adapter {
     ) {
         let (files, who, name) = (self.files.clone(), self.who(request, 0), convert::name(name));
         let guard = self.occupy(&[parent]);
-        self.drive(async move {
+        self.counted(Operation::Link, async move {
             let _guard = guard;
             let done = async { files.link(&who, node(number), node(parent), &name?).await };
             answer::entry(reply, done.await);
@@ -352,7 +372,7 @@ impl Filesystem for Adapter {
 
     fn open(&self, request: &Request, number: INodeNo, flags: KernelFlags, reply: ReplyOpen) {
         let (files, who) = (self.files.clone(), self.who(request, 0));
-        self.drive(async move {
+        self.counted(Operation::Open, async move {
             let flags = OpenFlags(flags.0.cast_unsigned());
             answer::opened(reply, files.open(&who, node(number), flags).await);
         });
@@ -372,7 +392,7 @@ impl Filesystem for Adapter {
         let who = self.who(request, umask);
         let flags = OpenFlags(flags.cast_unsigned() | OpenFlags::CREATE);
         let guard = self.occupy(&[parent]);
-        self.drive(async move {
+        self.counted(Operation::Create, async move {
             let _guard = guard;
             let made =
                 async { files.create(&who, node(parent), &name?, mode & 0o7777, flags).await };
@@ -392,8 +412,13 @@ impl Filesystem for Adapter {
         reply: ReplyData,
     ) {
         let files = self.files.clone();
-        self.drive(async move {
-            answer::data(reply, files.read(handle(opened), offset, size).await);
+        self.counted(Operation::Read, async move {
+            let read = files.read(handle(opened), offset, size).await;
+            if let Ok(pieces) = &read {
+                let bytes: usize = pieces.iter().map(Bytes::len).sum();
+                files.statistics().add(Operation::ReadBytes, bytes as u64);
+            }
+            answer::data(reply, read);
         });
     }
 
@@ -410,9 +435,12 @@ impl Filesystem for Adapter {
         reply: ReplyWrite,
     ) {
         let (files, data) = (self.files.clone(), Bytes::copy_from_slice(data));
-        self.drive(async move {
+        self.counted(Operation::Write, async move {
             match files.write(handle(opened), offset, data).await {
-                Ok(written) => reply.written(written),
+                Ok(written) => {
+                    files.statistics().add(Operation::WriteBytes, written.into());
+                    reply.written(written);
+                }
                 Err(errno) => reply.error(convert::errno(errno)),
             }
         });
@@ -436,14 +464,14 @@ impl Filesystem for Adapter {
         reply: ReplyEmpty,
     ) {
         let files = self.files.clone();
-        self.drive(async move {
+        self.counted(Operation::Close, async move {
             answer::empty(reply, files.release(handle(opened), by.map(owner)).await);
         });
     }
 
     fn fsync(&self, _: &Request, _: INodeNo, opened: Handle, data: bool, reply: ReplyEmpty) {
         let files = self.files.clone();
-        self.drive(async move {
+        self.counted(Operation::Fsync, async move {
             answer::empty(reply, files.fsync(handle(opened), data).await);
         });
     }
@@ -463,7 +491,7 @@ impl Filesystem for Adapter {
     ) {
         let files = self.files.clone();
         let guard = self.occupy(&[number]);
-        self.drive(async move {
+        self.counted(Operation::Readdir, async move {
             let _guard = guard;
             let names = files.readdir(handle(opened), DirCookie(offset), NAMES_AT_ONCE).await;
             answer::directory(reply, names);
@@ -480,7 +508,7 @@ impl Filesystem for Adapter {
     ) {
         let (files, who) = (self.files.clone(), self.who(request, 0));
         let guard = self.occupy(&[number]);
-        self.drive(async move {
+        self.counted(Operation::Readdir, async move {
             let _guard = guard;
             let from = DirCookie(offset);
             let names = files.readdir_plus(&who, handle(opened), from, NAMES_AT_ONCE).await;
@@ -497,21 +525,21 @@ impl Filesystem for Adapter {
         reply: ReplyEmpty,
     ) {
         let files = self.files.clone();
-        self.drive(async move {
+        self.counted(Operation::Close, async move {
             answer::empty(reply, files.release(handle(opened), None).await);
         });
     }
 
     fn fsyncdir(&self, _: &Request, _: INodeNo, opened: Handle, data: bool, reply: ReplyEmpty) {
         let files = self.files.clone();
-        self.drive(async move {
+        self.counted(Operation::Fsync, async move {
             answer::empty(reply, files.fsync(handle(opened), data).await);
         });
     }
 
     fn statfs(&self, _: &Request, _: INodeNo, reply: ReplyStatfs) {
         let files = self.files.clone();
-        self.drive(async move {
+        self.counted(Operation::Statfs, async move {
             match files.statfs().await {
                 Ok(stat) => reply.statfs(
                     stat.blocks,
@@ -549,7 +577,7 @@ impl Filesystem for Adapter {
         let (files, who) = (self.files.clone(), self.who(request, 0));
         let (name, value) = (name.as_bytes().to_vec(), Bytes::copy_from_slice(value));
         let guard = self.occupy(&[number]);
-        self.drive(async move {
+        self.counted(Operation::Setxattr, async move {
             let _guard = guard;
             answer::empty(reply, files.setxattr(&who, node(number), &name, value, mode).await);
         });
@@ -565,14 +593,14 @@ impl Filesystem for Adapter {
     ) {
         let (files, who) = (self.files.clone(), self.who(request, 0));
         let name = name.as_bytes().to_vec();
-        self.drive(async move {
+        self.counted(Operation::Getxattr, async move {
             answer::xattr(reply, size, files.getxattr(&who, node(number), &name).await);
         });
     }
 
     fn listxattr(&self, request: &Request, number: INodeNo, size: u32, reply: ReplyXattr) {
         let (files, who) = (self.files.clone(), self.who(request, 0));
-        self.drive(async move {
+        self.counted(Operation::Listxattr, async move {
             answer::xattr(reply, size, files.listxattr(&who, node(number)).await);
         });
     }
@@ -581,7 +609,7 @@ impl Filesystem for Adapter {
         let (files, who) = (self.files.clone(), self.who(request, 0));
         let name = name.as_bytes().to_vec();
         let guard = self.occupy(&[number]);
-        self.drive(async move {
+        self.counted(Operation::Removexattr, async move {
             let _guard = guard;
             answer::empty(reply, files.removexattr(&who, node(number), &name).await);
         });
@@ -600,7 +628,7 @@ impl Filesystem for Adapter {
         reply: ReplyLock,
     ) {
         let files = self.files.clone();
-        self.drive(async move {
+        self.counted(Operation::Flock, async move {
             let wanted = lock(start, end, kind, pid);
             let found = async { files.get_lock(handle(opened), owner(by), wanted?).await };
             match found.await {
@@ -629,7 +657,7 @@ impl Filesystem for Adapter {
         reply: ReplyEmpty,
     ) {
         let (files, thread) = (self.files.clone(), request.pid());
-        self.drive(async move {
+        self.counted(Operation::Flock, async move {
             let wanted = lock(start, end, kind, pid);
             let done = async { files.set_lock(handle(opened), owner(by), wanted?, sleep).await };
             let done = match sleep {
@@ -662,7 +690,7 @@ impl Filesystem for Adapter {
             _ => return reply.error(convert::errno(Errno::EOPNOTSUPP)),
         };
         let files = self.files.clone();
-        self.drive(async move {
+        self.counted(Operation::Fallocate, async move {
             answer::empty(reply, files.fallocate(handle(opened), what, offset, length).await);
         });
     }
@@ -685,11 +713,34 @@ impl Filesystem for Adapter {
         };
         let Ok(offset) = u64::try_from(offset) else { return reply.error(fuser::Errno::ENXIO) };
         let files = self.files.clone();
-        self.drive(async move {
+        self.counted(Operation::Seek, async move {
             match files.seek(handle(opened), offset, what).await {
                 Ok(found) => reply.offset(i64::try_from(found).unwrap_or(i64::MAX)),
                 Err(errno) => reply.error(convert::errno(errno)),
             }
+        });
+    }
+
+    fn ioctl(
+        &self,
+        request: &Request,
+        number: INodeNo,
+        _: Handle,
+        _: IoctlFlags,
+        command: u32,
+        data: &[u8],
+        room: u32,
+        reply: ReplyIoctl,
+    ) {
+        let asked = match Control::of(command, data) {
+            Ok(asked) => asked,
+            Err(errno) => return reply.error(convert::errno(errno)),
+        };
+        let (files, who) = (self.files.clone(), self.who(request, 0));
+        let guard = self.occupy(&[number]);
+        self.counted(Operation::Ioctl, async move {
+            let _guard = guard;
+            control::answer(reply, room, asked.perform(&files, &who, node(number)).await);
         });
     }
 }

@@ -14,6 +14,7 @@ mod adapter;
 mod ahead;
 mod answer;
 mod busy;
+mod control;
 mod convert;
 mod credentials;
 mod drive;

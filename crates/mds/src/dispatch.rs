@@ -6,17 +6,25 @@ use bytes::Bytes;
 use sheen_io::BoxFuture;
 use sheen_ldlm::LockDesc;
 use sheen_target::{Context, Export, Leaving, LockWish, Operations, Outcome, ReplyRecord, Target};
-use sheen_types::{Errno, InodeBits};
+use sheen_types::{CounterLine, Errno, InodeBits};
 use sheen_wire::connect::ObdConnectData;
 use sheen_wire::ldlm::LdlmRequest;
 use sheen_wire::messages::{
     MdsReintCreateReply, MdsReintCreateSymReply, MdsReintSetattrReply, Request,
 };
 
-use crate::Mdt;
 use crate::export::OpenTable;
+use crate::{Mdt, counters};
 
 impl Operations for Mdt {
+    fn counters(&self) -> &'static [CounterLine] {
+        &counters::LINES
+    }
+
+    fn counter_of(&self, request: &Request) -> Option<usize> {
+        counters::counter_of(request)
+    }
+
     fn operate<'a>(
         &'a self,
         context: &'a Context,

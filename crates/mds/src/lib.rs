@@ -25,6 +25,7 @@ mod answer;
 mod caller;
 mod check;
 mod close;
+mod counters;
 mod directory;
 mod dispatch;
 mod exclusion;

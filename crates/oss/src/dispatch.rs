@@ -6,15 +6,23 @@ use bytes::Bytes;
 use sheen_io::BoxFuture;
 use sheen_ldlm::LockDesc;
 use sheen_target::{Context, Export, Leaving, LockWish, Operations, Outcome, Target};
-use sheen_types::Errno;
+use sheen_types::{CounterLine, Errno};
 use sheen_wire::connect::{ConnectFlags, ObdConnectData};
 use sheen_wire::messages::Request;
 
-use crate::Ost;
 use crate::grant::BLOCK_BITS;
+use crate::{Ost, counters};
 use sheen_wire::checksum::Checksum;
 
 impl Operations for Ost {
+    fn counters(&self) -> &'static [CounterLine] {
+        &counters::LINES
+    }
+
+    fn counter_of(&self, request: &Request) -> Option<usize> {
+        counters::counter_of(request)
+    }
+
     fn operate<'a>(
         &'a self,
         context: &'a Context,

@@ -17,6 +17,7 @@
 
 mod attributes;
 mod bulk;
+mod counters;
 mod create;
 mod destroy;
 mod dispatch;

@@ -9,7 +9,7 @@ use sheen_wire::messages::{OstRead, OstReadReply};
 use sheen_wire::ost::{Obdo, ObdoFlags, OstBody};
 
 use crate::bulk::Transfer;
-use crate::{Ost, attributes};
+use crate::{Ost, attributes, counters};
 
 impl Ost {
     /// Reads up to the object's end; what lies behind it is not sent, the status says how much is.
@@ -32,6 +32,7 @@ impl Ost {
             context.bulk.push(data).await.map_err(|error| error.errno())?;
         }
         drop(lock);
+        context.count(counters::READ_BYTES, length as u64);
         // At most BULK_BYTES_MAX, so it fits.
         Ok(Outcome { status: length as i32, reply: Some(reply.into()) })
     }

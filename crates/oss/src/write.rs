@@ -11,7 +11,7 @@ use sheen_wire::ost::{BrwFlags, NiobufRemote, Obdo, ObdoFlags, OstBody};
 
 use crate::bulk::Transfer;
 use crate::grant::BLOCK_BITS;
-use crate::{Ost, attributes};
+use crate::{Ost, attributes, counters};
 
 impl Ost {
     /// Fetches the data (or takes it from the request), verifies its checksum, writes it.
@@ -42,6 +42,7 @@ impl Ost {
             self.make_durable(context, transfer.object).await?;
         }
         drop(lock);
+        context.count(counters::WRITE_BYTES, transfer.length as u64);
         self.answer(context, asked, &transfer)
     }
 

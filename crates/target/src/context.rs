@@ -36,6 +36,12 @@ pub struct Context {
 }
 
 impl Context {
+    /// Counts a sample of one of the role's counters, for the target and for the client.
+    pub fn count(&self, place: usize, value: u64) {
+        self.target.counters.add(place, value);
+        self.export.count(self.target.operations.counters(), place, value);
+    }
+
     /// For a replayed request, the transaction number it had; it gets the same again from
     /// [`Target::transact`]. `None` for any other request.
     #[must_use]

@@ -101,12 +101,17 @@ impl Target {
             reply_bytes_max,
             transno: AtomicU64::new(0),
         };
+        let counter = self.operations.counter_of(&request);
         let Some(outcome) = self.execute(&context, kind, request).await else { return };
         if outcome.is_err() && self.stopping.load(Ordering::Acquire) {
             // Not the operation's fault: the client asks again when the target is back.
             return;
         }
         let replier = place.end().unwrap_or(replier);
+        if let Some(counter) = counter {
+            let time = self.now().since(context.arrived).as_micros();
+            context.count(counter, u64::try_from(time).unwrap_or(u64::MAX));
+        }
         self.answer(&context, kind, outcome, replier);
     }
 

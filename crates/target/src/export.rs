@@ -6,7 +6,7 @@ use std::sync::{Arc, OnceLock};
 
 use parking_lot::{Mutex, RwLock};
 use sheen_rpc::{Channel, Replier};
-use sheen_types::{Instant, Nid, ObdHandle, Transno, Uuid, Xid};
+use sheen_types::{CounterLine, Counters, Instant, Nid, ObdHandle, Samples, Transno, Uuid, Xid};
 use sheen_wire::connect::{ConnectFlags, ConnectFlags2, ObdConnectData};
 
 use crate::last_rcvd::{ReplyRecord, Slot};
@@ -36,6 +36,7 @@ pub struct Export {
     client: u32,
     state: Mutex<State>,
     role: OnceLock<Arc<dyn Any + Send + Sync>>,
+    counters: OnceLock<Counters>,
 }
 
 pub(crate) struct State {
@@ -71,7 +72,31 @@ impl Export {
             last_transno: Transno(0),
             last_xid: Xid(0),
         };
-        Self { uuid, handle, client, state: Mutex::new(state), role: OnceLock::new() }
+        Self {
+            uuid,
+            handle,
+            client,
+            state: Mutex::new(state),
+            role: OnceLock::new(),
+            counters: OnceLock::new(),
+        }
+    }
+
+    /// What the role has counted for this client.
+    #[must_use]
+    pub fn samples(&self) -> Vec<Samples> {
+        self.counters.get().map_or_else(Vec::new, Counters::samples)
+    }
+
+    /// Starts the client's counts anew.
+    pub fn clear_counters(&self) {
+        if let Some(counters) = self.counters.get() {
+            counters.clear();
+        }
+    }
+
+    pub(crate) fn count(&self, lines: &'static [CounterLine], place: usize, value: u64) {
+        self.counters.get_or_init(|| Counters::new(lines)).add(place, value);
     }
 
     /// The client's UUID.

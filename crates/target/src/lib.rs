@@ -49,6 +49,7 @@ pub use last_rcvd::{ClientRecord, Memo, ReplyRecord};
 pub use locks::{LockGuard, LockWish};
 pub use operations::{Leaving, Operations, Outcome};
 pub use recovery::{RecoveryStatus, RecoveryView};
+pub use sheen_ldlm::server::Gauges;
 pub use stats::{OperationStats, TargetStats};
 pub use target::{Target, TargetError};
 pub use view::{ExportView, TargetView};

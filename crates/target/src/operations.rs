@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use sheen_io::BoxFuture;
 use sheen_ldlm::LockDesc;
-use sheen_types::Errno;
+use sheen_types::{CounterLine, Errno};
 use sheen_wire::connect::ObdConnectData;
 use sheen_wire::messages::{Reply, Request};
 
@@ -63,6 +63,17 @@ pub enum Leaving {
 ///
 /// The target calls from many tasks at once and holds no lock while it does.
 pub trait Operations: Send + Sync + 'static {
+    /// What the role counts for operators, for the target and for each client.
+    fn counters(&self) -> &'static [CounterLine] {
+        &[]
+    }
+
+    /// Under which of its counters the role counts how long a request takes.
+    fn counter_of(&self, request: &Request) -> Option<usize> {
+        let _ = request;
+        None
+    }
+
     /// Executes a request that the target does not answer itself. A request of a kind that is not
     /// the role's business is refused with [`Errno::ENOTSUPP`].
     ///

@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 use sheen_io::World;
 use sheen_ldlm::server::Namespace;
 use sheen_store::{Store, StoreError, Transaction};
-use sheen_types::{Errno, Instant, ObdHandle, Transno, Uuid};
+use sheen_types::{Counters, Errno, Instant, ObdHandle, Transno, Uuid};
 use tokio::sync::Notify;
 
 use crate::callbacks::{ReverseChannels, Waiters};
@@ -61,6 +61,7 @@ pub struct Target {
     pub(crate) locks: Namespace,
     pub(crate) lock_waiters: Waiters,
     pub(crate) stats: Stats,
+    pub(crate) counters: Counters,
     pub(crate) faults: Faults,
     /// How often the target has been started.
     pub(crate) instance: u32,
@@ -103,6 +104,7 @@ impl Target {
             seed: world.random.number(),
             callback_timeout: config.timeouts.lock_callback,
         });
+        let counters = Counters::new(operations.counters());
         let target = Arc::new_cyclic(|me| Self {
             me: Weak::clone(me),
             recovery: Recovery::new(known.len(), past.transno, config.timeouts),
@@ -116,6 +118,7 @@ impl Target {
             locks,
             lock_waiters: Waiters::default(),
             stats: Stats::new(),
+            counters,
             faults: Faults::default(),
             instance,
             stopping: AtomicBool::new(false),

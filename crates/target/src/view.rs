@@ -1,7 +1,7 @@
 //! What operators see of a target: plain values for the parameter tree.
 
 use sheen_ldlm::server::Gauges;
-use sheen_types::{Instant, Nid, ObdHandle, Transno, Uuid};
+use sheen_types::{Instant, Nid, ObdHandle, Samples, Transno, Uuid};
 use sheen_wire::connect::ObdConnectData;
 
 use crate::export::ExportState;
@@ -97,5 +97,12 @@ impl Target {
     /// Starts the counts of operations anew.
     pub fn clear_stats(&self) {
         self.stats.clear();
+        self.counters.clear();
+    }
+
+    /// What the role has counted.
+    #[must_use]
+    pub fn samples(&self) -> Vec<Samples> {
+        self.counters.samples()
     }
 }

@@ -1,6 +1,6 @@
 //! The nouns of the file system.
 //!
-//! Everything here is a plain value: no bytes, no IO, no state. Each noun that crosses a function
+//! Everything here is a plain value: no bytes, no IO, and no state but that of counters. Each noun that crosses a function
 //! signature has a type of its own, so that a transaction number cannot be handed over where a
 //! lock cookie belongs.
 
@@ -13,6 +13,7 @@ mod lock;
 mod name;
 mod nid;
 mod number;
+mod statistics;
 mod time;
 
 pub use errno::Errno;
@@ -22,4 +23,5 @@ pub use lock::{InodeBits, LockMode, ResourceName};
 pub use name::{Name, NameError, TargetKind, TargetName, Uuid};
 pub use nid::{NetType, Nid, ParseNidError};
 pub use number::{Generation, LockHandle, MatchBits, ObdHandle, Transno, Xid};
+pub use statistics::{CounterLine, Counters, Samples, Unit};
 pub use time::{Instant, Timestamp};

@@ -241,6 +241,7 @@ async fn assemble(
         observers,
         handles: Handles::default(),
         contest: Contest::default(),
+        statistics: Default::default(),
     })
 }
 

@@ -15,6 +15,7 @@ mod attributes;
 mod contest;
 mod directory;
 mod files;
+mod flags;
 mod handles;
 mod inodes;
 mod invalidate;
@@ -25,6 +26,7 @@ mod own_names;
 mod permission;
 #[cfg(test)]
 mod rights_tests;
+mod statistics;
 #[cfg(test)]
 mod tests;
 mod types;
@@ -43,6 +45,7 @@ use crate::meta::Meta;
 pub(crate) use contest::Contest;
 pub(crate) use handles::Handles;
 pub use invalidate::{Invalidate, Stale};
+pub use statistics::{Operation, Statistics};
 pub use types::{
     Attributes, Credentials, DirCookie, DirEntry, DirEntryPlus, Entry, Fallocate, FileHandle,
     FileLock, FileLockMode, FileType, FsStat, Keep, LockOwner, Lookup, NewNode, NodeId, OpenFlags,
@@ -62,6 +65,7 @@ pub(crate) struct Mounted {
     pub(crate) observers: Arc<Observers>,
     pub(crate) handles: Handles,
     pub(crate) contest: Contest,
+    pub(crate) statistics: Statistics,
 }
 
 impl FileSystem {
@@ -80,6 +84,12 @@ impl FileSystem {
     #[must_use]
     pub fn lock_spaces(&self) -> Vec<Arc<LockSpace>> {
         self.0.targets.lock_spaces()
+    }
+
+    /// What was counted of the calls to it.
+    #[must_use]
+    pub fn statistics(&self) -> &Statistics {
+        &self.0.statistics
     }
 
     /// How many inodes are known, for operators.

@@ -127,6 +127,7 @@ impl Fixture {
             observers,
             handles: Handles::default(),
             contest: Contest::default(),
+            statistics: Default::default(),
         });
         let watcher = Arc::new(Watcher::default());
         files.watch(Arc::clone(&watcher) as Arc<dyn Invalidate>, Audience::Everybody);

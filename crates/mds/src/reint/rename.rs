@@ -11,7 +11,7 @@ use crate::caller::{Caller, May};
 use crate::directory::{self, Child, parse_name};
 use crate::exclusion::{Held, Needs};
 use crate::inode::{Inode, relinked, touched};
-use crate::{Mdt, locks};
+use crate::{Mdt, counters, locks};
 
 /// A walk to the root longer than this goes in a circle.
 const DEPTH_MAX: usize = 10_000;
@@ -79,6 +79,8 @@ impl Mdt {
         self.add_move(&mut transaction, &moved)?;
         let done = context.target.transact(context, transaction, Memo::Done);
         done.map_err(|error| error.errno())?;
+        let time = context.target.world().clock.now().since(context.arrived).as_micros();
+        context.count(counters::of_rename(!crosses), u64::try_from(time).unwrap_or(u64::MAX));
         Ok(Outcome::ok(renamed(self.replaced(&moved))))
     }
 

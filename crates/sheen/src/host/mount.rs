@@ -166,7 +166,8 @@ fn serve(options: &Mount) -> Result<(), Fault> {
                 return Err(Fault::new(error.errno(), error.to_string()));
             }
         };
-        let state = MountState::new(&options.source, &fsname, &target, &node, (&files, &osts));
+        let state =
+            MountState::new(&options.source, &fsname, &target, (&world, &node), (&files, &osts));
         follower.start(&state);
         let commands = parameters::mount_commands(&state);
         let _control = server::control("mount", Arc::clone(state.tree()), commands)?;

@@ -4,11 +4,13 @@
 //! full sizes, `SHEEN_TEST_KEEP` keeps each file system's folder below `target/e2e`.
 
 mod faults;
+mod flags;
 mod full;
 mod kills;
 mod pairs;
 mod parameters;
 mod sqlite;
+mod statistics;
 mod storm;
 mod wire;
 mod workloads;

@@ -8,12 +8,14 @@ use parking_lot::Mutex;
 use sheen_client::config::{LOCKS_UNUSED_MAX, Param, ParameterHook};
 use sheen_client::data::Osc;
 use sheen_client::locks::LockSpace;
+use sheen_client::posix::FsStat;
 use sheen_control::Tree;
 use sheen_node::rpc::ImportReport;
 use sheen_types::Errno;
 
 use super::mount::{MountState, device_type};
 use super::requests;
+use super::text::{self, Since};
 use super::values::{self, MIB};
 use super::{Applied, PAGE_BYTES, add_common};
 use crate::api::{Kind, Target};
@@ -102,6 +104,8 @@ fn add_mount(tree: &Tree, state: &Arc<MountState>) {
     let uuid = state.info.uuid.clone();
     tree.add(&format!("{llite}.uuid"), move || uuid.clone());
     tree.add(&format!("{llite}.fstype"), || "lustre".to_owned());
+    add_statistics(tree, &llite, state);
+    add_space(tree, &llite, state);
     let inodes = Arc::clone(state);
     tree.add(&format!("{llite}.inodes"), move || inodes.files.inodes_known().to_string());
     let (read, write) = (Arc::clone(&state.osts), Arc::clone(&state.osts));
@@ -127,6 +131,41 @@ fn add_mount(tree: &Tree, state: &Arc<MountState>) {
     );
 }
 
+/// The calls to the mount. Whatever is written to them starts them anew, as in Lustre.
+fn add_statistics(tree: &Tree, llite: &str, state: &Arc<MountState>) {
+    let since = Arc::new(Since::now());
+    let (reader, writer) = (Arc::clone(state), Arc::clone(state));
+    let restart = Arc::clone(&since);
+    tree.add_writable(
+        &format!("{llite}.stats"),
+        move || since.stats(&reader.files.statistics().samples()),
+        move |_| {
+            writer.files.statistics().clear();
+            restart.restart();
+            Ok(())
+        },
+    );
+}
+
+/// How full the file system is, as `df` shows it.
+fn add_space(tree: &Tree, llite: &str, state: &Arc<MountState>) {
+    type Read = fn(&FsStat) -> u64;
+    let shown: [(&str, Read); 6] = [
+        ("kbytestotal", |stat| (stat.blocks * u64::from(stat.block_size)) >> 10),
+        ("kbytesfree", |stat| (stat.blocks_free * u64::from(stat.block_size)) >> 10),
+        ("kbytesavail", |stat| (stat.blocks_available * u64::from(stat.block_size)) >> 10),
+        ("filestotal", |stat| stat.files),
+        ("filesfree", |stat| stat.files_free),
+        ("blocksize", |stat| stat.block_size.into()),
+    ];
+    for (leaf, read) in shown {
+        let state = Arc::clone(state);
+        tree.add(&format!("{llite}.{leaf}"), move || {
+            state.space().map_or_else(|errno| errno.to_string(), |stat| read(&stat).to_string())
+        });
+    }
+}
+
 /// What one device shows.
 fn add_device(state: &Arc<MountState>, target: &Target, report: &ImportReport) {
     let tree = &state.tree;
@@ -138,8 +177,12 @@ fn add_device(state: &Arc<MountState>, target: &Target, report: &ImportReport) {
             found.map_or_else(String::new, |(target, report)| read(&target, &report))
         });
     };
-    show("state", state_text);
-    show("import", import_text);
+    show("import", |target, report| text::import(&target.device, report));
+    let (history, device) = (Arc::clone(state), target.device.clone());
+    tree.add(&format!("{place}.state"), move || {
+        let found = history.targets().into_iter().find(|(target, _)| target.device == device);
+        found.map_or_else(String::new, |(_, report)| text::state(&report, &history.clock()))
+    });
     show("active", |target, _| u8::from(target.active).to_string());
     show("uuid", |_, report| report.client.to_string());
     let (connection, server) = match target.kind {
@@ -271,29 +314,4 @@ fn set_lru_size(space: &Arc<LockSpace>, text: &str) -> Result<(), Errno> {
     };
     space.limit_unused(size, space.namespace().gauges().lru_max_age);
     Ok(())
-}
-
-fn state_text(_: &Target, report: &ImportReport) -> String {
-    let mut text = format!("current_state: {}\nstate_history:\n", report.state);
-    for change in &report.history {
-        text += &format!(" - [ {}, {} ]\n", change.at.0 / 1_000_000_000, change.state);
-    }
-    text
-}
-
-fn import_text(target: &Target, report: &ImportReport) -> String {
-    let counters = report.counters;
-    format!(
-        "import:\n    name: {}\n    target: {}\n    state: {}\n    connect_flags: {:?}\n    \
-         connection:\n       current_connection: {}\n       connection_attempts: {}\n    rpcs:\n       \
-         inflight: {}\n       timeouts: {}\n",
-        target.device,
-        report.target,
-        report.state,
-        report.data.flags,
-        report.peer,
-        counters.connects,
-        counters.in_flight,
-        counters.timeouts,
-    )
 }

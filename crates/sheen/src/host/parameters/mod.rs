@@ -5,6 +5,7 @@ mod follow;
 mod mount;
 mod requests;
 mod server;
+mod text;
 mod values;
 
 use std::collections::BTreeMap;
@@ -32,6 +33,8 @@ type Commands = BTreeMap<String, Command>;
 fn add_common(tree: &Tree) {
     tree.add("version", || VERSION.to_owned());
     tree.add("health_check", || "healthy".to_owned());
+    // Requests carry no job yet; the name of the variable says so, as in Lustre.
+    tree.add("jobid_var", || "disable".to_owned());
     tree.add("memused", || resident_bytes().to_string());
 }
 

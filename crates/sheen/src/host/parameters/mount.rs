@@ -4,12 +4,14 @@ use std::path::Path;
 use std::sync::Arc;
 
 use sheen_client::data::Osts;
-use sheen_client::posix::FileSystem;
+use sheen_client::posix::{FileSystem, FsStat};
 use sheen_control::Tree;
+use sheen_io::World;
 use sheen_node::rpc::{ImportReport, RpcNode};
 use sheen_rpc::ImportState;
 use sheen_types::{Errno, Fid, TargetKind, TargetName};
 
+use super::text::{self, Clock};
 use super::{Commands, node_commands};
 use crate::api::{self, Kind, MountInfo};
 
@@ -20,6 +22,7 @@ pub(crate) struct MountState {
     pub(super) files: FileSystem,
     pub(super) osts: Arc<Osts>,
     pub(super) tree: Arc<Tree>,
+    world: World,
     runtime: tokio::runtime::Handle,
 }
 
@@ -29,7 +32,7 @@ impl MountState {
         source: &str,
         fsname: &str,
         path: &Path,
-        node: &Arc<RpcNode>,
+        (world, node): (&World, &Arc<RpcNode>),
         (files, osts): (&FileSystem, &Arc<Osts>),
     ) -> Arc<Self> {
         let client = node.imports().first().map(|report| report.client.to_string());
@@ -49,6 +52,7 @@ impl MountState {
             files: files.clone(),
             osts: Arc::clone(osts),
             tree: Arc::new(Tree::new()),
+            world: world.clone(),
             runtime,
         })
     }
@@ -56,6 +60,16 @@ impl MountState {
     /// The parameters of this mount.
     pub(crate) fn tree(&self) -> &Arc<Tree> {
         &self.tree
+    }
+
+    /// What time it is, by both clocks.
+    pub(super) fn clock(&self) -> Clock {
+        Clock { now: self.world.clock.now(), wall: text::today() }
+    }
+
+    /// How full the file system is.
+    pub(super) fn space(&self) -> Result<FsStat, Errno> {
+        self.runtime.block_on(self.files.statfs())
     }
 
     /// The targets as devices of ours: the MGS, the MDTs, the OSTs.

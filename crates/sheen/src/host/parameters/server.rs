@@ -1,5 +1,6 @@
 //! What a server process shows and does.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use sheen_assembly::{PlanKind, Role};
@@ -7,10 +8,11 @@ use sheen_control::Tree;
 use sheen_mgs::Mgs;
 use sheen_node::rpc::RpcNode;
 use sheen_oss::Ost;
-use sheen_target::{OperationStats, RecoveryStatus, TargetView};
-use sheen_types::{Errno, TargetKind};
+use sheen_target::{Export, OperationStats, RecoveryStatus, TargetView};
+use sheen_types::{Errno, Nid, Samples, TargetKind};
 
 use super::super::target::Running;
+use super::text::Since;
 use super::{Commands, add_common, node_commands, values};
 use crate::api;
 
@@ -46,13 +48,9 @@ pub(crate) fn add_server(tree: &Tree, node: &Arc<RpcNode>, running: &[Arc<Runnin
         show("instance", |one| one.served.target.instance().to_string());
         show("num_exports", |one| one.served.target.exports().len().to_string());
         show("recovery_status", |one| recovery(&one.served.target.view()));
-        show("stats", |one| stats(&one.served.target.view().stats.operations));
         show("last_committed", |one| one.served.target.last_committed().to_string());
-        show("kbytestotal", |one| space(one, |space| space.total >> 10));
-        show("kbytesfree", |one| space(one, |space| space.free >> 10));
-        show("kbytesavail", |one| space(one, |space| space.available >> 10));
-        show("filestotal", |one| space(one, |space| space.objects));
-        show("filesfree", |one| space(one, |space| space.objects_free));
+        add_space(tree, &root, one);
+        add_space(tree, &format!("osd-sheen.{}", one.served.target.name()), one);
         if let Role::Ost(ost) = &one.served.role {
             add_ost(tree, &root, ost);
             show("tot_granted", |one| match &one.served.role {
@@ -68,13 +66,9 @@ pub(crate) fn add_server(tree: &Tree, node: &Arc<RpcNode>, running: &[Arc<Runnin
                 _ => Ok(()),
             }
         });
-        let locks = Arc::clone(one);
-        let name = one.served.target.name().to_owned();
-        let place = format!("ldlm.namespaces.{name}_UUID.lock_count");
-        tree.add(&place, move || {
-            let gauges = locks.served.target.view().locks;
-            (gauges.granted.iter().sum::<u64>() + gauges.waiting.iter().sum::<u64>()).to_string()
-        });
+        add_locks(tree, one);
+        add_statistics(tree, &root, one);
+        add_exports(tree, &root, one);
     }
 }
 
@@ -98,7 +92,108 @@ fn add_ost(tree: &Tree, root: &str, ost: &Arc<Ost>) {
     }
 }
 
-fn space(one: &Running, read: impl Fn(&sheen_store::StoreSpace) -> u64) -> String {
+fn add_space(tree: &Tree, root: &str, one: &Arc<Running>) {
+    type Read = fn(&sheen_store::StoreSpace) -> u64;
+    let shown: [(&str, Read); 5] = [
+        ("kbytestotal", |space| space.total >> 10),
+        ("kbytesfree", |space| space.free >> 10),
+        ("kbytesavail", |space| space.available >> 10),
+        ("filestotal", |space| space.objects),
+        ("filesfree", |space| space.objects_free),
+    ];
+    for (leaf, read) in shown {
+        let one = Arc::clone(one);
+        tree.add(&format!("{root}.{leaf}"), move || space(&one, read));
+    }
+}
+
+/// The locks that clients hold on the target.
+fn add_locks(tree: &Tree, one: &Arc<Running>) {
+    let name = one.served.target.name();
+    let place = match &one.plan.kind {
+        PlanKind::Mgs => "MGS".to_owned(),
+        PlanKind::Target(target) if target.kind == TargetKind::Mdt => format!("mdt-{name}_UUID"),
+        PlanKind::Target(_) => format!("filter-{name}_UUID"),
+    };
+    type Read = fn(&sheen_target::Gauges) -> u64;
+    let shown: [(&str, Read); 2] = [
+        ("lock_count", |gauges| {
+            gauges.granted.iter().sum::<u64>() + gauges.waiting.iter().sum::<u64>()
+        }),
+        ("resource_count", |gauges| gauges.resources),
+    ];
+    for (leaf, read) in shown {
+        let one = Arc::clone(one);
+        tree.add(&format!("ldlm.namespaces.{place}.{leaf}"), move || {
+            read(&one.served.target.view().locks).to_string()
+        });
+    }
+}
+
+/// What the role counted for all its clients. Whatever is written to it starts it anew.
+fn add_statistics(tree: &Tree, root: &str, one: &Arc<Running>) {
+    let leaf = match &one.served.role {
+        Role::Mgs(_) => return,
+        Role::Mdt(_) => "md_stats",
+        Role::Ost(_) => "stats",
+    };
+    let since = Arc::new(Since::now());
+    let (reader, writer, restart) = (Arc::clone(one), Arc::clone(one), Arc::clone(&since));
+    tree.add_writable(
+        &format!("{root}.{leaf}"),
+        move || since.stats(&reader.served.target.samples()),
+        move |_| {
+            writer.served.target.clear_stats();
+            restart.restart();
+            Ok(())
+        },
+    );
+}
+
+/// The target's clients by node, as they are when somebody looks.
+fn add_exports(tree: &Tree, root: &str, one: &Arc<Running>) {
+    let one = Arc::clone(one);
+    let since = Arc::new(Since::now());
+    tree.add_branch(&format!("{root}.exports"), move || {
+        let mut nodes: BTreeMap<Nid, Vec<Arc<Export>>> = BTreeMap::new();
+        for export in one.served.target.exports() {
+            nodes.entry(export.nid()).or_default().push(export);
+        }
+        let leaves = nodes.into_iter().flat_map(|(nid, exports)| {
+            let (uuids, since) = (exports.clone(), Arc::clone(&since));
+            let uuid = move || uuids.iter().map(|export| format!("{}\n", export.uuid())).collect();
+            let stats = move || {
+                let samples = exports.iter().map(|export| export.samples());
+                since.stats(&joined(samples.collect()))
+            };
+            let leaf = |name: &str, read: Box<dyn Fn() -> String + Send + Sync>| {
+                (format!("{nid}.{name}"), read)
+            };
+            [leaf("uuid", Box::new(uuid)), leaf("stats", Box::new(stats))]
+        });
+        leaves.collect()
+    });
+}
+
+/// The samples of several clients of one node together.
+fn joined(all: Vec<Vec<Samples>>) -> Vec<Samples> {
+    let mut sums: Vec<Samples> = Vec::new();
+    for samples in all.into_iter().flatten() {
+        match sums.iter_mut().find(|sum| sum.line == samples.line) {
+            None => sums.push(samples),
+            Some(sum) => {
+                sum.count += samples.count;
+                sum.min = sum.min.min(samples.min);
+                sum.max = sum.max.max(samples.max);
+                sum.sum += samples.sum;
+                sum.squared += samples.squared;
+            }
+        }
+    }
+    sums
+}
+
+fn space(one: &Running, read: fn(&sheen_store::StoreSpace) -> u64) -> String {
     one.served
         .target
         .store()
@@ -169,13 +264,13 @@ fn add_mgs(commands: &mut Commands, mgs: &Arc<Mgs>) {
     commands.insert(api::CONF_PARAM.to_owned(), Box::new(conf_param));
 }
 
-/// Lustre's stats file: a line for each kind of request.
+/// Every request of a service, in the shape of a `stats` file.
 fn stats(operations: &[OperationStats]) -> String {
     let mut text = String::new();
     for one in operations {
         let name = one.kind.format().name.to_lowercase();
         text += &format!(
-            "{name:<25} {} samples [usecs] {} {} {} {}\n",
+            "{name:<35} {} samples [usecs] {} {} {} {}\n",
             one.count, one.time_us_min, one.time_us_max, one.time_us, one.time_us_squared
         );
     }
@@ -190,6 +285,9 @@ fn recovery(view: &TargetView) -> String {
         RecoveryStatus::Recovering => "RECOVERING",
         RecoveryStatus::Complete => "COMPLETE",
     };
+    if recovery.status == RecoveryStatus::Inactive {
+        return format!("status: {status}\n");
+    }
     let started = recovery.started.map_or(0, |started| started.seconds);
     let completed =
         recovery.connected.saturating_sub(recovery.replaying + recovery.replaying_locks);

@@ -1,0 +1,126 @@
+//! What a mount counts of the calls to it, as Lustre's `llite.*.stats` shows it.
+
+use std::time::Duration;
+
+use sheen_types::{CounterLine, Counters, Samples};
+
+macro_rules! operations {
+    ($($(#[$doc:meta])* $name:ident = $line:expr,)+) => {
+        /// A kind of call.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub enum Operation {
+            $($(#[$doc])* $name,)+
+        }
+
+        /// In the order of [`Operation`], which is Lustre's.
+        static LINES: &[CounterLine] = &[$($line,)+];
+    };
+}
+
+operations! {
+    /// Bytes handed out by reads.
+    ReadBytes = CounterLine::bytes("read_bytes"),
+    /// Bytes taken by writes.
+    WriteBytes = CounterLine::bytes("write_bytes"),
+    /// Reads of files.
+    Read = CounterLine::time("read"),
+    /// Writes to files.
+    Write = CounterLine::time("write"),
+    /// Control calls.
+    Ioctl = CounterLine { name: "ioctl", unit: sheen_types::Unit::Requests },
+    /// Opens of files and directories.
+    Open = CounterLine::time("open"),
+    /// Their ends.
+    Close = CounterLine::time("close"),
+    /// Searches for data or holes.
+    Seek = CounterLine::time("seek"),
+    /// Waits until data is durable.
+    Fsync = CounterLine::time("fsync"),
+    /// Parts of directories.
+    Readdir = CounterLine::time("readdir"),
+    /// Changes of attributes but the size.
+    Setattr = CounterLine::time("setattr"),
+    /// Changes of the size.
+    Truncate = CounterLine::time("truncate"),
+    /// File locks.
+    Flock = CounterLine::time("flock"),
+    /// Attributes and look-ups of names.
+    Getattr = CounterLine::time("getattr"),
+    /// Space set aside or given back.
+    Fallocate = CounterLine::time("fallocate"),
+    /// New files that are opened.
+    Create = CounterLine::time("create"),
+    /// Further names.
+    Link = CounterLine::time("link"),
+    /// Names of files removed.
+    Unlink = CounterLine::time("unlink"),
+    /// Symbolic links.
+    Symlink = CounterLine::time("symlink"),
+    /// New directories.
+    Mkdir = CounterLine::time("mkdir"),
+    /// Directories removed.
+    Rmdir = CounterLine::time("rmdir"),
+    /// New nodes.
+    Mknod = CounterLine::time("mknod"),
+    /// Names moved.
+    Rename = CounterLine::time("rename"),
+    /// Questions for the space.
+    Statfs = CounterLine::time("statfs"),
+    /// Extended attributes set.
+    Setxattr = CounterLine::time("setxattr"),
+    /// Extended attributes read.
+    Getxattr = CounterLine::time("getxattr"),
+    /// Names of extended attributes.
+    Listxattr = CounterLine::time("listxattr"),
+    /// Extended attributes removed.
+    Removexattr = CounterLine::time("removexattr"),
+}
+
+/// The counts of one mount. Whoever takes the calls (the FUSE adapter) counts them; what the kernel
+/// answers from its caches is counted by nobody.
+pub struct Statistics(Counters);
+
+impl Default for Statistics {
+    fn default() -> Self {
+        Self(Counters::new(LINES))
+    }
+}
+
+impl Statistics {
+    /// A call took so long.
+    pub fn took(&self, operation: Operation, time: Duration) {
+        self.0.add(operation as usize, u64::try_from(time.as_micros()).unwrap_or(u64::MAX));
+    }
+
+    /// So many bytes were moved; of a count without a measure, any number.
+    pub fn add(&self, operation: Operation, value: u64) {
+        self.0.add(operation as usize, value);
+    }
+
+    /// What was counted so far.
+    #[must_use]
+    pub fn samples(&self) -> Vec<Samples> {
+        self.0.samples()
+    }
+
+    /// Starts anew.
+    pub fn clear(&self) {
+        self.0.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_operation_has_its_line() {
+        let statistics = Statistics::default();
+        statistics.add(Operation::ReadBytes, 4096);
+        statistics.took(Operation::Removexattr, Duration::from_micros(7));
+        let samples = statistics.samples();
+        let names: Vec<_> = samples.iter().map(|sample| sample.line.name).collect();
+        assert_eq!(names, ["read_bytes", "removexattr"]);
+        assert_eq!((samples[0].sum, samples[1].squared), (4096, 49));
+    }
+}
