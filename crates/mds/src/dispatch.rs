@@ -28,8 +28,9 @@ impl Operations for Mdt {
     fn operate<'a>(
         &'a self,
         context: &'a Context,
-        request: Request,
+        mut request: Request,
     ) -> BoxFuture<'a, Result<Outcome, Errno>> {
+        self.squash.apply(context.export.nid(), &mut request);
         Box::pin(async move {
             match request {
                 Request::MdsGetRoot(request) => self.get_root(context, &request),
@@ -60,18 +61,20 @@ impl Operations for Mdt {
     fn reconstruct<'a>(
         &'a self,
         context: &'a Context,
-        request: Request,
+        mut request: Request,
         record: ReplyRecord,
     ) -> BoxFuture<'a, Result<Outcome, Errno>> {
+        self.squash.apply(context.export.nid(), &mut request);
         Box::pin(async move { self.answer_again(context, request, record).await })
     }
 
     fn intent<'a>(
         &'a self,
         context: &'a Context,
-        request: Request,
+        mut request: Request,
         wish: LockWish,
     ) -> BoxFuture<'a, Result<Outcome, Errno>> {
+        self.squash.apply(context.export.nid(), &mut request);
         Box::pin(async move {
             match request {
                 Request::LdlmIntentGetattr(request) => {

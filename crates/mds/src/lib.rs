@@ -45,6 +45,7 @@ mod readpage;
 mod reint;
 mod root;
 mod sequences;
+mod squash;
 mod statfs;
 mod sync;
 mod xattrs;
@@ -68,6 +69,7 @@ use crate::open_files::OpenFiles;
 use crate::placement::Placement;
 use crate::pristine::Pristine;
 use crate::sequences::Sequences;
+use crate::squash::Squash;
 
 /// Bytes of the largest file (`LLITE_MAXBYTES`, roughly): what one OST object may hold.
 const FILE_BYTES_MAX: u64 = i64::MAX as u64;
@@ -103,6 +105,7 @@ pub struct Mdt {
     pristine: Pristine,
     sequences: Sequences,
     placement: Placement,
+    squash: Squash,
 }
 
 impl Mdt {
@@ -122,6 +125,7 @@ impl Mdt {
             open_files: OpenFiles::default(),
             pristine: Pristine::default(),
             sequences,
+            squash: Squash::default(),
         }))
     }
 

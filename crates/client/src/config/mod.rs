@@ -242,6 +242,7 @@ async fn assemble(
         handles: Handles::default(),
         contest: Contest::default(),
         statistics: Default::default(),
+        squash: parking_lot::RwLock::default(),
     })
 }
 

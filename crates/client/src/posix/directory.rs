@@ -84,7 +84,7 @@ impl Mounted {
         is_directory
             && !flags.writes()
             && state.rights_covered()
-            && state.permits(who, May::READ) == Some(true)
+            && state.permits(&self.judged(who), May::READ) == Some(true)
     }
 
     async fn names(

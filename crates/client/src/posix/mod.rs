@@ -36,6 +36,8 @@ use std::sync::Arc;
 
 pub use sheen_types::access::{Audience, May};
 
+use parking_lot::RwLock;
+
 use crate::cache::{Inodes, Observers};
 use crate::config::Targets;
 use crate::data::DataPath;
@@ -66,6 +68,8 @@ pub(crate) struct Mounted {
     pub(crate) handles: Handles,
     pub(crate) contest: Contest,
     pub(crate) statistics: Statistics,
+    /// User and group that root is judged as; `None` for root itself.
+    pub(crate) squash: RwLock<Option<(u32, u32)>>,
 }
 
 impl FileSystem {

@@ -6,6 +6,9 @@
 //! ([`super::Audience`]); the kernel asks for all other names at every step, and is answered from the
 //! cache.
 
+use std::borrow::Cow;
+use std::sync::Arc;
+
 use sheen_types::access::{Capability, May, Subject};
 use sheen_types::{Errno, Name};
 
@@ -40,7 +43,25 @@ impl FileSystem {
     }
 }
 
+impl FileSystem {
+    /// From now on the cache lets root in only as this user and group; `None` for as root. The MDT
+    /// squashes by itself what reaches it.
+    pub fn squash_root(&self, to: Option<(u32, u32)>) {
+        *self.0.squash.write() = to;
+    }
+}
+
 impl Mounted {
+    /// As whom the cache judges `who`.
+    pub(super) fn judged<'a>(&self, who: &'a Credentials) -> Cow<'a, Credentials> {
+        match *self.squash.read() {
+            Some((uid, gid)) if who.uid == 0 => {
+                Cow::Owned(Credentials { uid, gid, groups: Arc::from([]), ..who.clone() })
+            }
+            _ => Cow::Borrowed(who),
+        }
+    }
+
     /// Whether `who` may search a directory of which the cache is about to answer. No RPC while
     /// locks cover what decides, else one; then a lock does.
     pub(super) async fn may_search(
@@ -54,7 +75,7 @@ impl Mounted {
 
     /// Whether `who` may read what the cache knows of an inode. No RPC for the superuser.
     pub(super) async fn may_read(&self, who: &Credentials, inode: &Inode) -> Result<(), Errno> {
-        if who.can(Capability::DacOverride) {
+        if self.judged(who).can(Capability::DacOverride) {
             return Ok(());
         }
         self.know_rights(who, inode).await?;
@@ -104,7 +125,7 @@ impl Mounted {
     }
 
     fn judge(&self, who: &Credentials, inode: &Inode, wanted: May) -> Result<(), Errno> {
-        match inode.state().permits(who, wanted) {
+        match inode.state().permits(&self.judged(who), wanted) {
             Some(true) => Ok(()),
             _ => Err(Errno::EACCES),
         }

@@ -384,3 +384,16 @@ fn a_mount_of_one_user_keeps_what_that_user_may_search() {
         assert_eq!(keep.entry, kept, "{uid}");
     }
 }
+
+#[test]
+fn a_squashed_root_is_let_in_as_who_it_is() {
+    let private = scene(0o750, &[]);
+    assert!(private.searches(0, &[]));
+    private.fixture.files.squash_root(Some((99, 98)));
+    assert!(!private.searches(0, &[50]), "its groups do not count either");
+    assert!(private.searches(5, &[]) && private.searches(7, &[50]));
+    private.fixture.files.squash_root(Some((99, 50)));
+    assert!(private.searches(0, &[]));
+    private.fixture.files.squash_root(None);
+    assert!(private.searches(0, &[]));
+}

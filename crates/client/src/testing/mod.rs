@@ -128,6 +128,7 @@ impl Fixture {
             handles: Handles::default(),
             contest: Contest::default(),
             statistics: Default::default(),
+            squash: parking_lot::RwLock::default(),
         });
         let watcher = Arc::new(Watcher::default());
         files.watch(Arc::clone(&watcher) as Arc<dyn Invalidate>, Audience::Everybody);

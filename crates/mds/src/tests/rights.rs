@@ -282,3 +282,45 @@ fn a_directory_that_gets_another_parent_must_be_writable() {
         &world,
     );
 }
+
+#[test]
+fn root_is_squashed_where_it_is_not_trusted() {
+    let world = TestWorld::new(88);
+    let inner = world.clone();
+    run(
+        async move {
+            let server = Server::start(&inner, 1).await;
+            let root = server.client("c").await;
+            let shared = root.mkdir(Fid::ROOT, "tmp").await.unwrap();
+            root.setattr(shared, AttrValid::MODE, mode(0o1777)).await.unwrap();
+            let alice = root.as_user(10, 10);
+            alice.close(&alice.create(shared, "f").await.unwrap()).await.unwrap();
+            let private = alice.mkdir(shared, "private").await.unwrap();
+            alice.setattr(private, AttrValid::MODE, mode(0o700)).await.unwrap();
+            server.mdt.change_root_squash(|squash| squash.set_root("99:98")).unwrap();
+            assert_eq!(root.mkdir(Fid::ROOT, "no").await, Err(Errno::EACCES));
+            assert_eq!(root.mkdir(private, "no").await, Err(Errno::EACCES));
+            assert_eq!(root.unlink(shared, "f").await, Err(Errno::EPERM), "sticky");
+            let refused = root.setattr(private, AttrValid::MODE, mode(0o777)).await.map(|_| ());
+            assert_eq!(refused, Err(Errno::EPERM));
+            let refused = root.setxattr(shared, "trusted.x", Some(b"1"), 0).await;
+            assert_eq!(refused, Err(Errno::EPERM));
+            let refused = root.open(shared, "f", OpenFlags::WRITE).await.map(|_| ());
+            assert_eq!(refused, Err(Errno::EACCES));
+            let (_, reply) = root.lookup(private, "x").await;
+            let error = reply.dlm_rep.unwrap().policy_res2 as u32 as i32;
+            assert_eq!(error, Errno::EACCES.status());
+            let opened = root.create(shared, "mine").await.unwrap();
+            assert_eq!((opened.body.uid, opened.body.gid), (99, 98));
+            root.close(&opened).await.unwrap();
+            let made = root.mkdir(shared, "dir").await.unwrap();
+            let body = root.getattr(made).await.unwrap();
+            assert_eq!((body.uid, body.gid), (99, 98));
+            assert_eq!(alice.getattr(private).await.unwrap().uid, 10, "others are who they are");
+            let everyone = "*@tcp 0@lo";
+            server.mdt.change_root_squash(|squash| squash.set_trusted(everyone)).unwrap();
+            root.mkdir(private, "yes").await.unwrap();
+        },
+        &world,
+    );
+}

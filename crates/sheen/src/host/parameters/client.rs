@@ -12,6 +12,7 @@ use sheen_client::posix::FsStat;
 use sheen_control::Tree;
 use sheen_node::rpc::ImportReport;
 use sheen_types::Errno;
+use sheen_types::access::RootSquash;
 
 use super::mount::{MountState, device_type};
 use super::requests;
@@ -108,6 +109,7 @@ fn add_mount(tree: &Tree, state: &Arc<MountState>) {
     add_space(tree, &llite, state);
     let inodes = Arc::clone(state);
     tree.add(&format!("{llite}.inodes"), move || inodes.files.inodes_known().to_string());
+    add_squash(tree, &llite, state);
     let (read, write) = (Arc::clone(&state.osts), Arc::clone(&state.osts));
     tree.add_writable(
         &format!("{llite}.max_read_ahead_mb"),
@@ -163,6 +165,29 @@ fn add_space(tree: &Tree, llite: &str, state: &Arc<MountState>) {
         tree.add(&format!("{llite}.{leaf}"), move || {
             state.space().map_or_else(|errno| errno.to_string(), |stat| read(&stat).to_string())
         });
+    }
+}
+
+/// As whom the cache lets root in: what the MDTs are told as `mdt.*.root_squash`.
+fn add_squash(tree: &Tree, llite: &str, state: &Arc<MountState>) {
+    type Value = (&'static str, fn(&RootSquash) -> String, values::SetSquash);
+    let settings: [Value; 2] = [
+        ("root_squash", RootSquash::root, RootSquash::set_root),
+        ("nosquash_nids", RootSquash::trusted, RootSquash::set_trusted),
+    ];
+    let squash = Arc::new(Mutex::new(RootSquash::default()));
+    for (leaf, read, write) in settings {
+        let (reader, writer, state) = (Arc::clone(&squash), Arc::clone(&squash), Arc::clone(state));
+        tree.add_writable(
+            &format!("{llite}.{leaf}"),
+            move || read(&reader.lock()),
+            move |text| {
+                let mut squash = writer.lock();
+                write(&mut squash, text)?;
+                state.files.squash_root(squash.identity(state.node.lnet().nid()));
+                Ok(())
+            },
+        );
     }
 }
 

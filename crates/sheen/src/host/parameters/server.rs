@@ -5,10 +5,12 @@ use std::sync::Arc;
 
 use sheen_assembly::{PlanKind, Role};
 use sheen_control::Tree;
+use sheen_mds::Mdt;
 use sheen_mgs::Mgs;
 use sheen_node::rpc::RpcNode;
 use sheen_oss::Ost;
 use sheen_target::{Export, OperationStats, RecoveryStatus, TargetView};
+use sheen_types::access::RootSquash;
 use sheen_types::{Errno, Nid, Samples, TargetKind};
 
 use super::super::target::Running;
@@ -51,6 +53,9 @@ pub(crate) fn add_server(tree: &Tree, node: &Arc<RpcNode>, running: &[Arc<Runnin
         show("last_committed", |one| one.served.target.last_committed().to_string());
         add_space(tree, &root, one);
         add_space(tree, &format!("osd-sheen.{}", one.served.target.name()), one);
+        if let Role::Mdt(mdt) = &one.served.role {
+            add_mdt(tree, &root, mdt);
+        }
         if let Role::Ost(ost) = &one.served.role {
             add_ost(tree, &root, ost);
             show("tot_granted", |one| match &one.served.role {
@@ -69,6 +74,23 @@ pub(crate) fn add_server(tree: &Tree, node: &Arc<RpcNode>, running: &[Arc<Runnin
         add_locks(tree, one);
         add_statistics(tree, &root, one);
         add_exports(tree, &root, one);
+    }
+}
+
+/// What operators may say about who is root on an MDT.
+fn add_mdt(tree: &Tree, root: &str, mdt: &Arc<Mdt>) {
+    type Value = (&'static str, fn(&RootSquash) -> String, values::SetSquash);
+    let settings: [Value; 2] = [
+        ("root_squash", RootSquash::root, RootSquash::set_root),
+        ("nosquash_nids", RootSquash::trusted, RootSquash::set_trusted),
+    ];
+    for (leaf, read, write) in settings {
+        let (reader, writer) = (Arc::clone(mdt), Arc::clone(mdt));
+        tree.add_writable(
+            &format!("{root}.{leaf}"),
+            move || read(&reader.root_squash()),
+            move |text| writer.change_root_squash(|squash| write(squash, text)),
+        );
     }
 }
 

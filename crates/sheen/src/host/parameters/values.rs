@@ -1,6 +1,10 @@
 //! Values that `lctl set_param` brings, and what is wrong with them: Lustre's errno for each.
 
 use sheen_types::Errno;
+use sheen_types::access::RootSquash;
+
+/// Sets one of the two parameters of root squash.
+pub(super) type SetSquash = fn(&mut RootSquash, &str) -> Result<(), Errno>;
 
 /// Bytes of a mebibyte.
 pub(super) const MIB: u64 = 1 << 20;
