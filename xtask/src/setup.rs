@@ -18,6 +18,7 @@ const TEST: &[Need] = &[
     ("xz", "xz-utils"),
     ("unshare", "util-linux"),
     ("chattr", "e2fsprogs"),
+    ("setfacl", "acl"),
 ];
 
 /// To measure: a FUSE file system that passes everything through, as the reference.

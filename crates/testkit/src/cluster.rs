@@ -140,12 +140,11 @@ impl Cluster {
         let number = self.lock_mounts().len() + 2;
         let path = self.folder.join(format!("mnt{number}"));
         fs::create_dir_all(&path).told(path.display())?;
-        let nid = text(&self.dir().join("run/mgs.nid"));
-        let source = format!("{}:/{}", nid.trim(), self.setting("fsname").unwrap_or_default());
+        let source = self.source();
         let log = self.logs().join(format!("mount{number}.log"));
         let out = fs::File::create(&log).told(log.display())?;
         let mut command = self.command(&["mount", &source]);
-        if let Some(port) = self.setting("port") {
+        if let Some(port) = self.port() {
             command.args(["-o", &format!("port={port}")]);
         }
         command.arg(&path).stdin(std::process::Stdio::null());
@@ -155,6 +154,17 @@ impl Cluster {
         let mounted = wait_until("the second mount", PATIENCE, || is_mounted(&path));
         mounted.map_err(|error| format!("{error}\n{}", self.report()))?;
         Ok(path)
+    }
+
+    /// What a client mounts: `MGSNID:/FSNAME`.
+    pub fn source(&self) -> String {
+        let nid = text(&self.dir().join("run/mgs.nid"));
+        format!("{}:/{}", nid.trim(), self.setting("fsname").unwrap_or_default())
+    }
+
+    /// The port of its servers, if it is not Lustre's.
+    pub fn port(&self) -> Option<String> {
+        self.setting("port")
     }
 
     /// Kills the server process as a power cut would.

@@ -317,7 +317,9 @@ impl Mounted {
         created: bool,
     ) -> Result<Opened, Errno> {
         if flags.has(OpenFlags::TRUNCATE) && !created {
-            let changes = SetAttributes { size: Some(0), ..SetAttributes::default() };
+            let mode = pin.state().attributes.as_ref().map_or(0, |known| known.mode);
+            let kill_set_id = who.uid != 0 && has_set_id(mode);
+            let changes = SetAttributes { size: Some(0), kill_set_id, ..SetAttributes::default() };
             if let Err(errno) = self.change(who, &pin, &changes, Through::Open).await {
                 if let Some(open) = open {
                     self.meta.close(who, &pin, open, None).await?;

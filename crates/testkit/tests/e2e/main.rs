@@ -9,6 +9,7 @@ mod full;
 mod kills;
 mod pairs;
 mod parameters;
+mod rights;
 mod sqlite;
 mod statistics;
 mod storm;
