@@ -58,6 +58,9 @@ pub(crate) struct State {
     /// File with objects: the MDT vouched for the size in `attributes`, so no OST need be asked.
     /// Valid while the attributes are covered and we have not opened it for writing.
     pub(crate) size_from_mdt: bool,
+    /// We have renamed it and nobody has looked its new name up since: whoever took the name along
+    /// without asking may hold what others have replaced already.
+    pub(crate) moved_here: bool,
     /// Names by which it was looked up. Valid while `LOOKUP` is covered.
     pub(crate) names: Vec<(NodeId, Name)>,
     /// The directory that it was last seen in.
@@ -245,6 +248,7 @@ impl State {
     /// Notes a name that was seen now. It is sure only if the lock that it was seen under is still
     /// held by whoever saw it.
     pub(crate) fn see_name(&mut self, parent: NodeId, name: &Name) {
+        self.moved_here = false;
         let is_sure = self.names_covered();
         self.seen_in = Some(parent);
         for names in [Some(&mut self.names), is_sure.then_some(&mut self.sure_names)] {

@@ -74,6 +74,7 @@ impl Meta {
                 self.changed(answer.body.transno, &[from.0, to.0]);
                 if let Some(moved) = &moved {
                     self.changed(answer.body.transno, &[moved]);
+                    moved.state().moved_here = true;
                 }
                 // Observers take the name along to its new place, where no lock of ours covers it.
                 let name = vec![(to.0.node, to.1.clone(), is_directory)];

@@ -32,6 +32,11 @@ impl FileSystem {
         flags: OpenFlags,
     ) -> Result<Opened, Errno> {
         let pin = self.0.pin(node)?;
+        // The kernel took the name along when it was renamed, and may not have heard yet that
+        // another client has replaced it since. Told so, it looks the name up.
+        if std::mem::take(&mut pin.state().moved_here) {
+            return Err(Errno::ESTALE);
+        }
         if flags.writes() {
             // Whoever opens it, we too, may write from now on.
             pin.state().size_from_mdt = false;
