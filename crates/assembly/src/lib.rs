@@ -1,13 +1,15 @@
 //! Puts roles on nodes: a target with its store, role and portals; its registration with the MGS;
-//! an MDT's connections to OSTs; the imports of a mount.
+//! an MDT's connections to OSTs; the imports of a mount; and the check of a whole file system at rest.
 //!
 //! The program and the simulator build what they run from here, so both run the same. Owns nothing
 //! of the operating system: the world and the stores are given.
 
 mod connector;
+mod consistency;
 mod registrar;
 mod served;
 
 pub use connector::NodeConnector;
+pub use consistency::{Consistency, Findings};
 pub use registrar::Registrar;
 pub use served::{PlanKind, Role, Served};

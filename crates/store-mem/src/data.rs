@@ -1,11 +1,17 @@
 //! Sparse bytes in pages, with the state at the last sync.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use bytes::Bytes;
 
 /// Bytes of a page: a hole is never smaller.
 pub(crate) const PAGE_BYTES: u64 = 4096;
+
+/// What a disk writes whole.
+const SECTOR_BYTES: u64 = 512;
 
 type Page = Arc<[u8; PAGE_BYTES as usize]>;
 
@@ -34,6 +40,19 @@ fn spans(offset: u64, end: u64) -> impl Iterator<Item = (u64, usize, usize)> {
     })
 }
 
+impl Bare {
+    /// Drops what lies beyond the end.
+    fn truncate_to_size(&mut self) {
+        let _beyond = self.pages.split_off(&self.size.div_ceil(PAGE_BYTES));
+        let within = (self.size % PAGE_BYTES) as usize;
+        if within > 0
+            && let Some(page) = self.pages.get_mut(&(self.size / PAGE_BYTES))
+        {
+            Arc::make_mut(page)[within..].fill(0);
+        }
+    }
+}
+
 impl Data {
     /// The end of the object.
     pub(crate) fn size(&self) -> u64 {
@@ -48,6 +67,38 @@ impl Data {
     /// As it was at the last sync.
     pub(crate) fn synced(&self) -> Self {
         Self { now: self.synced.clone(), synced: self.synced.clone() }
+    }
+
+    /// As after a loss of power: what was changed since the last sync is there or not, page by page,
+    /// and of one page perhaps only the first sectors, as the numbers of `choose` say.
+    pub(crate) fn torn(&self, choose: &mut dyn FnMut() -> u64) -> Self {
+        let mut left = self.synced.clone();
+        if choose().is_multiple_of(2) {
+            left.size = self.now.size;
+        }
+        let pages: BTreeSet<u64> =
+            self.now.pages.keys().chain(self.synced.pages.keys()).copied().collect();
+        for page in pages {
+            let (now, synced) = (self.now.pages.get(&page), self.synced.pages.get(&page));
+            let same = match (now, synced) {
+                (Some(now), Some(synced)) => Arc::ptr_eq(now, synced) || now == synced,
+                _ => false,
+            };
+            if same {
+                continue;
+            }
+            let sectors = choose() % (2 * PAGE_BYTES / SECTOR_BYTES);
+            let kept = ((sectors * SECTOR_BYTES) as usize).min(PAGE_BYTES as usize);
+            let mut bytes = synced.map_or([0; PAGE_BYTES as usize], |page| **page);
+            match now {
+                Some(now) => bytes[..kept].copy_from_slice(&now[..kept]),
+                None => bytes[..kept].fill(0),
+            }
+            left.pages.insert(page, Arc::new(bytes));
+        }
+        // Bytes beyond the end are none.
+        left.truncate_to_size();
+        Self { now: left.clone(), synced: left }
     }
 
     /// Makes the bytes durable.

@@ -142,7 +142,14 @@ impl StoreMem {
         self.survivors(Data::clone)
     }
 
-    fn survivors(&self, data: impl Fn(&Data) -> Data) -> Self {
+    /// As [`StoreMem::crash`], but of the pages and sizes that were changed and not synced some are
+    /// there, in whole or up to some sector, as `choose`'s numbers say.
+    #[must_use]
+    pub fn crash_torn(&self, choose: &mut dyn FnMut() -> u64) -> Self {
+        self.survivors(|data| data.torn(choose))
+    }
+
+    fn survivors(&self, mut data: impl FnMut(&Data) -> Data) -> Self {
         let live: Vec<_> = self.shards.iter().map(|shard| shard.lock()).collect();
         let durable = self.durable.lock();
         let mut image = match self.options.commits {
@@ -150,7 +157,10 @@ impl StoreMem {
             Commits::Immediate => live.iter().map(|shard| shard.without_data()).collect(),
         };
         for (shard, live) in image.iter_mut().zip(&live) {
-            for (fid, object) in &mut shard.objects {
+            let mut fids: Vec<Fid> = shard.objects.keys().copied().collect();
+            fids.sort_unstable();
+            for fid in &fids {
+                let Some(object) = shard.objects.get_mut(fid) else { continue };
                 let same = |held: &&Object| held.incarnation == object.incarnation;
                 let held = live.objects.get(fid).filter(same).or_else(|| {
                     live.destroyed.iter().find(|(name, o)| name == fid && same(&o)).map(|(_, o)| o)

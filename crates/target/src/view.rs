@@ -94,6 +94,12 @@ impl Target {
         self.stats.snapshot()
     }
 
+    /// Clients evicted since the start.
+    #[must_use]
+    pub fn evictions(&self) -> u64 {
+        self.stats.evictions.load(std::sync::atomic::Ordering::Relaxed)
+    }
+
     /// Starts the counts of operations anew.
     pub fn clear_stats(&self) {
         self.stats.clear();
