@@ -1,4 +1,4 @@
-//! The only entrance to the project's work: `cargo xtask {demo,test,tidy,bench,golden,docs}`.
+//! The only entrance to the project's work: `cargo xtask {demo,test,tidy,bench,golden,sim,docs}`.
 
 use std::process::ExitCode;
 
@@ -10,6 +10,7 @@ mod docs;
 mod golden;
 mod setup;
 mod shell;
+mod sim;
 mod test;
 mod tidy;
 
@@ -33,6 +34,8 @@ enum Task {
     Bench(bench::Options),
     /// Decode every recorded message of a real Lustre and encode it again to the same bytes
     Golden(golden::Options),
+    /// Run whole clusters in one process, in virtual time, from seeds
+    Sim(sim::Options),
     /// Write the documents that are made from the code
     Docs,
 }
@@ -44,6 +47,7 @@ fn main() -> ExitCode {
         Task::Tidy(options) => tidy::run(&options),
         Task::Bench(options) => bench::run(&options),
         Task::Golden(options) => golden::run(&options),
+        Task::Sim(options) => sim::run(&options),
         Task::Docs => docs::run(),
     };
     match outcome {

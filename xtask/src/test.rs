@@ -9,7 +9,7 @@ use std::time::Instant;
 use clap::Args;
 
 use crate::shell::{self, Outcome, cargo, program};
-use crate::{demo, setup, tidy};
+use crate::{demo, setup, sim, tidy};
 
 /// What to run.
 #[derive(Args)]
@@ -17,7 +17,7 @@ pub(crate) struct Options {
     /// Full sizes: 10,000 transactions per database, a 4 GiB file, more rounds and more kills
     #[arg(long)]
     long: bool,
-    /// One step (tidy, build, unit, golden, e2e, demo), or the tests whose name holds this
+    /// One step (tidy, build, unit, golden, sim, e2e, demo), or the tests whose name holds this
     #[arg(long, value_name = "NAME")]
     only: Option<String>,
 }
@@ -48,6 +48,7 @@ const STEPS: &[Step] = &[
     ("build", |_| Count::of(&shell::build_program())),
     ("unit", unit),
     ("golden", |options| tests(options, &["--package", "sheen-conformance"])),
+    ("sim", |_| Count::of(&sim::test())),
     ("e2e", e2e),
     ("demo", |_| Count::of(&demo::check())),
 ];

@@ -152,6 +152,11 @@ impl Virtual {
         self.executor.end_scope(scope.0);
     }
 
+    /// Ends everything: tasks that hold this world would keep it for ever.
+    pub fn stop(&self) {
+        self.executor.clear();
+    }
+
     /// Each blocking job in `scope` waits at most so long for its disk, before it is done and again
     /// before it is told done.
     pub fn set_disk_wait(&self, scope: Scope, longest: Duration) {

@@ -1,0 +1,88 @@
+//! Runs seeds, some at a time, and says what went wrong with which.
+
+use std::process::ExitCode;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+
+use clap::Parser;
+use sheen_sim::{Options, run};
+
+/// A whole cluster in one process and in virtual time, from a seed
+#[derive(Parser)]
+struct Arguments {
+    /// The first seed
+    #[arg(long, default_value_t = 0)]
+    seed: u64,
+    /// How many seeds
+    #[arg(long, default_value_t = 1)]
+    count: u64,
+    /// Virtual minutes of work of each
+    #[arg(long, default_value_t = 10)]
+    minutes: u64,
+    /// How many run at once
+    #[arg(long, default_value_t = 2)]
+    jobs: u64,
+    /// Begin no seed after so many seconds
+    #[arg(long, value_name = "SECONDS")]
+    within: Option<u64>,
+    /// Let nothing fail
+    #[arg(long)]
+    calm: bool,
+    /// Show every operation and fault; `RUST_LOG` shows what the nodes log
+    #[arg(short, long)]
+    verbose: bool,
+}
+
+#[expect(clippy::disallowed_methods, reason = "shows how long seeds take")]
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    if std::env::var_os("RUST_LOG").is_some() {
+        let filter = tracing_subscriber::EnvFilter::from_default_env();
+        tracing_subscriber::fmt().with_env_filter(filter).without_time().init();
+    }
+    let begun = Instant::now();
+    let next = AtomicU64::new(0);
+    let (done, failed, operations) = (AtomicU64::new(0), AtomicU64::new(0), AtomicU64::new(0));
+    std::thread::scope(|scope| {
+        for _ in 0..arguments.jobs {
+            scope.spawn(|| {
+                loop {
+                    let late = arguments.within.is_some_and(|it| begun.elapsed().as_secs() >= it);
+                    let number = next.fetch_add(1, Ordering::Relaxed);
+                    if late || number >= arguments.count {
+                        return;
+                    }
+                    let seed = arguments.seed + number;
+                    let options = Options {
+                        seed,
+                        minutes: arguments.minutes,
+                        faults: !arguments.calm,
+                        verbose: arguments.verbose,
+                    };
+                    match run(options) {
+                        Ok(report) => {
+                            if arguments.verbose {
+                                println!("seed {seed}: trace {:016x}", report.trace);
+                            }
+                            operations.fetch_add(report.operations, Ordering::Relaxed);
+                        }
+                        Err(failure) => {
+                            failed.fetch_add(1, Ordering::Relaxed);
+                            println!("{failure}\nseed {seed} failed; replay: --seed {seed}\n");
+                        }
+                    }
+                    done.fetch_add(1, Ordering::Relaxed);
+                }
+            });
+        }
+    });
+    let (done, failed) = (done.into_inner(), failed.into_inner());
+    println!(
+        "{done} of {} seeds of {} virtual minutes, {} operations, in {:.1} s: {failed} failed",
+        arguments.count,
+        arguments.minutes,
+        operations.into_inner(),
+        begun.elapsed().as_secs_f64(),
+    );
+    if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}

@@ -1,0 +1,141 @@
+//! What is looked at from outside: locks, promised space, and in the end everything.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use sheen_assembly::{Consistency, Role};
+use sheen_ldlm::server::{LockInfo, Namespace};
+use sheen_ldlm::{LockKind, Owner};
+use sheen_store::StoreError;
+use sheen_target::Target;
+use sheen_types::TargetKind;
+
+use crate::run::Sim;
+use crate::work;
+
+/// How long the end may take: an unmount, a mount, a stop.
+const STEP_MAX: Duration = Duration::from_secs(300);
+
+/// Looks at locks and promises.
+pub(crate) fn look(sim: &Sim) {
+    sim.look_for_evictions();
+    for served in sim.cluster.served() {
+        if let Err(text) = check_locks(&served.target) {
+            sim.fail(text);
+        }
+        if let Role::Ost(ost) = &served.role
+            && let Ok(space) = served.target.store().space()
+        {
+            let promised = ost.grant_view().total;
+            if promised > space.available {
+                let name = served.target.name();
+                let free = space.available;
+                sim.fail(format_args!("{name}: {promised} bytes promised, {free} are free"));
+            }
+        }
+    }
+}
+
+/// No two granted locks of different owners exclude each other.
+fn check_locks(target: &Target) -> Result<(), String> {
+    let namespace: &Namespace = target.namespace();
+    for (resource, kind) in namespace.resources() {
+        let locks = namespace.dump(resource);
+        let granted: Vec<&LockInfo> =
+            locks.iter().filter(|lock| lock.desc.granted.is_some()).collect();
+        for (at, one) in granted.iter().enumerate() {
+            for other in &granted[at + 1..] {
+                if one.owner != other.owner && exclude(kind, one, other) {
+                    let name = target.name();
+                    return Err(format!("{name}: both granted on {resource}: {one:?}, {other:?}"));
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+fn exclude(kind: LockKind, one: &LockInfo, other: &LockInfo) -> bool {
+    let (Some(mode), Some(others)) = (one.desc.granted, other.desc.granted) else { return false };
+    // The server's own lock may spare the client on whose behalf it was taken.
+    if mode.compatible(others) || one.owner == Owner::Local || other.owner == Owner::Local {
+        return false;
+    }
+    let (a, b) = (&one.desc.policy, &other.desc.policy);
+    match kind {
+        LockKind::Plain => true,
+        LockKind::Extent | LockKind::Flock => {
+            let (a, b) = (a.range(), b.range());
+            a.start <= b.end && b.start <= a.end
+        }
+        LockKind::InodeBits => a.inode_bits().intersects(b.inode_bits()),
+    }
+}
+
+/// Everything in order is stopped, looked at by a fresh client, stopped again and checked on disk.
+pub(crate) async fn finish(sim: &Arc<Sim>) -> Result<(), String> {
+    let last = sim.cluster.clients.len() - 1;
+    for (number, client) in sim.cluster.clients[..last].iter().enumerate() {
+        let stopping = Arc::clone(client);
+        within(sim, format!("client {number} unmounts"), async move { stopping.stop().await })
+            .await?;
+    }
+    work::start_last(sim, last as u16);
+    let limit = sim.now() + STEP_MAX;
+    while !sim.is_done() {
+        sim.sleep(Duration::from_millis(100)).await;
+        if sim.now() > limit {
+            return Err("the last client does not come to its end".to_owned());
+        }
+    }
+    let client = Arc::clone(&sim.cluster.clients[last]);
+    within(sim, "the last client unmounts".to_owned(), async move { client.stop().await }).await?;
+    for server in &sim.cluster.servers {
+        let stopping = Arc::clone(server);
+        let what = format!("the server at {} stops", server.nid);
+        within(sim, what, async move { stopping.stop().await }).await??;
+    }
+    check_disks(sim)
+}
+
+/// Waits for `work`, but not for ever.
+async fn within<T: Send + 'static>(
+    sim: &Arc<Sim>,
+    what: String,
+    work: impl Future<Output = T> + Send + 'static,
+) -> Result<T, String> {
+    sim.say(&what);
+    let slot = Arc::new(parking_lot::Mutex::new(None));
+    let place = Arc::clone(&slot);
+    let task = async move {
+        let value = work.await;
+        *place.lock() = Some(value);
+    };
+    sim.world.world().tasks.spawn("step", Box::pin(task));
+    let limit = sim.now() + STEP_MAX;
+    loop {
+        if let Some(value) = slot.lock().take() {
+            return Ok(value);
+        }
+        if sim.now() > limit {
+            return Err(format!("{what}, but not within {} seconds", STEP_MAX.as_secs()));
+        }
+        sim.sleep(Duration::from_millis(10)).await;
+    }
+}
+
+fn check_disks(sim: &Sim) -> Result<(), String> {
+    let mut check = Consistency::default();
+    let broken = |error: StoreError| error.to_string();
+    for (name, disk) in sim.cluster.targets(TargetKind::Mdt) {
+        check.mdt(name, &*disk.store()).map_err(broken)?;
+    }
+    for (name, disk) in sim.cluster.targets(TargetKind::Ost) {
+        check.ost(name, &*disk.store()).map_err(broken)?;
+    }
+    let found = check.finish();
+    match found.problems.first() {
+        None => Ok(()),
+        Some(first) => Err(format!("{} problems on disk, {first}", found.problems.len())),
+    }
+}

@@ -1,0 +1,84 @@
+//! A target's disk: a store in memory that commits like a disk, and fails like one.
+//!
+//! Transactions become durable about a second after they were applied, in groups, or when somebody
+//! waits for them. What the death of the process or of the machine leaves is the seed's choice within
+//! the promises of `sheen_store`.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use sheen_io::World;
+use sheen_store::{Sequence, Store};
+use sheen_store_mem::{Commits, MemOptions, StoreMem};
+use sheen_testkit::vnet::Dice;
+
+/// How long a group of transactions is gathered, at most.
+const GROUP: Duration = Duration::from_secs(1);
+/// How often somebody looks whether a group is wanted.
+const LOOK: Duration = Duration::from_millis(5);
+
+/// A disk's contents; the machine that uses it may change.
+pub(crate) struct Disk {
+    store: Mutex<Arc<StoreMem>>,
+}
+
+impl Disk {
+    /// An empty disk of `bytes` bytes.
+    pub(crate) fn new(bytes: Option<u64>) -> Self {
+        let options =
+            MemOptions { commits: Commits::Manual, capacity_bytes: bytes, ..MemOptions::default() };
+        Self { store: Mutex::new(Arc::new(StoreMem::new(options))) }
+    }
+
+    /// What lies on it now.
+    pub(crate) fn store(&self) -> Arc<StoreMem> {
+        Arc::clone(&self.store.lock())
+    }
+
+    /// For the process that mounts it; commits in `world` until that ends.
+    pub(crate) fn open(&self, world: &World) -> Arc<dyn Store> {
+        let store = self.store();
+        world.tasks.spawn("commit", Box::pin(commit(Arc::clone(&store), world.clone())));
+        store
+    }
+
+    /// The process that used it has died: what it wrote is there, and more or fewer transactions
+    /// beyond those told durable.
+    pub(crate) fn killed(&self, dice: &Dice) {
+        let mut store = self.store.lock();
+        commit_some(&store, dice);
+        *store = Arc::new(store.kill());
+    }
+
+    /// The machine that used it has lost power: of what was not synced, sectors are there or not.
+    pub(crate) fn lost_power(&self, dice: &Dice) {
+        let mut store = self.store.lock();
+        commit_some(&store, dice);
+        *store = Arc::new(store.crash_torn(&mut || dice.roll()));
+    }
+}
+
+/// A commit may have been under way.
+fn commit_some(store: &StoreMem, dice: &Dice) {
+    let (committed, applied) = (store.committed().0, store.applied().0);
+    if dice.below(2) == 0 {
+        store.commit_through(Sequence(committed + dice.below(applied - committed + 1)));
+    }
+}
+
+async fn commit(store: Arc<StoreMem>, world: World) {
+    let mut gathered = Duration::ZERO;
+    loop {
+        world.clock.sleep_until(world.clock.now() + LOOK).await;
+        gathered += LOOK;
+        if store.commit_wanted() || gathered >= GROUP {
+            gathered = Duration::ZERO;
+            let (store, sequence) = (Arc::clone(&store), store.applied());
+            if sequence > store.committed() {
+                let job = move || store.commit_through(sequence);
+                world.tasks.blocking(Box::new(job)).await;
+            }
+        }
+    }
+}

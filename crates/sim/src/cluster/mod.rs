@@ -1,0 +1,92 @@
+//! The cluster: an MGS with an MDT, OSTs and clients, each a node that can die by itself.
+
+mod client;
+mod disk;
+mod kernel;
+mod server;
+
+use std::net::Ipv4Addr;
+use std::sync::Arc;
+
+use sheen_assembly::{PlanKind, Served};
+use sheen_testkit::vnet::Virtual;
+use sheen_types::{Nid, TargetKind, TargetName};
+
+pub(crate) use client::Client;
+pub(crate) use disk::Disk;
+pub(crate) use kernel::{Found, Kernel};
+pub(crate) use server::{Place, Server};
+
+/// The file system's name.
+pub(crate) const FSNAME: &str = "sim";
+/// LNet's port on all nodes.
+const PORT: u16 = 988;
+
+/// What there is.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Shape {
+    /// OSTs, each on a node of its own.
+    pub(crate) osts: u16,
+    /// Client nodes.
+    pub(crate) clients: u16,
+    /// Bytes of an OST's disk.
+    pub(crate) ost_bytes: Option<u64>,
+}
+
+/// All nodes. The first server has the MGS and the MDT.
+pub(crate) struct Cluster {
+    /// Server nodes.
+    pub(crate) servers: Vec<Arc<Server>>,
+    /// Client nodes.
+    pub(crate) clients: Vec<Arc<Client>>,
+}
+
+fn nid(last: u16) -> Nid {
+    let [high, low] = last.to_be_bytes();
+    Nid::tcp(Ipv4Addr::new(10, 0, high, low))
+}
+
+impl Cluster {
+    /// Nodes that are down, with empty disks.
+    pub(crate) fn new(shape: Shape) -> Self {
+        let target =
+            |kind, index| PlanKind::Target(TargetName { fsname: FSNAME.to_owned(), kind, index });
+        let mgs = nid(1);
+        let place = |kind, bytes| Place { kind, disk: Disk::new(bytes) };
+        let first = vec![place(PlanKind::Mgs, None), place(target(TargetKind::Mdt, 0), None)];
+        let mut servers = vec![Server::new(mgs, mgs, first)];
+        for index in 0..shape.osts {
+            let ost = place(target(TargetKind::Ost, index), shape.ost_bytes);
+            servers.push(Server::new(nid(10 + index), mgs, vec![ost]));
+        }
+        // One more than work: it comes in the end and looks.
+        let clients = (0..=shape.clients).map(|number| Client::new(nid(100 + number), mgs));
+        Self { servers, clients: clients.collect() }
+    }
+
+    /// Starts all servers.
+    pub(crate) fn start(&self, world: &Virtual) {
+        self.servers.iter().for_each(|server| server.start(world));
+    }
+
+    /// The nodes that work.
+    pub(crate) fn nids(&self) -> impl Iterator<Item = Nid> {
+        let clients = self.clients[..self.clients.len() - 1].iter().map(|client| client.nid);
+        self.servers.iter().map(|server| server.nid).chain(clients)
+    }
+
+    /// All targets that have started.
+    pub(crate) fn served(&self) -> Vec<Arc<Served>> {
+        self.servers.iter().flat_map(|server| server.served()).collect()
+    }
+
+    /// The targets of a kind, with their disks.
+    pub(crate) fn targets(&self, kind: TargetKind) -> impl Iterator<Item = (&TargetName, &Disk)> {
+        self.servers.iter().flat_map(|server| &server.places).filter_map(move |place| match &place
+            .kind
+        {
+            PlanKind::Target(name) if name.kind == kind => Some((name, &place.disk)),
+            _ => None,
+        })
+    }
+}

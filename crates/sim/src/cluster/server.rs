@@ -1,0 +1,160 @@
+//! Server nodes: a process with targets at one NID, that can die and come back.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use sheen_assembly::{PlanKind, Registrar, Served};
+use sheen_node::net::{LNet, NetConfig};
+use sheen_node::rpc::RpcNode;
+use sheen_target::Timeouts;
+use sheen_testkit::vnet::{Scope, Virtual};
+use sheen_types::Nid;
+
+use super::PORT;
+use super::disk::Disk;
+
+/// `obd_timeout` of the servers: short, so that ten minutes see many recoveries.
+const BASE: Duration = Duration::from_secs(20);
+/// As the program has it: three ping intervals of a client.
+const PING_EVICT: Duration = Duration::from_secs(75);
+
+/// A target and its disk.
+pub(crate) struct Place {
+    /// Which target.
+    pub(crate) kind: PlanKind,
+    /// Where everything of it lies.
+    pub(crate) disk: Disk,
+}
+
+/// A node, up or down.
+pub(crate) struct Server {
+    /// Its address.
+    pub(crate) nid: Nid,
+    /// Its targets.
+    pub(crate) places: Vec<Place>,
+    mgs: Nid,
+    up: Mutex<Option<Up>>,
+}
+
+struct Up {
+    scope: Scope,
+    /// Empty until they have started.
+    served: Vec<Arc<Served>>,
+    node: Option<(Arc<RpcNode>, Arc<Registrar>)>,
+}
+
+/// What every server's timeouts are.
+pub(crate) fn timeouts() -> Timeouts {
+    let mut timeouts = Timeouts::from_base(BASE);
+    timeouts.ping_evict = timeouts.ping_evict.max(PING_EVICT);
+    timeouts
+}
+
+impl Server {
+    /// A node that is down.
+    pub(crate) fn new(nid: Nid, mgs: Nid, places: Vec<Place>) -> Arc<Self> {
+        Arc::new(Self { nid, places, mgs, up: Mutex::new(None) })
+    }
+
+    /// Whether its process runs.
+    pub(crate) fn is_up(&self) -> bool {
+        self.up.lock().is_some()
+    }
+
+    /// The scope of its process.
+    pub(crate) fn scope(&self) -> Option<Scope> {
+        self.up.lock().as_ref().map(|up| up.scope)
+    }
+
+    /// Its targets, as far as they have started.
+    pub(crate) fn served(&self) -> Vec<Arc<Served>> {
+        self.up.lock().as_ref().map(|up| up.served.clone()).unwrap_or_default()
+    }
+
+    /// Starts the process; its targets come one after the other.
+    pub(crate) fn start(self: &Arc<Self>, world: &Virtual) {
+        let scope = world.scope();
+        let mut up = self.up.lock();
+        assert!(up.is_none(), "started once");
+        *up = Some(Up { scope, served: Vec::new(), node: None });
+        drop(up);
+        let (server, io) = (Arc::clone(self), world.world_of(scope));
+        let task = async move {
+            let nid = server.nid;
+            if let Err(text) = server.serve(&io).await {
+                panic!("the server at {nid} does not start: {text}");
+            }
+        };
+        world.world_of(scope).tasks.spawn("server", Box::pin(task));
+    }
+
+    async fn serve(&self, world: &sheen_io::World) -> Result<(), String> {
+        let config = NetConfig::new(self.nid, PORT);
+        let lnet = LNet::start(world.clone(), config).await.map_err(|error| error.to_string())?;
+        let node = RpcNode::start(world.clone(), lnet);
+        for place in &self.places {
+            node.answer_at(place.kind.portals());
+        }
+        let mut running = Vec::new();
+        for place in &self.places {
+            let store = place.disk.open(world);
+            let kind = place.kind.clone();
+            let served = Served::start(kind, store, &node, world.clone(), timeouts()).await?;
+            running.push(Arc::new(served));
+            if let Some(up) = &mut *self.up.lock() {
+                up.served.clone_from(&running);
+            }
+        }
+        let registrar = Arc::new(Registrar::new(&node, world, vec![self.mgs]));
+        if let Some(up) = &mut *self.up.lock() {
+            up.node = Some((Arc::clone(&node), Arc::clone(&registrar)));
+        }
+        registrar.connect().await?;
+        for served in &running {
+            let known = served.target.instance() > 1;
+            registrar.register(served, "", known).await?;
+        }
+        for served in &running {
+            let keep = Arc::clone(&registrar).keep_osts(Arc::clone(served));
+            world.tasks.spawn("mdt osts", Box::pin(keep));
+        }
+        Ok(())
+    }
+
+    /// The process dies; with `power`, so does the machine.
+    pub(crate) fn crash(&self, world: &Virtual, power: bool) {
+        let Some(up) = self.up.lock().take() else { return };
+        if power {
+            world.break_connections(self.nid.address());
+        }
+        world.end(up.scope);
+        for place in &self.places {
+            match power {
+                true => place.disk.lost_power(world.dice()),
+                false => place.disk.killed(world.dice()),
+            }
+        }
+    }
+
+    /// Stops in order, as at SIGTERM; everything is durable then.
+    ///
+    /// # Errors
+    /// A target could not make everything durable.
+    pub(crate) async fn stop(&self) -> Result<(), String> {
+        let (served, node) = {
+            let up = self.up.lock();
+            let Some(up) = &*up else { return Ok(()) };
+            (up.served.clone(), up.node.clone())
+        };
+        let Some((node, registrar)) = node else { return Err("it has not started".to_owned()) };
+        registrar.close();
+        for one in served.iter().rev() {
+            let stopped = one.target.stop().await;
+            stopped.map_err(|errno| format!("{}: {errno}", one.target.name()))?;
+        }
+        node.shutdown();
+        node.lnet().shutdown();
+        Ok(())
+    }
+}

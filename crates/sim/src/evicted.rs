@@ -1,0 +1,127 @@
+//! Who was evicted, as the servers know it: the client learns it later.
+//!
+//! Until then it may show what it kept, and accept what it will lose; nothing of that is judged, and
+//! what it had not made durable may be lost.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use sheen_assembly::Role;
+use sheen_types::{Instant, Nid, Uuid};
+
+use crate::model::Writer;
+use crate::run::Sim;
+
+/// How long a client may take until it has learnt it and thrown everything away: it may be cut off.
+const LEARNS_WITHIN: Duration = Duration::from_secs(150);
+/// So long after the start of an MDT an eviction may lose what was to be replayed.
+const RECOVERS_WITHIN: Duration = Duration::from_secs(300);
+
+/// What was seen of one target.
+#[derive(Default)]
+struct Seen {
+    instance: u32,
+    evictions: u64,
+    /// Exports by handle.
+    exports: BTreeMap<u64, Uuid>,
+}
+
+/// What is known. See the module.
+#[derive(Default)]
+pub(crate) struct Evicted {
+    targets: BTreeMap<String, Seen>,
+    nids: BTreeMap<String, Nid>,
+    /// UUIDs of processes that died.
+    dead: BTreeSet<String>,
+    since: BTreeMap<Writer, Instant>,
+    /// When the MDT was started last.
+    mdt_started: Instant,
+}
+
+impl Evicted {
+    /// A client's process has died: what is evicted later of it concerns nobody.
+    pub(crate) fn died(&mut self, nid: Nid) {
+        let of_it = self.nids.iter().filter(|(_, at)| **at == nid);
+        let uuids: Vec<String> = of_it.map(|(uuid, _)| uuid.clone()).collect();
+        self.dead.extend(uuids);
+    }
+
+    /// Whether the MDT may still be recovering.
+    pub(crate) fn is_mdt_fresh(&self, now: Instant) -> bool {
+        self.mdt_started > Instant(0) && now.since(self.mdt_started) < RECOVERS_WITHIN
+    }
+
+    /// The MDT starts again.
+    pub(crate) fn mdt_starts(&mut self, now: Instant) {
+        self.mdt_started = now;
+    }
+}
+
+impl Sim {
+    /// Whether what a client sees counts.
+    pub(crate) fn trusts(&self, client: Writer) -> bool {
+        self.look_for_evictions();
+        let since = self.evicted.lock().since.get(&client).copied();
+        since.is_none_or(|since| self.now().since(since) > LEARNS_WITHIN)
+    }
+
+    /// Asks all targets.
+    pub(crate) fn look_for_evictions(&self) {
+        let mut lost = Vec::new();
+        let mut names_lost = false;
+        {
+            let evicted = &mut *self.evicted.lock();
+            for served in self.cluster.served() {
+                let target = &served.target;
+                let seen = evicted.targets.entry(target.name().to_owned()).or_default();
+                if seen.instance != target.instance() {
+                    *seen = Seen { instance: target.instance(), ..Seen::default() };
+                }
+                let mut exports = BTreeMap::new();
+                for export in target.exports() {
+                    exports.insert(export.handle().0, export.uuid().clone());
+                    if export.nid() != Nid::ANY {
+                        evicted.nids.insert(export.uuid().to_string(), export.nid());
+                    }
+                }
+                let count = target.evictions();
+                if count > seen.evictions {
+                    let gone = seen.exports.iter().filter(|(it, _)| !exports.contains_key(it));
+                    lost.extend(gone.map(|(_, uuid)| uuid.to_string()));
+                    let since = self.world.now().since(evicted.mdt_started);
+                    names_lost |= matches!(served.role, Role::Mdt(_)) && since < RECOVERS_WITHIN;
+                }
+                (seen.evictions, seen.exports) = (count, exports);
+            }
+        }
+        if names_lost {
+            self.model.lock().names.lose();
+        }
+        for uuid in lost {
+            self.evict(&uuid);
+        }
+    }
+
+    fn evict(&self, uuid: &str) {
+        let now = self.now();
+        let client = {
+            let evicted = &mut *self.evicted.lock();
+            if evicted.dead.contains(uuid) {
+                return;
+            }
+            let Some(nid) = evicted.nids.get(uuid) else { return };
+            let client = self.cluster.clients.iter().position(|client| client.nid == *nid);
+            let Some(client) = client else { return };
+            evicted.since.insert(client as Writer, now);
+            client as Writer
+        };
+        self.say(format_args!("client {client} is evicted"));
+        if !self.may_evict() {
+            self.fail(format_args!("client {client} is evicted, and nothing had failed"));
+        }
+        let mut model = self.model.lock();
+        model.files.lose(Some(client));
+        model.logs.lose(Some(client));
+        model.locks.lost(client);
+    }
+}

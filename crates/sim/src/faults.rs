@@ -1,0 +1,142 @@
+//! What fails: one thing after the other, as the seed says, until a while before the end.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use sheen_testkit::vnet::Weather;
+use sheen_types::Instant;
+
+use crate::model::Writer;
+use crate::run::Sim;
+use crate::work;
+
+/// The last faults end so long before the work does.
+const QUIET: Duration = Duration::from_secs(150);
+/// Longest pause between two faults.
+const PAUSE_MAX: Duration = Duration::from_secs(60);
+/// Longest time without a node.
+const DOWN_MAX: Duration = Duration::from_secs(30);
+/// Longest that a node is cut off: longer than a silent client is borne.
+const CUT_MAX: Duration = Duration::from_secs(100);
+/// Longest that a disk is slow, or the network bad.
+const BAD_MAX: Duration = Duration::from_secs(40);
+/// What a disk that is slow takes for one job.
+const SLOW_DISK: Duration = Duration::from_millis(1500);
+
+/// Lets things fail.
+pub(crate) async fn inject(sim: &Arc<Sim>, end: Instant) {
+    // The first files are made in peace.
+    sim.sleep(Duration::from_secs(15)).await;
+    loop {
+        sim.sleep(part(sim, PAUSE_MAX)).await;
+        if sim.now() + QUIET > end {
+            return;
+        }
+        sim.breaks();
+        match sim.dice().below(10) {
+            0 | 1 => break_connections(sim),
+            2 | 3 => kill_server(sim, false).await,
+            4 => kill_server(sim, true).await,
+            5 => cut_off(sim).await,
+            6 => kill_client(sim).await,
+            7 => slow_disk(sim).await,
+            _ => bad_weather(sim).await,
+        }
+        sim.mends();
+    }
+}
+
+/// A random part of `most`; more often a short one.
+fn part(sim: &Sim, most: Duration) -> Duration {
+    let most = match sim.dice().below(2) {
+        0 => most / 10,
+        _ => most,
+    };
+    Duration::from_micros(sim.dice().below(most.as_micros() as u64 + 1))
+}
+
+fn break_connections(sim: &Sim) {
+    let nids: Vec<_> = sim.cluster.nids().collect();
+    let nid = nids[sim.dice().below(nids.len() as u64) as usize];
+    sim.say(format_args!("FAULT: the connections of {nid} break"));
+    sim.world.break_connections(nid.address());
+}
+
+async fn cut_off(sim: &Sim) {
+    let nids: Vec<_> = sim.cluster.nids().collect();
+    let nid = nids[sim.dice().below(nids.len() as u64) as usize];
+    let time = part(sim, CUT_MAX);
+    sim.say(format_args!("FAULT: {nid} is cut off for {time:?}"));
+    sim.allow_evictions(time);
+    sim.allow_no_objects(time);
+    sim.world.set_cut_off(nid.address(), true);
+    sim.sleep(time).await;
+    sim.world.set_cut_off(nid.address(), false);
+    sim.say(format_args!("{nid} is back"));
+}
+
+async fn kill_server(sim: &Arc<Sim>, power: bool) {
+    let servers = &sim.cluster.servers;
+    let number = sim.dice().below(servers.len() as u64) as usize;
+    let (server, time) = (&servers[number], part(sim, DOWN_MAX));
+    let how = if power { "loses power" } else { "is killed" };
+    sim.say(format_args!("FAULT: the server at {} {how} for {time:?}", server.nid));
+    server.crash(&sim.world, power);
+    sim.allow_no_objects(time);
+    let is_mdt = number == 0;
+    if is_mdt && sim.is_someone_missing() {
+        sim.model.lock().names.lose();
+    }
+    if power && !is_mdt {
+        let mut model = sim.model.lock();
+        model.files.lose(None);
+        model.logs.lose(None);
+    }
+    sim.sleep(time).await;
+    if is_mdt {
+        sim.evicted.lock().mdt_starts(sim.now());
+    }
+    sim.say(format_args!("the server at {} starts", server.nid));
+    server.start(&sim.world);
+}
+
+async fn kill_client(sim: &Arc<Sim>) {
+    let number = sim.dice().below(sim.cluster.clients.len() as u64 - 1) as Writer;
+    let client = &sim.cluster.clients[usize::from(number)];
+    let (power, time) = (sim.dice().below(2) == 0, part(sim, DOWN_MAX));
+    sim.say(format_args!("FAULT: client {number} dies, with power {power}, for {time:?}"));
+    sim.allow_evictions(time);
+    client.crash(&sim.world, power);
+    sim.client_died(number);
+    sim.sleep(time).await;
+    sim.say(format_args!("client {number} starts"));
+    work::start_client(sim, number);
+}
+
+async fn slow_disk(sim: &Sim) {
+    let servers = &sim.cluster.servers;
+    let server = &servers[sim.dice().below(servers.len() as u64) as usize];
+    let (Some(scope), time) = (server.scope(), part(sim, BAD_MAX)) else { return };
+    sim.say(format_args!("FAULT: the disks at {} are slow for {time:?}", server.nid));
+    sim.world.set_disk_wait(scope, part(sim, SLOW_DISK));
+    sim.sleep(time).await;
+    sim.world.set_disk_wait(scope, Duration::from_micros(50));
+    sim.say(format_args!("the disks at {} are well", server.nid));
+}
+
+async fn bad_weather(sim: &Sim) {
+    let (time, delay_max) = (part(sim, BAD_MAX), part(sim, Duration::from_millis(100)));
+    let break_one_in = match sim.dice().below(2) {
+        0 => 0,
+        _ => 100 + sim.dice().below(1000),
+    };
+    sim.say(format_args!(
+        "FAULT: bytes travel up to {delay_max:?}, one in {break_one_in} writes breaks, for {time:?}"
+    ));
+    let calm = Weather::default();
+    let delay_max = delay_max.max(calm.delay_max);
+    sim.world.set_weather(Weather { delay_max, break_one_in, ..calm.clone() });
+    sim.sleep(time).await;
+    sim.world.set_weather(calm);
+    sim.say("the network is well");
+}

@@ -1,0 +1,27 @@
+//! A whole cluster in one process: MGS, MDT, OSTs and clients on one thread and in virtual time.
+//!
+//! The code of the roles, of RPC and of LNet is the one that serves; only the world below is
+//! `sheen_testkit::vnet`, and the disks are stores in memory that lose what disks lose. One number, the
+//! seed, decides the order of tasks, how long bytes travel, what clients do, what fails and when. The
+//! same seed gives the same run, step by step ([`Report::trace`]).
+//!
+//! What is checked while it runs, and at the end:
+//!
+//! - every read, lookup and listing against a model (`model`): nothing stale, nothing torn, nothing
+//!   lost that was made durable, through a kernel that keeps all it may keep;
+//! - the locks of every target: no two granted that exclude each other;
+//! - the promised space of every OST: never more than there is;
+//! - every operation ends in bounded time once faults have stopped;
+//! - at the end names, inodes and objects agree, and a fresh client sees what must be there.
+//!
+//! `cargo xtask sim --seed N` replays a seed; `-v` shows its operations and faults.
+
+mod checks;
+mod cluster;
+mod evicted;
+mod faults;
+mod model;
+mod run;
+mod work;
+
+pub use run::{Failure, Options, Report, run};

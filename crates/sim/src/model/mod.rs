@@ -1,0 +1,14 @@
+//! What the users of the file system may see: a model of names and bytes.
+//!
+//! The model hears of every operation when it begins and when it ends, and judges every answer. It
+//! shares nothing with the code that is judged but the nouns.
+
+mod data;
+mod locks;
+mod names;
+mod register;
+
+pub(crate) use data::{CELL, Cells, Files, Log};
+pub(crate) use locks::FileLocks;
+pub(crate) use names::{Names, Seen};
+pub(crate) use register::{Register, Stale, Writer};

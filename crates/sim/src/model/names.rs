@@ -1,0 +1,139 @@
+//! Names: each name of each directory is a register of the file that it names.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use sheen_types::{Fid, Instant};
+
+use super::{Register, Stale, Writer};
+
+/// What a name was seen to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Seen {
+    /// Nothing.
+    Absent,
+    /// This file.
+    Is(Fid),
+    /// Something.
+    There,
+}
+
+/// All names. A directory that is new has none.
+#[derive(Default)]
+pub(crate) struct Names {
+    known: BTreeMap<(Fid, String), Register<Option<Fid>>>,
+    /// Files that anyone has seen.
+    files: BTreeSet<Fid>,
+}
+
+impl Names {
+    fn register(&mut self, parent: Fid, name: &str) -> &mut Register<Option<Fid>> {
+        let key = (parent, name.to_owned());
+        self.known.entry(key).or_insert_with(|| Register::new(None))
+    }
+
+    /// An operation begins that will make `name` be `file`; `None` for a file only servers know.
+    pub(crate) fn begin_set(
+        &mut self,
+        (parent, name): (Fid, &str),
+        file: Option<Fid>,
+        operation: u64,
+        by: Writer,
+        now: Instant,
+    ) {
+        self.register(parent, name).begin(file.map(Some), operation, by, now);
+    }
+
+    /// An operation begins that will remove `name`.
+    pub(crate) fn begin_remove(
+        &mut self,
+        (parent, name): (Fid, &str),
+        operation: u64,
+        by: Writer,
+        now: Instant,
+    ) {
+        self.register(parent, name).begin(Some(None), operation, by, now);
+    }
+
+    /// It has succeeded.
+    pub(crate) fn end(&mut self, (parent, name): (Fid, &str), operation: u64, now: Instant) {
+        self.register(parent, name).end(operation, now);
+    }
+
+    /// It has succeeded, or there was nothing to do: see [`Register::end_or_nothing`].
+    pub(crate) fn end_or_nothing(
+        &mut self,
+        (parent, name): (Fid, &str),
+        operation: u64,
+        now: Instant,
+    ) {
+        self.register(parent, name).end_or_nothing(operation, now);
+    }
+
+    /// An open with `O_CREAT` has ended with `file`: made by it, or there before.
+    ///
+    /// # Errors
+    /// The name cannot have been so.
+    pub(crate) fn opened(
+        &mut self,
+        key: (Fid, &str),
+        file: Fid,
+        operation: u64,
+        begin: Instant,
+        end: Instant,
+    ) -> Result<(), Stale> {
+        let known = !self.files.insert(file);
+        let register = self.register(key.0, key.1);
+        if known && !register.is_of(operation, Some(file)) {
+            register.refused(operation);
+            return self.saw(key, begin, end, Seen::Is(file));
+        }
+        register.learn(operation, Some(file));
+        register.end(operation, end);
+        Ok(())
+    }
+
+    /// It was refused.
+    pub(crate) fn refused(&mut self, (parent, name): (Fid, &str), operation: u64) {
+        self.register(parent, name).refused(operation);
+    }
+
+    /// A name was looked at.
+    ///
+    /// # Errors
+    /// It cannot have been so.
+    pub(crate) fn saw(
+        &mut self,
+        (parent, name): (Fid, &str),
+        begin: Instant,
+        end: Instant,
+        seen: Seen,
+    ) -> Result<(), Stale> {
+        if let Seen::Is(fid) = seen {
+            self.files.insert(fid);
+        }
+        let register = self.register(parent, name);
+        let checked = match seen {
+            Seen::Absent => register.read(begin, end, Some(None), |held| held.is_none()),
+            Seen::Is(fid) => register.read(begin, end, Some(Some(fid)), |held| held == Some(fid)),
+            Seen::There => register.read(begin, end, None, |held| held.is_some()),
+        };
+        checked.map_err(|Stale(text)| Stale(format!("{parent}/{name} was {seen:?}: {text}")))
+    }
+
+    /// The names of a directory, as far as any was ever used.
+    pub(crate) fn of(&self, parent: Fid) -> Vec<String> {
+        let from = (parent, String::new());
+        let of_parent = self.known.range(from..).take_while(|((at, _), _)| *at == parent);
+        of_parent.map(|((_, name), _)| name.clone()).collect()
+    }
+
+    /// What `by` made of a name before `begin` is durable.
+    pub(crate) fn durable(&mut self, (parent, name): (Fid, &str), by: Writer, begin: Instant) {
+        self.register(parent, name).durable(by, begin);
+    }
+
+    /// A crash: see [`Register::lose`].
+    pub(crate) fn lose(&mut self) {
+        self.known.values_mut().for_each(|register| register.lose(None));
+    }
+}

@@ -1,0 +1,364 @@
+//! One run: a seed's cluster, its work, its faults, its judgement.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use sheen_testkit::vnet::{Dice, Virtual, Weather};
+use sheen_types::Instant;
+
+use crate::checks;
+use crate::cluster::{Cluster, Shape};
+use crate::evicted::Evicted;
+use crate::faults;
+use crate::model::{FileLocks, Files, Log, Names, Stale, Writer};
+use crate::work;
+
+/// Within this time an operation ends once nothing fails any more: recovery of a target that waits
+/// for lost clients, an eviction for a lock that is not given back, and as much again.
+const OPERATION_MAX: Duration = Duration::from_secs(300);
+/// How long after its reason an eviction comes: a silent client, an MDT's recovery and its end.
+const EVICTS_WITHIN: Duration = Duration::from_secs(240);
+/// How long after an OST was gone the MDT may still have no objects of it.
+const OBJECTS_WITHIN: Duration = Duration::from_secs(120);
+/// How often locks and grants are looked at.
+const LOOK: Duration = Duration::from_millis(200);
+/// Steps of the log that a failure shows.
+const LAST_LINES: usize = 40;
+
+/// What to run.
+#[derive(Clone, Copy, Debug)]
+pub struct Options {
+    /// Decides everything.
+    pub seed: u64,
+    /// Virtual time of work.
+    pub minutes: u64,
+    /// Whether anything fails.
+    pub faults: bool,
+    /// Whether every operation is printed.
+    pub verbose: bool,
+}
+
+/// How a run went.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Report {
+    /// All that happened, as one number.
+    pub trace: u64,
+    /// Operations that ended.
+    pub operations: u64,
+}
+
+/// What went wrong, and what happened before.
+#[derive(Clone, Debug)]
+pub struct Failure {
+    /// What must not be.
+    pub text: String,
+    /// The last steps.
+    pub log: Vec<String>,
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for line in &self.log {
+            writeln!(out, "    {line}")?;
+        }
+        write!(out, "{}", self.text)
+    }
+}
+
+/// What clients may see.
+#[derive(Default)]
+pub(crate) struct Model {
+    pub(crate) names: Names,
+    pub(crate) files: Files,
+    pub(crate) logs: Log,
+    pub(crate) locks: FileLocks,
+}
+
+/// An operation under way.
+struct Running {
+    by: Writer,
+    since: Instant,
+    text: String,
+}
+
+#[derive(Default)]
+struct Record {
+    lines: Vec<String>,
+    running: BTreeMap<u64, Running>,
+    operations: u64,
+    processes: u64,
+    done: bool,
+    may_evict: Instant,
+    no_objects: Instant,
+    /// Faults that last.
+    faults: u64,
+    fault: Option<String>,
+    /// New operations may begin.
+    open: bool,
+}
+
+/// A run, for all that take part in it.
+pub(crate) struct Sim {
+    pub(crate) options: Options,
+    pub(crate) world: Virtual,
+    pub(crate) cluster: Cluster,
+    pub(crate) model: Mutex<Model>,
+    pub(crate) evicted: Mutex<Evicted>,
+    record: Mutex<Record>,
+}
+
+impl Sim {
+    fn new(options: Options) -> Arc<Self> {
+        let world = Virtual::new(options.seed, Weather::default());
+        let dice = world.dice();
+        let shape = Shape {
+            osts: 1 + dice.below(3) as u16,
+            clients: 2 + dice.below(2) as u16,
+            ost_bytes: None,
+        };
+        let cluster = Cluster::new(shape);
+        Arc::new(Self {
+            options,
+            world,
+            cluster,
+            model: Mutex::default(),
+            evicted: Mutex::default(),
+            record: Mutex::new(Record { open: true, ..Record::default() }),
+        })
+    }
+
+    pub(crate) fn now(&self) -> Instant {
+        self.world.now()
+    }
+
+    pub(crate) fn dice(&self) -> &Dice {
+        self.world.dice()
+    }
+
+    /// Lets time pass for the caller.
+    pub(crate) async fn sleep(&self, duration: Duration) {
+        let clock = self.world.world().clock;
+        clock.sleep_until(clock.now() + duration).await;
+    }
+
+    /// Adds to the log.
+    pub(crate) fn say(&self, text: impl fmt::Display) {
+        let line = format!("{:12.6} {text}", self.now().0 as f64 / 1e9);
+        self.world.note(line.as_bytes());
+        if self.options.verbose {
+            println!("{line}");
+        }
+        self.record.lock().lines.push(line);
+    }
+
+    /// Something is wrong; the first counts.
+    pub(crate) fn fail(&self, text: impl fmt::Display) {
+        self.say(format_args!("WRONG: {text}"));
+        self.record.lock().fault.get_or_insert(text.to_string());
+    }
+
+    /// Judges an answer. Who was evicted and does not know may see old things.
+    pub(crate) fn judge(&self, client: Writer, operation: u64, judged: Result<(), Stale>) {
+        if let Err(Stale(text)) = judged
+            && self.trusts(client)
+        {
+            self.fail(format_args!("operation {operation}: {text}"));
+        }
+    }
+
+    /// Whether operations may still begin.
+    pub(crate) fn is_open(&self) -> bool {
+        let record = self.record.lock();
+        record.open && record.fault.is_none()
+    }
+
+    /// An operation begins; answers its number.
+    pub(crate) fn begin(&self, by: Writer, text: String) -> u64 {
+        let since = self.now();
+        let mut record = self.record.lock();
+        record.operations += 1;
+        let number = record.operations;
+        record.running.insert(number, Running { by, since, text: text.clone() });
+        drop(record);
+        self.say(format_args!("client {by}: operation {number}: {text}"));
+        number
+    }
+
+    /// It has ended.
+    pub(crate) fn end(&self, number: u64, outcome: impl fmt::Display) {
+        let running = self.record.lock().running.remove(&number);
+        if running.is_some() {
+            self.say(format_args!("operation {number} ended: {outcome}"));
+        }
+    }
+
+    /// A number for a new process.
+    pub(crate) fn next_process(&self) -> u64 {
+        let mut record = self.record.lock();
+        record.processes += 1;
+        record.processes
+    }
+
+    /// The last client has looked at everything.
+    pub(crate) fn done(&self) {
+        self.record.lock().done = true;
+    }
+
+    /// Whether it has.
+    pub(crate) fn is_done(&self) -> bool {
+        self.record.lock().done
+    }
+
+    /// The operations of a client that died are no more.
+    pub(crate) fn forget_operations(&self, client: Writer) {
+        self.record.lock().running.retain(|_, running| running.by != client);
+    }
+
+    /// Evictions are right until a while after something that lasts for `time` from now.
+    pub(crate) fn allow_evictions(&self, time: Duration) {
+        let until = self.now() + time + EVICTS_WITHIN;
+        let mut record = self.record.lock();
+        record.may_evict = record.may_evict.max(until);
+    }
+
+    /// An OST may be gone for `time` from now: files that want objects of it may be refused with
+    /// `ENOSPC`, as by Lustre, until it has been used again.
+    pub(crate) fn allow_no_objects(&self, time: Duration) {
+        let until = self.now() + time + OBJECTS_WITHIN;
+        let mut record = self.record.lock();
+        record.no_objects = record.no_objects.max(until);
+    }
+
+    /// Whether a file may be refused for want of objects.
+    pub(crate) fn may_want_objects(&self) -> bool {
+        self.now() < self.record.lock().no_objects
+    }
+
+    /// Whether an eviction may have its reason in a fault.
+    pub(crate) fn may_evict(&self) -> bool {
+        self.now() < self.record.lock().may_evict
+    }
+
+    /// Whether some client cannot replay now what it did a moment ago.
+    pub(crate) fn is_someone_missing(&self) -> bool {
+        self.may_evict()
+    }
+
+    /// A client's process has died, with all that it had not written back.
+    pub(crate) fn client_died(&self, number: Writer) {
+        self.forget_operations(number);
+        self.evicted.lock().died(self.cluster.clients[usize::from(number)].nid);
+        let mut model = self.model.lock();
+        model.files.lose(Some(number));
+        model.logs.lose(Some(number));
+        model.locks.lost(number);
+        // What it did before an MDT that is recovering went down nobody replays.
+        if self.evicted.lock().is_mdt_fresh(self.now()) || !self.cluster.servers[0].is_up() {
+            model.names.lose();
+        }
+    }
+
+    /// A fault begins that lasts.
+    pub(crate) fn breaks(&self) {
+        self.record.lock().faults += 1;
+    }
+
+    /// It is over.
+    pub(crate) fn mends(&self) {
+        self.record.lock().faults -= 1;
+    }
+
+    fn is_whole(&self) -> bool {
+        self.record.lock().faults == 0
+    }
+
+    fn close(&self) {
+        self.record.lock().open = false;
+    }
+
+    fn fault(&self) -> Option<String> {
+        self.record.lock().fault.clone()
+    }
+
+    fn running(&self) -> Option<String> {
+        let record = self.record.lock();
+        let (number, running) = record.running.first_key_value()?;
+        let since = running.since.0 as f64 / 1e9;
+        let Running { by, text, .. } = running;
+        Some(format!("operation {number} of client {by} ({text}) has not ended since {since:.3}"))
+    }
+}
+
+/// Runs a seed.
+///
+/// # Errors
+/// Something that must hold did not.
+pub fn run(options: Options) -> Result<Report, Box<Failure>> {
+    let sim = Sim::new(options);
+    let drive = Arc::clone(&sim);
+    let ran = catch_unwind(AssertUnwindSafe(|| sim.world.run(drive_all(drive))));
+    let text = match ran {
+        Ok(outcome) => outcome.err(),
+        Err(panic) => {
+            let text = panic.downcast_ref::<String>().map(String::as_str);
+            let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
+            Some(format!("panic: {}", text.unwrap_or("of no words")))
+        }
+    };
+    let trace = sim.world.trace();
+    sim.world.stop();
+    let record = sim.record.lock();
+    match text.or_else(|| record.fault.clone()) {
+        None => Ok(Report { trace, operations: record.operations }),
+        Some(text) => {
+            let from = record.lines.len().saturating_sub(LAST_LINES);
+            Err(Box::new(Failure { text, log: record.lines[from..].to_vec() }))
+        }
+    }
+}
+
+async fn drive_all(sim: Arc<Sim>) -> Result<(), String> {
+    sim.cluster.start(&sim.world);
+    // The MDT makes objects ahead once it has found the OSTs.
+    sim.allow_no_objects(Duration::ZERO);
+    let clients = sim.cluster.clients.len() - 1;
+    for number in 0..clients {
+        work::start_client(&sim, number as Writer);
+    }
+    let end = sim.now() + Duration::from_secs(60 * sim.options.minutes);
+    if sim.options.faults {
+        let injecting = Arc::clone(&sim);
+        let inject = async move { faults::inject(&injecting, end).await };
+        sim.world.world().tasks.spawn("faults", Box::pin(inject));
+    }
+    while sim.now() < end || !sim.is_whole() {
+        sim.sleep(LOOK).await;
+        checks::look(&sim);
+        if let Some(fault) = sim.fault() {
+            return Err(fault);
+        }
+    }
+    sim.close();
+    settle(&sim).await?;
+    checks::finish(&sim).await
+}
+
+/// Waits until all operations have ended.
+async fn settle(sim: &Sim) -> Result<(), String> {
+    let limit = sim.now() + OPERATION_MAX;
+    while let Some(running) = sim.running() {
+        if sim.now() > limit {
+            return Err(running);
+        }
+        sim.sleep(LOOK).await;
+        checks::look(sim);
+        if let Some(fault) = sim.fault() {
+            return Err(fault);
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,250 @@
+//! What clients do: some processes on each, over a few shared names and files.
+
+mod data;
+mod names;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use sheen_testkit::vnet::Dice;
+use sheen_types::{Errno, Fid, Instant, Name};
+
+use crate::cluster::{Found, Kernel};
+use crate::model::{Seen, Writer};
+use crate::run::{Model, Sim};
+
+/// Processes on each client.
+const PROCESSES: u64 = 2;
+/// Directories in the root, files in each directory, logs in the root.
+const DIRECTORIES: u64 = 3;
+const FILES: u64 = 4;
+const LOGS: u64 = 2;
+/// Longest pause between two bursts of operations.
+const PAUSE_MAX: Duration = Duration::from_secs(12);
+
+/// A process.
+pub(crate) struct Process {
+    pub(crate) sim: Arc<Sim>,
+    pub(crate) kernel: Arc<Kernel>,
+    pub(crate) client: Writer,
+    /// Its number among all processes that ever were.
+    pub(crate) number: u64,
+}
+
+/// A name in a directory that was found.
+pub(crate) struct Place {
+    pub(crate) parent: Found,
+    pub(crate) name: Name,
+    /// As the log shows it.
+    pub(crate) path: String,
+}
+
+impl Place {
+    /// What the model knows it by.
+    pub(crate) fn key(&self) -> (Fid, &str) {
+        (self.parent.fid, text(&self.name))
+    }
+}
+
+pub(crate) fn text(name: &Name) -> &str {
+    std::str::from_utf8(name.as_bytes()).unwrap_or("?")
+}
+
+pub(crate) fn name(text: &str) -> Name {
+    Name::new(text.as_bytes()).expect("names here are legal")
+}
+
+/// Starts a client and its processes.
+pub(crate) fn start_client(sim: &Arc<Sim>, number: Writer) {
+    let client = &sim.cluster.clients[usize::from(number)];
+    client.start(&sim.world);
+    let Some(scope) = client.scope() else { return };
+    let world = sim.world.world_of(scope);
+    for _ in 0..PROCESSES {
+        let sim = Arc::clone(sim);
+        let work = async move {
+            let process = Process::start(&sim, number).await;
+            process.work().await;
+        };
+        world.tasks.spawn("process", Box::pin(work));
+    }
+}
+
+/// Starts the client that looks at everything in the end.
+pub(crate) fn start_last(sim: &Arc<Sim>, number: Writer) {
+    let client = &sim.cluster.clients[usize::from(number)];
+    client.start(&sim.world);
+    let Some(scope) = client.scope() else { return };
+    let looking = Arc::clone(sim);
+    let work = async move {
+        let process = Process::start(&looking, number).await;
+        process.look_at_everything().await;
+        looking.done();
+    };
+    sim.world.world_of(scope).tasks.spawn("last look", Box::pin(work));
+}
+
+impl Process {
+    async fn start(sim: &Arc<Sim>, client: Writer) -> Self {
+        loop {
+            if let Some(kernel) = sim.cluster.clients[usize::from(client)].kernel() {
+                let number = sim.next_process();
+                return Self { sim: Arc::clone(sim), kernel, client, number };
+            }
+            sim.sleep(Duration::from_millis(50)).await;
+        }
+    }
+
+    pub(crate) fn dice(&self) -> &Dice {
+        self.sim.dice()
+    }
+
+    pub(crate) fn now(&self) -> Instant {
+        self.sim.now()
+    }
+
+    /// Whether the client knows what it holds: it was not evicted a moment ago.
+    pub(crate) fn is_trusted(&self) -> bool {
+        self.sim.trusts(self.client)
+    }
+
+    /// The model, for one step.
+    pub(crate) fn model<T>(&self, step: impl FnOnce(&mut Model) -> T) -> T {
+        step(&mut self.sim.model.lock())
+    }
+
+    pub(crate) fn one_in(&self, count: u64) -> bool {
+        self.dice().below(count) == 0
+    }
+
+    /// Bursts of operations, so that clients meet, and pauses, so that locks are kept.
+    async fn work(&self) {
+        while self.sim.is_open() {
+            let pause = self.dice().below(PAUSE_MAX.as_millis() as u64 + 1);
+            self.sim.sleep(Duration::from_millis(pause)).await;
+            for _ in 0..=self.dice().below(5) {
+                if !self.sim.is_open() {
+                    return;
+                }
+                self.operate().await;
+                if self.one_in(8) {
+                    self.kernel.shrink();
+                }
+                let pause = self.dice().below(2000);
+                self.sim.sleep(Duration::from_micros(pause)).await;
+            }
+        }
+    }
+
+    async fn operate(&self) {
+        match self.dice().below(100) {
+            0..24 => self.write().await,
+            24..44 => self.read().await,
+            44..52 => self.append().await,
+            52..56 => self.read_log().await,
+            56..61 => self.truncate().await,
+            61..65 => self.create().await,
+            65..71 => self.unlink().await,
+            71..77 => self.rename().await,
+            77..81 => self.link().await,
+            81..84 => self.make_directory().await,
+            84..86 => self.remove_directory().await,
+            86..89 => self.list().await,
+            89..94 => self.stat().await,
+            94..97 => self.lock().await,
+            _ => self.punch().await,
+        }
+    }
+
+    /// An operation ends; an error that its caller could not expect is judged.
+    pub(crate) fn ended<T>(&self, operation: u64, outcome: &Result<T, Errno>) {
+        self.ended_with(operation, outcome, "done");
+    }
+
+    /// The same, with what there is to say of its success.
+    pub(crate) fn ended_with<T>(
+        &self,
+        operation: u64,
+        outcome: &Result<T, Errno>,
+        done: impl std::fmt::Display,
+    ) {
+        match outcome {
+            Ok(_) => self.sim.end(operation, done),
+            Err(errno) => {
+                self.sim.end(operation, errno);
+                let wanting = *errno == Errno::ENOSPC && self.sim.may_want_objects();
+                if !is_answer(*errno) && !wanting && self.sim.trusts(self.client) {
+                    self.sim.fail(format_args!(
+                        "operation {operation}: {errno}, and the client was not evicted"
+                    ));
+                }
+            }
+        }
+    }
+
+    /// Looks a name up.
+    pub(crate) async fn look_up(&self, place: &Place) -> Result<Option<Found>, Errno> {
+        let begin = self.now();
+        let operation = self.sim.begin(self.client, format!("lookup {}", place.path));
+        let found = self.kernel.lookup(place.parent.node, &place.name).await;
+        if let Ok(found) = &found
+            && self.is_trusted()
+        {
+            let seen = found.as_ref().map_or(Seen::Absent, |found| Seen::Is(found.fid));
+            let end = self.now();
+            let judged = self.model(|model| model.names.saw(place.key(), begin, end, seen));
+            self.sim.judge(self.client, operation, judged);
+        }
+        let seen = found.as_ref().ok().and_then(Option::as_ref).map(|found| found.fid);
+        self.ended_with(operation, &found, format_args!("{}", seen.unwrap_or_default()));
+        found
+    }
+
+    /// The root, or one of the directories in it.
+    pub(crate) async fn directory(&self) -> Option<(Found, String)> {
+        let root = self.kernel.root().ok()?;
+        let number = self.dice().below(DIRECTORIES + 2);
+        if number >= DIRECTORIES {
+            return Some((root, String::new()));
+        }
+        let path = format!("d{number}");
+        let place = Place { parent: root, name: name(&path), path: path.clone() };
+        let found = self.look_up(&place).await.ok()??;
+        Some((found, format!("{path}/")))
+    }
+
+    /// A name that files have, in some directory.
+    pub(crate) async fn file_place(&self) -> Option<Place> {
+        let (parent, above) = self.directory().await?;
+        let text = format!("f{}", self.dice().below(FILES));
+        Some(Place { parent, name: name(&text), path: format!("{above}{text}") })
+    }
+
+    /// A name of a log.
+    pub(crate) fn log_place(&self) -> Option<Place> {
+        let text = format!("log{}", self.dice().below(LOGS));
+        Some(Place { parent: self.kernel.root().ok()?, name: name(&text), path: text })
+    }
+
+    /// A name of a directory.
+    pub(crate) fn directory_place(&self) -> Option<Place> {
+        let text = format!("d{}", self.dice().below(DIRECTORIES));
+        Some(Place { parent: self.kernel.root().ok()?, name: name(&text), path: text })
+    }
+}
+
+/// Errors that POSIX knows for what is done here: nothing was changed then.
+pub(crate) fn is_answer(errno: Errno) -> bool {
+    matches!(
+        errno,
+        Errno::ENOENT
+            | Errno::EEXIST
+            | Errno::ENOTEMPTY
+            | Errno::ESTALE
+            | Errno::ENOTDIR
+            | Errno::EISDIR
+            | Errno::EINVAL
+            | Errno::EAGAIN
+            | Errno::EDEADLK
+    )
+}

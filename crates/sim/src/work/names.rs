@@ -1,0 +1,267 @@
+//! Names: making, moving, removing, listing.
+
+use std::collections::BTreeMap;
+
+use sheen_client::posix::{DirCookie, NewNode, OpenFlags, Opened, RenameMode};
+use sheen_types::{Errno, Fid};
+
+use super::{Place, Process, is_answer, text};
+use crate::cluster::Found;
+use crate::model::Seen;
+
+/// Names that one listing step asks for.
+const LIST_STEP: usize = 5;
+
+impl Process {
+    /// Ends a change of one name: `Ok`, refused, or nobody knows.
+    fn name_ended<T>(&self, place: &Place, operation: u64, outcome: &Result<T, Errno>) {
+        let now = self.now();
+        self.model(|model| match outcome {
+            Ok(_) => model.names.end(place.key(), operation, now),
+            Err(errno) if is_answer(*errno) => model.names.refused(place.key(), operation),
+            Err(_) => {}
+        });
+        self.kernel.renamed(place.parent.node, &place.name);
+        self.ended(operation, outcome);
+    }
+
+    /// `O_CREAT | O_EXCL`.
+    pub(super) async fn create(&self) {
+        let Some(place) = self.file_place().await else { return };
+        if let Some((found, handle)) = self.create_at(&place, OpenFlags::EXCLUSIVE).await {
+            self.close(&found, handle).await;
+        }
+    }
+
+    /// Makes a file, or opens the one that is there. With `EXCLUSIVE` it must be new.
+    pub(super) async fn create_at(&self, place: &Place, flags: u32) -> Option<(Found, Opened)> {
+        let begin = self.now();
+        let operation = self.sim.begin(self.client, format!("create {}", place.path));
+        self.model(|model| {
+            model.names.begin_set(place.key(), None, operation, self.client, begin);
+        });
+        let flags = OpenFlags(2 | OpenFlags::CREATE | flags);
+        let (files, who) = (&self.kernel.files, self.kernel.who());
+        let made = files.create(who, place.parent.node, &place.name, 0o644, flags).await;
+        let end = self.now();
+        let judged = self.model(|model| match &made {
+            Ok((entry, _)) => {
+                let fid = entry.attributes.fid;
+                model.names.opened(place.key(), fid, operation, begin, end)
+            }
+            Err(Errno::EEXIST) => {
+                model.names.refused(place.key(), operation);
+                model.names.saw(place.key(), begin, end, Seen::There)
+            }
+            Err(errno) => {
+                if is_answer(*errno) || *errno == Errno::ENOSPC {
+                    model.names.refused(place.key(), operation);
+                }
+                Ok(())
+            }
+        });
+        self.sim.judge(self.client, operation, judged);
+        self.kernel.renamed(place.parent.node, &place.name);
+        let fid = made.as_ref().map(|(entry, _)| entry.attributes.fid).unwrap_or_default();
+        self.ended_with(operation, &made, fid);
+        let (entry, opened) = made.ok()?;
+        if !opened.keep_pages {
+            self.kernel.punched(entry.node);
+        }
+        Some((self.kernel.found(entry.node, entry.attributes.fid), opened))
+    }
+
+    /// Removes a name.
+    pub(super) async fn unlink(&self) {
+        let Some(place) = self.file_place().await else { return };
+        let begin = self.now();
+        let operation = self.sim.begin(self.client, format!("unlink {}", place.path));
+        self.model(|model| {
+            model.names.begin_remove(place.key(), operation, self.client, begin);
+        });
+        let done =
+            self.kernel.files.unlink(self.kernel.who(), place.parent.node, &place.name).await;
+        if done == Err(Errno::ENOENT) {
+            let end = self.now();
+            let judged = self.model(|model| {
+                model.names.refused(place.key(), operation);
+                model.names.saw(place.key(), begin, end, Seen::Absent)
+            });
+            self.sim.judge(self.client, operation, judged);
+        }
+        self.name_ended(&place, operation, &done);
+    }
+
+    /// Moves a name over another.
+    pub(super) async fn rename(&self) {
+        let directories = self.one_in(4);
+        let pair = match directories {
+            true => (self.directory_place(), self.directory_place()),
+            false => (self.file_place().await, self.file_place().await),
+        };
+        let (Some(from), Some(to)) = pair else { return };
+        if from.key() == to.key() {
+            return;
+        }
+        let begin = self.now();
+        let operation = self.sim.begin(self.client, format!("rename {} to {}", from.path, to.path));
+        self.model(|model| {
+            model.names.begin_remove(from.key(), operation, self.client, begin);
+            model.names.begin_set(to.key(), None, operation, self.client, begin);
+        });
+        let done = self
+            .kernel
+            .files
+            .rename(
+                self.kernel.who(),
+                (from.parent.node, &from.name),
+                (to.parent.node, &to.name),
+                RenameMode::Replace,
+            )
+            .await;
+        let now = self.now();
+        // Two names of one file: POSIX leaves both. Only the servers know whether that was so.
+        let links = !directories;
+        self.model(|model| match &done {
+            Ok(()) if links => {
+                model.names.end_or_nothing(from.key(), operation, now);
+                model.names.end_or_nothing(to.key(), operation, now);
+            }
+            Ok(()) => {
+                model.names.end(from.key(), operation, now);
+                model.names.end(to.key(), operation, now);
+            }
+            Err(errno) if is_answer(*errno) => {
+                model.names.refused(from.key(), operation);
+                model.names.refused(to.key(), operation);
+            }
+            Err(_) => {}
+        });
+        self.kernel.renamed(from.parent.node, &from.name);
+        self.kernel.renamed(to.parent.node, &to.name);
+        self.ended(operation, &done);
+    }
+
+    /// Gives a file a second name.
+    pub(super) async fn link(&self) {
+        let Some(from) = self.file_place().await else { return };
+        let Some(to) = self.file_place().await else { return };
+        let Ok(Some(file)) = self.look_up(&from).await else { return };
+        let begin = self.now();
+        let operation = self.sim.begin(self.client, format!("link {} to {}", from.path, to.path));
+        self.model(|model| {
+            model.names.begin_set(to.key(), Some(file.fid), operation, self.client, begin);
+        });
+        let made =
+            self.kernel.files.link(self.kernel.who(), file.node, to.parent.node, &to.name).await;
+        if let Ok(entry) = &made {
+            drop(self.kernel.found(entry.node, entry.attributes.fid));
+        }
+        self.kernel.touched(file.node);
+        self.name_ended(&to, operation, &made);
+    }
+
+    /// `mkdir`.
+    pub(super) async fn make_directory(&self) {
+        let Some(place) = self.directory_place() else { return };
+        let begin = self.now();
+        let operation = self.sim.begin(self.client, format!("mkdir {}", place.path));
+        self.model(|model| {
+            model.names.begin_set(place.key(), None, operation, self.client, begin);
+        });
+        let (files, who) = (&self.kernel.files, self.kernel.who());
+        let made = files.make(who, place.parent.node, &place.name, 0o755, NewNode::Directory).await;
+        let end = self.now();
+        let judged = self.model(|model| match &made {
+            Ok(entry) => {
+                let fid = entry.attributes.fid;
+                model.names.opened(place.key(), fid, operation, begin, end)
+            }
+            Err(Errno::EEXIST) => {
+                model.names.refused(place.key(), operation);
+                model.names.saw(place.key(), begin, end, Seen::There)
+            }
+            Err(_) => Ok(()),
+        });
+        self.sim.judge(self.client, operation, judged);
+        if let Ok(entry) = &made {
+            drop(self.kernel.found(entry.node, entry.attributes.fid));
+        }
+        self.name_ended(&place, operation, &made);
+    }
+
+    /// `rmdir`.
+    pub(super) async fn remove_directory(&self) {
+        let Some(place) = self.directory_place() else { return };
+        let begin = self.now();
+        let operation = self.sim.begin(self.client, format!("rmdir {}", place.path));
+        self.model(|model| {
+            model.names.begin_remove(place.key(), operation, self.client, begin);
+        });
+        let done = self.kernel.files.rmdir(self.kernel.who(), place.parent.node, &place.name).await;
+        self.name_ended(&place, operation, &done);
+    }
+
+    /// Reads a directory from its beginning to its end.
+    pub(super) async fn list(&self) {
+        if let Some((directory, path)) = self.directory().await {
+            self.list_directory(&directory, &path).await;
+        }
+    }
+
+    /// Lists `directory`; the names with what they name.
+    pub(super) async fn list_directory(
+        &self,
+        directory: &Found,
+        path: &str,
+    ) -> Option<BTreeMap<String, Fid>> {
+        let begin = self.now();
+        let operation = self.sim.begin(self.client, format!("list /{path}"));
+        let listed = self.names_of(directory).await;
+        if let Ok(names) = &listed
+            && self.is_trusted()
+        {
+            let end = self.now();
+            self.model(|model| {
+                for (name, fid) in names {
+                    let key = (directory.fid, name.as_str());
+                    let judged = model.names.saw(key, begin, end, Seen::Is(*fid));
+                    self.sim.judge(self.client, operation, judged);
+                }
+                for name in model.names.of(directory.fid) {
+                    if !names.contains_key(&name) {
+                        let key = (directory.fid, name.as_str());
+                        let judged = model.names.saw(key, begin, end, Seen::Absent);
+                        self.sim.judge(self.client, operation, judged);
+                    }
+                }
+            });
+        }
+        self.ended(operation, &listed);
+        listed.ok()
+    }
+
+    async fn names_of(&self, directory: &Found) -> Result<BTreeMap<String, Fid>, Errno> {
+        let opened = self.kernel.open(directory.node, OpenFlags::DIRECTORY).await?;
+        let mut names = BTreeMap::new();
+        let mut at = DirCookie::default();
+        let outcome = loop {
+            match self.kernel.files.readdir(opened.handle, at, LIST_STEP).await {
+                Ok(some) if some.is_empty() => break Ok(()),
+                Ok(some) => {
+                    for entry in some {
+                        at = entry.next;
+                        let Ok(name) = sheen_types::Name::new(&entry.name) else { continue };
+                        let name = text(&name).to_owned();
+                        if names.insert(name.clone(), entry.fid).is_some() {
+                            self.sim.fail(format_args!("{}: {name} is there twice", directory.fid));
+                        }
+                    }
+                }
+                Err(errno) => break Err(errno),
+            }
+        };
+        let closed = self.kernel.files.release(opened.handle, None).await;
+        outcome.and(closed).map(|()| names)
+    }
+}

@@ -1,0 +1,60 @@
+//! `cargo xtask sim`: whole clusters in one process and in virtual time, from seeds.
+
+use std::process::Command;
+
+use clap::Args;
+
+use crate::shell::{self, Outcome, cargo};
+
+/// Seeds that the tests run, of so many virtual minutes each, and how long they may take in all.
+const SEEDS: u64 = 1000;
+const MINUTES: u64 = 10;
+const SECONDS: u64 = 300;
+
+/// Which seeds.
+#[derive(Args)]
+pub(crate) struct Options {
+    /// The first seed
+    #[arg(long, default_value_t = 0)]
+    seed: u64,
+    /// How many seeds
+    #[arg(long, default_value_t = 1)]
+    count: u64,
+    /// Virtual minutes of work of each
+    #[arg(long, default_value_t = MINUTES)]
+    minutes: u64,
+    /// Let nothing fail
+    #[arg(long)]
+    calm: bool,
+    /// Show every operation and fault; `RUST_LOG` shows what the nodes log
+    #[arg(short, long)]
+    verbose: bool,
+}
+
+pub(crate) fn run(options: &Options) -> Outcome {
+    let mut command = program(options.seed, options.count, options.minutes)?;
+    if options.calm {
+        command.arg("--calm");
+    }
+    if options.verbose {
+        command.arg("--verbose");
+    }
+    shell::run(command)
+}
+
+/// As many seeds as fit; what was reached is printed.
+pub(crate) fn test() -> Outcome {
+    let mut command = program(0, SEEDS, MINUTES)?;
+    command.args(["--within", &SECONDS.to_string()]);
+    shell::run(command)
+}
+
+/// The built simulator.
+fn program(seed: u64, count: u64, minutes: u64) -> Result<Command, String> {
+    shell::run(cargo(&["build", "--quiet", "--release", "--package", "sheen-sim"]))?;
+    let mut command = cargo(&["run", "--quiet", "--release", "--package", "sheen-sim", "--"]);
+    for (name, value) in [("--seed", seed), ("--count", count), ("--minutes", minutes)] {
+        command.arg(name).arg(value.to_string());
+    }
+    Ok(command)
+}
