@@ -1,5 +1,7 @@
 //! What a fresh Debian 12 lacks: system packages.
 
+use std::path::PathBuf;
+
 use crate::shell::{Outcome, command, exists, run};
 
 /// A program that is needed, the Debian package that has it.
@@ -19,7 +21,13 @@ const TEST: &[Need] = &[
     ("unshare", "util-linux"),
     ("chattr", "e2fsprogs"),
     ("setfacl", "acl"),
+    ("fio", "fio"),
+    ("stress-ng", "stress-ng"),
+    ("dbench", "dbench"),
 ];
+
+/// Suites that `cargo install` builds: program and crate, and its version.
+const SUITES: &[(&str, &str)] = &[("pjdfstest", "0.2.2"), ("fsx", "0.3.2")];
 
 /// To measure: a FUSE file system that passes everything through, as the reference.
 const BENCH: &[Need] = &[("fusermount3", "fuse3"), ("bindfs", "bindfs")];
@@ -32,6 +40,28 @@ pub(crate) fn for_mount() -> Outcome {
 /// Installs what `test` needs, or says how.
 pub(crate) fn for_test() -> Outcome {
     install(TEST)
+}
+
+/// Installs the suites of others that judge a file system; answers where their programs are.
+///
+/// They are built once, outside of this tree, in a folder named after their versions.
+pub(crate) fn suites() -> Result<PathBuf, String> {
+    let home = std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".cache"));
+    let cache = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from).or(home);
+    let cache = cache.unwrap_or_else(std::env::temp_dir).join("sheen-suites");
+    let versions: Vec<String> =
+        SUITES.iter().map(|(name, version)| format!("{name}-{version}")).collect();
+    let root = cache.join(versions.join("-"));
+    let bin = root.join("bin");
+    for (name, version) in SUITES.iter().filter(|(name, _)| !bin.join(name).is_file()) {
+        let mut install = command(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+        install.args(["install", "--quiet", "--locked", "--root"]).arg(&root);
+        install.arg("--target-dir").arg(cache.join("target")).arg(format!("{name}@{version}"));
+        // Not from this tree, whose toolchain and settings are not those of the suites.
+        install.current_dir(std::env::temp_dir());
+        run(install)?;
+    }
+    Ok(bin)
 }
 
 /// Installs what `bench` needs, or says how.

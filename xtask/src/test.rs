@@ -17,7 +17,8 @@ pub(crate) struct Options {
     /// Full sizes: 10,000 transactions per database, a 4 GiB file, more rounds and more kills
     #[arg(long)]
     long: bool,
-    /// One step (tidy, build, unit, golden, sim, e2e, demo), or the tests whose name holds this
+    /// One step (tidy, build, unit, golden, sim, e2e, suites, model, demo), or the tests whose name
+    /// holds this
     #[arg(long, value_name = "NAME")]
     only: Option<String>,
 }
@@ -50,6 +51,8 @@ const STEPS: &[Step] = &[
     ("golden", |options| tests(options, &["--package", "sheen-conformance"])),
     ("sim", |_| Count::of(&sim::test())),
     ("e2e", e2e),
+    ("suites", suites),
+    ("model", model),
     ("demo", |_| Count::of(&demo::check())),
 ];
 
@@ -85,7 +88,7 @@ impl Options {
         match self.only.as_deref() {
             None => true,
             Some(only) if is_step(only) => only == step || (step == "build" && needs_build(only)),
-            Some(_) => ["build", "unit", "golden", "e2e"].contains(&step),
+            Some(_) => ["build", "unit", "golden", "e2e", "suites"].contains(&step),
         }
     }
 
@@ -100,14 +103,14 @@ fn is_step(name: &str) -> bool {
 }
 
 fn needs_build(step: &str) -> bool {
-    ["e2e", "demo"].contains(&step)
+    ["e2e", "suites", "demo"].contains(&step)
 }
 
 /// The house rules; the end-to-end tests are no default target, so clippy sees them by name.
 fn check_tidy() -> Outcome {
     tidy::run(&tidy::Options { quick: false })?;
-    let e2e = ["clippy", "--quiet", "--package", "sheen-testkit", "--test", "e2e"];
-    let mut clippy = cargo(&e2e);
+    let mut clippy = cargo(&["clippy", "--quiet", "--package", "sheen-testkit"]);
+    clippy.args(["--test", "e2e", "--test", "suites"]);
     clippy.args(["--", "-D", "warnings"]);
     shell::run(clippy)
 }
@@ -124,18 +127,41 @@ fn e2e(options: &Options) -> Count {
     tests(options, &["--package", "sheen-testkit", "--test", "e2e"])
 }
 
+/// The suites of others, one after the other: each takes all it can get.
+fn suites(options: &Options) -> Count {
+    let bin = match setup::suites() {
+        Ok(bin) => bin,
+        Err(error) => return Count::of(&Err(error)),
+    };
+    let mut command = test_command(options, &["--package", "sheen-testkit", "--test", "suites"]);
+    command.args(["--test-threads", "1", "--nocapture"]).env("SHEEN_SUITES", bin);
+    counted(command).unwrap_or_else(|error| Count::of(&Err(error)))
+}
+
+/// Operations that the reference model is compared over; `unit` does far fewer.
+const MODEL_OPERATIONS: &str = "100000";
+
+/// A whole cluster in one process against a model.
+fn model(options: &Options) -> Count {
+    let mut command = test_command(options, &["--package", "sheen-model"]);
+    command.arg("--nocapture").env("SHEEN_MODEL_OPERATIONS", MODEL_OPERATIONS);
+    counted(command).unwrap_or_else(|error| Count::of(&Err(error)))
+}
+
 /// `cargo test` with `arguments`; shows its output and counts what it tells.
 fn tests(options: &Options, arguments: &[&str]) -> Count {
+    let command = test_command(options, arguments);
+    counted(command).unwrap_or_else(|error| Count::of(&Err(error)))
+}
+
+fn test_command(options: &Options, arguments: &[&str]) -> Command {
     let mut command = cargo(&["test", "--no-fail-fast"]);
     command.args(arguments).arg("--").args(options.filter());
     command.env("SHEEN_BIN", program());
     if options.long {
         command.env("SHEEN_TEST_LONG", "1");
     }
-    match counted(command) {
-        Ok(count) => count,
-        Err(error) => Count::of(&Err(error)),
-    }
+    command
 }
 
 fn counted(mut command: Command) -> Result<Count, String> {
