@@ -73,7 +73,10 @@ impl FileSystem {
         let opened = self.0.asking(who, &[&parent], create).await?;
         let node = opened.pin.node;
         let child = Arc::clone(&opened.pin);
-        let Some(open) = opened.state else { return Err(Errno::ESTALE) };
+        // As in Lustre, the MDT answers a name that cannot be opened without asking whether it was
+        // to be new.
+        let no_file = if flags.has(OpenFlags::EXCLUSIVE) { Errno::EEXIST } else { Errno::ESTALE };
+        let Some(open) = opened.state else { return Err(no_file) };
         if child.file_type() != Some(FileType::Regular) {
             // Something else has taken the name: the kernel looks again and opens that.
             self.0.meta.close(who, &child, open, None).await?;
