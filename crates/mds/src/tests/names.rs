@@ -2,7 +2,9 @@
 
 use std::collections::HashSet;
 
+use sheen_store::{AttributePatch, Store, Transaction};
 use sheen_target::testing::{TestCall, TestWorld};
+use sheen_types::limits::LINK_COUNT_MAX;
 use sheen_types::{Errno, Fid, InodeBits, LockMode};
 use sheen_wire::ldlm::Disposition;
 use sheen_wire::md::{OpenFlags, Valid};
@@ -362,6 +364,31 @@ fn rate_of_open_create_and_close() {
             }
             eprintln!("{:?} per create and close", start.elapsed() / COUNT);
             drop(server);
+        },
+        &world,
+    );
+}
+
+/// The count is set in the store: to make all those names takes minutes.
+#[test]
+fn a_file_has_as_many_names_as_in_lustre() {
+    let world = TestWorld::new(65);
+    let inner = world.clone();
+    run(
+        async move {
+            let server = Server::start(&inner, 1).await;
+            let client = server.client("c").await;
+            let file = client.make(Fid::ROOT, "0", REGULAR).await.unwrap();
+            let mut transaction = Transaction::new();
+            let links_added = i32::try_from(LINK_COUNT_MAX).unwrap() - 2;
+            let patch = AttributePatch { links_added, ..AttributePatch::default() };
+            transaction.patch(file, patch);
+            server.store.apply(transaction).unwrap();
+            client.link(file, Fid::ROOT, "last").await.unwrap();
+            assert_eq!(client.getattr(file).await.unwrap().nlink, LINK_COUNT_MAX);
+            assert_eq!(client.link(file, Fid::ROOT, "more").await, Err(Errno::EMLINK));
+            client.unlink(Fid::ROOT, "0").await.unwrap();
+            client.link(file, Fid::ROOT, "more").await.unwrap();
         },
         &world,
     );
