@@ -63,7 +63,9 @@ fn fio_job(cluster: &Cluster) -> String {
 fn fio_verifies_what_it_wrote() {
     scene("fio", 2, LIMIT, |cluster| {
         let job = written(cluster, "verify.fio", &fio_job(cluster))?;
-        judged(cluster, "fio", Command::new("fio").arg(job), LIMIT).map(|_| ())
+        let mut fio = Command::new("fio");
+        fio.arg(job).current_dir(cluster.logs());
+        judged(cluster, "fio", &mut fio, LIMIT).map(|_| ())
     });
 }
 
