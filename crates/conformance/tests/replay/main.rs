@@ -68,6 +68,7 @@ fn is_leaving(request: &Request) -> bool {
 fn our_servers_answer_as_the_real_ones_did() {
     let Some(directory) = captures() else { return };
     let servers = servers::start(1);
+    assert_eq!(servers.served.len(), 2 + usize::from(servers::OSTS));
     let io = servers.world.world();
     let mut player = Player::new(&servers.client, io);
     let outcomes = servers.world.run(async move {

@@ -33,7 +33,8 @@ const OST_BYTES: u64 = 4 << 30;
 pub(crate) struct Servers {
     pub(crate) world: Virtual,
     pub(crate) client: Arc<LNet>,
-    _served: Vec<Arc<Served>>,
+    /// The MGS, the MDT, and the OSTs.
+    pub(crate) served: Vec<Arc<Served>>,
 }
 
 /// Starts one node with an MGS, an MDT and OSTs, and a bare LNet for the client.
@@ -69,5 +70,5 @@ pub(crate) fn start(seed: u64) -> Servers {
     });
     // The MDT finds its OSTs and has objects made.
     world.pass(Duration::from_secs(15));
-    Servers { world, client, _served: served }
+    Servers { world, client, served }
 }
