@@ -111,6 +111,8 @@ impl State {
         self.table.rename(slot, desc.resource);
         let lock = self.table.lock_mut(slot);
         lock.mode = desc.granted.unwrap_or(desc.requested);
+        // A restarted server gives in a replay what is asked for there.
+        lock.requested = lock.mode;
         // The server speaks of ranges and bits; whose flock it is, we know better.
         if !lock.is_flock() && lock.policy.kind() == desc.policy.kind() {
             lock.policy = desc.policy;

@@ -102,6 +102,22 @@ fn a_lock_called_back_goes_when_its_last_user_is_done_and_its_data_is_flushed() 
 }
 
 #[test]
+fn a_lock_is_replayed_in_the_mode_that_was_given() {
+    let it = namespace();
+    let policy = Policy::bits(LOOKUP | UPDATE);
+    let handle = it.begin(NOW, NAME, policy, LockMode::Cr, NONE);
+    let changed = LockFlags::LOCK_CHANGED;
+    let reply = Reply {
+        remote_handle: LockHandle(9),
+        desc: desc(policy, LockMode::Pr, true),
+        flags: changed,
+    };
+    it.replied(NOW, handle, &reply, &mut Vec::new()).unwrap();
+    let replays = it.replay_list();
+    assert_eq!(replays[0].desc, desc(policy, LockMode::Pr, true));
+}
+
+#[test]
 fn callbacks_that_overtake_the_reply_count() {
     let it = namespace();
     let policy = Policy::bits(LOOKUP);
