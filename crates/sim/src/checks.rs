@@ -1,15 +1,17 @@
 //! What is looked at from outside: locks, promised space, and in the end everything.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
 use sheen_assembly::{Consistency, Role};
 use sheen_ldlm::server::{LockInfo, Namespace};
-use sheen_ldlm::{LockKind, Owner};
+use sheen_ldlm::{LockFlags, LockKind, Owner};
 use sheen_store::StoreError;
-use sheen_target::Target;
+use sheen_target::{RecoveryStatus, Target};
 use sheen_types::TargetKind;
 
+use crate::model::Writer;
 use crate::run::Sim;
 use crate::work;
 
@@ -19,6 +21,7 @@ const STEP_MAX: Duration = Duration::from_secs(300);
 /// Looks at locks and promises.
 pub(crate) fn look(sim: &Sim) {
     sim.look_for_evictions();
+    check_phantoms(sim);
     for served in sim.cluster.served() {
         if let Err(text) = check_locks(&served.target) {
             sim.fail(text);
@@ -33,6 +36,37 @@ pub(crate) fn look(sim: &Sim) {
                 sim.fail(format_args!("{name}: {promised} bytes promised, {free} are free"));
             }
         }
+    }
+}
+
+/// Locks that clients hold and servers do not know: for a moment that is right, but not for long.
+fn check_phantoms(sim: &Sim) {
+    let served = sim.cluster.served();
+    let mut unknown = BTreeSet::new();
+    for (number, client) in sim.cluster.clients.iter().enumerate() {
+        let Some(kernel) = client.kernel().filter(|_| sim.trusts(number as Writer)) else {
+            continue;
+        };
+        for space in kernel.files.lock_spaces() {
+            let Some(one) = served.iter().find(|one| one.target.name() == space.name()) else {
+                continue;
+            };
+            let recovery = one.target.view().recovery.status;
+            if recovery == RecoveryStatus::Recovering {
+                continue;
+            }
+            for lock in space.namespace().replay_list() {
+                let granted = lock.flags.contains(LockFlags::BLOCK_GRANTED);
+                if granted && one.target.namespace().lock(lock.remote_handle).is_none() {
+                    let what =
+                        format!("client {number} holds {} on {}", lock.handle, lock.desc.resource);
+                    unknown.insert(format!("{what}, and {} does not know", space.name()));
+                }
+            }
+        }
+    }
+    if let Some(fault) = sim.note_phantoms(unknown) {
+        sim.fail(fault);
     }
 }
 

@@ -1,6 +1,6 @@
 //! One run: a seed's cluster, its work, its faults, its judgement.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -24,6 +24,9 @@ const OPERATION_MAX: Duration = Duration::from_secs(300);
 const EVICTS_WITHIN: Duration = Duration::from_secs(240);
 /// How long after an OST was gone the MDT may still have no objects of it.
 const OBJECTS_WITHIN: Duration = Duration::from_secs(120);
+/// How long a client may hold a lock that the server does not know: it may be cut off, and not have
+/// heard of a restart before its next ping.
+const PHANTOM_MAX: Duration = Duration::from_secs(150);
 /// How often locks and grants are looked at.
 const LOOK: Duration = Duration::from_millis(200);
 /// Steps of the log that a failure shows.
@@ -92,6 +95,8 @@ struct Record {
     operations: u64,
     processes: u64,
     done: bool,
+    /// Locks that only clients know, and since when.
+    phantoms: BTreeMap<String, Instant>,
     may_evict: Instant,
     no_objects: Instant,
     /// Faults that last.
@@ -260,6 +265,18 @@ impl Sim {
         if self.evicted.lock().is_mdt_fresh(self.now()) || !self.cluster.servers[0].is_up() {
             model.names.lose();
         }
+    }
+
+    /// Notes which locks only clients know; one that is among them for long.
+    pub(crate) fn note_phantoms(&self, unknown: BTreeSet<String>) -> Option<String> {
+        let now = self.now();
+        let mut record = self.record.lock();
+        record.phantoms.retain(|lock, _| unknown.contains(lock));
+        for lock in unknown {
+            record.phantoms.entry(lock).or_insert(now);
+        }
+        let old = record.phantoms.iter().find(|(_, since)| now.since(**since) > PHANTOM_MAX);
+        old.map(|(lock, _)| lock.clone())
     }
 
     /// A fault begins that lasts.
