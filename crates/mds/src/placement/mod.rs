@@ -17,8 +17,8 @@ pub(crate) use ost::last_used;
 pub(crate) use pattern::{Pattern, objects_of};
 
 use std::collections::HashMap;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -46,6 +46,8 @@ pub(crate) struct Placement {
     /// Where the next file starts.
     turn: AtomicUsize,
     filled: Arc<Notify>,
+    /// When objects were first wanted.
+    first_asked: OnceLock<Instant>,
     recovered: AtomicBool,
     /// Last ids used on OSTs that replayed requests named before the OST was added.
     early: Mutex<HashMap<u16, u64>>,
@@ -83,6 +85,7 @@ impl Placement {
             osts: RwLock::new(Arc::new([])),
             turn: AtomicUsize::new(0),
             filled: Arc::new(Notify::new()),
+            first_asked: OnceLock::new(),
             recovered: AtomicBool::new(false),
             early: Mutex::default(),
         }
@@ -180,10 +183,21 @@ impl Placement {
             if self.all().iter().any(|ost| ost.is_usable()) && clock.now() < deadline {
                 continue;
             }
-            let hope = self.all().iter().any(|ost| ost.may_become_usable());
-            if !hope || !race::race(filled, clock.sleep_until(deadline)).await {
+            if !self.has_hope(clock) || !race::race(filled, clock.sleep_until(deadline)).await {
                 return Err(Errno::ENOSPC);
             }
+        }
+    }
+
+    /// Whether waiting may help. An MDT that has just started learns of its OSTs from the MGS after
+    /// its first clients have come back: until then it knows none, which is no lack of space.
+    fn has_hope(&self, clock: &Arc<dyn Clock>) -> bool {
+        let now = clock.now();
+        let first_asked = *self.first_asked.get_or_init(|| now);
+        let osts = self.all();
+        match osts.is_empty() {
+            true => now < first_asked + PATIENCE,
+            false => osts.iter().any(|ost| ost.may_become_usable()),
         }
     }
 

@@ -1,12 +1,16 @@
 //! Objects: pools, layouts, defaults, destruction.
 
+use std::time::Duration;
+
 use bytes::Bytes;
+use sheen_io::Tasks;
 use sheen_rpc::ImportState;
 use sheen_target::testing::TestWorld;
 use sheen_types::{Errno, Fid};
 use sheen_wire::lov::{LovEa, LovMd};
 use sheen_wire::md::{AttrValid, OpenFlags};
 
+use super::fake_ost::FakeOst;
 use super::harness::{Client, REGULAR, Server, run};
 use crate::placement::Pattern;
 
@@ -206,6 +210,44 @@ fn a_layout_comes_under_its_lock() {
                 };
                 assert_eq!(stripes, expected);
             }
+            server.check();
+        },
+        &world,
+    );
+}
+
+#[test]
+fn a_create_waits_for_the_osts_of_an_mdt_that_has_just_started() {
+    let world = TestWorld::new(67);
+    let inner = world.clone();
+    run(
+        async move {
+            let mut server = Server::start(&inner, 0).await;
+            let client = server.client("c").await;
+            server.osts.push(FakeOst::new());
+            let (mdt, ost, later) = (server.mdt.clone(), server.osts[0].clone(), inner.clone());
+            let coming = async move {
+                later.sleep(Duration::from_secs(3)).await;
+                mdt.add_ost(0, ost);
+            };
+            inner.spawn("an OST", Box::pin(coming));
+            assert_eq!(osts_of(&client, Fid::ROOT, "early").await, [0]);
+            server.check();
+        },
+        &world,
+    );
+}
+
+#[test]
+fn without_any_ost_there_is_no_space() {
+    let world = TestWorld::new(68);
+    let inner = world.clone();
+    run(
+        async move {
+            let server = Server::start(&inner, 0).await;
+            let client = server.client("c").await;
+            let failed = client.create(Fid::ROOT, "none").await.map(|_| ());
+            assert_eq!(failed, Err(Errno::ENOSPC));
             server.check();
         },
         &world,
