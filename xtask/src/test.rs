@@ -49,7 +49,7 @@ const STEPS: &[Step] = &[
     ("build", |_| Count::of(&shell::build_program())),
     ("unit", unit),
     ("golden", |options| tests(options, &["--package", "sheen-conformance"])),
-    ("sim", |_| Count::of(&sim::test())),
+    ("sim", |options| Count::of(&sim::test(options.long))),
     ("e2e", e2e),
     ("suites", suites),
     ("model", model),
@@ -86,9 +86,10 @@ impl Options {
     /// build.
     fn wants(&self, step: &str) -> bool {
         match self.only.as_deref() {
-            None => true,
+            // They are built first and take minutes: with them all would take over half an hour.
+            None => self.long || step != "suites",
             Some(only) if is_step(only) => only == step || (step == "build" && needs_build(only)),
-            Some(_) => ["build", "unit", "golden", "e2e", "suites"].contains(&step),
+            Some(_) => ["build", "unit", "golden", "e2e"].contains(&step),
         }
     }
 
@@ -138,13 +139,14 @@ fn suites(options: &Options) -> Count {
     counted(command).unwrap_or_else(|error| Count::of(&Err(error)))
 }
 
-/// Operations that the reference model is compared over; `unit` does far fewer.
-const MODEL_OPERATIONS: &str = "100000";
+/// Operations that the reference model is compared over, and those of `--long`; `unit` does fewer.
+const MODEL_OPERATIONS: [&str; 2] = ["10000", "100000"];
 
 /// A whole cluster in one process against a model.
 fn model(options: &Options) -> Count {
     let mut command = test_command(options, &["--package", "sheen-model"]);
-    command.arg("--nocapture").env("SHEEN_MODEL_OPERATIONS", MODEL_OPERATIONS);
+    let operations = MODEL_OPERATIONS[usize::from(options.long)];
+    command.arg("--nocapture").env("SHEEN_MODEL_OPERATIONS", operations);
     counted(command).unwrap_or_else(|error| Count::of(&Err(error)))
 }
 
