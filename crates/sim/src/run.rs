@@ -94,6 +94,8 @@ struct Record {
     running: BTreeMap<u64, Running>,
     operations: u64,
     processes: u64,
+    /// Processes that have not ended, and whose they are.
+    working: BTreeMap<u64, Writer>,
     done: bool,
     /// Locks that only clients know, and since when.
     phantoms: BTreeMap<String, Instant>,
@@ -201,11 +203,18 @@ impl Sim {
         }
     }
 
-    /// A number for a new process.
-    pub(crate) fn next_process(&self) -> u64 {
+    /// A number for a new process of `client`.
+    pub(crate) fn next_process(&self, client: Writer) -> u64 {
         let mut record = self.record.lock();
         record.processes += 1;
-        record.processes
+        let number = record.processes;
+        record.working.insert(number, client);
+        number
+    }
+
+    /// A process has come to its end.
+    pub(crate) fn process_ended(&self, number: u64) {
+        self.record.lock().working.remove(&number);
     }
 
     /// The last client has looked at everything.
@@ -220,7 +229,9 @@ impl Sim {
 
     /// The operations of a client that died are no more.
     pub(crate) fn forget_operations(&self, client: Writer) {
-        self.record.lock().running.retain(|_, running| running.by != client);
+        let mut record = self.record.lock();
+        record.running.retain(|_, running| running.by != client);
+        record.working.retain(|_, by| *by != client);
     }
 
     /// Evictions are right until a while after something that lasts for `time` from now.
@@ -303,7 +314,10 @@ impl Sim {
 
     fn running(&self) -> Option<String> {
         let record = self.record.lock();
-        let (number, running) = record.running.first_key_value()?;
+        let Some((number, running)) = record.running.first_key_value() else {
+            let (number, client) = record.working.first_key_value()?;
+            return Some(format!("process {number} of client {client} has not ended"));
+        };
         let since = running.since.0 as f64 / 1e9;
         let Running { by, text, .. } = running;
         Some(format!("operation {number} of client {by} ({text}) has not ended since {since:.3}"))

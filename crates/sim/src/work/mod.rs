@@ -65,6 +65,7 @@ pub(crate) fn start_client(sim: &Arc<Sim>, number: Writer) {
         let work = async move {
             let process = Process::start(&sim, number).await;
             process.work().await;
+            process.sim.process_ended(process.number);
         };
         world.tasks.spawn("process", Box::pin(work));
     }
@@ -88,7 +89,7 @@ impl Process {
     async fn start(sim: &Arc<Sim>, client: Writer) -> Self {
         loop {
             if let Some(kernel) = sim.cluster.clients[usize::from(client)].kernel() {
-                let number = sim.next_process();
+                let number = sim.next_process(client);
                 return Self { sim: Arc::clone(sim), kernel, client, number };
             }
             sim.sleep(Duration::from_millis(50)).await;
