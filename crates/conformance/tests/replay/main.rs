@@ -13,10 +13,8 @@ mod player;
 mod script;
 mod servers;
 
-use std::collections::BTreeMap;
-use std::path::PathBuf;
-
 use sheen_wire::messages::Request;
+use std::collections::BTreeMap;
 
 use compare::Difference;
 use known::Known;
@@ -40,23 +38,6 @@ const REQUESTS: usize = 62;
 /// The capture of a mount, which connects.
 const MOUNT: &str = "a-mount-umount";
 
-/// Where the captures are; `None` if they are allowed to be absent and are.
-fn captures() -> Option<PathBuf> {
-    let default = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared/captures");
-    let path = std::env::var_os("SHEEN_CAPTURES").map_or_else(|| default.into(), PathBuf::from);
-    if path.is_dir() {
-        return Some(path);
-    }
-    let allowed = std::env::var_os("SHEEN_NO_CAPTURES").is_some_and(|value| value == "1");
-    assert!(
-        allowed,
-        "no captures in {}; set SHEEN_CAPTURES or SHEEN_NO_CAPTURES=1",
-        path.display()
-    );
-    eprintln!("skipped: no captures in {}", path.display());
-    None
-}
-
 fn is_leaving(request: &Request) -> bool {
     matches!(
         request,
@@ -66,7 +47,7 @@ fn is_leaving(request: &Request) -> bool {
 
 #[test]
 fn our_servers_answer_as_the_real_ones_did() {
-    let Some(directory) = captures() else { return };
+    let Some(directory) = sheen_conformance::captures() else { return };
     let servers = servers::start(1);
     assert_eq!(servers.served.len(), 2 + usize::from(servers::OSTS));
     let io = servers.world.world();
@@ -109,7 +90,7 @@ fn check(list: &[Known], differences: &[Difference]) {
 
 #[test]
 fn our_client_asks_as_the_real_one_did() {
-    let Some(directory) = captures() else { return };
+    let Some(directory) = sheen_conformance::captures() else { return };
     let names = [MOUNT, PLAYED[0], PLAYED[1]];
     let heard = asking::run(&names.map(|name| directory.join(format!("{name}.pcap"))));
     println!("{} requests were answered", heard.answered);
