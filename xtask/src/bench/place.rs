@@ -1,9 +1,18 @@
 //! Where the same work is done: the local file system, the same through FUSE, and Sheen.
+#![allow(clippy::disallowed_methods, reason = "it waits beside other programs")]
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use super::cost::{self, Cost, Processes};
 use crate::shell::{self, Outcome, command, program};
+
+/// Nothing of earlier work is left when so long no more was sent than pings.
+const REST: Duration = Duration::from_millis(1500);
+/// Requests in that time that mean nothing: one to each target at most.
+const PINGS: u64 = 6;
+/// How often to look at most.
+const REST_LOOKS_MAX: u32 = 40;
 
 /// A kind of file system.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -100,6 +109,21 @@ impl Place {
             requests,
             kinds,
         })
+    }
+
+    /// As [`Place::cost`], once nothing is sent on account of earlier work any more: dirty bytes
+    /// are written back about a second after the write, and locks on removed files go back late.
+    pub(super) fn cost_at_rest(&self) -> Result<Cost, String> {
+        let mut cost = self.cost()?;
+        for _ in 0..REST_LOOKS_MAX {
+            let Some(before) = cost.requests else { break };
+            std::thread::sleep(REST);
+            cost = self.cost()?;
+            if cost.requests.is_none_or(|now| now - before <= PINGS) {
+                break;
+            }
+        }
+        Ok(cost)
     }
 
     /// Unmounts and stops it.
