@@ -74,9 +74,11 @@ pub(super) struct State {
 }
 
 impl State {
-    /// Nothing is known. What an earlier object of the same resource wrote may not be durable yet.
-    pub(super) fn fresh() -> Self {
-        Self { unsynced: true, ..Self::default() }
+    /// Of what the OST has told an earlier object of the same resource, if a lock has covered it ever
+    /// since. What that object wrote may not be durable yet.
+    pub(super) fn fresh(known: Option<Known>) -> Self {
+        let is_told = known.is_some();
+        Self { unsynced: true, is_told, known: known.unwrap_or_default(), ..Self::default() }
     }
 }
 
@@ -216,8 +218,7 @@ impl Object {
             }
             state.known.size
         };
-        let extent = Extent { start: size, end: Extent::EOF };
-        self.osc.locks().covers(self.resource, Policy::extent(extent), LockMode::Pr)
+        self.osc.covers_end(self.resource, size)
     }
 
     /// Takes over a lock value block; what we have not written yet counts on top.
@@ -394,9 +395,11 @@ impl Object {
 
 impl Drop for Object {
     fn drop(&mut self) {
-        let dirty = self.state.get_mut().dirty.cost();
+        let state = self.state.get_mut();
+        let dirty = state.dirty.cost();
+        let known = Some(state.known).filter(|_| state.is_told && dirty == 0);
         self.osc.settle(dirty, dirty);
-        self.osc.forget(self.resource);
+        self.osc.leave(self.resource, known);
     }
 }
 

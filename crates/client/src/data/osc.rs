@@ -21,7 +21,7 @@ use sheen_wire::checksum::Checksum;
 use sheen_wire::connect::{ConnectFlags, ObdConnectData};
 use tokio::sync::Notify;
 
-use super::object::Object;
+use super::object::{Known, Object};
 use crate::locks::{LockSpace, Lost, Protected};
 
 /// Dirty bytes towards one OST unless told otherwise; Lustre's `max_dirty_mb` lies between 32 and
@@ -53,8 +53,17 @@ pub struct Osc {
     terms: Mutex<Terms>,
     /// Dirty bytes were written, or grant has come.
     pub(super) relieved: Notify,
-    objects: Mutex<HashMap<ResourceName, Weak<Object>>>,
+    objects: Mutex<Objects>,
     tuning: Tuning,
+}
+
+/// Objects in use, and what the last user of others knew of them.
+#[derive(Default)]
+struct Objects {
+    used: HashMap<ResourceName, Weak<Object>>,
+    /// Size and times under a lock that is still cached, so that the next user need not ask for
+    /// them. An entry goes when any lock on its resource does: there are no more than locks.
+    left: HashMap<ResourceName, Known>,
 }
 
 /// What operators may set (`lctl set_param osc.*`).
@@ -268,7 +277,7 @@ impl Osc {
     /// Writes back what is dirty in any object. What fails is reported by the file's next flush.
     pub(super) async fn flush_all(&self) {
         let all: Vec<Arc<Object>> =
-            self.objects.lock().values().filter_map(Weak::upgrade).collect();
+            self.objects.lock().used.values().filter_map(Weak::upgrade).collect();
         for object in all {
             if let Err(errno) = object.flush(Extent::ALL).await {
                 tracing::warn!(file = %object.file, %errno, "written data was lost");
@@ -276,31 +285,49 @@ impl Osc {
         }
     }
 
-    /// The object that is in use for this resource, made now if there is none: never two at once,
-    /// whose locks and dirty bytes would not know of each other.
+    /// The object that is in use for this resource, made now if there is none, of what is known of it:
+    /// never two at once, whose locks and dirty bytes would not know of each other.
     pub(super) fn object_or_new(
         &self,
         resource: ResourceName,
-        make: impl FnOnce() -> Object,
+        make: impl FnOnce(Option<Known>) -> Object,
     ) -> Arc<Object> {
         let mut objects = self.objects.lock();
-        if let Some(object) = objects.get(&resource).and_then(Weak::upgrade) {
+        if let Some(object) = objects.used.get(&resource).and_then(Weak::upgrade) {
             return object;
         }
-        let object = Arc::new(make());
-        objects.insert(resource, Arc::downgrade(&object));
+        let object = Arc::new(make(objects.left.remove(&resource)));
+        objects.used.insert(resource, Arc::downgrade(&object));
         object
     }
 
-    pub(super) fn forget(&self, resource: ResourceName) {
+    /// The object is not in use any more; `known` is what the OST has told of it.
+    pub(super) fn leave(&self, resource: ResourceName, known: Option<Known>) {
         let mut objects = self.objects.lock();
-        if objects.get(&resource).is_some_and(|object| object.strong_count() == 0) {
-            objects.remove(&resource);
+        if objects.used.get(&resource).is_none_or(|object| object.strong_count() > 0) {
+            return;
+        }
+        objects.used.remove(&resource);
+        if let Some(known) = known.filter(|known| self.covers_end(resource, known.size)) {
+            objects.left.insert(resource, known);
         }
     }
 
+    /// Whether locks of ours keep others from changing the size `size` of an object, and its times.
+    pub(super) fn covers_end(&self, resource: ResourceName, size: u64) -> bool {
+        let extent = Extent { start: size, end: Extent::EOF };
+        self.locks().covers(resource, Policy::extent(extent), LockMode::Pr)
+    }
+
     pub(super) fn object(&self, resource: ResourceName) -> Option<Arc<Object>> {
-        self.objects.lock().get(&resource).and_then(Weak::upgrade)
+        self.objects.lock().used.get(&resource).and_then(Weak::upgrade)
+    }
+
+    /// The object in use, for a lock on it that goes: what was left of one that is not, goes too.
+    fn object_losing(&self, resource: ResourceName) -> Option<Arc<Object>> {
+        let mut objects = self.objects.lock();
+        objects.left.remove(&resource);
+        objects.used.get(&resource).and_then(Weak::upgrade)
     }
 }
 
@@ -325,7 +352,7 @@ fn extent_of(part: &Policy) -> Extent {
 
 impl Protected for Pages {
     fn lose(&self, _: &Arc<LockSpace>, lost: Lost) -> BoxFuture<'static, ()> {
-        let object = self.0.object(lost.resource);
+        let object = self.0.object_losing(lost.resource);
         Box::pin(async move {
             if let Some(object) = object {
                 let is_writer = matches!(lost.mode, LockMode::Pw | LockMode::Ex | LockMode::Group);
@@ -335,7 +362,7 @@ impl Protected for Pages {
     }
 
     fn void(&self, _: &Arc<LockSpace>, lost: Lost) -> BoxFuture<'static, ()> {
-        let object = self.0.object(lost.resource);
+        let object = self.0.object_losing(lost.resource);
         Box::pin(async move {
             if let Some(object) = object {
                 object.note_loss(extent_of(&lost.part));

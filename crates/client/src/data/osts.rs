@@ -86,14 +86,14 @@ impl Osts {
         let oi = OstId::of_fid(place.object);
         let resource = oi.resource();
         let stripe = u32::try_from(stripe).map_err(|_| Errno::EINVAL)?;
-        Ok(osc.object_or_new(resource, || Object {
+        Ok(osc.object_or_new(resource, |known| Object {
             osc: Arc::clone(&osc),
             oi,
             resource,
             file: fid,
             stripe,
             raid0: layout.raid0,
-            state: Mutex::new(State::fresh()),
+            state: Mutex::new(State::fresh(known)),
             changed: tokio::sync::Notify::new(),
         }))
     }

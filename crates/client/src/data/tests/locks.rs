@@ -82,6 +82,28 @@ fn attributes_cost_nothing_under_a_lock_and_a_glimpse_without() {
 }
 
 #[test]
+fn what_was_known_of_a_file_is_known_when_it_is_used_again() {
+    let fixture = Fixture::new(1 << 20);
+    let file = fixture.file(1);
+    fixture.write(&file, WriteAt::Offset(0), pattern(4096), CACHED).expect("accepted");
+    drop(file);
+    fixture.wait(Duration::from_secs(2));
+    fixture.ost().take_asked();
+    let again = fixture.file(1);
+    assert_eq!(fixture.size(&again), 4096);
+    assert_eq!(fixture.ost().take_asked(), Vec::<String>::new());
+    drop(again);
+    fixture.lose_locks();
+    let after = fixture.file(1);
+    assert_eq!(fixture.size(&after), 4096);
+    assert_eq!(
+        fixture.ost().take_asked(),
+        ["cancel 1", "glimpse Pr 0..=EOF"],
+        "another may have changed it"
+    );
+}
+
+#[test]
 fn a_glimpse_while_another_writes_brings_the_value_and_no_lock() {
     let fixture = Fixture::new(1 << 20);
     {
