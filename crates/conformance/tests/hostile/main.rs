@@ -6,8 +6,8 @@
 //! disconnects. A mounted client works beside it and checks every answer. In the end the hostile
 //! node falls silent, and nothing of it may be left.
 
-#[path = "../replay/servers.rs"]
-mod servers;
+#[path = "../common/mod.rs"]
+mod common;
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::Ipv4Addr;
@@ -16,14 +16,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use parking_lot::Mutex;
-use sheen_assembly::{NodeConnector, Role, Served};
-use sheen_client::config::{MountOptions, mount};
-use sheen_client::data::Osts;
-use sheen_client::locks::CallbackRouter;
+use sheen_assembly::{Role, Served};
 use sheen_client::posix::{Credentials, FileSystem, NodeId, OpenFlags};
-use sheen_io::World;
-use sheen_node::net::{Delivery, LNet, NetConfig, Receiver};
-use sheen_node::rpc::RpcNode;
+use sheen_node::net::{Delivery, LNet, Receiver};
 use sheen_rpc::REPLY_PORTALS;
 use sheen_testkit::vnet::Dice;
 use sheen_types::{MatchBits, Name, Nid, ObdHandle};
@@ -37,7 +32,7 @@ use sheen_wire::ptlrpc::{MESSAGE_VERSION, Message, MessageHeader, MsgType, Ptlrp
 use sheen_wire::text::Text;
 use sheen_wire::{Wire, Writer};
 
-use servers::{PORT, Servers, client_nid, server_nid};
+use common::{REQUEST_PORTALS, Servers, client_nid, mounted, server_nid, start};
 
 /// Operations of a run, and of a long one.
 const OPERATIONS: u64 = 20_000;
@@ -56,18 +51,6 @@ const HANDLES: usize = 3;
 const CLIENTS: u64 = 40;
 /// How the hostile node calls itself.
 const HOSTILE: &str = "hostile-";
-const PORTALS: [Portal; 10] = [
-    Portal::MGS_REQUEST,
-    Portal::MDS_REQUEST,
-    Portal::MDS_READPAGE,
-    Portal::MDS_IO,
-    Portal::SEQ_METADATA,
-    Portal::FLD_REQUEST,
-    Portal::OST_REQUEST,
-    Portal::OST_CREATE,
-    Portal::OST_IO,
-    Portal::LDLM_CANCEL_REQUEST,
-];
 
 /// Takes answers: counts them by status, and learns the handles of exports from them.
 #[derive(Default)]
@@ -108,7 +91,7 @@ impl Hostile {
     }
 
     fn portal(&self) -> Portal {
-        PORTALS[self.dice.below(PORTALS.len() as u64) as usize]
+        REQUEST_PORTALS[self.dice.below(REQUEST_PORTALS.len() as u64) as usize]
     }
 
     fn noise(&self, length: u64) -> Bytes {
@@ -282,24 +265,6 @@ fn select(format: &Format, buffers: &mut [Bytes]) {
     }
 }
 
-async fn mounted(world: &World) -> FileSystem {
-    let nid = Nid::tcp(Ipv4Addr::new(10, 77, 0, 14));
-    let lnet = LNet::start(world.clone(), NetConfig::new(nid, PORT)).await;
-    let node = RpcNode::start(world.clone(), lnet.expect("the address is free"));
-    let router = Arc::new(CallbackRouter::default());
-    node.register_callbacks(Arc::clone(&router) as _);
-    let plan = MountOptions {
-        fsname: "lustre".to_owned(),
-        mgs: vec![server_nid()],
-        fileset: None,
-        timeout: Duration::from_secs(60),
-    };
-    let data = Osts::new(world.clone());
-    mount(world.clone(), Arc::new(NodeConnector(node)), router, data, plan, None)
-        .await
-        .expect("it mounts")
-}
-
 /// One round of work: makes a file, writes it, reads it back, removes it.
 async fn work(files: &FileSystem, round: u64) {
     let who = Credentials::root();
@@ -337,11 +302,12 @@ fn hostile_operations_leave_nothing_and_harm_nobody() {
     let long = std::env::var_os("SHEEN_TEST_LONG").is_some();
     let count = if long { OPERATIONS_LONG } else { OPERATIONS };
     println!("{count} operations, SHEEN_SEED={seed}");
-    let Servers { world, client, served } = servers::start(seed);
+    let Servers { world, client, served } = start(seed);
     let io = world.world();
+    let neighbour = Nid::tcp(Ipv4Addr::new(10, 77, 0, 14));
     let files = world.run({
         let io = io.clone();
-        async move { mounted(&io).await }
+        async move { mounted(&io, neighbour).await }
     });
     let files = Arc::new(files);
     let learned = Arc::new(Learned::default());

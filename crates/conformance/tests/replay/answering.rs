@@ -14,28 +14,13 @@ use sheen_rpc::import::EARLY_REPLY_BYTES;
 use sheen_rpc::{bulk_portal, reply_portal};
 use sheen_types::MatchBits;
 use sheen_wire::connect::{ConnectFlags, ConnectFlags2, ObdConnectData};
-use sheen_wire::lnet::Portal;
 use sheen_wire::messages::{FieldKind, FormatFlags, ObdPingReply, Reply, Request, find_format};
 use sheen_wire::ptlrpc::{MESSAGE_VERSION, Message, MessageHeader, MsgType, PtlrpcBody};
 
+use crate::common::REQUEST_PORTALS;
 use crate::compare::{Difference, compare_requests};
 use crate::fields::{Leaves, flatten};
 use crate::script::{Exchange, Script};
-
-/// Where requests arrive.
-const PORTALS: [Portal; 11] = [
-    Portal::MGS_REQUEST,
-    Portal::MDS_REQUEST,
-    Portal::MDS_READPAGE,
-    Portal::MDS_IO,
-    Portal::SEQ_METADATA,
-    Portal::FLD_REQUEST,
-    Portal::OST_REQUEST,
-    Portal::OST_CREATE,
-    Portal::OST_IO,
-    Portal::LDLM_CANCEL_REQUEST,
-    Portal::OUT,
-];
 
 /// What was asked and answered.
 #[derive(Default)]
@@ -74,7 +59,7 @@ pub(crate) fn serve(lnet: &Arc<LNet>, script: Script) -> Arc<Answering> {
         heard: Heard::default(),
     };
     let answering = Arc::new(Answering { lnet: Arc::clone(lnet), state: Mutex::new(state) });
-    for portal in PORTALS {
+    for portal in REQUEST_PORTALS {
         lnet.serve(portal, Arc::clone(&answering) as _);
     }
     answering

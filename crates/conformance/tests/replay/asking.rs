@@ -2,42 +2,18 @@
 //! client.
 
 use std::path::PathBuf;
-use std::sync::Arc;
-use std::time::Duration;
 
-use sheen_assembly::NodeConnector;
-use sheen_client::config::{MountOptions, mount};
-use sheen_client::data::Osts;
-use sheen_client::locks::CallbackRouter;
 use sheen_client::posix::{
     Credentials, DirCookie, FileSystem, LockOwner, NewNode, NodeId, OpenFlags, RenameMode,
     SetAttributes, SetTime,
 };
-use sheen_io::World;
 use sheen_node::net::{LNet, NetConfig};
-use sheen_node::rpc::RpcNode;
 use sheen_testkit::vnet::{Virtual, Weather};
 use sheen_types::{Errno, Name};
 
 use crate::answering::{Heard, serve};
+use crate::common::{PORT, client_nid, mounted, server_nid};
 use crate::script::{self, Script};
-use crate::servers::{PORT, client_nid, server_nid};
-
-async fn start(world: &World) -> FileSystem {
-    let lnet = LNet::start(world.clone(), NetConfig::new(client_nid(), PORT)).await;
-    let node = RpcNode::start(world.clone(), lnet.expect("the address is free"));
-    let router = Arc::new(CallbackRouter::default());
-    node.register_callbacks(Arc::clone(&router) as _);
-    let plan = MountOptions {
-        fsname: "lustre".to_owned(),
-        mgs: vec![server_nid()],
-        fileset: None,
-        timeout: Duration::from_secs(60),
-    };
-    let data = Osts::new(world.clone());
-    let connector = Arc::new(NodeConnector(node));
-    mount(world.clone(), connector, router, data, plan, None).await.expect("it mounts")
-}
 
 /// What the captured sessions did, as far as it needs one MDT only: `lfs df`, `stat` and `ls` of
 /// the root; directories and files in `b`, moved, linked and removed; `umount`.
@@ -117,7 +93,7 @@ pub(crate) fn run(paths: &[PathBuf]) -> Heard {
     let answering = world.run(async move {
         let lnet = LNet::start(io.clone(), NetConfig::new(server_nid(), PORT)).await;
         let answering = serve(&lnet.expect("the address is free"), script);
-        let files = start(&io).await;
+        let files = mounted(&io, client_nid()).await;
         let ended = session(files).await;
         (answering, ended)
     });

@@ -4,6 +4,8 @@
 mod answering;
 mod asking;
 mod bulk;
+#[path = "../common/mod.rs"]
+mod common;
 mod compare;
 mod fields;
 mod known;
@@ -11,7 +13,6 @@ mod learn;
 mod mapping;
 mod player;
 mod script;
-mod servers;
 
 use sheen_wire::messages::Request;
 use std::collections::BTreeMap;
@@ -48,8 +49,8 @@ fn is_leaving(request: &Request) -> bool {
 #[test]
 fn our_servers_answer_as_the_real_ones_did() {
     let Some(directory) = sheen_conformance::captures() else { return };
-    let servers = servers::start(1);
-    assert_eq!(servers.served.len(), 2 + usize::from(servers::OSTS));
+    let servers = common::start(1);
+    assert_eq!(servers.served.len(), 2 + usize::from(common::OSTS));
     let io = servers.world.world();
     let mut player = Player::new(&servers.client, io);
     let outcomes = servers.world.run(async move {

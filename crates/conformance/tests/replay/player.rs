@@ -26,10 +26,10 @@ use sheen_wire::ptlrpc::{
 };
 use sheen_wire::{ByteOrder, Reader, Wire, Writer};
 
+use crate::common::{client_nid, server_nid};
 use crate::compare::{Difference, compare, leaves};
 use crate::mapping::Mapping;
 use crate::script::{Exchange, Script, Sent, Step};
-use crate::servers::{client_nid, server_nid};
 
 /// How long an answer may take, unless a lock is waited for that the capture does not give back.
 const PATIENCE: Duration = Duration::from_secs(2);

@@ -1,16 +1,23 @@
-//! Our servers in virtual time, at the address that the captured ones had.
+//! What the tests share: our servers in virtual time, at the address that the captured ones had,
+//! and our client on a node beside them.
 
 use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use sheen_assembly::{PlanKind, Registrar, Served};
+use sheen_assembly::{NodeConnector, PlanKind, Registrar, Served};
+use sheen_client::config::{MountOptions, mount};
+use sheen_client::data::Osts;
+use sheen_client::locks::CallbackRouter;
+use sheen_client::posix::FileSystem;
+use sheen_io::World;
 use sheen_node::net::{LNet, NetConfig};
 use sheen_node::rpc::RpcNode;
 use sheen_store_mem::{MemOptions, StoreMem};
 use sheen_target::Timeouts;
 use sheen_testkit::vnet::{Virtual, Weather};
 use sheen_types::Nid;
+use sheen_wire::lnet::Portal;
 
 /// Where the captured servers were.
 pub(crate) fn server_nid() -> Nid {
@@ -26,7 +33,21 @@ pub(crate) fn client_nid() -> Nid {
 pub(crate) const PORT: u16 = 988;
 /// OSTs of the captured file system.
 pub(crate) const OSTS: u16 = 4;
-/// Space on each.
+/// Where servers of all kinds take requests.
+pub(crate) const REQUEST_PORTALS: [Portal; 11] = [
+    Portal::MGS_REQUEST,
+    Portal::MDS_REQUEST,
+    Portal::MDS_READPAGE,
+    Portal::MDS_IO,
+    Portal::SEQ_METADATA,
+    Portal::FLD_REQUEST,
+    Portal::OST_REQUEST,
+    Portal::OST_CREATE,
+    Portal::OST_IO,
+    Portal::LDLM_CANCEL_REQUEST,
+    Portal::OUT,
+];
+/// Space on each OST.
 const OST_BYTES: u64 = 4 << 30;
 
 /// The servers and the client's LNet.
@@ -71,4 +92,21 @@ pub(crate) fn start(seed: u64) -> Servers {
     // The MDT finds its OSTs and has objects made.
     world.pass(Duration::from_secs(15));
     Servers { world, client, served }
+}
+
+/// Our client on a node of its own at `nid`, mounted.
+pub(crate) async fn mounted(world: &World, nid: Nid) -> FileSystem {
+    let lnet = LNet::start(world.clone(), NetConfig::new(nid, PORT)).await;
+    let node = RpcNode::start(world.clone(), lnet.expect("the address is free"));
+    let router = Arc::new(CallbackRouter::default());
+    node.register_callbacks(Arc::clone(&router) as _);
+    let plan = MountOptions {
+        fsname: "lustre".to_owned(),
+        mgs: vec![server_nid()],
+        fileset: None,
+        timeout: Duration::from_secs(60),
+    };
+    let data = Osts::new(world.clone());
+    let connector = Arc::new(NodeConnector(node));
+    mount(world.clone(), connector, router, data, plan, None).await.expect("it mounts")
 }
