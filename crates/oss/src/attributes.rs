@@ -5,8 +5,22 @@ use sheen_types::Timestamp;
 use sheen_wire::md::Valid;
 use sheen_wire::ost::{Obdo, OstLvb};
 
-/// What every answer about an object says of it.
-pub(crate) fn fill(obdo: &mut Obdo, from: &Attributes) {
+/// What most answers say of an object (`OFD_VALID_FLAGS`).
+pub(crate) const ALWAYS: Valid = Valid(
+    Valid::ID.0
+        | Valid::TYPE.0
+        | Valid::MODE.0
+        | Valid::SIZE.0
+        | Valid::BLOCKS.0
+        | Valid::ATIME.0
+        | Valid::MTIME.0
+        | Valid::CTIME.0,
+);
+/// Whose object it is, where that is said as well.
+pub(crate) const OWNER: Valid = Valid(Valid::UID.0 | Valid::GID.0 | Valid::PROJID.0);
+
+/// Puts the object's attributes of now into an answer, which says of them what `said` names.
+pub(crate) fn fill(obdo: &mut Obdo, from: &Attributes, said: Valid) {
     obdo.size = from.size;
     obdo.blocks = from.blocks;
     obdo.mtime = from.modified.seconds;
@@ -16,17 +30,7 @@ pub(crate) fn fill(obdo: &mut Obdo, from: &Attributes) {
     obdo.uid = from.uid;
     obdo.gid = from.gid;
     obdo.projid = from.project;
-    obdo.valid = obdo.valid
-        | Valid::SIZE
-        | Valid::BLOCKS
-        | Valid::MTIME
-        | Valid::ATIME
-        | Valid::CTIME
-        | Valid::MODE
-        | Valid::TYPE
-        | Valid::UID
-        | Valid::GID
-        | Valid::PROJID;
+    obdo.valid |= said;
 }
 
 /// What a request sets. Sizes are not among it: they belong to the data.

@@ -10,7 +10,7 @@ use sheen_wire::messages::{
 };
 use sheen_wire::ost::{ObdoFlags, OstBody};
 
-use crate::{Ost, objects};
+use crate::{Ost, attributes, objects};
 
 impl Ost {
     /// Attributes; under a lock if asked, so that what others have in their caches counts.
@@ -32,7 +32,8 @@ impl Ost {
             }
             false => None,
         };
-        let oa = self.described(asked, object)?;
+        let said = attributes::ALWAYS | attributes::OWNER | Valid::GROUP;
+        let oa = self.described(&asked, object, said)?;
         drop(lock);
         let ost_body = Some(OstBody { oa });
         Ok(Outcome::ok(OstGetattrReply { ost_body, ..OstGetattrReply::default() }))

@@ -109,6 +109,20 @@ impl Grants {
         }
     }
 
+    /// Takes back what a client lost, and what it gives back on its own. A read brings that as well
+    /// as a write, and gets nothing for it.
+    pub(crate) fn take_back(&self, export: &Arc<Export>, asked: &Obdo) {
+        if !asked.valid.contains(Valid::GRANT) {
+            return;
+        }
+        let held: Arc<Held> = export.role();
+        let mut held = held.0.lock();
+        self.lower(&mut held, u64::from(asked.misc));
+        if asked.flags.contains(ObdoFlags::SHRINK_GRANT) {
+            self.lower(&mut held, asked.grant);
+        }
+    }
+
     /// Raises to `wish` as far as free space goes; answers by how much.
     fn raise(&self, held: &mut u64, wish: u64, space: StoreSpace) -> u64 {
         let mut total = self.total.lock();

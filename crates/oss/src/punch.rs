@@ -38,7 +38,8 @@ impl Ost {
         done.map_err(|error| error.errno())?;
         self.stamp(object, &asked)?;
         drop(lock);
-        let oa = self.described(asked, object)?;
+        // No more than that, as Lustre: what the client holds a lock for it knows itself.
+        let oa = self.described(&asked, object, Valid::ID | Valid::BLOCKS)?;
         let ost_body = Some(OstBody { oa });
         Ok(Outcome::ok(OstPunchReply { ost_body, ..OstPunchReply::default() }))
     }
@@ -71,7 +72,7 @@ impl Ost {
         done.map_err(|error| error.errno())?;
         self.stamp(object, &asked)?;
         drop(lock);
-        let oa = self.described(asked, object)?;
+        let oa = self.described(&asked, object, attributes::ALWAYS)?;
         let ost_body = Some(OstBody { oa });
         Ok(Outcome::ok(OstFallocateReply { ost_body, ..OstFallocateReply::default() }))
     }
@@ -103,11 +104,11 @@ impl Ost {
         Ok(())
     }
 
-    /// The request's words with the object's attributes of now.
-    pub(crate) fn described(&self, asked: Obdo, object: Fid) -> Result<Obdo, Errno> {
+    /// What `said` names of the object's attributes of now.
+    pub(crate) fn described(&self, asked: &Obdo, object: Fid, said: Valid) -> Result<Obdo, Errno> {
         let now = self.store.attributes(object).map_err(|error| error.errno())?;
-        let mut oa = asked;
-        attributes::fill(&mut oa, &now);
+        let mut oa = Obdo { oi: asked.oi, ..Obdo::default() };
+        attributes::fill(&mut oa, &now, said);
         Ok(oa)
     }
 }

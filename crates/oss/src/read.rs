@@ -9,7 +9,7 @@ use sheen_wire::messages::{OstRead, OstReadReply};
 use sheen_wire::ost::{Obdo, ObdoFlags, OstBody};
 
 use crate::bulk::Transfer;
-use crate::{Ost, attributes, counters};
+use crate::{Ost, counters};
 
 impl Ost {
     /// Reads up to the object's end; what lies behind it is not sent, the status says how much is.
@@ -20,11 +20,10 @@ impl Ost {
         let lock = self.transfer_lock(context, &transfer, resource, LockMode::Pr).await?;
         let data = self.get(&transfer)?;
         let length: usize = data.iter().map(Bytes::len).sum();
-        let now = self.store.attributes(transfer.object).map_err(|error| error.errno())?;
+        self.grants.take_back(&context.export, &asked);
         let has_flags = asked.valid.contains(Valid::FLAGS);
-        let mut oa = answer(asked, has_flags, &data);
-        attributes::fill(&mut oa, &now);
-        let inline = has_flags && oa.flags.contains(ObdoFlags::SHORT_IO);
+        let oa = answer(&asked, has_flags, &data);
+        let inline = has_flags && asked.flags.contains(ObdoFlags::SHORT_IO);
         let mut reply = OstReadReply { ost_body: Some(OstBody { oa }), ..OstReadReply::default() };
         if inline {
             reply.short_io = joined(data);
@@ -57,13 +56,19 @@ impl Ost {
     }
 }
 
-/// Repeats the request's words and adds the checksum that the client named.
-fn answer(asked: Obdo, has_flags: bool, data: &[Bytes]) -> Obdo {
+/// The checksum, if the client named one, and no grant: the client adds what it is told to what it
+/// has.
+fn answer(asked: &Obdo, has_flags: bool, data: &[Bytes]) -> Obdo {
+    let mut oa = Obdo { oi: asked.oi, ..Obdo::default() };
     let wanted = asked.valid.contains(Valid::CKSUM) && has_flags;
-    match Checksum::named(asked.flags).filter(|_| wanted) {
-        Some(checksum) => Obdo { nlink: checksum.of(data), ..asked },
-        None => Obdo { valid: asked.valid.without(Valid::CKSUM), ..asked },
+    if let Some(checksum) = Checksum::named(asked.flags).filter(|_| wanted) {
+        oa.valid = Valid::CKSUM | Valid::FLAGS;
+        (oa.flags, oa.nlink) = (checksum.flag(), checksum.of(data));
     }
+    if asked.valid.contains(Valid::GRANT) {
+        oa.valid |= Valid::GRANT;
+    }
+    oa
 }
 
 fn joined(mut pieces: Vec<Bytes>) -> Bytes {

@@ -3,6 +3,7 @@
 use sheen_store::Transaction;
 use sheen_target::{Context, Memo, Outcome};
 use sheen_types::Errno;
+use sheen_wire::md::Valid;
 use sheen_wire::messages::{OstSetattr, OstSetattrReply};
 use sheen_wire::ost::OstBody;
 
@@ -28,7 +29,8 @@ impl Ost {
         change.patch(object, patch);
         let done = context.target.transact(context, change, Memo::Idempotent);
         done.map_err(|error| error.errno())?;
-        let ost_body = Some(OstBody { oa: self.described(asked, object)? });
+        let said = attributes::ALWAYS | attributes::OWNER | Valid::GROUP;
+        let ost_body = Some(OstBody { oa: self.described(&asked, object, said)? });
         Ok(Outcome::ok(OstSetattrReply { ost_body, ..OstSetattrReply::default() }))
     }
 }

@@ -5,10 +5,11 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use sheen_target::{Context, Outcome};
 use sheen_types::{Errno, Fid};
+use sheen_wire::md::Valid;
 use sheen_wire::messages::{OstSync, OstSyncReply};
 use sheen_wire::ost::{Obdo, OstBody};
 
-use crate::{Ost, objects};
+use crate::{Ost, attributes, objects};
 
 impl Ost {
     /// Returns when the object (or for id 0 everything) is durable.
@@ -20,7 +21,7 @@ impl Ost {
         } else {
             let object = objects::fid_of(asked.oi, self.index)?;
             self.make_durable(context, object).await?;
-            self.described(asked, object)?
+            self.described(&asked, object, attributes::ALWAYS | Valid::GROUP)?
         };
         let ost_body = Some(OstBody { oa });
         Ok(Outcome::ok(OstSyncReply { ost_body, ..OstSyncReply::default() }))

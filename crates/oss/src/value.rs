@@ -4,7 +4,7 @@ use bytes::Bytes;
 use sheen_target::{Context, LockWish, Outcome};
 use sheen_types::{Errno, ResourceName};
 use sheen_wire::codec::{ByteOrder, Reader, Wire, Writer};
-use sheen_wire::ldlm::LdlmReply;
+use sheen_wire::ldlm::{LdlmReply, LockFlags};
 use sheen_wire::messages::LdlmEnqueueReply;
 use sheen_wire::ost::{OstId, OstLvb};
 
@@ -30,7 +30,8 @@ impl Ost {
         let target = &context.target;
         if let Some(lock) = target.try_lock(wish.resource, wish.policy, wish.mode) {
             let value = self.value(wish.resource)?;
-            let reply = lock.hand_over(context, &wish)?;
+            let mut reply = lock.hand_over(context, &wish)?;
+            reply.flags |= told(&wish);
             return Ok(answer(0, reply, value));
         }
         let mut merged = self.known(wish.resource)?;
@@ -41,7 +42,8 @@ impl Ost {
         }
         // A write that landed while we asked counts too.
         merged = merge(&merged, &self.known(wish.resource)?);
-        Ok(answer(LOCK_ABORTED, LdlmReply::default(), encode(&merged)))
+        let reply = LdlmReply { flags: told(&wish), ..LdlmReply::default() };
+        Ok(answer(LOCK_ABORTED, reply, encode(&merged)))
     }
 
     fn known(&self, resource: ResourceName) -> Result<OstLvb, Errno> {
@@ -49,6 +51,13 @@ impl Ost {
         let now = self.store.attributes(fid).map_err(|error| error.errno())?;
         Ok(attributes::lvb(&now))
     }
+}
+
+/// The flags that come back with the answer to an intent: that the server chose the lock, and how
+/// the client asked.
+fn told(wish: &LockWish) -> LockFlags {
+    let asked = LockFlags::HAS_INTENT | LockFlags::BLOCK_NOWAIT | LockFlags::SPECULATIVE;
+    LockFlags::LOCK_CHANGED | wish.flags & asked
 }
 
 fn answer(status: i32, reply: LdlmReply, value: Bytes) -> Outcome {

@@ -13,6 +13,10 @@ use crate::bulk::Transfer;
 use crate::grant::BLOCK_BITS;
 use crate::{Ost, attributes, counters};
 
+/// What the answer to a write says of the object.
+const WRITTEN: Valid =
+    Valid(attributes::ALWAYS.without(Valid::MTIME.union(Valid::ATIME)).0 | attributes::OWNER.0);
+
 impl Ost {
     /// Fetches the data (or takes it from the request), verifies its checksum, writes it.
     ///
@@ -100,8 +104,11 @@ impl Ost {
         let space = || self.store.space().map_err(|error| error.errno());
         let grant = self.grants.settle(&context.export, &asked, used, space)?;
         let now = self.store.attributes(transfer.object).map_err(|error| error.errno())?;
-        let mut oa = Obdo { grant, ..asked };
-        attributes::fill(&mut oa, &now);
+        // The client's own words again, with what the object has become; its times belong to who
+        // writes it.
+        let said = asked.valid.without(Valid::MTIME | Valid::ATIME);
+        let mut oa = Obdo { grant, valid: said, ..asked };
+        attributes::fill(&mut oa, &now, WRITTEN);
         let rcs = vec![0; transfer.pieces.len()];
         Ok(Outcome::ok(OstWriteReply {
             ost_body: Some(OstBody { oa }),

@@ -9,10 +9,10 @@ use sheen_target::testing::TestClient;
 use sheen_types::Errno;
 use sheen_wire::connect::{ConnectFlags, ObdConnectData, version_code};
 use sheen_wire::md::Valid;
-use sheen_wire::messages::OstWrite;
-use sheen_wire::ost::{BrwFlags, Obdo, ObdoFlags};
+use sheen_wire::messages::{OstRead, OstWrite, Reply};
+use sheen_wire::ost::{BrwFlags, ObdIoobj, Obdo, ObdoFlags, OstBody, OstId};
 
-use super::harness::{Server, piece, put, send, told, with_ost, write};
+use super::harness::{Server, named, piece, put, send, told, with_ost, write};
 use crate::INITIAL_GRANT;
 
 const MIB: u64 = 1 << 20;
@@ -94,6 +94,33 @@ fn shrinking_gives_back() {
         oa.grant = MIB;
         assert_eq!(spend(&one, request).await.expect("written").grant, 0);
         assert_eq!(server.ost.grant_view().total, start - MIB);
+    });
+}
+
+/// A client announces what it has with a read as with a write, and adds what the answer says.
+#[test]
+fn a_read_gives_no_grant_and_takes_back_what_was_lost() {
+    with_ost(sized(1 << 30), |server| async move {
+        let one = server.node.connect("one").await;
+        spend(&one, granted(1, 0, 4096, 4096, 0, 0)).await.expect("written");
+        let start = server.ost.grant_view().total;
+        let object = ObdIoobj { oid: OstId::of_id(1), max_brw: 0, bufcnt: 1 };
+        let mut oa = named(1);
+        oa.valid |= Valid::GRANT | Valid::BLOCKS | Valid::FLAGS;
+        (oa.grant, oa.mode, oa.misc) = (5 * MIB, 64 << 20, 8192);
+        oa.flags = ObdoFlags::SHORT_IO;
+        let request = OstRead {
+            ost_body: OstBody { oa },
+            obd_ioobj: vec![object],
+            niobuf_remote: vec![piece(0, 4096, BrwFlags::NONE)],
+            ..OstRead::default()
+        };
+        let Some(Reply::OstRead(reply)) = one.call(request).await.reply else {
+            panic!("a read's reply")
+        };
+        let oa = reply.ost_body.expect("a body").oa;
+        assert_eq!((oa.valid, oa.grant), (Valid::GRANT, 0), "and nothing else is said");
+        assert_eq!(server.ost.grant_view().total, start - 8192);
     });
 }
 
