@@ -9,7 +9,7 @@ use sheen_node::rpc::RpcNode;
 use sheen_oss::Ost;
 use sheen_store::{Store, StoreError};
 use sheen_target::{ConnectOffer, Operations, ReverseChannels, Target, TargetConfig, Timeouts};
-use sheen_types::{Nid, ObdHandle, TargetKind, TargetName, Uuid};
+use sheen_types::{Nid, ObdHandle, TargetKind, TargetName, Timestamp, Uuid};
 use sheen_wire::connect::ObdConnectData;
 use sheen_wire::lnet::Portal;
 
@@ -75,7 +75,8 @@ impl Served {
             node.register(Uuid::new("MGS"), Arc::clone(&target) as _, MGS_PORTALS);
             return Ok(Self { kind, target, role: Role::Mgs(mgs) });
         };
-        let (role, operations, offer) = make(name, &store).map_err(|error| error.to_string())?;
+        let (role, operations, offer) =
+            make(name, &store, world.clock.wall()).map_err(|error| error.to_string())?;
         let config = TargetConfig {
             name: name.to_string(),
             uuid: name.uuid(),
@@ -107,10 +108,10 @@ const MDT_PORTALS: &[Portal] = &[
 const OST_PORTALS: &[Portal] =
     &[Portal::OST_REQUEST, Portal::OST_CREATE, Portal::OST_IO, Portal::LDLM_CANCEL_REQUEST];
 
-fn make(name: &TargetName, store: &Arc<dyn Store>) -> Result<Made, StoreError> {
+fn make(name: &TargetName, store: &Arc<dyn Store>, now: Timestamp) -> Result<Made, StoreError> {
     Ok(match name.kind {
         TargetKind::Mdt => {
-            let config = MdtConfig::new(name.fsname.clone(), name.index);
+            let config = MdtConfig::new(name.fsname.clone(), name.index, now);
             let mdt = Mdt::new(Arc::clone(store), config)?;
             (Role::Mdt(Arc::clone(&mdt)), mdt as _, Mdt::offer())
         }

@@ -1,7 +1,6 @@
 //! How attributes and intents are put into replies.
 
 use bytes::Bytes;
-use sheen_store::FileKind;
 use sheen_target::Context;
 use sheen_types::Errno;
 use sheen_wire::codec::{ByteOrder, Reader, Wire};
@@ -42,8 +41,7 @@ pub(crate) fn no_lock(disposition: Disposition, error: Option<Errno>) -> LdlmRep
 }
 
 impl Mdt {
-    /// Attributes of an inode. `layout` is the file's, if it has one: then the OSTs know its size,
-    /// and we say what we were told last.
+    /// Attributes of an inode. If it has a layout, the OSTs know its size.
     pub(crate) fn body(&self, inode: &Inode, has_layout: bool) -> MdtBody {
         let attributes = &inode.attributes;
         let mut body = MdtBody {
@@ -72,11 +70,16 @@ impl Mdt {
             if let Some(told) = self.told_size(inode) {
                 body.size = told.size;
             }
-        } else if let Some(told) = self.told_size(inode) {
+        }
+        body
+    }
+
+    /// Adds the size that we were told last of a file whose size the OSTs know.
+    pub(crate) fn add_lazy_size(&self, inode: &Inode, body: &mut MdtBody) {
+        if let Some(told) = self.told_size(inode) {
             body.valid = body.valid | Valid::LAZYSIZE | Valid::LAZYBLOCKS;
             (body.size, body.blocks) = (told.size, told.blocks);
         }
-        body
     }
 
     /// Size and blocks as clients told them at close.
@@ -97,6 +100,9 @@ impl Mdt {
     pub(crate) fn describe(&self, inode: &Inode, room: bool) -> Result<(MdtBody, Bytes), Errno> {
         let layout = self.layout(inode)?;
         let mut body = self.body(inode, layout.is_some());
+        if layout.is_some() {
+            self.add_lazy_size(inode, &mut body);
+        }
         if layout.is_some() && self.pristine.contains(inode.fid) {
             body.valid = body.valid | Valid::SIZE | Valid::BLOCKS;
             (body.size, body.blocks) = (0, 0);
@@ -114,7 +120,7 @@ impl Mdt {
         inode: &Inode,
         body: &mut MdtBody,
     ) -> Result<Bytes, Errno> {
-        if !context.has(ConnectFlags::ACL) || inode.attributes.kind == FileKind::Symlink {
+        if !context.has(ConnectFlags::ACL) {
             return Ok(Bytes::new());
         }
         let acl = self.store.xattr(inode.fid, xattrs::ACL_ACCESS);

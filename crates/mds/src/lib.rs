@@ -61,6 +61,7 @@ use std::sync::{Arc, OnceLock, Weak};
 use sheen_rpc::Channel;
 use sheen_store::{Store, StoreError};
 use sheen_target::{ConnectOffer, Target};
+use sheen_types::Timestamp;
 use sheen_types::limits::XATTR_VALUE_BYTES_MAX;
 use sheen_wire::connect::{ConnectFlags, ConnectFlags2};
 
@@ -85,13 +86,15 @@ pub struct MdtConfig {
     pub stripe_count: u16,
     /// Bytes of a stripe of such a file.
     pub stripe_size: u32,
+    /// The time of now: that of the root's birth, if it is made.
+    pub now: Timestamp,
 }
 
 impl MdtConfig {
     /// With Lustre's default layout: one stripe of 4 MiB.
     #[must_use]
-    pub fn new(fsname: impl Into<String>, index: u16) -> Self {
-        Self { fsname: fsname.into(), index, stripe_count: 1, stripe_size: 4 << 20 }
+    pub fn new(fsname: impl Into<String>, index: u16, now: Timestamp) -> Self {
+        Self { fsname: fsname.into(), index, stripe_count: 1, stripe_size: 4 << 20, now }
     }
 }
 

@@ -5,7 +5,7 @@ use sheen_store::FileKind;
 use sheen_target::{Context, Outcome};
 use sheen_types::{Errno, Fid};
 use sheen_wire::dir::{DirEntry, DirPage, DirPageHeader, HASH_END, PAGE_SIZE, PageFlags};
-use sheen_wire::md::{MdtBody, Valid};
+use sheen_wire::md::MdtBody;
 use sheen_wire::messages::{MdsReadpage, MdsReadpageReply};
 
 use crate::Mdt;
@@ -120,15 +120,9 @@ impl Mdt {
             return Err(Errno::EINVAL);
         }
         let pages = self.pages(directory.fid, asked.size, room)?;
-        let length = pages.len() * PAGE_SIZE;
         context.bulk.push(pages).await.map_err(|error| error.errno())?;
-        let body = MdtBody {
-            fid1: directory.fid,
-            valid: Valid::SIZE,
-            size: length as u64,
-            ..MdtBody::default()
-        };
-        Ok(Outcome::ok(MdsReadpageReply { mdt_body: Some(body), ..MdsReadpageReply::default() }))
+        let mdt_body = Some(MdtBody::default());
+        Ok(Outcome::ok(MdsReadpageReply { mdt_body, ..MdsReadpageReply::default() }))
     }
 
     /// At most `room` pages, and at least one.

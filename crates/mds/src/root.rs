@@ -28,6 +28,8 @@ pub(crate) fn format(store: &dyn Store, config: &MdtConfig) -> Result<(), StoreE
         links: 2,
         size: DIRECTORY_BYTES,
         blocks: DIRECTORY_BYTES / 512,
+        // Lustre's root has no other time either before something is made in it.
+        born: config.now,
         ..Attributes::default()
     };
     let default = Pattern {

@@ -1,7 +1,7 @@
 //! Lock requests of clients: enqueue, convert, cancel, and cancels that ride on other requests.
 
 use sheen_ldlm::server::{Enqueue, Enqueued, Granted, LockInfo};
-use sheen_ldlm::{LockDesc, LockFlags, Owner};
+use sheen_ldlm::{LockDesc, LockFlags, Owner, Policy};
 use sheen_types::{Errno, LockHandle, LockMode};
 use sheen_wire::ldlm::{LdlmReply, LdlmRequest, LockFlags as WireFlags};
 use sheen_wire::messages::{LdlmConvertReply, LdlmEnqueueReply, Request};
@@ -82,10 +82,14 @@ impl Target {
             Enqueued::Granted(Granted { handle, mode, policy, flags }) => {
                 let desc = LockDesc { policy, requested: mode, granted: Some(mode), ..desc };
                 let replays = wish.flags.contains(WireFlags::REPLAY);
+                let discards = wish.flags.contains(WireFlags::AST_DISCARD_DATA);
+                let flags = flags | LockFlags::AST_DISCARD_DATA.when(discards);
                 self.answer_lock(handle, &desc, flags, !replays).await
             }
             Enqueued::Waiting { handle, flags } => {
-                self.answer_lock(handle, &desc, flags, false).await
+                // An object's value says what is known before the lock comes.
+                let with_value = matches!(desc.policy, Policy::Extent { .. });
+                self.answer_lock(handle, &desc, flags, with_value).await
             }
             Enqueued::WouldBlock => Err(Errno::EAGAIN),
             Enqueued::Denied(errno) => Err(errno),
@@ -105,7 +109,8 @@ impl Target {
     ) -> Result<Outcome, Errno> {
         let waits = LockFlags::BLOCK_WAIT.when(lock.desc.granted.is_none());
         let flags = waits | LockFlags::AST_SENT.when(lock.blocked);
-        self.answer_lock(lock.handle, &lock.desc, flags, !replays).await
+        let with_value = !replays && lock.desc.granted.is_some();
+        self.answer_lock(lock.handle, &lock.desc, flags, with_value).await
     }
 
     async fn answer_lock(
@@ -115,7 +120,7 @@ impl Target {
         flags: LockFlags,
         with_value: bool,
     ) -> Result<Outcome, Errno> {
-        let value = match with_value && desc.granted.is_some() {
+        let value = match with_value {
             true => self.operations.lock_value(self, desc).await,
             false => Ok(bytes::Bytes::new()),
         };

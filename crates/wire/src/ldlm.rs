@@ -33,6 +33,8 @@ wire_bits! {
         BLOCK_CONV = 0x4,
         /// Reply: the lock waits behind others.
         BLOCK_WAIT = 0x8,
+        /// Request: for later use, so refuse rather than disturb anybody.
+        SPECULATIVE = 0x10,
         /// Reply or completion: a blocking callback was sent already.
         AST_SENT = 0x20,
         /// Request: the lock was granted before; recovery.

@@ -39,6 +39,7 @@ pub(crate) const OWN: &[(&str, &str)] = &[
     (".files", "another disk"),
     (".ffree", "another disk"),
     (".grant", "how much the server has left"),
+    ("ost_body.oa.nlink", "a checksum, of the kind that is agreed on"),
 ];
 
 /// Fields that may differ in any way.
@@ -134,8 +135,9 @@ pub(crate) fn compare(
     ours: &Leaves,
     mapping: &Mapping,
 ) -> Vec<Difference> {
-    let same =
-        |path: &str, one: &str, other: &str| mapping.same(one, other) || is_own(path, one, other);
+    let same = |path: &str, one: &str, other: &str| {
+        mapping.same(one, other) || is_own(path, one, other) || !is_said(path, real, ours)
+    };
     compare_by(message, place, real, ours, same)
 }
 
@@ -198,9 +200,74 @@ fn compare_by(
         if same(path, &one, &other) {
             continue;
         }
-        note(without_indices(path), one, other);
+        match (bits(&one), bits(&other)) {
+            (Some(one), Some(other)) => {
+                for bit in one.symmetric_difference(&other) {
+                    let is = |there: bool| if there { "set" } else { "not set" }.to_owned();
+                    let field = format!("{}.{bit}", without_indices(path));
+                    note(field, is(one.contains(bit)), is(other.contains(bit)));
+                }
+            }
+            _ => note(without_indices(path), one, other),
+        }
     }
     found.into_values().collect()
+}
+
+/// Which bits say that a field means something, where a `valid` beside it holds them. What is not
+/// said is whatever the memory held.
+const SAID_BY: &[(&str, &[&str])] = &[
+    ("fid1", &["ID"]),
+    ("atime", &["ATIME"]),
+    ("mtime", &["MTIME"]),
+    ("ctime", &["CTIME"]),
+    ("btime", &["BTIME"]),
+    ("size", &["SIZE", "LAZYSIZE"]),
+    ("blocks", &["BLOCKS", "LAZYBLOCKS"]),
+    ("mode", &["MODE", "TYPE"]),
+    ("uid", &["UID"]),
+    ("gid", &["GID"]),
+    ("projid", &["PROJID"]),
+    ("flags", &["FLAGS"]),
+    ("nlink", &["NLINK", "CKSUM"]),
+    ("rdev", &["RDEV"]),
+    ("max_mdsize", &["MODEASIZE", "XATTR"]),
+    ("grant", &["GRANT"]),
+    ("handle", &["HANDLE"]),
+    ("parent_seq", &["FID"]),
+    ("parent_oid", &["FID"]),
+    ("stripe_idx", &["FID"]),
+    ("layout", &["OSTLAYOUT"]),
+];
+
+/// Whether both sides say that the field at `path` means something.
+fn is_said(path: &str, real: &Leaves, ours: &Leaves) -> bool {
+    let mut said = true;
+    for (at, _) in path.match_indices('.') {
+        let (structure, field) = (&path[..at], &path[at + 1..]);
+        let field = field.split('.').next().unwrap_or(field);
+        let valid = format!("{structure}.valid");
+        let (Some(real), Some(ours)) = (real.get(&valid), ours.get(&valid)) else { continue };
+        let by = SAID_BY.iter().find(|(name, _)| *name == field);
+        let has = |valid: &str, by: &[&str]| valid.split('|').any(|bit| by.contains(&bit));
+        said &= by.is_none_or(|(_, by)| has(real, by) && has(ours, by));
+    }
+    said
+}
+
+/// The names of bits that a text is made of; none in a number.
+fn bits(text: &str) -> Option<BTreeSet<&str>> {
+    let is_bit = |bit: &str| {
+        bit.starts_with(|first: char| first.is_ascii_uppercase())
+            && bit.chars().all(|it| it.is_ascii_uppercase() || it.is_ascii_digit() || it == '_')
+    };
+    match text {
+        "0x0" => Some(BTreeSet::new()),
+        _ => text
+            .split('|')
+            .map(|bit| (is_bit(bit) || bit.starts_with("0x")).then_some(bit))
+            .collect(),
+    }
 }
 
 /// The buffer that a field is in.

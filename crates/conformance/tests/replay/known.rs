@@ -38,29 +38,29 @@ pub(crate) const ANSWERED: &[Known] = &[
          of attributes, of which we have others",
     ),
     known(
-        "LDLM_ENQUEUE reply",
-        &["dlm_lvb"],
-        "an object's size and times come with the grant, not with the answer that it must wait",
+        "*",
+        &["mdt_body.size"],
+        "a directory's size is that of its blocks on ldiskfs; here it is always 4096",
+    ),
+    known(
+        "*",
+        &["mdt_body.nlink"],
+        "Lustre's root holds a directory .lustre that it does not list",
     ),
     known(
         "LDLM_ENQUEUE reply",
-        &["dlm_rep.desc.granted_mode", "dlm_rep.desc.policy[]"],
+        &[
+            "dlm_rep.desc.granted_mode",
+            "dlm_rep.desc.policy[]",
+            "dlm_rep.flags.BLOCK_GRANTED",
+            "dlm_rep.flags.NO_TIMEOUT",
+        ],
         "there the lock in the way was given back before the answer was written, here after",
-    ),
-    known(
-        "LDLM_ENQUEUE reply",
-        &["dlm_rep.flags"],
-        "a glimpse is not answered with LOCK_CHANGED and HAS_INTENT when nothing changed",
-    ),
-    known(
-        "LDLM_INTENT_GETXATTR reply",
-        &["dlm_rep.flags"],
-        "LOCK_CHANGED is not said when nothing changed",
     ),
     known(
         "LDLM_INTENT_GETXATTR reply",
         &["eadata (xattr names)", "eavals*", "mdt_body.aclsize", "mdt_body.eadatasize"],
-        "trusted.lma, trusted.link and trusted.dmv are not stored as attributes here",
+        "trusted.lma, trusted.som and trusted.dmv are not shown as attributes here",
     ),
     known(
         "LDLM_INTENT_GETXATTR reply",
@@ -70,7 +70,12 @@ pub(crate) const ANSWERED: &[Known] = &[
     known("LDLM_INTENT_OPEN reply", &["dlm_rep.desc.policy[]"], "DNE: as before"),
     known(
         "LDLM_INTENT_GETATTR reply",
-        &["default_mdt_md", "mdt_body.eadatasize", "mdt_body.valid"],
+        &[
+            "default_mdt_md",
+            "mdt_body.eadatasize",
+            "mdt_body.valid.DEFAULT_MEA",
+            "mdt_body.valid.DIREA",
+        ],
         "DNE: the root has a default layout of directories, which we do not have",
     ),
     known(
@@ -79,19 +84,6 @@ pub(crate) const ANSWERED: &[Known] = &[
         "DNE: there the lock on the name of a remote directory is with the parent's MDT",
     ),
     known(
-        "LDLM_INTENT_GETATTR reply",
-        &["mdt_body.size"],
-        "a directory's size is that of its blocks on ldiskfs; here it is always 4096",
-    ),
-    known("LDLM_INTENT_OPEN reply", &["mdt_body.size"], "as before"),
-    known("MDS_REINT_UNLINK reply", &["mdt_body.size"], "as before"),
-    known(
-        "LDLM_INTENT_GETATTR reply",
-        &["mdt_body.nlink"],
-        "Lustre's root holds a directory .lustre that it does not list",
-    ),
-    known("MDS_GETATTR reply", &["mdt_body.nlink"], "as before"),
-    known(
         "LDLM_INTENT_OPEN reply",
         &["body.status"],
         "an open is answered without a lock where another is in the way, instead of with a \
@@ -99,13 +91,14 @@ pub(crate) const ANSWERED: &[Known] = &[
     ),
     known(
         "LDLM_INTENT_OPEN reply",
-        &["dlm_rep.policy_res1"],
-        "objects are made with the file, so no open makes them; OPEN_STRIPE is not said",
+        &["dlm_rep.policy_res1.OPEN_STRIPE"],
+        "objects are made with the file, so no open makes them",
     ),
     known(
         "LDLM_INTENT_OPEN reply",
-        &["mdt_body.valid"],
-        "the layout's size is said of directories too; it is 0 there",
+        &["mdt_body.valid.SIZE", "mdt_body.valid.BLOCKS"],
+        "the size of a file that was never written is told once its writers have closed it; there \
+         while it is opened again",
     ),
     known("LDLM_INTENT_OPEN reply", &["niobuf_inline"], "no data on the MDT"),
     known(
@@ -129,90 +122,141 @@ pub(crate) const ANSWERED: &[Known] = &[
         "the captured client asks behind the end of our log, which is shorter",
     ),
     known("SEQ_QUERY reply", &["body.transno"], "a range is handed out in a transaction"),
-    known(
-        "*",
-        &["mdt_body.btime"],
-        "the root has no birth time: it is made before the clock is known",
-    ),
     known("FLD_QUERY reply", &["fld_mdfld.*"], "DNE: a sequence of the second MDT"),
+    known("MGS_CONNECT reply", &["cdata.flags.BARRIER"], "no barriers for snapshots"),
+    known("MGS_CONNECT reply", &["cdata.instance"], "the MGS tells its instance, too"),
     known(
-        "MGS_CONNECT reply",
-        &["cdata.flags", "cdata.instance"],
-        "BARRIER is not offered; the instance is told",
+        "MDS_CONNECT reply",
+        &[
+            "cdata.flags.GRANT",
+            "cdata.flags.GRANT_PARAM",
+            "cdata.flags.GRANT_SHRINK",
+            "cdata.flags.SHORTIO",
+            "cdata.flags.SRVLOCK",
+            "cdata.flags.CKSUM",
+            "cdata.cksum_types.*",
+            "cdata.grant",
+            "cdata.grant_*",
+            "cdata.ibits_known",
+            "cdata.flags2.LSEEK",
+            "cdata.flags2.ASYNC_DISCARD",
+            "cdata.flags2.DOM_LVB",
+            "cdata.flags2.UNALIGNED_DIO",
+        ],
+        "no data on the MDT, so no grant for it",
     ),
     known(
         "MDS_CONNECT reply",
-        &["cdata.*"],
-        "what is not offered is listed above: DNE, data on the MDT and its grants, and more",
+        &["cdata.flags2.CRUSH", "cdata.flags2.DIR_MIGRATE", "cdata.flags2.DMV_IMP_INHERIT"],
+        "DNE: hashes of striped directories, their migration and inherited layouts",
+    ),
+    known(
+        "MDS_CONNECT reply",
+        &["cdata.flags2.OVERSTRIPING", "cdata.flags2.FLR", "cdata.flags2.MIRROR_ID_FIX"],
+        "no overstriping, no mirrors",
+    ),
+    known(
+        "MDS_CONNECT reply",
+        &["cdata.flags2.ARCHIVE_ID_ARRAY", "cdata.flags2.PCC", "cdata.flags2.PCCRO"],
+        "no HSM, no caches on clients",
+    ),
+    known("*", &["cdata.flags2.ENCRYPT*"], "no encryption"),
+    known(
+        "MDS_CONNECT reply",
+        &["cdata.flags2.FILE_SECCTX", "cdata.flags2.SELINUX_POLICY"],
+        "no security contexts",
+    ),
+    known(
+        "MDS_CONNECT reply",
+        &["cdata.flags2.BATCH_RPC", "cdata.flags2.ATOMIC_OPEN_LOCK", "cdata.flags2.READDIR_OPEN"],
+        "batches of requests, and opens that bring more than was asked for, are not understood",
+    ),
+    known("*", &["cdata.flags.JOBSTATS", "cdata.flags.LFSCK"], "no job statistics, no LFSCK"),
+    known("*", &["cdata.flags.VBR"], "no version based recovery"),
+    known(
+        "*",
+        &["cdata.flags.LRU_RESIZE"],
+        "clients decide by themselves how many locks they keep",
+    ),
+    known(
+        "*",
+        &["cdata.flags.HPREQ_CHECK1"],
+        "for a server that puts some requests before others; ours takes them as they come",
     ),
     known(
         "OST_CONNECT reply",
-        &["cdata.*"],
-        "T10 checksums, locks ahead and encryption are not offered; files may be larger",
+        &["cdata.flags2.LOCKAHEAD", "cdata.flags2.UNALIGNED_DIO"],
+        "no locks ahead; unaligned direct IO is copied by the client",
+    ),
+    known("OST_CONNECT reply", &["cdata.cksum_types.*"], "CRC32C in place of the T10 kinds"),
+    known(
+        "OST_CONNECT reply",
+        &["cdata.flags.GRANT_PARAM", "cdata.grant_*"],
+        "grants are counted in blocks and nothing beside them",
     ),
     known(
+        "OST_CONNECT reply",
+        &[
+            "cdata.flags.CANCELSET",
+            "cdata.flags.HASH64",
+            "cdata.flags.LAYOUTLOCK",
+            "cdata.ibits_known",
+            "cdata.max_easize",
+            "cdata.maxmodrpcs",
+        ],
+        "of use with an MDT only; Lustre repeats them",
+    ),
+    known("OST_CONNECT reply", &["cdata.maxbytes"], "another disk; files may be larger"),
+    known(
         "MGS_CONFIG_READ reply",
-        &["mgs_config_res.*"],
+        &["mgs_config_res.offset", "mgs_config_res.size"],
         "one MDT less in the table of targets, and the other in another place",
     ),
     known("MGS_CONFIG_READ bulk", &["bulk*"], "as before"),
-    known("MDS_STATFS reply", &["obd_statfs.*"], "another disk; files may be larger"),
-    known("OST_STATFS reply", &["obd_statfs.*"], "as before"),
     known(
-        "MDS_READPAGE reply",
-        &["mdt_body.*"],
-        "the directory's FID and size are told; nothing there",
+        "*",
+        &["obd_statfs.maxbytes", "obd_statfs.state.NONROT"],
+        "another disk; files may be larger",
+    ),
+    known(
+        "MDS_STATFS reply",
+        &["obd_statfs.state.SUM", "obd_statfs.granted"],
+        "the sum over the OSTs is not called one, so clients ask the OSTs, who know it best",
     ),
     known(
         "MDS_READPAGE bulk",
-        &["bulk.flags[]"],
+        &["bulk.flags[].COLLIDE"],
         "the flag COLLIDE is for hashes of which two are equal; ours never are",
     ),
     known(
-        "MDS_REINT_CREATE_ACL reply",
-        &["body.kind", "mdt_body"],
-        "a refusal is an error message without buffers; there it is a reply with empty ones",
-    ),
-    known("MDS_REINT_UNLINK reply", &["body.kind", "mdt_body"], "as before"),
-    known(
-        "MDS_REINT_LINK reply",
-        &["mdt_body.*"],
-        "the inode's attributes are told; nothing there",
-    ),
-    known(
-        "MDS_REINT_SETATTR reply",
-        &["mdt_body.valid"],
-        "a file's last known size is told with its other attributes",
-    ),
-    known("MDS_REINT_UNLINK reply", &["mdt_body.valid"], "as before"),
-    known("MDS_SYNC reply", &["mdt_body.valid"], "as before"),
-    known(
-        "OST_BRW_READ reply",
-        &["ost_body.oa.*"],
-        "all attributes of the object are told; no checksum, as the captured one is of a kind \
-         that is not offered and is left out of the request",
+        "*",
+        &["ost_body.oa.flags.CKSUM_ADLER"],
+        "T10 checksums, whose name this is a part of, are not offered; played with CRC32C",
     ),
     known(
         "OST_BRW_WRITE reply",
-        &["ost_body.oa.*", "body.transno"],
-        "all attributes of the object are told; no checksum (see before); no transaction",
+        &["ost_body.oa.valid.USRQUOTA", "ost_body.oa.valid.GRPQUOTA", "ost_body.oa.valid.PRJQUOTA"],
+        "no quotas",
     ),
+    known("*", &["body.transno"], "writes and cuts of data need no replay (decision 0001)"),
     known(
-        "OST_PUNCH reply",
-        &["ost_body.oa.*", "body.transno"],
-        "all attributes of the object are told; no transaction (decision 0001)",
+        "OST_SETATTR reply",
+        &["ost_body.oa.mode", "ost_body.oa.atime", "ost_body.oa.mtime"],
+        "the object's own; there what the request said, and 0 where it said nothing",
     ),
-    known("OST_FALLOCATE reply", &["ost_body.oa.*", "body.transno"], "as before"),
-    known("OST_SETATTR reply", &["ost_body.oa.*"], "all attributes of the object are told"),
-    known("OST_SYNC reply", &["ost_body.oa.*"], "as before"),
 ];
 
 /// How our client's requests differ from the captured client's.
 pub(crate) const ASKED: &[Known] = &[
     known(
         "*",
-        &["body.flags"],
+        &["body.flags.PACK_UID_GID", "body.flags.PACK_PROJID"],
         "the user is not packed into requests that ask for no rights, the project into none",
+    ),
+    known(
+        "MDS_GET_ROOT",
+        &["body.flags.LAST_REPLAY", "body.flags.0x8"],
+        "the first request after a connect is not marked as the end of a recovery that was none",
     ),
     known("*", &["body.service_time"], "the first guess of a server's speed is a second more"),
     known("*", &["cdata.*"], "what the client does not do it does not offer"),
@@ -224,7 +268,12 @@ pub(crate) const ASKED: &[Known] = &[
     ),
     known(
         "LDLM_INTENT_GETATTR",
-        &["mdt_body.eadatasize", "mdt_body.suppgid", "mdt_body.valid"],
+        &[
+            "mdt_body.eadatasize",
+            "mdt_body.suppgid",
+            "mdt_body.valid.GROUP",
+            "mdt_body.valid.BLOCKS",
+        ],
         "more room for a layout, and blocks are asked for as well",
     ),
     known(
@@ -236,7 +285,7 @@ pub(crate) const ASKED: &[Known] = &[
     known("*", &["rec_reint.layout_ver"], "DNE: the version of the default layout"),
     known(
         "MDS_REINT_CREATE_ACL",
-        &["eadata", "rec_reint.bias", "rec_reint.flags_h"],
+        &["eadata", "rec_reint.bias.CREATE_DEFAULT_LMV", "rec_reint.flags_h"],
         "DNE: the default layout of directories",
     ),
     known(
@@ -246,7 +295,7 @@ pub(crate) const ASKED: &[Known] = &[
     ),
     known(
         "MDS_CLOSE",
-        &["rec_reint.mode", "rec_reint.suppgid", "rec_reint.valid"],
+        &["rec_reint.mode", "rec_reint.suppgid", "rec_reint.valid.*"],
         "a close says times and size only if they changed since the last setattr",
     ),
     known("MDS_READPAGE", &["mdt_body.nlink"], "fewer bytes are asked for at once"),
@@ -258,13 +307,18 @@ pub(crate) const ASKED: &[Known] = &[
     known("MDS_REINT_RENAME", &["rec_reint.mode"], "only the type is said, not the rights"),
     known(
         "MDS_REINT_SETATTR",
-        &["rec_reint.valid"],
-        "touch asks for now, which the server then sets; there the client sends its own time",
+        &["rec_reint.valid.ATIME_SET", "rec_reint.valid.MTIME_SET"],
+        "touch sends the client's time as that of now; there as one that was chosen",
     ),
     known("MDS_REINT_UNLINK", &["rec_reint.fid2.*"], "the name alone says what is removed"),
     known(
         "OST_SETATTR",
-        &["ost_body.oa.*"],
+        &[
+            "ost_body.oa.valid.PARENT",
+            "ost_body.oa.valid.OSTLAYOUT",
+            "ost_body.oa.layout.stripe_count",
+            "ost_body.oa.layout.stripe_size",
+        ],
         "the object's file and layout are not told again; they come with its data",
     ),
 ];

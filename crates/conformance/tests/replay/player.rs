@@ -14,6 +14,7 @@ use sheen_io::World;
 use sheen_node::net::{Delivery, Expectation, LNet, Offer, Receiver};
 use sheen_rpc::{bulk_portal, reply_portal};
 use sheen_types::{LockHandle, MatchBits, Nid, ObdHandle};
+use sheen_wire::checksum::Checksum;
 use sheen_wire::ldlm::LdlmRequest;
 use sheen_wire::lnet::Portal;
 use sheen_wire::md::Valid;
@@ -239,7 +240,13 @@ impl Player {
             message.buffers[1] = self.of_target(&cancel.dlm_req, target);
         }
         if matches!(request.body.opcode, Opcode::OST_READ | Opcode::OST_WRITE) {
-            message.buffers[1] = without_checksum(&message.buffers[1]);
+            let data: Vec<_> = match &request.typed {
+                Request::OstWrite(write) if !write.short_io.is_empty() => {
+                    vec![write.short_io.clone()]
+                }
+                _ => exchange.bulk.iter().map(|(_, data)| data.clone()).collect(),
+            };
+            message.buffers[1] = with_our_checksum(&message.buffers[1], &data);
         }
         let handle = self.exports.get(&target).copied().unwrap_or_default();
         let body = PtlrpcBody { handle, ..request.body.clone() };
@@ -455,16 +462,18 @@ fn encoded(value: &impl Part) -> Bytes {
     writer.into_bytes()
 }
 
-/// Takes the checksum out of a read or write: the captured client agreed with the captured server
-/// on kinds that ours does not offer.
-fn without_checksum(bytes: &Bytes) -> Bytes {
+/// Asks for a checksum that our servers compute, and computes it for `data` that is written: the
+/// captured client agreed with the captured server on kinds that ours does not offer.
+fn with_our_checksum(bytes: &Bytes, data: &[Bytes]) -> Bytes {
     let Ok(mut body) = OstBody::decode(&mut Reader::new(bytes, ByteOrder::Little)) else {
         return bytes.clone();
     };
     const KINDS: ObdoFlags =
         ObdoFlags::CKSUM_CRC32.union(ObdoFlags::CKSUM_ADLER).union(ObdoFlags::CKSUM_CRC32C);
-    body.oa.valid = body.oa.valid.without(Valid::CKSUM);
-    body.oa.flags = body.oa.flags.without(KINDS);
+    if body.oa.valid.contains(Valid::CKSUM) {
+        body.oa.flags = body.oa.flags.without(KINDS) | Checksum::Crc32c.flag();
+        body.oa.nlink = Checksum::Crc32c.of(data);
+    }
     encoded(&body)
 }
 

@@ -2,7 +2,7 @@
 
 use sheen_target::{Context, LockWish, Outcome};
 use sheen_types::{Errno, InodeBits, ResourceName};
-use sheen_wire::ldlm::Disposition;
+use sheen_wire::ldlm::{Disposition, LockFlags};
 use sheen_wire::md::{MdtBody, Valid};
 use sheen_wire::messages::{LdlmIntentGetxattr, LdlmIntentGetxattrReply};
 
@@ -35,6 +35,7 @@ impl Mdt {
             Some(guard) => locks::hand_over(context, guard, wish)?,
             None => held.unwrap_or_default(),
         };
+        lock.flags |= LockFlags::LOCK_CHANGED;
         let room = asked.eadatasize as usize;
         if room < found.names.len().max(found.values.len()) {
             // The client asks for them one by one then.

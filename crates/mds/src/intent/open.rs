@@ -138,6 +138,7 @@ impl Mdt {
             progress.add(Disposition::LOOKUP_POS);
             let inode = self.inode(found.fid)?;
             self.open_found(context, opening, &inode, progress).await?;
+            self.add_sizes(&mut progress.body);
             break false;
         };
         if !absent {
@@ -326,13 +327,15 @@ impl Mdt {
         progress: &mut Progress,
     ) -> Result<(), Errno> {
         let mut body = self.body(inode, layout.is_some());
+        if layout.is_some() {
+            self.add_lazy_size(inode, &mut body);
+        }
         progress.layout = layout.unwrap_or_default();
         if !progress.layout.is_empty() {
             body.valid |= sheen_wire::md::Valid::EASIZE;
             body.eadatasize = progress.layout.len() as u32;
         }
         progress.acl = self.add_acl(context, inode, &mut body)?;
-        self.add_sizes(&mut body);
         progress.body = body;
         Ok(())
     }

@@ -96,6 +96,7 @@ impl Mdt {
     ) -> Result<(), Errno> {
         let handle = self.remember(context, opening, inode);
         self.put_inode_with(context, inode, layout, progress)?;
+        self.add_sizes(&mut progress.body);
         progress.body.open_handle = handle;
         // A new file has no attributes to ask for. Only for a client that says it knows: Lustre's
         // would take its cache for filled.

@@ -4,6 +4,7 @@ use sheen_store::Transaction;
 use sheen_target::{Context, Memo, Outcome};
 use sheen_types::limits::LINK_COUNT_MAX;
 use sheen_types::{Errno, Timestamp};
+use sheen_wire::md::MdtBody;
 use sheen_wire::messages::{MdsReintLink, MdsReintLinkReply};
 
 use crate::caller::Caller;
@@ -58,8 +59,8 @@ impl Mdt {
         self.relink(&mut transaction, inode.fid, None, Some((parent.fid, name.as_bytes())))?;
         let done = context.target.transact(context, transaction, Memo::Done);
         done.map_err(|error| error.errno())?;
-        let inode = self.inode(inode.fid)?;
-        let mdt_body = Some(self.body(&inode, true));
+        // Nothing is said of the inode: the client's attributes of it went with its lock.
+        let mdt_body = Some(MdtBody::default());
         Ok(Outcome::ok(MdsReintLinkReply { mdt_body, ..MdsReintLinkReply::default() }))
     }
 }

@@ -12,7 +12,11 @@ pub(crate) use create::Making;
 use sheen_target::{Context, Memo, Outcome};
 use sheen_types::Errno;
 use sheen_wire::ldlm::LdlmRequest;
-use sheen_wire::messages::{Reply, Request};
+use sheen_wire::md::MdtBody;
+use sheen_wire::messages::{
+    MdsReintCreateReply, MdsReintCreateSymReply, MdsReintLinkReply, MdsReintRenameReply,
+    MdsReintSetattrReply, MdsReintSetxattrReply, MdsReintUnlinkReply, Reply, Request,
+};
 
 use crate::Mdt;
 
@@ -26,6 +30,15 @@ impl Mdt {
         if let Some(locks) = cancelled(&request) {
             context.cancel_early(locks, 0);
         }
+        let nothing = nothing_of(&request);
+        let done = self.reint_one(context, request).await;
+        match (done, nothing) {
+            (Err(errno), Some(nothing)) => Ok(Outcome::failed(errno, nothing)),
+            (done, _) => done,
+        }
+    }
+
+    async fn reint_one(&self, context: &Context, request: Request) -> Result<Outcome, Errno> {
         match request {
             Request::MdsReintSetattr(request) => self.setattr(context, &request).await,
             Request::MdsReintCreate(request) => self.create(context, &request).await,
@@ -53,6 +66,27 @@ impl Mdt {
         done.map_err(|error| error.errno())?;
         Ok(Outcome::ok(reply))
     }
+}
+
+/// A refused change is answered with its buffers, and nothing in them.
+fn nothing_of(request: &Request) -> Option<Reply> {
+    let mdt_body = Some(MdtBody::default());
+    Some(match request {
+        Request::MdsReintSetattr(_) => {
+            MdsReintSetattrReply { mdt_body, ..Default::default() }.into()
+        }
+        Request::MdsReintCreate(_) => MdsReintCreateReply { mdt_body, ..Default::default() }.into(),
+        Request::MdsReintCreateSym(_) => {
+            MdsReintCreateSymReply { mdt_body, ..Default::default() }.into()
+        }
+        Request::MdsReintLink(_) => MdsReintLinkReply { mdt_body, ..Default::default() }.into(),
+        Request::MdsReintUnlink(_) => MdsReintUnlinkReply { mdt_body, ..Default::default() }.into(),
+        Request::MdsReintRename(_) => MdsReintRenameReply { mdt_body, ..Default::default() }.into(),
+        Request::MdsReintSetxattr(_) => {
+            MdsReintSetxattrReply { mdt_body, ..Default::default() }.into()
+        }
+        _ => return None,
+    })
 }
 
 /// The locks that a request gives back along the way.

@@ -11,7 +11,7 @@ use sheen_store::Store;
 use sheen_store_mem::{Commits, MemOptions, StoreMem};
 use sheen_target::testing::{TestAnswer, TestCall, TestClient, TestTarget, TestWorld};
 use sheen_target::{TargetConfig, Timeouts};
-use sheen_types::{Errno, Fid, InodeBits, LockHandle, LockMode, ResourceName, Uuid};
+use sheen_types::{Errno, Fid, InodeBits, LockHandle, LockMode, ResourceName, Timestamp, Uuid};
 use sheen_wire::dir::DirPage;
 use sheen_wire::ldlm::{
     Disposition, IntentOp, LdlmIntent, LdlmLockDesc, LdlmRequest, LdlmResourceDesc, LockFlags,
@@ -101,7 +101,11 @@ impl Server {
         osts: Vec<Arc<FakeOst>>,
     ) -> Self {
         let shared: Arc<dyn Store> = store.clone();
-        let mdt = Mdt::new(Arc::clone(&shared), MdtConfig::new("lustre", 0)).expect("formats");
+        let mdt = Mdt::new(
+            Arc::clone(&shared),
+            MdtConfig::new("lustre", 0, Timestamp::from_seconds(1_000)),
+        )
+        .expect("formats");
         for (index, ost) in osts.iter().enumerate() {
             mdt.add_ost(index as u16, ost.clone());
         }
