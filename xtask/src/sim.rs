@@ -9,6 +9,8 @@ use crate::shell::{self, Outcome, cargo};
 /// Seeds that the tests run, and with `--long`, of so many virtual minutes each.
 const SEEDS: [u64; 2] = [150, 1000];
 const MINUTES: u64 = 10;
+/// Seeds that are run twice, to see that they go the same way.
+const TWICE: u64 = 12;
 /// How long they may take in all, and with `--long`.
 const SECONDS: [u64; 2] = [60, 600];
 
@@ -27,6 +29,9 @@ pub(crate) struct Options {
     /// Let nothing fail
     #[arg(long)]
     calm: bool,
+    /// Run each seed twice, and fail where it does not go the same way
+    #[arg(long)]
+    twice: bool,
     /// Show every operation and fault; `RUST_LOG` shows what the nodes log
     #[arg(short, long)]
     verbose: bool,
@@ -37,6 +42,9 @@ pub(crate) fn run(options: &Options) -> Outcome {
     if options.calm {
         command.arg("--calm");
     }
+    if options.twice {
+        command.arg("--twice");
+    }
     if options.verbose {
         command.arg("--verbose");
     }
@@ -45,6 +53,9 @@ pub(crate) fn run(options: &Options) -> Outcome {
 
 /// As many seeds as fit; what was reached is printed.
 pub(crate) fn test(long: bool) -> Outcome {
+    let mut twice = program(0, TWICE, MINUTES)?;
+    twice.arg("--twice");
+    shell::run(twice)?;
     let mut command = program(0, SEEDS[usize::from(long)], MINUTES)?;
     command.args(["--within", &SECONDS[usize::from(long)].to_string()]);
     shell::run(command)

@@ -2,10 +2,10 @@
 //!
 //! Memory: a record per object of the largest OST and per object of all files.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::BTreeMap;
 
 use sheen_store::{Store, StoreError};
-use sheen_types::{Fid, TargetName};
+use sheen_types::{Fid, HashSet, TargetName};
 use sheen_wire::ost::OstId;
 
 /// What the MDTs say of the objects of one OST.

@@ -1,6 +1,5 @@
 //! What a server says to and hears from the MGS: its targets register, an MDT learns its OSTs.
 
-use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,7 +8,7 @@ use sheen_client::locks::CallbackRouter;
 use sheen_io::World;
 use sheen_node::rpc::{ImportConfig, RpcNode, TargetService};
 use sheen_rpc::{Call, Import, NoEvents, RpcError};
-use sheen_types::{Errno, Nid, TargetKind, TargetName, Uuid};
+use sheen_types::{Errno, HashSet, Nid, TargetKind, TargetName, Uuid};
 use sheen_wire::connect::{ConnectFlags, ObdConnectData, version_code};
 use sheen_wire::messages::MgsTargetReg;
 use sheen_wire::mgs::{MgsTargetInfo, TargetFlags};
@@ -124,7 +123,7 @@ impl Registrar {
         let (PlanKind::Target(name), Role::Mdt(_)) = (&served.kind, &served.role) else {
             return;
         };
-        let mut known = HashSet::new();
+        let mut known: HashSet<_> = HashSet::default();
         let mut held = Vec::new();
         loop {
             match self.osts(&name.fsname).await {

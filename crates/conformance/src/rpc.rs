@@ -3,10 +3,10 @@
 //! A [`Tracker`] remembers requests by who asked and the request's xid, so that replies and bulk
 //! data, which do not say what they answer, can be read.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 
 use bytes::Bytes;
-use sheen_types::{MatchBits, Nid};
+use sheen_types::{HashMap, MatchBits, Nid};
 use sheen_wire::DecodeError;
 use sheen_wire::lnet::{LnetCommand, PING_MATCH_BITS, PingInfo, Portal, WireHandle};
 use sheen_wire::messages::{Format, FormatFlags, Reply, Request, TABLE, find_format};

@@ -3,11 +3,11 @@
 //! Retransmissions and packets out of order are sorted out; what was lost or cut stays a hole of
 //! known length. A capture may start anywhere in a connection.
 
-use std::collections::HashMap;
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
+use sheen_types::HashMap;
 
 use crate::pcap::Packet;
 
@@ -121,7 +121,7 @@ struct Growing {
 #[must_use]
 pub fn streams(packets: &[Packet]) -> Vec<Stream> {
     let mut growing: Vec<Growing> = Vec::new();
-    let mut current: HashMap<(SocketAddrV4, SocketAddrV4), usize> = HashMap::new();
+    let mut current: HashMap<(SocketAddrV4, SocketAddrV4), usize> = HashMap::default();
     for (number, packet) in packets.iter().enumerate() {
         let Some(segment) = segment(&packet.data) else { continue };
         let key = (segment.source, segment.destination);

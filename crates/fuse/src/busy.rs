@@ -6,10 +6,10 @@
 //!
 //! Cost: one short lock and one map entry for each such call.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
+use sheen_types::HashMap;
 use tokio::sync::Notify;
 
 /// Counts the calls under way by directory.

@@ -1,11 +1,11 @@
 //! Who is asking: the kernel sends user, group and process; supplementary groups are looked up.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use sheen_client::posix::Credentials;
+use sheen_types::HashMap;
 
 /// How long a process's groups are believed. A process that changes its groups alone and keeps user
 /// and group waits this long at most.

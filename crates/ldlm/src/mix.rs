@@ -115,7 +115,7 @@ mod tests {
     #[test]
     fn a_cookie_leads_back_to_its_place() {
         let cookies = Cookies::new(7);
-        let mut seen = std::collections::HashSet::new();
+        let mut seen: sheen_types::HashSet<_> = sheen_types::HashSet::default();
         for generation in 1..50 {
             for slot in 0..50 {
                 let place = Place { shard: slot & 63, slot, generation };

@@ -4,13 +4,13 @@
 //! repeated one again, drop answers nobody waits for. At every step no two clients believe to hold
 //! conflicting locks; when the users are done, both sides agree on every lock.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use sheen_ldlm::client::{self, Want};
 use sheen_ldlm::server::{self, Enqueue, Enqueued};
 use sheen_ldlm::{LockDesc, LockFlags, Owner, Policy};
-use sheen_types::{Errno, Extent, InodeBits, Instant, LockHandle, LockMode, ResourceName};
+use sheen_types::{Errno, Extent, HashMap, InodeBits, Instant, LockHandle, LockMode, ResourceName};
 
 const CLIENTS: u64 = 4;
 const RESEND_TICKS: u64 = 30;
@@ -79,7 +79,7 @@ impl World {
             now: 0,
             lossy: true,
             server: server::Namespace::new(server::Config { seed, callback_timeout }),
-            answers: HashMap::new(),
+            answers: HashMap::default(),
             callbacks: BTreeMap::new(),
             clients: (0..CLIENTS).map(client).collect(),
             network: Vec::new(),

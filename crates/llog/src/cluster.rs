@@ -3,10 +3,9 @@
 //! Reading goes on: a log that grew is fed with its new records only, and the map changes as a
 //! mounted client's does.
 
-use std::collections::HashMap;
 use std::fmt;
 
-use sheen_types::{Nid, Uuid};
+use sheen_types::{HashMap, Nid, Uuid};
 use sheen_wire::mgs::{ConfigCommand, LustreCfg, MarkerFlags};
 
 use crate::log::LogRecord;

@@ -4,9 +4,7 @@
 //! attached. Lookup is one hash access for the exact source, and one more for entries open to any
 //! source if that fails.
 
-use std::collections::HashMap;
-
-use sheen_types::{MatchBits, Nid};
+use sheen_types::{HashMap, MatchBits, Nid};
 use sheen_wire::lnet::Portal;
 
 /// What a message must match.
@@ -47,7 +45,7 @@ pub struct MatchTable<T> {
 
 impl<T> Default for MatchTable<T> {
     fn default() -> Self {
-        Self { slots: HashMap::new(), next: 0 }
+        Self { slots: HashMap::default(), next: 0 }
     }
 }
 

@@ -9,10 +9,9 @@
 //!
 //! `C` is the host's connection, cheap to clone. Nothing here waits or calls out.
 
-use std::collections::HashMap;
 use std::time::Duration;
 
-use sheen_types::{Instant, Nid};
+use sheen_types::{HashMap, Instant, Nid};
 use sheen_wire::lnet::ConnectionType;
 
 use crate::limits;
@@ -129,7 +128,7 @@ impl<C: Clone> Peers<C> {
     /// No peer yet, of the node `local`.
     #[must_use]
     pub fn new(local: Nid) -> Self {
-        Self { local, peers: HashMap::new() }
+        Self { local, peers: HashMap::default() }
     }
 
     /// The connection for a frame of `length` bytes, if all is well with the peer. The hot path:

@@ -1,9 +1,7 @@
 //! A check of the whole namespace, for tests after crashes and for operators.
 
-use std::collections::{HashMap, HashSet};
-
 use sheen_store::{FileKind, Store, StoreError};
-use sheen_types::Fid;
+use sheen_types::{Fid, HashMap, HashSet};
 use sheen_wire::md::LinkEa;
 use sheen_wire::ost::OstId;
 
@@ -38,7 +36,7 @@ pub struct Report {
 /// # Errors
 /// Those of the store.
 pub fn check(store: &dyn Store) -> Result<Report, StoreError> {
-    let mut walk = Walk { store, report: Report::default(), names: HashMap::new() };
+    let mut walk = Walk { store, report: Report::default(), names: HashMap::default() };
     walk.tree()?;
     walk.orphans()?;
     walk.counts()?;
@@ -167,7 +165,7 @@ impl Walk<'_> {
             destroys(self.store).map_err(|errno| StoreError::Io(format!("the chores: {errno}")))?;
         self.report.dying = dying;
         self.report.last_used = last_used(self.store)?;
-        let mut seen = HashSet::new();
+        let mut seen: HashSet<_> = HashSet::default();
         let objects = self.report.objects.clone();
         for object in objects.iter().chain(&self.report.dying.clone()) {
             if !seen.insert(*object) {

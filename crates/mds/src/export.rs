@@ -1,9 +1,7 @@
 //! What the MDT keeps for each client: its open files.
 
-use std::collections::HashMap;
-
 use parking_lot::Mutex;
-use sheen_types::{Fid, Xid};
+use sheen_types::{Fid, HashMap, Xid};
 use sheen_wire::md::{OpenFlags, OpenHandle};
 
 /// One open of one file (Lustre's `mdt_file_data`).

@@ -1,10 +1,8 @@
 //! How often each inode is open, by whichever client: it keeps an unlinked file alive, and an
 //! executed one from being written.
 
-use std::collections::HashMap;
-
 use parking_lot::Mutex;
-use sheen_types::{Errno, Fid};
+use sheen_types::{Errno, Fid, HashMap};
 use sheen_wire::md::OpenFlags;
 
 const SHARDS: usize = 64;

@@ -18,10 +18,10 @@
 //! - Nothing of it is stored. After a restart nobody can say whose opens were lost with clients that
 //!   did not come back, so no file is pristine, and a create that is replayed makes none.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 
 use parking_lot::Mutex;
-use sheen_types::Fid;
+use sheen_types::{Fid, HashMap};
 
 /// Files remembered at most, some 5 MiB; of the oldest the OSTs are asked again.
 const FILES_MAX: usize = 1 << 16;

@@ -1,12 +1,11 @@
 //! Objects by their two names, and how far each sequence has been created.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use parking_lot::Mutex;
 use sheen_store::{Attributes, FileKind, Store, StoreError, Transaction};
-use sheen_types::{Errno, Fid, Timestamp, fid_seq};
+use sheen_types::{Errno, Fid, HashMap, Timestamp, fid_seq};
 use sheen_wire::ost::OstId;
 
 /// Index of the last object of each sequence (`LAST_ID`): sequence, big-endian, to id.

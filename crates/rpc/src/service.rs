@@ -7,10 +7,10 @@
 //!
 //! Per request: two hash entries; early replies cost a scan of what runs once a second.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::time::Duration;
 
-use sheen_types::{Instant, MatchBits, Nid, ObdHandle, Xid};
+use sheen_types::{HashMap, Instant, MatchBits, Nid, ObdHandle, Xid};
 use sheen_wire::lnet::Portal;
 use sheen_wire::opcode::Opcode;
 use sheen_wire::ptlrpc::MsgFlags;
@@ -177,8 +177,8 @@ impl<T> Service<T> {
     pub fn new(now: Instant, limit: usize) -> Self {
         Self {
             next: 1,
-            running: HashMap::new(),
-            by_identity: HashMap::new(),
+            running: HashMap::default(),
+            by_identity: HashMap::default(),
             queue: VecDeque::new(),
             urgent_queue: VecDeque::new(),
             active: 0,

@@ -16,6 +16,7 @@ mod processes;
 mod usage;
 
 use std::ffi::OsString;
+use std::hash::{BuildHasher, RandomState};
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -51,6 +52,7 @@ enum Tool {
 }
 
 fn main() -> ExitCode {
+    sheen_types::set_hash_key(RandomState::new().hash_one(0));
     let words = lfs::df_indexes_apart(with_tool(std::env::args_os().collect()));
     let outcome = match commands::answer::<Sheen>(&words) {
         Some(answered) => answered,

@@ -283,7 +283,7 @@ fn unlinked(place: &Path, stop: &AtomicBool) {
 fn listed(place: &Path, stop: &AtomicBool) {
     while !stop.load(Ordering::Acquire) {
         let names = fs::read_dir(place).unwrap().map(|entry| entry.unwrap().file_name());
-        let names: std::collections::HashSet<_> = names.collect();
+        let names: sheen_types::HashSet<_> = names.collect();
         assert_eq!(names.len(), LISTED);
     }
 }

@@ -55,7 +55,7 @@ pub struct Report {
 }
 
 /// What went wrong, and what happened before.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
     /// What must not be.
     pub text: String,

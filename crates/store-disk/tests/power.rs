@@ -12,10 +12,7 @@ mod recorder;
 #[allow(dead_code, reason = "shared with other test binaries")]
 mod story;
 
-use std::{
-    collections::HashMap,
-    path::{Path, PathBuf},
-};
+use std::path::{Path, PathBuf};
 
 use sheen_store::{
     FileKind, Sequence, Store, StoreError, Transaction,
@@ -25,7 +22,7 @@ use sheen_store::{
     },
 };
 use sheen_store_disk::{FormatOptions, OpenOptions, StoreDisk};
-use sheen_types::Fid;
+use sheen_types::{Fid, HashMap};
 
 use recorder::{Event, Loss, Recorder, survivors};
 use story::{Deed, History, Which, deed, perform, stored};

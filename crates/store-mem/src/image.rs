@@ -1,13 +1,13 @@
 //! Objects and keys, and a transaction applied to them whole or not at all.
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::BTreeMap,
     sync::atomic::{AtomicU64, Ordering},
 };
 
 use bytes::Bytes;
 use sheen_store::{Attributes, Change, FileKind, KEY_BYTES_MAX, Sequence, StoreError, Transaction};
-use sheen_types::Fid;
+use sheen_types::{Fid, HashMap};
 
 use crate::data::Data;
 

@@ -5,7 +5,6 @@
 //! connection breaks is said again after the client has reconnected, as long as it still matters;
 //! a client that neither lets go nor shows progress meets the deadline that the namespace keeps.
 
-use std::collections::HashMap;
 use std::future::poll_fn;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -18,7 +17,7 @@ use sheen_io::BoxFuture;
 use sheen_ldlm::server::{Action, GlimpseTarget};
 use sheen_ldlm::{LockDesc, LockKind, Owner, Policy};
 use sheen_rpc::{Call, CallKind, Channel, RpcError};
-use sheen_types::{Errno, LockHandle, Nid, ObdHandle, ResourceName, Uuid};
+use sheen_types::{Errno, HashMap, LockHandle, Nid, ObdHandle, ResourceName, Uuid};
 use sheen_wire::connect::ObdConnectData;
 use sheen_wire::ldlm::{
     ExtentPolicy, FlockPolicy, InodeBitsPolicy, LdlmGlDesc, LdlmLockDesc, LdlmRequest,

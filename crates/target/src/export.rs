@@ -1,12 +1,14 @@
 //! Exports: what a target knows of each client.
 
 use std::any::Any;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
 
 use parking_lot::{Mutex, RwLock};
 use sheen_rpc::{Channel, Replier};
-use sheen_types::{CounterLine, Counters, Instant, Nid, ObdHandle, Samples, Transno, Uuid, Xid};
+use sheen_types::{
+    CounterLine, Counters, HashMap, Instant, Nid, ObdHandle, Samples, Transno, Uuid, Xid,
+};
 use sheen_wire::connect::{ConnectFlags, ConnectFlags2, ObdConnectData};
 
 use crate::last_rcvd::{ReplyRecord, Slot};
@@ -68,7 +70,7 @@ impl Export {
             reverse: None,
             last_request: Instant(0),
             replies: BTreeMap::new(),
-            in_progress: HashMap::new(),
+            in_progress: HashMap::default(),
             last_transno: Transno(0),
             last_xid: Xid(0),
         };

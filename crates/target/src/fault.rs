@@ -2,12 +2,11 @@
 //!
 //! One relaxed load per place while nothing is armed.
 
-use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use sheen_types::Errno;
+use sheen_types::{Errno, HashMap};
 use sheen_wire::messages::Kind;
 
 /// A place.

@@ -1,13 +1,14 @@
 //! The nouns of the file system.
 //!
-//! Everything here is a plain value: no bytes, no IO, and no state but that of counters. Each noun that crosses a function
-//! signature has a type of its own, so that a transaction number cannot be handed over where a
-//! lock cookie belongs.
+//! Everything here is a plain value: no bytes, no IO, and no state but that of counters and the key
+//! of hash tables. Each noun that crosses a function signature has a type of its own, so that a
+//! transaction number cannot be handed over where a lock cookie belongs.
 
 pub mod access;
 mod errno;
 mod extent;
 mod fid;
+mod hash;
 pub mod limits;
 mod lock;
 mod name;
@@ -20,6 +21,7 @@ mod time;
 pub use errno::Errno;
 pub use extent::Extent;
 pub use fid::{Fid, ParseFidError, fid_seq};
+pub use hash::{HashMap, HashSet, Keyed, set_hash_key};
 pub use lock::{InodeBits, LockMode, ResourceName};
 pub use name::{Name, NameError, TargetKind, TargetName, Uuid};
 pub use nid::{NetType, Nid, ParseNidError};

@@ -1,11 +1,10 @@
 //! One inode and what is known of it.
 
-use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use bytes::Bytes;
 use parking_lot::{Mutex, MutexGuard};
-use sheen_types::{Fid, InodeBits, Name, ResourceName, Transno};
+use sheen_types::{Fid, HashMap, HashSet, InodeBits, Name, ResourceName, Transno};
 
 use super::limits::ABSENT_NAMES_MAX;
 use super::names::{Change, Done, Moment, NameBook, NameHash, Names, Reading};

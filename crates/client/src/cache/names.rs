@@ -9,11 +9,11 @@
 //! The lock on a directory stays ours through our own changes, so what was read while one of them
 //! was under way says nothing certain: [`Moment`] tells.
 
-use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use sheen_types::{HashMap, HashSet};
 use sheen_wire::dir::HASH_END;
 
 use super::limits::{NAMES_KNOWN_MAX, PATIENCE_MAX};
@@ -82,7 +82,7 @@ struct NameSet {
 
 impl NameSet {
     fn new(book: &Arc<NameBook>) -> Self {
-        Self { book: Arc::clone(book), once: HashSet::default(), more: HashMap::new() }
+        Self { book: Arc::clone(book), once: HashSet::default(), more: HashMap::default() }
     }
 
     /// Counts a name; false if there is no room.

@@ -4,11 +4,9 @@
 //! What always holds: names are given out to be kept only while a lock covers the directory's
 //! mode, owner, group and access control list; before that lock goes back they are told.
 
-use std::collections::HashSet;
-
 use bytes::Bytes;
 use sheen_types::access::{AccessList, Audience, Guarded, May};
-use sheen_types::{InodeBits, Name};
+use sheen_types::{HashSet, InodeBits, Name};
 use sheen_wire::md::{MdtBody, PosixAcl, Valid};
 
 use super::State;

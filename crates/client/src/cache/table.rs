@@ -1,10 +1,9 @@
 //! The table of inodes, by FID and by the facade's number.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use parking_lot::RwLock;
-use sheen_types::{Fid, Name};
+use sheen_types::{Fid, HashMap, Name};
 
 use super::{Inode, inode_number};
 use crate::posix::NodeId;

@@ -6,7 +6,6 @@
 //! of the OST's disk. What was used by a write that failed is lost: neither side has it until the OST
 //! hears of it with the next write.
 
-use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
@@ -16,7 +15,7 @@ use sheen_io::{BoxFuture, World};
 use sheen_ldlm::Policy;
 use sheen_rpc::Channel;
 use sheen_types::limits::BULK_BYTES_MAX;
-use sheen_types::{Extent, LockMode, ResourceName};
+use sheen_types::{Extent, HashMap, LockMode, ResourceName};
 use sheen_wire::checksum::Checksum;
 use sheen_wire::connect::{ConnectFlags, ObdConnectData};
 use tokio::sync::Notify;

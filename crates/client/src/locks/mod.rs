@@ -13,7 +13,6 @@ mod callbacks;
 mod held;
 mod router;
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -23,7 +22,7 @@ use sheen_io::{BoxFuture, World};
 use sheen_ldlm::client::{Action, Config, Namespace, Want};
 use sheen_ldlm::{LockDesc, LockFlags, Policy};
 use sheen_rpc::{Call, Channel};
-use sheen_types::{Errno, InodeBits, LockHandle, LockMode, ResourceName};
+use sheen_types::{Errno, HashMap, InodeBits, LockHandle, LockMode, ResourceName};
 use sheen_wire::ldlm::LdlmRequest;
 use sheen_wire::messages::{LdlmCancel, LdlmConvert, LdlmEnqueue};
 use tokio::sync::oneshot;

@@ -1,7 +1,6 @@
 //! Extended attributes: all of an inode's come with one `LDLM_ENQUEUE` (getxattr intent) and are kept
 //! under its lock; changes are one `MDS_REINT` (setxattr).
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -161,7 +160,7 @@ impl Meta {
 /// Takes names, values and lengths of a reply apart.
 fn split(reply: &LdlmIntentGetxattrReply) -> Result<Xattrs, Errno> {
     let names = reply.eadata.split(|byte| *byte == 0).filter(|name| !name.is_empty());
-    let mut xattrs = HashMap::with_capacity(reply.eavals_lens.len());
+    let mut xattrs = Xattrs::default();
     let mut at = 0usize;
     let mut lengths = reply.eavals_lens.iter();
     for name in names {

@@ -7,13 +7,12 @@
 //!
 //! Costs nothing while nobody was told `ESTALE`.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use sheen_types::{Errno, Instant, Name};
+use sheen_types::{Errno, HashMap, Instant, Name};
 
 use super::{Credentials, Mounted, NodeId};
 use crate::cache::{Inode, Pin};

@@ -1,11 +1,10 @@
 //! Open files and directories.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use parking_lot::{Mutex, RwLock};
-use sheen_types::{Errno, Fid};
+use sheen_types::{Errno, Fid, HashMap};
 
 use super::{Credentials, DirCookie, FileHandle, OpenFlags};
 use crate::cache::Pin;

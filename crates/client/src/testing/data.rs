@@ -1,6 +1,5 @@
 //! Files whose bytes are in memory.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -8,7 +7,7 @@ use parking_lot::Mutex;
 use sheen_io::BoxFuture;
 use sheen_ldlm::client::Config;
 use sheen_rpc::Channel;
-use sheen_types::{Errno, Extent, Fid, ResourceName, Timestamp};
+use sheen_types::{Errno, Extent, Fid, HashMap, ResourceName, Timestamp};
 
 use crate::data::{DataAttributes, DataEvents, DataFile, DataPath, FileLayout, How, WriteAt};
 use crate::locks::{LockSpace, Lost, Protected};

@@ -9,7 +9,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,7 +21,7 @@ use sheen_client::posix::{Credentials, FileSystem, NodeId, OpenFlags};
 use sheen_node::net::{Delivery, LNet, Receiver};
 use sheen_rpc::REPLY_PORTALS;
 use sheen_testkit::vnet::Dice;
-use sheen_types::{MatchBits, Name, Nid, ObdHandle};
+use sheen_types::{HashMap, MatchBits, Name, Nid, ObdHandle};
 use sheen_wire::connect::{ConnectFlags, ObdConnectData};
 use sheen_wire::lnet::Portal;
 use sheen_wire::messages::{

@@ -3,7 +3,7 @@
 //! It understands nothing: a request is answered with what the real server said to the first
 //! request of the same kind and subject that has not been answered yet.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
@@ -12,7 +12,7 @@ use sheen_conformance::{Content, explain};
 use sheen_node::net::{Delivery, LNet, Receiver};
 use sheen_rpc::import::EARLY_REPLY_BYTES;
 use sheen_rpc::{bulk_portal, reply_portal};
-use sheen_types::MatchBits;
+use sheen_types::{HashSet, MatchBits};
 use sheen_wire::connect::{ConnectFlags, ConnectFlags2, ObdConnectData};
 use sheen_wire::messages::{FieldKind, FormatFlags, ObdPingReply, Reply, Request, find_format};
 use sheen_wire::ptlrpc::{MESSAGE_VERSION, Message, MessageHeader, MsgType, PtlrpcBody};
@@ -53,9 +53,9 @@ pub(crate) struct Answering {
 pub(crate) fn serve(lnet: &Arc<LNet>, script: Script) -> Arc<Answering> {
     let state = State {
         script,
-        used: HashSet::new(),
+        used: HashSet::default(),
         reached: 0,
-        by_bits: HashSet::new(),
+        by_bits: HashSet::default(),
         heard: Heard::default(),
     };
     let answering = Arc::new(Answering { lnet: Arc::clone(lnet), state: Mutex::new(state) });

@@ -1,8 +1,7 @@
 //! What is called one thing in a capture and another in our world: handles, sequences, objects.
 
-use std::collections::HashMap;
-
 use bytes::Bytes;
+use sheen_types::HashMap;
 use sheen_wire::lov::{LovEa, LovMd};
 use sheen_wire::ost::OstId;
 

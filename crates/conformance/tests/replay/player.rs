@@ -1,6 +1,6 @@
 //! Plays a capture's client to our servers.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::future::{Future, poll_fn};
 use std::pin::pin;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use sheen_conformance::rpc::Rpc;
 use sheen_io::World;
 use sheen_node::net::{Delivery, Expectation, LNet, Offer, Receiver};
 use sheen_rpc::{bulk_portal, reply_portal};
-use sheen_types::{LockHandle, MatchBits, Nid, ObdHandle};
+use sheen_types::{HashMap, LockHandle, MatchBits, Nid, ObdHandle};
 use sheen_wire::checksum::Checksum;
 use sheen_wire::ldlm::LdlmRequest;
 use sheen_wire::lnet::Portal;
@@ -133,10 +133,10 @@ impl Player {
             world,
             server: server_nid(),
             calls,
-            exports: HashMap::new(),
+            exports: HashMap::default(),
             mapping: Mapping::default(),
-            locks: HashMap::new(),
-            by_client: HashMap::new(),
+            locks: HashMap::default(),
+            by_client: HashMap::default(),
             next_xid: OWN_XIDS,
         }
     }
@@ -148,7 +148,7 @@ impl Player {
         until: impl Fn(&Exchange) -> bool,
     ) -> Outcome {
         let mut outcome = Outcome::default();
-        let mut pending: HashMap<usize, Pending> = HashMap::new();
+        let mut pending: HashMap<usize, Pending> = HashMap::default();
         for step in &script.steps {
             match *step {
                 Step::Send(index) => {

@@ -1,13 +1,12 @@
 //! What a client and its servers said in a capture, as a script to play again.
 
-use std::collections::HashMap;
 use std::path::Path;
 
 use bytes::Bytes;
 use sheen_conformance::pcap::packets;
 use sheen_conformance::rpc::{Meaning, Rpc, Tracker, match_bits};
 use sheen_conformance::session::{Event, LnetMessage, Said, events};
-use sheen_types::Nid;
+use sheen_types::{HashMap, Nid};
 use sheen_wire::lnet::{LnetCommand, Portal};
 use sheen_wire::messages::{Reply, Request};
 

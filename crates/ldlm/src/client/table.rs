@@ -1,9 +1,8 @@
 //! The client's locks and the lists that find them: by cookie, by resource, by age.
 
-use std::collections::HashMap;
 use std::ops::ControlFlow;
 
-use sheen_types::{Extent, InodeBits, Instant, LockHandle, LockMode, ResourceName};
+use sheen_types::{Extent, HashMap, InodeBits, Instant, LockHandle, LockMode, ResourceName};
 
 use super::types::{LockInfo, Matched, Want};
 use crate::interval::IntervalTree;

@@ -2,10 +2,10 @@
 //!
 //! Slots, resources and groups are reused, so that a lock that comes and goes allocates nothing.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 
-use sheen_types::{Extent, InodeBits, Instant, LockHandle, LockMode, ResourceName};
+use sheen_types::{Extent, HashMap, InodeBits, Instant, LockHandle, LockMode, ResourceName};
 
 use super::types::{Gauges, LockInfo};
 use crate::interval::IntervalTree;

@@ -1,10 +1,10 @@
 //! Each policy by example, and all of them by random sequences.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use proptest::prelude::*;
-use sheen_types::{Errno, Extent, InodeBits, Instant, LockHandle, LockMode, ResourceName};
+use sheen_types::{Errno, Extent, HashMap, InodeBits, Instant, LockHandle, LockMode, ResourceName};
 
 use super::{Action, Config, Enqueue, Enqueued, LockInfo, Namespace};
 use crate::{LockFlags, Owner, Policy};

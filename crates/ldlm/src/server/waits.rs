@@ -3,10 +3,8 @@
 //! A leaf lock: taken with a shard's mutex held, and only when a flock has to wait, is granted
 //! after waiting, or goes.
 
-use std::collections::{HashMap, HashSet};
-
 use parking_lot::Mutex;
-use sheen_types::LockHandle;
+use sheen_types::{HashMap, HashSet, LockHandle};
 
 use crate::{Owner, Policy};
 
@@ -44,7 +42,7 @@ impl Waits {
     ) -> bool {
         let mut graph = self.0.lock();
         forget(&mut graph, who, lock);
-        let mut seen = HashSet::new();
+        let mut seen: HashSet<_> = HashSet::default();
         let mut next = blockers.clone();
         while let Some(owner) = next.pop() {
             if owner == who {

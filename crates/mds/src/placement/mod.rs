@@ -16,7 +16,6 @@ pub use ost::OstView;
 pub(crate) use ost::last_used;
 pub(crate) use pattern::{Pattern, objects_of};
 
-use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -27,7 +26,7 @@ use sheen_io::Clock;
 use sheen_rpc::Channel;
 use sheen_store::{Store, StoreError, Transaction};
 use sheen_types::limits::STRIPE_COUNT_MAX;
-use sheen_types::{Errno, Fid, Instant};
+use sheen_types::{Errno, Fid, HashMap, Instant};
 use sheen_wire::codec::Wire;
 use sheen_wire::fld::SeqRangeFlags;
 use sheen_wire::lov::{LovEa, LovMagic, LovMdHeader, LovOstData, PoolName};

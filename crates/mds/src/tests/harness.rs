@@ -1,6 +1,5 @@
 //! A metadata server with its client, and short words for what a client does.
 
-use std::collections::HashMap;
 use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -11,7 +10,9 @@ use sheen_store::Store;
 use sheen_store_mem::{Commits, MemOptions, StoreMem};
 use sheen_target::testing::{TestAnswer, TestCall, TestClient, TestTarget, TestWorld};
 use sheen_target::{TargetConfig, Timeouts};
-use sheen_types::{Errno, Fid, InodeBits, LockHandle, LockMode, ResourceName, Timestamp, Uuid};
+use sheen_types::{
+    Errno, Fid, HashMap, InodeBits, LockHandle, LockMode, ResourceName, Timestamp, Uuid,
+};
 use sheen_wire::dir::DirPage;
 use sheen_wire::ldlm::{
     Disposition, IntentOp, LdlmIntent, LdlmLockDesc, LdlmRequest, LdlmResourceDesc, LockFlags,

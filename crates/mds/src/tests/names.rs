@@ -1,11 +1,9 @@
 //! Names: looking up, making, removing, linking, listing.
 
-use std::collections::HashSet;
-
 use sheen_store::{AttributePatch, Store, Transaction};
 use sheen_target::testing::{TestCall, TestWorld};
 use sheen_types::limits::LINK_COUNT_MAX;
-use sheen_types::{Errno, Fid, InodeBits, LockMode};
+use sheen_types::{Errno, Fid, HashSet, InodeBits, LockMode};
 use sheen_wire::ldlm::Disposition;
 use sheen_wire::md::{OpenFlags, Valid};
 use sheen_wire::messages::{FldQuery, MdsFid2path, MdsGetRoot, MdsStatfs, Reply, Request};

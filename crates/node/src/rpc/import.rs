@@ -1,6 +1,6 @@
 //! An import's engine with the world around it.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
@@ -10,7 +10,7 @@ use sheen_rpc::{
     Answer, BoxFuture, Call, Channel, Counters, Import, ImportEvents, ImportState, ReplayHook,
     RpcError, StateChange,
 };
-use sheen_types::{Instant, MatchBits, Nid, Transno, Uuid, Xid};
+use sheen_types::{HashMap, Instant, MatchBits, Nid, Transno, Uuid, Xid};
 use sheen_wire::connect::ObdConnectData;
 
 use super::call::{AnswerCell, CallFuture, Cell};

@@ -23,7 +23,6 @@ mod routes;
 mod server;
 mod timer;
 
-use std::collections::HashSet;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
@@ -36,7 +35,7 @@ use sheen_rpc::{
     BULK_PORTALS, Channel, Counters, Handler, Import, ImportEvents, ImportState, NoEvents,
     REPLY_PORTALS, StateChange, Xids, limits,
 };
-use sheen_types::{Instant, Nid, ObdHandle, Uuid};
+use sheen_types::{HashSet, Instant, Nid, ObdHandle, Uuid};
 use sheen_wire::connect::ObdConnectData;
 use sheen_wire::lnet::Portal;
 

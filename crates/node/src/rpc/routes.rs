@@ -1,12 +1,11 @@
 //! Which import a reply or a part of bulk belongs to.
 
-use std::collections::HashMap;
 use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
 use sheen_rpc::import::{Event, Message};
 use sheen_rpc::limits::{XID_STEP, base_of};
-use sheen_types::MatchBits;
+use sheen_types::{HashMap, MatchBits};
 
 use super::RpcNode;
 use super::import::Core;

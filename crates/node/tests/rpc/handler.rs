@@ -1,13 +1,12 @@
 //! A target that does little: connects, pings, moves bulk, remembers what it did.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
 use parking_lot::Mutex;
 use sheen_rpc::{BoxFuture, Handler, Incoming, ReplyHead};
-use sheen_types::{Errno, ObdHandle, Xid};
+use sheen_types::{Errno, HashMap, ObdHandle, Xid};
 use sheen_wire::connect::{ConnectFlags, ConnectFlags2, ObdConnectData};
 use sheen_wire::messages::{
     MdsConnectReply, MdsSetInfo, MdsSetInfoReply, ObdPingReply, Reply, Request,

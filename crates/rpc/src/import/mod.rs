@@ -22,12 +22,12 @@ mod reply;
 mod slots;
 mod stats;
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use sheen_types::{Instant, MatchBits, Nid, ObdHandle, Transno, Uuid, Xid};
+use sheen_types::{HashMap, Instant, MatchBits, Nid, ObdHandle, Transno, Uuid, Xid};
 use sheen_wire::connect::ObdConnectData;
 use sheen_wire::lnet::Portal;
 use sheen_wire::messages::Request;
@@ -276,13 +276,13 @@ impl Engine {
             next_scan: now,
             connecting: Vec::new(),
             flights: BTreeMap::new(),
-            by_key: HashMap::new(),
+            by_key: HashMap::default(),
             waiting: VecDeque::new(),
             waiting_modifying: VecDeque::new(),
             active: 0,
             slots: Slots::new(1),
             kept: BTreeMap::new(),
-            held: HashMap::new(),
+            held: HashMap::default(),
             committed: Transno(0),
             replayed: Transno(0),
             replay_stage: ImportState::Replay,

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use clap::Parser;
-use sheen_sim::{Options, run};
+use sheen_sim::{Failure, Options, Report, run};
 
 /// A whole cluster in one process and in virtual time, from a seed
 #[derive(Parser)]
@@ -28,6 +28,9 @@ struct Arguments {
     /// Let nothing fail
     #[arg(long)]
     calm: bool,
+    /// Run each seed twice, and fail where it does not go the same way
+    #[arg(long)]
+    twice: bool,
     /// Show every operation and fault; `RUST_LOG` shows what the nodes log
     #[arg(short, long)]
     verbose: bool,
@@ -59,7 +62,11 @@ fn main() -> ExitCode {
                         faults: !arguments.calm,
                         verbose: arguments.verbose,
                     };
-                    match run(options) {
+                    let mut outcome = run(options);
+                    if arguments.twice {
+                        outcome = same_again(options, outcome);
+                    }
+                    match outcome {
                         Ok(report) => {
                             if arguments.verbose {
                                 println!("seed {seed}: trace {:016x}", report.trace);
@@ -85,4 +92,17 @@ fn main() -> ExitCode {
         begun.elapsed().as_secs_f64(),
     );
     if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// Runs a seed once more, and says so when it ends otherwise than before.
+fn same_again(
+    options: Options,
+    first: Result<Report, Box<Failure>>,
+) -> Result<Report, Box<Failure>> {
+    let again = run(Options { verbose: false, ..options });
+    if first == again {
+        return first;
+    }
+    let text = format!("two ways of one seed: {first:?}, and {again:?}");
+    Err(Box::new(Failure { text, log: Vec::new() }))
 }

@@ -18,7 +18,7 @@ mod file;
 mod table;
 
 use std::{
-    collections::{HashMap, HashSet, VecDeque},
+    collections::VecDeque,
     os::fd::OwnedFd,
     path::Path,
     sync::{
@@ -34,7 +34,7 @@ use rustix::{
     io::Errno,
 };
 use sheen_store::StoreError;
-use sheen_types::Fid;
+use sheen_types::{Fid, HashMap, HashSet};
 
 pub(crate) use file::File;
 

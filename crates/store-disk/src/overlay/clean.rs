@@ -6,9 +6,10 @@
 
 use std::{
     borrow::Borrow,
-    collections::HashMap,
     hash::{BuildHasher, Hash},
 };
+
+use sheen_types::HashMap;
 
 pub(super) struct Clean<K, V, S> {
     young: HashMap<K, (V, usize), S>,

@@ -29,7 +29,7 @@ mod hash;
 mod scan;
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::BTreeMap,
     sync::{
         Arc,
         atomic::{AtomicU64, AtomicUsize, Ordering},
@@ -39,7 +39,7 @@ use std::{
 use bytes::Bytes;
 use parking_lot::Mutex;
 use sheen_store::{Sequence, StoreError};
-use sheen_types::Fid;
+use sheen_types::{Fid, HashMap};
 
 use crate::{
     engine::Engine,

@@ -6,7 +6,7 @@
 //! survive in any part: [`Loss`] chooses.
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::BTreeMap,
     ffi::OsStr,
     path::Path,
     sync::{Arc, Mutex, MutexGuard},
@@ -19,6 +19,7 @@ use fuser::{
     ReplyEmpty, ReplyEntry, ReplyStatfs, ReplyWrite, Request, TimeOrNow, WriteFlags,
 };
 use sheen_store::suite::script::Numbers;
+use sheen_types::HashMap;
 
 const PAGE: u64 = 4096;
 const TTL: Duration = Duration::ZERO;
@@ -116,7 +117,7 @@ impl<M> Clone for Recorder<M> {
 impl<M: Clone> Recorder<M> {
     pub(crate) fn new() -> Self {
         let root = Node { children: Some(BTreeMap::new()), ..Node::default() };
-        let nodes = HashMap::from([(1, root)]);
+        let nodes = [(1, root)].into_iter().collect();
         Self(Arc::new(Mutex::new(State { nodes, next: 2, log: Vec::new(), broken: false })))
     }
 
@@ -377,7 +378,7 @@ pub(crate) enum Loss {
 
 /// Writes to `target` what a disk holds after power loss behind `events`.
 pub(crate) fn survivors<M>(events: &[Event<M>], loss: Loss, target: &Path) {
-    let mut synced: HashMap<u64, usize> = HashMap::new();
+    let mut synced: HashMap<u64, usize> = HashMap::default();
     for (at, event) in events.iter().enumerate() {
         if let Event::Sync { node } = event {
             synced.insert(*node, at);
@@ -390,7 +391,7 @@ pub(crate) fn survivors<M>(events: &[Event<M>], loss: Loss, target: &Path) {
         Loss::Some(_) => chance(events.len() as u64 + 1) as usize,
         Loss::None => events.len(),
     };
-    let mut disk: HashMap<u64, Node> = HashMap::new();
+    let mut disk: HashMap<u64, Node> = HashMap::default();
     disk.insert(1, Node { children: Some(BTreeMap::new()), ..Node::default() });
     for (at, event) in events.iter().enumerate() {
         let kept = |node: &u64| synced.get(node).is_some_and(|synced| at < *synced);

@@ -1,6 +1,6 @@
 //! A sequence of deeds from a seed, and what a store must hold after any part of it.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use sheen_store::{
@@ -10,7 +10,7 @@ use sheen_store::{
         script::{self, Numbers},
     },
 };
-use sheen_types::Fid;
+use sheen_types::{Fid, HashMap};
 
 /// One step of a story.
 #[derive(Clone, Debug)]
@@ -70,7 +70,7 @@ impl History {
     /// Begins with what a store holds.
     pub(crate) fn begin(base: Sequence, mut model: Model) -> Self {
         let which = (base.0, 0);
-        let mut data = HashMap::new();
+        let mut data: HashMap<_, _> = HashMap::default();
         for (fid, object) in &mut model.objects {
             data.insert((*fid, which), std::mem::take(&mut object.data));
         }

@@ -1,6 +1,5 @@
 //! A target without a node, and clients without a network.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -11,7 +10,7 @@ use sheen_rpc::{
     ReplyHead, RpcError, split_parts,
 };
 use sheen_store::Store;
-use sheen_types::{Errno, MatchBits, Nid, ObdHandle, Transno, Uuid, Xid};
+use sheen_types::{Errno, HashMap, MatchBits, Nid, ObdHandle, Transno, Uuid, Xid};
 use sheen_wire::connect::{ConnectFlags, ConnectFlags2, ObdConnectData, version_code};
 use sheen_wire::ldlm::LdlmRequest;
 use sheen_wire::lnet::Portal;

@@ -1,6 +1,6 @@
 //! Tasks on one thread, and the clock that jumps.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use sheen_io::{BoxFuture, Clock, Tasks};
-use sheen_types::{Instant, Timestamp};
+use sheen_types::{HashMap, Instant, Timestamp};
 
 use super::Dice;
 

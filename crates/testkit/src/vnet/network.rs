@@ -1,6 +1,6 @@
 //! Connections that delay, cut up, overtake and break.
 
-use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::sync::{Arc, Weak};
@@ -10,7 +10,7 @@ use std::time::Duration;
 use bytes::{Bytes, BytesMut};
 use parking_lot::Mutex;
 use sheen_io::{BoxFuture, Clock, Connection, Listener, Network, ReadStream, WriteStream};
-use sheen_types::Instant;
+use sheen_types::{HashMap, HashSet, Instant};
 
 use super::executor::Executor;
 use super::{Dice, Weather};

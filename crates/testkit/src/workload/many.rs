@@ -1,9 +1,10 @@
 //! Many files in one directory.
 
-use std::collections::HashSet;
 use std::fs::{self, File};
 use std::io::Write;
 use std::path::{Path, PathBuf};
+
+use sheen_types::HashSet;
 
 use super::Size;
 use crate::{Outcome, Told, ensure};
@@ -36,7 +37,8 @@ pub fn create(folder: &Path, count: usize) -> Outcome {
 
 /// Lists the directory: every name once, no other.
 pub fn list(folder: &Path, count: usize) -> Outcome {
-    let mut seen = HashSet::with_capacity(count);
+    let mut seen: HashSet<_> = HashSet::default();
+    seen.reserve(count);
     for entry in fs::read_dir(folder).told(folder.display())? {
         let entry = entry.told(folder.display())?;
         let kind = entry.file_type().told(entry.path().display())?;

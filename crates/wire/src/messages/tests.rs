@@ -117,7 +117,7 @@ fn a_buffer_cut_short_is_an_error_or_legal_but_never_a_panic() {
 
 #[test]
 fn a_message_cut_at_any_byte_is_an_error() {
-    let mut lengths = std::collections::HashSet::new();
+    let mut lengths: sheen_types::HashSet<_> = sheen_types::HashSet::default();
     for (format, _, fields) in every_side() {
         let bytes = full(fields, format.opcode).encode();
         if bytes.len() > 2048 || !lengths.insert(bytes.len()) {

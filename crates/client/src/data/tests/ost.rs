@@ -1,13 +1,15 @@
 //! A scripted OST: keeps bytes, grants every lock, and does what the test has told it to do wrong.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use parking_lot::Mutex;
 use sheen_io::BoxFuture;
 use sheen_rpc::{Answer, Bulk, Call, Channel, ImportState, RpcError};
-use sheen_types::{Errno, Extent, LockHandle, LockMode, Nid, ResourceName, Transno, Uuid, Xid};
+use sheen_types::{
+    Errno, Extent, HashMap, LockHandle, LockMode, Nid, ResourceName, Transno, Uuid, Xid,
+};
 use sheen_wire::checksum::Checksum;
 use sheen_wire::codec::{Wire, Writer};
 use sheen_wire::connect::{ChecksumTypes, ConnectFlags, ObdConnectData};
