@@ -1,4 +1,4 @@
-//! Moving a name: one `MDS_REINT` (rename).
+//! Moving a name: one `MDS_REINT` (rename), and a lookup of the new name for those who keep names.
 
 use sheen_rpc::Call;
 use sheen_types::{Errno, Fid, InodeBits, Name, Transno};
@@ -7,14 +7,14 @@ use sheen_wire::messages::MdsReintRename;
 use sheen_wire::text::Text;
 
 use super::unlink::ALL_BUT_DATA;
-use super::{EA_ROOM, Meta};
+use super::{Depth, EA_ROOM, Meta};
 use crate::cache::{Done, Inode};
 use crate::call::{self, Answered};
 use crate::posix::{Credentials, FileType, May};
 
 impl Meta {
-    /// Moves a name, replacing what is there. One RPC. What was replaced has attributes out of date
-    /// after it.
+    /// Moves a name, replacing what is there. One RPC, and one more for observers that know what is
+    /// moved. What was replaced has attributes out of date after it.
     pub(crate) async fn rename(
         &self,
         who: &Credentials,
@@ -74,9 +74,11 @@ impl Meta {
                 self.changed(answer.body.transno, &[from.0, to.0]);
                 if let Some(moved) = &moved {
                     self.changed(answer.body.transno, &[moved]);
+                    if self.cover_moved(who, to, moved).await {
+                        return Ok(());
+                    }
                     moved.state().moved_here = true;
                 }
-                // Observers take the name along to its new place, where no lock of ours covers it.
                 let name = vec![(to.0.node, to.1.clone(), is_directory)];
                 self.cache.observers.entries(name).await;
                 Ok(())
@@ -87,6 +89,27 @@ impl Meta {
                 Err(errno)
             }
         }
+    }
+
+    /// Observers take the name along to its new place when the call returns, by themselves, and would
+    /// use it there until they hear that they must not: gets the lock that lets them. Whether it is
+    /// ours and the name what it was. One RPC.
+    async fn cover_moved(
+        &self,
+        who: &Credentials,
+        (parent, name): (&Inode, &Name),
+        moved: &Inode,
+    ) -> bool {
+        if !self.cache.observers.watched() {
+            return false;
+        }
+        let depth = match moved.file_type() {
+            Some(FileType::Directory) => Depth::Name,
+            _ => Depth::Attributes,
+        };
+        let found = self.lookup(who, parent, name, depth).await;
+        let is_same = matches!(found, Ok(Some(found)) if found.fid == moved.fid);
+        is_same && moved.state().is_named(parent.node, name)
     }
 }
 

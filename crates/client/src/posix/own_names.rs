@@ -28,6 +28,8 @@ struct Root {
     handles: u64,
     /// Names that a page has at most.
     page: usize,
+    /// Another client takes away at once what is renamed.
+    takes_away: bool,
 }
 
 struct Bench {
@@ -89,6 +91,9 @@ impl Root {
             Request::MdsReintRename(rename) => match self.names.remove(&text(&rename.name)) {
                 Some(fid) => {
                     let victim = self.names.insert(text(&rename.symtgt), fid);
+                    if self.takes_away {
+                        self.names.remove(&text(&rename.symtgt));
+                    }
                     let mdt_body = victim.map(|victim| body(victim, 0o100_644)).unwrap_or_default();
                     let mdt_body = Some(mdt_body);
                     Ok(MdsReintRenameReply { mdt_body, ..Default::default() }.into())
@@ -238,9 +243,13 @@ impl Bench {
 
     /// Another client changes the directory: all locks on it are called back.
     fn call_back(&self) {
-        let resource = sheen_types::ResourceName::of_fid(Fid::ROOT);
+        self.call_back_of(Fid::ROOT, InodeBits::UPDATE);
+    }
+
+    fn call_back_of(&self, fid: Fid, bits: InodeBits) {
+        let resource = sheen_types::ResourceName::of_fid(fid);
         for lock in self.fixture.locks.namespace().dump(resource) {
-            let reply = lock_reply(Fid::ROOT, 0, LockMode::Pr, InodeBits::UPDATE);
+            let reply = lock_reply(fid, 0, LockMode::Pr, bits);
             let callback = LdlmRequest {
                 handles: vec![lock.handle],
                 ..blocking(&LdlmRequest::default(), &reply)
@@ -273,7 +282,7 @@ fn many_creates_cost_one_open_and_one_close_each() {
 }
 
 #[test]
-fn unlinks_and_renames_cost_one_request_each_and_are_known_at_once() {
+fn unlinks_and_renames_are_known_at_once() {
     let bench = Bench::knowing(&["a", "b", "c"]);
     for text in ["a", "b", "c"] {
         assert!(bench.look_up(text));
@@ -284,14 +293,33 @@ fn unlinks_and_renames_cost_one_request_each_and_are_known_at_once() {
     assert_eq!(bench.asked(), ["MDS_REINT_UNLINK"]);
     assert!(!bench.look_up("d"));
     bench.rename("b", "d");
-    assert!(!bench.look_up("b"));
-    assert_eq!(bench.asked(), ["MDS_REINT_RENAME"]);
+    assert!(!bench.look_up("b") && bench.look_up("d"));
+    assert_eq!(bench.asked(), ["MDS_REINT_RENAME", "LDLM_INTENT_GETATTR"]);
     bench.rename("c", "d");
     assert!(!bench.look_up("c") && bench.look_up("d"));
     bench.unlink("d");
     bench.asked();
     assert!(!bench.look_up("d"));
     assert_eq!(bench.asked().len(), 0, "a name that was replaced was there once only");
+}
+
+/// The kernel takes the name along by itself.
+#[test]
+fn a_moved_name_is_kept_under_a_lock_from_the_start_or_not_at_all() {
+    let bench = Bench::knowing(&["a"]);
+    assert!(bench.look_up("a"));
+    let told = || bench.fixture.watcher.take();
+    told();
+    bench.rename("a", "b");
+    assert!(!told().contains(&"entry 1 b".to_owned()));
+    bench.call_back_of(Fid::new(0x2_0000_0500, 1), InodeBits::LOOKUP);
+    assert_eq!(told().last(), Some(&"entry 1 b".to_owned()));
+
+    assert!(bench.look_up("b"));
+    bench.root.lock().takes_away = true;
+    told();
+    bench.rename("b", "c");
+    assert_eq!(told().last(), Some(&"entry 1 c".to_owned()));
 }
 
 #[test]
