@@ -36,7 +36,7 @@ impl Ost {
         }
         let mut merged = self.known(wish.resource)?;
         for (_, told) in target.glimpse(wish.resource).await {
-            // Who does not answer has gone or will be evicted; what it knew is lost then anyway.
+            // Who does not answer has gone or was evicted; what it knew is lost then anyway.
             let told = told.and_then(|told| decode(&told));
             merged = told.map_or(merged.clone(), |told| merge(&merged, &told));
         }

@@ -116,8 +116,8 @@ impl Target {
     }
 
     /// Asks all who may know a larger size or newer time of an object, at once. The answers are
-    /// lock value blocks, as the client of each lock sees it; a client that has no lock any more
-    /// or does not answer gives an error, which is no reason to fail.
+    /// lock value blocks, as the client of each lock sees it; a client that has no lock any more,
+    /// or that was evicted because it did not answer, gives an error, which is no reason to fail.
     pub async fn glimpse(
         self: &Arc<Self>,
         resource: ResourceName,
@@ -129,16 +129,17 @@ impl Target {
                 dlm_gl_desc: None::<LdlmGlDesc>,
                 ..LdlmGlCallback::default()
             };
-            let channel = self.export(ObdHandle(holder.export)).and_then(|it| it.channel());
-            let Some(channel) = channel else { continue };
-            self.stats.callbacks.fetch_add(1, Ordering::Relaxed);
-            asked.push((holder, channel.call(callback(request))));
+            let (target, export, lock) = (self.arc(), ObdHandle(holder.export), holder.handle);
+            let answer: BoxFuture<'static, _> =
+                Box::pin(async move { target.say_until_heard(export, lock, request.into()).await });
+            asked.push((holder, answer));
         }
         let answers = all_at_once(asked).await.into_iter().map(|(holder, answer)| {
-            let value = match answer.map(|answer| answer.reply) {
-                Ok(Reply::LdlmGlCallback(reply)) => Ok(reply.dlm_lvb),
-                Ok(_) => Err(Errno::EPROTO),
-                Err(error) => Err(error.errno()),
+            let value = match answer {
+                Some(Ok(Reply::LdlmGlCallback(reply))) => Ok(reply.dlm_lvb),
+                Some(Ok(_)) => Err(Errno::EPROTO),
+                Some(Err(errno)) => Err(errno),
+                None => Err(Errno::ESTALE),
             };
             (holder, value)
         });
@@ -174,7 +175,7 @@ impl Target {
                 dlm_lvb: value,
                 ..LdlmCpCallback::default()
             };
-            target.say_until_heard(ObdHandle(export), handle, request.into()).await;
+            target.say_of_lock(ObdHandle(export), handle, request.into()).await;
         });
         self.world.tasks.spawn("ldlm_cp_ast", task);
     }
@@ -182,35 +183,40 @@ impl Target {
     fn say(&self, export: u64, handle: LockHandle, request: Request) {
         let target = self.arc();
         let task: BoxFuture<'static, ()> = Box::pin(async move {
-            target.say_until_heard(ObdHandle(export), handle, request).await;
+            target.say_of_lock(ObdHandle(export), handle, request).await;
         });
         self.world.tasks.spawn("ldlm_bl_ast", task);
     }
 
-    /// Sends a callback until the client has answered, the lock or the client is gone, or the time
-    /// to let go is over. What the client does then is up to the namespace's deadline.
+    /// Says what is to become of a lock. What the client does then is up to the namespace's deadline.
+    async fn say_of_lock(self: &Arc<Self>, export: ObdHandle, lock: LockHandle, request: Request) {
+        let Some(Err(errno)) = self.say_until_heard(export, lock, request).await else { return };
+        if let Some(export) = self.export(export) {
+            self.lock_is_unknown_to_client(&export, lock, errno);
+        }
+    }
+
+    /// Sends a callback until the client has answered; none if the lock or the client is gone, or the
+    /// client because it has not heard it in the time that it has to let go.
     async fn say_until_heard(
         self: &Arc<Self>,
         export: ObdHandle,
         lock: LockHandle,
         request: Request,
-    ) {
+    ) -> Option<Result<Reply, Errno>> {
         let give_up = self.now() + self.config.timeouts.lock_callback;
         loop {
-            let Some(export) = self.export(export) else { return };
+            let export = self.export(export)?;
             if self.locks.lock(lock).is_none() && !is_flock_completion(&request) {
-                return;
+                return None;
             }
             if let Some(channel) = export.channel() {
                 self.stats.callbacks.fetch_add(1, Ordering::Relaxed);
                 let said = channel.call(callback(request.clone())).await;
                 match said {
-                    Ok(_) => return,
-                    Err(RpcError::Errno(errno)) => {
-                        self.lock_is_unknown_to_client(&export, lock, errno);
-                        return;
-                    }
-                    Err(RpcError::Shutdown | RpcError::Evicted) => return,
+                    Ok(answer) => return Some(Ok(answer.reply)),
+                    Err(RpcError::Errno(errno)) => return Some(Err(errno)),
+                    Err(RpcError::Shutdown | RpcError::Evicted) => return None,
                     Err(error) => {
                         tracing::debug!(target = self.name(), client = %export.uuid(), %error,
                             "callback not delivered");
@@ -221,7 +227,7 @@ impl Target {
                 tracing::warn!(target = self.name(), client = %export.uuid(), nid = %export.nid(),
                     "client does not answer callbacks, evicting it");
                 self.evict(&export).await;
-                return;
+                return None;
             }
             self.world.clock.sleep_until(self.now() + RETRY_PAUSE).await;
         }

@@ -1,7 +1,7 @@
 //! The target with a role that counts, on a store that crashes when told to.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -555,7 +555,12 @@ fn a_glimpse_asks_the_writer() {
         one.call(extent(LockMode::Pw, 0, 4095, 0x11)).await;
         two.call(extent(LockMode::Pw, 1 << 40, 1 << 41, 0x22)).await;
         one.on_callback(Box::new(|_| Some(Err(RpcError::Errno(Errno::EINVAL)))));
-        two.on_callback(Box::new(|request| match request {
+        // The second try finds the way again: what the writer knows must not be left out meanwhile.
+        let tries = AtomicU64::new(0);
+        two.on_callback(Box::new(move |request| match request {
+            Request::LdlmGlCallback(_) if tries.fetch_add(1, Ordering::Relaxed) == 0 => {
+                Some(Err(RpcError::Disconnected))
+            }
             Request::LdlmGlCallback(_) => Some(Ok(LdlmGlCallbackReply {
                 dlm_lvb: Bytes::from_static(b"value"),
                 ..LdlmGlCallbackReply::default()
