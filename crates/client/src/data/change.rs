@@ -46,6 +46,7 @@ impl Object {
             let mut state = self.state.lock();
             state.version += 1;
             state.known.size = size.max(state.dirty.end()).max(state.writing.end());
+            state.sure_size = state.sure_size.min(size);
             (state.known.mtime, state.known.ctime) = (time, time);
             state.known.blocks = oa.blocks;
             state.unsynced = true;

@@ -67,6 +67,9 @@ pub(super) struct State {
     /// A write-back of all that is dirty is going to happen.
     pub(super) scheduled: bool,
     leaving: Vec<Arc<Leaving>>,
+    /// Where the last byte ends that was written here under a lock that we still have, 0 if there is
+    /// none: what the OST said before it got that byte cannot make the object smaller.
+    pub(super) sure_size: u64,
     /// How often a lock was lost.
     pub(super) losses: u64,
     /// Pages that the kernel holds for calls of ours that wait for a lock, until these end.
@@ -230,7 +233,7 @@ impl Object {
         state.version += 1;
         let ours = state.dirty.end().max(state.writing.end());
         let told = Known {
-            size: lvb.size.max(ours),
+            size: lvb.size.max(ours).max(state.sure_size),
             blocks: lvb.blocks,
             atime: time(lvb.atime, lvb.atime_ns),
             mtime: time(lvb.mtime, lvb.mtime_ns),
@@ -296,7 +299,12 @@ impl Object {
         } else if is_writer {
             self.drain(extent).await;
         }
-        self.state.lock().clean.remove(extent.start, end);
+        let mut state = self.state.lock();
+        state.clean.remove(extent.start, end);
+        let last = state.sure_size.checked_sub(1);
+        if is_writer && last.is_some_and(|last| extent.start <= last && last <= extent.end) {
+            state.sure_size = 0;
+        }
     }
 
     /// Has the kernel give up its pages of `extent`, and waits until it has. Not for the pages of

@@ -106,6 +106,7 @@ impl Object {
         let now = self.osc.shared.world.clock.wall();
         state.version += 1;
         state.known.size = state.known.size.max(end);
+        state.sure_size = state.sure_size.max(end);
         (state.known.mtime, state.known.ctime) = (now, now);
         state.changes += 1;
     }
@@ -236,9 +237,14 @@ impl Object {
             for (at, run) in &runs {
                 state.writing.remove(*at, at + run.len() as u64);
             }
+            // An answer about size that was on its way may not know of these bytes.
+            state.version += 1;
             match sent {
                 Ok(()) => state.unsynced = true,
-                Err(errno) => state.error = state.error.or(Some(errno)),
+                Err(errno) => {
+                    state.sure_size = 0;
+                    state.error = state.error.or(Some(errno));
+                }
             }
         }
         if let Err(errno) = sent {

@@ -1,8 +1,10 @@
 //! Object locks: what is kept under them, and what happens before they go.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use parking_lot::Mutex;
 use sheen_types::{Errno, Extent};
 
 use super::{CACHED, Fixture, pattern, resource};
@@ -128,6 +130,46 @@ fn a_narrow_lock_does_not_make_the_size_sure() {
     assert_eq!(fixture.size(&file), 1 << 20);
     fixture.wait(Duration::from_secs(2));
     assert_eq!(fixture.ost().bytes(resource(0)), pattern(4096));
+}
+
+#[test]
+fn an_answer_from_before_a_write_does_not_take_its_bytes_back() {
+    for kind in ["lock", "glimpse"] {
+        let fixture = Fixture::new(1 << 20);
+        fixture.ost().script.lock().narrow = true;
+        let file = fixture.file(1);
+        fixture.write(&file, WriteAt::Offset(0), pattern(4096), CACHED).expect("accepted");
+        let held = fixture.ost().blocking();
+        let mut script = fixture.ost().script.lock();
+        (script.late, script.busy) = (Some(kind), true);
+        drop(script);
+        let reader = Arc::clone(&file);
+        let seen = Arc::new(Mutex::new(None));
+        let see = Arc::clone(&seen);
+        let read = async move {
+            let known = match kind {
+                "lock" => {
+                    reader.read(1 << 20, 4096, CACHED).await.expect("nothing there");
+                    reader.attributes().await
+                }
+                _ => reader.attributes().await,
+            };
+            *see.lock() = Some(known.expect("attributes").size);
+        };
+        fixture.world.world().tasks.spawn("read", Box::pin(read));
+        fixture.wait(Duration::from_secs(3));
+        assert_eq!(fixture.ost().bytes(resource(0)), pattern(4096), "{kind}: written meanwhile");
+        fixture.ost().let_go();
+        // Nothing that is asked now helps: what the late answer brought has to do.
+        fixture.ost().script.lock().hold = Some("glimpse");
+        fixture.world.settle();
+        let value = fixture.locks[0].on_glimpse(&held[0]).expect("we know");
+        let size = u64::from_le_bytes(value[..8].try_into().expect("eight bytes"));
+        assert_eq!(size, 4096, "{kind}");
+        fixture.ost().let_go();
+        fixture.world.settle();
+        assert_eq!(*seen.lock(), Some(4096), "{kind}");
+    }
 }
 
 #[test]

@@ -38,6 +38,8 @@ pub(super) struct Script {
     pub(super) garble: u32,
     /// Requests of this kind wait until [`FakeOst::let_go`].
     pub(super) hold: Option<&'static str>,
+    /// Requests of this kind are done at once, and their answers wait until [`FakeOst::let_go`].
+    pub(super) late: Option<&'static str>,
     /// Locks cover what was asked for and no more.
     pub(super) narrow: bool,
     /// Somebody else holds locks: glimpses bring a value and no lock.
@@ -124,10 +126,22 @@ impl FakeOst {
         asked
     }
 
-    /// Requests that were held go on, and no more are held.
+    /// Requests and answers that were held go on, and no more are held.
     pub(super) fn let_go(&self) {
-        self.script.lock().hold = None;
+        let mut script = self.script.lock();
+        (script.hold, script.late) = (None, None);
+        drop(script);
         self.released.notify_waiters();
+    }
+
+    async fn until_let_go(&self, may_go: impl Fn(&Script) -> bool) {
+        loop {
+            let released = self.released.notified();
+            if may_go(&self.script.lock()) {
+                return;
+            }
+            released.await;
+        }
     }
 
     pub(super) fn refuse(&self, kind: &'static str, errno: Errno) {
@@ -361,14 +375,11 @@ impl Channel for FakeOst {
         let ost = self.me.upgrade().expect("in use");
         Box::pin(async move {
             ost.asked.lock().push(described(&call));
-            loop {
-                let released = ost.released.notified();
-                if ost.script.lock().hold != Some(word(&call.request)) {
-                    break;
-                }
-                released.await;
-            }
-            let (status, reply, bulk) = ost.answer(&call).map_err(RpcError::Errno)?;
+            let word = word(&call.request);
+            ost.until_let_go(|script| script.hold != Some(word)).await;
+            let answer = ost.answer(&call).map_err(RpcError::Errno);
+            ost.until_let_go(|script| script.late != Some(word)).await;
+            let (status, reply, bulk) = answer?;
             let body = PtlrpcBody { status, ..PtlrpcBody::default() };
             Ok(Answer { xid: Xid(1), body, reply, bulk })
         })
