@@ -95,7 +95,7 @@ impl Sim {
             }
         }
         if names_lost {
-            self.model.lock().names.lose();
+            self.model.lock().lose_changes();
         }
         for uuid in lost {
             self.evict(&uuid);

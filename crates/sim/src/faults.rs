@@ -85,7 +85,7 @@ async fn kill_server(sim: &Arc<Sim>, power: bool) {
     sim.allow_no_objects(time);
     let is_mdt = number == 0;
     if is_mdt && sim.is_someone_missing() {
-        sim.model.lock().names.lose();
+        sim.model.lock().lose_changes();
     }
     if power && !is_mdt {
         let mut model = sim.model.lock();

@@ -14,7 +14,7 @@ use crate::checks;
 use crate::cluster::{Cluster, Shape};
 use crate::evicted::Evicted;
 use crate::faults;
-use crate::model::{FileLocks, Files, Log, Names, Stale, Writer};
+use crate::model::{FileLocks, Files, Log, Marks, Names, Stale, Writer};
 use crate::work;
 
 /// Within this time an operation ends once nothing fails any more: recovery of a target that waits
@@ -79,6 +79,15 @@ pub(crate) struct Model {
     pub(crate) files: Files,
     pub(crate) logs: Log,
     pub(crate) locks: FileLocks,
+    pub(crate) marks: Marks,
+}
+
+impl Model {
+    /// Changes at the MDT that were not durable may be lost.
+    pub(crate) fn lose_changes(&mut self) {
+        self.names.lose();
+        self.marks.lose();
+    }
 }
 
 /// An operation under way.
@@ -274,7 +283,7 @@ impl Sim {
         model.locks.lost(number);
         // What it did before an MDT that is recovering went down nobody replays.
         if self.evicted.lock().is_mdt_fresh(self.now()) || !self.cluster.servers[0].is_up() {
-            model.names.lose();
+            model.lose_changes();
         }
     }
 

@@ -8,7 +8,7 @@ use sheen_client::posix::{
 
 use super::{Place, Process, is_answer};
 use crate::cluster::Found;
-use crate::model::{CELL, Cells};
+use crate::model::{CELL, Cells, Mark};
 
 /// Cells of a file: across the border of two stripes.
 const FILE_CELLS: u64 = 768;
@@ -27,6 +27,11 @@ impl Process {
             _ => self.dice().below(FILE_CELLS - count),
         };
         first..first + count
+    }
+
+    /// `O_DIRECT` for some.
+    fn direct(&self) -> u32 {
+        if self.one_in(6) { OpenFlags::DIRECT } else { 0 }
     }
 
     /// Opens a file that is there.
@@ -57,6 +62,7 @@ impl Process {
                 model.files.durable(file.fid, self.client, begin);
                 model.logs.durable(file.fid, self.client, begin);
                 model.names.durable(place.key(), self.client, begin);
+                model.marks.durable(file.fid, self.client, begin);
             });
         }
         self.ended(operation, &synced);
@@ -65,9 +71,10 @@ impl Process {
     /// Writes some cells of a file that is there or made for it.
     pub(super) async fn write(&self) {
         let Some(place) = self.file_place().await else { return };
+        let direct = self.direct();
         let opened = match self.one_in(3) {
-            true => self.create_at(&place, 0).await,
-            false => self.open_at(&place, 2).await,
+            true => self.create_at(&place, direct).await,
+            false => self.open_at(&place, 2 | direct).await,
         };
         let Some((file, opened)) = opened else { return };
         for _ in 0..=self.dice().below(3) {
@@ -102,7 +109,7 @@ impl Process {
     /// Reads some cells of a file.
     pub(super) async fn read(&self) {
         let Some(place) = self.file_place().await else { return };
-        let Some((file, opened)) = self.open_at(&place, 0).await else { return };
+        let Some((file, opened)) = self.open_at(&place, self.direct()).await else { return };
         for _ in 0..=self.dice().below(3) {
             self.read_cells(&file, opened).await;
         }
@@ -249,7 +256,11 @@ impl Process {
             && self.is_trusted()
         {
             let (size, end) = (attributes.size, self.now());
-            let judged = self.model(|model| model.files.saw_size(file.fid, size, begin, end));
+            let mode = u64::from(attributes.mode & 0o7777);
+            let judged = self.model(|model| {
+                model.files.saw_size(file.fid, size, begin, end)?;
+                model.marks.saw((file.fid, Mark::Mode), mode, begin, end)
+            });
             self.sim.judge(self.client, operation, judged);
         }
         self.ended(operation, &stat);
@@ -312,6 +323,8 @@ impl Process {
                     Ok(Some(found)) if found.fid == fid => {
                         if text.starts_with('d') {
                             waiting.push((found, format!("{path}{text}/")));
+                        } else if text.starts_with('l') && !text.starts_with("log") {
+                            self.read_symlink(&found).await;
                         } else {
                             self.look_at_file(&place, &found).await;
                         }
@@ -327,6 +340,7 @@ impl Process {
             return self.read_log_at(place).await;
         }
         self.stat_file(found).await;
+        self.read_xattr(found).await;
         let Some((file, opened)) = self.open_at(place, 0).await else {
             return self.sim.fail(format_args!("{} cannot be opened in the end", place.path));
         };

@@ -1,6 +1,7 @@
 //! What clients do: some processes on each, over a few shared names and files.
 
 mod data;
+mod marks;
 mod names;
 
 use std::sync::Arc;
@@ -139,9 +140,12 @@ impl Process {
 
     async fn operate(&self) {
         match self.dice().below(100) {
-            0..24 => self.write().await,
-            24..44 => self.read().await,
-            44..52 => self.append().await,
+            0..22 => self.write().await,
+            22..39 => self.read().await,
+            39..41 => self.chmod().await,
+            41..44 => self.xattr().await,
+            44..46 => self.symlink().await,
+            46..52 => self.append().await,
             52..56 => self.read_log().await,
             56..61 => self.truncate().await,
             61..65 => self.create().await,

@@ -73,7 +73,13 @@ impl Process {
 
     /// Removes a name.
     pub(super) async fn unlink(&self) {
-        let Some(place) = self.file_place().await else { return };
+        if let Some(place) = self.file_place().await {
+            self.unlink_at(&place).await;
+        }
+    }
+
+    /// Removes this name.
+    pub(super) async fn unlink_at(&self, place: &Place) {
         let begin = self.now();
         let operation = self.sim.begin(self.client, format!("unlink {}", place.path));
         self.model(|model| {
@@ -89,7 +95,7 @@ impl Process {
             });
             self.sim.judge(self.client, operation, judged);
         }
-        self.name_ended(&place, operation, &done);
+        self.name_ended(place, operation, &done);
     }
 
     /// Moves a name over another.
@@ -163,14 +169,20 @@ impl Process {
 
     /// `mkdir`.
     pub(super) async fn make_directory(&self) {
-        let Some(place) = self.directory_place() else { return };
+        if let Some(place) = self.directory_place() {
+            self.make_at(&place, "mkdir", NewNode::Directory).await;
+        }
+    }
+
+    /// Makes something that is no file; its FID.
+    pub(super) async fn make_at(&self, place: &Place, what: &str, new: NewNode) -> Option<Fid> {
         let begin = self.now();
-        let operation = self.sim.begin(self.client, format!("mkdir {}", place.path));
+        let operation = self.sim.begin(self.client, format!("{what} {}", place.path));
         self.model(|model| {
             model.names.begin_set(place.key(), None, operation, self.client, begin);
         });
         let (files, who) = (&self.kernel.files, self.kernel.who());
-        let made = files.make(who, place.parent.node, &place.name, 0o755, NewNode::Directory).await;
+        let made = files.make(who, place.parent.node, &place.name, 0o755, new).await;
         let end = self.now();
         let judged = self.model(|model| match &made {
             Ok(entry) => {
@@ -187,7 +199,8 @@ impl Process {
         if let Ok(entry) = &made {
             drop(self.kernel.found(entry.node, entry.attributes.fid));
         }
-        self.name_ended(&place, operation, &made);
+        self.name_ended(place, operation, &made);
+        made.ok().map(|entry| entry.attributes.fid)
     }
 
     /// `rmdir`.
