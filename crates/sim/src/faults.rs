@@ -1,4 +1,5 @@
-//! What fails: one thing after the other, as the seed says, until a while before the end.
+//! What fails, as the seed says, until a while before the end: one thing after the other, or, where
+//! several fail at once, several such rows beside each other.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -79,6 +80,9 @@ async fn kill_server(sim: &Arc<Sim>, power: bool) {
     let servers = &sim.cluster.servers;
     let number = sim.dice().below(servers.len() as u64) as usize;
     let (server, time) = (&servers[number], part(sim, DOWN_MAX));
+    if !server.is_up() {
+        return;
+    }
     let how = if power { "loses power" } else { "is killed" };
     sim.say(format_args!("FAULT: the server at {} {how} for {time:?}", server.nid));
     server.crash(&sim.world, power);
@@ -104,6 +108,9 @@ async fn kill_client(sim: &Arc<Sim>) {
     let number = sim.dice().below(sim.cluster.clients.len() as u64 - 1) as Writer;
     let client = &sim.cluster.clients[usize::from(number)];
     let (power, time) = (sim.dice().below(2) == 0, part(sim, DOWN_MAX));
+    if client.scope().is_none() {
+        return;
+    }
     sim.say(format_args!("FAULT: client {number} dies, with power {power}, for {time:?}"));
     sim.allow_evictions(time);
     client.crash(&sim.world, power);

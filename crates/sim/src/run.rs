@@ -27,6 +27,8 @@ const OBJECTS_WITHIN: Duration = Duration::from_secs(120);
 /// How long a client may hold a lock that the server does not know: it may be cut off, and not have
 /// heard of a restart before its next ping.
 const PHANTOM_MAX: Duration = Duration::from_secs(150);
+/// So many things may be broken at the same time; one of them in many seeds.
+const FAULTS_AT_ONCE: u64 = 3;
 /// How often locks and grants are looked at.
 const LOOK: Duration = Duration::from_millis(200);
 /// Steps of the log that a failure shows.
@@ -371,9 +373,11 @@ async fn drive_all(sim: Arc<Sim>) -> Result<(), String> {
     }
     let end = sim.now() + Duration::from_secs(60 * sim.options.minutes);
     if sim.options.faults {
-        let injecting = Arc::clone(&sim);
-        let inject = async move { faults::inject(&injecting, end).await };
-        sim.world.world().tasks.spawn("faults", Box::pin(inject));
+        for _ in 0..1 + sim.dice().below(FAULTS_AT_ONCE) {
+            let injecting = Arc::clone(&sim);
+            let inject = async move { faults::inject(&injecting, end).await };
+            sim.world.world().tasks.spawn("faults", Box::pin(inject));
+        }
     }
     while sim.now() < end || !sim.is_whole() {
         sim.sleep(LOOK).await;
