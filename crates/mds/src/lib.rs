@@ -137,6 +137,7 @@ impl Mdt {
     pub fn offer() -> ConnectOffer {
         ConnectOffer {
             flags: ConnectFlags::VERSION
+                | ConnectFlags::RDONLY
                 | ConnectFlags::INDEX
                 | ConnectFlags::ACL
                 | ConnectFlags::XATTR

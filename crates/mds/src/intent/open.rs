@@ -100,6 +100,10 @@ impl Mdt {
         if opening.flags.intersects(unknown) {
             return Err(Errno::EOPNOTSUPP);
         }
+        let changes = OpenFlags::WRITE | OpenFlags::TRUNC | OpenFlags::CREAT;
+        if context.has(ConnectFlags::RDONLY) && opening.flags.intersects(changes) {
+            return Err(Errno::EROFS);
+        }
         if context.replay().is_some() {
             return self.replay_open(context, opening, progress).await;
         }

@@ -11,6 +11,7 @@ pub(crate) use create::Making;
 
 use sheen_target::{Context, Memo, Outcome};
 use sheen_types::Errno;
+use sheen_wire::connect::ConnectFlags;
 use sheen_wire::ldlm::LdlmRequest;
 use sheen_wire::md::MdtBody;
 use sheen_wire::messages::{
@@ -39,6 +40,9 @@ impl Mdt {
     }
 
     async fn reint_one(&self, context: &Context, request: Request) -> Result<Outcome, Errno> {
+        if context.has(ConnectFlags::RDONLY) && !matches!(request, Request::MdsReintOpen(_)) {
+            return Err(Errno::EROFS);
+        }
         match request {
             Request::MdsReintSetattr(request) => self.setattr(context, &request).await,
             Request::MdsReintCreate(request) => self.create(context, &request).await,

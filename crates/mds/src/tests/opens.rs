@@ -2,6 +2,7 @@
 
 use sheen_target::testing::{TestCall, TestWorld};
 use sheen_types::{Errno, Fid, InodeBits, LockMode};
+use sheen_wire::connect::{ConnectFlags, ObdConnectData};
 use sheen_wire::ldlm::Disposition;
 use sheen_wire::lov::LovEa;
 use sheen_wire::md::{AttrValid, OpenFlags, Valid};
@@ -236,6 +237,31 @@ fn symbolic_links_are_described_and_not_opened() {
             assert_eq!(opened.body.open_handle.0, 0);
             assert!(!opened.disposition.contains(Disposition::OPEN_OPEN));
             assert_eq!(opened.body.mode & 0o170_000 & !DIRECTORY, 0o120_000 & !DIRECTORY);
+        },
+        &world,
+    );
+}
+
+#[test]
+fn who_connects_read_only_changes_nothing() {
+    let world = TestWorld::new(27);
+    let inner = world.clone();
+    run(
+        async move {
+            let server = Server::start(&inner, 1).await;
+            let client = server.client("c").await;
+            let made = client.create(Fid::ROOT, "f").await.unwrap();
+            client.close(&made).await.unwrap();
+            let flags = crate::Mdt::offer().flags | ConnectFlags::RDONLY;
+            let data = ObdConnectData { flags, ibits_known: 0x3f, ..ObdConnectData::default() };
+            client.inner.connect_with(data).await.unwrap();
+            let error = |result: Result<_, Errno>| result.map(|_: super::harness::Opened| ());
+            for flags in [OpenFlags::WRITE, OpenFlags::READ | OpenFlags::CREAT] {
+                assert_eq!(error(client.open(Fid::ROOT, "f", flags).await), Err(Errno::EROFS));
+            }
+            assert!(client.mkdir(Fid::ROOT, "d").await.is_err_and(|errno| errno == Errno::EROFS));
+            let opened = client.open(Fid::ROOT, "f", OpenFlags::READ).await.unwrap();
+            client.close(&opened).await.unwrap();
         },
         &world,
     );

@@ -216,7 +216,11 @@ impl TestClient {
     pub async fn connect(&self) -> Result<ReplyHead, Errno> {
         let everything = ObdConnectData {
             flags: ConnectFlags(
-                !(ConnectFlags::LIGHTWEIGHT | ConnectFlags::MDS | ConnectFlags::MDS_MDS).0,
+                !(ConnectFlags::LIGHTWEIGHT
+                    | ConnectFlags::MDS
+                    | ConnectFlags::MDS_MDS
+                    | ConnectFlags::RDONLY)
+                    .0,
             ),
             flags2: ConnectFlags2(!0),
             version: version_code(2, 17, 0, 0),
