@@ -19,7 +19,9 @@ impl Turn<'_> {
         let who = FlockOwner::of(request.owner, &request.policy);
         let blockers = self.blockers(resource, &wanted, who);
         if request.flags.intersects(LockFlags::TEST_LOCK | LockFlags::INTENT_ONLY) {
-            return Enqueued::Tested(blockers.first().map(|&slot| self.shard.desc(slot)));
+            // Of several the first in the file, which is what `F_GETLK` tells.
+            let found = blockers.iter().map(|slot| self.shard.desc(*slot));
+            return Enqueued::Tested(found.min_by_key(|desc| desc.policy.range().start));
         }
         if !blockers.is_empty() {
             return self.wait_for(resource, request, who, &blockers);

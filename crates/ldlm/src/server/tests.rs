@@ -392,6 +392,11 @@ fn flocks_wait_are_tested_and_find_circles() {
     let test = bench.ask_on(1, client(2), flock(2, 5, 20), LockMode::Pr, LockFlags::TEST_LOCK);
     let Enqueued::Tested(Some(desc)) = test else { panic!("{test:?}") };
     assert_eq!((desc.policy, desc.granted), (flock(1, 0, 9), Some(pw)));
+    granted(bench.ask_on(1, client(1), flock(1, 40, 49), LockMode::Pr, NONE));
+    let test = bench.ask_on(1, client(2), flock(2, 0, 99), pw, LockFlags::TEST_LOCK);
+    let Enqueued::Tested(Some(desc)) = test else { panic!("{test:?}") };
+    assert_eq!(desc.policy, flock(1, 0, 9), "the first of two");
+    granted(bench.ask_on(1, client(1), flock(1, 40, 49), LockMode::Nl, NONE));
     let nowait = LockFlags::BLOCK_NOWAIT;
     let refused = bench.ask_on(1, client(2), flock(2, 5, 20), pw, nowait);
     assert_eq!(refused, Enqueued::Denied(Errno::EAGAIN));
