@@ -54,7 +54,7 @@ pub(crate) fn data_patch(from: &Obdo, now: &Attributes) -> AttributePatch {
     let mut patch = patch(from);
     let unowned = now.permissions & 0o6000 == 0o6000;
     if unowned {
-        patch.permissions = Some(now.permissions & !0o6000);
+        patch.permissions = Some(now.permissions & !0o7000);
     } else {
         (patch.uid, patch.gid, patch.project) = (None, None, None);
         patch.permissions = None;

@@ -57,12 +57,12 @@ pub(crate) fn fid_in(sequence: u64, id: u64, index: u16) -> Result<Fid, Errno> {
     oi.fid(index).ok_or(Errno::EOVERFLOW)
 }
 
-/// Adds the creation of an object to a transaction. Setuid and setgid on an object that nobody has
-/// written mark it as never owned, as Lustre's precreated objects are.
+/// Adds the creation of an object to a transaction. Setuid, setgid and the sticky bit on an
+/// object that nobody has written mark it as never owned, as Lustre's precreated objects are.
 pub(crate) fn create(transaction: &mut Transaction, fid: Fid, now: Timestamp) {
     let attributes = Attributes {
         kind: FileKind::Regular,
-        permissions: 0o6666,
+        permissions: 0o7666,
         links: 1,
         born: now,
         // Precreated objects have no times: the first write or setattr brings them.

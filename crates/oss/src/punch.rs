@@ -50,9 +50,16 @@ impl Ost {
         context: &Context,
         request: OstFallocate,
     ) -> Result<Outcome, Errno> {
-        let asked = request.ost_body.oa;
+        let mut asked = request.ost_body.oa;
         let object = objects::fid_of(asked.oi, self.index)?;
         let (start, end) = (asked.size, asked.blocks);
+        if asked.nlink == 0 && !asked.valid.contains(Valid::MTIME) {
+            // Lustre's clients bring no times with this; where the file may grow they are those of
+            // the OST, as ext4's.
+            let now = context.target.world().clock.wall().seconds;
+            (asked.mtime, asked.ctime) = (now, now);
+            asked.valid |= Valid::MTIME | Valid::CTIME;
+        }
         let length = end.checked_sub(start).filter(|length| *length > 0).ok_or(Errno::EINVAL)?;
         if end > self.store.object_bytes_max() {
             return Err(Errno::EFBIG);

@@ -23,7 +23,7 @@ impl Ost {
         if patch.uid.is_some() || patch.gid.is_some() {
             // It has an owner now: the first writer does not become it any more.
             let permissions = patch.permissions.unwrap_or(now.permissions);
-            patch.permissions = Some(permissions & !0o6000);
+            patch.permissions = Some(permissions & !0o7000);
         }
         let mut change = Transaction::new();
         change.patch(object, patch);

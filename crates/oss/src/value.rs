@@ -42,8 +42,7 @@ impl Ost {
         }
         // A write that landed while we asked counts too.
         merged = merge(&merged, &self.known(wish.resource)?);
-        let reply = LdlmReply { flags: told(&wish), ..LdlmReply::default() };
-        Ok(answer(LOCK_ABORTED, reply, encode(&merged)))
+        Ok(answer(LOCK_ABORTED, LdlmReply::default(), encode(&merged)))
     }
 
     fn known(&self, resource: ResourceName) -> Result<OstLvb, Errno> {
@@ -53,7 +52,7 @@ impl Ost {
     }
 }
 
-/// The flags that come back with the answer to an intent: that the server chose the lock, and how
+/// The flags that come back with a lock that an intent gave: that the server chose the lock, and how
 /// the client asked.
 fn told(wish: &LockWish) -> LockFlags {
     let asked = LockFlags::HAS_INTENT | LockFlags::BLOCK_NOWAIT | LockFlags::SPECULATIVE;

@@ -82,21 +82,20 @@ impl Target {
             Enqueued::Granted(Granted { handle, mode, policy, flags }) => {
                 let desc = LockDesc { policy, requested: mode, granted: Some(mode), ..desc };
                 let replays = wish.flags.contains(WireFlags::REPLAY);
-                let discards = wish.flags.contains(WireFlags::AST_DISCARD_DATA);
-                let flags = flags | LockFlags::AST_DISCARD_DATA.when(discards);
-                self.answer_lock(handle, &desc, flags, !replays).await
+                self.answer_lock(handle, &desc, flags | echoed(wish), !replays).await
             }
             Enqueued::Waiting { handle, flags } => {
                 // An object's value says what is known before the lock comes.
                 let with_value = matches!(desc.policy, Policy::Extent { .. });
-                self.answer_lock(handle, &desc, flags, with_value).await
+                self.answer_lock(handle, &desc, flags | echoed(wish), with_value).await
             }
             Enqueued::WouldBlock => Err(Errno::EAGAIN),
             Enqueued::Denied(errno) => Err(errno),
             Enqueued::Tested(in_the_way) => {
                 let free = LockDesc { requested: LockMode::Nl, ..desc };
                 let found = in_the_way.unwrap_or(free);
-                self.answer_lock(LockHandle(0), &found, LockFlags::LOCK_CHANGED, false).await
+                let flags = LockFlags::LOCK_CHANGED | echoed(wish);
+                self.answer_lock(LockHandle(0), &found, flags, false).await
             }
         }
     }
@@ -187,6 +186,12 @@ impl Target {
         self.carry_out(actions);
         cancelled
     }
+}
+
+/// The flags of a request that come back with its answer.
+fn echoed(wish: &LockWish) -> LockFlags {
+    let asked = WireFlags::AST_DISCARD_DATA | WireFlags::BLOCK_NOWAIT | WireFlags::TEST_LOCK;
+    LockFlags::from_wire((wish.flags & asked).0)
 }
 
 /// What an enqueue asks for.
