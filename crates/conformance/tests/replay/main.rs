@@ -11,18 +11,20 @@ mod fields;
 mod known;
 mod learn;
 mod mapping;
+mod mounts;
 mod player;
 mod script;
+mod stage;
 
-use sheen_wire::messages::Request;
 use std::collections::BTreeMap;
+use std::path::Path;
 
 use compare::Difference;
 use known::Known;
 use player::{Outcome, Player};
 
 /// The captures of one session with one client, in the order of the session.
-const PLAYED: &[&str] = &[
+const SESSION: &[&str] = &[
     "b1-mkdir-create-stat-unlink",
     "b2-rename-link-symlink",
     "b3-setattr-xattr",
@@ -32,41 +34,66 @@ const PLAYED: &[&str] = &[
     "c2-io-1M-odirect-1stripe",
     "c3-io-8M-4stripe",
 ];
+/// Captures that are played each for itself: of a node with two mounts, and with what was there
+/// before.
+const ALONE: &[&str] = &[
+    "f1-two-mounts-contention",
+    "f2-glimpse-while-writing",
+    "more/i2-ior-hard-strided",
+    "more/i4-short-io-4k",
+    "more/i5-sparse-seek-hole",
+    "more/i6-fallocate-punch",
+    "more/i7-mmap-two-mounts",
+    "more/i8-append-two-mounts",
+    "more/l1-fcntl-ranges",
+    "more/l2-fcntl-blocking",
+    "more/l3-fcntl-deadlock",
+    "more/l4-flock-two-mounts",
+    "more/m4-localflock",
+    "more/v7-shared-file-two-mounts",
+];
 /// Answers in them that are compared.
-const ANSWERS: usize = 1957;
+const ANSWERS: usize = 3_000;
 /// Requests of our client that are answered from captures.
 const REQUESTS: usize = 62;
 /// The capture of a mount, which connects.
 const MOUNT: &str = "a-mount-umount";
 
-fn is_leaving(request: &Request) -> bool {
-    matches!(
-        request,
-        Request::OstDisconnect(_) | Request::MdsDisconnect(_) | Request::MgsDisconnect(_)
-    )
+/// Plays the mount and then captures of a node with `mounts` mounts.
+fn play(directory: &Path, names: &[&str], mounts: usize) -> Vec<(String, Outcome)> {
+    let servers = common::start(1);
+    assert_eq!(servers.served.len(), 2 + usize::from(common::OSTS));
+    let mut player = Player::new(&servers.client, servers.world.world());
+    let read = |name: &str| script::read(&directory.join(format!("{name}.pcap")), player::client());
+    let names: Vec<_> = names.iter().map(|name| (*name).to_owned()).collect();
+    let scripts: Vec<_> = names.iter().map(|name| read(name)).collect();
+    let mount = read(MOUNT);
+    servers.world.run(async move {
+        player.begin(1);
+        // The captured mount ends; that of the session that follows was not captured.
+        let ends = |exchange: &script::Exchange| player::is_leaving(&exchange.request.typed);
+        let mut outcomes = vec![(MOUNT.to_owned(), player.play(&mount, ends).await)];
+        player.give_back_all().await;
+        player.begin(mounts);
+        for (name, script) in names.into_iter().zip(scripts) {
+            if mounts > 1 {
+                for entry in stage::entries(&script) {
+                    player.make(&entry).await;
+                }
+            }
+            outcomes.push((name, player.play(&script, |_| false).await));
+        }
+        outcomes
+    })
 }
 
 #[test]
 fn our_servers_answer_as_the_real_ones_did() {
     let Some(directory) = sheen_conformance::captures() else { return };
-    let servers = common::start(1);
-    assert_eq!(servers.served.len(), 2 + usize::from(common::OSTS));
-    let io = servers.world.world();
-    let mut player = Player::new(&servers.client, io);
-    let outcomes = servers.world.run(async move {
-        let mut outcomes: Vec<(String, Outcome)> = Vec::new();
-        for name in std::iter::once(&MOUNT).chain(PLAYED) {
-            let script = script::read(&directory.join(format!("{name}.pcap")), player::client());
-            // The captured mount ends; that of the session that follows was not captured.
-            let ends =
-                |exchange: &script::Exchange| *name == MOUNT && is_leaving(&exchange.request.typed);
-            outcomes.push(((*name).to_owned(), player.play(&script, ends).await));
-            if *name == MOUNT {
-                player.give_back_all().await;
-            }
-        }
-        outcomes
-    });
+    let mut outcomes = play(&directory, SESSION, 1);
+    for name in ALONE {
+        outcomes.extend(play(&directory, &[*name], 2).into_iter().skip(1));
+    }
     let mut all = Vec::new();
     let mut played = 0;
     for (name, outcome) in outcomes {
@@ -74,6 +101,7 @@ fn our_servers_answer_as_the_real_ones_did() {
         println!("{name}: {} answers compared, left out: {:?}", outcome.played, outcome.skipped);
         all.extend(outcome.differences);
     }
+    println!("{played} answers compared");
     assert!(played >= ANSWERS, "only {played} answers were compared");
     check(known::ANSWERED, &all);
 }
@@ -92,7 +120,7 @@ fn check(list: &[Known], differences: &[Difference]) {
 #[test]
 fn our_client_asks_as_the_real_one_did() {
     let Some(directory) = sheen_conformance::captures() else { return };
-    let names = [MOUNT, PLAYED[0], PLAYED[1]];
+    let names = [MOUNT, SESSION[0], SESSION[1]];
     let heard = asking::run(&names.map(|name| directory.join(format!("{name}.pcap"))));
     println!("{} requests were answered", heard.answered);
     assert!(heard.answered >= REQUESTS);

@@ -1,6 +1,8 @@
 //! Plays a capture's client to our servers.
 
-use std::collections::BTreeMap;
+mod own;
+
+use std::collections::{BTreeMap, VecDeque};
 use std::future::{Future, poll_fn};
 use std::pin::pin;
 use std::sync::Arc;
@@ -13,13 +15,13 @@ use sheen_conformance::rpc::Rpc;
 use sheen_io::World;
 use sheen_node::net::{Delivery, Expectation, LNet, Offer, Receiver};
 use sheen_rpc::{bulk_portal, reply_portal};
-use sheen_types::{HashMap, LockHandle, MatchBits, Nid, ObdHandle};
+use sheen_types::{HashMap, LockHandle, MatchBits, Nid};
 use sheen_wire::checksum::Checksum;
 use sheen_wire::ldlm::LdlmRequest;
 use sheen_wire::lnet::Portal;
 use sheen_wire::md::Valid;
 use sheen_wire::messages::Part;
-use sheen_wire::messages::{LdlmCancel, ObdPingReply, Reply, Request};
+use sheen_wire::messages::{ObdPingReply, Reply, Request};
 use sheen_wire::opcode::Opcode;
 use sheen_wire::ost::{ObdoFlags, OstBody};
 use sheen_wire::ptlrpc::{
@@ -30,6 +32,7 @@ use sheen_wire::{ByteOrder, Reader, Wire, Writer};
 use crate::common::{client_nid, server_nid};
 use crate::compare::{Difference, compare, leaves};
 use crate::mapping::Mapping;
+use crate::mounts::{Export, Mounts};
 use crate::script::{Exchange, Script, Sent, Step};
 
 /// How long an answer may take, unless a lock is waited for that the capture does not give back.
@@ -52,7 +55,7 @@ pub(crate) enum Target {
 /// A lock that the capture's client holds at our servers.
 #[derive(Clone, Copy)]
 struct Held {
-    target: Target,
+    export: Export,
     handle: LockHandle,
 }
 
@@ -69,7 +72,22 @@ pub(crate) struct Outcome {
 
 /// Servers' calls, as they come.
 #[derive(Default)]
-struct Calls(Mutex<Vec<(Portal, Message, PtlrpcBody)>>);
+struct Calls {
+    came: Mutex<Vec<(Portal, Message, PtlrpcBody)>>,
+    /// What the captured client answered to glimpses.
+    glimpses: Mutex<HashMap<u64, VecDeque<Bytes>>>,
+}
+
+impl Calls {
+    /// The captured answer to a glimpse, if there is one.
+    fn told(&self, message: &Message, body: &PtlrpcBody) -> Option<Bytes> {
+        let Ok(Request::LdlmGlCallback(call)) = Request::decode(body.opcode, message) else {
+            return None;
+        };
+        let lock = call.dlm_req.handles.first()?;
+        self.glimpses.lock().get_mut(&lock.0)?.pop_front()
+    }
+}
 
 struct Answering {
     lnet: Arc<LNet>,
@@ -88,14 +106,15 @@ impl Receiver for Answering {
             opcode: body.opcode,
             ..PtlrpcBody::default()
         };
-        let bytes =
-            Reply::from(ObdPingReply::default()).to_bytes(&MessageHeader::default(), &answer);
+        let yes = || Reply::from(ObdPingReply::default());
+        let bytes = self.calls.told(&message, &body);
+        let bytes = bytes.unwrap_or_else(|| yes().to_bytes(&MessageHeader::default(), &answer));
         let bits = if body.match_bits.0 == 0 { delivery.bits } else { body.match_bits };
         let early = message.header.flags.contains(HeaderFlags::AT_SUPPORT);
         let offset = if early { sheen_rpc::import::EARLY_REPLY_BYTES } else { 0 };
         let portal = reply_portal(delivery.portal);
         self.lnet.put_at(delivery.from, portal, bits, 0, offset, vec![bytes]);
-        self.calls.0.lock().push((delivery.portal, message, body));
+        self.calls.came.lock().push((delivery.portal, message, body));
     }
 }
 
@@ -105,7 +124,7 @@ struct Pending {
     /// Dropping them withdraws the data.
     _offers: Vec<Offer>,
     sinks: Vec<Expectation>,
-    target: Target,
+    export: Export,
 }
 
 /// The client of a capture, talking to our servers.
@@ -114,7 +133,7 @@ pub(crate) struct Player {
     world: World,
     server: Nid,
     calls: Arc<Calls>,
-    exports: HashMap<Target, ObdHandle>,
+    mounts: Mounts,
     pub(crate) mapping: Mapping,
     /// By the real servers' handles.
     locks: HashMap<u64, Held>,
@@ -133,12 +152,17 @@ impl Player {
             world,
             server: server_nid(),
             calls,
-            exports: HashMap::default(),
+            mounts: Mounts::default(),
             mapping: Mapping::default(),
             locks: HashMap::default(),
             by_client: HashMap::default(),
             next_xid: OWN_XIDS,
         }
+    }
+
+    /// Another capture begins, of a node with so many mounts.
+    pub(crate) fn begin(&mut self, mounts: usize) {
+        self.mounts.begin(mounts);
     }
 
     /// Plays a script, all of it or as far as `until` allows.
@@ -149,6 +173,7 @@ impl Player {
     ) -> Outcome {
         let mut outcome = Outcome::default();
         let mut pending: HashMap<usize, Pending> = HashMap::default();
+        self.calls.glimpses.lock().clone_from(&script.glimpses);
         for step in &script.steps {
             match *step {
                 Step::Send(index) => {
@@ -156,7 +181,7 @@ impl Player {
                     if until(exchange) {
                         break;
                     }
-                    match self.send(exchange) {
+                    match self.send(exchange).await {
                         Ok(sent) => {
                             pending.insert(index, sent);
                         }
@@ -174,56 +199,77 @@ impl Player {
         outcome
     }
 
-    fn target_of(&self, exchange: &Exchange, ost: Option<u32>) -> Result<Target, &'static str> {
-        match &exchange.request.typed {
+    /// The export that a request goes to: whose it is, and which of our targets has what it is about.
+    fn export_of(&mut self, exchange: &Exchange, ost: Option<u32>) -> Result<Export, &'static str> {
+        if self.mounts.is_elsewhere(exchange.request.body.handle.0) {
+            return Err("goes to a second MDT");
+        }
+        let target = match &exchange.request.typed {
+            Request::MdsClose(close)
+                if self.mapping.word(close.mdt_ioepoch.open_handle.0).is_none() =>
+            {
+                return Err("closes what was opened before the capture");
+            }
             Request::MdsConnect(connect) if connect.tgtuuid.to_text() != "lustre-MDT0000_UUID" => {
+                let handle = exchange.reply.as_ref().map(|(reply, _)| reply.body.handle.0);
+                self.mounts.leave_out(handle.unwrap_or_default());
                 return Err("connects to a second MDT");
             }
             Request::OstConnect(connect) => {
                 let text = connect.tgtuuid.to_text();
                 let index = text.strip_prefix("lustre-OST").and_then(|rest| rest.get(..4));
                 let index = index.and_then(|digits| u32::from_str_radix(digits, 16).ok());
-                return index.map(Target::Ost).ok_or("connects to no OST");
+                Target::Ost(index.ok_or("connects to no OST")?)
             }
-            Request::LdlmCancel(cancel) => return self.target_of_locks(&cancel.dlm_req),
-            _ => {}
-        }
-        Ok(match exchange.portal {
-            Portal::MGS_REQUEST => Target::Mgs,
-            Portal::OST_REQUEST | Portal::OST_CREATE | Portal::OST_IO => match ost {
-                Some(index) => Target::Ost(index),
-                None => self.target_without_object(exchange)?,
+            Request::LdlmCancel(cancel) => return self.export_of_locks(&cancel.dlm_req),
+            _ => match (exchange.portal, ost) {
+                (Portal::MGS_REQUEST, _) => Target::Mgs,
+                (Portal::OST_REQUEST | Portal::OST_CREATE | Portal::OST_IO, Some(index)) => {
+                    Target::Ost(index)
+                }
+                (Portal::OST_REQUEST | Portal::OST_CREATE | Portal::OST_IO, None) => {
+                    return self.export_without_object(exchange);
+                }
+                (Portal::OUT, _) => return Err("is a batch"),
+                _ => Target::Mdt,
             },
-            Portal::OUT => return Err("is a batch"),
-            _ => Target::Mdt,
-        })
+        };
+        if is_ping(exchange) && self.mapping.word(exchange.request.body.handle.0).is_none() {
+            return Err("asks for life where nothing was asked for yet");
+        }
+        if is_connect(&exchange.request.typed) {
+            self.mounts.remember(target, exchange);
+            return Ok((self.mounts.next(target), target));
+        }
+        Ok((self.mounts.number(target, exchange.request.body.handle.0), target))
     }
 
-    fn target_without_object(&self, exchange: &Exchange) -> Result<Target, &'static str> {
-        let real = exchange.request.body.handle.0;
-        let known = self.mapping.word(real);
-        let found = self.exports.iter().find(|(_, handle)| Some(handle.0) == known);
-        match found {
-            Some((target, _)) => Ok(*target),
-            None if exchange.request.body.opcode == Opcode::OST_STATFS => Ok(Target::Ost(0)),
+    fn export_without_object(&mut self, exchange: &Exchange) -> Result<Export, &'static str> {
+        let known = self.mapping.word(exchange.request.body.handle.0);
+        match known.and_then(|handle| self.mounts.export(handle)) {
+            Some(export) if is_leaving(&exchange.request.typed) && !self.mounts.leave(export) => {
+                Err("leaves an OST that is another one here")
+            }
+            Some(export) => Ok(export),
+            None if exchange.request.body.opcode == Opcode::OST_STATFS => Ok((0, Target::Ost(0))),
             None => Err("is about an object from before the capture"),
         }
     }
 
-    fn target_of_locks(&self, request: &LdlmRequest) -> Result<Target, &'static str> {
+    fn export_of_locks(&self, request: &LdlmRequest) -> Result<Export, &'static str> {
         let known = request.counted().iter().find_map(|handle| self.locks.get(&handle.0));
-        known.map(|held| held.target).ok_or("gives back a lock from before the capture")
+        known.map(|held| held.export).ok_or("gives back a lock from before the capture")
     }
 
     /// The locks of a cancel that one of our targets holds. The others, whose objects are on one
     /// OST there and on several here, stay until they are called for.
-    fn of_target(&mut self, request: &LdlmRequest, target: Target) -> Bytes {
+    fn of_export(&mut self, request: &LdlmRequest, export: Export) -> Bytes {
         let known = request.counted().iter().filter_map(|handle| self.locks.get(&handle.0));
-        let held = known.filter(|held| held.target == target).map(|held| held.handle);
+        let held = known.filter(|held| held.export == export).map(|held| held.handle);
         encoded(&LdlmRequest::cancel(held.collect()))
     }
 
-    fn send(&mut self, exchange: &Exchange) -> Result<Pending, &'static str> {
+    async fn send(&mut self, exchange: &Exchange) -> Result<Pending, &'static str> {
         if exchange.is_cut {
             return Err("was not captured whole");
         }
@@ -235,9 +281,12 @@ impl Player {
             ost = ost.or(translated.ost);
             *bytes = translated.bytes;
         }
-        let target = self.target_of(exchange, ost)?;
+        let export = self.export_of(exchange, ost)?;
+        if !is_connect(&request.typed) && self.mounts.handle(export).is_none() {
+            self.connect(export).await;
+        }
         if let Request::LdlmCancel(cancel) = &request.typed {
-            message.buffers[1] = self.of_target(&cancel.dlm_req, target);
+            message.buffers[1] = self.of_export(&cancel.dlm_req, export);
         }
         if matches!(request.body.opcode, Opcode::OST_READ | Opcode::OST_WRITE) {
             let data: Vec<_> = match &request.typed {
@@ -248,8 +297,8 @@ impl Player {
             };
             message.buffers[1] = with_our_checksum(&message.buffers[1], &data);
         }
-        let handle = self.exports.get(&target).copied().unwrap_or_default();
-        let body = PtlrpcBody { handle, ..request.body.clone() };
+        let handle = self.mounts.handle(export).unwrap_or_default();
+        let body = PtlrpcBody { handle, conn_cnt: 1, ..request.body.clone() };
         message.buffers[0] = encoded(&body);
         let bits = MatchBits(exchange.bits);
         let portal = reply_portal(exchange.portal);
@@ -266,7 +315,7 @@ impl Player {
             }
         }
         self.lnet.put(self.server, exchange.portal, bits, 0, vec![message.encode()]);
-        Ok(Pending { answer, _offers: offers, sinks, target })
+        Ok(Pending { answer, _offers: offers, sinks, export })
     }
 
     async fn answer(
@@ -298,7 +347,7 @@ impl Player {
             outcome.differences.push(difference(&name, "message", "", "undecodable", place));
             return;
         };
-        self.learn(exchange, real, &ours, sent.target);
+        self.learn(exchange, real, &ours, sent.export);
         if is_remote(&real.typed) {
             return;
         }
@@ -341,25 +390,21 @@ impl Player {
     }
 
     /// Learns what the real answer's names are in ours.
-    fn learn(&mut self, exchange: &Exchange, real: &Rpc<Reply>, ours: &Rpc<Reply>, target: Target) {
+    fn learn(&mut self, exchange: &Exchange, real: &Rpc<Reply>, ours: &Rpc<Reply>, export: Export) {
         if exchange.request.body.handle.0 != 0
-            && let Some(handle) = self.exports.get(&target)
+            && let Some(handle) = self.mounts.handle(export)
         {
             self.mapping.learn(exchange.request.body.handle.0, handle.0);
         }
-        let is_connect = matches!(
-            exchange.request.typed,
-            Request::MgsConnect(_) | Request::MdsConnect(_) | Request::OstConnect(_)
-        );
-        if is_connect && ours.body.handle.0 != 0 {
-            self.exports.insert(target, ours.body.handle);
+        if is_connect(&exchange.request.typed) && ours.body.handle.0 != 0 {
+            self.mounts.connected(export, real.body.handle.0, ours.body.handle);
             self.mapping.learn(real.body.handle.0, ours.body.handle.0);
         }
         crate::learn::names(&mut self.mapping, &real.typed, &ours.typed);
         if let Some((client, real, ours)) =
             crate::learn::lock(&exchange.request.typed, &real.typed, &ours.typed)
         {
-            let held = Held { target, handle: ours };
+            let held = Held { export, handle: ours };
             self.mapping.learn(real.0, ours.0);
             self.locks.insert(real.0, held);
             self.by_client.insert(client.0, held);
@@ -377,50 +422,21 @@ impl Player {
             }
         }
     }
+}
 
-    /// Gives back the locks that servers have called for: the script does not, because there they
-    /// were not called.
-    async fn give_back_called(&mut self) {
-        let calls = std::mem::take(&mut *self.calls.0.lock());
-        for (_, message, body) in calls {
-            let Ok(Request::LdlmBlCallback(call)) = Request::decode(body.opcode, &message) else {
-                continue;
-            };
-            let Some(client) = call.dlm_req.handles.first() else { continue };
-            let Some(held) = self.by_client.remove(&client.0) else { continue };
-            self.locks.retain(|_, lock| lock.handle != held.handle);
-            self.cancel(held).await;
-        }
-    }
+pub(crate) fn is_leaving(request: &Request) -> bool {
+    matches!(
+        request,
+        Request::OstDisconnect(_) | Request::MdsDisconnect(_) | Request::MgsDisconnect(_)
+    )
+}
 
-    /// Gives back all locks, as an unmount does.
-    pub(crate) async fn give_back_all(&mut self) {
-        for held in std::mem::take(&mut self.by_client).into_values() {
-            self.cancel(held).await;
-        }
-    }
+fn is_ping(exchange: &Exchange) -> bool {
+    exchange.request.body.opcode == Opcode::OBD_PING
+}
 
-    async fn cancel(&mut self, held: Held) {
-        let Some(handle) = self.exports.get(&held.target).copied() else { return };
-        self.next_xid += 1;
-        let bits = MatchBits(self.next_xid);
-        // There is always room for two.
-        let handles = vec![held.handle, LockHandle(0)];
-        let dlm_req = LdlmRequest { count: 1, handles, ..LdlmRequest::default() };
-        let request = LdlmCancel { dlm_req, ..LdlmCancel::default() };
-        let body = PtlrpcBody {
-            handle,
-            kind: MsgType::REQUEST,
-            version: MESSAGE_VERSION,
-            opcode: Opcode::LDLM_CANCEL,
-            conn_cnt: 1,
-            ..PtlrpcBody::default()
-        };
-        let bytes = Request::from(request).to_bytes(&MessageHeader::default(), &body);
-        let reply = self.lnet.expect_put(self.server, Portal::LDLM_CANCEL_REPLY, bits, BYTES_MAX);
-        self.lnet.put(self.server, Portal::LDLM_CANCEL_REQUEST, bits, 0, vec![bytes]);
-        let _ = within(&self.world, PATIENCE, reply).await;
-    }
+fn is_connect(request: &Request) -> bool {
+    matches!(request, Request::MgsConnect(_) | Request::MdsConnect(_) | Request::OstConnect(_))
 }
 
 /// Whether an answer says no more than that the inode is on another MDT.

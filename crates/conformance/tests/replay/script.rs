@@ -1,5 +1,6 @@
 //! What a client and its servers said in a capture, as a script to play again.
 
+use std::collections::VecDeque;
 use std::path::Path;
 
 use bytes::Bytes;
@@ -51,6 +52,9 @@ pub(crate) struct Script {
     pub(crate) exchanges: Vec<Exchange>,
     /// The order.
     pub(crate) steps: Vec<Step>,
+    /// What the client answered when a server asked what it knew under a lock, by the client's
+    /// handle of the lock.
+    pub(crate) glimpses: HashMap<u64, VecDeque<Bytes>>,
 }
 
 /// Reads the script of `client` from a capture.
@@ -75,6 +79,8 @@ struct Reading {
     script: Script,
     by_xid: HashMap<u64, usize>,
     by_bulk: HashMap<u64, usize>,
+    /// Glimpses under way: the client's handles of the locks.
+    asked: HashMap<u64, u64>,
     /// GETs of servers: what the client will send, by the handle the answer names.
     gets: HashMap<(u64, u64), u64>,
 }
@@ -109,6 +115,19 @@ impl Reading {
                 exchange.is_cut |= lnet.missing > 0;
                 exchange.reply = Some((reply, sent));
                 self.script.steps.push(Step::Answer(*index));
+            }
+            (LnetCommand::Put(_), Meaning::Request(request)) => {
+                if let Request::LdlmGlCallback(call) = &request.typed
+                    && let Some(lock) = call.dlm_req.handles.first()
+                {
+                    self.asked.insert(bits, lock.0);
+                }
+            }
+            (LnetCommand::Put(_), Meaning::Reply(_)) => {
+                if let Some(lock) = self.asked.remove(&bits) {
+                    let told = self.script.glimpses.entry(lock).or_default();
+                    told.push_back(lnet.payload.clone());
+                }
             }
             (LnetCommand::Get(get), _) => {
                 let handle = (get.reply_handle.interface, get.reply_handle.object);

@@ -1,0 +1,107 @@
+//! The mounts of a captured client node: whose request it is, and the export of ours that stands
+//! for the one it came over.
+//!
+//! Both mounts of a node have its NID; requests tell them apart by the server's handle of the
+//! export. Where a capture does not hold the connects, handles are numbered as they appear.
+
+use sheen_types::{HashMap, HashSet, ObdHandle};
+use sheen_wire::messages::Request;
+use sheen_wire::text::Text;
+
+use crate::player::Target;
+use crate::script::Exchange;
+
+/// An export of ours: of which mount, at which target.
+pub(crate) type Export = (usize, Target);
+
+/// See the module.
+#[derive(Default)]
+pub(crate) struct Mounts {
+    exports: HashMap<Export, ObdHandle>,
+    /// How many the captured node has.
+    mounts: usize,
+    /// Mounts by the real target and its handle.
+    numbers: HashMap<(Target, u64), usize>,
+    /// Exports that were left.
+    left: HashSet<Export>,
+    /// Handles of exports of servers that we do not have.
+    elsewhere: HashSet<u64>,
+    /// The captured connects, as patterns for more of them.
+    patterns: HashMap<Target, Request>,
+}
+
+impl Mounts {
+    /// Our handle for the export.
+    pub(crate) fn handle(&self, export: Export) -> Option<ObdHandle> {
+        self.exports.get(&export).copied()
+    }
+
+    /// The export that a handle of ours is.
+    pub(crate) fn export(&self, handle: u64) -> Option<Export> {
+        let found = self.exports.iter().find(|(_, it)| it.0 == handle);
+        found.map(|(export, _)| *export)
+    }
+
+    /// The mount that uses the real server's handle at what is `target` here: the next one, if it
+    /// was not seen before. A second MDT's export counts as the last mount's.
+    pub(crate) fn number(&mut self, target: Target, real: u64) -> usize {
+        let taken = |number| {
+            let mut all = self.numbers.iter();
+            all.any(|((at, _), other)| *at == target && *other == number)
+        };
+        let next = (0..self.mounts).find(|number| !taken(*number));
+        let next = next.unwrap_or(self.mounts.saturating_sub(1));
+        *self.numbers.entry((target, real)).or_insert(next)
+    }
+
+    /// The mount that connects next.
+    pub(crate) fn next(&self, target: Target) -> usize {
+        self.exports.keys().filter(|(_, at)| *at == target).count()
+    }
+
+    /// A connect was answered, with the real server's handle and ours.
+    pub(crate) fn connected(&mut self, (mount, target): Export, real: u64, ours: ObdHandle) {
+        self.exports.insert((mount, target), ours);
+        self.numbers.insert((target, real), mount);
+    }
+
+    /// The handle is that of an export of a server that we do not have.
+    pub(crate) fn leave_out(&mut self, real: u64) {
+        self.elsewhere.insert(real);
+    }
+
+    pub(crate) fn is_elsewhere(&self, real: u64) -> bool {
+        real != 0 && self.elsewhere.contains(&real)
+    }
+
+    /// The export goes; `false` if it has gone already.
+    pub(crate) fn leave(&mut self, export: Export) -> bool {
+        self.left.insert(export)
+    }
+
+    /// A capture begins of a node with so many mounts, in which the same exports have other handles.
+    pub(crate) fn begin(&mut self, mounts: usize) {
+        self.numbers.clear();
+        self.mounts = mounts;
+    }
+
+    /// Remembers a connect as the pattern for others to the same target.
+    pub(crate) fn remember(&mut self, target: Target, exchange: &Exchange) {
+        self.patterns.insert(target, exchange.request.typed.clone());
+    }
+
+    /// The connect of another mount.
+    pub(crate) fn connect(&self, (mount, target): Export) -> Option<Request> {
+        let mut request = self.patterns.get(&target)?.clone();
+        let uuid = Text::padded(format!("mount-{mount}"), 40);
+        let own = ObdHandle(0x5ee0_0000_0000 + mount as u64);
+        let (cluuid, conn) = match &mut request {
+            Request::MgsConnect(connect) => (&mut connect.cluuid, &mut connect.conn),
+            Request::MdsConnect(connect) => (&mut connect.cluuid, &mut connect.conn),
+            Request::OstConnect(connect) => (&mut connect.cluuid, &mut connect.conn),
+            _ => return None,
+        };
+        (*cluuid, *conn) = (uuid, own);
+        Some(request)
+    }
+}

@@ -1,0 +1,113 @@
+//! What the player asks by itself: locks given back that the script keeps, mounts whose connects were
+//! not captured, and what was there before the capture.
+
+use sheen_rpc::reply_portal;
+use sheen_types::{LockHandle, MatchBits};
+use sheen_wire::ldlm::LdlmRequest;
+use sheen_wire::lnet::Portal;
+use sheen_wire::md::{AttrValid, OpenFlags, RecCreate, ReintOp};
+use sheen_wire::messages::{
+    Kind, LdlmCancel, MdsClose, MdsReintCreate, MdsReintOpen, Reply, Request,
+};
+use sheen_wire::ptlrpc::{MESSAGE_VERSION, Message, MessageHeader, MsgType, PtlrpcBody};
+
+use super::{BYTES_MAX, Held, PATIENCE, Player, Target, proper, within};
+use crate::mounts::Export;
+use crate::stage::Entry;
+
+impl Player {
+    /// Gives back the locks that servers have called for: the script does not, because there they
+    /// were not called.
+    pub(super) async fn give_back_called(&mut self) {
+        let calls = std::mem::take(&mut *self.calls.came.lock());
+        for (_, message, body) in calls {
+            let Ok(Request::LdlmBlCallback(call)) = Request::decode(body.opcode, &message) else {
+                continue;
+            };
+            let Some(client) = call.dlm_req.handles.first() else { continue };
+            let Some(held) = self.by_client.remove(&client.0) else { continue };
+            self.locks.retain(|_, lock| lock.handle != held.handle);
+            self.cancel(held).await;
+        }
+    }
+
+    /// Gives back all locks, as an unmount does.
+    pub(crate) async fn give_back_all(&mut self) {
+        for held in std::mem::take(&mut self.by_client).into_values() {
+            self.cancel(held).await;
+        }
+    }
+
+    async fn cancel(&mut self, held: Held) {
+        // There is always room for two.
+        let handles = vec![held.handle, LockHandle(0)];
+        let dlm_req = LdlmRequest { count: 1, handles, ..LdlmRequest::default() };
+        let request = LdlmCancel { dlm_req, ..LdlmCancel::default() };
+        self.ask(held.export, Portal::LDLM_CANCEL_REQUEST, request.into()).await;
+    }
+
+    /// Connects a mount whose connects were not captured.
+    pub(super) async fn connect(&mut self, export: Export) {
+        let Some(request) = self.mounts.connect(export) else { return };
+        let portal = request.format().request_portal;
+        if let Some(Ok(body)) = self.ask(export, portal, request).await.map(|it| it.body()) {
+            self.mounts.connected(export, body.handle.0, body.handle);
+        }
+    }
+
+    /// Makes what was there before the capture.
+    pub(crate) async fn make(&mut self, entry: &Entry) {
+        let rec_reint = RecCreate {
+            opcode: ReintOp::CREATE,
+            fid1: entry.parent,
+            fid2: entry.fid,
+            mode: entry.mode,
+            time: entry.time,
+            ..RecCreate::default()
+        };
+        let (export, portal) = ((0, Target::Mdt), Portal::MDS_REQUEST);
+        let name = Some(entry.name.clone());
+        if entry.is_directory() {
+            let request = MdsReintCreate { rec_reint, name, ..MdsReintCreate::default() };
+            self.ask(export, portal, request.into()).await;
+            return;
+        }
+        let flags = OpenFlags::CREAT | OpenFlags::WRITE;
+        let rec_reint = RecCreate {
+            opcode: ReintOp::OPEN,
+            flags_l: flags.0 as u32,
+            flags_h: (flags.0 >> 32) as u32,
+            ..rec_reint
+        };
+        let request = MdsReintOpen { rec_reint, name, ..MdsReintOpen::default() };
+        let Some(message) = self.ask(export, portal, request.into()).await else { return };
+        let Ok(Reply::MdsReintOpen(opened)) = Reply::decode(Kind::MdsReintOpen, &message) else {
+            return;
+        };
+        let Some(body) = &opened.mdt_body else { return };
+        let mut close = MdsClose::default();
+        close.mdt_ioepoch.open_handle = body.open_handle;
+        close.rec_reint.fid = entry.fid;
+        close.rec_reint.valid = AttrValid::LSIZE | AttrValid::LBLOCKS;
+        self.ask(export, portal, close.into()).await;
+    }
+
+    /// Sends a request of the player's own.
+    async fn ask(&mut self, export: Export, portal: Portal, request: Request) -> Option<Message> {
+        self.next_xid += 1;
+        let bits = MatchBits(self.next_xid);
+        let body = PtlrpcBody {
+            handle: self.mounts.handle(export).unwrap_or_default(),
+            kind: MsgType::REQUEST,
+            version: MESSAGE_VERSION,
+            opcode: request.format().opcode,
+            conn_cnt: 1,
+            ..PtlrpcBody::default()
+        };
+        let bytes = request.to_bytes(&MessageHeader::default(), &body);
+        let mut reply = self.lnet.expect_puts(self.server, reply_portal(portal), bits, BYTES_MAX);
+        self.lnet.put(self.server, portal, bits, 0, vec![bytes]);
+        let delivery = within(&self.world, PATIENCE, proper(&mut reply)).await??;
+        Message::decode(&delivery.payload).ok()
+    }
+}
