@@ -9,6 +9,7 @@ mod full;
 mod kills;
 mod pairs;
 mod parameters;
+mod posix;
 mod rights;
 mod sqlite;
 mod statistics;

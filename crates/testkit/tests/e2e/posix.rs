@@ -1,0 +1,164 @@
+//! Edges of POSIX through a mount, decided as Lustre decides them.
+
+use std::fs::{self, File};
+use std::io::Write;
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, chown};
+use std::path::Path;
+use std::time::{Duration, SystemTime};
+
+use rustix::fs::{FallocateFlags, OFlags, SeekFrom, XattrFlags};
+use rustix::io::Errno;
+use sheen_testkit::cluster::Cluster;
+use sheen_testkit::scene::scene;
+use sheen_testkit::{Outcome, Told, ensure};
+
+const LIMIT: Duration = Duration::from_secs(300);
+/// The longest path that a call takes, with its NUL.
+const PATH_BYTES: usize = 4096;
+
+fn errno<T>(tried: std::io::Result<T>) -> Option<Errno> {
+    tried.err().and_then(|error| Errno::from_io_error(&error))
+}
+
+fn is<T: PartialEq + std::fmt::Debug>(what: &str, found: T, wanted: T) -> Outcome {
+    ensure(found == wanted, || format!("{what}: {found:?} instead of {wanted:?}"))
+}
+
+fn names_and_paths(mnt: &Path) -> Outcome {
+    let name = "n".repeat(255);
+    File::create(mnt.join(&name)).told("a name of 255 bytes")?;
+    let longer = errno(File::create(mnt.join(format!("{name}n"))));
+    is("a name of 256 bytes", longer, Some(Errno::NAMETOOLONG))?;
+    let root = File::open(mnt).told("open the root")?;
+    let mut deep = String::new();
+    while deep.len() + 201 < PATH_BYTES - 200 {
+        deep.push_str(&"d".repeat(200));
+        rustix::fs::mkdirat(&root, &deep, 0o755.into()).told("a deep directory")?;
+        deep.push('/');
+    }
+    let create = OFlags::CREATE | OFlags::WRONLY;
+    let open = |path: &str| rustix::fs::openat(&root, path, create, 0o644.into());
+    let rest = PATH_BYTES - 1 - deep.len();
+    // Slashes count for the path and not for the name.
+    let path = format!("{deep}{}{}", "/".repeat(rest - 100), "x".repeat(100));
+    is("the longest path", path.len(), PATH_BYTES - 1)?;
+    open(&path).told("the longest path")?;
+    is("one byte more", open(&format!("{path}x")).err(), Some(Errno::NAMETOOLONG))?;
+    is("O_TMPFILE", tmpfile(mnt).err(), Some(Errno::OPNOTSUPP))
+}
+
+fn tmpfile(mnt: &Path) -> rustix::io::Result<rustix::fd::OwnedFd> {
+    rustix::fs::open(mnt, OFlags::TMPFILE | OFlags::RDWR, 0o600.into())
+}
+
+fn allocation(mnt: &Path) -> Outcome {
+    let path = mnt.join("space");
+    let file = File::options().read(true).write(true).create(true).truncate(false).open(&path);
+    let file = file.told("create")?;
+    let size = || file.metadata().map(|data| data.len()).told("fstat");
+    let ask = |flags, offset, length| rustix::fs::fallocate(&file, flags, offset, length);
+    ask(FallocateFlags::KEEP_SIZE, 0, 8192).told("keep the size")?;
+    is("size", size()?, 0)?;
+    ask(FallocateFlags::empty(), 4096, 8192).told("allocate")?;
+    is("size", size()?, 12288)?;
+    file.write_all_at(&[7; 12288], 0).told("write")?;
+    let punch = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+    ask(punch, 4096, 4096).told("punch")?;
+    ask(FallocateFlags::ZERO_RANGE, 0, 1000).told("zero")?;
+    let read = fs::read(&path).told("read")?;
+    let zeros: Vec<usize> = (0..read.len()).filter(|at| read[*at] == 0).collect();
+    let wanted: Vec<usize> = (0..1000).chain(4096..8192).collect();
+    ensure(zeros == wanted, || "other bytes than asked for became zeros".to_owned())?;
+    for flags in [FallocateFlags::COLLAPSE_RANGE, FallocateFlags::INSERT_RANGE] {
+        is("another mode", ask(flags, 0, 4096).err(), Some(Errno::OPNOTSUPP))?;
+    }
+    file.set_len(0).told("truncate")?;
+    file.write_all_at(&[1; 4096], 0).told("write")?;
+    file.write_all_at(&[1; 4096], 1 << 20).told("write")?;
+    let seek = |to| rustix::fs::seek(&file, to);
+    is("the first hole", seek(SeekFrom::Hole(0)), Ok(4096))?;
+    is("the next data", seek(SeekFrom::Data(4096)), Ok(1 << 20))?;
+    is("data behind the end", seek(SeekFrom::Data(2 << 20)), Err(Errno::NXIO))?;
+    is("a size beyond all", errno(file.set_len(i64::MAX as u64)), Some(Errno::FBIG))?;
+    is("size", size()?, (1 << 20) + 4096)
+}
+
+fn groups_and_copies(mnt: &Path) -> Outcome {
+    let shared = mnt.join("shared");
+    fs::create_dir(&shared).told("mkdir")?;
+    chown(&shared, None, Some(1234)).told("chgrp")?;
+    fs::set_permissions(&shared, PermissionsExt::from_mode(0o2775)).told("chmod")?;
+    fs::create_dir(shared.join("below")).told("mkdir")?;
+    fs::write(shared.join("file"), vec![5; 100_000]).told("write")?;
+    let below = fs::metadata(shared.join("below")).told("stat")?;
+    is("a directory below", (below.gid(), below.mode() & 0o2000), (1234, 0o2000))?;
+    let file = fs::metadata(shared.join("file")).told("stat")?;
+    is("a file below", (file.gid(), file.mode() & 0o2000), (1234, 0))?;
+    let from = File::open(shared.join("file")).told("open")?;
+    let copy = shared.join("copy");
+    let to = File::create(&copy).told("create")?;
+    let mut left = 100_000;
+    while left > 0 {
+        let copied = rustix::fs::copy_file_range(&from, None, &to, None, left);
+        let copied = copied.told("copy_file_range")?;
+        ensure(copied > 0, || format!("nothing was copied of {left}"))?;
+        left -= copied;
+    }
+    ensure(fs::read(&copy).told("read")? == vec![5; 100_000], || "another copy".to_owned())
+}
+
+fn attributes(mnt: &Path) -> Outcome {
+    let path = mnt.join("attributed");
+    fs::write(&path, b"x").told("create")?;
+    let set = |name: &str| rustix::fs::setxattr(&path, name, b"value", XattrFlags::CREATE);
+    for name in ["user.a", "trusted.a", "security.a"] {
+        set(name).told(name)?;
+        let mut room = [0; 64];
+        let length = rustix::fs::getxattr(&path, name, &mut room).told(name)?;
+        is(name, &room[..length], b"value")?;
+    }
+    for name in ["system.a", "nothing.a"] {
+        is(name, set(name).err(), Some(Errno::OPNOTSUPP))?;
+    }
+    let acl = set("system.posix_acl_access").err();
+    // Linux says so of a list of another version.
+    is("what is no access list", acl, Some(Errno::OPNOTSUPP))
+}
+
+/// Who may write a file and does not own it sets its times to now, and to nothing else.
+#[allow(clippy::disallowed_methods, reason = "now is what is tested")]
+fn touched(cluster: &Cluster) -> Outcome {
+    let path = cluster.mnt().join("touched");
+    let mut file = File::create(&path).told("create")?;
+    file.write_all(b"x").told("write")?;
+    let old = SystemTime::UNIX_EPOCH + Duration::from_secs(1000);
+    file.set_times(fs::FileTimes::new().set_accessed(old).set_modified(old)).told("utimes")?;
+    let before = SystemTime::now();
+    rustix::fs::futimens(&file, &now()).told("touch")?;
+    let seen = fs::metadata(cluster.mount_again()?.join("touched")).told("stat")?;
+    for time in [seen.modified().told("mtime")?, seen.accessed().told("atime")?] {
+        let apart = match time.duration_since(before) {
+            Ok(after) => after,
+            Err(error) => error.duration(),
+        };
+        ensure(apart < Duration::from_secs(60), || format!("{apart:?} from now"))?;
+    }
+    Ok(())
+}
+
+fn now() -> rustix::fs::Timestamps {
+    let now = rustix::fs::Timespec { tv_sec: 0, tv_nsec: rustix::fs::UTIME_NOW };
+    rustix::fs::Timestamps { last_access: now, last_modification: now }
+}
+
+#[test]
+fn edges_are_as_lustre_has_them() {
+    scene("posix", 2, LIMIT, |cluster| {
+        let mnt = cluster.mnt();
+        names_and_paths(&mnt)?;
+        allocation(&mnt)?;
+        groups_and_copies(&mnt)?;
+        attributes(&mnt)?;
+        touched(cluster)
+    });
+}
