@@ -10,6 +10,7 @@ mod ahead;
 mod change;
 mod extents;
 mod file;
+mod gone;
 mod object;
 mod osc;
 mod osts;
@@ -91,6 +92,10 @@ pub trait DataPath: Send + Sync {
     /// OST number `index` is connected, for the first time or anew: `data` says how much space it
     /// has promised us.
     fn connected(&self, index: u32, data: &ObdConnectData);
+
+    /// A file has lost its last name by us, and nobody here has it open: its object locks may go
+    /// soon, together with those of others like it.
+    fn gone(&self, layout: &FileLayout);
 
     /// Whom to tell before object locks are given back.
     fn watch(&self, events: Arc<dyn DataEvents>);

@@ -53,6 +53,8 @@ pub struct Osc {
     /// Dirty bytes were written, or grant has come.
     pub(super) relieved: Notify,
     objects: Mutex<Objects>,
+    /// Objects of files that are gone; see [`super::gone`].
+    pub(super) gone: Mutex<Vec<ResourceName>>,
     tuning: Tuning,
 }
 
@@ -137,6 +139,7 @@ impl Osc {
             terms: Mutex::default(),
             relieved: Notify::new(),
             objects: Mutex::default(),
+            gone: Mutex::default(),
             tuning: Tuning::default(),
         })
     }

@@ -116,6 +116,14 @@ impl DataPath for Osts {
         }
     }
 
+    fn gone(&self, layout: &FileLayout) {
+        for place in &layout.stripes {
+            if let Some(osc) = self.osc(place.ost) {
+                osc.give_back_soon(OstId::of_fid(place.object).resource());
+            }
+        }
+    }
+
     fn watch(&self, events: Arc<dyn DataEvents>) {
         Osts::watch(self, events);
     }

@@ -203,7 +203,7 @@ impl Drop for Pending {
         // The server may have it on its list already: it must hear that nobody waits any more.
         let lock = self.space.namespace.lock(self.handle);
         if let Some(lock) = lock.filter(|lock| lock.remote_handle != LockHandle(0)) {
-            self.space.cancel(lock.remote_handle);
+            self.space.cancel([lock.remote_handle]);
         }
         self.space.namespace.failed(self.handle, Errno::EINTR, &mut actions);
         self.space.act(actions);

@@ -6,7 +6,7 @@ use sheen_wire::md::{RecRename, ReintOp};
 use sheen_wire::messages::MdsReintRename;
 use sheen_wire::text::Text;
 
-use super::unlink::ALL_BUT_DATA;
+use super::unlink::{ALL_BUT_DATA, is_nameless};
 use super::{Depth, EA_ROOM, Meta};
 use crate::cache::{Done, Inode};
 use crate::call::{self, Answered};
@@ -14,13 +14,13 @@ use crate::posix::{Credentials, FileType, May};
 
 impl Meta {
     /// Moves a name, replacing what is there. One RPC, and one more for observers that know what is
-    /// moved. What was replaced has attributes out of date after it.
+    /// moved. What was replaced has attributes out of date after it. Whether that was its last name.
     pub(crate) async fn rename(
         &self,
         who: &Credentials,
         from: (&Inode, &Name),
         to: (&Inode, &Name),
-    ) -> Result<(), Errno> {
+    ) -> Result<bool, Errno> {
         let mdt = self.mdt(from.0.fid)?;
         let moved = self.known_child(from.0, from.1);
         let replaced = self.known_child(to.0, to.1);
@@ -72,16 +72,17 @@ impl Meta {
         match answer {
             Ok(answer) => {
                 self.changed(answer.body.transno, &[from.0, to.0]);
+                let is_gone = answer.reply.mdt_body.as_ref().is_some_and(is_nameless);
                 if let Some(moved) = &moved {
                     self.changed(answer.body.transno, &[moved]);
                     if self.cover_moved(who, to, moved).await {
-                        return Ok(());
+                        return Ok(is_gone);
                     }
                     moved.state().moved_here = true;
                 }
                 let name = vec![(to.0.node, to.1.clone(), is_directory)];
                 self.cache.observers.entries(name).await;
-                Ok(())
+                Ok(is_gone)
             }
             Err(errno) => {
                 let names = [from, to].map(|(parent, name)| (parent.node, name.clone(), true));

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use sheen_rpc::Call;
 use sheen_types::{Errno, Fid, InodeBits, Name, Transno};
-use sheen_wire::md::{RecUnlink, ReintOp};
+use sheen_wire::md::{MdtBody, RecUnlink, ReintOp, Valid};
 use sheen_wire::messages::MdsReintUnlink;
 use sheen_wire::text::Text;
 
@@ -16,16 +16,21 @@ use crate::posix::{Credentials, FileType, May};
 /// `MDS_INODELOCK_ELC`: everything but data on the MDT, which may still be dirty.
 pub(super) const ALL_BUT_DATA: InodeBits = InodeBits(0x3f);
 
+/// Whether the inode has lost its last name.
+pub(super) fn is_nameless(body: &MdtBody) -> bool {
+    body.fid1 != Fid::ZERO && body.valid.contains(Valid::NLINK) && body.nlink == 0
+}
+
 impl Meta {
     /// Removes `name`, which must be a directory or must not. One RPC. The child's attributes are out
-    /// of date after it.
+    /// of date after it. Whether that was its last name.
     pub(crate) async fn unlink(
         &self,
         who: &Credentials,
         parent: &Inode,
         name: &Name,
         directory: bool,
-    ) -> Result<(), Errno> {
+    ) -> Result<bool, Errno> {
         let mdt = self.mdt(parent.fid)?;
         let child = self.known_child(parent, name);
         // The kernel removes the name itself: it need not be told.
@@ -58,14 +63,16 @@ impl Meta {
         let removed = result.as_ref().is_ok_and(|answer| answer.body.transno != Transno(0));
         changing.end(Done { removed, ..Done::default() });
         match result {
-            Ok(answer) => self.changed(answer.body.transno, &[parent]),
+            Ok(answer) => {
+                self.changed(answer.body.transno, &[parent]);
+                Ok(answer.reply.mdt_body.as_ref().is_some_and(is_nameless))
+            }
             Err(errno) => {
                 // It is still there, and nothing covers it any more.
                 self.cache.observers.entries(vec![(parent.node, name.clone(), directory)]).await;
-                return Err(errno);
+                Err(errno)
             }
         }
-        Ok(())
     }
 
     /// The inode that `name` was last seen to be, valid or not.

@@ -8,7 +8,8 @@ use sheen_types::{Errno, Name};
 use super::{
     Credentials, Entry, FileSystem, FileType, Lookup, Mounted, NewNode, NodeId, RenameMode,
 };
-use crate::cache::{Inode, Pin};
+use crate::cache::{Inode, LayoutState, Pin};
+use crate::data::FileLayout;
 use crate::meta::{Depth, New};
 
 impl FileSystem {
@@ -136,8 +137,11 @@ impl FileSystem {
         name: &Name,
     ) -> Result<(), Errno> {
         let parent = self.0.pin(parent)?;
+        let layout = self.0.layout_of(&parent, name);
         let unlink = || self.0.meta.unlink(who, &parent, name, false);
-        self.0.asking(who, &[&parent], unlink).await
+        let is_gone = self.0.asking(who, &[&parent], unlink).await?;
+        self.0.note_gone(layout.filter(|_| is_gone));
+        Ok(())
     }
 
     /// Removes an empty directory. One RPC.
@@ -147,7 +151,7 @@ impl FileSystem {
     pub async fn rmdir(&self, who: &Credentials, parent: NodeId, name: &Name) -> Result<(), Errno> {
         let parent = self.0.pin(parent)?;
         let unlink = || self.0.meta.unlink(who, &parent, name, true);
-        self.0.asking(who, &[&parent], unlink).await
+        self.0.asking(who, &[&parent], unlink).await.map(|_| ())
     }
 
     /// Moves a name. One RPC; with [`RenameMode::NoReplace`] a lookup of the new name before it.
@@ -172,12 +176,34 @@ impl FileSystem {
             }
             RenameMode::Replace => {}
         }
+        let replaced = self.0.layout_of(&to_parent, to.1);
         let rename = || self.0.meta.rename(who, (&from_parent, from.1), (&to_parent, to.1));
-        self.0.asking(who, &[&from_parent, &to_parent], rename).await
+        let is_gone = self.0.asking(who, &[&from_parent, &to_parent], rename).await?;
+        self.0.note_gone(replaced.filter(|_| is_gone));
+        Ok(())
     }
 }
 
 impl Mounted {
+    /// Where the data of the file `name` is, if that is known and nobody here has the file open. To be
+    /// asked before the name goes, because the lock that covers it goes along.
+    fn layout_of(&self, parent: &Inode, name: &Name) -> Option<Arc<FileLayout>> {
+        let fid = parent.state().children.get(name).copied()?;
+        let child = self.inodes.by_fid(fid)?;
+        let state = child.state();
+        match &state.layout {
+            LayoutState::Plain(layout) if state.opens == 0 => Some(Arc::clone(layout)),
+            _ => None,
+        }
+    }
+
+    /// A file has lost its last name.
+    fn note_gone(&self, layout: Option<Arc<FileLayout>>) {
+        if let Some(layout) = layout {
+            self.data.gone(&layout);
+        }
+    }
+
     /// The inode of a name, from what is known if locks cover that, else by one RPC.
     pub(super) async fn find(
         &self,

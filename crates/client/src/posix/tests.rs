@@ -5,7 +5,7 @@ use sheen_types::{Errno, Fid, InodeBits, LockHandle, LockMode};
 use sheen_wire::dir::{DirEntry as WireEntry, DirPage, DirPageHeader, HASH_END};
 use sheen_wire::ldlm::IntentOp;
 use sheen_wire::lov::{LovEa, LovMagic, LovMd, LovMdHeader, LovOstData, LovPattern};
-use sheen_wire::md::{AttrValid, Bias, OpenHandle, Valid};
+use sheen_wire::md::{AttrValid, Bias, MdtBody, OpenHandle, Valid};
 use sheen_wire::messages::{
     LdlmEnqueueReply, LdlmIntentGetattrReply, LdlmIntentGetxattrReply, MdsCloseReply,
     MdsReadpageReply, MdsReintSetattrReply, MdsReintUnlinkReply, MdsSyncReply, Request,
@@ -17,6 +17,8 @@ use crate::testing::{Fixture, absent, blocking, body, found, lock_reply, name, o
 
 const FILE: Fid = Fid::new(0x2_0000_0400, 9);
 const DIRECTORY: Fid = Fid::new(0x2_0000_0400, 8);
+/// The only object of a file with [`layout`].
+const OBJECT: Fid = Fid::new(0x2_8000_0401, 2);
 /// What an MDT gives with attributes: LOOKUP, UPDATE, PERM.
 const WHOLE: InodeBits = InodeBits(0x13);
 
@@ -28,8 +30,22 @@ fn layout() -> Bytes {
         stripe_count: 1,
         ..LovMdHeader::default()
     };
-    let stripe = LovOstData { oi: OstId::of_fid(Fid::new(0x2_8000_0401, 2)), ..Default::default() };
+    let stripe = LovOstData { oi: OstId::of_fid(OBJECT), ..Default::default() };
     LovEa::Plain(LovMd { header, stripes: vec![stripe], ..LovMd::default() }).encode()
+}
+
+/// The answer to the removal of one of the names of [`FILE`].
+fn gone(links: u32) -> MdsReintUnlinkReply {
+    let mdt_body = Some(MdtBody { nlink: links, ..body(FILE, 0o100_644) });
+    MdsReintUnlinkReply { mdt_body, ..Default::default() }
+}
+
+impl Fixture {
+    fn unlink(&self, text: &'static str) -> Result<(), Errno> {
+        let files = self.files.clone();
+        let unlink = async move { files.unlink(&Fixture::root(), NodeId::ROOT, &name(text)).await };
+        self.world.run(unlink)
+    }
 }
 
 fn look_up(fixture: &Fixture, parent: NodeId, text: &'static str) -> Result<Lookup, Errno> {
@@ -258,13 +274,7 @@ fn unlink_gives_back_what_it_removes_and_tells_only_if_it_fails() {
     look_up(&fixture, NodeId::ROOT, "f").unwrap();
     fixture.mdt.take_asked();
     fixture.mdt.refuse(Errno::EPERM);
-    let unlink = |fixture: &Fixture| {
-        let files = fixture.files.clone();
-        fixture
-            .world
-            .run(async move { files.unlink(&Fixture::root(), NodeId::ROOT, &name("f")).await })
-    };
-    assert_eq!(unlink(&fixture), Err(Errno::EPERM));
+    assert_eq!(fixture.unlink("f"), Err(Errno::EPERM));
     match &fixture.mdt.take_asked()[..] {
         [Request::MdsReintUnlink(request)] => {
             let cancels = request.dlm_req.as_ref().unwrap();
@@ -275,8 +285,40 @@ fn unlink_gives_back_what_it_removes_and_tells_only_if_it_fails() {
     }
     assert!(fixture.watcher.take().contains(&"entry 1 f".to_owned()));
     fixture.mdt.answer(MdsReintUnlinkReply::default());
-    assert_eq!(unlink(&fixture), Ok(()));
+    assert_eq!(fixture.unlink("f"), Ok(()));
     assert!(!fixture.watcher.take().contains(&"entry 1 f".to_owned()));
+}
+
+#[test]
+fn the_data_path_hears_of_a_file_that_lost_its_last_name() {
+    let fixture = Fixture::new();
+    let remove = |links: u32, is_closed: bool| {
+        fixture.mdt.answer(opened(FILE, 0xabc, true, layout()));
+        let files = fixture.files.clone();
+        let create = async move {
+            let flags = OpenFlags(OpenFlags::CREATE | 2);
+            files.create(&Fixture::root(), NodeId::ROOT, &name("f"), 0o644, flags).await
+        };
+        let (entry, opened) = fixture.world.run(create).unwrap();
+        let files = fixture.files.clone();
+        let close = async move { files.release(opened.handle, None).await };
+        if is_closed {
+            fixture.mdt.answer(MdsCloseReply::default());
+            fixture.world.run(close).unwrap();
+            fixture.mdt.answer(gone(links));
+            fixture.unlink("f").unwrap();
+        } else {
+            fixture.mdt.answer(gone(links));
+            fixture.unlink("f").unwrap();
+            fixture.mdt.answer(MdsCloseReply::default());
+            fixture.world.run(close).unwrap();
+        }
+        fixture.files.forget(entry.node, 1);
+        std::mem::take(&mut *fixture.data.gone.lock())
+    };
+    assert_eq!(remove(1, true), []);
+    assert_eq!(remove(0, false), [], "it is open");
+    assert_eq!(remove(0, true), [OBJECT]);
 }
 
 #[test]

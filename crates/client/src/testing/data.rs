@@ -19,6 +19,8 @@ use crate::testing::TestWorld;
 pub(crate) struct FakeData {
     pub(crate) files: Mutex<HashMap<Fid, Arc<FakeFile>>>,
     pub(crate) osts: Mutex<Vec<u32>>,
+    /// Objects of files that are gone.
+    pub(crate) gone: Mutex<Vec<Fid>>,
 }
 
 /// One file.
@@ -84,6 +86,10 @@ impl DataPath for FakeData {
     }
 
     fn connected(&self, _: u32, _: &sheen_wire::connect::ObdConnectData) {}
+
+    fn gone(&self, layout: &FileLayout) {
+        self.gone.lock().extend(layout.stripes.iter().map(|place| place.object));
+    }
 
     fn watch(&self, _events: Arc<dyn DataEvents>) {}
 

@@ -7,8 +7,8 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use sheen_types::{Errno, Extent};
 
-use super::{CACHED, Fixture, pattern, resource};
-use crate::data::WriteAt;
+use super::{CACHED, FILE, Fixture, Layout, pattern, resource};
+use crate::data::{DataPath, WriteAt};
 
 #[test]
 fn what_is_dirty_is_written_and_pages_are_dropped_before_a_lock_goes() {
@@ -173,6 +173,28 @@ fn an_answer_from_before_a_write_does_not_take_its_bytes_back() {
 }
 
 #[test]
+fn locks_of_gone_files_go_together_and_those_over_dirty_bytes_stay() {
+    let fixture = Fixture::new(1 << 20);
+    let files = [10, 11, 12].map(|object| {
+        let mut layout = Layout::clone(&Fixture::layout(1));
+        layout.stripes[0].object.oid = object;
+        let layout = Arc::new(layout);
+        let file = fixture.osts.file(FILE, Arc::clone(&layout)).expect("a file");
+        fixture.write(&file, WriteAt::Offset(0), pattern(4096), CACHED).expect("accepted");
+        (file, layout)
+    });
+    for (file, _) in &files[..2] {
+        fixture.sync(file).expect("written");
+    }
+    fixture.ost().take_asked();
+    files.iter().for_each(|(_, layout)| fixture.osts.gone(layout));
+    fixture.wait(Duration::from_millis(300));
+    assert_eq!(fixture.ost().take_asked(), ["cancel 2"]);
+    fixture.lose_locks();
+    assert_eq!(fixture.ost().take_asked(), ["write 0+4096 used 4096", "cancel 1"]);
+}
+
+#[test]
 fn we_answer_for_what_we_have_not_written_yet() {
     let fixture = Fixture::new(1 << 20);
     let file = fixture.file(1);
@@ -188,7 +210,7 @@ fn at_the_end_everything_is_written_and_given_back() {
     let fixture = Fixture::new(1 << 20);
     let file = fixture.file(2);
     fixture.write(&file, WriteAt::Offset(0), pattern(2 << 20), CACHED).expect("accepted");
-    let path = std::sync::Arc::clone(&fixture.osts);
+    let path = Arc::clone(&fixture.osts);
     fixture.world.run(async move { crate::data::DataPath::shut_down(&*path).await });
     for (index, fake) in (0..).zip(&fixture.fakes) {
         assert_eq!(fake.bytes(resource(index)).len(), 1 << 20);

@@ -1,0 +1,50 @@
+//! Locks on objects of files that have lost their last name by us.
+//!
+//! Some time after the unlink the OST destroys the objects and first calls their locks back, each by
+//! a request of its own, and each is answered by a cancel of its own. So they go back before that: all
+//! that came together in [`WAIT`], up to 500 in one request.
+//!
+//! Locks over dirty bytes stay until they are called back. Only the OST can tell whether these need
+//! not be written: another client may have the file open.
+//!
+//! Costs: 1,000 removed files of 4 KiB whose locks are called back are 1,000 callbacks and 1,000 cancels,
+//! as counted; given back they are one cancel for each OST and [`WAIT`].
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use sheen_types::ResourceName;
+
+use super::osc::Osc;
+
+/// How long locks wait for others. An MDT destroys objects when the unlink is durable: after a second
+/// or more.
+const WAIT: Duration = Duration::from_millis(250);
+
+impl Osc {
+    /// Gives the locks on an object back in a while.
+    pub(super) fn give_back_soon(self: &Arc<Self>, resource: ResourceName) {
+        let mut gone = self.gone.lock();
+        gone.push(resource);
+        if gone.len() > 1 {
+            return;
+        }
+        drop(gone);
+        let osc = Arc::clone(self);
+        let task = async move {
+            let clock = &osc.shared.world.clock;
+            clock.sleep_until(clock.now() + WAIT).await;
+            let mut gone = std::mem::take(&mut *osc.gone.lock());
+            gone.retain(|resource| !osc.is_dirty(*resource));
+            osc.locks().clear_unused_of(&gone).await;
+        };
+        self.shared.world.tasks.spawn("locks of gone files", Box::pin(task));
+    }
+
+    fn is_dirty(&self, resource: ResourceName) -> bool {
+        self.object(resource).is_some_and(|object| {
+            let state = object.state.lock();
+            !state.dirty.is_empty() || !state.writing.is_empty()
+        })
+    }
+}
