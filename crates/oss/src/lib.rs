@@ -13,7 +13,8 @@
 //! - A checksum that a client sent is verified before a byte is written.
 //!
 //! Cost of a write of n bytes: one bulk fetch, one checksum pass, one `pwritev`, one attribute patch
-//! in memory; of a read: one `pread` into the buffer that is sent, one checksum pass.
+//! in memory; of a read: one `pread` into the buffer that is sent, one checksum pass. A write asks for
+//! the file's blocks and the free space besides, a system call each.
 
 mod attributes;
 mod bulk;

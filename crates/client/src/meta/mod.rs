@@ -5,6 +5,10 @@
 //! [`crate::cache`] may answer. Credentials and the one supplementary group that matters go along as
 //! Lustre sends them; permissions are checked by the MDT.
 //!
+//! Costs of a create and its close, counted: two RPCs; four requests of the kernel (lookup, create,
+//! flush, release) with two system calls each; two sends, two to three receives and as many waits; 67
+//! allocations. Of an unlink: one RPC, and a lookup that the cache answers.
+//!
 //! [`Meta::mdt`] is the only place that decides which MDT an inode is on (Lustre's LMV).
 
 mod change;
