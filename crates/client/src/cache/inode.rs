@@ -62,8 +62,6 @@ pub(crate) struct State {
     pub(crate) moved_here: bool,
     /// Names by which it was looked up. Valid while `LOOKUP` is covered.
     pub(crate) names: Vec<(NodeId, Name)>,
-    /// The directory that it was last seen in.
-    pub(crate) seen_in: Option<NodeId>,
     /// Those of them that were seen under the lock that covers `LOOKUP` now, or one before it
     /// without a gap. Others may be gone though the inode is covered.
     pub(crate) sure_names: Vec<(NodeId, Name)>,
@@ -249,7 +247,6 @@ impl State {
     pub(crate) fn see_name(&mut self, parent: NodeId, name: &Name) {
         self.moved_here = false;
         let is_sure = self.names_covered();
-        self.seen_in = Some(parent);
         for names in [Some(&mut self.names), is_sure.then_some(&mut self.sure_names)] {
             let Some(names) = names else { continue };
             if !names.iter().any(|(node, known)| *node == parent && known == name) {

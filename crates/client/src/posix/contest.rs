@@ -1,11 +1,14 @@
-//! Names that others replace faster than a caller can use them.
+//! Calls that came too late, and what helps their second try.
 //!
-//! The kernel looks a name up and then opens what it found: two calls, between which another client
-//! may replace the name. Told `ESTALE`, the kernel looks the name up once more, and no further. So that
-//! this second try succeeds, its lookup opens the file as well, by name: what is open stays, with or
-//! without a name. It is closed when the kernel has used it, or after [`HOLD`].
+//! The kernel looks a name up and then uses what it found: two calls, between which another client
+//! may replace the name. Told `ESTALE`, the kernel does all of it once more, asking for every name on
+//! the way, and no further. So that this second try succeeds, its lookups keep what they find: a
+//! file or directory is opened by its name, a symbolic link is read, and of anything else the
+//! attributes stay good for one answer. What is kept goes when the call is through, or after
+//! [`PATIENCE`].
 //!
-//! Costs nothing while nobody was told `ESTALE`.
+//! Callers are told apart by their thread, as the kernel names it. Costs nothing while nobody was told
+//! `ESTALE`.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -14,102 +17,174 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use sheen_types::{Errno, HashMap, Instant, Name};
 
-use super::{Credentials, Mounted, NodeId};
+use super::{Credentials, FileType, Mounted, NodeId};
 use crate::cache::{Inode, Pin};
 use crate::meta::{Depth, OpenState};
 
-/// How long after an `ESTALE` lookups in the same directory are protected.
-const CONTESTED: Duration = Duration::from_millis(500);
-/// How long a file is kept open for a call that does not come.
-const HOLD: Duration = Duration::from_millis(500);
+/// How long a second try may take to come and to end: longer than any thread waits for its turn on a
+/// busy machine.
+const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Directories in which a call came too late, and files kept for the next try.
+/// How often a link that is replaced before it is read is looked up anew.
+pub(super) const TRIES: u32 = 100;
+
+/// Callers that were told `ESTALE`.
 #[derive(Default)]
 pub(crate) struct Contest {
-    /// How many directories there are: read before the map is locked.
+    /// How many there are: read before the map is locked.
     count: AtomicUsize,
-    directories: Mutex<HashMap<NodeId, Instant>>,
-    kept: Mutex<HashMap<NodeId, Vec<Kept>>>,
+    callers: Mutex<HashMap<u32, Caller>>,
 }
 
-/// A file that was opened when it was looked up.
+/// A caller that tries again.
+struct Caller {
+    until: Instant,
+    kept: Vec<Kept>,
+}
+
+/// What one of its lookups found.
 struct Kept {
+    parent: NodeId,
+    name: Name,
     pin: Pin,
+    open: Option<OpenState>,
     who: Credentials,
-    open: OpenState,
+}
+
+impl Contest {
+    fn locked<T>(&self, work: impl FnOnce(&mut HashMap<u32, Caller>) -> T) -> T {
+        let mut callers = self.callers.lock();
+        let done = work(&mut callers);
+        self.count.store(callers.len(), Ordering::Release);
+        done
+    }
+
+    /// Whether the caller's call is a second try.
+    pub(super) fn tries_again(&self, who: &Credentials) -> bool {
+        self.count.load(Ordering::Acquire) > 0 && self.callers.lock().contains_key(&who.pid)
+    }
+
+    /// The name by which the caller's second try found `node`.
+    pub(super) fn found_as(&self, who: &Credentials, node: NodeId) -> Option<(NodeId, Name)> {
+        if self.count.load(Ordering::Acquire) == 0 {
+            return None;
+        }
+        let callers = self.callers.lock();
+        let kept = &callers.get(&who.pid)?.kept;
+        let found = kept.iter().rev().find(|kept| kept.pin.node == node)?;
+        Some((found.parent, found.name.clone()))
+    }
 }
 
 impl Mounted {
-    /// The answer to a call on an inode, which may have been looked up for it. If the servers do not
-    /// know the inode that the kernel knows, its name was removed, or names another by now: the
-    /// kernel then looks the name up again.
-    pub(super) fn used<T>(&self, inode: &Inode, answer: Result<T, Errno>) -> Result<T, Errno> {
-        answer.map_err(|errno| {
-            if errno != Errno::ENOENT {
-                return errno;
-            }
-            if let Some(parent) = inode.state().seen_in {
-                let until = self.meta.world.clock.now() + CONTESTED;
-                self.contest.directories.lock().insert(parent, until);
-                self.contest.count.fetch_add(1, Ordering::Release);
-            }
-            Errno::ESTALE
+    /// What a caller is told that came too late: it looks everything up again.
+    pub(super) fn too_late(&self, who: &Credentials) -> Errno {
+        let now = self.meta.world.clock.now();
+        self.contest.locked(|callers| {
+            // Those that never tried again.
+            callers.retain(|_, caller| caller.until > now || !caller.kept.is_empty());
+            let caller = callers.entry(who.pid);
+            let caller = caller.or_insert_with(|| Caller { until: now, kept: Vec::new() });
+            caller.until = now + PATIENCE;
+        });
+        Errno::ESTALE
+    }
+
+    /// The answer to a call on an inode that may have been looked up for it. If the servers do not
+    /// know the inode that the kernel knows, its name was removed, or names another by now.
+    pub(super) fn on_the_way<T>(
+        &self,
+        who: &Credentials,
+        answer: Result<T, Errno>,
+    ) -> Result<T, Errno> {
+        answer.map_err(|errno| match errno {
+            Errno::ENOENT => self.too_late(who),
+            errno => errno,
         })
     }
 
-    /// Whether a call came too late in this directory a moment ago.
-    pub(super) fn is_contested(&self, directory: NodeId) -> bool {
-        let contest = &self.contest;
-        if contest.count.load(Ordering::Acquire) == 0 {
-            return false;
+    /// As [`Mounted::on_the_way`], of a call that ends what the caller does with a name.
+    pub(super) fn used<T>(
+        self: &Arc<Self>,
+        who: &Credentials,
+        answer: Result<T, Errno>,
+    ) -> Result<T, Errno> {
+        let answer = self.on_the_way(who, answer);
+        if !matches!(answer, Err(Errno::ESTALE)) && self.contest.tries_again(who) {
+            self.let_go(who.pid);
         }
-        let now = self.meta.world.clock.now();
-        let mut directories = contest.directories.lock();
-        directories.retain(|_, until| *until > now);
-        contest.count.store(directories.len(), Ordering::Release);
-        directories.contains_key(&directory)
+        answer
     }
 
-    /// Finds a name, and keeps what it names for a while if that can be opened.
+    /// Finds a name for a second try, and keeps what it names.
     pub(super) async fn find_and_keep(
         self: &Arc<Self>,
         who: &Credentials,
         parent: &Inode,
         name: &Name,
     ) -> Result<Option<Pin>, Errno> {
-        let opened = match self.meta.open_name(who, parent, name).await {
-            Ok(opened) => opened,
-            // What may not be read can only be looked up.
-            Err(_) => return self.meta.lookup(who, parent, name, Depth::Attributes).await,
-        };
-        let pin = self.inodes.pin(opened.pin.fid);
-        if let Some(open) = opened.state {
-            let node = pin.node;
-            let kept = Kept { pin: opened.pin, who: who.clone(), open };
-            self.contest.kept.lock().entry(node).or_default().push(kept);
-            let mounted = Arc::clone(self);
-            let task = async move {
-                let clock = &mounted.meta.world.clock;
-                clock.sleep_until(clock.now() + HOLD).await;
-                mounted.let_go(node);
+        for _ in 0..TRIES {
+            let (pin, open) = match self.meta.open_name(who, parent, name).await {
+                Ok(opened) => (opened.pin, opened.state),
+                // What may not be read can only be looked up.
+                Err(_) => match self.meta.lookup(who, parent, name, Depth::Attributes).await? {
+                    Some(pin) => (pin, None),
+                    None => return Ok(None),
+                },
             };
-            self.meta.world.tasks.spawn("contested name", Box::pin(task));
+            let is_link = pin.file_type() == Some(FileType::Symlink);
+            if is_link && self.meta.readlink(who, &pin).await == Err(Errno::ENOENT) {
+                continue;
+            }
+            let found = self.inodes.pin(pin.fid);
+            let (parent, name, who) = (parent.node, name.clone(), who.clone());
+            self.keep(Kept { parent, name, pin, open, who });
+            return Ok(Some(found));
         }
-        Ok(Some(pin))
+        Err(Errno::ESTALE)
     }
 
-    /// Closes what was kept of a node: it has been opened, which is the last that the kernel does of a
-    /// call on a name.
-    pub(super) fn let_go(self: &Arc<Self>, node: NodeId) {
-        let kept = self.contest.kept.lock().remove(&node);
-        for Kept { pin, who, open } in kept.into_iter().flatten() {
+    fn keep(self: &Arc<Self>, kept: Kept) {
+        let now = self.meta.world.clock.now();
+        let thread = kept.who.pid;
+        let is_first = self.contest.locked(|callers| {
+            let caller = callers.entry(thread);
+            let caller = caller.or_insert_with(|| Caller { until: now, kept: Vec::new() });
+            caller.until = now + PATIENCE;
+            caller.kept.push(kept);
+            caller.kept.len() == 1
+        });
+        if !is_first {
+            return;
+        }
+        let mounted = Arc::clone(self);
+        let task = async move {
+            let clock = &mounted.meta.world.clock;
+            loop {
+                let until =
+                    |callers: &mut HashMap<_, Caller>| callers.get(&thread).map(|it| it.until);
+                match mounted.contest.locked(until) {
+                    None => return,
+                    Some(until) if until <= clock.now() => return mounted.let_go(thread),
+                    Some(until) => clock.sleep_until(until).await,
+                }
+            }
+        };
+        self.meta.world.tasks.spawn("second try", Box::pin(task));
+    }
+
+    /// Closes what was kept for a caller.
+    fn let_go(self: &Arc<Self>, thread: u32) {
+        let caller = self.contest.locked(|callers| callers.remove(&thread));
+        for Kept { pin, open, who, .. } in caller.into_iter().flat_map(|caller| caller.kept) {
+            let Some(open) = open else { continue };
             let mounted = Arc::clone(self);
             let task = async move {
                 if let Err(errno) = mounted.meta.close(&who, &pin, open, None).await {
-                    tracing::debug!(fid = %pin.fid, %errno, "contested name was not closed");
+                    tracing::debug!(fid = %pin.fid, %errno, "second try was not closed");
                 }
             };
-            self.meta.world.tasks.spawn("contested name", Box::pin(task));
+            self.meta.world.tasks.spawn("second try", Box::pin(task));
         }
     }
 }

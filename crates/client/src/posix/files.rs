@@ -35,7 +35,7 @@ impl FileSystem {
         // The kernel took the name along when it was renamed, and may not have heard yet that
         // another client has replaced it since. Told so, it looks the name up.
         if std::mem::take(&mut pin.state().moved_here) {
-            return Err(Errno::ESTALE);
+            return Err(self.0.too_late(who));
         }
         if flags.writes() {
             // Whoever opens it, we too, may write from now on.
@@ -46,8 +46,7 @@ impl FileSystem {
         }
         let open = || self.0.meta.open(who, &pin, flags);
         let open = self.0.asking(who, &[&pin], open).await;
-        self.0.let_go(node);
-        let open = self.0.used(&pin, open)?;
+        let open = self.0.used(who, open)?;
         self.0.finish_open(who, pin, flags, open, false).await
     }
 
@@ -75,12 +74,16 @@ impl FileSystem {
         let child = Arc::clone(&opened.pin);
         // As in Lustre, the MDT answers a name that cannot be opened without asking whether it was
         // to be new.
-        let no_file = if flags.has(OpenFlags::EXCLUSIVE) { Errno::EEXIST } else { Errno::ESTALE };
-        let Some(open) = opened.state else { return Err(no_file) };
+        let Some(open) = opened.state else {
+            return Err(match flags.has(OpenFlags::EXCLUSIVE) {
+                true => Errno::EEXIST,
+                false => self.0.too_late(who),
+            });
+        };
         if child.file_type() != Some(FileType::Regular) {
             // Something else has taken the name: the kernel looks again and opens that.
             self.0.meta.close(who, &child, open, None).await?;
-            return Err(Errno::ESTALE);
+            return Err(self.0.too_late(who));
         }
         let entry = match opened.created {
             true => self.0.entry_of_new((&parent, name), &child),
@@ -97,7 +100,7 @@ impl FileSystem {
         match self.0.finish_open(who, opened.pin, flags, Some(open), created).await {
             Ok(opened) => {
                 child.state().fresh = created;
-                Ok((entry, opened))
+                self.0.used(who, Ok((entry, opened)))
             }
             Err(errno) => {
                 self.0.inodes.forget(node, 1);
@@ -308,9 +311,7 @@ impl Mounted {
         flags: OpenFlags,
         open: Option<OpenState>,
     ) -> Opened {
-        // The kernel puts what is appended into its pages where it believes the end to be; only the
-        // locks taken for the write itself say where that is.
-        let direct = flags.has(OpenFlags::DIRECT) || flags.has(OpenFlags::APPEND);
+        let direct = flags.passes_pages();
         let handle = self.handles.insert(OpenFile::new(pin, flags, who, open));
         Opened { handle, keep_pages: self.observers.watched(), direct }
     }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use sheen_types::{Errno, Name};
 
+use super::contest::TRIES;
 use super::{
     Credentials, Entry, FileSystem, FileType, Lookup, Mounted, NewNode, NodeId, RenameMode,
 };
@@ -25,7 +26,7 @@ impl FileSystem {
         name: &Name,
     ) -> Result<Lookup, Errno> {
         let parent = self.0.pin(parent)?;
-        let found = match self.0.is_contested(parent.node) {
+        let found = match self.0.contest.tries_again(who) {
             true => self.0.find_and_keep(who, &parent, name).await?,
             false => self.0.find(who, &parent, name).await?,
         };
@@ -91,7 +92,9 @@ impl FileSystem {
     pub async fn readlink(&self, who: &Credentials, node: NodeId) -> Result<Bytes, Errno> {
         let inode = self.0.pin(node)?;
         match inode.file_type() {
-            Some(FileType::Symlink) | None => self.0.meta.readlink(who, &inode).await,
+            Some(FileType::Symlink) | None => {
+                self.0.on_the_way(who, self.0.meta.readlink(who, &inode).await)
+            }
             Some(_) => Err(Errno::EINVAL),
         }
     }
@@ -108,22 +111,23 @@ impl FileSystem {
         name: &Name,
     ) -> Result<Entry, Errno> {
         let (inode, parent) = (self.0.pin(node)?, self.0.pin(parent)?);
-        if inode.file_type() == Some(FileType::Directory) {
-            return Err(Errno::EPERM);
-        }
-        let link = || self.0.meta.link(who, &inode, &parent, name);
-        self.0.asking(who, &[&parent], link).await?;
-        {
-            // Nothing covers the attributes now; until they are asked again this is the best guess.
-            let mut state = inode.state();
-            if !state.attributes_covered()
-                && let Some(attributes) = &mut state.attributes
-            {
-                attributes.nlink += 1;
-                attributes.ctime = self.0.meta.world.clock.wall();
+        let mut linked = self.0.link(who, &inode, &parent, name).await;
+        if let Some((directory, known)) = self.0.contest.found_as(who, node) {
+            // Its name is replaced again and again: the kernel takes any inode of the same type.
+            let directory = self.0.pin(directory)?;
+            for _ in 0..TRIES {
+                if linked != Err(Errno::ENOENT) {
+                    break;
+                }
+                let found = self.0.meta.lookup(who, &directory, &known, Depth::Name).await?;
+                let Some(found) = found.filter(|found| found.file_type() == inode.file_type())
+                else {
+                    break;
+                };
+                linked = self.0.link(who, &found, &parent, name).await;
             }
         }
-        self.0.entry(who, (&parent, name), &inode).await
+        self.0.used(who, linked)
     }
 
     /// Removes a name of anything but a directory. One RPC.
@@ -202,6 +206,31 @@ impl Mounted {
         if let Some(layout) = layout {
             self.data.gone(&layout);
         }
+    }
+
+    async fn link(
+        &self,
+        who: &Credentials,
+        inode: &Pin,
+        parent: &Pin,
+        name: &Name,
+    ) -> Result<Entry, Errno> {
+        if inode.file_type() == Some(FileType::Directory) {
+            return Err(Errno::EPERM);
+        }
+        let link = || self.meta.link(who, inode, parent, name);
+        self.asking(who, &[parent], link).await?;
+        {
+            // Nothing covers the attributes now; until they are asked again this is the best guess.
+            let mut state = inode.state();
+            if !state.attributes_covered()
+                && let Some(attributes) = &mut state.attributes
+            {
+                attributes.nlink += 1;
+                attributes.ctime = self.meta.world.clock.wall();
+            }
+        }
+        self.entry(who, (parent, name), inode).await
     }
 
     /// The inode of a name, from what is known if locks cover that, else by one RPC.

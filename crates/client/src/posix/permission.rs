@@ -38,7 +38,7 @@ impl FileSystem {
     /// `EACCES`, or as `stat(2)`.
     pub async fn access(&self, who: &Credentials, node: NodeId, wanted: May) -> Result<(), Errno> {
         let inode = self.0.pin(node)?;
-        self.0.used(&inode, self.0.know_rights(who, &inode).await)?;
+        self.0.on_the_way(who, self.0.know_rights(who, &inode).await)?;
         self.0.judge(who, &inode, wanted)
     }
 }
@@ -69,7 +69,7 @@ impl Mounted {
         who: &Credentials,
         directory: &Inode,
     ) -> Result<(), Errno> {
-        self.used(directory, self.know_rights(who, directory).await)?;
+        self.on_the_way(who, self.know_rights(who, directory).await)?;
         self.judge(who, directory, May::EXEC)
     }
 

@@ -1,6 +1,7 @@
 //! The facade against a scripted MDT: what is asked, what is kept, who is told.
 
 use bytes::Bytes;
+use sheen_io::Clock;
 use sheen_types::{Errno, Fid, InodeBits, LockHandle, LockMode};
 use sheen_wire::dir::{DirEntry as WireEntry, DirPage, DirPageHeader, HASH_END};
 use sheen_wire::ldlm::IntentOp;
@@ -587,4 +588,48 @@ fn a_close_tells_of_writes_and_a_handle_that_wrote_nothing_tells_nothing() {
         });
     }
     assert!(fixture.mdt.is_done());
+}
+
+/// Between its lookup and its open another client replaces the file, twice.
+#[test]
+fn a_second_try_keeps_what_it_finds() {
+    let fixture = Fixture::new();
+    let newer = Fid::new(0x2_0000_0400, 11);
+    let open = |node| {
+        let files = fixture.files.clone();
+        let open = async move { files.open(&Fixture::root(), node, OpenFlags(0)).await };
+        fixture.world.run(open).map(drop)
+    };
+    fixture.mdt.answer(found_file(0x77, WHOLE, false));
+    let node = entry(look_up(&fixture, NodeId::ROOT, "f")).node;
+    fixture.mdt.refuse(Errno::ENOENT);
+    assert_eq!(open(node), Err(Errno::ESTALE));
+    fixture.mdt.take_asked();
+
+    // Whatever becomes of the name now, the file stays: it is open.
+    fixture.mdt.answer(opened(newer, 0xbbb, false, layout()));
+    let again = entry(look_up(&fixture, NodeId::ROOT, "f")).node;
+    assert!(matches!(&fixture.mdt.take_asked()[..], [Request::LdlmIntentOpen(_)]));
+    fixture.mdt.answer(opened(newer, 0xaaa, false, layout()));
+    fixture.mdt.answer(MdsCloseReply::default());
+    assert_eq!(open(again), Ok(()));
+    fixture.world.settle();
+    let closed = fixture.mdt.take_asked().into_iter().find_map(|asked| match asked {
+        Request::MdsClose(close) => Some(close.mdt_ioepoch.open_handle),
+        _ => None,
+    });
+    assert_eq!(closed, Some(OpenHandle(0xbbb)));
+
+    // It is through: its next lookup is one again, and one that never comes costs nothing for ever.
+    fixture.mdt.answer(found_file(0x78, WHOLE, false));
+    let node = entry(look_up(&fixture, NodeId::ROOT, "g")).node;
+    assert!(matches!(&fixture.mdt.take_asked()[..], [Request::LdlmIntentGetattr(_)]));
+    fixture.mdt.refuse(Errno::ENOENT);
+    assert_eq!(open(node), Err(Errno::ESTALE));
+    fixture.mdt.answer(opened(newer, 0xccc, false, layout()));
+    look_up(&fixture, NodeId::ROOT, "g").expect("found");
+    fixture.mdt.answer(MdsCloseReply::default());
+    let (world, later) = (fixture.world.clone(), std::time::Duration::from_secs(11));
+    fixture.world.run(async move { world.sleep_until(world.now() + later).await });
+    assert!(fixture.mdt.is_done(), "what was kept is closed");
 }

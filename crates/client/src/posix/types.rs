@@ -271,6 +271,14 @@ impl OpenFlags {
         self.0 & Self::ACCESS != 1
     }
 
+    /// Whether reads and writes go past the kernel's pages. The kernel puts what is appended into its
+    /// pages where it believes the end to be; only the locks taken for the write itself say where that
+    /// is.
+    #[must_use]
+    pub fn passes_pages(self) -> bool {
+        self.has(Self::DIRECT) || self.has(Self::APPEND)
+    }
+
     /// Whether the file may be written.
     #[must_use]
     pub fn writes(self) -> bool {

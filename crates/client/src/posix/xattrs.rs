@@ -36,26 +36,8 @@ impl FileSystem {
         if name.starts_with(TRUSTED) && who.uid != 0 {
             return Err(Errno::ENODATA);
         }
-        if name == LUSTRE_LOV {
-            return self.0.meta.getxattr(who, &inode, TRUSTED_LOV).await;
-        }
-        if name == LUSTRE_FID {
-            return Ok(inode.fid.to_string().into());
-        }
-        // Access control lists are attributes of the inode to the MDT, not among the others.
-        if name.starts_with(b"system.") || name == TRUSTED_LOV {
-            return self.0.meta.getxattr(who, &inode, name).await;
-        }
-        if name == CAPABILITY && inode.state().has_no_capability() {
-            return Err(Errno::ENODATA);
-        }
-        if name.starts_with(USER) {
-            self.0.may_read(who, &inode).await?;
-        }
-        match self.0.meta.xattrs(who, &inode).await? {
-            Some(xattrs) => xattrs.get(name).cloned().ok_or(Errno::ENODATA),
-            None => self.0.meta.getxattr(who, &inode, name).await,
-        }
+        let value = self.0.value_of(who, &inode, name).await;
+        self.0.used(who, value)
     }
 
     /// Names of the extended attributes, each with a NUL behind it. No RPC while a lock covers them,
@@ -65,7 +47,7 @@ impl FileSystem {
     /// As `listxattr(2)`.
     pub async fn listxattr(&self, who: &Credentials, node: NodeId) -> Result<Bytes, Errno> {
         let inode = self.0.pin(node)?;
-        let names = match self.0.meta.xattrs(who, &inode).await? {
+        let names = match self.0.used(who, self.0.meta.xattrs(who, &inode).await)? {
             Some(xattrs) => {
                 let mut names: Vec<&[u8]> = xattrs.keys().map(|name| &name[..]).collect();
                 names.sort_unstable();
@@ -111,7 +93,7 @@ impl FileSystem {
             return self.0.set_layout(who, &inode, value).await;
         }
         let set = || self.0.meta.setxattr(who, &inode, name, Some(value.clone()), mode);
-        self.0.asking(who, &[&inode], set).await
+        self.0.used(who, self.0.asking(who, &[&inode], set).await)
     }
 
     /// Removes an extended attribute. One RPC.
@@ -131,11 +113,39 @@ impl FileSystem {
         let inode = self.0.pin(node)?;
         let name = if name == LUSTRE_LOV { TRUSTED_LOV } else { name };
         let remove = || self.0.meta.setxattr(who, &inode, name, None, XattrMode::Any);
-        self.0.asking(who, &[&inode], remove).await
+        self.0.used(who, self.0.asking(who, &[&inode], remove).await)
     }
 }
 
 impl Mounted {
+    async fn value_of(
+        &self,
+        who: &Credentials,
+        inode: &Inode,
+        name: &[u8],
+    ) -> Result<Bytes, Errno> {
+        if name == LUSTRE_LOV {
+            return self.meta.getxattr(who, inode, TRUSTED_LOV).await;
+        }
+        if name == LUSTRE_FID {
+            return Ok(inode.fid.to_string().into());
+        }
+        // Access control lists are attributes of the inode to the MDT, not among the others.
+        if name.starts_with(b"system.") || name == TRUSTED_LOV {
+            return self.meta.getxattr(who, inode, name).await;
+        }
+        if name == CAPABILITY && inode.state().has_no_capability() {
+            return Err(Errno::ENODATA);
+        }
+        if name.starts_with(USER) {
+            self.may_read(who, inode).await?;
+        }
+        match self.meta.xattrs(who, inode).await? {
+            Some(xattrs) => xattrs.get(name).cloned().ok_or(Errno::ENODATA),
+            None => self.meta.getxattr(who, inode, name).await,
+        }
+    }
+
     async fn set_layout(
         &self,
         who: &Credentials,
