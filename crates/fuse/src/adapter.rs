@@ -17,7 +17,7 @@ use fuser::{
 };
 use sheen_client::posix::{
     Credentials, DirCookie, Fallocate, FileHandle, FileLock, FileLockMode, FileSystem, FileType,
-    LockOwner, May, NewNode, NodeId, OpenFlags, Operation, RenameMode, Seek, SetAttributes,
+    LockOwner, Lookup, May, NewNode, NodeId, OpenFlags, Operation, RenameMode, Seek, SetAttributes,
     XattrMode,
 };
 use sheen_types::{Errno, Extent, Name};
@@ -25,6 +25,7 @@ use sheen_types::{Errno, Extent, Name};
 use crate::busy::{Busy, Guard};
 use crate::control::{self, Control};
 use crate::credentials::Groups;
+use crate::ends::Ends;
 use crate::{answer, convert, signals};
 
 /// Bytes of one write request and of read-ahead: one bulk RPC's worth keeps the pipe full.
@@ -58,6 +59,7 @@ pub(crate) struct Adapter {
     runtime: tokio::runtime::Handle,
     groups: Groups,
     busy: Arc<Busy>,
+    ends: Arc<Ends>,
     local_locks: bool,
 }
 
@@ -68,10 +70,12 @@ impl Adapter {
         busy: Arc<Busy>,
         local_locks: bool,
     ) -> Self {
-        Self { files, runtime, groups: Groups::default(), busy, local_locks }
+        let ends = Arc::default();
+        Self { files, runtime, groups: Groups::default(), busy, ends, local_locks }
     }
 
     fn who(&self, request: &Request, umask: u32) -> Credentials {
+        self.ends.called(request.pid());
         self.groups.credentials(request, umask)
     }
 
@@ -173,11 +177,15 @@ impl Filesystem for Adapter {
 
     fn lookup(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
         let (files, who, name) = (self.files.clone(), self.who(request, 0), convert::name(name));
-        let guard = self.occupy(&[parent]);
+        let (guard, ends) = (self.occupy(&[parent]), Arc::clone(&self.ends));
         self.counted(Operation::Getattr, async move {
             let _guard = guard;
             let found = async { files.lookup(&who, node(parent), &name?).await };
-            answer::lookup(reply, found.await);
+            let found = found.await;
+            if let Ok(Lookup::Found(entry)) = &found {
+                ends.used(entry.node.0).await;
+            }
+            answer::lookup(reply, found);
         });
     }
 
@@ -188,10 +196,14 @@ impl Filesystem for Adapter {
     fn getattr(&self, request: &Request, number: INodeNo, _: Option<Handle>, reply: ReplyAttr) {
         let (files, who) = (self.files.clone(), self.who(request, 0));
         // A directory's, before it is changed: the kernel holds its lock for the change already.
-        let guard = self.occupy(&[number]);
+        let (guard, ends) = (self.occupy(&[number]), Arc::clone(&self.ends));
         self.counted(Operation::Getattr, async move {
             let _guard = guard;
-            answer::stat(reply, node(number), files.getattr(&who, node(number)).await);
+            let mut stat = files.getattr(&who, node(number)).await;
+            if ends.used(number.0).await {
+                stat = files.getattr(&who, node(number)).await;
+            }
+            answer::stat(reply, node(number), stat);
         });
     }
 
@@ -362,6 +374,7 @@ impl Filesystem for Adapter {
         reply: ReplyEntry,
     ) {
         let (files, who, name) = (self.files.clone(), self.who(request, 0), convert::name(name));
+        self.ends.found(request.pid(), number.0);
         let guard = self.occupy(&[parent]);
         self.counted(Operation::Link, async move {
             let _guard = guard;
@@ -391,6 +404,11 @@ impl Filesystem for Adapter {
         let (files, name) = (self.files.clone(), convert::name(name));
         let who = self.who(request, umask);
         let flags = OpenFlags(flags.cast_unsigned() | OpenFlags::CREATE);
+        if let Some(known) =
+            name.as_ref().ok().and_then(|it| self.files.known_child(node(parent), it))
+        {
+            self.ends.found(request.pid(), known.0);
+        }
         let guard = self.occupy(&[parent]);
         self.counted(Operation::Create, async move {
             let _guard = guard;
@@ -402,21 +420,25 @@ impl Filesystem for Adapter {
 
     fn read(
         &self,
-        _: &Request,
-        _: INodeNo,
+        request: &Request,
+        number: INodeNo,
         opened: Handle,
         offset: u64,
         size: u32,
-        _: KernelFlags,
+        flags: KernelFlags,
         _: Option<Owner>,
         reply: ReplyData,
     ) {
-        let files = self.files.clone();
+        let (files, ends, thread) = (self.files.clone(), Arc::clone(&self.ends), request.pid());
+        let is_direct = OpenFlags(flags.0.cast_unsigned()).passes_pages();
         self.counted(Operation::Read, async move {
             let read = files.read(handle(opened), offset, size).await;
             if let Ok(pieces) = &read {
                 let bytes: usize = pieces.iter().map(Bytes::len).sum();
                 files.statistics().add(Operation::ReadBytes, bytes as u64);
+                if bytes < size as usize && !is_direct {
+                    ends.found(thread, number.0);
+                }
             }
             answer::data(reply, read);
         });
@@ -424,19 +446,26 @@ impl Filesystem for Adapter {
 
     fn write(
         &self,
-        _: &Request,
-        _: INodeNo,
+        request: &Request,
+        number: INodeNo,
         opened: Handle,
         offset: u64,
         data: &[u8],
         _: WriteFlags,
-        _: KernelFlags,
+        flags: KernelFlags,
         _: Option<Owner>,
         reply: ReplyWrite,
     ) {
         let (files, data) = (self.files.clone(), Bytes::copy_from_slice(data));
+        let ends = Arc::clone(&self.ends);
+        ends.called(request.pid());
+        let is_direct = OpenFlags(flags.0.cast_unsigned()).passes_pages();
         self.counted(Operation::Write, async move {
-            match files.write(handle(opened), offset, data).await {
+            let written = files.write(handle(opened), offset, data).await;
+            if is_direct {
+                ends.used(number.0).await;
+            }
+            match written {
                 Ok(written) => {
                     files.statistics().add(Operation::WriteBytes, written.into());
                     reply.written(written);
@@ -446,7 +475,8 @@ impl Filesystem for Adapter {
         });
     }
 
-    fn flush(&self, _: &Request, _: INodeNo, opened: Handle, by: Owner, reply: ReplyEmpty) {
+    fn flush(&self, request: &Request, _: INodeNo, opened: Handle, by: Owner, reply: ReplyEmpty) {
+        self.ends.called(request.pid());
         let files = self.files.clone();
         self.drive(async move {
             answer::empty(reply, files.flush(handle(opened), owner(by)).await);

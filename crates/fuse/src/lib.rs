@@ -18,6 +18,7 @@ mod control;
 mod convert;
 mod credentials;
 mod drive;
+mod ends;
 mod invalidate;
 mod mount;
 mod signals;

@@ -1,6 +1,7 @@
 //! A file as its objects: cutting calls into pieces, putting answers together.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::Bytes;
 use sheen_io::BoxFuture;
@@ -20,12 +21,16 @@ pub(super) struct File {
     pub(super) ahead: Ahead,
     /// Appends of this client queue here: each needs to see where the one before it ended.
     append: tokio::sync::Mutex<()>,
+    /// Whether a read may have brought the kernel the page in which the file ends, since an append
+    /// last had it dropped.
+    end_was_read: AtomicBool,
 }
 
 impl File {
     pub(super) fn new(layout: Arc<FileLayout>, objects: Vec<Arc<Object>>) -> Self {
         let ahead = Ahead::default();
-        Self { layout, objects, ahead, append: tokio::sync::Mutex::new(()) }
+        let (append, end_was_read) = (tokio::sync::Mutex::new(()), AtomicBool::new(false));
+        Self { layout, objects, ahead, append, end_was_read }
     }
 
     /// Reads without looking ahead.
@@ -91,6 +96,10 @@ impl File {
     }
 
     /// Locks everything from where the file may end on, writes there.
+    ///
+    /// The kernel does not put these bytes into its pages. It drops the page in which it believes them
+    /// to be before it asks, but a read beside this call may have brought that page back, with zeros in
+    /// their place, under the very lock that is used here.
     async fn append(
         &self,
         thought: u64,
@@ -98,7 +107,7 @@ impl File {
         owner: (u32, u32),
         how: How,
     ) -> Result<u64, Errno> {
-        let _turn = self.append.lock().await;
+        let turn = self.append.lock().await;
         let pages = Extent::of_length(thought, data.len() as u64);
         let losses = self.losses();
         let leases = self.lease_all(Extent::ALL, LockMode::Pw, pages).await?;
@@ -110,14 +119,27 @@ impl File {
         }
         let offset = self.known_size();
         self.check_end(offset, data.len() as u64)?;
+        let length = data.len() as u64;
         self.write_pieces(offset, data, owner, how, true).await?;
-        if offset != thought || losses != self.losses() {
-            for (object, part) in pages.map(|pages| self.parts(pages)).unwrap_or_default() {
-                object.drop_pages(part).await;
-            }
+        let end_was_read = self.end_was_read.swap(false, Ordering::AcqRel);
+        let dropped = end_was_read || offset != thought || losses != self.losses();
+        let (first, last) = (offset.min(thought), offset.max(thought));
+        let wrong = Extent::of_length(first, last - first + length).filter(|_| dropped);
+        for (object, part) in wrong.map(|wrong| self.parts(wrong)).unwrap_or_default() {
+            object.drop_pages(part).await;
         }
-        drop(leases);
+        drop((leases, turn));
+        if dropped {
+            self.pages_given_up().await;
+        }
         Ok(offset)
+    }
+
+    /// See [`Object::pages_given_up`].
+    async fn pages_given_up(&self) {
+        for object in &self.objects {
+            object.pages_given_up().await;
+        }
     }
 
     /// Refuses what goes beyond the largest size at once: an OST could only refuse it when it is
@@ -207,6 +229,10 @@ impl DataFile for File {
                 return Ok(Vec::new());
             }
             if !how.direct {
+                // Before the bytes are looked at: an append that they lack will see it.
+                if offset.saturating_add(length.into()) > self.known_size() {
+                    self.end_was_read.store(true, Ordering::Release);
+                }
                 self.look_ahead(offset, u64::from(length)).await;
             }
             self.read_pieces(offset, u64::from(length), how).await
@@ -267,6 +293,7 @@ impl DataFile for File {
             let covered = stale.is_empty();
             let glimpses = stale.into_iter().map(|object| object.glimpse());
             join::all_ok(glimpses.collect()).await?;
+            self.pages_given_up().await;
             let covered = covered || self.objects.iter().all(|object| object.is_covered());
             Ok(self.known(covered))
         })

@@ -74,6 +74,8 @@ pub(super) struct State {
     pub(super) losses: u64,
     /// Pages that the kernel holds for calls of ours that wait for a lock, until these end.
     asking: Vec<Extent>,
+    /// How often the kernel was asked for pages that it has not given up yet though their lock went.
+    pages_owed: usize,
 }
 
 impl State {
@@ -212,11 +214,12 @@ impl Object {
         Some(Guest { object: Arc::clone(self), leaving })
     }
 
-    /// Whether locks of ours keep others from changing size and times.
+    /// Whether locks of ours keep others from changing size and times. Not while the kernel owes
+    /// pages: see [`Object::pages_given_up`].
     pub(super) fn is_covered(&self) -> bool {
         let size = {
             let state = self.state.lock();
-            if !state.is_told {
+            if !state.is_told || state.pages_owed > 0 {
                 return false;
             }
             state.known.size
@@ -310,7 +313,7 @@ impl Object {
     /// Has the kernel give up its pages of `extent`, and waits until it has. Not for the pages of
     /// calls of ours that wait for a lock: the kernel lets go of these only when the call ends, and
     /// the call may be waiting for this very lock to go. They follow on their own.
-    async fn uncover(&self, extent: Extent) {
+    async fn uncover(self: &Arc<Self>, extent: Extent) {
         let Some(events) = self.osc.shared.events() else { return };
         let range = |part| self.raid0.file_extent(self.stripe, part);
         let (free, held) = split(extent, &self.state.lock().asking);
@@ -321,7 +324,7 @@ impl Object {
         for part in free {
             let mut told = events.uncovered(self.file, range(part));
             if !self.told_before_asked(part, &mut told).await {
-                self.osc.shared.world.tasks.spawn("pages in use", told);
+                self.owe_pages(told);
             }
         }
     }
@@ -330,7 +333,7 @@ impl Object {
     /// may be wrong there: it dropped them with a lost lock while the write was on its way, and a read
     /// may have brought the old bytes back. Called before the write is answered; the next read gets the
     /// new bytes from us.
-    pub(super) async fn drop_pages(&self, part: Extent) {
+    pub(super) async fn drop_pages(self: &Arc<Self>, part: Extent) {
         let Some(events) = self.osc.shared.events() else { return };
         self.told_soon(events.uncovered(self.file, self.raid0.file_extent(self.stripe, part)))
             .await;
@@ -338,7 +341,7 @@ impl Object {
 
     /// Waits for `told` a moment: the kernel lets pages go at once that are whole though a write is on
     /// its way from them.
-    async fn told_soon(&self, mut told: BoxFuture<'static, ()>) {
+    async fn told_soon(self: &Arc<Self>, mut told: BoxFuture<'static, ()>) {
         let clock = &self.osc.shared.world.clock;
         let mut late = clock.sleep_until(clock.now() + HELD_PAGES_WAIT);
         let is_told = poll_fn(|context| match told.as_mut().poll(context) {
@@ -346,7 +349,32 @@ impl Object {
             Poll::Pending => late.as_mut().poll(context).map(|()| false),
         });
         if !is_told.await {
-            self.osc.shared.world.tasks.spawn("pages in use", told);
+            self.owe_pages(told);
+        }
+    }
+
+    /// The kernel gives pages up when `told` is done.
+    fn owe_pages(self: &Arc<Self>, told: BoxFuture<'static, ()>) {
+        self.state.lock().pages_owed += 1;
+        let object = Arc::clone(self);
+        let task = async move {
+            told.await;
+            object.state.lock().pages_owed -= 1;
+            object.changed.notify_waiters();
+        };
+        self.osc.shared.world.tasks.spawn("pages in use", Box::pin(task));
+    }
+
+    /// Waits until the kernel has given up all pages whose lock went: with a size that others have
+    /// changed since it would show more of such a page than ever was in it.
+    pub(super) async fn pages_given_up(&self) {
+        loop {
+            let mut changed = pin!(self.changed.notified());
+            changed.as_mut().enable();
+            if self.state.lock().pages_owed == 0 {
+                return;
+            }
+            changed.await;
         }
     }
 

@@ -125,6 +125,23 @@ fn the_newer_write_of_a_byte_waits_for_the_older() {
 }
 
 #[test]
+fn an_append_drops_the_page_that_a_read_beside_it_may_have_brought_back() {
+    let fixture = Fixture::new(1 << 20);
+    let file = fixture.file(1);
+    let append = |thought| fixture.write(&file, WriteAt::End(thought), pattern(10), CACHED);
+    assert_eq!(append(0), Ok(0));
+    assert_eq!(append(10), Ok(10));
+    assert!(fixture.events.uncovered.lock().is_empty());
+    // Under the lock of the appends, as the kernel asks for a page.
+    assert_eq!(fixture.read(&file, 0, 4096, CACHED).map(|bytes| bytes.len()), Ok(20));
+    assert_eq!(append(20), Ok(20));
+    let dropped = std::mem::take(&mut *fixture.events.uncovered.lock());
+    assert_eq!(dropped, [Extent { start: 20, end: 29 }]);
+    assert_eq!(append(30), Ok(30));
+    assert!(fixture.events.uncovered.lock().is_empty());
+}
+
+#[test]
 fn appends_queue_and_see_where_others_have_moved_the_end() {
     let fixture = Fixture::new(1 << 20);
     fixture.ost().set_bytes(resource(0), vec![1; 5000]);
