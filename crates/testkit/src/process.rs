@@ -83,6 +83,21 @@ pub fn kill(pid: i32) -> Outcome {
     wait_until(&format!("the end of process {pid}"), Duration::from_secs(30), || !is_alive(pid))
 }
 
+/// Makes the process stand still (`SIGSTOP`).
+pub fn stop(pid: i32) -> Outcome {
+    signal(pid, Signal::STOP)
+}
+
+/// Lets a process go on that stood still (`SIGCONT`).
+pub fn go_on(pid: i32) -> Outcome {
+    signal(pid, Signal::CONT)
+}
+
+fn signal(pid: i32, signal: Signal) -> Outcome {
+    let number = Pid::from_raw(pid).ok_or("process 0 is nobody")?;
+    kill_process(number, signal).told(format_args!("signal to {pid}"))
+}
+
 /// Whether the process runs; a dead one that nobody has reaped does not.
 pub fn is_alive(pid: i32) -> bool {
     let stat = text(&PathBuf::from(format!("/proc/{pid}/stat")));

@@ -11,7 +11,7 @@ use sheen_testkit::{Outcome, Told, ensure, process};
 
 use crate::sqlite;
 
-const LIMIT: Duration = Duration::from_secs(1800);
+pub(crate) const LIMIT: Duration = Duration::from_secs(1800);
 
 /// Kills the server during `work`, which must end well, and compares over a restart.
 fn killed_during(

@@ -1,0 +1,165 @@
+//! A mount process dies or stands still with locks and dirty bytes, while another mount wants the same
+//! files.
+#![allow(clippy::disallowed_methods, reason = "calls wait for each other in real time")]
+
+use std::fs::{self, File, OpenOptions};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::fs::{FlockOperation, fcntl_lock, flock};
+use rustix::io::Errno;
+use sheen_testkit::cluster::Cluster;
+use sheen_testkit::scene::{same_after_restart, scene, seed};
+use sheen_testkit::workload::{Size, storm};
+use sheen_testkit::{Outcome, Told, bytes, ensure, process};
+
+use crate::kills::LIMIT;
+
+/// Longer than a server of `sheen up` waits for a lock that it called back (20 s), once for the OST and
+/// once for the MDT, on a busy machine.
+const CALLED_BACK: Duration = Duration::from_secs(120);
+
+/// Longer than it waits for a sign of life: 75 s, looked at every 12.5 s.
+const SILENT: Duration = Duration::from_secs(120);
+
+/// What a mount holds when it falls silent.
+struct Holder {
+    synced: Vec<u8>,
+    /// Written a moment ago and not synced.
+    dirty: File,
+    _locked: File,
+}
+
+impl Holder {
+    fn new(top: &Path) -> Outcome<Self> {
+        let synced = bytes::content(5, 300_000);
+        let path = top.join("synced");
+        let mut file = File::create_new(&path).told(path.display())?;
+        file.write_all(&synced).and_then(|()| file.sync_all()).told("fsync")?;
+        File::open(top).and_then(|top| top.sync_all()).told("fsync of the folder")?;
+        let locked = File::create_new(top.join("locked")).told("locked")?;
+        flock(&locked, FlockOperation::NonBlockingLockExclusive).told("flock")?;
+        let mut dirty = File::create_new(top.join("dirty")).told("dirty")?;
+        dirty.write_all(&bytes::content(6, 200_000)).told("write")?;
+        Ok(Self { synced, dirty, _locked: locked })
+    }
+}
+
+/// Through `other`: what was synced is there, can be written, and names can be made beside it.
+fn others_go_on(other: &Path, synced: &[u8]) -> Outcome {
+    let start = Instant::now();
+    let read = fs::read(other.join("synced")).told("what the silent one synced")?;
+    ensure(read == synced, || "what was synced is not there".to_owned())?;
+    fs::write(other.join("beside"), b"beside").told("create beside")?;
+    fs::write(other.join("synced"), b"written since").told("write")?;
+    let waited = start.elapsed();
+    println!("deaths: others waited {} ms", waited.as_millis());
+    ensure(waited < CALLED_BACK, || format!("others waited {} s", waited.as_secs()))
+}
+
+fn lock_is_free(path: &Path) -> bool {
+    let file = OpenOptions::new().read(true).open(path);
+    file.is_ok_and(|file| flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok())
+}
+
+#[test]
+fn a_mount_that_stood_still_is_evicted_and_goes_on_afterwards() {
+    scene("stopped", 1, LIMIT, |cluster| {
+        let (top, other) = (cluster.mnt(), cluster.mount_again()?);
+        let holder = Holder::new(&top)?;
+        let mount = cluster.mount_pid()?;
+        process::stop(mount)?;
+        let went_on = others_go_on(&other, &holder.synced);
+        process::go_on(mount)?;
+        went_on?;
+        let sees = || fs::read(top.join("synced")).is_ok_and(|read| read == b"written since");
+        process::wait_until("the stopped mount sees what was written", CALLED_BACK, sees)?;
+        // Dirty bytes were lost, which this says, or had been written before it stood still.
+        match holder.dirty.sync_all() {
+            Err(error) if error.raw_os_error() == Some(Errno::IO.raw_os_error()) => {}
+            Err(error) => return Err(format!("fsync after an eviction: {error}")),
+            Ok(()) => {
+                let read = fs::read(other.join("dirty")).told("dirty")?;
+                ensure(read == bytes::content(6, 200_000), || "synced, and lost".to_owned())?;
+            }
+        }
+        drop(holder);
+        fs::write(top.join("after"), b"after").told("create after an eviction")?;
+        let after = fs::read(other.join("after")).told("what it made")?;
+        ensure(after == b"after", || "what it made is something else".to_owned())?;
+        same_after_restart(cluster)
+    });
+}
+
+#[test]
+fn a_mount_that_died_leaves_its_files_and_locks_to_others() {
+    scene("died", 1, LIMIT, |cluster| {
+        let (top, other) = (cluster.mnt(), cluster.mount_again()?);
+        let holder = Holder::new(&top)?;
+        // Not unmounted before: then it would give everything back.
+        process::kill(cluster.mount_pid()?)?;
+        let died = Instant::now();
+        cluster.kill_mount()?;
+        others_go_on(&other, &holder.synced)?;
+        let locked = other.join("locked");
+        process::wait_until("a lock of the dead", SILENT, || lock_is_free(&locked))?;
+        println!("deaths: its flock was free after {} s", died.elapsed().as_secs());
+        drop(holder);
+        cluster.up()?;
+        same_after_restart(cluster)
+    });
+}
+
+/// Kills the server while a crowd on two mounts is at work, and starts it again.
+#[test]
+fn a_crowd_goes_on_when_the_server_dies() {
+    scene("kill-storm", 2, LIMIT, |cluster: &Cluster| {
+        let (first, second) = (cluster.mnt(), cluster.mount_again()?);
+        let views: [PathBuf; 2] = [first, second];
+        let length = Duration::from_secs(Size::asked().of(5, 12, 300));
+        let plan = storm::Plan { seed: seed(), actors: 3, length };
+        thread::scope(|scope| {
+            let crowd = scope.spawn(|| storm::run(&[&views[0], &views[1]], plan));
+            thread::sleep(length / 3);
+            let restarted = cluster.kill_server().and_then(|()| cluster.up());
+            if restarted.is_err() {
+                // The crowd would wait for the dead for ever.
+                cluster.end();
+            }
+            let crowd = crowd.join().map_err(|_panic| "the crowd panicked".to_owned())?;
+            restarted.and(crowd)
+        })?;
+        same_after_restart(cluster)
+    });
+}
+
+/// Each holds on its mount what the other waits for: whoever closes the circle is told.
+#[test]
+fn a_circle_of_waiters_over_two_mounts_is_refused() {
+    scene("circle", 1, LIMIT, |cluster| {
+        let (top, other) = (cluster.mnt(), cluster.mount_again()?);
+        for name in ["one", "two"] {
+            fs::write(top.join(name), name).told(name)?;
+        }
+        let open = |path: PathBuf| {
+            OpenOptions::new().read(true).write(true).open(&path).told(path.display())
+        };
+        let (mine, wanted) = (open(top.join("one"))?, open(top.join("two"))?);
+        let (theirs, closing) = (open(other.join("two"))?, open(other.join("one"))?);
+        fcntl_lock(&mine, FlockOperation::NonBlockingLockExclusive).told("one")?;
+        fcntl_lock(&theirs, FlockOperation::NonBlockingLockExclusive).told("two")?;
+        thread::scope(|scope| {
+            let waiter = scope.spawn(|| fcntl_lock(&wanted, FlockOperation::LockExclusive));
+            // Long enough for its request to be there; were it not, this one would wait for it and
+            // the other be refused.
+            thread::sleep(Duration::from_secs(2));
+            let refused = fcntl_lock(&closing, FlockOperation::LockExclusive);
+            fcntl_lock(&theirs, FlockOperation::Unlock).told("unlock")?;
+            let got = waiter.join().map_err(|_panic| "the waiter panicked".to_owned())?;
+            ensure(refused == Err(Errno::DEADLK), || format!("closing the circle: {refused:?}"))?;
+            got.told("the other waiter")
+        })
+    });
+}
