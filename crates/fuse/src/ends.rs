@@ -9,11 +9,11 @@
 //!
 //! Cost: one short lock for each such answer, and for the next call of its thread.
 
-use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use sheen_types::HashMap;
 use tokio::sync::Notify;
 
 /// How long a thread may take to go on with what it waited for. One that makes no other call delays an
