@@ -43,7 +43,7 @@ impl Mdt {
             self.pristine.insert(file.fid);
         }
         match self.inode(file.fid) {
-            Ok(inode) if left.opens == 0 && self.is_orphan(file.fid)? => {
+            Ok(inode) if left.opens == 0 && self.is_orphan(&inode)? => {
                 self.destroy_orphan(&mut transaction, &inode)?;
             }
             Ok(inode) => update(self, &mut transaction, &inode, record),
@@ -67,11 +67,16 @@ impl Mdt {
             self.open_files.note_written(file.fid);
         }
         let left = self.open_files.close(file.fid, file.flags);
-        if left.opens > 0 || !self.is_orphan(file.fid)? {
+        if left.opens > 0 {
             return Ok(());
         }
+        let inode = match self.inode(file.fid) {
+            Ok(inode) if self.is_orphan(&inode)? => inode,
+            Ok(_) | Err(Errno::ENOENT) => return Ok(()),
+            Err(errno) => return Err(errno),
+        };
         let mut transaction = Transaction::new();
-        self.destroy_orphan(&mut transaction, &self.inode(file.fid)?)?;
+        self.destroy_orphan(&mut transaction, &inode)?;
         target.transact_locally(transaction).map_err(|error| error.errno())?;
         Ok(())
     }

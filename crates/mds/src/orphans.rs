@@ -96,8 +96,12 @@ impl Mdt {
         self.destroy(transaction, inode)
     }
 
-    /// Whether an inode is in the orphan index.
-    pub(crate) fn is_orphan(&self, fid: Fid) -> Result<bool, Errno> {
+    /// Whether an inode is in the orphan index: only then it has no links. No look-up for one that has.
+    pub(crate) fn is_orphan(&self, inode: &Inode) -> Result<bool, Errno> {
+        if inode.attributes.links > 0 {
+            return Ok(false);
+        }
+        let fid = inode.fid;
         let found = self.store.lookup(ORPHANS, &fid_key(fid)).map_err(|error| error.errno())?;
         Ok(found.is_some())
     }
