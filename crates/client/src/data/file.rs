@@ -8,7 +8,7 @@ use sheen_io::BoxFuture;
 use sheen_types::{Errno, Extent, LockMode, Timestamp};
 
 use super::ahead::Ahead;
-use super::object::{Lease, Object};
+use super::object::{Debt, Lease, Object};
 use super::read::{trim, zeros};
 use super::{DataAttributes, DataFile, FileLayout, How, WriteAt};
 use crate::join;
@@ -40,6 +40,29 @@ impl File {
         length: u64,
         how: How,
     ) -> Result<Vec<Bytes>, Errno> {
+        let (mut out, sure) = self.read_once(offset, length, how).await?;
+        if sure == length {
+            return Ok(out);
+        }
+        // What an object does not have is a hole, unless the file ends before it, or it was written
+        // since: what a size counts that was told before is there for a second read.
+        let size = self.attributes().await?.size;
+        let length = size.saturating_sub(offset).min(length);
+        if length > sure {
+            (out, _) = self.read_once(offset, length, how).await?;
+        }
+        trim(&mut out, usize::try_from(length).map_err(|_| Errno::EOVERFLOW)?);
+        Ok(out)
+    }
+
+    /// The range with zeros for what the objects do not have, and how many bytes come before the first
+    /// of these.
+    async fn read_once(
+        &self,
+        offset: u64,
+        length: u64,
+        how: How,
+    ) -> Result<(Vec<Bytes>, u64), Errno> {
         let cut: Vec<_> = self.layout.raid0.pieces(offset, length).collect();
         let one = |piece: &sheen_layout::Piece| {
             let object = Arc::clone(&self.objects[piece.stripe as usize]);
@@ -51,21 +74,17 @@ impl File {
             pieces => join::all(pieces.iter().map(one).collect()).await,
         };
         let mut out = Vec::new();
-        let mut missing = false;
+        let mut sure = length;
         for (piece, read) in cut.iter().zip(read) {
             let read = read?;
             let got: u64 = read.iter().map(|part| part.len() as u64).sum();
             out.extend(read);
-            missing |= got < piece.length;
+            if got < piece.length {
+                sure = sure.min(piece.file_offset - offset + got);
+            }
             out.extend(zeros(piece.length - got));
         }
-        if missing {
-            // What an object does not have is a hole, unless the file ends before it.
-            let size = self.attributes().await?.size;
-            let length = size.saturating_sub(offset).min(length);
-            trim(&mut out, usize::try_from(length).map_err(|_| Errno::EOVERFLOW)?);
-        }
-        Ok(out)
+        Ok((out, sure))
     }
 
     async fn write_pieces(
@@ -120,6 +139,8 @@ impl File {
         let offset = self.known_size();
         self.check_end(offset, data.len() as u64)?;
         let length = data.len() as u64;
+        // From when the size counts these bytes until such a page is gone.
+        let debts: Vec<Debt> = self.objects.iter().map(Debt::new).collect();
         self.write_pieces(offset, data, owner, how, true).await?;
         let end_was_read = self.end_was_read.swap(false, Ordering::AcqRel);
         let dropped = end_was_read || offset != thought || losses != self.losses();
@@ -128,11 +149,16 @@ impl File {
         for (object, part) in wrong.map(|wrong| self.parts(wrong)).unwrap_or_default() {
             object.drop_pages(part).await;
         }
-        drop((leases, turn));
+        drop((debts, leases, turn));
         if dropped {
             self.pages_given_up().await;
         }
         Ok(offset)
+    }
+
+    /// See [`Object::owes_pages`].
+    fn owes_pages(&self) -> bool {
+        self.objects.iter().any(|object| object.owes_pages())
     }
 
     /// See [`Object::pages_given_up`].
@@ -293,15 +319,21 @@ impl DataFile for File {
             let covered = stale.is_empty();
             let glimpses = stale.into_iter().map(|object| object.glimpse());
             join::all_ok(glimpses.collect()).await?;
-            self.pages_given_up().await;
-            let covered = covered || self.objects.iter().all(|object| object.is_covered());
-            Ok(self.known(covered))
+            loop {
+                let covered = covered || self.objects.iter().all(|object| object.is_covered());
+                let known = self.known(covered);
+                if !self.owes_pages() {
+                    return Ok(known);
+                }
+                self.pages_given_up().await;
+            }
         })
     }
 
     fn attributes_covered(&self) -> Option<DataAttributes> {
         let covered = self.objects.iter().all(|object| object.is_covered());
-        covered.then(|| self.known(true))
+        let known = covered.then(|| self.known(true));
+        known.filter(|_| !self.owes_pages())
     }
 
     fn set_times(

@@ -74,7 +74,8 @@ pub(super) struct State {
     pub(super) losses: u64,
     /// Pages that the kernel holds for calls of ours that wait for a lock, until these end.
     asking: Vec<Extent>,
-    /// How often the kernel was asked for pages that it has not given up yet though their lock went.
+    /// How often the kernel owes pages that lack what is in the object by now: their lock went, or an
+    /// append went past them.
     pages_owed: usize,
 }
 
@@ -125,6 +126,23 @@ impl Drop for Guest {
     fn drop(&mut self) {
         self.leaving.guests.fetch_sub(1, Ordering::AcqRel);
         self.object.changed.notify_waiters();
+    }
+}
+
+/// The kernel owes pages until this is dropped.
+pub(super) struct Debt(Arc<Object>);
+
+impl Debt {
+    pub(super) fn new(object: &Arc<Object>) -> Self {
+        object.state.lock().pages_owed += 1;
+        Self(Arc::clone(object))
+    }
+}
+
+impl Drop for Debt {
+    fn drop(&mut self) {
+        self.0.state.lock().pages_owed -= 1;
+        self.0.changed.notify_waiters();
     }
 }
 
@@ -214,12 +232,11 @@ impl Object {
         Some(Guest { object: Arc::clone(self), leaving })
     }
 
-    /// Whether locks of ours keep others from changing size and times. Not while the kernel owes
-    /// pages: see [`Object::pages_given_up`].
+    /// Whether locks of ours keep others from changing size and times.
     pub(super) fn is_covered(&self) -> bool {
         let size = {
             let state = self.state.lock();
-            if !state.is_told || state.pages_owed > 0 {
+            if !state.is_told {
                 return false;
             }
             state.known.size
@@ -355,23 +372,26 @@ impl Object {
 
     /// The kernel gives pages up when `told` is done.
     fn owe_pages(self: &Arc<Self>, told: BoxFuture<'static, ()>) {
-        self.state.lock().pages_owed += 1;
-        let object = Arc::clone(self);
+        let debt = Debt::new(self);
         let task = async move {
             told.await;
-            object.state.lock().pages_owed -= 1;
-            object.changed.notify_waiters();
+            drop(debt);
         };
         self.osc.shared.world.tasks.spawn("pages in use", Box::pin(task));
     }
 
-    /// Waits until the kernel has given up all pages whose lock went: with a size that others have
-    /// changed since it would show more of such a page than ever was in it.
+    /// Whether the kernel owes pages. With a size that counts what they lack it would show zeros: who
+    /// tells a size looks at it first and at this then.
+    pub(super) fn owes_pages(&self) -> bool {
+        self.state.lock().pages_owed > 0
+    }
+
+    /// Waits until the kernel has given up all pages that it owes.
     pub(super) async fn pages_given_up(&self) {
         loop {
             let mut changed = pin!(self.changed.notified());
             changed.as_mut().enable();
-            if self.state.lock().pages_owed == 0 {
+            if !self.owes_pages() {
                 return;
             }
             changed.await;

@@ -75,9 +75,10 @@ impl FileSystem {
         // As in Lustre, the MDT answers a name that cannot be opened without asking whether it was
         // to be new.
         let Some(open) = opened.state else {
-            return Err(match flags.has(OpenFlags::EXCLUSIVE) {
-                true => Errno::EEXIST,
-                false => self.0.too_late(who),
+            return Err(match child.file_type() {
+                _ if flags.has(OpenFlags::EXCLUSIVE) => Errno::EEXIST,
+                Some(FileType::Directory) => Errno::EISDIR,
+                _ => self.0.too_late(who),
             });
         };
         if child.file_type() != Some(FileType::Regular) {
