@@ -69,7 +69,15 @@ impl Names {
         self.register(parent, name).end_or_nothing(operation, now);
     }
 
-    /// An open with `O_CREAT` has ended with `file`: made by it, or there before.
+    /// Something that must be new was made, though others may have seen it before its maker came back.
+    pub(crate) fn made(&mut self, key: (Fid, &str), file: Fid, operation: u64, now: Instant) {
+        self.files.insert(file);
+        let register = self.register(key.0, key.1);
+        register.learn(operation, Some(file));
+        register.end(operation, now);
+    }
+
+    /// An open with `O_CREAT` and without `O_EXCL` has ended with `file`: made by it, or there before.
     ///
     /// # Errors
     /// The name cannot have been so.
@@ -87,8 +95,7 @@ impl Names {
             register.refused(operation);
             return self.saw(key, begin, end, Seen::Is(file));
         }
-        register.learn(operation, Some(file));
-        register.end(operation, end);
+        self.made(key, file, operation, end);
         Ok(())
     }
 
@@ -135,5 +142,24 @@ impl Names {
     /// A crash: see [`Register::lose`].
     pub(crate) fn lose(&mut self) {
         self.known.values_mut().for_each(|register| register.lose(None));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_maker_that_others_have_overtaken_is_the_maker() {
+        let (fid, at) = (Fid::new(0x200000400, 1), Instant);
+        let key = (Fid::ROOT, "d");
+        let mut names = Names::default();
+        names.begin_set(key, None, 1, 0, at(1));
+        names.begin_set(key, None, 2, 1, at(2));
+        assert!(names.saw(key, at(3), at(4), Seen::Is(fid)).is_ok());
+        names.made(key, fid, 1, at(5));
+        names.refused(key, 2);
+        assert!(names.saw(key, at(6), at(7), Seen::Is(fid)).is_ok());
+        assert!(names.saw(key, at(6), at(7), Seen::Absent).is_err());
     }
 }

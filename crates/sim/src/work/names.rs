@@ -41,10 +41,15 @@ impl Process {
             model.names.begin_set(place.key(), None, operation, self.client, begin);
         });
         let flags = OpenFlags(2 | OpenFlags::CREATE | flags);
+        let is_new = flags.has(OpenFlags::EXCLUSIVE);
         let (files, who) = (&self.kernel.files, self.kernel.who());
         let made = files.create(who, place.parent.node, &place.name, 0o644, flags).await;
         let end = self.now();
         let judged = self.model(|model| match &made {
+            Ok((entry, _)) if is_new => {
+                model.names.made(place.key(), entry.attributes.fid, operation, end);
+                Ok(())
+            }
             Ok((entry, _)) => {
                 let fid = entry.attributes.fid;
                 model.names.opened(place.key(), fid, operation, begin, end)
@@ -186,8 +191,8 @@ impl Process {
         let end = self.now();
         let judged = self.model(|model| match &made {
             Ok(entry) => {
-                let fid = entry.attributes.fid;
-                model.names.opened(place.key(), fid, operation, begin, end)
+                model.names.made(place.key(), entry.attributes.fid, operation, end);
+                Ok(())
             }
             Err(Errno::EEXIST) => {
                 model.names.refused(place.key(), operation);
