@@ -27,12 +27,20 @@ const OBJECTS_WITHIN: Duration = Duration::from_secs(120);
 /// How long a client may hold a lock that the server does not know: it may be cut off, and not have
 /// heard of a restart before its next ping.
 const PHANTOM_MAX: Duration = Duration::from_secs(150);
+/// One seed in so many has OSTs that become full.
+const SMALL_ONE_IN: u64 = 8;
+/// What such an OST holds at least; the files of all clients together are some MiB.
+const OST_BYTES_MIN: u64 = 256 << 10;
 /// So many things may be broken at the same time; one of them in many seeds.
 const FAULTS_AT_ONCE: u64 = 3;
 /// How often locks and grants are looked at.
 const LOOK: Duration = Duration::from_millis(200);
 /// Steps of the log that a failure shows.
 const LAST_LINES: usize = 40;
+
+fn is_small(seed: u64) -> bool {
+    seed % SMALL_ONE_IN == SMALL_ONE_IN - 1
+}
 
 /// What to run.
 #[derive(Clone, Copy, Debug)]
@@ -136,7 +144,8 @@ impl Sim {
         let shape = Shape {
             osts: 1 + dice.below(3) as u16,
             clients: 2 + dice.below(2) as u16,
-            ost_bytes: None,
+            ost_bytes: is_small(options.seed)
+                .then(|| OST_BYTES_MIN + dice.below(OST_BYTES_MIN * 4)),
         };
         let cluster = Cluster::new(shape);
         Arc::new(Self {
@@ -263,6 +272,11 @@ impl Sim {
     /// Whether a file may be refused for want of objects.
     pub(crate) fn may_want_objects(&self) -> bool {
         self.now() < self.record.lock().no_objects
+    }
+
+    /// Whether what was not promised may find no space.
+    pub(crate) fn may_be_full(&self) -> bool {
+        is_small(self.options.seed)
     }
 
     /// Whether an eviction may have its reason in a fault.

@@ -48,7 +48,9 @@ impl Process {
         let owner = LockOwner(self.number);
         let flushed = self.kernel.files.flush(opened.handle, owner).await;
         let closed = self.kernel.files.release(opened.handle, None).await;
-        self.ended(operation, &flushed.and(closed));
+        let done = flushed.and(closed);
+        self.judge_promise(operation, &done);
+        self.ended(operation, &done);
     }
 
     /// `fsync`: what we wrote before is durable, with the name it was opened by.
@@ -65,6 +67,7 @@ impl Process {
                 model.marks.durable(file.fid, self.client, begin);
             });
         }
+        self.judge_promise(operation, &synced);
         self.ended(operation, &synced);
     }
 

@@ -177,13 +177,21 @@ impl Process {
             Ok(_) => self.sim.end(operation, done),
             Err(errno) => {
                 self.sim.end(operation, errno);
-                let wanting = *errno == Errno::ENOSPC && self.sim.may_want_objects();
+                let wanting = *errno == Errno::ENOSPC
+                    && (self.sim.may_want_objects() || self.sim.may_be_full());
                 if !is_answer(*errno) && !wanting && self.sim.trusts(self.client) {
                     self.sim.fail(format_args!(
                         "operation {operation}: {errno}, and the client was not evicted"
                     ));
                 }
             }
+        }
+    }
+
+    /// What was accepted is written back: the space for it was promised, so that it must be there.
+    pub(crate) fn judge_promise<T>(&self, operation: u64, outcome: &Result<T, Errno>) {
+        if matches!(outcome, Err(Errno::ENOSPC)) && self.sim.trusts(self.client) {
+            self.sim.fail(format_args!("operation {operation}: promised space is not there"));
         }
     }
 
