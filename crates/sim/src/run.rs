@@ -367,6 +367,9 @@ pub fn run(options: Options) -> Result<Report, Box<Failure>> {
     };
     let trace = sim.world.trace();
     sim.world.stop();
+    sim.cluster.take_apart();
+    // What that has begun ends too.
+    sim.world.stop();
     let record = sim.record.lock();
     match text.or_else(|| record.fault.clone()) {
         None => Ok(Report { trace, operations: record.operations }),

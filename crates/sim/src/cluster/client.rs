@@ -16,7 +16,7 @@ use sheen_testkit::vnet::{Scope, Virtual};
 use sheen_types::Nid;
 
 use super::kernel::Kernel;
-use super::{FSNAME, PORT};
+use super::{FSNAME, PORT, Past};
 
 /// How long one attempt to mount waits.
 const MOUNT_TIMEOUT: Duration = Duration::from_secs(60);
@@ -27,6 +27,7 @@ pub(crate) struct Client {
     pub(crate) nid: Nid,
     mgs: Nid,
     up: Mutex<Option<Up>>,
+    past: Past,
 }
 
 struct Up {
@@ -38,7 +39,7 @@ struct Up {
 impl Client {
     /// A node that is down.
     pub(crate) fn new(nid: Nid, mgs: Nid) -> Arc<Self> {
-        Arc::new(Self { nid, mgs, up: Mutex::new(None) })
+        Arc::new(Self { nid, mgs, up: Mutex::new(None), past: Past::default() })
     }
 
     /// The scope of its process.
@@ -67,6 +68,7 @@ impl Client {
         let config = NetConfig::new(self.nid, PORT);
         let lnet = LNet::start(world.clone(), config).await.expect("nobody else has the address");
         let node = RpcNode::start(world.clone(), lnet);
+        self.past.add(&node);
         if let Some(up) = &mut *self.up.lock() {
             up.node = Some(Arc::clone(&node));
         }
@@ -106,6 +108,12 @@ impl Client {
             world.break_connections(self.nid.address());
         }
         world.end(up.scope);
+    }
+
+    /// Once no task runs any more.
+    pub(crate) fn take_apart(&self) {
+        self.up.lock().take();
+        self.past.take_apart();
     }
 
     /// Unmounts and ends.

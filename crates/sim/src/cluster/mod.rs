@@ -6,9 +6,11 @@ mod kernel;
 mod server;
 
 use std::net::Ipv4Addr;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
+use parking_lot::Mutex;
 use sheen_assembly::{PlanKind, Served};
+use sheen_node::rpc::RpcNode;
 use sheen_testkit::vnet::Virtual;
 use sheen_types::{Nid, TargetKind, TargetName};
 
@@ -31,6 +33,25 @@ pub(crate) struct Shape {
     pub(crate) clients: u16,
     /// Bytes of an OST's disk.
     pub(crate) ost_bytes: Option<u64>,
+}
+
+/// The RPC of all processes that a node ever had. One that died has closed nothing, and what it serves
+/// holds it: taken apart in the end, so that a thousand clusters do not fill the memory.
+#[derive(Default)]
+struct Past(Mutex<Vec<Weak<RpcNode>>>);
+
+impl Past {
+    fn add(&self, node: &Arc<RpcNode>) {
+        self.0.lock().push(Arc::downgrade(node));
+    }
+
+    fn take_apart(&self) {
+        let nodes = std::mem::take(&mut *self.0.lock());
+        for node in nodes.iter().filter_map(Weak::upgrade) {
+            node.shutdown();
+            node.lnet().shutdown();
+        }
+    }
 }
 
 /// All nodes. The first server has the MGS and the MDT.
@@ -62,6 +83,12 @@ impl Cluster {
         // One more than work: it comes in the end and looks.
         let clients = (0..=shape.clients).map(|number| Client::new(nid(100 + number), mgs));
         Self { servers, clients: clients.collect() }
+    }
+
+    /// Frees what everything holds, once no task runs any more.
+    pub(crate) fn take_apart(&self) {
+        self.servers.iter().for_each(|server| server.take_apart());
+        self.clients.iter().for_each(|client| client.take_apart());
     }
 
     /// Starts all servers.

@@ -11,8 +11,8 @@ use sheen_target::Timeouts;
 use sheen_testkit::vnet::{Scope, Virtual};
 use sheen_types::Nid;
 
-use super::PORT;
 use super::disk::Disk;
+use super::{PORT, Past};
 
 /// `obd_timeout` of the servers: short, so that ten minutes see many recoveries.
 const BASE: Duration = Duration::from_secs(20);
@@ -35,6 +35,7 @@ pub(crate) struct Server {
     pub(crate) places: Vec<Place>,
     mgs: Nid,
     up: Mutex<Option<Up>>,
+    past: Past,
 }
 
 struct Up {
@@ -54,7 +55,7 @@ pub(crate) fn timeouts() -> Timeouts {
 impl Server {
     /// A node that is down.
     pub(crate) fn new(nid: Nid, mgs: Nid, places: Vec<Place>) -> Arc<Self> {
-        Arc::new(Self { nid, places, mgs, up: Mutex::new(None) })
+        Arc::new(Self { nid, places, mgs, up: Mutex::new(None), past: Past::default() })
     }
 
     /// Whether its process runs.
@@ -93,6 +94,7 @@ impl Server {
         let config = NetConfig::new(self.nid, PORT);
         let lnet = LNet::start(world.clone(), config).await.map_err(|error| error.to_string())?;
         let node = RpcNode::start(world.clone(), lnet);
+        self.past.add(&node);
         for place in &self.places {
             node.answer_at(place.kind.portals());
         }
@@ -135,6 +137,12 @@ impl Server {
                 false => place.disk.killed(world.dice()),
             }
         }
+    }
+
+    /// Once no task runs any more.
+    pub(crate) fn take_apart(&self) {
+        self.up.lock().take();
+        self.past.take_apart();
     }
 
     /// Stops in order, as at SIGTERM; everything is durable then.
