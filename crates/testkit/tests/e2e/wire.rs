@@ -72,11 +72,16 @@ fn table(ours: &Kinds, real: &Kinds) -> String {
 struct Recording(Child);
 
 impl Recording {
+    /// Of this file system alone: others run beside it at the same ports, and some of them die in the
+    /// middle of a message.
     fn start(file: &Path, ports: &[u16], cluster: &Cluster) -> Outcome<Self> {
-        let filter: Vec<String> = ports.iter().map(|port| format!("tcp port {port}")).collect();
+        let source = cluster.source();
+        let host = source.split('@').next().unwrap_or_default();
+        let ports: Vec<String> = ports.iter().map(|port| format!("tcp port {port}")).collect();
+        let filter = format!("host {host} and ({})", ports.join(" or "));
         let log = cluster.logs().join("dumpcap.log");
         let mut command = Command::new("dumpcap");
-        command.args(["-i", "lo", "-B", "64", "-P", "-f", &filter.join(" or "), "-w"]).arg(file);
+        command.args(["-i", "lo", "-B", "64", "-P", "-f", &filter, "-w"]).arg(file);
         command.stdin(Stdio::null()).stdout(Stdio::null());
         command.stderr(std::fs::File::create(&log).told(log.display())?);
         let recording = Self(command.spawn().told("dumpcap")?);
