@@ -30,6 +30,20 @@ pub fn run(a: &Path, b: &Path, probe: &Path, size: Size) -> Outcome {
     locks(a, b, probe)
 }
 
+/// Those of them that hold at every moment of a server's death, as far as is known: names that one has
+/// moved or made, and file locks, have been seen late by the other when it fell into a slow machine's
+/// `moves`, `absences` or `locks`.
+pub fn run_through_death(a: &Path, b: &Path, size: Size) -> Outcome {
+    let rounds = size.of(10, 100, 1000);
+    close_to_open(a, b, rounds)?;
+    growing(a, b, rounds)?;
+    attributes_agree(a, b)?;
+    removals(a, b)?;
+    exclusive(a, b, rounds)?;
+    rename_race(a, b, rounds)?;
+    append(a, b, rounds)
+}
+
 /// What one closes, the other reads, and the other way round.
 pub fn close_to_open(a: &Path, b: &Path, rounds: u64) -> Outcome {
     let (mut writer, mut reader) = (a, b);
