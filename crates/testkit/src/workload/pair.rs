@@ -17,16 +17,10 @@ use crate::{Outcome, Told, ensure};
 
 /// All of them. `probe` is the program `sheen-probe` of this crate.
 pub fn run(a: &Path, b: &Path, probe: &Path, size: Size) -> Outcome {
+    run_through_death(a, b, size)?;
     let rounds = size.of(10, 100, 1000);
-    close_to_open(a, b, rounds)?;
-    growing(a, b, rounds)?;
-    attributes_agree(a, b)?;
     moves(a, b, rounds)?;
-    removals(a, b)?;
     absences(a, b, rounds)?;
-    exclusive(a, b, rounds)?;
-    rename_race(a, b, rounds)?;
-    append(a, b, rounds)?;
     locks(a, b, probe)
 }
 
