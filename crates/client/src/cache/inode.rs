@@ -6,6 +6,7 @@ use bytes::Bytes;
 use parking_lot::{Mutex, MutexGuard};
 use sheen_types::{Fid, HashMap, HashSet, InodeBits, Name, ResourceName, Transno};
 
+use super::failures::Failures;
 use super::limits::ABSENT_NAMES_MAX;
 use super::names::{Change, Done, Moment, NameBook, NameHash, Names, Reading};
 use super::rights::Rights;
@@ -83,6 +84,8 @@ pub(crate) struct State {
     pub(crate) data: Option<(u32, Arc<dyn DataFile>)>,
     /// File: open handles.
     pub(crate) opens: u64,
+    /// File: write-back that failed.
+    pub(crate) failures: Failures,
     /// The last change of ours to it that the MDT has not said to be durable.
     pub(crate) transno: Transno,
     /// We have just made it and were not asked about it since, and it was neither written nor flushed

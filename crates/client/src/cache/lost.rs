@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use sheen_io::BoxFuture;
-use sheen_types::{Extent, Fid, InodeBits, Name, ResourceName};
+use sheen_types::{Errno, Extent, Fid, InodeBits, Name, ResourceName};
 
 use super::{Inode, Inodes, LayoutState, NameBook, Observers, State};
 use crate::data::DataEvents;
@@ -118,5 +118,11 @@ impl DataEvents for DataWatch {
                 observers.inode(inode.node, Stale::Pages(range)).await;
             }
         })
+    }
+
+    fn failed(&self, fid: Fid, errno: Errno) {
+        if let Some(inode) = self.inodes.by_fid(fid) {
+            inode.state().failures.note(errno);
+        }
     }
 }

@@ -8,6 +8,7 @@
 //!
 //! Costs: a hit costs one map access and one short mutex; nothing is asked of the lock manager.
 
+mod failures;
 mod inode;
 mod limits;
 mod lost;

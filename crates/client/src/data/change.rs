@@ -64,7 +64,7 @@ impl Object {
 
     /// Writes `extent` out and makes it durable. No RPC if nothing was written since the last time.
     pub(super) async fn sync(self: &Arc<Self>, extent: Extent) -> Result<(), Errno> {
-        self.flush(extent).await?;
+        self.drain(extent).await;
         if !std::mem::take(&mut self.state.lock().unsynced) {
             return Ok(());
         }

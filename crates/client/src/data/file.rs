@@ -305,8 +305,12 @@ impl DataFile for File {
         })
     }
 
-    fn flush(&self, range: Extent) -> BoxFuture<'_, Result<(), Errno>> {
-        Box::pin(self.each(range, |object, extent| async move { object.flush(extent).await }))
+    fn flush(&self, range: Extent) -> BoxFuture<'_, ()> {
+        Box::pin(async move {
+            let parts = self.parts(range);
+            let all = parts.iter().map(|(object, extent)| object.drain(*extent));
+            join::all(all.collect()).await;
+        })
     }
 
     fn sync(&self, range: Extent) -> BoxFuture<'_, Result<(), Errno>> {
@@ -391,22 +395,17 @@ impl DataFile for File {
         })
     }
 
-    fn take_error(&self) -> Option<Errno> {
-        self.objects.iter().find_map(|object| object.state.lock().error.take())
-    }
-
     fn idle(&self) {
         self.forget_ahead();
     }
 
-    fn close(&self, write_back: bool) -> BoxFuture<'_, Result<(), Errno>> {
+    fn close(&self, write_back: bool) -> BoxFuture<'_, ()> {
         Box::pin(async move {
             self.forget_ahead();
             if write_back {
                 return self.flush(Extent::ALL).await;
             }
             self.objects.iter().for_each(|object| object.discard(0, u64::MAX));
-            Ok(())
         })
     }
 }

@@ -143,10 +143,10 @@ pub trait DataFile: Send + Sync {
     fn truncate(&self, size: u64, time: Timestamp) -> BoxFuture<'_, Result<(), Errno>>;
 
     /// Sends all dirty pages that overlap `range` and waits for the OSTs' answers; durable only
-    /// after [`DataFile::sync`].
-    fn flush(&self, range: Extent) -> BoxFuture<'_, Result<(), Errno>>;
+    /// after [`DataFile::sync`]. What fails is told to [`DataEvents::failed`].
+    fn flush(&self, range: Extent) -> BoxFuture<'_, ()>;
 
-    /// Flushes `range`, and returns when it is durable on the OSTs.
+    /// Flushes `range`, and returns when what could be written of it is durable on the OSTs.
     fn sync(&self, range: Extent) -> BoxFuture<'_, Result<(), Errno>>;
 
     /// Size, blocks and times: from our own locks where they cover, else by glimpse. No RPC if
@@ -175,15 +175,12 @@ pub trait DataFile: Send + Sync {
     /// The next data or hole from `offset`; `ENXIO` behind the end.
     fn seek(&self, offset: u64, what: Seek) -> BoxFuture<'_, Result<u64, Errno>>;
 
-    /// The first error of write-back since the last call, once.
-    fn take_error(&self) -> Option<Errno>;
-
     /// Nobody needs the inode any more: cached data may stay while locks cover it.
     fn idle(&self);
 
     /// The file has no name and no opener any more, or its layout changed: pages are dropped
     /// (written first if `write_back`), object locks given back.
-    fn close(&self, write_back: bool) -> BoxFuture<'_, Result<(), Errno>>;
+    fn close(&self, write_back: bool) -> BoxFuture<'_, ()>;
 }
 
 /// What the data path tells the rest of the client before it gives an object lock back.
@@ -191,4 +188,8 @@ pub trait DataEvents: Send + Sync {
     /// The bytes `range` of the file are no longer covered: whoever keeps pages must drop them, and
     /// nobody may take the file's size for granted. The lock goes back when the future is done.
     fn uncovered(&self, fid: Fid, range: Extent) -> BoxFuture<'static, ()>;
+
+    /// Bytes that a write was told to be accepted are lost. Said before a flush that waits for them
+    /// returns.
+    fn failed(&self, fid: Fid, errno: Errno);
 }

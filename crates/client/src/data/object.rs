@@ -62,8 +62,6 @@ pub(super) struct State {
     pub(super) owner: (u32, u32),
     /// Something was written since the last sync.
     pub(super) unsynced: bool,
-    /// The first failure of write-back nobody has heard of.
-    pub(super) error: Option<Errno>,
     /// A write-back of all that is dirty is going to happen.
     pub(super) scheduled: bool,
     leaving: Vec<Arc<Leaving>>,
@@ -430,10 +428,17 @@ impl Object {
 
     /// Dirty bytes of `extent` cannot be written any more: the file's next flush or fsync says so.
     pub(super) fn note_loss(&self, extent: Extent) {
-        let mut state = self.state.lock();
-        if state.dirty.overlaps(extent.start, extent.end.saturating_add(1)) {
+        let end = extent.end.saturating_add(1);
+        if self.state.lock().dirty.overlaps(extent.start, end) {
             tracing::warn!(file = %self.file, "the OST has forgotten us: written data was lost");
-            state.error = state.error.or(Some(Errno::EIO));
+            self.note_failure(Errno::EIO);
+        }
+    }
+
+    /// Bytes that a write was told to be accepted are lost.
+    pub(super) fn note_failure(&self, errno: Errno) {
+        if let Some(events) = self.osc.shared.events() {
+            events.failed(self.file, errno);
         }
     }
 

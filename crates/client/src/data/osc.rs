@@ -281,9 +281,7 @@ impl Osc {
         let all: Vec<Arc<Object>> =
             self.objects.lock().used.values().filter_map(Weak::upgrade).collect();
         for object in all {
-            if let Err(errno) = object.flush(Extent::ALL).await {
-                tracing::warn!(file = %object.file, %errno, "written data was lost");
-            }
+            object.drain(Extent::ALL).await;
         }
     }
 

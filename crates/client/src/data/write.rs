@@ -175,15 +175,9 @@ impl Object {
         self.osc.shared.world.tasks.spawn("delayed write-back", Box::pin(task));
     }
 
-    /// As [`Object::drain`]; answers the first failure of write-back that nobody has heard of, once.
-    pub(super) async fn flush(self: &Arc<Self>, extent: Extent) -> Result<(), Errno> {
-        self.drain(extent).await;
-        self.state.lock().error.take().map_or(Ok(()), Err)
-    }
-
     /// Writes everything dirty in `extent` and waits until nothing of it is under way. Several RPCs
-    /// at once. A failure is kept for whoever asks with [`Object::flush`]: calls that only need their
-    /// turn behind these bytes do not fail for them.
+    /// at once. A failure is the file's, not the caller's: calls that only need their turn behind these
+    /// bytes do not fail for them.
     pub(super) async fn drain(self: &Arc<Self>, extent: Extent) {
         let end = extent.end.saturating_add(1);
         loop {
@@ -232,6 +226,11 @@ impl Object {
     /// Sends runs that are marked as writing and used `cost` of the grant, and takes the mark away.
     async fn write_out(self: &Arc<Self>, runs: Vec<Run>, cost: u64) {
         let sent = self.send(&runs, BrwFlags::FROM_GRANT.union(BrwFlags::ASYNC), cost).await;
+        if let Err(errno) = sent {
+            tracing::warn!(file = %self.file, %errno, "written data was lost");
+            self.note_failure(errno);
+            self.osc.lose_grant(cost);
+        }
         {
             let mut state = self.state.lock();
             for (at, run) in &runs {
@@ -241,15 +240,8 @@ impl Object {
             state.version += 1;
             match sent {
                 Ok(()) => state.unsynced = true,
-                Err(errno) => {
-                    state.sure_size = 0;
-                    state.error = state.error.or(Some(errno));
-                }
+                Err(_) => state.sure_size = 0,
             }
-        }
-        if let Err(errno) = sent {
-            tracing::warn!(file = %self.file, %errno, "written data was lost");
-            self.osc.lose_grant(cost);
         }
         self.changed.notify_waiters();
     }

@@ -163,7 +163,8 @@ impl FileSystem {
         let file = self.0.handles.get(handle)?;
         file.pin.state().fresh = false;
         self.0.unlock_all(&file, owner).await?;
-        file.write_error()
+        let heard = *file.heard.lock();
+        file.pin.state().failures.since(heard)
     }
 
     /// The last descriptor is closed. The handle is gone, whatever the answer; `flock` is the owner
@@ -198,7 +199,7 @@ impl FileSystem {
         if transno > mdt.channel.last_committed() {
             self.0.meta.sync(&file.who, &file.pin).await?;
         }
-        file.write_error()
+        file.pin.state().failures.tell(&mut file.heard.lock())
     }
 
     /// Allocates or frees space. One RPC to each object's OST.
@@ -261,13 +262,6 @@ impl OpenFile {
     /// The file's data, if it was ever needed.
     fn data(&self) -> Option<Arc<dyn DataFile>> {
         self.pin.state().data.as_ref().map(|(_, data)| Arc::clone(data))
-    }
-
-    fn write_error(&self) -> Result<(), Errno> {
-        match self.data().and_then(|data| data.take_error()) {
-            Some(errno) => Err(errno),
-            None => Ok(()),
-        }
     }
 
     /// Data is about to change through this handle: its close says so, even of a change that fails,

@@ -24,6 +24,8 @@ pub(super) struct OpenFile {
     pub(super) who: Credentials,
     /// Its handle on the MDT; a directory may be read without one.
     pub(super) open: Mutex<Option<OpenState>>,
+    /// How many failures of write-back it was told, or need not be.
+    pub(super) heard: Mutex<u64>,
     /// Whether data was written through it.
     pub(super) modified: AtomicBool,
     /// Where reading of the directory stands.
@@ -80,12 +82,17 @@ impl OpenFile {
         who: &Credentials,
         open: Option<OpenState>,
     ) -> Self {
-        pin.state().opens += 1;
+        let heard = {
+            let mut state = pin.state();
+            state.opens += 1;
+            state.failures.told()
+        };
         Self {
             pin,
             flags,
             who: who.clone(),
             open: Mutex::new(open),
+            heard: Mutex::new(heard),
             modified: AtomicBool::new(false),
             stream: Mutex::default(),
         }

@@ -134,7 +134,7 @@ impl Mounted {
             }
         };
         if let Some((_, old)) = old {
-            old.close(true).await?;
+            old.close(true).await;
         }
         let mut state = inode.state();
         if let Some((_, data)) = &state.data {

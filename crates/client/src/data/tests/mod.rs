@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 use sheen_io::{BoxFuture, Clock};
 use sheen_layout::{Layout, Raid0, Stripe};
 use sheen_rpc::Channel;
-use sheen_types::{Extent, Fid, ResourceName};
+use sheen_types::{Errno, Extent, Fid, ResourceName};
 use sheen_wire::ost::OstId;
 
 use super::{DataEvents, DataFile, DataPath, How, Osts, WriteAt};
@@ -37,10 +37,11 @@ struct Fixture {
     events: Arc<Events>,
 }
 
-/// Notes which ranges are no longer covered.
+/// Notes which ranges are no longer covered, and what failed.
 #[derive(Default)]
 struct Events {
     uncovered: Mutex<Vec<Extent>>,
+    failed: Mutex<Vec<Errno>>,
 }
 
 impl DataEvents for Events {
@@ -48,6 +49,11 @@ impl DataEvents for Events {
         assert_eq!(fid, FILE);
         self.uncovered.lock().push(range);
         Box::pin(std::future::ready(()))
+    }
+
+    fn failed(&self, fid: Fid, errno: Errno) {
+        assert_eq!(fid, FILE);
+        self.failed.lock().push(errno);
     }
 }
 
@@ -124,6 +130,11 @@ impl Fixture {
 
     fn sync(&self, file: &Arc<dyn DataFile>) -> Outcome<()> {
         self.run(file, |file| async move { file.sync(Extent::ALL).await })
+    }
+
+    /// The failures of write-back since the last call.
+    fn failures(&self) -> Vec<Errno> {
+        std::mem::take(&mut *self.events.failed.lock())
     }
 
     fn size(&self, file: &Arc<dyn DataFile>) -> u64 {
