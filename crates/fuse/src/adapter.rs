@@ -125,9 +125,10 @@ impl Adapter {
             NewNode::Node { .. } => Operation::Mknod,
         };
         self.counted(operation, async move {
-            let _guard = guard;
             let made = async { files.make(&who, node(parent), &name?, mode, new).await };
-            answer::entry(reply, made.await);
+            let made = made.await;
+            drop(guard);
+            answer::entry(reply, made);
         });
     }
 }
@@ -179,12 +180,12 @@ impl Filesystem for Adapter {
         let (files, who, name) = (self.files.clone(), self.who(request, 0), convert::name(name));
         let (guard, ends) = (self.occupy(&[parent]), Arc::clone(&self.ends));
         self.counted(Operation::Getattr, async move {
-            let _guard = guard;
             let found = async { files.lookup(&who, node(parent), &name?).await };
             let found = found.await;
             if let Ok(Lookup::Found(entry)) = &found {
                 ends.used(entry.node.0).await;
             }
+            drop(guard);
             answer::lookup(reply, found);
         });
     }
@@ -198,11 +199,11 @@ impl Filesystem for Adapter {
         // A directory's, before it is changed: the kernel holds its lock for the change already.
         let (guard, ends) = (self.occupy(&[number]), Arc::clone(&self.ends));
         self.counted(Operation::Getattr, async move {
-            let _guard = guard;
             let mut stat = files.getattr(&who, node(number)).await;
             if ends.used(number.0).await {
                 stat = files.getattr(&who, node(number)).await;
             }
+            drop(guard);
             answer::stat(reply, node(number), stat);
         });
     }
@@ -240,8 +241,8 @@ impl Filesystem for Adapter {
         let guard = self.occupy(&[number]);
         let operation = if size.is_some() { Operation::Truncate } else { Operation::Setattr };
         self.counted(operation, async move {
-            let _guard = guard;
             let done = files.setattr(&who, node(number), opened.map(handle), changes).await;
+            drop(guard);
             answer::stat(reply, node(number), done);
         });
     }
@@ -308,9 +309,10 @@ impl Filesystem for Adapter {
         let (files, who, name) = (self.files.clone(), self.who(request, 0), convert::name(name));
         let guard = self.occupy(&[parent]);
         self.counted(Operation::Unlink, async move {
-            let _guard = guard;
             let done = async { files.unlink(&who, node(parent), &name?).await };
-            answer::empty(reply, done.await);
+            let done = done.await;
+            drop(guard);
+            answer::empty(reply, done);
         });
     }
 
@@ -318,9 +320,10 @@ impl Filesystem for Adapter {
         let (files, who, name) = (self.files.clone(), self.who(request, 0), convert::name(name));
         let guard = self.occupy_child(parent, &name);
         self.counted(Operation::Rmdir, async move {
-            let _guard = guard;
             let done = async { files.rmdir(&who, node(parent), &name?).await };
-            answer::empty(reply, done.await);
+            let done = done.await;
+            drop(guard);
+            answer::empty(reply, done);
         });
     }
 
@@ -356,12 +359,13 @@ impl Filesystem for Adapter {
         let known = |child: Option<NodeId>| child.map_or(parent, |child| INodeNo(child.0));
         let guard = self.occupy(&[parent, new_parent, known(moved), known(replaced)]);
         self.counted(Operation::Rename, async move {
-            let _guard = guard;
             let done = async {
                 let (old, new) = names?;
                 files.rename(&who, (node(parent), &old), (node(new_parent), &new), mode).await
             };
-            answer::empty(reply, done.await);
+            let done = done.await;
+            drop(guard);
+            answer::empty(reply, done);
         });
     }
 
@@ -377,9 +381,10 @@ impl Filesystem for Adapter {
         self.ends.found(request.pid(), number.0);
         let guard = self.occupy(&[parent]);
         self.counted(Operation::Link, async move {
-            let _guard = guard;
             let done = async { files.link(&who, node(number), node(parent), &name?).await };
-            answer::entry(reply, done.await);
+            let done = done.await;
+            drop(guard);
+            answer::entry(reply, done);
         });
     }
 
@@ -411,10 +416,11 @@ impl Filesystem for Adapter {
         }
         let guard = self.occupy(&[parent]);
         self.counted(Operation::Create, async move {
-            let _guard = guard;
             let made =
                 async { files.create(&who, node(parent), &name?, mode & 0o7777, flags).await };
-            answer::created(reply, made.await);
+            let made = made.await;
+            drop(guard);
+            answer::created(reply, made);
         });
     }
 
@@ -522,8 +528,8 @@ impl Filesystem for Adapter {
         let files = self.files.clone();
         let guard = self.occupy(&[number]);
         self.counted(Operation::Readdir, async move {
-            let _guard = guard;
             let names = files.readdir(handle(opened), DirCookie(offset), NAMES_AT_ONCE).await;
+            drop(guard);
             answer::directory(reply, names);
         });
     }
@@ -539,9 +545,9 @@ impl Filesystem for Adapter {
         let (files, who) = (self.files.clone(), self.who(request, 0));
         let guard = self.occupy(&[number]);
         self.counted(Operation::Readdir, async move {
-            let _guard = guard;
             let from = DirCookie(offset);
             let names = files.readdir_plus(&who, handle(opened), from, NAMES_AT_ONCE).await;
+            drop(guard);
             answer::directory_plus(&files, reply, names);
         });
     }
@@ -608,8 +614,9 @@ impl Filesystem for Adapter {
         let (name, value) = (name.as_bytes().to_vec(), Bytes::copy_from_slice(value));
         let guard = self.occupy(&[number]);
         self.counted(Operation::Setxattr, async move {
-            let _guard = guard;
-            answer::empty(reply, files.setxattr(&who, node(number), &name, value, mode).await);
+            let done = files.setxattr(&who, node(number), &name, value, mode).await;
+            drop(guard);
+            answer::empty(reply, done);
         });
     }
 
@@ -640,8 +647,9 @@ impl Filesystem for Adapter {
         let name = name.as_bytes().to_vec();
         let guard = self.occupy(&[number]);
         self.counted(Operation::Removexattr, async move {
-            let _guard = guard;
-            answer::empty(reply, files.removexattr(&who, node(number), &name).await);
+            let done = files.removexattr(&who, node(number), &name).await;
+            drop(guard);
+            answer::empty(reply, done);
         });
     }
 
@@ -769,8 +777,9 @@ impl Filesystem for Adapter {
         let (files, who) = (self.files.clone(), self.who(request, 0));
         let guard = self.occupy(&[number]);
         self.counted(Operation::Ioctl, async move {
-            let _guard = guard;
-            control::answer(reply, room, asked.perform(&files, &who, node(number)).await);
+            let done = asked.perform(&files, &who, node(number)).await;
+            drop(guard);
+            control::answer(reply, room, done);
         });
     }
 }

@@ -4,6 +4,9 @@
 //! drop a name it takes that lock too: whoever waits for the name to be dropped must stop waiting
 //! when such a call comes, which may itself be waiting for the server to get our lock back.
 //!
+//! A call is under way until just before it is answered, and not a moment longer: whoever made it may
+//! have gone on and look at a name before the guard is gone, and nobody would have waited for the kernel.
+//!
 //! Cost: one short lock and one map entry for each such call.
 
 use std::sync::Arc;
@@ -26,7 +29,7 @@ pub(crate) struct Guard {
 }
 
 impl Busy {
-    /// A call begins that holds the locks of `nodes` until the guard is dropped.
+    /// A call begins that holds the locks of `nodes` until the guard is dropped, before the answer.
     pub(crate) fn enter(busy: &Arc<Self>, nodes: impl Iterator<Item = u64>) -> Guard {
         let nodes: Vec<u64> = nodes.collect();
         let mut calls = busy.calls.lock();

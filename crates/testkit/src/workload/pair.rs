@@ -10,32 +10,30 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
+use std::time::Duration;
 
 use super::Size;
 use crate::bytes::content;
+use crate::process::wait_until;
 use crate::{Outcome, Told, ensure};
+
+/// How long the kernel may take to tell that a file is closed for good: no call waits for that, and
+/// while the server is dead nobody hears of it.
+const CLOSED_SOON: Duration = Duration::from_secs(60);
 
 /// All of them. `probe` is the program `sheen-probe` of this crate.
 pub fn run(a: &Path, b: &Path, probe: &Path, size: Size) -> Outcome {
-    run_through_death(a, b, size)?;
-    let rounds = size.of(10, 100, 1000);
-    moves(a, b, rounds)?;
-    absences(a, b, rounds)?;
-    locks(a, b, probe)
-}
-
-/// Those of them that hold at every moment of a server's death, as far as is known: names that one has
-/// moved or made, and file locks, have been seen late by the other when it fell into a slow machine's
-/// `moves`, `absences` or `locks`.
-pub fn run_through_death(a: &Path, b: &Path, size: Size) -> Outcome {
     let rounds = size.of(10, 100, 1000);
     close_to_open(a, b, rounds)?;
     growing(a, b, rounds)?;
     attributes_agree(a, b)?;
+    moves(a, b, rounds)?;
+    absences(a, b, rounds)?;
     removals(a, b)?;
     exclusive(a, b, rounds)?;
     rename_race(a, b, rounds)?;
-    append(a, b, rounds)
+    append(a, b, rounds)?;
+    locks(a, b, probe)
 }
 
 /// What one closes, the other reads, and the other way round.
@@ -252,7 +250,8 @@ pub fn append(a: &Path, b: &Path, rounds: u64) -> Outcome {
     Ok(())
 }
 
-/// A lock held through the one keeps the other out until it is given back, by call or by death.
+/// A lock held through the one keeps the other out until it is given back, by call or by death: at once
+/// for `fcntl(2)`, for which the kernel has each close wait, and soon for `flock(2)`.
 pub fn locks(a: &Path, b: &Path, probe: &Path) -> Outcome {
     let file = File::create_new(a.join("locked")).told("create")?;
     file.write_all_at(b"locked", 0).told("write")?;
@@ -263,10 +262,10 @@ pub fn locks(a: &Path, b: &Path, probe: &Path) -> Outcome {
             let holder = Holder::start(probe, kind, &first.join("locked"))?;
             ensure(!try_lock(probe, kind, &path)?, || format!("{kind}: held twice"))?;
             holder.give_back()?;
-            ensure(try_lock(probe, kind, &path)?, || format!("{kind}: not given back"))?;
+            gets_free(probe, kind, &path, "given back")?;
             let holder = Holder::start(probe, kind, &first.join("locked"))?;
             drop(holder);
-            ensure(try_lock(probe, kind, &path)?, || format!("{kind}: outlived its holder"))?;
+            gets_free(probe, kind, &path, "gone with its holder")?;
         }
     }
     Ok(())
@@ -278,7 +277,17 @@ struct Holder {
 }
 
 impl Holder {
+    /// Takes the lock, which others have given up at most a moment ago.
     fn start(probe: &Path, kind: &str, path: &Path) -> Outcome<Self> {
+        let mut holder = Err(String::new());
+        wait_until(&format!("{kind}: a lock nobody has"), CLOSED_SOON, || {
+            holder = Self::try_start(probe, kind, path);
+            kind != "flock" || holder.is_ok()
+        })?;
+        holder
+    }
+
+    fn try_start(probe: &Path, kind: &str, path: &Path) -> Outcome<Self> {
         let mut command = Command::new(probe);
         command.args([kind, "hold"]).arg(path).stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = command.spawn().told(probe.display())?;
@@ -303,6 +312,15 @@ impl Drop for Holder {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+fn gets_free(probe: &Path, kind: &str, path: &Path, how: &str) -> Outcome {
+    let mut tried = Ok(false);
+    wait_until(&format!("{kind}: {how}"), CLOSED_SOON, || {
+        tried = try_lock(probe, kind, path);
+        kind != "flock" || tried != Ok(false)
+    })?;
+    ensure(tried?, || format!("{kind}: not {how}"))
 }
 
 fn try_lock(probe: &Path, kind: &str, path: &Path) -> Outcome<bool> {

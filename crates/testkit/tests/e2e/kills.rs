@@ -64,16 +64,12 @@ fn a_big_file_goes_on() {
 
 const PROBE: &str = env!("CARGO_BIN_EXE_sheen-probe");
 
-/// With `--long` also what is known to fail now and then (docs/SEMANTICS.md).
 #[test]
 fn two_mounts_go_on() {
     scene("kill-pair", 2, LIMIT, |cluster| {
         let other = cluster.mount_again()?;
         disturbed(cluster, Size::asked().of(1, 2, 10), Duration::from_secs(1), |top| {
-            match Size::asked() {
-                Size::Long => pair::run(top, &other, PROBE.as_ref(), Size::Long),
-                size => pair::run_through_death(top, &other, size),
-            }
+            pair::run(top, &other, PROBE.as_ref(), Size::asked())
         })?;
         same_after_restart(cluster)
     });
