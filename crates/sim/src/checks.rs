@@ -1,15 +1,15 @@
 //! What is looked at from outside: locks, promised space, and in the end everything.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use sheen_assembly::{Consistency, Role};
-use sheen_ldlm::server::{LockInfo, Namespace};
+use sheen_ldlm::server::{Gauges, LockInfo, Namespace};
 use sheen_ldlm::{LockFlags, LockKind, Owner};
 use sheen_store::StoreError;
 use sheen_target::{RecoveryStatus, Target};
-use sheen_types::TargetKind;
+use sheen_types::{Instant, TargetKind};
 
 use crate::model::Writer;
 use crate::run::Sim;
@@ -17,21 +17,40 @@ use crate::work;
 
 /// How long the end may take: an unmount, a mount, a stop.
 const STEP_MAX: Duration = Duration::from_secs(300);
+/// How often locks that only clients know are looked for: they are wrong only after minutes.
+const PHANTOMS_EVERY: Duration = Duration::from_secs(2);
+
+/// What was looked at, so that what has not changed is not looked at again.
+#[derive(Default)]
+pub(crate) struct Looked {
+    /// Of each target: its start, and its locks then.
+    locks: BTreeMap<String, (u32, Gauges)>,
+    phantoms: Instant,
+}
 
 /// Looks at locks and promises.
 pub(crate) fn look(sim: &Sim) {
     sim.look_for_evictions();
-    check_phantoms(sim);
+    if sim.now().since(sim.looked.lock().phantoms) >= PHANTOMS_EVERY {
+        sim.looked.lock().phantoms = sim.now();
+        check_phantoms(sim);
+    }
     for served in sim.cluster.served() {
-        if let Err(text) = check_locks(&served.target) {
-            sim.fail(text);
+        let target = &served.target;
+        // Two locks come to exclude each other when one is granted, and then the counts rise.
+        let locks = (target.instance(), target.namespace().gauges());
+        if sim.looked.lock().locks.get(target.name()) != Some(&locks) {
+            sim.looked.lock().locks.insert(target.name().to_owned(), locks);
+            if let Err(text) = check_locks(target) {
+                sim.fail(text);
+            }
         }
         if let Role::Ost(ost) = &served.role
-            && let Ok(space) = served.target.store().space()
+            && let Ok(space) = target.store().space()
         {
             let promised = ost.grant_view().total;
             if promised > space.available {
-                let name = served.target.name();
+                let name = target.name();
                 let free = space.available;
                 sim.fail(format_args!("{name}: {promised} bytes promised, {free} are free"));
             }

@@ -4,9 +4,11 @@
 //! what it had not made durable may be lost.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::Duration;
 
 use sheen_assembly::Role;
+use sheen_target::{Export, Target};
 use sheen_types::{Instant, Nid, Uuid};
 
 use crate::model::Writer;
@@ -23,7 +25,20 @@ struct Seen {
     instance: u32,
     evictions: u64,
     /// Exports by handle.
-    exports: BTreeMap<u64, Uuid>,
+    exports: BTreeMap<u64, (Uuid, Nid)>,
+}
+
+impl Seen {
+    /// Whether nothing has changed: asked with every operation, and then nearly always so.
+    fn is_of(&self, target: &Target, exports: &[Arc<Export>]) -> bool {
+        let known = |export: &Arc<Export>| {
+            self.exports.get(&export.handle().0).is_some_and(|(_, nid)| *nid == export.nid())
+        };
+        self.instance == target.instance()
+            && self.evictions == target.evictions()
+            && self.exports.len() == exports.len()
+            && exports.iter().all(known)
+    }
 }
 
 /// What is known. See the module.
@@ -73,25 +88,28 @@ impl Sim {
             let evicted = &mut *self.evicted.lock();
             for served in self.cluster.served() {
                 let target = &served.target;
+                let exports = target.exports();
+                if evicted.targets.get(target.name()).is_some_and(|it| it.is_of(target, &exports)) {
+                    continue;
+                }
                 let seen = evicted.targets.entry(target.name().to_owned()).or_default();
                 if seen.instance != target.instance() {
                     *seen = Seen { instance: target.instance(), ..Seen::default() };
                 }
-                let mut exports = BTreeMap::new();
-                for export in target.exports() {
-                    exports.insert(export.handle().0, export.uuid().clone());
-                    if export.nid() != Nid::ANY {
-                        evicted.nids.insert(export.uuid().to_string(), export.nid());
-                    }
-                }
+                let now: BTreeMap<u64, (Uuid, Nid)> = exports
+                    .iter()
+                    .map(|export| (export.handle().0, (export.uuid().clone(), export.nid())))
+                    .collect();
+                let known = now.values().filter(|(_, nid)| *nid != Nid::ANY);
+                evicted.nids.extend(known.map(|(uuid, nid)| (uuid.to_string(), *nid)));
                 let count = target.evictions();
                 if count > seen.evictions {
-                    let gone = seen.exports.iter().filter(|(it, _)| !exports.contains_key(it));
-                    lost.extend(gone.map(|(_, uuid)| uuid.to_string()));
+                    let gone = seen.exports.iter().filter(|(it, _)| !now.contains_key(it));
+                    lost.extend(gone.map(|(_, (uuid, _))| uuid.to_string()));
                     let since = self.world.now().since(evicted.mdt_started);
                     names_lost |= matches!(served.role, Role::Mdt(_)) && since < RECOVERS_WITHIN;
                 }
-                (seen.evictions, seen.exports) = (count, exports);
+                (seen.evictions, seen.exports) = (count, now);
             }
         }
         if names_lost {

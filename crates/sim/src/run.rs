@@ -33,8 +33,9 @@ const SMALL_ONE_IN: u64 = 8;
 const OST_BYTES_MIN: u64 = 256 << 10;
 /// So many things may be broken at the same time; one of them in many seeds.
 const FAULTS_AT_ONCE: u64 = 3;
-/// How often locks and grants are looked at.
+/// How often locks and grants are looked at, and while no operation is under way.
 const LOOK: Duration = Duration::from_millis(200);
+const LOOK_QUIET: Duration = Duration::from_secs(1);
 /// Steps of the log that a failure shows.
 const LAST_LINES: usize = 40;
 
@@ -134,6 +135,7 @@ pub(crate) struct Sim {
     pub(crate) cluster: Cluster,
     pub(crate) model: Mutex<Model>,
     pub(crate) evicted: Mutex<Evicted>,
+    pub(crate) looked: Mutex<checks::Looked>,
     record: Mutex<Record>,
 }
 
@@ -154,6 +156,7 @@ impl Sim {
             cluster,
             model: Mutex::default(),
             evicted: Mutex::default(),
+            looked: Mutex::default(),
             record: Mutex::new(Record { open: true, ..Record::default() }),
         })
     }
@@ -337,6 +340,12 @@ impl Sim {
         self.record.lock().fault.clone()
     }
 
+    /// Whether no operation is under way, and none has begun after that many.
+    fn is_quiet_since(&self, operations: u64) -> bool {
+        let record = self.record.lock();
+        record.running.is_empty() && record.operations == operations
+    }
+
     fn running(&self) -> Option<String> {
         let record = self.record.lock();
         let Some((number, running)) = record.running.first_key_value() else {
@@ -396,8 +405,13 @@ async fn drive_all(sim: Arc<Sim>) -> Result<(), String> {
             sim.world.world().tasks.spawn("faults", Box::pin(inject));
         }
     }
+    let (mut looked, mut operations) = (sim.now(), 0);
     while sim.now() < end || !sim.is_whole() {
         sim.sleep(LOOK).await;
+        if sim.is_quiet_since(operations) && sim.now().since(looked) < LOOK_QUIET {
+            continue;
+        }
+        (looked, operations) = (sim.now(), sim.record.lock().operations);
         checks::look(&sim);
         if let Some(fault) = sim.fault() {
             return Err(fault);

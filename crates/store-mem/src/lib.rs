@@ -18,6 +18,7 @@ mod image;
 use std::{
     collections::VecDeque,
     sync::atomic::{AtomicBool, AtomicU64, Ordering},
+    task::{Context, Poll, Waker},
 };
 
 use bytes::Bytes;
@@ -68,6 +69,8 @@ struct Durable {
     pending: VecDeque<(Sequence, Transaction)>,
     image: Vec<Shard>,
     wanted: bool,
+    /// Whoever waits for a commit to be wanted.
+    waiter: Option<Waker>,
 }
 
 /// Who calls the hooks: one thread at a time, so that they see sequences rise.
@@ -213,6 +216,17 @@ impl StoreMem {
     #[must_use]
     pub fn commit_wanted(&self) -> bool {
         self.durable.lock().wanted
+    }
+
+    /// Ready once [`Store::commit_soon`] was called since all was committed last (manual mode); one
+    /// caller at a time is woken.
+    pub fn poll_commit_wanted(&self, context: &mut Context<'_>) -> Poll<()> {
+        let mut durable = self.durable.lock();
+        if durable.wanted {
+            return Poll::Ready(());
+        }
+        durable.waiter = Some(context.waker().clone());
+        Poll::Pending
     }
 
     /// The newest transaction, durable or not.
@@ -398,6 +412,11 @@ impl Store for StoreMem {
     fn commit_soon(&self) {
         let mut durable = self.durable.lock();
         durable.wanted = !durable.pending.is_empty();
+        let waiter = if durable.wanted { durable.waiter.take() } else { None };
+        drop(durable);
+        if let Some(waiter) = waiter {
+            waiter.wake();
+        }
     }
 
     fn commit(&self) -> Result<Sequence, StoreError> {

@@ -4,7 +4,9 @@
 //! waits for them. What the death of the process or of the machine leaves is the seed's choice within
 //! the promises of `sheen_store`.
 
+use std::future::poll_fn;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -15,8 +17,8 @@ use sheen_testkit::vnet::Dice;
 
 /// How long a group of transactions is gathered, at most.
 const GROUP: Duration = Duration::from_secs(1);
-/// How often somebody looks whether a group is wanted.
-const LOOK: Duration = Duration::from_millis(5);
+/// How long it may take until somebody notices that a group is wanted.
+const NOTICED_MAX: Duration = Duration::from_millis(5);
 
 /// A disk's contents; the machine that uses it may change.
 pub(crate) struct Disk {
@@ -68,17 +70,20 @@ fn commit_some(store: &StoreMem, dice: &Dice) {
 }
 
 async fn commit(store: Arc<StoreMem>, world: World) {
-    let mut gathered = Duration::ZERO;
+    let clock = &world.clock;
     loop {
-        world.clock.sleep_until(world.clock.now() + LOOK).await;
-        gathered += LOOK;
-        if store.commit_wanted() || gathered >= GROUP {
-            gathered = Duration::ZERO;
-            let (store, sequence) = (Arc::clone(&store), store.applied());
-            if sequence > store.committed() {
-                let job = move || store.commit_through(sequence);
-                world.tasks.blocking(Box::new(job)).await;
-            }
+        let mut gathered = clock.sleep_until(clock.now() + GROUP);
+        poll_fn(|context| match store.poll_commit_wanted(context) {
+            Poll::Ready(()) => Poll::Ready(()),
+            Poll::Pending => gathered.as_mut().poll(context),
+        })
+        .await;
+        let pause = Duration::from_nanos(world.random.number() % NOTICED_MAX.as_nanos() as u64);
+        clock.sleep_until(clock.now() + pause).await;
+        let (store, sequence) = (Arc::clone(&store), store.applied());
+        if sequence > store.committed() {
+            let job = move || store.commit_through(sequence);
+            world.tasks.blocking(Box::new(job)).await;
         }
     }
 }
