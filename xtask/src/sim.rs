@@ -7,12 +7,14 @@ use clap::Args;
 use crate::shell::{self, Outcome, cargo};
 
 /// Seeds that the tests run, and with `--long`, of so many virtual minutes each.
-const SEEDS: [u64; 2] = [150, 1000];
+const SEEDS: [u64; 2] = [1000, 4000];
 const MINUTES: u64 = 10;
 /// Seeds that are run twice, to see that they go the same way.
 const TWICE: u64 = 12;
 /// How long they may take in all, and with `--long`.
-const SECONDS: [u64; 2] = [60, 600];
+const SECONDS: [u64; 2] = [300, 1200];
+/// Operations that the reference model is compared over, and with `--long`; `unit` does fewer.
+const MODEL_OPERATIONS: [u64; 2] = [100_000, 400_000];
 
 /// Which seeds.
 #[derive(Args)]
@@ -61,12 +63,23 @@ pub(crate) fn test(long: bool) -> Outcome {
     shell::run(command)
 }
 
-/// The built simulator.
+/// A whole cluster in one process against a file system in memory.
+pub(crate) fn model(long: bool) -> Outcome {
+    let mut command = built()?;
+    command.arg("--model").arg(MODEL_OPERATIONS[usize::from(long)].to_string());
+    shell::run(command)
+}
+
+/// The simulator, for some seeds.
 fn program(seed: u64, count: u64, minutes: u64) -> Result<Command, String> {
-    shell::run(cargo(&["build", "--quiet", "--release", "--package", "sheen-sim"]))?;
-    let mut command = cargo(&["run", "--quiet", "--release", "--package", "sheen-sim", "--"]);
+    let mut command = built()?;
     for (name, value) in [("--seed", seed), ("--count", count), ("--minutes", minutes)] {
         command.arg(name).arg(value.to_string());
     }
     Ok(command)
+}
+
+fn built() -> Result<Command, String> {
+    shell::run(cargo(&["build", "--quiet", "--release", "--package", "sheen-sim"]))?;
+    Ok(cargo(&["run", "--quiet", "--release", "--package", "sheen-sim", "--"]))
 }

@@ -17,7 +17,7 @@ pub(crate) struct Options {
     /// Full sizes: 10,000 transactions per database, a 4 GiB file, more rounds and more kills
     #[arg(long)]
     long: bool,
-    /// One step (tidy, build, unit, golden, sim, e2e, suites, model, demo), or the tests whose name
+    /// One step (tidy, build, unit, golden, sim, e2e, model, suites, demo), or the tests whose name
     /// holds this
     #[arg(long, value_name = "NAME")]
     only: Option<String>,
@@ -51,8 +51,8 @@ const STEPS: &[Step] = &[
     ("golden", golden),
     ("sim", |options| Count::of(&sim::test(options.long))),
     ("e2e", e2e),
+    ("model", |options| Count::of(&sim::model(options.long))),
     ("suites", suites),
-    ("model", model),
     ("demo", |_| Count::of(&demo::check())),
 ];
 
@@ -144,17 +144,6 @@ fn suites(options: &Options) -> Count {
     };
     let mut command = test_command(options, &["--package", "sheen-testkit", "--test", "suites"]);
     command.args(["--test-threads", "1", "--nocapture"]).env("SHEEN_SUITES", bin);
-    counted(command).unwrap_or_else(|error| Count::of(&Err(error)))
-}
-
-/// Operations that the reference model is compared over, and those of `--long`; `unit` does fewer.
-const MODEL_OPERATIONS: [&str; 2] = ["10000", "100000"];
-
-/// A whole cluster in one process against a model.
-fn model(options: &Options) -> Count {
-    let mut command = test_command(options, &["--package", "sheen-model"]);
-    let operations = MODEL_OPERATIONS[usize::from(options.long)];
-    command.arg("--nocapture").env("SHEEN_MODEL_OPERATIONS", operations);
     counted(command).unwrap_or_else(|error| Count::of(&Err(error)))
 }
 

@@ -1,5 +1,7 @@
-//! Runs seeds, some at a time, and says what went wrong with which.
+//! Runs seeds, some at a time, and says what went wrong with which; or holds clients to the reference
+//! model. One program, because what links all of the product whole takes minutes.
 
+use std::hash::{BuildHasher, RandomState};
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
@@ -10,9 +12,9 @@ use sheen_sim::{Failure, Options, Report, run};
 /// A whole cluster in one process and in virtual time, from a seed
 #[derive(Parser)]
 struct Arguments {
-    /// The first seed
-    #[arg(long, default_value_t = 0)]
-    seed: u64,
+    /// The first seed; 0, or any for the model
+    #[arg(long)]
+    seed: Option<u64>,
     /// How many seeds
     #[arg(long, default_value_t = 1)]
     count: u64,
@@ -31,18 +33,56 @@ struct Arguments {
     /// Run each seed twice, and fail where it does not go the same way
     #[arg(long)]
     twice: bool,
+    /// Instead: hold two clients to a file system in memory, over about so many operations
+    #[arg(long, value_name = "OPERATIONS", conflicts_with_all = ["count", "within", "twice"])]
+    model: Option<u64>,
     /// Show every operation and fault; `RUST_LOG` shows what the nodes log
     #[arg(short, long)]
     verbose: bool,
 }
 
-#[expect(clippy::disallowed_methods, reason = "shows how long seeds take")]
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
     if std::env::var_os("RUST_LOG").is_some() {
         let filter = tracing_subscriber::EnvFilter::from_default_env();
         tracing_subscriber::fmt().with_env_filter(filter).without_time().init();
     }
+    match arguments.model {
+        Some(operations) => hold_to_model(&arguments, operations),
+        None => simulate(&arguments),
+    }
+}
+
+/// Each job does its part with a seed of its own.
+#[expect(clippy::disallowed_methods, reason = "shows how long it takes")]
+fn hold_to_model(arguments: &Arguments, operations: u64) -> ExitCode {
+    let begun = Instant::now();
+    let first = arguments.seed.unwrap_or_else(|| RandomState::new().hash_one("model") >> 32);
+    let jobs = arguments.jobs.max(1);
+    let part = operations.div_ceil(jobs);
+    let run = move |seed: u64| {
+        let outcome = sheen_model::run_many(seed, part);
+        if let Err(failure) = &outcome {
+            println!("{failure}\nreplay: --model {part} --jobs 1 --seed {seed}\n");
+        }
+        outcome
+    };
+    let outcomes: Vec<_> = std::thread::scope(|scope| {
+        let running: Vec<_> =
+            (0..jobs).map(|job| scope.spawn(move || run(first.wrapping_add(job)))).collect();
+        running.into_iter().map(std::thread::ScopedJoinHandle::join).collect()
+    });
+    let done: usize = outcomes.iter().flatten().flatten().sum();
+    let failed = outcomes.iter().filter(|outcome| !matches!(outcome, Ok(Ok(_)))).count();
+    println!(
+        "{done} operations as the model has them, from seed {first} on, in {:.1} s: {failed} failed",
+        begun.elapsed().as_secs_f64(),
+    );
+    if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+#[expect(clippy::disallowed_methods, reason = "shows how long seeds take")]
+fn simulate(arguments: &Arguments) -> ExitCode {
     let begun = Instant::now();
     let next = AtomicU64::new(0);
     let (done, failed, operations) = (AtomicU64::new(0), AtomicU64::new(0), AtomicU64::new(0));
@@ -55,7 +95,7 @@ fn main() -> ExitCode {
                     if late || number >= arguments.count {
                         return;
                     }
-                    let seed = arguments.seed + number;
+                    let seed = arguments.seed.unwrap_or(0) + number;
                     let options = Options {
                         seed,
                         minutes: arguments.minutes,
