@@ -116,7 +116,7 @@ impl Operations for Mdt {
         why: Leaving,
     ) -> BoxFuture<'a, ()> {
         Box::pin(async move {
-            for file in export.role::<OpenTable>().take_all() {
+            for file in export.role::<OpenTable>().end() {
                 let fid = file.fid;
                 if why == Leaving::Stopping {
                     // The client will replay its opens: orphans stay.

@@ -15,20 +15,36 @@ pub(crate) struct OpenFile {
     pub(crate) old: OpenHandle,
 }
 
+#[derive(Default)]
+struct Files {
+    open: HashMap<OpenHandle, OpenFile>,
+    /// The client has left: whoever still executes a request of its must not add to them.
+    ended: bool,
+}
+
 /// A client's open files.
 #[derive(Default)]
 pub(crate) struct OpenTable {
-    files: Mutex<HashMap<OpenHandle, OpenFile>>,
+    files: Mutex<Files>,
 }
 
 impl OpenTable {
-    pub(crate) fn insert(&self, handle: OpenHandle, file: OpenFile) {
-        self.files.lock().insert(handle, file);
+    /// Adds an open file.
+    ///
+    /// # Errors
+    /// The file again, if the client has left: nobody else would close it.
+    pub(crate) fn insert(&self, handle: OpenHandle, file: OpenFile) -> Result<(), OpenFile> {
+        let mut files = self.files.lock();
+        if files.ended {
+            return Err(file);
+        }
+        files.open.insert(handle, file);
+        Ok(())
     }
 
     /// By its handle, or by the handle it had before a restart.
     pub(crate) fn remove(&self, handle: OpenHandle) -> Option<OpenFile> {
-        let mut files = self.files.lock();
+        let files = &mut self.files.lock().open;
         if let Some(file) = files.remove(&handle) {
             return Some(file);
         }
@@ -38,18 +54,21 @@ impl OpenTable {
     }
 
     pub(crate) fn contains(&self, handle: OpenHandle) -> bool {
-        let files = self.files.lock();
+        let files = &self.files.lock().open;
         files.contains_key(&handle) || files.values().any(|file| file.old == handle)
     }
 
     /// What the request `xid` opened.
     pub(crate) fn opened_by(&self, xid: Xid) -> Option<(OpenHandle, OpenFile)> {
-        let files = self.files.lock();
+        let files = &self.files.lock().open;
         let found = files.iter().find(|(_, file)| file.xid == xid);
         found.map(|(handle, file)| (*handle, file.clone()))
     }
 
-    pub(crate) fn take_all(&self) -> Vec<OpenFile> {
-        std::mem::take(&mut *self.files.lock()).into_values().collect()
+    /// All of them, once and for all.
+    pub(crate) fn end(&self) -> Vec<OpenFile> {
+        let mut files = self.files.lock();
+        files.ended = true;
+        std::mem::take(&mut files.open).into_values().collect()
     }
 }

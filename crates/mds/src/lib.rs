@@ -100,6 +100,7 @@ impl MdtConfig {
 
 /// One metadata target's operations.
 pub struct Mdt {
+    me: Weak<Self>,
     store: Arc<dyn Store>,
     config: MdtConfig,
     target: OnceLock<Weak<Target>>,
@@ -119,7 +120,8 @@ impl Mdt {
     pub fn new(store: Arc<dyn Store>, config: MdtConfig) -> Result<Arc<Self>, StoreError> {
         root::format(&*store, &config)?;
         let sequences = Sequences::load(Arc::clone(&store), config.index)?;
-        Ok(Arc::new(Self {
+        Ok(Arc::new_cyclic(|me| Self {
+            me: Weak::clone(me),
             placement: Placement::new(Arc::clone(&store)),
             store,
             config,

@@ -1,5 +1,7 @@
 //! Opens, with or without creation: the intent, and the bare REINT.
 
+use std::sync::{Arc, Weak};
+
 use bytes::Bytes;
 use sheen_ldlm::Policy;
 use sheen_store::{FileKind, Transaction};
@@ -259,7 +261,7 @@ impl Mdt {
             return Err(error.errno());
         }
         progress.disposition = done;
-        progress.body.open_handle = self.remember(context, opening, inode);
+        progress.body.open_handle = self.remember(context, opening, inode)?;
         Ok(())
     }
 
@@ -297,20 +299,35 @@ impl Mdt {
         caller.may(&*self.store, inode.fid, &inode.attributes, wanted)
     }
 
+    /// Gives a file that was counted as open its handle.
+    ///
+    /// # Errors
+    /// [`Errno::ENOTCONN`] if the client was evicted meanwhile: the file is closed again.
     pub(super) fn remember(
         &self,
         context: &Context,
         opening: &Opening<'_>,
         inode: &Inode,
-    ) -> OpenHandle {
+    ) -> Result<OpenHandle, Errno> {
         let handle = OpenHandle(context.target.world().random.number() | 1);
         let old = match context.replay() {
             Some(_) => opening.record.open_handle_old,
             None => OpenHandle(0),
         };
         let file = OpenFile { fid: inode.fid, flags: opening.flags, xid: context.xid, old };
-        context.export.role::<OpenTable>().insert(handle, file);
-        handle
+        let Err(file) = context.export.role::<OpenTable>().insert(handle, file) else {
+            return Ok(handle);
+        };
+        // By a task of its own: we hold the inode.
+        let (mdt, target) = (Weak::clone(&self.me), Arc::clone(&context.target));
+        let close = async move {
+            let (Some(mdt), fid) = (mdt.upgrade(), file.fid) else { return };
+            if let Err(errno) = mdt.close_for(&target, file).await {
+                tracing::warn!(%fid, %errno, "a file that was opened for a client that had left");
+            }
+        };
+        context.target.world().tasks.spawn("close", Box::pin(close));
+        Err(Errno::ENOTCONN)
     }
 
     pub(super) fn put_inode(

@@ -94,7 +94,7 @@ impl Mdt {
         layout: Option<Bytes>,
         progress: &mut Progress,
     ) -> Result<(), Errno> {
-        let handle = self.remember(context, opening, inode);
+        let handle = self.remember(context, opening, inode)?;
         self.put_inode_with(context, inode, layout, progress)?;
         self.add_sizes(&mut progress.body);
         progress.body.open_handle = handle;

@@ -145,6 +145,31 @@ fn a_client_that_leaves_closes_its_files() {
 }
 
 #[test]
+fn a_client_that_is_evicted_while_it_opens_leaves_nothing_open() {
+    let world = TestWorld::new(26);
+    let inner = world.clone();
+    run(
+        async move {
+            let server = Server::start(&inner, 1).await;
+            let (reader, writer) = (server.client("r").await, server.client("w").await);
+            let (_, reply) = reader.lookup(Fid::ROOT, ".").await;
+            reader.hold_on();
+            let task = async move { drop(writer.create(Fid::ROOT, "f").await) };
+            inner.world().tasks.spawn("create", Box::pin(task));
+            inner.sleep(std::time::Duration::from_millis(1)).await;
+            assert!(!reader.inner.callbacks().is_empty(), "the writer waits for the directory");
+            assert_eq!(server.node.target.evict_client("w").await, 1);
+            reader.inner.cancel(&[reply.dlm_rep.unwrap().handle]).await;
+            inner.sleep(std::time::Duration::from_millis(1)).await;
+            assert_eq!(server.mdt.open_count(), 0);
+            reader.unlink(Fid::ROOT, "f").await.expect("it was created all the same");
+            assert!(server.check().orphans.is_empty());
+        },
+        &world,
+    );
+}
+
+#[test]
 fn a_repeated_open_gets_the_same_handle_and_lock() {
     let world = TestWorld::new(25);
     let inner = world.clone();
