@@ -93,7 +93,7 @@ impl Committer {
     }
 
     /// From now on every change is refused.
-    fn fail(&self, what: &str, error: &StoreError) {
+    pub(crate) fn fail(&self, what: &str, error: &StoreError) {
         let error = StoreError::Io(format!("the store is read-only: {what} failed: {error}"));
         tracing::error!(%error, "store");
         let is_first = self.failed.set(error.clone()).is_ok();

@@ -356,14 +356,16 @@ impl Store for StoreDisk {
 
     fn sync_data(&self, object: Fid) -> Result<(), StoreError> {
         let record = self.core.record(object)?;
-        let file = self.core.file(object)?;
+        let file = self.core.file_to_change(object)?;
         let committer = &self.core.committer;
         let created = committer.is_created_durably(record.incarnation);
         let applied = self.core.overlay.applied();
         if !created {
             committer.want(applied);
         }
-        self.core.files.sync(&file)?;
+        // The kernel drops what it could not write, and would call the next sync a success.
+        let synced = self.core.files.sync(&file);
+        synced.inspect_err(|error| committer.fail("a sync of data", error))?;
         if !created {
             committer.wait(applied)?;
         }

@@ -15,7 +15,7 @@ mod story;
 use std::path::{Path, PathBuf};
 
 use sheen_store::{
-    FileKind, Sequence, Store, StoreError, Transaction,
+    Attributes, FileKind, Sequence, Store, StoreError, Transaction,
     suite::{
         model::Model,
         script::{self, Numbers},
@@ -206,6 +206,36 @@ fn failed_sync_makes_the_store_read_only() {
     assert!(store.committed() >= durable);
     put(&store, "again").expect("put works");
     store.commit().expect("commit works");
+    drop(store);
+    session.umount_and_join().expect("unmount works");
+}
+
+/// Data that the disk did not take is never called durable later, though a second sync would succeed.
+#[test]
+fn failed_sync_of_data_makes_the_store_read_only() {
+    let recorder = Recorder::<Mark>::new();
+    let mount = common::Temporary::new();
+    let session = fuser::spawn_mount(recorder.clone(), &mount.0, &fuser::Config::default())
+        .expect("FUSE mounts work here");
+    let dir = mount.0.join("store");
+    StoreDisk::format(&dir, &FormatOptions::default()).expect("format works");
+    let store = StoreDisk::open(&dir, &OpenOptions::default()).expect("open works");
+    let object = Fid::new(1, 1);
+    let attributes = Attributes { kind: FileKind::Regular, ..Attributes::default() };
+    let mut transaction = Transaction::new();
+    transaction.create(object, attributes);
+    store.apply(transaction).expect("create works");
+    store.commit().expect("commit works");
+    store.write(object, 0, &["durable".into()]).expect("write works");
+    store.sync_data(object).expect("sync works");
+    store.write(object, 0, &["is lost".into()]).expect("write works");
+    recorder.set_broken(true);
+    assert!(matches!(store.sync_data(object), Err(StoreError::Io(_))));
+    recorder.set_broken(false);
+    assert!(matches!(store.sync_data(object), Err(StoreError::Io(_))), "it was not retried");
+    let refused = store.write(object, 0, &["refused".into()]);
+    assert!(matches!(&refused, Err(StoreError::Io(text)) if text.contains("read-only")));
+    assert!(store.commit().is_err());
     drop(store);
     session.umount_and_join().expect("unmount works");
 }
