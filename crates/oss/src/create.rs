@@ -1,6 +1,6 @@
 //! OST_CREATE: objects ahead of use for an MDT, and the removal of those that it never used.
 
-use sheen_store::Transaction;
+use sheen_store::{StoreError, Transaction};
 use sheen_target::{Context, Memo, Outcome};
 use sheen_types::Errno;
 use sheen_wire::md::Valid;
@@ -95,8 +95,11 @@ impl Ost {
         }
         self.in_steps(context, used + 1, last, |change, id| {
             let fid = objects::fid_in(sequence, id, self.index)?;
-            if self.store.attributes(fid).is_ok() {
-                objects::destroy(change, fid);
+            match self.store.attributes(fid) {
+                Ok(_) => objects::destroy(change, fid),
+                Err(StoreError::NoObject(_)) => {}
+                // The MDT asks again; what is passed over now nobody would find later.
+                Err(error) => return Err(error.errno()),
             }
             Ok(())
         })?;

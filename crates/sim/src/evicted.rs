@@ -66,6 +66,12 @@ impl Evicted {
         self.mdt_started > Instant(0) && now.since(self.mdt_started) < RECOVERS_WITHIN
     }
 
+    /// A server was away: who has not learnt of an eviction needs time again.
+    pub(crate) fn delays(&mut self, now: Instant) {
+        let learning = self.since.values_mut().filter(|since| now.since(**since) <= LEARNS_WITHIN);
+        learning.for_each(|since| *since = now);
+    }
+
     /// The MDT starts again.
     pub(crate) fn mdt_starts(&mut self, now: Instant) {
         self.mdt_started = now;

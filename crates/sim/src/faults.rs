@@ -7,6 +7,7 @@ use std::time::Duration;
 use sheen_testkit::vnet::Weather;
 use sheen_types::Instant;
 
+use crate::cluster::Errors;
 use crate::model::Writer;
 use crate::run::Sim;
 use crate::work;
@@ -21,6 +22,8 @@ const DOWN_MAX: Duration = Duration::from_secs(30);
 const CUT_MAX: Duration = Duration::from_secs(100);
 /// Longest that a disk is slow, or the network bad.
 const BAD_MAX: Duration = Duration::from_secs(40);
+/// Of a disk that answers with errors, one in so many jobs fails at the least.
+const RARE_ERROR: u64 = 30;
 /// What a disk that is slow takes for one job.
 const SLOW_DISK: Duration = Duration::from_millis(1500);
 
@@ -34,13 +37,15 @@ pub(crate) async fn inject(sim: &Arc<Sim>, end: Instant) {
             return;
         }
         sim.breaks();
-        match sim.dice().below(10) {
+        match sim.dice().below(12) {
             0 | 1 => break_connections(sim),
             2 | 3 => kill_server(sim, false).await,
             4 => kill_server(sim, true).await,
             5 => cut_off(sim).await,
             6 => kill_client(sim).await,
             7 => slow_disk(sim).await,
+            8 => disk_errors(sim).await,
+            9 => fail_commit(sim).await,
             _ => bad_weather(sim).await,
         }
         sim.mends();
@@ -73,13 +78,17 @@ async fn cut_off(sim: &Sim) {
     sim.world.set_cut_off(nid.address(), true);
     sim.sleep(time).await;
     sim.world.set_cut_off(nid.address(), false);
+    sim.evicted.lock().delays(sim.now());
     sim.say(format_args!("{nid} is back"));
 }
 
 async fn kill_server(sim: &Arc<Sim>, power: bool) {
-    let servers = &sim.cluster.servers;
-    let number = sim.dice().below(servers.len() as u64) as usize;
-    let (server, time) = (&servers[number], part(sim, DOWN_MAX));
+    let number = sim.dice().below(sim.cluster.servers.len() as u64) as usize;
+    restart_server(sim, number, power).await;
+}
+
+async fn restart_server(sim: &Arc<Sim>, number: usize, power: bool) {
+    let (server, time) = (&sim.cluster.servers[number], part(sim, DOWN_MAX));
     if !server.is_up() {
         return;
     }
@@ -100,6 +109,7 @@ async fn kill_server(sim: &Arc<Sim>, power: bool) {
     if is_mdt {
         sim.evicted.lock().mdt_starts(sim.now());
     }
+    sim.evicted.lock().delays(sim.now());
     sim.say(format_args!("the server at {} starts", server.nid));
     server.start(&sim.world);
 }
@@ -129,6 +139,53 @@ async fn slow_disk(sim: &Sim) {
     sim.sleep(time).await;
     sim.world.set_disk_wait(scope, Duration::from_micros(50));
     sim.say(format_args!("the disks at {} are well", server.nid));
+}
+
+/// One in some jobs of a server's disks fails, for a while; who asked is told, and all goes on.
+async fn disk_errors(sim: &Sim) {
+    let number = sim.dice().below(sim.cluster.servers.len() as u64) as usize;
+    let (server, time) = (&sim.cluster.servers[number], part(sim, BAD_MAX));
+    // What is replayed and fails is lost.
+    let is_fresh = number == 0 && sim.evicted.lock().is_mdt_fresh(sim.now());
+    if !server.is_serving() || is_fresh {
+        return;
+    }
+    let one_in = 2 + sim.dice().below(RARE_ERROR);
+    let errors = match sim.dice().below(3) {
+        0 => Errors { reads: one_in, changes: 0 },
+        1 => Errors { reads: 0, changes: one_in },
+        _ => Errors { reads: one_in, changes: one_in },
+    };
+    sim.say(format_args!("FAULT: {errors:?} of the disks at {} for {time:?}", server.nid));
+    sim.allow_no_objects(time);
+    sim.disk_breaks();
+    server.places.iter().for_each(|place| place.disk.set_errors(errors));
+    sim.sleep(time).await;
+    server.places.iter().for_each(|place| place.disk.set_errors(Errors::default()));
+    sim.disk_mends();
+    sim.say(format_args!("the disks at {} are well", server.nid));
+}
+
+/// A commit of one of a server's targets fails: it changes nothing more, and is started again in the
+/// end, with power or without.
+async fn fail_commit(sim: &Arc<Sim>) {
+    let number = sim.dice().below(sim.cluster.servers.len() as u64) as usize;
+    let (server, time) = (&sim.cluster.servers[number], part(sim, BAD_MAX));
+    let place = &server.places[sim.dice().below(server.places.len() as u64) as usize];
+    let power = sim.dice().below(2) == 0;
+    if !server.is_serving() {
+        return;
+    }
+    sim.say(format_args!("FAULT: a commit of {:?} fails, restart after {time:?}", place.kind));
+    sim.allow_no_objects(time);
+    let process = server.scope();
+    sim.disk_breaks();
+    place.disk.fail_commit();
+    sim.sleep(time).await;
+    sim.disk_mends();
+    if server.scope() == process {
+        restart_server(sim, number, power).await;
+    }
 }
 
 async fn bad_weather(sim: &Sim) {

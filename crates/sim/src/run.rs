@@ -24,6 +24,11 @@ const OPERATION_MAX: Duration = Duration::from_secs(300);
 const EVICTS_WITHIN: Duration = Duration::from_secs(240);
 /// How long after an OST was gone the MDT may still have no objects of it.
 const OBJECTS_WITHIN: Duration = Duration::from_secs(120);
+/// How long after a disk has answered with an error data may still be found lost: the answer may be on
+/// its way.
+const LOSES_WITHIN: Duration = Duration::from_secs(20);
+/// How long after it an operation may still tell it: the file may be open that long.
+const TELLS_WITHIN: Duration = Duration::from_secs(150);
 /// How long a client may hold a lock that the server does not know: it may be cut off, and not have
 /// heard of a restart before its next ping.
 const PHANTOM_MAX: Duration = Duration::from_secs(150);
@@ -99,6 +104,12 @@ impl Model {
         self.names.lose();
         self.marks.lose();
     }
+
+    /// Data that was not durable may be lost by an error, which those who wrote it are told.
+    pub(crate) fn shake(&mut self) {
+        self.files.shake();
+        self.logs.shake();
+    }
 }
 
 /// An operation under way.
@@ -121,6 +132,9 @@ struct Record {
     phantoms: BTreeMap<String, Instant>,
     may_evict: Instant,
     no_objects: Instant,
+    /// Servers whose disks answer with errors, and when the last one did so.
+    bad_disks: u64,
+    bad_disk_until: Option<Instant>,
     /// Faults that last.
     faults: u64,
     fault: Option<String>,
@@ -316,6 +330,35 @@ impl Sim {
         }
         let old = record.phantoms.iter().find(|(_, since)| now.since(**since) > PHANTOM_MAX);
         old.map(|(lock, _)| lock.clone())
+    }
+
+    /// A server's disks begin to answer with errors.
+    pub(crate) fn disk_breaks(&self) {
+        self.record.lock().bad_disks += 1;
+    }
+
+    /// They are well again.
+    pub(crate) fn disk_mends(&self) {
+        let now = self.now();
+        let mut record = self.record.lock();
+        record.bad_disks -= 1;
+        record.bad_disk_until = Some(now);
+    }
+
+    fn was_disk_bad(&self, within: Duration) -> bool {
+        let record = self.record.lock();
+        record.bad_disks > 0
+            || record.bad_disk_until.is_some_and(|it| self.now().since(it) < within)
+    }
+
+    /// Whether data may be lost now by the error of a disk.
+    pub(crate) fn is_disk_bad(&self) -> bool {
+        self.was_disk_bad(LOSES_WITHIN)
+    }
+
+    /// Whether an operation may tell such an error.
+    pub(crate) fn may_tell_errors(&self) -> bool {
+        self.was_disk_bad(TELLS_WITHIN)
     }
 
     /// A fault begins that lasts.

@@ -212,6 +212,12 @@ impl StoreMem {
         }
     }
 
+    /// Whether it was made to fail.
+    #[must_use]
+    pub fn has_failed(&self) -> bool {
+        self.failed.load(Ordering::SeqCst)
+    }
+
     /// Whether [`Store::commit_soon`] was called since all was committed last (manual mode).
     #[must_use]
     pub fn commit_wanted(&self) -> bool {
@@ -261,6 +267,11 @@ impl StoreMem {
     fn with_object<T>(&self, fid: Fid, read: impl FnOnce(&Object) -> T) -> Result<T, StoreError> {
         let shard = self.shards[shard_of(fid)].lock();
         shard.objects.get(&fid).map(read).ok_or(StoreError::NoObject(fid))
+    }
+
+    /// Nothing is changed after a failure.
+    fn check(&self) -> Result<(), StoreError> {
+        if self.has_failed() { Err(failure()) } else { Ok(()) }
     }
 
     /// Changes an object's data, keeping count of its pages.
@@ -380,9 +391,7 @@ impl Store for StoreMem {
         // Taken only for the push below in manual mode, but before the sequence, so that what is
         // pending is in order.
         let mut durable = self.durable.lock();
-        if self.failed.load(Ordering::SeqCst) {
-            return Err(failure());
-        }
+        self.check()?;
         let sequence = Sequence(self.applied.load(Ordering::SeqCst) + 1);
         let effect = apply(&mut locked, &transaction, sequence)?;
         self.applied.store(sequence.0, Ordering::SeqCst);
@@ -420,9 +429,7 @@ impl Store for StoreMem {
     }
 
     fn commit(&self) -> Result<Sequence, StoreError> {
-        if self.failed.load(Ordering::SeqCst) {
-            return Err(failure());
-        }
+        self.check()?;
         for shard in &self.shards {
             shard.lock().objects.values_mut().for_each(|object| object.data.sync());
         }
@@ -439,6 +446,7 @@ impl Store for StoreMem {
     }
 
     fn write(&self, object: Fid, offset: u64, pieces: &[Bytes]) -> Result<(), StoreError> {
+        self.check()?;
         self.change_data(object, |data| {
             let length = pieces.iter().map(|piece| piece.len() as u64).sum();
             self.check_size(offset, length)?;
@@ -453,11 +461,13 @@ impl Store for StoreMem {
     }
 
     fn truncate(&self, object: Fid, size: u64) -> Result<(), StoreError> {
+        self.check()?;
         self.check_size(0, size)?;
         self.change_data(object, |data| data.truncate(size))
     }
 
     fn punch(&self, object: Fid, offset: u64, length: u64) -> Result<(), StoreError> {
+        self.check()?;
         self.change_data(object, |data| data.punch(offset, length))
     }
 
@@ -468,6 +478,7 @@ impl Store for StoreMem {
         length: u64,
         keep_size: bool,
     ) -> Result<(), StoreError> {
+        self.check()?;
         self.check_size(offset, length)?;
         self.change_data(object, |data| {
             self.check_room(data, offset, length)?;
@@ -481,6 +492,7 @@ impl Store for StoreMem {
     }
 
     fn sync_data(&self, object: Fid) -> Result<(), StoreError> {
+        self.check()?;
         self.change_data(object, Data::sync)?;
         // Only what created the object must become durable with it, but transactions are durable
         // in order and the simplest prefix that holds it is all of them.

@@ -15,6 +15,8 @@ use sheen_store::{Sequence, Store};
 use sheen_store_mem::{Commits, MemOptions, StoreMem};
 use sheen_testkit::vnet::Dice;
 
+use super::flaky::{Errors, Flaky};
+
 /// How long a group of transactions is gathered, at most.
 const GROUP: Duration = Duration::from_secs(1);
 /// How long it may take until somebody notices that a group is wanted.
@@ -23,6 +25,8 @@ const NOTICED_MAX: Duration = Duration::from_millis(5);
 /// A disk's contents; the machine that uses it may change.
 pub(crate) struct Disk {
     store: Mutex<Arc<StoreMem>>,
+    /// Of the process that uses it now.
+    errors: Mutex<Arc<Mutex<Errors>>>,
 }
 
 impl Disk {
@@ -30,7 +34,7 @@ impl Disk {
     pub(crate) fn new(bytes: Option<u64>) -> Self {
         let options =
             MemOptions { commits: Commits::Manual, capacity_bytes: bytes, ..MemOptions::default() };
-        Self { store: Mutex::new(Arc::new(StoreMem::new(options))) }
+        Self { store: Mutex::new(Arc::new(StoreMem::new(options))), errors: Mutex::default() }
     }
 
     /// What lies on it now.
@@ -42,7 +46,19 @@ impl Disk {
     pub(crate) fn open(&self, world: &World) -> Arc<dyn Store> {
         let store = self.store();
         world.tasks.spawn("commit", Box::pin(commit(Arc::clone(&store), world.clone())));
-        store
+        let errors = Arc::default();
+        *self.errors.lock() = Arc::clone(&errors);
+        Arc::new(Flaky { store, random: Arc::clone(&world.random), errors })
+    }
+
+    /// Lets jobs of the process that uses it fail so often.
+    pub(crate) fn set_errors(&self, errors: Errors) {
+        *self.errors.lock().lock() = errors;
+    }
+
+    /// A commit fails: nothing is changed any more until the process has been started again.
+    pub(crate) fn fail_commit(&self) {
+        self.store().fail();
     }
 
     /// The process that used it has died: what it wrote is there, and more or fewer transactions
@@ -80,6 +96,9 @@ async fn commit(store: Arc<StoreMem>, world: World) {
         .await;
         let pause = Duration::from_nanos(world.random.number() % NOTICED_MAX.as_nanos() as u64);
         clock.sleep_until(clock.now() + pause).await;
+        if store.has_failed() {
+            return;
+        }
         let (store, sequence) = (Arc::clone(&store), store.applied());
         if sequence > store.committed() {
             let job = move || store.commit_through(sequence);

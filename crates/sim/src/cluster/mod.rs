@@ -2,6 +2,7 @@
 
 mod client;
 mod disk;
+mod flaky;
 mod kernel;
 mod server;
 
@@ -16,6 +17,7 @@ use sheen_types::{Nid, TargetKind, TargetName};
 
 pub(crate) use client::Client;
 pub(crate) use disk::Disk;
+pub(crate) use flaky::Errors;
 pub(crate) use kernel::{Found, Kernel};
 pub(crate) use server::{Place, Server};
 

@@ -19,6 +19,9 @@ const BASE: Duration = Duration::from_secs(20);
 /// As the program has it: three ping intervals of a client.
 const PING_EVICT: Duration = Duration::from_secs(75);
 
+/// How long a target may be refused by an MGS in trouble.
+const REGISTERS_WITHIN: Duration = Duration::from_secs(150);
+
 /// A target and its disk.
 pub(crate) struct Place {
     /// Which target.
@@ -61,6 +64,12 @@ impl Server {
     /// Whether its process runs.
     pub(crate) fn is_up(&self) -> bool {
         self.up.lock().is_some()
+    }
+
+    /// Whether all of its targets have started and have been announced.
+    pub(crate) fn is_serving(&self) -> bool {
+        let up = self.up.lock();
+        up.as_ref().is_some_and(|up| up.served.len() == self.places.len() && up.node.is_some())
     }
 
     /// The scope of its process.
@@ -114,12 +123,29 @@ impl Server {
         }
         registrar.connect().await?;
         for served in &running {
-            let known = served.target.instance() > 1;
-            registrar.register(served, "", known).await?;
+            self.register(world, &registrar, served).await?;
         }
         for served in &running {
             let keep = Arc::clone(&registrar).keep_osts(Arc::clone(served));
             world.tasks.spawn("mdt osts", Box::pin(keep));
+        }
+        Ok(())
+    }
+
+    /// As whoever starts it would: again, while the MGS's disk answers with errors.
+    async fn register(
+        &self,
+        world: &sheen_io::World,
+        registrar: &Registrar,
+        served: &Served,
+    ) -> Result<(), String> {
+        let known = served.target.instance() > 1;
+        let limit = world.clock.now() + REGISTERS_WITHIN;
+        while let Err(text) = registrar.register(served, "", known).await {
+            if world.clock.now() > limit {
+                return Err(text);
+            }
+            world.clock.sleep_until(world.clock.now() + Duration::from_secs(1)).await;
         }
         Ok(())
     }

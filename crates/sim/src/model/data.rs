@@ -221,11 +221,23 @@ impl Files {
         Ok(())
     }
 
-    /// What `by` wrote into `file` before `begin` is durable.
-    pub(crate) fn durable(&mut self, file: Fid, by: Writer, begin: Instant) {
+    /// What `by` wrote into `file` before `begin` is durable; see [`Register::durable`].
+    pub(crate) fn durable(
+        &mut self,
+        file: Fid,
+        by: Writer,
+        (begin, now): (Instant, Instant),
+        own: &[u64],
+    ) {
         if let Some(file) = self.files.get_mut(&file) {
-            file.cells.values_mut().for_each(|register| register.durable(by, begin));
+            file.cells.values_mut().for_each(|register| register.durable(by, begin, now, own));
         }
+    }
+
+    /// An error of a disk: see [`Register::shake`].
+    pub(crate) fn shake(&mut self) {
+        let cells = self.files.values_mut().flat_map(|file| file.cells.values_mut());
+        cells.for_each(Register::shake);
     }
 
     /// A crash: see [`Register::lose`].
@@ -245,6 +257,14 @@ struct Record {
     end: Option<Instant>,
     durable: bool,
     may_be_lost: bool,
+    /// An error of a disk may have lost it; who wrote it knows.
+    shaken: bool,
+}
+
+impl Record {
+    fn is_sure(&self) -> bool {
+        !self.may_be_lost && !self.shaken
+    }
 }
 
 /// Files that are only appended to, a cell at a time. A record is there once, in the order of those
@@ -257,7 +277,8 @@ pub(crate) struct Log {
 impl Log {
     /// `operation` begins to append a record.
     pub(crate) fn begin(&mut self, file: Fid, operation: u64, by: Writer, now: Instant) {
-        let record = Record { by, begin: now, end: None, durable: false, may_be_lost: false };
+        let (durable, may_be_lost, shaken) = (false, false, false);
+        let record = Record { by, begin: now, end: None, durable, may_be_lost, shaken };
         self.files.entry(file).or_default().insert(operation, record);
     }
 
@@ -283,7 +304,7 @@ impl Log {
         for (at, cell) in bytes.chunks(CELL).enumerate() {
             let (tag, _) = Cells::tag(cell).map_err(|Stale(text)| stale(text))?;
             // A hole stands where a record was lost in a crash.
-            if tag == 0 && records.values().any(|record| record.may_be_lost) {
+            if tag == 0 && !records.values().all(Record::is_sure) {
                 continue;
             }
             let Some(record) = records.get(&tag) else {
@@ -292,13 +313,13 @@ impl Log {
             if !found.insert(tag) {
                 return Err(stale(format!("operation {tag} is there twice")));
             }
-            if record.end.is_some_and(|end| end < latest) && !record.may_be_lost {
+            if record.end.is_some_and(|end| end < latest) && record.is_sure() {
                 return Err(stale(format!("operation {tag} stands behind one that came later")));
             }
             latest = latest.max(record.begin);
         }
         for (operation, record) in records.iter() {
-            let must = record.end.is_some_and(|end| end < begin) && !record.may_be_lost;
+            let must = record.end.is_some_and(|end| end < begin) && record.is_sure();
             if must && !found.contains(operation) {
                 return Err(stale(format!("operation {operation} is missing: {record:?}")));
             }
@@ -306,12 +327,20 @@ impl Log {
         Ok(())
     }
 
-    /// What `by` appended before `begin` is durable.
-    pub(crate) fn durable(&mut self, file: Fid, by: Writer, begin: Instant) {
-        for record in self.files.entry(file).or_default().values_mut() {
-            if record.by == by && record.end.is_some_and(|end| end < begin) && !record.may_be_lost {
-                record.durable = true;
+    /// What `by` appended before `begin` is durable; see [`Register::durable`].
+    pub(crate) fn durable(&mut self, file: Fid, by: Writer, begin: Instant, own: &[u64]) {
+        for (operation, record) in self.files.entry(file).or_default() {
+            let known = record.is_sure() || (own.contains(operation) && !record.may_be_lost);
+            if record.by == by && record.end.is_some_and(|end| end < begin) && known {
+                (record.durable, record.shaken) = (true, false);
             }
+        }
+    }
+
+    /// An error of a disk: records that were not durable may be lost, and who wrote them is told so.
+    pub(crate) fn shake(&mut self) {
+        for record in self.files.values_mut().flat_map(BTreeMap::values_mut) {
+            record.shaken |= !record.durable;
         }
     }
 

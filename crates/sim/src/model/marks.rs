@@ -90,9 +90,9 @@ impl Marks {
     }
 
     /// What `by` set on `file` before `begin` is durable.
-    pub(crate) fn durable(&mut self, file: Fid, by: Writer, begin: Instant) {
+    pub(crate) fn durable(&mut self, file: Fid, by: Writer, (begin, now): (Instant, Instant)) {
         for mark in [Mark::Mode, Mark::Xattr] {
-            self.register(file, mark).durable(by, begin);
+            self.register(file, mark).durable(by, begin, now, &[]);
         }
     }
 

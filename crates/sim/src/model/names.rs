@@ -135,8 +135,13 @@ impl Names {
     }
 
     /// What `by` made of a name before `begin` is durable.
-    pub(crate) fn durable(&mut self, (parent, name): (Fid, &str), by: Writer, begin: Instant) {
-        self.register(parent, name).durable(by, begin);
+    pub(crate) fn durable(
+        &mut self,
+        (parent, name): (Fid, &str),
+        by: Writer,
+        (begin, now): (Instant, Instant),
+    ) {
+        self.register(parent, name).durable(by, begin, now, &[]);
     }
 
     /// A crash: see [`Register::lose`].

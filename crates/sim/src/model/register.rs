@@ -31,6 +31,10 @@ struct Value<T> {
     dead: Instant,
     /// A crash left open whether it was lost.
     doubtful: bool,
+    /// An error of a disk did; who wrote it knows.
+    shaken: bool,
+    /// Something later is durable: no crash brings it back.
+    buried: bool,
 }
 
 /// See the module. `T` tells values apart; values may come twice.
@@ -54,6 +58,8 @@ impl<T: Copy + Eq + fmt::Debug> Register<T> {
             end: Instant(0),
             dead: NEVER,
             doubtful: false,
+            shaken: false,
+            buried: false,
         };
         Self { values: vec![value] }
     }
@@ -61,7 +67,8 @@ impl<T: Copy + Eq + fmt::Debug> Register<T> {
     /// A write begins.
     pub(crate) fn begin(&mut self, tag: Option<T>, operation: u64, by: Writer, begin: Instant) {
         let (end, dead) = (NEVER, NEVER);
-        self.values.push(Value { tag, operation, by, begin, end, dead, doubtful: false });
+        let (doubtful, shaken, buried) = (false, false, false);
+        self.values.push(Value { tag, operation, by, begin, end, dead, doubtful, shaken, buried });
     }
 
     /// A write has succeeded.
@@ -155,12 +162,33 @@ impl<T: Copy + Eq + fmt::Debug> Register<T> {
         self.values.iter().filter(possible).any(|value| value.tag.is_none_or(&is))
     }
 
-    /// What `by` had written before `begin` is durable: nothing before it comes back.
-    pub(crate) fn durable(&mut self, by: Writer, begin: Instant) {
-        let kept = |value: &&Value<T>| value.by == by && value.end < begin && !value.doubtful;
+    /// What `by` had written before `begin` is durable: nothing before it comes back. Of what an error
+    /// of a disk may have lost, that is so only for those of `own` operations: others were told.
+    /// A read that is under way `now` may still see what was there before.
+    pub(crate) fn durable(&mut self, by: Writer, begin: Instant, now: Instant, own: &[u64]) {
+        let kept = |value: &&Value<T>| {
+            let known = !value.shaken || own.contains(&value.operation);
+            value.by == by && value.end < begin && !value.doubtful && known
+        };
         let newest = self.values.iter().filter(kept).map(|value| value.begin).max();
-        if let Some(newest) = newest {
-            self.values.retain(|value| value.end >= newest || value.dead == NEVER);
+        let Some(newest) = newest else { return };
+        for value in &mut self.values {
+            if value.end >= newest {
+                value.shaken = false;
+            } else if value.dead != NEVER || value.shaken {
+                value.buried = true;
+                value.dead = value.dead.min(now);
+            }
+        }
+    }
+
+    /// An error of a disk: as with [`Self::lose`], but who wrote what is lost is told so.
+    pub(crate) fn shake(&mut self) {
+        if self.values.len() > 1 {
+            for value in self.values.iter_mut().filter(|value| !value.buried) {
+                value.dead = NEVER;
+                value.shaken = true;
+            }
         }
     }
 
@@ -169,7 +197,7 @@ impl<T: Copy + Eq + fmt::Debug> Register<T> {
     pub(crate) fn lose(&mut self, by: Option<Writer>) {
         let concerns = |value: &Value<T>| by.is_none_or(|by| value.by == by);
         if self.values.len() > 1 && self.values.iter().any(concerns) {
-            for value in &mut self.values {
+            for value in self.values.iter_mut().filter(|value| !value.buried) {
                 value.dead = NEVER;
                 value.doubtful = true;
             }
@@ -236,12 +264,36 @@ mod tests {
         let mut lost = register.clone();
         lost.lose(None);
         assert!(read(&mut lost, 30, 31, 0));
-        register.durable(0, at(25));
+        register.durable(0, at(25), at(26), &[]);
         register.begin(Some(2), 2, 0, at(26));
         register.end(2, at(27));
         register.lose(None);
         assert!(read(&mut register.clone(), 30, 31, 1) && read(&mut register.clone(), 30, 31, 2));
         assert!(!read(&mut register, 30, 31, 0));
+    }
+
+    #[test]
+    fn who_began_to_read_before_a_write_was_durable_may_see_what_was_there() {
+        let mut register = Register::new(0);
+        register.begin(Some(1), 1, 0, at(10));
+        register.end(1, at(20));
+        register.durable(0, at(21), at(22), &[]);
+        assert!(read(&mut register.clone(), 15, 30, 0));
+        assert!(!read(&mut register, 23, 30, 0));
+    }
+
+    #[test]
+    fn what_a_disk_lost_is_durable_for_who_was_told_otherwise() {
+        let mut register = Register::new(0);
+        register.begin(Some(1), 1, 0, at(10));
+        register.end(1, at(20));
+        register.shake();
+        register.durable(0, at(25), at(26), &[]);
+        assert!(read(&mut register.clone(), 30, 31, 0) && read(&mut register.clone(), 30, 31, 1));
+        register.durable(0, at(25), at(26), &[1]);
+        register.shake();
+        assert!(!read(&mut register.clone(), 30, 31, 0));
+        assert!(read(&mut register, 30, 31, 1));
     }
 
     #[test]

@@ -53,18 +53,20 @@ impl Process {
         self.ended(operation, &done);
     }
 
-    /// `fsync`: what we wrote before is durable, with the name it was opened by.
-    async fn sync(&self, place: &Place, file: &Found, opened: Opened) {
+    /// `fsync`: what we wrote before is durable, with the name it was opened by; `own` operations wrote
+    /// through this handle.
+    async fn sync(&self, place: &Place, file: &Found, opened: Opened, own: &[u64]) {
         let begin = self.now();
         let operation = self.sim.begin(self.client, format!("fsync {}", file.fid));
         let trusted = self.is_trusted();
         let synced = self.kernel.files.fsync(opened.handle, false).await;
         if trusted && synced.is_ok() && self.is_trusted() {
+            let time = (begin, self.now());
             self.model(|model| {
-                model.files.durable(file.fid, self.client, begin);
-                model.logs.durable(file.fid, self.client, begin);
-                model.names.durable(place.key(), self.client, begin);
-                model.marks.durable(file.fid, self.client, begin);
+                model.files.durable(file.fid, self.client, time, own);
+                model.logs.durable(file.fid, self.client, begin, own);
+                model.names.durable(place.key(), self.client, time);
+                model.marks.durable(file.fid, self.client, time);
             });
         }
         self.judge_promise(operation, &synced);
@@ -80,11 +82,12 @@ impl Process {
             false => self.open_at(&place, 2 | direct).await,
         };
         let Some((file, opened)) = opened else { return };
+        let mut own = Vec::new();
         for _ in 0..=self.dice().below(3) {
-            self.write_cells(&file, opened).await;
+            own.push(self.write_cells(&file, opened).await);
         }
         if self.one_in(3) {
-            self.sync(&place, &file, opened).await;
+            self.sync(&place, &file, opened, &own).await;
         }
         if self.one_in(3) {
             self.read_cells(&file, opened).await;
@@ -92,7 +95,7 @@ impl Process {
         self.close(&file, opened).await;
     }
 
-    async fn write_cells(&self, file: &Found, opened: Opened) {
+    async fn write_cells(&self, file: &Found, opened: Opened) -> u64 {
         let (cells, begin) = (self.cells(), self.now());
         let text = format!("write cells {cells:?} of {}", file.fid);
         let operation = self.sim.begin(self.client, text);
@@ -107,6 +110,7 @@ impl Process {
             self.model(|model| model.files.end_write(file.fid, cells, operation, now));
         }
         self.ended(operation, &written);
+        operation
     }
 
     /// Reads some cells of a file.
@@ -145,9 +149,11 @@ impl Process {
     pub(super) async fn append(&self) {
         let Some(place) = self.log_place() else { return };
         let Some((file, opened)) = self.create_at(&place, OpenFlags::APPEND).await else { return };
+        let mut own = Vec::new();
         for _ in 0..=self.dice().below(3) {
             let begin = self.now();
             let operation = self.sim.begin(self.client, format!("append to {}", place.path));
+            own.push(operation);
             self.model(|model| model.logs.begin(file.fid, operation, self.client, begin));
             let bytes = Cells::fill(operation, 0, 1);
             let written = self.kernel.write(file.node, opened, 0, bytes).await;
@@ -158,7 +164,7 @@ impl Process {
             self.ended(operation, &written);
         }
         if self.one_in(3) {
-            self.sync(&place, &file, opened).await;
+            self.sync(&place, &file, opened, &own).await;
         }
         self.close(&file, opened).await;
     }

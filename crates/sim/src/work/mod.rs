@@ -112,7 +112,11 @@ impl Process {
 
     /// The model, for one step.
     pub(crate) fn model<T>(&self, step: impl FnOnce(&mut Model) -> T) -> T {
-        step(&mut self.sim.model.lock())
+        let mut model = self.sim.model.lock();
+        if self.sim.is_disk_bad() {
+            model.shake();
+        }
+        step(&mut model)
     }
 
     pub(crate) fn one_in(&self, count: u64) -> bool {
@@ -179,7 +183,8 @@ impl Process {
                 self.sim.end(operation, errno);
                 let wanting = *errno == Errno::ENOSPC
                     && (self.sim.may_want_objects() || self.sim.may_be_full());
-                if !is_answer(*errno) && !wanting && self.sim.trusts(self.client) {
+                let broken = *errno == Errno::EIO && self.sim.may_tell_errors();
+                if !is_answer(*errno) && !wanting && !broken && self.sim.trusts(self.client) {
                     self.sim.fail(format_args!(
                         "operation {operation}: {errno}, and the client was not evicted"
                     ));
