@@ -152,7 +152,8 @@ impl Ahead {
         let mut from = state.reached.max(end);
         let until = (end + state.window).min(size.next_multiple_of(CHUNK));
         let mut start = Vec::new();
-        while from < until {
+        // What begins at the end is not there.
+        while from < until.min(size) {
             let (sender, receiver) = watch::channel(());
             state.loading.insert(from, receiver);
             state.fetched.insert(from);
@@ -187,7 +188,7 @@ impl Drop for Loading {
 impl File {
     /// Starts what should be fetched ahead of this read, and waits for what is being fetched of it.
     pub(super) async fn look_ahead(&self, offset: u64, length: u64) {
-        // A size that others may have changed does no harm here: a chunk behind the end is empty.
+        // A size that others may have changed does no harm here: what is not fetched ahead is read.
         let size = self.size_hint();
         let Some(shared) = self.objects.first().map(|object| Arc::clone(&object.osc.shared)) else {
             return;

@@ -83,6 +83,18 @@ fn a_stream_is_fetched_ahead_and_each_byte_once() {
 }
 
 #[test]
+fn nothing_is_fetched_ahead_behind_the_end() {
+    let fixture = Fixture::new(1 << 20);
+    let data = pattern(16 << 10);
+    fixture.ost().set_bytes(resource(0), data.to_vec());
+    let file = fixture.file(1);
+    fixture.size(&file);
+    assert_eq!(fixture.read(&file, 0, 4096, CACHED), Ok(data.slice(..4096)));
+    assert_eq!(fixture.read(&file, 4096, 12 << 10, CACHED), Ok(data.slice(4096..)));
+    assert_eq!(fixture.ost().take("read"), ["read 0+4096", "read 4096+12288"]);
+}
+
+#[test]
 fn jumps_fetch_only_what_is_asked_for() {
     let fixture = Fixture::new(1 << 20);
     fixture.ost().set_bytes(resource(0), vec![1; 64 << 20]);
