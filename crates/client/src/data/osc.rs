@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 use sheen_io::{BoxFuture, World};
 use sheen_ldlm::Policy;
 use sheen_rpc::Channel;
-use sheen_types::limits::BULK_BYTES_MAX;
+use sheen_types::limits::{BULK_BYTES_MAX, LNET_PAYLOAD_BYTES_MAX};
 use sheen_types::{Extent, HashMap, LockMode, ResourceName};
 use sheen_wire::checksum::Checksum;
 use sheen_wire::connect::{ConnectFlags, ObdConnectData};
@@ -106,6 +106,14 @@ impl Default for Terms {
 }
 
 impl Terms {
+    /// How many parts a bulk may have, as `ioo_max_brw` tells it: one less, in the upper half. Lustre's
+    /// servers find by it how many parts there are, from match bits that end in the last one's
+    /// number, so it is a power of two.
+    pub(super) fn max_brw(&self) -> u32 {
+        let parts = self.bulk_bytes.div_ceil(LNET_PAYLOAD_BYTES_MAX as u64).max(1);
+        (parts.next_power_of_two() as u32 - 1) << 16
+    }
+
     fn of(data: &ObdConnectData) -> Self {
         let has = |flag| data.flags.contains(flag);
         let brw_size = u64::from(data.brw_size);
@@ -379,5 +387,19 @@ impl Protected for Pages {
 
     fn glimpse(&self, resource: ResourceName) -> Option<Bytes> {
         self.0.object(resource).and_then(|object| object.lock_value())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_is_told_how_many_parts_a_bulk_may_have() {
+        let told = |bulk_bytes| Terms { bulk_bytes, ..Terms::default() }.max_brw();
+        assert_eq!(told(1 << 20), 0);
+        assert_eq!(told(4 << 20), 3 << 16);
+        assert_eq!(told(64 << 10), 0);
+        assert_eq!(told(3 << 20), 3 << 16);
     }
 }

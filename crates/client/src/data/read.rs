@@ -164,7 +164,11 @@ impl Object {
         }
         let request = OstRead {
             ost_body: OstBody { oa },
-            obd_ioobj: vec![ObdIoobj { oid: self.oi, max_brw: 0, bufcnt: 1 }],
+            obd_ioobj: vec![ObdIoobj {
+                oid: self.oi,
+                max_brw: self.osc.terms().max_brw(),
+                bufcnt: 1,
+            }],
             niobuf_remote: vec![NiobufRemote { offset, len: length as u32, flags: BrwFlags::NONE }],
             ..OstRead::default()
         };

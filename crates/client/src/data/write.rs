@@ -285,7 +285,7 @@ impl Object {
         let mut request = OstWrite {
             obd_ioobj: vec![ObdIoobj {
                 oid: self.oi,
-                max_brw: 0,
+                max_brw: self.osc.terms().max_brw(),
                 bufcnt: niobuf_remote.len() as u32,
             }],
             niobuf_remote,
