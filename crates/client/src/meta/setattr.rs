@@ -36,8 +36,8 @@ impl Meta {
         let mut record = setattr_record(who, inode, changes, now);
         match through {
             Through::Mode => {}
-            Through::Open => record.valid |= AttrValid::FROM_OPEN,
-            Through::Handle => record.bias = Bias::OWNEROVERRIDE,
+            Through::Open => record.valid |= AttrValid::FROM_OPEN | AttrValid::OVERRIDE,
+            Through::Handle => record.valid |= AttrValid::OVERRIDE,
         }
         let mut bits = InodeBits::UPDATE;
         if changes.mode.is_some()
@@ -121,6 +121,7 @@ fn setattr_record(
     if let Some(size) = changes.size {
         record.valid |= AttrValid::SIZE;
         record.size = size;
+        record.bias = Bias::DATA_MODIFIED;
     }
     if changes.kill_set_id {
         record.valid |= AttrValid::KILL_SUID | AttrValid::KILL_SGID;

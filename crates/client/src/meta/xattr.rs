@@ -141,7 +141,6 @@ impl Meta {
                 fid: inode.fid,
                 valid: valid | Valid::CTIME,
                 time: self.seconds(),
-                size: value.len() as u32,
                 flags,
                 ..RecSetxattr::default()
             },
