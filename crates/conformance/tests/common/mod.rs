@@ -94,8 +94,8 @@ pub(crate) fn start(seed: u64) -> Servers {
     Servers { world, client, served }
 }
 
-/// Our client on a node of its own at `nid`, mounted.
-pub(crate) async fn mounted(world: &World, nid: Nid) -> FileSystem {
+/// Our client on a node of its own at `nid`, mounted, with `data` for its data path.
+pub(crate) async fn mounted(world: &World, nid: Nid, data: Arc<Osts>) -> FileSystem {
     let lnet = LNet::start(world.clone(), NetConfig::new(nid, PORT)).await;
     let node = RpcNode::start(world.clone(), lnet.expect("the address is free"));
     let router = Arc::new(CallbackRouter::default());
@@ -106,7 +106,6 @@ pub(crate) async fn mounted(world: &World, nid: Nid) -> FileSystem {
         fileset: None,
         timeout: Duration::from_secs(60),
     };
-    let data = Osts::new(world.clone());
     let connector = Arc::new(NodeConnector(node));
     mount(world.clone(), connector, router, data, plan, None).await.expect("it mounts")
 }

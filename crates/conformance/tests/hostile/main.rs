@@ -17,6 +17,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use parking_lot::Mutex;
 use sheen_assembly::{Role, Served};
+use sheen_client::data::Osts;
 use sheen_client::posix::{Credentials, FileSystem, NodeId, OpenFlags};
 use sheen_node::net::{Delivery, LNet, Receiver};
 use sheen_rpc::REPLY_PORTALS;
@@ -307,7 +308,7 @@ fn hostile_operations_leave_nothing_and_harm_nobody() {
     let neighbour = Nid::tcp(Ipv4Addr::new(10, 77, 0, 14));
     let files = world.run({
         let io = io.clone();
-        async move { mounted(&io, neighbour).await }
+        async move { mounted(&io, neighbour, Osts::new(io.clone())).await }
     });
     let files = Arc::new(files);
     let learned = Arc::new(Learned::default());

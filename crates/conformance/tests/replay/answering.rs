@@ -3,23 +3,31 @@
 //! It understands nothing: a request is answered with what the real server said to the first
 //! request of the same kind and subject that has not been answered yet.
 
+mod data;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
 use sheen_conformance::rpc::Rpc;
 use sheen_conformance::{Content, explain};
+use sheen_io::World;
 use sheen_node::net::{Delivery, LNet, Receiver};
 use sheen_rpc::import::EARLY_REPLY_BYTES;
-use sheen_rpc::{bulk_portal, reply_portal};
-use sheen_types::{HashSet, MatchBits};
+use sheen_rpc::reply_portal;
+use sheen_types::{HashMap, HashSet, LockHandle, MatchBits, Nid};
 use sheen_wire::connect::{ConnectFlags, ConnectFlags2, ObdConnectData};
+use sheen_wire::lnet::Portal;
+use sheen_wire::md::{OpenFlags, RecCreate};
 use sheen_wire::messages::{FieldKind, FormatFlags, ObdPingReply, Reply, Request, find_format};
+use sheen_wire::ost::{NiobufRemote, OstBody};
 use sheen_wire::ptlrpc::{MESSAGE_VERSION, Message, MessageHeader, MsgType, PtlrpcBody};
 
+use self::data::Bulk;
 use crate::common::REQUEST_PORTALS;
 use crate::compare::{Difference, compare_requests};
 use crate::fields::{Leaves, flatten};
+use crate::player::is_remote;
 use crate::script::{Exchange, Script};
 
 /// What was asked and answered.
@@ -40,25 +48,30 @@ struct State {
     reached: usize,
     /// Exports whose clients await replies under match bits of their own.
     by_bits: HashSet<u64>,
+    /// Our client's locks, by the captured client's handles.
+    locks: HashMap<u64, LockHandle>,
     heard: Heard,
 }
 
 /// The servers of a capture.
 pub(crate) struct Answering {
     lnet: Arc<LNet>,
-    state: Mutex<State>,
+    world: World,
+    state: Arc<Mutex<State>>,
 }
 
 /// Answers at `lnet` from now on.
-pub(crate) fn serve(lnet: &Arc<LNet>, script: Script) -> Arc<Answering> {
+pub(crate) fn serve(lnet: &Arc<LNet>, world: World, script: Script) -> Arc<Answering> {
     let state = State {
         script,
         used: HashSet::default(),
         reached: 0,
         by_bits: HashSet::default(),
+        locks: HashMap::default(),
         heard: Heard::default(),
     };
-    let answering = Arc::new(Answering { lnet: Arc::clone(lnet), state: Mutex::new(state) });
+    let answering =
+        Arc::new(Answering { lnet: Arc::clone(lnet), world, state: Arc::new(Mutex::new(state)) });
     for portal in REQUEST_PORTALS {
         lnet.serve(portal, Arc::clone(&answering) as _);
     }
@@ -93,17 +106,19 @@ impl Answering {
             return;
         };
         state.used.insert(index);
-        if ours.format.flags.contains(FormatFlags::MUTATING) {
+        // The real client closes some time after the program did.
+        let closes = matches!(ours.typed, Request::MdsClose(_));
+        if ours.format.flags.contains(FormatFlags::MUTATING) && !closes {
             state.reached = state.reached.max(index);
         }
-        let State { script, by_bits, heard, .. } = &mut *state;
+        let discards = state.discarded_by(index);
+        let State { script, by_bits, locks, heard, .. } = &mut *state;
         let exchange = &script.exchanges[index];
         let Some((real, sent)) = &exchange.reply else { return };
         heard.answered += 1;
-        let place = exchange.place.clone();
         let (one, other) = (leaves(&exchange.request), leaves(ours));
         let name = exchange.request.format.name;
-        heard.differences.extend(compare_requests(name, &place, &one, &other));
+        heard.differences.extend(compare_requests(name, &exchange.place, &one, &other));
         let reply = agreed(real, &ours.typed);
         if let Some(data) = connect_data(&reply.typed)
             && data.flags2.contains(ConnectFlags2::REP_MBITS)
@@ -111,23 +126,72 @@ impl Answering {
             by_bits.insert(real.body.handle.0);
         }
         let by_bits = by_bits.contains(&ours.body.handle.0) && ours.body.match_bits.0 != 0;
-        let bits = if by_bits { ours.body.match_bits } else { delivery.bits };
-        let data: Vec<_> = exchange.bulk.iter().map(|(_, data)| data.clone()).collect();
-        let payload = reply.typed.to_bytes(&reply.message.header, &reply.body);
-        let offset = sent.offset;
-        drop(state);
-        let bulk_bits = match ours.body.match_bits.0 {
-            0 => delivery.bits.0,
-            bits => bits,
+        let saying = Saying {
+            to: delivery.from,
+            portal: reply_portal(delivery.portal),
+            bits: if by_bits { ours.body.match_bits } else { delivery.bits },
+            offset: sent.offset,
+            reply,
+            bulk: Bulk::of(delivery, ours, exchange),
+            calls: granted(script, locks, &exchange.request.typed, &ours.typed)
+                .into_iter()
+                .chain(discards)
+                .collect(),
         };
-        for (part, data) in data.into_iter().enumerate() {
-            let bits = MatchBits(bulk_bits + part as u64);
-            let portal = bulk_portal(ours.body.opcode);
-            self.lnet.put(delivery.from, portal, bits, 0, vec![data]);
-        }
-        let portal = reply_portal(delivery.portal);
-        self.lnet.put_at(delivery.from, portal, bits, 0, offset, vec![payload]);
+        drop(state);
+        let (lnet, state) = (Arc::clone(&self.lnet), Arc::clone(&self.state));
+        let said = async move {
+            let wrong = saying.say(&lnet).await;
+            state.lock().heard.differences.extend(wrong);
+        };
+        self.world.tasks.spawn("captured server", Box::pin(said));
     }
+}
+
+/// An answer on its way.
+struct Saying {
+    to: Nid,
+    portal: Portal,
+    bits: MatchBits,
+    offset: u32,
+    reply: Rpc<Reply>,
+    bulk: Bulk,
+    /// What is said afterwards of locks.
+    calls: Vec<Rpc<Request>>,
+}
+
+impl Saying {
+    /// Moves the data, answers, and calls. What is different in the data that came.
+    async fn say(mut self, lnet: &Arc<LNet>) -> Option<Difference> {
+        let wrong = self.bulk.moved(lnet, &mut self.reply.typed).await;
+        let payload = self.reply.typed.to_bytes(&self.reply.message.header, &self.reply.body);
+        lnet.put_at(self.to, self.portal, self.bits, 0, self.offset, vec![payload]);
+        for call in self.calls {
+            let payload = call.typed.to_bytes(&call.message.header, &call.body);
+            lnet.put(self.to, Portal::LDLM_CB_REQUEST, self.bits, 0, vec![payload]);
+        }
+        wrong
+    }
+}
+
+/// Remembers which lock of ours stands for which captured one; and what was said of that when it was
+/// granted after all, as said of ours.
+fn granted(
+    script: &Script,
+    locks: &mut HashMap<u64, LockHandle>,
+    real: &Request,
+    ours: &Request,
+) -> Option<Rpc<Request>> {
+    let (Request::LdlmEnqueue(real), Request::LdlmEnqueue(ours)) = (real, ours) else {
+        return None;
+    };
+    let (real, own) = (real.dlm_req.handles.first()?, *ours.dlm_req.handles.first()?);
+    locks.insert(real.0, own);
+    let mut call = script.completions.get(&real.0)?.as_ref().clone();
+    if let Request::LdlmCpCallback(call) = &mut call.typed {
+        *call.dlm_req.handles.first_mut()? = own;
+    }
+    Some(call)
 }
 
 impl Answering {
@@ -149,6 +213,21 @@ impl Answering {
 }
 
 impl State {
+    /// The calls for locks of objects that had gone when the exchange at `index` was answered, for
+    /// the locks of ours that stand for them.
+    fn discarded_by(&mut self, index: usize) -> Vec<Rpc<Request>> {
+        let all = std::mem::take(&mut self.script.discards);
+        let (due, later) = all.into_iter().partition(|(behind, _)| *behind <= index + 1);
+        self.script.discards = later;
+        let ours = due.into_iter().filter_map(|(_, mut call): (_, Box<Rpc<Request>>)| {
+            let Request::LdlmBlCallback(callback) = &mut call.typed else { return None };
+            let first = callback.dlm_req.handles.first_mut()?;
+            *first = *self.locks.get(&first.0)?;
+            Some(*call)
+        });
+        ours.collect()
+    }
+
     /// The exchange to answer from: of the same kind and subject, not used yet, and behind the
     /// last change that was played; else the last one before that, as servers answer a question
     /// again.
@@ -167,13 +246,30 @@ impl State {
     }
 }
 
-/// Whether the exchange was about a name, and found the inode that ours asks for by FID.
+/// Whether the exchange found by name, or beside its parent, the inode that ours asks for by FID.
 fn names(exchange: &Exchange, ours: &Request) -> bool {
-    let Request::LdlmIntentGetattr(asked) = ours else { return false };
     let Some((reply, _)) = &exchange.reply else { return false };
-    let Reply::LdlmIntentGetattr(reply) = &reply.typed else { return false };
-    let by_fid = asked.name.as_ref().is_none_or(|name| name.as_bytes().is_empty());
-    by_fid && reply.mdt_body.as_ref().is_some_and(|body| body.fid1 == asked.mdt_body.fid1)
+    let (by_fid, found, wanted) = match (ours, &reply.typed) {
+        (Request::LdlmIntentGetattr(asked), Reply::LdlmIntentGetattr(reply)) => {
+            let by_fid = asked.name.as_ref().is_none_or(|name| name.as_bytes().is_empty());
+            (by_fid, &reply.mdt_body, asked.mdt_body.fid1)
+        }
+        (Request::LdlmIntentOpen(asked), Reply::LdlmIntentOpen(reply)) => {
+            let by_fid = asked.rec_reint.fid1 == asked.rec_reint.fid2;
+            let Request::LdlmIntentOpen(real) = &exchange.request.typed else { return false };
+            let same = how(&real.rec_reint) == how(&asked.rec_reint);
+            (by_fid && same, &reply.mdt_body, asked.rec_reint.fid1)
+        }
+        _ => return false,
+    };
+    by_fid && !is_remote(&reply.typed) && found.as_ref().is_some_and(|body| body.fid1 == wanted)
+}
+
+/// What an open is for, as far as both clients say it: the real one keeps files open, and asks for
+/// more than a program did.
+fn how(open: &RecCreate) -> OpenFlags {
+    let flags = OpenFlags(u64::from(open.flags_h) << 32 | u64::from(open.flags_l));
+    flags & (OpenFlags::WRITE | OpenFlags::HAS_EA)
 }
 
 /// What a request is about, in words that both clients use.
@@ -202,13 +298,25 @@ fn subject(request: &Request) -> String {
             format!("{:?} {:?}", unlink.rec_reint.fid1, unlink.name)
         }
         Request::MdsReintRename(rename) => format!("{:?} {:?}", rename.name, rename.symtgt),
-        Request::OstSetattr(set) => format!("{:?}", set.ost_body.oa.oi),
+        Request::OstSetattr(it) => format!("{:?}", it.ost_body.oa.oi),
+        Request::OstPunch(it) => format!("{:?}", it.ost_body.oa.oi),
+        Request::OstFallocate(it) => format!("{:?}", it.ost_body.oa.oi),
+        Request::OstSync(it) => format!("{:?}", it.ost_body.oa.oi),
+        Request::OstRead(it) => place_of(&it.ost_body, &it.niobuf_remote),
+        Request::OstWrite(it) => place_of(&it.ost_body, &it.niobuf_remote),
+        Request::MdsSync(it) => format!("{:?}", it.mdt_body.fid1),
+        Request::MdsReintSetxattr(it) => format!("{:?} {:?}", it.rec_reint.fid, it.name),
         Request::MdsGetattr(getattr) => format!("{:?}", getattr.mdt_body.fid1),
         Request::MdsReadpage(page) => {
             format!("{:?} {:#x}", page.mdt_body.fid1, page.mdt_body.size)
         }
         _ => String::new(),
     }
+}
+
+/// The first byte of the object that is read or written.
+fn place_of(body: &OstBody, ranges: &[NiobufRemote]) -> String {
+    format!("{:?} {:?}", body.oa.oi, ranges.first().map(|range| range.offset))
 }
 
 /// A connect's answer says yes to nothing that was not offered.

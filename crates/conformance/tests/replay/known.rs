@@ -323,7 +323,7 @@ pub(crate) const ASKED: &[Known] = &[
     ),
     known(
         "MDS_CLOSE",
-        &["rec_reint.mode", "rec_reint.suppgid", "rec_reint.valid.*"],
+        &["rec_reint.suppgid", "rec_reint.valid.*"],
         "a close says times and size only if they changed since the last setattr",
     ),
     known("MDS_READPAGE", &["mdt_body.nlink"], "fewer bytes are asked for at once"),
@@ -340,14 +340,141 @@ pub(crate) const ASKED: &[Known] = &[
     ),
     known("MDS_REINT_UNLINK", &["rec_reint.fid2.*"], "the name alone says what is removed"),
     known(
-        "OST_SETATTR",
+        "LDLM_INTENT_OPEN",
         &[
-            "ost_body.oa.valid.PARENT",
-            "ost_body.oa.valid.OSTLAYOUT",
-            "ost_body.oa.layout.stripe_count",
-            "ost_body.oa.layout.stripe_size",
+            "dlm_req.desc.req_mode",
+            "dlm_req.desc.resource.name",
+            "ldlm_intent.opc.CREAT",
+            "name",
+            "rec_reint.fid1.*",
+            "rec_reint.flags_l",
+            "rec_reint.mode",
         ],
-        "the object's file and layout are not told again; they come with its data",
+        "a known file is opened by its FID, as open(2) was called; there by name and to be created, \
+         or kept open for others (`lfs setstripe` makes its file with mknod(2))",
+    ),
+    known(
+        "LDLM_INTENT_OPEN",
+        &["rec_reint.suppgid1", "rec_reint.suppgid2"],
+        "groups are told where the right to do it may depend on them",
+    ),
+    known(
+        "LDLM_INTENT_OPEN",
+        &["eadata.stripes*"],
+        "a wish for a layout has no stripes; there old memory",
+    ),
+    known("*", &["rec_reint.fid2.seq"], "DNE: the client's sequence of the second MDT"),
+    known(
+        "LDLM_INTENT_GETATTR",
+        &["mdt_body.valid.CROSSREF"],
+        "DNE: asks the second MDT for what a name on the first one is",
+    ),
+    known(
+        "MDS_REINT_SETATTR",
+        &["rec_reint.valid.KILL_SUID", "rec_reint.valid.BLOCKS"],
+        "chown: the kernel above has the set-id bits taken off by a request that names the mode",
+    ),
+    known(
+        "MDS_CLOSE",
+        &["rec_reint.bias.DATA_MODIFIED"],
+        "the handle that wrote says so; there one that was kept open for others",
+    ),
+    known(
+        "LDLM_ENQUEUE",
+        &["body.tag"],
+        "a flock request takes no slot: nothing is to be repeated",
+    ),
+    known(
+        "LDLM_ENQUEUE",
+        &["dlm_req.desc.policy[]"],
+        "the bytes that are used are asked for, not their pages, and of a cut file what goes; \
+         servers round up",
+    ),
+    known(
+        "LDLM_ENQUEUE",
+        &["dlm_req.flags.AST_DISCARD_DATA"],
+        "a lock to cut or to write directly covers nothing that could be written back",
+    ),
+    known(
+        "OST_BRW_WRITE",
+        &["ost_body.oa.flags.CKSUM_CRC32C", "ost_body.oa.nlink"],
+        "T10 checksums, whose name this is a part of, are not offered; Adler is agreed on",
+    ),
+    known("OST_BRW_READ", &["ost_body.oa.flags.CKSUM_CRC32C"], "as before"),
+    known(
+        "*",
+        &["obd_ioobj[].max_brw"],
+        "of a request that holds its data itself there is -1 where parts are counted",
+    ),
+    known(
+        "*",
+        &["niobuf_remote[].flags.SYS_RESOURCE"],
+        "that the caller may exceed quotas is not told",
+    ),
+    known(
+        "OST_BRW_READ",
+        &["niobuf_remote[].flags.READ", "niobuf_remote[].flags.SYNC"],
+        "the kind of request says so",
+    ),
+    known("OST_BRW_WRITE", &["niobuf_remote[].flags.WRITE"], "as before"),
+    known(
+        "*",
+        &[
+            "niobuf_remote[].flags.FROM_GRANT",
+            "niobuf_remote[].flags.NOCACHE",
+            "niobuf_remote[].flags.SRVLOCK",
+            "niobuf_remote[].flags.SYNC",
+        ],
+        "direct IO goes under a lock of the client's and needs no grant; there the server locks",
+    ),
+    known(
+        "OST_BRW_READ",
+        &[
+            "ost_body.oa.valid.ATIME",
+            "ost_body.oa.valid.BLOCKS",
+            "ost_body.oa.valid.CTIME",
+            "ost_body.oa.valid.GID",
+            "ost_body.oa.valid.GRANT",
+            "ost_body.oa.valid.MTIME",
+            "ost_body.oa.valid.TYPE",
+            "ost_body.oa.valid.UID",
+        ],
+        "a read tells no attributes and no grant",
+    ),
+    known(
+        "*",
+        &["ost_body.oa.valid.HANDLE"],
+        "the lock is not named with the data; servers find it by its extent",
+    ),
+    known(
+        "OST_BRW_WRITE",
+        &["ost_body.oa.valid.ATIME", "ost_body.oa.valid.PROJID", "ost_body.oa.valid.TYPE"],
+        "a write tells owner and times of change; no projects",
+    ),
+    known(
+        "*",
+        &["ost_body.oa.valid.FLAGS"],
+        "that there are no flags is said; there it is not said",
+    ),
+    known(
+        "*",
+        &["ost_body.oa.valid.UID", "ost_body.oa.valid.GID", "ost_body.oa.valid.PROJID"],
+        "a cut object's owner is told with the next write",
+    ),
+    known(
+        "OST_FALLOCATE",
+        &["ost_body.oa.valid.CTIME", "ost_body.oa.valid.MTIME"],
+        "the object is changed at the client's time",
+    ),
+    known(
+        "*",
+        &["ost_body.oa.valid.PARENT", "ost_body.oa.stripe_idx"],
+        "the object's file is told with its data, and not again",
+    ),
+    known(
+        "*",
+        &["ost_body.oa.valid.OSTLAYOUT"],
+        "the file's layout is not told to its objects; LFSCK alone reads it there",
     ),
 ];
 

@@ -440,7 +440,7 @@ fn is_connect(request: &Request) -> bool {
 }
 
 /// Whether an answer says no more than that the inode is on another MDT.
-fn is_remote(reply: &Reply) -> bool {
+pub(crate) fn is_remote(reply: &Reply) -> bool {
     let body = match reply {
         Reply::LdlmIntentGetattr(reply) => reply.mdt_body.as_ref(),
         Reply::LdlmIntentOpen(reply) => reply.mdt_body.as_ref(),

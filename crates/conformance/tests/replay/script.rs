@@ -8,6 +8,7 @@ use sheen_conformance::pcap::packets;
 use sheen_conformance::rpc::{Meaning, Rpc, Tracker, match_bits};
 use sheen_conformance::session::{Event, LnetMessage, Said, events};
 use sheen_types::{HashMap, Nid};
+use sheen_wire::ldlm::LockFlags;
 use sheen_wire::lnet::{LnetCommand, Portal};
 use sheen_wire::messages::{Reply, Request};
 
@@ -55,6 +56,11 @@ pub(crate) struct Script {
     /// What the client answered when a server asked what it knew under a lock, by the client's
     /// handle of the lock.
     pub(crate) glimpses: HashMap<u64, VecDeque<Bytes>>,
+    /// What servers said when a lock that had waited was granted, by the client's handle of it.
+    pub(crate) completions: HashMap<u64, Box<Rpc<Request>>>,
+    /// Locks that servers called back together with what they cover, because the object had gone:
+    /// behind how many requests, and the call.
+    pub(crate) discards: Vec<(usize, Box<Rpc<Request>>)>,
 }
 
 /// Reads the script of `client` from a capture.
@@ -116,13 +122,7 @@ impl Reading {
                 exchange.reply = Some((reply, sent));
                 self.script.steps.push(Step::Answer(*index));
             }
-            (LnetCommand::Put(_), Meaning::Request(request)) => {
-                if let Request::LdlmGlCallback(call) = &request.typed
-                    && let Some(lock) = call.dlm_req.handles.first()
-                {
-                    self.asked.insert(bits, lock.0);
-                }
-            }
+            (LnetCommand::Put(_), Meaning::Request(request)) => self.callback(bits, request),
             (LnetCommand::Put(_), Meaning::Reply(_)) => {
                 if let Some(lock) = self.asked.remove(&bits) {
                     let told = self.script.glimpses.entry(lock).or_default();
@@ -140,6 +140,28 @@ impl Reading {
                 }
             }
             (LnetCommand::Put(_), Meaning::Bulk(_, data)) => self.bulk(bits, data, lnet.missing),
+            _ => {}
+        }
+    }
+
+    /// A server calls.
+    fn callback(&mut self, bits: u64, request: Box<Rpc<Request>>) {
+        match &request.typed {
+            Request::LdlmGlCallback(call) => {
+                if let Some(lock) = call.dlm_req.handles.first() {
+                    self.asked.insert(bits, lock.0);
+                }
+            }
+            Request::LdlmCpCallback(call) => {
+                if let Some(lock) = call.dlm_req.handles.first() {
+                    self.script.completions.insert(lock.0, request);
+                }
+            }
+            Request::LdlmBlCallback(call)
+                if call.dlm_req.flags.contains(LockFlags::DISCARD_DATA) =>
+            {
+                self.script.discards.push((self.script.exchanges.len(), request));
+            }
             _ => {}
         }
     }

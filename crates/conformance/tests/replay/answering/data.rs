@@ -1,0 +1,122 @@
+//! Bulk data of the captured servers: what they sent is sent again, and what they fetched is
+//! fetched from our client and compared.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use sheen_conformance::rpc::Rpc;
+use sheen_node::net::{Delivery, LNet};
+use sheen_rpc::bulk_portal;
+use sheen_types::{MatchBits, Nid};
+use sheen_wire::checksum::Checksum;
+use sheen_wire::lnet::Portal;
+use sheen_wire::md::Valid;
+use sheen_wire::messages::{Reply, Request};
+use sheen_wire::ost::{ObdoFlags, OstBody};
+
+use crate::compare::Difference;
+use crate::script::Exchange;
+
+/// Bytes of a bulk that one LNet message takes.
+const PART_BYTES: u32 = 1 << 20;
+
+/// The data of one request.
+pub(super) struct Bulk {
+    client: Nid,
+    portal: Portal,
+    /// The first part's.
+    bits: u64,
+    /// What was captured: to be sent, or as it should come.
+    captured: Vec<Bytes>,
+    /// Bytes to fetch; 0 for a request that does not write, or holds its data itself.
+    fetch: u32,
+    /// The checksum that was asked for.
+    checksum: Option<Checksum>,
+    place: String,
+}
+
+impl Bulk {
+    /// What belongs to the request `ours`, which is answered as `exchange` was.
+    pub(super) fn of(delivery: &Delivery, ours: &Rpc<Request>, exchange: &Exchange) -> Self {
+        let (body, fetch, inline) = match &ours.typed {
+            Request::OstWrite(write) if write.short_io.is_empty() => {
+                let lengths = write.niobuf_remote.iter().map(|range| range.len);
+                (Some(&write.ost_body), lengths.sum(), None)
+            }
+            Request::OstWrite(write) => (Some(&write.ost_body), 0, Some(write.short_io.clone())),
+            Request::OstRead(read) => (Some(&read.ost_body), 0, None),
+            _ => (None, 0, None),
+        };
+        let summed = body.filter(|body| body.oa.valid.contains(Valid::CKSUM));
+        let captured = match inline {
+            Some(data) => vec![data],
+            None => exchange.bulk.iter().map(|(_, data)| data.clone()).collect(),
+        };
+        let last = match ours.body.match_bits.0 {
+            0 => delivery.bits.0,
+            bits => bits,
+        };
+        let parts = u64::from(fetch.div_ceil(PART_BYTES)).max(captured.len() as u64).max(1);
+        Self {
+            client: delivery.from,
+            portal: bulk_portal(ours.body.opcode),
+            bits: (last + 1).saturating_sub(parts),
+            captured,
+            fetch,
+            checksum: summed.and_then(|body| Checksum::named(body.oa.flags)),
+            place: exchange.place.clone(),
+        }
+    }
+
+    /// Moves the data and puts its checksum into the answer. What is different in data that came.
+    pub(super) async fn moved(&self, lnet: &Arc<LNet>, reply: &mut Reply) -> Option<Difference> {
+        let bits = |part: usize| MatchBits(self.bits + part as u64);
+        let mut came = Vec::new();
+        let mut left = self.fetch;
+        while left > 0 {
+            let length = left.min(PART_BYTES);
+            let part = lnet.get(self.client, self.portal, bits(came.len()), length).await;
+            came.push(part.ok()?);
+            left -= length;
+        }
+        match reply {
+            Reply::OstRead(read) => {
+                let inline = vec![read.short_io.clone()];
+                let data = if self.captured.is_empty() { &inline } else { &self.captured };
+                self.sum(&mut read.ost_body, data);
+            }
+            Reply::OstWrite(write) => {
+                let data = if self.fetch == 0 { &self.captured } else { &came };
+                self.sum(&mut write.ost_body, data);
+            }
+            _ => {}
+        }
+        if self.fetch == 0 {
+            if !matches!(reply, Reply::OstWrite(_)) {
+                for (part, data) in self.captured.iter().enumerate() {
+                    lnet.put(self.client, self.portal, bits(part), 0, vec![data.clone()]);
+                }
+            }
+            return None;
+        }
+        let (real, ours) = (self.captured.concat(), came.concat());
+        (real != ours).then(|| Difference {
+            message: "OST_BRW_WRITE".to_owned(),
+            field: "bulk (file data)".to_owned(),
+            real: format!("{} bytes", real.len()),
+            ours: format!("{} bytes", ours.len()),
+            place: self.place.clone(),
+        })
+    }
+
+    /// The captured client agreed on kinds of checksums that ours does not know.
+    fn sum(&self, body: &mut Option<OstBody>, data: &[Bytes]) {
+        const KINDS: ObdoFlags =
+            ObdoFlags::CKSUM_CRC32.union(ObdoFlags::CKSUM_ADLER).union(ObdoFlags::CKSUM_CRC32C);
+        if let (Some(checksum), Some(body)) = (self.checksum, body) {
+            body.oa.flags = body.oa.flags.without(KINDS) | checksum.flag();
+            body.oa.valid |= Valid::CKSUM;
+            body.oa.nlink = checksum.of(data);
+        }
+    }
+}
