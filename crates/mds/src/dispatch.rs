@@ -14,6 +14,7 @@ use sheen_wire::messages::{
 };
 
 use crate::export::OpenTable;
+use crate::set_info::set_info;
 use crate::{Mdt, counters};
 
 impl Operations for Mdt {
@@ -50,7 +51,7 @@ impl Operations for Mdt {
                 }
                 Request::MdsFid2path(request) => self.fid2path(&request),
                 Request::MdsGetInfo(request) => self.get_info(&request),
-                Request::MdsSetInfo(_) => Ok(Outcome::default()),
+                Request::MdsSetInfo(request) => set_info(context, &request),
                 Request::SeqQuery(request) => self.seq_query(context, &request).await,
                 Request::FldQuery(request) => self.fld_query(&request),
                 other => self.reint(context, other).await,

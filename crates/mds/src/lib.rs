@@ -45,6 +45,7 @@ mod readpage;
 mod reint;
 mod root;
 mod sequences;
+mod set_info;
 mod squash;
 mod statfs;
 mod sync;

@@ -143,6 +143,15 @@ impl Export {
         self.state.lock().connect_data.flags.contains(flag)
     }
 
+    /// The client mounts read-only from now on, or no longer, without connecting anew.
+    pub fn set_read_only(&self, read_only: bool) {
+        let flags = &mut self.state.lock().connect_data.flags;
+        *flags = match read_only {
+            true => *flags | ConnectFlags::RDONLY,
+            false => flags.without(ConnectFlags::RDONLY),
+        };
+    }
+
     /// Whether both sides agreed on a feature of the second word.
     #[must_use]
     pub fn has2(&self, flag: ConnectFlags2) -> bool {

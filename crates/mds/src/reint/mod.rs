@@ -31,7 +31,11 @@ impl Mdt {
         if let Some(locks) = cancelled(&request) {
             context.cancel_early(locks, 0);
         }
-        let nothing = nothing_of(&request);
+        if context.has(ConnectFlags::RDONLY) && !matches!(request, Request::MdsReintOpen(_)) {
+            let refused = nothing_of(&request, None).ok_or(Errno::EROFS)?;
+            return Ok(Outcome::failed(Errno::EROFS, refused));
+        }
+        let nothing = nothing_of(&request, Some(MdtBody::default()));
         let done = self.reint_one(context, request).await;
         match (done, nothing) {
             (Err(errno), Some(nothing)) => Ok(Outcome::failed(errno, nothing)),
@@ -40,9 +44,6 @@ impl Mdt {
     }
 
     async fn reint_one(&self, context: &Context, request: Request) -> Result<Outcome, Errno> {
-        if context.has(ConnectFlags::RDONLY) && !matches!(request, Request::MdsReintOpen(_)) {
-            return Err(Errno::EROFS);
-        }
         match request {
             Request::MdsReintSetattr(request) => self.setattr(context, &request).await,
             Request::MdsReintCreate(request) => self.create(context, &request).await,
@@ -72,9 +73,9 @@ impl Mdt {
     }
 }
 
-/// A refused change is answered with its buffers, and nothing in them.
-fn nothing_of(request: &Request) -> Option<Reply> {
-    let mdt_body = Some(MdtBody::default());
+/// A refused change is answered with its buffers, and nothing in them; where all changes are refused
+/// there are no buffers.
+fn nothing_of(request: &Request, mdt_body: Option<MdtBody>) -> Option<Reply> {
     Some(match request {
         Request::MdsReintSetattr(_) => {
             MdsReintSetattrReply { mdt_body, ..Default::default() }.into()

@@ -1,11 +1,13 @@
 //! Opening, creating by open, closing, and files that are unlinked while open.
 
+use bytes::Bytes;
 use sheen_target::testing::{TestCall, TestWorld};
 use sheen_types::{Errno, Fid, InodeBits, LockMode};
 use sheen_wire::connect::{ConnectFlags, ObdConnectData};
 use sheen_wire::ldlm::Disposition;
 use sheen_wire::lov::LovEa;
 use sheen_wire::md::{AttrValid, OpenFlags, Valid};
+use sheen_wire::messages::MdsSetInfo;
 
 use super::harness::{DIRECTORY, Server, opened, run};
 
@@ -287,6 +289,17 @@ fn who_connects_read_only_changes_nothing() {
             assert!(client.mkdir(Fid::ROOT, "d").await.is_err_and(|errno| errno == Errno::EROFS));
             let opened = client.open(Fid::ROOT, "f", OpenFlags::READ).await.unwrap();
             client.close(&opened).await.unwrap();
+            let tell = async |key: &'static [u8], value: u32| {
+                let setinfo_key = Bytes::from_static(key);
+                let setinfo_val = Bytes::copy_from_slice(&value.to_le_bytes());
+                let request = MdsSetInfo { setinfo_key, setinfo_val, ..MdsSetInfo::default() };
+                client.inner.call(request).await.errno()
+            };
+            assert_eq!(tell(b"read-only\0", 0).await, None);
+            client.mkdir(Fid::ROOT, "d").await.expect("no longer read-only");
+            assert_eq!(tell(b"read-only\0", 1).await, None);
+            assert!(client.mkdir(Fid::ROOT, "e").await.is_err_and(|errno| errno == Errno::EROFS));
+            assert_eq!(tell(b"unheard-of\0", 1).await, Some(Errno::EINVAL));
         },
         &world,
     );
