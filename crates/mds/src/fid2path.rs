@@ -34,6 +34,18 @@ fn question(key: &Bytes) -> Result<Question, DecodeError> {
     Ok(Question { fid, record, link, length, root })
 }
 
+fn answer(asked: &Question, from: Fid, link: u32, path: &[u8]) -> MdsFid2pathReply {
+    let mut writer = Writer::default();
+    from.encode(&mut writer);
+    asked.record.encode(&mut writer);
+    link.encode(&mut writer);
+    asked.length.encode(&mut writer);
+    writer.put(path);
+    writer.zeros(asked.length as usize - path.len());
+    let getinfo_val = writer.into_bytes();
+    MdsFid2pathReply { getinfo_val, ..MdsFid2pathReply::default() }
+}
+
 impl Mdt {
     /// Follows link EAs up to the root. The answer says which link was used, or the next one if
     /// there are more.
@@ -43,21 +55,21 @@ impl Mdt {
             return Err(Errno::EOVERFLOW);
         }
         let root = if asked.root.is_zero() { Fid::ROOT } else { asked.root };
-        let path = self.path(asked.fid, root, asked.link as usize)?;
+        let path = match self.path(asked.fid, root, asked.link as usize) {
+            // It does not lead through the mounted directory: answered with where it ends.
+            Err(Errno::ENOENT) if root != Fid::ROOT => {
+                let answer = answer(&asked, Fid::ROOT, asked.link, b"");
+                return Ok(Outcome::failed(Errno::ENOENT, answer));
+            }
+            path => path?,
+        };
         if path.len() >= asked.length as usize {
             return Err(Errno::ERANGE);
         }
         let links = self.links(asked.fid)?.entries.len();
-        let more = (asked.link as usize) + 1 < links;
-        let mut writer = Writer::default();
-        asked.fid.encode(&mut writer);
-        asked.record.encode(&mut writer);
-        (asked.link + u32::from(more)).encode(&mut writer);
-        asked.length.encode(&mut writer);
-        writer.put(&path);
-        writer.zeros(asked.length as usize - path.len());
-        let getinfo_val = writer.into_bytes();
-        Ok(Outcome::ok(MdsFid2pathReply { getinfo_val, ..MdsFid2pathReply::default() }))
+        let more = (asked.link as usize).saturating_add(1) < links;
+        // Where the path begins: of a path that ends at another MDT, where to go on from.
+        Ok(Outcome::ok(answer(&asked, root, asked.link.wrapping_add(more.into()), &path)))
     }
 
     /// Other keys have no answer here.
@@ -71,13 +83,14 @@ impl Mdt {
         let (mut at, mut which) = (fid, link);
         while at != root {
             if at == Fid::ROOT || names.len() > DEPTH_MAX {
-                return Err(Errno::EREMOTE);
+                return Err(Errno::ENOENT);
             }
             let mut links = self.links(at)?.entries;
-            if which >= links.len() {
+            if links.is_empty() {
                 return Err(if names.is_empty() { Errno::ENODATA } else { Errno::ENOENT });
             }
-            let entry = links.swap_remove(which);
+            // A number that no link has stands for any.
+            let entry = links.swap_remove(if which < links.len() { which } else { 0 });
             names.push(entry.name);
             (at, which) = (entry.parent, 0);
         }

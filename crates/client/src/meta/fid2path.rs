@@ -14,10 +14,18 @@ use crate::call;
 const KEY: [u8; 16] = *b"fid2path\0\0\0\0\0\0\0\0";
 /// `struct getinfo_fid2path` before the path: FID, record, link, length.
 const HEAD_BYTES: usize = 32;
+/// Where the link is in it.
+const LINK_AT: usize = 24;
 
 impl Meta {
-    /// The path of the link number `link` of `fid`, below `root`. One RPC.
-    pub(crate) async fn fid2path(&self, root: Fid, fid: Fid, link: u32) -> Result<Bytes, Errno> {
+    /// The path of the link number `link` of `fid`, below `root`, of the first one if there are fewer;
+    /// and the number of the next link if there is one. One RPC.
+    pub(crate) async fn fid2path(
+        &self,
+        root: Fid,
+        fid: Fid,
+        link: u32,
+    ) -> Result<(Bytes, Option<u32>), Errno> {
         let mdt = self.mdt(fid)?;
         let mut key = Writer::default();
         key.put(&KEY);
@@ -37,9 +45,12 @@ impl Meta {
         if path.len() < HEAD_BYTES {
             return Err(Errno::EPROTO);
         }
+        let told = path.get(LINK_AT..).and_then(|bytes| bytes.first_chunk());
+        let told = told.map(|bytes| u32::from_le_bytes(*bytes));
         let mut path = path.split_off(HEAD_BYTES);
         let end = path.iter().position(|byte| *byte == 0).unwrap_or(path.len());
         path.truncate(end);
-        Ok(path)
+        // Only a larger number leads on: a server that says another would never come to an end.
+        Ok((path, told.filter(|told| *told > link)))
     }
 }

@@ -114,12 +114,12 @@ impl FileSystem {
         Ok(self.0.pin(node)?.fid)
     }
 
-    /// The path of a FID's link number `link`, below the mounted directory. One RPC. For
-    /// `lfs fid2path`.
+    /// The path of a FID's link number `link`, below the mounted directory, of its first one if there
+    /// are fewer; and the number of the next link if there is one. One RPC. For `lfs fid2path`.
     ///
     /// # Errors
     /// `ENOENT` if there is no such object.
-    pub async fn fid2path(&self, fid: Fid, link: u32) -> Result<Bytes, Errno> {
+    pub async fn fid2path(&self, fid: Fid, link: u32) -> Result<(Bytes, Option<u32>), Errno> {
         let root = self.0.pin(NodeId::ROOT)?.fid;
         self.0.meta.fid2path(root, fid, link).await
     }

@@ -4,6 +4,7 @@ use sheen_store::{AttributePatch, Store, Transaction};
 use sheen_target::testing::{TestCall, TestWorld};
 use sheen_types::limits::LINK_COUNT_MAX;
 use sheen_types::{Errno, Fid, HashSet, InodeBits, LockMode};
+use sheen_wire::codec::{ByteOrder, Reader, Wire};
 use sheen_wire::ldlm::Disposition;
 use sheen_wire::md::{OpenFlags, Valid};
 use sheen_wire::messages::{FldQuery, MdsFid2path, MdsGetRoot, MdsStatfs, Reply, Request};
@@ -131,23 +132,69 @@ fn links_count_and_the_last_one_takes_the_file() {
 }
 
 async fn path_of(client: &sheen_target::testing::TestClient, fid: Fid) -> Vec<u8> {
-    use sheen_wire::codec::{Wire, Writer};
+    path_below(client, (fid, 0), Fid::ROOT).await.expect("a path").1
+}
+
+/// The link that comes next, or was used last, and the path.
+async fn path_below(
+    client: &sheen_target::testing::TestClient,
+    (fid, link): (Fid, u32),
+    root: Fid,
+) -> Result<(u32, Vec<u8>), Errno> {
+    use sheen_wire::codec::Writer;
     let mut key = Writer::default();
     key.put(b"fid2path\0\0\0\0\0\0\0\0");
     fid.encode(&mut key);
     0u64.encode(&mut key);
-    0u32.encode(&mut key);
+    link.encode(&mut key);
     1024u32.encode(&mut key);
-    Fid::ROOT.encode(&mut key);
+    root.encode(&mut key);
     let request = MdsFid2path {
         getinfo_key: key.into_bytes(),
         getinfo_vallen: 1024 + 32,
         ..MdsFid2path::default()
     };
     let answer = client.call(request).await;
+    if let Some(errno) = answer.errno() {
+        return Err(errno);
+    }
     let Some(Reply::MdsFid2path(reply)) = answer.reply else { panic!("{answer:?}") };
     let path = &reply.getinfo_val[32..];
-    path[..path.iter().position(|byte| *byte == 0).unwrap()].to_vec()
+    let mut reader = Reader::new(&reply.getinfo_val, ByteOrder::Little);
+    assert_eq!(Fid::decode(&mut reader), Ok(root), "where the path begins");
+    let next = u32::from_le_bytes(*reply.getinfo_val[24..].first_chunk().unwrap());
+    Ok((next, path[..path.iter().position(|byte| *byte == 0).unwrap()].to_vec()))
+}
+
+#[test]
+fn a_path_is_told_as_far_as_the_mounted_directory() {
+    let world = TestWorld::new(6);
+    let inner = world.clone();
+    run(
+        async move {
+            let server = Server::start(&inner, 1).await;
+            let client = server.client("c").await;
+            let outer = client.mkdir(Fid::ROOT, "w").await.unwrap();
+            let mounted = client.mkdir(outer, "fs").await.unwrap();
+            let opened = client.create(mounted, "file").await.unwrap();
+            client.close(&opened).await.unwrap();
+            let file = opened.body.fid1;
+            let of = async |fid, link, root| path_below(&client.inner, (fid, link), root).await;
+            assert_eq!(of(file, 0, mounted).await, Ok((0, b"file".to_vec())));
+            assert_eq!(of(file, 0, Fid::ROOT).await, Ok((0, b"w/fs/file".to_vec())));
+            assert_eq!(of(outer, 0, mounted).await, Err(Errno::ENOENT), "not below it");
+            client.link(file, outer, "other").await.unwrap();
+            assert_eq!(
+                of(file, 0, Fid::ROOT).await,
+                Ok((1, b"w/fs/file".to_vec())),
+                "and one more"
+            );
+            assert_eq!(of(file, 1, Fid::ROOT).await, Ok((1, b"w/other".to_vec())), "the last one");
+            // As a client asks that goes on with a path which another MDT has begun.
+            assert_eq!(of(mounted, u32::MAX, Fid::ROOT).await, Ok((u32::MAX, b"w/fs".to_vec())));
+        },
+        &world,
+    );
 }
 
 #[test]

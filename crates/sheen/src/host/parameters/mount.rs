@@ -121,18 +121,12 @@ impl MountState {
         let fid: Fid = arguments.first().and_then(|text| text.parse().ok()).ok_or_else(wrong)?;
         let only: Option<u32> = arguments.get(1).and_then(|text| text.parse().ok());
         let mut text = String::new();
-        for link in only.unwrap_or(0).. {
-            match self.runtime.block_on(self.files.fid2path(fid, link)) {
-                Ok(path) => {
-                    text += &format!("{link} {}\n", String::from_utf8_lossy(&path));
-                }
-                // Behind the last link there is none.
-                Err(_) if !text.is_empty() => break,
-                Err(errno) => return Err((errno, errno.to_string())),
-            }
-            if only.is_some() || fid == Fid::ROOT {
-                break;
-            }
+        let mut next = Some(only.unwrap_or(0));
+        while let Some(link) = next {
+            let found = self.runtime.block_on(self.files.fid2path(fid, link));
+            let (path, more) = found.map_err(|errno| (errno, errno.to_string()))?;
+            text += &format!("{link} {}\n", String::from_utf8_lossy(&path));
+            next = more.filter(|_| only.is_none());
         }
         Ok(text)
     }
