@@ -58,6 +58,24 @@ pub(crate) fn replies(bytes: &Bytes) -> Content {
     })
 }
 
+/// The answers in a `batch_update_reply`, as far as they can be read.
+#[must_use]
+pub fn attributes(bytes: &Bytes) -> Vec<LdlmIntentGetattrReply> {
+    let mut found = Vec::new();
+    let Ok(header) = BatchHeader::decode(&mut Reader::new(bytes, ByteOrder::Little)) else {
+        return found;
+    };
+    let mut rest = bytes.slice(BatchHeader::SIZE.min(bytes.len())..);
+    for _ in 0..header.count {
+        let Ok(length) = message_length(&rest) else { break };
+        let length = length.min(rest.len());
+        let Ok(mut message) = Message::decode(&rest.split_to(length)) else { break };
+        message.buffers.insert(0, Bytes::new());
+        found.extend(LdlmIntentGetattrReply::from_message(&message));
+    }
+    found
+}
+
 fn typed(
     bytes: &Bytes,
     read: impl FnOnce(&mut Reader<'_>, &mut Batch) -> Result<(), DecodeError>,

@@ -16,6 +16,7 @@ pub mod rpc;
 pub mod session;
 pub mod tcp;
 
+pub use batch::attributes;
 pub use opaque::{Content, explain, explain_bulk};
 
 use std::path::PathBuf;

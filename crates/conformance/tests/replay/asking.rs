@@ -129,7 +129,7 @@ pub(crate) fn run(paths: &[PathBuf]) -> Heard {
     let io = world.world();
     let mut script = Script::default();
     for path in paths {
-        let one = script::read(path, client_nid());
+        let one = script::read(path);
         let before = script.exchanges.len();
         script.exchanges.extend(one.exchanges);
         script.completions.extend(one.completions);

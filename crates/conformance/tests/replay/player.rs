@@ -15,7 +15,7 @@ use sheen_conformance::rpc::Rpc;
 use sheen_io::World;
 use sheen_node::net::{Delivery, Expectation, LNet, Offer, Receiver};
 use sheen_rpc::{bulk_portal, reply_portal};
-use sheen_types::{HashMap, LockHandle, MatchBits, Nid};
+use sheen_types::{Errno, HashMap, HashSet, LockHandle, MatchBits, Nid, ResourceName};
 use sheen_wire::checksum::Checksum;
 use sheen_wire::ldlm::LdlmRequest;
 use sheen_wire::lnet::Portal;
@@ -29,7 +29,7 @@ use sheen_wire::ptlrpc::{
 };
 use sheen_wire::{ByteOrder, Reader, Wire, Writer};
 
-use crate::common::{client_nid, server_nid};
+use crate::common::server_nid;
 use crate::compare::{Difference, compare, leaves};
 use crate::mapping::Mapping;
 use crate::mounts::{Export, Mounts};
@@ -139,6 +139,8 @@ pub(crate) struct Player {
     locks: HashMap<u64, Held>,
     /// By the client's own names for its locks.
     by_client: HashMap<u64, Held>,
+    /// Resources that locks were asked for on.
+    asked_for: HashSet<ResourceName>,
     next_xid: u64,
 }
 
@@ -156,6 +158,7 @@ impl Player {
             mapping: Mapping::default(),
             locks: HashMap::default(),
             by_client: HashMap::default(),
+            asked_for: HashSet::default(),
             next_xid: OWN_XIDS,
         }
     }
@@ -250,6 +253,9 @@ impl Player {
             Some(export) if is_leaving(&exchange.request.typed) && !self.mounts.leave(export) => {
                 Err("leaves an OST that is another one here")
             }
+            Some(_) if names_object(&exchange.request.typed) => {
+                Err("is about an object from before the capture")
+            }
             Some(export) => Ok(export),
             None if exchange.request.body.opcode == Opcode::OST_STATFS => Ok((0, Target::Ost(0))),
             None => Err("is about an object from before the capture"),
@@ -339,8 +345,9 @@ impl Player {
             return;
         };
         let Some((real, real_sent)) = &exchange.reply else { return };
-        if is_remote(&real.typed) {
-            *outcome.skipped.entry("is answered by naming another MDT").or_default() += 1;
+        let elsewhere = self.elsewhere(exchange, real);
+        if let Some(reason) = elsewhere {
+            *outcome.skipped.entry(reason).or_default() += 1;
             outcome.played -= 1;
         }
         let Some(ours) = self.decode(exchange, &delivery) else {
@@ -348,7 +355,7 @@ impl Player {
             return;
         };
         self.learn(exchange, real, &ours, sent.export);
-        if is_remote(&real.typed) {
+        if elsewhere.is_some() {
             return;
         }
         let ours_sent = Sent { portal: delivery.portal, offset: delivery.offset };
@@ -356,6 +363,17 @@ impl Player {
         let other = leaves(&ours, ours_sent);
         outcome.differences.extend(compare(&name, place, &one, &other, &self.mapping));
         self.bulk(exchange, sent.sinks, place, outcome).await;
+    }
+
+    /// Why an answer is not compared: it depends on what is not here.
+    fn elsewhere(&mut self, exchange: &Exchange, real: &Rpc<Reply>) -> Option<&'static str> {
+        if is_remote(&real.typed) || is_path_elsewhere(real) {
+            return Some("is answered by naming another MDT");
+        }
+        let Request::LdlmEnqueue(asked) = &exchange.request.typed else { return None };
+        let aborted = real.body.status == i32::from(Errno::ELDLM_LOCK_ABORTED.0);
+        let is_new = self.asked_for.insert(asked.dlm_req.desc.resource.name);
+        (aborted && is_new).then_some("finds a lock from before the capture")
     }
 
     /// Compares what the server put into the client's memory.
@@ -431,6 +449,22 @@ pub(crate) fn is_leaving(request: &Request) -> bool {
     )
 }
 
+/// Whether a request to an OST is about one object.
+fn names_object(request: &Request) -> bool {
+    matches!(
+        request,
+        Request::LdlmEnqueue(_)
+            | Request::OstGetattr(_)
+            | Request::OstSetattr(_)
+            | Request::OstRead(_)
+            | Request::OstWrite(_)
+            | Request::OstPunch(_)
+            | Request::OstFallocate(_)
+            | Request::OstSeek(_)
+            | Request::OstSync(_)
+    )
+}
+
 fn is_ping(exchange: &Exchange) -> bool {
     exchange.request.body.opcode == Opcode::OBD_PING
 }
@@ -448,6 +482,12 @@ pub(crate) fn is_remote(reply: &Reply) -> bool {
         _ => None,
     };
     body.is_some_and(|body| body.valid.contains(Valid::MDS))
+}
+
+/// Whether a path was asked for that goes on at another MDT.
+fn is_path_elsewhere(real: &Rpc<Reply>) -> bool {
+    let asks_path = matches!(real.typed, Reply::MdsFid2path(_));
+    asks_path && real.body.status == -i32::from(Errno::EREMOTE.0)
 }
 
 /// The answer behind all early replies, which ask for patience.
@@ -502,9 +542,4 @@ async fn within<T>(world: &World, time: Duration, work: impl Future<Output = T>)
         Poll::Pending => nap.as_mut().poll(context).map(|()| None),
     })
     .await
-}
-
-/// The client's address; the captures have but one client.
-pub(crate) fn client() -> Nid {
-    client_nid()
 }

@@ -12,6 +12,8 @@ use sheen_wire::ldlm::LockFlags;
 use sheen_wire::lnet::{LnetCommand, Portal};
 use sheen_wire::messages::{Reply, Request};
 
+use crate::common::server_nid;
+
 /// A request with all that belongs to it.
 pub(crate) struct Exchange {
     /// The request.
@@ -63,8 +65,8 @@ pub(crate) struct Script {
     pub(crate) discards: Vec<(usize, Box<Rpc<Request>>)>,
 }
 
-/// Reads the script of `client` from a capture.
-pub(crate) fn read(path: &Path, client: Nid) -> Script {
+/// Reads the script of all clients from a capture.
+pub(crate) fn read(path: &Path) -> Script {
     let file = std::fs::read(path).expect("a capture").into();
     let packets = packets(&file).expect("a capture");
     let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
@@ -72,7 +74,7 @@ pub(crate) fn read(path: &Path, client: Nid) -> Script {
     for event in events(&packets) {
         if let Said::Message(lnet) = &event.what {
             let meaning = reader.tracker.understand(lnet);
-            reader.message(&event, lnet, meaning, client);
+            reader.message(&event, lnet, meaning);
         }
     }
     reader.script
@@ -83,8 +85,8 @@ struct Reading {
     name: String,
     tracker: Tracker,
     script: Script,
-    by_xid: HashMap<u64, usize>,
-    by_bulk: HashMap<u64, usize>,
+    by_xid: HashMap<(Nid, u64), usize>,
+    by_bulk: HashMap<(Nid, u64), usize>,
     /// Glimpses under way: the client's handles of the locks.
     asked: HashMap<u64, u64>,
     /// GETs of servers: what the client will send, by the handle the answer names.
@@ -92,17 +94,18 @@ struct Reading {
 }
 
 impl Reading {
-    fn message(&mut self, event: &Event, lnet: &LnetMessage, meaning: Meaning, client: Nid) {
+    fn message(&mut self, event: &Event, lnet: &LnetMessage, meaning: Meaning) {
         let bits = match_bits(lnet);
+        let (source, destination) = (lnet.header.source, lnet.header.destination);
         match (&lnet.header.command, meaning) {
-            (LnetCommand::Put(put), Meaning::Request(request)) if lnet.header.source == client => {
+            (LnetCommand::Put(put), Meaning::Request(request)) if source != server_nid() => {
                 let bulk = match request.body.match_bits.0 {
                     0 => bits,
                     bulk => bulk,
                 };
                 let index = self.script.exchanges.len();
-                self.by_xid.insert(bits, index);
-                self.by_bulk.insert(bulk, index);
+                self.by_xid.insert((source, bits), index);
+                self.by_bulk.insert((source, bulk), index);
                 self.script.steps.push(Step::Send(index));
                 self.script.exchanges.push(Exchange {
                     request,
@@ -114,8 +117,8 @@ impl Reading {
                     is_cut: lnet.missing > 0,
                 });
             }
-            (LnetCommand::Put(put), Meaning::Reply(reply)) if lnet.header.destination == client => {
-                let Some(index) = self.by_xid.get(&bits) else { return };
+            (LnetCommand::Put(put), Meaning::Reply(reply)) if destination != server_nid() => {
+                let Some(index) = self.by_xid.get(&(destination, bits)) else { return };
                 let sent = Sent { portal: put.portal, offset: put.offset };
                 let exchange = &mut self.script.exchanges[*index];
                 exchange.is_cut |= lnet.missing > 0;
@@ -136,10 +139,12 @@ impl Reading {
             (LnetCommand::Reply(reply), Meaning::Bulk(_, data)) => {
                 let handle = (reply.handle.interface, reply.handle.object);
                 if let Some(bits) = self.gets.get(&handle).copied() {
-                    self.bulk(bits, data, lnet.missing);
+                    self.bulk((source, bits), data, lnet.missing);
                 }
             }
-            (LnetCommand::Put(_), Meaning::Bulk(_, data)) => self.bulk(bits, data, lnet.missing),
+            (LnetCommand::Put(_), Meaning::Bulk(_, data)) => {
+                self.bulk((destination, bits), data, lnet.missing);
+            }
             _ => {}
         }
     }
@@ -167,8 +172,8 @@ impl Reading {
     }
 
     /// The bits of a part are at most 63 below those that the request names.
-    fn bulk(&mut self, bits: u64, data: Bytes, missing: usize) {
-        let index = (bits..bits + 64).find_map(|bits| self.by_bulk.get(&bits));
+    fn bulk(&mut self, (client, bits): (Nid, u64), data: Bytes, missing: usize) {
+        let index = (bits..bits + 64).find_map(|bits| self.by_bulk.get(&(client, bits)));
         if let Some(index) = index {
             let exchange = &mut self.script.exchanges[*index];
             exchange.is_cut |= missing > 0;

@@ -2,18 +2,23 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use sheen_types::Fid;
+use bytes::Bytes;
+use sheen_types::{Fid, HashMap};
 use sheen_wire::dir::{DirPage, PAGE_SIZE};
-use sheen_wire::ldlm::Disposition;
-use sheen_wire::md::MdtBody;
-use sheen_wire::messages::{Reply, Request};
+use sheen_wire::ldlm::{Disposition, LockType};
+use sheen_wire::lov::LovEa;
+use sheen_wire::md::{MdtBody, Valid};
+use sheen_wire::messages::{LdlmIntentGetattrReply, Reply, Request};
+use sheen_wire::ost::{OstId, OstLvb};
 use sheen_wire::text::Text;
+use sheen_wire::{ByteOrder, Reader, Wire};
 
 use crate::script::{Exchange, Script};
 
 const TYPE_MASK: u32 = 0o170_000;
 const DIRECTORY: u32 = 0o040_000;
 const REGULAR: u32 = 0o100_000;
+const SYMLINK: u32 = 0o120_000;
 
 /// A file or directory from before the capture.
 #[derive(Clone)]
@@ -23,6 +28,19 @@ pub(crate) struct Entry {
     pub(crate) name: Text,
     pub(crate) mode: u32,
     pub(crate) time: i64,
+    /// Its layout, if it is told.
+    pub(crate) layout: Option<Bytes>,
+    /// What a symbolic link points to.
+    pub(crate) target: Option<Bytes>,
+}
+
+/// What an object from before the capture held, as far as the capture tells.
+#[derive(Default)]
+pub(crate) struct Contents {
+    /// Bytes.
+    pub(crate) size: u64,
+    /// What was read, by offset.
+    pub(crate) data: Vec<(u64, Bytes)>,
 }
 
 impl Entry {
@@ -30,8 +48,12 @@ impl Entry {
         self.mode & TYPE_MASK == DIRECTORY
     }
 
+    pub(crate) fn is_symlink(&self) -> bool {
+        self.mode & TYPE_MASK == SYMLINK
+    }
+
     fn can_be_made(&self) -> bool {
-        [DIRECTORY, REGULAR].contains(&(self.mode & TYPE_MASK))
+        [DIRECTORY, REGULAR, SYMLINK].contains(&(self.mode & TYPE_MASK))
     }
 }
 
@@ -40,6 +62,7 @@ impl Entry {
 pub(crate) fn entries(script: &Script) -> Vec<Entry> {
     let mut made = BTreeSet::from([Fid::ROOT]);
     let mut found: BTreeMap<Fid, Entry> = BTreeMap::new();
+    found.extend(mounted(script).into_iter().map(|entry| (entry.fid, entry)));
     for exchange in &script.exchanges {
         made.extend(new_fid(exchange));
         for entry in told(exchange).into_iter().chain(listed(exchange)) {
@@ -48,7 +71,9 @@ pub(crate) fn entries(script: &Script) -> Vec<Entry> {
             }
         }
     }
-    let parents: Vec<_> = script.exchanges.iter().filter_map(parent_of).collect();
+    let above: BTreeMap<_, _> = script.exchanges.iter().flat_map(dot_dots).collect();
+    let parents = script.exchanges.iter().filter_map(parent_of).chain(above.values().copied());
+    let parents: Vec<_> = parents.collect();
     let parents = parents.into_iter().chain(found.values().map(|it| it.parent)).collect::<Vec<_>>();
     for fid in parents {
         if !fid.is_zero() && !made.contains(&fid) {
@@ -56,7 +81,16 @@ pub(crate) fn entries(script: &Script) -> Vec<Entry> {
             let mut said = script.exchanges.iter().filter_map(body_of);
             let body = said.find(|body| body.fid1 == fid && body.mode & TYPE_MASK == DIRECTORY);
             let (mode, time) = body.map_or((DIRECTORY | 0o755, 1), |body| (body.mode, body.ctime));
-            found.entry(fid).or_insert(Entry { parent: Fid::ROOT, fid, name, mode, time });
+            let parent = above.get(&fid).copied().unwrap_or(Fid::ROOT);
+            found.entry(fid).or_insert(Entry {
+                parent,
+                fid,
+                name,
+                mode,
+                time,
+                layout: None,
+                target: None,
+            });
         }
     }
     let mut sorted = Vec::new();
@@ -69,7 +103,139 @@ pub(crate) fn entries(script: &Script) -> Vec<Entry> {
         next.iter().for_each(|entry| drop(found.remove(&entry.fid)));
         sorted.extend(next);
     }
+    let layouts: BTreeMap<_, _> = script.exchanges.iter().rev().flat_map(layouts_of).collect();
+    let targets: BTreeMap<_, _> = script.exchanges.iter().filter_map(target_of).collect();
+    let batched = script.exchanges.iter().rev().flat_map(batched);
+    let batched: Vec<_> = batched.filter_map(|told| told.mdt_body).collect();
+    let bodies = batched.iter().chain(script.exchanges.iter().rev().filter_map(body_of));
+    let bodies = bodies.filter(|body| body.valid.contains(Valid::MODE | Valid::TYPE));
+    let bodies: BTreeMap<_, _> = bodies.map(|body| (body.fid1, body)).collect();
+    for entry in &mut sorted {
+        entry.layout = layouts.get(&entry.fid).cloned();
+        entry.target = targets.get(&entry.fid).cloned();
+        if let Some(body) = bodies.get(&entry.fid) {
+            (entry.mode, entry.time) = (body.mode, body.ctime);
+        }
+    }
     sorted
+}
+
+/// The answers of a batch.
+fn batched(exchange: &Exchange) -> Vec<LdlmIntentGetattrReply> {
+    match exchange.reply.as_ref().map(|(reply, _)| &reply.typed) {
+        Some(Reply::MdsBatch(told)) => sheen_conformance::attributes(&told.batch_update_reply),
+        _ => Vec::new(),
+    }
+}
+
+/// The layouts that an answer tells of files.
+fn layouts_of(exchange: &Exchange) -> Vec<(Fid, Bytes)> {
+    let Some((reply, _)) = &exchange.reply else { return Vec::new() };
+    let fid = |body: &Option<MdtBody>| body.as_ref().map(|body| body.fid1);
+    let told = match (&exchange.request.typed, &reply.typed) {
+        (_, Reply::LdlmIntentGetattr(told)) => vec![(fid(&told.mdt_body), told.mdt_md.clone())],
+        (_, Reply::LdlmIntentOpen(told)) => vec![(fid(&told.mdt_body), told.mdt_md.clone())],
+        (Request::LdlmIntentLayout(asked), Reply::LdlmIntentLayout(told)) => {
+            vec![(Some(asked.dlm_req.desc.resource.name.fid()), told.dlm_lvb.clone())]
+        }
+        _ => {
+            let told = batched(exchange).into_iter();
+            told.map(|told| (fid(&told.mdt_body), told.mdt_md)).collect()
+        }
+    };
+    let is_plain = |layout: &Bytes| matches!(LovEa::decode(layout), Ok(LovEa::Plain(_)));
+    let plain = told.into_iter().filter(|(_, layout)| is_plain(layout));
+    plain.filter_map(|(fid, layout)| Some((fid?, layout))).collect()
+}
+
+/// Directories on the way to the one that is mounted, from the root, which is not among them.
+fn mounted(script: &Script) -> Vec<Entry> {
+    let parents: BTreeMap<_, _> = script.exchanges.iter().flat_map(dot_dots).collect();
+    let mut entries = Vec::new();
+    for exchange in &script.exchanges {
+        let (Request::MdsGetRoot(asked), Some((reply, _))) =
+            (&exchange.request.typed, &exchange.reply)
+        else {
+            continue;
+        };
+        let Reply::MdsGetRoot(told) = &reply.typed else { continue };
+        let (Some(path), Some(body)) = (&asked.name, &told.mdt_body) else { continue };
+        let mut fid = body.fid1;
+        let path = path.as_bytes().split(|byte| *byte == b'/').filter(|part| !part.is_empty());
+        for name in path.collect::<Vec<_>>().into_iter().rev() {
+            let parent = parents.get(&fid).copied().unwrap_or(Fid::ROOT);
+            let (mode, name) = (DIRECTORY | 0o755, Text::new(name));
+            entries.push(Entry { parent, fid, name, mode, time: 1, layout: None, target: None });
+            fid = parent;
+        }
+    }
+    entries
+}
+
+/// What listed directories say of their parents.
+fn dot_dots(exchange: &Exchange) -> Vec<(Fid, Fid)> {
+    let Request::MdsReadpage(asked) = &exchange.request.typed else { return Vec::new() };
+    let starts = |data: &Bytes| (0..data.len() / PAGE_SIZE).map(|page| page * PAGE_SIZE);
+    let pages = exchange.bulk.iter().flat_map(|(_, data)| {
+        starts(data).filter_map(|at| DirPage::decode(&data.slice(at..at + PAGE_SIZE)).ok())
+    });
+    let mut found = Vec::new();
+    for page in pages {
+        let dot_dot = page.entries.iter().filter(|entry| &entry.name[..] == b"..");
+        found.extend(dot_dot.map(|entry| (asked.mdt_body.fid1, entry.fid)));
+    }
+    found
+}
+
+/// What a symbolic link is told to point to.
+fn target_of(exchange: &Exchange) -> Option<(Fid, Bytes)> {
+    let Reply::MdsGetattr(told) = &exchange.reply.as_ref()?.0.typed else { return None };
+    let body = told.mdt_body.as_ref()?;
+    body.valid.contains(Valid::LINKNAME).then(|| (body.fid1, told.mdt_md.clone()))
+}
+
+/// What the objects held that are read or asked about before they are changed, by the two words of
+/// their names.
+pub(crate) fn contents(script: &Script) -> HashMap<(u64, u64), Contents> {
+    let mut contents: HashMap<_, Contents> = HashMap::default();
+    let mut changed = BTreeSet::new();
+    for exchange in &script.exchanges {
+        let words = |oi: &OstId| (oi.word0, oi.word1);
+        let answer = exchange.reply.as_ref().map(|(reply, _)| &reply.typed);
+        match (&exchange.request.typed, answer) {
+            (Request::OstWrite(it), _) => _ = changed.insert(words(&it.ost_body.oa.oi)),
+            (Request::OstPunch(it), _) => _ = changed.insert(words(&it.ost_body.oa.oi)),
+            (Request::OstFallocate(it), _) => _ = changed.insert(words(&it.ost_body.oa.oi)),
+            (Request::OstRead(asked), Some(Reply::OstRead(told))) => {
+                let object = words(&asked.ost_body.oa.oi);
+                if changed.contains(&object) {
+                    continue;
+                }
+                let mut data: Vec<_> = exchange.bulk.iter().map(|(_, data)| &data[..]).collect();
+                data.push(&told.short_io);
+                let (data, mut at) = (Bytes::from(data.concat()), 0);
+                let found = contents.entry(object).or_default();
+                for range in &asked.niobuf_remote {
+                    let end = (at + range.len as usize).min(data.len());
+                    found.data.push((range.offset, data.slice(at..end)));
+                    at = end;
+                }
+            }
+            (Request::LdlmEnqueue(asked), Some(Reply::LdlmEnqueue(told))) => {
+                let name = asked.dlm_req.desc.resource.name.0;
+                let object = (name[0], name[1]);
+                let value = OstLvb::decode(&mut Reader::new(&told.dlm_lvb, ByteOrder::Little));
+                if asked.dlm_req.desc.resource.kind == LockType::EXTENT
+                    && !changed.contains(&object)
+                    && let Ok(value) = value
+                {
+                    contents.entry(object).or_insert(Contents { size: value.size, data: vec![] });
+                }
+            }
+            _ => {}
+        }
+    }
+    contents
 }
 
 /// What an answer says of an inode.
@@ -104,6 +270,8 @@ fn told(exchange: &Exchange) -> Option<Entry> {
         name: name.clone(),
         mode: body.mode,
         time: body.ctime,
+        layout: None,
+        target: None,
     };
     let found = match (&exchange.request.typed, &reply.typed) {
         (Request::LdlmIntentGetattr(asked), Reply::LdlmIntentGetattr(told)) => {
@@ -129,7 +297,15 @@ fn listed(exchange: &Exchange) -> Vec<Entry> {
                 let name = Text::new(&entry.name);
                 let mode = u32::from(entry.kind?) | 0o644;
                 let is_dot = [&b"."[..], b".."].contains(&&entry.name[..]);
-                (!is_dot).then_some(Entry { parent, fid: entry.fid, name, mode, time: 1 })
+                (!is_dot).then_some(Entry {
+                    parent,
+                    fid: entry.fid,
+                    name,
+                    mode,
+                    time: 1,
+                    layout: None,
+                    target: None,
+                })
             }));
         }
     }

@@ -1,19 +1,40 @@
 //! What the player asks by itself: locks given back that the script keeps, mounts whose connects were
 //! not captured, and what was there before the capture.
 
+use bytes::Bytes;
 use sheen_rpc::reply_portal;
-use sheen_types::{LockHandle, MatchBits};
+use sheen_types::{HashMap, LockHandle, MatchBits};
 use sheen_wire::ldlm::LdlmRequest;
 use sheen_wire::lnet::Portal;
-use sheen_wire::md::{AttrValid, OpenFlags, RecCreate, ReintOp};
+use sheen_wire::lov::{LovEa, LovMagic, LovMd, LovMdHeader, LovPattern};
+use sheen_wire::md::{AttrValid, OpenFlags, RecCreate, ReintOp, Valid};
 use sheen_wire::messages::{
-    Kind, LdlmCancel, MdsClose, MdsReintCreate, MdsReintOpen, Reply, Request,
+    Kind, LdlmCancel, MdsClose, MdsReintCreate, MdsReintCreateSym, MdsReintOpen, OstPunch,
+    OstWrite, Reply, Request,
 };
+use sheen_wire::ost::{BrwFlags, NiobufRemote, ObdIoobj, Obdo, ObdoFlags, OstBody, OstId};
 use sheen_wire::ptlrpc::{MESSAGE_VERSION, Message, MessageHeader, MsgType, PtlrpcBody};
 
 use super::{BYTES_MAX, Held, PATIENCE, Player, Target, proper, within};
 use crate::mounts::Export;
-use crate::stage::Entry;
+use crate::stage::{Contents, Entry};
+
+/// Data that a write of the player's own holds itself, at most.
+const INLINE_BYTES: usize = 16 << 10;
+
+/// The wish for a layout like this one.
+fn wish(layout: &Bytes) -> Option<Bytes> {
+    let Ok(LovEa::Plain(LovMd { header, .. })) = LovEa::decode(layout) else { return None };
+    let header = LovMdHeader {
+        magic: LovMagic::V1,
+        pattern: LovPattern::RAID0,
+        stripe_size: header.stripe_size,
+        stripe_count: header.stripe_count,
+        layout_gen: u16::MAX,
+        ..LovMdHeader::default()
+    };
+    Some(LovEa::Plain(LovMd { header, ..LovMd::default() }).encode())
+}
 
 impl Player {
     /// Gives back the locks that servers have called for: the script does not, because there they
@@ -56,7 +77,7 @@ impl Player {
     }
 
     /// Makes what was there before the capture.
-    pub(crate) async fn make(&mut self, entry: &Entry) {
+    pub(crate) async fn make(&mut self, entry: &Entry, contents: &HashMap<(u64, u64), Contents>) {
         let rec_reint = RecCreate {
             opcode: ReintOp::CREATE,
             fid1: entry.parent,
@@ -72,24 +93,77 @@ impl Player {
             self.ask(export, portal, request.into()).await;
             return;
         }
-        let flags = OpenFlags::CREAT | OpenFlags::WRITE;
+        if entry.is_symlink() {
+            let symtgt = entry.target.clone().unwrap_or_else(|| Bytes::from_static(b"?\0"));
+            let request = MdsReintCreateSym { rec_reint, name, symtgt, ..Default::default() };
+            self.ask(export, portal, request.into()).await;
+            return;
+        }
+        let wish = entry.layout.as_ref().and_then(wish);
+        let mut flags = OpenFlags::CREAT | OpenFlags::WRITE;
+        if wish.is_some() {
+            flags |= OpenFlags::HAS_EA;
+        }
+        let eadata = wish.unwrap_or_default();
         let rec_reint = RecCreate {
             opcode: ReintOp::OPEN,
             flags_l: flags.0 as u32,
             flags_h: (flags.0 >> 32) as u32,
             ..rec_reint
         };
-        let request = MdsReintOpen { rec_reint, name, ..MdsReintOpen::default() };
+        let request = MdsReintOpen { rec_reint, name, eadata, ..MdsReintOpen::default() };
         let Some(message) = self.ask(export, portal, request.into()).await else { return };
         let Ok(Reply::MdsReintOpen(opened)) = Reply::decode(Kind::MdsReintOpen, &message) else {
             return;
         };
         let Some(body) = &opened.mdt_body else { return };
+        if let Some(layout) = &entry.layout {
+            self.mapping.learn_layouts(layout, &opened.mdt_md);
+            self.fill(layout, contents).await;
+        }
         let mut close = MdsClose::default();
         close.mdt_ioepoch.open_handle = body.open_handle;
         close.rec_reint.fid = entry.fid;
         close.rec_reint.valid = AttrValid::LSIZE | AttrValid::LBLOCKS;
         self.ask(export, portal, close.into()).await;
+    }
+
+    /// Writes what the objects of a file held.
+    async fn fill(&mut self, layout: &Bytes, contents: &HashMap<(u64, u64), Contents>) {
+        let Ok(LovEa::Plain(layout)) = LovEa::decode(layout) else { return };
+        for real in layout.stripes.iter().map(|stripe| (stripe.oi.word0, stripe.oi.word1)) {
+            let (Some(held), Some((ours, ost))) = (contents.get(&real), self.mapping.object(real))
+            else {
+                continue;
+            };
+            let (export, oi) = ((0, Target::Ost(ost)), OstId { word0: ours.0, word1: ours.1 });
+            if self.mounts.handle(export).is_none() {
+                self.connect(export).await;
+            }
+            let oa = Obdo { oi, valid: Valid::ID | Valid::GROUP, ..Obdo::default() };
+            for (start, data) in &held.data {
+                for at in (0..data.len()).step_by(INLINE_BYTES) {
+                    let piece = data.slice(at..data.len().min(at + INLINE_BYTES));
+                    let (offset, len) = (start + at as u64, piece.len() as u32);
+                    let range = NiobufRemote { offset, len, flags: BrwFlags::NONE };
+                    let mut oa = oa.clone();
+                    oa.valid |= Valid::FLAGS;
+                    oa.flags = ObdoFlags::SHORT_IO;
+                    let request = OstWrite {
+                        ost_body: OstBody { oa },
+                        obd_ioobj: vec![ObdIoobj { oid: oi, max_brw: 0, bufcnt: 1 }],
+                        niobuf_remote: vec![range],
+                        short_io: piece,
+                        ..OstWrite::default()
+                    };
+                    self.ask(export, Portal::OST_IO, request.into()).await;
+                }
+            }
+            let mut oa = Obdo { size: held.size, blocks: u64::MAX, ..oa };
+            oa.valid |= Valid::SIZE | Valid::BLOCKS;
+            let request = OstPunch { ost_body: OstBody { oa }, ..OstPunch::default() };
+            self.ask(export, Portal::OST_IO, request.into()).await;
+        }
     }
 
     /// Sends a request of the player's own.
