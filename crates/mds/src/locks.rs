@@ -42,7 +42,8 @@ pub(crate) async fn read(
     context.target.lock(ResourceName::of_fid(inode), policy, LockMode::Pr).await
 }
 
-/// Takes all of `bits`, or else `LOOKUP` alone, or nothing: disturbs nobody.
+/// Takes all of `bits`, or else all but `LOOKUP`, which an open file that its client keeps holds, or
+/// name and layout, or nothing: disturbs nobody.
 pub(crate) fn read_if_free(
     target: &Arc<sheen_target::Target>,
     inode: Fid,
@@ -50,7 +51,9 @@ pub(crate) fn read_if_free(
 ) -> Option<LockGuard> {
     let resource = ResourceName::of_fid(inode);
     let attempt = |bits| target.try_lock(resource, Policy::bits(bits), LockMode::Pr);
-    attempt(bits).or_else(|| attempt(InodeBits::LOOKUP | InodeBits::LAYOUT))
+    let not_named = bits.without(InodeBits::LOOKUP);
+    let or_less = || attempt(not_named).or_else(|| attempt(InodeBits::LOOKUP | InodeBits::LAYOUT));
+    attempt(bits).or_else(or_less)
 }
 
 /// Gives a lock to the client; the reply says, as Lustre's does, that an intent was executed.

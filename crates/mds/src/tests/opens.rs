@@ -1,15 +1,16 @@
 //! Opening, creating by open, closing, and files that are unlinked while open.
 
 use bytes::Bytes;
+use sheen_ldlm::Policy;
 use sheen_target::testing::{TestCall, TestWorld};
-use sheen_types::{Errno, Fid, InodeBits, LockMode};
+use sheen_types::{Errno, Fid, InodeBits, LockMode, ResourceName};
 use sheen_wire::connect::{ConnectFlags, ObdConnectData};
 use sheen_wire::ldlm::Disposition;
 use sheen_wire::lov::LovEa;
 use sheen_wire::md::{AttrValid, OpenFlags, Valid};
 use sheen_wire::messages::MdsSetInfo;
 
-use super::harness::{DIRECTORY, Server, opened, run};
+use super::harness::{DIRECTORY, REGULAR, Server, opened, run};
 
 #[test]
 fn open_create_gives_layout_handle_and_lock_as_captured() {
@@ -33,6 +34,38 @@ fn open_create_gives_layout_handle_and_lock_as_captured() {
             assert_eq!(client.close(&opened).await, Err(Errno::ESTALE));
             assert_eq!(server.mdt.open_count(), 0);
             server.check();
+        },
+        &world,
+    );
+}
+
+#[test]
+fn an_open_brings_what_others_leave_free_of_the_inode() {
+    let world = TestWorld::new(28);
+    let inner = world.clone();
+    run(
+        async move {
+            let server = Server::start(&inner, 1).await;
+            let client = server.client("c").await;
+            let made = client.make(Fid::ROOT, "f", REGULAR | 0o644).await.unwrap();
+            let target = &server.node.target;
+            let held = |bits| {
+                let resource = ResourceName::of_fid(made);
+                target.lock(resource, Policy::bits(bits), LockMode::Cw)
+            };
+            let bits = async || {
+                let opened = client.open(Fid::ROOT, "f", OpenFlags::READ).await.unwrap();
+                client.close(&opened).await.unwrap();
+                opened.lock.map(|(_, bits, _)| bits)
+            };
+            // As an open file holds that its client keeps.
+            let open = held(InodeBits::LOOKUP | InodeBits::OPEN).await.unwrap();
+            let free = ATTRIBUTES.without(InodeBits::LOOKUP) | InodeBits::LAYOUT;
+            assert_eq!(bits().await, Some(free));
+            let all = held(InodeBits::UPDATE).await;
+            assert!(all.is_ok());
+            assert_eq!(bits().await, None, "nothing is waited for");
+            drop((open, all));
         },
         &world,
     );
