@@ -19,9 +19,9 @@ const MODEL_OPERATIONS: [u64; 2] = [100_000, 400_000];
 /// Which seeds.
 #[derive(Args)]
 pub(crate) struct Options {
-    /// The first seed
-    #[arg(long, default_value_t = 0)]
-    seed: u64,
+    /// The first seed; 0, or any for the model
+    #[arg(long)]
+    seed: Option<u64>,
     /// How many seeds
     #[arg(long, default_value_t = 1)]
     count: u64,
@@ -34,13 +34,25 @@ pub(crate) struct Options {
     /// Run each seed twice, and fail where it does not go the same way
     #[arg(long)]
     twice: bool,
+    /// Instead: hold two clients to a file system in memory, over about so many operations
+    #[arg(long, value_name = "OPERATIONS", conflicts_with_all = ["count", "twice"])]
+    model: Option<u64>,
     /// Show every operation and fault; `RUST_LOG` shows what the nodes log
     #[arg(short, long)]
     verbose: bool,
 }
 
 pub(crate) fn run(options: &Options) -> Outcome {
-    let mut command = program(options.seed, options.count, options.minutes)?;
+    if let Some(operations) = options.model {
+        let mut command = built()?;
+        command.arg("--model").arg(operations.to_string());
+        if let Some(seed) = options.seed {
+            // One job, as the replay of a failure needs it.
+            command.args(["--jobs", "1", "--seed", &seed.to_string()]);
+        }
+        return shell::run(command);
+    }
+    let mut command = program(options.seed.unwrap_or(0), options.count, options.minutes)?;
     if options.calm {
         command.arg("--calm");
     }

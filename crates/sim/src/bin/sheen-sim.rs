@@ -63,7 +63,7 @@ fn hold_to_model(arguments: &Arguments, operations: u64) -> ExitCode {
     let run = move |seed: u64| {
         let outcome = sheen_model::run_many(seed, part);
         if let Err(failure) = &outcome {
-            println!("{failure}\nreplay: --model {part} --jobs 1 --seed {seed}\n");
+            println!("{failure}\nreplay: cargo xtask sim --model {part} --seed {seed}\n");
         }
         outcome
     };
@@ -115,7 +115,7 @@ fn simulate(arguments: &Arguments) -> ExitCode {
                         }
                         Err(failure) => {
                             failed.fetch_add(1, Ordering::Relaxed);
-                            println!("{failure}\nseed {seed} failed; replay: --seed {seed}\n");
+                            println!("{failure}\nseed {seed} failed; replay: cargo xtask sim --seed {seed}\n");
                         }
                     }
                     done.fetch_add(1, Ordering::Relaxed);
