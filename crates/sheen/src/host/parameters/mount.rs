@@ -123,8 +123,12 @@ impl MountState {
         let mut text = String::new();
         let mut next = Some(only.unwrap_or(0));
         while let Some(link) = next {
-            let found = self.runtime.block_on(self.files.fid2path(fid, link));
-            let (path, more) = found.map_err(|errno| (errno, errno.to_string()))?;
+            let (path, more) = match self.runtime.block_on(self.files.fid2path(fid, link)) {
+                Ok(found) => found,
+                // Not every link of a file lies below the mounted directory.
+                Err(_) if !text.is_empty() => break,
+                Err(errno) => return Err((errno, errno.to_string())),
+            };
             text += &format!("{link} {}\n", String::from_utf8_lossy(&path));
             next = more.filter(|_| only.is_none());
         }
