@@ -1,0 +1,74 @@
+//! Write-back that failed after its call was answered: who has been told.
+//!
+//! Each open handle hears of a failure once, from fsync, whoever else has heard of it. What nobody has
+//! been told waits for the next one who opens the file. Closing tells too, and does not count: a process
+//! that was forked for something else closes its copies of all descriptors, and looks at no answer.
+
+use sheen_types::Errno;
+
+/// The failures of one file.
+#[derive(Debug, Default)]
+pub(crate) struct Failures {
+    count: u64,
+    latest: Option<Errno>,
+    /// How many of them somebody was told.
+    told: u64,
+}
+
+impl Failures {
+    /// Bytes that were accepted are lost.
+    pub(crate) fn note(&mut self, errno: Errno) {
+        self.count += 1;
+        self.latest = Some(errno);
+    }
+
+    /// The failures that a handle which is opened now need not be told.
+    pub(crate) fn told(&self) -> u64 {
+        self.told
+    }
+
+    /// For one who has heard of the first `heard`: the latest, if there are more.
+    pub(crate) fn since(&self, heard: u64) -> Result<(), Errno> {
+        match self.latest {
+            Some(errno) if self.count > heard => Err(errno),
+            _ => Ok(()),
+        }
+    }
+
+    /// As [`Failures::since`], and this one has heard of all then.
+    pub(crate) fn tell(&mut self, heard: &mut u64) -> Result<(), Errno> {
+        let news = self.since(*heard);
+        *heard = self.count;
+        self.told = self.count;
+        news
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_handle_hears_once_and_closing_takes_nothing_away() {
+        let mut failures = Failures::default();
+        let (mut one, mut two) = (failures.told(), failures.told());
+        assert_eq!(failures.tell(&mut one), Ok(()));
+        failures.note(Errno::EIO);
+        assert_eq!(failures.since(one), Err(Errno::EIO), "a close says it");
+        assert_eq!(failures.tell(&mut one), Err(Errno::EIO), "and fsync all the same");
+        assert_eq!(failures.tell(&mut one), Ok(()));
+        assert_eq!(failures.tell(&mut two), Err(Errno::EIO));
+        let late = failures.told();
+        assert_eq!(failures.since(late), Ok(()), "opened after somebody was told");
+        failures.note(Errno::ENOSPC);
+        assert_eq!(failures.tell(&mut one), Err(Errno::ENOSPC));
+    }
+
+    #[test]
+    fn what_nobody_was_told_waits_for_the_next_handle() {
+        let mut failures = Failures::default();
+        failures.note(Errno::ENOSPC);
+        let mut late = failures.told();
+        assert_eq!(failures.tell(&mut late), Err(Errno::ENOSPC));
+    }
+}
