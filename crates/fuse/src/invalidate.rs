@@ -25,7 +25,7 @@ const PAGES_WAIT: Duration = Duration::from_secs(2);
 
 /// How long a lock may be kept for a name that the kernel does not let go though no call that we know
 /// of holds its directory.
-const NAME_WAIT: Duration = Duration::from_secs(2);
+const NAME_WAIT: Duration = Duration::from_millis(500);
 
 /// How much longer for each of many names of one directory.
 const EACH_NAME_WAIT: Duration = Duration::from_micros(20);

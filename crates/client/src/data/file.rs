@@ -46,8 +46,9 @@ impl File {
         }
         // What an object does not have is a hole, unless the file ends before it, or it was written
         // since: what a size counts that was told before is there for a second read.
-        let size = self.attributes().await?.size;
-        let length = size.saturating_sub(offset).min(length);
+        // Not waiting for pages that the kernel owes, as attributes do: it holds those of this read.
+        self.ask_size().await?;
+        let length = self.known_size().saturating_sub(offset).min(length);
         if length > sure {
             (out, _) = self.read_once(offset, length, how).await?;
         }
@@ -198,6 +199,15 @@ impl File {
         Ok(leases)
     }
 
+    /// Glimpses all objects that no lock covers; whether there was none.
+    async fn ask_size(&self) -> Result<bool, Errno> {
+        let stale: Vec<_> = self.objects.iter().filter(|object| !object.is_covered()).collect();
+        let covered = stale.is_empty();
+        let glimpses = stale.into_iter().map(|object| object.glimpse());
+        join::all_ok(glimpses.collect()).await?;
+        Ok(covered)
+    }
+
     fn known_size(&self) -> u64 {
         let end = |object: &Arc<Object>| {
             let size = object.state.lock().known.size;
@@ -319,10 +329,7 @@ impl DataFile for File {
 
     fn attributes(&self) -> BoxFuture<'_, Result<DataAttributes, Errno>> {
         Box::pin(async move {
-            let stale: Vec<_> = self.objects.iter().filter(|object| !object.is_covered()).collect();
-            let covered = stale.is_empty();
-            let glimpses = stale.into_iter().map(|object| object.glimpse());
-            join::all_ok(glimpses.collect()).await?;
+            let covered = self.ask_size().await?;
             loop {
                 let covered = covered || self.objects.iter().all(|object| object.is_covered());
                 let known = self.known(covered);
