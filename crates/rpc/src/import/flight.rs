@@ -355,10 +355,11 @@ impl Engine {
         actions: &mut Vec<Action>,
     ) {
         let Owner::Caller(key) = flight.owner else { return };
-        let hook = self.keep(now, xid, &flight, &answer.body);
+        let as_answer = flight.call.refusal_as_answer;
+        let hook = self.keep(now, xid, flight.tag, flight.call, &answer.body);
         let refused = sheen_types::Errno::from_status(answer.body.status);
         let result = match refused {
-            Some(errno) if !flight.call.refusal_as_answer => Err(RpcError::Errno(errno)),
+            Some(errno) if !as_answer => Err(RpcError::Errno(errno)),
             _ => Ok(answer),
         };
         actions.push(Action::Complete(key, result, hook));

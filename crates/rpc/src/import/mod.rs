@@ -12,7 +12,7 @@
 //! - nothing but connects, recovery and disconnects leaves while the state is not FULL.
 //!
 //! Per request: one tree node, one encoding of the message; the request's structures are moved,
-//! never cloned, unless it is kept for replay.
+//! into what is kept for replay too, and cloned only for a replay.
 
 mod connect;
 mod flight;
@@ -229,7 +229,8 @@ pub struct Engine {
     /// Flights that count against the limit.
     active: usize,
     slots: Slots,
-    kept: BTreeMap<Transno, Kept>,
+    /// Boxed: these come and go in order, and a node of the tree moves all that it has each time.
+    kept: BTreeMap<Transno, Box<Kept>>,
     /// Transactions of requests in `kept` that are held, by xid.
     held: HashMap<Xid, Transno>,
     committed: Transno,

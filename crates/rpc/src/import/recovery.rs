@@ -46,10 +46,10 @@ impl Engine {
         &mut self,
         now: Instant,
         xid: Xid,
-        flight: &Flight,
+        tag: u16,
+        call: Call,
         body: &PtlrpcBody,
     ) -> Option<Arc<dyn ReplayHook>> {
-        let call = &flight.call;
         if !call.kind.is_replayable() || body.transno == Transno(0) {
             return None;
         }
@@ -59,8 +59,8 @@ impl Engine {
             return None;
         }
         let held = hook.is_some();
-        let kept = Kept { xid, tag: flight.tag, call: call.clone(), answer: body.clone(), held };
-        self.kept.insert(body.transno, kept);
+        let kept = Kept { xid, tag, call, answer: body.clone(), held };
+        self.kept.insert(body.transno, Box::new(kept));
         // What is kept is memory: ask soon whether it is durable.
         self.next_ping = self.next_ping.min(now + limits::PING_INTERVAL_SHORT);
         if held {
