@@ -26,7 +26,7 @@ use crate::busy::{Busy, Guard};
 use crate::control::{self, Control};
 use crate::credentials::Groups;
 use crate::ends::Ends;
-use crate::{answer, convert, signals};
+use crate::{answer, convert, drive, signals};
 
 /// Bytes of one write request and of read-ahead: one bulk RPC's worth keeps the pipe full.
 const REQUEST_BYTES: u32 = 1 << 20;
@@ -81,17 +81,14 @@ impl Adapter {
 
     /// See [`crate::drive`].
     fn drive(&self, work: impl Future<Output = ()> + Send + 'static) {
-        crate::drive::drive(&self.runtime, work);
+        drive::drive(&self.runtime, work, None::<Watch>);
     }
 
     /// As [`Adapter::drive`], and counts how long it takes from now on.
     #[expect(clippy::disallowed_methods, reason = "told to operators: nothing depends on it")]
     fn counted(&self, operation: Operation, work: impl Future<Output = ()> + Send + 'static) {
-        let (files, begin) = (self.files.clone(), Instant::now());
-        self.drive(async move {
-            work.await;
-            files.statistics().took(operation, begin.elapsed());
-        });
+        let watch = Watch { files: self.files.clone(), operation, begin: Instant::now() };
+        drive::drive(&self.runtime, work, Some(watch));
     }
 
     /// The kernel holds the locks of these directories until the guard goes.
@@ -130,6 +127,19 @@ impl Adapter {
             drop(guard);
             answer::entry(reply, made);
         });
+    }
+}
+
+/// Counts a request when it ends.
+struct Watch {
+    files: FileSystem,
+    operation: Operation,
+    begin: Instant,
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        self.files.statistics().took(self.operation, self.begin.elapsed());
     }
 }
 

@@ -7,30 +7,43 @@
 
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Wake, Waker};
+use std::task::{Context, Poll, Wake, Waker};
 
 use parking_lot::Mutex;
 use tokio::runtime::Handle;
 
-type Work = Pin<Box<dyn Future<Output = ()> + Send>>;
+/// A request being answered, and what is to be dropped when it is. The future goes into its box before
+/// anything else is done: it may have kilobytes, and every wrapper of it would copy them.
+struct Work<W> {
+    future: Pin<Box<dyn Future<Output = ()> + Send>>,
+    _watch: W,
+}
 
-enum State {
+impl<W: Unpin> Future for Work<W> {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        self.future.as_mut().poll(context)
+    }
+}
+
+enum State<W> {
     /// Being polled for the first time.
     Polled,
     /// Woken during that poll.
     Woken,
     /// Waits.
-    Waiting(Work),
+    Waiting(Work<W>),
     /// Done, or the runtime has it.
     Gone,
 }
 
-struct First {
-    state: Mutex<State>,
+struct First<W> {
+    state: Mutex<State<W>>,
     runtime: Handle,
 }
 
-impl Wake for First {
+impl<W: Send + Unpin + 'static> Wake for First<W> {
     fn wake(self: Arc<Self>) {
         let mut state = self.state.lock();
         let before = std::mem::replace(&mut *state, State::Gone);
@@ -44,13 +57,17 @@ impl Wake for First {
     }
 }
 
-/// Runs `work` to its end.
-pub(crate) fn drive(runtime: &Handle, work: impl Future<Output = ()> + Send + 'static) {
+/// Runs `work` to its end, and then drops `watch`.
+pub(crate) fn drive<W: Send + Unpin + 'static>(
+    runtime: &Handle,
+    work: impl Future<Output = ()> + Send + 'static,
+    watch: W,
+) {
     let _context = runtime.enter();
-    let mut work: Work = Box::pin(work);
+    let mut work = Work { future: Box::pin(work), _watch: watch };
     let first = Arc::new(First { state: Mutex::new(State::Polled), runtime: runtime.clone() });
     let waker = Waker::from(Arc::clone(&first));
-    if work.as_mut().poll(&mut Context::from_waker(&waker)).is_ready() {
+    if work.future.as_mut().poll(&mut Context::from_waker(&waker)).is_ready() {
         return;
     }
     let mut state = first.state.lock();
@@ -76,23 +93,31 @@ mod tests {
         let runtime = runtime.expect("a runtime");
         let (done, finished) = std::sync::mpsc::channel();
         let told = done.clone();
-        drive(runtime.handle(), async move { told.send(0).expect("heard") });
+        drive(runtime.handle(), async move { told.send(0).expect("heard") }, ());
         assert_eq!(finished.try_recv(), Ok(0));
         let (wake, woken) = oneshot::channel();
         let told = done.clone();
-        drive(runtime.handle(), async move {
-            let number = woken.await.expect("sent");
-            tokio::time::sleep(Duration::from_millis(1)).await;
-            told.send(number).expect("heard");
-        });
+        drive(
+            runtime.handle(),
+            async move {
+                let number = woken.await.expect("sent");
+                tokio::time::sleep(Duration::from_millis(1)).await;
+                told.send(number).expect("heard");
+            },
+            (),
+        );
         assert!(finished.try_recv().is_err());
         wake.send(7).expect("waited for");
         assert_eq!(finished.recv_timeout(Duration::from_secs(5)), Ok(7));
-        drive(runtime.handle(), async move {
-            // Woken during its first poll.
-            tokio::task::yield_now().await;
-            done.send(8).expect("heard");
-        });
+        drive(
+            runtime.handle(),
+            async move {
+                // Woken during its first poll.
+                tokio::task::yield_now().await;
+                done.send(8).expect("heard");
+            },
+            (),
+        );
         assert_eq!(finished.recv_timeout(Duration::from_secs(5)), Ok(8));
     }
 }
