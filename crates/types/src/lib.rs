@@ -21,7 +21,7 @@ mod time;
 pub use errno::Errno;
 pub use extent::Extent;
 pub use fid::{Fid, ParseFidError, fid_seq};
-pub use hash::{HashMap, HashSet, Keyed, set_hash_key};
+pub use hash::{FoldHasher, HashMap, HashSet, Keyed, set_hash_key};
 pub use lock::{InodeBits, LockMode, ResourceName};
 pub use name::{Name, NameError, TargetKind, TargetName, Uuid};
 pub use nid::{NetType, Nid, ParseNidError};
