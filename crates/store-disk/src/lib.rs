@@ -161,7 +161,7 @@ impl StoreDisk {
         let core = Arc::new(Core {
             overlay: Overlay::new(opened.sequence, incarnations, cache_bytes / 4),
             engine,
-            files: Files::open(dir, open_files, usage.clone())?,
+            files: Files::open(dir, open_files, usage.clone(), incarnations)?,
             usage,
             committer: Committer::new(opened.sequence, incarnations),
             group_bytes: (cache_bytes / 4).min(limits::GROUP_BYTES_MAX),

@@ -50,15 +50,19 @@ pub(crate) struct File {
     pub(super) dirty: AtomicBool,
     /// The file's name is known to be durable.
     pub(super) named: AtomicBool,
+    /// There is no file, and there was none when it got its place in the table. Changes under the lock
+    /// of the descriptor.
+    has_none: AtomicBool,
     /// The object is destroyed: no file may be made any more.
     dead: AtomicBool,
 }
 
 impl File {
-    pub(super) fn new(name: Name) -> Self {
+    pub(super) fn new(name: Name, known: Known) -> Self {
         Self {
             name,
-            state: Mutex::default(),
+            state: Mutex::new(State { known, ..State::default() }),
+            has_none: AtomicBool::new(known == Known::NoFile),
             descriptor: Mutex::default(),
             used: AtomicBool::new(true),
             dirty: AtomicBool::new(false),
@@ -67,12 +71,13 @@ impl File {
         }
     }
 
-    /// No file is made from now on.
-    pub(super) fn kill(&self) {
+    /// No file is made from now on; whether there may be one.
+    pub(super) fn kill(&self) -> bool {
         // Under the lock that makers hold, so that none is at it afterwards.
         let mut descriptor = self.descriptor.lock();
         self.dead.store(true, Ordering::Relaxed);
         *descriptor = None;
+        !self.has_none.load(Ordering::Relaxed)
     }
 
     pub(super) fn close(&self) {
@@ -116,6 +121,13 @@ impl Files {
         }
         if file.dead.load(Ordering::Relaxed) {
             return Err(StoreError::NoObject(file.name.0));
+        }
+        if file.has_none.load(Ordering::Relaxed) {
+            if !create {
+                return Ok(None);
+            }
+            // Whether or not it succeeds.
+            file.has_none.store(false, Ordering::Relaxed);
         }
         let opened = self.open_path(file.name, create);
         let opened = opened.map_err(|errno| store_error("open an object's file", errno))?;

@@ -7,12 +7,14 @@
 //!
 //! Owner, mode and times of these files mean nothing.
 //!
-//! Locks: the table's shards, a file's state, a file's descriptor, the list of open ones, the list
-//! of dirty ones. They nest in this order, if at all. A file's own locks are held over the system
-//! calls that open and stat it, so only users of that file wait for those; reads and writes hold
-//! none.
+//! Locks: the table's shards, a file's state, a file's descriptor, that of the directories, the list of
+//! open ones, the list of dirty ones. They nest in this order, if at all. A file's own locks are held
+//! over the system calls that open and stat it, so only users of that file wait for those, and that of
+//! the directories over those that make them, once; reads and writes hold none.
 //!
-//! Cost: a read or write is one system call on an open file; size and blocks cost none once known.
+//! Cost: a read or write is one system call on an open file, the first write one more, which makes it;
+//! size and blocks cost none once known. The directories are made with the first file after a start:
+//! 256 calls and one sync.
 
 mod file;
 mod table;
@@ -57,7 +59,12 @@ struct Dirty {
 /// See the module's documentation.
 pub(crate) struct Files {
     objects: OwnedFd,
+    /// The directories in it are all there, durably: nothing is made in one that a crash may take away.
+    has_directories: Mutex<bool>,
     known: [Mutex<HashMap<Name, Arc<File>>>; SHARDS],
+    /// An object of this incarnation or a later one has no file unless the table knows it: it was made
+    /// since the store was opened, and the table has not forgotten any like it.
+    no_file_from: AtomicU64,
     open: Mutex<VecDeque<Weak<File>>>,
     open_max: usize,
     /// What the host's file system can hold in one file.
@@ -96,14 +103,22 @@ fn store_error(what: &str, errno: Errno) -> StoreError {
 }
 
 impl Files {
-    /// The files of the store in `dir`.
-    pub(crate) fn open(dir: &Path, open_max: usize, usage: Arc<Usage>) -> Result<Self, DiskError> {
+    /// The files of the store in `dir`. Objects made from now on have incarnations from `incarnations`
+    /// on.
+    pub(crate) fn open(
+        dir: &Path,
+        open_max: usize,
+        usage: Arc<Usage>,
+        incarnations: Incarnation,
+    ) -> Result<Self, DiskError> {
         let path = dir.join("objects");
         let flags = OFlags::DIRECTORY | OFlags::RDONLY | OFlags::CLOEXEC;
         let objects = rustix::fs::open(&path, flags, Mode::empty());
         Ok(Self {
             objects: objects.map_err(DiskError::io("open", &path))?,
+            has_directories: Mutex::new(false),
             known: Default::default(),
+            no_file_from: AtomicU64::new(incarnations),
             open: Mutex::default(),
             open_max: open_max.max(1),
             bytes_max: probe_bytes_max(dir)?,
@@ -123,26 +138,37 @@ impl Files {
     fn open_path(&self, name: Name, create: bool) -> Result<Option<OwnedFd>, Errno> {
         let path = path_of(name);
         let flags = OFlags::RDWR | OFlags::CLOEXEC;
-        match openat(&self.objects, &path, flags, Mode::empty()) {
-            Ok(descriptor) => return Ok(Some(descriptor)),
-            Err(Errno::NOENT) if create => {}
-            Err(Errno::NOENT) => return Ok(None),
-            Err(errno) => return Err(errno),
+        let (flags, mode) = match create {
+            true => (flags | OFlags::CREATE, Mode::RUSR | Mode::WUSR),
+            false => (flags, Mode::empty()),
+        };
+        if create {
+            self.make_directories()?;
         }
-        let mode = Mode::RUSR | Mode::WUSR;
-        let make = || openat(&self.objects, &path, flags | OFlags::CREATE, mode);
-        let made = make().or_else(|errno| {
-            if errno != Errno::NOENT {
-                return Err(errno);
-            }
-            match mkdirat(&self.objects, &path[..2], Mode::RWXU) {
-                Ok(()) => rustix::fs::fsync(&self.objects)?,
-                Err(Errno::EXIST) => {}
+        match openat(&self.objects, &path, flags, mode) {
+            Ok(descriptor) => Ok(Some(descriptor)),
+            Err(Errno::NOENT) if !create => Ok(None),
+            Err(errno) => Err(errno),
+        }
+    }
+
+    /// Makes all directories of files, durably, unless that was done since the store was opened: one sync
+    /// for all, where one for each would be most of what the first thousand files cost.
+    fn make_directories(&self) -> Result<(), Errno> {
+        // Held meanwhile, so that nobody makes a file in a directory that is not durable yet.
+        let mut has_directories = self.has_directories.lock();
+        if *has_directories {
+            return Ok(());
+        }
+        for number in 0..=u8::MAX {
+            match mkdirat(&self.objects, format!("{number:02x}"), Mode::RWXU) {
+                Ok(()) | Err(Errno::EXIST) => {}
                 Err(errno) => return Err(errno),
             }
-            make()
-        });
-        made.map(Some)
+        }
+        rustix::fs::fsync(&self.objects)?;
+        *has_directories = true;
+        Ok(())
     }
 
     /// Makes the name of a file durable.
@@ -182,8 +208,11 @@ impl Files {
         for name in names {
             // Known or not: a writer that still holds the file must not make it again.
             let file = self.file(*name);
-            file.kill();
+            let had_file = file.kill();
             self.forget(*name);
+            if !had_file {
+                continue;
+            }
             if let Err(error) = self.unlink(&path_of(*name)) {
                 tracing::warn!(object = %name.0, %error, "cannot remove a destroyed object's file");
             }

@@ -14,7 +14,7 @@ use rustix::{
 };
 use sheen_store::StoreError;
 
-use super::{File, Files, Name, SHARDS, store_error};
+use super::{File, Files, Name, SHARDS, file::Known, store_error};
 use crate::{limits, usage::Usage};
 
 /// Known files in one shard of the table.
@@ -44,16 +44,25 @@ impl Files {
         if known.len() >= KNOWN_MAX {
             // Nobody else has these, and what is known of them is on the disk; whatever was
             // written stays in the list of dirty names.
-            known.retain(|_, file| {
-                Arc::strong_count(file) > 1 || file.used.swap(false, Ordering::Relaxed)
+            known.retain(|name, file| {
+                Arc::strong_count(file) > 1
+                    || file.used.swap(false, Ordering::Relaxed)
+                    || self.let_slip(*name)
             });
             if known.len() > KNOWN_MAX / 2 {
-                known.retain(|_, file| Arc::strong_count(file) > 1);
+                known.retain(|name, file| Arc::strong_count(file) > 1 || self.let_slip(*name));
             }
         }
-        let file = Arc::new(File::new(name));
+        let has_none = name.1 >= self.no_file_from.load(Ordering::Relaxed);
+        let file = Arc::new(File::new(name, if has_none { Known::NoFile } else { Known::Nothing }));
         known.insert(name, file.clone());
         file
+    }
+
+    /// Before the table forgets a file that may have data; says whether it is kept: no.
+    fn let_slip(&self, (_, incarnation): Name) -> bool {
+        self.no_file_from.fetch_max(incarnation + 1, Ordering::Relaxed);
+        false
     }
 
     pub(super) fn forget(&self, name: Name) {
