@@ -83,7 +83,7 @@ impl Grants {
     }
 
     /// Takes back what a write used and the client lost, and answers how much new grant it gets. Asks
-    /// for the space, which may be a system call, only if the client wants more.
+    /// for the space only if the client wants more.
     pub(crate) fn settle(
         &self,
         export: &Arc<Export>,

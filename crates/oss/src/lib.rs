@@ -14,7 +14,7 @@
 //!
 //! Cost of a write of n bytes: one bulk fetch, one checksum pass, one `pwritev`, one attribute patch
 //! in memory; of a read: one `pread` into the buffer that is sent, one checksum pass. A write asks for
-//! the file's blocks and the free space besides, a system call each.
+//! the file's blocks besides, a system call, unless it lies in what was written before.
 
 mod attributes;
 mod bulk;

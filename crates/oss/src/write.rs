@@ -75,8 +75,12 @@ impl Ost {
         if unpromised == 0 {
             return Ok(());
         }
-        let space = self.store.space().map_err(|error| error.errno())?;
-        match unpromised <= self.grants.unpromised(space) {
+        let fits = |space| unpromised <= self.grants.unpromised(space);
+        if fits(self.store.recent_space().map_err(|error| error.errno())?) {
+            return Ok(());
+        }
+        // Something may have been freed a moment ago.
+        match fits(self.store.space().map_err(|error| error.errno())?) {
             true => Ok(()),
             false => Err(Errno::ENOSPC),
         }
@@ -101,7 +105,7 @@ impl Ost {
             0 => granted_bytes(&transfer.pieces),
             said => said,
         };
-        let space = || self.store.space().map_err(|error| error.errno());
+        let space = || self.store.recent_space().map_err(|error| error.errno());
         let grant = self.grants.settle(&context.export, &asked, used, space)?;
         let now = self.store.attributes(transfer.object).map_err(|error| error.errno())?;
         // The client's own words again, with what the object has become; its times belong to who

@@ -92,7 +92,7 @@ pub use format::{CAPACITY_KEY, Config, FORMAT_VERSION, FormatOptions, LABEL_KEY}
 use crate::{
     commit::Committer,
     engine::{Engine, Opened},
-    files::{File, Files, Name},
+    files::{File, Files, HostSpace, Name},
     overlay::Overlay,
     record::Record,
     usage::Usage,
@@ -219,6 +219,34 @@ impl Core {
             return Err(StoreError::WrongKind(object));
         }
         Ok(self.files.file((object, record.incarnation)))
+    }
+
+    /// What the capacity leaves, or else `host`: what that has, and what was written since it said so.
+    fn space(
+        &self,
+        host: impl FnOnce() -> Result<(HostSpace, u64), StoreError>,
+    ) -> Result<StoreSpace, StoreError> {
+        let (total, free, available) = match self.usage.capacity() {
+            Some(total) => {
+                let pending = self.overlay.active_bytes() as u64;
+                let free = total.saturating_sub(self.usage.used() + pending);
+                (total, free, free)
+            }
+            None => {
+                let ((total, free, available), written) = host()?;
+                // Those who share the host may have written as much.
+                let left = |bytes: u64| (bytes / self.shared_by).saturating_sub(written);
+                (total / self.shared_by, left(free), left(available))
+            }
+        };
+        let available = available.saturating_sub(self.usage.reserve_bytes());
+        Ok(StoreSpace {
+            total,
+            free,
+            available,
+            objects: total / limits::BYTES_PER_OBJECT,
+            objects_free: available / limits::BYTES_PER_OBJECT,
+        })
     }
 
     /// As [`Self::file`], to change it.
@@ -377,26 +405,10 @@ impl Store for StoreDisk {
     }
 
     fn space(&self) -> Result<StoreSpace, StoreError> {
-        let usage = &self.core.usage;
-        let (total, free, available) = match usage.capacity() {
-            Some(total) => {
-                let pending = self.core.overlay.active_bytes() as u64;
-                let free = total.saturating_sub(usage.used() + pending);
-                (total, free, free)
-            }
-            None => {
-                let (total, free, available) = self.core.files.host_space()?;
-                let share = |bytes: u64| bytes / self.core.shared_by;
-                (share(total), share(free), share(available))
-            }
-        };
-        let available = available.saturating_sub(usage.reserve_bytes());
-        Ok(StoreSpace {
-            total,
-            free,
-            available,
-            objects: total / limits::BYTES_PER_OBJECT,
-            objects_free: available / limits::BYTES_PER_OBJECT,
-        })
+        self.core.space(|| self.core.files.host_space().map(|host| (host, 0)))
+    }
+
+    fn recent_space(&self) -> Result<StoreSpace, StoreError> {
+        self.core.space(|| self.core.files.recent_host_space())
     }
 }

@@ -209,6 +209,8 @@ fn fill(dir: &Path) {
             Ok(()) => written += 1,
             Err(error) => break error,
         }
+        let [recent, now] = [store.recent_space(), store.space()].map(|space| space.expect("told"));
+        assert!(recent.available < now.available + (2 << 20), "{recent:?} {now:?}");
         assert!(written < 250, "more than the disk holds");
     };
     assert_eq!(error, StoreError::NoSpace);

@@ -179,4 +179,13 @@ pub trait Store: Send + Sync {
     /// # Errors
     /// An IO error.
     fn space(&self) -> Result<StoreSpace, StoreError>;
+
+    /// As [`Store::space`], but what others use may be missing for a moment; what was written here is
+    /// not. For those who ask with every request.
+    ///
+    /// # Errors
+    /// An IO error.
+    fn recent_space(&self) -> Result<StoreSpace, StoreError> {
+        self.space()
+    }
 }

@@ -1,6 +1,7 @@
 //! One object's file: what is known of it, and its descriptor.
 
 use std::{
+    ops::Range,
     os::fd::OwnedFd,
     sync::{
         Arc,
@@ -35,6 +36,8 @@ pub(super) struct State {
     /// Counts starts and ends of operations that may shrink the file. A writer that saw another
     /// number before its write than after cannot tell the size.
     pub(super) shrinks: u64,
+    /// Written since anything shrank, without a gap: writing here again takes no new block.
+    filled: Range<u64>,
     /// Bytes counted in the store's usage.
     pub(super) counted: Option<u64>,
 }
@@ -93,18 +96,40 @@ impl File {
         let mut state = self.state.lock();
         state.shrinks += 1;
         state.known = Known::Nothing;
+        state.filled = 0..0;
     }
 
-    /// Takes the size from what was written up to `end`, unless a shrink came between.
-    pub(super) fn note_written(&self, end: u64, shrinks: u64) {
+    #[cfg(test)]
+    pub(super) fn knows_blocks(&self) -> bool {
+        matches!(self.state.lock().known, Known::Size { blocks: Some(_), .. })
+    }
+
+    /// Takes the size from what was written, and that the blocks are the same if that was filled before;
+    /// unless a shrink came between.
+    pub(super) fn note_written(&self, written: Range<u64>, shrinks: u64) {
         let mut state = self.state.lock();
+        if state.shrinks != shrinks {
+            state.known = Known::Nothing;
+            return;
+        }
+        let filled = state.filled.start <= written.start && written.end <= state.filled.end;
         state.known = match state.known {
-            Known::Size { size, .. } if state.shrinks == shrinks => {
-                Known::Size { size: size.max(end), blocks: None }
+            Known::Size { size, blocks } => {
+                Known::Size { size: size.max(written.end), blocks: blocks.filter(|_| filled) }
             }
             _ => Known::Nothing,
         };
+        state.filled = longer(&state.filled, &written);
     }
+}
+
+/// Both ranges if they touch, else the longer one.
+fn longer(one: &Range<u64>, other: &Range<u64>) -> Range<u64> {
+    if one.start <= other.end && other.start <= one.end {
+        return one.start.min(other.start)..one.end.max(other.end);
+    }
+    let is_longer = other.end - other.start > one.end - one.start;
+    if is_longer { other.clone() } else { one.clone() }
 }
 
 impl Files {
@@ -188,7 +213,10 @@ impl Files {
             return Ok(());
         }
         let mut state = file.state.lock();
-        let (_, blocks) = self.ask_size(file, &mut state)?;
+        let blocks = match state.known {
+            Known::Size { blocks: Some(blocks), .. } => blocks,
+            _ => self.ask_size(file, &mut state)?.1,
+        };
         let before = state.counted.replace(blocks * 512);
         self.usage().data_changed(before.unwrap_or(0), blocks * 512);
         Ok(())

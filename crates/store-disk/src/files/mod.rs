@@ -8,12 +8,13 @@
 //! Owner, mode and times of these files mean nothing.
 //!
 //! Locks: the table's shards, a file's state, a file's descriptor, that of the directories, the list of
-//! open ones, the list of dirty ones. They nest in this order, if at all. A file's own locks are held
+//! open ones, the list of dirty ones, the host's free space. They nest in this order, if at all. A file's own locks are held
 //! over the system calls that open and stat it, so only users of that file wait for those, and that of
 //! the directories over those that make them, once; reads and writes hold none.
 //!
 //! Cost: a read or write is one system call on an open file, the first write one more, which makes it;
-//! size and blocks cost none once known. The directories are made with the first file after a start:
+//! size and blocks cost none once known, and stay known where a write lies in what was written before
+//! without a gap. The host's free space is asked for ten times a second at most, or every 16 MiB. The directories are made with the first file after a start:
 //! 256 calls and one sync.
 
 mod file;
@@ -56,6 +57,22 @@ struct Dirty {
     overflown: bool,
 }
 
+/// Sizes of the host's file system: all, free, available to us.
+pub(crate) type HostSpace = (u64, u64, u64);
+
+/// What the host had when it was looked at last.
+#[derive(Default)]
+struct Look {
+    at: Option<Instant>,
+    space: HostSpace,
+}
+
+impl Look {
+    fn is_old(&self) -> bool {
+        self.at.is_none_or(|at| at.elapsed() >= limits::HOST_LOOK_AGE_MAX)
+    }
+}
+
 /// See the module's documentation.
 pub(crate) struct Files {
     objects: OwnedFd,
@@ -73,8 +90,7 @@ pub(crate) struct Files {
     usage: Arc<Usage>,
     /// Until the host's free space is looked at again.
     unchecked_bytes: AtomicU64,
-    /// When it was looked at last.
-    looked: Mutex<Instant>,
+    looked: Mutex<Look>,
 }
 
 /// The path of an object's file below `objects/`.
@@ -125,7 +141,7 @@ impl Files {
             dirty: Mutex::default(),
             usage,
             unchecked_bytes: AtomicU64::new(0),
-            looked: Mutex::new(Instant::now()),
+            looked: Mutex::default(),
         })
     }
 
@@ -265,18 +281,36 @@ impl Files {
         Ok(bytes)
     }
 
-    /// Sizes of the host's file system: total, free, available.
-    pub(crate) fn host_space(&self) -> Result<(u64, u64, u64), StoreError> {
+    /// Asks the host.
+    pub(crate) fn host_space(&self) -> Result<HostSpace, StoreError> {
         let space = fstatvfs(&self.objects).map_err(|e| store_error("statvfs", e))?;
         let unit = space.f_frsize;
         Ok((space.f_blocks * unit, space.f_bfree * unit, space.f_bavail * unit))
+    }
+
+    /// What the host had a moment ago, and the bytes written here since. No system call, but one in
+    /// [`limits::HOST_LOOK_AGE_MAX`].
+    pub(crate) fn recent_host_space(&self) -> Result<(HostSpace, u64), StoreError> {
+        let mut looked = self.looked.lock();
+        if looked.is_old() {
+            self.look(&mut looked)?;
+        }
+        Ok((looked.space, self.unchecked_bytes.load(Ordering::Relaxed)))
+    }
+
+    /// Asks the host, and tells the usage.
+    fn look(&self, looked: &mut Look) -> Result<(), StoreError> {
+        // Before the host counts: what is written meanwhile is counted twice, not forgotten.
+        self.unchecked_bytes.store(0, Ordering::Relaxed);
+        *looked = Look { at: Some(Instant::now()), space: self.host_space()? };
+        self.usage.set_host_available(looked.space.2);
+        Ok(())
     }
 
     /// Counts written bytes, and looks at the host's free space now and then.
     fn note_written(&self, bytes: u64) {
         let before = self.unchecked_bytes.fetch_add(bytes, Ordering::Relaxed);
         if before + bytes >= limits::SPACE_CHECK_BYTES {
-            self.unchecked_bytes.store(0, Ordering::Relaxed);
             self.check_host();
         }
     }
@@ -303,23 +337,18 @@ impl Files {
         if self.usage.capped() {
             return;
         }
-        let is_old = {
-            let mut looked = self.looked.lock();
-            let is_old = looked.elapsed() >= limits::HOST_LOOK_AGE_MAX;
-            if is_old {
-                *looked = Instant::now();
-            }
-            is_old
-        };
-        if is_old {
-            self.check_host();
+        let mut looked = self.looked.lock();
+        if looked.is_old()
+            && let Err(error) = self.look(&mut looked)
+        {
+            tracing::debug!(%error, "the host does not tell its free space");
         }
     }
 
     /// Tells the usage what the host has left.
     pub(crate) fn check_host(&self) {
-        if let Ok((_, _, available)) = self.host_space() {
-            self.usage.set_host_available(available);
+        if let Err(error) = self.look(&mut self.looked.lock()) {
+            tracing::debug!(%error, "the host does not tell its free space");
         }
     }
 }
@@ -371,6 +400,8 @@ fn entries(objects: &OwnedFd, path: &str) -> Result<Vec<String>, Errno> {
 
 #[cfg(test)]
 mod tests {
+    use bytes::Bytes;
+
     use super::*;
 
     #[test]
@@ -380,6 +411,74 @@ mod tests {
             assert_eq!(largest(i64::MAX as u64, |size| size <= limit), limit);
         }
         assert_eq!(largest(10, |size| size <= EXT4), 10);
+    }
+
+    /// A directory of files, gone when the test ends.
+    struct Place(std::path::PathBuf);
+
+    impl Place {
+        fn new(name: &str) -> Self {
+            let path = std::env::temp_dir().join(format!("sheen-{name}-{}", std::process::id()));
+            std::fs::create_dir_all(path.join("objects")).expect("a directory");
+            Self(path)
+        }
+
+        fn open(&self) -> Files {
+            Files::open(&self.0, 4, Arc::new(Usage::new(None)), 1).expect("files")
+        }
+    }
+
+    impl Drop for Place {
+        fn drop(&mut self) {
+            let _ = std::fs::remove_dir_all(&self.0);
+        }
+    }
+
+    /// What is kept of a file is what the host says, whatever was done to it in whatever order.
+    #[test]
+    fn blocks_stay_known_only_where_they_stay() {
+        const BLOCK: u64 = 4096;
+        let place = Place::new("blocks");
+        let files = place.open();
+        let file = files.file((Fid::new(1, 1), 1));
+        let mut draw = 1u64;
+        let mut kept = 0;
+        for step in 0..2_000 {
+            draw = draw.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1);
+            let (offset, length) = ((draw >> 60) * BLOCK, ((draw >> 56) % 4 + 1) * BLOCK);
+            match (draw >> 40) % 32 {
+                0 => files.punch(&file, offset, length).expect("punched"),
+                1 => files.truncate(&file, offset).expect("truncated"),
+                2 => files.allocate(&file, offset, length, true).expect("allocated"),
+                _ => {
+                    let piece = Bytes::from(vec![1; length.try_into().expect("small")]);
+                    files.write(&file, offset, &[piece]).expect("written");
+                }
+            }
+            kept += u32::from(file.knows_blocks());
+            let stat = statat(&files.objects, path_of(file.name), AtFlags::empty()).expect("there");
+            let host = (stat.st_size.cast_unsigned(), stat.st_blocks.cast_unsigned());
+            assert_eq!(files.size(&file), Ok(host), "step {step}");
+        }
+        assert!(kept > 500, "asked after {kept} of 2,000 changes less");
+    }
+
+    /// What was written since the host was asked is not taken for free, and an old answer for none.
+    #[test]
+    fn recent_space_lacks_what_was_written() {
+        let place = Place::new("recent");
+        let files = place.open();
+        let space = (30 << 20, 20 << 20, 10 << 20);
+        let later = Instant::now() + std::time::Duration::from_secs(60);
+        *files.looked.lock() = Look { at: Some(later), space };
+        files.note_written(1 << 20);
+        assert_eq!(files.recent_host_space(), Ok((space, 1 << 20)));
+        files.note_written(limits::SPACE_CHECK_BYTES);
+        let (fresh, written) = files.recent_host_space().expect("told");
+        assert_eq!((fresh.0, written), (files.host_space().expect("told").0, 0));
+        *files.looked.lock() =
+            Look { at: Some(later - std::time::Duration::from_secs(120)), space };
+        assert_eq!(files.recent_host_space().expect("told").0.0, fresh.0);
     }
 
     #[test]

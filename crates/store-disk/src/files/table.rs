@@ -152,7 +152,11 @@ impl Files {
         self.change(file, |descriptor| {
             let shrinks = file.state.lock().shrinks;
             let outcome = write_pieces(descriptor, offset, pieces);
-            file.note_written(end, if outcome.is_ok() { shrinks } else { u64::MAX });
+            match outcome {
+                Ok(()) => file.note_written(offset..end, shrinks),
+                // Some of it may be there.
+                Err(_) => file.note_shrink(),
+            }
             outcome.map_err(|errno| store_error("write", errno))
         })?;
         self.note_written(length);
