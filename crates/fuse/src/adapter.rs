@@ -79,14 +79,17 @@ impl Adapter {
         self.groups.credentials(request, umask)
     }
 
-    /// See [`crate::drive`].
+    /// See [`crate::drive`]. Inlined, so that the future is made where its box takes it from.
+    #[inline(always)]
     fn drive(&self, work: impl Future<Output = ()> + Send + 'static) {
-        drive::drive(&self.runtime, work, None::<Watch>);
+        drive::drive(&self.runtime, Box::pin(work), None::<Watch>);
     }
 
     /// As [`Adapter::drive`], and counts how long it takes from now on.
     #[expect(clippy::disallowed_methods, reason = "told to operators: nothing depends on it")]
+    #[inline(always)]
     fn counted(&self, operation: Operation, work: impl Future<Output = ()> + Send + 'static) {
+        let work = Box::pin(work);
         let watch = Watch { files: self.files.clone(), operation, begin: Instant::now() };
         drive::drive(&self.runtime, work, Some(watch));
     }

@@ -12,10 +12,13 @@ use std::task::{Context, Poll, Wake, Waker};
 use parking_lot::Mutex;
 use tokio::runtime::Handle;
 
-/// A request being answered, and what is to be dropped when it is. The future goes into its box before
-/// anything else is done: it may have kilobytes, and every wrapper of it would copy them.
+/// What answers a request. It comes boxed: it may have kilobytes, which every function that it is handed
+/// to by value, and every wrapper of it, would copy.
+pub(crate) type Answering = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// A request being answered, and what is to be dropped when it is.
 struct Work<W> {
-    future: Pin<Box<dyn Future<Output = ()> + Send>>,
+    future: Answering,
     _watch: W,
 }
 
@@ -58,13 +61,9 @@ impl<W: Send + Unpin + 'static> Wake for First<W> {
 }
 
 /// Runs `work` to its end, and then drops `watch`.
-pub(crate) fn drive<W: Send + Unpin + 'static>(
-    runtime: &Handle,
-    work: impl Future<Output = ()> + Send + 'static,
-    watch: W,
-) {
+pub(crate) fn drive<W: Send + Unpin + 'static>(runtime: &Handle, work: Answering, watch: W) {
     let _context = runtime.enter();
-    let mut work = Work { future: Box::pin(work), _watch: watch };
+    let mut work = Work { future: work, _watch: watch };
     let first = Arc::new(First { state: Mutex::new(State::Polled), runtime: runtime.clone() });
     let waker = Waker::from(Arc::clone(&first));
     if work.future.as_mut().poll(&mut Context::from_waker(&waker)).is_ready() {
@@ -93,17 +92,18 @@ mod tests {
         let runtime = runtime.expect("a runtime");
         let (done, finished) = std::sync::mpsc::channel();
         let told = done.clone();
-        drive(runtime.handle(), async move { told.send(0).expect("heard") }, ());
+        let work = Box::pin(async move { told.send(0).expect("heard") });
+        drive(runtime.handle(), work, ());
         assert_eq!(finished.try_recv(), Ok(0));
         let (wake, woken) = oneshot::channel();
         let told = done.clone();
         drive(
             runtime.handle(),
-            async move {
+            Box::pin(async move {
                 let number = woken.await.expect("sent");
                 tokio::time::sleep(Duration::from_millis(1)).await;
                 told.send(number).expect("heard");
-            },
+            }),
             (),
         );
         assert!(finished.try_recv().is_err());
@@ -111,11 +111,11 @@ mod tests {
         assert_eq!(finished.recv_timeout(Duration::from_secs(5)), Ok(7));
         drive(
             runtime.handle(),
-            async move {
+            Box::pin(async move {
                 // Woken during its first poll.
                 tokio::task::yield_now().await;
                 done.send(8).expect("heard");
-            },
+            }),
             (),
         );
         assert_eq!(finished.recv_timeout(Duration::from_secs(5)), Ok(8));
