@@ -19,7 +19,9 @@
 //! Cost of an open|create, the hot path: one RPC, one store transaction (create, two attributes,
 //! name, parent's times, last id, reply record), no disk wait; store reads: parent, its default
 //! layout, name. Locks: three short-lived local ones, the parent's (CW) and the child's, which goes
-//! to the client. About 40 allocations, most of them values of the transaction and the reply.
+//! to the client. With its close it makes 137 allocations, the share of the commit included, and six
+//! system calls: a receive, a send and a wait for each request. A getattr by name or an unlink is one
+//! RPC with three system calls; an unlink makes 60 allocations, destroys of objects not counted.
 
 mod answer;
 mod caller;

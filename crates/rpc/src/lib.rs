@@ -3,6 +3,9 @@
 //! Two halves: the faces that roles see ([`Channel`] to talk to a target, [`Handler`] to be one),
 //! and the engines behind them ([`import`], the client's end; [`service`], the server's), which the
 //! node feeds with events.
+//!
+//! Allocations of a request, counted, without its encoding: two at the client's end, a third if it is kept
+//! for replay; one at the server's. Locks and system calls: none, these are the node's.
 
 mod adaptive;
 mod channel;

@@ -6,8 +6,9 @@
 //! Lustre sends them; permissions are checked by the MDT.
 //!
 //! Costs of a create and its close, counted: two RPCs; four requests of the kernel (lookup, create,
-//! flush, release) with two system calls each; two sends, two to three receives and as many waits; 67
-//! allocations. Of an unlink: one RPC, and a lookup that the cache answers.
+//! flush, release) with two system calls each; two sends, receives and waits each; 62 allocations, 96
+//! mutexes. Of an unlink: one RPC, and a lookup that the cache answers: 7 system calls, 39 allocations,
+//! 56 mutexes. Of the first stat of a file: the same RPC and calls, 36 allocations, 66 mutexes.
 //!
 //! [`Meta::mdt`] is the only place that decides which MDT an inode is on (Lustre's LMV).
 
