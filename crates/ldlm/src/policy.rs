@@ -1,5 +1,7 @@
 //! What part of a resource a lock covers, and how a lock is described to others.
 
+use std::fmt;
+
 use sheen_types::{Extent, InodeBits, LockMode, ResourceName};
 
 /// The kinds of locks (`enum ldlm_type`), with the wire's numbers.
@@ -124,4 +126,51 @@ pub struct LockDesc {
     pub requested: LockMode,
     /// What is held; `None` while it waits (0 on the wire).
     pub granted: Option<LockMode>,
+}
+
+/// What it is on, the mode granted and asked for, the part: `[0x200000401:0x3:0x0].0x0 PR/PR bits 0x13`.
+impl fmt::Display for LockDesc {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "{} ", self.resource)?;
+        match self.granted {
+            Some(mode) => write!(out, "{mode}")?,
+            None => out.write_str("--")?,
+        }
+        write!(out, "/{}", self.requested)?;
+        match self.policy {
+            Policy::Plain => Ok(()),
+            Policy::Extent { extent, gid: 0 } => write!(out, " extent {extent}"),
+            Policy::Extent { extent, gid } => write!(out, " extent {extent} gid {gid}"),
+            Policy::InodeBits { bits, try_bits: InodeBits(0), .. } => {
+                write!(out, " bits {:#x}", bits.0)
+            }
+            Policy::InodeBits { bits, try_bits, .. } => {
+                write!(out, " bits {:#x} try {:#x}", bits.0, try_bits.0)
+            }
+            Policy::Flock { start, end, owner, pid } => {
+                write!(out, " flock {start}-{end} owner {owner:#x} pid {pid}")
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use sheen_types::Fid;
+
+    use super::*;
+
+    #[test]
+    fn a_lock_says_what_it_is_on_and_whether_it_waits() {
+        let resource = ResourceName::of_fid(Fid::new(0x2_0000_0401, 3));
+        let policy = Policy::bits(InodeBits(0x13));
+        let mut desc =
+            LockDesc { resource, policy, requested: LockMode::Pr, granted: Some(LockMode::Pr) };
+        assert_eq!(desc.to_string(), format!("{resource} PR/PR bits 0x13"));
+        (desc.policy, desc.granted) = (Policy::extent(Extent { start: 0, end: 9 }), None);
+        assert_eq!(
+            desc.to_string(),
+            format!("{resource} --/PR extent {}", Extent { start: 0, end: 9 })
+        );
+    }
 }

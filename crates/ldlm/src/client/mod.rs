@@ -361,6 +361,13 @@ impl Namespace {
         }
     }
 
+    /// All locks.
+    #[must_use]
+    pub fn dump_all(&self) -> Vec<LockInfo> {
+        let state = self.state.lock();
+        state.table.all().into_iter().map(|slot| state.table.info(slot)).collect()
+    }
+
     /// All locks of a resource.
     #[must_use]
     pub fn dump(&self, resource: ResourceName) -> Vec<LockInfo> {

@@ -18,7 +18,7 @@ use super::mount::{MountState, device_type};
 use super::requests;
 use super::text::{self, Since};
 use super::values::{self, MIB};
-use super::{Applied, PAGE_BYTES, add_common};
+use super::{Applied, PAGE_BYTES, add_common, dump};
 use crate::api::{Kind, Target};
 
 /// `OBD_MAX_RIF_MAX`: most requests of a device on the wire.
@@ -100,6 +100,8 @@ impl Devices {
 
 /// What the mount as a whole shows.
 fn add_mount(tree: &Tree, state: &Arc<MountState>) {
+    let dumped = Arc::clone(state);
+    dump::add(tree, move || dumped.files.lock_spaces().iter().for_each(|space| dump_locks(space)));
     add_common(tree);
     let llite = format!("llite.{}-{}", state.info.fsname, state.info.instance);
     let uuid = state.info.uuid.clone();
@@ -295,6 +297,15 @@ fn set_pages(osc: &Osc, text: &str) -> Result<(), Errno> {
     let pages = values::within(pages, 1, osc.bulk_bytes_agreed() / PAGE_BYTES)?;
     osc.limit_bulk(pages * PAGE_BYTES);
     Ok(())
+}
+
+/// Logs all locks that a target has granted us, or is to.
+fn dump_locks(space: &LockSpace) {
+    for lock in space.namespace().dump_all() {
+        tracing::info!(target = space.name(), users = lock.readers + lock.writers,
+            blocked = lock.blocked, handle = %lock.handle, server = %lock.remote_handle,
+            "lock {}", lock.desc);
+    }
 }
 
 fn add_locks(tree: &Tree, place: &str, space: &Arc<LockSpace>) {

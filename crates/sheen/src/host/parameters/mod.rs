@@ -1,6 +1,7 @@
 //! The parameter trees of our processes, and the commands that `lfs` and `lctl` give them.
 
 mod client;
+mod dump;
 mod follow;
 mod mount;
 mod requests;

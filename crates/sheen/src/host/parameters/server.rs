@@ -15,7 +15,7 @@ use sheen_types::{Errno, Nid, Samples, TargetKind};
 
 use super::super::target::Running;
 use super::text::Since;
-use super::{Commands, add_common, node_commands, values};
+use super::{Commands, add_common, dump, node_commands, values};
 use crate::api;
 
 /// Adds what the targets of a server process show.
@@ -35,6 +35,8 @@ pub(crate) fn add_server(tree: &Tree, node: &Arc<RpcNode>, running: &[Arc<Runnin
         tree.add(name, move || stats(&summed(&all)));
     }
     let load = Arc::clone(node);
+    let all = running.to_vec();
+    dump::add(tree, move || all.iter().for_each(|one| dump_locks(one)));
     tree.add("ldlm.services.ldlm_canceld.req_active", move || load.service_load().0.to_string());
     for one in running {
         let root = match &one.plan.kind {
@@ -126,6 +128,17 @@ fn add_space(tree: &Tree, root: &str, one: &Arc<Running>) {
     for (leaf, read) in shown {
         let one = Arc::clone(one);
         tree.add(&format!("{root}.{leaf}"), move || space(&one, read));
+    }
+}
+
+/// Logs all locks of a target.
+fn dump_locks(one: &Running) {
+    let target = &one.served.target;
+    for (resource, _) in target.namespace().resources() {
+        for lock in target.namespace().dump(resource) {
+            tracing::info!(target = target.name(), owner = ?lock.owner, blocked = lock.blocked,
+                handle = %lock.handle, client = %lock.remote_handle, "lock {}", lock.desc);
+        }
     }
 }
 
