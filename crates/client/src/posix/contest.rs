@@ -174,7 +174,7 @@ impl Mounted {
     }
 
     /// Closes what was kept for a caller.
-    fn let_go(self: &Arc<Self>, thread: u32) {
+    pub(super) fn let_go(self: &Arc<Self>, thread: u32) {
         let caller = self.contest.locked(|callers| callers.remove(&thread));
         for Kept { pin, open, who, .. } in caller.into_iter().flat_map(|caller| caller.kept) {
             let Some(open) = open else { continue };

@@ -120,11 +120,18 @@ impl FileSystem {
                     break;
                 }
                 let found = self.0.meta.lookup(who, &directory, &known, Depth::Name).await?;
-                let Some(found) = found.filter(|found| found.file_type() == inode.file_type())
-                else {
-                    break;
+                let Some(found) = found else {
+                    // There is no third try: this is the answer.
+                    self.0.let_go(who.pid);
+                    return Err(Errno::ENOENT);
                 };
-                linked = self.0.link(who, &found, &parent, name).await;
+                linked = match found.file_type() {
+                    Some(FileType::Directory) => Err(Errno::EPERM),
+                    kind if kind == inode.file_type() => {
+                        self.0.link(who, &found, &parent, name).await
+                    }
+                    _ => break,
+                };
             }
         }
         self.0.used(who, linked)

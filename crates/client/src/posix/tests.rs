@@ -633,3 +633,28 @@ fn a_second_try_keeps_what_it_finds() {
     fixture.world.run(async move { world.sleep_until(world.now() + later).await });
     assert!(fixture.mdt.is_done(), "what was kept is closed");
 }
+
+/// A link's second try finds its source, which is removed then: there is no third.
+#[test]
+fn a_link_to_what_is_removed_twice_says_so() {
+    let fixture = Fixture::new();
+    let link = |node| {
+        let files = fixture.files.clone();
+        let link = async move {
+            files.link(&Fixture::root(), node, NodeId::ROOT, &name("other")).await.map(drop)
+        };
+        fixture.world.run(link)
+    };
+    fixture.mdt.answer(found_file(0x77, WHOLE, false));
+    let node = entry(look_up(&fixture, NodeId::ROOT, "f")).node;
+    fixture.mdt.refuse(Errno::ENOENT);
+    assert_eq!(link(node), Err(Errno::ESTALE));
+    fixture.mdt.answer(opened(Fid::new(0x2_0000_0400, 11), 0xbbb, false, layout()));
+    let again = entry(look_up(&fixture, NodeId::ROOT, "f")).node;
+    fixture.mdt.refuse(Errno::ENOENT);
+    fixture.mdt.refuse(Errno::ENOENT);
+    fixture.mdt.answer(MdsCloseReply::default());
+    assert_eq!(link(again), Err(Errno::ENOENT));
+    fixture.world.settle();
+    assert!(fixture.mdt.is_done(), "what was kept is closed");
+}

@@ -323,7 +323,8 @@ impl Actor<'_> {
     }
 }
 
-const LINK: [Errno; 3] = [Errno::NOENT, Errno::EXIST, Errno::PERM];
+/// `ESTALE` where the name was something else both times that Linux looked it up: it asks no third time.
+const LINK: [Errno; 4] = [Errno::NOENT, Errno::EXIST, Errno::PERM, Errno::STALE];
 
 const RENAME: [Errno; 3] = [Errno::NOENT, Errno::ISDIR, Errno::NOTDIR];
 
