@@ -101,17 +101,30 @@ impl LockSpace {
     }
 }
 
+/// The target's answer to a lock told again. One that it does not give back is void: it may have thrown
+/// us out before it restarted, and forgotten that; others have the lock since.
 fn replayed(space: &Weak<LockSpace>, handle: LockHandle, answer: Result<Answer, RpcError>) {
     let Some(space) = space.upgrade() else { return };
-    let remote = answer.ok().and_then(|answer| match answer.reply {
-        Reply::LdlmEnqueue(reply) => reply.dlm_rep.map(|reply: LdlmReply| reply.handle),
-        _ => None,
-    });
-    match remote {
-        Some(remote) => space.namespace.replayed(handle, remote),
-        // The import reconnects or is evicted; either way the engine hears of it.
-        None => tracing::warn!(space = space.name, %handle, "lock was not replayed"),
+    let remote = match answer {
+        Ok(answer) => match answer.reply {
+            Reply::LdlmEnqueue(reply) => reply.dlm_rep.map(|reply: LdlmReply| reply.handle),
+            _ => None,
+        },
+        // The import connects again, and tells all locks again or hears that they are gone.
+        Err(
+            RpcError::Disconnected | RpcError::TimedOut | RpcError::Evicted | RpcError::Shutdown,
+        ) => {
+            return;
+        }
+        Err(RpcError::Errno(_) | RpcError::Protocol(_)) => None,
+    };
+    if let Some(remote) = remote {
+        return space.namespace.replayed(handle, remote);
     }
+    tracing::warn!(space = space.name, %handle, "the target does not give a lock back");
+    let mut actions = Vec::new();
+    space.namespace.refused(handle, &mut actions);
+    space.act(actions);
 }
 
 fn first(request: &LdlmRequest) -> Result<LockHandle, Errno> {

@@ -327,18 +327,21 @@ impl State {
 
     pub(super) fn evict(&mut self, actions: &mut Actions) {
         for slot in self.table.all() {
-            let handle = self.table.cookie(slot);
-            let lock = self.table.lock(slot);
-            actions.push(match lock.phase {
-                Phase::Flying | Phase::Waiting => Action::Failed { handle, errno: Errno::EIO },
-                _ => Action::Invalidate {
-                    handle,
-                    resource: self.table.name(slot),
-                    policy: lock.policy,
-                },
-            });
-            self.table.remove(slot);
+            self.void(slot, actions);
         }
+    }
+
+    /// The server does not know the lock: who waits for it fails, what is cached under it is void.
+    pub(super) fn void(&mut self, slot: u32, actions: &mut Actions) {
+        let handle = self.table.cookie(slot);
+        let lock = self.table.lock(slot);
+        actions.push(match lock.phase {
+            Phase::Flying | Phase::Waiting => Action::Failed { handle, errno: Errno::EIO },
+            _ => {
+                Action::Invalidate { handle, resource: self.table.name(slot), policy: lock.policy }
+            }
+        });
+        self.table.remove(slot);
     }
 
     /// Whether a lock conflicts with an operation in `mode` on `bits`.

@@ -340,6 +340,15 @@ impl Namespace {
         }
     }
 
+    /// The restarted server does not give a replayed lock back: it is void, as another client may have
+    /// what it covers.
+    pub fn refused(&self, handle: LockHandle, actions: &mut Vec<Action>) {
+        let mut state = self.state.lock();
+        if let Some(slot) = state.table.slot(handle) {
+            state.void(slot, actions);
+        }
+    }
+
     /// We were evicted: all locks are void.
     pub fn evict(&self, actions: &mut Vec<Action>) {
         self.state.lock().evict(actions);

@@ -254,6 +254,25 @@ fn eviction_voids_everything() {
 }
 
 #[test]
+fn a_lock_that_a_restarted_server_refuses_is_void_and_others_stay() {
+    let it = namespace();
+    let (lost, kept) = (bytes(0, 9), bytes(20, 29));
+    let lock = held(&it, lost, LockMode::Pw);
+    unused(&it, kept, LockMode::Pw);
+    let mut actions = Vec::new();
+    it.refused(lock, &mut actions);
+    assert!(matches!(actions[..], [Action::Invalidate { handle, policy, .. }]
+        if handle == lock && policy == lost));
+    assert_eq!(it.peek(&want(lost, LockMode::Pr)), None);
+    assert!(it.peek(&want(kept, LockMode::Pr)).is_some());
+    // Its user ends later and has nothing to give back.
+    actions.clear();
+    it.dec_ref(NOW, lock, LockMode::Pw, &mut actions);
+    it.refused(lock, &mut actions);
+    assert_eq!(actions, []);
+}
+
+#[test]
 fn the_known_size_shrinks_to_what_other_locks_cover() {
     let it = namespace();
     let high = held(&it, bytes(4096, 8191), LockMode::Pw);

@@ -104,7 +104,7 @@ pub enum Action {
         /// The bits kept.
         keep: InodeBits,
     },
-    /// The lock is void (eviction): throw everything cached under it away, tell nobody.
+    /// The lock is void (eviction, a refused replay): throw everything cached under it away, tell nobody.
     Invalidate {
         /// Our cookie.
         handle: LockHandle,

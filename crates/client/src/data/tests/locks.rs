@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use parking_lot::Mutex;
+use sheen_rpc::RpcError;
 use sheen_types::{Errno, Extent};
 
 use super::{CACHED, FILE, Fixture, Layout, pattern, resource};
@@ -57,6 +58,32 @@ fn the_server_has_forgotten_us_and_the_next_fsync_says_what_that_cost() {
     assert_eq!(fixture.failures(), [Errno::EIO]);
     assert_eq!(fixture.sync(&file), Ok(()), "there is nothing left");
     assert_eq!(fixture.osts.osc(0).expect("there").space().dirty, 0);
+}
+
+#[test]
+fn a_lock_that_a_restarted_ost_refuses_is_not_used_any_more() {
+    let fixture = Fixture::new(1 << 20);
+    fixture.ost().set_bytes(resource(0), vec![1; 100]);
+    let file = fixture.file(1);
+    let append = |file: &_| fixture.write(file, WriteAt::End(100), pattern(10), CACHED);
+    assert_eq!(append(&file), Ok(100));
+    fixture.sync(&file).expect("durable");
+    let tell = |answer: fn() -> RpcError| {
+        for replay in fixture.locks[0].replays() {
+            (replay.done)(Err(answer()));
+        }
+        fixture.world.settle();
+    };
+    // The import tells it again.
+    tell(|| RpcError::Disconnected);
+    assert_eq!(fixture.locks[0].replays().len(), 1);
+    // We were thrown out before, and another client has appended since.
+    fixture.ost().set_bytes(resource(0), vec![2; 300]);
+    fixture.ost().take_asked();
+    tell(|| RpcError::Errno(Errno::ESTALE));
+    assert_eq!(*fixture.events.uncovered.lock(), [Extent::ALL]);
+    assert_eq!(append(&file), Ok(300), "behind what it has written");
+    assert_eq!(fixture.ost().take("lock").len(), 1, "under a lock that we asked for");
 }
 
 #[test]
