@@ -250,9 +250,7 @@ impl Target {
         tracing::warn!(target = self.name(), client = %export.uuid(), nid = %export.nid(),
             resource = ?held.map(|lock| lock.desc.resource.to_string()),
             "lock callback timer expired, evicting client");
-        let target = self.arc();
-        let task: BoxFuture<'static, ()> = Box::pin(async move { target.evict(&export).await });
-        self.world.tasks.spawn("ldlm_evict", task);
+        self.arc().evict_soon(&export);
     }
 }
 

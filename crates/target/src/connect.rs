@@ -261,6 +261,13 @@ impl Target {
         self.drop_export(export, if is_awaited { Leaving::Stale } else { Leaving::Evicted }).await;
     }
 
+    /// As [`Target::evict`], for callers that it may have to wait for.
+    pub(crate) fn evict_soon(self: &Arc<Self>, export: &Arc<Export>) {
+        let (target, export) = (Arc::clone(self), Arc::clone(export));
+        let task = async move { target.evict(&export).await };
+        self.world.tasks.spawn("target_evict", Box::pin(task));
+    }
+
     /// Throws out all clients with this UUID or at this NID (`evict_client`). How many there were.
     pub async fn evict_client(self: &Arc<Self>, name: &str) -> usize {
         let nid = name.strip_prefix("nid:").unwrap_or(name).parse::<Nid>().ok();

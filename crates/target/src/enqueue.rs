@@ -64,6 +64,15 @@ impl Target {
             self.drop_locks(&context.export);
             return Err(Errno::ENOTCONN);
         }
+        // It was thrown out before the restart and does not know: what it has is old, and what it is
+        // about to write again would fall on others' bytes.
+        if replays && matches!(enqueued, Enqueued::Denied(Errno::ESTALE)) {
+            let client = context.export.uuid();
+            tracing::warn!(target = self.name(), %client, resource = %wish.resource,
+                "client claims a lock that another has, evicting it");
+            self.evict_soon(&context.export);
+            return Err(Errno::ENOTCONN);
+        }
         self.answer_enqueue(&wish, enqueued).await
     }
 

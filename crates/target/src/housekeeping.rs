@@ -147,9 +147,7 @@ impl Target {
             if now.since(last) > self.config.timeouts.ping_evict && !is_server && !is_busy {
                 tracing::warn!(target = self.name(), client = %export.uuid(), nid = %export.nid(),
                     seconds = now.since(last).as_secs(), "client is silent, evicting it");
-                let target = Arc::clone(self);
-                let task = async move { target.evict(&export).await };
-                self.world.tasks.spawn("target_evict", Box::pin(task));
+                self.evict_soon(&export);
             }
         }
     }

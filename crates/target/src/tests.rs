@@ -535,6 +535,33 @@ fn an_intent_hands_its_lock_over_and_a_restart_gets_it_told_again() {
 }
 
 #[test]
+fn a_client_that_tells_a_lock_again_which_another_has_is_evicted() {
+    let world = TestWorld::new(12);
+    world.clone().run(async move {
+        let store = manual_store();
+        let (node, _) = start(&world, &store).await;
+        let (one, two) = (node.connect("one").await, node.connect("two").await);
+        let (node, _) = start(&world, &Arc::new(store.crash())).await;
+        let (one, two) = (one.follow(&node), two.follow(&node));
+        one.connect().await.unwrap();
+        two.connect().await.unwrap();
+        let replay = |handle| {
+            let mut replay = inode_lock(LockMode::Ex, handle);
+            replay.dlm_req.flags = LockFlags::REPLAY | LockFlags::BLOCK_GRANTED;
+            replay.dlm_req.desc.granted_mode = LockMode::Ex.into();
+            flags(TestCall::new(replay), MsgFlags::REPLAY)
+        };
+        lock_handle(&one.call_with(replay(0x11)).await.unwrap());
+        // Its eviction was not durable when the server died.
+        let answer = two.call_with(replay(0x22)).await.unwrap();
+        assert_eq!(answer.errno(), Some(Errno::ENOTCONN));
+        assert_eq!(finish_recovery(&one).await.head.status, 0, "nobody waits for the other");
+        assert_eq!(two.call(ObdPing::default()).await.errno(), Some(Errno::ENOTCONN));
+        assert_eq!(node.target.namespace().dump(ResourceName::of_fid(INODE)).len(), 1);
+    });
+}
+
+#[test]
 fn a_glimpse_asks_the_writer() {
     let world = TestWorld::new(13);
     world.clone().run(async move {
