@@ -153,6 +153,14 @@ impl Target {
         self.carry_out(actions);
     }
 
+    /// A lock has become that of a client which is being thrown out. If the client's others have gone
+    /// already, so does this one; if not, it goes with them.
+    pub(crate) fn drop_late_lock(&self, export: &Export) {
+        if self.export(export.handle()).is_none() {
+            self.drop_locks(export);
+        }
+    }
+
     fn complete(
         &self,
         export: u64,

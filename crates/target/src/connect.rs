@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use sheen_rpc::{Incoming, Replier, ReplyHead};
-use sheen_store::Transaction;
+use sheen_store::{StoreError, Transaction};
 use sheen_types::{Errno, Nid, ObdHandle, Uuid};
 use sheen_wire::connect::{ConnectFlags, ObdConnectData};
 use sheen_wire::messages::{MdsConnectReply, MgsConnectReply, OstConnectReply, Reply, Request};
@@ -15,6 +16,9 @@ use crate::export::{Export, ExportState};
 use crate::last_rcvd::{ClientRecord, ReplyRecord, Slot, put_client, remove_client};
 use crate::operations::Leaving;
 use crate::target::Target;
+
+/// How long after a failure it is tried again to forget a client.
+const FORGETS_AGAIN_AFTER: Duration = Duration::from_secs(1);
 
 /// A connect request, whichever target kind it is for.
 struct Connect {
@@ -254,9 +258,8 @@ impl Target {
     }
 
     /// Throws a client out: its locks, open handles and records are gone, and it finds out with its
-    /// next request.
+    /// next request. Others get its locks when no restart of ours can bring it back with them.
     pub async fn evict(self: &Arc<Self>, export: &Arc<Export>) {
-        self.stats.evictions.fetch_add(1, Ordering::Relaxed);
         let is_awaited = export.state() == ExportState::Awaited;
         self.drop_export(export, if is_awaited { Leaving::Stale } else { Leaving::Evicted }).await;
     }
@@ -284,27 +287,61 @@ impl Target {
 
     /// Ends an export. Does nothing if it has ended.
     pub(crate) async fn drop_export(self: &Arc<Self>, export: &Arc<Export>, why: Leaving) {
-        if !self.exports.remove(export) {
-            return;
-        }
         let (was, slots) = {
             let mut state = export.lock();
+            let was = std::mem::replace(&mut state.state, ExportState::Gone);
+            if was == ExportState::Gone {
+                return;
+            }
             state.reverse = None;
-            let slots: Vec<Slot> = state.replies.keys().copied().collect();
-            (std::mem::replace(&mut state.state, ExportState::Gone), slots)
+            (was, state.replies.keys().copied().collect::<Vec<Slot>>())
         };
+        let is_evicted = matches!(why, Leaving::Evicted | Leaving::Stale);
+        if is_evicted && !self.forget_for_good(export, &slots).await {
+            return;
+        }
+        self.stats.evictions.fetch_add(u64::from(is_evicted), Ordering::Relaxed);
+        self.exports.remove(export);
         self.drop_locks(export);
         self.operations.leave(self, export, why).await;
-        let light = export.has(ConnectFlags::LIGHTWEIGHT);
-        if why != Leaving::Stopping && self.config.replayable && !light {
-            let mut transaction = Transaction::new();
-            let slots = slots.into_iter();
-            remove_client(&mut transaction, export.uuid(), export.client(), slots);
-            if let Err(error) = self.store.apply(transaction) {
-                tracing::error!(target = self.name(), client = %export.uuid(), %error,
-                    "cannot forget a client");
-            }
+        if why == Leaving::Disconnected
+            && let Err(error) = self.forget(export, &slots)
+        {
+            tracing::error!(target = self.name(), client = %export.uuid(), %error,
+                "cannot forget a client");
         }
         self.recovery_step(self.recovery.lost(export.handle().0, was));
+    }
+
+    /// Takes the client out of those that are awaited after a restart. Until it is durable the export
+    /// keeps its locks and its name: with a record that came back the client would tell locks again
+    /// that others have had since, and be believed. False if the target stops first.
+    async fn forget_for_good(&self, export: &Export, slots: &[Slot]) -> bool {
+        loop {
+            let forgotten = match self.forget(export, slots) {
+                Ok(false) => return true,
+                Ok(true) => self.sync().await,
+                Err(error) => Err(error.errno()),
+            };
+            if forgotten.is_ok() {
+                return true;
+            }
+            if self.stopping.load(Ordering::Acquire) {
+                return false;
+            }
+            tracing::error!(target = self.name(), client = %export.uuid(),
+                "cannot forget a client that was evicted: it keeps its locks until the disk works");
+            self.world.clock.sleep_until(self.now() + FORGETS_AGAIN_AFTER).await;
+        }
+    }
+
+    /// The client is not awaited after a restart any more; whether it would have been.
+    fn forget(&self, export: &Export, slots: &[Slot]) -> Result<bool, StoreError> {
+        if !self.config.replayable || export.has(ConnectFlags::LIGHTWEIGHT) {
+            return Ok(false);
+        }
+        let mut transaction = Transaction::new();
+        remove_client(&mut transaction, export.uuid(), export.client(), slots.iter().copied());
+        self.store.apply(transaction).map(|_| true)
     }
 }

@@ -61,7 +61,7 @@ impl Target {
         let enqueued = self.locks.enqueue(self.now(), enqueue, &mut actions);
         self.carry_out(actions);
         if context.export.state() == ExportState::Gone {
-            self.drop_locks(&context.export);
+            self.drop_late_lock(&context.export);
             return Err(Errno::ENOTCONN);
         }
         // It was thrown out before the restart and does not know: what it has is old, and what it is

@@ -230,7 +230,7 @@ impl LockGuard {
         self.target.lock_timer_changed();
         // An eviction may have swept the client's locks just before this one became the client's.
         if context.export.state() == crate::ExportState::Gone {
-            self.target.drop_locks(&context.export);
+            self.target.drop_late_lock(&context.export);
             return Err(Errno::ENOTCONN);
         }
         let changed = sheen_ldlm::LockFlags::LOCK_CHANGED;

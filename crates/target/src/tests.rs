@@ -217,6 +217,37 @@ fn an_evicted_client_learns_it_and_may_come_back() {
 }
 
 #[test]
+fn an_evicted_client_keeps_its_locks_until_no_restart_can_bring_it_back() {
+    let world = TestWorld::new(15);
+    world.clone().run(async move {
+        let store = manual_store();
+        let (node, _) = start(&world, &store).await;
+        node.connect("one").await;
+        let two = node.connect("two").await;
+        let is_known = |node: &TestTarget, name| node.target.export_of(&Uuid::new(name)).is_some();
+        assert_eq!(node.target.evict_client("one").await, 1);
+        let survivor = Arc::new(store.crash());
+        let (node, _) = start(&world, &survivor).await;
+        assert!(!is_known(&node, "one") && is_known(&node, "two"));
+
+        let two = two.follow(&node);
+        two.connect().await.unwrap();
+        finish_recovery(&two).await;
+        two.call(inode_lock(LockMode::Ex, 0x22)).await;
+        survivor.fail();
+        let target = Arc::clone(&node.target);
+        let evict = async move { _ = target.evict_client("two").await };
+        world.world().tasks.spawn("evict", Box::pin(evict));
+        world.sleep(Duration::from_secs(60)).await;
+        assert_eq!(two.call(ObdPing::default()).await.errno(), Some(Errno::ENOTCONN));
+        let (name, policy) = (ResourceName::of_fid(INODE), Policy::bits(InodeBits::LOOKUP));
+        assert!(node.target.try_lock(name, policy, LockMode::Pr).is_none());
+        let (node, _) = start(&world, &Arc::new(survivor.crash())).await;
+        assert!(is_known(&node, "two"), "and may tell its lock again");
+    });
+}
+
+#[test]
 fn a_resend_is_answered_from_the_record_once_and_over_a_crash() {
     let world = TestWorld::new(3);
     world.clone().run(async move {
