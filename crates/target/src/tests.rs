@@ -161,6 +161,14 @@ fn inode_lock(mode: LockMode, client_handle: u64) -> LdlmEnqueue {
     }
 }
 
+/// A lock held before the restart, told again.
+fn replayed_lock(mode: LockMode, client_handle: u64) -> TestCall {
+    let mut replay = inode_lock(mode, client_handle);
+    replay.dlm_req.flags = LockFlags::REPLAY | LockFlags::BLOCK_GRANTED;
+    replay.dlm_req.desc.granted_mode = mode.into();
+    flags(TestCall::new(replay), MsgFlags::REQ_REPLAY_DONE)
+}
+
 fn lock_handle(answer: &TestAnswer) -> LockHandle {
     match &answer.reply {
         Some(Reply::LdlmEnqueue(reply)) => reply.dlm_rep.as_ref().expect("a lock").handle,
@@ -408,6 +416,47 @@ fn what_was_not_durable_is_replayed_in_order() {
 }
 
 #[test]
+fn locks_are_told_again_when_all_changes_are_replayed() {
+    let world = TestWorld::new(14);
+    world.clone().run(async move {
+        let store = manual_store();
+        let (node, _) = start(&world, &store).await;
+        let (one, two) = (node.connect("one").await, node.connect("two").await);
+        one.call(inode_lock(LockMode::Pr, 0x11)).await;
+        let change = modify(&two, 1).await;
+
+        let survivor = Arc::new(store.crash());
+        let (node, _) = start(&world, &survivor).await;
+        let (one, two) = (one.follow(&node), two.follow(&node));
+        one.connect().await.unwrap();
+        two.connect().await.unwrap();
+        let replay = replayed_lock(LockMode::Pr, 0x11);
+        let first = one.clone();
+        let task = async move {
+            assert_ne!(lock_handle(&first.call_with(replay).await.unwrap()), LockHandle(0));
+        };
+        world.world().tasks.spawn("replay", Box::pin(task));
+        world.sleep(Duration::from_secs(1)).await;
+        // The change of `two` may need a lock that `one`, in recovery, could not give back.
+        let name = ResourceName::of_fid(INODE);
+        assert_eq!(node.target.namespace().dump(name).len(), 0);
+        let replay = setattr(1).replayed(change.xid, change.head.transno);
+        two.call_with(replay).await.unwrap();
+        world.sleep(Duration::from_secs(1)).await;
+        assert_eq!(node.target.namespace().dump(name).len(), 0);
+
+        let other = two.clone();
+        let finish = async move { drop(finish_recovery(&other).await) };
+        world.world().tasks.spawn("finish", Box::pin(finish));
+        world.sleep(Duration::from_secs(1)).await;
+        assert_eq!(node.target.namespace().dump(name).len(), 1);
+        assert_eq!(finish_recovery(&one).await.head.status, 0);
+        let view = node.target.view().recovery;
+        assert_eq!((view.status, view.evicted), (RecoveryStatus::Complete, 0));
+    });
+}
+
+#[test]
 fn a_client_that_stays_away_is_given_up_and_a_gap_is_passed() {
     let world = TestWorld::new(7);
     world.clone().run(async move {
@@ -551,10 +600,7 @@ fn an_intent_hands_its_lock_over_and_a_restart_gets_it_told_again() {
         let (node, _) = start(&world, &survivor).await;
         let client = client.follow(&node);
         client.connect().await.unwrap();
-        let mut replay = inode_lock(LockMode::Pr, 0x12);
-        replay.dlm_req.flags = LockFlags::REPLAY | LockFlags::BLOCK_GRANTED;
-        replay.dlm_req.desc.granted_mode = LockMode::Pr.into();
-        let call = flags(TestCall::new(replay), MsgFlags::REQ_REPLAY_DONE);
+        let call = replayed_lock(LockMode::Pr, 0x12);
         let handle = lock_handle(&client.call_with(call).await.unwrap());
         finish_recovery(&client).await;
         let policy = Policy::bits(InodeBits::LOOKUP);

@@ -171,8 +171,11 @@ impl Engine {
                 let done = MsgFlags::REQ_REPLAY_DONE | MsgFlags::LOCK_REPLAY_DONE;
                 body.flags |= done;
             }
+            // Not REPLAY, which with no transaction would be executed at once: the target is to
+            // hold it back until the changes of all clients are replayed, for those take locks
+            // that this one must not be in the way of.
             Owner::Caller(_) if flight.is_lock_replay => {
-                body.flags |= MsgFlags::REPLAY;
+                body.flags |= MsgFlags::REQ_REPLAY_DONE;
             }
             Owner::Caller(_) | Owner::Ping | Owner::Disconnect(_) => {}
         }

@@ -64,7 +64,15 @@ pub(crate) struct Cluster {
     modifying: BTreeSet<u64>,
     results: BTreeMap<u64, Result<Answer, RpcError>>,
     is_connected: bool,
+    /// How many locks the client has to tell again.
+    pub(crate) locks: u64,
+    /// Lock replays by the count of connects: how many are not answered, and whether all that
+    /// were are heard.
+    replays: BTreeMap<u32, (u64, bool)>,
 }
+
+/// Lock replays are calls with keys from here on.
+const LOCK_KEYS: u64 = 1 << 32;
 
 impl Cluster {
     pub(crate) fn new(seed: u64, faults: Faults) -> Self {
@@ -95,6 +103,8 @@ impl Cluster {
             modifying: BTreeSet::new(),
             results: BTreeMap::new(),
             is_connected: false,
+            locks: 0,
+            replays: BTreeMap::new(),
         }
     }
 
@@ -124,13 +134,34 @@ impl Cluster {
             self.modifying.insert(self.calls);
         }
         let key = if modifies { "apply" } else { "look" };
-        let request = MdsSetInfo {
-            setinfo_key: Bytes::from_static(key.as_bytes()),
-            setinfo_val: Bytes::copy_from_slice(&self.calls.to_le_bytes()),
-            ..MdsSetInfo::default()
-        };
-        let call = Call { kind, on_replay: hook, ..Call::new(request) };
+        let call = Call { on_replay: hook, ..call_of(key, self.calls, kind) };
         self.feed(Event::Submit(self.calls, Box::new(call)));
+    }
+
+    /// Tells the server of all locks; says so when it has heard of them.
+    fn replay_locks(&mut self, count: u32) {
+        if self.locks == 0 {
+            self.enqueue(Packet::Host(Event::LocksReplayed(count, true)));
+            return;
+        }
+        let first = LOCK_KEYS + u64::from(count) * LOCK_KEYS;
+        self.replays.insert(count, (self.locks, true));
+        for lock in 0..self.locks {
+            let call = call_of("lock", lock, CallKind::Recovery);
+            self.enqueue(Packet::Host(Event::Submit(first + lock, Box::new(call))));
+        }
+    }
+
+    fn lock_replayed(&mut self, key: u64, result: &Result<Answer, RpcError>) {
+        let count = u32::try_from(key / LOCK_KEYS - 1).expect("a count of connects");
+        let (missing, whole) = self.replays.get_mut(&count).expect("replays are under way");
+        *missing -= 1;
+        *whole &= result.is_ok();
+        if *missing == 0 {
+            let whole = *whole;
+            self.replays.remove(&count);
+            self.enqueue(Packet::Host(Event::LocksReplayed(count, whole)));
+        }
     }
 
     /// The server dies and starts again at once; its connections break.
@@ -238,6 +269,10 @@ impl Cluster {
                     let xid = answer.xid;
                     self.enqueue(Packet::Host(Event::Release(xid)));
                 }
+                if key >= LOCK_KEYS {
+                    self.lock_replayed(key, &result);
+                    return;
+                }
                 let before = self.results.insert(key, result);
                 assert!(before.is_none(), "call {key} was answered twice");
             }
@@ -246,9 +281,7 @@ impl Cluster {
                 self.is_connected = true;
             }
             Action::Evicted => self.enqueue(Packet::Host(Event::Invalidated)),
-            Action::ReplayLocks(count) => {
-                self.enqueue(Packet::Host(Event::LocksReplayed(count, true)));
-            }
+            Action::ReplayLocks(count) => self.replay_locks(count),
             Action::Forget(_) | Action::State(_) => {}
             Action::Prepare(transno, hook, mut request, answer) => {
                 hook.before_replay(&mut request, &answer);
@@ -294,4 +327,13 @@ impl Cluster {
         }
         assert!(applied.is_empty(), "applied without being asked: {applied:?}");
     }
+}
+
+fn call_of(key: &'static str, value: u64, kind: CallKind) -> Call {
+    let request = MdsSetInfo {
+        setinfo_key: Bytes::from_static(key.as_bytes()),
+        setinfo_val: Bytes::copy_from_slice(&value.to_le_bytes()),
+        ..MdsSetInfo::default()
+    };
+    Call { kind, ..Call::new(request) }
 }

@@ -60,6 +60,7 @@ fn a_crash_is_replayed_in_order() {
     let mut cluster = Cluster::new(4, Faults::default());
     cluster.connect();
     cluster.server.commits = false;
+    cluster.locks = 3;
     for _ in 0..20 {
         cluster.submit(CallKind::Modifying);
     }
@@ -69,6 +70,7 @@ fn a_crash_is_replayed_in_order() {
     assert_eq!(cluster.server.history.len(), 0, "all was lost");
     cluster.run(10);
     cluster.check();
+    assert_eq!(cluster.server.locks.len(), 3, "and all locks are told again");
     assert_eq!(cluster.engine.counters().replayed, 20);
     let states: Vec<_> = cluster.engine.history().iter().map(|change| change.state).collect();
     let way = [
@@ -189,6 +191,7 @@ proptest! {
     ) {
         let faults = Faults { loss, double, latency_ms_max: 400, work_seconds_max: 20 };
         let mut cluster = Cluster::new(seed, faults);
+        cluster.locks = seed % 4;
         cluster.connect();
         for _ in 0..24 {
             for _ in 0..4 {

@@ -1,6 +1,6 @@
 //! A model target: applies numbers to a history, keeps reply data, commits late, can crash.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
 use sheen_rpc::import::EARLY_REPLY_BYTES;
@@ -27,6 +27,8 @@ pub(crate) struct Answer {
 pub(crate) struct Server {
     /// What was applied: transaction, and which call.
     pub(crate) history: BTreeMap<Transno, u64>,
+    /// Locks told again since the last crash.
+    pub(crate) locks: BTreeSet<u64>,
     /// Answers by xid, as reply data.
     answers: BTreeMap<Xid, Transno>,
     committed: Transno,
@@ -50,6 +52,7 @@ impl Server {
     pub(crate) fn new(now: Instant) -> Self {
         Self {
             history: BTreeMap::new(),
+            locks: BTreeSet::new(),
             answers: BTreeMap::new(),
             committed: Transno(0),
             next: 1,
@@ -78,6 +81,7 @@ impl Server {
         self.released = Xid(0);
         self.service = Service::new(now, 4);
         self.running.clear();
+        self.locks.clear();
     }
 
     pub(crate) fn evict(&mut self) {
@@ -172,11 +176,17 @@ impl Server {
         }
         let reply = PtlrpcBody { last_committed: self.committed, ..PtlrpcBody::default() };
         let Request::MdsSetInfo(set) = request else { return Some((reply, None)) };
+        let value: [u8; 8] = set.setinfo_val[..].try_into().expect("a number");
+        let value = u64::from_le_bytes(value);
+        if set.setinfo_key == "lock" {
+            // By this a target knows that it has to wait for the changes of other clients.
+            assert_eq!(body.flags, MsgFlags::REQ_REPLAY_DONE);
+            self.locks.insert(value);
+        }
         if set.setinfo_key != "apply" {
             return Some((reply, None));
         }
-        let value: [u8; 8] = set.setinfo_val[..].try_into().expect("a number");
-        let transno = self.apply(body, xid, u64::from_le_bytes(value))?;
+        let transno = self.apply(body, xid, value)?;
         Some((PtlrpcBody { transno, last_committed: self.committed, ..reply }, None))
     }
 
