@@ -76,6 +76,8 @@ pub(crate) struct Answered<R: Typed> {
     pub(crate) bulk: Vec<Bytes>,
     /// By which the channel knows the request.
     pub(crate) xid: Xid,
+    /// Which connection it came over.
+    pub(crate) connection: u32,
 }
 
 /// Sends `call`, which was made from an `R`.
@@ -95,9 +97,9 @@ pub(crate) async fn call<R: Typed>(
 /// # Errors
 /// `EPROTO` if it is a reply to something else.
 pub(crate) fn typed_answer<R: Typed>(answer: Answer) -> Result<Answered<R>, Errno> {
-    let Answer { body, reply, bulk, xid } = answer;
+    let Answer { body, reply, bulk, xid, connection } = answer;
     match R::take(reply) {
-        Some(reply) => Ok(Answered { body, reply, bulk, xid }),
+        Some(reply) => Ok(Answered { body, reply, bulk, xid, connection }),
         None => Err(Errno::EPROTO),
     }
 }

@@ -205,9 +205,10 @@ impl World {
                         remote_handle: lock.handle,
                         desc: LockDesc { policy: lock.policy, granted: Some(lock.mode), ..desc },
                         flags: lock.flags,
+                        connection: 1,
                     },
                     Some(Enqueued::Waiting { handle, flags }) => {
-                        client::Reply { remote_handle: handle, desc, flags }
+                        client::Reply { remote_handle: handle, desc, flags, connection: 1 }
                     }
                     other => panic!("unexpected {other:?}"),
                 };

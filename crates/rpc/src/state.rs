@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use sheen_types::{Instant, Nid};
+use sheen_types::Instant;
 use sheen_wire::connect::ObdConnectData;
 
 use crate::channel::{Call, Channel};
@@ -124,10 +124,10 @@ pub trait ImportEvents: Send + Sync {
     }
 
     /// The restarted target must be told which locks we hold: one enqueue (kind
-    /// [`crate::CallKind::Recovery`], with the REPLAY flag set by the import) and what to do with
-    /// its answer, per lock.
-    fn replay_locks(&self, peer: Nid) -> Vec<LockReplay> {
-        let _ = peer;
+    /// [`crate::CallKind::Recovery`], with REQ_REPLAY_DONE set by the import) and what to do with
+    /// its answer, per lock. `connection` counts connections, as [`Answer::connection`] does.
+    fn replay_locks(&self, connection: u32) -> Vec<LockReplay> {
+        let _ = connection;
         Vec::new()
     }
 }

@@ -61,9 +61,9 @@ impl ImportEvents for Events {
         }
     }
 
-    fn replay_locks(&self, _peer: Nid) -> Vec<LockReplay> {
+    fn replay_locks(&self, connection: u32) -> Vec<LockReplay> {
         let locks = self.locks.get().and_then(Weak::upgrade);
-        locks.map_or_else(Vec::new, |locks| locks.replays())
+        locks.map_or_else(Vec::new, |locks| locks.replays(connection))
     }
 }
 

@@ -220,7 +220,7 @@ impl Object {
         if answer.body.status != 0 {
             return Ok(Some(value));
         }
-        let lock = pending.granted_with(&reply, &value).await?;
+        let lock = pending.granted_with(&reply, &value, answer.connection).await?;
         Ok(lock.is_none().then_some(value))
     }
 }

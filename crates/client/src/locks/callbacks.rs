@@ -80,10 +80,14 @@ impl LockSpace {
         self.act(actions);
     }
 
-    /// The target has restarted: our locks, to be told again.
+    /// The target has restarted: our locks, to be told again over this connection.
     #[must_use]
-    pub fn replays(self: &Arc<Self>) -> Vec<LockReplay> {
-        self.namespace.replay_list().into_iter().map(|replay| self.replay(&replay)).collect()
+    pub fn replays(self: &Arc<Self>, connection: u32) -> Vec<LockReplay> {
+        self.namespace
+            .begin_replay(connection)
+            .into_iter()
+            .map(|replay| self.replay(&replay))
+            .collect()
     }
 
     fn replay(self: &Arc<Self>, replay: &Replay) -> LockReplay {

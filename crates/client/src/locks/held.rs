@@ -126,13 +126,14 @@ impl Pending {
         )
     }
 
-    /// Takes the target's reply and waits until the lock is granted. `None`: the target gave no
-    /// lock, as an intent may.
+    /// Takes the target's reply, which came over this connection, and waits until the lock is
+    /// granted. `None`: the target gave no lock, as an intent may, or has restarted since and does
+    /// not know it any more.
     ///
     /// # Errors
     /// Why it will never be granted; `EPROTO` for a reply that describes no lock.
-    pub async fn granted(self, reply: &LdlmReply) -> Result<Option<Held>, Errno> {
-        self.granted_with(reply, &Bytes::new()).await
+    pub async fn granted(self, reply: &LdlmReply, connection: u32) -> Result<Option<Held>, Errno> {
+        self.granted_with(reply, &Bytes::new(), connection).await
     }
 
     /// As [`Pending::granted`], of a reply with the lock value block `value`.
@@ -140,8 +141,10 @@ impl Pending {
         mut self,
         reply: &LdlmReply,
         value: &Bytes,
+        connection: u32,
     ) -> Result<Option<Held>, Errno> {
-        if reply.handle == LockHandle(0) {
+        // The value of a lock that the restart took may be older than what others wrote since.
+        if reply.handle == LockHandle(0) || self.space.namespace.has_replayed_since(connection) {
             return Ok(None);
         }
         let desc = callbacks::desc_of(&reply.desc).ok_or(Errno::EPROTO)?;
@@ -150,8 +153,8 @@ impl Pending {
         if desc.granted.is_some() && !value.is_empty() && !self.is_completed() {
             self.space.protected.learn(desc.resource, value);
         }
-        let reply =
-            Reply { remote_handle: reply.handle, desc, flags: LockFlags(reply.flags.0.into()) };
+        let flags = LockFlags(reply.flags.0.into());
+        let reply = Reply { remote_handle: reply.handle, desc, flags, connection };
         let mut actions = Vec::new();
         let now = self.space.world.clock.now();
         let info = self.space.namespace.replied(now, self.handle, &reply, &mut actions);
@@ -160,6 +163,7 @@ impl Pending {
             tracing::warn!(space = self.space.name(), lock = %self.handle, "reply for no lock");
             Errno::EIO
         })?;
+        let Some(info) = info else { return Ok(None) };
         let desc = match info.desc.granted {
             Some(_) => info.desc,
             None => self.wait().await?,

@@ -200,13 +200,22 @@ impl LockSpace {
     /// # Errors
     /// `EAGAIN` if it would wait and must not, `EDEADLK`; what the target answers.
     pub async fn enqueue(self: &Arc<Self>, ask: Ask) -> Result<Held, Errno> {
-        let pending = self.begin(ask);
-        let mut dlm_req = pending.request();
-        dlm_req.count = 0;
-        let request = LdlmEnqueue { dlm_req, ..LdlmEnqueue::default() };
-        let answer = call::call::<LdlmEnqueue>(&*self.channel, Call::new(request)).await?;
-        let reply = call::need(answer.reply.dlm_rep)?;
-        call::need(pending.granted_with(&reply, &answer.reply.dlm_lvb).await?)
+        loop {
+            let pending = self.begin(ask);
+            let mut dlm_req = pending.request();
+            dlm_req.count = 0;
+            let request = LdlmEnqueue { dlm_req, ..LdlmEnqueue::default() };
+            let answer = call::call::<LdlmEnqueue>(&*self.channel, Call::new(request)).await?;
+            let reply = call::need(answer.reply.dlm_rep)?;
+            let is_lock = reply.handle != LockHandle(0);
+            let value = &answer.reply.dlm_lvb;
+            match pending.granted_with(&reply, value, answer.connection).await? {
+                Some(held) => return Ok(held),
+                // The target has restarted and knows nothing of it.
+                None if is_lock => {}
+                None => return Err(Errno::EPROTO),
+            }
+        }
     }
 
     /// Begins to ask for a lock; its request goes out with an intent of the caller's.

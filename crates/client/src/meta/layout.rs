@@ -50,7 +50,7 @@ impl Meta {
         if let Some(errno) = intent_status(lock.policy_res2) {
             return Err(errno);
         }
-        let held = pending.granted(&lock).await?;
+        let held = pending.granted(&lock, answer.connection).await?;
         let ea = answer.reply.dlm_lvb;
         let layout = read_layout((!ea.is_empty()).then_some(&ea));
         if let Some(held) = held {

@@ -143,7 +143,7 @@ impl Meta {
         if let Some(errno) = intent_status(lock.policy_res2) {
             return Err(errno);
         }
-        let held = pending.granted(&lock).await?;
+        let held = pending.granted(&lock, answer.connection).await?;
         let body = call::need(reply.mdt_body)?;
         let pin = self.cache.inodes.pin(body.fid1);
         let asked = asked.filter(|_| about.is_some_and(|about| about.fid == pin.fid));

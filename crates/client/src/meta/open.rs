@@ -277,7 +277,7 @@ impl Meta {
         {
             return Err(Errno::ENOENT);
         }
-        let held = pending.granted(&lock).await?;
+        let held = pending.granted(&lock, answer.connection).await?;
         let body = call::need(reply.mdt_body)?;
         handle.set(&body);
         let pin = self.cache.inodes.pin(body.fid1);

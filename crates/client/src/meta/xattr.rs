@@ -72,12 +72,13 @@ impl Meta {
             ..LdlmIntentGetxattr::default()
         };
         let call = who.sign(Call::new(request).with_reply_room(VALUES_ROOM + NAMES_ROOM));
-        let reply = call::call::<LdlmIntentGetxattr>(&*mdt.channel, call).await?.reply;
+        let answer = call::call::<LdlmIntentGetxattr>(&*mdt.channel, call).await?;
+        let reply = answer.reply;
         let lock = call::need(reply.dlm_rep.clone())?;
         if let Some(errno) = intent_status(lock.policy_res2) {
             return Err(errno);
         }
-        let held = pending.granted(&lock).await?;
+        let held = pending.granted(&lock, answer.connection).await?;
         let xattrs = Arc::new(split(&reply)?);
         if let Some(held) = held {
             let mut state = inode.state();

@@ -2,7 +2,8 @@
 
 use bytes::Bytes;
 use sheen_io::Clock;
-use sheen_types::{Errno, Fid, InodeBits, LockHandle, LockMode};
+use sheen_ldlm::Policy;
+use sheen_types::{Errno, Fid, InodeBits, LockHandle, LockMode, ResourceName};
 use sheen_wire::dir::{DirEntry as WireEntry, DirPage, DirPageHeader, HASH_END};
 use sheen_wire::ldlm::IntentOp;
 use sheen_wire::lov::{LovEa, LovMagic, LovMd, LovMdHeader, LovOstData, LovPattern};
@@ -14,6 +15,7 @@ use sheen_wire::messages::{
 use sheen_wire::ost::OstId;
 
 use super::*;
+use crate::locks::Ask;
 use crate::testing::{Fixture, absent, blocking, body, found, lock_reply, name, opened};
 
 const FILE: Fid = Fid::new(0x2_0000_0400, 9);
@@ -217,6 +219,7 @@ fn a_create_is_one_request_that_carries_the_cancels() {
         body: Default::default(),
         reply: opened(fid, 0xdef, true, layout()).into(),
         bulk: Vec::new(),
+        connection: 1,
     });
     fixture.mdt.expect(|request| match request {
         Request::MdsClose(close) => {
@@ -471,7 +474,7 @@ fn file_locks_are_told_again_to_a_restarted_mdt() {
         other => panic!("expected an enqueue, got {other:?}"),
     });
     assert_eq!(set(&fixture, true), Ok(()));
-    let replays = fixture.locks.replays();
+    let replays = fixture.locks.replays(1);
     let enqueues = replays.iter().filter_map(|replay| match &replay.call.request {
         Request::LdlmEnqueue(enqueue) => Some(enqueue),
         _ => None,
@@ -481,6 +484,57 @@ fn file_locks_are_told_again_to_a_restarted_mdt() {
     let replay = flocks.next().expect("the lock is told again");
     let policy = replay.dlm_req.desc.policy.as_flock();
     assert_eq!((policy.start, policy.end, policy.owner, policy.pid), (0, 9, 3, 5));
+}
+
+#[test]
+fn a_lock_that_a_restarted_mdt_was_not_told_of_is_none() {
+    let fixture = Fixture::new();
+    let known = fixture.locks.namespace().gauges().locks;
+    let hold = Arc::new(tokio::sync::Notify::new());
+    *fixture.mdt.hold.lock() = Some(Arc::clone(&hold));
+    fixture.mdt.answer(found(DIRECTORY, 0o040_755, 0x77, WHOLE));
+    for cookie in [0x88, 0x99] {
+        fixture.mdt.expect(move |request| match request {
+            Request::LdlmEnqueue(_) => {
+                let lock = lock_reply(FILE, cookie, LockMode::Pr, InodeBits::UPDATE);
+                Ok(LdlmEnqueueReply { dlm_rep: Some(lock), ..Default::default() }.into())
+            }
+            other => panic!("expected an enqueue, got {other:?}"),
+        });
+    }
+    let looked_up = Arc::new(parking_lot::Mutex::new(None));
+    let cookie = Arc::new(parking_lot::Mutex::new(None));
+    let tasks = fixture.world.world().tasks;
+    let (files, slot) = (fixture.files.clone(), Arc::clone(&looked_up));
+    let lookup = async move {
+        *slot.lock() = Some(files.lookup(&Fixture::root(), NodeId::ROOT, &name("d")).await);
+    };
+    tasks.spawn("lookup", Box::pin(lookup));
+    fixture.world.settle();
+    let (locks, slot) = (Arc::clone(&fixture.locks), Arc::clone(&cookie));
+    let enqueue = async move {
+        let ask = Ask {
+            resource: ResourceName::of_fid(FILE),
+            policy: Policy::bits(InodeBits::UPDATE),
+            mode: LockMode::Pr,
+            flags: sheen_ldlm::LockFlags::NONE,
+        };
+        let held = locks.enqueue(ask).await.expect("a lock");
+        *slot.lock() = locks.namespace().lock(held.handle()).map(|lock| lock.remote_handle);
+    };
+    tasks.spawn("enqueue", Box::pin(enqueue));
+    fixture.world.settle();
+
+    // Both answers have come over the former connection, and nobody has looked at them.
+    fixture.mdt.connection.store(1, std::sync::atomic::Ordering::Relaxed);
+    assert_eq!(fixture.locks.replays(1).len(), known);
+    *fixture.mdt.hold.lock() = None;
+    hold.notify_waiters();
+    fixture.world.settle();
+    let entry = entry(looked_up.lock().take().expect("answered"));
+    assert_eq!(entry.keep, Keep { entry: false, attributes: false }, "nothing protects it");
+    assert_eq!(*cookie.lock(), Some(LockHandle(0x99)), "asked again");
+    assert!(fixture.mdt.is_done());
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use bytes::Bytes;
 use parking_lot::Mutex;
@@ -47,6 +47,8 @@ pub(crate) struct FakeMdt {
     pub(crate) left: AtomicBool,
     pub(crate) transno: AtomicU64,
     pub(crate) committed: AtomicU64,
+    /// Over which connection answers come.
+    pub(crate) connection: AtomicU32,
     xid: AtomicU64,
 }
 
@@ -135,7 +137,8 @@ impl Channel for FakeMdt {
             let transno = Transno(self.transno.load(Ordering::Relaxed));
             let body = PtlrpcBody { transno, ..PtlrpcBody::default() };
             let bulk = std::mem::take(&mut *self.bulk.lock());
-            Answer { xid, body, reply, bulk }
+            let connection = self.connection.load(Ordering::Relaxed);
+            Answer { xid, body, reply, bulk, connection }
         });
         if let (Ok(answer), Some(hook)) = (&answer, call.on_replay)
             && hook.keep(answer)

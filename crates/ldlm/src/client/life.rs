@@ -5,7 +5,7 @@ use std::time::Duration;
 use sheen_types::{Errno, InodeBits, Instant, LockHandle, LockMode};
 
 use super::table::{Phase, Table};
-use super::types::{Action, LockInfo, Reply, UnknownLock};
+use super::types::{Action, LockInfo, Replay, Reply, UnknownLock};
 use crate::flock::{Own, neighbourhood, plan};
 use crate::{LockDesc, LockFlags, LockKind, Policy};
 
@@ -18,11 +18,18 @@ pub(super) struct State {
     pub(super) convert: bool,
     pub(super) hits: u64,
     pub(super) misses: u64,
+    /// The last connection over which locks were replayed.
+    pub(super) replayed_over: u32,
 }
 
 type Actions = Vec<Action>;
 
 impl State {
+    /// Whether the answer for a lock in flight came before a restart of the server.
+    pub(super) fn is_lost(&self, slot: u32, reply: &Reply) -> bool {
+        self.table.lock(slot).phase == Phase::Flying && reply.connection < self.replayed_over
+    }
+
     pub(super) fn replied(
         &mut self,
         now: Instant,
@@ -323,6 +330,24 @@ impl State {
             }
             self.let_go(slot, false, actions);
         }
+    }
+
+    pub(super) fn replays(&self) -> Vec<Replay> {
+        let replay = |slot: u32| {
+            let lock = self.table.lock(slot);
+            let state_flag = match lock.phase {
+                Phase::Free | Phase::Flying => return None,
+                Phase::Waiting => LockFlags::BLOCK_WAIT,
+                _ => LockFlags::BLOCK_GRANTED,
+            };
+            Some(Replay {
+                handle: self.table.cookie(slot),
+                remote_handle: lock.remote_handle,
+                desc: self.table.desc(slot),
+                flags: LockFlags::REPLAY | state_flag,
+            })
+        };
+        self.table.all().into_iter().filter_map(replay).collect()
     }
 
     pub(super) fn evict(&mut self, actions: &mut Actions) {

@@ -49,6 +49,7 @@ impl Namespace {
             convert: false,
             hits: 0,
             misses: 0,
+            replayed_over: 0,
         };
         Self { state: Mutex::new(state) }
     }
@@ -98,17 +99,23 @@ impl Namespace {
     }
 
     /// The server's answer with a lock, held or waiting (by `desc.granted`). Callbacks that came
-    /// before it take effect here. The new description, as later callbacks may have changed it.
+    /// before it take effect here. The new description, as later callbacks may have changed it;
+    /// `None` if the server has restarted since the answer came and was not told of the lock: it is
+    /// forgotten, references and all.
     pub fn replied(
         &self,
         now: Instant,
         handle: LockHandle,
         reply: &Reply,
         actions: &mut Vec<Action>,
-    ) -> Result<LockInfo, UnknownLock> {
+    ) -> Result<Option<LockInfo>, UnknownLock> {
         let mut state = self.state.lock();
         let slot = state.table.slot(handle).ok_or(UnknownLock)?;
-        state.replied(now, slot, reply, actions)
+        if state.is_lost(slot, reply) {
+            state.table.remove(slot);
+            return Ok(None);
+        }
+        state.replied(now, slot, reply, actions).map(Some)
     }
 
     /// The request failed, or the server gave no lock: it is forgotten, references and all.
@@ -311,25 +318,30 @@ impl Namespace {
         covered
     }
 
-    /// All locks to be replayed to a restarted server.
+    /// All locks to be replayed to a restarted server over this connection; connections are counted
+    /// by whoever makes them, and [`Reply::connection`] says over which one a lock came.
+    ///
+    /// A lock in flight is not among them: its request is sent again, or its answer has come and
+    /// waits for its task to run. That lock the server does not know; [`Namespace::replied`] tells
+    /// it by the older connection.
+    #[must_use]
+    pub fn begin_replay(&self, connection: u32) -> Vec<Replay> {
+        let mut state = self.state.lock();
+        state.replayed_over = connection;
+        state.replays()
+    }
+
+    /// Whether locks were replayed after that connection: what came over it and is not known yet is
+    /// not the server's any more.
+    #[must_use]
+    pub fn has_replayed_since(&self, connection: u32) -> bool {
+        connection < self.state.lock().replayed_over
+    }
+
+    /// All locks that would be replayed: those the server should know.
     #[must_use]
     pub fn replay_list(&self) -> Vec<Replay> {
-        let state = self.state.lock();
-        let replay = |slot: u32| {
-            let lock = state.table.lock(slot);
-            let state_flag = match lock.phase {
-                Phase::Free | Phase::Flying => return None,
-                Phase::Waiting => LockFlags::BLOCK_WAIT,
-                _ => LockFlags::BLOCK_GRANTED,
-            };
-            Some(Replay {
-                handle: state.table.cookie(slot),
-                remote_handle: lock.remote_handle,
-                desc: state.table.desc(slot),
-                flags: LockFlags::REPLAY | state_flag,
-            })
-        };
-        state.table.all().into_iter().filter_map(replay).collect()
+        self.state.lock().replays()
     }
 
     /// The server's new cookie of a replayed lock, from the reply.

@@ -33,7 +33,7 @@ fn held(it: &Namespace, policy: Policy, mode: LockMode) -> LockHandle {
     let mut actions = Vec::new();
     let handle = it.begin(NOW, NAME, policy, mode, NONE);
     let remote_handle = LockHandle(!handle.0);
-    let reply = Reply { remote_handle, desc: desc(policy, mode, true), flags: NONE };
+    let reply = Reply { remote_handle, desc: desc(policy, mode, true), flags: NONE, connection: 1 };
     it.replied(NOW, handle, &reply, &mut actions).unwrap();
     assert!(matches!(actions[..], [Action::Granted { .. }]));
     handle
@@ -111,10 +111,34 @@ fn a_lock_is_replayed_in_the_mode_that_was_given() {
         remote_handle: LockHandle(9),
         desc: desc(policy, LockMode::Pr, true),
         flags: changed,
+        connection: 1,
     };
     it.replied(NOW, handle, &reply, &mut Vec::new()).unwrap();
     let replays = it.replay_list();
     assert_eq!(replays[0].desc, desc(policy, LockMode::Pr, true));
+}
+
+#[test]
+fn a_lock_whose_answer_is_read_after_a_restart_is_none() {
+    let it = namespace();
+    let policy = Policy::bits(LOOKUP);
+    let before = it.begin(NOW, NAME, policy, LockMode::Pr, NONE);
+    let after = it.begin(NOW, NAME, policy, LockMode::Pr, NONE);
+    assert!(!it.has_replayed_since(1));
+    assert_eq!(it.begin_replay(2), []);
+    assert!(it.has_replayed_since(1) && !it.has_replayed_since(2));
+    let mut actions = Vec::new();
+    let desc = desc(policy, LockMode::Pr, true);
+    let reply = Reply { remote_handle: LockHandle(9), desc, flags: NONE, connection: 1 };
+    assert_eq!(it.replied(NOW, before, &reply, &mut actions), Ok(None));
+    assert_eq!((it.lock(before), it.peek(&want(policy, LockMode::Pr))), (None, None));
+    assert_eq!(actions, []);
+    // The other request was sent again.
+    let reply = Reply { connection: 2, ..reply };
+    assert!(it.replied(NOW, after, &reply, &mut actions).unwrap().is_some());
+    assert_eq!(it.begin_replay(3).len(), 1);
+    // What was granted, and so replayed, is known; it does not matter over what it came.
+    assert!(it.replied(NOW, after, &reply, &mut actions).unwrap().is_some());
 }
 
 #[test]
@@ -128,8 +152,8 @@ fn callbacks_that_overtake_the_reply_count() {
     it.blocking(NOW, handle, &desc(policy, LockMode::Ex, false), NONE, &mut actions).unwrap();
     assert_eq!(actions, []);
     let waits = desc(policy, LockMode::Pr, false);
-    let reply = Reply { remote_handle: LockHandle(9), desc: waits, flags: NONE };
-    let info = it.replied(NOW, handle, &reply, &mut actions).unwrap();
+    let reply = Reply { remote_handle: LockHandle(9), desc: waits, flags: NONE, connection: 1 };
+    let info = it.replied(NOW, handle, &reply, &mut actions).unwrap().unwrap();
     assert_eq!((info.desc.granted, info.blocked), (Some(LockMode::Pr), true));
     assert_eq!(actions.pop(), Some(Action::Granted { handle, desc: granted }));
     it.dec_ref(NOW, handle, LockMode::Pr, &mut actions);
@@ -219,7 +243,7 @@ fn a_flock_that_would_deadlock_fails() {
     let handle = it.begin(NOW, NAME, policy, LockMode::Pw, NONE);
     let mut actions = Vec::new();
     let waits = desc(policy, LockMode::Pw, false);
-    let reply = Reply { remote_handle: LockHandle(9), desc: waits, flags: NONE };
+    let reply = Reply { remote_handle: LockHandle(9), desc: waits, flags: NONE, connection: 1 };
     it.replied(NOW, handle, &reply, &mut actions).unwrap();
     it.completion(NOW, handle, &waits, LockFlags::FLOCK_DEADLOCK, &mut actions).unwrap();
     assert_eq!(actions, [Action::Failed { handle, errno: Errno::EDEADLK }]);
@@ -230,7 +254,7 @@ fn who_gives_up_waiting_tells_the_server() {
     let it = namespace();
     let policy = bytes(0, 9);
     let waits = desc(policy, LockMode::Pw, false);
-    let reply = Reply { remote_handle: LockHandle(9), desc: waits, flags: NONE };
+    let reply = Reply { remote_handle: LockHandle(9), desc: waits, flags: NONE, connection: 1 };
     let mut actions = Vec::new();
     let handle = it.begin(NOW, NAME, policy, LockMode::Pw, NONE);
     it.dec_ref(NOW, handle, LockMode::Pw, &mut actions);

@@ -52,6 +52,8 @@ pub struct Reply {
     pub desc: LockDesc,
     /// `lock_flags` of the reply: `AST_SENT`, `BLOCK_*`...
     pub flags: LockFlags,
+    /// Which connection it came over, as counted for [`super::Namespace::begin_replay`].
+    pub connection: u32,
 }
 
 /// What the caller must do.

@@ -103,6 +103,7 @@ impl Channel for FakeOst {
             body: PtlrpcBody::default(),
             reply,
             bulk: Vec::new(),
+            connection: 1,
         });
         Box::pin(async move { answer })
     }

@@ -189,7 +189,7 @@ impl Core {
     fn replay_locks(&self, count: u32) {
         let Some(core) = self.me.upgrade() else { return };
         let task = async move {
-            let locks = core.events.replay_locks(core.peer());
+            let locks = core.events.replay_locks(count);
             let mut sent: Vec<_> = Vec::with_capacity(locks.len());
             for lock in locks {
                 sent.push((Box::pin(CallFuture::new(Arc::clone(&core), lock.call)), lock.done));

@@ -440,7 +440,7 @@ impl Channel for Back {
         let said = said.unwrap_or_else(|| plain_answer(&call.request));
         Box::pin(async move {
             let body = PtlrpcBody { opcode: Opcode::LDLM_BL_CALLBACK, ..PtlrpcBody::default() };
-            said.map(|reply| Answer { xid: Xid(0), body, reply, bulk: Vec::new() })
+            said.map(|reply| Answer { xid: Xid(0), body, reply, bulk: Vec::new(), connection: 1 })
         })
     }
 

@@ -69,14 +69,14 @@ fn a_lock_that_a_restarted_ost_refuses_is_not_used_any_more() {
     assert_eq!(append(&file), Ok(100));
     fixture.sync(&file).expect("durable");
     let tell = |answer: fn() -> RpcError| {
-        for replay in fixture.locks[0].replays() {
+        for replay in fixture.locks[0].replays(1) {
             (replay.done)(Err(answer()));
         }
         fixture.world.settle();
     };
     // The import tells it again.
     tell(|| RpcError::Disconnected);
-    assert_eq!(fixture.locks[0].replays().len(), 1);
+    assert_eq!(fixture.locks[0].replays(1).len(), 1);
     // We were thrown out before, and another client has appended since.
     fixture.ost().set_bytes(resource(0), vec![2; 300]);
     fixture.ost().take_asked();

@@ -381,7 +381,7 @@ impl Channel for FakeOst {
             ost.until_let_go(|script| script.late != Some(word)).await;
             let (status, reply, bulk) = answer?;
             let body = PtlrpcBody { status, ..PtlrpcBody::default() };
-            Ok(Answer { xid: Xid(1), body, reply, bulk })
+            Ok(Answer { xid: Xid(1), body, reply, bulk, connection: 1 })
         })
     }
 
