@@ -93,3 +93,7 @@ pub const SERVICE_QUEUED: usize = 65536;
 /// Urgent requests (pings, cancels, callbacks, disconnects) executed at once, apart from ordinary
 /// ones: what frees a lock must not wait behind who waits for it.
 pub const SERVICE_ACTIVE_URGENT: usize = 8192;
+
+/// Locks that clients tell again, executed at once, apart from all else: they wait until the requests
+/// of all clients are replayed, and must not be in the way of those.
+pub const SERVICE_ACTIVE_LOCK_REPLAYS: usize = 8192;

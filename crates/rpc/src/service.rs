@@ -146,10 +146,34 @@ impl std::ops::AddAssign for Stats {
     }
 }
 
+/// Requests that must not wait for one another are of different classes: each has its own limit and
+/// queue.
+#[derive(Clone, Copy)]
+enum Class {
+    Urgent,
+    Ordinary,
+    LockReplay,
+}
+
+impl Class {
+    /// In the order in which they are served.
+    const ALL: [Self; 3] = [Self::Urgent, Self::Ordinary, Self::LockReplay];
+
+    fn of(arrival: &Arrival) -> Self {
+        if portals::is_urgent(arrival.opcode) {
+            Self::Urgent
+        } else if arrival.flags.contains(MsgFlags::REQ_REPLAY_DONE) {
+            Self::LockReplay
+        } else {
+            Self::Ordinary
+        }
+    }
+}
+
 struct Running<T> {
     arrival: Arrival,
     deadline: Instant,
-    urgent: bool,
+    class: Class,
     /// A newer copy, to be run if this one ends without an answer.
     copy: Option<Box<(Arrival, T)>>,
 }
@@ -161,11 +185,10 @@ pub struct Service<T> {
     next: u64,
     running: HashMap<RequestId, Running<T>>,
     by_identity: HashMap<Identity, RequestId>,
-    queue: VecDeque<(Arrival, T)>,
-    urgent_queue: VecDeque<(Arrival, T)>,
-    active: usize,
-    active_urgent: usize,
-    limit: usize,
+    /// By [`Class`], as are the next two.
+    queues: [VecDeque<(Arrival, T)>; Class::ALL.len()],
+    active: [usize; Class::ALL.len()],
+    limits: [usize; Class::ALL.len()],
     estimate: Estimate,
     next_scan: Instant,
     stats: Stats,
@@ -179,11 +202,13 @@ impl<T> Service<T> {
             next: 1,
             running: HashMap::default(),
             by_identity: HashMap::default(),
-            queue: VecDeque::new(),
-            urgent_queue: VecDeque::new(),
-            active: 0,
-            active_urgent: 0,
-            limit: limit.max(1),
+            queues: Class::ALL.map(|_| VecDeque::new()),
+            active: [0; Class::ALL.len()],
+            limits: Class::ALL.map(|class| match class {
+                Class::Urgent => limits::SERVICE_ACTIVE_URGENT,
+                Class::Ordinary => limit.max(1),
+                Class::LockReplay => limits::SERVICE_ACTIVE_LOCK_REPLAYS,
+            }),
             estimate: Estimate::new(now, limits::AT_MIN),
             next_scan: now,
             stats: Stats::default(),
@@ -199,7 +224,7 @@ impl<T> Service<T> {
     /// Requests running and waiting now.
     #[must_use]
     pub fn load(&self) -> (usize, usize) {
-        (self.running.len(), self.queue.len() + self.urgent_queue.len())
+        (self.running.len(), self.queues.iter().map(VecDeque::len).sum())
     }
 
     /// When [`Service::tick`] is due; `None` while nothing runs.
@@ -210,7 +235,7 @@ impl<T> Service<T> {
 
     /// A request arrived.
     pub fn arrive(&mut self, now: Instant, arrival: Arrival, item: T) -> Verdict<T> {
-        self.stats.req_qdepth.add((self.queue.len() + self.urgent_queue.len()) as u64);
+        self.stats.req_qdepth.add(self.load().1 as u64);
         let identity = identity(&arrival);
         if let Some(running) =
             self.by_identity.get(&identity).and_then(|id| self.running.get_mut(id))
@@ -220,11 +245,11 @@ impl<T> Service<T> {
             running.copy = Some(Box::new((arrival, item)));
             return Verdict::Attached;
         }
-        let urgent = portals::is_urgent(arrival.opcode);
-        if self.has_room(urgent) {
-            return Verdict::Run(self.run(now, arrival, urgent), item);
+        let class = Class::of(&arrival);
+        if self.has_room(class) {
+            return Verdict::Run(self.run(now, arrival, class), item);
         }
-        let queue = if urgent { &mut self.urgent_queue } else { &mut self.queue };
+        let queue = &mut self.queues[class as usize];
         // The newest copy of a waiting request replaces the older one.
         let older = |waiting: &&mut (Arrival, T)| {
             arrival.flags.contains(MsgFlags::RESENT) && self::identity(&waiting.0) == identity
@@ -241,17 +266,14 @@ impl<T> Service<T> {
         Verdict::Queued
     }
 
-    fn has_room(&self, urgent: bool) -> bool {
-        match urgent {
-            true => self.active_urgent < limits::SERVICE_ACTIVE_URGENT,
-            false => self.active < self.limit,
-        }
+    fn has_room(&self, class: Class) -> bool {
+        self.active[class as usize] < self.limits[class as usize]
     }
 
-    fn run(&mut self, now: Instant, arrival: Arrival, urgent: bool) -> RequestId {
+    fn run(&mut self, now: Instant, arrival: Arrival, class: Class) -> RequestId {
         let id = RequestId(self.next);
         self.next += 1;
-        *(if urgent { &mut self.active_urgent } else { &mut self.active }) += 1;
+        self.active[class as usize] += 1;
         let waited = now.since(arrival.arrived);
         self.stats.req_waittime.add(u64::try_from(waited.as_micros()).unwrap_or(u64::MAX));
         self.stats.req_active.add(self.running.len() as u64 + 1);
@@ -260,7 +282,7 @@ impl<T> Service<T> {
         }
         let deadline = deadline(&arrival, arrival.timeout);
         self.by_identity.insert(identity(&arrival), id);
-        self.running.insert(id, Running { arrival, deadline, urgent, copy: None });
+        self.running.insert(id, Running { arrival, deadline, class, copy: None });
         id
     }
 
@@ -289,30 +311,23 @@ impl<T> Service<T> {
         let Some(running) = self.end(id) else { return };
         self.stats.unanswered += 1;
         if let Some(copy) = running.copy {
-            let queue = if running.urgent { &mut self.urgent_queue } else { &mut self.queue };
-            queue.push_front(*copy);
+            self.queues[running.class as usize].push_front(*copy);
         }
     }
 
     fn end(&mut self, id: RequestId) -> Option<Running<T>> {
         let running = self.running.remove(&id)?;
         self.by_identity.remove(&identity(&running.arrival));
-        *(if running.urgent { &mut self.active_urgent } else { &mut self.active }) -= 1;
+        self.active[running.class as usize] -= 1;
         Some(running)
     }
 
     /// A request that waited and may run now.
     pub fn next(&mut self, now: Instant) -> Option<(RequestId, T)> {
-        for urgent in [true, false] {
-            let queue = if urgent { &self.urgent_queue } else { &self.queue };
-            if queue.is_empty() || !self.has_room(urgent) {
-                continue;
-            }
-            let queue = if urgent { &mut self.urgent_queue } else { &mut self.queue };
-            let (arrival, item) = queue.pop_front()?;
-            return Some((self.run(now, arrival, urgent), item));
-        }
-        None
+        let mut ready = Class::ALL.into_iter().filter(|class| self.has_room(*class));
+        let class = ready.find(|class| !self.queues[*class as usize].is_empty())?;
+        let (arrival, item) = self.queues[class as usize].pop_front()?;
+        Some((self.run(now, arrival, class), item))
     }
 
     /// Looks for clients whose patience ends: each gets an early reply.

@@ -38,6 +38,21 @@ fn what_frees_locks_passes_a_full_service() {
 }
 
 #[test]
+fn locks_told_again_leave_room_for_the_requests_they_wait_for() {
+    let mut service = Service::new(seconds(0), 1);
+    for xid in 1..4 {
+        let lock =
+            Arrival { flags: MsgFlags::REQ_REPLAY_DONE, ..arrival(xid * 64, Opcode::LDLM_ENQUEUE) };
+        assert!(matches!(service.arrive(seconds(0), lock, "lock"), Verdict::Run(_, "lock")));
+    }
+    let replay = Arrival { flags: MsgFlags::REPLAY, ..arrival(256, Opcode::MDS_REINT) };
+    assert!(matches!(service.arrive(seconds(0), replay, "change"), Verdict::Run(_, "change")));
+    let enqueue = arrival(320, Opcode::LDLM_ENQUEUE);
+    assert_eq!(service.arrive(seconds(0), enqueue, "enqueue"), Verdict::Queued);
+    assert_eq!(service.load(), (4, 1));
+}
+
+#[test]
 fn a_copy_of_a_running_request_takes_its_answer() {
     let mut service = Service::new(seconds(0), 8);
     let Verdict::Run(id, ()) = service.arrive(seconds(0), arrival(64, Opcode::MDS_REINT), ())
