@@ -232,12 +232,13 @@ impl Sim {
         number
     }
 
-    /// It has ended.
-    pub(crate) fn end(&self, number: u64, outcome: impl fmt::Display) {
+    /// It has ended. When it began.
+    pub(crate) fn end(&self, number: u64, outcome: impl fmt::Display) -> Instant {
         let running = self.record.lock().running.remove(&number);
         if running.is_some() {
             self.say(format_args!("operation {number} ended: {outcome}"));
         }
+        running.map_or_else(|| self.now(), |running| running.since)
     }
 
     /// A number for a new process of `client`.
@@ -335,30 +336,32 @@ impl Sim {
     /// A server's disks begin to answer with errors.
     pub(crate) fn disk_breaks(&self) {
         self.record.lock().bad_disks += 1;
+        self.model.lock().shake();
     }
 
-    /// They are well again.
+    /// They are well again. What was accepted meanwhile counts as lost though nobody takes a step for a
+    /// while, as when all wait for a server.
     pub(crate) fn disk_mends(&self) {
+        self.model.lock().shake();
         let now = self.now();
         let mut record = self.record.lock();
         record.bad_disks -= 1;
         record.bad_disk_until = Some(now);
     }
 
-    fn was_disk_bad(&self, within: Duration) -> bool {
+    fn was_disk_bad(&self, within: Duration, before: Instant) -> bool {
         let record = self.record.lock();
-        record.bad_disks > 0
-            || record.bad_disk_until.is_some_and(|it| self.now().since(it) < within)
+        record.bad_disks > 0 || record.bad_disk_until.is_some_and(|it| before.since(it) < within)
     }
 
     /// Whether data may be lost now by the error of a disk.
     pub(crate) fn is_disk_bad(&self) -> bool {
-        self.was_disk_bad(LOSES_WITHIN)
+        self.was_disk_bad(LOSES_WITHIN, self.now())
     }
 
-    /// Whether an operation may tell such an error.
-    pub(crate) fn may_tell_errors(&self) -> bool {
-        self.was_disk_bad(TELLS_WITHIN)
+    /// Whether an operation that began at `since` may tell such an error: however long it takes then.
+    pub(crate) fn may_tell_errors(&self, since: Instant) -> bool {
+        self.was_disk_bad(TELLS_WITHIN, since)
     }
 
     /// A fault begins that lasts.

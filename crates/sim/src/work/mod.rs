@@ -178,12 +178,12 @@ impl Process {
         done: impl std::fmt::Display,
     ) {
         match outcome {
-            Ok(_) => self.sim.end(operation, done),
+            Ok(_) => _ = self.sim.end(operation, done),
             Err(errno) => {
-                self.sim.end(operation, errno);
+                let since = self.sim.end(operation, errno);
                 let wanting = *errno == Errno::ENOSPC
                     && (self.sim.may_want_objects() || self.sim.may_be_full());
-                let broken = *errno == Errno::EIO && self.sim.may_tell_errors();
+                let broken = *errno == Errno::EIO && self.sim.may_tell_errors(since);
                 if !is_answer(*errno) && !wanting && !broken && self.sim.trusts(self.client) {
                     self.sim.fail(format_args!(
                         "operation {operation}: {errno}, and the client was not evicted"
