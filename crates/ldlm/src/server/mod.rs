@@ -43,7 +43,7 @@ pub use self::types::{
 };
 use self::waits::Waits;
 use crate::mix::{Cookies, Keyed, SHARDS, spread};
-use crate::{LockFlags, LockKind, Owner, Policy};
+use crate::{LockKind, Owner, Policy};
 
 /// All locks of one target.
 pub struct Namespace {
@@ -286,8 +286,9 @@ impl Namespace {
     }
 
     /// The holders that may know a larger size than the object has, one lock of each export, those
-    /// that reach highest first: of extent locks the writers', down to the first that was not
-    /// asked for ahead of use; of inodebits locks those of writers with the DOM bit.
+    /// that begin highest first: of extent locks the writers', of inodebits locks those of writers with
+    /// the DOM bit. Lustre stops at the first extent lock that was not asked for ahead of use; but its
+    /// holder may have punched a hole or not have written yet, and know nothing of bytes below.
     #[must_use]
     pub fn glimpse_targets(&self, resource: ResourceName) -> Vec<GlimpseTarget> {
         let shard = self.shard_of(&resource).lock();
@@ -422,16 +423,14 @@ fn prolong(shard: &mut Shard, slot: u32, deadline: Instant) -> bool {
     true
 }
 
-/// Granted extent locks of modes that write, by falling start within each mode, until one of
-/// which the holder certainly makes use.
+/// Granted extent locks of modes that write, by falling start within each mode.
 fn writers_from_the_end(shard: &Shard, resource: u32) -> Vec<u32> {
     let mut slots = Vec::new();
     for mode in [LockMode::Ex, LockMode::Pw, LockMode::Cw, LockMode::Group] {
         let Some(tree) = shard.resource(resource).tree(mode) else { break };
         let _ = tree.visit_down(&mut |_, slot| {
             slots.push(slot);
-            let ahead = shard.lock(slot).flags.contains(LockFlags::NO_EXPANSION);
-            if ahead { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+            ControlFlow::Continue(())
         });
     }
     slots

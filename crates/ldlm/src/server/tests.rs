@@ -365,6 +365,16 @@ fn speculative_and_try_leave_no_trace() {
 }
 
 #[test]
+fn a_writer_below_another_is_asked_for_the_size_too() {
+    let mut bench = Bench::new();
+    granted(bench.ask(client(1), bytes(0, 4095), LockMode::Pw, LockFlags::NO_EXPANSION));
+    // To punch a hole behind the end, where there is nothing that would tell it the size.
+    granted(bench.ask(client(2), bytes(8192, Extent::EOF), LockMode::Pw, NONE));
+    let targets = bench.namespace.glimpse_targets(name(1));
+    assert_eq!(targets.iter().map(|target| target.export).collect::<Vec<_>>(), [2, 1]);
+}
+
+#[test]
 fn who_does_not_let_go_is_evicted_unless_it_works() {
     let mut bench = Bench::new();
     let (held, ..) = granted(bench.ask(client(1), bytes(0, 4095), LockMode::Pw, NONE));
