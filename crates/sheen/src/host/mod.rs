@@ -39,6 +39,9 @@ pub(crate) fn start_log() {
     use tracing_subscriber::EnvFilter;
     let filter = EnvFilter::try_from_env("SHEEN_LOG").unwrap_or_else(|_| EnvFilter::new("warn"));
     let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    // Where the log cannot be written, because its disk is full, that cannot be told either: the attempt
+    // would panic, and whoever logged would never end.
+    let log = log.log_internal_errors(false);
     // A second start in one process keeps the first.
     let _ = log.with_ansi(false).try_init();
 }
