@@ -223,7 +223,8 @@ impl Object {
         true
     }
 
-    /// Sends runs that are marked as writing and used `cost` of the grant, and takes the mark away.
+    /// Sends runs that are marked as writing and used `cost` of the grant, and takes the mark away. What
+    /// the OST does not take is lost here too, for all to see.
     async fn write_out(self: &Arc<Self>, runs: Vec<Run>, cost: u64) {
         let sent = self.send(&runs, BrwFlags::FROM_GRANT.union(BrwFlags::ASYNC), cost).await;
         if let Err(errno) = sent {
@@ -240,7 +241,14 @@ impl Object {
             state.version += 1;
             match sent {
                 Ok(()) => state.unsynced = true,
-                Err(_) => state.sure_size = 0,
+                // The size counts what is lost: the OST must be asked.
+                Err(_) => (state.sure_size, state.is_told) = (0, false),
+            }
+        }
+        if sent.is_err() {
+            let lost = runs.iter().filter_map(|(at, run)| Extent::of_length(*at, run.len() as u64));
+            for part in lost {
+                self.drop_pages(part).await;
             }
         }
         self.changed.notify_waiters();

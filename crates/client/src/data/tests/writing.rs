@@ -169,6 +169,8 @@ fn a_failed_write_back_is_told_before_a_sync_returns() {
     fixture.write(&file, WriteAt::Offset(0), pattern(4096), CACHED).expect("accepted");
     assert_eq!(fixture.sync(&file), Ok(()), "of what could be written");
     assert_eq!(fixture.failures(), [Errno::ENOSPC]);
+    assert_eq!(fixture.size(&file), 0, "nobody has it");
+    assert_eq!(fixture.events.uncovered.lock()[..], [Extent { start: 0, end: 4095 }]);
     fixture.ost().refuse("write", Errno::EIO);
     fixture.write(&file, WriteAt::Offset(0), pattern(4096), CACHED).expect("accepted");
     fixture.wait(Duration::from_secs(2));
