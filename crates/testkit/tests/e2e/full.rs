@@ -1,17 +1,26 @@
 //! Full disks: refused before the data is taken, nothing lost, and room again after a removal.
+#![allow(clippy::disallowed_methods, reason = "others fill the disk side by side with the work")]
 
 use std::fs::{self, File};
 use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::thread;
 use std::time::Duration;
 
+use rustix::fs::FallocateFlags;
+use rustix::io::Errno;
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 use sheen_testkit::cluster::Cluster;
+use sheen_testkit::process::wait_until;
 use sheen_testkit::scene::play;
+use sheen_testkit::workload::ledger::Ledger;
 use sheen_testkit::{Outcome, Told, bytes, ensure};
 
 const LIMIT: Duration = Duration::from_secs(300);
+
+/// Longer than a busy machine takes for some records, or a server to find that its disk is full.
+const SOON: Duration = Duration::from_secs(90);
 
 /// The whole disk: large enough for the stores of an empty file system.
 const DISK: &std::ffi::CStr = c"size=512m";
@@ -83,6 +92,56 @@ fn a_full_mdt_says_so_and_loses_nothing() {
     });
 }
 
+/// Takes all that the disk has left, in one moment, under a server that is at work: it has no time to
+/// refuse anything first. What was synced before is there when there is room again.
+#[test]
+fn a_disk_that_others_fill_at_once_loses_nothing_that_was_synced() {
+    on_a_small_disk("filled", |cluster| {
+        let (top, filler) = (cluster.mnt(), cluster.dir().join("filler"));
+        let ledger = Ledger::default();
+        thread::scope(|scope| {
+            let writer = scope.spawn(|| ledger.run(&top));
+            let busy = || ledger.durable() > 50 || writer.is_finished();
+            let taken = wait_until("50 records", SOON, busy).and_then(|()| take_all(&filler));
+            let refused = wait_until("a refusal", SOON, || writer.is_finished());
+            ledger.stop();
+            if taken.is_err() || refused.is_err() {
+                // The writer would wait for the server for ever.
+                cluster.end();
+            }
+            let written = writer.join().map_err(|_panic| "the writer panicked".to_owned())?;
+            taken.and(refused)?;
+            println!("filled: {} records, then {written:?}", ledger.durable());
+            ensure(written.is_err(), || "nothing was refused on a full disk".to_owned())
+        })?;
+        fs::remove_file(&filler).told("rm")?;
+        cluster.kill_server()?;
+        cluster.up()?;
+        ledger.verify(&top)?;
+        fs::write(top.join("after"), b"after").told("room again")?;
+        cluster.down()?;
+        cluster.fsck()?;
+        cluster.up()?;
+        ledger.verify(&top)?;
+        let after = fs::read(top.join("after")).told("after")?;
+        ensure(after == b"after", || "what was written afterwards is something else".to_owned())
+    });
+}
+
+/// Leaves not a single page of the disk to others.
+fn take_all(path: &Path) -> Outcome {
+    let file = File::create_new(path).told(path.display())?;
+    let (mut length, mut piece) = (0, 1 << 29);
+    while piece >= 4096 {
+        match rustix::fs::fallocate(&file, FallocateFlags::empty(), length, piece) {
+            Ok(()) => length += piece,
+            Err(Errno::NOSPC) => piece /= 2,
+            Err(error) => return Err(format!("fallocate: {error}")),
+        }
+    }
+    Ok(())
+}
+
 /// Makes names with large attributes, so that the store itself must grow, each one synced.
 fn make_names(folder: &Path) -> std::io::Result<()> {
     let value = bytes::content(3, 4000);
@@ -115,7 +174,7 @@ fn room_again(cluster: &Cluster, filler: &Path, kept: &[u8]) -> Outcome {
     fs::remove_file(filler).told("rm on a full disk")?;
     let path = cluster.mnt().join("after");
     // Freed objects are destroyed in the background.
-    sheen_testkit::process::wait_until("room after rm", Duration::from_secs(60), || {
+    wait_until("room after rm", Duration::from_secs(60), || {
         let written = File::create(&path)
             .and_then(|mut file| file.write_all(kept).and_then(|()| file.sync_all()));
         written.is_ok()
