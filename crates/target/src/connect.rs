@@ -337,11 +337,14 @@ impl Target {
 
     /// The client is not awaited after a restart any more; whether it would have been.
     fn forget(&self, export: &Export, slots: &[Slot]) -> Result<bool, StoreError> {
-        if !self.config.replayable || export.has(ConnectFlags::LIGHTWEIGHT) {
+        if !self.config.replayable {
             return Ok(false);
         }
-        let mut transaction = Transaction::new();
-        remove_client(&mut transaction, export.uuid(), export.client(), slots.iter().copied());
+        let (uuid, slots) = (export.uuid(), slots.iter().copied());
+        let transaction = remove_client(&*self.store, uuid, export.client(), slots)?;
+        if transaction.changes.is_empty() {
+            return Ok(false);
+        }
         self.store.apply(transaction).map(|_| true)
     }
 }

@@ -161,17 +161,22 @@ pub(crate) fn remove_strays(
     Ok(())
 }
 
-/// Forgets a client and the replies in `slots`.
+/// What forgets a client and the replies in `slots`; nothing if there is no record of it, as of one that
+/// connected for a moment only (`LIGHTWEIGHT`), whatever it has said since.
 pub(crate) fn remove_client(
-    transaction: &mut Transaction,
+    store: &dyn Store,
     uuid: &Uuid,
     client: u32,
     slots: impl Iterator<Item = Slot>,
-) {
-    transaction.delete(CLIENTS, client_key(uuid));
-    for slot in slots {
-        transaction.delete(REPLIES, slot_key(client, slot));
+) -> Result<Transaction, StoreError> {
+    let mut transaction = Transaction::new();
+    let replies = slots.map(|slot| (REPLIES, slot_key(client, slot)));
+    for (table, key) in std::iter::once((CLIENTS, client_key(uuid))).chain(replies) {
+        if store.lookup(table, &key)?.is_some() {
+            transaction.delete(table, key);
+        }
     }
+    Ok(transaction)
 }
 
 fn client_key(uuid: &Uuid) -> Bytes {
