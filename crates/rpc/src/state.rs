@@ -125,7 +125,7 @@ pub trait ImportEvents: Send + Sync {
 
     /// The restarted target must be told which locks we hold: one enqueue (kind
     /// [`crate::CallKind::Recovery`], with REQ_REPLAY_DONE set by the import) and what to do with
-    /// its answer, per lock. `connection` counts connections, as [`Answer::connection`] does.
+    /// its answer, per lock. `connection` counts connections, as [`crate::Answer::connection`] does.
     fn replay_locks(&self, connection: u32) -> Vec<LockReplay> {
         let _ = connection;
         Vec::new()
