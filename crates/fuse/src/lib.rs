@@ -6,9 +6,10 @@
 //! kernel before the lock is given back.
 //!
 //! Costs of a request, counted: one read and one write of `/dev/fuse`; two allocations, for the
-//! future and for what wakes it, and a third where the caller's rights count. The future is polled once on the thread that
-//! read the request: an answer from the cache never changes threads; only a call that waits for a server
-//! moves to the runtime, when it is woken. Reads copy once if they come in several pieces, writes copy once out of the request.
+//! future and for what wakes it, and a third where the caller's rights count. The future is polled
+//! once on the thread that read the request: an answer from the cache never changes threads; only a
+//! call that waits for a server moves to the runtime, when it is woken. Reads copy once if they come
+//! in several pieces, writes copy once out of the request.
 
 mod adapter;
 mod ahead;

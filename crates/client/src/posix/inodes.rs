@@ -15,7 +15,8 @@ impl Mounted {
         Ok(self.inodes.pin(inode.fid))
     }
 
-    /// The entry of a name that was found in a directory, its `place`. Counts as a lookup. No RPC unless the file is open.
+    /// The entry of a name that was found in a directory, its `place`. Counts as a lookup. No RPC
+    /// unless the file is open.
     pub(super) async fn entry(
         &self,
         who: &Credentials,

@@ -8,14 +8,15 @@
 //! Owner, mode and times of these files mean nothing.
 //!
 //! Locks: the table's shards, a file's state, a file's descriptor, that of the directories, the list of
-//! open ones, the list of dirty ones, the host's free space. They nest in this order, if at all. A file's own locks are held
-//! over the system calls that open and stat it, so only users of that file wait for those, and that of
-//! the directories over those that make them, once; reads and writes hold none.
+//! open ones, the list of dirty ones, the host's free space. They nest in this order, if at all. A
+//! file's own locks are held over the system calls that open and stat it, so only users of that file
+//! wait for those, and that of the directories over those that make them, once; reads and writes hold
+//! none.
 //!
 //! Cost: a read or write is one system call on an open file, the first write one more, which makes it;
 //! size and blocks cost none once known, and stay known where a write lies in what was written before
-//! without a gap. The host's free space is asked for ten times a second at most, or every 16 MiB. The directories are made with the first file after a start:
-//! 256 calls and one sync.
+//! without a gap. The host's free space is asked for ten times a second at most, or every 16 MiB. The
+//! directories are made with the first file after a start: 256 calls and one sync.
 
 mod file;
 mod table;
