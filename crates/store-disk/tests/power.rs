@@ -40,6 +40,31 @@ enum Mark {
     Synced(Fid, Which, Vec<u8>),
 }
 
+/// A disk that records what is done to it, and can break.
+struct RecordedDisk {
+    recorder: Recorder<Mark>,
+    place: common::Temporary,
+    session: fuser::BackgroundSession,
+}
+
+impl RecordedDisk {
+    fn mount() -> Self {
+        let (recorder, place) = (Recorder::new(), common::Temporary::new());
+        let session = fuser::spawn_mount(recorder.clone(), &place.0, &fuser::Config::default());
+        Self { recorder, place, session: session.expect("FUSE mounts work here") }
+    }
+
+    /// Where a store on it lives.
+    fn dir(&self) -> PathBuf {
+        self.place.0.join("store")
+    }
+
+    fn unmount(self) -> Recorder<Mark> {
+        self.session.umount_and_join().expect("unmount works");
+        self.recorder
+    }
+}
+
 /// Where disks are written out: in memory, as thousands of files are made.
 fn scratch() -> PathBuf {
     let memory = Path::new("/dev/shm");
@@ -128,15 +153,9 @@ fn check(dir: &Path, history: &History, told: &Told) -> Result<(), String> {
 fn power_is_lost_at_any_write() {
     let long = std::env::var_os("SHEEN_LONG").is_some();
     let seed = std::env::var("SHEEN_SEED").map_or(7, |text| text.parse().expect("a number"));
-    let recorder = Recorder::new();
-    let mount = common::Temporary::new();
-    let session = fuser::spawn_mount(recorder.clone(), &mount.0, &fuser::Config::default())
-        .expect("FUSE mounts work here");
-    let dir = mount.0.join("store");
-    let history = live(&dir, &recorder, seed, if long { 6000 } else { 2400 });
-    session.umount_and_join().expect("unmount works");
-
-    let record = recorder.record();
+    let disk = RecordedDisk::mount();
+    let history = live(&disk.dir(), &disk.recorder, seed, if long { 6000 } else { 2400 });
+    let record = disk.unmount().record();
     let formatted = record.iter().position(|event| matches!(event, Event::Mark(Mark::Formatted)));
     let formatted = formatted.expect("the store was formatted");
     let made = |event: &&Event<Mark>| matches!(event, Event::Make { .. });
@@ -174,11 +193,8 @@ fn power_is_lost_at_any_write() {
 /// before is there after a restart.
 #[test]
 fn failed_sync_makes_the_store_read_only() {
-    let recorder = Recorder::<Mark>::new();
-    let mount = common::Temporary::new();
-    let session = fuser::spawn_mount(recorder.clone(), &mount.0, &fuser::Config::default())
-        .expect("FUSE mounts work here");
-    let dir = mount.0.join("store");
+    let disk = RecordedDisk::mount();
+    let (recorder, dir) = (&disk.recorder, disk.dir());
     StoreDisk::format(&dir, &FormatOptions::default()).expect("format works");
     let put = |store: &StoreDisk, key: &'static str| {
         let mut transaction = Transaction::new();
@@ -207,17 +223,14 @@ fn failed_sync_makes_the_store_read_only() {
     put(&store, "again").expect("put works");
     store.commit().expect("commit works");
     drop(store);
-    session.umount_and_join().expect("unmount works");
+    disk.unmount();
 }
 
 /// Data that the disk did not take is never called durable later, though a second sync would succeed.
 #[test]
 fn failed_sync_of_data_makes_the_store_read_only() {
-    let recorder = Recorder::<Mark>::new();
-    let mount = common::Temporary::new();
-    let session = fuser::spawn_mount(recorder.clone(), &mount.0, &fuser::Config::default())
-        .expect("FUSE mounts work here");
-    let dir = mount.0.join("store");
+    let disk = RecordedDisk::mount();
+    let (recorder, dir) = (&disk.recorder, disk.dir());
     StoreDisk::format(&dir, &FormatOptions::default()).expect("format works");
     let store = StoreDisk::open(&dir, &OpenOptions::default()).expect("open works");
     let object = Fid::new(1, 1);
@@ -237,5 +250,5 @@ fn failed_sync_of_data_makes_the_store_read_only() {
     assert!(matches!(&refused, Err(StoreError::Io(text)) if text.contains("read-only")));
     assert!(store.commit().is_err());
     drop(store);
-    session.umount_and_join().expect("unmount works");
+    disk.unmount();
 }
