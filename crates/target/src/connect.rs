@@ -317,6 +317,7 @@ impl Target {
     /// keeps its locks and its name: with a record that came back the client would tell locks again
     /// that others have had since, and be believed. False if the target stops first.
     async fn forget_for_good(&self, export: &Export, slots: &[Slot]) -> bool {
+        let mut is_told = false;
         loop {
             let forgotten = match self.forget(export, slots) {
                 Ok(false) => return true,
@@ -329,8 +330,10 @@ impl Target {
             if self.stopping.load(Ordering::Acquire) {
                 return false;
             }
-            tracing::error!(target = self.name(), client = %export.uuid(),
-                "cannot forget a client that was evicted: it keeps its locks until the disk works");
+            if !std::mem::replace(&mut is_told, true) {
+                tracing::error!(target = self.name(), client = %export.uuid(),
+                    "cannot forget an evicted client: it keeps its locks until the disk works");
+            }
             self.world.clock.sleep_until(self.now() + FORGETS_AGAIN_AFTER).await;
         }
     }

@@ -11,7 +11,7 @@ use sheen_rpc::RpcError;
 use sheen_store::{Store, Transaction};
 use sheen_store_mem::{Commits, MemOptions, StoreMem};
 use sheen_types::{Errno, Fid, InodeBits, LockHandle, LockMode, ResourceName, Transno, Uuid, Xid};
-use sheen_wire::connect::{ConnectFlags, ConnectFlags2};
+use sheen_wire::connect::{ConnectFlags, ConnectFlags2, ObdConnectData};
 use sheen_wire::ldlm::{LdlmRequest, LdlmResourceDesc, LockFlags, LockType, Policy as WirePolicy};
 use sheen_wire::messages::{
     Kind, LdlmEnqueue, LdlmGlCallbackReply, LdlmIntentGetattr, LdlmIntentGetattrReply,
@@ -221,6 +221,27 @@ fn an_evicted_client_learns_it_and_may_come_back() {
         world.sleep(node.target.config().timeouts.ping_evict * 2).await;
         assert_eq!(client.call(ObdPing::default()).await.errno(), Some(Errno::ENOTCONN));
         assert_eq!(node.target.stats().evictions, 2);
+    });
+}
+
+#[test]
+fn a_client_of_which_there_is_no_record_can_be_evicted() {
+    let world = TestWorld::new(16);
+    world.clone().run(async move {
+        let (node, _) = start(&world, &manual_store()).await;
+        let client = node.client("one");
+        let offer = ObdConnectData {
+            flags: ConnectFlags::FULL20 | ConnectFlags::LIGHTWEIGHT,
+            version: crate::VERSION,
+            ..ObdConnectData::default()
+        };
+        client.connect_with(offer).await.unwrap();
+        // It stays after all: connects again without saying that it is here for a moment only.
+        client.connect().await.unwrap();
+        let before = world.world().clock.now();
+        assert_eq!(node.target.evict_client("one").await, 1);
+        assert!(node.target.export_of(&Uuid::new("one")).is_none());
+        assert_eq!(world.world().clock.now(), before, "at once, without another try");
     });
 }
 
@@ -622,16 +643,18 @@ fn a_client_that_tells_a_lock_again_which_another_has_is_evicted() {
         let (one, two) = (one.follow(&node), two.follow(&node));
         one.connect().await.unwrap();
         two.connect().await.unwrap();
-        let replay = |handle| {
-            let mut replay = inode_lock(LockMode::Ex, handle);
-            replay.dlm_req.flags = LockFlags::REPLAY | LockFlags::BLOCK_GRANTED;
-            replay.dlm_req.desc.granted_mode = LockMode::Ex.into();
-            flags(TestCall::new(replay), MsgFlags::REPLAY)
+        // Locks are taken in once nobody has requests to replay: with the word of the second client,
+        // whose own is then the first.
+        let waiting = two.clone();
+        let task = async move {
+            // Its eviction was not durable when the server died.
+            let answer = waiting.call_with(replayed_lock(LockMode::Ex, 0x22)).await.unwrap();
+            assert_eq!(answer.errno(), Some(Errno::ENOTCONN));
         };
-        lock_handle(&one.call_with(replay(0x11)).await.unwrap());
-        // Its eviction was not durable when the server died.
-        let answer = two.call_with(replay(0x22)).await.unwrap();
-        assert_eq!(answer.errno(), Some(Errno::ENOTCONN));
+        world.world().tasks.spawn("replay", Box::pin(task));
+        world.sleep(Duration::from_secs(1)).await;
+        let answer = one.call_with(replayed_lock(LockMode::Ex, 0x11)).await.unwrap();
+        assert_ne!(lock_handle(&answer), LockHandle(0));
         assert_eq!(finish_recovery(&one).await.head.status, 0, "nobody waits for the other");
         assert_eq!(two.call(ObdPing::default()).await.errno(), Some(Errno::ENOTCONN));
         assert_eq!(node.target.namespace().dump(ResourceName::of_fid(INODE)).len(), 1);
