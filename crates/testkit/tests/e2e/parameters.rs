@@ -1,11 +1,12 @@
 //! Parameters that the MGS keeps: every mount and server takes them, and a restart keeps them.
 
+use std::fs;
 use std::time::Duration;
 
 use sheen_testkit::cluster::Cluster;
 use sheen_testkit::process::wait_until;
 use sheen_testkit::scene::scene;
-use sheen_testkit::{Outcome, ensure};
+use sheen_testkit::{Outcome, Told, ensure};
 
 const LIMIT: Duration = Duration::from_secs(300);
 /// A change settles for a second before clients read it.
@@ -63,6 +64,21 @@ fn what_is_set_for_good_reaches_every_mount_and_survives_a_restart() {
         ensure(left != ["5"], || format!("{window} is still {left:?}"))?;
         let left = values(cluster, requests)?;
         ensure(left.len() == 2 && left[0] != "9", || format!("{requests} is still {left:?}"))
+    });
+}
+
+#[test]
+fn all_locks_are_written_into_the_log_when_asked_for() {
+    scene("locks", 1, LIMIT, |cluster| {
+        fs::write(cluster.mnt().join("file"), "data").told("write")?;
+        let has_locks = |log: &str| {
+            let text = fs::read_to_string(cluster.dir().join("run").join(log)).unwrap_or_default();
+            text.lines().any(|line| line.contains("lock [0x"))
+        };
+        let (server, mount) = ("server.log", "mount.log");
+        ensure(!has_locks(server) && !has_locks(mount), || "locks that nobody asked for".into())?;
+        cluster.must(&["lctl", "set_param", "ldlm.dump_namespaces=1"])?;
+        wait_until("locks in both logs", SEEN, || has_locks(server) && has_locks(mount))
     });
 }
 

@@ -299,10 +299,11 @@ fn set_pages(osc: &Osc, text: &str) -> Result<(), Errno> {
     Ok(())
 }
 
-/// Logs all locks that a target has granted us, or is to.
+/// Logs all locks that a target has granted us, or is to; as warnings, since somebody asked to see them
+/// and a log shows nothing less by default.
 fn dump_locks(space: &LockSpace) {
     for lock in space.namespace().dump_all() {
-        tracing::info!(target = space.name(), users = lock.readers + lock.writers,
+        tracing::warn!(target = space.name(), users = lock.readers + lock.writers,
             blocked = lock.blocked, handle = %lock.handle, server = %lock.remote_handle,
             "lock {}", lock.desc);
     }

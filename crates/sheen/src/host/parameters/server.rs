@@ -131,12 +131,13 @@ fn add_space(tree: &Tree, root: &str, one: &Arc<Running>) {
     }
 }
 
-/// Logs all locks of a target.
+/// Logs all locks of a target; as warnings, since somebody asked to see them and a log shows nothing
+/// less by default.
 fn dump_locks(one: &Running) {
     let target = &one.served.target;
     for (resource, _) in target.namespace().resources() {
         for lock in target.namespace().dump(resource) {
-            tracing::info!(target = target.name(), owner = ?lock.owner, blocked = lock.blocked,
+            tracing::warn!(target = target.name(), owner = ?lock.owner, blocked = lock.blocked,
                 handle = %lock.handle, client = %lock.remote_handle, "lock {}", lock.desc);
         }
     }
