@@ -142,14 +142,9 @@ impl Invalidate for Kernel {
 
     fn inode(&self, node: NodeId, stale: Stale) -> BoxFuture<()> {
         let (offset, length) = match stale {
-            Stale::Attributes => {
-                // A negative offset means attributes only: no page is touched, nothing can wait,
-                // so no other thread is needed for it.
-                if let Some(side) = self.side.get() {
-                    let _ = side.notifier.inval_inode(INodeNo(node.0), -1, 0);
-                }
-                return Box::pin(async {});
-            }
+            // Attributes only. It touches no page, but may be the last to let go of an inode that was
+            // removed meanwhile, whose end waits for reads that are under way: for us, that is.
+            Stale::Attributes => (-1, 0),
             Stale::Pages(extent) => kernel_range(extent),
         };
         let told =
