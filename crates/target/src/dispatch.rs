@@ -62,13 +62,17 @@ impl Drop for InProgress {
 /// Tells the recovery window that a replay is through, whatever became of it.
 struct ReplayTurn<'a> {
     target: &'a Arc<Target>,
-    transno: Transno,
+    client: u64,
+    /// That of a request; a lock has none.
+    transno: Option<Transno>,
+    /// Not before it has come.
+    turn: Option<Turn>,
 }
 
 impl Drop for ReplayTurn<'_> {
     fn drop(&mut self) {
-        let target = self.target;
-        target.recovery_step(target.recovery.replayed(target.now(), self.transno));
+        let Self { target, client, transno, turn } = *self;
+        target.recovery_step(target.recovery.replayed(target.now(), client, turn, transno));
     }
 }
 
@@ -193,27 +197,31 @@ impl Target {
         }
         let flags = context.body.flags;
         self.note_progress(&context.export, flags);
-        let client = context.export.handle().0;
-        let admission = if flags.contains(MsgFlags::LOCK_REPLAY_DONE) {
-            self.recovery.admit_done()
+        let (client, transno) = (context.export.handle().0, context.replay());
+        let (admission, is_replay) = if flags.contains(MsgFlags::LOCK_REPLAY_DONE) {
+            (self.recovery.admit_done(), false)
         } else if flags.contains(MsgFlags::REQ_REPLAY_DONE) {
-            self.recovery.admit_lock()
-        } else if let Some(transno) = context.replay() {
-            self.recovery.admit_replay(client, transno)
+            (self.recovery.admit_lock(client), true)
+        } else if let Some(transno) = transno {
+            (self.recovery.admit_replay(client, transno), true)
         } else if may_run_in_recovery(kind) {
-            Admission::Now
+            (Admission::Now, false)
         } else {
             return Err(Some(Errno::EAGAIN));
         };
+        if matches!(admission, Admission::Duplicate) {
+            return Err(None);
+        }
+        let mut replay =
+            is_replay.then(|| ReplayTurn { target: self, client, transno, turn: None });
         let turn = match admission {
-            Admission::Now => Turn::Free,
-            Admission::Duplicate => return Err(None),
             Admission::Wait(turn) => turn.await.map_err(|_| None)?,
+            Admission::Now | Admission::Duplicate => Turn::Free,
         };
-        Ok(match (turn, context.replay()) {
-            (Turn::InOrder, Some(transno)) => Some(ReplayTurn { target: self, transno }),
-            _ => None,
-        })
+        if let Some(replay) = &mut replay {
+            replay.turn = Some(turn);
+        }
+        Ok(replay)
     }
 
     /// The record of the answer, if the request was executed before.

@@ -13,7 +13,7 @@ use sheen_wire::connect::ConnectFlags;
 use sheen_wire::ptlrpc::MsgFlags;
 
 use crate::export::{Export, ExportState};
-use crate::recovery::Ended;
+use crate::recovery::{Ended, Expired};
 use crate::target::Target;
 
 /// How many times silent clients are looked for within the time they may be silent.
@@ -99,7 +99,7 @@ impl Target {
     /// Ends recovery now: whoever has not finished is evicted (`abort_recovery`).
     pub async fn abort_recovery(self: &Arc<Self>) {
         if self.recovery.abort(self.now()) {
-            self.give_up(true, &[]).await;
+            self.give_up(&Expired::Everyone).await;
         }
     }
 
@@ -111,7 +111,7 @@ impl Target {
         if let Some(expired) = self.recovery.expire(self.now()) {
             tracing::warn!(target = self.name(), "recovery timed out, evicting stale clients");
             let target = Arc::clone(self);
-            let task = async move { target.give_up(expired.everyone, &expired.waiting).await };
+            let task = async move { target.give_up(&expired).await };
             self.world.tasks.spawn("target_recovery", Box::pin(task));
         }
         if !self.recovery.is_running() {
@@ -120,14 +120,9 @@ impl Target {
     }
 
     /// Evicts the clients that hold recovery up.
-    async fn give_up(self: &Arc<Self>, everyone: bool, waiting: &[u64]) {
+    async fn give_up(self: &Arc<Self>, expired: &Expired) {
         for export in self.exports() {
-            let is_finished = match export.state() {
-                ExportState::Recovered | ExportState::Full | ExportState::Gone => true,
-                ExportState::Awaited => false,
-                _ => !everyone && waiting.contains(&export.handle().0),
-            };
-            if !is_finished {
+            if expired.gives_up(export.handle().0, export.state()) {
                 self.evict(&export).await;
             }
         }

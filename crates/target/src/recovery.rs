@@ -7,6 +7,7 @@
 //! everyone go on.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -108,7 +109,9 @@ struct Window {
     busy: bool,
     queue: BTreeMap<Transno, (u64, oneshot::Sender<Turn>)>,
     /// Lock replays, until all requests are replayed.
-    locks: Vec<oneshot::Sender<Turn>>,
+    locks: Vec<(u64, oneshot::Sender<Turn>)>,
+    /// How many replays of each client wait or are executed (Lustre's `exp_replay_count`).
+    under_way: BTreeMap<u64, usize>,
     /// The clients' last pings, until all is over.
     done: Vec<oneshot::Sender<Turn>>,
     replayed: u64,
@@ -190,34 +193,38 @@ impl Recovery {
         }
         window.lost += 1;
         window.queue.retain(|_, (owner, _)| *owner != client);
+        window.locks.retain(|(owner, _)| *owner != client);
         window.pump()
     }
 
-    /// A client replays the request that was `transno`.
+    /// A client replays the request that was `transno`. Unless it is a duplicate, the replay is under
+    /// way until [`Recovery::replayed`].
     pub(crate) fn admit_replay(&self, client: u64, transno: Transno) -> Admission {
         let mut window = self.window.lock();
+        // The same client may send it again: the older one is dropped.
+        if window.queue.get(&transno).is_some_and(|(owner, _)| *owner != client) {
+            return Admission::Duplicate;
+        }
+        window.begin(client);
         if !window.is_running() || transno < window.next {
             return Admission::Now;
         }
         let (sender, receiver) = oneshot::channel();
-        match window.queue.get(&transno) {
-            // The same client sends it again: the older one is dropped.
-            Some((owner, _)) if *owner != client => return Admission::Duplicate,
-            _ => window.queue.insert(transno, (client, sender)),
-        };
+        window.queue.insert(transno, (client, sender));
         // No stage can end by a request that waits.
         let Ended(_) = window.pump();
         Admission::Wait(receiver)
     }
 
-    /// A client replays a lock.
-    pub(crate) fn admit_lock(&self) -> Admission {
+    /// A client replays a lock, which is under way until [`Recovery::replayed`].
+    pub(crate) fn admit_lock(&self, client: u64) -> Admission {
         let mut window = self.window.lock();
+        window.begin(client);
         if !window.is_running() || window.replays_locks() {
             return Admission::Now;
         }
         let (sender, receiver) = oneshot::channel();
-        window.locks.push(sender);
+        window.locks.push((client, sender));
         Admission::Wait(receiver)
     }
 
@@ -232,13 +239,25 @@ impl Recovery {
         Admission::Wait(receiver)
     }
 
-    /// The request whose turn it was is executed.
-    pub(crate) fn replayed(&self, now: Instant, transno: Transno) -> Ended {
+    /// A replay of a client is no longer under way: executed in its turn, or lost before that.
+    /// `transno` is that of a request.
+    pub(crate) fn replayed(
+        &self,
+        now: Instant,
+        client: u64,
+        turn: Option<Turn>,
+        transno: Option<Transno>,
+    ) -> Ended {
         let mut window = self.window.lock();
-        window.busy = false;
-        window.replayed += 1;
-        window.next = window.next.max(Transno(transno.0 + 1));
-        window.prolong(now, &self.timeouts);
+        window.end(client);
+        if let (Some(Turn::InOrder), Some(transno)) = (turn, transno) {
+            window.busy = false;
+            window.replayed += 1;
+            window.next = window.next.max(Transno(transno.0 + 1));
+        }
+        if turn.is_some() {
+            window.prolong(now, &self.timeouts);
+        }
         window.pump()
     }
 
@@ -248,8 +267,8 @@ impl Recovery {
         window.deadline.filter(|_| window.is_running())
     }
 
-    /// The deadline has passed. Says which clients are given up: those in these states, save
-    /// those that have a request waiting for its turn. Whoever remains has some time more.
+    /// The deadline has passed. Says which clients are given up: those that hold up the stage that
+    /// recovery is in. Whoever remains has some time more.
     pub(crate) fn expire(&self, now: Instant) -> Option<Expired> {
         let mut window = self.window.lock();
         let deadline = window.deadline.filter(|deadline| *deadline <= now)?;
@@ -257,11 +276,19 @@ impl Recovery {
             return None;
         }
         let (started, _) = window.started?;
-        let hard = started + self.timeouts.recovery_hard <= now;
+        let busy = || window.under_way.keys().copied().collect();
+        let expired = if started + self.timeouts.recovery_hard <= now {
+            Expired::Everyone
+        } else if !window.is_complete() {
+            Expired::Absent
+        } else if !window.replays_locks() {
+            Expired::Requests(busy())
+        } else {
+            Expired::Locks(busy())
+        };
         window.expired = true;
         window.deadline = Some(deadline.max(now) + self.timeouts.base);
-        let waiting = window.queue.values().map(|(owner, _)| *owner).collect();
-        Some(Expired { everyone: hard, waiting })
+        Some(expired)
     }
 
     /// Nobody is waited for any more; whether there was anything to wait for.
@@ -311,17 +338,48 @@ impl Recovery {
     }
 }
 
-/// Who is given up.
-pub(crate) struct Expired {
+/// Who is given up, besides whoever has not come back. A client that waits for others is not: it has
+/// done its part of the stage, or a replay of its own waits for its turn.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Expired {
     /// All that have not finished.
-    pub(crate) everyone: bool,
-    /// Clients that wait for their turn: not their fault.
-    pub(crate) waiting: Vec<u64>,
+    Everyone,
+    /// Nobody else: those that are here could not go on.
+    Absent,
+    /// Those that have not replayed their requests, save these clients.
+    Requests(Vec<u64>),
+    /// Those that have not replayed their locks, save these clients.
+    Locks(Vec<u64>),
+}
+
+impl Expired {
+    /// Whether a client in this state is given up.
+    pub(crate) fn gives_up(&self, client: u64, state: ExportState) -> bool {
+        match (state, self) {
+            (ExportState::Recovered | ExportState::Full | ExportState::Gone, _) => false,
+            (ExportState::Awaited, _) | (_, Self::Everyone) => true,
+            (_, Self::Absent) | (ExportState::ReplayingLocks, Self::Requests(_)) => false,
+            (_, Self::Requests(busy) | Self::Locks(busy)) => !busy.contains(&client),
+        }
+    }
 }
 
 impl Window {
     fn is_running(&self) -> bool {
         matches!(self.status, RecoveryStatus::WaitingForClients | RecoveryStatus::Recovering)
+    }
+
+    fn begin(&mut self, client: u64) {
+        *self.under_way.entry(client).or_default() += 1;
+    }
+
+    fn end(&mut self, client: u64) {
+        if let Entry::Occupied(mut count) = self.under_way.entry(client) {
+            *count.get_mut() -= 1;
+            if *count.get() == 0 {
+                count.remove();
+            }
+        }
     }
 
     /// Whether everybody who will come is there.
@@ -363,7 +421,7 @@ impl Window {
         if self.replaying > 0 {
             return Ended(false);
         }
-        for sender in self.locks.drain(..) {
+        for (_, sender) in self.locks.drain(..) {
             // A client that has gone meanwhile is not waiting.
             let _ = sender.send(Turn::Free);
         }

@@ -502,6 +502,61 @@ fn a_client_that_stays_away_is_given_up_and_a_gap_is_passed() {
     });
 }
 
+/// `one` could not replay its lock and `three` could not go on, because `two` had not come.
+#[test]
+fn who_waits_for_a_client_that_stays_away_is_not_given_up_with_it() {
+    let world = TestWorld::new(15);
+    world.clone().run(async move {
+        let store = manual_store();
+        let (node, _) = start(&world, &store).await;
+        let (one, three) = (node.connect("one").await, node.connect("three").await);
+        node.connect("two").await;
+        one.call(inode_lock(LockMode::Pr, 0x11)).await;
+        let (node, _) = start(&world, &Arc::new(store.crash())).await;
+        let (one, three) = (one.follow(&node), three.follow(&node));
+        one.connect().await.unwrap();
+        three.connect().await.unwrap();
+        let waits = async move { assert_eq!(finish_recovery(&three).await.head.status, 0) };
+        world.world().tasks.spawn("finish", Box::pin(waits));
+        let start = node.target.now();
+        let answer = one.call_with(replayed_lock(LockMode::Pr, 0x11)).await.unwrap();
+        assert_ne!(lock_handle(&answer), LockHandle(0));
+        assert!(node.target.now().since(start) >= Duration::from_secs(60));
+        assert_eq!(finish_recovery(&one).await.head.status, 0);
+        let view = node.target.view().recovery;
+        assert_eq!((view.status, view.evicted), (RecoveryStatus::Complete, 1));
+    });
+}
+
+/// Of two that have not replayed their locks when the time is over, one has a replay under way.
+#[test]
+fn who_stops_in_the_middle_of_its_locks_is_given_up_and_who_is_slow_is_not() {
+    let world = TestWorld::new(16);
+    world.clone().run(async move {
+        let store = manual_store();
+        let (node, _) = start(&world, &store).await;
+        let (one, two) = (node.connect("one").await, node.connect("two").await);
+        one.call(inode_lock(LockMode::Pr, 0x11)).await;
+        two.call(inode_lock(LockMode::Pr, 0x22)).await;
+        let (node, _) = start(&world, &Arc::new(store.crash())).await;
+        let (one, two) = (one.follow(&node), two.follow(&node));
+        one.connect().await.unwrap();
+        two.connect().await.unwrap();
+        let stops = async move {
+            two.call_with(replayed_lock(LockMode::Pr, 0x22)).await.unwrap();
+        };
+        world.world().tasks.spawn("stops", Box::pin(stops));
+        world.sleep(Duration::from_secs(1)).await;
+        let slow = FaultAction::Delay(Duration::from_secs(70));
+        node.target.faults().arm(FaultSite::Reply(Kind::LdlmEnqueue), slow, 1);
+        one.call_with(replayed_lock(LockMode::Pr, 0x11)).await.unwrap();
+        assert_eq!(node.target.view().recovery.evicted, 1, "the other");
+        assert_eq!(finish_recovery(&one).await.head.status, 0);
+        let view = node.target.view().recovery;
+        assert_eq!((view.status, view.evicted), (RecoveryStatus::Complete, 1));
+    });
+}
+
 #[test]
 fn a_lock_in_the_way_is_called_back() {
     let world = TestWorld::new(8);
