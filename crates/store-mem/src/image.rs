@@ -7,7 +7,7 @@ use std::{
 
 use bytes::Bytes;
 use sheen_store::{Attributes, Change, FileKind, KEY_BYTES_MAX, Sequence, StoreError, Transaction};
-use sheen_types::{Fid, HashMap};
+use sheen_types::{Fid, HashMap, HashSet};
 
 use crate::data::Data;
 
@@ -30,6 +30,8 @@ pub(crate) struct Shard {
     pub(crate) keys: HashMap<Fid, BTreeMap<Bytes, Bytes>>,
     /// Objects whose destruction is not durable: a crash brings them back with their data.
     pub(crate) destroyed: Vec<(Fid, Object)>,
+    /// Objects whose data may have changed since the last commit: a commit looks at these alone.
+    pub(crate) changed: HashSet<Fid>,
 }
 
 impl Shard {
@@ -42,7 +44,16 @@ impl Shard {
     pub(crate) fn without_data(&self) -> Self {
         let strip = |object: &Object| Object { data: Data::default(), ..object.clone() };
         let objects = self.objects.iter().map(|(fid, object)| (*fid, strip(object))).collect();
-        Self { objects, keys: self.keys.clone(), destroyed: Vec::new() }
+        Self { objects, keys: self.keys.clone(), ..Self::default() }
+    }
+
+    /// Makes all data durable.
+    pub(crate) fn sync(&mut self) {
+        for fid in std::mem::take(&mut self.changed) {
+            if let Some(object) = self.objects.get_mut(&fid) {
+                object.data.sync();
+            }
+        }
     }
 
     /// Drops what was destroyed by transactions up to `sequence`.

@@ -170,6 +170,8 @@ impl StoreMem {
                 });
                 object.data = held.map(|held| data(&held.data)).unwrap_or_default();
             }
+            // Whoever dies alone leaves data that is written and not synced.
+            shard.changed.extend(fids);
         }
         let sequence = self.committed.load(Ordering::SeqCst);
         drop((durable, live));
@@ -288,8 +290,16 @@ impl StoreMem {
         let before = object.data.bytes();
         let outcome = change(&mut object.data);
         let after = object.data.bytes();
+        shard.changed.insert(fid);
         self.bytes.fetch_add(after.wrapping_sub(before), Ordering::Relaxed);
         Ok(outcome)
+    }
+
+    fn with_data<T>(&self, fid: Fid, read: impl FnOnce(&Data) -> T) -> Result<T, StoreError> {
+        self.with_object(fid, |object| match object.attributes.kind {
+            FileKind::Regular => Ok(read(&object.data)),
+            _ => Err(StoreError::WrongKind(fid)),
+        })?
     }
 
     /// Refuses what would make an object too large.
@@ -431,7 +441,7 @@ impl Store for StoreMem {
     fn commit(&self) -> Result<Sequence, StoreError> {
         self.check()?;
         for shard in &self.shards {
-            shard.lock().objects.values_mut().for_each(|object| object.data.sync());
+            shard.lock().sync();
         }
         self.commit_through(Sequence(u64::MAX));
         Ok(self.committed())
@@ -442,7 +452,7 @@ impl Store for StoreMem {
     }
 
     fn read(&self, object: Fid, offset: u64, length: usize) -> Result<Bytes, StoreError> {
-        self.change_data(object, |data| data.read(offset, length))
+        self.with_data(object, |data| data.read(offset, length))
     }
 
     fn write(&self, object: Fid, offset: u64, pieces: &[Bytes]) -> Result<(), StoreError> {
@@ -488,7 +498,7 @@ impl Store for StoreMem {
     }
 
     fn seek(&self, object: Fid, offset: u64, hole: bool) -> Result<Option<u64>, StoreError> {
-        self.change_data(object, |data| data.seek(offset, hole))
+        self.with_data(object, |data| data.seek(offset, hole))
     }
 
     fn sync_data(&self, object: Fid) -> Result<(), StoreError> {
