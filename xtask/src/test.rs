@@ -17,8 +17,8 @@ pub(crate) struct Options {
     /// Full sizes: 10,000 transactions per database, a 4 GiB file, more rounds and more kills
     #[arg(long)]
     long: bool,
-    /// One step (tidy, build, unit, golden, sim, e2e, model, suites, demo), or the tests whose name
-    /// holds this
+    /// One step (tidy, build, unit, golden, hostile, sim, e2e, model, suites, demo), or the tests whose
+    /// name holds this
     #[arg(long, value_name = "NAME")]
     only: Option<String>,
 }
@@ -49,6 +49,7 @@ const STEPS: &[Step] = &[
     ("build", |_| Count::of(&shell::build_program())),
     ("unit", unit),
     ("golden", golden),
+    ("hostile", hostile),
     ("sim", |options| Count::of(&sim::test(options.long))),
     ("e2e", e2e),
     ("model", |options| Count::of(&sim::model(options.long))),
@@ -89,7 +90,7 @@ impl Options {
             // They are built first and take minutes: with them all would take over half an hour.
             None => self.long || step != "suites",
             Some(only) if is_step(only) => only == step || (step == "build" && needs_build(only)),
-            Some(_) => ["build", "unit", "golden", "e2e"].contains(&step),
+            Some(_) => ["build", "unit", "golden", "hostile", "e2e"].contains(&step),
         }
     }
 
@@ -120,12 +121,18 @@ fn unit(options: &Options) -> Count {
     tests(options, &["--workspace", "--exclude", "sheen-conformance"])
 }
 
-/// A million hostile operations take 20 minutes without optimisation, and 2 with it.
+/// What was captured. `hostile` is a step of its own.
 fn golden(options: &Options) -> Count {
-    match options.long {
-        true => tests(options, &["--release", "--package", "sheen-conformance"]),
-        false => tests(options, &["--package", "sheen-conformance"]),
-    }
+    let package = ["--package", "sheen-conformance", "--lib"];
+    tests(options, &[&package[..], &["--test", "golden", "--test", "replay"]].concat())
+}
+
+/// A million operations, which take 20 minutes without optimisation, and less than one with it.
+fn hostile(options: &Options) -> Count {
+    let package = ["--release", "--package", "sheen-conformance", "--test", "hostile"];
+    let mut command = test_command(options, &package);
+    command.args(["--nocapture"]).env("SHEEN_TEST_LONG", "1");
+    counted(command).unwrap_or_else(|error| Count::of(&Err(error)))
 }
 
 fn e2e(options: &Options) -> Count {
