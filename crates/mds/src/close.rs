@@ -31,7 +31,7 @@ impl Mdt {
             if context.is_applied_already() {
                 return Ok(closed());
             }
-            return Err(Errno::ESTALE);
+            return Ok(Outcome { status: Errno::ESTALE.status(), ..closed() });
         };
         let _held = self.exclusion.hold(Needs::new().change_inode(file.fid)).await;
         let mut transaction = Transaction::new();

@@ -38,7 +38,7 @@ impl Operations for Mdt {
                 Request::MdsStatfs(request) => self.statfs(&request),
                 Request::MdsGetattr(request) => self.getattr(context, &request),
                 Request::MdsGetattrName(request) => self.getattr_name(context, &request),
-                Request::MdsGetxattr(request) => self.getxattr(context, &request),
+                Request::MdsGetxattr(request) => Ok(self.getxattr(&request)),
                 Request::MdsReadpage(request) => self.readpage(context, &request).await,
                 Request::MdsSync(request) => self.sync(context, &request).await,
                 Request::MdsClose(request) => {

@@ -1,7 +1,7 @@
 //! Extended attributes: one, their names, or all at once.
 
 use bytes::Bytes;
-use sheen_target::{Context, Outcome};
+use sheen_target::Outcome;
 use sheen_types::Errno;
 use sheen_wire::md::{MdtBody, Valid};
 use sheen_wire::messages::{MdsGetxattr, MdsGetxattrReply};
@@ -22,8 +22,13 @@ pub(crate) struct AllXattrs {
 }
 
 impl Mdt {
-    /// MDS_GETXATTR. With no room given only the size is answered.
-    pub(crate) fn getxattr(&self, _: &Context, request: &MdsGetxattr) -> Result<Outcome, Errno> {
+    /// MDS_GETXATTR. With no room given only the size is answered. A refusal has its buffers, empty.
+    pub(crate) fn getxattr(&self, request: &MdsGetxattr) -> Outcome {
+        let found = self.found_xattr(request);
+        found.unwrap_or_else(|errno| Outcome::failed(errno, MdsGetxattrReply::default()))
+    }
+
+    fn found_xattr(&self, request: &MdsGetxattr) -> Result<Outcome, Errno> {
         let asked = &request.mdt_body;
         let inode = self.inode(asked.fid1)?;
         let value = if asked.valid.contains(Valid::XATTRLS) {

@@ -116,7 +116,8 @@ impl Target {
         replays: bool,
     ) -> Result<Outcome, Errno> {
         let waits = LockFlags::BLOCK_WAIT.when(lock.desc.granted.is_none());
-        let flags = waits | LockFlags::AST_SENT.when(lock.blocked);
+        let sent = LockFlags::AST_SENT.when(lock.blocked);
+        let flags = waits | sent | LockFlags::from_wire(WireFlags::REPLAY.0).when(replays);
         let with_value = !replays && lock.desc.granted.is_some();
         self.answer_lock(lock.handle, &lock.desc, flags, with_value).await
     }
@@ -199,7 +200,10 @@ impl Target {
 
 /// The flags of a request that come back with its answer.
 fn echoed(wish: &LockWish) -> LockFlags {
-    let asked = WireFlags::AST_DISCARD_DATA | WireFlags::BLOCK_NOWAIT | WireFlags::TEST_LOCK;
+    let asked = WireFlags::AST_DISCARD_DATA
+        | WireFlags::BLOCK_NOWAIT
+        | WireFlags::TEST_LOCK
+        | WireFlags::REPLAY;
     LockFlags::from_wire((wish.flags & asked).0)
 }
 

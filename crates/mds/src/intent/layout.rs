@@ -1,5 +1,6 @@
 //! Intents for the layout: to read it, or to have the objects made that a write needs.
 
+use bytes::Bytes;
 use sheen_store::Transaction;
 use sheen_target::{Context, LockWish, Memo, Outcome};
 use sheen_types::{Errno, InodeBits, LockMode};
@@ -36,7 +37,12 @@ impl Mdt {
             Some(_) => None,
             None => Some(context.target.lock(wish.resource, wish.policy, wish.mode).await?),
         };
-        let dlm_lvb = self.layout(&self.inode(fid)?)?.unwrap_or_default();
+        // A file that has gone has no layout; the lock tells the client that this stays so.
+        let dlm_lvb = match self.inode(fid) {
+            Ok(inode) => self.layout(&inode)?.unwrap_or_default(),
+            Err(Errno::ENOENT) => Bytes::new(),
+            Err(errno) => return Err(errno),
+        };
         let mut lock = match guard {
             Some(guard) => locks::hand_over(context, guard, wish)?,
             None => held.unwrap_or_default(),

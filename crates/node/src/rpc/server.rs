@@ -151,7 +151,7 @@ impl RpcNode {
             // A target that is not here, or an export that it does not know (any more).
             self.exports_by_bits.write().remove(&arrival.handle);
             let errno = if named.is_some() { Errno::ENODEV } else { Errno::ENOTCONN };
-            return pending.send(errno.into(), None);
+            return pending.refuse(errno);
         };
         let mover = Arc::new(Mover(Arc::clone(&self.lnet)));
         let portal = bulk_portal(body.opcode);
@@ -269,11 +269,22 @@ struct Pending {
 }
 
 impl Pending {
-    fn send(mut self, head: ReplyHead, reply: Option<Reply>) {
+    fn send(self, head: ReplyHead, reply: Option<Reply>) {
+        self.answer(head, reply, true);
+    }
+
+    /// To whom no target knows. What we expect of ourselves is no business of theirs: 0 tells them
+    /// to keep their own estimate.
+    fn refuse(self, errno: Errno) {
+        self.answer(errno.into(), None, false);
+    }
+
+    fn answer(mut self, head: ReplyHead, reply: Option<Reply>, known: bool) {
         let Some(body) = self.body.take() else { return };
         let now = self.node.now();
         let way = self.node.service(self.handle).lock().finish(now, self.id);
         if let Some(way) = way {
+            let way = if known { way } else { Way { timeout: 0, ..way } };
             self.node.send_reply(&way, &body, &head, reply.as_ref());
         }
         self.node.run_waiting(self.handle);
