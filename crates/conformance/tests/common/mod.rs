@@ -15,7 +15,7 @@ use sheen_node::net::{LNet, NetConfig};
 use sheen_node::rpc::RpcNode;
 use sheen_store_mem::{MemOptions, StoreMem};
 use sheen_target::Timeouts;
-use sheen_testkit::vnet::{Virtual, Weather};
+use sheen_testkit::vnet::{Scope, Virtual, Weather};
 use sheen_types::Nid;
 use sheen_wire::lnet::Portal;
 
@@ -52,46 +52,79 @@ const OST_BYTES: u64 = 4 << 30;
 
 /// The servers and the client's LNet.
 pub(crate) struct Servers {
-    pub(crate) world: Virtual,
+    pub(crate) world: Arc<Virtual>,
     pub(crate) client: Arc<LNet>,
+    pub(crate) cluster: Cluster,
+}
+
+/// One node with all servers.
+pub(crate) struct Cluster {
+    world: Arc<Virtual>,
+    pub(crate) node: Arc<RpcNode>,
+    registrar: Arc<Registrar>,
     /// The MGS, the MDT, and the OSTs.
-    pub(crate) served: Vec<Arc<Served>>,
+    pub(crate) places: Vec<Place>,
+}
+
+/// A target, its store, and the tasks that end with it.
+pub(crate) struct Place {
+    #[allow(dead_code, reason = "hostile restarts nothing")]
+    pub(crate) store: Arc<StoreMem>,
+    pub(crate) served: Arc<Served>,
+    #[allow(dead_code, reason = "hostile restarts nothing")]
+    pub(crate) scope: Scope,
+}
+
+impl Cluster {
+    /// Starts a target on its store.
+    pub(crate) async fn serve(&self, kind: PlanKind, store: Arc<StoreMem>) -> Place {
+        let scope = self.world.scope();
+        let io = self.world.world_of(scope);
+        let timeouts = Timeouts::from_base(Duration::from_secs(100));
+        let served =
+            Served::start(kind, Arc::clone(&store) as _, &self.node, io.clone(), timeouts).await;
+        let served = Arc::new(served.expect("a target that starts"));
+        Place { store, served, scope }
+    }
+
+    /// Connects the MDT to its OSTs; nothing for others.
+    pub(crate) fn keep_osts(&self, place: &Place) {
+        let keep = Arc::clone(&self.registrar).keep_osts(Arc::clone(&place.served));
+        self.world.world_of(place.scope).tasks.spawn("mdt osts", Box::pin(keep));
+    }
 }
 
 /// Starts one node with an MGS, an MDT and OSTs, and a bare LNet for the client.
 pub(crate) fn start(seed: u64) -> Servers {
-    let world = Virtual::new(seed, Weather { chunks: false, ..Weather::default() });
-    let io = world.world();
-    let (client, served) = world.run(async move {
+    let weather = Weather { chunks: false, ..Weather::default() };
+    let world = Arc::new(Virtual::new(seed, weather));
+    let (io, owner) = (world.world(), Arc::clone(&world));
+    let (client, cluster) = world.run(async move {
         let client = LNet::start(io.clone(), NetConfig::new(client_nid(), PORT)).await;
         let lnet = LNet::start(io.clone(), NetConfig::new(server_nid(), PORT)).await;
         let node = RpcNode::start(io.clone(), lnet.expect("the address is free"));
+        let registrar = Arc::new(Registrar::new(&node, &io, vec![server_nid()]));
+        let mut cluster = Cluster { world: owner, node, registrar, places: Vec::new() };
         let mut kinds = vec![PlanKind::Mgs];
         let mut names = vec!["lustre-MDT0000".to_owned()];
         names.extend((0..OSTS).map(|index| format!("lustre-OST{index:04x}")));
         kinds.extend(names.iter().map(|name| PlanKind::Target(name.parse().expect("a name"))));
-        let mut served = Vec::new();
-        let timeouts = Timeouts::from_base(Duration::from_secs(100));
         for kind in kinds {
             let options = MemOptions { capacity_bytes: Some(OST_BYTES), ..MemOptions::default() };
-            let store = Arc::new(StoreMem::new(options));
-            let one = Served::start(kind, store, &node, io.clone(), timeouts).await;
-            served.push(Arc::new(one.expect("a target that starts")));
+            let place = cluster.serve(kind, Arc::new(StoreMem::new(options))).await;
+            cluster.places.push(place);
         }
-        let registrar = Arc::new(Registrar::new(&node, &io, vec![server_nid()]));
-        registrar.connect().await.expect("an MGS");
-        for one in &served {
-            registrar.register(one, "", false).await.expect("an MGS that takes it");
+        cluster.registrar.connect().await.expect("an MGS");
+        for place in &cluster.places {
+            let registered = cluster.registrar.register(&place.served, "", false).await;
+            registered.expect("an MGS that takes it");
         }
-        for one in &served {
-            let keep = Arc::clone(&registrar).keep_osts(Arc::clone(one));
-            io.tasks.spawn("mdt osts", Box::pin(keep));
-        }
-        (client.expect("the address is free"), served)
+        cluster.places.iter().for_each(|place| cluster.keep_osts(place));
+        (client.expect("the address is free"), cluster)
     });
     // The MDT finds its OSTs and has objects made.
     world.pass(Duration::from_secs(15));
-    Servers { world, client, served }
+    Servers { world, client, cluster }
 }
 
 /// Our client on a node of its own at `nid`, mounted, with `data` for its data path.

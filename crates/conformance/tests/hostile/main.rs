@@ -303,7 +303,7 @@ fn hostile_operations_leave_nothing_and_harm_nobody() {
     let long = std::env::var_os("SHEEN_TEST_LONG").is_some();
     let count = if long { OPERATIONS_LONG } else { OPERATIONS };
     println!("{count} operations, SHEEN_SEED={seed}");
-    let Servers { world, client, served } = start(seed);
+    let Servers { world, client, cluster } = start(seed);
     let io = world.world();
     let neighbour = Nid::tcp(Ipv4Addr::new(10, 77, 0, 14));
     let files = world.run({
@@ -335,7 +335,7 @@ fn hostile_operations_leave_nothing_and_harm_nobody() {
     let leaving = Arc::clone(&files);
     world.run(async move { leaving.unmount().await });
     world.pass(Duration::from_secs(10));
-    served.iter().for_each(|one| check_gauges(one));
+    cluster.places.iter().for_each(|place| check_gauges(&place.served));
     let statuses = learned.statuses.lock();
     println!("answers by status: {statuses:?}");
     let well = statuses.get(&0).copied().unwrap_or(0);

@@ -35,6 +35,8 @@ pub(crate) const OWN: &[(&str, &str)] = &[
     (".version", "versions are transactions"),
     (".bavail", "another disk"),
     (".bfree", "another disk"),
+    ("cdata.transno", "the server's own count of transactions"),
+    ("cdata.instance", "how often the server was started"),
     ("statfs.blocks", "another disk"),
     (".files", "another disk"),
     (".ffree", "another disk"),

@@ -12,7 +12,7 @@ use crate::compare::Difference;
 pub(crate) struct Known {
     /// The message; `*` for all.
     pub(crate) message: &'static str,
-    /// Its fields; `*` at the end stands for the rest of a name.
+    /// Its fields, some with the captured value; `*` at the end stands for the rest of a name.
     pub(crate) fields: &'static [&'static str],
     /// Why.
     pub(crate) why: &'static str,
@@ -106,6 +106,36 @@ pub(crate) const ANSWERED: &[Known] = &[
          while it is opened again",
     ),
     known("LDLM_INTENT_OPEN reply", &["niobuf_inline"], "no data on the MDT"),
+    known(
+        "LDLM_INTENT_OPEN reply",
+        &["default_mdt_md", "mdt_body.valid.DEFAULT_MEA", "mdt_body.valid.DIREA"],
+        "DNE: the root has a default layout of directories, which we do not have",
+    ),
+    known(
+        "LDLM_INTENT_OPEN reply",
+        &["mdt_md = absent"],
+        "a replayed open is answered with the layout, as any other",
+    ),
+    known(
+        "LDLM_INTENT_GETATTR reply",
+        &["dlm_rep.policy_res2 = 18446744073709551614"],
+        "ENOENT of a FID that has gone: here in 32 bits, as all errors there are otherwise",
+    ),
+    known(
+        "LDLM_ENQUEUE reply",
+        &["body.status = -115"],
+        "the object of a file that has gone: there in progress for ever, here not destroyed yet",
+    ),
+    known(
+        "OST_BRW_WRITE reply",
+        &["ost_body.oa.grant"],
+        "there the client had used up its grant before the capture; here it has all of it",
+    ),
+    known(
+        "MGS_CONNECT reply",
+        &["body.op_flags.CONNECT_RECONNECT"],
+        "there an MGS that was started again knows whoever it gives another handle",
+    ),
     known(
         "LLOG_ORIGIN_HANDLE_CREATE reply",
         &["llogd_body.logid.id"],
@@ -501,7 +531,10 @@ pub(crate) const NOT_PLAYED: &[(&str, &str)] = &[
         "more than one MDT, PFL, DoM, overstriping, pools and locks ahead are not built",
     ),
     ("g*, more/g*", "migration, mirrors, job statistics and changelogs are not built"),
-    ("r*", "servers that restart or evict: the player has neither"),
+    (
+        "r1, r12",
+        "their files are on a second MDT; here the restart of the first would be that of theirs",
+    ),
 ];
 
 fn fits(pattern: &str, name: &str) -> bool {
@@ -517,7 +550,10 @@ pub(crate) fn sort<'a>(
     differences: &'a [Difference],
 ) -> (Vec<&'a Difference>, Vec<String>) {
     let is = |known: &Known, field: &str, difference: &Difference| {
-        fits(known.message, &difference.message) && fits(field, &difference.field)
+        let (field, value) = field.split_once(" = ").unwrap_or((field, "*"));
+        fits(known.message, &difference.message)
+            && fits(field, &difference.field)
+            && fits(value, &difference.real)
     };
     let unknown = differences.iter().filter(|difference| {
         let mut all = list.iter();

@@ -1,7 +1,7 @@
 //! What is called one thing in a capture and another in our world: handles, sequences, objects.
 
 use bytes::Bytes;
-use sheen_types::HashMap;
+use sheen_types::{HashMap, Transno};
 use sheen_wire::lov::{LovEa, LovMd};
 use sheen_wire::ost::OstId;
 
@@ -15,6 +15,10 @@ pub(crate) struct Mapping {
     objects: HashMap<(u64, u64), (u64, u64)>,
     /// Our objects' OSTs.
     osts: HashMap<(u64, u64), u32>,
+    /// Transactions, by the captured server's number.
+    transnos: HashMap<u64, u64>,
+    /// The OST of ours that stands for a captured one, by their numbers.
+    places: HashMap<u32, u32>,
 }
 
 /// A buffer with our names in it.
@@ -37,12 +41,26 @@ impl Mapping {
         self.words.get(&real).copied()
     }
 
+    /// Learns what a transaction is called here. These numbers are small: elsewhere they may mean
+    /// anything.
+    pub(crate) fn learn_transno(&mut self, real: Transno, ours: Transno) {
+        if real.0 != 0 && ours.0 != 0 {
+            self.transnos.insert(real.0, ours.0);
+        }
+    }
+
+    /// Our number of a transaction.
+    pub(crate) fn transno(&self, real: Transno) -> Transno {
+        Transno(self.transnos.get(&real.0).copied().unwrap_or(real.0))
+    }
+
     /// Learns the objects of two layouts of the same file.
     pub(crate) fn learn_layouts(&mut self, real: &Bytes, ours: &Bytes) {
         let (Ok(real), Ok(ours)) = (LovEa::decode(real), LovEa::decode(ours)) else { return };
         for (real, ours) in plain(&real).into_iter().zip(plain(&ours)) {
             for (real, ours) in real.stripes.iter().zip(&ours.stripes) {
                 self.learn_object(&real.oi, &ours.oi, ours.ost_idx);
+                self.places.insert(real.ost_idx, ours.ost_idx);
             }
         }
     }
@@ -58,6 +76,22 @@ impl Mapping {
     pub(crate) fn object(&self, real: (u64, u64)) -> Option<((u64, u64), u32)> {
         let ours = *self.objects.get(&real)?;
         Some((ours, self.osts.get(&ours).copied().unwrap_or(0)))
+    }
+
+    /// Our OST that stands for the captured one of this number.
+    pub(crate) fn ost(&self, real: u32) -> u32 {
+        self.places.get(&real).copied().unwrap_or(real)
+    }
+
+    /// A layout that the client tells the MDT again, with our objects and their OSTs.
+    pub(crate) fn told_again(&self, layout: &Bytes) -> Option<Bytes> {
+        let Ok(LovEa::Plain(mut plain)) = LovEa::decode(layout) else { return None };
+        for stripe in &mut plain.stripes {
+            let (ours, ost) = self.object((stripe.oi.word0, stripe.oi.word1))?;
+            (stripe.oi.word0, stripe.oi.word1) = ours;
+            stripe.ost_idx = ost;
+        }
+        (!plain.stripes.is_empty()).then(|| LovEa::Plain(plain).encode())
     }
 
     /// Puts our names into a buffer of a request.

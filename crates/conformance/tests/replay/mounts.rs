@@ -8,6 +8,7 @@ use sheen_types::{HashMap, HashSet, ObdHandle};
 use sheen_wire::messages::Request;
 use sheen_wire::text::Text;
 
+use crate::mapping::Mapping;
 use crate::player::Target;
 use crate::script::Exchange;
 
@@ -28,6 +29,17 @@ pub(crate) struct Mounts {
     elsewhere: HashSet<u64>,
     /// The captured connects, as patterns for more of them.
     patterns: HashMap<Target, Request>,
+    /// As whom our servers know the clients.
+    identities: HashMap<Export, Identity>,
+}
+
+/// What a client says of itself with each connect.
+#[derive(Clone)]
+struct Identity {
+    uuid: Text,
+    import: ObdHandle,
+    /// How often it has connected.
+    connects: u32,
 }
 
 impl Mounts {
@@ -54,14 +66,55 @@ impl Mounts {
         *self.numbers.entry((target, real)).or_insert(next)
     }
 
-    /// The mount that connects next.
-    pub(crate) fn next(&self, target: Target) -> usize {
-        self.exports.keys().filter(|(_, at)| *at == target).count()
+    /// The mount that connects: again, with the handle that it had, or after it left; or the next one.
+    pub(crate) fn connecting(&mut self, target: Target, real: u64) -> usize {
+        if real != 0 {
+            return self.number(target, real);
+        }
+        let left = self.left.iter().find(|(_, at)| *at == target).map(|(mount, _)| *mount);
+        left.unwrap_or_else(|| self.exports.keys().filter(|(_, at)| *at == target).count())
+    }
+
+    /// The exports at a target.
+    pub(crate) fn at(&self, target: Target) -> Vec<Export> {
+        let all = self.exports.keys().filter(|(_, at)| *at == target);
+        let mut all: Vec<_> = all.copied().collect();
+        all.sort_unstable();
+        all
+    }
+
+    /// As whom our server knows the client of an export, and how often it has connected.
+    pub(crate) fn identity(&self, export: Export) -> Option<(String, u32)> {
+        let identity = self.identities.get(&export)?;
+        Some((identity.uuid.to_text(), identity.connects))
+    }
+
+    /// Whoever connects again says so with the name that our server knows.
+    pub(crate) fn identify(&mut self, export: Export, request: &mut Request, mapping: &Mapping) {
+        let (cluuid, conn) = match request {
+            Request::MgsConnect(connect) => (&mut connect.cluuid, &mut connect.conn),
+            Request::MdsConnect(connect) => {
+                connect.cdata.transno = mapping.transno(connect.cdata.transno);
+                (&mut connect.cluuid, &mut connect.conn)
+            }
+            Request::OstConnect(connect) => {
+                if let Target::Ost(index) = export.1 {
+                    connect.tgtuuid = Text::padded(format!("lustre-OST{index:04x}_UUID"), 40);
+                }
+                (&mut connect.cluuid, &mut connect.conn)
+            }
+            _ => return,
+        };
+        let own = Identity { uuid: cluuid.clone(), import: *conn, connects: 0 };
+        let identity = self.identities.entry(export).or_insert(own);
+        identity.connects += 1;
+        (*cluuid, *conn) = (identity.uuid.clone(), identity.import);
     }
 
     /// A connect was answered, with the real server's handle and ours.
     pub(crate) fn connected(&mut self, (mount, target): Export, real: u64, ours: ObdHandle) {
         self.exports.insert((mount, target), ours);
+        self.left.remove(&(mount, target));
         self.numbers.insert((target, real), mount);
     }
 
@@ -90,8 +143,12 @@ impl Mounts {
         self.patterns.insert(target, exchange.request.typed.clone());
     }
 
-    /// The connect of another mount.
-    pub(crate) fn connect(&self, (mount, target): Export) -> Option<Request> {
+    /// The connect of another mount, or of one that connects again.
+    pub(crate) fn connect(
+        &mut self,
+        (mount, target): Export,
+        mapping: &Mapping,
+    ) -> Option<Request> {
         let mut request = self.patterns.get(&target)?.clone();
         let uuid = Text::padded(format!("mount-{mount}"), 40);
         let own = ObdHandle(0x5ee0_0000_0000 + mount as u64);
@@ -102,6 +159,7 @@ impl Mounts {
             _ => return None,
         };
         (*cluuid, *conn) = (uuid, own);
+        self.identify((mount, target), &mut request, mapping);
         Some(request)
     }
 }

@@ -29,6 +29,7 @@ use sheen_wire::ptlrpc::{
 };
 use sheen_wire::{ByteOrder, Reader, Wire, Writer};
 
+use crate::cluster::Machines;
 use crate::common::server_nid;
 use crate::compare::{Difference, compare, leaves};
 use crate::mapping::Mapping;
@@ -37,6 +38,8 @@ use crate::script::{Exchange, Script, Sent, Step};
 
 /// How long an answer may take, unless a lock is waited for that the capture does not give back.
 const PATIENCE: Duration = Duration::from_secs(2);
+/// Longer than a message is on its way.
+const ON_ITS_WAY: Duration = Duration::from_millis(100);
 /// How often such locks are given back before an answer is given up.
 const ROUNDS: usize = 4;
 /// The largest answer or part of a bulk.
@@ -134,6 +137,9 @@ pub(crate) struct Player {
     server: Nid,
     calls: Arc<Calls>,
     mounts: Mounts,
+    machines: Machines,
+    /// Targets that are not there, and the handle of whoever is told so.
+    down: HashMap<Target, u64>,
     pub(crate) mapping: Mapping,
     /// By the real servers' handles.
     locks: HashMap<u64, Held>,
@@ -145,7 +151,7 @@ pub(crate) struct Player {
 }
 
 impl Player {
-    pub(crate) fn new(lnet: &Arc<LNet>, world: World) -> Self {
+    pub(crate) fn new(lnet: &Arc<LNet>, world: World, machines: Machines) -> Self {
         let calls = Arc::new(Calls::default());
         let answering = Answering { lnet: Arc::clone(lnet), calls: Arc::clone(&calls) };
         lnet.serve(Portal::LDLM_CB_REQUEST, Arc::new(answering));
@@ -155,6 +161,8 @@ impl Player {
             server: server_nid(),
             calls,
             mounts: Mounts::default(),
+            machines,
+            down: HashMap::default(),
             mapping: Mapping::default(),
             locks: HashMap::default(),
             by_client: HashMap::default(),
@@ -197,9 +205,34 @@ impl Player {
                     let exchange = &script.exchanges[index];
                     self.answer(exchange, sent, &exchange.place, &mut outcome).await;
                 }
+                Step::Remember(target) => self.machines.remember(self.here(target)),
+                Step::Stop(target, handle) => {
+                    let target = self.here(target);
+                    self.settle().await;
+                    self.down.insert(target, handle);
+                    self.machines.stop(target).await;
+                }
+                Step::Start(target, handle) => self.start(self.here(target), handle).await,
+                Step::Evict(target, handle) => {
+                    self.settle().await;
+                    self.evict(self.here(target), handle).await;
+                }
             }
         }
         outcome
+    }
+
+    /// Lets what is on its way arrive.
+    async fn settle(&self) {
+        self.world.clock.sleep_until(self.world.clock.now() + ON_ITS_WAY).await;
+    }
+
+    /// The target of ours that stands for a captured one.
+    fn here(&self, target: Target) -> Target {
+        match target {
+            Target::Ost(index) => Target::Ost(self.mapping.ost(index)),
+            other => other,
+        }
     }
 
     /// The export that a request goes to: whose it is, and which of our targets has what it is about.
@@ -218,11 +251,9 @@ impl Player {
                 self.mounts.leave_out(handle.unwrap_or_default());
                 return Err("connects to a second MDT");
             }
-            Request::OstConnect(connect) => {
-                let text = connect.tgtuuid.to_text();
-                let index = text.strip_prefix("lustre-OST").and_then(|rest| rest.get(..4));
-                let index = index.and_then(|digits| u32::from_str_radix(digits, 16).ok());
-                Target::Ost(index.ok_or("connects to no OST")?)
+            connect if is_connect(connect) => {
+                let target = target_of_connect(connect).ok_or("connects to no server of ours")?;
+                self.here(target)
             }
             Request::LdlmCancel(cancel) => return self.export_of_locks(&cancel.dlm_req),
             _ => match (exchange.portal, ost) {
@@ -240,11 +271,15 @@ impl Player {
         if is_ping(exchange) && self.mapping.word(exchange.request.body.handle.0).is_none() {
             return Err("asks for life where nothing was asked for yet");
         }
+        let handle = exchange.request.body.handle.0;
+        if self.down.get(&target).is_some_and(|told| *told != handle) {
+            return Err("goes to a second MDT");
+        }
         if is_connect(&exchange.request.typed) {
             self.mounts.remember(target, exchange);
-            return Ok((self.mounts.next(target), target));
+            return Ok((self.mounts.connecting(target, handle), target));
         }
-        Ok((self.mounts.number(target, exchange.request.body.handle.0), target))
+        Ok((self.mounts.number(target, handle), target))
     }
 
     fn export_without_object(&mut self, exchange: &Exchange) -> Result<Export, &'static str> {
@@ -282,10 +317,12 @@ impl Player {
         let request = &exchange.request;
         let mut message = request.message.clone();
         let mut ost = None;
-        for bytes in message.buffers.iter_mut().skip(1) {
+        for (field, bytes) in request.format.request.iter().zip(message.buffers.iter_mut().skip(1))
+        {
+            let again = (field.name == "eadata").then(|| self.mapping.told_again(bytes)).flatten();
             let translated = self.mapping.translate(bytes);
             ost = ost.or(translated.ost);
-            *bytes = translated.bytes;
+            *bytes = again.unwrap_or(translated.bytes);
         }
         let export = self.export_of(exchange, ost)?;
         if !is_connect(&request.typed) && self.mounts.handle(export).is_none() {
@@ -303,9 +340,16 @@ impl Player {
             };
             message.buffers[1] = with_our_checksum(&message.buffers[1], &data);
         }
-        let handle = self.mounts.handle(export).unwrap_or_default();
-        let body = PtlrpcBody { handle, conn_cnt: 1, ..request.body.clone() };
+        let mut connect = is_connect(&request.typed).then(|| request.typed.clone());
+        if let Some(connect) = &mut connect {
+            self.mounts.identify(export, connect, &self.mapping);
+        }
+        let body = self.body(export, &request.body);
         message.buffers[0] = encoded(&body);
+        let bytes = match connect {
+            Some(connect) => connect.to_bytes(&message.header, &body),
+            None => message.encode(),
+        };
         let bits = MatchBits(exchange.bits);
         let portal = reply_portal(exchange.portal);
         let answer = self.lnet.expect_puts(self.server, portal, bits, BYTES_MAX);
@@ -320,7 +364,7 @@ impl Player {
                 sinks.push(self.lnet.expect_put(self.server, bulk, bits, BYTES_MAX));
             }
         }
-        self.lnet.put(self.server, exchange.portal, bits, 0, vec![message.encode()]);
+        self.lnet.put(self.server, exchange.portal, bits, 0, vec![bytes]);
         Ok(Pending { answer, _offers: offers, sinks, export })
     }
 
@@ -418,6 +462,9 @@ impl Player {
             self.mounts.connected(export, real.body.handle.0, ours.body.handle);
             self.mapping.learn(real.body.handle.0, ours.body.handle.0);
         }
+        if export.1 == Target::Mdt {
+            self.mapping.learn_transno(real.body.transno, ours.body.transno);
+        }
         crate::learn::names(&mut self.mapping, &real.typed, &ours.typed);
         if let Some((client, real, ours)) =
             crate::learn::lock(&exchange.request.typed, &real.typed, &ours.typed)
@@ -469,7 +516,22 @@ fn is_ping(exchange: &Exchange) -> bool {
     exchange.request.body.opcode == Opcode::OBD_PING
 }
 
-fn is_connect(request: &Request) -> bool {
+/// The target that a connect names; none if it is a second MDT.
+pub(crate) fn target_of_connect(request: &Request) -> Option<Target> {
+    let name = match request {
+        Request::MgsConnect(_) => return Some(Target::Mgs),
+        Request::MdsConnect(connect) => connect.tgtuuid.to_text(),
+        Request::OstConnect(connect) => connect.tgtuuid.to_text(),
+        _ => return None,
+    };
+    if name == "lustre-MDT0000_UUID" {
+        return Some(Target::Mdt);
+    }
+    let index = name.strip_prefix("lustre-OST").and_then(|rest| rest.get(..4))?;
+    u32::from_str_radix(index, 16).ok().map(Target::Ost)
+}
+
+pub(crate) fn is_connect(request: &Request) -> bool {
     matches!(request, Request::MgsConnect(_) | Request::MdsConnect(_) | Request::OstConnect(_))
 }
 

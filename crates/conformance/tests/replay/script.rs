@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::path::Path;
+use std::time::Duration;
 
 use bytes::Bytes;
 use sheen_conformance::pcap::packets;
@@ -13,6 +14,8 @@ use sheen_wire::lnet::{LnetCommand, Portal};
 use sheen_wire::messages::{Reply, Request};
 
 use crate::common::server_nid;
+use crate::outages;
+use crate::player::Target;
 
 /// A request with all that belongs to it.
 pub(crate) struct Exchange {
@@ -26,6 +29,10 @@ pub(crate) struct Exchange {
     pub(crate) reply: Option<(Box<Rpc<Reply>>, Sent)>,
     /// Bulk data, by match bits, in the order sent.
     pub(crate) bulk: Vec<(u64, Bytes)>,
+    /// How long the answer took.
+    pub(crate) took: Duration,
+    /// When it was sent.
+    sent: Duration,
     /// Capture and packet.
     pub(crate) place: String,
     /// Whether a part of it, or of its data, was not captured.
@@ -40,12 +47,20 @@ pub(crate) struct Sent {
 }
 
 /// One move in the order of the capture.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
     /// The client sends this request.
     Send(usize),
     /// The answer to this request arrives.
     Answer(usize),
+    /// What the target does from here on will be lost when it stops.
+    Remember(Target),
+    /// The target stops, as the client with this handle finds.
+    Stop(Target, u64),
+    /// It starts, and the client with this handle connects.
+    Start(Target, u64),
+    /// The client with this handle is thrown out.
+    Evict(Target, u64),
 }
 
 /// A whole capture.
@@ -65,6 +80,18 @@ pub(crate) struct Script {
     pub(crate) discards: Vec<(usize, Box<Rpc<Request>>)>,
 }
 
+impl Script {
+    pub(crate) fn put_before(&mut self, place: Step, steps: Vec<Step>) {
+        let at = self.steps.iter().position(|step| *step == place).unwrap_or(0);
+        self.steps.splice(at..at, steps);
+    }
+
+    pub(crate) fn put_behind(&mut self, place: Step, new: Step) {
+        let at = self.steps.iter().position(|step| *step == place);
+        self.steps.insert(at.map_or(0, |at| at + 1), new);
+    }
+}
+
 /// Reads the script of all clients from a capture.
 pub(crate) fn read(path: &Path) -> Script {
     let file = std::fs::read(path).expect("a capture").into();
@@ -77,6 +104,7 @@ pub(crate) fn read(path: &Path) -> Script {
             reader.message(&event, lnet, meaning);
         }
     }
+    outages::insert(&mut reader.script);
     reader.script
 }
 
@@ -113,6 +141,8 @@ impl Reading {
                     bits,
                     reply: None,
                     bulk: Vec::new(),
+                    took: Duration::ZERO,
+                    sent: event.time,
                     place: format!("{}, packet {}", self.name, event.packet + 1),
                     is_cut: lnet.missing > 0,
                 });
@@ -122,6 +152,7 @@ impl Reading {
                 let sent = Sent { portal: put.portal, offset: put.offset };
                 let exchange = &mut self.script.exchanges[*index];
                 exchange.is_cut |= lnet.missing > 0;
+                exchange.took = event.time.saturating_sub(exchange.sent);
                 exchange.reply = Some((reply, sent));
                 self.script.steps.push(Step::Answer(*index));
             }

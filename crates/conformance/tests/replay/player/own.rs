@@ -9,11 +9,11 @@ use sheen_wire::lnet::Portal;
 use sheen_wire::lov::{LovEa, LovMagic, LovMd, LovMdHeader, LovPattern};
 use sheen_wire::md::{AttrValid, OpenFlags, RecCreate, ReintOp, Valid};
 use sheen_wire::messages::{
-    Kind, LdlmCancel, MdsClose, MdsReintCreate, MdsReintCreateSym, MdsReintOpen, OstPunch,
+    Kind, LdlmCancel, MdsClose, MdsReintCreate, MdsReintCreateSym, MdsReintOpen, ObdPing, OstPunch,
     OstWrite, Reply, Request,
 };
 use sheen_wire::ost::{BrwFlags, NiobufRemote, ObdIoobj, Obdo, ObdoFlags, OstBody, OstId};
-use sheen_wire::ptlrpc::{MESSAGE_VERSION, Message, MessageHeader, MsgType, PtlrpcBody};
+use sheen_wire::ptlrpc::{MESSAGE_VERSION, Message, MessageHeader, MsgFlags, MsgType, PtlrpcBody};
 
 use super::{BYTES_MAX, Held, PATIENCE, Player, Target, proper, within};
 use crate::mounts::Export;
@@ -69,11 +69,46 @@ impl Player {
 
     /// Connects a mount whose connects were not captured.
     pub(super) async fn connect(&mut self, export: Export) {
-        let Some(request) = self.mounts.connect(export) else { return };
+        let Some(request) = self.mounts.connect(export, &self.mapping) else { return };
         let portal = request.format().request_portal;
         if let Some(Ok(body)) = self.ask(export, portal, request).await.map(|it| it.body()) {
             self.mounts.connected(export, body.handle.0, body.handle);
         }
+    }
+
+    /// The target starts, and the clients that the capture does not tell of come back.
+    pub(super) async fn start(&mut self, target: Target, handle: u64) {
+        let told = (self.mounts.number(target, handle), target);
+        self.machines.start(target).await;
+        self.down.remove(&target);
+        for export in self.mounts.at(target) {
+            self.forget_locks(export);
+            if export != told {
+                self.connect(export).await;
+                let ping = Request::from(ObdPing::default());
+                let done = MsgFlags::REQ_REPLAY_DONE | MsgFlags::LOCK_REPLAY_DONE;
+                let portal = match target {
+                    Target::Mgs => continue,
+                    Target::Mdt => Portal::MDS_REQUEST,
+                    Target::Ost(_) => Portal::OST_REQUEST,
+                };
+                self.ask_with(export, portal, ping, done).await;
+            }
+        }
+    }
+
+    /// The client with this handle is thrown out.
+    pub(super) async fn evict(&mut self, target: Target, handle: u64) {
+        let export = (self.mounts.number(target, handle), target);
+        if let Some((uuid, _)) = self.mounts.identity(export) {
+            self.machines.evict(target, &uuid).await;
+            self.forget_locks(export);
+        }
+    }
+
+    fn forget_locks(&mut self, export: Export) {
+        self.locks.retain(|_, held| held.export != export);
+        self.by_client.retain(|_, held| held.export != export);
     }
 
     /// Makes what was there before the capture.
@@ -166,19 +201,38 @@ impl Player {
         }
     }
 
+    /// What comes before a request: as `like`, with our names.
+    pub(super) fn body(&self, export: Export, like: &PtlrpcBody) -> PtlrpcBody {
+        PtlrpcBody {
+            handle: self.mounts.handle(export).unwrap_or_default(),
+            conn_cnt: self.mounts.identity(export).map_or(1, |(_, connects)| connects),
+            transno: self.mapping.transno(like.transno),
+            ..like.clone()
+        }
+    }
+
     /// Sends a request of the player's own.
     async fn ask(&mut self, export: Export, portal: Portal, request: Request) -> Option<Message> {
+        self.ask_with(export, portal, request, MsgFlags::NONE).await
+    }
+
+    async fn ask_with(
+        &mut self,
+        export: Export,
+        portal: Portal,
+        request: Request,
+        flags: MsgFlags,
+    ) -> Option<Message> {
         self.next_xid += 1;
         let bits = MatchBits(self.next_xid);
-        let body = PtlrpcBody {
-            handle: self.mounts.handle(export).unwrap_or_default(),
+        let like = PtlrpcBody {
             kind: MsgType::REQUEST,
             version: MESSAGE_VERSION,
             opcode: request.format().opcode,
-            conn_cnt: 1,
+            flags,
             ..PtlrpcBody::default()
         };
-        let bytes = request.to_bytes(&MessageHeader::default(), &body);
+        let bytes = request.to_bytes(&MessageHeader::default(), &self.body(export, &like));
         let mut reply = self.lnet.expect_puts(self.server, reply_portal(portal), bits, BYTES_MAX);
         self.lnet.put(self.server, portal, bits, 0, vec![bytes]);
         let delivery = within(&self.world, PATIENCE, proper(&mut reply)).await??;

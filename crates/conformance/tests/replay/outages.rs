@@ -1,0 +1,91 @@
+//! When servers went away, came back or threw a client out, as far as a capture's requests tell.
+//!
+//! A client that is thrown out connects again with the handle that it had, and is given another one.
+//! What it heard before, with that handle, tells since when: ENOTCONN, and ENODEV while the target was
+//! not there. Everything happened before that; the player does it right then.
+
+use std::time::Duration;
+
+use sheen_types::{Errno, HashSet};
+use sheen_wire::ptlrpc::OpFlags;
+
+use crate::player::{Target, is_connect, target_of_connect};
+use crate::script::{Exchange, Script, Step};
+
+/// Nobody waits so long for a client that answers.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// What happened to a target, seen by one client.
+struct Outage {
+    target: Target,
+    /// The handle of the client's export.
+    handle: u64,
+    /// The first request that heard of it, and the connect that ended it.
+    first: usize,
+    last: usize,
+    /// Whether the target was started again.
+    restarts: bool,
+    /// Whether the client was not known any more.
+    evicts: bool,
+    /// The last request that was not lost, if some that were answered were.
+    kept: Option<usize>,
+}
+
+/// Puts into the order of the script what happened to the servers.
+pub(crate) fn insert(script: &mut Script) {
+    let mut restarted: HashSet<Target> = HashSet::default();
+    let found = (0..script.exchanges.len()).filter_map(|last| outage(&script.exchanges, last));
+    let outages: Vec<_> = found.collect();
+    for outage in outages {
+        let Outage { target, handle, first, last, .. } = outage;
+        let mut before = Vec::new();
+        if outage.evicts {
+            before.push(Step::Evict(target, handle));
+        }
+        if outage.restarts && restarted.insert(target) {
+            if let Some(kept) = outage.kept {
+                script.put_behind(Step::Answer(kept), Step::Remember(target));
+            }
+            before.push(Step::Stop(target, handle));
+            script.put_before(Step::Send(last), vec![Step::Start(target, handle)]);
+        }
+        let mut others = script.exchanges[..first].iter();
+        let waited = |it: &Exchange| it.took > PATIENCE && it.request.body.handle.0 != handle;
+        let place = match others.position(waited) {
+            Some(waiting) => Step::Answer(waiting),
+            None => Step::Send(first),
+        };
+        script.put_before(place, before);
+    }
+}
+
+/// What the connect at `last` ends, if it does.
+fn outage(exchanges: &[Exchange], last: usize) -> Option<Outage> {
+    let connect = &exchanges[last];
+    let handle = connect.request.body.handle.0;
+    let (reply, _) = connect.reply.as_ref()?;
+    let is_again = is_connect(&connect.request.typed) && handle != 0;
+    if !is_again || reply.body.status != 0 || reply.body.handle.0 == handle {
+        return None;
+    }
+    let target = target_of_connect(&connect.request.typed)?;
+    let errno = |exchange: &Exchange| exchange.reply.as_ref().map(|(reply, _)| -reply.body.status);
+    let is = |exchange: &Exchange, wanted: Errno| errno(exchange) == Some(i32::from(wanted.0));
+    let own = |exchange: &&Exchange| exchange.request.body.handle.0 == handle;
+    let heard = |exchange: &&Exchange| is(exchange, Errno::ENOTCONN) || is(exchange, Errno::ENODEV);
+    let first = exchanges[..last].iter().position(|exchange| own(&exchange) && heard(&exchange));
+    let first = first.unwrap_or(last);
+    let gone = exchanges[first..last].iter().filter(own).any(|it| is(it, Errno::ENODEV));
+    let recovers = reply.body.op_flags.contains(OpFlags::CONNECT_RECOVERING);
+    let restarts = gone || recovers || target == Target::Mgs;
+    let committed = reply.body.last_committed;
+    let transno = |index: &usize| {
+        let (reply, _) = exchanges[*index].reply.as_ref()?;
+        (own(&&exchanges[*index]) && reply.body.transno.0 != 0).then_some(reply.body.transno)
+    };
+    let is_lost = |index: usize| transno(&index).is_some_and(|transno| transno > committed);
+    let is_kept = |index: &usize| transno(index).is_some_and(|transno| transno <= committed);
+    let kept = (0..first).any(is_lost).then(|| (0..first).rev().find(is_kept)).flatten();
+    let evicts = !recovers && target != Target::Mgs;
+    Some(Outage { target, handle, first, last, restarts, evicts, kept: kept.filter(|_| recovers) })
+}
