@@ -48,8 +48,8 @@ struct Side {
 }
 
 impl Side {
-    /// The name is looked up again when it is used next. A directory keeps its place in the kernel's
-    /// tree meanwhile: of one that is dropped, `getcwd(2)` says that it is gone.
+    /// The name is looked up again when it is used next. What it names keeps its place in the kernel's
+    /// tree meanwhile: of one that is dropped, `getcwd(2)` and `/proc/PID/fd` say that it is gone.
     fn expire_entry(&self, parent: NodeId, name: &Name) -> io::Result<()> {
         (&self.device).write_all(&expire_message(parent.0, name.as_bytes()))
     }
@@ -101,9 +101,9 @@ impl Invalidate for Kernel {
     /// The kernel takes the directory's lock for it, which a create or lookup in that directory holds
     /// while it waits for the very server that wants our lock back: while there is such a call this is
     /// not waited for. A lookup of the name then finds the kernel's old entry until that call ends.
-    fn entry(&self, parent: NodeId, name: &Name, is_directory: bool) -> BoxFuture<()> {
+    fn entry(&self, parent: NodeId, name: &Name, is_in_use: bool) -> BoxFuture<()> {
         let name = name.clone();
-        let told = self.tell(move |kernel| match is_directory {
+        let told = self.tell(move |kernel| match is_in_use {
             true => kernel.expire_entry(parent, &name),
             false => {
                 let name = OsStr::from_bytes(name.as_bytes());

@@ -8,7 +8,7 @@ use sheen_types::{Errno, Extent, Fid, InodeBits, Name, ResourceName};
 use super::{Inode, Inodes, LayoutState, NameBook, Observers, State};
 use crate::data::DataEvents;
 use crate::locks::{LockSpace, Lost, Protected};
-use crate::posix::{FileType, NodeId, Stale};
+use crate::posix::{Attributes, FileType, NodeId, Stale};
 
 /// Stands between the locks of MDTs and the inode cache.
 pub(crate) struct MetaCache {
@@ -30,6 +30,12 @@ struct Tell {
 }
 
 impl State {
+    /// Whether somebody may ask what its name is: who works in a directory, or has a file open.
+    pub(crate) fn is_in_use(&self) -> bool {
+        let is_directory = |it: &Attributes| it.file_type() == FileType::Directory;
+        self.opens > 0 || self.attributes.as_ref().is_some_and(is_directory)
+    }
+
     /// Drops what `gone` covered.
     fn uncover(&mut self, gone: InodeBits, node: NodeId) -> Tell {
         let had_attributes = self.attributes_covered();
@@ -39,10 +45,9 @@ impl State {
         }
         let mut tell = Tell::default();
         if gone.contains(InodeBits::LOOKUP) {
-            let is_directory =
-                self.attributes.as_ref().is_some_and(|it| it.file_type() == FileType::Directory);
+            let is_in_use = self.is_in_use();
             let names = self.names.iter().cloned();
-            tell.entries.extend(names.map(|(node, name)| (node, name, is_directory)));
+            tell.entries.extend(names.map(|(node, name)| (node, name, is_in_use)));
             self.sure_names.clear();
         }
         if gone.contains(InodeBits::PERM) {

@@ -39,11 +39,11 @@ impl Observers {
         }
     }
 
-    /// Tells of names, and whether they named directories, all at once, and waits.
+    /// Tells of names, and whether what they named is in use, all at once, and waits.
     pub(crate) async fn entries(&self, names: Vec<(NodeId, Name, bool)>) {
         let Some(observer) = self.observer() else { return };
         // All are sent before the first is waited for.
-        let tell = |(node, name, is_directory): &_| observer.entry(*node, name, *is_directory);
+        let tell = |(node, name, is_in_use): &_| observer.entry(*node, name, *is_in_use);
         let told: Vec<_> = names.iter().map(tell).collect();
         for told in told {
             told.await;

@@ -24,7 +24,6 @@ impl Meta {
         let mdt = self.mdt(from.0.fid)?;
         let moved = self.known_child(from.0, from.1);
         let replaced = self.known_child(to.0, to.1);
-        let is_directory = moved.as_ref().and_then(|it| it.file_type()) != Some(FileType::Regular);
         self.cache.inodes.forget_name(from.0, from.1);
         self.cache.inodes.forget_name(to.0, to.1);
         let names = mdt.names_in_the_way();
@@ -80,7 +79,8 @@ impl Meta {
                     }
                     moved.state().moved_here = true;
                 }
-                let name = vec![(to.0.node, to.1.clone(), is_directory)];
+                let is_in_use = moved.as_ref().is_none_or(|it| it.state().is_in_use());
+                let name = vec![(to.0.node, to.1.clone(), is_in_use)];
                 self.cache.observers.entries(name).await;
                 Ok(is_gone)
             }

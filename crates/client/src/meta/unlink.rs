@@ -69,7 +69,7 @@ impl Meta {
             }
             Err(errno) => {
                 // It is still there, and nothing covers it any more.
-                self.cache.observers.entries(vec![(parent.node, name.clone(), directory)]).await;
+                self.cache.observers.entries(vec![(parent.node, name.clone(), true)]).await;
                 Err(errno)
             }
         }

@@ -24,8 +24,9 @@ pub enum Stale {
 /// that directory. Send it off, do not wait for it while such a call is in flight.)
 pub trait Invalidate: Send + Sync {
     /// `name` in `parent` may now name something else, or nothing, or something instead of nothing.
-    /// `is_directory`: what it named is a directory.
-    fn entry(&self, parent: NodeId, name: &Name, is_directory: bool) -> BoxFuture<'static, ()>;
+    /// `is_in_use`: what it named is a directory, or an open file. Such a thing has still a name, for
+    /// who asks the kernel.
+    fn entry(&self, parent: NodeId, name: &Name, is_in_use: bool) -> BoxFuture<'static, ()>;
 
     /// Who may search the directory `node` is not known any more: these of its names, present and
     /// absent ones, must be looked up again at their next use. What they name has not changed.

@@ -3,9 +3,10 @@
 //! plain directory both are the same.
 #![allow(clippy::disallowed_methods, reason = "the other view lives in a thread of its own")]
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -30,6 +31,7 @@ pub fn run(a: &Path, b: &Path, probe: &Path, size: Size) -> Outcome {
     moves(a, b, rounds)?;
     absences(a, b, rounds)?;
     removals(a, b)?;
+    names_of_open_files(a, b)?;
     exclusive(a, b, rounds)?;
     rename_race(a, b, rounds)?;
     append(a, b, rounds)?;
@@ -141,6 +143,33 @@ pub fn removals(a: &Path, b: &Path) -> Outcome {
     ensure(refused == Err(ErrorKind::DirectoryNotEmpty), || format!("rmdir: {refused:?}"))?;
     fs::remove_dir_all(a.join("tree")).told("rm -r")?;
     ensure(!b.join("tree").exists(), || "a removed tree is still there".to_owned())
+}
+
+/// The kernel knows the name of a file that is open, whatever is done to the file: programs look for
+/// themselves in `/proc/self/exe`.
+pub fn names_of_open_files(a: &Path, b: &Path) -> Outcome {
+    let (path, theirs) = (a.join("open"), b.join("open"));
+    let open = File::create_new(&path).told("create")?;
+    let shown = format!("/proc/self/fd/{}", open.as_raw_fd());
+    let is_named = |path: &Path, when: &str| {
+        let found = fs::read_link(&shown).told(when)?;
+        ensure(found == path, || format!("{when}: {} is {}", path.display(), found.display()))
+    };
+    is_named(&path, "made")?;
+    open.set_len(1 << 20).told("truncate")?;
+    is_named(&path, "cut")?;
+    fs::set_permissions(&path, Permissions::from_mode(0o700)).told("chmod")?;
+    is_named(&path, "after chmod")?;
+    fs::set_permissions(&theirs, Permissions::from_mode(0o750)).told("chmod of the other")?;
+    fs::hard_link(&theirs, b.join("another")).told("link")?;
+    is_named(&path, "changed by the other")?;
+    let moved = a.join("moved-open");
+    fs::rename(&path, &moved).told("mv")?;
+    is_named(&moved, "moved")?;
+    fs::remove_file(b.join("moved-open")).told("rm")?;
+    ensure(!moved.exists(), || "a removed name is still there".to_owned())?;
+    let found = fs::read_link(&shown).told("removed")?;
+    ensure(found.to_string_lossy().ends_with(" (deleted)"), || format!("removed: {found:?}"))
 }
 
 /// One looks in vain for many names, so that it may come to know that they are absent; the other
