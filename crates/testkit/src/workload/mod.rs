@@ -8,6 +8,7 @@ pub mod big;
 pub mod clone;
 pub mod ledger;
 pub mod many;
+pub mod mapped;
 pub mod pair;
 pub mod plant;
 pub mod project;

@@ -32,6 +32,7 @@ pub fn run(a: &Path, b: &Path, probe: &Path, size: Size) -> Outcome {
     absences(a, b, rounds)?;
     removals(a, b)?;
     names_of_open_files(a, b)?;
+    super::mapped::run(a, b, rounds)?;
     exclusive(a, b, rounds)?;
     rename_race(a, b, rounds)?;
     append(a, b, rounds)?;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use sheen_testkit::Outcome;
 use sheen_testkit::scene::{same_after_restart, scene};
-use sheen_testkit::workload::{Size, pair};
+use sheen_testkit::workload::{Size, mapped, pair};
 
 const LIMIT: Duration = Duration::from_secs(600);
 
@@ -42,8 +42,14 @@ fn moves_and_removals_are_seen_at_once() {
     both_ways("moves", |a, b, rounds| {
         pair::moves(a, b, rounds)?;
         pair::removals(a, b)?;
+        pair::names_of_open_files(a, b)?;
         pair::rename_race(a, b, rounds)
     });
+}
+
+#[test]
+fn what_one_writes_into_a_mapping_the_other_finds_in_its_own() {
+    both_ways("mappings", |a, b, rounds| mapped::run(a, b, rounds));
 }
 
 #[test]

@@ -1,0 +1,110 @@
+//! One file mapped by two at once: what one has written into its mapping and synced, the other finds
+//! in the mapping that it has had all along.
+
+use std::fs::File;
+use std::io::{BufRead, BufReader, Write};
+use std::path::Path;
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+
+use crate::{Outcome, Told, ensure};
+
+/// What each of them maps: pages of several sizes, and read-ahead has something to do.
+const BYTES: u64 = 1 << 20;
+/// A page and a bit, so that most writes lie across a border.
+const PIECE: u64 = 5000;
+/// `xfs_io` shows no single byte.
+const SHOWN: u64 = 2;
+
+/// Both write by turns, at a place of their own and at one that both use. `a` and `b` are views of one
+/// folder.
+pub fn run(a: &Path, b: &Path, rounds: u64) -> Outcome {
+    File::create_new(a.join("mapped")).and_then(|file| file.set_len(BYTES)).told("mapped")?;
+    let mut one = Mapping::of(&a.join("mapped"))?;
+    let mut other = Mapping::of(&b.join("mapped"))?;
+    for round in 0..rounds {
+        let letter = b'a' + u8::try_from(round % 26).told(round)?;
+        for offset in [0, PIECE + round * 7919 % (BYTES - 2 * PIECE)] {
+            other.finds_at(offset)?;
+            one.write(offset, letter)?;
+            let found = other.finds_at(offset)?;
+            ensure(found == letter, || {
+                let [found, letter] = [found, letter].map(char::from);
+                format!("round {round}: {found:?} at {offset} instead of the other's {letter:?}")
+            })?;
+        }
+        std::mem::swap(&mut one, &mut other);
+    }
+    let (one, other) = (one.all()?, other.all()?);
+    ensure(one == other, || "the mappings differ in the end".to_owned())
+}
+
+/// An `xfs_io` that has a file mapped and does what it reads. Dropped, it ends.
+struct Mapping {
+    child: Child,
+    orders: ChildStdin,
+    answers: BufReader<ChildStdout>,
+}
+
+impl Mapping {
+    fn of(path: &Path) -> Outcome<Self> {
+        // Its answers come line by line, not when it ends.
+        let mut command = Command::new("stdbuf");
+        command.args(["-oL", "xfs_io"]).arg(path).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = command.spawn().told("xfs_io")?;
+        let orders = child.stdin.take().expect("asked for a pipe");
+        let answers = BufReader::new(child.stdout.take().expect("asked for a pipe"));
+        let mut mapping = Self { child, orders, answers };
+        mapping.order(&format!("mmap -rw 0 {BYTES}"))?;
+        Ok(mapping)
+    }
+
+    fn order(&mut self, order: &str) -> Outcome {
+        writeln!(self.orders, "{order}").told(order)
+    }
+
+    /// The bytes there, from the line that shows them: `00000ffa:  61 61 61 61  aaaa`.
+    fn read(&mut self, offset: u64, count: u64) -> Outcome<Vec<u8>> {
+        self.order(&format!("mread -v {offset} {count}"))?;
+        let mut bytes = Vec::new();
+        while (bytes.len() as u64) < count {
+            let mut line = String::new();
+            self.answers.read_line(&mut line).told("xfs_io")?;
+            let (_, shown) = line.split_once(":  ").ok_or_else(|| format!("xfs_io: {line:?}"))?;
+            let shown = shown.split("  ").next().unwrap_or_default().split(' ');
+            let shown =
+                shown.map(|byte| u8::from_str_radix(byte, 16)).collect::<Result<Vec<_>, _>>();
+            bytes.extend(shown.told(line)?);
+        }
+        Ok(bytes)
+    }
+
+    /// What a whole piece holds: one letter.
+    fn finds_at(&mut self, offset: u64) -> Outcome<u8> {
+        let first = self.read(offset, SHOWN)?;
+        let last = self.read(offset + PIECE - SHOWN, SHOWN)?;
+        ensure(offset != 0 || first == last, || format!("torn at {offset}: {first:?} {last:?}"))?;
+        first.first().copied().ok_or_else(|| "nothing read".to_owned())
+    }
+
+    /// Writes a piece and syncs it, and returns when that is done.
+    fn write(&mut self, offset: u64, letter: u8) -> Outcome {
+        self.order(&format!("mwrite -S {letter} {offset} {PIECE}"))?;
+        // From the border of a page on, as msync(2) wants it.
+        let start = offset & !4095;
+        self.order(&format!("msync -s {start} {}", offset + PIECE - start))?;
+        self.read(offset, SHOWN)?;
+        Ok(())
+    }
+
+    fn all(mut self) -> Outcome<Vec<u8>> {
+        self.read(0, BYTES)
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // Fails only when it has ended already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
