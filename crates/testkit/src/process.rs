@@ -38,16 +38,24 @@ pub struct Finished {
 ///
 /// Files and not pipes, because a daemon that it leaves behind keeps them open.
 pub fn run(command: &mut Command, log: &Path, limit: Duration) -> Outcome<Finished> {
+    run_and(command, log, limit, |_| Ok(()))
+}
+
+/// Like [`run`]; `meanwhile` is told the number of the process once it runs.
+pub fn run_and(
+    command: &mut Command,
+    log: &Path,
+    limit: Duration,
+    meanwhile: impl FnOnce(Pid) -> Outcome,
+) -> Outcome<Finished> {
     let (out, err) = (log.with_extension("out"), log.with_extension("err"));
     let shown = format!("{command:?}");
     command.stdin(Stdio::null());
     command.stdout(File::create(&out).told(out.display())?);
     command.stderr(File::create(&err).told(err.display())?);
     let mut child = command.spawn().told(&shown)?;
-    let mut status = None;
-    let ended = wait_until(&shown, limit, || {
-        status = child.try_wait().ok().flatten();
-        status.is_some()
+    let ended = meanwhile(Pid::from_child(&child)).and_then(|()| {
+        wait_until(&shown, limit, || child.try_wait().is_ok_and(|status| status.is_some()))
     });
     if ended.is_err() {
         child.kill().told(&shown)?;

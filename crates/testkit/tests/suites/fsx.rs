@@ -1,15 +1,18 @@
 //! fsx: random operations on one file, every read compared with what was written.
 
+use std::fs;
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use sheen_testkit::Outcome;
+use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
+use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
 use sheen_testkit::cluster::Cluster;
 use sheen_testkit::scene::scene;
 use sheen_testkit::workload::Size;
+use sheen_testkit::{Outcome, Told, ensure, process};
 
-use crate::{installed, judged, written};
+use crate::{installed, written};
 
 const LIMIT: Duration = Duration::from_secs(3600);
 
@@ -60,14 +63,43 @@ posix_fadvise = 2
 copy_file_range = 3
 ";
 
+/// All that goes on with a file that stays open.
+const DIRECT: &str = "
+[weights]
+close_open = 0
+read = 10
+write = 10
+mapread = 3
+mapwrite = 3
+truncate = 3
+invalidate = 1
+fsync = 1
+fdatasync = 1
+posix_fallocate = 3
+punch_hole = 3
+copy_file_range = 3
+";
+
 /// Operations of one fsx. It leaves a mapping behind for each `mapread`, all of which the kernel goes
 /// through whenever the file is cut: 200,000 operations of one process would be such work and little
 /// else, and end at the kernel's limit of 65,530 mappings.
 const OPERATIONS_OF_ONE: u64 = 5000;
 
-/// Runs fsx with `weights` on a file of its own in `top`, one after the other with seeds that follow
-/// each other, until all operations are done.
+/// Runs fsx with `weights` on a file of its own in `top`.
 fn run(cluster: &Cluster, top: &Path, name: &str, weights: &str) -> Outcome {
+    run_and(cluster, top, name, weights, |_, _| Ok(()))
+}
+
+/// Runs one fsx after the other with seeds that follow each other, until all operations are done.
+/// `meanwhile` is told the process and the file of each.
+fn run_and(
+    cluster: &Cluster,
+    top: &Path,
+    name: &str,
+    weights: &str,
+    meanwhile: impl Fn(Pid, &Path) -> Outcome,
+) -> Outcome {
+    let file = top.join(name);
     let operations: u64 = Size::asked().of(1000, 5000, 200_000);
     let seed = std::env::var("SHEEN_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(1);
     let configuration = written(cluster, &format!("{name}.toml"), weights)?;
@@ -76,10 +108,31 @@ fn run(cluster: &Cluster, top: &Path, name: &str, weights: &str) -> Outcome {
         let count = OPERATIONS_OF_ONE.min(operations).to_string();
         let mut fsx = Command::new(installed("fsx")?);
         fsx.arg("-f").arg(&configuration).arg("-P").arg(cluster.logs());
-        fsx.args(["-N", &count, "-S", &(seed + part).to_string()]).arg(top.join(name));
-        judged(cluster, &format!("{name}-{}", seed + part), &mut fsx, LIMIT)?;
+        fsx.args(["-N", &count, "-S", &(seed + part).to_string()]).arg(&file);
+        let log = cluster.logs().join(format!("{name}-{}", seed + part));
+        let ended = process::run_and(&mut fsx, &log, LIMIT, |pid| meanwhile(pid, &file))?;
+        ensure(ended.status.success(), || process::tail(&ended.output, 40))?;
     }
     Ok(())
+}
+
+/// Makes the open `file` of a process `O_DIRECT`, which fsx cannot itself: the flag belongs to what is
+/// open, whoever sets it.
+fn make_direct(pid: Pid, file: &Path) -> Outcome {
+    // fsx removes the name once it has the file open; the kernel says so behind it.
+    let shows = |fd: &Path| fs::read_link(fd).is_ok_and(|to| to.parent() == file.parent());
+    let (mut found, folder) = (None, format!("/proc/{}/fd", pid.as_raw_nonzero()));
+    process::wait_until("fsx opens its file", Duration::from_secs(60), || {
+        let open = fs::read_dir(&folder).into_iter().flatten().flatten();
+        found = open.map(|fd| fd.path()).find(|fd| shows(fd));
+        found.is_some()
+    })?;
+    let number = found.as_ref().and_then(|fd| fd.file_name()?.to_str()?.parse().ok());
+    let number = number.ok_or("a descriptor has no number")?;
+    let process = pidfd_open(pid, PidfdFlags::empty()).told("pidfd_open")?;
+    let open = pidfd_getfd(process, number, PidfdGetfdFlags::empty()).told("pidfd_getfd")?;
+    let flags = fcntl_getfl(&open).told("F_GETFL")?;
+    fcntl_setfl(&open, flags | OFlags::DIRECT).told("F_SETFL")
 }
 
 #[test]
@@ -95,6 +148,13 @@ fn fsx_on_mappings() {
 #[test]
 fn fsx_with_holes_and_allocation() {
     scene("fsx-all", 2, LIMIT, |cluster| run(cluster, &cluster.mnt(), "all", ALL));
+}
+
+#[test]
+fn fsx_past_the_cache() {
+    scene("fsx-direct", 2, LIMIT, |cluster| {
+        run_and(cluster, &cluster.mnt(), "direct", DIRECT, make_direct)
+    });
 }
 
 #[test]
