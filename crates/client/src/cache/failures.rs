@@ -1,8 +1,10 @@
 //! Write-back that failed after its call was answered: who has been told.
 //!
 //! Each open handle hears of a failure once, from fsync, whoever else has heard of it. What nobody has
-//! been told waits for the next one who opens the file. Closing tells too, and does not count: a process
-//! that was forked for something else closes its copies of all descriptors, and looks at no answer.
+//! been told waits for the next one who opens the file, for its fsync. Closing tells what has failed since
+//! the file was opened, and does not count: a process that was forked for something else closes its copies
+//! of all descriptors, and looks at no answer; and who only reads, or writes what arrives, is not to hear
+//! at each close of what another lost.
 
 use sheen_types::Errno;
 
@@ -22,7 +24,12 @@ impl Failures {
         self.latest = Some(errno);
     }
 
-    /// The failures that a handle which is opened now need not be told.
+    /// All failures so far.
+    pub(crate) fn count(&self) -> u64 {
+        self.count
+    }
+
+    /// The failures that a handle which is opened now need not be told by fsync.
     pub(crate) fn told(&self) -> u64 {
         self.told
     }
@@ -69,6 +76,7 @@ mod tests {
         let mut failures = Failures::default();
         failures.note(Errno::ENOSPC);
         let mut late = failures.told();
-        assert_eq!(failures.tell(&mut late), Err(Errno::ENOSPC));
+        assert_eq!(failures.since(late.max(failures.count())), Ok(()), "its close");
+        assert_eq!(failures.tell(&mut late), Err(Errno::ENOSPC), "its fsync");
     }
 }

@@ -163,7 +163,7 @@ impl FileSystem {
         let file = self.0.handles.get(handle)?;
         file.pin.state().fresh = false;
         self.0.unlock_all(&file, owner).await?;
-        let heard = *file.heard.lock();
+        let heard = (*file.heard.lock()).max(file.failed_before);
         file.pin.state().failures.since(heard)
     }
 
@@ -190,16 +190,10 @@ impl FileSystem {
         // Without the inode the data is lost, so there is nothing that could be left out.
         let _ = data_only;
         let file = self.0.handles.get(handle)?;
-        let data = file.data();
-        if let Some(data) = data {
-            data.sync(Extent::ALL).await?;
-        }
-        let transno = file.pin.state().transno;
-        let mdt = self.0.meta.mdt(file.pin.fid)?;
-        if transno > mdt.channel.last_committed() {
-            self.0.meta.sync(&file.who, &file.pin).await?;
-        }
-        file.pin.state().failures.tell(&mut file.heard.lock())
+        let synced = self.0.sync(&file).await;
+        // Whatever the reason, who is told of an error knows that data may be lost.
+        let told = file.pin.state().failures.tell(&mut file.heard.lock());
+        synced.and(told)
     }
 
     /// Allocates or frees space. One RPC to each object's OST.
@@ -357,6 +351,19 @@ impl Mounted {
             tracing::warn!(file = %file.pin.fid, "open for writing, but without objects");
             Errno::EIO
         })
+    }
+
+    /// Makes durable what was written, and then the inode.
+    async fn sync(&self, file: &OpenFile) -> Result<(), Errno> {
+        if let Some(data) = file.data() {
+            data.sync(Extent::ALL).await?;
+        }
+        let transno = file.pin.state().transno;
+        let mdt = self.meta.mdt(file.pin.fid)?;
+        if transno > mdt.channel.last_committed() {
+            self.meta.sync(&file.who, &file.pin).await?;
+        }
+        Ok(())
     }
 
     async fn close(&self, file: &OpenFile) -> Result<(), Errno> {

@@ -26,6 +26,8 @@ pub(super) struct OpenFile {
     pub(super) open: Mutex<Option<OpenState>>,
     /// How many failures of write-back it was told, or need not be.
     pub(super) heard: Mutex<u64>,
+    /// How many write-backs had failed when it was opened.
+    pub(super) failed_before: u64,
     /// Whether data was written through it.
     pub(super) modified: AtomicBool,
     /// Where reading of the directory stands.
@@ -82,10 +84,10 @@ impl OpenFile {
         who: &Credentials,
         open: Option<OpenState>,
     ) -> Self {
-        let heard = {
+        let (heard, failed_before) = {
             let mut state = pin.state();
             state.opens += 1;
-            state.failures.told()
+            (state.failures.told(), state.failures.count())
         };
         Self {
             pin,
@@ -93,6 +95,7 @@ impl OpenFile {
             who: who.clone(),
             open: Mutex::new(open),
             heard: Mutex::new(heard),
+            failed_before,
             modified: AtomicBool::new(false),
             stream: Mutex::default(),
         }
