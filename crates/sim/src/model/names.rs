@@ -1,6 +1,6 @@
 //! Names: each name of each directory is a register of the file that it names.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use sheen_types::{Fid, Instant};
 
@@ -21,8 +21,8 @@ pub(crate) enum Seen {
 #[derive(Default)]
 pub(crate) struct Names {
     known: BTreeMap<(Fid, String), Register<Option<Fid>>>,
-    /// Files that anyone has seen.
-    files: BTreeSet<Fid>,
+    /// Files that anyone has seen, and by when.
+    files: BTreeMap<Fid, Instant>,
 }
 
 impl Names {
@@ -71,10 +71,17 @@ impl Names {
 
     /// Something that must be new was made, though others may have seen it before its maker came back.
     pub(crate) fn made(&mut self, key: (Fid, &str), file: Fid, operation: u64, now: Instant) {
-        self.files.insert(file);
+        self.note(file, now);
         let register = self.register(key.0, key.1);
         register.learn(operation, Some(file));
         register.end(operation, now);
+    }
+
+    /// A file is seen; by when it had been before, if so.
+    fn note(&mut self, file: Fid, now: Instant) -> Option<Instant> {
+        let known = self.files.get(&file).copied();
+        self.files.entry(file).or_insert(now);
+        known
     }
 
     /// An open with `O_CREAT` and without `O_EXCL` has ended with `file`: made by it, or there before.
@@ -89,11 +96,21 @@ impl Names {
         begin: Instant,
         end: Instant,
     ) -> Result<(), Stale> {
-        let known = !self.files.insert(file);
+        let known = self.note(file, end);
         let register = self.register(key.0, key.1);
-        if known && !register.is_of(operation, Some(file)) {
-            register.refused(operation);
-            return self.saw(key, begin, end, Seen::Is(file));
+        match known {
+            Some(_) if register.is_of(operation, Some(file)) => {}
+            Some(seen) if seen < begin => {
+                register.refused(operation);
+                return self.saw(key, begin, end, Seen::Is(file));
+            }
+            // Seen before its maker came back, who may be this one.
+            Some(_) => {
+                register.learn(operation, Some(file));
+                register.end_or_nothing(operation, end);
+                return Ok(());
+            }
+            None => {}
         }
         self.made(key, file, operation, end);
         Ok(())
@@ -116,7 +133,7 @@ impl Names {
         seen: Seen,
     ) -> Result<(), Stale> {
         if let Seen::Is(fid) = seen {
-            self.files.insert(fid);
+            self.note(fid, end);
         }
         let register = self.register(parent, name);
         let checked = match seen {
@@ -166,5 +183,18 @@ mod tests {
         names.refused(key, 2);
         assert!(names.saw(key, at(6), at(7), Seen::Is(fid)).is_ok());
         assert!(names.saw(key, at(6), at(7), Seen::Absent).is_err());
+    }
+    #[test]
+    fn what_was_made_and_seen_before_its_maker_came_back_is_not_what_a_rename_brought() {
+        let (made, renamed, at) = (Fid::new(0x200000400, 1), Fid::new(0x200000401, 1), Instant);
+        let key = (Fid::ROOT, "f");
+        let mut names = Names::default();
+        names.begin_set(key, None, 1, 0, at(1));
+        names.begin_set(key, None, 2, 1, at(2));
+        assert!(names.saw(key, at(3), at(4), Seen::Is(made)).is_ok());
+        assert!(names.opened(key, made, 1, at(1), at(5)).is_ok());
+        names.end(key, 2, at(6));
+        assert!(names.saw(key, at(7), at(8), Seen::Is(renamed)).is_ok());
+        assert!(names.saw(key, at(9), at(10), Seen::Is(made)).is_err());
     }
 }
