@@ -74,11 +74,14 @@ impl Target {
 
     async fn end_recovery(self: &Arc<Self>) {
         self.history.begin_epoch();
+        let now = self.now();
         for export in self.exports() {
             let mut state = export.lock();
             if matches!(state.state, ExportState::Recovered | ExportState::ReplayingLocks) {
                 state.state = ExportState::Full;
             }
+            // Who waited for an answer could not ping.
+            state.last_request = now;
         }
         let mut actions = Vec::new();
         self.locks.recovery_done(self.now(), &mut actions);
@@ -136,6 +139,10 @@ impl Target {
         for export in self.exports() {
             let (last, is_busy) = {
                 let state = export.lock();
+                // One that is being evicted already may have to wait for a disk.
+                if state.state == ExportState::Gone {
+                    continue;
+                }
                 (state.last_request, !state.in_progress.is_empty())
             };
             let is_server = export.has(ConnectFlags::MDS) || export.has(ConnectFlags::MDS_MDS);

@@ -557,6 +557,26 @@ fn who_stops_in_the_middle_of_its_locks_is_given_up_and_who_is_slow_is_not() {
     });
 }
 
+/// The window was longer than silence is borne.
+#[test]
+fn who_waited_for_the_end_of_recovery_was_not_silent() {
+    let world = TestWorld::new(18);
+    world.clone().run(async move {
+        let store = manual_store();
+        let (node, _) = start(&world, &store).await;
+        let one = node.connect("one").await;
+        node.connect("two").await;
+        let (node, _) = start(&world, &Arc::new(store.crash())).await;
+        let one = one.follow(&node);
+        one.connect().await.unwrap();
+        let start = node.target.now();
+        finish_recovery(&one).await;
+        assert!(node.target.now().since(start) > config().timeouts.ping_evict);
+        world.sleep(config().timeouts.ping_evict / 2).await;
+        assert_eq!(one.call(ObdPing::default()).await.head.status, 0);
+    });
+}
+
 #[test]
 fn a_lock_in_the_way_is_called_back() {
     let world = TestWorld::new(8);
