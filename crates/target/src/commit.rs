@@ -75,6 +75,11 @@ impl History {
         self.progress.borrow().committed
     }
 
+    /// Whether nothing more becomes durable.
+    pub(crate) fn has_failed(&self) -> bool {
+        self.progress.borrow().failed.is_some()
+    }
+
     /// The newest transaction.
     pub(crate) fn last(&self) -> Transno {
         Transno(self.last.load(Ordering::Acquire))

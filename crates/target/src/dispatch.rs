@@ -107,7 +107,8 @@ impl Target {
         };
         let counter = self.operations.counter_of(&request);
         let Some(outcome) = self.execute(&context, kind, request).await else { return };
-        if outcome.is_err() && self.stopping.load(Ordering::Acquire) {
+        let is_stopping = outcome.is_err() && self.stopping.load(Ordering::Acquire);
+        if is_stopping || self.cannot_replay(&context, &outcome) {
             // Not the operation's fault: the client asks again when the target is back.
             return;
         }
@@ -117,6 +118,13 @@ impl Target {
             context.count(counter, u64::try_from(time).unwrap_or(u64::MAX));
         }
         self.answer(&context, kind, outcome, replier);
+    }
+
+    /// Whether a replay was refused by a store that changes nothing more. Told so, the client would forget
+    /// a change that it and others have seen done.
+    fn cannot_replay(&self, context: &Context, outcome: &Result<Outcome, Errno>) -> bool {
+        let is_refused = outcome.as_ref().map_or(true, |outcome| outcome.status < 0);
+        is_refused && context.replay().is_some() && self.history.has_failed()
     }
 
     /// Whether a request is to be executed at all: `Err(None)` drops it.

@@ -557,6 +557,29 @@ fn who_stops_in_the_middle_of_its_locks_is_given_up_and_who_is_slow_is_not() {
     });
 }
 
+#[test]
+fn a_replay_that_a_broken_store_refuses_is_kept_for_the_next_start() {
+    let world = TestWorld::new(19);
+    world.clone().run(async move {
+        let store = manual_store();
+        let (node, _) = start(&world, &store).await;
+        let one = node.connect("one").await;
+        let change = modify(&one, 1).await;
+        let replay = || setattr(1).replayed(change.xid, change.head.transno);
+        let broken = Arc::new(store.crash());
+        let (node, _) = start(&world, &broken).await;
+        let one = one.follow(&node);
+        one.connect().await.unwrap();
+        broken.fail();
+        assert!(one.call_with(replay()).await.is_none(), "no answer that it would believe");
+        let (node, role) = start(&world, &Arc::new(broken.crash())).await;
+        let one = one.follow(&node);
+        one.connect().await.unwrap();
+        assert_eq!(one.call_with(replay()).await.unwrap().head.transno, change.head.transno);
+        assert_eq!(role.executed.load(Ordering::Relaxed), 1);
+    });
+}
+
 /// The window was longer than silence is borne.
 #[test]
 fn who_waited_for_the_end_of_recovery_was_not_silent() {
