@@ -7,6 +7,7 @@ use sheen_rpc::{BoxFuture, Handler, Incoming, Replier, ReplyHead};
 use sheen_types::{Errno, ObdHandle, Transno, Xid};
 use sheen_wire::ldlm::LdlmRequest;
 use sheen_wire::messages::{FormatFlags, Kind, Request};
+use sheen_wire::opcode::Opcode;
 use sheen_wire::ptlrpc::MsgFlags;
 
 use crate::context::Context;
@@ -200,7 +201,16 @@ impl Target {
         context: &Context,
         kind: Kind,
     ) -> Result<Option<ReplayTurn<'a>>, Option<Errno>> {
-        if !self.config.replayable || !self.recovery.is_running() {
+        if !self.config.replayable {
+            return Ok(None);
+        }
+        if !self.recovery.is_running() {
+            if self.recovery.is_settling()
+                && shows_names(kind)
+                && let Admission::Wait(settled) = self.recovery.admit_unsettled()
+            {
+                settled.await.map_err(|_| None)?;
+            }
             return Ok(None);
         }
         let flags = context.body.flags;
@@ -296,6 +306,11 @@ fn lock_of(request: &Request) -> Option<&LdlmRequest> {
         Request::LdlmIntentBasic(it) => &it.dlm_req,
         _ => return None,
     })
+}
+
+/// What changes names, or shows them under a lock. Not what a client says in order to give a lock back.
+fn shows_names(kind: Kind) -> bool {
+    matches!(kind.format().opcode, Opcode::MDS_REINT | Opcode::LDLM_ENQUEUE)
 }
 
 /// What a client may say while it or others recover, without it being a replay: whatever a client

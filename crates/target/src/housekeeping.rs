@@ -2,13 +2,15 @@
 //!
 //! One task per target sleeps until the nearest deadline or until somebody has made a nearer one.
 
-use std::future::poll_fn;
+use std::future::{Future, poll_fn};
 use std::pin::pin;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::task::Poll;
 
-use sheen_types::Instant;
+use sheen_io::BoxFuture;
+use sheen_ldlm::{LockKind, Policy};
+use sheen_types::{InodeBits, Instant, LockMode};
 use sheen_wire::connect::ConnectFlags;
 use sheen_wire::ptlrpc::MsgFlags;
 
@@ -96,7 +98,41 @@ impl Target {
             seconds = view.duration.as_secs(),
             "recovery over"
         );
+        if self.recovery.is_lossy() {
+            self.take_names_back().await;
+            self.recovery.settled();
+        }
         self.operations.recovered(self).await;
+    }
+
+    /// Calls back all locks under which clients keep names and attributes: what they saw may be of a
+    /// change that a lost client made and nobody replays. A name whose file is gone would stay with the
+    /// lock on that file, and another could make it anew meanwhile.
+    async fn take_names_back(self: &Arc<Self>) {
+        // Layouts stay: who writes under one may wait for an OST.
+        let kept = InodeBits::LOOKUP
+            .union(InodeBits::UPDATE)
+            .union(InodeBits::PERM)
+            .union(InodeBits::XATTR);
+        let mut asked: Vec<BoxFuture<'_, _>> = Vec::new();
+        for (resource, kind) in self.locks.resources() {
+            if kind != LockKind::InodeBits {
+                continue;
+            }
+            let mut lock: BoxFuture<'_, _> =
+                Box::pin(self.lock(resource, Policy::bits(kept), LockMode::Ex));
+            // All are called back before the first is waited for.
+            let is_free =
+                poll_fn(|context| Poll::Ready(lock.as_mut().poll(context).is_ready())).await;
+            if !is_free {
+                asked.push(lock);
+            }
+        }
+        tracing::info!(target = self.name(), files = asked.len(), "calling back what clients keep");
+        for lock in asked {
+            // It ends at once when the target stops.
+            drop(lock.await);
+        }
     }
 
     /// Ends recovery now: whoever has not finished is evicted (`abort_recovery`).

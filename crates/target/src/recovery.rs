@@ -5,6 +5,10 @@
 //! channel; who executes it tells when it is done. Stages as in Lustre: wait until all known
 //! clients are connected (or given up), replay requests by transaction number, replay locks, let
 //! everyone go on.
+//!
+//! Where a client was lost with what it had to replay, others may have seen that, and keep it under
+//! locks that they have told again. So there recovery settles: until those locks are called back, nobody
+//! changes anything, or gets a lock, that would show how it is now.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -88,6 +92,8 @@ pub(crate) struct Ended(pub(crate) bool);
 pub(crate) struct Recovery {
     /// Whether there is anything to wait for: looked at by every request.
     running: AtomicBool,
+    /// Likewise.
+    settling: AtomicBool,
     window: Mutex<Window>,
     timeouts: Timeouts,
 }
@@ -114,6 +120,10 @@ struct Window {
     under_way: BTreeMap<u64, usize>,
     /// The clients' last pings, until all is over.
     done: Vec<oneshot::Sender<Turn>>,
+    /// A client was lost before it had replayed its requests.
+    is_lossy: bool,
+    /// Requests that wait until recovery has settled.
+    unsettled: Vec<oneshot::Sender<Turn>>,
     replayed: u64,
     started: Option<(Instant, Timestamp)>,
     deadline: Option<Instant>,
@@ -128,7 +138,8 @@ impl Recovery {
             _ => RecoveryStatus::WaitingForClients,
         };
         let window = Window { status, known, next: Transno(last.0 + 1), ..Window::default() };
-        Self { running: AtomicBool::new(known > 0), window: Mutex::new(window), timeouts }
+        let (running, settling) = (AtomicBool::new(known > 0), AtomicBool::new(false));
+        Self { running, settling, window: Mutex::new(window), timeouts }
     }
 
     pub(crate) fn is_running(&self) -> bool {
@@ -192,6 +203,7 @@ impl Recovery {
             ExportState::Full | ExportState::Gone => return Ended(false),
         }
         window.lost += 1;
+        window.is_lossy |= matches!(state, ExportState::Awaited | ExportState::Replaying);
         window.queue.retain(|_, (owner, _)| *owner != client);
         window.locks.retain(|(owner, _)| *owner != client);
         window.pump()
@@ -304,10 +316,43 @@ impl Recovery {
         self.window.lock().pump()
     }
 
-    /// The end was acted upon: waiting clients are answered.
+    /// Whether what clients have seen may be lost, so that recovery settles after its end.
+    pub(crate) fn is_lossy(&self) -> bool {
+        self.window.lock().is_lossy
+    }
+
+    pub(crate) fn is_settling(&self) -> bool {
+        self.settling.load(Ordering::Acquire)
+    }
+
+    /// A request comes while recovery settles.
+    pub(crate) fn admit_unsettled(&self) -> Admission {
+        let mut window = self.window.lock();
+        if !self.is_settling() {
+            return Admission::Now;
+        }
+        let (sender, receiver) = oneshot::channel();
+        window.unsettled.push(sender);
+        Admission::Wait(receiver)
+    }
+
+    /// All doubtful locks are back.
+    pub(crate) fn settled(&self) {
+        let mut window = self.window.lock();
+        self.settling.store(false, Ordering::Release);
+        let waiting = std::mem::take(&mut window.unsettled);
+        drop(window);
+        for sender in waiting {
+            // A client that has gone meanwhile is not waiting.
+            let _ = sender.send(Turn::Free);
+        }
+    }
+
+    /// The end was acted upon: waiting clients are answered. It settles if it is lossy.
     pub(crate) fn finish(&self, now: Instant) {
         let mut window = self.window.lock();
         window.status = RecoveryStatus::Complete;
+        self.settling.store(window.is_lossy, Ordering::Release);
         self.running.store(false, Ordering::Release);
         window.ended = Some(now);
         let waiting: Vec<_> = window.done.drain(..).collect();

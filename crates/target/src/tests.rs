@@ -580,6 +580,43 @@ fn a_replay_that_a_broken_store_refuses_is_kept_for_the_next_start() {
     });
 }
 
+/// `one` has seen what `two` changed, and keeps it under its lock; `two` does not come back.
+#[test]
+fn what_clients_keep_is_called_back_when_changes_are_lost_and_nobody_changes_more_before() {
+    let world = TestWorld::new(17);
+    world.clone().run(async move {
+        let store = manual_store();
+        let (node, _) = start(&world, &store).await;
+        let (one, two) = (node.connect("one").await, node.connect("two").await);
+        modify(&two, 1).await;
+        one.call(inode_lock(LockMode::Pr, 0x11)).await;
+        let (node, _) = start(&world, &Arc::new(store.crash())).await;
+        let one = one.follow(&node);
+        one.connect().await.unwrap();
+        let told = one.call_with(replayed_lock(LockMode::Pr, 0x11)).await.unwrap();
+        finish_recovery(&one).await;
+        world.sleep(Duration::from_secs(1)).await;
+        let callbacks = one.callbacks();
+        assert!(matches!(callbacks[..], [Request::LdlmBlCallback(_)]), "{callbacks:?}");
+
+        let three = node.connect("three").await;
+        let changed = Arc::new(AtomicU32::new(0));
+        let (mark, other) = (Arc::clone(&changed), three.clone());
+        let change = async move {
+            modify(&other, 1).await;
+            mark.store(1, Ordering::Relaxed);
+        };
+        world.world().tasks.spawn("change", Box::pin(change));
+        assert_eq!(three.call(ObdPing::default()).await.head.status, 0);
+        world.sleep(Duration::from_secs(5)).await;
+        assert_eq!(changed.load(Ordering::Relaxed), 0, "the lock may hide what is lost");
+        assert_eq!(one.cancel(&[lock_handle(&told)]).await.head.status, 0);
+        world.sleep(Duration::from_secs(1)).await;
+        assert_eq!(changed.load(Ordering::Relaxed), 1);
+        assert_eq!(node.target.view().recovery.evicted, 1);
+    });
+}
+
 /// The window was longer than silence is borne.
 #[test]
 fn who_waited_for_the_end_of_recovery_was_not_silent() {
