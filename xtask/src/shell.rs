@@ -14,12 +14,14 @@ pub(crate) fn root() -> PathBuf {
 
 /// The program under test: `$SHEEN_BIN`, or what `cargo build --release` makes.
 pub(crate) fn program() -> PathBuf {
-    if let Some(path) = std::env::var_os("SHEEN_BIN") {
-        return PathBuf::from(path);
-    }
+    std::env::var_os("SHEEN_BIN").map_or_else(|| released("sheen"), PathBuf::from)
+}
+
+/// Where `cargo build --release` puts a program.
+fn released(name: &str) -> PathBuf {
     let target =
         std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| "target".into(), PathBuf::from);
-    root().join(target).join("release/sheen")
+    root().join(target).join("release").join(name)
 }
 
 /// Builds [`program`], unless another one is named.
@@ -28,6 +30,19 @@ pub(crate) fn build_program() -> Outcome {
         return Ok(());
     }
     run(cargo(&["build", "--release", "--package", "sheen"]))
+}
+
+/// Builds the simulator and answers where it is.
+///
+/// And [`program`] with it: each alone, the libraries of both would be built for each, since they ask
+/// for other features of what they stand on.
+pub(crate) fn build_simulator() -> Result<PathBuf, String> {
+    let mut build = cargo(&["build", "--release", "--package", "sheen-sim"]);
+    if std::env::var_os("SHEEN_BIN").is_none() {
+        build.args(["--package", "sheen"]);
+    }
+    run(build)?;
+    Ok(released("sheen-sim"))
 }
 
 /// A command in the root folder.

@@ -4,7 +4,7 @@ use std::process::Command;
 
 use clap::Args;
 
-use crate::shell::{self, Outcome, cargo};
+use crate::shell::{self, Outcome};
 
 /// Seeds that the tests run, and with `--long`, of so many virtual minutes each.
 const SEEDS: [u64; 2] = [500, 4000];
@@ -92,6 +92,5 @@ fn program(seed: u64, count: u64, minutes: u64) -> Result<Command, String> {
 }
 
 fn built() -> Result<Command, String> {
-    shell::run(cargo(&["build", "--quiet", "--release", "--package", "sheen-sim"]))?;
-    Ok(cargo(&["run", "--quiet", "--release", "--package", "sheen-sim", "--"]))
+    shell::build_simulator().map(shell::command)
 }
