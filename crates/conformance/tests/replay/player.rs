@@ -1,6 +1,7 @@
 //! Plays a capture's client to our servers.
 
 mod own;
+mod returning;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::future::{Future, poll_fn};
@@ -29,6 +30,7 @@ use sheen_wire::ptlrpc::{
 };
 use sheen_wire::{ByteOrder, Reader, Wire, Writer};
 
+use self::returning::{Opened, Reopened};
 use crate::cluster::Machines;
 use crate::common::server_nid;
 use crate::compare::{Difference, compare, leaves};
@@ -128,6 +130,8 @@ struct Pending {
     _offers: Vec<Offer>,
     sinks: Vec<Expectation>,
     export: Export,
+    /// As it was sent.
+    message: Message,
 }
 
 /// The client of a capture, talking to our servers.
@@ -145,6 +149,9 @@ pub(crate) struct Player {
     locks: HashMap<u64, Held>,
     /// By the client's own names for its locks.
     by_client: HashMap<u64, Held>,
+    /// What is open, by the real servers' handles.
+    opens: HashMap<u64, Opened>,
+    reopened: Reopened,
     /// Resources that locks were asked for on.
     asked_for: HashSet<ResourceName>,
     next_xid: u64,
@@ -166,6 +173,8 @@ impl Player {
             mapping: Mapping::default(),
             locks: HashMap::default(),
             by_client: HashMap::default(),
+            opens: HashMap::default(),
+            reopened: Reopened::default(),
             asked_for: HashSet::default(),
             next_xid: OWN_XIDS,
         }
@@ -314,6 +323,7 @@ impl Player {
         if exchange.is_cut {
             return Err("was not captured whole");
         }
+        self.note_reopened();
         let request = &exchange.request;
         let mut message = request.message.clone();
         let mut ost = None;
@@ -365,7 +375,7 @@ impl Player {
             }
         }
         self.lnet.put(self.server, exchange.portal, bits, 0, vec![bytes]);
-        Ok(Pending { answer, _offers: offers, sinks, export })
+        Ok(Pending { answer, _offers: offers, sinks, export, message })
     }
 
     async fn answer(
@@ -399,6 +409,7 @@ impl Player {
             return;
         };
         self.learn(exchange, real, &ours, sent.export);
+        self.note_open(exchange, real, &ours, sent.export, sent.message);
         if elsewhere.is_some() {
             return;
         }
@@ -449,6 +460,27 @@ impl Player {
         let format = exchange.request.format;
         let typed = Reply::decode(format.kind, &message).ok()?;
         Some(Rpc { message, body, format, typed })
+    }
+
+    /// Remembers what is open now, and what is not any more.
+    fn note_open(
+        &mut self,
+        exchange: &Exchange,
+        real: &Rpc<Reply>,
+        ours: &Rpc<Reply>,
+        export: Export,
+        message: Message,
+    ) {
+        if let Request::MdsClose(close) = &exchange.request.typed {
+            self.opens.remove(&close.mdt_ioepoch.open_handle.0);
+        }
+        let Reply::LdlmIntentOpen(told) = &real.typed else { return };
+        let handle = told.mdt_body.as_ref().map_or(0, |body| body.open_handle.0);
+        if handle != 0 {
+            let (portal, bits) = (exchange.portal, MatchBits(exchange.bits));
+            let transno = ours.body.transno;
+            self.opens.insert(handle, Opened { export, portal, bits, message, transno });
+        }
     }
 
     /// Learns what the real answer's names are in ours.

@@ -9,11 +9,11 @@ use sheen_wire::lnet::Portal;
 use sheen_wire::lov::{LovEa, LovMagic, LovMd, LovMdHeader, LovPattern};
 use sheen_wire::md::{AttrValid, OpenFlags, RecCreate, ReintOp, Valid};
 use sheen_wire::messages::{
-    Kind, LdlmCancel, MdsClose, MdsReintCreate, MdsReintCreateSym, MdsReintOpen, ObdPing, OstPunch,
+    Kind, LdlmCancel, MdsClose, MdsReintCreate, MdsReintCreateSym, MdsReintOpen, OstPunch,
     OstWrite, Reply, Request,
 };
 use sheen_wire::ost::{BrwFlags, NiobufRemote, ObdIoobj, Obdo, ObdoFlags, OstBody, OstId};
-use sheen_wire::ptlrpc::{MESSAGE_VERSION, Message, MessageHeader, MsgFlags, MsgType, PtlrpcBody};
+use sheen_wire::ptlrpc::{MESSAGE_VERSION, Message, MessageHeader, MsgType, PtlrpcBody};
 
 use super::{BYTES_MAX, Held, PATIENCE, Player, Target, proper, within};
 use crate::mounts::Export;
@@ -76,27 +76,6 @@ impl Player {
         }
     }
 
-    /// The target starts, and the clients that the capture does not tell of come back.
-    pub(super) async fn start(&mut self, target: Target, handle: u64) {
-        let told = (self.mounts.number(target, handle), target);
-        self.machines.start(target).await;
-        self.down.remove(&target);
-        for export in self.mounts.at(target) {
-            self.forget_locks(export);
-            if export != told {
-                self.connect(export).await;
-                let ping = Request::from(ObdPing::default());
-                let done = MsgFlags::REQ_REPLAY_DONE | MsgFlags::LOCK_REPLAY_DONE;
-                let portal = match target {
-                    Target::Mgs => continue,
-                    Target::Mdt => Portal::MDS_REQUEST,
-                    Target::Ost(_) => Portal::OST_REQUEST,
-                };
-                self.ask_with(export, portal, ping, done).await;
-            }
-        }
-    }
-
     /// The client with this handle is thrown out.
     pub(super) async fn evict(&mut self, target: Target, handle: u64) {
         let export = (self.mounts.number(target, handle), target);
@@ -106,7 +85,7 @@ impl Player {
         }
     }
 
-    fn forget_locks(&mut self, export: Export) {
+    pub(super) fn forget_locks(&mut self, export: Export) {
         self.locks.retain(|_, held| held.export != export);
         self.by_client.retain(|_, held| held.export != export);
     }
@@ -211,25 +190,19 @@ impl Player {
         }
     }
 
-    /// Sends a request of the player's own.
-    async fn ask(&mut self, export: Export, portal: Portal, request: Request) -> Option<Message> {
-        self.ask_with(export, portal, request, MsgFlags::NONE).await
+    /// Match bits of the player's own.
+    pub(super) fn next_bits(&mut self) -> MatchBits {
+        self.next_xid += 1;
+        MatchBits(self.next_xid)
     }
 
-    async fn ask_with(
-        &mut self,
-        export: Export,
-        portal: Portal,
-        request: Request,
-        flags: MsgFlags,
-    ) -> Option<Message> {
-        self.next_xid += 1;
-        let bits = MatchBits(self.next_xid);
+    /// Sends a request of the player's own.
+    async fn ask(&mut self, export: Export, portal: Portal, request: Request) -> Option<Message> {
+        let bits = self.next_bits();
         let like = PtlrpcBody {
             kind: MsgType::REQUEST,
             version: MESSAGE_VERSION,
             opcode: request.format().opcode,
-            flags,
             ..PtlrpcBody::default()
         };
         let bytes = request.to_bytes(&MessageHeader::default(), &self.body(export, &like));
