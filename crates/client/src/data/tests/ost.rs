@@ -44,6 +44,8 @@ pub(super) struct Script {
     pub(super) narrow: bool,
     /// Somebody else holds locks: glimpses bring a value and no lock.
     pub(super) busy: bool,
+    /// Reads are answered up to the end of the page, with zeros behind the end, as Lustre's OSTs do.
+    pub(super) fills_pages: bool,
     /// What others know of an object, beyond its bytes here.
     pub(super) size_elsewhere: u64,
 }
@@ -254,7 +256,10 @@ impl FakeOst {
     fn read(&self, request: &OstRead) -> (i32, Reply, Vec<Bytes>) {
         let frozen = self.frozen.lock().clone();
         let now = || self.bytes(request.obd_ioobj[0].oid.resource());
-        let object = frozen.unwrap_or_else(now);
+        let mut object = frozen.unwrap_or_else(now);
+        if self.script.lock().fills_pages {
+            object.resize(object.len().next_multiple_of(4096), 0);
+        }
         let piece = &request.niobuf_remote[0];
         let start = (piece.offset as usize).min(object.len());
         let end = (start + piece.len as usize).min(object.len());

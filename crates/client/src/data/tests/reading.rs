@@ -49,6 +49,19 @@ fn holes_are_zeros_and_the_end_is_the_end() {
 }
 
 #[test]
+fn what_a_server_sends_from_behind_the_end_is_no_data() {
+    for how in [DIRECT, CACHED] {
+        let fixture = Fixture::new(1 << 20);
+        fixture.ost().set_bytes(resource(0), vec![7; 5000]);
+        fixture.ost().script.lock().fills_pages = true;
+        let file = fixture.file(1);
+        assert_eq!(fixture.read(&file, 0, 8192, how), Ok(vec![7; 5000].into()));
+        assert_eq!(fixture.read(&file, 4096, 4096, how), Ok(vec![7; 904].into()));
+        assert_eq!(fixture.read(&file, 5000, 100, how), Ok(Bytes::new()));
+    }
+}
+
+#[test]
 fn what_is_dirty_is_read_from_the_cache_with_the_rest_around_it() {
     let fixture = Fixture::new(1 << 20);
     fixture.ost().set_bytes(resource(0), vec![1; 10_000]);
