@@ -1,25 +1,30 @@
 //! Our client against a server that answers as captured: the requests must be those of the real
 //! client.
 
+mod alone;
 mod sessions;
 
-use std::path::PathBuf;
+use std::net::Ipv4Addr;
+use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use sheen_client::data::Osts;
 use sheen_client::posix::{
-    Credentials, DirCookie, FileHandle, FileSystem, LockOwner, NewNode, NodeId, OpenFlags,
+    Credentials, DirCookie, FileHandle, FileSystem, LockOwner, Lookup, NewNode, NodeId, OpenFlags,
     SetAttributes, SetTime,
 };
 use sheen_io::World;
 use sheen_node::net::{LNet, NetConfig};
 use sheen_testkit::vnet::{Virtual, Weather};
-use sheen_types::{Errno, Name};
+use sheen_types::{Errno, Name, Nid};
+use sheen_wire::messages::Request;
 
 use crate::answering::{Heard, serve};
 use crate::common::{PORT, client_nid, mounted, server_nid};
-use crate::script::{self, Script};
+use crate::player::within;
+use crate::script::{self, Exchange, Script};
 
 /// `O_WRONLY`.
 const WRITE: u32 = 1;
@@ -57,6 +62,13 @@ impl Caller {
         let (entry, opened) =
             self.files.create(&self.who, parent, &name(text), mode, flags).await?;
         Ok((entry.node, opened.handle))
+    }
+
+    async fn look_up(&self, parent: NodeId, text: &str) -> Result<NodeId, Errno> {
+        match self.files.lookup(&self.who, parent, &name(text)).await? {
+            Lookup::Found(entry) => Ok(entry.node),
+            Lookup::Absent { .. } => Err(Errno::ENOENT),
+        }
     }
 
     async fn open(&self, node: NodeId, flags: u32) -> Result<FileHandle, Errno> {
@@ -118,35 +130,96 @@ impl Caller {
                 space.clear_unused();
             }
         }
-        let soon = self.world.clock.now() + std::time::Duration::from_millis(100);
+        let soon = self.world.clock.now() + Duration::from_millis(100);
         self.world.clock.sleep_until(soon).await;
     }
 }
 
-/// Runs the sessions against the captures' servers.
-pub(crate) fn run(paths: &[PathBuf]) -> Heard {
+/// Captures that are played each for itself.
+pub(crate) const ALONE: usize = 4;
+/// Longer than a session takes, if all is answered.
+const PATIENCE: Duration = Duration::from_secs(1_800);
+/// Where a client asks for FIDs: others had some left, for files that an open might make.
+const FIDS: &str = "b1-mkdir-create-stat-unlink.pcap";
+/// Where a client asks for the directory that others knew already.
+const W: &str = "more/i1-cold-seq-read-3M.pcap";
+
+fn asks_fids(exchange: &Exchange) -> bool {
+    matches!(exchange.request.typed, Request::SeqQuery(_))
+}
+
+fn looks_up_w(exchange: &Exchange) -> bool {
+    let Request::LdlmIntentGetattr(asked) = &exchange.request.typed else { return false };
+    asked.name.as_ref().is_some_and(|name| name.to_text() == "w")
+}
+
+/// What our client did against the servers of captures.
+pub(crate) struct Played {
+    /// Their names.
+    pub(crate) captures: Vec<String>,
+    pub(crate) heard: Heard,
+}
+
+/// Runs the session of the captures `names`, with the mount before it, and then each of the others for
+/// itself.
+pub(crate) fn run(directory: &Path, mount: &str, names: &[&str]) -> Vec<Played> {
+    let with_mount = |name: &str| vec![mount.to_owned(), name.to_owned()];
+    let together = std::iter::once(&mount).chain(names).map(|name| (*name).to_owned()).collect();
+    let (first, second) = (client_nid(), Nid::tcp(Ipv4Addr::new(10, 77, 0, 13)));
+    vec![
+        play(directory, together, first, sessions::all),
+        play(directory, with_mount("more/i1-cold-seq-read-3M"), first, alone::ahead),
+        play(directory, with_mount("more/i3-random-4k-read"), first, alone::scattered),
+        play(directory, with_mount("more/i4-short-io-4k"), first, alone::short),
+        play(
+            directory,
+            vec!["more/m1-second-client-mount-hello".to_owned()],
+            second,
+            alone::second,
+        ),
+    ]
+}
+
+/// One session against the servers of `captures`.
+fn play<F>(directory: &Path, captures: Vec<String>, nid: Nid, work: F) -> Played
+where
+    F: AsyncFnOnce(&Caller, &Script) -> Result<(), Errno> + 'static,
+{
     let world = Virtual::new(1, Weather { chunks: false, ..Weather::default() });
     let io = world.world();
-    let mut script = Script::default();
-    for path in paths {
-        let one = script::read(path);
+    let (mut script, mut own) = (Script::default(), Script::default());
+    for name in &captures {
+        let one = script::read(&directory.join(format!("{name}.pcap")));
+        own = script::read(&directory.join(format!("{name}.pcap")));
         let before = script.exchanges.len();
         script.exchanges.extend(one.exchanges);
         script.completions.extend(one.completions);
         script.discards.extend(one.discards.into_iter().map(|(at, call)| (before + at, call)));
     }
+    for (kind, from) in [(asks_fids as fn(&Exchange) -> bool, FIDS), (looks_up_w, W)] {
+        if !script.exchanges.iter().any(kind) {
+            let elsewhere = script::read(&directory.join(from));
+            script.exchanges.splice(0..0, elsewhere.exchanges.into_iter().filter(kind));
+        }
+    }
     let random = sessions::first_written(&script);
-    let answering = world.run(async move {
+    let (answering, ended) = world.run(async move {
         let lnet = LNet::start(io.clone(), NetConfig::new(server_nid(), PORT)).await;
         let answering = serve(&lnet.expect("the address is free"), io.clone(), script);
         let data = Osts::new(io.clone());
-        let files = mounted(&io, client_nid(), Arc::clone(&data)).await;
+        let files = mounted(&io, nid, Arc::clone(&data)).await;
         let who = Credentials { umask: 0o22, ..Credentials::root() };
-        let ended = sessions::all(&Caller { files, data, who, world: io, random }).await;
+        let caller = Caller { files, data, who, world: io.clone(), random };
+        let ended = within(&io, PATIENCE, work(&caller, &own)).await;
         (answering, ended)
     });
-    let (answering, ended) = answering;
     let heard = answering.heard();
-    assert_eq!(ended, Ok(()), "asked for what was never answered: {:?}", heard.strange);
-    heard
+    let last = captures.last().map_or("", String::as_str);
+    assert_eq!(
+        ended,
+        Some(Ok(())),
+        "{last}: asked for what was never answered: {:?}",
+        heard.strange
+    );
+    Played { captures, heard }
 }

@@ -57,6 +57,7 @@ pub(crate) const FREE: &[(&str, &str)] = &[
 const ASKED: &[(&str, &str)] = &[
     ("body.handle", "a cookie of the server's own"),
     ("body.timeout", "the client's estimate of the server's speed"),
+    ("body.conn_cnt", "how often the client has connected"),
     ("body.last_xid", "where the client's numbers start"),
     ("body.match_bits", "where the client's numbers start"),
     ("conn", "a cookie of the client's own"),

@@ -521,6 +521,21 @@ pub(crate) const ASKED: &[Known] = &[
         &["ost_body.oa.valid.OSTLAYOUT"],
         "the file's layout is not told to its objects; LFSCK alone reads it there",
     ),
+    known(
+        "LDLM_INTENT_GETATTR",
+        &["dlm_req.desc.policy[]", "ldlm_intent.opc.GETATTR", "ldlm_intent.opc.LOOKUP"],
+        "a name is looked up with its attributes",
+    ),
+    known(
+        "LDLM_ENQUEUE",
+        &["dlm_req.desc.req_mode", "dlm_req.flags.HAS_INTENT"],
+        "the size is not asked for before the first write, whose lock brings it",
+    ),
+    known(
+        "LLOG_ORIGIN_HANDLE_NEXT_BLOCK",
+        &["llogd_body.index"],
+        "a record that only fills up the last block is asked for again",
+    ),
 ];
 
 /// Captures that are not played yet, and why.

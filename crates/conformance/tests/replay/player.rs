@@ -362,7 +362,9 @@ impl Player {
         };
         let bits = MatchBits(exchange.bits);
         let portal = reply_portal(exchange.portal);
-        let answer = self.lnet.expect_puts(self.server, portal, bits, BYTES_MAX);
+        let own = request.body.match_bits;
+        let awaited = if own.0 == 0 { bits } else { own };
+        let answer = self.lnet.expect_puts(self.server, portal, awaited, BYTES_MAX);
         let bulk = bulk_portal(body.opcode);
         let (mut offers, mut sinks) = (Vec::new(), Vec::new());
         for (bits, data) in &exchange.bulk {
@@ -628,7 +630,11 @@ fn with_our_checksum(bytes: &Bytes, data: &[Bytes]) -> Bytes {
 }
 
 /// `None`: it took longer.
-async fn within<T>(world: &World, time: Duration, work: impl Future<Output = T>) -> Option<T> {
+pub(crate) async fn within<T>(
+    world: &World,
+    time: Duration,
+    work: impl Future<Output = T>,
+) -> Option<T> {
     let mut nap = world.clock.sleep_until(world.clock.now() + time);
     let mut work = pin!(work);
     poll_fn(|context| match work.as_mut().poll(context) {

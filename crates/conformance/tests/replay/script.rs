@@ -133,6 +133,8 @@ impl Reading {
                 };
                 let index = self.script.exchanges.len();
                 self.by_xid.insert((source, bits), index);
+                // Where the answer comes, if that was agreed at connect.
+                self.by_xid.insert((source, bulk), index);
                 self.by_bulk.insert((source, bulk), index);
                 self.script.steps.push(Step::Send(index));
                 self.script.exchanges.push(Exchange {

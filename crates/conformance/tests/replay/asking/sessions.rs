@@ -24,7 +24,7 @@ pub(super) fn first_written(script: &Script) -> Bytes {
 }
 
 /// One after the other, from mount to unmount.
-pub(super) async fn all(it: &Caller) -> Result<(), Errno> {
+pub(super) async fn all(it: &Caller, _: &Script) -> Result<(), Errno> {
     look_around(it).await?;
     let b = it.make(NodeId::ROOT, "b", NewNode::Directory).await?;
     names(it, b).await?;
@@ -155,7 +155,7 @@ async fn errors(it: &Caller) -> Result<(), Errno> {
 }
 
 /// As `lfs setstripe` does, but for how the file is made: see the list of differences.
-async fn set_stripe(
+pub(super) async fn set_stripe(
     it: &Caller,
     parent: NodeId,
     text: &str,
@@ -177,7 +177,7 @@ async fn set_stripe(
 }
 
 /// Any OST.
-const ANY: u16 = u16::MAX;
+pub(super) const ANY: u16 = u16::MAX;
 
 /// c1: a few pages written, read, cut and grown.
 async fn small(it: &Caller, c: NodeId) -> Result<(), Errno> {

@@ -1,0 +1,124 @@
+//! Captures that our client plays each for itself, with the captured mount before it unless it has its
+//! own: reading a file that was there before, small direct IO, a second node.
+
+use bytes::Bytes;
+use sheen_client::posix::{NodeId, OpenFlags};
+use sheen_types::{Errno, HashMap};
+use sheen_wire::lov::LovEa;
+use sheen_wire::messages::{Reply, Request};
+
+use super::sessions::set_stripe;
+use super::{Caller, WRITE, name};
+use crate::script::{Exchange, Script};
+
+/// i1: a whole file, by pieces of 128 KiB; read-ahead asked for all of it at once behind the first.
+pub(super) async fn ahead(it: &Caller, _: &Script) -> Result<(), Errno> {
+    it.data.read_ahead().set_total(0);
+    let w = it.look_up(NodeId::ROOT, "w").await?;
+    let (_, handle) = it.create(w, "r3", 0o666, 0).await?;
+    assert_eq!(it.read(handle, 0, 128 << 10).await?.len(), 128 << 10);
+    assert_eq!(it.read(handle, 128 << 10, 3_014_656).await?.len(), 3_014_656);
+    it.close(handle).await
+}
+
+/// i3: pages of a file in no order.
+pub(super) async fn scattered(it: &Caller, script: &Script) -> Result<(), Errno> {
+    it.data.read_ahead().set_total(0);
+    let w = it.look_up(NodeId::ROOT, "w").await?;
+    let file = it.look_up(w, "rr").await?;
+    let size = it.files.getattr(&it.who, file).await?.attributes.size;
+    assert_eq!(size, 8 << 20);
+    let handle = it.open(file, 0).await?;
+    let reads = reads(script);
+    assert_eq!(reads.len(), 40);
+    for (offset, data) in reads {
+        assert!(it.read(handle, offset, 4096).await? == data, "at {offset}");
+    }
+    it.close(handle).await
+}
+
+/// What was read of files, by place in the file.
+fn reads(script: &Script) -> Vec<(u64, Bytes)> {
+    let mut stripes: HashMap<_, _> = HashMap::default();
+    for exchange in &script.exchanges {
+        let Some(LovEa::Plain(layout)) = layout(exchange) else { continue };
+        let (size, count) = (layout.header.stripe_size, layout.stripes.len() as u64);
+        for (number, stripe) in layout.stripes.iter().enumerate() {
+            let object = (stripe.oi.word0, stripe.oi.word1);
+            stripes.insert(object, (u64::from(size), count, number as u64));
+        }
+    }
+    let read = |exchange: &Exchange| {
+        let Request::OstRead(asked) = &exchange.request.typed else { return None };
+        let Reply::OstRead(told) = &exchange.reply.as_ref()?.0.typed else { return None };
+        let oi = asked.ost_body.oa.oi;
+        let (size, count, number) = *stripes.get(&(oi.word0, oi.word1))?;
+        let at = asked.niobuf_remote.first()?.offset;
+        Some(((at / size * count + number) * size + at % size, told.short_io.clone()))
+    };
+    script.exchanges.iter().filter_map(read).collect()
+}
+
+fn layout(exchange: &Exchange) -> Option<LovEa> {
+    match &exchange.reply.as_ref()?.0.typed {
+        Reply::LdlmIntentGetattr(told) => LovEa::decode(&told.mdt_md).ok(),
+        _ => None,
+    }
+}
+
+/// i4: a few bytes written and read, through the cache and past it.
+pub(super) async fn short(it: &Caller, script: &Script) -> Result<(), Errno> {
+    it.data.read_ahead().set_total(0);
+    let w = it.look_up(NodeId::ROOT, "w").await?;
+    let file = set_stripe(it, w, "si", (1, 0, super::sessions::ANY)).await?;
+    let (_, handle) = it.create(w, "si", 0o666, WRITE | OpenFlags::TRUNCATE).await?;
+    it.files.write(handle, 0, Bytes::from_static(b"hello\n")).await?;
+    it.close(handle).await?;
+    it.clear_locks("OST").await;
+    let handle = it.open(file, 0).await?;
+    // The size that it was told last may be that of a later moment of the capture.
+    assert!(it.read(handle, 0, 4096).await?.starts_with(b"hello\n"));
+    it.close(handle).await?;
+    let written = written(script);
+    let handle = it.open(file, WRITE | OpenFlags::DIRECT).await?;
+    for (number, page) in written[1..4].iter().enumerate() {
+        it.files.write(handle, number as u64 * 4096, page.clone()).await?;
+    }
+    it.close(handle).await?;
+    let handle = it.open(file, OpenFlags::DIRECT).await?;
+    for (number, page) in written[1..4].iter().enumerate() {
+        assert!(it.read(handle, number as u64 * 4096, 4096).await? == page, "page {number}");
+    }
+    it.close(handle).await?;
+    let handle = it.open(file, WRITE).await?;
+    it.files.write(handle, 0, written[4].clone()).await?;
+    it.files.fsync(handle, true).await?;
+    it.close(handle).await
+}
+
+/// What was written, in order.
+fn written(script: &Script) -> Vec<Bytes> {
+    let data = |exchange: &Exchange| match &exchange.request.typed {
+        Request::OstWrite(write) if !write.short_io.is_empty() => Some(write.short_io.clone()),
+        Request::OstWrite(_) => Some(exchange.bulk.first()?.1.clone()),
+        _ => None,
+    };
+    script.exchanges.iter().filter_map(data).collect()
+}
+
+/// m1: a second node mounts, looks around, reads a file and writes another.
+pub(super) async fn second(it: &Caller, _: &Script) -> Result<(), Errno> {
+    it.files.statfs().await?;
+    let names = it.list(NodeId::ROOT).await?;
+    assert_eq!(names, ["err3", "err2", "err", "w"].map(name));
+    let w = it.look_up(NodeId::ROOT, "w").await?;
+    let fs = it.look_up(w, "fs").await?;
+    let (_, handle) = it.create(fs, "top", 0o666, 0).await?;
+    assert_eq!(&it.read(handle, 0, 4096).await?[..], b"top\n");
+    it.close(handle).await?;
+    let (_, handle) = it.create(fs, "from-gc2", 0o666, WRITE | OpenFlags::TRUNCATE).await?;
+    it.files.write(handle, 0, Bytes::from_static(b"hi\n")).await?;
+    it.close(handle).await?;
+    it.files.unmount().await;
+    Ok(())
+}
