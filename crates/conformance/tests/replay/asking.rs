@@ -136,7 +136,12 @@ impl Caller {
 }
 
 /// Captures that are played each for itself.
-pub(crate) const ALONE: usize = 4;
+pub(crate) const ALONE: [&str; 4] = [
+    "more/i1-cold-seq-read-3M",
+    "more/i3-random-4k-read",
+    "more/i4-short-io-4k",
+    "more/m1-second-client-mount-hello",
+];
 /// Longer than a session takes, if all is answered.
 const PATIENCE: Duration = Duration::from_secs(1_800);
 /// Where a client asks for FIDs: others had some left, for files that an open might make.
@@ -166,17 +171,13 @@ pub(crate) fn run(directory: &Path, mount: &str, names: &[&str]) -> Vec<Played> 
     let with_mount = |name: &str| vec![mount.to_owned(), name.to_owned()];
     let together = std::iter::once(&mount).chain(names).map(|name| (*name).to_owned()).collect();
     let (first, second) = (client_nid(), Nid::tcp(Ipv4Addr::new(10, 77, 0, 13)));
+    let [ahead, scattered, short, own_mount] = ALONE;
     vec![
         play(directory, together, first, sessions::all),
-        play(directory, with_mount("more/i1-cold-seq-read-3M"), first, alone::ahead),
-        play(directory, with_mount("more/i3-random-4k-read"), first, alone::scattered),
-        play(directory, with_mount("more/i4-short-io-4k"), first, alone::short),
-        play(
-            directory,
-            vec!["more/m1-second-client-mount-hello".to_owned()],
-            second,
-            alone::second,
-        ),
+        play(directory, with_mount(ahead), first, alone::ahead),
+        play(directory, with_mount(scattered), first, alone::scattered),
+        play(directory, with_mount(short), first, alone::short),
+        play(directory, vec![own_mount.to_owned()], second, alone::second),
     ]
 }
 

@@ -538,21 +538,6 @@ pub(crate) const ASKED: &[Known] = &[
     ),
 ];
 
-/// Captures that are not played yet, and why.
-pub(crate) const NOT_PLAYED: &[(&str, &str)] = &[
-    ("c4, i1 of 16 MiB", "cut at 512 and 300 bytes per packet: their requests are not whole"),
-    (
-        "d*, e*, o*, p*, v1, v3, v5, more/d*",
-        "more than one MDT, PFL, DoM, overstriping, pools and locks ahead are not built",
-    ),
-    ("g*, more/g*", "migration, mirrors, job statistics and changelogs are not built"),
-    (
-        "r12",
-        "its files are on a second MDT with other defaults, which answers for half a minute that it \
-         waits for the first",
-    ),
-];
-
 fn fits(pattern: &str, name: &str) -> bool {
     match pattern.strip_suffix('*') {
         Some(start) => name.starts_with(start),
@@ -597,16 +582,6 @@ pub(crate) fn table(list: &[Known]) -> String {
         let why = if known.why == "as before" { last } else { known.why };
         last = why;
         let _ = writeln!(text, "| {message} | {} | {why} |", fields.join(", "));
-    }
-    text
-}
-
-/// What is not played, for people.
-pub(crate) fn table_of_the_rest() -> String {
-    let mut text = String::from("| captures | why |\n|---|---|\n");
-    for (captures, why) in NOT_PLAYED {
-        let captures = captures.replace('*', "\\*");
-        let _ = writeln!(text, "| {captures} | {why} |");
     }
     text
 }

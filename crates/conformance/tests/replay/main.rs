@@ -17,6 +17,7 @@ mod outages;
 mod player;
 mod script;
 mod stage;
+mod survey;
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -25,6 +26,7 @@ use cluster::Machines;
 use compare::Difference;
 use known::Known;
 use player::{Outcome, Player};
+use survey::How;
 
 /// The captures of one session with one client, in the order of the session.
 const SESSION: &[&str] = &[
@@ -156,42 +158,70 @@ fn our_client_asks_as_the_real_one_did() {
 /// Set by `cargo xtask docs`: write the document instead of comparing it.
 const WRITE: &str = "SHEEN_WRITE_DOCS";
 
-/// The parts of the document that are made: their names and texts.
-fn parts() -> [(&'static str, String); 3] {
-    [
-        ("answers", known::table(known::ANSWERED)),
-        ("requests", known::table(known::ASKED)),
-        ("not played", known::table_of_the_rest()),
-    ]
+#[test]
+fn every_capture_is_accounted_for() {
+    println!("{}", survey::table());
+    let names = |wanted: fn(&How) -> bool| {
+        let all = survey::CAPTURES.iter().filter(move |(_, how)| wanted(how));
+        let mut names: Vec<_> = all.map(|(name, _)| (*name).to_owned()).collect();
+        names.sort();
+        names
+    };
+    let sorted = |names: &[&[&str]]| {
+        let mut all: Vec<_> = names.concat().iter().map(|name| (*name).to_owned()).collect();
+        all.sort();
+        all
+    };
+    let to_servers = sorted(&[&[MOUNT], SESSION, ALONE]);
+    assert_eq!(names(|how| !matches!(how, How::Not(_))), to_servers, "played to our servers");
+    let to_client = sorted(&[&[MOUNT], SESSION, &asking::ALONE]);
+    assert_eq!(names(|how| *how == How::Both), to_client, "played to our client");
+    if let Some(directory) = sheen_conformance::captures() {
+        assert_eq!(names(|_| true), survey::found(&directory), "captures that are there");
+    }
+}
+
+/// A document with parts that are made: their names and texts.
+type Document = (&'static str, Vec<(&'static str, String)>);
+
+fn documents() -> [Document; 2] {
+    let compat =
+        vec![("answers", known::table(known::ANSWERED)), ("requests", known::table(known::ASKED))];
+    [("COMPAT", compat), ("CONFORMANCE", vec![("captures", survey::table())])]
 }
 
 #[test]
-fn the_document_shows_the_lists() {
+fn the_documents_show_the_lists() {
+    for (name, parts) in documents() {
+        let path = format!("{}/../../docs/{name}.md", env!("CARGO_MANIFEST_DIR"));
+        let found = std::fs::read_to_string(&path).expect("the document is there");
+        let mut wanted = found.clone();
+        for (part, text) in parts {
+            let (begin, end) =
+                (format!("<!-- {part}: begin -->\n"), format!("<!-- {part}: end -->\n"));
+            let (head, rest) = wanted.split_once(&begin).expect("where it begins");
+            let (_, tail) = rest.split_once(&end).expect("where it ends");
+            wanted = format!("{head}{begin}{text}{end}{tail}");
+        }
+        if std::env::var_os(WRITE).is_some() {
+            std::fs::write(&path, &wanted).expect("the document can be written");
+        } else {
+            assert!(found == wanted, "docs/{name}.md is out of date; run `cargo xtask docs`");
+        }
+    }
+}
+
+#[test]
+fn the_document_says_how_much_is_played() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/COMPAT.md");
     let found = std::fs::read_to_string(path).expect("the document is there");
-    let captures = 1 + SESSION.len() + ALONE.len();
+    let (to_servers, to_client) = survey::counts();
     let thousands = |number: usize| format!("{},{:03}", number / 1000, number % 1000);
+    let words = found.split_whitespace().collect::<Vec<_>>().join(" ");
     for text in [
-        format!("{} answers of {captures} captures", thousands(ANSWERS)),
-        format!(
-            "{} requests of {} captures",
-            thousands(REQUESTS),
-            1 + SESSION.len() + asking::ALONE
-        ),
+        format!("{} answers of {to_servers} captures", thousands(ANSWERS)),
+        format!("{} requests of {to_client} captures", thousands(REQUESTS)),
     ] {
-        let words = found.split_whitespace().collect::<Vec<_>>().join(" ");
         assert!(words.contains(&text), "docs/COMPAT.md does not say: {text}");
-    }
-    let mut wanted = found.clone();
-    for (name, text) in parts() {
-        let (begin, end) = (format!("<!-- {name}: begin -->\n"), format!("<!-- {name}: end -->\n"));
-        let (head, rest) = wanted.split_once(&begin).expect("where it begins");
-        let (_, tail) = rest.split_once(&end).expect("where it ends");
-        wanted = format!("{head}{begin}{text}{end}{tail}");
-    }
-    if std::env::var_os(WRITE).is_some() {
-        std::fs::write(path, &wanted).expect("the document can be written");
-    } else {
-        assert!(found == wanted, "docs/COMPAT.md is out of date; run `cargo xtask docs`");
     }
 }

@@ -1,0 +1,142 @@
+//! Every capture: whether it is played to our servers and to our client, and if not, why not.
+
+use std::fmt::Write as _;
+use std::path::Path;
+
+/// How a capture is played.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum How {
+    /// To our servers and to our client.
+    Both,
+    /// To our servers; why not to our client.
+    Servers(&'static str),
+    /// To neither, and why.
+    Not(&'static str),
+}
+
+const CUT: &str = "cut at 512 or 300 bytes per packet: its requests are not whole";
+const DNE: &str = "more than one MDT is not built";
+const PFL: &str = "composite and self-extending layouts are not built";
+const DOM: &str = "data on the MDT is not built";
+const OVERSTRIPING: &str = "overstriping is not built";
+const POOLS: &str = "pools of OSTs are not built";
+const MIGRATION: &str = "migration and mirrors are not built";
+const JOBSTATS: &str = "job statistics are not built";
+const CHANGELOG: &str = "changelogs are not built";
+const LOCKAHEAD: &str = "group locks and locks ahead are not built";
+const PARAMETERS: &str = "what happens in it is done at the MGS, by `conf_param` and `set_param -P`; the \
+    player does nothing there";
+const SECOND_MDT: &str = "its files are on a second MDT with other defaults, which answers for half a \
+    minute that it waits for the first";
+const TWO: &str = "two mounts or two nodes; the captured servers answer one";
+const OUTAGE: &str = "a server goes away or throws the client out; the captured servers stay";
+const BATCHES: &str = "most of it are attributes in batches, which our client does not ask for";
+const UNWRITTEN: &str = "nobody has written down yet what its programs ask of our client";
+
+/// All captures, by name.
+pub(crate) const CAPTURES: &[(&str, How)] = &[
+    ("a-mount-umount", How::Both),
+    ("b1-mkdir-create-stat-unlink", How::Both),
+    ("b2-rename-link-symlink", How::Both),
+    ("b3-setattr-xattr", How::Both),
+    ("b4-readdir-many", How::Both),
+    ("b5-open-excl-errors", How::Both),
+    ("c1-io-4k-1stripe", How::Both),
+    ("c2-io-1M-odirect-1stripe", How::Both),
+    ("c3-io-8M-4stripe", How::Both),
+    ("c4-io-8M-1stripe-snap512", How::Not(CUT)),
+    ("d1-pfl-dom", How::Not(DOM)),
+    ("d2-pfl-3comp-dirdefault", How::Not(PFL)),
+    ("d3-overstripe-C8", How::Not(OVERSTRIPING)),
+    ("d4-self-extending-pool-none", How::Not(PFL)),
+    ("e1-dne-remote-dir", How::Not(DNE)),
+    ("e2-dne-striped-dir", How::Not(DNE)),
+    ("e3-dne-default-dirstripe", How::Not(DNE)),
+    ("f1-two-mounts-contention", How::Servers(TWO)),
+    ("f2-glimpse-while-writing", How::Servers(TWO)),
+    ("g1-migrate-mirror", How::Not(MIGRATION)),
+    ("more/d1-rename-link-across-mdts", How::Not(DNE)),
+    ("more/d2-striped-dir-hashes", How::Not(DNE)),
+    ("more/d3-dirstripe-get-set-options", How::Not(DNE)),
+    ("more/d4-migrate-m", How::Not(DNE)),
+    ("more/d5-mkdir-overstripe-unlink", How::Not(DNE)),
+    ("more/d6-readdir-striped-1000", How::Not(DNE)),
+    ("more/g1-jobstats", How::Not(JOBSTATS)),
+    ("more/g3-conf-param-set-param-P-seen-by-client", How::Not(PARAMETERS)),
+    ("more/g5-changelog", How::Not(CHANGELOG)),
+    ("more/i1-cold-seq-read-16M-snap300", How::Not(CUT)),
+    ("more/i1-cold-seq-read-3M", How::Both),
+    ("more/i2-ior-hard-strided", How::Servers(UNWRITTEN)),
+    ("more/i3-random-4k-read", How::Both),
+    ("more/i4-short-io-4k", How::Both),
+    ("more/i5-sparse-seek-hole", How::Servers(UNWRITTEN)),
+    ("more/i6-fallocate-punch", How::Servers(UNWRITTEN)),
+    ("more/i7-mmap-two-mounts", How::Servers(TWO)),
+    ("more/i8-append-two-mounts", How::Servers(TWO)),
+    ("more/l1-fcntl-ranges", How::Servers(TWO)),
+    ("more/l2-fcntl-blocking", How::Servers(TWO)),
+    ("more/l3-fcntl-deadlock", How::Servers(TWO)),
+    ("more/l4-flock-two-mounts", How::Servers(TWO)),
+    ("more/m1-second-client-mount-hello", How::Both),
+    ("more/m2-mount-ro", How::Servers(TWO)),
+    ("more/m3-fileset", How::Servers(TWO)),
+    ("more/m4-localflock", How::Servers(TWO)),
+    ("more/o1-dom-small-file", How::Not(DOM)),
+    ("more/o10-dom-migrate-1M-to-4M", How::Not(DOM)),
+    ("more/o12-dom-two-mounts-append-truncate", How::Not(DOM)),
+    ("more/o2-dom-stat-while-dirty", How::Not(DOM)),
+    ("more/o3-dom-migrate", How::Not(DOM)),
+    ("more/o4-lfs-find-mdt-layout", How::Not(DOM)),
+    ("more/o8-dom-stripesize-limits", How::Not(DOM)),
+    ("more/p1-pool-life", How::Not(POOLS)),
+    ("more/r1-mdt-restart-open-files", How::Servers(OUTAGE)),
+    ("more/r12-mdt-umount-force-evicts", How::Not(SECOND_MDT)),
+    ("more/r2-mdt-replay-uncommitted", How::Servers(OUTAGE)),
+    ("more/r6-admin-evict", How::Servers(OUTAGE)),
+    ("more/r7-frozen-client-evicted", How::Servers(OUTAGE)),
+    ("more/s1-statahead-ls-l-500", How::Servers(BATCHES)),
+    ("more/s2-statahead-mixed-types", How::Servers(BATCHES)),
+    ("more/v1-overstripe", How::Not(OVERSTRIPING)),
+    ("more/v3-stripes-2000", How::Not(OVERSTRIPING)),
+    ("more/v5-grouplock-lockahead", How::Not(LOCKAHEAD)),
+    ("more/v7-shared-file-two-mounts", How::Servers(TWO)),
+    ("more/v9-two-clients-metadata", How::Servers(TWO)),
+];
+
+/// How many are played to our servers, and to our client.
+pub(crate) fn counts() -> (usize, usize) {
+    let not = |how: &How| matches!(how, How::Not(_));
+    let to_servers = CAPTURES.iter().filter(|(_, how)| !not(how)).count();
+    (to_servers, CAPTURES.iter().filter(|(_, how)| *how == How::Both).count())
+}
+
+/// The list for people.
+pub(crate) fn table() -> String {
+    let mut text =
+        String::from("| capture | to our servers | to our client | why not |\n|---|---|---|---|\n");
+    for (name, how) in CAPTURES {
+        let (servers, client, why) = match how {
+            How::Both => ("yes", "yes", ""),
+            How::Servers(why) => ("yes", "no", *why),
+            How::Not(why) => ("no", "no", *why),
+        };
+        let _ = writeln!(text, "| {name} | {servers} | {client} | {why} |");
+    }
+    text
+}
+
+/// The captures that are there, by name.
+pub(crate) fn found(directory: &Path) -> Vec<String> {
+    let mut names = Vec::new();
+    for (folder, prefix) in [(directory.to_owned(), ""), (directory.join("more"), "more/")] {
+        for entry in std::fs::read_dir(folder).expect("a folder of captures") {
+            let path = entry.expect("a file").path();
+            if path.extension().is_some_and(|it| it == "pcap") {
+                let stem = path.file_stem().unwrap_or_default().to_string_lossy();
+                names.push(format!("{prefix}{stem}"));
+            }
+        }
+    }
+    names.sort();
+    names
+}
