@@ -136,10 +136,11 @@ impl Caller {
 }
 
 /// Captures that are played each for itself.
-pub(crate) const ALONE: [&str; 4] = [
+pub(crate) const ALONE: [&str; 5] = [
     "more/i1-cold-seq-read-3M",
     "more/i3-random-4k-read",
     "more/i4-short-io-4k",
+    "more/i6-fallocate-punch",
     "more/m1-second-client-mount-hello",
 ];
 /// Longer than a session takes, if all is answered.
@@ -171,12 +172,13 @@ pub(crate) fn run(directory: &Path, mount: &str, names: &[&str]) -> Vec<Played> 
     let with_mount = |name: &str| vec![mount.to_owned(), name.to_owned()];
     let together = std::iter::once(&mount).chain(names).map(|name| (*name).to_owned()).collect();
     let (first, second) = (client_nid(), Nid::tcp(Ipv4Addr::new(10, 77, 0, 13)));
-    let [ahead, scattered, short, own_mount] = ALONE;
+    let [ahead, scattered, short, room, own_mount] = ALONE;
     vec![
         play(directory, together, first, sessions::all),
         play(directory, with_mount(ahead), first, alone::ahead),
         play(directory, with_mount(scattered), first, alone::scattered),
         play(directory, with_mount(short), first, alone::short),
+        play(directory, with_mount(room), first, alone::room),
         play(directory, vec![own_mount.to_owned()], second, alone::second),
     ]
 }

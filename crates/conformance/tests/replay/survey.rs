@@ -31,6 +31,8 @@ const SECOND_MDT: &str = "its files are on a second MDT with other defaults, whi
 const TWO: &str = "two mounts or two nodes; the captured servers answer one";
 const OUTAGE: &str = "a server goes away or throws the client out; the captured servers stay";
 const BATCHES: &str = "most of it are attributes in batches, which our client does not ask for";
+const PAGES: &str = "the real client moves whole pages, and those between two records; ours the bytes \
+    that are used, in other requests";
 const UNWRITTEN: &str = "nobody has written down yet what its programs ask of our client";
 
 /// All captures, by name.
@@ -66,11 +68,11 @@ pub(crate) const CAPTURES: &[(&str, How)] = &[
     ("more/g5-changelog", How::Not(CHANGELOG)),
     ("more/i1-cold-seq-read-16M-snap300", How::Not(CUT)),
     ("more/i1-cold-seq-read-3M", How::Both),
-    ("more/i2-ior-hard-strided", How::Servers(UNWRITTEN)),
+    ("more/i2-ior-hard-strided", How::Servers(PAGES)),
     ("more/i3-random-4k-read", How::Both),
     ("more/i4-short-io-4k", How::Both),
     ("more/i5-sparse-seek-hole", How::Servers(UNWRITTEN)),
-    ("more/i6-fallocate-punch", How::Servers(UNWRITTEN)),
+    ("more/i6-fallocate-punch", How::Both),
     ("more/i7-mmap-two-mounts", How::Servers(TWO)),
     ("more/i8-append-two-mounts", How::Servers(TWO)),
     ("more/l1-fcntl-ranges", How::Servers(TWO)),

@@ -2,13 +2,13 @@
 //! own: reading a file that was there before, small direct IO, a second node.
 
 use bytes::Bytes;
-use sheen_client::posix::{NodeId, OpenFlags};
+use sheen_client::posix::{Fallocate, NodeId, OpenFlags};
 use sheen_types::{Errno, HashMap};
 use sheen_wire::lov::LovEa;
 use sheen_wire::messages::{Reply, Request};
 
 use super::sessions::set_stripe;
-use super::{Caller, WRITE, name};
+use super::{Caller, READ_WRITE, WRITE, name};
 use crate::script::{Exchange, Script};
 
 /// i1: a whole file, by pieces of 128 KiB; read-ahead asked for all of it at once behind the first.
@@ -104,6 +104,31 @@ fn written(script: &Script) -> Vec<Bytes> {
         _ => None,
     };
     script.exchanges.iter().filter_map(data).collect()
+}
+
+/// i6: room made and taken away, in a file of two stripes.
+pub(super) async fn room(it: &Caller, script: &Script) -> Result<(), Errno> {
+    const STRIPE: usize = 64 << 10;
+    let w = it.look_up(NodeId::ROOT, "w").await?;
+    let file = set_stripe(it, w, "fa", (2, STRIPE as u32, super::sessions::ANY)).await?;
+    let handle = it.open(file, READ_WRITE).await?;
+    let change =
+        async |what, offset, length| it.files.fallocate(handle, what, offset, length).await;
+    change(Fallocate::Allocate, 0, 1 << 20).await?;
+    change(Fallocate::AllocateKeepSize, 1 << 20, 1 << 20).await?;
+    // The second object's was sent first.
+    let written = written(script);
+    let pieces =
+        |data: &Bytes| (0..4).map(|at| data.slice(at * STRIPE..(at + 1) * STRIPE)).collect();
+    let (second, first): (Vec<Bytes>, Vec<Bytes>) = (pieces(&written[0]), pieces(&written[1]));
+    let data: Vec<_> =
+        first.into_iter().zip(second).flat_map(|(one, other)| [one, other]).collect();
+    it.files.write(handle, 0, data.concat().into()).await?;
+    it.files.fsync(handle, true).await?;
+    change(Fallocate::PunchHole, 65_536, 131_072).await?;
+    change(Fallocate::PunchHole, 1000, 5000).await?;
+    change(Fallocate::ZeroRange, 0, 4096).await?;
+    it.close(handle).await
 }
 
 /// m1: a second node mounts, looks around, reads a file and writes another.
