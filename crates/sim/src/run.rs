@@ -77,6 +77,8 @@ pub struct Failure {
     pub text: String,
     /// The last steps.
     pub log: Vec<String>,
+    /// Operations that had begun.
+    pub operations: u64,
 }
 
 impl fmt::Display for Failure {
@@ -430,7 +432,8 @@ pub fn run(options: Options) -> Result<Report, Box<Failure>> {
         None => Ok(Report { trace, operations: record.operations }),
         Some(text) => {
             let from = record.lines.len().saturating_sub(LAST_LINES);
-            Err(Box::new(Failure { text, log: record.lines[from..].to_vec() }))
+            let (log, operations) = (record.lines[from..].to_vec(), record.operations);
+            Err(Box::new(Failure { text, log, operations }))
         }
     }
 }

@@ -114,6 +114,7 @@ fn simulate(arguments: &Arguments) -> ExitCode {
                             operations.fetch_add(report.operations, Ordering::Relaxed);
                         }
                         Err(failure) => {
+                            operations.fetch_add(failure.operations, Ordering::Relaxed);
                             failed.fetch_add(1, Ordering::Relaxed);
                             println!("{failure}\nseed {seed} failed; replay: cargo xtask sim --seed {seed}\n");
                         }
@@ -144,5 +145,5 @@ fn same_again(
         return first;
     }
     let text = format!("two ways of one seed: {first:?}, and {again:?}");
-    Err(Box::new(Failure { text, log: Vec::new() }))
+    Err(Box::new(Failure { text, log: Vec::new(), operations: 0 }))
 }
