@@ -70,8 +70,7 @@ fn check_phantoms(sim: &Sim) {
             let Some(one) = served.iter().find(|one| one.target.name() == space.name()) else {
                 continue;
             };
-            let recovery = one.target.view().recovery.status;
-            if recovery == RecoveryStatus::Recovering {
+            if one.target.recovery_status() == RecoveryStatus::Recovering {
                 continue;
             }
             for lock in space.namespace().replay_list() {

@@ -363,6 +363,10 @@ impl Recovery {
         }
     }
 
+    pub(crate) fn status(&self) -> RecoveryStatus {
+        self.window.lock().status
+    }
+
     pub(crate) fn view(&self, now: Instant) -> RecoveryView {
         let window = self.window.lock();
         let end = window.ended.unwrap_or(now);

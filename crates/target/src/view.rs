@@ -5,7 +5,7 @@ use sheen_types::{Instant, Nid, ObdHandle, Samples, Transno, Uuid};
 use sheen_wire::connect::ObdConnectData;
 
 use crate::export::ExportState;
-use crate::recovery::RecoveryView;
+use crate::recovery::{RecoveryStatus, RecoveryView};
 use crate::stats::TargetStats;
 use crate::target::Target;
 
@@ -86,6 +86,12 @@ impl Target {
             locks: self.locks.gauges(),
             stats: self.stats(),
         }
+    }
+
+    /// Where its recovery window is.
+    #[must_use]
+    pub fn recovery_status(&self) -> RecoveryStatus {
+        self.recovery.status()
     }
 
     /// The counts.
