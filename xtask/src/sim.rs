@@ -7,12 +7,12 @@ use clap::Args;
 use crate::shell::{self, Outcome};
 
 /// Seeds that the tests run, and with `--long`, of so many virtual minutes each.
-const SEEDS: [u64; 2] = [500, 4000];
+const SEEDS: [u64; 2] = [1000, 4000];
 const MINUTES: u64 = 10;
 /// Seeds that are run twice, to see that they go the same way.
 const TWICE: u64 = 12;
 /// How long they may take in all, and with `--long`.
-const SECONDS: [u64; 2] = [150, 1200];
+const SECONDS: [u64; 2] = [300, 1200];
 /// Operations that the reference model is compared over, and with `--long`; `unit` does fewer.
 const MODEL_OPERATIONS: [u64; 2] = [100_000, 400_000];
 
