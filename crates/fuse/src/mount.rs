@@ -37,6 +37,8 @@ pub struct MountOptions {
     pub privileged: bool,
     /// Neither `flock(2)` nor `fcntl(2)` locks go to the server (`-o localflock`).
     pub local_locks: bool,
+    /// What the kernel shows as `noatime`.
+    pub no_access_times: bool,
 }
 
 /// Why a mount could not be made.
@@ -210,6 +212,9 @@ fn config(options: &MountOptions) -> Config {
         MountOption::Subtype("sheen".to_owned()),
         if options.read_only { MountOption::RO } else { MountOption::RW },
     ];
+    if options.no_access_times {
+        config.mount_options.push(MountOption::NoAtime);
+    }
     if options.privileged {
         config.mount_options.extend([MountOption::Dev, MountOption::Suid]);
     }

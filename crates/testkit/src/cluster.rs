@@ -137,6 +137,11 @@ impl Cluster {
 
     /// A further mount of the file system, by a process of its own.
     pub fn mount_again(&self) -> Outcome<PathBuf> {
+        self.mount_with(&[])
+    }
+
+    /// As [`Cluster::mount_again`], with options of `-o`.
+    pub fn mount_with(&self, options: &[&str]) -> Outcome<PathBuf> {
         let number = self.lock_mounts().len() + 2;
         let path = self.folder.join(format!("mnt{number}"));
         fs::create_dir_all(&path).told(path.display())?;
@@ -144,8 +149,9 @@ impl Cluster {
         let log = self.logs().join(format!("mount{number}.log"));
         let out = fs::File::create(&log).told(log.display())?;
         let mut command = self.command(&["mount", &source]);
-        if let Some(port) = self.port() {
-            command.args(["-o", &format!("port={port}")]);
+        let port = self.port().map(|port| format!("port={port}"));
+        for option in options.iter().copied().chain(port.as_deref()) {
+            command.args(["-o", option]);
         }
         command.arg(&path).stdin(std::process::Stdio::null());
         command.stderr(out.try_clone().told(log.display())?).stdout(out);

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use parking_lot::{Mutex, MutexGuard};
-use sheen_types::{Fid, HashMap, HashSet, InodeBits, Name, ResourceName, Transno};
+use sheen_types::{Fid, HashMap, HashSet, InodeBits, Name, ResourceName, Timestamp, Transno};
 
 use super::failures::Failures;
 use super::limits::ABSENT_NAMES_MAX;
@@ -84,6 +84,8 @@ pub(crate) struct State {
     pub(crate) data: Option<(u32, Arc<dyn DataFile>)>,
     /// File: open handles.
     pub(crate) opens: u64,
+    /// File: when it was read last through us, as far as that was noted; 1970 if not.
+    pub(crate) accessed: Timestamp,
     /// File: write-back that failed.
     pub(crate) failures: Failures,
     /// The last change of ours to it that the MDT has not said to be durable.
@@ -122,6 +124,13 @@ impl Inode {
 }
 
 impl State {
+    /// What is known of it, with the access that the MDT may not have heard of.
+    pub(crate) fn attributes_shown(&self) -> Option<Attributes> {
+        let mut known = self.attributes.clone()?;
+        known.atime = known.atime.max(self.accessed);
+        Some(known)
+    }
+
     /// Whether locks cover all attributes that the MDT keeps.
     pub(crate) fn attributes_covered(&self) -> bool {
         self.covered.contains(InodeBits::UPDATE)

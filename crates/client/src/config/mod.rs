@@ -243,6 +243,7 @@ async fn assemble(
         contest: Contest::default(),
         statistics: Default::default(),
         squash: parking_lot::RwLock::default(),
+        access_times: parking_lot::RwLock::default(),
     })
 }
 

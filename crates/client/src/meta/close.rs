@@ -34,6 +34,13 @@ pub(crate) struct CloseAttributes {
     pub(crate) modified: bool,
 }
 
+impl CloseAttributes {
+    /// The file was only read, at `atime`.
+    pub(crate) fn of_access(atime: i64) -> Self {
+        Self { atime, ..Self::default() }
+    }
+}
+
 /// Puts the handle of the day into a close that is replayed.
 struct CloseReplay(Arc<HandleCell>);
 
@@ -88,11 +95,13 @@ fn close_record(
         ..RecSetattr::default()
     };
     let Some(known) = attributes else { return record };
-    record.valid = AttrValid::MTIME
-        | AttrValid::MTIME_SET
-        | AttrValid::CTIME
-        | AttrValid::CTIME_SET
-        | AttrValid::MODE;
+    if known.modified {
+        record.valid = AttrValid::MTIME
+            | AttrValid::MTIME_SET
+            | AttrValid::CTIME
+            | AttrValid::CTIME_SET
+            | AttrValid::MODE;
+    }
     if known.atime != 0 {
         record.valid |= AttrValid::ATIME | AttrValid::ATIME_SET;
     }

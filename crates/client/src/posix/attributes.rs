@@ -6,7 +6,7 @@ use bytes::Bytes;
 use sheen_io::BoxFuture;
 use sheen_rpc::Channel;
 use sheen_types::limits::NAME_BYTES_MAX;
-use sheen_types::{Errno, Fid};
+use sheen_types::{Errno, Fid, Timestamp};
 use sheen_wire::md::ObdStatfs;
 
 use super::permission::owns;
@@ -169,6 +169,9 @@ impl Mounted {
         let now = self.meta.world.clock.wall();
         let change = || self.meta.setattr(who, inode, changes, now, through);
         self.asking(who, &[inode], change).await?;
+        if changes.atime.is_some() {
+            inode.state().accessed = Timestamp::default();
+        }
         let times = changes.atime.is_some() || changes.mtime.is_some();
         if !is_regular || changes.size.is_none() && !times {
             return Ok(());

@@ -125,14 +125,17 @@ impl FileSystem {
         if !file.flags.reads() {
             return Err(Errno::EBADF);
         }
-        match self.0.data_if_any(&file.who, &file.pin).await? {
-            Some(data) => data.read(offset, length, file.how()).await,
+        let data = self.0.data_if_any(&file.who, &file.pin).await?;
+        let pieces = match &data {
+            Some(data) => data.read(offset, length, file.how()).await?,
             None => {
                 self.0.refresh(&file.who, &file.pin).await?;
                 let size = file.pin.state().attributes.as_ref().map_or(0, |known| known.size);
-                Ok(zeros(size.saturating_sub(offset).min(length.into())))
+                zeros(size.saturating_sub(offset).min(length.into()))
             }
-        }
+        };
+        self.0.note_access(&file, data.as_deref());
+        Ok(pieces)
     }
 
     /// Writes all of `data`, at the end for a handle opened with [`OpenFlags::APPEND`]. Answers how
@@ -254,7 +257,7 @@ impl OpenFile {
     }
 
     /// The file's data, if it was ever needed.
-    fn data(&self) -> Option<Arc<dyn DataFile>> {
+    pub(super) fn data(&self) -> Option<Arc<dyn DataFile>> {
         self.pin.state().data.as_ref().map(|(_, data)| Arc::clone(data))
     }
 
@@ -270,7 +273,9 @@ impl OpenFile {
     /// What we know of the file that its MDT does not; something whenever data was changed.
     fn close_attributes(&self) -> Option<CloseAttributes> {
         if !self.modified.load(Ordering::Relaxed) {
-            return None;
+            let accessed = || self.pin.state().accessed.seconds;
+            let is_accessed = self.accessed.load(Ordering::Relaxed);
+            return is_accessed.then(|| CloseAttributes::of_access(accessed()));
         }
         let known = self.data().and_then(|data| data.attributes_covered());
         let state = self.pin.state();
@@ -283,7 +288,7 @@ impl OpenFile {
         Some(CloseAttributes {
             size: known.map(|known| known.size),
             blocks: known.map_or(0, |known| known.blocks),
-            atime: latest(attributes.atime, known.map(|known| known.atime)),
+            atime: latest(attributes.atime.max(state.accessed), known.map(|known| known.atime)),
             mtime: latest(attributes.mtime, known.map(|known| known.mtime)),
             ctime: latest(attributes.ctime, known.map(|known| known.ctime)),
             mode: attributes.mode,
@@ -301,8 +306,9 @@ impl Mounted {
         open: Option<OpenState>,
     ) -> Opened {
         let direct = flags.passes_pages();
-        let handle = self.handles.insert(OpenFile::new(pin, flags, who, open));
-        Opened { handle, keep_pages: self.observers.watched(), direct }
+        let file = OpenFile::new(pin, flags, who, open);
+        let keep_pages = self.observers.watched() && self.may_read_unheard(&file);
+        Opened { handle: self.handles.insert(file), keep_pages, direct }
     }
 
     /// Truncates if that is wanted, and gives the handle out.

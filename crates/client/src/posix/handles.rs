@@ -1,7 +1,7 @@
 //! Open files and directories.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 
 use parking_lot::{Mutex, RwLock};
 use sheen_types::{Errno, Fid, HashMap};
@@ -30,6 +30,10 @@ pub(super) struct OpenFile {
     pub(super) failed_before: u64,
     /// Whether data was written through it.
     pub(super) modified: AtomicBool,
+    /// Whether an access through it was noted.
+    pub(super) accessed: AtomicBool,
+    /// The second in which an access was looked at last.
+    pub(super) access_looked: AtomicI64,
     /// Where reading of the directory stands.
     pub(super) stream: Mutex<DirStream>,
 }
@@ -97,6 +101,8 @@ impl OpenFile {
             heard: Mutex::new(heard),
             failed_before,
             modified: AtomicBool::new(false),
+            accessed: AtomicBool::new(false),
+            access_looked: AtomicI64::new(0),
             stream: Mutex::default(),
         }
     }

@@ -11,6 +11,7 @@
 //! Costs, in RPCs: the module of each operation in `crate::meta` says; at most one for each
 //! metadata operation, none where a lock covers the answer.
 
+mod access;
 mod attributes;
 mod contest;
 mod directory;
@@ -49,9 +50,9 @@ pub(crate) use handles::Handles;
 pub use invalidate::{Invalidate, Stale};
 pub use statistics::{Operation, Statistics};
 pub use types::{
-    Attributes, Credentials, DirCookie, DirEntry, DirEntryPlus, Entry, Fallocate, FileHandle,
-    FileLock, FileLockMode, FileType, FsStat, Keep, LockOwner, Lookup, NewNode, NodeId, OpenFlags,
-    Opened, RenameMode, Seek, SetAttributes, SetTime, Stat, TYPE_MASK, XattrMode,
+    AccessTimes, Attributes, Credentials, DirCookie, DirEntry, DirEntryPlus, Entry, Fallocate,
+    FileHandle, FileLock, FileLockMode, FileType, FsStat, Keep, LockOwner, Lookup, NewNode, NodeId,
+    OpenFlags, Opened, RenameMode, Seek, SetAttributes, SetTime, Stat, TYPE_MASK, XattrMode,
 };
 
 /// A mounted file system. Cheap to clone; all clones are one.
@@ -70,6 +71,7 @@ pub(crate) struct Mounted {
     pub(crate) statistics: Statistics,
     /// User and group that root is judged as; `None` for root itself.
     pub(crate) squash: RwLock<Option<(u32, u32)>>,
+    pub(crate) access_times: RwLock<AccessTimes>,
 }
 
 impl FileSystem {

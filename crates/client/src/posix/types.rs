@@ -234,6 +234,18 @@ pub struct SetAttributes {
     pub flags: Option<u32>,
 }
 
+/// How reading changes the time of last access: as mount(8)'s options of these names say.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum AccessTimes {
+    /// `noatime`.
+    Never,
+    /// `relatime`: if the file has changed since it was last read, or a day has passed.
+    #[default]
+    Relative,
+    /// `strictatime`.
+    Always,
+}
+
 /// How a file is opened: the flags of `open(2)`, in Linux's numbers on x86-64.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct OpenFlags(pub u32);
@@ -256,6 +268,8 @@ impl OpenFlags {
     pub const DIRECTORY: u32 = 0o20_0000;
     /// `O_SYNC` without `O_DSYNC`.
     pub const SYNC: u32 = 0o400_0000;
+    /// `O_NOATIME`.
+    pub const NOATIME: u32 = 0o100_0000;
     /// `__FMODE_EXEC`, which the kernel sets when it opens a file to execute it.
     pub const EXEC: u32 = 0x20;
 
@@ -269,6 +283,12 @@ impl OpenFlags {
     #[must_use]
     pub fn reads(self) -> bool {
         self.0 & Self::ACCESS != 1
+    }
+
+    /// Whether reading changes the time of last access, where the mount has it so.
+    #[must_use]
+    pub fn notes_access(self) -> bool {
+        self.reads() && !self.has(Self::NOATIME)
     }
 
     /// Whether reads and writes go past the kernel's pages. The kernel puts what is appended into its

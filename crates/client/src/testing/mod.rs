@@ -129,6 +129,7 @@ impl Fixture {
             contest: Contest::default(),
             statistics: Default::default(),
             squash: parking_lot::RwLock::default(),
+            access_times: parking_lot::RwLock::default(),
         });
         let watcher = Arc::new(Watcher::default());
         files.watch(Arc::clone(&watcher) as Arc<dyn Invalidate>, Audience::Everybody);

@@ -10,6 +10,7 @@ use sheen_assembly::NodeConnector;
 use sheen_client::config::{self, MountOptions};
 use sheen_client::data::Osts;
 use sheen_client::locks::CallbackRouter;
+use sheen_client::posix::AccessTimes;
 use sheen_client::posix::FileSystem;
 use sheen_io::World;
 use sheen_io_os::Host;
@@ -34,7 +35,8 @@ pub(crate) struct Mount {
     /// Where to mount it
     #[arg(value_name = "MNT")]
     target: PathBuf,
-    /// Options, separated by commas: ro, rw, flock, localflock, user_xattr, allow_other, port=N, nid=NID
+    /// Options, separated by commas: ro, rw, flock, localflock, user_xattr, noatime, relatime, strictatime,
+    /// allow_other, port=N, nid=NID
     #[arg(short = 'o', value_name = "OPTIONS", value_delimiter = ',')]
     options: Vec<String>,
     /// Stay in the foreground
@@ -48,6 +50,7 @@ struct Settings {
     read_only: bool,
     local_locks: bool,
     allow_other: bool,
+    access_times: AccessTimes,
     port: u16,
     nid: Option<Nid>,
 }
@@ -58,6 +61,7 @@ impl Settings {
             read_only: false,
             local_locks: false,
             allow_other: is_root,
+            access_times: AccessTimes::Relative,
             port: PORT,
             nid: None,
         };
@@ -70,6 +74,9 @@ impl Settings {
                 ("flock", None) => settings.local_locks = false,
                 ("localflock", None) => settings.local_locks = true,
                 ("allow_other", None) => settings.allow_other = true,
+                ("noatime", None) => settings.access_times = AccessTimes::Never,
+                ("relatime", None) => settings.access_times = AccessTimes::Relative,
+                ("strictatime", None) => settings.access_times = AccessTimes::Always,
                 // What is always so, and what only the real mount command looks at.
                 ("user_xattr" | "defaults" | "_netdev" | "auto" | "noauto" | "nouser", None) => {}
                 ("port", Some(port)) => settings.port = port.parse().map_err(|_| wrong())?,
@@ -147,6 +154,9 @@ fn serve(options: &Mount) -> Result<(), Fault> {
         let plan = MountOptions { fsname: fsname.clone(), mgs, fileset, timeout: TIMEOUT };
         let follower = Arc::new(Follower::default());
         let (files, osts) = connect(&world, &node, plan, options, &follower).await?;
+        let access_times =
+            if settings.read_only { AccessTimes::Never } else { settings.access_times };
+        files.set_access_times(access_times);
         let mounted = sheen_fuse::mount(
             files.clone(),
             &target,
@@ -156,6 +166,7 @@ fn serve(options: &Mount) -> Result<(), Fault> {
                 allow_other: settings.allow_other,
                 privileged: is_root,
                 local_locks: settings.local_locks,
+                no_access_times: settings.access_times == AccessTimes::Never,
             },
             tokio::runtime::Handle::current(),
         );

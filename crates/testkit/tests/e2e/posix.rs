@@ -1,14 +1,15 @@
 //! Edges of POSIX through a mount, decided as Lustre decides them.
 
 use std::fs::{self, File};
-use std::io::Write;
-use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, chown};
+use std::io::{Read, Write};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, PermissionsExt, chown};
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
 use rustix::fs::{FallocateFlags, OFlags, SeekFrom, XattrFlags};
 use rustix::io::Errno;
 use sheen_testkit::cluster::Cluster;
+use sheen_testkit::process::wait_until;
 use sheen_testkit::scene::scene;
 use sheen_testkit::{Outcome, Told, ensure};
 
@@ -146,6 +147,47 @@ fn touched(cluster: &Cluster) -> Outcome {
     Ok(())
 }
 
+/// Reading changes the time of last access once after each change; the other mount sees it when the
+/// file is closed. Not where a mount or a descriptor was told that it should not.
+#[allow(clippy::disallowed_methods, reason = "a real mount reads a real clock")]
+fn access_times(cluster: &Cluster) -> Outcome {
+    let old = SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000);
+    let other = cluster.mount_with(&["noatime"])?;
+    let times = fs::FileTimes::new().set_accessed(old).set_modified(old);
+    let made = |name: &str| {
+        let path = cluster.mnt().join(name);
+        let mut file = File::create(&path).told(name)?;
+        file.write_all(b"to be read").and_then(|()| file.set_times(times)).told(name)?;
+        Ok::<_, String>(path)
+    };
+    let seen = |path: &Path| fs::metadata(path).and_then(|data| data.accessed()).told("stat");
+    let open = |path: &Path, flags: i32| File::options().read(true).custom_flags(flags).open(path);
+    let read = |mut file: File| file.read_to_end(&mut Vec::new()).told("read");
+
+    let path = made("left")?;
+    read(open(&path, OFlags::NOATIME.bits().cast_signed()).told("open")?)?;
+    is("read with O_NOATIME", seen(&path)?, old)?;
+    read(File::open(other.join("left")).told("open")?)?;
+    is("read on a mount with noatime", seen(&other.join("left"))?, old)?;
+
+    let path = made("read")?;
+    let file = File::open(&path).told("open")?;
+    is("only opened", seen(&path)?, old)?;
+    read(file.try_clone().told("dup")?)?;
+    let first = seen(&path)?;
+    ensure(first > old + Duration::from_secs(1_000_000), || format!("read: {first:?}"))?;
+    drop(file);
+    // The kernel tells of the last close when it likes.
+    wait_until("the other mount sees it", Duration::from_secs(60), || {
+        seen(&other.join("read")) == Ok(first)
+    })?;
+    let modified = fs::metadata(&path).and_then(|data| data.modified()).told("stat")?;
+    is("the time of the last change", modified, old)?;
+    std::thread::sleep(Duration::from_secs(2));
+    read(File::open(&path).told("open")?)?;
+    is("read again", seen(&path)?, first)
+}
+
 fn now() -> rustix::fs::Timestamps {
     let now = rustix::fs::Timespec { tv_sec: 0, tv_nsec: rustix::fs::UTIME_NOW };
     rustix::fs::Timestamps { last_access: now, last_modification: now }
@@ -159,6 +201,7 @@ fn edges_are_as_lustre_has_them() {
         allocation(&mnt)?;
         groups_and_copies(&mnt)?;
         attributes(&mnt)?;
-        touched(cluster)
+        touched(cluster)?;
+        access_times(cluster)
     });
 }
