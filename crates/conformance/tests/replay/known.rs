@@ -129,7 +129,7 @@ pub(crate) const ANSWERED: &[Known] = &[
     known(
         "OST_BRW_WRITE reply",
         &["ost_body.oa.grant"],
-        "there the client had used up its grant before the capture; here it has all of it",
+        "there the client held less than it wished for; here its connect brought that much",
     ),
     known(
         "MGS_CONNECT reply",
