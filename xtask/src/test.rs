@@ -42,6 +42,9 @@ impl Count {
     }
 }
 
+/// End-to-end tests that run at once, whatever the number of processors.
+const E2E_AT_ONCE: &str = "4";
+
 type Step = (&'static str, fn(&Options) -> Count);
 
 const STEPS: &[Step] = &[
@@ -146,7 +149,10 @@ fn e2e(options: &Options) -> Count {
     if !sheen.is_file() {
         return Count::of(&Err(format!("{}: not built, so not tested", sheen.display())));
     }
-    tests(options, &["--package", "sheen-testkit", "--test", "e2e"])
+    // They wait more than they compute: for lock callbacks, evictions, syncs.
+    let mut command = test_command(options, &["--package", "sheen-testkit", "--test", "e2e"]);
+    command.args(["--test-threads", E2E_AT_ONCE]);
+    counted(command).unwrap_or_else(|error| Count::of(&Err(error)))
 }
 
 /// The suites of others, one after the other: each takes all it can get.
