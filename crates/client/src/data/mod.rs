@@ -89,7 +89,7 @@ pub trait DataPath: Send + Sync {
     ///
     /// # Errors
     /// `EINVAL`, `EOPNOTSUPP` for a layout this client cannot read; `ENODEV` for an OST that the
-    /// configuration does not know.
+    /// configuration does not know, yet.
     fn file(&self, fid: Fid, layout: Arc<FileLayout>) -> Result<Arc<dyn DataFile>, Errno>;
 
     /// Adds an OST, or says where one that was added is now. Answers what keeps its locks.

@@ -1,12 +1,19 @@
 //! From nodes to inodes and back: entries, attributes, the data of a file.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use sheen_types::{Errno, Name, Timestamp};
 
 use super::{Attributes, Credentials, DirEntry, Entry, FileType, Keep, Mounted, NodeId, Stat};
 use crate::cache::{Inode, LayoutState, Pin};
-use crate::data::{DataAttributes, DataFile};
+use crate::data::{DataAttributes, DataFile, FileLayout};
+
+/// How long an OST may be missing from our configuration of which the MDT has heard: servers settle for
+/// a second before they tell of a change.
+const NEW_OST_WAIT: Duration = Duration::from_secs(10);
+/// How often we look for it.
+const NEW_OST_LOOK: Duration = Duration::from_millis(100);
 
 impl Mounted {
     /// The inode of a node, needed for the length of a call.
@@ -137,14 +144,27 @@ impl Mounted {
         if let Some((_, old)) = old {
             old.close(true).await;
         }
+        let clock = &self.meta.world.clock;
+        let deadline = clock.now() + NEW_OST_WAIT;
+        loop {
+            match self.data_on(inode, &layout) {
+                // The MDT has heard of a new OST before we have.
+                Err(Errno::ENODEV) if clock.now() < deadline => {
+                    clock.sleep_until(clock.now() + NEW_OST_LOOK).await;
+                }
+                known => return known.map(Some),
+            }
+        }
+    }
+
+    fn data_on(&self, inode: &Inode, layout: &Arc<FileLayout>) -> Result<Arc<dyn DataFile>, Errno> {
         let mut state = inode.state();
         if let Some((_, data)) = &state.data {
-            return Ok(Some(Arc::clone(data)));
+            return Ok(Arc::clone(data));
         }
-        let generation = layout.generation;
-        let data = self.data.file(inode.fid, layout)?;
-        state.data = Some((generation, Arc::clone(&data)));
-        Ok(Some(data))
+        let data = self.data.file(inode.fid, Arc::clone(layout))?;
+        state.data = Some((layout.generation, Arc::clone(&data)));
+        Ok(data)
     }
 }
 

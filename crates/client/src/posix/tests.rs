@@ -1,5 +1,7 @@
 //! The facade against a scripted MDT: what is asked, what is kept, who is told.
 
+use std::time::Duration;
+
 use bytes::Bytes;
 use sheen_io::Clock;
 use sheen_ldlm::Policy;
@@ -642,6 +644,59 @@ fn a_close_tells_of_writes_and_a_handle_that_wrote_nothing_tells_nothing() {
         });
     }
     assert!(fixture.mdt.is_done());
+}
+
+#[test]
+fn a_read_is_told_by_the_close_and_shown_before() {
+    let fixture = Fixture::new();
+    fixture.mdt.answer(found_file(0x77, WHOLE | InodeBits::LAYOUT, false));
+    let node = entry(look_up(&fixture, NodeId::ROOT, "f")).node;
+    fixture.world.run({
+        let world = fixture.world.clone();
+        async move { world.sleep_until(world.now() + Duration::from_secs(1000)).await }
+    });
+    let now = fixture.world.wall().seconds;
+    for told in [true, false] {
+        fixture.mdt.answer(opened(FILE, 0xabc, false, layout()));
+        fixture.mdt.expect(move |request| match request {
+            Request::MdsClose(close) => {
+                let record = &close.rec_reint;
+                let access = AttrValid::ATIME | AttrValid::ATIME_SET;
+                assert_eq!(record.valid, if told { access } else { AttrValid::NONE });
+                assert_eq!(record.atime, if told { now } else { 0 });
+                Ok(MdsCloseReply::default().into())
+            }
+            other => panic!("expected a close, got {other:?}"),
+        });
+        let files = fixture.files.clone();
+        fixture.world.run(async move {
+            let opened = files.open(&Fixture::root(), node, OpenFlags(0)).await.expect("opened");
+            assert_eq!(opened.keep_pages, !told, "who reads unheard there would not be noted");
+            files.read(opened.handle, 0, 10).await.expect("read");
+            let stat = files.getattr(&Fixture::root(), node).await.expect("a file");
+            assert_eq!(stat.attributes.atime.seconds, now);
+            files.release(opened.handle, None).await.expect("closed");
+        });
+    }
+    assert!(fixture.mdt.is_done());
+}
+
+/// The MDT makes objects on a new OST before the client's configuration has it.
+#[test]
+fn an_ost_that_is_not_known_yet_is_waited_for() {
+    let fixture = Fixture::new();
+    fixture.mdt.answer(found_file(0x77, WHOLE | InodeBits::LAYOUT, false));
+    let node = entry(look_up(&fixture, NodeId::ROOT, "f")).node;
+    for (looks, found) in [(u32::MAX, Err(Errno::ENODEV)), (20, Ok(Vec::new()))] {
+        *fixture.data.unknown.lock() = looks;
+        fixture.mdt.answer(opened(FILE, 0xabc, false, layout()));
+        let files = fixture.files.clone();
+        let read = fixture.world.run(async move {
+            let opened = files.open(&Fixture::root(), node, OpenFlags(0)).await.expect("opened");
+            files.read(opened.handle, 0, 10).await.map(|pieces| pieces.concat())
+        });
+        assert_eq!(read, found);
+    }
 }
 
 /// Between its lookup and its open another client replaces the file, twice.

@@ -19,6 +19,8 @@ use crate::testing::TestWorld;
 pub(crate) struct FakeData {
     pub(crate) files: Mutex<HashMap<Fid, Arc<FakeFile>>>,
     pub(crate) osts: Mutex<Vec<u32>>,
+    /// How often an OST is not known yet.
+    pub(crate) unknown: Mutex<u32>,
     /// Objects of files that are gone.
     pub(crate) gone: Mutex<Vec<Fid>>,
 }
@@ -70,6 +72,11 @@ struct Shared(Arc<FakeFile>);
 
 impl DataPath for FakeData {
     fn file(&self, fid: Fid, _layout: Arc<FileLayout>) -> Result<Arc<dyn DataFile>, Errno> {
+        let mut unknown = self.unknown.lock();
+        if *unknown > 0 {
+            *unknown -= 1;
+            return Err(Errno::ENODEV);
+        }
         let mut files = self.files.lock();
         Ok(Arc::new(Shared(Arc::clone(files.entry(fid).or_default()))))
     }
