@@ -3,6 +3,8 @@
 //! `io-os` answers with Linux; the simulator answers with a seed. Code above never asks anything
 //! else, so the same seed gives the same run.
 
+mod watched;
+
 use std::future::Future;
 use std::io;
 use std::net::SocketAddrV4;
@@ -12,6 +14,8 @@ use std::task::{Context, Poll};
 
 use bytes::{Bytes, BytesMut};
 use sheen_types::{Instant, Timestamp};
+
+pub use watched::{Until, Watched};
 
 /// A future whose type is not named.
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;

@@ -5,12 +5,13 @@
 //! call itself if nobody does, moves `committed` forward.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
+use sheen_io::Watched;
 use sheen_store::{Sequence, Store, StoreError, Transaction};
 use sheen_types::{Errno, Transno};
-use tokio::sync::watch;
 
 /// The high half of a transaction number counts the target's incarnations (Lustre's boot epoch),
 /// so that numbers given out before a crash and lost in it are not given out again.
@@ -21,7 +22,7 @@ pub(crate) struct History {
     /// A copy of the order's last number, to be read without its lock.
     last: AtomicU64,
     durable: AtomicU64,
-    progress: watch::Sender<Progress>,
+    progress: Arc<Watched<Progress>>,
     /// What was durable when the target started.
     start: Transno,
 }
@@ -60,7 +61,7 @@ impl History {
             order: Mutex::new(Order { last, pending: VecDeque::new() }),
             last: AtomicU64::new(last.0),
             durable: AtomicU64::new(0),
-            progress: watch::Sender::new(Progress { committed: last, failed: None }),
+            progress: Arc::new(Watched::new(Progress { committed: last, failed: None })),
             start: last,
         }
     }
@@ -72,12 +73,12 @@ impl History {
 
     /// Everything up to here is durable.
     pub(crate) fn committed(&self) -> Transno {
-        self.progress.borrow().committed
+        self.progress.get().committed
     }
 
     /// Whether nothing more becomes durable.
     pub(crate) fn has_failed(&self) -> bool {
-        self.progress.borrow().failed.is_some()
+        self.progress.get().failed.is_some()
     }
 
     /// The newest transaction.
@@ -90,11 +91,10 @@ impl History {
         &self,
         transno: Transno,
     ) -> impl Future<Output = Result<(), Errno>> + Send + use<> {
-        let mut progress = self.progress.subscribe();
+        let known = move |now: Progress| now.committed >= transno || now.failed.is_some();
+        let known = self.progress.until(known);
         async move {
-            let is_known = |now: &Progress| now.committed >= transno || now.failed.is_some();
-            // The sender lives as long as the target; when it goes, nobody is left to be told.
-            let now = progress.wait_for(is_known).await.map_err(|_| Errno::ESHUTDOWN)?;
+            let now = known.await;
             let failed = now.failed.filter(|_| now.committed < transno);
             failed.map_or(Ok(()), Err)
         }
@@ -142,7 +142,7 @@ impl History {
 
     /// The store says that nothing will become durable any more.
     pub(crate) fn on_failure(&self, errno: Errno) {
-        self.progress.send_modify(|progress| progress.failed = Some(errno));
+        self.progress.change(|progress| progress.failed = Some(errno));
     }
 
     /// Moves `committed` to where the store is. Never waits: if the order is locked, its holder
@@ -157,15 +157,20 @@ impl History {
             }
             drop(order);
             if let Some(reached) = reached {
-                self.progress.send_if_modified(|progress| {
-                    let is_newer = reached > progress.committed;
+                self.progress.change(|progress| {
                     progress.committed = reached.max(progress.committed);
-                    is_newer
                 });
             }
             if self.durable.load(Ordering::Acquire) == durable {
                 return;
             }
         }
+    }
+}
+
+impl Drop for History {
+    /// Whoever still waits learns that nobody will tell.
+    fn drop(&mut self) {
+        self.progress.change(|progress| _ = progress.failed.get_or_insert(Errno::ESHUTDOWN));
     }
 }

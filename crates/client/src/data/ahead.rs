@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
-use tokio::sync::watch;
+use sheen_io::Watched;
 
 use super::file::File;
 use super::object::Object;
@@ -95,7 +95,19 @@ pub(super) struct Ahead {
 const BEHIND: u64 = 4 << 20;
 
 /// A chunk to load, by its offset, and whom to tell.
-type Load = (u64, watch::Sender<()>);
+type Load = (u64, Arrival);
+
+/// Whether a chunk on its way has come, or never will.
+type Arrived = Arc<Watched<bool>>;
+
+/// Tells, when it is dropped, that a chunk is not on its way any more.
+struct Arrival(Arrived);
+
+impl Drop for Arrival {
+    fn drop(&mut self) {
+        self.0.change(|arrived| *arrived = true);
+    }
+}
 
 /// What follows from a read.
 #[derive(Default)]
@@ -103,7 +115,7 @@ struct Steps {
     /// Chunks to load ahead.
     load: Vec<Load>,
     /// Chunks being loaded that the read needs.
-    wait: Vec<watch::Receiver<()>>,
+    wait: Vec<Arrived>,
     /// Chunks that nobody came for: whoever reads has their bytes already, or has turned elsewhere.
     drop: Vec<u64>,
 }
@@ -116,7 +128,7 @@ struct State {
     /// Everything before this was asked for, by somebody or ahead.
     reached: u64,
     /// Chunks on their way, by offset.
-    loading: BTreeMap<u64, watch::Receiver<()>>,
+    loading: BTreeMap<u64, Arrived>,
     /// Chunks that were asked for ahead and may still lie in memory.
     fetched: BTreeSet<u64>,
 }
@@ -154,15 +166,15 @@ impl Ahead {
         let mut start = Vec::new();
         // What begins at the end is not there.
         while from < until.min(size) {
-            let (sender, receiver) = watch::channel(());
-            state.loading.insert(from, receiver);
+            let arrived = Arrived::new(Watched::new(false));
+            state.loading.insert(from, Arc::clone(&arrived));
             state.fetched.insert(from);
-            start.push((from, sender));
+            start.push((from, Arrival(arrived)));
             from = chunk_end(from);
         }
         state.reached = state.reached.max(from).max(end);
         let wait = state.loading.range(offset.saturating_sub(CHUNK - 1)..end);
-        let wait = wait.map(|(_, loaded)| loaded.clone()).collect();
+        let wait = wait.map(|(_, arrived)| Arc::clone(arrived)).collect();
         let kept_from = state.next.saturating_sub(BEHIND + CHUNK);
         let ahead = state.fetched.split_off(&kept_from);
         let behind = std::mem::replace(&mut state.fetched, ahead);
@@ -172,7 +184,7 @@ impl Ahead {
     /// Forgets chunks whose load has ended.
     fn forget_loaded(&self) {
         let mut state = self.state.lock();
-        state.loading.retain(|_, loaded| loaded.has_changed().is_ok());
+        state.loading.retain(|_, arrived| !arrived.get());
     }
 }
 
@@ -202,9 +214,9 @@ impl File {
                 self.load(chunk, done, &shared);
             }
         }
-        for mut loaded in wait {
-            // The sender goes when the chunk is there or has failed; then the read tries itself.
-            while loaded.changed().await.is_ok() {}
+        for arrived in wait {
+            // There, or failed: then the read tries itself.
+            arrived.until(|arrived| arrived).await;
             self.ahead.forget_loaded();
         }
     }
@@ -232,7 +244,7 @@ impl File {
         self.objects.iter().map(end).max().unwrap_or(0)
     }
 
-    fn load(&self, chunk: u64, done: watch::Sender<()>, shared: &Arc<Shared>) {
+    fn load(&self, chunk: u64, done: Arrival, shared: &Arc<Shared>) {
         let pieces = self.layout.raid0.pieces(chunk, chunk_end(chunk) - chunk);
         let parts: Vec<(Arc<Object>, u64, u64)> = pieces
             .map(|piece| {
