@@ -324,6 +324,19 @@ mod tests {
     }
 
     #[test]
+    fn the_last_word_on_access_times_counts() {
+        let access_times = |text: &str| {
+            let options: Vec<String> = text.split(',').map(str::to_owned).collect();
+            Settings::parse(&options, true).map(|settings| settings.access_times).ok()
+        };
+        assert_eq!(access_times(""), Some(AccessTimes::Relative));
+        assert_eq!(access_times("noatime"), Some(AccessTimes::Never));
+        assert_eq!(access_times("noatime,strictatime"), Some(AccessTimes::Always));
+        assert_eq!(access_times("strictatime,relatime"), Some(AccessTimes::Relative));
+        assert_eq!(access_times("noatime=1"), None);
+    }
+
+    #[test]
     fn unknown_options_are_refused_by_name() {
         let options = |text: &str| text.split(',').map(str::to_owned).collect::<Vec<_>>();
         let settings = Settings::parse(&options("ro,port=1234,flock"), false).unwrap();

@@ -184,6 +184,7 @@ mod tests {
         assert!(names.saw(key, at(6), at(7), Seen::Is(fid)).is_ok());
         assert!(names.saw(key, at(6), at(7), Seen::Absent).is_err());
     }
+
     #[test]
     fn what_was_made_and_seen_before_its_maker_came_back_is_not_what_a_rename_brought() {
         let (made, renamed, at) = (Fid::new(0x200000400, 1), Fid::new(0x200000401, 1), Instant);
