@@ -110,7 +110,7 @@ fn update(mdt: &Mdt, transaction: &mut Transaction, inode: &Inode, record: &RecS
             .filter(|_| changed.is_some()),
         changed,
         accessed: newer(AttrValid::ATIME, record.atime, attributes.accessed)
-            .filter(|told| told.seconds > attributes.accessed.seconds + 60),
+            .filter(|told| told.seconds > attributes.accessed.seconds.saturating_add(60)),
         ..AttributePatch::default()
     };
     if patch != AttributePatch::default() {
