@@ -10,9 +10,7 @@ use sheen_types::{CounterLine, Errno};
 use sheen_wire::connect::{ConnectFlags, ObdConnectData};
 use sheen_wire::messages::Request;
 
-use crate::grant::BLOCK_BITS;
 use crate::{Ost, counters};
-use sheen_wire::checksum::Checksum;
 
 impl Operations for Ost {
     fn counters(&self) -> &'static [CounterLine] {
@@ -30,14 +28,14 @@ impl Operations for Ost {
     ) -> BoxFuture<'a, Result<Outcome, Errno>> {
         Box::pin(async move {
             match request {
-                Request::OstRead(request) => self.read(context, *request).await,
-                Request::OstWrite(request) => self.write(context, *request).await,
-                Request::OstPunch(request) => self.punch(context, *request).await,
-                Request::OstFallocate(request) => self.fallocate(context, *request).await,
-                Request::OstSeek(request) => self.seek(context, *request).await,
+                Request::OstRead(request) => self.brw.read(context, *request).await,
+                Request::OstWrite(request) => self.brw.write(context, *request).await,
+                Request::OstPunch(request) => self.brw.punch(context, *request).await,
+                Request::OstFallocate(request) => self.brw.fallocate(context, *request).await,
+                Request::OstSeek(request) => self.brw.seek(context, *request).await,
                 Request::OstGetattr(request) => self.getattr(context, *request).await,
                 Request::OstSetattr(request) => self.setattr(context, *request).await,
-                Request::OstSync(request) => self.sync(context, *request).await,
+                Request::OstSync(request) => self.brw.sync(context, *request).await,
                 Request::OstStatfs(_) => self.statfs(),
                 Request::OstCreate(request) => self.create(context, *request).await,
                 Request::OstDestroy(request) => self.destroy(context, *request).await,
@@ -55,19 +53,10 @@ impl Operations for Ost {
         offered: &ObdConnectData,
         agreed: &mut ObdConnectData,
     ) -> Result<(), Errno> {
-        if agreed.flags.contains(ConnectFlags::CKSUM) {
-            agreed.cksum_types = offered.cksum_types & Checksum::OFFERED;
-        }
-        if agreed.flags.contains(ConnectFlags::BRW_SIZE) && agreed.brw_size == 0 {
-            return Err(Errno::EPROTO);
-        }
         if agreed.flags.contains(ConnectFlags::MAXBYTES) {
             agreed.maxbytes = self.store.object_bytes_max();
         }
-        agreed.grant_blkbits = BLOCK_BITS;
-        let space = self.store.space().map_err(|error| error.errno())?;
-        self.grants.connect(export, offered, agreed, space);
-        Ok(())
+        self.brw.connect(export, offered, agreed)
     }
 
     fn leave<'a>(
@@ -76,7 +65,7 @@ impl Operations for Ost {
         export: &'a Arc<Export>,
         _: Leaving,
     ) -> BoxFuture<'a, ()> {
-        Box::pin(async { self.grants.leave(export) })
+        Box::pin(async { self.brw.grants().leave(export) })
     }
 
     fn intent<'a>(

@@ -1,6 +1,7 @@
 //! OST_GETATTR and OST_GET_INFO: what an object and a sequence are.
 
 use bytes::Bytes;
+use sheen_brw::attributes;
 use sheen_target::{Context, Outcome};
 use sheen_types::{Errno, Extent, Fid, LockMode, fid_seq};
 use sheen_wire::md::Valid;
@@ -10,7 +11,7 @@ use sheen_wire::messages::{
 };
 use sheen_wire::ost::{ObdoFlags, OstBody};
 
-use crate::{Ost, attributes, objects};
+use crate::{Ost, objects};
 
 impl Ost {
     /// Attributes; under a lock if asked, so that what others have in their caches counts.
@@ -33,7 +34,7 @@ impl Ost {
             false => None,
         };
         let said = attributes::ALWAYS | attributes::OWNER | Valid::GROUP;
-        let oa = self.described(&asked, object, said)?;
+        let oa = self.brw.described(&asked, object, said)?;
         drop(lock);
         let ost_body = Some(OstBody { oa });
         Ok(Outcome::ok(OstGetattrReply { ost_body, ..OstGetattrReply::default() }))

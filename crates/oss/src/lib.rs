@@ -1,4 +1,4 @@
-//! The object storage service (Lustre's OFD): objects, their space and their data.
+//! The object storage service (Lustre's OFD): objects and their life; their data is `sheen_brw`'s.
 //!
 //! [`Ost`] implements `Operations`; connects, locks, resends and recovery are the target's. One
 //! file per operation: request, checks, locks, store, reply.
@@ -8,36 +8,23 @@
 //! - Changes of attributes, creation and destruction are transactions with a transno; bytes are
 //!   written at once and outside of them (the store's two planes), and their replies carry no
 //!   transno: when a write is answered it survives this process, and after a sync this machine.
-//! - Space that was granted to clients is never given twice (`grant`): what a client accepts into
-//!   its cache within its grant can be written.
-//! - A checksum that a client sent is verified before a byte is written.
-//!
-//! Cost of a write of n bytes: one bulk fetch, one checksum pass, one `pwritev`, one attribute patch
-//! in memory; of a read: one `pread` into the buffer that is sent, one checksum pass. A write asks for
-//! the file's blocks besides, a system call, unless it lies in what was written before.
+//! - What holds of data and of grants is what [`sheen_brw`] says, with its cost.
 
-mod attributes;
-mod bulk;
 mod counters;
 mod create;
+mod data;
 mod destroy;
 mod dispatch;
 mod getattr;
-mod grant;
 mod objects;
-mod punch;
-mod read;
-mod seek;
 mod setattr;
 mod statfs;
-mod sync;
 #[cfg(test)]
 mod tests;
 mod value;
-mod write;
 
-pub use grant::{GrantView, INITIAL_GRANT};
 pub use objects::{ObjectRecord, list_objects};
+pub use sheen_brw::{GrantView, INITIAL_GRANT};
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -45,14 +32,16 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use sheen_store::Store;
 use sheen_wire::connect::{ConnectFlags, ConnectFlags2};
 
-use crate::grant::Grants;
+use sheen_brw::Brw;
 use sheen_target::ConnectOffer;
+
+use crate::data::OstObjects;
 
 /// One object storage target's operations.
 pub struct Ost {
     store: Arc<dyn Store>,
     index: u16,
-    grants: Grants,
+    brw: Brw<OstObjects>,
     sequences: objects::Sequences,
     /// What operators say about the disks below: `OS_STATFS_DEGRADED` and `NOCREATE`.
     condition: Condition,
@@ -70,9 +59,9 @@ impl Ost {
     #[must_use]
     pub fn new(store: Arc<dyn Store>, index: u16) -> Self {
         Self {
+            brw: Brw::new(Arc::clone(&store), OstObjects { index }),
             store,
             index,
-            grants: Grants::new(),
             sequences: objects::Sequences::default(),
             condition: Condition::default(),
         }
@@ -132,6 +121,6 @@ impl Ost {
     /// What is granted to whom, in total, for the parameter tree.
     #[must_use]
     pub fn grant_view(&self) -> GrantView {
-        self.grants.view()
+        self.brw.grants().view()
     }
 }

@@ -1,5 +1,6 @@
 //! OST_SETATTR: owner, mode and times of an object.
 
+use sheen_brw::attributes;
 use sheen_store::Transaction;
 use sheen_target::{Context, Memo, Outcome};
 use sheen_types::Errno;
@@ -7,7 +8,7 @@ use sheen_wire::md::Valid;
 use sheen_wire::messages::{OstSetattr, OstSetattrReply};
 use sheen_wire::ost::OstBody;
 
-use crate::{Ost, attributes, objects};
+use crate::{Ost, objects};
 
 impl Ost {
     /// Sets what the request names, as one transaction. Executing it twice does no harm.
@@ -30,7 +31,7 @@ impl Ost {
         let done = context.target.transact(context, change, Memo::Idempotent);
         done.map_err(|error| error.errno())?;
         let said = attributes::ALWAYS | attributes::OWNER | Valid::GROUP;
-        let ost_body = Some(OstBody { oa: self.described(&asked, object, said)? });
+        let ost_body = Some(OstBody { oa: self.brw.described(&asked, object, said)? });
         Ok(Outcome::ok(OstSetattrReply { ost_body, ..OstSetattrReply::default() }))
     }
 }

@@ -37,7 +37,7 @@ pub struct Export {
     handle: ObdHandle,
     client: u32,
     state: Mutex<State>,
-    role: OnceLock<Arc<dyn Any + Send + Sync>>,
+    role: RwLock<Vec<Arc<dyn Any + Send + Sync>>>,
     counters: OnceLock<Counters>,
 }
 
@@ -79,7 +79,7 @@ impl Export {
             handle,
             client,
             state: Mutex::new(state),
-            role: OnceLock::new(),
+            role: RwLock::default(),
             counters: OnceLock::new(),
         }
     }
@@ -164,14 +164,21 @@ impl Export {
         self.state.lock().reverse.clone()
     }
 
-    /// What the role keeps for this client, made when first asked for. A role asks with one type
-    /// only.
-    ///
-    /// # Panics
-    /// If asked with two types.
+    /// What the role keeps for this client, one value of each type, made when first asked for. Roles
+    /// keep a few: finding one is a walk over all.
     pub fn role<T: Any + Send + Sync + Default>(&self) -> Arc<T> {
-        let role = self.role.get_or_init(|| Arc::new(T::default()));
-        Arc::clone(role).downcast().expect("a role keeps one type per export")
+        let find = |kept: &[Arc<dyn Any + Send + Sync>]| {
+            kept.iter().find_map(|role| Arc::clone(role).downcast::<T>().ok())
+        };
+        if let Some(role) = find(&self.role.read()) {
+            return role;
+        }
+        let mut kept = self.role.write();
+        find(&kept).unwrap_or_else(|| {
+            let role = Arc::<T>::default();
+            kept.push(Arc::clone(&role) as Arc<dyn Any + Send + Sync>);
+            role
+        })
     }
 
     pub(crate) fn lock(&self) -> parking_lot::MutexGuard<'_, State> {

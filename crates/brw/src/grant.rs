@@ -1,7 +1,7 @@
 //! Space promised to clients, so that what they take into their caches can be written.
 //!
 //! A client tells with each write how many of its bytes came out of its grant, how many it would
-//! like to keep dirty, and what it lost. The OST takes the used part back and gives new grant out
+//! like to keep dirty, and what it lost. The server takes the used part back and gives new grant out
 //! of what nobody else has been promised. Promises never exceed the free space: `total` is at most
 //! what the store has available whenever something is added to it.
 
@@ -25,7 +25,7 @@ const SHARE: u64 = 8;
 /// come without a grant.
 const CLIENT_SHARE: u64 = 4;
 /// Logarithm of the smallest unit of space: data takes whole blocks of 4 KiB.
-pub(crate) const BLOCK_BITS: u8 = 12;
+pub const BLOCK_BITS: u8 = 12;
 
 /// What one client holds.
 #[derive(Default)]
@@ -38,8 +38,8 @@ pub struct GrantView {
     pub total: u64,
 }
 
-/// All promises of one OST. Lock order: a client's [`Held`], then `total`.
-pub(crate) struct Grants {
+/// All promises of one server. Lock order: a client's [`Held`], then `total`.
+pub struct Grants {
     total: Mutex<u64>,
 }
 
@@ -48,7 +48,9 @@ impl Grants {
         Self { total: Mutex::new(0) }
     }
 
-    pub(crate) fn view(&self) -> GrantView {
+    /// What is promised to all.
+    #[must_use]
+    pub fn view(&self) -> GrantView {
         GrantView { total: *self.total.lock() }
     }
 
@@ -76,7 +78,7 @@ impl Grants {
     }
 
     /// A client leaves: its promises are void.
-    pub(crate) fn leave(&self, export: &Arc<Export>) {
+    pub fn leave(&self, export: &Arc<Export>) {
         let held: Arc<Held> = export.role();
         let mut held = held.0.lock();
         self.lower(&mut held, u64::MAX);

@@ -1,13 +1,13 @@
 //! OST_PUNCH and OST_FALLOCATE: cutting objects, freeing and reserving their space.
 
 use sheen_store::{AttributePatch, Transaction};
-use sheen_target::{Context, LockGuard, Outcome};
+use sheen_target::{Context, Outcome};
 use sheen_types::{Errno, Extent, Fid, LockMode};
 use sheen_wire::md::Valid;
 use sheen_wire::messages::{OstFallocate, OstFallocateReply, OstPunch, OstPunchReply};
-use sheen_wire::ost::{Obdo, ObdoFlags, OstBody};
+use sheen_wire::ost::{Obdo, OstBody};
 
-use crate::{Ost, attributes, objects};
+use crate::{Brw, Objects, attributes};
 
 /// `FALLOC_FL_KEEP_SIZE`.
 const KEEP_SIZE: u32 = 1;
@@ -16,42 +16,46 @@ const PUNCH_HOLE: u32 = 2;
 /// `FALLOC_FL_ZERO_RANGE`.
 const ZERO_RANGE: u32 = 0x10;
 
-impl Ost {
+impl<O: Objects> Brw<O> {
     /// Cuts the object at `size`, or frees bytes `size..blocks` (the fields' other meaning).
-    pub(crate) async fn punch(
-        &self,
-        context: &Context,
-        request: OstPunch,
-    ) -> Result<Outcome, Errno> {
+    ///
+    /// # Errors
+    /// [`Errno::EFBIG`], [`Errno::EINVAL`] for a range that is none, those of locks and the store.
+    pub async fn punch(&self, context: &Context, request: OstPunch) -> Result<Outcome, Errno> {
         let asked = request.ost_body.oa;
-        let object = objects::fid_of(asked.oi, self.index)?;
+        let object = self.objects.find(asked.oi)?;
         let (start, end) = (asked.size, asked.blocks);
         if start > self.store.object_bytes_max() {
             return Err(Errno::EFBIG);
         }
-        let lock = self.lock_if_asked(context, &asked, Extent { start, end: Extent::EOF }).await?;
+        let extent = Extent { start, end: Extent::EOF };
+        let discarding = start == 0 && end == Extent::EOF;
+        let lock = self.lock_if_asked(context, &asked, extent, LockMode::Pw, discarding).await?;
         let done = match end {
             Extent::EOF => self.store.truncate(object, start),
             end if end > start => self.store.punch(object, start, end - start),
             _ => return Err(Errno::EINVAL),
         };
         done.map_err(|error| error.errno())?;
-        self.stamp(object, &asked)?;
+        self.stamp(context, object, &asked)?;
+        self.objects.changed(context, object).await?;
         drop(lock);
-        // No more than that, as Lustre: what the client holds a lock for it knows itself.
-        let oa = self.described(&asked, object, Valid::ID | Valid::BLOCKS)?;
+        let oa = self.described(&asked, object, O::SAID_OF_PUNCHED)?;
         let ost_body = Some(OstBody { oa });
         Ok(Outcome::ok(OstPunchReply { ost_body, ..OstPunchReply::default() }))
     }
 
     /// Reserves or frees bytes `size..blocks`; the mode lies in the link count.
-    pub(crate) async fn fallocate(
+    ///
+    /// # Errors
+    /// [`Errno::EOPNOTSUPP`] for other modes, else as [`Brw::punch`].
+    pub async fn fallocate(
         &self,
         context: &Context,
         request: OstFallocate,
     ) -> Result<Outcome, Errno> {
         let mut asked = request.ost_body.oa;
-        let object = objects::fid_of(asked.oi, self.index)?;
+        let object = self.objects.find(asked.oi)?;
         let (start, end) = (asked.size, asked.blocks);
         if asked.nlink == 0 && !asked.valid.contains(Valid::MTIME) {
             // Lustre's clients bring no times with this; where the file may grow they are those of
@@ -64,7 +68,8 @@ impl Ost {
         if end > self.store.object_bytes_max() {
             return Err(Errno::EFBIG);
         }
-        let lock = self.lock_if_asked(context, &asked, Extent { start, end: end - 1 }).await?;
+        let extent = Extent { start, end: end - 1 };
+        let lock = self.lock_if_asked(context, &asked, extent, LockMode::Pw, false).await?;
         let (mode, keep_size) = (asked.nlink & !KEEP_SIZE, asked.nlink & KEEP_SIZE != 0);
         let done = match mode {
             0 => self.store.allocate(object, start, length, keep_size),
@@ -77,45 +82,23 @@ impl Ost {
             _ => return Err(Errno::EOPNOTSUPP),
         };
         done.map_err(|error| error.errno())?;
-        self.stamp(object, &asked)?;
+        self.stamp(context, object, &asked)?;
+        self.objects.changed(context, object).await?;
         drop(lock);
         let oa = self.described(&asked, object, attributes::ALWAYS)?;
         let ost_body = Some(OstBody { oa });
         Ok(Outcome::ok(OstFallocateReply { ost_body, ..OstFallocateReply::default() }))
     }
 
-    /// A lock of the server's own, for a client that has none on the range.
-    async fn lock_if_asked(
-        &self,
-        context: &Context,
-        asked: &Obdo,
-        extent: Extent,
-    ) -> Result<Option<LockGuard>, Errno> {
-        let wanted = asked.valid.contains(Valid::FLAGS) && asked.flags.contains(ObdoFlags::SRVLOCK);
-        if !wanted {
-            return Ok(None);
-        }
-        let resource = asked.oi.resource();
-        context.target.lock_extent(resource, extent, LockMode::Pw).await.map(Some)
-    }
-
     /// The times that the request brings.
-    fn stamp(&self, object: Fid, asked: &Obdo) -> Result<(), Errno> {
+    fn stamp(&self, context: &Context, object: Fid, asked: &Obdo) -> Result<(), Errno> {
         let before = self.store.attributes(object).map_err(|error| error.errno())?;
-        let patch = attributes::data_patch(asked, &before);
+        let patch = self.objects.stamp(context, object, asked, &before);
         if patch != AttributePatch::default() {
             let mut change = Transaction::new();
             change.patch(object, patch);
             self.store.apply(change).map_err(|error| error.errno())?;
         }
         Ok(())
-    }
-
-    /// What `said` names of the object's attributes of now.
-    pub(crate) fn described(&self, asked: &Obdo, object: Fid, said: Valid) -> Result<Obdo, Errno> {
-        let now = self.store.attributes(object).map_err(|error| error.errno())?;
-        let mut oa = Obdo { oi: asked.oi, ..Obdo::default() };
-        attributes::fill(&mut oa, &now, said);
-        Ok(oa)
     }
 }

@@ -9,28 +9,28 @@ use sheen_wire::md::Valid;
 use sheen_wire::messages::{OstWrite, OstWriteReply};
 use sheen_wire::ost::{BrwFlags, NiobufRemote, Obdo, ObdoFlags, OstBody};
 
-use crate::bulk::Transfer;
 use crate::grant::BLOCK_BITS;
-use crate::{Ost, attributes, counters};
+use crate::transfer::Transfer;
+use crate::{Brw, Objects, attributes};
 
 /// What the answer to a write says of the object.
 const WRITTEN: Valid =
     Valid(attributes::ALWAYS.without(Valid::MTIME.union(Valid::ATIME)).0 | attributes::OWNER.0);
 
-impl Ost {
+impl<O: Objects> Brw<O> {
     /// Fetches the data (or takes it from the request), verifies its checksum, writes it.
     ///
     /// The reply carries no transno: the data has survived this process already, so there is
     /// nothing to replay.
-    pub(crate) async fn write(
-        &self,
-        context: &Context,
-        request: OstWrite,
-    ) -> Result<Outcome, Errno> {
+    ///
+    /// # Errors
+    /// [`Errno::EPROTO`] for pieces that make no sense, [`Errno::ENOSPC`] for what was not granted
+    /// and has no room, [`Errno::EAGAIN`] for a checksum that differs, those of locks, the store and
+    /// the network.
+    pub async fn write(&self, context: &Context, request: OstWrite) -> Result<Outcome, Errno> {
         let asked = request.ost_body.oa;
         let transfer = self.transfer(&request.obd_ioobj, request.niobuf_remote)?;
-        let resource = request.obd_ioobj[0].oid.resource();
-        let lock = self.transfer_lock(context, &transfer, resource, LockMode::Pw).await?;
+        let lock = self.transfer_lock(context, &transfer, LockMode::Pw).await?;
         let before = self.store.attributes(transfer.object).map_err(|e| e.errno())?;
         self.reserve(&transfer)?;
         let data = self.incoming(context, &asked, request.short_io, transfer.length).await?;
@@ -39,14 +39,16 @@ impl Ost {
             return Ok(refused(asked, sum));
         }
         self.put(&transfer, data).map_err(|error| error.errno())?;
+        let patch = self.objects.stamp(context, transfer.object, &asked, &before);
         let mut change = Transaction::new();
-        change.patch(transfer.object, attributes::data_patch(&asked, &before));
+        change.patch(transfer.object, patch);
         self.store.apply(change).map_err(|error| error.errno())?;
+        self.objects.changed(context, transfer.object).await?;
         if transfer.pieces.iter().any(|piece| piece.flags.contains(BrwFlags::SYNC)) {
             self.make_durable(context, transfer.object).await?;
         }
         drop(lock);
-        context.count(counters::WRITE_BYTES, transfer.length as u64);
+        context.count(O::BYTES_READ_AND_WRITTEN.1, transfer.length as u64);
         self.answer(context, asked, &transfer)
     }
 
@@ -179,5 +181,37 @@ impl Pieces {
             taken.push(piece);
         }
         taken
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn piece(offset: u64, len: u32, flags: BrwFlags) -> NiobufRemote {
+        NiobufRemote { offset, len, flags }
+    }
+
+    #[test]
+    fn pieces_that_touch_are_one_write() {
+        let none = BrwFlags::NONE;
+        let pieces = [piece(0, 4096, none), piece(4096, 10, none), piece(8192, 4096, none)];
+        assert_eq!(runs(&pieces), [(0, 4106), (8192, 4096)]);
+        let mut data =
+            Pieces { rest: vec![Bytes::from(vec![1; 4100]), vec![2; 4102].into()].into() };
+        let first = data.take(4106);
+        assert_eq!(first.iter().map(Bytes::len).collect::<Vec<_>>(), [4100, 6]);
+        assert_eq!(data.take(4096).concat(), [2; 4096]);
+        assert!(data.take(1).is_empty(), "there is no more");
+    }
+
+    #[test]
+    fn what_came_out_of_a_grant_is_counted_in_blocks_but_not_beyond_the_bytes() {
+        let granted = BrwFlags::FROM_GRANT;
+        let pieces = [piece(0, 4096, granted), piece(4096, 10, granted)];
+        assert_eq!(granted_bytes(&pieces), 4106);
+        let pieces = [piece(0, 10, granted), piece(4096, 8192, BrwFlags::NONE)];
+        assert_eq!(granted_bytes(&pieces), 4096);
+        assert_eq!(granted_bytes(&[piece(0, 10, BrwFlags::NONE)]), 0);
     }
 }

@@ -9,17 +9,20 @@ use sheen_wire::md::Valid;
 use sheen_wire::messages::{OstSync, OstSyncReply};
 use sheen_wire::ost::{Obdo, OstBody};
 
-use crate::{Ost, attributes, objects};
+use crate::{Brw, Objects, attributes};
 
-impl Ost {
+impl<O: Objects> Brw<O> {
     /// Returns when the object (or for id 0 everything) is durable.
-    pub(crate) async fn sync(&self, context: &Context, request: OstSync) -> Result<Outcome, Errno> {
+    ///
+    /// # Errors
+    /// Those of the store.
+    pub async fn sync(&self, context: &Context, request: OstSync) -> Result<Outcome, Errno> {
         let asked = request.ost_body.oa;
         let oa = if asked.oi.id() == 0 {
             context.target.sync().await?;
             Obdo { ..asked }
         } else {
-            let object = objects::fid_of(asked.oi, self.index)?;
+            let object = self.objects.find(asked.oi)?;
             self.make_durable(context, object).await?;
             self.described(&asked, object, attributes::ALWAYS | Valid::GROUP)?
         };
@@ -28,7 +31,10 @@ impl Ost {
     }
 
     /// Waits for the disk where that delays no one else.
-    pub(crate) async fn make_durable(&self, context: &Context, object: Fid) -> Result<(), Errno> {
+    ///
+    /// # Errors
+    /// Those of the store.
+    pub async fn make_durable(&self, context: &Context, object: Fid) -> Result<(), Errno> {
         let outcome = Arc::new(Mutex::new(Err(Errno::EIO)));
         let (store, result) = (Arc::clone(&self.store), Arc::clone(&outcome));
         let job = move || *result.lock() = store.sync_data(object).map_err(|error| error.errno());

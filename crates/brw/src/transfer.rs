@@ -2,12 +2,14 @@
 
 use std::time::Duration;
 
+use sheen_ldlm::LockFlags;
 use sheen_target::{Context, LockGuard};
 use sheen_types::limits::BULK_BYTES_MAX;
 use sheen_types::{Errno, Extent, Fid, LockMode};
-use sheen_wire::ost::{BrwFlags, NiobufRemote, ObdIoobj};
+use sheen_wire::md::Valid;
+use sheen_wire::ost::{BrwFlags, NiobufRemote, ObdIoobj, Obdo, ObdoFlags, OstId};
 
-use crate::{Ost, objects};
+use crate::{Brw, Objects};
 
 /// Pieces of one transfer; Lustre's clients send at most one per page.
 const PIECES_MAX: usize = BULK_BYTES_MAX / 4096;
@@ -17,6 +19,8 @@ const PROLONG: Duration = Duration::from_secs(30);
 /// A checked transfer.
 pub(crate) struct Transfer {
     pub(crate) object: Fid,
+    /// Its name in the request.
+    pub(crate) oi: OstId,
     pub(crate) pieces: Vec<NiobufRemote>,
     /// Bytes of all pieces.
     pub(crate) length: usize,
@@ -24,7 +28,7 @@ pub(crate) struct Transfer {
     pub(crate) extent: Extent,
 }
 
-impl Ost {
+impl<O: Objects> Brw<O> {
     /// Checks what a peer says it will transfer: one object, at least one piece, in ascending order
     /// without overlap, no more bytes than a bulk may have, none behind the largest object.
     pub(crate) fn transfer(
@@ -52,8 +56,10 @@ impl Ost {
         if next > self.store.object_bytes_max() {
             return Err(Errno::EFBIG);
         }
-        let object = objects::fid_of(object.oid, self.index)?;
-        Ok(Transfer { object, pieces, length, extent: Extent { start: first, end: next - 1 } })
+        let oi = object.oid;
+        let object = self.objects.find(oi)?;
+        let extent = Extent { start: first, end: next - 1 };
+        Ok(Transfer { object, oi, pieces, length, extent })
     }
 
     /// The lock of a transfer: one of the server's own if the client says that it has none;
@@ -62,16 +68,33 @@ impl Ost {
         &self,
         context: &Context,
         transfer: &Transfer,
-        resource: sheen_types::ResourceName,
         mode: LockMode,
     ) -> Result<Option<LockGuard>, Errno> {
+        let (resource, policy) = self.objects.cover(transfer.oi, transfer.extent);
         if transfer.pieces[0].flags.contains(BrwFlags::SRVLOCK) {
-            let target = &context.target;
-            return target.lock_extent(resource, transfer.extent, mode).await.map(Some);
+            return context.target.lock(resource, policy, mode).await.map(Some);
         }
         let now = context.target.world().clock.now();
         let export = context.export.handle().0;
         context.target.namespace().prolong(now, export, resource, transfer.extent, PROLONG);
         Ok(None)
+    }
+
+    /// A lock of the server's own on some bytes, for a client that says that it has none.
+    /// `discarding`: what others have not written yet is not worth it, it is going to be cut.
+    pub(crate) async fn lock_if_asked(
+        &self,
+        context: &Context,
+        asked: &Obdo,
+        extent: Extent,
+        mode: LockMode,
+        discarding: bool,
+    ) -> Result<Option<LockGuard>, Errno> {
+        if !asked.valid.contains(Valid::FLAGS) || !asked.flags.contains(ObdoFlags::SRVLOCK) {
+            return Ok(None);
+        }
+        let (resource, policy) = self.objects.cover(asked.oi, extent);
+        let flags = LockFlags::AST_DISCARD_DATA.when(discarding);
+        context.target.lock_as(resource, policy, mode, flags).await.map(Some)
     }
 }

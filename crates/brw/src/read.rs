@@ -8,16 +8,18 @@ use sheen_wire::md::Valid;
 use sheen_wire::messages::{OstRead, OstReadReply};
 use sheen_wire::ost::{Obdo, ObdoFlags, OstBody};
 
-use crate::bulk::Transfer;
-use crate::{Ost, counters};
+use crate::transfer::Transfer;
+use crate::{Brw, Objects};
 
-impl Ost {
+impl<O: Objects> Brw<O> {
     /// Reads up to the object's end; what lies behind it is not sent, the status says how much is.
-    pub(crate) async fn read(&self, context: &Context, request: OstRead) -> Result<Outcome, Errno> {
+    ///
+    /// # Errors
+    /// [`Errno::EPROTO`] for pieces that make no sense, those of locks, the store and the network.
+    pub async fn read(&self, context: &Context, request: OstRead) -> Result<Outcome, Errno> {
         let asked = request.ost_body.oa;
         let transfer = self.transfer(&request.obd_ioobj, request.niobuf_remote)?;
-        let resource = request.obd_ioobj[0].oid.resource();
-        let lock = self.transfer_lock(context, &transfer, resource, LockMode::Pr).await?;
+        let lock = self.transfer_lock(context, &transfer, LockMode::Pr).await?;
         let data = self.get(&transfer)?;
         let length: usize = data.iter().map(Bytes::len).sum();
         self.grants.take_back(&context.export, &asked);
@@ -31,7 +33,7 @@ impl Ost {
             context.bulk.push(data).await.map_err(|error| error.errno())?;
         }
         drop(lock);
-        context.count(counters::READ_BYTES, length as u64);
+        context.count(O::BYTES_READ_AND_WRITTEN.0, length as u64);
         // At most BULK_BYTES_MAX, so it fits.
         Ok(Outcome { status: length as i32, reply: Some(reply.into()) })
     }

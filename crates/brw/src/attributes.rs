@@ -6,7 +6,7 @@ use sheen_wire::md::Valid;
 use sheen_wire::ost::{Obdo, OstLvb};
 
 /// What most answers say of an object (`OFD_VALID_FLAGS`).
-pub(crate) const ALWAYS: Valid = Valid(
+pub const ALWAYS: Valid = Valid(
     Valid::ID.0
         | Valid::TYPE.0
         | Valid::MODE.0
@@ -17,10 +17,10 @@ pub(crate) const ALWAYS: Valid = Valid(
         | Valid::CTIME.0,
 );
 /// Whose object it is, where that is said as well.
-pub(crate) const OWNER: Valid = Valid(Valid::UID.0 | Valid::GID.0 | Valid::PROJID.0);
+pub const OWNER: Valid = Valid(Valid::UID.0 | Valid::GID.0 | Valid::PROJID.0);
 
 /// Puts the object's attributes of now into an answer, which says of them what `said` names.
-pub(crate) fn fill(obdo: &mut Obdo, from: &Attributes, said: Valid) {
+pub fn fill(obdo: &mut Obdo, from: &Attributes, said: Valid) {
     obdo.size = from.size;
     obdo.blocks = from.blocks;
     obdo.mtime = from.modified.seconds;
@@ -34,7 +34,7 @@ pub(crate) fn fill(obdo: &mut Obdo, from: &Attributes, said: Valid) {
 }
 
 /// What a request sets. Sizes are not among it: they belong to the data.
-pub(crate) fn patch(from: &Obdo) -> AttributePatch {
+pub fn patch(from: &Obdo) -> AttributePatch {
     let has = |bit: Valid| from.valid.contains(bit);
     let time = |bit, seconds| has(bit).then(|| Timestamp::from_seconds(seconds));
     AttributePatch {
@@ -50,7 +50,7 @@ pub(crate) fn patch(from: &Obdo) -> AttributePatch {
 }
 
 /// The times that come with data; an object's first writer becomes its owner.
-pub(crate) fn data_patch(from: &Obdo, now: &Attributes) -> AttributePatch {
+pub fn data_patch(from: &Obdo, now: &Attributes) -> AttributePatch {
     let mut patch = patch(from);
     let unowned = now.permissions & 0o6000 == 0o6000;
     if unowned {
@@ -67,7 +67,7 @@ pub(crate) fn data_patch(from: &Obdo, now: &Attributes) -> AttributePatch {
 }
 
 /// What comes with a lock.
-pub(crate) fn lvb(from: &Attributes) -> OstLvb {
+pub fn lvb(from: &Attributes) -> OstLvb {
     OstLvb {
         size: from.size,
         mtime: from.modified.seconds,

@@ -1,0 +1,139 @@
+//! The data of objects as a server hands it out and takes it in: bulk reads and writes, punch,
+//! allocation, seek, sync, grants, and the values of locks on them (the part of Lustre's `target`
+//! and OFD that its MDT uses as well, for Data-on-MDT).
+//!
+//! [`Brw`] executes the requests, given what servers differ in ([`Objects`]): which objects there are, which
+//! locks cover their bytes, and what a write says of them besides. An OST serves objects under
+//! extent locks, an MDT its files' inodes under the DOM bit.
+//!
+//! What always holds:
+//!
+//! - Bytes are written at once and outside of transactions (the store's two planes), and their
+//!   replies carry no transno: when a write is answered it survives this process, and after a sync
+//!   this machine.
+//! - Space that was granted to clients is never given twice ([`Grants`]): what a client accepts into
+//!   its cache within its grant can be written.
+//! - A checksum that a client sent is verified before a byte is written.
+//!
+//! Cost of a write of n bytes: one bulk fetch, one checksum pass, one `pwritev`, one attribute patch
+//! in memory; of a read: one `pread` into the buffer that is sent, one checksum pass. A write asks for
+//! the file's blocks besides, a system call, unless it lies in what was written before.
+
+pub mod attributes;
+mod grant;
+mod punch;
+mod read;
+mod seek;
+mod sync;
+mod transfer;
+mod value;
+mod write;
+
+pub use grant::{BLOCK_BITS, GrantView, Grants, INITIAL_GRANT};
+pub use value::encode as encode_value;
+
+use std::sync::Arc;
+
+use sheen_io::BoxFuture;
+use sheen_ldlm::Policy;
+use sheen_store::{AttributePatch, Attributes, Store};
+use sheen_target::{Context, Export};
+use sheen_types::{Errno, Extent, Fid, ResourceName};
+use sheen_wire::checksum::Checksum;
+use sheen_wire::connect::{ConnectFlags, ObdConnectData};
+use sheen_wire::md::Valid;
+use sheen_wire::ost::{Obdo, OstId};
+
+/// What the two kinds of servers do each in its own way.
+pub trait Objects: Send + Sync + 'static {
+    /// Where a server counts the bytes that reads sent and writes brought: places among its
+    /// counters.
+    const BYTES_READ_AND_WRITTEN: (usize, usize);
+    /// What the answer to a punch says of the object.
+    const SAID_OF_PUNCHED: Valid;
+
+    /// The object that a request names.
+    ///
+    /// # Errors
+    /// [`Errno::EPROTO`] for what names none. Whether it exists is found out later.
+    fn find(&self, oi: OstId) -> Result<Fid, Errno>;
+
+    /// The lock that covers some of its bytes.
+    fn cover(&self, oi: OstId, extent: Extent) -> (ResourceName, Policy);
+
+    /// What a write or a punch changes of the object's attributes, besides its bytes.
+    fn stamp(
+        &self,
+        context: &Context,
+        object: Fid,
+        asked: &Obdo,
+        before: &Attributes,
+    ) -> AttributePatch;
+
+    /// Bytes of an object were written or cut and are about to be told of.
+    ///
+    /// # Errors
+    /// Why they must not be.
+    fn changed<'a>(&'a self, context: &'a Context, object: Fid)
+    -> BoxFuture<'a, Result<(), Errno>>;
+}
+
+/// The data of one server's objects.
+pub struct Brw<O> {
+    store: Arc<dyn Store>,
+    objects: O,
+    grants: Grants,
+}
+
+impl<O: Objects> Brw<O> {
+    /// Serves the data of the objects in `store`.
+    #[must_use]
+    pub fn new(store: Arc<dyn Store>, objects: O) -> Self {
+        Self { store, objects, grants: Grants::new() }
+    }
+
+    /// The server's part.
+    #[must_use]
+    pub fn objects(&self) -> &O {
+        &self.objects
+    }
+
+    /// What is promised to clients.
+    #[must_use]
+    pub fn grants(&self) -> &Grants {
+        &self.grants
+    }
+
+    /// Agrees with a client on checksums, sizes and its grant. Called on every connect.
+    ///
+    /// # Errors
+    /// [`Errno::EPROTO`] for a client that would send bulks of no byte, or those of the store.
+    pub fn connect(
+        &self,
+        export: &Arc<Export>,
+        offered: &ObdConnectData,
+        agreed: &mut ObdConnectData,
+    ) -> Result<(), Errno> {
+        if agreed.flags.contains(ConnectFlags::CKSUM) {
+            agreed.cksum_types = offered.cksum_types & Checksum::OFFERED;
+        }
+        if agreed.flags.contains(ConnectFlags::BRW_SIZE) && agreed.brw_size == 0 {
+            return Err(Errno::EPROTO);
+        }
+        agreed.grant_blkbits = BLOCK_BITS;
+        let space = self.store.space().map_err(|error| error.errno())?;
+        self.grants.connect(export, offered, agreed, space);
+        Ok(())
+    }
+
+    /// What `said` names of the object's attributes of now.
+    ///
+    /// # Errors
+    /// Those of the store.
+    pub fn described(&self, asked: &Obdo, object: Fid, said: Valid) -> Result<Obdo, Errno> {
+        let now = self.store.attributes(object).map_err(|error| error.errno())?;
+        let mut oa = Obdo { oi: asked.oi, ..Obdo::default() };
+        attributes::fill(&mut oa, &now, said);
+        Ok(oa)
+    }
+}

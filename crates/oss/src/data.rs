@@ -1,0 +1,40 @@
+//! What the data of an OST's objects has of its own: objects by number or FID, extent locks, owners.
+
+use sheen_brw::{Objects, attributes};
+use sheen_io::BoxFuture;
+use sheen_ldlm::Policy;
+use sheen_store::{AttributePatch, Attributes};
+use sheen_target::Context;
+use sheen_types::{Errno, Extent, Fid, ResourceName};
+use sheen_wire::md::Valid;
+use sheen_wire::ost::{Obdo, OstId};
+
+use crate::{counters, objects};
+
+/// The objects of one OST.
+pub(crate) struct OstObjects {
+    pub(crate) index: u16,
+}
+
+impl Objects for OstObjects {
+    const BYTES_READ_AND_WRITTEN: (usize, usize) = (counters::READ_BYTES, counters::WRITE_BYTES);
+    // No more than that, as Lustre: what the client holds a lock for it knows itself.
+    const SAID_OF_PUNCHED: Valid = Valid(Valid::ID.0 | Valid::BLOCKS.0);
+
+    fn find(&self, oi: OstId) -> Result<Fid, Errno> {
+        objects::fid_of(oi, self.index)
+    }
+
+    fn cover(&self, oi: OstId, extent: Extent) -> (ResourceName, Policy) {
+        (oi.resource(), Policy::extent(extent))
+    }
+
+    fn stamp(&self, _: &Context, _: Fid, asked: &Obdo, before: &Attributes) -> AttributePatch {
+        attributes::data_patch(asked, before)
+    }
+
+    /// Objects are made durable before an MDT hears of them.
+    fn changed<'a>(&'a self, _: &'a Context, _: Fid) -> BoxFuture<'a, Result<(), Errno>> {
+        Box::pin(std::future::ready(Ok(())))
+    }
+}
