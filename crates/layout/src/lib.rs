@@ -1,19 +1,25 @@
-//! Stripe arithmetic: where the bytes of a file lie in its objects. Pure functions.
+//! Layouts: where the bytes of a file lie. Pure functions.
 //!
-//! A plain (RAID-0) file is cut into stripes of `stripe_size` bytes that go round over its objects;
-//! in each object they lie without gaps. Offsets here are bytes; extents include both ends.
-//! Nothing allocates but `Layout::pieces`'s caller; each function costs a few divisions, by shift
-//! where the stripe size is a power of two (the compiler cannot know, divisions are cheap enough).
+//! A layout is a list of *components*, each with a range of the file's bytes; a plain layout is one
+//! component for all of them. A component's bytes lie on the MDT, with the inode (Data-on-MDT), or go
+//! round over objects on OSTs ([`Raid0`]); one that nobody has written to yet has no objects. Offsets
+//! in objects count from the file's beginning, not the component's, as in Lustre: what the components
+//! before hold is a hole there.
 //!
-//! Lustre's names: lov, `lov_offset.c`, `lov_pack.c`.
+//! Offsets are bytes; extents include both ends. Nothing allocates but what reads a layout; a step
+//! of [`Layout::pieces`] costs a few divisions.
+//!
+//! Lustre's names: lov and lod, `lov_offset.c`, `lov_ea.c`, `lov_object.c`.
 
+mod composite;
 mod ea;
 mod raid0;
 
+pub use composite::{Mapping, Place, PlacedPiece, PlacedPieces};
 pub use ea::{LayoutError, parse};
 pub use raid0::{Piece, Pieces, Raid0};
 
-use sheen_types::Fid;
+use sheen_types::{Extent, Fid};
 
 /// One object of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,13 +30,40 @@ pub struct Stripe {
     pub object: Fid,
 }
 
-/// A plain layout with objects.
+/// Where the bytes of a component lie.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Body {
+    /// Nowhere yet: the MDT makes its objects when somebody wants to write.
+    Absent,
+    /// On the MDT, in the inode's own data; only the first component.
+    Mdt,
+    /// On OSTs.
+    Striped {
+        /// The arithmetic.
+        raid0: Raid0,
+        /// The objects in stripe order; as many as `raid0.stripe_count`.
+        stripes: Box<[Stripe]>,
+    },
+}
+
+/// A range of a file's bytes that are laid out in one way.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Component {
+    /// Its number in the layout's life; 0 for that of a plain layout.
+    pub id: u32,
+    /// Which bytes of the file.
+    pub extent: Extent,
+    /// Where they are.
+    pub body: Body,
+    /// Number of its first object among all of the file's.
+    first_object: usize,
+}
+
+/// A layout with objects, or one that will have them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Layout {
     /// Grows each time the MDT changes the layout.
     pub generation: u32,
-    /// The arithmetic.
-    pub raid0: Raid0,
-    /// The objects in stripe order; as many as `raid0.stripe_count`.
-    pub stripes: Box<[Stripe]>,
+    /// By rising offset, without gaps; at least one.
+    components: Box<[Component]>,
 }

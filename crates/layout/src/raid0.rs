@@ -23,6 +23,9 @@ pub struct Piece {
 }
 
 impl Raid0 {
+    /// Everything in one object.
+    pub const WHOLE: Self = Self { stripe_size: 1 << 63, stripe_count: 1 };
+
     /// `stripe_size` bytes on each of `stripe_count` objects in turn; `None` if either is zero.
     #[must_use]
     pub fn new(stripe_size: u32, stripe_count: u32) -> Option<Self> {

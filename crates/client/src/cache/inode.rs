@@ -10,7 +10,7 @@ use super::failures::Failures;
 use super::limits::ABSENT_NAMES_MAX;
 use super::names::{Change, Done, Moment, NameBook, NameHash, Names, Reading};
 use super::rights::Rights;
-use crate::data::{DataFile, FileLayout};
+use crate::data::{Course, DataFile, FileLayout};
 use crate::meta::readdir::DirPages;
 use crate::posix::{Attributes, FileType, NodeId};
 
@@ -25,8 +25,8 @@ pub(crate) enum LayoutState {
     Unknown,
     /// The file has no objects: nothing was ever written, or it is no regular file.
     Empty,
-    /// It has objects, in a way we can read.
-    Plain(Arc<FileLayout>),
+    /// It has objects, or will have them where it is written, in a way we can read.
+    Placed(Arc<FileLayout>),
     /// It has a layout that this client cannot read.
     Foreign,
 }
@@ -80,8 +80,10 @@ pub(crate) struct State {
     pub(crate) pages: Option<Arc<DirPages>>,
     /// File: its layout. Valid while `LAYOUT` is covered.
     pub(crate) layout: LayoutState,
-    /// File: its data, by the layout of that generation.
-    pub(crate) data: Option<(u32, Arc<dyn DataFile>)>,
+    /// File: its data, by the layout that was seen last.
+    pub(crate) data: Option<Arc<dyn DataFile>>,
+    /// File: what its data keeps when the layout changes.
+    pub(crate) course: Arc<Course>,
     /// File: open handles.
     pub(crate) opens: u64,
     /// File: when it was read last through us, as far as that was noted; 1970 if not.
@@ -226,6 +228,11 @@ impl State {
         {
             names.lost();
         }
+    }
+
+    /// Whether a lock covers the layout, and it is known.
+    pub(crate) fn layout_covered(&self) -> bool {
+        self.covered.contains(InodeBits::LAYOUT) && !matches!(self.layout, LayoutState::Unknown)
     }
 
     /// Whether size and blocks are known without asking the objects.

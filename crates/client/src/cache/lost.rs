@@ -63,6 +63,7 @@ impl State {
         }
         if gone.contains(InodeBits::LAYOUT) {
             self.layout = LayoutState::Unknown;
+            self.course.layout_lost();
         }
         if gone.contains(InodeBits::XATTR) {
             self.xattrs = None;

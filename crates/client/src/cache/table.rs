@@ -99,7 +99,7 @@ impl Inodes {
             }
             maps.by_fid.remove(&inode.fid);
             maps.by_node.remove(&inode.node);
-            if let Some((_, data)) = state.data.take() {
+            if let Some(data) = state.data.take() {
                 data.idle();
             }
             std::mem::take(&mut state.names)

@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 use sheen_io::Watched;
+use sheen_layout::Place;
 
 use super::file::File;
 use super::object::Object;
@@ -86,7 +87,7 @@ impl Limits {
 }
 
 /// Where a file's stream stands.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(super) struct Ahead {
     state: Arc<Mutex<State>>,
 }
@@ -201,7 +202,7 @@ impl File {
     /// Starts what should be fetched ahead of this read, and waits for what is being fetched of it.
     pub(super) async fn look_ahead(&self, offset: u64, length: u64) {
         // A size that others may have changed does no harm here: what is not fetched ahead is read.
-        let size = self.size_hint();
+        let size = self.known_size();
         let Some(shared) = self.objects.first().map(|object| Arc::clone(&object.osc.shared)) else {
             return;
         };
@@ -228,35 +229,31 @@ impl File {
 
     fn drop_chunks(&self, chunks: impl IntoIterator<Item = u64>) {
         for chunk in chunks {
-            for piece in self.layout.raid0.pieces(chunk, chunk_end(chunk) - chunk) {
+            for piece in self.layout.pieces(chunk, chunk_end(chunk) - chunk) {
+                let Place::Object(index) = piece.place else { continue };
                 let (start, end) = (piece.object_offset, piece.object_offset + piece.length);
-                let mut state = self.objects[piece.stripe as usize].state.lock();
+                let mut state = self.objects[index].state.lock();
                 state.clean.remove(start, end);
             }
         }
     }
 
-    fn size_hint(&self) -> u64 {
-        let end = |object: &Arc<Object>| {
-            let size = object.state.lock().known.size;
-            self.layout.raid0.file_size(object.stripe, size)
-        };
-        self.objects.iter().map(end).max().unwrap_or(0)
-    }
-
     fn load(&self, chunk: u64, done: Arrival, shared: &Arc<Shared>) {
-        let pieces = self.layout.raid0.pieces(chunk, chunk_end(chunk) - chunk);
+        let pieces = self.layout.pieces(chunk, chunk_end(chunk) - chunk);
         let parts: Vec<(Arc<Object>, u64, u64)> = pieces
-            .map(|piece| {
-                let object = Arc::clone(&self.objects[piece.stripe as usize]);
-                (object, piece.object_offset, piece.object_offset + piece.length)
+            .filter_map(|piece| {
+                let Place::Object(index) = piece.place else { return None };
+                let object = Arc::clone(&self.objects[index]);
+                Some((object, piece.object_offset, piece.object_offset + piece.length))
             })
             .collect();
         let tasks = Arc::clone(&shared.world.tasks);
         let loading = Loading(Arc::clone(shared));
         let state = Arc::clone(&self.ahead.state);
+        let seen = self.seen.clone();
         let task = async move {
-            let fetches = parts.iter().map(|(object, start, end)| object.prefetch(*start, *end));
+            let fetches =
+                parts.iter().map(|(object, start, end)| object.prefetch(*start, *end, &seen));
             // A failure here shows again when the bytes are asked for.
             let _ = crate::join::all_ok(fetches.collect()).await;
             if !state.lock().fetched.contains(&chunk) {

@@ -10,6 +10,7 @@ use sheen_wire::md::Valid;
 use sheen_wire::messages::{LdlmEnqueue, OstFallocate, OstPunch, OstSeek, OstSetattr, OstSync};
 use sheen_wire::ost::{Obdo, OstBody};
 
+use super::course::{Refusal, Seen};
 use super::object::Object;
 use crate::call::{self, need};
 use crate::locks::Ask;
@@ -29,9 +30,10 @@ impl Object {
         self: &Arc<Self>,
         size: u64,
         time: Timestamp,
-    ) -> Result<(), Errno> {
+        seen: &Seen,
+    ) -> Result<(), Refusal> {
         let rest = Extent { start: size, end: Extent::EOF };
-        let lease = self.lease(rest, LockMode::Pw, None).await?;
+        let lease = self.lease(rest, LockMode::Pw, None, seen).await?;
         self.discard(size, u64::MAX);
         // What is under way lands before the cut.
         self.drain(Extent::ALL).await;
@@ -114,7 +116,8 @@ impl Object {
         self: &Arc<Self>,
         what: Fallocate,
         extent: Extent,
-    ) -> Result<(), Errno> {
+        seen: &Seen,
+    ) -> Result<(), Refusal> {
         const KEEP_SIZE: u32 = 1;
         const PUNCH_HOLE: u32 = 2;
         const ZERO_RANGE: u32 = 0x10;
@@ -125,7 +128,7 @@ impl Object {
             Fallocate::ZeroRange => ZERO_RANGE,
             Fallocate::ZeroRangeKeepSize => ZERO_RANGE | KEEP_SIZE,
         };
-        let lease = self.lease(extent, LockMode::Pw, None).await?;
+        let lease = self.lease(extent, LockMode::Pw, None, seen).await?;
         self.drain(extent).await;
         let end = extent.end.saturating_add(1);
         let mut oa = self.timed(self.osc.shared.world.clock.wall());
@@ -156,11 +159,12 @@ impl Object {
         self: &Arc<Self>,
         offset: u64,
         what: Seek,
-    ) -> Result<Option<u64>, Errno> {
+        seen: &Seen,
+    ) -> Result<Option<u64>, Refusal> {
         const DATA: u32 = 3;
         const HOLE: u32 = 4;
         let rest = Extent { start: offset, end: Extent::EOF };
-        let lease = self.lease(rest, LockMode::Pr, None).await?;
+        let lease = self.lease(rest, LockMode::Pr, None, seen).await?;
         self.drain(Extent::ALL).await;
         let mut oa = self.obdo();
         oa.valid = Valid::ID | Valid::GROUP | Valid::FID | Valid::SIZE | Valid::MODE;
@@ -175,7 +179,7 @@ impl Object {
                 Ok((found != u64::MAX).then_some(found))
             }
             Err(Errno::ENXIO) => Ok(None),
-            Err(errno) => Err(errno),
+            Err(errno) => Err(errno.into()),
         }
     }
 

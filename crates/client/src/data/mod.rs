@@ -20,12 +20,14 @@
 
 mod ahead;
 mod change;
+mod course;
 mod extents;
 mod file;
 mod gone;
 mod object;
 mod osc;
 mod osts;
+mod pieces;
 mod read;
 #[cfg(test)]
 mod tests;
@@ -44,6 +46,7 @@ use crate::locks::LockSpace;
 use crate::posix::{Credentials, Fallocate, Seek};
 
 pub use ahead::Limits as ReadAheadLimits;
+pub use course::{Course, Refusal, Seen};
 pub use osc::Osc;
 pub use osts::Osts;
 
@@ -85,12 +88,17 @@ pub struct How {
 
 /// Makes [`DataFile`]s. One per mount.
 pub trait DataPath: Send + Sync {
-    /// The data of the file `fid`, laid out as `layout` says. `layout` has objects.
+    /// The data of the file `fid`, laid out as `layout` says, which was `seen` under its lock.
     ///
     /// # Errors
     /// `EINVAL`, `EOPNOTSUPP` for a layout this client cannot read; `ENODEV` for an OST that the
     /// configuration does not know, yet.
-    fn file(&self, fid: Fid, layout: Arc<FileLayout>) -> Result<Arc<dyn DataFile>, Errno>;
+    fn file(
+        &self,
+        fid: Fid,
+        layout: Arc<FileLayout>,
+        seen: Seen,
+    ) -> Result<Arc<dyn DataFile>, Errno>;
 
     /// Adds an OST, or says where one that was added is now. Answers what keeps its locks.
     fn add_ost(
@@ -119,21 +127,37 @@ pub trait DataPath: Send + Sync {
 /// The layout of a file as the data path needs it.
 pub use sheen_layout::Layout as FileLayout;
 
-/// The data of one file. Dropped when the inode is forgotten, after [`DataFile::close`].
+/// The data of one file, by one layout. Dropped when the inode is forgotten, after
+/// [`DataFile::close`]. What answers [`Refusal::Stale`] has done nothing.
 pub trait DataFile: Send + Sync {
     /// Reads up to `length` bytes from `offset`, less only at the end of the file, with holes as
     /// zeros. The pieces share memory with the cache.
-    fn read(&self, offset: u64, length: u32, how: How) -> BoxFuture<'_, Result<Vec<Bytes>, Errno>>;
+    fn read(
+        &self,
+        offset: u64,
+        length: u32,
+        how: How,
+    ) -> BoxFuture<'_, Result<Vec<Bytes>, Refusal>>;
 
-    /// Accepts `data`: into the cache within grants, or through to the OSTs. Answers the offset it
-    /// went to. `who` owns the blocks (quota) and is checked against nothing else.
+    /// Accepts `data`: into the cache within grants, or through to the servers. Answers the offset it
+    /// went to. `who` owns the blocks (quota) and is checked against nothing else. `ENODATA` if it does
+    /// not all lie in components of the layout.
     fn write<'a>(
         &'a self,
         at: WriteAt,
         data: Bytes,
         who: &'a Credentials,
         how: How,
-    ) -> BoxFuture<'a, Result<u64, Errno>>;
+    ) -> BoxFuture<'a, Result<u64, Refusal>>;
+
+    /// The layout, as it was seen.
+    fn layout(&self) -> &FileLayout;
+
+    /// Whether the lock on the layout was held ever since that was seen.
+    fn is_current(&self) -> bool;
+
+    /// The same data, by a layout that was seen once more and is the same.
+    fn seen_again(&self, seen: Seen) -> Arc<dyn DataFile>;
 
     /// The largest size that the file can have: what its OSTs can hold in one object each. Beyond it
     /// writes and allocations answer `EFBIG`; so should truncates, before the MDT is told.
@@ -141,7 +165,7 @@ pub trait DataFile: Send + Sync {
 
     /// Cuts or extends to `size` on the OSTs. The MDT knows already. `mtime` and `ctime` are the
     /// times of the change.
-    fn truncate(&self, size: u64, time: Timestamp) -> BoxFuture<'_, Result<(), Errno>>;
+    fn truncate(&self, size: u64, time: Timestamp) -> BoxFuture<'_, Result<(), Refusal>>;
 
     /// Sends all dirty pages that overlap `range` and waits for the OSTs' answers; durable only
     /// after [`DataFile::sync`]. What fails is told to [`DataEvents::failed`].
@@ -152,7 +176,7 @@ pub trait DataFile: Send + Sync {
 
     /// Size, blocks and times: from our own locks where they cover, else by glimpse. No RPC if
     /// locks cover everything.
-    fn attributes(&self) -> BoxFuture<'_, Result<DataAttributes, Errno>>;
+    fn attributes(&self) -> BoxFuture<'_, Result<DataAttributes, Refusal>>;
 
     /// As [`DataFile::attributes`] if that needs no RPC.
     fn attributes_covered(&self) -> Option<DataAttributes>;
@@ -163,7 +187,7 @@ pub trait DataFile: Send + Sync {
         atime: Option<Timestamp>,
         mtime: Option<Timestamp>,
         ctime: Timestamp,
-    ) -> BoxFuture<'_, Result<(), Errno>>;
+    ) -> BoxFuture<'_, Result<(), Refusal>>;
 
     /// Allocates or punches `length` bytes from `offset`.
     fn fallocate(
@@ -171,10 +195,10 @@ pub trait DataFile: Send + Sync {
         what: Fallocate,
         offset: u64,
         length: u64,
-    ) -> BoxFuture<'_, Result<(), Errno>>;
+    ) -> BoxFuture<'_, Result<(), Refusal>>;
 
     /// The next data or hole from `offset`; `ENXIO` behind the end.
-    fn seek(&self, offset: u64, what: Seek) -> BoxFuture<'_, Result<u64, Errno>>;
+    fn seek(&self, offset: u64, what: Seek) -> BoxFuture<'_, Result<u64, Refusal>>;
 
     /// Nobody needs the inode any more: cached data may stay while locks cover it.
     fn idle(&self);
@@ -182,6 +206,9 @@ pub trait DataFile: Send + Sync {
     /// The file has no name and no opener any more, or its layout changed: pages are dropped
     /// (written first if `write_back`), object locks given back.
     fn close(&self, write_back: bool) -> BoxFuture<'_, ()>;
+
+    /// The file's bytes lie elsewhere now: writes what is dirty, and has the kernel drop its pages.
+    fn moved_away(&self) -> BoxFuture<'_, ()>;
 }
 
 /// What the data path tells the rest of the client before it gives an object lock back.

@@ -16,13 +16,14 @@ use std::time::Duration;
 use bytes::Bytes;
 use parking_lot::Mutex;
 use sheen_io::BoxFuture;
-use sheen_layout::Raid0;
+use sheen_layout::Mapping;
 use sheen_ldlm::{LockFlags, Policy};
 use sheen_types::{Errno, Extent, Fid, LockMode, ResourceName, Timestamp};
 use sheen_wire::codec::{ByteOrder, Reader, Wire, Writer};
 use sheen_wire::ost::{Obdo, OstId, OstLvb};
 use tokio::sync::Notify;
 
+use super::course::{Refusal, Seen};
 use super::extents::Extents;
 use super::osc::Osc;
 use crate::locks::{Ask, Held};
@@ -35,10 +36,9 @@ pub(super) struct Object {
     pub(super) osc: Arc<Osc>,
     pub(super) oi: OstId,
     pub(super) resource: ResourceName,
-    /// Whose object it is, and which stripe.
+    /// Whose object it is, and which bytes of the file it has.
     pub(super) file: Fid,
-    pub(super) stripe: u32,
-    pub(super) raid0: Raid0,
+    pub(super) mapping: Mapping,
     pub(super) state: Mutex<State>,
     /// Writing bytes became fewer, or a guest left.
     pub(super) changed: Notify,
@@ -197,8 +197,24 @@ fn split(whole: Extent, asking: &[Extent]) -> (Vec<Extent>, Vec<Extent>) {
 
 impl Object {
     /// A lock on `extent`: one that we have, or a new one. No RPC for the first. `pages` are those
-    /// that the kernel holds until the caller is done.
+    /// that the kernel holds until the caller is done; `seen` is the layout by which the object is the
+    /// file's.
+    ///
+    /// # Errors
+    /// [`Refusal::Stale`] if the layout may have changed before the lock was there.
     pub(super) async fn lease(
+        self: &Arc<Self>,
+        extent: Extent,
+        mode: LockMode,
+        pages: Option<Extent>,
+        seen: &Seen,
+    ) -> Result<Lease, Refusal> {
+        let lease = self.lease_unseen(extent, mode, pages).await?;
+        seen.check()?;
+        Ok(lease)
+    }
+
+    async fn lease_unseen(
         self: &Arc<Self>,
         extent: Extent,
         mode: LockMode,
@@ -330,14 +346,14 @@ impl Object {
     /// the call may be waiting for this very lock to go. They follow on their own.
     async fn uncover(self: &Arc<Self>, extent: Extent) {
         let Some(events) = self.osc.shared.events() else { return };
-        let range = |part| self.raid0.file_extent(self.stripe, part);
         let (free, held) = split(extent, &self.state.lock().asking);
         for part in held {
-            let told = events.uncovered(self.file, range(part));
-            self.told_soon(told).await;
+            let Some(range) = self.mapping.file_extent(part) else { continue };
+            self.told_soon(events.uncovered(self.file, range)).await;
         }
         for part in free {
-            let mut told = events.uncovered(self.file, range(part));
+            let Some(range) = self.mapping.file_extent(part) else { continue };
+            let mut told = events.uncovered(self.file, range);
             if !self.told_before_asked(part, &mut told).await {
                 self.owe_pages(told);
             }
@@ -350,8 +366,8 @@ impl Object {
     /// new bytes from us.
     pub(super) async fn drop_pages(self: &Arc<Self>, part: Extent) {
         let Some(events) = self.osc.shared.events() else { return };
-        self.told_soon(events.uncovered(self.file, self.raid0.file_extent(self.stripe, part)))
-            .await;
+        let Some(range) = self.mapping.file_extent(part) else { return };
+        self.told_soon(events.uncovered(self.file, range)).await;
     }
 
     /// Waits for `told` a moment: the kernel lets pages go at once that are whole though a write is on

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use parking_lot::{Mutex, RwLock};
 use sheen_io::{BoxFuture, World};
+use sheen_layout::{Mapping, Stripe};
 use sheen_ldlm::client::Config;
 use sheen_rpc::Channel;
 use sheen_types::{Errno, Fid};
@@ -15,7 +16,7 @@ use super::ahead::Limits;
 use super::file::File;
 use super::object::{Object, State};
 use super::osc::{Osc, Pages, Shared};
-use super::{DataEvents, DataFile, DataPath, FileLayout};
+use super::{DataEvents, DataFile, DataPath, FileLayout, Seen};
 use crate::locks::LockSpace;
 
 /// The data path of one mount.
@@ -62,10 +63,18 @@ impl Osts {
     }
 
     /// The file on its objects; every file of the same objects shares them.
-    pub(super) fn file_on(&self, fid: Fid, layout: Arc<FileLayout>) -> Result<File, Errno> {
-        let object = |stripe| self.object(fid, &layout, stripe);
-        let objects = (0..layout.stripes.len()).map(object).collect::<Result<Vec<_>, _>>()?;
-        Ok(File::new(layout, objects))
+    pub(super) fn file_on(
+        &self,
+        fid: Fid,
+        layout: Arc<FileLayout>,
+        seen: Seen,
+    ) -> Result<File, Errno> {
+        let object = |(mapping, stripe): (Mapping, Option<Stripe>)| match stripe {
+            Some(stripe) => self.object(fid, mapping, stripe),
+            None => Err(Errno::EOPNOTSUPP),
+        };
+        let objects = layout.objects().map(object).collect::<Result<Vec<_>, _>>()?;
+        Ok(File::new(layout, objects, seen))
     }
 
     /// Every OST, with its number.
@@ -80,19 +89,16 @@ impl Osts {
         &self.shared.ahead
     }
 
-    fn object(&self, fid: Fid, layout: &FileLayout, stripe: usize) -> Result<Arc<Object>, Errno> {
-        let place = layout.stripes.get(stripe).ok_or(Errno::EINVAL)?;
+    fn object(&self, fid: Fid, mapping: Mapping, place: Stripe) -> Result<Arc<Object>, Errno> {
         let osc = self.osc(place.ost).ok_or(Errno::ENODEV)?;
         let oi = OstId::of_fid(place.object);
         let resource = oi.resource();
-        let stripe = u32::try_from(stripe).map_err(|_| Errno::EINVAL)?;
         Ok(osc.object_or_new(resource, |known| Object {
             osc: Arc::clone(&osc),
             oi,
             resource,
             file: fid,
-            stripe,
-            raid0: layout.raid0,
+            mapping,
             state: Mutex::new(State::fresh(known)),
             changed: tokio::sync::Notify::new(),
         }))
@@ -117,7 +123,7 @@ impl DataPath for Osts {
     }
 
     fn gone(&self, layout: &FileLayout) {
-        for place in &layout.stripes {
+        for place in layout.stripes() {
             if let Some(osc) = self.osc(place.ost) {
                 osc.give_back_soon(OstId::of_fid(place.object).resource());
             }
@@ -128,8 +134,13 @@ impl DataPath for Osts {
         Osts::watch(self, events);
     }
 
-    fn file(&self, fid: Fid, layout: Arc<FileLayout>) -> Result<Arc<dyn DataFile>, Errno> {
-        Ok(Arc::new(self.file_on(fid, layout)?))
+    fn file(
+        &self,
+        fid: Fid,
+        layout: Arc<FileLayout>,
+        seen: Seen,
+    ) -> Result<Arc<dyn DataFile>, Errno> {
+        Ok(Arc::new(self.file_on(fid, layout, seen)?))
     }
 
     fn shut_down(&self) -> BoxFuture<'static, ()> {

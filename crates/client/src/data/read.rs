@@ -10,6 +10,7 @@ use sheen_wire::messages::OstRead;
 use sheen_wire::ost::{BrwFlags, NiobufRemote, ObdIoobj, ObdoFlags, OstBody};
 
 use super::How;
+use super::course::{Refusal, Seen};
 use super::object::Object;
 use crate::call::{self, need};
 
@@ -36,9 +37,10 @@ impl Object {
         start: u64,
         end: u64,
         how: How,
-    ) -> Result<Vec<Bytes>, Errno> {
+        seen: &Seen,
+    ) -> Result<Vec<Bytes>, Refusal> {
         let extent = Extent { start, end: end - 1 };
-        let lease = self.lease(extent, LockMode::Pr, Some(extent)).await?;
+        let lease = self.lease(extent, LockMode::Pr, Some(extent), seen).await?;
         if how.direct {
             self.drain(Extent { start, end: end - 1 }).await;
         }
@@ -62,9 +64,14 @@ impl Object {
     }
 
     /// Fetches `start..end` into the clean bytes, where a read will find it.
-    pub(super) async fn prefetch(self: &Arc<Self>, start: u64, end: u64) -> Result<(), Errno> {
+    pub(super) async fn prefetch(
+        self: &Arc<Self>,
+        start: u64,
+        end: u64,
+        seen: &Seen,
+    ) -> Result<(), Refusal> {
         let extent = Extent { start, end: end - 1 };
-        let lease = self.lease(extent, LockMode::Pr, Some(extent)).await?;
+        let lease = self.lease(extent, LockMode::Pr, Some(extent), seen).await?;
         let changes = {
             let state = self.state.lock();
             if state.dirty.overlaps(start, end) || state.writing.overlaps(start, end) {

@@ -11,6 +11,7 @@ use sheen_wire::messages::OstWrite;
 use sheen_wire::ost::{BrwFlags, NiobufRemote, ObdIoobj, Obdo, ObdoFlags, OstBody};
 
 use super::How;
+use super::course::{Refusal, Seen};
 use super::extents::Run;
 use super::object::Object;
 use super::osc::Shortage;
@@ -33,11 +34,12 @@ impl Object {
         data: Bytes,
         owner: (u32, u32),
         how: How,
-    ) -> Result<(), Errno> {
+        seen: &Seen,
+    ) -> Result<(), Refusal> {
         let length = data.len() as u64;
         let extent = Extent::of_length(offset, length).ok_or(Errno::EFBIG)?;
         let losses = self.state.lock().losses;
-        let lease = self.lease(extent, LockMode::Pw, Some(extent)).await?;
+        let lease = self.lease(extent, LockMode::Pw, Some(extent), seen).await?;
         self.write_leased(offset, data, owner, how).await?;
         if self.state.lock().losses != losses {
             self.drop_pages(extent).await;
@@ -327,7 +329,7 @@ impl Object {
             oi: self.oi,
             parent_seq: self.file.seq,
             parent_oid: self.file.oid,
-            stripe_idx: self.stripe,
+            stripe_idx: self.mapping.stripe,
             mtime: known.mtime.seconds,
             ctime: known.ctime.seconds,
             uid: state.owner.0,

@@ -1,13 +1,17 @@
 //! Layouts: reading one under a lock costs one `LDLM_ENQUEUE` with a layout intent; setting one
 //! costs one open intent and a close, or for a directory's default one setattr.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
+use parking_lot::Mutex;
 use sheen_ldlm::{LockFlags, Policy};
-use sheen_rpc::Call;
-use sheen_types::{Errno, InodeBits, LockMode};
-use sheen_wire::ldlm::{IntentOp, LdlmIntent};
+use sheen_rpc::{Answer, Call, ReplayHook};
+use sheen_types::{Errno, Extent, InodeBits, LockMode};
+use sheen_wire::ldlm::{IntentOp, LdlmIntent, LockFlags as WireFlags};
 use sheen_wire::md::{LayoutIntent, LayoutIntentOp, OpenFlags};
-use sheen_wire::messages::LdlmIntentLayout;
+use sheen_wire::messages::{LdlmIntentLayout, Reply, Request};
+use sheen_wire::ptlrpc::PtlrpcBody;
 
 use super::open::Target;
 use super::setattr::blank_record;
@@ -15,22 +19,70 @@ use super::store::read_layout;
 use super::{EA_ROOM, Meta, intent_status};
 use crate::cache::{Inode, LayoutState};
 use crate::call;
+use crate::data::Seen;
 use crate::locks::Ask;
 use crate::posix::{Credentials, FileType};
 
+/// Brings the layout that the MDT made back to it: a replay may not take other objects.
+#[derive(Default)]
+struct LayoutReplay {
+    made: Mutex<Bytes>,
+}
+
+impl ReplayHook for LayoutReplay {
+    fn keep(&self, answer: &Answer) -> bool {
+        if let Reply::LdlmIntentLayout(reply) = &answer.reply {
+            *self.made.lock() = reply.dlm_lvb.clone();
+        }
+        false
+    }
+
+    fn before_replay(&self, request: &mut Request, _answer_body: &PtlrpcBody) {
+        let Request::LdlmIntentLayout(intent) = request else { return };
+        // The lock is told again on its own.
+        intent.dlm_req.flags |= WireFlags::INTENT_ONLY;
+        intent.eadata = self.made.lock().clone();
+    }
+}
+
 impl Meta {
-    /// The layout of a file, as it is now. One RPC, none while a lock covers what we know.
+    /// The layout of a file, as it is now, and when it was seen. One RPC, none while a lock covers what
+    /// we know.
     pub(crate) async fn layout(
         &self,
         who: &Credentials,
         inode: &Inode,
-    ) -> Result<LayoutState, Errno> {
+    ) -> Result<(LayoutState, Seen), Errno> {
         {
             let state = inode.state();
-            if state.covered.contains(InodeBits::LAYOUT) {
-                return Ok(state.layout.clone());
+            if state.layout_covered() {
+                return Ok((state.layout.clone(), state.course.see()));
             }
         }
+        let access = LayoutIntent { op: LayoutIntentOp::ACCESS, ..LayoutIntent::default() };
+        self.layout_intent(who, inode, access).await
+    }
+
+    /// Has the MDT make objects for all of `extent`. One RPC, and the layout is known then.
+    pub(crate) async fn make_objects(
+        &self,
+        who: &Credentials,
+        inode: &Inode,
+        op: LayoutIntentOp,
+        extent: Extent,
+    ) -> Result<(), Errno> {
+        let Extent { start, end } = extent;
+        let intent = LayoutIntent { op, flags: 0, start, end: end.saturating_add(1) };
+        self.layout_intent(who, inode, intent).await.map(|_| ())
+    }
+
+    async fn layout_intent(
+        &self,
+        who: &Credentials,
+        inode: &Inode,
+        layout_intent: LayoutIntent,
+    ) -> Result<(LayoutState, Seen), Errno> {
+        let op = layout_intent.op;
         let mdt = self.mdt(inode.fid)?;
         let pending = mdt.locks.begin(Ask {
             resource: inode.resource(),
@@ -41,10 +93,17 @@ impl Meta {
         let request = LdlmIntentLayout {
             dlm_req: pending.request(),
             ldlm_intent: LdlmIntent { opc: IntentOp::LAYOUT },
-            layout_intent: LayoutIntent { op: LayoutIntentOp::ACCESS, ..LayoutIntent::default() },
+            layout_intent,
             ..LdlmIntentLayout::default()
         };
-        let call = who.sign(Call::new(request).with_reply_room(EA_ROOM));
+        let call = match op {
+            LayoutIntentOp::ACCESS => Call::new(request),
+            _ => Call {
+                on_replay: Some(Arc::new(LayoutReplay::default())),
+                ..Call::modifying(request)
+            },
+        };
+        let call = who.sign(call.with_reply_room(EA_ROOM));
         let answer = call::call::<LdlmIntentLayout>(&*mdt.channel, call).await?;
         let lock = call::need(answer.reply.dlm_rep)?;
         if let Some(errno) = intent_status(lock.policy_res2) {
@@ -53,12 +112,13 @@ impl Meta {
         let held = pending.granted(&lock, answer.connection).await?;
         let ea = answer.reply.dlm_lvb;
         let layout = read_layout((!ea.is_empty()).then_some(&ea));
+        let mut state = inode.state();
+        state.transno = state.transno.max(answer.body.transno);
         if let Some(held) = held {
-            let mut state = inode.state();
             state.layout = layout.clone();
             state.covered = state.covered | held.bits();
         }
-        Ok(layout)
+        Ok((layout, state.course.see()))
     }
 
     /// Gives a file without objects a layout, and objects; or a directory a default layout for new

@@ -182,7 +182,7 @@ fn set<T>(valid: Valid, bit: Valid, field: &mut T, value: T) {
 pub(super) fn read_layout(ea: Option<&Bytes>) -> LayoutState {
     let Some(ea) = ea else { return LayoutState::Empty };
     match sheen_layout::parse(ea) {
-        Ok(Some(layout)) => LayoutState::Plain(Arc::new(layout)),
+        Ok(Some(layout)) => LayoutState::Placed(Arc::new(layout)),
         Ok(None) => LayoutState::Empty,
         Err(error) => {
             tracing::debug!(%error, "file cannot be read or written");

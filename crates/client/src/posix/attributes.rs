@@ -6,8 +6,8 @@ use bytes::Bytes;
 use sheen_io::BoxFuture;
 use sheen_rpc::Channel;
 use sheen_types::limits::NAME_BYTES_MAX;
-use sheen_types::{Errno, Fid, Timestamp};
-use sheen_wire::md::ObdStatfs;
+use sheen_types::{Errno, Extent, Fid, Timestamp};
+use sheen_wire::md::{LayoutIntentOp, ObdStatfs};
 
 use super::permission::owns;
 use super::{
@@ -15,6 +15,7 @@ use super::{
     Stat,
 };
 use crate::cache::Inode;
+use crate::data::DataFile;
 use crate::join;
 use crate::meta::{TargetStat, Through, mdt_statfs, ost_statfs, resolve};
 
@@ -160,11 +161,8 @@ impl Mounted {
         through: Through,
     ) -> Result<(), Errno> {
         let is_regular = inode.file_type() == Some(FileType::Regular);
-        if let Some(size) = changes.size.filter(|size| is_regular && *size > 0)
-            && let Some(data) = self.data_if_any(who, inode).await?
-            && size > data.bytes_max()
-        {
-            return Err(Errno::EFBIG);
+        if let Some(size) = changes.size.filter(|size| is_regular && *size > 0) {
+            self.prepare_cut(who, inode, size).await?;
         }
         let now = self.meta.world.clock.wall();
         let change = || self.meta.setattr(who, inode, changes, now, through);
@@ -176,15 +174,37 @@ impl Mounted {
         if !is_regular || changes.size.is_none() && !times {
             return Ok(());
         }
-        let Some(data) = self.data_if_any(who, inode).await? else { return Ok(()) };
         if let Some(size) = changes.size {
             inode.state().size_from_mdt = false;
-            data.truncate(size, now).await?;
+            let cut = |data: Arc<dyn DataFile>| async move { data.truncate(size, now).await };
+            self.with_data(who, inode, cut).await?;
         }
         if times {
             let at = |time: Option<SetTime>| time.map(|time| resolve(time, now));
-            data.set_times(at(changes.atime), at(changes.mtime), changes.ctime.unwrap_or(now))
-                .await?;
+            let (atime, mtime) = (at(changes.atime), at(changes.mtime));
+            let ctime = changes.ctime.unwrap_or(now);
+            let set =
+                |data: Arc<dyn DataFile>| async move { data.set_times(atime, mtime, ctime).await };
+            self.with_data(who, inode, set).await?;
+        }
+        Ok(())
+    }
+
+    /// Sees to it that the file can have `size` bytes, before the MDT is told that it has: no size
+    /// that objects cannot have, and the objects that show it.
+    async fn prepare_cut(&self, who: &Credentials, inode: &Inode, size: u64) -> Result<(), Errno> {
+        let Some(data) = self.data_if_any(who, inode).await? else { return Ok(()) };
+        if size > data.bytes_max() {
+            return Err(Errno::EFBIG);
+        }
+        let last = size - 1;
+        if last > data.layout().last_byte() {
+            return Err(Errno::ENODATA);
+        }
+        if data.layout().lacks_objects(Extent { start: last, end: last }) {
+            // As Lustre does: all up to there, and that byte.
+            let before = Extent { start: 0, end: size };
+            self.meta.make_objects(who, inode, LayoutIntentOp::TRUNC, before).await?;
         }
         Ok(())
     }

@@ -13,7 +13,7 @@ use super::{
     LockOwner, Mounted, NodeId, OpenFlags, Opened, Seek, SetAttributes,
 };
 use crate::cache::Pin;
-use crate::data::{DataFile, How, WriteAt};
+use crate::data::{DataFile, How, Refusal, WriteAt};
 use crate::meta::{CloseAttributes, FlockAsk, OpenState, Through};
 
 /// Bytes of a hole that one piece of an answer shows; holes are made of shared pieces.
@@ -125,16 +125,17 @@ impl FileSystem {
         if !file.flags.reads() {
             return Err(Errno::EBADF);
         }
-        let data = self.0.data_if_any(&file.who, &file.pin).await?;
-        let pieces = match &data {
-            Some(data) => data.read(offset, length, file.how()).await?,
+        let how = file.how();
+        let read = |data: Arc<dyn DataFile>| async move { data.read(offset, length, how).await };
+        let pieces = match self.0.with_data(&file.who, &file.pin, read).await? {
+            Some(pieces) => pieces,
             None => {
                 self.0.refresh(&file.who, &file.pin).await?;
                 let size = file.pin.state().attributes.as_ref().map_or(0, |known| known.size);
                 zeros(size.saturating_sub(offset).min(length.into()))
             }
         };
-        self.0.note_access(&file, data.as_deref());
+        self.0.note_access(&file, file.data().as_deref());
         Ok(pieces)
     }
 
@@ -147,13 +148,18 @@ impl FileSystem {
         let file = self.0.handles.get(handle)?;
         let length = u32::try_from(data.len()).map_err(|_| Errno::EINVAL)?;
         self.0.take_set_id(&file).await?;
-        let objects = self.0.data_to_write(&file).await?;
+        self.0.check_writable(&file)?;
         let at = match file.flags.has(OpenFlags::APPEND) {
             true => WriteAt::End(offset),
             false => WriteAt::Offset(offset),
         };
         file.note_modified();
-        objects.write(at, data, &file.who, file.how()).await?;
+        let (who, how) = (&file.who, file.how());
+        let write = |it: Arc<dyn DataFile>| {
+            let data = data.clone();
+            async move { it.write(at, data, who, how).await }
+        };
+        self.0.writing(&file, write).await?;
         Ok(length)
     }
 
@@ -214,9 +220,11 @@ impl FileSystem {
         if length == 0 || offset.checked_add(length).is_none() {
             return Err(Errno::EINVAL);
         }
-        let objects = self.0.data_to_write(&file).await?;
+        self.0.check_writable(&file)?;
         file.note_modified();
-        objects.fallocate(what, offset, length).await
+        let allocate =
+            |it: Arc<dyn DataFile>| async move { it.fallocate(what, offset, length).await };
+        self.0.writing(&file, allocate).await
     }
 
     /// Where the next data or hole from `offset` begins.
@@ -225,8 +233,9 @@ impl FileSystem {
     /// `ENXIO` behind the end.
     pub async fn seek(&self, handle: FileHandle, offset: u64, what: Seek) -> Result<u64, Errno> {
         let file = self.0.handles.get(handle)?;
-        if let Some(data) = self.0.data_if_any(&file.who, &file.pin).await? {
-            return data.seek(offset, what).await;
+        let seek = |data: Arc<dyn DataFile>| async move { data.seek(offset, what).await };
+        if let Some(place) = self.0.with_data(&file.who, &file.pin, seek).await? {
+            return Ok(place);
         }
         self.0.refresh(&file.who, &file.pin).await?;
         let size = file.pin.state().attributes.as_ref().map_or(0, |known| known.size);
@@ -258,7 +267,7 @@ impl OpenFile {
 
     /// The file's data, if it was ever needed.
     pub(super) fn data(&self) -> Option<Arc<dyn DataFile>> {
-        self.pin.state().data.as_ref().map(|(_, data)| Arc::clone(data))
+        self.pin.state().data.clone()
     }
 
     /// Data is about to change through this handle: its close says so, even of a change that fails,
@@ -345,16 +354,26 @@ impl Mounted {
         self.change(&file.who, &file.pin, &changes, Through::Mode).await
     }
 
-    /// The objects of a file that is about to be written: the MDT made them at the open.
-    async fn data_to_write(&self, file: &OpenFile) -> Result<Arc<dyn DataFile>, Errno> {
-        if !file.flags.writes() {
-            return Err(Errno::EBADF);
+    /// Refuses to write through handles that are not for that.
+    fn check_writable(&self, file: &OpenFile) -> Result<(), Errno> {
+        match file.pin.file_type() {
+            _ if !file.flags.writes() => Err(Errno::EBADF),
+            Some(FileType::Regular) => Ok(()),
+            _ => Err(Errno::EINVAL),
         }
-        if file.pin.file_type() != Some(FileType::Regular) {
-            return Err(Errno::EINVAL);
-        }
-        self.data_if_any(&file.who, &file.pin).await?.ok_or_else(|| {
-            tracing::warn!(file = %file.pin.fid, "open for writing, but without objects");
+    }
+
+    /// As [`Mounted::with_data`], of a file that is being written: the MDT gave it a layout at the open.
+    async fn writing<T, F>(
+        &self,
+        file: &OpenFile,
+        call: impl Fn(Arc<dyn DataFile>) -> F,
+    ) -> Result<T, Errno>
+    where
+        F: Future<Output = Result<T, Refusal>>,
+    {
+        self.with_data(&file.who, &file.pin, call).await?.ok_or_else(|| {
+            tracing::warn!(file = %file.pin.fid, "open for writing, but without a layout");
             Errno::EIO
         })
     }

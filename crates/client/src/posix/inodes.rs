@@ -1,19 +1,12 @@
 //! From nodes to inodes and back: entries, attributes, the data of a file.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use sheen_types::{Errno, Name, Timestamp};
 
 use super::{Attributes, Credentials, DirEntry, Entry, FileType, Keep, Mounted, NodeId, Stat};
 use crate::cache::{Inode, LayoutState, Pin};
-use crate::data::{DataAttributes, DataFile, FileLayout};
-
-/// How long an OST may be missing from our configuration of which the MDT has heard: servers settle for
-/// a second before they tell of a change.
-const NEW_OST_WAIT: Duration = Duration::from_secs(10);
-/// How often we look for it.
-const NEW_OST_LOOK: Duration = Duration::from_millis(100);
+use crate::data::{DataAttributes, DataFile};
 
 impl Mounted {
     /// The inode of a node, needed for the length of a call.
@@ -89,7 +82,7 @@ impl Mounted {
             if state.size_covered() {
                 return Ok(Stat { attributes, keep: self.observers.watched() });
             }
-            let data = state.data.as_ref().map(|(_, data)| Arc::clone(data));
+            let data = state.data.clone();
             let objects = !matches!(state.layout, LayoutState::Empty);
             (attributes, state.attributes_covered(), data, objects)
         };
@@ -108,10 +101,10 @@ impl Mounted {
         if inode.file_type() != Some(FileType::Regular) || inode.state().size_covered() {
             return self.stat_without_rpc(inode);
         }
-        let Some(data) = self.data_if_any(who, inode).await? else {
+        let ask = |data: Arc<dyn DataFile>| async move { data.attributes().await };
+        let Some(known) = self.with_data(who, inode, ask).await? else {
             return self.stat_without_rpc(inode);
         };
-        let known = data.attributes().await?;
         let (mut attributes, covered) = {
             let state = inode.state();
             (state.attributes_shown().ok_or(Errno::EIO)?, state.attributes_covered())
@@ -119,52 +112,6 @@ impl Mounted {
         merge(&mut attributes, &known);
         let keep = covered && known.covered && self.observers.watched();
         Ok(Stat { attributes, keep })
-    }
-
-    /// The data of a regular file; `None` if it has no objects.
-    pub(super) async fn data_if_any(
-        &self,
-        who: &Credentials,
-        inode: &Inode,
-    ) -> Result<Option<Arc<dyn DataFile>>, Errno> {
-        let layout = match self.meta.layout(who, inode).await? {
-            LayoutState::Plain(layout) => layout,
-            LayoutState::Empty | LayoutState::Unknown => return Ok(None),
-            LayoutState::Foreign => return Err(Errno::EOPNOTSUPP),
-        };
-        let old = {
-            let mut state = inode.state();
-            match &state.data {
-                Some((generation, data)) if *generation == layout.generation => {
-                    return Ok(Some(Arc::clone(data)));
-                }
-                _ => state.data.take(),
-            }
-        };
-        if let Some((_, old)) = old {
-            old.close(true).await;
-        }
-        let clock = &self.meta.world.clock;
-        let deadline = clock.now() + NEW_OST_WAIT;
-        loop {
-            match self.data_on(inode, &layout) {
-                // The MDT has heard of a new OST before we have.
-                Err(Errno::ENODEV) if clock.now() < deadline => {
-                    clock.sleep_until(clock.now() + NEW_OST_LOOK).await;
-                }
-                known => return known.map(Some),
-            }
-        }
-    }
-
-    fn data_on(&self, inode: &Inode, layout: &Arc<FileLayout>) -> Result<Arc<dyn DataFile>, Errno> {
-        let mut state = inode.state();
-        if let Some((_, data)) = &state.data {
-            return Ok(Arc::clone(data));
-        }
-        let data = self.data.file(inode.fid, Arc::clone(layout))?;
-        state.data = Some((layout.generation, Arc::clone(&data)));
-        Ok(data)
     }
 }
 

@@ -20,6 +20,7 @@ mod flags;
 mod handles;
 mod inodes;
 mod invalidate;
+mod laid_out;
 mod locks;
 mod names;
 #[cfg(test)]

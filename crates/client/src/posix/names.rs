@@ -203,7 +203,7 @@ impl Mounted {
         let child = self.inodes.by_fid(fid)?;
         let state = child.state();
         match &state.layout {
-            LayoutState::Plain(layout) if state.opens == 0 => Some(Arc::clone(layout)),
+            LayoutState::Placed(layout) if state.opens == 0 => Some(Arc::clone(layout)),
             _ => None,
         }
     }

@@ -165,7 +165,7 @@ impl Mounted {
 fn has_layout(inode: &Inode) -> bool {
     let state = inode.state();
     state.covered.contains(InodeBits::LAYOUT)
-        && matches!(state.layout, LayoutState::Plain(_) | LayoutState::Foreign)
+        && matches!(state.layout, LayoutState::Placed(_) | LayoutState::Foreign)
 }
 
 fn check_name(name: &[u8]) -> Result<(), Errno> {

@@ -9,7 +9,9 @@ use sheen_ldlm::client::Config;
 use sheen_rpc::Channel;
 use sheen_types::{Errno, Extent, Fid, HashMap, ResourceName, Timestamp};
 
-use crate::data::{DataAttributes, DataEvents, DataFile, DataPath, FileLayout, How, WriteAt};
+use crate::data::{
+    DataAttributes, DataEvents, DataFile, DataPath, FileLayout, How, Refusal, Seen, WriteAt,
+};
 use crate::locks::{LockSpace, Lost, Protected};
 use crate::posix::{Credentials, Fallocate, Seek};
 use crate::testing::TestWorld;
@@ -34,7 +36,11 @@ pub(crate) struct FakeFile {
 }
 
 impl FakeFile {
-    fn note<T: Send + 'static>(&self, what: String, value: T) -> BoxFuture<'_, Result<T, Errno>> {
+    fn note<T, E>(&self, what: String, value: T) -> BoxFuture<'_, Result<T, E>>
+    where
+        T: Send + 'static,
+        E: Send + 'static,
+    {
         self.done.lock().push(what);
         Box::pin(std::future::ready(Ok(value)))
     }
@@ -68,17 +74,22 @@ impl Protected for NothingLocked {
 }
 
 /// The same file behind every handle.
-struct Shared(Arc<FakeFile>);
+struct Shared(Arc<FakeFile>, Arc<FileLayout>, Seen);
 
 impl DataPath for FakeData {
-    fn file(&self, fid: Fid, _layout: Arc<FileLayout>) -> Result<Arc<dyn DataFile>, Errno> {
+    fn file(
+        &self,
+        fid: Fid,
+        layout: Arc<FileLayout>,
+        seen: Seen,
+    ) -> Result<Arc<dyn DataFile>, Errno> {
         let mut unknown = self.unknown.lock();
         if *unknown > 0 {
             *unknown -= 1;
             return Err(Errno::ENODEV);
         }
         let mut files = self.files.lock();
-        Ok(Arc::new(Shared(Arc::clone(files.entry(fid).or_default()))))
+        Ok(Arc::new(Shared(Arc::clone(files.entry(fid).or_default()), layout, seen)))
     }
 
     fn add_ost(
@@ -95,7 +106,7 @@ impl DataPath for FakeData {
     fn connected(&self, _: u32, _: &sheen_wire::connect::ObdConnectData) {}
 
     fn gone(&self, layout: &FileLayout) {
-        self.gone.lock().extend(layout.stripes.iter().map(|place| place.object));
+        self.gone.lock().extend(layout.stripes().map(|place| place.object));
     }
 
     fn watch(&self, _events: Arc<dyn DataEvents>) {}
@@ -111,7 +122,7 @@ impl DataFile for Shared {
         offset: u64,
         length: u32,
         _how: How,
-    ) -> BoxFuture<'_, Result<Vec<Bytes>, Errno>> {
+    ) -> BoxFuture<'_, Result<Vec<Bytes>, Refusal>> {
         let bytes = self.0.bytes.lock();
         let start = (offset as usize).min(bytes.len());
         let end = (start + length as usize).min(bytes.len());
@@ -125,7 +136,7 @@ impl DataFile for Shared {
         data: Bytes,
         _who: &'a Credentials,
         _how: How,
-    ) -> BoxFuture<'a, Result<u64, Errno>> {
+    ) -> BoxFuture<'a, Result<u64, Refusal>> {
         let mut bytes = self.0.bytes.lock();
         let offset = match at {
             WriteAt::Offset(offset) => offset as usize,
@@ -138,11 +149,28 @@ impl DataFile for Shared {
         self.0.note(format!("write {offset}+{}", data.len()), offset as u64)
     }
 
+    fn layout(&self) -> &FileLayout {
+        &self.1
+    }
+
+    fn is_current(&self) -> bool {
+        self.2.is_current()
+    }
+
+    fn seen_again(&self, seen: Seen) -> Arc<dyn DataFile> {
+        Arc::new(Self(Arc::clone(&self.0), Arc::clone(&self.1), seen))
+    }
+
+    fn moved_away(&self) -> BoxFuture<'_, ()> {
+        self.0.done.lock().push("moved away".to_owned());
+        Box::pin(std::future::ready(()))
+    }
+
     fn bytes_max(&self) -> u64 {
         1 << 44
     }
 
-    fn truncate(&self, size: u64, _time: Timestamp) -> BoxFuture<'_, Result<(), Errno>> {
+    fn truncate(&self, size: u64, _time: Timestamp) -> BoxFuture<'_, Result<(), Refusal>> {
         self.0.bytes.lock().resize(size as usize, 0);
         self.0.note(format!("truncate {size}"), ())
     }
@@ -156,7 +184,7 @@ impl DataFile for Shared {
         self.0.note("sync".to_owned(), ())
     }
 
-    fn attributes(&self) -> BoxFuture<'_, Result<DataAttributes, Errno>> {
+    fn attributes(&self) -> BoxFuture<'_, Result<DataAttributes, Refusal>> {
         self.0.note("glimpse".to_owned(), self.0.known())
     }
 
@@ -169,7 +197,7 @@ impl DataFile for Shared {
         _atime: Option<Timestamp>,
         mtime: Option<Timestamp>,
         _ctime: Timestamp,
-    ) -> BoxFuture<'_, Result<(), Errno>> {
+    ) -> BoxFuture<'_, Result<(), Refusal>> {
         self.0.note(format!("times {:?}", mtime.map(|time| time.seconds)), ())
     }
 
@@ -178,11 +206,11 @@ impl DataFile for Shared {
         what: Fallocate,
         offset: u64,
         length: u64,
-    ) -> BoxFuture<'_, Result<(), Errno>> {
+    ) -> BoxFuture<'_, Result<(), Refusal>> {
         self.0.note(format!("{what:?} {offset}+{length}"), ())
     }
 
-    fn seek(&self, offset: u64, _what: Seek) -> BoxFuture<'_, Result<u64, Errno>> {
+    fn seek(&self, offset: u64, _what: Seek) -> BoxFuture<'_, Result<u64, Refusal>> {
         self.0.note("seek".to_owned(), offset)
     }
 

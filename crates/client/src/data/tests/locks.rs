@@ -6,9 +6,9 @@ use std::time::Duration;
 use bytes::Bytes;
 use parking_lot::Mutex;
 use sheen_rpc::RpcError;
-use sheen_types::{Errno, Extent};
+use sheen_types::{Errno, Extent, Fid};
 
-use super::{CACHED, FILE, Fixture, Layout, pattern, resource};
+use super::{CACHED, Fixture, Layout, Raid0, STRIPE, Stripe, object_fid, pattern, resource};
 use crate::data::{DataPath, WriteAt};
 
 #[test]
@@ -204,10 +204,10 @@ fn an_answer_from_before_a_write_does_not_take_its_bytes_back() {
 fn locks_of_gone_files_go_together_and_those_over_dirty_bytes_stay() {
     let fixture = Fixture::new(1 << 20);
     let files = [10, 11, 12].map(|object| {
-        let mut layout = Layout::clone(&Fixture::layout(1));
-        layout.stripes[0].object.oid = object;
-        let layout = Arc::new(layout);
-        let file = fixture.osts.file(FILE, Arc::clone(&layout)).expect("a file");
+        let stripe = Stripe { ost: 0, object: Fid { oid: object, ..object_fid(0) } };
+        let raid0 = Raid0::new(STRIPE, 1).expect("a legal layout");
+        let layout = Arc::new(Layout::plain(1, raid0, Box::new([stripe])));
+        let file = fixture.file_by(Arc::clone(&layout));
         fixture.write(&file, WriteAt::Offset(0), pattern(4096), CACHED).expect("accepted");
         (file, layout)
     });

@@ -1,5 +1,6 @@
 //! The data path against scripted OSTs, in virtual time.
 
+mod layouts;
 mod locks;
 mod ost;
 mod reading;
@@ -17,7 +18,7 @@ use sheen_rpc::Channel;
 use sheen_types::{Errno, Extent, Fid, ResourceName};
 use sheen_wire::ost::OstId;
 
-use super::{DataEvents, DataFile, DataPath, How, Osts, WriteAt};
+use super::{Course, DataEvents, DataFile, DataPath, How, Osts, Refusal, WriteAt};
 use crate::locks::LockSpace;
 use crate::posix::Credentials;
 use crate::testing::{TestWorld, lock_config};
@@ -35,6 +36,7 @@ struct Fixture {
     fakes: Vec<Arc<FakeOst>>,
     locks: Vec<Arc<LockSpace>>,
     events: Arc<Events>,
+    course: Arc<Course>,
 }
 
 /// Notes which ranges are no longer covered, and what failed.
@@ -85,17 +87,21 @@ impl Fixture {
             locks.push(osts.add(index, format!("fs-OST{index:04x}"), channel, lock_config()));
             osts.connected(index, &FakeOst::agreed(grant));
         }
-        Self { world, osts, fakes, locks, events }
+        Self { world, osts, fakes, locks, events, course: Arc::default() }
     }
 
     fn layout(stripes: u32) -> Arc<Layout> {
         let raid0 = Raid0::new(STRIPE, stripes).expect("a legal layout");
         let stripe = |ost| Stripe { ost, object: object_fid(ost) };
-        Arc::new(Layout { generation: 1, raid0, stripes: (0..stripes).map(stripe).collect() })
+        Arc::new(Layout::plain(1, raid0, (0..stripes).map(stripe).collect()))
     }
 
     fn file(&self, stripes: u32) -> Arc<dyn DataFile> {
-        self.osts.file(FILE, Self::layout(stripes)).expect("a file")
+        self.file_by(Self::layout(stripes))
+    }
+
+    fn file_by(&self, layout: Arc<Layout>) -> Arc<dyn DataFile> {
+        self.osts.file(FILE, layout, self.course.see()).expect("a file")
     }
 
     fn ost(&self) -> &Arc<FakeOst> {
@@ -119,12 +125,15 @@ impl Fixture {
     }
 
     fn write(&self, file: &Arc<dyn DataFile>, at: WriteAt, data: Bytes, how: How) -> Outcome<u64> {
-        self.run(file, |file| async move { file.write(at, data, &Credentials::root(), how).await })
+        self.run(file, |file| async move {
+            file.write(at, data, &Credentials::root(), how).await.map_err(errno)
+        })
     }
 
     fn read(&self, file: &Arc<dyn DataFile>, offset: u64, length: u32, how: How) -> Outcome<Bytes> {
         self.run(file, |file| async move {
-            file.read(offset, length, how).await.map(|pieces| pieces.concat().into())
+            let read = file.read(offset, length, how).await.map_err(errno);
+            read.map(|pieces| pieces.concat().into())
         })
     }
 
@@ -155,6 +164,14 @@ impl Fixture {
 
 type Outcome<T> = Result<T, sheen_types::Errno>;
 
+/// What a call that was not refused for its layout failed with.
+fn errno(refusal: Refusal) -> Errno {
+    match refusal {
+        Refusal::Errno(errno) => errno,
+        other => panic!("{other}"),
+    }
+}
+
 #[test]
 fn callers_that_race_share_one_object() {
     let fixture = Fixture::new(1 << 20);
@@ -164,7 +181,7 @@ fn callers_that_race_share_one_object() {
         let objects: Vec<_> = std::thread::scope(|scope| {
             let open = || {
                 gate.wait();
-                path.file_on(FILE, Fixture::layout(1)).expect("a file")
+                path.file_on(FILE, Fixture::layout(1), fixture.course.see()).expect("a file")
             };
             let threads: Vec<_> = (0..4).map(|_| scope.spawn(open)).collect();
             threads.into_iter().map(|thread| thread.join().expect("no panic")).collect()

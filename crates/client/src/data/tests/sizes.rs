@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use sheen_types::{Errno, Extent, Timestamp};
 
-use super::{CACHED, DIRECT, Fixture, Outcome, STRIPE, pattern, resource};
+use super::{CACHED, DIRECT, Fixture, Outcome, STRIPE, errno, pattern, resource};
 use crate::data::{DataFile, WriteAt};
 use crate::posix::{Fallocate, Seek};
 
@@ -14,7 +14,7 @@ const MAX: u64 = (1 << 44) - 4096;
 
 fn truncate(fixture: &Fixture, file: &Arc<dyn DataFile>, size: u64) -> Outcome<()> {
     let time = Timestamp::from_seconds(70);
-    fixture.run(file, move |file| async move { file.truncate(size, time).await })
+    fixture.run(file, move |file| async move { file.truncate(size, time).await.map_err(errno) })
 }
 
 fn allocate(
@@ -24,11 +24,13 @@ fn allocate(
     range: (u64, u64),
 ) -> Outcome<()> {
     let (offset, length) = range;
-    fixture.run(file, move |file| async move { file.fallocate(what, offset, length).await })
+    fixture.run(file, move |file| async move {
+        file.fallocate(what, offset, length).await.map_err(errno)
+    })
 }
 
 fn seek(fixture: &Fixture, file: &Arc<dyn DataFile>, offset: u64, what: Seek) -> Outcome<u64> {
-    fixture.run(file, move |file| async move { file.seek(offset, what).await })
+    fixture.run(file, move |file| async move { file.seek(offset, what).await.map_err(errno) })
 }
 
 #[test]

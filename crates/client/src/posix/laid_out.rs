@@ -1,0 +1,119 @@
+//! Calls on a file's data, by its layout of the moment.
+//!
+//! Whoever writes where there are no objects yet has the MDT make them; whoever finds that the layout
+//! may have changed while he waited for a lock reads it again and repeats the call. No RPC more than
+//! the call's own while a lock covers the layout.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use sheen_types::Errno;
+use sheen_wire::md::LayoutIntentOp;
+
+use super::Mounted;
+use super::types::Credentials;
+use crate::cache::{Inode, LayoutState};
+use crate::data::{DataFile, FileLayout, Refusal, Seen};
+
+/// How long a file on an OST that we have not heard of is waited for.
+const NEW_OST_WAIT: Duration = Duration::from_secs(10);
+/// How often its coming is looked for.
+const NEW_OST_LOOK: Duration = Duration::from_millis(100);
+/// How often a call is repeated: somebody moves the file all the time, then.
+const TRIES: u32 = 1000;
+
+impl Mounted {
+    /// Calls `call` with the data of a regular file; `None` if it has no objects, and is not to get any.
+    pub(super) async fn with_data<T, F>(
+        &self,
+        who: &Credentials,
+        inode: &Inode,
+        call: impl Fn(Arc<dyn DataFile>) -> F,
+    ) -> Result<Option<T>, Errno>
+    where
+        F: Future<Output = Result<T, Refusal>>,
+    {
+        for _ in 0..TRIES {
+            let Some(data) = self.data_if_any(who, inode).await? else { return Ok(None) };
+            match call(data).await {
+                Ok(done) => return Ok(Some(done)),
+                Err(Refusal::Errno(errno)) => return Err(errno),
+                Err(Refusal::Stale) => {}
+                Err(Refusal::NoObjects(extent)) => {
+                    let op = LayoutIntentOp::WRITE;
+                    self.meta.make_objects(who, inode, op, extent).await?;
+                }
+            }
+        }
+        tracing::warn!(file = %inode.fid, "the layout changes faster than it can be used");
+        Err(Errno::EIO)
+    }
+
+    /// The data of a regular file; `None` if it has no layout.
+    pub(super) async fn data_if_any(
+        &self,
+        who: &Credentials,
+        inode: &Inode,
+    ) -> Result<Option<Arc<dyn DataFile>>, Errno> {
+        for _ in 0..TRIES {
+            if let Some(data) = current(inode) {
+                return Ok(Some(data));
+            }
+            let (layout, seen) = match self.meta.layout(who, inode).await? {
+                (LayoutState::Placed(layout), seen) => (layout, seen),
+                (LayoutState::Empty | LayoutState::Unknown, _) => return Ok(None),
+                (LayoutState::Foreign, _) => return Err(Errno::EOPNOTSUPP),
+            };
+            if !seen.is_current() {
+                continue;
+            }
+            return self.data_by(inode, layout, seen).await.map(Some);
+        }
+        tracing::warn!(file = %inode.fid, "the layout changes faster than it can be read");
+        Err(Errno::EIO)
+    }
+
+    async fn data_by(
+        &self,
+        inode: &Inode,
+        layout: Arc<FileLayout>,
+        seen: Seen,
+    ) -> Result<Arc<dyn DataFile>, Errno> {
+        let clock = &self.meta.world.clock;
+        let deadline = clock.now() + NEW_OST_WAIT;
+        let data = loop {
+            match self.data.file(inode.fid, Arc::clone(&layout), seen.clone()) {
+                // The MDT has heard of a new OST before we have.
+                Err(Errno::ENODEV) if clock.now() < deadline => {
+                    clock.sleep_until(clock.now() + NEW_OST_LOOK).await;
+                }
+                known => break known?,
+            }
+        };
+        let (data, old) = {
+            let mut state = inode.state();
+            match state.data.take() {
+                Some(old) if *old.layout() == *layout => {
+                    let data = old.seen_again(seen);
+                    state.data = Some(Arc::clone(&data));
+                    (data, None)
+                }
+                old => {
+                    state.data = Some(Arc::clone(&data));
+                    (data, old)
+                }
+            }
+        };
+        if let Some(old) = old.filter(|old| !layout.keeps(old.layout())) {
+            old.moved_away().await;
+        }
+        Ok(data)
+    }
+}
+
+/// What is known of the data, if a lock has covered the layout ever since.
+fn current(inode: &Inode) -> Option<Arc<dyn DataFile>> {
+    let state = inode.state();
+    let data = state.data.as_ref().filter(|data| data.is_current())?;
+    state.layout_covered().then(|| Arc::clone(data))
+}
