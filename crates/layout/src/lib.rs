@@ -9,11 +9,18 @@
 //! Offsets are bytes; extents include both ends. Nothing allocates but what reads a layout; a step
 //! of [`Layout::pieces`] costs a few divisions.
 //!
+//! What an MDT makes of wishes is in [`plan`], [`stored`] and [`choose`].
+//!
 //! Lustre's names: lov and lod, `lov_offset.c`, `lov_ea.c`, `lov_object.c`.
 
+#[cfg(test)]
+mod captured;
+pub mod choose;
 mod composite;
 mod ea;
+pub mod plan;
 mod raid0;
+pub mod stored;
 
 pub use composite::{Mapping, Place, PlacedPiece, PlacedPieces};
 pub use ea::{LayoutError, parse};

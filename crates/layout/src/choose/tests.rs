@@ -1,0 +1,157 @@
+//! Turns, weights, lists and pools.
+
+use super::*;
+use crate::plan::STRIPES_PER_OST_MOST;
+
+fn osts(free: &[u64]) -> Vec<Candidate> {
+    let one = |(ost, free_bytes): (u16, &u64)| Candidate {
+        ost,
+        free_bytes: *free_bytes << 30,
+        is_usable: true,
+        is_degraded: false,
+    };
+    (0..).zip(free).map(one).collect()
+}
+
+fn striping(stripe_count: u16) -> Striping {
+    Striping { stripe_count, ..Striping::default() }
+}
+
+/// A chance that gives every value its share: multiples of the golden ratio.
+fn chance() -> impl FnMut() -> u64 {
+    let mut last = 0u64;
+    move || {
+        last = last.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        last
+    }
+}
+
+fn choose(
+    balance: &mut Balance,
+    osts: &[Candidate],
+    pool: Option<&[u16]>,
+    striping: &Striping,
+    chance: &mut dyn FnMut() -> u64,
+) -> Result<Choice, Errno> {
+    balance.choose(osts, pool, striping, 2000, Weighting::default(), chance)
+}
+
+fn used(choice: &Choice) -> Vec<u16> {
+    let all = choice.order.iter().copied().cycle();
+    all.take(choice.wanted.min(choice.order.len() * choice.per_ost)).collect()
+}
+
+#[test]
+fn balanced_osts_are_used_in_turn() {
+    let (mut balance, mut chance) = (Balance::default(), chance());
+    let all = osts(&[100, 100, 95, 90]);
+    let mut counts = [0; 4];
+    for _ in 0..40 {
+        let choice = choose(&mut balance, &all, None, &striping(1), &mut chance).unwrap();
+        counts[usize::from(choice.order[0])] += 1;
+        assert_eq!((choice.wanted, choice.least, choice.order.len()), (1, 1, 4));
+    }
+    assert_eq!(counts, [10; 4]);
+}
+
+#[test]
+fn files_on_all_osts_begin_on_different_ones() {
+    let (mut balance, mut chance) = (Balance::default(), chance());
+    let all = osts(&[9, 9, 9, 9]);
+    let mut starts = [0; 4];
+    for _ in 0..40 {
+        let choice = choose(&mut balance, &all, None, &striping(STRIPES_ALL), &mut chance).unwrap();
+        assert_eq!(choice.wanted, 4);
+        starts[usize::from(choice.order[0])] += 1;
+    }
+    assert_eq!(starts, [10; 4]);
+}
+
+#[test]
+fn unbalanced_osts_are_used_by_their_space() {
+    let (mut balance, mut chance) = (Balance::default(), chance());
+    let all = osts(&[100, 100, 100, 10]);
+    let mut counts = [0; 4];
+    for _ in 0..1000 {
+        let choice = choose(&mut balance, &all, None, &striping(1), &mut chance).unwrap();
+        counts[usize::from(choice.order[0])] += 1;
+    }
+    assert!(counts[3] < 80 && counts[..3].iter().all(|count| *count > 250), "{counts:?}");
+}
+
+#[test]
+fn turns_are_kept_when_weights_are_off() {
+    let (mut balance, mut chance) = (Balance::default(), chance());
+    let all = osts(&[100, 1]);
+    let off = Weighting { threshold: 256, ..Weighting::default() };
+    let mut first = || {
+        let choice = balance.choose(&all, None, &striping(1), 2000, off, &mut chance).unwrap();
+        choice.order[0]
+    };
+    assert_eq!([first(), first(), first()], [0, 1, 0]);
+}
+
+#[test]
+fn slow_osts_are_last_and_unusable_ones_have_no_weight() {
+    let (mut balance, mut chance) = (Balance::default(), chance());
+    let mut all = osts(&[100, 100, 100, 100]);
+    all[0].is_degraded = true;
+    for _ in 0..8 {
+        let choice = choose(&mut balance, &all, None, &striping(1), &mut chance).unwrap();
+        assert_eq!(choice.order[3], 0);
+    }
+    all[1].is_usable = false;
+    all[2].free_bytes = 1 << 30;
+    for _ in 0..8 {
+        let choice = choose(&mut balance, &all, None, &striping(2), &mut chance).unwrap();
+        assert_eq!(choice.order[2..], [1, 0]);
+    }
+}
+
+#[test]
+fn overstriping_goes_round_several_times() {
+    let (mut balance, mut chance) = (Balance::default(), chance());
+    let all = osts(&[9, 9, 9, 9]);
+    let mut over = |stripe_count| {
+        let striping = Striping { overstriped: true, ..striping(stripe_count) };
+        choose(&mut balance, &all, None, &striping, &mut chance).unwrap()
+    };
+    let eight = over(8);
+    assert_eq!((eight.wanted, eight.per_ost), (8, 2));
+    let six = over(6);
+    assert_eq!((used(&six).len(), six.per_ost), (6, 2));
+    assert_eq!(over(STRIPES_ALL).wanted, 4);
+    assert_eq!(over(STRIPES_ALL - 1).wanted, 8);
+    assert_eq!(over(STRIPES_PER_OST_MOST).wanted, 128);
+    let mut plain = |count| choose(&mut balance, &all, None, &striping(count), &mut chance);
+    assert_eq!(plain(5).unwrap().wanted, 4);
+    assert_eq!(plain(0).unwrap().wanted, 1);
+}
+
+#[test]
+fn first_osts_lists_and_pools_are_obeyed() {
+    let (mut balance, mut chance) = (Balance::default(), chance());
+    let all = osts(&[9, 9, 9, 9]);
+    let mut ask = |pool: Option<&[u16]>, striping: &Striping| {
+        choose(&mut balance, &all, pool, striping, &mut chance)
+    };
+    let from = ask(None, &Striping { first: Some(2), ..striping(3) }).unwrap();
+    assert_eq!((from.order, from.least), (vec![2, 3, 0, 1], 3));
+    let list = Striping { osts: vec![2, 3, 2, 3], ..striping(4) };
+    let listed = ask(None, &list).unwrap();
+    assert_eq!((listed.order, listed.wanted, listed.least), (vec![2, 3, 2, 3], 4, 4));
+    let turned = ask(None, &Striping { first: Some(3), ..list.clone() }).unwrap();
+    assert_eq!(turned.order, [3, 2, 3, 2]);
+    assert_eq!(ask(None, &Striping { first: Some(1), ..list.clone() }), Err(Errno::EINVAL));
+    assert_eq!(ask(None, &Striping { osts: vec![7], ..list }), Err(Errno::EINVAL));
+    let pooled = ask(Some(&[1, 3]), &striping(STRIPES_ALL)).unwrap();
+    assert_eq!((pooled.wanted, pooled.order.len()), (2, 2));
+    let wide = Striping { overstriped: true, ..striping(32) };
+    let four = ask(Some(&[1, 3]), &wide).unwrap();
+    assert_eq!((four.wanted, four.per_ost), (32, 16));
+    assert_eq!(ask(Some(&[9]), &striping(1)), Err(Errno::ENOSPC));
+    assert_eq!(
+        balance.choose(&all, None, &striping(1), 0, Weighting::default(), &mut chance),
+        Err(Errno::ERANGE)
+    );
+}
