@@ -377,7 +377,12 @@ impl State {
             && !lock.blocked
             && !lock.mode.compatible(mode)
             && match lock.policy.kind() {
-                LockKind::InodeBits => lock.policy.inode_bits().intersects(bits),
+                // Data is not written back for the sake of other bits: the server asks for those.
+                LockKind::InodeBits => {
+                    let held = lock.policy.inode_bits();
+                    let spares = held.contains(InodeBits::DOM) && !bits.contains(InodeBits::DOM);
+                    held.intersects(bits) && !(spares && self.convert)
+                }
                 LockKind::Flock => false,
                 LockKind::Plain | LockKind::Extent => true,
             }
