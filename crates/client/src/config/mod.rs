@@ -29,9 +29,9 @@ pub(crate) use targets::Targets;
 
 use crate::cache::{DataWatch, Inodes, MetaCache, NameBook, Observers};
 use crate::call;
-use crate::data::DataPath;
+use crate::data::{AddedMdt, DataPath};
 use crate::join;
-use crate::locks::{CallbackRouter, LockSpace};
+use crate::locks::CallbackRouter;
 use crate::meta::{FidSource, Mdt, Meta};
 use crate::posix::{Contest, Credentials, FileSystem, Handles, Mounted};
 use follow::{Config, FSNAME_BYTES_MAX};
@@ -222,7 +222,7 @@ async fn assemble(
     let book = NameBook::new(targets.world.random.number());
     let cache = MetaCache { inodes: Arc::clone(&inodes), observers: Arc::clone(&observers), book };
     let cache = Arc::new(cache);
-    let mdt = make_mdt(targets, first, import, &events, &cache);
+    let mdt = make_mdt(targets, first, import, &events, (&cache, &data));
     data.watch(Arc::new(DataWatch {
         inodes: Arc::clone(&inodes),
         observers: Arc::clone(&observers),
@@ -302,23 +302,27 @@ fn make_mdt(
     target: &MapTarget,
     import: Arc<dyn Import>,
     events: &Events,
-    cache: &Arc<MetaCache>,
+    (cache, path): (&Arc<MetaCache>, &Arc<dyn DataPath>),
 ) -> Arc<Mdt> {
     let channel = Arc::clone(&import) as Arc<dyn Channel>;
-    let locks = LockSpace::new(
+    let AddedMdt { locks, data } = path.add_mdt(
+        target.index,
         name_of(target),
-        targets.world.clone(),
         Arc::clone(&channel),
         targets.lock_config(),
         Arc::clone(cache) as Arc<dyn crate::locks::Protected>,
     );
     targets.router.add(&locks);
-    targets.keep_mdt(target, import, Arc::clone(&locks));
-    let index = u16::try_from(target.index).unwrap_or(u16::MAX);
-    let mdt = Arc::new(Mdt { fids: FidSource::new(Arc::clone(&channel), index), channel, locks });
-    let first = events.locks.set(Arc::downgrade(&mdt.locks)).is_ok();
+    targets.keep_mdt(target, Arc::clone(&import), Arc::clone(&locks));
+    let first = events.locks.set(Arc::downgrade(&locks)).is_ok();
     debug_assert!(first, "events are new");
-    mdt
+    let first = events.data.set((Service::Mdt, target.index, Arc::downgrade(path))).is_ok();
+    debug_assert!(first, "events are new");
+    // It was connected before there was anybody to hear of it.
+    events.connected(&import.connect_data());
+    let index = u16::try_from(target.index).unwrap_or(u16::MAX);
+    let fids = FidSource::new(Arc::clone(&channel), index);
+    Arc::new(Mdt { fids, channel, locks, data })
 }
 
 /// Begins to connect all OSTs, and waits a little for them.

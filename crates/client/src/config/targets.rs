@@ -8,7 +8,7 @@ use sheen_io::World;
 use sheen_llog::{ClusterMap, MapTarget};
 use sheen_rpc::{Channel, Import, ImportEvents, ImportState, LockReplay};
 use sheen_types::{Nid, Uuid};
-use sheen_wire::connect::ObdConnectData;
+use sheen_wire::connect::{ConnectFlags2, ObdConnectData};
 
 use super::{Connector, ImportPlan, Service, connect, name_of};
 use crate::data::DataPath;
@@ -42,15 +42,30 @@ pub(crate) struct Targets {
 #[derive(Default)]
 pub(super) struct Events {
     pub(super) locks: OnceLock<Weak<LockSpace>>,
-    /// For an OST: its number, and the data path that must know what it promises.
-    pub(super) ost: OnceLock<(u32, Weak<dyn DataPath>)>,
+    /// Its number, and the data path that must know what it promises.
+    pub(super) data: OnceLock<(Service, u32, Weak<dyn DataPath>)>,
+}
+
+impl Events {
+    /// The target is connected, perhaps anew, on these terms.
+    pub(super) fn connected(&self, terms: &ObdConnectData) {
+        if let Some(locks) = self.locks.get().and_then(Weak::upgrade) {
+            let flags2 = terms.flags2;
+            locks.namespace().set_convert(flags2.contains(ConnectFlags2::LOCK_CONVERT));
+        }
+        let Some((service, index, path)) = self.data.get() else { return };
+        let Some(path) = path.upgrade() else { return };
+        match service {
+            Service::Mdt => path.mdt_connected(*index, terms),
+            _ => path.connected(*index, terms),
+        }
+    }
 }
 
 impl ImportEvents for Events {
     fn state_changed(&self, state: ImportState, data: &ObdConnectData) {
-        let Some((index, path)) = self.ost.get() else { return };
-        if let (ImportState::Full, Some(path)) = (state, path.upgrade()) {
-            path.connected(*index, data);
+        if state == ImportState::Full {
+            self.connected(data);
         }
     }
 
@@ -150,7 +165,7 @@ impl Targets {
         self.router.add(&locks);
         let first = events.locks.set(Arc::downgrade(&locks)).is_ok();
         debug_assert!(first, "events are new");
-        let first = events.ost.set((target.index, Arc::downgrade(data))).is_ok();
+        let first = events.data.set((Service::Ost, target.index, Arc::downgrade(data))).is_ok();
         debug_assert!(first, "events are new");
         let nids = RwLock::new(target.nids.clone());
         let ost = Connected { name, import: Arc::clone(&import), locks, nids };

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use sheen_ldlm::{LockFlags, Policy};
+use sheen_ldlm::LockFlags;
 use sheen_rpc::{Call, CallKind};
 use sheen_types::{Errno, Extent, LockMode, Timestamp};
 use sheen_wire::md::Valid;
@@ -12,6 +12,7 @@ use sheen_wire::ost::{Obdo, OstBody};
 
 use super::course::{Refusal, Seen};
 use super::object::Object;
+use super::osc::Keeper;
 use crate::call::{self, need};
 use crate::locks::Ask;
 use crate::posix::{Fallocate, Seek};
@@ -90,6 +91,24 @@ impl Object {
     ) -> Result<(), Errno> {
         // Writes under way carry times of their own; they go first.
         self.drain(Extent::ALL).await;
+        // An MDT has heard of the inode's times, and has no others for its data.
+        if self.osc.keeper == Keeper::Ost {
+            self.send_times(atime, mtime, ctime).await?;
+        }
+        let mut state = self.state.lock();
+        state.version += 1;
+        state.known.atime = atime.unwrap_or(state.known.atime);
+        state.known.mtime = mtime.unwrap_or(state.known.mtime);
+        state.known.ctime = ctime;
+        Ok(())
+    }
+
+    async fn send_times(
+        &self,
+        atime: Option<Timestamp>,
+        mtime: Option<Timestamp>,
+        ctime: Timestamp,
+    ) -> Result<(), Errno> {
         let mut oa = self.timed(ctime);
         oa.valid = Valid::ID | Valid::GROUP | Valid::FID | Valid::CTIME;
         if let Some(atime) = atime {
@@ -102,13 +121,7 @@ impl Object {
         }
         let request = OstSetattr { ost_body: OstBody { oa }, ..OstSetattr::default() };
         let call = idempotent(Call::new(request));
-        call::call::<OstSetattr>(&*self.osc.channel, call).await?;
-        let mut state = self.state.lock();
-        state.version += 1;
-        state.known.atime = atime.unwrap_or(state.known.atime);
-        state.known.mtime = mtime.unwrap_or(state.known.mtime);
-        state.known.ctime = ctime;
-        Ok(())
+        call::call::<OstSetattr>(&*self.osc.channel, call).await.map(|_| ())
     }
 
     /// Reserves or frees the space of `extent`.
@@ -210,7 +223,7 @@ impl Object {
     async fn ask_glimpse(self: &Arc<Self>) -> Result<Option<Bytes>, Errno> {
         let ask = Ask {
             resource: self.resource,
-            policy: Policy::extent(Extent::ALL),
+            policy: self.osc.policy(Extent::ALL),
             mode: LockMode::Pr,
             flags: LockFlags::HAS_INTENT,
         };

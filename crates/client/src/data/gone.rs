@@ -41,7 +41,7 @@ impl Osc {
         self.shared.world.tasks.spawn("locks of gone files", Box::pin(task));
     }
 
-    fn is_dirty(&self, resource: ResourceName) -> bool {
+    pub(super) fn is_dirty(&self, resource: ResourceName) -> bool {
         self.object(resource).is_some_and(|object| {
             let state = object.state.lock();
             !state.dirty.is_empty() || !state.writing.is_empty()

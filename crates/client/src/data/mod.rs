@@ -24,6 +24,7 @@ mod course;
 mod extents;
 mod file;
 mod gone;
+mod mdt;
 mod object;
 mod osc;
 mod osts;
@@ -42,11 +43,12 @@ use sheen_rpc::Channel;
 use sheen_types::{Errno, Extent, Fid, Timestamp};
 use sheen_wire::connect::ObdConnectData;
 
-use crate::locks::LockSpace;
+use crate::locks::{LockSpace, Protected};
 use crate::posix::{Credentials, Fallocate, Seek};
 
 pub use ahead::Limits as ReadAheadLimits;
 pub use course::{Course, Refusal, Seen};
+pub use mdt::{AddedMdt, Brought, InodeData};
 pub use osc::Osc;
 pub use osts::Osts;
 
@@ -112,6 +114,19 @@ pub trait DataPath: Send + Sync {
     /// OST number `index` is connected, for the first time or anew: `data` says how much space it
     /// has promised us.
     fn connected(&self, index: u32, data: &ObdConnectData);
+
+    /// Adds an MDT: files may have data on it. `inodes` keeps what else its locks cover.
+    fn add_mdt(
+        &self,
+        index: u32,
+        name: String,
+        channel: Arc<dyn Channel>,
+        config: Config,
+        inodes: Arc<dyn Protected>,
+    ) -> AddedMdt;
+
+    /// MDT number `index` is connected, as [`DataPath::connected`] of an OST.
+    fn mdt_connected(&self, index: u32, data: &ObdConnectData);
 
     /// A file has lost its last name by us, and nobody here has it open: its object locks may go
     /// soon, together with those of others like it.

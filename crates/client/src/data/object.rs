@@ -17,7 +17,7 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use sheen_io::BoxFuture;
 use sheen_layout::Mapping;
-use sheen_ldlm::{LockFlags, Policy};
+use sheen_ldlm::LockFlags;
 use sheen_types::{Errno, Extent, Fid, LockMode, ResourceName, Timestamp};
 use sheen_wire::codec::{ByteOrder, Reader, Wire, Writer};
 use sheen_wire::ost::{Obdo, OstId, OstLvb};
@@ -25,7 +25,7 @@ use tokio::sync::Notify;
 
 use super::course::{Refusal, Seen};
 use super::extents::Extents;
-use super::osc::Osc;
+use super::osc::{Keeper, Osc};
 use crate::locks::{Ask, Held};
 
 /// How long the kernel is given to drop pages of calls that wait for a lock.
@@ -62,6 +62,8 @@ pub(super) struct State {
     pub(super) owner: (u32, u32),
     /// Something was written since the last sync.
     pub(super) unsynced: bool,
+    /// How often clean bytes are kept because an open has brought them.
+    pub(super) brought: usize,
     /// A write-back of all that is dirty is going to happen.
     pub(super) scheduled: bool,
     leaving: Vec<Arc<Leaving>>,
@@ -94,6 +96,21 @@ pub(super) struct Known {
     pub(super) atime: Timestamp,
     pub(super) mtime: Timestamp,
     pub(super) ctime: Timestamp,
+}
+
+impl Known {
+    /// What a lock value block says; `None` if it is none.
+    pub(super) fn told(value: &Bytes) -> Option<Self> {
+        let lvb = OstLvb::decode(&mut Reader::new(value, ByteOrder::Little)).ok()?;
+        let time = |seconds, nanoseconds| Timestamp { seconds, nanoseconds };
+        Some(Self {
+            size: lvb.size,
+            blocks: lvb.blocks,
+            atime: time(lvb.atime, lvb.atime_ns),
+            mtime: time(lvb.mtime, lvb.mtime_ns),
+            ctime: time(lvb.ctime, lvb.ctime_ns),
+        })
+    }
 }
 
 /// A lock on its way back. The kernel gives up its pages of this range; reads and writes that hold
@@ -220,7 +237,7 @@ impl Object {
         mode: LockMode,
         pages: Option<Extent>,
     ) -> Result<Lease, Errno> {
-        let policy = Policy::extent(extent);
+        let policy = self.osc.policy(extent);
         if let Some(lock) = self.osc.locks().find(self.resource, policy, mode) {
             return Ok(Lease::Held { _lock: lock });
         }
@@ -229,7 +246,11 @@ impl Object {
         }
         let ask = Ask { resource: self.resource, policy, mode, flags: LockFlags::NONE };
         let asking = pages.map(|pages| Asking::new(self, pages));
-        let lock = self.osc.locks().enqueue(ask).await?;
+        let lock = match (self.osc.keeper, mode) {
+            // A reader's lock of ours on the same inode is sure to be in the way.
+            (Keeper::Mdt, LockMode::Pw) => self.osc.locks().enqueue_instead(ask).await?,
+            _ => self.osc.locks().enqueue(ask).await?,
+        };
         drop(asking);
         Ok(Lease::Held { _lock: lock })
     }
@@ -260,19 +281,12 @@ impl Object {
 
     /// Takes over a lock value block; what we have not written yet counts on top.
     pub(super) fn learn(&self, value: &Bytes) {
-        let Ok(lvb) = OstLvb::decode(&mut Reader::new(value, ByteOrder::Little)) else { return };
-        let time = |seconds, nanoseconds| Timestamp { seconds, nanoseconds };
+        let Some(told) = Known::told(value) else { return };
         let mut state = self.state.lock();
         state.is_told = true;
         state.version += 1;
         let ours = state.dirty.end().max(state.writing.end());
-        let told = Known {
-            size: lvb.size.max(ours).max(state.sure_size),
-            blocks: lvb.blocks,
-            atime: time(lvb.atime, lvb.atime_ns),
-            mtime: time(lvb.mtime, lvb.mtime_ns),
-            ctime: time(lvb.ctime, lvb.ctime_ns),
-        };
+        let told = Known { size: told.size.max(ours).max(state.sure_size), ..told };
         let has_ours = ours > 0;
         let before = state.known;
         state.known = told;
@@ -319,6 +333,8 @@ impl Object {
         {
             let mut state = self.state.lock();
             state.losses += 1;
+            // A lock on an inode may come with an answer that says nothing of its data.
+            state.is_told &= self.osc.keeper == Keeper::Ost;
             state.leaving.push(Arc::clone(&leaving));
         }
         self.uncover(extent).await;

@@ -1,4 +1,8 @@
-//! One OST as the data path sees it: its channel, its locks, its grant, its objects in use.
+//! One OST, or an MDT that keeps data, as the data path sees it: its channel, its locks, its grant, its
+//! objects in use.
+//!
+//! On an OST locks on data are extent locks. On an MDT it is the `DOM` bit of the inode's lock, PR to
+//! read and PW to write, always for the whole object; see [`super::mdt`].
 //!
 //! Grant: `available` is what the OST has promised and we have not used for dirty bytes. It goes
 //! down when bytes become dirty, and up by what write replies bring. Dirty bytes that are thrown
@@ -15,7 +19,7 @@ use sheen_io::{BoxFuture, World};
 use sheen_ldlm::Policy;
 use sheen_rpc::Channel;
 use sheen_types::limits::{BULK_BYTES_MAX, LNET_PAYLOAD_BYTES_MAX};
-use sheen_types::{Extent, HashMap, LockMode, ResourceName};
+use sheen_types::{Extent, HashMap, InodeBits, LockMode, ResourceName};
 use sheen_wire::checksum::Checksum;
 use sheen_wire::connect::{ConnectFlags, ObdConnectData};
 use tokio::sync::Notify;
@@ -43,8 +47,18 @@ impl Shared {
     }
 }
 
-/// One OST.
+/// What keeps the objects.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Keeper {
+    /// An OST: extent locks.
+    Ost,
+    /// An MDT: the `DOM` bit of inodes.
+    Mdt,
+}
+
+/// One OST, or an MDT that keeps data.
 pub struct Osc {
+    pub(super) keeper: Keeper,
     pub(super) shared: Arc<Shared>,
     pub(super) channel: Arc<dyn Channel>,
     locks: std::sync::OnceLock<Arc<LockSpace>>,
@@ -137,8 +151,9 @@ pub(super) struct Space {
 }
 
 impl Osc {
-    pub(super) fn new(shared: Arc<Shared>, channel: Arc<dyn Channel>) -> Arc<Self> {
+    pub(super) fn new(keeper: Keeper, shared: Arc<Shared>, channel: Arc<dyn Channel>) -> Arc<Self> {
         Arc::new(Self {
+            keeper,
             shared,
             channel,
             locks: std::sync::OnceLock::new(),
@@ -163,6 +178,14 @@ impl Osc {
     /// Never: [`super::Osts::add`] attaches them before it hands the OSC out.
     pub(super) fn locks(&self) -> &Arc<LockSpace> {
         self.locks.get().expect("attached when the OSC was made")
+    }
+
+    /// The lock that covers `extent` of an object: at least that.
+    pub(super) fn policy(&self, extent: Extent) -> Policy {
+        match self.keeper {
+            Keeper::Ost => Policy::extent(extent),
+            Keeper::Mdt => Policy::bits(InodeBits::DOM),
+        }
     }
 
     /// The OST is connected, perhaps anew: it told how much grant we hold, dirty bytes included.
@@ -304,7 +327,9 @@ impl Osc {
         if let Some(object) = objects.used.get(&resource).and_then(Weak::upgrade) {
             return object;
         }
-        let object = Arc::new(make(objects.left.remove(&resource)));
+        let left = objects.left.remove(&resource);
+        let left = left.filter(|known| self.covers_end(resource, known.size));
+        let object = Arc::new(make(left));
         objects.used.insert(resource, Arc::downgrade(&object));
         object
     }
@@ -321,10 +346,38 @@ impl Osc {
         }
     }
 
+    /// The object in use is not what the file's layout says any more: the next one who asks gets a new
+    /// one. Not while it has bytes to write; whether it was done.
+    pub(super) fn retire(&self, resource: ResourceName) -> bool {
+        if self.is_dirty(resource) {
+            return false;
+        }
+        self.objects.lock().used.remove(&resource);
+        true
+    }
+
     /// Whether locks of ours keep others from changing the size `size` of an object, and its times.
     pub(super) fn covers_end(&self, resource: ResourceName, size: u64) -> bool {
         let extent = Extent { start: size, end: Extent::EOF };
-        self.locks().covers(resource, Policy::extent(extent), LockMode::Pr)
+        self.locks().covers(resource, self.policy(extent), LockMode::Pr)
+    }
+
+    /// Notes what a lock that is about to be ours says of an object, in use or not.
+    pub(super) fn learn(&self, resource: ResourceName, value: &Bytes) {
+        let mut objects = self.objects.lock();
+        match objects.used.get(&resource).and_then(Weak::upgrade) {
+            Some(object) => {
+                drop(objects);
+                object.learn(value);
+            }
+            // Locks on the objects of an OST are asked for by objects in use alone.
+            None if self.keeper == Keeper::Ost => {}
+            None => {
+                if let Some(known) = Known::told(value) {
+                    objects.left.insert(resource, known);
+                }
+            }
+        }
     }
 
     pub(super) fn object(&self, resource: ResourceName) -> Option<Arc<Object>> {
@@ -380,9 +433,7 @@ impl Protected for Pages {
     }
 
     fn learn(&self, resource: ResourceName, value: &Bytes) {
-        if let Some(object) = self.0.object(resource) {
-            object.learn(value);
-        }
+        self.0.learn(resource, value);
     }
 
     fn glimpse(&self, resource: ResourceName) -> Option<Bytes> {

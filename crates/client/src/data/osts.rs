@@ -1,4 +1,4 @@
-//! All OSTs of a mount, and the files that lie on them.
+//! All OSTs of a mount, MDTs as far as they keep data, and the files that lie on them.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,15 +14,17 @@ use sheen_wire::ost::OstId;
 
 use super::ahead::Limits;
 use super::file::File;
+use super::mdt::{InodeLocks, Inodes};
 use super::object::{Object, State};
-use super::osc::{Osc, Pages, Shared};
-use super::{DataEvents, DataFile, DataPath, FileLayout, Seen};
-use crate::locks::LockSpace;
+use super::osc::{Keeper, Osc, Pages, Shared};
+use super::{AddedMdt, DataEvents, DataFile, DataPath, FileLayout, Seen};
+use crate::locks::{LockSpace, Protected};
 
 /// The data path of one mount.
 pub struct Osts {
     shared: Arc<Shared>,
     table: RwLock<BTreeMap<u32, Arc<Osc>>>,
+    mdts: RwLock<BTreeMap<u32, Arc<Osc>>>,
 }
 
 impl Osts {
@@ -30,7 +32,7 @@ impl Osts {
     #[must_use]
     pub fn new(world: World) -> Arc<Self> {
         let shared = Arc::new(Shared { world, events: Mutex::new(None), ahead: Limits::default() });
-        Arc::new(Self { shared, table: RwLock::default() })
+        Arc::new(Self { shared, table: RwLock::default(), mdts: RwLock::default() })
     }
 
     /// Whom to tell when object locks go.
@@ -47,7 +49,7 @@ impl Osts {
         channel: Arc<dyn Channel>,
         config: Config,
     ) -> Arc<LockSpace> {
-        let osc = Osc::new(Arc::clone(&self.shared), Arc::clone(&channel));
+        let osc = Osc::new(Keeper::Ost, Arc::clone(&self.shared), Arc::clone(&channel));
         let protected = Arc::new(Pages(Arc::clone(&osc)));
         let world = self.shared.world.clone();
         let locks = LockSpace::new(name, world, channel, config, protected);
@@ -62,6 +64,19 @@ impl Osts {
         self.table.read().get(&index).cloned()
     }
 
+    /// MDT number `index`, as the keeper of data.
+    #[must_use]
+    pub fn mdt(&self, index: u32) -> Option<Arc<Osc>> {
+        self.mdts.read().get(&index).cloned()
+    }
+
+    /// The object of a file whose first bytes lie on its MDT. With one MDT there is no choice; with more
+    /// the sequence's location (FLD) decides here, as for metadata.
+    fn mdt_object(&self, fid: Fid, mapping: Mapping) -> Result<Arc<Object>, Errno> {
+        let osc = self.mdts.read().values().next().cloned().ok_or(Errno::ENODEV)?;
+        Inodes(osc).object(fid, mapping)
+    }
+
     /// The file on its objects; every file of the same objects shares them.
     pub(super) fn file_on(
         &self,
@@ -71,7 +86,7 @@ impl Osts {
     ) -> Result<File, Errno> {
         let object = |(mapping, stripe): (Mapping, Option<Stripe>)| match stripe {
             Some(stripe) => self.object(fid, mapping, stripe),
-            None => Err(Errno::EOPNOTSUPP),
+            None => self.mdt_object(fid, mapping),
         };
         let objects = layout.objects().map(object).collect::<Result<Vec<_>, _>>()?;
         Ok(File::new(layout, objects, seen))
@@ -122,6 +137,29 @@ impl DataPath for Osts {
         }
     }
 
+    fn add_mdt(
+        &self,
+        index: u32,
+        name: String,
+        channel: Arc<dyn Channel>,
+        config: Config,
+        inodes: Arc<dyn Protected>,
+    ) -> AddedMdt {
+        let osc = Osc::new(Keeper::Mdt, Arc::clone(&self.shared), Arc::clone(&channel));
+        let protected = Arc::new(InodeLocks { pages: Pages(Arc::clone(&osc)), inodes });
+        let world = self.shared.world.clone();
+        let locks = LockSpace::new(name, world, channel, config, protected);
+        osc.attach(Arc::clone(&locks));
+        self.mdts.write().insert(index, Arc::clone(&osc));
+        AddedMdt { locks, data: Arc::new(Inodes(osc)) }
+    }
+
+    fn mdt_connected(&self, index: u32, data: &ObdConnectData) {
+        if let Some(osc) = self.mdt(index) {
+            osc.connected(data);
+        }
+    }
+
     fn gone(&self, layout: &FileLayout) {
         for place in layout.stripes() {
             if let Some(osc) = self.osc(place.ost) {
@@ -144,10 +182,13 @@ impl DataPath for Osts {
     }
 
     fn shut_down(&self) -> BoxFuture<'static, ()> {
-        let all: Vec<Arc<Osc>> = self.table.read().values().cloned().collect();
+        let osts: Vec<Arc<Osc>> = self.table.read().values().cloned().collect();
+        let mdts: Vec<Arc<Osc>> = self.mdts.read().values().cloned().collect();
         Box::pin(async move {
-            for osc in all {
+            for osc in osts.iter().chain(&mdts) {
                 osc.flush_all().await;
+            }
+            for osc in osts {
                 osc.locks().clear_unused();
             }
         })

@@ -200,10 +200,33 @@ impl LockSpace {
     /// # Errors
     /// `EAGAIN` if it would wait and must not, `EDEADLK`; what the target answers.
     pub async fn enqueue(self: &Arc<Self>, ask: Ask) -> Result<Held, Errno> {
+        self.enqueue_with(ask, Vec::new()).await
+    }
+
+    /// As [`LockSpace::enqueue`], giving unused locks of ours back with the same request that would
+    /// stand in its way: the target need not call them back first.
+    ///
+    /// # Errors
+    /// As [`LockSpace::enqueue`].
+    pub async fn enqueue_instead(self: &Arc<Self>, ask: Ask) -> Result<Held, Errno> {
+        let early = self.cancel_early(&[(ask.resource, ask.mode, ask.policy.inode_bits())]).await;
+        self.enqueue_with(ask, early).await
+    }
+
+    async fn enqueue_with(
+        self: &Arc<Self>,
+        ask: Ask,
+        mut early: Vec<LockHandle>,
+    ) -> Result<Held, Errno> {
         loop {
             let pending = self.begin(ask);
             let mut dlm_req = pending.request();
-            dlm_req.count = 0;
+            match early.len() as u32 {
+                0 => dlm_req.count = 0,
+                more => dlm_req.count += more,
+            }
+            dlm_req.handles.truncate(1);
+            dlm_req.handles.append(&mut early);
             let request = LdlmEnqueue { dlm_req, ..LdlmEnqueue::default() };
             let answer = call::call::<LdlmEnqueue>(&*self.channel, Call::new(request)).await?;
             let reply = call::need(answer.reply.dlm_rep)?;

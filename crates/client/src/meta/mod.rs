@@ -53,6 +53,7 @@ pub(crate) use setattr::{Through, resolve};
 pub(crate) use statfs::{TargetStat, mdt_statfs, ost_statfs};
 
 use crate::cache::{Inode, MetaCache};
+use crate::data::InodeData;
 use crate::locks::LockSpace;
 
 /// Bytes of reply that we take for a layout: 170 stripes. More costs a second try.
@@ -69,6 +70,8 @@ pub(crate) struct Mdt {
     pub(crate) locks: Arc<LockSpace>,
     /// New FIDs on it.
     pub(crate) fids: FidSource,
+    /// File data that lies on it.
+    pub(crate) data: Arc<dyn InodeData>,
 }
 
 /// All metadata operations.

@@ -5,12 +5,14 @@ use std::sync::Arc;
 use bytes::Bytes;
 use parking_lot::Mutex;
 use sheen_io::BoxFuture;
+use sheen_layout::Mapping;
 use sheen_ldlm::client::Config;
 use sheen_rpc::Channel;
 use sheen_types::{Errno, Extent, Fid, HashMap, ResourceName, Timestamp};
 
 use crate::data::{
-    DataAttributes, DataEvents, DataFile, DataPath, FileLayout, How, Refusal, Seen, WriteAt,
+    AddedMdt, Brought, DataAttributes, DataEvents, DataFile, DataPath, FileLayout, How, InodeData,
+    Refusal, Seen, WriteAt,
 };
 use crate::locks::{LockSpace, Lost, Protected};
 use crate::posix::{Credentials, Fallocate, Seek};
@@ -73,6 +75,23 @@ impl Protected for NothingLocked {
     }
 }
 
+/// No data on the MDT.
+pub(crate) struct NoInodeData;
+
+impl InodeData for NoInodeData {
+    fn brought(&self, _: Fid, _: Mapping, _: u64, _: Bytes) -> Option<Brought> {
+        None
+    }
+
+    fn is_dirty(&self, _: Fid) -> bool {
+        false
+    }
+
+    fn flush(&self, _: Fid) -> BoxFuture<'static, ()> {
+        Box::pin(std::future::ready(()))
+    }
+}
+
 /// The same file behind every handle.
 struct Shared(Arc<FakeFile>, Arc<FileLayout>, Seen);
 
@@ -104,6 +123,20 @@ impl DataPath for FakeData {
     }
 
     fn connected(&self, _: u32, _: &sheen_wire::connect::ObdConnectData) {}
+
+    fn add_mdt(
+        &self,
+        _index: u32,
+        name: String,
+        channel: Arc<dyn Channel>,
+        config: Config,
+        inodes: Arc<dyn Protected>,
+    ) -> AddedMdt {
+        let locks = LockSpace::new(name, TestWorld::new(1).world(), channel, config, inodes);
+        AddedMdt { locks, data: Arc::new(NoInodeData) }
+    }
+
+    fn mdt_connected(&self, _: u32, _: &sheen_wire::connect::ObdConnectData) {}
 
     fn gone(&self, layout: &FileLayout) {
         self.gone.lock().extend(layout.stripes().map(|place| place.object));

@@ -110,6 +110,7 @@ impl Fixture {
             fids: FidSource::new(Arc::clone(&channel), 0),
             channel,
             locks: Arc::clone(&locks),
+            data: Arc::new(data::NoInodeData),
         });
         let data = Arc::new(FakeData::default());
         let targets = Targets::new(

@@ -1,0 +1,170 @@
+//! Data that lies on an MDT (Lustre's Data-on-MDT): objects that are inodes, under inode locks.
+//!
+//! The `DOM` bit of an inode's lock covers all bytes of its object, their size and their times. It comes
+//! with other bits in one lock, by an open or a getattr, or alone when data is asked for. So an MDT has
+//! one lock space for both: here stands who tells the inode cache of all bits that go, and the pages of
+//! this one. IO, grants and write-back are those of [`super::osc`].
+//!
+//! Costs beside an OST's: none. Opening a small file to read brings its bytes along; a lock that an open
+//! gave saves the request for one before the first read or write, and the question for the size.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use parking_lot::Mutex;
+use sheen_io::BoxFuture;
+use sheen_layout::Mapping;
+use sheen_ldlm::Policy;
+use sheen_types::{Errno, Extent, Fid, InodeBits, LockMode, ResourceName};
+use sheen_wire::ost::OstId;
+use tokio::sync::Notify;
+
+use super::object::{Object, State};
+use super::osc::{Osc, Pages};
+use crate::locks::{LockSpace, Lost, Protected};
+
+/// An MDT that was added to a data path.
+pub struct AddedMdt {
+    /// Its locks, on data and on everything else.
+    pub locks: Arc<LockSpace>,
+    /// Its data.
+    pub data: Arc<dyn InodeData>,
+}
+
+/// What metadata operations have to do with data on their MDT.
+pub trait InodeData: Send + Sync {
+    /// An answer has brought bytes of an inode from `offset` on, under a lock that is about to be ours:
+    /// nobody could find it yet. They serve reads until what this gives is dropped, or the lock goes.
+    /// `mapping` says which bytes of the file lie there.
+    fn brought(&self, fid: Fid, mapping: Mapping, offset: u64, data: Bytes) -> Option<Brought>;
+
+    /// Whether bytes of the inode were accepted here that the MDT has not answered for.
+    fn is_dirty(&self, fid: Fid) -> bool;
+
+    /// Sends all dirty bytes of the inode and waits for the answers.
+    fn flush(&self, fid: Fid) -> BoxFuture<'static, ()>;
+}
+
+/// Bytes that an open has brought. Keeps the object they belong to.
+pub struct Brought {
+    object: Arc<Object>,
+    start: u64,
+    end: u64,
+}
+
+impl Drop for Brought {
+    fn drop(&mut self) {
+        let mut state = self.object.state.lock();
+        state.brought -= 1;
+        if state.brought == 0 {
+            state.clean.remove(self.start, self.end);
+        }
+    }
+}
+
+/// The data of one MDT.
+pub(super) struct Inodes(pub(super) Arc<Osc>);
+
+impl Inodes {
+    /// The object of an inode; the one that is in use, if it is.
+    ///
+    /// # Errors
+    /// `EAGAIN` while bytes are written back that were accepted when the layout was another.
+    pub(super) fn object(&self, fid: Fid, mapping: Mapping) -> Result<Arc<Object>, Errno> {
+        let osc = &self.0;
+        let resource = ResourceName::of_fid(fid);
+        let fits = |object: &Object| object.mapping == mapping;
+        if osc.object(resource).is_some_and(|object| !fits(&object)) && !osc.retire(resource) {
+            return Err(Errno::EAGAIN);
+        }
+        Ok(osc.object_or_new(resource, |known| Object {
+            osc: Arc::clone(osc),
+            oi: OstId::of_fid(fid),
+            resource,
+            file: fid,
+            mapping,
+            state: Mutex::new(State::fresh(known)),
+            changed: Notify::new(),
+        }))
+    }
+}
+
+impl InodeData for Inodes {
+    fn brought(&self, fid: Fid, mapping: Mapping, offset: u64, data: Bytes) -> Option<Brought> {
+        let object = self.object(fid, mapping).ok()?;
+        let (start, end) = (offset, offset.checked_add(data.len() as u64)?);
+        {
+            let mut state = object.state.lock();
+            // The MDT gives none while we may write; one that does sends what is older than ours.
+            if !state.dirty.is_empty() || !state.writing.is_empty() {
+                return None;
+            }
+            state.clean.insert(start, data);
+            state.brought += 1;
+        }
+        Some(Brought { object, start, end })
+    }
+
+    fn is_dirty(&self, fid: Fid) -> bool {
+        self.0.is_dirty(ResourceName::of_fid(fid))
+    }
+
+    fn flush(&self, fid: Fid) -> BoxFuture<'static, ()> {
+        let object = self.0.object(ResourceName::of_fid(fid));
+        Box::pin(async move {
+            if let Some(object) = object {
+                object.drain(Extent::ALL).await;
+            }
+        })
+    }
+}
+
+/// Stands between the locks of an MDT and both who keep metadata and who keep data.
+pub(super) struct InodeLocks {
+    pub(super) pages: Pages,
+    pub(super) inodes: Arc<dyn Protected>,
+}
+
+impl InodeLocks {
+    /// Whether pages go with a lock: the last one that covers them.
+    fn loses_pages(locks: &LockSpace, lost: &Lost) -> bool {
+        let dom = Policy::bits(InodeBits::DOM);
+        let is_reader = matches!(lost.mode, LockMode::Pr | LockMode::Cr);
+        lost.part.inode_bits().contains(InodeBits::DOM)
+            && !(is_reader && locks.covers(lost.resource, dom, LockMode::Pr))
+    }
+}
+
+impl Protected for InodeLocks {
+    fn lose(&self, locks: &Arc<LockSpace>, lost: Lost) -> BoxFuture<'static, ()> {
+        let told = self.inodes.lose(locks, lost);
+        if !Self::loses_pages(locks, &lost) {
+            return told;
+        }
+        let dropped = self.pages.lose(locks, lost);
+        Box::pin(async move {
+            dropped.await;
+            told.await;
+        })
+    }
+
+    fn void(&self, locks: &Arc<LockSpace>, lost: Lost) -> BoxFuture<'static, ()> {
+        let told = self.inodes.void(locks, lost);
+        if !lost.part.inode_bits().contains(InodeBits::DOM) {
+            return told;
+        }
+        let dropped = self.pages.void(locks, lost);
+        Box::pin(async move {
+            dropped.await;
+            told.await;
+        })
+    }
+
+    fn learn(&self, resource: ResourceName, value: &Bytes) {
+        self.pages.learn(resource, value);
+    }
+
+    fn glimpse(&self, resource: ResourceName) -> Option<Bytes> {
+        self.pages.glimpse(resource)
+    }
+}
