@@ -13,7 +13,7 @@ const INODE_BITS: u64 = 0x7f;
 const MODIFYING_MAX: u16 = 8;
 /// Logarithm of the page size in which dirty data is counted.
 const PAGE_BITS: u8 = 12;
-/// Grant to start with that we ask of an OST.
+/// Grant to start with that we ask of an OST, and of an MDT that keeps data.
 const GRANT_BYTES: u32 = 32 << 20;
 
 /// What every connection has.
@@ -51,12 +51,19 @@ pub(super) fn mdt() -> ObdConnectData {
         | ConnectFlags::DISP_STRIPE
         | ConnectFlags::OPEN_BY_FID
         | ConnectFlags::MULTIMODRPCS
-        | ConnectFlags::SUBTREE;
+        | ConnectFlags::SUBTREE
+        | ConnectFlags::GRANT
+        | ConnectFlags::GRANT_PARAM
+        | ConnectFlags::CKSUM
+        | ConnectFlags::SHORTIO;
     ObdConnectData {
         flags,
-        flags2: ConnectFlags2::OWN_NAMES,
+        flags2: ConnectFlags2::OWN_NAMES | ConnectFlags2::LOCK_CONVERT | ConnectFlags2::DOM_LVB,
         version: VERSION,
+        grant: GRANT_BYTES,
         brw_size: 1 << 20,
+        grant_blkbits: PAGE_BITS,
+        cksum_types: ChecksumTypes::CRC32C | ChecksumTypes::ADLER,
         ibits_known: INODE_BITS,
         max_easize: XATTR_VALUE_BYTES_MAX as u32,
         maxmodrpcs: MODIFYING_MAX,

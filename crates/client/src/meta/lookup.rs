@@ -7,6 +7,7 @@ use sheen_wire::md::{Disposition, Valid};
 use sheen_wire::messages::LdlmIntentGetattr;
 use sheen_wire::text::Text;
 
+use super::inline::data_value;
 use super::store::Told;
 use super::{ACL_ROOM, EA_ROOM, Meta, intent_status};
 use crate::cache::{Inode, Moment, Pin};
@@ -143,7 +144,8 @@ impl Meta {
         if let Some(errno) = intent_status(lock.policy_res2) {
             return Err(errno);
         }
-        let held = pending.granted(&lock, answer.connection).await?;
+        let value = data_value(&lock, reply.mdt_body.as_ref());
+        let held = pending.granted_with(&lock, &value, answer.connection).await?;
         let body = call::need(reply.mdt_body)?;
         let pin = self.cache.inodes.pin(body.fid1);
         let asked = asked.filter(|_| about.is_some_and(|about| about.fid == pin.fid));

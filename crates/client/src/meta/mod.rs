@@ -19,6 +19,7 @@ mod fid2path;
 mod fids;
 mod flock;
 mod getattr;
+mod inline;
 mod layout;
 mod learn;
 mod link;

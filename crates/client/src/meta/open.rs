@@ -18,10 +18,12 @@ use sheen_wire::messages::{LdlmIntentOpen, Reply, Request};
 use sheen_wire::ptlrpc::PtlrpcBody;
 use sheen_wire::text::Text;
 
+use super::inline::{INLINE_ROOM, data_value};
 use super::store::Told;
 use super::{ACL_ROOM, EA_ROOM, Mdt, Meta, intent_status};
 use crate::cache::{Done, Inode, Moment, Pin};
 use crate::call;
+use crate::data::Brought;
 use crate::locks::{Ask, Held};
 use crate::posix::{self, Credentials, FileType, May};
 
@@ -30,6 +32,8 @@ pub(crate) struct OpenState {
     pub(super) mdt: Arc<Mdt>,
     pub(super) handle: Arc<HandleCell>,
     pub(super) xid: Xid,
+    /// The file's data, if it came along.
+    _brought: Option<Brought>,
 }
 
 /// What an open found or made.
@@ -152,6 +156,13 @@ fn wire_flags(flags: posix::OpenFlags) -> OpenFlags {
     wire
 }
 
+/// Bytes of variable reply that an open takes: data too, where it will be read.
+fn reply_room(flags: OpenFlags) -> usize {
+    let reads = flags.contains(OpenFlags::READ) && !flags.contains(OpenFlags::DIRECTORY);
+    let inline = if reads && !flags.contains(OpenFlags::TRUNC) { INLINE_ROOM } else { 0 };
+    EA_ROOM + ACL_ROOM + inline
+}
+
 /// What the MDT will ask for an open.
 fn wanted_by(flags: OpenFlags) -> May {
     let pairs = [
@@ -264,7 +275,7 @@ impl Meta {
             ..LdlmIntentOpen::default()
         };
         let handle = HandleCell::new();
-        let mut call = who.sign(Call::modifying(request).with_reply_room(EA_ROOM + ACL_ROOM));
+        let mut call = who.sign(Call::modifying(request).with_reply_room(reply_room(flags)));
         call.on_replay = Some(Arc::clone(&handle) as Arc<dyn ReplayHook>);
         let answer = call::call::<LdlmIntentOpen>(&*mdt.channel, call).await?;
         let reply = answer.reply;
@@ -277,7 +288,11 @@ impl Meta {
         {
             return Err(Errno::ENOENT);
         }
-        let held = pending.granted(&lock, answer.connection).await?;
+        let body = reply.mdt_body.as_ref();
+        let brought = mdt.take_inline(&lock, body, (&reply.mdt_md, &reply.niobuf_inline));
+        let value = data_value(&lock, body);
+        let held = pending.granted_with(&lock, &value, answer.connection).await?;
+        let brought = brought.filter(|_| held.is_some());
         let body = call::need(reply.mdt_body)?;
         handle.set(&body);
         let pin = self.cache.inodes.pin(body.fid1);
@@ -291,7 +306,7 @@ impl Meta {
             self.changed(answer.body.transno, &[on, &pin]);
         }
         let open = lock.policy_res1.contains(Disposition::OPEN_OPEN);
-        let state = open.then_some(OpenState { mdt, handle, xid: answer.xid });
+        let state = open.then_some(OpenState { mdt, handle, xid: answer.xid, _brought: brought });
         Ok(OpenedInode { pin, state, created, held })
     }
 

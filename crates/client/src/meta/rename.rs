@@ -6,7 +6,7 @@ use sheen_wire::md::{RecRename, ReintOp};
 use sheen_wire::messages::MdsReintRename;
 use sheen_wire::text::Text;
 
-use super::unlink::{ALL_BUT_DATA, is_nameless};
+use super::unlink::is_nameless;
 use super::{Depth, EA_ROOM, Meta};
 use crate::cache::{Done, Inode};
 use crate::call::{self, Answered};
@@ -30,7 +30,8 @@ impl Meta {
         let mut wanted = vec![(from.0, names), (to.0, names)];
         let links = InodeBits::LOOKUP | InodeBits::UPDATE;
         wanted.extend(moved.as_deref().map(|moved| (moved, links)));
-        wanted.extend(replaced.as_deref().map(|replaced| (replaced, ALL_BUT_DATA)));
+        let bits = |replaced| (replaced, mdt.bits_of_unlinked(replaced));
+        wanted.extend(replaced.as_deref().map(bits));
         let dlm_req = self.cancel_early(mdt, &wanted).await;
         let within = from.0.fid == to.0.fid;
         let leaves = self.begin_change(from.0, within.then_some(to.1), Some(from.1)).await;

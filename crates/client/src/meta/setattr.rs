@@ -33,6 +33,10 @@ impl Meta {
         now: Timestamp,
         through: Through,
     ) -> Result<(), Errno> {
+        if changes.atime.is_some() || changes.mtime.is_some() {
+            // Data on the MDT is written with times of its own, which must not come later.
+            self.mdt(inode.fid)?.data.flush(inode.fid).await;
+        }
         let mut record = setattr_record(who, inode, changes, now);
         match through {
             Through::Mode => {}

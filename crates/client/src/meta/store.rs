@@ -45,7 +45,9 @@ impl Meta {
             state.attributes_from_lock = undisturbed;
             // Of a file without objects the layout's lock keeps the size.
             let with_objects = body.valid.contains(Valid::EASIZE) && !ea.is_empty();
-            let vouched = body.valid.contains(Valid::SIZE | Valid::BLOCKS);
+            // Nor does this lock keep the size of data on the MDT.
+            let vouched = body.valid.contains(Valid::SIZE | Valid::BLOCKS)
+                && !body.valid.contains(Valid::DOM_SIZE);
             state.size_from_mdt = with_objects && vouched;
         }
         if bits.contains(InodeBits::PERM) {

@@ -8,17 +8,28 @@ use sheen_wire::md::{MdtBody, RecUnlink, ReintOp, Valid};
 use sheen_wire::messages::MdsReintUnlink;
 use sheen_wire::text::Text;
 
-use super::{EA_ROOM, Meta};
+use super::{EA_ROOM, Mdt, Meta};
 use crate::cache::{Done, Inode};
 use crate::call;
 use crate::posix::{Credentials, FileType, May};
 
 /// `MDS_INODELOCK_ELC`: everything but data on the MDT, which may still be dirty.
-pub(super) const ALL_BUT_DATA: InodeBits = InodeBits(0x3f);
+const ALL_BUT_DATA: InodeBits = InodeBits(0x3f);
 
 /// Whether the inode has lost its last name.
 pub(super) fn is_nameless(body: &MdtBody) -> bool {
     body.fid1 != Fid::ZERO && body.valid.contains(Valid::NLINK) && body.nlink == 0
+}
+
+impl Mdt {
+    /// The bits of an inode whose locks are given back when it loses a name: data that is dirty stays,
+    /// because only the MDT knows whether anybody still needs it.
+    pub(super) fn bits_of_unlinked(&self, inode: &Inode) -> InodeBits {
+        match self.data.is_dirty(inode.fid) {
+            true => ALL_BUT_DATA,
+            false => ALL_BUT_DATA | InodeBits::DOM,
+        }
+    }
 }
 
 impl Meta {
@@ -36,7 +47,8 @@ impl Meta {
         // The kernel removes the name itself: it need not be told.
         self.cache.inodes.forget_name(parent, name);
         let mut wanted = vec![(parent, mdt.names_in_the_way())];
-        wanted.extend(child.as_deref().map(|child| (child, ALL_BUT_DATA)));
+        let bits = |child| (child, mdt.bits_of_unlinked(child));
+        wanted.extend(child.as_deref().map(bits));
         let dlm_req = self.cancel_early(mdt, &wanted).await;
         let changing = self.begin_change(parent, None, Some(name)).await;
         let (suppgid1, suppgid2) = who.groups_for(parent, May::WRITE.and(May::EXEC));
