@@ -5,6 +5,7 @@
 //! | [`MOUNT_INFO`] | [`MountInfo`] |
 //! | [`TARGETS`] | list of [`Target`] |
 //! | [`TARGET_STATFS`] `[lazy]` | list of [`TargetStatfs`] |
+//! | [`POOLS`] | map of pools' names to their OSTs' UUIDs |
 //! | [`FID_TO_PATH`] `FID [LINKNO]` | lines of `LINKNO PATH` |
 //!
 //! With `lazy` nobody waits for a target that is away. Paths are relative to the mount, `/` is its
@@ -18,6 +19,8 @@ pub(crate) const MOUNT_INFO: &str = "mount_info";
 pub(crate) const TARGETS: &str = "targets";
 /// Command: how full the MDTs and OSTs are.
 pub(crate) const TARGET_STATFS: &str = "target_statfs";
+/// Command: the pools of OSTs.
+pub(crate) const POOLS: &str = "pools";
 /// Command: the paths of a FID.
 pub(crate) const FID_TO_PATH: &str = "fid2path";
 

@@ -30,6 +30,10 @@ pub(crate) fn answer<T: Parser>(words: &[OsString]) -> Option<Result<(), Fault>>
         "exit" | "quit" | "ignore_errors" | "--ignore_errors" => {}
         "help" => {
             let word = rest.first()?;
+            if let Some(help) = lfs::help(word).filter(|_| *tool == "lfs") {
+                output::text_out(&help);
+                return Some(Ok(()));
+            }
             return refused(tool, word).map(Err);
         }
         _ => return None,

@@ -37,10 +37,34 @@ pub(super) fn layout(path: &Path) -> Result<Option<LovEa>, Errno> {
     }
 }
 
+/// What a layout's own attributes do to it, by the end of their names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Change {
+    /// Adds components.
+    Add,
+    /// Deletes components, by id or flags.
+    Delete,
+    /// Sets and clears flags of components, by id.
+    SetFlags,
+}
+
+/// Changes a composite layout.
+pub(super) fn change_layout(path: &Path, change: Change, wish: &LovEa) -> Result<(), Errno> {
+    let name = match change {
+        Change::Add => "lustre.lov.add",
+        Change::Delete => "lustre.lov.del",
+        Change::SetFlags => "lustre.lov.set.flags",
+    };
+    set(path, name, &wish.encode())
+}
+
 /// Sets the layout of a file without objects, or a directory's default.
 pub(super) fn set_layout(path: &Path, wish: &LovEa) -> Result<(), Errno> {
-    let bytes = wish.encode();
-    match rustix::fs::setxattr(path, LAYOUT, &bytes, XattrFlags::empty()).map_err(errno) {
+    set(path, LAYOUT, &wish.encode())
+}
+
+fn set(path: &Path, name: &str, bytes: &[u8]) -> Result<(), Errno> {
+    match rustix::fs::setxattr(path, name, bytes, XattrFlags::empty()).map_err(errno) {
         Err(Errno::EOPNOTSUPP) => Err(Errno::ENOTTY),
         outcome => outcome,
     }

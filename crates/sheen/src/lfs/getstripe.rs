@@ -1,144 +1,253 @@
 //! `lfs getstripe`: the layouts of files and the default layouts of directories.
+//!
+//! Costs one reading of `lustre.lov` for each file; a directory without a default of its own costs
+//! one more, for that of the root.
 
 use std::fs::Metadata;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use clap::Args;
 use sheen_types::{Errno, TargetName};
 use sheen_wire::lov::{LovEa, LovMagic, LovMd, LovMdHeader, LovPattern};
 
 use super::attributes;
-use super::layout_text::{Fields, Style, text};
+use super::compare::Bound;
+use super::components::{Flags, parse_id};
+use super::layout_text::{Fields, Filter, Style, text};
 use super::mount::Mount;
+use super::options::{Dashes, Grammar, HELP, Opt, Part, Takes, Words, refused, wants_help};
 use crate::api::{Kind, TARGETS, Target};
 use crate::output::{Fault, errno_of, line, text_out, worst as outcome};
 
-/// Options of Lustre's `getstripe` that are not here yet.
-pub(super) const REFUSED: &[&str] = &[
-    "-y",
-    "--yaml",
-    "-D",
-    "--default",
-    "-I",
-    "--component-id",
-    "--comp-id",
-    "-E",
-    "--component-end",
-    "--comp-end",
-    "--component-flags",
-    "--comp-flags",
-    "--component-count",
-    "--comp-count",
-    "--component-start",
-    "--comp-start",
-    "-z",
-    "--extension-size",
-    "--ext-size",
-    "-N",
-    "--mirror-count",
-    "--mirror-index",
-    "--mirror-id",
-    "--hex-idx",
-    "--no-follow",
+pub(super) const GRAMMAR: Grammar = Grammar {
+    command: "lfs getstripe",
+    usage: "Show the layout of files\n\n\
+        Usage: lfs getstripe [OPTIONS] FILENAME|DIRECTORY...",
+    tables: &[OPTIONS],
+    dashes: Dashes::Two,
+};
+
+const fn only(short: char, names: &'static [&'static str], help: &'static str) -> Opt {
+    Opt { short: Some(short), names, takes: Takes::Nothing, help }
+}
+
+const OPTIONS: &[Opt] = &[
+    only('c', &["stripe-count", "stripe_count"], "The number of stripes"),
+    only('S', &["stripe-size", "stripe_size"], "The size of a stripe"),
+    only('i', &["stripe-index", "stripe_index"], "The first OST"),
+    only('p', &["pool"], "The pool"),
+    only('L', &["layout"], "The kind of layout"),
+    only('g', &["generation"], "The generation of the layout"),
+    only('F', &["fid"], "The FID"),
+    only('m', &["mdt-index", "mdt", "mdt_index"], "The index of the MDT"),
+    only('N', &["mirror-count"], "The number of mirrors"),
+    only('z', &["extension-size", "ext-size"], "The size by which a component grows"),
+    Opt {
+        short: None,
+        names: &["component-count", "comp-count"],
+        takes: Takes::Nothing,
+        help: "The number of components",
+    },
+    Opt {
+        short: Some('I'),
+        names: &["component-id", "comp-id"],
+        takes: Takes::Maybe("ID"),
+        help: "The component's id; or only that component",
+    },
+    Opt {
+        short: None,
+        names: &["component-flags", "comp-flags"],
+        takes: Takes::Maybe("[^]FLAG,..."),
+        help: "The component's flags; or only components with them",
+    },
+    Opt {
+        short: None,
+        names: &["component-start", "comp-start"],
+        takes: Takes::Maybe("[+-]START"),
+        help: "The component's first byte; or only components beginning so",
+    },
+    Opt {
+        short: Some('E'),
+        names: &["component-end", "comp-end"],
+        takes: Takes::Maybe("[+-]END"),
+        help: "The component's end; or only components ending so",
+    },
+    only('d', &["directory"], "The directory itself, not what it holds"),
+    only('D', &["default"], "The default for new files in the directory"),
+    only('r', &["recursive"], "All directories below, too"),
+    only('R', &["raw"], "Zeros where the defaults of the file system hold"),
+    only('q', &["quiet"], "Only the objects"),
+    only('v', &["verbose"], "Magic, sizes and FID, too"),
+    only('y', &["yaml"], "As a template for 'lfs setstripe --yaml'"),
+    Opt { short: None, names: &["hex-idx"], takes: Takes::Nothing, help: "Indexes in hexadecimal" },
+    Opt {
+        short: None,
+        names: &["no-follow"],
+        takes: Takes::Nothing,
+        help: "Symbolic links themselves, not what they name",
+    },
+    Opt {
+        short: Some('O'),
+        names: &["ost", "obd"],
+        takes: Takes::Value("OST"),
+        help: "Only files on this OST: its index or UUID",
+    },
+    refused(None, &["mirror-index"], Takes::Value("INDEX")),
+    refused(None, &["mirror-id"], Takes::Value("ID")),
+    HELP,
 ];
 
-/// Options of `getstripe`.
-#[derive(Args)]
-pub(super) struct GetStripe {
-    /// Only files on this OST: its index or UUID
-    #[arg(short = 'O', long, value_name = "OST")]
-    ost: Option<String>,
-    /// Only the objects
-    #[arg(short, long)]
-    quiet: bool,
-    /// Magic and FID, too
-    #[arg(short, long)]
-    verbose: bool,
-    /// Only the number of stripes
-    #[arg(short = 'c', long)]
-    stripe_count: bool,
-    /// Only the first OST
-    #[arg(short = 'i', long)]
-    stripe_index: bool,
-    /// Only the FID
-    #[arg(short = 'F', long)]
-    fid: bool,
-    /// Only the pool
-    #[arg(short, long)]
-    pool: bool,
-    /// Only the size of a stripe
-    #[arg(short = 'S', long)]
-    stripe_size: bool,
-    /// The directory itself, not what it holds
-    #[arg(short, long)]
-    directory: bool,
-    /// Only the index of the MDT
-    #[arg(short, long, alias = "mdt")]
+/// The command line.
+#[derive(Debug, Default)]
+struct GetStripe {
+    fields: Fields,
+    filter: Filter,
+    ost: Option<u32>,
     mdt_index: bool,
-    /// All directories below, too
-    #[arg(short, long)]
+    verbose: bool,
+    quiet: bool,
+    /// Whether only the given file or directory itself is shown, without its name.
+    itself: bool,
     recursive: bool,
-    /// Zeros where the defaults of the file system hold
-    #[arg(short = 'R', long)]
     raw: bool,
-    /// Only the kind of layout
-    #[arg(short = 'L', long)]
-    layout: bool,
-    /// Only the generation of the layout
-    #[arg(short, long)]
-    generation: bool,
-    /// Files or directories
-    #[arg(required = true, value_name = "FILENAME|DIRECTORY")]
+    yaml: bool,
+    hex: bool,
+    no_follow: bool,
     paths: Vec<PathBuf>,
 }
 
 impl GetStripe {
-    fn fields(&self) -> Fields {
-        let chosen = Fields {
-            identity: false,
-            fid: self.fid,
-            count: self.stripe_count,
-            size: self.stripe_size,
-            pattern: self.layout,
-            generation: self.generation,
-            offset: self.stripe_index,
-            pool: self.pool,
-            objects: self.quiet,
+    fn read(parts: Vec<Part>) -> Result<Self, Fault> {
+        let mut command = Self::default();
+        for part in parts {
+            match part {
+                Part::Operand(path) => command.paths.push(path.into()),
+                Part::Option { name, value, .. } => command.option(name, value.as_deref())?,
+            }
+        }
+        if command.paths.is_empty() {
+            return Err(GRAMMAR.fault("no filename|pathname"));
+        }
+        command.settle();
+        Ok(command)
+    }
+
+    fn option(&mut self, name: &str, value: Option<&str>) -> Result<(), Fault> {
+        match name {
+            "component-id" | "component-flags" | "component-start" | "component-end"
+                if value.is_some() =>
+            {
+                return self.filter(name, value.unwrap_or_default());
+            }
+            "ost" => self.ost = Some(ost_index(value.unwrap_or_default())?),
+            "mdt-index" => (self.mdt_index, self.itself) = (true, true),
+            "directory" | "default" => self.itself = true,
+            "recursive" => self.recursive = true,
+            "raw" => self.raw = true,
+            "quiet" => self.quiet = true,
+            "verbose" => self.verbose = true,
+            "yaml" => self.yaml = true,
+            "hex-idx" => self.hex = true,
+            "no-follow" => self.no_follow = true,
+            name => {
+                let Some(field) = field(name) else { return Ok(()) };
+                self.fields = self.fields.with(field);
+                self.itself = true;
+            }
+        }
+        Ok(())
+    }
+
+    fn filter(&mut self, name: &str, value: &str) -> Result<(), Fault> {
+        let filter = &mut self.filter;
+        let known = match name {
+            "component-id" => {
+                filter.id = parse_id(value);
+                filter.id.is_some()
+            }
+            "component-flags" => {
+                filter.flags = Flags::parse(value).ok();
+                filter.flags.is_some()
+            }
+            "component-start" => {
+                filter.start = Bound::size(value, 1);
+                filter.start.is_some()
+            }
+            _ => {
+                filter.end = Bound::end(value);
+                filter.end.is_some()
+            }
         };
-        match (chosen == Fields::default(), self.verbose) {
-            (true, verbose) => Fields { identity: verbose, ..Fields::USUAL },
-            (false, _) => chosen,
+        let what = name.replace('-', " ");
+        match known {
+            true => Ok(()),
+            false => Err(Fault::usage(format!("lfs getstripe: bad {what} '{value}'"))),
         }
     }
 
-    fn ost_index(&self) -> Result<Option<u32>, Fault> {
-        let Some(text) = &self.ost else { return Ok(None) };
-        let index = text.parse::<u16>().ok();
-        let named = || text.parse::<TargetName>().ok().map(|name| name.index);
-        index.or_else(named).map(|index| Some(index.into())).ok_or_else(|| {
-            let errno = Errno::EINVAL;
-            Fault::new(
-                errno,
-                format!("lfs getstripe: '{text}' is neither index nor UUID of an OST"),
-            )
-        })
+    /// What the options mean together.
+    fn settle(&mut self) {
+        if self.verbose {
+            self.fields = Fields::USUAL.with(Fields::IDENTITY);
+            self.itself = false;
+        } else if self.quiet {
+            self.fields = Fields::OBJECTS;
+        } else if self.fields == Fields::default() {
+            self.fields = Fields::USUAL;
+        }
     }
+}
+
+fn field(name: &str) -> Option<Fields> {
+    Some(match name {
+        "stripe-count" => Fields::COUNT,
+        "stripe-size" => Fields::SIZE,
+        "stripe-index" => Fields::OFFSET,
+        "pool" => Fields::POOL,
+        "layout" => Fields::PATTERN,
+        "generation" => Fields::GENERATION,
+        "fid" => Fields::FID,
+        "mirror-count" => Fields::MIRRORS,
+        "extension-size" => Fields::EXTENSION,
+        "component-count" => Fields::COMPONENTS,
+        "component-id" => Fields::ID,
+        "component-flags" => Fields::FLAGS,
+        "component-start" => Fields::START,
+        "component-end" => Fields::END,
+        _ => return None,
+    })
+}
+
+/// An OST by its index or UUID.
+fn ost_index(text: &str) -> Result<u32, Fault> {
+    let index = text.parse::<u16>().ok();
+    let named = || text.parse::<TargetName>().ok().map(|name| name.index);
+    index.or_else(named).map(u32::from).ok_or_else(|| {
+        let text = format!("lfs getstripe: '{text}' is neither index nor UUID of an OST");
+        Fault::new(Errno::EINVAL, text)
+    })
 }
 
 /// One walk over the given paths.
 struct Walk<'a> {
     options: &'a GetStripe,
-    fields: Fields,
-    ost: Option<u32>,
     worst: Option<Errno>,
 }
 
-pub(super) fn run(options: &GetStripe) -> Result<(), Fault> {
-    let (fields, ost) = (options.fields(), options.ost_index()?);
-    let mut walk = Walk { options, fields, ost, worst: None };
+pub(super) fn run(words: &Words) -> Result<(), Fault> {
+    let parts = GRAMMAR.read(&words.words)?;
+    if wants_help(&parts) {
+        text_out(&GRAMMAR.help());
+        return Ok(());
+    }
+    let options = GetStripe::read(parts)?;
+    let mut walk = Walk { options: &options, worst: None };
     for path in &options.paths {
-        match std::fs::metadata(path) {
+        let found = match options.no_follow {
+            true => std::fs::symlink_metadata(path),
+            false => std::fs::metadata(path),
+        };
+        match found {
             Ok(found) => walk.given(path, &found),
             Err(error) => walk.failed("cannot open", path, errno_of(&error)),
         }
@@ -149,13 +258,14 @@ pub(super) fn run(options: &GetStripe) -> Result<(), Fault> {
 impl Walk<'_> {
     fn failed(&mut self, what: &str, path: &Path, errno: Errno) {
         eprintln!("lfs getstripe: {what} '{}': {errno} ({})", path.display(), errno.0);
-        self.worst = Some(errno);
+        self.worst.get_or_insert(errno);
     }
 
-    /// Without `-d`, a given directory is shown with what it holds.
+    /// A given directory is shown with what it holds, unless options ask for it alone.
     fn given(&mut self, path: &Path, found: &Metadata) {
         let shown = self.show(path, found.is_dir());
-        if !shown || !found.is_dir() || self.options.directory {
+        let alone = self.options.itself && !self.options.recursive;
+        if !shown || !found.is_dir() || alone {
             return;
         }
         let mut below = vec![path.to_owned()];
@@ -198,7 +308,7 @@ impl Walk<'_> {
             Err(errno @ Errno::ENOTTY) => {
                 let text = format!("'{}' is not on a Lustre filesystem", path.display());
                 eprintln!("lfs getstripe: {text}: {errno} ({})", errno.0);
-                self.worst = Some(errno);
+                self.worst.get_or_insert(errno);
             }
             Err(errno) => self.failed("cannot get the layout of", path, errno),
         }
@@ -206,18 +316,30 @@ impl Walk<'_> {
     }
 
     fn layout_text(&self, path: &Path, is_folder: bool) -> Result<Option<String>, Errno> {
-        let Some(layout) = layout(path, is_folder, self.options.raw)? else {
+        let options = self.options;
+        let Some(layout) = layout(path, is_folder, options.raw)? else {
             line(format_args!("{} has no stripe info", path.display()));
             return Ok(None);
         };
-        if self.ost.is_some_and(|ost| is_folder || !lies_on(&layout, ost)) {
-            return Ok(None);
-        }
-        let style = Style { fields: self.fields, is_default: is_folder, raw: self.options.raw };
-        let bare = self.fields.is_single() || is_folder && self.options.directory;
-        let name = if bare { String::new() } else { format!("{}\n", path.display()) };
-        Ok(Some(name + &text(&layout, style)))
+        let name = path.display().to_string();
+        let bare = options.itself && !options.recursive && (is_folder || is_chosen(options));
+        let style = Style {
+            fields: options.fields,
+            filter: options.filter,
+            ost: options.ost,
+            name: (!bare).then_some(name.as_str()),
+            is_default: is_folder,
+            raw: options.raw,
+            yaml: options.yaml,
+            hex: options.hex,
+        };
+        Ok(Some(text(&layout, style)))
     }
+}
+
+/// Whether single fields are asked for.
+fn is_chosen(options: &GetStripe) -> bool {
+    options.fields != Fields::USUAL
 }
 
 /// The file's layout. A directory without default has that of the file system's root, and if that
@@ -252,17 +374,6 @@ fn root_of(path: &Path) -> Result<PathBuf, Errno> {
         root = parent.to_owned();
     }
     Ok(root)
-}
-
-fn lies_on(layout: &LovEa, ost: u32) -> bool {
-    let plain = |plain: &LovMd| plain.stripes.iter().any(|stripe| stripe.ost_idx == ost);
-    match layout {
-        LovEa::Plain(layout) => plain(layout),
-        LovEa::Composite(composite) => {
-            composite.components.iter().any(|component| plain(&component.layout))
-        }
-        LovEa::Foreign(_) => false,
-    }
 }
 
 /// With one MDT the answer is known without asking where a FID lies.

@@ -4,15 +4,17 @@ use sheen_wire::lov::{
     LovMdHeader, LovPattern, PoolName,
 };
 
-use super::{Fields, Style, text};
+use super::super::compare::Bound;
+use super::super::components::Flags;
+use super::{Fields, Filter, Style, text};
 
 fn bytes(hex: &str) -> Bytes {
     let digit = |pair: &[u8]| u8::from_str_radix(std::str::from_utf8(pair).unwrap(), 16).unwrap();
     hex.as_bytes().chunks(2).map(digit).collect::<Vec<u8>>().into()
 }
 
-fn style(fields: Fields, is_default: bool) -> Style {
-    Style { fields, is_default, raw: false }
+fn style(fields: Fields, is_default: bool) -> Style<'static> {
+    Style { fields, is_default, ..Style::default() }
 }
 
 /// The layout of `c/s4` in the capture c3-io-8M-4stripe.
@@ -39,7 +41,7 @@ lmm_stripe_offset: 0
 
 ";
     assert_eq!(text(&layout, style(Fields::USUAL, false)), expected);
-    let verbose = Fields { identity: true, ..Fields::USUAL };
+    let verbose = Fields::USUAL.with(Fields::IDENTITY);
     let expected = "lmm_magic:         0x0BD10BD0\nlmm_seq:           0x240000402\n\
         lmm_object_id:     0x13d\nlmm_fid:           [0x240000402:0x13d:0x0]\nlmm_stripe_count:  4\n";
     assert!(text(&layout, style(verbose, false)).starts_with(expected));
@@ -48,12 +50,12 @@ lmm_stripe_offset: 0
 #[test]
 fn a_single_field_is_bare() {
     let layout = LovEa::decode(&bytes(FOUR_STRIPES)).unwrap();
-    let count = Fields { count: true, ..Fields::default() };
+    let count = Fields::COUNT;
     assert_eq!(text(&layout, style(count, false)), "4\n\n");
-    let both = Fields { size: true, ..count };
+    let both = count.with(Fields::SIZE);
     let expected = "lmm_stripe_count:  4\nlmm_stripe_size:   524288\n\n";
     assert_eq!(text(&layout, style(both, false)), expected);
-    let objects = Fields { objects: true, ..Fields::default() };
+    let objects = Fields::OBJECTS;
     assert!(text(&layout, style(objects, false)).starts_with("\tobdidx"));
 }
 
@@ -94,7 +96,7 @@ fn components_are_shown_as_lustre_shows_them() {
     (made.header.stripe_count, made.header.stripe_size) = (1, 65536);
     made.stripes.truncate(1);
     let mut later = wish(4, 4 << 20, "");
-    later.header.layout_gen = 0;
+    later.header.layout_gen = u16::MAX;
     let composite = |components| {
         LovEa::Composite(LovComp {
             header: LovCompHeader { layout_gen: 3, ..LovCompHeader::default() },
@@ -134,7 +136,7 @@ fn components_are_shown_as_lustre_shows_them() {
 
 ";
     assert_eq!(text(&layout, style(Fields::USUAL, false)), expected);
-    let count = Fields { count: true, ..Fields::default() };
+    let count = Fields::COUNT;
     assert_eq!(text(&layout, style(count, false)), "1\n\n");
     let default = component(0, CompFlags::default(), 0, 65536, wish(1, 4 << 20, ""));
     let shown = text(&composite(vec![default]), style(Fields::USUAL, true));
@@ -142,4 +144,78 @@ fn components_are_shown_as_lustre_shows_them() {
         stripe_offset: -1\n\n";
     assert!(shown.ends_with(line), "{shown}");
     assert!(shown.contains("    lcme_id:             N/A\n    lcme_mirror_id:      N/A\n"));
+}
+
+/// The layout of `a` in the capture o10-dom-migrate-1M-to-4M.
+const ON_MDT: &str = "d00bd60bd800000002000000000002000000000000000000000000000000000001000000100000000000000000000000000010000000000080000000200000000000000000000000000000000000000002000000000000000000100000000000ffffffffffffffffa00000003800000000000000000000000000000000000000d00bd10b00010000100000000000000002040000020000000000100000000000d00bd10b0100000010000000000000000204000002000000000040000100ffff0000000000000000000000000000000000000000ffffffff";
+
+#[test]
+fn yaml_is_as_lustre_writes_it() {
+    let layout = LovEa::decode(&bytes(ON_MDT)).unwrap();
+    let yaml = Style { yaml: true, name: Some("a"), ..style(Fields::USUAL, false) };
+    let expected = "lcm_layout_gen:    2
+lcm_mirror_count:  1
+lcm_entry_count:   2
+components:
+  - lcme_id:             1
+    lcme_mirror_id:      0
+    lcme_flags:          init
+    lcme_extent.e_start: 0
+    lcme_extent.e_end:   1048576
+    sub_layout:
+      lmm_stripe_count:  0
+      lmm_stripe_size:   1048576
+      lmm_pattern:       mdt
+      lmm_layout_gen:    0
+      lmm_mdt_index:     0
+  - lcme_id:             2
+    lcme_mirror_id:      0
+    lcme_flags:          0
+    lcme_extent.e_start: 1048576
+    lcme_extent.e_end:   EOF
+    sub_layout:
+      lmm_stripe_count:  1
+      lmm_stripe_size:   4194304
+      lmm_pattern:       raid0
+      lmm_layout_gen:    0
+      lmm_stripe_offset: -1
+";
+    assert_eq!(text(&layout, yaml), expected);
+    let plain = LovEa::decode(&bytes(FOUR_STRIPES)).unwrap();
+    let shown = text(&plain, yaml);
+    let objects = "lmm_objects:\n      - l_ost_idx: 0\n        l_fid:     0x280000400:0x4f:0x0\n";
+    assert!(shown.starts_with("lmm_stripe_count:  4\n") && shown.contains(objects), "{shown}");
+}
+
+#[test]
+fn components_are_selected() {
+    let layout = LovEa::decode(&bytes(ON_MDT)).unwrap();
+    let shown = |fields, filter| text(&layout, Style { filter, ..style(fields, false) });
+    assert_eq!(shown(Fields::END, Filter::default()), "1048576\n\n");
+    assert_eq!(shown(Fields::COMPONENTS, Filter::default()), "2\n\n");
+    let second = Filter { id: Some(2), ..Filter::default() };
+    assert_eq!(shown(Fields::END, second), "EOF\n\n");
+    assert_eq!(shown(Fields::FLAGS, second), "0\n\n");
+    let made = Filter { flags: Flags::parse("init").ok(), ..Filter::default() };
+    assert_eq!(shown(Fields::ID, made), "1\n\n");
+    let unmade = Filter { flags: Flags::parse("^init").ok(), ..Filter::default() };
+    assert_eq!(shown(Fields::ID, unmade), "2\n\n");
+    let early = Filter { start: Bound::size("-1M", 1), ..Filter::default() };
+    assert_eq!(shown(Fields::ID, early), "1\n\n");
+    let late = Filter { end: Bound::end("+1M"), ..Filter::default() };
+    assert_eq!(shown(Fields::ID, late), "2\n\n");
+    assert!(shown(Fields::USUAL, second).contains("lcme_id:             2\n"));
+    assert!(!shown(Fields::USUAL, second).contains("lcme_id:             1\n"));
+}
+
+#[test]
+fn a_plain_layout_answers_for_its_one_component() {
+    let layout = LovEa::decode(&bytes(FOUR_STRIPES)).unwrap();
+    let shown = |fields| text(&layout, style(fields, false));
+    assert_eq!(shown(Fields::END), "EOF\n\n");
+    assert_eq!(shown(Fields::FLAGS), "init\n\n");
+    assert_eq!(shown(Fields::COMPONENTS), "0\nN/A\n\n".replace("N/A\n", ""));
+    let on = |ost| text(&layout, Style { ost: Some(ost), ..style(Fields::USUAL, false) });
+    assert!(on(2).ends_with("\t     2\t            79\t         0x4f\t   0x300000400 *\n\n"));
+    assert_eq!(on(9), "");
 }

@@ -6,16 +6,22 @@
 
 mod attributes;
 mod check;
+mod compare;
+mod components;
 mod df;
 mod fid2path;
 mod getname;
 mod getstripe;
 mod layout_text;
+mod layout_yaml;
 mod mount;
+mod options;
 mod path2fid;
+mod pools;
 mod setstripe;
 mod size;
 mod targets;
+mod wish;
 
 use std::ffi::OsString;
 
@@ -34,9 +40,9 @@ pub(crate) struct Lfs {
 #[derive(Subcommand)]
 enum Command {
     /// Create files with a layout, or set the default layout of directories
-    Setstripe(setstripe::SetStripe),
+    Setstripe(options::Words),
     /// Show the layout of files
-    Getstripe(getstripe::GetStripe),
+    Getstripe(options::Words),
     /// Show how full MDTs and OSTs are
     Df(df::Df),
     /// List the OSTs of mounted file systems
@@ -96,10 +102,17 @@ pub(crate) const REFUSED_COMMANDS: &[&str] = &[
 /// Options of Lustre's `lfs` that are not here yet.
 pub(crate) fn refused(command: &str) -> &'static [&'static str] {
     match command {
-        "setstripe" => setstripe::REFUSED,
-        "getstripe" => getstripe::REFUSED,
         "df" => df::REFUSED,
         _ => &[],
+    }
+}
+
+/// The help of a command that reads its words by itself.
+pub(crate) fn help(command: &str) -> Option<String> {
+    match command {
+        "setstripe" => Some(setstripe::GRAMMAR.help()),
+        "getstripe" => Some(getstripe::GRAMMAR.help()),
+        _ => None,
     }
 }
 

@@ -1,336 +1,471 @@
 //! `lfs setstripe`: files with a layout of their own, defaults of directories.
 //!
 //! A new file is made without objects, then told its layout; the MDT allocates the objects. If
-//! the layout is refused, the file goes away again.
+//! the layout is refused, the file goes away again. What the MDT quietly made otherwise than it
+//! was asked (fewer stripes, a shorter component on the MDT) is told in a line on stderr; that
+//! costs reading the layout back.
 
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-use clap::Args;
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 use sheen_types::Errno;
-use sheen_types::limits::STRIPE_COUNT_MAX;
-use sheen_wire::lov::{LovEa, LovMagic, LovMd, LovMdHeader, LovOstData, LovPattern};
+use sheen_wire::lov::{LovEa, LovMd, LovPattern};
 
-use super::attributes::{fid, remove_layout, set_layout};
-use super::size::parse_size;
-use crate::output::{Fault, errno, worst as outcome};
+use super::attributes::{fid, layout, remove_layout, set_layout};
+use super::components::{self, Flags, LIBRARY_CODE};
+use super::options::{Dashes, Grammar, HELP, Opt, Part, Takes, Words, refused, wants_help};
+use super::wish::{self, Wish, fault_of};
+use super::{layout_yaml, pools};
+use crate::output::{Fault, errno, errno_of, text_out};
 
-/// Options of Lustre's `setstripe` that are not here yet.
-pub(super) const REFUSED: &[&str] = &[
-    "-C",
-    "--overstripe-count",
-    "-E",
-    "--component-end",
-    "--comp-end",
-    "--component-add",
-    "--comp-add",
-    "--component-del",
-    "--comp-del",
-    "--component-set",
-    "--comp-set",
-    "-I",
-    "--component-id",
-    "--comp-id",
-    "-F",
-    "--component-flags",
-    "--comp-flags",
-    "--copy",
-    "-y",
-    "--yaml",
-    "--ec",
-    "--ec-stripe-count",
-    "--ec-expert",
-    "-z",
-    "--extension-size",
-    "--ext-size",
-    "--foreign",
-    "-x",
-    "--xattr",
-    "--flags",
-    "-L",
-    "--layout",
-    "--mode",
-    "-N",
-    "--mirror-count",
-    "-p",
-    "--pool",
+pub(super) const GRAMMAR: Grammar = Grammar {
+    command: "lfs setstripe",
+    usage: "Create files with a layout, or set the default layout of directories\n\n\
+        Usage: lfs setstripe [LAYOUT OPTIONS] FILENAME|DIRECTORY...\n       \
+        lfs setstripe -E END [LAYOUT OPTIONS] [-E END [LAYOUT OPTIONS]]... FILENAME|DIRECTORY...\n       \
+        lfs setstripe --component-add -E END [LAYOUT OPTIONS]... FILENAME...\n       \
+        lfs setstripe --component-del -I ID|--component-flags FLAGS FILENAME...\n       \
+        lfs setstripe --component-set -I ID --component-flags FLAGS FILENAME...\n       \
+        lfs setstripe --yaml TEMPLATE|--copy FILE FILENAME|DIRECTORY...\n       \
+        lfs setstripe -d DIRECTORY...",
+    tables: &[wish::OPTIONS, OPTIONS],
+    dashes: Dashes::Two,
+};
+
+const OPTIONS: &[Opt] = &[
+    Opt {
+        short: Some('d'),
+        names: &["delete", "destroy"],
+        takes: Takes::Nothing,
+        help: "Remove a directory's default layout",
+    },
+    Opt {
+        short: None,
+        names: &["component-add", "comp-add"],
+        takes: Takes::Nothing,
+        help: "Add components behind the last one",
+    },
+    Opt {
+        short: None,
+        names: &["component-del", "comp-del"],
+        takes: Takes::Nothing,
+        help: "Delete components",
+    },
+    Opt {
+        short: None,
+        names: &["component-set", "comp-set"],
+        takes: Takes::Nothing,
+        help: "Set or clear flags of a component",
+    },
+    Opt {
+        short: Some('I'),
+        names: &["component-id", "comp-id"],
+        takes: Takes::Value("ID"),
+        help: "The component",
+    },
+    Opt {
+        short: None,
+        names: &["component-flags", "comp-flags"],
+        takes: Takes::Value("[^]FLAG,..."),
+        help: "Flags: init, prefer, prefrd, prefwr, nosync, stale; with ^ their absence",
+    },
+    Opt {
+        short: None,
+        names: &["copy"],
+        takes: Takes::Value("FILE"),
+        help: "The layout of another file",
+    },
+    Opt {
+        short: Some('y'),
+        names: &["yaml"],
+        takes: Takes::Value("TEMPLATE"),
+        help: "The layout that 'lfs getstripe --yaml' wrote",
+    },
+    Opt {
+        short: None,
+        names: &["mode"],
+        takes: Takes::Value("MODE"),
+        help: "Permissions of a new file, octal, whatever the umask",
+    },
+    refused(None, &["foreign"], Takes::Maybe("TYPE")),
+    refused(None, &["flags"], Takes::Value("HEX")),
+    refused(Some('x'), &["xattr"], Takes::Value("LAYOUT")),
+    refused(None, &["mirror-id"], Takes::Value("ID")),
+    HELP,
 ];
 
-/// Stripes begin and end on multiples of this (`LOV_MIN_STRIPE_SIZE`).
-const STRIPE_SIZE_UNIT: u64 = 64 << 10;
-/// "Any OST", as the first OST of a wish.
-const ANY_OST: u16 = u16::MAX;
+/// What is to be done with each file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Action {
+    Create,
+    Remove,
+    Add,
+    Delete,
+    Set,
+}
 
-/// Options of `setstripe`.
-#[derive(Args, Default)]
-pub(super) struct SetStripe {
-    /// Number of stripes; 0 for the default, -1 for all OSTs
-    #[arg(
-        short = 'c',
-        long = "stripe-count",
-        value_name = "STRIPE_COUNT",
-        allow_hyphen_values = true
-    )]
-    count: Option<String>,
-    /// Bytes of a stripe, with k, m or g; 0 for the default
-    #[arg(
-        short = 'S',
-        long = "stripe-size",
-        value_name = "STRIPE_SIZE",
-        allow_hyphen_values = true
-    )]
-    size: Option<String>,
-    /// The first OST; -1 for any
-    #[arg(
-        short = 'i',
-        long = "stripe-index",
-        value_name = "START_OST_IDX",
-        allow_hyphen_values = true
-    )]
-    index: Option<String>,
-    /// The OSTs, as 0,2-4
-    #[arg(short = 'o', long = "ost", value_name = "OST_INDEX,...", allow_hyphen_values = true)]
-    osts: Option<String>,
-    /// Remove a directory's default layout
-    #[arg(short = 'd', long = "delete")]
-    delete: bool,
-    /// New files, or directories
-    #[arg(required = true, value_name = "FILENAME|DIRECTORY")]
+/// Where the layout comes from, if not from options.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Source {
+    Copy(PathBuf),
+    Yaml(PathBuf),
+}
+
+/// The command line.
+#[derive(Debug)]
+struct Setstripe {
+    wish: Wish,
+    actions: Vec<Action>,
+    id: Option<u32>,
+    flags: Flags,
+    source: Option<Source>,
+    mode: Option<u32>,
     paths: Vec<PathBuf>,
 }
 
-pub(super) fn run(options: &SetStripe) -> Result<(), Fault> {
-    let wish = wish(options)?;
+pub(super) fn run(words: &Words) -> Result<(), Fault> {
+    let parts = GRAMMAR.read(&words.words)?;
+    if wants_help(&parts) {
+        text_out(&GRAMMAR.help());
+        return Ok(());
+    }
+    let command = Setstripe::read(parts)?;
+    let action = command.action()?;
+    let wish = command.layout(action)?;
     let mut worst = None;
-    for path in &options.paths {
-        let done = if options.delete { delete(path) } else { set(path, &wish) };
-        if let Err((errno, text)) = done {
-            eprintln!("lfs setstripe: {text}");
-            worst = Some(errno);
-        }
-    }
-    outcome(worst)
-}
-
-/// What the options say, as the MDT understands it.
-fn wish(options: &SetStripe) -> Result<LovEa, Fault> {
-    let given = [&options.count, &options.size, &options.index, &options.osts];
-    if options.delete && given.iter().any(|option| option.is_some()) {
-        let text = "lfs setstripe: option -d is mutually exclusive with -S, -c, -i and -o options";
-        return Err(Fault::usage(text));
-    }
-    let count = options.count.as_deref().map_or(Ok(0), stripe_count)?;
-    let stripe_size = options.size.as_deref().map_or(Ok(0), stripe_size)?;
-    let first = options.index.as_deref().map_or(Ok(ANY_OST), first_ost)?;
-    let Some(text) = &options.osts else {
-        let header = LovMdHeader {
-            magic: LovMagic::V1,
-            pattern: LovPattern::RAID0,
-            stripe_size,
-            stripe_count: count,
-            layout_gen: first,
-            ..LovMdHeader::default()
+    for path in &command.paths {
+        let done = match action {
+            Action::Create => create(path, &wish, command.mode),
+            Action::Remove => remove(path),
+            Action::Add => components::add(path, &wish)
+                .and_then(|anew| if anew { create(path, &wish, None) } else { Ok(()) }),
+            Action::Delete => components::delete(path, command.id, command.flags),
+            Action::Set => components::set(path, command.id.unwrap_or(0), command.flags),
         };
-        return Ok(LovEa::Plain(LovMd { header, ..LovMd::default() }));
-    };
-    let osts = ost_list(text)?;
-    if options.count.is_some() && usize::from(count) != osts.len() {
-        let text = format!("stripe_count({}) != nr_tgts({})", count as i16, osts.len());
-        return Err(Fault::usage(format!("lfs setstripe: {text}")));
-    }
-    let header = LovMdHeader {
-        magic: LovMagic::SPECIFIC,
-        pattern: pattern(&osts),
-        stripe_size,
-        stripe_count: osts.len() as u16,
-        layout_gen: if options.index.is_some() { first } else { osts[0] },
-        ..LovMdHeader::default()
-    };
-    let stripe = |ost: &u16| LovOstData { ost_idx: u32::from(*ost), ..LovOstData::default() };
-    Ok(LovEa::Plain(LovMd {
-        header,
-        stripes: osts.iter().map(stripe).collect(),
-        ..LovMd::default()
-    }))
-}
-
-/// An OST named twice is overstriping.
-fn pattern(osts: &[u16]) -> LovPattern {
-    let mut sorted = osts.to_vec();
-    sorted.sort_unstable();
-    sorted.dedup();
-    match sorted.len() == osts.len() {
-        true => LovPattern::RAID0,
-        false => LovPattern::RAID0 | LovPattern::OVERSTRIPING,
-    }
-}
-
-fn stripe_count(text: &str) -> Result<u16, Fault> {
-    let count = match text.parse::<i32>() {
-        Ok(-1) => Some(u16::MAX),
-        Ok(count) => {
-            u16::try_from(count).ok().filter(|count| usize::from(*count) <= STRIPE_COUNT_MAX)
+        if let Err(fault) = done {
+            eprintln!("{}", fault.text);
+            worst.get_or_insert(fault.code);
         }
-        Err(_) => None,
-    };
-    count.ok_or_else(|| Fault::usage(format!("lfs setstripe: invalid stripe count '{text}'")))
-}
-
-fn stripe_size(text: &str) -> Result<u32, Fault> {
-    let size = parse_size(text).filter(|size| size % STRIPE_SIZE_UNIT == 0);
-    let size =
-        size.ok_or_else(|| Fault::usage(format!("lfs setstripe: invalid stripe size '{text}'")))?;
-    u32::try_from(size).map_err(|_| {
-        let errno = Errno::EINVAL;
-        let text = format!("stripe size '{size}' over 4GB limit: {errno} ({})", errno.0);
-        Fault::new(errno, format!("lfs setstripe: error: {text}"))
-    })
-}
-
-fn first_ost(text: &str) -> Result<u16, Fault> {
-    let index = match text.parse::<i32>() {
-        Ok(-1) => Some(ANY_OST),
-        Ok(index) => u16::try_from(index).ok().filter(|index| *index != ANY_OST),
-        Err(_) => None,
-    };
-    index.ok_or_else(|| Fault::usage(format!("lfs setstripe: invalid stripe offset '{text}'")))
-}
-
-/// `0,2-4`, numbers decimal or hexadecimal with 0x.
-fn ost_list(text: &str) -> Result<Vec<u16>, Fault> {
-    let number = |text: &str| match text.strip_prefix("0x") {
-        Some(hex) => u16::from_str_radix(hex, 16).ok(),
-        None => text.parse::<u16>().ok(),
-    };
-    let range = |part: &str| {
-        let (first, last) = part.split_once('-').unwrap_or((part, part));
-        let range = number(first)?..=number(last)?;
-        (!range.is_empty() && *range.end() != ANY_OST).then_some(range)
-    };
-    let ranges: Option<Vec<_>> = text.split(',').map(range).collect();
-    let osts: Vec<u16> = ranges.unwrap_or_default().into_iter().flatten().collect();
-    if osts.is_empty() || osts.len() > STRIPE_COUNT_MAX {
-        return Err(Fault::usage(format!("lfs setstripe: invalid OST target(s) '{text}'")));
     }
-    Ok(osts)
+    worst.map_or(Ok(()), |code| Err(Fault { code, text: String::new() }))
 }
 
-type Failure = (Errno, String);
+impl Setstripe {
+    fn read(parts: Vec<Part>) -> Result<Self, Fault> {
+        let mut command = Self {
+            wish: Wish::new(GRAMMAR.command),
+            actions: Vec::new(),
+            id: None,
+            flags: Flags::default(),
+            source: None,
+            mode: None,
+            paths: Vec::new(),
+        };
+        for part in parts {
+            match part {
+                Part::Operand(path) => command.paths.push(path.into()),
+                Part::Option { name, value, .. } => {
+                    let value = value.unwrap_or_default();
+                    if !command.wish.option(name, &value)? {
+                        command.option(name, value)?;
+                    }
+                }
+            }
+        }
+        match command.paths.is_empty() {
+            true => Err(GRAMMAR.fault("FILE must be specified")),
+            false => Ok(command),
+        }
+    }
 
-fn cannot_set(path: &Path, errno: Errno) -> Failure {
+    fn option(&mut self, name: &str, value: String) -> Result<(), Fault> {
+        match name {
+            "delete" => self.actions.push(Action::Remove),
+            "component-add" => self.actions.push(Action::Add),
+            "component-del" => self.actions.push(Action::Delete),
+            "component-set" => self.actions.push(Action::Set),
+            "component-id" => {
+                let id = components::parse_id(&value);
+                let wrong = || usage(&format!("invalid component ID '{value}'"));
+                self.id = Some(id.ok_or_else(wrong)?);
+            }
+            "component-flags" => {
+                let wrong = |word| usage(&format!("component flag '{word}' not supported"));
+                self.flags = Flags::parse(&value).map_err(wrong)?;
+            }
+            "mode" => {
+                let mode = u32::from_str_radix(&value, 8).ok().filter(|mode| *mode <= 0o7777);
+                self.mode = Some(mode.ok_or_else(|| usage(&format!("bad mode '{value}'")))?);
+            }
+            "copy" | "yaml" => {
+                let path = PathBuf::from(OsString::from(value));
+                let source = if name == "copy" { Source::Copy(path) } else { Source::Yaml(path) };
+                if self.source.replace(source).is_some() {
+                    return Err(usage("can't specify --yaml and --copy together"));
+                }
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// What is to be done, if the options agree on it.
+    fn action(&self) -> Result<Action, Fault> {
+        let mut actions = self.actions.clone();
+        actions.dedup();
+        let action = match actions[..] {
+            [] => Action::Create,
+            [action] => action,
+            _ => {
+                return Err(usage(
+                    "options --component-set, --component-del, --component-add and -d are \
+                     mutually exclusive",
+                ));
+            }
+        };
+        let asked = self.wish.is_given();
+        let wrong = match action {
+            Action::Set if self.id.is_none() => {
+                "--component-set doesn't have component-id or mirror-id set"
+            }
+            Action::Remove if asked || self.id.is_some() || self.flags.set.0 != 0 => {
+                "option -d is mutually exclusive with -S, -c, -o, -p, -I, -F and -E options"
+            }
+            Action::Set | Action::Delete if asked => {
+                "options --component-del and --component-set are mutually exclusive when used \
+                 with -c, -E, -o, -p, or -S"
+            }
+            Action::Delete if self.id.is_some() && self.flags.set.0 != 0 => {
+                "options -I and -F are mutually exclusive when used with --component-del"
+            }
+            Action::Add | Action::Delete if self.paths.iter().any(|path| path.is_dir()) => {
+                "cannot use --component-add or --component-del for directory"
+            }
+            Action::Add if !self.wish.is_composite() => {
+                "option -E must be specified with --component-add"
+            }
+            Action::Create | Action::Add | Action::Remove if self.id.is_some() => {
+                "option -I can only be used with --component-del or --component-set"
+            }
+            _ if self.source.is_some() && (asked || action != Action::Create) => {
+                "can't specify --yaml or --copy with -c, -S, -i, -o, -p or -E options"
+            }
+            _ => return Ok(action),
+        };
+        Err(usage(wrong))
+    }
+
+    /// The layout that is wished for.
+    fn layout(&self, action: Action) -> Result<LovEa, Fault> {
+        let wish = match &self.source {
+            None => self.wish.clone().finish()?,
+            Some(Source::Copy(path)) => copied(path, GRAMMAR.command)?,
+            Some(Source::Yaml(path)) => template(path, GRAMMAR.command)?,
+        };
+        if matches!(action, Action::Create | Action::Add) {
+            for path in &self.paths {
+                pools::check(path, &wish, GRAMMAR.command)?;
+            }
+        }
+        Ok(wish)
+    }
+}
+
+fn usage(text: &str) -> Fault {
+    Fault::usage(format!("lfs setstripe: {text}"))
+}
+
+/// The layout of another file, as a wish: its OSTs do not matter, its components do.
+pub(super) fn copied(path: &Path, command: &str) -> Result<LovEa, Fault> {
+    let failed = |errno: Errno| {
+        let text = format!("can't create composite layout from file {}: {errno}", path.display());
+        Fault::new(errno, format!("{command}: {text}"))
+    };
+    let found = std::fs::metadata(path).map_err(|error| failed(errno_of(&error)))?;
+    let on_ours = fid(path).map(|_| ());
+    on_ours.map_err(|errno| failed(if errno == Errno::ENODATA { Errno::ENOTTY } else { errno }))?;
+    let found = match layout(path).map_err(failed)? {
+        None if found.is_dir() => return Wish::new("").finish(),
+        None => return Err(failed(Errno::ENODATA)),
+        Some(found) => found,
+    };
+    as_wish(found).ok_or_else(|| failed(Errno::EOPNOTSUPP))
+}
+
+/// A layout without what makes it one file's; `None` for mirrors and foreign ones.
+fn as_wish(found: LovEa) -> Option<LovEa> {
+    let bare = |plain: &mut LovMd| {
+        plain.header.pattern = plain.header.pattern.without(LovPattern::RELEASED);
+        plain.header.oi = Default::default();
+        plain.header.layout_gen = wish::ANY_OST;
+        plain.stripes.clear();
+        let magic = if plain.pool.is_empty() { wish::PLAIN } else { wish::PLAIN_WITH_POOL };
+        plain.header.magic = magic;
+    };
+    match found {
+        LovEa::Plain(mut plain) => {
+            bare(&mut plain);
+            Some(LovEa::Plain(plain))
+        }
+        LovEa::Composite(found) if found.header.mirror_count == 0 => {
+            let mut parts = found.components;
+            for part in &mut parts {
+                bare(&mut part.layout);
+                (part.entry.id, part.entry.flags) = (0, Default::default());
+                part.entry.layout_gen = 0;
+            }
+            Some(wish::composite(parts))
+        }
+        _ => None,
+    }
+}
+
+/// The layout that a template describes.
+pub(super) fn template(path: &Path, command: &'static str) -> Result<LovEa, Fault> {
+    let failed = |what: String| {
+        let text = format!("cannot parse YAML file {}: {what}", path.display());
+        Fault::new(Errno::EINVAL, format!("{command}: {text}"))
+    };
+    let text =
+        std::fs::read_to_string(path).map_err(|error| failed(errno_of(&error).to_string()))?;
+    let mut wish = Wish::new(command);
+    layout_yaml::read(&text, &mut wish).map_err(failed)?;
+    wish.finish()
+}
+
+fn cannot_set(path: &Path, wish: Option<&LovEa>, errno: Errno) -> Fault {
+    let name = path.display();
+    if matches!(wish, Some(LovEa::Composite(_))) {
+        let what = match path.is_dir() {
+            true => "cannot set default composite layout for",
+            false => "cannot create composite file",
+        };
+        let text = format!("lfs setstripe: {what} '{name}': {errno} ({})", errno.0);
+        return Fault { code: LIBRARY_CODE, text };
+    }
     let why = match errno {
         Errno::EEXIST => "stripe already set".to_owned(),
         errno => errno.to_string(),
     };
-    (errno, format!("setstripe error for '{}': {why}", path.display()))
+    Fault::new(errno, format!("lfs setstripe: setstripe error for '{name}': {why}"))
 }
 
-fn cannot_open(path: &Path, errno: Errno) -> Failure {
-    (errno, format!("unable to open '{}': {errno} ({})", path.display(), errno.0))
-}
-
-fn set(path: &Path, wish: &LovEa) -> Result<(), Failure> {
-    match rustix::fs::stat(path).map_err(errno) {
-        Ok(_) => return set_layout(path, wish).map_err(|errno| cannot_set(path, errno)),
-        Err(Errno::ENOENT) => {}
-        Err(errno) => return Err(cannot_open(path, errno)),
+fn cannot_open(path: &Path, wish: Option<&LovEa>, errno: Errno) -> Fault {
+    if matches!(wish, Some(LovEa::Composite(_))) {
+        return cannot_set(path, wish, errno);
     }
-    on_our_file_system(path)?;
-    let mode = Mode::RUSR | Mode::WUSR | Mode::RGRP | Mode::ROTH;
+    let text = format!("unable to open '{}': {errno} ({})", path.display(), errno.0);
+    Fault::new(errno, format!("lfs setstripe: {text}"))
+}
+
+fn create(path: &Path, wish: &LovEa, mode: Option<u32>) -> Result<(), Fault> {
+    if let LovEa::Composite(composite) = wish
+        && let Some(what) = fault_of(&composite.components)
+    {
+        let errno = Errno::EINVAL;
+        let text = format!("'{}': Invalid layout: {what}: {errno}", path.display());
+        let text = format!("lfs setstripe: cannot create composite file {text} ({})", errno.0);
+        return Err(Fault { code: LIBRARY_CODE, text });
+    }
+    let failed = |errno| cannot_set(path, Some(wish), errno);
+    match rustix::fs::stat(path).map_err(errno) {
+        Ok(found) => {
+            set_layout(path, wish).map_err(failed)?;
+            if FileType::from_raw_mode(found.st_mode) == FileType::Directory {
+                return Ok(());
+            }
+        }
+        Err(Errno::ENOENT) => make(path, wish, mode)?,
+        Err(errno) => return Err(cannot_open(path, Some(wish), errno)),
+    }
+    tell_differences(path, wish);
+    Ok(())
+}
+
+/// Makes the file; without the layout it does not stay.
+fn make(path: &Path, wish: &LovEa, mode: Option<u32>) -> Result<(), Fault> {
+    on_our_file_system(path, wish)?;
+    if mode.is_some() {
+        rustix::process::umask(Mode::empty());
+    }
+    let mode = Mode::from_bits_truncate(mode.unwrap_or(0o666));
     mknodat(CWD, path, FileType::RegularFile, mode, 0)
-        .map_err(|error| cannot_open(path, errno(error)))?;
+        .map_err(|error| cannot_open(path, Some(wish), errno(error)))?;
     set_layout(path, wish).map_err(|failed| {
         if let Err(error) = rustix::fs::unlink(path) {
             eprintln!("lfs setstripe: cannot remove '{}': {}", path.display(), errno(error));
         }
-        cannot_set(path, failed)
+        cannot_set(path, Some(wish), failed)
     })
 }
 
 /// Leaves nothing behind on file systems that know no layouts.
-fn on_our_file_system(path: &Path) -> Result<(), Failure> {
-    let folder = match path.parent() {
-        Some(folder) if !folder.as_os_str().is_empty() => folder,
-        _ => Path::new("."),
-    };
-    match fid(folder) {
+fn on_our_file_system(path: &Path, wish: &LovEa) -> Result<(), Fault> {
+    match fid(folder_of(path)) {
         Ok(_) => Ok(()),
-        Err(Errno::ENODATA) => Err(cannot_set(path, Errno::ENOTTY)),
-        Err(errno) => Err(cannot_open(path, errno)),
+        Err(Errno::ENODATA) => Err(cannot_set(path, Some(wish), Errno::ENOTTY)),
+        Err(errno) => Err(cannot_open(path, Some(wish), errno)),
     }
 }
 
-fn delete(path: &Path) -> Result<(), Failure> {
-    let status = rustix::fs::stat(path).map_err(|error| cannot_open(path, errno(error)))?;
-    if FileType::from_raw_mode(status.st_mode) != FileType::Directory {
-        return Err(cannot_set(path, Errno::EEXIST));
+/// The directory that holds `path`.
+pub(super) fn folder_of(path: &Path) -> &Path {
+    path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
+/// Says what the MDT made otherwise than asked.
+fn tell_differences(path: &Path, wish: &LovEa) {
+    let Ok(Some(made)) = layout(path) else { return };
+    for text in differences(wish, &made) {
+        eprintln!("lfs setstripe: warning: '{}': {text}", path.display());
     }
-    remove_layout(path).map_err(|errno| cannot_set(path, errno))
+}
+
+/// How a layout differs from the one asked for, as far as a user may be surprised.
+fn differences(wish: &LovEa, made: &LovEa) -> Vec<String> {
+    match (wish, made) {
+        (LovEa::Plain(wish), LovEa::Plain(made)) => fewer_stripes(wish, made).into_iter().collect(),
+        (LovEa::Composite(wish), LovEa::Composite(made)) => {
+            let first = |parts: &[sheen_wire::lov::LovComponent]| {
+                let first = parts.first()?;
+                first.layout.header.pattern.contains(LovPattern::MDT).then_some(first.entry.end)
+            };
+            let limit = "the MDT's lod.*.dom_stripesize";
+            let mut texts = Vec::new();
+            match (first(&wish.components), first(&made.components)) {
+                (Some(_), None) => texts.push(format!("nothing lies on the MDT: {limit} is 0")),
+                (Some(asked), Some(end)) if end < asked => {
+                    texts.push(format!("the MDT holds {end} bytes instead of {asked}: {limit}"));
+                }
+                _ => {}
+            }
+            if wish.components.len() == made.components.len() {
+                let pairs = wish.components.iter().zip(&made.components);
+                texts.extend(
+                    pairs.filter_map(|(wish, made)| fewer_stripes(&wish.layout, &made.layout)),
+                );
+            }
+            texts
+        }
+        _ => Vec::new(),
+    }
+}
+
+fn fewer_stripes(wish: &LovMd, made: &LovMd) -> Option<String> {
+    let (asked, count) = (wish.header.stripe_count as i16, made.stripes.len());
+    (asked > 0 && count > 0 && count < asked as usize)
+        .then(|| format!("{count} stripes instead of {asked}: no more OSTs to choose from"))
+}
+
+fn remove(path: &Path) -> Result<(), Fault> {
+    let status = rustix::fs::stat(path).map_err(|error| cannot_open(path, None, errno(error)))?;
+    if FileType::from_raw_mode(status.st_mode) != FileType::Directory {
+        return Err(cannot_set(path, None, Errno::EEXIST));
+    }
+    remove_layout(path).map_err(|errno| cannot_set(path, None, errno))
 }
 
 #[cfg(test)]
-mod tests {
-    use super::{SetStripe, wish};
-
-    fn options(count: &str, size: &str, index: &str, osts: &str) -> SetStripe {
-        let option = |text: &str| (!text.is_empty()).then(|| text.to_owned());
-        SetStripe {
-            count: option(count),
-            size: option(size),
-            index: option(index),
-            osts: option(osts),
-            ..SetStripe::default()
-        }
-    }
-
-    fn hex(options: &SetStripe) -> String {
-        let bytes = wish(options).unwrap().encode();
-        bytes.iter().map(|byte| format!("{byte:02x}")).collect()
-    }
-
-    fn fault(count: &str, size: &str, index: &str, osts: &str) -> (u8, String) {
-        let fault = wish(&options(count, size, index, osts)).unwrap_err();
-        (fault.code, fault.text.strip_prefix("lfs setstripe: ").unwrap().to_owned())
-    }
-
-    /// The bytes are what a real client sent for these commands.
-    #[test]
-    fn wishes_are_lustres_bytes() {
-        let zero = "00".repeat(16);
-        let expected = format!("d00bd10b01000000{zero}0000080004000000");
-        assert_eq!(hex(&options("4", "512k", "0", "")), expected);
-        assert_eq!(
-            hex(&options("", "", "", "")),
-            format!("d00bd10b01000000{zero}000000000000ffff")
-        );
-        let stripe = |index: u32| format!("{zero}00000000{:08x}", index.swap_bytes());
-        let stripes = [0, 1, 0, 1].map(stripe).concat();
-        let expected = format!("d00bd50b01020000{zero}0000000004000000{zero}{stripes}");
-        assert_eq!(hex(&options("", "", "", "0,1,0,1")), expected);
-        assert_eq!(
-            hex(&options("", "", "", "1-0x2")),
-            format!("d00bd50b01000000{zero}0000000002000100{zero}{}{}", stripe(1), stripe(2))
-        );
-    }
-
-    #[test]
-    fn wrong_values_are_refused_as_in_lustre() {
-        for bad in ["abc", "-3", "2001", "65536"] {
-            assert_eq!(fault(bad, "", "", ""), (4, format!("invalid stripe count '{bad}'")));
-        }
-        for bad in ["1", "1000", "65535", "96k", "-1", "64x"] {
-            assert_eq!(fault("", bad, "", ""), (4, format!("invalid stripe size '{bad}'")));
-        }
-        let text = "error: stripe size '4294967296' over 4GB limit: Invalid argument (22)";
-        assert_eq!(fault("", "4G", "", ""), (22, text.to_owned()));
-        for bad in ["-2", "abc", "65535"] {
-            assert_eq!(fault("", "", bad, ""), (4, format!("invalid stripe offset '{bad}'")));
-        }
-        for bad in ["0,a", "1-0", ",", "65535", "0-70000"] {
-            assert_eq!(fault("", "", "", bad), (4, format!("invalid OST target(s) '{bad}'")));
-        }
-        assert_eq!(fault("3", "", "", "0,1"), (4, "stripe_count(3) != nr_tgts(2)".to_owned()));
-        let both = SetStripe { delete: true, ..options("1", "", "", "") };
-        assert_eq!(wish(&both).unwrap_err().code, 4);
-    }
-}
+#[path = "setstripe_tests.rs"]
+mod tests;

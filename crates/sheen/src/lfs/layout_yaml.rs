@@ -1,0 +1,128 @@
+//! Layout templates: what `lfs getstripe --yaml` writes, `lfs setstripe --yaml` reads.
+//!
+//! A template is read as a list of keys and values in the order of its lines, as Lustre's tool
+//! reads it: nesting says nothing that the order does not say. Keys that do not matter for a new
+//! file (FIDs, generations) are passed over.
+
+use super::options::parse_number;
+use super::wish::{Asked, END_OF_FILE, Kind, Wish};
+use sheen_wire::lov::PoolName;
+
+/// Tells `wish` what the template says.
+///
+/// # Errors
+/// One line about what cannot be read or made.
+pub(super) fn read(text: &str, wish: &mut Wish) -> Result<(), String> {
+    let mut template = Template::default();
+    for (number, line) in text.lines().enumerate() {
+        let wrong = |what: &str| format!("line {}: {what}", number + 1);
+        for (key, value) in pairs(line).ok_or_else(|| wrong("no 'key: value'"))? {
+            template.take(&key, &value, wish).map_err(|what| wrong(&what))?;
+        }
+    }
+    template.end(wish)
+}
+
+/// What has been read of the component that is being read.
+#[derive(Default)]
+struct Template {
+    asked: Asked,
+    is_component: bool,
+    is_any: bool,
+}
+
+impl Template {
+    fn take(&mut self, key: &str, value: &str, wish: &mut Wish) -> Result<(), String> {
+        let number = || value.parse::<i64>().ok().or(parse_number(value).map(|n| n as i64));
+        let needed = || number().ok_or_else(|| format!("'{value}' is no number"));
+        match key.strip_prefix("lmm_").unwrap_or(key) {
+            "lcme_id" => {
+                self.component(wish)?;
+                self.is_component = true;
+            }
+            "lcm_mirror_count" if needed()? > 1 => {
+                return Err("mirrored files are not supported by Sheen yet".to_owned());
+            }
+            "extension_size" => {
+                return Err("self-extending layouts are not supported by Sheen yet".to_owned());
+            }
+            "lcme_extent.e_end" => {
+                let at_end = matches!(value, "EOF" | "eof" | "-1");
+                self.asked.end = Some(if at_end { END_OF_FILE } else { needed()? as u64 });
+                self.is_component = true;
+            }
+            "pattern" => self.asked.kind = kind(value)?,
+            "pool" => {
+                let name = PoolName::new(value.trim_matches(['\'', '"']));
+                self.asked.pool = Some(name.ok_or_else(|| format!("Invalid Poolname '{value}'"))?);
+            }
+            "stripe_count" => {
+                let count = i16::try_from(needed()?).ok().filter(|count| *count >= -32);
+                self.asked.count = Some(count.ok_or(format!("invalid stripe count '{value}'"))?);
+                self.is_any = true;
+            }
+            "stripe_size" => self.asked.size = Some(needed()? as u64),
+            "stripe_offset" => self.asked.first = u16::try_from(needed()?).ok(),
+            "l_ost_idx" => {
+                let index = u16::try_from(needed()?).map_err(|_| "no OST".to_owned())?;
+                self.asked.osts.push(index);
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn component(&mut self, wish: &mut Wish) -> Result<(), String> {
+        let mut asked = std::mem::take(&mut self.asked);
+        if !std::mem::take(&mut self.is_any) {
+            return Ok(());
+        }
+        if asked.kind == Kind::Mdt {
+            asked.size = None;
+        }
+        wish.push(asked)
+    }
+
+    fn end(mut self, wish: &mut Wish) -> Result<(), String> {
+        if !self.is_any {
+            return Err("no layout in it".to_owned());
+        }
+        if self.is_component {
+            return self.component(wish);
+        }
+        wish.set_plain(self.asked);
+        Ok(())
+    }
+}
+
+fn kind(value: &str) -> Result<Kind, String> {
+    match value {
+        "raid0" => Ok(Kind::Raid0),
+        "mdt" => Ok(Kind::Mdt),
+        "raid0,overstriped" => Ok(Kind::Overstriped),
+        value => Err(format!("pattern '{value}' is not supported by Sheen yet")),
+    }
+}
+
+/// The keys and values of a line; `None` if it is no line of a template.
+fn pairs(line: &str) -> Option<Vec<(String, String)>> {
+    let mut line = line.trim();
+    while let Some(item) = line.strip_prefix("- ") {
+        line = item.trim_start();
+    }
+    if line.is_empty() || line.starts_with('#') || line == "---" {
+        return Some(Vec::new());
+    }
+    let (key, value) = line.split_once(':')?;
+    let value = value.trim();
+    let inner = value.strip_prefix('{').and_then(|value| value.strip_suffix('}'));
+    match inner {
+        Some(inner) => inner.split(',').map(pair).collect(),
+        None => Some(vec![(key.trim().to_owned(), value.to_owned())]),
+    }
+}
+
+fn pair(text: &str) -> Option<(String, String)> {
+    let (key, value) = text.split_once(':')?;
+    Some((key.trim().to_owned(), value.trim().to_owned()))
+}
