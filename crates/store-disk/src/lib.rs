@@ -400,6 +400,11 @@ impl Store for StoreDisk {
         Ok(())
     }
 
+    fn is_created_durably(&self, object: Fid) -> Result<bool, StoreError> {
+        let record = self.core.record(object)?;
+        Ok(self.core.committer.is_created_durably(record.incarnation))
+    }
+
     fn object_bytes_max(&self) -> u64 {
         self.core.files.bytes_max()
     }

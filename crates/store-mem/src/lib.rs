@@ -510,6 +510,14 @@ impl Store for StoreMem {
         Ok(())
     }
 
+    fn is_created_durably(&self, object: Fid) -> Result<bool, StoreError> {
+        self.with_object(object, |_| ())?;
+        let creates = |change: &Change| matches!(change, Change::Create { object: created, .. } if *created == object);
+        let durable = self.durable.lock();
+        let mut pending = durable.pending.iter();
+        Ok(!pending.any(|(_, transaction)| transaction.changes.iter().any(creates)))
+    }
+
     fn object_bytes_max(&self) -> u64 {
         self.options.object_bytes_max.unwrap_or(i64::MAX as u64)
     }

@@ -170,6 +170,12 @@ pub trait Store: Send + Sync {
     /// [`StoreError::NoObject`], or an IO error.
     fn sync_data(&self, object: Fid) -> Result<(), StoreError>;
 
+    /// Whether the transaction that created the object is durable. May say no for a moment longer.
+    ///
+    /// # Errors
+    /// [`StoreError::NoObject`], or an IO error.
+    fn is_created_durably(&self, object: Fid) -> Result<bool, StoreError>;
+
     /// Largest size that an object can have; at most `i64::MAX`. Stays the same while the store is
     /// open.
     fn object_bytes_max(&self) -> u64;

@@ -144,6 +144,10 @@ impl Store for Flaky {
         self.store.sync_data(object)
     }
 
+    fn is_created_durably(&self, object: Fid) -> Result<bool, StoreError> {
+        self.store.is_created_durably(object)
+    }
+
     fn object_bytes_max(&self) -> u64 {
         self.store.object_bytes_max()
     }

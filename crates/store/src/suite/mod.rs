@@ -54,7 +54,8 @@ macro_rules! contract_durable {
     ($make:expr, $reopen:expr) => {
         $crate::contract_durable!(@each $make, $reopen;
             committed_state_survives, sequences_go_on, destroyed_data_is_gone,
-            many_keys_survive, rewritten_over_many_commits, commit_wakes_many_waiters);
+            many_keys_survive, rewritten_over_many_commits, commit_wakes_many_waiters,
+            creations_become_durable);
     };
     (@each $make:expr, $reopen:expr; $($name:ident),* $(,)?) => {
         $(#[test]

@@ -6,7 +6,7 @@ use bytes::Bytes;
 
 use super::cases::{apply, bytes, directory, done, fid, regular};
 use crate::suite::{model::Model, script};
-use crate::{AttributePatch, Sequence, Store};
+use crate::{AttributePatch, Sequence, Store, StoreError};
 
 /// Makes an empty store of a durable back end.
 pub type MakeDurable<'a, S> = &'a dyn Fn() -> Arc<S>;
@@ -140,4 +140,19 @@ pub fn commit_wakes_many_waiters<S: Store>(make: MakeDurable<'_, S>, reopen: Reo
     });
     let store = reopen(store);
     assert_eq!(store.scan(fid(1), b"", 1000).map(|found| found.len()), Ok(80));
+}
+
+/// What a store says is durable is there when it is opened again, and a commit makes all so.
+pub fn creations_become_durable<S: Store>(make: MakeDurable<'_, S>, reopen: Reopen<'_, S>) {
+    let store = make();
+    let object = fid(1);
+    assert_eq!(store.is_created_durably(object), Err(StoreError::NoObject(object)));
+    apply(&*store, |t| done(t.create(object, regular()))).expect("the object is made");
+    store.is_created_durably(object).expect("an object that is there is durable or not");
+    store.commit().expect("commit works");
+    assert_eq!(store.is_created_durably(object), Ok(true));
+    let store = reopen(store);
+    assert_eq!(store.is_created_durably(object), Ok(true), "one of an earlier life is");
+    apply(&*store, |t| done(t.destroy(object))).expect("the object goes");
+    assert_eq!(store.is_created_durably(object), Err(StoreError::NoObject(object)));
 }
