@@ -2,7 +2,7 @@
 
 use sheen_ldlm::server::{Enqueue, Enqueued, Granted, LockInfo};
 use sheen_ldlm::{LockDesc, LockFlags, Owner, Policy};
-use sheen_types::{Errno, LockHandle, LockMode};
+use sheen_types::{Errno, InodeBits, LockHandle, LockMode};
 use sheen_wire::ldlm::{LdlmReply, LdlmRequest, LockFlags as WireFlags};
 use sheen_wire::messages::{LdlmConvertReply, LdlmEnqueueReply, Request};
 
@@ -95,7 +95,10 @@ impl Target {
             }
             Enqueued::Waiting { handle, flags } => {
                 // An object's value says what is known before the lock comes.
-                let with_value = matches!(desc.policy, Policy::Extent { .. });
+                let with_value = match desc.policy {
+                    Policy::Extent { .. } => true,
+                    policy => policy.inode_bits().contains(InodeBits::DOM),
+                };
                 self.answer_lock(handle, &desc, flags | echoed(wish), with_value).await
             }
             Enqueued::WouldBlock => Err(Errno::EAGAIN),

@@ -237,7 +237,8 @@ impl Namespace {
         touched.unwrap_or(false)
     }
 
-    /// The same for all extent locks of an export that overlap `extent`: it reads or writes there.
+    /// The same for all extent locks of an export that overlap `extent`, or all its locks with the DOM
+    /// bit: it reads or writes there.
     pub fn prolong(
         &self,
         now: Instant,
@@ -250,6 +251,14 @@ impl Namespace {
         let mut found = Prolonged::default();
         let Some(&index) = shard.by_name.get(&resource) else { return found };
         let mut slots = Vec::new();
+        if shard.resource(index).kind == LockKind::InodeBits {
+            slots = shard.granted(index);
+            slots.retain(|&slot| {
+                let lock = shard.lock(slot);
+                let covers = lock.policy.inode_bits().contains(InodeBits::DOM);
+                covers && lock.owner == Owner::Export(export)
+            });
+        }
         for mode in LockMode::ALL {
             let Some(tree) = shard.resource(index).tree(mode) else { break };
             let _ = tree.visit(extent, &mut |_, slot| {
