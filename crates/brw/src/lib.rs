@@ -37,12 +37,13 @@ use std::sync::Arc;
 use sheen_io::BoxFuture;
 use sheen_ldlm::Policy;
 use sheen_store::{AttributePatch, Attributes, Store};
-use sheen_target::{Context, Export};
+use sheen_target::{Context, Export, Outcome};
 use sheen_types::{Errno, Extent, Fid, ResourceName};
 use sheen_wire::checksum::Checksum;
 use sheen_wire::connect::{ConnectFlags, ObdConnectData};
 use sheen_wire::md::Valid;
-use sheen_wire::ost::{Obdo, OstId};
+use sheen_wire::messages::{OstSetGrantInfo, OstSetGrantInfoReply};
+use sheen_wire::ost::{Obdo, OstBody, OstId};
 
 /// What the two kinds of servers do each in its own way.
 pub trait Objects: Send + Sync + 'static {
@@ -124,6 +125,14 @@ impl<O: Objects> Brw<O> {
         let space = self.store.space().map_err(|error| error.errno())?;
         self.grants.connect(export, offered, agreed, space);
         Ok(())
+    }
+
+    /// A client gives grant back on its own (`OST_SET_INFO` with the key `grant_shrink`).
+    pub fn take_grant(&self, context: &Context, request: OstSetGrantInfo) -> Outcome {
+        let oa = request.ost_body.oa;
+        self.grants.take_back(&context.export, &oa);
+        let ost_body = Some(OstBody { oa });
+        Outcome::ok(OstSetGrantInfoReply { ost_body, ..OstSetGrantInfoReply::default() })
     }
 
     /// What `said` names of the object's attributes of now.

@@ -25,10 +25,18 @@ const SYNC: usize = 13;
 const READPAGE: usize = 14;
 const SAMEDIR_RENAME: usize = 15;
 const CROSSDIR_RENAME: usize = 16;
+/// Bytes that a read sent.
+pub(crate) const READ_BYTES: usize = 17;
+/// Bytes that a write brought.
+pub(crate) const WRITE_BYTES: usize = 18;
+const READ: usize = 19;
+const WRITE: usize = 20;
+const PUNCH: usize = 21;
+const PREALLOC: usize = 22;
 
 /// In Lustre's order, as far as we do what is counted. Renames count twice: all of them, and by
 /// whether they stay in their directory.
-pub(crate) static LINES: [CounterLine; 17] = [
+pub(crate) static LINES: [CounterLine; 23] = [
     CounterLine::time("open"),
     CounterLine::time("close"),
     CounterLine::time("mknod"),
@@ -46,6 +54,12 @@ pub(crate) static LINES: [CounterLine; 17] = [
     CounterLine::time("readpage"),
     CounterLine::time("samedir_rename"),
     CounterLine::time("crossdir_rename"),
+    CounterLine::bytes("read_bytes"),
+    CounterLine::bytes("write_bytes"),
+    CounterLine::time("read"),
+    CounterLine::time("write"),
+    CounterLine::time("punch"),
+    CounterLine::time("prealloc"),
 ];
 
 /// Under which line a request counts.
@@ -69,6 +83,10 @@ pub(crate) fn counter_of(request: &Request) -> Option<usize> {
         Request::MdsStatfs(_) => STATFS,
         Request::MdsSync(_) => SYNC,
         Request::MdsReadpage(_) => READPAGE,
+        Request::OstRead(_) => READ,
+        Request::OstWrite(_) => WRITE,
+        Request::OstPunch(_) => PUNCH,
+        Request::OstFallocate(_) => PREALLOC,
         _ => return None,
     })
 }
@@ -92,6 +110,9 @@ mod tests {
             (READPAGE, "readpage"),
             (of_rename(true), "samedir_rename"),
             (of_rename(false), "crossdir_rename"),
+            (WRITE_BYTES, "write_bytes"),
+            (PUNCH, "punch"),
+            (PREALLOC, "prealloc"),
         ] {
             assert_eq!(LINES[place].name, name);
         }

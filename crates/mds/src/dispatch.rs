@@ -54,7 +54,10 @@ impl Operations for Mdt {
                 Request::MdsSetInfo(request) => set_info(context, &request),
                 Request::SeqQuery(request) => self.seq_query(context, &request).await,
                 Request::FldQuery(request) => self.fld_query(&request),
-                other => self.reint(context, other).await,
+                other => match self.operate_on_data(context, other).await {
+                    Ok(done) => done,
+                    Err(other) => self.reint(context, other).await,
+                },
             }
         })
     }
@@ -90,6 +93,7 @@ impl Operations for Mdt {
                 Request::LdlmIntentLayout(request) => {
                     self.intent_layout(context, &request, &wish).await
                 }
+                Request::LdlmEnqueue(_) => self.glimpse(context, &wish).await,
                 _ => Err(Errno::EOPNOTSUPP),
             }
         })
@@ -97,15 +101,15 @@ impl Operations for Mdt {
 
     fn connect(
         &self,
-        _: &Arc<Export>,
-        _: &ObdConnectData,
+        export: &Arc<Export>,
+        offered: &ObdConnectData,
         agreed: &mut ObdConnectData,
     ) -> Result<(), Errno> {
         use sheen_wire::connect::ConnectFlags;
         // Without inode bits and FIDs there is no way to talk about inodes at all.
         let needed = ConnectFlags::IBITS | ConnectFlags::FID;
         match agreed.flags.contains(needed) {
-            true => Ok(()),
+            true => self.connect_data(export, offered, agreed),
             false => Err(Errno::EPROTO),
         }
     }
@@ -117,6 +121,7 @@ impl Operations for Mdt {
         why: Leaving,
     ) -> BoxFuture<'a, ()> {
         Box::pin(async move {
+            self.dom.brw.grants().leave(export);
             for file in export.role::<OpenTable>().end() {
                 let fid = file.fid;
                 if why == Leaving::Stopping {
@@ -155,8 +160,12 @@ impl Operations for Mdt {
         lock: &'a LockDesc,
     ) -> BoxFuture<'a, Result<Bytes, Errno>> {
         Box::pin(async move {
-            if !lock.policy.inode_bits().intersects(InodeBits::LAYOUT) {
-                return Ok(Bytes::new());
+            let bits = lock.policy.inode_bits();
+            if !bits.intersects(InodeBits::LAYOUT) {
+                return match bits.contains(InodeBits::DOM) {
+                    true => self.data_value(lock.resource.fid()),
+                    false => Ok(Bytes::new()),
+                };
             }
             // A lock on what is gone has no value; whoever reads the inode will see that it is.
             let Ok(inode) = self.inode(lock.resource.fid()) else { return Ok(Bytes::new()) };

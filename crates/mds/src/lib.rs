@@ -30,6 +30,7 @@ mod close;
 mod counters;
 mod directory;
 mod dispatch;
+mod dom;
 mod exclusion;
 mod export;
 mod fid2path;
@@ -57,6 +58,7 @@ mod xattrs;
 mod tests;
 
 pub use check::{Report, check};
+pub use dom::DomLock;
 pub use placement::OstView;
 
 use std::sync::{Arc, OnceLock, Weak};
@@ -68,6 +70,7 @@ use sheen_types::Timestamp;
 use sheen_types::limits::XATTR_VALUE_BYTES_MAX;
 use sheen_wire::connect::{ConnectFlags, ConnectFlags2};
 
+use crate::dom::Dom;
 use crate::exclusion::Exclusion;
 use crate::open_files::OpenFiles;
 use crate::placement::Placement;
@@ -113,6 +116,7 @@ pub struct Mdt {
     sequences: Sequences,
     placement: Placement,
     squash: Squash,
+    dom: Dom,
 }
 
 impl Mdt {
@@ -126,6 +130,7 @@ impl Mdt {
         Ok(Arc::new_cyclic(|me| Self {
             me: Weak::clone(me),
             placement: Placement::new(Arc::clone(&store)),
+            dom: Dom::new(Arc::clone(&store)),
             store,
             config,
             target: OnceLock::new(),
@@ -142,6 +147,11 @@ impl Mdt {
     pub fn offer() -> ConnectOffer {
         ConnectOffer {
             flags: ConnectFlags::VERSION
+                | ConnectFlags::GRANT
+                | ConnectFlags::GRANT_SHRINK
+                | ConnectFlags::SRVLOCK
+                | ConnectFlags::CKSUM
+                | ConnectFlags::SHORTIO
                 | ConnectFlags::RDONLY
                 | ConnectFlags::INDEX
                 | ConnectFlags::ACL
@@ -174,10 +184,13 @@ impl Mdt {
                 | ConnectFlags2::LOCK_CONVERT
                 | ConnectFlags2::INC_XID
                 | ConnectFlags2::LSOM
+                | ConnectFlags2::ASYNC_DISCARD
+                | ConnectFlags2::LSEEK
+                | ConnectFlags2::DOM_LVB
                 | ConnectFlags2::GETATTR_PFID
                 | ConnectFlags2::OWN_NAMES,
             brw_size: 1 << 20,
-            ibits_known: 0x3f,
+            ibits_known: 0x7f,
             max_easize: XATTR_VALUE_BYTES_MAX as u32,
             maxbytes: FILE_BYTES_MAX,
             maxmodrpcs: 8,

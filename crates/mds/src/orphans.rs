@@ -81,6 +81,7 @@ impl Mdt {
             && let Some(layout) = self.layout(inode)?
         {
             self.placement.destroy_later(transaction, &layout);
+            self.discard_data_of(inode.fid);
         }
         transaction.destroy(inode.fid);
         Ok(())

@@ -39,6 +39,7 @@ impl Operations for Ost {
                 Request::OstStatfs(_) => self.statfs(),
                 Request::OstCreate(request) => self.create(context, *request).await,
                 Request::OstDestroy(request) => self.destroy(context, *request).await,
+                Request::OstSetGrantInfo(request) => Ok(self.brw.take_grant(context, *request)),
                 Request::OstGetInfoLastId(_) => self.info_last_id(),
                 Request::OstGetInfoLastFid(request) => self.info_last_fid(&request),
                 Request::OstGetInfo(request) => self.info(&request),

@@ -105,7 +105,6 @@ pub(crate) const ANSWERED: &[Known] = &[
         "the size of a file that was never written is told once its writers have closed it; there \
          while it is opened again",
     ),
-    known("LDLM_INTENT_OPEN reply", &["niobuf_inline"], "no data on the MDT"),
     known(
         "LDLM_INTENT_OPEN reply",
         &["default_mdt_md", "mdt_body.valid.DEFAULT_MEA", "mdt_body.valid.DIREA"],
@@ -168,22 +167,12 @@ pub(crate) const ANSWERED: &[Known] = &[
     known(
         "MDS_CONNECT reply",
         &[
-            "cdata.flags.GRANT",
             "cdata.flags.GRANT_PARAM",
-            "cdata.flags.GRANT_SHRINK",
-            "cdata.flags.SHORTIO",
-            "cdata.flags.SRVLOCK",
-            "cdata.flags.CKSUM",
             "cdata.cksum_types.*",
-            "cdata.grant",
             "cdata.grant_*",
-            "cdata.ibits_known",
-            "cdata.flags2.LSEEK",
-            "cdata.flags2.ASYNC_DISCARD",
-            "cdata.flags2.DOM_LVB",
             "cdata.flags2.UNALIGNED_DIO",
         ],
-        "no data on the MDT, so no grant for it",
+        "other checksums, and grants without Lustre's reckoning of extents",
     ),
     known(
         "MDS_CONNECT reply",

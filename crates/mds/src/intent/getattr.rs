@@ -13,7 +13,7 @@ use crate::answer::{LOCK_ABORTED, no_lock};
 use crate::exclusion::Needs;
 use crate::getattr::Description;
 use crate::inode::Inode;
-use crate::{Mdt, locks};
+use crate::{Mdt, dom, locks};
 
 /// An inode left alone for so long is given out with its attributes, even when only its name was
 /// looked up (`ctime_age_limit`).
@@ -66,13 +66,16 @@ impl Mdt {
             false => InodeBits::LOOKUP | InodeBits::PERM,
         };
         let more = match inode.is_regular() {
-            true => InodeBits::LAYOUT,
+            true => InodeBits::LAYOUT | self.data_bits(context, &inode)?,
             false => InodeBits(0),
         };
         let guard = locks::read(context, fid, bits, more).await?;
         // What was read before the lock may have changed.
         let inode = self.inode(fid)?;
-        let found = self.getattr_of(context, &inode, &request.mdt_body)?;
+        let mut found = self.getattr_of(context, &inode, &request.mdt_body)?;
+        if guard.policy().inode_bits().contains(InodeBits::DOM) {
+            dom::add_size(&inode, &mut found.body);
+        }
         let lock = locks::hand_over(context, guard, wish)?;
         Ok(described(found, lock, disposition))
     }

@@ -4,5 +4,6 @@ mod getattr;
 mod getxattr;
 mod layout;
 mod open;
+mod open_data;
 mod open_new;
 mod reopen;

@@ -34,6 +34,9 @@ pub(super) struct Opening<'a> {
     pub(super) wish: Option<&'a LockWish>,
 }
 
+/// The head that says that no bytes of the file come with the answer.
+const NO_DATA: [u8; 16] = [0; 16];
+
 /// How far an open has got: told to the client even if it fails.
 #[derive(Default)]
 pub(super) struct Progress {
@@ -42,6 +45,8 @@ pub(super) struct Progress {
     pub(super) layout: Bytes,
     pub(super) acl: Bytes,
     pub(super) lock: Option<LdlmReply>,
+    /// Bytes of the file, where they lie on the MDT.
+    pub(super) data: Bytes,
 }
 
 impl Progress {
@@ -196,7 +201,8 @@ impl Mdt {
             let target = &context.target;
             drop(target.lock_inode(inode.fid, InodeBits::UPDATE, LockMode::Ex).await?);
         }
-        let guard = open_lock(context, opening, inode, InodeBits(0)).await?;
+        let data = self.dom_open_of(context, opening, inode.fid, layout.as_ref());
+        let guard = self.lock_of_open(context, opening, inode, data, InodeBits(0)).await?;
         self.count_open(context, opening, inode, None, progress)?;
         if was_pristine {
             self.open_files.note_unwritten(inode.fid);
@@ -206,6 +212,7 @@ impl Mdt {
         let handle = progress.body.open_handle;
         self.put_inode(context, &inode, progress)?;
         progress.body.open_handle = handle;
+        self.add_data(context, data, guard.as_ref(), &inode, progress)?;
         give_lock(context, opening, guard, progress)
     }
 
@@ -461,7 +468,7 @@ pub(super) fn give_lock(
 
 /// The reply: with a lock it is a success; without one the client finds everything in the intent.
 pub(super) fn answer(progress: Progress, result: Result<(), Errno>) -> Outcome {
-    let Progress { mut disposition, body, layout, acl, lock } = progress;
+    let Progress { mut disposition, body, layout, acl, lock, data } = progress;
     let mut error = result.err();
     if error.is_some() {
         disposition = (disposition | Disposition::LOOKUP_EXECD)
@@ -478,6 +485,7 @@ pub(super) fn answer(progress: Progress, result: Result<(), Errno>) -> Outcome {
         mdt_body: Some(body),
         mdt_md: layout,
         acl,
+        niobuf_inline: if data.is_empty() { Bytes::from_static(&NO_DATA) } else { data },
         ..LdlmIntentOpenReply::default()
     };
     Outcome { status, reply: Some(reply.into()) }

@@ -7,7 +7,7 @@ use sheen_types::{Errno, InodeBits, Name};
 use sheen_wire::ldlm::Disposition;
 use sheen_wire::md::OpenFlags;
 
-use super::open::{Opening, Progress, give_lock, open_lock};
+use super::open::{Opening, Progress, give_lock};
 use crate::caller::May;
 use crate::exclusion::Needs;
 use crate::inode::Inode;
@@ -105,7 +105,10 @@ impl Mdt {
             true => InodeBits::XATTR,
             false => InodeBits(0),
         };
-        let guard = open_lock(context, opening, inode, more).await?;
+        let layout = Some(&progress.layout).filter(|layout| !layout.is_empty());
+        let data = self.dom_open_of(context, opening, inode.fid, layout);
+        let guard = self.lock_of_open(context, opening, inode, data, more).await?;
+        self.add_data(context, data, guard.as_ref(), inode, progress)?;
         give_lock(context, opening, guard, progress)
     }
 

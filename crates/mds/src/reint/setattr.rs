@@ -62,6 +62,9 @@ impl Mdt {
             self.pristine.remove(inode.fid);
             self.open_files.note_written(inode.fid);
         }
+        if record.valid.intersects(AttrValid::ATIME | AttrValid::MTIME | AttrValid::CTIME) {
+            self.note_times(context, inode.fid);
+        }
         let _lock = context.target.lock_inode(inode.fid, bits, LockMode::Pw).await?;
         let mut transaction = Transaction::new();
         self.add_owner(&mut transaction, &inode, &patch)?;

@@ -1,5 +1,6 @@
 //! Tests of whole operations, through a target, over a store in memory and OSTs that are not real.
 
+mod dom;
 mod fake_ost;
 mod harness;
 mod names;

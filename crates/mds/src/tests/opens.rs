@@ -313,7 +313,12 @@ fn who_connects_read_only_changes_nothing() {
             let made = client.create(Fid::ROOT, "f").await.unwrap();
             client.close(&made).await.unwrap();
             let flags = crate::Mdt::offer().flags | ConnectFlags::RDONLY;
-            let data = ObdConnectData { flags, ibits_known: 0x3f, ..ObdConnectData::default() };
+            let data = ObdConnectData {
+                flags,
+                ibits_known: 0x3f,
+                brw_size: 1 << 20,
+                ..ObdConnectData::default()
+            };
             client.inner.connect_with(data).await.unwrap();
             let error = |result: Result<_, Errno>| result.map(|_: super::harness::Opened| ());
             for flags in [OpenFlags::WRITE, OpenFlags::READ | OpenFlags::CREAT] {

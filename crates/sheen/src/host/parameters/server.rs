@@ -57,6 +57,7 @@ pub(crate) fn add_server(tree: &Tree, node: &Arc<RpcNode>, running: &[Arc<Runnin
         add_space(tree, &format!("osd-sheen.{}", one.served.target.name()), one);
         if let Role::Mdt(mdt) = &one.served.role {
             add_mdt(tree, &root, mdt);
+            add_data(tree, &root, mdt);
         }
         if let Role::Ost(ost) = &one.served.role {
             add_ost(tree, &root, ost);
@@ -94,6 +95,30 @@ fn add_mdt(tree: &Tree, root: &str, mdt: &Arc<Mdt>) {
             move |text| writer.change_root_squash(|squash| write(squash, text)),
         );
     }
+}
+
+/// What operators may say about data on an MDT.
+fn add_data(tree: &Tree, root: &str, mdt: &Arc<Mdt>) {
+    let (reader, writer) = (Arc::clone(mdt), Arc::clone(mdt));
+    tree.add_writable(
+        &format!("{root}.dom_lock"),
+        move || values::dom_lock_text(reader.dom_lock()).to_owned(),
+        move |text| {
+            writer.set_dom_lock(values::dom_lock(text)?);
+            Ok(())
+        },
+    );
+    let (reader, writer) = (Arc::clone(mdt), Arc::clone(mdt));
+    tree.add_writable(
+        &format!("{root}.dom_read_open"),
+        move || u8::from(reader.reads_on_open()).to_string(),
+        move |text| {
+            writer.set_reads_on_open(values::switch(text)?);
+            Ok(())
+        },
+    );
+    let reader = Arc::clone(mdt);
+    tree.add(&format!("{root}.tot_granted"), move || reader.grant_view().total.to_string());
 }
 
 /// What operators may say about an OST's disks.

@@ -1,5 +1,6 @@
 //! Values that `lctl set_param` brings, and what is wrong with them: Lustre's errno for each.
 
+use sheen_mds::DomLock;
 use sheen_types::Errno;
 use sheen_types::access::RootSquash;
 
@@ -49,6 +50,24 @@ pub(super) fn switch(text: &str) -> Result<bool, Errno> {
     }
 }
 
+/// When an open brings the lock on data of an MDT: by name or by Lustre's number. As there, `always` is
+/// taken for `trylock`.
+pub(super) fn dom_lock(text: &str) -> Result<DomLock, Errno> {
+    match text.trim() {
+        "never" | "0" => Ok(DomLock::Never),
+        "trylock" | "always" | "1" | "2" => Ok(DomLock::Try),
+        _ => Err(Errno::EINVAL),
+    }
+}
+
+/// The name of it.
+pub(super) fn dom_lock_text(lock: DomLock) -> &'static str {
+    match lock {
+        DomLock::Never => "never",
+        DomLock::Try => "trylock",
+    }
+}
+
 /// Milliseconds from a number with a unit (`600s`, `10m`), or in milliseconds without one.
 pub(super) fn milliseconds(text: &str) -> Result<u64, Errno> {
     let text = text.trim();
@@ -79,5 +98,7 @@ mod tests {
         assert_eq!(number_within("abc", 1, 512), Err(Errno::EINVAL));
         assert_eq!(milliseconds("600s"), Ok(600_000));
         assert_eq!((switch("1"), switch("2")), (Ok(true), Err(Errno::EINVAL)));
+        assert_eq!(dom_lock("always\n").map(dom_lock_text), Ok("trylock"));
+        assert_eq!((dom_lock("0"), dom_lock("3")), (Ok(DomLock::Never), Err(Errno::EINVAL)));
     }
 }

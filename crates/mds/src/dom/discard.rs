@@ -1,0 +1,43 @@
+//! When a file goes for good, clients throw away what they have not written of it.
+
+use std::sync::{Arc, Weak};
+
+use sheen_ldlm::{LockFlags, Policy};
+use sheen_types::{Errno, Fid, InodeBits, LockMode, ResourceName};
+
+use crate::Mdt;
+use crate::exclusion::Needs;
+
+impl Mdt {
+    /// An operation that holds the inode is about to destroy it. Once that is done, whoever has its
+    /// data in a cache is told to drop it, in a task of its own: the answer waits for nobody. Nothing
+    /// is done if nobody has.
+    pub(crate) fn discard_data_of(&self, fid: Fid) {
+        let Some(target) = self.target.get().and_then(Weak::upgrade) else { return };
+        let resource = ResourceName::of_fid(fid);
+        let is_cached = target
+            .namespace()
+            .dump(resource)
+            .iter()
+            .any(|lock| lock.desc.policy.inode_bits().intersects(InodeBits::DOM));
+        if !is_cached {
+            return;
+        }
+        let (mdt, tasks) = (Weak::clone(&self.me), Arc::clone(&target));
+        let discard = async move {
+            let Some(mdt) = mdt.upgrade() else { return };
+            {
+                let _held = mdt.exclusion.hold(Needs::new().change_inode(fid)).await;
+                if !matches!(mdt.inode(fid), Err(Errno::ENOENT)) {
+                    // The operation failed after all.
+                    return;
+                }
+            }
+            let (policy, flags) = (Policy::bits(InodeBits::DOM), LockFlags::AST_DISCARD_DATA);
+            if let Err(errno) = target.lock_as(resource, policy, LockMode::Pw, flags).await {
+                tracing::debug!(%fid, %errno, "cached data of a file that has gone");
+            }
+        };
+        tasks.world().tasks.spawn("dom_discard", Box::pin(discard));
+    }
+}

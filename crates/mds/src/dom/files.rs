@@ -1,0 +1,73 @@
+//! What the data of files on an MDT has of its own: inodes as objects, one lock for all bytes, times.
+
+use std::sync::Arc;
+
+use sheen_brw::{Objects, attributes};
+use sheen_io::BoxFuture;
+use sheen_ldlm::Policy;
+use sheen_store::{AttributePatch, Attributes, Store};
+use sheen_target::Context;
+use sheen_types::{Errno, Extent, Fid, InodeBits, ResourceName};
+use sheen_wire::md::Valid;
+use sheen_wire::ost::{Obdo, OstId};
+
+use crate::counters;
+use crate::dom::late::LateTimes;
+
+/// The files of one MDT.
+pub(crate) struct Files {
+    pub(crate) store: Arc<dyn Store>,
+    pub(crate) late: LateTimes,
+}
+
+impl Objects for Files {
+    const BYTES_READ_AND_WRITTEN: (usize, usize) = (counters::READ_BYTES, counters::WRITE_BYTES);
+    const SAID_OF_PUNCHED: Valid = Valid(
+        Valid::ID.0
+            | Valid::SIZE.0
+            | Valid::BLOCKS.0
+            | Valid::ATIME.0
+            | Valid::MTIME.0
+            | Valid::CTIME.0,
+    );
+
+    fn find(&self, oi: OstId) -> Result<Fid, Errno> {
+        oi.fid(0).filter(|fid| fid.is_namespace() && !fid.is_idif()).ok_or(Errno::EPROTO)
+    }
+
+    /// The DOM bit, whichever bytes.
+    fn cover(&self, oi: OstId, _: Extent) -> (ResourceName, Policy) {
+        (oi.resource(), Policy::bits(InodeBits::DOM))
+    }
+
+    /// Times, unless the client has set others since. Owner and mode are the inode's.
+    fn stamp(
+        &self,
+        context: &Context,
+        object: Fid,
+        asked: &Obdo,
+        before: &Attributes,
+    ) -> AttributePatch {
+        if self.late.is_late(context.export.client(), object, context.xid) {
+            return AttributePatch::default();
+        }
+        let AttributePatch { accessed, modified, changed, .. } =
+            attributes::data_patch(asked, before);
+        AttributePatch { accessed, modified, changed, ..AttributePatch::default() }
+    }
+
+    /// Waits for the commit that has the inode, if it is as young as that.
+    fn changed<'a>(
+        &'a self,
+        context: &'a Context,
+        object: Fid,
+    ) -> BoxFuture<'a, Result<(), Errno>> {
+        Box::pin(async move {
+            let target = &context.target;
+            match self.store.is_created_durably(object).map_err(|error| error.errno())? {
+                true => Ok(()),
+                false => target.committed(target.last_transno()).await,
+            }
+        })
+    }
+}

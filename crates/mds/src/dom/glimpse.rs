@@ -1,0 +1,59 @@
+//! Sizes of files on the MDT: the values of DOM locks, and requests that only want to know.
+
+use bytes::Bytes;
+use sheen_brw::encode_value;
+use sheen_target::{Context, LockWish, Outcome};
+use sheen_types::{Errno, Fid, InodeBits};
+use sheen_wire::ldlm::{LdlmReply, LockFlags};
+use sheen_wire::messages::LdlmEnqueueReply;
+
+use crate::answer::LOCK_ABORTED;
+use crate::{Mdt, locks};
+
+impl Mdt {
+    /// What goes with a lock that has the DOM bit: the size of what is on the MDT. Empty for an inode
+    /// that has gone: whoever reads it will see that.
+    pub(crate) fn data_value(&self, fid: Fid) -> Result<Bytes, Errno> {
+        match self.dom.brw.value(fid) {
+            Ok(value) => Ok(encode_value(&value)),
+            Err(Errno::ENOENT) => Ok(Bytes::new()),
+            Err(errno) => Err(errno),
+        }
+    }
+
+    /// An enqueue that has an intent and does not say which: a client wants to know size and times of
+    /// a file on the MDT. It takes the lock if nobody is in the way; if somebody is, who may know
+    /// better is asked, and the answer is the value alone (`mdt_glimpse_enqueue`).
+    pub(crate) async fn glimpse(
+        &self,
+        context: &Context,
+        wish: &LockWish,
+    ) -> Result<Outcome, Errno> {
+        if wish.policy.inode_bits() != InodeBits::DOM || !super::knows_dom(context) {
+            return Err(Errno::EFAULT);
+        }
+        let fid = self.inode(wish.resource.fid())?.fid;
+        let brw = &self.dom.brw;
+        if let Some(held) = context.held_lock(wish) {
+            return Ok(answer(0, held, encode_value(&brw.value(fid)?)));
+        }
+        let target = &context.target;
+        if let Some(lock) = target.try_lock(wish.resource, wish.policy, wish.mode) {
+            let value = encode_value(&brw.value(fid)?);
+            let reply = locks::hand_over(context, lock, wish)?;
+            return Ok(answer(0, reply, value));
+        }
+        // Asked for ahead of use: whoever really needs the size will ask again.
+        let value = match wish.flags.contains(LockFlags::BLOCK_NOWAIT) {
+            true => brw.value(fid)?,
+            false => brw.glimpsed(target, wish.resource, fid).await?,
+        };
+        Ok(answer(LOCK_ABORTED, LdlmReply::default(), encode_value(&value)))
+    }
+}
+
+fn answer(status: i32, reply: LdlmReply, value: Bytes) -> Outcome {
+    let reply =
+        LdlmEnqueueReply { dlm_rep: Some(reply), dlm_lvb: value, ..LdlmEnqueueReply::default() };
+    Outcome { status, reply: Some(reply.into()) }
+}

@@ -1,0 +1,67 @@
+//! Opens of files whose data lies on the MDT: which lock they bring, and which bytes.
+
+use bytes::Bytes;
+use sheen_target::{Context, LockGuard};
+use sheen_types::{Errno, Fid, InodeBits};
+use sheen_wire::messages::{LdlmIntentOpenReply, Reply};
+use sheen_wire::ptlrpc::{MessageHeader, PtlrpcBody};
+
+use super::open::{Opening, Progress, open_lock};
+use crate::Mdt;
+use crate::dom::DomOpen;
+use crate::inode::Inode;
+
+impl Mdt {
+    /// Whether the open brings the DOM bit, if it can bring a lock at all.
+    pub(super) fn dom_open_of(
+        &self,
+        context: &Context,
+        opening: &Opening<'_>,
+        fid: Fid,
+        layout: Option<&Bytes>,
+    ) -> Option<DomOpen> {
+        opening.wish.and_then(|_| self.dom_open(context, opening.flags, fid, layout))
+    }
+
+    /// The lock that goes with an open: with data, if there is data and nobody in the way.
+    pub(super) async fn lock_of_open(
+        &self,
+        context: &Context,
+        opening: &Opening<'_>,
+        inode: &Inode,
+        data: Option<DomOpen>,
+        more: InodeBits,
+    ) -> Result<Option<LockGuard>, Errno> {
+        let with_data = data.and_then(|data| self.dom_open_lock(context, data, inode.fid, more));
+        match with_data {
+            Some(guard) => Ok(Some(guard)),
+            None => open_lock(context, opening, inode, more).await,
+        }
+    }
+
+    /// Adds size and bytes to the answer, as far as the lock and the room go.
+    pub(super) fn add_data(
+        &self,
+        context: &Context,
+        data: Option<DomOpen>,
+        guard: Option<&LockGuard>,
+        inode: &Inode,
+        progress: &mut Progress,
+    ) -> Result<(), Errno> {
+        let (Some(data), Some(guard)) = (data, guard) else { return Ok(()) };
+        let Progress { body, layout, acl, .. } = progress;
+        let bytes_without = |body: &_| {
+            let reply = LdlmIntentOpenReply {
+                dlm_rep: Some(Default::default()),
+                mdt_body: Some(Clone::clone(body)),
+                mdt_md: layout.clone(),
+                acl: acl.clone(),
+                ..LdlmIntentOpenReply::default()
+            };
+            let reply = Reply::from(reply);
+            reply.to_bytes(&MessageHeader::default(), &PtlrpcBody::default()).len()
+        };
+        progress.data = self.data_on_open(context, data, guard, inode, body, bytes_without)?;
+        Ok(())
+    }
+}

@@ -1,0 +1,557 @@
+//! Data on the MDT: what clients write is read back, and everybody knows its size.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use parking_lot::Mutex;
+use sheen_brw::encode_value;
+use sheen_store::{Store, Transaction};
+use sheen_store_mem::{Commits, MemOptions, StoreMem};
+use sheen_target::testing::{TestAnswer, TestCall, TestWorld};
+use sheen_types::{Errno, Fid, InodeBits, LockHandle, LockMode, Timestamp};
+use sheen_wire::codec::{ByteOrder, Reader, Wire};
+use sheen_wire::connect::{ConnectFlags, ConnectFlags2, ObdConnectData};
+use sheen_wire::ldlm::{LdlmReply, LockFlags};
+use sheen_wire::lov::{
+    CompFlags, LovComp, LovCompEntry, LovCompHeader, LovComponent, LovMagic, LovMd, LovMdHeader,
+    LovPattern,
+};
+use sheen_wire::md::{AttrValid, OpenFlags, Valid};
+use sheen_wire::messages::*;
+use sheen_wire::ost::{BrwFlags, NiobufRemote, ObdIoobj, Obdo, ObdoFlags, OstBody, OstId, OstLvb};
+
+use super::fake_ost::FakeOst;
+use super::harness::{Client, REGULAR, Server, run};
+use crate::DomLock;
+
+const EOF: u64 = u64::MAX;
+const DATA: InodeBits = InodeBits::DOM;
+
+fn test<F>(seed: u64, body: impl FnOnce(Server, TestWorld) -> F + Send + 'static)
+where
+    F: Future<Output = ()> + Send + 'static,
+{
+    let world = TestWorld::new(seed);
+    let inner = world.clone();
+    run(async move { body(Server::start(&inner, 1).await, inner.clone()).await }, &world);
+}
+
+/// A layout whose first mebibyte, or all, lies on the MDT.
+fn layout(fid: Fid) -> Bytes {
+    let header = LovMdHeader {
+        magic: LovMagic::V1,
+        pattern: LovPattern::MDT,
+        oi: OstId::of_file(fid),
+        stripe_size: 1 << 20,
+        ..LovMdHeader::default()
+    };
+    let on_mdt = LovComponent {
+        entry: LovCompEntry { id: 1, flags: CompFlags::INIT, end: 1 << 20, ..Default::default() },
+        layout: LovMd { header, ..LovMd::default() },
+    };
+    let header = LovCompHeader { magic: LovMagic::COMP_V1, ..LovCompHeader::default() };
+    let comp = LovComp { header, components: vec![on_mdt] };
+    let mut writer = sheen_wire::codec::Writer::with_capacity(128);
+    comp.encode_into(&mut writer);
+    writer.into_bytes()
+}
+
+/// A file on the MDT, as if made so.
+async fn make(server: &Server, client: &Client, name: &str) -> Fid {
+    let fid = client.make(Fid::ROOT, name, REGULAR | 0o666).await.expect("made");
+    let mut change = Transaction::new();
+    change.set_xattr(fid, "trusted.lov", layout(fid));
+    server.store.apply(change).expect("set");
+    fid
+}
+
+fn named(fid: Fid) -> Obdo {
+    Obdo { valid: Valid::ID | Valid::GROUP, oi: OstId::of_fid(fid), ..Obdo::default() }
+}
+
+fn write(fid: Fid, offset: u64, data: &Bytes, flags: BrwFlags) -> OstWrite {
+    let oa = Obdo {
+        valid: Valid::ID | Valid::GROUP | Valid::FLAGS | Valid::MTIME | Valid::CTIME,
+        flags: ObdoFlags::SHORT_IO,
+        mtime: 2000,
+        ctime: 2000,
+        ..named(fid)
+    };
+    OstWrite {
+        ost_body: OstBody { oa },
+        obd_ioobj: vec![ObdIoobj { oid: OstId::of_fid(fid), max_brw: 0, bufcnt: 1 }],
+        niobuf_remote: vec![NiobufRemote { offset, len: data.len() as u32, flags }],
+        short_io: data.clone(),
+        ..OstWrite::default()
+    }
+}
+
+async fn put(client: &Client, fid: Fid, offset: u64, data: &[u8]) -> Result<Obdo, Errno> {
+    let data = Bytes::copy_from_slice(data);
+    told(client.inner.call(write(fid, offset, &data, BrwFlags::NONE)).await)
+}
+
+async fn read(client: &Client, fid: Fid, offset: u64, len: u32) -> Result<Bytes, Errno> {
+    let oid = OstId::of_fid(fid);
+    let request = OstRead {
+        ost_body: OstBody { oa: named(fid) },
+        obd_ioobj: vec![ObdIoobj { oid, max_brw: 0, bufcnt: 1 }],
+        niobuf_remote: vec![NiobufRemote { offset, len, flags: BrwFlags::NONE }],
+        ..OstRead::default()
+    };
+    let answer = client.inner.call(request).await;
+    answer.errno().map_or(Ok(answer.bulk.clone()), Err)
+}
+
+async fn punch(client: &Client, fid: Fid, size: u64) -> Result<Obdo, Errno> {
+    let valid = Valid::SIZE | Valid::BLOCKS | Valid::MTIME | Valid::CTIME;
+    let oa = Obdo { valid, size, blocks: EOF, mtime: 3000, ctime: 3000, ..named(fid) };
+    told(client.inner.call(OstPunch { ost_body: OstBody { oa }, ..Default::default() }).await)
+}
+
+fn told(answer: TestAnswer) -> Result<Obdo, Errno> {
+    if let Some(errno) = answer.errno() {
+        return Err(errno);
+    }
+    let body = match answer.reply.expect("buffers") {
+        Reply::OstWrite(reply) => reply.ost_body,
+        Reply::OstPunch(reply) => reply.ost_body,
+        Reply::OstSync(reply) => reply.ost_body,
+        Reply::OstSeek(reply) => reply.ost_body,
+        other => panic!("{other:?}"),
+    };
+    Ok(body.expect("a body").oa)
+}
+
+/// A lock's answer with its value.
+struct Locked {
+    status: i32,
+    reply: LdlmReply,
+    value: OstLvb,
+    mine: LockHandle,
+}
+
+fn value(bytes: &Bytes) -> OstLvb {
+    OstLvb::decode(&mut Reader::new(bytes, ByteOrder::Little)).expect("a value")
+}
+
+async fn enqueue(client: &Client, fid: Fid, mode: LockMode, flags: LockFlags) -> Locked {
+    let mut dlm_req = client.dlm(fid, mode, DATA);
+    dlm_req.flags = flags;
+    let mine = dlm_req.handles[0];
+    let answer = client.inner.call(LdlmEnqueue { dlm_req, ..LdlmEnqueue::default() }).await;
+    assert_eq!(answer.errno(), None);
+    let Some(Reply::LdlmEnqueue(reply)) = answer.reply else { panic!("{:?}", answer.reply) };
+    let lock = reply.dlm_rep.expect("a lock's answer");
+    client.keep(mine, lock.handle);
+    Locked { status: answer.head.status, reply: lock, value: value(&reply.dlm_lvb), mine }
+}
+
+async fn lock(client: &Client, fid: Fid, mode: LockMode) -> Locked {
+    enqueue(client, fid, mode, LockFlags::NONE).await
+}
+
+async fn glimpse(client: &Client, fid: Fid) -> Locked {
+    enqueue(client, fid, LockMode::Pr, LockFlags::HAS_INTENT).await
+}
+
+/// An open's answer as a whole, with the bytes that came with it.
+async fn open(client: &Client, name: &str, flags: OpenFlags) -> Box<LdlmIntentOpenReply> {
+    let request = client.open_request(Fid::ROOT, name, flags);
+    let mine = request.dlm_req.handles[0];
+    let call = TestCall::new(request).tagged(client.next_tag());
+    let answer = client.inner.call_with(call).await.expect("an answer");
+    assert_eq!(answer.errno(), None);
+    let Some(Reply::LdlmIntentOpen(reply)) = answer.reply else { panic!("{:?}", answer.reply) };
+    client.keep(mine, reply.dlm_rep.as_ref().expect("an intent's answer").handle);
+    reply
+}
+
+fn bits(reply: &LdlmIntentOpenReply) -> (InodeBits, Option<LockMode>) {
+    let lock = reply.dlm_rep.as_ref().expect("an intent's answer");
+    (InodeBits(lock.desc.policy.as_inode_bits().bits), lock.desc.granted_mode.mode())
+}
+
+fn inline(reply: &LdlmIntentOpenReply) -> Option<(u64, Bytes)> {
+    let bytes = &reply.niobuf_inline;
+    if bytes.is_empty() {
+        return None;
+    }
+    let head = NiobufRemote::decode(&mut Reader::new(bytes, ByteOrder::Little)).expect("a head");
+    let data = bytes.slice(<NiobufRemote as Wire>::SIZE..);
+    assert_eq!(head.len as usize, data.len());
+    Some((head.offset, data))
+}
+
+#[test]
+fn what_is_written_is_read_and_the_inode_says_so() {
+    test(400, |server, _| async move {
+        let client = server.client("c").await;
+        let fid = make(&server, &client, "f").await;
+        let oa = put(&client, fid, 10, b"hello").await.expect("written");
+        assert_eq!(oa.size, 15);
+        let (offset, data) = (1 << 19, vec![7; 300_000]);
+        let mut request = write(fid, offset, &Bytes::from(data.clone()), BrwFlags::NONE);
+        request.short_io = Bytes::new();
+        request.ost_body.oa.flags = ObdoFlags::NONE;
+        let call = TestCall { source: data.clone().into(), ..TestCall::new(request) };
+        told(client.inner.call_with(call).await.expect("an answer")).expect("written in bulk");
+        assert_eq!(read(&client, fid, 8, 7).await.unwrap(), &b"\0\0hello"[..]);
+        assert_eq!(read(&client, fid, offset, 400_000).await.unwrap(), data);
+        let inode = server.store.attributes(fid).unwrap();
+        assert_eq!(inode.size, offset + 300_000);
+        assert_eq!(inode.modified, Timestamp::from_seconds(2000), "times come with data");
+        assert_eq!((inode.uid, inode.permissions), (0, 0o644), "and nothing else does");
+        let oa = punch(&client, fid, 12).await.expect("cut");
+        assert_eq!((oa.size, oa.mtime), (12, 3000));
+        punch(&client, fid, 100).await.expect("grown");
+        assert_eq!(
+            read(&client, fid, 0, 200).await.unwrap()[10..],
+            [&b"he"[..], &[0; 88]].concat()
+        );
+        let ost_body = OstBody { oa: named(fid) };
+        let synced = client.inner.call(OstSync { ost_body, ..OstSync::default() }).await;
+        assert_eq!(told(synced).expect("synced").size, 100);
+        let stats = client.getattr(fid).await.unwrap();
+        assert!(!stats.valid.contains(Valid::DOM_SIZE), "not without the lock");
+        server.check();
+    });
+}
+
+#[test]
+fn what_has_no_data_here_is_refused() {
+    test(401, |server, _| async move {
+        let client = server.client("c").await;
+        let directory = client.mkdir(Fid::ROOT, "d").await.unwrap();
+        assert!(put(&client, directory, 0, b"x").await.is_err());
+        let absent = client.next_fid();
+        assert_eq!(put(&client, absent, 0, b"x").await.err(), Some(Errno::ENOENT));
+        assert_eq!(read(&client, absent, 0, 1).await.err(), Some(Errno::ENOENT));
+        let object = OstId::of_id(7).fid(0).unwrap();
+        assert_eq!(put(&client, object, 0, b"x").await.err(), Some(Errno::EPROTO));
+        let fid = make(&server, &client, "f").await;
+        let call = client
+            .inner
+            .call(OstDestroy { ost_body: OstBody { oa: named(fid) }, ..OstDestroy::default() });
+        assert_eq!(call.await.errno(), Some(Errno::ENOTSUPP), "an MDT destroys with the name");
+    });
+}
+
+#[test]
+fn an_open_brings_lock_size_and_bytes() {
+    test(402, |server, _| async move {
+        let (one, two) = (server.client("one").await, server.client("two").await);
+        let fid = make(&server, &one, "f").await;
+        put(&one, fid, 0, &[5; 3000]).await.expect("written");
+        let reply = open(&one, "f", OpenFlags::READ).await;
+        let all = InodeBits(0x5b);
+        assert_eq!(bits(&reply), (all, Some(LockMode::Pr)));
+        let body = reply.mdt_body.as_ref().unwrap();
+        assert!(body.valid.contains(Valid::DOM_SIZE));
+        assert_eq!((body.dom_size, body.dom_blocks), (3000, 8));
+        assert_eq!(inline(&reply), Some((0, vec![5; 3000].into())));
+        let again = open(&one, "f", OpenFlags::READ).await;
+        assert_eq!(inline(&again), None, "it has the lock already, and may have the bytes");
+        assert!(!bits(&again).0.intersects(DATA));
+        let other = open(&two, "f", OpenFlags::READ).await;
+        assert_eq!(inline(&other), Some((0, vec![5; 3000].into())), "readers share");
+        let writer = open(&two, "f", OpenFlags::WRITE).await;
+        assert!(!bits(&writer).0.intersects(DATA), "somebody is in the way, and not disturbed");
+        assert_eq!(one.inner.callbacks().len(), 0);
+        let fresh = make(&server, &one, "g").await;
+        put(&one, fresh, 0, &[6; 100]).await.expect("written");
+        let writer = open(&two, "g", OpenFlags::WRITE).await;
+        assert_eq!(bits(&writer), (all, Some(LockMode::Pw)));
+        assert_eq!(inline(&writer), Some((0, vec![6; 100].into())), "who appends needs them");
+    });
+}
+
+#[test]
+fn of_a_file_without_room_the_last_page_comes() {
+    test(403, |server, _| async move {
+        let client = server.client("c").await;
+        let fid = make(&server, &client, "f").await;
+        put(&client, fid, 100_000 - 1, b"e").await.expect("written");
+        let reply = open(&client, "f", OpenFlags::READ).await;
+        // The test client has not said how large its pages are: they may have 64 KiB.
+        let (offset, data) = inline(&reply).expect("a tail");
+        assert_eq!((offset, data.len()), (65536, 100_000 - 65536));
+        assert_eq!(data.last(), Some(&b'e'));
+        assert_eq!(reply.mdt_body.as_ref().unwrap().dom_size, 100_000);
+    });
+}
+
+#[test]
+fn operators_say_what_an_open_brings() {
+    test(404, |server, _| async move {
+        let client = server.client("c").await;
+        let fid = make(&server, &client, "f").await;
+        put(&client, fid, 0, b"data").await.expect("written");
+        assert_eq!((server.mdt.dom_lock(), server.mdt.reads_on_open()), (DomLock::Try, true));
+        server.mdt.set_dom_lock(DomLock::Never);
+        let reply = open(&client, "f", OpenFlags::READ).await;
+        assert!(!bits(&reply).0.intersects(DATA));
+        assert_eq!(inline(&reply), None);
+        server.mdt.set_dom_lock(DomLock::Try);
+        server.mdt.set_reads_on_open(false);
+        let reply = open(&client, "f", OpenFlags::READ).await;
+        assert_eq!((bits(&reply).0, inline(&reply)), (InodeBits(0x5b), None));
+        assert_eq!(reply.mdt_body.unwrap().dom_size, 4);
+    });
+}
+
+#[test]
+fn a_client_that_does_not_know_the_bit_never_gets_it() {
+    test(405, |server, _| async move {
+        let client = server.client("c").await;
+        let fid = make(&server, &client, "f").await;
+        put(&client, fid, 0, b"data").await.expect("written");
+        let agreed = client.inner.agreed();
+        assert!(agreed.flags2.contains(ConnectFlags2::DOM_LVB));
+        assert!(InodeBits(agreed.ibits_known).contains(DATA));
+        assert!(agreed.grant > 0 && agreed.flags.contains(ConnectFlags::GRANT));
+        let old = ObdConnectData {
+            flags: agreed.flags,
+            flags2: agreed.flags2.without(ConnectFlags2::DOM_LVB),
+            ibits_known: 0x7f,
+            brw_size: 1 << 20,
+            ..ObdConnectData::default()
+        };
+        client.inner.connect_with(old).await.expect("reconnects");
+        assert!(!InodeBits(client.inner.agreed().ibits_known).intersects(DATA));
+        let reply = open(&client, "f", OpenFlags::READ).await;
+        assert!(!bits(&reply).0.intersects(DATA));
+        let (_, reply) = client.lookup(Fid::ROOT, "f").await;
+        assert!(!reply.mdt_body.unwrap().valid.contains(Valid::DOM_SIZE));
+    });
+}
+
+#[test]
+fn a_lock_comes_with_what_earlier_holders_wrote() {
+    test(406, |server, world| async move {
+        let (one, two) = (server.client("one").await, server.client("two").await);
+        let fid = make(&server, &one, "f").await;
+        let first = lock(&one, fid, LockMode::Pw).await;
+        assert_eq!((first.status, first.value.size), (0, 0));
+        put(&one, fid, 0, &[1; 50]).await.expect("written under the lock");
+        let second = lock(&two, fid, LockMode::Pw).await;
+        assert_eq!(second.reply.desc.granted_mode.mode(), None, "it has to wait");
+        assert_eq!(second.value.size, 50, "and hears what is known so far");
+        world.sleep(std::time::Duration::from_secs(1)).await;
+        let granted = two.inner.callbacks().into_iter().find_map(|callback| match callback {
+            Request::LdlmCpCallback(callback) => Some(callback),
+            _ => None,
+        });
+        let granted = granted.expect("a completion");
+        assert_eq!(granted.dlm_req.handles[0], second.mine);
+        assert_eq!(value(&granted.dlm_lvb).size, 50);
+    });
+}
+
+#[test]
+fn whoever_writes_is_asked_for_the_size() {
+    test(407, |server, _| async move {
+        let (one, two) = (server.client("one").await, server.client("two").await);
+        let fid = make(&server, &one, "f").await;
+        put(&one, fid, 0, &[1; 50]).await.expect("written");
+        let free = glimpse(&two, fid).await;
+        assert_eq!((free.status, free.value.size), (0, 50));
+        assert_eq!(free.reply.desc.granted_mode.mode(), Some(LockMode::Pr), "nobody is there");
+        two.inner.cancel(&[free.reply.handle]).await;
+        lock(&one, fid, LockMode::Pw).await;
+        let asked = Arc::new(Mutex::new(0));
+        let count = Arc::clone(&asked);
+        one.inner.on_callback(Box::new(move |request| {
+            let Request::LdlmGlCallback(_) = request else { return None };
+            *count.lock() += 1;
+            let known = OstLvb { size: 10_000, blocks: 24, mtime: 5000, ..OstLvb::default() };
+            let dlm_lvb = encode_value(&known);
+            Some(Ok(LdlmGlCallbackReply { dlm_lvb, ..Default::default() }.into()))
+        }));
+        let told = glimpse(&two, fid).await;
+        assert_eq!((told.status, told.value.size), (301, 10_000));
+        assert_eq!(told.value.mtime, 5000);
+        assert_eq!(told.reply.handle, LockHandle(0));
+        let ahead = LockFlags::HAS_INTENT | LockFlags::BLOCK_NOWAIT;
+        let told = enqueue(&two, fid, LockMode::Pr, ahead).await;
+        assert_eq!((told.status, told.value.size), (301, 50), "ahead of use nobody is asked");
+        assert_eq!(*asked.lock(), 1);
+        let (_, reply) = two.lookup(Fid::ROOT, "f").await;
+        let body = reply.mdt_body.unwrap();
+        assert!(!body.valid.contains(Valid::DOM_SIZE), "the size is the writer's to say");
+    });
+}
+
+#[test]
+fn a_getattr_brings_the_size_where_nobody_writes() {
+    test(408, |server, _| async move {
+        let client = server.client("c").await;
+        let fid = make(&server, &client, "f").await;
+        put(&client, fid, 0, &[1; 70]).await.expect("written");
+        let (_, reply) = client.lookup(Fid::ROOT, "f").await;
+        let lock = reply.dlm_rep.unwrap();
+        assert_eq!(lock.desc.policy.as_inode_bits().bits, 0x5b);
+        let body = reply.mdt_body.unwrap();
+        assert!(body.valid.contains(Valid::DOM_SIZE));
+        assert_eq!((body.dom_size, body.mtime), (70, 2000));
+        let made = client.create(Fid::ROOT, "on OSTs").await.unwrap();
+        let (_, reply) = client.lookup(Fid::ROOT, "on OSTs").await;
+        let bits = reply.dlm_rep.unwrap().desc.policy.as_inode_bits().bits;
+        assert!(!InodeBits(bits).intersects(DATA), "other files have no data here");
+        client.close(&made).await.unwrap();
+    });
+}
+
+#[test]
+fn the_server_locks_for_who_has_no_lock() {
+    test(409, |server, _| async move {
+        let (one, two) = (server.client("one").await, server.client("two").await);
+        let fid = make(&server, &one, "f").await;
+        lock(&one, fid, LockMode::Pw).await;
+        let data = Bytes::from_static(b"direct");
+        let answer = two.inner.call(write(fid, 0, &data, BrwFlags::SRVLOCK)).await;
+        told(answer).expect("written");
+        let callbacks = one.inner.callbacks();
+        assert!(matches!(&callbacks[..], [Request::LdlmBlCallback(_)]), "{callbacks:?}");
+        assert_eq!(read(&two, fid, 0, 6).await.unwrap(), data);
+    });
+}
+
+#[test]
+fn what_is_cached_of_a_file_that_goes_is_thrown_away() {
+    test(410, |server, world| async move {
+        let (one, two) = (server.client("one").await, server.client("two").await);
+        let fid = make(&server, &one, "f").await;
+        lock(&one, fid, LockMode::Pw).await;
+        two.unlink(Fid::ROOT, "f").await.expect("gone");
+        world.sleep(std::time::Duration::from_secs(1)).await;
+        let callbacks = one.inner.callbacks();
+        let [Request::LdlmBlCallback(callback)] = &callbacks[..] else { panic!("{callbacks:?}") };
+        assert!(callback.dlm_req.flags.contains(LockFlags::DISCARD_DATA));
+        assert_eq!(read(&one, fid, 0, 1).await.err(), Some(Errno::ENOENT));
+        // With the last close, if it is open.
+        let fid = make(&server, &one, "g").await;
+        lock(&one, fid, LockMode::Pw).await;
+        let opened = two.open(Fid::ROOT, "g", OpenFlags::READ).await.unwrap();
+        one.unlink(Fid::ROOT, "g").await.expect("unlinked");
+        world.sleep(std::time::Duration::from_secs(1)).await;
+        put(&one, fid, 0, b"kept").await.expect("an open file keeps its data");
+        assert!(one.inner.callbacks().is_empty());
+        two.close(&opened).await.expect("closed");
+        world.sleep(std::time::Duration::from_secs(1)).await;
+        let callbacks = one.inner.callbacks();
+        let [Request::LdlmBlCallback(callback)] = &callbacks[..] else { panic!("{callbacks:?}") };
+        assert!(callback.dlm_req.flags.contains(LockFlags::DISCARD_DATA));
+        server.check();
+    });
+}
+
+#[test]
+fn times_that_were_set_are_not_undone_by_a_late_write() {
+    test(411, |server, _| async move {
+        let client = server.client("c").await;
+        let fid = make(&server, &client, "f").await;
+        put(&client, fid, 0, b"x").await.expect("written");
+        let late = TestCall {
+            xid: Some(sheen_types::Xid(1 << 12)),
+            ..TestCall::new(write(fid, 0, &Bytes::from_static(b"y"), BrwFlags::NONE))
+        };
+        let valid = AttrValid::MTIME | AttrValid::MTIME_SET | AttrValid::CTIME;
+        let set = client.setattr(fid, valid, |record| {
+            (record.mtime, record.ctime) = (500, 1500);
+        });
+        assert_eq!(set.await.expect("set").mtime, 500);
+        let answer = client.inner.call_with(late).await.expect("an answer");
+        assert_eq!(answer.errno(), None);
+        let inode = server.store.attributes(fid).unwrap();
+        assert_eq!(inode.modified.seconds, 500, "the bytes came, the time did not");
+        assert_eq!(read(&client, fid, 0, 1).await.unwrap(), &b"y"[..]);
+        put(&client, fid, 0, b"z").await.expect("written");
+        assert_eq!(server.store.attributes(fid).unwrap().modified.seconds, 2000);
+    });
+}
+
+#[test]
+fn a_read_only_client_changes_no_data() {
+    test(412, |server, _| async move {
+        let client = server.client("c").await;
+        let fid = make(&server, &client, "f").await;
+        put(&client, fid, 0, b"data").await.expect("written");
+        let offer = ObdConnectData {
+            flags: client.inner.agreed().flags | ConnectFlags::RDONLY,
+            brw_size: 1 << 20,
+            ibits_known: 0x7f,
+            ..client.inner.agreed()
+        };
+        client.inner.connect_with(offer).await.expect("reconnects");
+        assert_eq!(put(&client, fid, 0, b"x").await.err(), Some(Errno::EROFS));
+        assert_eq!(punch(&client, fid, 0).await.err(), Some(Errno::EROFS));
+        assert_eq!(read(&client, fid, 0, 9).await.unwrap(), &b"data"[..]);
+    });
+}
+
+#[test]
+fn a_full_store_takes_what_was_promised_and_refuses_the_rest() {
+    let world = TestWorld::new(413);
+    let inner = world.clone();
+    let options = MemOptions {
+        commits: Commits::Immediate,
+        capacity_bytes: Some(1 << 20),
+        ..MemOptions::default()
+    };
+    run(
+        async move {
+            let store = Arc::new(StoreMem::new(options));
+            let server = Server::start_on(&inner, store, vec![FakeOst::new()]).await;
+            let client = server.client("c").await;
+            let fid = make(&server, &client, "f").await;
+            let granted = u64::from(client.inner.agreed().grant);
+            assert!(granted > 0 && granted <= 1 << 18, "{granted}");
+            assert_eq!(server.mdt.grant_view().total, granted);
+            let too_much = vec![1; (1 << 20) - granted as usize + 4096];
+            assert_eq!(put(&client, fid, 0, &too_much).await.err(), Some(Errno::ENOSPC));
+            let data = Bytes::from(vec![1; 4096]);
+            let mut request = write(fid, 0, &data, BrwFlags::FROM_GRANT);
+            request.ost_body.oa.valid |= Valid::GRANT;
+            told(client.inner.call(request).await).expect("it was promised");
+            assert_eq!(server.mdt.grant_view().total, granted - 4096);
+            client.inner.call(MdsDisconnect::default()).await;
+            assert_eq!(server.mdt.grant_view().total, 0, "promises go with the client");
+        },
+        &world,
+    );
+}
+
+#[test]
+fn a_write_is_told_of_only_when_a_crash_cannot_take_its_file_away() {
+    let world = TestWorld::new(414);
+    let inner = world.clone();
+    run(
+        async move {
+            let options = MemOptions { commits: Commits::Manual, ..MemOptions::default() };
+            let store = Arc::new(StoreMem::new(options));
+            let server = Server::start_on(&inner, store, vec![FakeOst::new()]).await;
+            let client = server.client("c").await;
+            let fid = make(&server, &client, "f").await;
+            assert_eq!(server.store.is_created_durably(fid), Ok(false));
+            let answered = Arc::new(Mutex::new(None));
+            let (sent, done) = (client.clone(), Arc::clone(&answered));
+            let writes = async move {
+                let answer = put(&sent, fid, 0, b"kept").await;
+                *done.lock() = Some(answer.map(|oa| oa.size));
+            };
+            inner.world().tasks.spawn("write", Box::pin(writes));
+            inner.sleep(std::time::Duration::from_secs(1)).await;
+            assert_eq!(*answered.lock(), None, "its file is not durable yet");
+            assert!(server.store.commit_wanted(), "but soon will be");
+            server.store.commit().expect("committed");
+            inner.sleep(std::time::Duration::from_secs(1)).await;
+            assert_eq!(*answered.lock(), Some(Ok(4)));
+            assert_eq!(server.store.is_created_durably(fid), Ok(true));
+            put(&client, fid, 4, b"!").await.expect("the next waits for nothing");
+            let after = server.store.crash();
+            assert_eq!(after.read(fid, 0, 9).expect("there").len(), 4, "as synced");
+        },
+        &world,
+    );
+}
