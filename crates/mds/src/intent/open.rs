@@ -116,6 +116,7 @@ impl Mdt {
         }
         progress.add(Disposition::IT_EXECD | Disposition::LOOKUP_EXECD);
         if opening.flags.contains(OpenFlags::VOLATILE) && opening.creates() {
+            let _held = self.exclusion.hold(Needs::new().change_inode(opening.record.fid2)).await;
             return self.open_volatile(context, opening, progress).await;
         }
         if opening.flags.contains(OpenFlags::BY_FID) {

@@ -9,7 +9,6 @@ use sheen_wire::md::OpenFlags;
 
 use super::open::{Opening, Progress, give_lock};
 use crate::caller::May;
-use crate::exclusion::Needs;
 use crate::inode::Inode;
 use crate::orphans::{ORPHANS, fid_key};
 use crate::placement::{Pattern, Taken};
@@ -51,7 +50,7 @@ impl Mdt {
         self.finish_new(context, opening, &inode, layout, progress).await
     }
 
-    /// A file without a name, gone with its last close.
+    /// A file without a name, gone with its last close. The inode is held.
     pub(super) async fn open_volatile(
         &self,
         context: &Context,
@@ -63,7 +62,6 @@ impl Mdt {
         let (fid, flags) = (making.fid, opening.flags);
         let wanted = May::WRITE.and(May::EXEC);
         making.caller.may(&*self.store, parent.fid, &parent.attributes, wanted)?;
-        let _held = self.exclusion.hold(Needs::new().change_inode(fid)).await;
         making.objects = self.objects_for_new(context, opening, Some(&parent)).await?;
         let mut birth = self.conceive(&parent, making)?;
         birth.inode.attributes.links = 0;

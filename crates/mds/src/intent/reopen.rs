@@ -81,6 +81,9 @@ impl Mdt {
             // Created, removed and closed before the restart.
             Err(Errno::ENOENT) if context.is_applied_already() => Err(Errno::ESTALE),
             Err(Errno::ENOENT) if opening.creates() => {
+                if opening.flags.contains(OpenFlags::VOLATILE) {
+                    return self.open_volatile(context, opening, progress).await;
+                }
                 progress.add(Disposition::LOOKUP_NEG);
                 self.open_new(context, opening, &parse_name(name)?, progress).await
             }

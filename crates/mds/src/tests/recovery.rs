@@ -87,6 +87,36 @@ fn lost_creates_and_opens_are_replayed() {
 }
 
 #[test]
+fn a_lost_file_without_a_name_comes_back_without_one() {
+    let world = TestWorld::new(104);
+    let inner = world.clone();
+    run(
+        async move {
+            let server = Server::start_on(&inner, manual(), vec![FakeOst::new()]).await;
+            let client = server.client("c").await;
+            server.store.commit().unwrap();
+            let flags = OpenFlags::CREAT | OpenFlags::WRITE | OpenFlags::VOLATILE;
+            let mut open = client.open_request(Fid::ROOT, "\x0cvolatile", flags);
+            let first =
+                client.inner.call_with(TestCall::new(open.clone()).tagged(2)).await.unwrap();
+            let before = opened(first.clone()).unwrap();
+            let (server, client) = crash(&inner, server, &client).await;
+            open.eadata = before.layout.clone();
+            open.rec_reint.open_handle_old = before.body.open_handle;
+            let after = opened(replay(&client, open.into(), &first).await).unwrap();
+            assert_eq!(after.layout, before.layout);
+            finish_recovery(&client).await;
+            client.wait(&inner, 30).await;
+            assert_eq!(client.readdir(Fid::ROOT, 1).await.len(), 2);
+            assert_eq!(server.check().orphans.len(), 1);
+            client.close(&before).await.unwrap();
+            assert_eq!(server.check().inodes, 1);
+        },
+        &world,
+    );
+}
+
+#[test]
 fn an_orphan_survives_if_its_open_is_replayed_and_goes_if_not() {
     for replays in [true, false] {
         let world = TestWorld::new(101);
