@@ -54,6 +54,7 @@ typed!(
     MdsReintSetxattr,
     MdsReintUnlink,
     MdsStatfs,
+    MdsSwapLayouts,
     MdsSync,
     OstFallocate,
     OstPunch,

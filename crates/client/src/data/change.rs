@@ -174,25 +174,31 @@ impl Object {
         what: Seek,
         seen: &Seen,
     ) -> Result<Option<u64>, Refusal> {
-        const DATA: u32 = 3;
-        const HOLE: u32 = 4;
         let rest = Extent { start: offset, end: Extent::EOF };
         let lease = self.lease(rest, LockMode::Pr, None, seen).await?;
         self.drain(Extent::ALL).await;
+        let found = self.seek_held(offset, what).await;
+        drop(lease);
+        Ok(found?)
+    }
+
+    /// As [`Object::seek`], for a caller that keeps others away and has nothing to write.
+    pub(super) async fn seek_held(&self, offset: u64, what: Seek) -> Result<Option<u64>, Errno> {
+        const DATA: u32 = 3;
+        const HOLE: u32 = 4;
         let mut oa = self.obdo();
         oa.valid = Valid::ID | Valid::GROUP | Valid::FID | Valid::SIZE | Valid::MODE;
         oa.size = offset;
         oa.mode = if what == Seek::Data { DATA } else { HOLE };
         let request = OstSeek { ost_body: OstBody { oa }, ..OstSeek::default() };
         let answer = call::call::<OstSeek>(&*self.osc.channel, Call::new(request)).await;
-        drop(lease);
         match answer {
             Ok(answer) => {
                 let found = need(answer.reply.ost_body)?.oa.size;
                 Ok((found != u64::MAX).then_some(found))
             }
             Err(Errno::ENXIO) => Ok(None),
-            Err(errno) => Err(errno.into()),
+            Err(errno) => Err(errno),
         }
     }
 

@@ -11,7 +11,7 @@ use sheen_types::{Errno, Extent, Timestamp};
 use super::ahead::Ahead;
 use super::course::{Refusal, Seen};
 use super::object::Object;
-use super::{DataAttributes, DataFile, FileLayout, How, WriteAt};
+use super::{DataAttributes, DataFile, FileLayout, HeldFile, How, WriteAt};
 use crate::join;
 use crate::posix::{Credentials, Fallocate, Seek};
 
@@ -72,7 +72,7 @@ impl File {
         self.objects.iter().map(end).max().unwrap_or(0)
     }
 
-    fn known(&self, covered: bool) -> DataAttributes {
+    pub(super) fn known(&self, covered: bool) -> DataAttributes {
         let mut all = DataAttributes { size: self.known_size(), covered, ..Default::default() };
         for (index, object) in self.objects.iter().enumerate() {
             let state = object.state.lock();
@@ -106,6 +106,38 @@ impl File {
         let absent = |part: &&Component| part.object_count() == 0 && part.extent.end >= offset;
         let component = self.layout.components().iter().find(absent)?;
         Some(component.extent.start.max(offset))
+    }
+
+    /// Every object that has bytes behind `offset`, and where they begin in it.
+    pub(super) fn starts(&self, offset: u64) -> Vec<(&Arc<Object>, u64)> {
+        let rest = Extent { start: offset, end: Extent::EOF };
+        let with_start = self.objects.iter();
+        with_start
+            .filter_map(|object| Some((object, object.mapping.object_extent(rest)?.start)))
+            .collect()
+    }
+
+    /// The first place from `offset` on that one of the objects has found, each from where its bytes
+    /// begin.
+    pub(super) fn nearest(
+        &self,
+        offset: u64,
+        what: Seek,
+        found: Vec<(Option<u64>, &Arc<Object>, u64)>,
+    ) -> Option<u64> {
+        let absent = self.absent_hole(offset).filter(|_| what == Seek::Hole);
+        let places = found.into_iter().filter_map(|(found, object, start)| {
+            let place = match (found, what) {
+                (Some(found), _) => found,
+                // An object that ends before its part of the file begins is a hole there.
+                (None, Seek::Hole) => start,
+                (None, Seek::Data) => return None,
+            };
+            let place = object.mapping.file_offset(place).max(offset);
+            // Behind its component an object has nothing to say.
+            (place <= object.mapping.extent.end).then_some(place)
+        });
+        places.chain(absent).min()
     }
 
     /// As [`File::parts`], with no byte that is not the file's.
@@ -271,29 +303,11 @@ impl DataFile for File {
             if offset >= size {
                 return Err(Errno::ENXIO.into());
             }
-            let objects: Vec<_> = self
-                .objects
-                .iter()
-                .filter_map(|object| {
-                    let range = Extent { start: offset, end: Extent::EOF };
-                    Some((object, object.mapping.object_extent(range)?.start))
-                })
-                .collect();
-            let seeks = objects.iter().map(|(object, start)| object.seek(*start, what, &self.seen));
-            let mut best = self.absent_hole(offset).filter(|_| what == Seek::Hole);
-            for ((object, start), found) in objects.iter().zip(join::all(seeks.collect()).await) {
-                let found = match (found?, what) {
-                    (Some(found), _) => found,
-                    // An object that ends before its part of the file begins is a hole there.
-                    (None, Seek::Hole) => *start,
-                    (None, Seek::Data) => continue,
-                };
-                let place = object.mapping.file_offset(found).max(offset);
-                // Behind its component an object has nothing to say.
-                if place <= object.mapping.extent.end {
-                    best = Some(best.map_or(place, |best: u64| best.min(place)));
-                }
-            }
+            let seeks = self.starts(offset).into_iter().map(|(object, start)| async move {
+                Ok((object.seek(start, what, &self.seen).await?, object, start))
+            });
+            let found = join::all(seeks.collect()).await.into_iter();
+            let best = self.nearest(offset, what, found.collect::<Result<_, Refusal>>()?);
             match (what, best.filter(|place| *place < size)) {
                 (_, Some(place)) => Ok(place),
                 (Seek::Hole, None) => Ok(size),
@@ -314,6 +328,10 @@ impl DataFile for File {
             }
             self.objects.iter().for_each(|object| object.discard(0, u64::MAX));
         })
+    }
+
+    fn hold(&self, gid: u64, waits: bool) -> BoxFuture<'_, Result<Arc<dyn HeldFile>, Refusal>> {
+        Box::pin(self.hold_all(gid, waits))
     }
 
     fn moved_away(&self) -> BoxFuture<'_, ()> {

@@ -73,10 +73,7 @@ impl Inodes {
     pub(super) fn object(&self, fid: Fid, mapping: Mapping) -> Result<Arc<Object>, Errno> {
         let osc = &self.0;
         let resource = ResourceName::of_fid(fid);
-        let fits = |object: &Object| object.mapping == mapping;
-        if osc.object(resource).is_some_and(|object| !fits(&object)) && !osc.retire(resource) {
-            return Err(Errno::EAGAIN);
-        }
+        osc.retire_unless(resource, fid, mapping)?;
         Ok(osc.object_or_new(resource, |known| Object {
             osc: Arc::clone(osc),
             oi: OstId::of_fid(fid),

@@ -24,6 +24,7 @@ mod course;
 mod extents;
 mod file;
 mod gone;
+mod hold;
 mod mdt;
 mod object;
 mod osc;
@@ -48,6 +49,7 @@ use crate::posix::{Credentials, Fallocate, Seek};
 
 pub use ahead::Limits as ReadAheadLimits;
 pub use course::{Course, Refusal, Seen};
+pub use hold::HeldFile;
 pub use mdt::{AddedMdt, Brought, InodeData};
 pub use osc::Osc;
 pub use osts::Osts;
@@ -221,6 +223,10 @@ pub trait DataFile: Send + Sync {
     /// The file has no name and no opener any more, or its layout changed: pages are dropped
     /// (written first if `write_back`), object locks given back.
     fn close(&self, write_back: bool) -> BoxFuture<'_, ()>;
+
+    /// Keeps everybody else from the file until the answer is dropped, to copy it. `gid` is a number
+    /// that nobody else has. Unless it `waits`, `EAGAIN` if another holds it.
+    fn hold(&self, gid: u64, waits: bool) -> BoxFuture<'_, Result<Arc<dyn HeldFile>, Refusal>>;
 
     /// The file's bytes lie elsewhere now: writes what is dirty, and has the kernel drop its pages.
     fn moved_away(&self) -> BoxFuture<'_, ()>;

@@ -16,10 +16,11 @@ use std::sync::{Arc, Weak};
 use bytes::Bytes;
 use parking_lot::Mutex;
 use sheen_io::{BoxFuture, World};
+use sheen_layout::Mapping;
 use sheen_ldlm::Policy;
 use sheen_rpc::Channel;
 use sheen_types::limits::{BULK_BYTES_MAX, LNET_PAYLOAD_BYTES_MAX};
-use sheen_types::{Extent, HashMap, InodeBits, LockMode, ResourceName};
+use sheen_types::{Errno, Extent, Fid, HashMap, InodeBits, LockMode, ResourceName};
 use sheen_wire::checksum::Checksum;
 use sheen_wire::connect::{ConnectFlags, ObdConnectData};
 use tokio::sync::Notify;
@@ -346,14 +347,26 @@ impl Osc {
         }
     }
 
-    /// The object in use is not what the file's layout says any more: the next one who asks gets a new
-    /// one. Not while it has bytes to write; whether it was done.
-    pub(super) fn retire(&self, resource: ResourceName) -> bool {
+    /// An object in use that has other bytes than these, or another file's, is not what a layout says
+    /// any more: whoever asks next gets a new one.
+    ///
+    /// # Errors
+    /// `EAGAIN` while it has bytes to write.
+    pub(super) fn retire_unless(
+        &self,
+        resource: ResourceName,
+        fid: Fid,
+        mapping: Mapping,
+    ) -> Result<(), Errno> {
+        let fits = |object: &Object| object.file == fid && object.mapping == mapping;
+        if self.object(resource).is_none_or(|object| fits(&object)) {
+            return Ok(());
+        }
         if self.is_dirty(resource) {
-            return false;
+            return Err(Errno::EAGAIN);
         }
         self.objects.lock().used.remove(&resource);
-        true
+        Ok(())
     }
 
     /// Whether locks of ours keep others from changing the size `size` of an object, and its times.

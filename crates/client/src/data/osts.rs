@@ -108,6 +108,7 @@ impl Osts {
         let osc = self.osc(place.ost).ok_or(Errno::ENODEV)?;
         let oi = OstId::of_fid(place.object);
         let resource = oi.resource();
+        osc.retire_unless(resource, fid, mapping)?;
         Ok(osc.object_or_new(resource, |known| Object {
             osc: Arc::clone(&osc),
             oi,

@@ -112,7 +112,7 @@ impl Object {
     }
 
     /// `start..end` from the OST, in RPCs of at most a bulk each, one after the other's request.
-    async fn fetch(self: &Arc<Self>, start: u64, end: u64) -> Result<Vec<Bytes>, Errno> {
+    pub(super) async fn fetch(self: &Arc<Self>, start: u64, end: u64) -> Result<Vec<Bytes>, Errno> {
         let bulk = self.osc.terms().bulk_bytes;
         let mut parts = Vec::new();
         let mut at = start;

@@ -64,6 +64,12 @@ impl Held {
         self.policy.inode_bits()
     }
 
+    /// Whether the target still knows the lock, as far as we have heard.
+    #[must_use]
+    pub fn is_alive(&self) -> bool {
+        self.space.namespace.lock(self.handle).is_some()
+    }
+
     /// Gives the lock back now instead of keeping it.
     pub fn give_back(mut self) {
         let handle = std::mem::take(&mut self.handle);

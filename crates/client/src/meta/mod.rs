@@ -32,6 +32,7 @@ mod rename;
 mod setattr;
 mod statfs;
 mod store;
+mod swap_layouts;
 mod sync;
 
 mod unlink;

@@ -27,6 +27,9 @@ use crate::data::Brought;
 use crate::locks::{Ask, Held};
 use crate::posix::{self, Credentials, FileType, May};
 
+/// What the name of a file without a name begins with (`LUSTRE_VOLATILE_HDR`).
+const VOLATILE: &str = ".\x0c\x13VOLATILE";
+
 /// An open handle on an MDT.
 pub(crate) struct OpenState {
     pub(super) mdt: Arc<Mdt>,
@@ -224,6 +227,25 @@ impl Meta {
         let mut opened = opened?;
         // The name is sure as long as that lock is in use.
         self.remember_name(parent, name, &opened.pin);
+        opened.held = None;
+        Ok(opened)
+    }
+
+    /// Makes a file without a name, of this layout if there is one, and opens it to write. It goes with its close. One
+    /// RPC.
+    pub(crate) async fn open_volatile(
+        &self,
+        who: &Credentials,
+        parent: &Inode,
+        layout: Option<Bytes>,
+    ) -> Result<OpenedInode, Errno> {
+        let fid = self.mdt_for_new(parent)?.fids.next().await?;
+        let name = format!("{VOLATILE}:0000:{:04X}", self.world.random.number() as u16);
+        let name = Name::new(name.as_bytes()).map_err(|_| Errno::EINVAL)?;
+        let access = OpenFlags::READ | OpenFlags::WRITE;
+        let flags = access | OpenFlags::CREAT | OpenFlags::EXCL | OpenFlags::VOLATILE;
+        let target = Target::Create { parent, name: &name, mode: 0o600, fid };
+        let mut opened = self.open_intent(who, target, flags, layout).await?;
         opened.held = None;
         Ok(opened)
     }

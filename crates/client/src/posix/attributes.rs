@@ -192,7 +192,12 @@ impl Mounted {
 
     /// Sees to it that the file can have `size` bytes, before the MDT is told that it has: no size
     /// that objects cannot have, and the objects that show it.
-    async fn prepare_cut(&self, who: &Credentials, inode: &Inode, size: u64) -> Result<(), Errno> {
+    pub(super) async fn prepare_cut(
+        &self,
+        who: &Credentials,
+        inode: &Inode,
+        size: u64,
+    ) -> Result<(), Errno> {
         let Some(data) = self.data_if_any(who, inode).await? else { return Ok(()) };
         if size > data.bytes_max() {
             return Err(Errno::EFBIG);

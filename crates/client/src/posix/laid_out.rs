@@ -7,7 +7,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use sheen_types::Errno;
+use sheen_types::{Errno, Extent};
 use sheen_wire::md::LayoutIntentOp;
 
 use super::Mounted;
@@ -37,6 +37,8 @@ impl Mounted {
             let Some(data) = self.data_if_any(who, inode).await? else { return Ok(None) };
             match call(data).await {
                 Ok(done) => return Ok(Some(done)),
+                // Objects that the file has left are gone soon.
+                Err(Refusal::Errno(Errno::ENOENT)) if !is_current(inode) => {}
                 Err(Refusal::Errno(errno)) => return Err(errno),
                 Err(Refusal::Stale) => {}
                 Err(Refusal::NoObjects(extent)) => {
@@ -87,6 +89,14 @@ impl Mounted {
                 Err(Errno::ENODEV) if clock.now() < deadline => {
                     clock.sleep_until(clock.now() + NEW_OST_LOOK).await;
                 }
+                // What was accepted by another layout is on its way.
+                Err(Errno::EAGAIN) => {
+                    let old = inode.state().data.clone();
+                    match old {
+                        Some(old) => old.flush(Extent::ALL).await,
+                        None => clock.sleep_until(clock.now() + NEW_OST_LOOK).await,
+                    }
+                }
                 known => break known?,
             }
         };
@@ -109,6 +119,11 @@ impl Mounted {
         }
         Ok(data)
     }
+}
+
+/// Whether the layout that is known is still covered.
+fn is_current(inode: &Inode) -> bool {
+    current(inode).is_some()
 }
 
 /// What is known of the data, if a lock has covered the layout ever since.

@@ -22,6 +22,7 @@ mod inodes;
 mod invalidate;
 mod laid_out;
 mod locks;
+mod migrate;
 mod names;
 #[cfg(test)]
 mod own_names;
@@ -49,6 +50,7 @@ use crate::meta::Meta;
 pub(crate) use contest::Contest;
 pub(crate) use handles::Handles;
 pub use invalidate::{Invalidate, Stale};
+pub(crate) use migrate::Moves;
 pub use statistics::{Operation, Statistics};
 pub use types::{
     AccessTimes, Attributes, Credentials, DirCookie, DirEntry, DirEntryPlus, Entry, Fallocate,
@@ -69,6 +71,7 @@ pub(crate) struct Mounted {
     pub(crate) observers: Arc<Observers>,
     pub(crate) handles: Handles,
     pub(crate) contest: Contest,
+    pub(crate) moves: Moves,
     pub(crate) statistics: Statistics,
     /// User and group that root is judged as; `None` for root itself.
     pub(crate) squash: RwLock<Option<(u32, u32)>>,

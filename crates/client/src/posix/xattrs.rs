@@ -13,6 +13,11 @@ const LUSTRE_LOV: &[u8] = b"lustre.lov";
 const TRUSTED_LOV: &[u8] = b"trusted.lov";
 /// The object's name, as text: what `lfs path2fid` asks for.
 const LUSTRE_FID: &[u8] = b"lustre.fid";
+/// Set: move the file, as the value says. Read: how far that is. No attribute of any file, but the way
+/// that `lfs` has to this mount through the kernel.
+const MIGRATE: &[u8] = b"sheen.migrate";
+/// Set: exchange the layouts of this file and of the one with the FID that the value is.
+const SWAP_LAYOUTS: &[u8] = b"sheen.swap_layouts";
 /// What the kernel asks for before a file is first written.
 const CAPABILITY: &[u8] = b"security.capability";
 /// What is read by whoever may read the file.
@@ -32,6 +37,9 @@ impl FileSystem {
         name: &[u8],
     ) -> Result<Bytes, Errno> {
         check_name(name)?;
+        if name == MIGRATE {
+            return self.migration(node);
+        }
         let inode = self.0.pin(node)?;
         if name.starts_with(TRUSTED) && who.uid != 0 {
             return Err(Errno::ENODATA);
@@ -69,7 +77,8 @@ impl FileSystem {
         Ok(list.into())
     }
 
-    /// Sets an extended attribute. One RPC; two for the layout of a file.
+    /// Sets an extended attribute. One RPC; two for the layout of a file. Two names are orders to this
+    /// mount (`lfs migrate`, `lfs swap_layouts`).
     ///
     /// # Errors
     /// As `setxattr(2)`.
@@ -87,6 +96,11 @@ impl FileSystem {
         }
         if name.starts_with(TRUSTED) && who.uid != 0 {
             return Err(Errno::EPERM);
+        }
+        match name {
+            MIGRATE => return self.migrate(who, node, &value).await,
+            SWAP_LAYOUTS => return self.swap_layouts(who, node, &value).await,
+            _ => {}
         }
         let inode = self.0.pin(node)?;
         if name == LUSTRE_LOV {

@@ -11,8 +11,8 @@ use sheen_rpc::Channel;
 use sheen_types::{Errno, Extent, Fid, HashMap, ResourceName, Timestamp};
 
 use crate::data::{
-    AddedMdt, Brought, DataAttributes, DataEvents, DataFile, DataPath, FileLayout, How, InodeData,
-    Refusal, Seen, WriteAt,
+    AddedMdt, Brought, DataAttributes, DataEvents, DataFile, DataPath, FileLayout, HeldFile, How,
+    InodeData, Refusal, Seen, WriteAt,
 };
 use crate::locks::{LockSpace, Lost, Protected};
 use crate::posix::{Credentials, Fallocate, Seek};
@@ -192,6 +192,10 @@ impl DataFile for Shared {
 
     fn seen_again(&self, seen: Seen) -> Arc<dyn DataFile> {
         Arc::new(Self(Arc::clone(&self.0), Arc::clone(&self.1), seen))
+    }
+
+    fn hold(&self, _gid: u64, _waits: bool) -> BoxFuture<'_, Result<Arc<dyn HeldFile>, Refusal>> {
+        Box::pin(std::future::ready(Err(Errno::EOPNOTSUPP.into())))
     }
 
     fn moved_away(&self) -> BoxFuture<'_, ()> {

@@ -128,6 +128,7 @@ impl Fixture {
             observers,
             handles: Handles::default(),
             contest: Contest::default(),
+            moves: crate::posix::Moves::default(),
             statistics: Default::default(),
             squash: parking_lot::RwLock::default(),
             access_times: parking_lot::RwLock::default(),

@@ -7,7 +7,7 @@ use sheen_types::{Errno, Extent, Timestamp};
 
 use super::{CACHED, Fixture, STRIPE, object_fid, pattern, resource};
 use crate::data::{DataFile, Refusal, WriteAt};
-use crate::posix::Credentials;
+use crate::posix::{Credentials, Seek};
 
 const MIB: u64 = 1 << 20;
 
@@ -90,4 +90,29 @@ fn a_layout_that_may_have_changed_is_looked_at_again() {
     let again = file.seen_again(fixture.course.see());
     assert_eq!(write(&fixture, &again, WriteAt::Offset(10), 10), Ok(10));
     assert_eq!(fixture.size(&again), 20);
+}
+
+#[test]
+fn who_holds_a_file_reads_what_was_written_before_and_finds_its_holes() {
+    let fixture = Fixture::new(4 << 20);
+    let file = fixture.file_by(composite(striped(1)));
+    let (low, high) = (pattern(4096), pattern(8192));
+    fixture.write(&file, WriteAt::Offset(0), low.clone(), CACHED).expect("accepted");
+    fixture.write(&file, WriteAt::Offset(MIB), high.clone(), CACHED).expect("accepted");
+    let hold = fixture.run(&file, |file| async move { file.hold(7, true).await });
+    let hold = hold.expect("held");
+    assert_eq!((hold.attributes().size, hold.is_intact()), (MIB + 8192, true));
+    let read = |offset, length| {
+        let hold = Arc::clone(&hold);
+        fixture.world.run(async move { hold.read(offset, length).await }).expect("read").concat()
+    };
+    assert!(read(0, 4096) == low && read(MIB, 8192) == high);
+    let next = |offset, what| {
+        let hold = Arc::clone(&hold);
+        fixture.world.run(async move { hold.next(offset, what).await }).expect("an answer")
+    };
+    assert_eq!(next(0, Seek::Hole), Some(4096));
+    assert_eq!((next(4096, Seek::Data), next(MIB, Seek::Data)), (Some(MIB), Some(MIB)));
+    fixture.locks[1].on_evicted();
+    assert!(!hold.is_intact());
 }

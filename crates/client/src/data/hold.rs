@@ -1,0 +1,133 @@
+//! A whole file held by one who copies it elsewhere.
+//!
+//! A hold is a group lock on every object, of a group that nobody else knows (as `lfs migrate` takes one
+//! by `LL_IOC_GROUP_LOCK`): what others, and this client, had cached goes back first, and whoever wants to
+//! read or write waits until the hold ends. It reads past the cache.
+//!
+//! Cost: an RPC for each object, one after the other in stripe order, as appends take theirs; each
+//! read is one RPC for each object and bulk of it.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use sheen_io::BoxFuture;
+use sheen_layout::Place;
+use sheen_ldlm::{LockFlags, Policy};
+use sheen_types::{Errno, Extent, InodeBits, LockMode};
+
+use super::DataAttributes;
+use super::course::Refusal;
+use super::file::File;
+use super::object::Object;
+use super::osc::Keeper;
+use super::read::zeros;
+use crate::join;
+use crate::locks::{Ask, Held};
+use crate::posix::Seek;
+
+/// A file that nobody else reads or writes until this is dropped.
+pub trait HeldFile: Send + Sync {
+    /// Size, blocks and times. No RPC.
+    fn attributes(&self) -> DataAttributes;
+
+    /// `length` bytes from `offset`, holes as zeros, also behind the end.
+    fn read(&self, offset: u64, length: u64) -> BoxFuture<'_, Result<Vec<Bytes>, Errno>>;
+
+    /// The next data from `offset` on, or the next hole; `None` if there is none before the file ends.
+    fn next(&self, offset: u64, what: Seek) -> BoxFuture<'_, Result<Option<u64>, Errno>>;
+
+    /// Whether no lock was lost: a server that has forgotten us may have let others in.
+    fn is_intact(&self) -> bool;
+}
+
+/// See the module's documentation.
+struct Hold {
+    file: File,
+    /// Of all objects, in their order.
+    locks: Vec<Held>,
+}
+
+impl Drop for Hold {
+    fn drop(&mut self) {
+        for lock in self.locks.drain(..) {
+            lock.give_back();
+        }
+    }
+}
+
+impl Object {
+    /// A group lock on all of the object.
+    async fn lock_for(&self, gid: u64, waits: bool) -> Result<Held, Errno> {
+        let policy = match self.osc.keeper {
+            Keeper::Ost => Policy::Extent { extent: Extent::ALL, gid },
+            Keeper::Mdt => Policy::InodeBits { bits: InodeBits::DOM, try_bits: InodeBits(0), gid },
+        };
+        let flags = if waits { LockFlags::NONE } else { LockFlags::BLOCK_NOWAIT };
+        let ask = Ask { resource: self.resource, policy, mode: LockMode::Group, flags };
+        self.osc.locks().enqueue(ask).await
+    }
+}
+
+impl File {
+    /// Holds the file; `gid` is the caller's alone. Waits for another hold to end if it `waits`.
+    ///
+    /// # Errors
+    /// [`Refusal::Stale`]; `EAGAIN` if another has the file; those of the enqueues.
+    pub(super) async fn hold_all(
+        &self,
+        gid: u64,
+        waits: bool,
+    ) -> Result<Arc<dyn HeldFile>, Refusal> {
+        let mut hold = Hold { file: self.clone(), locks: Vec::with_capacity(self.objects.len()) };
+        for object in self.objects.iter() {
+            let lock = object.lock_for(gid, waits).await?;
+            hold.locks.push(lock);
+            // What was dirty here went with the locks that are gone now.
+            object.drain(Extent::ALL).await;
+        }
+        self.seen.check()?;
+        Ok(Arc::new(hold))
+    }
+}
+
+impl HeldFile for Hold {
+    fn attributes(&self) -> DataAttributes {
+        self.file.known(true)
+    }
+
+    fn read(&self, offset: u64, length: u64) -> BoxFuture<'_, Result<Vec<Bytes>, Errno>> {
+        Box::pin(async move {
+            let cut: Vec<_> = self.file.layout.pieces(offset, length).collect();
+            let fetches = cut.iter().map(|piece| async move {
+                let Place::Object(index) = piece.place else { return Ok(Vec::new()) };
+                let object = self.file.objects.get(index).ok_or(Errno::EIO)?;
+                let end = piece.object_offset + piece.length;
+                object.fetch(piece.object_offset, end).await
+            });
+            let mut out = Vec::new();
+            for (piece, fetched) in cut.iter().zip(join::all(fetches.collect()).await) {
+                let fetched = fetched?;
+                let got: u64 = fetched.iter().map(|part| part.len() as u64).sum();
+                out.extend(fetched);
+                out.extend(zeros(piece.length - got));
+            }
+            Ok(out)
+        })
+    }
+
+    fn next(&self, offset: u64, what: Seek) -> BoxFuture<'_, Result<Option<u64>, Errno>> {
+        Box::pin(async move {
+            let size = self.attributes().size;
+            let seeks = self.file.starts(offset).into_iter().map(|(object, start)| async move {
+                Ok((object.seek_held(start, what).await?, object, start))
+            });
+            let found =
+                join::all(seeks.collect()).await.into_iter().collect::<Result<_, Errno>>()?;
+            Ok(self.file.nearest(offset, what, found).filter(|place| *place < size))
+        })
+    }
+
+    fn is_intact(&self) -> bool {
+        self.locks.iter().all(Held::is_alive)
+    }
+}

@@ -1,0 +1,365 @@
+//! Moving a file's bytes to another layout while it is in use (`lfs migrate`), and exchanging those of
+//! two files (`lfs swap_layouts`).
+//!
+//! The file is held (see [`crate::data::HeldFile`]), its data copied into a file without a name that
+//! has the new layout, and made durable there; then the MDT exchanges the layouts of the two in one
+//! transaction, and the nameless one takes the old objects along. Whoever waited for the hold finds the
+//! layout changed and goes on by the new one. A crash of anybody before that transaction leaves the old
+//! layout, one after it the new.
+//!
+//! The copy runs in a task of its own: whoever asked may be interrupted, which ends the copy at its
+//! next piece and leaves nothing.
+//!
+//! Cost: three RPCs to the MDT, one lock on each object, one read and one write of each piece of data,
+//! four pieces of 4 MiB at once; holes are asked for and skipped. All data is copied twice, out of and
+//! into the network.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+use parking_lot::Mutex;
+use sheen_types::{Errno, Extent, Fid, HashMap, Instant, Timestamp};
+use tokio::sync::oneshot;
+
+use super::inodes::merge;
+use super::types::Credentials;
+use super::{Attributes, FileSystem, FileType, Mounted, NodeId, OpenFlags, Seek};
+use crate::cache::{Inode, Pin};
+use crate::data::{DataFile, HeldFile, How, WriteAt};
+use crate::join;
+use crate::meta::OpenState;
+
+/// `O_RDWR`.
+const READ_WRITE: u32 = 2;
+/// Bytes of one piece.
+const PIECE: u64 = 4 << 20;
+/// Pieces under way at once.
+const PIECES: u64 = 4;
+
+/// What moves, by file.
+#[derive(Default)]
+pub(crate) struct Moves(Mutex<HashMap<Fid, Arc<Move>>>);
+
+/// A file on its way.
+#[derive(Default)]
+struct Move {
+    done: AtomicU64,
+    total: AtomicU64,
+    is_cancelled: AtomicBool,
+}
+
+/// How a file shall be moved.
+struct Order {
+    /// Wait for others who hold the file.
+    waits: bool,
+    /// Bytes in a second; 0 for no limit.
+    bandwidth: u64,
+    /// Where to; as the directory says if it is empty.
+    layout: Bytes,
+}
+
+/// Cancels a move whose caller has gone.
+struct Caller(Arc<Move>);
+
+impl Drop for Caller {
+    fn drop(&mut self) {
+        self.0.is_cancelled.store(true, Ordering::Relaxed);
+    }
+}
+
+impl Order {
+    /// `block=0|1 bandwidth=BYTES direct=0|1`, a newline, and a layout as `lustre.lov` takes it.
+    fn parse(value: &Bytes) -> Option<Self> {
+        let end = value.iter().position(|byte| *byte == b'\n')?;
+        let words = std::str::from_utf8(&value[..end]).ok()?;
+        let mut order = Self { waits: true, bandwidth: 0, layout: value.slice(end + 1..) };
+        for word in words.split_ascii_whitespace() {
+            match word.split_once('=')? {
+                ("block", "0") => order.waits = false,
+                ("block", "1") => order.waits = true,
+                ("bandwidth", number) => order.bandwidth = number.parse().ok()?,
+                // Copies go past the caches here in any case.
+                ("direct", "0" | "1") => {}
+                _ => return None,
+            }
+        }
+        Some(order)
+    }
+}
+
+impl FileSystem {
+    /// Moves a file as `value` says. Returns when it is done, or given up.
+    ///
+    /// # Errors
+    /// `EINVAL` for what is no regular file or no order, `EBUSY` if it is being moved or held by another,
+    /// `EINTR` if the caller goes; as `open(2)` to write, and `write(2)`.
+    pub(super) async fn migrate(
+        &self,
+        who: &Credentials,
+        node: NodeId,
+        value: &Bytes,
+    ) -> Result<(), Errno> {
+        let order = Order::parse(value).ok_or(Errno::EINVAL)?;
+        let inode = self.0.pin(node)?;
+        if inode.file_type() != Some(FileType::Regular) {
+            return Err(Errno::EINVAL);
+        }
+        let moving = Arc::new(Move::default());
+        match self.0.moves.0.lock().entry(inode.fid) {
+            std::collections::hash_map::Entry::Occupied(_) => return Err(Errno::EBUSY),
+            std::collections::hash_map::Entry::Vacant(place) => place.insert(Arc::clone(&moving)),
+        };
+        let caller = Caller(Arc::clone(&moving));
+        let (tell, told) = oneshot::channel();
+        let (mounted, who, fid) = (Arc::clone(&self.0), who.clone(), inode.fid);
+        let task = async move {
+            let moved = mounted.move_file(&who, inode, &order, &moving).await;
+            mounted.moves.0.lock().remove(&fid);
+            // Whoever asked may have gone.
+            let _ = tell.send(moved);
+        };
+        self.0.meta.world.tasks.spawn("migrate", Box::pin(task));
+        let moved = told.await.map_err(|_| Errno::EIO)?;
+        drop(caller);
+        moved
+    }
+
+    /// How far a file has been moved: bytes done and in all, as text.
+    ///
+    /// # Errors
+    /// `ENODATA` if it is not being moved.
+    pub(super) fn migration(&self, node: NodeId) -> Result<Bytes, Errno> {
+        let inode = self.0.pin(node)?;
+        let moves = self.0.moves.0.lock();
+        let moving = moves.get(&inode.fid).ok_or(Errno::ENODATA)?;
+        let (done, total) = (&moving.done, &moving.total);
+        let (done, total) = (done.load(Ordering::Relaxed), total.load(Ordering::Relaxed));
+        Ok(format!("{done} {total}\n").into())
+    }
+
+    /// Exchanges the bytes of a file and of the one whose FID `value` is.
+    ///
+    /// # Errors
+    /// `EINVAL` for what is no FID or no regular file; what the MDT answers.
+    pub(super) async fn swap_layouts(
+        &self,
+        who: &Credentials,
+        node: NodeId,
+        value: &Bytes,
+    ) -> Result<(), Errno> {
+        let first = self.0.pin(node)?;
+        let fid = std::str::from_utf8(value).ok().and_then(|text| text.trim().parse::<Fid>().ok());
+        let second = self.0.inodes.pin(fid.ok_or(Errno::EINVAL)?);
+        let gid = self.0.group();
+        // As for a move: what is cached of either must not be written into the other.
+        let mut both = [&first, &second];
+        both.sort_unstable_by_key(|inode| inode.fid);
+        let mut holds = Vec::new();
+        for inode in both {
+            let hold = |data: Arc<dyn DataFile>| async move { data.hold(gid, true).await };
+            holds.push(self.0.with_data(who, inode, hold).await?);
+        }
+        self.0.meta.swap_layouts(who, &first, &second).await?;
+        for inode in both {
+            self.0.moved(inode);
+        }
+        Ok(())
+    }
+}
+
+impl Mounted {
+    /// A group of locks that nobody else is in.
+    fn group(&self) -> u64 {
+        self.meta.world.random.number() | 1
+    }
+
+    /// The file's bytes lie elsewhere now. The lock on its layout has gone back already.
+    fn moved(&self, inode: &Inode) {
+        let mut state = inode.state();
+        state.course.layout_lost();
+        state.size_from_mdt = false;
+    }
+
+    async fn move_file(
+        &self,
+        who: &Credentials,
+        inode: Pin,
+        order: &Order,
+        moving: &Move,
+    ) -> Result<(), Errno> {
+        // By what right: that of who may read and write it.
+        let open = self.meta.open(who, &inode, OpenFlags(READ_WRITE)).await?;
+        let moved = match self.directory_of(&inode) {
+            Some(parent) => self.move_open(who, (&parent, &inode), order, moving).await,
+            None => Err(Errno::ENOENT),
+        };
+        self.close_quietly(who, &inode, open).await;
+        moved
+    }
+
+    /// A directory that the file has a name in, as far as it is known: that is where a new file of the
+    /// caller's may be made.
+    fn directory_of(&self, inode: &Inode) -> Option<Pin> {
+        let parent = inode.state().names.first().map(|(parent, _)| *parent)?;
+        self.pin(parent).ok()
+    }
+
+    async fn move_open(
+        &self,
+        who: &Credentials,
+        (parent, inode): (&Inode, &Inode),
+        order: &Order,
+        moving: &Move,
+    ) -> Result<(), Errno> {
+        let layout = Some(order.layout.clone()).filter(|layout| !layout.is_empty());
+        let volatile = self.meta.open_volatile(who, parent, layout).await?;
+        let moved = self.move_into(who, (inode, &volatile.pin), order, moving).await;
+        self.close_quietly(who, &volatile.pin, volatile.state).await;
+        moved
+    }
+
+    /// Copies and exchanges. Others wait from the first byte copied until the layouts are exchanged.
+    async fn move_into(
+        &self,
+        who: &Credentials,
+        (inode, volatile): (&Inode, &Inode),
+        order: &Order,
+        moving: &Move,
+    ) -> Result<(), Errno> {
+        let gid = self.group();
+        let hold = |data: Arc<dyn DataFile>| async move { data.hold(gid, order.waits).await };
+        let hold = match self.with_data(who, inode, hold).await {
+            Err(Errno::EAGAIN) => return Err(Errno::EBUSY),
+            hold => hold?.ok_or(Errno::EINVAL)?,
+        };
+        // Not as `stat` does: that waits for pages which those keep who wait for the hold.
+        self.refresh(who, inode).await?;
+        let mut attributes = inode.state().attributes_shown().ok_or(Errno::EIO)?;
+        merge(&mut attributes, &hold.attributes());
+        moving.total.store(attributes.size, Ordering::Relaxed);
+        self.copy(&*hold, volatile, &attributes, order, moving).await?;
+        if !hold.is_intact() {
+            tracing::warn!(file = %inode.fid, "a server has forgotten who held a file on its way");
+            return Err(Errno::EIO);
+        }
+        self.meta.swap_layouts(who, inode, volatile).await?;
+        self.moved(inode);
+        self.moved(volatile);
+        Ok(())
+    }
+
+    async fn copy(
+        &self,
+        hold: &dyn HeldFile,
+        volatile: &Inode,
+        attributes: &Attributes,
+        order: &Order,
+        moving: &Move,
+    ) -> Result<(), Errno> {
+        // What is written belongs to the file's owner, whoever moves it.
+        let owner =
+            &Credentials { uid: attributes.uid, gid: attributes.gid, ..Credentials::root() };
+        let size = attributes.size;
+        let mut pace = Pace { start: self.meta.world.clock.now(), bytes: 0 };
+        let mut at = 0;
+        while let Some(start) = hold.next(at, Seek::Data).await?.filter(|start| *start < size) {
+            let end = hold.next(start, Seek::Hole).await?.unwrap_or(size).min(size);
+            let mut from = start;
+            while from < end {
+                if moving.is_cancelled.load(Ordering::Relaxed) {
+                    return Err(Errno::EINTR);
+                }
+                let until = end.min(from + PIECE * PIECES);
+                self.copy_pieces(hold, volatile, owner, (from, until)).await?;
+                moving.done.store(until, Ordering::Relaxed);
+                self.keep_pace(&mut pace, until - from, order.bandwidth).await;
+                from = until;
+            }
+            at = end;
+        }
+        self.finish_copy(volatile, owner, attributes).await
+    }
+
+    /// Copies bytes that one after the other is data, in pieces at once.
+    async fn copy_pieces(
+        &self,
+        hold: &dyn HeldFile,
+        volatile: &Inode,
+        owner: &Credentials,
+        (from, until): (u64, u64),
+    ) -> Result<(), Errno> {
+        let starts = (from..until).step_by(PIECE as usize);
+        let pieces = starts.map(|start| async move {
+            let length = PIECE.min(until - start);
+            let data: Bytes = hold.read(start, length).await?.concat().into();
+            let write = |file: Arc<dyn DataFile>| {
+                let data = data.clone();
+                let how = How { direct: true, sync: false };
+                async move { file.write(WriteAt::Offset(start), data, owner, how).await }
+            };
+            self.with_data(owner, volatile, write).await?.ok_or(Errno::EIO)
+        });
+        join::all(pieces.collect()).await.into_iter().try_for_each(|copied| copied.map(|_| ()))
+    }
+
+    /// Gives the copy its size and times, and makes it durable.
+    async fn finish_copy(
+        &self,
+        volatile: &Inode,
+        owner: &Credentials,
+        attributes: &Attributes,
+    ) -> Result<(), Errno> {
+        let Attributes { size, atime, mtime, ctime, .. } = *attributes;
+        if size > 0 {
+            self.prepare_cut(owner, volatile, size).await?;
+            let cut = |data: Arc<dyn DataFile>| async move { data.truncate(size, mtime).await };
+            self.with_data(owner, volatile, cut).await?.ok_or(Errno::EIO)?;
+        }
+        let set = |data: Arc<dyn DataFile>| async move {
+            let whole = |time: Timestamp| Some(Timestamp::from_seconds(time.seconds));
+            data.set_times(whole(atime), whole(mtime), ctime).await?;
+            Ok(data.sync(Extent::ALL).await?)
+        };
+        self.with_data(owner, volatile, set).await.map(|_| ())
+    }
+
+    /// Waits until `bytes` more are due.
+    async fn keep_pace(&self, pace: &mut Pace, bytes: u64, bandwidth: u64) {
+        pace.bytes += bytes;
+        if bandwidth > 0 {
+            let due = Duration::from_secs_f64(pace.bytes as f64 / bandwidth as f64);
+            self.meta.world.clock.sleep_until(pace.start + due).await;
+        }
+    }
+
+    async fn close_quietly(&self, who: &Credentials, inode: &Inode, open: Option<OpenState>) {
+        let Some(open) = open else { return };
+        if let Err(errno) = self.meta.close(who, inode, open, None).await {
+            tracing::debug!(file = %inode.fid, %errno, "close after a move");
+        }
+    }
+}
+
+/// How fast a file moves.
+struct Pace {
+    start: Instant,
+    bytes: u64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn orders_are_read_and_others_refused() {
+        let order =
+            Order::parse(&Bytes::from_static(b"block=0 bandwidth=77 direct=1\nEA")).unwrap();
+        assert_eq!((order.waits, order.bandwidth, &order.layout[..]), (false, 77, &b"EA"[..]));
+        assert!(Order::parse(&Bytes::from_static(b"\n")).unwrap().layout.is_empty());
+        for bad in [&b"block=1"[..], b"block=2\n", b"what=1\n", b"bandwidth=-1\n", b"x\n"] {
+            assert!(Order::parse(&Bytes::copy_from_slice(bad)).is_none());
+        }
+    }
+}
