@@ -56,11 +56,19 @@ impl Object {
             out.extend(vec![run]);
         }
         if out.at < end {
-            let fetched = self.fetch(out.at, end).await?;
+            let fetched = self.fetch(out.at, self.end_of_data(out.at, end)).await?;
             out.extend(fetched);
         }
         drop(lease);
         Ok(out.pieces)
+    }
+
+    /// Where to stop fetching `start..end`: at the object's end, if a lock keeps others from moving it.
+    fn end_of_data(&self, start: u64, end: u64) -> u64 {
+        match self.is_covered() {
+            true => self.state.lock().known.size.clamp(start, end),
+            false => end,
+        }
     }
 
     /// Fetches `start..end` into the clean bytes, where a read will find it.

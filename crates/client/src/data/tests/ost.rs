@@ -13,12 +13,12 @@ use sheen_types::{
 use sheen_wire::checksum::Checksum;
 use sheen_wire::codec::{Wire, Writer};
 use sheen_wire::connect::{ChecksumTypes, ConnectFlags, ObdConnectData};
-use sheen_wire::ldlm::{LdlmReply, LdlmRequest, LockFlags, Policy as WirePolicy};
+use sheen_wire::ldlm::{LdlmReply, LdlmRequest, LockFlags, LockType, Policy as WirePolicy};
 use sheen_wire::md::Valid;
 use sheen_wire::messages::{
-    LdlmCancelReply, LdlmEnqueue, LdlmEnqueueReply, OstFallocateReply, OstPunchReply, OstRead,
-    OstReadReply, OstSeek, OstSeekReply, OstSetattrReply, OstSyncReply, OstWrite, OstWriteReply,
-    Reply, Request,
+    LdlmCancelReply, LdlmConvertReply, LdlmEnqueue, LdlmEnqueueReply, OstFallocateReply,
+    OstPunchReply, OstRead, OstReadReply, OstSeek, OstSeekReply, OstSetattrReply, OstSyncReply,
+    OstWrite, OstWriteReply, Reply, Request,
 };
 use sheen_wire::ost::{BrwFlags, Obdo, ObdoFlags, OstBody, OstLvb};
 use sheen_wire::ptlrpc::PtlrpcBody;
@@ -70,6 +70,7 @@ fn word(request: &Request) -> &'static str {
         Request::LdlmEnqueue(request) if is_glimpse(request) => "glimpse",
         Request::LdlmEnqueue(_) => "lock",
         Request::LdlmCancel(_) => "cancel",
+        Request::LdlmConvert(_) => "convert",
         Request::OstRead(_) => "read",
         Request::OstWrite(_) => "write",
         Request::OstPunch(_) => "punch",
@@ -192,7 +193,7 @@ impl FakeOst {
         is_garbled
     }
 
-    fn value(&self, resource: ResourceName) -> Bytes {
+    pub(super) fn value(&self, resource: ResourceName) -> Bytes {
         let size = self.bytes(resource).len() as u64;
         let size = size.max(self.script.lock().size_elsewhere);
         let blocks = self.bytes(resource).len().div_ceil(512) as u64;
@@ -315,6 +316,7 @@ impl FakeOst {
                 Ok((status, reply, Vec::new()))
             }
             Request::LdlmCancel(_) => plain(LdlmCancelReply::default().into()),
+            Request::LdlmConvert(_) => plain(LdlmConvertReply::default().into()),
             Request::OstRead(request) => Ok(self.read(request)),
             Request::OstWrite(request) => plain(self.write(request, &call.bulk)?),
             Request::OstPunch(request) => plain(self.punch(request.ost_body.oa.clone())),
@@ -336,12 +338,24 @@ impl FakeOst {
     }
 }
 
+fn described_on_inode(kind: &str, request: &LdlmRequest) -> String {
+    let bits = request.desc.policy.as_inode_bits().bits;
+    let mode = request.desc.req_mode.mode().expect("a mode");
+    match request.count {
+        0 | 1 => format!("{kind} {mode:?} {bits:#x}"),
+        more => format!("{kind} {mode:?} {bits:#x} instead of {}", more - 1),
+    }
+}
+
 /// A line of the log.
 fn described(call: &Call) -> String {
     let kind = word(&call.request);
     match &call.request {
         Request::LdlmEnqueue(request) => {
             let desc = &request.dlm_req.desc;
+            if desc.resource.kind == LockType::IBITS {
+                return described_on_inode(kind, &request.dlm_req);
+            }
             let extent = desc.policy.as_extent();
             let end = if extent.end == Extent::EOF { "EOF".into() } else { extent.end.to_string() };
             let mode = desc.req_mode.mode().expect("a mode");
@@ -371,6 +385,9 @@ fn described(call: &Call) -> String {
             format!("{kind} {:#x} {}..{}", oa.nlink, oa.size, oa.blocks)
         }
         Request::LdlmCancel(request) => format!("{kind} {}", request.dlm_req.count),
+        Request::LdlmConvert(request) => {
+            format!("{kind} {:#x}", request.dlm_req.desc.policy.as_inode_bits().bits)
+        }
         _ => kind.to_owned(),
     }
 }

@@ -1,0 +1,315 @@
+//! Data on an MDT: under the same locks as other parts of an inode.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use parking_lot::Mutex;
+use sheen_io::BoxFuture;
+use sheen_layout::{Body, Mapping};
+use sheen_ldlm::{LockFlags, Policy};
+use sheen_rpc::Channel;
+use sheen_types::{Errno, Extent, InodeBits, LockHandle, LockMode, ResourceName, Timestamp};
+use sheen_wire::ldlm::{LdlmReply, LdlmRequest, Policy as WirePolicy};
+
+use super::ost::FakeOst;
+use super::{CACHED, FILE, Fixture, Layout, errno, pattern};
+use crate::data::{AddedMdt, DataFile, DataPath, InodeData, WriteAt};
+use crate::locks::{Ask, Held, LockSpace, Lost, Protected};
+use crate::testing::{TestWorld, lock_config, lock_reply};
+
+/// What an open to read gives.
+const OPEN: InodeBits = InodeBits(0x5b);
+const COMPONENT: u64 = 64 << 10;
+
+/// Notes which bits go.
+#[derive(Default)]
+struct Inodes(Mutex<Vec<InodeBits>>);
+
+impl Protected for Inodes {
+    fn lose(&self, _: &Arc<LockSpace>, lost: Lost) -> BoxFuture<'static, ()> {
+        self.0.lock().push(lost.part.inode_bits());
+        Box::pin(std::future::ready(()))
+    }
+
+    fn void(&self, locks: &Arc<LockSpace>, lost: Lost) -> BoxFuture<'static, ()> {
+        self.lose(locks, lost)
+    }
+
+    fn glimpse(&self, _: ResourceName) -> Option<Bytes> {
+        None
+    }
+}
+
+/// A data path with an MDT, which takes `LDLM_CONVERT`.
+struct OnMdt {
+    fixture: Fixture,
+    mdt: Arc<FakeOst>,
+    locks: Arc<LockSpace>,
+    data: Arc<dyn InodeData>,
+    inodes: Arc<Inodes>,
+}
+
+fn resource() -> ResourceName {
+    ResourceName::of_fid(FILE)
+}
+
+fn mapping() -> Mapping {
+    let extent = Extent { start: 0, end: COMPONENT - 1 };
+    Mapping { extent, ..Mapping::whole() }
+}
+
+impl OnMdt {
+    fn new() -> Self {
+        let fixture = Fixture::new(1 << 20);
+        let mdt = FakeOst::new();
+        mdt.script.lock().narrow = true;
+        let inodes = Arc::new(Inodes::default());
+        let channel = Arc::clone(&mdt) as Arc<dyn Channel>;
+        let protected = Arc::clone(&inodes) as Arc<dyn Protected>;
+        let name = "fs-MDT0000".to_owned();
+        let AddedMdt { locks, data } =
+            fixture.osts.add_mdt(0, name, channel, lock_config(), protected);
+        fixture.osts.mdt_connected(0, &FakeOst::agreed(1 << 20));
+        locks.namespace().set_convert(true);
+        Self { fixture, mdt, locks, data, inodes }
+    }
+
+    /// A file whose first bytes lie on the MDT, and the rest nowhere yet.
+    fn file(&self) -> Arc<dyn DataFile> {
+        let rest = Extent { start: COMPONENT, end: Extent::EOF };
+        let parts = [(1, mapping().extent, Body::Mdt), (2, rest, Body::Absent)];
+        self.fixture.file_by(Arc::new(Layout::new(1, parts).expect("a legal layout")))
+    }
+
+    fn world(&self) -> &TestWorld {
+        &self.fixture.world
+    }
+
+    /// A lock with these bits that came with an answer to an intent, and `value` with it.
+    fn given(&self, mode: LockMode, bits: InodeBits, value: Bytes) -> Held {
+        let locks = Arc::clone(&self.locks);
+        let remote = 0x7000 + self.locks.namespace().gauges().misses;
+        self.world().run(async move {
+            let policy = Policy::bits(bits);
+            let flags = LockFlags::HAS_INTENT;
+            let pending = locks.begin(Ask { resource: resource(), policy, mode, flags });
+            let reply: LdlmReply = lock_reply(FILE, remote, mode, bits);
+            pending.granted_with(&reply, &value, 1).await.expect("granted").expect("a lock")
+        })
+    }
+
+    /// Somebody wants these bits of a lock.
+    fn callback(&self, handle: LockHandle, bits: InodeBits) {
+        let mut desc = lock_reply(FILE, 0, LockMode::Ex, bits).desc;
+        desc.policy = WirePolicy::of_inode_bits(bits, bits);
+        desc.granted_mode = Default::default();
+        let handles = vec![handle];
+        let callback = LdlmRequest { desc, count: 1, handles, ..LdlmRequest::default() };
+        self.locks.on_blocking(&callback).expect("known");
+        self.world().settle();
+    }
+
+    fn uncovered(&self) -> Vec<Extent> {
+        std::mem::take(&mut *self.fixture.events.uncovered.lock())
+    }
+
+    fn write(&self, file: &Arc<dyn DataFile>, length: usize) {
+        let written = self.fixture.write(file, WriteAt::Offset(0), pattern(length), CACHED);
+        written.expect("accepted");
+    }
+}
+
+#[test]
+fn one_lock_on_the_inode_covers_all_bytes_and_the_size() {
+    let it = OnMdt::new();
+    it.mdt.set_bytes(resource(), pattern(5000).to_vec());
+    let file = it.file();
+    let read = it.fixture.read(&file, 4000, 4096, CACHED);
+    assert_eq!(read, Ok(pattern(5000).slice(4000..)));
+    assert_eq!(it.mdt.take_asked(), ["lock Pr 0x40", "read 4000+1000"]);
+    assert_eq!(it.fixture.size(&file), 5000);
+    it.fixture.read(&file, 0, 100, CACHED).expect("read");
+    assert_eq!(it.mdt.take_asked(), ["read 0+100"]);
+    it.write(&file, 6000);
+    assert_eq!(it.mdt.take_asked(), ["lock Pw 0x40 instead of 1"], "the reader's lock goes along");
+    assert_eq!(it.fixture.size(&file), 6000);
+    it.fixture.sync(&file).expect("durable");
+    assert_eq!(it.mdt.take_asked(), ["write 0+6000 used 8192", "sync"]);
+    assert_eq!(it.mdt.bytes(resource()), pattern(6000));
+}
+
+#[test]
+fn a_lock_that_an_open_gave_saves_those_for_data() {
+    let it = OnMdt::new();
+    // Before there is anybody who uses the data.
+    drop(it.given(LockMode::Pw, OPEN, it.mdt.value(resource())));
+    let file = it.file();
+    assert!(file.attributes_covered().is_some_and(|known| known.size == 0));
+    it.write(&file, 3000);
+    assert_eq!(it.fixture.size(&file), 3000);
+    assert_eq!(it.mdt.take_asked(), Vec::<String>::new());
+    it.fixture.wait(Duration::from_secs(2));
+    assert_eq!(it.mdt.take_asked(), ["write 0+3000 used 4096"]);
+}
+
+#[test]
+fn pages_stay_while_other_bits_go_and_dirty_ones_are_written_before_theirs_does() {
+    let it = OnMdt::new();
+    let held = it.given(LockMode::Pw, OPEN, it.mdt.value(resource()));
+    let handle = held.handle();
+    drop(held);
+    let file = it.file();
+    it.write(&file, 3000);
+    it.callback(handle, InodeBits::LOOKUP | InodeBits::UPDATE | InodeBits::PERM);
+    assert_eq!(it.mdt.take_asked(), ["convert 0x48"]);
+    assert_eq!(*it.inodes.0.lock(), [InodeBits(0x13)]);
+    assert_eq!(it.uncovered(), []);
+    assert!(file.attributes_covered().is_some(), "size and times are still ours");
+    it.callback(handle, InodeBits::DOM);
+    assert_eq!(it.mdt.take_asked(), ["write 0+3000 used 4096", "convert 0x8"]);
+    assert_eq!(it.uncovered(), [mapping().extent]);
+    assert_eq!(file.attributes_covered(), None);
+    assert_eq!(*it.inodes.0.lock(), [InodeBits(0x13), InodeBits::DOM]);
+}
+
+#[test]
+fn pages_stay_while_another_lock_covers_them() {
+    let it = OnMdt::new();
+    it.mdt.set_bytes(resource(), pattern(5000).to_vec());
+    let value = it.mdt.value(resource());
+    let (one, other) =
+        (it.given(LockMode::Pr, OPEN, value.clone()), it.given(LockMode::Pr, OPEN, value));
+    let (first, second) = (one.handle(), other.handle());
+    drop((one, other));
+    let file = it.file();
+    it.callback(first, OPEN);
+    assert_eq!(it.uncovered(), []);
+    assert!(file.attributes_covered().is_some());
+    it.callback(second, OPEN);
+    assert_eq!(it.uncovered(), [mapping().extent]);
+    assert_eq!(file.attributes_covered(), None);
+}
+
+#[test]
+fn what_an_open_brought_is_read_without_asking() {
+    let it = OnMdt::new();
+    let content = pattern(3000);
+    it.mdt.set_bytes(resource(), content.to_vec());
+    let brought = it.data.brought(FILE, mapping(), 0, content.clone());
+    drop(it.given(LockMode::Pr, OPEN, it.mdt.value(resource())));
+    let file = it.file();
+    assert_eq!(it.fixture.read(&file, 0, 4096, CACHED), Ok(content));
+    assert_eq!(it.fixture.size(&file), 3000);
+    assert_eq!(it.mdt.take_asked(), Vec::<String>::new());
+    drop(brought);
+}
+
+#[test]
+fn what_an_open_brought_goes_with_its_lock_or_the_open() {
+    let it = OnMdt::new();
+    it.mdt.set_bytes(resource(), vec![1; 100]);
+    let old = || Bytes::from(vec![1; 100]);
+    let file = it.file();
+    let _kept = it.data.brought(FILE, mapping(), 0, old());
+    let held = it.given(LockMode::Pr, OPEN, it.mdt.value(resource()));
+    let handle = held.handle();
+    drop(held);
+    it.callback(handle, InodeBits::DOM);
+    it.mdt.set_bytes(resource(), vec![2; 100]);
+    let read = || it.fixture.read(&file, 0, 100, CACHED).expect("read");
+    assert_eq!(read(), vec![2; 100]);
+    it.mdt.take_asked();
+    // Two opens bring the same bytes; the second still wants them when the first is done.
+    let two = [0, 1].map(|_| it.data.brought(FILE, mapping(), 0, vec![2; 100].into()));
+    let [one, other] = two;
+    drop(one);
+    assert_eq!(read(), vec![2; 100]);
+    assert_eq!(it.mdt.take_asked(), Vec::<String>::new());
+    drop((_kept, other));
+    assert_eq!(read(), vec![2; 100]);
+    assert_eq!(it.mdt.take_asked(), ["read 0+100"]);
+}
+
+#[test]
+fn what_comes_while_we_have_written_is_older_than_ours() {
+    let it = OnMdt::new();
+    let file = it.file();
+    it.write(&file, 100);
+    assert!(it.data.is_dirty(FILE));
+    assert!(it.data.brought(FILE, mapping(), 0, vec![0; 100].into()).is_none());
+    assert_eq!(it.fixture.read(&file, 0, 100, CACHED), Ok(pattern(100)));
+    it.fixture.world.run(it.data.flush(FILE));
+    assert!(!it.data.is_dirty(FILE));
+    assert_eq!(it.mdt.take("write"), ["write 0+100 used 4096"]);
+}
+
+#[test]
+fn a_glimpse_tells_what_is_dirty_and_asks_for_the_whole_inode() {
+    let it = OnMdt::new();
+    it.mdt.script.lock().busy = true;
+    it.mdt.set_bytes(resource(), vec![1; 700]);
+    let file = it.file();
+    assert_eq!(it.fixture.size(&file), 700);
+    assert_eq!(it.mdt.take_asked(), ["glimpse Pr 0x40"]);
+    assert_eq!(file.attributes_covered(), None, "somebody else may be writing");
+    it.write(&file, 900);
+    assert_eq!(it.fixture.size(&file), 900);
+    let handle = it.locks.namespace().dump(resource())[0].handle;
+    let asked = LdlmRequest { handles: vec![handle], count: 1, ..LdlmRequest::default() };
+    let told = it.locks.on_glimpse(&asked).expect("known");
+    let told = crate::data::object::Known::told(&told).expect("a value");
+    assert_eq!((told.size, told.blocks), (900, 2 + 2));
+}
+
+#[test]
+fn a_cut_goes_to_the_mdt_and_times_do_not() {
+    let it = OnMdt::new();
+    it.mdt.set_bytes(resource(), vec![1; 700]);
+    let file = it.file();
+    let cut = it.fixture.run(&file, |file| async move {
+        file.truncate(300, Timestamp::from_seconds(9)).await.map_err(errno)
+    });
+    assert_eq!(cut, Ok(()));
+    assert_eq!(it.mdt.take_asked(), ["lock Pw 0x40", "punch 300"]);
+    assert_eq!(it.fixture.size(&file), 300);
+    let noon = Some(Timestamp::from_seconds(77));
+    let set = it.fixture.run(&file, |file| async move {
+        file.set_times(noon, noon, Timestamp::from_seconds(80)).await.map_err(errno)
+    });
+    assert_eq!(set, Ok(()));
+    assert_eq!(it.mdt.take_asked(), Vec::<String>::new(), "the MDT has heard of them");
+    let known = file.attributes_covered().expect("covered");
+    assert_eq!((known.mtime, known.ctime), (noon.unwrap(), Timestamp::from_seconds(80)));
+}
+
+#[test]
+fn an_mdt_that_has_forgotten_us_costs_what_was_dirty() {
+    let it = OnMdt::new();
+    let file = it.file();
+    it.write(&file, 100);
+    it.locks.on_evicted();
+    it.world().settle();
+    assert_eq!(it.fixture.failures(), [Errno::EIO]);
+    assert_eq!(it.mdt.take("write"), Vec::<String>::new());
+    assert_eq!(*it.inodes.0.lock(), [InodeBits::DOM]);
+    assert_eq!(it.fixture.sync(&file), Ok(()));
+}
+
+#[test]
+fn an_object_follows_its_component_when_the_layout_changes() {
+    let it = OnMdt::new();
+    let file = it.file();
+    it.write(&file, 100);
+    let larger = Mapping { extent: Extent { start: 0, end: (1 << 20) - 1 }, ..mapping() };
+    assert!(it.data.brought(FILE, larger, 0, vec![0; 9].into()).is_none(), "not while it is dirty");
+    it.fixture.sync(&file).expect("durable");
+    let brought = it.data.brought(FILE, larger, 0, vec![7; 9].into());
+    assert!(brought.is_some());
+    assert!(
+        it.fixture
+            .osts
+            .file_on(FILE, file.layout().clone().into(), it.fixture.course.see())
+            .is_ok()
+    );
+}
