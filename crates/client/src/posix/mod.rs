@@ -15,6 +15,8 @@ mod access;
 mod attributes;
 mod contest;
 mod directory;
+#[cfg(test)]
+mod dom_tests;
 mod files;
 mod flags;
 mod handles;

@@ -75,19 +75,26 @@ impl Protected for NothingLocked {
     }
 }
 
-/// No data on the MDT.
-pub(crate) struct NoInodeData;
+/// Notes what is brought and flushed.
+#[derive(Default)]
+pub(crate) struct FakeInodeData {
+    pub(crate) done: Mutex<Vec<String>>,
+    pub(crate) dirty: Mutex<bool>,
+}
 
-impl InodeData for NoInodeData {
-    fn brought(&self, _: Fid, _: Mapping, _: u64, _: Bytes) -> Option<Brought> {
+impl InodeData for FakeInodeData {
+    fn brought(&self, fid: Fid, mapping: Mapping, offset: u64, data: Bytes) -> Option<Brought> {
+        let end = mapping.extent.end;
+        self.done.lock().push(format!("brought {fid} {offset}+{} of 0..={end}", data.len()));
         None
     }
 
     fn is_dirty(&self, _: Fid) -> bool {
-        false
+        *self.dirty.lock()
     }
 
-    fn flush(&self, _: Fid) -> BoxFuture<'static, ()> {
+    fn flush(&self, fid: Fid) -> BoxFuture<'static, ()> {
+        self.done.lock().push(format!("flush {fid}"));
         Box::pin(std::future::ready(()))
     }
 }
@@ -133,7 +140,7 @@ impl DataPath for FakeData {
         inodes: Arc<dyn Protected>,
     ) -> AddedMdt {
         let locks = LockSpace::new(name, TestWorld::new(1).world(), channel, config, inodes);
-        AddedMdt { locks, data: Arc::new(NoInodeData) }
+        AddedMdt { locks, data: Arc::new(FakeInodeData::default()) }
     }
 
     fn mdt_connected(&self, _: u32, _: &sheen_wire::connect::ObdConnectData) {}

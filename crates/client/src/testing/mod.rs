@@ -13,7 +13,7 @@ use sheen_ldlm::client::Config;
 use sheen_rpc::{Channel, Import};
 use sheen_types::{Fid, InodeBits, Name, Uuid};
 
-pub(crate) use data::{FakeData, FakeFile};
+pub(crate) use data::{FakeData, FakeFile, FakeInodeData};
 pub(crate) use mdt::{FakeMdt, absent, blocking, body, found, lock_reply, opened};
 pub(crate) use world::TestWorld;
 
@@ -30,6 +30,8 @@ pub(crate) struct Fixture {
     pub(crate) world: TestWorld,
     pub(crate) mdt: Arc<FakeMdt>,
     pub(crate) data: Arc<FakeData>,
+    /// Data on the MDT.
+    pub(crate) inode_data: Arc<FakeInodeData>,
     pub(crate) locks: Arc<LockSpace>,
     pub(crate) files: FileSystem,
     pub(crate) watcher: Arc<Watcher>,
@@ -106,11 +108,12 @@ impl Fixture {
             lock_config(),
             Arc::clone(&cache) as Arc<dyn crate::locks::Protected>,
         );
+        let inode_data = Arc::new(FakeInodeData::default());
         let target = Arc::new(Mdt {
             fids: FidSource::new(Arc::clone(&channel), 0),
             channel,
             locks: Arc::clone(&locks),
-            data: Arc::new(data::NoInodeData),
+            data: Arc::clone(&inode_data) as Arc<dyn crate::data::InodeData>,
         });
         let data = Arc::new(FakeData::default());
         let targets = Targets::new(
@@ -135,7 +138,7 @@ impl Fixture {
         });
         let watcher = Arc::new(Watcher::default());
         files.watch(Arc::clone(&watcher) as Arc<dyn Invalidate>, Audience::Everybody);
-        let fixture = Self { world, mdt, data, locks, files, watcher };
+        let fixture = Self { world, mdt, data, inode_data, locks, files, watcher };
         fixture.know_root();
         fixture
     }
