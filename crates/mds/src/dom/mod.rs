@@ -33,6 +33,7 @@ use sheen_store::Store;
 use sheen_target::{Context, Outcome};
 use sheen_types::{Errno, Fid, InodeBits};
 use sheen_wire::connect::{ConnectFlags, ConnectFlags2, ObdConnectData};
+use sheen_wire::ldlm::LdlmReply;
 use sheen_wire::lov::{CompFlags, LovComp, LovPattern};
 use sheen_wire::md::{MdtBody, Valid};
 use sheen_wire::messages::Request;
@@ -188,8 +189,15 @@ pub(crate) fn knows_dom(context: &Context) -> bool {
     context.has2(ConnectFlags2::DOM_LVB)
 }
 
+/// Says the size with a lock that has the DOM bit: a client takes one without it for an error.
+pub(crate) fn add_size_with(lock: &LdlmReply, inode: &Inode, body: &mut MdtBody) {
+    if InodeBits(lock.desc.policy.as_inode_bits().bits).contains(InodeBits::DOM) {
+        add_size(inode, body);
+    }
+}
+
 /// Says the size of a file's part on the MDT, for a client that gets the DOM bit with it.
-pub(crate) fn add_size(inode: &Inode, body: &mut MdtBody) {
+fn add_size(inode: &Inode, body: &mut MdtBody) {
     let attributes = &inode.attributes;
     body.valid |= Valid::DOM_SIZE | Valid::ATIME | Valid::MTIME | Valid::CTIME;
     (body.dom_size, body.dom_blocks) = (attributes.size, attributes.blocks);

@@ -57,7 +57,8 @@ impl Mdt {
     ) -> Result<Outcome, Errno> {
         let inode = self.inode(fid)?;
         if let Some(lock) = context.held_lock(wish) {
-            let found = self.getattr_of(context, &inode, &request.mdt_body)?;
+            let mut found = self.getattr_of(context, &inode, &request.mdt_body)?;
+            dom::add_size_with(&lock, &inode, &mut found.body);
             return Ok(described(found, lock, disposition));
         }
         let asks_attributes = request.ldlm_intent.opc.contains(IntentOp::GETATTR);
@@ -73,10 +74,8 @@ impl Mdt {
         // What was read before the lock may have changed.
         let inode = self.inode(fid)?;
         let mut found = self.getattr_of(context, &inode, &request.mdt_body)?;
-        if guard.policy().inode_bits().contains(InodeBits::DOM) {
-            dom::add_size(&inode, &mut found.body);
-        }
         let lock = locks::hand_over(context, guard, wish)?;
+        dom::add_size_with(&lock, &inode, &mut found.body);
         Ok(described(found, lock, disposition))
     }
 

@@ -8,10 +8,10 @@ use sheen_wire::md::OpenFlags;
 use sheen_wire::messages::LdlmIntentOpen;
 
 use super::open::{Opening, Progress, answer, of_intent};
-use crate::Mdt;
 use crate::directory::parse_name;
 use crate::exclusion::Needs;
 use crate::export::OpenTable;
+use crate::{Mdt, dom};
 
 impl Mdt {
     /// Answers an open that was executed before. Its handle is there, unless we have restarted
@@ -33,6 +33,9 @@ impl Mdt {
             self.put_inode(context, &inode, &mut progress)?;
             progress.body.open_handle = handle;
             progress.lock = context.held_lock(wish);
+            if let Some(lock) = &progress.lock {
+                dom::add_size_with(lock, &inode, &mut progress.body);
+            }
             return Ok(answer(progress, Ok(())));
         }
         if before.contains(Disposition::OPEN_CREATE) {

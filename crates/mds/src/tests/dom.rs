@@ -174,13 +174,10 @@ fn bits(reply: &LdlmIntentOpenReply) -> (InodeBits, Option<LockMode>) {
 
 fn inline(reply: &LdlmIntentOpenReply) -> Option<(u64, Bytes)> {
     let bytes = &reply.niobuf_inline;
-    if bytes.is_empty() {
-        return None;
-    }
     let head = NiobufRemote::decode(&mut Reader::new(bytes, ByteOrder::Little)).expect("a head");
     let data = bytes.slice(<NiobufRemote as Wire>::SIZE..);
     assert_eq!(head.len as usize, data.len());
-    Some((head.offset, data))
+    (head.len > 0).then_some((head.offset, data))
 }
 
 #[test]
@@ -554,4 +551,27 @@ fn a_write_is_told_of_only_when_a_crash_cannot_take_its_file_away() {
         },
         &world,
     );
+}
+
+#[test]
+fn an_answer_that_is_asked_for_again_has_the_size_with_the_lock() {
+    test(415, |server, _| async move {
+        let client = server.client("c").await;
+        let fid = make(&server, &client, "f").await;
+        put(&client, fid, 0, &[1; 70]).await.expect("written");
+        let request = client.open_request(Fid::ROOT, "f", OpenFlags::READ);
+        let first = TestCall::new(request.clone()).tagged(7);
+        let first = client.inner.call_with(first).await.expect("an answer");
+        let again = TestCall {
+            xid: Some(first.xid),
+            flags: sheen_wire::ptlrpc::MsgFlags::RESENT,
+            ..TestCall::new(request).tagged(7)
+        };
+        let again = client.inner.call_with(again).await.expect("an answer");
+        let Some(Reply::LdlmIntentOpen(reply)) = again.reply else { panic!("{:?}", again.reply) };
+        assert_eq!(bits(&reply).0, InodeBits(0x5b), "the lock that it has");
+        let body = reply.mdt_body.as_ref().unwrap();
+        assert_eq!((body.dom_size, body.valid.contains(Valid::DOM_SIZE)), (70, true));
+        assert_eq!(inline(&reply), None, "the bytes it may read");
+    });
 }
