@@ -33,6 +33,9 @@ const NUMBER_MAX: u32 = 0xffff;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stored {
     layout: Kind,
+    /// OSTs that a plain layout without objects is to lie on; only components remember theirs in
+    /// what is stored.
+    listed: Vec<u16>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -48,14 +51,14 @@ impl Stored {
         let parts = match plan {
             Plan::Plain(striping) => {
                 let layout = Kind::Plain(without_objects(file, striping));
-                return Self { layout };
+                return Self { layout, listed: striping.osts.clone() };
             }
             Plan::Composite(parts) => parts,
         };
         let header = LovCompHeader { magic: LovMagic::COMP_V1, ..LovCompHeader::default() };
         let mut composite = LovComp { header, components: Vec::with_capacity(parts.len()) };
         push(&mut composite, file, parts);
-        Self { layout: Kind::Composite(composite) }
+        Self { layout: Kind::Composite(composite), listed: Vec::new() }
     }
 
     /// Reads a layout that was stored, or that a client brings back in a replay: the mark by which
@@ -80,7 +83,7 @@ impl Stored {
             }
             LovEa::Foreign(_) => return Err(LayoutError::Unsupported("foreign")),
         };
-        Ok(Self { layout })
+        Ok(Self { layout, listed: Vec::new() })
     }
 
     /// The bytes.
@@ -201,7 +204,10 @@ impl Stored {
         let plain = self.part(part)?;
         let header = &plain.header;
         let number = |stripe: &LovOstData| u16::try_from(stripe.ost_idx).ok();
-        let osts: Option<Vec<_>> = plain.stripes.iter().map(number).collect();
+        let osts: Option<Vec<_>> = match self.listed.is_empty() {
+            true => plain.stripes.iter().map(number).collect(),
+            false => Some(self.listed.clone()),
+        };
         Some(Striping {
             on_mdt: is_on_mdt(plain),
             overstriped: header.pattern.contains(LovPattern::OVERSTRIPING),
@@ -252,6 +258,7 @@ impl Stored {
             ost_idx: u32::from(*ost),
         };
         plain.stripes = objects.iter().map(data).collect();
+        self.listed.clear();
         let mut osts: Vec<_> = objects.iter().map(|(ost, _)| *ost).collect();
         osts.sort_unstable();
         osts.dedup();

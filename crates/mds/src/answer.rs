@@ -93,7 +93,9 @@ impl Mdt {
         if !inode.is_regular() {
             return Ok(None);
         }
-        self.store.xattr(inode.fid, xattrs::LOV).map_err(|error| error.errno())
+        let layout = self.store.xattr(inode.fid, xattrs::LOV).map_err(|error| error.errno())?;
+        layout.iter().for_each(|layout| self.placement.note_layout(layout));
+        Ok(layout)
     }
 
     /// Attributes of an inode, and the layout of a file: with `room` for it, `None` otherwise.

@@ -1,6 +1,7 @@
 //! MDS_GETATTR and MDS_GETATTR_NAME: attributes without a lock.
 
 use bytes::Bytes;
+use sheen_layout::plan::Plan;
 use sheen_target::{Context, Outcome};
 use sheen_types::{Errno, Fid};
 use sheen_wire::md::{MdtBody, Valid};
@@ -115,6 +116,10 @@ impl Mdt {
     /// A directory's default layout; for the root the file system's.
     fn default_layout_told(&self, inode: &Inode) -> Result<Bytes, Errno> {
         let value = self.store.xattr(inode.fid, xattrs::LOV).map_err(|error| error.errno())?;
-        Ok(value.unwrap_or_default())
+        let ours = || match inode.fid == Fid::ROOT {
+            true => Plan::inherited(None, None, &self.placement.defaults()).encode(),
+            false => Bytes::new(),
+        };
+        Ok(value.unwrap_or_else(ours))
     }
 }

@@ -38,6 +38,7 @@ mod getattr;
 mod getxattr;
 mod inode;
 mod intent;
+mod layouts;
 mod links;
 mod locks;
 mod open_files;
@@ -59,8 +60,9 @@ mod tests;
 
 pub use check::{Report, check};
 pub use dom::DomLock;
-pub use placement::OstView;
+pub use placement::{LayoutSettings, OstView};
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock, Weak};
 
 use sheen_rpc::Channel;
@@ -69,6 +71,7 @@ use sheen_target::{ConnectOffer, Target};
 use sheen_types::Timestamp;
 use sheen_types::limits::XATTR_VALUE_BYTES_MAX;
 use sheen_wire::connect::{ConnectFlags, ConnectFlags2};
+use sheen_wire::lov::PoolName;
 
 use crate::dom::Dom;
 use crate::exclusion::Exclusion;
@@ -108,7 +111,6 @@ impl MdtConfig {
 pub struct Mdt {
     me: Weak<Self>,
     store: Arc<dyn Store>,
-    config: MdtConfig,
     target: OnceLock<Weak<Target>>,
     exclusion: Exclusion,
     open_files: OpenFiles,
@@ -126,13 +128,13 @@ impl Mdt {
     /// Those of the store.
     pub fn new(store: Arc<dyn Store>, config: MdtConfig) -> Result<Arc<Self>, StoreError> {
         root::format(&*store, &config)?;
+        let settings = LayoutSettings::new(config.stripe_size, config.stripe_count);
         let sequences = Sequences::load(Arc::clone(&store), config.index)?;
         Ok(Arc::new_cyclic(|me| Self {
             me: Weak::clone(me),
-            placement: Placement::new(Arc::clone(&store)),
+            placement: Placement::new(Arc::clone(&store), settings),
             dom: Dom::new(Arc::clone(&store)),
             store,
-            config,
             target: OnceLock::new(),
             exclusion: Exclusion::new(),
             open_files: OpenFiles::default(),
@@ -210,6 +212,24 @@ impl Mdt {
     #[must_use]
     pub fn osts(&self) -> Vec<OstView> {
         self.placement.view()
+    }
+
+    /// What operators have set about layouts, for the parameter tree.
+    #[must_use]
+    pub fn layout_settings(&self) -> LayoutSettings {
+        self.placement.settings()
+    }
+
+    /// Changes what operators have set about layouts, for files that are made from now on; the
+    /// result of `change`.
+    pub fn change_layout_settings<T>(&self, change: impl FnOnce(&mut LayoutSettings) -> T) -> T {
+        self.placement.change_settings(change)
+    }
+
+    /// From now on these are the pools of OSTs. A pool that is not among them, or is empty, is not
+    /// known: files that ask for it keep its name and lie on any OST, as in Lustre.
+    pub fn set_pools(&self, pools: BTreeMap<PoolName, Vec<u16>>) {
+        self.placement.set_pools(pools);
     }
 
     /// Open files, for the parameter tree.

@@ -1,6 +1,7 @@
 //! The root: made once, and what it says of the file system.
 
 use bytes::Bytes;
+use sheen_layout::plan::{Plan, Striping};
 use sheen_store::{Attributes, FileKind, Store, StoreError, Transaction};
 use sheen_target::{Context, Outcome};
 use sheen_types::{Errno, Fid};
@@ -9,7 +10,6 @@ use sheen_wire::messages::{MdsGetRoot, MdsGetRootReply};
 
 use crate::directory::Step;
 use crate::inode::DIRECTORY_BYTES;
-use crate::placement::Pattern;
 use crate::{Mdt, MdtConfig, xattrs};
 
 /// Makes the root directory in an empty store, with the file system's default layout.
@@ -32,11 +32,11 @@ pub(crate) fn format(store: &dyn Store, config: &MdtConfig) -> Result<(), StoreE
         born: config.now,
         ..Attributes::default()
     };
-    let default = Pattern {
+    let default = Plan::Plain(Striping {
         stripe_size: config.stripe_size,
         stripe_count: config.stripe_count,
-        ..Pattern::default()
-    };
+        ..Striping::default()
+    });
     let mut transaction = Transaction::new();
     transaction.create(Fid::ROOT, attributes);
     transaction.set_xattr(Fid::ROOT, xattrs::LOV, default.encode());

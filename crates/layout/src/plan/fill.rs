@@ -48,6 +48,24 @@ impl Plan {
         plan
     }
 
+    /// As [`Plan::inherited`], for a file that is made to be appended to, as logs are: one stripe,
+    /// and of components only what the first one says (`append_stripe_count`, 1 in Lustre).
+    #[must_use]
+    pub fn for_appending(self) -> Plan {
+        let first = match self {
+            Self::Plain(striping) => striping,
+            Self::Composite(mut parts) => parts.swap_remove(0).striping,
+        };
+        let striping = Striping {
+            on_mdt: false,
+            overstriped: false,
+            stripe_count: 1,
+            osts: Vec::new(),
+            ..first
+        };
+        Plan::Plain(striping)
+    }
+
     /// What a file will look like that its creator has a wish for. `inherited` is what it would be
     /// without.
     #[must_use]

@@ -134,7 +134,7 @@ impl Stored {
         let mut left = composite.clone();
         left.components.truncate(kept);
         left.header.layout_gen += 1;
-        let left = Self { layout: Kind::Composite(left) };
+        let left = Self { layout: Kind::Composite(left), listed: Vec::new() };
         let before = self.objects();
         let objects = before[left.objects().len()..].to_vec();
         Ok(Removed { left: (kept > 0).then_some(left), objects })

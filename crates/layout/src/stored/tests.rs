@@ -100,6 +100,8 @@ fn a_file_that_is_not_really_overstriped_does_not_say_so() {
 fn listed_osts_are_kept_until_they_are_used() {
     let osts = vec![3, 1];
     let striping = Striping { osts: osts.clone(), stripe_count: 2, ..Striping::default() };
+    let plain = Stored::new(Fid::new(1, 1), &Plan::Plain(striping.clone()));
+    assert_eq!(plain.striping(0).unwrap().osts, osts);
     let one = Striping { stripe_count: 1, ..Striping::default() };
     let first = Part { start: 0, end: MIB, striping: one };
     let last = Part { start: MIB, end: END_OF_FILE, striping };

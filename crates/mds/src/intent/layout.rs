@@ -2,15 +2,14 @@
 
 use bytes::Bytes;
 use sheen_store::Transaction;
-use sheen_target::{Context, LockWish, Memo, Outcome};
+use sheen_target::{Context, LockGuard, LockWish, Memo, Outcome};
 use sheen_types::{Errno, InodeBits, LockMode};
 use sheen_wire::ldlm::Disposition;
 use sheen_wire::md::LayoutIntentOp;
 use sheen_wire::messages::{LdlmIntentLayout, LdlmIntentLayoutReply};
 
 use crate::exclusion::Needs;
-use crate::placement::Pattern;
-use crate::{Mdt, locks, xattrs};
+use crate::{Mdt, layouts, locks, xattrs};
 
 impl Mdt {
     /// Answers with the layout under the lock that the client asked for.
@@ -21,10 +20,11 @@ impl Mdt {
         wish: &LockWish,
     ) -> Result<Outcome, Errno> {
         let fid = wish.resource.fid();
+        let mut changed = None;
         match request.layout_intent.op {
             LayoutIntentOp::ACCESS => {}
             LayoutIntentOp::WRITE | LayoutIntentOp::TRUNC => {
-                self.place(context, request, wish).await?;
+                changed = self.place(context, request, wish).await?;
             }
             LayoutIntentOp::READ
             | LayoutIntentOp::GLIMPSE
@@ -33,9 +33,18 @@ impl Mdt {
             _ => return Err(Errno::EINVAL),
         }
         let held = context.held_lock(wish);
-        let guard = match held {
-            Some(_) => None,
-            None => Some(context.target.lock(wish.resource, wish.policy, wish.mode).await?),
+        let guard = match (&held, changed) {
+            (Some(_), _) => None,
+            (None, Some(mut lock)) => {
+                lock.downgrade(LockMode::Cr)?;
+                Some(lock)
+            }
+            (None, None) => {
+                // A client asks for EX with what changes a layout; nothing changes, so all may
+                // share it.
+                let mode = if wish.mode == LockMode::Ex { LockMode::Cr } else { wish.mode };
+                Some(context.target.lock(wish.resource, wish.policy, mode).await?)
+            }
         };
         // A file that has gone has no layout; the lock tells the client that this stays so.
         let dlm_lvb = match self.inode(fid) {
@@ -53,66 +62,52 @@ impl Mdt {
         Ok(Outcome::ok(reply))
     }
 
-    /// Gives a file objects if it has none.
+    /// Gives a file the objects that it needs to be written as far as the intent says. The lock, if
+    /// the layout changed: nobody else holds one.
     async fn place(
         &self,
         context: &Context,
         request: &LdlmIntentLayout,
         wish: &LockWish,
-    ) -> Result<(), Errno> {
+    ) -> Result<Option<LockGuard>, Errno> {
         let fid = wish.resource.fid();
+        let end = request.layout_intent.end;
         let _held = self.exclusion.hold(Needs::new().change_inode(fid)).await;
         let inode = self.inode(fid)?;
-        if !inode.is_regular() || self.layout(&inode)?.is_some() {
-            return Ok(());
+        if !inode.is_regular() {
+            return Err(Errno::EINVAL);
         }
-        let taken = match context.replay() {
-            Some(_) => self.placement.restore(&request.eadata)?,
-            None => {
-                let parent = self.parent_of(&inode);
-                let pattern = self.pattern_in(parent.as_ref(), Pattern::default())?;
-                let clock = &context.target.world().clock;
-                self.placement.allocate(clock, fid, &pattern).await?
+        let before = match self.layout(&inode)? {
+            Some(layout) => Some(layouts::stored(&layout)?),
+            None => None,
+        };
+        if let Some(stored) = &before {
+            if !stored.reaches(end) {
+                return Err(Errno::EINVAL);
+            }
+            if stored.lacking(end).is_empty() {
+                return Ok(None);
+            }
+        }
+        let world = context.target.world();
+        let taken = match (context.replay(), before) {
+            (Some(_), before) => self.placement.restore(&request.eadata, before.as_ref())?,
+            (None, Some(stored)) => self.placement.extend(world, stored, end).await?,
+            (None, None) => {
+                let plan = self.plan_in(self.parent_of(&inode).as_ref(), None, false)?;
+                self.placement.allocate(world, fid, &plan, end).await?
             }
         };
         let target = &context.target;
-        let _lock = target.lock_inode(fid, InodeBits::LAYOUT, LockMode::Ex).await?;
+        let bits = InodeBits::LAYOUT | InodeBits::UPDATE;
+        let lock = target.lock_inode(fid, bits, LockMode::Ex).await?;
         let made = target.transact_with(context, Memo::Done, |_| {
             let mut transaction = Transaction::new();
             transaction.set_xattr(fid, xattrs::LOV, taken.layout().clone());
             taken.record(&mut transaction);
             transaction
         });
-        made.map(|_| ()).map_err(|error| error.errno())
-    }
-
-    /// What a file in `parent` shall look like: the wish, filled up with the directory's default,
-    /// the file system's, and ours.
-    pub(crate) fn pattern_in(
-        &self,
-        parent: Option<&crate::inode::Inode>,
-        wish: Pattern,
-    ) -> Result<Pattern, Errno> {
-        let mut pattern = wish;
-        let root = sheen_types::Fid::ROOT;
-        for directory in parent.map(|parent| parent.fid).into_iter().chain([root]) {
-            let value = match self.store.xattr(directory, xattrs::LOV) {
-                Ok(value) => value,
-                Err(sheen_store::StoreError::NoObject(_)) => None,
-                Err(error) => return Err(error.errno()),
-            };
-            if let Some(default) = value.as_ref().and_then(Pattern::decode) {
-                pattern = pattern.or(&default);
-            }
-            if directory == root {
-                break;
-            }
-        }
-        let ours = Pattern {
-            stripe_size: self.config.stripe_size,
-            stripe_count: self.config.stripe_count,
-            ..Pattern::default()
-        };
-        Ok(pattern.or(&ours))
+        made.map_err(|error| error.errno())?;
+        Ok(Some(lock))
     }
 }

@@ -360,6 +360,7 @@ impl Mdt {
             self.add_lazy_size(inode, &mut body);
         }
         progress.layout = layout.unwrap_or_default();
+        self.placement.note_layout(&progress.layout);
         if !progress.layout.is_empty() {
             body.valid |= sheen_wire::md::Valid::EASIZE;
             body.eadatasize = progress.layout.len() as u32;

@@ -1,6 +1,7 @@
 //! Opens that create: under a name, or without one.
 
 use bytes::Bytes;
+use sheen_layout::plan::Plan;
 use sheen_store::{FileKind, Transaction};
 use sheen_target::{Context, Memo};
 use sheen_types::{Errno, InodeBits, Name};
@@ -11,7 +12,7 @@ use super::open::{Opening, Progress, give_lock};
 use crate::caller::May;
 use crate::inode::Inode;
 use crate::orphans::{ORPHANS, fid_key};
-use crate::placement::{Pattern, Taken};
+use crate::placement::Taken;
 use crate::{Mdt, locks};
 
 impl Mdt {
@@ -118,18 +119,18 @@ impl Mdt {
         parent: Option<&Inode>,
     ) -> Result<Option<Taken>, Errno> {
         if context.replay().is_some() {
-            return Ok(self.placement.restore(opening.layout).ok());
+            return Ok(self.placement.restore(opening.layout, None).ok());
         }
         if !opening.needs_objects() {
             return Ok(None);
         }
         let wish = match opening.flags.contains(OpenFlags::HAS_EA) {
-            true => Pattern::parse(opening.layout)?,
-            false => Pattern::default(),
+            true => Some(Plan::parse(opening.layout)?),
+            false => None,
         };
-        let pattern = self.pattern_in(parent, wish)?;
-        let clock = &context.target.world().clock;
-        let taken = self.placement.allocate(clock, opening.record.fid2, &pattern).await?;
-        Ok(Some(taken))
+        let appends = opening.creates() && opening.flags.contains(OpenFlags::APPEND);
+        let plan = self.plan_in(parent, wish, appends)?;
+        let world = context.target.world();
+        self.placement.allocate(world, opening.record.fid2, &plan, 0).await.map(Some)
     }
 }

@@ -72,7 +72,7 @@ impl Mdt {
             Ok(inode) => {
                 progress.add(Disposition::LOOKUP_POS);
                 let taken = match self.layout(&inode)? {
-                    None if inode.is_regular() => self.placement.restore(opening.layout).ok(),
+                    None if inode.is_regular() => self.placement.restore(opening.layout, None).ok(),
                     _ => None,
                 };
                 self.count_open(context, opening, &inode, taken, progress)?;

@@ -1,92 +1,90 @@
 //! Where the data of files lies (Lustre's LOD and OSP): which OSTs, which objects, and what is
 //! still to be done there.
 //!
-//! Owns one [`Ost`] per OST with its pool of objects created ahead. Taking an object is a counter
-//! under a short lock; only an empty pool makes an operation wait. Files go round robin over the
-//! OSTs that are connected and have space.
+//! Owns one [`Ost`] per OST with its pool of objects created ahead, the operators' settings and the
+//! named pools of OSTs. What a file shall look like and which OSTs are next is decided in
+//! `sheen_layout`; taking an object is a counter under a short lock, and only an empty pool makes an
+//! operation wait.
 
 mod chores;
 mod ost;
-mod pattern;
 mod race;
+mod settings;
+mod taken;
 
 pub(crate) use chores::{Owner, destroys};
 pub(crate) use ost::Ost;
 pub use ost::OstView;
 pub(crate) use ost::last_used;
-pub(crate) use pattern::{Pattern, objects_of};
+pub use settings::LayoutSettings;
+pub(crate) use taken::Taken;
 
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use bytes::Bytes;
 use parking_lot::{Mutex, RwLock};
-use sheen_io::Clock;
+use sheen_io::World;
+use sheen_layout::choose::{Balance, Choice};
+use sheen_layout::plan::{Defaults, Known, Plan, Striping};
+use sheen_layout::stored::{Stored, errno_of};
 use sheen_rpc::Channel;
 use sheen_store::{Store, StoreError, Transaction};
 use sheen_types::limits::STRIPE_COUNT_MAX;
 use sheen_types::{Errno, Fid, HashMap, Instant};
 use sheen_wire::codec::Wire;
 use sheen_wire::fld::SeqRangeFlags;
-use sheen_wire::lov::{LovEa, LovMagic, LovMdHeader, LovOstData, PoolName};
+use sheen_wire::lov::{LovMdHeader, LovOstData, PoolName};
+use sheen_wire::ost::OstId;
 use tokio::sync::Notify;
 
 use crate::sequences::Sequences;
 
 /// How long a create waits for objects before it answers that there is no space.
 const PATIENCE: Duration = Duration::from_secs(20);
+/// How often a file goes round the OSTs that work, where others were to hold several stripes each
+/// and cannot.
+const PASSES: usize = 3;
+
+/// Named sets of OSTs.
+pub(crate) type Pools = BTreeMap<PoolName, Vec<u16>>;
+/// Objects by their OST and number.
+type Objects = Vec<(Arc<Ost>, u64)>;
 
 /// See the module's documentation.
 pub(crate) struct Placement {
     store: Arc<dyn Store>,
     /// In the order of their numbers.
     osts: RwLock<Arc<[Arc<Ost>]>>,
-    /// Where the next file starts.
-    turn: AtomicUsize,
+    pools: RwLock<Arc<Pools>>,
+    settings: RwLock<LayoutSettings>,
+    /// Whose turn it is.
+    balance: Mutex<Balance>,
     filled: Arc<Notify>,
     /// When objects were first wanted.
     first_asked: OnceLock<Instant>,
     recovered: AtomicBool,
     /// Last ids used on OSTs that replayed requests named before the OST was added.
     early: Mutex<HashMap<u16, u64>>,
-}
-
-/// The objects of a new file, not yet recorded.
-pub(crate) struct Taken {
-    objects: Vec<(Arc<Ost>, u64)>,
-    /// On OSTs that are not known yet.
-    early: Vec<(u16, u64)>,
-    layout: Bytes,
-}
-
-impl Taken {
-    /// The layout's bytes.
-    pub(crate) fn layout(&self) -> &Bytes {
-        &self.layout
-    }
-
-    /// Adds that the objects are used. Called in the order of transactions.
-    pub(crate) fn record(&self, transaction: &mut Transaction) {
-        for (ost, id) in &self.objects {
-            ost.record_used(transaction, *id);
-        }
-        for (index, id) in &self.early {
-            ost::put_used(transaction, *index, *id);
-        }
-    }
+    /// Bytes of the largest layout that was seen.
+    largest: AtomicU32,
 }
 
 impl Placement {
-    pub(crate) fn new(store: Arc<dyn Store>) -> Self {
+    pub(crate) fn new(store: Arc<dyn Store>, settings: LayoutSettings) -> Self {
         Self {
             store,
             osts: RwLock::new(Arc::new([])),
-            turn: AtomicUsize::new(0),
+            pools: RwLock::default(),
+            settings: RwLock::new(settings),
+            balance: Mutex::default(),
             filled: Arc::new(Notify::new()),
             first_asked: OnceLock::new(),
             recovered: AtomicBool::new(false),
             early: Mutex::default(),
+            largest: AtomicU32::new(0),
         }
     }
 
@@ -151,38 +149,156 @@ impl Placement {
         total
     }
 
-    /// Bytes of a layout over all OSTs.
+    /// Bytes of a layout over all OSTs, or of the largest seen if that is more: what clients should
+    /// have room for.
     pub(crate) fn layout_bytes_max(&self) -> u32 {
         let count = self.osts.read().len().clamp(1, STRIPE_COUNT_MAX);
-        (LovMdHeader::SIZE + PoolName::SIZE + count * LovOstData::SIZE) as u32
+        let all = LovMdHeader::SIZE + PoolName::SIZE + count * LovOstData::SIZE;
+        (all as u32).max(self.largest.load(Ordering::Relaxed))
     }
 
-    /// Takes objects for a file. A pattern's count of 0 is 1; more than there are OSTs is all.
+    /// Remembers that there is a layout of so many bytes.
+    pub(crate) fn note_layout(&self, layout: &Bytes) {
+        let bytes = layout.len() as u32;
+        if self.largest.load(Ordering::Relaxed) < bytes {
+            self.largest.fetch_max(bytes, Ordering::Relaxed);
+        }
+    }
+
+    pub(crate) fn settings(&self) -> LayoutSettings {
+        *self.settings.read()
+    }
+
+    pub(crate) fn change_settings<T>(&self, change: impl FnOnce(&mut LayoutSettings) -> T) -> T {
+        change(&mut self.settings.write())
+    }
+
+    pub(crate) fn set_pools(&self, pools: Pools) {
+        *self.pools.write() = Arc::new(pools);
+    }
+
+    /// What a new file will look like: as its creator wishes, or as it inherits. `defaults` are
+    /// those of its directory and of the root, as stored.
     ///
     /// # Errors
-    /// [`Errno::EINVAL`] for an OST that does not exist, [`Errno::ENOSPC`] if no OST can take a
-    /// file, or a listed one cannot.
+    /// [`Errno::EINVAL`] for a wish that names what does not exist, or that may not lie on the MDT
+    /// and has no other place.
+    pub(crate) fn plan(
+        &self,
+        wish: Option<Plan>,
+        defaults: [Option<Plan>; 2],
+        appends: bool,
+    ) -> Result<Plan, Errno> {
+        let settings = self.settings();
+        let (numbers, pools) = (self.numbers(), Arc::clone(&self.pools.read()));
+        let known = Known { osts: &numbers, pools: &pools };
+        let legal = |mut plan: Plan| {
+            plan.check(&known).ok()?;
+            plan.limit_on_mdt(settings.on_mdt).ok().map(|()| plan)
+        };
+        let [parent, root] = defaults.map(|default| default.and_then(legal));
+        let inherited = Plan::inherited(parent, root, &settings.defaults);
+        let Some(mut wish) = wish else {
+            return Ok(if appends { inherited.for_appending() } else { inherited });
+        };
+        wish.check(&known)?;
+        wish.limit_on_mdt(settings.on_mdt).map_err(|_| Errno::EINVAL)?;
+        Ok(wish.wished(&inherited, &settings.defaults, &known))
+    }
+
+    /// A default for a directory, made legal.
+    ///
+    /// # Errors
+    /// [`Errno::EINVAL`] if it names what does not exist; [`Errno::EFBIG`] if it may not lie on the
+    /// MDT and has no other place.
+    pub(crate) fn default_plan(&self, wish: Plan, old: Option<&Plan>) -> Result<Plan, Errno> {
+        let mut plan = wish.over(old);
+        self.check(&plan)?;
+        plan.limit_on_mdt(self.settings().on_mdt)?;
+        Ok(plan)
+    }
+
+    /// Whether all that a plan names exists.
+    pub(crate) fn check(&self, plan: &Plan) -> Result<(), Errno> {
+        let (numbers, pools) = (self.numbers(), Arc::clone(&self.pools.read()));
+        plan.check(&Known { osts: &numbers, pools: &pools })
+    }
+
+    pub(crate) fn defaults(&self) -> Defaults {
+        self.settings().defaults
+    }
+
+    fn numbers(&self) -> Vec<u16> {
+        self.all().iter().map(|ost| ost.index).collect()
+    }
+
+    /// Takes the objects that a file needs to be written up to byte `end` (the first behind); with
+    /// `end` 0, those it begins with.
+    ///
+    /// # Errors
+    /// [`Errno::EINVAL`] for a list of OSTs that do not exist; [`Errno::ENOSPC`] if no OST can take
+    /// a file, or a listed one cannot; [`Errno::EFBIG`] if there are fewer stripes than a wish for a
+    /// first OST must get; [`Errno::ERANGE`] if the layout would be too long.
     pub(crate) async fn allocate(
         &self,
-        clock: &Arc<dyn Clock>,
+        world: &World,
         file: Fid,
-        pattern: &Pattern,
+        plan: &Plan,
+        end: u64,
     ) -> Result<Taken, Errno> {
-        let deadline = clock.now() + PATIENCE;
+        let mut stored = Stored::new(file, plan);
+        let mut taken = self.fill(world, &mut stored, end).await?;
+        taken.set_layout(stored.encode());
+        Ok(taken)
+    }
+
+    /// As [`Placement::allocate`], for a file that has a layout already.
+    pub(crate) async fn extend(
+        &self,
+        world: &World,
+        mut stored: Stored,
+        end: u64,
+    ) -> Result<Taken, Errno> {
+        let mut taken = self.fill(world, &mut stored, end).await?;
+        stored.changed();
+        taken.set_layout(stored.encode());
+        Ok(taken)
+    }
+
+    async fn fill(&self, world: &World, stored: &mut Stored, end: u64) -> Result<Taken, Errno> {
+        let deadline = world.clock.now() + PATIENCE;
+        // What was taken for one part is given back if there is nothing for the next.
+        let mut taken = Taken::new(Vec::new(), Bytes::new());
+        for part in stored.lacking(end) {
+            let Some(striping) = stored.striping(part) else { continue };
+            let room = stored.stripes_max(part);
+            let objects = self.allocate_part(world, deadline, &striping, room).await?;
+            let named = |(ost, id): &(Arc<Ost>, u64)| (ost.index, ost.object(*id));
+            stored.place(part, &objects.iter().map(named).collect::<Vec<_>>());
+            taken.add(objects);
+        }
+        Ok(taken)
+    }
+
+    async fn allocate_part(
+        &self,
+        world: &World,
+        deadline: Instant,
+        striping: &Striping,
+        room: usize,
+    ) -> Result<Objects, Errno> {
+        let clock = &world.clock;
         loop {
             let filled = self.filled.notified();
-            let objects = self.try_allocate(clock, deadline, pattern).await?;
+            let objects = self.try_allocate(world, deadline, striping, room).await?;
             if !objects.is_empty() {
-                let named = |(ost, id): &(Arc<Ost>, u64)| (ost.index, ost.object(*id));
-                let named: Vec<_> = objects.iter().map(named).collect();
-                let layout = pattern.with_objects(file, &named);
-                return Ok(Taken { objects, early: Vec::new(), layout });
+                return Ok(objects);
             }
             // One that came back since it was tried is tried again.
             if self.all().iter().any(|ost| ost.is_usable()) && clock.now() < deadline {
                 continue;
             }
-            if !self.has_hope(clock) || !race::race(filled, clock.sleep_until(deadline)).await {
+            if !self.has_hope(world) || !race::race(filled, clock.sleep_until(deadline)).await {
                 return Err(Errno::ENOSPC);
             }
         }
@@ -190,8 +306,8 @@ impl Placement {
 
     /// Whether waiting may help. An MDT that has just started learns of its OSTs from the MGS after
     /// its first clients have come back: until then it knows none, which is no lack of space.
-    fn has_hope(&self, clock: &Arc<dyn Clock>) -> bool {
-        let now = clock.now();
+    fn has_hope(&self, world: &World) -> bool {
+        let now = world.clock.now();
         let first_asked = *self.first_asked.get_or_init(|| now);
         let osts = self.all();
         match osts.is_empty() {
@@ -200,78 +316,87 @@ impl Placement {
         }
     }
 
+    /// Objects of one part; none if no OST has any now.
     async fn try_allocate(
         &self,
-        clock: &Arc<dyn Clock>,
+        world: &World,
         deadline: Instant,
-        pattern: &Pattern,
-    ) -> Result<Vec<(Arc<Ost>, u64)>, Errno> {
-        let osts = self.all();
-        let (order, wanted) = self.order(&osts, pattern)?;
-        let mut objects = Vec::with_capacity(wanted);
-        for ost in order {
-            if objects.len() == wanted {
-                break;
-            }
-            if let Some(id) = self.take(clock, deadline, &ost).await {
-                objects.push((ost, id));
-            } else if !pattern.osts.is_empty() {
-                return Err(Errno::ENOSPC);
-            }
+        striping: &Striping,
+        room: usize,
+    ) -> Result<Objects, Errno> {
+        if self.osts.read().is_empty() {
+            return Ok(Vec::new());
         }
-        Ok(objects)
+        let choice = self.choose(world, striping, room)?;
+        let taken = Taken::new(self.take_all(world, deadline, &choice).await, Bytes::new());
+        match taken.count() {
+            0 if striping.osts.is_empty() => Ok(Vec::new()),
+            0 => Err(Errno::ENOSPC),
+            some if some >= choice.least => Ok(taken.into_objects()),
+            _ if striping.osts.is_empty() => Err(Errno::EFBIG),
+            _ => Err(Errno::ENOSPC),
+        }
     }
 
-    /// Which OSTs to try in which order, and how many of them are wanted.
-    fn order(&self, osts: &[Arc<Ost>], pattern: &Pattern) -> Result<(Vec<Arc<Ost>>, usize), Errno> {
-        if !pattern.osts.is_empty() {
-            let listed = pattern.osts.iter().map(|index| self.ost(*index).ok_or(Errno::EINVAL));
-            let listed = listed.collect::<Result<Vec<_>, _>>()?;
-            let wanted = listed.len();
-            return Ok((listed, wanted));
+    fn choose(&self, world: &World, striping: &Striping, room: usize) -> Result<Choice, Errno> {
+        let candidates: Vec<_> = self.all().iter().map(|ost| ost.candidate()).collect();
+        let pools = Arc::clone(&self.pools.read());
+        let pool = Known { osts: &[], pools: &pools }.pool(&striping.pool);
+        let weighting = self.settings().weighting;
+        let mut chance = || world.random.number();
+        let mut balance = self.balance.lock();
+        balance.choose(&candidates, pool, striping, room, weighting, &mut chance)
+    }
+
+    /// Takes objects in the order of a choice; fewer than are wanted if OSTs have none.
+    async fn take_all(&self, world: &World, deadline: Instant, choice: &Choice) -> Objects {
+        let mut taken = Taken::new(Vec::with_capacity(choice.wanted), Bytes::new());
+        let passes = if choice.per_ost > 1 { choice.per_ost * PASSES } else { 1 };
+        for _ in 0..passes {
+            let before = taken.count();
+            for index in &choice.order {
+                if taken.count() == choice.wanted {
+                    return taken.into_objects();
+                }
+                let Some(ost) = self.ost(*index) else { continue };
+                if let Some(id) = self.take(world, deadline, &ost).await {
+                    taken.add(vec![(ost, id)]);
+                }
+            }
+            if taken.count() == before {
+                break;
+            }
         }
-        let wanted = match pattern.stripe_count {
-            pattern::ALL => osts.len(),
-            count => usize::from(count).max(1).min(osts.len()),
-        };
-        let start = match pattern.first {
-            Some(first) => osts.iter().position(|ost| ost.index == first).ok_or(Errno::EINVAL)?,
-            None => self.turn.fetch_add(wanted, Ordering::Relaxed) % osts.len().max(1),
-        };
-        let order = (0..osts.len()).map(|step| Arc::clone(&osts[(start + step) % osts.len()]));
-        let mut order: Vec<_> = order.collect();
-        if pattern.first.is_none() {
-            // Slow ones last; the others keep their turns.
-            order.sort_by_key(|ost| ost.is_degraded());
-        }
-        Ok((order, wanted))
+        taken.into_objects()
     }
 
     /// An object of one OST; waits for its pool while the OST can be used.
-    async fn take(&self, clock: &Arc<dyn Clock>, deadline: Instant, ost: &Arc<Ost>) -> Option<u64> {
+    async fn take(&self, world: &World, deadline: Instant, ost: &Arc<Ost>) -> Option<u64> {
         while ost.is_usable() {
             let filled = self.filled.notified();
             if let Some(id) = ost.take() {
                 return Some(id);
             }
-            if !race::race(filled, clock.sleep_until(deadline)).await {
+            if !race::race(filled, world.clock.sleep_until(deadline)).await {
                 return None;
             }
         }
         None
     }
 
-    /// The layout that a replayed create brings along: its objects are used.
+    /// The layout that a replayed request brings along: its objects are used. `before` is what is
+    /// stored.
     ///
     /// # Errors
-    /// [`Errno::EINVAL`] if it is none, or has no objects.
-    pub(crate) fn restore(&self, layout: &Bytes) -> Result<Taken, Errno> {
-        let Ok(LovEa::Plain(mut plain)) = LovEa::decode(layout) else { return Err(Errno::EINVAL) };
-        // The client marks a layout that has its objects already; the mark is not stored.
-        plain.header.magic.0 &= !LovMagic::DEFINED;
-        let layout = &LovEa::Plain(plain).encode();
+    /// [`Errno::EINVAL`] or [`Errno::EOPNOTSUPP`] if it is none, or has no place for data.
+    pub(crate) fn restore(&self, layout: &Bytes, before: Option<&Stored>) -> Result<Taken, Errno> {
+        let stored = Stored::decode(layout).map_err(|error| errno_of(&error))?;
+        if !stored.has_objects() && stored.end_on_mdt().is_none() {
+            return Err(Errno::EINVAL);
+        }
+        let added = before.map_or_else(|| stored.objects(), |before| before.added_by(&stored));
         let (mut objects, mut early) = (Vec::new(), Vec::new());
-        for (index, object) in objects_of(layout) {
+        for (index, object) in added {
             if let Some(ost) = self.ost(index) {
                 ost.note_used(object.id());
                 objects.push((ost, object.id()));
@@ -282,16 +407,22 @@ impl Placement {
             *last = object.id().max(*last);
             early.push((index, *last));
         }
-        match objects.is_empty() && early.is_empty() {
-            true => Err(Errno::EINVAL),
-            false => Ok(Taken { objects, early, layout: layout.clone() }),
-        }
+        Ok(Taken::replayed(objects, early, stored.encode()))
     }
 
     /// Adds the destruction of a layout's objects.
     pub(crate) fn destroy_later(&self, transaction: &mut Transaction, layout: &Bytes) {
-        for (ost, object) in objects_of(layout) {
-            chores::destroy(transaction, ost, object);
+        self.destroy_objects_later(transaction, &objects_of(layout));
+    }
+
+    /// Adds the destruction of objects.
+    pub(crate) fn destroy_objects_later(
+        &self,
+        transaction: &mut Transaction,
+        objects: &[(u16, OstId)],
+    ) {
+        for (ost, object) in objects {
+            chores::destroy(transaction, *ost, *object);
         }
     }
 
@@ -306,4 +437,14 @@ impl Placement {
             chores::set_owner(transaction, ost, object, owner);
         }
     }
+}
+
+/// The objects of a layout: OST and object. Nothing for a layout that has none.
+pub(crate) fn objects_of(layout: &Bytes) -> Vec<(u16, OstId)> {
+    Stored::decode(layout).map(|stored| stored.objects()).unwrap_or_default()
+}
+
+/// Reads a default that is stored on a directory; `None` if it is none.
+pub(crate) fn default_of(bytes: &Bytes) -> Option<Plan> {
+    Plan::parse(bytes).ok()
 }

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use parking_lot::{Mutex, RwLock};
+use sheen_layout::choose::Candidate;
 use sheen_rpc::{Call, CallKind, Channel, ImportState, RpcError};
 use sheen_store::{Store, StoreError, Transaction};
 use sheen_target::Target;
@@ -62,6 +63,8 @@ struct Pool {
     next: u64,
     /// The last id that exists.
     last: u64,
+    /// Ids below `next` that were taken and given back.
+    returned: Vec<u64>,
     batch: u64,
     /// The incarnation of the OST with which we agree on what exists.
     agreed: Option<u32>,
@@ -100,6 +103,7 @@ impl Ost {
         let pool = Pool {
             next: used + 1,
             last: used,
+            returned: Vec::new(),
             batch: BATCH_MIN,
             agreed: None,
             is_full: false,
@@ -156,13 +160,6 @@ impl Ost {
         pool.agreed.is_some() && !pool.is_full && self.channel().state() == ImportState::Full
     }
 
-    /// Whether its operator says that its disks are slow for now.
-    pub(super) fn is_degraded(&self) -> bool {
-        let pool = self.pool.lock();
-        let space = pool.space.as_ref();
-        space.is_some_and(|(_, space)| space.state.contains(StatfsState::DEGRADED))
-    }
-
     /// Whether it is only a question of time until it can be used: it starts, or was restarted.
     pub(super) fn may_become_usable(&self) -> bool {
         let pool = self.pool.lock();
@@ -174,6 +171,11 @@ impl Ost {
     /// An object nobody has used; `None` if there is none ahead.
     pub(super) fn take(&self) -> Option<u64> {
         let mut pool = self.pool.lock();
+        if pool.agreed.is_some()
+            && let Some(id) = pool.returned.pop()
+        {
+            return Some(id);
+        }
         if pool.agreed.is_none() || pool.next > pool.last {
             drop(pool);
             self.kick.notify_one();
@@ -187,6 +189,30 @@ impl Ost {
             self.kick.notify_one();
         }
         Some(id)
+    }
+
+    /// Takes an object back that no file got. One that is not the last taken waits to be given out
+    /// again; if we stop before, it stays on the OST without a file.
+    pub(super) fn give_back(&self, id: u64) {
+        let mut pool = self.pool.lock();
+        if pool.next == id + 1 {
+            pool.next = id;
+        } else {
+            pool.returned.push(id);
+        }
+    }
+
+    /// What a choice among OSTs must know.
+    pub(super) fn candidate(&self) -> Candidate {
+        let is_usable = self.is_usable();
+        let pool = self.pool.lock();
+        let space = pool.space.as_ref().map(|(_, space)| space);
+        Candidate {
+            ost: self.index,
+            free_bytes: space.map_or(0, free_bytes),
+            is_usable,
+            is_degraded: space.is_some_and(|space| space.state.contains(StatfsState::DEGRADED)),
+        }
     }
 
     /// Adds to the transaction of a file that `id` is used. Called in the order of transactions.
@@ -319,15 +345,18 @@ impl Ost {
         if let Reply::OstStatfs(reply) = answer.reply
             && let Some(space) = reply.obd_statfs
         {
-            let bytes = space.bavail.saturating_mul(u64::from(space.bsize));
             let mut pool = self.pool.lock();
-            pool.is_full = bytes < RESERVE_BYTES
+            pool.is_full = free_bytes(&space) < RESERVE_BYTES
                 || space.ffree == 0
                 || space.state.contains(StatfsState::NOCREATE);
             pool.space = Some((now, space));
         }
         Ok(())
     }
+}
+
+fn free_bytes(space: &ObdStatfs) -> u64 {
+    space.bavail.saturating_mul(u64::from(space.bsize))
 }
 
 fn upgrade(ost: &Weak<Ost>, target: &Weak<Target>) -> Option<(Arc<Ost>, Arc<Target>)> {

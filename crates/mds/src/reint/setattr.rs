@@ -1,8 +1,9 @@
 //! chmod, chown, utimes, truncate's part on the MDT, inode flags, and a directory's default layout.
 
+use sheen_layout::plan::Plan;
 use sheen_store::{AttributePatch, Transaction};
 use sheen_target::{Context, Memo, Outcome};
-use sheen_types::{Errno, Fid, InodeBits, LockMode, Timestamp};
+use sheen_types::{Errno, InodeBits, LockMode, Timestamp};
 use sheen_wire::codec::{ByteOrder, Reader, Wire};
 use sheen_wire::lov::LovMagic;
 use sheen_wire::md::{AttrValid, Bias, FileFlags, MdtBody, PosixAcl, RecSetattr};
@@ -11,7 +12,7 @@ use sheen_wire::messages::{MdsReintSetattr, MdsReintSetattrReply};
 use crate::caller::{Caller, Capability, May, access_list};
 use crate::exclusion::Needs;
 use crate::inode::Inode;
-use crate::placement::{Owner, Pattern};
+use crate::placement::Owner;
 use crate::{Mdt, close, xattrs};
 
 const SET_UID: u32 = 0o4000;
@@ -202,35 +203,23 @@ impl Mdt {
             return Err(Errno::ENOTDIR);
         }
         let magic = LovMagic::decode(&mut Reader::new(&request.eadata, ByteOrder::Little));
-        if !matches!(magic, Ok(LovMagic::V1 | LovMagic::V3 | LovMagic::SPECIFIC)) {
+        let plain = [LovMagic::V1, LovMagic::V3, LovMagic::SPECIFIC];
+        if !magic.is_ok_and(|magic| magic == LovMagic::COMP_V1 || plain.contains(&magic)) {
             return Err(Errno::EOPNOTSUPP);
         }
         let caller = Caller::from(&request.rec_reint);
         if !caller.owns(&inode.attributes) {
             return Err(Errno::EPERM);
         }
-        let pattern = Pattern::parse(&request.eadata)?;
+        let mut transaction = Transaction::new();
+        let plan = Plan::parse(&request.eadata)?;
+        self.add_default_layout(&mut transaction, inode.fid, plan)?;
         let bits = InodeBits::XATTR;
         let _lock = context.target.lock_inode(inode.fid, bits, LockMode::Pw).await?;
-        let mut transaction = Transaction::new();
-        self.add_default_layout(&mut transaction, inode.fid, &pattern);
         let done = context.target.transact(context, transaction, Memo::Done);
         done.map_err(|error| error.errno())?;
         let mdt_body = Some(self.body(inode, false));
         Ok(Outcome::ok(MdsReintSetattrReply { mdt_body, ..Default::default() }))
-    }
-
-    /// Adds a directory's default layout; an empty one is removed.
-    pub(crate) fn add_default_layout(
-        &self,
-        transaction: &mut Transaction,
-        directory: Fid,
-        pattern: &Pattern,
-    ) {
-        match pattern.is_empty() {
-            true => transaction.remove_xattr(directory, xattrs::LOV),
-            false => transaction.set_xattr(directory, xattrs::LOV, pattern.encode()),
-        };
     }
 }
 

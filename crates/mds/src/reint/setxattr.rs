@@ -1,6 +1,7 @@
 //! Setting and removing extended attributes.
 
 use bytes::Bytes;
+use sheen_layout::plan::Plan;
 use sheen_store::{AttributePatch, Attributes, FileKind, Transaction};
 use sheen_target::{Context, Memo, Outcome};
 use sheen_types::access::AccessList;
@@ -12,7 +13,7 @@ use sheen_wire::messages::{MdsReintSetxattr, MdsReintSetxattrReply};
 use crate::caller::{Caller, Capability, May, parse_list};
 use crate::exclusion::Needs;
 use crate::inode::Inode;
-use crate::placement::Pattern;
+use crate::layouts::LayoutChange;
 use crate::{Mdt, xattrs};
 
 const CREATE: u32 = 1;
@@ -46,6 +47,11 @@ impl Mdt {
         self.may_set(&Caller::from(record), &inode, name)?;
         if matches!(name, xattrs::LUSTRE_LOV | xattrs::LOV) {
             return self.set_layout(context, &inode, value).await;
+        }
+        if let Some(change) = LayoutChange::of(name)? {
+            let value = value.ok_or(Errno::EINVAL)?;
+            self.change_layout(context, &inode, change, &value).await?;
+            return Ok(Outcome::ok(done_reply()));
         }
         let old = self.store.xattr(inode.fid, name).map_err(|error| error.errno())?;
         match (&old, removes) {
@@ -144,15 +150,13 @@ impl Mdt {
         inode: &Inode,
         value: Option<Bytes>,
     ) -> Result<Outcome, Errno> {
-        let pattern = value.map(|value| Pattern::parse(&value)).transpose()?;
-        let bits = InodeBits::XATTR | InodeBits::LAYOUT;
-        let memo = Memo::Done;
+        let plan = value.map(|value| Plan::parse(&value)).transpose()?;
         if inode.is_directory() {
-            let _lock = context.target.lock_inode(inode.fid, bits, LockMode::Ex).await?;
             let mut transaction = Transaction::new();
-            let pattern = pattern.unwrap_or_default();
-            self.add_default_layout(&mut transaction, inode.fid, &pattern);
-            let done = context.target.transact(context, transaction, memo);
+            self.add_default_layout(&mut transaction, inode.fid, plan.unwrap_or_default())?;
+            let bits = InodeBits::XATTR | InodeBits::LAYOUT;
+            let _lock = context.target.lock_inode(inode.fid, bits, LockMode::Ex).await?;
+            let done = context.target.transact(context, transaction, Memo::Done);
             done.map_err(|error| error.errno())?;
             return Ok(Outcome::ok(done_reply()));
         }
@@ -160,22 +164,7 @@ impl Mdt {
             return Err(Errno::EOPNOTSUPP);
         }
         // Objects with data are not thrown away by this door.
-        let pattern = pattern.ok_or(Errno::EPERM)?;
-        if self.layout(inode)?.is_some() {
-            return Err(Errno::EEXIST);
-        }
-        let parent = self.parent_of(inode);
-        let pattern = self.pattern_in(parent.as_ref(), pattern)?;
-        let clock = &context.target.world().clock;
-        let taken = self.placement.allocate(clock, inode.fid, &pattern).await?;
-        let _lock = context.target.lock_inode(inode.fid, bits, LockMode::Ex).await?;
-        let done = context.target.transact_with(context, memo, |_| {
-            let mut transaction = Transaction::new();
-            transaction.set_xattr(inode.fid, xattrs::LOV, taken.layout().clone());
-            taken.record(&mut transaction);
-            transaction
-        });
-        done.map_err(|error| error.errno())?;
+        self.set_file_layout(context, inode, plan.ok_or(Errno::EPERM)?).await?;
         Ok(Outcome::ok(done_reply()))
     }
 }

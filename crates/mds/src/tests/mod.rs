@@ -3,6 +3,7 @@
 mod dom;
 mod fake_ost;
 mod harness;
+mod layouts;
 mod names;
 mod opens;
 mod placing;

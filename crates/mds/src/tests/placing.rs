@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use sheen_io::Tasks;
+use sheen_layout::plan::{Plan, Striping};
 use sheen_rpc::ImportState;
 use sheen_target::testing::TestWorld;
 use sheen_types::{Errno, Fid};
@@ -12,7 +13,6 @@ use sheen_wire::md::{AttrValid, OpenFlags};
 
 use super::fake_ost::FakeOst;
 use super::harness::{Client, REGULAR, Server, run};
-use crate::placement::Pattern;
 
 fn plain(layout: &Bytes) -> LovMd {
     match LovEa::decode(layout) {
@@ -68,19 +68,19 @@ fn directories_pass_their_layout_on() {
             let server = Server::start(&inner, 4).await;
             let client = server.client("c").await;
             let directory = client.mkdir(Fid::ROOT, "d").await.unwrap();
-            let wish = Pattern {
+            let wish = Striping {
                 stripe_count: 2,
                 stripe_size: 1 << 20,
                 first: Some(1),
-                ..Pattern::default()
+                ..Striping::default()
             };
-            let value = wish.encode();
+            let value = Plan::Plain(wish).encode();
             client.setxattr(directory, "lustre.lov", Some(&value), 0).await.unwrap();
             let sub = client.mkdir(directory, "sub").await.unwrap();
             assert_eq!(osts_of(&client, sub, "f").await, [1, 2]);
             assert_eq!(client.getxattr(sub, "lustre.lov").await.unwrap(), value);
-            let all = Pattern { stripe_count: u16::MAX, ..Pattern::default() };
-            client.setxattr(sub, "lustre.lov", Some(&all.encode()), 0).await.unwrap();
+            let all = Striping { stripe_count: u16::MAX, ..Striping::default() };
+            client.setxattr(sub, "lustre.lov", Some(&Plan::Plain(all).encode()), 0).await.unwrap();
             assert_eq!(osts_of(&client, sub, "g").await.len(), 4);
             client.setxattr(sub, "lustre.lov", None, 0).await.unwrap();
             assert_eq!(osts_of(&client, sub, "h").await.len(), 1);
@@ -102,8 +102,8 @@ fn a_layout_is_chosen_for_an_empty_file() {
             let opened = client.open(Fid::ROOT, "f", flags).await.unwrap();
             assert!(opened.layout.is_empty());
             let fid = opened.body.fid1;
-            let list = Pattern { osts: vec![3, 0], stripe_count: 2, ..Pattern::default() };
-            let value = list.encode();
+            let list = Striping { osts: vec![3, 0], stripe_count: 2, ..Striping::default() };
+            let value = Plan::Plain(list).encode();
             client.setxattr(fid, "lustre.lov", Some(&value), 0).await.unwrap();
             let layout = plain(&client.getxattr(fid, "trusted.lov").await.unwrap());
             let osts: Vec<u32> = layout.stripes.iter().map(|stripe| stripe.ost_idx).collect();
@@ -115,9 +115,10 @@ fn a_layout_is_chosen_for_an_empty_file() {
             assert_eq!((opened.body.fid1, opened.lock), (late, None));
             assert!(opened.disposition.contains(sheen_wire::ldlm::Disposition::OPEN_STRIPE));
             assert_eq!(plain(&opened.layout).stripes.len(), 1);
-            let wrong = Pattern { first: Some(9), ..Pattern::default() };
+            let wrong = Striping { first: Some(9), ..Striping::default() };
             let file = client.make(Fid::ROOT, "wrong", REGULAR | 0o644).await.unwrap();
-            let refused = client.setxattr(file, "lustre.lov", Some(&wrong.encode()), 0).await;
+            let refused =
+                client.setxattr(file, "lustre.lov", Some(&Plan::Plain(wrong).encode()), 0).await;
             assert_eq!(refused, Err(Errno::EINVAL));
             server.check();
         },

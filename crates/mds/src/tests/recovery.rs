@@ -12,12 +12,12 @@ use std::sync::Arc;
 use super::fake_ost::FakeOst;
 use super::harness::{Client, DIRECTORY, Server, opened, run};
 
-fn manual() -> Arc<StoreMem> {
+pub(super) fn manual() -> Arc<StoreMem> {
     Arc::new(StoreMem::new(MemOptions { commits: Commits::Manual, ..MemOptions::default() }))
 }
 
 /// The server dies; a new one starts on what was durable, and the client reconnects.
-async fn crash(world: &TestWorld, server: Server, client: &Client) -> (Server, Client) {
+pub(super) async fn crash(world: &TestWorld, server: Server, client: &Client) -> (Server, Client) {
     let store = Arc::new(server.store.crash());
     let osts: Vec<Arc<FakeOst>> = server.osts.clone();
     drop(server);
@@ -27,14 +27,14 @@ async fn crash(world: &TestWorld, server: Server, client: &Client) -> (Server, C
     (server, client.with(inner))
 }
 
-async fn finish_recovery(client: &Client) {
+pub(super) async fn finish_recovery(client: &Client) {
     for flag in [MsgFlags::REQ_REPLAY_DONE, MsgFlags::LOCK_REPLAY_DONE] {
         let call = TestCall { flags: flag, ..TestCall::new(ObdPing::default()) };
         client.inner.call_with(call).await.expect("an answer");
     }
 }
 
-async fn replay(
+pub(super) async fn replay(
     client: &Client,
     request: Request,
     first: &sheen_target::testing::TestAnswer,

@@ -1,0 +1,202 @@
+//! Layouts of inodes: what is stored, what a new file gets, and the changes that users ask for by
+//! `lustre.lov` and its kin (Lustre's `lod_xattr_set`).
+//!
+//! A change takes the layout lock as EX and is one transaction with the destruction of the objects
+//! that go. Costs a decode of the layout; the defaults of the directory and of the root are read for
+//! each new file.
+
+use bytes::Bytes;
+use sheen_layout::plan::Plan;
+use sheen_layout::stored::{Removed, Selection, SetFlags, Stored, errno_of};
+use sheen_store::{StoreError, Transaction};
+use sheen_target::{Context, Memo};
+use sheen_types::{Errno, Fid, InodeBits, LockMode};
+use sheen_wire::ost::OstId;
+
+use crate::inode::Inode;
+use crate::placement::default_of;
+use crate::{Mdt, xattrs};
+
+/// What of a layout a change by name changes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum LayoutChange {
+    /// `lustre.lov.add`.
+    Add,
+    /// `lustre.lov.del`.
+    Remove,
+    /// `lustre.lov.set.flags`.
+    SetFlags,
+}
+
+impl LayoutChange {
+    /// The change that an attribute's name stands for; `None` if it is no layout's.
+    ///
+    /// # Errors
+    /// [`Errno::EINVAL`] for names below `lustre.lov` that mean nothing.
+    pub(crate) fn of(name: &str) -> Result<Option<Self>, Errno> {
+        let Some(change) = name.strip_prefix(xattrs::LUSTRE_LOV).and_then(|n| n.strip_prefix('.'))
+        else {
+            return Ok(None);
+        };
+        match change {
+            "add" => Ok(Some(Self::Add)),
+            "del" => Ok(Some(Self::Remove)),
+            "set.flags" => Ok(Some(Self::SetFlags)),
+            // Known to Lustre, and of no use there either.
+            "set" => Err(Errno::ENOTSUPP),
+            _ => Err(Errno::EINVAL),
+        }
+    }
+}
+
+/// Reads a layout that is stored.
+pub(crate) fn stored(layout: &Bytes) -> Result<Stored, Errno> {
+    Stored::decode(layout).map_err(|error| errno_of(&error))
+}
+
+/// What becomes of a layout.
+struct Changed {
+    layout: Option<Stored>,
+    gone: Vec<(u16, OstId)>,
+    /// Data on the MDT goes as well.
+    loses_data: bool,
+}
+
+impl Mdt {
+    /// What a file in `parent` will look like: as is wished, or inherited. `appends` says that it is
+    /// made to be appended to.
+    ///
+    /// # Errors
+    /// Those of the wish, or of the store.
+    pub(crate) fn plan_in(
+        &self,
+        parent: Option<&Inode>,
+        wish: Option<Plan>,
+        appends: bool,
+    ) -> Result<Plan, Errno> {
+        let parent = parent.filter(|parent| parent.fid != Fid::ROOT);
+        let own = parent.map(|parent| self.default_layout(parent.fid)).transpose()?.flatten();
+        let defaults = [own, self.default_layout(Fid::ROOT)?];
+        self.placement.plan(wish, defaults, appends)
+    }
+
+    /// The default layout of a directory.
+    pub(crate) fn default_layout(&self, directory: Fid) -> Result<Option<Plan>, Errno> {
+        match self.store.xattr(directory, xattrs::LOV) {
+            Ok(value) => Ok(value.as_ref().and_then(default_of)),
+            Err(StoreError::NoObject(_)) => Ok(None),
+            Err(error) => Err(error.errno()),
+        }
+    }
+
+    /// Adds a directory's default layout; one that says nothing is removed.
+    pub(crate) fn add_default_layout(
+        &self,
+        transaction: &mut Transaction,
+        directory: Fid,
+        wish: Plan,
+    ) -> Result<(), Errno> {
+        let old = self.default_layout(directory)?;
+        let plan = self.placement.default_plan(wish, old.as_ref())?;
+        match plan.is_empty() {
+            true => transaction.remove_xattr(directory, xattrs::LOV),
+            false => transaction.set_xattr(directory, xattrs::LOV, plan.encode()),
+        };
+        Ok(())
+    }
+
+    /// Sets the layout of a file that has none.
+    ///
+    /// # Errors
+    /// [`Errno::EEXIST`] if it has one: objects with data are not thrown away by this door.
+    pub(crate) async fn set_file_layout(
+        &self,
+        context: &Context,
+        inode: &Inode,
+        wish: Plan,
+    ) -> Result<(), Errno> {
+        if self.layout(inode)?.is_some() {
+            return Err(Errno::EEXIST);
+        }
+        let plan = self.plan_in(self.parent_of(inode).as_ref(), Some(wish), false)?;
+        let world = context.target.world();
+        let taken = self.placement.allocate(world, inode.fid, &plan, 0).await?;
+        let bits = InodeBits::XATTR | InodeBits::LAYOUT;
+        let _lock = context.target.lock_inode(inode.fid, bits, LockMode::Ex).await?;
+        let done = context.target.transact_with(context, Memo::Done, |_| {
+            let mut transaction = Transaction::new();
+            transaction.set_xattr(inode.fid, xattrs::LOV, taken.layout().clone());
+            taken.record(&mut transaction);
+            transaction
+        });
+        done.map(|_| ()).map_err(|error| error.errno())
+    }
+
+    /// Adds, removes or marks components. The inode is held.
+    ///
+    /// # Errors
+    /// [`Errno::EINVAL`] for a file without components; those of the change.
+    pub(crate) async fn change_layout(
+        &self,
+        context: &Context,
+        inode: &Inode,
+        change: LayoutChange,
+        value: &Bytes,
+    ) -> Result<(), Errno> {
+        if !inode.is_regular() {
+            return Err(Errno::EINVAL);
+        }
+        let layout = self.layout(inode)?.ok_or(Errno::EINVAL)?;
+        let before = stored(&layout)?;
+        let changed = self.changed(inode.fid, before, change, value)?;
+        let bits = InodeBits::XATTR | InodeBits::LAYOUT | InodeBits::UPDATE;
+        let bits = if changed.loses_data { bits | InodeBits::DOM } else { bits };
+        let _lock = context.target.lock_inode(inode.fid, bits, LockMode::Ex).await?;
+        let mut transaction = Transaction::new();
+        match &changed.layout {
+            Some(layout) => transaction.set_xattr(inode.fid, xattrs::LOV, layout.encode()),
+            None => transaction.remove_xattr(inode.fid, xattrs::LOV),
+        };
+        if change == LayoutChange::Remove {
+            // The size that was told is that of data which is no more.
+            transaction.remove_xattr(inode.fid, xattrs::SOM);
+            self.placement.destroy_objects_later(&mut transaction, &changed.gone);
+        }
+        let done = context.target.transact(context, transaction, Memo::Done);
+        done.map_err(|error| error.errno())?;
+        match changed.loses_data {
+            true => self.store.truncate(inode.fid, 0).map_err(|error| error.errno()),
+            false => Ok(()),
+        }
+    }
+
+    fn changed(
+        &self,
+        file: Fid,
+        mut before: Stored,
+        change: LayoutChange,
+        value: &Bytes,
+    ) -> Result<Changed, Errno> {
+        if !before.is_composite() {
+            return Err(Errno::EINVAL);
+        }
+        let mut gone = Vec::new();
+        match change {
+            LayoutChange::Add => {
+                let parts = Plan::parse_more(value, before.end())?;
+                let more = Plan::Composite(parts.clone());
+                self.placement.check(&more)?;
+                before.add(file, parts, &self.placement.defaults())?;
+            }
+            LayoutChange::SetFlags => before.set_flags(&SetFlags::parse(value)?)?,
+            LayoutChange::Remove => {
+                let Removed { left, objects } = before.remove(Selection::parse(value)?)?;
+                gone = objects;
+                let had_data = before.end_on_mdt().is_some();
+                let loses_data = had_data && left.is_none();
+                return Ok(Changed { layout: left, gone, loses_data });
+            }
+        }
+        Ok(Changed { layout: Some(before), gone, loses_data: false })
+    }
+}

@@ -1,0 +1,464 @@
+//! Composite layouts: made, inherited, grown by intents, changed by attributes, replayed, destroyed.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use sheen_layout::plan::{END_OF_FILE, Part, Plan, Striping};
+use sheen_layout::stored::Stored;
+use sheen_rpc::ImportState;
+use sheen_store::Store;
+use sheen_store_mem::{Commits, MemOptions, StoreMem};
+use sheen_target::testing::{TestAnswer, TestCall, TestWorld};
+use sheen_types::{Errno, Fid, InodeBits, LockMode};
+use sheen_wire::ldlm::{IntentOp, LdlmIntent};
+use sheen_wire::lov::{
+    CompFlags, LovComp, LovCompEntry, LovComponent, LovEa, LovMagic, LovMd, LovMdHeader, PoolName,
+};
+use sheen_wire::md::{AttrValid, LayoutIntent, LayoutIntentOp, OpenFlags};
+use sheen_wire::messages::{LdlmIntentLayout, Reply};
+
+use super::fake_ost::FakeOst;
+use super::harness::{Client, Opened, REGULAR, Server, opened, run};
+use super::recovery::{crash, finish_recovery};
+
+const MIB: u64 = 1 << 20;
+
+fn part(start: u64, end: u64, stripe_count: u16) -> Part {
+    Part { start, end, striping: Striping { stripe_count, ..Striping::default() } }
+}
+
+fn on_mdt(end: u64) -> Part {
+    let striping = Striping { on_mdt: true, stripe_size: end as u32, ..Striping::default() };
+    Part { start: 0, end, striping }
+}
+
+/// A component of 64 KiB, one to 1 MiB, and the rest.
+fn three() -> Plan {
+    Plan::Composite(vec![part(0, 65536, 1), part(65536, MIB, 2), part(MIB, END_OF_FILE, 4)])
+}
+
+fn stored(layout: &Bytes) -> Stored {
+    Stored::decode(layout).expect("a layout")
+}
+
+async fn wished(client: &Client, name: &str, plan: &Plan) -> Result<Opened, Errno> {
+    let flags = OpenFlags::CREAT | OpenFlags::WRITE | OpenFlags::HAS_EA;
+    let mut request = client.open_request(Fid::ROOT, name, flags);
+    request.eadata = plan.encode();
+    let mine = request.dlm_req.handles[0];
+    let call = TestCall::new(request).tagged(client.next_tag());
+    let opened = opened(client.inner.call_with(call).await.expect("an answer"))?;
+    if let Some((server, ..)) = opened.lock {
+        client.keep(mine, server);
+    }
+    Ok(opened)
+}
+
+fn intent(client: &Client, file: Fid, end: u64) -> LdlmIntentLayout {
+    let layout_intent = LayoutIntent { op: LayoutIntentOp::WRITE, end, ..LayoutIntent::default() };
+    LdlmIntentLayout {
+        dlm_req: client.dlm(file, LockMode::Ex, InodeBits::LAYOUT),
+        ldlm_intent: LdlmIntent { opc: IntentOp::LAYOUT },
+        layout_intent,
+        ..LdlmIntentLayout::default()
+    }
+}
+
+/// Asks for the objects that a write up to `end` needs: the answer and the layout in it.
+async fn grow(client: &Client, file: Fid, end: u64) -> (TestAnswer, Result<Stored, Errno>) {
+    let request = intent(client, file, end);
+    let mine = request.dlm_req.handles[0];
+    let answer = client.inner.call_with(TestCall::new(request).tagged(7)).await.expect("an answer");
+    let grown = match (answer.errno(), answer.reply.clone()) {
+        (Some(errno), _) => Err(errno),
+        (None, Some(Reply::LdlmIntentLayout(reply))) => {
+            let lock = reply.dlm_rep.expect("a lock");
+            assert_eq!(lock.desc.granted_mode.mode(), Some(LockMode::Cr));
+            client.keep(mine, lock.handle);
+            Ok(stored(&reply.dlm_lvb))
+        }
+        other => panic!("{other:?}"),
+    };
+    (answer, grown)
+}
+
+/// A value of `lustre.lov.del` or `.set.flags`.
+fn naming(id: u32, flags: CompFlags) -> Bytes {
+    let mut composite = LovComp::default();
+    composite.header.magic = LovMagic::COMP_V1;
+    let header = LovMdHeader { magic: LovMagic::V1, ..LovMdHeader::default() };
+    let layout = LovMd { header, ..LovMd::default() };
+    let entry = LovCompEntry { id, flags, ..LovCompEntry::default() };
+    composite.components.push(LovComponent { entry, layout });
+    LovEa::Composite(composite).encode()
+}
+
+#[test]
+fn components_get_objects_when_they_are_written() {
+    let world = TestWorld::new(300);
+    let inner = world.clone();
+    run(
+        async move {
+            let server = Server::start(&inner, 4).await;
+            let client = server.client("c").await;
+            let other = server.client("d").await;
+            let opened = wished(&client, "f", &three()).await.unwrap();
+            let file = opened.body.fid1;
+            let new = stored(&opened.layout);
+            assert_eq!((new.generation(), new.objects().len()), (3, 1));
+            let (_, second) = grow(&client, file, 81_920).await;
+            let second = second.unwrap();
+            // The second has room for one stripe only: it was wished so.
+            assert_eq!((second.generation(), second.objects().len()), (4, 2));
+            let (answer, full) = grow(&other, file, 2 * MIB).await;
+            let full = full.unwrap();
+            assert_eq!((full.generation(), full.objects().len()), (5, 6));
+            assert_ne!(answer.head.transno.0, 0);
+            let (answer, same) = grow(&client, file, u64::MAX).await;
+            assert_eq!((answer.head.transno.0, same.unwrap()), (0, full.clone()));
+            assert_eq!(stored(&client.getxattr(file, "trusted.lov").await.unwrap()), full);
+            client.close(&opened).await.unwrap();
+            assert_eq!(server.check().objects.len(), 6);
+            client.unlink(Fid::ROOT, "f").await.unwrap();
+            client.wait(&inner, 20).await;
+            let report = server.check();
+            assert_eq!((report.objects.len(), report.dying.len()), (0, 0));
+        },
+        &world,
+    );
+}
+
+#[test]
+fn nothing_is_written_behind_the_last_component() {
+    let world = TestWorld::new(301);
+    let inner = world.clone();
+    run(
+        async move {
+            let server = Server::start(&inner, 4).await;
+            let client = server.client("c").await;
+            let plan = Plan::Composite(vec![part(0, 65536, 1), part(65536, MIB, 1)]);
+            let file = wished(&client, "f", &plan).await.unwrap().body.fid1;
+            assert_eq!(grow(&client, file, MIB + 1).await.1, Err(Errno::EINVAL));
+            assert!(grow(&client, file, MIB).await.1.is_ok());
+            server.check();
+        },
+        &world,
+    );
+}
+
+#[test]
+fn a_directory_s_components_are_inherited() {
+    let world = TestWorld::new(302);
+    let inner = world.clone();
+    run(
+        async move {
+            let server = Server::start(&inner, 4).await;
+            let client = server.client("c").await;
+            let directory = client.mkdir(Fid::ROOT, "d").await.unwrap();
+            let value = three().encode();
+            client.setxattr(directory, "lustre.lov", Some(&value), 0).await.unwrap();
+            assert_eq!(client.getxattr(directory, "lustre.lov").await.unwrap(), value);
+            let sub = client.mkdir(directory, "sub").await.unwrap();
+            let opened = client.create(sub, "f").await.unwrap();
+            let layout = stored(&opened.layout);
+            assert_eq!((layout.generation(), layout.objects().len()), (3, 1));
+            assert_eq!(layout.striping(1).unwrap().stripe_size, 1 << 20);
+            // A log is laid out plainly.
+            let flags = OpenFlags::CREAT | OpenFlags::WRITE | OpenFlags::APPEND;
+            let log = client.open(sub, "log", flags).await.unwrap();
+            assert!(!stored(&log.layout).is_composite());
+            client.setxattr(sub, "lustre.lov", None, 0).await.unwrap();
+            let plain = client.create(sub, "g").await.unwrap();
+            assert!(!stored(&plain.layout).is_composite());
+            server.check();
+        },
+        &world,
+    );
+}
+
+#[test]
+fn the_limit_on_the_mdt_holds_for_wishes_and_defaults() {
+    let world = TestWorld::new(303);
+    let inner = world.clone();
+    run(
+        async move {
+            let server = Server::start(&inner, 2).await;
+            let client = server.client("c").await;
+            let limit = |bytes| {
+                let set = |settings: &mut crate::LayoutSettings| settings.set_dom_stripesize(bytes);
+                server.mdt.change_layout_settings(set)
+            };
+            let rest = part(8 * MIB, END_OF_FILE, 1);
+            let both = Plan::Composite(vec![on_mdt(8 * MIB), rest]);
+            let end = async |name: &str, plan: &Plan| {
+                let opened = wished(&client, name, plan).await?;
+                let layout = stored(&opened.layout);
+                Ok((layout.end_on_mdt(), layout.objects().len()))
+            };
+            assert_eq!(end("a", &both).await, Ok((Some(MIB), 0)));
+            limit(65536).unwrap();
+            assert_eq!(end("b", &both).await, Ok((Some(65536), 0)));
+            assert_eq!(limit(1025 << 20), Err(Errno::ERANGE));
+            limit(0).unwrap();
+            assert_eq!(end("c", &both).await, Ok((None, 1)));
+            let alone = Plan::Composite(vec![on_mdt(MIB)]);
+            assert_eq!(end("d", &alone).await, Err(Errno::EINVAL));
+            let directory = client.mkdir(Fid::ROOT, "dir").await.unwrap();
+            let value = alone.encode();
+            let set = client.setxattr(directory, "lustre.lov", Some(&value), 0).await;
+            assert_eq!(set, Err(Errno::EFBIG));
+            limit(4 << 20).unwrap();
+            client.setxattr(directory, "lustre.lov", Some(&value), 0).await.unwrap();
+            limit(65536).unwrap();
+            let opened = client.create(directory, "f").await.unwrap();
+            let layout = stored(&opened.layout);
+            assert_eq!((layout.end_on_mdt(), layout.is_on_mdt_alone()), (Some(65536), true));
+            server.check();
+        },
+        &world,
+    );
+}
+
+#[test]
+fn components_are_added_and_removed_by_attributes() {
+    let world = TestWorld::new(304);
+    let inner = world.clone();
+    run(
+        async move {
+            let server = Server::start(&inner, 4).await;
+            let client = server.client("c").await;
+            let plan = Plan::Composite(vec![part(0, MIB, 1)]);
+            let file = wished(&client, "f", &plan).await.unwrap().body.fid1;
+            let change =
+                async |name: &str, value: &Bytes| client.setxattr(file, name, Some(value), 0).await;
+            let layout = async || stored(&client.getxattr(file, "lustre.lov").await.unwrap());
+            let more = Plan::Composite(vec![part(MIB, END_OF_FILE, 2)]).encode();
+            change("lustre.lov.add", &more).await.unwrap();
+            assert_eq!(layout().await.end(), END_OF_FILE);
+            assert_eq!(change("lustre.lov.add", &more).await, Err(Errno::EINVAL));
+            grow(&client, file, 2 * MIB).await.1.unwrap();
+            assert_eq!(layout().await.objects().len(), 3);
+            let first = naming(1, CompFlags::NONE);
+            assert_eq!(change("lustre.lov.del", &first).await, Err(Errno::EINVAL));
+            let flags = naming(1, CompFlags::INIT);
+            assert_eq!(change("lustre.lov.set.flags", &flags).await, Err(Errno::EINVAL));
+            let prefer = naming(1, CompFlags::PREF_RD);
+            assert_eq!(change("lustre.lov.set.flags", &prefer).await, Err(Errno::EOPNOTSUPP));
+            assert_eq!(change("lustre.lov.bogus", &flags).await, Err(Errno::EINVAL));
+            let second = naming(2, CompFlags::NONE);
+            change("lustre.lov.del", &second).await.unwrap();
+            assert_eq!((layout().await.end(), layout().await.objects().len()), (MIB, 1));
+            change("lustre.lov.del", &naming(0, CompFlags::INIT)).await.unwrap();
+            assert_eq!(client.getxattr(file, "lustre.lov").await, Err(Errno::ENODATA));
+            client.wait(&inner, 20).await;
+            let report = server.check();
+            assert_eq!((report.objects.len(), report.dying.len()), (0, 0));
+            assert_eq!(change("lustre.lov.add", &more).await, Err(Errno::EINVAL));
+            change("lustre.lov", &three().encode()).await.unwrap();
+            assert_eq!(layout().await.objects().len(), 1);
+            server.check();
+        },
+        &world,
+    );
+}
+
+#[test]
+fn a_file_on_the_mdt_loses_its_data_with_its_layout() {
+    let world = TestWorld::new(305);
+    let inner = world.clone();
+    run(
+        async move {
+            let server = Server::start(&inner, 1).await;
+            let client = server.client("c").await;
+            let file = wished(&client, "f", &Plan::Composite(vec![on_mdt(MIB)])).await.unwrap();
+            let file = file.body.fid1;
+            server.store.write(file, 0, &[Bytes::from_static(b"data")]).unwrap();
+            let all = naming(1, CompFlags::NONE);
+            client.setxattr(file, "lustre.lov.del", Some(&all), 0).await.unwrap();
+            assert_eq!(server.store.attributes(file).unwrap().size, 0);
+        },
+        &world,
+    );
+}
+
+#[test]
+fn pools_and_overstriping() {
+    let world = TestWorld::new(306);
+    let inner = world.clone();
+    run(
+        async move {
+            let server = Server::start(&inner, 4).await;
+            let client = server.client("c").await;
+            let fast = PoolName::new("fast").unwrap();
+            server.mdt.set_pools([(fast, vec![1, 3])].into());
+            let osts = async |name: &str, striping: Striping| {
+                let opened = wished(&client, name, &Plan::Plain(striping)).await?;
+                client.close(&opened).await?;
+                let objects = stored(&opened.layout).objects();
+                Ok(objects.into_iter().map(|(ost, _)| ost).collect::<Vec<_>>())
+            };
+            let pooled = Striping { pool: fast, stripe_count: 4, ..Striping::default() };
+            let mut two = osts("two", pooled.clone()).await.unwrap();
+            two.sort_unstable();
+            assert_eq!(two, [1, 3]);
+            let outside = Striping { first: Some(0), ..pooled.clone() };
+            assert_eq!(osts("outside", outside).await, Err(Errno::EINVAL));
+            let wide = Striping { overstriped: true, stripe_count: 32, ..pooled.clone() };
+            let wide = osts("wide", wide).await.unwrap();
+            assert_eq!(wide.iter().filter(|ost| **ost == 1).count(), 16);
+            let list = [2, 3, 2, 3, 2, 3, 2, 3];
+            let listed = Striping {
+                overstriped: true,
+                osts: list.to_vec(),
+                stripe_count: 8,
+                ..Striping::default()
+            };
+            assert_eq!(osts("listed", listed.clone()).await.unwrap(), list);
+            let each = Striping { osts: Vec::new(), stripe_count: 0xfffe, ..listed };
+            assert_eq!(osts("each", each).await.unwrap().len(), 8);
+            // A pool that has gone holds nothing back, and its name stays.
+            server.mdt.set_pools(std::collections::BTreeMap::new());
+            let opened = wished(&client, "gone", &Plan::Plain(pooled)).await.unwrap();
+            let layout = stored(&opened.layout);
+            assert_eq!((layout.objects().len(), layout.striping(0).unwrap().pool), (4, fast));
+            server.check();
+        },
+        &world,
+    );
+}
+
+#[test]
+fn two_thousand_stripes_are_created_and_told_whole() {
+    let world = TestWorld::new(307);
+    let inner = world.clone();
+    run(
+        async move {
+            let server = Server::start(&inner, 4).await;
+            let client = server.client("c").await;
+            let striping =
+                Striping { overstriped: true, stripe_count: 2000, ..Striping::default() };
+            let opened = wished(&client, "f", &Plan::Plain(striping)).await.unwrap();
+            assert_eq!(stored(&opened.layout).objects().len(), 2000);
+            assert!(opened.body.max_mdsize as usize >= opened.layout.len());
+            client.close(&opened).await.unwrap();
+            assert_eq!(server.check().objects.len(), 2000);
+            client.unlink(Fid::ROOT, "f").await.unwrap();
+            client.wait(&inner, 30).await;
+            assert_eq!(server.check().dying.len(), 0);
+        },
+        &world,
+    );
+}
+
+#[test]
+fn what_is_taken_in_vain_is_given_back() {
+    let world = TestWorld::new(308);
+    let inner = world.clone();
+    run(
+        async move {
+            let server = Server::start(&inner, 2).await;
+            let client = server.client("c").await;
+            let opened = client.create(Fid::ROOT, "before").await.unwrap();
+            client.close(&opened).await.unwrap();
+            server.osts[1].state.lock().import = ImportState::Disconn;
+            let list = Striping { osts: vec![0, 1], stripe_count: 2, ..Striping::default() };
+            for number in 0..5 {
+                let name = format!("f{number}");
+                let failed = wished(&client, &name, &Plan::Plain(list.clone())).await;
+                assert_eq!(failed.map(|_| ()), Err(Errno::ENOSPC));
+            }
+            let one = Striping { osts: vec![0], stripe_count: 1, ..Striping::default() };
+            let opened = wished(&client, "after", &Plan::Plain(one)).await.unwrap();
+            let (_, object) = stored(&opened.layout).objects()[0];
+            let view = server.mdt.osts();
+            assert_eq!(object.id(), view[0].last_used, "none in between was lost");
+            assert!(view[0].last_used <= 3);
+        },
+        &world,
+    );
+}
+
+#[test]
+fn grown_layouts_are_replayed_with_their_objects() {
+    let world = TestWorld::new(309);
+    let inner = world.clone();
+    run(
+        async move {
+            let options = MemOptions { commits: Commits::Manual, ..MemOptions::default() };
+            let osts = (0..4).map(|_| FakeOst::new()).collect();
+            let store = Arc::new(StoreMem::new(options));
+            let server = Server::start_on(&inner, store, osts).await;
+            let client = server.client("c").await;
+            let opened = wished(&client, "f", &three()).await.unwrap();
+            let file = opened.body.fid1;
+            server.store.commit().unwrap();
+            let request = intent(&client, file, 2 * MIB);
+            let call = TestCall::new(request.clone()).tagged(7);
+            let first = client.inner.call_with(call).await.unwrap();
+            let Some(Reply::LdlmIntentLayout(reply)) = first.reply.clone() else { panic!() };
+            client.keep(request.dlm_req.handles[0], reply.dlm_rep.unwrap().handle);
+            let (server, client) = crash(&inner, server, &client).await;
+            let mut again = request;
+            // As a client does: the layout that it was told comes along, marked.
+            let mut told = reply.dlm_lvb.to_vec();
+            told[3] |= 0x10;
+            again.eadata = told.into();
+            let call = TestCall::new(again).tagged(7).replayed(first.xid, first.head.transno);
+            let answer = client.inner.call_with(call).await.unwrap();
+            assert_eq!((answer.errno(), answer.head.transno), (None, first.head.transno));
+            finish_recovery(&client).await;
+            client.wait(&inner, 30).await;
+            let layout = client.getxattr(file, "lustre.lov").await.unwrap();
+            assert_eq!(layout, reply.dlm_lvb);
+            assert_eq!(server.check().objects.len(), 6);
+            let other = client.create(Fid::ROOT, "g").await.unwrap();
+            let used = stored(&layout).objects();
+            assert!(!used.contains(&stored(&other.layout).objects()[0]), "no object twice");
+            server.check();
+        },
+        &world,
+    );
+}
+
+#[test]
+fn all_components_objects_get_a_new_owner() {
+    let world = TestWorld::new(310);
+    let inner = world.clone();
+    run(
+        async move {
+            let server = Server::start(&inner, 4).await;
+            let client = server.client("c").await;
+            let file = wished(&client, "f", &three()).await.unwrap().body.fid1;
+            grow(&client, file, u64::MAX).await.1.unwrap();
+            let owner = AttrValid::UID | AttrValid::GID;
+            let fill = |record: &mut sheen_wire::md::RecSetattr| {
+                (record.uid, record.gid) = (500, 600);
+            };
+            client.setattr(file, owner, fill).await.unwrap();
+            client.wait(&inner, 20).await;
+            let told: usize = server.osts.iter().map(|ost| ost.state.lock().owners.len()).sum();
+            assert_eq!(told, 6);
+        },
+        &world,
+    );
+}
+
+#[test]
+fn a_file_without_a_layout_gets_one_with_its_first_write() {
+    let world = TestWorld::new(311);
+    let inner = world.clone();
+    run(
+        async move {
+            let server = Server::start(&inner, 2).await;
+            let client = server.client("c").await;
+            let value = Plan::Composite(vec![on_mdt(MIB), part(MIB, END_OF_FILE, 1)]).encode();
+            client.setxattr(Fid::ROOT, "lustre.lov", Some(&value), 0).await.unwrap();
+            let file = client.make(Fid::ROOT, "f", REGULAR | 0o644).await.unwrap();
+            let grown = grow(&client, file, 100).await.1.unwrap();
+            assert_eq!((grown.generation(), grown.objects().len()), (2, 0));
+            assert_eq!(grown.end_on_mdt(), Some(MIB));
+            server.check();
+        },
+        &world,
+    );
+}
