@@ -3,9 +3,10 @@
 //! Reading goes on: a log that grew is fed with its new records only, and the map changes as a
 //! mounted client's does.
 
+use std::collections::BTreeMap;
 use std::fmt;
 
-use sheen_types::{HashMap, Nid, Uuid};
+use sheen_types::{HashMap, Nid, TargetName, Uuid};
 use sheen_wire::mgs::{ConfigCommand, LustreCfg, MarkerFlags};
 
 use crate::log::LogRecord;
@@ -66,6 +67,8 @@ pub struct ClusterMap {
     pub mdts: Vec<MapTarget>,
     /// By index.
     pub osts: Vec<MapTarget>,
+    /// The pools by name, with the indexes of their OSTs in the order in which they joined.
+    pub pools: BTreeMap<String, Vec<u16>>,
     /// In the order in which they were set.
     pub params: Vec<Param>,
     /// `sys.timeout`, in seconds, if it was set.
@@ -151,6 +154,10 @@ impl ClusterMap {
                 let uuid = Uuid::new(text(1));
                 self.mdts.retain(|target| target.uuid != uuid);
             }
+            ConfigCommand::POOL_NEW
+            | ConfigCommand::POOL_ADD
+            | ConfigCommand::POOL_REM
+            | ConfigCommand::POOL_DEL => self.pool(config.command, text(2), &text(3))?,
             ConfigCommand::SET_TIMEOUT => self.timeout = Some(config.number),
             ConfigCommand::PARAM => {
                 self.params.push(Param { index, device: Some(text(0)), assignment: text(1) });
@@ -159,6 +166,31 @@ impl ClusterMap {
                 self.params.push(Param { index, device: None, assignment: text(1) });
             }
             _ => {}
+        }
+        Ok(())
+    }
+
+    /// A change of a pool. What a pool that is gone had is still in the log, so that a member of
+    /// no pool means nothing.
+    fn pool(
+        &mut self,
+        command: ConfigCommand,
+        name: String,
+        ost: &str,
+    ) -> Result<(), &'static str> {
+        if command == ConfigCommand::POOL_NEW {
+            self.pools.entry(name).or_default();
+            return Ok(());
+        }
+        if command == ConfigCommand::POOL_DEL {
+            self.pools.remove(&name);
+            return Ok(());
+        }
+        let Some(members) = self.pools.get_mut(&name) else { return Ok(()) };
+        let ost: TargetName = ost.parse().map_err(|_| "a member of a pool that is no target")?;
+        members.retain(|index| *index != ost.index);
+        if command == ConfigCommand::POOL_ADD {
+            members.push(ost.index);
         }
         Ok(())
     }

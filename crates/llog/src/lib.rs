@@ -12,6 +12,7 @@ mod section;
 pub use cluster::{ClusterMap, MapError, MapTarget, Param, Position};
 pub use log::{Block, ConfigLog, LogError, LogRecord, RECORDS_MAX};
 pub use section::{
-    LovDesc, Section, add_failover, add_mdc, add_mdt, add_osc, add_osp, add_ost, client_name,
-    lmv_setup, lov_setup, mdt_lov, mount_options, parameter, set_parameter, system_timeout,
+    LovDesc, PoolChange, Section, add_failover, add_mdc, add_mdt, add_osc, add_osp, add_ost,
+    client_name, lmv_setup, lov_setup, mdt_lov, mount_options, parameter, pool_change,
+    set_parameter, system_timeout,
 };

@@ -230,6 +230,58 @@ pub fn add_failover(target: &TargetName, device: &str, nids: &[Nid]) -> Section 
     Section::new(target.to_string(), "add failnid", failover_node(device, nids))
 }
 
+/// What becomes of a pool.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PoolChange {
+    /// It is there, empty.
+    New,
+    /// The OST becomes a member.
+    Add(TargetName),
+    /// The OST is no member any more.
+    Remove(TargetName),
+    /// It is gone.
+    Destroy,
+}
+
+impl PoolChange {
+    /// The comment of the section that says it.
+    #[must_use]
+    pub fn comment(&self, fsname: &str, pool: &str) -> String {
+        match self {
+            Self::New => format!("new {fsname}.{pool}"),
+            Self::Add(ost) => format!("add {fsname}.{pool}.{}", ost.uuid()),
+            Self::Remove(ost) => format!("rem {fsname}.{pool}.{}", ost.uuid()),
+            Self::Destroy => format!("del {fsname}.{pool}"),
+        }
+    }
+
+    /// The change that this one undoes: its section does not count any more.
+    #[must_use]
+    pub fn undone(&self) -> Option<Self> {
+        match self {
+            Self::Remove(ost) => Some(Self::Add(ost.clone())),
+            Self::Destroy => Some(Self::New),
+            Self::New | Self::Add(_) => None,
+        }
+    }
+}
+
+/// A change of a pool, for the device `lov` that combines OSTs in a client or an MDT.
+#[must_use]
+pub fn pool_change(lov: &str, fsname: &str, pool: &str, change: &PoolChange) -> Section {
+    let (command, ost) = match change {
+        PoolChange::New => (ConfigCommand::POOL_NEW, None),
+        PoolChange::Add(ost) => (ConfigCommand::POOL_ADD, Some(ost)),
+        PoolChange::Remove(ost) => (ConfigCommand::POOL_REM, Some(ost)),
+        PoolChange::Destroy => (ConfigCommand::POOL_DEL, None),
+    };
+    let uuid = ost.map(|ost| ost.uuid().to_string());
+    let texts = [lov, fsname, pool, uuid.as_deref().unwrap_or_default()];
+    let used = if uuid.is_some() { 4 } else { 3 };
+    let record = LustreCfg::new(command, &texts[..used]);
+    Section::new(lov, &change.comment(fsname, pool), vec![record])
+}
+
 /// The name before `=`.
 fn parameter_name(assignment: &str) -> &str {
     assignment.split('=').next().unwrap_or_default()

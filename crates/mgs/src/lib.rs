@@ -11,6 +11,7 @@
 mod logs;
 mod nidtable;
 mod parameters;
+mod pools;
 mod registration;
 mod service;
 mod state;
@@ -19,3 +20,4 @@ mod tests;
 
 pub use registration::Registration;
 pub use service::{Mgs, MgsConfig, config_resource};
+pub use sheen_llog::PoolChange;

@@ -4,7 +4,7 @@ use std::sync::{Arc, OnceLock, Weak};
 
 use sheen_io::{BoxFuture, World};
 use sheen_ldlm::Policy;
-use sheen_llog::{ClusterMap, ConfigLog};
+use sheen_llog::{ClusterMap, ConfigLog, PoolChange};
 use sheen_store::Store;
 use sheen_target::{
     ConnectOffer, Context, Operations, Outcome, ReverseChannels, Target, TargetConfig, TargetError,
@@ -20,7 +20,7 @@ use sheen_wire::mgs::{ConfigType, MgsConfigRes, MgsTargetInfo, TargetFlags};
 use crate::nidtable::Shape;
 use crate::registration::{self, Registration};
 use crate::state::{PARAMS, State};
-use crate::{logs, parameters};
+use crate::{logs, parameters, pools};
 
 /// Most bytes of a recovery log's bulk that we send: one LNet message.
 const BULK_BYTES_MAX: u64 = 1 << 20;
@@ -180,6 +180,21 @@ impl Mgs {
         parameters::set_param(&self.state, text, now)?;
         target.sync().await?;
         self.revoke(&target, PARAMS, ConfigType::PARAMS);
+        Ok(())
+    }
+
+    /// `lctl pool_new`, `pool_add`, `pool_remove`, `pool_destroy`.
+    ///
+    /// # Errors
+    /// [`Errno::EEXIST`] for what is there already, [`Errno::ENOENT`] for what is not,
+    /// [`Errno::ENODEV`] for an OST that the file system has not, [`Errno::EINVAL`] and
+    /// [`Errno::ENAMETOOLONG`] for names that are none.
+    pub async fn pool(&self, fsname: &str, pool: &str, change: &PoolChange) -> Result<(), Errno> {
+        let target = self.target()?;
+        let now = target.world().clock.wall().seconds;
+        pools::change(&self.state, fsname, pool, change, now)?;
+        target.sync().await?;
+        self.revoke(&target, fsname, ConfigType::CONFIG);
         Ok(())
     }
 

@@ -15,10 +15,12 @@ use sheen_wire::messages::{
     LdlmEnqueue, LlogOriginHandleCreate, LlogOriginHandleNextBlock, LlogOriginHandleReadHeader,
     MgsConfigRead, MgsSetInfo, MgsTargetReg, Reply, Request,
 };
-use sheen_wire::mgs::{ConfigType, MgsConfigBody, MgsSendParam, MgsTargetInfo, TargetFlags};
+use sheen_wire::mgs::{
+    ConfigCommand, ConfigType, MgsConfigBody, MgsSendParam, MgsTargetInfo, TargetFlags,
+};
 use sheen_wire::text::{Chars, Text};
 
-use crate::{Mgs, MgsConfig, config_resource};
+use crate::{Mgs, MgsConfig, PoolChange, config_resource};
 
 const NID: &str = "10.77.0.11@tcp";
 
@@ -236,6 +238,64 @@ fn a_change_calls_readers_back_and_they_read_onward() {
         let params = mgs.cluster_map("lustre").unwrap().params;
         let texts: Vec<_> = params.iter().map(|param| param.assignment.as_str()).collect();
         assert_eq!(texts, ["osc.*OST0001*.max_rpcs_in_flight=13"]);
+    });
+}
+
+/// As `p1-pool-life` has it.
+#[test]
+fn pools_are_records_in_the_logs_of_clients_and_mdts() {
+    let world = TestWorld::new(5);
+    world.clone().run(async move {
+        let store = Arc::new(StoreMem::default());
+        let (node, mgs) = start(&world, &store).await;
+        register_all(&node.connect("server").await).await;
+        let ost = |index: u16| format!("lustre-OST{index:04x}").parse().unwrap();
+        let pool = async |change| mgs.pool("lustre", "fast", &change).await;
+        assert_eq!(pool(PoolChange::Add(ost(0))).await, Err(Errno::ENOENT));
+        pool(PoolChange::New).await.unwrap();
+        assert_eq!(pool(PoolChange::New).await, Err(Errno::EEXIST));
+        pool(PoolChange::Add(ost(0))).await.unwrap();
+        pool(PoolChange::Add(ost(2))).await.unwrap();
+        assert_eq!(pool(PoolChange::Add(ost(2))).await, Err(Errno::EEXIST));
+        assert_eq!(pool(PoolChange::Add(ost(9))).await, Err(Errno::ENODEV));
+        let pools = |log: &str| {
+            let mut map = ClusterMap::new("lustre");
+            map.read(mgs.log(log).unwrap().records()).unwrap();
+            map.pools
+        };
+        let both = [("fast".to_owned(), vec![0, 2])].into();
+        for log in ["lustre-client", "lustre-MDT0000", "lustre-MDT0001"] {
+            assert_eq!(pools(log), both, "{log}");
+        }
+        let record = |log: &str, back: usize| {
+            let log = mgs.log(log).unwrap();
+            let config = log.records()[log.records().len() - back].config.clone();
+            let text = |place| String::from_utf8_lossy(config.text(place)).into_owned();
+            (config.command, [text(0), text(1), text(2), text(3)])
+        };
+        let texts = ["lustre-clilov", "lustre", "fast", "lustre-OST0002_UUID"];
+        let expected = (ConfigCommand::POOL_ADD, texts.map(str::to_owned));
+        assert_eq!(record("lustre-client", 2), expected);
+        assert_eq!(record("lustre-MDT0001", 2).1[0], "lustre-MDT0001-mdtlov");
+
+        pool(PoolChange::Remove(ost(0))).await.unwrap();
+        assert_eq!(pools("lustre-client"), [("fast".to_owned(), vec![2])].into());
+        // A pool with members goes, too; made again, it is empty.
+        pool(PoolChange::Destroy).await.unwrap();
+        assert_eq!(pool(PoolChange::Remove(ost(2))).await, Err(Errno::ENOENT));
+        assert_eq!(pool(PoolChange::Destroy).await, Err(Errno::ENOENT));
+        assert!(pools("lustre-client").is_empty() && pools("lustre-MDT0000").is_empty());
+        pool(PoolChange::New).await.unwrap();
+        assert_eq!(pools("lustre-client"), [("fast".to_owned(), vec![])].into());
+        for (name, errno) in [
+            ("", Errno::EINVAL),
+            ("none", Errno::EINVAL),
+            ("a.b", Errno::EINVAL),
+            ("averyverylongone", Errno::ENAMETOOLONG),
+        ] {
+            assert_eq!(mgs.pool("lustre", name, &PoolChange::New).await, Err(errno), "{name}");
+        }
+        assert_eq!(mgs.pool("other", "fast", &PoolChange::New).await, Err(Errno::EINVAL));
     });
 }
 

@@ -26,6 +26,10 @@ pub(crate) const FID_TO_PATH: &str = "fid2path";
 
 /// Command of an MGS: sets `NAME=VALUE` for good, everywhere; `NAME=` deletes it.
 pub(crate) const SET_PARAM: &str = "set_param";
+/// Command of an MGS: `new|add|remove|destroy FSNAME POOL [OST]` changes a pool.
+pub(crate) const POOL: &str = "pool";
+/// Command of an MGS: the pools of a file system, as [`POOLS`] answers.
+pub(crate) const MGS_POOLS: &str = "mgs_pools";
 /// Command of an MGS: sets `DEVICE.NAME=VALUE` for good; `DEVICE.NAME=` deletes it.
 pub(crate) const CONF_PARAM: &str = "conf_param";
 

@@ -76,8 +76,14 @@ fn a_wrong_command_line_gets_one_line() {
         ),
         (
             "lctl pool_new a.b",
-            95,
-            "lctl: 'pool_new' is not supported by Sheen yet. See 'lctl --list-commands'.",
+            19,
+            "This command must be run on the MGS.\npool_new a.b: No such device",
+        ),
+        ("lctl pool_new bogus", 22, "pool_new: Invalid argument"),
+        (
+            "lfs pool_list /tmp",
+            2,
+            "lfs pool_list: '/tmp' is not on a Lustre filesystem: No such device (19)",
         ),
         (
             "lctl --device 3 activate",

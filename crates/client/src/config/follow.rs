@@ -11,7 +11,7 @@ use sheen_rpc::{Channel, Import, ImportEvents};
 use sheen_types::{Errno, LockMode, ResourceName};
 use tokio::sync::Notify;
 
-use sheen_llog::{ClusterMap, LogRecord, Param};
+use sheen_llog::{ClusterMap, LogRecord};
 
 use super::log::read_log;
 use super::targets::{Events, Targets};
@@ -30,8 +30,9 @@ const PARAMS: &str = "params";
 /// `MGS_CFG_T_PARAMS`, as lock names have it.
 const PARAMS_KIND: u64 = 3;
 
-/// Who hears of parameters that `lctl conf_param` and `lctl set_param -P` set.
-pub type ParameterHook = Box<dyn Fn(&[Param]) + Send + Sync>;
+/// Who hears of the configuration whenever it was read: of the parameters that `lctl conf_param` and
+/// `lctl set_param -P` set, and of pools.
+pub type ParameterHook = Box<dyn Fn(&ClusterMap) + Send + Sync>;
 
 /// Told when the MGS wants a configuration lock back.
 #[derive(Default)]
@@ -198,7 +199,7 @@ pub(super) async fn follow(
                 Ok(map) => {
                     targets.update(&map, &data);
                     if let Some(hook) = &parameters {
-                        hook(&map.params);
+                        hook(&map);
                     }
                     break;
                 }

@@ -229,7 +229,7 @@ async fn assemble(
     }));
     connect_osts(targets, &map.osts, &data).await;
     if let Some(hook) = &parameters {
-        hook(&map.params);
+        hook(&map);
     }
     let follow = follow::follow(config, Arc::downgrade(targets), Arc::clone(&data), parameters);
     targets.world.tasks.spawn("config", Box::pin(follow));

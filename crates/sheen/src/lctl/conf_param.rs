@@ -22,7 +22,7 @@ pub(super) fn run(options: &Conf) -> Result<(), Fault> {
     let Some(text) = assignment(&options.setting, options.delete) else {
         return Err(failed(Errno::EINVAL));
     };
-    on_the_mgs(CONF_PARAM, &text).map_err(failed)
+    on_the_mgs(CONF_PARAM, &[&text]).map_err(failed)
 }
 
 fn failed(errno: Errno) -> Fault {

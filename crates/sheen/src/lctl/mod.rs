@@ -6,6 +6,7 @@ mod conf_param;
 mod devices;
 mod net;
 mod params;
+pub(crate) mod pools;
 
 use clap::{Args, Subcommand};
 
@@ -33,6 +34,21 @@ enum Command {
     /// Set a parameter of a file system or target for good
     #[command(name = "conf_param")]
     ConfParam(conf_param::Conf),
+    /// Make a pool of OSTs
+    #[command(name = "pool_new")]
+    PoolNew(pools::Pool),
+    /// Add OSTs to a pool
+    #[command(name = "pool_add")]
+    PoolAdd(pools::Members),
+    /// Remove OSTs from a pool
+    #[command(name = "pool_remove")]
+    PoolRemove(pools::Members),
+    /// Remove a pool
+    #[command(name = "pool_destroy")]
+    PoolDestroy(pools::Pool),
+    /// List the pools of a file system, or the OSTs of a pool
+    #[command(name = "pool_list")]
+    PoolList(pools::List),
     /// Show all local devices
     #[command(name = "dl", alias = "device_list")]
     Devices(devices::Devices),
@@ -161,11 +177,6 @@ pub(crate) const REFUSED_COMMANDS: &[&str] = &[
     "notransno",
     "pcc",
     "peer_list",
-    "pool_add",
-    "pool_destroy",
-    "pool_list",
-    "pool_new",
-    "pool_remove",
     "push",
     "readonly",
     "recover",
@@ -212,6 +223,11 @@ pub(crate) fn run(arguments: &Lctl) -> Result<(), Fault> {
         Command::SetParam(options) => params::set(options),
         Command::ListParam(options) => params::list(options),
         Command::ConfParam(options) => conf_param::run(options),
+        Command::PoolNew(options) => pools::create(options),
+        Command::PoolAdd(options) => pools::add(options),
+        Command::PoolRemove(options) => pools::remove(options),
+        Command::PoolDestroy(options) => pools::destroy(options),
+        Command::PoolList(options) => pools::list(options),
         Command::Devices(options) => {
             devices::show(options);
             Ok(())

@@ -310,7 +310,7 @@ fn set_permanently(options: &Set) -> Result<(), Fault> {
     let mut worst = None;
     for setting in &options.settings {
         let text = assignment(setting, options.delete).ok_or(Errno::EINVAL);
-        if let Err(errno) = text.and_then(|text| on_the_mgs(SET_PARAM, &text)) {
+        if let Err(errno) = text.and_then(|text| on_the_mgs(SET_PARAM, &[&text])) {
             eprintln!("error: executing set_param: {errno}");
             worst = Some(errno);
         }
@@ -319,8 +319,8 @@ fn set_permanently(options: &Set) -> Result<(), Fault> {
 }
 
 /// Has the MGS of this machine do something; says so if there is none.
-pub(super) fn on_the_mgs(command: &str, text: &str) -> Result<(), Errno> {
-    command_all(command, &[text]).map(|_| ()).map_err(|(errno, _)| {
+pub(super) fn on_the_mgs(command: &str, words: &[&str]) -> Result<(), Errno> {
+    command_all(command, words).map(|_| ()).map_err(|(errno, _)| {
         if errno == Errno::ENODEV && !has_mgs() {
             eprintln!("This command must be run on the MGS.");
         }

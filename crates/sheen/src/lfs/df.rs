@@ -6,12 +6,13 @@ use clap::{ArgAction, Args};
 use sheen_types::Errno;
 
 use super::mount::Mount;
+use super::pools;
 use super::size::human;
 use crate::api::{Kind, TARGET_STATFS, TargetStatfs};
 use crate::output::{Fault, line, text_out};
 
 /// Options of Lustre's `df` that are not here yet.
-pub(super) const REFUSED: &[&str] = &["-p", "--pool", "-u", "--output"];
+pub(super) const REFUSED: &[&str] = &["-u", "--output"];
 
 /// Letters for the bits of `os_state`, and whether they mean trouble (`obd_statfs_state_names`):
 /// those are always shown.
@@ -56,6 +57,9 @@ pub(super) struct Df {
     /// Deactivated targets and all states, too
     #[arg(short, long)]
     verbose: bool,
+    /// Only the OSTs of a pool
+    #[arg(short, long, value_name = "[FSNAME.]POOL")]
+    pool: Option<String>,
     /// Print help
     #[arg(long, action = ArgAction::Help)]
     help: Option<bool>,
@@ -140,12 +144,24 @@ pub(super) fn run(options: &Df) -> Result<(), Fault> {
     }
     let arguments: &[&str] = if options.lazy { &["lazy"] } else { &[] };
     for mut mount in mounts {
-        let targets: Vec<TargetStatfs> = mount
+        let mut targets: Vec<TargetStatfs> = mount
             .ask(TARGET_STATFS, arguments)
             .map_err(|(errno, text)| Fault::new(errno, format!("lfs df: {text}")))?;
+        if let Some(pool) = &options.pool {
+            let pools = pools::of(&mut mount)
+                .map_err(|(errno, text)| Fault::new(errno, format!("lfs df: {text}")))?;
+            only_pool(&mut targets, &pools, pool);
+        }
         text_out(&table(options, &mount.info.path, &targets));
     }
     Ok(())
+}
+
+/// Leaves out the OSTs that are not in the pool; a pool that is not there has none.
+fn only_pool(targets: &mut Vec<TargetStatfs>, pools: &pools::Pools, pool: &str) {
+    let name = pool.split_once('.').map_or(pool, |(_, name)| name);
+    let members = pools.get(name).map_or(&[][..], Vec::as_slice);
+    targets.retain(|target| target.kind != Kind::Ost || members.contains(&target.uuid));
 }
 
 /// For another file system Lustre has a line on stdout and an exit code of its own.

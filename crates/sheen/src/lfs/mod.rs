@@ -27,6 +27,8 @@ use std::ffi::OsString;
 
 use clap::{Args, Subcommand};
 
+pub(crate) use pools::{print as print_pools, shown as pool_names};
+
 use crate::output::Fault;
 
 /// Look at and set what belongs to files and mounts
@@ -45,6 +47,9 @@ enum Command {
     Getstripe(options::Words),
     /// Show how full MDTs and OSTs are
     Df(df::Df),
+    /// List the pools of a file system, or the OSTs of a pool
+    #[command(name = "pool_list")]
+    PoolList(pools::List),
     /// List the OSTs of mounted file systems
     Osts(targets::List),
     /// List the MDTs of mounted file systems
@@ -86,7 +91,6 @@ pub(crate) const REFUSED_COMMANDS: &[&str] = &[
     "mkdir",
     "mv",
     "pcc",
-    "pool_list",
     "project",
     "quota",
     "rm_entry",
@@ -121,6 +125,7 @@ pub(crate) fn run(arguments: &Lfs) -> Result<(), Fault> {
         Command::Setstripe(options) => setstripe::run(options),
         Command::Getstripe(options) => getstripe::run(options),
         Command::Df(options) => df::run(options),
+        Command::PoolList(options) => pools::run(options),
         Command::Osts(options) => targets::osts(options),
         Command::Mdts(options) => targets::mdts(options),
         Command::Check(options) => check::run(options),

@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use sheen_client::config::{LOCKS_UNUSED_MAX, Param, ParameterHook};
+use sheen_client::config::{ClusterMap, LOCKS_UNUSED_MAX, ParameterHook};
 use sheen_client::data::Osc;
 use sheen_client::locks::LockSpace;
 use sheen_client::posix::FsStat;
@@ -32,7 +32,7 @@ const READ_AHEAD_MIB_MAX: u64 = 4096;
 /// before there is a mount.
 #[derive(Default)]
 pub(crate) struct Follower {
-    waiting: Mutex<Vec<Param>>,
+    waiting: Mutex<ClusterMap>,
     mount: OnceLock<(Weak<MountState>, Devices)>,
 }
 
@@ -40,7 +40,7 @@ impl Follower {
     /// What the client tells of parameters.
     pub(crate) fn hook(self: &Arc<Self>) -> ParameterHook {
         let follower = Arc::clone(self);
-        Box::new(move |params| follower.update(params))
+        Box::new(move |map| follower.update(map))
     }
 
     /// The mount stands: it gets its parameters, and is set as the MGS wants it.
@@ -50,29 +50,30 @@ impl Follower {
         devices.add_new(state);
         let first = self.mount.set((Arc::downgrade(state), devices)).is_ok();
         debug_assert!(first, "a mount starts once");
-        let params = std::mem::take(&mut *self.waiting.lock());
-        self.update(&params);
+        let map = std::mem::take(&mut *self.waiting.lock());
+        self.update(&map);
     }
 
-    /// The mount; without one, the parameters wait for it.
-    fn mount_or_wait(&self, params: &[Param]) -> Option<&(Weak<MountState>, Devices)> {
+    /// The mount; without one, the configuration waits for it.
+    fn mount_or_wait(&self, map: &ClusterMap) -> Option<&(Weak<MountState>, Devices)> {
         // Held while looking, so that a mount that starts meanwhile finds what is put here.
         let mut waiting = self.waiting.lock();
         let mount = self.mount.get();
         if mount.is_none() {
-            *waiting = params.to_vec();
+            *waiting = map.clone();
         }
         mount
     }
 
-    fn update(&self, params: &[Param]) {
-        let Some((state, devices)) = self.mount_or_wait(params) else { return };
+    fn update(&self, map: &ClusterMap) {
+        let Some((state, devices)) = self.mount_or_wait(map) else { return };
         let Some(state) = state.upgrade() else { return };
         // Targets that came with this change have what was set before, too.
         if devices.add_new(&state) {
             devices.applied.catch_up(&state.tree);
         }
-        devices.applied.update(&state.tree, params);
+        state.set_pools(map);
+        devices.applied.update(&state.tree, &map.params);
     }
 }
 
@@ -98,6 +99,13 @@ impl Devices {
     }
 }
 
+/// The pools, each as a list of its OSTs.
+fn add_pools(tree: &Tree, state: &Arc<MountState>) {
+    let lov = format!("lov.{}-clilov-{}", state.info.fsname, state.info.instance);
+    let pools = Arc::clone(state);
+    tree.add_branch(&format!("{lov}.pools"), move || super::pool_leaves(pools.pools()));
+}
+
 /// What the mount as a whole shows.
 fn add_mount(tree: &Tree, state: &Arc<MountState>) {
     let dumped = Arc::clone(state);
@@ -107,6 +115,7 @@ fn add_mount(tree: &Tree, state: &Arc<MountState>) {
     let uuid = state.info.uuid.clone();
     tree.add(&format!("{llite}.uuid"), move || uuid.clone());
     tree.add(&format!("{llite}.fstype"), || "lustre".to_owned());
+    add_pools(tree, state);
     add_statistics(tree, &llite, state);
     add_space(tree, &llite, state);
     let inodes = Arc::clone(state);

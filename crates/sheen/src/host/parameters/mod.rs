@@ -45,6 +45,22 @@ fn resident_bytes() -> u64 {
     pages.unwrap_or(0) * PAGE_BYTES
 }
 
+/// Pools as parameters: under each one's name the UUIDs of its OSTs, a line each.
+fn pool_leaves(pools: BTreeMap<String, Vec<String>>) -> sheen_control::Leaves {
+    let leaf = |(name, osts): (String, Vec<String>)| {
+        let text = osts.join("\n");
+        let read: Box<dyn Fn() -> String + Send + Sync> = Box::new(move || text.clone());
+        (name, read)
+    };
+    pools.into_iter().map(leaf).collect()
+}
+
+/// The UUIDs of the OSTs in each pool of a file system.
+fn pools_of(fsname: &str, pools: &BTreeMap<String, Vec<u16>>) -> BTreeMap<String, Vec<String>> {
+    let uuid = |index: &u16| format!("{fsname}-OST{index:04x}_UUID");
+    pools.iter().map(|(name, osts)| (name.clone(), osts.iter().map(uuid).collect())).collect()
+}
+
 /// Commands of every process with a node.
 fn node_commands(node: &Arc<RpcNode>) -> Commands {
     let mut commands = Commands::new();

@@ -1,8 +1,11 @@
 //! What a mount process knows of itself, and the commands of `lfs`.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
+use parking_lot::Mutex;
+use sheen_client::config::ClusterMap;
 use sheen_client::data::Osts;
 use sheen_client::posix::{FileSystem, FsStat};
 use sheen_control::Tree;
@@ -22,6 +25,7 @@ pub(crate) struct MountState {
     pub(super) files: FileSystem,
     pub(super) osts: Arc<Osts>,
     pub(super) tree: Arc<Tree>,
+    pools: Mutex<BTreeMap<String, Vec<String>>>,
     world: World,
     runtime: tokio::runtime::Handle,
 }
@@ -52,6 +56,7 @@ impl MountState {
             files: files.clone(),
             osts: Arc::clone(osts),
             tree: Arc::new(Tree::new()),
+            pools: Mutex::default(),
             world: world.clone(),
             runtime,
         })
@@ -60,6 +65,16 @@ impl MountState {
     /// The parameters of this mount.
     pub(crate) fn tree(&self) -> &Arc<Tree> {
         &self.tree
+    }
+
+    /// The UUIDs of the OSTs in each pool.
+    pub(super) fn pools(&self) -> BTreeMap<String, Vec<String>> {
+        self.pools.lock().clone()
+    }
+
+    /// Takes the pools of the configuration as it is now.
+    pub(super) fn set_pools(&self, map: &ClusterMap) {
+        *self.pools.lock() = super::pools_of(&self.info.fsname, &map.pools);
     }
 
     /// What time it is, by both clocks.
@@ -150,6 +165,7 @@ pub(crate) fn mount_commands(state: &Arc<MountState>) -> Commands {
     add(api::TARGETS, |state, _| {
         json(&state.targets().into_iter().map(|(target, _)| target).collect::<Vec<_>>())
     });
+    add(api::POOLS, |state, _| json(&state.pools()));
     add(api::TARGET_STATFS, |state, _| json(&state.statfs()));
     add(api::FID_TO_PATH, MountState::fid2path);
     add("devices", |state, _| {

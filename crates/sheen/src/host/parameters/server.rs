@@ -6,7 +6,7 @@ use std::sync::Arc;
 use sheen_assembly::{PlanKind, Role};
 use sheen_control::Tree;
 use sheen_mds::Mdt;
-use sheen_mgs::Mgs;
+use sheen_mgs::{Mgs, PoolChange};
 use sheen_node::rpc::RpcNode;
 use sheen_oss::Ost;
 use sheen_target::{Export, OperationStats, RecoveryStatus, TargetView};
@@ -318,6 +318,29 @@ fn add_mgs(commands: &mut Commands, mgs: &Arc<Mgs>) {
         said(words.iter().try_for_each(|text| runtime.block_on(one.set_param(text))))
     };
     commands.insert(api::SET_PARAM.to_owned(), Box::new(set_param));
+    let (one, runtime) = (Arc::clone(mgs), handle.clone());
+    let pool = move |words: &[String]| {
+        let wrong = || (Errno::EINVAL, "pool new|add|remove|destroy FSNAME POOL [OST]".to_owned());
+        let [what, fsname, name, rest @ ..] = words else { return Err(wrong()) };
+        let ost = || rest.first().and_then(|ost| ost.parse().ok()).ok_or_else(wrong);
+        let change = match what.as_str() {
+            "new" => PoolChange::New,
+            "add" => PoolChange::Add(ost()?),
+            "remove" => PoolChange::Remove(ost()?),
+            "destroy" => PoolChange::Destroy,
+            _ => return Err(wrong()),
+        };
+        said(runtime.block_on(one.pool(fsname, name, &change)))
+    };
+    commands.insert(api::POOL.to_owned(), Box::new(pool));
+    let one = Arc::clone(mgs);
+    let pools = move |words: &[String]| {
+        let fsname = words.first().map_or("", String::as_str);
+        let map = one.cluster_map(fsname).ok_or_else(|| (Errno::ENOENT, fsname.to_owned()))?;
+        serde_json::to_string(&super::pools_of(fsname, &map.pools))
+            .map_err(|error| (Errno::EIO, error.to_string()))
+    };
+    commands.insert(api::MGS_POOLS.to_owned(), Box::new(pools));
     let one = Arc::clone(mgs);
     let conf_param = move |words: &[String]| {
         said(words.iter().try_for_each(|text| handle.block_on(one.conf_param(text))))
