@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Args;
-use sheen_assembly::{PlanKind, Registrar};
+use sheen_assembly::{PlanKind, Registrar, Role};
 use sheen_control::Tree;
 use sheen_io_os::Host;
 use sheen_node::net::{LNet, NetConfig};
@@ -110,7 +110,13 @@ fn serve(options: &Server) -> Result<(), Fault> {
         parameters::add_server(&tree, &node, &running);
         let targets = running.iter().filter_map(|one| match &one.plan.kind {
             PlanKind::Mgs => None,
-            PlanKind::Target(name) => Some(name.clone()),
+            PlanKind::Target(name) => {
+                let pools = match &one.served.role {
+                    Role::Mdt(mdt) => Some(parameters::add_lod(&tree, name, mdt)),
+                    _ => None,
+                };
+                Some(parameters::Followed { name: name.clone(), pools })
+            }
         });
         let reader = Arc::clone(registrar.reader());
         let follow = parameters::follow_servers(reader, targets.collect(), Arc::clone(&tree));

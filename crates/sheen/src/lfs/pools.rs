@@ -117,7 +117,7 @@ fn known(fsname: &str) -> Option<Pools> {
 /// What each mount and MDT of this machine knows: its pools by name, with their OSTs in lines.
 pub(crate) fn shown(fsname: &str) -> Vec<BTreeMap<String, String>> {
     let mut all: BTreeMap<String, BTreeMap<String, String>> = BTreeMap::new();
-    let holders = [("llite", "uuid", "lov")];
+    let holders = [("llite", "uuid", "lov"), ("mdt", "uuid", "lod")];
     for (kind, leaf, folder) in holders {
         for (name, _) in parameters(&format!("{kind}.{fsname}-*.{leaf}")).into_iter().flatten() {
             if let Some(device) = name.split('.').nth(1) {

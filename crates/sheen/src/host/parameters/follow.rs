@@ -13,6 +13,16 @@ use sheen_client::config::{ClusterMap, LogReader, Param};
 use sheen_control::{Pattern, Tree};
 use sheen_types::{Errno, TargetName};
 
+use super::lod::MdtPools;
+
+/// A target whose log is followed.
+pub(crate) struct Followed {
+    /// Which one.
+    pub(crate) name: TargetName,
+    /// Who hears of pools, if it is an MDT.
+    pub(crate) pools: Option<Arc<MdtPools>>,
+}
+
 /// What was applied so far.
 #[derive(Default)]
 pub(crate) struct Applied {
@@ -47,6 +57,9 @@ fn target(param: &Param) -> Option<(String, &str)> {
         "llite" => format!("llite.{}-*", device.strip_suffix("-client")?),
         // The client's devices are called by the mount, too.
         "osc" | "mdc" => format!("{group}.{device}-*"),
+        "lod" => format!("lod.{device}-mdtlov"),
+        "lov" if device.ends_with("-mdtlov") => format!("lod.{device}"),
+        "lov" => format!("lov.{device}-*"),
         "ost" => format!("obdfilter.{device}"),
         "osd" => format!("osd-*.{device}"),
         _ => format!("{group}.{device}"),
@@ -74,7 +87,7 @@ fn apply(tree: &Tree, param: &Param) {
 /// Follows the logs of a server's targets, and `params`. Runs for ever.
 pub(crate) async fn follow_servers(
     reader: Arc<LogReader>,
-    targets: Vec<TargetName>,
+    targets: Vec<Followed>,
     tree: Arc<Tree>,
 ) {
     let applied = Applied::default();
@@ -93,13 +106,18 @@ pub(crate) async fn follow_servers(
     }
 }
 
-async fn read_servers(reader: &LogReader, targets: &[TargetName]) -> Result<Vec<Param>, Errno> {
+async fn read_servers(reader: &LogReader, targets: &[Followed]) -> Result<Vec<Param>, Errno> {
     let mut params = Vec::new();
     for target in targets {
-        let records = reader.read(&target.fsname, &target.to_string()).await?;
-        params.extend(params_of(&target.fsname, &records)?);
+        let fsname = &target.name.fsname;
+        let records = reader.read(fsname, &target.name.to_string()).await?;
+        let map = understood(fsname, &records)?;
+        if let Some(pools) = &target.pools {
+            pools.set(&map.pools);
+        }
+        params.extend(map.params);
     }
-    params.extend(params_of("", &reader.read_params().await?)?);
+    params.extend(understood("", &reader.read_params().await?)?.params);
     // What all logs of a file system say (`sys.*`) needs to be done once.
     let mut seen = BTreeSet::new();
     params.retain(|param| {
@@ -108,16 +126,16 @@ async fn read_servers(reader: &LogReader, targets: &[TargetName]) -> Result<Vec<
     Ok(params)
 }
 
-fn params_of(
+fn understood(
     fsname: &str,
     records: &[sheen_client::config::LogRecord],
-) -> Result<Vec<Param>, Errno> {
+) -> Result<ClusterMap, Errno> {
     let mut map = ClusterMap::new(fsname);
     map.read(records).map_err(|error| {
         tracing::warn!(fsname, %error, "configuration makes no sense");
         Errno::EPROTO
     })?;
-    Ok(map.params)
+    Ok(map)
 }
 
 #[cfg(test)]
@@ -142,6 +160,16 @@ mod tests {
                 Some("lustre-OST0003-osc"),
                 "osc.max_dirty_mb=24",
                 "osc.lustre-OST0003-osc-*.max_dirty_mb",
+            ),
+            (
+                Some("lustre-MDT0000"),
+                "lod.dom_stripesize=1M",
+                "lod.lustre-MDT0000-mdtlov.dom_stripesize",
+            ),
+            (
+                Some("lustre-MDT0000-mdtlov"),
+                "lov.stripecount=2",
+                "lod.lustre-MDT0000-mdtlov.stripecount",
             ),
             (Some("lustre-OST0003"), "ost.degraded=1", "obdfilter.lustre-OST0003.degraded"),
             (Some(""), "sys.jobid_var=procname_uid", "jobid_var"),

@@ -3,6 +3,7 @@
 mod client;
 mod dump;
 mod follow;
+mod lod;
 mod mount;
 mod requests;
 mod server;
@@ -21,7 +22,8 @@ use crate::output::VERSION;
 
 pub(super) use client::Follower;
 use follow::Applied;
-pub(super) use follow::follow_servers;
+pub(super) use follow::{Followed, follow_servers};
+pub(super) use lod::add as add_lod;
 pub(super) use mount::{MountState, mount_commands};
 pub(super) use server::{add_server, server_commands};
 

@@ -1,0 +1,113 @@
+//! What operators set about layouts that an MDT makes (Lustre: `lod.*`).
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use sheen_control::Tree;
+use sheen_mds::{LayoutSettings, Mdt};
+use sheen_types::{Errno, TargetName};
+use sheen_wire::lov::PoolName;
+
+use super::{pool_leaves, pools_of, values};
+
+/// What an MDT is told of pools of OSTs, and what it shows of them.
+pub(crate) struct MdtPools {
+    mdt: Arc<Mdt>,
+    fsname: String,
+    shown: Mutex<BTreeMap<String, Vec<String>>>,
+}
+
+impl MdtPools {
+    /// Takes the pools of the configuration as it is now.
+    pub(super) fn set(&self, pools: &BTreeMap<String, Vec<u16>>) {
+        let named = |(name, osts): (&String, &Vec<u16>)| Some((PoolName::new(name)?, osts.clone()));
+        self.mdt.set_pools(pools.iter().filter_map(named).collect());
+        *self.shown.lock() = pools_of(&self.fsname, pools);
+    }
+}
+
+type Show = fn(&LayoutSettings) -> String;
+type Change = fn(&mut LayoutSettings, &str) -> Result<(), Errno>;
+
+/// Names, and what is shown and changed under them.
+const SETTINGS: &[(&str, Show, Change)] = &[
+    (
+        "dom_stripesize",
+        |settings| settings.dom_stripesize().to_string(),
+        |settings, text| settings.set_dom_stripesize(values::bytes(text, 1)?),
+    ),
+    (
+        "dom_stripesize_max_kb",
+        |settings| (settings.dom_stripesize() >> 10).to_string(),
+        |settings, text| settings.set_dom_stripesize(values::bytes(text, 1 << 10)?),
+    ),
+    (
+        "stripesize",
+        |settings| settings.stripesize().to_string(),
+        |settings, text| settings.set_stripesize(values::bytes(text, 1)?),
+    ),
+    (
+        "stripecount",
+        |settings| settings.stripecount().to_string(),
+        |settings, text| settings.set_stripecount(signed(text)?),
+    ),
+    (
+        "stripeoffset",
+        |settings| settings.stripeoffset().to_string(),
+        |settings, text| settings.set_stripeoffset(signed(text)?),
+    ),
+    (
+        "qos_threshold_rr",
+        |settings| format!("{}%", settings.qos_threshold_rr()),
+        |settings, text| settings.set_qos_threshold_rr(percent(text)?),
+    ),
+    (
+        "qos_prio_free",
+        |settings| format!("{}%", settings.qos_prio_free()),
+        |settings, text| settings.set_qos_prio_free(percent(text)?),
+    ),
+];
+
+/// Adds the parameters of an MDT's layouts; what keeps its pools.
+pub(crate) fn add(tree: &Tree, name: &TargetName, mdt: &Arc<Mdt>) -> Arc<MdtPools> {
+    let root = format!("lod.{name}-mdtlov");
+    for (leaf, show, change) in SETTINGS {
+        let (reader, writer) = (Arc::clone(mdt), Arc::clone(mdt));
+        tree.add_writable(
+            &format!("{root}.{leaf}"),
+            move || show(&reader.layout_settings()),
+            move |text| writer.change_layout_settings(|settings| change(settings, text)),
+        );
+    }
+    let reader = Arc::clone(mdt);
+    tree.add(&format!("{root}.dom_stripesize_cur_kb"), move || {
+        (reader.layout_settings().dom_stripesize() >> 10).to_string()
+    });
+    let (mdt, fsname) = (Arc::clone(mdt), name.fsname.clone());
+    let pools = Arc::new(MdtPools { mdt, fsname, shown: Mutex::default() });
+    let shown = Arc::clone(&pools);
+    tree.add_branch(&format!("{root}.pools"), move || pool_leaves(shown.shown.lock().clone()));
+    pools
+}
+
+fn signed(text: &str) -> Result<i64, Errno> {
+    text.trim().parse().map_err(|_| Errno::EINVAL)
+}
+
+fn percent(text: &str) -> Result<u32, Errno> {
+    let text = text.trim();
+    text.strip_suffix('%').unwrap_or(text).parse().map_err(|_| Errno::EINVAL)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{percent, signed};
+
+    #[test]
+    fn percents_and_counts_are_read_as_in_lustre() {
+        assert_eq!((percent("17"), percent("91%\n")), (Ok(17), Ok(91)));
+        assert_eq!((signed("-1"), signed("4\n")), (Ok(-1), Ok(4)));
+        assert!(percent("x").is_err() && percent("-1").is_err() && signed("1M").is_err());
+    }
+}
