@@ -28,7 +28,8 @@
 //! after any crash the store holds transactions 1..k, k being the sequence in the newest whole
 //! batch, and that is at least what [`Store::committed`], [`Store::commit`] or a hook ever told.
 //! Files of destroyed objects go after the batch that destroys them; a crash between leaves files
-//! that nothing names, and the next open removes them.
+//! that nothing names, and the next open removes them. An exchange of two objects' data exchanges
+//! their files' names in their records, so it is as whole as any transaction.
 //!
 //! # Locks
 //!
@@ -94,7 +95,7 @@ use crate::{
     engine::{Engine, Opened},
     files::{File, Files, HostSpace, Name},
     overlay::Overlay,
-    record::Record,
+    record::{LENT, Record, index_key, name_key, parse_object_key},
     usage::Usage,
 };
 
@@ -196,16 +197,25 @@ impl Core {
             Some(bytes) => bytes,
             None => self
                 .files
-                .sweep(|(fid, incarnation)| {
-                    let found = self.engine.object(fid)?;
-                    Ok(found.is_some_and(|record| record.incarnation == incarnation))
-                })
+                .sweep(|name| self.is_held(name))
                 .map_err(broken)?,
         };
         self.usage.set_data(bytes);
         self.usage.set_metadata(self.engine.bytes());
         self.files.check_host();
         Ok(())
+    }
+
+    /// Whether some object in the engine has this file.
+    fn is_held(&self, name: Name) -> Result<bool, StoreError> {
+        let holds = |fid| -> Result<bool, StoreError> {
+            Ok(self.engine.object(fid)?.is_some_and(|record| record.data(fid) == name))
+        };
+        if holds(name.0)? {
+            return Ok(true);
+        }
+        let holder = self.engine.value(&index_key(LENT, &name_key(name)))?;
+        holder.and_then(|key| parse_object_key(&key)).map_or(Ok(false), holds)
     }
 
     fn record(&self, object: Fid) -> Result<Arc<Record>, StoreError> {
@@ -218,7 +228,7 @@ impl Core {
         if record.attributes.kind != FileKind::Regular {
             return Err(StoreError::WrongKind(object));
         }
-        Ok(self.files.file((object, record.incarnation)))
+        Ok(self.files.file(record.data(object)))
     }
 
     /// What the capacity leaves, or else `host`: what that has, and what was written since it said so.
@@ -293,7 +303,7 @@ impl Store for StoreDisk {
         let record = self.core.record(object)?;
         let mut attributes = record.attributes.clone();
         if attributes.kind == FileKind::Regular {
-            let file = self.core.files.file((object, record.incarnation));
+            let file = self.core.files.file(record.data(object));
             (attributes.size, attributes.blocks) = self.core.files.size(&file)?;
         }
         Ok(attributes)

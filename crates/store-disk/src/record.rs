@@ -12,11 +12,19 @@ use sheen_types::{Fid, Timestamp};
 
 /// The layout below.
 const RECORD_VERSION: u8 = 1;
+/// The same with a file's name behind the times: data that came by an exchange.
+const RECORD_VERSION_EXCHANGED: u8 = 2;
+/// The index of data that an object holds and another was created with: the file's name, as its key
+/// in the engine is made, to the holder's.
+pub(crate) const LENT: Fid = Fid::new(0, 0x6c65_6e74);
 /// Bytes of a FID in front of each key of an index.
 pub(crate) const FID_BYTES: usize = 16;
 
 /// Tells apart the objects that bore one FID one after the other: their files have different names.
 pub(crate) type Incarnation = u64;
+
+/// Whose data a file was made for: an object, and which of its name.
+pub(crate) type Name = (Fid, Incarnation);
 
 /// An extended attribute: name and value.
 type Xattr = (Box<str>, Bytes);
@@ -25,13 +33,31 @@ type Xattr = (Box<str>, Bytes);
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Record {
     pub(crate) attributes: Attributes,
+    /// New with each exchange: before it is durable, data is not durably this object's.
     pub(crate) incarnation: Incarnation,
+    /// The file of its data, if it came by an exchange.
+    exchanged: Option<Name>,
     xattrs: Option<Arc<Vec<Xattr>>>,
 }
 
 impl Record {
     pub(crate) fn new(attributes: Attributes, incarnation: Incarnation) -> Self {
-        Self { attributes, incarnation, xattrs: None }
+        Self { attributes, incarnation, exchanged: None, xattrs: None }
+    }
+
+    /// The name of its file; `own` is the object's.
+    pub(crate) fn data(&self, own: Fid) -> Name {
+        self.exchanged.unwrap_or((own, self.incarnation))
+    }
+
+    /// Whether its data was made for another object.
+    pub(crate) fn borrows(&self, own: Fid) -> bool {
+        self.data(own).0 != own
+    }
+
+    /// Gives it other data.
+    pub(crate) fn take_data(&mut self, data: Name, incarnation: Incarnation) {
+        (self.exchanged, self.incarnation) = (Some(data), incarnation);
     }
 
     fn xattrs(&self) -> &[Xattr] {
@@ -87,7 +113,10 @@ impl Record {
         let xattr_bytes: usize =
             self.xattrs().iter().map(|(name, value)| name.len() + value.len() + 8).sum();
         let mut out = Vec::with_capacity(128 + xattr_bytes);
-        out.push(RECORD_VERSION);
+        out.push(match self.exchanged {
+            Some(_) => RECORD_VERSION_EXCHANGED,
+            None => RECORD_VERSION,
+        });
         out.push(*kind as u8);
         for number in [permissions, uid, gid, project, links, flags] {
             out.extend(number.to_le_bytes());
@@ -98,6 +127,9 @@ impl Record {
         for time in [accessed, modified, changed, born] {
             out.extend(time.seconds.to_le_bytes());
             out.extend(time.nanoseconds.to_le_bytes());
+        }
+        if let Some(name) = self.exchanged {
+            out.extend(name_key(name));
         }
         for (name, value) in self.xattrs() {
             out.extend((name.len() as u32).to_le_bytes());
@@ -114,9 +146,11 @@ impl Record {
     }
 
     fn parse(reader: &mut Reader<'_>) -> Option<Self> {
-        if reader.byte()? != RECORD_VERSION {
-            return None;
-        }
+        let is_exchanged = match reader.byte()? {
+            RECORD_VERSION => false,
+            RECORD_VERSION_EXCHANGED => true,
+            _ => return None,
+        };
         let kind = FileKind::from_mode(u32::from(reader.byte()?) << 12)?;
         let mut narrow = [0; 6];
         for number in &mut narrow {
@@ -151,6 +185,10 @@ impl Record {
             born,
             version,
         };
+        let exchanged = match is_exchanged {
+            true => Some(parse_name_key(reader.take(NAME_BYTES)?)?),
+            false => None,
+        };
         let mut xattrs = Vec::new();
         while !reader.0.is_empty() {
             let (name, value) = (reader.narrow()? as usize, reader.narrow()? as usize);
@@ -158,7 +196,7 @@ impl Record {
             xattrs.push((name.into(), Bytes::copy_from_slice(reader.take(value)?)));
         }
         let xattrs = (!xattrs.is_empty()).then(|| Arc::new(xattrs));
-        Some(Self { attributes, incarnation, xattrs })
+        Some(Self { attributes, incarnation, exchanged, xattrs })
     }
 }
 
@@ -191,6 +229,29 @@ pub(crate) fn object_key(fid: Fid) -> [u8; FID_BYTES] {
     key[8..12].copy_from_slice(&fid.oid.to_be_bytes());
     key[12..].copy_from_slice(&fid.ver.to_be_bytes());
     key
+}
+
+/// The reverse of [`object_key`].
+pub(crate) fn parse_object_key(key: &[u8]) -> Option<Fid> {
+    let (seq, rest) = key.split_first_chunk()?;
+    let (oid, rest) = rest.split_first_chunk()?;
+    let ver = u32::from_be_bytes(rest.try_into().ok()?);
+    Some(Fid { seq: u64::from_be_bytes(*seq), oid: u32::from_be_bytes(*oid), ver })
+}
+
+const NAME_BYTES: usize = FID_BYTES + 8;
+
+/// A file's name as a key.
+pub(crate) fn name_key((fid, incarnation): Name) -> [u8; NAME_BYTES] {
+    let mut key = [0; NAME_BYTES];
+    key[..FID_BYTES].copy_from_slice(&object_key(fid));
+    key[FID_BYTES..].copy_from_slice(&incarnation.to_be_bytes());
+    key
+}
+
+fn parse_name_key(key: &[u8]) -> Option<Name> {
+    let (fid, incarnation) = key.split_at_checked(FID_BYTES)?;
+    Some((parse_object_key(fid)?, u64::from_be_bytes(incarnation.try_into().ok()?)))
 }
 
 /// The engine's key of a key of an index.
@@ -228,6 +289,13 @@ mod tests {
         assert_eq!(Record::decode(&record.encode()), Ok(record));
         let bare = Record::new(Attributes::default(), 1);
         assert_eq!(Record::decode(&bare.encode()), Ok(bare));
+        let (own, other) = (Fid::new(7, 8), Fid { seq: 9, oid: 1, ver: 3 });
+        let mut exchanged = sample();
+        assert_eq!((exchanged.data(own), exchanged.borrows(own)), ((own, 77), false));
+        exchanged.take_data((other, 5), 78);
+        let read = Record::decode(&exchanged.encode()).expect("a record");
+        assert_eq!((read.data(own), read.borrows(own), read.incarnation), ((other, 5), true, 78));
+        assert_eq!(read, exchanged);
     }
 
     #[test]

@@ -138,7 +138,7 @@ fn grows(transaction: &Transaction) -> bool {
             Change::Destroy { .. } | Change::Delete { .. } => return false,
             Change::Create { .. } | Change::Insert { .. } => grows = true,
             Change::SetXattr { value, .. } => grows |= value.is_some(),
-            Change::Patch { .. } | Change::Put { .. } => {}
+            Change::Patch { .. } | Change::Put { .. } | Change::Exchange { .. } => {}
         }
     }
     grows

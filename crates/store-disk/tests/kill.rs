@@ -115,7 +115,7 @@ fn check(store: &StoreDisk, mut history: History, seed: u64, told: &Told) -> (Se
     // The deed that was under way may be done or not, and a write in part.
     let last = deed(&mut numbers);
     let torn = match &last {
-        Deed::Write(file, ..) => Some((*file, history.which(*file))),
+        Deed::Write(file, ..) => history.which(*file),
         _ => None,
     };
     history.note(&last);
@@ -125,10 +125,10 @@ fn check(store: &StoreDisk, mut history: History, seed: u64, told: &Told) -> (Se
     let mut expected = model.clone();
     for (fid, object) in &mut expected.objects {
         let which = alive[fid];
-        if torn == Some((*fid, Some(which))) {
+        if torn == Some(which) {
             object.data = story::stored(store, *fid);
         } else {
-            object.data = history.data.get(&(*fid, which)).cloned().unwrap_or_default();
+            object.data = history.data.get(&which).cloned().unwrap_or_default();
         }
     }
     expected.compare(store, &script::objects(), &script::indexes());

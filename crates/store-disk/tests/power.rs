@@ -35,9 +35,9 @@ enum Mark {
     Applying(Sequence),
     Committed(Sequence),
     /// About to write to an object's data.
-    Writing(Fid, Which),
+    Writing(Which),
     /// The data that is durable, said the store.
-    Synced(Fid, Which, Vec<u8>),
+    Synced(Which, Vec<u8>),
 }
 
 /// A disk that records what is done to it, and can break.
@@ -93,13 +93,13 @@ fn live(dir: &Path, recorder: &Recorder<Mark>, seed: u64, deeds: usize) -> Histo
             if let Deed::Write(file, ..) = &deed
                 && let Some(which) = history.which(*file)
             {
-                recorder.mark(Mark::Writing(*file, which));
+                recorder.mark(Mark::Writing(which));
             }
             perform(&store, &deed);
             if let Deed::Sync(file) = &deed
                 && let Some(which) = history.which(*file)
             {
-                recorder.mark(Mark::Synced(*file, which, stored(&store, *file)));
+                recorder.mark(Mark::Synced(which, stored(&store, *file)));
             }
         }
     }
@@ -111,7 +111,7 @@ fn live(dir: &Path, recorder: &Recorder<Mark>, seed: u64, deeds: usize) -> Histo
 struct Told {
     applying: Sequence,
     committed: Sequence,
-    synced: HashMap<(Fid, Which), Vec<u8>>,
+    synced: HashMap<Which, Vec<u8>>,
 }
 
 impl Told {
@@ -120,9 +120,9 @@ impl Told {
             Mark::Formatted => {}
             Mark::Applying(sequence) => self.applying = *sequence,
             Mark::Committed(sequence) => self.committed = *sequence,
-            Mark::Writing(file, which) => drop(self.synced.remove(&(*file, *which))),
-            Mark::Synced(file, which, bytes) => {
-                self.synced.insert((*file, *which), bytes.clone());
+            Mark::Writing(which) => drop(self.synced.remove(which)),
+            Mark::Synced(which, bytes) => {
+                self.synced.insert(*which, bytes.clone());
             }
         }
     }
@@ -141,7 +141,7 @@ fn check(dir: &Path, history: &History, told: &Told) -> Result<(), String> {
     let mut expected = model.clone();
     let files = expected.objects.iter_mut().filter(|(_, o)| o.attributes.kind == FileKind::Regular);
     for (fid, object) in files {
-        object.data = match told.synced.get(&(*fid, alive[fid])) {
+        object.data = match told.synced.get(&alive[fid]) {
             Some(bytes) => bytes.clone(),
             None => stored(&store, *fid),
         };

@@ -17,7 +17,7 @@ pub(crate) struct Object {
     pub(crate) attributes: Attributes,
     pub(crate) xattrs: BTreeMap<String, Bytes>,
     pub(crate) data: Data,
-    /// The transaction and step that created it: tells objects of one name apart.
+    /// The transaction and step that created what has its data: tells objects of one name apart.
     pub(crate) incarnation: (Sequence, usize),
     /// The transaction that destroyed it, of those in [`Shard::destroyed`].
     destroyed: Sequence,
@@ -83,6 +83,7 @@ enum Undo {
     Attributes(Fid, Box<Attributes>),
     Xattr(Fid, String, Option<Bytes>),
     Destroyed(Fid, Option<BTreeMap<Bytes, Bytes>>),
+    Exchanged(Fid, Fid),
     Key(Fid, Bytes, Option<Bytes>),
 }
 
@@ -130,10 +131,23 @@ fn take_back(shards: &mut dyn Shards, undo: Vec<Undo>) {
                 shard.objects.insert(fid, object);
                 shard.keys.extend(keys.map(|keys| (fid, keys)));
             }
+            Undo::Exchanged(first, second) => swap_data(shards, first, second),
             Undo::Key(index, key, value) => {
                 set(shards.shard(index).keys.entry(index).or_default(), key, value);
             }
         }
+    }
+}
+
+/// Gives each of two objects the other's data, and with it what tells whose it was.
+fn swap_data(shards: &mut dyn Shards, first: Fid, second: Fid) {
+    let take = |object: &mut Object| (std::mem::take(&mut object.data), object.incarnation);
+    let of_first = take(undone(shards, first));
+    let of_second = take(undone(shards, second));
+    for (fid, (data, incarnation)) in [(first, of_second), (second, of_first)] {
+        let object = undone(shards, fid);
+        (object.data, object.incarnation) = (data, incarnation);
+        shards.shard(fid).changed.insert(fid);
     }
 }
 
@@ -196,6 +210,17 @@ fn step(
                 None => xattrs.remove(name),
             };
             undo.push(Undo::Xattr(*object, name.clone(), before));
+        }
+        Change::Exchange { first, second } => {
+            for fid in [first, second] {
+                if held(shards, *fid)?.attributes.kind != FileKind::Regular {
+                    return Err(StoreError::WrongKind(*fid));
+                }
+            }
+            if first != second {
+                swap_data(shards, *first, *second);
+                undo.push(Undo::Exchanged(*first, *second));
+            }
         }
         Change::Insert { index, key, value } => {
             set_key(shards, *index, key, Some(value), Some(false), undo)?;

@@ -27,7 +27,7 @@ use sheen_store::{
     Attributes, Change, CommitHook, Entry, FileKind, Sequence, Store, StoreError, StoreSpace,
     Transaction,
 };
-use sheen_types::Fid;
+use sheen_types::{Fid, HashMap};
 
 use crate::{
     data::{Data, PAGE_BYTES},
@@ -159,16 +159,18 @@ impl StoreMem {
             Commits::Manual => durable.image.clone(),
             Commits::Immediate => live.iter().map(|shard| shard.without_data()).collect(),
         };
-        for (shard, live) in image.iter_mut().zip(&live) {
+        // By incarnation: an exchange that is not durable has moved data to another name.
+        let objects = live.iter().flat_map(|shard| {
+            shard.objects.values().chain(shard.destroyed.iter().map(|(_, object)| object))
+        });
+        let held: HashMap<_, _> = objects.map(|held| (held.incarnation, &held.data)).collect();
+        for shard in &mut image {
             let mut fids: Vec<Fid> = shard.objects.keys().copied().collect();
             fids.sort_unstable();
             for fid in &fids {
                 let Some(object) = shard.objects.get_mut(fid) else { continue };
-                let same = |held: &&Object| held.incarnation == object.incarnation;
-                let held = live.objects.get(fid).filter(same).or_else(|| {
-                    live.destroyed.iter().find(|(name, o)| name == fid && same(&o)).map(|(_, o)| o)
-                });
-                object.data = held.map(|held| data(&held.data)).unwrap_or_default();
+                let held = held.get(&object.incarnation);
+                object.data = held.map(|held| data(held)).unwrap_or_default();
             }
             // Whoever dies alone leaves data that is written and not synced.
             shard.changed.extend(fids);
@@ -325,8 +327,10 @@ fn shard_of(fid: Fid) -> usize {
     (mixed >> 60) as usize % SHARDS
 }
 
-fn object_of(change: &Change) -> Fid {
-    match change {
+/// What a change touches: one name, or two.
+fn objects_of(change: &Change) -> [Fid; 2] {
+    let one = match change {
+        Change::Exchange { first, second } => return [*first, *second],
         Change::Create { object, .. }
         | Change::Destroy { object }
         | Change::Patch { object, .. }
@@ -334,7 +338,8 @@ fn object_of(change: &Change) -> Fid {
         Change::Insert { index, .. } | Change::Put { index, .. } | Change::Delete { index, .. } => {
             *index
         }
-    }
+    };
+    [one, one]
 }
 
 /// The shards a transaction touches, locked in rising order.
@@ -392,7 +397,7 @@ impl Store for StoreMem {
 
     fn apply(&self, transaction: Transaction) -> Result<Sequence, StoreError> {
         let mut numbers: Vec<usize> =
-            transaction.changes.iter().map(|change| shard_of(object_of(change))).collect();
+            transaction.changes.iter().flat_map(objects_of).map(shard_of).collect();
         numbers.sort_unstable();
         numbers.dedup();
         let locked = numbers.into_iter().map(|number| (number, self.shards[number].lock()));
@@ -512,7 +517,11 @@ impl Store for StoreMem {
 
     fn is_created_durably(&self, object: Fid) -> Result<bool, StoreError> {
         self.with_object(object, |_| ())?;
-        let creates = |change: &Change| matches!(change, Change::Create { object: created, .. } if *created == object);
+        let creates = |change: &Change| match change {
+            Change::Create { object: created, .. } => *created == object,
+            Change::Exchange { first, second } => [*first, *second].contains(&object),
+            _ => false,
+        };
         let durable = self.durable.lock();
         let mut pending = durable.pending.iter();
         Ok(!pending.any(|(_, transaction)| transaction.changes.iter().any(creates)))

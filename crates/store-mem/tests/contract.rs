@@ -90,6 +90,29 @@ mod memory {
     }
 
     #[test]
+    fn an_exchange_that_is_not_durable_is_undone_by_a_crash() {
+        let store = manual();
+        let (first, second) = (Fid::new(1, 1), Fid::new(1, 2));
+        for (number, text) in [(1, "first"), (2, "second")] {
+            store.apply(create(number)).unwrap();
+            store.write(Fid::new(1, number), 0, &[Bytes::from(text)]).unwrap();
+        }
+        store.commit().unwrap();
+        let mut exchange = Transaction::new();
+        exchange.exchange(first, second);
+        store.apply(exchange).unwrap();
+        assert_eq!(store.is_created_durably(first), Ok(false), "what it has is not");
+        store.write(first, 6, &[Bytes::from("!")]).unwrap();
+        assert_eq!(store.read(first, 0, 99).unwrap(), "second!");
+        assert_eq!(store.kill().read(first, 0, 99).unwrap(), "first");
+        assert_eq!(store.kill().read(second, 0, 99).unwrap(), "second!");
+        assert_eq!(store.crash().read(second, 0, 99).unwrap(), "second");
+        store.sync_data(first).unwrap();
+        assert_eq!(store.crash().read(first, 0, 99).unwrap(), "second!");
+        assert_eq!(store.crash().read(second, 0, 99).unwrap(), "first");
+    }
+
+    #[test]
     fn capacity_is_kept() {
         let store = StoreMem::new(MemOptions {
             capacity_bytes: Some(64 << 10),

@@ -41,6 +41,15 @@ pub enum Change {
         /// The value.
         value: Option<Bytes>,
     },
+    /// Gives each of two objects the other's data, with its size and blocks: no byte is copied.
+    /// Refused if either is absent or has no data. What was written before does not become durable
+    /// by it: whoever needs that syncs both first.
+    Exchange {
+        /// One.
+        first: Fid,
+        /// The other; if it is the same, nothing changes.
+        second: Fid,
+    },
     /// Adds a key; refused if it is there. The index object need not exist as an object.
     Insert {
         /// The index.
@@ -105,6 +114,11 @@ impl Transaction {
     /// Adds [`Change::SetXattr`] without one.
     pub fn remove_xattr(&mut self, object: Fid, name: &str) -> &mut Self {
         self.push(Change::SetXattr { object, name: name.to_owned(), value: None })
+    }
+
+    /// Adds [`Change::Exchange`].
+    pub fn exchange(&mut self, first: Fid, second: Fid) -> &mut Self {
+        self.push(Change::Exchange { first, second })
     }
 
     /// Adds [`Change::Insert`].

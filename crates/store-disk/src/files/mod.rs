@@ -42,10 +42,9 @@ use sheen_types::{Fid, HashMap, HashSet};
 
 pub(crate) use file::File;
 
+pub(crate) use crate::record::Name;
 use crate::{DiskError, limits, record::Incarnation, usage::Usage};
 
-/// An object and which of its name.
-pub(crate) type Name = (Fid, Incarnation);
 
 /// Parts of the table.
 const SHARDS: usize = 16;

@@ -19,7 +19,7 @@ use super::{Overlay, Seen, Shard, Slot};
 use crate::{
     engine::Engine,
     limits::{CHANGE_OVERHEAD_BYTES, OVERLAY_SHARDS},
-    record::{Record, index_key},
+    record::{LENT, Name, Record, index_key, name_key, object_key},
 };
 
 /// What a transaction touches, and what the engine says of it.
@@ -33,6 +33,8 @@ struct Plan {
     keys: Vec<(usize, bool)>,
     /// For each directory that is destroyed, the keys in the engine.
     emptied: Vec<(Fid, Vec<Bytes>)>,
+    /// Data changes hands: which keys of [`LENT`] that touches is known when all is locked.
+    needs_all: bool,
 }
 
 /// Why an attempt failed.
@@ -47,7 +49,7 @@ enum Refusal {
 enum Undo {
     Object(Fid, Option<Slot<Arc<Record>>>),
     Key(Fid, Bytes, Option<Slot<Bytes>>),
-    Destroyed(Fid),
+    Destroyed(Fid, Name),
 }
 
 impl Overlay {
@@ -81,6 +83,7 @@ impl Overlay {
             objects: Vec::new(),
             keys: Vec::new(),
             emptied: Vec::new(),
+            needs_all: false,
         };
         for (number, change) in transaction.changes.iter().enumerate() {
             match change {
@@ -89,8 +92,15 @@ impl Overlay {
                 | Change::SetXattr { object, .. } => {
                     self.plan_object(engine, &mut plan, *object)?;
                 }
+                Change::Exchange { first, second } => {
+                    self.plan_object(engine, &mut plan, *first)?;
+                    self.plan_object(engine, &mut plan, *second)?;
+                    plan.needs_all = true;
+                }
                 Change::Destroy { object } => {
                     let found = self.plan_object(engine, &mut plan, *object)?;
+                    let borrows = found.as_ref().is_some_and(|record| record.borrows(*object));
+                    plan.needs_all |= borrows;
                     if found.is_some_and(|record| is_directory(&record))
                         || creates_directory(transaction, *object)
                     {
@@ -104,7 +114,7 @@ impl Overlay {
                 Change::Put { index, key, .. } => plan.shards.push(self.key_shard(*index, key)),
             }
         }
-        if !plan.emptied.is_empty() {
+        if plan.needs_all || !plan.emptied.is_empty() {
             plan.shards = (0..OVERLAY_SHARDS).collect();
         }
         if plan.shards.is_empty() {
@@ -205,6 +215,7 @@ fn change_bytes(change: &Change) -> usize {
         + match change {
             Change::Create { .. } | Change::Patch { .. } => size_of::<Record>(),
             Change::Destroy { .. } => 0,
+            Change::Exchange { .. } => 2 * size_of::<Record>(),
             Change::SetXattr { name, value, .. } => {
                 size_of::<Record>() + name.len() + value.as_ref().map_or(0, Bytes::len)
             }
@@ -240,6 +251,7 @@ impl Attempt<'_> {
                 self.set_object(*object, Some(Arc::new(record)), true);
             }
             Change::Destroy { object } => self.destroy(*object)?,
+            Change::Exchange { first, second } => self.exchange(*first, *second)?,
             Change::Patch { object, patch } => {
                 let mut record = self.existing(*object)?;
                 patch.apply(&mut Arc::make_mut(&mut record).attributes);
@@ -330,11 +342,55 @@ impl Attempt<'_> {
         }
         self.set_object(fid, None, false);
         if record.attributes.kind == FileKind::Regular {
+            let data = record.data(fid);
+            if record.borrows(fid) {
+                if !self.has_all() {
+                    return Err(Refusal::Stale);
+                }
+                self.set_holder(data, None);
+            }
             let number = self.overlay.object_shard(fid);
-            self.shard(number).active.destroyed.push((fid, record.incarnation));
-            self.undo.push(Undo::Destroyed(fid));
+            self.shard(number).active.destroyed.push(data);
+            self.undo.push(Undo::Destroyed(fid, data));
         }
         Ok(())
+    }
+
+    /// Each gets the other's file, and a new incarnation: see [`Record::incarnation`].
+    fn exchange(&mut self, first: Fid, second: Fid) -> Result<(), Refusal> {
+        let records = [self.data_object(first)?, self.data_object(second)?];
+        if first == second {
+            return Ok(());
+        }
+        let names = [records[0].data(first), records[1].data(second)];
+        let moves = [(first, &records[0], names[1]), (second, &records[1], names[0])];
+        for (fid, record, data) in moves {
+            let incarnation = self.overlay.incarnations.fetch_add(1, Ordering::Relaxed);
+            let mut record = Arc::clone(record);
+            Arc::make_mut(&mut record).take_data(data, incarnation);
+            self.set_holder(data, record.borrows(fid).then_some(fid));
+            self.set_object(fid, Some(record), false);
+        }
+        Ok(())
+    }
+
+    fn data_object(&mut self, fid: Fid) -> Result<Arc<Record>, Refusal> {
+        let record = self.existing(fid)?;
+        match record.attributes.kind {
+            FileKind::Regular => Ok(record),
+            _ => Err(Refusal::Error(StoreError::WrongKind(fid))),
+        }
+    }
+
+    /// Notes who holds data that was made for another object; `None` if nobody else does now.
+    fn set_holder(&mut self, data: Name, holder: Option<Fid>) {
+        let key = Bytes::copy_from_slice(&name_key(data));
+        let value = holder.map(|fid| Bytes::copy_from_slice(&object_key(fid)));
+        self.set_key(LENT, &key, value, false);
+    }
+
+    fn has_all(&self) -> bool {
+        self.locked.len() == OVERLAY_SHARDS
     }
 
     /// Removes all keys of a directory.
@@ -373,10 +429,10 @@ impl Attempt<'_> {
                         None => keys.remove(&key),
                     };
                 }
-                Undo::Destroyed(fid) => {
+                Undo::Destroyed(fid, data) => {
                     let number = self.overlay.object_shard(fid);
                     let last = self.shard(number).active.destroyed.pop();
-                    debug_assert!(last.is_some_and(|(last, _)| last == fid), "undone in reverse");
+                    debug_assert!(last == Some(data), "undone in reverse");
                 }
             }
         }

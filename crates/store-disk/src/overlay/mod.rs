@@ -45,7 +45,7 @@ use crate::{
     engine::Engine,
     limits::OVERLAY_SHARDS,
     overlay::{clean::Clean, hash::FoldState},
-    record::{Incarnation, Record, index_key},
+    record::{Incarnation, Name, Record, index_key},
 };
 
 /// What a group says of a key.
@@ -61,8 +61,8 @@ pub(crate) struct Slot<T> {
 pub(crate) struct Part {
     pub(crate) objects: HashMap<Fid, Slot<Arc<Record>>, FoldState>,
     pub(crate) keys: HashMap<Fid, BTreeMap<Bytes, Slot<Bytes>>, FoldState>,
-    /// Objects whose files go once the group is durable.
-    pub(crate) destroyed: Vec<(Fid, Incarnation)>,
+    /// Files of destroyed objects: they go once the group is durable.
+    pub(crate) destroyed: Vec<Name>,
 }
 
 impl Part {

@@ -54,7 +54,7 @@ pub(crate) fn perform(store: &dyn Store, deed: &Deed) {
     }
 }
 
-/// Which object of a name: the transaction that created it, and the step.
+/// Whose data: the transaction that created the object, and the step. An exchange gives it to another.
 pub(crate) type Which = (u64, usize);
 
 /// What a store held before and after each transaction of a story.
@@ -63,18 +63,18 @@ pub(crate) struct History {
     base: u64,
     states: Vec<(Model, BTreeMap<Fid, Which>)>,
     /// Bytes written so far, of all objects that ever were.
-    pub(crate) data: HashMap<(Fid, Which), Vec<u8>>,
+    pub(crate) data: HashMap<Which, Vec<u8>>,
 }
 
 impl History {
     /// Begins with what a store holds.
     pub(crate) fn begin(base: Sequence, mut model: Model) -> Self {
-        let which = (base.0, 0);
         let mut data: HashMap<_, _> = HashMap::default();
-        for (fid, object) in &mut model.objects {
-            data.insert((*fid, which), std::mem::take(&mut object.data));
+        let mut alive = BTreeMap::new();
+        for (at, (fid, object)) in model.objects.iter_mut().enumerate() {
+            alive.insert(*fid, (base.0, at));
+            data.insert((base.0, at), std::mem::take(&mut object.data));
         }
-        let alive = model.objects.keys().map(|fid| (*fid, which)).collect();
         Self { base: base.0, states: vec![(model, alive)], data }
     }
 
@@ -100,8 +100,16 @@ impl History {
                 }
                 let sequence = self.applied().0 + 1;
                 for (at, change) in transaction.changes.iter().enumerate() {
-                    if let Change::Create { object, .. } = change {
-                        alive.insert(*object, (sequence, at));
+                    match change {
+                        Change::Create { object, .. } => {
+                            alive.insert(*object, (sequence, at));
+                        }
+                        Change::Exchange { first, second } => {
+                            let (of_first, of_second) = (alive[first], alive[second]);
+                            alive.insert(*first, of_second);
+                            alive.insert(*second, of_first);
+                        }
+                        _ => {}
                     }
                 }
                 self.states.push((model, alive));
@@ -109,7 +117,7 @@ impl History {
             Deed::Write(file, offset, bytes) => {
                 let Some(which) = self.which(*file) else { return };
                 let (start, end) = (*offset as usize, *offset as usize + bytes.len());
-                let data = self.data.entry((*file, which)).or_default();
+                let data = self.data.entry(which).or_default();
                 data.resize(data.len().max(end), 0);
                 data[start..end].copy_from_slice(bytes);
             }

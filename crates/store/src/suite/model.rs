@@ -66,6 +66,18 @@ impl Model {
                     None => xattrs.remove(name),
                 };
             }
+            Change::Exchange { first, second } => {
+                for fid in [first, second] {
+                    if self.object(*fid)?.attributes.kind != FileKind::Regular {
+                        return Err(StoreError::WrongKind(*fid));
+                    }
+                }
+                let data = std::mem::take(&mut self.object(*first)?.data);
+                let data = std::mem::replace(&mut self.object(*second)?.data, data);
+                if first != second {
+                    self.object(*first)?.data = data;
+                }
+            }
             Change::Insert { index, key, value } => {
                 let place = self.place(*index, key)?;
                 if self.keys.contains_key(&place) {

@@ -76,7 +76,8 @@ fn change(transaction: &mut Transaction, choice: u64) {
         8 => transaction.remove_xattr(object, xattr_name(rest)),
         9..=11 => transaction.insert(index, key, value(rest)),
         12..=13 => transaction.put(index, key, value(rest)),
-        _ => transaction.delete(index, key),
+        14 => transaction.delete(index, key),
+        _ => transaction.exchange(object, objects[(rest / 8) as usize % objects.len()]),
     };
 }
 

@@ -216,3 +216,37 @@ pub fn space_is_told(make: Make<'_>) {
     assert!(space.total > 0 && space.free <= space.total && space.available <= space.free);
     assert!(space.objects > 0 && space.objects_free <= space.objects);
 }
+
+/// Two objects exchange their data whole, as often as they are asked to, and with what comes before
+/// and behind in the same transaction.
+pub fn data_is_exchanged(make: Make<'_>) {
+    let store = make();
+    let (first, second) = (file(&*store, 1), file(&*store, 2));
+    store.write(first, 0, &[bytes("first")]).expect("write works");
+    store.write(second, EXTENT, &[bytes("second")]).expect("write works");
+    let blocks = store.attributes(second).expect("object is there").blocks;
+    apply(&*store, |t| done(t.exchange(first, second))).expect("exchange works");
+    assert_eq!((size(&*store, first), size(&*store, second)), (EXTENT + 6, 5));
+    assert_eq!(store.attributes(first).map(|found| found.blocks), Ok(blocks));
+    assert_eq!(store.read(second, 0, 99), Ok(bytes("first")));
+    store.write(first, EXTENT, &[bytes("SEC")]).expect("write works");
+    store.sync_data(first).expect("sync works");
+    assert_eq!(store.read(first, EXTENT, 99), Ok(bytes("SECond")));
+    apply(&*store, |t| done(t.exchange(second, second))).expect("with itself works");
+    assert_eq!(store.read(second, 0, 99), Ok(bytes("first")));
+    apply(&*store, |t| {
+        t.exchange(second, first).create(fid(3), regular()).exchange(fid(3), first).destroy(second);
+    })
+    .expect("a chain works");
+    assert_eq!((size(&*store, first), size(&*store, fid(3))), (0, 5));
+    assert_eq!(store.read(fid(3), 0, 99), Ok(bytes("first")));
+    // What was created under the name of one that lent its data is another's.
+    apply(&*store, |t| done(t.create(second, regular()))).expect("create works");
+    assert_eq!(store.read(second, 0, 99), Ok(Bytes::new()));
+    apply(&*store, |t| done(t.create(fid(4), directory()))).expect("create works");
+    let refused = apply(&*store, |t| done(t.exchange(first, fid(3)).exchange(first, fid(4))));
+    assert_eq!(refused, Err(StoreError::WrongKind(fid(4))));
+    assert_eq!(store.read(fid(3), 0, 99), Ok(bytes("first")), "nothing is left of a refusal");
+    let refused = apply(&*store, |t| done(t.exchange(fid(9), first)));
+    assert_eq!(refused, Err(StoreError::NoObject(fid(9))));
+}

@@ -156,3 +156,34 @@ pub fn creations_become_durable<S: Store>(make: MakeDurable<'_, S>, reopen: Reop
     apply(&*store, |t| done(t.destroy(object))).expect("the object goes");
     assert_eq!(store.is_created_durably(object), Err(StoreError::NoObject(object)));
 }
+
+/// Exchanged data is with its new owner after a restart, also when the one that it was made for has
+/// gone, and goes with its new owner.
+pub fn exchanged_data_survives<S: Store>(make: MakeDurable<'_, S>, reopen: Reopen<'_, S>) {
+    let mut store = make();
+    for number in 1..=3 {
+        apply(&*store, |t| done(t.create(fid(number), regular()))).expect("create works");
+        let text = bytes(&format!("data of {number}"));
+        store.write(fid(number), 0, &[text]).expect("write works");
+    }
+    store.commit().expect("commit works");
+    let read = |store: &S, number| store.read(fid(number), 0, 99);
+    apply(&*store, |t| done(t.exchange(fid(1), fid(2)))).expect("exchange works");
+    store.commit().expect("commit works");
+    store = reopen(store);
+    assert_eq!(read(&store, 1), Ok(bytes("data of 2")));
+    assert_eq!(read(&store, 2), Ok(bytes("data of 1")));
+    apply(&*store, |t| done(t.exchange(fid(2), fid(3)).destroy(fid(1)))).expect("apply works");
+    store.commit().expect("commit works");
+    store = reopen(store);
+    assert_eq!(read(&store, 3), Ok(bytes("data of 1")));
+    assert_eq!(read(&store, 2), Ok(bytes("data of 3")));
+    apply(&*store, |t| done(t.create(fid(1), regular()))).expect("create works");
+    store.commit().expect("commit works");
+    store = reopen(store);
+    assert_eq!((read(&store, 1), read(&store, 3)), (Ok(Bytes::new()), Ok(bytes("data of 1"))));
+    apply(&*store, |t| done(t.exchange(fid(3), fid(1)).destroy(fid(1)))).expect("apply works");
+    store.commit().expect("commit works");
+    store = reopen(store);
+    assert_eq!(read(&store, 3), Ok(Bytes::new()));
+}
