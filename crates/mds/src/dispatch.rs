@@ -49,6 +49,7 @@ impl Operations for Mdt {
                     let handle = request.mdt_ioepoch.open_handle;
                     self.close(context, handle, &request.rec_reint).await
                 }
+                Request::MdsSwapLayouts(request) => self.swap_layouts(context, &request).await,
                 Request::MdsFid2path(request) => self.fid2path(&request),
                 Request::MdsGetInfo(request) => self.get_info(&request),
                 Request::MdsSetInfo(request) => set_info(context, &request),

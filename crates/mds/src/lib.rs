@@ -52,6 +52,7 @@ mod sequences;
 mod set_info;
 mod squash;
 mod statfs;
+mod swap_layouts;
 mod sync;
 mod xattrs;
 

@@ -88,6 +88,7 @@ fn identity(request: &mut Request) -> Option<Identity<'_>> {
         Request::MdsGetattrName(request) => of_body(&mut request.mdt_body),
         Request::MdsGetxattr(request) => of_body(&mut request.mdt_body),
         Request::MdsReadpage(request) => of_body(&mut request.mdt_body),
+        Request::MdsSwapLayouts(request) => of_body(&mut request.mdt_body),
         Request::LdlmIntentGetattr(request) => of_body(&mut request.mdt_body),
         Request::LdlmIntentGetxattr(request) => of_body(&mut request.mdt_body),
         Request::LdlmIntentOpen(request) => of_record!(request.rec_reint, suppgid1, suppgid2),

@@ -195,10 +195,7 @@ impl Core {
         let broken = |error: StoreError| DiskError::Engine(error.to_string());
         let bytes = match opened.data_bytes {
             Some(bytes) => bytes,
-            None => self
-                .files
-                .sweep(|name| self.is_held(name))
-                .map_err(broken)?,
+            None => self.files.sweep(|name| self.is_held(name)).map_err(broken)?,
         };
         self.usage.set_data(bytes);
         self.usage.set_metadata(self.engine.bytes());

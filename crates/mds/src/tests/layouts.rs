@@ -15,11 +15,12 @@ use sheen_wire::lov::{
     CompFlags, LovComp, LovCompEntry, LovComponent, LovEa, LovMagic, LovMd, LovMdHeader, PoolName,
 };
 use sheen_wire::md::{AttrValid, LayoutIntent, LayoutIntentOp, OpenFlags};
-use sheen_wire::messages::{LdlmIntentLayout, Reply};
+use sheen_wire::messages::{LdlmIntentLayout, MdsSwapLayouts, Reply};
+use sheen_wire::ptlrpc::MsgFlags;
 
 use super::fake_ost::FakeOst;
 use super::harness::{Client, Opened, REGULAR, Server, opened, run};
-use super::recovery::{crash, finish_recovery};
+use super::recovery::{crash, finish_recovery, manual};
 
 const MIB: u64 = 1 << 20;
 
@@ -457,6 +458,90 @@ fn a_file_without_a_layout_gets_one_with_its_first_write() {
             let grown = grow(&client, file, 100).await.1.unwrap();
             assert_eq!((grown.generation(), grown.objects().len()), (2, 0));
             assert_eq!(grown.end_on_mdt(), Some(MIB));
+            server.check();
+        },
+        &world,
+    );
+}
+
+fn swap(client: &Client, first: Fid, second: Fid) -> MdsSwapLayouts {
+    let mut mdt_body = client.body(first);
+    (mdt_body.fid2, mdt_body.capability) = (second, u32::MAX);
+    let swap_layouts = Bytes::from_static(&[0; 24]);
+    MdsSwapLayouts { mdt_body, swap_layouts, ..MdsSwapLayouts::default() }
+}
+
+#[test]
+fn two_files_exchange_their_data() {
+    let world = TestWorld::new(312);
+    let inner = world.clone();
+    run(
+        async move {
+            let server = Server::start(&inner, 4).await;
+            let client = server.client("c").await;
+            let plain = client.create(Fid::ROOT, "plain").await.unwrap();
+            let dom = Plan::Composite(vec![on_mdt(MIB), part(MIB, END_OF_FILE, 1)]);
+            let dom = wished(&client, "dom", &dom).await.unwrap();
+            let (one, two) = (plain.body.fid1, dom.body.fid1);
+            server.store.write(two, 0, &[Bytes::from_static(b"on the MDT")]).unwrap();
+            client.modify(swap(&client, one, two)).await.unwrap();
+            let layout = async |fid| stored(&client.getxattr(fid, "lustre.lov").await.unwrap());
+            let (first, second) = (layout(one).await, layout(two).await);
+            assert_eq!((first.end_on_mdt(), first.generation()), (Some(MIB), 1));
+            assert_eq!((second.is_composite(), second.generation()), (false, 3));
+            assert_eq!(second.objects(), stored(&plain.layout).objects());
+            assert_eq!(server.store.read(one, 0, 99).unwrap(), "on the MDT");
+            assert_eq!(server.store.attributes(two).unwrap().size, 0);
+            let same = client.modify(swap(&client, one, one)).await;
+            assert!(same.is_ok());
+            let directory = client.mkdir(Fid::ROOT, "d").await.unwrap();
+            let refused = client.modify(swap(&client, one, directory)).await;
+            assert_eq!(refused.map(|_| ()), Err(Errno::EPERM));
+            let absent = client.modify(swap(&client, one, client.next_fid())).await;
+            assert_eq!(absent.map(|_| ()), Err(Errno::ENOENT));
+            client.close(&plain).await.unwrap();
+            client.close(&dom).await.unwrap();
+            client.unlink(Fid::ROOT, "plain").await.unwrap();
+            assert_eq!(server.check().objects.len(), 1);
+            client.unlink(Fid::ROOT, "dom").await.unwrap();
+            client.wait(&inner, 20).await;
+            assert_eq!(server.check().dying.len(), 0);
+        },
+        &world,
+    );
+}
+
+#[test]
+fn an_exchange_happens_once() {
+    let world = TestWorld::new(313);
+    let inner = world.clone();
+    run(
+        async move {
+            let server = Server::start_on(&inner, manual(), vec![FakeOst::new()]).await;
+            let client = server.client("c").await;
+            let a = client.create(Fid::ROOT, "a").await.unwrap();
+            let b = client.create(Fid::ROOT, "b").await.unwrap();
+            for opened in [&a, &b] {
+                client.close(opened).await.unwrap();
+            }
+            server.store.commit().unwrap();
+            let request = swap(&client, a.body.fid1, b.body.fid1);
+            let call = || TestCall::new(request.clone()).tagged(9);
+            let first = client.inner.call_with(call()).await.unwrap();
+            assert_eq!(first.errno(), None);
+            let again = TestCall { xid: Some(first.xid), flags: MsgFlags::RESENT, ..call() };
+            let again = client.inner.call_with(again).await.unwrap();
+            assert_eq!((again.errno(), again.head.transno), (None, first.head.transno));
+            let objects = |layout: &Bytes| stored(layout).objects();
+            let now = client.getxattr(a.body.fid1, "lustre.lov").await.unwrap();
+            assert_eq!(objects(&now), objects(&b.layout));
+            let (server, client) = crash(&inner, server, &client).await;
+            let replayed = call().replayed(first.xid, first.head.transno);
+            let answer = client.inner.call_with(replayed).await.unwrap();
+            assert_eq!((answer.errno(), answer.head.transno), (None, first.head.transno));
+            finish_recovery(&client).await;
+            let now = client.getxattr(b.body.fid1, "lustre.lov").await.unwrap();
+            assert_eq!(objects(&now), objects(&a.layout));
             server.check();
         },
         &world,

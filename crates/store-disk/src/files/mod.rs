@@ -45,7 +45,6 @@ pub(crate) use file::File;
 pub(crate) use crate::record::Name;
 use crate::{DiskError, limits, record::Incarnation, usage::Usage};
 
-
 /// Parts of the table.
 const SHARDS: usize = 16;
 

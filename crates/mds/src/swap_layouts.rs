@@ -1,0 +1,205 @@
+//! MDS_SWAP_LAYOUTS: two files exchange their data, and keep all else (Lustre's `mdd_swap_layouts`).
+//!
+//! The objects on OSTs go with the layouts, data on the MDT with [`Change::Exchange`] in the same
+//! transaction. Each file's layout counts one more change, so that clients see it. Files of different
+//! owners are exchanged only for who may give files away; their objects get their new owners.
+//!
+//! Cost: the layout locks of both files, called back from whoever holds them; one transaction; for data
+//! on the MDT a sync of both files before it, so that a crash leaves no file with data that is not
+//! durable.
+//!
+//! [`Change::Exchange`]: sheen_store::Change::Exchange
+
+use bytes::Bytes;
+use sheen_layout::stored::Stored;
+use sheen_store::Transaction;
+use sheen_target::{Context, LockGuard, Memo, Outcome};
+use sheen_types::{Errno, Fid, InodeBits, LockMode, ResourceName};
+use sheen_wire::codec::{ByteOrder, Reader, Wire};
+use sheen_wire::connect::ConnectFlags;
+use sheen_wire::md::SwapLayouts;
+use sheen_wire::messages::{MdsSwapLayouts, MdsSwapLayoutsReply};
+
+use crate::caller::{Caller, Capability, May};
+use crate::exclusion::Needs;
+use crate::inode::Inode;
+use crate::placement::Owner;
+use crate::{Mdt, layouts, xattrs};
+
+/// `SWAP_LAYOUTS_MDS_HSM`: the files' states in an archive change hands, too.
+const WITH_ARCHIVE: u64 = 1 << 31;
+
+/// A file and what it is about to give away.
+struct Side {
+    inode: Inode,
+    layout: Option<Stored>,
+    size: Option<Bytes>,
+}
+
+impl Side {
+    /// The generation that its next layout has.
+    fn generation(&self) -> u32 {
+        self.layout.as_ref().map_or(0, Stored::generation) + 1
+    }
+
+    fn is_on_mdt(&self) -> bool {
+        self.layout.as_ref().is_some_and(|layout| layout.end_on_mdt().is_some())
+    }
+}
+
+impl Mdt {
+    /// Exchanges the layouts of two files.
+    pub(crate) async fn swap_layouts(
+        &self,
+        context: &Context,
+        request: &MdsSwapLayouts,
+    ) -> Result<Outcome, Errno> {
+        if let Some(locks) = &request.dlm_req {
+            context.cancel_early(locks, 0);
+        }
+        if context.has(ConnectFlags::RDONLY) {
+            return Err(Errno::EROFS);
+        }
+        let done = MdsSwapLayoutsReply::default();
+        if context.is_applied_already() {
+            return self.replay_done(context, done);
+        }
+        let mut reader = Reader::new(&request.swap_layouts, ByteOrder::Little);
+        let asked = SwapLayouts::decode(&mut reader).map_err(|_| Errno::EPROTO)?;
+        if asked.flags & WITH_ARCHIVE != 0 {
+            return Err(Errno::EOPNOTSUPP);
+        }
+        let (first, second) = (request.mdt_body.fid1, request.mdt_body.fid2);
+        if first == second {
+            return Ok(Outcome::ok(done));
+        }
+        let caller = Caller::from(&request.mdt_body);
+        let needs = Needs::new().change_inode(first).change_inode(second);
+        let _held = self.exclusion.hold(needs).await;
+        let [first, second] = [self.side(&caller, first)?, self.side(&caller, second)?];
+        may_exchange(&caller, &first.inode, &second.inode)?;
+        let _locks = self.lock_both(context, &first, &second).await?;
+        for side in [&first, &second].into_iter().filter(|side| side.is_on_mdt()) {
+            self.dom.brw.make_durable(context, side.inode.fid).await?;
+        }
+        let transaction = self.exchange(first, second);
+        context.target.transact(context, transaction, Memo::Done).map_err(|e| e.errno())?;
+        Ok(Outcome::ok(done))
+    }
+
+    fn side(&self, caller: &Caller, fid: Fid) -> Result<Side, Errno> {
+        let inode = self.inode(fid)?;
+        if !inode.is_regular() {
+            return Err(Errno::EPERM);
+        }
+        caller.may(&*self.store, fid, &inode.attributes, May::WRITE)?;
+        let layout = self.layout(&inode)?.map(|layout| layouts::stored(&layout)).transpose()?;
+        let size = self.store.xattr(fid, xattrs::SOM).map_err(|error| error.errno())?;
+        Ok(Side { inode, layout, size })
+    }
+
+    /// The locks by which clients learn that data lies elsewhere, in the order of FIDs. Data on the
+    /// MDT that a group has locked is left to that group, which knows what it does: its lock keeps all
+    /// others out.
+    async fn lock_both(
+        &self,
+        context: &Context,
+        first: &Side,
+        second: &Side,
+    ) -> Result<[LockGuard; 2], Errno> {
+        let bits = |side: &Side| {
+            let bits = InodeBits::LAYOUT | InodeBits::XATTR | InodeBits::UPDATE;
+            let takes_data = side.is_on_mdt() && !is_held_by_group(context, side.inode.fid);
+            if takes_data { bits | InodeBits::DOM } else { bits }
+        };
+        let mut both = [first, second];
+        both.sort_by_key(|side| side.inode.fid);
+        let [low, high] = both.map(|side| (side.inode.fid, bits(side)));
+        let low = context.target.lock_inode(low.0, low.1, LockMode::Ex).await?;
+        let high = context.target.lock_inode(high.0, high.1, LockMode::Ex).await?;
+        Ok([low, high])
+    }
+
+    fn exchange(&self, first: Side, second: Side) -> Transaction {
+        let mut transaction = Transaction::new();
+        if first.is_on_mdt() || second.is_on_mdt() {
+            transaction.exchange(first.inode.fid, second.inode.fid);
+        }
+        let owners = [owner(&first.inode), owner(&second.inode)];
+        let differ = owners[0] != owners[1];
+        let generations = [first.generation(), second.generation()];
+        let files = [first.inode.fid, second.inode.fid];
+        for (at, from) in [second, first].into_iter().enumerate() {
+            let file = files[at];
+            // What was told of its size or emptiness was told of other data.
+            self.pristine.remove(file);
+            self.open_files.note_written(file);
+            match from.size {
+                Some(size) => transaction.set_xattr(file, xattrs::SOM, size),
+                None => transaction.remove_xattr(file, xattrs::SOM),
+            };
+            let Some(mut layout) = from.layout else {
+                transaction.remove_xattr(file, xattrs::LOV);
+                continue;
+            };
+            layout.give_to(file, generations[at]);
+            let layout = layout.encode();
+            if differ {
+                self.placement.set_owner_later(&mut transaction, &layout, owners[at]);
+            }
+            transaction.set_xattr(file, xattrs::LOV, layout);
+        }
+        transaction
+    }
+}
+
+fn owner(inode: &Inode) -> Owner {
+    let attributes = &inode.attributes;
+    Owner { uid: attributes.uid, gid: attributes.gid, project: attributes.project }
+}
+
+/// Data of one owner does not become another's but by who may give files away.
+fn may_exchange(caller: &Caller, first: &Inode, second: &Inode) -> Result<(), Errno> {
+    let frozen = sheen_wire::md::FileFlags::IMMUTABLE | sheen_wire::md::FileFlags::APPEND;
+    if (first.attributes.flags | second.attributes.flags) & frozen.0 != 0 {
+        return Err(Errno::EPERM);
+    }
+    match owner(first) == owner(second) || caller.can(Capability::Chown) {
+        true => Ok(()),
+        false => Err(Errno::EPERM),
+    }
+}
+
+fn is_held_by_group(context: &Context, file: Fid) -> bool {
+    let locks = context.target.namespace().dump(ResourceName::of_fid(file));
+    locks.iter().any(|lock| lock.desc.granted == Some(LockMode::Group))
+}
+
+#[cfg(test)]
+mod tests {
+    use sheen_store::{Attributes, FileKind};
+
+    use super::*;
+
+    #[test]
+    fn data_changes_owners_only_by_who_may_give_files_away() {
+        let inode = |uid, flags| {
+            let kind = FileKind::Regular;
+            let attributes = Attributes { kind, uid, flags, ..Attributes::default() };
+            Inode { fid: Fid::new(1, 1), attributes }
+        };
+        let body = |fsuid, capability| sheen_wire::md::MdtBody {
+            fsuid,
+            capability,
+            ..sheen_wire::md::MdtBody::default()
+        };
+        let may =
+            |body, first: &Inode, second: &Inode| may_exchange(&Caller::from(&body), first, second);
+        let (mine, theirs) = (inode(5, 0), inode(6, 0));
+        assert_eq!(may(body(5, 0), &mine, &mine), Ok(()));
+        assert_eq!(may(body(5, 0), &mine, &theirs), Err(Errno::EPERM));
+        assert_eq!(may(body(0, u32::MAX), &mine, &theirs), Ok(()));
+        let frozen = inode(5, sheen_wire::md::FileFlags::IMMUTABLE.0);
+        assert_eq!(may(body(0, u32::MAX), &mine, &frozen), Err(Errno::EPERM));
+    }
+}
