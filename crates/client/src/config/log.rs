@@ -51,6 +51,8 @@ pub async fn read_log(mgs: &dyn Channel, name: &str) -> Result<Vec<LogRecord>, E
             tracing::warn!(log = name, %error, "configuration log is damaged");
             Errno::EPROTO
         })?;
+        // What fills a block up has an index, too, and is no record.
+        let next = next.max(at.saved_index.saturating_add(1));
         if next <= at.index {
             return Err(Errno::EPROTO);
         }
@@ -102,6 +104,7 @@ fn take_records(
 
 #[cfg(test)]
 mod tests {
+    use sheen_llog::ConfigLog;
     use sheen_wire::llog::{LlogHeaderFixed, LlogLogid, LlogRecTail};
     use sheen_wire::messages::{
         LlogOriginHandleCreateReply, LlogOriginHandleNextBlockReply,
@@ -181,6 +184,42 @@ mod tests {
             Ok(vec!["a=1".to_owned(), "c=3".to_owned(), "d=4".to_owned()])
         );
         assert_eq!(log(0b1, vec![]), Ok(vec![]));
+    }
+
+    #[test]
+    fn what_fills_a_block_up_is_passed_over() {
+        let mut written = ConfigLog::new(0);
+        let text = "x".repeat(1000);
+        for _ in 0..20 {
+            written.append(LustreCfg::new(ConfigCommand::SET_PARAM, &[&text])).unwrap();
+        }
+        let mgs = FakeMdt::new();
+        let llogd_body = Some(LlogdBody::default());
+        mgs.answer(LlogOriginHandleCreateReply { llogd_body, ..Default::default() });
+        let llog_log_hdr = Some(written.header());
+        mgs.answer(LlogOriginHandleReadHeaderReply { llog_log_hdr, ..Default::default() });
+        for _ in 0..3 {
+            let written = written.clone();
+            mgs.expect(move |request| {
+                let Request::LlogOriginHandleNextBlock(request) = request else {
+                    panic!("expected a block to be asked for")
+                };
+                let asked = &request.llogd_body;
+                let block = written.block(asked.index).unwrap();
+                let (saved_index, offset) = (block.last_index, block.end_offset);
+                let llogd_body = Some(LlogdBody { saved_index, offset, ..asked.clone() });
+                let eadata = block.bytes;
+                let reply =
+                    LlogOriginHandleNextBlockReply { llogd_body, eadata, ..Default::default() };
+                Ok(reply.into())
+            });
+        }
+        let records = TestWorld::new(2).run(async move {
+            let records = read_log(&*mgs, "fs-client").await;
+            assert!(mgs.is_done());
+            records
+        });
+        assert_eq!(records.unwrap().len(), 20);
     }
 
     #[test]
