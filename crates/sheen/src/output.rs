@@ -58,8 +58,13 @@ pub(crate) fn line(text: impl Display) {
 
 /// Writes text to stdout; a reader that went away ends the program quietly.
 pub(crate) fn text_out(text: &str) {
+    write_out(text.as_bytes());
+}
+
+/// Writes bytes to stdout in one piece; a reader that went away ends the program quietly.
+pub(crate) fn write_out(bytes: &[u8]) {
     let mut out = io::stdout().lock();
-    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+    match out.write_all(bytes).and_then(|()| out.flush()) {
         Ok(()) => {}
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => std::process::exit(0),
         Err(error) => {

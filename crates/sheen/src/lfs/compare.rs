@@ -39,6 +39,12 @@ impl Bound {
         Some(Self { sign, limit, unit })
     }
 
+    /// A number.
+    pub(super) fn number(text: &str) -> Option<Self> {
+        let (sign, text) = signed(text);
+        Some(Self { sign, limit: super::options::parse_number(text)?, unit: 1 })
+    }
+
     /// The end of a component: a size, or `eof`; small numbers are KiB.
     pub(super) fn end(text: &str) -> Option<Self> {
         let (sign, rest) = signed(text);
@@ -53,6 +59,20 @@ impl Bound {
         Some(Self { sign, limit, unit })
     }
 
+    /// A number of seconds since 1970 that lies so far back from `now`; see [`super::find`].
+    pub(super) fn age(text: &str, now: u64) -> Option<Self> {
+        let (sign, text) = signed(text);
+        let (seconds, unit) = parse_seconds(text)?;
+        // Older means a smaller time.
+        let sign = match sign {
+            Sign::Equal => Sign::Equal,
+            Sign::More => Sign::Less,
+            Sign::Less => Sign::More,
+        };
+        // Within (now - age - unit, now - age] counts as that age.
+        Some(Self { sign, limit: now.saturating_sub(seconds), unit })
+    }
+
     /// Whether a value fits.
     pub(super) fn fits(&self, value: u64) -> bool {
         let above = value.saturating_add(self.unit);
@@ -64,6 +84,25 @@ impl Bound {
             Sign::More => value > self.limit,
         }
     }
+}
+
+/// Seconds in `8h20m`, and those of the smallest unit; days if none is given.
+fn parse_seconds(text: &str) -> Option<(u64, u64)> {
+    const UNITS: [(char, u64); 6] =
+        [('s', 1), ('m', 60), ('h', 3600), ('d', 86_400), ('w', 7 * 86_400), ('y', 365 * 86_400)];
+    let (mut rest, mut sum, mut smallest) = (text, 0u64, u64::MAX);
+    while !rest.is_empty() {
+        let split = rest.find(|letter: char| !letter.is_ascii_digit()).unwrap_or(rest.len());
+        let number: u64 = rest[..split].parse().ok()?;
+        let unit = match rest[split..].chars().next() {
+            None => 86_400,
+            Some(letter) => UNITS.iter().find(|(known, _)| *known == letter)?.1,
+        };
+        sum = sum.checked_add(number.checked_mul(unit)?)?;
+        smallest = smallest.min(unit);
+        rest = rest.get(split + 1..).unwrap_or("");
+    }
+    (smallest != u64::MAX).then_some((sum, smallest))
 }
 
 #[cfg(test)]
@@ -89,5 +128,19 @@ mod tests {
         assert!(fits("eof", END_OF_FILE) && fits("-1", END_OF_FILE) && !fits("EOF", 65_536));
         assert!(fits("-eof", 65_536) && !fits("-eof", END_OF_FILE) && !fits("+eof", END_OF_FILE));
         assert!(fits("+1M", END_OF_FILE));
+    }
+
+    #[test]
+    fn ages_count_backwards() {
+        let now = 1_000_000_000;
+        let fits = |text: &str, age: u64| Bound::age(text, now).unwrap().fits(now - age);
+        assert!(fits("+1", 2 * 86_400) && !fits("+1", 86_400));
+        assert!(fits("-1", 86_399) && !fits("-1", 86_400));
+        assert!(fits("1", 86_400) && fits("1", 2 * 86_400 - 1) && !fits("1", 2 * 86_400));
+        assert!(fits("8h20m", 500 * 60) && fits("500m", 500 * 60));
+        assert!(fits("-10s", 5) && !fits("+10s", 5));
+        for bad in ["", "x", "1z", "h", "1.5h"] {
+            assert_eq!(Bound::age(bad, now), None, "{bad}");
+        }
     }
 }

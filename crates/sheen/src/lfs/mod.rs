@@ -10,6 +10,7 @@ mod compare;
 mod components;
 mod df;
 mod fid2path;
+mod find;
 mod getname;
 mod getstripe;
 mod layout_text;
@@ -45,6 +46,8 @@ enum Command {
     Setstripe(options::Words),
     /// Show the layout of files
     Getstripe(options::Words),
+    /// Find files by their attributes and layouts
+    Find(options::Words),
     /// Show how full MDTs and OSTs are
     Df(df::Df),
     /// List the pools of a file system, or the OSTs of a pool
@@ -69,7 +72,6 @@ pub(crate) const REFUSED_COMMANDS: &[&str] = &[
     "changelog",
     "changelog_clear",
     "data_version",
-    "find",
     "flushctx",
     "getdirstripe",
     "getsom",
@@ -115,6 +117,7 @@ pub(crate) fn refused(command: &str) -> &'static [&'static str] {
 pub(crate) fn help(command: &str) -> Option<String> {
     match command {
         "setstripe" => Some(setstripe::GRAMMAR.help()),
+        "find" => Some(find::GRAMMAR.help()),
         "getstripe" => Some(getstripe::GRAMMAR.help()),
         _ => None,
     }
@@ -124,6 +127,7 @@ pub(crate) fn run(arguments: &Lfs) -> Result<(), Fault> {
     match &arguments.command {
         Command::Setstripe(options) => setstripe::run(options),
         Command::Getstripe(options) => getstripe::run(options),
+        Command::Find(options) => find::run(options),
         Command::Df(options) => df::run(options),
         Command::PoolList(options) => pools::run(options),
         Command::Osts(options) => targets::osts(options),
