@@ -11,6 +11,7 @@ use sheen_wire::messages::{LdlmEnqueue, OstFallocate, OstPunch, OstSeek, OstSeta
 use sheen_wire::ost::{Obdo, OstBody};
 
 use super::course::{Refusal, Seen};
+use super::mdt::NewTimes;
 use super::object::Object;
 use super::osc::Keeper;
 use crate::call::{self, need};
@@ -89,17 +90,13 @@ impl Object {
         mtime: Option<Timestamp>,
         ctime: Timestamp,
     ) -> Result<(), Errno> {
-        // Writes under way carry times of their own; they go first.
-        self.drain(Extent::ALL).await;
         // An MDT has heard of the inode's times, and has no others for its data.
         if self.osc.keeper == Keeper::Ost {
+            // Writes under way carry times of their own; they go first.
+            self.drain(Extent::ALL).await;
             self.send_times(atime, mtime, ctime).await?;
         }
-        let mut state = self.state.lock();
-        state.version += 1;
-        state.known.atime = atime.unwrap_or(state.known.atime);
-        state.known.mtime = mtime.unwrap_or(state.known.mtime);
-        state.known.ctime = ctime;
+        self.state.lock().set_times(NewTimes { atime, mtime, ctime });
         Ok(())
     }
 

@@ -15,7 +15,7 @@ use parking_lot::Mutex;
 use sheen_io::BoxFuture;
 use sheen_layout::Mapping;
 use sheen_ldlm::Policy;
-use sheen_types::{Errno, Extent, Fid, InodeBits, LockMode, ResourceName};
+use sheen_types::{Errno, Fid, InodeBits, LockMode, ResourceName, Timestamp};
 use sheen_wire::ost::OstId;
 use tokio::sync::Notify;
 
@@ -41,8 +41,39 @@ pub trait InodeData: Send + Sync {
     /// Whether bytes of the inode were accepted here that the MDT has not answered for.
     fn is_dirty(&self, fid: Fid) -> bool;
 
-    /// Sends all dirty bytes of the inode and waits for the answers.
-    fn flush(&self, fid: Fid) -> BoxFuture<'static, ()>;
+    /// Times of the inode are about to be set: what is dirty was written before that, and goes to the
+    /// MDT with these times. `None` if nothing is.
+    fn retime(&self, fid: Fid, times: NewTimes) -> Option<Retimed>;
+}
+
+/// Times that somebody chose.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NewTimes {
+    /// Last access, if it is set.
+    pub atime: Option<Timestamp>,
+    /// Last change of data, if it is set.
+    pub mtime: Option<Timestamp>,
+    /// Last change of anything.
+    pub ctime: Timestamp,
+}
+
+/// Dirty bytes that have got new times.
+pub struct Retimed {
+    object: Arc<Object>,
+    before: (Timestamp, Timestamp, Timestamp),
+    /// How many changes there were when it was done.
+    changes: u64,
+}
+
+impl Retimed {
+    /// The MDT has not set the times after all.
+    pub(crate) fn undo(self) {
+        let mut state = self.object.state.lock();
+        if state.changes == self.changes {
+            let known = &mut state.known;
+            (known.atime, known.mtime, known.ctime) = self.before;
+        }
+    }
 }
 
 /// Bytes that an open has brought. Keeps the object they belong to.
@@ -106,13 +137,16 @@ impl InodeData for Inodes {
         self.0.is_dirty(ResourceName::of_fid(fid))
     }
 
-    fn flush(&self, fid: Fid) -> BoxFuture<'static, ()> {
-        let object = self.0.object(ResourceName::of_fid(fid));
-        Box::pin(async move {
-            if let Some(object) = object {
-                object.drain(Extent::ALL).await;
-            }
-        })
+    fn retime(&self, fid: Fid, times: NewTimes) -> Option<Retimed> {
+        let resource = ResourceName::of_fid(fid);
+        let object = self.0.is_dirty(resource).then(|| self.0.object(resource))??;
+        let (before, changes) = {
+            let mut state = object.state.lock();
+            let known = state.known;
+            state.set_times(times);
+            ((known.atime, known.mtime, known.ctime), state.changes)
+        };
+        Some(Retimed { object, before, changes })
     }
 }
 

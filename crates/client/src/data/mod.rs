@@ -50,7 +50,7 @@ use crate::posix::{Credentials, Fallocate, Seek};
 pub use ahead::Limits as ReadAheadLimits;
 pub use course::{Course, Refusal, Seen};
 pub use hold::HeldFile;
-pub use mdt::{AddedMdt, Brought, InodeData};
+pub use mdt::{AddedMdt, Brought, InodeData, NewTimes, Retimed};
 pub use osc::Osc;
 pub use osts::Osts;
 

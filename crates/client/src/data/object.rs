@@ -25,6 +25,7 @@ use tokio::sync::Notify;
 
 use super::course::{Refusal, Seen};
 use super::extents::Extents;
+use super::mdt::NewTimes;
 use super::osc::{Keeper, Osc};
 use crate::locks::{Ask, Held};
 
@@ -85,6 +86,14 @@ impl State {
     pub(super) fn fresh(known: Option<Known>) -> Self {
         let is_told = known.is_some();
         Self { unsynced: true, is_told, known: known.unwrap_or_default(), ..Self::default() }
+    }
+
+    /// Somebody has chosen times.
+    pub(super) fn set_times(&mut self, times: NewTimes) {
+        self.version += 1;
+        self.known.atime = times.atime.unwrap_or(self.known.atime);
+        self.known.mtime = times.mtime.unwrap_or(self.known.mtime);
+        self.known.ctime = times.ctime;
     }
 }
 

@@ -10,6 +10,7 @@ use super::store::Told;
 use super::{ACL_ROOM, EA_ROOM, Meta};
 use crate::cache::{Inode, Moment};
 use crate::call;
+use crate::data::{NewTimes, Retimed};
 use crate::posix::{Credentials, May, SetAttributes, SetTime};
 
 /// By what right attributes are changed.
@@ -33,10 +34,6 @@ impl Meta {
         now: Timestamp,
         through: Through,
     ) -> Result<(), Errno> {
-        if changes.atime.is_some() || changes.mtime.is_some() {
-            // Data on the MDT is written with times of its own, which must not come later.
-            self.mdt(inode.fid)?.data.flush(inode.fid).await;
-        }
         let mut record = setattr_record(who, inode, changes, now);
         match through {
             Through::Mode => {}
@@ -51,7 +48,28 @@ impl Meta {
         {
             bits = bits | InodeBits::LOOKUP | InodeBits::PERM;
         }
-        self.send_setattr(who, inode, record, Bytes::new(), bits).await
+        let retimed = self.retime(inode, changes, now)?;
+        let sent = self.send_setattr(who, inode, record, Bytes::new(), bits).await;
+        if let (Err(_), Some(retimed)) = (&sent, retimed) {
+            retimed.undo();
+        }
+        sent
+    }
+
+    /// Lets data that is still to be written to the MDT have the times that are chosen now.
+    fn retime(
+        &self,
+        inode: &Inode,
+        changes: &SetAttributes,
+        now: Timestamp,
+    ) -> Result<Option<Retimed>, Errno> {
+        if changes.atime.is_none() && changes.mtime.is_none() {
+            return Ok(None);
+        }
+        let at = |time: Option<SetTime>| time.map(|time| resolve(time, now));
+        let (atime, mtime) = (at(changes.atime), at(changes.mtime));
+        let times = NewTimes { atime, mtime, ctime: changes.ctime.unwrap_or(now) };
+        Ok(self.mdt(inode.fid)?.data.retime(inode.fid, times))
     }
 
     /// Sends a setattr with an extended attribute (a directory's default layout) in it.

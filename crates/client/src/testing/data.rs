@@ -12,7 +12,7 @@ use sheen_types::{Errno, Extent, Fid, HashMap, ResourceName, Timestamp};
 
 use crate::data::{
     AddedMdt, Brought, DataAttributes, DataEvents, DataFile, DataPath, FileLayout, HeldFile, How,
-    InodeData, Refusal, Seen, WriteAt,
+    InodeData, NewTimes, Refusal, Retimed, Seen, WriteAt,
 };
 use crate::locks::{LockSpace, Lost, Protected};
 use crate::posix::{Credentials, Fallocate, Seek};
@@ -93,9 +93,14 @@ impl InodeData for FakeInodeData {
         *self.dirty.lock()
     }
 
-    fn flush(&self, fid: Fid) -> BoxFuture<'static, ()> {
-        self.done.lock().push(format!("flush {fid}"));
-        Box::pin(std::future::ready(()))
+    fn retime(&self, _: Fid, times: NewTimes) -> Option<Retimed> {
+        let seconds = |time: Option<Timestamp>| time.map(|time| time.seconds);
+        self.done.lock().push(format!(
+            "times {:?} {:?}",
+            seconds(times.atime),
+            seconds(times.mtime)
+        ));
+        None
     }
 }
 

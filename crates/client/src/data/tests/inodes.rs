@@ -14,7 +14,7 @@ use sheen_wire::ldlm::{LdlmReply, LdlmRequest, Policy as WirePolicy};
 
 use super::ost::FakeOst;
 use super::{CACHED, FILE, Fixture, Layout, errno, pattern};
-use crate::data::{AddedMdt, DataFile, DataPath, InodeData, WriteAt};
+use crate::data::{AddedMdt, DataFile, DataPath, InodeData, NewTimes, WriteAt};
 use crate::locks::{Ask, Held, LockSpace, Lost, Protected};
 use crate::testing::{TestWorld, lock_config, lock_reply};
 
@@ -239,7 +239,7 @@ fn what_comes_while_we_have_written_is_older_than_ours() {
     assert!(it.data.is_dirty(FILE));
     assert!(it.data.brought(FILE, mapping(), 0, vec![0; 100].into()).is_none());
     assert_eq!(it.fixture.read(&file, 0, 100, CACHED), Ok(pattern(100)));
-    it.fixture.world.run(it.data.flush(FILE));
+    it.fixture.wait(Duration::from_secs(2));
     assert!(!it.data.is_dirty(FILE));
     assert_eq!(it.mdt.take("write"), ["write 0+100 used 4096"]);
 }
@@ -281,6 +281,27 @@ fn a_cut_goes_to_the_mdt_and_times_do_not() {
     assert_eq!(it.mdt.take_asked(), Vec::<String>::new(), "the MDT has heard of them");
     let known = file.attributes_covered().expect("covered");
     assert_eq!((known.mtime, known.ctime), (noon, Timestamp::from_seconds(80)));
+}
+
+#[test]
+fn what_is_dirty_is_written_with_times_that_were_set_later() {
+    let it = OnMdt::new();
+    let file = it.file();
+    let times = |seconds| NewTimes {
+        atime: None,
+        mtime: Some(Timestamp::from_seconds(seconds)),
+        ctime: Timestamp::from_seconds(80),
+    };
+    assert!(it.data.retime(FILE, times(7)).is_none(), "there is nothing to write");
+    it.write(&file, 100);
+    let written = it.mdt.mtime();
+    it.data.retime(FILE, times(8)).expect("it is dirty").undo();
+    it.fixture.sync(&file).expect("durable");
+    assert!(it.mdt.mtime() > written + 1000, "that of the write");
+    it.write(&file, 100);
+    it.data.retime(FILE, times(9)).expect("it is dirty");
+    it.fixture.sync(&file).expect("durable");
+    assert_eq!(it.mdt.mtime(), 9);
 }
 
 #[test]

@@ -57,6 +57,7 @@ pub(super) struct FakeOst {
     /// What reads show while it is set, whatever is written.
     frozen: Mutex<Option<Vec<u8>>>,
     owner: Mutex<Option<(u32, u32)>>,
+    mtime: Mutex<i64>,
     asked: Mutex<Vec<String>>,
     /// Locks by what the client calls them, as asked for and as granted.
     locks: Mutex<Vec<(LdlmRequest, LdlmReply)>>,
@@ -94,6 +95,7 @@ impl FakeOst {
             objects: Mutex::default(),
             frozen: Mutex::default(),
             owner: Mutex::default(),
+            mtime: Mutex::default(),
             asked: Mutex::default(),
             locks: Mutex::default(),
             released: Notify::new(),
@@ -173,6 +175,11 @@ impl FakeOst {
         *self.owner.lock()
     }
 
+    /// The time of the last write, as its request says.
+    pub(super) fn mtime(&self) -> i64 {
+        *self.mtime.lock()
+    }
+
     /// The blocking callbacks for all locks granted so far, which are given up with it.
     pub(super) fn blocking(&self) -> Vec<LdlmRequest> {
         let locks = std::mem::take(&mut *self.locks.lock());
@@ -237,6 +244,7 @@ impl FakeOst {
             return Err(Errno::EAGAIN);
         }
         *self.owner.lock() = Some((oa.uid, oa.gid));
+        *self.mtime.lock() = oa.mtime;
         let mut objects = self.objects.lock();
         let object = objects.entry(request.obd_ioobj[0].oid.resource()).or_default();
         let mut from = 0;
