@@ -4,6 +4,7 @@
 //! full sizes, `SHEEN_TEST_KEEP` keeps each file system's folder below `target/e2e`.
 
 mod deaths;
+mod dom;
 mod faults;
 mod flags;
 mod full;

@@ -1,0 +1,213 @@
+//! Files whose first bytes lie on the MDT: what holds for those on OSTs holds for them.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File, OpenOptions};
+use std::io::Write;
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use sheen_testkit::bytes::content;
+use sheen_testkit::cluster::Cluster;
+use sheen_testkit::scene::{disturbed, same_after_restart, scene};
+use sheen_testkit::workload::{Size, mapped, pair};
+use sheen_testkit::{Outcome, Told, ensure};
+
+const LIMIT: Duration = Duration::from_secs(600);
+/// By then what is dirty was written, and closes were answered.
+const SETTLED: Duration = Duration::from_millis(2500);
+/// Bytes of a file that lie on the MDT.
+const COMPONENT: usize = 64 << 10;
+
+/// New files begin on the MDT.
+fn begin_on_mdt(cluster: &Cluster) -> Outcome {
+    let mnt = cluster.mnt();
+    let mnt = mnt.to_string_lossy();
+    cluster.must(&["lfs", "setstripe", "-E", "64K", "-L", "mdt", "-E", "-1", "-c", "1", &mnt])?;
+    Ok(())
+}
+
+type Act = fn(&PathBuf, &PathBuf, u64) -> Outcome;
+
+/// Plays `act` with the first mount in the first role, then in the second.
+fn both_ways(name: &str, act: Act) {
+    scene(name, 2, LIMIT, move |cluster| {
+        begin_on_mdt(cluster)?;
+        let rounds = Size::asked().of(10, 50, 1000);
+        let (first, second) = (cluster.mnt(), cluster.mount_again()?);
+        for (folder, one, other) in [("there", &first, &second), ("back", &second, &first)] {
+            fs::create_dir(one.join(folder)).told("mkdir")?;
+            act(&one.join(folder), &other.join(folder), rounds)?;
+        }
+        same_after_restart(cluster)
+    });
+}
+
+#[test]
+fn two_mounts_agree_on_bytes_size_and_times() {
+    both_ways("dom-pairs", |a, b, rounds| {
+        pair::close_to_open(a, b, rounds)?;
+        pair::growing(a, b, rounds)?;
+        pair::attributes_agree(a, b)?;
+        pair::append(a, b, rounds)
+    });
+}
+
+#[test]
+fn what_one_writes_into_a_mapping_the_other_finds_in_its_own() {
+    both_ways("dom-mappings", |a, b, rounds| mapped::run(a, b, rounds));
+}
+
+/// How often each kind of request was sent to the MDT and to OSTs, pings left out.
+fn requests(cluster: &Cluster) -> Outcome<BTreeMap<String, u64>> {
+    let text = cluster.must(&["lctl", "get_param", "-n", "mdc.*.stats", "osc.*.stats"])?;
+    let mut counts = BTreeMap::new();
+    for line in text.lines() {
+        let mut words = line.split_whitespace();
+        let (Some(kind), Some(count)) = (words.next(), words.next()) else { continue };
+        if !kind.starts_with("req_") && kind != "obd_ping" {
+            *counts.entry(kind.to_owned()).or_default() += count.parse::<u64>().told(line)?;
+        }
+    }
+    Ok(counts)
+}
+
+/// What `work` asked for, by kind.
+fn asked_by(cluster: &Cluster, work: impl FnOnce() -> Outcome) -> Outcome<Vec<(String, u64)>> {
+    let before = requests(cluster)?;
+    work()?;
+    let mut after = requests(cluster)?;
+    for (kind, count) in &mut after {
+        *count -= before.get(kind).copied().unwrap_or(0);
+    }
+    Ok(after.into_iter().filter(|(_, count)| *count > 0).collect())
+}
+
+/// Sizes around the component's end, and what is in it.
+fn sizes(mnt: &Path, other: &Path) -> Outcome {
+    for size in [0, 1, 4095, 4096, 4097, 9000, COMPONENT - 1, COMPONENT, COMPONENT + 1, 200_000] {
+        let (here, there) = (mnt.join(size.to_string()), other.join(size.to_string()));
+        let bytes = content(size as u64, size);
+        fs::write(&here, &bytes).told("write")?;
+        let seen = fs::metadata(&there).told("stat")?.len();
+        ensure(seen == size as u64, || format!("{seen} bytes instead of {size}"))?;
+        ensure(fs::read(&there).told("read")? == bytes, || format!("other bytes at {size}"))?;
+        for cut in [size / 2, size + 5000, 0, 70_000] {
+            let file = OpenOptions::new().write(true).open(&there).told("open")?;
+            file.set_len(cut as u64).told("truncate")?;
+            let mut expected = bytes.clone();
+            expected.truncate(cut.min(size / 2));
+            if cut == 0 || cut == 70_000 {
+                expected.clear();
+            }
+            expected.resize(cut, 0);
+            let read = fs::read(&here).told("read")?;
+            ensure(read == expected, || format!("{size} cut to {cut}: {} bytes", read.len()))?;
+        }
+        let file = OpenOptions::new().append(true).open(&here).told("open")?;
+        (&file).write_all(b"end").told("append")?;
+        file.sync_all().told("fsync")?;
+        let seen = fs::metadata(&there).told("stat")?.len();
+        ensure(seen == 70_003, || format!("{seen} bytes after an append"))?;
+    }
+    Ok(())
+}
+
+#[test]
+fn files_of_all_sizes_are_cut_and_extended_by_both() {
+    scene("dom-sizes", 2, LIMIT, |cluster| {
+        begin_on_mdt(cluster)?;
+        let other = cluster.mount_again()?;
+        sizes(&cluster.mnt(), &other)?;
+        same_after_restart(cluster)
+    });
+}
+
+#[test]
+fn holes_space_and_times() {
+    scene("dom-holes", 2, LIMIT, |cluster| {
+        begin_on_mdt(cluster)?;
+        let (mnt, other) = (cluster.mnt(), cluster.mount_again()?);
+        let file = File::create_new(mnt.join("f")).told("create")?;
+        file.write_all_at(&[1; 100], 50_000).told("write")?;
+        let times =
+            fs::FileTimes::new().set_modified(std::time::UNIX_EPOCH + Duration::from_secs(9));
+        file.set_times(times).told("utimes")?;
+        let seen = fs::metadata(other.join("f")).told("stat")?;
+        ensure((seen.len(), seen.mtime()) == (50_100, 9), || format!("{seen:?}"))?;
+        drop(file);
+        let seen = fs::metadata(other.join("f")).told("stat")?;
+        ensure(seen.mtime() == 9, || format!("{} after the close", seen.mtime()))?;
+        let read = fs::read(other.join("f")).told("read")?;
+        ensure(read[..50_000].iter().all(|byte| *byte == 0), || "no hole".to_owned())?;
+        let usage = seen.blocks() * 512;
+        ensure(usage < 50_000, || format!("{usage} bytes on disk"))?;
+        same_after_restart(cluster)
+    });
+}
+
+fn requests_of_a_small_file(cluster: &Cluster) -> Outcome {
+    let mnt = cluster.mnt();
+    let must_ask = |what: &str, asked: Vec<(String, u64)>, wanted: &[(&str, u64)]| {
+        let asked: Vec<_> = asked.iter().map(|(kind, count)| (kind.as_str(), *count)).collect();
+        ensure(asked == wanted, || format!("{what}: {asked:?} instead of {wanted:?}"))
+    };
+    let (enqueue, close) = (("ldlm_ibits_enqueue", 1), ("mds_close", 1));
+    // So much that the client knows all names in the directory, and has a sequence for new ones.
+    for name in ["1", "2", "3"] {
+        fs::write(mnt.join(name), content(1, 3000)).told("write")?;
+    }
+    fs::read_dir(&mnt).told("list")?.for_each(drop);
+    std::thread::sleep(SETTLED);
+    let create = asked_by(cluster, || fs::write(mnt.join("f"), content(2, 3000)).told("write"))?;
+    must_ask("create, write, close", create, &[enqueue, close])?;
+    let later = asked_by(cluster, || {
+        std::thread::sleep(SETTLED);
+        Ok(())
+    })?;
+    must_ask("write-back", later, &[("ost_write", 1)])?;
+    let again = asked_by(cluster, || {
+        let seen = fs::metadata(mnt.join("f")).told("stat")?;
+        ensure(seen.len() == 3000, || format!("{} bytes", seen.len()))
+    })?;
+    must_ask("stat of what was written", again, &[])?;
+    cluster.must(&["lctl", "set_param", "ldlm.namespaces.*.lru_size=clear"])?;
+    std::thread::sleep(SETTLED);
+    let stat = asked_by(cluster, || {
+        let seen = fs::metadata(mnt.join("f")).told("stat")?;
+        ensure(seen.len() == 3000, || format!("{} bytes", seen.len()))
+    })?;
+    must_ask("stat", stat, &[enqueue])
+}
+
+#[test]
+fn a_small_file_costs_as_few_requests_as_can_be() {
+    scene("dom-requests", 1, LIMIT, |cluster| {
+        begin_on_mdt(cluster)?;
+        requests_of_a_small_file(cluster)
+    });
+}
+
+#[test]
+fn a_killed_server_loses_nothing_that_was_written_to_it() {
+    scene("dom-kills", 2, LIMIT, |cluster| {
+        begin_on_mdt(cluster)?;
+        let files = Size::asked().of(200, 500, 5000);
+        disturbed(cluster, 3, Duration::from_secs(2), |mnt| {
+            for number in 0..files {
+                let path = mnt.join(format!("f{number}"));
+                fs::write(&path, content(number, 3000)).told("write")?;
+                if number % 50 == 0 {
+                    File::open(&path).and_then(|file| file.sync_all()).told("fsync")?;
+                    std::thread::sleep(Duration::from_millis(500));
+                }
+            }
+            Ok(())
+        })?;
+        for number in 0..files {
+            let read = fs::read(cluster.mnt().join(format!("f{number}"))).told("read")?;
+            ensure(read == content(number, 3000), || format!("f{number} is another"))?;
+        }
+        same_after_restart(cluster)
+    });
+}
