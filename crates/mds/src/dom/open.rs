@@ -127,19 +127,17 @@ fn offset_for(size: u64, room: u64, part: DomPart, page: u64) -> Option<u64> {
     (size < part.end && tail > 0 && tail <= room).then(|| size - tail)
 }
 
-/// Whether the client may read or write the file's data already. A lock without the layout came with
-/// attributes, and no bytes with it: who opens after that still wants these.
+/// Whether the client may read or write the file's data already.
 fn has_data_lock(context: &Context, fid: Fid, mode: LockMode) -> bool {
     let owner = Owner::Export(context.export.handle().0);
     let locks = context.target.namespace().dump(ResourceName::of_fid(fid));
     locks.iter().any(|lock| {
-        let bits = lock.desc.policy.inode_bits();
         let serves = match lock.desc.granted {
             Some(LockMode::Pw | LockMode::Group) => true,
-            Some(LockMode::Pr) => mode == LockMode::Pr && bits.contains(InodeBits::LAYOUT),
+            Some(LockMode::Pr) => mode == LockMode::Pr,
             _ => false,
         };
-        serves && lock.owner == owner && bits.contains(InodeBits::DOM)
+        serves && lock.owner == owner && lock.desc.policy.inode_bits().contains(InodeBits::DOM)
     })
 }
 
