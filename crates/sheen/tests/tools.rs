@@ -59,10 +59,21 @@ fn a_wrong_command_line_gets_one_line() {
         ("lfs bogus", 1, "lfs: 'bogus' is not a valid command. See 'lfs --list-commands'."),
         ("lfs --bogus", 1, "lfs: '--bogus' is not a valid command. See 'lfs --list-commands'."),
         ("lctl bogus", 1, "lctl: 'bogus' is not a valid command. See 'lctl --list-commands'."),
+        ("lfs migrate -m 1 .", 95, "lfs migrate: option '-m' is not supported by Sheen yet"),
         (
-            "lfs migrate .",
+            "lfs migrate -c 1 nofile",
+            2,
+            "lfs migrate: cannot open 'nofile': No such file or directory (2)",
+        ),
+        (
+            "lfs swap_layouts nofile nofile",
+            2,
+            "lfs swap_layouts: error: cannot open 'nofile' for write: No such file or directory (2)",
+        ),
+        (
+            "lfs mirror x",
             95,
-            "lfs: 'migrate' is not supported by Sheen yet. See 'lfs --list-commands'.",
+            "lfs: 'mirror' is not supported by Sheen yet. See 'lfs --list-commands'.",
         ),
         (
             "lfs hsm_state --help",

@@ -13,6 +13,10 @@ use crate::output::errno;
 const LAYOUT: &str = "lustre.lov";
 /// The FID, as text.
 const FID: &str = "lustre.fid";
+/// Set: an order to the mount to move the file. Read: how far it is.
+const MIGRATE: &str = "sheen.migrate";
+/// Set: an order to the mount to exchange the layouts of two files.
+const SWAP_LAYOUTS: &str = "sheen.swap_layouts";
 /// The kernel allows no longer value (`XATTR_SIZE_MAX`).
 const VALUE_BYTES_MAX: usize = 64 << 10;
 
@@ -63,11 +67,42 @@ pub(super) fn set_layout(path: &Path, wish: &LovEa) -> Result<(), Errno> {
     set(path, LAYOUT, &wish.encode())
 }
 
+fn plain_set(path: &Path, name: &str, bytes: &[u8]) -> Result<(), Errno> {
+    rustix::fs::setxattr(path, name, bytes, XattrFlags::empty()).map_err(errno)
+}
+
 fn set(path: &Path, name: &str, bytes: &[u8]) -> Result<(), Errno> {
-    match rustix::fs::setxattr(path, name, bytes, XattrFlags::empty()).map_err(errno) {
+    match plain_set(path, name, bytes) {
         Err(Errno::EOPNOTSUPP) => Err(Errno::ENOTTY),
         outcome => outcome,
     }
+}
+
+/// Orders the mount to move a file.
+///
+/// # Errors
+/// EOPNOTSUPP where nobody knows the order; EBUSY, EINTR, or what moving met.
+pub(super) fn order_migration(path: &Path, order: &[u8]) -> Result<(), Errno> {
+    plain_set(path, MIGRATE, order)
+}
+
+/// How many bytes of a file that is being moved are done, and how many there are.
+///
+/// # Errors
+/// ENODATA if it is not being moved.
+pub(super) fn migration(path: &Path) -> Result<(u64, u64), Errno> {
+    let bytes = value(path, MIGRATE)?;
+    let text = String::from_utf8_lossy(&bytes).into_owned();
+    let mut numbers = text.split_whitespace().map(|number| number.parse().ok());
+    match (numbers.next().flatten(), numbers.next().flatten()) {
+        (Some(done), Some(total)) => Ok((done, total)),
+        _ => Err(Errno::EPROTO),
+    }
+}
+
+/// Orders the mount to exchange the layouts of a file and of the one with that FID.
+pub(super) fn order_swap(path: &Path, other: &Fid) -> Result<(), Errno> {
+    plain_set(path, SWAP_LAYOUTS, other.to_string().as_bytes())
 }
 
 /// Removes a directory's default; that there is none is fine.

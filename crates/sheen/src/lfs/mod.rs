@@ -15,6 +15,7 @@ mod getname;
 mod getstripe;
 mod layout_text;
 mod layout_yaml;
+mod migrate;
 mod mount;
 mod options;
 mod path2fid;
@@ -46,6 +47,11 @@ enum Command {
     Setstripe(options::Words),
     /// Show the layout of files
     Getstripe(options::Words),
+    /// Move the data of files to other objects
+    Migrate(options::Words),
+    /// Exchange the layouts, and so the data, of two files
+    #[command(name = "swap_layouts")]
+    SwapLayouts(migrate::Swap),
     /// Find files by their attributes and layouts
     Find(options::Words),
     /// Show how full MDTs and OSTs are
@@ -88,7 +94,6 @@ pub(crate) const REFUSED_COMMANDS: &[&str] = &[
     "hsm_set",
     "hsm_state",
     "ladvise",
-    "migrate",
     "mirror",
     "mkdir",
     "mv",
@@ -101,7 +106,6 @@ pub(crate) const REFUSED_COMMANDS: &[&str] = &[
     "setdirstripe",
     "setquota",
     "somsync",
-    "swap_layouts",
     "unlink_foreign",
 ];
 
@@ -117,6 +121,7 @@ pub(crate) fn refused(command: &str) -> &'static [&'static str] {
 pub(crate) fn help(command: &str) -> Option<String> {
     match command {
         "setstripe" => Some(setstripe::GRAMMAR.help()),
+        "migrate" => Some(migrate::GRAMMAR.help()),
         "find" => Some(find::GRAMMAR.help()),
         "getstripe" => Some(getstripe::GRAMMAR.help()),
         _ => None,
@@ -127,6 +132,8 @@ pub(crate) fn run(arguments: &Lfs) -> Result<(), Fault> {
     match &arguments.command {
         Command::Setstripe(options) => setstripe::run(options),
         Command::Getstripe(options) => getstripe::run(options),
+        Command::Migrate(options) => migrate::run(options),
+        Command::SwapLayouts(options) => migrate::swap(options),
         Command::Find(options) => find::run(options),
         Command::Df(options) => df::run(options),
         Command::PoolList(options) => pools::run(options),

@@ -1,0 +1,491 @@
+//! `lfs migrate`, `lfs swap_layouts`: other objects for the data of files.
+//!
+//! The mount does it (`sheen.migrate`, an extended attribute that is an order): the data moves in one
+//! process, under the mount's locks, and does not pass through this one. On Lustre's own mounts there
+//! is no such order; that is said in a line.
+
+use std::ffi::OsString;
+use std::io::Read;
+use std::os::unix::ffi::OsStringExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use clap::Args;
+use parking_lot::{Condvar, Mutex};
+use sheen_types::Errno;
+use sheen_wire::lov::LovEa;
+
+use super::components::LIBRARY_CODE;
+use super::options::{Dashes, Grammar, HELP, Opt, Part, Takes, Words, refused, wants_help};
+use super::setstripe::{copied, folder_of, template};
+use super::size::parse_with_unit;
+use super::wish::{self, Wish, fault_of};
+use super::{attributes, pools};
+use crate::output::{Fault, errno_of, line, text_out};
+
+pub(super) const GRAMMAR: Grammar = Grammar {
+    command: "lfs migrate",
+    usage: "Move the data of files to other objects\n\n\
+        Usage: lfs migrate [LAYOUT OPTIONS] [OPTIONS] FILENAME...\n       \
+        lfs migrate [LAYOUT OPTIONS] [OPTIONS] -0|--files-from LIST\n\n\
+        Without layout options a file keeps its layout, on other objects.",
+    tables: &[wish::OPTIONS, OPTIONS],
+    dashes: Dashes::Two,
+};
+
+const OPTIONS: &[Opt] = &[
+    Opt {
+        short: Some('b'),
+        names: &["block"],
+        takes: Takes::Nothing,
+        help: "Let others wait while the data moves (the default)",
+    },
+    Opt {
+        short: Some('n'),
+        names: &["non-block"],
+        takes: Takes::Nothing,
+        help: "Give up if somebody else changes the file meanwhile",
+    },
+    Opt {
+        short: Some('D'),
+        names: &["non-direct"],
+        takes: Takes::Nothing,
+        help: "Move the data through caches",
+    },
+    Opt {
+        short: Some('W'),
+        names: &["bandwidth-limit", "bandwidth"],
+        takes: Takes::Value("MIB_PER_SECOND"),
+        help: "No faster than this; with k, M or G for other units",
+    },
+    Opt {
+        short: None,
+        names: &["stats"],
+        takes: Takes::Nothing,
+        help: "Say every 5 seconds how far it is",
+    },
+    Opt {
+        short: None,
+        names: &["stats-interval"],
+        takes: Takes::Value("SECONDS"),
+        help: "Say so often how far it is",
+    },
+    Opt { short: Some('v'), names: &["verbose"], takes: Takes::Nothing, help: "Name each file" },
+    Opt {
+        short: None,
+        names: &["copy"],
+        takes: Takes::Value("FILE"),
+        help: "The layout of another file",
+    },
+    Opt {
+        short: Some('y'),
+        names: &["yaml"],
+        takes: Takes::Value("TEMPLATE"),
+        help: "The layout that 'lfs getstripe --yaml' wrote",
+    },
+    Opt {
+        short: None,
+        names: &["restripe"],
+        takes: Takes::Nothing,
+        help: "The default layout of the file's directory",
+    },
+    Opt {
+        short: Some('0'),
+        names: &["null"],
+        takes: Takes::Nothing,
+        help: "Names with a NUL behind each, from stdin unless --files-from says otherwise",
+    },
+    Opt {
+        short: None,
+        names: &["files-from"],
+        takes: Takes::Value("LIST"),
+        help: "Names from a file, a line each; - for stdin",
+    },
+    refused(Some('m'), &["mdt-index", "mdt", "mdt_index"], Takes::Value("INDEX")),
+    refused(Some('H'), &["mdt-hash"], Takes::Value("HASH")),
+    refused(None, &["clear-fixed"], Takes::Nothing),
+    refused(Some('A'), &["auto-stripe"], Takes::Nothing),
+    refused(Some('K'), &["auto-cap"], Takes::Value("CAP")),
+    refused(Some('M'), &["min-free"], Takes::Value("KIB")),
+    refused(Some('X'), &["max-free"], Takes::Value("KIB")),
+    refused(Some('F'), &["fid"], Takes::Nothing),
+    refused(None, &["lustre-dir"], Takes::Value("DIRECTORY")),
+    refused(Some('d'), &["directory", "delete", "destroy"], Takes::Nothing),
+    refused(Some('I'), &["component-id", "comp-id"], Takes::Value("ID")),
+    refused(None, &["component-add", "comp-add"], Takes::Nothing),
+    refused(None, &["component-del", "comp-del"], Takes::Nothing),
+    refused(None, &["component-set", "comp-set"], Takes::Nothing),
+    refused(None, &["component-flags", "comp-flags"], Takes::Value("FLAGS")),
+    HELP,
+];
+
+/// How often `--stats` says something.
+const STATS_SECONDS: u64 = 5;
+/// Bytes of a mebibyte.
+const MIB: u64 = 1 << 20;
+
+/// Where the new layout comes from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Source {
+    /// The options say it; or, without any, the file itself.
+    Options,
+    Copy(PathBuf),
+    Yaml(PathBuf),
+    /// The file's directory.
+    Directory,
+}
+
+/// The command line.
+#[derive(Debug)]
+struct Migrate {
+    wish: Wish,
+    source: Source,
+    block: bool,
+    non_block: bool,
+    direct: bool,
+    bandwidth: u64,
+    stats: Option<Duration>,
+    verbose: bool,
+    null: bool,
+    files_from: Option<PathBuf>,
+    paths: Vec<PathBuf>,
+}
+
+pub(super) fn run(words: &Words) -> Result<(), Fault> {
+    let parts = GRAMMAR.read(&words.words)?;
+    if wants_help(&parts) {
+        text_out(&GRAMMAR.help());
+        return Ok(());
+    }
+    let command = Migrate::read(parts)?;
+    let fixed = command.layout()?;
+    let mut worst = None;
+    for path in command.names()? {
+        let done = command.layout_for(&path, fixed.as_ref()).and_then(|wish| {
+            pools::check(&path, &wish, GRAMMAR.command)?;
+            command.one(&path, &wish)
+        });
+        if let Err(fault) = done {
+            eprintln!("{}", fault.text);
+            worst.get_or_insert(fault.code);
+        }
+    }
+    worst.map_or(Ok(()), |code| Err(Fault { code, text: String::new() }))
+}
+
+fn usage(text: &str) -> Fault {
+    Fault::usage(format!("lfs migrate: {text}"))
+}
+
+impl Migrate {
+    fn read(parts: Vec<Part>) -> Result<Self, Fault> {
+        let mut command = Self {
+            wish: Wish::new(GRAMMAR.command),
+            source: Source::Options,
+            block: false,
+            non_block: false,
+            direct: true,
+            bandwidth: 0,
+            stats: None,
+            verbose: false,
+            null: false,
+            files_from: None,
+            paths: Vec::new(),
+        };
+        for part in parts {
+            match part {
+                Part::Operand(path) => command.paths.push(path.into()),
+                Part::Option { name, value, .. } => {
+                    let value = value.unwrap_or_default();
+                    if !command.wish.option(name, &value)? {
+                        command.option(name, value)?;
+                    }
+                }
+            }
+        }
+        command.check()?;
+        Ok(command)
+    }
+
+    fn option(&mut self, name: &str, value: String) -> Result<(), Fault> {
+        match name {
+            "block" => self.block = true,
+            "non-block" => self.non_block = true,
+            "non-direct" => self.direct = false,
+            "verbose" => self.verbose = true,
+            "null" => self.null = true,
+            "files-from" => self.files_from = Some(OsString::from(value).into()),
+            "stats" => self.stats = Some(Duration::from_secs(STATS_SECONDS)),
+            "stats-interval" => {
+                let seconds = value.parse::<u64>().ok().filter(|seconds| *seconds > 0);
+                let wrong = || usage(&format!("invalid stats interval {value}"));
+                self.stats = Some(Duration::from_secs(seconds.ok_or_else(wrong)?));
+            }
+            "bandwidth-limit" => {
+                let wrong = || usage(&format!("bad value for bandwidth '{value}'"));
+                self.bandwidth = parse_with_unit(&value, MIB).ok_or_else(wrong)?.0;
+            }
+            "copy" => self.take(Source::Copy(OsString::from(value).into()))?,
+            "yaml" => self.take(Source::Yaml(OsString::from(value).into()))?,
+            "restripe" => self.take(Source::Directory)?,
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn take(&mut self, source: Source) -> Result<(), Fault> {
+        match std::mem::replace(&mut self.source, source) {
+            Source::Options => Ok(()),
+            _ => Err(usage("only one of --copy, --yaml and --restripe can be specified")),
+        }
+    }
+
+    fn check(&self) -> Result<(), Fault> {
+        if self.block && self.non_block {
+            return Err(usage("options --non-block and --block are mutually exclusive"));
+        }
+        if self.source != Source::Options && self.wish.is_given() {
+            return Err(usage(
+                "can't specify --yaml, --copy or --restripe with -c, -S, -i, -o, -p or -E options",
+            ));
+        }
+        if self.paths.is_empty() && !self.null && self.files_from.is_none() {
+            return Err(GRAMMAR
+                .fault("at least one of FILE/--null/--files-from=LIST_FILE must be specified"));
+        }
+        Ok(())
+    }
+
+    /// The layout that all files shall have, if it is one for all.
+    fn layout(&self) -> Result<Option<LovEa>, Fault> {
+        let wish = match &self.source {
+            Source::Copy(path) => copied(path, GRAMMAR.command)?,
+            Source::Yaml(path) => template(path, GRAMMAR.command)?,
+            Source::Options if self.wish.is_given() => self.wish.clone().finish()?,
+            Source::Options | Source::Directory => return Ok(None),
+        };
+        if let LovEa::Composite(all) = &wish
+            && let Some(what) = fault_of(&all.components)
+        {
+            let text = format!("lfs migrate: Invalid layout: {what}: {}", Errno::EINVAL);
+            return Err(Fault { code: LIBRARY_CODE, text });
+        }
+        Ok(Some(wish))
+    }
+
+    fn layout_for(&self, path: &Path, fixed: Option<&LovEa>) -> Result<LovEa, Fault> {
+        match (fixed, &self.source) {
+            (Some(wish), _) => Ok(wish.clone()),
+            (None, Source::Directory) => copied(folder_of(path), GRAMMAR.command),
+            (None, _) => copied(path, GRAMMAR.command),
+        }
+    }
+
+    /// The files: those of the command line, or of the list.
+    fn names(&self) -> Result<Vec<PathBuf>, Fault> {
+        let list = match &self.files_from {
+            None if !self.null => return Ok(self.paths.clone()),
+            Some(path) if path.as_os_str() != "-" => std::fs::read(path),
+            _ => {
+                let mut bytes = Vec::new();
+                std::io::stdin().read_to_end(&mut bytes).map(|_| bytes)
+            }
+        };
+        let list = list.map_err(|error| {
+            let errno = errno_of(&error);
+            let name = self.files_from.as_deref().unwrap_or(Path::new("-")).display();
+            Fault::new(
+                errno,
+                format!("lfs migrate: failed to open filelist file '{name}': {errno}"),
+            )
+        })?;
+        Ok(listed(&list, self.null))
+    }
+
+    fn one(&self, path: &Path, wish: &LovEa) -> Result<(), Fault> {
+        let failed = |errno: Errno| {
+            let why = match errno {
+                Errno::EOPNOTSUPP | Errno::ENOTTY => {
+                    "this mount is none of Sheen's, which alone moves data in its own process"
+                        .to_owned()
+                }
+                Errno::EBUSY if self.non_block => {
+                    format!("the file was changed meanwhile: {errno}")
+                }
+                errno => errno.to_string(),
+            };
+            let name = path.display();
+            Fault::new(errno, format!("lfs migrate: cannot migrate '{name}': {why} ({})", errno.0))
+        };
+        let found = std::fs::metadata(path).map_err(|error| {
+            let errno = errno_of(&error);
+            let name = path.display();
+            Fault::new(errno, format!("lfs migrate: cannot open '{name}': {errno} ({})", errno.0))
+        })?;
+        if found.is_dir() {
+            return Err(failed(Errno::EISDIR));
+        }
+        let order = format!(
+            "block={} bandwidth={} direct={}\n",
+            u8::from(!self.non_block),
+            self.bandwidth,
+            u8::from(self.direct)
+        );
+        let order = [order.as_bytes(), &wish.encode()].concat();
+        let moved = match self.stats {
+            None => attributes::order_migration(path, &order),
+            Some(interval) => with_stats(path, &order, interval),
+        };
+        moved.map_err(failed)?;
+        if self.verbose {
+            line(format_args!("{}: migrated", path.display()));
+        }
+        Ok(())
+    }
+}
+
+/// The names in a list; empty ones and comments are none.
+fn listed(list: &[u8], null: bool) -> Vec<PathBuf> {
+    let end = if null { 0 } else { b'\n' };
+    let names =
+        list.split(|byte| *byte == end).map(|name| name.strip_suffix(b"\n").unwrap_or(name));
+    let names = names.filter(|name| !name.is_empty() && !name.starts_with(b"#"));
+    names.map(|name| OsString::from_vec(name.to_vec()).into()).collect()
+}
+
+/// Gives the order and says now and then how far it is.
+#[expect(clippy::disallowed_methods, reason = "a tool that tells its user of time")]
+fn with_stats(path: &Path, order: &[u8], interval: Duration) -> Result<(), Errno> {
+    let begin = Instant::now();
+    let (done, changed) = (Mutex::new(false), Condvar::new());
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut done = done.lock();
+            while !*done {
+                let waited = changed.wait_for(&mut done, interval);
+                if waited.timed_out()
+                    && let Ok((moved, total)) = attributes::migration(path)
+                {
+                    line(progress(begin.elapsed().as_secs_f64(), moved, total));
+                }
+            }
+        });
+        let moved = attributes::order_migration(path, order);
+        *done.lock() = true;
+        changed.notify_all();
+        moved
+    })
+}
+
+/// A line of progress, as Lustre's tool has it.
+fn progress(seconds: f64, moved: u64, total: u64) -> String {
+    let rate = moved as f64 / seconds.max(0.001) / MIB as f64;
+    let percent = (moved * 100).checked_div(total).unwrap_or(100);
+    format!(
+        "- {{ seconds: {seconds:.0}, rmbps: {rate:.2}, wmbps: {rate:.2}, copied: {}, size: {}, \
+         pct: {percent}% }}",
+        moved / MIB,
+        total.div_ceil(MIB)
+    )
+}
+
+/// Options of `swap_layouts`.
+#[derive(Args)]
+pub(super) struct Swap {
+    /// A file
+    #[arg(required = true)]
+    first: PathBuf,
+    /// Another file of the same file system
+    #[arg(required = true)]
+    second: PathBuf,
+}
+
+/// Exchanges the layouts, and so the data, of two files.
+pub(super) fn swap(options: &Swap) -> Result<(), Fault> {
+    for path in [&options.first, &options.second] {
+        let opened = std::fs::OpenOptions::new().write(true).open(path);
+        opened.map(drop).map_err(|error| {
+            let errno = errno_of(&error);
+            let text = format!("cannot open '{}' for write: {errno} ({})", path.display(), errno.0);
+            Fault::new(errno, format!("lfs swap_layouts: error: {text}"))
+        })?;
+    }
+    let failed = |errno: Errno| {
+        let (first, second) = (options.first.display(), options.second.display());
+        let text = format!("cannot swap layouts between '{first}' and '{second}'");
+        Fault::new(errno, format!("lfs swap_layouts: error: {text}: {errno} ({})", errno.0))
+    };
+    let fids = attributes::fid(&options.first)
+        .and_then(|first| attributes::fid(&options.second).map(|second| (first, second)));
+    let (first, second) = fids.map_err(|errno| match errno {
+        Errno::ENODATA => failed(Errno::ENOTTY),
+        errno => failed(errno),
+    })?;
+    if first == second {
+        return Ok(());
+    }
+    attributes::order_swap(&options.first, &second).map_err(failed)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+    use std::time::Duration;
+
+    use super::{GRAMMAR, Migrate, Source, listed, progress};
+    use crate::output::Fault;
+
+    fn read(line: &str) -> Result<Migrate, Fault> {
+        let words: Vec<std::ffi::OsString> = line.split_whitespace().map(Into::into).collect();
+        Migrate::read(GRAMMAR.read(&words)?)
+    }
+
+    #[test]
+    fn options_are_those_of_lustre() {
+        let command = read("-n -D -W 10 --stats -v -c 2 a b").unwrap();
+        assert!(command.non_block && !command.direct && command.verbose);
+        assert_eq!((command.bandwidth, command.stats), (10 << 20, Some(Duration::from_secs(5))));
+        assert_eq!(command.paths, [PathBuf::from("a"), PathBuf::from("b")]);
+        assert!(command.wish.is_given() && command.source == Source::Options);
+        assert_eq!(read("-W 512k --stats-interval 2 f").unwrap().bandwidth, 512 << 10);
+        assert_eq!(read("--restripe f").unwrap().source, Source::Directory);
+        assert!(!read("f").unwrap().wish.is_given());
+    }
+
+    #[test]
+    fn what_disagrees_is_refused() {
+        for (line, code, text) in [
+            ("-n -b f", 4, "options --non-block and --block are mutually exclusive"),
+            (
+                "--copy a --yaml b f",
+                4,
+                "only one of --copy, --yaml and --restripe can be specified",
+            ),
+            ("-W fast f", 4, "bad value for bandwidth 'fast'"),
+            ("--stats-interval 0 f", 4, "invalid stats interval 0"),
+            ("-m 1 d", 95, "option '-m' is not supported by Sheen yet"),
+            ("-A f", 95, "option '-A' is not supported by Sheen yet"),
+            ("-L bogus f", 22, "layout 'bogus' is unknown, supported layouts are: 'mdt', 'raid0'"),
+        ] {
+            let fault = read(line).unwrap_err();
+            assert_eq!((fault.code, fault.text), (code, format!("lfs migrate: {text}")), "{line}");
+        }
+        assert_eq!(read("-c 2").unwrap_err().code, 4);
+        assert_eq!(read("--copy a -c 1 f").unwrap_err().code, 4);
+    }
+
+    #[test]
+    fn lists_have_names_in_lines_or_behind_nuls() {
+        let paths = |names: &[&str]| names.iter().map(PathBuf::from).collect::<Vec<_>>();
+        assert_eq!(listed(b"a\n# no\n\nb c\n", false), paths(&["a", "b c"]));
+        assert_eq!(listed(b"a\nb\0c\0", true), paths(&["a\nb", "c"]));
+    }
+
+    #[test]
+    fn progress_is_a_line() {
+        let expected =
+            "- { seconds: 5, rmbps: 8.00, wmbps: 8.00, copied: 40, size: 100, pct: 40% }";
+        assert_eq!(progress(5.0, 40 << 20, 100 << 20), expected);
+        assert!(progress(0.0, 0, 0).ends_with("pct: 100% }"));
+    }
+}
