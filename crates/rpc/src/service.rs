@@ -2,7 +2,8 @@
 //!
 //! Owns the bookkeeping of requests from arrival to reply; what a request says is the host's (`T`).
 //! Urgent requests (pings, cancels, callbacks) have a limit of their own, so that what frees a lock
-//! never waits behind who waits for it. A request that arrives again while it still runs is not run
+//! never waits behind who waits for it; so have those for data of an MDT, by which a client writes
+//! what a lock covers before it gives it back. A request that arrives again while it still runs is not run
 //! twice: the answer goes to where the newest copy waits for it (Lustre's in-progress check).
 //!
 //! Per request: two hash entries; early replies cost a scan of what runs once a second.
@@ -151,19 +152,22 @@ impl std::ops::AddAssign for Stats {
 #[derive(Clone, Copy)]
 enum Class {
     Urgent,
+    MdtData,
     Ordinary,
     LockReplay,
 }
 
 impl Class {
     /// In the order in which they are served.
-    const ALL: [Self; 3] = [Self::Urgent, Self::Ordinary, Self::LockReplay];
+    const ALL: [Self; 4] = [Self::Urgent, Self::MdtData, Self::Ordinary, Self::LockReplay];
 
     fn of(arrival: &Arrival) -> Self {
         if portals::is_urgent(arrival.opcode) {
             Self::Urgent
         } else if arrival.flags.contains(MsgFlags::REQ_REPLAY_DONE) {
             Self::LockReplay
+        } else if arrival.portal == Portal::MDS_IO {
+            Self::MdtData
         } else {
             Self::Ordinary
         }
@@ -195,7 +199,7 @@ pub struct Service<T> {
 }
 
 impl<T> Service<T> {
-    /// A service that runs at most `limit` ordinary requests at once.
+    /// A service that runs at most `limit` ordinary requests at once, and as many for data of an MDT.
     #[must_use]
     pub fn new(now: Instant, limit: usize) -> Self {
         Self {
@@ -206,7 +210,7 @@ impl<T> Service<T> {
             active: [0; Class::ALL.len()],
             limits: Class::ALL.map(|class| match class {
                 Class::Urgent => limits::SERVICE_ACTIVE_URGENT,
-                Class::Ordinary => limit.max(1),
+                Class::MdtData | Class::Ordinary => limit.max(1),
                 Class::LockReplay => limits::SERVICE_ACTIVE_LOCK_REPLAYS,
             }),
             estimate: Estimate::new(now, limits::AT_MIN),

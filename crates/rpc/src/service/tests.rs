@@ -38,6 +38,18 @@ fn what_frees_locks_passes_a_full_service() {
 }
 
 #[test]
+fn data_that_is_written_under_a_lock_passes_who_waits_for_the_lock() {
+    let mut service = Service::new(seconds(0), 1);
+    let waits = service.arrive(seconds(0), arrival(64, Opcode::LDLM_ENQUEUE), "waits");
+    assert!(matches!(waits, Verdict::Run(_, "waits")));
+    let data = |xid| Arrival { portal: Portal::MDS_IO, ..arrival(xid, Opcode::OST_WRITE) };
+    let writes = service.arrive(seconds(0), data(128), "writes");
+    assert!(matches!(writes, Verdict::Run(_, "writes")));
+    assert_eq!(service.arrive(seconds(0), data(192), "more"), Verdict::Queued);
+    assert_eq!(service.arrive(seconds(0), arrival(256, Opcode::MDS_REINT), "b"), Verdict::Queued);
+}
+
+#[test]
 fn locks_told_again_leave_room_for_the_requests_they_wait_for() {
     let mut service = Service::new(seconds(0), 1);
     for xid in 1..4 {
