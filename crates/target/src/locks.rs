@@ -183,6 +183,12 @@ impl LockGuard {
         self.resource
     }
 
+    /// Its name, which it keeps when it becomes a client's.
+    #[must_use]
+    pub fn handle(&self) -> LockHandle {
+        self.handle
+    }
+
     /// How.
     #[must_use]
     pub fn mode(&self) -> LockMode {

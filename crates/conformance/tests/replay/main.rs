@@ -42,6 +42,7 @@ const SESSION: &[&str] = &[
 /// Captures that are played each for itself: of a node with two mounts or two nodes, and with what
 /// was there before.
 const ALONE: &[&str] = &[
+    "d1-pfl-dom",
     "f1-two-mounts-contention",
     "f2-glimpse-while-writing",
     "more/i1-cold-seq-read-3M",
@@ -60,6 +61,9 @@ const ALONE: &[&str] = &[
     "more/m2-mount-ro",
     "more/m3-fileset",
     "more/m4-localflock",
+    "more/o1-dom-small-file",
+    "more/o12-dom-two-mounts-append-truncate",
+    "more/o2-dom-stat-while-dirty",
     "more/r1-mdt-restart-open-files",
     "more/r2-mdt-replay-uncommitted",
     "more/r6-admin-evict",

@@ -22,7 +22,7 @@ mod late;
 mod open;
 
 pub(crate) use files::Files;
-pub(crate) use open::{DomOpen, PageBits};
+pub(crate) use open::{Brought, DomOpen, PageBits};
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
@@ -73,6 +73,7 @@ pub(crate) struct Dom {
     pub(crate) brw: Brw<Files>,
     lock: AtomicU8,
     reads_on_open: AtomicBool,
+    brought: Brought,
 }
 
 impl Dom {
@@ -82,6 +83,7 @@ impl Dom {
             brw: Brw::new(store, files),
             lock: AtomicU8::new(DomLock::Try as u8),
             reads_on_open: AtomicBool::new(true),
+            brought: Brought::default(),
         }
     }
 }

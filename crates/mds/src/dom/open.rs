@@ -1,13 +1,17 @@
 //! What an open of a file on the MDT brings besides: the DOM bit, the size, and the bytes of a small
 //! file (`mdt_object_open_lock`, `mdt_dom_read_on_open`).
 
+use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU8, Ordering};
 
 use bytes::Bytes;
+use parking_lot::Mutex;
+use sheen_ldlm::server::LockInfo;
 use sheen_ldlm::{Owner, Policy};
 use sheen_target::{Context, LockGuard};
-use sheen_types::{Errno, Fid, InodeBits, LockMode, ResourceName};
+use sheen_types::{Errno, Fid, HashSet, InodeBits, LockHandle, LockMode, ResourceName};
 use sheen_wire::codec::{Wire, Writer};
+use sheen_wire::connect::ConnectFlags2;
 use sheen_wire::md::{MdtBody, OpenFlags};
 use sheen_wire::ost::NiobufRemote;
 
@@ -29,6 +33,34 @@ impl PageBits {
         match self.0.load(Ordering::Relaxed) {
             0 => 1 << PAGE_BITS_MAX,
             bits => 1 << bits.clamp(PAGE_BITS_MIN, PAGE_BITS_MAX),
+        }
+    }
+}
+
+/// How many locks are remembered of those that came with bytes.
+const BROUGHT_MAX: usize = 1 << 14;
+
+/// The locks that came with bytes, the newest. A lock that is forgotten costs bytes that are sent again.
+#[derive(Default)]
+pub(crate) struct Brought {
+    locks: Mutex<(HashSet<LockHandle>, VecDeque<LockHandle>)>,
+}
+
+impl Brought {
+    fn contains(&self, lock: LockHandle) -> bool {
+        self.locks.lock().0.contains(&lock)
+    }
+
+    fn note(&self, lock: LockHandle) {
+        let (set, order) = &mut *self.locks.lock();
+        if !set.insert(lock) {
+            return;
+        }
+        order.push_back(lock);
+        if order.len() > BROUGHT_MAX
+            && let Some(oldest) = order.pop_front()
+        {
+            set.remove(&oldest);
         }
     }
 }
@@ -60,9 +92,20 @@ impl Mdt {
             true => LockMode::Pw,
             false => LockMode::Pr,
         };
-        let wanted = self.dom_lock() != DomLock::Never && !has_data_lock(context, fid, mode);
+        let wanted = self.dom_lock() != DomLock::Never && self.lacks_data(context, fid, mode);
         let cuts = flags.contains(OpenFlags::TRUNC);
         wanted.then_some(DomOpen { part, mode, cuts })
+    }
+
+    /// Whether a client has use for the DOM bit. A client of ours looks a file up before it opens it,
+    /// and has the bit from that; but no bytes came with it, and so it gets it again with them, once.
+    fn lacks_data(&self, context: &Context, fid: Fid, mode: LockMode) -> bool {
+        let held = data_locks(context, fid, mode);
+        let has_none_of_bytes = |lock: &LockInfo| {
+            lock.desc.granted == Some(LockMode::Pr) && !self.dom.brought.contains(lock.handle)
+        };
+        held.is_empty()
+            || context.has2(ConnectFlags2::OWN_NAMES) && held.iter().all(has_none_of_bytes)
     }
 
     /// Takes as much as is free of what helps: disturbs nobody. Nothing is worth it that has neither
@@ -111,6 +154,7 @@ impl Mdt {
         };
         let length = usize::try_from(size - offset).map_err(|_| Errno::EFBIG)?;
         let data = self.store.read(inode.fid, offset, length).map_err(|error| error.errno())?;
+        self.dom.brought.note(guard.handle());
         Ok(inline(offset, &data))
     }
 }
@@ -127,18 +171,19 @@ fn offset_for(size: u64, room: u64, part: DomPart, page: u64) -> Option<u64> {
     (size < part.end && tail > 0 && tail <= room).then(|| size - tail)
 }
 
-/// Whether the client may read or write the file's data already.
-fn has_data_lock(context: &Context, fid: Fid, mode: LockMode) -> bool {
+/// The client's locks under which it may do what an open in `mode` is for.
+fn data_locks(context: &Context, fid: Fid, mode: LockMode) -> Vec<LockInfo> {
     let owner = Owner::Export(context.export.handle().0);
-    let locks = context.target.namespace().dump(ResourceName::of_fid(fid));
-    locks.iter().any(|lock| {
+    let mut locks = context.target.namespace().dump(ResourceName::of_fid(fid));
+    locks.retain(|lock| {
         let serves = match lock.desc.granted {
             Some(LockMode::Pw | LockMode::Group) => true,
             Some(LockMode::Pr) => mode == LockMode::Pr,
             _ => false,
         };
         serves && lock.owner == owner && lock.desc.policy.inode_bits().contains(InodeBits::DOM)
-    })
+    });
+    locks
 }
 
 /// Bytes as an open's answer carries them.
@@ -171,6 +216,18 @@ mod tests {
         for (told, bytes) in [(0, 65536), (12, 4096), (16, 65536), (9, 4096), (255, 65536)] {
             assert_eq!(PageBits(AtomicU8::new(told)).page_bytes(), bytes, "{told}");
         }
+    }
+
+    #[test]
+    fn of_the_locks_that_brought_bytes_the_newest_are_known() {
+        let brought = Brought::default();
+        for lock in 0..BROUGHT_MAX as u64 + 10 {
+            brought.note(LockHandle(lock));
+            brought.note(LockHandle(lock));
+        }
+        assert!(!brought.contains(LockHandle(9)));
+        assert!(brought.contains(LockHandle(10)));
+        assert_eq!(brought.locks.lock().0.len(), BROUGHT_MAX);
     }
 
     #[test]

@@ -575,3 +575,28 @@ fn an_answer_that_is_asked_for_again_has_the_size_with_the_lock() {
         assert_eq!(inline(&reply), None, "the bytes it may read");
     });
 }
+
+#[test]
+fn who_looks_up_before_it_opens_gets_the_bytes_all_the_same_and_once() {
+    test(416, |server, _| async move {
+        let client = server.client("c").await;
+        assert!(client.inner.agreed().flags2.contains(ConnectFlags2::OWN_NAMES), "as ours does");
+        let fid = make(&server, &client, "f").await;
+        put(&client, fid, 0, &[1; 70]).await.expect("written");
+        let (_, reply) = client.lookup(Fid::ROOT, "f").await;
+        let bits_looked_up = reply.dlm_rep.unwrap().desc.policy.as_inode_bits().bits;
+        assert!(InodeBits(bits_looked_up).contains(DATA));
+        let first = open(&client, "f", OpenFlags::READ).await;
+        assert_eq!(inline(&first), Some((0, vec![1; 70].into())));
+        let again = open(&client, "f", OpenFlags::READ).await;
+        assert_eq!(inline(&again), None, "it has them");
+        // Lustre's clients do both in one request, and are not given the bit twice.
+        let other = server.client("other").await;
+        let flags2 = other.inner.agreed().flags2.without(ConnectFlags2::OWN_NAMES);
+        let offer = ObdConnectData { flags2, ..other.inner.agreed() };
+        other.inner.connect_with(offer).await.expect("reconnects");
+        other.lookup(Fid::ROOT, "f").await;
+        let reply = open(&other, "f", OpenFlags::READ).await;
+        assert_eq!((bits(&reply).0.intersects(DATA), inline(&reply)), (false, None));
+    });
+}
