@@ -3,10 +3,12 @@
 use sheen_ldlm::server::{Enqueue, Enqueued, Granted, LockInfo};
 use sheen_ldlm::{LockDesc, LockFlags, Owner, Policy};
 use sheen_types::{Errno, InodeBits, LockHandle, LockMode};
-use sheen_wire::ldlm::{LdlmReply, LdlmRequest, LockFlags as WireFlags};
+use sheen_wire::ldlm::{
+    LdlmLockDesc, LdlmReply, LdlmRequest, LockFlags as WireFlags, Policy as WirePolicy,
+};
 use sheen_wire::messages::{LdlmConvertReply, LdlmEnqueueReply, Request};
 
-use crate::callbacks::{policy_of, wire_desc};
+use crate::callbacks::policy_of;
 use crate::context::Context;
 use crate::export::ExportState;
 use crate::locks::{LockWish, lock_reply};
@@ -158,22 +160,23 @@ impl Target {
         let Some(lock) = self.locks.lock(handle).filter(|lock| lock.owner == owner) else {
             return Outcome { status: NO_LOCK_DATA, reply: None };
         };
-        let Ok(kept) = policy_of(&request.desc) else { return Errno::EPROTO.into() };
+        // Lustre's clients say neither the resource nor its kind: only inode bits are converted.
+        let kept = InodeBits(request.desc.policy.as_inode_bits().bits);
         if request.desc.req_mode.mode() != lock.desc.granted {
             return Errno::EPROTO.into();
         }
-        let dropped = lock.desc.policy.inode_bits().without(kept.inode_bits());
+        let dropped = lock.desc.policy.inode_bits().without(kept);
         let mut actions = Vec::new();
         let converted = self.locks.convert(self.now(), owner, handle, dropped, &mut actions);
         self.carry_out(actions);
         match converted {
             Ok(bits) => {
-                let policy = sheen_ldlm::Policy::bits(bits);
-                let desc = LockDesc { policy, ..lock.desc };
+                // As Lustre: the bits that are left, and nothing else of the lock.
+                let policy = WirePolicy::of_inode_bits(bits, InodeBits(0));
                 Outcome::ok(LdlmConvertReply {
                     dlm_rep: Some(LdlmReply {
                         flags: request.flags,
-                        desc: wire_desc(&desc),
+                        desc: LdlmLockDesc { policy, ..LdlmLockDesc::default() },
                         handle: lock.remote_handle,
                         ..LdlmReply::default()
                     }),
