@@ -117,7 +117,8 @@ fn update(mdt: &Mdt, transaction: &mut Transaction, inode: &Inode, record: &RecS
         transaction.patch(inode.fid, patch);
     }
     let lazy = AttrValid::LSIZE | AttrValid::LBLOCKS;
-    if inode.is_regular() && record.valid.intersects(lazy) {
+    let is_told = inode.is_regular() && record.valid.intersects(lazy);
+    if is_told && !mdt.is_all_here(inode) {
         let told = mdt.told_size(inode);
         let size = told.as_ref().map_or(0, |told| told.size);
         // A client knows only of its own writes: a smaller size than another's is no news.

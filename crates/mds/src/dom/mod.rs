@@ -34,7 +34,7 @@ use sheen_target::{Context, Outcome};
 use sheen_types::{Errno, Fid, InodeBits};
 use sheen_wire::connect::{ConnectFlags, ConnectFlags2, ObdConnectData};
 use sheen_wire::ldlm::LdlmReply;
-use sheen_wire::lov::{CompFlags, LovComp, LovPattern};
+use sheen_wire::lov::{CompFlags, LovComp, LovComponent, LovPattern};
 use sheen_wire::md::{MdtBody, Valid};
 use sheen_wire::messages::Request;
 
@@ -56,16 +56,18 @@ pub enum DomLock {
 pub(crate) struct DomPart {
     /// Its first byte behind.
     pub(crate) end: u64,
+    /// No other component has objects: the MDT knows the size of the whole file.
+    pub(crate) is_all: bool,
 }
 
 /// The part of a file with this layout that lies on the MDT.
 pub(crate) fn part_of(layout: &Bytes) -> Option<DomPart> {
     let comp = LovComp::decode(layout).ok()?;
-    let on_mdt = comp.components.iter().find(|component| {
-        component.entry.flags.contains(CompFlags::INIT)
-            && component.layout.header.pattern.contains(LovPattern::MDT)
-    })?;
-    Some(DomPart { end: on_mdt.entry.end })
+    let is_made = |part: &&LovComponent| part.entry.flags.contains(CompFlags::INIT);
+    let is_on_mdt = |part: &LovComponent| part.layout.header.pattern.contains(LovPattern::MDT);
+    let mut made = comp.components.iter().filter(is_made);
+    let end = made.clone().find(|part| is_on_mdt(part))?.entry.end;
+    Some(DomPart { end, is_all: made.all(is_on_mdt) })
 }
 
 /// All that data on the MDT needs.
@@ -152,6 +154,12 @@ impl Mdt {
         }
         let is_here = self.layout(inode)?.as_ref().and_then(part_of).is_some();
         Ok(if is_here { InodeBits::DOM } else { InodeBits(0) })
+    }
+
+    /// Whether all data of a file lies here, so that nobody need tell its size.
+    pub(crate) fn is_all_here(&self, inode: &Inode) -> bool {
+        let layout = self.layout(inode).ok().flatten();
+        layout.as_ref().and_then(part_of).is_some_and(|part| part.is_all)
     }
 
     /// A request sets a file's times: what the client wrote before does not.

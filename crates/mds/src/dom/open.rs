@@ -202,7 +202,7 @@ mod tests {
     #[test]
     fn a_small_file_comes_whole_and_of_a_larger_one_its_last_part_page() {
         const PAGE: u64 = 4096;
-        let offset = |size, room, end| offset_for(size, room, DomPart { end }, PAGE);
+        let offset = |size, room, end| offset_for(size, room, DomPart { end, is_all: true }, PAGE);
         assert_eq!(offset(3000, 3000, 1 << 20), Some(0));
         assert_eq!(offset(3000, 2999, 1 << 20), None, "less than a page and no room");
         assert_eq!(offset(PAGE + 100, PAGE, 1 << 20), Some(PAGE));

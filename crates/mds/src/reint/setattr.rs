@@ -186,7 +186,8 @@ impl Mdt {
 
     /// Adds what a truncate says of the size: clients cut the objects, we only remember.
     fn add_size(&self, transaction: &mut Transaction, inode: &Inode, record: &RecSetattr) {
-        if inode.is_regular() && record.valid.contains(AttrValid::SIZE) {
+        let is_cut = inode.is_regular() && record.valid.contains(AttrValid::SIZE);
+        if is_cut && !self.is_all_here(inode) {
             let blocks = record.size.div_ceil(512);
             transaction.set_xattr(inode.fid, xattrs::SOM, close::som(record.size, blocks));
         }
