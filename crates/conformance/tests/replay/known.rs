@@ -121,6 +121,26 @@ pub(crate) const ANSWERED: &[Known] = &[
         "ENOENT of a FID that has gone: here in 32 bits, as all errors there are otherwise",
     ),
     known(
+        "LDLM_INTENT_OPEN reply",
+        &["dlm_rep.policy_res2 = 18446744073709551596"],
+        "ENOTDIR: here in 32 bits, as all errors there are otherwise",
+    ),
+    known(
+        "*",
+        &[
+            "mdt_md.components[].entry.layout_gen",
+            "mdt_md.components[].layout.stripes[].ost_gen",
+            "dlm_lvb.components[].entry.layout_gen",
+            "dlm_lvb.components[].layout.stripes[].ost_gen",
+        ],
+        "a component without objects: there old memory",
+    ),
+    known(
+        "OST_BRW_READ reply",
+        &["ost_body.oa.nlink = 1"],
+        "a T10 checksum of no bytes, of a kind that is not built",
+    ),
+    known(
         "LDLM_ENQUEUE reply",
         &["body.status = -115"],
         "the object of a file that has gone: there in progress for ever, here not destroyed yet",

@@ -530,6 +530,12 @@ pub(crate) fn is_leaving(request: &Request) -> bool {
     )
 }
 
+/// Whether a request moves a file to another name. Ours takes the file's attributes back from others then,
+/// because its time of change is another; Lustre its extended attributes. The two go different ways.
+pub(crate) fn is_rename(request: &Request) -> bool {
+    matches!(request, Request::MdsReintRename(_))
+}
+
 /// Whether a request to an OST is about one object.
 fn names_object(request: &Request) -> bool {
     matches!(
