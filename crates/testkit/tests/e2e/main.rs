@@ -5,6 +5,7 @@
 
 mod deaths;
 mod dom;
+mod dom_deaths;
 mod faults;
 mod flags;
 mod full;
