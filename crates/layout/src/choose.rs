@@ -24,11 +24,27 @@ pub struct Candidate {
     pub is_degraded: bool,
 }
 
+/// What there is to choose from.
+#[derive(Clone, Copy, Debug)]
+pub struct Among<'a> {
+    /// All OSTs in the order of their numbers.
+    pub candidates: &'a [Candidate],
+    /// Those of the wish's pool, if there is such a pool.
+    pub pool: Option<&'a [u16]>,
+    /// Those that hold other parts of the file.
+    pub used: &'a [u16],
+    /// Stripes that the layout has room for.
+    pub stripes_max: usize,
+}
+
 /// An order in which to try OSTs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Choice {
     /// Each OST once; in a list that a user gave, as often as there.
     pub order: Vec<u16>,
+    /// The first so many are better than the others: they hold nothing else of the file, and are not
+    /// slow. They are used as often as they may be before another is.
+    pub preferred: usize,
     /// Stripes that each may hold.
     pub per_ost: usize,
     /// Stripes to get.
@@ -70,8 +86,7 @@ pub struct Balance {
 }
 
 impl Balance {
-    /// Chooses for `striping`. `candidates` are all OSTs in the order of their numbers; `pool` those
-    /// of the striping's pool, if there is such a pool; `stripes_max` what the layout has room for.
+    /// Chooses for `striping`.
     ///
     /// # Errors
     /// [`Errno::EINVAL`] for a list that names an OST that does not exist, or a first OST that it
@@ -79,42 +94,49 @@ impl Balance {
     /// no stripe.
     pub fn choose(
         &mut self,
-        candidates: &[Candidate],
-        pool: Option<&[u16]>,
         striping: &Striping,
-        stripes_max: usize,
+        among: &Among<'_>,
         weighting: Weighting,
         chance: &mut dyn FnMut() -> u64,
     ) -> Result<Choice, Errno> {
-        if stripes_max == 0 {
+        if among.stripes_max == 0 {
             return Err(Errno::ERANGE);
         }
         if !striping.osts.is_empty() {
-            return listed(candidates, striping);
+            return listed(among.candidates, striping);
         }
-        let in_pool = |one: &&Candidate| pool.is_none_or(|pool| pool.contains(&one.ost));
-        let mut osts: Vec<_> = candidates.iter().filter(in_pool).copied().collect();
+        let in_pool = |one: &&Candidate| among.pool.is_none_or(|pool| pool.contains(&one.ost));
+        let mut osts: Vec<_> = among.candidates.iter().filter(in_pool).copied().collect();
         if osts.is_empty() {
             return Err(Errno::ENOSPC);
         }
-        let wanted = count(striping, osts.len()).min(stripes_max);
+        let wanted = count(striping, osts.len()).min(among.stripes_max);
         let per_ost = if striping.overstriped { wanted.div_ceil(osts.len()) } else { 1 };
         // An OST that was there when the wish was made, and has gone, is not waited for.
         let first = striping.first;
         if let Some(at) = osts.iter().position(|one| Some(one.ost) == first) {
             osts.rotate_left(at);
+            osts[1..].sort_by_key(|one| among.used.contains(&one.ost));
+            let fresh = osts[1..].iter().filter(|one| !among.used.contains(&one.ost)).count();
             let order = numbers(&osts);
-            return Ok(Choice { order, per_ost, wanted, least: wanted });
+            return Ok(Choice { order, preferred: 1 + fresh, per_ost, wanted, least: wanted });
         }
-        let order = match self.weights(&osts, weighting) {
+        let (order, preferred) = match self.weights(&osts, weighting) {
             Some(weights) => self.by_weight(&osts, weights, wanted, weighting, chance),
-            None => self.in_turn(&osts, striping.pool, wanted),
+            None => self.in_turn(&osts, striping.pool, wanted, among.used),
         };
-        Ok(Choice { order, per_ost, wanted, least: 1 })
+        Ok(Choice { order, preferred, per_ost, wanted, least: 1 })
     }
 
-    /// Round robin: slow OSTs last, the others keep their turns.
-    fn in_turn(&mut self, osts: &[Candidate], pool: PoolName, wanted: usize) -> Vec<u16> {
+    /// Round robin: slow OSTs last, before them those that hold something of the file already; the
+    /// others keep their turns.
+    fn in_turn(
+        &mut self,
+        osts: &[Candidate],
+        pool: PoolName,
+        wanted: usize,
+        used: &[u16],
+    ) -> (Vec<u16>, usize) {
         let turn = self.turns.entry(pool).or_default();
         let start = (turn.next + turn.shift) % osts.len();
         turn.next += wanted;
@@ -124,8 +146,10 @@ impl Balance {
         }
         let mut osts = osts.to_vec();
         osts.rotate_left(start);
-        osts.sort_by_key(|one| one.is_degraded);
-        numbers(&osts)
+        let rank = |one: &Candidate| (one.is_degraded, used.contains(&one.ost));
+        osts.sort_by_key(rank);
+        let preferred = osts.iter().take_while(|one| rank(one) == rank(&osts[0])).count();
+        (numbers(&osts), preferred)
     }
 
     /// The weight of each OST; `None` if turns are as good.
@@ -149,7 +173,7 @@ impl Balance {
     }
 
     /// Draws OSTs without putting them back, each with the chance of its weight; those without
-    /// weight come last.
+    /// weight come last. With them how many were drawn.
     fn by_weight(
         &mut self,
         osts: &[Candidate],
@@ -157,7 +181,7 @@ impl Balance {
         wanted: usize,
         weighting: Weighting,
         chance: &mut dyn FnMut() -> u64,
-    ) -> Vec<u16> {
+    ) -> (Vec<u16>, usize) {
         let mut order = Vec::with_capacity(osts.len());
         for _ in 0..osts.len() {
             let total: u64 = weights.iter().sum();
@@ -174,11 +198,13 @@ impl Balance {
             weights[at] = 0;
             order.push(osts[at].ost);
         }
-        self.note_use(osts, &order[..wanted.min(order.len())], weighting);
+        let drawn = order.len();
+        self.note_use(osts, &order[..wanted.min(drawn)], weighting);
         let rest: Vec<_> = osts.iter().filter(|one| !order.contains(&one.ost)).collect();
         order.extend(rest.iter().filter(|one| !one.is_degraded).map(|one| one.ost));
         order.extend(rest.iter().filter(|one| one.is_degraded).map(|one| one.ost));
-        order
+        let preferred = if drawn > 0 { drawn } else { order.len() };
+        (order, preferred)
     }
 
     /// What is given to an OST makes it less likely for a while: as long as others get their share.
@@ -210,7 +236,7 @@ fn listed(candidates: &[Candidate], striping: &Striping) -> Result<Choice, Errno
         order.rotate_left(at);
     }
     let wanted = order.len();
-    Ok(Choice { order, per_ost: 1, wanted, least: wanted })
+    Ok(Choice { order, preferred: wanted, per_ost: 1, wanted, least: wanted })
 }
 
 /// Stripes that are wanted with so many OSTs.

@@ -226,6 +226,15 @@ impl Stored {
         }
     }
 
+    /// The OSTs that hold something of it.
+    #[must_use]
+    pub fn osts(&self) -> Vec<u16> {
+        let mut osts: Vec<_> = self.objects().into_iter().map(|(ost, _)| ost).collect();
+        osts.sort_unstable();
+        osts.dedup();
+        osts
+    }
+
     /// Stripes that a part may have before the layout is longer than an attribute may be.
     #[must_use]
     pub fn stripes_max(&self, part: usize) -> usize {

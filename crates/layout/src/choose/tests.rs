@@ -26,6 +26,10 @@ fn chance() -> impl FnMut() -> u64 {
     }
 }
 
+fn among<'a>(candidates: &'a [Candidate], pool: Option<&'a [u16]>) -> Among<'a> {
+    Among { candidates, pool, used: &[], stripes_max: 2000 }
+}
+
 fn choose(
     balance: &mut Balance,
     osts: &[Candidate],
@@ -33,7 +37,7 @@ fn choose(
     striping: &Striping,
     chance: &mut dyn FnMut() -> u64,
 ) -> Result<Choice, Errno> {
-    balance.choose(osts, pool, striping, 2000, Weighting::default(), chance)
+    balance.choose(striping, &among(osts, pool), Weighting::default(), chance)
 }
 
 fn used(choice: &Choice) -> Vec<u16> {
@@ -85,7 +89,7 @@ fn turns_are_kept_when_weights_are_off() {
     let all = osts(&[100, 1]);
     let off = Weighting { threshold: 256, ..Weighting::default() };
     let mut first = || {
-        let choice = balance.choose(&all, None, &striping(1), 2000, off, &mut chance).unwrap();
+        let choice = balance.choose(&striping(1), &among(&all, None), off, &mut chance).unwrap();
         choice.order[0]
     };
     assert_eq!([first(), first(), first()], [0, 1, 0]);
@@ -150,8 +154,27 @@ fn first_osts_lists_and_pools_are_obeyed() {
     let four = ask(Some(&[1, 3]), &wide).unwrap();
     assert_eq!((four.wanted, four.per_ost), (32, 16));
     assert_eq!(ask(Some(&[9]), &striping(1)), Err(Errno::ENOSPC));
-    assert_eq!(
-        balance.choose(&all, None, &striping(1), 0, Weighting::default(), &mut chance),
-        Err(Errno::ERANGE)
-    );
+    let no_room = Among { stripes_max: 0, ..among(&all, None) };
+    let refused = balance.choose(&striping(1), &no_room, Weighting::default(), &mut chance);
+    assert_eq!(refused, Err(Errno::ERANGE));
+}
+
+#[test]
+fn osts_that_hold_something_of_the_file_come_last() {
+    let (mut balance, mut chance) = (Balance::default(), chance());
+    let mut all = osts(&[9, 9, 9, 9]);
+    let mut ask = |all: &[Candidate], striping: &Striping| {
+        let among = Among { used: &[3], ..among(all, None) };
+        balance.choose(striping, &among, Weighting::default(), &mut chance).unwrap()
+    };
+    // As captured: six stripes on the three OSTs that the first component is not on.
+    let six = ask(&all, &Striping { overstriped: true, ..striping(6) });
+    assert_eq!((six.preferred, six.per_ost, six.order[3]), (3, 2, 3));
+    let from = ask(&all, &Striping { first: Some(3), ..striping(2) });
+    assert_eq!((from.order, from.preferred), (vec![3, 0, 1, 2], 4));
+    let from = ask(&all, &Striping { first: Some(2), ..striping(2) });
+    assert_eq!((from.order, from.preferred), (vec![2, 0, 1, 3], 3));
+    all[0].is_degraded = true;
+    let slow = ask(&all, &striping(1));
+    assert_eq!((&slow.order[2..], slow.preferred), (&[3, 0][..], 2));
 }

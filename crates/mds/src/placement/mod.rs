@@ -6,6 +6,7 @@
 //! `sheen_layout`; taking an object is a counter under a short lock, and only an empty pool makes an
 //! operation wait.
 
+mod allocate;
 mod chores;
 mod ost;
 mod race;
@@ -22,18 +23,16 @@ pub(crate) use taken::Taken;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
-use std::time::Duration;
 
 use bytes::Bytes;
 use parking_lot::{Mutex, RwLock};
-use sheen_io::World;
-use sheen_layout::choose::{Balance, Choice};
-use sheen_layout::plan::{Defaults, Known, Plan, Striping};
+use sheen_layout::choose::Balance;
+use sheen_layout::plan::{Defaults, Known, Plan};
 use sheen_layout::stored::{Stored, errno_of};
 use sheen_rpc::Channel;
 use sheen_store::{Store, StoreError, Transaction};
 use sheen_types::limits::STRIPE_COUNT_MAX;
-use sheen_types::{Errno, Fid, HashMap, Instant};
+use sheen_types::{Errno, HashMap, Instant};
 use sheen_wire::codec::Wire;
 use sheen_wire::fld::SeqRangeFlags;
 use sheen_wire::lov::{LovMdHeader, LovOstData, PoolName};
@@ -42,16 +41,8 @@ use tokio::sync::Notify;
 
 use crate::sequences::Sequences;
 
-/// How long a create waits for objects before it answers that there is no space.
-const PATIENCE: Duration = Duration::from_secs(20);
-/// How often a file goes round the OSTs that work, where others were to hold several stripes each
-/// and cannot.
-const PASSES: usize = 3;
-
 /// Named sets of OSTs.
 pub(crate) type Pools = BTreeMap<PoolName, Vec<u16>>;
-/// Objects by their OST and number.
-type Objects = Vec<(Arc<Ost>, u64)>;
 
 /// See the module's documentation.
 pub(crate) struct Placement {
@@ -230,158 +221,6 @@ impl Placement {
 
     fn numbers(&self) -> Vec<u16> {
         self.all().iter().map(|ost| ost.index).collect()
-    }
-
-    /// Takes the objects that a file needs to be written up to byte `end` (the first behind); with
-    /// `end` 0, those it begins with.
-    ///
-    /// # Errors
-    /// [`Errno::EINVAL`] for a list of OSTs that do not exist; [`Errno::ENOSPC`] if no OST can take
-    /// a file, or a listed one cannot; [`Errno::EFBIG`] if there are fewer stripes than a wish for a
-    /// first OST must get; [`Errno::ERANGE`] if the layout would be too long.
-    pub(crate) async fn allocate(
-        &self,
-        world: &World,
-        file: Fid,
-        plan: &Plan,
-        end: u64,
-    ) -> Result<Taken, Errno> {
-        let mut stored = Stored::new(file, plan);
-        let mut taken = self.fill(world, &mut stored, end).await?;
-        taken.set_layout(stored.encode());
-        Ok(taken)
-    }
-
-    /// As [`Placement::allocate`], for a file that has a layout already.
-    pub(crate) async fn extend(
-        &self,
-        world: &World,
-        mut stored: Stored,
-        end: u64,
-    ) -> Result<Taken, Errno> {
-        let mut taken = self.fill(world, &mut stored, end).await?;
-        stored.changed();
-        taken.set_layout(stored.encode());
-        Ok(taken)
-    }
-
-    async fn fill(&self, world: &World, stored: &mut Stored, end: u64) -> Result<Taken, Errno> {
-        let deadline = world.clock.now() + PATIENCE;
-        // What was taken for one part is given back if there is nothing for the next.
-        let mut taken = Taken::new(Vec::new(), Bytes::new());
-        for part in stored.lacking(end) {
-            let Some(striping) = stored.striping(part) else { continue };
-            let room = stored.stripes_max(part);
-            let objects = self.allocate_part(world, deadline, &striping, room).await?;
-            let named = |(ost, id): &(Arc<Ost>, u64)| (ost.index, ost.object(*id));
-            stored.place(part, &objects.iter().map(named).collect::<Vec<_>>());
-            taken.add(objects);
-        }
-        Ok(taken)
-    }
-
-    async fn allocate_part(
-        &self,
-        world: &World,
-        deadline: Instant,
-        striping: &Striping,
-        room: usize,
-    ) -> Result<Objects, Errno> {
-        let clock = &world.clock;
-        loop {
-            let filled = self.filled.notified();
-            let objects = self.try_allocate(world, deadline, striping, room).await?;
-            if !objects.is_empty() {
-                return Ok(objects);
-            }
-            // One that came back since it was tried is tried again.
-            if self.all().iter().any(|ost| ost.is_usable()) && clock.now() < deadline {
-                continue;
-            }
-            if !self.has_hope(world) || !race::race(filled, clock.sleep_until(deadline)).await {
-                return Err(Errno::ENOSPC);
-            }
-        }
-    }
-
-    /// Whether waiting may help. An MDT that has just started learns of its OSTs from the MGS after
-    /// its first clients have come back: until then it knows none, which is no lack of space.
-    fn has_hope(&self, world: &World) -> bool {
-        let now = world.clock.now();
-        let first_asked = *self.first_asked.get_or_init(|| now);
-        let osts = self.all();
-        match osts.is_empty() {
-            true => now < first_asked + PATIENCE,
-            false => osts.iter().any(|ost| ost.may_become_usable()),
-        }
-    }
-
-    /// Objects of one part; none if no OST has any now.
-    async fn try_allocate(
-        &self,
-        world: &World,
-        deadline: Instant,
-        striping: &Striping,
-        room: usize,
-    ) -> Result<Objects, Errno> {
-        if self.osts.read().is_empty() {
-            return Ok(Vec::new());
-        }
-        let choice = self.choose(world, striping, room)?;
-        let taken = Taken::new(self.take_all(world, deadline, &choice).await, Bytes::new());
-        match taken.count() {
-            0 if striping.osts.is_empty() => Ok(Vec::new()),
-            0 => Err(Errno::ENOSPC),
-            some if some >= choice.least => Ok(taken.into_objects()),
-            _ if striping.osts.is_empty() => Err(Errno::EFBIG),
-            _ => Err(Errno::ENOSPC),
-        }
-    }
-
-    fn choose(&self, world: &World, striping: &Striping, room: usize) -> Result<Choice, Errno> {
-        let candidates: Vec<_> = self.all().iter().map(|ost| ost.candidate()).collect();
-        let pools = Arc::clone(&self.pools.read());
-        let pool = Known { osts: &[], pools: &pools }.pool(&striping.pool);
-        let weighting = self.settings().weighting;
-        let mut chance = || world.random.number();
-        let mut balance = self.balance.lock();
-        balance.choose(&candidates, pool, striping, room, weighting, &mut chance)
-    }
-
-    /// Takes objects in the order of a choice; fewer than are wanted if OSTs have none.
-    async fn take_all(&self, world: &World, deadline: Instant, choice: &Choice) -> Objects {
-        let mut taken = Taken::new(Vec::with_capacity(choice.wanted), Bytes::new());
-        let passes = if choice.per_ost > 1 { choice.per_ost * PASSES } else { 1 };
-        for _ in 0..passes {
-            let before = taken.count();
-            for index in &choice.order {
-                if taken.count() == choice.wanted {
-                    return taken.into_objects();
-                }
-                let Some(ost) = self.ost(*index) else { continue };
-                if let Some(id) = self.take(world, deadline, &ost).await {
-                    taken.add(vec![(ost, id)]);
-                }
-            }
-            if taken.count() == before {
-                break;
-            }
-        }
-        taken.into_objects()
-    }
-
-    /// An object of one OST; waits for its pool while the OST can be used.
-    async fn take(&self, world: &World, deadline: Instant, ost: &Arc<Ost>) -> Option<u64> {
-        while ost.is_usable() {
-            let filled = self.filled.notified();
-            if let Some(id) = ost.take() {
-                return Some(id);
-            }
-            if !race::race(filled, world.clock.sleep_until(deadline)).await {
-                return None;
-            }
-        }
-        None
     }
 
     /// The layout that a replayed request brings along: its objects are used. `before` is what is

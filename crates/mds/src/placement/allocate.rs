@@ -1,0 +1,205 @@
+//! Taking objects for files: from the OSTs that a choice names, in its order, until there are enough.
+//!
+//! What was taken in vain goes back to the pools it came from.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use sheen_io::World;
+use sheen_layout::choose::{Among, Choice};
+use sheen_layout::plan::{Known, Plan, Striping};
+use sheen_layout::stored::Stored;
+use sheen_types::{Errno, Fid, Instant};
+
+use super::{Ost, Placement, Taken, race};
+
+/// How long a create waits for objects before it answers that there is no space.
+const PATIENCE: Duration = Duration::from_secs(20);
+/// How often a file goes round the OSTs that work, where others were to hold several stripes each
+/// and cannot.
+const PASSES: usize = 3;
+
+/// Objects by their OST and number.
+type Objects = Vec<(Arc<Ost>, u64)>;
+
+/// What objects are taken for.
+struct Want {
+    striping: Striping,
+    /// Stripes that the layout has room for.
+    room: usize,
+    /// OSTs that hold other parts of the file.
+    used: Vec<u16>,
+}
+
+impl Placement {
+    /// Takes the objects that a file needs to be written up to byte `end` (the first behind); with
+    /// `end` 0, those it begins with.
+    ///
+    /// # Errors
+    /// [`Errno::EINVAL`] for a list of OSTs that do not exist; [`Errno::ENOSPC`] if no OST can take
+    /// a file, or a listed one cannot; [`Errno::EFBIG`] if there are fewer stripes than a wish for a
+    /// first OST must get; [`Errno::ERANGE`] if the layout would be too long.
+    pub(crate) async fn allocate(
+        &self,
+        world: &World,
+        file: Fid,
+        plan: &Plan,
+        end: u64,
+    ) -> Result<Taken, Errno> {
+        let mut stored = Stored::new(file, plan);
+        let mut taken = self.fill(world, &mut stored, end).await?;
+        taken.set_layout(stored.encode());
+        Ok(taken)
+    }
+
+    /// As [`Placement::allocate`], for a file that has a layout already.
+    pub(crate) async fn extend(
+        &self,
+        world: &World,
+        mut stored: Stored,
+        end: u64,
+    ) -> Result<Taken, Errno> {
+        let mut taken = self.fill(world, &mut stored, end).await?;
+        stored.changed();
+        taken.set_layout(stored.encode());
+        Ok(taken)
+    }
+
+    async fn fill(&self, world: &World, stored: &mut Stored, end: u64) -> Result<Taken, Errno> {
+        let deadline = world.clock.now() + PATIENCE;
+        // What was taken for one part is given back if there is nothing for the next.
+        let mut taken = Taken::new(Vec::new(), Bytes::new());
+        for part in stored.lacking(end) {
+            let Some(striping) = stored.striping(part) else { continue };
+            let want = Want { striping, room: stored.stripes_max(part), used: stored.osts() };
+            let objects = self.allocate_part(world, deadline, &want).await?;
+            let named = |(ost, id): &(Arc<Ost>, u64)| (ost.index, ost.object(*id));
+            stored.place(part, &objects.iter().map(named).collect::<Vec<_>>());
+            taken.add(objects);
+        }
+        Ok(taken)
+    }
+
+    async fn allocate_part(
+        &self,
+        world: &World,
+        deadline: Instant,
+        want: &Want,
+    ) -> Result<Objects, Errno> {
+        let clock = &world.clock;
+        loop {
+            let filled = self.filled.notified();
+            let objects = self.try_allocate(world, deadline, want).await?;
+            if !objects.is_empty() {
+                return Ok(objects);
+            }
+            // One that came back since it was tried is tried again.
+            if self.all().iter().any(|ost| ost.is_usable()) && clock.now() < deadline {
+                continue;
+            }
+            if !self.has_hope(world) || !race::race(filled, clock.sleep_until(deadline)).await {
+                return Err(Errno::ENOSPC);
+            }
+        }
+    }
+
+    /// Whether waiting may help. An MDT that has just started learns of its OSTs from the MGS after
+    /// its first clients have come back: until then it knows none, which is no lack of space.
+    fn has_hope(&self, world: &World) -> bool {
+        let now = world.clock.now();
+        let first_asked = *self.first_asked.get_or_init(|| now);
+        let osts = self.all();
+        match osts.is_empty() {
+            true => now < first_asked + PATIENCE,
+            false => osts.iter().any(|ost| ost.may_become_usable()),
+        }
+    }
+
+    /// Objects of one part; none if no OST has any now.
+    async fn try_allocate(
+        &self,
+        world: &World,
+        deadline: Instant,
+        want: &Want,
+    ) -> Result<Objects, Errno> {
+        if self.osts.read().is_empty() {
+            return Ok(Vec::new());
+        }
+        let choice = self.choose(world, want)?;
+        let is_listed = !want.striping.osts.is_empty();
+        let taken = Taken::new(self.take_all(world, deadline, &choice).await, Bytes::new());
+        match taken.count() {
+            0 if !is_listed => Ok(Vec::new()),
+            0 => Err(Errno::ENOSPC),
+            some if some >= choice.least => Ok(taken.into_objects()),
+            _ if is_listed => Err(Errno::ENOSPC),
+            _ => Err(Errno::EFBIG),
+        }
+    }
+
+    fn choose(&self, world: &World, want: &Want) -> Result<Choice, Errno> {
+        let candidates: Vec<_> = self.all().iter().map(|ost| ost.candidate()).collect();
+        let pools = Arc::clone(&self.pools.read());
+        let pool = Known { osts: &[], pools: &pools }.pool(&want.striping.pool);
+        let among =
+            Among { candidates: &candidates, pool, used: &want.used, stripes_max: want.room };
+        let weighting = self.settings().weighting;
+        let mut chance = || world.random.number();
+        let mut balance = self.balance.lock();
+        balance.choose(&want.striping, &among, weighting, &mut chance)
+    }
+
+    /// Takes objects in the order of a choice; fewer than are wanted if OSTs have none.
+    async fn take_all(&self, world: &World, deadline: Instant, choice: &Choice) -> Objects {
+        let mut taken = Taken::new(Vec::with_capacity(choice.wanted), Bytes::new());
+        let (best, others) = choice.order.split_at(choice.preferred.min(choice.order.len()));
+        for _ in 0..choice.per_ost {
+            self.take_round(world, deadline, best, choice.wanted, &mut taken).await;
+        }
+        self.take_round(world, deadline, others, choice.wanted, &mut taken).await;
+        let more = if choice.per_ost > 1 { choice.per_ost * PASSES } else { 0 };
+        for _ in 0..more {
+            let before = taken.count();
+            self.take_round(world, deadline, &choice.order, choice.wanted, &mut taken).await;
+            if taken.count() == before {
+                break;
+            }
+        }
+        taken.into_objects()
+    }
+
+    /// An object of each of these OSTs that has one, as long as more are wanted.
+    async fn take_round(
+        &self,
+        world: &World,
+        deadline: Instant,
+        osts: &[u16],
+        wanted: usize,
+        taken: &mut Taken,
+    ) {
+        for index in osts {
+            if taken.count() == wanted {
+                return;
+            }
+            let Some(ost) = self.ost(*index) else { continue };
+            if let Some(id) = self.take(world, deadline, &ost).await {
+                taken.add(vec![(ost, id)]);
+            }
+        }
+    }
+
+    /// An object of one OST; waits for its pool while the OST can be used.
+    async fn take(&self, world: &World, deadline: Instant, ost: &Arc<Ost>) -> Option<u64> {
+        while ost.is_usable() {
+            let filled = self.filled.notified();
+            if let Some(id) = ost.take() {
+                return Some(id);
+            }
+            if !race::race(filled, world.clock.sleep_until(deadline)).await {
+                return None;
+            }
+        }
+        None
+    }
+}
