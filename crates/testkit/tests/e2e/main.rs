@@ -10,6 +10,7 @@ mod faults;
 mod flags;
 mod full;
 mod kills;
+mod layouts;
 mod pairs;
 mod parameters;
 mod posix;

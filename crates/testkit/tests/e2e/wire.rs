@@ -125,7 +125,7 @@ fn decode(file: &Path, ports: &[u16]) -> Outcome<Kinds> {
 }
 
 /// Where the recordings of a real Lustre lie; `None` if they are allowed to be absent and are.
-fn captures() -> Outcome<Option<PathBuf>> {
+pub(crate) fn captures() -> Outcome<Option<PathBuf>> {
     let folder = std::env::var_os("SHEEN_CAPTURES").map(PathBuf::from);
     let folder = folder.unwrap_or_else(|| root().join("../shared/captures"));
     if folder.is_dir() {

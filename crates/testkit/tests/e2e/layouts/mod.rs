@@ -1,0 +1,4 @@
+//! Layouts of files, as users ask for them.
+
+mod recorded;
+mod transcripts;
