@@ -38,7 +38,7 @@ pub struct GrantView {
     pub total: u64,
 }
 
-/// All promises of one server. Lock order: a client's [`Held`], then `total`.
+/// All promises of one server. Lock order: a client's `Held`, then `total`.
 pub struct Grants {
     total: Mutex<u64>,
 }

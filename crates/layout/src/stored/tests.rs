@@ -2,8 +2,8 @@
 
 use super::*;
 use crate::captured::{
-    DOM_GROWN, DOM_NEW, DOM_WISH, OVER_FULL, OVER_NEW, OVER_WISH, PFL_DEFAULT, PFL_FULL, PFL_NEW,
-    PFL_SECOND, bytes, told,
+    C8_NEW, C8_WISH, DOM_GROWN, DOM_NEW, DOM_WISH, LIMIT_NEW, LIMIT_WISH, OVER_FULL, OVER_NEW,
+    OVER_WISH, PFL_DEFAULT, PFL_FULL, PFL_NEW, PFL_SECOND, POOL_NEW, POOL_WISH, bytes, told,
 };
 use crate::plan::{Defaults, Known};
 use std::collections::BTreeMap;
@@ -76,6 +76,40 @@ fn overstriped_components_as_captured() {
     stored.place(1, &objects);
     stored.changed();
     same(&stored, OVER_FULL);
+}
+
+#[test]
+fn an_overstriped_file_as_captured() {
+    let mut stored = Stored::new(Fid::new(0x2_0000_0402, 0x12), &wished(C8_WISH));
+    let sequences = [0x2_8000_0401, 0x2_c000_0401, 0x3_0000_0401, 0x3_4000_0401];
+    let osts = [3, 0, 1, 2, 3, 0, 1, 2].into_iter().zip([3, 4, 4, 4, 4, 5, 5, 5]);
+    let objects = osts.map(|(ost, oid)| object(ost, sequences[usize::from(ost)], oid));
+    stored.place(0, &objects.collect::<Vec<_>>());
+    assert_eq!(stored.encode(), bytes(C8_NEW));
+}
+
+#[test]
+fn a_file_of_a_pool_as_captured() {
+    let fast = PoolName::new("fast").unwrap();
+    let pools = BTreeMap::from([(fast, vec![0, 2])]);
+    let known = Known { osts: &[0, 1, 2, 3], pools: &pools };
+    let inherited = Plan::inherited(None, None, &OURS);
+    let plan = Plan::parse(&bytes(POOL_WISH)).unwrap().wished(&inherited, &OURS, &known);
+    let mut stored = Stored::new(Fid::new(0x2_4000_0403, 0x332), &plan);
+    assert_eq!(stored.striping(0).unwrap().stripe_count, 2);
+    stored.place(0, &[object(2, 0x3_0000_0400, 0xa5), object(0, 0x2_8000_0400, 0xa6)]);
+    assert_eq!(stored.encode(), bytes(POOL_NEW));
+}
+
+#[test]
+fn a_component_cut_to_the_limit_as_captured() {
+    let mut plan = Plan::parse(&bytes(LIMIT_WISH)).unwrap();
+    plan.limit_on_mdt(65536).unwrap();
+    let known = Known { osts: &[0, 1, 2, 3], pools: &BTreeMap::new() };
+    let plan = plan.wished(&Plan::inherited(None, None, &OURS), &OURS, &known);
+    let LovEa::Composite(told) = LovEa::decode(&told(LIMIT_NEW)).unwrap() else { panic!() };
+    let file = told.components[0].layout.header.oi.file();
+    same(&Stored::new(file, &plan), LIMIT_NEW);
 }
 
 #[test]
