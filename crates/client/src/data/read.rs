@@ -63,10 +63,11 @@ impl Object {
         Ok(out.pieces)
     }
 
-    /// Where to stop fetching `start..end`: at the object's end, if a lock keeps others from moving it.
+    /// Where to stop fetching `start..end`: at once, if a lock keeps others from moving the object's end
+    /// and it lies before that. Otherwise all is asked for, as by Lustre's clients, whole pages.
     fn end_of_data(&self, start: u64, end: u64) -> u64 {
-        match self.is_covered() {
-            true => self.state.lock().known.size.clamp(start, end),
+        match self.is_covered() && self.state.lock().known.size <= start {
+            true => start,
             false => end,
         }
     }

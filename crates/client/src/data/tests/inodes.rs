@@ -127,7 +127,7 @@ fn one_lock_on_the_inode_covers_all_bytes_and_the_size() {
     let file = it.file();
     let read = it.fixture.read(&file, 4000, 4096, CACHED);
     assert_eq!(read, Ok(pattern(5000).slice(4000..)));
-    assert_eq!(it.mdt.take_asked(), ["lock Pr 0x40", "read 4000+1000"]);
+    assert_eq!(it.mdt.take_asked(), ["lock Pr 0x40", "read 4000+4096"]);
     assert_eq!(it.fixture.size(&file), 5000);
     it.fixture.read(&file, 0, 100, CACHED).expect("read");
     assert_eq!(it.mdt.take_asked(), ["read 0+100"]);
