@@ -540,11 +540,6 @@ pub(crate) const ASKED: &[Known] = &[
         &["dlm_req.desc.req_mode", "dlm_req.flags.HAS_INTENT"],
         "the size is not asked for before the first write, whose lock brings it",
     ),
-    known(
-        "LLOG_ORIGIN_HANDLE_NEXT_BLOCK",
-        &["llogd_body.index"],
-        "a record that only fills up the last block is asked for again",
-    ),
 ];
 
 fn fits(pattern: &str, name: &str) -> bool {
