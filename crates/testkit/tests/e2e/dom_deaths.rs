@@ -43,6 +43,7 @@ fn an_open_file_keeps_its_data_on_the_mdt_after_its_name() {
         open.read_exact_at(&mut found, 0).told("read after the server's death")?;
         ensure(found[..5000] == bytes[..], || "other bytes after the server's death".into())?;
         drop(open);
+        fs::write(first.join("kept"), &bytes).told("write")?;
         same_after_restart(cluster)
     });
 }
