@@ -189,7 +189,8 @@ impl Placement {
         };
         let [parent, root] = defaults.map(|default| default.and_then(legal));
         let inherited = Plan::inherited(parent, root, &settings.defaults);
-        let Some(mut wish) = wish else {
+        // Who wishes for nothing in particular gets what he would have got without a word.
+        let Some(mut wish) = wish.filter(|wish| !wish.is_empty()) else {
             return Ok(if appends { inherited.for_appending() } else { inherited });
         };
         wish.check(&known)?;

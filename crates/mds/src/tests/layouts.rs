@@ -164,6 +164,12 @@ fn a_directory_s_components_are_inherited() {
             let layout = stored(&opened.layout);
             assert_eq!((layout.generation(), layout.objects().len()), (3, 1));
             assert_eq!(layout.striping(1).unwrap().stripe_size, 1 << 20);
+            // A wish for nothing in particular is none.
+            let bare = client.make(sub, "bare", REGULAR | 0o644).await.unwrap();
+            let nothing = Plan::default().encode();
+            client.setxattr(bare, "lustre.lov", Some(&nothing), 0).await.unwrap();
+            let bare = client.getxattr(bare, "lustre.lov").await.unwrap();
+            assert_eq!(stored(&bare).generation(), 3);
             // A log is laid out plainly.
             let flags = OpenFlags::CREAT | OpenFlags::WRITE | OpenFlags::APPEND;
             let log = client.open(sub, "log", flags).await.unwrap();
