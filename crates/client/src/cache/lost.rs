@@ -102,6 +102,11 @@ impl Protected for MetaCache {
         self.lose(locks, lost)
     }
 
+    /// A file that is not open here will not be written soon.
+    fn gives_all(&self, resource: ResourceName) -> bool {
+        self.inodes.by_fid(resource.fid()).is_none_or(|inode| inode.state().opens == 0)
+    }
+
     fn glimpse(&self, _resource: ResourceName) -> Option<bytes::Bytes> {
         None
     }

@@ -195,6 +195,10 @@ impl Protected for InodeLocks {
         self.pages.learn(resource, value);
     }
 
+    fn gives_all(&self, resource: ResourceName) -> bool {
+        !self.pages.0.is_dirty(resource) && self.inodes.gives_all(resource)
+    }
+
     fn glimpse(&self, resource: ResourceName) -> Option<Bytes> {
         self.pages.glimpse(resource)
     }

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use sheen_ldlm::client::Replay;
 use sheen_ldlm::{LockDesc, LockFlags, LockKind, Policy};
 use sheen_rpc::{Answer, Call, CallKind, LockReplay, RpcError};
-use sheen_types::{Errno, Extent, InodeBits, LockHandle};
+use sheen_types::{Errno, Extent, InodeBits, LockHandle, LockMode};
 use sheen_wire::ldlm::{
     ExtentPolicy, FlockPolicy, InodeBitsPolicy, LdlmLockDesc, LdlmReply, LdlmRequest,
     LdlmResourceDesc, LockType, Policy as WirePolicy,
@@ -22,13 +22,23 @@ impl LockSpace {
     /// `EINVAL` if we have no such lock: it has gone back already.
     pub fn on_blocking(self: &Arc<Self>, request: &LdlmRequest) -> Result<(), Errno> {
         let handle = first(request)?;
-        let wanted = desc_of(&request.desc).ok_or(Errno::EPROTO)?;
+        let mut wanted = desc_of(&request.desc).ok_or(Errno::EPROTO)?;
+        if let Some(lock) = self.namespace.lock(handle).filter(|lock| self.gives_all(&lock.desc)) {
+            wanted.policy = lock.desc.policy;
+        }
         let flags = LockFlags(request.flags.0.into());
         let mut actions = Vec::new();
         let now = self.world.clock.now();
         let known = self.namespace.blocking(now, handle, &wanted, flags, &mut actions);
         self.act(actions);
         known.map_err(|_| Errno::EINVAL)
+    }
+
+    /// Whether a lock that is wanted in part goes whole.
+    fn gives_all(&self, lock: &LockDesc) -> bool {
+        lock.granted == Some(LockMode::Pw)
+            && lock.policy.inode_bits().contains(InodeBits::DOM)
+            && self.protected.gives_all(lock.resource)
     }
 
     /// `LDLM_CP_CALLBACK`: a lock that waited is granted, with its value block if it has one.

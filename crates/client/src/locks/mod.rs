@@ -66,6 +66,13 @@ pub trait Protected: Send + Sync {
         let _ = (resource, value);
     }
 
+    /// Somebody wants a part of a lock under which data may be written: whether nobody here needs the
+    /// rest, so that whoever is coming need not ask again for that.
+    fn gives_all(&self, resource: ResourceName) -> bool {
+        let _ = resource;
+        false
+    }
+
     /// Another client asks for size and times of an object that we may be changing: the lock value
     /// block to answer with, if we know better than the server.
     fn glimpse(&self, resource: ResourceName) -> Option<Bytes>;

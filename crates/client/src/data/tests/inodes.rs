@@ -1,6 +1,7 @@
 //! Data on an MDT: under the same locks as other parts of an inode.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -24,7 +25,7 @@ const COMPONENT: u64 = 64 << 10;
 
 /// Notes which bits go.
 #[derive(Default)]
-struct Inodes(Mutex<Vec<InodeBits>>);
+struct Inodes(Mutex<Vec<InodeBits>>, AtomicBool);
 
 impl Protected for Inodes {
     fn lose(&self, _: &Arc<LockSpace>, lost: Lost) -> BoxFuture<'static, ()> {
@@ -34,6 +35,11 @@ impl Protected for Inodes {
 
     fn void(&self, locks: &Arc<LockSpace>, lost: Lost) -> BoxFuture<'static, ()> {
         self.lose(locks, lost)
+    }
+
+    /// The file is closed.
+    fn gives_all(&self, _: ResourceName) -> bool {
+        self.1.load(Ordering::Relaxed)
     }
 
     fn glimpse(&self, _: ResourceName) -> Option<Bytes> {
@@ -171,6 +177,24 @@ fn pages_stay_while_other_bits_go_and_dirty_ones_are_written_before_theirs_does(
     assert_eq!(it.uncovered(), [mapping().extent]);
     assert_eq!(file.attributes_covered(), None);
     assert_eq!(*it.inodes.0.lock(), [InodeBits(0x13), InodeBits::DOM]);
+}
+
+#[test]
+fn a_lock_on_a_closed_file_goes_whole_when_it_is_wanted_in_part_and_nothing_is_dirty() {
+    let it = OnMdt::new();
+    let held = it.given(LockMode::Pw, OPEN, it.mdt.value(resource()));
+    let handle = held.handle();
+    drop(held);
+    let file = it.file();
+    it.write(&file, 3000);
+    it.inodes.1.store(true, Ordering::Relaxed);
+    it.callback(handle, InodeBits::LOOKUP);
+    assert_eq!(it.mdt.take_asked(), ["convert 0x5a"], "it is dirty");
+    it.fixture.sync(&file).expect("durable");
+    it.mdt.take_asked();
+    it.callback(handle, InodeBits::UPDATE);
+    assert_eq!(it.mdt.take_asked(), ["cancel 1"]);
+    assert_eq!(it.uncovered(), [mapping().extent]);
 }
 
 #[test]
