@@ -172,12 +172,22 @@ fn requests_of_a_small_file(cluster: &Cluster) -> Outcome {
     })?;
     must_ask("stat of what was written", again, &[])?;
     cluster.must(&["lctl", "set_param", "ldlm.namespaces.*.lru_size=clear"])?;
+    // The directory is asked about again, and who may walk through it.
+    for _ in 0..2 {
+        fs::metadata(mnt.join("1")).told("stat")?;
+    }
     std::thread::sleep(SETTLED);
     let stat = asked_by(cluster, || {
         let seen = fs::metadata(mnt.join("f")).told("stat")?;
         ensure(seen.len() == 3000, || format!("{} bytes", seen.len()))
     })?;
-    must_ask("stat", stat, &[enqueue])
+    must_ask("stat", stat, &[enqueue])?;
+    let read = asked_by(cluster, || {
+        let read = fs::read(mnt.join("f")).told("read")?;
+        std::thread::sleep(SETTLED);
+        ensure(read == content(2, 3000), || "other bytes".to_owned())
+    })?;
+    must_ask("open, read, close", read, &[enqueue, close])
 }
 
 #[test]
