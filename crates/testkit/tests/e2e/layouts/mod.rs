@@ -1,4 +1,5 @@
 //! Layouts of files, as users ask for them.
 
 mod recorded;
+mod tools;
 mod transcripts;

@@ -267,6 +267,7 @@ fn composite_and_overstriped_files_look_as_in_lustre() {
             ("d1-pfl-dom", None),
             ("d2-pfl-3comp-dirdefault", None),
             ("d3-overstripe-C8", None),
+            ("d4-self-extending-pool-none", None),
             ("more/v1-overstripe", None),
             ("more/v3-stripes-2000", None),
             ("g1-migrate-mirror", Some("; lfs mirror create")),

@@ -1,0 +1,141 @@
+//! What the tools for layouts promise of themselves, on a mount.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+use sheen_testkit::cluster::Cluster;
+use sheen_testkit::process::wait_until;
+use sheen_testkit::scene::scene;
+use sheen_testkit::{Outcome, Told, ensure};
+
+const LIMIT: Duration = Duration::from_secs(300);
+const SEEN: Duration = Duration::from_secs(60);
+
+/// `sheen WORDS`, where `@` stands for the mount.
+fn run(cluster: &Cluster, line: &str) -> Outcome<String> {
+    let mount = format!("{}/", cluster.mnt().display());
+    let words: Vec<String> =
+        line.split_whitespace().map(|word| word.replace('@', &mount)).collect();
+    cluster.must(&words.iter().map(String::as_str).collect::<Vec<_>>())
+}
+
+/// A layout as text, without what makes it one file's.
+fn shape(cluster: &Cluster, name: &str) -> Outcome<Vec<String>> {
+    let text = run(cluster, &format!("lfs getstripe -y @{name}"))?;
+    let own = |line: &&str| !line.contains("l_fid:") && !line.contains("layout_gen:");
+    Ok(text.lines().filter(own).map(str::to_owned).collect())
+}
+
+/// What `getstripe --yaml` writes of a file, `setstripe --yaml` makes again: the same OSTs, too.
+#[test]
+fn templates_make_the_same_layout_again() {
+    scene("layout-templates", 4, LIMIT, |cluster| {
+        let layouts = [
+            "-c 2 -S 1M -i 1",
+            "-o 3,1,3,1 -S 64k",
+            "-C 9",
+            "-E 64k -c 1 -E 1M -c 2 -E -1 -C 6",
+            "-E 1M -L mdt -E -1 -S 4M -c 3",
+            "-E 2M -o 2,0 -S 1M",
+        ];
+        for (number, layout) in layouts.iter().enumerate() {
+            let (first, second) = (format!("a{number}"), format!("b{number}"));
+            run(cluster, &format!("lfs setstripe {layout} @{first}"))?;
+            let template = cluster.logs().join(format!("{number}.lyl"));
+            let text = run(cluster, &format!("lfs getstripe -y @{first}"))?;
+            fs::write(&template, text).told(template.display())?;
+            run(cluster, &format!("lfs setstripe -y {} @{second}", template.display()))?;
+            let (first, second) = (shape(cluster, &first)?, shape(cluster, &second)?);
+            ensure(first == second, || format!("{layout}: {first:#?} became {second:#?}"))?;
+        }
+        Ok(())
+    });
+}
+
+fn tree(top: &Path, depth: usize) -> Outcome {
+    for number in 0..4 {
+        let file = top.join(format!("f{number}"));
+        fs::write(&file, vec![b'x'; number * 1000]).told(file.display())?;
+        let folder = top.join(format!("d{number}"));
+        fs::create_dir(&folder).told(folder.display())?;
+        if depth > 0 {
+            tree(&folder, depth - 1)?;
+        }
+    }
+    Ok(())
+}
+
+/// Many threads find what one finds; with one, a directory stands before what it holds.
+#[test]
+fn threads_find_what_one_finds() {
+    scene("layout-find", 2, LIMIT, |cluster| {
+        let top = cluster.mnt().join("t");
+        fs::create_dir(&top).told(top.display())?;
+        run(cluster, "lfs setstripe -c 2 @t/d-two")?;
+        tree(&top, 2)?;
+        for tests in ["", "-type f -size +1c -c 1", "-c 2 -type f", "-name f[12] -maxdepth 2"] {
+            let list = |threads: usize| -> Outcome<Vec<String>> {
+                let text = run(cluster, &format!("lfs find @t {tests} --threads {threads}"))?;
+                Ok(text.lines().map(str::to_owned).collect())
+            };
+            let (one, many) = (list(1)?, list(5)?);
+            ensure(!one.is_empty(), || format!("{tests}: nothing found"))?;
+            let (count, all): (usize, BTreeSet<_>) = (one.len(), one.iter().cloned().collect());
+            ensure(all.len() == count, || format!("{tests}: found twice"))?;
+            ensure(many.len() == count && all == many.into_iter().collect(), || {
+                format!("{tests}: five threads find others")
+            })?;
+            let mut seen = BTreeSet::new();
+            for path in list(1)?.iter().filter(|_| tests.is_empty()) {
+                let parent = Path::new(path).parent().map(|path| path.display().to_string());
+                let known = seen.is_empty() || parent.is_some_and(|path| seen.contains(&path));
+                ensure(known, || format!("{path} stands before its directory"))?;
+                seen.insert(path.clone());
+            }
+        }
+        Ok(())
+    });
+}
+
+/// Pools and what operators set about layouts are there after a restart, in mounts and in the MDT.
+#[test]
+fn pools_and_settings_survive_a_restart() {
+    scene("layout-restart", 3, LIMIT, |cluster| {
+        run(cluster, "lctl pool_new sheen.fast")?;
+        run(cluster, "lctl pool_add sheen.fast OST[0-2/2]")?;
+        run(cluster, "lctl set_param -P lod.*.dom_stripesize=65536")?;
+        run(cluster, "lctl conf_param sheen-MDT0000.lod.stripecount=2")?;
+        let value = |name: &str| run(cluster, &format!("lctl get_param -n lod.*-mdtlov.{name}"));
+        let settled = || {
+            value("dom_stripesize").is_ok_and(|text| text.trim() == "65536")
+                && value("stripecount").is_ok_and(|text| text.trim() == "2")
+        };
+        wait_until("the settings", SEEN, settled)?;
+        cluster.down()?;
+        cluster.up()?;
+        wait_until("the settings after a restart", SEEN, settled)?;
+        let members = "sheen-OST0000_UUID\nsheen-OST0002_UUID";
+        for name in ["lov.*.pools.fast", "lod.*.pools.fast"] {
+            let shown = || {
+                let text = run(cluster, &format!("lctl get_param -n {name}"));
+                text.is_ok_and(|text| text.trim() == members)
+            };
+            wait_until(name, SEEN, shown)?;
+        }
+        // The MDT takes objects from the pool, as many as it has, and cuts what is to lie on it.
+        run(cluster, "lfs setstripe -p fast -c -1 @pooled")?;
+        let count = run(cluster, "lfs getstripe -c @pooled")?;
+        ensure(count.trim() == "2", || format!("{count} stripes"))?;
+        let found = run(cluster, "lfs find @ --pool fast -type f")?;
+        ensure(found.trim().ends_with("pooled"), || format!("found {found}"))?;
+        let text = run(cluster, "lfs setstripe -E 1M -L mdt -E -1 @cut")?;
+        ensure(text.contains("the MDT holds 65536 bytes instead of 1048576"), || text)?;
+        // The root's own default goes before the MDT's.
+        run(cluster, "lfs setstripe -d @")?;
+        fs::write(cluster.mnt().join("plain"), b"x").told("plain")?;
+        let count = run(cluster, "lfs getstripe -c @plain")?;
+        ensure(count.trim() == "2", || format!("{count} stripes by default"))
+    });
+}
