@@ -63,6 +63,21 @@ pub(crate) const ANSWERED: &[Known] = &[
         "trusted.lma, trusted.som and trusted.dmv are not shown as attributes here",
     ),
     known(
+        "LDLM_INTENT_LAYOUT reply",
+        &["dlm_rep.desc.policy[]"],
+        "DNE: the second MDT's index in the lock",
+    ),
+    known(
+        "LDLM_CONVERT reply",
+        &["dlm_rep.desc.policy[]"],
+        "DNE: the second MDT's index in the lock",
+    ),
+    known(
+        "MDS_GETATTR reply",
+        &["mdt_md", "mdt_body.valid.DIREA"],
+        "the root has the file system's default layout here; there it has none",
+    ),
+    known(
         "LDLM_INTENT_GETXATTR reply",
         &["dlm_rep.desc.policy[]"],
         "DNE: the second MDT's index in the lock",

@@ -20,7 +20,7 @@ use sheen_types::{Errno, HashMap, HashSet, LockHandle, MatchBits, Nid, ResourceN
 use sheen_wire::checksum::Checksum;
 use sheen_wire::ldlm::LdlmRequest;
 use sheen_wire::lnet::Portal;
-use sheen_wire::md::Valid;
+use sheen_wire::md::{Bias, Valid};
 use sheen_wire::messages::Part;
 use sheen_wire::messages::{ObdPingReply, Reply, Request};
 use sheen_wire::opcode::Opcode;
@@ -250,6 +250,9 @@ impl Player {
             return Err("goes to a second MDT");
         }
         let target = match &exchange.request.typed {
+            Request::LdlmIntentOpen(open) if open.rec_reint.bias.contains(Bias::CROSS_REF) => {
+                return Err("opens what another MDT has found");
+            }
             Request::MdsClose(close)
                 if self.mapping.word(close.mdt_ioepoch.open_handle.0).is_none() =>
             {

@@ -16,16 +16,15 @@ pub(crate) enum How {
 
 const CUT: &str = "cut at 512 or 300 bytes per packet: its requests are not whole";
 const DNE: &str = "more than one MDT is not built";
-const PFL: &str = "composite and self-extending layouts are not built";
-const DOM: &str = "data on the MDT is not built";
-const OVERSTRIPING: &str = "overstriping is not built";
-const POOLS: &str = "pools of OSTs are not built";
-const MIGRATION: &str = "migration and mirrors are not built";
+const SEL: &str = "self-extending layouts are not built";
+const LIMITS: &str =
+    "the server's `dom_stripesize` changes in it, of which the capture has nothing";
+const MIRRORS: &str = "moves by way of mirrors, which are not built";
 const JOBSTATS: &str = "job statistics are not built";
 const CHANGELOG: &str = "changelogs are not built";
 const LOCKAHEAD: &str = "group locks and locks ahead are not built";
-const PARAMETERS: &str = "what happens in it is done at the MGS, by `conf_param` and `set_param -P`; the \
-    player does nothing there";
+const PARAMETERS: &str = "what happens in it is done at the MGS (parameters, pools); the player does \
+    nothing there";
 const SECOND_MDT: &str = "its files are on a second MDT with other defaults, which answers for half a \
     minute that it waits for the first";
 const TWO: &str = "two mounts or two nodes; the captured servers answer one";
@@ -48,15 +47,15 @@ pub(crate) const CAPTURES: &[(&str, How)] = &[
     ("c3-io-8M-4stripe", How::Both),
     ("c4-io-8M-1stripe-snap512", How::Not(CUT)),
     ("d1-pfl-dom", How::Servers(UNWRITTEN)),
-    ("d2-pfl-3comp-dirdefault", How::Not(PFL)),
-    ("d3-overstripe-C8", How::Not(OVERSTRIPING)),
-    ("d4-self-extending-pool-none", How::Not(PFL)),
+    ("d2-pfl-3comp-dirdefault", How::Servers(UNWRITTEN)),
+    ("d3-overstripe-C8", How::Servers(UNWRITTEN)),
+    ("d4-self-extending-pool-none", How::Not(SEL)),
     ("e1-dne-remote-dir", How::Not(DNE)),
     ("e2-dne-striped-dir", How::Not(DNE)),
     ("e3-dne-default-dirstripe", How::Not(DNE)),
     ("f1-two-mounts-contention", How::Servers(TWO)),
     ("f2-glimpse-while-writing", How::Servers(TWO)),
-    ("g1-migrate-mirror", How::Not(MIGRATION)),
+    ("g1-migrate-mirror", How::Not(MIRRORS)),
     ("more/d1-rename-link-across-mdts", How::Not(DNE)),
     ("more/d2-striped-dir-hashes", How::Not(DNE)),
     ("more/d3-dirstripe-get-set-options", How::Not(DNE)),
@@ -84,13 +83,13 @@ pub(crate) const CAPTURES: &[(&str, How)] = &[
     ("more/m3-fileset", How::Servers(TWO)),
     ("more/m4-localflock", How::Servers(TWO)),
     ("more/o1-dom-small-file", How::Servers(UNWRITTEN)),
-    ("more/o10-dom-migrate-1M-to-4M", How::Not(DOM)),
+    ("more/o10-dom-migrate-1M-to-4M", How::Not(MIRRORS)),
     ("more/o12-dom-two-mounts-append-truncate", How::Servers(TWO)),
     ("more/o2-dom-stat-while-dirty", How::Servers(TWO)),
-    ("more/o3-dom-migrate", How::Not(DOM)),
-    ("more/o4-lfs-find-mdt-layout", How::Not(DOM)),
-    ("more/o8-dom-stripesize-limits", How::Not(DOM)),
-    ("more/p1-pool-life", How::Not(POOLS)),
+    ("more/o3-dom-migrate", How::Not(MIRRORS)),
+    ("more/o4-lfs-find-mdt-layout", How::Servers(UNWRITTEN)),
+    ("more/o8-dom-stripesize-limits", How::Not(LIMITS)),
+    ("more/p1-pool-life", How::Not(PARAMETERS)),
     ("more/r1-mdt-restart-open-files", How::Servers(OUTAGE)),
     ("more/r12-mdt-umount-force-evicts", How::Not(SECOND_MDT)),
     ("more/r2-mdt-replay-uncommitted", How::Servers(OUTAGE)),
@@ -98,8 +97,8 @@ pub(crate) const CAPTURES: &[(&str, How)] = &[
     ("more/r7-frozen-client-evicted", How::Servers(OUTAGE)),
     ("more/s1-statahead-ls-l-500", How::Servers(BATCHES)),
     ("more/s2-statahead-mixed-types", How::Servers(BATCHES)),
-    ("more/v1-overstripe", How::Not(OVERSTRIPING)),
-    ("more/v3-stripes-2000", How::Not(OVERSTRIPING)),
+    ("more/v1-overstripe", How::Servers(UNWRITTEN)),
+    ("more/v3-stripes-2000", How::Servers(UNWRITTEN)),
     ("more/v5-grouplock-lockahead", How::Not(LOCKAHEAD)),
     ("more/v7-shared-file-two-mounts", How::Servers(TWO)),
     ("more/v9-two-clients-metadata", How::Servers(TWO)),
