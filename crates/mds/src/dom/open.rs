@@ -147,7 +147,7 @@ impl Mdt {
             return Ok(Bytes::new());
         }
         let used = reply_bytes(body) + NiobufRemote::SIZE + ROUNDING;
-        let room = context.reply_bytes_max.saturating_sub(used) as u64;
+        let room = context.reply_bytes_max.saturating_sub(used).min(INLINE_BYTES_MAX) as u64;
         let page = context.export.role::<PageBits>().page_bytes();
         let Some(offset) = offset_for(size, room, open.part, page) else {
             return Ok(Bytes::new());
@@ -159,6 +159,8 @@ impl Mdt {
     }
 }
 
+/// Most bytes that come with an open, whatever room a client says it has: they are in memory at once.
+const INLINE_BYTES_MAX: usize = 1 << 20;
 /// Bytes by which buffers grow to whole words, and the table of their lengths with them.
 const ROUNDING: usize = 16;
 

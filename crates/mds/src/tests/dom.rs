@@ -600,3 +600,21 @@ fn who_looks_up_before_it_opens_gets_the_bytes_all_the_same_and_once() {
         assert_eq!((bits(&reply).0.intersects(DATA), inline(&reply)), (false, None));
     });
 }
+
+#[test]
+fn an_open_brings_no_more_than_a_mebibyte_whatever_room_there_is() {
+    test(417, |server, _| async move {
+        let client = server.client("c").await;
+        for (name, size, whole) in [("f", 900_000, true), ("g", 3 << 20, false)] {
+            let fid = make(&server, &client, name).await;
+            put(&client, fid, size - 1, b"e").await.expect("written");
+            let request = client.open_request(Fid::ROOT, name, OpenFlags::READ);
+            let reply_room = Some(u32::MAX as usize);
+            let call = TestCall { reply_room, ..TestCall::new(request).tagged(client.next_tag()) };
+            let answer = client.inner.call_with(call).await.expect("an answer");
+            let Some(Reply::LdlmIntentOpen(reply)) = answer.reply else { panic!("no answer") };
+            let brought = inline(&reply).map(|(offset, data)| (offset, data.len() as u64));
+            assert_eq!(brought, whole.then_some((0, size)), "{name}");
+        }
+    });
+}

@@ -180,6 +180,8 @@ pub struct TestCall {
     pub source: Bytes,
     /// Sent with this connection count, instead of the current one.
     pub conn_cnt: Option<u32>,
+    /// Bytes set aside for the reply, instead of 64 KiB.
+    pub reply_room: Option<usize>,
 }
 
 impl TestCall {
@@ -358,7 +360,7 @@ impl TestClient {
             from: inner.nid,
             portal: format.request_portal,
             xid,
-            reply_bytes_max: 1 << 16,
+            reply_bytes_max: call.reply_room.unwrap_or(1 << 16),
             header_flags: HeaderFlags::NONE,
             body: PtlrpcBody {
                 handle: inner.session.lock().handle,
