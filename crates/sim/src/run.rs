@@ -57,6 +57,8 @@ pub struct Options {
     pub minutes: u64,
     /// Whether anything fails.
     pub faults: bool,
+    /// Whether files move to other layouts.
+    pub moves: bool,
     /// Whether every operation is printed.
     pub verbose: bool,
 }

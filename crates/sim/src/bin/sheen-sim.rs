@@ -30,6 +30,9 @@ struct Arguments {
     /// Let nothing fail
     #[arg(long)]
     calm: bool,
+    /// Move files to other layouts, too
+    #[arg(long)]
+    moves: bool,
     /// Run each seed twice, and fail where it does not go the same way
     #[arg(long)]
     twice: bool,
@@ -100,6 +103,7 @@ fn simulate(arguments: &Arguments) -> ExitCode {
                         seed,
                         minutes: arguments.minutes,
                         faults: !arguments.calm,
+                        moves: arguments.moves,
                         verbose: arguments.verbose,
                     };
                     let mut outcome = run(options);
@@ -116,7 +120,8 @@ fn simulate(arguments: &Arguments) -> ExitCode {
                         Err(failure) => {
                             operations.fetch_add(failure.operations, Ordering::Relaxed);
                             failed.fetch_add(1, Ordering::Relaxed);
-                            println!("{failure}\nseed {seed} failed; replay: cargo xtask sim --seed {seed}\n");
+                            let moves = if arguments.moves { " --moves" } else { "" };
+                            println!("{failure}\nseed {seed} failed; replay: cargo xtask sim --seed {seed}{moves}\n");
                         }
                     }
                     done.fetch_add(1, Ordering::Relaxed);

@@ -1,6 +1,7 @@
 //! What clients do: some processes on each, over a few shared names and files.
 
 mod data;
+mod layouts;
 mod marks;
 mod names;
 
@@ -20,6 +21,8 @@ const PROCESSES: u64 = 2;
 const DIRECTORIES: u64 = 3;
 const FILES: u64 = 4;
 const LOGS: u64 = 2;
+/// One operation in so many moves a file, if files move at all.
+const MOVES_ONE_IN: u64 = 30;
 /// Longest pause between two bursts of operations.
 const PAUSE_MAX: Duration = Duration::from_secs(12);
 
@@ -143,6 +146,9 @@ impl Process {
     }
 
     async fn operate(&self) {
+        if self.sim.options.moves && self.one_in(MOVES_ONE_IN) {
+            return self.move_file().await;
+        }
         match self.dice().below(100) {
             0..22 => self.write().await,
             22..39 => self.read().await,
@@ -158,7 +164,8 @@ impl Process {
             77..81 => self.link().await,
             81..84 => self.make_directory().await,
             84..86 => self.remove_directory().await,
-            86..89 => self.list().await,
+            86..88 => self.list().await,
+            88..89 => self.set_default_layout().await,
             89..94 => self.stat().await,
             94..97 => self.lock().await,
             _ => self.punch().await,
