@@ -9,6 +9,7 @@ pub mod clone;
 pub mod ledger;
 pub mod many;
 pub mod mapped;
+pub mod moves;
 pub mod pair;
 pub mod plant;
 pub mod project;

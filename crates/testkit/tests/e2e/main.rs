@@ -11,6 +11,7 @@ mod flags;
 mod full;
 mod kills;
 mod layouts;
+mod moves;
 mod pairs;
 mod parameters;
 mod posix;
