@@ -166,6 +166,10 @@ impl Mounted {
         inode: &Inode,
         layout: Bytes,
     ) -> Result<(), Errno> {
+        if inode.file_type().is_none() {
+            // Nobody has asked for it yet.
+            self.refresh(who, inode).await?;
+        }
         match inode.file_type() {
             Some(FileType::Directory | FileType::Regular) => {
                 self.meta.set_layout(who, inode, layout).await
