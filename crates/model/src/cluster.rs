@@ -8,7 +8,8 @@ use sheen_assembly::{NodeConnector, PlanKind, Registrar, Served};
 use sheen_client::config::{self, MountOptions};
 use sheen_client::data::Osts;
 use sheen_client::locks::CallbackRouter;
-use sheen_client::posix::FileSystem;
+use sheen_client::posix::{Credentials, FileSystem, NodeId, XattrMode};
+use sheen_layout::plan::{END_OF_FILE, Part, Plan, Striping};
 use sheen_node::net::{LNet, NetConfig};
 use sheen_node::rpc::RpcNode;
 use sheen_store_mem::{MemOptions, StoreMem};
@@ -21,6 +22,15 @@ const PORT: u16 = 988;
 const OSTS: u16 = 2;
 /// `obd_timeout`; nothing fails here, so nothing waits for it.
 const BASE: Duration = Duration::from_secs(100);
+
+/// Where the data of new files lies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Home {
+    /// On OSTs, as without any wish.
+    Osts,
+    /// The first 64 KiB on the MDT, the rest in stripes over all OSTs.
+    Mdt,
+}
 
 /// What lives as long as a run.
 pub(crate) struct Cluster {
@@ -42,7 +52,7 @@ async fn node(world: &sheen_io::World, last: u8) -> Arc<RpcNode> {
 
 impl Cluster {
     /// Starts servers on empty stores and mounts twice.
-    pub(crate) fn start(world: &Virtual) -> Self {
+    pub(crate) fn start(world: &Virtual, home: Home) -> Self {
         let io = world.world();
         world.run(async move {
             let server = node(&io, 1).await;
@@ -53,6 +63,9 @@ impl Cluster {
                 let client = node(&io, last).await;
                 clients.push(mount(&io, &client).await);
                 nodes.push(client);
+            }
+            if home == Home::Mdt {
+                begin_on_mdt(&clients[0]).await;
             }
             let clients = clients.try_into().map_err(drop).expect("two were mounted");
             Self { clients, _served: served, _nodes: nodes }
@@ -92,4 +105,21 @@ async fn mount(world: &sheen_io::World, node: &Arc<RpcNode>) -> FileSystem {
     let data = Osts::new(world.clone());
     let mounted = config::mount(world.clone(), connector, router, data, options, None).await;
     mounted.unwrap_or_else(|error| panic!("mount: {error:?}"))
+}
+
+/// New files begin on the MDT.
+async fn begin_on_mdt(client: &FileSystem) {
+    const COMPONENT: u64 = 64 << 10;
+    let striping = Striping { stripe_size: COMPONENT as u32, ..Striping::default() };
+    let first = Striping { on_mdt: true, ..striping.clone() };
+    let rest = Striping { stripe_count: OSTS, ..striping };
+    let layout = Plan::Composite(vec![
+        Part { start: 0, end: COMPONENT, striping: first },
+        Part { start: COMPONENT, end: END_OF_FILE, striping: rest },
+    ]);
+    let layout = layout.encode();
+    let (root, name) = (Credentials::root(), b"lustre.lov");
+    client.getattr(&root, NodeId::ROOT).await.expect("a root");
+    let set = client.setxattr(&root, NodeId::ROOT, name, layout, XattrMode::Any).await;
+    set.expect("a legal layout");
 }

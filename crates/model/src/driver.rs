@@ -12,7 +12,7 @@ use sheen_io::World;
 use sheen_testkit::vnet::{Virtual, Weather};
 use sheen_types::{Errno, Name};
 
-use crate::cluster::Cluster;
+use crate::cluster::{Cluster, Home};
 use crate::compare;
 use crate::model::{DIRECTORY_MODE, FILE_MODE, Model};
 use crate::operation::{Operation, SLOTS, Step};
@@ -24,9 +24,9 @@ pub(crate) const ATTRIBUTE: &[u8] = b"user.model";
 ///
 /// # Errors
 /// The first step after which the two differ, and in what.
-pub fn run(seed: u64, steps: &[Step]) -> Result<(), String> {
+pub fn run(seed: u64, home: Home, steps: &[Step]) -> Result<(), String> {
     let world = Virtual::new(seed, Weather::default());
-    let cluster = Cluster::start(&world);
+    let cluster = Cluster::start(&world, home);
     let clients = cluster.clients.clone();
     let (io, steps) = (world.world(), steps.to_vec());
     let outcome = world.run(async move {

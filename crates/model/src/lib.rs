@@ -13,6 +13,7 @@ mod many;
 mod model;
 mod operation;
 
+pub use cluster::Home;
 pub use driver::run;
 pub use many::run_many;
 pub use operation::{Operation, Step, operations};

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use clap::Parser;
+use sheen_model::Home;
 use sheen_sim::{Failure, Options, Report, run};
 
 /// A whole cluster in one process and in virtual time, from a seed
@@ -64,7 +65,9 @@ fn hold_to_model(arguments: &Arguments, operations: u64) -> ExitCode {
     let jobs = arguments.jobs.max(1);
     let part = operations.div_ceil(jobs);
     let run = move |seed: u64| {
-        let outcome = sheen_model::run_many(seed, part);
+        // Files of every other seed begin on the MDT.
+        let home = if seed.is_multiple_of(2) { Home::Osts } else { Home::Mdt };
+        let outcome = sheen_model::run_many(seed, home, part);
         if let Err(failure) = &outcome {
             println!("{failure}\nreplay: cargo xtask sim --model {part} --seed {seed}\n");
         }
