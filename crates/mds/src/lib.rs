@@ -2,7 +2,8 @@
 //!
 //! [`Mdt`] implements [`sheen_target::Operations`]; connects, resends, recovery and plain locks are
 //! the target's. One file per operation: request, checks, locks, transaction, reply. `intent/` and
-//! `reint/` hold Lustre's two families of requests, `placement/` where a file's objects lie.
+//! `reint/` hold Lustre's two families of requests, `placement/` where a file's objects lie, `layouts`
+//! what files and directories shall look like.
 //!
 //! What always holds:
 //!

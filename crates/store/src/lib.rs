@@ -12,7 +12,9 @@
 //! - **Data** ([`Store::write`], [`Store::truncate`], ...) changes an object's bytes at once and
 //!   outside the sequence. It survives the death of this process when the call returns, and the
 //!   death of the machine when [`Store::sync_data`] returns. An object must be created by a
-//!   transaction first; destroying it drops its data when that transaction commits.
+//!   transaction first; destroying it drops its data when that transaction commits. A transaction
+//!   may give two objects each other's data ([`Change::Exchange`]): whose data is whose is then as
+//!   durable as the transaction, and the bytes as durable as they were.
 //!
 //! What has data is exactly what is [`FileKind::Regular`]; what has keys is a
 //! [`FileKind::Directory`], or a name that is no object at all.

@@ -1,4 +1,4 @@
-use sheen_wire::lov::{LovEa, LovMd, LovOstData};
+use sheen_wire::lov::{CompFlags, LovEa, LovMd, LovOstData};
 
 use super::{Action, GRAMMAR, Setstripe, differences};
 use crate::output::Fault;
@@ -68,4 +68,11 @@ fn what_was_made_otherwise_is_told() {
     let dropped = differences(&asked, &wish("-E -1 f"));
     assert_eq!(dropped, ["nothing lies on the MDT: the MDT's lod.*.dom_stripesize is 0"]);
     assert_eq!(differences(&asked, &asked), Vec::<String>::new());
+    let asked = wish("-E 1M -c 1 -E -1 -C 6 f");
+    let LovEa::Composite(mut made) = asked.clone() else { panic!() };
+    made.components[1].layout.stripes = vec![LovOstData::default()];
+    assert_eq!(differences(&asked, &LovEa::Composite(made.clone())), Vec::<String>::new());
+    made.components[1].entry.flags = CompFlags::INIT;
+    let fewer = differences(&asked, &LovEa::Composite(made));
+    assert_eq!(fewer, ["1 stripes instead of 6: no more OSTs to choose from"]);
 }
