@@ -114,6 +114,36 @@ pub(super) fn remove_layout(path: &Path) -> Result<(), Errno> {
     }
 }
 
+/// An extended attribute: its name and its value.
+pub(super) type Xattr = (Vec<u8>, Vec<u8>);
+
+/// All extended attributes of a path, not of what a symbolic link there names: names and values.
+/// One that went away meanwhile is left out.
+///
+/// # Errors
+/// What the system says; a file system without any has none.
+pub(super) fn all(path: &Path) -> Result<Vec<Xattr>, Errno> {
+    let mut names = vec![0; VALUE_BYTES_MAX];
+    let length = match rustix::fs::llistxattr(path, names.as_mut_slice()).map_err(errno) {
+        Err(Errno::EOPNOTSUPP) => return Ok(Vec::new()),
+        length => length?,
+    };
+    names.truncate(length);
+    let mut found = Vec::new();
+    for name in names.split(|byte| *byte == 0).filter(|name| !name.is_empty()) {
+        let mut value = vec![0; VALUE_BYTES_MAX];
+        match rustix::fs::lgetxattr(path, name, value.as_mut_slice()).map_err(errno) {
+            Ok(length) => {
+                value.truncate(length);
+                found.push((name.to_vec(), value));
+            }
+            Err(Errno::ENODATA) => {}
+            Err(errno) => return Err(errno),
+        }
+    }
+    Ok(found)
+}
+
 /// The file's FID; ENODATA on another file system than ours.
 pub(super) fn fid(path: &Path) -> Result<Fid, Errno> {
     let bytes = match value(path, FID) {

@@ -55,7 +55,7 @@ const TESTS: &[Opt] = &[
     refused(Some('N'), &["mirror-count"], Takes::Value("N")),
     refused(None, &["mirror-state"], Takes::Value("STATE")),
     refused(None, &["projid"], Takes::Value("ID")),
-    refused(None, &["xattr"], Takes::Value("NAME[=VALUE]")),
+    test(None, &["xattr"], "NAME[=VALUE]", "With an extended attribute like these expressions"),
 ];
 
 const OPTIONS: &[Opt] = &[

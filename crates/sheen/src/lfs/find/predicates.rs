@@ -3,11 +3,14 @@
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 
+use regex_automata::meta::Regex;
+use regex_automata::util::syntax;
 use rustix::fs::{FileType, Statx};
 use sheen_types::{Errno, TargetName};
 use sheen_wire::lov::{CompFlags, LovEa, LovMd, LovPattern};
 
 use super::{BAD_VALUE_CODE, bad, times};
+use crate::lfs::attributes::Xattr;
 use crate::lfs::compare::Bound;
 use crate::lfs::components::Flags;
 use crate::lfs::options::parse_number;
@@ -57,6 +60,36 @@ pub(super) enum Test {
     ComponentEnd(Bound),
     ComponentFlags(Flags),
     ExtensionSize(Bound),
+    Xattr(Expression, Option<Expression>),
+}
+
+/// A regular expression for all of a text.
+#[derive(Clone, Debug)]
+pub(super) struct Expression {
+    text: String,
+    expression: Regex,
+}
+
+impl PartialEq for Expression {
+    fn eq(&self, other: &Self) -> bool {
+        self.text == other.text
+    }
+}
+
+impl Eq for Expression {}
+
+impl Expression {
+    fn read(text: &str) -> Option<Self> {
+        let expression = Regex::builder()
+            .configure(Regex::config().utf8_empty(false))
+            .syntax(syntax::Config::new().utf8(false).unicode(false).dot_matches_new_line(true))
+            .build(&format!("^(?:{text})$"));
+        Some(Self { text: text.to_owned(), expression: expression.ok()? })
+    }
+
+    fn fits(&self, bytes: &[u8]) -> bool {
+        self.expression.is_match(bytes)
+    }
 }
 
 /// What a test costs.
@@ -123,6 +156,17 @@ impl Test {
                 Self::ComponentFlags(Flags::parse(value).map_err(wrong)?)
             }
             "extension-size" => Self::ExtensionSize(size("ext-size", 1)?),
+            "xattr" => {
+                let (name, value) = match value.split_once('=') {
+                    Some((name, value)) => (name, Some(value)),
+                    None => (value, None),
+                };
+                let read = |text: &str| {
+                    let wrong = || bad(EINVAL_CODE, format!("bad regular expression '{text}'"));
+                    Expression::read(text).ok_or_else(wrong)
+                };
+                Self::Xattr(read(name)?, value.map(read).transpose()?)
+            }
             _ => return Err(bad(USAGE_CODE, format!("unrecognized option '{spelled}'"))),
         })
     }
@@ -139,7 +183,8 @@ impl Test {
             | Self::ComponentStart(_)
             | Self::ComponentEnd(_)
             | Self::ComponentFlags(_)
-            | Self::ExtensionSize(_) => Cost::Layout,
+            | Self::ExtensionSize(_)
+            | Self::Xattr(..) => Cost::Layout,
             _ => Cost::Attributes,
         }
     }
@@ -150,7 +195,7 @@ impl Test {
 
     /// Whether another test of this kind takes this one's place.
     fn is_replaced_by(&self, other: &Self) -> bool {
-        let twice = matches!(self, Self::Age(..) | Self::Newer(..));
+        let twice = matches!(self, Self::Age(..) | Self::Newer(..) | Self::Xattr(..));
         !twice && std::mem::discriminant(self) == std::mem::discriminant(other)
     }
 }
@@ -165,6 +210,8 @@ pub(super) trait File {
     fn attributes(&self) -> Result<&Statx, Errno>;
     /// Its layout, a directory's default; `None` if it has none.
     fn layout(&self) -> Result<Option<&LovEa>, Errno>;
+    /// Its extended attributes, names and values.
+    fn xattrs(&self) -> Result<Vec<Xattr>, Errno>;
     /// The MDT it lies on.
     fn mdt(&self) -> Result<u32, Errno>;
 }
@@ -246,6 +293,12 @@ fn fits(test: &Test, file: &dyn File) -> Result<bool, Errno> {
         Test::PermAny(mode) => u32::from(attributes()?.stx_mode) & mode != 0,
         Test::Group(id) => attributes()?.stx_gid == *id,
         Test::User(id) => attributes()?.stx_uid == *id,
+        Test::Xattr(name, value) => {
+            let fits = |(own, content): &Xattr| {
+                name.fits(own) && value.as_ref().is_none_or(|value| value.fits(content))
+            };
+            file.xattrs()?.iter().any(fits)
+        }
         Test::Mdts(indexes) => indexes.contains(&file.mdt()?),
         _ => fits_layout(test, file.layout()?),
     })
@@ -444,7 +497,8 @@ fn targets(kind: &str, value: &str) -> Result<Vec<u32>, Fault> {
         let (first, last) = word.split_once('-').unwrap_or((word, word));
         if let (Some(first), Some(last)) = (parse_number(first), parse_number(last)) {
             let last = u32::try_from(last).ok().filter(|last| *last <= u32::from(u16::MAX));
-            indexes.extend(first as u32..=last.ok_or_else(wrong)?);
+            let last = last.ok_or_else(wrong)?;
+            indexes.extend(u32::try_from(first).map_err(|_| wrong())?..=last);
             continue;
         }
         let full = if word.starts_with(kind) { format!("x-{word}") } else { word.to_owned() };

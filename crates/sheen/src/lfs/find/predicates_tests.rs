@@ -6,6 +6,7 @@ use sheen_types::Errno;
 use sheen_wire::lov::{CompFlags, LovEa};
 
 use super::{File, Test, Tests, matches, symbolic};
+use crate::lfs::attributes::Xattr;
 use crate::lfs::find::Find;
 use crate::lfs::find::options::GRAMMAR;
 use crate::lfs::wish::{self, Wish};
@@ -34,6 +35,10 @@ impl File for Made {
     fn layout(&self) -> Result<Option<&LovEa>, Errno> {
         self.asked.set(self.asked.get() + 1);
         Ok(self.layout.as_ref())
+    }
+
+    fn xattrs(&self) -> Result<Vec<Xattr>, Errno> {
+        Ok(vec![(b"user.job".to_vec(), b"202310.7\nx".to_vec()), (b"user.x".to_vec(), vec![0xff])])
     }
 
     fn mdt(&self) -> Result<u32, Errno> {
@@ -134,6 +139,17 @@ fn one_component_must_have_all_that_is_asked_of_components() {
     assert!(fits("--ost 3", &plain) && fits("-O lustre-OST0001_UUID,7", &plain));
     assert!(fits("-o OST0003", &plain) && fits("-i 0-1", &plain) && !fits("-O 2", &plain));
     assert!(fits("-c -3", &plain) && fits("-m 0", &plain) && !fits("-m 1-3", &plain));
+}
+
+#[test]
+fn extended_attributes_are_matched_as_a_whole() {
+    let made = file("-c 2");
+    assert!(fits("-xattr user.job=202310.*", &made) && fits("-xattr user\\..*", &made));
+    assert!(!fits("-xattr user.jo", &made) && !fits("-xattr user.job=202310", &made));
+    assert!(fits("! -xattr trusted.* -xattr user.x=.", &made));
+    assert!(!fits("-xattr user.job=1.* -xattr user.job", &made));
+    let fault = Test::read("xattr", "[", "--xattr").unwrap_err();
+    assert_eq!(fault.text, "lfs find: bad regular expression '['");
 }
 
 #[test]

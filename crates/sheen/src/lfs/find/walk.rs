@@ -18,7 +18,7 @@ use sheen_wire::lov::LovEa;
 use super::predicates::File;
 use super::{Find, times};
 use crate::api::{Kind, TARGETS, Target};
-use crate::lfs::attributes;
+use crate::lfs::attributes::{self, Xattr};
 use crate::lfs::mount::Mount;
 use crate::output::{Fault, errno_of, worst as outcome, write_out};
 
@@ -59,6 +59,10 @@ impl File for Entry<'_> {
         }
         let layout = self.layout.get_or_init(|| attributes::layout(self.path));
         layout.as_ref().map(Option::as_ref).map_err(|errno| *errno)
+    }
+
+    fn xattrs(&self) -> Result<Vec<Xattr>, Errno> {
+        attributes::all(self.path)
     }
 
     fn mdt(&self) -> Result<u32, Errno> {
