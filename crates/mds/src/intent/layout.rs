@@ -99,8 +99,10 @@ impl Mdt {
             }
         };
         let target = &context.target;
-        let bits = InodeBits::LAYOUT | InodeBits::UPDATE;
-        let lock = target.lock_inode(fid, bits, LockMode::Ex).await?;
+        // Not in one lock with the layout's, which the client gets: a lock on attributes that others
+        // share while they are changed would keep nothing from getting old.
+        let _attributes = target.lock_inode(fid, InodeBits::UPDATE, LockMode::Ex).await?;
+        let lock = target.lock_inode(fid, InodeBits::LAYOUT, LockMode::Ex).await?;
         let made = target.transact_with(context, Memo::Done, |_| {
             let mut transaction = Transaction::new();
             transaction.set_xattr(fid, xattrs::LOV, taken.layout().clone());
