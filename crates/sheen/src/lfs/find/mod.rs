@@ -4,10 +4,12 @@
 //! the directory, attributes cost a `stat`, layouts an extended attribute. Of two tests of a kind the
 //! last one counts, as in Lustre; times and extended attributes may be tested twice.
 
+mod glob;
 mod options;
 mod predicates;
 mod printf;
 mod times;
+mod values;
 mod walk;
 
 use std::ffi::OsString;

@@ -5,10 +5,11 @@ use rustix::fs::{FileType, Statx};
 use sheen_types::Errno;
 use sheen_wire::lov::{CompFlags, LovEa};
 
-use super::{File, Test, Tests, matches, symbolic};
+use super::{File, Test, Tests, matches};
 use crate::lfs::attributes::Xattr;
 use crate::lfs::find::Find;
 use crate::lfs::find::options::GRAMMAR;
+use crate::lfs::find::values::symbolic;
 use crate::lfs::wish::{self, Wish};
 
 /// A file with a layout, that counts what it was asked for.

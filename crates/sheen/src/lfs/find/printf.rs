@@ -7,8 +7,9 @@ use rustix::fs::FileType;
 use sheen_types::{Errno, Fid};
 use sheen_wire::lov::{CompFlags, LovEa, LovMd, LovPattern};
 
-use super::predicates::{ATTRIBUTES, File, Time};
+use super::predicates::{File, Time};
 use super::times::{self, NANOSECONDS};
+use super::values::ATTRIBUTES;
 
 /// What `--ls` prints.
 pub(super) const LS: &str = "%i\\t%k\\t%M\\t%n\\t%u\\t%g\\t%s\\t%t\\t%p\\n";
