@@ -72,12 +72,17 @@ impl File {
     /// Holds the file; `gid` is the caller's alone. Waits for another hold to end if it `waits`.
     ///
     /// # Errors
-    /// [`Refusal::Stale`]; `EAGAIN` if another has the file; those of the enqueues.
+    /// [`Refusal::Stale`], [`Refusal::NoObjects`]; `EAGAIN` if another has the file; those of the enqueues.
     pub(super) async fn hold_all(
         &self,
         gid: u64,
         waits: bool,
     ) -> Result<Arc<dyn HeldFile>, Refusal> {
+        // Objects that came later nobody would hold: all that there can be are made first.
+        let whole = Extent { start: 0, end: self.layout.last_byte() };
+        if self.layout.lacks_objects(whole) {
+            return Err(Refusal::NoObjects(whole));
+        }
         let mut hold = Hold { file: self.clone(), locks: Vec::with_capacity(self.objects.len()) };
         for object in self.objects.iter() {
             let lock = object.lock_for(gid, waits).await?;

@@ -116,3 +116,12 @@ fn who_holds_a_file_reads_what_was_written_before_and_finds_its_holes() {
     fixture.locks[1].on_evicted();
     assert!(!hold.is_intact());
 }
+
+#[test]
+fn what_could_get_objects_while_it_is_held_gets_them_before() {
+    let fixture = Fixture::new(4 << 20);
+    let file = fixture.file_by(composite(Body::Absent));
+    let hold = fixture.run(&file, |file| async move { file.hold(7, true).await });
+    let whole = Extent { start: 0, end: 2 * MIB - 1 };
+    assert!(matches!(hold, Err(Refusal::NoObjects(extent)) if extent == whole));
+}
