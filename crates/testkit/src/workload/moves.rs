@@ -3,7 +3,7 @@
 
 use std::fmt;
 use std::fs::{File, OpenOptions};
-use std::io::{Seek as _, SeekFrom, Write as _};
+use std::io::Write as _;
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -103,6 +103,8 @@ fn move_about(
 /// The file on both mounts, and what it must hold.
 struct Subject {
     files: [File; 2],
+    /// The same, to append.
+    ends: [File; 2],
     bytes: Vec<u8>,
     random: Random,
     seed: u64,
@@ -114,8 +116,18 @@ impl Subject {
         let open = |path: &PathBuf| {
             OpenOptions::new().read(true).write(true).open(path).told(path.display())
         };
+        let append =
+            |path: &PathBuf| OpenOptions::new().append(true).open(path).told(path.display());
         let files = [open(&paths[0])?, open(&paths[1])?];
-        Ok(Self { files, bytes: Vec::new(), random: Random::new(seed), seed, done: Vec::new() })
+        let ends = [append(&paths[0])?, append(&paths[1])?];
+        Ok(Self {
+            files,
+            ends,
+            bytes: Vec::new(),
+            random: Random::new(seed),
+            seed,
+            done: Vec::new(),
+        })
     }
 
     fn draw(&mut self) -> Act {
@@ -155,9 +167,9 @@ impl Subject {
             }
             Act::Append { length } => {
                 let data = self.data(number, length);
-                let mut end = file;
-                end.seek(SeekFrom::End(0)).told("seek")?;
-                end.write_all(&data).told("append")?;
+                // Not by a seek to the end: where others change the file at that moment the kernel may
+                // take an old one for it (docs/SEMANTICS.md).
+                (&self.ends[mount]).write_all(&data).told("append")?;
                 self.put(self.bytes.len() as u64, &data);
             }
             Act::Cut { size } => {
