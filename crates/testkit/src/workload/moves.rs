@@ -15,6 +15,8 @@ use crate::{Outcome, Told, ensure};
 const BYTES_MAX: u64 = 6 << 20;
 /// Bytes of one write at most.
 const WRITE_MAX: u64 = 300_000;
+/// Steps between two moves, if they are not made beside.
+const STEPS_BETWEEN: u64 = 5;
 /// Steps that a fault shows.
 const SHOWN: usize = 12;
 
@@ -63,12 +65,12 @@ pub fn layout(random: &mut Random) -> &'static [&'static str] {
 ///
 /// # Errors
 /// With the last steps, when a mount shows other bytes than were written.
-pub fn run(
+pub fn run_beside(
     tops: [&Path; 2],
     name: &str,
     seed: u64,
     steps: u64,
-    migrate: impl Fn(usize, &[&str], &Path) -> Outcome + Sync,
+    migrate: impl Fn(&[&str], &Path) -> Outcome + Sync,
 ) -> Outcome<u64> {
     let paths = tops.map(|top| top.join(name));
     File::create(&paths[0]).told("create")?;
@@ -84,17 +86,43 @@ pub fn run(
     })
 }
 
+/// As [`run_beside`], with a move after every few steps instead.
+///
+/// # Errors
+/// As [`run_beside`].
+pub fn run_between(
+    tops: [&Path; 2],
+    name: &str,
+    seed: u64,
+    steps: u64,
+    migrate: impl Fn(&[&str], &Path) -> Outcome,
+) -> Outcome {
+    let paths = tops.map(|top| top.join(name));
+    File::create(&paths[0]).told("create")?;
+    let mut subject = Subject::new(&paths, seed)?;
+    let mut random = Random::new(seed ^ 0x6d6f_7665);
+    for number in 0..steps {
+        subject.step(number).map_err(|fault| format!("seed {seed}: {fault}"))?;
+        if random.below(STEPS_BETWEEN) == 0 {
+            migrate(layout(&mut random), &paths[random.below(2) as usize])?;
+            let whole = subject.whole();
+            whole.map_err(|fault| format!("seed {seed}: moved after step {number}: {fault}"))?;
+        }
+    }
+    Ok(())
+}
+
 fn move_about(
     paths: &[PathBuf; 2],
     seed: u64,
     ends: &AtomicBool,
-    migrate: &impl Fn(usize, &[&str], &Path) -> Outcome,
+    migrate: &impl Fn(&[&str], &Path) -> Outcome,
 ) -> Outcome<u64> {
     let mut random = Random::new(seed ^ 0x6d6f_7665);
     let mut moves = 0;
     while !ends.load(Ordering::Relaxed) {
-        let mount = random.below(2) as usize;
-        migrate(mount, layout(&mut random), &paths[mount])?;
+        let path = &paths[random.below(2) as usize];
+        migrate(layout(&mut random), path)?;
         moves += 1;
     }
     Ok(moves)
@@ -220,6 +248,14 @@ impl Subject {
         let size = self.files[mount].metadata().told("stat")?.len();
         let wanted = self.bytes.len() as u64;
         ensure(size == wanted, || format!("mount {mount} shows {size} bytes, not {wanted}"))
+    }
+
+    /// Both mounts show all of the file.
+    fn whole(&self) -> Outcome {
+        (0..2).try_for_each(|mount| {
+            self.same_size(mount)?;
+            self.compare(mount, 0, self.bytes.len() as u64)
+        })
     }
 
     fn told(&self, fault: &str) -> String {
