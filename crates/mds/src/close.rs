@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use sheen_store::{AttributePatch, Transaction};
-use sheen_target::{Context, Memo, Outcome, Target};
-use sheen_types::{Errno, Timestamp};
+use sheen_target::{Context, LockGuard, Memo, Outcome, Target};
+use sheen_types::{Errno, Fid, InodeBits, LockMode, Timestamp};
 use sheen_wire::codec::{Wire, Writer};
 use sheen_wire::md::{AttrValid, Bias, MdtBody, OpenFlags, OpenHandle, RecSetattr, SomAttrs};
 use sheen_wire::messages::MdsCloseReply;
@@ -34,6 +34,7 @@ impl Mdt {
             return Ok(Outcome { status: Errno::ESTALE.status(), ..closed() });
         };
         let _held = self.exclusion.hold(Needs::new().change_inode(file.fid)).await;
+        let _attributes = self.call_back_old_access(context, file.fid, record).await?;
         let mut transaction = Transaction::new();
         if is_writer(&file) && tells_of_writes(record) {
             self.open_files.note_written(file.fid);
@@ -53,6 +54,21 @@ impl Mdt {
         let done = context.target.transact(context, transaction, Memo::Done);
         done.map_err(|error| error.errno())?;
         Ok(closed())
+    }
+
+    /// A close that tells of reading alone changes what others may have cached: they look again. One
+    /// that tells of writes does not; who writes keeps others' caches empty by locks on the data.
+    async fn call_back_old_access(
+        &self,
+        context: &Context,
+        fid: Fid,
+        record: &RecSetattr,
+    ) -> Result<Option<LockGuard>, Errno> {
+        let Ok(inode) = self.inode(fid) else { return Ok(None) };
+        if !is_later_access(record, &inode) || tells_of_writes(record) {
+            return Ok(None);
+        }
+        context.target.lock_inode(fid, InodeBits::UPDATE, LockMode::Pw).await.map(Some)
     }
 
     /// Closes what a client that is gone left open.
@@ -86,6 +102,12 @@ fn is_writer(file: &OpenFile) -> bool {
     file.flags.contains(OpenFlags::WRITE)
 }
 
+/// Whether a close tells of an access that is news: more than a minute later than the last one known.
+fn is_later_access(record: &RecSetattr, inode: &Inode) -> bool {
+    let known = inode.attributes.accessed.seconds;
+    record.valid.contains(AttrValid::ATIME) && record.atime > known.saturating_add(60)
+}
+
 /// Whether a close says that data was written, or might: Lustre's clients tell a size with every
 /// close of a writer.
 fn tells_of_writes(record: &RecSetattr) -> bool {
@@ -109,8 +131,7 @@ fn update(mdt: &Mdt, transaction: &mut Transaction, inode: &Inode, record: &RecS
         modified: newer(AttrValid::MTIME, record.mtime, attributes.modified)
             .filter(|_| changed.is_some()),
         changed,
-        accessed: newer(AttrValid::ATIME, record.atime, attributes.accessed)
-            .filter(|told| told.seconds > attributes.accessed.seconds.saturating_add(60)),
+        accessed: is_later_access(record, inode).then(|| Timestamp::from_seconds(record.atime)),
         ..AttributePatch::default()
     };
     if patch != AttributePatch::default() {
