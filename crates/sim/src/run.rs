@@ -368,6 +368,13 @@ impl Sim {
         self.was_disk_bad(TELLS_WITHIN, since)
     }
 
+    /// Whether a disk has ever answered with an error: who lost data by it hears of that when he asks,
+    /// however late.
+    pub(crate) fn was_disk_ever_bad(&self) -> bool {
+        let record = self.record.lock();
+        record.bad_disks > 0 || record.bad_disk_until.is_some()
+    }
+
     /// A fault begins that lasts.
     pub(crate) fn breaks(&self) {
         self.record.lock().faults += 1;

@@ -6,6 +6,8 @@ use sheen_client::posix::{
     Fallocate, FileLock, FileLockMode, LockOwner, OpenFlags, Opened, SetAttributes,
 };
 
+use sheen_types::Errno;
+
 use super::{Place, Process, is_answer};
 use crate::cluster::Found;
 use crate::model::{CELL, Cells, Mark};
@@ -70,7 +72,12 @@ impl Process {
             });
         }
         self.judge_promise(operation, &synced);
-        self.ended(operation, &synced);
+        match synced {
+            Err(Errno::EIO) if self.sim.was_disk_ever_bad() => {
+                _ = self.sim.end(operation, "data was lost");
+            }
+            synced => self.ended(operation, &synced),
+        }
     }
 
     /// Writes some cells of a file that is there or made for it.
