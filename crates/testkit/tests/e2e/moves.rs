@@ -23,7 +23,7 @@ fn migrate(cluster: &Cluster, options: &[&str], path: &Path) -> Outcome {
 
 #[test]
 fn a_file_of_two_mounts_keeps_its_bytes_wherever_it_moves() {
-    scene("moves", 4, LIMIT, |cluster| {
+    scene("moving", 4, LIMIT, |cluster| {
         let other = cluster.mount_again()?;
         let steps = Size::asked().of(20, 250, 3000);
         let mover = |options: &[&str], path: &Path| migrate(cluster, options, path);
@@ -39,7 +39,7 @@ fn two_mounts_use_a_file_that_moves() {
     if Size::asked() != Size::Long {
         return eprintln!("only with SHEEN_TEST_LONG");
     }
-    scene("moves-beside", 4, LIMIT, |cluster| {
+    scene("moving-beside", 4, LIMIT, |cluster| {
         let other = cluster.mount_again()?;
         let mover = |options: &[&str], path: &Path| migrate(cluster, options, path);
         let moved = moves::run_beside([&cluster.mnt(), &other], "f", seed(), 3000, mover)?;
@@ -54,7 +54,7 @@ fn files_move_while_servers_die() {
     if Size::asked() != Size::Long {
         return eprintln!("only with SHEEN_TEST_LONG");
     }
-    scene("moves-kill", 4, LIMIT, |cluster| {
+    scene("moving-kill", 4, LIMIT, |cluster| {
         let other = cluster.mount_again()?;
         let seed = seed();
         disturbed(cluster, 20, Duration::from_secs(2), |top| {
