@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use sheen_store::{AttributePatch, Transaction};
-use sheen_target::{Context, LockGuard, Memo, Outcome, Target};
-use sheen_types::{Errno, Fid, InodeBits, LockMode, Timestamp};
+use sheen_target::{Context, Memo, Outcome, Target};
+use sheen_types::{Errno, InodeBits, LockMode, Timestamp};
 use sheen_wire::codec::{Wire, Writer};
 use sheen_wire::md::{AttrValid, Bias, MdtBody, OpenFlags, OpenHandle, RecSetattr, SomAttrs};
 use sheen_wire::messages::MdsCloseReply;
@@ -33,9 +33,9 @@ impl Mdt {
             }
             return Ok(Outcome { status: Errno::ESTALE.status(), ..closed() });
         };
-        let _held = self.exclusion.hold(Needs::new().change_inode(file.fid)).await;
-        let _attributes = self.call_back_old_access(context, file.fid, record).await?;
+        let held = self.exclusion.hold(Needs::new().change_inode(file.fid)).await;
         let mut transaction = Transaction::new();
+        let mut is_access = false;
         if is_writer(&file) && tells_of_writes(record) {
             self.open_files.note_written(file.fid);
         }
@@ -47,28 +47,23 @@ impl Mdt {
             Ok(inode) if left.opens == 0 && self.is_orphan(&inode)? => {
                 self.destroy_orphan(&mut transaction, &inode)?;
             }
-            Ok(inode) => update(self, &mut transaction, &inode, record),
+            Ok(inode) => {
+                is_access = is_later_access(record, &inode) && !tells_of_writes(record);
+                update(self, &mut transaction, &inode, record);
+            }
             Err(Errno::ENOENT) => {}
             Err(errno) => return Err(errno),
         }
         let done = context.target.transact(context, transaction, Memo::Done);
         done.map_err(|error| error.errno())?;
-        Ok(closed())
-    }
-
-    /// A close that tells of reading alone changes what others may have cached: they look again. One
-    /// that tells of writes does not; who writes keeps others' caches empty by locks on the data.
-    async fn call_back_old_access(
-        &self,
-        context: &Context,
-        fid: Fid,
-        record: &RecSetattr,
-    ) -> Result<Option<LockGuard>, Errno> {
-        let Ok(inode) = self.inode(fid) else { return Ok(None) };
-        if !is_later_access(record, &inode) || tells_of_writes(record) {
-            return Ok(None);
+        drop(held);
+        if is_access {
+            // Others may keep the old time: they look again. After writes they need not be told, as they
+            // lose their locks on the data. It is closed, whether they can be told or not.
+            let bits = InodeBits::UPDATE;
+            drop(context.target.lock_inode(file.fid, bits, LockMode::Pw).await);
         }
-        context.target.lock_inode(fid, InodeBits::UPDATE, LockMode::Pw).await.map(Some)
+        Ok(closed())
     }
 
     /// Closes what a client that is gone left open.
