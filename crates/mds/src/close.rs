@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use sheen_store::{AttributePatch, Transaction};
 use sheen_target::{Context, Memo, Outcome, Target};
-use sheen_types::{Errno, InodeBits, LockMode, Timestamp};
+use sheen_types::{Errno, Timestamp};
 use sheen_wire::codec::{Wire, Writer};
 use sheen_wire::md::{AttrValid, Bias, MdtBody, OpenFlags, OpenHandle, RecSetattr, SomAttrs};
 use sheen_wire::messages::MdsCloseReply;
@@ -33,9 +33,8 @@ impl Mdt {
             }
             return Ok(Outcome { status: Errno::ESTALE.status(), ..closed() });
         };
-        let held = self.exclusion.hold(Needs::new().change_inode(file.fid)).await;
+        let _held = self.exclusion.hold(Needs::new().change_inode(file.fid)).await;
         let mut transaction = Transaction::new();
-        let mut is_access = false;
         if is_writer(&file) && tells_of_writes(record) {
             self.open_files.note_written(file.fid);
         }
@@ -47,22 +46,12 @@ impl Mdt {
             Ok(inode) if left.opens == 0 && self.is_orphan(&inode)? => {
                 self.destroy_orphan(&mut transaction, &inode)?;
             }
-            Ok(inode) => {
-                is_access = is_later_access(record, &inode) && !tells_of_writes(record);
-                update(self, &mut transaction, &inode, record);
-            }
+            Ok(inode) => update(self, &mut transaction, &inode, record),
             Err(Errno::ENOENT) => {}
             Err(errno) => return Err(errno),
         }
         let done = context.target.transact(context, transaction, Memo::Done);
         done.map_err(|error| error.errno())?;
-        drop(held);
-        if is_access {
-            // Others may keep the old time: they look again. After writes they need not be told, as they
-            // lose their locks on the data. It is closed, whether they can be told or not.
-            let bits = InodeBits::UPDATE;
-            drop(context.target.lock_inode(file.fid, bits, LockMode::Pw).await);
-        }
         Ok(closed())
     }
 
@@ -97,12 +86,6 @@ fn is_writer(file: &OpenFile) -> bool {
     file.flags.contains(OpenFlags::WRITE)
 }
 
-/// Whether a close tells of an access that is news: more than a minute later than the last one known.
-fn is_later_access(record: &RecSetattr, inode: &Inode) -> bool {
-    let known = inode.attributes.accessed.seconds;
-    record.valid.contains(AttrValid::ATIME) && record.atime > known.saturating_add(60)
-}
-
 /// Whether a close says that data was written, or might: Lustre's clients tell a size with every
 /// close of a writer.
 fn tells_of_writes(record: &RecSetattr) -> bool {
@@ -126,7 +109,8 @@ fn update(mdt: &Mdt, transaction: &mut Transaction, inode: &Inode, record: &RecS
         modified: newer(AttrValid::MTIME, record.mtime, attributes.modified)
             .filter(|_| changed.is_some()),
         changed,
-        accessed: is_later_access(record, inode).then(|| Timestamp::from_seconds(record.atime)),
+        accessed: newer(AttrValid::ATIME, record.atime, attributes.accessed)
+            .filter(|told| told.seconds > attributes.accessed.seconds.saturating_add(60)),
         ..AttributePatch::default()
     };
     if patch != AttributePatch::default() {
