@@ -205,6 +205,14 @@ impl Layout {
         self.components.last().map_or(0, |last| last.extent.end)
     }
 
+    /// How many bytes from `offset` on the layout has components for.
+    #[must_use]
+    pub fn room(&self, offset: u64) -> u64 {
+        let last = self.components.last().map(|last| last.extent.end);
+        let rest = last.and_then(|last| last.checked_sub(offset));
+        rest.map_or(0, |rest| rest.saturating_add(1))
+    }
+
     /// Whether a component of `extent` has no objects yet, so that nothing can be written there.
     #[must_use]
     pub fn lacks_objects(&self, extent: Extent) -> bool {

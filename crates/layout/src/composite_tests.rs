@@ -35,6 +35,7 @@ fn what_is_absent_and_what_is_kept_is_known() {
     assert!(!layout.lacks_objects(Extent { start: 0, end: 8 * MIB - 1 }));
     assert!(layout.lacks_objects(Extent { start: 0, end: 8 * MIB }));
     assert!(layout.lacks_objects(Extent { start: 9 * MIB, end: 9 * MIB }));
+    assert_eq!(layout.room(8 * MIB), Extent::EOF - 8 * MIB + 1);
     let grown = layout.components.iter().map(|part| match part.is_absent() {
         true => (part.id, part.extent, striped(1)),
         false => (part.id, part.extent, part.body.clone()),
@@ -43,6 +44,8 @@ fn what_is_absent_and_what_is_kept_is_known() {
     assert!(grown.keeps(&layout) && !layout.keeps(&grown));
     let raid0 = Raid0::new(65536, 1).unwrap();
     let stripes = [Stripe { ost: 0, object: Fid::new(0x1_0000_0000, 1) }];
+    let short = Layout::new(7, [(1, Extent { start: 0, end: MIB - 1 }, Body::Mdt)]).unwrap();
+    assert_eq!([0, MIB - 1, MIB, 9 * MIB].map(|at| short.room(at)), [MIB, 1, 0, 0]);
     let other = Layout::plain(1, raid0, stripes.into());
     assert!(!other.keeps(&layout) && other.keeps(&other));
 }

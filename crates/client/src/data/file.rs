@@ -50,6 +50,15 @@ impl File {
         end.map(|_| ()).ok_or(Errno::EFBIG)
     }
 
+    /// As much of `data` as the layout has components for from `offset` on.
+    pub(super) fn within_layout(&self, offset: u64, data: Bytes) -> Result<Bytes, Errno> {
+        match self.layout.room(offset) {
+            0 if !data.is_empty() => Err(Errno::ENODATA),
+            room if room < data.len() as u64 => Ok(data.slice(..room as usize)),
+            _ => Ok(data),
+        }
+    }
+
     /// How often locks on the objects were lost.
     pub(super) fn losses(&self) -> u64 {
         self.objects.iter().map(|object| object.state.lock().losses).sum()
@@ -185,6 +194,7 @@ impl DataFile for File {
                 WriteAt::End(thought) => self.append(thought, data, owner, how).await,
                 WriteAt::Offset(offset) if data.is_empty() => Ok(offset),
                 WriteAt::Offset(offset) => {
+                    let data = self.within_layout(offset, data)?;
                     self.check_end(offset, data.len() as u64)?;
                     self.write_pieces(offset, data, owner, how, false).await.map(|()| offset)
                 }

@@ -157,8 +157,9 @@ pub trait DataFile: Send + Sync {
     ) -> BoxFuture<'_, Result<Vec<Bytes>, Refusal>>;
 
     /// Accepts `data`: into the cache within grants, or through to the servers. Answers the offset it
-    /// went to. `who` owns the blocks (quota) and is checked against nothing else. `ENODATA` if it does
-    /// not all lie in components of the layout.
+    /// went to. What lies behind the last component of the layout is left out, as on Lustre, and
+    /// `ENODATA` is the answer if that is all. `who` owns the blocks (quota) and is checked against
+    /// nothing else.
     fn write<'a>(
         &'a self,
         at: WriteAt,

@@ -153,6 +153,7 @@ impl File {
             }
         }
         let offset = self.known_size();
+        let data = self.within_layout(offset, data)?;
         let length = data.len() as u64;
         self.check_end(offset, length)?;
         self.check_objects(offset, length)?;

@@ -139,8 +139,8 @@ impl FileSystem {
         Ok(pieces)
     }
 
-    /// Writes all of `data`, at the end for a handle opened with [`OpenFlags::APPEND`]. Answers how
-    /// much was written.
+    /// Writes `data`, at the end for a handle opened with [`OpenFlags::APPEND`]. Answers how much was
+    /// written: all, but for what lies behind the last component of the layout.
     ///
     /// # Errors
     /// As `pwrite(2)`. What fails after the answer is reported by the next flush or fsync.
@@ -157,10 +157,12 @@ impl FileSystem {
         let (who, how) = (&file.who, file.how());
         let write = |it: Arc<dyn DataFile>| {
             let data = data.clone();
-            async move { it.write(at, data, who, how).await }
+            async move {
+                let offset = it.write(at, data, who, how).await?;
+                Ok(it.layout().room(offset).min(length.into()) as u32)
+            }
         };
-        self.0.writing(&file, write).await?;
-        Ok(length)
+        self.0.writing(&file, write).await
     }
 
     /// One descriptor of the open file is closed: reports errors of earlier writes, gives back the

@@ -71,8 +71,25 @@ fn what_has_no_objects_is_asked_for_and_reads_as_a_hole() {
     let read = fixture.read(&file, MIB - 4, 8, CACHED).expect("read");
     assert_eq!(read.len(), 4);
     // Behind the last component nothing can ever be.
-    let behind = write(&fixture, &file, WriteAt::Offset(2 * MIB - 1), 2);
+    let behind = write(&fixture, &file, WriteAt::Offset(2 * MIB), 2);
     assert_eq!(behind, Err(Refusal::Errno(Errno::ENODATA)));
+}
+
+#[test]
+fn what_lies_behind_the_last_component_is_left_out() {
+    let fixture = Fixture::new(4 << 20);
+    let file = fixture.file_by(composite(striped(1)));
+    let (before, end) = (2 * MIB - 3, 2 * MIB);
+    assert_eq!(write(&fixture, &file, WriteAt::Offset(before), 8), Ok(before));
+    assert_eq!(fixture.size(&file), end);
+    let refused = Err(Refusal::Errno(Errno::ENODATA));
+    assert_eq!(write(&fixture, &file, WriteAt::End(end), 8), refused);
+    assert_eq!(write(&fixture, &file, WriteAt::Offset(end), 0), Ok(end));
+    let time = Timestamp::from_seconds(9);
+    let cut = |size| fixture.run(&file, move |file| async move { file.truncate(size, time).await });
+    cut(before).expect("cut");
+    assert_eq!(write(&fixture, &file, WriteAt::End(before), 8), Ok(before));
+    assert_eq!(fixture.size(&file), end);
 }
 
 #[test]
