@@ -1,115 +1,66 @@
-//! `cargo xtask bench`: the mount beside the local file system, and beside it through FUSE.
+//! `cargo xtask bench`: what the file system costs, measured on this machine.
 //!
-//! The reference for what FUSE costs is bindfs over the same local file system. Every number is a
-//! rate of a whole phase, syncing what was written included; reads come after all caches that can
-//! be dropped were dropped, except where the row says `again`.
+//! `mount` (the default) is the mount beside the local file system; `layouts` is layouts beside each
+//! other. Both bring up file systems of their own and measure with processes of their own.
 
 mod cost;
-mod load;
+mod crew;
+mod layouts;
+mod machine;
+mod mount;
 mod place;
-mod report;
 
-use std::path::PathBuf;
+use clap::{Args, Subcommand};
 
-use clap::Args;
+use crate::shell::Outcome;
 
-use crate::setup;
-use crate::shell::{self, Outcome, root};
-use load::{Act, Phase};
-use place::Place;
-use report::{Report, Row};
-
-/// How much to measure, and where.
+/// What to measure.
 #[derive(Args)]
+#[command(args_conflicts_with_subcommands = true)]
+#[group(skip)]
 pub(crate) struct Options {
-    /// Folder on the local file system to measure in [default: target/bench]
-    #[arg(long)]
-    dir: Option<PathBuf>,
-    /// Files per process
-    #[arg(long, default_value_t = 10_000)]
-    files: u64,
-    /// MiB of the sequential file
-    #[arg(long, default_value_t = 1024)]
-    mib: u64,
-    /// Random reads and writes
-    #[arg(long, default_value_t = 10_000)]
-    random: u64,
-    /// Files in one directory before the memory of the processes is read
-    #[arg(long, default_value_t = 50_000)]
-    memory_files: u64,
-    /// Also write all numbers to this file
-    #[arg(long, value_name = "FILE")]
-    json: Option<PathBuf>,
+    #[command(subcommand)]
+    what: Option<What>,
+    #[command(flatten)]
+    mount: mount::Options,
+}
+
+#[derive(Subcommand)]
+enum What {
+    /// The mount beside the local file system, and beside it through FUSE
+    Mount(mount::Options),
+    /// Layouts beside each other: Data-on-MDT, overstriping, isolation
+    Layouts(layouts::Options),
     /// A process of the measurement itself
-    #[arg(long, hide = true)]
-    worker: Option<String>,
+    #[command(hide = true)]
+    Worker {
+        /// What it does, as JSON
+        job: String,
+    },
 }
 
 pub(crate) fn run(options: &Options) -> Outcome {
-    if let Some(phase) = &options.worker {
-        return load::work(phase);
-    }
-    setup::for_bench()?;
-    shell::build_program()?;
-    let folder = options.dir.clone().unwrap_or_else(|| root().join("target/bench"));
-    let folder = folder.join(std::process::id().to_string());
-    let outcome = measure(options, &folder);
-    // Only below the folder of this run; what remains hurts nobody.
-    let _ = std::fs::remove_dir_all(&folder);
-    outcome
-}
-
-fn measure(options: &Options, folder: &std::path::Path) -> Outcome {
-    let mut report = Report::new();
-    let phases = phases(options);
-    for kind in place::KINDS {
-        let place = Place::open(*kind, &folder.join(kind.name()))?;
-        for phase in &phases {
-            eprintln!("{}: {}", kind.name(), phase.name());
-            let before = place.cost()?;
-            let seconds = phase.run(place.top())?;
-            // What a phase leaves to be done later is its own, not the next one's.
-            let spent = place.cost_at_rest()?.since(&before);
-            let operations = phase.operations();
-            report.add(Row {
-                phase: phase.clone(),
-                place: kind.name(),
-                seconds,
-                operations,
-                spent,
-            });
-        }
-        if let Some(processes) = place.processes()? {
-            let many = Phase::new(Act::Create, 1, options.memory_files, 0, "many");
-            many.run(place.top())?;
-            report.memory(cost::resident(&processes)?, options.memory_files);
-        }
-        place.close()?;
-    }
-    println!("{}", report.markdown());
-    match &options.json {
-        None => Ok(()),
-        Some(path) => std::fs::write(path, report.json()?)
-            .map_err(|error| format!("{}: {error}", path.display())),
+    match &options.what {
+        None => mount::run(&options.mount),
+        Some(What::Mount(options)) => mount::run(options),
+        Some(What::Layouts(options)) => layouts::run(options),
+        Some(What::Worker { job }) => crew::work(job),
     }
 }
 
-/// All that is measured, in order: each phase finds what the one before left.
-fn phases(options: &Options) -> Vec<Phase> {
-    let mut phases = Vec::new();
-    for processes in [1, 2] {
-        for bytes in [0, 4096] {
-            let acts = [Act::Create, Act::Stat, Act::StatAgain, Act::Unlink];
-            let folder = format!("files-{processes}-{bytes}");
-            let phase = |act| Phase::new(act, processes, options.files, bytes, &folder);
-            phases.extend(acts.map(phase));
+/// How many of something, as words of a row.
+fn plural(count: u64, one: &str, many: &str) -> String {
+    format!("{count} {}", if count == 1 { one } else { many })
+}
+
+/// Bytes as people say them.
+fn bytes(count: u64) -> String {
+    match count {
+        0 => "0".to_owned(),
+        count if count >= 1 << 20 && count.is_multiple_of(1 << 20) => {
+            format!("{} MiB", count >> 20)
         }
+        count if count.is_multiple_of(1 << 10) => format!("{} KiB", count >> 10),
+        count => format!("{count} B"),
     }
-    for act in [Act::Write, Act::Read, Act::ReadAgain] {
-        phases.push(Phase::new(act, 1, options.mib, 1 << 20, "data"));
-    }
-    for act in [Act::ReadRandom, Act::WriteRandom] {
-        phases.push(Phase::new(act, 1, options.random, 4096, "data"));
-    }
-    phases
 }

@@ -58,3 +58,21 @@ fn main() -> ExitCode {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_sound() {
+        Arguments::command().debug_assert();
+        let parse = |line: &str| Arguments::try_parse_from(line.split(' ')).map(drop);
+        for line in ["xtask bench", "xtask bench --files 5", "xtask bench mount --files 5"] {
+            assert!(parse(line).is_ok(), "{line}");
+        }
+        assert!(parse("xtask bench layouts --quick --parts small,isolation").is_ok());
+        assert!(parse("xtask bench layouts --files 5").is_err());
+    }
+}

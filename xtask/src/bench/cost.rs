@@ -6,7 +6,7 @@ use std::process::Command;
 
 use serde::Serialize;
 
-/// CPU seconds of both processes and requests sent by the client, since their starts.
+/// CPU seconds of all processes and requests sent by the clients, since their starts.
 #[derive(Debug, Clone, Default, Serialize)]
 pub(super) struct Cost {
     pub(super) server_seconds: f64,
@@ -34,10 +34,40 @@ impl Cost {
             kinds: self.kinds.into_iter().map(less).collect(),
         }
     }
+
+    /// Requests per operation, and which; the many kinds of which there are next to none left out.
+    pub(super) fn requests_each(&self, operations: u64) -> String {
+        let Some(sent) = self.requests else { return "-".to_owned() };
+        let each = |count: u64| count as f64 / operations.max(1) as f64;
+        let mut kinds: Vec<_> =
+            self.kinds.iter().map(|(name, count)| (each(*count), short(name))).collect();
+        kinds.retain(|(count, _)| *count >= 0.01);
+        kinds.sort_by(|one, other| other.0.total_cmp(&one.0));
+        let kinds: Vec<_> =
+            kinds.into_iter().map(|(count, name)| format!("{count:.2} {name}")).collect();
+        match kinds.is_empty() {
+            true => format!("{:.2}", each(sent)),
+            false => format!("{:.2}: {}", each(sent), kinds.join(" + ")),
+        }
+    }
 }
 
-/// The server's process and the mount's.
-pub(super) type Processes = [u32; 2];
+/// A kind of request without the words that say whose it is.
+fn short(name: &str) -> String {
+    let name = ["mds_reint_", "ldlm_ibits_", "mds_", "ost_", "ldlm_"]
+        .iter()
+        .find_map(|prefix| name.strip_prefix(prefix))
+        .unwrap_or(name);
+    name.replace('_', " ")
+}
+
+/// The processes of a file system.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Processes {
+    pub(super) server: u32,
+    /// One for each mount.
+    pub(super) mounts: Vec<u32>,
+}
 
 /// What the kernel counts in towards user space, whatever its own clock does (`USER_HZ`).
 const TICKS_PER_SECOND: f64 = 100.0;
@@ -53,17 +83,18 @@ pub(super) fn cpu_seconds(pid: u32) -> Result<f64, String> {
     Ok(ticks / TICKS_PER_SECOND)
 }
 
-/// Resident KiB of each process.
+/// Resident KiB of the server and of all mounts.
 pub(super) fn resident(processes: &Processes) -> Result<[u64; 2], String> {
-    let mut found = [0; 2];
-    for (pid, kib) in processes.iter().zip(&mut found) {
-        let path = format!("/proc/{pid}/status");
-        let text = std::fs::read_to_string(&path).map_err(|error| format!("{path}: {error}"))?;
-        let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:"));
-        let number = line.and_then(|line| line.trim().trim_end_matches(" kB").parse().ok());
-        *kib = number.ok_or(format!("{path}: no resident memory"))?;
-    }
-    Ok(found)
+    let mounts = processes.mounts.iter().map(|pid| resident_of(*pid));
+    Ok([resident_of(processes.server)?, mounts.sum::<Result<u64, _>>()?])
+}
+
+fn resident_of(pid: u32) -> Result<u64, String> {
+    let path = format!("/proc/{pid}/status");
+    let text = std::fs::read_to_string(&path).map_err(|error| format!("{path}: {error}"))?;
+    let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    let number = line.and_then(|line| line.trim().trim_end_matches(" kB").parse().ok());
+    number.ok_or(format!("{path}: no resident memory"))
 }
 
 /// All requests that the client's imports have sent, and those answered by kind.
@@ -115,7 +146,9 @@ mod tests {
     #[test]
     fn this_process_has_used_memory_and_time() {
         let own = std::process::id();
-        assert!(resident(&[own, own]).expect("own status")[0] > 100);
+        let processes = Processes { server: own, mounts: vec![own, own] };
+        let [server, mounts] = resident(&processes).expect("own status");
+        assert!(server > 100 && mounts > server);
         assert!(cpu_seconds(own).expect("own stat") >= 0.0);
     }
 }

@@ -1,7 +1,9 @@
-//! Where the same work is done: the local file system, the same through FUSE, and Sheen.
+//! Where work is done: the local file system, the same through FUSE, and Sheen.
 #![allow(clippy::disallowed_methods, reason = "it waits beside other programs")]
 
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::process::Child;
 use std::time::Duration;
 
 use super::cost::{self, Cost, Processes};
@@ -13,6 +15,9 @@ const REST: Duration = Duration::from_millis(1500);
 const PINGS: u64 = 6;
 /// How often to look at most.
 const REST_LOOKS_MAX: u32 = 40;
+/// How often to look whether a mount is there, and how often at most.
+const MOUNT_LOOK: Duration = Duration::from_millis(50);
+const MOUNT_LOOKS_MAX: u32 = 600;
 
 /// A kind of file system.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -21,7 +26,7 @@ pub(super) enum Kind {
     Local,
     /// The local file system through a FUSE file system that passes everything through.
     Passthrough,
-    /// One MGS, one MDT, four OSTs, one mount.
+    /// One MGS, one MDT, OSTs and a mount.
     Sheen,
 }
 
@@ -41,40 +46,77 @@ impl Kind {
 /// A place that is open. Dropped, it is unmounted.
 pub(super) struct Place {
     kind: Kind,
-    data: PathBuf,
+    folder: PathBuf,
     top: PathBuf,
+    /// Further mounts, by processes of their own.
+    others: Vec<(PathBuf, Child)>,
     open: bool,
 }
 
 impl Place {
-    /// Makes the place below `folder`.
+    /// Makes the place below `folder`; one of Sheen has four OSTs.
     pub(super) fn open(kind: Kind, folder: &Path) -> Result<Self, String> {
-        let data = folder.join("data");
-        let top = if kind == Kind::Local { data.clone() } else { folder.join("mnt") };
+        Self::open_with(kind, folder, &["--osts", "4"])
+    }
+
+    /// As [`Place::open`], of Sheen with these options of `sheen up`.
+    pub(super) fn open_with(kind: Kind, folder: &Path, options: &[&str]) -> Result<Self, String> {
+        let (data, mount) = (folder.join("data"), folder.join("mnt"));
+        let top = if kind == Kind::Local { data.clone() } else { mount };
         for path in [&data, &top] {
             std::fs::create_dir_all(path)
                 .map_err(|error| format!("{}: {error}", path.display()))?;
         }
-        let mut place = Self { kind, data, top, open: false };
+        // Whatever fails from here on, what runs is ended.
+        let open = kind == Kind::Sheen;
+        let mut place = Self { kind, folder: folder.to_owned(), top, others: Vec::new(), open };
         match kind {
             Kind::Local => {}
             Kind::Passthrough => {
                 let mut bindfs = command("bindfs");
-                bindfs
-                    .args(["--no-allow-other", "--multithreaded"])
-                    .arg(&place.data)
-                    .arg(&place.top);
+                bindfs.args(["--no-allow-other", "--multithreaded"]).arg(&data).arg(&place.top);
                 shell::run(bindfs)?;
             }
             Kind::Sheen => {
                 std::fs::create_dir_all(place.sockets()).map_err(|error| error.to_string())?;
-                let mut up = place.sheen(&["up", "--osts", "4", "--dir"]);
-                up.arg(&place.data).arg("--mount").arg(&place.top);
+                let mut up = place.sheen(&["up"]);
+                up.args(options).arg("--dir").arg(&data).arg("--mount").arg(&place.top);
                 shell::run(up)?;
             }
         }
         place.open = true;
         Ok(place)
+    }
+
+    /// A further mount of the same file system.
+    pub(super) fn mount_again(&mut self) -> Result<PathBuf, String> {
+        let path = self.folder.join(format!("mnt{}", self.others.len() + 2));
+        let told = |error: std::io::Error| format!("{}: {error}", path.display());
+        std::fs::create_dir_all(&path).map_err(told)?;
+        let setting = |name: &str| -> Result<String, String> {
+            let cluster = self.data().join("run/cluster");
+            let settings = std::fs::read_to_string(&cluster).map_err(told)?;
+            let pairs = settings.lines().filter_map(|line| line.split_once('='));
+            let value = pairs.filter(|(key, _)| *key == name).map(|(_, value)| value).next();
+            value.map(str::to_owned).ok_or(format!("{}: no {name}", cluster.display()))
+        };
+        let nid = std::fs::read_to_string(self.data().join("run/mgs.nid")).map_err(told)?;
+        let source = format!("{}:/{}", nid.trim(), setting("fsname")?);
+        let mut mount = self.sheen(&["mount", "-o", &format!("port={}", setting("port")?)]);
+        let log = std::fs::File::create(path.with_extension("log")).map_err(told)?;
+        mount.arg(source).arg(&path).stdin(std::process::Stdio::null());
+        mount.stderr(log.try_clone().map_err(told)?).stdout(log);
+        let child = mount.spawn().map_err(told)?;
+        self.others.push((path.clone(), child));
+        let device = |path: &Path| std::fs::metadata(path).map(|it| it.dev()).map_err(told);
+        let before = device(&self.folder)?;
+        for _ in 0..MOUNT_LOOKS_MAX {
+            if device(&path)? != before {
+                return Ok(path);
+            }
+            std::thread::sleep(MOUNT_LOOK);
+        }
+        Err(format!("{}: not mounted", path.display()))
     }
 
     /// Where to work.
@@ -87,25 +129,27 @@ impl Place {
         if self.kind != Kind::Sheen {
             return Ok(None);
         }
-        let mut found = [0; 2];
-        for (name, pid) in ["server.pid", "mount.pid"].iter().zip(&mut found) {
-            let path = self.data.join("run").join(name);
+        let read = |name: &str| -> Result<u32, String> {
+            let path = self.data().join("run").join(name);
             let text = std::fs::read_to_string(&path).unwrap_or_default();
             // The process's number and when it started.
             let number = text.split_whitespace().next().unwrap_or_default();
-            *pid = number.parse().map_err(|_| format!("{}: no process", path.display()))?;
-        }
-        Ok(Some(found))
+            number.parse().map_err(|_| format!("{}: no process", path.display()))
+        };
+        let mut mounts = vec![read("mount.pid")?];
+        mounts.extend(self.others.iter().map(|(_, child)| child.id()));
+        Ok(Some(Processes { server: read("server.pid")?, mounts }))
     }
 
     /// What its processes have spent so far.
     pub(super) fn cost(&self) -> Result<Cost, String> {
-        let Some([server, mount]) = self.processes()? else { return Ok(Cost::default()) };
+        let Some(processes) = self.processes()? else { return Ok(Cost::default()) };
         let requests = cost::requests(&program(), &self.sockets());
         let (requests, kinds) = requests.unwrap_or_default();
+        let mounts = processes.mounts.iter().map(|pid| cost::cpu_seconds(*pid));
         Ok(Cost {
-            server_seconds: cost::cpu_seconds(server)?,
-            mount_seconds: cost::cpu_seconds(mount)?,
+            server_seconds: cost::cpu_seconds(processes.server)?,
+            mount_seconds: mounts.sum::<Result<f64, _>>()?,
             requests,
             kinds,
         })
@@ -132,24 +176,40 @@ impl Place {
         self.shut()
     }
 
-    fn shut(&self) -> Outcome {
+    fn shut(&mut self) -> Outcome {
+        let mut ended = Ok(());
+        for (path, child) in &mut self.others {
+            // A mount that does not go by asking goes with its process.
+            let gone = unmount(path).map_err(|error| match child.kill() {
+                Ok(()) => error,
+                Err(other) => format!("{error}; {other}"),
+            });
+            let told = |error| format!("{}: {error}", path.display());
+            ended = ended.and(gone).and(child.wait().map(drop).map_err(told));
+        }
+        self.others.clear();
+        ended.and(self.shut_first())
+    }
+
+    fn shut_first(&self) -> Outcome {
         match self.kind {
             Kind::Local => Ok(()),
-            Kind::Passthrough => {
-                let mut unmount = command("fusermount3");
-                unmount.arg("-u").arg(&self.top);
-                shell::run(unmount)
-            }
+            Kind::Passthrough => unmount(&self.top),
             Kind::Sheen => {
                 let mut down = self.sheen(&["down", "--dir"]);
-                down.arg(&self.data);
+                down.arg(self.data());
                 shell::run(down)?;
                 std::fs::remove_dir_all(self.sockets()).map_err(|error| error.to_string())
             }
         }
     }
 
-    fn sheen(&self, words: &[&str]) -> std::process::Command {
+    fn data(&self) -> PathBuf {
+        self.folder.join("data")
+    }
+
+    /// `sheen WORDS` in this file system's surroundings.
+    pub(super) fn sheen(&self, words: &[&str]) -> std::process::Command {
         let mut sheen = command(program());
         sheen.args(words).env("SHEEN_RUN_DIR", self.sockets());
         sheen
@@ -161,6 +221,12 @@ impl Place {
     }
 }
 
+fn unmount(path: &Path) -> Outcome {
+    let mut unmount = command("fusermount3");
+    unmount.arg("-u").arg(path);
+    shell::run(unmount)
+}
+
 impl Drop for Place {
     fn drop(&mut self) {
         if self.open
@@ -169,4 +235,10 @@ impl Drop for Place {
             eprintln!("xtask: {error}");
         }
     }
+}
+
+/// Drops the kernel's clean caches; without root they stay, for every place alike.
+pub(super) fn drop_caches() {
+    rustix::fs::sync();
+    let _ = std::fs::write("/proc/sys/vm/drop_caches", "3");
 }

@@ -1,23 +1,19 @@
 //! The work that is measured, done by one or two processes at once.
-//!
-//! Each process says that it is ready, waits for the word to go, and ends; the time is from the
-//! word to the last end.
-#![allow(clippy::disallowed_methods, reason = "measuring is reading the clock")]
 
 use std::fs::{File, OpenOptions};
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{Read, Write};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::time::Instant;
 
 use serde::{Deserialize, Serialize};
 
-use crate::shell::Outcome;
+use crate::bench::crew::{self, Task};
+use crate::bench::place::drop_caches;
+use crate::bench::{bytes, plural};
 
 /// What one phase does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) enum Act {
+pub(crate) enum Act {
     /// Create and close files with so many bytes.
     Create,
     /// Look at each, caches dropped.
@@ -40,7 +36,7 @@ pub(super) enum Act {
 
 /// An act, by so many processes, so many times each.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub(super) struct Phase {
+pub(crate) struct Phase {
     pub(super) act: Act,
     pub(super) processes: u64,
     /// Operations of each process.
@@ -68,13 +64,8 @@ impl Phase {
             Act::ReadRandom => "random read",
             Act::WriteRandom => "random write",
         };
-        let size = match self.bytes {
-            0 => "0".to_owned(),
-            bytes if bytes >= 1 << 20 => format!("{} MiB", bytes >> 20),
-            bytes => format!("{} KiB", bytes >> 10),
-        };
-        let plural = if self.processes == 1 { "" } else { "es" };
-        format!("{what}, {size}, {} process{plural}", self.processes)
+        let processes = plural(self.processes, "process", "processes");
+        format!("{what}, {}, {processes}", bytes(self.bytes as u64))
     }
 
     /// Operations of all processes.
@@ -92,68 +83,22 @@ impl Phase {
         if matches!(self.act, Act::Stat | Act::Read | Act::ReadRandom) {
             drop_caches();
         }
-        let mut workers = Vec::new();
+        let mut tasks = Vec::new();
         for number in 0..self.processes {
             let folder = top.join(&self.folder).join(number.to_string());
             std::fs::create_dir_all(&folder)
                 .map_err(|error| format!("{}: {error}", folder.display()))?;
-            workers.push(Worker::start(&Self { folder, ..self.clone() })?);
+            tasks.push(Task::Phase(Self { folder, ..self.clone() }));
         }
-        for worker in &mut workers {
-            worker.wait_ready()?;
-        }
-        let start = Instant::now();
-        for worker in &mut workers {
-            worker.go()?;
-        }
-        for worker in workers {
-            worker.end()?;
-        }
-        Ok(start.elapsed().as_secs_f64())
-    }
-}
-
-struct Worker {
-    child: Child,
-}
-
-impl Worker {
-    fn start(phase: &Phase) -> Result<Self, String> {
-        let own = std::env::current_exe().map_err(|error| error.to_string())?;
-        let phase = serde_json::to_string(phase).map_err(|error| error.to_string())?;
-        let mut command = Command::new(own);
-        command.args(["bench", "--worker", &phase]).stdin(Stdio::piped()).stdout(Stdio::piped());
-        Ok(Self { child: command.spawn().map_err(|error| format!("a worker: {error}"))? })
+        Ok(crew::run(tasks)?.0)
     }
 
-    fn wait_ready(&mut self) -> Outcome {
-        let output = self.child.stdout.take().ok_or("a worker without output")?;
-        let mut line = String::new();
-        BufReader::new(output).read_line(&mut line).map_err(|error| error.to_string())?;
-        if line == "ready\n" { Ok(()) } else { Err("a worker did not start".to_owned()) }
+    /// What a worker does; answers how many operations it did.
+    pub(crate) fn work(&self) -> Result<u64, String> {
+        let told = |error| format!("{} in {}: {error}", self.name(), self.folder.display());
+        act(self).map_err(told)?;
+        Ok(self.count)
     }
-
-    fn go(&mut self) -> Outcome {
-        drop(self.child.stdin.take());
-        Ok(())
-    }
-
-    fn end(mut self) -> Outcome {
-        let status = self.child.wait().map_err(|error| error.to_string())?;
-        if status.success() { Ok(()) } else { Err(format!("a worker: {status}")) }
-    }
-}
-
-/// The worker process: does its phase when its input ends.
-pub(super) fn work(phase: &str) -> Outcome {
-    let phase: Phase = serde_json::from_str(phase).map_err(|error| error.to_string())?;
-    let mut out = std::io::stdout();
-    let ready = out.write_all(b"ready\n").and_then(|()| out.flush());
-    let mut rest = Vec::new();
-    ready
-        .and_then(|()| std::io::stdin().read_to_end(&mut rest))
-        .and_then(|_| act(&phase))
-        .map_err(|error| format!("{} in {}: {error}", phase.name(), phase.folder.display()))
 }
 
 fn act(phase: &Phase) -> std::io::Result<()> {
@@ -197,10 +142,4 @@ fn random(phase: &Phase, path: &Path) -> std::io::Result<()> {
         if writes { file.write_all_at(&block, at)? } else { file.read_exact_at(&mut block, at)? }
     }
     if writes { file.sync_all() } else { Ok(()) }
-}
-
-/// Drops the kernel's clean caches; without root they stay, for every place alike.
-fn drop_caches() {
-    rustix::fs::sync();
-    let _ = std::fs::write("/proc/sys/vm/drop_caches", "3");
 }

@@ -1,14 +1,13 @@
 //! The numbers as a table for people and as JSON for programs.
 
 use std::fmt::Write as _;
-use std::path::Path;
-use std::process::Command;
 
 use serde_json::{Value, json};
 
-use super::cost::Cost;
 use super::load::Phase;
-use super::place::{KINDS, Kind};
+use crate::bench::cost::Cost;
+use crate::bench::machine::machine;
+use crate::bench::place::{KINDS, Kind};
 
 /// One phase at one place.
 pub(super) struct Row {
@@ -32,33 +31,12 @@ impl Row {
 
     /// Requests per operation, and which; the many kinds of which there are next to none left out.
     fn requests(&self) -> String {
-        let Some(sent) = self.spent.requests else { return "-".to_owned() };
-        let kinds = self.spent.kinds.iter();
-        let mut kinds: Vec<_> =
-            kinds.map(|(name, count)| (self.per_operation(*count as f64), short(name))).collect();
-        kinds.retain(|(count, _)| *count >= 0.01);
-        kinds.sort_by(|one, other| other.0.total_cmp(&one.0));
-        let kinds: Vec<_> =
-            kinds.into_iter().map(|(count, name)| format!("{count:.2} {name}")).collect();
-        let sent = self.per_operation(sent as f64);
-        match kinds.is_empty() {
-            true => format!("{sent:.2}"),
-            false => format!("{sent:.2}: {}", kinds.join(" + ")),
-        }
+        self.spent.requests_each(self.operations)
     }
 
     fn per_operation(&self, total: f64) -> f64 {
         total / self.operations.max(1) as f64
     }
-}
-
-/// A kind of request without the words that say whose it is.
-fn short(name: &str) -> String {
-    let name = ["mds_reint_", "ldlm_ibits_", "mds_", "ost_", "ldlm_"]
-        .iter()
-        .find_map(|prefix| name.strip_prefix(prefix))
-        .unwrap_or(name);
-    name.replace('_', " ")
 }
 
 /// All rows, and the memory after many files.
@@ -132,24 +110,4 @@ impl Report {
         let all = json!({ "machine": machine(), "rows": rows, "memory": memory });
         serde_json::to_string_pretty(&all).map_err(|error| error.to_string())
     }
-}
-
-/// Date, processors, memory and kernel: what a number means nothing without.
-fn machine() -> String {
-    let processors = std::thread::available_parallelism().map_or(0, usize::from);
-    let read = |path: &str| std::fs::read_to_string(Path::new(path)).unwrap_or_default();
-    let cpuinfo = read("/proc/cpuinfo");
-    let model = cpuinfo.lines().find_map(|line| line.strip_prefix("model name")).unwrap_or("");
-    let meminfo = read("/proc/meminfo");
-    let kib = meminfo.lines().find_map(|line| line.strip_prefix("MemTotal:"));
-    let kib = kib.and_then(|line| line.trim().trim_end_matches(" kB").parse::<u64>().ok());
-    let date = Command::new("date").args(["-u", "+%Y-%m-%d"]).output();
-    let date = date.map(|output| String::from_utf8_lossy(&output.stdout).trim().to_owned());
-    format!(
-        "{}: {processors} processors ({}), {} GiB, Linux {}",
-        date.unwrap_or_default(),
-        model.trim_start_matches([' ', '\t', ':']),
-        kib.unwrap_or_default() >> 20,
-        read("/proc/sys/kernel/osrelease").trim()
-    )
 }
