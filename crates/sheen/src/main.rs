@@ -5,6 +5,7 @@
 //! line on stderr, and leaves with the exit code of Lustre's tool of that name.
 
 mod api;
+mod bench;
 mod commands;
 mod dump;
 mod host;
@@ -49,11 +50,13 @@ enum Tool {
     #[command(name = "mkfs.lustre", alias = "mkfs")]
     Mkfs(mkfs::Mkfs),
     Dump(dump::Dump),
+    Bench(bench::Bench),
 }
 
 fn main() -> ExitCode {
     sheen_types::set_hash_key(RandomState::new().hash_one(0));
     let words = lfs::df_indexes_apart(with_tool(std::env::args_os().collect()));
+    let words = bench::ranks_apart(words);
     let outcome = match commands::answer::<Sheen>(&words) {
         Some(answered) => answered,
         None => match usage::parse::<Sheen>(words) {
@@ -79,6 +82,7 @@ fn run(tool: &Tool) -> Result<(), output::Fault> {
         Tool::Lctl(arguments) => lctl::run(arguments),
         Tool::Mkfs(arguments) => mkfs::run(arguments),
         Tool::Dump(arguments) => dump::run(arguments),
+        Tool::Bench(arguments) => bench::run(arguments),
     }
 }
 

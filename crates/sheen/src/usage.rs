@@ -8,7 +8,7 @@ use clap::{Command, Parser};
 use sheen_types::Errno;
 
 use crate::output::{Fault, USAGE_CODE, text_out};
-use crate::{commands, lctl, lfs, mkfs};
+use crate::{bench, commands, lctl, lfs, mkfs};
 
 /// Exit code for a wrong command line of a tool that Lustre has not.
 const OWN_USAGE_CODE: u8 = 2;
@@ -64,7 +64,10 @@ fn fault(root: &Command, words: &[OsString], error: &clap::Error) -> Fault {
     let option = wrong.as_deref().and_then(|word| word.split(['=', ' ']).next()).unwrap_or("");
     if error.kind() == ErrorKind::UnknownArgument && refused(&names, option) {
         let text = format!("{said}: option '{option}' is not supported by Sheen yet");
-        return Fault::new(Errno::EOPNOTSUPP, text);
+        return match names.first() {
+            Some(&"bench") => Fault { code: OWN_USAGE_CODE, text },
+            _ => Fault::new(Errno::EOPNOTSUPP, text),
+        };
     }
     let what = complaint(error, wrong.as_deref().unwrap_or_default());
     Fault { code: exit_code(&names), text: format!("{said}: {what} (try '{said} --help')") }
@@ -75,9 +78,9 @@ fn not_a_command(said: &str, names: &[&str], word: &str) -> Fault {
     if let Some(fault) = names.first().and_then(|tool| commands::refused(tool, word)) {
         return fault;
     }
-    let see = if names.is_empty() { "--help" } else { "--list-commands" };
+    let see = if !matches!(names, ["lfs" | "lctl"]) { "--help" } else { "--list-commands" };
     Fault {
-        code: if names.is_empty() { OWN_USAGE_CODE } else { 1 },
+        code: if matches!(names, ["lfs" | "lctl"]) { 1 } else { OWN_USAGE_CODE },
         text: format!("{said}: '{word}' is not a valid command. See '{said} {see}'."),
     }
 }
@@ -86,6 +89,7 @@ fn refused(names: &[&str], option: &str) -> bool {
     match names {
         ["lfs", command] => lfs::refused(command).contains(&option),
         ["lctl", command] => lctl::refused(command).contains(&option),
+        ["bench", benchmark] => bench::refused(benchmark).contains(&option),
         ["mkfs.lustre"] => mkfs::REFUSED.contains(&option),
         _ => false,
     }

@@ -9,6 +9,7 @@ mod cluster;
 mod daemon;
 mod fsck;
 mod mount;
+mod native;
 mod parameters;
 mod server;
 mod target;
@@ -16,6 +17,7 @@ mod target;
 pub(crate) use cluster::{Down, Status, Up, down, status, up};
 pub(crate) use fsck::{Fsck, fsck};
 pub(crate) use mount::{Mount, run as mount};
+pub(crate) use native::NativeClient;
 pub(crate) use server::{Server, run as server};
 
 use std::path::{Path, PathBuf};

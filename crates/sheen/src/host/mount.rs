@@ -24,7 +24,7 @@ use super::{PORT, addresses, invalid, io_fault, server};
 use crate::output::Fault;
 
 /// How long to wait for the MGS and the MDT.
-const TIMEOUT: Duration = Duration::from_secs(60);
+pub(super) const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Mount a Lustre file system, ours or a real one, without a kernel module
 #[derive(Args)]
@@ -95,7 +95,7 @@ impl Settings {
 ///
 /// # Errors
 /// `ENODEV` for what Lustre would take for the device of a target; `EINVAL` for a wrong NID.
-fn parse_source(source: &str) -> Result<(Vec<Nid>, String, Option<String>), Fault> {
+pub(super) fn parse_source(source: &str) -> Result<(Vec<Nid>, String, Option<String>), Fault> {
     const EXPECTED: &str = "expected MGSNID[:MGSNID...]:/FSNAME[/SUBDIR]";
     let Some((nodes, path)) = source.split_once(":/") else {
         let text = format!(
@@ -207,7 +207,7 @@ fn refuse_twice(source: &str, target: &Path) -> Result<(), Fault> {
     Err(Fault::new(Errno::EEXIST, text))
 }
 
-async fn start_node(world: &World, nid: Nid, port: u16) -> Result<Arc<RpcNode>, Fault> {
+pub(super) async fn start_node(world: &World, nid: Nid, port: u16) -> Result<Arc<RpcNode>, Fault> {
     let lnet = LNet::start(world.clone(), NetConfig::new(nid, port)).await.map_err(|error| {
         let (errno, text) = addresses::refused(nid.address(), port, &error);
         Fault::new(errno, text)

@@ -1,0 +1,14 @@
+//! Time: monotonic for measuring, wall clock for headers.
+
+use rustix::time::{ClockId, clock_gettime};
+
+/// Seconds of the machine's monotonic clock: the same for all processes.
+pub(crate) fn now() -> f64 {
+    let time = clock_gettime(ClockId::Monotonic);
+    time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
+}
+
+/// Seconds since 1970.
+pub(crate) fn wall() -> i64 {
+    clock_gettime(ClockId::Realtime).tv_sec
+}

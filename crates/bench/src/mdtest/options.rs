@@ -1,0 +1,164 @@
+//! The command line of mdtest.
+
+use clap::Args;
+
+use crate::text::size;
+use crate::{Api, Native};
+
+/// Options of mdtest that are refused by name.
+pub const REFUSED: &[&str] =
+    &["-c", "-g", "-k", "-S", "--saveRankPerformanceDetails", "--savePerOpDataCSV"];
+
+/// Create, stat, read, rename and remove files and directories, as mdtest does
+#[derive(Args, Clone, Debug, PartialEq)]
+#[command(disable_version_flag = true)]
+pub struct Options {
+    /// Ranks: how many work at once (also -np N)
+    #[arg(long, visible_alias = "np", value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=65_536))]
+    pub ranks: u32,
+    /// Let each rank be a process of its own rather than a thread
+    #[arg(long)]
+    pub processes: bool,
+    /// How to reach the file system
+    #[arg(short = 'a', value_name = "API", default_value = "POSIX", ignore_case = true)]
+    pub api: Api,
+    /// Directories below each directory of the tree
+    #[arg(short = 'b', value_name = "N", default_value_t = 1)]
+    pub branch_factor: u64,
+    /// Take no barriers between phases
+    #[arg(short = 'B')]
+    pub no_barriers: bool,
+    /// Only create
+    #[arg(short = 'C')]
+    pub create_only: bool,
+    /// Where to work; several directories, one behind the other for each rank, are separated by '@'
+    #[arg(short = 'd', value_name = "DIR[@DIR...]", default_value = "./out")]
+    pub directories: String,
+    /// Directories only
+    #[arg(short = 'D')]
+    pub directories_only: bool,
+    /// Bytes to read from each file
+    #[arg(short = 'e', value_name = "BYTES", default_value = "0", value_parser = size)]
+    pub read_bytes: u64,
+    /// Only read
+    #[arg(short = 'E')]
+    pub read_only: bool,
+    /// Run with this number of ranks first
+    #[arg(short = 'f', value_name = "RANKS", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
+    pub first: u32,
+    /// Files only
+    #[arg(short = 'F')]
+    pub files_only: bool,
+    /// Seed of the data; the time of the run unless told
+    #[arg(short = 'G', value_name = "N")]
+    pub data_seed: Option<u32>,
+    /// How often to do all of it
+    #[arg(short = 'i', value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
+    pub iterations: u32,
+    /// Items in each directory of the tree
+    #[arg(short = 'I', value_name = "N", default_value = "0", value_parser = size)]
+    pub items_per_directory: u64,
+    /// Run with this number of ranks last; 0 for all, and only once
+    #[arg(short = 'l', value_name = "RANKS", default_value_t = 0)]
+    pub last: u32,
+    /// Items only at the leaves of the tree
+    #[arg(short = 'L')]
+    pub leaf_only: bool,
+    /// Items of each rank
+    #[arg(short = 'n', value_name = "N", default_value = "0", value_parser = size)]
+    pub items: u64,
+    /// Shift ranks by so many for each phase, so that nobody works on what he has cached
+    #[arg(short = 'N', value_name = "STRIDE", default_value_t = 0)]
+    pub stride: u64,
+    /// Seconds to wait before the directories and before the files of each iteration
+    #[arg(short = 'p', value_name = "SECONDS", default_value_t = 0)]
+    pub delay: u32,
+    /// Print rate and time
+    #[arg(short = 'P')]
+    pub rate_and_time: bool,
+    /// Only remove what is there
+    #[arg(short = 'r')]
+    pub remove_only: bool,
+    /// Stat and read in a random order
+    #[arg(short = 'R', value_name = "SEED", num_args = 0..=1, default_missing_value = "0")]
+    pub random: Option<u32>,
+    /// Seed of -R
+    #[arg(long, value_name = "SEED")]
+    pub random_seed: Option<u32>,
+    /// Run with first, first + STRIDE ... last ranks
+    #[arg(short = 's', value_name = "STRIDE", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
+    pub rank_stride: u32,
+    /// Count the wait for unique directories as part of a phase
+    #[arg(short = 't')]
+    pub time_unique_overhead: bool,
+    /// Only stat
+    #[arg(short = 'T')]
+    pub stat_only: bool,
+    /// A directory of its own for each rank
+    #[arg(short = 'u')]
+    pub unique: bool,
+    /// Rename directories too
+    #[arg(short = 'U')]
+    pub rename: bool,
+    /// Tell more, each time more
+    #[arg(short = 'v', action = clap::ArgAction::Count)]
+    pub verbose: u8,
+    /// How much to tell
+    #[arg(short = 'V', value_name = "LEVEL")]
+    pub verbosity: Option<u8>,
+    /// Bytes to write to each file
+    #[arg(short = 'w', value_name = "BYTES", default_value = "0", value_parser = size)]
+    pub write_bytes: u64,
+    /// Stonewall: create files for so many seconds, then until all ranks have as many as the fastest
+    #[arg(short = 'W', value_name = "SECONDS", default_value_t = 0)]
+    pub stonewall: u32,
+    /// File that keeps how many items were created, for later runs of other phases
+    #[arg(short = 'x', value_name = "FILE")]
+    pub status_file: Option<String>,
+    /// Verify what is read
+    #[arg(short = 'X', long)]
+    pub verify_read: bool,
+    /// Read back and verify what was written, at once
+    #[arg(long)]
+    pub verify_write: bool,
+    /// fsync each file after writing
+    #[arg(short = 'y')]
+    pub sync_file: bool,
+    /// Call sync after each phase, and count its time
+    #[arg(short = 'Y')]
+    pub call_sync: bool,
+    /// Depth of the tree
+    #[arg(short = 'z', value_name = "N", default_value_t = 0)]
+    pub depth: u32,
+    /// Print time instead of rate
+    #[arg(short = 'Z')]
+    pub print_time: bool,
+    /// What is written: offset, incompressible, timestamp or random
+    #[arg(long = "dataPacketType", value_name = "TYPE", default_value = "t")]
+    pub data: String,
+    /// Print what each rank reached
+    #[arg(long)]
+    pub print_all_procs: bool,
+    /// Print statistics over ranks beside those over iterations
+    #[arg(long = "showRankStatistics")]
+    pub rank_statistics: bool,
+    /// Write everything that was measured to this file
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<String>,
+    /// The native client
+    #[command(flatten)]
+    pub native: Native,
+}
+
+impl Options {
+    /// How much to tell.
+    pub(crate) fn level(&self) -> u8 {
+        self.verbosity.unwrap_or(self.verbose)
+    }
+
+    /// The directories to work in, at least one.
+    pub(crate) fn paths(&self) -> Vec<String> {
+        let paths = self.directories.split('@').filter(|path| !path.is_empty());
+        paths.map(|path| path.trim_end_matches('/').to_owned()).collect()
+    }
+}

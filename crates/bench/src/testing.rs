@@ -1,0 +1,217 @@
+//! What the tests share.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
+use parking_lot::Mutex;
+use sheen_types::Errno;
+
+use crate::Surroundings;
+use crate::backend::{Backend, File, Open, Space, Stat, Worker};
+use crate::posix::Posix;
+use crate::ranks::Ended;
+
+/// A folder of one test, removed at its end.
+pub(crate) struct Folder(PathBuf);
+
+impl Folder {
+    pub(crate) fn new(name: &str) -> Self {
+        static NUMBER: AtomicU32 = AtomicU32::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let folder = format!("sheen-bench-{name}-{}-{number}", std::process::id());
+        let folder = std::env::temp_dir().join(folder);
+        std::fs::create_dir_all(&folder).expect("a folder");
+        Self(folder)
+    }
+
+    pub(crate) fn path(&self, name: &str) -> String {
+        self.0.join(name).to_str().expect("text").to_owned()
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        std::fs::remove_dir_all(&self.0).expect("the folder");
+    }
+}
+
+/// System calls, counted; one of them may go wrong.
+#[derive(Clone, Default)]
+pub(crate) struct Counting(Arc<Counts>);
+
+#[derive(Default)]
+struct Counts {
+    by_name: Mutex<BTreeMap<&'static str, u64>>,
+    /// Change the data of this read.
+    corrupt: Mutex<Option<u64>>,
+    /// Fail this call.
+    fail: Mutex<Option<(&'static str, u64, Errno)>>,
+    /// Set the flag at this many calls of all.
+    interrupt: Mutex<Option<(u64, &'static AtomicBool)>>,
+}
+
+impl Counting {
+    /// How often `name` was called.
+    pub(crate) fn of(&self, name: &str) -> u64 {
+        self.0.by_name.lock().get(name).copied().unwrap_or(0)
+    }
+
+    /// The `number`th read, from 0, brings a wrong byte.
+    pub(crate) fn corrupt(&self, number: u64) {
+        *self.0.corrupt.lock() = Some(number);
+    }
+
+    /// The `number`th call of `name`, from 0, fails.
+    pub(crate) fn fail(&self, name: &'static str, number: u64, errno: Errno) {
+        *self.0.fail.lock() = Some((name, number, errno));
+    }
+
+    /// After so many calls the user wants an end.
+    pub(crate) fn interrupt(&self, calls: u64, stop: &'static AtomicBool) {
+        *self.0.interrupt.lock() = Some((calls, stop));
+    }
+
+    fn count(&self, name: &'static str) -> Result<u64, Errno> {
+        let mut counts = self.0.by_name.lock();
+        let sum: u64 = counts.values().sum();
+        if let Some((calls, stop)) = *self.0.interrupt.lock()
+            && sum >= calls
+        {
+            stop.store(true, Ordering::Relaxed);
+        }
+        let count = counts.entry(name).or_default();
+        *count += 1;
+        match *self.0.fail.lock() {
+            Some((fails, number, errno)) if fails == name && *count == number + 1 => Err(errno),
+            _ => Ok(*count - 1),
+        }
+    }
+}
+
+impl Backend for Counting {
+    fn name(&self) -> &'static str {
+        "NATIVE"
+    }
+
+    fn nodes(&self, size: usize, _processes: bool) -> usize {
+        size
+    }
+
+    fn worker(&self, rank: usize, size: usize) -> Result<Box<dyn Worker>, String> {
+        Ok(Box::new(Counted(self.clone(), Posix::default().worker(rank, size)?)))
+    }
+}
+
+struct Counted(Counting, Box<dyn Worker>);
+
+impl Worker for Counted {
+    fn open(&mut self, path: &str, how: Open) -> Result<File, Errno> {
+        self.0.count(if how == Open::Create { "create" } else { "open" })?;
+        self.1.open(path, how)
+    }
+
+    fn write_at(&mut self, file: File, offset: u64, data: &[u8]) -> Result<usize, Errno> {
+        self.0.count("write")?;
+        self.1.write_at(file, offset, data)
+    }
+
+    fn read_at(&mut self, file: File, offset: u64, into: &mut [u8]) -> Result<usize, Errno> {
+        let number = self.0.count("read")?;
+        let read = self.1.read_at(file, offset, into)?;
+        if *self.0.0.corrupt.lock() == Some(number) {
+            into[read / 2] ^= 1;
+        }
+        Ok(read)
+    }
+
+    fn fsync(&mut self, file: File) -> Result<(), Errno> {
+        self.0.count("fsync")?;
+        self.1.fsync(file)
+    }
+
+    fn close(&mut self, file: File) -> Result<(), Errno> {
+        self.0.count("close")?;
+        self.1.close(file)
+    }
+
+    fn stat(&mut self, path: &str) -> Result<Stat, Errno> {
+        self.0.count("stat")?;
+        self.1.stat(path)
+    }
+
+    fn unlink(&mut self, path: &str) -> Result<(), Errno> {
+        self.0.count("unlink")?;
+        self.1.unlink(path)
+    }
+
+    fn mkdir(&mut self, path: &str) -> Result<(), Errno> {
+        self.0.count("mkdir")?;
+        self.1.mkdir(path)
+    }
+
+    fn rmdir(&mut self, path: &str) -> Result<(), Errno> {
+        self.0.count("rmdir")?;
+        self.1.rmdir(path)
+    }
+
+    fn readdir(&mut self, path: &str, each: &mut dyn FnMut(&str, bool)) -> Result<(), Errno> {
+        self.0.count("readdir")?;
+        self.1.readdir(path, each)
+    }
+
+    fn rename(&mut self, from: &str, to: &str) -> Result<(), Errno> {
+        self.0.count("rename")?;
+        self.1.rename(from, to)
+    }
+
+    fn truncate(&mut self, path: &str, size: u64) -> Result<(), Errno> {
+        self.0.count("truncate")?;
+        self.1.truncate(path, size)
+    }
+
+    fn statfs(&mut self, path: &str) -> Result<Space, Errno> {
+        self.1.statfs(path)
+    }
+
+    fn sync(&mut self) -> Result<(), Errno> {
+        self.0.count("sync").map(drop)
+    }
+}
+
+/// Every file below `path` with its size, directories as `None`.
+pub(crate) fn tree(path: &str) -> BTreeMap<String, Option<u64>> {
+    let mut found = BTreeMap::new();
+    let mut ahead = vec![PathBuf::from(path)];
+    while let Some(folder) = ahead.pop() {
+        for entry in std::fs::read_dir(&folder).into_iter().flatten().flatten() {
+            let shown = entry.path().strip_prefix(path).expect("below").display().to_string();
+            let metadata = entry.metadata().expect("metadata");
+            found.insert(shown, metadata.is_file().then_some(metadata.len()));
+            if metadata.is_dir() {
+                ahead.push(entry.path());
+            }
+        }
+    }
+    found
+}
+
+/// Runs a benchmark on a counting backend; answers how it ended and what it wrote.
+pub(crate) fn run(
+    words: &str,
+    counting: &Counting,
+    stop: &AtomicBool,
+    benchmark: impl FnOnce(&Surroundings) -> Result<(), Ended>,
+) -> (Result<(), Ended>, String) {
+    let written = Mutex::new(String::new());
+    let words: Vec<String> = words.split(' ').map(str::to_owned).collect();
+    let surroundings = Surroundings {
+        stop,
+        native: &|_, _| Ok(Box::new(counting.clone())),
+        out: &|text| written.lock().push_str(text),
+        words: &words,
+    };
+    let ended = benchmark(&surroundings);
+    (ended, written.into_inner())
+}

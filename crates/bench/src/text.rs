@@ -1,0 +1,92 @@
+//! Numbers, sizes and dates as the benchmarks write and read them.
+
+use sheen_types::Errno;
+
+use crate::backend::Space;
+
+/// Bytes of a MiB.
+pub(crate) const MIB: f64 = 1_048_576.0;
+
+/// `8`, `4k`, `2m`, `1G`, `1t` as a number.
+///
+/// # Errors
+/// For anything else, and beyond 2^63.
+pub(crate) fn size(text: &str) -> Result<u64, String> {
+    let wrong = || format!("'{text}' is no size");
+    let (digits, shift) = match text.char_indices().next_back().ok_or_else(wrong)? {
+        (_, digit) if digit.is_ascii_digit() => (text, 0),
+        (at, unit) => {
+            let shift = "kmgtp".find(unit.to_ascii_lowercase()).ok_or_else(wrong)?;
+            (&text[..at], 10 * (shift + 1))
+        }
+    };
+    let number: u64 = digits.parse().map_err(|_| wrong())?;
+    let size = number.checked_mul(1 << shift).filter(|size| i64::try_from(*size).is_ok());
+    size.ok_or_else(wrong)
+}
+
+/// Year, month from 1, day from 1 of a day since 1970-01-01.
+fn civil(day: i64) -> (i64, usize, i64) {
+    // Years that begin in March, so that a leap day is the last one; eras of 400 years.
+    let shifted = day + 719_468;
+    let (era, of_era) = (shifted.div_euclid(146_097), shifted.rem_euclid(146_097));
+    let year = (of_era - of_era / 1460 + of_era / 36_524 - of_era / 146_096) / 365;
+    let of_year = of_era - (365 * year + year / 4 - year / 100);
+    let march_month = (5 * of_year + 2) / 153;
+    let day = of_year - (153 * march_month + 2) / 5 + 1;
+    let month = if march_month < 10 { march_month + 3 } else { march_month - 9 };
+    (year + era * 400 + i64::from(month <= 2), month as usize, day)
+}
+
+fn time_of_day(seconds: i64) -> String {
+    let of_day = seconds.rem_euclid(86_400);
+    format!("{:02}:{:02}:{:02}", of_day / 3600, of_day / 60 % 60, of_day % 60)
+}
+
+/// `03/19/2026 17:55:06`, in UTC.
+pub(crate) fn timestamp(seconds: i64) -> String {
+    let (year, month, day) = civil(seconds.div_euclid(86_400));
+    format!("{month:02}/{day:02}/{year} {}", time_of_day(seconds))
+}
+
+/// Where a benchmark works and how full it is there, in two lines.
+pub(crate) fn space(path: &str, space: Space) -> String {
+    let used = |free: u64, all: u64| (1.0 - free as f64 / all.max(1) as f64) * 100.0;
+    let (mut size, mut unit) = (space.bytes as f64 / (1u64 << 30) as f64, "GiB");
+    if size > 1024.0 {
+        (size, unit) = (size / 1024.0, "TiB");
+    }
+    format!(
+        "{:<20}: {path}\n{:<20}: {size:.1} {unit}   Used FS: {:.1}%   Inodes: {:.1} Mi   Used Inodes: \
+         {:.1}%\n",
+        "Path",
+        "FS",
+        used(space.bytes_free, space.bytes),
+        space.files as f64 / MIB,
+        used(space.files_free, space.files),
+    )
+}
+
+/// What failed, where and why, in a line.
+pub(crate) fn failed(what: &str, path: &str, errno: Errno) -> String {
+    format!("cannot {what} {path}: {}", errno.message())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_have_units() {
+        let sizes = ["8", "4k", "2M", "1g", "3t"].map(|text| size(text).unwrap());
+        assert_eq!(sizes, [8, 4096, 2 << 20, 1 << 30, 3 << 40]);
+        for text in ["", "k", "1x", "-1", "1.5m", "9999999999999g", "k1"] {
+            assert!(size(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn dates_are_told_as_the_c_library_does() {
+        assert_eq!(timestamp(1_773_942_906), "03/19/2026 17:55:06");
+    }
+}

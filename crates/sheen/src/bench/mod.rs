@@ -1,0 +1,126 @@
+//! `sheen bench`: the benchmarks of this field, on any directory and on the native client.
+//!
+//! The benchmarks themselves are the crate `sheen-bench`; here are what they need of a program (signals,
+//! standard output) and the client library as a file system for them.
+
+mod native;
+
+use std::ffi::OsString;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use clap::{Args, Subcommand};
+use sheen_bench::backend::Backend;
+use sheen_bench::ranks::Ended;
+use sheen_bench::ranks::process::Part;
+use sheen_bench::{Native, Surroundings, mdtest};
+use tokio::signal::unix::{SignalKind, signal};
+
+use crate::output::{Fault, text_out};
+use native::NativeBackend;
+
+/// Exit code after a failure, as mdtest and IOR have it.
+const FAILED_CODE: u8 = 1;
+/// Exit code after Ctrl-C, as shells tell it.
+const INTERRUPTED_CODE: u8 = 130;
+
+/// Set when the user wants to end.
+static STOP: AtomicBool = AtomicBool::new(false);
+
+/// Benchmark any file system as mdtest does, without MPI
+#[derive(Args)]
+#[command(subcommand_required = true, arg_required_else_help = true)]
+pub(crate) struct Bench {
+    #[command(subcommand)]
+    benchmark: Benchmark,
+}
+
+#[derive(Subcommand)]
+enum Benchmark {
+    Mdtest(Box<mdtest::Options>),
+}
+
+/// `-np N`, which people know from `mpirun`, is no option that a parser of single letters understands.
+pub(crate) fn ranks_apart(mut words: Vec<OsString>) -> Vec<OsString> {
+    if words.get(1).is_some_and(|word| word == "bench") {
+        words.iter_mut().filter(|word| *word == "-np").for_each(|word| *word = "--ranks".into());
+    }
+    words
+}
+
+/// Options of the original that are refused by name.
+pub(crate) fn refused(benchmark: &str) -> &'static [&'static str] {
+    match benchmark {
+        "mdtest" => mdtest::REFUSED,
+        _ => &[],
+    }
+}
+
+pub(crate) fn run(bench: &Bench) -> Result<(), Fault> {
+    listen()?;
+    let words: Vec<String> =
+        std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect();
+    let child = Part::of_this_process();
+    let connect = |options: &Native, clients: u16| -> Result<Box<dyn Backend>, String> {
+        Ok(Box::new(NativeBackend::connect(options, clients)?))
+    };
+    // Rank 0 speaks for all.
+    let out = |text: &str| {
+        if child.is_none() {
+            text_out(text);
+        }
+    };
+    let surroundings = Surroundings { stop: &STOP, native: &connect, out: &out, words: &words };
+    let done = match &bench.benchmark {
+        Benchmark::Mdtest(options) => mdtest::run(options, &surroundings),
+    };
+    done.map_err(|ended| match ended {
+        // A child has told rank 0.
+        _ if child.is_some() => Fault { code: FAILED_CODE, text: String::new() },
+        Ended::Failed(line) => Fault { code: FAILED_CODE, text: format!("sheen bench: {line}") },
+        Ended::Interrupted => {
+            Fault { code: INTERRUPTED_CODE, text: "sheen bench: interrupted".to_owned() }
+        }
+    })
+}
+
+/// The first signal asks for an end, the second ends at once.
+#[expect(clippy::disallowed_methods, reason = "a host: signals have a thread of their own")]
+fn listen() -> Result<(), Fault> {
+    let fault =
+        |error| Fault { code: FAILED_CODE, text: format!("sheen bench: no signals: {error}") };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build();
+    let runtime = runtime.map_err(fault)?;
+    let inside = runtime.enter();
+    let mut interrupt = signal(SignalKind::interrupt()).map_err(fault)?;
+    let mut terminate = signal(SignalKind::terminate()).map_err(fault)?;
+    drop(inside);
+    std::thread::spawn(move || {
+        runtime.block_on(async {
+            loop {
+                tokio::select! {
+                    _ = interrupt.recv() => {}
+                    _ = terminate.recv() => {}
+                }
+                if STOP.swap(true, Ordering::Relaxed) {
+                    std::process::exit(INTERRUPTED_CODE.into());
+                }
+            }
+        });
+    });
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ffi::OsString;
+
+    use super::ranks_apart;
+
+    #[test]
+    fn the_word_of_mpirun_is_understood() {
+        let words = |text: &str| text.split(' ').map(OsString::from).collect::<Vec<_>>();
+        let apart = ranks_apart(words("sheen bench mdtest -np 4 -n 10"));
+        assert_eq!(apart, words("sheen bench mdtest --ranks 4 -n 10"));
+        assert_eq!(ranks_apart(words("sheen lfs -np")), words("sheen lfs -np"));
+    }
+}
