@@ -14,9 +14,24 @@ use crate::{lctl, lfs, output};
 /// Columns of a list of commands, and the width of one, as Lustre prints them.
 const COLUMNS: usize = 4;
 const COLUMN_WIDTH: usize = 20;
-/// Commands of the tools' parser itself.
-const OWN: [&str; 7] =
-    ["quit", "exit", "help", "version", "list-commands", "--list-commands", "--version"];
+/// Commands of the tools' parser itself, with what `help` says of them.
+const OWN: [(&str, &str); 10] = [
+    ("quit", QUIT),
+    ("exit", QUIT),
+    ("help", HELP),
+    ("--help", HELP),
+    ("version", VERSION),
+    ("--version", VERSION),
+    ("list-commands", LIST),
+    ("--list-commands", LIST),
+    ("ignore_errors", ERRORS),
+    ("--ignore_errors", ERRORS),
+];
+const QUIT: &str = "do nothing: commands are not read from stdin here";
+const HELP: &str = "tell what a command does, or which commands there are";
+const VERSION: &str = "show the version";
+const LIST: &str = "list all commands";
+const ERRORS: &str = "do nothing: each command ends by itself here";
 
 /// Answers what needs no command: `--list-commands`, `version`, `exit` and `help` of a command that
 /// is refused. `None` if the words are for a command.
@@ -30,7 +45,9 @@ pub(crate) fn answer<T: Parser>(words: &[OsString]) -> Option<Result<(), Fault>>
         "exit" | "quit" | "ignore_errors" | "--ignore_errors" => {}
         "help" => {
             let word = rest.first()?;
-            if let Some(help) = lfs::help(word).filter(|_| *tool == "lfs") {
+            let of_own = OWN.iter().find(|(name, _)| name == word);
+            let of_own = of_own.map(|(name, what)| format!("{name}: {what}\n"));
+            if let Some(help) = of_own.or_else(|| lfs::help(word).filter(|_| *tool == "lfs")) {
                 output::text_out(&help);
                 return Some(Ok(()));
             }
@@ -43,7 +60,7 @@ pub(crate) fn answer<T: Parser>(words: &[OsString]) -> Option<Result<(), Fault>>
 
 /// The commands of `tool` that work.
 fn commands(root: &clap::Command, tool: &str) -> Vec<String> {
-    let own = OWN.iter().map(|name| (*name).to_owned());
+    let own = OWN.iter().map(|(name, _)| (*name).to_owned());
     let tool = root.find_subcommand(tool);
     let names = tool.into_iter().flat_map(|tool| {
         tool.get_subcommands().flat_map(|command| {

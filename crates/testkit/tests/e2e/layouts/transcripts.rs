@@ -41,26 +41,26 @@ fn known(recording: &str) -> Outcome<Known> {
 }
 
 /// Faults that are not known, and knowledge of faults that are none.
-struct Judge {
+pub(super) struct Judge {
     recording: String,
     known: Known,
     faults: Vec<String>,
 }
 
 impl Judge {
-    fn new(recording: &str) -> Outcome<Self> {
+    pub(super) fn new(recording: &str) -> Outcome<Self> {
         let known = known(recording)?;
         Ok(Self { recording: recording.to_owned(), known, faults: Vec::new() })
     }
 
-    fn differs(&mut self, command: &str, what: String) {
+    pub(super) fn differs(&mut self, command: &str, what: String) {
         match self.known.get_mut(&(self.recording.clone(), command.to_owned())) {
             Some(seen) => *seen = true,
             None => self.faults.push(format!("{command}\n    {what}")),
         }
     }
 
-    fn verdict(self) -> Outcome {
+    pub(super) fn verdict(self) -> Outcome {
         let unseen = self.known.iter().filter(|(_, seen)| !**seen);
         let unseen = unseen.map(|((_, command), _)| format!("{command}\n    no longer differs"));
         let faults: Vec<String> = self.faults.iter().cloned().chain(unseen).collect();
@@ -71,7 +71,7 @@ impl Judge {
 }
 
 /// `lfs` and `lctl` by their names.
-fn tools(cluster: &Cluster) -> Outcome<PathBuf> {
+pub(super) fn tools(cluster: &Cluster) -> Outcome<PathBuf> {
     let folder = cluster.logs().join("tools");
     fs::create_dir_all(&folder).told(folder.display())?;
     for name in ["lfs", "lctl"] {
@@ -84,7 +84,7 @@ fn tools(cluster: &Cluster) -> Outcome<PathBuf> {
 }
 
 /// A shell in this file system's surroundings.
-fn shell(cluster: &Cluster, script: &str) -> Outcome<Process> {
+pub(super) fn shell(cluster: &Cluster, script: &str) -> Outcome<Process> {
     let path = std::env::var("PATH").unwrap_or_default();
     let mut process = Process::new("timeout");
     process.args(["120", "bash", "-c", script]).env_clear();
@@ -98,7 +98,7 @@ fn shell(cluster: &Cluster, script: &str) -> Outcome<Process> {
 }
 
 /// A recording; what programs print need not be text.
-fn read(file: &Path) -> Outcome<String> {
+pub(super) fn read(file: &Path) -> Outcome<String> {
     let bytes = fs::read(file).told(file.display())?;
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
@@ -146,21 +146,26 @@ fn run_transcript(cluster: &Cluster, file: &Path, wanted: fn(&str) -> bool) -> O
     judge.verdict()
 }
 
-/// Runs the steps of a log up to `until`, and compares the traces piece by piece.
-fn run_log(cluster: &Cluster, file: &Path, until: Option<&str>) -> Outcome {
+/// Runs the steps of a log up to `until`, and compares the traces piece by piece; answers our own.
+pub(super) fn run_log(cluster: &Cluster, file: &Path, until: Option<&str>) -> Outcome<String> {
     let name =
         file.file_stem().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
     let text = read(file)?;
     let mount = cluster.mnt().display().to_string();
     let again = second_mount(cluster)?;
-    let mut judge = Judge::new(&name)?;
+    let (mut judge, mut all) = (Judge::new(&name)?, String::new());
     for step in steps(&text) {
         // What needs privilege, and what another part of the protocol is about.
-        let script = step.script.replace(" echo 3 > /proc/sys/vm/drop_caches;", "");
+        let drop = " echo 3 > /proc/sys/vm/drop_caches;";
+        let script = step.script.replace(drop, "");
         let script = script.replace("lfs mkdir -i 0 ", "mkdir ");
         // The bytes before these five are random.
         let script = script.replace("tail -c 10 ", "tail -c 5 ");
-        let trace = step.trace.replace("+ echo 3\n", "").replace("+ lfs mkdir -i 0 ", "+ mkdir ");
+        let trace = match step.script.contains(drop) {
+            true => step.trace.replace("+ echo 3\n", ""),
+            false => step.trace,
+        };
+        let trace = trace.replace("+ lfs mkdir -i 0 ", "+ mkdir ");
         let trace = trace.replace("+ tail -c 10 ", "+ tail -c 5 ");
         let script = match until {
             Some(until) => script.split(until).next().unwrap_or_default().to_owned(),
@@ -169,6 +174,7 @@ fn run_log(cluster: &Cluster, file: &Path, until: Option<&str>) -> Outcome {
         let here = script.replace("/mnt/l2", &again).replace("/mnt/l", &mount);
         let output = shell(cluster, &format!("exec 2>&1; set -x; {here}"))?.output().told(&name)?;
         let ours = String::from_utf8_lossy(&output.stdout).into_owned();
+        all += &ours;
         let ours = pieces(ours.strip_prefix("+ set -x\n").unwrap_or(&ours), &mount, &again);
         let mut theirs = pieces(&trace, "/mnt/l", "/mnt/l2");
         if until.is_some() {
@@ -181,7 +187,7 @@ fn run_log(cluster: &Cluster, file: &Path, until: Option<&str>) -> Outcome {
         }
         compare(&mut judge, &ours, &theirs);
     }
-    judge.verdict()
+    judge.verdict().map(|()| all)
 }
 
 /// Whether it looks for files in the folder that all recordings share.
@@ -222,7 +228,7 @@ fn second_mount(cluster: &Cluster) -> Outcome<String> {
 }
 
 /// Runs `body` with the recordings on a file system like the recorded one.
-fn with_recordings(name: &str, body: fn(&Cluster, &Path) -> Outcome) {
+pub(super) fn with_recordings(name: &str, body: fn(&Cluster, &Path) -> Outcome) {
     let Some(captures) = captures().expect("the recordings") else { return };
     let cluster = Cluster::start_with(name, OSTS, &["--fsname", "lustre"]);
     play(&Arc::new(cluster.unwrap_or_else(|error| panic!("{error}"))), LIMIT, move |cluster| {
