@@ -146,6 +146,7 @@ impl Sim {
         let mut model = self.model.lock();
         model.files.lose(Some(client));
         model.logs.lose(Some(client));
+        model.losses.lose(Some(client), now, LEARNS_WITHIN);
         model.locks.lost(client);
     }
 }

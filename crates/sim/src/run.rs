@@ -14,7 +14,7 @@ use crate::checks;
 use crate::cluster::{Cluster, Shape};
 use crate::evicted::Evicted;
 use crate::faults;
-use crate::model::{FileLocks, Files, Log, Marks, Names, Stale, Writer};
+use crate::model::{FileLocks, Files, Log, Losses, Marks, Names, Stale, Writer};
 use crate::work;
 
 /// Within this time an operation ends once nothing fails any more: recovery of a target that waits
@@ -100,6 +100,7 @@ pub(crate) struct Model {
     pub(crate) logs: Log,
     pub(crate) locks: FileLocks,
     pub(crate) marks: Marks,
+    pub(crate) losses: Losses,
 }
 
 impl Model {
@@ -110,9 +111,10 @@ impl Model {
     }
 
     /// Data that was not durable may be lost by an error, which those who wrote it are told.
-    pub(crate) fn shake(&mut self) {
+    pub(crate) fn shake(&mut self, now: Instant) {
         self.files.shake();
         self.logs.shake();
+        self.losses.lose(None, now, LOSES_WITHIN);
     }
 }
 
@@ -340,14 +342,14 @@ impl Sim {
     /// A server's disks begin to answer with errors.
     pub(crate) fn disk_breaks(&self) {
         self.record.lock().bad_disks += 1;
-        self.model.lock().shake();
+        self.model.lock().shake(self.now());
     }
 
     /// They are well again. What was accepted meanwhile counts as lost though nobody takes a step for a
     /// while, as when all wait for a server.
     pub(crate) fn disk_mends(&self) {
-        self.model.lock().shake();
         let now = self.now();
+        self.model.lock().shake(now);
         let mut record = self.record.lock();
         record.bad_disks -= 1;
         record.bad_disk_until = Some(now);
@@ -366,13 +368,6 @@ impl Sim {
     /// Whether an operation that began at `since` may tell such an error: however long it takes then.
     pub(crate) fn may_tell_errors(&self, since: Instant) -> bool {
         self.was_disk_bad(TELLS_WITHIN, since)
-    }
-
-    /// Whether a disk has ever answered with an error: who lost data by it hears of that when he asks,
-    /// however late.
-    pub(crate) fn was_disk_ever_bad(&self) -> bool {
-        let record = self.record.lock();
-        record.bad_disks > 0 || record.bad_disk_until.is_some()
     }
 
     /// A fault begins that lasts.

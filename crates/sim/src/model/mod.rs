@@ -5,12 +5,14 @@
 
 mod data;
 mod locks;
+mod losses;
 mod marks;
 mod names;
 mod register;
 
 pub(crate) use data::{CELL, Cells, Files, Log};
 pub(crate) use locks::FileLocks;
+pub(crate) use losses::Losses;
 pub(crate) use marks::{Mark, Marks};
 pub(crate) use names::{Names, Seen};
 pub(crate) use register::{Register, Stale, Writer};

@@ -6,7 +6,7 @@ use sheen_client::posix::{
     Fallocate, FileLock, FileLockMode, LockOwner, OpenFlags, Opened, SetAttributes,
 };
 
-use sheen_types::Errno;
+use sheen_types::{Errno, Instant};
 
 use super::{Place, Process, is_answer};
 use crate::cluster::Found;
@@ -56,8 +56,14 @@ impl Process {
     }
 
     /// `fsync`: what we wrote before is durable, with the name it was opened by; `own` operations wrote
-    /// through this handle.
-    async fn sync(&self, place: &Place, file: &Found, opened: Opened, own: &[u64]) {
+    /// through this handle, which was opened after `since`.
+    async fn sync(
+        &self,
+        place: &Place,
+        (file, opened): (&Found, Opened),
+        since: Instant,
+        own: &[u64],
+    ) {
         let begin = self.now();
         let operation = self.sim.begin(self.client, format!("fsync {}", file.fid));
         let trusted = self.is_trusted();
@@ -72,10 +78,14 @@ impl Process {
             });
         }
         self.judge_promise(operation, &synced);
+        let (by, end) = (self.client, self.now());
+        let may_tell = self.model(|model| {
+            let may_tell = model.losses.may_tell(by, file.fid, since);
+            model.losses.synced((by, file.fid), (begin, end), synced.is_ok());
+            may_tell
+        });
         match synced {
-            Err(Errno::EIO) if self.sim.was_disk_ever_bad() => {
-                _ = self.sim.end(operation, "data was lost");
-            }
+            Err(Errno::EIO) if may_tell => _ = self.sim.end(operation, "data was lost"),
             synced => self.ended(operation, &synced),
         }
     }
@@ -83,7 +93,7 @@ impl Process {
     /// Writes some cells of a file that is there or made for it.
     pub(super) async fn write(&self) {
         let Some(place) = self.file_place().await else { return };
-        let direct = self.direct();
+        let (direct, since) = (self.direct(), self.now());
         let opened = match self.one_in(3) {
             true => self.create_at(&place, direct).await,
             false => self.open_at(&place, 2 | direct).await,
@@ -94,7 +104,7 @@ impl Process {
             own.push(self.write_cells(&file, opened).await);
         }
         if self.one_in(3) {
-            self.sync(&place, &file, opened, &own).await;
+            self.sync(&place, (&file, opened), since, &own).await;
         }
         if self.one_in(3) {
             self.read_cells(&file, opened).await;
@@ -108,10 +118,13 @@ impl Process {
         let operation = self.sim.begin(self.client, text);
         self.model(|model| {
             model.files.begin_write(file.fid, cells.clone(), operation, self.client, begin);
+            // From now on a part of it may be lost, and behind its end all of it.
+            model.losses.wrote(self.client, file.fid, begin);
         });
         let bytes = Cells::fill(operation, cells.start, cells.end - cells.start);
         let offset = cells.start * CELL as u64;
         let written = self.kernel.write(file.node, opened, offset, bytes).await;
+        self.model(|model| model.losses.wrote(self.client, file.fid, self.now()));
         if written.is_ok() && self.is_trusted() {
             let now = self.now();
             self.model(|model| model.files.end_write(file.fid, cells, operation, now));
@@ -155,15 +168,20 @@ impl Process {
     /// Appends records to a log.
     pub(super) async fn append(&self) {
         let Some(place) = self.log_place() else { return };
+        let since = self.now();
         let Some((file, opened)) = self.create_at(&place, OpenFlags::APPEND).await else { return };
         let mut own = Vec::new();
         for _ in 0..=self.dice().below(3) {
             let begin = self.now();
             let operation = self.sim.begin(self.client, format!("append to {}", place.path));
             own.push(operation);
-            self.model(|model| model.logs.begin(file.fid, operation, self.client, begin));
+            self.model(|model| {
+                model.logs.begin(file.fid, operation, self.client, begin);
+                model.losses.wrote(self.client, file.fid, begin);
+            });
             let bytes = Cells::fill(operation, 0, 1);
             let written = self.kernel.write(file.node, opened, 0, bytes).await;
+            self.model(|model| model.losses.wrote(self.client, file.fid, self.now()));
             if written.is_ok() && self.is_trusted() {
                 let now = self.now();
                 self.model(|model| model.logs.end(file.fid, operation, now));
@@ -171,7 +189,7 @@ impl Process {
             self.ended(operation, &written);
         }
         if self.one_in(3) {
-            self.sync(&place, &file, opened, &own).await;
+            self.sync(&place, (&file, opened), since, &own).await;
         }
         self.close(&file, opened).await;
     }

@@ -117,7 +117,7 @@ impl Process {
     pub(crate) fn model<T>(&self, step: impl FnOnce(&mut Model) -> T) -> T {
         let mut model = self.sim.model.lock();
         if self.sim.is_disk_bad() {
-            model.shake();
+            model.shake(self.now());
         }
         step(&mut model)
     }
