@@ -1,9 +1,9 @@
-//! The benchmarks of this field without MPI: mdtest, on any file system.
+//! The benchmarks of this field without MPI: mdtest and IOR, on any file system.
 //!
 //! A benchmark asks a file system only through [`backend::Backend`]: [`posix::Posix`] is any directory, and
 //! whoever hosts this crate brings the native client. [`ranks`] stands for MPI: ranks are threads or
-//! processes that meet between phases. [`mdtest`] has the options, the order of work, the
-//! names and data, the formulas and the lines of the program of that name, so that results can be set
+//! processes that meet between phases. [`mdtest`] and [`ior`] have the options, the order of work, the
+//! names and data, the formulas and the lines of the programs of these names, so that results can be set
 //! beside each other; what differs is said in docs/bench/README.md.
 //!
 //! What measuring costs: a virtual call, a store to a counter of the rank's own and a load of a flag that
@@ -13,6 +13,7 @@
 
 pub mod backend;
 mod clock;
+pub mod ior;
 pub mod mdtest;
 mod pattern;
 pub mod posix;

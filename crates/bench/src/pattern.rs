@@ -41,6 +41,16 @@ impl Packet {
             )),
         }
     }
+
+    /// Its letter.
+    pub(crate) fn letter(self) -> &'static str {
+        match self {
+            Self::Timestamp => "t",
+            Self::Offset => "o",
+            Self::Incompressible => "i",
+            Self::Random => "r",
+        }
+    }
 }
 
 /// The data of one run.

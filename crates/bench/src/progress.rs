@@ -90,16 +90,20 @@ impl Progress {
         line
     }
 
+    /// Takes the line off the terminal until it is written anew.
+    pub(crate) fn hide(&self) {
+        let mut terminal = std::io::stderr();
+        if terminal.is_terminal() {
+            draw(&mut terminal, "");
+        }
+    }
+
     /// Shows the line until `done` is set; nothing unless standard error is a terminal.
     pub(crate) fn show(&self, done: &AtomicBool) {
         let mut terminal = std::io::stderr();
         if !terminal.is_terminal() {
             return;
         }
-        let draw = |terminal: &mut std::io::Stderr, line: &str| {
-            // A terminal that has gone is no reason to end.
-            let _ = write!(terminal, "\r\x1b[K{line}").and_then(|()| terminal.flush());
-        };
         while !done.load(Ordering::Relaxed) {
             std::thread::park_timeout(REDRAW);
             if !self.phase.lock().name.is_empty() {
@@ -108,6 +112,11 @@ impl Progress {
         }
         draw(&mut terminal, "");
     }
+}
+
+fn draw(terminal: &mut std::io::Stderr, line: &str) {
+    // A terminal that has gone is no reason to end.
+    let _ = write!(terminal, "\r\x1b[K{line}").and_then(|()| terminal.flush());
 }
 
 #[cfg(test)]

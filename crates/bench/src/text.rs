@@ -25,6 +25,20 @@ pub(crate) fn size(text: &str) -> Result<u64, String> {
     size.ok_or_else(wrong)
 }
 
+/// A size as IOR tells it: `1 MiB`, `1.50 GiB`, `262144 bytes`.
+pub(crate) fn human(bytes: u64) -> String {
+    for (shift, unit) in [(40, "TiB"), (30, "GiB"), (20, "MiB")] {
+        let whole = 1u64 << shift;
+        if bytes >= whole && bytes.is_multiple_of(whole) {
+            return format!("{} {unit}", bytes >> shift);
+        }
+        if bytes >= whole {
+            return format!("{:.2} {unit}", bytes as f64 / whole as f64);
+        }
+    }
+    format!("{bytes} bytes")
+}
+
 /// Year, month from 1, day from 1 of a day since 1970-01-01.
 fn civil(day: i64) -> (i64, usize, i64) {
     // Years that begin in March, so that a leap day is the last one; eras of 400 years.
@@ -47,6 +61,17 @@ fn time_of_day(seconds: i64) -> String {
 pub(crate) fn timestamp(seconds: i64) -> String {
     let (year, month, day) = civil(seconds.div_euclid(86_400));
     format!("{month:02}/{day:02}/{year} {}", time_of_day(seconds))
+}
+
+/// `Thu Mar 19 17:42:44 2026`, in UTC.
+pub(crate) fn date(seconds: i64) -> String {
+    const DAYS: [&str; 7] = ["Thu", "Fri", "Sat", "Sun", "Mon", "Tue", "Wed"];
+    const MONTHS: [&str; 12] =
+        ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
+    let days = seconds.div_euclid(86_400);
+    let (year, month, day) = civil(days);
+    let name = DAYS[days.rem_euclid(7) as usize];
+    format!("{name} {} {day:2} {} {year}", MONTHS[month - 1], time_of_day(seconds))
 }
 
 /// Where a benchmark works and how full it is there, in two lines.
@@ -86,7 +111,16 @@ mod tests {
     }
 
     #[test]
+    fn sizes_are_told_as_ior_does() {
+        let told = [262_144, 1 << 20, 3 << 29, 120 << 30, 2 << 40].map(human);
+        assert_eq!(told, ["262144 bytes", "1 MiB", "1.50 GiB", "120 GiB", "2 TiB"]);
+    }
+
+    #[test]
     fn dates_are_told_as_the_c_library_does() {
+        assert_eq!(date(1_773_942_164), "Thu Mar 19 17:42:44 2026");
         assert_eq!(timestamp(1_773_942_906), "03/19/2026 17:55:06");
+        assert_eq!(date(951_782_400), "Tue Feb 29 00:00:00 2000");
+        assert_eq!(date(1_680_192_000 - 86_400 * 28), "Thu Mar  2 16:00:00 2023");
     }
 }

@@ -11,7 +11,7 @@ pub const REFUSED: &[&str] =
 
 /// Create, stat, read, rename and remove files and directories, as mdtest does
 #[derive(Args, Clone, Debug, PartialEq)]
-#[command(disable_version_flag = true)]
+#[command(disable_version_flag = true, args_override_self = true)]
 pub struct Options {
     /// Ranks: how many work at once (also -np N)
     #[arg(long, visible_alias = "np", value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=65_536))]

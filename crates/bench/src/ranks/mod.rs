@@ -96,6 +96,11 @@ impl Rank<'_> {
         Ok(all.into_iter().map(|words| words.into_iter().map(f64::from_bits).collect()).collect())
     }
 
+    /// Takes the progress line away, so that something else can be written.
+    pub fn hide_progress(&self) {
+        self.progress.hide();
+    }
+
     /// Tells the progress line that a phase of `total` operations of all ranks begins; rank 0 does.
     pub fn begin(&self, phase: &str, total: u64) {
         if self.number == 0 {

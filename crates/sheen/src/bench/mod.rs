@@ -12,7 +12,7 @@ use clap::{Args, Subcommand};
 use sheen_bench::backend::Backend;
 use sheen_bench::ranks::Ended;
 use sheen_bench::ranks::process::Part;
-use sheen_bench::{Native, Surroundings, mdtest};
+use sheen_bench::{Native, Surroundings, ior, mdtest};
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::output::{Fault, text_out};
@@ -26,7 +26,7 @@ const INTERRUPTED_CODE: u8 = 130;
 /// Set when the user wants to end.
 static STOP: AtomicBool = AtomicBool::new(false);
 
-/// Benchmark any file system as mdtest does, without MPI
+/// Benchmark any file system as mdtest and IOR do, without MPI
 #[derive(Args)]
 #[command(subcommand_required = true, arg_required_else_help = true)]
 pub(crate) struct Bench {
@@ -37,6 +37,7 @@ pub(crate) struct Bench {
 #[derive(Subcommand)]
 enum Benchmark {
     Mdtest(Box<mdtest::Options>),
+    Ior(Box<ior::Options>),
 }
 
 /// `-np N`, which people know from `mpirun`, is no option that a parser of single letters understands.
@@ -51,6 +52,7 @@ pub(crate) fn ranks_apart(mut words: Vec<OsString>) -> Vec<OsString> {
 pub(crate) fn refused(benchmark: &str) -> &'static [&'static str] {
     match benchmark {
         "mdtest" => mdtest::REFUSED,
+        "ior" => ior::REFUSED,
         _ => &[],
     }
 }
@@ -72,6 +74,7 @@ pub(crate) fn run(bench: &Bench) -> Result<(), Fault> {
     let surroundings = Surroundings { stop: &STOP, native: &connect, out: &out, words: &words };
     let done = match &bench.benchmark {
         Benchmark::Mdtest(options) => mdtest::run(options, &surroundings),
+        Benchmark::Ior(options) => ior::run(options, &surroundings),
     };
     done.map_err(|ended| match ended {
         // A child has told rank 0.

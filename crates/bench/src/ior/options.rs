@@ -1,0 +1,224 @@
+//! The command line of IOR.
+
+use clap::{ArgAction, Args};
+
+use super::params::{Params, Reorder, script};
+use crate::pattern::Packet;
+use crate::text::size;
+use crate::{Api, Native};
+
+/// Options of IOR, of this version and earlier ones, that are refused by name.
+pub const REFUSED: &[&str] = &[
+    "-H",
+    "-I",
+    "-J",
+    "-M",
+    "-n",
+    "-p",
+    "-S",
+    "-U",
+    "-V",
+    "-y",
+    "--dryRun",
+    "--randomPrefill",
+    "--posix.rangelocks",
+];
+
+/// Write and read large files, shared or one for each rank, as IOR does
+#[derive(Args, Clone, Debug)]
+#[command(disable_version_flag = true, args_override_self = true)]
+pub struct Options {
+    /// Ranks: how many work at once (also -np N)
+    #[arg(long, visible_alias = "np", value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=65_536))]
+    pub ranks: u32,
+    /// Let each rank be a process of its own rather than a thread
+    #[arg(long)]
+    pub processes: bool,
+    /// How to reach the file system
+    #[arg(short = 'a', value_name = "API", default_value = "POSIX", ignore_case = true)]
+    pub api: Api,
+    /// A number of yours for the summary
+    #[arg(short = 'A', value_name = "N", default_value_t = 0)]
+    reference: i64,
+    /// Bytes that a rank writes in a row (8, 4k, 2m, 1g)
+    #[arg(short = 'b', value_name = "SIZE", default_value = "1m", value_parser = size)]
+    block: u64,
+    /// O_DIRECT
+    #[arg(short = 'B', visible_alias = "posix.odirect", long = "odirect")]
+    direct: bool,
+    /// All ranks or none stop at a stonewall
+    #[arg(short = 'c', long = "collective")]
+    collective: bool,
+    /// Read what the rank -Q nodes further has written
+    #[arg(short = 'C', action = ArgAction::Count)]
+    reorder: u8,
+    /// Seconds to wait before each access
+    #[arg(short = 'd', value_name = "SECONDS", default_value_t = 0)]
+    delay: u32,
+    /// Stonewall: seconds after which to stop writing or reading
+    #[arg(short = 'D', value_name = "SECONDS", default_value_t = 0)]
+    deadline: u32,
+    /// fsync after writing
+    #[arg(short = 'e')]
+    fsync: bool,
+    /// Keep an existing file and write into it
+    #[arg(short = 'E')]
+    existing_file: bool,
+    /// File with a script of tests
+    #[arg(short = 'f', value_name = "FILE")]
+    script: Option<String>,
+    /// A file for each rank
+    #[arg(short = 'F')]
+    file_per_rank: bool,
+    /// Barriers between open, transfers and close
+    #[arg(short = 'g')]
+    barriers: bool,
+    /// Seed of the data; the time unless told
+    #[arg(short = 'G', value_name = "N", default_value_t = 0)]
+    signature: u32,
+    /// Repetitions
+    #[arg(short = 'i', value_name = "N", default_value_t = 1)]
+    repetitions: u32,
+    /// Tell of ranks so many seconds from the mean
+    #[arg(short = 'j', value_name = "SECONDS", default_value_t = 0)]
+    outlier: u32,
+    /// Keep the files
+    #[arg(short = 'k')]
+    keep: bool,
+    /// Keep files with wrong data
+    #[arg(short = 'K')]
+    keep_with_error: bool,
+    /// What is written: offset, incompressible, timestamp or random
+    #[arg(short = 'l', long = "dataPacketType", value_name = "TYPE", default_value = "t", value_parser = Packet::named)]
+    packet: Packet,
+    /// Another file for each repetition
+    #[arg(short = 'm')]
+    multi_file: bool,
+    /// Ranks that take part
+    #[arg(short = 'N', value_name = "N", default_value_t = 0)]
+    tasks: usize,
+    /// The file; with -F several, one behind the other for each rank, are separated by '@'
+    #[arg(short = 'o', value_name = "FILE", default_value = "testFile")]
+    file: String,
+    /// Directives NAME=VALUE[,NAME=VALUE...]: summaryFormat=[default,JSON,CSV], summaryFile=FILE,
+    /// stoneWallingWearOut=1, stoneWallingWearOutIterations=N, stoneWallingStatusFile=FILE,
+    /// minTimeDuration=SECONDS, numTasksOnNode0=N, interIODelay=MICROSECONDS, and all that have letters
+    #[arg(short = 'O', value_name = "DIRECTIVES")]
+    directives: Vec<String>,
+    /// With -C: nodes to shift by; with -Z: at least so many
+    #[arg(short = 'Q', value_name = "N", default_value_t = 1)]
+    node_offset: i64,
+    /// Read
+    #[arg(short = 'r')]
+    read: bool,
+    /// Verify what is read; needs -G for what an earlier run wrote
+    #[arg(short = 'R')]
+    check_read: bool,
+    /// Segments: how often each rank's block is repeated
+    #[arg(short = 's', value_name = "N", default_value = "1", value_parser = size)]
+    segments: u64,
+    /// Bytes of a transfer
+    #[arg(short = 't', value_name = "SIZE", default_value = "256k", value_parser = size)]
+    transfer: u64,
+    /// Minutes after which no repetition begins
+    #[arg(short = 'T', value_name = "MINUTES", default_value_t = 0)]
+    max_minutes: u32,
+    /// A directory for each rank's file
+    #[arg(short = 'u')]
+    unique_directory: bool,
+    /// Tell more, each time more
+    #[arg(short = 'v', action = ArgAction::Count)]
+    verbose: u8,
+    /// Write
+    #[arg(short = 'w')]
+    write: bool,
+    /// Verify what was written by reading it back
+    #[arg(short = 'W')]
+    check_write: bool,
+    /// Do not go on with a transfer that was cut short
+    #[arg(short = 'x')]
+    single_attempt: bool,
+    /// Seed of -Z; negative for another order each time
+    #[arg(short = 'X', value_name = "SEED", default_value_t = 0, allow_negative_numbers = true)]
+    reorder_seed: i64,
+    /// fsync after each write
+    #[arg(short = 'Y')]
+    fsync_per_write: bool,
+    /// The transfers of a block in another order; twice: any blocks
+    #[arg(short = 'z', action = ArgAction::Count)]
+    random_offset: u8,
+    /// Seed of -z
+    #[arg(long = "random-offset-seed", value_name = "SEED")]
+    random_seed: Option<u32>,
+    /// Read what any rank has written; twice: everybody that of another
+    #[arg(short = 'Z', action = ArgAction::Count)]
+    reorder_random: u8,
+    /// The native client
+    #[command(flatten)]
+    pub native: Native,
+}
+
+impl Options {
+    /// The tests that are asked for, complete.
+    ///
+    /// # Errors
+    /// A line: what is wrong.
+    pub(super) fn tests(&self) -> Result<Vec<Params>, String> {
+        let mut first = self.params();
+        self.directives.iter().try_for_each(|line| first.set_all(line))?;
+        let mut tests = match &self.script {
+            None => vec![first],
+            Some(path) => {
+                let text = std::fs::read_to_string(path);
+                script(&text.map_err(|error| format!("cannot read {path}: {error}"))?, &first)?
+            }
+        };
+        tests.iter_mut().try_for_each(|test| test.complete(self.ranks as usize))?;
+        Ok(tests)
+    }
+
+    fn params(&self) -> Params {
+        Params {
+            api: self.api,
+            reference: self.reference,
+            file: self.file.clone(),
+            block: self.block,
+            transfer: self.transfer,
+            segments: self.segments,
+            tasks: self.tasks,
+            repetitions: self.repetitions,
+            write: self.write,
+            read: self.read,
+            check_write: self.check_write,
+            check_read: self.check_read,
+            file_per_rank: self.file_per_rank,
+            multi_file: self.multi_file,
+            unique_directory: self.unique_directory,
+            existing_file: self.existing_file,
+            keep: self.keep,
+            keep_with_error: self.keep_with_error,
+            collective: self.collective,
+            reorder: Reorder {
+                constant: self.reorder > 0,
+                random: self.reorder_random,
+                node_offset: self.node_offset,
+                seed: self.reorder_seed,
+            },
+            random_offset: self.random_offset,
+            random_seed: self.random_seed,
+            fsync: self.fsync,
+            fsync_per_write: self.fsync_per_write,
+            barriers: self.barriers,
+            single_attempt: self.single_attempt,
+            direct: self.direct,
+            deadline: self.deadline,
+            max_minutes: self.max_minutes,
+            delay: self.delay,
+            outlier: self.outlier,
+            signature: self.signature,
+            packet: self.packet,
+            verbose: self.verbose,
+            ..Params::default()
+        }
+    }
+}
