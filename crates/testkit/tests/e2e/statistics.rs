@@ -11,7 +11,7 @@ const LIMIT: Duration = Duration::from_secs(300);
 const MIB: u64 = 1 << 20;
 
 /// Number and sum of the samples of one line of a `stats` file, over all files that match.
-fn samples(cluster: &Cluster, parameter: &str, line: &str) -> Outcome<(u64, u64)> {
+pub(crate) fn samples(cluster: &Cluster, parameter: &str, line: &str) -> Outcome<(u64, u64)> {
     let text = cluster.must(&["lctl", "get_param", "-n", parameter])?;
     let mut total = (0, 0);
     for words in text.lines().map(|line| line.split_whitespace().collect::<Vec<_>>()) {
