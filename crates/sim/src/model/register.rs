@@ -71,13 +71,17 @@ impl<T: Copy + Eq + fmt::Debug> Register<T> {
         self.values.push(Value { tag, operation, by, begin, end, dead, doubtful, shaken, buried });
     }
 
-    /// A write has succeeded.
+    /// A write has succeeded. What it replaced is gone, unless a fault since it began may have lost a
+    /// part that was taken before the whole was.
     pub(crate) fn end(&mut self, operation: u64, now: Instant) {
         let Some(at) = self.values.iter().position(|value| value.operation == operation) else {
             return;
         };
-        let begin = self.values[at].begin;
+        let Value { begin, doubtful, shaken, .. } = self.values[at];
         self.values[at].end = self.values[at].end.min(now);
+        if doubtful || shaken {
+            return;
+        }
         for value in &mut self.values {
             if value.end < begin && value.operation != operation {
                 value.dead = value.dead.min(now);
@@ -294,6 +298,15 @@ mod tests {
         register.shake();
         assert!(!read(&mut register.clone(), 30, 31, 0));
         assert!(read(&mut register, 30, 31, 1));
+    }
+
+    #[test]
+    fn a_part_of_a_write_may_be_lost_before_it_ends() {
+        let mut register = Register::new(0);
+        register.begin(Some(1), 1, 0, at(10));
+        register.shake();
+        register.end(1, at(20));
+        assert!(read(&mut register.clone(), 30, 31, 0) && read(&mut register, 30, 31, 1));
     }
 
     #[test]
