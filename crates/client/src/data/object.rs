@@ -310,15 +310,18 @@ impl Object {
         self.state.lock().known.blocks = oa.blocks;
     }
 
-    /// What we know, to answer a glimpse; `None` if the OST knows better.
+    /// What we know, to answer a glimpse; `None` if the OST knows better. The size only as far as our
+    /// locks vouch for it: others may have cut what lies behind.
     pub(super) fn lock_value(&self) -> Option<Bytes> {
+        let is_covered = self.is_covered();
         let state = self.state.lock();
         if !state.is_told && state.dirty.is_empty() && state.writing.is_empty() {
             return None;
         }
         let known = state.known;
+        let ours = state.sure_size.max(state.dirty.end()).max(state.writing.end());
         let value = OstLvb {
-            size: known.size,
+            size: if is_covered { known.size } else { ours },
             mtime: known.mtime.seconds,
             atime: known.atime.seconds,
             ctime: known.ctime.seconds,

@@ -234,6 +234,25 @@ fn we_answer_for_what_we_have_not_written_yet() {
 }
 
 #[test]
+fn we_answer_for_no_size_that_our_locks_do_not_cover() {
+    let fixture = Fixture::new(1 << 20);
+    let file = fixture.file(1);
+    {
+        let mut script = fixture.ost().script.lock();
+        (script.narrow, script.busy, script.size_elsewhere) = (true, true, 10_000);
+    }
+    fixture.write(&file, WriteAt::Offset(0), pattern(4096), CACHED).expect("accepted");
+    assert_eq!(fixture.size(&file), 10_000, "somebody else has written behind");
+    let callbacks = fixture.ost().blocking();
+    for _ in 0..2 {
+        // He may cut that again, and nobody would tell us.
+        let value = fixture.locks[0].on_glimpse(&callbacks[0]).expect("we know");
+        assert_eq!(u64::from_le_bytes(value[..8].try_into().expect("eight bytes")), 4096);
+        fixture.sync(&file).expect("written");
+    }
+}
+
+#[test]
 fn at_the_end_everything_is_written_and_given_back() {
     let fixture = Fixture::new(1 << 20);
     let file = fixture.file(2);
