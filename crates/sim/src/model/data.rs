@@ -51,8 +51,57 @@ struct File {
     cells: BTreeMap<u64, Register<Tag>>,
     /// Truncations: the first cell that goes, operation, by, begin and end.
     cuts: Vec<(u64, u64, Writer, Instant, Option<Instant>)>,
-    /// The largest end that anyone ever asked for, in bytes.
-    size_max: u64,
+    size: Size,
+}
+
+/// How large a file can be.
+#[derive(Default)]
+struct Size {
+    /// Ends that were asked for, in bytes; by which operation, and when it had succeeded.
+    ends: Vec<(u64, u64, Option<Instant>)>,
+    /// Operations that cut it and are under way, if there was no fault since they began.
+    cutting: Vec<u64>,
+    /// Cuts that have succeeded and that no fault can have undone: size, begin and end.
+    cuts: Vec<(u64, Instant, Instant)>,
+}
+
+impl Size {
+    /// `operation` asks for bytes up to `end`.
+    fn reach(&mut self, end: u64, operation: u64) {
+        self.ends.push((end, operation, None));
+    }
+
+    /// It has succeeded.
+    fn reached(&mut self, operation: u64, now: Instant) {
+        let ends = self.ends.iter_mut().rev().filter(|(_, of, _)| *of == operation);
+        ends.for_each(|(_, _, done)| *done = done.or(Some(now)));
+    }
+
+    /// `operation`, which began then, has cut it.
+    fn was_cut(&mut self, size: u64, operation: u64, (begin, end): (Instant, Instant)) {
+        if let Some(at) = self.cutting.iter().position(|of| *of == operation) {
+            self.cutting.swap_remove(at);
+            self.cuts.push((size, begin, end));
+        }
+    }
+
+    /// A fault: cuts may be undone.
+    fn doubt(&mut self) {
+        self.cutting.clear();
+        self.cuts.clear();
+    }
+
+    /// The largest that a reader may see who begins to look at `begin`: what the latest cut before left,
+    /// and whatever may have come behind it.
+    fn max(&self, begin: Instant) -> u64 {
+        let largest = |since: Instant| {
+            let after = self.ends.iter().filter(|(.., done)| done.is_none_or(|done| done >= since));
+            after.map(|(end, ..)| *end).max().unwrap_or(0)
+        };
+        let before = self.cuts.iter().filter(|(.., end)| *end < begin);
+        let cut = before.map(|(size, since, _)| largest(*since).max(*size)).min();
+        cut.unwrap_or_else(|| largest(Instant(0)))
+    }
 }
 
 impl File {
@@ -88,7 +137,7 @@ impl Files {
         now: Instant,
     ) {
         let file = self.files.entry(file).or_default();
-        file.size_max = file.size_max.max(cells.end * CELL as u64);
+        file.size.reach(cells.end * CELL as u64, operation);
         for cell in cells {
             file.cell(cell).begin(Some(operation), operation, by, now);
         }
@@ -118,6 +167,7 @@ impl Files {
         now: Instant,
     ) {
         let file = self.files.entry(file).or_default();
+        file.size.reached(operation, now);
         cells.for_each(|cell| file.cell(cell).end(operation, now));
     }
 
@@ -131,7 +181,8 @@ impl Files {
         now: Instant,
     ) {
         let file = self.files.entry(file).or_default();
-        file.size_max = file.size_max.max(cells * CELL as u64);
+        file.size.reach(cells * CELL as u64, operation);
+        file.size.cutting.push(operation);
         for (_, register) in file.cells.range_mut(cells..) {
             register.begin(Some(0), operation, by, now);
         }
@@ -141,8 +192,10 @@ impl Files {
     /// It has succeeded.
     pub(crate) fn end_truncate(&mut self, file: Fid, cells: u64, operation: u64, now: Instant) {
         let file = self.files.entry(file).or_default();
+        file.size.reached(operation, now);
         if let Some(cut) = file.cuts.iter_mut().find(|cut| cut.1 == operation) {
             cut.4 = Some(now);
+            file.size.was_cut(cells * CELL as u64, operation, (cut.3, now));
         }
         file.cells.range_mut(cells..).for_each(|(_, register)| register.end(operation, now));
     }
@@ -198,7 +251,7 @@ impl Files {
     /// A size was seen.
     ///
     /// # Errors
-    /// Bytes lie beyond it, or nobody ever wrote so far.
+    /// Bytes lie beyond it, or nobody wrote so far since it was cut.
     pub(crate) fn saw_size(
         &mut self,
         fid: Fid,
@@ -207,11 +260,9 @@ impl Files {
         end: Instant,
     ) -> Result<(), Stale> {
         let file = self.files.entry(fid).or_default();
-        if size > file.size_max {
-            return Err(Stale(format!(
-                "{fid}: {size} bytes, nobody wrote beyond {}",
-                file.size_max
-            )));
+        let size_max = file.size.max(begin);
+        if size > size_max {
+            return Err(Stale(format!("{fid}: {size} bytes, nobody wrote beyond {size_max}")));
         }
         for (cell, register) in file.cells.range(size.div_ceil(CELL as u64)..) {
             if !register.may_be(begin, end, |tag| tag == 0) {
@@ -236,13 +287,16 @@ impl Files {
 
     /// An error of a disk: see [`Register::shake`].
     pub(crate) fn shake(&mut self) {
-        let cells = self.files.values_mut().flat_map(|file| file.cells.values_mut());
-        cells.for_each(Register::shake);
+        for file in self.files.values_mut() {
+            file.size.doubt();
+            file.cells.values_mut().for_each(Register::shake);
+        }
     }
 
     /// A crash: see [`Register::lose`].
     pub(crate) fn lose(&mut self, by: Option<Writer>) {
         for file in self.files.values_mut() {
+            file.size.doubt();
             file.cells.values_mut().for_each(|register| register.lose(by));
         }
     }
@@ -382,6 +436,23 @@ mod tests {
         assert!(files.read(FILE, 0, 2, &one, at(5), at(6)).is_err());
         assert!(files.saw_size(FILE, 256, at(5), at(6)).is_ok());
         assert!(files.saw_size(FILE, 0, at(5), at(6)).is_err());
+    }
+
+    #[test]
+    fn who_looks_after_a_cut_sees_it_and_what_was_written_since() {
+        let mut files = Files::default();
+        files.begin_write(FILE, 0..9, 1, 0, at(1));
+        files.end_write(FILE, 0..9, 1, at(2));
+        files.begin_truncate(FILE, 4, 2, 0, at(3));
+        assert!(files.saw_size(FILE, 9 * 256, at(4), at(4)).is_ok());
+        files.end_truncate(FILE, 4, 2, at(4));
+        assert!(files.saw_size(FILE, 9 * 256, at(4), at(5)).is_ok());
+        assert!(files.saw_size(FILE, 5 * 256, at(5), at(6)).is_err());
+        files.begin_write(FILE, 0..6, 3, 1, at(5));
+        assert!(files.saw_size(FILE, 6 * 256, at(5), at(6)).is_ok());
+        assert!(files.saw_size(FILE, 9 * 256, at(5), at(6)).is_err());
+        files.lose(None);
+        assert!(files.saw_size(FILE, 9 * 256, at(7), at(8)).is_ok());
     }
 
     #[test]
