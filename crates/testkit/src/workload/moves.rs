@@ -1,7 +1,6 @@
 //! A file that two mounts write, cut and read in turn while it moves from layout to layout, compared with
 //! bytes in memory after each step.
 
-use std::fmt;
 use std::fs::{File, OpenOptions};
 use std::io::Write as _;
 use std::os::unix::fs::FileExt as _;
@@ -39,19 +38,6 @@ enum Act {
     Append { length: u64 },
     Cut { size: u64 },
     Read { at: u64, length: u64 },
-}
-
-/// A step that was done, by which mount.
-struct Done {
-    number: u64,
-    mount: usize,
-    act: Act,
-}
-
-impl fmt::Display for Done {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(out, "step {} by mount {}: {:?}", self.number, self.mount, self.act)
-    }
 }
 
 /// Any of the layouts.
@@ -104,9 +90,11 @@ pub fn run_between(
     for number in 0..steps {
         subject.step(number).map_err(|fault| format!("seed {seed}: {fault}"))?;
         if random.below(STEPS_BETWEEN) == 0 {
-            migrate(layout(&mut random), &paths[random.below(2) as usize])?;
-            let whole = subject.whole();
-            whole.map_err(|fault| format!("seed {seed}: moved after step {number}: {fault}"))?;
+            let (to, mount) = (layout(&mut random), random.below(2) as usize);
+            migrate(to, &paths[mount])?;
+            subject.done.push(format!("moved by mount {mount} to {}", to.join(" ")));
+            let whole = subject.whole().map_err(|fault| subject.told(&fault));
+            whole.map_err(|fault| format!("seed {seed}: {fault}"))?;
         }
     }
     Ok(())
@@ -136,7 +124,8 @@ struct Subject {
     bytes: Vec<u8>,
     random: Random,
     seed: u64,
-    done: Vec<Done>,
+    /// What was done, to be told.
+    done: Vec<String>,
 }
 
 impl Subject {
@@ -177,7 +166,7 @@ impl Subject {
     fn step(&mut self, number: u64) -> Outcome {
         let mount = self.random.below(2) as usize;
         let act = self.draw();
-        self.done.push(Done { number, mount, act });
+        self.done.push(format!("step {number} by mount {mount}: {act:?}"));
         let outcome = self.perform(number, mount, act).and_then(|()| {
             let other = 1 - mount;
             self.same_size(mount).and_then(|()| self.same_size(other))
@@ -260,7 +249,6 @@ impl Subject {
 
     fn told(&self, fault: &str) -> String {
         let from = self.done.len().saturating_sub(SHOWN);
-        let steps: Vec<String> = self.done[from..].iter().map(Done::to_string).collect();
-        format!("{fault}, after\n  {}", steps.join("\n  "))
+        format!("{fault}, after\n  {}", self.done[from..].join("\n  "))
     }
 }

@@ -21,12 +21,8 @@ fn migrate(cluster: &Cluster, options: &[&str], path: &Path) -> Outcome {
     })
 }
 
-/// Only in a long run: not yet in each (docs/COMPAT.md).
 #[test]
 fn a_file_of_two_mounts_keeps_its_bytes_wherever_it_moves() {
-    if Size::asked() != Size::Long {
-        return eprintln!("only with SHEEN_TEST_LONG");
-    }
     scene("moving", 4, LIMIT, |cluster| {
         let other = cluster.mount_again()?;
         let steps = Size::asked().of(20, 250, 3000);
