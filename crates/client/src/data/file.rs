@@ -255,8 +255,9 @@ impl DataFile for File {
 
     fn attributes(&self) -> BoxFuture<'_, Result<DataAttributes, Refusal>> {
         Box::pin(async move {
-            let covered = self.ask_size().await?;
             loop {
+                // Again each time: while pages were waited for the locks may have gone.
+                let covered = self.ask_size().await?;
                 let covered = covered || self.objects.iter().all(|object| object.is_covered());
                 let known = self.known(covered);
                 self.seen.check()?;
