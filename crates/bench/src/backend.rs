@@ -49,6 +49,8 @@ pub struct Stat {
     pub size: u64,
     /// Whether it is a directory.
     pub is_directory: bool,
+    /// Last change of data: seconds since 1970, and nanoseconds.
+    pub modified: (i64, u32),
 }
 
 /// What `statfs` told.

@@ -13,6 +13,7 @@
 
 pub mod backend;
 mod clock;
+pub mod io500;
 pub mod ior;
 pub mod mdtest;
 mod pattern;

@@ -89,7 +89,8 @@ impl Worker for PosixWorker {
     fn stat(&mut self, path: &str) -> Result<Stat, Errno> {
         let stat = rustix::fs::stat(path).map_err(errno)?;
         let is_directory = FileType::from_raw_mode(stat.st_mode) == FileType::Directory;
-        Ok(Stat { size: stat.st_size.unsigned_abs(), is_directory })
+        let modified = (stat.st_mtime, stat.st_mtime_nsec as u32);
+        Ok(Stat { size: stat.st_size.unsigned_abs(), is_directory, modified })
     }
 
     fn unlink(&mut self, path: &str) -> Result<(), Errno> {
@@ -191,7 +192,9 @@ mod tests {
             assert_eq!(back[..], data[..]);
             assert_eq!(worker.close(file), Ok(()));
             assert_eq!(worker.close(file), Err(Errno::EBADF));
-            assert_eq!(worker.stat(&path), Ok(Stat { size: 12_288, is_directory: false }));
+            let stat = worker.stat(&path).unwrap();
+            assert_eq!((stat.size, stat.is_directory), (12_288, false));
+            assert!(stat.modified > (1_700_000_000, 0));
             worker.truncate(&path, 5).unwrap();
             worker.rename(&path, &folder.path("d/g")).unwrap();
             assert_eq!(worker.stat(&path), Err(Errno::ENOENT));

@@ -33,17 +33,17 @@ pub(super) struct Run<'o> {
 
 /// What an access of one repetition reached.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(super) struct Point {
+pub(crate) struct Point {
     /// Seconds from the first open to the last close.
-    pub(super) time: f64,
+    pub(crate) time: f64,
     /// Bytes that were moved.
-    pub(super) moved: u64,
+    pub(crate) moved: u64,
     /// Seconds to the stonewall.
-    pub(super) stonewall_time: f64,
+    pub(crate) stonewall_time: f64,
     /// Mean of the bytes that a rank had moved by then.
-    pub(super) stonewall_mean: u64,
+    pub(crate) stonewall_mean: u64,
     /// The most transfers of any rank.
-    pub(super) pairs: u64,
+    pub(crate) pairs: u64,
 }
 
 /// What rank 0 answers.

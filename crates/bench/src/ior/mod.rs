@@ -21,6 +21,7 @@ use crate::ranks::process::{self, Part};
 use crate::ranks::{self, Ended};
 use crate::text::{date, failed};
 use crate::{LIKE, Surroundings, clock, text};
+pub(crate) use job::Point;
 use job::{Answer, Run};
 pub use options::{Options, REFUSED};
 use params::{Format, Params};
@@ -31,13 +32,33 @@ use report::{Json, Nodes};
 /// # Errors
 /// What ended it, or that data was wrong.
 pub fn run(options: &Options, surroundings: &Surroundings) -> Result<(), Ended> {
+    match perform(options, surroundings)?.iter().map(|outcome| outcome.wrong).sum::<u64>() {
+        0 => Ok(()),
+        wrong => Err(Ended::Failed(format!("{wrong} transfers had wrong data"))),
+    }
+}
+
+/// What one test reached in its first repetition.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Outcome {
+    /// Of the write, or of the read if nothing was written.
+    pub(crate) point: Point,
+    /// Transfers with wrong data.
+    pub(crate) wrong: u64,
+}
+
+/// Runs all tests; children answer none.
+pub(crate) fn perform(
+    options: &Options,
+    surroundings: &Surroundings,
+) -> Result<Vec<Outcome>, Ended> {
     let tests = options.tests()?;
     let first = tests.first().ok_or_else(|| "the script runs no test".to_owned())?;
     if let Some(part) = Part::of_this_process() {
         let test = tests.get(part.test).ok_or_else(|| "no such test".to_owned())?;
         let backend = backend(options, surroundings, test)?;
         let (run, _) = job(options, test, &*backend, &|_| {});
-        return process::child(part, &*backend, surroundings.stop, &run).map(drop);
+        return process::child(part, &*backend, surroundings.stop, &run).map(|_| Vec::new());
     }
     let sink = Sink::open(first, surroundings)?;
     let out = |text: &str| sink.write(text);
@@ -63,10 +84,11 @@ pub fn run(options: &Options, surroundings: &Surroundings) -> Result<(), Ended> 
     }
     report.finish(&tests, &done);
     sink.close()?;
-    match done.iter().map(|(_, _, answer)| answer.wrong).sum::<u64>() {
-        0 => Ok(()),
-        wrong => Err(Ended::Failed(format!("{wrong} transfers had wrong data"))),
-    }
+    let outcome = |(_, _, answer): &(usize, Nodes, Answer)| {
+        let point = answer.writes.first().or(answer.reads.first()).copied().unwrap_or_default();
+        Outcome { point, wrong: answer.wrong }
+    };
+    Ok(done.iter().map(outcome).collect())
 }
 
 fn backend(

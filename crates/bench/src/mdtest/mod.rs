@@ -117,6 +117,42 @@ impl Measured {
 /// # Errors
 /// What ended it, or that data was wrong.
 pub fn run(options: &Options, surroundings: &Surroundings) -> Result<(), Ended> {
+    let outcomes = perform(options, surroundings)?;
+    match outcomes.iter().map(|outcome| outcome.wrong).sum() {
+        0 => Ok(()),
+        wrong => Err(Ended::Failed(format!("wrong data was read {wrong} times"))),
+    }
+}
+
+/// What one test reached in its first iteration.
+#[derive(Clone, Debug)]
+pub(crate) struct Outcome {
+    measured: Vec<Measured>,
+    /// Reads that found wrong data.
+    pub(crate) wrong: u64,
+}
+
+impl Outcome {
+    /// Items of all ranks a second, and seconds, of the phase of files with this name.
+    pub(crate) fn of(&self, name: &str) -> (f64, f64) {
+        let number = Phase::ALL.iter().position(|phase| phase.name() == name).unwrap_or(0);
+        let items: u64 = self.measured.iter().map(|rank| rank.items[number]).sum();
+        let time = self.measured.iter().map(|rank| rank.time[number]).fold(0.0, f64::max);
+        (if items == 0 { 0.0 } else { items as f64 / time }, time)
+    }
+
+    /// Files a second until the stonewall.
+    pub(crate) fn until_stonewall(&self) -> f64 {
+        let told = self.measured.first().map_or([0.0; 3], |rank| rank.stonewall);
+        if told[0] > 0.0 { told[1] / told[0] } else { 0.0 }
+    }
+}
+
+/// Runs all tests; children answer none.
+pub(crate) fn perform(
+    options: &Options,
+    surroundings: &Surroundings,
+) -> Result<Vec<Outcome>, Ended> {
     let sizes = sizes(options)?;
     let plans = sizes.iter().map(|size| Plan::new(options, *size));
     let plans = plans.collect::<Result<Vec<Plan>, String>>()?;
@@ -130,9 +166,10 @@ pub fn run(options: &Options, surroundings: &Surroundings) -> Result<(), Ended> 
         Run { options, plan: &plans[test], seed, stride: options.stride.saturating_mul(in_each) }
     };
     if let Some(part) = Part::of_this_process().filter(|part| part.test < plans.len()) {
-        return process::child(part, &*backend, surroundings.stop, &job(part.test)).map(drop);
+        return process::child(part, &*backend, surroundings.stop, &job(part.test))
+            .map(|_| Vec::new());
     }
-    let mut results = Vec::new();
+    let (mut results, mut outcomes) = (Vec::new(), Vec::new());
     let mut wrong = 0;
     let begun = clock::wall();
     let out = surroundings.out;
@@ -151,6 +188,8 @@ pub fn run(options: &Options, surroundings: &Surroundings) -> Result<(), Ended> 
         let mut result = report::json(plan, &answer.measured);
         result["ranks"] = json!(size);
         results.push(result);
+        let first = answer.measured.into_iter().next().unwrap_or_default();
+        outcomes.push(Outcome { measured: first, wrong: answer.wrong });
     }
     root.leave(&*backend, &plans[0])?;
     let ended = clock::wall();
@@ -160,10 +199,7 @@ pub fn run(options: &Options, surroundings: &Surroundings) -> Result<(), Ended> 
         let written = std::fs::write(path, format!("{whole:#}\n"));
         written.map_err(|error| format!("cannot write {path}: {error}"))?;
     }
-    match wrong {
-        0 => Ok(()),
-        _ => Err(Ended::Failed(format!("wrong data was read {wrong} times"))),
-    }
+    Ok(outcomes)
 }
 
 /// The numbers of ranks to run with, one after the other.

@@ -12,7 +12,7 @@ use clap::{Args, Subcommand};
 use sheen_bench::backend::Backend;
 use sheen_bench::ranks::Ended;
 use sheen_bench::ranks::process::Part;
-use sheen_bench::{Native, Surroundings, ior, mdtest};
+use sheen_bench::{Native, Surroundings, io500, ior, mdtest};
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::output::{Fault, text_out};
@@ -26,7 +26,7 @@ const INTERRUPTED_CODE: u8 = 130;
 /// Set when the user wants to end.
 static STOP: AtomicBool = AtomicBool::new(false);
 
-/// Benchmark any file system as mdtest and IOR do, without MPI
+/// Benchmark any file system as mdtest, IOR and IO500 do, without MPI
 #[derive(Args)]
 #[command(subcommand_required = true, arg_required_else_help = true)]
 pub(crate) struct Bench {
@@ -38,6 +38,7 @@ pub(crate) struct Bench {
 enum Benchmark {
     Mdtest(Box<mdtest::Options>),
     Ior(Box<ior::Options>),
+    Io500(Box<io500::Options>),
 }
 
 /// `-np N`, which people know from `mpirun`, is no option that a parser of single letters understands.
@@ -53,6 +54,7 @@ pub(crate) fn refused(benchmark: &str) -> &'static [&'static str] {
     match benchmark {
         "mdtest" => mdtest::REFUSED,
         "ior" => ior::REFUSED,
+        "io500" => io500::REFUSED,
         _ => &[],
     }
 }
@@ -75,6 +77,7 @@ pub(crate) fn run(bench: &Bench) -> Result<(), Fault> {
     let done = match &bench.benchmark {
         Benchmark::Mdtest(options) => mdtest::run(options, &surroundings),
         Benchmark::Ior(options) => ior::run(options, &surroundings),
+        Benchmark::Io500(options) => io500::run(options, &surroundings),
     };
     done.map_err(|ended| match ended {
         // A child has told rank 0.

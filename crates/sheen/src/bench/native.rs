@@ -242,7 +242,8 @@ impl Worker for NativeWorker {
             }
         };
         let is_directory = attributes.file_type() == FileType::Directory;
-        Ok(Stat { size: attributes.size, is_directory })
+        let modified = (attributes.mtime.seconds, attributes.mtime.nanoseconds);
+        Ok(Stat { size: attributes.size, is_directory, modified })
     }
 
     fn unlink(&mut self, path: &str) -> Result<(), Errno> {

@@ -174,6 +174,35 @@ fn ior_does_what_it_counts() {
     scene("ior", 2, LIMIT, ior);
 }
 
+fn io500(cluster: &Cluster) -> Outcome {
+    let ini = cluster.logs().join("io500.ini");
+    let text = "[ior-easy]\nblockSize = 16m\n[ior-hard]\nsegmentCount = 50\n[mdtest-easy]\nn = 50\n\
+                [mdtest-hard]\nn = 102\n";
+    fs::write(&ini, text).told("io500.ini")?;
+    let place = |path: &Path| path.display().to_string();
+    let (data, results) = (place(&cluster.mnt().join("io500")), place(&cluster.logs()));
+    clear(cluster)?;
+    let words = ["bench", "io500", &place(&ini), "-np", "2", "--stonewall", "1"];
+    let places = ["--datadir", &data, "--resultdir", &results, "--timestamp", "run"];
+    let text = cluster.must(&[&words[..], &places].concat())?;
+    let phases = text.lines().filter(|line| line.starts_with("[RESULT]")).count();
+    ensure(phases == 12 && text.contains("\n[SCORE ] Bandwidth "), || text.clone())?;
+    // Read phases verify what they read, and find finds number 101 of each rank.
+    ensure(!text.contains("occured") && !text.contains("wrong data"), || text.clone())?;
+    let result = fs::read_to_string(cluster.logs().join("run/result.txt")).told("result.txt")?;
+    ensure(result.contains("\nfound           = 2\n"), || result.clone())?;
+    let (unlinks, _) = samples(cluster, "mdt.*.md_stats", "unlink")?;
+    let wanted = 2 * (50 + 102) + 2 + 1;
+    ensure(unlinks == wanted, || format!("{unlinks} files removed, not {wanted}"))?;
+    let left = fs::read_dir(cluster.mnt().join("io500")).told("io500")?.count();
+    ensure(left == 0, || format!("{left} directories are left"))
+}
+
+#[test]
+fn io500_runs_its_phases() {
+    scene("io500", 2, LIMIT, io500);
+}
+
 /// Runs a benchmark that would take hours, interrupts it, and looks what is left.
 fn interrupted(cluster: &Cluster, place: &Place, words: &str) -> Outcome {
     let words: Vec<&str> = words.split(' ').collect();

@@ -1,0 +1,266 @@
+//! The ini file of IO500.
+//!
+//! Sections and names are those of io500; letters may be small or large, `#` and `;` begin comments, a name
+//! without a value keeps what it had. Unknown sections and names are refused, as io500 refuses them.
+//! Sections of the extended mode may be there and say nothing.
+
+use crate::pattern::Packet;
+use crate::text::size;
+
+/// Sections of phases that only the extended mode has.
+const EXTENDED: [&str; 7] = [
+    "mdworkbench",
+    "mdworkbench-create",
+    "mdworkbench-bench",
+    "mdworkbench-delete",
+    "find-easy",
+    "find-hard",
+    "ior-rnd4k-easy-read",
+];
+
+/// Seconds of the stonewall in a valid run, and in one of the student cluster competition.
+const STONEWALL: u32 = 300;
+const STONEWALL_STUDENTS: u32 = 30;
+
+/// What the file says.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Config {
+    pub(super) data: String,
+    pub(super) data_timestamp: bool,
+    pub(super) results: String,
+    pub(super) results_timestamp: bool,
+    pub(super) direct: bool,
+    /// Command before each phase.
+    pub(super) drop_caches: Option<String>,
+    pub(super) verbosity: u32,
+    pub(super) packet: String,
+    pub(super) students: bool,
+    pub(super) stonewall: u32,
+    pub(super) easy_transfer: String,
+    pub(super) easy_block: String,
+    pub(super) easy_file_per_rank: bool,
+    pub(super) easy_unique: bool,
+    pub(super) hard_segments: u64,
+    pub(super) hard_collective: bool,
+    pub(super) easy_files: u64,
+    pub(super) hard_files: u64,
+    /// Ranks that search; 0 for all.
+    pub(super) searchers: usize,
+    /// Sections with `run = FALSE`.
+    pub(super) left_out: Vec<String>,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            data: "./datafiles".to_owned(),
+            data_timestamp: true,
+            results: "./results".to_owned(),
+            results_timestamp: true,
+            direct: false,
+            drop_caches: None,
+            verbosity: 1,
+            packet: "timestamp".to_owned(),
+            students: false,
+            stonewall: STONEWALL,
+            easy_transfer: "2m".to_owned(),
+            easy_block: "9920000m".to_owned(),
+            easy_file_per_rank: true,
+            easy_unique: false,
+            hard_segments: 10_000_000,
+            hard_collective: false,
+            easy_files: 1_000_000,
+            hard_files: 1_000_000,
+            searchers: 0,
+            left_out: Vec::new(),
+        }
+    }
+}
+
+fn truth(value: &str) -> Result<bool, String> {
+    match value.to_ascii_lowercase().as_str() {
+        "true" | "1" => Ok(true),
+        "false" | "0" => Ok(false),
+        _ => Err(format!("expects bool (true|false), received \"{value}\"")),
+    }
+}
+
+fn number<T: std::str::FromStr>(value: &str) -> Result<T, String> {
+    value.parse().map_err(|_| format!("expects integer >= 0, received \"{value}\""))
+}
+
+impl Config {
+    /// # Errors
+    /// A line: the first thing that is wrong, and where.
+    pub(super) fn parse(text: &str) -> Result<Self, String> {
+        let mut config = Self::default();
+        let mut drops = (false, "sudo -n bash -c \"echo 3 > /proc/sys/vm/drop_caches\"".to_owned());
+        let mut section = String::new();
+        for (number, line) in text.lines().enumerate() {
+            let wrong = |what: String| format!("line {}: {what}", number + 1);
+            let line = without_comment(line);
+            if let Some(name) = line.strip_prefix('[') {
+                let name = name.strip_suffix(']').ok_or_else(|| wrong(format!("'{line}'")))?;
+                section = name.trim().to_ascii_lowercase();
+                if !is_section(&section) {
+                    return Err(wrong(format!("unknown section {name}")));
+                }
+                continue;
+            }
+            if line.is_empty() {
+                continue;
+            }
+            let (name, value) = line.split_once('=').ok_or_else(|| wrong(format!("'{line}'")))?;
+            let (name, value) = (name.trim(), value.trim());
+            if section.is_empty() {
+                return Err(wrong("variable assigned outside section".to_owned()));
+            }
+            if value.is_empty() || EXTENDED.contains(&section.as_str()) {
+                continue;
+            }
+            let set = config.set(&section, &name.to_ascii_lowercase(), value, &mut drops);
+            set.map_err(|what| wrong(format!("section {section}, option {name}: {what}")))?;
+        }
+        config.drop_caches = drops.0.then_some(drops.1);
+        Ok(config)
+    }
+
+    fn set(
+        &mut self,
+        section: &str,
+        name: &str,
+        value: &str,
+        drops: &mut (bool, String),
+    ) -> Result<(), String> {
+        let refused = || Err("is not supported by Sheen yet".to_owned());
+        match (section, name) {
+            (_, "run") => {
+                if !truth(value)? {
+                    self.left_out.push(section.to_owned());
+                }
+            }
+            ("global", "api") | (_, "api") => self.api(value)?,
+            ("global", "datadir") => self.data = value.to_owned(),
+            ("global", "timestamp-datadir") => self.data_timestamp = truth(value)?,
+            ("global", "resultdir") => self.results = value.to_owned(),
+            ("global", "timestamp-resultdir") => self.results_timestamp = truth(value)?,
+            ("global", "drop-caches") => drops.0 = truth(value)?,
+            ("global", "drop-caches-cmd") => value.clone_into(&mut drops.1),
+            ("global", "io-buffers-on-gpu") if !truth(value)? => {}
+            ("global", "verbosity") => self.verbosity = number(value)?,
+            ("global", "scc") => self.students = truth(value)?,
+            ("global", "datapackettype") => {
+                Packet::named(value)?;
+                value.clone_into(&mut self.packet);
+            }
+            ("debug", "stonewall-time") => self.stonewall = number(value)?,
+            ("ior-easy", "transfersize") => {
+                size(value)?;
+                value.clone_into(&mut self.easy_transfer);
+            }
+            ("ior-easy", "blocksize") => {
+                size(value)?;
+                value.clone_into(&mut self.easy_block);
+            }
+            ("ior-easy", "fileperproc") => self.easy_file_per_rank = truth(value)?,
+            ("ior-easy", "uniquedir") => self.easy_unique = truth(value)?,
+            ("ior-easy" | "ior-hard", "verbosity") => drop(number::<u32>(value)?),
+            ("ior-hard", "segmentcount") => self.hard_segments = number(value)?,
+            ("ior-hard" | "ior-hard-write" | "ior-hard-read", "collective") => {
+                self.hard_collective = truth(value)?;
+            }
+            ("mdtest-easy", "n") => self.easy_files = number(value)?,
+            ("mdtest-hard", "n") => self.hard_files = number(value)?,
+            ("find", "nproc") => self.searchers = number(value)?,
+            // How MPI processes hand each other work: ours share it.
+            ("find", "pfind-queue-length") => drop(number::<u64>(value)?),
+            ("find", "pfind-steal-next" | "pfind-parallelize-single-dir-access-using-hashing") => {
+                truth(value)?;
+            }
+            ("global", "io-buffers-on-gpu")
+            | ("debug", "pause-dir")
+            | ("mdtest-hard", "files-per-dir")
+            | ("find", "external-script" | "external-mpi-args" | "external-extra-args") => {
+                return refused();
+            }
+            _ => return Err(format!("unknown option with value \"{value}\"")),
+        }
+        Ok(())
+    }
+
+    fn api(&mut self, value: &str) -> Result<(), String> {
+        let mut words = value.split_whitespace();
+        if !words.next().is_some_and(|api| api.eq_ignore_ascii_case("POSIX")) {
+            return Err(format!("'{value}': only POSIX is supported by Sheen yet"));
+        }
+        for word in words {
+            match word {
+                "--posix.odirect" => self.direct = true,
+                _ => return Err(format!("'{word}' is not supported by Sheen yet")),
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether a phase is to run: neither it nor what it is a part of is left out.
+    pub(super) fn runs(&self, phase: &str) -> bool {
+        let of = ["ior-easy", "ior-hard", "mdtest-easy", "mdtest-hard"];
+        let whole = of.into_iter().find(|whole| phase.starts_with(whole));
+        !self.left_out.iter().any(|section| section == phase || Some(section.as_str()) == whole)
+    }
+
+    /// Seconds that a write phase takes at least in a valid run.
+    pub(super) fn seconds_min(&self) -> u32 {
+        if self.students { STONEWALL_STUDENTS } else { STONEWALL }
+    }
+}
+
+fn is_section(name: &str) -> bool {
+    ["global", "debug", "ior-easy", "ior-hard", "mdtest-easy", "mdtest-hard"].contains(&name)
+        || super::PHASES.iter().any(|phase| phase.name == name)
+        || EXTENDED.contains(&name)
+}
+
+/// A comment begins the line or stands behind a blank.
+fn without_comment(line: &str) -> &str {
+    let bytes = line.as_bytes();
+    let begins = |at: usize| at == 0 || bytes[at - 1].is_ascii_whitespace();
+    let end = (0..bytes.len()).find(|at| matches!(bytes[*at], b'#' | b';') && begins(*at));
+    line[..end.unwrap_or(line.len())].trim()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_of_io500_is_understood() {
+        let text = "# mine\n[global]\ndatadir = /d ; where\nTimestamp-Datadir = false\napi = POSIX --posix.odirect\n\
+                    resultdir =\n[ior-easy]\nblockSize=100m\n[find]\nnproc = 2\n[mdworkbench]\nwaiting = 1\n\
+                    [mdtest-hard-stat]\nrun = 0\n[debug]\nstonewall-time = 5\n";
+        let config = Config::parse(text).unwrap();
+        assert_eq!(
+            (config.data.as_str(), config.data_timestamp, config.direct),
+            ("/d", false, true)
+        );
+        assert_eq!((config.results.as_str(), config.easy_block.as_str()), ("./results", "100m"));
+        assert_eq!((config.stonewall, config.searchers), (5, 2));
+        assert!(!config.runs("mdtest-hard-stat") && config.runs("mdtest-hard-read"));
+    }
+
+    #[test]
+    fn what_is_wrong_is_told_with_its_line() {
+        for (text, line) in [
+            ("[what]", "line 1: unknown section what"),
+            ("\nx = 1", "line 2: variable assigned outside section"),
+            ("[find]\nnproc = -1", "line 2: section find, option nproc: expects integer"),
+            ("[global]\ndatadri = 1", "line 2: section global, option datadri: unknown option"),
+            ("[global]\napi = DFS", "line 2: section global, option api: 'DFS': only POSIX"),
+            ("[find]\nexternal-script = x", "line 2: section find, option external-script: is not"),
+            ("[ior-easy]\nrun = maybe", "line 2: section ior-easy, option run: expects bool"),
+        ] {
+            let told = Config::parse(text).expect_err(text);
+            assert!(told.starts_with(line), "{text}: {told}");
+        }
+    }
+}
