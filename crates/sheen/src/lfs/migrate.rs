@@ -17,9 +17,9 @@ use sheen_wire::lov::LovEa;
 
 use super::components::LIBRARY_CODE;
 use super::options::{Dashes, Grammar, HELP, Opt, Part, Takes, Words, refused, wants_help};
-use super::setstripe::{copied, folder_of, template};
 use super::size::parse_with_unit;
-use super::wish::{self, Wish, fault_of};
+use super::wanted::{self, Wanted, copied, folder_of, for_each};
+use super::wish::{self, fault_of};
 use super::{attributes, pools};
 use crate::output::{Fault, errno_of, line, text_out};
 
@@ -29,7 +29,7 @@ pub(super) const GRAMMAR: Grammar = Grammar {
         Usage: lfs migrate [LAYOUT OPTIONS] [OPTIONS] FILENAME...\n       \
         lfs migrate [LAYOUT OPTIONS] [OPTIONS] -0|--files-from LIST\n\n\
         Without layout options a file keeps its layout, on other objects.",
-    tables: &[wish::OPTIONS, OPTIONS],
+    tables: &[wish::OPTIONS, wanted::OPTIONS, OPTIONS],
     dashes: Dashes::Two,
 };
 
@@ -73,18 +73,6 @@ const OPTIONS: &[Opt] = &[
     Opt { short: Some('v'), names: &["verbose"], takes: Takes::Nothing, help: "Name each file" },
     Opt {
         short: None,
-        names: &["copy"],
-        takes: Takes::Value("FILE"),
-        help: "The layout of another file",
-    },
-    Opt {
-        short: Some('y'),
-        names: &["yaml"],
-        takes: Takes::Value("TEMPLATE"),
-        help: "The layout that 'lfs getstripe --yaml' wrote",
-    },
-    Opt {
-        short: None,
         names: &["restripe"],
         takes: Takes::Nothing,
         help: "The default layout of the file's directory",
@@ -124,22 +112,12 @@ const STATS_SECONDS: u64 = 5;
 /// Bytes of a mebibyte.
 const MIB: u64 = 1 << 20;
 
-/// Where the new layout comes from.
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum Source {
-    /// The options say it; or, without any, the file itself.
-    Options,
-    Copy(PathBuf),
-    Yaml(PathBuf),
-    /// The file's directory.
-    Directory,
-}
-
 /// The command line.
 #[derive(Debug)]
 struct Migrate {
-    wish: Wish,
-    source: Source,
+    layout: Wanted,
+    /// The default layout of the file's directory.
+    restripe: bool,
     block: bool,
     non_block: bool,
     direct: bool,
@@ -159,18 +137,11 @@ pub(super) fn run(words: &Words) -> Result<(), Fault> {
     }
     let command = Migrate::read(parts)?;
     let fixed = command.layout()?;
-    let mut worst = None;
-    for path in command.names()? {
-        let done = command.layout_for(&path, fixed.as_ref()).and_then(|wish| {
-            pools::check(&path, &wish, GRAMMAR.command)?;
-            command.one(&path, &wish)
-        });
-        if let Err(fault) = done {
-            eprintln!("{}", fault.text);
-            worst.get_or_insert(fault.code);
-        }
-    }
-    worst.map_or(Ok(()), |code| Err(Fault { code, text: String::new() }))
+    for_each(&command.names()?, |path| {
+        let wish = command.layout_for(path, fixed.as_ref())?;
+        pools::check(path, &wish, GRAMMAR.command)?;
+        command.one(path, &wish)
+    })
 }
 
 fn usage(text: &str) -> Fault {
@@ -180,8 +151,8 @@ fn usage(text: &str) -> Fault {
 impl Migrate {
     fn read(parts: Vec<Part>) -> Result<Self, Fault> {
         let mut command = Self {
-            wish: Wish::new(GRAMMAR.command),
-            source: Source::Options,
+            layout: Wanted::new(GRAMMAR.command),
+            restripe: false,
             block: false,
             non_block: false,
             direct: true,
@@ -192,17 +163,9 @@ impl Migrate {
             files_from: None,
             paths: Vec::new(),
         };
-        for part in parts {
-            match part {
-                Part::Operand(path) => command.paths.push(path.into()),
-                Part::Option { name, value, .. } => {
-                    let value = value.unwrap_or_default();
-                    if !command.wish.option(name, &value)? {
-                        command.option(name, value)?;
-                    }
-                }
-            }
-        }
+        let (layout, paths) =
+            Wanted::read(GRAMMAR.command, parts, |name, value| command.option(name, value))?;
+        let command = Self { layout, paths, ..command };
         command.check()?;
         Ok(command)
     }
@@ -225,29 +188,21 @@ impl Migrate {
                 let wrong = || usage(&format!("bad value for bandwidth '{value}'"));
                 self.bandwidth = parse_with_unit(&value, MIB).ok_or_else(wrong)?.0;
             }
-            "copy" => self.take(Source::Copy(OsString::from(value).into()))?,
-            "yaml" => self.take(Source::Yaml(OsString::from(value).into()))?,
-            "restripe" => self.take(Source::Directory)?,
+            "restripe" => self.restripe = true,
             _ => {}
         }
         Ok(())
-    }
-
-    fn take(&mut self, source: Source) -> Result<(), Fault> {
-        match std::mem::replace(&mut self.source, source) {
-            Source::Options => Ok(()),
-            _ => Err(usage("only one of --copy, --yaml and --restripe can be specified")),
-        }
     }
 
     fn check(&self) -> Result<(), Fault> {
         if self.block && self.non_block {
             return Err(usage("options --non-block and --block are mutually exclusive"));
         }
-        if self.source != Source::Options && self.wish.is_given() {
-            return Err(usage(
-                "can't specify --yaml, --copy or --restripe with -c, -S, -i, -o, -p or -E options",
-            ));
+        if self.layout.source.is_some() && self.layout.wish.is_given() {
+            return Err(usage(wanted::NOT_WITH_OPTIONS));
+        }
+        if self.restripe && self.layout.is_given() {
+            return Err(usage("can't specify --restripe with another layout"));
         }
         if self.paths.is_empty() && !self.null && self.files_from.is_none() {
             return Err(GRAMMAR
@@ -258,12 +213,10 @@ impl Migrate {
 
     /// The layout that all files shall have, if it is one for all.
     fn layout(&self) -> Result<Option<LovEa>, Fault> {
-        let wish = match &self.source {
-            Source::Copy(path) => copied(path, GRAMMAR.command)?,
-            Source::Yaml(path) => template(path, GRAMMAR.command)?,
-            Source::Options if self.wish.is_given() => self.wish.clone().finish()?,
-            Source::Options | Source::Directory => return Ok(None),
-        };
+        if !self.layout.is_given() {
+            return Ok(None);
+        }
+        let wish = self.layout.layout()?;
         if let LovEa::Composite(all) = &wish
             && let Some(what) = fault_of(&all.components)
         {
@@ -274,10 +227,10 @@ impl Migrate {
     }
 
     fn layout_for(&self, path: &Path, fixed: Option<&LovEa>) -> Result<LovEa, Fault> {
-        match (fixed, &self.source) {
-            (Some(wish), _) => Ok(wish.clone()),
-            (None, Source::Directory) => copied(folder_of(path), GRAMMAR.command),
-            (None, _) => copied(path, GRAMMAR.command),
+        match fixed {
+            Some(wish) => Ok(wish.clone()),
+            None if self.restripe => copied(folder_of(path), GRAMMAR.command),
+            None => copied(path, GRAMMAR.command),
         }
     }
 
@@ -432,7 +385,7 @@ mod tests {
     use std::path::PathBuf;
     use std::time::Duration;
 
-    use super::{GRAMMAR, Migrate, Source, listed, progress};
+    use super::{GRAMMAR, Migrate, listed, progress};
     use crate::output::Fault;
 
     fn read(line: &str) -> Result<Migrate, Fault> {
@@ -446,21 +399,22 @@ mod tests {
         assert!(command.non_block && !command.direct && command.verbose);
         assert_eq!((command.bandwidth, command.stats), (10 << 20, Some(Duration::from_secs(5))));
         assert_eq!(command.paths, [PathBuf::from("a"), PathBuf::from("b")]);
-        assert!(command.wish.is_given() && command.source == Source::Options);
+        assert!(command.layout.wish.is_given() && !command.restripe);
         assert_eq!(read("-W 512k --stats-interval 2 f").unwrap().bandwidth, 512 << 10);
-        assert_eq!(read("--restripe f").unwrap().source, Source::Directory);
-        assert!(!read("f").unwrap().wish.is_given());
+        let command = read("--restripe f").unwrap();
+        assert!(command.restripe && !command.layout.is_given());
+        assert!(
+            !read("f").unwrap().layout.is_given() && read("--copy a f").unwrap().layout.is_given()
+        );
     }
 
     #[test]
     fn what_disagrees_is_refused() {
         for (line, code, text) in [
             ("-n -b f", 4, "options --non-block and --block are mutually exclusive"),
-            (
-                "--copy a --yaml b f",
-                4,
-                "only one of --copy, --yaml and --restripe can be specified",
-            ),
+            ("--copy a --yaml b f", 4, "can't specify --yaml and --copy together"),
+            ("--copy a --restripe f", 4, "can't specify --restripe with another layout"),
+            ("--restripe -c 2 f", 4, "can't specify --restripe with another layout"),
             ("-W fast f", 4, "bad value for bandwidth 'fast'"),
             ("--stats-interval 0 f", 4, "invalid stats interval 0"),
             ("-m 1 d", 95, "option '-m' is not supported by Sheen yet"),

@@ -23,6 +23,7 @@ mod pools;
 mod setstripe;
 mod size;
 mod targets;
+mod wanted;
 mod wish;
 
 use std::ffi::OsString;

@@ -8,7 +8,7 @@ use sheen_types::Errno;
 use sheen_wire::lov::{LovEa, PoolName};
 
 use super::mount::Mount;
-use super::setstripe::folder_of;
+use super::wanted::folder_of;
 use crate::api::{MGS_POOLS, POOLS};
 use crate::lctl::pools::parameters;
 use crate::output::{Fault, line};

@@ -5,7 +5,6 @@
 //! was asked (fewer stripes, a shorter component on the MDT) is told in a line on stderr; that
 //! costs reading the layout back.
 
-use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{CWD, FileType, Mode, mknodat};
@@ -15,9 +14,10 @@ use sheen_wire::lov::{CompFlags, LovEa, LovMd, LovPattern};
 use super::attributes::{fid, layout, remove_layout, set_layout};
 use super::components::{self, Flags, LIBRARY_CODE};
 use super::options::{Dashes, Grammar, HELP, Opt, Part, Takes, Words, refused, wants_help};
-use super::wish::{self, Wish, fault_of};
-use super::{layout_yaml, pools};
-use crate::output::{Fault, errno, errno_of, text_out};
+use super::pools;
+use super::wanted::{self, Wanted, folder_of, for_each};
+use super::wish::{self, fault_of};
+use crate::output::{Fault, errno, text_out};
 
 pub(super) const GRAMMAR: Grammar = Grammar {
     command: "lfs setstripe",
@@ -29,7 +29,7 @@ pub(super) const GRAMMAR: Grammar = Grammar {
         lfs setstripe --component-set -I ID --component-flags FLAGS FILENAME...\n       \
         lfs setstripe --yaml TEMPLATE|--copy FILE FILENAME|DIRECTORY...\n       \
         lfs setstripe -d DIRECTORY...",
-    tables: &[wish::OPTIONS, OPTIONS],
+    tables: &[wish::OPTIONS, wanted::OPTIONS, OPTIONS],
     dashes: Dashes::Two,
 };
 
@@ -72,18 +72,6 @@ const OPTIONS: &[Opt] = &[
     },
     Opt {
         short: None,
-        names: &["copy"],
-        takes: Takes::Value("FILE"),
-        help: "The layout of another file",
-    },
-    Opt {
-        short: Some('y'),
-        names: &["yaml"],
-        takes: Takes::Value("TEMPLATE"),
-        help: "The layout that 'lfs getstripe --yaml' wrote",
-    },
-    Opt {
-        short: None,
         names: &["mode"],
         takes: Takes::Value("MODE"),
         help: "Permissions of a new file, octal, whatever the umask",
@@ -105,21 +93,13 @@ enum Action {
     Set,
 }
 
-/// Where the layout comes from, if not from options.
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum Source {
-    Copy(PathBuf),
-    Yaml(PathBuf),
-}
-
 /// The command line.
 #[derive(Debug)]
 struct Setstripe {
-    wish: Wish,
+    layout: Wanted,
     actions: Vec<Action>,
     id: Option<u32>,
     flags: Flags,
-    source: Option<Source>,
     mode: Option<u32>,
     paths: Vec<PathBuf>,
 }
@@ -133,77 +113,53 @@ pub(super) fn run(words: &Words) -> Result<(), Fault> {
     let command = Setstripe::read(parts)?;
     let action = command.action()?;
     let wish = command.layout(action)?;
-    let mut worst = None;
-    for path in &command.paths {
-        let done = match action {
-            Action::Create => create(path, &wish, command.mode),
-            Action::Remove => remove(path),
-            Action::Add => components::add(path, &wish)
-                .and_then(|anew| if anew { create(path, &wish, None) } else { Ok(()) }),
-            Action::Delete => components::delete(path, command.id, command.flags),
-            Action::Set => components::set(path, command.id.unwrap_or(0), command.flags),
-        };
-        if let Err(fault) = done {
-            eprintln!("{}", fault.text);
-            worst.get_or_insert(fault.code);
-        }
-    }
-    worst.map_or(Ok(()), |code| Err(Fault { code, text: String::new() }))
+    for_each(&command.paths, |path| match action {
+        Action::Create => create(path, &wish, command.mode),
+        Action::Remove => remove(path),
+        Action::Add => components::add(path, &wish)
+            .and_then(|anew| if anew { create(path, &wish, None) } else { Ok(()) }),
+        Action::Delete => components::delete(path, command.id, command.flags),
+        Action::Set => components::set(path, command.id.unwrap_or(0), command.flags),
+    })
 }
 
 impl Setstripe {
     fn read(parts: Vec<Part>) -> Result<Self, Fault> {
         let mut command = Self {
-            wish: Wish::new(GRAMMAR.command),
+            layout: Wanted::new(GRAMMAR.command),
             actions: Vec::new(),
             id: None,
             flags: Flags::default(),
-            source: None,
             mode: None,
             paths: Vec::new(),
         };
-        for part in parts {
-            match part {
-                Part::Operand(path) => command.paths.push(path.into()),
-                Part::Option { name, value, .. } => {
-                    let value = value.unwrap_or_default();
-                    if !command.wish.option(name, &value)? {
-                        command.option(name, value)?;
-                    }
-                }
-            }
-        }
+        let (layout, paths) =
+            Wanted::read(GRAMMAR.command, parts, |name, value| command.option(name, &value))?;
+        let command = Self { layout, paths, ..command };
         match command.paths.is_empty() {
             true => Err(GRAMMAR.fault("FILE must be specified")),
             false => Ok(command),
         }
     }
 
-    fn option(&mut self, name: &str, value: String) -> Result<(), Fault> {
+    fn option(&mut self, name: &str, value: &str) -> Result<(), Fault> {
         match name {
             "delete" => self.actions.push(Action::Remove),
             "component-add" => self.actions.push(Action::Add),
             "component-del" => self.actions.push(Action::Delete),
             "component-set" => self.actions.push(Action::Set),
             "component-id" => {
-                let id = components::parse_id(&value);
+                let id = components::parse_id(value);
                 let wrong = || usage(&format!("invalid component ID '{value}'"));
                 self.id = Some(id.ok_or_else(wrong)?);
             }
             "component-flags" => {
                 let wrong = |word| usage(&format!("component flag '{word}' not supported"));
-                self.flags = Flags::parse(&value).map_err(wrong)?;
+                self.flags = Flags::parse(value).map_err(wrong)?;
             }
             "mode" => {
-                let mode = u32::from_str_radix(&value, 8).ok().filter(|mode| *mode <= 0o7777);
+                let mode = u32::from_str_radix(value, 8).ok().filter(|mode| *mode <= 0o7777);
                 self.mode = Some(mode.ok_or_else(|| usage(&format!("bad mode '{value}'")))?);
-            }
-            "copy" | "yaml" => {
-                let path = PathBuf::from(OsString::from(value));
-                let source = if name == "copy" { Source::Copy(path) } else { Source::Yaml(path) };
-                if self.source.replace(source).is_some() {
-                    return Err(usage("can't specify --yaml and --copy together"));
-                }
             }
             _ => {}
         }
@@ -224,7 +180,7 @@ impl Setstripe {
                 ));
             }
         };
-        let asked = self.wish.is_given();
+        let asked = self.layout.wish.is_given();
         let wrong = match action {
             Action::Set if self.id.is_none() => {
                 "--component-set doesn't have component-id or mirror-id set"
@@ -242,14 +198,14 @@ impl Setstripe {
             Action::Add | Action::Delete if self.paths.iter().any(|path| path.is_dir()) => {
                 "cannot use --component-add or --component-del for directory"
             }
-            Action::Add if !self.wish.is_composite() => {
+            Action::Add if !self.layout.wish.is_composite() => {
                 "option -E must be specified with --component-add"
             }
             Action::Create | Action::Add | Action::Remove if self.id.is_some() => {
                 "option -I can only be used with --component-del or --component-set"
             }
-            _ if self.source.is_some() && (asked || action != Action::Create) => {
-                "can't specify --yaml or --copy with -c, -S, -i, -o, -p or -E options"
+            _ if self.layout.source.is_some() && (asked || action != Action::Create) => {
+                wanted::NOT_WITH_OPTIONS
             }
             _ => return Ok(action),
         };
@@ -258,11 +214,7 @@ impl Setstripe {
 
     /// The layout that is wished for.
     fn layout(&self, action: Action) -> Result<LovEa, Fault> {
-        let wish = match &self.source {
-            None => self.wish.clone().finish()?,
-            Some(Source::Copy(path)) => copied(path, GRAMMAR.command)?,
-            Some(Source::Yaml(path)) => template(path, GRAMMAR.command)?,
-        };
+        let wish = self.layout.layout()?;
         if matches!(action, Action::Create | Action::Add) {
             for path in &self.paths {
                 pools::check(path, &wish, GRAMMAR.command)?;
@@ -274,64 +226,6 @@ impl Setstripe {
 
 fn usage(text: &str) -> Fault {
     Fault::usage(format!("lfs setstripe: {text}"))
-}
-
-/// The layout of another file, as a wish: its OSTs do not matter, its components do.
-pub(super) fn copied(path: &Path, command: &str) -> Result<LovEa, Fault> {
-    let failed = |errno: Errno| {
-        let text = format!("can't create composite layout from file {}: {errno}", path.display());
-        Fault::new(errno, format!("{command}: {text}"))
-    };
-    let found = std::fs::metadata(path).map_err(|error| failed(errno_of(&error)))?;
-    let on_ours = fid(path).map(|_| ());
-    on_ours.map_err(|errno| failed(if errno == Errno::ENODATA { Errno::ENOTTY } else { errno }))?;
-    let found = match layout(path).map_err(failed)? {
-        None if found.is_dir() => return Wish::new("").finish(),
-        None => return Err(failed(Errno::ENODATA)),
-        Some(found) => found,
-    };
-    as_wish(found).ok_or_else(|| failed(Errno::EOPNOTSUPP))
-}
-
-/// A layout without what makes it one file's; `None` for mirrors and foreign ones.
-fn as_wish(found: LovEa) -> Option<LovEa> {
-    let bare = |plain: &mut LovMd| {
-        plain.header.pattern = plain.header.pattern.without(LovPattern::RELEASED);
-        plain.header.oi = Default::default();
-        plain.header.layout_gen = wish::ANY_OST;
-        plain.stripes.clear();
-        let magic = if plain.pool.is_empty() { wish::PLAIN } else { wish::PLAIN_WITH_POOL };
-        plain.header.magic = magic;
-    };
-    match found {
-        LovEa::Plain(mut plain) => {
-            bare(&mut plain);
-            Some(LovEa::Plain(plain))
-        }
-        LovEa::Composite(found) if found.header.mirror_count == 0 => {
-            let mut parts = found.components;
-            for part in &mut parts {
-                bare(&mut part.layout);
-                (part.entry.id, part.entry.flags) = (0, Default::default());
-                part.entry.layout_gen = 0;
-            }
-            Some(wish::composite(parts))
-        }
-        _ => None,
-    }
-}
-
-/// The layout that a template describes.
-pub(super) fn template(path: &Path, command: &'static str) -> Result<LovEa, Fault> {
-    let failed = |what: String| {
-        let text = format!("cannot parse YAML file {}: {what}", path.display());
-        Fault::new(Errno::EINVAL, format!("{command}: {text}"))
-    };
-    let text =
-        std::fs::read_to_string(path).map_err(|error| failed(errno_of(&error).to_string()))?;
-    let mut wish = Wish::new(command);
-    layout_yaml::read(&text, &mut wish).map_err(failed)?;
-    wish.finish()
 }
 
 fn cannot_set(path: &Path, wish: Option<&LovEa>, errno: Errno) -> Fault {
@@ -407,11 +301,6 @@ fn on_our_file_system(path: &Path, wish: &LovEa) -> Result<(), Fault> {
         Err(Errno::ENODATA) => Err(cannot_set(path, Some(wish), Errno::ENOTTY)),
         Err(errno) => Err(cannot_open(path, Some(wish), errno)),
     }
-}
-
-/// The directory that holds `path`.
-pub(super) fn folder_of(path: &Path) -> &Path {
-    path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
 /// Says what the MDT made otherwise than asked.

@@ -50,7 +50,7 @@ fn options_that_disagree_are_refused_as_in_lustre() {
 
 #[test]
 fn what_was_made_otherwise_is_told() {
-    let wish = |line: &str| read(line).unwrap().wish.finish().unwrap();
+    let wish = |line: &str| read(line).unwrap().layout.wish.finish().unwrap();
     let plain = |stripes: usize| {
         let stripes = vec![LovOstData::default(); stripes];
         LovEa::Plain(LovMd { stripes, ..LovMd::default() })
