@@ -10,7 +10,7 @@
 mod fill;
 mod parse;
 
-pub use fill::Defaults;
+pub use fill::{Appending, Defaults};
 
 use std::collections::BTreeMap;
 

@@ -1,7 +1,6 @@
 //! The root: made once, and what it says of the file system.
 
 use bytes::Bytes;
-use sheen_layout::plan::{Plan, Striping};
 use sheen_store::{Attributes, FileKind, Store, StoreError, Transaction};
 use sheen_target::{Context, Outcome};
 use sheen_types::{Errno, Fid};
@@ -10,9 +9,10 @@ use sheen_wire::messages::{MdsGetRoot, MdsGetRootReply};
 
 use crate::directory::Step;
 use crate::inode::DIRECTORY_BYTES;
-use crate::{Mdt, MdtConfig, xattrs};
+use crate::{Mdt, MdtConfig};
 
-/// Makes the root directory in an empty store, with the file system's default layout.
+/// Makes the root directory in an empty store. It has no default layout: until somebody sets one, that of
+/// the MDT's parameters (`lod.*`) is told in its place.
 pub(crate) fn format(store: &dyn Store, config: &MdtConfig) -> Result<(), StoreError> {
     if config.index != 0 {
         return Ok(());
@@ -32,14 +32,8 @@ pub(crate) fn format(store: &dyn Store, config: &MdtConfig) -> Result<(), StoreE
         born: config.now,
         ..Attributes::default()
     };
-    let default = Plan::Plain(Striping {
-        stripe_size: config.stripe_size,
-        stripe_count: config.stripe_count,
-        ..Striping::default()
-    });
     let mut transaction = Transaction::new();
     transaction.create(Fid::ROOT, attributes);
-    transaction.set_xattr(Fid::ROOT, xattrs::LOV, default.encode());
     store.apply(transaction).map(|_| ())
 }
 

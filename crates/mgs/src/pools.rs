@@ -4,7 +4,7 @@
 //! kept. What is undone stays in the logs, marked as not to be read.
 
 use sheen_llog::{ClusterMap, PoolChange, client_name, mdt_lov, pool_change};
-use sheen_types::Errno;
+use sheen_types::{Errno, TargetKind, TargetName};
 
 use crate::registration::mdts;
 use crate::state::{Edit, State};
@@ -39,6 +39,23 @@ pub(crate) fn change(
         }
         Ok(())
     })
+}
+
+/// Writes the pools of a file system, as `map` has them, into the log of an MDT that is new.
+pub(crate) fn tell(edit: &mut Edit, mdt: &TargetName, map: &ClusterMap) -> Result<(), Errno> {
+    let (log, lov, fsname) = (mdt.to_string(), mdt_lov(mdt), &mdt.fsname);
+    for (pool, members) in &map.pools {
+        let ost = |index: &u16| TargetName {
+            fsname: fsname.clone(),
+            kind: TargetKind::Ost,
+            index: *index,
+        };
+        let members = members.iter().map(|index| PoolChange::Add(ost(index)));
+        for change in std::iter::once(PoolChange::New).chain(members) {
+            edit.append(&log, &pool_change(&lov, fsname, pool, &change))?;
+        }
+    }
+    Ok(())
 }
 
 fn check_name(name: &str) -> Result<(), Errno> {

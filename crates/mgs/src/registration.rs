@@ -8,8 +8,8 @@ use sheen_types::{Errno, Nid, TargetKind, TargetName};
 use sheen_wire::mgs::{MgsTargetInfo, MgsTargetNidlist, TargetFlags};
 use sheen_wire::text::Chars;
 
-use crate::parameters;
 use crate::state::{Edit, State};
+use crate::{parameters, pools};
 
 /// Longest file system name; the name of its lock resource has 8 bytes.
 const FSNAME_BYTES_MAX: usize = 8;
@@ -215,7 +215,7 @@ fn write_target(edit: &mut Edit, target: &Registration) -> Result<(), Errno> {
     Ok(())
 }
 
-/// A new MDT's log names the targets that were there before it.
+/// A new MDT's log names the targets and the pools that were there before it.
 fn tell_of_others(edit: &mut Edit, mdt: &TargetName) -> Result<(), Errno> {
     let client = client_name(&mdt.fsname);
     let mut map = sheen_llog::ClusterMap::new(&mdt.fsname);
@@ -235,7 +235,7 @@ fn tell_of_others(edit: &mut Edit, mdt: &TargetName) -> Result<(), Errno> {
         };
         edit.append(&mdt.to_string(), &section)?;
     }
-    Ok(())
+    pools::tell(edit, mdt, &map)
 }
 
 /// A target's device in the client's log and in the MDTs'.

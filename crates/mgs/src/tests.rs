@@ -277,6 +277,10 @@ fn pools_are_records_in_the_logs_of_clients_and_mdts() {
         let expected = (ConfigCommand::POOL_ADD, texts.map(str::to_owned));
         assert_eq!(record("lustre-client", 2), expected);
         assert_eq!(record("lustre-MDT0001", 2).1[0], "lustre-MDT0001-mdtlov");
+        // An MDT that comes later hears of what there is already.
+        let new = TargetFlags::VIRGIN | TargetFlags::UPDATE | TargetFlags::OPC_REG;
+        let answer = tell(&node.connect("later").await, info("lustre-MDT0002", new)).await;
+        assert_eq!((answer.head.status, pools("lustre-MDT0002")), (0, both));
 
         pool(PoolChange::Remove(ost(0))).await.unwrap();
         assert_eq!(pools("lustre-client"), [("fast".to_owned(), vec![2])].into());

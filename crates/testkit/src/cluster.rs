@@ -17,6 +17,12 @@ use crate::{Outcome, Told, ensure, root};
 /// Longer than any start, stop or recovery takes on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(180);
 
+/// Longer than a process takes from its fork to its own program.
+const FORKED: Duration = Duration::from_secs(5);
+
+/// The exit code of `sheen down` where somebody uses the mount.
+const EBUSY: i32 = 16;
+
 /// Lines of each log that a failure shows.
 const LOG_LINES: usize = 40;
 
@@ -126,12 +132,20 @@ impl Cluster {
     }
 
     /// `sheen down`: unmounts and stops everything.
+    ///
+    /// A process that another test is about to start holds all files that this one has open, closed since
+    /// or not, until it runs its own program: so a mount that is in use is tried again for a moment.
     pub fn down(&self) -> Outcome {
         let mounts = self.take_mounts();
         for (path, child) in mounts {
             unmount_second(&path, child)?;
         }
-        self.must(&["down", "--dir", &self.dir().to_string_lossy()])?;
+        let dir = self.dir();
+        let down = ["down", "--dir", &dir.to_string_lossy()];
+        wait_until("an unused mount", FORKED, || {
+            self.run(&down).is_ok_and(|down| down.status.code() != Some(EBUSY))
+        })?;
+        self.must(&down)?;
         ensure(!is_mounted(&self.mnt()), || "`sheen down` left the mount".to_owned())
     }
 

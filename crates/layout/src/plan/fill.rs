@@ -19,6 +19,20 @@ pub struct Defaults {
     pub first: Option<u16>,
 }
 
+/// How files are laid out that are made to be appended to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Appending {
+    /// Stripes, [`super::STRIPES_ALL`] among them; 0 for as many as others have (`append_stripe_count`).
+    pub stripe_count: u16,
+    /// The pool, instead of that of others; empty for theirs (`append_pool`).
+    pub pool: PoolName,
+}
+
+impl Appending {
+    /// As all other files.
+    const AS_OTHERS: Self = Self { stripe_count: 0, pool: PoolName([0; 16]) };
+}
+
 /// Names that stand for no pool of that name: none at all; the directory's.
 const POOL_NONE: &[u8] = b"ignore";
 const POOLS_INHERITED: [&[u8]; 2] = [b"inherit", b"none"];
@@ -48,22 +62,29 @@ impl Plan {
         plan
     }
 
-    /// As [`Plan::inherited`], for a file that is made to be appended to, as logs are: one stripe,
-    /// and of components only what the first one says (`append_stripe_count`, 1 in Lustre).
+    /// As [`Plan::inherited`], for a file that is made to be appended to, as logs are: laid out
+    /// plainly, with what `how` says and for the rest as the first component.
     #[must_use]
-    pub fn for_appending(self) -> Plan {
+    pub fn for_appending(self, how: &Appending, ours: &Defaults) -> Plan {
+        if *how == Appending::AS_OTHERS {
+            return self;
+        }
         let first = match self {
             Self::Plain(striping) => striping,
             Self::Composite(mut parts) => parts.swap_remove(0).striping,
         };
+        let count = if how.stripe_count == 0 { first.stripe_count } else { how.stripe_count };
         let striping = Striping {
             on_mdt: false,
             overstriped: false,
-            stripe_count: 1,
+            stripe_count: count,
+            pool: if how.pool.is_empty() { first.pool } else { how.pool },
             osts: Vec::new(),
             ..first
         };
-        Plan::Plain(striping)
+        let mut plan = Plan::Plain(striping);
+        plan.settle(ours);
+        plan
     }
 
     /// What a file will look like that its creator has a wish for. `inherited` is what it would be

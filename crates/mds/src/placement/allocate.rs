@@ -144,10 +144,11 @@ impl Placement {
         let pool = Known { osts: &[], pools: &pools }.pool(&want.striping.pool);
         let among =
             Among { candidates: &candidates, pool, used: &want.used, stripes_max: want.room };
-        let weighting = self.settings().weighting;
+        let settings = self.settings();
+        let striping = settings.limited(want.striping.clone());
         let mut chance = || world.random.number();
         let mut balance = self.balance.lock();
-        balance.choose(&want.striping, &among, weighting, &mut chance)
+        balance.choose(&striping, &among, settings.weighting, &mut chance)
     }
 
     /// Takes objects in the order of a choice; fewer than are wanted if OSTs have none.

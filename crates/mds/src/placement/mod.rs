@@ -191,7 +191,10 @@ impl Placement {
         let inherited = Plan::inherited(parent, root, &settings.defaults);
         // Who wishes for nothing in particular gets what he would have got without a word.
         let Some(mut wish) = wish.filter(|wish| !wish.is_empty()) else {
-            return Ok(if appends { inherited.for_appending() } else { inherited });
+            return Ok(match appends {
+                true => inherited.for_appending(&settings.appending, &settings.defaults),
+                false => inherited,
+            });
         };
         wish.check(&known)?;
         wish.limit_on_mdt(settings.on_mdt).map_err(|_| Errno::EINVAL)?;

@@ -1,10 +1,11 @@
-//! What operators may set about layouts (`lod.*`): the default of files about which nobody said
+//! What operators may set about layouts (`lod.*`, `mdd.*`): the default of files about which nobody said
 //! anything, how OSTs are chosen, and how much of a file may lie on the MDT.
 
 use sheen_layout::choose::Weighting;
-use sheen_layout::plan::{Defaults, STRIPES_ALL};
+use sheen_layout::plan::{Appending, Defaults, STRIPES_ALL, Striping};
 use sheen_types::Errno;
 use sheen_types::limits::{STRIPE_COUNT_MAX, STRIPE_SIZE_MIN};
+use sheen_wire::lov::PoolName;
 
 /// Bytes of a stripe where nobody says a number (`LOV_DESC_STRIPE_SIZE_DEFAULT`).
 pub(crate) const STRIPE_SIZE_DEFAULT: u32 = 4 << 20;
@@ -19,12 +20,21 @@ pub struct LayoutSettings {
     pub(crate) defaults: Defaults,
     pub(crate) weighting: Weighting,
     pub(crate) on_mdt: u32,
+    pub(crate) appending: Appending,
+    /// Stripes of a file that is to have one on each OST; 0 for just that.
+    all_max: u16,
 }
 
 impl LayoutSettings {
     pub(crate) fn new(stripe_size: u32, stripe_count: u16) -> Self {
         let defaults = Defaults { stripe_size, stripe_count: stripe_count.max(1), first: None };
-        Self { defaults, weighting: Weighting::default(), on_mdt: ON_MDT_DEFAULT }
+        Self {
+            defaults,
+            weighting: Weighting::default(),
+            on_mdt: ON_MDT_DEFAULT,
+            appending: Appending { stripe_count: 1, pool: PoolName::default() },
+            all_max: 0,
+        }
     }
 
     /// `dom_stripesize`: bytes of a file that may lie on the MDT; 0 for none.
@@ -87,6 +97,68 @@ impl LayoutSettings {
             -1 => STRIPES_ALL,
             count => within_stripes(count)?.max(1),
         };
+        Ok(())
+    }
+
+    /// `max_stripecount`: the most stripes of a file that is to have one on each OST; 0 for no limit.
+    #[must_use]
+    pub fn max_stripecount(&self) -> u16 {
+        self.all_max
+    }
+
+    /// Sets `max_stripecount`.
+    ///
+    /// # Errors
+    /// [`Errno::ERANGE`] for less than 0 and more than 2000.
+    pub fn set_max_stripecount(&mut self, count: i64) -> Result<(), Errno> {
+        self.all_max = within_stripes(count)?;
+        Ok(())
+    }
+
+    /// What is to be allocated, within `max_stripecount`.
+    pub(crate) fn limited(&self, mut striping: Striping) -> Striping {
+        let is_all = striping.stripe_count == STRIPES_ALL && !striping.overstriped;
+        if is_all && self.all_max > 0 {
+            striping.stripe_count = self.all_max;
+        }
+        striping
+    }
+
+    /// `append_stripe_count`: stripes of files that are made with `O_APPEND`; -1 for all OSTs, 0 for as
+    /// many as others have.
+    #[must_use]
+    pub fn append_stripe_count(&self) -> i32 {
+        match self.appending.stripe_count {
+            STRIPES_ALL => -1,
+            count => count.into(),
+        }
+    }
+
+    /// Sets `append_stripe_count`.
+    ///
+    /// # Errors
+    /// [`Errno::ERANGE`] for less than -1 and more than 2000.
+    pub fn set_append_stripe_count(&mut self, count: i64) -> Result<(), Errno> {
+        self.appending.stripe_count = match count {
+            -1 => STRIPES_ALL,
+            count => within_stripes(count)?,
+        };
+        Ok(())
+    }
+
+    /// `append_pool`: the pool of files that are made with `O_APPEND`; empty for that of others.
+    #[must_use]
+    pub fn append_pool(&self) -> String {
+        String::from_utf8_lossy(self.appending.pool.as_bytes()).into_owned()
+    }
+
+    /// Sets `append_pool`: "none" for none. A pool that is not there (yet) limits nothing.
+    ///
+    /// # Errors
+    /// [`Errno::EINVAL`] for what is too long for a pool's name.
+    pub fn set_append_pool(&mut self, name: &str) -> Result<(), Errno> {
+        let name = if name == "none" { "" } else { name };
+        self.appending.pool = PoolName::new(name).ok_or(Errno::EINVAL)?;
         Ok(())
     }
 
@@ -206,5 +278,32 @@ mod tests {
             assert_eq!((settings.qos_threshold_rr(), settings.qos_prio_free()), (percent, percent));
         }
         assert_eq!(settings.set_qos_prio_free(101), Err(Errno::EINVAL));
+    }
+
+    #[test]
+    fn limits_and_appended_files_are_set_as_lustre_sets_them() {
+        let mut settings = LayoutSettings::new(STRIPE_SIZE_DEFAULT, 1);
+        assert_eq!((settings.append_stripe_count(), settings.append_pool()), (1, String::new()));
+        for count in [-1, 0, 1, 2000] {
+            settings.set_append_stripe_count(count).unwrap();
+            assert_eq!(i64::from(settings.append_stripe_count()), count);
+        }
+        assert_eq!(settings.set_append_stripe_count(-2), Err(Errno::ERANGE));
+        assert_eq!(settings.set_append_stripe_count(2001), Err(Errno::ERANGE));
+        settings.set_append_pool("logs").unwrap();
+        assert_eq!(settings.append_pool(), "logs");
+        assert_eq!(settings.set_append_pool("averyverylongone"), Err(Errno::EINVAL));
+        settings.set_append_pool("none").unwrap();
+        assert_eq!(settings.append_pool(), "");
+
+        let all = Striping { stripe_count: STRIPES_ALL, ..Striping::default() };
+        assert_eq!((settings.max_stripecount(), settings.limited(all.clone())), (0, all.clone()));
+        settings.set_max_stripecount(3).unwrap();
+        assert_eq!(settings.limited(all.clone()).stripe_count, 3);
+        let many = Striping { stripe_count: 7, ..Striping::default() };
+        assert_eq!(settings.limited(many.clone()), many, "who asks for a number gets it");
+        let over = Striping { overstriped: true, ..all };
+        assert_eq!(settings.limited(over.clone()), over);
+        assert_eq!(settings.set_max_stripecount(-1), Err(Errno::ERANGE));
     }
 }

@@ -227,6 +227,55 @@ fn the_limit_on_the_mdt_holds_for_wishes_and_defaults() {
 }
 
 #[test]
+fn what_operators_set_holds_until_somebody_says_otherwise() {
+    let world = TestWorld::new(316);
+    let inner = world.clone();
+    run(
+        async move {
+            let server = Server::start(&inner, 4).await;
+            let client = server.client("c").await;
+            let set = |set: fn(&mut crate::LayoutSettings) -> Result<(), Errno>| {
+                server.mdt.change_layout_settings(set).unwrap();
+            };
+            let osts = async |name: &str, flags: OpenFlags| {
+                let flags = OpenFlags::CREAT | OpenFlags::WRITE | flags;
+                let opened = client.open(Fid::ROOT, name, flags).await.unwrap();
+                let mut osts: Vec<_> =
+                    stored(&opened.layout).objects().into_iter().map(|(ost, _)| ost).collect();
+                client.close(&opened).await.unwrap();
+                osts.sort_unstable();
+                osts
+            };
+            let all = Plan::Plain(Striping { stripe_count: 0xffff, ..Striping::default() });
+            // The root has no default of its own, so that of the MDT counts.
+            assert_eq!(osts("one", OpenFlags::NONE).await.len(), 1);
+            set(|settings| settings.set_stripecount(3));
+            assert_eq!(osts("three", OpenFlags::NONE).await.len(), 3);
+            assert_eq!(osts("log", OpenFlags::APPEND).await.len(), 1);
+            // Files that are appended to: as others, on all OSTs, in a pool of their own.
+            set(|settings| settings.set_append_stripe_count(0));
+            assert_eq!(osts("log3", OpenFlags::APPEND).await.len(), 3);
+            set(|settings| settings.set_append_stripe_count(-1));
+            assert_eq!(osts("log4", OpenFlags::APPEND).await.len(), 4);
+            server.mdt.set_pools([(PoolName::new("logs").unwrap(), vec![1, 3])].into());
+            set(|settings| settings.set_append_pool("logs"));
+            assert_eq!(osts("pooled", OpenFlags::APPEND).await, [1, 3]);
+            set(|settings| settings.set_append_stripe_count(0));
+            assert_eq!(osts("pooled2", OpenFlags::APPEND).await, [1, 3]);
+            assert_eq!(osts("other", OpenFlags::NONE).await.len(), 3);
+            // The most of a file that is to lie on all OSTs.
+            let wide = wished(&client, "wide", &all).await.unwrap();
+            assert_eq!(stored(&wide.layout).objects().len(), 4);
+            set(|settings| settings.set_max_stripecount(2));
+            let wide = wished(&client, "limited", &all).await.unwrap();
+            assert_eq!(stored(&wide.layout).objects().len(), 2);
+            server.check();
+        },
+        &world,
+    );
+}
+
+#[test]
 fn components_are_added_and_removed_by_attributes() {
     let world = TestWorld::new(304);
     let inner = world.clone();

@@ -1,4 +1,5 @@
-//! What operators set about layouts that an MDT makes (Lustre: `lod.*`).
+//! What operators set about layouts that an MDT makes (Lustre: `lod.*`, and `mdd.*` of files that are
+//! appended to).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -53,6 +54,11 @@ const SETTINGS: &[(&str, Show, Change)] = &[
         |settings, text| settings.set_stripecount(signed(text)?),
     ),
     (
+        "max_stripecount",
+        |settings| settings.max_stripecount().to_string(),
+        |settings, text| settings.set_max_stripecount(signed(text)?),
+    ),
+    (
         "stripeoffset",
         |settings| settings.stripeoffset().to_string(),
         |settings, text| settings.set_stripeoffset(signed(text)?),
@@ -69,17 +75,23 @@ const SETTINGS: &[(&str, Show, Change)] = &[
     ),
 ];
 
+/// The same, of files that are made to be appended to.
+const APPENDING: &[(&str, Show, Change)] = &[
+    (
+        "append_stripe_count",
+        |settings| settings.append_stripe_count().to_string(),
+        |settings, text| settings.set_append_stripe_count(signed(text)?),
+    ),
+    ("append_pool", LayoutSettings::append_pool, |settings, text| {
+        settings.set_append_pool(text.trim())
+    }),
+];
+
 /// Adds the parameters of an MDT's layouts; what keeps its pools.
 pub(crate) fn add(tree: &Tree, name: &TargetName, mdt: &Arc<Mdt>) -> Arc<MdtPools> {
     let root = format!("lod.{name}-mdtlov");
-    for (leaf, show, change) in SETTINGS {
-        let (reader, writer) = (Arc::clone(mdt), Arc::clone(mdt));
-        tree.add_writable(
-            &format!("{root}.{leaf}"),
-            move || show(&reader.layout_settings()),
-            move |text| writer.change_layout_settings(|settings| change(settings, text)),
-        );
-    }
+    add_settings(tree, &root, mdt, SETTINGS);
+    add_settings(tree, &format!("mdd.{name}"), mdt, APPENDING);
     let reader = Arc::clone(mdt);
     tree.add(&format!("{root}.dom_stripesize_cur_kb"), move || {
         (reader.layout_settings().dom_stripesize() >> 10).to_string()
@@ -89,6 +101,22 @@ pub(crate) fn add(tree: &Tree, name: &TargetName, mdt: &Arc<Mdt>) -> Arc<MdtPool
     let shown = Arc::clone(&pools);
     tree.add_branch(&format!("{root}.pools"), move || pool_leaves(shown.shown.lock().clone()));
     pools
+}
+
+fn add_settings(
+    tree: &Tree,
+    root: &str,
+    mdt: &Arc<Mdt>,
+    settings: &'static [(&str, Show, Change)],
+) {
+    for (leaf, show, change) in settings {
+        let (reader, writer) = (Arc::clone(mdt), Arc::clone(mdt));
+        tree.add_writable(
+            &format!("{root}.{leaf}"),
+            move || show(&reader.layout_settings()),
+            move |text| writer.change_layout_settings(|settings| change(settings, text)),
+        );
+    }
 }
 
 fn signed(text: &str) -> Result<i64, Errno> {

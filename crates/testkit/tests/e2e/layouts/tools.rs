@@ -1,7 +1,8 @@
 //! What the tools for layouts promise of themselves, on a mount.
 
 use std::collections::BTreeSet;
-use std::fs;
+use std::fs::{self, OpenOptions};
+use std::io::Write;
 use std::path::Path;
 use std::time::Duration;
 
@@ -51,6 +52,48 @@ fn templates_make_the_same_layout_again() {
             ensure(first == second, || format!("{layout}: {first:#?} became {second:#?}"))?;
         }
         Ok(())
+    });
+}
+
+/// What operators set about files on all OSTs and files that are appended to, in one mount or for good.
+#[test]
+fn limits_and_appended_files_are_as_operators_set_them() {
+    scene("layout-appended", 3, LIMIT, |cluster| {
+        let append = |name: &str| -> Outcome<String> {
+            let path = cluster.mnt().join(name);
+            let opened = OpenOptions::new().append(true).create_new(true).open(&path);
+            opened.told(name)?.write_all(b"x").told(name)?;
+            let told = |what: &str| run(cluster, &format!("lfs getstripe {what} @{name}"));
+            Ok(format!("{} {}", told("-c")?.trim(), told("-p")?.trim()))
+        };
+        let shown = run(cluster, "lctl get_param mdd.*.append_* lod.*.max_stripecount")?;
+        for line in [
+            "mdd.sheen-MDT0000.append_pool=",
+            "mdd.sheen-MDT0000.append_stripe_count=1",
+            "lod.sheen-MDT0000-mdtlov.max_stripecount=0",
+        ] {
+            ensure(shown.lines().any(|shown| shown == line), || format!("no {line}: {shown}"))?;
+        }
+        run(cluster, "lfs setstripe -E 1M -L mdt -E -1 -c 2 @")?;
+        let one = append("one")?;
+        ensure(one == "1 ", || format!("{one:?} by default"))?;
+        run(cluster, "lctl pool_new sheen.logs")?;
+        run(cluster, "lctl pool_add sheen.logs OST[1-2]")?;
+        run(cluster, "lctl set_param -P mdd.*.append_pool=logs")?;
+        run(cluster, "lctl conf_param sheen-MDT0000.mdd.append_stripe_count=-1")?;
+        let value = |name: &str| run(cluster, &format!("lctl get_param -n mdd.*.{name}"));
+        wait_until("the settings", SEEN, || {
+            value("append_pool").is_ok_and(|text| text.trim() == "logs")
+                && value("append_stripe_count").is_ok_and(|text| text.trim() == "-1")
+        })?;
+        let pooled = append("pooled")?;
+        ensure(pooled == "2 logs", || format!("{pooled:?} in a pool"))?;
+        run(cluster, "lctl set_param lod.*.max_stripecount=2")?;
+        run(cluster, "lfs setstripe -c -1 @wide")?;
+        let wide = run(cluster, "lfs getstripe -c @wide")?;
+        ensure(wide.trim() == "2", || format!("{wide} stripes of 2 at most"))?;
+        let refused = cluster.run(&["lctl", "set_param", "lod.*.max_stripecount=2001"])?;
+        ensure(refused.status.code() == Some(34), || format!("{:?}", refused.status))
     });
 }
 
@@ -132,10 +175,18 @@ fn pools_and_settings_survive_a_restart() {
         ensure(found.trim().ends_with("pooled"), || format!("found {found}"))?;
         let text = run(cluster, "lfs setstripe -E 1M -L mdt -E -1 @cut")?;
         ensure(text.contains("the MDT holds 65536 bytes instead of 1048576"), || text)?;
-        // The root's own default goes before the MDT's.
+        // The root has no default of its own, so that the MDT's counts.
+        let stripes = |name: &str| -> Outcome<String> {
+            fs::write(cluster.mnt().join(name), b"x").told(name)?;
+            Ok(run(cluster, &format!("lfs getstripe -c @{name}"))?.trim().to_owned())
+        };
+        let plain = stripes("plain")?;
+        ensure(plain == "2", || format!("{plain} stripes by default"))?;
+        run(cluster, "lfs setstripe -c 3 @")?;
+        let own = stripes("own")?;
+        ensure(own == "3", || format!("{own} stripes by the root's default"))?;
         run(cluster, "lfs setstripe -d @")?;
-        fs::write(cluster.mnt().join("plain"), b"x").told("plain")?;
-        let count = run(cluster, "lfs getstripe -c @plain")?;
-        ensure(count.trim() == "2", || format!("{count} stripes by default"))
+        let again = stripes("again")?;
+        ensure(again == "2", || format!("{again} stripes without it"))
     });
 }
