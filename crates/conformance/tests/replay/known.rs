@@ -59,8 +59,15 @@ pub(crate) const ANSWERED: &[Known] = &[
     ),
     known(
         "LDLM_INTENT_GETXATTR reply",
-        &["eadata (xattr names)", "eavals*", "mdt_body.aclsize", "mdt_body.eadatasize"],
-        "trusted.lma, trusted.som and trusted.dmv are not shown as attributes here",
+        &[
+            "eadata (xattr names)",
+            "eadata = there",
+            "eavals*",
+            "mdt_body.aclsize",
+            "mdt_body.eadatasize",
+        ],
+        "trusted.lma, trusted.som and trusted.dmv are not shown as attributes here, so that a new \
+         root has none",
     ),
     known(
         "LDLM_INTENT_LAYOUT reply",
