@@ -1,6 +1,6 @@
 //! IOR: moving much data, in one file that all ranks share or in one for each.
 //!
-//! What a transfer costs beside itself is said in [`job`]. A rank has one buffer of a transfer's size.
+//! What a transfer costs beside itself is said in `transfers`. A rank has one buffer of a transfer's size.
 
 mod course;
 mod job;
@@ -9,6 +9,7 @@ mod params;
 mod report;
 #[cfg(test)]
 mod tests;
+mod transfers;
 
 use std::fs::File;
 use std::io::Write as _;

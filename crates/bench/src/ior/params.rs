@@ -243,8 +243,15 @@ impl Params {
         if self.tasks == 0 || self.tasks > ranks {
             self.tasks = ranks;
         }
-        let reordered = self.reorder.constant || self.reorder.random > 0;
-        let refused = [
+        let all = self.stonewalls_refused().into_iter().chain(self.shapes_refused());
+        match all.chain(self.orders_refused()).find(|(applies, _)| *applies) {
+            Some((_, line)) => Err(line.to_owned()),
+            None => Ok(()),
+        }
+    }
+
+    fn stonewalls_refused(&self) -> [(bool, &'static str); 6] {
+        [
             (self.repetitions == 0, "too few test repetitions"),
             (
                 self.status_file.is_some() && !self.keep,
@@ -268,6 +275,11 @@ impl Params {
                 self.signature == 0 && !self.write && self.check_write,
                 "checking what an earlier run wrote needs its signature -- use -G",
             ),
+        ]
+    }
+
+    fn shapes_refused(&self) -> [(bool, &'static str); 10] {
+        [
             (!self.block.is_multiple_of(8), "block size must be a multiple of access size"),
             (!self.transfer.is_multiple_of(8), "transfer size must be a multiple of access size"),
             (self.transfer == 0, "test will not complete with zero transfer size"),
@@ -277,6 +289,25 @@ impl Params {
             ),
             (self.block < self.transfer, "block size must not be smaller than transfer size"),
             (self.segments == 0, "segment count must be positive value"),
+            (
+                self.file.contains('@') && self.unique_directory,
+                "cannot use multiple file names with unique directories",
+            ),
+            (
+                self.direct && !self.transfer.is_multiple_of(512),
+                "O_DIRECT needs a transfer size that is a multiple of 512",
+            ),
+            (
+                self.direct && self.api == Api::Native,
+                "the native client has no O_DIRECT: nothing is between it and the servers",
+            ),
+            (self.expected().is_none(), "the file would be too large"),
+        ]
+    }
+
+    fn orders_refused(&self) -> [(bool, &'static str); 5] {
+        let reordered = self.reorder.constant || self.reorder.random > 0;
+        [
             (
                 self.random_offset == 1 && self.block == self.transfer,
                 "IOR will randomize access within a block and repeats the same pattern for all \
@@ -299,24 +330,7 @@ impl Params {
                 self.random_offset > 1 && (self.check_read || self.check_write),
                 "random offsets that overlap cannot be checked",
             ),
-            (
-                self.file.contains('@') && self.unique_directory,
-                "cannot use multiple file names with unique directories",
-            ),
-            (
-                self.direct && !self.transfer.is_multiple_of(512),
-                "O_DIRECT needs a transfer size that is a multiple of 512",
-            ),
-            (
-                self.direct && self.api == Api::Native,
-                "the native client has no O_DIRECT: nothing is between it and the servers",
-            ),
-            (self.expected().is_none(), "the file would be too large"),
-        ];
-        match refused.iter().find(|(applies, _)| *applies) {
-            Some((_, line)) => Err((*line).to_owned()),
-            None => Ok(()),
-        }
+        ]
     }
 
     fn expected(&self) -> Option<u64> {
