@@ -170,14 +170,14 @@ impl Drop for Debt {
     }
 }
 
-/// A call that waits for a lock on a range.
-struct Asking<'a> {
+/// A call that waits for a lock while the kernel holds these pages for it.
+pub(super) struct Asking<'a> {
     object: &'a Object,
     extent: Extent,
 }
 
 impl<'a> Asking<'a> {
-    fn new(object: &'a Object, extent: Extent) -> Self {
+    pub(super) fn new(object: &'a Object, extent: Extent) -> Self {
         object.state.lock().asking.push(extent);
         object.changed.notify_waiters();
         Self { object, extent }

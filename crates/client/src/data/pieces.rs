@@ -10,7 +10,7 @@ use sheen_types::{Errno, Extent, LockMode};
 use super::How;
 use super::course::Refusal;
 use super::file::File;
-use super::object::{Debt, Lease, Object};
+use super::object::{Asking, Debt, Lease, Object};
 use super::read::{trim, zeros};
 use crate::join;
 
@@ -89,6 +89,11 @@ impl File {
     }
 
     /// Writes all of `data`. The caller has all leases if `is_leased`.
+    ///
+    /// The kernel holds the pages of all pieces until the last is written, and that one may wait for
+    /// a lock. Meanwhile the lock of one that is written may go, and must not wait for its pages: the
+    /// client that wants it may hold what this call waits for, as two that write blocks across the
+    /// same border of stripes do.
     pub(super) async fn write_pieces(
         &self,
         offset: u64,
@@ -114,7 +119,16 @@ impl File {
         };
         match &cut[..] {
             [piece] => one(piece).await,
-            pieces => join::all_ok(pieces.iter().map(one).collect()).await,
+            pieces => {
+                let held = pieces.iter().filter_map(|piece| {
+                    let extent = Extent::of_length(piece.object_offset, piece.length)?;
+                    Some(Asking::new(self.object_of(piece)?, extent))
+                });
+                let held: Vec<Asking<'_>> = held.filter(|_| !is_leased).collect();
+                let written = join::all_ok(pieces.iter().map(one).collect()).await;
+                drop(held);
+                written
+            }
         }
     }
 

@@ -10,6 +10,7 @@ use sheen_types::{Errno, Extent, Fid};
 
 use super::{CACHED, Fixture, Layout, Raid0, STRIPE, Stripe, object_fid, pattern, resource};
 use crate::data::{DataPath, WriteAt};
+use crate::posix::Credentials;
 
 #[test]
 fn what_is_dirty_is_written_and_pages_are_dropped_before_a_lock_goes() {
@@ -23,6 +24,30 @@ fn what_is_dirty_is_written_and_pages_are_dropped_before_a_lock_goes() {
     fixture.ost().set_bytes(resource(0), vec![3; 100]);
     assert_eq!(fixture.size(&file), 100, "it is asked for again");
     assert_eq!(fixture.read(&file, 0, 4096, CACHED), Ok(Bytes::from(vec![3; 100])));
+}
+
+#[test]
+fn a_lock_goes_though_the_kernel_holds_pages_of_a_call_that_waits_for_another() {
+    let fixture = Fixture::new(1 << 20);
+    let file = fixture.file(2);
+    let start = u64::from(STRIPE) - 4096;
+    *fixture.events.held.lock() = Extent::of_length(start, 8192);
+    fixture.fakes[1].script.lock().hold = Some("lock");
+    let across = WriteAt::Offset(start);
+    let writer = Arc::clone(&file);
+    let write =
+        async move { _ = writer.write(across, pattern(8192), &Credentials::root(), CACHED).await };
+    fixture.world.world().tasks.spawn("write", Box::pin(write));
+    fixture.world.settle();
+    fixture.ost().take_asked();
+    fixture.lose_locks();
+    fixture.wait(Duration::from_millis(10));
+    // What was written of the call's bytes lies there, pages or not.
+    assert_eq!(fixture.ost().take_asked(), ["write 1044480+4096 used 4096", "cancel 1"]);
+    *fixture.events.held.lock() = None;
+    fixture.fakes[1].let_go();
+    fixture.wait(Duration::from_secs(2));
+    assert_eq!(fixture.fakes[1].bytes(resource(1)).len(), 4096);
 }
 
 #[test]

@@ -44,6 +44,8 @@ struct Fixture {
 #[derive(Default)]
 struct Events {
     uncovered: Mutex<Vec<Extent>>,
+    /// The pages that the kernel does not let go.
+    held: Mutex<Option<Extent>>,
     failed: Mutex<Vec<Errno>>,
 }
 
@@ -51,7 +53,11 @@ impl DataEvents for Events {
     fn uncovered(&self, fid: Fid, range: Extent) -> BoxFuture<'static, ()> {
         assert_eq!(fid, FILE);
         self.uncovered.lock().push(range);
-        Box::pin(std::future::ready(()))
+        let held = *self.held.lock();
+        match held.is_some_and(|held| held.start <= range.end && range.start <= held.end) {
+            true => Box::pin(std::future::pending()),
+            false => Box::pin(std::future::ready(())),
+        }
     }
 
     fn failed(&self, fid: Fid, errno: Errno) {
