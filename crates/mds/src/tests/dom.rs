@@ -216,6 +216,33 @@ fn what_is_written_is_read_and_the_inode_says_so() {
 }
 
 #[test]
+fn a_sync_of_an_inode_is_no_sync_of_others_bytes() {
+    test(420, |server, _| async move {
+        let client = server.client("c").await;
+        let sync = async |fid| {
+            let mdt_body = sheen_wire::md::MdtBody { fid1: fid, ..Default::default() };
+            let request = MdsSync { mdt_body, ..MdsSync::default() };
+            assert_eq!(client.inner.call(request).await.errno(), None);
+        };
+        let fids = [make(&server, &client, "f").await, make(&server, &client, "g").await];
+        for fid in fids {
+            put(&client, fid, 0, b"hello").await.expect("written");
+        }
+        let survive = || {
+            let after = server.store.crash();
+            fids.map(|fid| after.read(fid, 0, 5).unwrap() == b"hello"[..])
+        };
+        sync(Fid::ROOT).await;
+        assert_eq!(survive(), [false, false], "a directory has no bytes");
+        sync(fids[1]).await;
+        assert_eq!(survive(), [false, true]);
+        sync(Fid::default()).await;
+        assert_eq!(survive(), [true, true], "all that there is");
+        server.check();
+    });
+}
+
+#[test]
 fn what_has_no_data_here_is_refused() {
     test(401, |server, _| async move {
         let client = server.client("c").await;
