@@ -19,6 +19,7 @@
 //! places through the kernel's cache are 5,000 RPCs: none is read ahead of them.
 
 mod ahead;
+mod asked;
 mod change;
 mod course;
 mod extents;

@@ -73,8 +73,6 @@ pub(super) struct State {
     pub(super) sure_size: u64,
     /// How often a lock was lost.
     pub(super) losses: u64,
-    /// Pages that the kernel holds for calls of ours that wait for a lock, until these end.
-    asking: Vec<Extent>,
     /// How often the kernel owes pages that lack what is in the object by now: their lock went, or an
     /// append went past them.
     pages_owed: usize,
@@ -170,57 +168,6 @@ impl Drop for Debt {
     }
 }
 
-/// A call that waits for a lock while the kernel holds these pages for it.
-pub(super) struct Asking<'a> {
-    object: &'a Object,
-    extent: Extent,
-}
-
-impl<'a> Asking<'a> {
-    pub(super) fn new(object: &'a Object, extent: Extent) -> Self {
-        object.state.lock().asking.push(extent);
-        object.changed.notify_waiters();
-        Self { object, extent }
-    }
-}
-
-impl Drop for Asking<'_> {
-    fn drop(&mut self) {
-        let asking = &mut self.object.state.lock().asking;
-        if let Some(index) = asking.iter().position(|extent| *extent == self.extent) {
-            asking.swap_remove(index);
-        }
-    }
-}
-
-/// The parts of `whole` that no call asks for, and those that one does, in whole kernel pages.
-fn split(whole: Extent, asking: &[Extent]) -> (Vec<Extent>, Vec<Extent>) {
-    const PAGE: u64 = 4096;
-    let mut held: Vec<Extent> = asking
-        .iter()
-        .map(|extent| Extent { start: extent.start & !(PAGE - 1), end: extent.end | (PAGE - 1) })
-        .filter(|extent| extent.start <= whole.end && whole.start <= extent.end)
-        .map(|extent| Extent {
-            start: extent.start.max(whole.start),
-            end: extent.end.min(whole.end),
-        })
-        .collect();
-    held.sort_unstable_by_key(|extent| extent.start);
-    let mut free = Vec::new();
-    let mut next = Some(whole.start);
-    for part in &held {
-        let Some(from) = next else { break };
-        if from < part.start {
-            free.push(Extent { start: from, end: part.start - 1 });
-        }
-        next = part.end.checked_add(1).map(|after| after.max(from));
-    }
-    if let Some(from) = next.filter(|from| *from <= whole.end) {
-        free.push(Extent { start: from, end: whole.end });
-    }
-    (free, held)
-}
-
 impl Object {
     /// A lock on `extent`: one that we have, or a new one. No RPC for the first. `pages` are those
     /// that the kernel holds until the caller is done; `seen` is the layout by which the object is the
@@ -254,7 +201,8 @@ impl Object {
             return Ok(Lease::Guest { _seat: guest });
         }
         let ask = Ask { resource: self.resource, policy, mode, flags: LockFlags::NONE };
-        let asking = pages.map(|pages| Asking::new(self, pages));
+        let pages = pages.and_then(|pages| self.mapping.file_extent(pages));
+        let asking = pages.map(|pages| self.osc.shared.asked.ask(self.file, pages));
         let lock = match (self.osc.keeper, mode) {
             // A reader's lock of ours on the same inode is sure to be in the way.
             (Keeper::Mdt, LockMode::Pw) => self.osc.locks().enqueue_instead(ask).await?,
@@ -374,16 +322,22 @@ impl Object {
     /// the call may be waiting for this very lock to go. They follow on their own.
     async fn uncover(self: &Arc<Self>, extent: Extent) {
         let Some(events) = self.osc.shared.events() else { return };
-        let (free, held) = split(extent, &self.state.lock().asking);
-        for part in held {
-            let Some(range) = self.mapping.file_extent(part) else { continue };
-            self.told_soon(events.uncovered(self.file, range)).await;
-        }
-        for part in free {
-            let Some(range) = self.mapping.file_extent(part) else { continue };
+        let mut left = Vec::from_iter(self.mapping.file_extent(extent));
+        while let Some(range) = left.pop() {
+            let (free, held) = self.osc.shared.asked.split(self.file, range);
+            let is_ours = |part: &Extent| self.mapping.object_extent(*part).is_some();
+            for part in held.into_iter().filter(is_ours) {
+                self.told_soon(events.uncovered(self.file, part)).await;
+            }
+            if free != [range] {
+                left.extend(free);
+                continue;
+            }
             let mut told = events.uncovered(self.file, range);
-            if !self.told_before_asked(part, &mut told).await {
+            if !self.told_before_asked(range, &mut told).await {
+                // What nobody asks for is waited for all the same.
                 self.owe_pages(told);
+                left.push(range);
             }
         }
     }
@@ -440,17 +394,18 @@ impl Object {
         }
     }
 
-    /// Waits for `told`; no longer if a call comes that asks for a lock on some of `part`.
-    async fn told_before_asked(&self, part: Extent, told: &mut BoxFuture<'static, ()>) -> bool {
+    /// Waits for `told`; no longer if a call comes that asks for a lock on some of `range`.
+    async fn told_before_asked(&self, range: Extent, told: &mut BoxFuture<'static, ()>) -> bool {
         loop {
-            let mut changed = pin!(self.changed.notified());
-            changed.as_mut().enable();
-            if !split(part, &self.state.lock().asking).1.is_empty() {
+            let asked = &self.osc.shared.asked;
+            let mut more = pin!(asked.more());
+            more.as_mut().enable();
+            if !asked.split(self.file, range).1.is_empty() {
                 return false;
             }
             let is_told = poll_fn(|context| match told.as_mut().poll(context) {
                 Poll::Ready(()) => Poll::Ready(true),
-                Poll::Pending => changed.as_mut().poll(context).map(|()| false),
+                Poll::Pending => more.as_mut().poll(context).map(|()| false),
             });
             if is_told.await {
                 return true;
@@ -505,27 +460,5 @@ impl Drop for Object {
         let known = Some(state.known).filter(|_| state.is_told && dirty == 0);
         self.osc.settle(dirty, dirty);
         self.osc.leave(self.resource, known);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn extent(start: u64, end: u64) -> Extent {
-        Extent { start, end }
-    }
-
-    #[test]
-    fn pages_that_calls_hold_are_told_apart() {
-        let whole = Extent::ALL;
-        assert_eq!(split(whole, &[]), (vec![whole], vec![]));
-        assert_eq!(split(whole, &[whole]), (vec![], vec![whole]));
-        let asking = [extent(9000, 9010), extent(0, 10), extent(5, 4097)];
-        let free = vec![extent(12288, Extent::EOF)];
-        let held = vec![extent(0, 4095), extent(0, 8191), extent(8192, 12287)];
-        assert_eq!(split(whole, &asking), (free, held));
-        let part = extent(4096, 8191);
-        assert_eq!(split(part, &[extent(8192, 8200)]), (vec![part], vec![]));
     }
 }

@@ -40,6 +40,8 @@ pub(super) struct Shared {
     pub(super) world: World,
     pub(super) events: Mutex<Option<Arc<dyn super::DataEvents>>>,
     pub(super) ahead: super::ahead::Limits,
+    /// Calls that wait for locks.
+    pub(super) asked: super::asked::Asked,
 }
 
 impl Shared {

@@ -31,7 +31,12 @@ impl Osts {
     /// No OST yet.
     #[must_use]
     pub fn new(world: World) -> Arc<Self> {
-        let shared = Arc::new(Shared { world, events: Mutex::new(None), ahead: Limits::default() });
+        let shared = Arc::new(Shared {
+            world,
+            events: Mutex::new(None),
+            ahead: Limits::default(),
+            asked: super::asked::Asked::default(),
+        });
         Arc::new(Self { shared, table: RwLock::default(), mdts: RwLock::default() })
     }
 

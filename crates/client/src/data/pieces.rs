@@ -8,9 +8,10 @@ use sheen_layout::{Place, PlacedPiece};
 use sheen_types::{Errno, Extent, LockMode};
 
 use super::How;
+use super::asked::Asking;
 use super::course::Refusal;
 use super::file::File;
-use super::object::{Asking, Debt, Lease, Object};
+use super::object::{Debt, Lease, Object};
 use super::read::{trim, zeros};
 use crate::join;
 
@@ -120,16 +121,18 @@ impl File {
         match &cut[..] {
             [piece] => one(piece).await,
             pieces => {
-                let held = pieces.iter().filter_map(|piece| {
-                    let extent = Extent::of_length(piece.object_offset, piece.length)?;
-                    Some(Asking::new(self.object_of(piece)?, extent))
-                });
-                let held: Vec<Asking<'_>> = held.filter(|_| !is_leased).collect();
+                let held = self.asking(offset, data.len());
                 let written = join::all_ok(pieces.iter().map(one).collect()).await;
                 drop(held);
                 written
             }
         }
+    }
+
+    /// The kernel holds pages of this range of the file for a call that may have to wait for locks.
+    fn asking(&self, offset: u64, length: usize) -> Option<Asking<'_>> {
+        let (object, range) = (self.objects.first()?, Extent::of_length(offset, length as u64)?);
+        Some(object.osc.shared.asked.ask(object.file, range))
     }
 
     /// Refuses bytes for which there are no objects, now or ever.
@@ -157,9 +160,10 @@ impl File {
         how: How,
     ) -> Result<u64, Refusal> {
         let turn = self.seen.course.append.lock().await;
-        let pages = Extent::of_length(thought, data.len() as u64);
         let losses = self.losses();
-        let leases = self.lease_all(Extent::ALL, LockMode::Pw, pages).await?;
+        let held = self.asking(thought, data.len());
+        let leases = self.lease_all(Extent::ALL, LockMode::Pw).await?;
+        drop(held);
         for object in self.objects.iter() {
             let is_told = object.state.lock().is_told;
             if !is_told {
@@ -188,19 +192,12 @@ impl File {
         Ok(offset)
     }
 
-    /// `pages`: those that the kernel holds until the caller is done.
-    async fn lease_all(
-        &self,
-        extent: Extent,
-        mode: LockMode,
-        pages: Option<Extent>,
-    ) -> Result<Vec<Lease>, Refusal> {
+    async fn lease_all(&self, extent: Extent, mode: LockMode) -> Result<Vec<Lease>, Refusal> {
         let mut leases = Vec::with_capacity(self.objects.len());
         // In stripe order: two appenders that each hold what the other waits for would never end.
         for object in self.objects.iter() {
             if let Some(range) = object.mapping.lock_extent(extent) {
-                let pages = pages.and_then(|pages| object.mapping.object_extent(pages));
-                leases.push(object.lease(range, mode, pages, &self.seen).await?);
+                leases.push(object.lease(range, mode, None, &self.seen).await?);
             }
         }
         Ok(leases)

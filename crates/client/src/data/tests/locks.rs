@@ -51,6 +51,45 @@ fn a_lock_goes_though_the_kernel_holds_pages_of_a_call_that_waits_for_another() 
 }
 
 #[test]
+fn a_lock_goes_though_the_kernel_holds_pages_between_those_that_it_covers() {
+    let fixture = Fixture::new(1 << 20);
+    let file = fixture.file(2);
+    fixture.write(&file, WriteAt::Offset(0), pattern(4096), CACHED).expect("accepted");
+    // The pages of the other object lie within the range that the kernel is to give up.
+    let start = u64::from(STRIPE) + 4096;
+    *fixture.events.held.lock() = Extent::of_length(start, 4096);
+    fixture.fakes[1].script.lock().hold = Some("lock");
+    for is_late in [false, true] {
+        fixture.ost().take_asked();
+        if is_late {
+            fixture.write(&file, WriteAt::Offset(0), pattern(4096), CACHED).expect("accepted");
+            fixture.lose_locks();
+            fixture.wait(Duration::from_millis(10));
+            assert_eq!(fixture.ost().take("cancel"), Vec::<String>::new(), "pages are waited for");
+        }
+        let writer = Arc::clone(&file);
+        let write = async move {
+            let at = WriteAt::Offset(start);
+            _ = writer.write(at, pattern(4096), &Credentials::root(), CACHED).await;
+        };
+        fixture.world.world().tasks.spawn("write", Box::pin(write));
+        fixture.world.settle();
+        fixture.lose_locks();
+        fixture.wait(Duration::from_millis(10));
+        assert_eq!(fixture.ost().take("cancel"), ["cancel 1"], "late: {is_late}");
+        fixture.fakes[1].let_go();
+        fixture.wait(Duration::from_secs(2));
+        fixture.fakes[1].script.lock().hold = Some("lock");
+        for callback in fixture.fakes[1].blocking() {
+            *fixture.events.held.lock() = None;
+            let _ = fixture.locks[1].on_blocking(&callback);
+        }
+        fixture.world.settle();
+        *fixture.events.held.lock() = Extent::of_length(start, 4096);
+    }
+}
+
+#[test]
 fn a_lock_that_only_covered_reads_goes_without_a_write() {
     let fixture = Fixture::new(1 << 20);
     fixture.ost().set_bytes(resource(0), pattern(4 << 20).to_vec());
