@@ -6,10 +6,13 @@ use std::fs::{self, File, OpenOptions};
 use std::io::Write;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
+use std::sync::mpsc;
+use std::thread;
 use std::time::Duration;
 
 use sheen_testkit::bytes::content;
 use sheen_testkit::cluster::Cluster;
+use sheen_testkit::process;
 use sheen_testkit::scene::{disturbed, same_after_restart, scene};
 use sheen_testkit::workload::{Size, mapped, pair};
 use sheen_testkit::{Outcome, Told, ensure};
@@ -17,6 +20,8 @@ use sheen_testkit::{Outcome, Told, ensure};
 const LIMIT: Duration = Duration::from_secs(600);
 /// By then what is dirty was written, and closes were answered.
 const SETTLED: Duration = Duration::from_millis(2500);
+/// Longer than anything takes that waits for no server, shorter than a server may stand still.
+const AT_ONCE: Duration = Duration::from_secs(5);
 /// Bytes of a file that lie on the MDT.
 const COMPONENT: usize = 64 << 10;
 
@@ -196,6 +201,85 @@ fn a_small_file_costs_as_few_requests_as_can_be() {
     scene("dom-requests", 1, LIMIT, |cluster| {
         begin_on_mdt(cluster)?;
         requests_of_a_small_file(cluster)
+    });
+}
+
+/// Does `work`, a file system call or several, while the servers stand still: that it ends shows that
+/// it waits for none of them.
+fn without_servers(cluster: &Cluster, work: impl FnOnce() -> Outcome + Send + 'static) -> Outcome {
+    let server = cluster.server_pid()?;
+    process::stop(server)?;
+    let (told, end) = mpsc::channel();
+    let working = thread::spawn(move || told.send(work()));
+    let ended = end.recv_timeout(AT_ONCE);
+    process::go_on(server)?;
+    // Whatever it waited for is there now.
+    let _ = working.join();
+    ended.map_err(|_| "it waited for a server".to_owned())?
+}
+
+fn requests_that_somebody_waits_for(cluster: &Cluster) -> Outcome {
+    let (mnt, files) = (cluster.mnt(), 40);
+    let name = |number: u64| mnt.join(format!("f{number}"));
+    for name in ["1", "2", "3"] {
+        fs::write(mnt.join(name), content(1, 3000)).told("write")?;
+    }
+    fs::read_dir(&mnt).told("list")?.for_each(drop);
+    std::thread::sleep(SETTLED);
+    // One to create each, and now and then one for new numbers; write and close wait for nobody.
+    let created = asked_by(cluster, || {
+        for number in 0..files {
+            fs::write(name(number), content(number, 4096)).told("write")?;
+        }
+        std::thread::sleep(SETTLED);
+        Ok(())
+    })?;
+    let allowed = ["ldlm_ibits_enqueue", "mds_close", "ost_write"];
+    let others: Vec<_> =
+        created.iter().filter(|(kind, _)| !allowed.contains(&kind.as_str())).collect();
+    ensure(others.iter().map(|(_, count)| count).sum::<u64>() <= 2, || format!("{others:?}"))?;
+    ensure(created.iter().all(|(_, count)| *count <= files), || format!("{created:?}"))?;
+    let file = File::create_new(mnt.join("last")).told("create")?;
+    without_servers(cluster, move || {
+        (&file).write_all(&content(7, 4096)).told("write")?;
+        drop(file);
+        Ok(())
+    })?;
+    // One to open each; read and close wait for nobody.
+    cluster.must(&["lctl", "set_param", "ldlm.namespaces.*.lru_size=clear"])?;
+    for number in 0..files {
+        fs::metadata(name(number)).told("stat")?;
+    }
+    std::thread::sleep(SETTLED);
+    let read = asked_by(cluster, || {
+        for number in 0..files {
+            let read = fs::read(name(number)).told("read")?;
+            ensure(read == content(number, 4096), || format!("other bytes in {number}"))?;
+        }
+        std::thread::sleep(SETTLED);
+        Ok(())
+    })?;
+    let only_those =
+        read.iter().map(|(kind, _)| kind.as_str()).eq(["ldlm_ibits_enqueue", "mds_close"]);
+    // The directory's own attributes may be asked for once.
+    let few = read.iter().all(|(_, count)| (files..=files + 1).contains(count));
+    ensure(only_those && few, || format!("open, read, close: {read:?}"))?;
+    cluster.must(&["lctl", "set_param", "ldlm.namespaces.*.lru_size=clear"])?;
+    let file = File::open(name(5)).told("open")?;
+    without_servers(cluster, move || {
+        let mut read = vec![0; 4096];
+        file.read_exact_at(&mut read, 0).told("read")?;
+        drop(file);
+        ensure(read == content(5, 4096), || "other bytes".to_owned())
+    })
+}
+
+#[test]
+fn close_and_write_back_keep_nobody_waiting() {
+    scene("dom-waiting", 1, LIMIT, |cluster| {
+        begin_on_mdt(cluster)?;
+        requests_that_somebody_waits_for(cluster)?;
+        same_after_restart(cluster)
     });
 }
 
