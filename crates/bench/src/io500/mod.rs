@@ -39,7 +39,7 @@ pub const REFUSED: &[&str] = &[
 ];
 
 /// Seconds of each stonewall with `--quick`.
-const QUICK_STONEWALL: u32 = 15;
+const QUICK_STONEWALL: u32 = 10;
 /// Which version of io500 the rules are of.
 const LIKE: &str = "io500-sc25";
 
@@ -53,7 +53,7 @@ pub struct Options {
     /// Ranks: how many work at once (also -np N)
     #[arg(long, visible_alias = "np", value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=65_536))]
     ranks: u32,
-    /// About two minutes: stonewalls of 15 seconds. No valid run
+    /// About two minutes: stonewalls of 10 seconds. No valid run
     #[arg(long)]
     quick: bool,
     /// Seconds of each stonewall; a valid run has 300
