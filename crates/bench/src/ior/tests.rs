@@ -169,7 +169,7 @@ fn failures_and_interrupts_end_the_run_and_leave_nothing() {
 fn json_and_csv_tell_what_the_table_tells() {
     let (folder, counting) = (Folder::new("formats"), Counting::default());
     let file = folder.path("out");
-    let words = format!("--ranks 2 -i 2 -O summaryFormat=JSON,summaryFile={file}");
+    let words = format!("--ranks 2 -b 32m -i 2 -O summaryFormat=JSON,summaryFile={file}");
     let (ended, text) = run(&folder, &words, &counting);
     assert_eq!((ended, text), (Ok(()), format!("Writing output to {file}\n")));
     let told: Value = serde_json::from_str(&std::fs::read_to_string(&file).unwrap()).unwrap();
@@ -182,7 +182,7 @@ fn json_and_csv_tell_what_the_table_tells() {
         .collect();
     assert_eq!(accesses, ["write", "read", "remove", "write", "read", "remove"]);
     let first = &test["Results"][0];
-    let rate = 2.0 / first["totalTime"].as_f64().unwrap();
+    let rate = 64.0 / first["totalTime"].as_f64().unwrap();
     assert!((rate / first["bwMiB"].as_f64().unwrap() - 1.0).abs() < 0.2, "{first}");
     assert_eq!(test["Options"]["xfersize"], "262144 bytes");
     assert_eq!(test["Parameters"]["repetitions"], 2);
