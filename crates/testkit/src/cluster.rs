@@ -345,9 +345,11 @@ fn abort_connection(path: &Path) {
 }
 
 fn unmount_second(path: &Path, mut child: Child) -> Outcome {
-    let mut command = Command::new("fusermount3");
-    let status = command.arg("-u").arg(path).status().told("fusermount3")?;
-    ensure(status.success(), || format!("fusermount3 -u {}: {status}", path.display()))?;
+    // As with `Cluster::down`: for a moment it may be in use by a process that another test starts.
+    wait_until(&format!("fusermount3 -u {}", path.display()), FORKED, || {
+        let status = Command::new("fusermount3").arg("-u").arg(path).status();
+        status.is_ok_and(|status| status.success())
+    })?;
     wait_until("the end of the second mount", PATIENCE, || {
         child.try_wait().is_ok_and(|status| status.is_some())
     })
