@@ -141,7 +141,10 @@ fn ior(cluster: &Cluster) -> Outcome {
             true => samples(cluster, "obdfilter.*.stats", "write_bytes")?,
             false => (0, 2 * 3 * 256 * KIB),
         };
-        ensure(written == 2 * 3 * 256 * KIB, || format!("{written} bytes reached the OSTs"))?;
+        // On one mount the ranks' fsyncs meet, and what one sends the other may send too.
+        let wanted = 2 * 3 * 256 * KIB;
+        let fits = (wanted..=2 * wanted).contains(&written);
+        ensure(fits, || format!("{written} bytes reached the OSTs, not {wanted}"))?;
         let json = cluster.logs().join("ior.json");
         let directives = format!("-O summaryFormat=JSON,summaryFile={}", json.display());
         bench(cluster, &place, &format!("{common} -R -C -O numTasksOnNode0=1 {directives}"))?;
