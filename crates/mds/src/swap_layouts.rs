@@ -98,18 +98,20 @@ impl Mdt {
         Ok(Side { inode, layout, size })
     }
 
-    /// The locks by which clients learn that data lies elsewhere, in the order of FIDs. Data on the
-    /// MDT that a group has locked is left to that group, which knows what it does: its lock keeps all
-    /// others out.
+    /// The locks by which clients learn that data lies elsewhere, in the order of FIDs. If one has data
+    /// on the MDT then both exchange it: who waited for the lock on such data while it was moved away
+    /// keeps that lock, and knows that the file has none. What a group has locked is left to that
+    /// group, which knows what it does: its lock keeps all others out.
     async fn lock_both(
         &self,
         context: &Context,
         first: &Side,
         second: &Side,
     ) -> Result<[LockGuard; 2], Errno> {
+        let exchanges_data = first.is_on_mdt() || second.is_on_mdt();
         let bits = |side: &Side| {
             let bits = InodeBits::LAYOUT | InodeBits::XATTR | InodeBits::UPDATE;
-            let takes_data = side.is_on_mdt() && !is_held_by_group(context, side.inode.fid);
+            let takes_data = exchanges_data && !is_held_by_group(context, side.inode.fid);
             if takes_data { bits | InodeBits::DOM } else { bits }
         };
         let mut both = [first, second];

@@ -22,6 +22,7 @@ use sheen_wire::ost::{BrwFlags, NiobufRemote, ObdIoobj, Obdo, ObdoFlags, OstBody
 
 use super::fake_ost::FakeOst;
 use super::harness::{Client, REGULAR, Server, run};
+use super::layouts::swap;
 use crate::DomLock;
 
 const EOF: u64 = u64::MAX;
@@ -467,6 +468,28 @@ fn what_is_cached_of_a_file_that_goes_is_thrown_away() {
         let [Request::LdlmBlCallback(callback)] = &callbacks[..] else { panic!("{callbacks:?}") };
         assert!(callback.dlm_req.flags.contains(LockFlags::DISCARD_DATA));
         server.check();
+    });
+}
+
+#[test]
+fn who_thinks_that_a_file_has_no_data_here_is_told_when_it_gets_some() {
+    test(415, |server, _| async move {
+        let (one, two) = (server.client("one").await, server.client("two").await);
+        let here = make(&server, &one, "here").await;
+        put(&one, here, 0, b"data").await.expect("written");
+        let plain = one.create(Fid::ROOT, "elsewhere").await.expect("made");
+        let elsewhere = plain.body.fid1;
+        // As of who waited while it was moved away.
+        assert_eq!(lock(&two, elsewhere, LockMode::Pr).await.value.size, 0);
+        two.inner.callbacks();
+        one.modify(swap(&one, elsewhere, here)).await.expect("exchanged");
+        let called_back = two.inner.callbacks().into_iter().any(|callback| match callback {
+            Request::LdlmBlCallback(call) => call.dlm_req.desc.resource.name.fid() == elsewhere,
+            _ => false,
+        });
+        assert!(called_back);
+        assert_eq!(lock(&two, elsewhere, LockMode::Pr).await.value.size, 4);
+        one.close(&plain).await.expect("closed");
     });
 }
 
