@@ -1,4 +1,4 @@
-//! Calls that wait for a lock while the kernel holds pages for them.
+//! Calls that wait for a lock, or for a layout, while the kernel holds pages for them.
 //!
 //! The kernel lets go of such pages only when the call ends, and what the call waits for may be the very
 //! lock whose going asks for the pages; or one that another client keeps for the same reason, the other
@@ -21,7 +21,7 @@ pub(super) struct Asked {
 }
 
 /// One such call, until it is dropped.
-pub(super) struct Asking<'a> {
+pub struct Asking<'a> {
     asked: &'a Asked,
     file: Fid,
     range: Extent,

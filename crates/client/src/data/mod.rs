@@ -49,6 +49,7 @@ use crate::locks::{LockSpace, Protected};
 use crate::posix::{Credentials, Fallocate, Seek};
 
 pub use ahead::Limits as ReadAheadLimits;
+pub use asked::Asking;
 pub use course::{Course, Refusal, Seen};
 pub use hold::HeldFile;
 pub use mdt::{AddedMdt, Brought, InodeData, NewTimes, Retimed};
@@ -130,6 +131,10 @@ pub trait DataPath: Send + Sync {
 
     /// MDT number `index` is connected, as [`DataPath::connected`] of an OST.
     fn mdt_connected(&self, index: u32, data: &ObdConnectData);
+
+    /// Until this is dropped a call waits for a file's layout, and the kernel holds these pages for it: a
+    /// lock that goes does not wait for them.
+    fn asking(&self, file: Fid, pages: Extent) -> Option<Asking<'_>>;
 
     /// A file has lost its last name by us, and nobody here has it open: its object locks may go
     /// soon, together with those of others like it.

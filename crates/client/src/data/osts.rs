@@ -8,11 +8,12 @@ use sheen_io::{BoxFuture, World};
 use sheen_layout::{Mapping, Stripe};
 use sheen_ldlm::client::Config;
 use sheen_rpc::Channel;
-use sheen_types::{Errno, Fid};
+use sheen_types::{Errno, Extent, Fid};
 use sheen_wire::connect::ObdConnectData;
 use sheen_wire::ost::OstId;
 
 use super::ahead::Limits;
+use super::asked::Asking;
 use super::file::File;
 use super::mdt::{InodeLocks, Inodes};
 use super::object::{Object, State};
@@ -164,6 +165,10 @@ impl DataPath for Osts {
         if let Some(osc) = self.mdt(index) {
             osc.connected(data);
         }
+    }
+
+    fn asking(&self, file: Fid, pages: Extent) -> Option<Asking<'_>> {
+        Some(self.shared.asked.ask(file, pages))
     }
 
     fn gone(&self, layout: &FileLayout) {

@@ -127,7 +127,8 @@ impl FileSystem {
         }
         let how = file.how();
         let read = |data: Arc<dyn DataFile>| async move { data.read(offset, length, how).await };
-        let pieces = match self.0.with_data(&file.who, &file.pin, read).await? {
+        let pages = Extent::of_length(offset, length.into());
+        let pieces = match self.0.with_pages(&file.who, &file.pin, pages, read).await? {
             Some(pieces) => pieces,
             None => {
                 self.0.refresh(&file.who, &file.pin).await?;
@@ -162,7 +163,8 @@ impl FileSystem {
                 Ok(it.layout().room(offset).min(length.into()) as u32)
             }
         };
-        self.0.writing(&file, write).await
+        let pages = Extent::of_length(offset, length.into());
+        self.0.writing(&file, pages, write).await
     }
 
     /// One descriptor of the open file is closed: reports errors of earlier writes, gives back the
@@ -226,7 +228,7 @@ impl FileSystem {
         file.note_modified();
         let allocate =
             |it: Arc<dyn DataFile>| async move { it.fallocate(what, offset, length).await };
-        self.0.writing(&file, allocate).await
+        self.0.writing(&file, None, allocate).await
     }
 
     /// Where the next data or hole from `offset` begins.
@@ -365,16 +367,17 @@ impl Mounted {
         }
     }
 
-    /// As [`Mounted::with_data`], of a file that is being written: the MDT gave it a layout at the open.
+    /// As [`Mounted::with_pages`], of a file that is being written: the MDT gave it a layout at the open.
     async fn writing<T, F>(
         &self,
         file: &OpenFile,
+        pages: Option<Extent>,
         call: impl Fn(Arc<dyn DataFile>) -> F,
     ) -> Result<T, Errno>
     where
         F: Future<Output = Result<T, Refusal>>,
     {
-        self.with_data(&file.who, &file.pin, call).await?.ok_or_else(|| {
+        self.with_pages(&file.who, &file.pin, pages, call).await?.ok_or_else(|| {
             tracing::warn!(file = %file.pin.fid, "open for writing, but without a layout");
             Errno::EIO
         })

@@ -33,8 +33,26 @@ impl Mounted {
     where
         F: Future<Output = Result<T, Refusal>>,
     {
+        self.with_pages(who, inode, None, call).await
+    }
+
+    /// The same, for a call during which the kernel holds `pages`.
+    pub(super) async fn with_pages<T, F>(
+        &self,
+        who: &Credentials,
+        inode: &Inode,
+        pages: Option<Extent>,
+        call: impl Fn(Arc<dyn DataFile>) -> F,
+    ) -> Result<Option<T>, Errno>
+    where
+        F: Future<Output = Result<T, Refusal>>,
+    {
         for _ in 0..TRIES {
+            // Who moves the file waits for locks of ours, and we for him.
+            let pages = pages.filter(|_| !is_current(inode));
+            let asking = pages.and_then(|pages| self.data.asking(inode.fid, pages));
             let Some(data) = self.data_if_any(who, inode).await? else { return Ok(None) };
+            drop(asking);
             match call(data).await {
                 Ok(done) => return Ok(Some(done)),
                 // Objects that the file has left are gone soon.

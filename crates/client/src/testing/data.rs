@@ -11,8 +11,8 @@ use sheen_rpc::Channel;
 use sheen_types::{Errno, Extent, Fid, HashMap, ResourceName, Timestamp};
 
 use crate::data::{
-    AddedMdt, Brought, DataAttributes, DataEvents, DataFile, DataPath, FileLayout, HeldFile, How,
-    InodeData, NewTimes, Refusal, Retimed, Seen, WriteAt,
+    AddedMdt, Asking, Brought, DataAttributes, DataEvents, DataFile, DataPath, FileLayout,
+    HeldFile, How, InodeData, NewTimes, Refusal, Retimed, Seen, WriteAt,
 };
 use crate::locks::{LockSpace, Lost, Protected};
 use crate::posix::{Credentials, Fallocate, Seek};
@@ -149,6 +149,10 @@ impl DataPath for FakeData {
     }
 
     fn mdt_connected(&self, _: u32, _: &sheen_wire::connect::ObdConnectData) {}
+
+    fn asking(&self, _: Fid, _: Extent) -> Option<Asking<'_>> {
+        None
+    }
 
     fn gone(&self, layout: &FileLayout) {
         self.gone.lock().extend(layout.stripes().map(|place| place.object));
