@@ -481,7 +481,7 @@ fn who_thinks_that_a_file_has_no_data_here_is_told_when_it_gets_some() {
         let elsewhere = plain.body.fid1;
         // As of who waited while it was moved away.
         assert_eq!(lock(&two, elsewhere, LockMode::Pr).await.value.size, 0);
-        two.inner.callbacks();
+        assert!(two.inner.callbacks().is_empty());
         one.modify(swap(&one, elsewhere, here)).await.expect("exchanged");
         let called_back = two.inner.callbacks().into_iter().any(|callback| match callback {
             Request::LdlmBlCallback(call) => call.dlm_req.desc.resource.name.fid() == elsewhere,
