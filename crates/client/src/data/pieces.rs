@@ -121,11 +121,23 @@ impl File {
         match &cut[..] {
             [piece] => one(piece).await,
             pieces => {
+                let losses = self.losses();
                 let held = self.asking(offset, data.len());
                 let written = join::all_ok(pieces.iter().map(one).collect()).await;
                 drop(held);
+                if !is_leased && self.losses() != losses {
+                    self.drop_pages(offset, data.len() as u64).await;
+                }
                 written
             }
+        }
+    }
+
+    /// See [`Object::drop_pages`]: of all that a call has written.
+    async fn drop_pages(&self, offset: u64, length: u64) {
+        let range = Extent::of_length(offset, length);
+        for (object, part) in range.map(|range| self.parts(range)).unwrap_or_default() {
+            object.drop_pages(part).await;
         }
     }
 
@@ -181,9 +193,8 @@ impl File {
         let end_was_read = self.seen.course.end_was_read.swap(false, Ordering::AcqRel);
         let dropped = end_was_read || offset != thought || losses != self.losses();
         let (first, last) = (offset.min(thought), offset.max(thought));
-        let wrong = Extent::of_length(first, last - first + length).filter(|_| dropped);
-        for (object, part) in wrong.map(|wrong| self.parts(wrong)).unwrap_or_default() {
-            object.drop_pages(part).await;
+        if dropped {
+            self.drop_pages(first, last - first + length).await;
         }
         drop((debts, leases, turn));
         if dropped {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use sheen_io::Clock;
 use sheen_ldlm::Policy;
-use sheen_types::{Errno, Fid, InodeBits, LockHandle, LockMode, ResourceName};
+use sheen_types::{Errno, Extent, Fid, InodeBits, LockHandle, LockMode, ResourceName};
 use sheen_wire::dir::{DirEntry as WireEntry, DirPage, DirPageHeader, HASH_END};
 use sheen_wire::ldlm::IntentOp;
 use sheen_wire::lov::{LovEa, LovMagic, LovMd, LovMdHeader, LovOstData, LovPattern};
@@ -679,6 +679,29 @@ fn a_read_is_told_by_the_close_and_shown_before() {
         });
     }
     assert!(fixture.mdt.is_done());
+}
+
+#[test]
+fn a_read_that_must_ask_for_the_layout_says_which_pages_wait_for_it() {
+    let fixture = Fixture::new();
+    fixture.mdt.answer(found_file(0x77, WHOLE | InodeBits::LAYOUT, false));
+    let node = entry(look_up(&fixture, NodeId::ROOT, "f")).node;
+    fixture.mdt.answer(opened(FILE, 0xabc, false, layout()));
+    let files = fixture.files.clone();
+    let open = async move { files.open(&Fixture::root(), node, OpenFlags(0)).await };
+    let handle = fixture.world.run(open).expect("opened").handle;
+    let read = |offset| {
+        let files = fixture.files.clone();
+        fixture.world.run(async move { files.read(handle, offset, 10).await.map(drop) })
+    };
+    assert_eq!(read(0), Ok(()));
+    fixture.data.asked.lock().clear();
+    assert_eq!(read(100), Ok(()));
+    assert_eq!(*fixture.data.asked.lock(), [], "it is known");
+    // Somebody moves the file.
+    fixture.files.0.pin(node).expect("there").state().course.layout_lost();
+    assert_eq!(read(200), Ok(()));
+    assert_eq!(*fixture.data.asked.lock(), [(FILE, Extent { start: 200, end: 209 })]);
 }
 
 /// The MDT makes objects on a new OST before the client's configuration has it.

@@ -27,6 +27,8 @@ pub(crate) struct FakeData {
     pub(crate) unknown: Mutex<u32>,
     /// Objects of files that are gone.
     pub(crate) gone: Mutex<Vec<Fid>>,
+    /// Pages that the kernel held for calls that had to ask for a layout.
+    pub(crate) asked: Mutex<Vec<(Fid, Extent)>>,
 }
 
 /// One file.
@@ -150,7 +152,8 @@ impl DataPath for FakeData {
 
     fn mdt_connected(&self, _: u32, _: &sheen_wire::connect::ObdConnectData) {}
 
-    fn asking(&self, _: Fid, _: Extent) -> Option<Asking<'_>> {
+    fn asking(&self, file: Fid, pages: Extent) -> Option<Asking<'_>> {
+        self.asked.lock().push((file, pages));
         None
     }
 
