@@ -31,6 +31,8 @@ pub(crate) struct History {
 #[derive(Clone, Copy)]
 struct Progress {
     committed: Transno,
+    /// The newest sequence that was found durable of those that were waited for.
+    sequence: Sequence,
     /// Why it comes no further.
     failed: Option<Errno>,
 }
@@ -61,7 +63,7 @@ impl History {
             order: Mutex::new(Order { last, pending: VecDeque::new() }),
             last: AtomicU64::new(last.0),
             durable: AtomicU64::new(0),
-            progress: Arc::new(Watched::new(Progress { committed: last, failed: None })),
+            progress: Arc::new(Watched::new(Progress { committed: last, sequence: Sequence(0), failed: None })),
             start: last,
         }
     }
@@ -96,6 +98,19 @@ impl History {
         async move {
             let now = known.await;
             let failed = now.failed.filter(|_| now.committed < transno);
+            failed.map_or(Ok(()), Err)
+        }
+    }
+
+    /// Completes when all that was applied so far is durable, or never will be. Not when the newest number
+    /// is: that of a new incarnation is no transaction's.
+    pub(crate) fn wait_for_all(&self) -> impl Future<Output = Result<(), Errno>> + Send + use<> {
+        let newest = self.order.lock().pending.back().map(|(sequence, _)| *sequence);
+        let is_durable = move |now: Progress| newest.is_none_or(|newest| now.sequence >= newest);
+        let known = self.progress.until(move |now| is_durable(now) || now.failed.is_some());
+        async move {
+            let now = known.await;
+            let failed = now.failed.filter(|_| !is_durable(now));
             failed.map_or(Ok(()), Err)
         }
     }
@@ -152,13 +167,14 @@ impl History {
             let durable = self.durable.load(Ordering::Acquire);
             let Some(mut order) = self.order.try_lock() else { return };
             let mut reached = None;
-            while let Some((_, transno)) = order.pending.pop_front_if(|(at, _)| at.0 <= durable) {
-                reached = Some(transno);
+            while let Some(oldest) = order.pending.pop_front_if(|(at, _)| at.0 <= durable) {
+                reached = Some(oldest);
             }
             drop(order);
-            if let Some(reached) = reached {
+            if let Some((sequence, transno)) = reached {
                 self.progress.change(|progress| {
-                    progress.committed = reached.max(progress.committed);
+                    progress.committed = transno.max(progress.committed);
+                    progress.sequence = sequence.max(progress.sequence);
                 });
             }
             if self.durable.load(Ordering::Acquire) == durable {

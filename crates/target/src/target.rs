@@ -298,6 +298,16 @@ impl Target {
         durable.await
     }
 
+    /// Completes when all transactions so far are durable; asks the store to hurry.
+    ///
+    /// # Errors
+    /// As [`Target::committed`].
+    pub async fn all_committed(&self) -> Result<(), Errno> {
+        let durable = self.history.wait_for_all();
+        self.store.commit_soon();
+        durable.await
+    }
+
     /// Completes when all that was applied and written so far is durable.
     ///
     /// # Errors

@@ -66,7 +66,7 @@ impl Objects for Files {
             let target = &context.target;
             match self.store.is_created_durably(object).map_err(|error| error.errno())? {
                 true => Ok(()),
-                false => target.committed(target.last_transno()).await,
+                false => target.all_committed().await,
             }
         })
     }

@@ -244,6 +244,24 @@ fn a_sync_of_an_inode_is_no_sync_of_others_bytes() {
 }
 
 #[test]
+fn a_sync_is_done_at_once_when_nothing_has_changed_since_a_restart() {
+    test(421, |server, world| async move {
+        let client = server.client("c").await;
+        let fid = make(&server, &client, "f").await;
+        put(&client, fid, 0, b"hello").await.expect("written");
+        server.store.commit().expect("durable");
+        let (server, client) = super::recovery::crash(&world, server, &client).await;
+        super::recovery::finish_recovery(&client).await;
+        for fid in [Fid::ROOT, fid] {
+            let mdt_body = sheen_wire::md::MdtBody { fid1: fid, ..Default::default() };
+            let request = MdsSync { mdt_body, ..MdsSync::default() };
+            assert_eq!(client.inner.call(request).await.errno(), None);
+        }
+        server.check();
+    });
+}
+
+#[test]
 fn what_has_no_data_here_is_refused() {
     test(401, |server, _| async move {
         let client = server.client("c").await;
