@@ -32,8 +32,7 @@ fn a_file_of_two_mounts_keeps_its_bytes_wherever_it_moves() {
     });
 }
 
-/// Only in a long run: one in some thousand steps shows the size from before a cut of the other mount for a
-/// moment (docs/COMPAT.md).
+/// Only in a long run: not shown to hold in each (docs/COMPAT.md).
 #[test]
 fn two_mounts_use_a_file_that_moves() {
     if Size::asked() != Size::Long {
