@@ -63,7 +63,11 @@ impl History {
             order: Mutex::new(Order { last, pending: VecDeque::new() }),
             last: AtomicU64::new(last.0),
             durable: AtomicU64::new(0),
-            progress: Arc::new(Watched::new(Progress { committed: last, sequence: Sequence(0), failed: None })),
+            progress: Arc::new(Watched::new(Progress {
+                committed: last,
+                sequence: Sequence(0),
+                failed: None,
+            })),
             start: last,
         }
     }
