@@ -48,11 +48,15 @@ impl Mounted {
         F: Future<Output = Result<T, Refusal>>,
     {
         for _ in 0..TRIES {
-            // Who moves the file waits for locks of ours, and we for him.
-            let pages = pages.filter(|_| !is_current(inode));
-            let asking = pages.and_then(|pages| self.data.asking(inode.fid, pages));
-            let Some(data) = self.data_if_any(who, inode).await? else { return Ok(None) };
-            drop(asking);
+            let data = match current(inode) {
+                Some(data) => data,
+                None => {
+                    // Who moves the file waits for locks of ours, and we for him.
+                    let _asking = pages.and_then(|pages| self.data.asking(inode.fid, pages));
+                    let Some(data) = self.data_if_any(who, inode).await? else { return Ok(None) };
+                    data
+                }
+            };
             match call(data).await {
                 Ok(done) => return Ok(Some(done)),
                 // Objects that the file has left are gone soon.
