@@ -6,6 +6,7 @@
 //! what the store has available whenever something is added to it.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 use sheen_store::StoreSpace;
@@ -29,29 +30,74 @@ pub const BLOCK_BITS: u8 = 12;
 
 /// What one client holds.
 #[derive(Default)]
-pub(crate) struct Held(Mutex<u64>);
+pub(crate) struct Held {
+    granted: Mutex<u64>,
+    /// Bytes that it has not sent yet, as it said last.
+    dirty: AtomicU64,
+}
 
 /// What all clients hold, for the parameter tree.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct GrantView {
     /// `tot_granted`: bytes promised.
     pub total: u64,
+    /// `tot_dirty`: bytes that clients have accepted and not sent yet, as they said last.
+    pub dirty: u64,
+    /// `tot_pending`: bytes of the writes that are being carried out.
+    pub pending: u64,
 }
 
-/// All promises of one server. Lock order: a client's `Held`, then `total`.
+/// All promises of one server. Lock order: a client's `granted`, then `total`.
+#[derive(Default)]
 pub struct Grants {
     total: Mutex<u64>,
+    dirty: AtomicU64,
+    pending: AtomicU64,
+}
+
+/// Counts the bytes of a write while it is carried out.
+pub(crate) struct Pending<'a> {
+    grants: &'a Grants,
+    bytes: u64,
+}
+
+impl Drop for Pending<'_> {
+    fn drop(&mut self) {
+        self.grants.pending.fetch_sub(self.bytes, Ordering::Relaxed);
+    }
 }
 
 impl Grants {
-    pub(crate) fn new() -> Self {
-        Self { total: Mutex::new(0) }
-    }
-
     /// What is promised to all.
     #[must_use]
     pub fn view(&self) -> GrantView {
-        GrantView { total: *self.total.lock() }
+        GrantView {
+            total: *self.total.lock(),
+            dirty: self.dirty.load(Ordering::Relaxed),
+            pending: self.pending.load(Ordering::Relaxed),
+        }
+    }
+
+    /// What one client holds.
+    #[must_use]
+    pub fn held_by(&self, export: &Export) -> GrantView {
+        let held: Arc<Held> = export.role();
+        let total = *held.granted.lock();
+        GrantView { total, dirty: held.dirty.load(Ordering::Relaxed), pending: 0 }
+    }
+
+    /// A write of so many bytes begins.
+    pub(crate) fn begin(&self, bytes: u64) -> Pending<'_> {
+        self.pending.fetch_add(bytes, Ordering::Relaxed);
+        Pending { grants: self, bytes }
+    }
+
+    /// A client says how many bytes it has not sent yet (`o_dirty` lies in the blocks). No more than
+    /// it may have: what it says is its own affair, and shown to operators.
+    fn note_dirty(&self, held: &Held, bytes: u64) {
+        let bytes = bytes.min(CLIENT_GRANT_MAX);
+        let before = held.dirty.swap(bytes, Ordering::Relaxed);
+        self.dirty.fetch_add(bytes.wrapping_sub(before), Ordering::Relaxed);
     }
 
     /// Bytes that may be written without a grant.
@@ -71,7 +117,7 @@ impl Grants {
             return;
         }
         let held: Arc<Held> = export.role();
-        let mut held = held.0.lock();
+        let mut held = held.granted.lock();
         let wish = INITIAL_GRANT.max(u64::from(offered.grant)).min(CLIENT_GRANT_MAX);
         self.raise(&mut held, wish, space);
         agreed.grant = u32::try_from(*held).unwrap_or(u32::MAX);
@@ -80,7 +126,8 @@ impl Grants {
     /// A client leaves: its promises are void.
     pub fn leave(&self, export: &Arc<Export>) {
         let held: Arc<Held> = export.role();
-        let mut held = held.0.lock();
+        self.note_dirty(&held, 0);
+        let mut held = held.granted.lock();
         self.lower(&mut held, u64::MAX);
     }
 
@@ -97,7 +144,8 @@ impl Grants {
             return Ok(0);
         }
         let held: Arc<Held> = export.role();
-        let mut held = held.0.lock();
+        self.note_dirty(&held, asked.blocks);
+        let mut held = held.granted.lock();
         self.lower(&mut held, used.saturating_add(u64::from(asked.misc)));
         if asked.flags.contains(ObdoFlags::SHRINK_GRANT) {
             self.lower(&mut held, asked.grant);
@@ -118,7 +166,8 @@ impl Grants {
             return;
         }
         let held: Arc<Held> = export.role();
-        let mut held = held.0.lock();
+        self.note_dirty(&held, asked.blocks);
+        let mut held = held.granted.lock();
         self.lower(&mut held, u64::from(asked.misc));
         if asked.flags.contains(ObdoFlags::SHRINK_GRANT) {
             self.lower(&mut held, asked.grant);

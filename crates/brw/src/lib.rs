@@ -21,6 +21,7 @@
 
 pub mod attributes;
 mod grant;
+mod histograms;
 mod punch;
 mod read;
 mod seek;
@@ -30,6 +31,7 @@ mod value;
 mod write;
 
 pub use grant::{BLOCK_BITS, GrantView, Grants, INITIAL_GRANT};
+pub use histograms::{Counts, Transfers};
 pub use value::encode as encode_value;
 
 use std::sync::Arc;
@@ -44,6 +46,8 @@ use sheen_wire::connect::{ConnectFlags, ObdConnectData};
 use sheen_wire::md::Valid;
 use sheen_wire::messages::{OstSetGrantInfo, OstSetGrantInfoReply};
 use sheen_wire::ost::{Obdo, OstBody, OstId};
+
+use histograms::Direction;
 
 /// What the two kinds of servers do each in its own way.
 pub trait Objects: Send + Sync + 'static {
@@ -84,13 +88,16 @@ pub struct Brw<O> {
     store: Arc<dyn Store>,
     objects: O,
     grants: Grants,
+    reads: Direction,
+    writes: Direction,
 }
 
 impl<O: Objects> Brw<O> {
     /// Serves the data of the objects in `store`.
     #[must_use]
     pub fn new(store: Arc<dyn Store>, objects: O) -> Self {
-        Self { store, objects, grants: Grants::new() }
+        let (reads, writes) = (Direction::default(), Direction::default());
+        Self { store, objects, grants: Grants::default(), reads, writes }
     }
 
     /// The server's part.
@@ -103,6 +110,18 @@ impl<O: Objects> Brw<O> {
     #[must_use]
     pub fn grants(&self) -> &Grants {
         &self.grants
+    }
+
+    /// How reads and writes reached the store (`brw_stats`).
+    #[must_use]
+    pub fn transfers(&self) -> (Transfers, Transfers) {
+        (self.reads.view(), self.writes.view())
+    }
+
+    /// Starts the counts of transfers anew.
+    pub fn clear_transfers(&self) {
+        self.reads.clear();
+        self.writes.clear();
     }
 
     /// Agrees with a client on checksums, sizes and its grant. Called on every connect.

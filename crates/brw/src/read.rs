@@ -1,7 +1,7 @@
 //! OST_READ: data from an object to the client.
 
 use bytes::Bytes;
-use sheen_target::{Context, Outcome};
+use sheen_target::{Context, Outcome, Wait, while_waiting};
 use sheen_types::{Errno, LockMode};
 use sheen_wire::checksum::Checksum;
 use sheen_wire::md::Valid;
@@ -20,7 +20,7 @@ impl<O: Objects> Brw<O> {
         let asked = request.ost_body.oa;
         let transfer = self.transfer(&request.obd_ioobj, request.niobuf_remote)?;
         let lock = self.transfer_lock(context, &transfer, LockMode::Pr).await?;
-        let data = self.get(&transfer)?;
+        let data = self.get(context, &transfer)?;
         let length: usize = data.iter().map(Bytes::len).sum();
         self.grants.take_back(&context.export, &asked);
         let has_flags = asked.valid.contains(Valid::FLAGS);
@@ -30,7 +30,9 @@ impl<O: Objects> Brw<O> {
         if inline {
             reply.short_io = joined(data);
         } else {
-            context.bulk.push(data).await.map_err(|error| error.errno())?;
+            while_waiting(Wait::Bulk, context.bulk.push(data))
+                .await
+                .map_err(|error| error.errno())?;
         }
         drop(lock);
         context.count(O::BYTES_READ_AND_WRITTEN.0, length as u64);
@@ -40,12 +42,15 @@ impl<O: Objects> Brw<O> {
 
     /// The bytes of all pieces; a piece is short only if the object ends in it or before it, and a
     /// gap inside (a piece behind the end, followed by none) cannot be.
-    fn get(&self, transfer: &Transfer) -> Result<Vec<Bytes>, Errno> {
+    fn get(&self, context: &Context, transfer: &Transfer) -> Result<Vec<Bytes>, Errno> {
+        let clock = &*context.target.world().clock;
         let mut data = Vec::with_capacity(transfer.pieces.len());
+        let mut accesses = 0;
         for piece in &transfer.pieces {
             let wanted = piece.len as usize;
-            let read = self.store.read(transfer.object, piece.offset, wanted);
-            let read = read.map_err(|error| error.errno())?;
+            let read = || self.store.read(transfer.object, piece.offset, wanted);
+            let read = self.reads.access(clock, wanted, read).map_err(|error| error.errno())?;
+            accesses += 1;
             let is_short = read.len() < wanted;
             if !read.is_empty() {
                 data.push(read);
@@ -54,6 +59,7 @@ impl<O: Objects> Brw<O> {
                 break;
             }
         }
+        self.reads.transferred(transfer, accesses);
         Ok(data)
     }
 }

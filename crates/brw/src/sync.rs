@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use sheen_target::{Context, Outcome};
+use sheen_target::{Context, Outcome, Wait, while_waiting};
 use sheen_types::{Errno, Fid};
 use sheen_wire::md::Valid;
 use sheen_wire::messages::{OstSync, OstSyncReply};
@@ -38,7 +38,7 @@ impl<O: Objects> Brw<O> {
         let outcome = Arc::new(Mutex::new(Err(Errno::EIO)));
         let (store, result) = (Arc::clone(&self.store), Arc::clone(&outcome));
         let job = move || *result.lock() = store.sync_data(object).map_err(|error| error.errno());
-        context.target.world().tasks.blocking(Box::new(job)).await;
+        while_waiting(Wait::Disk, context.target.world().tasks.blocking(Box::new(job))).await;
         *outcome.lock()
     }
 }

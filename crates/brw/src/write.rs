@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use sheen_store::{StoreError, Transaction};
-use sheen_target::{Context, Outcome};
+use sheen_target::{Context, Outcome, Wait, while_waiting};
 use sheen_types::{Errno, LockMode};
 use sheen_wire::checksum::Checksum;
 use sheen_wire::md::Valid;
@@ -33,12 +33,13 @@ impl<O: Objects> Brw<O> {
         let lock = self.transfer_lock(context, &transfer, LockMode::Pw).await?;
         let before = self.store.attributes(transfer.object).map_err(|e| e.errno())?;
         self.reserve(&transfer)?;
+        let pending = self.grants.begin(transfer.length as u64);
         let data = self.incoming(context, &asked, request.short_io, transfer.length).await?;
         if let Some(sum) = mismatch(&asked, &data) {
             tracing::warn!(object = %transfer.object, from = %context.from, "checksum differs");
             return Ok(refused(asked, sum));
         }
-        self.put(&transfer, data).map_err(|error| error.errno())?;
+        self.put(context, &transfer, data).map_err(|error| error.errno())?;
         let patch = self.objects.stamp(context, transfer.object, &asked, &before);
         let mut change = Transaction::new();
         change.patch(transfer.object, patch);
@@ -47,7 +48,7 @@ impl<O: Objects> Brw<O> {
         if transfer.pieces.iter().any(|piece| piece.flags.contains(BrwFlags::SYNC)) {
             self.make_durable(context, transfer.object).await?;
         }
-        drop(lock);
+        drop((lock, pending));
         context.count(O::BYTES_READ_AND_WRITTEN.1, transfer.length as u64);
         self.answer(context, asked, &transfer)
     }
@@ -63,7 +64,8 @@ impl<O: Objects> Brw<O> {
         let is_inline =
             asked.valid.contains(Valid::FLAGS) && asked.flags.contains(ObdoFlags::SHORT_IO);
         if !is_inline {
-            return context.bulk.pull(length).await.map_err(|error| error.errno());
+            let pulled = while_waiting(Wait::Bulk, context.bulk.pull(length)).await;
+            return pulled.map_err(|error| error.errno());
         }
         if inline.len() != length {
             return Err(Errno::EPROTO);
@@ -89,11 +91,20 @@ impl<O: Objects> Brw<O> {
     }
 
     /// One `write` of the store per run of pieces that touch.
-    fn put(&self, transfer: &Transfer, data: Vec<Bytes>) -> Result<(), StoreError> {
+    fn put(
+        &self,
+        context: &Context,
+        transfer: &Transfer,
+        data: Vec<Bytes>,
+    ) -> Result<(), StoreError> {
+        let clock = &*context.target.world().clock;
         let mut data = Pieces { rest: data.into() };
-        for (offset, length) in runs(&transfer.pieces) {
-            self.store.write(transfer.object, offset, &data.take(length))?;
+        let runs = runs(&transfer.pieces);
+        for (offset, length) in &runs {
+            let write = || self.store.write(transfer.object, *offset, &data.take(*length));
+            self.writes.access(clock, *length, write)?;
         }
+        self.writes.transferred(transfer, runs.len());
         Ok(())
     }
 

@@ -3,17 +3,20 @@
 //! Every process of Sheen owns one [`Tree`] of parameters under Lustre's names and one
 //! [`Server`] that answers on a UNIX socket in the run folder. A tool asks all sockets there
 //! ([`Client`]) and joins the answers, as `lctl` on a Lustre node sees all devices of that node.
+//! [`PageServer`] is for collectors that scrape over HTTP.
 //!
 //! The hot paths of servers and client never come here: parameters read counters that those keep.
 
 mod client;
 mod glob;
+mod page;
 mod protocol;
 mod server;
 mod tree;
 
 pub use client::{Client, run_folder};
 pub use glob::Pattern;
+pub use page::{PageServer, page_address};
 pub use protocol::{Answer, Question, Shown};
-pub use server::{Command, Server};
-pub use tree::{Access, Leaves, Listed, Tree};
+pub use server::{Command, Server, asker};
+pub use tree::{Access, Leaf, Leaves, Listed, Tree};

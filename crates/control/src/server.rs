@@ -1,5 +1,6 @@
 //! The answering end of the control socket.
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -79,7 +80,19 @@ fn accept(listener: &UnixListener, shared: &Arc<Shared>, stopped: &AtomicBool) {
     }
 }
 
+thread_local! {
+    static ASKER: Cell<Option<u32>> = const { Cell::new(None) };
+}
+
+/// The process whose question this thread answers: what a parameter holds may depend on it.
+#[must_use]
+pub fn asker() -> Option<u32> {
+    ASKER.get()
+}
+
 fn serve(stream: &UnixStream, shared: &Shared) -> io::Result<()> {
+    let peer = rustix::net::sockopt::socket_peercred(stream).ok();
+    ASKER.set(peer.map(|peer| peer.pid.as_raw_nonzero().get().cast_unsigned()));
     let mut reader = BufReader::new(stream);
     let mut line = String::new();
     while reader.by_ref().take(LINE_BYTES_MAX).read_line(&mut line)? > 0 {

@@ -31,6 +31,8 @@ pub struct Listed {
     pub name: String,
     /// What may be done with it; `None` for a folder.
     pub access: Option<Access>,
+    /// Whether it is another name of what lies elsewhere.
+    pub is_link: bool,
 }
 
 struct Parameter {
@@ -49,7 +51,9 @@ impl Parameter {
 }
 
 /// What a branch holds at this moment: names below it, and how to read each.
-pub type Leaves = Vec<(String, Box<dyn Fn() -> String + Send + Sync>)>;
+pub type Leaves = Vec<Leaf>;
+/// A name, and how to read what stands there.
+pub type Leaf = (String, Box<dyn Fn() -> String + Send + Sync>);
 /// Answers what a branch holds.
 type Grow = Box<dyn Fn() -> Leaves + Send + Sync>;
 type Named = BTreeMap<Vec<String>, std::sync::Arc<Parameter>>;
@@ -59,6 +63,8 @@ type Named = BTreeMap<Vec<String>, std::sync::Arc<Parameter>>;
 pub struct Tree {
     parameters: RwLock<Named>,
     branches: RwLock<BTreeMap<Vec<String>, std::sync::Arc<Grow>>>,
+    /// Further names of folders: of each what it stands for.
+    links: RwLock<BTreeMap<Vec<String>, Vec<String>>>,
 }
 
 impl Tree {
@@ -98,28 +104,49 @@ impl Tree {
         self.branches.write().insert(split(name), std::sync::Arc::new(Box::new(grow)));
     }
 
+    /// Makes `name` another name of the folder `target`. A link may lie in a folder that another one
+    /// leads to, but none in a folder that such a link leads to.
+    pub fn link(&self, name: &str, target: &str) {
+        self.links.write().insert(split(name), split(target));
+    }
+
     /// Removes everything at and below `name`.
     pub fn remove(&self, name: &str) {
         let prefix = split(name);
         self.parameters.write().retain(|path, _| !path.starts_with(&prefix));
         self.branches.write().retain(|path, _| !path.starts_with(&prefix));
+        self.links.write().retain(|path, _| !path.starts_with(&prefix));
     }
 
     /// All parameters and folders whose name matches, sorted.
     #[must_use]
     pub fn list(&self, pattern: &Pattern) -> Vec<Listed> {
+        let all = self.all(pattern, |_| true);
         let mut found = BTreeMap::new();
-        for (path, parameter) in &self.all(pattern) {
+        for (path, parameter) in &all {
             for depth in 1..path.len() {
                 if pattern.matches(&path[..depth]) {
-                    found.insert(path[..depth].join("."), None);
+                    found.insert(&path[..depth], None);
                 }
             }
             if pattern.matches(path) {
-                found.insert(path.join("."), Some(parameter.access()));
+                found.insert(path, Some(parameter.access()));
             }
         }
-        found.into_iter().map(|(name, access)| Listed { name, access }).collect()
+        let branches: Vec<Vec<String>> = self.branches.read().keys().cloned().collect();
+        for path in &branches {
+            // A folder is one though nothing is in it now.
+            if pattern.matches(path) {
+                found.entry(path).or_insert(None);
+            }
+        }
+        let links = self.links.read();
+        let listed = |(path, access): (&[String], Option<Access>)| Listed {
+            name: path.join("."),
+            access,
+            is_link: links.keys().any(|link| path.starts_with(link)),
+        };
+        found.into_iter().map(listed).collect()
     }
 
     /// Name and value of every readable parameter that matches, sorted. Values are read without
@@ -150,12 +177,18 @@ impl Tree {
     }
 
     fn matching(&self, pattern: &Pattern) -> Vec<(Vec<String>, std::sync::Arc<Parameter>)> {
-        self.all(pattern).into_iter().filter(|(path, _)| pattern.matches(path)).collect()
+        self.all(pattern, |path| pattern.matches(path)).into_iter().collect()
     }
 
-    /// All parameters, those of branches included that `pattern` could be about.
-    fn all(&self, pattern: &Pattern) -> Named {
-        let mut all = self.parameters.read().clone();
+    /// All parameters that are wanted, those of branches included that `pattern` could be about.
+    /// Only what is wanted is copied out of the tree.
+    fn all(&self, pattern: &Pattern, wanted: impl Fn(&[String]) -> bool) -> Named {
+        let known = self.parameters.read();
+        let found = known.iter().filter(|(path, _)| wanted(path));
+        let mut all: Named =
+            found.map(|(path, one)| (path.clone(), std::sync::Arc::clone(one))).collect();
+        all.extend(self.linked(pattern, &known).into_iter().filter(|(path, _)| wanted(path)));
+        drop(known);
         let branches: Vec<_> = {
             let branches = self.branches.read();
             let grown = branches.iter().filter(|(path, _)| pattern.may_be_below(path));
@@ -164,10 +197,38 @@ impl Tree {
         for (path, grow) in branches {
             for (leaf, read) in grow() {
                 let name: Vec<String> = path.iter().cloned().chain(split(&leaf)).collect();
-                all.insert(name, std::sync::Arc::new(Parameter { read: Some(read), write: None }));
+                if wanted(&name) {
+                    let parameter = Parameter { read: Some(read), write: None };
+                    all.insert(name, std::sync::Arc::new(parameter));
+                }
             }
         }
         all
+    }
+
+    /// What links lead to, if `pattern` could be about any of it: by those that lead to no other first.
+    fn linked(&self, pattern: &Pattern, known: &Named) -> Named {
+        let (links, mut linked) = (self.links.read(), Named::new());
+        if !links.keys().any(|link| pattern.may_be_below(link)) {
+            return linked;
+        }
+        let leads_on = |target: &Vec<String>| links.keys().any(|link| link.starts_with(target));
+        let (outer, inner): (Vec<_>, Vec<_>) =
+            links.iter().partition(|(_, target)| leads_on(target));
+        for (link, target) in inner.into_iter().chain(outer) {
+            let both =
+                known.range(target.clone()..).take_while(|(path, _)| path.starts_with(target));
+            let both = both.chain(
+                linked.range(target.clone()..).take_while(|(path, _)| path.starts_with(target)),
+            );
+            let named = |(path, parameter): (&Vec<String>, &std::sync::Arc<Parameter>)| {
+                let name = link.iter().chain(&path[target.len()..]).cloned().collect();
+                (name, std::sync::Arc::clone(parameter))
+            };
+            let named: Vec<(Vec<String>, _)> = both.map(named).collect();
+            linked.extend(named);
+        }
+        linked
     }
 }
 
@@ -199,6 +260,22 @@ mod tests {
         assert_eq!(shown[1], ("mdt.a.exports.10.0.0.1@tcp.uuid".to_owned(), "u1".to_owned()));
         assert_eq!(tree.list(&Pattern::new("mdt.a.*"))[0].name, "mdt.a.exports");
         assert_eq!(tree.set(&all, "1")[0].1, Err(Errno::EACCES));
+    }
+
+    #[test]
+    fn links_lead_to_folders_and_on() {
+        let tree = Tree::new();
+        tree.add_writable("osc.a.max", || "8".to_owned(), |_| Ok(()));
+        tree.add("lov.l.numobd", || "1".to_owned());
+        tree.link("lov.l.target_obds.a", "osc.a");
+        tree.link("llite.m.lov", "lov.l");
+        let name = "llite.m.lov.target_obds.a.max";
+        assert_eq!(tree.get(&Pattern::new("llite.*.*.*.*.max")), [(name.into(), "8".into())]);
+        assert_eq!(tree.set(&Pattern::new(name), "9"), [(name.to_owned(), Ok(()))]);
+        let listed = tree.list(&Pattern::new("llite.m.*"));
+        assert_eq!((listed.len(), listed[0].access, listed[0].is_link), (1, None, true));
+        assert!(tree.list(&Pattern::new("osc.*.*")).iter().all(|listed| !listed.is_link));
+        assert_eq!(tree.get(&Pattern::new("*.*.max")).len(), 1);
     }
 
     #[test]

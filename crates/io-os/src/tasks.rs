@@ -1,5 +1,6 @@
 //! Tasks on the runtime's threads, jobs on its blocking threads.
 
+use sheen_io::job::{self, InJob};
 use sheen_io::{BoxFuture, Tasks};
 use tokio::runtime::Handle;
 
@@ -15,7 +16,10 @@ impl OsTasks {
 
 impl Tasks for OsTasks {
     fn spawn(&self, _name: &'static str, task: BoxFuture<'static, ()>) {
-        self.handle.spawn(task);
+        match job::current() {
+            None => self.handle.spawn(task),
+            Some(job) => self.handle.spawn(InJob::new(job, task)),
+        };
     }
 
     fn blocking(&self, job: Box<dyn FnOnce() + Send>) -> BoxFuture<'static, ()> {

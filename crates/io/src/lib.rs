@@ -3,6 +3,7 @@
 //! `io-os` answers with Linux; the simulator answers with a seed. Code above never asks anything
 //! else, so the same seed gives the same run.
 
+pub mod job;
 mod watched;
 
 use std::future::Future;
@@ -45,9 +46,23 @@ pub trait Random: Send + Sync {
     }
 }
 
+/// Lets other tasks run before going on.
+pub async fn yield_once() {
+    let mut has_yielded = false;
+    std::future::poll_fn(|context| match std::mem::replace(&mut has_yielded, true) {
+        true => Poll::Ready(()),
+        false => {
+            context.waker().wake_by_ref();
+            Poll::Pending
+        }
+    })
+    .await;
+}
+
 /// Work beside one's own.
 pub trait Tasks: Send + Sync {
-    /// Runs `task` until it ends or the host stops. `name` is for operators.
+    /// Runs `task` until it ends or the host stops. `name` is for operators. The task belongs to the
+    /// job that it is spawned for ([`job::current`]).
     fn spawn(&self, name: &'static str, task: BoxFuture<'static, ()>);
 
     /// Runs `job`, which may wait for a disk, where it delays no one; completes when it is done.

@@ -16,13 +16,28 @@ pub(crate) struct Estimate {
     /// Start of the newest bin.
     since: Instant,
     at_least: u32,
+    worst: u32,
+    worst_at: Instant,
+}
+
+/// What is expected, and why.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Expected {
+    /// Seconds.
+    pub seconds: u32,
+    /// The most that there ever was.
+    pub worst: u32,
+    /// And when.
+    pub worst_at: Instant,
+    /// The most in each part of the recent past, the newest first.
+    pub recent: [u32; BINS],
 }
 
 impl Estimate {
     /// Nothing measured; never estimates less than `at_least` seconds.
     #[must_use]
     pub(crate) fn new(now: Instant, at_least: u32) -> Self {
-        Self { bins: [0; BINS], since: now, at_least }
+        Self { bins: [0; BINS], since: now, at_least, worst: 0, worst_at: now }
     }
 
     /// Counts one measurement.
@@ -35,6 +50,16 @@ impl Estimate {
             self.since = if now.since(self.since) >= AT_HISTORY { now } else { self.since + width };
         }
         self.bins[0] = self.bins[0].max(seconds.min(AT_MAX));
+        if self.worst < self.bins[0] {
+            (self.worst, self.worst_at) = (self.bins[0], now);
+        }
+    }
+
+    /// What is expected, for operators.
+    #[must_use]
+    pub(crate) fn expected(&self) -> Expected {
+        let (seconds, worst_at) = (self.seconds(), self.worst_at);
+        Expected { seconds, worst: self.worst.max(seconds), worst_at, recent: self.bins }
     }
 
     /// Seconds to expect.

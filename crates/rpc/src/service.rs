@@ -195,6 +195,14 @@ pub struct Service<T> {
     limits: [usize; Class::ALL.len()],
     estimate: Estimate,
     next_scan: Instant,
+    portals: Vec<AtPortal>,
+}
+
+/// What came to one portal: a service of Lustre's. There are ten at most.
+struct AtPortal {
+    portal: Portal,
+    active: u64,
+    queued: u64,
     stats: Stats,
 }
 
@@ -215,14 +223,31 @@ impl<T> Service<T> {
             }),
             estimate: Estimate::new(now, limits::AT_MIN),
             next_scan: now,
-            stats: Stats::default(),
+            portals: Vec::new(),
         }
     }
 
     /// What it has done.
     #[must_use]
     pub fn stats(&self) -> Stats {
-        self.stats
+        let mut sum = Stats::default();
+        self.portals.iter().for_each(|at| sum += at.stats);
+        sum
+    }
+
+    /// What it has done with requests to each portal that any came to.
+    #[must_use]
+    pub fn stats_by_portal(&self) -> Vec<(Portal, Stats)> {
+        self.portals.iter().map(|at| (at.portal, at.stats)).collect()
+    }
+
+    fn at(&mut self, portal: Portal) -> &mut AtPortal {
+        let known = self.portals.iter().position(|at| at.portal == portal);
+        let place = known.unwrap_or_else(|| {
+            self.portals.push(AtPortal { portal, active: 0, queued: 0, stats: Stats::default() });
+            self.portals.len() - 1
+        });
+        &mut self.portals[place]
     }
 
     /// Requests running and waiting now.
@@ -239,14 +264,16 @@ impl<T> Service<T> {
 
     /// A request arrived.
     pub fn arrive(&mut self, now: Instant, arrival: Arrival, item: T) -> Verdict<T> {
-        self.stats.req_qdepth.add(self.load().1 as u64);
+        let at = self.at(arrival.portal);
+        at.stats.req_qdepth.add(at.queued);
         let identity = identity(&arrival);
         if let Some(running) =
             self.by_identity.get(&identity).and_then(|id| self.running.get_mut(id))
         {
-            self.stats.attached += 1;
+            let portal = arrival.portal;
             running.deadline = deadline(&arrival, arrival.timeout).max(running.deadline);
             running.copy = Some(Box::new((arrival, item)));
+            self.at(portal).stats.attached += 1;
             return Verdict::Attached;
         }
         let class = Class::of(&arrival);
@@ -263,10 +290,12 @@ impl<T> Service<T> {
             return Verdict::Queued;
         }
         if queue.len() >= limits::SERVICE_QUEUED {
-            self.stats.dropped += 1;
+            self.at(arrival.portal).stats.dropped += 1;
             return Verdict::Dropped;
         }
+        let portal = arrival.portal;
         queue.push_back((arrival, item));
+        self.at(portal).queued += 1;
         Verdict::Queued
     }
 
@@ -279,8 +308,10 @@ impl<T> Service<T> {
         self.next += 1;
         self.active[class as usize] += 1;
         let waited = now.since(arrival.arrived);
-        self.stats.req_waittime.add(u64::try_from(waited.as_micros()).unwrap_or(u64::MAX));
-        self.stats.req_active.add(self.running.len() as u64 + 1);
+        let at = self.at(arrival.portal);
+        at.active += 1;
+        at.stats.req_waittime.add(u64::try_from(waited.as_micros()).unwrap_or(u64::MAX));
+        at.stats.req_active.add(at.active);
         if self.running.is_empty() {
             self.next_scan = now + limits::SCAN_INTERVAL;
         }
@@ -306,15 +337,16 @@ impl<T> Service<T> {
             self.estimate.measure(now, service_time);
         }
         let timeout = self.estimate.seconds();
-        self.stats.req_timeout.add(u64::from(timeout));
+        self.at(first.portal).stats.req_timeout.add(u64::from(timeout));
         Some(Way { arrival: copied.unwrap_or(first), timeout, service_time })
     }
 
     /// A request ended without an answer. A newer copy of it runs in its stead.
     pub fn abandon(&mut self, id: RequestId) {
         let Some(running) = self.end(id) else { return };
-        self.stats.unanswered += 1;
+        self.at(running.arrival.portal).stats.unanswered += 1;
         if let Some(copy) = running.copy {
+            self.at(copy.0.portal).queued += 1;
             self.queues[running.class as usize].push_front(*copy);
         }
     }
@@ -323,6 +355,7 @@ impl<T> Service<T> {
         let running = self.running.remove(&id)?;
         self.by_identity.remove(&identity(&running.arrival));
         self.active[running.class as usize] -= 1;
+        self.at(running.arrival.portal).active -= 1;
         Some(running)
     }
 
@@ -331,6 +364,7 @@ impl<T> Service<T> {
         let mut ready = Class::ALL.into_iter().filter(|class| self.has_room(*class));
         let class = ready.find(|class| !self.queues[*class as usize].is_empty())?;
         let (arrival, item) = self.queues[class as usize].pop_front()?;
+        self.at(arrival.portal).queued -= 1;
         Some((self.run(now, arrival, class), item))
     }
 
@@ -356,7 +390,9 @@ impl<T> Service<T> {
             running.deadline = later;
             ways.push(Way { arrival: arrival.clone(), timeout, service_time });
         }
-        self.stats.early_replies += ways.len() as u64;
+        for way in &ways {
+            self.at(way.arrival.portal).stats.early_replies += 1;
+        }
         ways
     }
 }

@@ -29,6 +29,7 @@ macro_rules! errnos {
 errnos! {
     EPERM = 1, "Operation not permitted";
     ENOENT = 2, "No such file or directory";
+    ESRCH = 3, "No such process";
     EINTR = 4, "Interrupted system call";
     EIO = 5, "Input/output error";
     ENXIO = 6, "No such device or address";

@@ -14,6 +14,12 @@ pub enum Unit {
     Bytes,
     /// Nothing: only their number is of interest.
     Requests,
+    /// Requests that wait or run at that moment.
+    Depth,
+    /// Seconds.
+    Seconds,
+    /// The same of pages.
+    Pages,
 }
 
 impl Unit {
@@ -23,7 +29,9 @@ impl Unit {
         match self {
             Self::Microseconds => "usecs",
             Self::Bytes => "bytes",
-            Self::Requests => "reqs",
+            Self::Requests | Self::Depth => "reqs",
+            Self::Seconds => "secs",
+            Self::Pages => "pages",
         }
     }
 }
@@ -68,6 +76,28 @@ pub struct Samples {
     pub squared: u64,
 }
 
+impl Samples {
+    /// Samples from several places, those of the same line together, in the order of their first
+    /// coming.
+    #[must_use]
+    pub fn joined(all: impl IntoIterator<Item = Self>) -> Vec<Self> {
+        let mut sums: Vec<Self> = Vec::new();
+        for samples in all.into_iter().filter(|samples| samples.count > 0) {
+            match sums.iter_mut().find(|sum| sum.line == samples.line) {
+                None => sums.push(samples),
+                Some(sum) => {
+                    sum.count += samples.count;
+                    sum.min = sum.min.min(samples.min);
+                    sum.max = sum.max.max(samples.max);
+                    sum.sum += samples.sum;
+                    sum.squared += samples.squared;
+                }
+            }
+        }
+        sums
+    }
+}
+
 struct Cell {
     count: AtomicU64,
     min: AtomicU64,
@@ -84,6 +114,19 @@ impl Cell {
             max: AtomicU64::new(0),
             sum: AtomicU64::new(0),
             squared: AtomicU64::new(0),
+        }
+    }
+
+    fn samples(&self, line: CounterLine) -> Samples {
+        let read = |number: &AtomicU64| number.load(Ordering::Relaxed);
+        let count = read(&self.count);
+        Samples {
+            line,
+            count,
+            min: if count == 0 { 0 } else { read(&self.min) },
+            max: read(&self.max),
+            sum: read(&self.sum),
+            squared: read(&self.squared),
         }
     }
 }
@@ -111,20 +154,27 @@ impl Counters {
         cell.squared.fetch_add(value.saturating_mul(value), Ordering::Relaxed);
     }
 
+    /// So many more samples of 1 for the line at `place`; none is none.
+    pub fn add_many(&self, place: usize, count: u64) {
+        let Some(cell) = self.cells.get(place).filter(|_| count > 0) else { return };
+        cell.count.fetch_add(count, Ordering::Relaxed);
+        cell.min.fetch_min(1, Ordering::Relaxed);
+        cell.max.fetch_max(1, Ordering::Relaxed);
+        cell.sum.fetch_add(count, Ordering::Relaxed);
+        cell.squared.fetch_add(count, Ordering::Relaxed);
+    }
+
     /// The lines that have samples, in the table's order.
     #[must_use]
     pub fn samples(&self) -> Vec<Samples> {
-        let read = |number: &AtomicU64| number.load(Ordering::Relaxed);
-        let used = self.lines.iter().zip(&self.cells).filter(|(_, cell)| read(&cell.count) > 0);
-        let samples = used.map(|(line, cell)| Samples {
-            line: *line,
-            count: read(&cell.count),
-            min: read(&cell.min),
-            max: read(&cell.max),
-            sum: read(&cell.sum),
-            squared: read(&cell.squared),
-        });
-        samples.collect()
+        let all = self.lines.iter().zip(&self.cells).map(|(line, cell)| cell.samples(*line));
+        all.filter(|samples| samples.count > 0).collect()
+    }
+
+    /// All lines of the table; those without samples have zeros.
+    #[must_use]
+    pub fn all_samples(&self) -> Vec<Samples> {
+        self.lines.iter().zip(&self.cells).map(|(line, cell)| cell.samples(*line)).collect()
     }
 
     /// Starts all counts anew.
@@ -155,7 +205,12 @@ mod tests {
         let first = samples[0];
         assert_eq!((first.line.name, first.line.unit.name()), ("read_bytes", "bytes"));
         assert_eq!((first.count, first.min, first.max, first.sum, first.squared), (2, 2, 5, 7, 29));
+        counters.add_many(1, 0);
+        counters.add_many(1, 3);
+        assert_eq!((counters.samples()[1].count, counters.samples()[1].sum), (3, 3));
         counters.clear();
         assert!(counters.samples().is_empty());
+        let all = counters.all_samples();
+        assert_eq!((all.len(), all[1].line.name, all[1].min), (2, "open", 0));
     }
 }

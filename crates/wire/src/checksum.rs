@@ -42,6 +42,15 @@ impl Checksum {
         }
     }
 
+    /// Its bit in connects.
+    #[must_use]
+    pub fn kind(self) -> ChecksumTypes {
+        match self {
+            Self::Adler => ChecksumTypes::ADLER,
+            Self::Crc32c => ChecksumTypes::CRC32C,
+        }
+    }
+
     /// How a bulk message names it.
     #[must_use]
     pub fn flag(self) -> ObdoFlags {

@@ -6,8 +6,10 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use parking_lot::Mutex;
+use sheen_io::job;
 use sheen_rpc::import::Event;
 use sheen_rpc::{Answer, Call, RpcError};
+use sheen_wire::text::Chars;
 
 use super::import::Core;
 
@@ -55,7 +57,11 @@ pub(super) struct CallFuture {
 }
 
 impl CallFuture {
-    pub(super) fn new(core: Arc<Core>, call: Call) -> Self {
+    /// The call is made for the job that whoever makes it works for.
+    pub(super) fn new(core: Arc<Core>, mut call: Call) -> Self {
+        if let Some(job) = job::current().filter(|_| call.body.jobid.as_bytes().is_empty()) {
+            call.body.jobid = Chars::new(job.as_bytes());
+        }
         Self { core, call: Some(Box::new(call)), waiting: None }
     }
 }

@@ -218,6 +218,11 @@ impl Core {
         self.calls.lock().remove(&key);
     }
 
+    /// Whether it is a client's import of this target.
+    pub(super) fn leads_to(&self, target: &Uuid) -> bool {
+        !self.is_reverse && self.inner.lock().engine.target() == target
+    }
+
     /// What operators see; nothing of channels to clients.
     pub(super) fn report(&self) -> Option<ImportReport> {
         if self.is_reverse {
@@ -233,7 +238,7 @@ impl Core {
             data: inner.engine.connect_data().clone(),
             counters: inner.engine.counters(),
             requests_in_flight_max: inner.engine.requests_in_flight(),
-            answered: inner.engine.answered(),
+            traffic: inner.engine.traffic(),
         })
     }
 

@@ -29,15 +29,16 @@ use std::sync::{Arc, Weak};
 
 use parking_lot::{Mutex, RwLock};
 use sheen_io::World;
-use sheen_rpc::import::{Answered, Config, Event, Service as ServiceKind};
+use sheen_rpc::import::{Config, Event, Service as ServiceKind, Traffic};
 use sheen_rpc::service::{Service, Stats};
 use sheen_rpc::{
-    BULK_PORTALS, Channel, Counters, Handler, Import, ImportEvents, ImportState, NoEvents,
-    REPLY_PORTALS, StateChange, Xids, limits,
+    BULK_PORTALS, Call, CallKind, Channel, Counters, Handler, Import, ImportEvents, ImportState,
+    NoEvents, REPLY_PORTALS, RpcError, StateChange, Xids, limits,
 };
 use sheen_types::{HashSet, Instant, Nid, ObdHandle, Uuid};
 use sheen_wire::connect::ObdConnectData;
 use sheen_wire::lnet::Portal;
+use sheen_wire::messages::ObdPing;
 
 use crate::net::LNet;
 use import::Core;
@@ -93,8 +94,8 @@ pub struct ImportReport {
     pub counters: Counters,
     /// Requests on the wire at once (`max_rpcs_in_flight`).
     pub requests_in_flight_max: usize,
-    /// Requests that were answered, by kind.
-    pub answered: Vec<Answered>,
+    /// Its requests.
+    pub traffic: Traffic,
 }
 
 /// A node's RPC. Shared; lives until [`RpcNode::shutdown`].
@@ -250,12 +251,52 @@ impl RpcNode {
         reports
     }
 
+    /// One of them.
+    #[must_use]
+    pub fn import_of(&self, target: &Uuid) -> Option<ImportReport> {
+        let mut report = None;
+        self.each_import_to(target, |core| report = core.report());
+        report
+    }
+
     /// From now on the imports to `target` have at most so many requests on the wire
     /// (`lctl set_param *.*.max_rpcs_in_flight`).
     pub fn limit_requests(&self, target: &Uuid, requests: usize) {
+        self.each_import_to(target, |core| core.handle(Event::Limit(requests)));
+    }
+
+    /// The same of modifying requests (`lctl set_param mdc.*.max_mod_rpcs_in_flight`).
+    pub fn limit_modifying(&self, target: &Uuid, requests: usize) {
+        self.each_import_to(target, |core| core.handle(Event::LimitModifying(requests)));
+    }
+
+    /// The imports to `target` count their requests anew (`lctl set_param *.*.stats=clear`).
+    pub fn clear_traffic(&self, target: &Uuid) {
+        self.each_import_to(target, |core| core.handle(Event::ClearStats));
+    }
+
+    /// The imports to `target` drop their connection and make a new one
+    /// (`lctl set_param *.*.import=recover`).
+    pub fn reconnect(&self, target: &Uuid) {
+        self.each_import_to(target, |core| core.handle(Event::Reconnect));
+    }
+
+    /// Asks the target whether it is there (`*.*.ping`).
+    ///
+    /// # Errors
+    /// If it is not.
+    pub async fn ping_target(&self, target: &Uuid) -> Result<(), RpcError> {
+        let mut found = None;
+        self.each_import_to(target, |core| found = Some(Arc::clone(core)));
+        let import = found.ok_or(RpcError::Disconnected)?;
+        let kind = CallKind::NoDelay;
+        import.call(Call { kind, ..Call::new(ObdPing::default()) }).await.map(|_| ())
+    }
+
+    fn each_import_to(&self, target: &Uuid, mut visit: impl FnMut(&Arc<Core>)) {
         self.each_import(|core| {
-            if core.report().is_some_and(|report| report.target == *target) {
-                core.handle(Event::Limit(requests));
+            if core.leads_to(target) {
+                visit(core);
             }
         });
     }
@@ -268,6 +309,19 @@ impl RpcNode {
             stats += service.lock().stats();
         }
         stats
+    }
+
+    /// What the services have done with requests to each portal, in no order.
+    #[must_use]
+    pub fn service_stats_by_portal(&self) -> Vec<(Portal, Stats)> {
+        let mut all: Vec<(Portal, Stats)> = Vec::new();
+        for (portal, stats) in self.services.iter().flat_map(|one| one.lock().stats_by_portal()) {
+            match all.iter_mut().find(|known| known.0 == portal) {
+                Some(known) => known.1 += stats,
+                None => all.push((portal, stats)),
+            }
+        }
+        all
     }
 
     /// Requests running and waiting now.

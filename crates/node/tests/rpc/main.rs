@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use handler::{Shared, Target, content, data, order};
-use sheen_io::World;
+use sheen_io::{Watched, World, job};
 use sheen_io_os::Host;
 use sheen_node::net::{LNet, NetConfig};
 use sheen_node::rpc::{ImportConfig, RpcNode, TargetService};
@@ -110,6 +110,51 @@ fn within_one_node_nothing_needs_a_socket() {
         assert!(node.lnet().peers().is_empty());
         node.lnet().shutdown();
     });
+}
+
+/// Answers with the job of a request.
+struct Jobbed(Arc<parking_lot::Mutex<Vec<String>>>);
+
+impl Handler for Jobbed {
+    fn handle(&self, incoming: Incoming) -> BoxFuture<'static, ()> {
+        self.0.lock().push(incoming.body.jobid.to_text());
+        let reply = LdlmGlCallbackReply::default();
+        incoming.replier.send(ReplyHead::default(), Some(reply.into()));
+        Box::pin(async {})
+    }
+
+    fn owns(&self, _export: ObdHandle) -> bool {
+        true
+    }
+}
+
+#[test]
+fn requests_and_the_tasks_that_come_of_them_carry_the_job_they_are_made_for() {
+    let host = Host::start(Some(2)).unwrap();
+    let (one, _) = addresses();
+    let seen = Arc::new(parking_lot::Mutex::new(Vec::new()));
+    let handler = Arc::new(Jobbed(Arc::clone(&seen)));
+    let world = host.world();
+    host.block_on(async {
+        let node = node(world.clone(), one, 21992).await;
+        node.register_callbacks(handler);
+        let handle = ObdHandle(7);
+        let client = node.reverse(Uuid::new("client"), Nid::LOOPBACK, handle, data());
+        let call = || client.call(Call::new(LdlmGlCallback::default()));
+        call().await.unwrap();
+        let job = sheen_types::JobId::new(b"dd.1000");
+        job::within(job, call).await.unwrap();
+        let done = Arc::new(Watched::new(false));
+        let (told, later) = (Arc::clone(&done), Arc::clone(&client));
+        let task = async move {
+            later.call(Call::new(LdlmGlCallback::default())).await.unwrap();
+            told.change(|done| *done = true);
+        };
+        job::within(job, || world.tasks.spawn("later", Box::pin(task)));
+        done.until(|done| done).await;
+        node.lnet().shutdown();
+    });
+    assert_eq!(*seen.lock(), ["", "dd.1000", "dd.1000"]);
 }
 
 /// A client that answers glimpses.

@@ -46,6 +46,9 @@ impl Engine {
         self.conn_cnt += 1;
         self.tries += 1;
         self.counters.connects += 1;
+        let peer = self.peer();
+        let tries = self.tried.entry(peer).or_default();
+        (tries.connects, tries.last) = (tries.connects + 1, Some(now));
         let request = self.connect_request();
         self.launch(now, Flight::new(Owner::Connect, Call::new(request)), actions);
     }
@@ -155,6 +158,8 @@ impl Engine {
         if self.state != ImportState::Connecting {
             return;
         }
+        let peer = self.peer();
+        self.tried.entry(peer).or_default().replied += 1;
         if body.kind == MsgType::ERR || body.status < 0 {
             let errno = Errno::from_status(body.status).unwrap_or(Errno::EINVAL);
             self.connect_refused(now, errno, actions);

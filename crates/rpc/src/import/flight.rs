@@ -141,8 +141,12 @@ impl Engine {
     /// Sends what waits, as far as the limits allow.
     pub(super) fn pump(&mut self, now: Instant, actions: &mut Vec<Action>) {
         while self.state == ImportState::Full && !self.waiting_modifying.is_empty() {
+            if self.slots.taken() >= self.modifying_max {
+                break;
+            }
             let Some(tag) = self.slots.take() else { break };
             let Some((key, call)) = self.waiting_modifying.pop_front() else { break };
+            self.stats.modifies(self.slots.taken());
             let flight = Flight { tag, ..Flight::new(Owner::Caller(key), *call) };
             self.launch(now, flight, actions);
         }
@@ -191,6 +195,8 @@ impl Engine {
         flight.parts.clear();
         let outgoing = self.encode(xid, &mut flight);
         self.counters.sent += 1;
+        self.last_sent = Some(now);
+        self.stats.sent(self.flights.len() + 1);
         self.postpone_ping(now);
         if self.flights.is_empty() {
             self.next_scan = now + limits::SCAN_INTERVAL;

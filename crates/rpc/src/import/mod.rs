@@ -24,6 +24,7 @@ mod stats;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
+use std::ops::Bound::{Excluded, Included, Unbounded};
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -39,8 +40,9 @@ use crate::limits;
 use crate::state::{Counters, ImportState, StateChange};
 use crate::xids::Xids;
 
+pub use crate::adaptive::Expected;
 pub use outgoing::{EARLY_REPLY_BYTES, Outgoing, OutgoingBulk};
-pub use stats::Answered;
+pub use stats::{Answered, NidTries, Traffic};
 
 use flight::Flight;
 use slots::Slots;
@@ -124,6 +126,10 @@ pub enum Event {
     Release(Xid),
     /// From now on so many requests may be on the wire at once.
     Limit(usize),
+    /// From now on so many modifying requests may, as far as the target has slots for them.
+    LimitModifying(usize),
+    /// Count anew.
+    ClearStats,
     /// Time has passed.
     Tick,
 }
@@ -229,6 +235,11 @@ pub struct Engine {
     /// Flights that count against the limit.
     active: usize,
     slots: Slots,
+    /// Modifying requests at once, if the target has more slots.
+    modifying_max: usize,
+    last_reply: Option<Instant>,
+    last_sent: Option<Instant>,
+    tried: HashMap<Nid, NidTries>,
     /// Boxed: these come and go in order, and a node of the tree moves all that it has each time.
     kept: BTreeMap<Transno, Box<Kept>>,
     /// Transactions of requests in `kept` that are held, by xid.
@@ -241,6 +252,8 @@ pub struct Engine {
     /// The next replay repeats one that the target may have seen.
     replay_again: bool,
     service: u32,
+    /// What the target said of the time that it needs.
+    told: Estimate,
     latency: Estimate,
 }
 
@@ -282,6 +295,10 @@ impl Engine {
             waiting_modifying: VecDeque::new(),
             active: 0,
             slots: Slots::new(1),
+            modifying_max: usize::MAX,
+            last_reply: None,
+            last_sent: None,
+            tried: HashMap::default(),
             kept: BTreeMap::new(),
             held: HashMap::default(),
             committed: Transno(0),
@@ -289,6 +306,7 @@ impl Engine {
             replay_stage: ImportState::Replay,
             replay_again: false,
             service: limits::AT_MIN,
+            told: Estimate::new(now, limits::AT_MIN),
             latency: Estimate::new(now, 1),
         }
     }
@@ -347,10 +365,27 @@ impl Engine {
         }
     }
 
-    /// The requests that were answered, by kind.
+    /// What operators see of its requests. Walks all that is kept for replay.
     #[must_use]
-    pub fn answered(&self) -> Vec<Answered> {
-        self.stats.all()
+    pub fn traffic(&self) -> Traffic {
+        let kept = self.kept.range((Excluded(self.committed), Unbounded));
+        Traffic {
+            modifying_now: self.slots.taken(),
+            modifying_max: self.slots.count().min(self.modifying_max),
+            unstable_bytes: kept.map(|(_, kept)| kept.call.bulk.length() as u64).sum(),
+            last_reply: self.last_reply,
+            last_sent: self.last_sent,
+            last_replay: self.replayed,
+            committed: self.committed,
+            nids: self.config.nids.iter().map(|nid| (*nid, self.tries_of(*nid))).collect(),
+            network: self.latency.expected(),
+            service: self.told.expected(),
+            ..self.stats.traffic()
+        }
+    }
+
+    fn tries_of(&self, nid: Nid) -> NidTries {
+        self.tried.get(&nid).copied().unwrap_or_default()
     }
 
     /// When [`Event::Tick`] is due; `None` while nothing is.
@@ -381,6 +416,11 @@ impl Engine {
                 self.config.requests_in_flight = requests;
                 self.pump(now, actions);
             }
+            Event::LimitModifying(requests) => {
+                self.modifying_max = requests;
+                self.pump(now, actions);
+            }
+            Event::ClearStats => self.stats = Stats::default(),
             Event::Tick => self.tick(now, actions),
         }
     }
@@ -444,7 +484,7 @@ impl Engine {
         self.committed = committed;
         let done: Vec<Transno> = self
             .kept
-            .range((std::ops::Bound::Excluded(from), std::ops::Bound::Included(committed)))
+            .range((Excluded(from), Included(committed)))
             .filter(|(_, kept)| !kept.held)
             .map(|(transno, _)| *transno)
             .collect();

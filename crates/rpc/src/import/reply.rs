@@ -52,6 +52,7 @@ impl Engine {
             return;
         }
         self.counters.replies += 1;
+        self.last_reply = Some(now);
         self.measure(now, xid, &body);
         self.commit(body.last_committed);
         let kind = flight_kind(&self.flights[&xid]);
@@ -86,6 +87,7 @@ impl Engine {
         self.stats.add(&flight.call.request, now.since(flight.sent));
         if body.timeout != 0 {
             self.service = body.timeout.clamp(limits::AT_MIN, limits::AT_MAX);
+            self.told.measure(now, self.service);
         }
         let total = seconds_of(now.since(flight.sent));
         // Otherwise the reply is to an earlier try.

@@ -27,6 +27,16 @@ impl Slots {
         Some(if self.numbered { index as u16 + 1 } else { 0 })
     }
 
+    /// How many there are.
+    pub(super) fn count(&self) -> usize {
+        self.taken.len()
+    }
+
+    /// How many are taken.
+    pub(super) fn taken(&self) -> usize {
+        self.taken.iter().filter(|taken| **taken).count()
+    }
+
     pub(super) fn free(&mut self, tag: u16) {
         if let Some(taken) = self.taken.get_mut(usize::from(tag.saturating_sub(1))) {
             *taken = false;

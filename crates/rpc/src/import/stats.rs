@@ -3,10 +3,12 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use sheen_types::{Instant, Nid, Transno};
 use sheen_wire::ldlm::{LockFlags, LockType};
 use sheen_wire::messages::{Kind, Request};
 use sheen_wire::opcode::Opcode;
 
+use crate::adaptive::Expected;
 use crate::service::Tally;
 
 /// One kind of requests that were answered.
@@ -21,9 +23,62 @@ pub struct Answered {
     pub is_timed: bool,
 }
 
-/// Answered requests, by whether they are timed, opcode and name.
+/// Modifying requests under way at once that are told apart (`OBD_HIST_MAX`).
+const MODIFYING_CLASSES: usize = 32;
+
+/// All that operators see of an import's requests.
+#[derive(Clone, Debug, Default)]
+pub struct Traffic {
+    /// Microseconds from sending to the answer, of all requests.
+    pub waited_us: Tally,
+    /// How many requests were under way whenever one was sent, that one included.
+    pub active: Tally,
+    /// Requests that were answered, by kind.
+    pub answered: Vec<Answered>,
+    /// How often so many modifying requests were under way when one was sent, that one included.
+    pub modifying: Vec<u64>,
+    /// Modifying requests under way now.
+    pub modifying_now: usize,
+    /// Modifying requests under way at most.
+    pub modifying_max: usize,
+    /// Bytes of bulk that were written and that the target has not said to be durable.
+    pub unstable_bytes: u64,
+    /// When the last reply came.
+    pub last_reply: Option<Instant>,
+    /// When a request was sent last.
+    pub last_sent: Option<Instant>,
+    /// The last transaction that was replayed.
+    pub last_replay: Transno,
+    /// How far the target's history is durable.
+    pub committed: Transno,
+    /// Nodes that serve the target, the best first, and the connects to each.
+    pub nids: Vec<(Nid, NidTries)>,
+    /// Seconds to expect of the network.
+    pub network: Expected,
+    /// Seconds to expect of the target.
+    pub service: Expected,
+}
+
+/// Connects to one node.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct NidTries {
+    /// Sent.
+    pub connects: u32,
+    /// Answered.
+    pub replied: u32,
+    /// When the last one was sent.
+    pub last: Option<Instant>,
+}
+
+/// What is counted of an import's requests.
 #[derive(Default)]
-pub(super) struct Stats(BTreeMap<(bool, u32, &'static str), Tally>);
+pub(super) struct Stats {
+    /// By whether they are timed, opcode and name.
+    answered: BTreeMap<(bool, u32, &'static str), Tally>,
+    waited_us: Tally,
+    active: Tally,
+    modifying: [u64; MODIFYING_CLASSES],
+}
 
 impl Stats {
     /// A request was answered after `time`. One short search among some ten kinds.
@@ -35,12 +90,34 @@ impl Stats {
             _ => (opcode.name().unwrap_or("UNKNOWN"), true),
         };
         let time = u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
-        self.0.entry((is_timed, opcode.0, name)).or_default().add(time);
+        self.waited_us.add(time);
+        self.answered.entry((is_timed, opcode.0, name)).or_default().add(time);
+    }
+
+    /// A request was sent, the last of so many that are under way.
+    pub(super) fn sent(&mut self, active: usize) {
+        self.active.add(active as u64);
+    }
+
+    /// A modifying request got its slot, the last of so many.
+    pub(super) fn modifies(&mut self, under_way: usize) {
+        self.modifying[under_way.min(MODIFYING_CLASSES - 1)] += 1;
+    }
+
+    /// What was counted.
+    pub(super) fn traffic(&self) -> Traffic {
+        Traffic {
+            waited_us: self.waited_us,
+            active: self.active,
+            answered: self.all(),
+            modifying: self.modifying.to_vec(),
+            ..Traffic::default()
+        }
     }
 
     /// All kinds, those that are only counted first, as Lustre lists them.
-    pub(super) fn all(&self) -> Vec<Answered> {
-        let all = self.0.iter();
+    fn all(&self) -> Vec<Answered> {
+        let all = self.answered.iter();
         all.map(|((is_timed, _, name), tally)| Answered {
             name,
             time_us: *tally,

@@ -46,6 +46,12 @@ fn data_that_is_written_under_a_lock_passes_who_waits_for_the_lock() {
     let writes = service.arrive(seconds(0), data(128), "writes");
     assert!(matches!(writes, Verdict::Run(_, "writes")));
     assert_eq!(service.arrive(seconds(0), data(192), "more"), Verdict::Queued);
+    let told = service.stats_by_portal();
+    let at = |portal| told.iter().find(|at| at.0 == portal).unwrap().1;
+    assert_eq!(at(Portal::MDS_IO).req_active.count, 1);
+    assert_eq!(at(Portal::MDS_IO).req_qdepth.count, 2);
+    assert_eq!(at(Portal::MDS_REQUEST).req_active.max, 1);
+    assert_eq!(service.stats().req_active.count, 2);
     assert_eq!(service.arrive(seconds(0), arrival(256, Opcode::MDS_REINT), "b"), Verdict::Queued);
 }
 

@@ -245,7 +245,7 @@ impl Cluster {
         self.packets.insert((self.now + latency, self.order), packet);
     }
 
-    fn feed(&mut self, event: Event) {
+    pub(crate) fn feed(&mut self, event: Event) {
         let mut actions = Vec::new();
         self.engine.handle(self.now, event, &mut actions);
         for action in actions {

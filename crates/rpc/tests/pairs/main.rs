@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use cluster::{Cluster, Faults, PARTNER};
 use proptest::prelude::*;
+use sheen_rpc::import::Event;
 use sheen_rpc::{Answer, CallKind, ImportState, ReplayHook, RpcError};
 use sheen_types::Transno;
 use sheen_wire::messages::Request;
@@ -26,6 +27,24 @@ fn without_faults_everything_is_answered_at_once() {
     cluster.check();
     assert_eq!(cluster.answered(), 100);
     assert_eq!(cluster.engine.counters().resent, 0);
+}
+
+#[test]
+fn changes_under_way_are_counted_and_no_more_than_operators_allow() {
+    let mut cluster = Cluster::new(7, Faults::default());
+    cluster.connect();
+    cluster.feed(Event::ClearStats);
+    cluster.feed(Event::LimitModifying(2));
+    for _ in 0..9 {
+        cluster.submit(CallKind::Modifying);
+    }
+    assert_eq!(cluster.engine.traffic().modifying_now, 2);
+    cluster.run(10);
+    cluster.check();
+    let traffic = cluster.engine.traffic();
+    assert_eq!((traffic.modifying[..4].to_vec(), traffic.modifying_max), (vec![0, 1, 8, 0], 2));
+    assert!(traffic.waited_us.count >= 9 && traffic.active.count >= 9, "{traffic:?}");
+    assert!(traffic.last_reply.is_some() && traffic.nids[0].1.connects == 1, "{traffic:?}");
 }
 
 #[test]

@@ -1,0 +1,273 @@
+//! One page over HTTP, made anew for each request: what Prometheus and its like scrape.
+//!
+//! A thread for each connection, at most [`CONNECTIONS_MAX`], one request each: scrapers come every
+//! few seconds. Whoever is slow or sends nonsense is let go; nothing that a peer sends is kept.
+
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+/// Connections at once; more are told to come again.
+const CONNECTIONS_MAX: usize = 16;
+/// Bytes of a request's head.
+const HEAD_BYTES_MAX: usize = 8 << 10;
+/// Lines of a request's head.
+const HEADERS_MAX: usize = 64;
+/// How long a peer may take for any piece of what it sends or receives.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// Pieces in which a head may come: with [`PATIENCE`], an end to how long a peer can hold a thread.
+const PIECES_MAX: usize = 8;
+/// Where the page is.
+const PATH: &str = "/metrics";
+
+/// Makes the page.
+type Make = Box<dyn Fn() -> String + Send + Sync>;
+
+/// Serves the page until it is dropped.
+pub struct PageServer {
+    address: SocketAddr,
+    stopped: Arc<AtomicBool>,
+    listening: Option<JoinHandle<()>>,
+}
+
+/// An address to listen at: `IP:PORT`, or a port of this machine alone.
+///
+/// # Errors
+/// One line on what it is not.
+pub fn page_address(text: &str) -> Result<SocketAddr, String> {
+    if let Ok(port) = text.parse::<u16>() {
+        return Ok(SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), port));
+    }
+    text.parse().map_err(|_| format!("{text} is neither a port nor IP:PORT"))
+}
+
+impl PageServer {
+    /// Listens at `address`; `make` answers the page, of the type `kind`, to each request.
+    ///
+    /// # Errors
+    /// If the address cannot be bound or a thread not started.
+    pub fn start(
+        address: SocketAddr,
+        kind: &'static str,
+        make: impl Fn() -> String + Send + Sync + 'static,
+    ) -> io::Result<Self> {
+        let listener = TcpListener::bind(address)?;
+        let address = listener.local_addr()?;
+        let stopped = Arc::new(AtomicBool::new(false));
+        let (stop, make): (_, Arc<Make>) = (Arc::clone(&stopped), Arc::new(Box::new(make)));
+        let name = std::thread::Builder::new().name("metrics".to_owned());
+        let listening = name.spawn(move || accept(&listener, kind, &make, &stop))?;
+        Ok(Self { address, stopped, listening: Some(listening) })
+    }
+
+    /// Where it listens.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+}
+
+impl Drop for PageServer {
+    fn drop(&mut self) {
+        self.stopped.store(true, Ordering::Relaxed);
+        // Wakes the listener, which holds the address until it has ended.
+        let woken = TcpStream::connect_timeout(&self.address, PATIENCE);
+        if let (Ok(_), Some(listening)) = (woken, self.listening.take()) {
+            let _ = listening.join();
+        }
+    }
+}
+
+/// Counts a connection while it lives.
+struct Place(Arc<AtomicUsize>);
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+fn accept(listener: &TcpListener, kind: &'static str, make: &Arc<Make>, stopped: &AtomicBool) {
+    let connections = Arc::new(AtomicUsize::new(0));
+    for stream in listener.incoming() {
+        if stopped.load(Ordering::Relaxed) {
+            return;
+        }
+        let Ok(stream) = stream else {
+            pause();
+            continue;
+        };
+        let before = connections.fetch_add(1, Ordering::Relaxed);
+        let place = Place(Arc::clone(&connections));
+        if before >= CONNECTIONS_MAX {
+            let _ = stream.set_write_timeout(Some(PATIENCE));
+            let _ = Answer::plain(503, "too many at once").send(&stream, false);
+            continue;
+        }
+        let make = Arc::clone(make);
+        let name = std::thread::Builder::new().name("metrics-scrape".to_owned());
+        let served = name.spawn(move || {
+            let _place = place;
+            if let Err(error) = serve(&stream, kind, &make) {
+                tracing::debug!(%error, "a scraper went away");
+            }
+        });
+        if let Err(error) = served {
+            tracing::warn!(%error, "no thread for a scraper");
+        }
+    }
+}
+
+/// No descriptors, say: trying again at once would only burn the processor.
+#[expect(clippy::disallowed_methods, reason = "a host's own thread, which has nothing else to do")]
+fn pause() {
+    std::thread::sleep(Duration::from_millis(100));
+}
+
+/// What is told.
+struct Answer {
+    status: u16,
+    kind: &'static str,
+    body: String,
+}
+
+impl Answer {
+    fn plain(status: u16, text: &str) -> Self {
+        Self { status, kind: "text/plain; charset=utf-8", body: format!("{text}\n") }
+    }
+
+    fn reason(&self) -> &'static str {
+        match self.status {
+            200 => "OK",
+            404 => "Not Found",
+            405 => "Method Not Allowed",
+            431 => "Request Header Fields Too Large",
+            503 => "Service Unavailable",
+            _ => "Bad Request",
+        }
+    }
+
+    fn send(&self, mut stream: &TcpStream, head_only: bool) -> io::Result<()> {
+        let Self { status, kind, body } = self;
+        let allow = if *status == 405 { "Allow: GET, HEAD\r\n" } else { "" };
+        let mut text = format!(
+            "HTTP/1.1 {status} {}\r\nContent-Type: {kind}\r\nContent-Length: {}\r\n\
+             Connection: close\r\n{allow}\r\n",
+            self.reason(),
+            body.len()
+        );
+        if !head_only {
+            text += body;
+        }
+        stream.write_all(text.as_bytes())
+    }
+}
+
+fn serve(stream: &TcpStream, kind: &'static str, make: &Make) -> io::Result<()> {
+    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_write_timeout(Some(PATIENCE))?;
+    let (answer, head_only) = match head(stream)? {
+        Head::Asks { method, path } => {
+            let path = path.split('?').next().unwrap_or_default();
+            let answer = match (method.as_str(), path) {
+                ("GET" | "HEAD", PATH) => Answer { status: 200, kind, body: make() },
+                ("GET" | "HEAD", "/") => Answer::plain(200, PATH),
+                ("GET" | "HEAD", _) => Answer::plain(404, "only /metrics is here"),
+                _ => Answer::plain(405, "only GET and HEAD"),
+            };
+            (answer, method == "HEAD")
+        }
+        Head::Wrong(status) => (Answer::plain(status, "no request that is understood"), false),
+    };
+    answer.send(stream, head_only)
+}
+
+enum Head {
+    Asks { method: String, path: String },
+    Wrong(u16),
+}
+
+fn head(mut stream: &TcpStream) -> io::Result<Head> {
+    let mut bytes = Vec::new();
+    for _ in 0..PIECES_MAX {
+        let mut piece = [0; 2048];
+        let count = stream.read(&mut piece)?;
+        if count == 0 {
+            return Err(ErrorKind::UnexpectedEof.into());
+        }
+        bytes.extend_from_slice(&piece[..count]);
+        let mut headers = [httparse::EMPTY_HEADER; HEADERS_MAX];
+        let mut request = httparse::Request::new(&mut headers);
+        match request.parse(&bytes) {
+            Ok(httparse::Status::Complete(_)) => {
+                let text = |part: Option<&str>| part.unwrap_or_default().to_owned();
+                return Ok(Head::Asks { method: text(request.method), path: text(request.path) });
+            }
+            Ok(httparse::Status::Partial) if bytes.len() < HEAD_BYTES_MAX => {}
+            Ok(httparse::Status::Partial) | Err(httparse::Error::TooManyHeaders) => {
+                return Ok(Head::Wrong(431));
+            }
+            Err(_) => return Ok(Head::Wrong(400)),
+        }
+    }
+    Ok(Head::Wrong(431))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ask(address: SocketAddr, request: &[u8]) -> String {
+        let mut stream = TcpStream::connect(address).unwrap();
+        stream.write_all(request).unwrap();
+        let mut answer = String::new();
+        let _ = stream.read_to_string(&mut answer);
+        answer
+    }
+
+    #[test]
+    fn the_page_is_made_for_whoever_asks_rightly() {
+        let anywhere = page_address("0").unwrap();
+        let server = PageServer::start(anywhere, "text/x", || "one\n".to_owned()).unwrap();
+        let address = server.address();
+        assert!(address.ip().is_loopback());
+        let page = ask(address, b"GET /metrics?x=1 HTTP/1.1\r\nHost: a\r\n\r\n");
+        assert!(
+            page.starts_with("HTTP/1.1 200 OK\r\nContent-Type: text/x\r\nContent-Length: 4\r\n")
+        );
+        assert!(page.ends_with("\r\n\r\none\n"), "{page}");
+        let head = ask(address, b"HEAD /metrics HTTP/1.0\r\n\r\n");
+        assert!(head.contains("Content-Length: 4") && head.ends_with("\r\n\r\n"), "{head}");
+        let long = [b"GET /metrics HTTP/1.1\r\nA: ".to_vec(), vec![b'a'; 9000]].concat();
+        let many = "A: b\r\n".repeat(HEADERS_MAX + 1);
+        let many = format!("GET /metrics HTTP/1.1\r\n{many}\r\n");
+        for (request, status) in [
+            (&b"GET /etc HTTP/1.1\r\n\r\n"[..], "404"),
+            (b"POST /metrics HTTP/1.1\r\n\r\n", "405"),
+            (b"\x16\x03\x01\x00", "400"),
+            (&long, "431"),
+            (many.as_bytes(), "431"),
+        ] {
+            let answer = ask(address, request);
+            let told = answer.split(' ').nth(1).unwrap_or("the connection closed");
+            // What was not read when we answer may make the system reset the connection.
+            assert!(told == status || answer.is_empty() && status == "431", "{status}: {answer}");
+        }
+        drop(server);
+        assert!(TcpStream::connect_timeout(&address, PATIENCE).is_err(), "it has gone");
+    }
+
+    #[test]
+    fn addresses_are_of_this_machine_unless_said_otherwise() {
+        let shown = |text| page_address(text).map(|address| address.to_string());
+        assert_eq!(shown("9100").as_deref(), Ok("127.0.0.1:9100"));
+        assert_eq!(shown("0.0.0.0:9100").as_deref(), Ok("0.0.0.0:9100"));
+        assert_eq!(shown("[::1]:80").as_deref(), Ok("[::1]:80"));
+        for wrong in ["", "65536", "localhost:9100", "10.0.0.1", ":9100"] {
+            assert!(page_address(wrong).is_err_and(|line| !line.contains('\n')), "{wrong}");
+        }
+    }
+}
