@@ -6,6 +6,7 @@ use sheen_wire::md::LinkEa;
 use sheen_wire::ost::OstId;
 
 use crate::directory::{Child, parse_key, parse_value};
+use crate::echo::ECHO;
 use crate::placement::{destroys, last_used, objects_of};
 use crate::{orphans, xattrs};
 
@@ -28,6 +29,8 @@ pub struct Report {
     pub last_used: Vec<(u16, u64)>,
     /// Inodes without a name.
     pub orphans: Vec<Fid>,
+    /// Files of a survey that did not end; the server removes them when it starts.
+    pub survey: u64,
 }
 
 /// Walks the namespace in `store`: every name has an inode of its type, link counts and link EAs
@@ -63,8 +66,18 @@ impl Walk<'_> {
     }
 
     fn tree(&mut self) -> Result<(), StoreError> {
-        self.names.entry(Fid::ROOT).or_default();
-        let mut waiting = vec![Fid::ROOT];
+        self.below(Fid::ROOT)?;
+        let reached = self.names.len() as u64;
+        // A survey's directories have names in an index that is no directory itself.
+        self.below(ECHO)?;
+        self.names.remove(&ECHO);
+        self.report.survey = self.names.len() as u64 - reached;
+        Ok(())
+    }
+
+    fn below(&mut self, root: Fid) -> Result<(), StoreError> {
+        self.names.entry(root).or_default();
+        let mut waiting = vec![root];
         while let Some(directory) = waiting.pop() {
             for (name, child) in self.entries(directory)? {
                 let known = self.names.entry(child.fid).or_default();

@@ -31,7 +31,7 @@ impl Operations for Mdt {
         context: &'a Context,
         mut request: Request,
     ) -> BoxFuture<'a, Result<Outcome, Errno>> {
-        self.squash.apply(context.export.nid(), &mut request);
+        self.squash(context, &mut request);
         Box::pin(async move {
             match request {
                 Request::MdsGetRoot(request) => self.get_root(context, &request),
@@ -69,7 +69,7 @@ impl Operations for Mdt {
         mut request: Request,
         record: ReplyRecord,
     ) -> BoxFuture<'a, Result<Outcome, Errno>> {
-        self.squash.apply(context.export.nid(), &mut request);
+        self.squash(context, &mut request);
         Box::pin(async move { self.answer_again(context, request, record).await })
     }
 
@@ -79,7 +79,7 @@ impl Operations for Mdt {
         mut request: Request,
         wish: LockWish,
     ) -> BoxFuture<'a, Result<Outcome, Errno>> {
-        self.squash.apply(context.export.nid(), &mut request);
+        self.squash(context, &mut request);
         Box::pin(async move {
             match request {
                 Request::LdlmIntentGetattr(request) => {
@@ -151,6 +151,7 @@ impl Operations for Mdt {
             if let Err(errno) = self.clean_orphans(target).await {
                 tracing::warn!(%errno, "orphans are left");
             }
+            self.clean_echo_soon(target);
             self.placement.recovered();
         })
     }
@@ -176,6 +177,13 @@ impl Operations for Mdt {
 }
 
 impl Mdt {
+    /// Takes from whoever is root on another machine what root may not do from there.
+    fn squash(&self, context: &Context, request: &mut Request) {
+        if !context.export.is_local() {
+            self.squash.apply(context.export.nid(), request);
+        }
+    }
+
     /// A request that was executed before.
     async fn answer_again(
         &self,

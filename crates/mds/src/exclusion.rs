@@ -10,6 +10,7 @@
 
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 
+use sheen_target::{Wait, while_waiting};
 use sheen_types::Fid;
 use tokio::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 
@@ -94,8 +95,18 @@ impl Exclusion {
         for (shard, alone) in shards {
             let lock = &self.shards[shard];
             guards.push(match alone {
-                true => Guard::Alone { _guard: lock.write().await },
-                false => Guard::Shared { _guard: lock.read().await },
+                true => Guard::Alone {
+                    _guard: match lock.try_write() {
+                        Ok(guard) => guard,
+                        Err(_) => while_waiting(Wait::Operation, lock.write()).await,
+                    },
+                },
+                false => Guard::Shared {
+                    _guard: match lock.try_read() {
+                        Ok(guard) => guard,
+                        Err(_) => while_waiting(Wait::Operation, lock.read()).await,
+                    },
+                },
             });
         }
         Held { _guards: guards }
@@ -103,7 +114,7 @@ impl Exclusion {
 
     /// Held before anything else by renames of directories across directories.
     pub(crate) async fn rename_of_directory(&self) -> tokio::sync::MutexGuard<'_, ()> {
-        self.renames.lock().await
+        while_waiting(Wait::Operation, self.renames.lock()).await
     }
 }
 

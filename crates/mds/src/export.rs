@@ -65,6 +65,11 @@ impl OpenTable {
         found.map(|(handle, file)| (*handle, file.clone()))
     }
 
+    /// Which files they are.
+    pub(crate) fn fids(&self) -> Vec<Fid> {
+        self.files.lock().open.values().map(|file| file.fid).collect()
+    }
+
     /// All of them, once and for all.
     pub(crate) fn end(&self) -> Vec<OpenFile> {
         let mut files = self.files.lock();

@@ -32,6 +32,7 @@ mod counters;
 mod directory;
 mod dispatch;
 mod dom;
+mod echo;
 mod exclusion;
 mod export;
 mod fid2path;
@@ -62,6 +63,7 @@ mod tests;
 
 pub use check::{Report, check};
 pub use dom::DomLock;
+pub use echo::EchoWorker;
 pub use placement::{LayoutSettings, OstView};
 
 use std::collections::BTreeMap;
@@ -177,6 +179,7 @@ impl Mdt {
                 | ConnectFlags::UMASK
                 | ConnectFlags::EINPROGRESS
                 | ConnectFlags::LVB_TYPE
+                | ConnectFlags::JOBSTATS
                 | ConnectFlags::FLOCK_DEAD
                 | ConnectFlags::DISP_STRIPE
                 | ConnectFlags::OPEN_BY_FID
@@ -208,6 +211,12 @@ impl Mdt {
             Ok(ost) => self.keep(ost),
             Err(error) => tracing::error!(index, %error, "the OST's sequence cannot be recorded"),
         }
+    }
+
+    /// The files that a client has open, once for each time, for the parameter tree.
+    #[must_use]
+    pub fn open_files_of(&self, client: &sheen_target::Export) -> Vec<sheen_types::Fid> {
+        client.role::<export::OpenTable>().fids()
     }
 
     /// The OSTs and their pools, for the parameter tree.

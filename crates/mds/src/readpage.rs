@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use sheen_store::FileKind;
-use sheen_target::{Context, Outcome};
+use sheen_target::{Context, Outcome, Wait, while_waiting};
 use sheen_types::{Errno, Fid};
 use sheen_wire::dir::{DirEntry, DirPage, DirPageHeader, HASH_END, PAGE_SIZE, PageFlags};
 use sheen_wire::md::MdtBody;
@@ -120,7 +120,7 @@ impl Mdt {
             return Err(Errno::EINVAL);
         }
         let pages = self.pages(directory.fid, asked.size, room)?;
-        context.bulk.push(pages).await.map_err(|error| error.errno())?;
+        while_waiting(Wait::Bulk, context.bulk.push(pages)).await.map_err(|error| error.errno())?;
         let mdt_body = Some(MdtBody::default());
         Ok(Outcome::ok(MdsReadpageReply { mdt_body, ..MdsReadpageReply::default() }))
     }

@@ -96,7 +96,7 @@ impl Sequences {
     }
 
     /// The next sequence for a client.
-    async fn next(&self, context: &Context) -> Result<u64, Errno> {
+    pub(crate) async fn next(&self, context: &Context) -> Result<u64, Errno> {
         let mut counter = self.counter.lock().await;
         if counter.next >= counter.reserved {
             let reserved = counter.next + BATCH;

@@ -10,7 +10,7 @@ use sheen_types::{CounterLine, Errno};
 use sheen_wire::connect::{ConnectFlags, ObdConnectData};
 use sheen_wire::messages::Request;
 
-use crate::{Ost, counters};
+use crate::{Ost, counters, echo};
 
 impl Operations for Ost {
     fn counters(&self) -> &'static [CounterLine] {
@@ -67,6 +67,10 @@ impl Operations for Ost {
         _: Leaving,
     ) -> BoxFuture<'a, ()> {
         Box::pin(async { self.brw.grants().leave(export) })
+    }
+
+    fn recovered<'a>(&'a self, target: &'a Arc<Target>) -> BoxFuture<'a, ()> {
+        Box::pin(async move { echo::clean_soon(target) })
     }
 
     fn intent<'a>(

@@ -15,6 +15,7 @@ mod create;
 mod data;
 mod destroy;
 mod dispatch;
+mod echo;
 mod getattr;
 mod objects;
 mod setattr;
@@ -23,8 +24,9 @@ mod statfs;
 mod tests;
 mod value;
 
+pub use echo::{EchoWorker, echo_clean, is_survey};
 pub use objects::{ObjectRecord, list_objects};
-pub use sheen_brw::{GrantView, INITIAL_GRANT};
+pub use sheen_brw::{BLOCK_BITS, GrantView, INITIAL_GRANT, Transfers};
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -33,7 +35,7 @@ use sheen_store::Store;
 use sheen_wire::connect::{ConnectFlags, ConnectFlags2};
 
 use sheen_brw::Brw;
-use sheen_target::ConnectOffer;
+use sheen_target::{ConnectOffer, Export};
 
 use crate::data::OstObjects;
 
@@ -106,6 +108,7 @@ impl Ost {
                 | ConnectFlags::MAXBYTES
                 | ConnectFlags::SHORTIO
                 | ConnectFlags::LVB_TYPE
+                | ConnectFlags::JOBSTATS
                 | ConnectFlags::EINPROGRESS
                 | ConnectFlags::FLAGS2,
             flags2: ConnectFlags2::LSEEK | ConnectFlags2::INC_XID,
@@ -122,5 +125,22 @@ impl Ost {
     #[must_use]
     pub fn grant_view(&self) -> GrantView {
         self.brw.grants().view()
+    }
+
+    /// What is granted to one client.
+    #[must_use]
+    pub fn grant_of(&self, client: &Export) -> GrantView {
+        self.brw.grants().held_by(client)
+    }
+
+    /// How reads and writes reached the store (`brw_stats`).
+    #[must_use]
+    pub fn transfers(&self) -> (Transfers, Transfers) {
+        self.brw.transfers()
+    }
+
+    /// Starts the counts of transfers anew.
+    pub fn clear_transfers(&self) {
+        self.brw.clear_transfers();
     }
 }

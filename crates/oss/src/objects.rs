@@ -43,6 +43,17 @@ pub fn list_objects(store: &dyn Store) -> Result<Vec<ObjectRecord>, StoreError> 
     }
 }
 
+/// Up to `limit` objects at and behind `first`, in the order of their FIDs.
+pub(crate) fn list_from(
+    store: &dyn Store,
+    first: Fid,
+    limit: usize,
+) -> Result<Vec<Fid>, StoreError> {
+    let entries = store.scan(OBJECTS, &key(first), limit)?;
+    let wrong = || StoreError::Corrupt("a key of the object index".to_owned());
+    entries.iter().map(|entry| from_key(&entry.key).ok_or_else(wrong)).collect()
+}
+
 /// The object that a request names.
 pub(crate) fn fid_of(oi: OstId, index: u16) -> Result<Fid, Errno> {
     oi.fid(index).filter(|fid| fid.oid != 0 || fid.is_idif()).ok_or(Errno::EPROTO)

@@ -27,6 +27,7 @@ use sheen_wire::messages::{LdlmBlCallback, LdlmCpCallback, LdlmGlCallback, Reply
 use tokio::sync::oneshot;
 
 use crate::export::Export;
+use crate::in_work::{Wait, while_waiting};
 use crate::target::Target;
 
 /// Pause before a callback is said again.
@@ -134,7 +135,8 @@ impl Target {
                 Box::pin(async move { target.say_until_heard(export, lock, request.into()).await });
             asked.push((holder, answer));
         }
-        let answers = all_at_once(asked).await.into_iter().map(|(holder, answer)| {
+        let answers = while_waiting(Wait::Lock, all_at_once(asked)).await;
+        let answers = answers.into_iter().map(|(holder, answer)| {
             let value = match answer {
                 Some(Ok(Reply::LdlmGlCallback(reply))) => Ok(reply.dlm_lvb),
                 Some(Ok(_)) => Err(Errno::EPROTO),

@@ -203,7 +203,7 @@ impl Target {
         Ok(export)
     }
 
-    fn new_handle(&self) -> ObdHandle {
+    pub(crate) fn new_handle(&self) -> ObdHandle {
         loop {
             let handle = ObdHandle(self.world.random.number());
             if handle.0 != 0 && self.export(handle).is_none() {

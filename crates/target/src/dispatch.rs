@@ -13,15 +13,23 @@ use sheen_wire::ptlrpc::MsgFlags;
 use crate::context::Context;
 use crate::export::{Export, ExportState};
 use crate::fault::{FaultAction, FaultSite};
+use crate::in_work::{InWork, Place, Wait, followed, while_waiting};
 use crate::last_rcvd::ReplyRecord;
 use crate::operations::{Leaving, Outcome};
 use crate::recovery::{Admission, Turn};
+use crate::services;
 use crate::target::Target;
 
 impl Handler for Target {
     fn handle(&self, incoming: Incoming) -> BoxFuture<'static, ()> {
         let target = self.arc();
-        Box::pin(async move { target.serve(incoming).await })
+        let (portal, arrived) = (incoming.portal, incoming.arrived);
+        let line = services::line_of(&incoming.request);
+        Box::pin(async move {
+            target.serve(incoming).await;
+            let time = target.now().since(arrived).as_micros();
+            target.services.count(portal, line, u64::try_from(time).unwrap_or(u64::MAX));
+        })
     }
 
     fn owns(&self, export: ObdHandle) -> bool {
@@ -38,19 +46,24 @@ struct InProgress {
 impl InProgress {
     /// Takes the place. If the same request is in progress already, the newer way back is kept for
     /// the one answer, and `None` says that there is nothing else to do.
-    fn begin(export: &Arc<Export>, xid: Xid, replier: Replier) -> Option<(Self, Replier)> {
+    fn begin(
+        export: &Arc<Export>,
+        xid: Xid,
+        request: InWork,
+        replier: Replier,
+    ) -> Option<(Self, Replier)> {
         let mut state = export.lock();
         if let Some(parked) = state.in_progress.get_mut(&xid) {
-            *parked = Some(replier);
+            parked.newer = Some(replier);
             return None;
         }
-        state.in_progress.insert(xid, None);
+        state.in_progress.insert(xid, request);
         Some((Self { export: Arc::clone(export), xid }, replier))
     }
 
     /// Gives the place up; the newer way back, if the request came a second time.
     fn end(self) -> Option<Replier> {
-        self.export.lock().in_progress.remove(&self.xid).flatten()
+        self.export.lock().in_progress.remove(&self.xid)?.newer
     }
 }
 
@@ -94,7 +107,10 @@ impl Target {
         }
         let Incoming { from, xid, body, request, replier, bulk, arrived, reply_bytes_max, .. } =
             incoming;
-        let Some((place, replier)) = InProgress::begin(&export, xid, replier) else { return };
+        let place = Place::default();
+        let in_work = InWork { newer: None, kind, arrived, place: place.clone() };
+        let begun = InProgress::begin(&export, xid, in_work, replier);
+        let Some((progress, replier)) = begun else { return };
         let context = Context {
             target: Arc::clone(self),
             export,
@@ -107,16 +123,16 @@ impl Target {
             transno: AtomicU64::new(0),
         };
         let counter = self.operations.counter_of(&request);
-        let Some(outcome) = self.execute(&context, kind, request).await else { return };
+        let executed = followed(place, self.execute(&context, kind, request)).await;
+        let Some(outcome) = executed else { return };
         let is_stopping = outcome.is_err() && self.stopping.load(Ordering::Acquire);
         if is_stopping || self.cannot_replay(&context, &outcome) {
             // Not the operation's fault: the client asks again when the target is back.
             return;
         }
-        let replier = place.end().unwrap_or(replier);
+        let replier = progress.end().unwrap_or(replier);
         if let Some(counter) = counter {
-            let time = self.now().since(context.arrived).as_micros();
-            context.count(counter, u64::try_from(time).unwrap_or(u64::MAX));
+            context.count_time(counter);
         }
         self.answer(&context, kind, outcome, replier);
     }
@@ -209,7 +225,7 @@ impl Target {
                 && shows_names(kind)
                 && let Admission::Wait(settled) = self.recovery.admit_unsettled()
             {
-                settled.await.map_err(|_| None)?;
+                while_waiting(Wait::Recovery, settled).await.map_err(|_| None)?;
             }
             return Ok(None);
         }
@@ -233,7 +249,7 @@ impl Target {
         let mut replay =
             is_replay.then(|| ReplayTurn { target: self, client, transno, turn: None });
         let turn = match admission {
-            Admission::Wait(turn) => turn.await.map_err(|_| None)?,
+            Admission::Wait(turn) => while_waiting(Wait::Recovery, turn).await.map_err(|_| None)?,
             Admission::Now | Admission::Duplicate => Turn::Free,
         };
         if let Some(replay) = &mut replay {

@@ -5,13 +5,17 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
 
 use parking_lot::{Mutex, RwLock};
-use sheen_rpc::{Channel, Replier};
+use sheen_rpc::Channel;
 use sheen_types::{
     CounterLine, Counters, HashMap, Instant, Nid, ObdHandle, Samples, Transno, Uuid, Xid,
 };
 use sheen_wire::connect::{ConnectFlags, ConnectFlags2, ObdConnectData};
 
+use crate::in_work::InWork;
 use crate::last_rcvd::{ReplyRecord, Slot};
+
+/// The number of clients that have none of their own, because no record is kept of them.
+const LOCAL: u32 = u32::MAX;
 
 /// How far a client has got.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,8 +56,8 @@ pub(crate) struct State {
     pub(crate) last_request: Instant,
     /// Answers that the client may ask for again, one per slot.
     pub(crate) replies: BTreeMap<Slot, ReplyRecord>,
-    /// Requests being executed; with the newer replier if the request came a second time.
-    pub(crate) in_progress: HashMap<Xid, Option<Replier>>,
+    /// Requests being executed.
+    pub(crate) in_progress: HashMap<Xid, InWork>,
     pub(crate) last_transno: Transno,
     /// The client has seen the answers of all requests up to here.
     pub(crate) last_xid: Xid,
@@ -84,10 +88,28 @@ impl Export {
         }
     }
 
+    /// A client in this process: nobody awaits it, so nothing is recorded of it.
+    pub(crate) fn local(uuid: Uuid, handle: ObdHandle, state: ExportState) -> Self {
+        Self::new(uuid, handle, LOCAL, state)
+    }
+
+    /// Whether the client is one of this process ([`crate::LocalClient`]), which speaks for no user of
+    /// another machine.
+    #[must_use]
+    pub fn is_local(&self) -> bool {
+        self.client == LOCAL
+    }
+
     /// What the role has counted for this client.
     #[must_use]
     pub fn samples(&self) -> Vec<Samples> {
         self.counters.get().map_or_else(Vec::new, Counters::samples)
+    }
+
+    /// Answers that are kept in case the client asks for them again.
+    #[must_use]
+    pub fn reply_records(&self) -> usize {
+        self.state.lock().replies.len()
     }
 
     /// Starts the client's counts anew.

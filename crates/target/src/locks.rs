@@ -9,6 +9,7 @@ use sheen_wire::ldlm::{LdlmReply, LockFlags};
 
 use crate::context::Context;
 use crate::export::Export;
+use crate::in_work::{Wait, while_waiting};
 use crate::target::Target;
 
 /// The lock that an enqueue asks for.
@@ -166,7 +167,8 @@ impl Target {
                 guard.take(handle, mode, policy);
                 let granted = self.waiters().register(handle);
                 self.carry_out(actions);
-                let desc: LockDesc = granted.await.map_err(|_| Errno::ESHUTDOWN)?;
+                let granted = while_waiting(Wait::Lock, granted).await;
+                let desc: LockDesc = granted.map_err(|_| Errno::ESHUTDOWN)?;
                 guard.take(handle, desc.granted.unwrap_or(mode), desc.policy);
                 Ok(guard)
             }

@@ -17,11 +17,14 @@ use crate::config::TargetConfig;
 use crate::context::Context;
 use crate::export::{Export, ExportTable};
 use crate::fault::Faults;
+use crate::in_work::{Wait, while_waiting};
+use crate::jobs::Jobs;
 use crate::last_rcvd::{
     Memo, Past, ReplyRecord, put_reply, put_server, put_transno, remove_strays,
 };
 use crate::operations::{Leaving, Operations};
 use crate::recovery::Recovery;
+use crate::services::Services;
 use crate::stats::Stats;
 
 /// Why a target does not start.
@@ -62,6 +65,8 @@ pub struct Target {
     pub(crate) lock_waiters: Waiters,
     pub(crate) stats: Stats,
     pub(crate) counters: Counters,
+    pub(crate) jobs: Jobs,
+    pub(crate) services: Services,
     pub(crate) faults: Faults,
     /// How often the target has been started.
     pub(crate) instance: u32,
@@ -105,6 +110,7 @@ impl Target {
             callback_timeout: config.timeouts.lock_callback,
         });
         let counters = Counters::new(operations.counters());
+        let jobs = Jobs::new(operations.counters());
         let target = Arc::new_cyclic(|me| Self {
             me: Weak::clone(me),
             recovery: Recovery::new(known.len(), past.transno, config.timeouts),
@@ -119,6 +125,8 @@ impl Target {
             lock_waiters: Waiters::default(),
             stats: Stats::new(),
             counters,
+            jobs,
+            services: Services::new(),
             faults: Faults::default(),
             instance,
             stopping: AtomicBool::new(false),
@@ -229,8 +237,10 @@ impl Target {
             return Ok(transno);
         }
         let slot = context.slot();
+        let is_recorded = !context.export.is_local();
         let record = |transno| {
             match memo {
+                _ if !is_recorded => None,
                 Memo::Idempotent => None,
                 Memo::Done => Some((0, 0)),
                 Memo::Keep { result, data } => Some((result, data)),
@@ -295,7 +305,7 @@ impl Target {
         }
         let durable = self.history.wait(transno);
         self.store.commit_soon();
-        durable.await
+        while_waiting(Wait::Disk, durable).await
     }
 
     /// Completes when all transactions so far are durable; asks the store to hurry.
@@ -305,7 +315,7 @@ impl Target {
     pub async fn all_committed(&self) -> Result<(), Errno> {
         let durable = self.history.wait_for_all();
         self.store.commit_soon();
-        durable.await
+        while_waiting(Wait::Disk, durable).await
     }
 
     /// Completes when all that was applied and written so far is durable.
@@ -319,7 +329,7 @@ impl Target {
             let committed = store.commit().map(|_| ()).map_err(|error| error.errno());
             *result.lock() = committed;
         };
-        self.world.tasks.blocking(Box::new(job)).await;
+        while_waiting(Wait::Disk, self.world.tasks.blocking(Box::new(job))).await;
         *done.lock()
     }
 

@@ -1,10 +1,14 @@
 //! What operators see of a target: plain values for the parameter tree.
 
+use std::time::Duration;
+
 use sheen_ldlm::server::Gauges;
-use sheen_types::{Instant, Nid, ObdHandle, Samples, Transno, Uuid};
+use sheen_types::{Errno, Instant, Nid, ObdHandle, Samples, Transno, Uuid};
 use sheen_wire::connect::ObdConnectData;
+use sheen_wire::lnet::Portal;
 
 use crate::export::ExportState;
+use crate::jobs::JobView;
 use crate::recovery::{RecoveryStatus, RecoveryView};
 use crate::stats::TargetStats;
 use crate::target::Target;
@@ -116,5 +120,49 @@ impl Target {
     #[must_use]
     pub fn samples(&self) -> Vec<Samples> {
         self.counters.samples()
+    }
+
+    /// Whether its store takes changes: after a failure it takes none until the target is started
+    /// anew.
+    #[must_use]
+    pub fn is_healthy(&self) -> bool {
+        !self.history.has_failed()
+    }
+
+    /// How long requests to `portal` took, by what they asked for.
+    #[must_use]
+    pub fn service_samples(&self, portal: Portal) -> Vec<Samples> {
+        self.services.samples(portal)
+    }
+
+    /// What each job of the clients has asked for, in the order of their coming (`job_stats`).
+    #[must_use]
+    pub fn jobs(&self) -> Vec<JobView> {
+        self.jobs.forget_old(self.now());
+        self.jobs.view()
+    }
+
+    /// Forgets all jobs.
+    pub fn clear_jobs(&self) {
+        self.jobs.clear();
+    }
+
+    /// Forgets one job.
+    ///
+    /// # Errors
+    /// [`Errno::EINVAL`] if there is none of this name.
+    pub fn remove_job(&self, name: &[u8]) -> Result<(), Errno> {
+        self.jobs.remove(name)
+    }
+
+    /// How long a job is remembered after its last request; zero for ever (`job_cleanup_interval`).
+    #[must_use]
+    pub fn job_cleanup_interval(&self) -> Duration {
+        self.jobs.interval()
+    }
+
+    /// Changes it, in whole seconds, and forgets who has been idle for so long already.
+    pub fn set_job_cleanup_interval(&self, interval: Duration) {
+        self.jobs.set_interval(interval, self.now());
     }
 }

@@ -28,7 +28,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
 use bytes::Bytes;
-use sheen_brw::{Brw, GrantView};
+use sheen_brw::{Brw, GrantView, Transfers};
 use sheen_store::Store;
 use sheen_target::{Context, Outcome};
 use sheen_types::{Errno, Fid, InodeBits};
@@ -120,6 +120,17 @@ impl Mdt {
     #[must_use]
     pub fn grant_view(&self) -> GrantView {
         self.dom.brw.grants().view()
+    }
+
+    /// How reads and writes of data on this MDT reached the store (`brw_stats`).
+    #[must_use]
+    pub fn transfers(&self) -> (Transfers, Transfers) {
+        self.dom.brw.transfers()
+    }
+
+    /// Starts the counts of transfers anew.
+    pub fn clear_transfers(&self) {
+        self.dom.brw.clear_transfers();
     }
 
     /// Agrees with a client on data: the DOM bit only with all that it needs.

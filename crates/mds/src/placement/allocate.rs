@@ -10,6 +10,7 @@ use sheen_io::World;
 use sheen_layout::choose::{Among, Choice};
 use sheen_layout::plan::{Known, Plan, Striping};
 use sheen_layout::stored::Stored;
+use sheen_target::{Wait, while_waiting};
 use sheen_types::{Errno, Fid, Instant};
 
 use super::{Ost, Placement, Taken, race};
@@ -48,7 +49,8 @@ impl Placement {
         end: u64,
     ) -> Result<Taken, Errno> {
         let mut stored = Stored::new(file, plan);
-        let mut taken = self.fill(world, &mut stored, end).await?;
+        let filled = while_waiting(Wait::Objects, self.fill(world, &mut stored, end));
+        let mut taken = filled.await?;
         taken.set_layout(stored.encode());
         Ok(taken)
     }
@@ -60,7 +62,8 @@ impl Placement {
         mut stored: Stored,
         end: u64,
     ) -> Result<Taken, Errno> {
-        let mut taken = self.fill(world, &mut stored, end).await?;
+        let filled = while_waiting(Wait::Objects, self.fill(world, &mut stored, end));
+        let mut taken = filled.await?;
         stored.changed();
         taken.set_layout(stored.encode());
         Ok(taken)

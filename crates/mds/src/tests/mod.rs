@@ -1,6 +1,7 @@
 //! Tests of whole operations, through a target, over a store in memory and OSTs that are not real.
 
 mod dom;
+mod echo;
 mod fake_ost;
 mod harness;
 mod layouts;

@@ -9,6 +9,8 @@ use sheen_wire::md::Valid;
 use sheen_wire::messages::{OstRead, OstSetattr, Reply};
 use sheen_wire::ost::{BrwFlags, ObdoFlags, OstBody};
 
+use crate::Transfers;
+
 use super::harness::{
     Server, fid, inline, named, piece, put, read, sealed, send, told, with_ost, write,
 };
@@ -74,6 +76,16 @@ fn several_pieces_go_where_they_belong() {
         assert_eq!(server.bytes(1), expected);
         let answer = client.call(read(1, pieces)).await;
         assert_eq!(answer.bulk, data);
+        let (reads, writes) = server.ost.transfers();
+        // Three pages, of which the third does not follow the second; two writes of 5000 and 4000
+        // bytes, three reads, none beside another.
+        assert_eq!((reads.pages[2], writes.pages[2]), (1, 1));
+        assert_eq!((reads.gaps[1], writes.gaps[1]), (1, 1));
+        assert_eq!((reads.accesses[3], writes.accesses[2]), (1, 1));
+        assert_eq!((writes.bytes[12], writes.bytes[13], writes.in_flight[1]), (1, 1, 2));
+        assert_eq!((reads.bytes[12], reads.bytes[10], reads.in_flight[1]), (2, 1, 3));
+        server.ost.clear_transfers();
+        assert_eq!(server.ost.transfers(), (Transfers::default(), Transfers::default()));
     });
 }
 

@@ -49,6 +49,27 @@ fn a_client_gets_its_first_grant_and_keeps_it_over_a_reconnect() {
 }
 
 #[test]
+fn what_clients_say_they_have_not_sent_is_shown_until_they_leave() {
+    with_ost(sized(1 << 30), |server| async move {
+        let dirty = |blocks| {
+            let mut request = granted(1, 0, 4096, 4096, 0, 0);
+            request.ost_body.oa.blocks = blocks;
+            request
+        };
+        let (one, two) = (server.node.connect("one").await, server.node.connect("two").await);
+        for (client, bytes) in [(&one, MIB), (&two, 5000), (&one, 3)] {
+            spend(client, dirty(bytes)).await.expect("written");
+        }
+        let view = server.ost.grant_view();
+        assert_eq!((view.dirty, view.pending), (5003, 0));
+        spend(&two, dirty(u64::MAX)).await.expect("written");
+        assert_eq!(server.ost.grant_view().dirty, (2 << 30) + 3, "no more than it may have");
+        server.node.target.evict_client("two").await;
+        assert_eq!(server.ost.grant_view().dirty, 3);
+    });
+}
+
+#[test]
 fn a_client_without_the_feature_gets_nothing() {
     with_ost(sized(1 << 30), |server| async move {
         let before = server.ost.grant_view().total;

@@ -1,6 +1,7 @@
 //! An OST on a store in memory, asked by clients without a network.
 
 mod data;
+mod echo;
 mod grants;
 mod harness;
 mod sizes;
