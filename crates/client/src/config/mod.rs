@@ -243,8 +243,10 @@ async fn assemble(
         contest: Contest::default(),
         moves: crate::posix::Moves::default(),
         statistics: Default::default(),
+        settings: Default::default(),
         squash: parking_lot::RwLock::default(),
         access_times: parking_lot::RwLock::default(),
+        handing: crate::posix::Handing::default(),
     })
 }
 

@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use parking_lot::Mutex;
 use sheen_io::Watched;
 use sheen_layout::Place;
+use sheen_types::{CounterLine, Counters, Samples, Unit};
 
 use super::file::File;
 use super::object::Object;
@@ -23,19 +24,48 @@ const CHUNK: u64 = 1 << 20;
 const WINDOW_MAX: u64 = 16 << 20;
 /// Bytes on their way ahead of all streams of a mount at most, unless told otherwise.
 const TOTAL_MAX: u64 = 256 << 20;
+/// Bytes of a file that is read whole at its second read in order, unless told otherwise.
+const WHOLE_MAX: u64 = 2 << 20;
 /// Bytes ahead when a file is first found to be read in order.
 const WINDOW_FIRST: u64 = 2 << 20;
 /// How far from the expected place a read still belongs to the stream: what the kernel has under
 /// way at once.
 const SLACK: u64 = 1 << 20;
 
-/// What a mount reads ahead at most (`max_read_ahead_mb`, `max_read_ahead_per_file_mb`).
-#[derive(Debug)]
+/// Bytes of a page, in which reads and read-ahead are counted.
+const PAGE: u64 = 4096;
+
+const fn pages(name: &'static str) -> CounterLine {
+    CounterLine { name, unit: Unit::Pages }
+}
+
+/// What is counted, of Lustre's lines those that can be true here.
+static LINES: [CounterLine; 7] = [
+    pages("hits"),
+    pages("misses"),
+    pages("readpage_not_consecutive"),
+    pages("read_but_discarded"),
+    pages("zero_size_window"),
+    pages("readahead_to_eof"),
+    pages("hit_max_readahead_issue"),
+];
+const HIT: usize = 0;
+const MISS: usize = 1;
+const DISTANT: usize = 2;
+const DISCARDED: usize = 3;
+const ZERO_WINDOW: usize = 4;
+const TO_THE_END: usize = 5;
+const TOO_MUCH: usize = 6;
+
+/// What a mount reads ahead at most (`max_read_ahead_mb`, `max_read_ahead_per_file_mb`,
+/// `max_read_ahead_whole_mb`), and what it counts of it (`read_ahead_stats`).
 pub struct Limits {
     total: AtomicU64,
     per_file: AtomicU64,
+    whole: AtomicU64,
     /// Bytes on their way now.
     loading: AtomicU64,
+    counters: Counters,
 }
 
 impl Default for Limits {
@@ -43,7 +73,9 @@ impl Default for Limits {
         Self {
             total: AtomicU64::new(TOTAL_MAX),
             per_file: AtomicU64::new(WINDOW_MAX),
+            whole: AtomicU64::new(WHOLE_MAX),
             loading: AtomicU64::new(0),
+            counters: Counters::new(&LINES),
         }
     }
 }
@@ -69,6 +101,52 @@ impl Limits {
     /// From now on so many bytes ahead of one stream.
     pub fn set_per_file(&self, bytes: u64) {
         self.per_file.store(bytes, Ordering::Relaxed);
+    }
+
+    /// Bytes of a file that is read ahead whole as soon as it is read in order, at most.
+    #[must_use]
+    pub fn whole(&self) -> u64 {
+        self.whole.load(Ordering::Relaxed)
+    }
+
+    /// From now on files of so many bytes.
+    pub fn set_whole(&self, bytes: u64) {
+        self.whole.store(bytes, Ordering::Relaxed);
+    }
+
+    /// Bytes on their way now.
+    #[must_use]
+    pub fn loading(&self) -> u64 {
+        self.loading.load(Ordering::Relaxed)
+    }
+
+    /// What was counted.
+    #[must_use]
+    pub fn samples(&self) -> Vec<Samples> {
+        self.counters.samples()
+    }
+
+    /// Counts anew.
+    pub fn clear(&self) {
+        self.counters.clear();
+    }
+
+    /// One more chunk would be too many.
+    fn refused(&self) {
+        self.counters.add_many(TOO_MUCH, CHUNK / PAGE);
+    }
+
+    fn count(&self, read: &Read) {
+        let Self { counters, .. } = self;
+        counters.add_many(HIT, read.hit.div_ceil(PAGE));
+        counters.add_many(MISS, read.missed.div_ceil(PAGE));
+        for (line, is_so) in [
+            (DISTANT, read.is_distant),
+            (ZERO_WINDOW, read.has_no_window),
+            (TO_THE_END, read.is_to_the_end),
+        ] {
+            counters.add_many(line, u64::from(is_so));
+        }
     }
 
     /// Whether one more chunk may be on its way; it is, then, until [`Limits::loaded`].
@@ -119,6 +197,29 @@ struct Steps {
     wait: Vec<Arrived>,
     /// Chunks that nobody came for: whoever reads has their bytes already, or has turned elsewhere.
     drop: Vec<u64>,
+    read: Read,
+}
+
+/// What there is to count of a read.
+#[derive(Default)]
+struct Read {
+    /// Bytes that had been asked for ahead.
+    hit: u64,
+    /// Bytes that had not.
+    missed: u64,
+    /// It did not go on where an earlier one ended.
+    is_distant: bool,
+    /// Nothing is read ahead of it.
+    has_no_window: bool,
+    /// The end of the file is read ahead.
+    is_to_the_end: bool,
+}
+
+/// How far to read ahead.
+#[derive(Clone, Copy)]
+struct Windows {
+    max: u64,
+    whole: u64,
 }
 
 #[derive(Default)]
@@ -146,22 +247,26 @@ impl Ahead {
     }
 
     /// Notes a read.
-    fn note(&self, offset: u64, length: u64, size: u64, window_max: u64) -> Steps {
+    fn note(&self, offset: u64, length: u64, size: u64, windows: Windows) -> Steps {
+        let Windows { max: window_max, whole } = windows;
         let end = offset + length;
         let mut state = self.state.lock();
         let is_stream = offset <= state.next + SLACK && offset + SLACK >= state.next;
         if !is_stream {
             (state.window, state.next, state.reached) = (0, end, end);
             let drop = std::mem::take(&mut state.fetched).into_iter().collect();
-            return Steps { drop, ..Steps::default() };
+            let read = Read { missed: length, is_distant: true, ..Read::default() };
+            return Steps { drop, read, ..Steps::default() };
         }
         let first = state.next == 0 && offset == 0;
         state.window = match state.window {
             0 if first && length < 16 << 10 => 0,
+            0 if size <= whole => size.next_multiple_of(CHUNK).min(window_max),
             0 => WINDOW_FIRST.min(window_max),
             window => (window * 2).min(window_max),
         };
         state.next = state.next.max(end);
+        let hit = state.reached.min(end).saturating_sub(offset).min(length);
         let mut from = state.reached.max(end);
         let until = (end + state.window).min(size.next_multiple_of(CHUNK));
         let mut start = Vec::new();
@@ -179,7 +284,14 @@ impl Ahead {
         let kept_from = state.next.saturating_sub(BEHIND + CHUNK);
         let ahead = state.fetched.split_off(&kept_from);
         let behind = std::mem::replace(&mut state.fetched, ahead);
-        Steps { load: start, wait, drop: behind.into_iter().collect() }
+        let read = Read {
+            hit,
+            missed: length - hit,
+            is_distant: false,
+            has_no_window: state.window == 0,
+            is_to_the_end: !start.is_empty() && from >= size,
+        };
+        Steps { load: start, wait, drop: behind.into_iter().collect(), read }
     }
 
     /// Forgets chunks whose load has ended.
@@ -206,13 +318,16 @@ impl File {
         let Some(shared) = self.objects.first().map(|object| Arc::clone(&object.osc.shared)) else {
             return;
         };
-        let steps = self.ahead.note(offset, length, size, shared.ahead.per_file());
-        let Steps { load, wait, drop } = steps;
+        let windows = Windows { max: shared.ahead.per_file(), whole: shared.ahead.whole() };
+        let Steps { load, wait, drop, read } = self.ahead.note(offset, length, size, windows);
+        shared.ahead.count(&read);
         self.drop_chunks(drop);
         for (chunk, done) in load {
             // A chunk too many is not fetched ahead: whoever waits for it reads it then.
             if shared.ahead.may_load() {
                 self.load(chunk, done, &shared);
+            } else {
+                shared.ahead.refused();
             }
         }
         for arrived in wait {
@@ -229,11 +344,16 @@ impl File {
 
     fn drop_chunks(&self, chunks: impl IntoIterator<Item = u64>) {
         for chunk in chunks {
+            let mut dropped = 0;
             for piece in self.layout.pieces(chunk, chunk_end(chunk) - chunk) {
                 let Place::Object(index) = piece.place else { continue };
                 let (start, end) = (piece.object_offset, piece.object_offset + piece.length);
                 let mut state = self.objects[index].state.lock();
-                state.clean.remove(start, end);
+                dropped += state.clean.remove(start, end);
+            }
+            if let Some(object) = self.objects.first() {
+                let counters = &object.osc.shared.ahead.counters;
+                counters.add_many(DISCARDED, dropped.div_ceil(PAGE));
             }
         }
     }

@@ -6,7 +6,7 @@
 //! objects they belong to: what the kernel is told to give up for one object is one range, from its
 //! first byte to its last, with stripes of all others in between.
 //!
-//! Costs a look into one map for each call that waits for a lock, or that writes to several objects.
+//! Costs a look into one map for each call that waits for a lock, or that reads or writes several objects.
 
 use parking_lot::Mutex;
 use sheen_types::{Extent, Fid, HashMap};

@@ -29,6 +29,11 @@ impl Course {
         self.losses.fetch_add(1, Ordering::AcqRel);
     }
 
+    /// The kernel has got pages up to the file's end.
+    pub fn end_shown(&self) {
+        self.end_was_read.store(true, Ordering::Release);
+    }
+
     /// The layout is known now, under a lock.
     #[must_use]
     pub fn see(self: &Arc<Self>) -> Seen {

@@ -1,7 +1,6 @@
 //! A file as its objects: what concerns all of them.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
 use sheen_io::BoxFuture;
@@ -173,7 +172,7 @@ impl DataFile for File {
             if !how.direct {
                 // Before the bytes are looked at: an append that they lack will see it.
                 if offset.saturating_add(length.into()) > self.known_size() {
-                    self.seen.course.end_was_read.store(true, Ordering::Release);
+                    self.seen.course.end_shown();
                 }
                 self.look_ahead(offset, u64::from(length)).await;
             }

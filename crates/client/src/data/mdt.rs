@@ -15,13 +15,13 @@ use parking_lot::Mutex;
 use sheen_io::BoxFuture;
 use sheen_layout::Mapping;
 use sheen_ldlm::Policy;
-use sheen_types::{Errno, Fid, InodeBits, LockMode, ResourceName, Timestamp};
+use sheen_types::{Errno, Extent, Fid, InodeBits, LockMode, ResourceName, Timestamp};
 use sheen_wire::ost::OstId;
 use tokio::sync::Notify;
 
 use super::object::{Object, State};
 use super::osc::{Osc, Pages};
-use crate::locks::{LockSpace, Lost, Protected};
+use crate::locks::{Held, LockSpace, Lost, Protected};
 
 /// An MDT that was added to a data path.
 pub struct AddedMdt {
@@ -81,6 +81,35 @@ pub struct Brought {
     object: Arc<Object>,
     start: u64,
     end: u64,
+}
+
+/// Bytes of a file from its beginning on, and the lock by which they may be shown.
+pub(crate) struct Shown {
+    pub(crate) bytes: Bytes,
+    _lock: Held,
+}
+
+impl Brought {
+    /// The bytes, if they begin the file and nothing has happened to them yet. A lock that is called
+    /// back waits until the answer is dropped, and whoever was shown the bytes hears of it then.
+    pub(crate) fn shown(&self) -> Option<Shown> {
+        let Object { osc, resource, mapping, .. } = &*self.object;
+        if mapping.file_offset(self.start) != 0 {
+            return None;
+        }
+        let whole = Extent { start: self.start, end: self.end.checked_sub(1)? };
+        let lock = osc.locks().find(*resource, osc.policy(whole), LockMode::Pr)?;
+        let mut runs = Vec::with_capacity(1);
+        let state = self.object.state.lock();
+        if !state.dirty.is_empty() || !state.writing.is_empty() {
+            return None;
+        }
+        state.clean.over(self.start, self.end, |at, run| runs.push((at, run)));
+        drop(state);
+        let (at, bytes) = runs.pop().filter(|_| runs.is_empty())?;
+        let is_whole = at == self.start && at + bytes.len() as u64 == self.end;
+        is_whole.then_some(Shown { bytes, _lock: lock })
+    }
 }
 
 impl Drop for Brought {

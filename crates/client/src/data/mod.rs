@@ -21,6 +21,7 @@
 mod ahead;
 mod asked;
 mod change;
+mod counts;
 mod course;
 mod extents;
 mod file;
@@ -50,8 +51,10 @@ use crate::posix::{Credentials, Fallocate, Seek};
 
 pub use ahead::Limits as ReadAheadLimits;
 pub use asked::Asking;
+pub use counts::{Direction, IoCounts};
 pub use course::{Course, Refusal, Seen};
 pub use hold::HeldFile;
+pub(crate) use mdt::Shown;
 pub use mdt::{AddedMdt, Brought, InodeData, NewTimes, Retimed};
 pub use osc::Osc;
 pub use osts::Osts;
@@ -142,6 +145,10 @@ pub trait DataPath: Send + Sync {
 
     /// Whom to tell before object locks are given back.
     fn watch(&self, events: Arc<dyn DataEvents>);
+
+    /// Writes back everything of every file, and returns when all that any OST has is durable there. One
+    /// RPC for each OST beside the writes. What a write met is told to [`DataEvents::failed`].
+    fn sync_all(&self) -> BoxFuture<'static, Result<(), Errno>>;
 
     /// Writes back everything of every file and gives all object locks back (unmount).
     fn shut_down(&self) -> BoxFuture<'static, ()>;

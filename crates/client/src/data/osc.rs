@@ -10,7 +10,7 @@
 //! of the OST's disk. What was used by a write that failed is lost: neither side has it until the OST
 //! hears of it with the next write.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
 use bytes::Bytes;
@@ -18,19 +18,31 @@ use parking_lot::Mutex;
 use sheen_io::{BoxFuture, World};
 use sheen_layout::Mapping;
 use sheen_ldlm::Policy;
-use sheen_rpc::Channel;
+use sheen_rpc::{Call, Channel};
 use sheen_types::limits::{BULK_BYTES_MAX, LNET_PAYLOAD_BYTES_MAX};
 use sheen_types::{Errno, Extent, Fid, HashMap, InodeBits, LockMode, ResourceName};
 use sheen_wire::checksum::Checksum;
-use sheen_wire::connect::{ConnectFlags, ObdConnectData};
+use sheen_wire::connect::{ChecksumTypes, ConnectFlags, ObdConnectData};
+use sheen_wire::md::Valid;
+use sheen_wire::messages::OstSync;
+use sheen_wire::ost::{Obdo, OstBody};
 use tokio::sync::Notify;
 
+use super::counts::IoCounts;
 use super::object::{Known, Object};
+use crate::call;
 use crate::locks::{LockSpace, Lost, Protected};
 
 /// Dirty bytes towards one OST unless told otherwise; Lustre's `max_dirty_mb` lies between 32 and
 /// 2,000 MiB.
 const DIRTY_BYTES_MAX: u64 = 64 << 20;
+
+/// Reads and writes of at most so many bytes go inside the messages unless told otherwise
+/// (`short_io_bytes`).
+const SHORT_IO_BYTES: u64 = 16 << 10;
+/// How often data is sent again whose checksum did not arrive as it was, unless told otherwise
+/// (`resend_count`).
+const RESENDS: u32 = 10;
 
 /// Largest object of an OST that does not tell: what ext4 holds (`LUSTRE_EXT4_STRIPE_MAXBYTES`).
 const OBJECT_BYTES_MAX_UNTOLD: u64 = 0x1000_0000_0000 - 4096;
@@ -73,6 +85,7 @@ pub struct Osc {
     /// Objects of files that are gone; see [`super::gone`].
     pub(super) gone: Mutex<Vec<ResourceName>>,
     tuning: Tuning,
+    io: IoCounts,
 }
 
 /// Objects in use, and what the last user of others knew of them.
@@ -87,17 +100,26 @@ struct Objects {
 /// What operators may set (`lctl set_param osc.*`).
 struct Tuning {
     dirty_bytes_max: AtomicU64,
-    /// Bytes of one bulk; never more than agreed.
-    bulk_bytes_max: AtomicU64,
+    /// Bytes of one bulk that is read, and of one that is written; never more than agreed.
+    read_bytes_max: AtomicU64,
+    write_bytes_max: AtomicU64,
     checksums: AtomicBool,
+    /// The flag of the wanted checksum; 0 for the one that we like best.
+    checksum: AtomicU32,
+    short_io_bytes: AtomicU64,
+    resends: AtomicU32,
 }
 
 impl Default for Tuning {
     fn default() -> Self {
         Self {
             dirty_bytes_max: AtomicU64::new(DIRTY_BYTES_MAX),
-            bulk_bytes_max: AtomicU64::new(BULK_BYTES_MAX as u64),
+            read_bytes_max: AtomicU64::new(BULK_BYTES_MAX as u64),
+            write_bytes_max: AtomicU64::new(BULK_BYTES_MAX as u64),
             checksums: AtomicBool::new(true),
+            checksum: AtomicU32::new(0),
+            short_io_bytes: AtomicU64::new(SHORT_IO_BYTES),
+            resends: AtomicU32::new(RESENDS),
         }
     }
 }
@@ -107,10 +129,14 @@ impl Default for Tuning {
 pub(super) struct Terms {
     /// Bytes of one bulk.
     pub(super) bulk_bytes: u64,
-    /// Whether small data may go inside the messages.
-    pub(super) short_io: bool,
+    /// Bytes of one bulk that is read: within the other one's limit.
+    pub(super) read_bytes: u64,
+    /// Up to how many bytes data goes inside the messages.
+    pub(super) short_io: u64,
     /// The checksum that data goes with.
     pub(super) checksum: Option<Checksum>,
+    /// Those that both sides compute.
+    pub(super) checksums: ChecksumTypes,
     /// Largest size of an object.
     pub(super) object_bytes_max: u64,
 }
@@ -118,27 +144,39 @@ pub(super) struct Terms {
 impl Default for Terms {
     /// Before anything is agreed on: the least, and no limit that the OST may not have.
     fn default() -> Self {
-        Self { bulk_bytes: 1 << 20, short_io: false, checksum: None, object_bytes_max: u64::MAX }
+        Self {
+            bulk_bytes: 1 << 20,
+            read_bytes: 1 << 20,
+            short_io: 0,
+            checksum: None,
+            checksums: ChecksumTypes::NONE,
+            object_bytes_max: u64::MAX,
+        }
     }
 }
 
-impl Terms {
-    /// How many parts a bulk may have, as `ioo_max_brw` tells it: one less, in the upper half. Lustre's
-    /// servers find by it how many parts there are, from match bits that end in the last one's
-    /// number, so it is a power of two.
-    pub(super) fn max_brw(&self) -> u32 {
-        let parts = self.bulk_bytes.div_ceil(LNET_PAYLOAD_BYTES_MAX as u64).max(1);
-        (parts.next_power_of_two() as u32 - 1) << 16
-    }
+/// How many parts a bulk of so many bytes may have, as `ioo_max_brw` tells it: one less, in the upper
+/// half. Lustre's servers find by it how many parts there are, from match bits that end in the last
+/// one's number, so it is a power of two.
+pub(super) fn max_brw(bulk_bytes: u64) -> u32 {
+    let parts = bulk_bytes.div_ceil(LNET_PAYLOAD_BYTES_MAX as u64).max(1);
+    (parts.next_power_of_two() as u32 - 1) << 16
+}
 
+impl Terms {
     fn of(data: &ObdConnectData) -> Self {
         let has = |flag| data.flags.contains(flag);
         let brw_size = u64::from(data.brw_size);
         let says_max = has(ConnectFlags::MAXBYTES) && data.maxbytes > 0;
+        let bulk = if brw_size == 0 { 1 << 20 } else { brw_size.min(BULK_BYTES_MAX as u64) };
+        let checksums = data.cksum_types & Checksum::OFFERED;
+        let checksums = if has(ConnectFlags::CKSUM) { checksums } else { ChecksumTypes::NONE };
         Self {
-            bulk_bytes: if brw_size == 0 { 1 << 20 } else { brw_size.min(BULK_BYTES_MAX as u64) },
-            short_io: has(ConnectFlags::SHORTIO),
-            checksum: Checksum::choose(data.cksum_types).filter(|_| has(ConnectFlags::CKSUM)),
+            bulk_bytes: bulk,
+            read_bytes: bulk,
+            short_io: if has(ConnectFlags::SHORTIO) { u64::MAX } else { 0 },
+            checksum: Checksum::choose(checksums),
+            checksums,
             object_bytes_max: if says_max { data.maxbytes } else { OBJECT_BYTES_MAX_UNTOLD },
         }
     }
@@ -167,6 +205,7 @@ impl Osc {
             objects: Mutex::default(),
             gone: Mutex::default(),
             tuning: Tuning::default(),
+            io: IoCounts::default(),
         })
     }
 
@@ -204,28 +243,87 @@ impl Osc {
     /// What was agreed on when the OST was last connected, within what operators have set.
     pub(super) fn terms(&self) -> Terms {
         let agreed = *self.terms.lock();
+        let tuning = &self.tuning;
+        let wanted = ChecksumTypes(tuning.checksum.load(Ordering::Relaxed));
+        let wanted = Checksum::choose(agreed.checksums & wanted).or(agreed.checksum);
         Terms {
-            bulk_bytes: agreed.bulk_bytes.min(self.tuning.bulk_bytes_max.load(Ordering::Relaxed)),
-            checksum: agreed.checksum.filter(|_| self.checksums()),
+            bulk_bytes: agreed.bulk_bytes.min(tuning.write_bytes_max.load(Ordering::Relaxed)),
+            read_bytes: agreed.bulk_bytes.min(tuning.read_bytes_max.load(Ordering::Relaxed)),
+            short_io: agreed.short_io.min(tuning.short_io_bytes.load(Ordering::Relaxed)),
+            checksum: wanted.filter(|_| self.checksums()),
             ..agreed
         }
     }
 
-    /// Bytes of one bulk.
+    /// What it counts of its bulk RPCs.
     #[must_use]
-    pub fn bulk_bytes(&self) -> u64 {
-        self.terms().bulk_bytes
+    pub fn io(&self) -> &IoCounts {
+        &self.io
     }
 
-    /// Bytes of one bulk as the OST allows them: what [`Osc::limit_bulk`] may go up to.
+    /// Largest size of an object there.
+    #[must_use]
+    pub fn object_bytes_max(&self) -> u64 {
+        self.terms.lock().object_bytes_max
+    }
+
+    /// Bytes of one bulk that is read, and of one that is written.
+    #[must_use]
+    pub fn bulk_bytes(&self) -> (u64, u64) {
+        let terms = self.terms();
+        (terms.read_bytes, terms.bulk_bytes)
+    }
+
+    /// Bytes of one bulk as the OST allows them: what [`Osc::limit_reads`] and the like may go up to.
     #[must_use]
     pub fn bulk_bytes_agreed(&self) -> u64 {
         self.terms.lock().bulk_bytes
     }
 
-    /// From now on a bulk has at most so many bytes (`max_pages_per_rpc`): whole pages.
-    pub fn limit_bulk(&self, bytes: u64) {
-        self.tuning.bulk_bytes_max.store(bytes, Ordering::Relaxed);
+    /// From now on a bulk that is read has at most so many bytes (`max_mb_per_rpc_read`): whole pages.
+    pub fn limit_reads(&self, bytes: u64) {
+        self.tuning.read_bytes_max.store(bytes, Ordering::Relaxed);
+    }
+
+    /// The same of one that is written (`max_mb_per_rpc_write`).
+    pub fn limit_writes(&self, bytes: u64) {
+        self.tuning.write_bytes_max.store(bytes, Ordering::Relaxed);
+    }
+
+    /// Up to how many bytes data goes inside the messages (`short_io_bytes`), as far as the OST takes
+    /// it so.
+    #[must_use]
+    pub fn short_io_bytes(&self) -> u64 {
+        self.tuning.short_io_bytes.load(Ordering::Relaxed)
+    }
+
+    /// From now on so many bytes may; 0 for none.
+    pub fn set_short_io_bytes(&self, bytes: u64) {
+        self.tuning.short_io_bytes.store(bytes, Ordering::Relaxed);
+    }
+
+    /// How often data is sent again whose checksum was wrong (`resend_count`).
+    #[must_use]
+    pub fn resends(&self) -> u32 {
+        self.tuning.resends.load(Ordering::Relaxed)
+    }
+
+    /// From now on so often; 0 for never.
+    pub fn set_resends(&self, count: u32) {
+        self.tuning.resends.store(count, Ordering::Relaxed);
+    }
+
+    /// The checksums that both sides compute, and the one that is used (`checksum_type`).
+    #[must_use]
+    pub fn checksum_types(&self) -> (ChecksumTypes, Option<Checksum>) {
+        let agreed = *self.terms.lock();
+        let wanted = ChecksumTypes(self.tuning.checksum.load(Ordering::Relaxed));
+        (agreed.checksums, Checksum::choose(agreed.checksums & wanted).or(agreed.checksum))
+    }
+
+    /// From now on uses one of these, as far as the OST computes it.
+    pub fn choose_checksum(&self, wanted: ChecksumTypes) {
+        self.tuning.checksum.store(wanted.0, Ordering::Relaxed);
     }
 
     /// Bytes that may be dirty at once (`max_dirty_mb`).
@@ -252,12 +350,24 @@ impl Osc {
         self.tuning.checksums.store(on, Ordering::Relaxed);
     }
 
-    /// Bytes that the OST has promised and that are not used (`cur_grant_bytes`), and dirty ones
-    /// (`cur_dirty_bytes`).
+    /// Bytes that the OST has promised and that are not used (`cur_grant_bytes`), dirty ones
+    /// (`cur_dirty_bytes`), and promised ones that were lost (`cur_lost_grant_bytes`).
     #[must_use]
-    pub fn grant_and_dirty(&self) -> (u64, u64) {
+    pub fn grant_dirty_lost(&self) -> [u64; 3] {
         let space = self.space();
-        (space.available, space.dirty)
+        [space.available, space.dirty, space.lost]
+    }
+
+    /// Bytes that are kept in memory: dirty, on their way, or read ahead; and objects in use. Walks all
+    /// objects in use.
+    #[must_use]
+    pub fn cached(&self) -> (u64, usize) {
+        let objects: Vec<_> = self.objects.lock().used.values().filter_map(Weak::upgrade).collect();
+        let bytes = |object: &Arc<Object>| {
+            let state = object.state.lock();
+            state.dirty.bytes() + state.writing.bytes() + state.clean.bytes()
+        };
+        (objects.iter().map(bytes).sum(), objects.len())
     }
 
     pub(super) fn space(&self) -> Space {
@@ -317,6 +427,14 @@ impl Osc {
         for object in all {
             object.drain(Extent::ALL).await;
         }
+    }
+
+    /// Returns when all that the OST has is durable there: one RPC that names no object.
+    pub(super) async fn sync_all(&self) -> Result<(), Errno> {
+        let everything = Obdo { valid: Valid::ID | Valid::GROUP, ..Obdo::default() };
+        let ost_body = OstBody { oa: everything };
+        let call = Call::new(OstSync { ost_body, ..OstSync::default() });
+        call::call::<OstSync>(&*self.channel, call).await.map(drop)
     }
 
     /// The object that is in use for this resource, made now if there is none, of what is known of it:
@@ -462,10 +580,9 @@ mod tests {
 
     #[test]
     fn a_server_is_told_how_many_parts_a_bulk_may_have() {
-        let told = |bulk_bytes| Terms { bulk_bytes, ..Terms::default() }.max_brw();
-        assert_eq!(told(1 << 20), 0);
-        assert_eq!(told(4 << 20), 3 << 16);
-        assert_eq!(told(64 << 10), 0);
-        assert_eq!(told(3 << 20), 3 << 16);
+        assert_eq!(max_brw(1 << 20), 0);
+        assert_eq!(max_brw(4 << 20), 3 << 16);
+        assert_eq!(max_brw(64 << 10), 0);
+        assert_eq!(max_brw(3 << 20), 3 << 16);
     }
 }

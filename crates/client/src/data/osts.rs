@@ -125,6 +125,12 @@ impl Osts {
             changed: tokio::sync::Notify::new(),
         }))
     }
+
+    /// All OSTs, and all MDTs as far as they keep data.
+    fn keepers(&self) -> (Vec<Arc<Osc>>, Vec<Arc<Osc>>) {
+        let of = |table: &RwLock<BTreeMap<u32, Arc<Osc>>>| table.read().values().cloned().collect();
+        (of(&self.table), of(&self.mdts))
+    }
 }
 
 impl DataPath for Osts {
@@ -192,9 +198,22 @@ impl DataPath for Osts {
         Ok(Arc::new(self.file_on(fid, layout, seen)?))
     }
 
+    fn sync_all(&self) -> BoxFuture<'static, Result<(), Errno>> {
+        let (osts, mdts) = self.keepers();
+        Box::pin(async move {
+            for osc in osts.iter().chain(&mdts) {
+                osc.flush_all().await;
+            }
+            let mut synced = Ok(());
+            for osc in osts {
+                synced = synced.and(osc.sync_all().await);
+            }
+            synced
+        })
+    }
+
     fn shut_down(&self) -> BoxFuture<'static, ()> {
-        let osts: Vec<Arc<Osc>> = self.table.read().values().cloned().collect();
-        let mdts: Vec<Arc<Osc>> = self.mdts.read().values().cloned().collect();
+        let (osts, mdts) = self.keepers();
         Box::pin(async move {
             for osc in osts.iter().chain(&mdts) {
                 osc.flush_all().await;

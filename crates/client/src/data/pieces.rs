@@ -65,7 +65,14 @@ impl File {
         };
         let read = match &cut[..] {
             [piece] => vec![one(piece).await],
-            pieces => join::all(pieces.iter().map(one).collect()).await,
+            pieces => {
+                // As while several objects are written: see there. Pages for which a lock went before
+                // the last piece came are dropped when the kernel has them.
+                let held = self.asking(offset, length as usize);
+                let read = join::all(pieces.iter().map(one).collect()).await;
+                drop(held);
+                read
+            }
         };
         let mut out = Vec::new();
         // Behind the last component there is nothing to ask.

@@ -12,12 +12,8 @@ use sheen_wire::ost::{BrwFlags, NiobufRemote, ObdIoobj, ObdoFlags, OstBody};
 use super::How;
 use super::course::{Refusal, Seen};
 use super::object::Object;
+use super::osc::{Terms, max_brw};
 use crate::call::{self, need};
-
-/// Reads of at most so many bytes come inside the reply (`short_io_bytes`).
-const SHORT_IO_BYTES: usize = 16 << 10;
-/// How often a read is sent again because its checksum is wrong.
-const CHECKSUM_TRIES: u32 = 5;
 
 /// Zeros to share.
 static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
@@ -41,6 +37,7 @@ impl Object {
     ) -> Result<Vec<Bytes>, Refusal> {
         let extent = Extent { start, end: end - 1 };
         let lease = self.lease(extent, LockMode::Pr, Some(extent), seen).await?;
+        let _direct = how.direct.then(|| self.osc.io().begin_direct());
         if how.direct {
             self.drain(Extent { start, end: end - 1 }).await;
         }
@@ -122,7 +119,7 @@ impl Object {
 
     /// `start..end` from the OST, in RPCs of at most a bulk each, one after the other's request.
     pub(super) async fn fetch(self: &Arc<Self>, start: u64, end: u64) -> Result<Vec<Bytes>, Errno> {
-        let bulk = self.osc.terms().bulk_bytes;
+        let bulk = self.osc.terms().read_bytes;
         let mut parts = Vec::new();
         let mut at = start;
         while at < end {
@@ -144,8 +141,12 @@ impl Object {
     }
 
     async fn fetch_one(&self, offset: u64, length: usize) -> Result<Vec<Bytes>, Errno> {
-        for _ in 0..CHECKSUM_TRIES {
-            let call = self.read_call(offset, length);
+        let clock = &self.osc.shared.world.clock;
+        for _ in 0..=self.osc.resends() {
+            let terms = self.osc.terms();
+            let call = self.read_call(offset, length, &terms);
+            let under_way = self.osc.io().read.begin(offset, length as u64);
+            let begin = clock.now();
             let answer = call::call::<OstRead>(&*self.osc.channel, call).await?;
             let oa = need(answer.reply.ost_body)?.oa;
             let got = usize::try_from(answer.body.status).map_err(|_| Errno::EPROTO)?;
@@ -158,7 +159,8 @@ impl Object {
                 return Err(Errno::EPROTO);
             }
             trim(&mut pieces, got);
-            let checksum = self.osc.terms().checksum.filter(|_| oa.valid.contains(Valid::CKSUM));
+            under_way.answered(clock.now().since(begin), got as u64);
+            let checksum = terms.checksum.filter(|_| oa.valid.contains(Valid::CKSUM));
             if checksum.is_none_or(|checksum| checksum.of(&pieces) == oa.nlink) {
                 return Ok(pieces);
             }
@@ -167,14 +169,14 @@ impl Object {
         Err(Errno::EIO)
     }
 
-    fn read_call(&self, offset: u64, length: usize) -> Call {
+    fn read_call(&self, offset: u64, length: usize, terms: &Terms) -> Call {
         let mut oa = self.obdo();
         oa.valid = Valid::ID | Valid::GROUP | Valid::FID | Valid::PARENT | Valid::FLAGS;
-        if let Some(checksum) = self.osc.terms().checksum {
+        if let Some(checksum) = terms.checksum {
             oa.valid |= Valid::CKSUM;
             oa.flags |= checksum.flag();
         }
-        let is_short = length <= SHORT_IO_BYTES && self.osc.terms().short_io;
+        let is_short = length as u64 <= terms.short_io;
         if is_short {
             oa.flags |= ObdoFlags::SHORT_IO;
         }
@@ -182,7 +184,7 @@ impl Object {
             ost_body: OstBody { oa },
             obd_ioobj: vec![ObdIoobj {
                 oid: self.oi,
-                max_brw: self.osc.terms().max_brw(),
+                max_brw: max_brw(terms.read_bytes),
                 bufcnt: 1,
             }],
             niobuf_remote: vec![NiobufRemote { offset, len: length as u32, flags: BrwFlags::NONE }],

@@ -14,17 +14,13 @@ use super::How;
 use super::course::{Refusal, Seen};
 use super::extents::Run;
 use super::object::Object;
-use super::osc::Shortage;
+use super::osc::{Shortage, max_brw};
 use crate::call::{self, need};
 
 /// How long dirty bytes wait for company before they are written anyway.
 const DELAY: Duration = Duration::from_secs(1);
-/// Writes of at most so many bytes go inside the request (`short_io_bytes`).
-const SHORT_IO_BYTES: u64 = 16 << 10;
 /// Separate runs in one RPC; Lustre allows a run per page.
 const RUNS_MAX: usize = 256;
-/// How often a write is sent again because its checksum did not arrive as it was.
-const CHECKSUM_TRIES: u32 = 5;
 
 impl Object {
     /// Accepts `data` at `offset`.
@@ -58,6 +54,7 @@ impl Object {
         how: How,
     ) -> Result<(), Errno> {
         self.state.lock().owner = owner;
+        let _direct = how.direct.then(|| self.osc.io().begin_direct());
         if how.direct || how.sync {
             self.write_through(offset, data, how.sync).await?;
         } else {
@@ -258,11 +255,16 @@ impl Object {
 
     /// One write RPC; sent again if the OST saw other bytes than we sent.
     async fn send(&self, runs: &[Run], flags: BrwFlags, granted: u64) -> Result<(), Errno> {
-        for _ in 0..CHECKSUM_TRIES {
+        let clock = &self.osc.shared.world.clock;
+        let length = runs.iter().map(|(_, run)| run.len() as u64).sum();
+        let first = runs.first().map_or(0, |(offset, _)| *offset);
+        for _ in 0..=self.osc.resends() {
             let call = self.write_call(runs, flags, granted);
+            let (under_way, begin) = (self.osc.io().write.begin(first, length), clock.now());
             let answer = call::call::<OstWrite>(&*self.osc.channel, call).await;
             match answer {
                 Ok(answer) => {
+                    under_way.answered(clock.now().since(begin), length);
                     let oa = need(answer.reply.ost_body)?.oa;
                     self.learn_blocks(&oa);
                     let gained = if oa.valid.contains(Valid::GRANT) { oa.grant } else { 0 };
@@ -284,10 +286,11 @@ impl Object {
         let niobuf_remote = niobufs(runs, flags);
         let pieces: Vec<Bytes> = runs.iter().map(|(_, run)| run.clone()).collect();
         let length: u64 = pieces.iter().map(|piece| piece.len() as u64).sum();
-        let is_short = length <= SHORT_IO_BYTES && self.osc.terms().short_io;
+        let terms = self.osc.terms();
+        let is_short = length <= terms.short_io;
         let mut oa = self.obdo();
         self.fill_grant(&mut oa, granted);
-        if let Some(checksum) = self.osc.terms().checksum {
+        if let Some(checksum) = terms.checksum {
             oa.valid |= Valid::CKSUM;
             oa.flags |= checksum.flag();
             oa.nlink = checksum.of(&pieces);
@@ -295,7 +298,7 @@ impl Object {
         let mut request = OstWrite {
             obd_ioobj: vec![ObdIoobj {
                 oid: self.oi,
-                max_brw: self.osc.terms().max_brw(),
+                max_brw: max_brw(terms.bulk_bytes),
                 bufcnt: niobuf_remote.len() as u32,
             }],
             niobuf_remote,

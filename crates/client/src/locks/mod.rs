@@ -14,6 +14,7 @@ mod held;
 mod router;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -35,7 +36,7 @@ use crate::call;
 
 /// Cancels in one request: what `LDLM_CANCEL` fits into a page, as Lustre limits it.
 const CANCELS_IN_REQUEST_MAX: usize = 500;
-/// Unused locks given back in one go when there are too many.
+/// Unused locks given back in one go when there are too many, unless told otherwise.
 const SHRINK_BATCH: usize = 64;
 
 /// What a lock's end takes away.
@@ -100,6 +101,8 @@ pub struct LockSpace {
     protected: Arc<dyn Protected>,
     waiting: Mutex<HashMap<LockHandle, Waiter>>,
     cancels: Mutex<Cancels>,
+    shrink_batch: AtomicUsize,
+    cancels_early: AtomicBool,
 }
 
 /// Who waits for a lock; stays until its [`Pending`] is done.
@@ -148,6 +151,8 @@ impl LockSpace {
             protected,
             waiting: Mutex::default(),
             cancels: Mutex::default(),
+            shrink_batch: AtomicUsize::new(SHRINK_BATCH),
+            cancels_early: AtomicBool::new(true),
         })
     }
 
@@ -261,6 +266,28 @@ impl LockSpace {
         self: &Arc<Self>,
         wanted: &[(ResourceName, LockMode, InodeBits)],
     ) -> Vec<LockHandle> {
+        match self.cancels_early() {
+            true => self.cancel_now(wanted).await,
+            false => Vec::new(),
+        }
+    }
+
+    /// Whether operations carry the cancels of locks that stand in their way (`early_lock_cancel`); if not,
+    /// the target calls them back.
+    #[must_use]
+    pub fn cancels_early(&self) -> bool {
+        self.cancels_early.load(Ordering::Relaxed)
+    }
+
+    /// Sets that.
+    pub fn cancel_early_or_not(&self, on: bool) {
+        self.cancels_early.store(on, Ordering::Relaxed);
+    }
+
+    async fn cancel_now(
+        self: &Arc<Self>,
+        wanted: &[(ResourceName, LockMode, InodeBits)],
+    ) -> Vec<LockHandle> {
         let mut actions = Vec::new();
         let mut handles = Vec::new();
         for (resource, mode, bits) in wanted {
@@ -285,7 +312,7 @@ impl LockSpace {
     pub async fn clear_unused_of(self: &Arc<Self>, resources: &[ResourceName]) {
         let all = |resource: &ResourceName| (*resource, LockMode::Ex, InodeBits(u64::MAX));
         let wanted: Vec<_> = resources.iter().map(all).collect();
-        let handles = self.cancel_early(&wanted).await;
+        let handles = self.cancel_now(&wanted).await;
         self.cancel(handles);
     }
 
@@ -305,10 +332,21 @@ impl LockSpace {
         self.act(actions);
     }
 
+    /// How many unused locks go at once when there are too many (`lru_cancel_batch`).
+    #[must_use]
+    pub fn shrink_batch(&self) -> usize {
+        self.shrink_batch.load(Ordering::Relaxed)
+    }
+
+    /// From now on so many; as Lustre takes it, 0 is no limit.
+    pub fn set_shrink_batch(&self, count: usize) {
+        self.shrink_batch.store(if count == 0 { usize::MAX } else { count }, Ordering::Relaxed);
+    }
+
     /// Gives unused locks back if there are too many or they are too old.
     fn shrink(self: &Arc<Self>) {
         let mut actions = Vec::new();
-        self.namespace.shrink(self.world.clock.now(), SHRINK_BATCH, &mut actions);
+        self.namespace.shrink(self.world.clock.now(), self.shrink_batch(), &mut actions);
         self.act(actions);
     }
 

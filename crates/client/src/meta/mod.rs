@@ -39,6 +39,7 @@ mod unlink;
 mod xattr;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use sheen_io::World;
 use sheen_rpc::Channel;
@@ -81,12 +82,23 @@ pub(crate) struct Meta {
     pub(crate) world: World,
     pub(crate) cache: Arc<MetaCache>,
     mdts: Vec<Arc<Mdt>>,
+    keeps_xattrs: AtomicBool,
 }
 
 impl Meta {
     /// Operations on these MDTs; the first is MDT0000.
     pub(crate) fn new(world: World, cache: Arc<MetaCache>, mdts: Vec<Arc<Mdt>>) -> Self {
-        Self { world, cache, mdts }
+        Self { world, cache, mdts, keeps_xattrs: AtomicBool::new(true) }
+    }
+
+    /// Whether extended attributes are kept under their locks.
+    pub(crate) fn keeps_xattrs(&self) -> bool {
+        self.keeps_xattrs.load(Ordering::Relaxed)
+    }
+
+    /// Sets that.
+    pub(crate) fn keep_xattrs(&self, on: bool) {
+        self.keeps_xattrs.store(on, Ordering::Relaxed);
     }
 
     /// All MDTs.

@@ -23,7 +23,7 @@ use super::store::Told;
 use super::{ACL_ROOM, EA_ROOM, Mdt, Meta, intent_status};
 use crate::cache::{Done, Inode, Moment, Pin};
 use crate::call;
-use crate::data::Brought;
+use crate::data::{Brought, Shown};
 use crate::locks::{Ask, Held};
 use crate::posix::{self, Credentials, FileType, May};
 
@@ -36,7 +36,14 @@ pub(crate) struct OpenState {
     pub(super) handle: Arc<HandleCell>,
     pub(super) xid: Xid,
     /// The file's data, if it came along.
-    _brought: Option<Brought>,
+    brought: Option<Brought>,
+}
+
+impl OpenState {
+    /// The file's bytes, if they came along and may be shown.
+    pub(crate) fn shown(&self) -> Option<Shown> {
+        self.brought.as_ref()?.shown()
+    }
 }
 
 /// What an open found or made.
@@ -328,7 +335,7 @@ impl Meta {
             self.changed(answer.body.transno, &[on, &pin]);
         }
         let open = lock.policy_res1.contains(Disposition::OPEN_OPEN);
-        let state = open.then_some(OpenState { mdt, handle, xid: answer.xid, _brought: brought });
+        let state = open.then_some(OpenState { mdt, handle, xid: answer.xid, brought });
         Ok(OpenedInode { pin, state, created, held })
     }
 

@@ -24,9 +24,9 @@ pub(crate) async fn mdt_statfs(channel: Arc<dyn Channel>) -> Result<ObdStatfs, E
     call::need(call::call::<MdsStatfs>(&*channel, call).await?.reply.obd_statfs)
 }
 
-/// Asks an OST. One RPC.
-pub(crate) async fn ost_statfs(channel: Arc<dyn Channel>) -> Result<ObdStatfs, Errno> {
-    // An OST that is down must not hold up the answer of the others.
-    let call = Call { kind: CallKind::NoDelay, ..Call::new(OstStatfs::default()) };
+/// Asks an OST. One RPC. If `lazy`, one that is down does not hold up the answer of the others.
+pub(crate) async fn ost_statfs(channel: Arc<dyn Channel>, lazy: bool) -> Result<ObdStatfs, Errno> {
+    let kind = if lazy { CallKind::NoDelay } else { CallKind::Normal };
+    let call = Call { kind, ..Call::new(OstStatfs::default()) };
     call::need(call::call::<OstStatfs>(&*channel, call).await?.reply.obd_statfs)
 }

@@ -42,7 +42,8 @@ impl Meta {
     ) -> Result<Option<Arc<Xattrs>>, Errno> {
         {
             let state = inode.state();
-            if state.covered.contains(InodeBits::XATTR)
+            if self.keeps_xattrs()
+                && state.covered.contains(InodeBits::XATTR)
                 && let Some(xattrs) = &state.xattrs
             {
                 return Ok(Some(Arc::clone(xattrs)));

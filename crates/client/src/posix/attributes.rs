@@ -89,21 +89,29 @@ impl FileSystem {
         self.0.used(who, changed.await)
     }
 
-    /// Space and inodes of the whole file system. One RPC to each target, all at once.
+    /// Space and inodes of the whole file system. One RPC to each target, all at once; none while an
+    /// earlier answer is believed.
     ///
     /// # Errors
-    /// As `statfs(2)`: if the MDT does not answer. OSTs that do not are left out.
+    /// As `statfs(2)`: if the MDT does not answer. OSTs that do not are left out, or waited for, as
+    /// [`Settings::lazy_statfs`](super::Settings::lazy_statfs) says.
     pub async fn statfs(&self) -> Result<FsStat, Errno> {
-        let targets = self.0.statfs_all().await;
+        let (now, settings) = (self.0.meta.world.clock.now(), &self.0.settings);
+        if let Some(known) = settings.statfs_known(now) {
+            return Ok(known);
+        }
+        let targets = self.0.statfs_all(settings.lazy_statfs()).await;
         let (mdts, osts) = targets.split_at(self.0.meta.mdts().len());
         let mdts: Result<Vec<_>, _> = mdts.iter().map(|target| target.stat.clone()).collect();
         let osts: Vec<_> = osts.iter().filter_map(|target| target.stat.clone().ok()).collect();
-        Ok(sum(&mdts?, &osts))
+        let stat = sum(&mdts?, &osts);
+        settings.learn_statfs(now, stat);
+        Ok(stat)
     }
 
     /// Each target's own answer: its name, and space and objects. MDTs first. For `lfs df`.
     pub async fn statfs_targets(&self) -> Vec<(String, Result<ObdStatfs, Errno>)> {
-        let targets = self.0.statfs_all().await;
+        let targets = self.0.statfs_all(true).await;
         targets.into_iter().map(|target| (target.name, target.stat)).collect()
     }
 
@@ -214,7 +222,7 @@ impl Mounted {
         Ok(())
     }
 
-    async fn statfs_all(&self) -> Vec<TargetStat> {
+    async fn statfs_all(&self, lazy: bool) -> Vec<TargetStat> {
         let mut asked: Vec<BoxFuture<'_, TargetStat>> = Vec::new();
         for mdt in self.meta.mdts() {
             let name = mdt.locks.name().to_owned();
@@ -226,9 +234,9 @@ impl Mounted {
         for ost in self.targets.osts() {
             let name = ost.name.clone();
             let channel: Arc<dyn Channel> = Arc::clone(&ost.import) as Arc<dyn Channel>;
-            asked.push(Box::pin(
-                async move { TargetStat { name, stat: ost_statfs(channel).await } },
-            ));
+            asked.push(Box::pin(async move {
+                TargetStat { name, stat: ost_statfs(channel, lazy).await }
+            }));
         }
         join::all(asked).await
     }

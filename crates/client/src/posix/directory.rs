@@ -14,9 +14,6 @@ use crate::cache::{Inode, inode_number};
 use crate::join;
 use crate::meta::readdir::Position;
 
-/// Lookups that one call has under way at once.
-const LOOKUPS_AT_ONCE: usize = 16;
-
 impl FileSystem {
     /// Names of an open directory from `from` on, at least one and at most `limit`; none at the end.
     /// One RPC for some thousand names, none while a lock covers them.
@@ -56,16 +53,7 @@ impl FileSystem {
             let names = self.readdir(handle, from, limit).await?;
             let Some(last) = names.last() else { return Ok(Vec::new()) };
             from = last.next;
-            let mut names = names.into_iter();
-            let mut whole = Vec::with_capacity(names.len());
-            while names.len() > 0 {
-                let some = names.by_ref().take(LOOKUPS_AT_ONCE);
-                let lookups = some.map(|entry| -> BoxFuture<'_, _> {
-                    Box::pin(self.0.look_up(who, &directory, entry))
-                });
-                let found = join::all(lookups.collect()).await;
-                whole.extend(found.into_iter().flatten());
-            }
+            let whole = self.0.with_entries(who, &directory, names).await;
             // No name at all would mean the end.
             if !whole.is_empty() {
                 return Ok(whole);
@@ -121,6 +109,41 @@ impl Mounted {
             }
         }
         Ok(names)
+    }
+
+    /// Listed names with what they stand for, but for those that are gone. As many lookups at once as
+    /// operators allow; if none, what is known without.
+    async fn with_entries(
+        &self,
+        who: &Credentials,
+        directory: &Arc<Inode>,
+        names: Vec<DirEntry>,
+    ) -> Vec<DirEntryPlus> {
+        let at_once = self.settings.lookups_ahead();
+        let mut whole = Vec::with_capacity(names.len());
+        if at_once == 0 {
+            whole.extend(names.into_iter().map(|entry| self.unseen(directory, entry)));
+            return whole;
+        }
+        let asked = names.len();
+        let mut names = names.into_iter();
+        while names.len() > 0 {
+            let some = names.by_ref().take(at_once);
+            let lookups = some
+                .map(|entry| -> BoxFuture<'_, _> { Box::pin(self.look_up(who, directory, entry)) });
+            whole.extend(join::all(lookups.collect()).await.into_iter().flatten());
+        }
+        let is_kept =
+            |entry: &&DirEntryPlus| entry.found.as_ref().is_some_and(|it| it.keep.attributes);
+        self.settings.listed(asked, whole.iter().filter(is_kept).count());
+        whole
+    }
+
+    /// A listed name without a look at what it stands for.
+    fn unseen(&self, parent: &Arc<Inode>, entry: DirEntry) -> DirEntryPlus {
+        let name = Name::new(&entry.name).ok();
+        let found = name.map(|name| self.entry_unseen(parent, &name, &entry));
+        DirEntryPlus { entry, found }
     }
 
     /// A listed name with what it stands for; nothing if it is gone.

@@ -168,7 +168,7 @@ impl FileSystem {
     }
 
     /// One descriptor of the open file is closed: reports errors of earlier writes, gives back the
-    /// owner's `fcntl(2)` locks.
+    /// owner's `fcntl(2)` locks, and makes what was written durable if operators want that.
     ///
     /// # Errors
     /// As `close(2)`.
@@ -176,6 +176,9 @@ impl FileSystem {
         let file = self.0.handles.get(handle)?;
         file.pin.state().fresh = false;
         self.0.unlock_all(&file, owner).await?;
+        if self.0.settings.sync_on_close() && file.modified.load(Ordering::Relaxed) {
+            self.0.sync(&file).await?;
+        }
         let heard = (*file.heard.lock()).max(file.failed_before);
         file.pin.state().failures.since(heard)
     }
@@ -249,6 +252,16 @@ impl FileSystem {
         }
     }
 
+    /// Makes everything durable that was changed so far, as `syncfs(2)` does: one RPC for each target beside
+    /// the writes of dirty bytes. What such a write met is told to the next `fsync` of the file.
+    ///
+    /// # Errors
+    /// What a target answered.
+    pub async fn sync_all(&self, who: &Credentials) -> Result<(), Errno> {
+        self.0.data.sync_all().await?;
+        self.0.meta.sync_all(who).await
+    }
+
     /// Writes everything back, gives all locks and handles back, and leaves all targets.
     pub async fn unmount(&self) {
         for file in self.0.handles.take_all() {
@@ -320,6 +333,7 @@ impl Mounted {
     ) -> Opened {
         let direct = flags.passes_pages();
         let file = OpenFile::new(pin, flags, who, open);
+        self.wait_for_handing(&file);
         let keep_pages = self.observers.watched() && self.may_read_unheard(&file);
         Opened { handle: self.handles.insert(file), keep_pages, direct }
     }

@@ -17,8 +17,10 @@ mod contest;
 mod directory;
 #[cfg(test)]
 mod dom_tests;
+mod extents;
 mod files;
 mod flags;
+mod handing;
 mod handles;
 mod inodes;
 mod invalidate;
@@ -31,6 +33,7 @@ mod own_names;
 mod permission;
 #[cfg(test)]
 mod rights_tests;
+mod settings;
 mod statistics;
 #[cfg(test)]
 mod tests;
@@ -50,10 +53,13 @@ use crate::locks::LockSpace;
 use crate::meta::Meta;
 
 pub(crate) use contest::Contest;
+pub use extents::{Counted as ExtentsCounted, Extents, Range, SIZES, Sizes};
+pub(crate) use handing::Handing;
 pub(crate) use handles::Handles;
 pub use invalidate::{Invalidate, Stale};
 pub(crate) use migrate::Moves;
-pub use statistics::{Operation, Statistics};
+pub use settings::{Ahead, Settings};
+pub use statistics::{Operation, Statistics, Tracked};
 pub use types::{
     AccessTimes, Attributes, Credentials, DirCookie, DirEntry, DirEntryPlus, Entry, Fallocate,
     FileHandle, FileLock, FileLockMode, FileType, FsStat, Keep, LockOwner, Lookup, NewNode, NodeId,
@@ -75,9 +81,11 @@ pub(crate) struct Mounted {
     pub(crate) contest: Contest,
     pub(crate) moves: Moves,
     pub(crate) statistics: Statistics,
+    pub(crate) settings: Settings,
     /// User and group that root is judged as; `None` for root itself.
     pub(crate) squash: RwLock<Option<(u32, u32)>>,
     pub(crate) access_times: RwLock<AccessTimes>,
+    pub(crate) handing: Handing,
 }
 
 impl FileSystem {
@@ -102,6 +110,23 @@ impl FileSystem {
     #[must_use]
     pub fn statistics(&self) -> &Statistics {
         &self.0.statistics
+    }
+
+    /// What operators set.
+    #[must_use]
+    pub fn settings(&self) -> &Settings {
+        &self.0.settings
+    }
+
+    /// Whether extended attributes are kept under their locks (`xattr_cache`).
+    #[must_use]
+    pub fn keeps_xattrs(&self) -> bool {
+        self.0.meta.keeps_xattrs()
+    }
+
+    /// Sets that.
+    pub fn keep_xattrs(&self, on: bool) {
+        self.0.meta.keep_xattrs(on);
     }
 
     /// How many inodes are known, for operators.

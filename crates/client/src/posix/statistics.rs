@@ -1,8 +1,11 @@
 //! What a mount counts of the calls to it, as Lustre's `llite.*.stats` shows it.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use sheen_types::{CounterLine, Counters, Samples};
+
+use super::extents::Extents;
 
 macro_rules! operations {
     ($($(#[$doc:meta])* $name:ident = $line:expr,)+) => {
@@ -78,34 +81,83 @@ operations! {
 
 /// The counts of one mount. Whoever takes the calls (the FUSE adapter) counts them; what the kernel
 /// answers from its caches is counted by nobody.
-pub struct Statistics(Counters);
+pub struct Statistics {
+    counters: Counters,
+    extents: Extents,
+    /// Whose calls alone count: which kind of number, in the upper half, and the number.
+    tracked: AtomicU64,
+}
+
+/// Whose calls alone count (`stats_track_pid` and so on).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Tracked {
+    /// Everybody's.
+    All,
+    /// Those of a process.
+    Process(u32),
+    /// Those of the children of a process.
+    Parent(u32),
+    /// Those of a group.
+    Group(u32),
+}
 
 impl Default for Statistics {
     fn default() -> Self {
-        Self(Counters::new(LINES))
+        let tracked = AtomicU64::new(0);
+        Self { counters: Counters::new(LINES), extents: Extents::default(), tracked }
     }
 }
 
 impl Statistics {
+    /// Sizes and places of reads and writes.
+    #[must_use]
+    pub fn extents(&self) -> &Extents {
+        &self.extents
+    }
+
+    /// Whose calls count.
+    #[must_use]
+    pub fn tracked(&self) -> Tracked {
+        let packed = self.tracked.load(Ordering::Relaxed);
+        let number = packed as u32;
+        match packed >> 32 {
+            1 => Tracked::Process(number),
+            2 => Tracked::Parent(number),
+            3 => Tracked::Group(number),
+            _ => Tracked::All,
+        }
+    }
+
+    /// From now on these calls alone count.
+    pub fn track(&self, whose: Tracked) {
+        let (kind, number) = match whose {
+            Tracked::All => (0, 0),
+            Tracked::Process(number) => (1, number),
+            Tracked::Parent(number) => (2, number),
+            Tracked::Group(number) => (3, number),
+        };
+        self.tracked.store(kind << 32 | u64::from(number), Ordering::Relaxed);
+    }
+
     /// A call took so long.
     pub fn took(&self, operation: Operation, time: Duration) {
-        self.0.add(operation as usize, u64::try_from(time.as_micros()).unwrap_or(u64::MAX));
+        self.counters.add(operation as usize, u64::try_from(time.as_micros()).unwrap_or(u64::MAX));
     }
 
     /// So many bytes were moved; of a count without a measure, any number.
     pub fn add(&self, operation: Operation, value: u64) {
-        self.0.add(operation as usize, value);
+        self.counters.add(operation as usize, value);
     }
 
     /// What was counted so far.
     #[must_use]
     pub fn samples(&self) -> Vec<Samples> {
-        self.0.samples()
+        self.counters.samples()
     }
 
     /// Starts anew.
     pub fn clear(&self) {
-        self.0.clear();
+        self.counters.clear();
     }
 }
 
@@ -122,5 +174,8 @@ mod tests {
         let names: Vec<_> = samples.iter().map(|sample| sample.line.name).collect();
         assert_eq!(names, ["read_bytes", "removexattr"]);
         assert_eq!((samples[0].sum, samples[1].squared), (4096, 49));
+        assert_eq!(statistics.tracked(), Tracked::All);
+        statistics.track(Tracked::Group(77));
+        assert_eq!(statistics.tracked(), Tracked::Group(77));
     }
 }

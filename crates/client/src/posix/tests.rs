@@ -442,6 +442,14 @@ fn fsync_asks_the_mdt_only_for_what_is_not_durable() {
     fixture.mdt.committed.store(50, std::sync::atomic::Ordering::Relaxed);
     assert_eq!(sync(&fixture), Ok(()));
     assert_eq!(fixture.mdt.take_asked().len(), 1);
+    // Of everything the client keeps no account.
+    fixture.mdt.answer(MdsSyncReply::default());
+    let files = fixture.files.clone();
+    let all = async move { files.sync_all(&Fixture::root()).await };
+    assert_eq!(fixture.world.run(all), Ok(()));
+    let asked = fixture.mdt.take_asked();
+    let [Request::MdsSync(request)] = &asked[..] else { panic!("{asked:?}") };
+    assert_eq!(request.mdt_body.fid1, Fid::default());
 }
 
 #[test]

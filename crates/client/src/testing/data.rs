@@ -163,6 +163,10 @@ impl DataPath for FakeData {
 
     fn watch(&self, _events: Arc<dyn DataEvents>) {}
 
+    fn sync_all(&self) -> BoxFuture<'static, Result<(), Errno>> {
+        Box::pin(std::future::ready(Ok(())))
+    }
+
     fn shut_down(&self) -> BoxFuture<'static, ()> {
         Box::pin(std::future::ready(()))
     }

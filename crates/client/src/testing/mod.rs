@@ -133,8 +133,10 @@ impl Fixture {
             contest: Contest::default(),
             moves: crate::posix::Moves::default(),
             statistics: Default::default(),
+            settings: Default::default(),
             squash: parking_lot::RwLock::default(),
             access_times: parking_lot::RwLock::default(),
+            handing: crate::posix::Handing::default(),
         });
         let watcher = Arc::new(Watcher::default());
         files.watch(Arc::clone(&watcher) as Arc<dyn Invalidate>, Audience::Everybody);

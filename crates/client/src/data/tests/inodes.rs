@@ -256,6 +256,42 @@ fn what_an_open_brought_goes_with_its_lock_or_the_open() {
 }
 
 #[test]
+fn what_an_open_brought_is_shown_whole_under_its_lock_or_not_at_all() {
+    let it = OnMdt::new();
+    let content = pattern(3000);
+    it.mdt.set_bytes(resource(), content.to_vec());
+    let brought = it.data.brought(FILE, mapping(), 0, content.clone()).expect("taken");
+    assert!(brought.shown().is_none(), "no lock covers it");
+    let held = it.given(LockMode::Pr, OPEN, it.mdt.value(resource()));
+    let handle = held.handle();
+    drop(held);
+    let shown = brought.shown().expect("whole");
+    assert_eq!(shown.bytes, content);
+    // Who has it laid into pages now must hear that they are stale after that, not before.
+    it.callback(handle, InodeBits::DOM);
+    assert_eq!(it.uncovered(), []);
+    drop(shown);
+    it.world().settle();
+    assert_eq!(it.uncovered(), [mapping().extent]);
+    assert!(brought.shown().is_none(), "its lock has gone");
+}
+
+#[test]
+fn what_was_read_in_part_or_does_not_begin_the_file_is_not_shown() {
+    let it = OnMdt::new();
+    it.mdt.set_bytes(resource(), pattern(8192).to_vec());
+    let whole = it.data.brought(FILE, mapping(), 0, pattern(8192)).expect("taken");
+    drop(it.given(LockMode::Pr, OPEN, it.mdt.value(resource())));
+    let file = it.file();
+    assert!(whole.shown().is_some());
+    it.fixture.read(&file, 0, 4096, CACHED).expect("read");
+    assert!(whole.shown().is_none(), "the kernel has its beginning");
+    drop(whole);
+    let page = it.data.brought(FILE, mapping(), 4096, pattern(8192).slice(4096..));
+    assert!(page.expect("taken").shown().is_none(), "only its last page");
+}
+
+#[test]
 fn what_comes_while_we_have_written_is_older_than_ours() {
     let it = OnMdt::new();
     let file = it.file();

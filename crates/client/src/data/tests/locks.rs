@@ -55,6 +55,31 @@ fn a_lock_goes_though_the_kernel_holds_pages_of_a_call_that_waits_for_another() 
 }
 
 #[test]
+fn a_lock_goes_though_the_kernel_holds_its_pages_for_a_read_that_waits_for_another() {
+    let fixture = Fixture::new(1 << 20);
+    let file = fixture.file(2);
+    let start = u64::from(STRIPE) - 4096;
+    fixture.ost().set_bytes(resource(0), pattern(1 << 20).to_vec());
+    *fixture.events.held.lock() = Extent::of_length(start, 8192);
+    fixture.fakes[1].script.lock().hold = Some("lock");
+    let reader = Arc::clone(&file);
+    let read = async move { _ = reader.read(start, 8192, CACHED).await };
+    fixture.world.world().tasks.spawn("read", Box::pin(read));
+    fixture.world.settle();
+    assert_eq!(fixture.ost().take("read").len(), 1, "one part has come");
+    fixture.ost().take_asked();
+    fixture.lose_locks();
+    fixture.wait(Duration::from_millis(10));
+    assert_eq!(fixture.ost().take("cancel"), ["cancel 1"]);
+    // The kernel drops the pages when it has them.
+    let whole = Extent { start, end: start + 8191 };
+    assert!(fixture.events.uncovered.lock().contains(&whole));
+    *fixture.events.held.lock() = None;
+    fixture.fakes[1].let_go();
+    fixture.world.settle();
+}
+
+#[test]
 fn a_lock_goes_though_the_kernel_holds_pages_between_those_that_it_covers() {
     let fixture = Fixture::new(1 << 20);
     let file = fixture.file(2);
@@ -326,6 +351,13 @@ fn at_the_end_everything_is_written_and_given_back() {
     let file = fixture.file(2);
     fixture.write(&file, WriteAt::Offset(0), pattern(2 << 20), CACHED).expect("accepted");
     let path = Arc::clone(&fixture.osts);
+    let synced = Arc::clone(&path);
+    let sync = async move { crate::data::DataPath::sync_all(&*synced).await };
+    assert_eq!(fixture.world.run(sync), Ok(()));
+    for (index, fake) in (0..).zip(&fixture.fakes) {
+        assert_eq!(fake.bytes(resource(index)).len(), 1 << 20);
+        assert_eq!(fake.take("sync"), ["sync"]);
+    }
     fixture.world.run(async move { crate::data::DataPath::shut_down(&*path).await });
     for (index, fake) in (0..).zip(&fixture.fakes) {
         assert_eq!(fake.bytes(resource(index)).len(), 1 << 20);

@@ -6,6 +6,7 @@ mod locks;
 mod ost;
 mod reading;
 mod sizes;
+mod tuning;
 mod writing;
 
 use std::sync::Arc;

@@ -220,7 +220,7 @@ fn data_that_arrives_changed_is_sent_again_and_not_for_ever() {
     assert_eq!(fixture.ost().bytes(resource(0)), pattern(100));
     fixture.ost().script.lock().garble = 100;
     assert_eq!(fixture.write(&file, WriteAt::Offset(0), pattern(9), DIRECT), Err(Errno::EIO));
-    assert_eq!(fixture.ost().take("write").len(), 5);
+    assert_eq!(fixture.ost().take("write").len(), 11);
 }
 
 #[test]

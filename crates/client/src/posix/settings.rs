@@ -1,0 +1,127 @@
+//! What operators set of a mount (`lctl set_param llite.*`), and what it counts of names looked up ahead.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use sheen_types::Instant;
+
+use super::FsStat;
+
+/// Lookups that the listing of one directory has under way at once, unless told otherwise.
+const LOOKUPS_AT_ONCE: usize = 16;
+
+/// The settings of one mount.
+pub struct Settings {
+    lookups_ahead: AtomicUsize,
+    lazy_statfs: AtomicBool,
+    sync_on_close: AtomicBool,
+    /// How long an answer to statfs is believed, in seconds.
+    statfs_age_max: AtomicU64,
+    statfs: Mutex<Option<(Instant, FsStat)>>,
+    ahead: [AtomicU64; 3],
+}
+
+/// What was looked up while directories were listed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Ahead {
+    /// Parts of directories listed with what their names stand for.
+    pub listings: u64,
+    /// Names whose attributes came along, under locks that let the kernel keep them.
+    pub hits: u64,
+    /// Names whose attributes nobody may keep, or that were gone.
+    pub misses: u64,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            lookups_ahead: AtomicUsize::new(LOOKUPS_AT_ONCE),
+            lazy_statfs: AtomicBool::new(true),
+            sync_on_close: AtomicBool::new(false),
+            statfs_age_max: AtomicU64::new(0),
+            statfs: Mutex::default(),
+            ahead: Default::default(),
+        }
+    }
+}
+
+impl Settings {
+    /// Lookups that the listing of one directory has under way at once (`statahead_max`).
+    #[must_use]
+    pub fn lookups_ahead(&self) -> usize {
+        self.lookups_ahead.load(Ordering::Relaxed)
+    }
+
+    /// From now on so many; with 0, names are listed without a look at what they stand for.
+    pub fn set_lookups_ahead(&self, count: usize) {
+        self.lookups_ahead.store(count, Ordering::Relaxed);
+    }
+
+    /// Whether statfs leaves OSTs out that cannot be reached (`lazystatfs`), or waits for them.
+    #[must_use]
+    pub fn lazy_statfs(&self) -> bool {
+        self.lazy_statfs.load(Ordering::Relaxed)
+    }
+
+    /// Sets that.
+    pub fn set_lazy_statfs(&self, on: bool) {
+        self.lazy_statfs.store(on, Ordering::Relaxed);
+    }
+
+    /// Whether the last close of a file that was written makes it durable (`sync_on_close`).
+    #[must_use]
+    pub fn sync_on_close(&self) -> bool {
+        self.sync_on_close.load(Ordering::Relaxed)
+    }
+
+    /// Sets that.
+    pub fn set_sync_on_close(&self, on: bool) {
+        self.sync_on_close.store(on, Ordering::Relaxed);
+    }
+
+    /// For how many seconds an answer to statfs is believed (`statfs_max_age`).
+    #[must_use]
+    pub fn statfs_age_max(&self) -> u64 {
+        self.statfs_age_max.load(Ordering::Relaxed)
+    }
+
+    /// From now on so long.
+    pub fn set_statfs_age_max(&self, seconds: u64) {
+        self.statfs_age_max.store(seconds, Ordering::Relaxed);
+    }
+
+    /// The answer to statfs that is believed now.
+    pub(super) fn statfs_known(&self, now: Instant) -> Option<FsStat> {
+        let age = Duration::from_secs(self.statfs_age_max());
+        let known = *self.statfs.lock();
+        known.filter(|(at, _)| now.since(*at) < age).map(|(_, stat)| stat)
+    }
+
+    /// There is a new one.
+    pub(super) fn learn_statfs(&self, now: Instant, stat: FsStat) {
+        if self.statfs_age_max() > 0 {
+            *self.statfs.lock() = Some((now, stat));
+        }
+    }
+
+    /// Part of a directory was listed with so many names, of which so many are kept.
+    pub(super) fn listed(&self, names: usize, kept: usize) {
+        let counts = [1, kept as u64, names.saturating_sub(kept) as u64];
+        for (counter, count) in self.ahead.iter().zip(counts) {
+            counter.fetch_add(count, Ordering::Relaxed);
+        }
+    }
+
+    /// What was looked up ahead (`statahead_stats`).
+    #[must_use]
+    pub fn ahead(&self) -> Ahead {
+        let [listings, hits, misses] = [0, 1, 2].map(|at| self.ahead[at].load(Ordering::Relaxed));
+        Ahead { listings, hits, misses }
+    }
+
+    /// Counts anew.
+    pub fn clear_ahead(&self) {
+        self.ahead.iter().for_each(|counter| counter.store(0, Ordering::Relaxed));
+    }
+}
