@@ -18,14 +18,17 @@ use fuser::{
 use sheen_client::posix::{
     Credentials, DirCookie, Fallocate, FileHandle, FileLock, FileLockMode, FileSystem, FileType,
     LockOwner, Lookup, May, NewNode, NodeId, OpenFlags, Operation, RenameMode, Seek, SetAttributes,
-    XattrMode,
+    Tracked, XattrMode,
 };
-use sheen_types::{Errno, Extent, Name};
+use sheen_types::{Errno, Extent, JobId, Name};
 
 use crate::busy::{Busy, Guard};
 use crate::control::{self, Control};
 use crate::credentials::Groups;
 use crate::ends::Ends;
+use crate::invalidate::Kernel;
+use crate::jobs::Jobs;
+use crate::mount::MountOptions;
 use crate::{answer, convert, drive, signals};
 
 /// Bytes of one write request and of read-ahead: one bulk RPC's worth keeps the pipe full.
@@ -58,20 +61,24 @@ pub(crate) struct Adapter {
     files: FileSystem,
     runtime: tokio::runtime::Handle,
     groups: Groups,
+    kernel: Arc<Kernel>,
     busy: Arc<Busy>,
     ends: Arc<Ends>,
     local_locks: bool,
+    jobs: Arc<Jobs>,
 }
 
 impl Adapter {
     pub(crate) fn new(
         files: FileSystem,
         runtime: tokio::runtime::Handle,
+        kernel: Arc<Kernel>,
         busy: Arc<Busy>,
-        local_locks: bool,
+        options: &MountOptions,
     ) -> Self {
+        let (local_locks, jobs) = (options.local_locks, Arc::clone(&options.jobs));
         let ends = Arc::default();
-        Self { files, runtime, groups: Groups::default(), busy, ends, local_locks }
+        Self { files, runtime, groups: Groups::default(), kernel, busy, ends, local_locks, jobs }
     }
 
     fn who(&self, request: &Request, umask: u32) -> Credentials {
@@ -79,19 +86,40 @@ impl Adapter {
         self.groups.credentials(request, umask)
     }
 
+    /// Whose work it is.
+    fn job(&self, request: &Request) -> Option<JobId> {
+        self.jobs.of(request.pid(), request.uid(), request.gid())
+    }
+
     /// See [`crate::drive`]. Inlined, so that the future is made where its box takes it from.
     #[inline(always)]
-    fn drive(&self, work: impl Future<Output = ()> + Send + 'static) {
-        drive::drive(&self.runtime, Box::pin(work), None::<Watch>);
+    fn drive(&self, request: &Request, work: impl Future<Output = ()> + Send + 'static) {
+        drive::drive(&self.runtime, self.job(request), Box::pin(work), None::<Watch>);
     }
 
     /// As [`Adapter::drive`], and counts how long it takes from now on.
     #[expect(clippy::disallowed_methods, reason = "told to operators: nothing depends on it")]
     #[inline(always)]
-    fn counted(&self, operation: Operation, work: impl Future<Output = ()> + Send + 'static) {
+    fn counted(
+        &self,
+        request: &Request,
+        operation: Operation,
+        work: impl Future<Output = ()> + Send + 'static,
+    ) {
         let work = Box::pin(work);
         let watch = Watch { files: self.files.clone(), operation, begin: Instant::now() };
-        drive::drive(&self.runtime, work, Some(watch));
+        let watch = Some(watch).filter(|_| self.is_tracked(request));
+        drive::drive(&self.runtime, self.job(request), work, watch);
+    }
+
+    /// Whether the call counts.
+    fn is_tracked(&self, request: &Request) -> bool {
+        match self.files.statistics().tracked() {
+            Tracked::All => true,
+            Tracked::Process(pid) => request.pid() == pid,
+            Tracked::Parent(pid) => parent_of(request.pid()) == Some(pid),
+            Tracked::Group(gid) => request.gid() == gid,
+        }
     }
 
     /// The kernel holds the locks of these directories until the guard goes.
@@ -110,13 +138,14 @@ impl Adapter {
 
     fn make(
         &self,
-        who: Credentials,
+        (request, umask): (&Request, u32),
         parent: INodeNo,
         name: &OsStr,
         mode: u32,
         new: NewNode,
         reply: ReplyEntry,
     ) {
+        let who = self.who(request, umask);
         let (files, name) = (self.files.clone(), convert::name(name));
         let guard = self.occupy(&[parent]);
         let operation = match &new {
@@ -124,7 +153,7 @@ impl Adapter {
             NewNode::Symlink(_) => Operation::Symlink,
             NewNode::Node { .. } => Operation::Mknod,
         };
-        self.counted(operation, async move {
+        self.counted(request, operation, async move {
             let made = async { files.make(&who, node(parent), &name?, mode, new).await };
             let made = made.await;
             drop(guard);
@@ -144,6 +173,12 @@ impl Drop for Watch {
     fn drop(&mut self) {
         self.files.statistics().took(self.operation, self.begin.elapsed());
     }
+}
+
+/// The process that made this one.
+fn parent_of(pid: u32) -> Option<u32> {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    status.lines().find_map(|line| line.strip_prefix("PPid:"))?.trim().parse().ok()
 }
 
 fn node(number: INodeNo) -> NodeId {
@@ -192,7 +227,7 @@ impl Filesystem for Adapter {
     fn lookup(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
         let (files, who, name) = (self.files.clone(), self.who(request, 0), convert::name(name));
         let (guard, ends) = (self.occupy(&[parent]), Arc::clone(&self.ends));
-        self.counted(Operation::Getattr, async move {
+        self.counted(request, Operation::Getattr, async move {
             let found = async { files.lookup(&who, node(parent), &name?).await };
             let found = found.await;
             if let Ok(Lookup::Found(entry)) = &found {
@@ -211,7 +246,7 @@ impl Filesystem for Adapter {
         let (files, who) = (self.files.clone(), self.who(request, 0));
         // A directory's, before it is changed: the kernel holds its lock for the change already.
         let (guard, ends) = (self.occupy(&[number]), Arc::clone(&self.ends));
-        self.counted(Operation::Getattr, async move {
+        self.counted(request, Operation::Getattr, async move {
             let mut stat = files.getattr(&who, node(number)).await;
             if ends.used(number.0).await {
                 stat = files.getattr(&who, node(number)).await;
@@ -253,7 +288,7 @@ impl Filesystem for Adapter {
         let (files, who) = (self.files.clone(), self.who(request, 0));
         let guard = self.occupy(&[number]);
         let operation = if size.is_some() { Operation::Truncate } else { Operation::Setattr };
-        self.counted(operation, async move {
+        self.counted(request, operation, async move {
             let done = files.setattr(&who, node(number), opened.map(handle), changes).await;
             drop(guard);
             answer::stat(reply, node(number), done);
@@ -263,14 +298,14 @@ impl Filesystem for Adapter {
     fn access(&self, request: &Request, number: INodeNo, mask: AccessFlags, reply: ReplyEmpty) {
         let (files, who) = (self.files.clone(), self.who(request, 0));
         let wanted = May(mask.bits().cast_unsigned() & 7);
-        self.drive(async move {
+        self.drive(request, async move {
             answer::empty(reply, files.access(&who, node(number), wanted).await);
         });
     }
 
     fn readlink(&self, request: &Request, number: INodeNo, reply: ReplyData) {
         let (files, who) = (self.files.clone(), self.who(request, 0));
-        self.drive(async move {
+        self.drive(request, async move {
             let target = files.readlink(&who, node(number)).await;
             answer::data(reply, target.map(|target| vec![target]));
         });
@@ -290,7 +325,7 @@ impl Filesystem for Adapter {
             return reply.error(fuser::Errno::EINVAL);
         };
         let new = NewNode::Node { file_type, rdev };
-        self.make(self.who(request, umask), parent, name, mode & 0o7777, new, reply);
+        self.make((request, umask), parent, name, mode & 0o7777, new, reply);
     }
 
     fn mkdir(
@@ -302,8 +337,7 @@ impl Filesystem for Adapter {
         umask: u32,
         reply: ReplyEntry,
     ) {
-        let who = self.who(request, umask);
-        self.make(who, parent, name, mode & 0o7777, NewNode::Directory, reply);
+        self.make((request, umask), parent, name, mode & 0o7777, NewNode::Directory, reply);
     }
 
     fn symlink(
@@ -315,13 +349,13 @@ impl Filesystem for Adapter {
         reply: ReplyEntry,
     ) {
         let new = NewNode::Symlink(target.as_os_str().as_bytes().into());
-        self.make(self.who(request, 0), parent, name, 0o777, new, reply);
+        self.make((request, 0), parent, name, 0o777, new, reply);
     }
 
     fn unlink(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
         let (files, who, name) = (self.files.clone(), self.who(request, 0), convert::name(name));
         let guard = self.occupy(&[parent]);
-        self.counted(Operation::Unlink, async move {
+        self.counted(request, Operation::Unlink, async move {
             let done = async { files.unlink(&who, node(parent), &name?).await };
             let done = done.await;
             drop(guard);
@@ -332,7 +366,7 @@ impl Filesystem for Adapter {
     fn rmdir(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
         let (files, who, name) = (self.files.clone(), self.who(request, 0), convert::name(name));
         let guard = self.occupy_child(parent, &name);
-        self.counted(Operation::Rmdir, async move {
+        self.counted(request, Operation::Rmdir, async move {
             let done = async { files.rmdir(&who, node(parent), &name?).await };
             let done = done.await;
             drop(guard);
@@ -371,7 +405,7 @@ impl Filesystem for Adapter {
         };
         let known = |child: Option<NodeId>| child.map_or(parent, |child| INodeNo(child.0));
         let guard = self.occupy(&[parent, new_parent, known(moved), known(replaced)]);
-        self.counted(Operation::Rename, async move {
+        self.counted(request, Operation::Rename, async move {
             let done = async {
                 let (old, new) = names?;
                 files.rename(&who, (node(parent), &old), (node(new_parent), &new), mode).await
@@ -393,7 +427,7 @@ impl Filesystem for Adapter {
         let (files, who, name) = (self.files.clone(), self.who(request, 0), convert::name(name));
         self.ends.found(request.pid(), number.0);
         let guard = self.occupy(&[parent]);
-        self.counted(Operation::Link, async move {
+        self.counted(request, Operation::Link, async move {
             let done = async { files.link(&who, node(number), node(parent), &name?).await };
             let done = done.await;
             drop(guard);
@@ -403,9 +437,12 @@ impl Filesystem for Adapter {
 
     fn open(&self, request: &Request, number: INodeNo, flags: KernelFlags, reply: ReplyOpen) {
         let (files, who) = (self.files.clone(), self.who(request, 0));
-        self.counted(Operation::Open, async move {
+        let kernel = Arc::clone(&self.kernel);
+        self.counted(request, Operation::Open, async move {
             let flags = OpenFlags(flags.0.cast_unsigned());
-            answer::opened(reply, files.open(&who, node(number), flags).await);
+            let opened = files.open(&who, node(number), flags).await;
+            let give = |bytes: &Bytes| kernel.store(node(number), bytes);
+            answer::opened(reply, opened.map(|opened| files.hand_over(opened, give)));
         });
     }
 
@@ -428,7 +465,7 @@ impl Filesystem for Adapter {
             self.ends.found(request.pid(), known.0);
         }
         let guard = self.occupy(&[parent]);
-        self.counted(Operation::Create, async move {
+        self.counted(request, Operation::Create, async move {
             let made =
                 async { files.create(&who, node(parent), &name?, mode & 0o7777, flags).await };
             let made = made.await;
@@ -450,11 +487,16 @@ impl Filesystem for Adapter {
     ) {
         let (files, ends, thread) = (self.files.clone(), Arc::clone(&self.ends), request.pid());
         let is_direct = OpenFlags(flags.0.cast_unsigned()).passes_pages();
-        self.counted(Operation::Read, async move {
+        let is_tracked = self.is_tracked(request);
+        self.counted(request, Operation::Read, async move {
             let read = files.read(handle(opened), offset, size).await;
             if let Ok(pieces) = &read {
                 let bytes: usize = pieces.iter().map(Bytes::len).sum();
-                files.statistics().add(Operation::ReadBytes, bytes as u64);
+                let statistics = files.statistics();
+                if is_tracked {
+                    statistics.add(Operation::ReadBytes, bytes as u64);
+                }
+                statistics.extents().moved(thread, opened.0, false, (offset, bytes as u64));
                 if bytes < size as usize && !is_direct {
                     ends.found(thread, number.0);
                 }
@@ -479,14 +521,19 @@ impl Filesystem for Adapter {
         let ends = Arc::clone(&self.ends);
         ends.called(request.pid());
         let is_direct = OpenFlags(flags.0.cast_unsigned()).passes_pages();
-        self.counted(Operation::Write, async move {
+        let (is_tracked, thread) = (self.is_tracked(request), request.pid());
+        self.counted(request, Operation::Write, async move {
             let written = files.write(handle(opened), offset, data).await;
             if is_direct {
                 ends.used(number.0).await;
             }
             match written {
                 Ok(written) => {
-                    files.statistics().add(Operation::WriteBytes, written.into());
+                    let statistics = files.statistics();
+                    if is_tracked {
+                        statistics.add(Operation::WriteBytes, written.into());
+                    }
+                    statistics.extents().moved(thread, opened.0, true, (offset, written.into()));
                     reply.written(written);
                 }
                 Err(errno) => reply.error(convert::errno(errno)),
@@ -497,14 +544,14 @@ impl Filesystem for Adapter {
     fn flush(&self, request: &Request, _: INodeNo, opened: Handle, by: Owner, reply: ReplyEmpty) {
         self.ends.called(request.pid());
         let files = self.files.clone();
-        self.drive(async move {
+        self.drive(request, async move {
             answer::empty(reply, files.flush(handle(opened), owner(by)).await);
         });
     }
 
     fn release(
         &self,
-        _: &Request,
+        request: &Request,
         _: INodeNo,
         opened: Handle,
         _: KernelFlags,
@@ -513,14 +560,14 @@ impl Filesystem for Adapter {
         reply: ReplyEmpty,
     ) {
         let files = self.files.clone();
-        self.counted(Operation::Close, async move {
+        self.counted(request, Operation::Close, async move {
             answer::empty(reply, files.release(handle(opened), by.map(owner)).await);
         });
     }
 
-    fn fsync(&self, _: &Request, _: INodeNo, opened: Handle, data: bool, reply: ReplyEmpty) {
+    fn fsync(&self, request: &Request, _: INodeNo, opened: Handle, data: bool, reply: ReplyEmpty) {
         let files = self.files.clone();
-        self.counted(Operation::Fsync, async move {
+        self.counted(request, Operation::Fsync, async move {
             answer::empty(reply, files.fsync(handle(opened), data).await);
         });
     }
@@ -532,7 +579,7 @@ impl Filesystem for Adapter {
 
     fn readdir(
         &self,
-        _: &Request,
+        request: &Request,
         number: INodeNo,
         opened: Handle,
         offset: u64,
@@ -540,7 +587,7 @@ impl Filesystem for Adapter {
     ) {
         let files = self.files.clone();
         let guard = self.occupy(&[number]);
-        self.counted(Operation::Readdir, async move {
+        self.counted(request, Operation::Readdir, async move {
             let names = files.readdir(handle(opened), DirCookie(offset), NAMES_AT_ONCE).await;
             drop(guard);
             answer::directory(reply, names);
@@ -557,7 +604,7 @@ impl Filesystem for Adapter {
     ) {
         let (files, who) = (self.files.clone(), self.who(request, 0));
         let guard = self.occupy(&[number]);
-        self.counted(Operation::Readdir, async move {
+        self.counted(request, Operation::Readdir, async move {
             let from = DirCookie(offset);
             let names = files.readdir_plus(&who, handle(opened), from, NAMES_AT_ONCE).await;
             drop(guard);
@@ -567,28 +614,35 @@ impl Filesystem for Adapter {
 
     fn releasedir(
         &self,
-        _: &Request,
+        request: &Request,
         _: INodeNo,
         opened: Handle,
         _: KernelFlags,
         reply: ReplyEmpty,
     ) {
         let files = self.files.clone();
-        self.counted(Operation::Close, async move {
+        self.counted(request, Operation::Close, async move {
             answer::empty(reply, files.release(handle(opened), None).await);
         });
     }
 
-    fn fsyncdir(&self, _: &Request, _: INodeNo, opened: Handle, data: bool, reply: ReplyEmpty) {
+    fn fsyncdir(
+        &self,
+        request: &Request,
+        _: INodeNo,
+        opened: Handle,
+        data: bool,
+        reply: ReplyEmpty,
+    ) {
         let files = self.files.clone();
-        self.counted(Operation::Fsync, async move {
+        self.counted(request, Operation::Fsync, async move {
             answer::empty(reply, files.fsync(handle(opened), data).await);
         });
     }
 
-    fn statfs(&self, _: &Request, _: INodeNo, reply: ReplyStatfs) {
+    fn statfs(&self, request: &Request, _: INodeNo, reply: ReplyStatfs) {
         let files = self.files.clone();
-        self.counted(Operation::Statfs, async move {
+        self.counted(request, Operation::Statfs, async move {
             match files.statfs().await {
                 Ok(stat) => reply.statfs(
                     stat.blocks,
@@ -626,7 +680,7 @@ impl Filesystem for Adapter {
         let (files, who) = (self.files.clone(), self.who(request, 0));
         let (name, value) = (name.as_bytes().to_vec(), Bytes::copy_from_slice(value));
         let guard = self.occupy(&[number]);
-        self.counted(Operation::Setxattr, async move {
+        self.counted(request, Operation::Setxattr, async move {
             let done = files.setxattr(&who, node(number), &name, value, mode).await;
             drop(guard);
             answer::empty(reply, done);
@@ -643,14 +697,14 @@ impl Filesystem for Adapter {
     ) {
         let (files, who) = (self.files.clone(), self.who(request, 0));
         let name = name.as_bytes().to_vec();
-        self.counted(Operation::Getxattr, async move {
+        self.counted(request, Operation::Getxattr, async move {
             answer::xattr(reply, size, files.getxattr(&who, node(number), &name).await);
         });
     }
 
     fn listxattr(&self, request: &Request, number: INodeNo, size: u32, reply: ReplyXattr) {
         let (files, who) = (self.files.clone(), self.who(request, 0));
-        self.counted(Operation::Listxattr, async move {
+        self.counted(request, Operation::Listxattr, async move {
             answer::xattr(reply, size, files.listxattr(&who, node(number)).await);
         });
     }
@@ -659,7 +713,7 @@ impl Filesystem for Adapter {
         let (files, who) = (self.files.clone(), self.who(request, 0));
         let name = name.as_bytes().to_vec();
         let guard = self.occupy(&[number]);
-        self.counted(Operation::Removexattr, async move {
+        self.counted(request, Operation::Removexattr, async move {
             let done = files.removexattr(&who, node(number), &name).await;
             drop(guard);
             answer::empty(reply, done);
@@ -668,7 +722,7 @@ impl Filesystem for Adapter {
 
     fn getlk(
         &self,
-        _: &Request,
+        request: &Request,
         _: INodeNo,
         opened: Handle,
         by: Owner,
@@ -679,7 +733,7 @@ impl Filesystem for Adapter {
         reply: ReplyLock,
     ) {
         let files = self.files.clone();
-        self.counted(Operation::Flock, async move {
+        self.counted(request, Operation::Flock, async move {
             let wanted = lock(start, end, kind, pid);
             let found = async { files.get_lock(handle(opened), owner(by), wanted?).await };
             match found.await {
@@ -708,7 +762,7 @@ impl Filesystem for Adapter {
         reply: ReplyEmpty,
     ) {
         let (files, thread) = (self.files.clone(), request.pid());
-        self.counted(Operation::Flock, async move {
+        self.counted(request, Operation::Flock, async move {
             let wanted = lock(start, end, kind, pid);
             let done = async { files.set_lock(handle(opened), owner(by), wanted?, sleep).await };
             let done = match sleep {
@@ -721,7 +775,7 @@ impl Filesystem for Adapter {
 
     fn fallocate(
         &self,
-        _: &Request,
+        request: &Request,
         _: INodeNo,
         opened: Handle,
         offset: u64,
@@ -741,14 +795,14 @@ impl Filesystem for Adapter {
             _ => return reply.error(convert::errno(Errno::EOPNOTSUPP)),
         };
         let files = self.files.clone();
-        self.counted(Operation::Fallocate, async move {
+        self.counted(request, Operation::Fallocate, async move {
             answer::empty(reply, files.fallocate(handle(opened), what, offset, length).await);
         });
     }
 
     fn lseek(
         &self,
-        _: &Request,
+        request: &Request,
         _: INodeNo,
         opened: Handle,
         offset: i64,
@@ -764,7 +818,7 @@ impl Filesystem for Adapter {
         };
         let Ok(offset) = u64::try_from(offset) else { return reply.error(fuser::Errno::ENXIO) };
         let files = self.files.clone();
-        self.counted(Operation::Seek, async move {
+        self.counted(request, Operation::Seek, async move {
             match files.seek(handle(opened), offset, what).await {
                 Ok(found) => reply.offset(i64::try_from(found).unwrap_or(i64::MAX)),
                 Err(errno) => reply.error(convert::errno(errno)),
@@ -789,7 +843,7 @@ impl Filesystem for Adapter {
         };
         let (files, who) = (self.files.clone(), self.who(request, 0));
         let guard = self.occupy(&[number]);
-        self.counted(Operation::Ioctl, async move {
+        self.counted(request, Operation::Ioctl, async move {
             let done = asked.perform(&files, &who, node(number)).await;
             drop(guard);
             control::answer(reply, room, done);

@@ -10,6 +10,8 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
 
 use parking_lot::Mutex;
+use sheen_io::job;
+use sheen_types::JobId;
 use tokio::runtime::Handle;
 
 /// What answers a request. It comes boxed: it may have kilobytes, which every function that it is handed
@@ -19,6 +21,8 @@ pub(crate) type Answering = Pin<Box<dyn Future<Output = ()> + Send>>;
 /// A request being answered, and what is to be dropped when it is.
 struct Work<W> {
     future: Answering,
+    /// Whose work it is.
+    job: Option<JobId>,
     _watch: W,
 }
 
@@ -26,7 +30,10 @@ impl<W: Unpin> Future for Work<W> {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
-        self.future.as_mut().poll(context)
+        match self.job {
+            None => self.future.as_mut().poll(context),
+            job => job::within(job, || self.future.as_mut().poll(context)),
+        }
     }
 }
 
@@ -60,13 +67,18 @@ impl<W: Send + Unpin + 'static> Wake for First<W> {
     }
 }
 
-/// Runs `work` to its end, and then drops `watch`.
-pub(crate) fn drive<W: Send + Unpin + 'static>(runtime: &Handle, work: Answering, watch: W) {
+/// Runs `work` to its end on behalf of `job`, and then drops `watch`.
+pub(crate) fn drive<W: Send + Unpin + 'static>(
+    runtime: &Handle,
+    job: Option<JobId>,
+    work: Answering,
+    watch: W,
+) {
     let _context = runtime.enter();
-    let mut work = Work { future: work, _watch: watch };
+    let mut work = Work { future: work, job, _watch: watch };
     let first = Arc::new(First { state: Mutex::new(State::Polled), runtime: runtime.clone() });
     let waker = Waker::from(Arc::clone(&first));
-    if work.future.as_mut().poll(&mut Context::from_waker(&waker)).is_ready() {
+    if Pin::new(&mut work).poll(&mut Context::from_waker(&waker)).is_ready() {
         return;
     }
     let mut state = first.state.lock();
@@ -93,12 +105,13 @@ mod tests {
         let (done, finished) = std::sync::mpsc::channel();
         let told = done.clone();
         let work = Box::pin(async move { told.send(0).expect("heard") });
-        drive(runtime.handle(), work, ());
+        drive(runtime.handle(), None, work, ());
         assert_eq!(finished.try_recv(), Ok(0));
         let (wake, woken) = oneshot::channel();
         let told = done.clone();
         drive(
             runtime.handle(),
+            None,
             Box::pin(async move {
                 let number = woken.await.expect("sent");
                 tokio::time::sleep(Duration::from_millis(1)).await;
@@ -111,6 +124,7 @@ mod tests {
         assert_eq!(finished.recv_timeout(Duration::from_secs(5)), Ok(7));
         drive(
             runtime.handle(),
+            None,
             Box::pin(async move {
                 // Woken during its first poll.
                 tokio::task::yield_now().await;

@@ -3,7 +3,7 @@
 use std::ffi::OsStr;
 use std::fs::File;
 use std::future::poll_fn;
-use std::io::{self, Write};
+use std::io::{self, IoSlice, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::pin::pin;
 use std::sync::{Arc, OnceLock};
@@ -73,7 +73,29 @@ fn expire_message(parent: u64, name: &[u8]) -> Vec<u8> {
     message
 }
 
+/// What stands before the bytes of a `FUSE_NOTIFY_STORE` from the beginning of a file on.
+fn store_head(node: u64, length: u32) -> [u8; 40] {
+    const NOTIFY_STORE: i32 = 4;
+    let mut head = [0; 40];
+    head[..4].copy_from_slice(&(40 + length).to_ne_bytes());
+    head[4..8].copy_from_slice(&NOTIFY_STORE.to_ne_bytes());
+    head[16..24].copy_from_slice(&node.to_ne_bytes());
+    head[32..36].copy_from_slice(&length.to_ne_bytes());
+    head
+}
+
 impl Kernel {
+    /// Lays bytes into the kernel's pages, from the beginning of a file on that nobody has open; whether
+    /// it took them. Waits for the kernel: one system call.
+    pub(crate) fn store(&self, node: NodeId, bytes: &[u8]) -> bool {
+        let (Some(side), Ok(length)) = (self.side.get(), u32::try_from(bytes.len())) else {
+            return false;
+        };
+        let head = store_head(node.0, length);
+        let message = [IoSlice::new(&head), IoSlice::new(bytes)];
+        (&side.device).write_vectored(&message).is_ok()
+    }
+
     pub(crate) fn new(runtime: tokio::runtime::Handle, busy: Arc<Busy>) -> Self {
         Self { side: OnceLock::new(), runtime, busy }
     }
@@ -182,6 +204,19 @@ mod tests {
     fn the_whole_file_is_from_0_to_the_end() {
         assert_eq!(kernel_range(Extent::ALL), (0, 0));
         assert_eq!(kernel_range(Extent { start: 4096, end: 8191 }), (4096, 4096));
+    }
+
+    #[test]
+    fn bytes_to_keep_are_told_as_the_kernel_reads_it() {
+        let head = store_head(7, 100);
+        assert_eq!(head[..4], 140u32.to_ne_bytes());
+        assert_eq!(head[4..8], 4i32.to_ne_bytes());
+        assert_eq!(
+            (&head[8..16], &head[24..32], &head[36..]),
+            (&[0; 8][..], &[0; 8][..], &[0; 4][..])
+        );
+        assert_eq!(head[16..24], 7u64.to_ne_bytes());
+        assert_eq!(head[32..36], 100u32.to_ne_bytes());
     }
 
     #[test]

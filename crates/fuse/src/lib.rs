@@ -21,7 +21,9 @@ mod credentials;
 mod drive;
 mod ends;
 mod invalidate;
+mod jobs;
 mod mount;
 mod signals;
 
+pub use jobs::Jobs;
 pub use mount::{MountError, MountOptions, Mounted, mount};

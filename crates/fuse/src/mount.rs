@@ -14,6 +14,7 @@ use crate::adapter::Adapter;
 use crate::ahead;
 use crate::busy::Busy;
 use crate::invalidate::Kernel;
+use crate::jobs::Jobs;
 
 /// Threads that read requests. Two keep a slow copy from delaying the next request; more only
 /// compete for the device.
@@ -39,6 +40,8 @@ pub struct MountOptions {
     pub local_locks: bool,
     /// What the kernel shows as `noatime`.
     pub no_access_times: bool,
+    /// Whose jobs requests are.
+    pub jobs: Arc<Jobs>,
 }
 
 /// Why a mount could not be made.
@@ -148,7 +151,7 @@ pub fn mount(
         false => Audience::User(rustix::process::getuid().as_raw()),
     };
     file_system.watch(Arc::clone(&kernel) as _, audience);
-    let adapter = Adapter::new(file_system, runtime, busy, options.local_locks);
+    let adapter = Adapter::new(file_system, runtime, Arc::clone(&kernel), busy, options);
     let refused = |error| MountError::Refused(path.to_owned(), error);
     let session = fuser::Session::new(adapter, path, &config(options)).map_err(refused)?;
     // The kernel has its answer to FUSE_INIT by now.

@@ -246,6 +246,10 @@ impl Kernel {
         let lock = self.writers(node);
         let _turn = if cuts { Some(lock.lock().await) } else { None };
         let opened = self.files.open(&self.who, node, flags).await?;
+        let opened = self.files.hand_over(opened, |bytes| {
+            self.store(node, bytes);
+            true
+        });
         if cuts {
             self.touched(node);
             self.cut(node, 0);
@@ -253,6 +257,16 @@ impl Kernel {
             self.cut(node, 0);
         }
         Ok(opened)
+    }
+
+    /// Takes bytes from the file's beginning on into its pages, with zeros behind them in the last.
+    fn store(&self, node: NodeId, bytes: &[u8]) {
+        let mut state = self.cache.0.lock();
+        for (page, part) in (0..).zip(bytes.chunks(PAGE as usize)) {
+            let mut whole = part.to_vec();
+            whole.resize(PAGE as usize, 0);
+            state.pages.insert((node, page), whole);
+        }
     }
 
     /// Reads as `pread(2)`: from the pages, and asks for those that are not there.
