@@ -5,8 +5,11 @@
 //! make their own names. An operation answers the errno of the system call of its name.
 
 use std::ops::{Deref, DerefMut};
+use std::sync::Arc;
 
 use sheen_types::Errno;
+
+use crate::posix::parent;
 
 /// Bytes to which buffers are aligned: what `O_DIRECT` asks for on every file system.
 pub const ALIGNMENT: usize = 4096;
@@ -146,11 +149,51 @@ pub trait Worker: Send {
     /// As `statfs(2)`.
     fn statfs(&mut self, path: &str) -> Result<Space, Errno>;
 
-    /// Makes everything durable that this node has changed.
+    /// Makes everything durable that this node has changed in the file system of `path`.
     ///
     /// # Errors
-    /// What writing met.
-    fn sync(&mut self) -> Result<(), Errno>;
+    /// As `syncfs(2)`.
+    fn sync(&mut self, path: &str) -> Result<(), Errno>;
+}
+
+/// One backend of several owners.
+#[derive(Clone)]
+pub(crate) struct Shared(pub(crate) Arc<dyn Backend>);
+
+impl Backend for Shared {
+    fn name(&self) -> &'static str {
+        self.0.name()
+    }
+
+    fn nodes(&self, size: usize, processes: bool) -> usize {
+        self.0.nodes(size, processes)
+    }
+
+    fn worker(&self, rank: usize, size: usize) -> Result<Box<dyn Worker>, String> {
+        self.0.worker(rank, size)
+    }
+}
+
+/// Makes the directory `path` and those on the way to it, as far as they are not there.
+///
+/// # Errors
+/// As `mkdir(2)`.
+pub fn make_all(worker: &mut dyn Worker, path: &str) -> Result<(), Errno> {
+    match worker.mkdir(path) {
+        Ok(()) => Ok(()),
+        Err(Errno::ENOENT) => {
+            let above = parent(path);
+            if above == path || above == "." {
+                return Err(Errno::ENOENT);
+            }
+            make_all(worker, above)?;
+            worker.mkdir(path)
+        }
+        Err(errno) => match worker.stat(path) {
+            Ok(stat) if stat.is_directory => Ok(()),
+            _ => Err(errno),
+        },
+    }
 }
 
 /// Removes `path` and all below it. What is not there is no failure.

@@ -8,6 +8,12 @@ pub(crate) fn now() -> f64 {
     time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
 }
 
+/// Nanoseconds of the same clock.
+pub(crate) fn nanoseconds() -> u64 {
+    let time = clock_gettime(ClockId::Monotonic);
+    time.tv_sec.unsigned_abs() * 1_000_000_000 + time.tv_nsec.unsigned_abs()
+}
+
 /// Seconds since 1970.
 pub(crate) fn wall() -> i64 {
     clock_gettime(ClockId::Realtime).tv_sec

@@ -1,4 +1,4 @@
-//! The benchmarks of this field without MPI: mdtest and IOR, on any file system.
+//! The benchmarks of this field without MPI: mdtest, IOR and IO500, on any file system.
 //!
 //! A benchmark asks a file system only through [`backend::Backend`]: [`posix::Posix`] is any directory, and
 //! whoever hosts this crate brings the native client. [`ranks`] stands for MPI: ranks are threads or
@@ -13,13 +13,18 @@
 
 pub mod backend;
 mod clock;
+pub mod compare;
 pub mod io500;
 pub mod ior;
+pub mod machine;
 pub mod mdtest;
+pub mod meter;
 mod pattern;
+pub mod plot;
 pub mod posix;
 mod progress;
 pub mod ranks;
+pub mod survey;
 #[cfg(test)]
 mod testing;
 mod text;
@@ -51,6 +56,29 @@ pub struct Native {
     pub clients: u16,
 }
 
+/// What every benchmark is told: how many ranks, and how they reach the file system.
+#[derive(Clone, Debug, PartialEq, Eq, clap::Args)]
+pub struct Common {
+    /// Ranks: how many work at once (also -np N)
+    #[arg(
+        long,
+        visible_alias = "np",
+        value_name = "N",
+        default_value_t = 1,
+        value_parser = clap::value_parser!(u32).range(1..=65_536)
+    )]
+    pub ranks: u32,
+    /// Let each rank be a process of its own rather than a thread
+    #[arg(long)]
+    pub processes: bool,
+    /// How to reach the file system
+    #[arg(short = 'a', value_name = "API", default_value = "POSIX", ignore_case = true)]
+    pub api: Api,
+    /// The native client
+    #[command(flatten)]
+    pub native: Native,
+}
+
 /// See [`Surroundings::native`].
 pub type Connect<'a> = dyn Fn(&Native, u16) -> Result<Box<dyn Backend>, String> + Sync + 'a;
 
@@ -62,31 +90,55 @@ pub struct Surroundings<'a> {
     pub native: &'a Connect<'a>,
     /// Writes to standard output.
     pub out: &'a (dyn Fn(&str) + Sync),
-    /// The words of the command line.
+    /// The words of the command line, the program's name first.
     pub words: &'a [String],
+    /// What measures more than the result, if that is wanted.
+    pub meter: Option<&'a meter::Meter>,
 }
 
-/// The backend that `-a` named.
+impl Surroundings<'_> {
+    /// What a team of ranks works under.
+    fn watch(&self) -> ranks::Watch<'_> {
+        ranks::Watch { stop: self.stop, meter: self.meter }
+    }
+
+    /// What other ranks are started with, behind the program's name.
+    fn child_words(&self) -> &[String] {
+        self.words.get(1..).unwrap_or_default()
+    }
+}
+
+/// The backend of `api`, which `-a` or a directive has named.
 ///
 /// # Errors
 /// A line: no such backend, or it is not to be had.
 fn backend(
     surroundings: &Surroundings,
+    common: &Common,
     api: Api,
-    native: &Native,
-    processes: bool,
     direct: bool,
 ) -> Result<Box<dyn Backend>, String> {
     match api {
         Api::Posix => Ok(Box::new(posix::Posix { direct })),
         // Each process has a client of its own.
-        Api::Native if processes => (surroundings.native)(native, 1),
-        Api::Native => (surroundings.native)(native, native.clients),
+        Api::Native if common.processes => (surroundings.native)(&common.native, 1),
+        Api::Native => (surroundings.native)(&common.native, common.native.clients),
     }
 }
 
+/// What a phase has reached: the more the better.
+#[derive(Clone, Debug, PartialEq, serde::Serialize)]
+pub struct Rate {
+    /// The phase, as results call it.
+    pub name: String,
+    /// Of what `value` is a number.
+    pub unit: &'static str,
+    /// The number.
+    pub value: f64,
+}
+
 /// What `-a` names.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum, serde::Serialize)]
 pub enum Api {
     /// System calls on any directory
     #[default]

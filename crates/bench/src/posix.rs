@@ -146,9 +146,11 @@ impl Worker for PosixWorker {
         })
     }
 
-    fn sync(&mut self) -> Result<(), Errno> {
-        rustix::fs::sync();
-        Ok(())
+    fn sync(&mut self, path: &str) -> Result<(), Errno> {
+        // Not sync(2), which waits for every file system of the machine.
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+        let there = rustix::fs::open(path, flags, Mode::empty()).map_err(errno)?;
+        rustix::fs::syncfs(there).map_err(errno)
     }
 }
 
@@ -168,7 +170,7 @@ fn errno(error: rustix::io::Errno) -> Errno {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::backend::{Buffer, remove_all};
+    use crate::backend::{Buffer, make_all, remove_all};
     use crate::testing::Folder;
 
     #[test]
@@ -205,7 +207,12 @@ mod tests {
             assert_eq!(names, [("g".to_owned(), false)]);
             assert!(worker.statfs(&folder.path("no/such")).is_err());
             assert!(worker.statfs(&path).unwrap().bytes > 0);
+            assert_eq!(worker.sync(&directory), Ok(()));
+            assert_eq!(worker.sync(&folder.path("no")), Err(Errno::ENOENT));
             assert_eq!(worker.rmdir(&directory), Err(Errno::ENOTEMPTY));
+            make_all(&mut *worker, &folder.path("d/x/y/z")).unwrap();
+            make_all(&mut *worker, &folder.path("d/x/y/z")).unwrap();
+            assert_eq!(make_all(&mut *worker, &folder.path("d/g/z")), Err(Errno::ENOTDIR));
             remove_all(&mut *worker, &directory).unwrap();
             assert_eq!(worker.stat(&directory), Err(Errno::ENOENT));
         }

@@ -3,6 +3,8 @@
 //! Ranks count in counters of their own, each in a cache line of its own; a thread reads them a few times a
 //! second and only if standard error is a terminal. Ranks in other processes are not seen: what is shown is
 //! then rank 0's part times the number of ranks.
+//!
+//! Where somebody measures ([`Meter`]), another thread reads the counters every [`SAMPLE`].
 
 use std::fmt::Write as _;
 use std::io::{IsTerminal as _, Write as _};
@@ -12,9 +14,13 @@ use std::time::Duration;
 use parking_lot::Mutex;
 
 use crate::clock;
+use crate::meter::{Meter, Series};
 
 /// How often the line is written anew.
 const REDRAW: Duration = Duration::from_millis(250);
+
+/// How often a rate over time is sampled.
+const SAMPLE: Duration = Duration::from_millis(100);
 
 /// A counter alone in its cache line, and in that of its neighbour, which processors fetch along.
 #[derive(Debug, Default)]
@@ -42,22 +48,30 @@ struct Phase {
     /// The sum of the counters when it began.
     counted: u64,
     begin: f64,
+    /// What was sampled of it.
+    series: Series,
 }
 
 /// The counters of all ranks and the phase they are in.
 #[derive(Debug)]
-pub(crate) struct Progress {
+pub(crate) struct Progress<'a> {
     counters: Vec<Counter>,
     /// Ranks that one counter stands for.
     weight: u64,
     phase: Mutex<Phase>,
+    meter: Option<&'a Meter>,
 }
 
-impl Progress {
+impl<'a> Progress<'a> {
     /// For `seen` ranks in this process out of `size`.
-    pub(crate) fn new(seen: usize, size: usize) -> Self {
+    pub(crate) fn new(seen: usize, size: usize, meter: Option<&'a Meter>) -> Self {
         let counters = (0..seen).map(|_| Counter::default()).collect();
-        Self { counters, weight: (size / seen.max(1)) as u64, phase: Mutex::default() }
+        Self { counters, weight: (size / seen.max(1)) as u64, phase: Mutex::default(), meter }
+    }
+
+    /// Who measures.
+    pub(crate) fn meter(&self) -> Option<&'a Meter> {
+        self.meter
     }
 
     pub(crate) fn counter(&self, rank: usize) -> &Counter {
@@ -65,9 +79,35 @@ impl Progress {
     }
 
     /// A phase of `total` operations begins.
-    pub(crate) fn begin(&self, name: &str, total: u64) {
+    pub(crate) fn begin(&self, name: &str, total: u64, bytes_each: u64) {
         let (counted, begin) = (self.sum(), clock::now());
-        *self.phase.lock() = Phase { name: name.to_owned(), total, counted, begin };
+        let series = Series { phase: name.to_owned(), bytes_each, points: vec![(0.0, 0)] };
+        *self.phase.lock() = Phase { name: name.to_owned(), total, counted, begin, series };
+    }
+
+    /// The phase is over.
+    pub(crate) fn end(&self) {
+        let mut phase = std::mem::take(&mut *self.phase.lock());
+        if let Some(meter) = self.meter {
+            self.take_sample(&mut phase);
+            meter.push(phase.series);
+        }
+    }
+
+    fn take_sample(&self, phase: &mut Phase) {
+        let point = (clock::now() - phase.begin, self.sum().saturating_sub(phase.counted));
+        phase.series.points.push(point);
+    }
+
+    /// Samples until `done` is set; nothing unless somebody measures.
+    pub(crate) fn sample(&self, done: &AtomicBool) {
+        while self.meter.is_some() && !done.load(Ordering::Relaxed) {
+            std::thread::park_timeout(SAMPLE);
+            let mut phase = self.phase.lock();
+            if !phase.name.is_empty() {
+                self.take_sample(&mut phase);
+            }
+        }
     }
 
     fn sum(&self) -> u64 {
@@ -76,7 +116,7 @@ impl Progress {
 
     fn line(&self) -> String {
         let phase = self.phase.lock().clone();
-        let done = self.sum() - phase.counted;
+        let done = self.sum().saturating_sub(phase.counted);
         let seconds = (clock::now() - phase.begin).max(1e-3);
         let rate = done as f64 / seconds;
         let mut line = format!("{}: {done}", phase.name);
@@ -106,9 +146,8 @@ impl Progress {
         }
         while !done.load(Ordering::Relaxed) {
             std::thread::park_timeout(REDRAW);
-            if !self.phase.lock().name.is_empty() {
-                draw(&mut terminal, &self.line());
-            }
+            let runs = !self.phase.lock().name.is_empty();
+            draw(&mut terminal, &if runs { self.line() } else { String::new() });
         }
         draw(&mut terminal, "");
     }
@@ -125,9 +164,10 @@ mod tests {
 
     #[test]
     fn the_line_tells_what_is_done_and_left() {
-        let progress = Progress::new(2, 4);
+        let meter = Meter::default();
+        let progress = Progress::new(2, 4, Some(&meter));
         progress.counter(0).count();
-        progress.begin("File creation", 40);
+        progress.begin("File creation", 40, 0);
         for _ in 0..5 {
             progress.counter(0).count();
             progress.counter(1).count();
@@ -135,7 +175,11 @@ mod tests {
         let line = progress.line();
         assert!(line.starts_with("File creation: 20 of 40 (50%), "), "{line}");
         assert!(line.ends_with(" s left"), "{line}");
-        progress.begin("Tree", 0);
+        progress.end();
+        progress.begin("Tree", 0, 0);
         assert!(progress.line().starts_with("Tree: 0, 0/s"), "{}", progress.line());
+        let (_, series) = meter.into_parts();
+        assert_eq!((series.len(), series[0].phase.as_str()), (1, "File creation"));
+        assert_eq!(series[0].points.iter().map(|(_, count)| *count).collect::<Vec<_>>(), [0, 20]);
     }
 }

@@ -175,8 +175,9 @@ impl Worker for Counted {
         self.1.statfs(path)
     }
 
-    fn sync(&mut self) -> Result<(), Errno> {
-        self.0.count("sync").map(drop)
+    fn sync(&mut self, path: &str) -> Result<(), Errno> {
+        self.0.count("sync")?;
+        self.1.sync(path)
     }
 }
 
@@ -197,6 +198,18 @@ pub(crate) fn tree(path: &str) -> BTreeMap<String, Option<u64>> {
     found
 }
 
+/// Options of a benchmark, of a line of words.
+pub(crate) fn options<T: clap::Args>(words: &str) -> T {
+    #[derive(clap::Parser)]
+    struct Line<T: clap::Args> {
+        #[command(flatten)]
+        options: T,
+    }
+    let words = words.split(' ').filter(|word| !word.is_empty());
+    let line = <Line<T> as clap::Parser>::try_parse_from(std::iter::once("bench").chain(words));
+    line.expect("options that exist").options
+}
+
 /// Runs a benchmark on a counting backend; answers how it ended and what it wrote.
 pub(crate) fn run(
     words: &str,
@@ -211,6 +224,7 @@ pub(crate) fn run(
         native: &|_, _| Ok(Box::new(counting.clone())),
         out: &|text| written.lock().push_str(text),
         words: &words,
+        meter: None,
     };
     let ended = benchmark(&surroundings);
     (ended, written.into_inner())

@@ -63,6 +63,12 @@ pub(crate) fn timestamp(seconds: i64) -> String {
     format!("{month:02}/{day:02}/{year} {}", time_of_day(seconds))
 }
 
+/// `2026-03-19@17:55`, in UTC: a part of a file's name.
+pub(crate) fn file_date(seconds: i64) -> String {
+    let (year, month, day) = civil(seconds.div_euclid(86_400));
+    format!("{year}-{month:02}-{day:02}@{}", &time_of_day(seconds)[..5])
+}
+
 /// `Thu Mar 19 17:42:44 2026`, in UTC.
 pub(crate) fn date(seconds: i64) -> String {
     const DAYS: [&str; 7] = ["Thu", "Fri", "Sat", "Sun", "Mon", "Tue", "Wed"];

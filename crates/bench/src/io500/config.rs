@@ -4,6 +4,7 @@
 //! without a value keeps what it had. Unknown sections and names are refused, as io500 refuses them.
 //! Sections of the extended mode may be there and say nothing.
 
+use crate::Api;
 use crate::pattern::Packet;
 use crate::text::size;
 
@@ -29,6 +30,7 @@ pub(super) struct Config {
     pub(super) data_timestamp: bool,
     pub(super) results: String,
     pub(super) results_timestamp: bool,
+    pub(super) api: Api,
     pub(super) direct: bool,
     /// Command before each phase.
     pub(super) drop_caches: Option<String>,
@@ -57,6 +59,7 @@ impl Default for Config {
             data_timestamp: true,
             results: "./results".to_owned(),
             results_timestamp: true,
+            api: Api::Posix,
             direct: false,
             drop_caches: None,
             verbosity: 1,
@@ -190,12 +193,13 @@ impl Config {
 
     fn api(&mut self, value: &str) -> Result<(), String> {
         let mut words = value.split_whitespace();
-        if !words.next().is_some_and(|api| api.eq_ignore_ascii_case("POSIX")) {
-            return Err(format!("'{value}': only POSIX is supported by Sheen yet"));
-        }
+        let name = words.next().unwrap_or_default();
+        let api = <Api as clap::ValueEnum>::from_str(name, true);
+        self.api =
+            api.map_err(|_| format!("'{value}': only POSIX and NATIVE are supported by Sheen"))?;
         for word in words {
             match word {
-                "--posix.odirect" => self.direct = true,
+                "--posix.odirect" if self.api == Api::Posix => self.direct = true,
                 _ => return Err(format!("'{word}' is not supported by Sheen yet")),
             }
         }
@@ -255,7 +259,10 @@ mod tests {
             ("\nx = 1", "line 2: variable assigned outside section"),
             ("[find]\nnproc = -1", "line 2: section find, option nproc: expects integer"),
             ("[global]\ndatadri = 1", "line 2: section global, option datadri: unknown option"),
-            ("[global]\napi = DFS", "line 2: section global, option api: 'DFS': only POSIX"),
+            (
+                "[global]\napi = DFS",
+                "line 2: section global, option api: 'DFS': only POSIX and NATIVE",
+            ),
             ("[find]\nexternal-script = x", "line 2: section find, option external-script: is not"),
             ("[ior-easy]\nrun = maybe", "line 2: section ior-easy, option run: expects bool"),
         ] {

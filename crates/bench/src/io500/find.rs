@@ -67,7 +67,7 @@ impl Find {
 
     fn list(
         &self,
-        rank: &Rank,
+        rank: &mut Rank,
         worker: &mut dyn Worker,
         directory: &str,
         found: &mut [u64; 2],
@@ -83,8 +83,9 @@ impl Find {
         });
         listed.map_err(|errno| failed("list", directory, errno))?;
         for path in fitting {
-            rank.step()?;
+            let begun = rank.step()?;
             let stat = worker.stat(&path).map_err(|errno| failed("stat", &path, errno))?;
+            rank.done(begun);
             // In whole seconds, of which Lustre keeps no part: made in the same one is not older.
             found[0] += u64::from(stat.size == SIZE && stat.modified.0 >= self.newer);
         }
@@ -97,7 +98,7 @@ impl Job for Find {
 
     fn run(&self, rank: &mut Rank, worker: &mut dyn Worker) -> Result<Found, Ended> {
         rank.barrier()?;
-        rank.begin("find", 0);
+        rank.begin("find", 0, 0);
         let begin = clock::now();
         let mut found = [0, 0];
         while rank.number < self.searchers
@@ -109,6 +110,7 @@ impl Job for Find {
             listed?;
         }
         let all = rank.exchange(&found)?;
+        rank.end();
         let sum = |number: usize| all.iter().map(|words| words[number]).sum();
         Ok(Found { matches: sum(0), total: sum(1), seconds: clock::now() - begin })
     }

@@ -11,18 +11,18 @@ mod tests;
 
 use std::fmt::Write as _;
 use std::fs;
-use std::path::Path;
 use std::process::Command;
 
 use clap::{Args, Parser};
 use serde_json::json;
 use sheen_types::Errno;
 
-use crate::backend::{Backend, Worker, remove_all};
+use crate::backend::{Backend, Shared, Worker, make_all, remove_all};
+use crate::meter::Meter;
 use crate::posix::Posix;
-use crate::ranks::{self, Ended};
+use crate::ranks::{self, Ended, Watch};
 use crate::text::{failed, timestamp};
-use crate::{Surroundings, clock, ior, mdtest};
+use crate::{Api, Common, Native, Rate, Surroundings, clock, ior, mdtest};
 use config::Config;
 use find::Find;
 
@@ -50,9 +50,9 @@ pub struct Options {
     /// Ini file, as io500 reads it
     #[arg(value_name = "INI")]
     ini: Option<String>,
-    /// Ranks: how many work at once (also -np N)
-    #[arg(long, visible_alias = "np", value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=65_536))]
-    ranks: u32,
+    /// Ranks, and the way to the file system
+    #[command(flatten)]
+    common: Common,
     /// About two minutes: stonewalls of 10 seconds. No valid run
     #[arg(long)]
     quick: bool,
@@ -76,6 +76,33 @@ pub struct Options {
     json: Option<String>,
 }
 
+impl Options {
+    /// What the ini file says, and the command line instead.
+    fn config(&self) -> Result<Config, String> {
+        let mut config = match &self.ini {
+            None => Config::default(),
+            Some(path) => {
+                let text = fs::read_to_string(path);
+                let text = text.map_err(|error| format!("cannot read {path}: {error}"))?;
+                Config::parse(&text).map_err(|line| format!("{path}: {line}"))?
+            }
+        };
+        if self.quick {
+            config.stonewall = QUICK_STONEWALL;
+        }
+        config.stonewall = self.stonewall.unwrap_or(config.stonewall);
+        Ok(config)
+    }
+
+    /// Whether the options and the ini file can be used.
+    ///
+    /// # Errors
+    /// A line, if not.
+    pub(crate) fn check(&self) -> Result<(), String> {
+        self.config().map(drop)
+    }
+}
+
 /// What a phase's score is part of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Group {
@@ -86,6 +113,12 @@ enum Group {
     Metadata,
 }
 
+impl Group {
+    fn unit(self) -> &'static str {
+        if self == Self::Bandwidth { "GiB/s" } else { "kIOPS" }
+    }
+}
+
 /// One phase.
 struct Phase {
     name: &'static str,
@@ -94,9 +127,27 @@ struct Phase {
     stonewall: bool,
 }
 
+impl Phase {
+    /// What the benchmark calls that it is about.
+    fn measured(&self) -> &'static str {
+        let is_ior = self.name.starts_with("ior");
+        match self.name.rsplit('-').next() {
+            Some("write") if is_ior => "write",
+            Some("read") if is_ior => "read",
+            Some("write") => "File creation",
+            Some("stat") => "File stat",
+            Some("read") => "File read",
+            _ => "File removal",
+        }
+    }
+}
+
 const fn phase(name: &'static str, group: Group, stonewall: bool) -> Phase {
     Phase { name, group, stonewall }
 }
+
+/// Directories below that of the data.
+const PARTS: [&str; 4] = ["ior-easy", "ior-hard", "mdtest-easy", "mdtest-hard"];
 
 /// The phases of a standard run, in their order.
 const PHASES: [Phase; 13] = [
@@ -132,18 +183,12 @@ struct IorLine {
 /// # Errors
 /// What ended it. A run that is not valid is none.
 pub fn run(options: &Options, surroundings: &Surroundings) -> Result<(), Ended> {
-    let mut config = match &options.ini {
-        None => Config::default(),
-        Some(path) => {
-            let text = fs::read_to_string(path);
-            let text = text.map_err(|error| format!("cannot read {path}: {error}"))?;
-            Config::parse(&text).map_err(|line| format!("{path}: {line}"))?
-        }
-    };
-    if options.quick {
-        config.stonewall = QUICK_STONEWALL;
-    }
-    config.stonewall = options.stonewall.unwrap_or(config.stonewall);
+    perform(options, surroundings).map(drop)
+}
+
+/// As [`run`]; answers what each phase and the whole reached.
+pub(crate) fn perform(options: &Options, surroundings: &Surroundings) -> Result<Vec<Rate>, Ended> {
+    let config = options.config()?;
     let name = options.timestamp.clone().unwrap_or_else(|| time_stamp(clock::wall()));
     let place = |asked: &Option<String>, told: &str, stamped: bool| {
         let place = asked.as_deref().unwrap_or(told).trim_end_matches('/');
@@ -153,7 +198,7 @@ pub fn run(options: &Options, surroundings: &Surroundings) -> Result<(), Ended> 
         data: place(&options.datadir, &config.data, config.data_timestamp),
         results: place(&options.resultdir, &config.results, config.results_timestamp),
         config,
-        ranks: options.ranks as usize,
+        common: &options.common,
         name,
         newer: 0,
         surroundings,
@@ -161,9 +206,11 @@ pub fn run(options: &Options, surroundings: &Surroundings) -> Result<(), Ended> 
         summary: String::new(),
         is_valid: true,
     };
-    whole.prepare()?;
-    let backend = Posix::default();
+    // A client stays from the first phase to the last, as a mount does.
+    let backend = crate::backend(surroundings, whole.common, whole.api(), false)?;
+    let backend = Shared(backend.into());
     let mut worker = backend.worker(0, 1)?;
+    whole.prepare(&mut *worker)?;
     let scores = whole.phases(&backend);
     whole.clear(&mut *worker);
     let scores = scores?;
@@ -188,7 +235,7 @@ fn stamp_of(phase: &str, name: &str) -> u32 {
 /// One run.
 struct Whole<'a> {
     config: Config,
-    ranks: usize,
+    common: &'a Common,
     name: String,
     data: String,
     results: String,
@@ -212,21 +259,37 @@ struct Score {
 }
 
 impl Whole<'_> {
-    fn prepare(&mut self) -> Result<(), Ended> {
-        let parts = ["ior-easy", "ior-hard", "mdtest-easy", "mdtest-hard"];
-        if let Some(part) = parts.iter().find(|part| Path::new(&self.data).join(part).exists()) {
-            let line = format!("{}/{part} is there already: use another --datadir", self.data);
-            return Err(Ended::Failed(line));
+    fn ranks(&self) -> usize {
+        self.common.ranks as usize
+    }
+
+    /// What the command line says, else what the ini file says.
+    fn api(&self) -> Api {
+        if self.common.api == Api::Native { Api::Native } else { self.config.api }
+    }
+
+    fn prepare(&mut self, worker: &mut dyn Worker) -> Result<(), Ended> {
+        for part in PARTS {
+            let path = format!("{}/{part}", self.data);
+            match worker.stat(&path) {
+                Err(Errno::ENOENT) => {}
+                Err(errno) => return Err(Ended::Failed(failed("work in", &path, errno))),
+                Ok(_) => {
+                    let line = format!("{path} is there already: use another --datadir");
+                    return Err(Ended::Failed(line));
+                }
+            }
         }
-        let places = [&self.results, &self.data].map(Clone::clone);
-        let own = ["ior-easy", "ior-hard"].map(|part| format!("{}/{part}", self.data));
-        for path in places.iter().chain(&own) {
-            let made = fs::create_dir_all(path);
-            made.map_err(|error| format!("cannot create directory {path}: {error}"))?;
+        let results = &self.results;
+        let made = fs::create_dir_all(results);
+        made.map_err(|error| format!("cannot create directory {results}: {error}"))?;
+        for path in ["ior-easy", "ior-hard"].map(|part| format!("{}/{part}", self.data)) {
+            let made = make_all(worker, &path);
+            made.map_err(|errno| failed("create directory", &path, errno))?;
         }
         self.say(&format!("IO500 version {} (standard)", version()));
         let pairs = [
-            ("procs", self.ranks.to_string()),
+            ("procs", self.ranks().to_string()),
             ("version", version()),
             ("result-dir", self.results.clone()),
             ("mode", "standard".to_owned()),
@@ -256,7 +319,7 @@ impl Whole<'_> {
         self.result += &format!("; ERROR INVALID {what}\n");
     }
 
-    fn phases(&mut self, backend: &Posix) -> Result<Vec<Score>, Ended> {
+    fn phases(&mut self, backend: &Shared) -> Result<Vec<Score>, Ended> {
         let mut scores = Vec::new();
         for (number, phase) in PHASES.iter().enumerate() {
             self.drop_caches(phase)?;
@@ -314,15 +377,20 @@ impl Whole<'_> {
         }
     }
 
-    fn phase(&mut self, phase: &Phase, backend: &Posix, is_valid: &mut bool) -> Result<f64, Ended> {
+    fn phase(
+        &mut self,
+        phase: &Phase,
+        backend: &Shared,
+        is_valid: &mut bool,
+    ) -> Result<f64, Ended> {
         if !self.config.runs(phase.name) {
             return Ok(0.0);
         }
         match phase.name {
             "timestamp" => self.timestamp().map(|()| 0.0),
             "find" => self.find(backend, is_valid),
-            name if name.starts_with("ior") => self.ior(phase, is_valid),
-            _ => self.mdtest(phase, is_valid),
+            name if name.starts_with("ior") => self.ior(phase, backend, is_valid),
+            _ => self.mdtest(phase, backend, is_valid),
         }
     }
 
@@ -335,10 +403,10 @@ impl Whole<'_> {
         Ok(())
     }
 
-    fn find(&mut self, backend: &Posix, is_valid: &mut bool) -> Result<f64, Ended> {
+    fn find(&mut self, backend: &Shared, is_valid: &mut bool) -> Result<f64, Ended> {
         let searchers = match self.config.searchers {
-            0 => self.ranks,
-            asked => asked.min(self.ranks),
+            0 => self.ranks(),
+            asked => asked.min(self.ranks()),
         };
         let (data, results) = (&self.data, &self.results);
         let words =
@@ -346,7 +414,12 @@ impl Whole<'_> {
         self.pair("exe", &words);
         self.pair("nproc", &searchers.to_string());
         let find = Find::new(self.data.clone(), searchers, self.newer);
-        let found = ranks::threads(self.ranks, backend, self.surroundings.stop, &find)?;
+        let found = ranks::threads(
+            self.ranks(),
+            backend,
+            Watch { stop: self.surroundings.stop, meter: None },
+            &find,
+        )?;
         self.pair("found", &found.matches.to_string());
         self.pair("total-files", &found.total.to_string());
         if found.matches == 0 {
@@ -387,16 +460,34 @@ impl Whole<'_> {
             true => format!(" -w -D {} -O stoneWallingWearOut=1", config.stonewall),
             false => " -r -R".to_owned(),
         };
-        words + " -a POSIX" + if config.direct { " --posix.odirect" } else { "" }
+        words + if config.direct { " --posix.odirect" } else { "" }
     }
 
-    fn ior(&mut self, phase: &Phase, is_valid: &mut bool) -> Result<f64, Ended> {
-        let words = format!("{} --ranks {}", self.ior_words(phase.name), self.ranks);
+    /// The words about ranks and the way to the file system.
+    fn common_words(&self) -> String {
+        let mut words = " -a POSIX".to_owned();
+        if self.api() == Api::Native {
+            let Native { source, port, clients } = &self.common.native;
+            words = format!(" -a NATIVE --native.clients {clients}");
+            let options = [("source", source.clone()), ("port", port.map(|port| port.to_string()))];
+            for (name, value) in options {
+                words += &value.map_or(String::new(), |value| format!(" --native.{name} {value}"));
+            }
+        }
+        if self.common.processes {
+            words += " --processes";
+        }
+        words + &format!(" --ranks {}", self.ranks())
+    }
+
+    fn ior(&mut self, phase: &Phase, backend: &Shared, is_valid: &mut bool) -> Result<f64, Ended> {
+        let words = self.ior_words(phase.name) + &self.common_words();
         self.pair("exe", &words);
         let line = IorLine::try_parse_from(words.split(' '));
         let options = line.map_err(|error| format!("{}: {error}", phase.name))?.options;
-        let outcomes =
-            self.captured(phase, &words, |surroundings| ior::perform(&options, surroundings))?;
+        let outcomes = self.captured(phase, backend, &words, |surroundings| {
+            ior::perform(&options, surroundings)
+        })?;
         let outcome = outcomes.first().ok_or_else(|| format!("{}: no result", phase.name))?;
         let point = outcome.point;
         if outcome.wrong > 0 {
@@ -417,7 +508,7 @@ impl Whole<'_> {
                 self.invalid(&what);
                 *is_valid = false;
             }
-            let rate = (point.stonewall_mean * self.ranks as u64) as f64 / point.stonewall_time;
+            let rate = (point.stonewall_mean * self.ranks() as u64) as f64 / point.stonewall_time;
             self.pair("throughput-stonewall", &format!("{:.2}", rate / GIB));
         }
         Ok(point.moved as f64 / point.time / GIB)
@@ -441,53 +532,61 @@ impl Whole<'_> {
         let stamp = stamp_of(part, &self.name);
         format!(
             "mdtest --dataPacketType={} {shape} -F -P -G {stamp} -N 1 -d {data}/{part} -x \
-             {results}/{part}.stonewall {what} -a POSIX",
+             {results}/{part}.stonewall {what}",
             config.packet,
         )
     }
 
-    fn mdtest(&mut self, phase: &Phase, is_valid: &mut bool) -> Result<f64, Ended> {
-        let words = format!("{} --ranks {}", self.mdtest_words(phase.name), self.ranks);
+    fn mdtest(
+        &mut self,
+        phase: &Phase,
+        backend: &Shared,
+        is_valid: &mut bool,
+    ) -> Result<f64, Ended> {
+        let words = self.mdtest_words(phase.name) + &self.common_words();
         self.pair("exe", &words);
         let line = MdtestLine::try_parse_from(words.split(' '));
         let options = line.map_err(|error| format!("{}: {error}", phase.name))?.options;
-        let outcomes =
-            self.captured(phase, &words, |surroundings| mdtest::perform(&options, surroundings))?;
+        let outcomes = self.captured(phase, backend, &words, |surroundings| {
+            mdtest::perform(&options, surroundings)
+        })?;
         let outcome = outcomes.first().ok_or_else(|| format!("{}: no result", phase.name))?;
         if outcome.wrong > 0 {
             self.invalid(&format!("{} files had wrong data", outcome.wrong));
             *is_valid = false;
         }
-        let measured = match phase.name.rsplit('-').next() {
-            Some("write") => "File creation",
-            Some("stat") => "File stat",
-            Some("read") => "File read",
-            _ => "File removal",
-        };
         if phase.stonewall {
             let rate = outcome.until_stonewall() / 1000.0;
             self.pair("rate-stonewall", &format!("{rate:.6}"));
         }
-        Ok(outcome.of(measured).0 / 1000.0)
+        Ok(outcome.of(phase.measured()).0 / 1000.0)
     }
 
     /// Runs a benchmark with its output in the phase's file.
     fn captured<T>(
         &self,
         phase: &Phase,
+        backend: &Shared,
         words: &str,
         benchmark: impl FnOnce(&Surroundings) -> Result<T, Ended>,
     ) -> Result<T, Ended> {
-        let output = parking_lot::Mutex::new(String::new());
+        let (output, meter) = (parking_lot::Mutex::new(String::new()), Meter::default());
         let out = |text: &str| output.lock().push_str(text);
-        let words: Vec<String> = words.split(' ').map(str::to_owned).collect();
+        let program = self.surroundings.words.first().map_or("sheen", String::as_str);
+        // As another rank's process is started.
+        let words: Vec<String> =
+            [program, "bench"].into_iter().chain(words.split(' ')).map(str::to_owned).collect();
         let own = Surroundings {
             stop: self.surroundings.stop,
-            native: self.surroundings.native,
+            native: &|_, _| Ok(Box::new(backend.clone())),
             out: &out,
             words: &words,
+            meter: self.surroundings.meter.map(|_| &meter),
         };
         let done = benchmark(&own)?;
+        if let Some(all) = self.surroundings.meter {
+            all.adopt(&meter, phase.measured(), phase.name);
+        }
         let path = format!("{}/{}.txt", self.results, phase.name);
         let written = fs::write(&path, output.into_inner());
         written.map_err(|error| format!("cannot write {path}: {error}"))?;
@@ -496,7 +595,7 @@ impl Whole<'_> {
 
     /// Removes what was made; results stay.
     fn clear(&self, worker: &mut dyn Worker) {
-        for part in ["ior-easy", "ior-hard", "mdtest-easy", "mdtest-hard"] {
+        for part in PARTS {
             let path = format!("{}/{part}", self.data);
             if let Err(errno) = remove_all(worker, &path) {
                 eprintln!("{}", failed("remove", &path, errno));
@@ -509,7 +608,7 @@ impl Whole<'_> {
         }
     }
 
-    fn finish(&mut self, options: &Options, scores: &[Score]) -> Result<(), Ended> {
+    fn finish(&mut self, options: &Options, scores: &[Score]) -> Result<Vec<Rate>, Ended> {
         let bandwidth = mean_of(scores, Group::Bandwidth);
         let metadata = mean_of(scores, Group::Metadata);
         let total = (bandwidth * metadata).sqrt();
@@ -529,12 +628,11 @@ impl Whole<'_> {
         if let Some(path) = &options.json {
             let one = |score: &Score| {
                 let Phase { name, group, .. } = &PHASES[score.phase];
-                let unit = if *group == Group::Bandwidth { "GiB/s" } else { "kIOPS" };
-                json!({"name": name, "score": score.score, "unit": unit,
+                json!({"name": name, "score": score.score, "unit": group.unit(),
                        "seconds": score.seconds, "valid": score.is_valid})
             };
             let phases: Vec<_> = scores.iter().map(one).collect();
-            let whole = json!({"benchmark": "io500", "version": version(), "ranks": self.ranks,
+            let whole = json!({"benchmark": "io500", "version": version(), "ranks": self.ranks(),
                 "stonewall": self.config.stonewall, "phases": phases, "bandwidth": bandwidth,
                 "metadata": metadata, "score": total, "valid": self.is_valid});
             files.push((path.clone(), format!("{whole:#}\n")));
@@ -544,7 +642,18 @@ impl Whole<'_> {
         }
         let line = format!("\nThe result files are stored in the directory: {results}\n");
         (self.surroundings.out)(&line);
-        Ok(())
+        let rate = |name: &str, unit, value| Rate { name: name.to_owned(), unit, value };
+        let phases = scores.iter().filter(|score| PHASES[score.phase].group != Group::None);
+        let phases = phases.map(|score| {
+            let phase = &PHASES[score.phase];
+            rate(phase.name, phase.group.unit(), score.score)
+        });
+        let sums = [
+            rate("Bandwidth", Group::Bandwidth.unit(), bandwidth),
+            rate("IOPS", Group::Metadata.unit(), metadata),
+            rate("TOTAL", "score", total),
+        ];
+        Ok(phases.chain(sums).collect())
     }
 }
 
@@ -557,7 +666,7 @@ fn version() -> String {
 /// The line of a phase in the summary.
 fn told(phase: &Phase, score: f64, seconds: f64, is_valid: bool) -> String {
     let head = if phase.group == Group::None { "[      ]" } else { "[RESULT]" };
-    let unit = if phase.group == Group::Bandwidth { "GiB/s" } else { "kIOPS" };
+    let unit = phase.group.unit();
     let (name, score) = (phase.name, format!("{score:.6}"));
     let valid = if is_valid { "" } else { " [INVALID]" };
     format!("{head} {name:>20} {score:>15} {unit} : time {seconds:.3} seconds{valid}")

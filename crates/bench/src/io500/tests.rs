@@ -1,21 +1,18 @@
 use std::sync::atomic::AtomicBool;
 
-use clap::Parser;
-
 use super::*;
 use crate::testing::{self, Counting, Folder, tree};
 
-#[derive(Parser)]
-struct Line {
-    #[command(flatten)]
-    options: Options,
-}
-
-fn run(folder: &Folder, words: &str, stop: &AtomicBool) -> (Result<(), Ended>, String) {
+fn run(
+    folder: &Folder,
+    words: &str,
+    counting: &Counting,
+    stop: &AtomicBool,
+) -> (Result<(), Ended>, String) {
     let place = [folder.path("data"), folder.path("results")];
-    let words = format!("io500 --datadir {} --resultdir {} {words}", place[0], place[1]);
-    let options = Line::try_parse_from(words.split(' ')).expect("options that exist").options;
-    testing::run(&words, &Counting::default(), stop, |all| super::run(&options, all))
+    let words = format!("--datadir {} --resultdir {} {words}", place[0], place[1]);
+    let options: Options = testing::options(&words);
+    testing::run(&format!("io500 {words}"), counting, stop, |all| super::run(&options, all))
 }
 
 #[test]
@@ -54,6 +51,18 @@ fn lines_and_score_are_those_of_io500() {
 
 #[test]
 fn all_phases_run_in_their_order_and_leave_results_only() {
+    let native = Counting::default();
+    standard("", &Counting::default());
+    standard("-a NATIVE --native.source x:/y --native.port 7", &native);
+    // Easy and hard files of three ranks; IOR's files are opened by each rank, and removed before and at the end.
+    let files = 3 * (40 + 102);
+    assert_eq!((native.of("create"), native.of("unlink")), (files + 3 + 3, files + 2 * (3 + 1)));
+    assert_eq!(native.of("write"), 3 * 102 + 3 * 2 + 3 * 20);
+    // Behind each of the two creations.
+    assert_eq!(native.of("sync"), 2 * 3);
+}
+
+fn standard(more: &str, counting: &Counting) {
     let folder = Folder::new("io500");
     let ini = folder.path("ini");
     let text = "[global]\ntimestamp-datadir = FALSE\ntimestamp-resultdir = FALSE\n[ior-easy]\n\
@@ -61,8 +70,9 @@ fn all_phases_run_in_their_order_and_leave_results_only() {
                 [mdtest-hard]\nn = 102\n[find]\nnproc = 2\n";
     std::fs::write(&ini, text).unwrap();
     let json = folder.path("json");
-    let words = format!("{ini} --ranks 3 --stonewall 1 --json {json} --timestamp x");
-    let (ended, text) = run(&folder, &words, &AtomicBool::new(false));
+    let words = format!("{ini} --ranks 3 --stonewall 1 --json {json} --timestamp x {more}");
+    let words = words.trim_end();
+    let (ended, text) = run(&folder, words, counting, &AtomicBool::new(false));
     assert_eq!(ended, Ok(()), "{text}");
     let lines: Vec<&str> = text.lines().filter(|line| line.starts_with('[')).collect();
     let names = lines.iter().map(|line| line[9..29].trim());
@@ -101,7 +111,8 @@ fn all_phases_run_in_their_order_and_leave_results_only() {
 #[test]
 fn an_interrupt_leaves_results_only() {
     let folder = Folder::new("io500-stop");
-    let (ended, _) = run(&folder, "--ranks 2 --quick", &AtomicBool::new(true));
+    let (ended, _) =
+        run(&folder, "--ranks 2 --quick", &Counting::default(), &AtomicBool::new(true));
     assert_eq!(ended, Err(Ended::Interrupted));
     let left = tree(&folder.path(""));
     assert!(left.keys().all(|name| name == "data" || name.starts_with("results")), "{left:?}");

@@ -7,7 +7,7 @@ use std::time::Duration;
 use sheen_types::Errno;
 
 use super::params::{Format, Params};
-use super::report::{self, Row};
+use super::report::{self, Reached, Row};
 use super::transfers::Moved;
 use crate::backend::{Buffer, File, Open, Worker};
 use crate::clock;
@@ -404,7 +404,7 @@ impl Part<'_, '_> {
         let total = last(5) - first(0);
         let transfers = last(3) - first(2);
         let latency = all.iter().map(|reals| (reals[3] - reals[2]) / moved.pairs.max(1) as f64);
-        self.row(Row::Access {
+        self.row(Row::Access(Reached {
             writes: access.writes(),
             bandwidth: bytes / total,
             operations: (bytes / self.params.transfer as f64).floor() / transfers,
@@ -414,7 +414,7 @@ impl Part<'_, '_> {
             close: last(5) - first(4),
             total,
             repetition,
-        });
+        }));
         self.tell_outliers(&all);
         Ok(Point {
             time: total,

@@ -21,7 +21,7 @@ use crate::backend::{Backend, Space};
 use crate::ranks::process::{self, Part};
 use crate::ranks::{self, Ended};
 use crate::text::{date, failed};
-use crate::{LIKE, Surroundings, clock, text};
+use crate::{LIKE, Rate, Surroundings, clock, text};
 pub(crate) use job::Point;
 use job::{Answer, Run};
 pub use options::{Options, REFUSED};
@@ -40,12 +40,14 @@ pub fn run(options: &Options, surroundings: &Surroundings) -> Result<(), Ended> 
 }
 
 /// What one test reached in its first repetition.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Outcome {
     /// Of the write, or of the read if nothing was written.
     pub(crate) point: Point,
     /// Transfers with wrong data.
     pub(crate) wrong: u64,
+    /// Of writes and reads, means of all repetitions.
+    pub(crate) rates: Vec<Rate>,
 }
 
 /// Runs all tests; children answer none.
@@ -72,12 +74,13 @@ pub(crate) fn perform(
         let (run, nodes) = job(options, test, &*backend, &out);
         report.begin(number, test, nodes, space(&*backend, test)?);
         let older = older(&*backend, test)?;
-        let answer = match options.processes {
+        let answer = match options.common.processes {
             true => {
                 let size = (test.tasks, number);
-                process::processes(size, &*backend, surroundings.stop, &run)
+                let words = surroundings.child_words();
+                process::processes(size, words, &*backend, surroundings.watch(), &run)
             }
-            false => ranks::threads(test.tasks, &*backend, surroundings.stop, &run),
+            false => ranks::threads(test.tasks, &*backend, surroundings.watch(), &run),
         };
         let answer = answer.inspect_err(|_| clear(&*backend, test, &older))?;
         report.end(number, test, nodes, &answer);
@@ -85,9 +88,10 @@ pub(crate) fn perform(
     }
     report.finish(&tests, &done);
     sink.close()?;
-    let outcome = |(_, _, answer): &(usize, Nodes, Answer)| {
+    let outcome = |(number, _, answer): &(usize, Nodes, Answer)| {
         let point = answer.writes.first().or(answer.reads.first()).copied().unwrap_or_default();
-        Outcome { point, wrong: answer.wrong }
+        let rates = report::rates(answer, (tests.len() > 1).then_some(*number));
+        Outcome { point, wrong: answer.wrong, rates }
     };
     Ok(done.iter().map(outcome).collect())
 }
@@ -97,7 +101,7 @@ fn backend(
     surroundings: &Surroundings,
     test: &Params,
 ) -> Result<Box<dyn Backend>, String> {
-    crate::backend(surroundings, test.api, &options.native, options.processes, test.direct)
+    crate::backend(surroundings, &options.common, test.api, test.direct)
 }
 
 fn job<'o>(
@@ -107,7 +111,7 @@ fn job<'o>(
     out: &'o (dyn Fn(&str) + Sync),
 ) -> (Run<'o>, Nodes) {
     let in_each = match test.tasks_per_node {
-        0 => test.tasks.div_ceil(backend.nodes(test.tasks, options.processes)),
+        0 => test.tasks.div_ceil(backend.nodes(test.tasks, options.common.processes)),
         told => told.min(test.tasks),
     };
     let count = test.tasks.div_ceil(in_each);

@@ -5,7 +5,7 @@ use clap::{ArgAction, Args};
 use super::params::{Params, Reorder, script};
 use crate::pattern::Packet;
 use crate::text::size;
-use crate::{Api, Native};
+use crate::{Api, Common};
 
 /// Options of IOR, of this version and earlier ones, that are refused by name.
 pub const REFUSED: &[&str] = &[
@@ -28,15 +28,9 @@ pub const REFUSED: &[&str] = &[
 #[derive(Args, Clone, Debug)]
 #[command(disable_version_flag = true, args_override_self = true)]
 pub struct Options {
-    /// Ranks: how many work at once (also -np N)
-    #[arg(long, visible_alias = "np", value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=65_536))]
-    pub ranks: u32,
-    /// Let each rank be a process of its own rather than a thread
-    #[arg(long)]
-    pub processes: bool,
-    /// How to reach the file system
-    #[arg(short = 'a', value_name = "API", default_value = "POSIX", ignore_case = true)]
-    pub api: Api,
+    /// Ranks, and the way to the file system
+    #[command(flatten)]
+    pub common: Common,
     /// A number of yours for the summary
     #[arg(short = 'A', value_name = "N", default_value_t = 0)]
     reference: i64,
@@ -153,9 +147,6 @@ pub struct Options {
     /// Read what any rank has written; twice: everybody that of another
     #[arg(short = 'Z', action = ArgAction::Count)]
     reorder_random: u8,
-    /// The native client
-    #[command(flatten)]
-    pub native: Native,
 }
 
 impl Options {
@@ -173,13 +164,25 @@ impl Options {
                 script(&text.map_err(|error| format!("cannot read {path}: {error}"))?, &first)?
             }
         };
-        tests.iter_mut().try_for_each(|test| test.complete(self.ranks as usize))?;
+        tests.iter_mut().try_for_each(|test| test.complete(self.common.ranks as usize))?;
         Ok(tests)
+    }
+
+    /// Whether the options go together, and all tests work on `file` in this way.
+    ///
+    /// # Errors
+    /// A line, if not.
+    pub(crate) fn check(&self, api: Api, file: &str) -> Result<(), String> {
+        let tests = self.tests()?;
+        match tests.iter().find(|test| test.api != api || test.file != file) {
+            Some(test) => Err(format!("'{}' is another place than --target says", test.file)),
+            None => Ok(()),
+        }
     }
 
     fn params(&self) -> Params {
         Params {
-            api: self.api,
+            api: self.common.api,
             reference: self.reference,
             file: self.file.clone(),
             block: self.block,

@@ -5,9 +5,9 @@ use serde_json::Value;
 
 use super::job::{Answer, Point};
 use super::params::{Format, Params};
-use crate::Api;
 use crate::backend::Space;
 use crate::text::{MIB, human};
+use crate::{Api, Rate};
 
 /// JSON whose members keep their order: IOR's.
 pub(super) enum Json {
@@ -45,26 +45,46 @@ fn real(number: f64) -> Json {
     ((number * 1e4).round() / 1e4).into()
 }
 
+/// What one access reached, times in seconds.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Reached {
+    pub(super) writes: bool,
+    /// Bytes a second.
+    pub(super) bandwidth: f64,
+    pub(super) operations: f64,
+    pub(super) latency: f64,
+    pub(super) open: f64,
+    pub(super) transfers: f64,
+    pub(super) close: f64,
+    pub(super) total: f64,
+    pub(super) repetition: u32,
+}
+
+impl Reached {
+    /// The numbers of its row, with their names in JSON.
+    fn numbers(&self, params: &Params) -> [(&'static str, f64); 9] {
+        [
+            ("bwMiB", self.bandwidth / MIB),
+            ("iops", self.operations),
+            ("latency", self.latency),
+            ("blockKiB", params.block as f64 / 1024.0),
+            ("xferKiB", params.transfer as f64 / 1024.0),
+            ("openTime", self.open),
+            ("wrRdTime", self.transfers),
+            ("closeTime", self.close),
+            ("totalTime", self.total),
+        ]
+    }
+}
+
+/// Where `iops` and `latency` stand in IOR's JSON: behind the sizes.
+const JSON_ORDER: [usize; 9] = [0, 3, 4, 1, 2, 5, 6, 7, 8];
+
 /// A row of the table of accesses.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Row {
-    Access {
-        writes: bool,
-        /// Bytes a second.
-        bandwidth: f64,
-        operations: f64,
-        /// Seconds.
-        latency: f64,
-        open: f64,
-        transfers: f64,
-        close: f64,
-        total: f64,
-        repetition: u32,
-    },
-    Remove {
-        time: f64,
-        repetition: u32,
-    },
+    Access(Reached),
+    Remove { time: f64, repetition: u32 },
 }
 
 fn access(writes: bool) -> &'static str {
@@ -99,39 +119,25 @@ fn column(number: f64) -> String {
 
 /// The line of a row; nothing in JSON, which comes as a whole.
 pub(super) fn row(params: &Params, row: &Row) -> String {
-    let (block, transfer) = (params.block as f64 / 1024.0, params.transfer as f64 / 1024.0);
-    match (params.format, *row) {
+    match (params.format, row) {
         (Format::Json, _) | (Format::Csv, Row::Remove { .. }) => String::new(),
         (Format::Default, Row::Remove { time, repetition }) => {
             let none =
                 "-          -          -           -          -          -          -          -";
-            format!("remove    {none}          {} {repetition:<4}\n", column(time))
+            format!("remove    {none}          {} {repetition:<4}\n", column(*time))
         }
-        (
-            format,
-            Row::Access {
-                writes,
-                bandwidth,
-                operations,
-                latency,
-                open,
-                transfers,
-                close,
-                total,
-                repetition,
-            },
-        ) => {
-            let bandwidth = bandwidth / MIB;
-            let rest = [block, transfer, open, transfers, close, total];
-            if format == Format::Csv {
-                let numbers = [bandwidth, operations, latency].into_iter().chain(rest);
-                let numbers: String = numbers.map(|number| format!("{number:.4},")).collect();
-                return format!("{},{numbers}{},{repetition}\n", access(writes), params.tasks);
+        (Format::Csv, Row::Access(reached)) => {
+            let numbers = reached.numbers(params).map(|(_, number)| format!("{number:.4},"));
+            let (tasks, repetition) = (params.tasks, reached.repetition);
+            format!("{},{}{tasks},{repetition}\n", access(reached.writes), numbers.concat())
+        }
+        (Format::Default, Row::Access(reached)) => {
+            let mut text = format!("{:<10}", access(reached.writes));
+            for (name, number) in reached.numbers(params) {
+                text += &column(number);
+                text += if name == "latency" { "  " } else { " " };
             }
-            let first: String = [bandwidth, operations].map(|number| column(number) + " ").concat();
-            let rest: String = rest.map(|number| column(number) + " ").concat();
-            let latency = column(latency);
-            format!("{:<10}{first}{latency}  {rest}{repetition:<4}\n", access(writes))
+            text + &format!("{:<4}\n", reached.repetition)
         }
     }
 }
@@ -335,6 +341,18 @@ pub(super) fn summary_rows(params: &Params, answer: &Answer, test: usize, nodes:
     accesses(params, answer).into_iter().map(row).collect()
 }
 
+/// Means over repetitions, of accesses that were made. `test` is named if the run has several.
+pub(super) fn rates(answer: &Answer, test: Option<usize>) -> Vec<Rate> {
+    let told = test.map_or(String::new(), |test| format!(", test {test}"));
+    let of = |(name, points): (&str, &Vec<Point>)| {
+        let rates = points.iter().map(|point| point.moved as f64 / point.time / MIB);
+        let value = rates.sum::<f64>() / points.len().max(1) as f64;
+        Rate { name: format!("{name}{told}"), unit: "MiB/s", value }
+    };
+    let all = [("write", &answer.writes), ("read", &answer.reads)];
+    all.into_iter().filter(|(_, points)| !points.is_empty()).map(of).collect()
+}
+
 /// `Max Write:` and `Max Read:`, in bytes a second.
 fn best(points: &[Point]) -> f64 {
     points.iter().map(|point| point.moved as f64 / point.time).fold(0.0, f64::max)
@@ -355,28 +373,12 @@ pub(super) fn results(params: &Params, answer: &Answer) -> [(&'static str, Json)
         Row::Remove { time, .. } => {
             Json::Object(vec![("access", "remove".into()), ("totalTime", real(time))])
         }
-        Row::Access {
-            writes,
-            bandwidth,
-            operations,
-            latency,
-            open,
-            transfers,
-            close,
-            total,
-            ..
-        } => Json::Object(vec![
-            ("access", access(writes).into()),
-            ("bwMiB", real(bandwidth / MIB)),
-            ("blockKiB", real(params.block as f64 / 1024.0)),
-            ("xferKiB", real(params.transfer as f64 / 1024.0)),
-            ("iops", real(operations)),
-            ("latency", real(latency)),
-            ("openTime", real(open)),
-            ("wrRdTime", real(transfers)),
-            ("closeTime", real(close)),
-            ("totalTime", real(total)),
-        ]),
+        Row::Access(ref reached) => {
+            let numbers = reached.numbers(params);
+            let mut all = vec![("access", access(reached.writes).into())];
+            all.extend(JSON_ORDER.map(|place| (numbers[place].0, real(numbers[place].1))));
+            Json::Object(all)
+        }
     };
     let mut most = Vec::new();
     for (writes, points) in accesses(params, answer) {
@@ -480,7 +482,7 @@ mod tests {
     #[test]
     fn rows_are_those_of_ior() {
         let params = Params { verbose: 0, ..Params::default() };
-        let told = Row::Access {
+        let told = Reached {
             writes: true,
             bandwidth: 912.4 * MIB,
             operations: 4282.0,
@@ -492,7 +494,7 @@ mod tests {
             repetition: 0,
         };
         assert_eq!(
-            row(&params, &told),
+            row(&params, &Row::Access(told)),
             "write     912.40     4282       0.001868    1024.00    256.00     0.001203   0.007473   \
              0.000973   0.008768   0   \n"
         );

@@ -1,20 +1,12 @@
 use std::sync::atomic::AtomicBool;
 
-use clap::Parser;
 use serde_json::Value;
 
 use super::*;
 use crate::testing::{self, Counting, Folder, tree};
 
-#[derive(Parser)]
-struct Line {
-    #[command(flatten)]
-    options: Options,
-}
-
 fn options(words: &str) -> Options {
-    let words = words.split(' ').filter(|word| !word.is_empty());
-    Line::try_parse_from(std::iter::once("ior").chain(words)).expect("options that exist").options
+    testing::options(words)
 }
 
 fn run(folder: &Folder, words: &str, counting: &Counting) -> (Result<(), Ended>, String) {

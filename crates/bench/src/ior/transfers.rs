@@ -47,7 +47,8 @@ impl Part<'_, '_> {
         };
         let mut course = Course::new(params, whose, self.seed, size, access.writes());
         let name = if access.writes() { "write" } else { "read" };
-        self.rank.begin(name, course.transfers() * params.tasks as u64);
+        let total = course.transfers() * params.tasks as u64;
+        self.rank.begin(name, total, params.transfer);
         let mut moved = Moved::default();
         let begin = clock::now();
         let all = course.transfers();
@@ -71,6 +72,7 @@ impl Part<'_, '_> {
                 self.transfer(file, path, whose, access, &mut course, &mut moved)?;
             }
         }
+        self.rank.end();
         Ok(moved)
     }
 
@@ -123,7 +125,6 @@ impl Part<'_, '_> {
         course: &mut Course,
         moved: &mut Moved,
     ) -> Result<(), Ended> {
-        self.rank.step()?;
         let offset = course.offset(moved.done);
         if access.writes() {
             self.pattern.stamp(&mut self.buffer, whose, offset);
@@ -131,7 +132,9 @@ impl Part<'_, '_> {
             // What is not read must not look right.
             self.buffer[0] = !self.buffer[0];
         }
+        let begun = self.rank.step()?;
         self.move_all(file, path, offset, access)?;
+        self.rank.done(begun);
         if access.checks()
             && let Some(at) = self.pattern.wrong(&self.buffer, whose, offset)
         {

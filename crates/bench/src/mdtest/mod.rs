@@ -18,7 +18,7 @@ use crate::backend::{Backend, Space, Worker, remove_all};
 use crate::ranks::process::{self, Part};
 use crate::ranks::{self, Ended};
 use crate::text::{failed, timestamp};
-use crate::{LIKE, Surroundings, clock};
+use crate::{LIKE, Rate, Surroundings, clock};
 pub use options::{Options, REFUSED};
 use phases::{Answer, Run};
 use plan::{Plan, test_directory};
@@ -130,6 +130,8 @@ pub(crate) struct Outcome {
     measured: Vec<Measured>,
     /// Reads that found wrong data.
     pub(crate) wrong: u64,
+    /// What the table shows of phases that ran, means of all iterations.
+    pub(crate) rates: Vec<Rate>,
 }
 
 impl Outcome {
@@ -156,12 +158,12 @@ pub(crate) fn perform(
     let sizes = sizes(options)?;
     let plans = sizes.iter().map(|size| Plan::new(options, *size));
     let plans = plans.collect::<Result<Vec<Plan>, String>>()?;
-    let backend =
-        crate::backend(surroundings, options.api, &options.native, options.processes, false)?;
+    let common = &options.common;
+    let backend = crate::backend(surroundings, common, common.api, false)?;
     let seed = clock::wall() as u32;
     let job = |test: usize| {
         let size = sizes[test];
-        let nodes = backend.nodes(size, options.processes);
+        let nodes = backend.nodes(size, options.common.processes);
         let in_each = if nodes > 1 { size.div_ceil(nodes) as u64 } else { 1 };
         Run { options, plan: &plans[test], seed, stride: options.stride.saturating_mul(in_each) }
     };
@@ -178,9 +180,12 @@ pub(crate) fn perform(
     for (test, plan) in plans.iter().enumerate() {
         let size = sizes[test];
         out(&format!("{}\n", plan.told(size)));
-        let made = match options.processes {
-            true => process::processes((size, test), &*backend, surroundings.stop, &job(test)),
-            false => ranks::threads(size, &*backend, surroundings.stop, &job(test)),
+        let made = match options.common.processes {
+            true => {
+                let words = surroundings.child_words();
+                process::processes((size, test), words, &*backend, surroundings.watch(), &job(test))
+            }
+            false => ranks::threads(size, &*backend, surroundings.watch(), &job(test)),
         };
         let answer = made.inspect_err(|_| root.clear(&*backend, plan, options))?;
         out(&told(options, plan, &answer));
@@ -188,8 +193,10 @@ pub(crate) fn perform(
         let mut result = report::json(plan, &answer.measured);
         result["ranks"] = json!(size);
         results.push(result);
-        let first = answer.measured.into_iter().next().unwrap_or_default();
-        outcomes.push(Outcome { measured: first, wrong: answer.wrong });
+        let ranks = (sizes.len() > 1).then_some(size);
+        let rates = report::rates(plan, &answer.measured, ranks);
+        let measured = answer.measured.into_iter().next().unwrap_or_default();
+        outcomes.push(Outcome { measured, wrong: answer.wrong, rates });
     }
     root.leave(&*backend, &plans[0])?;
     let ended = clock::wall();
@@ -202,16 +209,26 @@ pub(crate) fn perform(
     Ok(outcomes)
 }
 
+impl Options {
+    /// Whether the options go together.
+    ///
+    /// # Errors
+    /// A line, if not.
+    pub(crate) fn check(&self) -> Result<(), String> {
+        sizes(self)?.into_iter().try_for_each(|size| Plan::new(self, size).map(drop))
+    }
+}
+
 /// The numbers of ranks to run with, one after the other.
 fn sizes(options: &Options) -> Result<Vec<usize>, String> {
     let (first, last) = match options.last {
-        0 => (options.ranks, options.ranks),
+        0 => (options.common.ranks, options.common.ranks),
         last => (options.first, last),
     };
     if first > last {
         return Err("process number: first > last doesn't make sense".to_owned());
     }
-    if last > options.ranks {
+    if last > options.common.ranks {
         return Err("process number: last > number of ranks doesn't make sense".to_owned());
     }
     Ok((first..=last).step_by(options.rank_stride as usize).map(|size| size as usize).collect())
@@ -241,7 +258,7 @@ fn header(
     begun: i64,
     space: Space,
 ) -> String {
-    let nodes = backend.nodes(size, options.processes);
+    let nodes = backend.nodes(size, options.common.processes);
     let mut words = surroundings.words.iter();
     let name = words.next().map_or("mdtest", String::as_str);
     let words: Vec<String> = words.map(|word| format!("'{word}'")).collect();

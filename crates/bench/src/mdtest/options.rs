@@ -2,8 +2,8 @@
 
 use clap::Args;
 
+use crate::Common;
 use crate::text::size;
-use crate::{Api, Native};
 
 /// Options of mdtest that are refused by name.
 pub const REFUSED: &[&str] =
@@ -13,15 +13,9 @@ pub const REFUSED: &[&str] =
 #[derive(Args, Clone, Debug, PartialEq)]
 #[command(disable_version_flag = true, args_override_self = true)]
 pub struct Options {
-    /// Ranks: how many work at once (also -np N)
-    #[arg(long, visible_alias = "np", value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=65_536))]
-    pub ranks: u32,
-    /// Let each rank be a process of its own rather than a thread
-    #[arg(long)]
-    pub processes: bool,
-    /// How to reach the file system
-    #[arg(short = 'a', value_name = "API", default_value = "POSIX", ignore_case = true)]
-    pub api: Api,
+    /// Ranks, and the way to the file system
+    #[command(flatten)]
+    pub common: Common,
     /// Directories below each directory of the tree
     #[arg(short = 'b', value_name = "N", default_value_t = 1)]
     pub branch_factor: u64,
@@ -124,7 +118,7 @@ pub struct Options {
     /// fsync each file after writing
     #[arg(short = 'y')]
     pub sync_file: bool,
-    /// Call sync after each phase, and count its time
+    /// Call syncfs after each phase, and count its time
     #[arg(short = 'Y')]
     pub call_sync: bool,
     /// Depth of the tree
@@ -145,9 +139,6 @@ pub struct Options {
     /// Write everything that was measured to this file
     #[arg(long, value_name = "FILE")]
     pub json: Option<String>,
-    /// The native client
-    #[command(flatten)]
-    pub native: Native,
 }
 
 impl Options {

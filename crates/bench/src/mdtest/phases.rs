@@ -166,7 +166,7 @@ impl<'r> Part<'r, '_> {
     /// Makes or removes the directories of the trees.
     fn tree(&mut self, iteration: u32, make: bool) -> Result<(), Ended> {
         let phase = if make { Phase::TreeCreate } else { Phase::TreeRemove };
-        self.rank.begin(phase.name(), 0);
+        self.rank.begin(phase.name(), 0, 0);
         let own = self.options.unique.then_some(self.rank.number);
         let begin = clock::now();
         if own.is_some() || self.rank.number == 0 {
@@ -175,19 +175,21 @@ impl<'r> Part<'r, '_> {
             for tree in 0..plan.trees {
                 names.enter(&self.path, iteration, tree);
                 for step in 0..plan.tree_directories {
-                    self.rank.step()?;
                     // Children are numbered above their parents.
                     let last = plan.tree_directories - 1;
                     let path = names.directory(if make { step } else { last - step });
+                    let begun = self.rank.step()?;
                     let (done, what) = match make {
                         true => (self.worker.mkdir(path), "create tree directory"),
                         false => (self.worker.rmdir(path), "remove tree directory"),
                     };
                     done.map_err(|errno| self.failed(what, path, errno))?;
+                    self.rank.done(begun);
                 }
             }
         }
         self.rank.barrier()?;
+        self.rank.end();
         let time = clock::now() - begin;
         self.measured.set(phase, self.plan.tree_directories * self.plan.trees, time, time);
         Ok(())
@@ -270,7 +272,8 @@ impl<'r> Part<'r, '_> {
         if barriers {
             self.rank.barrier()?;
         }
-        self.rank.begin(phase.name(), self.items * self.plan.trees * self.rank.size as u64);
+        let total = self.items * self.plan.trees * self.rank.size as u64;
+        self.rank.begin(phase.name(), total, 0);
         let mut begin = clock::now();
         if self.options.unique && matches!(phase, Phase::DirCreate | Phase::FileCreate) {
             self.rank.barrier()?;
@@ -281,13 +284,15 @@ impl<'r> Part<'r, '_> {
         work(self)?;
         let before = clock::now();
         if self.options.call_sync {
-            self.worker.sync().map_err(|errno| self.failed("sync", "all", errno))?;
+            let synced = self.worker.sync(&self.path);
+            synced.map_err(|errno| self.failed("sync the file system of", &self.path, errno))?;
         }
         if barriers {
             self.rank.barrier()?;
         }
         let items = self.items * self.plan.trees;
         self.measured.set(phase, items, clock::now() - begin, before - begin);
+        self.rank.end();
         Ok(())
     }
 
@@ -317,9 +322,11 @@ impl<'r> Part<'r, '_> {
         for tree in 0..self.plan.trees {
             names.enter(&self.path, iteration, tree);
             for place in 0..self.items {
-                self.rank.step()?;
                 let number = self.number(order, place);
-                work(self, names.item(number), number)?;
+                let path = names.item(number);
+                let begun = self.rank.step()?;
+                work(self, path, number)?;
+                self.rank.done(begun);
             }
         }
         Ok(())
@@ -341,7 +348,6 @@ impl<'r> Part<'r, '_> {
         for tree in 0..self.plan.trees {
             names.enter(&self.path, iteration, tree);
             for place in 0..self.items {
-                self.rank.step()?;
                 from.clear();
                 if place + 1 == self.items {
                     from.push_str(&aside);
@@ -352,8 +358,10 @@ impl<'r> Part<'r, '_> {
                     aside = format!("{from}-XX");
                     free.clone_from(&aside);
                 }
+                let begun = self.rank.step()?;
                 let renamed = self.worker.rename(&from, &free);
                 renamed.map_err(|errno| self.failed("rename", &from, errno))?;
+                self.rank.done(begun);
                 std::mem::swap(&mut free, &mut from);
             }
         }
@@ -374,9 +382,12 @@ impl<'r> Part<'r, '_> {
         names.enter(&self.path, iteration, 0);
         let (begin, limit) = (clock::now(), f64::from(self.options.stonewall));
         let mut create = |part: &mut Self, place: u64| {
-            part.rank.step()?;
             let number = part.number(Order::Walk, place);
-            part.create_file(names.item(number), number)
+            let path = names.item(number);
+            let begun = part.rank.step()?;
+            part.create_file(path, number)?;
+            part.rank.done(begun);
+            Ok::<(), Ended>(())
         };
         let mut done = 0;
         while done < self.items && clock::now() - begin <= limit {

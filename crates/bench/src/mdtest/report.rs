@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 
 use super::plan::Plan;
 use super::{Measured, Options, Phase};
+use crate::Rate;
 
 /// What a row is made of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -76,6 +77,19 @@ fn shown(plan: &Plan) -> impl Iterator<Item = Phase> {
     Phase::ALL.into_iter().filter(move |phase| {
         phase.is_tree() || if phase.is_of_files() { files } else { directories }
     })
+}
+
+/// The rates that stand in the table as means, of phases that ran; of trees only where they are more than one
+/// directory. `ranks` is named if the run has several tests.
+pub(super) fn rates(plan: &Plan, measured: &[Vec<Measured>], ranks: Option<usize>) -> Vec<Rate> {
+    let trees = plan.tree_directories * plan.trees > 1;
+    let of = |phase: Phase| {
+        let told = ranks.map_or(String::new(), |ranks| format!(", {ranks} ranks"));
+        let value = row(measured, phase, Unit::Rate).mean;
+        Rate { name: format!("{}{told}", phase.name()), unit: "ops/s", value }
+    };
+    let all = shown(plan).filter(|phase| trees || !phase.is_tree()).map(of);
+    all.filter(|rate| rate.value > 0.0).collect()
 }
 
 /// The table or tables, as asked for.

@@ -1,21 +1,10 @@
 use std::sync::atomic::AtomicBool;
 
-use clap::Parser;
-
 use super::*;
 use crate::testing::{self, Counting, Folder, tree};
 
-#[derive(Parser)]
-struct Line {
-    #[command(flatten)]
-    options: Options,
-}
-
 fn options(words: &str) -> Options {
-    let words = words.split(' ').filter(|word| !word.is_empty());
-    Line::try_parse_from(std::iter::once("mdtest").chain(words))
-        .expect("options that exist")
-        .options
+    testing::options(words)
 }
 
 fn run(folder: &Folder, words: &str, counting: &Counting) -> (Result<(), Ended>, String) {
@@ -46,7 +35,7 @@ fn row(text: &str, name: &str) -> Option<Vec<f64>> {
 #[test]
 fn every_phase_does_what_it_counts_and_leaves_nothing() {
     let (folder, counting) = (Folder::new("all"), Counting::default());
-    let words = "--ranks 3 -n 10 -z 1 -b 2 -w 5000 -e 5000 -X -i 2";
+    let words = "--ranks 3 -n 10 -z 1 -b 2 -w 5000 -e 5000 -X -i 2 -Y";
     let (ended, text) = run(&folder, words, &counting);
     assert_eq!(ended, Ok(()), "{text}");
     // 10 items do not divide by 3 directories: 9 are made, by each of 3 ranks, twice.
@@ -55,6 +44,8 @@ fn every_phase_does_what_it_counts_and_leaves_nothing() {
     let counted = ["create", "write", "open", "read", "close", "unlink", "rename"];
     let counted = counted.map(|name| counting.of(name));
     assert_eq!(counted, [items, items, items, items, 2 * items, items, items]);
+    // Each rank after each of eight phases, twice.
+    assert_eq!(counting.of("sync"), 3 * 8 * 2);
     // Also the trees of 3 directories, the test directories, and what was asked for.
     assert_eq!(counting.of("mkdir"), items + 2 * 3 + 2 + 1);
     assert_eq!(counting.of("rmdir"), items + 2 * 3 + 2 + 1);

@@ -14,6 +14,8 @@ use std::thread;
 use meeting::{Link, Meeting, Seat};
 
 use crate::backend::{Backend, Worker};
+use crate::clock;
+use crate::meter::{Meter, Recorder};
 use crate::progress::{Counter, Progress};
 
 /// Why a run ended before its end.
@@ -31,6 +33,20 @@ impl From<String> for Ended {
     }
 }
 
+/// Under what a team works.
+#[derive(Clone, Copy)]
+pub struct Watch<'a> {
+    /// Set when the run is to end.
+    pub stop: &'a AtomicBool,
+    /// Who measures latencies and rates over time, if anybody does.
+    pub meter: Option<&'a Meter>,
+}
+
+/// When an operation began, where that is measured.
+#[derive(Clone, Copy, Debug)]
+#[must_use = "an operation that is not done is not measured"]
+pub struct Step(u64);
+
 /// One rank of a running team.
 pub struct Rank<'a> {
     /// Its number, from 0.
@@ -40,7 +56,8 @@ pub struct Rank<'a> {
     link: Box<dyn Link + 'a>,
     stop: &'a AtomicBool,
     counter: &'a Counter,
-    progress: &'a Progress,
+    progress: &'a Progress<'a>,
+    recorder: Option<Recorder>,
 }
 
 impl Rank<'_> {
@@ -49,9 +66,20 @@ impl Rank<'_> {
     /// # Errors
     /// The run has ended.
     #[inline]
-    pub fn step(&self) -> Result<(), Ended> {
+    pub fn step(&self) -> Result<Step, Ended> {
         self.counter.count();
-        if self.stop.load(Ordering::Relaxed) { Err(Ended::Interrupted) } else { Ok(()) }
+        if self.stop.load(Ordering::Relaxed) {
+            return Err(Ended::Interrupted);
+        }
+        Ok(Step(if self.recorder.is_some() { clock::nanoseconds() } else { 0 }))
+    }
+
+    /// Behind each operation that counts.
+    #[inline]
+    pub fn done(&mut self, step: Step) {
+        if let Some(recorder) = &mut self.recorder {
+            recorder.record(clock::nanoseconds().saturating_sub(step.0));
+        }
     }
 
     /// Every rank's words, in the order of ranks. All ranks must call it, and wait for each other.
@@ -101,10 +129,21 @@ impl Rank<'_> {
         self.progress.hide();
     }
 
-    /// Tells the progress line that a phase of `total` operations of all ranks begins; rank 0 does.
-    pub fn begin(&self, phase: &str, total: u64) {
+    /// A phase of `total` operations of all ranks begins, each of so many bytes if that is its purpose. Rank 0
+    /// tells the progress line.
+    pub fn begin(&mut self, phase: &str, total: u64, bytes_each: u64) {
+        if let Some(recorder) = &mut self.recorder {
+            recorder.begin(phase);
+        }
         if self.number == 0 {
-            self.progress.begin(phase, total);
+            self.progress.begin(phase, total, bytes_each);
+        }
+    }
+
+    /// The phase has ended for this rank; with rank 0 it ends for the progress line.
+    pub fn end(&self) {
+        if self.number == 0 {
+            self.progress.end();
         }
     }
 }
@@ -128,11 +167,11 @@ pub trait Job: Sync {
 pub fn threads<J: Job>(
     size: usize,
     backend: &dyn Backend,
-    stop: &AtomicBool,
+    watch: Watch,
     job: &J,
 ) -> Result<J::Answer, Ended> {
-    let meeting = Meeting::new(size, stop);
-    let progress = Progress::new(size, size);
+    let meeting = Meeting::new(size, watch.stop);
+    let progress = Progress::new(size, size, watch.meter);
     team(&meeting, &progress, |scope, meeting| {
         for number in 1..size {
             let progress = &progress;
@@ -149,16 +188,18 @@ pub fn threads<J: Job>(
 /// Runs `lead` beside the progress line, and ends the meeting if it did not go well.
 fn team<'e, T>(
     meeting: &'e Meeting<'e>,
-    progress: &'e Progress,
+    progress: &'e Progress<'e>,
     lead: impl for<'s> FnOnce(&'s thread::Scope<'s, 'e>, &'e Meeting<'e>) -> Result<T, Ended>,
 ) -> Result<T, Ended> {
     let done = AtomicBool::new(false);
     let done = &done;
     thread::scope(|outer| {
         let shown = outer.spawn(move || progress.show(done));
+        let sampled = outer.spawn(move || progress.sample(done));
         let led = thread::scope(|scope| lead(scope, meeting));
         done.store(true, Ordering::Relaxed);
         shown.thread().unpark();
+        sampled.thread().unpark();
         match meeting.ended() {
             Some(ended) => Err(ended),
             None => led,
@@ -183,6 +224,7 @@ fn sit<J: Job>(
         stop: meeting.stop(),
         counter: progress.counter(counter),
         progress,
+        recorder: progress.meter().map(|_| Recorder::default()),
     };
     let guard = meeting.guard(number);
     let done = backend
@@ -191,6 +233,9 @@ fn sit<J: Job>(
         .and_then(|mut worker| job.run(&mut rank, &mut *worker));
     if let Err(ended) = &done {
         meeting.end(ended.clone());
+    }
+    if let (Some(meter), Some(recorder)) = (progress.meter(), &rank.recorder) {
+        meter.add(recorder.latencies());
     }
     guard.leave();
     done

@@ -1,11 +1,10 @@
 //! Ranks as processes.
 //!
-//! Rank 0 is the process that the user started. It starts the program again with the same words for each
-//! other rank, with a socket as standard input, and [`CHILD`] in the environment says which rank it is. A
+//! Rank 0 is the process that the user started. It starts the program again, with the words that say what is
+//! run, for each other rank, with a socket as standard input, and [`CHILD`] in the environment says which rank it is. A
 //! thread for each child sits in its place in the meeting and passes words on, so a meeting costs each
 //! child two messages; between meetings nothing is sent.
 
-use std::ffi::OsString;
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
@@ -17,11 +16,12 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::meeting::{Link, Meeting, Seat};
-use super::{Ended, Job, Rank, sit, team};
+use super::{Ended, Job, Rank, Watch, sit, team};
 use crate::backend::Backend;
+use crate::meter::{Histogram, Latencies, Meter, Recorder};
 use crate::progress::Progress;
 
-/// Environment of a child: its rank, the number of ranks, and the number of the test.
+/// Environment of a child: its rank, the number of ranks, the number of the test, and whether to measure.
 pub const CHILD: &str = "SHEEN_BENCH_RANK";
 
 /// How often is looked whether the run has ended.
@@ -38,6 +38,8 @@ pub struct Part {
     pub size: usize,
     /// Which of the tests of the command line.
     pub test: usize,
+    /// Whether rank 0 wants to know how long operations took.
+    pub measures: bool,
 }
 
 impl Part {
@@ -47,28 +49,30 @@ impl Part {
         let text = std::env::var(CHILD).ok()?;
         let mut numbers = text.split(' ').map(str::parse);
         let mut next = || numbers.next()?.ok();
-        Some(Self { rank: next()?, size: next()?, test: next()? })
+        let (rank, size, test) = (next()?, next()?, next()?);
+        Some(Self { rank, size, test, measures: next()? == 1 })
     }
 }
 
-/// Runs `job` with a team of `size` processes, of which this one is rank 0.
+/// Runs `job` with a team of `size` processes, of which this one is rank 0; `words` are the command line
+/// that tells the others the same job, behind the program's name.
 ///
 /// # Errors
 /// As [`super::threads`]; a child that dies without a word is one that failed.
 pub fn processes<J: Job>(
     (size, test): (usize, usize),
+    words: &[String],
     backend: &dyn Backend,
-    stop: &AtomicBool,
+    watch: Watch,
     job: &J,
 ) -> Result<J::Answer, Ended> {
     let program = std::env::current_exe().map_err(|error| format!("no program: {error}"))?;
-    let words: Vec<OsString> = std::env::args_os().skip(1).collect();
-    let meeting = Meeting::new(size, stop);
-    let progress = Progress::new(1, size);
+    let meeting = Meeting::new(size, watch.stop);
+    let progress = Progress::new(1, size, watch.meter);
     let mut children = Vec::new();
     for rank in 1..size {
-        let part = Part { rank, size, test };
-        match spawn(&program, &words, part) {
+        let part = Part { rank, size, test, measures: watch.meter.is_some() };
+        match spawn(&program, words, part) {
             Ok(child) => children.push(child),
             Err(error) => {
                 meeting.end(Ended::Failed(format!("cannot start rank {rank}: {error}")));
@@ -78,7 +82,8 @@ pub fn processes<J: Job>(
     }
     team(&meeting, &progress, |scope, meeting| {
         for (index, (child, stream)) in children.into_iter().enumerate() {
-            scope.spawn(move || serve(Seat { meeting, number: index + 1 }, child, stream));
+            let seat = Seat { meeting, number: index + 1 };
+            scope.spawn(move || serve(seat, child, stream, watch.meter));
         }
         sit(Seat { meeting, number: 0 }, size, backend, &progress, 0, job)
     })
@@ -86,20 +91,21 @@ pub fn processes<J: Job>(
 
 fn spawn(
     program: &std::path::Path,
-    words: &[OsString],
+    words: &[String],
     part: Part,
 ) -> io::Result<(Child, UnixStream)> {
     let (ours, theirs) = UnixStream::pair()?;
     let mut command = Command::new(program);
     command.args(words).stdin(OwnedFd::from(theirs));
-    command.env(CHILD, format!("{} {} {}", part.rank, part.size, part.test));
+    let Part { rank, size, test, measures } = part;
+    command.env(CHILD, format!("{rank} {size} {test} {}", u8::from(measures)));
     // What a user types goes to rank 0 alone; it tells the others.
     command.process_group(0);
     Ok((command.spawn()?, ours))
 }
 
 /// Sits in a child's place.
-fn serve(mut seat: Seat, mut child: Child, mut stream: UnixStream) {
+fn serve(mut seat: Seat, mut child: Child, mut stream: UnixStream, meter: Option<&Meter>) {
     let (meeting, number) = (seat.meeting, seat.number);
     let gone = |error: io::Error| Ended::Failed(format!("rank {number} has gone: {error}"));
     let ended = loop {
@@ -108,6 +114,10 @@ fn serve(mut seat: Seat, mut child: Child, mut stream: UnixStream) {
         }
         let own = match read_message(&mut stream) {
             Ok(Message::Words(words)) => words,
+            Ok(Message::Latencies(latencies)) => {
+                meter.inspect(|meter| meter.add(&latencies));
+                continue;
+            }
             Ok(Message::Done) => break None,
             Ok(Message::Ended(ended)) => break Some(ended),
             Err(error) => break Some(gone(error)),
@@ -162,7 +172,7 @@ pub fn child<J: Job>(
     let own = |error: io::Error| Ended::Failed(format!("no way to rank 0: {error}"));
     let input = io::stdin().as_fd().try_clone_to_owned().map_err(own)?;
     let mut stream = UnixStream::from(input);
-    let progress = Progress::new(1, 1);
+    let progress = Progress::new(1, 1, None);
     let link = SocketLink(stream.try_clone().map_err(own)?);
     let mut rank = Rank {
         number: part.rank,
@@ -171,9 +181,14 @@ pub fn child<J: Job>(
         stop,
         counter: progress.counter(0),
         progress: &progress,
+        recorder: part.measures.then(Recorder::default),
     };
     let worker = backend.worker(part.rank, part.size).map_err(Ended::Failed);
     let done = worker.and_then(|mut worker| job.run(&mut rank, &mut *worker));
+    if let Some(recorder) = &rank.recorder {
+        // As below: if rank 0 has gone, there is nobody to tell.
+        let _ = write_latencies(&mut stream, recorder.latencies());
+    }
     let told = match &done {
         Ok(_) => stream.write_all(&[DONE]),
         Err(Ended::Failed(line)) => write_line(&mut stream, line),
@@ -203,10 +218,12 @@ const WORDS: u8 = 0;
 const DONE: u8 = 1;
 const INTERRUPTED: u8 = 2;
 const FAILED: u8 = 3;
+const LATENCIES: u8 = 4;
 
 /// What a child says.
 enum Message {
     Words(Vec<u64>),
+    Latencies(Latencies),
     Done,
     Ended(Ended),
 }
@@ -218,6 +235,7 @@ fn read_message(stream: &mut UnixStream) -> io::Result<Message> {
         WORDS => Message::Words(read_words(stream)?),
         DONE => Message::Done,
         INTERRUPTED => Message::Ended(Ended::Interrupted),
+        LATENCIES => Message::Latencies(read_latencies(stream)?),
         _ => {
             let mut line = vec![0; read_length(stream)?];
             stream.read_exact(&mut line)?;
@@ -249,6 +267,28 @@ fn write_words(stream: &mut UnixStream, words: &[u64]) -> io::Result<()> {
 fn write_all_words(stream: &mut UnixStream, all: &[Vec<u64>]) -> io::Result<()> {
     stream.write_all(&(all.len() as u64).to_le_bytes())?;
     all.iter().try_for_each(|words| write_words(stream, words))
+}
+
+fn write_latencies(stream: &mut UnixStream, latencies: &Latencies) -> io::Result<()> {
+    stream.write_all(&[LATENCIES])?;
+    stream.write_all(&(latencies.len() as u64).to_le_bytes())?;
+    for (phase, histogram) in latencies {
+        stream.write_all(&(phase.len() as u64).to_le_bytes())?;
+        stream.write_all(phase.as_bytes())?;
+        write_words(stream, &histogram.to_words())?;
+    }
+    Ok(())
+}
+
+fn read_latencies(stream: &mut UnixStream) -> io::Result<Latencies> {
+    let count = read_length(stream)?;
+    let one = |_| {
+        let mut phase = vec![0; read_length(stream)?];
+        stream.read_exact(&mut phase)?;
+        let histogram = Histogram::from_words(&read_words(stream)?);
+        Ok((String::from_utf8_lossy(&phase).into_owned(), histogram))
+    };
+    (0..count).map(one).collect()
 }
 
 fn write_line(stream: &mut UnixStream, line: &str) -> io::Result<()> {

@@ -11,7 +11,8 @@ impl Job for Meet {
     fn run(&self, rank: &mut Rank, _: &mut dyn Worker) -> Result<Vec<u64>, Ended> {
         let mut sums = Vec::new();
         for round in 0..200 {
-            rank.step()?;
+            let begun = rank.step()?;
+            rank.done(begun);
             sums.push(rank.gather(round * rank.number as u64)?.iter().sum());
         }
         rank.barrier()?;
@@ -26,7 +27,8 @@ impl Job for Meet {
 fn every_rank_hears_every_word_of_its_round() {
     for size in [1, 2, 5] {
         let stop = AtomicBool::new(false);
-        let sums = threads(size, &Posix::default(), &stop, &Meet).unwrap();
+        let sums =
+            threads(size, &Posix::default(), Watch { stop: &stop, meter: None }, &Meet).unwrap();
         let ranks: u64 = (0..size as u64).sum();
         assert_eq!(sums, (0..200).map(|round| round * ranks).collect::<Vec<_>>());
     }
@@ -43,7 +45,8 @@ impl Job for Fail {
             rank.barrier()?;
         }
         loop {
-            rank.step()?;
+            let begun = rank.step()?;
+            rank.done(begun);
             if rank.number == 2 && self.0.fetch_add(1, Ordering::Relaxed) == 4 {
                 return Err(Ended::Failed("rank 2: no more".to_owned()));
             }
@@ -54,12 +57,16 @@ impl Job for Fail {
 #[test]
 fn the_first_failure_ends_all_and_is_told() {
     let stop = AtomicBool::new(false);
-    let ended = threads(4, &Posix::default(), &stop, &Fail(AtomicU64::new(0)));
+    let ended =
+        threads(4, &Posix::default(), Watch { stop: &stop, meter: None }, &Fail(AtomicU64::new(0)));
     assert_eq!(ended, Err(Ended::Failed("rank 2: no more".to_owned())));
 }
 
 #[test]
 fn an_interrupt_ends_all() {
     let stop = AtomicBool::new(true);
-    assert_eq!(threads(2, &Posix::default(), &stop, &Meet), Err(Ended::Interrupted));
+    assert_eq!(
+        threads(2, &Posix::default(), Watch { stop: &stop, meter: None }, &Meet),
+        Err(Ended::Interrupted)
+    );
 }
