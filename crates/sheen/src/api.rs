@@ -33,6 +33,9 @@ pub(crate) const MGS_POOLS: &str = "mgs_pools";
 /// Command of an MGS: sets `DEVICE.NAME=VALUE` for good; `DEVICE.NAME=` deletes it.
 pub(crate) const CONF_PARAM: &str = "conf_param";
 
+/// Command of a server: a survey's question, as JSON, is answered as JSON.
+pub(crate) const ECHO: &str = "echo";
+
 /// A mount.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct MountInfo {

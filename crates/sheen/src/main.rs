@@ -9,11 +9,14 @@ mod bench;
 mod commands;
 mod dump;
 mod host;
+mod interrupt;
 mod lctl;
 mod lfs;
+mod man;
 mod mkfs;
 mod output;
 mod processes;
+mod top;
 mod usage;
 
 use std::ffi::OsString;
@@ -21,7 +24,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::path::Path;
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 
 /// Names of links to this binary that choose the tool.
 const LINK_NAMES: [&str; 4] = ["lfs", "lctl", "mkfs.lustre", "mount.lustre"];
@@ -51,6 +54,8 @@ enum Tool {
     Mkfs(mkfs::Mkfs),
     Dump(dump::Dump),
     Bench(bench::Bench),
+    Man(man::Pages),
+    Top(top::Top),
 }
 
 fn main() -> ExitCode {
@@ -83,6 +88,8 @@ fn run(tool: &Tool) -> Result<(), output::Fault> {
         Tool::Mkfs(arguments) => mkfs::run(arguments),
         Tool::Dump(arguments) => dump::run(arguments),
         Tool::Bench(arguments) => bench::run(arguments),
+        Tool::Man(arguments) => man::run(arguments, Sheen::command()),
+        Tool::Top(arguments) => top::run(arguments),
     }
 }
 
@@ -101,7 +108,7 @@ fn with_tool(mut words: Vec<OsString>) -> Vec<OsString> {
 mod tests {
     use std::ffi::OsString;
 
-    use clap::CommandFactory;
+    use clap::CommandFactory as _;
 
     use super::{Sheen, with_tool};
 

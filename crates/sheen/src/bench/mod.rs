@@ -4,27 +4,23 @@
 //! standard output) and the client library as a file system for them.
 
 mod native;
+mod survey;
 
 use std::ffi::OsString;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use clap::{Args, Subcommand};
 use sheen_bench::backend::Backend;
 use sheen_bench::ranks::Ended;
 use sheen_bench::ranks::process::Part;
-use sheen_bench::{Native, Surroundings, io500, ior, mdtest};
-use tokio::signal::unix::{SignalKind, signal};
+use sheen_bench::survey as surveys;
+use sheen_bench::{Native, Surroundings, compare, io500, ior, mdtest};
 
+use crate::interrupt::{self, INTERRUPTED_CODE};
 use crate::output::{Fault, text_out};
 use native::NativeBackend;
 
 /// Exit code after a failure, as mdtest and IOR have it.
 const FAILED_CODE: u8 = 1;
-/// Exit code after Ctrl-C, as shells tell it.
-const INTERRUPTED_CODE: u8 = 130;
-
-/// Set when the user wants to end.
-static STOP: AtomicBool = AtomicBool::new(false);
 
 /// Benchmark any file system as mdtest, IOR and IO500 do, without MPI
 #[derive(Args)]
@@ -39,6 +35,11 @@ enum Benchmark {
     Mdtest(Box<mdtest::Options>),
     Ior(Box<ior::Options>),
     Io500(Box<io500::Options>),
+    Compare(Box<compare::Options>),
+    #[command(name = "mds-survey")]
+    MdsSurvey(Box<surveys::MdsOptions>),
+    #[command(name = "obdfilter-survey")]
+    ObdfilterSurvey(Box<surveys::ObdfilterOptions>),
 }
 
 /// `-np N`, which people know from `mpirun`, is no option that a parser of single letters understands.
@@ -55,12 +56,13 @@ pub(crate) fn refused(benchmark: &str) -> &'static [&'static str] {
         "mdtest" => mdtest::REFUSED,
         "ior" => ior::REFUSED,
         "io500" => io500::REFUSED,
+        "mds-survey" | "obdfilter-survey" => surveys::REFUSED,
         _ => &[],
     }
 }
 
 pub(crate) fn run(bench: &Bench) -> Result<(), Fault> {
-    listen()?;
+    let stop = interrupt::listen()?;
     let words: Vec<String> =
         std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect();
     let child = Part::of_this_process();
@@ -73,11 +75,18 @@ pub(crate) fn run(bench: &Bench) -> Result<(), Fault> {
             text_out(text);
         }
     };
-    let surroundings = Surroundings { stop: &STOP, native: &connect, out: &out, words: &words };
+    let surroundings =
+        Surroundings { stop, native: &connect, out: &out, words: &words, meter: None };
+    let variable = |name: &str| std::env::var(name).ok();
+    let on_servers =
+        surveys::Surroundings { stop, devices: &survey::Servers, out: &out, variable: &variable };
     let done = match &bench.benchmark {
         Benchmark::Mdtest(options) => mdtest::run(options, &surroundings),
         Benchmark::Ior(options) => ior::run(options, &surroundings),
         Benchmark::Io500(options) => io500::run(options, &surroundings),
+        Benchmark::Compare(options) => compare::run(options, &surroundings),
+        Benchmark::MdsSurvey(options) => surveys::mds(options, &on_servers),
+        Benchmark::ObdfilterSurvey(options) => surveys::obdfilter(options, &on_servers),
     };
     done.map_err(|ended| match ended {
         // A child has told rank 0.
@@ -87,33 +96,6 @@ pub(crate) fn run(bench: &Bench) -> Result<(), Fault> {
             Fault { code: INTERRUPTED_CODE, text: "sheen bench: interrupted".to_owned() }
         }
     })
-}
-
-/// The first signal asks for an end, the second ends at once.
-#[expect(clippy::disallowed_methods, reason = "a host: signals have a thread of their own")]
-fn listen() -> Result<(), Fault> {
-    let fault =
-        |error| Fault { code: FAILED_CODE, text: format!("sheen bench: no signals: {error}") };
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build();
-    let runtime = runtime.map_err(fault)?;
-    let inside = runtime.enter();
-    let mut interrupt = signal(SignalKind::interrupt()).map_err(fault)?;
-    let mut terminate = signal(SignalKind::terminate()).map_err(fault)?;
-    drop(inside);
-    std::thread::spawn(move || {
-        runtime.block_on(async {
-            loop {
-                tokio::select! {
-                    _ = interrupt.recv() => {}
-                    _ = terminate.recv() => {}
-                }
-                if STOP.swap(true, Ordering::Relaxed) {
-                    std::process::exit(INTERRUPTED_CODE.into());
-                }
-            }
-        });
-    });
-    Ok(())
 }
 
 #[cfg(test)]

@@ -328,9 +328,8 @@ impl Worker for NativeWorker {
         })
     }
 
-    fn sync(&mut self) -> Result<(), Errno> {
-        // The client knows which of its open files have dirty pages, and not how to write all back.
-        Err(Errno::EOPNOTSUPP)
+    fn sync(&mut self, _path: &str) -> Result<(), Errno> {
+        self.host.block_on(self.files.sync_all(&self.who))
     }
 }
 

@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -54,6 +55,9 @@ pub(crate) struct Up {
     /// KiB that a new target may hold [default: what the disk has]
     #[arg(long, value_name = "KB")]
     device_size: Option<u64>,
+    /// Serve the servers' OpenMetrics, as `sheen server --metrics`
+    #[arg(long, value_name = "ADDR", value_parser = sheen_control::page_address)]
+    metrics: Option<SocketAddr>,
     /// Mount options, as for `sheen mount`
     #[arg(short = 'o', value_name = "OPTIONS")]
     options: Option<String>,
@@ -241,6 +245,9 @@ fn start_server(cluster: &mut Cluster, options: &Up) -> Result<(), Fault> {
     arguments.extend(["--port".to_owned(), port.to_string()]);
     arguments.extend(["--timeout".to_owned(), TIMEOUT.to_string()]);
     arguments.extend(["--recovery-time-soft".to_owned(), RECOVERY.to_string()]);
+    if let Some(address) = options.metrics {
+        arguments.extend(["--metrics".to_owned(), address.to_string()]);
+    }
     arguments.extend(cluster.targets().iter().map(|path| path.to_string_lossy().into_owned()));
     cluster.server().start(&arguments)
 }
@@ -321,4 +328,17 @@ pub(crate) fn status(options: &Status) -> Result<(), Fault> {
         output::line(format_args!("target:      {label:<16} {}", path.display()));
     }
     Ok(())
+}
+
+/// The processes of the file system in `directory`, those that answer.
+pub(crate) fn processes_of(directory: &Path) -> Vec<sheen_control::Client> {
+    let Ok(cluster) = Cluster::open(directory) else { return Vec::new() };
+    let socket = |(name, daemon): (&str, Daemon)| {
+        let path = super::sockets().join(format!("{name}-{}.sock", daemon.pid()?));
+        sheen_control::Client::connect(&path).ok()
+    };
+    [("server", cluster.server()), ("mount", cluster.mount())]
+        .into_iter()
+        .filter_map(socket)
+        .collect()
 }

@@ -64,8 +64,13 @@ pub(crate) fn fsck(options: &Fsck) -> Result<(), Fault> {
         progress("");
         checked.map_err(|error| broken(name, &error))?;
     }
-    let Findings { inodes, objects, spare, problems } = check.finish();
+    let Findings { inodes, objects, spare, survey, problems } = check.finish();
     problems.iter().for_each(output::line);
+    if survey > 0 {
+        output::line(format_args!(
+            "{survey} files and objects of a survey that did not end; the next start removes them"
+        ));
+    }
     output::line(format_args!(
         "{inodes} inodes, {objects} objects in use, {spare} spare, {} problems",
         problems.len()

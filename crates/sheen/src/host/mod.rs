@@ -7,14 +7,16 @@
 mod addresses;
 mod cluster;
 mod daemon;
+mod echo;
 mod fsck;
+mod metrics;
 mod mount;
 mod native;
 mod parameters;
 mod server;
 mod target;
 
-pub(crate) use cluster::{Down, Status, Up, down, status, up};
+pub(crate) use cluster::{Down, Status, Up, down, processes_of, status, up};
 pub(crate) use fsck::{Fsck, fsck};
 pub(crate) use mount::{Mount, run as mount};
 pub(crate) use native::NativeClient;

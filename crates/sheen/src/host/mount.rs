@@ -12,6 +12,7 @@ use sheen_client::data::Osts;
 use sheen_client::locks::CallbackRouter;
 use sheen_client::posix::AccessTimes;
 use sheen_client::posix::FileSystem;
+use sheen_fuse::Jobs;
 use sheen_io::World;
 use sheen_io_os::Host;
 use sheen_node::net::{LNet, NetConfig};
@@ -157,6 +158,7 @@ fn serve(options: &Mount) -> Result<(), Fault> {
         let access_times =
             if settings.read_only { AccessTimes::Never } else { settings.access_times };
         files.set_access_times(access_times);
+        let jobs = Arc::<Jobs>::default();
         let mounted = sheen_fuse::mount(
             files.clone(),
             &target,
@@ -167,6 +169,7 @@ fn serve(options: &Mount) -> Result<(), Fault> {
                 privileged: is_root,
                 local_locks: settings.local_locks,
                 no_access_times: settings.access_times == AccessTimes::Never,
+                jobs: Arc::clone(&jobs),
             },
             tokio::runtime::Handle::current(),
         );
@@ -177,8 +180,9 @@ fn serve(options: &Mount) -> Result<(), Fault> {
                 return Err(Fault::new(error.errno(), error.to_string()));
             }
         };
-        let state =
-            MountState::new(&options.source, &fsname, &target, (&world, &node), (&files, &osts));
+        let (parts, has_flock) = ((&files, &osts), !settings.local_locks);
+        let place = (&options.source[..], &fsname[..], target.as_path());
+        let state = MountState::new(place, (&world, &node), parts, (&jobs, has_flock));
         follower.start(&state);
         let commands = parameters::mount_commands(&state);
         let _control = server::control("mount", Arc::clone(state.tree()), commands)?;

@@ -1,6 +1,7 @@
 //! `sheen server`: hosts any set of targets in one process, at one NID.
 
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,8 +16,9 @@ use sheen_target::Timeouts;
 use sheen_types::{Errno, Nid};
 use tokio::signal::unix::{SignalKind, signal};
 
+use super::echo::Echo;
 use super::target::{Plan, Running, plans, shared_by};
-use super::{PORT, addresses, daemon, parameters};
+use super::{PORT, addresses, daemon, metrics, parameters};
 use crate::output::Fault;
 
 /// Lustre's `obd_timeout`, in seconds.
@@ -43,6 +45,9 @@ pub(crate) struct Server {
     /// Seconds that a restarted target waits for clients it knows [default: 3 times the timeout]
     #[arg(long, value_name = "SECONDS")]
     recovery_time_soft: Option<u64>,
+    /// Serve OpenMetrics over HTTP at this address, or at this port of this machine alone
+    #[arg(long, value_name = "ADDR", value_parser = sheen_control::page_address)]
+    metrics: Option<SocketAddr>,
 }
 
 impl Server {
@@ -108,6 +113,7 @@ fn serve(options: &Server) -> Result<(), Fault> {
         }
         let tree = Arc::new(Tree::new());
         parameters::add_server(&tree, &node, &running);
+        parameters::add_in_work(&tree, &running);
         let targets = running.iter().filter_map(|one| match &one.plan.kind {
             PlanKind::Mgs => None,
             PlanKind::Target(name) => {
@@ -121,10 +127,15 @@ fn serve(options: &Server) -> Result<(), Fault> {
         let reader = Arc::clone(registrar.reader());
         let follow = parameters::follow_servers(reader, targets.collect(), Arc::clone(&tree));
         world.tasks.spawn("parameters", Box::pin(follow));
-        let commands = parameters::server_commands(&node, &running);
+        let echo = Echo::new(world.clone(), &running);
+        let mut commands = parameters::server_commands(&node, &running);
+        commands.insert(crate::api::ECHO.to_owned(), super::echo::command(&echo));
         let _control = control("server", tree, commands)?;
+        let serve = |address| metrics::serve(address, &node, &running);
+        let _metrics = options.metrics.map(serve).transpose()?;
         daemon::say_ready();
         wait_for_signal().await?;
+        echo.end().await;
         stop(&node, &registrar, &running).await;
         Ok(())
     })

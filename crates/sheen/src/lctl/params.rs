@@ -33,12 +33,12 @@ struct Which {
     /// No statistics
     #[arg(short = 't', long = "only-tunable", alias = "tunable")]
     tunable: bool,
-    /// Follow links; there are none
+    /// Follow links, as always
     #[arg(short = 'l', long = "links")]
     _links: bool,
-    /// Leave out links; there are none
+    /// Leave out links: second names of what lies elsewhere
     #[arg(short = 'L', long = "no-links")]
-    _no_links: bool,
+    no_links: bool,
     /// Each name once, as always
     #[arg(short = 'm', long = "merge")]
     _merge: bool,
@@ -48,10 +48,12 @@ struct Which {
 }
 
 impl Which {
-    fn takes(&self, name: &str, access: Option<Access>) -> bool {
+    fn takes(&self, name: &str, found: Found) -> bool {
+        let Found { access, is_link } = found;
         let writable = matches!(access, Some(Access::ReadWrite | Access::Write));
         let readable = matches!(access, Some(Access::ReadWrite | Access::Read));
         (!self.writable || writable)
+            && !(self.no_links && is_link)
             && (!self.readable || readable)
             && (!self.tunable || !is_statistics(name))
     }
@@ -141,6 +143,14 @@ pub(super) struct List {
     names: Vec<String>,
 }
 
+/// What a name is.
+#[derive(Clone, Copy, Default)]
+struct Found {
+    /// `None` for a folder.
+    access: Option<Access>,
+    is_link: bool,
+}
+
 /// `a.b` and, when asked, everything below.
 fn patterns(name: &str, recursive: bool) -> Vec<String> {
     let depth = if recursive { DEPTH_MAX } else { 1 };
@@ -148,12 +158,13 @@ fn patterns(name: &str, recursive: bool) -> Vec<String> {
 }
 
 /// Names that match in any process, each once.
-fn listed(name: &str, recursive: bool) -> BTreeMap<String, Option<Access>> {
+fn listed(name: &str, recursive: bool) -> BTreeMap<String, Found> {
     let mut found = BTreeMap::new();
     for pattern in patterns(name, recursive) {
         for answer in ask_all(&Question::List { pattern }) {
             let Answer::Listed(entries) = answer else { continue };
-            found.extend(entries.into_iter().map(|Listed { name, access }| (name, access)));
+            let one = |Listed { name, access, is_link }| (name, Found { access, is_link });
+            found.extend(entries.into_iter().map(one));
         }
     }
     found
@@ -193,20 +204,21 @@ pub(super) fn get(options: &Get) -> Result<(), Fault> {
             }
             continue;
         }
-        let taken = |name: &str, access| options.which.takes(name, access);
+        let taken = |name: &str, found| options.which.takes(name, found);
         if options.only_name {
-            let entries = entries.iter().filter(|(_, access)| access.is_some());
-            for (name, access) in entries.filter(|(name, access)| taken(name, **access)) {
-                line(format_args!("{name}{}", if options.classify { mark(*access) } else { "" }));
+            let entries = entries.iter().filter(|(_, found)| found.access.is_some());
+            for (name, found) in entries.filter(|(name, found)| taken(name, **found)) {
+                let mark = if options.classify { mark(found.access) } else { "" };
+                line(format_args!("{name}{mark}"));
             }
             continue;
         }
         for (name, value) in values(name, options.recursive) {
-            let access = entries.get(&name).copied().flatten();
-            if !taken(&name, access) {
+            let found = entries.get(&name).copied().unwrap_or_default();
+            if !taken(&name, found) {
                 continue;
             }
-            let mark = if options.classify { mark(access) } else { "" };
+            let mark = if options.classify { mark(found.access) } else { "" };
             line(shown(options, &format!("{name}{mark}"), &value));
         }
     }
@@ -346,11 +358,12 @@ pub(super) fn list(options: &List) -> Result<(), Fault> {
             }
             eprintln!("error: list_param: listing '{}': {errno}", path(name));
         }
-        let wanted = |name: &str, access: Option<Access>| {
-            (!options.only_folders || access.is_none()) && options.which.takes(name, access)
+        let wanted = |name: &str, found: Found| {
+            (!options.only_folders || found.access.is_none()) && options.which.takes(name, found)
         };
-        for (name, access) in entries.iter().filter(|(name, access)| wanted(name, **access)) {
-            line(format_args!("{name}{}", if options.classify { mark(*access) } else { "" }));
+        for (name, found) in entries.iter().filter(|(name, found)| wanted(name, **found)) {
+            let mark = if options.classify { mark(found.access) } else { "" };
+            line(format_args!("{name}{mark}"));
         }
     }
     outcome(worst)

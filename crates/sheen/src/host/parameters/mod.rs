@@ -1,12 +1,22 @@
 //! The parameter trees of our processes, and the commands that `lfs` and `lctl` give them.
 
 mod client;
+mod data;
+mod device;
 mod dump;
+mod features;
+mod folder;
 mod follow;
+mod imports;
+mod in_work;
+mod jobs;
+mod llite;
+mod locks;
 mod lod;
+mod lov;
 mod mount;
-mod requests;
 mod server;
+mod tables;
 mod text;
 mod values;
 
@@ -15,6 +25,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use sheen_control::{Command, Tree};
+use sheen_fuse::Jobs;
 use sheen_node::rpc::RpcNode;
 use sheen_types::{Errno, Nid};
 
@@ -23,9 +34,13 @@ use crate::output::VERSION;
 pub(super) use client::Follower;
 use follow::Applied;
 pub(super) use follow::{Followed, follow_servers};
+pub(super) use in_work::add_in_work;
 pub(super) use lod::add as add_lod;
 pub(super) use mount::{MountState, mount_commands};
-pub(super) use server::{add_server, server_commands};
+pub(super) use server::{
+    add_server, escaped_job, is_active, lock_count, server_commands, service_samples, services,
+    transfers,
+};
 
 /// Bytes of a page, as the kernel counts memory.
 const PAGE_BYTES: u64 = 4096;
@@ -33,15 +48,24 @@ const PAGE_BYTES: u64 = 4096;
 type Commands = BTreeMap<String, Command>;
 
 /// What every process shows.
-fn add_common(tree: &Tree) {
+fn add_common(tree: &Tree, jobs: &Arc<Jobs>) {
+    jobs::add(tree, jobs);
     tree.add("version", || VERSION.to_owned());
     tree.add("health_check", || "healthy".to_owned());
-    // Requests carry no job yet; the name of the variable says so, as in Lustre.
-    tree.add("jobid_var", || "disable".to_owned());
     tree.add("memused", || resident_bytes().to_string());
+    tree.add("memused_max", || resident_bytes_max().to_string());
 }
 
-fn resident_bytes() -> u64 {
+/// The most memory that the process ever had.
+fn resident_bytes_max() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+    let kib = line.and_then(|line| line.trim().trim_end_matches(" kB").parse::<u64>().ok());
+    kib.unwrap_or(0) << 10
+}
+
+/// Memory that this process holds.
+pub(super) fn resident_bytes() -> u64 {
     let statm = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
     let pages = statm.split(' ').nth(1).and_then(|pages| pages.parse::<u64>().ok());
     pages.unwrap_or(0) * PAGE_BYTES

@@ -3,20 +3,28 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use sheen_client::config::ClusterMap;
 use sheen_client::data::Osts;
 use sheen_client::posix::{FileSystem, FsStat};
 use sheen_control::Tree;
+use sheen_fuse::Jobs;
 use sheen_io::World;
 use sheen_node::rpc::{ImportReport, RpcNode};
 use sheen_rpc::ImportState;
-use sheen_types::{Errno, Fid, TargetKind, TargetName};
+use sheen_types::{Errno, Fid, Instant, TargetKind, TargetName};
 
-use super::text::{self, Clock};
+use super::text::{Clock, today};
 use super::{Commands, node_commands};
 use crate::api::{self, Kind, MountInfo};
+
+/// How long a target's word on its space is believed (`OBD_STATFS_CACHE_SECONDS`).
+const SPACE_BELIEVED: Duration = Duration::from_secs(1);
+
+/// What all targets said of their space.
+type Believed = Arc<Vec<api::TargetStatfs>>;
 
 /// What a mount's parameters and commands need.
 pub(crate) struct MountState {
@@ -25,7 +33,12 @@ pub(crate) struct MountState {
     pub(super) files: FileSystem,
     pub(super) osts: Arc<Osts>,
     pub(super) tree: Arc<Tree>,
+    pub(super) jobs: Arc<Jobs>,
+    /// Whether `flock(2)` and `fcntl(2)` locks go to the servers.
+    pub(super) has_flock: bool,
     pools: Mutex<BTreeMap<String, Vec<String>>>,
+    /// What targets said of their space, and when.
+    space: Mutex<Option<(Instant, Believed)>>,
     world: World,
     runtime: tokio::runtime::Handle,
 }
@@ -33,11 +46,10 @@ pub(crate) struct MountState {
 impl MountState {
     /// Gathers it; call inside the runtime.
     pub(crate) fn new(
-        source: &str,
-        fsname: &str,
-        path: &Path,
+        (source, fsname, path): (&str, &str, &Path),
         (world, node): (&World, &Arc<RpcNode>),
         (files, osts): (&FileSystem, &Arc<Osts>),
+        (jobs, has_flock): (&Arc<Jobs>, bool),
     ) -> Arc<Self> {
         let client = node.imports().first().map(|report| report.client.to_string());
         let uuid = client.unwrap_or_default();
@@ -56,7 +68,10 @@ impl MountState {
             files: files.clone(),
             osts: Arc::clone(osts),
             tree: Arc::new(Tree::new()),
+            jobs: Arc::clone(jobs),
+            has_flock,
             pools: Mutex::default(),
+            space: Mutex::default(),
             world: world.clone(),
             runtime,
         })
@@ -79,7 +94,7 @@ impl MountState {
 
     /// What time it is, by both clocks.
     pub(super) fn clock(&self) -> Clock {
-        Clock { now: self.world.clock.now(), wall: text::today() }
+        Clock { now: self.world.clock.now(), wall: today() }
     }
 
     /// How full the file system is.
@@ -105,6 +120,47 @@ impl MountState {
         let mut all: Vec<_> = self.node.imports().into_iter().map(target).collect();
         all.sort_by_key(|(target, _)| (target.kind as u8, target.index));
         all
+    }
+
+    /// The name of its folder of parameters.
+    pub(super) fn llite(&self) -> String {
+        format!("llite.{}-{}", self.info.fsname, self.info.instance)
+    }
+
+    /// Waits for what takes a request to a server.
+    pub(super) fn wait<T>(&self, work: impl Future<Output = T>) -> T {
+        self.runtime.block_on(work)
+    }
+
+    /// Whether data goes with checksums, to any OST.
+    pub(super) fn checksums(&self) -> bool {
+        self.osts.all().iter().any(|(_, osc)| osc.checksums())
+    }
+
+    /// Sets that for all.
+    pub(super) fn set_checksums(&self, on: bool) {
+        self.osts.all().iter().for_each(|(_, osc)| osc.set_checksums(on));
+    }
+
+    /// What the targets said of their space within the last second, as Lustre's devices keep it.
+    pub(super) fn statfs_believed(&self) -> Believed {
+        let now = self.world.clock.now();
+        let believed = self.space.lock().clone();
+        match believed.filter(|(at, _)| now.since(*at) < SPACE_BELIEVED) {
+            Some((_, believed)) => believed,
+            None => {
+                let told = Arc::new(self.statfs());
+                *self.space.lock() = Some((now, Arc::clone(&told)));
+                told
+            }
+        }
+    }
+
+    /// The same of one; `None` if it did not answer.
+    pub(super) fn statfs_of(&self, target: &api::Target) -> Option<api::TargetStatfs> {
+        let all = self.statfs_believed();
+        let found = all.iter().find(|stat| (stat.kind, stat.index) == (target.kind, target.index));
+        found.filter(|stat| stat.errno == 0).cloned()
     }
 
     fn statfs(&self) -> Vec<api::TargetStatfs> {

@@ -1,0 +1,163 @@
+//! What of `osc` and `mdc` is about the data of files.
+
+use std::sync::Arc;
+
+use sheen_client::data::Osc;
+use sheen_types::Errno;
+use sheen_types::limits::BULK_BYTES_MAX;
+use sheen_wire::checksum::Checksum;
+use sheen_wire::connect::ChecksumTypes;
+
+use super::PAGE_BYTES;
+use super::device::Device;
+use super::folder::Folder;
+use super::values::{self, MIB};
+use crate::api::Kind;
+
+/// `OSC_MAX_DIRTY_MB_MAX`, which is too many already.
+const DIRTY_MIB_MAX: u64 = 2047;
+/// `OBD_MAX_SHORT_IO_BYTES`.
+const SHORT_IO_MAX: u64 = 64 << 10;
+/// Lustre's names of checksums, in its order.
+const CHECKSUMS: [(&str, ChecksumTypes); 7] = [
+    ("crc32", ChecksumTypes::CRC32),
+    ("adler", ChecksumTypes::ADLER),
+    ("crc32c", ChecksumTypes::CRC32C),
+    ("t10ip512", ChecksumTypes::T10IP512),
+    ("t10ip4K", ChecksumTypes::T10IP4K),
+    ("t10crc512", ChecksumTypes::T10CRC512),
+    ("t10crc4K", ChecksumTypes::T10CRC4K),
+];
+
+type Read = fn(&Osc) -> String;
+type Write = fn(&Osc, &str) -> Result<(), Errno>;
+
+/// Adds it.
+pub(super) fn add(folder: &Folder<'_>, device: &Arc<Device>) {
+    let Some(osc) = &device.osc else { return };
+    let tunable: [(&str, Read, Write); 6] = [
+        ("max_dirty_mb", |osc| (osc.dirty_bytes_max() / MIB).to_string(), set_dirty),
+        ("max_pages_per_rpc", |osc| (osc.bulk_bytes().1 / PAGE_BYTES).to_string(), set_pages),
+        ("max_mb_per_rpc_read", |osc| mib(osc.bulk_bytes().0), set_read_mib),
+        ("max_mb_per_rpc_write", |osc| mib(osc.bulk_bytes().1), set_write_mib),
+        (
+            "checksums",
+            |osc| u8::from(osc.checksums()).to_string(),
+            |osc, text| {
+                osc.set_checksums(values::switch(text)?);
+                Ok(())
+            },
+        ),
+        ("checksum_type", checksum_types, choose_checksum),
+    ];
+    for (leaf, read, write) in tunable {
+        folder.tune(leaf, osc, read, write);
+    }
+    let shown: [(&str, Read); 3] = [
+        ("cur_grant_bytes", |osc| osc.grant_dirty_lost()[0].to_string()),
+        ("cur_dirty_grant_bytes", |osc| osc.grant_dirty_lost()[1].to_string()),
+        ("cur_lost_grant_bytes", |osc| osc.grant_dirty_lost()[2].to_string()),
+    ];
+    for (leaf, read) in shown {
+        folder.show(leaf, osc, read);
+    }
+    if device.target.kind == Kind::Mdt {
+        folder.show("mdc_cached_mb", osc, |osc| cached(osc, false));
+        folder.show("mdc_stats", device, Device::lockless_text);
+        return;
+    }
+    folder.show("osc_cached_mb", osc, |osc| cached(osc, true));
+    folder.show("osc_stats", device, Device::lockless_text);
+    folder.show("cur_dirty_bytes", osc, |osc| osc.grant_dirty_lost()[1].to_string());
+    folder.tune(
+        "short_io_bytes",
+        osc,
+        |osc| osc.short_io_bytes().to_string(),
+        |osc, text| {
+            // As Lustre: none at all, or a page at least; more than a message holds is cut.
+            let bytes = values::bytes(text, 1)?;
+            if bytes > 0 {
+                values::within(bytes, PAGE_BYTES, MIB)?;
+            }
+            osc.set_short_io_bytes(bytes.min(SHORT_IO_MAX));
+            Ok(())
+        },
+    );
+    folder.tune(
+        "resend_count",
+        osc,
+        |osc| osc.resends().to_string(),
+        |osc, text| {
+            osc.set_resends(values::number_within(text, 0, u32::MAX.into())? as u32);
+            Ok(())
+        },
+    );
+    Device::add_rpc_stats(folder, device);
+}
+
+fn mib(bytes: u64) -> String {
+    bytes.div_ceil(MIB).to_string()
+}
+
+/// What is kept in memory; the objects in use are those that are busy.
+fn cached(osc: &Osc, is_osc: bool) -> String {
+    let (bytes, busy) = osc.cached();
+    let unevictable = if is_osc { "unevict_cnt: 0\n" } else { "" };
+    format!("used_mb: {}\nbusy_cnt: {busy}\n{unevictable}reclaim: 0\n", bytes / MIB)
+}
+
+fn set_dirty(osc: &Osc, text: &str) -> Result<(), Errno> {
+    let bytes = values::bytes(text, MIB)?;
+    osc.limit_dirty(values::within(bytes, MIB, DIRTY_MIB_MAX * MIB)?);
+    Ok(())
+}
+
+/// In pages; with a unit, or beyond what pages could be, in bytes.
+fn set_pages(osc: &Osc, text: &str) -> Result<(), Errno> {
+    let is_count = text.trim().bytes().all(|byte| byte.is_ascii_digit());
+    let value = values::bytes(text, 1)?;
+    let pages = if is_count && value < MIB { value } else { value / PAGE_BYTES };
+    let bytes = within_agreed(osc, pages.saturating_mul(PAGE_BYTES))?;
+    osc.limit_reads(bytes);
+    osc.limit_writes(bytes);
+    Ok(())
+}
+
+fn set_read_mib(osc: &Osc, text: &str) -> Result<(), Errno> {
+    osc.limit_reads(within_agreed(osc, values::bytes(text, MIB)?)?);
+    Ok(())
+}
+
+fn set_write_mib(osc: &Osc, text: &str) -> Result<(), Errno> {
+    osc.limit_writes(within_agreed(osc, values::bytes(text, MIB)?)?);
+    Ok(())
+}
+
+fn within_agreed(osc: &Osc, bytes: u64) -> Result<u64, Errno> {
+    let most = osc.bulk_bytes_agreed().min(BULK_BYTES_MAX as u64);
+    values::within(bytes / PAGE_BYTES * PAGE_BYTES, PAGE_BYTES, most)
+}
+
+/// The checksums that both sides compute, the one in use in brackets.
+fn checksum_types(osc: &Osc) -> String {
+    let (agreed, used) = osc.checksum_types();
+    let used = used.map(Checksum::kind);
+    let known = CHECKSUMS.iter().filter(|(_, kind)| agreed.contains(*kind));
+    known
+        .map(
+            |(name, kind)| {
+                if used == Some(*kind) { format!("[{name}] ") } else { format!("{name} ") }
+            },
+        )
+        .collect()
+}
+
+fn choose_checksum(osc: &Osc, text: &str) -> Result<(), Errno> {
+    let known = CHECKSUMS.iter().find(|(name, _)| name.eq_ignore_ascii_case(text.trim()));
+    let (_, kind) = known.ok_or(Errno::EINVAL)?;
+    if !osc.checksum_types().0.contains(*kind) {
+        return Err(Errno::EOPNOTSUPP);
+    }
+    osc.choose_checksum(*kind);
+    Ok(())
+}

@@ -1,0 +1,355 @@
+//! The devices of a mount: `mgc`, `mdc` and `osc`, each the connection to one target.
+
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use sheen_client::data::Osc;
+use sheen_node::rpc::ImportReport;
+use sheen_types::{Errno, Uuid};
+use sheen_wire::connect::ConnectFlags;
+use sheen_wire::lnet::Portal;
+
+use super::folder::Folder;
+use super::mount::{MountState, device_type};
+use super::text::Since;
+use super::{PAGE_BYTES, data, features, imports, locks, tables, values};
+use crate::api::{Kind, Target};
+
+/// `OBD_MAX_RIF_MAX`: most requests of a device on the wire.
+const REQUESTS_MAX: u64 = 512;
+
+/// The connection to one target, with the data that goes over it.
+pub(super) struct Device {
+    pub(super) state: Arc<MountState>,
+    pub(super) target: Target,
+    pub(super) uuid: Uuid,
+    pub(super) osc: Option<Arc<Osc>>,
+    /// Since when its requests are counted.
+    since: Since,
+    /// Since when its bulk RPCs are, and their latencies.
+    io_since: Since,
+    latency_since: Since,
+    metadata: Metadata,
+}
+
+/// What `md_stats` counts: requests, less those that were made when it was begun anew.
+struct Metadata {
+    since: Since,
+    before: Mutex<[u64; 12]>,
+}
+
+impl Device {
+    fn report(&self) -> Option<ImportReport> {
+        self.state.node.import_of(&self.uuid)
+    }
+
+    /// What `read` makes of the import as it is now.
+    fn told(&self, read: impl Fn(&ImportReport) -> String) -> String {
+        self.report().map_or_else(String::new, |report| read(&report))
+    }
+
+    fn io_bytes(&self) -> Vec<sheen_types::Samples> {
+        self.osc.as_ref().map_or_else(Vec::new, |osc| osc.io().bytes())
+    }
+
+    /// What of the counted metadata operations is new since the last beginning.
+    pub(super) fn metadata_counts(&self) -> [u64; 12] {
+        let now = self.report().map_or([0; 12], |report| imports::metadata_counts(&report));
+        let before = *self.metadata.before.lock();
+        std::array::from_fn(|at| now[at].saturating_sub(before[at]))
+    }
+
+    /// Counts metadata operations anew.
+    pub(super) fn clear_metadata(&self) {
+        let now = self.report().map_or([0; 12], |report| imports::metadata_counts(&report));
+        *self.metadata.before.lock() = now;
+        self.metadata.since.restart();
+    }
+}
+
+/// Adds what one device shows.
+pub(super) fn add(state: &Arc<MountState>, target: &Target, report: &ImportReport) -> Arc<Device> {
+    let osc = match target.kind {
+        Kind::Mgs => None,
+        Kind::Mdt => state.osts.mdt(target.index.into()),
+        Kind::Ost => state.osts.osc(target.index.into()),
+    };
+    let device = Arc::new(Device {
+        state: Arc::clone(state),
+        target: target.clone(),
+        uuid: report.target.clone(),
+        osc,
+        since: Since::now(),
+        io_since: Since::now(),
+        latency_since: Since::now(),
+        metadata: Metadata { since: Since::now(), before: Mutex::default() },
+    });
+    let place = format!("{}.{}", device_type(target.kind), target.device);
+    let folder = Folder::new(&state.tree, place);
+    add_connection(&folder, &device);
+    if target.kind != Kind::Mgs {
+        add_requests(&folder, &device);
+        add_space(&folder, &device);
+        data::add(&folder, &device);
+    }
+    if target.kind == Kind::Mdt {
+        add_metadata(&folder, &device);
+    }
+    locks::add(state, target);
+    device
+}
+
+/// What every device shows of its connection.
+fn add_connection(folder: &Folder<'_>, device: &Arc<Device>) {
+    folder.show("connect_flags", device, |it| {
+        it.told(|report| features::connect_flags(&report.data))
+    });
+    folder.show("state", device, |it| it.told(|report| imports::state(report, &it.state.clock())));
+    folder.show("uuid", device, |it| it.told(|report| report.client.to_string()));
+    let (connection, server) = match device.target.kind {
+        Kind::Mgs => ("mgs_conn_uuid", "mgs_server_uuid"),
+        Kind::Mdt => ("mds_conn_uuid", "mds_server_uuid"),
+        Kind::Ost => ("ost_conn_uuid", "ost_server_uuid"),
+    };
+    for leaf in ["conn_uuid", connection] {
+        folder.show(leaf, device, |it| it.told(|report| report.peer.to_string()));
+    }
+    folder.show(server, device, |it| {
+        it.told(|report| format!("{}\t{}", report.target, report.state))
+    });
+    let ping = |it: &Device| it.state.wait(it.state.node.ping_target(&it.uuid));
+    folder.tune(
+        "ping",
+        device,
+        // A look at it is a ping, too, and shows nothing but that it was made.
+        move |it| ping(it).err().map_or_else(String::new, |error| error.errno().to_string()),
+        move |it, _| ping(it).map_err(|error| error.errno()),
+    );
+    folder.tune(
+        "import",
+        device,
+        |it| {
+            let (name, clock) = (&it.target.device, it.state.clock());
+            it.told(|report| imports::import(name, report, &it.io_bytes(), &clock))
+        },
+        |it, text| {
+            // Only this one of Lustre's orders: `connection=` would name a node to go to.
+            if text.trim() != "recover" {
+                return Err(Errno::EINVAL);
+            }
+            it.state.node.reconnect(&it.uuid);
+            Ok(())
+        },
+    );
+}
+
+/// What devices show and take whose requests are counted.
+fn add_requests(folder: &Folder<'_>, device: &Arc<Device>) {
+    folder.show("active", device, |it| {
+        it.told(|report| u8::from(report.state == sheen_rpc::ImportState::Full).to_string())
+    });
+    let portal = match device.target.kind {
+        Kind::Mdt => Portal::MDS_REQUEST,
+        _ => Portal::OST_REQUEST,
+    };
+    folder.show("timeouts", device, move |it| {
+        it.told(|report| imports::timeouts(report, portal.0, &it.state.clock()))
+    });
+    folder.tune(
+        "stats",
+        device,
+        |it| it.told(|report| imports::stats(&it.since, report, &it.io_bytes())),
+        |it, _| {
+            it.state.node.clear_traffic(&it.uuid);
+            if let Some(osc) = &it.osc {
+                osc.io().clear_bytes();
+            }
+            it.since.restart();
+            // They are counted with the others, and begin with them.
+            it.clear_metadata();
+            Ok(())
+        },
+    );
+    folder.tune(
+        "max_rpcs_in_flight",
+        device,
+        |it| it.told(|report| report.requests_in_flight_max.to_string()),
+        |it, text| {
+            let least = if it.target.kind == Kind::Mdt { 2 } else { 1 };
+            let count = values::number_within(text, least, REQUESTS_MAX)?;
+            let modifying = it.report().map_or(0, |report| report.traffic.modifying_max as u64);
+            // More changes than requests cannot be: those go down with these.
+            if it.target.kind == Kind::Mdt && count <= modifying {
+                it.state.node.limit_modifying(&it.uuid, count as usize - 1);
+            }
+            it.state.node.limit_requests(&it.uuid, count as usize);
+            Ok(())
+        },
+    );
+    folder.show("unstable_stats", device, |it| {
+        let bytes = it.report().map_or(0, |report| report.traffic.unstable_bytes);
+        let (pages, mib) = (bytes.div_ceil(PAGE_BYTES), bytes >> 20);
+        format!("unstable_pages:{pages:>21}\nunstable_mb:{mib:>24}\n")
+    });
+}
+
+fn add_metadata(folder: &Folder<'_>, device: &Arc<Device>) {
+    folder.tune(
+        "md_stats",
+        device,
+        |it| imports::metadata(&it.metadata.since, &it.metadata_counts()),
+        |it, _| {
+            it.clear_metadata();
+            Ok(())
+        },
+    );
+    folder.tune(
+        "max_mod_rpcs_in_flight",
+        device,
+        |it| it.told(|report| report.traffic.modifying_max.to_string()),
+        set_modifying,
+    );
+    folder.tune(
+        "rpc_stats",
+        device,
+        |it| {
+            let Some(osc) = &it.osc else { return String::new() };
+            it.told(|report| {
+                let modifying = (&report.traffic.modifying[..], report.traffic.modifying_now);
+                let pending = osc.grant_dirty_lost()[1] / PAGE_BYTES;
+                tables::mdc_rpcs(&it.io_since, modifying, osc.io(), pending)
+            })
+        },
+        |it, _| {
+            if let Some(osc) = &it.osc {
+                osc.io().clear();
+            }
+            it.state.node.clear_traffic(&it.uuid);
+            it.io_since.restart();
+            it.since.restart();
+            it.clear_metadata();
+            Ok(())
+        },
+    );
+}
+
+/// At least one, and no more than the MDT remembers answers of. Requests of all kinds must be more: they
+/// go up with these.
+fn set_modifying(it: &Device, text: &str) -> Result<(), Errno> {
+    let report = it.report().ok_or(Errno::ENODEV)?;
+    let slots = match report.data.maxmodrpcs {
+        0 => 1,
+        _ if !report.data.flags.contains(ConnectFlags::MULTIMODRPCS) => 1,
+        slots => u64::from(slots),
+    };
+    let count = values::number_within(text, 1, slots.min(REQUESTS_MAX - 1))? as usize;
+    if count >= report.requests_in_flight_max {
+        it.state.node.limit_requests(&it.uuid, count + 1);
+    }
+    it.state.node.limit_modifying(&it.uuid, count);
+    Ok(())
+}
+
+/// How full the target is, as it said within the last second.
+fn add_space(folder: &Folder<'_>, device: &Arc<Device>) {
+    type Read = fn(&crate::api::TargetStatfs) -> u64;
+    let shown: [(&str, Read); 6] = [
+        ("blocksize", |stat| stat.bsize),
+        ("kbytestotal", |stat| (stat.blocks * stat.bsize) >> 10),
+        ("kbytesfree", |stat| (stat.bfree * stat.bsize) >> 10),
+        ("kbytesavail", |stat| (stat.bavail * stat.bsize) >> 10),
+        ("filestotal", |stat| stat.files),
+        ("filesfree", |stat| stat.ffree),
+    ];
+    for (leaf, read) in shown {
+        folder.show(leaf, device, move |it| {
+            it.state.statfs_of(&it.target).map_or_else(String::new, |stat| read(&stat).to_string())
+        });
+    }
+    folder.show("statfs_state", device, |it| {
+        it.state.statfs_of(&it.target).map_or_else(String::new, |stat| state_letters(stat.state))
+    });
+    folder.show("namelen_max", device, |_| sheen_types::limits::NAME_BYTES_MAX.to_string());
+    folder.show("maxbytes", device, |it| {
+        it.osc.as_ref().map_or_else(String::new, |osc| osc.object_bytes_max().to_string())
+    });
+}
+
+/// A letter for each thing that a target says of its state; in octal what has no name.
+pub(super) fn state_letters(state: u32) -> String {
+    const LETTERS: [(u32, char); 9] = [
+        (0x1, 'D'),
+        (0x2, 'R'),
+        (0x4, 'N'),
+        (0x8, '?'),
+        (0x10, '?'),
+        (0x20, 'S'),
+        (0x40, 'I'),
+        (0x100, 'a'),
+        (0x200, 'f'),
+    ];
+    let said = LETTERS.iter().filter(|(bit, _)| state & bit != 0);
+    let mut text: String = said.map(|(_, letter)| letter).collect();
+    let rest = LETTERS.iter().fold(state, |rest, (bit, _)| rest & !bit);
+    if rest != 0 {
+        text += &format!("(0{rest:o})");
+    }
+    text
+}
+
+impl Device {
+    /// Adds the tables of bulk RPCs that only an OSC has.
+    pub(super) fn add_rpc_stats(folder: &Folder<'_>, device: &Arc<Self>) {
+        folder.tune(
+            "rpc_stats",
+            device,
+            |it| {
+                let Some(osc) = &it.osc else { return String::new() };
+                let pending = osc.grant_dirty_lost()[1] / PAGE_BYTES;
+                tables::osc_rpcs(&it.io_since, osc.io(), pending)
+            },
+            |it, _| {
+                if let Some(osc) = &it.osc {
+                    osc.io().clear();
+                }
+                it.io_since.restart();
+                it.latency_since.restart();
+                Ok(())
+            },
+        );
+        folder.tune(
+            "io_latency_stats",
+            device,
+            |it| {
+                let osc = it.osc.as_ref();
+                osc.map_or_else(String::new, |osc| tables::latencies(&it.latency_since, osc.io()))
+            },
+            |it, _| {
+                if let Some(osc) = &it.osc {
+                    osc.io().clear_latency();
+                }
+                it.latency_since.restart();
+                Ok(())
+            },
+        );
+    }
+
+    /// `osc_stats`, `mdc_stats`: bytes that went without a lock of the client's. There are none: it takes
+    /// locks for direct IO, too.
+    pub(super) fn lockless_text(&self) -> String {
+        let header = self.io_since.header_with_colons();
+        format!("{header}lockless_write_bytes\t\t0\nlockless_read_bytes\t\t0\n")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::state_letters;
+
+    #[test]
+    fn states_have_letters() {
+        assert_eq!(state_letters(0), "");
+        assert_eq!(state_letters(0x205), "DNf");
+        assert_eq!(state_letters(0x1000), "(010000)");
+    }
+}

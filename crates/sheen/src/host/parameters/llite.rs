@@ -1,0 +1,343 @@
+//! `llite`: a mount as a whole.
+
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use sheen_client::posix::{FsStat, Tracked};
+use sheen_types::Errno;
+use sheen_types::access::RootSquash;
+use sheen_types::limits::{NAME_BYTES_MAX, XATTR_VALUE_BYTES_MAX};
+
+use super::device::state_letters;
+use super::folder::Folder;
+use super::mount::MountState;
+use super::text::Since;
+use super::values::{self, MIB};
+use super::{PAGE_BYTES, tables};
+
+/// Most that is read ahead; more would not fit into memory that programs need.
+const READ_AHEAD_MIB_MAX: u64 = 4096;
+/// `LL_SA_REQ_MAX`: most lookups of one directory at once; more is cut to it.
+const LOOKUPS_MAX: u64 = 1024;
+/// `OBD_STATFS_CACHE_MAX_AGE`, in seconds.
+const STATFS_AGE_MAX: u64 = 60;
+
+/// Adds it.
+pub(super) fn add(state: &Arc<MountState>) {
+    let folder = Folder::new(&state.tree, state.llite());
+    folder.show("uuid", state, |it| it.info.uuid.clone());
+    folder.show("fstype", state, |_| "lustre".to_owned());
+    folder.show("client_type", state, |_| "local client".to_owned());
+    folder.show("namelen_max", state, |_| NAME_BYTES_MAX.to_string());
+    folder.show("max_easize", state, |_| XATTR_VALUE_BYTES_MAX.to_string());
+    folder.show("inodes", state, |it| it.files.inodes_known().to_string());
+    folder.show("sbi_flags", state, flags);
+    add_space(&folder, state);
+    add_squash(&folder, state);
+    add_statistics(&folder, state);
+    add_extents(&folder, state);
+    add_read_ahead(&folder, state);
+    add_listing(&folder, state);
+    add_switches(&folder, state);
+    folder.show("max_cached_mb", state, cached);
+    folder.show("unstable_stats", state, unstable);
+}
+
+/// How full the file system is, as `df` shows it.
+fn add_space(folder: &Folder<'_>, state: &Arc<MountState>) {
+    type Read = fn(&FsStat) -> u64;
+    let shown: [(&str, Read); 6] = [
+        ("kbytestotal", |stat| (stat.blocks * u64::from(stat.block_size)) >> 10),
+        ("kbytesfree", |stat| (stat.blocks_free * u64::from(stat.block_size)) >> 10),
+        ("kbytesavail", |stat| (stat.blocks_available * u64::from(stat.block_size)) >> 10),
+        ("filestotal", |stat| stat.files),
+        ("filesfree", |stat| stat.files_free),
+        ("blocksize", |stat| stat.block_size.into()),
+    ];
+    for (leaf, read) in shown {
+        folder.show(leaf, state, move |it| {
+            it.space().map_or_else(|errno| errno.to_string(), |stat| read(&stat).to_string())
+        });
+    }
+    folder.show("maxbytes", state, |it| {
+        let each = it.osts.all().into_iter().map(|(_, osc)| osc.object_bytes_max());
+        each.min().unwrap_or(0).to_string()
+    });
+    folder.show("statfs_state", state, |it| {
+        let states = it.statfs_believed();
+        state_letters(states.iter().fold(0, |all, stat| all | stat.state))
+    });
+    folder.tune(
+        "statfs_max_age",
+        state,
+        |it| it.files.settings().statfs_age_max().to_string(),
+        |it, text| {
+            let seconds = values::number(text)?;
+            // Not ERANGE, as in Lustre.
+            let seconds = values::within(seconds, 0, STATFS_AGE_MAX).map_err(|_| Errno::EINVAL)?;
+            it.files.settings().set_statfs_age_max(seconds);
+            Ok(())
+        },
+    );
+}
+
+/// As whom the cache lets root in: what the MDTs are told as `mdt.*.root_squash`.
+fn add_squash(folder: &Folder<'_>, state: &Arc<MountState>) {
+    type Value = (&'static str, fn(&RootSquash) -> String, values::SetSquash);
+    let settings: [Value; 2] = [
+        ("root_squash", RootSquash::root, RootSquash::set_root),
+        ("nosquash_nids", RootSquash::trusted, RootSquash::set_trusted),
+    ];
+    let squash = Arc::new(Mutex::new(RootSquash::default()));
+    for (leaf, read, write) in settings {
+        let state = Arc::clone(state);
+        folder.tune(
+            leaf,
+            &squash,
+            move |squash| read(&squash.lock()),
+            move |squash, text| {
+                let mut squash = squash.lock();
+                write(&mut squash, text)?;
+                state.files.squash_root(squash.identity(state.node.lnet().nid()));
+                Ok(())
+            },
+        );
+    }
+}
+
+/// The calls to the mount. Whatever is written to them starts them anew, as in Lustre.
+fn add_statistics(folder: &Folder<'_>, state: &Arc<MountState>) {
+    let since = Arc::new(Since::now());
+    let restart = Arc::clone(&since);
+    folder.tune(
+        "stats",
+        state,
+        move |it| since.stats(&it.files.statistics().samples()),
+        move |it, _| {
+            it.files.statistics().clear();
+            restart.restart();
+            Ok(())
+        },
+    );
+    type Track = (&'static str, fn(Tracked) -> Option<u32>, fn(u32) -> Tracked);
+    let tracks: [Track; 3] = [
+        (
+            "stats_track_pid",
+            |it| if let Tracked::Process(pid) = it { Some(pid) } else { None },
+            Tracked::Process,
+        ),
+        (
+            "stats_track_ppid",
+            |it| if let Tracked::Parent(pid) = it { Some(pid) } else { None },
+            Tracked::Parent,
+        ),
+        (
+            "stats_track_gid",
+            |it| if let Tracked::Group(gid) = it { Some(gid) } else { None },
+            Tracked::Group,
+        ),
+    ];
+    for (leaf, read, make) in tracks {
+        folder.tune(
+            leaf,
+            state,
+            move |it| match it.files.statistics().tracked() {
+                Tracked::All => "0 (all)".to_owned(),
+                tracked => read(tracked).map_or_else(|| "ignored".to_owned(), |id| id.to_string()),
+            },
+            move |it, text| {
+                let id = values::number_within(text, 0, i32::MAX as u64)? as u32;
+                let whose = if id == 0 { Tracked::All } else { make(id) };
+                it.files.statistics().track(whose);
+                // What was counted of others goes, as in Lustre.
+                it.files.statistics().clear();
+                Ok(())
+            },
+        );
+    }
+}
+
+/// Sizes and places of reads and writes, once somebody asks for them.
+fn add_extents(folder: &Folder<'_>, state: &Arc<MountState>) {
+    let since = Arc::new(Since::now());
+    type Read = fn(&MountState, &Since) -> String;
+    let shown: [(&str, Read); 3] = [
+        ("extents_stats", |it, since| {
+            tables::extents(since, it.files.statistics().extents().counted(), false)
+        }),
+        ("extents_stats_per_process", |it, since| {
+            tables::extents(since, it.files.statistics().extents().counted(), true)
+        }),
+        ("offset_stats", |it, since| {
+            tables::offsets(since, it.files.statistics().extents().counted())
+        }),
+    ];
+    for (leaf, read) in shown {
+        let (reader, writer) = (Arc::clone(&since), Arc::clone(&since));
+        folder.tune(
+            leaf,
+            state,
+            move |it| read(it, &reader),
+            move |it, text| {
+                let text = text.trim().to_lowercase();
+                let is_zero = text.parse::<u64>() == Ok(0);
+                it.files.statistics().extents().set(!is_zero && !text.starts_with("disable"));
+                writer.restart();
+                Ok(())
+            },
+        );
+    }
+}
+
+fn add_read_ahead(folder: &Folder<'_>, state: &Arc<MountState>) {
+    folder.tune(
+        "max_read_ahead_mb",
+        &state.osts,
+        |osts| (osts.read_ahead().total() / MIB).to_string(),
+        |osts, text| {
+            let bytes = values::bytes(text, MIB)?;
+            osts.read_ahead().set_total(values::within(bytes, 0, READ_AHEAD_MIB_MAX * MIB)?);
+            Ok(())
+        },
+    );
+    folder.tune(
+        "max_read_ahead_per_file_mb",
+        &state.osts,
+        |osts| (osts.read_ahead().per_file() / MIB).to_string(),
+        |osts, text| {
+            let limits = osts.read_ahead();
+            let bytes = values::bytes(text, MIB)?;
+            limits.set_per_file(values::within(bytes, 0, limits.total())?);
+            Ok(())
+        },
+    );
+    folder.tune(
+        "max_read_ahead_whole_mb",
+        &state.osts,
+        |osts| (osts.read_ahead().whole() / MIB).to_string(),
+        |osts, text| {
+            let limits = osts.read_ahead();
+            // What does not fit into a file's window is cut to it, as in Lustre.
+            let bytes = values::bytes(text, MIB)?.div_ceil(MIB).saturating_mul(MIB);
+            limits.set_whole(bytes.min(limits.per_file()));
+            Ok(())
+        },
+    );
+    let since = Arc::new(Since::now());
+    let restart = Arc::clone(&since);
+    folder.tune(
+        "read_ahead_stats",
+        &state.osts,
+        move |osts| since.stats(&osts.read_ahead().samples()),
+        move |osts, _| {
+            osts.read_ahead().clear();
+            restart.restart();
+            Ok(())
+        },
+    );
+}
+
+/// Attributes that come along with the names of a directory.
+fn add_listing(folder: &Folder<'_>, state: &Arc<MountState>) {
+    folder.tune(
+        "statahead_max",
+        state,
+        |it| it.files.settings().lookups_ahead().to_string(),
+        |it, text| {
+            let count = values::number(text)?.min(LOOKUPS_MAX);
+            it.files.settings().set_lookups_ahead(count as usize);
+            Ok(())
+        },
+    );
+    folder.tune(
+        "statahead_stats",
+        state,
+        |it| {
+            let ahead = it.files.settings().ahead();
+            // A listing brings what its names stand for: it is never wrong about which they are, and no
+            // size is asked for ahead.
+            format!(
+                "statahead total: {}\nstatahead wrong: 0\nagl total: 0\nlist_total: {}\n\
+                 fname_total: 0\nhit_total: {}\nmiss_total: {}\n",
+                ahead.listings, ahead.listings, ahead.hits, ahead.misses
+            )
+        },
+        |it, _| {
+            it.files.settings().clear_ahead();
+            Ok(())
+        },
+    );
+}
+
+fn add_switches(folder: &Folder<'_>, state: &Arc<MountState>) {
+    type Switch = (&'static str, fn(&MountState) -> bool, fn(&MountState, bool));
+    let switches: [Switch; 5] = [
+        ("checksums", MountState::checksums, MountState::set_checksums),
+        ("checksum_pages", MountState::checksums, MountState::set_checksums),
+        (
+            "lazystatfs",
+            |it| it.files.settings().lazy_statfs(),
+            |it, on| it.files.settings().set_lazy_statfs(on),
+        ),
+        (
+            "sync_on_close",
+            |it| it.files.settings().sync_on_close(),
+            |it, on| it.files.settings().set_sync_on_close(on),
+        ),
+        ("xattr_cache", |it| it.files.keeps_xattrs(), |it, on| it.files.keep_xattrs(on)),
+    ];
+    for (leaf, read, write) in switches {
+        folder.tune(
+            leaf,
+            state,
+            move |it| u8::from(read(it)).to_string(),
+            move |it, text| {
+                write(it, values::switch(text)?);
+                Ok(())
+            },
+        );
+    }
+}
+
+/// What the mount does, of what Lustre has names for.
+fn flags(state: &MountState) -> String {
+    let settings = state.files.settings();
+    let all = [
+        ("flock", state.has_flock),
+        ("checksum", state.checksums()),
+        ("lazystatfs", settings.lazy_statfs()),
+        ("user_xattr", true),
+        ("64bit_hash", true),
+        ("acl", true),
+        ("layout", true),
+        ("parallel_dio", true),
+        ("unaligned_dio", true),
+        ("xattr_cache", state.files.keeps_xattrs()),
+    ];
+    all.iter().filter(|(_, is_so)| *is_so).map(|(name, _)| format!("{name} ")).collect()
+}
+
+/// What the mount itself keeps of files: the kernel's pages, which are the cache, are the kernel's to
+/// limit, so there is no more than what is in use.
+fn cached(state: &MountState) -> String {
+    let osts = state.osts.all().into_iter().map(|(_, osc)| osc.cached());
+    let (bytes, users) =
+        osts.fold((0, 0), |sum, (bytes, objects)| (sum.0 + bytes, sum.1 + objects));
+    let dirty: u64 = state.osts.all().iter().map(|(_, osc)| osc.dirty_bytes_max()).sum();
+    let ahead = state.osts.read_ahead();
+    let (used, most) = (bytes / MIB, (dirty + ahead.total()) / MIB);
+    format!(
+        "users: {users}\nmax_cached_mb: {most}\nused_mb: {used}\nunused_mb: {}\nunevict_mb: 0\n\
+         reclaim_count: 0\nmax_read_ahead_mb: {}\nused_read_ahead_mb: {}\n",
+        most.saturating_sub(used),
+        ahead.total() / MIB,
+        ahead.loading() / MIB,
+    )
+}
+
+/// What was written and may still have to be written again.
+fn unstable(state: &MountState) -> String {
+    let bytes: u64 = state.node.imports().iter().map(|report| report.traffic.unstable_bytes).sum();
+    let (pages, mib) = (bytes.div_ceil(PAGE_BYTES), bytes / MIB);
+    format!("unstable_check:{:>13}\nunstable_pages:{pages:>13}\nunstable_mb:{mib:>16}\n", 1)
+}

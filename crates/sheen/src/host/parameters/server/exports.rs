@@ -1,0 +1,96 @@
+//! `exports` of a target: its clients by node, as they are when somebody looks.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::sync::Arc;
+
+use sheen_assembly::Role;
+use sheen_control::Tree;
+use sheen_target::Export;
+use sheen_types::{Nid, Samples};
+
+use super::super::super::target::Running;
+use super::super::imports;
+use super::super::text::Since;
+
+type Clients = Vec<Arc<Export>>;
+type Leaf = (String, Box<dyn Fn() -> String + Send + Sync>);
+
+/// Adds the clients, and the order that starts their counts anew.
+pub(super) fn add(tree: &Tree, root: &str, one: &Arc<Running>) {
+    let since = Arc::new(Since::now());
+    let (running, counting) = (Arc::clone(one), Arc::clone(&since));
+    tree.add_branch(&format!("{root}.exports"), move || {
+        let mut nodes: BTreeMap<Nid, Clients> = BTreeMap::new();
+        for export in running.served.target.exports() {
+            nodes.entry(export.nid()).or_default().push(export);
+        }
+        nodes.into_iter().flat_map(|(nid, all)| leaves(&running, &counting, nid, all)).collect()
+    });
+    let running = Arc::clone(one);
+    tree.add_order(&format!("{root}.exports.clear"), move |_| {
+        running.served.target.exports().iter().for_each(|export| export.clear_counters());
+        since.restart();
+        Ok(())
+    });
+}
+
+fn leaves(one: &Arc<Running>, since: &Arc<Since>, nid: Nid, mut clients: Clients) -> Vec<Leaf> {
+    clients.sort_by(|a, b| a.uuid().cmp(b.uuid()));
+    let clients = Arc::new(clients);
+    let leaf = |name: &str, read: fn(&Running, &Since, &Clients) -> String| -> Leaf {
+        let (one, since, clients) = (Arc::clone(one), Arc::clone(since), Arc::clone(&clients));
+        (format!("{nid}.{name}"), Box::new(move || read(&one, &since, &clients)))
+    };
+    let mut leaves = vec![
+        leaf("uuid", |_, _, clients| lines(clients, |client| client.uuid().to_string())),
+        leaf("export", |one, _, clients| {
+            clients.iter().map(|client| described(one, client)).collect()
+        }),
+        leaf("reply_data", |_, _, clients| {
+            lines(clients, |client| format!("reply_cnt: {}", client.reply_records()))
+        }),
+    ];
+    if !matches!(one.served.role, Role::Mgs(_)) {
+        leaves.push(leaf("stats", |_, since, clients| since.stats(&samples(clients))));
+    }
+    if matches!(one.served.role, Role::Mdt(_)) {
+        leaves.push(leaf("open_files", |one, _, clients| {
+            let Role::Mdt(mdt) = &one.served.role else { return String::new() };
+            let open = clients.iter().flat_map(|client| mdt.open_files_of(client));
+            open.map(|fid| format!("{fid}\n")).collect()
+        }));
+    }
+    leaves
+}
+
+fn lines(clients: &Clients, line: impl Fn(&Export) -> String) -> String {
+    clients.iter().map(|client| line(client) + "\n").collect()
+}
+
+/// The samples of all clients of a node together.
+fn samples(clients: &Clients) -> Vec<Samples> {
+    Samples::joined(clients.iter().flat_map(|client| client.samples()))
+}
+
+/// What both sides agreed on, and what an OST has promised.
+fn described(one: &Running, client: &Export) -> String {
+    let mut text = format!(
+        "{}:\n    name: {}\n    client: {}\n",
+        client.uuid(),
+        one.served.target.name(),
+        client.nid()
+    );
+    text += &imports::agreed(&client.connect_data());
+    text += "    export_flags: [  ]\n";
+    let held = match &one.served.role {
+        Role::Ost(ost) => ost.grant_of(client),
+        _ => return text,
+    };
+    let _ = write!(
+        text,
+        "    grant:\n       granted: {}\n       dirty: {}\n       pending: {}\n",
+        held.total, held.dirty, held.pending
+    );
+    text
+}

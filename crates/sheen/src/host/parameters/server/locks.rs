@@ -1,0 +1,43 @@
+//! `ldlm.namespaces` of a target: the locks that clients hold on it.
+
+use std::sync::Arc;
+
+use sheen_assembly::PlanKind;
+use sheen_control::Tree;
+use sheen_target::Gauges;
+use sheen_types::TargetKind;
+
+use super::super::super::target::Running;
+
+type Read = fn(&Gauges) -> u64;
+
+/// What is shown of a namespace.
+const SHOWN: [(&str, Read); 6] = [
+    ("lock_count", count),
+    ("resource_count", |gauges| gauges.resources),
+    ("lock_timeouts", |gauges| gauges.timeouts),
+    ("pool.granted", |gauges| gauges.granted.iter().sum()),
+    ("pool.grants", |gauges| gauges.grants),
+    ("pool.cancels", |gauges| gauges.cancels),
+];
+
+/// Locks held and waited for.
+pub(crate) fn count(gauges: &Gauges) -> u64 {
+    gauges.granted.iter().sum::<u64>() + gauges.waiting.iter().sum::<u64>()
+}
+
+/// Adds the locks of a target.
+pub(super) fn add(tree: &Tree, one: &Arc<Running>) {
+    let name = one.served.target.name();
+    let place = match &one.plan.kind {
+        PlanKind::Mgs => "MGS".to_owned(),
+        PlanKind::Target(target) if target.kind == TargetKind::Mdt => format!("mdt-{name}_UUID"),
+        PlanKind::Target(_) => format!("filter-{name}_UUID"),
+    };
+    for (leaf, read) in SHOWN {
+        let one = Arc::clone(one);
+        tree.add(&format!("ldlm.namespaces.{place}.{leaf}"), move || {
+            read(&one.served.target.namespace().gauges()).to_string()
+        });
+    }
+}

@@ -1,0 +1,200 @@
+//! What operators set of MDTs and OSTs, and what stands beside it.
+
+use std::sync::Arc;
+
+use sheen_assembly::{PlanKind, Role};
+use sheen_control::{Leaves, Tree};
+use sheen_mds::{Mdt, OstView};
+use sheen_oss::{GrantView, Ost};
+use sheen_types::access::RootSquash;
+use sheen_types::{Errno, TargetName};
+use sheen_wire::checksum::Checksum;
+use sheen_wire::connect::ChecksumTypes;
+
+use super::super::super::target::Running;
+use super::values;
+
+/// Adds what the role of a target has of its own.
+pub(super) fn add(tree: &Tree, root: &str, one: &Arc<Running>) {
+    match &one.served.role {
+        Role::Mgs(_) => return,
+        Role::Mdt(mdt) => {
+            add_mdt(tree, root, mdt);
+            add_data(tree, root, mdt);
+            let reader = Arc::clone(mdt);
+            add_grants(tree, root, move || reader.grant_view());
+            if let PlanKind::Target(name) = &one.plan.kind {
+                add_osts(tree, name, mdt);
+            }
+        }
+        Role::Ost(ost) => {
+            add_ost(tree, root, ost);
+            let reader = Arc::clone(ost);
+            add_grants(tree, root, move || reader.grant_view());
+        }
+    }
+    tree.add(&format!("{root}.checksum_type"), checksums);
+    let offer = &one.served.target.config().offer;
+    match &one.served.role {
+        Role::Ost(_) => {
+            let mebibytes = u64::from(offer.brw_size) / values::MIB;
+            tree.add(&format!("{root}.brw_size"), move || mebibytes.to_string());
+        }
+        Role::Mdt(_) => {
+            let most = offer.maxmodrpcs;
+            tree.add(&format!("{root}.max_mod_rpcs_in_flight"), move || most.to_string());
+        }
+        Role::Mgs(_) => {}
+    }
+}
+
+/// The checksums of data that a server agrees to, the one that it likes best in brackets.
+fn checksums() -> String {
+    let names = [(ChecksumTypes::ADLER, "adler"), (ChecksumTypes::CRC32C, "crc32c")];
+    let names = names.into_iter().filter(|(one, _)| Checksum::OFFERED.contains(*one));
+    let best = Checksum::choose(Checksum::OFFERED);
+    let shown = names.map(|(one, name)| match Checksum::choose(one) == best {
+        true => format!("[{name}]"),
+        false => name.to_owned(),
+    });
+    shown.collect::<Vec<_>>().join(" ")
+}
+
+/// What is promised to clients, what of it they have accepted, and what is on its way to the disk.
+fn add_grants(
+    tree: &Tree,
+    root: &str,
+    view: impl Fn() -> GrantView + Clone + Send + Sync + 'static,
+) {
+    type Read = fn(&GrantView) -> u64;
+    let shown: [(&str, Read); 3] = [
+        ("tot_granted", |view| view.total),
+        ("tot_dirty", |view| view.dirty),
+        ("tot_pending", |view| view.pending),
+    ];
+    for (leaf, read) in shown {
+        let view = view.clone();
+        tree.add(&format!("{root}.{leaf}"), move || read(&view()).to_string());
+    }
+}
+
+/// What operators may say about who is root on an MDT.
+fn add_mdt(tree: &Tree, root: &str, mdt: &Arc<Mdt>) {
+    type Value = (&'static str, fn(&RootSquash) -> String, values::SetSquash);
+    let settings: [Value; 2] = [
+        ("root_squash", RootSquash::root, RootSquash::set_root),
+        ("nosquash_nids", RootSquash::trusted, RootSquash::set_trusted),
+    ];
+    for (leaf, read, write) in settings {
+        let (reader, writer) = (Arc::clone(mdt), Arc::clone(mdt));
+        tree.add_writable(
+            &format!("{root}.{leaf}"),
+            move || read(&reader.root_squash()),
+            move |text| writer.change_root_squash(|squash| write(squash, text)),
+        );
+    }
+}
+
+/// What operators may say about data on an MDT.
+fn add_data(tree: &Tree, root: &str, mdt: &Arc<Mdt>) {
+    let (reader, writer) = (Arc::clone(mdt), Arc::clone(mdt));
+    tree.add_writable(
+        &format!("{root}.dom_lock"),
+        move || values::dom_lock_text(reader.dom_lock()).to_owned(),
+        move |text| {
+            writer.set_dom_lock(values::dom_lock(text)?);
+            Ok(())
+        },
+    );
+    let (reader, writer) = (Arc::clone(mdt), Arc::clone(mdt));
+    tree.add_writable(
+        &format!("{root}.dom_read_open"),
+        move || u8::from(reader.reads_on_open()).to_string(),
+        move |text| {
+            writer.set_reads_on_open(values::switch(text)?);
+            Ok(())
+        },
+    );
+}
+
+/// What operators may say about an OST's disks.
+fn add_ost(tree: &Tree, root: &str, ost: &Arc<Ost>) {
+    type Switch = (&'static str, fn(&Ost) -> bool, fn(&Ost, bool));
+    let switches: [Switch; 3] = [
+        ("degraded", Ost::is_degraded, Ost::set_degraded),
+        // Its name of today, and that of before.
+        ("no_create", Ost::refuses_files, Ost::refuse_files),
+        ("no_precreate", Ost::refuses_files, Ost::refuse_files),
+    ];
+    for (leaf, read, write) in switches {
+        let (reader, writer) = (Arc::clone(ost), Arc::clone(ost));
+        tree.add_writable(
+            &format!("{root}.{leaf}"),
+            move || u8::from(read(&reader)).to_string(),
+            move |text| {
+                write(&writer, values::switch(text)?);
+                Ok(())
+            },
+        );
+    }
+}
+
+/// The OSTs of an MDT, as they are when somebody looks.
+fn add_osts(tree: &Tree, name: &TargetName, mdt: &Arc<Mdt>) {
+    let lod = format!("lod.{name}-mdtlov");
+    type Read = fn(&[OstView]) -> usize;
+    let shown: [(&str, Read); 2] = [
+        ("numobd", |osts| osts.len()),
+        ("activeobd", |osts| osts.iter().filter(|ost| is_active(ost)).count()),
+    ];
+    for (leaf, read) in shown {
+        let reader = Arc::clone(mdt);
+        tree.add(&format!("{lod}.{leaf}"), move || read(&reader.osts()).to_string());
+    }
+    let (reader, fsname) = (Arc::clone(mdt), name.fsname.clone());
+    tree.add(&format!("{lod}.target_obd"), move || {
+        let line = |ost: &OstView| {
+            let state = if is_active(ost) { "ACTIVE" } else { "INACTIVE" };
+            format!("{0}: {fsname}-OST{0:04x}_UUID {state}\n", ost.index)
+        };
+        reader.osts().iter().map(line).collect()
+    });
+}
+
+/// The OSTs as the MDTs of this process see them (Lustre's OSP).
+pub(super) fn add_osp(tree: &Tree, running: &[Arc<Running>]) {
+    let mdt = |one: &Arc<Running>| match (&one.plan.kind, &one.served.role) {
+        (PlanKind::Target(name), Role::Mdt(mdt)) => Some((name.clone(), Arc::clone(mdt))),
+        _ => None,
+    };
+    let mdts: Vec<_> = running.iter().filter_map(mdt).collect();
+    tree.add_branch("osp", move || {
+        let pools = mdts
+            .iter()
+            .flat_map(|(name, mdt)| mdt.osts().into_iter().flat_map(move |ost| pool(name, &ost)));
+        pools.collect()
+    });
+}
+
+/// Whether the MDT is connected to the OST.
+pub(crate) fn is_active(ost: &OstView) -> bool {
+    ost.state == sheen_rpc::ImportState::Full
+}
+
+/// An OST as its MDT sees it: connected or not, and the objects made ahead there.
+fn pool(mdt: &TargetName, ost: &OstView) -> Leaves {
+    let device = format!("{}-OST{:04x}-osc-MDT{:04x}", mdt.fsname, ost.index, mdt.index);
+    let status = if ost.is_full { Errno::ENOSPC.status() } else { 0 };
+    let leaves = [
+        ("active", u8::from(is_active(ost)).to_string()),
+        ("prealloc_next_id", (ost.last_used + 1).to_string()),
+        ("prealloc_last_id", ost.last_created.to_string()),
+        ("prealloc_next_seq", format!("{:#x}", ost.sequence)),
+        ("prealloc_last_seq", format!("{:#x}", ost.sequence)),
+        ("prealloc_status", status.to_string()),
+    ];
+    let leaf = |(leaf, value): (&str, String)| -> sheen_control::Leaf {
+        (format!("{device}.{leaf}"), Box::new(move || value.clone()))
+    };
+    leaves.into_iter().map(leaf).collect()
+}

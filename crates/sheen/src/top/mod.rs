@@ -1,0 +1,228 @@
+//! `sheen top`: what the servers and mounts of this machine do at this moment.
+//!
+//! Everything shown comes from the parameter trees, over the control sockets: counters are read once an
+//! interval, and a rate is the difference of two readings. It costs a server what `lctl get_param` of the same
+//! names does.
+
+mod reading;
+mod screen;
+mod table;
+
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use clap::Args;
+use rustix::time::{ClockId, clock_gettime};
+use sheen_control::Client;
+use sheen_types::Errno;
+
+use crate::output::{Fault, text_out};
+use crate::{host, interrupt, processes};
+use reading::Reading;
+use screen::{Key, Screen};
+use table::Sort;
+
+/// How often keys and the terminal's size are looked at.
+const LOOK: Duration = Duration::from_millis(100);
+/// The longest interval, in seconds.
+const INTERVAL_MAX: f64 = 3600.0;
+/// What `?` shows.
+const HELP: &str = "sheen top
+
+  q       quit                      s  sort by name, operations, bytes, latency
+  p       pause, and go on          up, down, page up, page down  move
+  ?       this help, and back
+
+TARGET  an MDT or OST: what it did in the last interval, for all its clients
+CLIENT  a node, over all targets of this machine's servers
+MOUNT   a mount of this machine: what programs asked of it
+SERVICE requests by where they come in, and how long they wait to be begun
+
+OPS/s counts requests (system calls for a mount). MEAN ms is from a request's arrival to its end.
+IN WORK are requests that have begun and not ended, OLDEST s is how long the oldest has been at it.
+IO P99 ms is what 99 of 100 accesses to a target's store took at most.
+A request that takes longer than a tenth of a second is listed with what it waits for:
+
+  working    nothing             lock       clients that hold locks in its way
+  operation  another operation   bulk       data on its way from or to the client
+             on the same file    disk       the disk
+  recovery   clients to return   objects    new objects from an OST";
+
+/// Show live what the servers and mounts of this machine do
+///
+/// On a terminal the screen is drawn anew each second; `?` tells the keys. Otherwise, and with -b, plain text
+/// is written, a block for each interval.
+#[derive(Args)]
+pub(crate) struct Top {
+    /// Only the processes of the file system in this directory of `sheen up`
+    #[arg(long, value_name = "DIR", conflicts_with = "sockets")]
+    dir: Option<PathBuf>,
+    /// Only the processes behind these control sockets [default: all of this user]
+    #[arg(long = "socket", value_name = "SOCKET", num_args = 1..)]
+    sockets: Vec<PathBuf>,
+    /// Seconds between readings
+    #[arg(short, long, value_name = "SECONDS", default_value_t = 1.0)]
+    delay: f64,
+    /// Write N blocks of plain text and end
+    #[arg(short, long, value_name = "N")]
+    batch: Option<u64>,
+    /// As -b 1
+    #[arg(long, conflicts_with = "batch")]
+    once: bool,
+}
+
+pub(crate) fn run(options: &Top) -> Result<(), Fault> {
+    if !(0.05..=INTERVAL_MAX).contains(&options.delay) {
+        let text = format!("sheen top: --delay must be between 0.05 and {INTERVAL_MAX}");
+        return Err(Fault::new(Errno::EINVAL, text));
+    }
+    let stop = interrupt::listen()?;
+    let first = options.read();
+    if first.processes == 0 {
+        return Err(Fault::new(Errno::ENODEV, "sheen top: no server or mount answers here"));
+    }
+    match options.batch.or(options.once.then_some(1)) {
+        Some(count) => options.write(first, count, stop),
+        None if !screen::is_there() => options.write(first, u64::MAX, stop),
+        None => options
+            .show(first, stop)
+            .map_err(|error| Fault::new(Errno::EIO, format!("sheen top: the terminal: {error}"))),
+    }
+}
+
+fn now() -> f64 {
+    let time = clock_gettime(ClockId::Monotonic);
+    time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
+}
+
+impl Top {
+    fn read(&self) -> Reading {
+        let processes = match (&self.dir, &self.sockets[..]) {
+            (Some(directory), _) => host::processes_of(directory),
+            (None, []) => processes::all(),
+            (None, paths) => paths.iter().filter_map(|path| Client::connect(path).ok()).collect(),
+        };
+        Reading::take(processes, now())
+    }
+
+    /// Plain text, a block for each interval, until the reader has gone or the user wants no more.
+    #[expect(clippy::disallowed_methods, reason = "a tool that waits for time to pass")]
+    fn write(&self, mut old: Reading, count: u64, stop: &AtomicBool) -> Result<(), Fault> {
+        for block in 0..count {
+            let until = old.at + self.delay;
+            while now() < until {
+                if stop.load(Ordering::Relaxed) {
+                    return Ok(());
+                }
+                std::thread::sleep(LOOK.min(Duration::from_secs_f64((until - now()).max(0.0))));
+            }
+            let new = self.read();
+            let gap = if block > 0 { "\n" } else { "" };
+            text_out(&format!("{gap}{}\n", table::lines(&old, &new, Sort::Name).join("\n")));
+            old = new;
+        }
+        Ok(())
+    }
+
+    fn show(&self, first: Reading, stop: &AtomicBool) -> std::io::Result<()> {
+        let mut screen = Screen::open()?;
+        let mut view = View { old: first.clone(), new: first, ..View::default() };
+        let mut drawn = None;
+        while !stop.load(Ordering::Relaxed) {
+            if !view.is_paused && now() >= view.new.at + self.delay {
+                view.old = std::mem::replace(&mut view.new, self.read());
+                drawn = None;
+            }
+            let size = screen.size();
+            if drawn != Some(size) {
+                screen.draw(&view.lines(size.1))?;
+                drawn = Some(size);
+            }
+            if let Some(key) = screen.key(LOOK)? {
+                if !view.press(key, size.1) {
+                    return Ok(());
+                }
+                drawn = None;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What the screen shows.
+struct View {
+    old: Reading,
+    new: Reading,
+    sort: Sort,
+    is_paused: bool,
+    helps: bool,
+    /// Lines that have been moved out at the top.
+    top: usize,
+}
+
+impl Default for View {
+    fn default() -> Self {
+        let (old, new) = (Reading::default(), Reading::default());
+        Self { old, new, sort: Sort::Operations, is_paused: false, helps: false, top: 0 }
+    }
+}
+
+impl View {
+    /// Does what a key says; whether to go on.
+    fn press(&mut self, key: Key, rows: usize) -> bool {
+        let page = rows.saturating_sub(2).max(1);
+        match key {
+            Key::End | Key::Letter(b'q' | b'Q') => return false,
+            Key::Letter(b's') => self.sort = self.sort.next(),
+            Key::Letter(b'p') => self.is_paused = !self.is_paused,
+            Key::Letter(b'?' | b'h') => (self.helps, self.top) = (!self.helps, 0),
+            Key::Up => self.top = self.top.saturating_sub(1),
+            Key::Down => self.top += 1,
+            Key::PageUp => self.top = self.top.saturating_sub(page),
+            Key::PageDown => self.top += page,
+            Key::Letter(_) => {}
+        }
+        true
+    }
+
+    /// What goes onto a screen of so many rows.
+    fn lines(&mut self, rows: usize) -> Vec<String> {
+        let mut lines = table::lines(&self.old, &self.new, self.sort);
+        let state = if self.is_paused { "paused, " } else { "" };
+        let head = format!("sheen top: {}  ({state}by {}, ? helps)", lines[0], self.sort.name());
+        lines.remove(0);
+        if self.helps {
+            lines = HELP.lines().map(str::to_owned).collect();
+        }
+        self.top = self.top.min((lines.len() + 1).saturating_sub(rows));
+        std::iter::once(head).chain(lines.drain(self.top..)).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_move_sort_pause_and_help_and_never_leave_the_lines() {
+        let mut view = View::default();
+        for number in 0..30 {
+            view.new.targets.insert(format!("fs-OST{number:04x}"), reading::Target::default());
+        }
+        let all = view.lines(100).len();
+        assert_eq!(all, 1 + 1 + 1 + 30);
+        assert!(view.press(Key::Down, 10));
+        assert_eq!(view.lines(10).len(), all - 1);
+        assert!(view.press(Key::PageDown, 10) && view.press(Key::PageDown, 1000));
+        assert_eq!(view.lines(10).len(), 10, "the last lines stay in sight");
+        assert!(view.press(Key::PageUp, 1000));
+        assert_eq!(view.lines(10).len(), all);
+        assert!(view.press(Key::Letter(b's'), 10) && view.press(Key::Letter(b'p'), 10));
+        assert!(view.lines(10)[0].ends_with("(paused, by bytes, ? helps)"));
+        assert!(view.press(Key::Letter(b'?'), 10));
+        assert!(view.lines(80).iter().any(|line| line.contains("clients that hold locks")));
+        assert!(view.press(Key::Letter(b'x'), 10));
+        assert!(!view.press(Key::Letter(b'q'), 10) && !view.press(Key::End, 10));
+    }
+}
