@@ -182,6 +182,11 @@ impl Cluster {
         format!("{}:/{}", nid.trim(), self.setting("fsname").unwrap_or_default())
     }
 
+    /// Where the control sockets of its processes lie.
+    pub fn sockets(&self) -> &Path {
+        &self.sockets
+    }
+
     /// The port of its servers, if it is not Lustre's.
     pub fn port(&self) -> Option<String> {
         self.setting("port")

@@ -1,5 +1,6 @@
 //! What the tests share: virtual time, seeded networks, temporary clusters.
 
+pub mod browser;
 pub mod bytes;
 pub mod cluster;
 pub mod process;

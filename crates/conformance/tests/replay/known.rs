@@ -242,7 +242,7 @@ pub(crate) const ANSWERED: &[Known] = &[
         &["cdata.flags2.BATCH_RPC", "cdata.flags2.ATOMIC_OPEN_LOCK", "cdata.flags2.READDIR_OPEN"],
         "batches of requests, and opens that bring more than was asked for, are not understood",
     ),
-    known("*", &["cdata.flags.JOBSTATS", "cdata.flags.LFSCK"], "no job statistics, no LFSCK"),
+    known("*", &["cdata.flags.LFSCK"], "no LFSCK"),
     known("*", &["cdata.flags.VBR"], "no version based recovery"),
     known(
         "*",

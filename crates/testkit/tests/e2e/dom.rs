@@ -2,13 +2,13 @@
 #![allow(clippy::disallowed_methods, reason = "waits for what servers do in their time")]
 
 use std::collections::BTreeMap;
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File, FileTimes, OpenOptions};
 use std::io::Write;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use sheen_testkit::bytes::content;
 use sheen_testkit::cluster::Cluster;
@@ -71,7 +71,8 @@ fn requests(cluster: &Cluster) -> Outcome<BTreeMap<String, u64>> {
     for line in text.lines() {
         let mut words = line.split_whitespace();
         let (Some(kind), Some(count)) = (words.next(), words.next()) else { continue };
-        if !kind.starts_with("req_") && kind != "obd_ping" {
+        let is_request = words.next() == Some("samples") && !kind.ends_with("_bytes");
+        if is_request && !kind.starts_with("req_") && kind != "obd_ping" {
             *counts.entry(kind.to_owned()).or_default() += count.parse::<u64>().told(line)?;
         }
     }
@@ -279,6 +280,70 @@ fn close_and_write_back_keep_nobody_waiting() {
     scene("dom-waiting", 1, LIMIT, |cluster| {
         begin_on_mdt(cluster)?;
         requests_that_somebody_waits_for(cluster)?;
+        same_after_restart(cluster)
+    });
+}
+
+/// How many reads the kernel asked the first mount for since the last `clear`.
+fn reads(cluster: &Cluster) -> Outcome<u64> {
+    let text = cluster.must(&["lctl", "get_param", "-n", "llite.*.stats"])?;
+    let line = |line: &&str| line.starts_with("read ");
+    let count = |line: &str| line.split_whitespace().nth(1)?.parse::<u64>().ok();
+    Ok(text.lines().filter(line).filter_map(count).sum())
+}
+
+/// The kernel has a small file's bytes when it is open, by the lock that came with them: no longer.
+fn bytes_that_come_with_the_open(cluster: &Cluster) -> Outcome {
+    let (mnt, other) = (cluster.mnt(), cluster.mount_again()?);
+    let sizes = [1, 100, 3901, 4096, 4097, 20_000, 60_000];
+    let name = |size: usize| format!("f{size}");
+    // The MDT hears of no access that is less than a minute later than the one before.
+    let long_ago = SystemTime::now() - Duration::from_secs(1000);
+    for size in sizes {
+        fs::write(mnt.join(name(size)), content(size as u64, size)).told("write")?;
+        let times = FileTimes::new().set_accessed(long_ago).set_modified(long_ago);
+        let file = File::options().write(true).open(mnt.join(name(size))).told("open")?;
+        file.set_times(times).told("set times")?;
+    }
+    thread::sleep(SETTLED);
+    cluster.must(&["lctl", "set_param", "ldlm.namespaces.*.lru_size=clear"])?;
+    let before = reads(cluster)?;
+    for size in sizes {
+        let read = fs::read(mnt.join(name(size))).told("read")?;
+        ensure(read == content(size as u64, size), || format!("other bytes at {size}"))?;
+    }
+    let asked = reads(cluster)? - before;
+    ensure(asked == 0, || format!("{asked} reads of what came with the open"))?;
+    // Its access is told by the close all the same.
+    let accessed = |top: &Path| fs::metadata(top.join("f100")).and_then(|it| it.accessed());
+    thread::sleep(SETTLED);
+    let noted = accessed(&other).told("stat")? > long_ago + Duration::from_secs(900);
+    ensure(noted, || "no access was noted".to_owned())?;
+    for (round, size) in sizes.into_iter().enumerate() {
+        // One opener reads on while the other mount changes the file, once in place and once behind.
+        let file = File::open(mnt.join(name(size))).told("open")?;
+        let mut bytes = content(size as u64, size);
+        let change = content(7 + round as u64, 50);
+        let at = if round % 2 == 0 { bytes.len() } else { bytes.len() / 2 };
+        bytes.resize(bytes.len().max(at + change.len()), 0);
+        bytes[at..at + change.len()].copy_from_slice(&change);
+        let writer = OpenOptions::new().write(true).open(other.join(name(size))).told("open")?;
+        writer.write_all_at(&change, at as u64).told("write")?;
+        drop(writer);
+        let mut read = vec![0; bytes.len() + 1];
+        let got = file.read_at(&mut read, 0).told("read")?;
+        ensure(read[..got] == bytes, || format!("{got} bytes, stale ones, at {size}"))?;
+        let again = fs::read(mnt.join(name(size))).told("read")?;
+        ensure(again == bytes, || format!("stale bytes for who opens it now, at {size}"))?;
+    }
+    Ok(())
+}
+
+#[test]
+fn the_kernel_has_a_small_file_when_it_is_open() {
+    scene("dom-pages", 1, LIMIT, |cluster| {
+        begin_on_mdt(cluster)?;
+        bytes_that_come_with_the_open(cluster)?;
         same_after_restart(cluster)
     });
 }

@@ -4,6 +4,8 @@
 //! full sizes, `SHEEN_TEST_KEEP` keeps each file system's folder below `target/e2e`.
 
 mod bench;
+mod collectors;
+mod compare;
 mod deaths;
 mod dom;
 mod dom_deaths;
@@ -12,13 +14,18 @@ mod flags;
 mod full;
 mod kills;
 mod layouts;
+mod metrics;
 mod moves;
 mod pairs;
 mod parameters;
 mod posix;
 mod rights;
+mod servers;
 mod sqlite;
 mod statistics;
 mod storm;
+mod surveys;
+mod top;
+mod tree;
 mod wire;
 mod workloads;

@@ -1,9 +1,11 @@
 //! What is counted is what was done, and the disk is counted once.
 
 use std::fs;
+use std::process::Command;
 use std::time::Duration;
 
 use sheen_testkit::cluster::Cluster;
+use sheen_testkit::process;
 use sheen_testkit::scene::scene;
 use sheen_testkit::{Outcome, Told, ensure};
 
@@ -76,4 +78,63 @@ fn a_disk_that_osts_share_is_counted_once() {
         let (disk, mount) = (bytes(&disk), bytes(&mount));
         ensure(mount <= disk && mount > disk / 10 * 9, || format!("{mount} bytes of {disk}"))
     });
+}
+
+/// Number and sum of the samples of one operation of a job.
+fn job_samples(told: &str, job: &str, operation: &str) -> Option<(u64, u64)> {
+    let lines = told.lines().map(str::trim_start);
+    let mut lines = lines.skip_while(|line| line.split_whitespace().last() != Some(job)).skip(1);
+    let line = lines.by_ref().take_while(|line| !line.starts_with("- job_id:"));
+    let line = line.into_iter().find_map(|line| line.strip_prefix(operation)?.strip_prefix(':'))?;
+    let number = |name: &str| {
+        let (_, rest) = line.split_once(name)?;
+        rest.split(&[',', ' ', '}'][..]).find(|word| !word.is_empty())?.parse().ok()
+    };
+    Some((number("samples:")?, number("sum:")?))
+}
+
+/// What processes do is counted under their names and users, what is sent when they are gone too.
+fn jobs(cluster: &Cluster) -> Outcome {
+    let mnt = cluster.mnt();
+    cluster.must(&["lctl", "set_param", "-P", "jobid_var=procname_uid"])?;
+    process::wait_until("the way that jobs are named", Duration::from_secs(30), || {
+        let names = cluster.must(&["lctl", "get_param", "-n", "jobid_var"]);
+        names.is_ok_and(|names| names.lines().any(|name| name == "procname_uid"))
+    })?;
+    let run = |program: &str, arguments: &[&str]| {
+        let mut command = Command::new(program);
+        let command = command.args(arguments).current_dir(&mnt);
+        process::must(command, &cluster.logs().join(program), LIMIT).map(drop)
+    };
+    run("dd", &["if=/dev/zero", "of=a", "bs=64k", "count=4"])?;
+    run("touch", &["b"])?;
+    run("mv", &["b", "c"])?;
+    run("rm", &["c"])?;
+    let user = rustix::process::getuid().as_raw();
+    for (parameter, program, operation, wanted) in [
+        ("mdt.*.job_stats", "dd", "open", (1, None)),
+        ("mdt.*.job_stats", "mv", "rename", (1, None)),
+        ("mdt.*.job_stats", "rm", "unlink", (1, None)),
+        ("obdfilter.*.job_stats", "dd", "write_bytes", (1, Some(256 << 10))),
+    ] {
+        let job = format!("{program}.{user}");
+        let mut told = String::new();
+        let counted = process::wait_until(&job, Duration::from_secs(20), || {
+            let Ok(text) = cluster.must(&["lctl", "get_param", "-n", parameter]) else {
+                return false;
+            };
+            told = text;
+            let (least, sum) = wanted;
+            job_samples(&told, &job, operation)
+                .is_some_and(|seen| seen.0 >= least && sum.is_none_or(|sum| seen.1 == sum))
+        });
+        counted.map_err(|fault| format!("{parameter}, {operation}: {fault}\n{told}"))?;
+    }
+    let told = cluster.must(&["lctl", "get_param", "-n", "mdt.*.job_stats"])?;
+    ensure(job_samples(&told, &format!("mv.{user}"), "unlink") == Some((0, 0)), || told.clone())
+}
+
+#[test]
+fn what_a_job_does_is_counted_as_its_own() {
+    scene("jobs", 1, LIMIT, jobs);
 }
