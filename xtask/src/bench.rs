@@ -1,10 +1,11 @@
 //! `cargo xtask bench`: what the file system costs, measured on this machine.
 //!
 //! `mount` (the default) is the mount beside the local file system; `layouts` is layouts beside each
-//! other. Both bring up file systems of their own and measure with processes of their own.
+//! other; `io500` is IO500 on the mount, natively and locally. All bring up file systems of their own and measure with processes of their own.
 
 mod cost;
 mod crew;
+mod io500;
 mod layouts;
 mod machine;
 mod mount;
@@ -31,6 +32,8 @@ enum What {
     Mount(mount::Options),
     /// Layouts beside each other: Data-on-MDT, overstriping, isolation
     Layouts(layouts::Options),
+    /// IO500 on the mount, natively and on the local file system
+    Io500(io500::Options),
     /// A process of the measurement itself
     #[command(hide = true)]
     Worker {
@@ -44,6 +47,7 @@ pub(crate) fn run(options: &Options) -> Outcome {
         None => mount::run(&options.mount),
         Some(What::Mount(options)) => mount::run(options),
         Some(What::Layouts(options)) => layouts::run(options),
+        Some(What::Io500(options)) => io500::run(options),
         Some(What::Worker { job }) => crew::work(job),
     }
 }

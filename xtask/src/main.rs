@@ -73,6 +73,7 @@ mod tests {
             assert!(parse(line).is_ok(), "{line}");
         }
         assert!(parse("xtask bench layouts --quick --parts small,isolation").is_ok());
+        assert!(parse("xtask bench io500 --rounds 1 --out x").is_ok());
         assert!(parse("xtask bench layouts --files 5").is_err());
     }
 }

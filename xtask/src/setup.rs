@@ -25,6 +25,7 @@ const TEST: &[Need] = &[
     ("fio", "fio"),
     ("stress-ng", "stress-ng"),
     ("dbench", "dbench"),
+    ("chromium", "chromium"),
 ];
 
 /// Suites that `cargo install` builds: program and crate, and its version.

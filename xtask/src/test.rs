@@ -151,6 +151,10 @@ fn e2e(options: &Options) -> Count {
     }
     // They wait more than they compute: for lock callbacks, evictions, syncs.
     let mut command = test_command(options, &["--package", "sheen-testkit", "--test", "e2e"]);
+    // Told by name, the browser must be there: what `setup` installs is not left out by mistake.
+    if std::env::var_os("SHEEN_CHROMIUM").is_none() {
+        command.env("SHEEN_CHROMIUM", "chromium");
+    }
     command.args(["--test-threads", E2E_AT_ONCE]);
     counted(command).unwrap_or_else(|error| Count::of(&Err(error)))
 }

@@ -28,6 +28,8 @@ pub struct Findings {
     pub objects: u64,
     /// Objects that no file has and that hold nothing.
     pub spare: u64,
+    /// Files and objects of a survey that did not end, which servers remove when they start.
+    pub survey: u64,
     /// What contradicts what, each with the target that shows it.
     pub problems: Vec<String>,
 }
@@ -51,6 +53,7 @@ impl Consistency {
     pub fn mdt(&mut self, name: &TargetName, store: &dyn Store) -> Result<(), StoreError> {
         let report = sheen_mds::check(store)?;
         self.findings.inodes += report.inodes;
+        self.findings.survey += report.survey;
         for fault in &report.faults {
             self.problem(name, fault);
         }
@@ -78,7 +81,9 @@ impl Consistency {
         let objects = sheen_oss::list_objects(store)?;
         let mut known = self.expected.remove(&name.index).unwrap_or_default();
         for object in objects {
-            if known.used.remove(&object.fid) {
+            if sheen_oss::is_survey(object.fid) {
+                self.findings.survey += 1;
+            } else if known.used.remove(&object.fid) {
                 self.findings.objects += 1;
             } else if known.dying.contains(&object.fid) || is_spare(&object, known.last_used) {
                 self.findings.spare += 1;

@@ -97,22 +97,22 @@ fn resident_of(pid: u32) -> Result<u64, String> {
     number.ok_or(format!("{path}: no resident memory"))
 }
 
-/// All requests that the client's imports have sent, and those answered by kind.
+/// All requests to the MDT and OSTs that were answered, and those by kind.
 pub(super) fn requests(
     program: &Path,
     sockets: &Path,
 ) -> Option<(Option<u64>, BTreeMap<String, u64>)> {
     let mut lctl = Command::new(program);
-    lctl.args(["lctl", "get_param", "-n", "mdc.*.stats", "osc.*.stats", "mgc.*.stats"]);
+    lctl.args(["lctl", "get_param", "-n", "mdc.*.stats", "osc.*.stats"]);
     let output = lctl.env("SHEEN_RUN_DIR", sockets).output().ok()?;
     let mut kinds = sum_samples(&String::from_utf8_lossy(&output.stdout));
-    let sent = kinds.remove("req_sent");
-    kinds.retain(|name, _| !name.starts_with("req_"));
+    let sent = kinds.remove("req_waittime");
+    kinds.retain(|name, _| !name.starts_with("req_") && !name.ends_with("_bytes"));
     Some((sent, kinds))
 }
 
-/// Samples of each line of all `stats`. Every request is one of `req_sent`, and one of its kind when
-/// it is answered.
+/// Samples of each line of all `stats`. Every answered request is one of `req_waittime` and one of its
+/// kind.
 fn sum_samples(text: &str) -> BTreeMap<String, u64> {
     let mut sums = BTreeMap::new();
     for line in text.lines() {
@@ -133,12 +133,12 @@ mod tests {
 
     #[test]
     fn samples_of_all_imports_are_summed() {
-        let text = "snapshot_time 1.5 secs.nsecs\nreq_sent   12 samples [reqs]\n\
-                    req_resent   3 samples [reqs]\n\
+        let text = "snapshot_time 1.5 secs.nsecs\nreq_waittime   12 samples [reqs]\n\
+                    req_active   3 samples [reqs]\n\
                     mds_close   4 samples [usecs] 5 7 12 74\n\
-                    snapshot_time 1.5 secs.nsecs\nreq_sent   30 samples [reqs]\n";
+                    snapshot_time 1.5 secs.nsecs\nreq_waittime   30 samples [reqs]\n";
         let sums = sum_samples(text);
-        assert_eq!(sums["req_sent"], 42);
+        assert_eq!(sums["req_waittime"], 42);
         assert_eq!(sums["mds_close"], 4);
         assert_eq!(sum_samples("snapshot_time 1.5\n").len(), 0);
     }

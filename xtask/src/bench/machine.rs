@@ -1,26 +1,20 @@
 //! Date, processors, memory, kernel and commit: what a number means nothing without.
 
-use std::path::Path;
-
 use crate::shell::command;
 
 /// All of it in one line.
 pub(super) fn machine() -> String {
-    let processors = std::thread::available_parallelism().map_or(0, usize::from);
-    let read = |path: &str| std::fs::read_to_string(Path::new(path)).unwrap_or_default();
-    let cpuinfo = read("/proc/cpuinfo");
-    let model = cpuinfo.lines().find_map(|line| line.strip_prefix("model name")).unwrap_or("");
-    let meminfo = read("/proc/meminfo");
-    let kib = meminfo.lines().find_map(|line| line.strip_prefix("MemTotal:"));
-    let kib = kib.and_then(|line| line.trim().trim_end_matches(" kB").parse::<u64>().ok());
     format!(
-        "{}, commit {}: {processors} processors ({}), {} GiB, Linux {}",
+        "{}, commit {}: {}",
         first_line("date", &["-u", "+%Y-%m-%d"]),
-        first_line("git", &["describe", "--always", "--dirty"]),
-        model.trim_start_matches([' ', '\t', ':']),
-        kib.unwrap_or_default() >> 20,
-        read("/proc/sys/kernel/osrelease").trim()
+        commit(),
+        sheen_bench::machine::Machine::here()
     )
+}
+
+/// The commit that is measured.
+pub(super) fn commit() -> String {
+    first_line("git", &["describe", "--always", "--dirty"])
 }
 
 /// What a program says first; nothing if it is not there.

@@ -88,21 +88,28 @@ impl Place {
         Ok(place)
     }
 
+    /// What clients mount, and the port of the servers.
+    pub(super) fn source(&self) -> Result<(String, String), String> {
+        let read = |name: &str| {
+            let path = self.data().join("run").join(name);
+            std::fs::read_to_string(&path).map_err(|error| format!("{}: {error}", path.display()))
+        };
+        let (settings, nid) = (read("cluster")?, read("mgs.nid")?);
+        let setting = |name: &str| -> Result<String, String> {
+            let pairs = settings.lines().filter_map(|line| line.split_once('='));
+            let value = pairs.filter(|(key, _)| *key == name).map(|(_, value)| value).next();
+            value.map(str::to_owned).ok_or(format!("{}: no {name}", self.data().display()))
+        };
+        Ok((format!("{}:/{}", nid.trim(), setting("fsname")?), setting("port")?))
+    }
+
     /// A further mount of the same file system.
     pub(super) fn mount_again(&mut self) -> Result<PathBuf, String> {
         let path = self.folder.join(format!("mnt{}", self.others.len() + 2));
         let told = |error: std::io::Error| format!("{}: {error}", path.display());
         std::fs::create_dir_all(&path).map_err(told)?;
-        let setting = |name: &str| -> Result<String, String> {
-            let cluster = self.data().join("run/cluster");
-            let settings = std::fs::read_to_string(&cluster).map_err(told)?;
-            let pairs = settings.lines().filter_map(|line| line.split_once('='));
-            let value = pairs.filter(|(key, _)| *key == name).map(|(_, value)| value).next();
-            value.map(str::to_owned).ok_or(format!("{}: no {name}", cluster.display()))
-        };
-        let nid = std::fs::read_to_string(self.data().join("run/mgs.nid")).map_err(told)?;
-        let source = format!("{}:/{}", nid.trim(), setting("fsname")?);
-        let mut mount = self.sheen(&["mount", "-o", &format!("port={}", setting("port")?)]);
+        let (source, port) = self.source()?;
+        let mut mount = self.sheen(&["mount", "-o", &format!("port={port}")]);
         let log = std::fs::File::create(path.with_extension("log")).map_err(told)?;
         mount.arg(source).arg(&path).stdin(std::process::Stdio::null());
         mount.stderr(log.try_clone().map_err(told)?).stdout(log);
