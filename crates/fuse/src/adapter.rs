@@ -107,8 +107,9 @@ impl Adapter {
         work: impl Future<Output = ()> + Send + 'static,
     ) {
         let work = Box::pin(work);
-        let watch = Watch { files: self.files.clone(), operation, begin: Instant::now() };
-        let watch = Some(watch).filter(|_| self.is_tracked(request));
+        let watch = || Watch { files: self.files.clone(), operation, begin: Instant::now() };
+        // Made only if the call counts: whoever drops it counts it.
+        let watch = self.is_tracked(request).then(watch);
         drive::drive(&self.runtime, self.job(request), work, watch);
     }
 
