@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock, Weak};
+use std::time::Duration;
 
 use parking_lot::RwLock;
 use sheen_io::World;
@@ -14,6 +15,9 @@ use super::{Connector, ImportPlan, Service, connect, name_of};
 use crate::data::DataPath;
 use crate::join;
 use crate::locks::{CallbackRouter, LockSpace};
+
+/// How often unused locks are looked at for their age.
+const AGE_LOOKED_AT: Duration = Duration::from_secs(5);
 
 /// One connected target.
 pub(crate) struct Connected {
@@ -134,6 +138,20 @@ impl Targets {
             data,
             events: Arc::clone(events) as Arc<dyn ImportEvents>,
         })
+    }
+
+    /// Gives locks back that nobody has used for too long, for as long as the mount lives: else those of a
+    /// client that does nothing would stay for ever.
+    pub(super) fn forget_old_locks(self: &Arc<Self>) {
+        let (targets, clock) = (Arc::downgrade(self), Arc::clone(&self.world.clock));
+        let task = async move {
+            loop {
+                clock.sleep_until(clock.now() + AGE_LOOKED_AT).await;
+                let Some(targets) = targets.upgrade() else { return };
+                targets.lock_spaces().iter().for_each(LockSpace::give_back_old);
+            }
+        };
+        self.world.tasks.spawn("old locks", Box::pin(task));
     }
 
     pub(super) fn keep_mgs(&self, import: Arc<dyn Import>, locks: Arc<LockSpace>) {

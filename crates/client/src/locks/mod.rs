@@ -327,6 +327,11 @@ impl LockSpace {
     /// `lru_max_age`); what is beyond it now goes.
     pub fn limit_unused(self: &Arc<Self>, lru_size: usize, lru_max_age: Duration) {
         self.namespace.set_limits(lru_size, lru_max_age);
+        self.give_back_old();
+    }
+
+    /// Gives unused locks back that are too many or too old, however many there are.
+    pub fn give_back_old(self: &Arc<Self>) {
         let mut actions = Vec::new();
         self.namespace.shrink(self.world.clock.now(), usize::MAX, &mut actions);
         self.act(actions);
