@@ -19,6 +19,8 @@ static WRITE: [CounterLine; 1] = [CounterLine::bytes("write_bytes")];
 /// RPCs in one direction.
 pub struct Direction {
     under_way: AtomicU64,
+    /// As many as may be on the wire: the others wait for their turn.
+    most: AtomicU64,
     /// By the magnitude of their pages.
     pub pages: Histogram,
     /// How many were under way when one was sent, that one included.
@@ -36,6 +38,7 @@ impl Direction {
     fn new(lines: &'static [CounterLine]) -> Self {
         Self {
             under_way: AtomicU64::new(0),
+            most: AtomicU64::new(u64::MAX),
             pages: Histogram::default(),
             in_flight: Histogram::default(),
             offsets: Histogram::default(),
@@ -45,17 +48,23 @@ impl Direction {
         }
     }
 
-    /// RPCs under way now.
+    /// RPCs on the wire now.
     #[must_use]
     pub fn under_way(&self) -> u64 {
-        self.under_way.load(Ordering::Relaxed)
+        self.on_the_wire(self.under_way.load(Ordering::Relaxed))
+    }
+
+    /// Of so many, those that need not wait: one that waited goes when it is the last of them.
+    fn on_the_wire(&self, under_way: u64) -> u64 {
+        under_way.min(self.most.load(Ordering::Relaxed))
     }
 
     /// An RPC that begins at `offset` of its object is sent.
     pub(super) fn begin(&self, offset: u64, length: u64) -> UnderWay<'_> {
         let pages = length.div_ceil(PAGE);
         self.pages.add_magnitude(pages);
-        self.in_flight.add(self.under_way.fetch_add(1, Ordering::Relaxed) + 1);
+        let under_way = self.under_way.fetch_add(1, Ordering::Relaxed) + 1;
+        self.in_flight.add(self.on_the_wire(under_way));
         self.offsets.add_magnitude(offset / PAGE + 1);
         UnderWay { direction: self, pages }
     }
@@ -111,6 +120,11 @@ impl Default for IoCounts {
 }
 
 impl IoCounts {
+    /// So many RPCs may be on the wire at once (`max_rpcs_in_flight`); the import sees to that.
+    pub fn limit(&self, most: u64) {
+        [&self.read, &self.write].iter().for_each(|one| one.most.store(most, Ordering::Relaxed));
+    }
+
     /// Reads and writes past the caches under way now.
     #[must_use]
     pub fn direct(&self) -> u64 {
@@ -166,12 +180,16 @@ mod tests {
         let first = counts.write.begin(0, 5);
         let second = counts.write.begin(3 * PAGE, 4 << 20);
         assert_eq!((counts.write.under_way(), counts.read.under_way()), (2, 0));
+        counts.limit(2);
+        let waits = counts.write.begin(0, 5);
+        assert_eq!(counts.write.under_way(), 2);
+        drop(waits);
         first.answered(Duration::from_micros(7611), 5);
         drop((first, second));
         assert_eq!(counts.write.under_way(), 0);
-        assert_eq!(counts.write.pages.counts()[..11], [1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1]);
-        assert_eq!(counts.write.in_flight.counts()[..3], [0, 1, 1]);
-        assert_eq!(counts.write.offsets.counts()[..3], [1, 0, 1]);
+        assert_eq!(counts.write.pages.counts()[..11], [2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1]);
+        assert_eq!(counts.write.in_flight.counts()[..4], [0, 1, 2, 0]);
+        assert_eq!(counts.write.offsets.counts()[..3], [2, 0, 1]);
         assert_eq!(counts.write.latency.counts()[13], 1);
         assert_eq!(counts.write.latency_by_size[0].counts()[13], 1);
         let bytes = counts.bytes();

@@ -48,6 +48,14 @@ impl Device {
         self.report().map_or_else(String::new, |report| read(&report))
     }
 
+    /// At most so many requests are on the wire from now on.
+    fn limit_requests(&self, count: usize) {
+        self.state.node.limit_requests(&self.uuid, count);
+        if let Some(osc) = &self.osc {
+            osc.io().limit(count as u64);
+        }
+    }
+
     fn io_bytes(&self) -> Vec<sheen_types::Samples> {
         self.osc.as_ref().map_or_else(Vec::new, |osc| osc.io().bytes())
     }
@@ -74,6 +82,9 @@ pub(super) fn add(state: &Arc<MountState>, target: &Target, report: &ImportRepor
         Kind::Mdt => state.osts.mdt(target.index.into()),
         Kind::Ost => state.osts.osc(target.index.into()),
     };
+    if let Some(osc) = &osc {
+        osc.io().limit(report.requests_in_flight_max as u64);
+    }
     let device = Arc::new(Device {
         state: Arc::clone(state),
         target: target.clone(),
@@ -182,7 +193,7 @@ fn add_requests(folder: &Folder<'_>, device: &Arc<Device>) {
             if it.target.kind == Kind::Mdt && count <= modifying {
                 it.state.node.limit_modifying(&it.uuid, count as usize - 1);
             }
-            it.state.node.limit_requests(&it.uuid, count as usize);
+            it.limit_requests(count as usize);
             Ok(())
         },
     );
@@ -244,7 +255,7 @@ fn set_modifying(it: &Device, text: &str) -> Result<(), Errno> {
     };
     let count = values::number_within(text, 1, slots.min(REQUESTS_MAX - 1))? as usize;
     if count >= report.requests_in_flight_max {
-        it.state.node.limit_requests(&it.uuid, count + 1);
+        it.limit_requests(count + 1);
     }
     it.state.node.limit_modifying(&it.uuid, count);
     Ok(())
