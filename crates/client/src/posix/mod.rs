@@ -34,6 +34,8 @@ mod permission;
 #[cfg(test)]
 mod rights_tests;
 mod settings;
+#[cfg(test)]
+mod settings_tests;
 mod statistics;
 #[cfg(test)]
 mod tests;

@@ -60,6 +60,38 @@ fn files_go_round_robin_over_usable_osts() {
 }
 
 #[test]
+fn free_space_decides_as_far_as_operators_let_it() {
+    let world = TestWorld::new(69);
+    let inner = world.clone();
+    run(
+        async move {
+            let server = Server::start(&inner, 2).await;
+            let client = server.client("c").await;
+            server.osts[1].state.lock().free_blocks = 1 << 24;
+            client.wait(&inner, 20).await;
+            let mut names = 0..;
+            let mut placed = async |threshold: u32, free: u32| {
+                server.mdt.change_layout_settings(|settings| {
+                    settings.set_qos_threshold_rr(threshold).unwrap();
+                    settings.set_qos_prio_free(free).unwrap();
+                });
+                let mut counts = [0; 2];
+                for number in names.by_ref().take(40) {
+                    let osts = osts_of(&client, Fid::ROOT, &format!("q{number}")).await;
+                    counts[osts[0] as usize] += 1;
+                }
+                counts
+            };
+            // The second has a sixty-fourth of the space.
+            assert!(placed(17, 100).await[1] < 8);
+            assert_eq!(placed(100, 100).await, [20; 2], "in turn, whatever is free");
+            server.check();
+        },
+        &world,
+    );
+}
+
+#[test]
 fn directories_pass_their_layout_on() {
     let world = TestWorld::new(61);
     let inner = world.clone();

@@ -9,6 +9,7 @@ mod compare;
 mod deaths;
 mod dom;
 mod dom_deaths;
+mod effects;
 mod faults;
 mod flags;
 mod full;

@@ -59,6 +59,8 @@ pub(super) struct FakeOst {
     owner: Mutex<Option<(u32, u32)>>,
     mtime: Mutex<i64>,
     asked: Mutex<Vec<String>>,
+    /// The checksum of each read and write that came, and whether its data goes inside the messages.
+    ways: Mutex<Vec<(Option<Checksum>, bool)>>,
     /// Locks by what the client calls them, as asked for and as granted.
     locks: Mutex<Vec<(LdlmRequest, LdlmReply)>>,
     released: Notify,
@@ -97,6 +99,7 @@ impl FakeOst {
             owner: Mutex::default(),
             mtime: Mutex::default(),
             asked: Mutex::default(),
+            ways: Mutex::default(),
             locks: Mutex::default(),
             released: Notify::new(),
             me: me.clone(),
@@ -129,6 +132,18 @@ impl FakeOst {
         let mut asked = self.take_asked();
         asked.retain(|line| line.split(' ').next() == Some(kind));
         asked
+    }
+
+    /// How data went since the last time.
+    pub(super) fn take_ways(&self) -> Vec<(Option<Checksum>, bool)> {
+        std::mem::take(&mut self.ways.lock())
+    }
+
+    /// The checksum that a request names, over `data`; notes it.
+    fn checksum(&self, oa: &Obdo, data: &Bytes) -> u32 {
+        let checksum = Checksum::named(oa.flags).filter(|_| oa.valid.contains(Valid::CKSUM));
+        self.ways.lock().push((checksum, oa.flags.contains(ObdoFlags::SHORT_IO)));
+        checksum.map_or(0, |checksum| checksum.of(std::slice::from_ref(data)))
     }
 
     /// Requests and answers that were held go on, and no more are held.
@@ -238,7 +253,7 @@ impl FakeOst {
             Bulk::Source(pieces) => pieces.concat(),
             _ => request.short_io.to_vec(),
         };
-        let sum = Checksum::Crc32c.of(&[Bytes::from(data.clone())]);
+        let sum = self.checksum(&oa, &Bytes::from(data.clone()));
         let is_garbled = self.garbles();
         if oa.valid.contains(Valid::CKSUM) && (sum != oa.nlink || is_garbled) {
             return Err(Errno::EAGAIN);
@@ -276,7 +291,7 @@ impl FakeOst {
         let mut oa = request.ost_body.oa.clone();
         let is_short = oa.flags.contains(ObdoFlags::SHORT_IO);
         let is_garbled = self.garbles();
-        oa.nlink = Checksum::Crc32c.of(std::slice::from_ref(&data)) ^ u32::from(is_garbled);
+        oa.nlink = self.checksum(&oa, &data) ^ u32::from(is_garbled);
         let mut reply = OstReadReply { ost_body: Some(OstBody { oa }), ..OstReadReply::default() };
         let status = data.len() as i32;
         let mut bulk = Vec::new();

@@ -1,10 +1,15 @@
 //! What operators set takes effect, and what is counted is what was done.
 
-use sheen_types::Samples;
-use sheen_wire::connect::ChecksumTypes;
+use std::sync::Arc;
 
+use sheen_types::Samples;
+use sheen_wire::checksum::Checksum;
+use sheen_wire::connect::{ChecksumTypes, ObdConnectData};
+
+use super::ost::FakeOst;
 use super::{CACHED, DIRECT, Fixture, pattern, resource};
-use crate::data::WriteAt;
+use crate::data::{DataPath, WriteAt};
+use crate::posix::Credentials;
 
 #[test]
 fn rpcs_are_as_large_as_operators_allow() {
@@ -102,5 +107,94 @@ fn small_files_are_read_whole_if_operators_want_it() {
         fixture.read(&file, 0, 1 << 20, CACHED).expect("read");
         fixture.world.settle();
         assert_eq!(fixture.ost().take("read").len(), 1 + chunks, "of {whole} bytes");
+    }
+}
+
+#[test]
+fn data_goes_with_the_checksum_that_operators_choose() {
+    let fixture = Fixture::new(1 << 20);
+    let (file, osc) = (fixture.file(1), fixture.osts.osc(0).expect("there"));
+    let both = Checksum::OFFERED;
+    fixture.osts.connected(0, &ObdConnectData { cksum_types: both, ..FakeOst::agreed(1 << 20) });
+    let ways = |is_on: bool| {
+        osc.set_checksums(is_on);
+        fixture.write(&file, WriteAt::Offset(0), pattern(100), DIRECT).expect("written");
+        assert_eq!(fixture.read(&file, 0, 100, DIRECT), Ok(pattern(100)));
+        let ways = fixture.ost().take_ways();
+        ways.into_iter().map(|(checksum, _)| checksum).collect::<Vec<_>>()
+    };
+    assert_eq!(ways(true), [Some(Checksum::Crc32c); 2]);
+    osc.choose_checksum(ChecksumTypes::ADLER);
+    assert_eq!(ways(true), [Some(Checksum::Adler); 2]);
+    assert_eq!(ways(false), [None; 2]);
+    osc.choose_checksum(ChecksumTypes::CRC32C);
+    assert_eq!(ways(true), [Some(Checksum::Crc32c); 2]);
+}
+
+#[test]
+fn small_data_goes_inside_the_messages_as_far_as_operators_allow() {
+    let fixture = Fixture::new(1 << 20);
+    let (file, osc) = (fixture.file(1), fixture.osts.osc(0).expect("there"));
+    for (allowed, length, is_short) in [
+        (16 << 10, 16 << 10, true),
+        (8 << 10, 16 << 10, false),
+        (8 << 10, 8 << 10, true),
+        (0, 1, false),
+    ] {
+        osc.set_short_io_bytes(allowed);
+        fixture.write(&file, WriteAt::Offset(0), pattern(length), DIRECT).expect("written");
+        assert_eq!(fixture.read(&file, 0, length as u32, DIRECT), Ok(pattern(length)));
+        let ways = fixture.ost().take_ways();
+        let short: Vec<_> = ways.into_iter().map(|(_, is_short)| is_short).collect();
+        assert_eq!(short, [is_short; 2], "{length} bytes of {allowed}");
+    }
+}
+
+#[test]
+fn no_more_is_dirty_than_operators_allow() {
+    for limit in [2 << 20, 3 << 20] {
+        let fixture = Fixture::new(16 << 20);
+        let (file, osc) = (fixture.file(1), fixture.osts.osc(0).expect("there"));
+        osc.limit_dirty(limit);
+        fixture.ost().script.lock().hold = Some("write");
+        let writer = Arc::clone(&file);
+        let write = async move {
+            let root = Credentials::root();
+            for at in 0..4 {
+                let at = WriteAt::Offset(at << 20);
+                let written = writer.write(at, pattern(1 << 20), &root, CACHED);
+                written.await.expect("written");
+            }
+        };
+        fixture.world.world().tasks.spawn("writes", Box::pin(write));
+        fixture.world.settle();
+        assert_eq!(osc.grant_dirty_lost()[1], limit, "the next write waits");
+        fixture.ost().let_go();
+        fixture.world.settle();
+        fixture.sync(&file).expect("durable");
+        assert_eq!((osc.grant_dirty_lost()[1], fixture.size(&file)), (0, 4 << 20));
+    }
+}
+
+#[test]
+fn no_file_is_read_ahead_farther_than_operators_allow() {
+    for (per_file, chunks) in [(1 << 20, 1), (4 << 20, 4)] {
+        let fixture = Fixture::new(1 << 20);
+        fixture.ost().set_bytes(resource(0), vec![1; 32 << 20]);
+        let limits = fixture.osts.read_ahead();
+        limits.set_per_file(per_file);
+        limits.set_whole(0);
+        let file = fixture.file(1);
+        fixture.size(&file);
+        fixture.ost().take_asked();
+        for at in (0..8 << 20).step_by(128 << 10) {
+            fixture.read(&file, at, 128 << 10, CACHED).expect("read");
+        }
+        let end = |line: &String| {
+            let (start, length) = line.split_once(' ')?.1.split_once('+')?;
+            Some(start.parse::<u64>().ok()? + length.parse::<u64>().ok()?)
+        };
+        let farthest = fixture.ost().take("read").iter().filter_map(end).max();
+        assert_eq!(farthest, Some((8 + chunks) << 20), "of {per_file} bytes");
     }
 }
