@@ -221,7 +221,7 @@ impl Config {
 
 fn is_section(name: &str) -> bool {
     ["global", "debug", "ior-easy", "ior-hard", "mdtest-easy", "mdtest-hard"].contains(&name)
-        || super::PHASES.iter().any(|phase| phase.name == name)
+        || super::phases::PHASES.iter().any(|phase| phase.name == name)
         || EXTENDED.contains(&name)
 }
 

@@ -1,5 +1,7 @@
 use std::sync::atomic::AtomicBool;
 
+use super::phases::{Group, PHASES};
+use super::score::{Score, mean_of, told};
 use super::*;
 use crate::testing::{self, Counting, Folder, tree};
 

@@ -1,0 +1,193 @@
+//! One run: phase by phase, under the rules that all phases are under.
+
+use std::fs;
+use std::process::Command;
+
+use sheen_types::Errno;
+
+use super::config::Config;
+use super::phases::{Group, PARTS, PHASES, Phase};
+use super::score::{Score, told};
+use super::{time_stamp, version};
+use crate::backend::{Backend, Shared, Worker, make_all, remove_all};
+use crate::posix::Posix;
+use crate::ranks::Ended;
+use crate::text::failed;
+use crate::{Api, Common, Surroundings, clock};
+
+/// One run.
+pub(super) struct Whole<'a> {
+    pub(super) config: Config,
+    pub(super) common: &'a Common,
+    pub(super) name: String,
+    pub(super) data: String,
+    pub(super) results: String,
+    /// When the phase `timestamp` was, in seconds since 1970.
+    pub(super) newer: i64,
+    pub(super) surroundings: &'a Surroundings<'a>,
+    /// What `result.txt` will be.
+    pub(super) result: String,
+    /// What `result_summary.txt` will be.
+    pub(super) summary: String,
+    pub(super) is_valid: bool,
+}
+
+impl Whole<'_> {
+    pub(super) fn ranks(&self) -> usize {
+        self.common.ranks as usize
+    }
+
+    /// What the command line says, else what the ini file says.
+    pub(super) fn api(&self) -> Api {
+        if self.common.api == Api::Native { Api::Native } else { self.config.api }
+    }
+
+    pub(super) fn prepare(&mut self, worker: &mut dyn Worker) -> Result<(), Ended> {
+        for part in PARTS {
+            let path = format!("{}/{part}", self.data);
+            match worker.stat(&path) {
+                Err(Errno::ENOENT) => {}
+                Err(errno) => return Err(Ended::Failed(failed("work in", &path, errno))),
+                Ok(_) => {
+                    let line = format!("{path} is there already: use another --datadir");
+                    return Err(Ended::Failed(line));
+                }
+            }
+        }
+        let results = &self.results;
+        let made = fs::create_dir_all(results);
+        made.map_err(|error| format!("cannot create directory {results}: {error}"))?;
+        for path in ["ior-easy", "ior-hard"].map(|part| format!("{}/{part}", self.data)) {
+            let made = make_all(worker, &path);
+            made.map_err(|errno| failed("create directory", &path, errno))?;
+        }
+        self.say(&format!("IO500 version {} (standard)", version()));
+        let pairs = [
+            ("procs", self.ranks().to_string()),
+            ("version", version()),
+            ("result-dir", self.results.clone()),
+            ("mode", "standard".to_owned()),
+        ];
+        self.result += "[run]\n";
+        pairs.iter().for_each(|(key, value)| self.pair(key, value));
+        let (told, wanted) = (self.config.stonewall, self.config.seconds_min());
+        if told != wanted {
+            self.is_valid = false;
+            self.invalid(&format!("stonewall-time {told}s != {wanted}s"));
+        }
+        Ok(())
+    }
+
+    /// A line of the summary, and to the user.
+    pub(super) fn say(&mut self, line: &str) {
+        (self.surroundings.out)(&format!("{line}\n"));
+        self.summary += &format!("{line}\n");
+    }
+
+    pub(super) fn pair(&mut self, key: &str, value: &str) {
+        self.result += &format!("{key:<15} = {value}\n");
+    }
+
+    pub(super) fn invalid(&mut self, what: &str) {
+        (self.surroundings.out)(&format!("ERROR INVALID {what}\n"));
+        self.result += &format!("; ERROR INVALID {what}\n");
+    }
+
+    pub(super) fn phases(&mut self, backend: &Shared) -> Result<Vec<Score>, Ended> {
+        let mut scores = Vec::new();
+        for (number, phase) in PHASES.iter().enumerate() {
+            self.drop_caches(phase)?;
+            self.result += &format!("\n[{}]\n", phase.name);
+            if self.config.verbosity > 0 {
+                let now = time_stamp(clock::wall());
+                self.pair("t_start", &now);
+            }
+            let begin = clock::now();
+            let mut is_valid = true;
+            let score = self.phase(phase, backend, &mut is_valid)?;
+            let seconds = clock::now() - begin;
+            self.judge(phase, score, seconds, &mut is_valid);
+            if phase.group != Group::None {
+                self.pair("score", &format!("{score:.6}"));
+            }
+            self.say(&told(phase, score, seconds, is_valid));
+            self.is_valid &= is_valid;
+            scores.push(Score { phase: number, score, seconds, is_valid });
+        }
+        Ok(scores)
+    }
+
+    /// The rules that every phase is under.
+    fn judge(&mut self, phase: &Phase, score: f64, seconds: f64, is_valid: &mut bool) {
+        let (stonewall, least) = (self.config.stonewall, self.config.seconds_min());
+        let mut faults = Vec::new();
+        if phase.stonewall && seconds < f64::from(stonewall) {
+            let what = format!(
+                "Runtime of phase ({seconds:.6}) is below stonewall time. This shouldn't happen!"
+            );
+            faults.push(what);
+        } else if score == 0.0 && phase.group != Group::None {
+            faults.push("Resulting score shouldn't be 0.0".to_owned());
+        }
+        if phase.stonewall && seconds < f64::from(least) {
+            faults.push("Runtime is smaller than expected minimum runtime".to_owned());
+        }
+        for fault in &faults {
+            self.invalid(fault);
+            *is_valid = false;
+        }
+    }
+
+    fn drop_caches(&mut self, phase: &Phase) -> Result<(), Ended> {
+        let Some(command) = self.config.drop_caches.as_ref().filter(|_| phase.group != Group::None)
+        else {
+            return Ok(());
+        };
+        let done = Command::new("sh").args(["-c", command]).status();
+        match done {
+            Ok(status) if status.success() => Ok(()),
+            Ok(status) => Err(Ended::Failed(format!("drop-caches-cmd: {status}"))),
+            Err(error) => Err(Ended::Failed(format!("drop-caches-cmd: {error}"))),
+        }
+    }
+
+    fn phase(
+        &mut self,
+        phase: &Phase,
+        backend: &Shared,
+        is_valid: &mut bool,
+    ) -> Result<f64, Ended> {
+        if !self.config.runs(phase.name) {
+            return Ok(0.0);
+        }
+        match phase.name {
+            "timestamp" => self.timestamp().map(|()| 0.0),
+            "find" => self.find(backend, is_valid),
+            name if name.starts_with("ior") => self.ior(phase, backend, is_valid),
+            _ => self.mdtest(phase, backend, is_valid),
+        }
+    }
+
+    fn timestamp(&mut self) -> Result<(), Ended> {
+        let path = format!("{}/timestampfile", self.results);
+        fs::write(&path, "").map_err(|error| format!("cannot write {path}: {error}"))?;
+        let mut worker = Posix::default().worker(0, 1)?;
+        let stat = worker.stat(&path).map_err(|errno| failed("stat", &path, errno))?;
+        self.newer = stat.modified.0;
+        Ok(())
+    }
+    /// Removes what was made; results stay.
+    pub(super) fn clear(&self, worker: &mut dyn Worker) {
+        for part in PARTS {
+            let path = format!("{}/{part}", self.data);
+            if let Err(errno) = remove_all(worker, &path) {
+                eprintln!("{}", failed("remove", &path, errno));
+            }
+        }
+        match worker.rmdir(&self.data) {
+            // With something of others in it, it stays.
+            Ok(()) | Err(Errno::ENOTEMPTY | Errno::EEXIST | Errno::ENOENT | Errno::EBUSY) => {}
+            Err(errno) => eprintln!("{}", failed("remove", &self.data, errno)),
+        }
+    }
+}
