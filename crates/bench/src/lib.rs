@@ -1,8 +1,8 @@
-//! The benchmarks of this field without MPI: mdtest, IOR and IO500, on any file system.
+//! The benchmarks of this field without MPI: mdtest, IOR, md-workbench and IO500, on any file system.
 //!
 //! A benchmark asks a file system only through [`backend::Backend`]: [`posix::Posix`] is any directory, and
 //! whoever hosts this crate brings the native client. [`ranks`] stands for MPI: ranks are threads or
-//! processes that meet between phases. [`mdtest`] and [`ior`] have the options, the order of work, the
+//! processes that meet between phases. [`mdtest`], [`ior`] and [`workbench`] have the options, the order of work, the
 //! names and data, the formulas and the lines of the programs of these names, so that results can be set
 //! beside each other; what differs is said in docs/bench/README.md.
 //!
@@ -28,6 +28,7 @@ pub mod survey;
 #[cfg(test)]
 mod testing;
 mod text;
+pub mod workbench;
 
 use std::sync::atomic::AtomicBool;
 

@@ -93,7 +93,9 @@ mod tests {
             }
         }
         fs::remove_dir_all(&folder).unwrap();
-        for name in ["sheen", "sheen-bench-mdtest", "sheen-bench-compare", "sheen-lfs-setstripe"] {
+        let some =
+            ["sheen", "sheen-bench-mdtest", "sheen-bench-md-workbench", "sheen-lfs-setstripe"];
+        for name in some {
             assert!(all.iter().any(|(page, _)| page == name), "{name}");
         }
         assert!(options > 300, "{options}");

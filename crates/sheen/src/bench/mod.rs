@@ -13,7 +13,7 @@ use sheen_bench::backend::Backend;
 use sheen_bench::ranks::Ended;
 use sheen_bench::ranks::process::Part;
 use sheen_bench::survey as surveys;
-use sheen_bench::{Native, Surroundings, compare, io500, ior, mdtest};
+use sheen_bench::{Native, Surroundings, compare, io500, ior, mdtest, workbench};
 
 use crate::interrupt::{self, INTERRUPTED_CODE};
 use crate::output::{Fault, text_out};
@@ -22,7 +22,7 @@ use native::NativeBackend;
 /// Exit code after a failure, as mdtest and IOR have it.
 const FAILED_CODE: u8 = 1;
 
-/// Benchmark any file system as mdtest, IOR and IO500 do, without MPI
+/// Benchmark any file system as mdtest, IOR, md-workbench and IO500 do, without MPI
 #[derive(Args)]
 #[command(subcommand_required = true, arg_required_else_help = true)]
 pub(crate) struct Bench {
@@ -35,6 +35,8 @@ enum Benchmark {
     Mdtest(Box<mdtest::Options>),
     Ior(Box<ior::Options>),
     Io500(Box<io500::Options>),
+    #[command(name = "md-workbench")]
+    MdWorkbench(Box<workbench::Options>),
     Compare(Box<compare::Options>),
     #[command(name = "mds-survey")]
     MdsSurvey(Box<surveys::MdsOptions>),
@@ -56,6 +58,7 @@ pub(crate) fn refused(benchmark: &str) -> &'static [&'static str] {
         "mdtest" => mdtest::REFUSED,
         "ior" => ior::REFUSED,
         "io500" => io500::REFUSED,
+        "md-workbench" => workbench::REFUSED,
         "mds-survey" | "obdfilter-survey" => surveys::REFUSED,
         _ => &[],
     }
@@ -84,6 +87,7 @@ pub(crate) fn run(bench: &Bench) -> Result<(), Fault> {
         Benchmark::Mdtest(options) => mdtest::run(options, &surroundings),
         Benchmark::Ior(options) => ior::run(options, &surroundings),
         Benchmark::Io500(options) => io500::run(options, &surroundings),
+        Benchmark::MdWorkbench(options) => workbench::run(options, &surroundings),
         Benchmark::Compare(options) => compare::run(options, &surroundings),
         Benchmark::MdsSurvey(options) => surveys::mds(options, &on_servers),
         Benchmark::ObdfilterSurvey(options) => surveys::obdfilter(options, &on_servers),
