@@ -1,8 +1,9 @@
 //! mds-survey: files made, found, looked at and removed in directories of an MDT.
 
-use super::device::{Kind, MetadataTest, Work};
+use super::device::{Kind, MetadataTest, Progress, Work};
 use super::rates::{self, Rates};
 use super::report::{self, Report};
+use super::row::{self, Row};
 use super::{Attached, Common, Surroundings, Variable, setting, targets, text, threads};
 use crate::ranks::Ended;
 
@@ -114,53 +115,22 @@ pub(super) fn run(settings: &Settings, surroundings: &Surroundings) -> Result<()
     report.say(&format!("{} mds-survey from {}\n", report::date(), report::host()))?;
     let mut failed = None;
     for &threads in &settings.threads {
-        attached.prepare(settings.directories)?;
-        failed = row(settings, threads, &mut attached, &mut report)?.or(failed);
-    }
-    attached.detach()?;
-    match failed {
-        None => {
-            (surroundings.out)("done!\n");
-            Ok(())
-        }
-        Some(failed) => Err(Ended::Failed(failed)),
-    }
-}
-
-/// All tests with one number of threads; the last failure.
-fn row(
-    settings: &Settings,
-    threads: u32,
-    attached: &mut Attached,
-    report: &mut Report,
-) -> Result<Option<String>, Ended> {
-    let begin = format!(
-        "mdt {:1} file {:7} dir {:4} thr {threads:4} ",
-        attached.count(),
-        settings.files,
-        settings.directories
-    );
-    report.detail(&format!("=======> {begin}\n"))?;
-    report.say(&begin)?;
-    let mut failed = None;
-    for (name, test) in &settings.tests {
-        report.say(&format!("{name} "))?;
-        let work = Work::Metadata {
-            test: *test,
-            threads,
-            count: settings.files / u64::from(threads),
-            start: settings.start,
-            stripes: settings.stripes,
+        let (files, directories) = (settings.files, settings.directories);
+        let targets = attached.count();
+        let row = Row {
+            begin: format!("mdt {targets:1} file {files:7} dir {directories:4} thr {threads:4} "),
+            arrow: "=======>",
+            prepared: directories,
+            shown: |ended: &[Progress]| shown(rates::of(ended, true)),
         };
-        let ended = attached.test(&work, name, report)?;
-        report.detail(&format!("=============> {name} global\n"))?;
-        let rates = rates::of(&ended, true);
-        report.say(&shown(rates))?;
-        let why = ended.iter().find_map(|one| one.failed.as_ref());
-        failed = why.map(|why| format!("{name}: {why}")).or(failed);
+        let tests = settings.tests.iter().map(|(name, test)| {
+            let count = files / u64::from(threads);
+            let (start, stripes) = (settings.start, settings.stripes);
+            (name.as_str(), Work::Metadata { test: *test, threads, count, start, stripes })
+        });
+        failed = row.run(tests, &mut attached, &mut report)?.or(failed);
     }
-    report.say("\n")?;
-    Ok(failed)
+    row::finish(attached, failed, surroundings)
 }
 
 fn shown(rates: Rates) -> String {

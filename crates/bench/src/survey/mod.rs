@@ -10,6 +10,7 @@ mod mds;
 mod obdfilter;
 mod rates;
 mod report;
+mod row;
 #[cfg(test)]
 mod tests;
 

@@ -3,6 +3,7 @@
 use super::device::{Kind, Progress, Work};
 use super::rates::{self, Rates};
 use super::report::{self, Report};
+use super::row::{self, Row};
 use super::{Attached, Common, Surroundings, Variable, doubling, setting, targets, text, threads};
 use crate::ranks::Ended;
 
@@ -53,7 +54,7 @@ pub struct Options {
 /// The same with everything said.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Settings {
-    rows: Vec<Row>,
+    rows: Vec<Shape>,
     tests: Vec<(String, bool)>,
     verify: bool,
     sync: bool,
@@ -61,9 +62,9 @@ pub(super) struct Settings {
     prefix: String,
 }
 
-/// One line of the report.
+/// What one line of the report is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Row {
+struct Shape {
     /// Whole pages, in KiB.
     record: u32,
     objects: u32,
@@ -72,7 +73,7 @@ struct Row {
     count: u64,
 }
 
-impl Row {
+impl Shape {
     /// KiB of each OST.
     fn size(&self) -> u64 {
         u64::from(self.record) * self.count * u64::from(self.threads)
@@ -126,7 +127,12 @@ fn test_named(name: &str) -> Result<(String, bool), String> {
 }
 
 /// Every size with every number of objects and of threads that is a multiple of it.
-fn rows(size: u64, records: &[u32], objects: &[u32], threads: &[u32]) -> Result<Vec<Row>, String> {
+fn rows(
+    size: u64,
+    records: &[u32],
+    objects: &[u32],
+    threads: &[u32],
+) -> Result<Vec<Shape>, String> {
     let mut rows = Vec::new();
     for record in records.iter().map(|record| record.next_multiple_of(PAGE_KIB)) {
         for &objects in objects {
@@ -139,7 +145,7 @@ fn rows(size: u64, records: &[u32], objects: &[u32], threads: &[u32]) -> Result<
                         size >> 10
                     ));
                 }
-                rows.push(Row { record, objects, threads, count });
+                rows.push(Shape { record, objects, threads, count });
             }
         }
     }
@@ -156,61 +162,36 @@ pub(super) fn run(settings: &Settings, surroundings: &Surroundings) -> Result<()
     let (date, host) = (report::date(), report::host());
     report.say(&format!("{date} Obdfilter-survey for case=disk from {host}\n"))?;
     let mut failed = None;
-    for row in &settings.rows {
-        failed = one_row(settings, *row, &mut attached, &mut report)?.or(failed);
+    for &shape in &settings.rows {
+        let row = Row {
+            begin: begin(shape, attached.count()),
+            arrow: "=======================>",
+            prepared: shape.objects,
+            shown: |ended: &[Progress]| shown(ended, shape),
+        };
+        let tests = settings.tests.iter().map(|(name, write)| {
+            let Shape { threads, record, count, .. } = shape;
+            let (verify, sync, record) = (settings.verify, settings.sync, record << 10);
+            (name.as_str(), Work::Data { write: *write, threads, record, count, verify, sync })
+        });
+        failed = row.run(tests, &mut attached, &mut report)?.or(failed);
         attached.clean()?;
     }
-    attached.detach()?;
-    match failed {
-        None => {
-            (surroundings.out)("done!\n");
-            Ok(())
-        }
-        Some(failed) => Err(Ended::Failed(failed)),
-    }
+    row::finish(attached, failed, surroundings)
 }
 
-/// All tests of one line; the last failure.
-fn one_row(
-    settings: &Settings,
-    row: Row,
-    attached: &mut Attached,
-    report: &mut Report,
-) -> Result<Option<String>, Ended> {
-    let targets = attached.count();
-    let begin = format!(
+fn begin(shape: Shape, targets: u64) -> String {
+    format!(
         "ost {targets:2} sz {:8}K rsz {:4}K obj {:4} thr {:4} ",
-        row.size() * targets,
-        row.record,
-        u64::from(row.objects) * targets,
-        u64::from(row.threads) * targets
-    );
-    report.detail(&format!("=======================> {begin}\n"))?;
-    report.say(&begin)?;
-    attached.prepare(row.objects)?;
-    let mut failed = None;
-    for (name, write) in &settings.tests {
-        report.say(&format!("{name} "))?;
-        let work = Work::Data {
-            write: *write,
-            threads: row.threads,
-            record: row.record << 10,
-            count: row.count,
-            verify: settings.verify,
-            sync: settings.sync,
-        };
-        let ended = attached.test(&work, name, report)?;
-        report.detail(&format!("=============> {name} global\n"))?;
-        report.say(&shown(&ended, row))?;
-        let why = ended.iter().find_map(|one| one.failed.as_ref());
-        failed = why.map(|why| format!("{name}: {why}")).or(failed);
-    }
-    report.say("\n")?;
-    Ok(failed)
+        shape.size() * targets,
+        shape.record,
+        u64::from(shape.objects) * targets,
+        u64::from(shape.threads) * targets
+    )
 }
 
 /// MiB a second of all targets until the last one ended, and the extremes of any.
-fn shown(ended: &[Progress], row: Row) -> String {
+fn shown(ended: &[Progress], row: Shape) -> String {
     let seconds = ended.iter().map(|one| one.seconds).fold(1e-9, f64::max);
     let rate = (row.size() * ended.len() as u64) as f64 / (seconds * 1024.0);
     let of_record = |rate: f64| rate * f64::from(row.record) / 1024.0;
