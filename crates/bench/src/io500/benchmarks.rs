@@ -12,7 +12,7 @@ use super::whole::Whole;
 use crate::backend::Shared;
 use crate::meter::Meter;
 use crate::ranks::{self, Ended, Watch};
-use crate::{Api, Native, Surroundings, ior, mdtest};
+use crate::{Api, Native, Surroundings, ior, mdtest, workbench};
 
 const GIB: f64 = 1_073_741_824.0;
 
@@ -28,18 +28,44 @@ struct IorLine {
     options: ior::Options,
 }
 
+#[derive(Parser)]
+struct WorkbenchLine {
+    #[command(flatten)]
+    options: workbench::Options,
+}
+
+/// Seconds for which md-workbench is to create files, and into how many data sets of each rank.
+const CREATE_SECONDS: u32 = 60;
+const SETS: u64 = 10;
+/// Thousands of files a second if mdtest has not told.
+const SLOW: f64 = 10.0;
+
 impl Whole<'_> {
-    pub(super) fn find(&mut self, backend: &Shared, is_valid: &mut bool) -> Result<f64, Ended> {
-        let searchers = match self.config.searchers {
+    pub(super) fn find(
+        &mut self,
+        phase: &Phase,
+        backend: &Shared,
+        is_valid: &mut bool,
+    ) -> Result<f64, Ended> {
+        let searchers = match self.config.searchers(phase.name) {
             0 => self.ranks(),
             asked => asked.min(self.ranks()),
         };
         let (data, results) = (&self.data, &self.results);
-        let words =
-            format!("pfind {data} -newer {results}/timestampfile -size 3901c -name *01* -C");
+        let root = match phase.name {
+            "find-easy" => format!("{data}/mdtest-easy"),
+            "find-hard" => format!("{data}/mdtest-hard"),
+            _ => data.clone(),
+        };
+        let newer = (phase.name != "find-easy").then_some(self.newer);
+        let also = match newer {
+            Some(_) => format!(" -newer {results}/timestampfile -size 3901c"),
+            None => String::new(),
+        };
+        let words = format!("pfind {root}{also} -name *01* -C");
         self.pair("exe", &words);
         self.pair("nproc", &searchers.to_string());
-        let find = Find::new(self.data.clone(), searchers, self.newer);
+        let find = Find::new(root, searchers, newer);
         let found = ranks::threads(
             self.ranks(),
             backend,
@@ -58,6 +84,9 @@ impl Whole<'_> {
     /// The command line of an IOR phase, as io500 gives it.
     fn ior_words(&self, name: &str) -> String {
         let (config, data, results) = (&self.config, &self.data, &self.results);
+        if name == "ior-rnd4K-easy-read" {
+            return self.random_words();
+        }
         let easy = name.starts_with("ior-easy");
         let part = if easy { "ior-easy" } else { "ior-hard" };
         let mut words = format!(
@@ -87,6 +116,21 @@ impl Whole<'_> {
             false => " -r -R".to_owned(),
         };
         words + if config.direct { " --posix.odirect" } else { "" }
+    }
+
+    /// That of reading what ior-easy-write wrote in small pieces from anywhere.
+    fn random_words(&self) -> String {
+        let (config, data) = (&self.config, &self.data);
+        let stamp = stamp_of("ior-easy", &self.name);
+        format!(
+            "ior --dataPacketType={} -g -G {stamp} -k -e -o {data}/ior-easy/ior_file_easy{}{} -r -D {} -z -z \
+             -t=4096 -b=4096 -s=10000000 -O stoneWallingWearOut=1{}",
+            config.packet,
+            if config.easy_unique { " -u" } else { "" },
+            if config.easy_file_per_rank { " -F -C -Q 2" } else { "" },
+            config.stonewall,
+            if config.direct { " --posix.odirect" } else { "" },
+        )
     }
 
     /// The words about ranks and the way to the file system.
@@ -191,6 +235,74 @@ impl Whole<'_> {
             self.pair("rate-stonewall", &format!("{rate:.6}"));
         }
         Ok(outcome.of(phase.measured()).0 / 1000.0)
+    }
+
+    /// The command line of an md-workbench phase, as io500 gives it.
+    fn workbench_words(&mut self, name: &str) -> String {
+        let config = self.config.workbench;
+        let (precreated, objects) = match (config.precreated, config.objects) {
+            (Some(precreated), Some(objects)) => (precreated, objects),
+            _ => {
+                // As many as mdtest would create in this time.
+                let seconds = f64::from(self.config.stonewall.min(CREATE_SECONDS));
+                let rate = if self.easy_rate > 0.0 { self.easy_rate } else { SLOW } * 1000.0;
+                let files = (rate * seconds / self.ranks() as f64) as u64 / SETS;
+                (files.max(1), files.max(1))
+            }
+        };
+        self.pair("filesPerProc", &objects.to_string());
+        self.pair("precreatePerSet", &precreated.to_string());
+        let (data, results) = (&self.data, &self.results);
+        let what = match name {
+            "mdworkbench-create" => "-1",
+            "mdworkbench-bench" => "-2 -R=2 -X",
+            _ => "-3",
+        };
+        format!(
+            "md-workbench --dataPacketType={}{} --process-reports -o={data}/mdworkbench -t={:.6} -O=1 \
+             --run-info-file={results}/mdworkbench.status -D={SETS} -G={} -P={precreated} -I={objects} {what}",
+            self.config.packet,
+            if config.verbosity > 0 { " -v" } else { "" },
+            config.waiting,
+            stamp_of("md-workbench", &self.name),
+        )
+    }
+
+    pub(super) fn workbench(
+        &mut self,
+        phase: &Phase,
+        backend: &Shared,
+        is_valid: &mut bool,
+    ) -> Result<f64, Ended> {
+        let words = self.workbench_words(phase.name) + &self.common_words();
+        self.pair("exe", &words);
+        let line = WorkbenchLine::try_parse_from(words.split(' '));
+        let options = line.map_err(|error| format!("{}: {error}", phase.name))?.options;
+        let outcome = self.captured(phase, backend, &words, |surroundings| {
+            workbench::perform(&options, surroundings)
+        })?;
+        let outcome = outcome.ok_or_else(|| format!("{}: no result", phase.name))?;
+        if outcome.errors > 0 {
+            let what = format!(
+                "Errors ({}) occured during the md-workbench phase. This invalidates your run.",
+                outcome.errors
+            );
+            self.invalid(&what);
+            *is_valid = false;
+        }
+        // Of the benchmark the second iteration counts.
+        let last = outcome.phases.last().ok_or_else(|| format!("{}: no result", phase.name))?;
+        self.pair("maxOpTime", &format!("{:.6}", last.longest));
+        if let [first, second] = outcome.phases[..] {
+            if first.rate < second.rate * 0.5 || first.rate * 0.5 > second.rate {
+                (self.surroundings.out)(
+                    "WARNING: The results of both md-workbench differs by 2x.\n",
+                );
+            }
+            self.pair("scoreIteration0", &format!("{:.6}", first.rate / 1000.0));
+            self.pair("maxOpTime0", &format!("{:.6}", first.longest));
+        }
+        Ok(last.rate / 1000.0)
     }
 
     /// Runs a benchmark with its output in the phase's file.

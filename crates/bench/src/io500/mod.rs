@@ -1,8 +1,9 @@
-//! IO500: mdtest, IOR and find in the order, with the patterns and under the rules of io500.
+//! IO500: mdtest, IOR, md-workbench and find in the order, with the patterns and under the rules of io500.
 //!
-//! Each phase is a command line of [`crate::mdtest`] or [`crate::ior`], the one that io500 gives to the
-//! originals, so a phase can be run by hand. The score is the root of the product of two geometric
-//! means: of the phases' GiB/s, and of their kIOPS.
+//! Each phase is a command line of [`crate::mdtest`], [`crate::ior`] or [`crate::workbench`], the one that io500
+//! gives to the originals, so a phase can be run by hand. The score is the root of the product of two geometric
+//! means: of the phases' GiB/s, and of their kIOPS. The extended mode has more phases and a second score, with
+//! those.
 
 mod benchmarks;
 mod config;
@@ -39,7 +40,7 @@ pub const REFUSED: &[&str] = &[
 /// Seconds of each stonewall with `--quick`.
 const QUICK_STONEWALL: u32 = 10;
 /// Which version of io500 the rules are of.
-const LIKE: &str = "io500-sc25";
+const LIKE: &str = "io500-isc26_v2-26-g02091cf";
 
 /// Run the phases of IO500 in its order and under its rules, and compute its score
 #[derive(Args, Clone, Debug)]
@@ -66,8 +67,8 @@ pub struct Options {
     /// Name of the directories for data and results
     #[arg(long, value_name = "NAME")]
     timestamp: Option<String>,
-    /// Rules: only those of a standard run
-    #[arg(long, value_parser = ["standard"], default_value = "standard")]
+    /// Which phases: those of a standard run, or all
+    #[arg(long, value_parser = ["standard", "extended"], default_value = "standard")]
     mode: String,
     /// Write phases and score to this file, as JSON
     #[arg(long, value_name = "FILE")]
@@ -77,12 +78,13 @@ pub struct Options {
 impl Options {
     /// What the ini file says, and the command line instead.
     fn config(&self) -> Result<Config, String> {
+        let extended = self.mode == "extended";
         let mut config = match &self.ini {
-            None => Config::default(),
+            None => Config::parse("", extended)?,
             Some(path) => {
                 let text = fs::read_to_string(path);
                 let text = text.map_err(|error| format!("cannot read {path}: {error}"))?;
-                Config::parse(&text).map_err(|line| format!("{path}: {line}"))?
+                Config::parse(&text, extended).map_err(|line| format!("{path}: {line}"))?
             }
         };
         if self.quick {
@@ -128,6 +130,8 @@ pub(crate) fn perform(options: &Options, surroundings: &Surroundings) -> Result<
         result: String::new(),
         summary: String::new(),
         is_valid: true,
+        is_valid_extended: true,
+        easy_rate: 0.0,
     };
     // A client stays from the first phase to the last, as a mount does.
     let backend = crate::backend(surroundings, whole.common, whole.api(), false)?;

@@ -1,7 +1,7 @@
 use std::sync::atomic::AtomicBool;
 
-use super::phases::{Group, PHASES};
-use super::score::{Score, mean_of, told};
+use super::phases::{Phase, phases};
+use super::score::{Score, Total, told};
 use super::*;
 use crate::testing::{self, Counting, Folder, tree};
 
@@ -17,38 +17,74 @@ fn run(
     testing::run(&format!("io500 {words}"), counting, stop, |all| super::run(&options, all))
 }
 
+fn named(name: &str) -> &'static Phase {
+    phases(true).find(|phase| phase.name == name).expect(name)
+}
+
+fn scores(values: &[(&str, f64)]) -> Vec<Score> {
+    let score = |(name, score): &(&str, f64)| Score {
+        phase: named(name),
+        score: *score,
+        seconds: 1.0,
+        is_valid: true,
+    };
+    values.iter().map(score).collect()
+}
+
+/// A submission.
+const SUBMITTED: [(&str, f64); 13] = [
+    ("ior-easy-write", 6.173_493),
+    ("mdtest-easy-write", 21.002_955),
+    ("timestamp", 0.0),
+    ("ior-hard-write", 0.328_757),
+    ("mdtest-hard-write", 9.818_279),
+    ("find", 255.641_154),
+    ("ior-easy-read", 6.647_157),
+    ("mdtest-easy-stat", 63.395_256),
+    ("ior-hard-read", 0.902_677),
+    ("mdtest-hard-stat", 27.472_745),
+    ("mdtest-easy-delete", 11.505_903),
+    ("mdtest-hard-read", 10.385_374),
+    ("mdtest-hard-delete", 7.021_386),
+];
+
 #[test]
 fn lines_and_score_are_those_of_io500() {
-    let line = told(&PHASES[0], 0.146_316, 300.331, true);
+    let line = told(named("ior-easy-write"), 0.146_316, 300.331, true);
     assert_eq!(line, "[RESULT]       ior-easy-write        0.146316 GiB/s : time 300.331 seconds");
-    let line = told(&PHASES[2], 0.0, 0.0001, true);
+    let line = told(named("timestamp"), 0.0, 0.0001, true);
     assert_eq!(line, "[      ]            timestamp        0.000000 kIOPS : time 0.000 seconds");
-    let line = told(&PHASES[5], 22.930_156, 87.249, false);
+    let line = told(named("ior-rnd4K-easy-read"), 0.25, 300.5, true);
+    assert_eq!(line, "[      ]  ior-rnd4K-easy-read        0.250000 GiB/s : time 300.500 seconds");
+    let line = told(named("find"), 22.930_156, 87.249, false);
     let told =
         "[RESULT]                 find       22.930156 kIOPS : time 87.249 seconds [INVALID]";
     assert_eq!(line, told);
-    // A submission: its phases, and the score that io500 computed.
-    let values = [
-        6.173_493,
-        21.002_955,
-        0.0,
-        0.328_757,
-        9.818_279,
-        255.641_154,
-        6.647_157,
-        63.395_256,
-        0.902_677,
-        27.472_745,
-        11.505_903,
-        10.385_374,
-        7.021_386,
+    // The score that io500 computed.
+    let total = Total::of(&scores(&SUBMITTED), false);
+    assert_eq!(format!("{:.6} {:.6}", total.bandwidth, total.metadata), "1.868072 22.952705");
+    assert_eq!(format!("{:.6}", total.score), "6.548076");
+}
+
+#[test]
+fn phases_of_the_extended_mode_count_in_its_score_alone() {
+    let more = [
+        ("mdworkbench-create", 500.0),
+        ("find-easy", 100.0),
+        ("find-hard", 10.0),
+        ("mdworkbench-bench", 1.0),
+        ("mdworkbench-delete", 700.0),
+        ("ior-rnd4K-easy-read", 900.0),
     ];
-    let score = |(phase, score)| Score { phase, score, seconds: 1.0, is_valid: true };
-    let scores: Vec<Score> = values.into_iter().enumerate().map(score).collect();
-    let (bandwidth, metadata) =
-        (mean_of(&scores, Group::Bandwidth), mean_of(&scores, Group::Metadata));
-    assert_eq!(format!("{bandwidth:.6} {metadata:.6}"), "1.868072 22.952705");
-    assert_eq!(format!("{:.6}", (bandwidth * metadata).sqrt()), "6.548076");
+    let all = scores(&[&SUBMITTED[..], &more].concat());
+    let (standard, extended) = (Total::of(&all, false), Total::of(&all, true));
+    assert_eq!(standard, Total::of(&scores(&SUBMITTED), false));
+    assert_eq!(extended.bandwidth, standard.bandwidth);
+    // Eight results of the standard mode, and three.
+    let mean = (standard.metadata.powi(8) * 100.0 * 10.0 * 1.0).powf(1.0 / 11.0);
+    assert!((extended.metadata / mean - 1.0).abs() < 1e-9);
+    let score = (extended.bandwidth * extended.metadata).sqrt();
+    assert!((extended.score / score - 1.0).abs() < 1e-9);
 }
 
 #[test]
@@ -64,50 +100,149 @@ fn all_phases_run_in_their_order_and_leave_results_only() {
     assert_eq!(native.of("sync"), 2 * 3);
 }
 
-fn standard(more: &str, counting: &Counting) {
-    let folder = Folder::new("io500");
-    let ini = folder.path("ini");
-    let text = "[global]\ntimestamp-datadir = FALSE\ntimestamp-resultdir = FALSE\n[ior-easy]\n\
-                blockSize = 4m\n[ior-hard]\nsegmentCount = 20\n[mdtest-easy]\nn = 40\n\
-                [mdtest-hard]\nn = 102\n[find]\nnproc = 2\n";
-    std::fs::write(&ini, text).unwrap();
-    let json = folder.path("json");
-    let words = format!("{ini} --ranks 3 --stonewall 1 --json {json} --timestamp x {more}");
-    let words = words.trim_end();
-    let (ended, text) = run(&folder, words, counting, &AtomicBool::new(false));
-    assert_eq!(ended, Ok(()), "{text}");
-    let lines: Vec<&str> = text.lines().filter(|line| line.starts_with('[')).collect();
-    let names = lines.iter().map(|line| line[9..29].trim());
-    let all: Vec<&str> = PHASES.iter().map(|phase| phase.name).collect();
-    assert!(names.take(13).eq(all), "{text}");
-    assert!(lines[13].starts_with("[SCORE ] Bandwidth ") && lines[13].ends_with(" [INVALID]"));
-    let result = std::fs::read_to_string(folder.path("results/result.txt")).unwrap();
-    let value = |section: &str, key: &str| -> String {
-        let section = result.split(&format!("\n[{section}]\n")).nth(1).expect("a section");
+/// What a run of three ranks left.
+struct Left {
+    lines: Vec<String>,
+    result: String,
+    json: serde_json::Value,
+}
+
+impl Left {
+    fn value(&self, section: &str, key: &str) -> String {
+        let section = self.result.split(&format!("\n[{section}]\n")).nth(1).expect(section);
         let line = section.lines().find(|line| line.starts_with(&format!("{key:<15} = ")));
-        line.unwrap_or_else(|| panic!("{key} in {section}"))[18..].to_owned()
-    };
+        line.unwrap_or_else(|| panic!("no {key} in {section}"))[18..].to_owned()
+    }
+
+    fn score(&self, name: &str) -> f64 {
+        let phases = self.json["phases"].as_array().unwrap();
+        phases.iter().find(|phase| phase["name"] == name).unwrap()["score"].as_f64().unwrap()
+    }
+
+    /// Whether all phases ran in their order, and told so.
+    fn names_are(&self, is_extended: bool) {
+        let names: Vec<&str> = self.lines.iter().map(|line| line[9..29].trim()).collect();
+        let all: Vec<&str> = phases(is_extended).map(|phase| phase.name).collect();
+        assert_eq!(names[..all.len()], all);
+        assert!(self.lines[all.len()].starts_with("[SCORE ] Bandwidth "), "{:?}", self.lines);
+        assert!(self.lines[all.len()].ends_with(" [INVALID]"), "the stonewall is too short");
+    }
+
+    fn mean(&self, names: &[&str]) -> f64 {
+        let product = names.iter().map(|name| self.score(name)).product::<f64>();
+        product.powf(1.0 / names.len() as f64)
+    }
+}
+
+fn left(ini: &str, words: &str, counting: &Counting) -> Left {
+    let folder = Folder::new("io500");
+    let (path, json) = (folder.path("ini"), folder.path("json"));
+    let text = "[global]\ntimestamp-datadir = FALSE\ntimestamp-resultdir = FALSE\n[ior-easy]\n\
+                blockSize = 4m\n[ior-hard]\nsegmentCount = 20\n[mdtest-hard]\nn = 102\n[find]\n\
+                nproc = 2\n";
+    std::fs::write(&path, format!("{text}{ini}")).unwrap();
+    let words = format!("{path} --ranks 3 --stonewall 1 --json {json} --timestamp x {words}");
+    let (ended, text) = run(&folder, words.trim_end(), counting, &AtomicBool::new(false));
+    assert_eq!(ended, Ok(()), "{text}");
+    let there = tree(&folder.path(""));
+    assert!(there.keys().all(|name| !name.starts_with("data")), "{there:?}");
+    assert!(there.contains_key("results/result_summary.txt"));
+    assert!(there.contains_key("results/mdtest-hard-read.txt"));
+    let read = |path: &str| std::fs::read_to_string(path).unwrap();
+    Left {
+        lines: text.lines().filter(|line| line.starts_with('[')).map(str::to_owned).collect(),
+        result: read(&folder.path("results/result.txt")),
+        json: serde_json::from_str(&read(&json)).unwrap(),
+    }
+}
+
+fn standard(words: &str, counting: &Counting) {
+    let left = left("[mdtest-easy]\nn = 40\n", words, counting);
+    left.names_are(false);
     // Four parts; two test directories; a tree shared, and three; files of mdtest and of IOR.
     let entries = 4 + 2 + 1 + 3 + 3 * (40 + 102) + 3 + 1;
     // Number 101 of each rank in the tree that is shared.
-    assert_eq!(value("find", "found"), "3", "{result}");
-    assert_eq!(value("find", "total-files"), entries.to_string(), "{result}");
-    assert!(value("mdtest-hard-read", "exe").contains(" -E -X "));
-    assert!(value("ior-hard-write", "exe").contains(" -t 47008 -b 47008 -s 20 "));
-    let told: serde_json::Value =
-        serde_json::from_str(&std::fs::read_to_string(&json).unwrap()).unwrap();
-    let score = |name: &str| {
-        let phases = told["phases"].as_array().unwrap();
-        phases.iter().find(|phase| phase["name"] == name).unwrap()["score"].as_f64().unwrap()
-    };
+    assert_eq!(left.value("find", "found"), "3", "{}", left.result);
+    assert_eq!(left.value("find", "total-files"), entries.to_string(), "{}", left.result);
+    assert!(left.value("mdtest-hard-read", "exe").contains(" -E -X "));
+    assert!(left.value("ior-hard-write", "exe").contains(" -t 47008 -b 47008 -s 20 "));
+    let random = left.value("ior-rnd4K-easy-read", "exe");
+    assert!(random.contains(" -F -C -Q 2 -r -D 1 -z -z -t=4096 -b=4096 -s=10000000 "), "{random}");
     let easy = ["ior-easy-write", "ior-hard-write", "ior-easy-read", "ior-hard-read"];
-    let mean = easy.map(score).iter().product::<f64>().powf(0.25);
-    assert!((mean / told["bandwidth"].as_f64().unwrap() - 1.0).abs() < 1e-9);
-    assert!(score("mdtest-hard-read") > 0.0 && told["valid"] == false);
-    let left = tree(&folder.path(""));
-    assert!(left.keys().all(|name| !name.starts_with("data")), "{left:?}");
-    assert!(left.contains_key("results/result_summary.txt"));
-    assert!(left.contains_key("results/mdtest-hard-read.txt"));
+    let mean = left.mean(&easy);
+    assert!((mean / left.json["bandwidth"].as_f64().unwrap() - 1.0).abs() < 1e-9);
+    assert!(left.score("mdtest-hard-read") > 0.0 && left.json["valid"] == false);
+    assert!(left.score("ior-rnd4K-easy-read") > 0.0 && !left.result.contains("[SCOREX]"));
+}
+
+#[test]
+fn an_extended_run_searches_parts_and_runs_md_workbench() {
+    let ini = "[mdtest-easy]\nn = 102\n[mdworkbench]\nprecreatePerSet = 3\nfilesPerProc = 2\n\
+               waitingTime = 0.5\n[find-hard]\nnproc = 1\n";
+    let native = Counting::default();
+    let words = "--mode extended -a NATIVE --native.source x:/y";
+    let left = left(ini, words, &native);
+    left.names_are(true);
+    let last = &left.lines[20];
+    assert!(last.starts_with("[SCOREX] Bandwidth ") && last.ends_with(" [INVALID]"), "{last}");
+    // md-workbench has ten sets: of three files to begin with, and two new ones in each of two iterations.
+    let workbench = 3 * 10 * (3 + 2 * 2);
+    assert_eq!(native.of("create"), workbench + 3 * (102 + 102) + 3 + 3);
+    // Three trees in a test directory, and their files: by name alone. The hard ones by size and time.
+    let value = |section: &str, key: &str| left.value(section, key);
+    assert_eq!(
+        (value("find-easy", "found"), value("find-easy", "total-files")),
+        same("3", 4 + 306)
+    );
+    assert_eq!(
+        (value("find-hard", "found"), value("find-hard", "total-files")),
+        same("3", 2 + 306)
+    );
+    assert_eq!((value("find-hard", "nproc"), value("find-easy", "nproc")), same("1", 3));
+    assert!(!value("find-easy", "exe").contains("-newer"));
+    // All: also md-workbench's files, their directories, and where those lie.
+    let entries = 5 + 2 + 1 + 3 + 3 * (102 + 102) + 3 + 1 + 3 * 10 * (1 + 3);
+    assert_eq!((value("find", "found"), value("find", "total-files")), same("3", entries));
+    for (phase, what) in [("create", " -1 "), ("bench", " -2 -R=2 -X "), ("delete", " -3 ")] {
+        let section = format!("mdworkbench-{phase}");
+        let words = value(&section, "exe");
+        assert!(words.contains(what) && words.contains(" -t=0.500000 -O=1 "), "{words}");
+        assert!(words.contains(" -D=10 ") && words.contains(" -P=3 -I=2 "), "{words}");
+        assert!(left.score(&section) > 0.0);
+    }
+    let told: f64 = value("mdworkbench-bench", "scoreIteration0").parse().unwrap();
+    assert!(told > 0.0 && left.json["mode"] == "extended");
+    let metadata: Vec<&str> = phases(true)
+        .filter(|phase| phase.group == super::phases::Group::Metadata)
+        .map(|phase| phase.name)
+        .collect();
+    assert_eq!(metadata.len(), 11);
+    let mean = left.mean(&metadata) / left.json["extended"]["metadata"].as_f64().unwrap();
+    assert!((mean - 1.0).abs() < 1e-9, "{mean}");
+    assert!(left.json["metadata"] != left.json["extended"]["metadata"]);
+}
+
+fn same(first: &str, second: u32) -> (String, String) {
+    (first.to_owned(), second.to_string())
+}
+
+#[test]
+fn md_workbench_gets_as_many_files_as_mdtest_would_create() {
+    let ini =
+        "[mdtest-easy]\nn = 40\n[find-easy]\nrun = FALSE\n[mdworkbench-delete]\nrun = FALSE\n";
+    let left = left(ini, "--mode extended", &Counting::default());
+    let rate: f64 = left.value("mdtest-easy-write", "score").parse().unwrap();
+    let files: f64 = left.value("mdworkbench-create", "precreatePerSet").parse().unwrap();
+    // In the one second of the stonewall, of three ranks with ten sets each.
+    let wanted = rate * 1000.0 / 3.0 / 10.0;
+    assert!((wanted - 1.5..=wanted.max(1.0)).contains(&files), "{files} {wanted}");
+    assert_eq!(left.value("mdworkbench-bench", "filesPerProc"), files.to_string());
+    // What is left out makes the extended run invalid, and no other.
+    assert_eq!((left.score("find-easy"), left.score("mdworkbench-delete")), (0.0, 0.0));
+    let phases = left.json["phases"].as_array().unwrap();
+    let is_valid =
+        |name: &str| phases.iter().any(|one| one["name"] == name && one["valid"] == true);
+    assert!(!is_valid("mdworkbench-delete") && is_valid("mdworkbench-bench"), "{phases:?}");
 }
 
 #[test]

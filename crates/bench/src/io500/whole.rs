@@ -6,7 +6,7 @@ use std::process::Command;
 use sheen_types::Errno;
 
 use super::config::Config;
-use super::phases::{Group, PARTS, PHASES, Phase};
+use super::phases::{Phase, parts, phases};
 use super::score::{Score, told};
 use super::{time_stamp, version};
 use crate::backend::{Backend, Shared, Worker, make_all, remove_all};
@@ -30,6 +30,10 @@ pub(super) struct Whole<'a> {
     /// What `result_summary.txt` will be.
     pub(super) summary: String,
     pub(super) is_valid: bool,
+    /// As [`Self::is_valid`], with the phases of the extended mode.
+    pub(super) is_valid_extended: bool,
+    /// Thousands of files a second that mdtest-easy-write has created.
+    pub(super) easy_rate: f64,
 }
 
 impl Whole<'_> {
@@ -42,8 +46,12 @@ impl Whole<'_> {
         if self.common.api == Api::Native { Api::Native } else { self.config.api }
     }
 
+    pub(super) fn mode(&self) -> &'static str {
+        if self.config.extended { "extended" } else { "standard" }
+    }
+
     pub(super) fn prepare(&mut self, worker: &mut dyn Worker) -> Result<(), Ended> {
-        for part in PARTS {
+        for part in parts(self.config.extended) {
             let path = format!("{}/{part}", self.data);
             match worker.stat(&path) {
                 Err(Errno::ENOENT) => {}
@@ -61,18 +69,18 @@ impl Whole<'_> {
             let made = make_all(worker, &path);
             made.map_err(|errno| failed("create directory", &path, errno))?;
         }
-        self.say(&format!("IO500 version {} (standard)", version()));
+        self.say(&format!("IO500 version {} ({})", version(), self.mode()));
         let pairs = [
             ("procs", self.ranks().to_string()),
             ("version", version()),
             ("result-dir", self.results.clone()),
-            ("mode", "standard".to_owned()),
+            ("mode", self.mode().to_owned()),
         ];
         self.result += "[run]\n";
         pairs.iter().for_each(|(key, value)| self.pair(key, value));
         let (told, wanted) = (self.config.stonewall, self.config.seconds_min());
         if told != wanted {
-            self.is_valid = false;
+            (self.is_valid, self.is_valid_extended) = (false, false);
             self.invalid(&format!("stonewall-time {told}s != {wanted}s"));
         }
         Ok(())
@@ -95,7 +103,7 @@ impl Whole<'_> {
 
     pub(super) fn phases(&mut self, backend: &Shared) -> Result<Vec<Score>, Ended> {
         let mut scores = Vec::new();
-        for (number, phase) in PHASES.iter().enumerate() {
+        for phase in phases(self.config.extended) {
             self.drop_caches(phase)?;
             self.result += &format!("\n[{}]\n", phase.name);
             if self.config.verbosity > 0 {
@@ -107,12 +115,18 @@ impl Whole<'_> {
             let score = self.phase(phase, backend, &mut is_valid)?;
             let seconds = clock::now() - begin;
             self.judge(phase, score, seconds, &mut is_valid);
-            if phase.group != Group::None {
+            if phase.has_result() {
                 self.pair("score", &format!("{score:.6}"));
             }
             self.say(&told(phase, score, seconds, is_valid));
-            self.is_valid &= is_valid;
-            scores.push(Score { phase: number, score, seconds, is_valid });
+            if self.config.verbosity > 0 {
+                self.pair("t_delta", &format!("{seconds:.4}"));
+                let now = time_stamp(clock::wall());
+                self.pair("t_end", &now);
+            }
+            self.is_valid_extended &= is_valid;
+            self.is_valid &= is_valid || phase.optional;
+            scores.push(Score { phase, score, seconds, is_valid });
         }
         Ok(scores)
     }
@@ -126,7 +140,7 @@ impl Whole<'_> {
                 "Runtime of phase ({seconds:.6}) is below stonewall time. This shouldn't happen!"
             );
             faults.push(what);
-        } else if score == 0.0 && phase.group != Group::None {
+        } else if score == 0.0 && phase.has_result() {
             faults.push("Resulting score shouldn't be 0.0".to_owned());
         }
         if phase.stonewall && seconds < f64::from(least) {
@@ -139,8 +153,7 @@ impl Whole<'_> {
     }
 
     fn drop_caches(&mut self, phase: &Phase) -> Result<(), Ended> {
-        let Some(command) = self.config.drop_caches.as_ref().filter(|_| phase.group != Group::None)
-        else {
+        let Some(command) = self.config.drop_caches.as_ref().filter(|_| phase.has_result()) else {
             return Ok(());
         };
         let done = Command::new("sh").args(["-c", command]).status();
@@ -162,8 +175,13 @@ impl Whole<'_> {
         }
         match phase.name {
             "timestamp" => self.timestamp().map(|()| 0.0),
-            "find" => self.find(backend, is_valid),
-            name if name.starts_with("ior") => self.ior(phase, backend, is_valid),
+            "mdtest-easy-write" => {
+                self.easy_rate = self.mdtest(phase, backend, is_valid)?;
+                Ok(self.easy_rate)
+            }
+            _ if phase.is_find() => self.find(phase, backend, is_valid),
+            _ if phase.is_workbench() => self.workbench(phase, backend, is_valid),
+            _ if phase.is_ior() => self.ior(phase, backend, is_valid),
             _ => self.mdtest(phase, backend, is_valid),
         }
     }
@@ -176,9 +194,10 @@ impl Whole<'_> {
         self.newer = stat.modified.0;
         Ok(())
     }
+
     /// Removes what was made; results stay.
     pub(super) fn clear(&self, worker: &mut dyn Worker) {
-        for part in PARTS {
+        for part in parts(self.config.extended) {
             let path = format!("{}/{part}", self.data);
             if let Err(errno) = remove_all(worker, &path) {
                 eprintln!("{}", failed("remove", &path, errno));

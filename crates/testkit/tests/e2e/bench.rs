@@ -177,6 +177,41 @@ fn ior_does_what_it_counts() {
     scene("ior", 2, LIMIT, ior);
 }
 
+fn workbench(cluster: &Cluster) -> Outcome {
+    let status = cluster.logs().join("md-workbench.status");
+    for place in places(cluster)? {
+        let at = format!("-o {}/wb --run-info-file {}", place.prefix, status.display());
+        let common = format!("md-workbench {at} -np 2 -D 2 -P 5 -I 3 -G 5 --dataPacketType offset");
+        clear(cluster)?;
+        bench(cluster, &place, &format!("{common} -1"))?;
+        let text = bench(cluster, &place, &format!("{common} -2 -R 2 -X"))?;
+        ensure(text.matches(" objects:12 ").count() == 2, || text.clone())?;
+        for (rank, set) in [(0u64, 0), (0, 1), (1, 0), (1, 1)] {
+            // Two iterations have removed six and created six others.
+            for number in 6..11u64 {
+                let path = place.seen.join(format!("wb/{rank}_{set}/file-{number}"));
+                let data = fs::read(&path).told(path.display())?;
+                let stamp = rank << 32 | (number * 2 + set);
+                let right = data.len() == 3901 && data[..8] == stamp.to_le_bytes();
+                ensure(right, || format!("{}: {} bytes", path.display(), data.len()))?;
+            }
+            let set = place.seen.join(format!("wb/{rank}_{set}"));
+            let names = fs::read_dir(&set).told(set.display())?.count();
+            ensure(names == 5, || format!("{names} files in {}", set.display()))?;
+        }
+        bench(cluster, &place, &format!("{common} -3"))?;
+        counts(cluster, &place, &[("unlink", 2 * 12 + 20), ("mkdir", 4 + 1), ("rmdir", 4 + 1)])?;
+        let left = place.seen.join("wb");
+        ensure(!left.exists(), || format!("{} is left", left.display()))?;
+    }
+    Ok(())
+}
+
+#[test]
+fn md_workbench_does_what_it_counts() {
+    scene("md-workbench", 2, LIMIT, workbench);
+}
+
 fn io500(cluster: &Cluster) -> Outcome {
     let ini = cluster.logs().join("io500.ini");
     let text = "[ior-easy]\nblockSize = 16m\n[ior-hard]\nsegmentCount = 50\n[mdtest-easy]\nn = 50\n\
@@ -212,6 +247,46 @@ fn io500(cluster: &Cluster) -> Outcome {
     Ok(())
 }
 
+/// The optional phases, on a mount and through the client library: what was made is there, and then gone.
+fn io500_extended(cluster: &Cluster) -> Outcome {
+    let ini = cluster.logs().join("extended.ini");
+    let text = "[ior-easy]\nblockSize = 16m\n[ior-hard]\nsegmentCount = 50\n[mdtest-easy]\nn = 102\n\
+                [mdtest-hard]\nn = 102\n[mdworkbench]\nprecreatePerSet = 3\nfilesPerProc = 2\n";
+    fs::write(&ini, text).told("extended.ini")?;
+    let places = places(cluster)?;
+    for (number, place) in [1, 2, 5].into_iter().map(|number| (number, &places[number])) {
+        let (results, name) = (cluster.logs(), format!("extended{number}"));
+        clear(cluster)?;
+        let words = format!(
+            "io500 {} -np 2 --mode extended --stonewall 1 --datadir {}/io500 --resultdir {} --timestamp {name}",
+            ini.display(),
+            place.prefix,
+            results.display(),
+        );
+        let text = bench(cluster, place, &words)?;
+        let phases = text.lines().filter(|line| line.starts_with("[RESULT]")).count();
+        ensure(phases == 15 && text.contains("\n[SCOREX] Bandwidth "), || text.clone())?;
+        ensure(!text.contains("occured") && !text.contains("wrong data"), || text.clone())?;
+        let result = results.join(name).join("result.txt");
+        let result = fs::read_to_string(result).told("result.txt")?;
+        // Each search finds number 101 of each rank.
+        let found = |count| result.matches(&format!("\nfound           = {count}\n")).count();
+        ensure(found(2) == 3, || result.clone())?;
+        // Files of mdtest and of IOR; ten sets of each rank, of three files and two others in each of two iterations.
+        let made = 2 * (102 + 102) + 2 + 1 + 2 * 10 * (3 + 4);
+        let absent = if number == 2 { 2 * (2 + 1) } else { 0 };
+        counts(cluster, place, &[("unlink", made + absent)])?;
+        let left = fs::read_dir(place.seen.join("io500")).told("io500")?.count();
+        ensure(left == 0, || format!("{:?}: {left} directories are left", place.words))?;
+    }
+    Ok(())
+}
+
+#[test]
+fn io500_extended_runs_its_phases() {
+    scene("io500-extended", 2, LIMIT, io500_extended);
+}
+
 #[test]
 fn io500_runs_its_phases() {
     scene("io500", 2, LIMIT, io500);
@@ -239,8 +314,9 @@ fn ends(cluster: &Cluster) -> Outcome {
         let at = format!("{}/stop", place.prefix);
         interrupted(cluster, &place, &format!("mdtest -d {at} -np 2 -n 1000000 -u"))?;
         interrupted(cluster, &place, &format!("ior -o {at} -np 2 -b 100g -t 64k -w -k"))?;
+        interrupted(cluster, &place, &format!("md-workbench -o {at} -np 2 -P 1000000"))?;
     }
-    for words in ["mdtest -S", "mdtest -w x", "ior -t", "ior -V", "nothing"] {
+    for words in ["mdtest -S", "mdtest -w x", "ior -t", "ior -V", "md-workbench -L", "nothing"] {
         let words: Vec<&str> = ["bench"].into_iter().chain(words.split(' ')).collect();
         let finished = cluster.run(&words)?;
         let (code, lines) = (finished.status.code(), finished.output.lines().count());
