@@ -55,12 +55,26 @@ pub(crate) struct Up {
     /// KiB that a new target may hold [default: what the disk has]
     #[arg(long, value_name = "KB")]
     device_size: Option<u64>,
-    /// Serve the servers' OpenMetrics, as `sheen server --metrics`
-    #[arg(long, value_name = "ADDR", value_parser = sheen_control::page_address)]
-    metrics: Option<SocketAddr>,
+    /// Serve the servers' OpenMetrics, as `sheen server --metrics`, from now on; `none` for no longer
+    /// [default: as before]
+    #[arg(long, value_name = "ADDR", value_parser = Metrics::parse)]
+    metrics: Option<Metrics>,
     /// Mount options, as for `sheen mount`
     #[arg(short = 'o', value_name = "OPTIONS")]
     options: Option<String>,
+}
+
+/// Where the servers' counts are to be had.
+#[derive(Clone, Copy)]
+struct Metrics(Option<SocketAddr>);
+
+impl Metrics {
+    fn parse(text: &str) -> Result<Self, String> {
+        match text {
+            "none" => Ok(Self(None)),
+            text => sheen_control::page_address(text).map(|address| Self(Some(address))),
+        }
+    }
 }
 
 /// Unmount and stop a file system that `up` started; its data stays
@@ -238,6 +252,13 @@ fn start_server(cluster: &mut Cluster, options: &Up) -> Result<(), Fault> {
     };
     cluster.values.insert("nid".to_owned(), nid.to_string());
     cluster.values.insert("port".to_owned(), port.to_string());
+    match options.metrics {
+        Some(Metrics(Some(address))) => {
+            cluster.values.insert("metrics".to_owned(), address.to_string());
+        }
+        Some(Metrics(None)) => drop(cluster.values.remove("metrics")),
+        None => {}
+    }
     cluster.save()?;
     fs::write(cluster.run().join("mgs.nid"), format!("{nid}\n"))
         .map_err(|error| io_fault(&cluster.run(), &error))?;
@@ -245,8 +266,8 @@ fn start_server(cluster: &mut Cluster, options: &Up) -> Result<(), Fault> {
     arguments.extend(["--port".to_owned(), port.to_string()]);
     arguments.extend(["--timeout".to_owned(), TIMEOUT.to_string()]);
     arguments.extend(["--recovery-time-soft".to_owned(), RECOVERY.to_string()]);
-    if let Some(address) = options.metrics {
-        arguments.extend(["--metrics".to_owned(), address.to_string()]);
+    if let Some(address) = cluster.get("metrics") {
+        arguments.extend(["--metrics".to_owned(), address.to_owned()]);
     }
     arguments.extend(cluster.targets().iter().map(|path| path.to_string_lossy().into_owned()));
     cluster.server().start(&arguments)

@@ -160,6 +160,21 @@ fn scraped(cluster: &Cluster, address: &str) -> Outcome {
     ensure(!told.contains("my\\x22"), || told.clone())
 }
 
+/// The address is remembered until another is given, or none.
+fn remembered(cluster: &Cluster, address: &str) -> Outcome {
+    let (dir, mnt) = (cluster.dir(), cluster.mnt());
+    let (dir, mnt) = (dir.to_string_lossy(), mnt.to_string_lossy());
+    let up = ["up", "--dir", &dir, "--mount", &mnt];
+    cluster.down()?;
+    cluster.must(&up)?;
+    scrape(address)?;
+    cluster.down()?;
+    cluster.must(&[&up[..], &["--metrics", "none"]].concat())?;
+    cluster.down()?;
+    cluster.must(&up)?;
+    ensure(TcpStream::connect(address).is_err(), || "there still".to_owned())
+}
+
 #[test]
 fn a_scrape_tells_what_was_done() {
     // A port that is free now: the server takes it a moment later.
@@ -167,7 +182,11 @@ fn a_scrape_tells_what_was_done() {
     let port = port.to_string();
     let cluster = Cluster::start_with("metrics", 2, &["--metrics", &port]);
     let cluster = Arc::new(cluster.unwrap_or_else(|fault| panic!("{fault}")));
-    play(&cluster, LIMIT, move |cluster| scraped(cluster, &format!("127.0.0.1:{port}")));
+    play(&cluster, LIMIT, move |cluster| {
+        let address = format!("127.0.0.1:{port}");
+        scraped(cluster, &address)?;
+        remembered(cluster, &address)
+    });
 }
 
 #[test]
