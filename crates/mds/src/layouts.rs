@@ -5,6 +5,8 @@
 //! that go. Costs a decode of the layout; the defaults of the directory and of the root are read for
 //! each new file.
 
+use std::sync::Weak;
+
 use bytes::Bytes;
 use sheen_layout::plan::Plan;
 use sheen_layout::stored::{Removed, Selection, SetFlags, Stored, errno_of};
@@ -77,7 +79,9 @@ impl Mdt {
         let parent = parent.filter(|parent| parent.fid != Fid::ROOT);
         let own = parent.map(|parent| self.default_layout(parent.fid)).transpose()?.flatten();
         let defaults = [own, self.default_layout(Fid::ROOT)?];
-        self.placement.plan(wish, defaults, appends)
+        let target = || self.target.get().and_then(Weak::upgrade);
+        let now = || target().map(|target| target.world().clock.now());
+        self.placement.plan(now, wish, defaults, appends)
     }
 
     /// The default layout of a directory.

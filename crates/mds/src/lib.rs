@@ -28,6 +28,7 @@ mod answer;
 mod caller;
 mod check;
 mod close;
+mod condition;
 mod counters;
 mod directory;
 mod dispatch;
@@ -72,11 +73,12 @@ use std::sync::{Arc, OnceLock, Weak};
 use sheen_rpc::Channel;
 use sheen_store::{Store, StoreError};
 use sheen_target::{ConnectOffer, Target};
-use sheen_types::Timestamp;
 use sheen_types::limits::XATTR_VALUE_BYTES_MAX;
+use sheen_types::{Errno, Timestamp};
 use sheen_wire::connect::{ConnectFlags, ConnectFlags2};
 use sheen_wire::lov::PoolName;
 
+use crate::condition::Condition;
 use crate::dom::Dom;
 use crate::exclusion::Exclusion;
 use crate::open_files::OpenFiles;
@@ -122,6 +124,7 @@ pub struct Mdt {
     sequences: Sequences,
     placement: Placement,
     squash: Squash,
+    condition: Condition,
     dom: Dom,
 }
 
@@ -145,6 +148,7 @@ impl Mdt {
             pristine: Pristine::default(),
             sequences,
             squash: Squash::default(),
+            condition: Condition::default(),
         }))
     }
 
@@ -235,6 +239,29 @@ impl Mdt {
     /// result of `change`.
     pub fn change_layout_settings<T>(&self, change: impl FnOnce(&mut LayoutSettings) -> T) -> T {
         self.placement.change_settings(change)
+    }
+
+    /// Bytes of a file that may lie on this MDT at this moment (`dom_stripesize_cur_kb`).
+    #[must_use]
+    pub fn dom_stripesize_now(&self) -> u32 {
+        self.placement.on_mdt_now()
+    }
+
+    /// Free MiB below which that is less than `dom_stripesize` (`dom_threshold_free_mb`); 0 for never.
+    #[must_use]
+    pub fn dom_threshold(&self) -> u64 {
+        self.placement.on_mdt_threshold()
+    }
+
+    /// Sets that; `wanted` is given the MiB of the MDT in all.
+    ///
+    /// # Errors
+    /// Those of the store and of `wanted`.
+    pub fn set_dom_threshold(
+        &self,
+        wanted: impl FnOnce(u64) -> Result<u64, Errno>,
+    ) -> Result<(), Errno> {
+        self.placement.set_on_mdt_threshold(wanted)
     }
 
     /// From now on these are the pools of OSTs. A pool that is not among them, or is empty, is not

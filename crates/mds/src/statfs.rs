@@ -3,7 +3,7 @@
 use sheen_target::Outcome;
 use sheen_types::Errno;
 use sheen_types::limits::NAME_BYTES_MAX;
-use sheen_wire::md::{ObdStatfs, Valid};
+use sheen_wire::md::{ObdStatfs, StatfsState, Valid};
 use sheen_wire::messages::{MdsStatfs, MdsStatfsReply};
 
 use crate::{FILE_BYTES_MAX, Mdt};
@@ -14,6 +14,14 @@ const MAGIC: u64 = 0xef53;
 const BLOCK: u32 = 4096;
 
 impl Mdt {
+    /// What clients that may choose are to know.
+    fn state(&self) -> StatfsState {
+        let read_only = (self.is_read_only(), StatfsState::READONLY);
+        let no_create = (self.refuses_directories(), StatfsState::NOCREATE);
+        let said = [read_only, no_create].into_iter().filter(|(holds, _)| *holds);
+        said.fold(StatfsState::NONE, |all, (_, flag)| all | flag)
+    }
+
     /// The MDT's own numbers; with `AGSTATFS` the blocks are those of all OSTs.
     pub(crate) fn statfs(&self, request: &MdsStatfs) -> Result<Outcome, Errno> {
         let space = self.store.space().map_err(|error| error.errno())?;
@@ -28,6 +36,7 @@ impl Mdt {
             bsize: BLOCK,
             namelen: NAME_BYTES_MAX as u32,
             maxbytes: FILE_BYTES_MAX,
+            state: self.state(),
             ..ObdStatfs::default()
         };
         let sum =

@@ -16,7 +16,6 @@ use sheen_store::Transaction;
 use sheen_target::{Context, LockGuard, Memo, Outcome};
 use sheen_types::{Errno, Fid, InodeBits, LockMode, ResourceName};
 use sheen_wire::codec::{ByteOrder, Reader, Wire};
-use sheen_wire::connect::ConnectFlags;
 use sheen_wire::md::SwapLayouts;
 use sheen_wire::messages::{MdsSwapLayouts, MdsSwapLayoutsReply};
 
@@ -57,7 +56,7 @@ impl Mdt {
         if let Some(locks) = &request.dlm_req {
             context.cancel_early(locks, 0);
         }
-        if context.has(ConnectFlags::RDONLY) {
+        if self.must_not_change(context) {
             return Err(Errno::EROFS);
         }
         let done = MdsSwapLayoutsReply::default();

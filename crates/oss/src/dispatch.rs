@@ -27,6 +27,10 @@ impl Operations for Ost {
         request: Request,
     ) -> BoxFuture<'a, Result<Outcome, Errno>> {
         Box::pin(async move {
+            // What is replayed was done before.
+            if self.is_read_only() && changes(&request) && context.replay().is_none() {
+                return Err(Errno::EROFS);
+            }
             match request {
                 Request::OstRead(request) => self.brw.read(context, *request).await,
                 Request::OstWrite(request) => self.brw.write(context, *request).await,
@@ -94,4 +98,17 @@ impl Operations for Ost {
     ) -> BoxFuture<'a, Result<Bytes, Errno>> {
         Box::pin(async move { self.value(lock.resource) })
     }
+}
+
+/// Whether a request changes objects.
+fn changes(request: &Request) -> bool {
+    matches!(
+        request,
+        Request::OstWrite(_)
+            | Request::OstPunch(_)
+            | Request::OstFallocate(_)
+            | Request::OstSetattr(_)
+            | Request::OstCreate(_)
+            | Request::OstDestroy(_)
+    )
 }

@@ -45,7 +45,7 @@ pub struct Ost {
     index: u16,
     brw: Brw<OstObjects>,
     sequences: objects::Sequences,
-    /// What operators say about the disks below: `OS_STATFS_DEGRADED` and `NOCREATE`.
+    /// What operators say about the disks below: `OS_STATFS_DEGRADED`, `NOCREATE` and `READONLY`.
     condition: Condition,
 }
 
@@ -54,6 +54,7 @@ pub struct Ost {
 struct Condition {
     degraded: AtomicBool,
     no_precreate: AtomicBool,
+    read_only: AtomicBool,
 }
 
 impl Ost {
@@ -89,6 +90,17 @@ impl Ost {
     /// Says that no new files may lie here, or may again (`no_precreate`).
     pub fn refuse_files(&self, refuse: bool) {
         self.condition.no_precreate.store(refuse, Ordering::Relaxed);
+    }
+
+    /// Whether nobody may change anything.
+    #[must_use]
+    pub fn is_read_only(&self) -> bool {
+        self.condition.read_only.load(Ordering::Relaxed)
+    }
+
+    /// Says whether nobody may change anything from now on (`readonly`). What is under way ends.
+    pub fn set_read_only(&self, read_only: bool) {
+        self.condition.read_only.store(read_only, Ordering::Relaxed);
     }
 
     /// What an OST agrees to: exactly what works.

@@ -25,6 +25,7 @@ impl Ost {
             (available < BLOCKS_LOW, StatfsState::ENOSPC),
             (self.is_degraded(), StatfsState::DEGRADED),
             (self.refuses_files(), StatfsState::NOCREATE),
+            (self.is_read_only(), StatfsState::READONLY),
         ] {
             if holds {
                 state |= flag;

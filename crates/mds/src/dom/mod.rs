@@ -189,7 +189,7 @@ impl Mdt {
             request,
             Request::OstWrite(_) | Request::OstPunch(_) | Request::OstFallocate(_)
         );
-        if changes && context.has(ConnectFlags::RDONLY) {
+        if changes && self.must_not_change(context) {
             return Ok(Err(Errno::EROFS));
         }
         Ok(match request {

@@ -24,6 +24,9 @@ impl Mdt {
         match request.layout_intent.op {
             LayoutIntentOp::ACCESS => {}
             LayoutIntentOp::WRITE | LayoutIntentOp::TRUNC => {
+                if self.must_not_change(context) {
+                    return Err(Errno::EROFS);
+                }
                 changed = self.place(context, request, wish).await?;
             }
             LayoutIntentOp::READ

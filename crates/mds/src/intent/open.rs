@@ -108,7 +108,7 @@ impl Mdt {
             return Err(Errno::EOPNOTSUPP);
         }
         let changes = OpenFlags::WRITE | OpenFlags::TRUNC | OpenFlags::CREAT;
-        if context.has(ConnectFlags::RDONLY) && opening.flags.intersects(changes) {
+        if self.must_not_change(context) && opening.flags.intersects(changes) {
             return Err(Errno::EROFS);
         }
         if context.replay().is_some() {

@@ -8,6 +8,7 @@
 
 mod allocate;
 mod chores;
+mod on_mdt;
 mod ost;
 mod race;
 mod settings;
@@ -51,6 +52,7 @@ pub(crate) struct Placement {
     osts: RwLock<Arc<[Arc<Ost>]>>,
     pools: RwLock<Arc<Pools>>,
     settings: RwLock<LayoutSettings>,
+    on_mdt: on_mdt::OnMdt,
     /// Whose turn it is.
     balance: Mutex<Balance>,
     filled: Arc<Notify>,
@@ -70,6 +72,7 @@ impl Placement {
             osts: RwLock::new(Arc::new([])),
             pools: RwLock::default(),
             settings: RwLock::new(settings),
+            on_mdt: on_mdt::OnMdt::default(),
             balance: Mutex::default(),
             filled: Arc::new(Notify::new()),
             first_asked: OnceLock::new(),
@@ -161,7 +164,31 @@ impl Placement {
     }
 
     pub(crate) fn change_settings<T>(&self, change: impl FnOnce(&mut LayoutSettings) -> T) -> T {
-        change(&mut self.settings.write())
+        let mut settings = self.settings.write();
+        let changed = change(&mut settings);
+        self.on_mdt.set_most(settings.on_mdt);
+        changed
+    }
+
+    /// Bytes of a file that may lie on the MDT, as far as its space was looked at.
+    pub(crate) fn on_mdt_now(&self) -> u32 {
+        self.on_mdt.limit_known(self.settings().on_mdt)
+    }
+
+    /// Free MiB of the MDT below which that is less than operators allow; 0 for never.
+    pub(crate) fn on_mdt_threshold(&self) -> u64 {
+        self.on_mdt.threshold()
+    }
+
+    /// Sets that; `wanted` is given the MiB of the MDT in all.
+    ///
+    /// # Errors
+    /// Those of the store and of `wanted`.
+    pub(crate) fn set_on_mdt_threshold(
+        &self,
+        wanted: impl FnOnce(u64) -> Result<u64, Errno>,
+    ) -> Result<(), Errno> {
+        self.on_mdt.set_threshold(&*self.store, self.settings().on_mdt, wanted)
     }
 
     pub(crate) fn set_pools(&self, pools: Pools) {
@@ -169,23 +196,25 @@ impl Placement {
     }
 
     /// What a new file will look like: as its creator wishes, or as it inherits. `defaults` are
-    /// those of its directory and of the root, as stored.
+    /// those of its directory and of the root, as stored. `now` is asked if the MDT's space counts.
     ///
     /// # Errors
     /// [`Errno::EINVAL`] for a wish that names what does not exist, or that may not lie on the MDT
     /// and has no other place.
     pub(crate) fn plan(
         &self,
+        now: impl FnOnce() -> Option<Instant>,
         wish: Option<Plan>,
         defaults: [Option<Plan>; 2],
         appends: bool,
     ) -> Result<Plan, Errno> {
         let settings = self.settings();
+        let on_mdt = self.on_mdt.limit(&*self.store, settings.on_mdt, now);
         let (numbers, pools) = (self.numbers(), Arc::clone(&self.pools.read()));
         let known = Known { osts: &numbers, pools: &pools };
         let legal = |mut plan: Plan| {
             plan.check(&known).ok()?;
-            plan.limit_on_mdt(settings.on_mdt).ok().map(|()| plan)
+            plan.limit_on_mdt(on_mdt).ok().map(|()| plan)
         };
         let [parent, root] = defaults.map(|default| default.and_then(legal));
         let inherited = Plan::inherited(parent, root, &settings.defaults);
@@ -197,7 +226,7 @@ impl Placement {
             });
         };
         wish.check(&known)?;
-        wish.limit_on_mdt(settings.on_mdt).map_err(|_| Errno::EINVAL)?;
+        wish.limit_on_mdt(on_mdt).map_err(|_| Errno::EINVAL)?;
         Ok(wish.wished(&inherited, &settings.defaults, &known))
     }
 

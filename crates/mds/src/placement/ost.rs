@@ -348,7 +348,7 @@ impl Ost {
             let mut pool = self.pool.lock();
             pool.is_full = free_bytes(&space) < RESERVE_BYTES
                 || space.ffree == 0
-                || space.state.contains(StatfsState::NOCREATE);
+                || space.state.intersects(StatfsState::NOCREATE | StatfsState::READONLY);
             pool.space = Some((now, space));
         }
         Ok(())

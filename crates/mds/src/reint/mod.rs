@@ -11,7 +11,6 @@ pub(crate) use create::Making;
 
 use sheen_target::{Context, Memo, Outcome};
 use sheen_types::Errno;
-use sheen_wire::connect::ConnectFlags;
 use sheen_wire::ldlm::LdlmRequest;
 use sheen_wire::md::MdtBody;
 use sheen_wire::messages::{
@@ -31,7 +30,7 @@ impl Mdt {
         if let Some(locks) = cancelled(&request) {
             context.cancel_early(locks, 0);
         }
-        if context.has(ConnectFlags::RDONLY) && !matches!(request, Request::MdsReintOpen(_)) {
+        if self.must_not_change(context) && !matches!(request, Request::MdsReintOpen(_)) {
             let refused = nothing_of(&request, None).ok_or(Errno::EROFS)?;
             return Ok(Outcome::failed(Errno::EROFS, refused));
         }

@@ -303,6 +303,31 @@ fn symbolic_links_are_described_and_not_opened() {
 }
 
 #[test]
+fn nobody_changes_an_mdt_that_is_read_only() {
+    let world = TestWorld::new(28);
+    let inner = world.clone();
+    run(
+        async move {
+            let server = Server::start(&inner, 1).await;
+            let client = server.client("c").await;
+            let made = client.create(Fid::ROOT, "f").await.unwrap();
+            server.mdt.set_read_only(true);
+            client.close(&made).await.unwrap();
+            let refused = client.open(Fid::ROOT, "f", OpenFlags::WRITE).await.map(|_| ());
+            assert_eq!(refused, Err(Errno::EROFS));
+            assert_eq!(client.mkdir(Fid::ROOT, "d").await.err(), Some(Errno::EROFS));
+            assert_eq!(client.unlink(Fid::ROOT, "f").await.err(), Some(Errno::EROFS));
+            let opened = client.open(Fid::ROOT, "f", OpenFlags::READ).await.unwrap();
+            client.close(&opened).await.unwrap();
+            server.mdt.set_read_only(false);
+            client.unlink(Fid::ROOT, "f").await.expect("no longer read-only");
+            server.check();
+        },
+        &world,
+    );
+}
+
+#[test]
 fn who_connects_read_only_changes_nothing() {
     let world = TestWorld::new(27);
     let inner = world.clone();

@@ -5,8 +5,8 @@ use sheen_store::Store;
 use sheen_store_mem::MemOptions;
 use sheen_types::{Errno, Timestamp};
 use sheen_wire::checksum::Checksum;
-use sheen_wire::md::Valid;
-use sheen_wire::messages::{OstRead, OstSetattr, Reply};
+use sheen_wire::md::{StatfsState, Valid};
+use sheen_wire::messages::{OstRead, OstSetattr, OstStatfs, Reply};
 use sheen_wire::ost::{BrwFlags, ObdoFlags, OstBody};
 
 use crate::Transfers;
@@ -47,6 +47,26 @@ fn what_is_written_is_read_in_bulk_and_inside_the_message() {
         let request = inline(write(2, vec![piece(10, 100, NONE)]), &small);
         told(client.call(request).await).expect("written");
         assert_eq!(server.bytes(2), [&[0; 10][..], &small].concat());
+    });
+}
+
+#[test]
+fn nobody_changes_an_ost_that_is_read_only() {
+    with_ost(MemOptions::default(), |server| async move {
+        let client = server.node.connect("one").await;
+        put(&client, 1, 0, &pattern(5000)).await.expect("written");
+        server.ost.set_read_only(true);
+        assert_eq!(put(&client, 1, 0, &pattern(10)).await.err(), Some(Errno::EROFS));
+        let setattr = OstSetattr { ost_body: OstBody { oa: named(1) }, ..OstSetattr::default() };
+        assert_eq!(client.call(setattr).await.errno(), Some(Errno::EROFS));
+        let answer = client.call(short(1, 0, 8192)).await;
+        assert_eq!(answer.head.status, 5000, "it is read as before");
+        let answer = client.call(OstStatfs::default()).await;
+        let Some(Reply::OstStatfs(reply)) = answer.reply else { panic!("an answer to statfs") };
+        let state = reply.obd_statfs.expect("numbers").state;
+        assert!(state.contains(StatfsState::READONLY));
+        server.ost.set_read_only(false);
+        put(&client, 1, 0, &pattern(10)).await.expect("no longer read-only");
     });
 }
 

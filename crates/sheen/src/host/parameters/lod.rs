@@ -94,8 +94,14 @@ pub(crate) fn add(tree: &Tree, name: &TargetName, mdt: &Arc<Mdt>) -> Arc<MdtPool
     add_settings(tree, &format!("mdd.{name}"), mdt, APPENDING);
     let reader = Arc::clone(mdt);
     tree.add(&format!("{root}.dom_stripesize_cur_kb"), move || {
-        (reader.layout_settings().dom_stripesize() >> 10).to_string()
+        (reader.dom_stripesize_now() >> 10).to_string()
     });
+    let (reader, writer) = (Arc::clone(mdt), Arc::clone(mdt));
+    tree.add_writable(
+        &format!("{root}.dom_threshold_free_mb"),
+        move || reader.dom_threshold().to_string(),
+        move |text| writer.set_dom_threshold(|all| threshold(text, all)),
+    );
     let (mdt, fsname) = (Arc::clone(mdt), name.fsname.clone());
     let pools = Arc::new(MdtPools { mdt, fsname, shown: Mutex::default() });
     let shown = Arc::clone(&pools);
@@ -119,6 +125,16 @@ fn add_settings(
     }
 }
 
+/// MiB, or a percentage of the MiB that the MDT has in all: never more.
+fn threshold(text: &str, all: u64) -> Result<u64, Errno> {
+    let text = text.trim();
+    let wanted = match text.strip_suffix('%') {
+        Some(part) => values::number(part)?.checked_mul(all).ok_or(Errno::ERANGE)? / 100,
+        None => values::bytes(text, values::MIB)? / values::MIB,
+    };
+    values::within(wanted, 0, all)
+}
+
 fn signed(text: &str) -> Result<i64, Errno> {
     text.trim().parse().map_err(|_| Errno::EINVAL)
 }
@@ -130,12 +146,17 @@ fn percent(text: &str) -> Result<u32, Errno> {
 
 #[cfg(test)]
 mod tests {
-    use super::{percent, signed};
+    use sheen_types::Errno;
+
+    use super::{percent, signed, threshold};
 
     #[test]
     fn percents_and_counts_are_read_as_in_lustre() {
         assert_eq!((percent("17"), percent("91%\n")), (Ok(17), Ok(91)));
         assert_eq!((signed("-1"), signed("4\n")), (Ok(-1), Ok(4)));
+        assert_eq!((threshold("50%", 1000), threshold("2G\n", 4096)), (Ok(500), Ok(2048)));
+        assert_eq!(threshold("101%", 1000), Err(Errno::ERANGE));
+        assert_eq!((threshold("300", 1000), threshold("1G", 1000)), (Ok(300), Err(Errno::ERANGE)));
         assert!(percent("x").is_err() && percent("-1").is_err() && signed("1M").is_err());
     }
 }

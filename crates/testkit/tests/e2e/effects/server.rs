@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::io::Write;
 use std::time::{Duration, SystemTime};
 
 use sheen_testkit::cluster::Cluster;
@@ -25,18 +26,19 @@ fn osts(cluster: &Cluster, files: usize) -> Outcome<BTreeSet<String>> {
 
 /// New files avoid OSTs that are not to have them.
 fn placement(cluster: &Cluster) -> Outcome {
-    let everywhere = || Ok(osts(cluster, 8)?.len() == 2);
-    becomes("files on both OSTs", everywhere)?;
-    for switch in ["no_create", "no_precreate", "degraded"] {
-        set(cluster, &format!("obdfilter.*OST0000.{switch}=1"))?;
-        let only = BTreeSet::from(["1".to_owned()]);
-        becomes(switch, || Ok(osts(cluster, 8)? == only))?;
-        set(cluster, &format!("obdfilter.*OST0000.{switch}=0"))?;
-        becomes("files on both OSTs again", everywhere)?;
+    let everywhere = || Ok(osts(cluster, 10)?.len() == 5);
+    becomes("files on all OSTs", everywhere)?;
+    let switches = ["no_create", "no_precreate", "degraded", "readonly"];
+    for on in [1, 0] {
+        for (ost, switch) in switches.iter().enumerate() {
+            set(cluster, &format!("obdfilter.*OST000{ost}.{switch}={on}"))?;
+        }
+        if on == 1 {
+            let only = BTreeSet::from(["4".to_owned()]);
+            becomes("files on the last OST alone", || Ok(osts(cluster, 10)? == only))?;
+        }
     }
-    set(cluster, "obdfilter.*.degraded=1")?;
-    becomes("files on degraded OSTs, if there are no others", everywhere)?;
-    set(cluster, "obdfilter.*.degraded=0")
+    becomes("files on all OSTs again", everywhere)
 }
 
 /// New files have the layout that operators say.
@@ -59,6 +61,55 @@ fn layouts(cluster: &Cluster) -> Outcome {
     Ok(())
 }
 
+/// Nothing changes on targets that are read-only, and all can be read.
+fn changes(cluster: &Cluster) -> Outcome {
+    const EROFS: Option<i32> = Some(30);
+    let (folder, file) = (cluster.mnt().join("refused"), cluster.mnt().join("kept"));
+    cluster.must(&["lfs", "setstripe", "-c", "1", "-i", "0", &file.to_string_lossy()])?;
+    fs::write(&file, "data").told("write")?;
+    fs::File::open(&file).and_then(|file| file.sync_all()).told("fsync")?;
+    set(cluster, "mdt.*.readonly=1")?;
+    let made = fs::create_dir(&folder).map_err(|error| error.raw_os_error());
+    ensure(made == Err(EROFS), || format!("mkdir: {made:?}"))?;
+    ensure(fs::read(&file).is_ok_and(|data| data == b"data"), || "reading".to_owned())?;
+    set(cluster, "mdt.*.readonly=0")?;
+    fs::create_dir(&folder).told("mkdir")?;
+    set(cluster, "obdfilter.*OST0000.readonly=1")?;
+    let write = || {
+        let mut file = fs::File::options().write(true).open(&file)?;
+        file.write_all(b"more").and_then(|()| file.sync_all())
+    };
+    let written = write().map_err(|error| error.raw_os_error());
+    ensure(written == Err(EROFS), || format!("write: {written:?}"))?;
+    ensure(fs::read(&file).is_ok_and(|data| data == b"data"), || "what was refused".to_owned())?;
+    set(cluster, "obdfilter.*OST0000.readonly=0")?;
+    write().told("write")?;
+    set(cluster, "mdt.*.no_create=1")?;
+    becomes("N", || Ok(get(cluster, "mdc.*.statfs_state")?.trim() == "N"))?;
+    set(cluster, "mdt.*.no_create=0")
+}
+
+/// Less of a file lies on an MDT that is fuller than operators like.
+fn data_on_mdt(cluster: &Cluster) -> Outcome {
+    let path = cluster.mnt().join("dom");
+    let path = path.to_string_lossy();
+    let end = || -> Outcome<u64> {
+        cluster.must(&["lfs", "setstripe", "-E", "1M", "-L", "mdt", "-E", "-1", &path])?;
+        let told = cluster.must(&["lfs", "getstripe", "-I1", "-E", &path])?;
+        fs::remove_file(&*path).told("unlink")?;
+        told.trim().parse().map_err(|_| told)
+    };
+    is("all of it", end()?, 1 << 20)?;
+    // No disk that tests run on is empty.
+    set(cluster, "lod.*.dom_threshold_free_mb=100%")?;
+    let less = end()?;
+    ensure(less < 1 << 20, || format!("{less} bytes"))?;
+    let now = number(cluster, "lod.*.dom_stripesize_cur_kb")?;
+    ensure(now < 1 << 10, || format!("{now} KiB"))?;
+    set(cluster, "lod.*.dom_threshold_free_mb=0")?;
+    is("all of it again", end()?, 1 << 20)
+}
+
 /// What was done is durable at once when operators ask for that: without, it would take a second each time.
 fn syncing(cluster: &Cluster) -> Outcome {
     const ROUNDS: u64 = 20;
@@ -69,6 +120,8 @@ fn syncing(cluster: &Cluster) -> Outcome {
         ("osd-*.*OST0000.force_sync", "obdfilter.*OST0000.last_committed"),
     ] {
         let path = cluster.mnt().join("synced");
+        let _ = fs::remove_file(&path);
+        cluster.must(&["lfs", "setstripe", "-c", "1", "-i", "0", &path.to_string_lossy()])?;
         fs::write(&path, "data").told("write")?;
         let mut waited = 0;
         let mut before = number(cluster, committed)?;
@@ -137,9 +190,11 @@ fn counts(cluster: &Cluster) -> Outcome {
 
 #[test]
 fn what_is_set_of_servers_takes_effect() {
-    scene("effects-server", 2, LIMIT, |cluster| {
+    scene("effects-server", 5, LIMIT, |cluster| {
         placement(cluster)?;
         layouts(cluster)?;
+        changes(cluster)?;
+        data_on_mdt(cluster)?;
         syncing(cluster)?;
         clients(cluster)?;
         counts(cluster)

@@ -20,6 +20,7 @@ pub(super) fn add(tree: &Tree, root: &str, one: &Arc<Running>) {
         Role::Mgs(_) => return,
         Role::Mdt(mdt) => {
             add_mdt(tree, root, mdt);
+            add_switches(tree, root, mdt);
             add_data(tree, root, mdt);
             let reader = Arc::clone(mdt);
             add_grants(tree, root, move || reader.grant_view());
@@ -95,6 +96,26 @@ fn add_mdt(tree: &Tree, root: &str, mdt: &Arc<Mdt>) {
     }
 }
 
+/// What operators may forbid on an MDT.
+fn add_switches(tree: &Tree, root: &str, mdt: &Arc<Mdt>) {
+    type Switch = (&'static str, fn(&Mdt) -> bool, fn(&Mdt, bool));
+    let switches: [Switch; 2] = [
+        ("readonly", Mdt::is_read_only, Mdt::set_read_only),
+        ("no_create", Mdt::refuses_directories, Mdt::refuse_directories),
+    ];
+    for (leaf, read, write) in switches {
+        let (reader, writer) = (Arc::clone(mdt), Arc::clone(mdt));
+        tree.add_writable(
+            &format!("{root}.{leaf}"),
+            move || u8::from(read(&reader)).to_string(),
+            move |text| {
+                write(&writer, values::switch(text)?);
+                Ok(())
+            },
+        );
+    }
+}
+
 /// What operators may say about data on an MDT.
 fn add_data(tree: &Tree, root: &str, mdt: &Arc<Mdt>) {
     let (reader, writer) = (Arc::clone(mdt), Arc::clone(mdt));
@@ -120,11 +141,12 @@ fn add_data(tree: &Tree, root: &str, mdt: &Arc<Mdt>) {
 /// What operators may say about an OST's disks.
 fn add_ost(tree: &Tree, root: &str, ost: &Arc<Ost>) {
     type Switch = (&'static str, fn(&Ost) -> bool, fn(&Ost, bool));
-    let switches: [Switch; 3] = [
+    let switches: [Switch; 4] = [
         ("degraded", Ost::is_degraded, Ost::set_degraded),
         // Its name of today, and that of before.
         ("no_create", Ost::refuses_files, Ost::refuse_files),
         ("no_precreate", Ost::refuses_files, Ost::refuse_files),
+        ("readonly", Ost::is_read_only, Ost::set_read_only),
     ];
     for (leaf, read, write) in switches {
         let (reader, writer) = (Arc::clone(ost), Arc::clone(ost));

@@ -1,0 +1,47 @@
+//! What operators forbid on an MDT: changes (`readonly`), or new directories of other MDTs' making
+//! (`no_create`), which clients read from its statfs.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use sheen_target::Context;
+use sheen_wire::connect::ConnectFlags;
+
+use crate::Mdt;
+
+/// It is not kept: an MDT that starts takes changes.
+#[derive(Debug, Default)]
+pub(crate) struct Condition {
+    read_only: AtomicBool,
+    no_create: AtomicBool,
+}
+
+impl Mdt {
+    /// Whether nobody may change anything.
+    #[must_use]
+    pub fn is_read_only(&self) -> bool {
+        self.condition.read_only.load(Ordering::Relaxed)
+    }
+
+    /// Says whether nobody may change anything from now on (`readonly`). What is under way ends.
+    pub fn set_read_only(&self, read_only: bool) {
+        self.condition.read_only.store(read_only, Ordering::Relaxed);
+    }
+
+    /// Whether clients with a choice of MDTs are told not to choose this one.
+    #[must_use]
+    pub fn refuses_directories(&self) -> bool {
+        self.condition.no_create.load(Ordering::Relaxed)
+    }
+
+    /// Says whether they are told so (`no_create`).
+    pub fn refuse_directories(&self, refuse: bool) {
+        self.condition.no_create.store(refuse, Ordering::Relaxed);
+    }
+
+    /// Whether a request must change nothing: its client mounts read-only, or nobody may. What is replayed
+    /// was done before.
+    pub(crate) fn must_not_change(&self, context: &Context) -> bool {
+        let is_read_only = self.is_read_only() && context.replay().is_none();
+        is_read_only || context.has(ConnectFlags::RDONLY)
+    }
+}
