@@ -15,6 +15,7 @@ pub mod limits;
 mod portals;
 pub mod service;
 mod state;
+mod timing;
 mod xids;
 
 pub use channel::{
@@ -25,4 +26,5 @@ pub use incoming::{
 };
 pub use portals::{BULK_PORTALS, REPLY_PORTALS, bulk_portal, reply_portal, request_portal};
 pub use state::{Counters, ImportEvents, ImportState, LockReplay, NoEvents, StateChange};
+pub use timing::{OwnTimes, Time, Timing};
 pub use xids::Xids;

@@ -9,6 +9,7 @@
 //! Per request: two hash entries; early replies cost a scan of what runs once a second.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::time::Duration;
 
 use sheen_types::{HashMap, Instant, MatchBits, Nid, ObdHandle, Xid};
@@ -19,6 +20,7 @@ use sheen_wire::ptlrpc::MsgFlags;
 use crate::adaptive::{Estimate, seconds_of};
 use crate::limits;
 use crate::portals;
+use crate::timing::{Time, Timing};
 
 /// Names a request while the service has it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -194,6 +196,7 @@ pub struct Service<T> {
     active: [usize; Class::ALL.len()],
     limits: [usize; Class::ALL.len()],
     estimate: Estimate,
+    timing: Arc<Timing>,
     next_scan: Instant,
     portals: Vec<AtPortal>,
 }
@@ -209,7 +212,7 @@ struct AtPortal {
 impl<T> Service<T> {
     /// A service that runs at most `limit` ordinary requests at once, and as many for data of an MDT.
     #[must_use]
-    pub fn new(now: Instant, limit: usize) -> Self {
+    pub fn new(now: Instant, limit: usize, timing: Arc<Timing>) -> Self {
         Self {
             next: 1,
             running: HashMap::default(),
@@ -221,7 +224,8 @@ impl<T> Service<T> {
                 Class::MdtData | Class::Ordinary => limit.max(1),
                 Class::LockReplay => limits::SERVICE_ACTIVE_LOCK_REPLAYS,
             }),
-            estimate: Estimate::new(now, limits::AT_MIN),
+            estimate: Estimate::new(now),
+            timing,
             next_scan: now,
             portals: Vec::new(),
         }
@@ -334,9 +338,9 @@ impl<T> Service<T> {
             | MsgFlags::LOCK_REPLAY_DONE;
         // Recovery waits for other clients; that says nothing about us.
         if !first.flags.intersects(recovery) {
-            self.estimate.measure(now, service_time);
+            self.estimate.measure(now, service_time, &self.timing.bounds());
         }
-        let timeout = self.estimate.seconds();
+        let timeout = self.estimate.seconds(&self.timing.bounds());
         self.at(first.portal).stats.req_timeout.add(u64::from(timeout));
         Some(Way { arrival: copied.unwrap_or(first), timeout, service_time })
     }
@@ -375,14 +379,20 @@ impl<T> Service<T> {
         }
         self.next_scan = now + limits::SCAN_INTERVAL;
         let mut ways = Vec::new();
+        let bounds = self.timing.bounds();
+        if !bounds.adapts() {
+            return ways;
+        }
+        let margin = Duration::from_secs(self.timing.of(Time::AtEarlyMargin).into());
         for running in self.running.values_mut() {
             let arrival = running.copy.as_ref().map_or(&running.arrival, |copy| &copy.0);
-            let soon = running.deadline <= now + limits::AT_EARLY_MARGIN;
+            let soon = running.deadline <= now + margin;
             if !soon || !arrival.early || running.deadline <= now {
                 continue;
             }
             let service_time = seconds_of(now.since(arrival.arrived));
-            let timeout = (service_time + limits::AT_EXTRA).min(limits::AT_MAX);
+            let extra = self.timing.of(Time::AtExtra);
+            let timeout = bounds.capped(service_time.saturating_add(extra));
             let later = deadline(arrival, timeout);
             if later <= running.deadline {
                 continue;

@@ -7,6 +7,7 @@ use std::pin::pin;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::task::Poll;
+use std::time::Duration;
 
 use sheen_io::BoxFuture;
 use sheen_ldlm::{LockKind, Policy};
@@ -20,6 +21,8 @@ use crate::target::Target;
 
 /// How many times silent clients are looked for within the time they may be silent.
 const LOOKS_PER_SILENCE: u32 = 6;
+/// A client that misses so many pings in a row is dead (`PING_EVICT_TIMEOUT`).
+const PINGS_MISSED_MAX: u32 = 6;
 
 impl Target {
     pub(crate) fn keep_time(self: &Arc<Self>) {
@@ -182,7 +185,7 @@ impl Target {
                 (state.last_request, !state.in_progress.is_empty())
             };
             let is_server = export.has(ConnectFlags::MDS) || export.has(ConnectFlags::MDS_MDS);
-            if now.since(last) > self.config.timeouts.ping_evict && !is_server && !is_busy {
+            if now.since(last) > self.silence_max() && !is_server && !is_busy {
                 tracing::warn!(target = self.name(), client = %export.uuid(), nid = %export.nid(),
                     seconds = now.since(last).as_secs(), "client is silent, evicting it");
                 self.evict_soon(&export);
@@ -190,8 +193,27 @@ impl Target {
         }
     }
 
+    /// How long a client may be silent.
+    fn silence_max(&self) -> Duration {
+        Duration::from_millis(self.silence_ms_max.load(Ordering::Relaxed))
+    }
+
+    /// Clients are expected to ping each `interval`: one that misses six pings in a row is evicted
+    /// from now on (`lctl set_param ping_interval`).
+    pub fn expect_pings(&self, interval: Duration) {
+        let silence = (interval * PINGS_MISSED_MAX).as_millis();
+        self.silence_ms_max.store(silence as u64, Ordering::Relaxed);
+        self.alarm.notify_one();
+    }
+
+    /// The base of what recovery waits for (`lctl set_param timeout`). How long it waits in all was said
+    /// when the target started.
+    pub fn set_base_timeout(&self, base: Duration) {
+        self.recovery.set_base(base);
+    }
+
     fn next_deadline(&self) -> Instant {
-        let look = self.now() + self.config.timeouts.ping_evict / LOOKS_PER_SILENCE;
+        let look = self.now() + self.silence_max() / LOOKS_PER_SILENCE;
         let deadlines = [self.locks.next_deadline(), self.recovery.deadline()];
         deadlines.into_iter().flatten().fold(look, Instant::min)
     }

@@ -12,7 +12,7 @@
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -96,6 +96,8 @@ pub(crate) struct Recovery {
     settling: AtomicBool,
     window: Mutex<Window>,
     timeouts: Timeouts,
+    /// The base of them as operators changed it, in milliseconds.
+    base_ms: AtomicU64,
 }
 
 #[derive(Default)]
@@ -139,7 +141,19 @@ impl Recovery {
         };
         let window = Window { status, known, next: Transno(last.0 + 1), ..Window::default() };
         let (running, settling) = (AtomicBool::new(known > 0), AtomicBool::new(false));
-        Self { running, settling, window: Mutex::new(window), timeouts }
+        let base_ms = AtomicU64::new(timeouts.base.as_millis() as u64);
+        Self { running, settling, window: Mutex::new(window), timeouts, base_ms }
+    }
+
+    /// From now on whoever makes progress gets so much more.
+    pub(crate) fn set_base(&self, base: Duration) {
+        self.base_ms.store(base.as_millis() as u64, Ordering::Relaxed);
+    }
+
+    /// The times as they are now.
+    fn timeouts(&self) -> Timeouts {
+        let base = Duration::from_millis(self.base_ms.load(Ordering::Relaxed));
+        Timeouts { base, ..self.timeouts }
     }
 
     pub(crate) fn is_running(&self) -> bool {
@@ -268,7 +282,7 @@ impl Recovery {
             window.next = window.next.max(Transno(transno.0 + 1));
         }
         if turn.is_some() {
-            window.prolong(now, &self.timeouts);
+            window.prolong(now, &self.timeouts());
         }
         window.pump()
     }
@@ -299,7 +313,7 @@ impl Recovery {
             Expired::Locks(busy())
         };
         window.expired = true;
-        window.deadline = Some(deadline.max(now) + self.timeouts.base);
+        window.deadline = Some(deadline.max(now) + self.timeouts().base);
         Some(expired)
     }
 

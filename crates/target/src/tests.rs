@@ -225,6 +225,21 @@ fn an_evicted_client_learns_it_and_may_come_back() {
 }
 
 #[test]
+fn operators_say_how_often_clients_are_to_ping() {
+    let world = TestWorld::new(31);
+    world.clone().run(async move {
+        let (node, _) = start(&world, &manual_store()).await;
+        let client = node.connect("one").await;
+        node.target.expect_pings(Duration::from_secs(40));
+        world.sleep(config().timeouts.ping_evict * 2).await;
+        assert_eq!(client.call(ObdPing::default()).await.head.status, 0);
+        node.target.expect_pings(Duration::from_secs(1));
+        world.sleep(Duration::from_secs(9)).await;
+        assert_eq!(client.call(ObdPing::default()).await.errno(), Some(Errno::ENOTCONN));
+    });
+}
+
+#[test]
 fn a_client_of_which_there_is_no_record_can_be_evicted() {
     let world = TestWorld::new(16);
     world.clone().run(async move {

@@ -53,7 +53,8 @@ impl Core {
     ) -> Arc<Self> {
         let client = config.client.clone();
         let is_reverse = config.service == Service::Client;
-        let engine = Engine::new(node.now(), config, Arc::clone(&node.xids));
+        let engine =
+            Engine::new(node.now(), config, Arc::clone(&node.xids), Arc::clone(&node.timing));
         let inner =
             Inner { engine, actions: VecDeque::new(), fresh: Vec::new(), performing: false };
         Arc::new_cyclic(|me| Self {
@@ -237,6 +238,7 @@ impl Core {
             peer: inner.engine.peer(),
             data: inner.engine.connect_data().clone(),
             counters: inner.engine.counters(),
+            own_times: inner.engine.own_times(),
             requests_in_flight_max: inner.engine.requests_in_flight(),
             traffic: inner.engine.traffic(),
         })

@@ -33,7 +33,7 @@ use sheen_rpc::import::{Config, Event, Service as ServiceKind, Traffic};
 use sheen_rpc::service::{Service, Stats};
 use sheen_rpc::{
     BULK_PORTALS, Call, CallKind, Channel, Counters, Handler, Import, ImportEvents, ImportState,
-    NoEvents, REPLY_PORTALS, RpcError, StateChange, Xids, limits,
+    NoEvents, OwnTimes, REPLY_PORTALS, RpcError, StateChange, Time, Timing, Xids, limits,
 };
 use sheen_types::{HashSet, Instant, Nid, ObdHandle, Uuid};
 use sheen_wire::connect::ObdConnectData;
@@ -92,6 +92,8 @@ pub struct ImportReport {
     pub data: ObdConnectData,
     /// What it has done.
     pub counters: Counters,
+    /// Times of its own.
+    pub own_times: OwnTimes,
     /// Requests on the wire at once (`max_rpcs_in_flight`).
     pub requests_in_flight_max: usize,
     /// Its requests.
@@ -103,6 +105,7 @@ pub struct RpcNode {
     world: World,
     lnet: Arc<LNet>,
     xids: Arc<Xids>,
+    timing: Arc<Timing>,
     routes: Routes,
     imports: Mutex<Vec<Weak<Core>>>,
     /// Replaced as a whole, so that handlers are asked with no lock held.
@@ -128,6 +131,7 @@ impl RpcNode {
     pub fn start(world: World, lnet: Arc<LNet>) -> Arc<Self> {
         let now = world.clock.now();
         let seconds = u64::try_from(world.clock.wall().seconds).unwrap_or(0);
+        let timing = Arc::<Timing>::default();
         let node = Arc::new(Self {
             xids: Arc::new(Xids::new(limits::first_xid(seconds))),
             routes: Routes::default(),
@@ -135,11 +139,13 @@ impl RpcNode {
             targets: RwLock::default(),
             callbacks: RwLock::default(),
             services: std::array::from_fn(|_| {
-                Mutex::new(Service::new(now, limits::SERVICE_ACTIVE / SERVICES))
+                let limit = limits::SERVICE_ACTIVE / SERVICES;
+                Mutex::new(Service::new(now, limit, Arc::clone(&timing)))
             }),
             exports_by_bits: RwLock::default(),
             timer: Timer::default(),
             refused: AtomicU64::new(0),
+            timing,
             lnet,
             world,
         });
@@ -268,6 +274,24 @@ impl RpcNode {
     /// The same of modifying requests (`lctl set_param mdc.*.max_mod_rpcs_in_flight`).
     pub fn limit_modifying(&self, target: &Uuid, requests: usize) {
         self.each_import_to(target, |core| core.handle(Event::LimitModifying(requests)));
+    }
+
+    /// What this process waits for whom, in seconds.
+    #[must_use]
+    pub fn time(&self, time: Time) -> u32 {
+        self.timing.of(time)
+    }
+
+    /// Sets one of these times, for all that is under way, too (`lctl set_param timeout=...`).
+    pub fn set_time(&self, time: Time, seconds: u32) {
+        self.timing.set(time, seconds);
+        self.each_import(|core| core.handle(Event::TimingChanged));
+    }
+
+    /// From now on the imports to `target` have these times of their own
+    /// (`lctl set_param *.*.at_min`).
+    pub fn set_own_times(&self, target: &Uuid, times: OwnTimes) {
+        self.each_import_to(target, |core| core.handle(Event::OwnTimes(times)));
     }
 
     /// The imports to `target` count their requests anew (`lctl set_param *.*.stats=clear`).

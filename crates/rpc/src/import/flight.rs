@@ -13,6 +13,7 @@ use crate::channel::{Answer, Call, CallKind, RpcError};
 use crate::limits;
 use crate::portals;
 use crate::state::ImportState;
+use crate::timing::Time;
 
 /// Who wants the answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -184,9 +185,10 @@ impl Engine {
         actions: &mut Vec<Action>,
     ) {
         flight.timeout = match flight.owner {
-            Owner::Connect => limits::CONNECT_TIMEOUT.as_secs() as u32,
+            Owner::Connect => self.timing.connect_timeout(),
             Owner::Disconnect(_) => limits::DISCONNECT_TIMEOUT.as_secs() as u32,
-            _ => timeout_of(self.service),
+            _ if self.bounds().adapts() => timeout_of(self.service()),
+            _ => self.timing.of(Time::Timeout),
         };
         flight.phase = Phase::Sent;
         flight.sent = now;
@@ -207,7 +209,9 @@ impl Engine {
 
     /// How long to wait if the target was given so many seconds.
     pub(super) fn patience(&self, seconds: u32) -> Duration {
-        Duration::from_secs(u64::from(seconds) + u64::from(self.latency.seconds()))
+        Duration::from_secs(
+            u64::from(seconds) + u64::from(self.latency.seconds(&self.bounds().of_network())),
+        )
     }
 
     /// Takes a flight out; nothing that answers it is expected any more.

@@ -38,6 +38,7 @@ use crate::adaptive::Estimate;
 use crate::channel::{Answer, Call, ReplayHook, RpcError};
 use crate::limits;
 use crate::state::{Counters, ImportState, StateChange};
+use crate::timing::{Bounds, OwnTimes, Timing};
 use crate::xids::Xids;
 
 pub use crate::adaptive::Expected;
@@ -130,6 +131,10 @@ pub enum Event {
     LimitModifying(usize),
     /// Count anew.
     ClearStats,
+    /// From now on the import has these times of its own.
+    OwnTimes(OwnTimes),
+    /// The times of the process are others.
+    TimingChanged,
     /// Time has passed.
     Tick,
 }
@@ -204,6 +209,8 @@ struct Kept {
 pub struct Engine {
     config: Config,
     xids: Arc<Xids>,
+    timing: Arc<Timing>,
+    own_times: OwnTimes,
     state: ImportState,
     history: VecDeque<StateChange>,
     counters: Counters,
@@ -251,8 +258,9 @@ pub struct Engine {
     replay_stage: ImportState,
     /// The next replay repeats one that the target may have seen.
     replay_again: bool,
+    /// What the target said last of the time that it needs.
     service: u32,
-    /// What the target said of the time that it needs.
+    /// And said before.
     told: Estimate,
     latency: Estimate,
 }
@@ -266,7 +274,7 @@ impl fmt::Debug for Engine {
 impl Engine {
     /// An import that will connect when told to; one of a client is FULL at once.
     #[must_use]
-    pub fn new(now: Instant, config: Config, xids: Arc<Xids>) -> Self {
+    pub fn new(now: Instant, config: Config, xids: Arc<Xids>, timing: Arc<Timing>) -> Self {
         assert!(!config.nids.is_empty(), "an import knows at least one node");
         let reverse = config.service == Service::Client;
         let state = if reverse { ImportState::Full } else { ImportState::New };
@@ -275,6 +283,8 @@ impl Engine {
             remote: if reverse { config.handle } else { ObdHandle(0) },
             config,
             xids,
+            timing,
+            own_times: OwnTimes::default(),
             state,
             history: VecDeque::from([StateChange { at: now, state }]),
             counters: Counters::default(),
@@ -305,9 +315,9 @@ impl Engine {
             replayed: Transno(0),
             replay_stage: ImportState::Replay,
             replay_again: false,
-            service: limits::AT_MIN,
-            told: Estimate::new(now, limits::AT_MIN),
-            latency: Estimate::new(now, 1),
+            service: 0,
+            told: Estimate::new(now),
+            latency: Estimate::new(now),
         }
     }
 
@@ -360,7 +370,7 @@ impl Engine {
             in_flight: self.flights.len() as u64,
             waiting: (self.waiting.len() + self.waiting_modifying.len()) as u64,
             kept: self.kept.len() as u64,
-            service_estimate: self.service,
+            service_estimate: self.service(),
             ..self.counters
         }
     }
@@ -378,8 +388,8 @@ impl Engine {
             last_replay: self.replayed,
             committed: self.committed,
             nids: self.config.nids.iter().map(|nid| (*nid, self.tries_of(*nid))).collect(),
-            network: self.latency.expected(),
-            service: self.told.expected(),
+            network: self.latency.expected(&self.bounds().of_network()),
+            service: self.told.expected(&self.bounds()),
             ..self.stats.traffic()
         }
     }
@@ -421,8 +431,28 @@ impl Engine {
                 self.pump(now, actions);
             }
             Event::ClearStats => self.stats = Stats::default(),
+            Event::OwnTimes(times) => self.own_times = times,
+            // A ping that is due later than it would be by now comes earlier.
+            Event::TimingChanged => {
+                self.next_ping = self.next_ping.min(now + self.timing.ping_intervals().0);
+            }
             Event::Tick => self.tick(now, actions),
         }
+    }
+
+    /// The times that the import has of its own.
+    #[must_use]
+    pub fn own_times(&self) -> OwnTimes {
+        self.own_times
+    }
+
+    fn bounds(&self) -> Bounds {
+        self.own_times.over(&self.timing)
+    }
+
+    /// Seconds that the target is expected to take.
+    fn service(&self) -> u32 {
+        self.bounds().keep(self.service)
     }
 
     fn add_nid(&mut self, nid: Nid) {
@@ -456,9 +486,8 @@ impl Engine {
     fn postpone_ping(&mut self, now: Instant) {
         let waits_for_commit =
             self.kept.last_key_value().is_some_and(|(transno, _)| *transno > self.committed);
-        let interval =
-            if waits_for_commit { limits::PING_INTERVAL_SHORT } else { limits::PING_INTERVAL };
-        self.next_ping = now + interval;
+        let (usual, short) = self.timing.ping_intervals();
+        self.next_ping = now + if waits_for_commit { short } else { usual };
     }
 
     /// What has become due.

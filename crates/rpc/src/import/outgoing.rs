@@ -108,7 +108,8 @@ impl Engine {
         if !matches!(call.bulk, Bulk::None) || by_bits {
             body.match_bits = bits;
         }
-        let early = self.agreed.flags.contains(ConnectFlags::AT) && !is_connect;
+        let adapts = self.agreed.flags.contains(ConnectFlags::AT) && self.bounds().adapts();
+        let early = adapts && !is_connect;
         flight.early = early;
         let header = MessageHeader {
             repsize: reply_bytes(&flight.call.request, flight.call.reply_room),
@@ -150,7 +151,7 @@ impl Engine {
         }
         match &flight.owner {
             Owner::Connect => {
-                body.service_time = self.service;
+                body.service_time = self.service();
                 body.last_xid = Xid(0);
                 if self.remote.0 == 0 {
                     body.op_flags |= OpFlags::CONNECT_INITIAL;

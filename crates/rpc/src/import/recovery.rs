@@ -9,7 +9,6 @@ use sheen_wire::ptlrpc::PtlrpcBody;
 use super::flight::{Flight, Owner};
 use super::{Action, Engine, Kept};
 use crate::channel::{Answer, Bulk, Call, CallKind, ReplayHook, RpcError};
-use crate::limits;
 use crate::state::ImportState;
 
 impl Engine {
@@ -62,7 +61,7 @@ impl Engine {
         let kept = Kept { xid, tag, call, answer: body.clone(), held };
         self.kept.insert(body.transno, Box::new(kept));
         // What is kept is memory: ask soon whether it is durable.
-        self.next_ping = self.next_ping.min(now + limits::PING_INTERVAL_SHORT);
+        self.next_ping = self.next_ping.min(now + self.timing.ping_intervals().1);
         if held {
             self.held.insert(xid, body.transno);
         }

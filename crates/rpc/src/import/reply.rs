@@ -14,7 +14,6 @@ use super::outgoing::parts_of;
 use super::{Action, Engine, Message};
 use crate::adaptive::seconds_of;
 use crate::channel::{Answer, Bulk, CallKind, RpcError};
-use crate::limits;
 use crate::portals::{BULK_PORTALS, bulk_portal};
 
 impl Engine {
@@ -75,7 +74,7 @@ impl Engine {
     /// The target works on it and asks for time.
     fn early_reply(&mut self, xid: Xid, body: &PtlrpcBody) {
         self.counters.early_replies += 1;
-        let patience = self.patience(body.timeout.min(limits::AT_MAX));
+        let patience = self.patience(self.bounds().capped(body.timeout));
         if let Some(flight) = self.flights.get_mut(&xid) {
             flight.deadline = flight.deadline.max(flight.sent + patience);
         }
@@ -85,14 +84,16 @@ impl Engine {
     fn measure(&mut self, now: Instant, xid: Xid, body: &PtlrpcBody) {
         let Some(flight) = self.flights.get(&xid) else { return };
         self.stats.add(&flight.call.request, now.since(flight.sent));
+        let bounds = self.bounds();
         if body.timeout != 0 {
-            self.service = body.timeout.clamp(limits::AT_MIN, limits::AT_MAX);
-            self.told.measure(now, self.service);
+            self.service = body.timeout;
+            self.told.measure(now, self.service(), &bounds);
         }
         let total = seconds_of(now.since(flight.sent));
         // Otherwise the reply is to an earlier try.
         if body.service_time <= total + 3 {
-            self.latency.measure(now, total.saturating_sub(body.service_time) + 1);
+            let latency = total.saturating_sub(body.service_time) + 1;
+            self.latency.measure(now, latency, &bounds);
         }
     }
 

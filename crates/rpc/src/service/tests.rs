@@ -21,7 +21,7 @@ fn seconds(count: u64) -> Instant {
 
 #[test]
 fn what_frees_locks_passes_a_full_service() {
-    let mut service = Service::new(seconds(0), 1);
+    let mut service = Service::new(seconds(0), 1, Arc::default());
     let Verdict::Run(first, "a") = service.arrive(seconds(0), arrival(64, Opcode::MDS_REINT), "a")
     else {
         panic!("the first runs")
@@ -39,7 +39,7 @@ fn what_frees_locks_passes_a_full_service() {
 
 #[test]
 fn data_that_is_written_under_a_lock_passes_who_waits_for_the_lock() {
-    let mut service = Service::new(seconds(0), 1);
+    let mut service = Service::new(seconds(0), 1, Arc::default());
     let waits = service.arrive(seconds(0), arrival(64, Opcode::LDLM_ENQUEUE), "waits");
     assert!(matches!(waits, Verdict::Run(_, "waits")));
     let data = |xid| Arrival { portal: Portal::MDS_IO, ..arrival(xid, Opcode::OST_WRITE) };
@@ -57,7 +57,7 @@ fn data_that_is_written_under_a_lock_passes_who_waits_for_the_lock() {
 
 #[test]
 fn locks_told_again_leave_room_for_the_requests_they_wait_for() {
-    let mut service = Service::new(seconds(0), 1);
+    let mut service = Service::new(seconds(0), 1, Arc::default());
     for xid in 1..4 {
         let lock =
             Arrival { flags: MsgFlags::REQ_REPLAY_DONE, ..arrival(xid * 64, Opcode::LDLM_ENQUEUE) };
@@ -72,7 +72,7 @@ fn locks_told_again_leave_room_for_the_requests_they_wait_for() {
 
 #[test]
 fn a_copy_of_a_running_request_takes_its_answer() {
-    let mut service = Service::new(seconds(0), 8);
+    let mut service = Service::new(seconds(0), 8, Arc::default());
     let Verdict::Run(id, ()) = service.arrive(seconds(0), arrival(64, Opcode::MDS_REINT), ())
     else {
         panic!("runs")
@@ -86,7 +86,7 @@ fn a_copy_of_a_running_request_takes_its_answer() {
 
 #[test]
 fn a_copy_runs_if_the_first_ends_unanswered() {
-    let mut service = Service::new(seconds(0), 8);
+    let mut service = Service::new(seconds(0), 8, Arc::default());
     let Verdict::Run(id, _) = service.arrive(seconds(0), arrival(64, Opcode::OST_WRITE), 1) else {
         panic!("runs")
     };
@@ -97,7 +97,7 @@ fn a_copy_runs_if_the_first_ends_unanswered() {
 
 #[test]
 fn early_replies_come_before_the_deadline_and_move_it() {
-    let mut service = Service::new(seconds(0), 8);
+    let mut service = Service::new(seconds(0), 8, Arc::default());
     let verdict = service.arrive(seconds(0), arrival(64, Opcode::MDS_REINT), ());
     assert!(matches!(verdict, Verdict::Run(..)));
     let mut told = Vec::new();
@@ -106,4 +106,23 @@ fn early_replies_come_before_the_deadline_and_move_it() {
     }
     // 10 seconds of patience, 5 of margin; then 35 from arrival, and so on.
     assert_eq!(told, [(5, 35), (30, 60), (55, 85)]);
+}
+
+#[test]
+fn operators_say_how_much_time_early_replies_ask_for_and_when() {
+    let told = |change: fn(&Timing)| {
+        let timing = Arc::new(Timing::default());
+        change(&timing);
+        let mut service = Service::new(seconds(0), 8, timing);
+        service.arrive(seconds(0), arrival(64, Opcode::MDS_REINT), ());
+        let mut told = Vec::new();
+        for second in 1..=40 {
+            told.extend(service.tick(seconds(second)).into_iter().map(|way| (second, way.timeout)));
+        }
+        told
+    };
+    assert_eq!(told(|timing| timing.set(Time::AtExtra, 60)), [(5, 65)]);
+    assert_eq!(told(|timing| timing.set(Time::AtEarlyMargin, 2)), [(8, 38), (36, 66)]);
+    assert_eq!(told(|timing| timing.set(Time::AtMax, 12)), [(5, 12)]);
+    assert_eq!(told(|timing| timing.set(Time::AtMax, 0)), []);
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use sheen_rpc::import::{Action, Config, Engine, Event, Message, Service};
-use sheen_rpc::{Answer, Call, CallKind, ImportState, ReplayHook, RpcError, Xids};
+use sheen_rpc::{Answer, Call, CallKind, ImportState, ReplayHook, RpcError, Timing, Xids};
 use sheen_types::{Instant, MatchBits, Nid, ObdHandle, Transno, Uuid, Xid};
 use sheen_wire::connect::{ConnectFlags, ObdConnectData};
 use sheen_wire::lnet::Portal;
@@ -53,6 +53,7 @@ enum Packet {
 
 pub(crate) struct Cluster {
     pub(crate) engine: Engine,
+    pub(crate) timing: Arc<Timing>,
     pub(crate) server: Server,
     pub(crate) random: Random,
     pub(crate) server_at: Nid,
@@ -90,8 +91,15 @@ impl Cluster {
             handle: ObdHandle(77),
             requests_in_flight: 8,
         };
+        let timing = Arc::<Timing>::default();
         Self {
-            engine: Engine::new(now, config, Arc::new(Xids::new(Xid(1 << 40)))),
+            engine: Engine::new(
+                now,
+                config,
+                Arc::new(Xids::new(Xid(1 << 40))),
+                Arc::clone(&timing),
+            ),
+            timing,
             server: Server::new(now),
             random: Random(seed),
             server_at: SERVER,

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use cluster::{Cluster, Faults, PARTNER};
 use proptest::prelude::*;
 use sheen_rpc::import::Event;
-use sheen_rpc::{Answer, CallKind, ImportState, ReplayHook, RpcError};
+use sheen_rpc::{Answer, CallKind, ImportState, OwnTimes, ReplayHook, RpcError, Time};
 use sheen_types::Transno;
 use sheen_wire::messages::Request;
 use sheen_wire::ptlrpc::PtlrpcBody;
@@ -72,6 +72,52 @@ fn silence_times_out_and_the_request_is_sent_again() {
     let counters = cluster.engine.counters();
     assert!(counters.timeouts >= 1 && counters.resent >= 1, "{counters:?}");
     assert_eq!(cluster.failures(), [RpcError::Disconnected]);
+}
+
+#[test]
+fn operators_say_how_long_a_request_is_waited_for() {
+    let timeouts_of = |change: fn(&mut Cluster)| {
+        let mut cluster = Cluster::new(3, Faults::default());
+        cluster.connect();
+        change(&mut cluster);
+        cluster.server.deaf_until = cluster.seconds() + 40;
+        cluster.submit(CallKind::Modifying);
+        cluster.run(30);
+        let early = cluster.engine.counters().timeouts;
+        cluster.run(160);
+        cluster.check();
+        (early > 0, cluster.engine.counters().timeouts > 0)
+    };
+    assert_eq!(timeouts_of(|_| {}), (true, true));
+    let [process, device]: [fn(&mut Cluster); 2] = [
+        |cluster| cluster.timing.set(Time::AtMin, 60),
+        |cluster| cluster.feed(Event::OwnTimes(OwnTimes { at_min: 60, ..OwnTimes::default() })),
+    ];
+    assert_eq!(timeouts_of(process), (false, true));
+    assert_eq!(timeouts_of(device), (false, true));
+    // Without adaptive timeouts it is `timeout`.
+    let fixed: fn(&mut Cluster) = |cluster| {
+        cluster.timing.set(Time::AtMax, 0);
+        cluster.timing.set(Time::Timeout, 100);
+    };
+    assert_eq!(timeouts_of(fixed), (false, true));
+}
+
+#[test]
+fn operators_say_how_often_is_pinged() {
+    let mut cluster = Cluster::new(3, Faults::default());
+    cluster.connect();
+    cluster.run(20);
+    let before = cluster.engine.counters().sent;
+    cluster.timing.set(Time::PingInterval, 4);
+    cluster.feed(Event::TimingChanged);
+    cluster.run(21);
+    assert_eq!(cluster.engine.counters().sent - before, 5);
+    cluster.timing.set(Time::Timeout, 4000);
+    cluster.run(5);
+    let before = cluster.engine.counters().sent;
+    cluster.run(900);
+    assert_eq!(cluster.engine.counters().sent, before);
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! A model target: applies numbers to a history, keeps reply data, commits late, can crash.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use bytes::Bytes;
 use sheen_rpc::import::EARLY_REPLY_BYTES;
@@ -62,7 +63,7 @@ impl Server {
             recovering: false,
             conn_cnt: 0,
             released: Xid(0),
-            service: Service::new(now, 4),
+            service: Service::new(now, 4, Arc::default()),
             running: Vec::new(),
             commits: true,
             work_seconds: None,
@@ -79,7 +80,7 @@ impl Server {
         self.recovering = self.client_known;
         self.conn_cnt = 0;
         self.released = Xid(0);
-        self.service = Service::new(now, 4);
+        self.service = Service::new(now, 4, Arc::default());
         self.running.clear();
         self.locks.clear();
     }

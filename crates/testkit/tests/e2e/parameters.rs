@@ -68,6 +68,47 @@ fn what_is_set_for_good_reaches_every_mount_and_survives_a_restart() {
 }
 
 #[test]
+fn times_are_set_for_a_process_and_for_one_device() {
+    scene("times", 1, LIMIT, |cluster| {
+        let refused = |setting: &str, errno: &str| -> Outcome {
+            let told = cluster.run(&["lctl", "set_param", setting])?;
+            ensure(!told.status.success() && told.output.contains(errno), || {
+                format!("{setting}: {}", told.output)
+            })
+        };
+        refused("at_min=-1", "Invalid argument")?;
+        refused("at_min=4294967296", "out of range")?;
+        // The mount shows it, or the server: the name is the same.
+        cluster.must(&["lctl", "set_param", "timeout=40"])?;
+        all_become(cluster, "timeout", 1, "40")?;
+        all_become(cluster, "ping_interval", 1, "10")?;
+        // What is expected of a target is never less than this device's own least.
+        let expected = || -> Outcome<bool> {
+            let text = cluster.must(&["lctl", "get_param", "-n", "osc.*.timeouts"])?;
+            let portal = text.lines().find(|line| line.starts_with("portal"));
+            let cur = portal.and_then(|line| line.split_whitespace().nth(4)).ok_or(text.clone())?;
+            Ok(cur.parse::<u32>().is_ok_and(|seconds| seconds >= 17))
+        };
+        ensure(!expected()?, || "17 s are expected before".to_owned())?;
+        cluster.must(&["lctl", "set_param", "osc.*.at_min=17"])?;
+        ensure(expected()?, || "less than 17 s are expected".to_owned())?;
+        // The MDT hears of the mount every second; long before it would by itself.
+        let pings = || -> Outcome<u64> {
+            let text = cluster.must(&["lctl", "get_param", "-n", "mdc.*.stats"])?;
+            let line = text.lines().find(|line| line.starts_with("obd_ping"));
+            let count = line.and_then(|line| line.split_whitespace().nth(1));
+            Ok(count.and_then(|count| count.parse().ok()).unwrap_or(0))
+        };
+        let before = pings()?;
+        cluster.must(&["lctl", "set_param", "ping_interval=1"])?;
+        let seen = wait_until("pings", Duration::from_secs(8), || {
+            pings().is_ok_and(|now| now >= before + 3)
+        });
+        seen.map_err(|error| format!("{error}: {before} pings, then {:?}", pings()))
+    });
+}
+
+#[test]
 fn all_locks_are_written_into_the_log_when_asked_for() {
     scene("locks", 1, LIMIT, |cluster| {
         fs::write(cluster.mnt().join("file"), "data").told("write")?;

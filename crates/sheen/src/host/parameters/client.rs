@@ -8,7 +8,7 @@ use sheen_client::config::{ClusterMap, ParameterHook};
 
 use super::device::{self, Device};
 use super::mount::MountState;
-use super::{Applied, add_common, dump, llite, locks, lov};
+use super::{Applied, add_common, dump, llite, locks, lov, timing};
 
 /// All devices of a mount.
 pub(super) type DeviceList = Arc<Mutex<Vec<Arc<Device>>>>;
@@ -95,6 +95,8 @@ fn add_mount(state: &Arc<MountState>, devices: &DeviceList) {
         dumped.files.lock_spaces().iter().for_each(locks::dump_locks);
     });
     add_common(tree, &state.jobs);
+    timing::add(tree, &state.node, || ());
+    tree.add("pinger", || "on".to_owned());
     locks::add_common(state);
     llite::add(state);
     lov::add(state, devices);

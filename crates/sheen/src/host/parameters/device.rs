@@ -5,6 +5,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use sheen_client::data::Osc;
 use sheen_node::rpc::ImportReport;
+use sheen_rpc::OwnTimes;
 use sheen_types::{Errno, Uuid};
 use sheen_wire::connect::ConnectFlags;
 use sheen_wire::lnet::Portal;
@@ -12,7 +13,7 @@ use sheen_wire::lnet::Portal;
 use super::folder::Folder;
 use super::mount::{MountState, device_type};
 use super::text::Since;
-use super::{PAGE_BYTES, data, features, imports, locks, tables, values};
+use super::{PAGE_BYTES, data, features, imports, locks, tables, timing, values};
 use crate::api::{Kind, Target};
 
 /// `OBD_MAX_RIF_MAX`: most requests of a device on the wire.
@@ -41,6 +42,16 @@ struct Metadata {
 impl Device {
     fn report(&self) -> Option<ImportReport> {
         self.state.node.import_of(&self.uuid)
+    }
+
+    /// The times that its connection has of its own.
+    pub(super) fn own_times(&self) -> Option<OwnTimes> {
+        self.report().map(|report| report.own_times)
+    }
+
+    /// Sets them.
+    pub(super) fn set_own_times(&self, times: OwnTimes) {
+        self.state.node.set_own_times(&self.uuid, times);
     }
 
     /// What `read` makes of the import as it is now.
@@ -115,6 +126,7 @@ fn add_connection(folder: &Folder<'_>, device: &Arc<Device>) {
     folder.show("connect_flags", device, |it| {
         it.told(|report| features::connect_flags(&report.data))
     });
+    timing::add_own(folder, device);
     folder.show("state", device, |it| it.told(|report| imports::state(report, &it.state.clock())));
     folder.show("uuid", device, |it| it.told(|report| report.client.to_string()));
     let (connection, server) = match device.target.kind {

@@ -18,6 +18,7 @@ mod mount;
 mod server;
 mod tables;
 mod text;
+mod timing;
 mod values;
 
 use std::collections::BTreeMap;

@@ -33,7 +33,7 @@ use crate::api;
 pub(crate) fn add_server(tree: &Tree, node: &Arc<RpcNode>, running: &[Arc<Running>]) {
     add_common(tree, &Arc::default());
     services::add(tree, node, running);
-    timeouts::add(tree, running);
+    timeouts::add(tree, node, running);
     settings::add_osp(tree, running);
     let all = running.to_vec();
     dump::add(tree, move || all.iter().for_each(|one| dump_locks(one)));

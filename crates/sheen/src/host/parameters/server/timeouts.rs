@@ -1,27 +1,28 @@
-//! `timeout` and `at_*`: what the server waits for, as it was started.
+//! `timeout`, `ping_interval` and `at_*` of a server: its targets go by them, too.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use sheen_control::Tree;
-use sheen_rpc::limits;
+use sheen_node::rpc::RpcNode;
+use sheen_rpc::Time;
 
 use super::super::super::target::Running;
+use super::super::timing;
 use super::seconds;
 
 /// Adds them; all targets of a process have the same.
-pub(super) fn add(tree: &Tree, running: &[Arc<Running>]) {
-    let shown = [
-        ("at_min", limits::AT_MIN.to_string()),
-        ("at_max", limits::AT_MAX.to_string()),
-        ("at_history", seconds(limits::AT_HISTORY)),
-        ("at_early_margin", seconds(limits::AT_EARLY_MARGIN)),
-        ("at_extra", limits::AT_EXTRA.to_string()),
-    ];
-    for (name, value) in shown {
-        tree.add(name, move || value.clone());
-    }
+pub(super) fn add(tree: &Tree, node: &Arc<RpcNode>, running: &[Arc<Running>]) {
+    let (told, all) = (Arc::clone(node), running.to_vec());
+    timing::add(tree, node, move || {
+        let time = |time: Time| Duration::from_secs(told.time(time).into());
+        for one in &all {
+            one.served.target.expect_pings(time(Time::PingInterval));
+            one.served.target.set_base_timeout(time(Time::Timeout));
+        }
+    });
+    tree.add("pinger", || "on".to_owned());
     let Some(one) = running.first().cloned() else { return };
     let timeouts = one.served.target.config().timeouts;
-    tree.add("timeout", move || seconds(timeouts.base));
     tree.add("ldlm_timeout", move || seconds(timeouts.lock_callback));
 }
