@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use sheen_types::Errno;
@@ -48,6 +49,12 @@ struct Counts {
     corrupt: Mutex<Option<u64>>,
     /// Fail this call.
     fail: Mutex<Option<(&'static str, u64, Errno)>>,
+    /// Take or give only half of this transfer.
+    short: Mutex<Option<(&'static str, u64)>>,
+    /// This call takes so long.
+    slow: Mutex<Option<(&'static str, u64, Duration)>>,
+    /// Calls of ranks with a path, or with a place in a file, in their order.
+    log: Mutex<Vec<(usize, &'static str, String)>>,
     /// Set the flag at this many calls of all.
     interrupt: Mutex<Option<(u64, &'static AtomicBool)>>,
 }
@@ -66,6 +73,42 @@ impl Counting {
     /// The `number`th call of `name`, from 0, fails.
     pub(crate) fn fail(&self, name: &'static str, number: u64, errno: Errno) {
         *self.0.fail.lock() = Some((name, number, errno));
+    }
+
+    /// The `number`th `name`, a read or a write, from 0, moves half of what it should.
+    pub(crate) fn cut_short(&self, name: &'static str, number: u64) {
+        *self.0.short.lock() = Some((name, number));
+    }
+
+    /// The `number`th `name`, from 0, takes so long.
+    pub(crate) fn slow(&self, name: &'static str, number: u64, time: Duration) {
+        *self.0.slow.lock() = Some((name, number, time));
+    }
+
+    #[expect(clippy::disallowed_methods, reason = "a slow file system, in real time")]
+    fn wait(&self, name: &'static str, number: u64) {
+        let slow = *self.0.slow.lock();
+        if let Some((_, _, time)) = slow.filter(|slow| (slow.0, slow.1) == (name, number)) {
+            std::thread::sleep(time);
+        }
+    }
+
+    /// What `name` was called with, in the order of calls: paths, or offsets of reads and writes.
+    pub(crate) fn calls(&self, name: &str) -> Vec<String> {
+        let log = self.0.log.lock();
+        log.iter().filter(|(_, call, _)| *call == name).map(|(_, _, what)| what.clone()).collect()
+    }
+
+    /// The same of one rank.
+    pub(crate) fn calls_of(&self, rank: usize, name: &str) -> Vec<String> {
+        let log = self.0.log.lock();
+        let own = log.iter().filter(|(by, call, _)| (*by, *call) == (rank, name));
+        own.map(|(_, _, what)| what.clone()).collect()
+    }
+
+    /// How many of `length` bytes the `number`th call moves.
+    fn moved(&self, name: &'static str, number: u64, length: usize) -> usize {
+        if *self.0.short.lock() == Some((name, number)) { length / 2 } else { length }
     }
 
     /// After so many calls the user wants an end.
@@ -100,26 +143,38 @@ impl Backend for Counting {
     }
 
     fn worker(&self, rank: usize, size: usize) -> Result<Box<dyn Worker>, String> {
-        Ok(Box::new(Counted(self.clone(), Posix::default().worker(rank, size)?)))
+        Ok(Box::new(Counted(self.clone(), Posix::default().worker(rank, size)?, rank)))
     }
 }
 
-struct Counted(Counting, Box<dyn Worker>);
+struct Counted(Counting, Box<dyn Worker>, usize);
+
+impl Counted {
+    fn log(&self, name: &'static str, what: impl ToString) {
+        self.0.0.log.lock().push((self.2, name, what.to_string()));
+    }
+}
 
 impl Worker for Counted {
     fn open(&mut self, path: &str, how: Open) -> Result<File, Errno> {
-        self.0.count(if how == Open::Create { "create" } else { "open" })?;
+        let name = if how == Open::Create { "create" } else { "open" };
+        self.0.count(name)?;
+        self.log(name, path);
         self.1.open(path, how)
     }
 
     fn write_at(&mut self, file: File, offset: u64, data: &[u8]) -> Result<usize, Errno> {
-        self.0.count("write")?;
-        self.1.write_at(file, offset, data)
+        let number = self.0.count("write")?;
+        self.log("write", offset);
+        self.0.wait("write", number);
+        self.1.write_at(file, offset, &data[..self.0.moved("write", number, data.len())])
     }
 
     fn read_at(&mut self, file: File, offset: u64, into: &mut [u8]) -> Result<usize, Errno> {
         let number = self.0.count("read")?;
-        let read = self.1.read_at(file, offset, into)?;
+        self.log("read", offset);
+        let wanted = self.0.moved("read", number, into.len());
+        let read = self.1.read_at(file, offset, &mut into[..wanted])?;
         if *self.0.0.corrupt.lock() == Some(number) {
             into[read / 2] ^= 1;
         }
@@ -138,16 +193,19 @@ impl Worker for Counted {
 
     fn stat(&mut self, path: &str) -> Result<Stat, Errno> {
         self.0.count("stat")?;
+        self.log("stat", path);
         self.1.stat(path)
     }
 
     fn unlink(&mut self, path: &str) -> Result<(), Errno> {
         self.0.count("unlink")?;
+        self.log("unlink", path);
         self.1.unlink(path)
     }
 
     fn mkdir(&mut self, path: &str) -> Result<(), Errno> {
         self.0.count("mkdir")?;
+        self.log("mkdir", path);
         self.1.mkdir(path)
     }
 

@@ -98,6 +98,17 @@ pub(crate) fn space(path: &str, space: Space) -> String {
     )
 }
 
+/// As C's `%e` with so many digits behind the point: an exponent of at least two digits with its sign.
+pub(crate) fn exponential(number: f64, digits: usize) -> String {
+    let text = format!("{number:.digits$e}");
+    let (mantissa, exponent) = text.split_once('e').unwrap_or((&text, "0"));
+    let (sign, digits) = match exponent.strip_prefix('-') {
+        Some(digits) => ('-', digits),
+        None => ('+', exponent),
+    };
+    format!("{mantissa}e{sign}{digits:0>2}")
+}
+
 /// What failed, where and why, in a line.
 pub(crate) fn failed(what: &str, path: &str, errno: Errno) -> String {
     format!("cannot {what} {path}: {}", errno.message())
@@ -120,6 +131,14 @@ mod tests {
     fn sizes_are_told_as_ior_does() {
         let told = [262_144, 1 << 20, 3 << 29, 120 << 30, 2 << 40].map(human);
         assert_eq!(told, ["262144 bytes", "1 MiB", "1.50 GiB", "120 GiB", "2 TiB"]);
+    }
+
+    #[test]
+    fn small_and_large_numbers_are_told_as_the_c_library_does() {
+        let told = [0.0, 1234.56, 0.000_123].map(|number| exponential(number, 6));
+        assert_eq!(told, ["0.000000e+00", "1.234560e+03", "1.230000e-04"]);
+        let told = [0.000_012_345_6, 1.5, 2e-120].map(|number| exponential(number, 4));
+        assert_eq!(told, ["1.2346e-05", "1.5000e+00", "2.0000e-120"]);
     }
 
     #[test]

@@ -3,6 +3,8 @@
 //! What a transfer costs beside itself is said in `transfers`. A rank has one buffer of a transfer's size.
 
 mod course;
+#[cfg(test)]
+mod effects;
 mod job;
 mod options;
 mod params;

@@ -19,9 +19,13 @@ pub const REFUSED: &[&str] = &[
     "-U",
     "-V",
     "-y",
+    "--allocateBufferOnGPU",
     "--dryRun",
+    "--gpuDirect",
+    "--GPUid",
     "--randomPrefill",
     "--posix.rangelocks",
+    "--warningAsErrors",
 ];
 
 /// Write and read large files, shared or one for each rank, as IOR does

@@ -6,6 +6,22 @@ use crate::Api;
 use crate::pattern::Packet;
 use crate::text::size;
 
+/// Directives of IOR that are refused by name, in small letters.
+const REFUSED: &[&str] = &[
+    "allocatebufferongpu",
+    "debug",
+    "dualmount",
+    "gpudirect",
+    "gpuid",
+    "memorypernode",
+    "memorypertask",
+    "numnodes",
+    "platform",
+    "saveperopdatacsv",
+    "saverankperformancedetailscsv",
+    "warningaserrors",
+];
+
 /// How results are written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Format {
@@ -226,6 +242,9 @@ impl Params {
                     "csv" => Format::Csv,
                     _ => return Err(format!("'{value}' is no summaryFormat: default, JSON, CSV")),
                 };
+            }
+            other if REFUSED.contains(&other) => {
+                return Err(format!("directive '{name}' is not supported by Sheen yet"));
             }
             _ => return Err(format!("Unrecognized parameter \"{name}\"")),
         }

@@ -231,6 +231,10 @@ fn what_does_not_go_together_is_refused_in_a_line() {
         let line = options(words).tests().expect_err(words);
         assert!(!line.is_empty() && !line.contains('\n'), "{words}: {line}");
     }
+    for name in ["savePerOpDataCSV", "GPUid", "dualMount", "numNodes"] {
+        let line = options(&format!("-O {name}=1")).tests().expect_err(name);
+        assert_eq!(line, format!("directive '{name}' is not supported by Sheen yet"));
+    }
     let tests = options("-O checkRead=1,taskPerNodeOffset=3 -w --ranks 4 -N 9").tests().unwrap();
     assert!(tests[0].check_read && tests[0].reorder.node_offset == 3 && tests[0].tasks == 4);
 }

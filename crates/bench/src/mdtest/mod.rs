@@ -4,6 +4,8 @@
 //! own; one step of the rank's counter; under a stonewall a look at the clock. With `-R` each rank keeps 8
 //! bytes for each of its items, and always 8 for each directory of the tree.
 
+#[cfg(test)]
+mod effects;
 mod options;
 mod phases;
 mod plan;

@@ -6,8 +6,20 @@ use crate::Common;
 use crate::text::size;
 
 /// Options of mdtest that are refused by name.
-pub const REFUSED: &[&str] =
-    &["-c", "-g", "-k", "-S", "--saveRankPerformanceDetails", "--savePerOpDataCSV"];
+pub const REFUSED: &[&str] = &[
+    "-c",
+    "-g",
+    "-k",
+    "-S",
+    "--allocateBufferOnGPU",
+    "--gpuDirect",
+    "--GPUid",
+    "--run-cmd-after-phase",
+    "--run-cmd-before-phase",
+    "--savePerOpDataCSV",
+    "--saveRankPerformanceDetails",
+    "--warningAsErrors",
+];
 
 /// Create, stat, read, rename and remove files and directories, as mdtest does
 #[derive(Args, Clone, Debug, PartialEq)]
@@ -19,9 +31,9 @@ pub struct Options {
     /// Directories below each directory of the tree
     #[arg(short = 'b', value_name = "N", default_value_t = 1)]
     pub branch_factor: u64,
-    /// Take no barriers between phases
-    #[arg(short = 'B')]
-    pub no_barriers: bool,
+    /// Take no barriers between phases (also -B 0 and -B 1)
+    #[arg(short = 'B', value_name = "0|1", num_args = 0..=1, default_value_t = 0, default_missing_value = "1", value_parser = clap::value_parser!(u8).range(..=1))]
+    pub no_barriers: u8,
     /// Only create
     #[arg(short = 'C')]
     pub create_only: bool,

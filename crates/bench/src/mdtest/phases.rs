@@ -268,7 +268,7 @@ impl<'r> Part<'r, '_> {
         phase: Phase,
         work: impl FnOnce(&mut Self) -> Result<(), Ended>,
     ) -> Result<(), Ended> {
-        let barriers = !self.options.no_barriers;
+        let barriers = self.options.no_barriers == 0;
         if barriers {
             self.rank.barrier()?;
         }

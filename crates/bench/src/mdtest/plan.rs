@@ -77,9 +77,9 @@ impl Plan {
                 options.stonewall > 0 && options.branch_factor > 1,
                 "stone wall timer does only work with a branch factor <= 1",
             ),
-            (options.stonewall > 0 && options.no_barriers, "-W does only work with barriers"),
+            (options.stonewall > 0 && options.no_barriers > 0, "-W does only work with barriers"),
             (
-                options.no_barriers && options.stride != 0,
+                options.no_barriers > 0 && options.stride != 0,
                 "Possible race conditions will occur: -B not compatible with -N",
             ),
             (

@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use super::plan::Plan;
 use super::{Measured, Options, Phase};
 use crate::Rate;
+use crate::text::exponential;
 
 /// What a row is made of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -153,23 +154,12 @@ fn each_rank(plan: &Plan, measured: &[Vec<Measured>], unit: Unit) -> String {
     for (number, ranks) in measured.iter().enumerate() {
         text += &format!("iteration: {number}\n");
         for phase in shown(plan) {
-            let values = ranks.iter().map(|rank| exponential(value(rank, phase, unit, true)));
+            let values = ranks.iter().map(|rank| exponential(value(rank, phase, unit, true), 6));
             let values: Vec<String> = values.collect();
             text += &format!("Test {} {}\n", phase.name(), values.join(","));
         }
     }
     text
-}
-
-/// `%e`: `1.234560e+03`.
-fn exponential(number: f64) -> String {
-    let text = format!("{number:.6e}");
-    let (mantissa, exponent) = text.split_once('e').unwrap_or((&text, "0"));
-    let (sign, digits) = match exponent.strip_prefix('-') {
-        Some(digits) => ('-', digits),
-        None => ('+', exponent),
-    };
-    format!("{mantissa}e{sign}{digits:0>2}")
 }
 
 /// Lines that `-v` adds for each iteration.
@@ -250,11 +240,5 @@ mod tests {
         assert_eq!((time.max, time.min, time.mean), (4.0, 2.0, 3.0));
         let tree = row(&runs, Phase::TreeCreate, Unit::Rate);
         assert_eq!((tree.max, tree.min), (100.0, 25.0));
-    }
-
-    #[test]
-    fn numbers_are_told_as_c_does() {
-        let told = [0.0, 1234.56, 0.000_123].map(exponential);
-        assert_eq!(told, ["0.000000e+00", "1.234560e+03", "1.230000e-04"]);
     }
 }

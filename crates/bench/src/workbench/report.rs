@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 
 use super::options::Options;
 use super::tally::{Operation, Tally};
+use crate::text::exponential;
 
 const MIB: f64 = 1_048_576.0;
 
@@ -75,7 +76,7 @@ impl Report {
             line += &self.balance();
         }
         line += &counts(self.phase, tally, options);
-        let _ = write!(line, " op-max:{}s", exponential(tally.longest()));
+        let _ = write!(line, " op-max:{}s", exponential(tally.longest(), 4));
         if self.waiting > 1e-9 {
             let _ = write!(line, " waiting_factor:{:.2}", self.waiting);
         }
@@ -90,7 +91,7 @@ impl Report {
             let _ = write!(line, " stonewall-iter:{}", tally.stonewall);
         }
         for (name, times) in tally.latencies() {
-            let times = times.map(|time| format!("{}s", exponential(time)));
+            let times = times.map(|time| format!("{}s", exponential(time, 4)));
             let _ = write!(line, " {name}({})", times.join(", "));
         }
         line
@@ -202,30 +203,10 @@ fn details(phase: Phase, tally: &Tally, options: &Options) -> String {
         "{name} \t{}\t{seconds:.3}s\t{seconds:.3}s\t{:.2} MiB/s {}",
         columns(Tally::done),
         throughput(tally, options),
-        exponential(tally.longest()),
+        exponential(tally.longest(), 4),
     );
     if tally.errors() > 0 {
         let _ = write!(line, "\n{name} err\t{}", columns(Tally::failed));
     }
     line
-}
-
-/// As C's `%.4e`: an exponent of two digits with its sign.
-fn exponential(number: f64) -> String {
-    let text = format!("{number:.4e}");
-    let (digits, exponent) = text.split_once('e').unwrap_or((&text, "0"));
-    let exponent: i32 = exponent.parse().unwrap_or(0);
-    let sign = if exponent < 0 { '-' } else { '+' };
-    format!("{digits}e{sign}{:02}", exponent.unsigned_abs())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::exponential;
-
-    #[test]
-    fn small_numbers_are_told_as_the_c_library_does() {
-        let told = [0.000_012_345_6, 0.0, 1.5, 123.0, 2e-120].map(exponential);
-        assert_eq!(told, ["1.2346e-05", "0.0000e+00", "1.5000e+00", "1.2300e+02", "2.0000e-120"]);
-    }
 }

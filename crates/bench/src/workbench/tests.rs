@@ -75,6 +75,30 @@ fn every_phase_does_what_it_counts_and_leaves_nothing() {
 }
 
 #[test]
+fn ranks_work_on_files_of_others_before_and_behind_them() {
+    for (words, shift) in [("", 1), ("-O 2", 2), ("-O 0", 0)] {
+        let (folder, counting) = (Folder::new("workbench-whose"), Counting::default());
+        let (ended, text) =
+            run(&folder, &format!("--ranks 3 -D 2 -P 2 -I 1 -R 1 {words}"), &counting);
+        assert_eq!(ended, Ok(()), "{text}");
+        for rank in 0..3 {
+            // In each set one further.
+            let place = |set: usize, forward: bool, number: u32| {
+                let by = shift * (set + 1) % 3;
+                let owner = if forward { rank + by } else { rank + 3 - by } % 3;
+                folder.path(&format!("t/{owner}_{set}/file-{number}"))
+            };
+            let oldest = [place(0, false, 0), place(1, false, 0)];
+            assert_eq!(counting.calls_of(rank, "open"), oldest, "{words}");
+            assert_eq!(counting.calls_of(rank, "unlink")[..2], oldest, "{words}");
+            let newest = [place(0, true, 2), place(1, true, 2)];
+            // Behind the four of the beginning, which are its own.
+            assert_eq!(counting.calls_of(rank, "create")[4..], newest, "{words}");
+        }
+    }
+}
+
+#[test]
 fn later_runs_find_the_files_where_the_ones_before_left_them() {
     let (folder, counting) = (Folder::new("workbench-split"), Counting::default());
     let common = "--ranks 3 -D 2 -P 4 -I 3 -S 4104 -G 7 --dataPacketType=offset";
