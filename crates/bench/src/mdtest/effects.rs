@@ -6,6 +6,7 @@ use std::sync::atomic::AtomicBool;
 
 use super::Options;
 use crate::clock;
+use crate::ranks::Ended;
 use crate::testing::{self, Counting, Folder, tree};
 
 fn run(folder: &Folder, words: &str, counting: &Counting) -> String {
@@ -166,4 +167,36 @@ fn tables_are_those_that_were_asked_for() {
     assert!(all.lines().count() > plain.lines().count(), "{all}");
     let (plain, more) = (told(""), told("-v"));
     assert!(more.lines().count() > plain.lines().count(), "{more}");
+}
+
+#[test]
+fn commands_run_before_and_behind_each_phase_and_only_the_latter_count() {
+    let (folder, counting) = (Folder::new("commands"), Counting::default());
+    let told = |before: &str, after: &str| {
+        let path = folder.path("t");
+        let mut options: Options =
+            testing::options(&format!("-a NATIVE -d {path} -F -n 2 --ranks 2"));
+        options.json = Some(folder.path("json"));
+        options.before_phase = Some(before.to_owned());
+        options.after_phase = Some(after.to_owned());
+        let stop = AtomicBool::new(false);
+        testing::run("mdtest", &counting, &stop, |all| super::run(&options, all)).0
+    };
+    let log = folder.path("log");
+    let before = format!("echo b >> {log}; sleep 0.2");
+    assert_eq!(told(&before, &format!("echo a >> {log}")), Ok(()));
+    let seconds = || {
+        let json = std::fs::read_to_string(folder.path("json")).unwrap();
+        let told: serde_json::Value = serde_json::from_str(&json).unwrap();
+        told["tests"][0]["iterations"][0]["File stat"]["time"].as_f64().unwrap()
+    };
+    // Two ranks, four phases.
+    let lines = std::fs::read_to_string(&log).unwrap();
+    assert_eq!((lines.matches('b').count(), lines.matches('a').count()), (8, 8));
+    assert!(seconds() < 0.2, "{}", seconds());
+    assert_eq!(told("true", "sleep 0.2"), Ok(()));
+    assert!(seconds() >= 0.2);
+    let Err(Ended::Failed(line)) = told("exit 3", "true") else { panic!("no failure") };
+    assert_eq!(line, "'exit 3': exit status: 3");
+    assert!(!std::path::Path::new(&folder.path("t")).exists());
 }

@@ -14,8 +14,6 @@ pub const REFUSED: &[&str] = &[
     "--allocateBufferOnGPU",
     "--gpuDirect",
     "--GPUid",
-    "--run-cmd-after-phase",
-    "--run-cmd-before-phase",
     "--savePerOpDataCSV",
     "--saveRankPerformanceDetails",
     "--warningAsErrors",
@@ -148,6 +146,12 @@ pub struct Options {
     /// Print statistics over ranks beside those over iterations
     #[arg(long = "showRankStatistics")]
     pub rank_statistics: bool,
+    /// Command that each rank runs before each phase; its time does not count
+    #[arg(long = "run-cmd-before-phase", value_name = "COMMAND")]
+    pub before_phase: Option<String>,
+    /// Command that each rank runs behind each phase; its time counts
+    #[arg(long = "run-cmd-after-phase", value_name = "COMMAND")]
+    pub after_phase: Option<String>,
     /// Write everything that was measured to this file
     #[arg(long, value_name = "FILE")]
     pub json: Option<String>,

@@ -3,6 +3,7 @@
 //! Tree made; directories created, stated, "read", renamed, removed; files created, stated, read, removed;
 //! tree removed. A phase is timed from behind the barrier before it to behind the barrier at its end.
 
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use super::plan::{Kind, Names, Plan, test_directory};
@@ -269,6 +270,7 @@ impl<'r> Part<'r, '_> {
         work: impl FnOnce(&mut Self) -> Result<(), Ended>,
     ) -> Result<(), Ended> {
         let barriers = self.options.no_barriers == 0;
+        command(self.options.before_phase.as_deref())?;
         if barriers {
             self.rank.barrier()?;
         }
@@ -287,6 +289,7 @@ impl<'r> Part<'r, '_> {
             let synced = self.worker.sync(&self.path);
             synced.map_err(|errno| self.failed("sync the file system of", &self.path, errno))?;
         }
+        command(self.options.after_phase.as_deref())?;
         if barriers {
             self.rank.barrier()?;
         }
@@ -522,5 +525,16 @@ impl<'r> Part<'r, '_> {
 
     fn failed(&self, what: &str, path: &str, errno: Errno) -> Ended {
         Ended::Failed(format!("rank {}: {}", self.rank.number, failed(what, path, errno)))
+    }
+}
+
+/// Runs what the user wants beside a phase.
+fn command(command: Option<&str>) -> Result<(), Ended> {
+    let Some(command) = command else { return Ok(()) };
+    // Of a rank that is a process standard input is the way to the others.
+    match Command::new("sh").args(["-c", command]).stdin(Stdio::null()).status() {
+        Ok(status) if status.success() => Ok(()),
+        Ok(status) => Err(Ended::Failed(format!("'{command}': {status}"))),
+        Err(error) => Err(Ended::Failed(format!("'{command}': {error}"))),
     }
 }
