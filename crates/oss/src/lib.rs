@@ -31,7 +31,7 @@ pub use sheen_brw::{BLOCK_BITS, GrantView, INITIAL_GRANT, Transfers};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use sheen_store::Store;
+use sheen_store::{Store, StoreError};
 use sheen_wire::connect::{ConnectFlags, ConnectFlags2};
 
 use sheen_brw::Brw;
@@ -143,6 +143,14 @@ impl Ost {
     #[must_use]
     pub fn grant_of(&self, client: &Export) -> GrantView {
         self.brw.grants().held_by(client)
+    }
+
+    /// The sequences of its objects, and the last object's id in each, for the parameter tree.
+    ///
+    /// # Errors
+    /// Those of the store.
+    pub fn last_ids(&self) -> Result<Vec<(u64, u64)>, StoreError> {
+        objects::last_ids(&*self.store)
     }
 
     /// How reads and writes reached the store (`brw_stats`).

@@ -93,6 +93,18 @@ pub(crate) fn put_last_id(transaction: &mut Transaction, sequence: u64, last: u6
     transaction.put(LAST_IDS, key, Bytes::copy_from_slice(&last.to_le_bytes()));
 }
 
+/// The last id of each sequence that has objects, in the order of sequences.
+pub(crate) fn last_ids(store: &dyn Store) -> Result<Vec<(u64, u64)>, StoreError> {
+    let entries = store.scan(LAST_IDS, &[], LIST_STEP)?;
+    let wrong = || StoreError::Corrupt("a record of the last object".to_owned());
+    let parse = |entry: &sheen_store::Entry| {
+        let sequence = entry.key.as_ref().try_into().map_err(|_| wrong())?;
+        let last = entry.value.as_ref().try_into().map_err(|_| wrong())?;
+        Ok((u64::from_be_bytes(sequence), u64::from_le_bytes(last)))
+    };
+    entries.iter().map(parse).collect()
+}
+
 fn key(fid: Fid) -> Bytes {
     let mut bytes = Vec::with_capacity(16);
     bytes.extend(fid.seq.to_be_bytes());

@@ -122,6 +122,12 @@ impl Mdt {
         self.dom.brw.grants().view()
     }
 
+    /// What is granted to one client.
+    #[must_use]
+    pub fn grant_of(&self, client: &sheen_target::Export) -> GrantView {
+        self.dom.brw.grants().held_by(client)
+    }
+
     /// How reads and writes of data on this MDT reached the store (`brw_stats`).
     #[must_use]
     pub fn transfers(&self) -> (Transfers, Transfers) {

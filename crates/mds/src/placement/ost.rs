@@ -87,6 +87,8 @@ pub struct OstView {
     pub last_created: u64,
     /// Whether it takes no new files for want of space.
     pub is_full: bool,
+    /// What it said of its space last.
+    pub space: Option<ObdStatfs>,
 }
 
 impl Ost {
@@ -142,6 +144,7 @@ impl Ost {
             last_used: self.used.load(Ordering::Acquire),
             last_created: pool.last,
             is_full: pool.is_full,
+            space: pool.space.as_ref().map(|(_, space)| space.clone()),
         }
     }
 

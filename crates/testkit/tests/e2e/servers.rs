@@ -1,5 +1,6 @@
 //! The names of a Lustre server: each is there, or `docs/COMPAT.md` says why not.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 use std::time::Duration;
@@ -13,99 +14,194 @@ const LIMIT: Duration = Duration::from_secs(120);
 const HEADING: &str = "## Parameters of servers that do not apply";
 
 /// Where a server of Lustre 2.17 has parameters, and their names, as its source registers them.
-const NAMES: [(&str, &str); 16] = [
+const NAMES: [(&str, &str); 23] = [
     (
         "mdt.sheen-MDT0000",
-        "async_commit_count at_history at_max at_min checksum_dump checksum_t10pi_enforce \
-         checksum_type commit_on_sharing dir_restripe_nsonly dir_split_count dir_split_delta \
-         dom_lock dom_read_open enable_cap_mask enable_chprojid_gid enable_dir_auto_split \
-         enable_dir_migration enable_dir_restripe enable_dmv_implicit_inherit enable_dmv_xattr \
-         enable_foreign_dir enable_foreign_dir_gid enable_parallel_rename_crossdir \
-         enable_parallel_rename_dir enable_parallel_rename_file enable_pin_gid enable_remote_dir \
-         enable_remote_dir_gid enable_remote_rename enable_remote_subdir_mount \
-         enable_rename_trylock enable_resource_id_check enable_strict_som enable_striped_dir \
-         evict_client evict_tgt_nids eviction_count force_sync grant_check_threshold \
-         grant_compat_disable hsm_control identity_acquire_expire identity_expire identity_flush \
-         identity_info identity_upcall instance ir_factor job_cleanup_interval job_stats job_xattr \
-         ldlm_enqueue_min local_recovery max_mod_rpcs_in_flight md_stats migrate_hsm_allowed \
-         no_create nosquash_nids num_exports readonly recovery_status recovery_time_hard \
-         recovery_time_soft root_squash sync_count tot_dirty tot_granted tot_pending uuid \
-         hash_stats hsm.actions",
+        "async_commit_count at_history at_max at_min at_unhealthy_factor checksum_dump \
+         checksum_t10pi_enforce checksum_type commit_on_sharing dir_restripe_nsonly \
+         dir_split_count dir_split_delta dom_lock dom_read_open enable_cap_mask \
+         enable_chprojid_gid enable_dir_auto_split enable_dir_migration enable_dir_restripe \
+         enable_dmv_implicit_inherit enable_dmv_xattr enable_foreign_dir \
+         enable_foreign_dir_gid enable_parallel_rename_crossdir enable_parallel_rename_dir \
+         enable_parallel_rename_file enable_pin_gid enable_remote_dir enable_remote_dir_gid \
+         enable_remote_rename enable_remote_subdir_mount enable_rename_trylock \
+         enable_resource_id_check enable_strict_som enable_striped_dir evict_client \
+         evict_tgt_nids eviction_count force_sync grant_check_threshold \
+         grant_compat_disable gss.srpc_serverctx hash_stats hsm.actions \
+         hsm.active_request_timeout hsm.active_requests hsm.agents hsm.archive_count \
+         hsm.default_archive_id hsm.grace_delay hsm.group_request_mask hsm.loop_period \
+         hsm.max_requests hsm.other_request_mask hsm.policy \
+         hsm.remove_archive_on_last_unlink hsm.remove_count hsm.restore_count \
+         hsm.user_request_mask hsm_control identity_acquire_expire identity_expire \
+         identity_flush identity_info identity_int_acquire_expire identity_int_expire \
+         identity_int_flush identity_upcall instance ir_factor job_cleanup_interval \
+         job_stats job_xattr ldlm_enqueue_min local_recovery max_mod_rpcs_in_flight \
+         md_stats migrate_hsm_allowed no_create nosquash_nids num_exports readonly \
+         recovery_reconnect_histogram recovery_reconnect_top recovery_stale_clients \
+         recovery_status recovery_time_hard recovery_time_soft rename_stats root_squash \
+         site_stats sync_count tot_dirty tot_granted tot_pending uuid",
     ),
     (
         "mdt.sheen-MDT0000.exports",
-        "clear CLIENT.export CLIENT.fmd_count CLIENT.hash CLIENT.ldlm_stats CLIENT.nodemap \
-         CLIENT.open_files CLIENT.reply_data CLIENT.stats CLIENT.uuid",
+        "CLIENT.export CLIENT.fmd_count CLIENT.grant_cur CLIENT.grant_dirty \
+         CLIENT.grant_pending CLIENT.hash CLIENT.ldlm_stats CLIENT.nodemap \
+         CLIENT.open_files CLIENT.reconnect_delay CLIENT.reply_data CLIENT.stats \
+         CLIENT.uuid clear",
     ),
     (
         "obdfilter.sheen-OST0000",
-        "access_log_mask access_log_size atime_diff at_history at_max at_min blocksize brw_size \
-         checksum_dump checksum_t10pi_enforce checksum_type degraded enable_resource_id_check \
-         enable_resource_id_repair evict_client eviction_count failure_domain filesfree filestotal \
-         force_sync fstype grant_check_threshold grant_compat_disable grant_precreate instance \
-         ir_factor job_cleanup_interval job_stats kbytesavail kbytesfree kbytestotal \
-         ldlm_enqueue_min lfsck_speed_limit no_create no_precreate num_exports precreate_batch \
-         readonly recovery_status recovery_time_hard recovery_time_soft \
-         resource_id_repair_queue_count seqs_allocated soft_sync_limit stats sync_journal \
-         tot_dirty tot_granted tot_pending uuid",
+        "access_log_mask access_log_size at_history at_max at_min atime_diff blocksize \
+         brw_size checksum_dump checksum_t10pi_enforce checksum_type degraded \
+         enable_resource_id_check enable_resource_id_repair evict_client eviction_count \
+         failure_domain filesfree filestotal fstype grant_check_threshold \
+         grant_compat_disable grant_precreate gss.srpc_serverctx instance ir_factor \
+         job_cleanup_interval job_stats kbytesavail kbytesfree kbytestotal last_id \
+         ldlm_enqueue_min lfsck_layout lfsck_speed_limit lfsck_verify_pfid no_create \
+         no_precreate num_exports precreate_batch readonly recovery_reconnect_histogram \
+         recovery_reconnect_top recovery_stale_clients recovery_status recovery_time_hard \
+         recovery_time_soft resource_id_repair_queue_count seqs_allocated site_stats \
+         soft_sync_limit stats sync_journal tot_dirty tot_granted tot_pending uuid",
     ),
     (
         "obdfilter.sheen-OST0000.exports",
-        "clear CLIENT.export CLIENT.reply_data CLIENT.stats CLIENT.uuid",
+        "CLIENT.export CLIENT.fmd_count CLIENT.grant_cur CLIENT.grant_dirty \
+         CLIENT.grant_pending CLIENT.hash CLIENT.ldlm_stats CLIENT.nodemap \
+         CLIENT.reconnect_delay CLIENT.reply_data CLIENT.stats CLIENT.uuid clear",
     ),
     (
         "osd-sheen.sheen-OST0000",
-        "auto_scrub blocksize brw_stats filesfree filestotal force_sync fstype full_scrub_ratio \
-         index_backup io_latency_stats kbytesavail kbytesfree kbytestotal mntdev nonrotational \
-         oi_scrub pdo read_cache_enable readcache_max_filesize stats writethrough_cache_enable \
-         quota_slave.info",
+        "auto_scrub blocksize brw_stats enable_projid_xattr extent_bytes_allocation \
+         extents_dense fallocate_zero_blocks filesfree filestotal force_sync fstype \
+         full_scrub_ratio full_scrub_threshold_rate fzap_blockshift index_backup \
+         index_in_idif inflight_io_log2 io_latency_stats kbytesavail kbytesfree kbytestotal \
+         maxbytes mntdev namelen_max nonrotational oi_scrub pdo quota_slave.enabled \
+         quota_slave.force_reint quota_slave.info quota_slave.root_prj_enable \
+         quota_slave.timeout read_cache_enable readcache_max_filesize readcache_max_io_mb \
+         statfs_state stats sync_on_lseek uuid writethrough_cache_enable \
+         writethrough_max_io_mb",
     ),
     (
         "lod.sheen-MDT0000-mdtlov",
-        "activeobd desc_uuid dist_txn_check_space dom_stripesize dom_stripesize_cur_kb \
-         dom_stripesize_max_kb dom_threshold_free_mb lmv_failout max_mdt_stripecount \
-         max_stripecount max_stripes_per_mdt mdt_activeobd mdt_hash mdt_numobd mdt_qos_maxage \
-         mdt_qos_prio_free mdt_qos_threshold_rr mdt_stripecount mdt_stripetype mirror_count_max \
-         numobd qos_maxage qos_prio_free qos_threshold_rr stripecount stripeoffset stripesize \
-         stripetype target_obd",
+        "activeobd blocksize desc_uuid dist_txn_check_space dom_stripesize \
+         dom_stripesize_cur_kb dom_stripesize_max_kb dom_threshold_free_mb filesfree \
+         filestotal kbytesavail kbytesfree kbytestotal lmv_failout max_mdt_stripecount \
+         max_stripecount max_stripes_per_mdt maxbytes mdt_activeobd mdt_hash mdt_numobd \
+         mdt_obd mdt_qos_maxage mdt_qos_prio_free mdt_qos_threshold_rr mdt_stripecount \
+         mdt_stripetype mirror_count_max namelen_max numobd pool.POOL.spill_hit \
+         pool.POOL.spill_is_active pool.POOL.spill_status pool.POOL.spill_target \
+         pool.POOL.spill_threshold_pct qos_maxage qos_mdt_weights qos_ost_weights \
+         qos_prio_free qos_threshold_rr statfs_state stripecount stripeoffset stripesize \
+         stripetype target_obd uuid",
     ),
     (
         "mdd.sheen-MDT0000",
-        "append_pool append_stripe_count atime_diff changelog_users changelog_mask changelog_size \
-         lfsck_speed_limit sync_permission",
+        "append_pool append_stripe_count atime_diff changelog_current_mask \
+         changelog_deniednext changelog_free_space_gc changelog_gc changelog_mask \
+         changelog_max_idle_indexes changelog_max_idle_time changelog_min_free_cat_entries \
+         changelog_min_gc_interval changelog_size changelog_users enable_shard_pfid \
+         lfsck_async_windows lfsck_layout lfsck_namespace lfsck_speed_limit sync_permission \
+         uuid",
     ),
     (
         "osp.sheen-OST0000-osc-MDT0000",
-        "active create_count max_create_count prealloc_last_id prealloc_last_seq prealloc_next_id \
-         prealloc_next_seq prealloc_status",
+        "active blocksize connect_flags create_count destroys_in_flight error_list \
+         filesfree filestotal force_sync import kbytesavail kbytesfree kbytestotal \
+         lfsck_max_rpcs_in_flight max_create_count max_mod_rpcs_in_flight \
+         max_rpcs_in_flight max_rpcs_in_progress max_sync_changes maxage maxbytes \
+         namelen_max old_sync_processed ost_conn_uuid ost_server_uuid ping \
+         prealloc_force_new_seq prealloc_last_id prealloc_last_seq prealloc_next_id \
+         prealloc_next_seq prealloc_reserved prealloc_status reserved_ino_high \
+         reserved_ino_low reserved_mb_high reserved_mb_low rpc_stats state statfs_state \
+         stats sync_changes sync_current_llog sync_in_flight sync_in_progress timeouts uuid",
     ),
-    ("mgs.MGS", "evict_client eviction_count fstype ir_timeout num_exports uuid live.sheen"),
+    (
+        "mgs.MGS",
+        "at_history at_max at_min at_unhealthy_factor evict_client eviction_count \
+         filesystems fstype gss.srpc_serverctx hash_stats ir_timeout ldlm_enqueue_min \
+         live.sheen mntdev num_exports srpc_rules uuid",
+    ),
+    (
+        "mgs.MGS.exports",
+        "CLIENT.export CLIENT.hash CLIENT.nodemap CLIENT.reply_data CLIENT.uuid clear",
+    ),
     (
         "mgs.MGS.mgs",
-        "nrs_policies req_history stats threads_max threads_min threads_started timeouts",
-    ),
-    (
-        "ost.OSS.ost_io",
-        "enable_pmqos high_priority_ratio nrs_policies pmqos_latency_max_usec \
-         req_buffer_history_len req_buffers_max req_history stats threads_max timeouts",
+        "enable_pmqos high_priority_ratio nrs_policies pmqos_default_duration_usec \
+         pmqos_latency_max_usec pmqos_use_stats_for_duration req_buffer_history_len \
+         req_buffer_history_max req_buffers_max req_history stats threads_max threads_min \
+         threads_started timeouts",
     ),
     (
         "mds.MDS",
-        "mdt.stats mdt_fld.stats mdt_io.stats mdt_out.stats mdt_readpage.stats mdt_seqm.stats \
-         mdt_seqs.stats mdt_setattr.stats",
+        "mdt.stats mdt_fld.stats mdt_io.stats mdt_out.stats mdt_readpage.stats \
+         mdt_seqm.stats mdt_seqs.stats mdt_setattr.stats",
+    ),
+    (
+        "mds.MDS.mdt",
+        "enable_pmqos high_priority_ratio nrs_crrn_quantum nrs_delay_max nrs_delay_min \
+         nrs_delay_pct nrs_orr_offset_type nrs_orr_quantum nrs_orr_supported nrs_policies \
+         nrs_tbf_rule nrs_trr_offset_type nrs_trr_quantum nrs_trr_supported \
+         pmqos_default_duration_usec pmqos_latency_max_usec pmqos_use_stats_for_duration \
+         req_buffer_history_len req_buffer_history_max req_buffers_max req_history \
+         threads_max threads_min threads_started timeouts",
     ),
     ("ost.OSS", "ost.stats ost_create.stats ost_io.stats ost_out.stats ost_seq.stats"),
+    (
+        "ost.OSS.ost_io",
+        "enable_pmqos high_priority_ratio nrs_crrn_quantum nrs_delay_max nrs_delay_min \
+         nrs_delay_pct nrs_orr_offset_type nrs_orr_quantum nrs_orr_supported nrs_policies \
+         nrs_tbf_rule nrs_trr_offset_type nrs_trr_quantum nrs_trr_supported \
+         pmqos_default_duration_usec pmqos_latency_max_usec pmqos_use_stats_for_duration \
+         req_buffer_history_len req_buffer_history_max req_buffers_max req_history \
+         threads_max threads_min threads_started timeouts",
+    ),
     ("ldlm.services", "ldlm_canceld.stats ldlm_cbd.stats"),
     (
+        "ldlm.services.ldlm_canceld",
+        "enable_pmqos high_priority_ratio nrs_policies pmqos_default_duration_usec \
+         pmqos_latency_max_usec pmqos_use_stats_for_duration req_buffer_history_len \
+         req_buffer_history_max req_buffers_max req_history threads_max threads_min \
+         threads_started timeouts",
+    ),
+    (
+        "ldlm",
+        "cancel_unused_locks_before_replay dump_granted_max dump_namespaces \
+         ldlm_enqueue_min lock_granted_count lock_limit_count lock_limit_mb \
+         lock_reclaim_threshold_count lock_reclaim_threshold_mb",
+    ),
+    (
         "ldlm.namespaces.mdt-sheen-MDT0000_UUID",
-        "contended_locks contention_seconds ctime_age_limit early_lock_cancel lock_count \
-         lock_timeouts lock_unused_count lru_max_age lru_size max_nolock_bytes max_parallel_ast \
-         pool.granted resource_count",
+        "contended_locks contention_events contention_hold_seconds contention_seconds \
+         ctime_age_limit dirty_age_limit dump_stack_on_error early_lock_cancel \
+         lock_cache_policy lock_count lock_lru_hits lock_lru_priv_hits lock_timeouts \
+         lock_unused_count lock_unused_priv_count lru_cancel_batch lru_max_age \
+         lru_priv_ratio_limit lru_priv_score_threshold lru_size max_nolock_bytes \
+         max_parallel_ast ns_recalc_pct pool.cancel_rate pool.client_lock_volume \
+         pool.grant_plan pool.grant_rate pool.grant_speed pool.granted pool.limit \
+         pool.lock_volume_factor pool.recalc_period pool.recalc_time \
+         pool.server_lock_volume pool.state pool.stats resource_count",
+    ),
+    ("qmt.sheen-QMT0000", "dt-0x0.info dt-0x0.soft_least_qunit md-0x0.info"),
+    (
+        "seq",
+        "ctl-sheen-MDT0000.server ctl-sheen-MDT0000.space ctl-sheen-MDT0000.width \
+         srv-sheen-MDT0000.fid srv-sheen-MDT0000.server srv-sheen-MDT0000.space \
+         srv-sheen-MDT0000.width",
+    ),
+    (
+        "fld",
+        "cli-sheen-MDT0000.cache_flush cli-sheen-MDT0000.hash cli-sheen-MDT0000.targets \
+         srv-sheen-MDT0000.fldb",
     ),
     (
         "",
-        "at_early_margin at_extra at_history at_max at_min devices health_check jobid_name \
-         jobid_var ldlm_timeout lnet_memused memused timeout version",
+        "allow_register at_early_margin at_extra at_history at_max at_min \
+         at_unhealthy_factor bulk_timeout checksum_speed debug_peer_on_timeout \
+         debug_raw_pointers devices dump_on_eviction dump_on_timeout enable_fname_encoding \
+         enable_health_write enable_stats_header expected_clients health_check jobid_name \
+         jobid_this_session jobid_var lbug_on_eviction ldlm_timeout lnet_memused \
+         max_dirty_mb memused memused_max no_transno nodemap.active \
+         ping_interval pinger timeout version",
     ),
 ];
 
@@ -129,26 +225,60 @@ fn matches(pattern: &str, name: &str) -> bool {
 
 fn all_are_there_or_excused(cluster: &Cluster) -> Outcome {
     let excused = excused()?;
-    ensure(excused.len() > 50, || format!("the table has {} names", excused.len()))?;
-    let nid = cluster.must(&["lctl", "list_param", "-R", "mdt.*.exports"])?;
-    let nid = nid.lines().find_map(|line| line.strip_suffix(".uuid"));
-    let nid = nid.and_then(|line| line.split("exports.").nth(1)).ok_or("no client")?.to_owned();
+    let listed = cluster.must(&["lctl", "list_param", "-R", "*"])?;
+    let there: BTreeSet<&str> = listed.lines().collect();
+    let nid = there.iter().find_map(|line| line.strip_prefix("mdt.")?.strip_suffix(".uuid"));
+    let nid = nid.and_then(|line| line.split("exports.").nth(1)).ok_or("no client")?;
+    let mut needed = BTreeSet::new();
     for (place, names) in NAMES {
         for name in names.split_whitespace() {
             let name = if place.is_empty() { name.to_owned() } else { format!("{place}.{name}") };
-            let found = cluster.run(&["lctl", "list_param", &name.replace("CLIENT", &nid)])?;
-            let is_there = found.status.success() && !found.output.contains("error");
-            let excuse = excused.iter().find(|pattern| matches(pattern, &name));
-            ensure(is_there != excuse.is_some(), || match excuse {
-                Some(pattern) => format!("{name} is there, and excused by {pattern}"),
-                None => format!("{name} is missing: {}", found.output),
+            let is_there = there.contains(&*name.replace("CLIENT", nid));
+            let excuses: Vec<_> =
+                excused.iter().filter(|pattern| matches(pattern, &name)).collect();
+            ensure(is_there == excuses.is_empty(), || match is_there {
+                true => format!("{name} is there, and excused by {excuses:?}"),
+                false => format!("{name} is missing"),
             })?;
+            needed.extend(excuses);
         }
     }
-    Ok(())
+    let of_no_use: Vec<_> = excused.iter().filter(|pattern| !needed.contains(pattern)).collect();
+    ensure(of_no_use.is_empty(), || format!("excuses that nobody needs: {of_no_use:?}"))
+}
+
+/// What parts of a server tell of each other fits together.
+fn all_fits_together(cluster: &Cluster) -> Outcome {
+    let get = |name: &str| cluster.must(&["lctl", "get_param", "-n", name]);
+    let sum = |name: &str| -> Outcome<u64> {
+        let text = get(name)?;
+        let numbers: Result<Vec<u64>, _> = text.split_whitespace().map(str::parse).collect();
+        numbers.map(|all| all.iter().sum()).map_err(|_| format!("{name}: {text}"))
+    };
+    let told = get("mgs.MGS.filesystems")?;
+    ensure(told.trim() == "sheen", || told.clone())?;
+    let told = get("osp.*OST0000*.state")?;
+    ensure(told.starts_with("current_state: FULL"), || told.clone())?;
+    let (sequence, last) =
+        (get("osp.*OST0000*.prealloc_last_seq")?, get("osp.*OST0000*.prealloc_last_id")?);
+    let told = get("obdfilter.*OST0000.last_id")?;
+    let wanted = format!("{}:{}", sequence.trim(), last.trim());
+    ensure(told.trim() == wanted, || format!("{told} instead of {wanted}"))?;
+    for target in ["mdt.*", "obdfilter.*OST0000"] {
+        let (all, each) =
+            (format!("{target}.tot_granted"), format!("{target}.exports.*.grant_cur"));
+        let (all, each) = (sum(&all)?, sum(&each)?);
+        ensure(all == each, || format!("{target}: {each} of {all} bytes granted"))?;
+    }
+    let (told, own) = (sum("osp.*OST0000*.kbytestotal")?, sum("obdfilter.*OST0000.kbytestotal")?);
+    // An OST tells it in blocks.
+    ensure(told.abs_diff(own) < 4, || format!("{told} of {own} KiB"))
 }
 
 #[test]
 fn every_name_of_a_server_is_there_or_has_its_reason() {
-    scene("servers", 2, LIMIT, all_are_there_or_excused);
+    scene("servers", 2, LIMIT, |cluster| {
+        all_are_there_or_excused(cluster)?;
+        all_fits_together(cluster)
+    });
 }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use sheen_assembly::Role;
 use sheen_control::Tree;
+use sheen_oss::GrantView;
 use sheen_target::Export;
 use sheen_types::{Nid, Samples};
 
@@ -54,6 +55,19 @@ fn leaves(one: &Arc<Running>, since: &Arc<Since>, nid: Nid, mut clients: Clients
     if !matches!(one.served.role, Role::Mgs(_)) {
         leaves.push(leaf("stats", |_, since, clients| since.stats(&samples(clients))));
     }
+    if !matches!(one.served.role, Role::Mgs(_)) {
+        type Read = fn(&GrantView) -> u64;
+        let grants: [(&str, Read); 3] = [
+            ("grant_cur", |held| held.total),
+            ("grant_dirty", |held| held.dirty),
+            ("grant_pending", |held| held.pending),
+        ];
+        for (name, read) in grants {
+            let (one, clients) = (Arc::clone(one), Arc::clone(&clients));
+            let told = move || lines(&clients, |client| read(&held_by(&one, client)).to_string());
+            leaves.push((format!("{nid}.{name}"), Box::new(told)));
+        }
+    }
     if matches!(one.served.role, Role::Mdt(_)) {
         leaves.push(leaf("open_files", |one, _, clients| {
             let Role::Mdt(mdt) = &one.served.role else { return String::new() };
@@ -62,6 +76,15 @@ fn leaves(one: &Arc<Running>, since: &Arc<Since>, nid: Nid, mut clients: Clients
         }));
     }
     leaves
+}
+
+/// What a client has of a target's space.
+fn held_by(one: &Running, client: &Export) -> GrantView {
+    match &one.served.role {
+        Role::Mgs(_) => GrantView::default(),
+        Role::Mdt(mdt) => mdt.grant_of(client),
+        Role::Ost(ost) => ost.grant_of(client),
+    }
 }
 
 fn lines(clients: &Clients, line: impl Fn(&Export) -> String) -> String {
@@ -83,10 +106,10 @@ fn described(one: &Running, client: &Export) -> String {
     );
     text += &imports::agreed(&client.connect_data());
     text += "    export_flags: [  ]\n";
-    let held = match &one.served.role {
-        Role::Ost(ost) => ost.grant_of(client),
-        _ => return text,
-    };
+    if !matches!(one.served.role, Role::Ost(_)) {
+        return text;
+    }
+    let held = held_by(one, client);
     let _ = write!(
         text,
         "    grant:\n       granted: {}\n       dirty: {}\n       pending: {}\n",

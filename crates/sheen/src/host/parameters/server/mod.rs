@@ -3,6 +3,7 @@
 mod exports;
 mod jobs;
 mod locks;
+mod osp;
 mod recovery;
 mod services;
 mod settings;
@@ -34,7 +35,7 @@ pub(crate) fn add_server(tree: &Tree, node: &Arc<RpcNode>, running: &[Arc<Runnin
     add_common(tree, &Arc::default());
     services::add(tree, node, running);
     timeouts::add(tree, node, running);
-    settings::add_osp(tree, running);
+    osp::add(tree, node, running);
     let all = running.to_vec();
     dump::add(tree, move || all.iter().for_each(|one| dump_locks(one)));
     let all = running.to_vec();
@@ -68,7 +69,8 @@ fn add_target(tree: &Tree, one: &Arc<Running>) {
     locks::add(tree, one);
     exports::add(tree, &root, one);
     add_evict(tree, &root, one);
-    if matches!(one.served.role, Role::Mgs(_)) {
+    if let Role::Mgs(mgs) = &one.served.role {
+        add_mgs_only(tree, &root, one, mgs);
         return;
     }
     show("instance", |one| one.served.target.instance().to_string());
@@ -80,6 +82,18 @@ fn add_target(tree: &Tree, one: &Arc<Running>) {
     jobs::add(tree, &root, one);
     add_statistics(tree, &root, one);
     settings::add(tree, &root, one);
+}
+
+/// What only the MGS shows.
+fn add_mgs_only(tree: &Tree, root: &str, one: &Arc<Running>, mgs: &Arc<Mgs>) {
+    let directory = one.plan.directory.display().to_string();
+    tree.add(&format!("{root}.mntdev"), move || directory.clone());
+    let mgs = Arc::clone(mgs);
+    tree.add(&format!("{root}.filesystems"), move || {
+        let logs = mgs.log_names();
+        let names = logs.iter().filter_map(|log| log.strip_suffix("-client"));
+        names.map(|name| format!("{name}\n")).collect()
+    });
 }
 
 fn seconds(time: Duration) -> String {

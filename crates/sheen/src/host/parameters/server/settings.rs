@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use sheen_assembly::{PlanKind, Role};
-use sheen_control::{Leaves, Tree};
+use sheen_control::Tree;
 use sheen_mds::{Mdt, OstView};
 use sheen_oss::{GrantView, Ost};
+use sheen_types::TargetName;
 use sheen_types::access::RootSquash;
-use sheen_types::{Errno, TargetName};
 use sheen_wire::checksum::Checksum;
 use sheen_wire::connect::ChecksumTypes;
 
@@ -138,8 +138,22 @@ fn add_data(tree: &Tree, root: &str, mdt: &Arc<Mdt>) {
     );
 }
 
+/// How far objects are made in each sequence.
+fn add_sequences(tree: &Tree, root: &str, ost: &Arc<Ost>) {
+    let reader = Arc::clone(ost);
+    tree.add(&format!("{root}.last_id"), move || match reader.last_ids() {
+        Ok(all) => all.iter().map(|(sequence, last)| format!("{sequence:#x}:{last}\n")).collect(),
+        Err(error) => error.to_string(),
+    });
+    let reader = Arc::clone(ost);
+    tree.add(&format!("{root}.seqs_allocated"), move || {
+        reader.last_ids().map_or_else(|error| error.to_string(), |all| all.len().to_string())
+    });
+}
+
 /// What operators may say about an OST's disks.
 fn add_ost(tree: &Tree, root: &str, ost: &Arc<Ost>) {
+    add_sequences(tree, root, ost);
     type Switch = (&'static str, fn(&Ost) -> bool, fn(&Ost, bool));
     let switches: [Switch; 4] = [
         ("degraded", Ost::is_degraded, Ost::set_degraded),
@@ -183,40 +197,7 @@ fn add_osts(tree: &Tree, name: &TargetName, mdt: &Arc<Mdt>) {
     });
 }
 
-/// The OSTs as the MDTs of this process see them (Lustre's OSP).
-pub(super) fn add_osp(tree: &Tree, running: &[Arc<Running>]) {
-    let mdt = |one: &Arc<Running>| match (&one.plan.kind, &one.served.role) {
-        (PlanKind::Target(name), Role::Mdt(mdt)) => Some((name.clone(), Arc::clone(mdt))),
-        _ => None,
-    };
-    let mdts: Vec<_> = running.iter().filter_map(mdt).collect();
-    tree.add_branch("osp", move || {
-        let pools = mdts
-            .iter()
-            .flat_map(|(name, mdt)| mdt.osts().into_iter().flat_map(move |ost| pool(name, &ost)));
-        pools.collect()
-    });
-}
-
 /// Whether the MDT is connected to the OST.
 pub(crate) fn is_active(ost: &OstView) -> bool {
     ost.state == sheen_rpc::ImportState::Full
-}
-
-/// An OST as its MDT sees it: connected or not, and the objects made ahead there.
-fn pool(mdt: &TargetName, ost: &OstView) -> Leaves {
-    let device = format!("{}-OST{:04x}-osc-MDT{:04x}", mdt.fsname, ost.index, mdt.index);
-    let status = if ost.is_full { Errno::ENOSPC.status() } else { 0 };
-    let leaves = [
-        ("active", u8::from(is_active(ost)).to_string()),
-        ("prealloc_next_id", (ost.last_used + 1).to_string()),
-        ("prealloc_last_id", ost.last_created.to_string()),
-        ("prealloc_next_seq", format!("{:#x}", ost.sequence)),
-        ("prealloc_last_seq", format!("{:#x}", ost.sequence)),
-        ("prealloc_status", status.to_string()),
-    ];
-    let leaf = |(leaf, value): (&str, String)| -> sheen_control::Leaf {
-        (format!("{device}.{leaf}"), Box::new(move || value.clone()))
-    };
-    leaves.into_iter().map(leaf).collect()
 }

@@ -7,6 +7,7 @@ use sheen_assembly::Role;
 use sheen_control::Tree;
 use sheen_oss::Transfers;
 use sheen_store::StoreSpace;
+use sheen_types::limits::NAME_BYTES_MAX;
 
 use super::super::super::target::Running;
 use super::super::text::Since;
@@ -27,6 +28,13 @@ pub(super) fn add(tree: &Tree, root: &str, one: &Arc<Running>) {
     }
     let directory = one.plan.directory.display().to_string();
     tree.add(&format!("{osd}.mntdev"), move || directory.clone());
+    let uuid = format!("{}-osd_UUID", one.served.target.name());
+    tree.add(&format!("{osd}.uuid"), move || uuid.clone());
+    tree.add(&format!("{osd}.namelen_max"), || NAME_BYTES_MAX.to_string());
+    let store = Arc::clone(one);
+    tree.add(&format!("{osd}.maxbytes"), move || {
+        store.served.target.store().object_bytes_max().to_string()
+    });
     super::add_sync(tree, &format!("{osd}.force_sync"), one);
     if !matches!(one.served.role, Role::Mgs(_)) {
         add_transfers(tree, &osd, one);

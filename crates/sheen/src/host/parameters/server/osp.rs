@@ -1,0 +1,109 @@
+//! `osp.*`: the OSTs as the MDTs of this process see them: connected or not, how full, and the objects made
+//! ahead there.
+
+use std::sync::Arc;
+
+use sheen_assembly::{PlanKind, Role};
+use sheen_control::{Leaf, Leaves, Tree};
+use sheen_mds::{Mdt, OstView};
+use sheen_node::rpc::{ImportReport, RpcNode};
+use sheen_types::{Errno, TargetName, Uuid};
+use sheen_wire::lnet::Portal;
+use sheen_wire::md::ObdStatfs;
+
+use super::super::super::target::Running;
+use super::super::device::state_letters;
+use super::super::text::{Clock, today};
+use super::super::{features, imports};
+use super::settings::is_active;
+
+/// What makes the text of a connection: its device's name comes first.
+type Told = fn(&str, &ImportReport, &Clock) -> String;
+
+/// What is shown of the connection.
+const CONNECTION: [(&str, Told); 6] = [
+    ("connect_flags", |_, report, _| features::connect_flags(&report.data)),
+    ("import", |name, report, clock| imports::import(name, report, &[], clock)),
+    ("ost_conn_uuid", |_, report, _| report.peer.to_string()),
+    ("ost_server_uuid", |_, report, _| format!("{}\t{}", report.target, report.state)),
+    ("state", |_, report, clock| imports::state(report, clock)),
+    ("timeouts", |_, report, clock| imports::timeouts(report, Portal::OST_REQUEST.0, clock)),
+];
+
+type Space = fn(&ObdStatfs) -> String;
+
+/// What is shown of the space that the OST told last.
+const SPACE: [(&str, Space); 9] = [
+    ("blocksize", |space| space.bsize.to_string()),
+    ("kbytestotal", |space| kib(space, space.blocks)),
+    ("kbytesfree", |space| kib(space, space.bfree)),
+    ("kbytesavail", |space| kib(space, space.bavail)),
+    ("filestotal", |space| space.files.to_string()),
+    ("filesfree", |space| space.ffree.to_string()),
+    ("maxbytes", |space| space.maxbytes.to_string()),
+    ("namelen_max", |space| space.namelen.to_string()),
+    ("statfs_state", |space| state_letters(space.state.0)),
+];
+
+fn kib(space: &ObdStatfs, blocks: u64) -> String {
+    (blocks.saturating_mul(space.bsize.into()) >> 10).to_string()
+}
+
+/// Adds them, as they are when somebody looks.
+pub(super) fn add(tree: &Tree, node: &Arc<RpcNode>, running: &[Arc<Running>]) {
+    let mdt = |one: &Arc<Running>| match (&one.plan.kind, &one.served.role) {
+        (PlanKind::Target(name), Role::Mdt(mdt)) => {
+            Some((name.clone(), Arc::clone(mdt), Arc::clone(one)))
+        }
+        _ => None,
+    };
+    let mdts: Vec<(TargetName, Arc<Mdt>, Arc<Running>)> = running.iter().filter_map(mdt).collect();
+    let node = Arc::clone(node);
+    tree.add_branch("osp", move || {
+        let mut leaves = Leaves::new();
+        for (name, mdt, one) in &mdts {
+            for ost in mdt.osts() {
+                let device =
+                    format!("{}-OST{:04x}-osc-MDT{:04x}", name.fsname, ost.index, name.index);
+                add_view(&mut leaves, &device, &ost);
+                let uuid = Uuid::new(format!("{}-OST{:04x}_UUID", name.fsname, ost.index));
+                add_connection(&mut leaves, &device, (&node, one, uuid));
+            }
+        }
+        leaves
+    });
+}
+
+fn add_view(leaves: &mut Leaves, device: &str, ost: &OstView) {
+    let status = if ost.is_full { Errno::ENOSPC.status() } else { 0 };
+    let mut add = |leaf: &str, value: String| {
+        let leaf: Leaf = (format!("{device}.{leaf}"), Box::new(move || value.clone()));
+        leaves.push(leaf);
+    };
+    add("active", u8::from(is_active(ost)).to_string());
+    add("prealloc_next_id", (ost.last_used + 1).to_string());
+    add("prealloc_last_id", ost.last_created.to_string());
+    add("prealloc_next_seq", format!("{:#x}", ost.sequence));
+    add("prealloc_last_seq", format!("{:#x}", ost.sequence));
+    add("prealloc_status", status.to_string());
+    for (leaf, read) in SPACE {
+        add(leaf, ost.space.as_ref().map_or_else(String::new, read));
+    }
+}
+
+fn add_connection(
+    leaves: &mut Leaves,
+    device: &str,
+    (node, one, uuid): (&Arc<RpcNode>, &Arc<Running>, Uuid),
+) {
+    for (leaf, told) in CONNECTION {
+        let (node, one, uuid) = (Arc::clone(node), Arc::clone(one), uuid.clone());
+        let name = device.to_owned();
+        let read = move || {
+            let clock = Clock { now: one.served.target.world().clock.now(), wall: today() };
+            node.import_of(&uuid).map_or_else(String::new, |report| told(&name, &report, &clock))
+        };
+        let leaf: Leaf = (format!("{device}.{leaf}"), Box::new(read));
+        leaves.push(leaf);
+    }
+}
