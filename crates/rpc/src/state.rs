@@ -117,6 +117,12 @@ pub trait ImportEvents: Send + Sync {
         let _ = (state, data);
     }
 
+    /// Whether the owner holds nothing at the target that a disconnect would take from it, a lock say.
+    /// Only then is an unused connection given up.
+    fn is_unused(&self) -> bool {
+        false
+    }
+
     /// The target dropped all we had: locks, open handles, unwritten data and kept requests are
     /// lost. Called before requests are let through again.
     fn evicted(&self, channel: &Arc<dyn Channel>) {

@@ -68,14 +68,22 @@ impl Events {
 
 impl ImportEvents for Events {
     fn state_changed(&self, state: ImportState, data: &ObdConnectData) {
-        if state == ImportState::Full {
-            self.connected(data);
+        match state {
+            ImportState::Full => self.connected(data),
+            // What was promised went with the connection.
+            ImportState::Idle => self.connected(&ObdConnectData { grant: 0, ..data.clone() }),
+            _ => {}
         }
+    }
+
+    fn is_unused(&self) -> bool {
+        let locks = self.locks.get().and_then(Weak::upgrade);
+        locks.is_some_and(|locks| locks.is_empty())
     }
 
     fn evicted(&self, _channel: &Arc<dyn Channel>) {
         if let Some(locks) = self.locks.get().and_then(Weak::upgrade) {
-            tracing::warn!(target = locks.name(), "evicted: cached locks and data are lost");
+            tracing::warn!(target = locks.name(), "cached locks and data are lost");
             locks.on_evicted();
         }
     }

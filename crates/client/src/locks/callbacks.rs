@@ -90,6 +90,15 @@ impl LockSpace {
         self.act(actions);
     }
 
+    /// Whether there is no lock, and none on its way to us or back.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        let gauges = self.namespace.gauges();
+        let cancels = self.cancels.lock();
+        let has_told_all = cancels.handles.is_empty() && !cancels.sending;
+        gauges.locks == 0 && gauges.resources == 0 && has_told_all
+    }
+
     /// The target has restarted: our locks, to be told again over this connection.
     #[must_use]
     pub fn replays(self: &Arc<Self>, connection: u32) -> Vec<LockReplay> {

@@ -117,6 +117,10 @@ impl Core {
             }
             Action::State(state) => self.state_changed(state),
             Action::Evicted => self.tell_eviction(),
+            Action::AskUnused(count) => {
+                let is_unused = self.events.is_unused();
+                self.handle(Event::Unused(count, is_unused));
+            }
             Action::ReplayLocks(count) => self.replay_locks(count),
             Action::Prepare(transno, hook, mut request, answer) => {
                 hook.before_replay(&mut request, &answer);
@@ -239,6 +243,9 @@ impl Core {
             data: inner.engine.connect_data().clone(),
             counters: inner.engine.counters(),
             own_times: inner.engine.own_times(),
+            idle_timeout: inner.engine.idle_timeout(),
+            recovers: inner.engine.recovers(),
+            is_active: inner.engine.is_active(),
             requests_in_flight_max: inner.engine.requests_in_flight(),
             traffic: inner.engine.traffic(),
         })

@@ -26,6 +26,7 @@ mod timer;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use parking_lot::{Mutex, RwLock};
 use sheen_io::World;
@@ -94,6 +95,12 @@ pub struct ImportReport {
     pub counters: Counters,
     /// Times of its own.
     pub own_times: OwnTimes,
+    /// How long an unused connection is kept; for ever if zero.
+    pub idle_timeout: Duration,
+    /// Whether a lost connection is made again though nobody asks for anything.
+    pub recovers: bool,
+    /// Whether operators want the import to be used.
+    pub is_active: bool,
     /// Requests on the wire at once (`max_rpcs_in_flight`).
     pub requests_in_flight_max: usize,
     /// Its requests.
@@ -292,6 +299,24 @@ impl RpcNode {
     /// (`lctl set_param *.*.at_min`).
     pub fn set_own_times(&self, target: &Uuid, times: OwnTimes) {
         self.each_import_to(target, |core| core.handle(Event::OwnTimes(times)));
+    }
+
+    /// The imports to `target` disconnect when they were not used for `time`, and nothing is held there;
+    /// never if it is zero (`lctl set_param osc.*.idle_timeout`).
+    pub fn limit_idleness(&self, target: &Uuid, time: Duration) {
+        self.each_import_to(target, |core| core.handle(Event::IdleTimeout(time)));
+    }
+
+    /// Whether the imports to `target` connect again when they lost their connection and nobody asks for
+    /// anything (`lctl set_param *.*.pinger_recov`).
+    pub fn recover_or_not(&self, target: &Uuid, on: bool) {
+        self.each_import_to(target, |core| core.handle(Event::Recovers(on)));
+    }
+
+    /// Whether the imports to `target` are to be used at all: without, what is cached is lost, and calls
+    /// end with `EIO` (`lctl set_param *.*.active`).
+    pub fn activate(&self, target: &Uuid, on: bool) {
+        self.each_import_to(target, |core| core.handle(Event::Activate(on)));
     }
 
     /// The imports to `target` count their requests anew (`lctl set_param *.*.stats=clear`).

@@ -27,9 +27,14 @@ impl Engine {
             actions.push(Action::Settled(key, Ok(())));
             return;
         }
+        if !self.policy.active {
+            actions.push(Action::Settled(key, Err(RpcError::Errno(Errno::EIO))));
+            return;
+        }
         self.connecting.push(key);
         self.denied = None;
-        let idle = matches!(self.state, ImportState::New | ImportState::Disconn);
+        let idle =
+            matches!(self.state, ImportState::New | ImportState::Disconn | ImportState::Idle);
         if idle && (!self.wanted || self.next_connect.is_none()) {
             self.wanted = true;
             self.connect(now, actions);
@@ -39,7 +44,9 @@ impl Engine {
     /// Sends a connect.
     pub(super) fn connect(&mut self, now: Instant, actions: &mut Vec<Action>) {
         self.next_connect = None;
-        if !self.wanted || !matches!(self.state, ImportState::New | ImportState::Disconn) {
+        let rests =
+            matches!(self.state, ImportState::New | ImportState::Disconn | ImportState::Idle);
+        if !self.wanted || !self.policy.active || !rests {
             return;
         }
         self.enter(now, ImportState::Connecting, actions);
@@ -79,6 +86,8 @@ impl Engine {
     pub(super) fn connect_failed(&mut self, now: Instant, actions: &mut Vec<Action>) {
         self.nid = (self.nid + 1) % self.config.nids.len();
         self.enter(now, ImportState::Disconn, actions);
+        self.tried_to_connect();
+        self.fail_impatient(actions);
         self.schedule_connect(now);
     }
 
@@ -88,12 +97,12 @@ impl Engine {
             0 => std::time::Duration::ZERO,
             _ => (limits::RECONNECT_PAUSE_MIN * (1 << doubled)).min(limits::RECONNECT_PAUSE_MAX),
         };
-        self.next_connect = self.wanted.then(|| now + pause);
+        self.next_connect = self.seeks_connection().then(|| now + pause);
     }
 
     /// The connection is gone: back to DISCONN, and connect again soon.
     pub(super) fn disconnected(&mut self, now: Instant, actions: &mut Vec<Action>) {
-        if self.state == ImportState::Closed {
+        if matches!(self.state, ImportState::Closed | ImportState::Idle) {
             return;
         }
         self.abandon_flights(actions);
@@ -124,6 +133,11 @@ impl Engine {
             return;
         }
         match self.state {
+            // It heard the good-bye or will not: the connection is gone either way.
+            ImportState::Connecting if self.is_parking() => {
+                self.abandon_flights(actions);
+                self.parked(now, actions);
+            }
             ImportState::Connecting => {
                 self.abandon_flights(actions);
                 self.connect_failed(now, actions);
@@ -135,7 +149,8 @@ impl Engine {
     }
 
     pub(super) fn reconnect(&mut self, now: Instant, actions: &mut Vec<Action>) {
-        if self.is_reverse() || matches!(self.state, ImportState::Closed | ImportState::Evicted) {
+        let is_over = matches!(self.state, ImportState::Closed | ImportState::Evicted);
+        if self.is_reverse() || is_over || !self.policy.active || self.is_parking() {
             return;
         }
         self.wanted = true;
@@ -267,14 +282,18 @@ impl Engine {
             actions.push(Action::Settled(key, Ok(())));
             return;
         }
-        let request: Request = match self.config.service {
-            Service::Mgs => MgsDisconnect::default().into(),
-            Service::Mds => MdsDisconnect::default().into(),
-            Service::Ost | Service::Client => OstDisconnect::default().into(),
-        };
+        let request = self.disconnect_request();
         // Calls that come from now on wait, and end with the import.
         self.enter(now, ImportState::Disconn, actions);
         self.launch(now, Flight::new(Owner::Disconnect(key), Call::new(request)), actions);
+    }
+
+    pub(super) fn disconnect_request(&self) -> Request {
+        match self.config.service {
+            Service::Mgs => MgsDisconnect::default().into(),
+            Service::Mds => MdsDisconnect::default().into(),
+            Service::Ost | Service::Client => OstDisconnect::default().into(),
+        }
     }
 
     pub(super) fn close(&mut self, now: Instant, actions: &mut Vec<Action>) {

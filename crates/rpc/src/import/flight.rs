@@ -5,6 +5,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use sheen_types::{Instant, MatchBits, Transno, Xid};
 use sheen_wire::messages::{ObdPing, Reply};
+use sheen_wire::opcode::Opcode;
 use sheen_wire::ptlrpc::PtlrpcBody;
 
 use super::{Action, Engine, Service};
@@ -30,6 +31,8 @@ pub(super) enum Owner {
     ReplayDone,
     /// Whoever closes the import, by the host's key.
     Disconnect(u64),
+    /// The state machine, to give up the connection for a while.
+    Park,
 }
 
 /// Where a flight stands.
@@ -120,6 +123,7 @@ impl Engine {
                 self.start(now, key, *call, actions);
                 return;
             }
+            (_, CallKind::NoDelay) if self.is_resting() => self.denied.clone(),
             (_, CallKind::NoDelay | CallKind::Recovery) => Some(RpcError::Disconnected),
             _ => self.denied.clone(),
         };
@@ -128,6 +132,9 @@ impl Engine {
             return;
         }
         let opcode = call.request.format().opcode;
+        if opcode != Opcode::OBD_PING {
+            self.use_now(now);
+        }
         match call.kind {
             CallKind::Modifying => self.waiting_modifying.push_back((key, call)),
             _ if self.state == ImportState::Full && portals::is_exempt(opcode) => {
@@ -136,6 +143,7 @@ impl Engine {
             }
             _ => self.waiting.push_back((key, call)),
         }
+        self.wake(now, actions);
         self.pump(now, actions);
     }
 
@@ -186,7 +194,7 @@ impl Engine {
     ) {
         flight.timeout = match flight.owner {
             Owner::Connect => self.timing.connect_timeout(),
-            Owner::Disconnect(_) => limits::DISCONNECT_TIMEOUT.as_secs() as u32,
+            Owner::Disconnect(_) | Owner::Park => limits::DISCONNECT_TIMEOUT.as_secs() as u32,
             _ if self.bounds().adapts() => timeout_of(self.service()),
             _ => self.timing.of(Time::Timeout),
         };
@@ -250,6 +258,18 @@ impl Engine {
         }
     }
 
+    /// There was no connection when it was tried: calls that may not wait for another try do not.
+    pub(super) fn fail_impatient(&mut self, actions: &mut Vec<Action>) {
+        let calls = std::mem::take(&mut self.waiting);
+        for (key, call) in calls {
+            if call.kind == CallKind::NoDelay {
+                actions.push(Action::Complete(key, Err(RpcError::Disconnected), None));
+            } else {
+                self.waiting.push_back((key, call));
+            }
+        }
+    }
+
     /// The caller lost interest. What was sent and may change the target stays, so that it is kept
     /// for replay and its slot is not given to another while the target may still work on it.
     pub(super) fn give_up(&mut self, now: Instant, key: u64, actions: &mut Vec<Action>) {
@@ -306,6 +326,10 @@ impl Engine {
         }
         match owner {
             Owner::Disconnect(_) => self.close(now, actions),
+            Owner::Park => {
+                self.land(xid, actions);
+                self.parked(now, actions);
+            }
             _ if self.config.service == Service::Client => {}
             Owner::Connect => {
                 self.land(xid, actions);

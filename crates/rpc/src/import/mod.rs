@@ -17,6 +17,7 @@
 mod connect;
 mod flight;
 mod outgoing;
+mod park;
 mod recovery;
 mod reply;
 mod slots;
@@ -26,6 +27,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::ops::Bound::{Excluded, Included, Unbounded};
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use sheen_types::{HashMap, Instant, MatchBits, Nid, ObdHandle, Transno, Uuid, Xid};
@@ -46,6 +48,7 @@ pub use outgoing::{EARLY_REPLY_BYTES, Outgoing, OutgoingBulk};
 pub use stats::{Answered, NidTries, Traffic};
 
 use flight::Flight;
+use park::Policy;
 use slots::Slots;
 use stats::Stats;
 
@@ -135,6 +138,14 @@ pub enum Event {
     OwnTimes(OwnTimes),
     /// The times of the process are others.
     TimingChanged,
+    /// The owner needs the connection of this count of connects, or does not.
+    Unused(u32, bool),
+    /// How long an unused connection is kept; for ever if zero.
+    IdleTimeout(Duration),
+    /// Whether a lost connection is made again though nobody asks for anything.
+    Recovers(bool),
+    /// Whether the import is to be used at all.
+    Activate(bool),
     /// Time has passed.
     Tick,
 }
@@ -170,6 +181,8 @@ pub enum Action {
     State(ImportState),
     /// Tell the owner that all is lost; then [`Event::Invalidated`].
     Evicted,
+    /// Ask the owner whether it needs the connection; then [`Event::Unused`] with this count of connects.
+    AskUnused(u32),
     /// Ask the owner for its locks and submit their calls; then [`Event::LocksReplayed`] with this
     /// count of connects.
     ReplayLocks(u32),
@@ -188,6 +201,7 @@ impl fmt::Debug for Action {
             Self::Settled(key, result) => write!(out, "Settled({key}, {result:?})"),
             Self::State(state) => write!(out, "State({state})"),
             Self::Evicted => out.write_str("Evicted"),
+            Self::AskUnused(count) => write!(out, "AskUnused({count})"),
             Self::ReplayLocks(count) => write!(out, "ReplayLocks({count})"),
             Self::Prepare(transno, ..) => write!(out, "Prepare({transno})"),
             Self::Replayed(_, answer) => write!(out, "Replayed({})", answer.xid),
@@ -225,6 +239,8 @@ pub struct Engine {
     nid: usize,
     /// Whether we are to be connected at all.
     wanted: bool,
+    /// What decides whether there is to be a connection.
+    policy: Policy,
     /// The target refused us for good.
     denied: Option<RpcError>,
     /// Tries to connect since the last success.
@@ -293,6 +309,7 @@ impl Engine {
             used: false,
             nid: 0,
             wanted: false,
+            policy: Policy::default(),
             denied: None,
             tries: 0,
             next_connect: None,
@@ -403,7 +420,7 @@ impl Engine {
     pub fn next_wake(&self) -> Option<Instant> {
         let scan = (!self.flights.is_empty()).then_some(self.next_scan);
         let ping = self.pings().then_some(self.next_ping);
-        [scan, ping, self.next_connect].into_iter().flatten().min()
+        [scan, ping, self.next_connect, self.idle_at()].into_iter().flatten().min()
     }
 
     /// Takes an event; `actions` gets what is to be done, in order.
@@ -436,8 +453,30 @@ impl Engine {
             Event::TimingChanged => {
                 self.next_ping = self.next_ping.min(now + self.timing.ping_intervals().0);
             }
+            Event::Unused(count, is_so) => self.unused(now, count, is_so, actions),
+            Event::IdleTimeout(time) => self.limit_idleness(now, time, actions),
+            Event::Recovers(on) => self.recover_or_not(now, on, actions),
+            Event::Activate(on) => self.activate(now, on, actions),
             Event::Tick => self.tick(now, actions),
         }
+    }
+
+    /// How long an unused connection is kept; for ever if zero.
+    #[must_use]
+    pub fn idle_timeout(&self) -> Duration {
+        self.policy.idle_timeout
+    }
+
+    /// Whether a lost connection is made again though nobody asks for anything.
+    #[must_use]
+    pub fn recovers(&self) -> bool {
+        self.policy.recovers
+    }
+
+    /// Whether operators want the import to be used.
+    #[must_use]
+    pub fn is_active(&self) -> bool {
+        self.policy.active
     }
 
     /// The times that the import has of its own.
@@ -498,6 +537,9 @@ impl Engine {
         if self.next_scan <= now && !self.flights.is_empty() {
             self.next_scan = now + limits::SCAN_INTERVAL;
             self.scan(now, actions);
+        }
+        if self.idle_at().is_some_and(|at| at <= now) {
+            self.ask_unused(now, actions);
         }
         if self.pings() && self.next_ping <= now {
             self.ping(now, actions);

@@ -178,7 +178,7 @@ impl Engine {
             Owner::Caller(_) if flight.is_lock_replay => {
                 body.flags |= MsgFlags::REQ_REPLAY_DONE;
             }
-            Owner::Caller(_) | Owner::Ping | Owner::Disconnect(_) => {}
+            Owner::Caller(_) | Owner::Ping | Owner::Disconnect(_) | Owner::Park => {}
         }
         body
     }

@@ -28,6 +28,8 @@ impl Engine {
                     actions.push(Action::Settled(key, Ok(())));
                 }
                 self.postpone_ping(now);
+                self.use_now(now);
+                self.tried_to_connect();
                 self.pump(now, actions);
             }
             _ => {}
@@ -176,12 +178,7 @@ impl Engine {
     fn evicted(&mut self, actions: &mut Vec<Action>) {
         self.counters.evictions += 1;
         self.fail_all(&RpcError::Evicted, actions);
-        self.kept.clear();
-        self.held.clear();
-        self.slots.clear();
-        self.committed = Transno(0);
-        self.replayed = Transno(0);
-        self.used = false;
+        self.lose_all();
         actions.push(Action::Evicted);
     }
 

@@ -58,6 +58,10 @@ impl Engine {
         match kind {
             Owner::Connect => self.connect_reply(now, xid, &wire, &body, actions),
             Owner::Disconnect(_) => self.close(now, actions),
+            Owner::Park => {
+                self.land(xid, actions);
+                self.parked(now, actions);
+            }
             _ if self.is_refusal_of_connection(&body) => self.unknown_to_target(now, xid, actions),
             _ if self.is_busy(xid, &body) => self.delay(now, xid, actions),
             _ => match Reply::decode(self.flights[&xid].call.request.kind(), &wire) {
@@ -175,7 +179,7 @@ impl Engine {
             Owner::Caller(_) => self.answer(now, xid, flight, answer, actions),
             Owner::Replay(transno) => self.replay_answered(now, transno, answer, actions),
             Owner::ReplayDone => self.replay_done(now, actions),
-            Owner::Ping | Owner::Connect | Owner::Disconnect(_) => {}
+            Owner::Ping | Owner::Connect | Owner::Disconnect(_) | Owner::Park => {}
         }
     }
 }

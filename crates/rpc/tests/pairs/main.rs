@@ -6,6 +6,7 @@ mod server;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
 
 use cluster::{Cluster, Faults, PARTNER};
 use proptest::prelude::*;
@@ -118,6 +119,105 @@ fn operators_say_how_often_is_pinged() {
     let before = cluster.engine.counters().sent;
     cluster.run(900);
     assert_eq!(cluster.engine.counters().sent, before);
+}
+
+#[test]
+fn an_unused_connection_is_given_up_and_made_again_when_it_is_needed() {
+    let mut cluster = Cluster::new(3, Faults::default());
+    cluster.connect();
+    cluster.feed(Event::IdleTimeout(Duration::from_secs(20)));
+    cluster.submit(CallKind::Modifying);
+    cluster.run(19);
+    assert_eq!(cluster.engine.state(), ImportState::Full);
+    cluster.run(60);
+    assert_eq!(cluster.engine.state(), ImportState::Idle);
+    let sent = cluster.engine.counters().sent;
+    cluster.run(600);
+    assert_eq!(cluster.engine.counters().sent, sent, "an idle import says nothing");
+    // Who may not wait for a target that is away waits for one that was not needed.
+    for kind in [CallKind::NoDelay, CallKind::NoDelay, CallKind::Modifying] {
+        cluster.submit(kind);
+    }
+    cluster.run(2);
+    cluster.check();
+    assert_eq!((cluster.answered(), cluster.engine.state()), (4, ImportState::Full));
+    cluster.run(60);
+    cluster.crash();
+    assert_eq!(cluster.engine.state(), ImportState::Idle);
+    cluster.submit(CallKind::Modifying);
+    cluster.run(5);
+    cluster.check();
+    assert_eq!(cluster.engine.counters().evictions, 0);
+    cluster.feed(Event::IdleTimeout(Duration::ZERO));
+    cluster.run(100);
+    assert_eq!(cluster.engine.state(), ImportState::Full);
+}
+
+#[test]
+fn a_connection_under_which_there_are_locks_or_changes_to_replay_is_kept() {
+    for (locks, commits) in [(1, true), (0, false)] {
+        let mut cluster = Cluster::new(3, Faults::default());
+        cluster.connect();
+        (cluster.locks, cluster.server.commits) = (locks, commits);
+        cluster.feed(Event::IdleTimeout(Duration::from_secs(20)));
+        cluster.submit(CallKind::Modifying);
+        cluster.run(200);
+        assert_eq!(cluster.engine.state(), ImportState::Full);
+    }
+}
+
+#[test]
+fn who_may_not_wait_is_told_that_an_idle_target_is_away() {
+    let mut cluster = Cluster::new(3, Faults::default());
+    cluster.connect();
+    cluster.feed(Event::IdleTimeout(Duration::from_secs(2)));
+    cluster.run(30);
+    cluster.server.refuses_until = cluster.seconds() + 30;
+    cluster.submit(CallKind::NoDelay);
+    cluster.submit(CallKind::Normal);
+    cluster.run(5);
+    assert_eq!((cluster.failures(), cluster.answered()), (vec![RpcError::Disconnected], 0));
+    cluster.run(30);
+    cluster.check_except(1);
+}
+
+#[test]
+fn an_import_that_operators_turn_off_refuses_calls_until_they_turn_it_on() {
+    let mut cluster = Cluster::new(3, Faults::default());
+    cluster.connect();
+    cluster.submit(CallKind::Modifying);
+    cluster.run(2);
+    cluster.server.work_seconds = Some(9);
+    cluster.submit(CallKind::Modifying);
+    cluster.feed(Event::Activate(false));
+    cluster.submit(CallKind::Normal);
+    cluster.feed(Event::Reconnect);
+    cluster.run(30);
+    let eio = RpcError::Errno(sheen_types::Errno::EIO);
+    assert_eq!(cluster.failures(), [eio.clone(), eio]);
+    assert_eq!(cluster.engine.state(), ImportState::Disconn);
+    cluster.server.work_seconds = None;
+    cluster.feed(Event::Activate(true));
+    cluster.run(2);
+    cluster.submit(CallKind::Modifying);
+    cluster.run(2);
+    assert_eq!((cluster.answered(), cluster.engine.state()), (2, ImportState::Full));
+    assert_eq!(cluster.engine.counters().evictions, 0);
+}
+
+#[test]
+fn a_lost_connection_is_made_again_at_once_or_when_somebody_asks() {
+    for recovers in [true, false] {
+        let mut cluster = Cluster::new(3, Faults::default());
+        cluster.connect();
+        cluster.feed(Event::Recovers(recovers));
+        cluster.break_connection();
+        cluster.run(60);
+        assert_eq!(cluster.engine.state() == ImportState::Full, recovers);
+        cluster.submit(CallKind::Normal);
+        cluster.run(2);
+        cluster.check();
+    }
 }
 
 #[test]
@@ -253,11 +353,13 @@ proptest! {
         double in 0_u64..8,
         crashes in 0_u64..4,
         breaks in 0_u64..6,
+        idle in 0_u64..4,
     ) {
         let faults = Faults { loss, double, latency_ms_max: 400, work_seconds_max: 20 };
         let mut cluster = Cluster::new(seed, faults);
         cluster.locks = seed % 4;
         cluster.connect();
+        cluster.feed(Event::IdleTimeout(Duration::from_secs(idle * 2)));
         for _ in 0..24 {
             for _ in 0..4 {
                 cluster.submit(CallKind::Modifying);
@@ -275,7 +377,7 @@ proptest! {
         cluster.calm();
         cluster.run(2000);
         cluster.check();
-        prop_assert_eq!(cluster.engine.state(), ImportState::Full);
+        prop_assert!(cluster.is_at_rest());
         prop_assert_eq!(cluster.engine.counters().evictions, 0);
     }
 }

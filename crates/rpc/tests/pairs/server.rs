@@ -171,6 +171,11 @@ impl Server {
         if body.conn_cnt < self.conn_cnt {
             return None;
         }
+        if matches!(request, Request::MdsDisconnect(_)) {
+            assert!(self.locks.is_empty(), "locks are given back first");
+            self.evict();
+            self.answers.clear();
+        }
         let done = MsgFlags::REQ_REPLAY_DONE | MsgFlags::LOCK_REPLAY_DONE;
         if body.flags.contains(done) {
             self.recovering = false;

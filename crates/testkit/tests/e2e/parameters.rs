@@ -109,6 +109,54 @@ fn times_are_set_for_a_process_and_for_one_device() {
 }
 
 #[test]
+fn an_ost_is_turned_off_and_on_and_left_alone() {
+    scene("resting", 2, LIMIT, |cluster| {
+        let on = |index: u16| -> Outcome<std::path::PathBuf> {
+            let path = cluster.mnt().join(format!("on{index}"));
+            let (number, text) = (index.to_string(), path.to_string_lossy().into_owned());
+            cluster.must(&["lfs", "setstripe", "-c", "1", "-i", &number, &text])?;
+            fs::write(&path, [7; 100_000]).told("write")?;
+            fs::File::open(&path).and_then(|file| file.sync_all()).told("fsync")?;
+            Ok(path)
+        };
+        let (one, two) = (on(0)?, on(1)?);
+        cluster.must(&["lctl", "set_param", "osc.*OST0001*.active=0"])?;
+        all_become(cluster, "osc.*OST0001*.active", 1, "0")?;
+        let refused = fs::read(&two).err().and_then(|error| error.raw_os_error());
+        ensure(refused == Some(5), || format!("reading an inactive OST: {refused:?}"))?;
+        fs::read(&one).told("the other OST")?;
+        let shown = cluster.must(&["lfs", "df", &cluster.mnt().to_string_lossy()])?;
+        ensure(
+            shown.contains("OST0001_UUID       : Input/output error") || !shown.contains("[OST:1]"),
+            || format!("an inactive OST is counted: {shown}"),
+        )?;
+        cluster.must(&["lctl", "set_param", "osc.*OST0001*.active=1"])?;
+        let back = wait_until("the OST", Duration::from_secs(20), || {
+            fs::read(&two).is_ok_and(|data| data == [7; 100_000])
+        });
+        back.map_err(|error| format!("{error}: {:?}", fs::read(&two).map(|data| data.len())))?;
+
+        // Without locks and use the connections go, and come back with the next need.
+        let is = |state: &str| {
+            values(cluster, "osc.*.ost_server_uuid")
+                .is_ok_and(|all| all.iter().all(|line| line.ends_with(state)))
+        };
+        cluster.must(&["lctl", "set_param", "osc.*.idle_timeout=1"])?;
+        cluster.must(&["lctl", "set_param", "ldlm.namespaces.*osc*.lru_size=clear"])?;
+        wait_until("IDLE", Duration::from_secs(30), || is("IDLE"))?;
+        let all = values(cluster, "lov.*.activeobd")?;
+        ensure(all == ["2"], || format!("idle OSTs are not active: {all:?}"))?;
+        let read = fs::read(&two).told("read")?;
+        ensure(read == [7; 100_000], || "other data".to_owned())?;
+        let refused = cluster.run(&["lctl", "set_param", "osc.*.idle_timeout=51"])?;
+        ensure(!refused.status.success(), || "51 s are too many".to_owned())?;
+        cluster.must(&["lctl", "set_param", "osc.*.idle_timeout=0"])?;
+        cluster.must(&["lctl", "set_param", "osc.*.idle_connect=1"])?;
+        wait_until("FULL", Duration::from_secs(10), || is("FULL"))
+    });
+}
+
+#[test]
 fn all_locks_are_written_into_the_log_when_asked_for() {
     scene("locks", 1, LIMIT, |cluster| {
         fs::write(cluster.mnt().join("file"), "data").told("write")?;

@@ -1,11 +1,12 @@
 //! The devices of a mount: `mgc`, `mdc` and `osc`, each the connection to one target.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use sheen_client::data::Osc;
 use sheen_node::rpc::ImportReport;
-use sheen_rpc::OwnTimes;
+use sheen_rpc::{OwnTimes, Time};
 use sheen_types::{Errno, Uuid};
 use sheen_wire::connect::ConnectFlags;
 use sheen_wire::lnet::Portal;
@@ -18,6 +19,9 @@ use crate::api::{Kind, Target};
 
 /// `OBD_MAX_RIF_MAX`: most requests of a device on the wire.
 const REQUESTS_MAX: u64 = 512;
+/// `CONNECTION_SWITCH_MIN` and `MAX`, between which the longest `idle_timeout` lies.
+const IDLE_SECONDS_MIN: u64 = 5;
+const IDLE_SECONDS_MAX: u64 = 50;
 
 /// The connection to one target, with the data that goes over it.
 pub(super) struct Device {
@@ -168,9 +172,16 @@ fn add_connection(folder: &Folder<'_>, device: &Arc<Device>) {
 
 /// What devices show and take whose requests are counted.
 fn add_requests(folder: &Folder<'_>, device: &Arc<Device>) {
-    folder.show("active", device, |it| {
-        it.told(|report| u8::from(report.state == sheen_rpc::ImportState::Full).to_string())
-    });
+    folder.tune(
+        "active",
+        device,
+        |it| it.told(|report| u8::from(report.is_active).to_string()),
+        |it, text| {
+            it.state.node.activate(&it.uuid, values::switch(text)?);
+            Ok(())
+        },
+    );
+    add_rest(folder, device);
     let portal = match device.target.kind {
         Kind::Mdt => Portal::MDS_REQUEST,
         _ => Portal::OST_REQUEST,
@@ -213,6 +224,43 @@ fn add_requests(folder: &Folder<'_>, device: &Arc<Device>) {
         let bytes = it.report().map_or(0, |report| report.traffic.unstable_bytes);
         let (pages, mib) = (bytes.div_ceil(PAGE_BYTES), bytes >> 20);
         format!("unstable_pages:{pages:>21}\nunstable_mb:{mib:>24}\n")
+    });
+}
+
+/// When a connection is given up, and when it is made again.
+fn add_rest(folder: &Folder<'_>, device: &Arc<Device>) {
+    folder.tune(
+        "pinger_recov",
+        device,
+        |it| it.told(|report| u8::from(report.recovers).to_string()),
+        |it, text| {
+            it.state.node.recover_or_not(&it.uuid, values::switch(text)?);
+            Ok(())
+        },
+    );
+    if device.target.kind != Kind::Ost {
+        return;
+    }
+    folder.tune(
+        "idle_timeout",
+        device,
+        |it| it.told(|report| report.idle_timeout.as_secs().to_string()),
+        |it, text| {
+            // What is logged of it is logged always.
+            if ["debug", "nodebug"].contains(&text.trim()) {
+                return Ok(());
+            }
+            let timeout = u64::from(it.state.node.time(Time::Timeout));
+            let most = timeout.clamp(IDLE_SECONDS_MIN, IDLE_SECONDS_MAX);
+            let seconds = values::number_within(text, 0, most)?;
+            it.state.node.limit_idleness(&it.uuid, Duration::from_secs(seconds));
+            Ok(())
+        },
+    );
+    let (writer, handle) = (Arc::clone(device), tokio::runtime::Handle::current());
+    folder.order("idle_connect", move |_| {
+        let ping = writer.state.node.ping_target(&writer.uuid);
+        handle.block_on(ping).map_err(|error| error.errno())
     });
 }
 

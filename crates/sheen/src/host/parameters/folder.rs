@@ -41,6 +41,15 @@ impl<'a> Folder<'a> {
         self.tree.add_writable(&name, move || read(&reader), move |text| write(&writer, text));
     }
 
+    /// Adds what can only be set.
+    pub(super) fn order(
+        &self,
+        leaf: &str,
+        write: impl Fn(&str) -> Result<(), Errno> + Send + Sync + 'static,
+    ) {
+        self.tree.add_order(&self.name(leaf), write);
+    }
+
     /// Makes a name in this folder another one of the folder `target`.
     pub(super) fn link(&self, leaf: &str, target: &str) {
         self.tree.link(&self.name(leaf), target);

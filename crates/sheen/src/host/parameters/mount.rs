@@ -106,7 +106,8 @@ impl MountState {
     pub(super) fn targets(&self) -> Vec<(api::Target, ImportReport)> {
         let target = |report: ImportReport| {
             let uuid = report.target.to_string();
-            let active = report.state == ImportState::Full;
+            // One that is not needed now is there when it is.
+            let active = matches!(report.state, ImportState::Full | ImportState::Idle);
             let (kind, index, device) = match uuid.parse::<TargetName>() {
                 Err(_) => (Kind::Mgs, 0, format!("MGC{}", report.peer)),
                 Ok(name) if name.kind == TargetKind::Mdt => {
