@@ -54,6 +54,11 @@ pub(super) struct Shared {
     pub(super) ahead: super::ahead::Limits,
     /// Calls that wait for locks.
     pub(super) asked: super::asked::Asked,
+    /// Dirty bytes of all OSTs together, and how many there may be (`max_dirty_mb`).
+    pub(super) dirty: AtomicU64,
+    pub(super) dirty_max: AtomicU64,
+    /// Dirty bytes were written, or grant has come: anywhere, since there is a limit for all together.
+    pub(super) relieved: Notify,
 }
 
 impl Shared {
@@ -79,8 +84,6 @@ pub struct Osc {
     locks: std::sync::OnceLock<Arc<LockSpace>>,
     space: Mutex<Space>,
     terms: Mutex<Terms>,
-    /// Dirty bytes were written, or grant has come.
-    pub(super) relieved: Notify,
     objects: Mutex<Objects>,
     /// Objects of files that are gone; see [`super::gone`].
     pub(super) gone: Mutex<Vec<ResourceName>>,
@@ -201,7 +204,6 @@ impl Osc {
             // Nothing is promised before [`Osc::connected`].
             space: Mutex::default(),
             terms: Mutex::default(),
-            relieved: Notify::new(),
             objects: Mutex::default(),
             gone: Mutex::default(),
             tuning: Tuning::default(),
@@ -237,7 +239,7 @@ impl Osc {
         space.available = u64::from(data.grant).saturating_sub(space.dirty);
         space.lost = 0;
         drop(space);
-        self.relieved.notify_waiters();
+        self.shared.relieved.notify_waiters();
     }
 
     /// What was agreed on when the OST was last connected, within what operators have set.
@@ -336,7 +338,7 @@ impl Osc {
     /// they would be.
     pub fn limit_dirty(&self, bytes: u64) {
         self.tuning.dirty_bytes_max.store(bytes, Ordering::Relaxed);
-        self.relieved.notify_waiters();
+        self.shared.relieved.notify_waiters();
     }
 
     /// Whether bulk data is checksummed, as far as the OST does it (`checksums`).
@@ -381,9 +383,15 @@ impl Osc {
         if space.dirty > 0 && space.dirty + bytes > self.dirty_bytes_max() {
             return Err(Shortage::TooDirty);
         }
+        // Two that come at once may exceed it by what one of them brings.
+        let all = self.shared.dirty.load(Ordering::Relaxed);
+        if all > 0 && all + bytes > self.shared.dirty_max.load(Ordering::Relaxed) {
+            return Err(Shortage::TooDirty);
+        }
         let left = space.available.checked_sub(bytes).ok_or(Shortage::NoGrant)?;
         space.available = left;
         space.dirty += bytes;
+        self.shared.dirty.fetch_add(bytes, Ordering::Relaxed);
         Ok(())
     }
 
@@ -391,19 +399,25 @@ impl Osc {
     /// their grant comes back.
     pub(super) fn settle(&self, bytes: u64, gained: u64) {
         let mut space = self.space.lock();
-        space.dirty = space.dirty.saturating_sub(bytes);
+        self.less_dirty(&mut space, bytes);
         space.available += gained;
         drop(space);
-        self.relieved.notify_waiters();
+        self.shared.relieved.notify_waiters();
+    }
+
+    fn less_dirty(&self, space: &mut Space, bytes: u64) {
+        let gone = bytes.min(space.dirty);
+        space.dirty -= gone;
+        self.shared.dirty.fetch_sub(gone, Ordering::Relaxed);
     }
 
     /// The write of dirty bytes failed.
     pub(super) fn lose_grant(&self, bytes: u64) {
         let mut space = self.space.lock();
-        space.dirty = space.dirty.saturating_sub(bytes);
+        self.less_dirty(&mut space, bytes);
         space.lost += bytes;
         drop(space);
-        self.relieved.notify_waiters();
+        self.shared.relieved.notify_waiters();
     }
 
     /// What the OST is to hear that we lost. If it does not hear it, it counts it as ours until the

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::{Mutex, RwLock};
 use sheen_io::{BoxFuture, World};
@@ -37,6 +38,9 @@ impl Osts {
             events: Mutex::new(None),
             ahead: Limits::default(),
             asked: super::asked::Asked::default(),
+            dirty: AtomicU64::new(0),
+            dirty_max: AtomicU64::new(u64::MAX),
+            relieved: tokio::sync::Notify::new(),
         });
         Arc::new(Self { shared, table: RwLock::default(), mdts: RwLock::default() })
     }
@@ -108,6 +112,18 @@ impl Osts {
     #[must_use]
     pub fn read_ahead(&self) -> &Limits {
         &self.shared.ahead
+    }
+
+    /// Bytes that may be dirty at once towards all OSTs together (`max_dirty_mb`).
+    #[must_use]
+    pub fn dirty_bytes_max(&self) -> u64 {
+        self.shared.dirty_max.load(Ordering::Relaxed)
+    }
+
+    /// From now on so many.
+    pub fn limit_dirty(&self, bytes: u64) {
+        self.shared.dirty_max.store(bytes, Ordering::Relaxed);
+        self.shared.relieved.notify_waiters();
     }
 
     fn object(&self, fid: Fid, mapping: Mapping, place: Stripe) -> Result<Arc<Object>, Errno> {

@@ -65,7 +65,7 @@ impl Object {
 
     async fn write_back(self: &Arc<Self>, offset: u64, data: Bytes) -> Result<(), Errno> {
         loop {
-            let relieved = self.osc.relieved.notified();
+            let relieved = self.osc.shared.relieved.notified();
             match self.accept(offset, &data) {
                 Ok(()) => return Ok(()),
                 Err(Shortage::NoGrant) if self.is_idle() => {

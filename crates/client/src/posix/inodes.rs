@@ -78,7 +78,7 @@ impl Mounted {
     pub(super) fn stat_without_rpc(&self, inode: &Inode) -> Result<Stat, Errno> {
         let (mut attributes, covered, data, objects) = {
             let state = inode.state();
-            let attributes = state.attributes_shown().ok_or(Errno::EIO)?;
+            let attributes = self.settings.told(state.attributes_shown().ok_or(Errno::EIO)?);
             if state.size_covered() {
                 return Ok(Stat { attributes, keep: self.observers.watched() });
             }
@@ -107,7 +107,8 @@ impl Mounted {
         };
         let (mut attributes, covered) = {
             let state = inode.state();
-            (state.attributes_shown().ok_or(Errno::EIO)?, state.attributes_covered())
+            let attributes = self.settings.told(state.attributes_shown().ok_or(Errno::EIO)?);
+            (attributes, state.attributes_covered())
         };
         merge(&mut attributes, &known);
         let keep = covered && known.covered && self.observers.watched();

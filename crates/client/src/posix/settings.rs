@@ -1,12 +1,12 @@
 //! What operators set of a mount (`lctl set_param llite.*`), and what it counts of names looked up ahead.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
 use sheen_types::Instant;
 
-use super::FsStat;
+use super::{Attributes, FsStat};
 
 /// Lookups that the listing of one directory has under way at once, unless told otherwise.
 const LOOKUPS_AT_ONCE: usize = 16;
@@ -16,6 +16,8 @@ pub struct Settings {
     lookups_ahead: AtomicUsize,
     lazy_statfs: AtomicBool,
     sync_on_close: AtomicBool,
+    /// Bytes of a block that `stat(2)` tells of; 0 for those that suit the inode.
+    stat_block: AtomicU32,
     /// How long an answer to statfs is believed, in seconds.
     statfs_age_max: AtomicU64,
     statfs: Mutex<Option<(Instant, FsStat)>>,
@@ -39,6 +41,7 @@ impl Default for Settings {
             lookups_ahead: AtomicUsize::new(LOOKUPS_AT_ONCE),
             lazy_statfs: AtomicBool::new(true),
             sync_on_close: AtomicBool::new(false),
+            stat_block: AtomicU32::new(0),
             statfs_age_max: AtomicU64::new(0),
             statfs: Mutex::default(),
             ahead: Default::default(),
@@ -78,6 +81,26 @@ impl Settings {
     /// Sets that.
     pub fn set_sync_on_close(&self, on: bool) {
         self.sync_on_close.store(on, Ordering::Relaxed);
+    }
+
+    /// Bytes of a block that `stat(2)` tells of (`stat_blocksize`); 0 for those that suit the inode.
+    #[must_use]
+    pub fn stat_block(&self) -> u32 {
+        self.stat_block.load(Ordering::Relaxed)
+    }
+
+    /// Sets that.
+    pub fn set_stat_block(&self, bytes: u32) {
+        self.stat_block.store(bytes, Ordering::Relaxed);
+    }
+
+    /// Attributes as operators want them told.
+    pub(super) fn told(&self, mut attributes: Attributes) -> Attributes {
+        match self.stat_block() {
+            0 => {}
+            bytes => attributes.block_size = bytes,
+        }
+        attributes
     }
 
     /// For how many seconds an answer to statfs is believed (`statfs_max_age`).

@@ -48,3 +48,20 @@ fn locks_that_are_too_many_go_in_batches_as_large_as_operators_say() {
     assert!(given_back(&fixture) > 3);
     assert!(fixture.locks.namespace().gauges().unused <= 2);
 }
+
+#[test]
+fn blocks_are_as_large_as_operators_say() {
+    let fixture = Fixture::new();
+    let size = |number| {
+        look_up(&fixture, number).map(|lookup| match lookup {
+            Lookup::Found(entry) => entry.attributes.block_size,
+            other => panic!("{other:?}"),
+        })
+    };
+    let usual = size(1);
+    assert_ne!(usual, Ok(64 << 10));
+    fixture.files.settings().set_stat_block(64 << 10);
+    assert_eq!(size(2), Ok(64 << 10));
+    fixture.files.settings().set_stat_block(0);
+    assert_eq!(size(3), usual);
+}

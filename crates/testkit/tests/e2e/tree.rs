@@ -216,7 +216,7 @@ enum Rule {
 
 fn rule(leaf: &str) -> Rule {
     match leaf {
-        "import" => Rule::Keys,
+        "import" | "ir_state" => Rule::Keys,
         "stats" | "md_stats" | "rpc_stats" | "io_latency_stats" | "state" | "timeouts"
         | "target_obd" | "read_ahead_stats" => Rule::Kinds,
         "connect_flags" | "sbi_flags" | "checksum_type" | "statfs_state" => Rule::Words,
@@ -225,7 +225,8 @@ fn rule(leaf: &str) -> Rule {
 }
 
 /// Keys of `import` that depend on what was agreed on, or on whether data was moved.
-const DEPENDS: [&str; 16] = [
+const DEPENDS: [&str; 17] = [
+    "- { client",
     "initial_grant",
     "target_index",
     "max_brw_size",

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use sheen_io::Clock as _;
 use sheen_types::Samples;
 use sheen_wire::checksum::Checksum;
 use sheen_wire::connect::{ChecksumTypes, ObdConnectData};
@@ -54,6 +55,25 @@ fn data_is_sent_again_as_often_as_operators_allow() {
     fixture.ost().script.lock().garble = 2;
     assert!(fixture.write(&file, WriteAt::Offset(0), pattern(9), DIRECT).is_err());
     assert_eq!(fixture.ost().take("write").len(), 2);
+}
+
+#[test]
+fn no_more_is_dirty_towards_all_osts_together_than_operators_allow() {
+    let fixture = Fixture::new(4 << 20);
+    fixture.osts.limit_dirty(96 << 10);
+    let (one, two) = (fixture.file(1), fixture.file(2));
+    let write = |file, at| fixture.write(file, WriteAt::Offset(at), pattern(64 << 10), CACHED);
+    write(&one, 0).expect("accepted");
+    assert_eq!(fixture.ost().take("write").len(), 0, "it may stay dirty");
+    // The second file's bytes for the second OST wait until those of the first are written.
+    let before = fixture.world.now();
+    write(&two, super::STRIPE.into()).expect("accepted");
+    assert_eq!(fixture.ost().take("write"), ["write 0+65536 used 65536"]);
+    assert!(fixture.world.now() > before, "it had to wait");
+    assert_eq!(fixture.fakes[1].take("write").len(), 0, "now this may stay dirty");
+    fixture.osts.limit_dirty(1 << 20);
+    write(&one, 128 << 10).expect("accepted");
+    assert_eq!(fixture.ost().take("write").len(), 0);
 }
 
 #[test]

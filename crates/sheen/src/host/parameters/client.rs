@@ -5,10 +5,16 @@ use std::sync::{Arc, OnceLock, Weak};
 
 use parking_lot::Mutex;
 use sheen_client::config::{ClusterMap, ParameterHook};
+use sheen_types::Errno;
 
 use super::device::{self, Device};
+use super::folder::Folder;
 use super::mount::MountState;
-use super::{Applied, add_common, dump, llite, locks, lov, timing};
+use super::values::{self, MIB};
+use super::{Applied, add_common, dump, llite, locks, lov, memory_bytes, timing};
+
+/// The least that `max_dirty_mb` may be.
+const DIRTY_BYTES_MIN: u64 = 4 << 20;
 
 /// All devices of a mount.
 pub(super) type DeviceList = Arc<Mutex<Vec<Arc<Device>>>>;
@@ -97,6 +103,22 @@ fn add_mount(state: &Arc<MountState>, devices: &DeviceList) {
     add_common(tree, &state.jobs);
     timing::add(tree, &state.node, || ());
     tree.add("pinger", || "on".to_owned());
+    let memory = memory_bytes();
+    state.osts.limit_dirty(memory / 2);
+    Folder::root(tree).tune(
+        "max_dirty_mb",
+        &state.osts,
+        |osts| (osts.dirty_bytes_max() / MIB).to_string(),
+        move |osts, text| {
+            // Not ERANGE, as in Lustre.
+            let bytes = values::number(text)?.checked_mul(MIB).ok_or(Errno::EINVAL)?;
+            let most = memory / 10 * 9;
+            osts.limit_dirty(
+                values::within(bytes, DIRTY_BYTES_MIN, most).map_err(|_| Errno::EINVAL)?,
+            );
+            Ok(())
+        },
+    );
     locks::add_common(state);
     llite::add(state);
     lov::add(state, devices);

@@ -113,6 +113,9 @@ pub(super) fn add(state: &Arc<MountState>, target: &Target, report: &ImportRepor
     let place = format!("{}.{}", device_type(target.kind), target.device);
     let folder = Folder::new(&state.tree, place);
     add_connection(&folder, &device);
+    if target.kind == Kind::Mgs {
+        folder.show("ir_state", &device, |it| it.told(imports::recovery_state));
+    }
     if target.kind != Kind::Mgs {
         add_requests(&folder, &device);
         add_space(&folder, &device);

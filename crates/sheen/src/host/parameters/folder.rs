@@ -17,6 +17,11 @@ impl<'a> Folder<'a> {
         Self { tree, place: place.into() }
     }
 
+    /// What stands in no folder.
+    pub(super) fn root(tree: &'a Tree) -> Self {
+        Self::new(tree, "")
+    }
+
     /// Adds what can only be looked at, and is read of `owner`.
     pub(super) fn show<T: Send + Sync + 'static>(
         &self,
@@ -56,6 +61,9 @@ impl<'a> Folder<'a> {
     }
 
     fn name(&self, leaf: &str) -> String {
-        format!("{}.{leaf}", self.place)
+        match self.place.as_str() {
+            "" => leaf.to_owned(),
+            place => format!("{place}.{leaf}"),
+        }
     }
 }

@@ -20,6 +20,13 @@ pub(super) fn state(report: &ImportReport, clock: &Clock) -> String {
     text
 }
 
+/// `mgc.*.ir_state`: without imperative recovery no table of targets is followed.
+pub(super) fn recovery_state(report: &ImportReport) -> String {
+    let is_on = report.data.flags.contains(ConnectFlags::IMP_RECOV);
+    let word = if is_on { "ENABLED" } else { "DISABLED" };
+    format!("imperative_recovery: {word}\nclient_state:\n")
+}
+
 /// What both sides of a connection agreed on, as in `*.export`.
 pub(super) fn agreed(data: &ObdConnectData) -> String {
     let names = connect_names(data).join(", ");

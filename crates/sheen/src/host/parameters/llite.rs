@@ -271,6 +271,19 @@ fn add_listing(folder: &Folder<'_>, state: &Arc<MountState>) {
 
 fn add_switches(folder: &Folder<'_>, state: &Arc<MountState>) {
     type Switch = (&'static str, fn(&MountState) -> bool, fn(&MountState, bool));
+    folder.tune(
+        "stat_blocksize",
+        state,
+        |it| it.files.settings().stat_block().to_string(),
+        |it, text| {
+            let bytes = values::number_within(text, 0, u32::MAX.into())?;
+            if bytes != 0 && (bytes < PAGE_BYTES || !bytes.is_power_of_two()) {
+                return Err(Errno::ERANGE);
+            }
+            it.files.settings().set_stat_block(bytes as u32);
+            Ok(())
+        },
+    );
     let switches: [Switch; 5] = [
         ("checksums", MountState::checksums, MountState::set_checksums),
         ("checksum_pages", MountState::checksums, MountState::set_checksums),

@@ -53,8 +53,17 @@ fn add_common(tree: &Tree, jobs: &Arc<Jobs>) {
     jobs::add(tree, jobs);
     tree.add("version", || VERSION.to_owned());
     tree.add("health_check", || "healthy".to_owned());
+    text::add_header(tree);
     tree.add("memused", || resident_bytes().to_string());
     tree.add("memused_max", || resident_bytes_max().to_string());
+}
+
+/// Memory of the machine.
+fn memory_bytes() -> u64 {
+    let info = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let line = info.lines().find_map(|line| line.strip_prefix("MemTotal:"));
+    let kib = line.and_then(|line| line.trim().trim_end_matches(" kB").parse::<u64>().ok());
+    kib.unwrap_or(0) << 10
 }
 
 /// The most memory that the process ever had.

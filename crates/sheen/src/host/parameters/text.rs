@@ -1,9 +1,13 @@
 //! Statistics and times as `lctl get_param` shows them, in Lustre's shape byte for byte.
 
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use parking_lot::Mutex;
+use sheen_control::Tree;
 use sheen_types::{Instant, Samples, Unit};
+
+use super::values;
 
 /// Columns of the names in a `stats` file.
 pub(super) const NAME_WIDTH: usize = 35;
@@ -67,6 +71,7 @@ fn times_between(
     unit: &str,
 ) -> String {
     let since_epoch = |time: SystemTime| time.duration_since(UNIX_EPOCH).unwrap_or_default();
+    let all = HAS_HEADER.load(Ordering::Relaxed) != 0;
     let times = [
         ("snapshot_time", since_epoch(now)),
         ("start_time", since_epoch(start)),
@@ -76,7 +81,23 @@ fn times_between(
         let (name, seconds, rest) = (format!("{name}{colon}"), time.as_secs(), time.subsec_nanos());
         format!("{name:<width$} {seconds}.{rest:09}{unit}\n")
     };
-    times.map(line).concat()
+    times.into_iter().take(if all { 3 } else { 1 }).map(line).collect()
+}
+
+/// `enable_stats_header`: whether statistics say since when they count, and not only when they were read.
+static HAS_HEADER: AtomicU32 = AtomicU32::new(1);
+
+/// Adds that switch of the process.
+pub(super) fn add_header(tree: &Tree) {
+    tree.add_writable(
+        "enable_stats_header",
+        || HAS_HEADER.load(Ordering::Relaxed).to_string(),
+        |text| {
+            let value = values::number_within(text, 0, u32::MAX.into())?;
+            HAS_HEADER.store(value as u32, Ordering::Relaxed);
+            Ok(())
+        },
+    );
 }
 
 /// One line of a `stats` file.
