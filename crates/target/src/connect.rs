@@ -218,7 +218,7 @@ impl Target {
         connect: &Connect,
         export: &Arc<Export>,
     ) -> Result<ObdConnectData, Errno> {
-        let mut agreed = self.config.offer.agree(&connect.offered, self.config.index);
+        let mut agreed = self.offer.lock().agree(&connect.offered, self.config.index);
         agreed.instance = self.instance;
         self.operations.connect(export, &connect.offered, &mut agreed)?;
         let reverse = self.reverse.reverse(connect.from, connect.import, export.uuid(), &agreed);

@@ -206,10 +206,27 @@ impl Target {
         self.alarm.notify_one();
     }
 
-    /// The base of what recovery waits for (`lctl set_param timeout`). How long it waits in all was said
-    /// when the target started.
+    /// The base of what recovery waits for (`lctl set_param timeout`). How long it waits in all is said
+    /// by itself.
     pub fn set_base_timeout(&self, base: Duration) {
-        self.recovery.set_base(base);
+        self.recovery.change_timeouts(|timeouts| timeouts.base = base);
+    }
+
+    /// How long recovery waits for clients from the first connect on, and how long in all.
+    #[must_use]
+    pub fn recovery_times(&self) -> (Duration, Duration) {
+        let timeouts = self.recovery.timeouts();
+        (timeouts.recovery_soft, timeouts.recovery_hard)
+    }
+
+    /// Changes the first of them (`recovery_time_soft`): of a recovery whose clock does not run yet.
+    pub fn set_recovery_soft(&self, time: Duration) {
+        self.recovery.change_timeouts(|timeouts| timeouts.recovery_soft = time);
+    }
+
+    /// Changes the other (`recovery_time_hard`).
+    pub fn set_recovery_hard(&self, time: Duration) {
+        self.recovery.change_timeouts(|timeouts| timeouts.recovery_hard = time);
     }
 
     fn next_deadline(&self) -> Instant {

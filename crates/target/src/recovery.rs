@@ -12,7 +12,7 @@
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -95,9 +95,8 @@ pub(crate) struct Recovery {
     /// Likewise.
     settling: AtomicBool,
     window: Mutex<Window>,
-    timeouts: Timeouts,
-    /// The base of them as operators changed it, in milliseconds.
-    base_ms: AtomicU64,
+    /// As operators have set them.
+    timeouts: Mutex<Timeouts>,
 }
 
 #[derive(Default)]
@@ -141,19 +140,18 @@ impl Recovery {
         };
         let window = Window { status, known, next: Transno(last.0 + 1), ..Window::default() };
         let (running, settling) = (AtomicBool::new(known > 0), AtomicBool::new(false));
-        let base_ms = AtomicU64::new(timeouts.base.as_millis() as u64);
-        Self { running, settling, window: Mutex::new(window), timeouts, base_ms }
-    }
-
-    /// From now on whoever makes progress gets so much more.
-    pub(crate) fn set_base(&self, base: Duration) {
-        self.base_ms.store(base.as_millis() as u64, Ordering::Relaxed);
+        let (window, timeouts) = (Mutex::new(window), Mutex::new(timeouts));
+        Self { running, settling, window, timeouts }
     }
 
     /// The times as they are now.
-    fn timeouts(&self) -> Timeouts {
-        let base = Duration::from_millis(self.base_ms.load(Ordering::Relaxed));
-        Timeouts { base, ..self.timeouts }
+    pub(crate) fn timeouts(&self) -> Timeouts {
+        *self.timeouts.lock()
+    }
+
+    /// Changes them. A deadline that is set already stays.
+    pub(crate) fn change_timeouts(&self, change: impl FnOnce(&mut Timeouts)) {
+        change(&mut self.timeouts.lock());
     }
 
     pub(crate) fn is_running(&self) -> bool {
@@ -168,7 +166,7 @@ impl Recovery {
         }
         window.started = Some((now, wall));
         window.status = RecoveryStatus::Recovering;
-        window.deadline = Some(now + self.timeouts.recovery_soft);
+        window.deadline = Some(now + self.timeouts().recovery_soft);
         window.deadline
     }
 
@@ -303,7 +301,9 @@ impl Recovery {
         }
         let (started, _) = window.started?;
         let busy = || window.under_way.keys().copied().collect();
-        let expired = if started + self.timeouts.recovery_hard <= now {
+        let timeouts = self.timeouts();
+        let hard = started + timeouts.recovery_hard;
+        let expired = if hard <= now {
             Expired::Everyone
         } else if !window.is_complete() {
             Expired::Absent
@@ -313,7 +313,8 @@ impl Recovery {
             Expired::Locks(busy())
         };
         window.expired = true;
-        window.deadline = Some(deadline.max(now) + self.timeouts().base);
+        let next = deadline.max(now) + timeouts.base;
+        window.deadline = Some(if hard > now { next.min(hard) } else { next });
         Some(expired)
     }
 

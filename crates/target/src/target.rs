@@ -13,7 +13,7 @@ use tokio::sync::Notify;
 
 use crate::callbacks::{ReverseChannels, Waiters};
 use crate::commit::{History, Number};
-use crate::config::TargetConfig;
+use crate::config::{ConnectOffer, TargetConfig};
 use crate::context::Context;
 use crate::export::{Export, ExportTable};
 use crate::fault::Faults;
@@ -56,6 +56,8 @@ pub struct Target {
     pub(crate) world: World,
     pub(crate) store: Arc<dyn Store>,
     pub(crate) config: TargetConfig,
+    /// What clients are offered, as operators have set it.
+    pub(crate) offer: Mutex<ConnectOffer>,
     pub(crate) operations: Arc<dyn Operations>,
     pub(crate) reverse: Arc<dyn ReverseChannels>,
     pub(crate) exports: ExportTable,
@@ -119,6 +121,7 @@ impl Target {
             recovery: Recovery::new(known.len(), past.transno, config.timeouts),
             world,
             store,
+            offer: Mutex::new(config.offer.clone()),
             config,
             operations,
             reverse,
@@ -169,6 +172,17 @@ impl Target {
     #[must_use]
     pub fn name(&self) -> &str {
         &self.config.name
+    }
+
+    /// What clients that connect are offered.
+    #[must_use]
+    pub fn offer(&self) -> ConnectOffer {
+        self.offer.lock().clone()
+    }
+
+    /// Changes that, for whoever connects from now on, anew or again.
+    pub fn change_offer(&self, change: impl FnOnce(&mut ConnectOffer)) {
+        change(&mut self.offer.lock());
     }
 
     /// What it was told when it started.

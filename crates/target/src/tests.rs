@@ -517,6 +517,69 @@ fn a_client_that_stays_away_is_given_up_and_a_gap_is_passed() {
     });
 }
 
+#[test]
+fn recovery_waits_as_long_as_operators_say() {
+    let world = TestWorld::new(71);
+    world.clone().run(async move {
+        for soft in [7, 90] {
+            let store = manual_store();
+            let (node, _) = start(&world, &store).await;
+            let (one, two) = (node.connect("one").await, node.connect("two").await);
+            modify(&two, 1).await;
+            let mine = modify(&one, 1).await;
+            let (node, _) = start(&world, &Arc::new(store.crash())).await;
+            node.target.set_recovery_soft(Duration::from_secs(soft));
+            let one = one.follow(&node);
+            one.connect().await.unwrap();
+            let start = node.target.now();
+            let replay = setattr(1).replayed(mine.xid, mine.head.transno);
+            assert_eq!(one.call_with(replay).await.unwrap().head.transno, mine.head.transno);
+            let waited = node.target.now().since(start).as_secs();
+            assert!((soft..soft + 5).contains(&waited), "{waited} s instead of {soft}");
+            finish_recovery(&one).await;
+        }
+    });
+}
+
+#[test]
+fn progress_prolongs_recovery_no_longer_than_operators_say() {
+    let world = TestWorld::new(73);
+    world.clone().run(async move {
+        for (hard, has_ended) in [(12, true), (180, false)] {
+            let store = manual_store();
+            let (node, _) = start(&world, &store).await;
+            let (one, two) = (node.connect("one").await, node.connect("two").await);
+            let mine = modify(&one, 1).await;
+            modify(&two, 1).await;
+            let (node, _) = start(&world, &Arc::new(store.crash())).await;
+            node.target.set_recovery_soft(Duration::from_secs(9));
+            node.target.set_recovery_hard(Duration::from_secs(hard));
+            let (one, two) = (one.follow(&node), two.follow(&node));
+            one.connect().await.unwrap();
+            two.connect().await.unwrap();
+            world.sleep(Duration::from_secs(8)).await;
+            let replay = setattr(1).replayed(mine.xid, mine.head.transno);
+            assert_eq!(one.call_with(replay).await.unwrap().head.transno, mine.head.transno);
+            world.sleep(Duration::from_secs(6)).await;
+            let status = node.target.view().recovery.status;
+            assert_eq!(status == RecoveryStatus::Complete, has_ended, "{hard} s: {status:?}");
+        }
+    });
+}
+
+#[test]
+fn who_connects_is_offered_what_operators_say() {
+    let world = TestWorld::new(72);
+    world.clone().run(async move {
+        let (node, _) = start(&world, &manual_store()).await;
+        let client = node.connect("one").await;
+        assert_eq!(client.agreed().maxmodrpcs, 8);
+        node.target.change_offer(|offer| offer.maxmodrpcs = 3);
+        client.connect().await.unwrap();
+        assert_eq!(client.agreed().maxmodrpcs, 3);
+    });
+}
+
 /// `one` could not replay its lock and `three` could not go on, because `two` had not come.
 #[test]
 fn who_waits_for_a_client_that_stays_away_is_not_given_up_with_it() {

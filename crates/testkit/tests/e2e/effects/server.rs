@@ -168,6 +168,23 @@ fn clients(cluster: &Cluster) -> Outcome {
     ensure(!nobody.status.success(), || nobody.output.clone())
 }
 
+/// What clients may do at once is agreed on when they connect the next time.
+fn agreements(cluster: &Cluster) -> Outcome {
+    for (server, value, device, told, wanted) in [
+        ("mdt.*.max_mod_rpcs_in_flight", "2", "mdc.*", "max_mod_rpcs_in_flight", 2),
+        ("obdfilter.*OST0000.brw_size", "1", "osc.*OST0000*", "max_pages_per_rpc", 256),
+    ] {
+        let before = get(cluster, server)?;
+        set(cluster, &format!("{server}={value}"))?;
+        set(cluster, &format!("{device}.import=recover"))?;
+        let name = format!("{device}.{told}");
+        becomes(&name, || Ok(number(cluster, &name)? == wanted))?;
+        set(cluster, &format!("{server}={}", before.trim()))?;
+        set(cluster, &format!("{device}.import=recover"))?;
+    }
+    Ok(())
+}
+
 /// Counts begin anew.
 fn counts(cluster: &Cluster) -> Outcome {
     fs::write(cluster.mnt().join("counted"), "data").told("write")?;
@@ -197,6 +214,7 @@ fn what_is_set_of_servers_takes_effect() {
         data_on_mdt(cluster)?;
         syncing(cluster)?;
         clients(cluster)?;
+        agreements(cluster)?;
         counts(cluster)
     });
 }

@@ -23,6 +23,7 @@ use sheen_assembly::{PlanKind, Role};
 use sheen_control::Tree;
 use sheen_mgs::{Mgs, PoolChange};
 use sheen_node::rpc::RpcNode;
+use sheen_target::Target;
 use sheen_types::{Errno, TargetKind};
 
 use super::super::target::Running;
@@ -75,13 +76,33 @@ fn add_target(tree: &Tree, one: &Arc<Running>) {
     }
     show("instance", |one| one.served.target.instance().to_string());
     show("recovery_status", |one| recovery::status(&one.served.target.view()));
-    show("recovery_time_soft", |one| seconds(one.served.target.config().timeouts.recovery_soft));
-    show("recovery_time_hard", |one| seconds(one.served.target.config().timeouts.recovery_hard));
+    add_recovery_times(tree, &root, one);
     show("last_committed", |one| one.served.target.last_committed().to_string());
     add_sync(tree, &format!("{root}.force_sync"), one);
     jobs::add(tree, &root, one);
     add_statistics(tree, &root, one);
     settings::add(tree, &root, one);
+}
+
+/// How long recovery waits.
+fn add_recovery_times(tree: &Tree, root: &str, one: &Arc<Running>) {
+    type Time = (&'static str, fn(&Target) -> Duration, fn(&Target, Duration));
+    let times: [Time; 2] = [
+        ("recovery_time_soft", |target| target.recovery_times().0, Target::set_recovery_soft),
+        ("recovery_time_hard", |target| target.recovery_times().1, Target::set_recovery_hard),
+    ];
+    for (leaf, read, write) in times {
+        let (reader, writer) = (Arc::clone(one), Arc::clone(one));
+        tree.add_writable(
+            &format!("{root}.{leaf}"),
+            move || seconds(read(&reader.served.target)),
+            move |text| {
+                let time = values::number_within(text, 0, u32::MAX.into())?;
+                write(&writer.served.target, Duration::from_secs(time));
+                Ok(())
+            },
+        );
+    }
 }
 
 /// What only the MGS shows.

@@ -8,11 +8,15 @@ use sheen_mds::{Mdt, OstView};
 use sheen_oss::{GrantView, Ost};
 use sheen_types::TargetName;
 use sheen_types::access::RootSquash;
+use sheen_types::limits::BULK_BYTES_MAX;
 use sheen_wire::checksum::Checksum;
 use sheen_wire::connect::ChecksumTypes;
 
 use super::super::super::target::Running;
 use super::values;
+
+/// `OBD_MAX_RIF_MAX`: most requests of a client at once.
+const MODIFYING_MAX: u64 = 512;
 
 /// Adds what the role of a target has of its own.
 pub(super) fn add(tree: &Tree, root: &str, one: &Arc<Running>) {
@@ -35,18 +39,40 @@ pub(super) fn add(tree: &Tree, root: &str, one: &Arc<Running>) {
         }
     }
     tree.add(&format!("{root}.checksum_type"), checksums);
-    let offer = &one.served.target.config().offer;
     match &one.served.role {
-        Role::Ost(_) => {
-            let mebibytes = u64::from(offer.brw_size) / values::MIB;
-            tree.add(&format!("{root}.brw_size"), move || mebibytes.to_string());
-        }
-        Role::Mdt(_) => {
-            let most = offer.maxmodrpcs;
-            tree.add(&format!("{root}.max_mod_rpcs_in_flight"), move || most.to_string());
-        }
+        Role::Ost(_) => add_brw_size(tree, root, one),
+        Role::Mdt(_) => add_modifying(tree, root, one),
         Role::Mgs(_) => {}
     }
+}
+
+/// The largest bulk that clients which connect may send.
+fn add_brw_size(tree: &Tree, root: &str, one: &Arc<Running>) {
+    let (reader, writer) = (Arc::clone(one), Arc::clone(one));
+    tree.add_writable(
+        &format!("{root}.brw_size"),
+        move || (u64::from(reader.served.target.offer().brw_size) / values::MIB).to_string(),
+        move |text| {
+            let bytes = values::bytes(text, values::MIB)? / values::MIB * values::MIB;
+            let bytes = values::within(bytes, values::MIB, BULK_BYTES_MAX as u64)?;
+            writer.served.target.change_offer(|offer| offer.brw_size = bytes as u32);
+            Ok(())
+        },
+    );
+}
+
+/// How many changes each client that connects may have under way.
+fn add_modifying(tree: &Tree, root: &str, one: &Arc<Running>) {
+    let (reader, writer) = (Arc::clone(one), Arc::clone(one));
+    tree.add_writable(
+        &format!("{root}.max_mod_rpcs_in_flight"),
+        move || reader.served.target.offer().maxmodrpcs.to_string(),
+        move |text| {
+            let count = values::number_within(text, 1, MODIFYING_MAX)? as u16;
+            writer.served.target.change_offer(|offer| offer.maxmodrpcs = count);
+            Ok(())
+        },
+    );
 }
 
 /// The checksums of data that a server agrees to, the one that it likes best in brackets.
