@@ -60,6 +60,7 @@ typed!(
     OstPunch,
     OstRead,
     OstSeek,
+    OstSetGrantInfo,
     OstSetattr,
     OstStatfs,
     OstSync,

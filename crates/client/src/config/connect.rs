@@ -53,6 +53,7 @@ pub(super) fn mdt() -> ObdConnectData {
         | ConnectFlags::MULTIMODRPCS
         | ConnectFlags::SUBTREE
         | ConnectFlags::GRANT
+        | ConnectFlags::GRANT_SHRINK
         | ConnectFlags::GRANT_PARAM
         | ConnectFlags::CKSUM
         | ConnectFlags::SHORTIO;
@@ -75,6 +76,7 @@ pub(super) fn mdt() -> ObdConnectData {
 pub(super) fn ost() -> ObdConnectData {
     let flags = COMMON
         | ConnectFlags::GRANT
+        | ConnectFlags::GRANT_SHRINK
         | ConnectFlags::GRANT_PARAM
         | ConnectFlags::BRW_SIZE
         | ConnectFlags::CANCELSET

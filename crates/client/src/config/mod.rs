@@ -233,7 +233,7 @@ async fn assemble(
     }
     let follow = follow::follow(config, Arc::downgrade(targets), Arc::clone(&data), parameters);
     targets.world.tasks.spawn("config", Box::pin(follow));
-    targets.forget_old_locks();
+    targets.forget_old_locks(&data);
     Ok(Mounted {
         meta: Meta::new(targets.world.clone(), cache, vec![mdt]),
         data,

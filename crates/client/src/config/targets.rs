@@ -148,15 +148,19 @@ impl Targets {
         })
     }
 
-    /// Gives locks back that nobody has used for too long, for as long as the mount lives: else those of a
+    /// Gives locks and promised space back that nobody has used for too long, for as long as the mount lives: else those of a
     /// client that does nothing would stay for ever.
-    pub(super) fn forget_old_locks(self: &Arc<Self>) {
+    pub(super) fn forget_old_locks(self: &Arc<Self>, data: &Arc<dyn DataPath>) {
         let (targets, clock) = (Arc::downgrade(self), Arc::clone(&self.world.clock));
+        let data = Arc::downgrade(data);
         let task = async move {
             loop {
                 clock.sleep_until(clock.now() + AGE_LOOKED_AT).await;
                 let Some(targets) = targets.upgrade() else { return };
                 targets.lock_spaces().iter().for_each(LockSpace::give_back_old);
+                if let Some(data) = data.upgrade() {
+                    data.give_grant_back();
+                }
             }
         };
         self.world.tasks.spawn("old locks", Box::pin(task));

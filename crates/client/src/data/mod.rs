@@ -143,6 +143,9 @@ pub trait DataPath: Send + Sync {
     /// soon, together with those of others like it.
     fn gone(&self, layout: &FileLayout);
 
+    /// Gives promised space back that was not used for too long.
+    fn give_grant_back(&self) {}
+
     /// Whom to tell before object locks are given back.
     fn watch(&self, events: Arc<dyn DataEvents>);
 

@@ -12,20 +12,21 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use bytes::Bytes;
 use parking_lot::Mutex;
 use sheen_io::{BoxFuture, World};
 use sheen_layout::Mapping;
 use sheen_ldlm::Policy;
-use sheen_rpc::{Call, Channel};
+use sheen_rpc::{Call, CallKind, Channel};
 use sheen_types::limits::{BULK_BYTES_MAX, LNET_PAYLOAD_BYTES_MAX};
-use sheen_types::{Errno, Extent, Fid, HashMap, InodeBits, LockMode, ResourceName};
+use sheen_types::{Errno, Extent, Fid, HashMap, InodeBits, Instant, LockMode, ResourceName};
 use sheen_wire::checksum::Checksum;
 use sheen_wire::connect::{ChecksumTypes, ConnectFlags, ObdConnectData};
 use sheen_wire::md::Valid;
-use sheen_wire::messages::OstSync;
-use sheen_wire::ost::{Obdo, OstBody};
+use sheen_wire::messages::{OstSetGrantInfo, OstSync};
+use sheen_wire::ost::{Obdo, ObdoFlags, OstBody};
 use tokio::sync::Notify;
 
 use super::counts::IoCounts;
@@ -43,6 +44,8 @@ const SHORT_IO_BYTES: u64 = 16 << 10;
 /// How often data is sent again whose checksum did not arrive as it was, unless told otherwise
 /// (`resend_count`).
 const RESENDS: u32 = 10;
+/// Grant that nobody used for so long goes back, unless told otherwise (`grant_shrink_interval`).
+const SHRINK_SECONDS: u32 = 1200;
 
 /// Largest object of an OST that does not tell: what ext4 holds (`LUSTRE_EXT4_STRIPE_MAXBYTES`).
 const OBJECT_BYTES_MAX_UNTOLD: u64 = 0x1000_0000_0000 - 4096;
@@ -111,6 +114,9 @@ struct Tuning {
     checksum: AtomicU32,
     short_io_bytes: AtomicU64,
     resends: AtomicU32,
+    shrinks: AtomicBool,
+    /// In seconds.
+    shrink_interval: AtomicU32,
 }
 
 impl Default for Tuning {
@@ -123,6 +129,8 @@ impl Default for Tuning {
             checksum: AtomicU32::new(0),
             short_io_bytes: AtomicU64::new(SHORT_IO_BYTES),
             resends: AtomicU32::new(RESENDS),
+            shrinks: AtomicBool::new(true),
+            shrink_interval: AtomicU32::new(SHRINK_SECONDS),
         }
     }
 }
@@ -142,6 +150,8 @@ pub(super) struct Terms {
     pub(super) checksums: ChecksumTypes,
     /// Largest size of an object.
     pub(super) object_bytes_max: u64,
+    /// Whether grant may be given back at any time.
+    pub(super) shrinks: bool,
 }
 
 impl Default for Terms {
@@ -154,6 +164,7 @@ impl Default for Terms {
             checksum: None,
             checksums: ChecksumTypes::NONE,
             object_bytes_max: u64::MAX,
+            shrinks: false,
         }
     }
 }
@@ -180,6 +191,7 @@ impl Terms {
             short_io: if has(ConnectFlags::SHORTIO) { u64::MAX } else { 0 },
             checksum: Checksum::choose(checksums),
             checksums,
+            shrinks: has(ConnectFlags::GRANT_SHRINK),
             object_bytes_max: if says_max { data.maxbytes } else { OBJECT_BYTES_MAX_UNTOLD },
         }
     }
@@ -192,6 +204,8 @@ pub(super) struct Space {
     pub(super) dirty: u64,
     /// What the OST still counts as ours and we do not.
     pub(super) lost: u64,
+    /// When grant was used last, or came with a connection.
+    used_at: Instant,
 }
 
 impl Osc {
@@ -238,6 +252,7 @@ impl Osc {
         let mut space = self.space.lock();
         space.available = u64::from(data.grant).saturating_sub(space.dirty);
         space.lost = 0;
+        space.used_at = self.shared.world.clock.now();
         drop(space);
         self.shared.relieved.notify_waiters();
     }
@@ -391,6 +406,7 @@ impl Osc {
         let left = space.available.checked_sub(bytes).ok_or(Shortage::NoGrant)?;
         space.available = left;
         space.dirty += bytes;
+        space.used_at = self.shared.world.clock.now();
         self.shared.dirty.fetch_add(bytes, Ordering::Relaxed);
         Ok(())
     }
@@ -432,6 +448,58 @@ impl Osc {
     /// What we would like to hold: room for all we may keep dirty.
     pub(super) fn wish(&self) -> u32 {
         u32::try_from(self.dirty_bytes_max()).unwrap_or(u32::MAX)
+    }
+
+    /// Whether grant that nobody uses goes back (`grant_shrink`), as far as the OST takes it.
+    #[must_use]
+    pub fn shrinks_grant(&self) -> bool {
+        self.terms.lock().shrinks && self.tuning.shrinks.load(Ordering::Relaxed)
+    }
+
+    /// From now on it does, or not.
+    pub fn shrink_grant_or_not(&self, on: bool) {
+        self.tuning.shrinks.store(on, Ordering::Relaxed);
+    }
+
+    /// After how many seconds without use (`grant_shrink_interval`).
+    #[must_use]
+    pub fn shrink_interval(&self) -> u32 {
+        self.tuning.shrink_interval.load(Ordering::Relaxed)
+    }
+
+    /// From now on after so many.
+    pub fn set_shrink_interval(&self, seconds: u32) {
+        self.tuning.shrink_interval.store(seconds, Ordering::Relaxed);
+    }
+
+    /// Gives back what was promised and not used for too long, but for one bulk; later writes get it
+    /// again. If the OST does not hear of it, it counts too much as ours until the next connect.
+    pub(super) fn give_grant_back(self: &Arc<Self>) {
+        let interval = Duration::from_secs(self.shrink_interval().into());
+        let (keep, now) = (self.terms().bulk_bytes, self.shared.world.clock.now());
+        let mut oa = Obdo { valid: Valid::GRANT | Valid::BLOCKS | Valid::FLAGS, ..Obdo::default() };
+        {
+            let mut space = self.space.lock();
+            let is_used = now.since(space.used_at) < interval || space.available <= keep;
+            if is_used || !self.shrinks_grant() {
+                return;
+            }
+            oa.flags |= ObdoFlags::SHRINK_GRANT;
+            (oa.grant, oa.blocks) = (space.available - keep, space.dirty);
+            (space.available, space.used_at) = (keep, now);
+        }
+        let setinfo_key = Bytes::from_static(b"grant_shrink");
+        let request =
+            OstSetGrantInfo { setinfo_key, ost_body: OstBody { oa }, ..OstSetGrantInfo::default() };
+        // A second one would give back what a new connection has brought.
+        let call = Call { kind: CallKind::NoResend, ..Call::new(request) };
+        let osc = Arc::clone(self);
+        let task = async move {
+            if let Err(errno) = call::call::<OstSetGrantInfo>(&*osc.channel, call).await {
+                tracing::debug!(%errno, "grant did not go back");
+            }
+        };
+        self.shared.world.tasks.spawn("grant", Box::pin(task));
     }
 
     /// Writes back what is dirty in any object. What fails is reported by the file's next flush.

@@ -201,6 +201,11 @@ impl DataPath for Osts {
         }
     }
 
+    fn give_grant_back(&self) {
+        let (osts, mdts) = self.keepers();
+        osts.iter().chain(&mdts).for_each(Osc::give_grant_back);
+    }
+
     fn watch(&self, events: Arc<dyn DataEvents>) {
         Osts::watch(self, events);
     }

@@ -17,8 +17,8 @@ use sheen_wire::ldlm::{LdlmReply, LdlmRequest, LockFlags, LockType, Policy as Wi
 use sheen_wire::md::Valid;
 use sheen_wire::messages::{
     LdlmCancelReply, LdlmConvertReply, LdlmEnqueue, LdlmEnqueueReply, OstFallocateReply,
-    OstPunchReply, OstRead, OstReadReply, OstSeek, OstSeekReply, OstSetattrReply, OstSyncReply,
-    OstWrite, OstWriteReply, Reply, Request,
+    OstPunchReply, OstRead, OstReadReply, OstSeek, OstSeekReply, OstSetGrantInfoReply,
+    OstSetattrReply, OstSyncReply, OstWrite, OstWriteReply, Reply, Request,
 };
 use sheen_wire::ost::{BrwFlags, Obdo, ObdoFlags, OstBody, OstLvb};
 use sheen_wire::ptlrpc::PtlrpcBody;
@@ -81,6 +81,7 @@ fn word(request: &Request) -> &'static str {
         Request::OstSeek(_) => "seek",
         Request::OstSetattr(_) => "setattr",
         Request::OstSync(_) => "sync",
+        Request::OstSetGrantInfo(_) => "grant",
         _ => "other",
     }
 }
@@ -351,6 +352,10 @@ impl FakeOst {
             Request::OstSetattr(request) => {
                 let ost_body = body(request.ost_body.oa.clone());
                 plain(OstSetattrReply { ost_body, ..Default::default() }.into())
+            }
+            Request::OstSetGrantInfo(request) => {
+                let ost_body = body(request.ost_body.oa.clone());
+                plain(OstSetGrantInfoReply { ost_body, ..Default::default() }.into())
             }
             Request::OstSync(request) => {
                 let ost_body = body(request.ost_body.oa.clone());

@@ -1,11 +1,12 @@
 //! What operators set takes effect, and what is counted is what was done.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use sheen_io::Clock as _;
 use sheen_types::Samples;
 use sheen_wire::checksum::Checksum;
-use sheen_wire::connect::{ChecksumTypes, ObdConnectData};
+use sheen_wire::connect::{ChecksumTypes, ConnectFlags, ObdConnectData};
 
 use super::ost::FakeOst;
 use super::{CACHED, DIRECT, Fixture, pattern, resource};
@@ -74,6 +75,37 @@ fn no_more_is_dirty_towards_all_osts_together_than_operators_allow() {
     fixture.osts.limit_dirty(1 << 20);
     write(&one, 128 << 10).expect("accepted");
     assert_eq!(fixture.ost().take("write").len(), 0);
+}
+
+#[test]
+fn grant_that_nobody_uses_goes_back() {
+    let fixture = Fixture::new(8 << 20);
+    let osc = fixture.osts.osc(0).expect("there");
+    let look = |seconds| {
+        fixture.wait(Duration::from_secs(seconds));
+        fixture.osts.give_grant_back();
+        fixture.world.settle();
+        (fixture.ost().take("grant").len(), osc.grant_dirty_lost()[0])
+    };
+    let keep = osc.bulk_bytes().1;
+    // Not if it was not agreed on, nor before its time, nor if operators do not want it.
+    assert_eq!(look(1300), (0, 8 << 20));
+    let flags = FakeOst::agreed(0).flags | ConnectFlags::GRANT_SHRINK;
+    fixture.osts.connected(0, &ObdConnectData { flags, ..FakeOst::agreed(8 << 20) });
+    assert_eq!(look(1100), (0, 8 << 20));
+    osc.shrink_grant_or_not(false);
+    assert_eq!(look(200), (0, 8 << 20));
+    osc.shrink_grant_or_not(true);
+    assert_eq!(look(0), (1, keep));
+    assert_eq!(look(2000), (0, keep), "there is no more");
+    // A write uses it, and the next look is later.
+    fixture.osts.connected(0, &ObdConnectData { flags, ..FakeOst::agreed(8 << 20) });
+    osc.set_shrink_interval(10);
+    let file = fixture.file(1);
+    fixture.wait(Duration::from_secs(9));
+    fixture.write(&file, WriteAt::Offset(0), pattern(4096), CACHED).expect("accepted");
+    assert_eq!(look(5).0, 0);
+    assert_eq!(look(6), (1, keep));
 }
 
 #[test]

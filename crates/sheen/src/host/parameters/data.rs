@@ -53,6 +53,25 @@ pub(super) fn add(folder: &Folder<'_>, device: &Arc<Device>) {
     for (leaf, read, write) in tunable {
         folder.tune(leaf, osc, read, write);
     }
+    folder.tune(
+        "grant_shrink",
+        osc,
+        |osc| u8::from(osc.shrinks_grant()).to_string(),
+        |osc, text| {
+            osc.shrink_grant_or_not(values::switch(text)?);
+            Ok(())
+        },
+    );
+    folder.tune(
+        "grant_shrink_interval",
+        osc,
+        |osc| osc.shrink_interval().to_string(),
+        |osc, text| {
+            let seconds = values::number_within(text, 1, u32::MAX.into())?;
+            osc.set_shrink_interval(seconds as u32);
+            Ok(())
+        },
+    );
     let shown: [(&str, Read); 3] = [
         ("cur_grant_bytes", |osc| osc.grant_dirty_lost()[0].to_string()),
         ("cur_dirty_grant_bytes", |osc| osc.grant_dirty_lost()[1].to_string()),
