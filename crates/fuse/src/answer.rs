@@ -58,6 +58,9 @@ fn open_flags(opened: Opened) -> FopenFlags {
     if opened.keep_pages {
         flags |= FopenFlags::FOPEN_KEEP_CACHE;
     }
+    if opened.unflushed {
+        flags |= FopenFlags::FOPEN_NOFLUSH;
+    }
     if opened.direct {
         flags |= FopenFlags::FOPEN_DIRECT_IO;
     }

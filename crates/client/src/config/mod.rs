@@ -248,6 +248,7 @@ async fn assemble(
         squash: parking_lot::RwLock::default(),
         access_times: parking_lot::RwLock::default(),
         handing: crate::posix::Handing::default(),
+        locks_taken: crate::posix::LocksTaken::default(),
     })
 }
 

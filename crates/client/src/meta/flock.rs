@@ -72,6 +72,17 @@ impl Meta {
         Ok(held.iter().any(owned))
     }
 
+    /// Owners of locks on the file that a process holds. No RPC.
+    pub(crate) fn lock_owners(&self, inode: &Inode, process: u32) -> Result<Vec<LockOwner>, Errno> {
+        let mdt = self.mdt(inode.fid)?;
+        let held = mdt.locks.namespace().dump(resource(inode.fid));
+        let owner = |lock: LockInfo| match lock.desc.policy {
+            Policy::Flock { owner, pid, .. } if pid == process => Some(LockOwner(owner)),
+            _ => None,
+        };
+        Ok(held.into_iter().filter_map(owner).collect())
+    }
+
     /// Another's lock that is in the way. One RPC.
     pub(crate) async fn get_lock(
         &self,

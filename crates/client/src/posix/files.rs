@@ -9,12 +9,12 @@ use sheen_types::{Errno, Extent, Name, Timestamp};
 use super::attributes::has_set_id;
 use super::handles::OpenFile;
 use super::{
-    Credentials, Entry, Fallocate, FileHandle, FileLock, FileLockMode, FileSystem, FileType,
-    LockOwner, Mounted, NodeId, OpenFlags, Opened, Seek, SetAttributes,
+    Credentials, Entry, Fallocate, FileHandle, FileSystem, FileType, LockOwner, Mounted, NodeId,
+    OpenFlags, Opened, Seek, SetAttributes,
 };
 use crate::cache::Pin;
 use crate::data::{DataFile, How, Refusal, WriteAt};
-use crate::meta::{CloseAttributes, FlockAsk, OpenState, Through};
+use crate::meta::{CloseAttributes, OpenState, Through};
 
 /// Bytes of a hole that one piece of an answer shows; holes are made of shared pieces.
 static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
@@ -101,6 +101,9 @@ impl FileSystem {
         match self.0.finish_open(who, opened.pin, flags, Some(open), created).await {
             Ok(opened) => {
                 child.state().fresh = created;
+                // Its close ends what `fresh` allows.
+                let unflushed = opened.unflushed && !created;
+                let opened = Opened { unflushed, ..opened };
                 self.0.used(who, Ok((entry, opened)))
             }
             Err(errno) => {
@@ -193,6 +196,7 @@ impl FileSystem {
         if let Some(owner) = flock {
             self.0.unlock_all(&file, owner).await?;
         }
+        self.0.unlock_unflushed(&file).await?;
         self.0.close(&file).await
     }
 
@@ -332,10 +336,12 @@ impl Mounted {
         open: Option<OpenState>,
     ) -> Opened {
         let direct = flags.passes_pages();
-        let file = OpenFile::new(pin, flags, who, open);
+        let mut file = OpenFile::new(pin, flags, who, open);
         self.wait_for_handing(&file);
         let keep_pages = self.observers.watched() && self.may_read_unheard(&file);
-        Opened { handle: self.handles.insert(file), keep_pages, direct }
+        let unflushed = self.needs_no_flush(&file);
+        file.unflushed = unflushed;
+        Opened { handle: self.handles.insert(file), keep_pages, direct, unflushed }
     }
 
     /// Truncates if that is wanted, and gives the handle out.
@@ -415,21 +421,6 @@ impl Mounted {
         let Some(open) = open else { return Ok(()) };
         let attributes = file.close_attributes();
         self.meta.close(&file.who, &file.pin, open, attributes).await
-    }
-
-    /// Gives back every lock that `owner` has on the file; no RPC if there is none.
-    async fn unlock_all(&self, file: &OpenFile, owner: LockOwner) -> Result<(), Errno> {
-        if !self.meta.has_locks(&file.pin, owner)? {
-            return Ok(());
-        }
-        let everything = FileLock {
-            start: 0,
-            end: super::locks::END_MAX,
-            mode: FileLockMode::Unlock,
-            pid: file.who.pid,
-            is_flock: false,
-        };
-        self.meta.set_lock(&file.pin, owner, everything, FlockAsk::Try).await
     }
 }
 

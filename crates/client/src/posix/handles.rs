@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use parking_lot::{Mutex, RwLock};
 use sheen_types::{Errno, Fid, HashMap};
 
-use super::{Credentials, DirCookie, FileHandle, OpenFlags};
+use super::{Credentials, DirCookie, FileHandle, LockOwner, OpenFlags};
 use crate::cache::Pin;
 use crate::meta::OpenState;
 use crate::meta::readdir::{Chunk, Position};
@@ -34,6 +34,10 @@ pub(super) struct OpenFile {
     pub(super) accessed: AtomicBool,
     /// The second in which an access was looked at last.
     pub(super) access_looked: AtomicI64,
+    /// Whether nobody tells when descriptors of it are closed, but for the last.
+    pub(super) unflushed: bool,
+    /// Who took file locks through it.
+    pub(super) lockers: Mutex<Vec<LockOwner>>,
     /// Where reading of the directory stands.
     pub(super) stream: Mutex<DirStream>,
 }
@@ -103,6 +107,8 @@ impl OpenFile {
             modified: AtomicBool::new(false),
             accessed: AtomicBool::new(false),
             access_looked: AtomicI64::new(0),
+            unflushed: false,
+            lockers: Mutex::default(),
             stream: Mutex::default(),
         }
     }

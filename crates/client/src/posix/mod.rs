@@ -59,6 +59,7 @@ pub use extents::{Counted as ExtentsCounted, Extents, Range, SIZES, Sizes};
 pub(crate) use handing::Handing;
 pub(crate) use handles::Handles;
 pub use invalidate::{Invalidate, Stale};
+pub(crate) use locks::LocksTaken;
 pub(crate) use migrate::Moves;
 pub use settings::{Ahead, Settings};
 pub use statistics::{Operation, Statistics, Tracked};
@@ -88,6 +89,7 @@ pub(crate) struct Mounted {
     pub(crate) squash: RwLock<Option<(u32, u32)>>,
     pub(crate) access_times: RwLock<AccessTimes>,
     pub(crate) handing: Handing,
+    pub(crate) locks_taken: LocksTaken,
 }
 
 impl FileSystem {

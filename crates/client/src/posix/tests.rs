@@ -453,6 +453,61 @@ fn fsync_asks_the_mdt_only_for_what_is_not_durable() {
 }
 
 #[test]
+fn a_close_is_told_of_what_can_write_and_of_all_once_a_lock_was_taken() {
+    let fixture = Fixture::new();
+    let open = |fixture: &Fixture, flags| {
+        fixture.mdt.answer(opened(FILE, 1, false, layout()));
+        let files = fixture.files.clone();
+        let flags = OpenFlags(OpenFlags::CREATE | flags);
+        let create = async move {
+            files.create(&Fixture::root(), NodeId::ROOT, &name("f"), 0o644, flags).await
+        };
+        fixture.world.run(create).expect("opened").1
+    };
+    let (reader, writer) = (open(&fixture, 0), open(&fixture, 2));
+    assert_eq!((reader.unflushed, writer.unflushed), (true, false));
+    let lock = |fixture: &Fixture, handle, owner, mode| {
+        fixture.mdt.expect(|request| match request {
+            Request::LdlmEnqueue(enqueue) => {
+                let mut lock = lock_reply(FILE, 0x99, LockMode::Pr, InodeBits(0));
+                lock.desc = enqueue.dlm_req.desc.clone();
+                lock.desc.granted_mode = enqueue.dlm_req.desc.req_mode;
+                Ok(LdlmEnqueueReply { dlm_rep: Some(lock), ..Default::default() }.into())
+            }
+            other => panic!("expected an enqueue, got {other:?}"),
+        });
+        let files = fixture.files.clone();
+        let pid = Fixture::root().pid + 1;
+        let wanted = FileLock { start: 0, end: 9, mode, pid, is_flock: false };
+        let set = async move { files.set_lock(handle, LockOwner(owner), wanted, false).await };
+        assert_eq!(fixture.world.run(set), Ok(()));
+    };
+    lock(&fixture, reader.handle, 3, FileLockMode::Read);
+    lock(&fixture, writer.handle, 4, FileLockMode::Read);
+    assert!(!open(&fixture, 0).unflushed, "there are locks now");
+    // Nobody told of the reader's close, so its end gives back what was locked through it.
+    fixture.mdt.take_asked();
+    let unlocked = |request: &Request| match request {
+        Request::LdlmEnqueue(it) => Some(it.dlm_req.desc.policy.as_flock().owner),
+        _ => None,
+    };
+    fixture.mdt.expect(move |request| {
+        assert_eq!(unlocked(request), Some(3));
+        let mut lock = lock_reply(FILE, 0x98, LockMode::Nl, InodeBits(0));
+        let Request::LdlmEnqueue(enqueue) = request else { unreachable!("asserted above") };
+        lock.desc = enqueue.dlm_req.desc.clone();
+        lock.desc.granted_mode = LockMode::Nl.into();
+        Ok(LdlmEnqueueReply { dlm_rep: Some(lock), ..Default::default() }.into())
+    });
+    fixture.mdt.answer(MdsCloseReply::default());
+    let files = fixture.files.clone();
+    let release = async move { files.release(reader.handle, None).await };
+    assert_eq!(fixture.world.run(release), Ok(()));
+    fixture.world.settle();
+    assert_eq!(fixture.mdt.take_asked().iter().filter_map(unlocked).count(), 1);
+}
+
+#[test]
 fn file_locks_are_told_again_to_a_restarted_mdt() {
     let fixture = Fixture::new();
     fixture.mdt.answer(opened(FILE, 1, false, layout()));

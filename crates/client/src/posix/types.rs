@@ -316,6 +316,9 @@ pub struct Opened {
     pub keep_pages: bool,
     /// Whether reads and writes must come here one by one (`O_DIRECT`).
     pub direct: bool,
+    /// Whether [`super::FileSystem::flush`] need not be called when a descriptor is closed: it could
+    /// only read, and has no file locks.
+    pub unflushed: bool,
 }
 
 /// One name of a directory.

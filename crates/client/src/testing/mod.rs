@@ -137,6 +137,7 @@ impl Fixture {
             squash: parking_lot::RwLock::default(),
             access_times: parking_lot::RwLock::default(),
             handing: crate::posix::Handing::default(),
+            locks_taken: crate::posix::LocksTaken::default(),
         });
         let watcher = Arc::new(Watcher::default());
         files.watch(Arc::clone(&watcher) as Arc<dyn Invalidate>, Audience::Everybody);
