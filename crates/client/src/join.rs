@@ -1,6 +1,7 @@
 //! Several futures at once, in the caller's own task.
 
 use std::future::{Future, poll_fn};
+use std::pin::pin;
 use std::task::Poll;
 
 /// Drives all futures until the last is done; their results in order.
@@ -20,6 +21,16 @@ pub(crate) async fn all<F: Future>(futures: Vec<F>) -> Vec<F::Output> {
     })
     .await;
     waiting.into_iter().filter_map(|(_, result)| result).collect()
+}
+
+/// Drives both until one of them is done.
+pub(crate) async fn first(one: impl Future<Output = ()>, other: impl Future<Output = ()>) {
+    let (mut one, mut other) = (pin!(one), pin!(other));
+    poll_fn(|context| match one.as_mut().poll(context) {
+        Poll::Ready(()) => Poll::Ready(()),
+        Poll::Pending => other.as_mut().poll(context),
+    })
+    .await;
 }
 
 /// The first failure of several, after all have ended.

@@ -27,6 +27,7 @@ mod extents;
 mod file;
 mod gone;
 mod hold;
+mod later;
 mod mdt;
 mod object;
 mod osc;

@@ -30,6 +30,7 @@ use sheen_wire::ost::{Obdo, ObdoFlags, OstBody};
 use tokio::sync::Notify;
 
 use super::counts::IoCounts;
+use super::later::Later;
 use super::object::{Known, Object};
 use crate::call;
 use crate::locks::{LockSpace, Lost, Protected};
@@ -46,6 +47,9 @@ const SHORT_IO_BYTES: u64 = 16 << 10;
 const RESENDS: u32 = 10;
 /// Grant that nobody used for so long goes back, unless told otherwise (`grant_shrink_interval`).
 const SHRINK_SECONDS: u32 = 1200;
+
+/// So few dirty bytes may wait, however little grant there is.
+const PRESSED_BYTES_MIN: u64 = 1 << 20;
 
 /// Largest object of an OST that does not tell: what ext4 holds (`LUSTRE_EXT4_STRIPE_MAXBYTES`).
 const OBJECT_BYTES_MAX_UNTOLD: u64 = 0x1000_0000_0000 - 4096;
@@ -87,6 +91,7 @@ pub struct Osc {
     locks: std::sync::OnceLock<Arc<LockSpace>>,
     space: Mutex<Space>,
     terms: Mutex<Terms>,
+    pub(super) later: Later,
     objects: Mutex<Objects>,
     /// Objects of files that are gone; see [`super::gone`].
     pub(super) gone: Mutex<Vec<ResourceName>>,
@@ -201,7 +206,10 @@ impl Terms {
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Space {
     pub(super) available: u64,
+    /// Dirty bytes, those included that are being sent.
     pub(super) dirty: u64,
+    /// Those that are being sent.
+    pub(super) sending: u64,
     /// What the OST still counts as ours and we do not.
     pub(super) lost: u64,
     /// When grant was used last, or came with a connection.
@@ -218,6 +226,7 @@ impl Osc {
             // Nothing is promised before [`Osc::connected`].
             space: Mutex::default(),
             terms: Mutex::default(),
+            later: Later::default(),
             objects: Mutex::default(),
             gone: Mutex::default(),
             tuning: Tuning::default(),
@@ -391,8 +400,9 @@ impl Osc {
         *self.space.lock()
     }
 
-    /// Takes grant for blocks of `bytes` that become dirty.
-    pub(super) fn reserve(&self, bytes: u64) -> Result<(), Shortage> {
+    /// Takes grant for blocks of `bytes` that become dirty; whether so much is dirty now that some of it
+    /// should be sent.
+    pub(super) fn reserve(&self, bytes: u64) -> Result<bool, Shortage> {
         let mut space = self.space.lock();
         // The first write always fits: nothing else could ever make room for it.
         if space.dirty > 0 && space.dirty + bytes > self.dirty_bytes_max() {
@@ -408,15 +418,32 @@ impl Osc {
         space.dirty += bytes;
         space.used_at = self.shared.world.clock.now();
         self.shared.dirty.fetch_add(bytes, Ordering::Relaxed);
-        Ok(())
+        Ok(self.is_pressed(&space))
     }
 
-    /// Dirty bytes were written, with what the OST gave for it; or replaced in the cache, and then
-    /// their grant comes back.
-    pub(super) fn settle(&self, bytes: u64, gained: u64) {
+    /// Whether half of what may be dirty, here or towards all OSTs, waits to be sent, and it is worth the
+    /// haste.
+    pub(super) fn is_pressed(&self, space: &Space) -> bool {
+        let waiting = space.dirty.saturating_sub(space.sending);
+        let may_be = self.dirty_bytes_max().min(space.dirty + space.available);
+        let all = self.shared.dirty.load(Ordering::Relaxed);
+        waiting > PRESSED_BYTES_MIN
+            && (waiting > may_be / 2 || all > self.shared.dirty_max.load(Ordering::Relaxed) / 2)
+    }
+
+    /// Dirty bytes are being sent.
+    pub(super) fn begin_sending(&self, bytes: u64) {
+        self.space.lock().sending += bytes;
+    }
+
+    /// They were, or that failed: then their grant is lost.
+    pub(super) fn end_sending(&self, bytes: u64, is_written: bool) {
         let mut space = self.space.lock();
+        space.sending = space.sending.saturating_sub(bytes);
         self.less_dirty(&mut space, bytes);
-        space.available += gained;
+        if !is_written {
+            space.lost += bytes;
+        }
         drop(space);
         self.shared.relieved.notify_waiters();
     }
@@ -427,11 +454,11 @@ impl Osc {
         self.shared.dirty.fetch_sub(gone, Ordering::Relaxed);
     }
 
-    /// The write of dirty bytes failed.
-    pub(super) fn lose_grant(&self, bytes: u64) {
+    /// The OST gave so much; or dirty bytes were thrown away, and their grant comes back.
+    pub(super) fn settle(&self, bytes: u64, gained: u64) {
         let mut space = self.space.lock();
         self.less_dirty(&mut space, bytes);
-        space.lost += bytes;
+        space.available += gained;
         drop(space);
         self.shared.relieved.notify_waiters();
     }

@@ -1,7 +1,6 @@
 //! Writing: into the cache within the grant, out of it in large RPCs, or straight through.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use bytes::Bytes;
 use sheen_rpc::{Bulk, Call, CallKind};
@@ -17,8 +16,6 @@ use super::object::Object;
 use super::osc::{Shortage, max_brw};
 use crate::call::{self, need};
 
-/// How long dirty bytes wait for company before they are written anyway.
-const DELAY: Duration = Duration::from_secs(1);
 /// Separate runs in one RPC; Lustre allows a run per page.
 const RUNS_MAX: usize = 256;
 
@@ -83,20 +80,23 @@ impl Object {
     /// Takes the bytes as dirty if the grant covers them, and sees to their writing.
     fn accept(self: &Arc<Self>, offset: u64, data: &Bytes) -> Result<(), Shortage> {
         let end = offset + data.len() as u64;
-        let (is_full, schedule) = {
+        let (is_full, schedule, is_pressed) = {
             let mut state = self.state.lock();
-            self.osc.reserve(state.dirty.cost_of(offset, data.len() as u64))?;
+            let is_pressed = self.osc.reserve(state.dirty.cost_of(offset, data.len() as u64))?;
             state.dirty.insert(offset, data.clone());
             state.clean.remove(offset, end);
             self.touch(&mut state, end);
             let is_full = state.dirty.bytes() >= self.osc.terms().bulk_bytes;
             let schedule = !is_full && !std::mem::replace(&mut state.scheduled, true);
-            (is_full, schedule)
+            (is_full, schedule, is_pressed)
         };
         if is_full {
             self.start_flush();
         } else if schedule {
             self.schedule_flush();
+        }
+        if is_pressed {
+            self.osc.hurry();
         }
         Ok(())
     }
@@ -146,7 +146,7 @@ impl Object {
         let bulk = self.osc.terms().bulk_bytes;
         let task = async move {
             while object.state.lock().dirty.bytes() >= bulk {
-                if !object.flush_some(Extent::ALL, bulk).await {
+                if !object.flush_some(Extent::ALL, bulk) {
                     break;
                 }
             }
@@ -161,19 +161,6 @@ impl Object {
         self.osc.shared.world.tasks.spawn("write-back", Box::pin(task));
     }
 
-    /// Writes everything dirty a little later. The object lives until then, whoever else has let it
-    /// go.
-    fn schedule_flush(self: &Arc<Self>) {
-        let object = Arc::clone(self);
-        let clock = Arc::clone(&self.osc.shared.world.clock);
-        let task = async move {
-            clock.sleep_until(clock.now() + DELAY).await;
-            object.state.lock().scheduled = false;
-            object.drain(Extent::ALL).await;
-        };
-        self.osc.shared.world.tasks.spawn("delayed write-back", Box::pin(task));
-    }
-
     /// Writes everything dirty in `extent` and waits until nothing of it is under way. Several RPCs
     /// at once. A failure is the file's, not the caller's: calls that only need their turn behind these
     /// bytes do not fail for them.
@@ -181,7 +168,7 @@ impl Object {
         let end = extent.end.saturating_add(1);
         loop {
             let changed = self.changed.notified();
-            if self.flush_some(extent, 0).await {
+            if self.flush_some(extent, 0) {
                 continue;
             }
             let pending = {
@@ -197,7 +184,7 @@ impl Object {
 
     /// Starts one RPC with dirty bytes of `extent` if there are `least` of them or more; whether it
     /// did. The RPC goes on in a task.
-    async fn flush_some(self: &Arc<Self>, extent: Extent, least: u64) -> bool {
+    pub(super) fn flush_some(self: &Arc<Self>, extent: Extent, least: u64) -> bool {
         let end = extent.end.saturating_add(1);
         let (runs, cost) = {
             let mut state = self.state.lock();
@@ -216,6 +203,7 @@ impl Object {
         if runs.is_empty() {
             return false;
         }
+        self.osc.begin_sending(cost);
         let object = Arc::clone(self);
         let task = async move { object.write_out(runs, cost).await };
         self.osc.shared.world.tasks.spawn("write", Box::pin(task));
@@ -226,10 +214,10 @@ impl Object {
     /// the OST does not take is lost here too, for all to see.
     async fn write_out(self: &Arc<Self>, runs: Vec<Run>, cost: u64) {
         let sent = self.send(&runs, BrwFlags::FROM_GRANT.union(BrwFlags::ASYNC), cost).await;
+        self.osc.end_sending(cost, sent.is_ok());
         if let Err(errno) = sent {
             tracing::warn!(file = %self.file, %errno, "written data was lost");
             self.note_failure(errno);
-            self.osc.lose_grant(cost);
         }
         {
             let mut state = self.state.lock();
@@ -268,9 +256,9 @@ impl Object {
                     let oa = need(answer.reply.ost_body)?.oa;
                     self.learn_blocks(&oa);
                     let gained = if oa.valid.contains(Valid::GRANT) { oa.grant } else { 0 };
-                    self.osc.settle(granted, gained);
                     let failed =
                         answer.reply.rcs.iter().find_map(|rc| Errno::from_status(*rc as i32));
+                    self.osc.settle(0, gained);
                     return failed.map_or(Ok(()), Err);
                 }
                 Err(Errno::EAGAIN) => {

@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use sheen_types::{Errno, Extent};
+use sheen_layout::{Layout, Raid0, Stripe};
+use sheen_types::{Errno, Extent, Fid};
 
 use super::{CACHED, DIRECT, Fixture, How, STRIPE, pattern, resource};
 use crate::data::{DataPath, WriteAt};
@@ -261,6 +262,29 @@ fn too_many_dirty_bytes_make_writers_wait() {
     assert!(written.load(std::sync::atomic::Ordering::Relaxed));
     fixture.run(&file, |file| async move { file.flush(Extent::ALL).await });
     assert_eq!(fixture.osts.osc(0).expect("there").space().dirty, 0);
+}
+
+#[test]
+fn the_first_of_many_small_writes_go_when_half_of_the_grant_is_used() {
+    let fixture = Fixture::new(4 << 20);
+    let raid0 = Raid0::new(STRIPE, 6).expect("a legal layout");
+    let object = |at| Stripe { ost: 0, object: Fid::new(0x2_4000_0400, at) };
+    let file = fixture.file_by(Arc::new(Layout::plain(1, raid0, (9..15).map(object).collect())));
+    let written = |fixture: &Fixture| fixture.ost().take("write").len();
+    let write = |at: u64| {
+        let at = WriteAt::Offset(at * u64::from(STRIPE));
+        fixture.write(&file, at, pattern(512 << 10), CACHED).expect("accepted");
+    };
+    (0..4).for_each(write);
+    fixture.world.settle();
+    assert_eq!(written(&fixture), 0, "two of four MiB wait");
+    write(4);
+    fixture.world.settle();
+    assert_eq!(written(&fixture), 1, "the first has gone");
+    fixture.wait(Duration::from_secs(2));
+    assert_eq!(written(&fixture), 4, "the others when their time has come");
+    let space = fixture.osts.osc(0).expect("there").space();
+    assert_eq!((space.dirty, space.sending), (0, 0));
 }
 
 #[test]

@@ -1,0 +1,107 @@
+//! Dirty bytes that wait for company: a line of objects for each OST, the one that has waited longest
+//! first.
+//!
+//! An object whose bytes do not fill an RPC stands in the line for a second, and then what it has is
+//! written. When half of what may be dirty stands in the line, the first go at once, so that writers of
+//! many small files find room before they need it and never wait for the second to pass.
+//!
+//! Cost for each object that becomes dirty: one entry in the line, no task and no timer of its own. One
+//! task serves the line, and is gone while nobody stands there.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use sheen_types::{Extent, Instant};
+use tokio::sync::Notify;
+
+use super::object::Object;
+use super::osc::Osc;
+use crate::join;
+
+/// How long dirty bytes wait for company before they are written anyway.
+const DELAY: Duration = Duration::from_secs(1);
+
+/// The line of one OST.
+#[derive(Default)]
+pub(super) struct Later {
+    line: Mutex<Line>,
+    /// Half of what may be dirty waits.
+    hurry: Notify,
+}
+
+#[derive(Default)]
+struct Line {
+    /// Who waits, until when at the most.
+    waiting: VecDeque<(Instant, Arc<Object>)>,
+    is_served: bool,
+}
+
+/// Who is served next.
+enum Next {
+    Now(Arc<Object>),
+    At(Instant),
+}
+
+impl Object {
+    /// Writes everything dirty a little later. The object lives until then, whoever else has let it
+    /// go. The caller has marked it as scheduled.
+    pub(super) fn schedule_flush(self: &Arc<Self>) {
+        let osc = &self.osc;
+        let due = osc.shared.world.clock.now() + DELAY;
+        let is_served = {
+            let mut line = osc.later.line.lock();
+            line.waiting.push_back((due, Arc::clone(self)));
+            std::mem::replace(&mut line.is_served, true)
+        };
+        if !is_served {
+            let serve = serve(Arc::clone(osc));
+            osc.shared.world.tasks.spawn("delayed write-back", Box::pin(serve));
+        }
+    }
+
+    /// Starts to write everything dirty, and does not wait for it.
+    fn write_now(self: &Arc<Self>) {
+        self.state.lock().scheduled = false;
+        while self.flush_some(Extent::ALL, 0) {}
+        // The rest is on its way with older bytes.
+        if !self.state.lock().dirty.is_empty() {
+            let object = Arc::clone(self);
+            let task = async move { object.drain(Extent::ALL).await };
+            self.osc.shared.world.tasks.spawn("write-back", Box::pin(task));
+        }
+    }
+}
+
+impl Osc {
+    /// Too much waits: the first in the line are to go.
+    pub(super) fn hurry(&self) {
+        self.later.hurry.notify_waiters();
+    }
+
+    fn next_in_line(&self, now: Instant) -> Option<Next> {
+        let mut line = self.later.line.lock();
+        let Some((due, _)) = line.waiting.front() else {
+            line.is_served = false;
+            return None;
+        };
+        let due = *due;
+        if due > now && !self.is_pressed(&self.space()) {
+            return Some(Next::At(due));
+        }
+        line.waiting.pop_front().map(|(_, object)| Next::Now(object))
+    }
+}
+
+async fn serve(osc: Arc<Osc>) {
+    let clock = Arc::clone(&osc.shared.world.clock);
+    loop {
+        let hurried = osc.later.hurry.notified();
+        match osc.next_in_line(clock.now()) {
+            Some(Next::Now(object)) => object.write_now(),
+            Some(Next::At(due)) => join::first(clock.sleep_until(due), hurried).await,
+            None => return,
+        }
+    }
+}
