@@ -1,5 +1,8 @@
 //! Tasks on the runtime's threads, jobs on its blocking threads.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::task::{Context, Poll, Waker};
+
 use sheen_io::job::{self, InJob};
 use sheen_io::{BoxFuture, Tasks};
 use tokio::runtime::Handle;
@@ -20,6 +23,16 @@ impl Tasks for OsTasks {
             None => self.handle.spawn(task),
             Some(job) => self.handle.spawn(InJob::new(job, task)),
         };
+    }
+
+    fn begin(&self, name: &'static str, mut task: BoxFuture<'static, ()>) {
+        // Nothing is lost on the waker: what is not ready is polled again by the task that it becomes.
+        let mut context = Context::from_waker(Waker::noop());
+        let polled = catch_unwind(AssertUnwindSafe(|| task.as_mut().poll(&mut context)));
+        // A panic ends the task alone, as it does on the runtime; the hook has told of it.
+        if matches!(polled, Ok(Poll::Pending)) {
+            self.spawn(name, task);
+        }
     }
 
     fn blocking(&self, job: Box<dyn FnOnce() + Send>) -> BoxFuture<'static, ()> {

@@ -65,6 +65,12 @@ pub trait Tasks: Send + Sync {
     /// job that it is spawned for ([`job::current`]).
     fn spawn(&self, name: &'static str, task: BoxFuture<'static, ()>);
 
+    /// As [`Tasks::spawn`], of a task that is likely to end without waiting: it may be begun at once, by
+    /// the caller, who must hold no locks.
+    fn begin(&self, name: &'static str, task: BoxFuture<'static, ()>) {
+        self.spawn(name, task);
+    }
+
     /// Runs `job`, which may wait for a disk, where it delays no one; completes when it is done.
     fn blocking(&self, job: Box<dyn FnOnce() + Send>) -> BoxFuture<'static, ()>;
 }

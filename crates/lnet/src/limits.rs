@@ -11,8 +11,10 @@ pub const READ_AHEAD_BYTES: usize = 16 << 10;
 /// Room below which no read is started but a new buffer is: most messages are shorter, also those
 /// that carry a page of data. (A message that is cut in two costs a second system call.)
 pub const READ_BYTES_MIN: usize = 5 << 10;
-/// From this many bytes with headers a message goes by a bulk connection (socklnd `min_bulk`).
-pub const BULK_BYTES_MIN: usize = 1 << 10;
+/// From this many bytes with headers a message goes by a bulk connection. It is the sender's choice alone:
+/// socklnd's `min_bulk` is 1 KiB, but so the bytes of a small file would come by another connection
+/// than the answer before them, and cost the receiver a wake-up of its own.
+pub const BULK_BYTES_MIN: usize = 16 << 10;
 /// Bytes that may wait for a peer's connections. A client has 4 MiB times 8 RPCs for each of a
 /// few targets in flight; a peer that takes nothing must not take our memory.
 pub const WAITING_BYTES_MAX: usize = 256 << 20;

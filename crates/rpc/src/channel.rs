@@ -17,12 +17,23 @@ use crate::state::{Counters, ImportState, StateChange};
 /// A future whose type is not named.
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
+/// What is done with an answer that nobody waits for.
+pub type Then = Box<dyn FnOnce(Result<Answer, RpcError>) + Send>;
+
 /// The way to one target. Behind it an import connects, reconnects, resends and replays.
 pub trait Channel: Send + Sync {
     /// Sends a request and waits for its answer. While the import is not connected the call waits
     /// too, unless its kind says otherwise. Dropping the future gives the call up: its reply is
     /// ignored; a modifying request may still have been, or still be, executed.
     fn call(&self, call: Call) -> BoxFuture<'static, Result<Answer, RpcError>>;
+
+    /// Sends a request that nobody waits for, once the future is polled, and calls `then` with its
+    /// answer where that is read: `then` must not wait. An import ends the future at once; the call
+    /// cannot be given up.
+    fn call_behind(&self, call: Call, then: Then) -> BoxFuture<'static, ()> {
+        let answer = self.call(call);
+        Box::pin(async move { then(answer.await) })
+    }
 
     /// Where the import stands.
     fn state(&self) -> ImportState;
@@ -85,6 +96,8 @@ pub struct Call {
     pub kind: CallKind,
     /// Who is asked about the request when it is replayed.
     pub on_replay: Option<Arc<dyn ReplayHook>>,
+    /// Nobody waits for it: it may be sent a moment later, together with what is sent next.
+    pub may_linger: bool,
     /// Answer a refused request with [`Answer`] too, the errno in its body's `status`, instead of
     /// [`RpcError::Errno`]; for operations whose refusals carry buffers.
     pub refusal_as_answer: bool,
@@ -101,6 +114,7 @@ impl Call {
             body: BodyExtras::default(),
             kind: CallKind::Normal,
             on_replay: None,
+            may_linger: false,
             refusal_as_answer: false,
         }
     }

@@ -20,6 +20,7 @@ mod xids;
 
 pub use channel::{
     Answer, BodyExtras, BoxFuture, Bulk, Call, CallKind, Channel, Import, ReplayHook, RpcError,
+    Then,
 };
 pub use incoming::{
     BulkMover, BulkPort, Handler, Incoming, Replier, ReplyHead, connect_target, split_parts,

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use sheen_rpc::{Answer, Call, ReplayHook};
+use sheen_rpc::{Answer, Call, ReplayHook, RpcError};
 use sheen_types::Errno;
 use sheen_wire::md::{AttrValid, Bias, MdtIoepoch, RecSetattr, ReintOp};
 use sheen_wire::messages::{MdsClose, Request};
@@ -63,13 +63,7 @@ impl Meta {
         open: OpenState,
         attributes: Option<CloseAttributes>,
     ) -> Result<(), Errno> {
-        let request = MdsClose {
-            mdt_ioepoch: MdtIoepoch { open_handle: open.handle.get(), ..MdtIoepoch::default() },
-            rec_reint: close_record(who, inode, attributes),
-            ..MdsClose::default()
-        };
-        let mut call = who.sign(Call::modifying(request));
-        call.on_replay = Some(Arc::new(CloseReplay(Arc::clone(&open.handle))));
+        let call = close_call(who, inode, &open, attributes);
         let result = call::call::<MdsClose>(&*open.mdt.channel, call).await;
         open.mdt.channel.release(open.xid);
         match result {
@@ -78,6 +72,45 @@ impl Meta {
             Err(errno) => Err(errno),
         }
     }
+
+    /// As [`Meta::close`], and nobody waits: the request goes with the next one to the MDT, if that
+    /// comes soon, and `held` is dropped when the answer has come.
+    pub(crate) async fn close_behind(
+        &self,
+        who: &Credentials,
+        inode: &Inode,
+        open: OpenState,
+        attributes: Option<CloseAttributes>,
+        held: impl Send + 'static,
+    ) {
+        let mut call = close_call(who, inode, &open, attributes);
+        call.may_linger = true;
+        let (channel, xid, fid) = (Arc::clone(&open.mdt.channel), open.xid, inode.fid);
+        let then = Box::new(move |result: Result<Answer, RpcError>| {
+            channel.release(xid);
+            if let Err(error) = result {
+                tracing::debug!(file = %fid, %error, "close");
+            }
+            drop(held);
+        });
+        open.mdt.channel.call_behind(call, then).await;
+    }
+}
+
+fn close_call(
+    who: &Credentials,
+    inode: &Inode,
+    open: &OpenState,
+    attributes: Option<CloseAttributes>,
+) -> Call {
+    let request = MdsClose {
+        mdt_ioepoch: MdtIoepoch { open_handle: open.handle.get(), ..MdtIoepoch::default() },
+        rec_reint: close_record(who, inode, attributes),
+        ..MdsClose::default()
+    };
+    let mut call = who.sign(Call::modifying(request));
+    call.on_replay = Some(Arc::new(CloseReplay(Arc::clone(&open.handle))));
+    call
 }
 
 fn close_record(

@@ -187,17 +187,19 @@ impl FileSystem {
     }
 
     /// The last descriptor is closed. The handle is gone, whatever the answer; `flock` is the owner
-    /// whose `flock(2)` locks end with it. One RPC; none for a directory that was opened with none.
+    /// whose `flock(2)` locks end with it. One RPC that is not waited for; none for a directory that was
+    /// opened with none.
     ///
     /// # Errors
-    /// What the MDT answered; nobody is there to hear it.
+    /// `EBADF`, or what the MDT answered to giving locks back.
     pub async fn release(&self, handle: FileHandle, flock: Option<LockOwner>) -> Result<(), Errno> {
         let file = self.0.handles.remove(handle)?;
         if let Some(owner) = flock {
             self.0.unlock_all(&file, owner).await?;
         }
         self.0.unlock_unflushed(&file).await?;
-        self.0.close(&file).await
+        self.0.close_behind(file).await;
+        Ok(())
     }
 
     /// Returns when the file (data only, or attributes too) or directory is durable on its servers.
@@ -414,6 +416,14 @@ impl Mounted {
             self.meta.sync(&file.who, &file.pin).await?;
         }
         Ok(())
+    }
+
+    /// The kernel tells of the last close when whoever called it has gone on: nobody waits for this.
+    async fn close_behind(&self, file: Arc<OpenFile>) {
+        let open = file.open.lock().take();
+        let Some(open) = open else { return };
+        let (attributes, held) = (file.close_attributes(), Arc::clone(&file));
+        self.meta.close_behind(&file.who, &file.pin, open, attributes, held).await;
     }
 
     async fn close(&self, file: &OpenFile) -> Result<(), Errno> {

@@ -208,6 +208,7 @@ impl LNet {
             bits: put.match_bits,
             header_data: put.header_data,
             offset: put.offset,
+            prompt: false,
             payload: joined(payload),
         };
         let Err(delivery) = self.tables.deliver(delivery) else { return };
@@ -218,7 +219,7 @@ impl LNet {
     }
 
     /// A message from a peer.
-    pub(super) fn arrived(self: &Arc<Self>, link: &Link, incoming: Incoming) {
+    pub(super) fn arrived(self: &Arc<Self>, link: &Link, incoming: Incoming, prompt: bool) {
         let from = link.partner.nid;
         self.counters.received.fetch_add(1, Ordering::Relaxed);
         let length = incoming.payload.len();
@@ -227,7 +228,7 @@ impl LNet {
             self.answer_cookie(link, incoming.cookie);
         }
         match incoming.command {
-            LnetCommand::Put(put) => self.arrived_put(from, &put, incoming.payload),
+            LnetCommand::Put(put) => self.arrived_put(from, &put, incoming.payload, prompt),
             LnetCommand::Get(get) => self.arrived_get(from, &get),
             LnetCommand::Reply(reply) => self.arrived_reply(from, &reply, incoming.payload),
             // We ask for no ACK. (A session lets no HELLO through.)
@@ -235,7 +236,7 @@ impl LNet {
         }
     }
 
-    fn arrived_put(self: &Arc<Self>, from: Nid, put: &Put, payload: Bytes) {
+    fn arrived_put(self: &Arc<Self>, from: Nid, put: &Put, payload: Bytes, prompt: bool) {
         let length = payload.len() as u32;
         // A peer's push of its ping information: there is nothing to learn, but it wants its ACK.
         let pushed = put.portal == Portal::RESERVED && put.match_bits == PING_MATCH_BITS;
@@ -245,6 +246,7 @@ impl LNet {
             bits: put.match_bits,
             header_data: put.header_data,
             offset: put.offset,
+            prompt,
             payload,
         };
         let taken = pushed || self.deliver_from_peer(delivery);

@@ -4,17 +4,26 @@
 //! call. Who comes meanwhile queues, and the one who writes takes all that is queued with the next
 //! system call. Only when the socket is full does the link's writer task take over, until it
 //! has drained. No lock is held during a system call.
+//!
+//! What nobody waits for, such as a close, may linger: it goes with the next message, or by itself after
+//! [`LINGER_TIME`]. One frame at a time does; the next one takes it along. And while the messages of one
+//! read are worked on, answers are gathered: they go with one system call.
 
 use std::collections::VecDeque;
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::{Context, Poll, Waker};
+use std::time::Duration;
 
 use bytes::{Buf, Bytes, BytesMut};
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 use sheen_io::{ReadStream, WriteStream};
 use sheen_lnet::{Frame, LinkId, Partner, limits};
 use sheen_types::Instant;
+
+/// How long a frame that nobody waits for may linger: long beside a request and its answer, so that
+/// whoever goes on asking takes it along.
+pub(super) const LINGER_TIME: Duration = Duration::from_millis(4);
 
 struct Outbox {
     queue: VecDeque<Bytes>,
@@ -23,6 +32,12 @@ struct Outbox {
     writer: Option<Box<dyn WriteStream>>,
     /// The socket is full; only the writer task may write.
     blocked: bool,
+    /// All that is queued is one frame that lingers.
+    lingers: bool,
+    /// Somebody will come after [`LINGER_TIME`] to send what lingers.
+    is_watched: bool,
+    /// Answers are being gathered.
+    gathers: bool,
     /// Since when nothing could be written.
     stuck_since: Option<Instant>,
     writer_task: Option<Waker>,
@@ -56,6 +71,9 @@ impl Link {
             queued_bytes: 0,
             writer: Some(writer),
             blocked: false,
+            lingers: false,
+            is_watched: false,
+            gathers: false,
             stuck_since: None,
             writer_task: None,
         };
@@ -71,22 +89,75 @@ impl Link {
 
     /// Sends or queues a frame; false if the connection is closed or too much is queued.
     pub(super) fn send(&self, frame: Frame, now: Instant) -> bool {
-        self.sent_at.store(now.0, Ordering::Relaxed);
         let mut outbox = self.outbox.lock();
+        if !self.queue(&mut outbox, frame, now) {
+            return false;
+        }
+        self.write_queued(outbox, now);
+        true
+    }
+
+    /// As [`Link::send`], of a frame that may linger. Somebody must call [`Link::end_lingering`] after
+    /// [`LINGER_TIME`] if the second answer says so.
+    pub(super) fn send_lingering(&self, frame: Frame, now: Instant) -> (bool, bool) {
+        let mut outbox = self.outbox.lock();
+        let may_linger = outbox.queue.is_empty() && outbox.writer.is_some() && !outbox.blocked;
+        if !self.queue(&mut outbox, frame, now) {
+            return (false, false);
+        }
+        if !may_linger {
+            self.write_queued(outbox, now);
+            return (true, false);
+        }
+        outbox.lingers = true;
+        (true, !std::mem::replace(&mut outbox.is_watched, true))
+    }
+
+    /// Sends what still lingers.
+    pub(super) fn end_lingering(&self, now: Instant) {
+        let mut outbox = self.outbox.lock();
+        outbox.is_watched = false;
+        if std::mem::take(&mut outbox.lingers) {
+            self.write_queued(outbox, now);
+        }
+    }
+
+    /// From now until [`Link::send_gathered`] what is sent queues.
+    pub(super) fn gather(&self) {
+        self.outbox.lock().gathers = true;
+    }
+
+    /// Sends what was gathered.
+    pub(super) fn send_gathered(&self, now: Instant) {
+        let mut outbox = self.outbox.lock();
+        outbox.gathers = false;
+        if !outbox.queue.is_empty() && !outbox.lingers {
+            self.write_queued(outbox, now);
+        }
+    }
+
+    fn queue(&self, outbox: &mut Outbox, frame: Frame, now: Instant) -> bool {
+        self.sent_at.store(now.0, Ordering::Relaxed);
         let full = outbox.queued_bytes + frame.length > limits::WAITING_BYTES_MAX;
         if full || self.closed.load(Ordering::Acquire) {
             return false;
         }
+        outbox.lingers = false;
         outbox.queued_bytes += frame.length;
         outbox.queue.push_back(frame.head);
         outbox.queue.extend(frame.payload.into_iter().filter(|piece| !piece.is_empty()));
-        if outbox.blocked {
-            return true;
+        true
+    }
+
+    /// Writes what is queued, unless somebody else does, or will.
+    fn write_queued(&self, mut outbox: MutexGuard<'_, Outbox>, now: Instant) {
+        if outbox.blocked || outbox.gathers {
+            return;
         }
-        let Some(writer) = outbox.writer.take() else { return true };
+        let Some(writer) = outbox.writer.take() else { return };
+        outbox.lingers = false;
         drop(outbox);
         self.drain(writer, &mut Context::from_waker(Waker::noop()), now);
-        true
     }
 
     /// The writer task: writes what senders could not; ends with the connection.

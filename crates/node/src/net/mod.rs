@@ -59,13 +59,17 @@ pub struct Delivery {
     /// Where in the receiver's buffer the sender wanted it: replies come behind the room that early
     /// replies use.
     pub offset: u32,
+    /// Whether it came with few others: whoever receives it may begin to work on it at once, where it
+    /// was read.
+    pub prompt: bool,
     /// The payload; part of a read buffer of up to 16 KiB, or all of one of its own.
     pub payload: Bytes,
 }
 
 /// Takes all messages of a portal.
 pub trait Receiver: Send + Sync {
-    /// Called on the task that reads from the sender's connection: must only queue or spawn.
+    /// Called on the task that reads from the sender's connection: must only queue or spawn, but for
+    /// short work on what is prompt.
     fn receive(&self, delivery: Delivery);
 }
 
@@ -216,6 +220,37 @@ impl LNet {
         }
     }
 
+    /// As [`LNet::put`], of a message that nobody waits for: it goes with the next one to that node, or
+    /// a few milliseconds later by itself.
+    pub fn put_lingering(
+        self: &Arc<Self>,
+        to: Nid,
+        portal: Portal,
+        bits: MatchBits,
+        payload: Vec<Bytes>,
+    ) {
+        let now = self.now();
+        let length = payload.iter().map(Bytes::len).sum();
+        let link = (!self.is_self(to) && !self.is_stopping())
+            .then(|| self.peers.read().route(to, now, length))
+            .flatten();
+        let Some(link) = link else { return self.put(to, portal, bits, 0, payload) };
+        let put =
+            Put { ack_handle: HANDLE_NONE, match_bits: bits, header_data: 0, portal, offset: 0 };
+        let frame = sheen_lnet::message(self.local, to, LnetCommand::Put(put), payload);
+        let length = frame.length;
+        let (sent, watch) = link.send_lingering(frame, now);
+        self.count_sent(to, length, sent);
+        if watch {
+            let clock = Arc::clone(&self.world.clock);
+            let task = async move {
+                clock.sleep_until(now + link::LINGER_TIME).await;
+                link.end_lingering(clock.now());
+            };
+            self.world.tasks.spawn("lnet-linger", Box::pin(task));
+        }
+    }
+
     /// From now on `receiver` takes the messages to `portal` that no expectation matches; replaces an
     /// earlier receiver.
     pub fn serve(&self, portal: Portal, receiver: Arc<dyn Receiver>) {
@@ -357,6 +392,10 @@ impl LNet {
             Some(link) => link.send(frame, now),
             None => self.send_or_connect(to, now, frame),
         };
+        self.count_sent(to, length, sent);
+    }
+
+    fn count_sent(&self, to: Nid, length: usize, sent: bool) {
         if sent {
             self.counters.sent.fetch_add(1, Ordering::Relaxed);
             self.counters.sent_bytes.fetch_add(length as u64, Ordering::Relaxed);

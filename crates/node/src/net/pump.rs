@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use bytes::{Buf, Bytes};
 use sheen_io::{Connection, Listener, ReadStream, WriteStream};
-use sheen_lnet::{LinkId, Opening, Partner, Progress, Refusal, Session, limits};
+use sheen_lnet::{Incoming, LinkId, Opening, Partner, Progress, Refusal, Session, limits};
 use sheen_types::Nid;
 use sheen_wire::lnet::ConnectionType;
 
@@ -23,6 +23,10 @@ use super::race::{First, race, within};
 const CARE_TIME: Duration = Duration::from_secs(5);
 /// Pause after a failed accept (out of file descriptors, mostly).
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// So many of the messages that came with one read, the last, may be worked on where they were read;
+/// the others are for other threads. A close and the request that took it along are two.
+const PROMPT_MAX: usize = 2;
 
 /// How an attempt to connect came out.
 enum Attempt {
@@ -202,9 +206,11 @@ impl LNet {
         mut session: Session,
         mut reader: Box<dyn ReadStream>,
     ) {
+        // Kept for its memory.
+        let mut batch = Vec::new();
         let reason = loop {
             // First, what came together with the opening.
-            match self.take_messages(&link, &mut session) {
+            match self.take_messages(&link, &mut session, &mut batch) {
                 Ok(()) => {}
                 Err(error) => {
                     self.counters.protocol_errors.fetch_add(1, Ordering::Relaxed);
@@ -231,11 +237,27 @@ impl LNet {
         self: &Arc<Self>,
         link: &Link,
         session: &mut Session,
+        batch: &mut Vec<Incoming>,
     ) -> Result<(), sheen_lnet::SessionError> {
-        while let Some(incoming) = session.next_message()? {
-            self.arrived(link, incoming);
+        let result = loop {
+            match session.next_message() {
+                Ok(Some(incoming)) => batch.push(incoming),
+                Ok(None) => break Ok(()),
+                Err(error) => break Err(error),
+            }
+        };
+        let mut left = batch.len();
+        if left == 0 {
+            return result;
         }
-        Ok(())
+        // Answers to what is worked on here go together.
+        link.gather();
+        for incoming in batch.drain(..) {
+            self.arrived(link, incoming, left <= PROMPT_MAX);
+            left -= 1;
+        }
+        link.send_gathered(self.now());
+        result
     }
 
     /// A fault on one connection ends all of its peer, as socklnd has it: what was sent on the others

@@ -8,7 +8,7 @@ use std::task::{Context, Poll, Waker};
 use parking_lot::Mutex;
 use sheen_io::job;
 use sheen_rpc::import::Event;
-use sheen_rpc::{Answer, Call, RpcError};
+use sheen_rpc::{Answer, Call, RpcError, Then};
 use sheen_wire::text::Chars;
 
 use super::import::Core;
@@ -49,6 +49,29 @@ impl<T> Cell<T> {
 /// Where a call's answer will be.
 pub(super) type AnswerCell = Arc<Cell<Result<Answer, RpcError>>>;
 
+/// Who gets a call's answer.
+pub(super) enum Waiter {
+    Caller(AnswerCell),
+    Nobody(Then),
+}
+
+impl Waiter {
+    pub(super) fn tell(self, result: Result<Answer, RpcError>) {
+        match self {
+            Self::Caller(cell) => cell.put(result),
+            Self::Nobody(then) => then(result),
+        }
+    }
+}
+
+/// The call is made for the job that whoever makes it works for.
+pub(super) fn for_current_job(mut call: Call) -> Call {
+    if let Some(job) = job::current().filter(|_| call.body.jobid.as_bytes().is_empty()) {
+        call.body.jobid = Chars::new(job.as_bytes());
+    }
+    call
+}
+
 /// A call: submitted when first polled, given up when dropped before it ended.
 pub(super) struct CallFuture {
     core: Arc<Core>,
@@ -57,12 +80,8 @@ pub(super) struct CallFuture {
 }
 
 impl CallFuture {
-    /// The call is made for the job that whoever makes it works for.
-    pub(super) fn new(core: Arc<Core>, mut call: Call) -> Self {
-        if let Some(job) = job::current().filter(|_| call.body.jobid.as_bytes().is_empty()) {
-            call.body.jobid = Chars::new(job.as_bytes());
-        }
-        Self { core, call: Some(Box::new(call)), waiting: None }
+    pub(super) fn new(core: Arc<Core>, call: Call) -> Self {
+        Self { core, call: Some(Box::new(for_current_job(call))), waiting: None }
     }
 }
 

@@ -8,12 +8,12 @@ use parking_lot::Mutex;
 use sheen_rpc::import::{Action, Config, Engine, Event, Outgoing, OutgoingBulk, Service};
 use sheen_rpc::{
     Answer, BoxFuture, Call, Channel, Counters, Import, ImportEvents, ImportState, ReplayHook,
-    RpcError, StateChange,
+    RpcError, StateChange, Then,
 };
 use sheen_types::{HashMap, Instant, MatchBits, Nid, Transno, Uuid, Xid};
 use sheen_wire::connect::ObdConnectData;
 
-use super::call::{AnswerCell, CallFuture, Cell};
+use super::call::{AnswerCell, CallFuture, Cell, Waiter, for_current_job};
 use super::{ImportReport, RpcNode};
 use crate::net::Offer;
 
@@ -37,7 +37,7 @@ pub(super) struct Core {
     client: Uuid,
     is_reverse: bool,
     inner: Mutex<Inner>,
-    calls: Mutex<HashMap<u64, AnswerCell>>,
+    calls: Mutex<HashMap<u64, Waiter>>,
     settling: Mutex<HashMap<u64, SettledCell>>,
     /// Bulk sources by the match bits of the try that needs them.
     offers: Mutex<HashMap<u64, Vec<Offer>>>,
@@ -144,8 +144,12 @@ impl Core {
             let offers = parts.into_iter().enumerate().map(offer).collect();
             self.offers.lock().insert(outgoing.route.0, offers);
         }
+        let (to, portal, bits) = (outgoing.to, outgoing.portal, outgoing.bits);
         let message = vec![outgoing.message];
-        node.lnet.put(outgoing.to, outgoing.portal, outgoing.bits, 0, message);
+        match outgoing.may_linger {
+            true => node.lnet.put_lingering(to, portal, bits, message),
+            false => node.lnet.put(to, portal, bits, 0, message),
+        }
     }
 
     fn complete(
@@ -159,9 +163,9 @@ impl Core {
         {
             self.handle(Event::Release(answer.xid));
         }
-        let cell = self.calls.lock().remove(&key);
-        if let Some(cell) = cell {
-            cell.put(result);
+        let waiter = self.calls.lock().remove(&key);
+        if let Some(waiter) = waiter {
+            waiter.tell(result);
         }
     }
 
@@ -215,7 +219,7 @@ impl Core {
     pub(super) fn new_call(&self) -> (u64, AnswerCell) {
         let key = self.keys.fetch_add(1, Ordering::Relaxed);
         let cell = Cell::new();
-        self.calls.lock().insert(key, Arc::clone(&cell));
+        self.calls.lock().insert(key, Waiter::Caller(Arc::clone(&cell)));
         (key, cell)
     }
 
@@ -305,6 +309,16 @@ impl Channel for Core {
             Some(core) => Box::pin(CallFuture::new(core, call)),
             None => Box::pin(async { Err(RpcError::Shutdown) }),
         }
+    }
+
+    fn call_behind(&self, call: Call, then: Then) -> BoxFuture<'static, ()> {
+        let (core, call) = (self.me.upgrade(), Box::new(for_current_job(call)));
+        Box::pin(async move {
+            let Some(core) = core else { return then(Err(RpcError::Shutdown)) };
+            let key = core.keys.fetch_add(1, Ordering::Relaxed);
+            core.calls.lock().insert(key, Waiter::Nobody(then));
+            core.handle(Event::Submit(key, call));
+        })
     }
 
     fn state(&self) -> ImportState {

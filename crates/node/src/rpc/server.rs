@@ -15,6 +15,7 @@ use sheen_wire::codec::Wire;
 use sheen_wire::connect::{ConnectFlags, ConnectFlags2};
 use sheen_wire::lnet::Portal;
 use sheen_wire::messages::{ObdPingReply, Reply, Request};
+use sheen_wire::opcode::Opcode;
 use sheen_wire::ptlrpc::{
     HeaderFlags, MESSAGE_VERSION, Message, MessageHeader, MsgType, PtlrpcBody, early_reply_checksum,
 };
@@ -37,9 +38,28 @@ pub(super) struct Arrived {
     message: Message,
     body: PtlrpcBody,
     bulk_bits: MatchBits,
+    /// Whether to begin where it was read.
+    prompt: bool,
 }
 
-/// Takes requests; works on the reader's task, where it decodes the body and starts a task.
+/// Whether a request of this kind rarely moves much data and waits for no disk: such a one is worked on
+/// where it was read, as far as that goes, without the switch to another thread.
+fn is_brief(opcode: Opcode) -> bool {
+    matches!(
+        opcode,
+        Opcode::LDLM_ENQUEUE
+            | Opcode::LDLM_CANCEL
+            | Opcode::LDLM_CONVERT
+            | Opcode::MDS_CLOSE
+            | Opcode::MDS_GETATTR
+            | Opcode::MDS_GETXATTR
+            | Opcode::MDS_REINT
+            | Opcode::OBD_PING
+    )
+}
+
+/// Takes requests; works on the reader's task, where it decodes the body and starts a task, or begins
+/// what is brief.
 pub(super) struct RequestReceiver(pub(super) Weak<RpcNode>);
 
 impl Receiver for RequestReceiver {
@@ -76,7 +96,8 @@ impl RpcNode {
             early: message.header.flags.contains(HeaderFlags::AT_SUPPORT),
             arrived: self.now(),
         };
-        Ok(Box::new(Arrived { arrival, message, body, bulk_bits }))
+        let prompt = delivery.prompt && is_brief(body.opcode);
+        Ok(Box::new(Arrived { arrival, message, body, bulk_bits, prompt }))
     }
 
     fn serve(self: &Arc<Self>, mut arrived: Box<Arrived>) {
@@ -89,7 +110,12 @@ impl RpcNode {
         };
         self.timer.want(wake);
         if let Verdict::Run(id, arrived) = verdict {
-            self.run(id, arrived);
+            let (node, prompt) = (Arc::clone(self), arrived.prompt);
+            let work = Box::pin(async move { node.execute(id, arrived).await });
+            match prompt {
+                true => self.world.tasks.begin("rpc request", work),
+                false => self.world.tasks.spawn("rpc request", work),
+            }
         }
     }
 
@@ -119,15 +145,8 @@ impl RpcNode {
         }
     }
 
-    fn run(self: &Arc<Self>, id: RequestId, arrived: Box<Arrived>) {
-        let node = Arc::clone(self);
-        self.world
-            .tasks
-            .spawn("rpc request", Box::pin(async move { node.execute(id, arrived).await }));
-    }
-
     async fn execute(self: Arc<Self>, id: RequestId, arrived: Box<Arrived>) {
-        let Arrived { arrival, message, body, bulk_bits } = *arrived;
+        let Arrived { arrival, message, body, bulk_bits, .. } = *arrived;
         let handle = arrival.handle;
         let pending = Pending { node: Arc::clone(&self), handle, id, body: Some(body.clone()) };
         let request = match Request::decode(body.opcode, &message) {
@@ -255,7 +274,9 @@ impl RpcNode {
         loop {
             let next = self.service(handle).lock().next(self.now());
             let Some((id, arrived)) = next else { return };
-            self.run(id, arrived);
+            let node = Arc::clone(self);
+            let work = Box::pin(async move { node.execute(id, arrived).await });
+            self.world.tasks.spawn("rpc request", work);
         }
     }
 }

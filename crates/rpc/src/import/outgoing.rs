@@ -35,6 +35,8 @@ pub struct Outgoing {
     pub second_route: MatchBits,
     /// The message.
     pub message: Bytes,
+    /// Whether it may be sent a moment later, with the next one.
+    pub may_linger: bool,
     /// Data beside it, to be set up before it is sent.
     pub bulk: OutgoingBulk,
 }
@@ -123,6 +125,7 @@ impl Engine {
             route: MatchBits(limits::base_of(bits.0)),
             second_route: MatchBits(limits::base_of(wire_xid)),
             message: flight.call.request.to_bytes(&header, &body),
+            may_linger: flight.call.may_linger && flight.tries == 0,
             bulk: outgoing_bulk(&flight.call, opcode, base),
         }
     }
