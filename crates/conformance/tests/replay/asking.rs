@@ -89,7 +89,15 @@ impl Caller {
 
     async fn close(&self, handle: FileHandle) -> Result<(), Errno> {
         self.files.flush(handle, LockOwner(1)).await?;
-        self.files.release(handle, None).await
+        self.let_go(handle).await
+    }
+
+    /// Whoever does the next thing does it when the close, which nobody waits for, has been answered.
+    async fn let_go(&self, handle: FileHandle) -> Result<(), Errno> {
+        self.files.release(handle, None).await?;
+        let soon = self.world.clock.now() + Duration::from_millis(10);
+        self.world.clock.sleep_until(soon).await;
+        Ok(())
     }
 
     async fn read(&self, handle: FileHandle, offset: u64, length: u32) -> Result<Bytes, Errno> {
@@ -119,7 +127,7 @@ impl Caller {
             let new = some.iter().filter(|entry| !is_dot(&entry.name));
             names.extend(new.filter_map(|entry| Name::new(&entry.name).ok()));
         }
-        self.files.release(handle, None).await?;
+        self.let_go(handle).await?;
         Ok(names)
     }
 
