@@ -148,8 +148,8 @@ impl Targets {
         })
     }
 
-    /// Gives locks and promised space back that nobody has used for too long, for as long as the mount lives: else those of a
-    /// client that does nothing would stay for ever.
+    /// Gives locks and promised space back that nobody has used for too long, for as long as the mount
+    /// lives: else those of a client that does nothing would stay for ever.
     pub(super) fn forget_old_locks(self: &Arc<Self>, data: &Arc<dyn DataPath>) {
         let (targets, clock) = (Arc::downgrade(self), Arc::clone(&self.world.clock));
         let data = Arc::downgrade(data);

@@ -26,6 +26,7 @@ mod course;
 mod extents;
 mod file;
 mod gone;
+mod grant;
 mod hold;
 mod later;
 mod mdt;
@@ -34,6 +35,7 @@ mod osc;
 mod osts;
 mod pieces;
 mod read;
+mod terms;
 #[cfg(test)]
 mod tests;
 mod write;

@@ -12,7 +12,7 @@ use sheen_wire::ost::{BrwFlags, NiobufRemote, ObdIoobj, ObdoFlags, OstBody};
 use super::How;
 use super::course::{Refusal, Seen};
 use super::object::Object;
-use super::osc::{Terms, max_brw};
+use super::terms::{Terms, max_brw};
 use crate::call::{self, need};
 
 /// Zeros to share.

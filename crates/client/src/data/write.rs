@@ -12,8 +12,9 @@ use sheen_wire::ost::{BrwFlags, NiobufRemote, ObdIoobj, Obdo, ObdoFlags, OstBody
 use super::How;
 use super::course::{Refusal, Seen};
 use super::extents::Run;
+use super::grant::Shortage;
 use super::object::Object;
-use super::osc::{Shortage, max_brw};
+use super::terms::max_brw;
 use crate::call::{self, need};
 
 /// Separate runs in one RPC; Lustre allows a run per page.

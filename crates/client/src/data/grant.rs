@@ -1,0 +1,205 @@
+//! Grant of one OST, and the dirty bytes that use it.
+//!
+//! `available` is what the OST has promised and we have not used for dirty bytes. It goes
+//! down when bytes become dirty, and up by what write replies bring. Dirty bytes that are thrown
+//! away (truncate) are put back. It is counted in whole blocks, because a single byte takes a block
+//! of the OST's disk. What was used by a write that failed is lost: neither side has it until the OST
+//! hears of it with the next write.
+//!
+//! Cost of a write into the cache: the lock of [`Space`] once, and one counter that all OSTs share.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use bytes::Bytes;
+use sheen_rpc::{Call, CallKind};
+use sheen_types::Instant;
+use sheen_wire::connect::ObdConnectData;
+use sheen_wire::md::Valid;
+use sheen_wire::messages::OstSetGrantInfo;
+use sheen_wire::ost::{Obdo, ObdoFlags, OstBody};
+
+use super::osc::Osc;
+use super::terms::Terms;
+use crate::call;
+
+/// So few dirty bytes may wait, however little grant there is.
+const PRESSED_BYTES_MIN: u64 = 1 << 20;
+
+/// Grant and dirty bytes.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Space {
+    pub(super) available: u64,
+    /// Dirty bytes, those included that are being sent.
+    pub(super) dirty: u64,
+    /// Those that are being sent.
+    pub(super) sending: u64,
+    /// What the OST still counts as ours and we do not.
+    pub(super) lost: u64,
+    /// When grant was used last, or came with a connection.
+    used_at: Instant,
+}
+
+/// Why bytes cannot become dirty now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Shortage {
+    /// Too many are: wait until some are written.
+    TooDirty,
+    /// The OST has not promised the space: write through.
+    NoGrant,
+}
+
+impl Osc {
+    /// The OST is connected, perhaps anew: it told how much grant we hold, dirty bytes included.
+    pub fn connected(&self, data: &ObdConnectData) {
+        *self.terms.lock() = Terms::of(data);
+        let mut space = self.space.lock();
+        space.available = u64::from(data.grant).saturating_sub(space.dirty);
+        space.lost = 0;
+        space.used_at = self.shared.world.clock.now();
+        drop(space);
+        self.shared.relieved.notify_waiters();
+    }
+
+    /// Bytes that the OST has promised and that are not used (`cur_grant_bytes`), dirty ones
+    /// (`cur_dirty_bytes`), and promised ones that were lost (`cur_lost_grant_bytes`).
+    #[must_use]
+    pub fn grant_dirty_lost(&self) -> [u64; 3] {
+        let space = self.space();
+        [space.available, space.dirty, space.lost]
+    }
+
+    pub(super) fn space(&self) -> Space {
+        *self.space.lock()
+    }
+
+    /// Takes grant for blocks of `bytes` that become dirty; whether so much is dirty now that some of it
+    /// should be sent.
+    pub(super) fn reserve(&self, bytes: u64) -> Result<bool, Shortage> {
+        let mut space = self.space.lock();
+        // The first write always fits: nothing else could ever make room for it.
+        if space.dirty > 0 && space.dirty + bytes > self.dirty_bytes_max() {
+            return Err(Shortage::TooDirty);
+        }
+        // Two that come at once may exceed it by what one of them brings.
+        let all = self.shared.dirty.load(Ordering::Relaxed);
+        if all > 0 && all + bytes > self.shared.dirty_max.load(Ordering::Relaxed) {
+            return Err(Shortage::TooDirty);
+        }
+        let left = space.available.checked_sub(bytes).ok_or(Shortage::NoGrant)?;
+        space.available = left;
+        space.dirty += bytes;
+        space.used_at = self.shared.world.clock.now();
+        self.shared.dirty.fetch_add(bytes, Ordering::Relaxed);
+        Ok(self.is_pressed(&space))
+    }
+
+    /// Whether half of what may be dirty, here or towards all OSTs, waits to be sent, and it is worth the
+    /// haste.
+    pub(super) fn is_pressed(&self, space: &Space) -> bool {
+        let waiting = space.dirty.saturating_sub(space.sending);
+        let may_be = self.dirty_bytes_max().min(space.dirty + space.available);
+        let all = self.shared.dirty.load(Ordering::Relaxed);
+        waiting > PRESSED_BYTES_MIN
+            && (waiting > may_be / 2 || all > self.shared.dirty_max.load(Ordering::Relaxed) / 2)
+    }
+
+    /// Dirty bytes are being sent.
+    pub(super) fn begin_sending(&self, bytes: u64) {
+        self.space.lock().sending += bytes;
+    }
+
+    /// They were, or that failed: then their grant is lost.
+    pub(super) fn end_sending(&self, bytes: u64, is_written: bool) {
+        let mut space = self.space.lock();
+        space.sending = space.sending.saturating_sub(bytes);
+        self.less_dirty(&mut space, bytes);
+        if !is_written {
+            space.lost += bytes;
+        }
+        drop(space);
+        self.shared.relieved.notify_waiters();
+    }
+
+    fn less_dirty(&self, space: &mut Space, bytes: u64) {
+        let gone = bytes.min(space.dirty);
+        space.dirty -= gone;
+        self.shared.dirty.fetch_sub(gone, Ordering::Relaxed);
+    }
+
+    /// The OST gave so much; or dirty bytes were thrown away, and their grant comes back.
+    pub(super) fn settle(&self, bytes: u64, gained: u64) {
+        let mut space = self.space.lock();
+        self.less_dirty(&mut space, bytes);
+        space.available += gained;
+        drop(space);
+        self.shared.relieved.notify_waiters();
+    }
+
+    /// What the OST is to hear that we lost. If it does not hear it, it counts it as ours until the
+    /// next connect.
+    pub(super) fn take_lost(&self) -> u32 {
+        let mut space = self.space.lock();
+        let told = u32::try_from(space.lost).unwrap_or(u32::MAX);
+        space.lost -= u64::from(told);
+        told
+    }
+
+    /// What we would like to hold: room for all we may keep dirty.
+    pub(super) fn wish(&self) -> u32 {
+        u32::try_from(self.dirty_bytes_max()).unwrap_or(u32::MAX)
+    }
+
+    /// Whether grant that nobody uses goes back (`grant_shrink`), as far as the OST takes it.
+    #[must_use]
+    pub fn shrinks_grant(&self) -> bool {
+        self.terms.lock().shrinks && self.tuning.shrinks.load(Ordering::Relaxed)
+    }
+
+    /// From now on it does, or not.
+    pub fn shrink_grant_or_not(&self, on: bool) {
+        self.tuning.shrinks.store(on, Ordering::Relaxed);
+    }
+
+    /// After how many seconds without use (`grant_shrink_interval`).
+    #[must_use]
+    pub fn shrink_interval(&self) -> u32 {
+        self.tuning.shrink_interval.load(Ordering::Relaxed)
+    }
+
+    /// From now on after so many.
+    pub fn set_shrink_interval(&self, seconds: u32) {
+        self.tuning.shrink_interval.store(seconds, Ordering::Relaxed);
+    }
+
+    /// Gives back what was promised and not used for too long, but for one bulk; later writes get it
+    /// again. If the OST does not hear of it, it counts too much as ours until the next connect.
+    pub(super) fn give_grant_back(self: &Arc<Self>) {
+        let interval = Duration::from_secs(self.shrink_interval().into());
+        let (keep, now) = (self.terms().bulk_bytes, self.shared.world.clock.now());
+        let mut oa = Obdo { valid: Valid::GRANT | Valid::BLOCKS | Valid::FLAGS, ..Obdo::default() };
+        {
+            let mut space = self.space.lock();
+            let is_used = now.since(space.used_at) < interval || space.available <= keep;
+            if is_used || !self.shrinks_grant() {
+                return;
+            }
+            oa.flags |= ObdoFlags::SHRINK_GRANT;
+            (oa.grant, oa.blocks) = (space.available - keep, space.dirty);
+            (space.available, space.used_at) = (keep, now);
+        }
+        let setinfo_key = Bytes::from_static(b"grant_shrink");
+        let request =
+            OstSetGrantInfo { setinfo_key, ost_body: OstBody { oa }, ..OstSetGrantInfo::default() };
+        // A second one would give back what a new connection has brought.
+        let call = Call { kind: CallKind::NoResend, ..Call::new(request) };
+        let osc = Arc::clone(self);
+        let task = async move {
+            if let Err(errno) = call::call::<OstSetGrantInfo>(&*osc.channel, call).await {
+                tracing::debug!(%errno, "grant did not go back");
+            }
+        };
+        self.shared.world.tasks.spawn("grant", Box::pin(task));
+    }
+}

@@ -1,0 +1,238 @@
+//! What was agreed on with an OST, and what operators have set of it (`lctl set_param osc.*`).
+
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+
+use sheen_types::limits::{BULK_BYTES_MAX, LNET_PAYLOAD_BYTES_MAX};
+use sheen_wire::checksum::Checksum;
+use sheen_wire::connect::{ChecksumTypes, ConnectFlags, ObdConnectData};
+
+use super::osc::Osc;
+
+/// Dirty bytes towards one OST unless told otherwise; Lustre's `max_dirty_mb` lies between 32 and
+/// 2,000 MiB.
+const DIRTY_BYTES_MAX: u64 = 64 << 20;
+
+/// Reads and writes of at most so many bytes go inside the messages unless told otherwise
+/// (`short_io_bytes`).
+const SHORT_IO_BYTES: u64 = 16 << 10;
+/// How often data is sent again whose checksum did not arrive as it was, unless told otherwise
+/// (`resend_count`).
+const RESENDS: u32 = 10;
+/// Grant that nobody used for so long goes back, unless told otherwise (`grant_shrink_interval`).
+const SHRINK_SECONDS: u32 = 1200;
+
+/// Largest object of an OST that does not tell: what ext4 holds (`LUSTRE_EXT4_STRIPE_MAXBYTES`).
+const OBJECT_BYTES_MAX_UNTOLD: u64 = 0x1000_0000_0000 - 4096;
+
+/// What operators may set (`lctl set_param osc.*`).
+pub(super) struct Tuning {
+    pub(super) dirty_bytes_max: AtomicU64,
+    /// Bytes of one bulk that is read, and of one that is written; never more than agreed.
+    pub(super) read_bytes_max: AtomicU64,
+    pub(super) write_bytes_max: AtomicU64,
+    pub(super) checksums: AtomicBool,
+    /// The flag of the wanted checksum; 0 for the one that we like best.
+    pub(super) checksum: AtomicU32,
+    pub(super) short_io_bytes: AtomicU64,
+    pub(super) resends: AtomicU32,
+    pub(super) shrinks: AtomicBool,
+    /// In seconds.
+    pub(super) shrink_interval: AtomicU32,
+}
+
+impl Default for Tuning {
+    fn default() -> Self {
+        Self {
+            dirty_bytes_max: AtomicU64::new(DIRTY_BYTES_MAX),
+            read_bytes_max: AtomicU64::new(BULK_BYTES_MAX as u64),
+            write_bytes_max: AtomicU64::new(BULK_BYTES_MAX as u64),
+            checksums: AtomicBool::new(true),
+            checksum: AtomicU32::new(0),
+            short_io_bytes: AtomicU64::new(SHORT_IO_BYTES),
+            resends: AtomicU32::new(RESENDS),
+            shrinks: AtomicBool::new(true),
+            shrink_interval: AtomicU32::new(SHRINK_SECONDS),
+        }
+    }
+}
+
+/// What was agreed on with the OST; asked for several times in each RPC.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Terms {
+    /// Bytes of one bulk.
+    pub(super) bulk_bytes: u64,
+    /// Bytes of one bulk that is read: within the other one's limit.
+    pub(super) read_bytes: u64,
+    /// Up to how many bytes data goes inside the messages.
+    pub(super) short_io: u64,
+    /// The checksum that data goes with.
+    pub(super) checksum: Option<Checksum>,
+    /// Those that both sides compute.
+    pub(super) checksums: ChecksumTypes,
+    /// Largest size of an object.
+    pub(super) object_bytes_max: u64,
+    /// Whether grant may be given back at any time.
+    pub(super) shrinks: bool,
+}
+
+impl Default for Terms {
+    /// Before anything is agreed on: the least, and no limit that the OST may not have.
+    fn default() -> Self {
+        Self {
+            bulk_bytes: 1 << 20,
+            read_bytes: 1 << 20,
+            short_io: 0,
+            checksum: None,
+            checksums: ChecksumTypes::NONE,
+            object_bytes_max: u64::MAX,
+            shrinks: false,
+        }
+    }
+}
+
+/// How many parts a bulk of so many bytes may have, as `ioo_max_brw` tells it: one less, in the upper
+/// half. Lustre's servers find by it how many parts there are, from match bits that end in the last
+/// one's number, so it is a power of two.
+pub(super) fn max_brw(bulk_bytes: u64) -> u32 {
+    let parts = bulk_bytes.div_ceil(LNET_PAYLOAD_BYTES_MAX as u64).max(1);
+    (parts.next_power_of_two() as u32 - 1) << 16
+}
+
+impl Terms {
+    pub(super) fn of(data: &ObdConnectData) -> Self {
+        let has = |flag| data.flags.contains(flag);
+        let brw_size = u64::from(data.brw_size);
+        let says_max = has(ConnectFlags::MAXBYTES) && data.maxbytes > 0;
+        let bulk = if brw_size == 0 { 1 << 20 } else { brw_size.min(BULK_BYTES_MAX as u64) };
+        let checksums = data.cksum_types & Checksum::OFFERED;
+        let checksums = if has(ConnectFlags::CKSUM) { checksums } else { ChecksumTypes::NONE };
+        Self {
+            bulk_bytes: bulk,
+            read_bytes: bulk,
+            short_io: if has(ConnectFlags::SHORTIO) { u64::MAX } else { 0 },
+            checksum: Checksum::choose(checksums),
+            checksums,
+            shrinks: has(ConnectFlags::GRANT_SHRINK),
+            object_bytes_max: if says_max { data.maxbytes } else { OBJECT_BYTES_MAX_UNTOLD },
+        }
+    }
+}
+
+impl Osc {
+    /// What was agreed on when the OST was last connected, within what operators have set.
+    pub(super) fn terms(&self) -> Terms {
+        let agreed = *self.terms.lock();
+        let tuning = &self.tuning;
+        let wanted = ChecksumTypes(tuning.checksum.load(Ordering::Relaxed));
+        let wanted = Checksum::choose(agreed.checksums & wanted).or(agreed.checksum);
+        Terms {
+            bulk_bytes: agreed.bulk_bytes.min(tuning.write_bytes_max.load(Ordering::Relaxed)),
+            read_bytes: agreed.bulk_bytes.min(tuning.read_bytes_max.load(Ordering::Relaxed)),
+            short_io: agreed.short_io.min(tuning.short_io_bytes.load(Ordering::Relaxed)),
+            checksum: wanted.filter(|_| self.checksums()),
+            ..agreed
+        }
+    }
+
+    /// Largest size of an object there.
+    #[must_use]
+    pub fn object_bytes_max(&self) -> u64 {
+        self.terms.lock().object_bytes_max
+    }
+
+    /// Bytes of one bulk that is read, and of one that is written.
+    #[must_use]
+    pub fn bulk_bytes(&self) -> (u64, u64) {
+        let terms = self.terms();
+        (terms.read_bytes, terms.bulk_bytes)
+    }
+
+    /// Bytes of one bulk as the OST allows them: what [`Osc::limit_reads`] and the like may go up to.
+    #[must_use]
+    pub fn bulk_bytes_agreed(&self) -> u64 {
+        self.terms.lock().bulk_bytes
+    }
+
+    /// From now on a bulk that is read has at most so many bytes (`max_mb_per_rpc_read`): whole pages.
+    pub fn limit_reads(&self, bytes: u64) {
+        self.tuning.read_bytes_max.store(bytes, Ordering::Relaxed);
+    }
+
+    /// The same of one that is written (`max_mb_per_rpc_write`).
+    pub fn limit_writes(&self, bytes: u64) {
+        self.tuning.write_bytes_max.store(bytes, Ordering::Relaxed);
+    }
+
+    /// Up to how many bytes data goes inside the messages (`short_io_bytes`), as far as the OST takes
+    /// it so.
+    #[must_use]
+    pub fn short_io_bytes(&self) -> u64 {
+        self.tuning.short_io_bytes.load(Ordering::Relaxed)
+    }
+
+    /// From now on so many bytes may; 0 for none.
+    pub fn set_short_io_bytes(&self, bytes: u64) {
+        self.tuning.short_io_bytes.store(bytes, Ordering::Relaxed);
+    }
+
+    /// How often data is sent again whose checksum was wrong (`resend_count`).
+    #[must_use]
+    pub fn resends(&self) -> u32 {
+        self.tuning.resends.load(Ordering::Relaxed)
+    }
+
+    /// From now on so often; 0 for never.
+    pub fn set_resends(&self, count: u32) {
+        self.tuning.resends.store(count, Ordering::Relaxed);
+    }
+
+    /// The checksums that both sides compute, and the one that is used (`checksum_type`).
+    #[must_use]
+    pub fn checksum_types(&self) -> (ChecksumTypes, Option<Checksum>) {
+        let agreed = *self.terms.lock();
+        let wanted = ChecksumTypes(self.tuning.checksum.load(Ordering::Relaxed));
+        (agreed.checksums, Checksum::choose(agreed.checksums & wanted).or(agreed.checksum))
+    }
+
+    /// From now on uses one of these, as far as the OST computes it.
+    pub fn choose_checksum(&self, wanted: ChecksumTypes) {
+        self.tuning.checksum.store(wanted.0, Ordering::Relaxed);
+    }
+
+    /// Bytes that may be dirty at once (`max_dirty_mb`).
+    #[must_use]
+    pub fn dirty_bytes_max(&self) -> u64 {
+        self.tuning.dirty_bytes_max.load(Ordering::Relaxed)
+    }
+
+    /// From now on so many bytes may be dirty at once. More that are dirty already are written as
+    /// they would be.
+    pub fn limit_dirty(&self, bytes: u64) {
+        self.tuning.dirty_bytes_max.store(bytes, Ordering::Relaxed);
+        self.shared.relieved.notify_waiters();
+    }
+
+    /// Whether bulk data is checksummed, as far as the OST does it (`checksums`).
+    #[must_use]
+    pub fn checksums(&self) -> bool {
+        self.tuning.checksums.load(Ordering::Relaxed)
+    }
+
+    /// Turns checksums of bulk data on or off.
+    pub fn set_checksums(&self, on: bool) {
+        self.tuning.checksums.store(on, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_is_told_how_many_parts_a_bulk_may_have() {
+        assert_eq!(max_brw(1 << 20), 0);
+        assert_eq!(max_brw(4 << 20), 3 << 16);
+        assert_eq!(max_brw(64 << 10), 0);
+        assert_eq!(max_brw(3 << 20), 3 << 16);
+    }
+}
