@@ -21,6 +21,7 @@ const TEST: &[Need] = &[
     ("unshare", "util-linux"),
     ("chattr", "e2fsprogs"),
     ("setfacl", "acl"),
+    ("getfattr", "attr"),
     ("xfs_io", "xfsprogs"),
     ("fio", "fio"),
     ("stress-ng", "stress-ng"),

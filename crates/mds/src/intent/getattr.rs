@@ -30,6 +30,16 @@ impl Mdt {
         let asked = &request.mdt_body;
         let name = request.name.as_ref().map_or(&b""[..], |name| name.as_bytes());
         let executed = Disposition::IT_EXECD | Disposition::LOOKUP_EXECD;
+        // Sent again, and the lock was given: what the name stood for is known. Whoever moves the name now may
+        // hold it and wait for this very lock, which the client cannot give back before it hears of it.
+        if let Some(lock) = context.held_lock(wish) {
+            let fid = lock.desc.resource.name.fid();
+            let disposition = executed | Disposition::LOOKUP_POS;
+            return Ok(match self.described_again(context, asked, fid, lock, disposition) {
+                Ok(outcome) => outcome,
+                Err(errno) => refused(disposition, Some(errno)),
+            });
+        }
         // The name must not move on between finding it and locking what it stands for.
         let _held = self.exclusion.hold(Needs::new().keep_name(asked.fid1, name)).await;
         let fid = match self.resolve(asked, name) {
@@ -56,11 +66,6 @@ impl Mdt {
         disposition: Disposition,
     ) -> Result<Outcome, Errno> {
         let inode = self.inode(fid)?;
-        if let Some(lock) = context.held_lock(wish) {
-            let mut found = self.getattr_of(context, &inode, &request.mdt_body)?;
-            dom::add_size_with(&lock, &inode, &mut found.body);
-            return Ok(described(found, lock, disposition));
-        }
         let asks_attributes = request.ldlm_intent.opc.contains(IntentOp::GETATTR);
         let bits = match asks_attributes || self.is_quiet(context, &inode) {
             true => locks::ATTRIBUTES,
@@ -75,6 +80,20 @@ impl Mdt {
         let inode = self.inode(fid)?;
         let mut found = self.getattr_of(context, &inode, &request.mdt_body)?;
         let lock = locks::hand_over(context, guard, wish)?;
+        dom::add_size_with(&lock, &inode, &mut found.body);
+        Ok(described(found, lock, disposition))
+    }
+
+    fn described_again(
+        &self,
+        context: &Context,
+        asked: &MdtBody,
+        fid: Fid,
+        lock: LdlmReply,
+        disposition: Disposition,
+    ) -> Result<Outcome, Errno> {
+        let inode = self.inode(fid)?;
+        let mut found = self.getattr_of(context, &inode, asked)?;
         dom::add_size_with(&lock, &inode, &mut found.body);
         Ok(described(found, lock, disposition))
     }

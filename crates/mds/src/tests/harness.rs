@@ -369,18 +369,22 @@ impl Client {
     }
 
     /// A getattr by name under a lock.
-    pub(super) async fn lookup(
-        &self,
-        parent: Fid,
-        name: &str,
-    ) -> (TestAnswer, LdlmIntentGetattrReply) {
-        let request = LdlmIntentGetattr {
+    pub(super) fn lookup_request(&self, parent: Fid, name: &str) -> LdlmIntentGetattr {
+        LdlmIntentGetattr {
             dlm_req: self.dlm(parent, LockMode::Cr, InodeBits::LOOKUP),
             ldlm_intent: LdlmIntent { opc: IntentOp::GETATTR },
             mdt_body: self.body(parent),
             name: Some(Text::new(name)),
             ..LdlmIntentGetattr::default()
-        };
+        }
+    }
+
+    pub(super) async fn lookup(
+        &self,
+        parent: Fid,
+        name: &str,
+    ) -> (TestAnswer, LdlmIntentGetattrReply) {
+        let request = self.lookup_request(parent, name);
         let mine = request.dlm_req.handles[0];
         let answer = self.inner.call(request).await;
         match answer.reply.clone() {

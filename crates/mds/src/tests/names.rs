@@ -389,6 +389,42 @@ fn a_repeated_request_is_answered_and_not_executed_again() {
     );
 }
 
+/// Found by seed 122 of the simulator: the rename waited for the lock, whose owner never heard of it.
+#[test]
+fn a_look_up_is_answered_again_though_a_rename_of_its_name_waits_for_its_lock() {
+    let world = TestWorld::new(122);
+    let inner = world.clone();
+    run(
+        async move {
+            let server = Server::start(&inner, 1).await;
+            let (client, other) = (server.client("c").await, server.client("o").await);
+            client.make(Fid::ROOT, "f", REGULAR).await.unwrap();
+            // Its answer is lost, so that no callback of the lock is obeyed.
+            let request = client.lookup_request(Fid::ROOT, "f");
+            let call = TestCall::new(request);
+            let first = client.inner.call_with(call.clone()).await.unwrap();
+            let renamed = std::sync::Arc::new(parking_lot::Mutex::new(None));
+            let result = renamed.clone();
+            let rename = async move {
+                *result.lock() = Some(other.rename((Fid::ROOT, "f"), (Fid::ROOT, "g")).await);
+            };
+            inner.world().tasks.spawn("rename", Box::pin(rename));
+            client.wait(&inner, 1).await;
+            assert_eq!(*renamed.lock(), None, "it waits for the lock");
+            let again = client.inner.call_with(call.resent(first.xid)).await.unwrap();
+            assert_eq!(*renamed.lock(), None, "and still does");
+            let Some(Reply::LdlmIntentGetattr(reply)) = again.reply else { panic!("no body") };
+            let lock = reply.dlm_rep.expect("a lock").handle;
+            assert_ne!(lock.0, 0);
+            client.inner.cancel(&[lock]).await;
+            client.wait(&inner, 1).await;
+            assert_eq!(*renamed.lock(), Some(Ok(())));
+            drop(server);
+        },
+        &world,
+    );
+}
+
 /// Not a test: `cargo test --release -p sheen-mds rate -- --ignored --nocapture`.
 #[test]
 #[ignore = "measures"]
