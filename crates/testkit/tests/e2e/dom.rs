@@ -18,6 +18,8 @@ use sheen_testkit::workload::{Size, mapped, pair};
 use sheen_testkit::{Outcome, Told, ensure};
 
 const LIMIT: Duration = Duration::from_secs(600);
+/// By then closes were sent and answered, and nothing was written back yet.
+const CLOSED: Duration = Duration::from_millis(100);
 /// By then what is dirty was written, and closes were answered.
 const SETTLED: Duration = Duration::from_millis(2500);
 /// Longer than anything takes that waits for no server, shorter than a server may stand still.
@@ -166,7 +168,11 @@ fn requests_of_a_small_file(cluster: &Cluster) -> Outcome {
     }
     fs::read_dir(&mnt).told("list")?.for_each(drop);
     std::thread::sleep(SETTLED);
-    let create = asked_by(cluster, || fs::write(mnt.join("f"), content(2, 3000)).told("write"))?;
+    let create = asked_by(cluster, || {
+        fs::write(mnt.join("f"), content(2, 3000)).told("write")?;
+        std::thread::sleep(CLOSED);
+        Ok(())
+    })?;
     must_ask("create, write, close", create, &[enqueue, close])?;
     let later = asked_by(cluster, || {
         std::thread::sleep(SETTLED);
