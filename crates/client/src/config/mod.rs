@@ -249,6 +249,7 @@ async fn assemble(
         access_times: parking_lot::RwLock::default(),
         handing: crate::posix::Handing::default(),
         locks_taken: crate::posix::LocksTaken::default(),
+        closing: crate::posix::Closing::default(),
     })
 }
 

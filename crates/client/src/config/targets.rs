@@ -31,7 +31,7 @@ pub(crate) struct Connected {
 
 /// All targets, and the MGS.
 pub(crate) struct Targets {
-    pub(super) world: World,
+    pub(crate) world: World,
     pub(super) connector: Arc<dyn Connector>,
     pub(super) router: Arc<CallbackRouter>,
     pub(super) client: Uuid,

@@ -276,6 +276,7 @@ impl FileSystem {
             }
         }
         self.0.data.shut_down().await;
+        self.0.closing.wait(&*self.0.targets.world.clock).await;
         self.0.targets.leave().await;
     }
 }
@@ -422,7 +423,8 @@ impl Mounted {
     async fn close_behind(&self, file: Arc<OpenFile>) {
         let open = file.open.lock().take();
         let Some(open) = open else { return };
-        let (attributes, held) = (file.close_attributes(), Arc::clone(&file));
+        let attributes = file.close_attributes();
+        let held = (self.closing.begin(), Arc::clone(&file));
         self.meta.close_behind(&file.who, &file.pin, open, attributes, held).await;
     }
 

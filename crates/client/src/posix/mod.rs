@@ -13,6 +13,7 @@
 
 mod access;
 mod attributes;
+mod closing;
 mod contest;
 mod directory;
 #[cfg(test)]
@@ -54,6 +55,7 @@ use crate::data::DataPath;
 use crate::locks::LockSpace;
 use crate::meta::Meta;
 
+pub(crate) use closing::Closing;
 pub(crate) use contest::Contest;
 pub use extents::{Counted as ExtentsCounted, Extents, Range, SIZES, Sizes};
 pub(crate) use handing::Handing;
@@ -90,6 +92,7 @@ pub(crate) struct Mounted {
     pub(crate) access_times: RwLock<AccessTimes>,
     pub(crate) handing: Handing,
     pub(crate) locks_taken: LocksTaken,
+    pub(crate) closing: Closing,
 }
 
 impl FileSystem {

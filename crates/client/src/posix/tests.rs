@@ -508,6 +508,30 @@ fn a_close_is_told_of_what_can_write_and_of_all_once_a_lock_was_taken() {
 }
 
 #[test]
+fn closes_under_way_are_waited_for_a_second_at_most() {
+    let world = crate::testing::TestWorld::new(3);
+    let waited = |closing: super::Closing| {
+        let (inner, begin) = (world.clone(), world.now());
+        world.run(async move { closing.wait(&*inner.world().clock).await });
+        world.now().since(begin)
+    };
+    assert_eq!(waited(super::Closing::default()), Duration::ZERO);
+    let stuck = super::Closing::default();
+    let close = stuck.begin();
+    assert_eq!(waited(stuck), Duration::from_secs(1));
+    drop(close);
+    let short = super::Closing::default();
+    let (close, inner) = (short.begin(), world.clone());
+    let soon = world.now() + Duration::from_millis(5);
+    let end = async move {
+        inner.sleep_until(soon).await;
+        drop(close);
+    };
+    world.world().tasks.spawn("close", Box::pin(end));
+    assert_eq!(waited(short), Duration::from_millis(5));
+}
+
+#[test]
 fn file_locks_are_told_again_to_a_restarted_mdt() {
     let fixture = Fixture::new();
     fixture.mdt.answer(opened(FILE, 1, false, layout()));

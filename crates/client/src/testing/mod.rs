@@ -138,6 +138,7 @@ impl Fixture {
             access_times: parking_lot::RwLock::default(),
             handing: crate::posix::Handing::default(),
             locks_taken: crate::posix::LocksTaken::default(),
+            closing: crate::posix::Closing::default(),
         });
         let watcher = Arc::new(Watcher::default());
         files.watch(Arc::clone(&watcher) as Arc<dyn Invalidate>, Audience::Everybody);

@@ -1,0 +1,57 @@
+//! Closes that nobody waits for, but an unmount.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use sheen_io::Clock;
+use tokio::sync::Notify;
+
+use crate::join;
+
+/// How long an unmount waits for closes at most. What is not answered then the MDT closes itself, without
+/// the times and sizes that the closes would have told.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// The closes under way.
+#[derive(Default)]
+pub(crate) struct Closing(Arc<State>);
+
+#[derive(Default)]
+struct State {
+    count: AtomicUsize,
+    /// The last one was answered.
+    ended: Notify,
+}
+
+/// One of them, until it is answered.
+pub(super) struct Close(Arc<State>);
+
+impl Closing {
+    pub(super) fn begin(&self) -> Close {
+        self.0.count.fetch_add(1, Ordering::AcqRel);
+        Close(Arc::clone(&self.0))
+    }
+
+    /// Returns when all are answered, or after [`PATIENCE`].
+    pub(super) async fn wait(&self, clock: &dyn Clock) {
+        let all = async {
+            loop {
+                let ended = self.0.ended.notified();
+                if self.0.count.load(Ordering::Acquire) == 0 {
+                    return;
+                }
+                ended.await;
+            }
+        };
+        join::first(all, clock.sleep_until(clock.now() + PATIENCE)).await;
+    }
+}
+
+impl Drop for Close {
+    fn drop(&mut self) {
+        if self.0.count.fetch_sub(1, Ordering::AcqRel) == 1 {
+            self.0.ended.notify_waiters();
+        }
+    }
+}
