@@ -18,7 +18,7 @@ use crate::{Outcome, Told, ensure, root};
 const PATIENCE: Duration = Duration::from_secs(180);
 
 /// Longer than a process takes from its fork to its own program.
-const FORKED: Duration = Duration::from_secs(5);
+const FORKED: Duration = Duration::from_secs(60);
 
 /// The exit code of `sheen down` where somebody uses the mount.
 const EBUSY: i32 = 16;
