@@ -315,3 +315,79 @@ fn advance(pieces: &mut VecDeque<Bytes>, mut bytes: usize) {
         pieces.pop_front();
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+    use std::sync::Arc;
+
+    use sheen_types::Nid;
+    use sheen_wire::lnet::ConnectionType;
+
+    use super::*;
+
+    /// Notes what each write brought.
+    struct Writes(Arc<Mutex<Vec<Vec<u8>>>>);
+
+    impl WriteStream for Writes {
+        fn poll_write(&mut self, _: &mut Context<'_>, pieces: &[Bytes]) -> Poll<io::Result<usize>> {
+            let all = pieces.concat();
+            let length = all.len();
+            self.0.lock().push(all);
+            Poll::Ready(Ok(length))
+        }
+
+        fn poll_shutdown(&mut self, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+            Poll::Ready(Ok(()))
+        }
+    }
+
+    fn link() -> (Link, Arc<Mutex<Vec<Vec<u8>>>>) {
+        let written = Arc::new(Mutex::default());
+        let writer = Box::new(Writes(Arc::clone(&written)));
+        let nid = Nid::tcp(Ipv4Addr::LOCALHOST);
+        let partner = Partner { nid, pid: 1, incarnation: 1, kind: ConnectionType::CONTROL };
+        (Link::new(LinkId(1), partner, writer, Instant(0)), written)
+    }
+
+    fn frame(byte: u8) -> Frame {
+        Frame { head: Bytes::copy_from_slice(&[byte]), payload: Vec::new(), length: 1 }
+    }
+
+    #[test]
+    fn what_lingers_goes_with_the_next_or_by_itself() {
+        let (link, written) = link();
+        let take = || std::mem::take(&mut *written.lock());
+        assert_eq!(link.send_lingering(frame(1), Instant(0)), (true, true));
+        assert_eq!(take(), [[0; 0]; 0]);
+        assert!(link.send(frame(2), Instant(1)));
+        assert_eq!(take(), [[1, 2]]);
+        // Somebody watches already; two do not linger.
+        assert_eq!(link.send_lingering(frame(3), Instant(2)), (true, false));
+        assert_eq!(link.send_lingering(frame(4), Instant(3)), (true, false));
+        assert_eq!(take(), [[3, 4]]);
+        link.end_lingering(Instant(4));
+        assert_eq!(take(), [[0; 0]; 0]);
+        assert_eq!(link.send_lingering(frame(5), Instant(5)), (true, true));
+        link.end_lingering(Instant(6));
+        assert_eq!((take(), link.queued_bytes()), (vec![vec![5]], 0));
+    }
+
+    #[test]
+    fn what_is_gathered_goes_with_one_write_and_nothing_stays_behind() {
+        let (link, written) = link();
+        let take = || std::mem::take(&mut *written.lock());
+        link.gather();
+        assert!(link.send(frame(1), Instant(0)) && link.send(frame(2), Instant(0)));
+        assert_eq!(take(), [[0; 0]; 0]);
+        link.send_gathered(Instant(1));
+        assert_eq!(take(), [[1, 2]]);
+        // Its time to linger ends while others gather.
+        assert_eq!(link.send_lingering(frame(3), Instant(2)), (true, true));
+        link.gather();
+        link.end_lingering(Instant(3));
+        assert_eq!(take(), [[0; 0]; 0]);
+        link.send_gathered(Instant(4));
+        assert_eq!((take(), link.queued_bytes()), (vec![vec![3]], 0));
+    }
+}

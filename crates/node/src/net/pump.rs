@@ -251,12 +251,17 @@ impl LNet {
             return result;
         }
         // Answers to what is worked on here go together.
-        link.gather();
+        let gathers = left > 1;
+        if gathers {
+            link.gather();
+        }
         for incoming in batch.drain(..) {
             self.arrived(link, incoming, left <= PROMPT_MAX);
             left -= 1;
         }
-        link.send_gathered(self.now());
+        if gathers {
+            link.send_gathered(self.now());
+        }
         result
     }
 
