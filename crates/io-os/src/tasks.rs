@@ -46,3 +46,27 @@ impl Tasks for OsTasks {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+
+    use super::*;
+
+    #[test]
+    fn what_is_begun_ends_here_if_it_can_and_elsewhere_if_it_waits() {
+        let runtime = tokio::runtime::Builder::new_multi_thread().build().expect("a runtime");
+        let tasks = OsTasks::new(runtime.handle().clone());
+        let (told, heard) = mpsc::channel();
+        let here = told.clone();
+        tasks.begin("ready", Box::pin(async move { here.send(1).expect("heard") }));
+        assert_eq!(heard.try_recv(), Ok(1));
+        let (wake, woken) = tokio::sync::oneshot::channel();
+        let waits = async move { told.send(woken.await.expect("sent")).expect("heard") };
+        tasks.begin("waits", Box::pin(waits));
+        assert!(heard.try_recv().is_err());
+        wake.send(2).expect("heard");
+        assert_eq!(heard.recv(), Ok(2));
+        tasks.begin("panics", Box::pin(async { panic!("of its own") }));
+    }
+}
