@@ -24,7 +24,7 @@ pub(super) fn add(tree: &Tree, root: &str, one: &Arc<Running>) {
         Role::Mgs(_) => return,
         Role::Mdt(mdt) => {
             add_mdt(tree, root, mdt);
-            add_switches(tree, root, mdt);
+            add_switches(tree, root, mdt, &MDT_SWITCHES);
             add_data(tree, root, mdt);
             let reader = Arc::clone(mdt);
             add_grants(tree, root, move || reader.grant_view());
@@ -33,7 +33,8 @@ pub(super) fn add(tree: &Tree, root: &str, one: &Arc<Running>) {
             }
         }
         Role::Ost(ost) => {
-            add_ost(tree, root, ost);
+            add_sequences(tree, root, ost);
+            add_switches(tree, root, ost, &OST_SWITCHES);
             let reader = Arc::clone(ost);
             add_grants(tree, root, move || reader.grant_view());
         }
@@ -122,15 +123,18 @@ fn add_mdt(tree: &Tree, root: &str, mdt: &Arc<Mdt>) {
     }
 }
 
-/// What operators may forbid on an MDT.
-fn add_switches(tree: &Tree, root: &str, mdt: &Arc<Mdt>) {
-    type Switch = (&'static str, fn(&Mdt) -> bool, fn(&Mdt, bool));
-    let switches: [Switch; 2] = [
-        ("readonly", Mdt::is_read_only, Mdt::set_read_only),
-        ("no_create", Mdt::refuses_directories, Mdt::refuse_directories),
-    ];
-    for (leaf, read, write) in switches {
-        let (reader, writer) = (Arc::clone(mdt), Arc::clone(mdt));
+/// A name, and what reads and sets it.
+type Switch<T> = (&'static str, fn(&T) -> bool, fn(&T, bool));
+
+/// What is on or off.
+fn add_switches<T: Send + Sync + 'static>(
+    tree: &Tree,
+    root: &str,
+    owner: &Arc<T>,
+    switches: &[Switch<T>],
+) {
+    for &(leaf, read, write) in switches {
+        let (reader, writer) = (Arc::clone(owner), Arc::clone(owner));
         tree.add_writable(
             &format!("{root}.{leaf}"),
             move || u8::from(read(&reader)).to_string(),
@@ -142,6 +146,22 @@ fn add_switches(tree: &Tree, root: &str, mdt: &Arc<Mdt>) {
     }
 }
 
+/// What operators may forbid on an MDT, and whether opens bring data.
+const MDT_SWITCHES: [Switch<Mdt>; 3] = [
+    ("readonly", Mdt::is_read_only, Mdt::set_read_only),
+    ("no_create", Mdt::refuses_directories, Mdt::refuse_directories),
+    ("dom_read_open", Mdt::reads_on_open, Mdt::set_reads_on_open),
+];
+
+/// What operators may say about an OST's disks.
+const OST_SWITCHES: [Switch<Ost>; 4] = [
+    ("degraded", Ost::is_degraded, Ost::set_degraded),
+    // Its name of today, and that of before.
+    ("no_create", Ost::refuses_files, Ost::refuse_files),
+    ("no_precreate", Ost::refuses_files, Ost::refuse_files),
+    ("readonly", Ost::is_read_only, Ost::set_read_only),
+];
+
 /// What operators may say about data on an MDT.
 fn add_data(tree: &Tree, root: &str, mdt: &Arc<Mdt>) {
     let (reader, writer) = (Arc::clone(mdt), Arc::clone(mdt));
@@ -150,15 +170,6 @@ fn add_data(tree: &Tree, root: &str, mdt: &Arc<Mdt>) {
         move || values::dom_lock_text(reader.dom_lock()).to_owned(),
         move |text| {
             writer.set_dom_lock(values::dom_lock(text)?);
-            Ok(())
-        },
-    );
-    let (reader, writer) = (Arc::clone(mdt), Arc::clone(mdt));
-    tree.add_writable(
-        &format!("{root}.dom_read_open"),
-        move || u8::from(reader.reads_on_open()).to_string(),
-        move |text| {
-            writer.set_reads_on_open(values::switch(text)?);
             Ok(())
         },
     );
@@ -175,30 +186,6 @@ fn add_sequences(tree: &Tree, root: &str, ost: &Arc<Ost>) {
     tree.add(&format!("{root}.seqs_allocated"), move || {
         reader.last_ids().map_or_else(|error| error.to_string(), |all| all.len().to_string())
     });
-}
-
-/// What operators may say about an OST's disks.
-fn add_ost(tree: &Tree, root: &str, ost: &Arc<Ost>) {
-    add_sequences(tree, root, ost);
-    type Switch = (&'static str, fn(&Ost) -> bool, fn(&Ost, bool));
-    let switches: [Switch; 4] = [
-        ("degraded", Ost::is_degraded, Ost::set_degraded),
-        // Its name of today, and that of before.
-        ("no_create", Ost::refuses_files, Ost::refuse_files),
-        ("no_precreate", Ost::refuses_files, Ost::refuse_files),
-        ("readonly", Ost::is_read_only, Ost::set_read_only),
-    ];
-    for (leaf, read, write) in switches {
-        let (reader, writer) = (Arc::clone(ost), Arc::clone(ost));
-        tree.add_writable(
-            &format!("{root}.{leaf}"),
-            move || u8::from(read(&reader)).to_string(),
-            move |text| {
-                write(&writer, values::switch(text)?);
-                Ok(())
-            },
-        );
-    }
 }
 
 /// The OSTs of an MDT, as they are when somebody looks.
