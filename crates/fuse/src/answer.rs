@@ -175,3 +175,20 @@ fn add_plus(reply: &mut ReplyDirectoryPlus, entry: &DirEntry, found: Option<&Ent
 fn as_os(name: &[u8]) -> &std::ffi::OsStr {
     std::os::unix::ffi::OsStrExt::from_bytes(name)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_kernel_is_told_what_it_may_keep_and_what_it_need_not_tell() {
+        let handle = sheen_client::posix::FileHandle(1);
+        let plain = Opened { handle, keep_pages: false, direct: false, unflushed: false };
+        let (keep, unflushed) = (true, true);
+        let always = FopenFlags::FOPEN_PARALLEL_DIRECT_WRITES;
+        assert_eq!(open_flags(plain), always);
+        let kept = open_flags(Opened { keep_pages: keep, ..plain });
+        assert_eq!(kept, always | FopenFlags::FOPEN_KEEP_CACHE);
+        assert_eq!(open_flags(Opened { unflushed, ..plain }), always | FopenFlags::FOPEN_NOFLUSH);
+    }
+}

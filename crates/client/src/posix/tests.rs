@@ -466,7 +466,7 @@ fn a_close_is_told_of_what_can_write_and_of_all_once_a_lock_was_taken() {
     };
     let (reader, writer) = (open(&fixture, 0), open(&fixture, 2));
     assert_eq!((reader.unflushed, writer.unflushed), (true, false));
-    let lock = |fixture: &Fixture, handle, owner, mode| {
+    let lock = |fixture: &Fixture, handle, owner, pid| {
         fixture.mdt.expect(|request| match request {
             Request::LdlmEnqueue(enqueue) => {
                 let mut lock = lock_reply(FILE, 0x99, LockMode::Pr, InodeBits(0));
@@ -477,34 +477,39 @@ fn a_close_is_told_of_what_can_write_and_of_all_once_a_lock_was_taken() {
             other => panic!("expected an enqueue, got {other:?}"),
         });
         let files = fixture.files.clone();
-        let pid = Fixture::root().pid + 1;
+        let mode = FileLockMode::Read;
         let wanted = FileLock { start: 0, end: 9, mode, pid, is_flock: false };
         let set = async move { files.set_lock(handle, LockOwner(owner), wanted, false).await };
         assert_eq!(fixture.world.run(set), Ok(()));
     };
-    lock(&fixture, reader.handle, 3, FileLockMode::Read);
-    lock(&fixture, writer.handle, 4, FileLockMode::Read);
+    let opener = Fixture::root().pid;
+    lock(&fixture, reader.handle, 3, opener + 1);
+    lock(&fixture, writer.handle, 4, opener + 1);
+    lock(&fixture, writer.handle, 5, opener);
     assert!(!open(&fixture, 0).unflushed, "there are locks now");
-    // Nobody told of the reader's close, so its end gives back what was locked through it.
+    // Nobody told of the reader's close, so its end gives back what was locked through it, and what
+    // the process that opened it has locked.
     fixture.mdt.take_asked();
     let unlocked = |request: &Request| match request {
         Request::LdlmEnqueue(it) => Some(it.dlm_req.desc.policy.as_flock().owner),
         _ => None,
     };
-    fixture.mdt.expect(move |request| {
-        assert_eq!(unlocked(request), Some(3));
-        let mut lock = lock_reply(FILE, 0x98, LockMode::Nl, InodeBits(0));
-        let Request::LdlmEnqueue(enqueue) = request else { unreachable!("asserted above") };
-        lock.desc = enqueue.dlm_req.desc.clone();
-        lock.desc.granted_mode = LockMode::Nl.into();
-        Ok(LdlmEnqueueReply { dlm_rep: Some(lock), ..Default::default() }.into())
-    });
+    for owner in [3, 5] {
+        fixture.mdt.expect(move |request| {
+            assert_eq!(unlocked(request), Some(owner));
+            let mut lock = lock_reply(FILE, 0x98, LockMode::Nl, InodeBits(0));
+            let Request::LdlmEnqueue(enqueue) = request else { unreachable!("asserted above") };
+            lock.desc = enqueue.dlm_req.desc.clone();
+            lock.desc.granted_mode = LockMode::Nl.into();
+            Ok(LdlmEnqueueReply { dlm_rep: Some(lock), ..Default::default() }.into())
+        });
+    }
     fixture.mdt.answer(MdsCloseReply::default());
     let files = fixture.files.clone();
     let release = async move { files.release(reader.handle, None).await };
     assert_eq!(fixture.world.run(release), Ok(()));
     fixture.world.settle();
-    assert_eq!(fixture.mdt.take_asked().iter().filter_map(unlocked).count(), 1);
+    assert_eq!(fixture.mdt.take_asked().iter().filter_map(unlocked).collect::<Vec<_>>(), [3, 5]);
 }
 
 #[test]
