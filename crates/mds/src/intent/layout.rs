@@ -20,6 +20,9 @@ impl Mdt {
         wish: &LockWish,
     ) -> Result<Outcome, Errno> {
         let fid = wish.resource.fid();
+        // Sent again, and the lock was given: the objects are made. Whoever makes more now may hold the inode
+        // and wait for this very lock, which the client cannot give back before it hears of it.
+        let held = context.held_lock(wish);
         let mut changed = None;
         match request.layout_intent.op {
             LayoutIntentOp::ACCESS => {}
@@ -27,7 +30,9 @@ impl Mdt {
                 if self.must_not_change(context) {
                     return Err(Errno::EROFS);
                 }
-                changed = self.place(context, request, wish).await?;
+                if held.is_none() {
+                    changed = self.place(context, request, wish).await?;
+                }
             }
             LayoutIntentOp::READ
             | LayoutIntentOp::GLIMPSE
@@ -35,7 +40,6 @@ impl Mdt {
             | LayoutIntentOp::RESTORE => return Err(Errno::ENOTSUPP),
             _ => return Err(Errno::EINVAL),
         }
-        let held = context.held_lock(wish);
         let guard = match (&held, changed) {
             (Some(_), _) => None,
             (None, Some(mut lock)) => {

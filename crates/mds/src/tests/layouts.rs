@@ -567,6 +567,39 @@ fn two_files_exchange_their_data() {
 }
 
 #[test]
+fn a_layout_is_told_again_though_somebody_who_changes_it_waits_for_its_lock() {
+    let world = TestWorld::new(315);
+    let inner = world.clone();
+    run(
+        async move {
+            let osts = (0..4).map(|_| FakeOst::new()).collect();
+            let server = Server::start_on(&inner, manual(), osts).await;
+            let (client, other) = (server.client("c").await, server.client("o").await);
+            let file = wished(&client, "f", &three()).await.unwrap().body.fid1;
+            // Its answer is lost, so that no callback of the lock is obeyed.
+            let call = TestCall::new(intent(&client, file, 81_920)).tagged(7);
+            let first = client.inner.call_with(call.clone()).await.unwrap();
+            let grown = Arc::new(parking_lot::Mutex::new(None));
+            let result = Arc::clone(&grown);
+            let work = async move {
+                *result.lock() = Some(grow(&other, file, 2 * MIB).await.1.map(drop));
+            };
+            inner.world().tasks.spawn("grow", Box::pin(work));
+            client.wait(&inner, 1).await;
+            assert_eq!(*grown.lock(), None, "it waits for the lock");
+            let again = client.inner.call_with(call.resent(first.xid)).await.unwrap();
+            assert_eq!(*grown.lock(), None, "and still does");
+            let Some(Reply::LdlmIntentLayout(reply)) = again.reply else { panic!("no layout") };
+            client.inner.cancel(&[reply.dlm_rep.expect("a lock").handle]).await;
+            client.wait(&inner, 1).await;
+            assert_eq!(*grown.lock(), Some(Ok(())));
+            server.check();
+        },
+        &world,
+    );
+}
+
+#[test]
 fn an_exchange_happens_once() {
     let world = TestWorld::new(313);
     let inner = world.clone();
