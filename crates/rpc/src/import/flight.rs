@@ -150,7 +150,7 @@ impl Engine {
     /// Sends what waits, as far as the limits allow.
     pub(super) fn pump(&mut self, now: Instant, actions: &mut Vec<Action>) {
         while self.state == ImportState::Full && !self.waiting_modifying.is_empty() {
-            if self.slots.taken() >= self.modifying_max {
+            if !self.has_free_slot() {
                 break;
             }
             let Some(tag) = self.slots.take() else { break };
@@ -163,6 +163,11 @@ impl Engine {
             let Some((key, call)) = self.waiting.pop_front() else { break };
             self.start(now, key, *call, actions);
         }
+    }
+
+    /// Whether one more modifying request may be under way.
+    pub(super) fn has_free_slot(&self) -> bool {
+        self.slots.taken() < self.slots.count().min(self.modifying_max)
     }
 
     fn start(&mut self, now: Instant, key: u64, call: Call, actions: &mut Vec<Action>) {

@@ -125,7 +125,8 @@ impl Engine {
             route: MatchBits(limits::base_of(bits.0)),
             second_route: MatchBits(limits::base_of(wire_xid)),
             message: flight.call.request.to_bytes(&header, &body),
-            may_linger: flight.call.may_linger && flight.tries == 0,
+            // In the last slot it would hold up the next change, which cannot take it along.
+            may_linger: flight.call.may_linger && flight.tries == 0 && self.has_free_slot(),
             bulk: outgoing_bulk(&flight.call, opcode, base),
         }
     }

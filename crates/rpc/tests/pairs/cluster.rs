@@ -70,6 +70,8 @@ pub(crate) struct Cluster {
     /// Lock replays by the count of connects: how many are not answered, and whether all that
     /// were are heard.
     replays: BTreeMap<u32, (u64, bool)>,
+    /// Requests that may be sent a moment later.
+    pub(crate) lingering: usize,
 }
 
 /// Lock replays are calls with keys from here on.
@@ -113,6 +115,7 @@ impl Cluster {
             is_connected: false,
             locks: 0,
             replays: BTreeMap::new(),
+            lingering: 0,
         }
     }
 
@@ -133,6 +136,15 @@ impl Cluster {
 
     pub(crate) fn submit(&mut self, kind: CallKind) {
         self.submit_hooked(kind, None);
+    }
+
+    /// A change that nobody waits for.
+    pub(crate) fn submit_behind(&mut self) {
+        self.calls += 1;
+        self.modifying.insert(self.calls);
+        let call = call_of("apply", self.calls, CallKind::Modifying);
+        let call = Call { may_linger: true, ..call };
+        self.feed(Event::Submit(self.calls, Box::new(call)));
     }
 
     pub(crate) fn submit_hooked(&mut self, kind: CallKind, hook: Option<Arc<dyn ReplayHook>>) {
@@ -264,6 +276,7 @@ impl Cluster {
     fn perform(&mut self, action: Action) {
         match action {
             Action::Send(outgoing) => {
+                self.lingering += usize::from(outgoing.may_linger);
                 if self.seconds() < self.server.refuses_until || outgoing.to != self.server_at {
                     self.enqueue(Packet::Down(outgoing.to));
                 } else {

@@ -49,6 +49,21 @@ fn changes_under_way_are_counted_and_no_more_than_operators_allow() {
 }
 
 #[test]
+fn what_nobody_waits_for_lingers_in_no_slot_that_another_may_need() {
+    for (limit, lingering) in [(usize::MAX, 3), (2, 1), (1, 0)] {
+        let mut cluster = Cluster::new(8, Faults::default());
+        cluster.connect();
+        cluster.feed(Event::LimitModifying(limit));
+        for _ in 0..limit.min(4) {
+            cluster.submit_behind();
+        }
+        assert_eq!(cluster.lingering, lingering, "{limit} slots of 4");
+        cluster.run(10);
+        cluster.check();
+    }
+}
+
+#[test]
 fn a_slow_request_is_kept_alive_by_early_replies() {
     let mut cluster = Cluster::new(2, Faults { work_seconds_max: 0, ..Faults::default() });
     cluster.connect();
