@@ -242,12 +242,14 @@ impl Engine {
         let known = body.op_flags.contains(OpFlags::CONNECT_RECONNECT);
         let state = if before == ObdHandle(0) {
             if recovering { ImportState::ReplayLocks } else { ImportState::Recover }
-        } else if known && recovering {
+        } else if known && recovering && before == body.handle {
             self.replay_again = true;
             self.replay_stage
-        } else if known {
+        } else if known && !recovering {
             if before == body.handle { ImportState::Recover } else { ImportState::Evicted }
         } else if recovering {
+            // With another handle it has started again, though it knows us from a connect whose
+            // answer was lost: nothing of what the one before it was told is there.
             self.replayed = Transno(0);
             self.replay_again = false;
             self.replay_stage = ImportState::Replay;

@@ -207,6 +207,9 @@ impl Cluster {
             self.now = self.now + STEP;
             self.deliver();
             for answer in self.server.work(self.now) {
+                if self.seconds() < self.server.mute_until {
+                    continue;
+                }
                 self.post(Packet::ToClient(answer.offset, answer.bits, answer.payload));
             }
             if self.random.below(25) == 0 {

@@ -292,6 +292,31 @@ fn a_returning_server_is_found_within_a_second_or_so() {
     assert_eq!(cluster.engine.state(), ImportState::Full);
 }
 
+/// The answer to the first connect is lost, so that the second one is that of a client which the
+/// target knows. It is another target for all that: what the one before it had heard is lost.
+#[test]
+fn a_server_that_dies_again_while_it_is_told_is_told_everything() {
+    let mut cluster = Cluster::new(16, Faults::default());
+    cluster.connect();
+    cluster.server.commits = false;
+    for _ in 0..8 {
+        cluster.submit(CallKind::Modifying);
+    }
+    cluster.run(5);
+    assert_eq!(cluster.answered(), 8);
+    cluster.server.work_seconds = Some(2);
+    cluster.crash();
+    cluster.run(7);
+    assert_eq!(cluster.engine.state(), ImportState::Replay);
+    assert!(cluster.server.history.len() >= 2, "{:?}", cluster.server.history);
+    cluster.server.mute_until = cluster.seconds() + 2;
+    cluster.crash();
+    cluster.run(60);
+    cluster.check();
+    assert_eq!(cluster.server.history.len(), 8);
+    assert_eq!(cluster.engine.counters().evictions, 0);
+}
+
 /// An open, say: wants to be kept, and counts its replays.
 #[derive(Default)]
 struct Open {

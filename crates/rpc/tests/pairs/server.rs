@@ -46,6 +46,8 @@ pub(crate) struct Server {
     pub(crate) commits: bool,
     pub(crate) work_seconds: Option<u64>,
     pub(crate) deaf_until: u64,
+    /// Until when it works, but nobody hears of it.
+    pub(crate) mute_until: u64,
     pub(crate) refuses_until: u64,
 }
 
@@ -68,6 +70,7 @@ impl Server {
             commits: true,
             work_seconds: None,
             deaf_until: 0,
+            mute_until: 0,
             refuses_until: 0,
         }
     }
