@@ -291,13 +291,25 @@ impl Process {
         {
             let (size, end) = (attributes.size, self.now());
             let mode = u64::from(attributes.mode & 0o7777);
-            let judged = self.model(|model| {
+            let mut judged = self.model(|model| {
                 model.files.saw_size(file.fid, size, begin, end)?;
                 model.marks.saw((file.fid, Mark::Mode), mode, begin, end)
             });
+            // Who has not opened a file may see its objects being removed with its last name.
+            if judged.is_err() && self.is_nameless(file).await {
+                judged = Ok(());
+            }
             self.sim.judge(self.client, operation, judged);
         }
         self.ended(operation, &stat);
+    }
+
+    /// Whether no name is left of a file.
+    async fn is_nameless(&self, file: &Found) -> bool {
+        match self.kernel.files.getattr(self.kernel.who(), file.node).await {
+            Ok(stat) => stat.attributes.nlink == 0,
+            Err(errno) => matches!(errno, Errno::ENOENT | Errno::ESTALE),
+        }
     }
 
     /// Takes a `flock(2)` lock, holds it a while, gives it back.
