@@ -14,6 +14,7 @@ mod limits;
 mod lost;
 mod names;
 mod observers;
+mod pages;
 mod rights;
 mod table;
 
@@ -21,6 +22,7 @@ pub(crate) use inode::{Inode, LayoutState, State, Xattrs};
 pub(crate) use lost::{DataWatch, MetaCache};
 pub(crate) use names::{Change, Done, Moment, NameBook, Reading};
 pub(crate) use observers::Observers;
+pub use pages::PagesKept;
 pub(crate) use table::{Inodes, Pin};
 
 use sheen_types::Fid;

@@ -1,4 +1,4 @@
-//! Whoever keeps copies of what the facade answered.
+//! Whoever keeps copies of what the facade answered, and how much of files.
 
 use std::sync::Arc;
 
@@ -6,30 +6,34 @@ use parking_lot::RwLock;
 use sheen_types::Name;
 use sheen_types::access::Audience;
 
+use super::pages::{Pages, PagesKept};
 use crate::posix::{Invalidate, NodeId, Stale};
 
 /// At most one observer.
 #[derive(Default)]
-pub(crate) struct Observers(RwLock<Option<(Arc<dyn Invalidate>, Audience)>>);
+pub(crate) struct Observers {
+    observer: RwLock<Option<(Arc<dyn Invalidate>, Audience)>>,
+    pages: Pages,
+}
 
 impl Observers {
     /// From now on `observer` is told; `audience` is who uses what it keeps.
     pub(crate) fn watch(&self, observer: Arc<dyn Invalidate>, audience: Audience) {
-        *self.0.write() = Some((observer, audience));
+        *self.observer.write() = Some((observer, audience));
     }
 
     /// Whether anything may be kept at all.
     pub(crate) fn watched(&self) -> bool {
-        self.0.read().is_some()
+        self.observer.read().is_some()
     }
 
     fn observer(&self) -> Option<Arc<dyn Invalidate>> {
-        self.0.read().as_ref().map(|(observer, _)| Arc::clone(observer))
+        self.observer.read().as_ref().map(|(observer, _)| Arc::clone(observer))
     }
 
     /// Who uses what is kept; `None` if nothing is.
     pub(crate) fn audience(&self) -> Option<Audience> {
-        self.0.read().as_ref().map(|(_, audience)| *audience)
+        self.observer.read().as_ref().map(|(_, audience)| *audience)
     }
 
     /// Tells that nobody may walk through `names` of a directory without asking, and waits.
@@ -52,8 +56,47 @@ impl Observers {
 
     /// Tells of an inode and waits.
     pub(crate) async fn inode(&self, node: NodeId, stale: Stale) {
+        if let Stale::Pages(range) = stale {
+            self.pages.dropped(node, range);
+        }
         if let Some(observer) = self.observer() {
             observer.inode(node, stale).await;
+        }
+    }
+
+    /// Bytes of a file came out of pages that are kept, or go there. Whether the caller has to have
+    /// [`Observers::trim`] run, which must not hold the answer up.
+    pub(crate) fn used_pages(&self, node: NodeId, offset: u64, length: u64) -> bool {
+        self.watched() && self.pages.used(node, offset, length)
+    }
+
+    /// Nobody keeps pages of the inode any more.
+    pub(crate) fn no_pages(&self, node: NodeId) {
+        self.pages.forget(node);
+    }
+
+    /// The file was cut to this size.
+    pub(crate) fn cut_pages(&self, node: NodeId, size: u64) {
+        self.pages.cut(node, size);
+    }
+
+    /// From now on pages of so many bytes may be kept. As [`Observers::used_pages`].
+    pub(crate) fn limit_pages(&self, bytes_max: u64) -> bool {
+        self.pages.limit(bytes_max)
+    }
+
+    /// How much is kept, as far as can be reckoned.
+    pub(crate) fn pages_kept(&self) -> PagesKept {
+        self.pages.kept()
+    }
+
+    /// Has pages dropped until the rest fits. Locks stay: what is needed again is read again.
+    pub(crate) async fn trim(&self) {
+        while let Some((node, ranges)) = self.pages.victim() {
+            let Some(observer) = self.observer() else { continue };
+            for range in ranges.into_iter().flatten() {
+                observer.inode(node, Stale::Pages(range)).await;
+            }
         }
     }
 }

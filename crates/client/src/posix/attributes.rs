@@ -184,6 +184,7 @@ impl Mounted {
         }
         if let Some(size) = changes.size {
             inode.state().size_from_mdt = false;
+            self.observers.cut_pages(inode.node, size);
             let cut = |data: Arc<dyn DataFile>| async move { data.truncate(size, now).await };
             self.with_data(who, inode, cut).await?;
         }

@@ -140,6 +140,10 @@ impl FileSystem {
             }
         };
         self.0.note_access(&file, file.data().as_deref());
+        if !how.direct {
+            let length = pieces.iter().map(|piece| piece.len() as u64).sum();
+            self.0.used_pages(file.pin.node, offset, length);
+        }
         Ok(pieces)
     }
 
@@ -167,7 +171,11 @@ impl FileSystem {
             }
         };
         let pages = Extent::of_length(offset, length.into());
-        self.0.writing(&file, pages, write).await
+        let written = self.0.writing(&file, pages, write).await?;
+        if !how.direct {
+            self.0.used_pages(file.pin.node, offset, written.into());
+        }
+        Ok(written)
     }
 
     /// One descriptor of the open file is closed: reports errors of earlier writes, gives back the
@@ -342,6 +350,9 @@ impl Mounted {
         let mut file = OpenFile::new(pin, flags, who, open);
         self.wait_for_handing(&file);
         let keep_pages = self.observers.watched() && self.may_read_unheard(&file);
+        if !keep_pages {
+            self.observers.no_pages(file.pin.node);
+        }
         let unflushed = self.needs_no_flush(&file);
         file.unflushed = unflushed;
         Opened { handle: self.handles.insert(file), keep_pages, direct, unflushed }

@@ -33,6 +33,9 @@ impl FileSystem {
             }
             file.pin.state().course.end_shown();
             let is_given = give(&shown.bytes);
+            if is_given {
+                self.0.used_pages(file.pin.node, 0, shown.bytes.len() as u64);
+            }
             drop((turn, shown));
             // Otherwise reads come, and are heard.
             is_given.then(|| self.0.note_access(&file, file.data().as_deref()))

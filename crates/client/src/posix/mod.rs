@@ -31,6 +31,7 @@ mod migrate;
 mod names;
 #[cfg(test)]
 mod own_names;
+mod pages;
 mod permission;
 #[cfg(test)]
 mod rights_tests;
@@ -55,6 +56,7 @@ use crate::data::DataPath;
 use crate::locks::LockSpace;
 use crate::meta::Meta;
 
+pub use crate::cache::PagesKept;
 pub(crate) use closing::Closing;
 pub(crate) use contest::Contest;
 pub use extents::{Counted as ExtentsCounted, Extents, Range, SIZES, Sizes};

@@ -49,6 +49,7 @@ impl FileSystem {
     /// Takes back `lookups` lookups of `node`.
     pub fn forget(&self, node: NodeId, lookups: u64) {
         self.0.inodes.forget(node, lookups);
+        self.0.observers.no_pages(node);
     }
 
     /// Makes a directory, symbolic link, device, pipe, socket or closed regular file. Counts as one

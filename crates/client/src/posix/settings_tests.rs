@@ -2,11 +2,13 @@
 
 use std::time::Duration;
 
+use bytes::Bytes;
 use sheen_types::{Errno, Fid, InodeBits};
 use sheen_wire::messages::Request;
 
-use super::{Lookup, NodeId};
-use crate::testing::{Fixture, found, name};
+use super::tests::layout;
+use super::{Lookup, NodeId, OpenFlags, Opened};
+use crate::testing::{Fixture, found, name, opened};
 
 fn look_up(fixture: &Fixture, number: u32) -> Result<Lookup, Errno> {
     let fid = Fid::new(0x2_0000_0400, 100 + number);
@@ -64,4 +66,56 @@ fn blocks_are_as_large_as_operators_say() {
     assert_eq!(size(2), Ok(64 << 10));
     fixture.files.settings().set_stat_block(0);
     assert_eq!(size(3), usual);
+}
+
+/// Opens the file of this number for reading and writing.
+fn open(fixture: &Fixture, number: u32) -> (NodeId, Opened) {
+    let fid = Fid::new(0x2_0000_0400, 100 + number);
+    let mut reply = found(fid, 0o100_644, 0x1000 + u64::from(number), InodeBits(0x13));
+    reply.mdt_body.as_mut().expect("a file").mode = 0o100_644;
+    fixture.mdt.answer(reply);
+    let files = fixture.files.clone();
+    let text = format!("f{number}");
+    let looked = async move { files.lookup(&Fixture::root(), NodeId::ROOT, &name(&text)).await };
+    let Ok(Lookup::Found(entry)) = fixture.world.run(looked) else { panic!("no file") };
+    fixture.mdt.answer(opened(fid, 0xabc + u64::from(number), false, layout()));
+    let (files, node) = (fixture.files.clone(), entry.node);
+    let open = async move { files.open(&Fixture::root(), node, OpenFlags(2)).await };
+    (node, fixture.world.run(open).expect("opened"))
+}
+
+#[test]
+fn the_kernel_keeps_no_more_of_files_than_operators_say() {
+    let fixture = Fixture::new();
+    let write = |opened: Opened, offset: u64, bytes: usize| {
+        let (files, data) = (fixture.files.clone(), Bytes::from(vec![1; bytes]));
+        let written = async move { files.write(opened.handle, offset, data).await };
+        assert_eq!(fixture.world.run(written), Ok(bytes as u32));
+        fixture.world.settle();
+    };
+    let opened: Vec<_> = (0..3).map(|number| open(&fixture, number)).collect();
+    fixture.watcher.take();
+    fixture.files.limit_pages(64 << 10);
+    for (_, opened) in &opened {
+        write(*opened, 0, 20 << 10);
+    }
+    assert_eq!(fixture.watcher.take(), Vec::<String>::new(), "they fit");
+    assert_eq!(fixture.files.pages_kept().bytes, 60 << 10);
+    let read = {
+        let (files, handle) = (fixture.files.clone(), opened[0].1.handle);
+        async move { files.read(handle, 0, 20 << 10).await.map(drop) }
+    };
+    assert_eq!(fixture.world.run(read), Ok(()));
+    write(opened[2].1, 20 << 10, 8 << 10);
+    let gone = |at: usize| {
+        format!("inode {} Pages(Extent {{ start: 0, end: {} }})", opened[at].0.0, u64::MAX)
+    };
+    assert_eq!(fixture.watcher.take(), [gone(1)], "it was used before the others");
+    fixture.files.limit_pages(32 << 10);
+    fixture.world.settle();
+    assert_eq!(fixture.watcher.take(), [gone(0)]);
+    assert_eq!(fixture.files.pages_kept().reclaims, 2);
+    // What the kernel has forgotten is not counted any more.
+    fixture.files.forget(opened[2].0, 1);
+    assert_eq!(fixture.files.pages_kept().bytes, 0);
 }

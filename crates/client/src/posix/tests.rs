@@ -27,7 +27,7 @@ const OBJECT: Fid = Fid::new(0x2_8000_0401, 2);
 /// What an MDT gives with attributes: LOOKUP, UPDATE, PERM.
 const WHOLE: InodeBits = InodeBits(0x13);
 
-fn layout() -> Bytes {
+pub(super) fn layout() -> Bytes {
     let header = LovMdHeader {
         magic: LovMagic::V1,
         pattern: LovPattern::RAID0,

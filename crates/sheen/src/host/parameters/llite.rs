@@ -13,12 +13,15 @@ use super::folder::Folder;
 use super::mount::MountState;
 use super::text::Since;
 use super::values::{self, MIB};
-use super::{PAGE_BYTES, tables};
+use super::{PAGE_BYTES, memory_bytes, tables};
+use crate::api::Kind;
 
 /// Most that is read ahead; more would not fit into memory that programs need.
 const READ_AHEAD_MIB_MAX: u64 = 4096;
 /// `LL_SA_REQ_MAX`: most lookups of one directory at once; more is cut to it.
 const LOOKUPS_MAX: u64 = 1024;
+/// `PTLRPC_MAX_BRW_SIZE`: the least that is kept of files.
+const CACHED_BYTES_MIN: u64 = 64 << 20;
 /// `OBD_STATFS_CACHE_MAX_AGE`, in seconds.
 const STATFS_AGE_MAX: u64 = 60;
 
@@ -39,7 +42,8 @@ pub(super) fn add(state: &Arc<MountState>) {
     add_read_ahead(&folder, state);
     add_listing(&folder, state);
     add_switches(&folder, state);
-    folder.show("max_cached_mb", state, cached);
+    state.files.limit_pages(memory_bytes() / 2);
+    folder.tune("max_cached_mb", state, cached, set_cached);
     folder.show("unstable_stats", state, unstable);
 }
 
@@ -330,22 +334,30 @@ fn flags(state: &MountState) -> String {
     all.iter().filter(|(_, is_so)| *is_so).map(|(name, _)| format!("{name} ")).collect()
 }
 
-/// What the mount itself keeps of files: the kernel's pages, which are the cache, are the kernel's to
-/// limit, so there is no more than what is in use.
+/// What is kept of files, as far as can be reckoned: by the kernel in its pages, and read ahead by the mount.
+/// Users are, as in Lustre, the mount, the group of OSTs, and each target with data.
 fn cached(state: &MountState) -> String {
-    let osts = state.osts.all().into_iter().map(|(_, osc)| osc.cached());
-    let (bytes, users) =
-        osts.fold((0, 0), |sum, (bytes, objects)| (sum.0 + bytes, sum.1 + objects));
-    let dirty: u64 = state.osts.all().iter().map(|(_, osc)| osc.dirty_bytes_max()).sum();
+    let kept = state.files.pages_kept();
     let ahead = state.osts.read_ahead();
-    let (used, most) = (bytes / MIB, (dirty + ahead.total()) / MIB);
+    let (used, most) = ((kept.bytes + ahead.loading()) / MIB, kept.bytes_max / MIB);
+    let users = 2 + state.targets().iter().filter(|(target, _)| target.kind != Kind::Mgs).count();
     format!(
         "users: {users}\nmax_cached_mb: {most}\nused_mb: {used}\nunused_mb: {}\nunevict_mb: 0\n\
-         reclaim_count: 0\nmax_read_ahead_mb: {}\nused_read_ahead_mb: {}\n",
+         reclaim_count: {}\nmax_read_ahead_mb: {}\nused_read_ahead_mb: {}\n",
         most.saturating_sub(used),
+        kept.reclaims,
         ahead.total() / MIB,
         ahead.loading() / MIB,
     )
+}
+
+/// Bytes, or the line of that name of what is shown; never less than a bulk.
+fn set_cached(state: &MountState, text: &str) -> Result<(), Errno> {
+    let named = text.split_once("max_cached_mb:");
+    let value = named.and_then(|(_, behind)| behind.split_whitespace().next()).unwrap_or(text);
+    let bytes = values::within(values::bytes(value, MIB)?, 0, memory_bytes())?;
+    state.files.limit_pages(bytes.max(CACHED_BYTES_MIN));
+    Ok(())
 }
 
 /// What was written and may still have to be written again.

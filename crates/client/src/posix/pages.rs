@@ -1,0 +1,38 @@
+//! The limit of what the kernel keeps of files (`max_cached_mb`).
+//!
+//! Whoever reads or writes is never held up by it: what has to go goes beside the calls, since the kernel
+//! waits for calls of ours before it lets go of the pages that they hold.
+
+use std::sync::Arc;
+
+use super::{FileSystem, Mounted, NodeId, PagesKept};
+
+impl FileSystem {
+    /// How much of files the kernel keeps, as far as can be reckoned.
+    #[must_use]
+    pub fn pages_kept(&self) -> PagesKept {
+        self.0.observers.pages_kept()
+    }
+
+    /// From now on the kernel keeps no more than so many bytes of files; what is beyond it goes now.
+    pub fn limit_pages(&self, bytes_max: u64) {
+        if self.0.observers.limit_pages(bytes_max) {
+            self.0.trim_pages();
+        }
+    }
+}
+
+impl Mounted {
+    /// Bytes of a file came out of the kernel's pages, or go there.
+    pub(super) fn used_pages(&self, node: NodeId, offset: u64, length: u64) {
+        if self.observers.used_pages(node, offset, length) {
+            self.trim_pages();
+        }
+    }
+
+    fn trim_pages(&self) {
+        let observers = Arc::clone(&self.observers);
+        let trim = async move { observers.trim().await };
+        self.targets.world.tasks.spawn("pages", Box::pin(trim));
+    }
+}
