@@ -73,8 +73,13 @@ impl LockSpace {
     /// `EINVAL` if we have no such lock, `ELDLM_NO_LOCK_DATA` if we know no better than the
     /// server.
     pub fn on_glimpse(self: &Arc<Self>, request: &LdlmRequest) -> Result<Bytes, Errno> {
-        let lock = self.namespace.lock(first(request)?).ok_or(Errno::EINVAL)?;
-        self.protected.glimpse(lock.desc.resource).ok_or(Errno::ELDLM_NO_LOCK_DATA)
+        let handle = first(request)?;
+        let lock = self.namespace.lock(handle).ok_or(Errno::EINVAL)?;
+        let known = self.protected.glimpse(lock.desc.resource);
+        let mut actions = Vec::new();
+        self.namespace.glimpsed(self.world.clock.now(), handle, &mut actions);
+        self.act(actions);
+        known.ok_or(Errno::ELDLM_NO_LOCK_DATA)
     }
 
     /// Whether a callback is about one of our locks.

@@ -20,7 +20,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use parking_lot::Mutex;
 use sheen_io::{BoxFuture, World};
-use sheen_ldlm::client::{Action, Config, Namespace, Want};
+use sheen_ldlm::client::{Action, Config, Want};
 use sheen_ldlm::{LockDesc, LockFlags, Policy};
 use sheen_rpc::{Call, Channel};
 use sheen_types::{Errno, HashMap, InodeBits, LockHandle, LockMode, ResourceName};
@@ -30,7 +30,7 @@ use tokio::sync::oneshot;
 
 pub use held::{Held, Pending};
 pub use router::CallbackRouter;
-pub use sheen_ldlm::client::Gauges;
+pub use sheen_ldlm::client::{CachePolicy, Gauges, Namespace};
 
 use crate::call;
 

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use sheen_types::{Errno, InodeBits, Instant, LockHandle, LockMode};
 
+use super::privilege::{DEMOTED_AT_ONCE, Privilege};
 use super::table::{Phase, Table};
 use super::types::{Action, LockInfo, Replay, Reply, UnknownLock};
 use crate::flock::{Own, neighbourhood, plan};
@@ -16,7 +17,11 @@ pub(super) struct State {
     pub(super) lru_max_age: Duration,
     /// Whether the server knows `LDLM_CONVERT`.
     pub(super) convert: bool,
+    pub(super) privilege: Privilege,
+    /// Locks unused for longer go whole when they are called back, or asked for what is under them.
+    pub(super) dirty_age_max: Duration,
     pub(super) hits: u64,
+    pub(super) privileged_hits: u64,
     pub(super) misses: u64,
     /// The last connection over which locks were replayed.
     pub(super) replayed_over: u32,
@@ -136,8 +141,16 @@ impl State {
         } else if !used && blocked {
             self.let_go(slot, false, actions);
         } else if !used {
-            self.table.put_unused(slot, now);
+            self.rest(slot, now);
         }
+    }
+
+    /// Nobody uses the lock any more: it is kept for whoever comes.
+    fn rest(&mut self, slot: u32, now: Instant) {
+        self.table.take_unused(slot);
+        let lock = self.table.lock_mut(slot);
+        lock.privileged = self.privilege.scored(&mut lock.score, lock.privileged);
+        self.table.put_unused(slot, now);
     }
 
     /// Merges a new flock with its owner's others, as the server has done.
@@ -182,15 +195,40 @@ impl State {
         flags: LockFlags,
         actions: &mut Actions,
     ) {
+        let is_old = self.is_old(now, slot);
         let lock = self.table.lock_mut(slot);
         lock.discard |= flags.contains(LockFlags::DISCARD_DATA);
         let bits = wanted.policy.inode_bits();
         lock.wanted_bits = lock.wanted_bits.union(bits);
-        lock.wanted_whole |= !self.convert || bits.is_empty();
+        lock.wanted_whole |= !self.convert || bits.is_empty() || is_old;
         (lock.blocked, lock.since) = (true, now);
         if matches!(lock.phase, Phase::Held | Phase::Flushed) && !lock.is_used() {
             self.let_go(slot, false, actions);
         }
+    }
+
+    /// Whether it was not used for so long that it is not worth the keeping.
+    fn is_old(&self, now: Instant, slot: u32) -> bool {
+        let since = self.table.unused_since(slot);
+        since.is_some_and(|since| now.since(since) > self.dirty_age_max)
+    }
+
+    /// Somebody asked what is under the lock. One for writing that nobody uses for long goes: the
+    /// server then knows the answer itself.
+    pub(super) fn glimpsed(&mut self, now: Instant, slot: u32, actions: &mut Actions) {
+        let lock = self.table.lock(slot);
+        if lock.mode != LockMode::Pw || lock.phase != Phase::Held || !self.is_old(now, slot) {
+            return;
+        }
+        let lock = self.table.lock_mut(slot);
+        match lock.policy.kind() {
+            LockKind::InodeBits if self.convert => {
+                lock.wanted_bits = lock.wanted_bits.union(InodeBits::DOM);
+            }
+            _ => lock.wanted_whole = true,
+        }
+        (lock.blocked, lock.since) = (true, now);
+        self.let_go(slot, false, actions);
     }
 
     pub(super) fn dec_ref(
@@ -214,7 +252,7 @@ impl State {
         lock.blocked |= lock.mode == LockMode::Group;
         match (lock.phase, lock.blocked) {
             (Phase::Held, true) => self.let_go(slot, false, actions),
-            (Phase::Held, false) => self.table.put_unused(slot, now),
+            (Phase::Held, false) => self.rest(slot, now),
             (Phase::Flying, _) => lock.blocked = true,
             (Phase::Waiting, _) => self.abandon(slot, actions),
             _ => {}
@@ -304,7 +342,7 @@ impl State {
         if blocked {
             self.let_go(slot, false, actions);
         } else {
-            self.table.put_unused(slot, now);
+            self.rest(slot, now);
         }
     }
 
@@ -322,14 +360,23 @@ impl State {
     }
 
     pub(super) fn shrink(&mut self, now: Instant, batch: usize, actions: &mut Actions) {
+        let (_, _, unused) = self.table.counts();
+        if self.privilege.is_too_much(self.table.privileged(), unused) {
+            (0..DEMOTED_AT_ONCE).all(|_| self.table.demote());
+        }
         for _ in 0..batch {
-            let Some((slot, since)) = self.table.oldest_unused() else { return };
-            let (_, _, unused) = self.table.counts();
-            if unused <= self.lru_size && now.since(since) < self.lru_max_age {
-                return;
-            }
+            let Some(slot) = self.next_to_go(now) else { return };
             self.let_go(slot, false, actions);
         }
+    }
+
+    /// An unused lock that is too old, or one too many; a privileged one only if there is no other.
+    fn next_to_go(&self, now: Instant) -> Option<u32> {
+        let (_, _, unused) = self.table.counts();
+        let oldest = [false, true].into_iter().filter_map(|list| self.table.oldest_unused(list));
+        let mut goes = oldest
+            .filter(|(_, since)| unused > self.lru_size || now.since(*since) >= self.lru_max_age);
+        goes.next().map(|(slot, _)| slot)
     }
 
     pub(super) fn replays(&self) -> Vec<Replay> {

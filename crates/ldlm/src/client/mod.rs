@@ -15,6 +15,7 @@
 //! look-up and O(log n) of the resource's extent locks; no allocation once the tables have grown.
 
 mod life;
+mod privilege;
 mod table;
 #[cfg(test)]
 mod tests;
@@ -27,11 +28,16 @@ use parking_lot::Mutex;
 use sheen_types::{Errno, Extent, InodeBits, Instant, LockHandle, LockMode, ResourceName};
 
 use self::life::State;
+pub use self::privilege::CachePolicy;
+use self::privilege::Privilege;
 use self::table::{Phase, Table, implies};
 pub use self::types::{
     Action, Config, Gauges, LockInfo, Matched, Replay, Reply, UnknownLock, Want,
 };
 use crate::{LockDesc, LockFlags, Policy};
+
+/// How long an unused lock is worth keeping in part, unless told otherwise (`LDLM_DIRTY_AGE_LIMIT`).
+const DIRTY_AGE_MAX: Duration = Duration::from_secs(10);
 
 /// The locks that one target has granted to us.
 pub struct Namespace {
@@ -47,7 +53,10 @@ impl Namespace {
             lru_size: config.lru_size,
             lru_max_age: config.lru_max_age,
             convert: false,
+            privilege: Privilege::default(),
+            dirty_age_max: DIRTY_AGE_MAX,
             hits: 0,
+            privileged_hits: 0,
             misses: 0,
             replayed_over: 0,
         };
@@ -66,6 +75,9 @@ impl Namespace {
         let mut state = self.state.lock();
         let slot = state.table.find(want)?;
         state.hits += 1;
+        let is_privileged_hit =
+            state.table.lock(slot).privileged && state.table.unused_since(slot).is_some();
+        state.privileged_hits += u64::from(is_privileged_hit);
         state.table.take_unused(slot);
         let matched = state.table.matched(slot);
         *state.table.lock_mut(slot).users(matched.mode) += 1;
@@ -259,8 +271,44 @@ impl Namespace {
     /// Lets all unused locks go (`lru_size=clear`, unmount).
     pub fn clear_unused(&self, actions: &mut Vec<Action>) {
         let mut state = self.state.lock();
-        while let Some((slot, _)) = state.table.oldest_unused() {
-            state.let_go(slot, false, actions);
+        for privileged in [false, true] {
+            while let Some((slot, _)) = state.table.oldest_unused(privileged) {
+                state.let_go(slot, false, actions);
+            }
+        }
+        state.privilege.restart();
+    }
+
+    /// Changes which unused locks go first (`lock_cache_policy`).
+    pub fn set_policy(&self, policy: CachePolicy) {
+        let mut state = self.state.lock();
+        if state.privilege.set_policy(policy) && policy == CachePolicy::Lru {
+            while state.table.demote() {}
+        }
+    }
+
+    /// A lock that was used more often than that is privileged (`lru_priv_score_threshold`). As locks
+    /// are used the number changes.
+    pub fn set_privilege_threshold(&self, score: i32) {
+        self.state.lock().privilege.set_threshold(score);
+    }
+
+    /// The share of the unused locks, in percent, from which on privileges end (`lru_priv_ratio_limit`).
+    pub fn set_privilege_ratio(&self, percent: u32) {
+        self.state.lock().privilege.set_ratio_limit(percent);
+    }
+
+    /// A lock that was unused for longer goes whole when a part of it is called back, and one for
+    /// writing when another client asks what is under it (`dirty_age_limit`).
+    pub fn set_dirty_age(&self, most: Duration) {
+        self.state.lock().dirty_age_max = most;
+    }
+
+    /// A glimpse callback for the lock was answered.
+    pub fn glimpsed(&self, now: Instant, handle: LockHandle, actions: &mut Vec<Action>) {
+        let mut state = self.state.lock();
+        if let Some(slot) = state.table.slot(handle) {
+            state.glimpsed(now, slot, actions);
         }
     }
 
@@ -377,7 +425,13 @@ impl Namespace {
             unused,
             lru_size: state.lru_size,
             lru_max_age: state.lru_max_age,
+            privileged: state.table.privileged(),
+            policy: state.privilege.policy(),
+            privilege_threshold: state.privilege.threshold(),
+            privilege_ratio: state.privilege.ratio_limit(),
+            dirty_age_max: state.dirty_age_max,
             hits: state.hits,
+            privileged_hits: state.privileged_hits,
             misses: state.misses,
         }
     }

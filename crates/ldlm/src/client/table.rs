@@ -54,9 +54,13 @@ pub(super) struct Lock {
     pub(super) early: Option<(LockDesc, LockFlags)>,
     /// Where in its resource's list it is.
     place: u32,
-    /// Whether it is in the list of unused locks, and its neighbours there; `next` also chains
+    /// Whether it is in a list of unused locks, and its neighbours there; `next` also chains
     /// free slots.
     unused: bool,
+    /// Which of the lists is its own.
+    pub(super) privileged: bool,
+    /// How often it was used again, for that.
+    pub(super) score: u8,
     /// When it was asked for, became unused, or was called back.
     pub(super) since: Instant,
     previous: u32,
@@ -78,10 +82,16 @@ pub(super) struct Table {
     free_resources: Vec<u32>,
     by_name: HashMap<ResourceName, u32, Keyed>,
     cookies: Cookies,
-    /// Oldest and newest unused lock.
+    /// Unused locks, without and with privilege.
+    unused: [Unused; 2],
+    count: usize,
+}
+
+/// A list of unused locks.
+#[derive(Clone, Copy)]
+struct Unused {
     oldest: u32,
     newest: u32,
-    unused: usize,
     count: usize,
 }
 
@@ -103,9 +113,7 @@ impl Table {
             free_resources: Vec::new(),
             by_name: HashMap::with_hasher(Keyed(seed)),
             cookies: Cookies::new(seed),
-            oldest: NONE,
-            newest: NONE,
-            unused: 0,
+            unused: [Unused { oldest: NONE, newest: NONE, count: 0 }; 2],
             count: 0,
         }
     }
@@ -123,7 +131,13 @@ impl Table {
     }
 
     pub(super) fn counts(&self) -> (usize, usize, usize) {
-        (self.by_name.len(), self.count, self.unused)
+        let unused = self.unused.iter().map(|list| list.count).sum();
+        (self.by_name.len(), self.count, unused)
+    }
+
+    /// Unused locks with privilege.
+    pub(super) fn privileged(&self) -> usize {
+        self.unused[1].count
     }
 
     pub(super) fn slot(&self, handle: LockHandle) -> Option<u32> {
@@ -166,6 +180,8 @@ impl Table {
             early: None,
             place: 0,
             unused: false,
+            privileged: false,
+            score: 0,
             since: Instant(0),
             previous: NONE,
             next: NONE,
@@ -259,42 +275,68 @@ impl Table {
         }
     }
 
-    /// Enters a lock as the newest unused one.
+    /// Enters a lock as the newest unused one of its list.
     pub(super) fn put_unused(&mut self, slot: u32, now: Instant) {
         self.take_unused(slot);
-        let newest = self.newest;
-        let lock = self.lock_mut(slot);
-        (lock.unused, lock.since) = (true, now);
-        (lock.previous, lock.next) = (newest, NONE);
+        self.lock_mut(slot).since = now;
+        self.enter_unused(slot);
+    }
+
+    fn enter_unused(&mut self, slot: u32) {
+        let lock = &mut self.locks[slot as usize];
+        let list = &mut self.unused[usize::from(lock.privileged)];
+        let newest = std::mem::replace(&mut list.newest, slot);
+        list.count += 1;
+        (lock.unused, lock.previous, lock.next) = (true, newest, NONE);
         match newest {
-            NONE => self.oldest = slot,
+            NONE => list.oldest = slot,
             newest => self.lock_mut(newest).next = slot,
         }
-        self.newest = slot;
-        self.unused += 1;
     }
 
     pub(super) fn take_unused(&mut self, slot: u32) {
-        let lock = self.lock_mut(slot);
+        let lock = &mut self.locks[slot as usize];
         if !std::mem::take(&mut lock.unused) {
             return;
         }
-        let (previous, next) = (lock.previous, lock.next);
+        let (previous, next, list) = (lock.previous, lock.next, usize::from(lock.privileged));
         match previous {
-            NONE => self.oldest = next,
+            NONE => self.unused[list].oldest = next,
             previous => self.lock_mut(previous).next = next,
         }
         match next {
-            NONE => self.newest = previous,
+            NONE => self.unused[list].newest = previous,
             next => self.lock_mut(next).previous = previous,
         }
-        self.unused -= 1;
+        self.unused[list].count -= 1;
     }
 
-    /// The lock that has been unused longest, and since when.
-    pub(super) fn oldest_unused(&self) -> Option<(u32, Instant)> {
-        let slot = (self.oldest != NONE).then_some(self.oldest)?;
+    /// The privileged lock that has been unused longest is one of the others from now on, and needs
+    /// to be used more often again. Whether there was one.
+    pub(super) fn demote(&mut self) -> bool {
+        let slot = self.unused[1].oldest;
+        if slot == NONE {
+            return false;
+        }
+        self.take_unused(slot);
+        let lock = self.lock_mut(slot);
+        (lock.privileged, lock.score) = (false, lock.score >> 2);
+        self.enter_unused(slot);
+        true
+    }
+
+    /// The lock that has been unused longest of those with privilege or of those without, and since
+    /// when.
+    pub(super) fn oldest_unused(&self, privileged: bool) -> Option<(u32, Instant)> {
+        let oldest = self.unused[usize::from(privileged)].oldest;
+        let slot = (oldest != NONE).then_some(oldest)?;
         Some((slot, self.lock(slot).since))
+    }
+
+    /// Whether nobody uses the lock, and since when.
+    pub(super) fn unused_since(&self, slot: u32) -> Option<Instant> {
+        let lock = self.lock(slot);
+        lock.unused.then_some(lock.since)
     }
 
     /// A lock that covers what is wanted.

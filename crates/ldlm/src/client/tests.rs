@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use sheen_types::{Errno, Extent, InodeBits, Instant, LockHandle, LockMode, ResourceName};
 
-use super::{Action, Config, LockInfo, Namespace, Reply, UnknownLock, Want};
+use super::{Action, CachePolicy, Config, LockInfo, Namespace, Reply, UnknownLock, Want};
 use crate::{LockDesc, LockFlags, Policy};
 
 const NAME: ResourceName = ResourceName([1, 0, 0, 0]);
@@ -306,4 +306,147 @@ fn the_known_size_shrinks_to_what_other_locks_cover() {
     assert_eq!(top.desc.policy.range().end, 8191);
     held(&it, bytes(8192, Extent::EOF), LockMode::Pr);
     assert_eq!(it.shift_kms(high, 8192), 8192);
+}
+
+/// A lock of its own resource, unused from `now` on.
+fn unused_at(it: &Namespace, number: u64, now: Instant) -> LockHandle {
+    let (mut actions, policy) = (Vec::new(), Policy::bits(LOOKUP));
+    let resource = ResourceName([number, 0, 0, 0]);
+    let handle = it.begin(now, resource, policy, LockMode::Pr, NONE);
+    let desc = LockDesc { resource, ..desc(policy, LockMode::Pr, true) };
+    let reply = Reply { remote_handle: LockHandle(!handle.0), desc, flags: NONE, connection: 1 };
+    it.replied(now, handle, &reply, &mut actions).unwrap();
+    it.dec_ref(now, handle, LockMode::Pr, &mut actions);
+    handle
+}
+
+fn use_again(it: &Namespace, number: u64) {
+    let resource = ResourceName([number, 0, 0, 0]);
+    let wanted = Want { resource, ..want(Policy::bits(LOOKUP), LockMode::Pr) };
+    let found = it.find(&wanted).expect("a cached lock");
+    it.dec_ref(NOW, found.handle, found.mode, &mut Vec::new());
+}
+
+/// The resources of the locks that go when ten are kept.
+fn driven_out(it: &Namespace) -> Vec<u64> {
+    it.set_limits(10, Duration::from_secs(1000));
+    let mut actions = Vec::new();
+    it.shrink(NOW, usize::MAX, &mut actions);
+    let gone = |action| match action {
+        Action::Flush { resource, .. } => resource.0[0],
+        other => panic!("unexpected {other:?}"),
+    };
+    actions.into_iter().map(gone).collect()
+}
+
+#[test]
+fn locks_that_are_used_often_outlive_many_that_are_used_once() {
+    let often_and_once = |policy| {
+        let it = namespace();
+        it.set_policy(policy);
+        unused_at(&it, 1, NOW);
+        use_again(&it, 1);
+        for number in 2..12 {
+            unused_at(&it, number, NOW);
+        }
+        it
+    };
+    assert_eq!(driven_out(&often_and_once(CachePolicy::Lru)), [1]);
+    let it = often_and_once(CachePolicy::Lfru);
+    assert_eq!((it.gauges().privileged, it.gauges().privilege_threshold), (1, 2));
+    assert_eq!(driven_out(&it), [2]);
+    use_again(&it, 1);
+    assert_eq!(it.gauges().privileged_hits, 1);
+    // The limit holds for the privileged, too.
+    it.set_limits(0, Duration::from_secs(1000));
+    let mut actions = Vec::new();
+    it.shrink(NOW, usize::MAX, &mut actions);
+    assert_eq!((actions.len(), it.gauges().unused), (10, 0));
+    // Who asks for the other policy ends all privileges.
+    let it = often_and_once(CachePolicy::Lfru);
+    it.set_policy(CachePolicy::Lru);
+    assert_eq!(it.gauges().privileged, 0);
+    use_again(&it, 1);
+    assert_eq!((it.gauges().privileged, it.gauges().privileged_hits), (0, 0));
+    // A higher score to reach, and nobody is privileged.
+    let it = namespace();
+    it.set_privilege_threshold(5);
+    unused_at(&it, 1, NOW);
+    use_again(&it, 1);
+    assert_eq!(it.gauges().privileged, 0);
+}
+
+#[test]
+fn too_many_privileged_locks_are_none() {
+    let it = namespace();
+    it.set_limits(1000, Duration::from_secs(1000));
+    for number in 0..200 {
+        unused_at(&it, number, NOW);
+        it.set_privilege_threshold(1);
+        use_again(&it, number);
+    }
+    let demoted = |percent| {
+        it.set_privilege_ratio(percent);
+        let before = it.gauges().privileged;
+        it.shrink(NOW, 1, &mut Vec::new());
+        before - it.gauges().privileged
+    };
+    assert_eq!(it.gauges().privileged, 200);
+    assert_eq!((it.gauges().privilege_ratio, demoted(30)), (29, 10));
+    for number in 200..400 {
+        unused_at(&it, number, NOW);
+    }
+    assert_eq!(demoted(70), 0, "190 of 400");
+    assert_eq!(demoted(40), 10);
+}
+
+#[test]
+fn a_privileged_lock_that_is_too_old_goes() {
+    let it = namespace();
+    unused_at(&it, 1, NOW);
+    use_again(&it, 1);
+    let mut actions = Vec::new();
+    it.shrink(NOW + Duration::from_secs(9), 10, &mut actions);
+    assert_eq!(actions, []);
+    it.shrink(NOW + Duration::from_secs(10), 10, &mut actions);
+    assert_eq!(flushes(&mut actions).len(), 1);
+}
+
+#[test]
+fn an_old_lock_goes_whole_when_a_part_is_wanted() {
+    let wanted = desc(Policy::bits(UPDATE), LockMode::Ex, false);
+    for (age, limit, part) in [(9, 10, UPDATE), (11, 10, LOOKUP | UPDATE), (11, 20, UPDATE)] {
+        let it = namespace();
+        it.set_convert(true);
+        it.set_dirty_age(Duration::from_secs(limit));
+        let handle = unused(&it, Policy::bits(LOOKUP | UPDATE), LockMode::Pr);
+        let mut actions = Vec::new();
+        let now = NOW + Duration::from_secs(age);
+        it.blocking(now, handle, &wanted, NONE, &mut actions).unwrap();
+        assert_eq!(flushes(&mut actions), [(handle, Policy::bits(part))]);
+    }
+}
+
+#[test]
+fn a_lock_for_writing_that_nobody_uses_goes_after_a_glimpse() {
+    let late = NOW + Duration::from_secs(11);
+    for (mode, now, goes) in
+        [(LockMode::Pw, late, true), (LockMode::Pw, NOW, false), (LockMode::Pr, late, false)]
+    {
+        let it = namespace();
+        let handle = unused(&it, bytes(0, 99), mode);
+        let mut actions = Vec::new();
+        it.glimpsed(now, handle, &mut actions);
+        assert_eq!(!flushes(&mut actions).is_empty(), goes);
+        let used = held(&it, bytes(100, 199), LockMode::Pw);
+        it.glimpsed(late, used, &mut actions);
+        assert_eq!(actions, []);
+    }
+    // Of an inode's lock only the data is about it.
+    let it = namespace();
+    it.set_convert(true);
+    let handle = unused(&it, Policy::bits(LOOKUP | InodeBits::DOM), LockMode::Pw);
+    let mut actions = Vec::new();
+    it.glimpsed(late, handle, &mut actions);
+    assert_eq!(flushes(&mut actions), [(handle, Policy::bits(InodeBits::DOM))]);
 }

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use sheen_types::{Errno, InodeBits, LockHandle, LockMode, ResourceName};
 
+use super::privilege::CachePolicy;
 use crate::{LockDesc, LockFlags, Policy};
 
 /// How a namespace is made.
@@ -165,8 +166,21 @@ pub struct Gauges {
     pub lru_size: usize,
     /// How long an unused one is kept (`lru_max_age`).
     pub lru_max_age: Duration,
+    /// Unused ones with privilege (`lock_unused_priv_count`).
+    pub privileged: usize,
+    /// Which unused ones go first (`lock_cache_policy`).
+    pub policy: CachePolicy,
+    /// The score above which a lock is privileged (`lru_priv_score_threshold`).
+    pub privilege_threshold: i32,
+    /// The share of privileged locks from which on there are too many, in percent
+    /// (`lru_priv_ratio_limit`).
+    pub privilege_ratio: u32,
+    /// See `Namespace::set_dirty_age`.
+    pub dirty_age_max: Duration,
     /// Requests answered by a cached lock, ever.
     pub hits: u64,
+    /// Those of them that were privileged.
+    pub privileged_hits: u64,
     /// Locks asked from the server, ever.
     pub misses: u64,
 }

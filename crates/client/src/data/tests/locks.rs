@@ -327,6 +327,22 @@ fn we_answer_for_what_we_have_not_written_yet() {
 }
 
 #[test]
+fn a_lock_that_nobody_uses_for_long_goes_when_others_ask_what_is_under_it() {
+    for (limit, goes) in [(20, false), (10, true)] {
+        let fixture = Fixture::new(1 << 20);
+        fixture.locks[0].namespace().set_dirty_age(Duration::from_secs(limit));
+        let file = fixture.file(1);
+        fixture.write(&file, WriteAt::Offset(0), pattern(50), CACHED).expect("accepted");
+        let callbacks = fixture.ost().blocking();
+        fixture.wait(Duration::from_secs(15));
+        fixture.ost().take_asked();
+        fixture.locks[0].on_glimpse(&callbacks[0]).expect("we know");
+        fixture.wait(Duration::from_millis(10));
+        assert_eq!(!fixture.ost().take("cancel").is_empty(), goes);
+    }
+}
+
+#[test]
 fn we_answer_for_no_size_that_our_locks_do_not_cover() {
     let fixture = Fixture::new(1 << 20);
     let file = fixture.file(1);

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use sheen_client::config::LOCKS_UNUSED_MAX;
-use sheen_client::locks::{Gauges, LockSpace};
+use sheen_client::locks::{CachePolicy, Gauges, LockSpace, Namespace};
 use sheen_types::Errno;
 
 use super::folder::Folder;
@@ -30,16 +30,19 @@ pub(super) fn add(state: &Arc<MountState>, target: &Target) {
     let space = Arc::new(space);
     let folder = Folder::new(&state.tree, format!("ldlm.namespaces.{}", target.device));
     type Read = fn(&Gauges) -> u64;
-    let shown: [(&str, Read); 4] = [
+    let shown: [(&str, Read); 6] = [
         ("lock_count", |gauges| gauges.locks as u64),
         ("lock_unused_count", |gauges| gauges.unused as u64),
         ("resource_count", |gauges| gauges.resources as u64),
         ("lock_lru_hits", |gauges| gauges.hits),
+        ("lock_lru_priv_hits", |gauges| gauges.privileged_hits),
+        ("lock_unused_priv_count", |gauges| gauges.privileged as u64),
     ];
     for (leaf, read) in shown {
         folder.show(leaf, &space, move |space| read(&space.namespace().gauges()).to_string());
     }
     folder.tune("lru_size", &space, lru_size, set_lru_size);
+    add_policy(&folder, &space);
     folder.tune(
         "lru_max_age",
         &space,
@@ -68,6 +71,64 @@ pub(super) fn add(state: &Arc<MountState>, target: &Target) {
             Ok(())
         },
     );
+}
+
+/// Which unused locks go first, and how long they are worth the keeping.
+fn add_policy(folder: &Folder<'_>, space: &Arc<LockSpace>) {
+    type Read = fn(&Gauges) -> String;
+    type Write = fn(&Namespace, &str) -> Result<(), Errno>;
+    let settings: [(&str, Read, Write); 4] = [
+        ("lock_cache_policy", |gauges| policy_name(gauges.policy).to_owned(), set_policy),
+        (
+            "lru_priv_score_threshold",
+            |gauges| gauges.privilege_threshold.to_string(),
+            |locks, text| {
+                let score = text.trim().parse().map_err(|_| Errno::EINVAL)?;
+                locks.set_privilege_threshold(score);
+                Ok(())
+            },
+        ),
+        (
+            "lru_priv_ratio_limit",
+            |gauges| gauges.privilege_ratio.to_string(),
+            |locks, text| {
+                locks.set_privilege_ratio(values::number_within(text, 10, 70)? as u32);
+                Ok(())
+            },
+        ),
+        (
+            "dirty_age_limit",
+            |gauges| gauges.dirty_age_max.as_secs().to_string(),
+            |locks, text| {
+                locks.set_dirty_age(Duration::from_secs(values::number(text)?));
+                Ok(())
+            },
+        ),
+    ];
+    for (leaf, read, write) in settings {
+        folder.tune(
+            leaf,
+            space,
+            move |space| read(&space.namespace().gauges()),
+            move |space, text| write(space.namespace(), text),
+        );
+    }
+}
+
+fn policy_name(policy: CachePolicy) -> &'static str {
+    match policy {
+        CachePolicy::Lru => "LRU",
+        CachePolicy::Lfru => "LFRU",
+    }
+}
+
+/// The name in any case; as Lustre, whatever stands behind it does not matter.
+fn set_policy(locks: &Namespace, text: &str) -> Result<(), Errno> {
+    let text = text.trim().to_ascii_uppercase();
+    let policies = [CachePolicy::Lru, CachePolicy::Lfru];
+    let named = policies.into_iter().find(|policy| text.starts_with(policy_name(*policy)));
+    locks.set_policy(named.ok_or(Errno::EINVAL)?);
+    Ok(())
 }
 
 /// Logs all locks that a target has granted us, or is to; as warnings, since somebody asked to see them
