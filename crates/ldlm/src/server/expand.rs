@@ -2,11 +2,12 @@
 //!
 //! The rules are Lustre's (`ldlm_extent_policy`): up to the next lock in the way; not downwards
 //! when anyone else is on the object; at most 32 MiB under heavy contention; and never so that a
-//! page or a larger block that the request was aligned to would belong to two locks.
+//! page or a larger block that the request was aligned to would belong to two locks. To that comes
+//! a memory of what others want ([`super::wants`]).
 
 use std::ops::ControlFlow;
 
-use sheen_types::{Extent, LockMode};
+use sheen_types::{Extent, Instant, LockMode};
 
 use super::shard::{Lock, Shard};
 use crate::{LockFlags, Owner};
@@ -21,7 +22,7 @@ const WAITING_LOCKS: usize = 4;
 const PAGE_BYTES: u64 = 4096;
 
 /// The extent to grant to `lock`, which nothing granted is in the way of.
-pub(super) fn expanded(shard: &Shard, slot: u32) -> Extent {
+pub(super) fn expanded(shard: &Shard, slot: u32, now: Instant) -> Extent {
     let lock = shard.lock(slot);
     if lock.owner == Owner::Local || lock.asked == Extent::ALL {
         return lock.asked;
@@ -29,14 +30,19 @@ pub(super) fn expanded(shard: &Shard, slot: u32) -> Extent {
     if lock.flags.contains(LockFlags::NO_EXPANSION) {
         return lock.asked;
     }
-    let extent = between_granted(shard, lock);
+    let extent = between_granted(shard, lock, now);
     between_waiting(shard, slot, lock, extent)
 }
 
-fn between_granted(shard: &Shard, lock: &Lock) -> Extent {
-    let mut extent = Extent::ALL;
+fn between_granted(shard: &Shard, lock: &Lock, now: Instant) -> Extent {
+    let resource = shard.resource(lock.resource);
+    let export = match lock.owner {
+        Owner::Export(export) => Some(export),
+        Owner::Local => None,
+    };
+    let mut extent = resource.wants.limit(now, export, lock.requested, lock.asked, Extent::ALL);
     let mut conflicting = 0;
-    let _ = shard.resource(lock.resource).incompatible(lock.requested, &mut |tree, _| {
+    let _ = resource.incompatible(lock.requested, &mut |tree, _| {
         conflicting += tree.len();
         extent.start = lock.asked.start;
         if let Some(after) = lock.asked.end.checked_add(1)

@@ -27,6 +27,7 @@ mod tests;
 mod turn;
 mod types;
 mod waits;
+mod wants;
 
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

@@ -8,6 +8,7 @@ use std::ops::ControlFlow;
 use sheen_types::{Extent, HashMap, InodeBits, Instant, LockHandle, LockMode, ResourceName};
 
 use super::types::{Gauges, LockInfo};
+use super::wants::Wants;
 use crate::interval::IntervalTree;
 use crate::mix::{Cookies, Keyed, Place, SLOTS_MAX};
 use crate::{LockDesc, LockFlags, LockKind, Owner, Policy};
@@ -80,6 +81,8 @@ pub(super) struct Resource {
     pub(super) trees: Option<Box<[IntervalTree; 7]>>,
     /// In order of arrival, group locks first.
     pub(super) waiting: Vec<u32>,
+    /// What locks were called back from.
+    pub(super) wants: Wants,
     /// Granted and waiting locks.
     pub(super) locks: u32,
 }
@@ -186,6 +189,7 @@ impl Shard {
                     groups: Vec::new(),
                     trees: None,
                     waiting: Vec::new(),
+                    wants: Wants::default(),
                     locks: 0,
                 });
                 self.resources.len() as u32 - 1
@@ -200,6 +204,7 @@ impl Shard {
         let resource = &mut self.resources[index as usize];
         if resource.locks == 0 && self.by_name.get(&resource.name) == Some(&index) {
             self.by_name.remove(&resource.name);
+            resource.wants.forget();
             self.free_resources.push(index);
         }
     }

@@ -295,7 +295,8 @@ fn extents_grow_to_their_neighbours() {
     assert_eq!(bench.called_back(), [first]);
     bench.cancel(client(1), first);
     bench.actions.clear();
-    assert_eq!(bench.namespace.lock(second).unwrap().desc.policy.range(), Extent::ALL);
+    let above_all = Extent { start: 8 << 20, end: Extent::EOF };
+    assert_eq!(bench.namespace.lock(second).unwrap().desc.policy.range(), above_all);
     bench.cancel(client(2), second);
     // A lock that did not grow leaves room on both sides: upwards only is taken.
     let exact = LockFlags::NO_EXPANSION;
@@ -305,6 +306,71 @@ fn extents_grow_to_their_neighbours() {
     let (_, above, _) = granted(bench.ask(client(2), bytes(9 << 20, 10 << 20), LockMode::Pw, NONE));
     assert_eq!(above.range().end, Extent::EOF);
     assert!(above.range().start == 9 << 20);
+}
+
+/// Two clients write a part of an object each, a block after the other: without a memory of what the
+/// other one wants they would take all of it from each other with each block.
+#[test]
+fn two_writers_take_an_object_from_each_other_once() {
+    let mut bench = Bench::new();
+    let mut held: [Option<LockHandle>; 2] = [None; 2];
+    let mut asked = 0;
+    for block in 0..8_u64 {
+        for writer in [0, 1] {
+            let start = (writer * 8 + block) << 20;
+            let wanted = Extent { start, end: start + (1 << 20) - 1 };
+            let covers = |handle| {
+                let extent = bench.namespace.lock(handle).map(|lock| lock.desc.policy.range());
+                extent.is_some_and(|extent| extent.contains(&wanted))
+            };
+            if held[writer as usize].is_some_and(covers) {
+                continue;
+            }
+            asked += 1;
+            let policy = Policy::extent(wanted);
+            let handle = match bench.ask(client(writer), policy, LockMode::Pw, NONE) {
+                Enqueued::Granted(granted) => granted.handle,
+                Enqueued::Waiting { handle, .. } => handle,
+                other => panic!("{other:?}"),
+            };
+            for called in bench.called_back() {
+                bench.cancel(client(1 - writer), called);
+            }
+            held[writer as usize] = Some(handle);
+        }
+    }
+    assert_eq!(asked, 3);
+}
+
+#[test]
+fn what_others_wanted_is_forgotten_after_a_while() {
+    let mut bench = Bench::new();
+    let mut ask = |now, owner, start: u64| {
+        bench.remote += 1;
+        let request = Enqueue {
+            resource: name(1),
+            policy: bytes(start, start + 4095),
+            mode: LockMode::Pw,
+            flags: NONE,
+            owner,
+            remote_handle: LockHandle(bench.remote),
+            spares: None,
+        };
+        bench.namespace.enqueue(now, request, &mut bench.actions)
+    };
+    let (first, ..) = granted(ask(NOW, client(1), 1 << 20));
+    let second = waiting(ask(NOW, client(2), 0));
+    bench.cancel(client(1), first);
+    let range = |bench: &Bench, lock| bench.namespace.lock(lock).unwrap().desc.policy.range();
+    assert_eq!(range(&bench, second), Extent { start: 0, end: (1 << 20) - 1 });
+    bench.cancel(client(2), second);
+    // The resource is gone, and what was known of it.
+    let (third, ..) = granted(bench.ask(client(3), bytes(4 << 20, 5 << 20), LockMode::Pw, NONE));
+    assert_eq!(range(&bench, third), Extent::ALL);
+    let fourth = waiting(bench.ask(client(2), bytes(0, 4095), LockMode::Pw, NONE));
+    let later = NOW + Duration::from_secs(6);
+    bench.namespace.cancel(later, client(3), &[third], &mut bench.actions);
+    assert_eq!(range(&bench, fourth), Extent::ALL);
 }
 
 #[test]

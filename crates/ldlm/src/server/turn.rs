@@ -234,10 +234,19 @@ impl Turn<'_> {
         let flags = LockFlags::DISCARD_DATA.when(lock.discard);
         let (state, owner, remote_handle) = (lock.state, lock.owner, lock.remote_handle);
         if let (State::Granted, Owner::Export(export)) = (state, owner) {
+            self.remember(slot, export);
             self.shard.set_deadline(slot, self.now + self.timeout);
             let handle = self.shard.cookie(slot, self.cookies);
             let wanted = *wanted;
             self.actions.push(Action::Blocking { handle, export, remote_handle, wanted, flags });
+        }
+    }
+
+    /// Remembers what a lock that is called back was asked for.
+    fn remember(&mut self, slot: u32, export: u64) {
+        let &Lock { resource, policy, asked, mode, .. } = self.shard.lock(slot);
+        if matches!(policy, Policy::Extent { .. }) {
+            self.shard.resources[resource as usize].wants.note(self.now, export, mode, asked);
         }
     }
 
@@ -247,7 +256,7 @@ impl Turn<'_> {
         let mut policy = lock.policy;
         let mut flags = lock.flags;
         match &mut policy {
-            Policy::Extent { extent, .. } => *extent = expand::expanded(self.shard, slot),
+            Policy::Extent { extent, .. } => *extent = expand::expanded(self.shard, slot, self.now),
             Policy::InodeBits { bits, try_bits, .. } => {
                 if !try_bits.is_empty() {
                     *bits = bits.union(*try_bits);

@@ -1,0 +1,70 @@
+//! What others were seen to want of an object before their locks were called back.
+//!
+//! Lustre's server grows a lock as far as nothing is granted or waits. A lock that was just called back is
+//! neither, though its holder will ask again for the bytes behind those that it wrote: two writers of two
+//! parts of a file take the whole object from each other until both happen to wait at once. So the asked
+//! extents of locks that are called back are remembered for a while, and nobody else's lock grows over
+//! them.
+//!
+//! Costs: nothing on an object that nobody took anything from; else [`WANTS_MAX`] comparisons for each lock.
+
+use std::time::Duration;
+
+use sheen_types::{Extent, Instant, LockMode};
+
+/// How many an object remembers, the newest ones.
+const WANTS_MAX: usize = 32;
+/// How long: whoever has not come back by then is likely done.
+const MEMORY: Duration = Duration::from_secs(5);
+
+#[derive(Clone, Copy, Debug)]
+struct Want {
+    export: u64,
+    mode: LockMode,
+    asked: Extent,
+    until: Instant,
+}
+
+/// Those of one object.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Wants(Vec<Want>);
+
+impl Wants {
+    /// A lock is called back: what its holder had asked for is wanted.
+    pub(super) fn note(&mut self, now: Instant, export: u64, mode: LockMode, asked: Extent) {
+        let want = Want { export, mode, asked, until: now + MEMORY };
+        self.0.retain(|old| old.until > now && !(old.export == export && old.asked == asked));
+        if self.0.len() == WANTS_MAX {
+            self.0.remove(0);
+        }
+        self.0.push(want);
+    }
+
+    /// `extent`, the growth of what `export` asked for, without what others want. Downwards nothing is
+    /// left of it if somebody else was there: writers go up.
+    pub(super) fn limit(
+        &self,
+        now: Instant,
+        export: Option<u64>,
+        mode: LockMode,
+        asked: Extent,
+        mut extent: Extent,
+    ) -> Extent {
+        for want in &self.0 {
+            let is_friendly = Some(want.export) == export || want.mode.compatible(mode);
+            if want.until <= now || is_friendly {
+                continue;
+            }
+            if want.asked.end < asked.start {
+                extent.start = asked.start;
+            } else if want.asked.start > asked.end {
+                extent.end = extent.end.min(want.asked.start - 1);
+            }
+        }
+        extent
+    }
+
+    pub(super) fn forget(&mut self) {
+        self.0.clear();
+    }
+}
