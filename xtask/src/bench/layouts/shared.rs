@@ -57,27 +57,20 @@ impl Pattern {
 enum Target {
     /// A file for each, of one stripe.
     Own,
-    /// One file, with so many stripes on each OST.
-    One(u64),
+    /// One file.
+    One,
 }
 
-const TARGETS: [Target; 5] =
-    [Target::Own, Target::One(1), Target::One(2), Target::One(4), Target::One(8)];
+/// Stripes on each OST of the one file.
+const STRIPES: [u64; 4] = [1, 2, 4, 8];
 
-impl Target {
-    fn name(self) -> String {
-        match self {
-            Self::Own => "own files".to_owned(),
-            Self::One(stripes) => format!("{stripes}/OST"),
-        }
-    }
-}
-
-/// What was measured.
+/// What was measured. Files for each are measured beside each number of stripes of the one file, for
+/// their ratio.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub(super) struct Case {
     writers: u64,
     pattern: Pattern,
+    stripes: u64,
     target: Target,
 }
 
@@ -87,44 +80,50 @@ pub(super) struct Shared(Vec<Series<Case>>);
 
 /// Measures all of it.
 pub(super) fn measure(cluster: &Cluster, amount: Amount) -> Result<Shared, String> {
-    let mut all: Vec<Series<Case>> = Vec::new();
+    let mut all: Vec<Series<Case>> = cases(amount).into_iter().map(Series::new).collect();
     for round in 0..amount.rounds {
-        for writers in if amount.quick { vec![4] } else { vec![2, 4, 8] } {
-            for pattern in [Pattern::Apart, Pattern::Interleaved, Pattern::Unaligned] {
-                // Who comes first changes, for what the first finds in caches.
-                let mut targets = TARGETS;
-                targets.rotate_left(round as usize % TARGETS.len());
-                for target in targets {
-                    let case = Case { writers, pattern, target };
-                    eprintln!("round {}: {}", round + 1, case.name());
-                    let sample = write(cluster, case, amount)?;
-                    match all.iter_mut().find(|series| series.case == case) {
-                        Some(series) => series.rounds.push(sample),
-                        None => all.push(Series { case, rounds: vec![sample] }),
-                    }
+        for pair in all.chunks_mut(2) {
+            // Who comes first changes, for what the first finds in caches.
+            let turns = if round % 2 == 0 { [0, 1] } else { [1, 0] };
+            for series in turns {
+                let series = &mut pair[series];
+                eprintln!("round {}: {}", round + 1, series.case.name());
+                series.rounds.push(write(cluster, series.case, amount)?);
+            }
+        }
+    }
+    Ok(Shared(all))
+}
+
+/// In pairs: own files, and one.
+fn cases(amount: Amount) -> Vec<Case> {
+    let mut cases = Vec::new();
+    for writers in if amount.quick { vec![4] } else { vec![2, 4, 8] } {
+        for pattern in [Pattern::Apart, Pattern::Interleaved, Pattern::Unaligned] {
+            for stripes in STRIPES {
+                for target in [Target::Own, Target::One] {
+                    cases.push(Case { writers, pattern, stripes, target });
                 }
             }
         }
     }
-    let order = |case: Case| TARGETS.iter().position(|target| *target == case.target);
-    all.sort_by_key(|series| (series.case.writers, series.case.pattern as u8, order(series.case)));
-    Ok(Shared(all))
+    cases
 }
 
 fn write(cluster: &Cluster, case: Case, amount: Amount) -> Result<Sample, String> {
     let folder = "shared";
     let total: u64 = match case.pattern {
         Pattern::Apart | Pattern::Interleaved if amount.quick => 64 << 20,
-        Pattern::Apart | Pattern::Interleaved => 256 << 20,
+        Pattern::Apart | Pattern::Interleaved => 512 << 20,
         Pattern::Unaligned if amount.quick => 8 << 20,
         Pattern::Unaligned => 32 << 20,
     };
     let block = case.pattern.block() as u64;
     let count = total / block / case.writers;
     cluster.folder(folder, &["-c", "1"])?;
-    if let Target::One(stripes) = case.target {
+    if case.target == Target::One {
         let path = cluster.top(0).join(folder).join("file");
-        let stripes = (stripes * OSTS).to_string();
+        let stripes = (case.stripes * OSTS).to_string();
         cluster.must(&["lfs", "setstripe", "-S", "1M", "-C", &stripes, &path.to_string_lossy()])?;
     }
     let place = |writer: u64| match case.pattern {
@@ -135,7 +134,7 @@ fn write(cluster: &Cluster, case: Case, amount: Amount) -> Result<Sample, String
     let jobs = (0..case.writers).map(|writer| -> Job {
         let name = match case.target {
             Target::Own => format!("file-{writer}"),
-            Target::One(_) => "file".to_owned(),
+            Target::One => "file".to_owned(),
         };
         let (first, step) = place(writer);
         let act = Act::Blocks { first, step, count, bytes: case.pattern.block() };
@@ -149,7 +148,12 @@ fn write(cluster: &Cluster, case: Case, amount: Amount) -> Result<Sample, String
 
 impl Case {
     fn name(self) -> String {
-        format!("{} writers, {}, {}", self.writers, self.pattern.name(), self.target.name())
+        let Self { writers, pattern, stripes, target } = self;
+        let target = match target {
+            Target::Own => "own files",
+            Target::One => "one file",
+        };
+        format!("{writers} writers, {}, {target}, {stripes} stripes on each OST", pattern.name())
     }
 }
 
@@ -163,57 +167,62 @@ fn locks(sample: &Sample) -> [f64; 2] {
 }
 
 impl Shared {
-    fn find(&self, case: Case) -> Option<&Series<Case>> {
-        self.0.iter().find(|series| series.case == case)
+    /// What was measured beside each other: own files, and one.
+    fn pairs(&self) -> impl Iterator<Item = (&Series<Case>, &Series<Case>)> {
+        self.0.chunks_exact(2).map(|pair| (&pair[0], &pair[1]))
     }
 
     /// The table.
     pub(super) fn markdown(&self) -> String {
         let mut text = format!(
             "Writers on two mounts, half of them on each, {OSTS} OSTs, stripes of {}, synced at the \
-             end. For each block: RPCs, locks asked for, locks given back.\n\n\
-             | writers | blocks | file | MiB/s | / own files | CPU s/GiB | RPCs | locks asked \
-             | given back |\n|---:|---|---|---:|---:|---:|---:|---:|---:|\n",
+             end; each beside a file for each of one stripe. For each block: RPCs, locks asked for, \
+             locks given back.\n\n\
+             | writers | blocks | stripes on each OST | MiB/s | own files | ratio | CPU s/GiB \
+             | own files | RPCs | locks asked | given back |\n\
+             |---:|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|\n",
             bytes(STRIPE as u64)
         );
-        for series in &self.0 {
-            let Case { writers, pattern, target } = series.case;
-            let Some(own) = self.find(Case { target: Target::Own, ..series.case }) else {
-                continue;
-            };
+        for (own, one) in self.pairs() {
+            let Case { writers, pattern, stripes, .. } = one.case;
             let _ = writeln!(
                 text,
-                "| {writers} | {} | {} | {:.0} | {:.2} | {:.2} | {:.2} | {:.3} | {:.3} |",
+                "| {writers} | {} | {stripes} | {:.0} | {:.0} | {:.2} | {:.2} | {:.2} | {:.2} \
+                 | {:.3} | {:.3} |",
                 pattern.name(),
-                target.name(),
-                series.median(Sample::mib_per_second),
-                series.ratio(own, Sample::mib_per_second),
-                series.median(Sample::cpu_per_gib),
-                series.median(Sample::requests),
-                series.median(|sample| locks(sample)[0]),
-                series.median(|sample| locks(sample)[1]),
+                one.median(Sample::mib_per_second),
+                own.median(Sample::mib_per_second),
+                one.ratio(own, Sample::mib_per_second),
+                one.median(Sample::cpu_per_gib),
+                own.median(Sample::cpu_per_gib),
+                one.median(Sample::requests),
+                one.median(|sample| locks(sample)[0]),
+                one.median(|sample| locks(sample)[1]),
             );
         }
         text
     }
 
-    /// MiB per second of each pattern.
+    /// The one file's MiB per second as parts of those of own files, of each pattern.
     pub(super) fn plot(&self, folder: &Path) -> Outcome {
-        let names = TARGETS.map(Target::name);
+        let names = STRIPES.map(|stripes| format!("{stripes}/OST"));
         let names: Vec<&str> = names.iter().map(String::as_str).collect();
         for (file, pattern) in [
             ("shared-apart.svg", Pattern::Apart),
             ("shared-turns.svg", Pattern::Interleaved),
             ("shared-unaligned.svg", Pattern::Unaligned),
         ] {
-            let mut bars = Bars::new(&format!("MiB/s, {}", pattern.name()), &names);
+            let title = format!("MiB/s, one file / own files, {}", pattern.name());
+            let mut bars = Bars::new(&title, &names);
             for writers in [2, 4, 8] {
-                let of = |target| self.find(Case { writers, pattern, target });
-                let rates = TARGETS.map(|target| {
-                    of(target).map_or(f64::NAN, |series| series.median(Sample::mib_per_second))
-                });
-                if rates.iter().all(|rate| rate.is_finite()) {
-                    bars.add(format!("{writers} writers"), &rates);
+                let is_it = |case: Case| (case.writers, case.pattern) == (writers, pattern);
+                let pairs = self.pairs().filter(|(_, one)| is_it(one.case));
+                let ratio = |(own, one): (&Series<Case>, &Series<Case>)| {
+                    one.ratio(own, Sample::mib_per_second)
+                };
+                let ratios: Vec<f64> = pairs.map(ratio).collect();
+                if ratios.len() == STRIPES.len() {
+                    bars.add(format!("{writers} writers"), &ratios);
                 }
             }
             plot::draw(&folder.join(file), &bars)?;
