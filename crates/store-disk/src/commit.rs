@@ -255,6 +255,11 @@ impl Committer {
         let group = core.overlay.rotate();
         core.engine.commit(group.parts.iter().map(|part| &**part), group.last)?;
         self.created.store(group.incarnations, Ordering::Release);
+        // Before anybody goes on that waits: who asked for the commit may look at what they keep.
+        let hooks = self.hooks.lock().clone();
+        for hook in hooks {
+            hook(Ok(group.last));
+        }
         {
             // Under the lock, so that nobody is between looking and waiting.
             let _state = self.state.lock();
@@ -269,10 +274,6 @@ impl Committer {
         if !destroyed.is_empty() {
             // The reaper lives as long as this thread; without it the next open sweeps.
             let _gone = reap.send(destroyed);
-        }
-        let hooks = self.hooks.lock().clone();
-        for hook in hooks {
-            hook(Ok(group.last));
         }
         Ok(())
     }

@@ -112,7 +112,8 @@ pub trait Store: Send + Sync {
     /// Asks that all that was applied so far becomes durable soon; does not wait.
     fn commit_soon(&self);
 
-    /// Waits until all that was applied so far, and all data written so far, is durable.
+    /// Waits until all that was applied so far, and all data written so far, is durable, and hooks have
+    /// heard of it.
     ///
     /// # Errors
     /// An IO error; then durability of what was applied since the last commit is unknown and the

@@ -31,6 +31,7 @@ macro_rules! contract {
             index_keys, keys_need_no_object, scans_are_ordered_and_bounded,
             errors_are_typed, refused_transactions_leave_nothing, steps_see_earlier_steps,
             destroy_drops_keys_and_data, sequences_count_up, commit_hooks_run_in_order,
+            hooks_have_run_when_a_commit_returns,
             scans_while_changing, patches_from_many_threads, inserts_from_many_threads,
             transactions_are_seen_whole,
             data_is_read_back, data_is_sparse, data_grows_and_shrinks, data_is_punched,
