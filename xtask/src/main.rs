@@ -7,6 +7,7 @@ use clap::{Parser, Subcommand};
 mod bench;
 mod demo;
 mod docs;
+mod faults;
 mod golden;
 mod setup;
 mod shell;

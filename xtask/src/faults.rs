@@ -1,0 +1,102 @@
+//! Which tests failed and why, from what `cargo test` prints: a line each, for the end of a run, where
+//! logs of whole file systems do not hide it.
+
+/// Bytes of a fault that a line shows.
+const SHOWN_MAX: usize = 300;
+
+/// Reads the output line by line.
+#[derive(Default)]
+pub(crate) struct Faults {
+    /// The test whose output this is.
+    test: Option<String>,
+    /// The next line is what a panic says.
+    is_said_next: bool,
+    found: Vec<(String, String)>,
+}
+
+impl Faults {
+    pub(crate) fn read(&mut self, line: &str) {
+        if let Some(rest) = line.strip_prefix("---- ") {
+            self.test = rest.strip_suffix(" stdout ----").map(str::to_owned);
+            self.is_said_next = false;
+            self.found.extend(self.test.clone().map(|test| (test, String::new())));
+        } else if line.starts_with("failures:") {
+            self.test = None;
+        } else if self.test.is_none() {
+            // What tests print while they run is not told apart.
+        } else if line.starts_with("thread '") && line.contains(" panicked at ") {
+            self.is_said_next = true;
+        } else if self.is_said_next && !line.trim().is_empty() {
+            self.is_said_next = false;
+            self.note(line);
+        } else if let Some((_, error)) =
+            line.split_once("Error: ").filter(|(left, _)| left.is_empty())
+        {
+            self.note(error);
+        }
+    }
+
+    /// One more thing that the test says: a helper's panic, then its own.
+    fn note(&mut self, said: &str) {
+        let Some((_, fault)) = self.found.last_mut() else { return };
+        if !fault.is_empty() {
+            fault.push_str("; ");
+        }
+        fault.extend(said.trim().chars().take(SHOWN_MAX));
+    }
+
+    /// `TEST: FAULT` of each.
+    pub(crate) fn lines(self) -> impl Iterator<Item = String> {
+        self.found.into_iter().map(|(test, fault)| match fault.as_str() {
+            "" => format!("{test}: its output says more"),
+            _ => format!("{test}: {fault}"),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_test_that_failed_is_told_in_a_line() {
+        const OUTPUT: &str = "\
+test good ... ok
+test effects::server ... FAILED
+thread 'noise' panicked at src/noise.rs:1:1:
+not of a test that failed
+
+failures:
+
+---- effects::server stdout ----
+
+thread '<unnamed>' (7) panicked at crates/a.rs:3:9:
+left is 1
+
+thread 'effects::server' (8) panicked at crates/testkit/src/scene.rs:68:9:
+syncing: osd-*.force_sync: 1 instead of 0
+--- /somewhere/run/server.log
+thread 'tokio' does something
+note: run with `RUST_BACKTRACE=1` environment variable to display a backtrace
+
+---- answers stdout ----
+Error: \"no such file\"
+
+
+failures:
+    answers
+    effects::server
+
+test result: FAILED. 1 passed; 2 failed; 0 ignored; 0 measured; 0 filtered out
+";
+        let mut faults = Faults::default();
+        OUTPUT.lines().for_each(|line| faults.read(line));
+        assert_eq!(
+            faults.lines().collect::<Vec<_>>(),
+            [
+                "effects::server: left is 1; syncing: osd-*.force_sync: 1 instead of 0",
+                "answers: \"no such file\"",
+            ]
+        );
+    }
+}
