@@ -10,7 +10,7 @@ use sheen_testkit::cluster::Cluster;
 use sheen_testkit::scene::scene;
 use sheen_testkit::{Outcome, Told, ensure};
 
-use super::{LIMIT, becomes, count, get, is, largest, lines, number, run, set};
+use super::{LIMIT, Step, becomes, count, get, is, largest, lines, number, play, run, set};
 
 const KIB: usize = 1 << 10;
 
@@ -243,17 +243,19 @@ fn connections(cluster: &Cluster) -> Outcome {
     is("connections", attempts()?, before + 1)
 }
 
+const STEPS: [Step; 9] = [
+    ("rpcs", rpcs),
+    ("changes", changes),
+    ("closing", closing),
+    ("xattrs", xattrs),
+    ("space", space),
+    ("listings", listings),
+    ("followed", followed),
+    ("locks", locks),
+    ("connections", connections),
+];
+
 #[test]
 fn what_is_set_of_a_mount_takes_effect() {
-    scene("effects-client", 2, LIMIT, |cluster| {
-        rpcs(cluster)?;
-        changes(cluster)?;
-        closing(cluster)?;
-        xattrs(cluster)?;
-        space(cluster)?;
-        listings(cluster)?;
-        followed(cluster)?;
-        locks(cluster)?;
-        connections(cluster)
-    });
+    scene("effects-client", 2, LIMIT, |cluster| play(cluster, &STEPS));
 }

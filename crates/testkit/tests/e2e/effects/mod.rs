@@ -10,11 +10,18 @@ use std::time::Duration;
 
 use sheen_testkit::cluster::Cluster;
 use sheen_testkit::process::{self, wait_until};
-use sheen_testkit::{Outcome, ensure};
+use sheen_testkit::{Outcome, Told, ensure};
 
 const LIMIT: Duration = Duration::from_secs(300);
 /// An MDT hears what an OST says of itself within some seconds.
 const HEARD: Duration = Duration::from_secs(30);
+
+/// What a test does to a file system, and its name: what fails is told with it.
+type Step = (&'static str, fn(&Cluster) -> Outcome);
+
+fn play(cluster: &Cluster, steps: &[Step]) -> Outcome {
+    steps.iter().try_for_each(|(name, step)| step(cluster).told(name))
+}
 
 fn set(cluster: &Cluster, assignment: &str) -> Outcome {
     cluster.must(&["lctl", "set_param", "-n", assignment]).map(drop)
