@@ -53,6 +53,8 @@ struct Counts {
     short: Mutex<Option<(&'static str, u64)>>,
     /// This call takes so long.
     slow: Mutex<Option<(&'static str, u64, Duration)>>,
+    /// With this call so many seconds have passed for its rank, which nobody waits for.
+    late: Mutex<Option<(&'static str, u64, f64)>>,
     /// Calls of ranks with a path, or with a place in a file, in their order.
     log: Mutex<Vec<(usize, &'static str, String)>>,
     /// Set the flag at this many calls of all.
@@ -85,11 +87,22 @@ impl Counting {
         *self.0.slow.lock() = Some((name, number, time));
     }
 
+    /// With the `number`th `name`, a read or a write, from 0, so many seconds have passed for its rank.
+    pub(crate) fn pass(&self, name: &'static str, number: u64, seconds: f64) {
+        // Rank 0 may be the test's own thread, which was ahead before.
+        crate::clock::AHEAD.set(0.0);
+        *self.0.late.lock() = Some((name, number, seconds));
+    }
+
     #[expect(clippy::disallowed_methods, reason = "a slow file system, in real time")]
     fn wait(&self, name: &'static str, number: u64) {
         let slow = *self.0.slow.lock();
         if let Some((_, _, time)) = slow.filter(|slow| (slow.0, slow.1) == (name, number)) {
             std::thread::sleep(time);
+        }
+        let late = *self.0.late.lock();
+        if let Some((_, _, seconds)) = late.filter(|late| (late.0, late.1) == (name, number)) {
+            crate::clock::AHEAD.set(seconds);
         }
     }
 
@@ -173,6 +186,7 @@ impl Worker for Counted {
     fn read_at(&mut self, file: File, offset: u64, into: &mut [u8]) -> Result<usize, Errno> {
         let number = self.0.count("read")?;
         self.log("read", offset);
+        self.0.wait("read", number);
         let wanted = self.0.moved("read", number, into.len());
         let read = self.1.read_at(file, offset, &mut into[..wanted])?;
         if *self.0.0.corrupt.lock() == Some(number) {

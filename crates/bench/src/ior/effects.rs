@@ -11,7 +11,8 @@ use crate::ranks::Ended;
 use crate::testing::{self, Counting, Folder, tree};
 
 fn ended(folder: &Folder, words: &str, counting: &Counting) -> (Result<(), Ended>, String) {
-    let words = format!("-a NATIVE -o {} {words}", folder.path("f"));
+    let api = if words.contains("-a ") { "" } else { "-a NATIVE" };
+    let words = format!("{api} -o {} {words}", folder.path("f"));
     let options: Options = testing::options(&words);
     let stop = AtomicBool::new(false);
     testing::run(&format!("ior {words}"), counting, &stop, |all| super::run(&options, all))
@@ -173,6 +174,65 @@ fn runs_end_at_a_time_or_last_for_one() {
     let begin = clock::now();
     run(&folder, "-w -r -d 1 -b 4k -t 4k", &counting);
     assert!(clock::now() - begin >= 2.0, "a pause before each access");
+}
+
+#[test]
+fn after_so_many_minutes_nothing_more_is_begun() {
+    for (call, number, seconds, accesses) in [
+        ("write", 0, 59.0, (6, 6)),
+        // Not even the read of what was written.
+        ("write", 0, 61.0, (2, 0)),
+        ("read", 0, 61.0, (2, 2)),
+        ("write", 3, 61.0, (4, 2)),
+    ] {
+        let (folder, counting) = (Folder::new("minutes"), Counting::default());
+        counting.pass(call, number, seconds);
+        run(&folder, "-T 1 -i 3 -b 8k -t 4k", &counting);
+        let done = (counting.of("write"), counting.of("read"));
+        assert_eq!(done, accesses, "{seconds} s with {call} {number}");
+        assert_eq!(tree(&folder.path("")).len(), 0, "what is not read is removed, too");
+    }
+}
+
+/// The flags with which the file at `path` is open in this process.
+fn flags(path: &str) -> Option<i64> {
+    let entries = std::fs::read_dir("/proc/self/fd").ok()?.flatten();
+    let mut own = entries
+        .filter(|entry| std::fs::read_link(entry.path()).is_ok_and(|to| to.to_str() == Some(path)));
+    let number = own.next()?.file_name().into_string().ok()?;
+    let told = std::fs::read_to_string(format!("/proc/self/fdinfo/{number}")).ok()?;
+    let flags = told.lines().find_map(|line| line.strip_prefix("flags:"))?;
+    i64::from_str_radix(flags.trim(), 8).ok()
+}
+
+#[test]
+fn files_are_opened_with_o_direct_when_asked_for() {
+    let direct = i64::from(rustix::fs::OFlags::DIRECT.bits());
+    for (words, is_direct) in [("", false), ("-B", true), ("-O useO_DIRECT=1", true)] {
+        let folder = Folder::new("direct");
+        let path = folder.path("f");
+        let seen = std::thread::scope(|scope| {
+            // A quarter of a second for each of both.
+            let words = format!("-a POSIX -w -r -b 256k -t 4k -O interIODelay=4000 {words}");
+            let (folder, counting) = (&folder, Counting::default());
+            let test = scope.spawn(move || ended(folder, &words, &counting));
+            let mut seen = Vec::new();
+            while !test.is_finished() {
+                seen.extend(flags(&path));
+                std::thread::park_timeout(Duration::from_millis(5));
+            }
+            match test.join().expect("no panic") {
+                (Ok(()), _) => Some(seen),
+                (Err(Ended::Failed(line)), _) if line.starts_with("rank 0: cannot ") => None,
+                (other, text) => panic!("{other:?}: {text}"),
+            }
+        });
+        let Some(seen) = seen else {
+            assert!(is_direct, "a file system without O_DIRECT");
+            continue;
+        };
+        assert!(!seen.is_empty() && seen.iter().all(|flags| (flags & direct != 0) == is_direct));
+    }
 }
 
 #[test]

@@ -155,17 +155,14 @@ impl Part<'_, '_> {
             self.say(report::table_header(params.format));
         }
         self.pattern.fill(&mut self.buffer, self.rank.number);
-        let minutes = f64::from(params.max_minutes) * 60.0;
-        let late = minutes > 0.0 && clock::now() - begin >= minutes;
-        let go = self.rank.broadcast(u64::from(!late))? == 1;
         let mut wrong = 0;
-        if params.write && go {
+        if params.write && self.is_in_time(begin)? {
             self.write(repetition)?;
         }
-        if params.check_write && go {
+        if params.check_write && self.is_in_time(begin)? {
             wrong += self.check(repetition)?;
         }
-        if (params.read || params.check_read) && go {
+        if (params.read || params.check_read) && self.is_in_time(begin)? {
             wrong += self.read(repetition)?;
         }
         self.answer.wrong += wrong;
@@ -178,6 +175,16 @@ impl Part<'_, '_> {
             self.row(Row::Remove { time: clock::now() - begin, repetition });
         }
         Ok(())
+    }
+
+    /// Whether another access may begin, which rank 0 decides: the run has lasted for less than `-T` minutes.
+    fn is_in_time(&mut self, begin: f64) -> Result<bool, Ended> {
+        let seconds = f64::from(self.params.max_minutes) * 60.0;
+        if seconds == 0.0 {
+            return Ok(true);
+        }
+        let late = clock::now() - begin >= seconds;
+        Ok(self.rank.broadcast(u64::from(!late))? == 1)
     }
 
     fn row(&mut self, row: Row) {
