@@ -10,6 +10,7 @@ use sheen_types::{HashMap, Nid, TargetName, Uuid};
 use sheen_wire::mgs::{ConfigCommand, LustreCfg, MarkerFlags};
 
 use crate::log::LogRecord;
+use crate::section::LovDesc;
 
 /// One MDT or OST.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -71,6 +72,8 @@ pub struct ClusterMap {
     pub pools: BTreeMap<String, Vec<u16>>,
     /// In the order in which they were set.
     pub params: Vec<Param>,
+    /// How OSTs are combined before any layout says otherwise, if the log has come to that.
+    pub lov: Option<LovDesc>,
     /// `sys.timeout`, in seconds, if it was set.
     pub timeout: Option<u32>,
     read_up_to: Position,
@@ -132,7 +135,10 @@ impl ClusterMap {
                 }
             }
             ConfigCommand::SETUP => {
-                // The setups of lov and lmv name no node.
+                // The setups of lov and lmv name no node, but say how targets are combined.
+                if let Some(lov) = config.buffers.get(1).and_then(LovDesc::of_lov) {
+                    self.lov = Some(lov);
+                }
                 if let Some(nids) = self.nodes.get(&text(2)) {
                     self.devices.insert(text(1), (text(0), nids.clone()));
                 }

@@ -3,7 +3,7 @@
 
 use bytes::Bytes;
 use sheen_types::{Nid, TargetName, Uuid};
-use sheen_wire::codec::{Wire, Writer};
+use sheen_wire::codec::{ByteOrder, Reader, Wire, Writer};
 use sheen_wire::mgs::{ConfigCommand, LustreCfg, MarkerFlags};
 use sheen_wire::wire_struct;
 
@@ -41,6 +41,14 @@ wire_struct! {
         padding1: [u32; 2],
         /// Name of the combination.
         uuid: Uuid,
+    }
+}
+
+impl LovDesc {
+    /// The description that these bytes are, if it is one of a LOV.
+    pub(crate) fn of_lov(bytes: &Bytes) -> Option<Self> {
+        let it = Self::decode(&mut Reader::new(bytes, ByteOrder::Little)).ok()?;
+        (it.magic == LOV_DESC_MAGIC).then_some(it)
     }
 }
 

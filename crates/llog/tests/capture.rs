@@ -97,6 +97,10 @@ fn the_map_has_the_targets_of_the_log() {
     assert_eq!(indexes(&map.osts), [0, 1, 2, 3]);
     assert_eq!(map.osts[3].uuid.as_str(), "lustre-OST0003_UUID");
     assert_eq!(map.mdts[1].nids, ["10.77.0.11@tcp".parse().unwrap()]);
+    // What a captured client showed as `lov.*.stripe*`.
+    let lov = map.lov.as_ref().expect("a LOV was set up");
+    assert_eq!((lov.stripe_size, lov.stripe_count, lov.pattern), (4 << 20, 1, 1));
+    assert_eq!(lov.stripe_offset, u64::MAX);
 
     // A log that grew is read onward.
     let mut log = ours(1);

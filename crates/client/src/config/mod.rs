@@ -24,7 +24,7 @@ use sheen_wire::text::Text;
 
 pub use follow::{LogReader, ParameterHook};
 pub use log::read_log;
-pub use sheen_llog::{ClusterMap, LogRecord, MapTarget, Param};
+pub use sheen_llog::{ClusterMap, LogRecord, LovDesc, MapTarget, Param};
 pub(crate) use targets::Targets;
 
 use crate::cache::{DataWatch, Inodes, MetaCache, NameBook, Observers};

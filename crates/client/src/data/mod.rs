@@ -79,6 +79,22 @@ pub struct DataAttributes {
     pub covered: bool,
 }
 
+/// Data whose checksum was wrong on one side.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Garbled {
+    /// The file.
+    pub file: Fid,
+    /// Which bytes of the object, the last one included.
+    pub extent: Extent,
+    /// The checksum as we have it, and as the server has; 0 if that is not known.
+    pub sums: (u32, u32),
+    /// The bytes as we have them.
+    pub data: Vec<Bytes>,
+}
+
+/// Keeps garbled data for a look at it. Called beside IO: it must not wait.
+pub type KeepGarbled = Box<dyn Fn(Garbled) + Send + Sync>;
+
 /// Where a write goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WriteAt {

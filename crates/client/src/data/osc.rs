@@ -7,7 +7,7 @@
 //! Its grant is in [`super::grant`], what was agreed on with it in [`super::terms`].
 
 use std::sync::atomic::AtomicU64;
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 
 use bytes::Bytes;
 use parking_lot::Mutex;
@@ -33,6 +33,8 @@ use crate::locks::{LockSpace, Lost, Protected};
 pub(super) struct Shared {
     pub(super) world: World,
     pub(super) events: Mutex<Option<Arc<dyn super::DataEvents>>>,
+    /// Keeps garbled data for a look at it.
+    pub(super) keep_garbled: OnceLock<super::KeepGarbled>,
     pub(super) ahead: super::ahead::Limits,
     /// Calls that wait for locks.
     pub(super) asked: super::asked::Asked,
@@ -46,6 +48,13 @@ pub(super) struct Shared {
 impl Shared {
     pub(super) fn events(&self) -> Option<Arc<dyn super::DataEvents>> {
         self.events.lock().clone()
+    }
+
+    /// Hands garbled data to whoever keeps it, if it `is_wanted`.
+    pub(super) fn dump(&self, is_wanted: bool, garbled: impl FnOnce() -> super::Garbled) {
+        if let Some(keep) = self.keep_garbled.get().filter(|_| is_wanted) {
+            keep(garbled());
+        }
     }
 }
 
@@ -63,7 +72,7 @@ pub struct Osc {
     pub(super) keeper: Keeper,
     pub(super) shared: Arc<Shared>,
     pub(super) channel: Arc<dyn Channel>,
-    locks: std::sync::OnceLock<Arc<LockSpace>>,
+    locks: OnceLock<Arc<LockSpace>>,
     pub(super) space: Mutex<Space>,
     pub(super) terms: Mutex<Terms>,
     pub(super) later: Later,
@@ -89,7 +98,7 @@ impl Osc {
             keeper,
             shared,
             channel,
-            locks: std::sync::OnceLock::new(),
+            locks: OnceLock::new(),
             // Nothing is promised before [`Osc::connected`].
             space: Mutex::default(),
             terms: Mutex::default(),

@@ -36,6 +36,7 @@ impl Osts {
         let shared = Arc::new(Shared {
             world,
             events: Mutex::new(None),
+            keep_garbled: std::sync::OnceLock::new(),
             ahead: Limits::default(),
             asked: super::asked::Asked::default(),
             dirty: AtomicU64::new(0),
@@ -48,6 +49,12 @@ impl Osts {
     /// Whom to tell when object locks go.
     pub fn watch(&self, events: Arc<dyn DataEvents>) {
         *self.shared.events.lock() = Some(events);
+    }
+
+    /// Who keeps data whose checksum was wrong, of targets where that is wanted. Set once.
+    pub fn keep_garbled(&self, keep: super::KeepGarbled) {
+        let first = self.shared.keep_garbled.set(keep).is_ok();
+        debug_assert!(first, "set once");
     }
 
     /// Adds OST number `index`, reached through `channel`. The lock space is for callbacks and for

@@ -9,10 +9,10 @@ use sheen_wire::md::Valid;
 use sheen_wire::messages::OstRead;
 use sheen_wire::ost::{BrwFlags, NiobufRemote, ObdIoobj, ObdoFlags, OstBody};
 
-use super::How;
 use super::course::{Refusal, Seen};
 use super::object::Object;
 use super::terms::{Terms, max_brw};
+use super::{Garbled, How};
 use crate::call::{self, need};
 
 /// Zeros to share.
@@ -161,10 +161,16 @@ impl Object {
             trim(&mut pieces, got);
             under_way.answered(clock.now().since(begin), got as u64);
             let checksum = terms.checksum.filter(|_| oa.valid.contains(Valid::CKSUM));
-            if checksum.is_none_or(|checksum| checksum.of(&pieces) == oa.nlink) {
-                return Ok(pieces);
-            }
+            let sum = checksum.map(|checksum| checksum.of(&pieces));
+            let Some(sum) = sum.filter(|sum| *sum != oa.nlink) else { return Ok(pieces) };
             tracing::warn!(file = %self.file, offset, "data changed on its way from the OST");
+            let end = (offset + got as u64).saturating_sub(1);
+            self.osc.shared.dump(self.osc.dumps(), || Garbled {
+                file: self.file,
+                extent: Extent { start: offset, end },
+                sums: (sum, oa.nlink),
+                data: pieces,
+            });
         }
         Err(Errno::EIO)
     }

@@ -35,6 +35,7 @@ pub(super) struct Tuning {
     pub(super) checksum: AtomicU32,
     pub(super) short_io_bytes: AtomicU64,
     pub(super) resends: AtomicU32,
+    pub(super) dumps: AtomicBool,
     pub(super) shrinks: AtomicBool,
     /// In seconds.
     pub(super) shrink_interval: AtomicU32,
@@ -50,6 +51,7 @@ impl Default for Tuning {
             checksum: AtomicU32::new(0),
             short_io_bytes: AtomicU64::new(SHORT_IO_BYTES),
             resends: AtomicU32::new(RESENDS),
+            dumps: AtomicBool::new(false),
             shrinks: AtomicBool::new(true),
             shrink_interval: AtomicU32::new(SHRINK_SECONDS),
         }
@@ -184,6 +186,17 @@ impl Osc {
     /// From now on so often; 0 for never.
     pub fn set_resends(&self, count: u32) {
         self.tuning.resends.store(count, Ordering::Relaxed);
+    }
+
+    /// Whether data whose checksum was wrong is kept for a look at it (`checksum_dump`).
+    #[must_use]
+    pub fn dumps(&self) -> bool {
+        self.tuning.dumps.load(Ordering::Relaxed)
+    }
+
+    /// Sets that.
+    pub fn dump_or_not(&self, on: bool) {
+        self.tuning.dumps.store(on, Ordering::Relaxed);
     }
 
     /// The checksums that both sides compute, and the one that is used (`checksum_type`).

@@ -9,12 +9,12 @@ use sheen_wire::md::Valid;
 use sheen_wire::messages::OstWrite;
 use sheen_wire::ost::{BrwFlags, NiobufRemote, ObdIoobj, Obdo, ObdoFlags, OstBody};
 
-use super::How;
 use super::course::{Refusal, Seen};
 use super::extents::Run;
 use super::grant::Shortage;
 use super::object::Object;
 use super::terms::max_brw;
+use super::{Garbled, How};
 use crate::call::{self, need};
 
 /// Separate runs in one RPC; Lustre allows a run per page.
@@ -248,13 +248,19 @@ impl Object {
         let length = runs.iter().map(|(_, run)| run.len() as u64).sum();
         let first = runs.first().map_or(0, |(offset, _)| *offset);
         for _ in 0..=self.osc.resends() {
-            let call = self.write_call(runs, flags, granted);
+            let (call, sum) = self.write_call(runs, flags, granted);
             let (under_way, begin) = (self.osc.io().write.begin(first, length), clock.now());
             let answer = call::call::<OstWrite>(&*self.osc.channel, call).await;
             match answer {
                 Ok(answer) => {
                     under_way.answered(clock.now().since(begin), length);
                     let oa = need(answer.reply.ost_body)?.oa;
+                    // Lustre's OSTs write what came, and leave it to us to see that it is wrong.
+                    let theirs = oa.valid.contains(Valid::CKSUM).then_some(oa.nlink);
+                    if let (Some(sum), Some(theirs)) = (sum, theirs.filter(|_| theirs != sum)) {
+                        self.garbled(runs, (sum, theirs));
+                        continue;
+                    }
                     self.learn_blocks(&oa);
                     let gained = if oa.valid.contains(Valid::GRANT) { oa.grant } else { 0 };
                     let failed =
@@ -262,16 +268,28 @@ impl Object {
                     self.osc.settle(0, gained);
                     return failed.map_or(Ok(()), Err);
                 }
-                Err(Errno::EAGAIN) => {
-                    tracing::warn!(file = %self.file, "data changed on its way to the OST");
-                }
+                // Ours refuse it, and what they have computed is lost with the answer.
+                Err(Errno::EAGAIN) => self.garbled(runs, (sum.unwrap_or(0), 0)),
                 Err(errno) => return Err(errno),
             }
         }
         Err(Errno::EIO)
     }
 
-    fn write_call(&self, runs: &[Run], flags: BrwFlags, granted: u64) -> Call {
+    fn garbled(&self, runs: &[Run], sums: (u32, u32)) {
+        tracing::warn!(file = %self.file, "data changed on its way to the OST");
+        let (Some((start, _)), Some((last, run))) = (runs.first(), runs.last()) else { return };
+        let end = last + run.len() as u64;
+        self.osc.shared.dump(self.osc.dumps(), || Garbled {
+            file: self.file,
+            extent: Extent { start: *start, end: end.saturating_sub(1) },
+            sums,
+            data: runs.iter().map(|(_, run)| run.clone()).collect(),
+        });
+    }
+
+    /// The request, and the checksum that goes with it.
+    fn write_call(&self, runs: &[Run], flags: BrwFlags, granted: u64) -> (Call, Option<u32>) {
         let niobuf_remote = niobufs(runs, flags);
         let pieces: Vec<Bytes> = runs.iter().map(|(_, run)| run.clone()).collect();
         let length: u64 = pieces.iter().map(|piece| piece.len() as u64).sum();
@@ -279,10 +297,11 @@ impl Object {
         let is_short = length <= terms.short_io;
         let mut oa = self.obdo();
         self.fill_grant(&mut oa, granted);
-        if let Some(checksum) = terms.checksum {
+        let sum = terms.checksum.map(|checksum| checksum.of(&pieces));
+        if let (Some(checksum), Some(sum)) = (terms.checksum, sum) {
             oa.valid |= Valid::CKSUM;
             oa.flags |= checksum.flag();
-            oa.nlink = checksum.of(&pieces);
+            oa.nlink = sum;
         }
         let mut request = OstWrite {
             obd_ioobj: vec![ObdIoobj {
@@ -301,7 +320,7 @@ impl Object {
             Bulk::Source(pieces)
         };
         request.ost_body = OstBody { oa };
-        Call { kind: CallKind::Idempotent, bulk, ..Call::new(request) }
+        (Call { kind: CallKind::Idempotent, bulk, ..Call::new(request) }, sum)
     }
 
     /// What every data request says of its object.

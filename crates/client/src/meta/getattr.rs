@@ -8,7 +8,7 @@ use sheen_wire::messages::MdsGetattr;
 
 use super::lookup::getattr_valid;
 use super::store::Told;
-use super::{ACL_ROOM, Depth, EA_ROOM, Meta};
+use super::{ACL_ROOM, Depth, Meta};
 use crate::cache::Inode;
 use crate::call;
 use crate::posix::{Credentials, May};
@@ -35,9 +35,9 @@ impl Meta {
         let mdt = self.mdt(inode.fid)?;
         let asked = inode.state().moment();
         let mut mdt_body = who.body(inode.fid, getattr_valid(), who.group_for(inode, May::EXEC));
-        mdt_body.eadatasize = EA_ROOM as u32;
+        mdt_body.eadatasize = self.layout_room() as u32;
         let request = MdsGetattr { mdt_body, ..MdsGetattr::default() };
-        let call = who.sign(Call::new(request).with_reply_room(EA_ROOM + ACL_ROOM));
+        let call = who.sign(Call::new(request).with_reply_room(self.layout_room() + ACL_ROOM));
         let answer = call::call::<MdsGetattr>(&*mdt.channel, call).await?;
         let body = call::need(answer.reply.mdt_body)?;
         if body.fid1 != inode.fid {

@@ -10,7 +10,7 @@ use sheen_wire::ost::{NiobufRemote, OstLvb};
 use super::Mdt;
 use crate::data::Brought;
 
-/// Bytes of reply that an open to read takes for data of the file: Lustre's largest
+/// Bytes of reply that an open to read takes for data of the file, unless told otherwise: Lustre's largest
 /// (`MDC_DOM_MAX_INLINE_REPSIZE`).
 pub(super) const INLINE_ROOM: usize = 64 << 10;
 

@@ -16,7 +16,7 @@ use sheen_wire::ptlrpc::PtlrpcBody;
 use super::open::Target;
 use super::setattr::blank_record;
 use super::store::read_layout;
-use super::{EA_ROOM, Meta, intent_status};
+use super::{Meta, intent_status};
 use crate::cache::{Inode, LayoutState};
 use crate::call;
 use crate::data::Seen;
@@ -103,7 +103,7 @@ impl Meta {
                 ..Call::modifying(request)
             },
         };
-        let call = who.sign(call.with_reply_room(EA_ROOM));
+        let call = who.sign(call.with_reply_room(self.layout_room()));
         let answer = call::call::<LdlmIntentLayout>(&*mdt.channel, call).await?;
         let lock = call::need(answer.reply.dlm_rep)?;
         if let Some(errno) = intent_status(lock.policy_res2) {

@@ -9,7 +9,7 @@ use sheen_wire::text::Text;
 
 use super::inline::data_value;
 use super::store::Told;
-use super::{ACL_ROOM, EA_ROOM, Meta, intent_status};
+use super::{ACL_ROOM, Meta, intent_status};
 use crate::cache::{Inode, Moment, Pin};
 use crate::call;
 use crate::locks::{Ask, Held};
@@ -126,7 +126,7 @@ impl Meta {
         if name.is_none() {
             body.fid2 = inode.fid;
         }
-        body.eadatasize = EA_ROOM as u32;
+        body.eadatasize = self.layout_room() as u32;
         let request = LdlmIntentGetattr {
             dlm_req: pending.request(),
             ldlm_intent: LdlmIntent { opc },
@@ -134,7 +134,7 @@ impl Meta {
             name: Some(name.map(Text::from).unwrap_or_default()),
             ..LdlmIntentGetattr::default()
         };
-        let call = who.sign(Call::new(request).with_reply_room(EA_ROOM + ACL_ROOM));
+        let call = who.sign(Call::new(request).with_reply_room(self.layout_room() + ACL_ROOM));
         let answer = call::call::<LdlmIntentGetattr>(&*mdt.channel, call).await?;
         let reply = answer.reply;
         let lock = call::need(reply.dlm_rep)?;

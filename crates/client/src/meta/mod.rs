@@ -39,7 +39,7 @@ mod unlink;
 mod xattr;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use sheen_io::World;
 use sheen_rpc::Channel;
@@ -59,7 +59,7 @@ use crate::cache::{Inode, MetaCache};
 use crate::data::InodeData;
 use crate::locks::LockSpace;
 
-/// Bytes of reply that we take for a layout: 170 stripes. More costs a second try.
+/// Bytes of reply that we take for a layout unless told otherwise: 170 stripes. A larger one comes, too.
 const EA_ROOM: usize = 4096;
 /// Bytes of reply that we take for an access control list of 32 entries (Lustre's old limit), and
 /// what else comes with attributes.
@@ -83,12 +83,23 @@ pub(crate) struct Meta {
     pub(crate) cache: Arc<MetaCache>,
     mdts: Vec<Arc<Mdt>>,
     keeps_xattrs: AtomicBool,
+    rooms: Rooms,
+}
+
+/// What requests say that there is room for in their answers.
+struct Rooms {
+    layout: AtomicUsize,
+    inline: AtomicUsize,
 }
 
 impl Meta {
     /// Operations on these MDTs; the first is MDT0000.
     pub(crate) fn new(world: World, cache: Arc<MetaCache>, mdts: Vec<Arc<Mdt>>) -> Self {
-        Self { world, cache, mdts, keeps_xattrs: AtomicBool::new(true) }
+        let rooms = Rooms {
+            layout: AtomicUsize::new(EA_ROOM),
+            inline: AtomicUsize::new(inline::INLINE_ROOM),
+        };
+        Self { world, cache, mdts, keeps_xattrs: AtomicBool::new(true), rooms }
     }
 
     /// Whether extended attributes are kept under their locks.
@@ -99,6 +110,26 @@ impl Meta {
     /// Sets that.
     pub(crate) fn keep_xattrs(&self, on: bool) {
         self.keeps_xattrs.store(on, Ordering::Relaxed);
+    }
+
+    /// Bytes of an answer that are meant for a layout (`default_easize`).
+    pub(crate) fn layout_room(&self) -> usize {
+        self.rooms.layout.load(Ordering::Relaxed)
+    }
+
+    /// From now on so many.
+    pub(crate) fn set_layout_room(&self, bytes: usize) {
+        self.rooms.layout.store(bytes, Ordering::Relaxed);
+    }
+
+    /// Bytes of an answer to an open that are meant for data (`dom_min_repsize`).
+    pub(crate) fn inline_room(&self) -> usize {
+        self.rooms.inline.load(Ordering::Relaxed)
+    }
+
+    /// From now on so many.
+    pub(crate) fn set_inline_room(&self, bytes: usize) {
+        self.rooms.inline.store(bytes, Ordering::Relaxed);
     }
 
     /// All MDTs.

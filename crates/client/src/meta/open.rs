@@ -18,9 +18,9 @@ use sheen_wire::messages::{LdlmIntentOpen, Reply, Request};
 use sheen_wire::ptlrpc::PtlrpcBody;
 use sheen_wire::text::Text;
 
-use super::inline::{INLINE_ROOM, data_value};
+use super::inline::data_value;
 use super::store::Told;
-use super::{ACL_ROOM, EA_ROOM, Mdt, Meta, intent_status};
+use super::{ACL_ROOM, Mdt, Meta, intent_status};
 use crate::cache::{Done, Inode, Moment, Pin};
 use crate::call;
 use crate::data::{Brought, Shown};
@@ -166,13 +166,6 @@ fn wire_flags(flags: posix::OpenFlags) -> OpenFlags {
     wire
 }
 
-/// Bytes of variable reply that an open takes: data too, where it will be read.
-fn reply_room(flags: OpenFlags) -> usize {
-    let reads = flags.contains(OpenFlags::READ) && !flags.contains(OpenFlags::DIRECTORY);
-    let inline = if reads && !flags.contains(OpenFlags::TRUNC) { INLINE_ROOM } else { 0 };
-    EA_ROOM + ACL_ROOM + inline
-}
-
 /// What the MDT will ask for an open.
 fn wanted_by(flags: OpenFlags) -> May {
     let pairs = [
@@ -186,6 +179,14 @@ fn wanted_by(flags: OpenFlags) -> May {
 }
 
 impl Meta {
+    /// Bytes of variable reply that an open takes: data too, where it will be read.
+    fn reply_room(&self, flags: OpenFlags) -> usize {
+        let reads = flags.contains(OpenFlags::READ) && !flags.contains(OpenFlags::DIRECTORY);
+        let takes_data = reads && !flags.contains(OpenFlags::TRUNC);
+        let inline = if takes_data { self.inline_room() } else { 0 };
+        self.layout_room() + ACL_ROOM + inline
+    }
+
     /// Opens `inode`. One RPC. No handle for what needs none on the MDT: devices, pipes.
     pub(crate) async fn open(
         &self,
@@ -304,7 +305,7 @@ impl Meta {
             ..LdlmIntentOpen::default()
         };
         let handle = HandleCell::new();
-        let mut call = who.sign(Call::modifying(request).with_reply_room(reply_room(flags)));
+        let mut call = who.sign(Call::modifying(request).with_reply_room(self.reply_room(flags)));
         call.on_replay = Some(Arc::clone(&handle) as Arc<dyn ReplayHook>);
         let answer = call::call::<LdlmIntentOpen>(&*mdt.channel, call).await?;
         let reply = answer.reply;

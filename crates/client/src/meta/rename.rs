@@ -7,7 +7,7 @@ use sheen_wire::messages::MdsReintRename;
 use sheen_wire::text::Text;
 
 use super::unlink::is_nameless;
-use super::{Depth, EA_ROOM, Meta};
+use super::{Depth, Meta};
 use crate::cache::{Done, Inode};
 use crate::call::{self, Answered};
 use crate::posix::{Credentials, FileType, May};
@@ -62,7 +62,7 @@ impl Meta {
             dlm_req,
             ..MdsReintRename::default()
         };
-        let call = who.sign(Call::modifying(request).with_reply_room(EA_ROOM));
+        let call = who.sign(Call::modifying(request).with_reply_room(self.layout_room()));
         let answer = call::call::<MdsReintRename>(&*mdt.channel, call).await;
         let done = answer.as_ref().map_or_else(|_| Done::default(), outcome);
         leaves.end(done);

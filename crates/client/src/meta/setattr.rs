@@ -7,7 +7,7 @@ use sheen_wire::md::{AttrValid, Bias, FileFlags, RecSetattr, ReintOp};
 use sheen_wire::messages::MdsReintSetattr;
 
 use super::store::Told;
-use super::{ACL_ROOM, EA_ROOM, Meta};
+use super::{ACL_ROOM, Meta};
 use crate::cache::{Inode, Moment};
 use crate::call;
 use crate::data::{NewTimes, Retimed};
@@ -84,7 +84,8 @@ impl Meta {
         let mdt = self.mdt(inode.fid)?;
         let dlm_req = self.cancel_early(mdt, &[(inode, bits)]).await;
         let request = MdsReintSetattr { rec_reint, eadata, dlm_req, ..MdsReintSetattr::default() };
-        let call = who.sign(Call::modifying(request).with_reply_room(EA_ROOM + ACL_ROOM));
+        let call =
+            who.sign(Call::modifying(request).with_reply_room(self.layout_room() + ACL_ROOM));
         let answer = call::call::<MdsReintSetattr>(&*mdt.channel, call).await?;
         self.changed(answer.body.transno, &[inode]);
         if let Some(body) = answer.reply.mdt_body {

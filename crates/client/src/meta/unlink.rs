@@ -8,7 +8,7 @@ use sheen_wire::md::{MdtBody, RecUnlink, ReintOp, Valid};
 use sheen_wire::messages::MdsReintUnlink;
 use sheen_wire::text::Text;
 
-use super::{EA_ROOM, Mdt, Meta};
+use super::{Mdt, Meta};
 use crate::cache::{Done, Inode};
 use crate::call;
 use crate::posix::{Credentials, FileType, May};
@@ -70,7 +70,7 @@ impl Meta {
             dlm_req,
             ..MdsReintUnlink::default()
         };
-        let call = who.sign(Call::modifying(request).with_reply_room(EA_ROOM));
+        let call = who.sign(Call::modifying(request).with_reply_room(self.layout_room()));
         let result = call::call::<MdsReintUnlink>(&*mdt.channel, call).await;
         let removed = result.as_ref().is_ok_and(|answer| answer.body.transno != Transno(0));
         changing.end(Done { removed, ..Done::default() });

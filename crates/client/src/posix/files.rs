@@ -430,11 +430,20 @@ impl Mounted {
         Ok(())
     }
 
+    /// What the MDT hears of a file with its close.
+    fn told_at_close(&self, file: &OpenFile) -> Option<CloseAttributes> {
+        let mut told = file.close_attributes()?;
+        if !self.settings.tells_size() {
+            (told.size, told.blocks) = (None, 0);
+        }
+        Some(told)
+    }
+
     /// The kernel tells of the last close when whoever called it has gone on: nobody waits for this.
     async fn close_behind(&self, file: Arc<OpenFile>) {
         let open = file.open.lock().take();
         let Some(open) = open else { return };
-        let attributes = file.close_attributes();
+        let attributes = self.told_at_close(&file);
         let held = (self.closing.begin(), Arc::clone(&file));
         self.meta.close_behind(&file.who, &file.pin, open, attributes, held).await;
     }
@@ -442,7 +451,7 @@ impl Mounted {
     async fn close(&self, file: &OpenFile) -> Result<(), Errno> {
         let open = file.open.lock().take();
         let Some(open) = open else { return Ok(()) };
-        let attributes = file.close_attributes();
+        let attributes = self.told_at_close(file);
         self.meta.close(&file.who, &file.pin, open, attributes).await
     }
 }

@@ -138,6 +138,23 @@ impl FileSystem {
         self.0.meta.keep_xattrs(on);
     }
 
+    /// Bytes of answers that are meant for layouts (`default_easize`), and for data that comes with an open
+    /// (`dom_min_repsize`).
+    #[must_use]
+    pub fn reply_rooms(&self) -> (usize, usize) {
+        (self.0.meta.layout_room(), self.0.meta.inline_room())
+    }
+
+    /// From now on so many for a layout.
+    pub fn set_layout_room(&self, bytes: usize) {
+        self.0.meta.set_layout_room(bytes);
+    }
+
+    /// From now on so many for data.
+    pub fn set_inline_room(&self, bytes: usize) {
+        self.0.meta.set_inline_room(bytes);
+    }
+
     /// How many inodes are known, for operators.
     #[must_use]
     pub fn inodes_known(&self) -> usize {

@@ -6,10 +6,13 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use sheen_types::Instant;
 
-use super::{Attributes, FsStat};
+use super::{Attributes, Credentials, FsStat};
 
 /// Lookups that the listing of one directory has under way at once, unless told otherwise.
 const LOOKUPS_AT_ONCE: usize = 16;
+
+/// No group in particular (`MDT_INVALID_GID`).
+const ANY_GROUP: u32 = u32::MAX;
 
 /// The settings of one mount.
 pub struct Settings {
@@ -21,6 +24,9 @@ pub struct Settings {
     /// How long an answer to statfs is believed, in seconds.
     statfs_age_max: AtomicU64,
     statfs: Mutex<Option<(Instant, FsStat)>>,
+    tells_size: AtomicBool,
+    /// Who besides root may lay files out; [`ANY_GROUP`] for all.
+    layout_group: AtomicU32,
     ahead: [AtomicU64; 3],
 }
 
@@ -44,6 +50,8 @@ impl Default for Settings {
             stat_block: AtomicU32::new(0),
             statfs_age_max: AtomicU64::new(0),
             statfs: Mutex::default(),
+            tells_size: AtomicBool::new(true),
+            layout_group: AtomicU32::new(ANY_GROUP),
             ahead: Default::default(),
         }
     }
@@ -125,6 +133,38 @@ impl Settings {
     pub(super) fn learn_statfs(&self, now: Instant, stat: FsStat) {
         if self.statfs_age_max() > 0 {
             *self.statfs.lock() = Some((now, stat));
+        }
+    }
+
+    /// Whether a close tells the MDT the size, as far as it is known (`lsom`).
+    #[must_use]
+    pub fn tells_size(&self) -> bool {
+        self.tells_size.load(Ordering::Relaxed)
+    }
+
+    /// Sets that.
+    pub fn tell_size_or_not(&self, on: bool) {
+        self.tells_size.store(on, Ordering::Relaxed);
+    }
+
+    /// The group that may give files a layout besides root, who alone may with 0; all ones for any
+    /// (`enable_setstripe_gid`).
+    #[must_use]
+    pub fn layout_group(&self) -> u32 {
+        self.layout_group.load(Ordering::Relaxed)
+    }
+
+    /// Sets that.
+    pub fn set_layout_group(&self, group: u32) {
+        self.layout_group.store(group, Ordering::Relaxed);
+    }
+
+    /// Whether operators let `who` give a file a layout.
+    pub(super) fn may_lay_out(&self, who: &Credentials) -> bool {
+        match self.layout_group() {
+            ANY_GROUP => true,
+            0 => who.uid == 0,
+            group => who.uid == 0 || who.is_in_group(group),
         }
     }
 

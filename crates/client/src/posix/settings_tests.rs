@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use sheen_types::{Errno, Fid, InodeBits};
-use sheen_wire::messages::Request;
+use sheen_wire::md::AttrValid;
+use sheen_wire::messages::{MdsCloseReply, Request};
 
 use super::tests::layout;
 use super::{Lookup, NodeId, OpenFlags, Opened};
@@ -118,4 +119,82 @@ fn the_kernel_keeps_no_more_of_files_than_operators_say() {
     // What the kernel has forgotten is not counted any more.
     fixture.files.forget(opened[2].0, 1);
     assert_eq!(fixture.files.pages_kept().bytes, 0);
+}
+
+#[test]
+fn a_close_tells_the_size_as_far_as_operators_want_it() {
+    let fixture = Fixture::new();
+    for (number, is_told) in [(1, true), (2, false)] {
+        fixture.files.settings().tell_size_or_not(is_told);
+        let (node, opened) = open(&fixture, number);
+        let fid = fixture.files.0.pin(node).expect("known").fid;
+        *fixture.data.files.lock().entry(fid).or_default().covered.lock() = true;
+        fixture.mdt.expect(move |request| match request {
+            Request::MdsClose(close) => {
+                let size = AttrValid::LSIZE | AttrValid::LBLOCKS;
+                assert_eq!(close.rec_reint.valid.contains(size), is_told);
+                assert_eq!(close.rec_reint.size, if is_told { 5 } else { 0 });
+                Ok(MdsCloseReply::default().into())
+            }
+            other => panic!("expected a close, got {other:?}"),
+        });
+        let files = fixture.files.clone();
+        fixture.world.run(async move {
+            let data = Bytes::from_static(b"hello");
+            files.write(opened.handle, 0, data).await.expect("written");
+            files.release(opened.handle, None).await.expect("closed");
+        });
+        assert!(fixture.mdt.is_done());
+    }
+}
+
+#[test]
+fn answers_have_the_room_that_operators_give_them() {
+    let fixture = Fixture::new();
+    let room = || fixture.mdt.room.load(std::sync::atomic::Ordering::Relaxed);
+    open(&fixture, 1);
+    let usual = room();
+    let (layout, inline) = fixture.files.reply_rooms();
+    assert_eq!((layout, inline), (4096, 64 << 10));
+    fixture.files.set_inline_room(8192);
+    open(&fixture, 2);
+    assert_eq!(room(), usual - (56 << 10));
+    fixture.files.set_layout_room(1024);
+    open(&fixture, 3);
+    assert_eq!(room(), usual - (56 << 10) - 3072);
+    fixture.mdt.take_asked();
+    look_up(&fixture, 4).expect("found");
+    match &fixture.mdt.take_asked()[..] {
+        [Request::LdlmIntentGetattr(asked)] => assert_eq!(asked.mdt_body.eadatasize, 1024),
+        other => panic!("expected one getattr, got {other:?}"),
+    }
+}
+
+#[test]
+fn files_are_laid_out_by_those_whom_operators_let() {
+    let fixture = Fixture::new();
+    let (node, _) = open(&fixture, 1);
+    let lay_out = |uid: u32, gid: u32| {
+        let groups = [gid].into();
+        let who = super::Credentials { uid, gid: 100, groups, ..super::Credentials::root() };
+        let fid = fixture.files.0.pin(node).expect("known").fid;
+        fixture.mdt.answer(opened(fid, 0xeee, false, layout()));
+        fixture.mdt.answer(MdsCloseReply::default());
+        let files = fixture.files.clone();
+        let done = fixture.world.run(async move {
+            files.setxattr(&who, node, b"lustre.lov", layout(), super::XattrMode::Any).await
+        });
+        fixture.mdt.forget_scripts();
+        done
+    };
+    let refused = Err(Errno::EACCES);
+    for (group, in_group, in_other, root) in [
+        (u32::MAX, Ok(()), Ok(()), Ok(())),
+        (50, Ok(()), refused, Ok(())),
+        (0, refused, refused, Ok(())),
+    ] {
+        fixture.files.settings().set_layout_group(group);
+        let done = [lay_out(1000, 50), lay_out(1000, 60), lay_out(0, 60)];
+        assert_eq!(done, [in_group, in_other, root], "group {group}");
+    }
 }

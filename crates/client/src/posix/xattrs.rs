@@ -171,6 +171,7 @@ impl Mounted {
             self.refresh(who, inode).await?;
         }
         match inode.file_type() {
+            Some(FileType::Regular) if !self.settings.may_lay_out(who) => Err(Errno::EACCES),
             Some(FileType::Directory | FileType::Regular) => {
                 self.meta.set_layout(who, inode, layout).await
             }

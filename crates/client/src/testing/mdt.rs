@@ -38,6 +38,8 @@ pub(crate) struct FakeMdt {
     /// Whether it leaves a client's own locks on directories that the client changes.
     pub(crate) own_names: AtomicBool,
     asked: Mutex<Vec<Request>>,
+    /// The room for variable parts of the last answer.
+    pub(crate) room: AtomicU64,
     bulk: Mutex<Vec<Bytes>>,
     hooks: Mutex<Vec<Arc<dyn ReplayHook>>>,
     pub(crate) released: Mutex<Vec<Xid>>,
@@ -99,6 +101,11 @@ impl FakeMdt {
         std::mem::take(&mut self.hooks.lock())
     }
 
+    /// Scripts that were not used are not to be.
+    pub(crate) fn forget_scripts(&self) {
+        self.scripts.lock().clear();
+    }
+
     /// Whether every script was used.
     pub(crate) fn is_done(&self) -> bool {
         self.scripts.lock().is_empty()
@@ -131,6 +138,7 @@ impl FakeMdt {
 impl Channel for FakeMdt {
     fn call(&self, call: Call) -> BoxFuture<'static, Result<Answer, RpcError>> {
         let reply = self.reply(&call.request);
+        self.room.store(call.reply_room as u64, Ordering::Relaxed);
         self.asked.lock().push(call.request);
         let answer = reply.map_err(RpcError::Errno).map(|reply| {
             let xid = Xid(self.xid.fetch_add(1, Ordering::Relaxed) + 1);

@@ -36,6 +36,8 @@ pub(super) struct Script {
     pub(super) refuse: VecDeque<(&'static str, Errno)>,
     /// So many writes and reads go with a wrong checksum.
     pub(super) garble: u32,
+    /// Writes do so and are done all the same, as by Lustre's OSTs.
+    pub(super) writes_garbled: bool,
     /// Requests of this kind wait until [`FakeOst::let_go`].
     pub(super) hold: Option<&'static str>,
     /// Requests of this kind are done at once, and their answers wait until [`FakeOst::let_go`].
@@ -256,7 +258,8 @@ impl FakeOst {
         };
         let sum = self.checksum(&oa, &Bytes::from(data.clone()));
         let is_garbled = self.garbles();
-        if oa.valid.contains(Valid::CKSUM) && (sum != oa.nlink || is_garbled) {
+        let is_wrong = oa.valid.contains(Valid::CKSUM) && (sum != oa.nlink || is_garbled);
+        if is_wrong && !self.script.lock().writes_garbled {
             return Err(Errno::EAGAIN);
         }
         *self.owner.lock() = Some((oa.uid, oa.gid));
@@ -272,7 +275,8 @@ impl FakeOst {
         }
         assert_eq!(from, data.len(), "as many bytes as the pieces say");
         let blocks = object.len().div_ceil(512) as u64;
-        let oa = Obdo { blocks, grant: self.script.lock().gain, ..oa };
+        let nlink = oa.nlink ^ u32::from(is_wrong);
+        let oa = Obdo { blocks, nlink, grant: self.script.lock().gain, ..oa };
         let rcs = vec![0; request.niobuf_remote.len()];
         let ost_body = Some(OstBody { oa });
         Ok(OstWriteReply { ost_body, rcs, ..OstWriteReply::default() }.into())

@@ -225,6 +225,44 @@ fn data_that_arrives_changed_is_sent_again_and_not_for_ever() {
 }
 
 #[test]
+fn an_ost_that_wrote_other_bytes_than_were_sent_gets_them_again() {
+    let fixture = Fixture::new(1 << 20);
+    let file = fixture.file(1);
+    {
+        let mut script = fixture.ost().script.lock();
+        (script.garble, script.writes_garbled) = (2, true);
+    }
+    fixture.write(&file, WriteAt::Offset(0), pattern(100), DIRECT).expect("the third time");
+    assert_eq!(fixture.ost().take("write").len(), 3);
+}
+
+#[test]
+fn garbled_data_is_kept_where_operators_want_it() {
+    let fixture = Fixture::new(1 << 20);
+    let kept = Arc::new(parking_lot::Mutex::new(Vec::new()));
+    let keep = Arc::clone(&kept);
+    fixture.osts.keep_garbled(Box::new(move |garbled| keep.lock().push(garbled)));
+    let file = fixture.file(1);
+    let osc = fixture.osts.osc(0).expect("there");
+    let garble = || fixture.ost().script.lock().garble = 1;
+    for wanted in [false, true] {
+        osc.dump_or_not(wanted);
+        garble();
+        fixture.write(&file, WriteAt::Offset(50), pattern(100), DIRECT).expect("written");
+        garble();
+        fixture.read(&file, 50, 100, DIRECT).expect("read");
+        let kept = std::mem::take(&mut *kept.lock());
+        assert_eq!(kept.len(), if wanted { 2 } else { 0 });
+        for one in &kept {
+            assert_eq!(one.file, super::FILE);
+            assert_eq!(one.extent, Extent { start: 50, end: 149 });
+            assert_eq!(one.data.concat(), pattern(100));
+            assert_ne!(one.sums.0, one.sums.1);
+        }
+    }
+}
+
+#[test]
 fn what_is_dirty_is_written_though_everybody_has_let_go_of_the_file() {
     let fixture = Fixture::new(1 << 20);
     let file = fixture.file(1);

@@ -11,7 +11,7 @@ use super::device::{self, Device};
 use super::folder::Folder;
 use super::mount::MountState;
 use super::values::{self, MIB};
-use super::{Applied, add_common, dump, llite, locks, lov, memory_bytes, timing};
+use super::{Applied, add_common, dump, garbled, llite, locks, lov, memory_bytes, timing};
 
 /// The least that `max_dirty_mb` may be.
 const DIRTY_BYTES_MIN: u64 = 4 << 20;
@@ -42,6 +42,7 @@ impl Follower {
         let first = self.mount.set((Arc::downgrade(state), devices)).is_ok();
         debug_assert!(first, "a mount starts once");
         let map = std::mem::take(&mut *self.waiting.lock());
+        state.set_stripes(&map);
         self.update(&map);
     }
 
@@ -119,6 +120,7 @@ fn add_mount(state: &Arc<MountState>, devices: &DeviceList) {
             Ok(())
         },
     );
+    garbled::keep(&state.osts);
     locks::add_common(state);
     llite::add(state);
     lov::add(state, devices);

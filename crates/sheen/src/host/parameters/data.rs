@@ -35,7 +35,15 @@ type Write = fn(&Osc, &str) -> Result<(), Errno>;
 /// Adds it.
 pub(super) fn add(folder: &Folder<'_>, device: &Arc<Device>) {
     let Some(osc) = &device.osc else { return };
-    let tunable: [(&str, Read, Write); 6] = [
+    let tunable: [(&str, Read, Write); 7] = [
+        (
+            "checksum_dump",
+            |osc| u8::from(osc.dumps()).to_string(),
+            |osc, text| {
+                osc.dump_or_not(values::switch(text)?);
+                Ok(())
+            },
+        ),
         ("max_dirty_mb", |osc| (osc.dirty_bytes_max() / MIB).to_string(), set_dirty),
         ("max_pages_per_rpc", |osc| (osc.bulk_bytes().1 / PAGE_BYTES).to_string(), set_pages),
         ("max_mb_per_rpc_read", |osc| mib(osc.bulk_bytes().0), set_read_mib),

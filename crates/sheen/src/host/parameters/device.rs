@@ -7,6 +7,7 @@ use parking_lot::Mutex;
 use sheen_client::data::Osc;
 use sheen_node::rpc::ImportReport;
 use sheen_rpc::{OwnTimes, Time};
+use sheen_types::limits::XATTR_VALUE_BYTES_MAX;
 use sheen_types::{Errno, Uuid};
 use sheen_wire::connect::ConnectFlags;
 use sheen_wire::lnet::Portal;
@@ -123,9 +124,33 @@ pub(super) fn add(state: &Arc<MountState>, target: &Target, report: &ImportRepor
     }
     if target.kind == Kind::Mdt {
         add_metadata(&folder, &device);
+        add_closes_and_rooms(&folder, state);
     }
     locks::add(state, target);
     device
+}
+
+/// What an MDT is told with closes, and what there is room for in its answers to opens.
+fn add_closes_and_rooms(folder: &Folder<'_>, state: &Arc<MountState>) {
+    folder.tune(
+        "lsom",
+        state,
+        |it| if it.files.settings().tells_size() { "On" } else { "Off" }.to_owned(),
+        |it, text| {
+            it.files.settings().tell_size_or_not(values::switch(text)?);
+            Ok(())
+        },
+    );
+    folder.tune(
+        "dom_min_repsize",
+        state,
+        |it| it.files.reply_rooms().1.to_string(),
+        |it, text| {
+            let bytes = values::number_within(text, 0, XATTR_VALUE_BYTES_MAX as u64)?;
+            it.files.set_inline_room(bytes as usize);
+            Ok(())
+        },
+    );
 }
 
 /// What every device shows of its connection.

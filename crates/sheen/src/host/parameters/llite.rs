@@ -22,6 +22,9 @@ const READ_AHEAD_MIB_MAX: u64 = 4096;
 const LOOKUPS_MAX: u64 = 1024;
 /// `PTLRPC_MAX_BRW_SIZE`: the least that is kept of files.
 const CACHED_BYTES_MIN: u64 = 64 << 20;
+/// Bytes of a layout without stripes, and `OBD_MAX_DEFAULT_EA_SIZE`.
+const EA_BYTES_MIN: u64 = 32;
+const EA_BYTES_MAX: u64 = 4096;
 /// `OBD_STATFS_CACHE_MAX_AGE`, in seconds.
 const STATFS_AGE_MAX: u64 = 60;
 
@@ -42,6 +45,7 @@ pub(super) fn add(state: &Arc<MountState>) {
     add_read_ahead(&folder, state);
     add_listing(&folder, state);
     add_switches(&folder, state);
+    add_layouts(&folder, state);
     state.files.limit_pages(memory_bytes() / 2);
     folder.tune("max_cached_mb", state, cached, set_cached);
     folder.show("unstable_stats", state, unstable);
@@ -314,6 +318,31 @@ fn add_switches(folder: &Folder<'_>, state: &Arc<MountState>) {
             },
         );
     }
+}
+
+/// Who lays files out, and the room for layouts in answers.
+fn add_layouts(folder: &Folder<'_>, state: &Arc<MountState>) {
+    folder.tune(
+        "enable_setstripe_gid",
+        state,
+        |it| it.files.settings().layout_group().cast_signed().to_string(),
+        |it, text| {
+            let group: i32 = text.trim().parse().map_err(|_| Errno::EINVAL)?;
+            it.files.settings().set_layout_group(group.cast_unsigned());
+            Ok(())
+        },
+    );
+    folder.tune(
+        "default_easize",
+        state,
+        |it| it.files.reply_rooms().0.to_string(),
+        |it, text| {
+            let bytes = values::within(values::number(text)?, EA_BYTES_MIN, EA_BYTES_MAX);
+            // Not ERANGE, as in Lustre.
+            it.files.set_layout_room(bytes.map_err(|_| Errno::EINVAL)? as usize);
+            Ok(())
+        },
+    );
 }
 
 /// What the mount does, of what Lustre has names for.

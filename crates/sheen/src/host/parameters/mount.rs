@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use sheen_client::config::ClusterMap;
+use sheen_client::config::{ClusterMap, LovDesc};
 use sheen_client::data::Osts;
 use sheen_client::posix::{FileSystem, FsStat};
 use sheen_control::Tree;
@@ -37,6 +37,8 @@ pub(crate) struct MountState {
     /// Whether `flock(2)` and `fcntl(2)` locks go to the servers.
     pub(super) has_flock: bool,
     pools: Mutex<BTreeMap<String, Vec<String>>>,
+    /// How the configuration combines OSTs.
+    pub(super) stripes: Arc<Mutex<LovDesc>>,
     /// What targets said of their space, and when.
     space: Mutex<Option<(Instant, Believed)>>,
     world: World,
@@ -71,6 +73,7 @@ impl MountState {
             jobs: Arc::clone(jobs),
             has_flock,
             pools: Mutex::default(),
+            stripes: Arc::default(),
             space: Mutex::default(),
             world: world.clone(),
             runtime,
@@ -90,6 +93,13 @@ impl MountState {
     /// Takes the pools of the configuration as it is now.
     pub(super) fn set_pools(&self, map: &ClusterMap) {
         *self.pools.lock() = super::pools_of(&self.info.fsname, &map.pools);
+    }
+
+    /// Takes what the configuration says of OSTs in general, which it does once.
+    pub(super) fn set_stripes(&self, map: &ClusterMap) {
+        if let Some(lov) = &map.lov {
+            *self.stripes.lock() = lov.clone();
+        }
     }
 
     /// What time it is, by both clocks.

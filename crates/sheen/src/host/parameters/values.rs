@@ -43,9 +43,9 @@ pub(super) fn bytes(text: &str, unit: u64) -> Result<u64, Errno> {
 
 /// What the kernel takes for true and false.
 pub(super) fn switch(text: &str) -> Result<bool, Errno> {
-    match text.trim() {
-        "1" | "y" | "Y" | "on" | "t" | "T" => Ok(true),
-        "0" | "n" | "N" | "off" | "f" | "F" => Ok(false),
+    match text.trim().to_ascii_lowercase().as_str() {
+        "1" | "y" | "on" | "t" => Ok(true),
+        "0" | "n" | "off" | "f" => Ok(false),
         _ => Err(Errno::EINVAL),
     }
 }
