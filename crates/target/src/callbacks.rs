@@ -214,7 +214,7 @@ impl Target {
         lock: LockHandle,
         request: Request,
     ) -> Option<Result<Reply, Errno>> {
-        let give_up = self.now() + self.config.timeouts.lock_callback;
+        let give_up = self.now() + self.lock_callback_timeout();
         loop {
             let export = self.export(export)?;
             if self.locks.lock(lock).is_none() && !is_flock_completion(&request) {

@@ -212,6 +212,18 @@ impl Target {
         self.recovery.change_timeouts(|timeouts| timeouts.base = base);
     }
 
+    /// How long a client may take to give a lock back.
+    #[must_use]
+    pub fn lock_callback_timeout(&self) -> Duration {
+        self.recovery.timeouts().lock_callback
+    }
+
+    /// Changes that, for locks that are called back from now on (`lctl set_param ldlm_timeout`).
+    pub fn set_lock_callback_timeout(&self, time: Duration) {
+        self.recovery.change_timeouts(|timeouts| timeouts.lock_callback = time);
+        self.locks.set_callback_timeout(time);
+    }
+
     /// How long recovery waits for clients from the first connect on, and how long in all.
     #[must_use]
     pub fn recovery_times(&self) -> (Duration, Duration) {

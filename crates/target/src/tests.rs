@@ -802,6 +802,16 @@ fn a_client_that_keeps_its_lock_is_evicted() {
         node.target.lock_inode(INODE, InodeBits::LOOKUP, LockMode::Pr).await.unwrap();
         assert!(node.target.now().since(begin) < Duration::from_secs(1));
         assert_eq!(two.call(ObdPing::default()).await.head.status, 0);
+
+        // Operators say how long it may be kept.
+        node.target.set_lock_callback_timeout(Duration::from_secs(3));
+        assert_eq!(node.target.lock_callback_timeout(), Duration::from_secs(3));
+        let three = node.connect("three").await;
+        three.call(inode_lock(LockMode::Ex, 0x33)).await;
+        let begin = node.target.now();
+        node.target.lock_inode(INODE, InodeBits::LOOKUP, LockMode::Pr).await.unwrap();
+        let waited = node.target.now().since(begin).as_secs();
+        assert!((3..20).contains(&waited), "{waited} s");
     });
 }
 

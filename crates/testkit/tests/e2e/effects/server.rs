@@ -6,6 +6,7 @@ use std::io::Write;
 use std::time::{Duration, SystemTime};
 
 use sheen_testkit::cluster::Cluster;
+use sheen_testkit::process;
 use sheen_testkit::scene::scene;
 use sheen_testkit::{Outcome, Told, ensure};
 
@@ -207,7 +208,27 @@ fn counts(cluster: &Cluster) -> Outcome {
     Ok(())
 }
 
-const STEPS: [Step; 8] = [
+/// Who gives no lock back is thrown out when operators say, and not 100 seconds later; then another gets it.
+fn lock_timeout(cluster: &Cluster) -> Outcome {
+    let other = cluster.mount_again()?;
+    let (stopped, before) = (cluster.mount_pid()?, get(cluster, "ldlm_timeout")?);
+    set(cluster, "ldlm_timeout=3")?;
+    is("ldlm_timeout", number(cluster, "ldlm_timeout")?, 3)?;
+    let name = cluster.mnt().join("kept-lock");
+    fs::write(&name, "data").told("write")?;
+    fs::File::open(&name).and_then(|file| file.sync_all()).told("fsync")?;
+    process::stop(stopped)?;
+    let begin = SystemTime::now();
+    let written = fs::write(other.join("kept-lock"), "more");
+    let waited = begin.elapsed().unwrap_or_default();
+    process::go_on(stopped)?;
+    written.told("write of another")?;
+    ensure((2..60).contains(&waited.as_secs()), || format!("waited for {waited:?}"))?;
+    set(cluster, &format!("ldlm_timeout={}", before.trim()))?;
+    becomes("a mount that comes back", || Ok(fs::read(&name).is_ok_and(|data| data == b"more")))
+}
+
+const STEPS: [Step; 9] = [
     ("placement", placement),
     ("layouts", layouts),
     ("changes", changes),
@@ -216,6 +237,7 @@ const STEPS: [Step; 8] = [
     ("clients", clients),
     ("agreements", agreements),
     ("counts", counts),
+    ("lock_timeout", lock_timeout),
 ];
 
 #[test]

@@ -1,4 +1,4 @@
-//! `timeout`, `ping_interval` and `at_*` of a server: its targets go by them, too.
+//! `timeout`, `ping_interval`, `ldlm_timeout` and `at_*` of a server: its targets go by them, too.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use sheen_node::rpc::RpcNode;
 use sheen_rpc::Time;
 
 use super::super::super::target::Running;
-use super::super::timing;
+use super::super::{timing, values};
 use super::seconds;
 
 /// Adds them; all targets of a process have the same.
@@ -23,6 +23,14 @@ pub(super) fn add(tree: &Tree, node: &Arc<RpcNode>, running: &[Arc<Running>]) {
     });
     tree.add("pinger", || "on".to_owned());
     let Some(one) = running.first().cloned() else { return };
-    let timeouts = one.served.target.config().timeouts;
-    tree.add("ldlm_timeout", move || seconds(timeouts.lock_callback));
+    let all = running.to_vec();
+    tree.add_writable(
+        "ldlm_timeout",
+        move || seconds(one.served.target.lock_callback_timeout()),
+        move |text| {
+            let time = Duration::from_secs(values::number_within(text, 1, u32::MAX.into())?);
+            all.iter().for_each(|one| one.served.target.set_lock_callback_timeout(time));
+            Ok(())
+        },
+    );
 }
