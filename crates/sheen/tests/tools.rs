@@ -246,6 +246,51 @@ fn help_answers_everywhere() {
     }
 }
 
+const BENCHMARKS: [&str; 7] =
+    ["mdtest", "ior", "io500", "md-workbench", "mds-survey", "obdfilter-survey", "compare"];
+
+#[test]
+fn each_benchmark_has_help_and_refuses_wrong_options_in_a_line() {
+    let folder = Folder::new("benchmarks");
+    for name in BENCHMARKS {
+        let said = sheen(&folder, &format!("bench {name} --help"));
+        assert_eq!((said.code, said.error.as_str()), (0, ""), "{name}");
+        assert!(said.out.contains(&format!("Usage: sheen bench {name} ")), "{}", said.out);
+        let said = sheen(&folder, &format!("bench {name} --bogus"));
+        assert_eq!((said.code, said.out.as_str()), (2, ""), "{name}");
+        let line = format!(
+            "sheen bench {name}: unrecognized option '--bogus' (try 'sheen bench {name} --help')\n"
+        );
+        assert_eq!(said.error, line);
+    }
+}
+
+#[test]
+fn a_benchmark_tells_its_progress_on_a_terminal_and_nothing_but_the_result_on_a_pipe() {
+    let folder = Folder::new("progress");
+    let file = folder.0.join("f").display().to_string();
+    // Two seconds: the line is written anew four times in each.
+    let words = format!("bench ior -w -b 80k -t 4k -O interIODelay=100000 -o {file}");
+    let said = sheen(&folder, &words);
+    assert_eq!((said.code, said.error.as_str()), (0, ""));
+    assert!(said.out.contains("Max Write: ") && !said.out.contains('\r'), "{}", said.out);
+    assert!(!said.out.contains(" left"), "{}", said.out);
+    let json = folder.0.join("json").display().to_string();
+    let words = format!("{words} -O summaryFormat=JSON,summaryFile={json}");
+    let terminal = Process::new("script")
+        .args(["-qefc", &format!("{SHEEN} {words}"), "/dev/null"])
+        .env("SHEEN_RUN_DIR", &folder.0)
+        .stdin(Stdio::null())
+        .output()
+        .expect("script(1)");
+    let text = String::from_utf8_lossy(&terminal.stdout).into_owned();
+    assert_eq!(terminal.status.code(), Some(0), "{text}");
+    let drawn = text.split('\r').filter(|part| part.contains("write: "));
+    let is_whole =
+        |part: &str| part.contains(" of 20 (") && part.contains("/s, ") && part.contains(" s left");
+    assert!(drawn.filter(|part| is_whole(part)).count() > 1, "{text:?}");
+}
+
 #[test]
 fn versions_name_the_tool() {
     let folder = Folder::new("version");
