@@ -1,5 +1,7 @@
 //! Numbers, sizes and dates as the benchmarks write and read them.
 
+use std::io::Write as _;
+
 use sheen_types::Errno;
 
 use crate::backend::Space;
@@ -107,6 +109,13 @@ pub(crate) fn exponential(number: f64, digits: usize) -> String {
         None => ('+', exponent),
     };
     format!("{mantissa}e{sign}{digits:0>2}")
+}
+
+/// Adds to a file of results.
+pub(crate) fn append(path: &str, text: &str) -> Result<(), String> {
+    let file = std::fs::File::options().append(true).open(path);
+    let written = file.and_then(|mut file| file.write_all(text.as_bytes()));
+    written.map_err(|error| format!("cannot write {path}: {error}"))
 }
 
 /// What failed, where and why, in a line.

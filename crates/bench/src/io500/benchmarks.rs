@@ -115,16 +115,17 @@ impl Whole<'_> {
             true => format!(" -w -D {} -O stoneWallingWearOut=1", config.stonewall),
             false => " -r -R".to_owned(),
         };
+        words += &format!(" -O saveRankPerformanceDetailsCSV={results}/{name}.csv");
         words + if config.direct { " --posix.odirect" } else { "" }
     }
 
     /// That of reading what ior-easy-write wrote in small pieces from anywhere.
     fn random_words(&self) -> String {
-        let (config, data) = (&self.config, &self.data);
+        let (config, data, results) = (&self.config, &self.data, &self.results);
         let stamp = stamp_of("ior-easy", &self.name);
         format!(
             "ior --dataPacketType={} -g -G {stamp} -k -e -o {data}/ior-easy/ior_file_easy{}{} -r -D {} -z -z \
-             -t=4096 -b=4096 -s=10000000 -O stoneWallingWearOut=1{}",
+             -O saveRankPerformanceDetailsCSV={results}/ior-rnd4K-easy-read.csv -t=4096 -b=4096 -s=10000000 -O stoneWallingWearOut=1{}",
             config.packet,
             if config.easy_unique { " -u" } else { "" },
             if config.easy_file_per_rank { " -F -C -Q 2" } else { "" },
@@ -207,7 +208,7 @@ impl Whole<'_> {
         let stamp = stamp_of(part, &self.name);
         format!(
             "mdtest --dataPacketType={} {shape} -F -P -G {stamp} -N 1 -d {data}/{part} -x \
-             {results}/{part}.stonewall {what}",
+             {results}/{part}.stonewall {what} --saveRankPerformanceDetails={results}/{name}.csv",
             config.packet,
         )
     }

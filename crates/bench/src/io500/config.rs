@@ -49,6 +49,8 @@ pub(super) struct Config {
     pub(super) workbench: Workbench,
     /// Sections with `run = FALSE`.
     pub(super) left_out: Vec<String>,
+    /// Section, name and value of all that was said, in its order.
+    pub(super) said: Vec<[String; 3]>,
 }
 
 /// What the file says of md-workbench.
@@ -87,6 +89,7 @@ impl Default for Config {
             searchers: [0; 3],
             workbench: Workbench::default(),
             left_out: Vec::new(),
+            said: Vec::new(),
         }
     }
 }
@@ -143,6 +146,7 @@ impl Config {
                 done => done,
             };
             set.map_err(|what| wrong(format!("section {section}, option {name}: {what}")))?;
+            config.say(&section, name, value);
         }
         config.drop_caches = drops.0.then_some(drops.1);
         match config.workbench {
@@ -153,6 +157,11 @@ impl Config {
             }
             _ => Ok(config),
         }
+    }
+
+    /// Notes that an option was given this value.
+    pub(super) fn say(&mut self, section: &str, name: &str, value: &str) {
+        self.said.push([section, name, value].map(str::to_owned));
     }
 
     fn set(

@@ -8,6 +8,7 @@
 mod benchmarks;
 mod config;
 mod find;
+mod ini;
 mod phases;
 mod score;
 #[cfg(test)]
@@ -21,7 +22,7 @@ use clap::Args;
 use crate::backend::{Backend, Shared};
 use crate::ranks::Ended;
 use crate::text::timestamp;
-use crate::{Common, Rate, Surroundings, clock};
+use crate::{Api, Common, Rate, Surroundings, clock};
 use config::Config;
 use whole::Whole;
 
@@ -76,22 +77,34 @@ pub struct Options {
 }
 
 impl Options {
-    /// What the ini file says, and the command line instead.
-    fn config(&self) -> Result<Config, String> {
+    /// What the ini file says, and the command line instead; and the ini file.
+    fn config(&self) -> Result<(Config, String), String> {
         let extended = self.mode == "extended";
-        let mut config = match &self.ini {
-            None => Config::parse("", extended)?,
+        let (mut config, text) = match &self.ini {
+            None => (Config::parse("", extended)?, String::new()),
             Some(path) => {
                 let text = fs::read_to_string(path);
                 let text = text.map_err(|error| format!("cannot read {path}: {error}"))?;
-                Config::parse(&text, extended).map_err(|line| format!("{path}: {line}"))?
+                let config = Config::parse(&text, extended);
+                (config.map_err(|line| format!("{path}: {line}"))?, text)
             }
         };
-        if self.quick {
-            config.stonewall = QUICK_STONEWALL;
+        if let Some(seconds) = self.stonewall.or(self.quick.then_some(QUICK_STONEWALL)) {
+            config.stonewall = seconds;
+            config.say("debug", "stonewall-time", &seconds.to_string());
         }
-        config.stonewall = self.stonewall.unwrap_or(config.stonewall);
-        Ok(config)
+        if let Some(path) = &self.datadir {
+            config.data.clone_from(path);
+            config.say("global", "datadir", path);
+        }
+        if let Some(path) = &self.resultdir {
+            config.results.clone_from(path);
+            config.say("global", "resultdir", path);
+        }
+        if self.common.api == Api::Native {
+            config.say("global", "api", "NATIVE");
+        }
+        Ok((config, text))
     }
 
     /// Whether the options and the ini file can be used.
@@ -113,15 +126,15 @@ pub fn run(options: &Options, surroundings: &Surroundings) -> Result<(), Ended> 
 
 /// As [`run`]; answers what each phase and the whole reached.
 pub(crate) fn perform(options: &Options, surroundings: &Surroundings) -> Result<Vec<Rate>, Ended> {
-    let config = options.config()?;
+    let (config, original) = options.config()?;
     let name = options.timestamp.clone().unwrap_or_else(|| time_stamp(clock::wall()));
-    let place = |asked: &Option<String>, told: &str, stamped: bool| {
-        let place = asked.as_deref().unwrap_or(told).trim_end_matches('/');
+    let place = |told: &str, stamped: bool| {
+        let place = told.trim_end_matches('/');
         if stamped { format!("{place}/{name}") } else { place.to_owned() }
     };
     let mut whole = Whole {
-        data: place(&options.datadir, &config.data, config.data_timestamp),
-        results: place(&options.resultdir, &config.results, config.results_timestamp),
+        data: place(&config.data, config.data_timestamp),
+        results: place(&config.results, config.results_timestamp),
         config,
         common: &options.common,
         name,
@@ -137,7 +150,7 @@ pub(crate) fn perform(options: &Options, surroundings: &Surroundings) -> Result<
     let backend = crate::backend(surroundings, whole.common, whole.api(), false)?;
     let backend = Shared(backend.into());
     let mut worker = backend.worker(0, 1)?;
-    whole.prepare(&mut *worker)?;
+    whole.prepare(&mut *worker, &original)?;
     let scores = whole.phases(&backend);
     whole.clear(&mut *worker);
     let scores = scores?;

@@ -137,10 +137,10 @@ impl Left {
 fn left(ini: &str, words: &str, counting: &Counting) -> Left {
     let folder = Folder::new("io500");
     let (path, json) = (folder.path("ini"), folder.path("json"));
-    let text = "[global]\ntimestamp-datadir = FALSE\ntimestamp-resultdir = FALSE\n[ior-easy]\n\
+    let own = "[global]\ntimestamp-datadir = FALSE\ntimestamp-resultdir = FALSE\n[ior-easy]\n\
                 blockSize = 4m\n[ior-hard]\nsegmentCount = 20\n[mdtest-hard]\nn = 102\n[find]\n\
                 nproc = 2\n";
-    std::fs::write(&path, format!("{text}{ini}")).unwrap();
+    std::fs::write(&path, format!("{own}{ini}")).unwrap();
     let words = format!("{path} --ranks 3 --stonewall 1 --json {json} --timestamp x {words}");
     let (ended, text) = run(&folder, words.trim_end(), counting, &AtomicBool::new(false));
     assert_eq!(ended, Ok(()), "{text}");
@@ -148,6 +148,20 @@ fn left(ini: &str, words: &str, counting: &Counting) -> Left {
     assert!(there.keys().all(|name| !name.starts_with("data")), "{there:?}");
     assert!(there.contains_key("results/result_summary.txt"));
     assert!(there.contains_key("results/mdtest-hard-read.txt"));
+    let told =
+        |name: &str| std::fs::read_to_string(folder.path(&format!("results/{name}"))).unwrap();
+    assert_eq!(told("config-orig.ini"), format!("{own}{ini}"));
+    let whole = told("config.ini");
+    assert!(
+        whole.contains("\nblockSize = 4m\n") && whole.contains("\nstonewall-time = 1\n"),
+        "{whole}"
+    );
+    for (phase, lines) in
+        [("ior-hard-write", 1 + 3), ("ior-rnd4K-easy-read", 1 + 3), ("mdtest-hard-read", 2 + 3)]
+    {
+        let told = told(&format!("{phase}.csv"));
+        assert_eq!(told.lines().count(), lines, "{phase}: {told}");
+    }
     let read = |path: &str| std::fs::read_to_string(path).unwrap();
     Left {
         lines: text.lines().filter(|line| line.starts_with('[')).map(str::to_owned).collect(),
@@ -167,7 +181,8 @@ fn standard(words: &str, counting: &Counting) {
     assert!(left.value("mdtest-hard-read", "exe").contains(" -E -X "));
     assert!(left.value("ior-hard-write", "exe").contains(" -t 47008 -b 47008 -s 20 "));
     let random = left.value("ior-rnd4K-easy-read", "exe");
-    assert!(random.contains(" -F -C -Q 2 -r -D 1 -z -z -t=4096 -b=4096 -s=10000000 "), "{random}");
+    assert!(random.contains("-easy-read.csv -t=4096 -b=4096 -s=10000000 "), "{random}");
+    assert!(random.contains(" -F -C -Q 2 -r -D 1 -z -z -O saveRank"), "{random}");
     let easy = ["ior-easy-write", "ior-hard-write", "ior-easy-read", "ior-hard-read"];
     let mean = left.mean(&easy);
     assert!((mean / left.json["bandwidth"].as_f64().unwrap() - 1.0).abs() < 1e-9);

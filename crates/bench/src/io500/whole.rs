@@ -6,6 +6,7 @@ use std::process::Command;
 use sheen_types::Errno;
 
 use super::config::Config;
+use super::ini;
 use super::phases::{Phase, parts, phases};
 use super::score::{Score, told};
 use super::{time_stamp, version};
@@ -50,7 +51,7 @@ impl Whole<'_> {
         if self.config.extended { "extended" } else { "standard" }
     }
 
-    pub(super) fn prepare(&mut self, worker: &mut dyn Worker) -> Result<(), Ended> {
+    pub(super) fn prepare(&mut self, worker: &mut dyn Worker, original: &str) -> Result<(), Ended> {
         for part in parts(self.config.extended) {
             let path = format!("{}/{part}", self.data);
             match worker.stat(&path) {
@@ -65,6 +66,12 @@ impl Whole<'_> {
         let results = &self.results;
         let made = fs::create_dir_all(results);
         made.map_err(|error| format!("cannot create directory {results}: {error}"))?;
+        for (name, text) in
+            [("config.ini", ini::text(&self.config)), ("config-orig.ini", original.to_owned())]
+        {
+            let path = format!("{results}/{name}");
+            fs::write(&path, text).map_err(|error| format!("cannot write {path}: {error}"))?;
+        }
         for path in ["ior-easy", "ior-hard"].map(|part| format!("{}/{part}", self.data)) {
             let made = make_all(worker, &path);
             made.map_err(|errno| failed("create directory", &path, errno))?;

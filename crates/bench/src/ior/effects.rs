@@ -267,6 +267,38 @@ fn data_is_of_the_type_that_was_asked_for() {
 }
 
 #[test]
+fn each_rank_is_told_of_in_a_file() {
+    let (folder, counting) = (Folder::new("each"), Counting::default());
+    let path = folder.path("ranks.csv");
+    let words = format!("--ranks 3 -F -b 8k -t 4k -i 2 -O saveRankPerformanceDetailsCSV={path}");
+    for _ in 0..2 {
+        // The second run begins the file anew.
+        run(&folder, &words, &counting);
+        let text = std::fs::read_to_string(&path).unwrap();
+        let mut lines = text.lines().map(|line| line.split(',').collect::<Vec<_>>());
+        assert_eq!(lines.next().unwrap()[..3], ["access", "rank", "runtime-with-openclose"]);
+        let rows: Vec<Vec<&str>> = lines.collect();
+        let heads: Vec<[&str; 2]> = rows.iter().map(|row| [row[0], row[1]]).collect();
+        let accesses = ["write", "read", "write", "read"];
+        assert!(
+            heads
+                .iter()
+                .eq(accesses.map(|one| ["0", "1", "2"].map(|rank| [one, rank])).as_flattened())
+        );
+        for row in rows {
+            let numbers: Vec<f64> = row[2..].iter().map(|number| number.parse().unwrap()).collect();
+            let [whole, transfers, rate, rate_of_transfers] = numbers[..] else {
+                panic!("{row:?}")
+            };
+            assert!(whole >= transfers && transfers > 0.0, "{row:?}");
+            for bytes in [whole * rate, transfers * rate_of_transfers] {
+                assert!((bytes - 8192.0).abs() < 0.01, "{row:?}");
+            }
+        }
+    }
+}
+
+#[test]
 fn what_is_only_told_changes_no_call() {
     let (folder, counting) = (Folder::new("told"), Counting::default());
     let text = run(&folder, "-A 4711 -w -b 8k -t 4k -v -v -g", &counting);

@@ -13,7 +13,7 @@ use crate::backend::{Buffer, File, Open, Worker};
 use crate::clock;
 use crate::pattern::{Chance, Pattern};
 use crate::ranks::{Ended, Job, Rank};
-use crate::text::{date, failed};
+use crate::text::{append, date, failed};
 
 /// One test.
 pub(super) struct Run<'o> {
@@ -423,6 +423,9 @@ impl Part<'_, '_> {
             repetition,
         }));
         self.tell_outliers(&all);
+        if let Some(path) = self.params.ranks_file.as_ref().filter(|_| self.rank.number == 0) {
+            append(path, &report::ranks(access.writes(), &all, bytes))?;
+        }
         Ok(Point {
             time: total,
             moved: bytes as u64,

@@ -66,6 +66,10 @@ pub(crate) fn perform(
         return process::child(part, &*backend, surroundings.stop, &run).map(|_| Vec::new());
     }
     let sink = Sink::open(first, surroundings)?;
+    for path in tests.iter().filter_map(|test| test.ranks_file.as_ref()) {
+        std::fs::write(path, report::RANKS_HEADER)
+            .map_err(|error| format!("cannot write {path}: {error}"))?;
+    }
     let out = |text: &str| sink.write(text);
     let (head, all, open) = (Vec::new(), Vec::new(), Vec::new());
     let mut report = Report { format: first.format, out: &out, head, tests: all, open };

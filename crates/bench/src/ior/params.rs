@@ -18,7 +18,6 @@ const REFUSED: &[&str] = &[
     "numnodes",
     "platform",
     "saveperopdatacsv",
-    "saverankperformancedetailscsv",
     "warningaserrors",
 ];
 
@@ -100,6 +99,8 @@ pub(super) struct Params {
     pub(super) verbose: u8,
     pub(super) format: Format,
     pub(super) summary_file: Option<String>,
+    /// Where each rank's times go, as CSV.
+    pub(super) ranks_file: Option<String>,
 }
 
 impl Default for Params {
@@ -148,6 +149,7 @@ impl Default for Params {
             verbose: 0,
             format: Format::Default,
             summary_file: None,
+            ranks_file: None,
         }
     }
 }
@@ -234,6 +236,7 @@ impl Params {
             "datapackettype" => self.packet = Packet::named(value)?,
             "summaryalways" => self.summary_always = truth(name, value)?,
             "verbose" => self.verbose = number(name, value)?,
+            "saverankperformancedetailscsv" => self.ranks_file = Some(value.to_owned()),
             "summaryfile" => self.summary_file = Some(value.to_owned()),
             "summaryformat" => {
                 self.format = match value.to_ascii_lowercase().as_str() {

@@ -6,7 +6,7 @@ use serde_json::Value;
 use super::job::{Answer, Point};
 use super::params::{Format, Params};
 use crate::backend::Space;
-use crate::text::{MIB, human};
+use crate::text::{MIB, exponential, human};
 use crate::{Api, Rate};
 
 /// JSON whose members keep their order: IOR's.
@@ -105,6 +105,23 @@ pub(super) fn table_header(format: Format) -> &'static str {
         }
         Format::Json => "",
     }
+}
+
+/// The first line of what [`ranks`] adds to.
+pub(super) const RANKS_HEADER: &str =
+    "access,rank,runtime-with-openclose,runtime,throughput-withopenclose,throughput\n";
+
+/// A line for each rank: seconds of the whole access and of its transfers, and bytes a second of both, of
+/// `bytes` that are shared out evenly.
+pub(super) fn ranks(writes: bool, times: &[Vec<f64>], bytes: f64) -> String {
+    let (access, share) = (access(writes), bytes / times.len() as f64);
+    let line = |(rank, times): (usize, &Vec<f64>)| {
+        let (whole, transfers) = (times[5] - times[0], times[3] - times[2]);
+        let numbers = [whole, transfers, share / whole, share / transfers];
+        let numbers = numbers.map(|number| exponential(number, 10)).join(",");
+        format!("{access},{rank},{numbers}\n")
+    };
+    times.iter().enumerate().map(line).collect()
 }
 
 /// A number in ten columns: the smaller, the more places.

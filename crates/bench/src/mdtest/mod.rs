@@ -19,7 +19,7 @@ use sheen_types::Errno;
 use crate::backend::{Backend, Space, Worker, remove_all};
 use crate::ranks::process::{self, Part};
 use crate::ranks::{self, Ended};
-use crate::text::{failed, timestamp};
+use crate::text::{append, failed, timestamp};
 use crate::{LIKE, Rate, Surroundings, clock};
 pub use options::{Options, REFUSED};
 use phases::{Answer, Run};
@@ -173,6 +173,10 @@ pub(crate) fn perform(
         return process::child(part, &*backend, surroundings.stop, &job(part.test))
             .map(|_| Vec::new());
     }
+    if let Some(path) = &options.ranks_file {
+        std::fs::write(path, report::ranks_header())
+            .map_err(|error| format!("cannot write {path}: {error}"))?;
+    }
     let (mut results, mut outcomes) = (Vec::new(), Vec::new());
     let mut wrong = 0;
     let begun = clock::wall();
@@ -192,6 +196,9 @@ pub(crate) fn perform(
         let answer = made.inspect_err(|_| root.clear(&*backend, plan, options))?;
         out(&told(options, plan, &answer));
         wrong += answer.wrong;
+        if let Some(path) = &options.ranks_file {
+            append(path, &report::ranks(plan.items, &answer.measured))?;
+        }
         let mut result = report::json(plan, &answer.measured);
         result["ranks"] = json!(size);
         results.push(result);

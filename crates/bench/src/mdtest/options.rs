@@ -15,7 +15,6 @@ pub const REFUSED: &[&str] = &[
     "--gpuDirect",
     "--GPUid",
     "--savePerOpDataCSV",
-    "--saveRankPerformanceDetails",
     "--warningAsErrors",
 ];
 
@@ -119,6 +118,9 @@ pub struct Options {
     /// File that keeps how many items were created, for later runs of other phases
     #[arg(short = 'x', value_name = "FILE")]
     pub status_file: Option<String>,
+    /// Write rate and time of each phase and rank to this file, as CSV
+    #[arg(long = "saveRankPerformanceDetails", value_name = "FILE")]
+    pub ranks_file: Option<String>,
     /// Verify what is read
     #[arg(short = 'X', long)]
     pub verify_read: bool,

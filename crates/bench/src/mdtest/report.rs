@@ -217,6 +217,61 @@ pub(super) fn json(plan: &Plan, measured: &[Vec<Measured>]) -> Value {
     })
 }
 
+/// What the columns of [`ranks`] are about. mdtest has one for reading directories, which neither it nor we do.
+const COLUMNS: [Option<Phase>; 11] = [
+    Some(Phase::DirCreate),
+    Some(Phase::DirStat),
+    None,
+    Some(Phase::DirRename),
+    Some(Phase::DirRemove),
+    Some(Phase::FileCreate),
+    Some(Phase::FileStat),
+    Some(Phase::FileRead),
+    Some(Phase::FileRemove),
+    Some(Phase::TreeCreate),
+    Some(Phase::TreeRemove),
+];
+
+/// The first line of what [`ranks`] adds to.
+pub(super) fn ranks_header() -> String {
+    let name = |phase: Option<Phase>| phase.map_or("Directory read", Phase::name);
+    let names = COLUMNS.map(|phase| format!(",rate-{0},time-{0}", name(phase)));
+    format!("rank,items{}\n", names.concat())
+}
+
+/// As mdtest: a line for all ranks in the first iteration, where each phase ends with its last rank; then one
+/// for each iteration and rank, to the end of its own work and without the trees.
+pub(super) fn ranks(items: u64, measured: &[Vec<Measured>]) -> String {
+    let pair = |items: u64, time: f64| match items {
+        0 => ",,".to_owned(),
+        _ => format!(",{},{}", exponential(items as f64 / time, 10), exponential(time, 10)),
+    };
+    let all = measured.first().map_or(&[][..], Vec::as_slice);
+    let mut text = format!("all,{items}");
+    for phase in COLUMNS {
+        let Some(phase) = phase else {
+            text += ",,";
+            continue;
+        };
+        let number = phase as usize;
+        // A tree is made by rank 0, and known to all.
+        let ranks = if phase.is_tree() { 1 } else { all.len() };
+        let items = all.iter().take(ranks).map(|rank| rank.items[number]).sum();
+        text += &pair(items, all.iter().map(|rank| rank.time[number]).fold(0.0, f64::max));
+    }
+    text.push('\n');
+    for (rank, measured) in measured.iter().flat_map(|ranks| ranks.iter().enumerate()) {
+        text += &format!("{rank},");
+        for phase in COLUMNS.into_iter().filter(|phase| !phase.is_some_and(Phase::is_tree)) {
+            text += &phase.map_or(",,".to_owned(), |phase| {
+                pair(measured.items[phase as usize], measured.before[phase as usize])
+            });
+        }
+        text.push('\n');
+    }
+    text
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -227,6 +282,30 @@ mod tests {
             measured.set(phase, items, time, time / 2.0);
         }
         measured
+    }
+
+    #[test]
+    fn ranks_are_told_one_by_one() {
+        let mut one = measured(100, 2.0);
+        one.set(Phase::DirRename, 0, 0.0, 0.0);
+        let text = ranks(7, &[vec![one, measured(300, 4.0)], vec![measured(1, 1.0)]]);
+        let lines: Vec<Vec<&str>> = text.lines().map(|line| line.split(',').collect()).collect();
+        let columns = ranks_header().split(',').count();
+        // The trees are not in the lines of ranks.
+        assert_eq!(lines.iter().map(Vec::len).collect::<Vec<_>>(), [columns, 20, 20, 20]);
+        assert_eq!(lines[0][..4], ["all", "7", "1.0000000000e+02", "4.0000000000e+00"]);
+        assert_eq!(
+            lines[0][20..22],
+            ["2.5000000000e+01", "4.0000000000e+00"],
+            "a tree is made once"
+        );
+        assert_eq!(lines[1][..4], ["0", "", "1.0000000000e+02", "1.0000000000e+00"]);
+        assert_eq!((&lines[1][6..8], &lines[1][8..10]), (&["", ""][..], &["", ""][..]));
+        assert_eq!((lines[2][0], lines[2][2], lines[3][0]), ("1", "1.5000000000e+02", "0"));
+        assert!(
+            ranks_header()
+                .starts_with("rank,items,rate-Directory creation,time-Directory creation,")
+        );
     }
 
     #[test]

@@ -1,0 +1,137 @@
+//! `config.ini` in the directory of results: every option of io500 with its value, said or usual, so that a
+//! run can be told and done again.
+
+use super::config::Config;
+
+type Options = &'static [(&'static str, &'static str)];
+
+/// Options of a phase that is part of another section.
+const PHASE: Options = &[("API", ""), ("run", "TRUE")];
+const HARD_PHASE: Options = &[("API", ""), ("collective", ""), ("run", "TRUE")];
+const WORKBENCH_PHASE: Options = &[("run", "TRUE")];
+const FIND: Options = &[
+    ("external-script", ""),
+    ("external-mpi-args", ""),
+    ("external-extra-args", ""),
+    ("nproc", ""),
+    ("run", "TRUE"),
+    ("pfind-queue-length", "10000"),
+    ("pfind-steal-next", "FALSE"),
+    ("pfind-parallelize-single-dir-access-using-hashing", "FALSE"),
+];
+
+/// All sections in io500's order, with what their options are unless the ini file says otherwise.
+const SECTIONS: [(&str, Options); 26] = [
+    (
+        "global",
+        &[
+            ("datadir", "./datafiles"),
+            ("timestamp-datadir", "TRUE"),
+            ("resultdir", "./results"),
+            ("timestamp-resultdir", "TRUE"),
+            ("api", "POSIX"),
+            ("drop-caches", "FALSE"),
+            ("drop-caches-cmd", "sudo -n bash -c \"echo 3 > /proc/sys/vm/drop_caches\""),
+            ("io-buffers-on-gpu", "FALSE"),
+            ("verbosity", "1"),
+            ("scc", "FALSE"),
+            ("dataPacketType", "timestamp"),
+        ],
+    ),
+    ("debug", &[("stonewall-time", "300"), ("pause-dir", "")]),
+    (
+        "ior-easy",
+        &[
+            ("API", ""),
+            ("transferSize", "2m"),
+            ("blockSize", "9920000m"),
+            ("filePerProc", "TRUE"),
+            ("uniqueDir", "FALSE"),
+            ("run", "TRUE"),
+            ("verbosity", ""),
+        ],
+    ),
+    ("ior-easy-write", PHASE),
+    ("mdtest-easy", &[("API", ""), ("n", "1000000"), ("run", "TRUE")]),
+    ("mdtest-easy-write", PHASE),
+    (
+        "mdworkbench",
+        &[
+            ("API", ""),
+            ("waitingTime", "0.0"),
+            ("precreatePerSet", ""),
+            ("filesPerProc", ""),
+            ("run", "TRUE"),
+            ("verbosity", ""),
+        ],
+    ),
+    ("mdworkbench-create", WORKBENCH_PHASE),
+    ("timestamp", &[]),
+    ("find-easy", FIND),
+    (
+        "ior-hard",
+        &[
+            ("API", ""),
+            ("segmentCount", "10000000"),
+            ("collective", ""),
+            ("run", "TRUE"),
+            ("verbosity", ""),
+        ],
+    ),
+    ("ior-hard-write", HARD_PHASE),
+    ("mdtest-hard", &[("API", ""), ("n", "1000000"), ("files-per-dir", ""), ("run", "TRUE")]),
+    ("mdtest-hard-write", PHASE),
+    ("find", FIND),
+    ("find-hard", FIND),
+    ("mdworkbench-bench", WORKBENCH_PHASE),
+    ("ior-easy-read", PHASE),
+    ("mdtest-easy-stat", PHASE),
+    ("ior-hard-read", HARD_PHASE),
+    ("mdtest-hard-stat", PHASE),
+    ("mdworkbench-delete", WORKBENCH_PHASE),
+    ("mdtest-easy-delete", PHASE),
+    ("mdtest-hard-read", PHASE),
+    ("mdtest-hard-delete", PHASE),
+    ("ior-rnd4K-easy-read", PHASE),
+];
+
+/// The whole configuration as an ini file.
+pub(super) fn text(config: &Config) -> String {
+    let value = |section: &str, name: &str, usual: &str| {
+        let is_it = |said: &&[String; 3]| {
+            said[0].eq_ignore_ascii_case(section) && said[1].eq_ignore_ascii_case(name)
+        };
+        config.said.iter().rfind(is_it).map_or(usual, |said| &said[2]).to_owned()
+    };
+    let section = |(section, options): (&str, Options)| {
+        let line =
+            |(name, usual): &(&str, &str)| format!("{name} = {}\n", value(section, name, usual));
+        format!("[{section}]\n{}\n", options.iter().map(line).collect::<String>())
+    };
+    SECTIONS.map(section).concat()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_told_says_the_same_again() {
+        let text = "[global]\nDATADIR = /d\napi = POSIX --posix.odirect\ndrop-caches = TRUE\n[ior-easy]\nblockSize = 1m\n\
+                    blocksize = 2m\n[find]\nnproc = 3\n[mdworkbench]\nwaitingTime = 1.5\n[mdtest-hard-stat]\nrun = FALSE\n\
+                    [debug]\nstonewall-time = 5\n[ior-hard-read]\ncollective = TRUE\n";
+        for (text, extended) in [("", false), (text, false), (text, true)] {
+            let mut config = Config::parse(text, extended).expect("as io500 has it");
+            let told = super::text(&config);
+            let mut again = Config::parse(&told, extended).expect(&told);
+            assert_eq!(super::text(&again), told);
+            (config.said, again.said) = Default::default();
+            assert_eq!(again, config, "{told}");
+        }
+        let told = super::text(&Config::parse(text, false).expect("as before"));
+        assert!(told.starts_with("[global]\ndatadir = /d\ntimestamp-datadir = TRUE\n"), "{told}");
+        assert!(
+            told.contains("\nblockSize = 2m\n") && told.contains("[find]\nexternal-script = \n")
+        );
+    }
+}
