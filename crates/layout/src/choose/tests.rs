@@ -84,6 +84,36 @@ fn unbalanced_osts_are_used_by_their_space() {
 }
 
 #[test]
+fn free_space_counts_against_what_was_given_lately() {
+    // Of 800 files: how many the emptiest OST gets, and how many lie where the one before lies.
+    let given = |percent: u32| {
+        let mut balance = Balance::default();
+        let weighting = Weighting { threshold: 0, free_space: percent * 256 / 100 };
+        let all = osts(&[120, 40, 40, 40]);
+        let mut last = 1u64;
+        // Independent values, where one after the other decides.
+        let mut chance = || {
+            last ^= last << 13;
+            last ^= last >> 7;
+            last ^= last << 17;
+            last >> 8
+        };
+        let mut choose = || {
+            let choice = balance.choose(&striping(1), &among(&all, None), weighting, &mut chance);
+            choice.unwrap().order[0]
+        };
+        let files: Vec<u16> = (0..800).map(|_| choose()).collect();
+        let again = files.windows(2).filter(|two| two[0] == two[1]).count();
+        (files.iter().filter(|ost| **ost == 0).count(), again)
+    };
+    let [all, usual, none] = [100, 91, 0].map(given);
+    // By space alone: half of the files, and two in a row as often as chance has it, for one in three.
+    assert!((370..=430).contains(&all.0) && (230..=300).contains(&all.1), "{all:?}");
+    assert!(usual.0 < all.0 && usual.1 < all.1, "{usual:?} {all:?}");
+    assert!(none.0 < usual.0 && none.1 < usual.1 * 3 / 4, "{none:?} {usual:?}");
+}
+
+#[test]
 fn turns_are_kept_when_weights_are_off() {
     let (mut balance, mut chance) = (Balance::default(), chance());
     let all = osts(&[100, 1]);
