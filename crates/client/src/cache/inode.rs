@@ -7,6 +7,7 @@ use parking_lot::{Mutex, MutexGuard};
 use sheen_types::{Fid, HashMap, HashSet, InodeBits, Name, ResourceName, Timestamp, Transno};
 
 use super::failures::Failures;
+use super::heat::Heat;
 use super::limits::ABSENT_NAMES_MAX;
 use super::names::{Change, Done, Moment, NameBook, NameHash, Names, Reading};
 use super::rights::Rights;
@@ -88,6 +89,8 @@ pub(crate) struct State {
     pub(crate) opens: u64,
     /// File: when it was read last through us, as far as that was noted; 1970 if not.
     pub(crate) accessed: Timestamp,
+    /// File: how much it is used lately, once that was counted or told not to be.
+    pub(crate) heat: Option<Box<Heat>>,
     /// File: write-back that failed.
     pub(crate) failures: Failures,
     /// The last change of ours to it that the MDT has not said to be durable.

@@ -9,6 +9,7 @@
 //! Costs: a hit costs one map access and one short mutex; nothing is asked of the lock manager.
 
 mod failures;
+mod heat;
 mod inode;
 mod limits;
 mod lost;
@@ -18,6 +19,7 @@ mod pages;
 mod rights;
 mod table;
 
+pub(crate) use heat::{Heat, Rules as HeatRules};
 pub(crate) use inode::{Inode, LayoutState, State, Xattrs};
 pub(crate) use lost::{DataWatch, MetaCache};
 pub(crate) use names::{Change, Done, Moment, NameBook, Reading};

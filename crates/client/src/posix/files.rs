@@ -140,8 +140,9 @@ impl FileSystem {
             }
         };
         self.0.note_access(&file, file.data().as_deref());
+        let length = pieces.iter().map(|piece| piece.len() as u64).sum();
+        self.0.heat_up(&file, false, length);
         if !how.direct {
-            let length = pieces.iter().map(|piece| piece.len() as u64).sum();
             self.0.used_pages(file.pin.node, offset, length);
         }
         Ok(pieces)
@@ -172,6 +173,7 @@ impl FileSystem {
         };
         let pages = Extent::of_length(offset, length.into());
         let written = self.0.writing(&file, pages, write).await?;
+        self.0.heat_up(&file, true, written.into());
         if !how.direct {
             self.0.used_pages(file.pin.node, offset, written.into());
         }

@@ -23,6 +23,7 @@ mod files;
 mod flags;
 mod handing;
 mod handles;
+mod heat;
 mod inodes;
 mod invalidate;
 mod laid_out;
@@ -65,7 +66,7 @@ pub(crate) use handles::Handles;
 pub use invalidate::{Invalidate, Stale};
 pub(crate) use locks::LocksTaken;
 pub(crate) use migrate::Moves;
-pub use settings::{Ahead, Settings};
+pub use settings::{Ahead, HeatSettings, Settings};
 pub use statistics::{Operation, Statistics, Tracked};
 pub use types::{
     AccessTimes, Attributes, Credentials, DirCookie, DirEntry, DirEntryPlus, Entry, Fallocate,

@@ -7,10 +7,15 @@ use parking_lot::Mutex;
 use sheen_types::Instant;
 
 use super::{Attributes, Credentials, FsStat};
+use crate::cache::HeatRules;
 
 /// Lookups that the listing of one directory has under way at once, unless told otherwise.
 const LOOKUPS_AT_ONCE: usize = 16;
 
+/// `SBI_DEFAULT_HEAT_DECAY_WEIGHT`, in percent.
+const HEAT_PERCENT: u32 = 80;
+/// `SBI_DEFAULT_HEAT_PERIOD_SECOND`.
+const HEAT_SECONDS: u64 = 60;
 /// No group in particular (`MDT_INVALID_GID`).
 const ANY_GROUP: u32 = u32::MAX;
 
@@ -27,7 +32,70 @@ pub struct Settings {
     tells_size: AtomicBool,
     /// Who besides root may lay files out; [`ANY_GROUP`] for all.
     layout_group: AtomicU32,
+    heat: HeatSettings,
     ahead: [AtomicU64; 3],
+}
+
+/// How the heat of files is counted.
+pub struct HeatSettings {
+    is_on: AtomicBool,
+    weight: AtomicU32,
+    period: AtomicU64,
+}
+
+impl Default for HeatSettings {
+    fn default() -> Self {
+        let (weight, period) = ((HEAT_PERCENT * 256 + 50) / 100, HEAT_SECONDS);
+        Self {
+            is_on: AtomicBool::new(false),
+            weight: AtomicU32::new(weight),
+            period: AtomicU64::new(period),
+        }
+    }
+}
+
+impl HeatSettings {
+    /// Whether it is counted (`file_heat`).
+    #[must_use]
+    pub fn is_on(&self) -> bool {
+        self.is_on.load(Ordering::Relaxed)
+    }
+
+    /// Sets that.
+    pub fn count_or_not(&self, on: bool) {
+        self.is_on.store(on, Ordering::Relaxed);
+    }
+
+    /// How much of the heat the last period is, in percent (`heat_decay_percentage`).
+    #[must_use]
+    pub fn percent(&self) -> u32 {
+        (self.weight.load(Ordering::Relaxed) * 100 + 128) / 256
+    }
+
+    /// Sets that; more than 100 is 100.
+    pub fn set_percent(&self, percent: u32) {
+        self.weight.store((percent.min(100) * 256 + 50) / 100, Ordering::Relaxed);
+    }
+
+    /// Seconds of a period (`heat_period_second`).
+    #[must_use]
+    pub fn period(&self) -> u64 {
+        self.period.load(Ordering::Relaxed)
+    }
+
+    /// Sets that; none is one.
+    pub fn set_period(&self, seconds: u64) {
+        self.period.store(seconds.max(1), Ordering::Relaxed);
+    }
+
+    pub(super) fn rules(&self) -> HeatRules {
+        HeatRules { weight: self.weight.load(Ordering::Relaxed).into(), period: self.period() }
+    }
+
+    /// The rules, if it is counted at all.
+    pub(super) fn counted(&self) -> Option<HeatRules> {
+        self.is_on().then(|| self.rules())
+    }
 }
 
 /// What was looked up while directories were listed.
@@ -52,6 +120,7 @@ impl Default for Settings {
             statfs: Mutex::default(),
             tells_size: AtomicBool::new(true),
             layout_group: AtomicU32::new(ANY_GROUP),
+            heat: HeatSettings::default(),
             ahead: Default::default(),
         }
     }
@@ -166,6 +235,12 @@ impl Settings {
             0 => who.uid == 0,
             group => who.uid == 0 || who.is_in_group(group),
         }
+    }
+
+    /// How the heat of files is counted.
+    #[must_use]
+    pub fn heat(&self) -> &HeatSettings {
+        &self.heat
     }
 
     /// Part of a directory was listed with so many names, of which so many are kept.

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
+use sheen_io::Clock;
 use sheen_types::{Errno, Fid, InodeBits};
 use sheen_wire::md::AttrValid;
 use sheen_wire::messages::{MdsCloseReply, Request};
@@ -197,4 +198,52 @@ fn files_are_laid_out_by_those_whom_operators_let() {
         let done = [lay_out(1000, 50), lay_out(1000, 60), lay_out(0, 60)];
         assert_eq!(done, [in_group, in_other, root], "group {group}");
     }
+}
+
+#[test]
+fn heat_is_counted_where_operators_and_users_want_it() {
+    let fixture = Fixture::new();
+    let (node, opened) = open(&fixture, 1);
+    let heat = || {
+        let files = fixture.files.clone();
+        let read = async move { files.getxattr(&Fixture::root(), node, b"sheen.heat").await };
+        String::from_utf8(fixture.world.run(read).expect("heat").to_vec()).expect("text")
+    };
+    let work = || {
+        let files = fixture.files.clone();
+        fixture.world.run(async move {
+            let data = Bytes::from(vec![1; 1000]);
+            files.write(opened.handle, 0, data).await.expect("written");
+            files.read(opened.handle, 0, 600).await.expect("read");
+        });
+    };
+    let set = |flags: &'static [u8]| {
+        let files = fixture.files.clone();
+        let (name, value, any) = (b"sheen.heat", Bytes::from_static(flags), super::XattrMode::Any);
+        let done = async move { files.setxattr(&Fixture::root(), node, name, value, any).await };
+        fixture.world.run(done)
+    };
+    work();
+    assert_eq!(heat(), "0 0 0 0 0", "nobody wants it");
+    let settings = fixture.files.settings().heat();
+    settings.count_or_not(true);
+    settings.set_percent(100);
+    work();
+    work();
+    assert_eq!(heat(), "0 2 2 1200 2000");
+    settings.set_percent(50);
+    assert_eq!((settings.percent(), heat().as_str()), (50, "0 1 1 600 1000"));
+    assert_eq!(set(b"6"), Ok(()));
+    work();
+    assert_eq!(heat(), "2 0 0 0 0", "off and cleared");
+    assert_eq!(set(b"0"), Ok(()));
+    settings.set_percent(100);
+    settings.set_period(10);
+    work();
+    let world = fixture.world.clone();
+    fixture
+        .world
+        .run(async move { world.sleep_until(world.now() + Duration::from_secs(30)).await });
+    assert_eq!(heat(), "0 0 0 0 0", "its period is over");
+    assert_eq!(set(b"x"), Err(Errno::EINVAL));
 }

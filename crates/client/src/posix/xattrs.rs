@@ -18,6 +18,8 @@ const LUSTRE_FID: &[u8] = b"lustre.fid";
 const MIGRATE: &[u8] = b"sheen.migrate";
 /// Set: exchange the layouts of this file and of the one with the FID that the value is.
 const SWAP_LAYOUTS: &[u8] = b"sheen.swap_layouts";
+/// The heat of a file, and its flags.
+const HEAT: &[u8] = b"sheen.heat";
 /// What the kernel asks for before a file is first written.
 const CAPABILITY: &[u8] = b"security.capability";
 /// What is read by whoever may read the file.
@@ -41,6 +43,9 @@ impl FileSystem {
             return self.migration(node);
         }
         let inode = self.0.pin(node)?;
+        if name == HEAT {
+            return self.0.heat(who, &inode).await;
+        }
         if name.starts_with(TRUSTED) && who.uid != 0 {
             return Err(Errno::ENODATA);
         }
@@ -77,8 +82,8 @@ impl FileSystem {
         Ok(list.into())
     }
 
-    /// Sets an extended attribute. One RPC; two for the layout of a file. Two names are orders to this
-    /// mount (`lfs migrate`, `lfs swap_layouts`).
+    /// Sets an extended attribute. One RPC; two for the layout of a file. Some names are orders to this
+    /// mount (`lfs migrate`, `lfs swap_layouts`, `lfs heat_set`).
     ///
     /// # Errors
     /// As `setxattr(2)`.
@@ -103,6 +108,9 @@ impl FileSystem {
             _ => {}
         }
         let inode = self.0.pin(node)?;
+        if name == HEAT {
+            return self.0.set_heat(who, &inode, &value).await;
+        }
         if name == LUSTRE_LOV {
             return self.0.set_layout(who, &inode, value).await;
         }

@@ -17,6 +17,8 @@ const FID: &str = "lustre.fid";
 const MIGRATE: &str = "sheen.migrate";
 /// Set: an order to the mount to exchange the layouts of two files.
 const SWAP_LAYOUTS: &str = "sheen.swap_layouts";
+/// The heat of a file: flags, reads, writes, bytes read, bytes written. Set: the flags.
+const HEAT: &str = "sheen.heat";
 /// The kernel allows no longer value (`XATTR_SIZE_MAX`).
 const VALUE_BYTES_MAX: usize = 64 << 10;
 
@@ -103,6 +105,31 @@ pub(super) fn migration(path: &Path) -> Result<(u64, u64), Errno> {
 /// Orders the mount to exchange the layouts of a file and of the one with that FID.
 pub(super) fn order_swap(path: &Path, other: &Fid) -> Result<(), Errno> {
     plain_set(path, SWAP_LAYOUTS, other.to_string().as_bytes())
+}
+
+/// The flags of a file's heat, and its four numbers.
+///
+/// # Errors
+/// ENOTTY of what has none.
+pub(super) fn heat(path: &Path) -> Result<(u64, [u64; 4]), Errno> {
+    let bytes = match value(path, HEAT) {
+        Err(Errno::EOPNOTSUPP) => return Err(Errno::ENOTTY),
+        bytes => bytes?,
+    };
+    let text = String::from_utf8_lossy(&bytes);
+    let numbers: Vec<u64> = text.split(' ').filter_map(|number| number.parse().ok()).collect();
+    match numbers[..] {
+        [flags, reads, writes, read, written] => Ok((flags, [reads, writes, read, written])),
+        _ => Err(Errno::EPROTO),
+    }
+}
+
+/// Sets the flags of a file's heat.
+pub(super) fn set_heat(path: &Path, flags: u64) -> Result<(), Errno> {
+    match plain_set(path, HEAT, flags.to_string().as_bytes()) {
+        Err(Errno::EOPNOTSUPP) => Err(Errno::ENOTTY),
+        done => done,
+    }
 }
 
 /// Removes a directory's default; that there is none is fine.

@@ -13,6 +13,7 @@ mod fid2path;
 mod find;
 mod getname;
 mod getstripe;
+mod heat;
 mod layout_text;
 mod layout_yaml;
 mod migrate;
@@ -70,6 +71,12 @@ enum Command {
     Path2fid(path2fid::PathToFid),
     /// Show the paths of FIDs
     Fid2path(fid2path::FidToPath),
+    /// Show how much files are read and written lately
+    #[command(name = "heat_get")]
+    HeatGet(heat::Get),
+    /// Have that counted of files, or not, or anew
+    #[command(name = "heat_set")]
+    HeatSet(heat::Set),
     /// Show name and instance of mounted file systems
     Getname(getname::GetName),
 }
@@ -82,8 +89,6 @@ pub(crate) const REFUSED_COMMANDS: &[&str] = &[
     "flushctx",
     "getdirstripe",
     "getsom",
-    "heat_get",
-    "heat_set",
     "hsm",
     "hsm_action",
     "hsm_archive",
@@ -143,6 +148,8 @@ pub(crate) fn run(arguments: &Lfs) -> Result<(), Fault> {
         Command::Check(options) => check::run(options),
         Command::Path2fid(options) => path2fid::run(options),
         Command::Fid2path(options) => fid2path::run(options),
+        Command::HeatGet(options) => heat::get(options),
+        Command::HeatSet(options) => heat::set(options),
         Command::Getname(options) => getname::run(options),
     }
 }

@@ -46,6 +46,7 @@ pub(super) fn add(state: &Arc<MountState>) {
     add_listing(&folder, state);
     add_switches(&folder, state);
     add_layouts(&folder, state);
+    add_heat(&folder, state);
     state.files.limit_pages(memory_bytes() / 2);
     folder.tune("max_cached_mb", state, cached, set_cached);
     folder.show("unstable_stats", state, unstable);
@@ -340,6 +341,39 @@ fn add_layouts(folder: &Folder<'_>, state: &Arc<MountState>) {
             let bytes = values::within(values::number(text)?, EA_BYTES_MIN, EA_BYTES_MAX);
             // Not ERANGE, as in Lustre.
             it.files.set_layout_room(bytes.map_err(|_| Errno::EINVAL)? as usize);
+            Ok(())
+        },
+    );
+}
+
+/// How much files are read and written lately.
+fn add_heat(folder: &Folder<'_>, state: &Arc<MountState>) {
+    folder.tune(
+        "file_heat",
+        state,
+        |it| u8::from(it.files.settings().heat().is_on()).to_string(),
+        |it, text| {
+            it.files.settings().heat().count_or_not(values::switch(text)?);
+            Ok(())
+        },
+    );
+    folder.tune(
+        "heat_decay_percentage",
+        state,
+        |it| it.files.settings().heat().percent().to_string(),
+        |it, text| {
+            let percent = values::number_within(text, 0, 100)?;
+            it.files.settings().heat().set_percent(percent as u32);
+            Ok(())
+        },
+    );
+    folder.tune(
+        "heat_period_second",
+        state,
+        |it| it.files.settings().heat().period().to_string(),
+        |it, text| {
+            let seconds = values::number_within(text, 1, u32::MAX.into())?;
+            it.files.settings().heat().set_period(seconds);
             Ok(())
         },
     );
