@@ -1,6 +1,7 @@
 //! Random sequences of operations on two clients and on the model; what differs is shrunk.
 //!
-//! `SHEEN_SEED` replays a run. `SHEEN_MODEL_OPERATIONS` asks for another number of operations.
+//! `SHEEN_SEED` replays a run; without it the seed of all property tests counts, which `cargo xtask test` gives
+//! (`PROPTEST_RNG_SEED`), or else a new one. `SHEEN_MODEL_OPERATIONS` asks for another number of operations.
 
 use std::hash::{BuildHasher, RandomState};
 
@@ -11,7 +12,8 @@ fn number(variable: &str) -> Option<u64> {
 }
 
 fn compare(home: Home) {
-    let seed = number("SHEEN_SEED").unwrap_or_else(|| RandomState::new().hash_one("model") >> 32);
+    let told = number("SHEEN_SEED").or_else(|| number("PROPTEST_RNG_SEED"));
+    let seed = told.unwrap_or_else(|| RandomState::new().hash_one("model") >> 32);
     let wanted = number("SHEEN_MODEL_OPERATIONS").unwrap_or(2000);
     println!("seed {seed}; replay: SHEEN_SEED={seed} SHEEN_MODEL_OPERATIONS={wanted}");
     let outcome = sheen_model::run_many(seed, home, wanted);

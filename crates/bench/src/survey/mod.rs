@@ -62,16 +62,18 @@ pub fn obdfilter(options: &ObdfilterOptions, surroundings: &Surroundings) -> Res
 /// What both surveys are told.
 #[derive(Clone, Debug, PartialEq, Eq, clap::Args)]
 pub struct Common {
-    /// Threads (operations in flight) on each target to begin with
+    /// Threads (operations in flight) on each target to begin with [default: 4 on MDTs, 1 on OSTs]
     #[arg(long, value_name = "N")]
     pub thrlo: Option<u32>,
     /// Threads on each target to end with; they double from test to test
+    /// [default: 32 on MDTs, 16 on OSTs]
     #[arg(long, value_name = "N")]
     pub thrhi: Option<u32>,
     /// Targets of this machine, as 'fs-MDT0000 fs-MDT0001' [default: all of their kind]
     #[arg(long, value_name = "NAMES")]
     pub targets: Option<String>,
-    /// Tests in their order, separated by blanks
+    /// Tests in their order, separated by blanks [default: create lookup md_getattr setxattr destroy on
+    /// MDTs, write rewrite read on OSTs]
     #[arg(long = "tests_str", alias = "tests-str", value_name = "TESTS")]
     pub tests: Option<String>,
     /// Directory for the files with results [default: /tmp]
