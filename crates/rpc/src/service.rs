@@ -20,7 +20,7 @@ use sheen_wire::ptlrpc::MsgFlags;
 use crate::adaptive::{Estimate, seconds_of};
 use crate::limits;
 use crate::portals;
-use crate::timing::{Time, Timing};
+use crate::timing::{OwnTimes, Time, Timing};
 
 /// Names a request while the service has it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -180,6 +180,8 @@ struct Running<T> {
     arrival: Arrival,
     deadline: Instant,
     class: Class,
+    /// The times of its target, once that is known.
+    own_times: OwnTimes,
     /// A newer copy, to be run if this one ends without an answer.
     copy: Option<Box<(Arrival, T)>>,
 }
@@ -321,8 +323,18 @@ impl<T> Service<T> {
         }
         let deadline = deadline(&arrival, arrival.timeout);
         self.by_identity.insert(identity(&arrival), id);
-        self.running.insert(id, Running { arrival, deadline, class, copy: None });
+        self.running.insert(
+            id,
+            Running { arrival, deadline, class, own_times: OwnTimes::default(), copy: None },
+        );
         id
+    }
+
+    /// The target of a running request has times of its own.
+    pub fn set_own_times(&mut self, id: RequestId, times: OwnTimes) {
+        if let Some(running) = self.running.get_mut(&id) {
+            running.own_times = times;
+        }
     }
 
     /// A request is to be answered; `None` if it has been already. Then [`Service::next`] may
@@ -340,7 +352,7 @@ impl<T> Service<T> {
         if !first.flags.intersects(recovery) {
             self.estimate.measure(now, service_time, &self.timing.bounds());
         }
-        let timeout = self.estimate.seconds(&self.timing.bounds());
+        let timeout = self.estimate.seconds(&running.own_times.over(&self.timing));
         self.at(first.portal).stats.req_timeout.add(u64::from(timeout));
         Some(Way { arrival: copied.unwrap_or(first), timeout, service_time })
     }
@@ -379,15 +391,15 @@ impl<T> Service<T> {
         }
         self.next_scan = now + limits::SCAN_INTERVAL;
         let mut ways = Vec::new();
-        let bounds = self.timing.bounds();
-        if !bounds.adapts() {
-            return ways;
-        }
         let margin = Duration::from_secs(self.timing.of(Time::AtEarlyMargin).into());
         for running in self.running.values_mut() {
             let arrival = running.copy.as_ref().map_or(&running.arrival, |copy| &copy.0);
             let soon = running.deadline <= now + margin;
             if !soon || !arrival.early || running.deadline <= now {
+                continue;
+            }
+            let bounds = running.own_times.over(&self.timing);
+            if !bounds.adapts() {
                 continue;
             }
             let service_time = seconds_of(now.since(arrival.arrived));

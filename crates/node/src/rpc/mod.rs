@@ -229,7 +229,8 @@ impl RpcNode {
         let mut targets = self.targets.write();
         let all = Arc::make_mut(&mut targets);
         all.retain(|registered| registered.target != target);
-        all.push(Registered { target, handler, portals: portals.to_vec() });
+        let own_times = OwnTimes::default();
+        all.push(Registered { target, handler, portals: portals.to_vec(), own_times });
         drop(targets);
         self.answer_at(portals);
     }
@@ -299,6 +300,22 @@ impl RpcNode {
     /// (`lctl set_param *.*.at_min`).
     pub fn set_own_times(&self, target: &Uuid, times: OwnTimes) {
         self.each_import_to(target, |core| core.handle(Event::OwnTimes(times)));
+    }
+
+    /// The times that a target of this process has of its own.
+    #[must_use]
+    pub fn target_times(&self, target: &Uuid) -> OwnTimes {
+        let targets = self.targets.read();
+        let own = targets.iter().find(|registered| registered.target == *target);
+        own.map_or_else(OwnTimes::default, |registered| registered.own_times)
+    }
+
+    /// Sets them, for requests that come from now on (`lctl set_param mdt.*.at_min`).
+    pub fn set_target_times(&self, target: &Uuid, times: OwnTimes) {
+        let mut targets = self.targets.write();
+        let own = Arc::make_mut(&mut targets).iter_mut();
+        own.filter(|registered| registered.target == *target)
+            .for_each(|registered| registered.own_times = times);
     }
 
     /// The imports to `target` disconnect when they were not used for `time`, and nothing is held there;

@@ -8,7 +8,8 @@ use parking_lot::Mutex;
 use sheen_rpc::import::EARLY_REPLY_BYTES;
 use sheen_rpc::service::{Arrival, RequestId, Service, Verdict, Way};
 use sheen_rpc::{
-    BulkPort, Handler, Incoming, Replier, ReplyHead, bulk_portal, connect_target, reply_portal,
+    BulkPort, Handler, Incoming, OwnTimes, Replier, ReplyHead, bulk_portal, connect_target,
+    reply_portal,
 };
 use sheen_types::{Errno, MatchBits, ObdHandle, Uuid, Xid};
 use sheen_wire::codec::Wire;
@@ -30,6 +31,8 @@ pub(super) struct Registered {
     pub(super) target: Uuid,
     pub(super) handler: Arc<dyn Handler>,
     pub(super) portals: Vec<Portal>,
+    /// What its clients are told of time, where that is not what the process has.
+    pub(super) own_times: OwnTimes,
 }
 
 /// A request whose body is decoded.
@@ -166,12 +169,15 @@ impl RpcNode {
             }
         };
         let named = connect_target(&request);
-        let Some(handler) = self.find_handler(&arrival, named.as_ref()) else {
+        let Some((handler, own_times)) = self.find_handler(&arrival, named.as_ref()) else {
             // A target that is not here, or an export that it does not know (any more).
             self.exports_by_bits.write().remove(&arrival.handle);
             let errno = if named.is_some() { Errno::ENODEV } else { Errno::ENOTCONN };
             return pending.refuse(errno);
         };
+        if own_times != OwnTimes::default() {
+            self.service(handle).lock().set_own_times(id, own_times);
+        }
         let mover = Arc::new(Mover(Arc::clone(&self.lnet)));
         let portal = bulk_portal(body.opcode);
         let incoming = Incoming {
@@ -190,9 +196,14 @@ impl RpcNode {
         handler.handle(incoming).await;
     }
 
-    fn find_handler(&self, arrival: &Arrival, named: Option<&Uuid>) -> Option<Arc<dyn Handler>> {
+    /// Who executes a request, and the times that this target has of its own.
+    fn find_handler(
+        &self,
+        arrival: &Arrival,
+        named: Option<&Uuid>,
+    ) -> Option<(Arc<dyn Handler>, OwnTimes)> {
         if arrival.portal == Portal::LDLM_CB_REQUEST {
-            return self.callbacks.read().clone();
+            return self.callbacks.read().clone().map(|handler| (handler, OwnTimes::default()));
         }
         // Handlers are asked with no lock held.
         let targets = Arc::clone(&self.targets.read());
@@ -203,7 +214,8 @@ impl RpcNode {
                     None => registered.handler.owns(arrival.handle),
                 }
         };
-        targets.iter().find(fits).map(|registered| Arc::clone(&registered.handler))
+        let found = targets.iter().find(fits);
+        found.map(|registered| (Arc::clone(&registered.handler), registered.own_times))
     }
 
     fn send_reply(

@@ -126,3 +126,25 @@ fn operators_say_how_much_time_early_replies_ask_for_and_when() {
     assert_eq!(told(|timing| timing.set(Time::AtMax, 12)), [(5, 12)]);
     assert_eq!(told(|timing| timing.set(Time::AtMax, 0)), []);
 }
+
+#[test]
+fn a_target_has_its_own_times() {
+    let at = |own_times: OwnTimes| {
+        let mut service = Service::new(seconds(0), 8, Arc::default());
+        let Verdict::Run(id, ()) = service.arrive(seconds(0), arrival(64, Opcode::MDS_REINT), ())
+        else {
+            panic!("it runs")
+        };
+        service.set_own_times(id, own_times);
+        let early: Vec<u32> = (1..=9)
+            .flat_map(|second| service.tick(seconds(second)))
+            .map(|way| way.timeout)
+            .collect();
+        (early, service.finish(seconds(9), id).expect("it ran").timeout)
+    };
+    assert_eq!(at(OwnTimes::default()), (vec![35], 9));
+    assert_eq!(at(OwnTimes { at_min: 40, ..OwnTimes::default() }), (vec![35], 40));
+    // What came late is told so far as may be.
+    assert_eq!(at(OwnTimes { at_max: 12, at_min: 3, ..OwnTimes::default() }), (vec![12], 9));
+    assert_eq!(at(OwnTimes { at_max: 8, at_min: 3, ..OwnTimes::default() }).1, 8);
+}

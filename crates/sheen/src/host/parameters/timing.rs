@@ -6,7 +6,7 @@ use std::sync::Arc;
 use sheen_control::Tree;
 use sheen_node::rpc::RpcNode;
 use sheen_rpc::{OwnTimes, Time};
-use sheen_types::Errno;
+use sheen_types::{Errno, Uuid};
 
 use super::device::Device;
 use super::folder::Folder;
@@ -60,6 +60,27 @@ pub(super) fn add_own(folder: &Folder<'_>, device: &Arc<Device>) {
                 let mut times = it.own_times().ok_or(Errno::ENODEV)?;
                 *field(&mut times) = seconds(text)?;
                 it.set_own_times(times);
+                Ok(())
+            },
+        );
+    }
+}
+
+/// Adds those that a target tells its clients by; 0 stands for what the process has.
+pub(super) fn add_target(tree: &Tree, node: &Arc<RpcNode>, root: &str, target: &Uuid) {
+    type Field = (&'static str, fn(&mut OwnTimes) -> &mut u32);
+    let fields: [Field; 2] =
+        [("at_min", |times| &mut times.at_min), ("at_max", |times| &mut times.at_max)];
+    for (leaf, field) in fields {
+        let (reader, writer) = (Arc::clone(node), Arc::clone(node));
+        let (read, written) = (target.clone(), target.clone());
+        tree.add_writable(
+            &format!("{root}.{leaf}"),
+            move || field(&mut reader.target_times(&read)).to_string(),
+            move |text| {
+                let mut times = writer.target_times(&written);
+                *field(&mut times) = seconds(text)?;
+                writer.set_target_times(&written, times);
                 Ok(())
             },
         );

@@ -228,7 +228,31 @@ fn lock_timeout(cluster: &Cluster) -> Outcome {
     becomes("a mount that comes back", || Ok(fs::read(&name).is_ok_and(|data| data == b"more")))
 }
 
-const STEPS: [Step; 9] = [
+/// A target tells its clients to expect as much time as operators say, and no other does.
+fn expected_times(cluster: &Cluster) -> Outcome {
+    // Of the portal of ordinary requests: `portal N : cur SECONDS ...`.
+    let told = |device: &str| -> Outcome<u64> {
+        let text = get(cluster, &format!("{device}.timeouts"))?;
+        let line = text.lines().find(|line| line.starts_with("portal")).ok_or("no portal")?;
+        let mut words = line.split_whitespace().skip_while(|word| *word != "cur");
+        words.nth(1).and_then(|word| word.parse().ok()).ok_or_else(|| text.clone())
+    };
+    let ask = |device: &str| set(cluster, &format!("{device}.ping=1"));
+    set(cluster, "mdt.*.at_min=77")?;
+    is("mdt.*.at_min", number(cluster, "mdt.*.at_min")?, 77)?;
+    ask("mdc.*")?;
+    ask("osc.*OST0001*")?;
+    is("what the MDT tells", told("mdc.*")?, 77)?;
+    let other = told("osc.*OST0001*")?;
+    ensure(other < 77, || format!("an OST tells {other}"))?;
+    set(cluster, "mdt.*.at_min=0")?;
+    set(cluster, "obdfilter.*OST0001.at_min=88")?;
+    ask("osc.*OST0001*")?;
+    is("what the OST tells", told("osc.*OST0001*")?, 88)?;
+    set(cluster, "obdfilter.*OST0001.at_min=0")
+}
+
+const STEPS: [Step; 10] = [
     ("placement", placement),
     ("layouts", layouts),
     ("changes", changes),
@@ -237,6 +261,7 @@ const STEPS: [Step; 9] = [
     ("clients", clients),
     ("agreements", agreements),
     ("counts", counts),
+    ("expected_times", expected_times),
     ("lock_timeout", lock_timeout),
 ];
 

@@ -21,6 +21,9 @@ pub(super) fn add(tree: &Tree, node: &Arc<RpcNode>, running: &[Arc<Running>]) {
             one.served.target.set_base_timeout(time(Time::Timeout));
         }
     });
+    for one in running {
+        timing::add_target(tree, node, &super::root_of(one), &one.served.target.config().uuid);
+    }
     tree.add("pinger", || "on".to_owned());
     let Some(one) = running.first().cloned() else { return };
     let all = running.to_vec();
