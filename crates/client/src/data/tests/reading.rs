@@ -96,6 +96,24 @@ fn a_stream_is_fetched_ahead_and_each_byte_once() {
 }
 
 #[test]
+fn two_readers_of_a_file_are_both_read_ahead_and_fetch_each_byte_once() {
+    let fixture = Fixture::new(1 << 20);
+    let data = pattern(16 << 20);
+    fixture.ost().set_bytes(resource(0), data.to_vec());
+    let file = fixture.file(1);
+    assert_eq!(fixture.size(&file), 16 << 20);
+    let step: usize = 47_008;
+    for at in (0..8 << 20).step_by(step).take((8 << 20) / step) {
+        for at in [at, (8 << 20) + at] {
+            let read = fixture.read(&file, at as u64, step as u32, CACHED).expect("read");
+            assert!(read == data.slice(at..at + step), "at {at}");
+        }
+    }
+    let asked = fixture.ost().take("read");
+    assert!(asked.len() < 24, "{}: {asked:?}", asked.len());
+}
+
+#[test]
 fn nothing_is_fetched_ahead_behind_the_end() {
     let fixture = Fixture::new(1 << 20);
     let data = pattern(16 << 10);
