@@ -6,7 +6,7 @@ use std::sync::Arc;
 use sheen_types::Instant;
 use sheen_wire::connect::ObdConnectData;
 
-use crate::channel::{Call, Channel};
+use crate::channel::{BoxFuture, Call, Channel};
 
 /// `LUSTRE_IMP_*`: where an import stands, with Lustre's names.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -127,6 +127,11 @@ pub trait ImportEvents: Send + Sync {
     /// lost. Called before requests are let through again.
     fn evicted(&self, channel: &Arc<dyn Channel>) {
         let _ = channel;
+    }
+
+    /// The target has restarted and is about to be told our locks: what need not be told is dropped now.
+    fn before_locks(&self) -> BoxFuture<'static, ()> {
+        Box::pin(std::future::ready(()))
     }
 
     /// The restarted target must be told which locks we hold: one enqueue (kind

@@ -7,7 +7,7 @@ use std::time::Duration;
 use parking_lot::RwLock;
 use sheen_io::World;
 use sheen_llog::{ClusterMap, MapTarget};
-use sheen_rpc::{Channel, Import, ImportEvents, ImportState, LockReplay};
+use sheen_rpc::{BoxFuture, Channel, Import, ImportEvents, ImportState, LockReplay};
 use sheen_types::{Nid, Uuid};
 use sheen_wire::connect::{ConnectFlags2, ObdConnectData};
 
@@ -86,6 +86,17 @@ impl ImportEvents for Events {
             tracing::warn!(target = locks.name(), "cached locks and data are lost");
             locks.on_evicted();
         }
+    }
+
+    fn before_locks(&self) -> BoxFuture<'static, ()> {
+        let locks = self.locks.get().and_then(Weak::upgrade);
+        // Of the MGS's locks none is for keeping anything.
+        let locks = locks.filter(|_| self.data.get().is_some());
+        Box::pin(async move {
+            if let Some(locks) = locks {
+                locks.drop_before_replay().await;
+            }
+        })
     }
 
     fn replay_locks(&self, connection: u32) -> Vec<LockReplay> {

@@ -228,6 +228,10 @@ impl Protected for InodeLocks {
         !self.pages.0.is_dirty(resource) && self.inodes.gives_all(resource)
     }
 
+    fn is_dirty(&self, resource: ResourceName) -> bool {
+        self.pages.is_dirty(resource)
+    }
+
     fn glimpse(&self, resource: ResourceName) -> Option<Bytes> {
         self.pages.glimpse(resource)
     }

@@ -289,6 +289,10 @@ impl Protected for Pages {
         self.0.learn(resource, value);
     }
 
+    fn is_dirty(&self, resource: ResourceName) -> bool {
+        self.0.is_dirty(resource)
+    }
+
     fn glimpse(&self, resource: ResourceName) -> Option<Bytes> {
         self.0.object(resource).and_then(|object| object.lock_value())
     }

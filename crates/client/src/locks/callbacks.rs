@@ -147,7 +147,10 @@ fn replayed(space: &Weak<LockSpace>, handle: LockHandle, answer: Result<Answer, 
         Err(RpcError::Errno(_) | RpcError::Protocol(_)) => None,
     };
     if let Some(remote) = remote {
-        return space.namespace.replayed(handle, remote);
+        if !space.namespace.replayed(handle, remote) {
+            space.cancel([remote]);
+        }
+        return;
     }
     tracing::warn!(space = space.name, %handle, "the target does not give a lock back");
     let mut actions = Vec::new();

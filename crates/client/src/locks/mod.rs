@@ -32,12 +32,16 @@ pub use held::{Held, Pending};
 pub use router::CallbackRouter;
 pub use sheen_ldlm::client::{CachePolicy, Gauges, Namespace};
 
-use crate::call;
+use crate::{call, join};
 
 /// Cancels in one request: what `LDLM_CANCEL` fits into a page, as Lustre limits it.
 const CANCELS_IN_REQUEST_MAX: usize = 500;
 /// Unused locks given back in one go when there are too many, unless told otherwise.
 const SHRINK_BATCH: usize = 64;
+
+/// How long a restarted target waits for unused locks to be dropped before it is told the others: the
+/// kernel may be slow to let go.
+const DROPPED_WITHIN: Duration = Duration::from_secs(1);
 
 /// What a lock's end takes away.
 #[derive(Clone, Copy, Debug)]
@@ -74,6 +78,12 @@ pub trait Protected: Send + Sync {
         false
     }
 
+    /// Whether something under a lock on `resource` is not written yet.
+    fn is_dirty(&self, resource: ResourceName) -> bool {
+        let _ = resource;
+        false
+    }
+
     /// Another client asks for size and times of an object that we may be changing: the lock value
     /// block to answer with, if we know better than the server.
     fn glimpse(&self, resource: ResourceName) -> Option<Bytes>;
@@ -103,6 +113,7 @@ pub struct LockSpace {
     cancels: Mutex<Cancels>,
     shrink_batch: AtomicUsize,
     cancels_early: AtomicBool,
+    drops_before_replay: AtomicBool,
 }
 
 /// Who waits for a lock; stays until its [`Pending`] is done.
@@ -153,6 +164,7 @@ impl LockSpace {
             cancels: Mutex::default(),
             shrink_batch: AtomicUsize::new(SHRINK_BATCH),
             cancels_early: AtomicBool::new(true),
+            drops_before_replay: AtomicBool::new(true),
         })
     }
 
@@ -282,6 +294,58 @@ impl LockSpace {
     /// Sets that.
     pub fn cancel_early_or_not(&self, on: bool) {
         self.cancels_early.store(on, Ordering::Relaxed);
+    }
+
+    /// Whether unused locks are dropped instead of being told again to a restarted target
+    /// (`cancel_unused_locks_before_replay`).
+    pub fn drop_before_replay_or_not(&self, on: bool) {
+        self.drops_before_replay.store(on, Ordering::Relaxed);
+    }
+
+    /// The target has restarted, and is about to be told our locks: drops those that nobody uses, with
+    /// what they cover. What is not written yet stays, and what the kernel does not let go in time is
+    /// told again. No RPC.
+    pub async fn drop_before_replay(self: &Arc<Self>) {
+        if !self.drops_before_replay.load(Ordering::Relaxed) {
+            return;
+        }
+        let mut unused = self.namespace.unused();
+        unused.retain(|lock| self.goes_before_replay(&lock.desc));
+        let handles: Vec<LockHandle> = unused.iter().map(|lock| lock.handle).collect();
+        let mut actions = Vec::new();
+        self.namespace.drop_untold(&handles, &mut actions);
+        // Nothing is sent: it is dropped with the last of the tasks.
+        let (done, dropped) = oneshot::channel::<()>();
+        let done = Arc::new(done);
+        for action in actions {
+            let (space, done) = (Arc::clone(self), Arc::clone(&done));
+            let task = async move {
+                space.flush_untold(action).await;
+                drop(done);
+            };
+            self.world.tasks.spawn("lock before replay", Box::pin(task));
+        }
+        drop(done);
+        let late = self.world.clock.sleep_until(self.world.clock.now() + DROPPED_WITHIN);
+        join::first(async { drop(dropped.await) }, late).await;
+    }
+
+    async fn flush_untold(self: &Arc<Self>, action: Action) {
+        let Action::Flush { handle, resource, mode, part, discard } = action else { return };
+        self.protected.lose(self, Lost { resource, mode, part, discard }).await;
+        let mut actions = Vec::new();
+        self.namespace.flushed(self.world.clock.now(), handle, &mut actions);
+        self.act(actions);
+    }
+
+    /// As in Lustre, a lock that goes with an open file stays.
+    fn goes_before_replay(&self, lock: &LockDesc) -> bool {
+        let is_kind = match lock.policy {
+            Policy::Extent { .. } => true,
+            Policy::InodeBits { bits, .. } => !bits.intersects(InodeBits::OPEN),
+            Policy::Plain | Policy::Flock { .. } => false,
+        };
+        is_kind && !self.protected.is_dirty(lock.resource)
     }
 
     async fn cancel_now(

@@ -296,6 +296,9 @@ impl State {
         let handle = self.table.cookie(slot);
         let lock = self.table.lock_mut(slot);
         let remote_handle = lock.remote_handle;
+        if lock.untold {
+            return self.table.remove(slot);
+        }
         match lock.phase {
             // Should nobody take it along, it goes as the oldest unused one.
             Phase::Flushing { early: true, .. } => {
@@ -395,6 +398,15 @@ impl State {
             })
         };
         self.table.all().into_iter().filter_map(replay).collect()
+    }
+
+    /// An unused lock goes that the server has forgotten.
+    pub(super) fn drop_untold(&mut self, slot: u32, actions: &mut Actions) {
+        let is_unused = self.table.unused_since(slot).is_some();
+        if is_unused && self.table.lock(slot).phase == Phase::Held {
+            self.table.lock_mut(slot).untold = true;
+            self.let_go(slot, false, actions);
+        }
     }
 
     pub(super) fn evict(&mut self, actions: &mut Actions) {

@@ -376,7 +376,28 @@ impl Namespace {
     pub fn begin_replay(&self, connection: u32) -> Vec<Replay> {
         let mut state = self.state.lock();
         state.replayed_over = connection;
+        for slot in state.table.all() {
+            state.table.lock_mut(slot).untold = false;
+        }
         state.replays()
+    }
+
+    /// All unused locks, before [`Namespace::drop_untold`].
+    #[must_use]
+    pub fn unused(&self) -> Vec<LockInfo> {
+        let state = self.state.lock();
+        state.table.all_unused().into_iter().map(|slot| state.table.info(slot)).collect()
+    }
+
+    /// The server has restarted: lets these locks go that are still unused. One that is flushed before
+    /// [`Namespace::begin_replay`] is simply gone; others are told again as if they stayed.
+    pub fn drop_untold(&self, handles: &[LockHandle], actions: &mut Vec<Action>) {
+        let mut state = self.state.lock();
+        for handle in handles {
+            if let Some(slot) = state.table.slot(*handle) {
+                state.drop_untold(slot, actions);
+            }
+        }
     }
 
     /// Whether locks were replayed after that connection: what came over it and is not known yet is
@@ -392,12 +413,16 @@ impl Namespace {
         self.state.lock().replays()
     }
 
-    /// The server's new cookie of a replayed lock, from the reply.
-    pub fn replayed(&self, handle: LockHandle, remote_handle: LockHandle) {
+    /// The server's new cookie of a replayed lock, from the reply. Whether the lock is still here: if not,
+    /// the server must hear that it is free.
+    #[must_use]
+    pub fn replayed(&self, handle: LockHandle, remote_handle: LockHandle) -> bool {
         let mut state = self.state.lock();
-        if let Some(slot) = state.table.slot(handle) {
+        let slot = state.table.slot(handle);
+        if let Some(slot) = slot {
             state.table.lock_mut(slot).remote_handle = remote_handle;
         }
+        slot.is_some()
     }
 
     /// The restarted server does not give a replayed lock back: it is void, as another client may have

@@ -59,6 +59,8 @@ pub(super) struct Lock {
     unused: bool,
     /// Which of the lists is its own.
     pub(super) privileged: bool,
+    /// The server has restarted and was not told of it: it need not hear that the lock goes.
+    pub(super) untold: bool,
     /// How often it was used again, for that.
     pub(super) score: u8,
     /// When it was asked for, became unused, or was called back.
@@ -181,6 +183,7 @@ impl Table {
             place: 0,
             unused: false,
             privileged: false,
+            untold: false,
             score: 0,
             since: Instant(0),
             previous: NONE,
@@ -331,6 +334,13 @@ impl Table {
         let oldest = self.unused[usize::from(privileged)].oldest;
         let slot = (oldest != NONE).then_some(oldest)?;
         Some((slot, self.lock(slot).since))
+    }
+
+    /// All unused locks.
+    pub(super) fn all_unused(&self) -> Vec<u32> {
+        let mut slots = self.all();
+        slots.retain(|slot| self.lock(*slot).unused);
+        slots
     }
 
     /// Whether nobody uses the lock, and since when.

@@ -450,3 +450,23 @@ fn a_lock_for_writing_that_nobody_uses_goes_after_a_glimpse() {
     it.glimpsed(late, handle, &mut actions);
     assert_eq!(flushes(&mut actions), [(handle, Policy::bits(InodeBits::DOM))]);
 }
+
+#[test]
+fn an_unused_lock_that_goes_before_a_replay_is_not_told_again_and_not_cancelled() {
+    let it = namespace();
+    let (gone, late) =
+        (unused(&it, bytes(0, 9), LockMode::Pr), unused(&it, bytes(10, 19), LockMode::Pr));
+    let used = held(&it, bytes(20, 29), LockMode::Pr);
+    assert_eq!(it.unused().len(), 2);
+    let mut actions = Vec::new();
+    it.drop_untold(&[gone, late, used], &mut actions);
+    assert_eq!(flushes(&mut actions).len(), 2);
+    it.flushed(NOW, gone, &mut actions);
+    assert_eq!(actions, [], "the server does not know it");
+    let told: Vec<_> = it.begin_replay(2).into_iter().map(|replay| replay.handle).collect();
+    assert_eq!(told, [late, used], "what is not flushed yet is held");
+    assert!(it.replayed(late, LockHandle(77)));
+    it.flushed(NOW, late, &mut actions);
+    assert_eq!(actions, [Action::Cancel { handle: late, remote_handle: LockHandle(77) }]);
+    assert!(!it.replayed(late, LockHandle(78)), "it is gone");
+}

@@ -198,6 +198,11 @@ impl Core {
     fn replay_locks(&self, count: u32) {
         let Some(core) = self.me.upgrade() else { return };
         let task = async move {
+            core.events.before_locks().await;
+            // Another connect may have been made meanwhile, which tells all again.
+            if !core.inner.lock().engine.awaits_locks(count) {
+                return;
+            }
             let locks = core.events.replay_locks(count);
             let mut sent: Vec<_> = Vec::with_capacity(locks.len());
             for lock in locks {

@@ -143,6 +143,12 @@ impl Engine {
         }
     }
 
+    /// Whether the target of connect number `count` still waits to be told our locks.
+    #[must_use]
+    pub fn awaits_locks(&self, count: u32) -> bool {
+        self.state == ImportState::ReplayLocks && count == self.conn_cnt
+    }
+
     pub(super) fn locks_replayed(
         &mut self,
         now: Instant,
@@ -150,7 +156,7 @@ impl Engine {
         whole: bool,
         actions: &mut Vec<Action>,
     ) {
-        if self.state != ImportState::ReplayLocks || count != self.conn_cnt {
+        if !self.awaits_locks(count) {
             return;
         }
         if !whole {

@@ -180,6 +180,46 @@ fn a_lock_that_a_restarted_ost_refuses_is_not_used_any_more() {
 }
 
 #[test]
+fn unused_locks_are_dropped_before_a_restarted_ost_is_told_the_others() {
+    for (drops, told) in [(true, 1), (false, 2)] {
+        let fixture = Fixture::new(1 << 20);
+        let file = fixture.file(2);
+        let across = WriteAt::Offset(u64::from(STRIPE) - 4096);
+        // On the first OST everything is written, on the second not.
+        fixture.write(&file, across, pattern(4096), CACHED).expect("accepted");
+        fixture.sync(&file).expect("durable");
+        fixture
+            .write(&file, WriteAt::Offset(u64::from(STRIPE)), pattern(4096), CACHED)
+            .expect("too");
+        fixture.events.uncovered.lock().clear();
+        fixture.fakes.iter().for_each(|fake| drop(fake.take_asked()));
+        let mut replays = 0;
+        for locks in &fixture.locks {
+            locks.drop_before_replay_or_not(drops);
+            let dropped = Arc::clone(locks);
+            fixture.world.run(async move { dropped.drop_before_replay().await });
+            replays += locks.replays(1).len();
+        }
+        assert_eq!(replays, told, "drops: {drops}");
+        let uncovered = fixture.events.uncovered.lock().clone();
+        assert_eq!(uncovered.is_empty(), !drops, "{uncovered:?}");
+        assert_eq!(fixture.ost().take_asked(), Vec::<String>::new(), "it has forgotten the lock");
+    }
+}
+
+#[test]
+fn a_lock_that_the_kernel_does_not_let_go_is_told_again() {
+    let fixture = Fixture::new(1 << 20);
+    let file = fixture.file(1);
+    fixture.write(&file, WriteAt::Offset(0), pattern(4096), CACHED).expect("accepted");
+    fixture.sync(&file).expect("durable");
+    *fixture.events.held.lock() = Some(Extent::ALL);
+    let locks = Arc::clone(&fixture.locks[0]);
+    fixture.world.run(async move { locks.drop_before_replay().await });
+    assert_eq!(fixture.locks[0].replays(1).len(), 1);
+}
+
+#[test]
 fn being_forgotten_with_nothing_dirty_costs_nothing() {
     let fixture = Fixture::new(1 << 20);
     let file = fixture.file(1);

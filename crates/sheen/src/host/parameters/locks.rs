@@ -1,6 +1,7 @@
 //! `ldlm`: the locks that targets have granted to a mount.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use sheen_client::config::LOCKS_UNUSED_MAX;
@@ -15,6 +16,18 @@ use crate::api::Target;
 /// Adds what is about all of them.
 pub(super) fn add_common(state: &Arc<MountState>) {
     let folder = Folder::new(&state.tree, "ldlm");
+    folder.tune(
+        "cancel_unused_locks_before_replay",
+        state,
+        |state| state.cancel_before_replay.load(Ordering::Relaxed).to_string(),
+        |state, text| {
+            state.cancel_before_replay.store(values::number(text)?, Ordering::Relaxed);
+            for space in state.files.lock_spaces() {
+                space.drop_before_replay_or_not(state.cancels_before_replay());
+            }
+            Ok(())
+        },
+    );
     folder.show("lock_granted_count", state, |state| {
         let spaces = state.files.lock_spaces();
         spaces.iter().map(|space| space.namespace().gauges().locks).sum::<usize>().to_string()
@@ -26,6 +39,7 @@ pub(super) fn add(state: &Arc<MountState>, target: &Target) {
     let name = target.uuid.strip_suffix("_UUID").unwrap_or("MGS");
     let spaces = state.files.lock_spaces();
     let Some(space) = spaces.into_iter().find(|space| space.name() == name) else { return };
+    space.drop_before_replay_or_not(state.cancels_before_replay());
     // The methods that give locks back need the pointer.
     let space = Arc::new(space);
     let folder = Folder::new(&state.tree, format!("ldlm.namespaces.{}", target.device));

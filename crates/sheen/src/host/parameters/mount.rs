@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -37,6 +38,9 @@ pub(crate) struct MountState {
     /// Whether `flock(2)` and `fcntl(2)` locks go to the servers.
     pub(super) has_flock: bool,
     pools: Mutex<BTreeMap<String, Vec<String>>>,
+    /// Whether unused locks are dropped before the others are told again to a target that restarted: as
+    /// in Lustre, 0 is no.
+    pub(super) cancel_before_replay: AtomicU64,
     /// How the configuration combines OSTs.
     pub(super) stripes: Arc<Mutex<LovDesc>>,
     /// What targets said of their space, and when.
@@ -73,6 +77,7 @@ impl MountState {
             jobs: Arc::clone(jobs),
             has_flock,
             pools: Mutex::default(),
+            cancel_before_replay: AtomicU64::new(1),
             stripes: Arc::default(),
             space: Mutex::default(),
             world: world.clone(),
@@ -93,6 +98,11 @@ impl MountState {
     /// Takes the pools of the configuration as it is now.
     pub(super) fn set_pools(&self, map: &ClusterMap) {
         *self.pools.lock() = super::pools_of(&self.info.fsname, &map.pools);
+    }
+
+    /// Whether unused locks are dropped before others are told again.
+    pub(super) fn cancels_before_replay(&self) -> bool {
+        self.cancel_before_replay.load(Ordering::Relaxed) != 0
     }
 
     /// Takes what the configuration says of OSTs in general, which it does once.
