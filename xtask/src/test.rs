@@ -61,7 +61,7 @@ const E2E_AT_ONCE: &str = "4";
 type Step = (&'static str, fn(&Options) -> Count);
 
 const STEPS: &[Step] = &[
-    ("tidy", |_| Count::of(&check_tidy())),
+    ("tidy", |_| Count::of(&tidy::run(&tidy::Options { quick: false }))),
     ("build", |_| Count::of(&shell::build_simulator().map(drop))),
     ("unit", unit),
     ("golden", golden),
@@ -128,15 +128,6 @@ fn is_step(name: &str) -> bool {
 
 fn needs_build(step: &str) -> bool {
     ["e2e", "suites", "demo"].contains(&step)
-}
-
-/// The house rules; the end-to-end tests are no default target, so clippy sees them by name.
-fn check_tidy() -> Outcome {
-    tidy::run(&tidy::Options { quick: false })?;
-    let mut clippy = cargo(&["clippy", "--quiet", "--package", "sheen-testkit"]);
-    clippy.args(["--test", "e2e", "--test", "suites"]);
-    clippy.args(["--", "-D", "warnings"]);
-    shell::run(clippy)
 }
 
 /// All that is no step of its own, built in one go: packages that are tested alone ask for other features

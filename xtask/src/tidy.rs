@@ -85,6 +85,10 @@ pub(crate) fn run(options: &Options) -> Outcome {
         "-D",
         "warnings",
     ]))?;
+    // No default targets, so clippy sees them by name.
+    let mut tests = cargo(&["clippy", "--quiet", "--package", "sheen-testkit"]);
+    tests.args(["--test", "e2e", "--test", "suites", "--", "-D", "warnings"]);
+    shell::run(tests)?;
     let mut documents = cargo(&["doc", "--quiet", "--workspace", "--no-deps"]);
     documents.env("RUSTDOCFLAGS", "-D warnings");
     shell::run(documents)?;
