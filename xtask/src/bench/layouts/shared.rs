@@ -112,14 +112,15 @@ fn cases(amount: Amount) -> Vec<Case> {
 
 fn write(cluster: &Cluster, case: Case, amount: Amount) -> Result<Sample, String> {
     let folder = "shared";
-    let total: u64 = match case.pattern {
-        Pattern::Apart | Pattern::Interleaved if amount.quick => 64 << 20,
-        Pattern::Apart | Pattern::Interleaved => 512 << 20,
-        Pattern::Unaligned if amount.quick => 8 << 20,
-        Pattern::Unaligned => 32 << 20,
+    // Of each writer, however many there are: what it takes to get the locks counts alike then.
+    let each: u64 = match case.pattern {
+        Pattern::Apart | Pattern::Interleaved if amount.quick => 16 << 20,
+        Pattern::Apart | Pattern::Interleaved => 256 << 20,
+        Pattern::Unaligned if amount.quick => 2 << 20,
+        Pattern::Unaligned => 8 << 20,
     };
     let block = case.pattern.block() as u64;
-    let count = total / block / case.writers;
+    let count = each / block;
     cluster.folder(folder, &["-c", "1"])?;
     if case.target == Target::One {
         let path = cluster.top(0).join(folder).join("file");
