@@ -255,6 +255,8 @@ impl Object {
                 Ok(answer) => {
                     under_way.answered(clock.now().since(begin), length);
                     let oa = need(answer.reply.ost_body)?.oa;
+                    let gained = if oa.valid.contains(Valid::GRANT) { oa.grant } else { 0 };
+                    self.osc.settle(0, gained);
                     // Lustre's OSTs write what came, and leave it to us to see that it is wrong.
                     let theirs = oa.valid.contains(Valid::CKSUM).then_some(oa.nlink);
                     if let (Some(sum), Some(theirs)) = (sum, theirs.filter(|_| theirs != sum)) {
@@ -262,10 +264,8 @@ impl Object {
                         continue;
                     }
                     self.learn_blocks(&oa);
-                    let gained = if oa.valid.contains(Valid::GRANT) { oa.grant } else { 0 };
                     let failed =
                         answer.reply.rcs.iter().find_map(|rc| Errno::from_status(*rc as i32));
-                    self.osc.settle(0, gained);
                     return failed.map_or(Ok(()), Err);
                 }
                 // Ours refuse it, and what they have computed is lost with the answer.

@@ -230,10 +230,15 @@ fn an_ost_that_wrote_other_bytes_than_were_sent_gets_them_again() {
     let file = fixture.file(1);
     {
         let mut script = fixture.ost().script.lock();
-        (script.garble, script.writes_garbled) = (2, true);
+        (script.garble, script.writes_garbled, script.gain) = (2, true, 1 << 20);
     }
+    let osc = fixture.osts.osc(0).expect("there");
+    let [before, ..] = osc.grant_dirty_lost();
     fixture.write(&file, WriteAt::Offset(0), pattern(100), DIRECT).expect("the third time");
     assert_eq!(fixture.ost().take("write").len(), 3);
+    // What came with each answer counts, whatever the OST wrote; the write itself has cost some of it.
+    let [after, ..] = osc.grant_dirty_lost();
+    assert!(after > before + (2 << 20), "{before} and then {after}");
 }
 
 #[test]
