@@ -4,6 +4,9 @@
 //! stream whose end is nearest to it, or begins one; the stream used longest ago makes room, those first
 //! that never went on. So random reads drive no stream out, and two readers of one file do not end each
 //! other's.
+//!
+//! Costs: under one mutex of the file, each read compares at most [`STREAMS_MAX`] places and moves its stream
+//! behind the others; nothing is allocated but for chunks that begin to load.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
