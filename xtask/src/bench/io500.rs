@@ -72,9 +72,8 @@ fn measure(options: &Options, folder: &Path) -> Outcome {
         compare.args(["--target", target]);
     }
     compare.args(["--native.port", &port, "--rounds", &options.rounds.to_string()]);
-    for (option, name) in [("--json", "numbers.json"), ("--html", "index.html")] {
-        compare.arg(option).arg(out.join(name));
-    }
+    let results = ["numbers.json", "index.html"];
+    compare.args(["--json", results[0], "--html", results[1]]);
     let benchmark =
         format!("io500 --ranks {} --quick --stonewall {}", options.ranks, options.stonewall);
     compare.arg("--").args(benchmark.split(' ')).stderr(std::process::Stdio::inherit());
@@ -87,6 +86,9 @@ fn measure(options: &Options, folder: &Path) -> Outcome {
         return Err(format!("{shown}: {}", output.status));
     }
     println!("{table}");
+    for name in results {
+        std::fs::copy(folder.join(name), out.join(name)).map_err(|error| told(&out, error))?;
+    }
     let path = out.join("README.md");
     let load = format!("Load of the machine {load_before} before and {} at the end.", load());
     std::fs::write(&path, readme(options, &benchmark, &format!("{machine}. {load}"), &table))
