@@ -190,6 +190,11 @@ fn handle(number: Handle) -> FileHandle {
     FileHandle(number.0)
 }
 
+/// Whether a call goes past the kernel's pages: by the handle's flags of now, or since it was opened so.
+fn passes_pages(files: &FileSystem, opened: Handle, flags: KernelFlags) -> bool {
+    OpenFlags(flags.0.cast_unsigned()).passes_pages() || files.passes_pages(handle(opened))
+}
+
 fn owner(number: Owner) -> LockOwner {
     LockOwner(number.0)
 }
@@ -487,7 +492,6 @@ impl Filesystem for Adapter {
         reply: ReplyData,
     ) {
         let (files, ends, thread) = (self.files.clone(), Arc::clone(&self.ends), request.pid());
-        let is_direct = OpenFlags(flags.0.cast_unsigned()).passes_pages();
         let is_tracked = self.is_tracked(request);
         self.counted(request, Operation::Read, async move {
             let read = files.read(handle(opened), offset, size).await;
@@ -498,7 +502,7 @@ impl Filesystem for Adapter {
                     statistics.add(Operation::ReadBytes, bytes as u64);
                 }
                 statistics.extents().moved(thread, opened.0, false, (offset, bytes as u64));
-                if bytes < size as usize && !is_direct {
+                if bytes < size as usize && !passes_pages(&files, opened, flags) {
                     ends.found(thread, number.0);
                 }
             }
@@ -521,11 +525,10 @@ impl Filesystem for Adapter {
         let (files, data) = (self.files.clone(), Bytes::copy_from_slice(data));
         let ends = Arc::clone(&self.ends);
         ends.called(request.pid());
-        let is_direct = OpenFlags(flags.0.cast_unsigned()).passes_pages();
         let (is_tracked, thread) = (self.is_tracked(request), request.pid());
         self.counted(request, Operation::Write, async move {
             let written = files.write(handle(opened), offset, data).await;
-            if is_direct {
+            if ends.any() && passes_pages(&files, opened, flags) {
                 ends.used(number.0).await;
             }
             match written {

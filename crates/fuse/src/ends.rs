@@ -50,7 +50,7 @@ impl Ends {
     /// The thread makes another call. A read is no sign: it may have been sent along with the one
     /// before it.
     pub(crate) fn called(&self, thread: u32) {
-        if self.count.load(Ordering::Acquire) > 0 {
+        if self.any() {
             self.change(|threads| _ = threads.remove(&thread));
             self.fewer.notify_waiters();
         }
@@ -58,7 +58,7 @@ impl Ends {
 
     /// Returns when all such threads have gone on with `node`; whether there was one to wait for.
     pub(crate) async fn used(&self, node: u64) -> bool {
-        if self.count.load(Ordering::Acquire) == 0 || !self.is_awaited(node) {
+        if !self.any() || !self.is_awaited(node) {
             return false;
         }
         let all_went_on = async {
@@ -79,6 +79,11 @@ impl Ends {
             });
         }
         true
+    }
+
+    /// Whether there is any such thread.
+    pub(crate) fn any(&self) -> bool {
+        self.count.load(Ordering::Acquire) > 0
     }
 
     fn is_awaited(&self, node: u64) -> bool {

@@ -87,6 +87,10 @@ pub(crate) struct State {
     pub(crate) course: Arc<Course>,
     /// File: open handles.
     pub(crate) opens: u64,
+    /// File: how many of them may write.
+    pub(crate) writers: u64,
+    /// File: how many of them go past the kernel's pages.
+    pub(crate) passers: u64,
     /// File: when it was read last through us, as far as that was noted; 1970 if not.
     pub(crate) accessed: Timestamp,
     /// File: how much it is used lately, once that was counted or told not to be.

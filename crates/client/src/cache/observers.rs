@@ -70,6 +70,11 @@ impl Observers {
         self.watched() && self.pages.used(node, offset, length)
     }
 
+    /// Whether pages of the inode are kept, as far as can be reckoned.
+    pub(crate) fn has_pages(&self, node: NodeId) -> bool {
+        self.watched() && self.pages.has(node)
+    }
+
     /// Nobody keeps pages of the inode any more.
     pub(crate) fn no_pages(&self, node: NodeId) {
         self.pages.forget(node);

@@ -97,6 +97,11 @@ impl Pages {
         book.is_too_much()
     }
 
+    /// Whether the kernel is thought to have pages of the file.
+    pub(super) fn has(&self, node: NodeId) -> bool {
+        self.0.lock().slots.contains_key(&node)
+    }
+
     /// The kernel has let go of this part of a file's pages.
     pub(super) fn dropped(&self, node: NodeId, part: Extent) {
         let mut book = self.0.lock();

@@ -42,7 +42,7 @@ impl FileSystem {
             pin.state().size_from_mdt = false;
         }
         if self.0.may_list(&pin, who, flags) {
-            return Ok(self.0.opened(pin, who, flags, None));
+            return Ok(self.0.opened(pin, who, flags, false, None));
         }
         let open = || self.0.meta.open(who, &pin, flags);
         let open = self.0.asking(who, &[&pin], open).await;
@@ -142,7 +142,7 @@ impl FileSystem {
         self.0.note_access(&file, file.data().as_deref());
         let length = pieces.iter().map(|piece| piece.len() as u64).sum();
         self.0.heat_up(&file, false, length);
-        if !how.direct {
+        if !file.passes_pages {
             self.0.used_pages(file.pin.node, offset, length);
         }
         Ok(pieces)
@@ -168,14 +168,15 @@ impl FileSystem {
             let data = data.clone();
             async move {
                 let offset = it.write(at, data, who, how).await?;
-                Ok(it.layout().room(offset).min(length.into()) as u32)
+                Ok((offset, it.layout().room(offset).min(length.into()) as u32))
             }
         };
         let pages = Extent::of_length(offset, length.into());
-        let written = self.0.writing(&file, pages, write).await?;
+        let (offset, written) = self.0.writing(&file, pages, write).await?;
         self.0.heat_up(&file, true, written.into());
-        if !how.direct {
-            self.0.used_pages(file.pin.node, offset, written.into());
+        match file.passes_pages {
+            true => self.0.passed_pages(&file.pin, offset, written.into()).await,
+            false => self.0.used_pages(file.pin.node, offset, written.into()),
         }
         Ok(written)
     }
@@ -346,10 +347,14 @@ impl Mounted {
         pin: Pin,
         who: &Credentials,
         flags: OpenFlags,
+        is_new: bool,
         open: Option<OpenState>,
     ) -> Opened {
-        let direct = flags.passes_pages();
         let mut file = OpenFile::new(pin, flags, who, open);
+        if flags.passes_pages() || self.writes_past_pages(&file, is_new) {
+            file.pass_pages();
+        }
+        let direct = file.passes_pages;
         self.wait_for_handing(&file);
         let keep_pages = self.observers.watched() && self.may_read_unheard(&file);
         if !keep_pages {
@@ -380,7 +385,8 @@ impl Mounted {
                 return Err(errno);
             }
         }
-        Ok(self.opened(pin, who, flags, open))
+        let is_new = created || flags.has(OpenFlags::TRUNCATE);
+        Ok(self.opened(pin, who, flags, is_new, open))
     }
 
     /// Takes the set-id bits off a file that anybody but the superuser writes. The kernel asks for

@@ -36,6 +36,8 @@ pub(super) struct OpenFile {
     pub(super) access_looked: AtomicI64,
     /// Whether nobody tells when descriptors of it are closed, but for the last.
     pub(super) unflushed: bool,
+    /// Whether its reads and writes go past the kernel's pages.
+    pub(super) passes_pages: bool,
     /// Who took file locks through it.
     pub(super) lockers: Mutex<Vec<LockOwner>>,
     /// Where reading of the directory stands.
@@ -95,6 +97,7 @@ impl OpenFile {
         let (heard, failed_before) = {
             let mut state = pin.state();
             state.opens += 1;
+            state.writers += u64::from(flags.writes());
             (state.failures.told(), state.failures.count())
         };
         Self {
@@ -108,15 +111,25 @@ impl OpenFile {
             accessed: AtomicBool::new(false),
             access_looked: AtomicI64::new(0),
             unflushed: false,
+            passes_pages: false,
             lockers: Mutex::default(),
             stream: Mutex::default(),
         }
+    }
+
+    /// From now on, before anybody has the handle, it goes past the kernel's pages.
+    pub(super) fn pass_pages(&mut self) {
+        self.passes_pages = true;
+        self.pin.state().passers += 1;
     }
 }
 
 impl Drop for OpenFile {
     fn drop(&mut self) {
-        self.pin.state().opens -= 1;
+        let mut state = self.pin.state();
+        state.opens -= 1;
+        state.writers -= u64::from(self.flags.writes());
+        state.passers -= u64::from(self.passes_pages);
     }
 }
 

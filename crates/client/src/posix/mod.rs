@@ -24,6 +24,9 @@ mod flags;
 mod handing;
 mod handles;
 mod heat;
+mod hybrid;
+#[cfg(test)]
+mod hybrid_tests;
 mod inodes;
 mod invalidate;
 mod laid_out;

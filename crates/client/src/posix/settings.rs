@@ -30,6 +30,8 @@ pub struct Settings {
     statfs_age_max: AtomicU64,
     statfs: Mutex<Option<(Instant, FsStat)>>,
     tells_size: AtomicBool,
+    /// Whether some writers go past the kernel's pages unasked.
+    hybrid_io: AtomicBool,
     /// Who besides root may lay files out; [`ANY_GROUP`] for all.
     layout_group: AtomicU32,
     heat: HeatSettings,
@@ -119,6 +121,7 @@ impl Default for Settings {
             statfs_age_max: AtomicU64::new(0),
             statfs: Mutex::default(),
             tells_size: AtomicBool::new(true),
+            hybrid_io: AtomicBool::new(true),
             layout_group: AtomicU32::new(ANY_GROUP),
             heat: HeatSettings::default(),
             ahead: Default::default(),
@@ -214,6 +217,18 @@ impl Settings {
     /// Sets that.
     pub fn tell_size_or_not(&self, on: bool) {
         self.tells_size.store(on, Ordering::Relaxed);
+    }
+
+    /// Whether some writers of shared and striped files go past the kernel's pages though they did not
+    /// ask for it (`hybrid_io`).
+    #[must_use]
+    pub fn hybrid_io(&self) -> bool {
+        self.hybrid_io.load(Ordering::Relaxed)
+    }
+
+    /// Sets that, for files that are opened from now on.
+    pub fn set_hybrid_io(&self, on: bool) {
+        self.hybrid_io.store(on, Ordering::Relaxed);
     }
 
     /// The group that may give files a layout besides root, who alone may with 0; all ones for any

@@ -28,15 +28,24 @@ const OBJECT: Fid = Fid::new(0x2_8000_0401, 2);
 const WHOLE: InodeBits = InodeBits(0x13);
 
 pub(super) fn layout() -> Bytes {
+    layout_of(1)
+}
+
+/// A plain layout of so many stripes.
+pub(super) fn layout_of(count: u16) -> Bytes {
     let header = LovMdHeader {
         magic: LovMagic::V1,
         pattern: LovPattern::RAID0,
         stripe_size: 1 << 20,
-        stripe_count: 1,
+        stripe_count: count,
         ..LovMdHeader::default()
     };
-    let stripe = LovOstData { oi: OstId::of_fid(OBJECT), ..Default::default() };
-    LovEa::Plain(LovMd { header, stripes: vec![stripe], ..LovMd::default() }).encode()
+    let stripe = |number: u16| {
+        let object = Fid { oid: OBJECT.oid + u32::from(number), ..OBJECT };
+        LovOstData { oi: OstId::of_fid(object), ..Default::default() }
+    };
+    let stripes = (0..count).map(stripe).collect();
+    LovEa::Plain(LovMd { header, stripes, ..LovMd::default() }).encode()
 }
 
 /// The answer to the removal of one of the names of [`FILE`].

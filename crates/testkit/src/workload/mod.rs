@@ -13,6 +13,7 @@ pub mod moves;
 pub mod pair;
 pub mod plant;
 pub mod project;
+pub mod slots;
 pub mod storm;
 
 use std::fs;

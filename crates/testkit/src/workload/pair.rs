@@ -36,6 +36,7 @@ pub fn run(a: &Path, b: &Path, probe: &Path, size: Size) -> Outcome {
     exclusive(a, b, rounds)?;
     rename_race(a, b, rounds)?;
     append(a, b, rounds)?;
+    super::slots::run(a, b, rounds)?;
     locks(a, b, probe)
 }
 

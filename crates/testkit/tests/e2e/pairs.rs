@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use sheen_testkit::Outcome;
 use sheen_testkit::scene::{same_after_restart, scene};
-use sheen_testkit::workload::{Size, mapped, pair};
+use sheen_testkit::workload::{Size, mapped, pair, slots};
 
 const LIMIT: Duration = Duration::from_secs(600);
 
@@ -65,6 +65,11 @@ fn of_two_exclusive_creates_one_wins() {
 #[test]
 fn both_append_and_nothing_is_lost() {
     both_ways("append", |a, b, rounds| pair::append(a, b, rounds));
+}
+
+#[test]
+fn writers_past_the_pages_and_readers_of_pages_agree() {
+    both_ways("slots", |a, b, rounds| slots::run(a, b, rounds));
 }
 
 #[test]

@@ -47,6 +47,7 @@ pub(super) fn add(state: &Arc<MountState>) {
     add_switches(&folder, state);
     add_layouts(&folder, state);
     add_heat(&folder, state);
+    add_hybrid(&folder, state);
     state.files.limit_pages(memory_bytes() / 2);
     folder.tune("max_cached_mb", state, cached, set_cached);
     folder.show("unstable_stats", state, unstable);
@@ -346,6 +347,19 @@ fn add_layouts(folder: &Folder<'_>, state: &Arc<MountState>) {
     );
 }
 
+/// Who writes past the kernel's pages.
+fn add_hybrid(folder: &Folder<'_>, state: &Arc<MountState>) {
+    folder.tune(
+        "hybrid_io",
+        state,
+        |it| u8::from(it.files.settings().hybrid_io()).to_string(),
+        |it, text| {
+            it.files.settings().set_hybrid_io(values::switch(text)?);
+            Ok(())
+        },
+    );
+}
+
 /// How much files are read and written lately.
 fn add_heat(folder: &Folder<'_>, state: &Arc<MountState>) {
     folder.tune(
@@ -389,6 +403,7 @@ fn flags(state: &MountState) -> String {
         ("user_xattr", true),
         ("64bit_hash", true),
         ("acl", true),
+        ("hybrid_io", settings.hybrid_io()),
         ("layout", true),
         ("parallel_dio", true),
         ("unaligned_dio", true),

@@ -1,6 +1,7 @@
 //! Parameters of a mount.
 
 use std::fs;
+use std::io::Write as _;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::thread;
@@ -191,6 +192,23 @@ fn followed(cluster: &Cluster) -> Outcome {
     ensure(!sized(&text), || text.clone())
 }
 
+/// What is written past the kernel's pages is not read from them; what goes through them is.
+fn hybrid(cluster: &Cluster) -> Outcome {
+    for on in [1, 0] {
+        set(cluster, &format!("llite.*.hybrid_io={on}"))?;
+        let file = cluster.mnt().join(format!("hybrid{on}"));
+        cluster.must(&["lfs", "setstripe", "-c", "2", &file.to_string_lossy()])?;
+        let mut writer = fs::OpenOptions::new().write(true).open(&file).told("open")?;
+        writer.write_all(&vec![5; 3000 * KIB]).and_then(|()| writer.sync_all()).told("write")?;
+        set(cluster, "osc.*.stats=clear")?;
+        let read = fs::read(&file).told("read")?;
+        is("bytes", read.len() as u64, 3000 << 10)?;
+        let asked = count(cluster, "osc.*.stats", "ost_read")?;
+        ensure((asked > 0) == (on == 1), || format!("hybrid_io={on}: {asked} reads"))?;
+    }
+    set(cluster, "llite.*.hybrid_io=1")
+}
+
 /// Unused locks go when there are too many of them, or with the requests that they would stand in the way of.
 fn locks(cluster: &Cluster) -> Outcome {
     let folder = cluster.mnt().join("locks");
@@ -243,7 +261,7 @@ fn connections(cluster: &Cluster) -> Outcome {
     is("connections", attempts()?, before + 1)
 }
 
-const STEPS: [Step; 9] = [
+const STEPS: [Step; 10] = [
     ("rpcs", rpcs),
     ("changes", changes),
     ("closing", closing),
@@ -251,6 +269,7 @@ const STEPS: [Step; 9] = [
     ("space", space),
     ("listings", listings),
     ("followed", followed),
+    ("hybrid", hybrid),
     ("locks", locks),
     ("connections", connections),
 ];

@@ -1,0 +1,65 @@
+//! Who writes past the kernel's pages without having asked for it (`hybrid_io`).
+//!
+//! The kernel lets one writer at a time into the pages of a file, holds the others up, and lets them
+//! burn processor time while they wait for the one that copies; then it copies a second time, to us. With
+//! 8 writers of one file on two mounts of a machine with two processors, their calls cost
+//! twice as much as those of writers with files of their own. Past the pages each writer's bytes are
+//! copied once, by us, and writers within the file's size do not wait for each other.
+//!
+//! The price is that what was written so is not in the kernel's pages, and reading it here asks the OSTs
+//! once. Nobody pays it who makes a file and reads it back, or keeps a database. Lustre decides it
+//! by each call's size, as it comes; through FUSE it can only be decided for a handle, when it is opened.
+//!
+//! Who reads through the pages while such a write is under way may bring the old bytes into them. Newer
+//! kernels drop these pages when the write is answered; we do it before, for all.
+//!
+//! Cost: two short locks for each such write; where the file is open through pages, or has some, one
+//! system call more.
+
+use sheen_types::Extent;
+
+use super::handles::OpenFile;
+use super::{FileHandle, FileSystem, Mounted, Stale};
+use crate::cache::{Inode, LayoutState, State};
+use crate::data::FileLayout;
+
+impl Mounted {
+    /// Whether the file, just opened, is written past the kernel's pages: if two of these hold. It cannot
+    /// be read through this handle; it has several objects, and had them before it was opened, empty or
+    /// not; somebody else here writes it.
+    pub(super) fn writes_past_pages(&self, file: &OpenFile, is_new: bool) -> bool {
+        if !file.flags.writes() || !self.settings.hybrid_io() {
+            return false;
+        }
+        let state = file.pin.state();
+        let is_striped = !is_new && has_stripes(&state);
+        let signs = [!file.flags.reads(), is_striped, state.writers > 1];
+        signs.into_iter().filter(|sign| *sign).count() >= 2
+    }
+
+    /// Bytes were written past the kernel's pages: nobody finds the old ones there any more.
+    pub(super) async fn passed_pages(&self, inode: &Inode, offset: u64, length: u64) {
+        let Some(range) = Extent::of_length(offset, length) else { return };
+        let has_others = || {
+            let state = inode.state();
+            state.opens > state.passers
+        };
+        if has_others() || self.observers.has_pages(inode.node) {
+            self.observers.inode(inode.node, Stale::Pages(range)).await;
+        }
+    }
+}
+
+impl FileSystem {
+    /// Whether reads and writes of an open file go past the kernel's pages.
+    #[must_use]
+    pub fn passes_pages(&self, handle: FileHandle) -> bool {
+        self.0.handles.get(handle).is_ok_and(|file| file.passes_pages)
+    }
+}
+
+fn has_stripes(state: &State) -> bool {
+    let is_striped =
+        |layout: &FileLayout| layout.components().iter().any(|it| it.stripes().len() > 1);
+    matches!(&state.layout, LayoutState::Placed(layout) if is_striped(layout))
+}
