@@ -223,8 +223,20 @@ pub fn remove_all(worker: &mut dyn Worker, path: &str) -> Result<(), Errno> {
     first.and_then(|()| worker.rmdir(path))
 }
 
+/// Room for `count` values. What is asked of a benchmark may be more than the machine has, which is for the
+/// user to hear and no bug.
+///
+/// # Errors
+/// The line for the user.
+pub fn room<T>(count: u64) -> Result<Vec<T>, String> {
+    let mut all = Vec::new();
+    let reserved = usize::try_from(count).is_ok_and(|count| all.try_reserve_exact(count).is_ok());
+    let bytes = u128::from(count) * size_of::<T>() as u128;
+    if reserved { Ok(all) } else { Err(format!("there is no memory for {bytes} bytes")) }
+}
+
 /// Memory that begins at a multiple of [`ALIGNMENT`]. Allocated once and zeroed.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Buffer {
     memory: Vec<u8>,
     start: usize,
@@ -233,11 +245,16 @@ pub struct Buffer {
 
 impl Buffer {
     /// `length` bytes of zeros.
-    #[must_use]
-    pub fn new(length: usize) -> Self {
-        let memory = vec![0; length + ALIGNMENT];
+    ///
+    /// # Errors
+    /// The line for the user, of [`room`].
+    pub fn new(length: u64) -> Result<Self, String> {
+        let mut memory = room(length.saturating_add(ALIGNMENT as u64))?;
+        memory.resize(memory.capacity(), 0);
         let address = memory.as_ptr().addr();
-        Self { start: address.next_multiple_of(ALIGNMENT) - address, memory, length }
+        let start = address.next_multiple_of(ALIGNMENT) - address;
+        // No more than there is room for.
+        Ok(Self { start, memory, length: length as usize })
     }
 }
 
@@ -262,9 +279,13 @@ mod tests {
     #[test]
     fn buffers_are_aligned_and_as_long_as_asked() {
         for length in [0, 1, 4096, 47_008] {
-            let mut buffer = Buffer::new(length);
-            assert_eq!((buffer.as_ptr().addr() % ALIGNMENT, buffer.len()), (0, length));
+            let mut buffer = Buffer::new(length).unwrap();
+            assert_eq!((buffer.as_ptr().addr() % ALIGNMENT, buffer.len() as u64), (0, length));
             buffer.fill(7);
+        }
+        for length in [1 << 50, u64::MAX] {
+            let line = Buffer::new(length).expect_err("a petabyte");
+            assert!(line.starts_with("there is no memory for "), "{line}");
         }
     }
 }

@@ -185,11 +185,11 @@ mod tests {
                 assert!(direct, "a file system without O_DIRECT");
                 return;
             };
-            let mut data = Buffer::new(8192);
+            let mut data = Buffer::new(8192).unwrap();
             data.fill(9);
             assert_eq!(worker.write_at(file, 4096, &data), Ok(8192));
             assert_eq!(worker.fsync(file), Ok(()));
-            let mut back = Buffer::new(8192);
+            let mut back = Buffer::new(8192).unwrap();
             assert_eq!(worker.read_at(file, 4096, &mut back), Ok(8192));
             assert_eq!(back[..], data[..]);
             assert_eq!(worker.close(file), Ok(()));

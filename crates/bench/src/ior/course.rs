@@ -5,6 +5,7 @@
 //! computed as it is needed; with `-z` a rank keeps 8 bytes for each transfer of a block.
 
 use super::params::Params;
+use crate::backend::room;
 use crate::pattern::Chance;
 
 /// One rank's way through a file.
@@ -32,7 +33,16 @@ struct Anywhere {
 
 impl Course {
     /// The way of `rank` through its own file or the shared one; `size` is that of the file if it is there.
-    pub(super) fn new(params: &Params, rank: usize, seed: u32, size: u64, writes: bool) -> Self {
+    ///
+    /// # Errors
+    /// The line for the user: there is no memory for a random order of so many transfers.
+    pub(super) fn new(
+        params: &Params,
+        rank: usize,
+        seed: u32,
+        size: u64,
+        writes: bool,
+    ) -> Result<Self, String> {
         let (tasks, per_rank) = (params.tasks as u64, params.file_per_rank);
         let expected = params.block * params.segments * if per_rank { 1 } else { tasks };
         let anywhere = (params.random_offset > 1).then(|| Anywhere {
@@ -41,15 +51,16 @@ impl Course {
             now: 0,
             last_first: writes && (per_rank || rank == 0),
         });
-        Self {
+        let is_shuffled = params.random_offset == 1;
+        Ok(Self {
             block: params.block,
             transfer: params.transfer,
             segments: params.segments,
             segment_stride: params.block * if per_rank { 1 } else { tasks },
             block_start: if per_rank { 0 } else { params.block * rank as u64 },
-            shuffled: (params.random_offset == 1).then(|| shuffled(params, rank, seed)),
+            shuffled: is_shuffled.then(|| shuffled(params, rank, seed)).transpose()?,
             anywhere,
-        }
+        })
     }
 
     /// Transfers in a segment.
@@ -86,19 +97,20 @@ impl Course {
 
 /// The transfers of one segment that are this rank's: of its own file all, of a shared one those that
 /// chance gives it. All ranks draw the same lots, so each transfer is one rank's.
-fn shuffled(params: &Params, rank: usize, seed: u32) -> Vec<u64> {
+fn shuffled(params: &Params, rank: usize, seed: u32) -> Result<Vec<u64>, String> {
     let transfers = |bytes: u64| (0..bytes / params.transfer).map(|at| at * params.transfer);
     let own = u64::from(seed) << 32 | rank as u64;
-    let mut all: Vec<u64> = match params.file_per_rank {
-        true => transfers(params.block).collect(),
-        false => {
-            let (tasks, mut lots) = (params.tasks as u64, Chance::new(u64::from(seed)));
-            let mine = |_: &u64| lots.below(tasks) == rank as u64;
-            transfers(params.block * tasks).filter(mine).collect()
-        }
-    };
+    // Of a shared file a rank gets about as many as of its own.
+    let mut all = room(params.block / params.transfer)?;
+    if params.file_per_rank {
+        all.extend(transfers(params.block));
+    } else {
+        let (tasks, mut lots) = (params.tasks as u64, Chance::new(u64::from(seed)));
+        let mine = |_: &u64| lots.below(tasks) == rank as u64;
+        all.extend(transfers(params.block * tasks).filter(mine));
+    }
     Chance::new(own).shuffle(&mut all);
-    all
+    Ok(all)
 }
 
 #[cfg(test)]
@@ -106,7 +118,7 @@ mod tests {
     use super::*;
 
     fn offsets(params: &Params, rank: usize) -> Vec<u64> {
-        let mut course = Course::new(params, rank, 5, params.total(), true);
+        let mut course = Course::new(params, rank, 5, params.total(), true).unwrap();
         (0..course.transfers()).map(|number| course.offset(number)).collect()
     }
 

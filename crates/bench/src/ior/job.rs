@@ -85,7 +85,7 @@ impl Job for Run<'_> {
             params,
             pattern,
             seed,
-            buffer: Buffer::new(params.transfer as usize),
+            buffer: Buffer::new(params.transfer)?,
             iterations: params.wear_out_iterations,
             answer: Answer::default(),
             rank,

@@ -293,3 +293,14 @@ fn the_lines_are_those_of_ior() {
     assert!(text.contains("\n\nSummary of all tests:\nOperation   Max(MiB)   Min(MiB)  Mean(MiB)"));
     assert!(lines[lines.len() - 1].starts_with("Finished            : "));
 }
+
+#[test]
+fn more_memory_than_there_is_ends_the_run_in_a_line_and_leaves_nothing() {
+    for words in ["-w -t 100000g -b 100000g", "-w -z -t 8 -b 100000g"] {
+        let (folder, counting) = (Folder::new("memory"), Counting::default());
+        let (ended, _) = run(&folder, words, &counting);
+        let Err(Ended::Failed(line)) = ended else { panic!("{words}: {ended:?}") };
+        assert!(line.starts_with("there is no memory for "), "{words}: {line}");
+        assert_eq!(tree(&folder.path("")).len(), 0, "{words}");
+    }
+}

@@ -45,7 +45,7 @@ impl Part<'_, '_> {
             }
             false => 0,
         };
-        let mut course = Course::new(params, whose, self.seed, size, access.writes());
+        let mut course = Course::new(params, whose, self.seed, size, access.writes())?;
         let name = if access.writes() { "write" } else { "read" };
         let total = course.transfers() * params.tasks as u64;
         self.rank.begin(name, total, params.transfer);

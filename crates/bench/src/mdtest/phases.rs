@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use super::plan::{Kind, Names, Plan, test_directory};
 use super::{Measured, Options, Phase};
-use crate::backend::{Buffer, File, Open, Worker};
+use crate::backend::{Buffer, File, Open, Worker, room};
 use crate::clock;
 use crate::pattern::{Chance, Pattern};
 use crate::ranks::{Ended, Job, Rank};
@@ -44,20 +44,21 @@ impl Job for Run<'_> {
         let random = options.random.map(|told| options.random_seed.unwrap_or(told));
         let random = random.map(|told| u64::from(if told == 0 { seed } else { told }));
         let pattern = Pattern { packet: plan.packet, seed: options.data_seed.unwrap_or(seed) };
-        let mut write = Buffer::new(options.write_bytes as usize);
+        let mut write = Buffer::new(options.write_bytes)?;
         pattern.fill(&mut write, rank.number);
-        let order = |first: u64| {
-            let mut numbers: Vec<u64> = (first..first + plan.items).collect();
-            Chance::new(first ^ random.unwrap_or(0)).shuffle(&mut numbers);
-            numbers
+        let order = |seed: u64| {
+            let mut numbers = room(plan.items)?;
+            numbers.extend(plan.first_item..plan.first_item + plan.items);
+            Chance::new(plan.first_item ^ seed).shuffle(&mut numbers);
+            Ok::<_, String>(numbers)
         };
         let mut part = Part {
             options,
             plan,
             pattern,
             write,
-            read: Buffer::new(options.read_bytes as usize),
-            walk: plan.walk(),
+            read: Buffer::new(options.read_bytes)?,
+            walk: plan.walk()?,
             order: None,
             path: plan.paths[rank.number % plan.paths.len()].clone(),
             stride: self.stride,
@@ -72,7 +73,7 @@ impl Job for Run<'_> {
         for iteration in 0..options.iterations {
             part.measured = Measured::default();
             part.items = plan.items;
-            part.order = random.map(|_| order(plan.first_item));
+            part.order = random.map(order).transpose()?;
             part.iteration(iteration)?;
             let all = part.rank.gather_reals(&part.measured.to_reals())?;
             measured.push(all.iter().map(|reals| Measured::from_reals(reals)).collect());
@@ -467,7 +468,7 @@ impl<'r> Part<'r, '_> {
                 synced.map_err(|errno| self.failed("fsync", path, errno))?;
             }
             if self.options.verify_write {
-                let mut buffer = std::mem::replace(&mut self.write, Buffer::new(0));
+                let mut buffer = std::mem::take(&mut self.write);
                 buffer[0] = !buffer[0];
                 let read = self.read_into(file, path, &mut buffer);
                 self.verify(path, &buffer, self.rank.number, number);
@@ -484,7 +485,7 @@ impl<'r> Part<'r, '_> {
         let opened = self.worker.open(path, Open::Read);
         let file = opened.map_err(|errno| self.failed("open", path, errno))?;
         if !self.read.is_empty() {
-            let mut buffer = std::mem::replace(&mut self.read, Buffer::new(0));
+            let mut buffer = std::mem::take(&mut self.read);
             buffer[0] = !buffer[0];
             let read = self.read_into(file, path, &mut buffer);
             if self.options.verify_read && read.is_ok() {

@@ -7,6 +7,7 @@
 use std::fmt::Write as _;
 
 use super::Options;
+use crate::backend::room;
 use crate::pattern::Packet;
 
 /// What mdtest works out of its options before it begins.
@@ -149,9 +150,12 @@ impl Plan {
 
     /// Numbers of the directories that hold items, in the order in which they are filled: down before
     /// across, as mdtest walks the tree.
-    pub(super) fn walk(&self) -> Vec<u64> {
+    ///
+    /// # Errors
+    /// The line for the user: there is no memory for so many.
+    pub(super) fn walk(&self) -> Result<Vec<u64>, String> {
         let first = self.first_item / self.items_per_directory.max(1);
-        let mut order = Vec::new();
+        let mut order = room(self.tree_directories)?;
         let mut ahead = vec![(0, 0)];
         while let Some((directory, depth)) = ahead.pop() {
             if directory >= first {
@@ -165,7 +169,7 @@ impl Plan {
                 );
             }
         }
-        order
+        Ok(order)
     }
 
     /// What a run with `size` ranks is about, as mdtest tells it.

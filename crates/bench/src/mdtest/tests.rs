@@ -229,3 +229,14 @@ fn the_lines_are_those_of_mdtest() {
     assert!((rate / create["rate"].as_f64().unwrap() - 1.0).abs() < 1e-9);
     assert_eq!(told["tests"][0]["summary"][0]["operation"], "File creation");
 }
+
+#[test]
+fn more_memory_than_there_is_ends_the_run_in_a_line_and_leaves_nothing() {
+    for words in ["-F -n 1 -w 100000g", "-F -n 1 -w 100001g -e 100000g", "-D -R -n 100000g"] {
+        let (folder, counting) = (Folder::new("memory"), Counting::default());
+        let (ended, _) = run(&folder, words, &counting);
+        let Err(Ended::Failed(line)) = ended else { panic!("{words}: {ended:?}") };
+        assert!(!line.contains('\n'), "{words}: {line}");
+        assert_eq!(tree(&folder.path("")).len(), 0, "{words}: {line}");
+    }
+}

@@ -47,7 +47,7 @@ impl Job for Run<'_> {
         let options = self.options;
         let told = rank.exchange(&[self.seed.into(), self.oldest])?;
         let seed = options.data_seed.unwrap_or(told[0][0] as u32);
-        let buffer = Buffer::new(options.bytes as usize);
+        let buffer = Buffer::new(options.bytes)?;
         let pattern = Pattern { packet: self.packet, seed };
         let mut part = Part {
             options,
