@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::output::Fault;
 
@@ -23,6 +23,11 @@ pub(crate) fn listen() -> Result<&'static AtomicBool, Fault> {
     let inside = runtime.enter();
     let mut interrupt = signal(SignalKind::interrupt()).map_err(fault)?;
     let mut terminate = signal(SignalKind::terminate()).map_err(fault)?;
+    // Its terminal was closed; under nohup that is nothing to it.
+    let mut hangup = match ignores_hangup() {
+        true => None,
+        false => Some(signal(SignalKind::hangup()).map_err(fault)?),
+    };
     drop(inside);
     std::thread::spawn(move || {
         runtime.block_on(async {
@@ -30,6 +35,7 @@ pub(crate) fn listen() -> Result<&'static AtomicBool, Fault> {
                 tokio::select! {
                     _ = interrupt.recv() => {}
                     _ = terminate.recv() => {}
+                    _ = of(&mut hangup) => {}
                 }
                 if STOP.swap(true, Ordering::Relaxed) {
                     std::process::exit(INTERRUPTED_CODE.into());
@@ -38,4 +44,39 @@ pub(crate) fn listen() -> Result<&'static AtomicBool, Fault> {
         });
     });
     Ok(&STOP)
+}
+
+/// What a signal that nobody waits for never does.
+async fn of(signal: &mut Option<Signal>) {
+    match signal {
+        Some(signal) => drop(signal.recv().await),
+        None => std::future::pending().await,
+    }
+}
+
+/// Whether SIGHUP was to be ignored when this process began.
+fn ignores_hangup() -> bool {
+    std::fs::read_to_string("/proc/self/status").is_ok_and(|status| ignores(&status, 1))
+}
+
+/// Whether the process of this `/proc/PID/status` ignores the signal `number`.
+fn ignores(status: &str, number: u32) -> bool {
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+    mask.is_some_and(|mask| mask >> (number - 1) & 1 == 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::ignores;
+
+    #[test]
+    fn nohup_is_seen() {
+        let status = "SigBlk:\t0000000000000000\nSigIgn:\t0000000000001001\nSigCgt:\t02\n";
+        assert_eq!(
+            [1, 2, 13, 14].map(|number| ignores(status, number)),
+            [true, false, true, false]
+        );
+        assert!(!ignores("SigCgt:\t01\n", 1));
+    }
 }

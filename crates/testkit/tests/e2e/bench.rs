@@ -293,7 +293,7 @@ fn io500_runs_its_phases() {
 }
 
 /// Runs a benchmark that would take hours, interrupts it, and looks what is left.
-fn interrupted(cluster: &Cluster, place: &Place, words: &str) -> Outcome {
+fn interrupted(cluster: &Cluster, place: &Place, words: &str, signal: Signal) -> Outcome {
     let words: Vec<&str> = words.split(' ').collect();
     let mut command: Command = cluster.command(&["bench"]);
     command.args(words).args(&place.words);
@@ -302,7 +302,7 @@ fn interrupted(cluster: &Cluster, place: &Place, words: &str) -> Outcome {
         wait_until("a benchmark that works", LIMIT, || {
             fs::read_dir(&begun).is_ok_and(|mut all| all.next().is_some()) || begun.is_file()
         })?;
-        kill_process(pid, Signal::INT).told("an interrupt")
+        kill_process(pid, signal).told("an interrupt")
     })?;
     ensure(finished.status.code() == Some(130), || finished.output.clone())?;
     ensure(finished.output.ends_with("sheen bench: interrupted\n"), || finished.output.clone())?;
@@ -312,9 +312,15 @@ fn interrupted(cluster: &Cluster, place: &Place, words: &str) -> Outcome {
 fn ends(cluster: &Cluster) -> Outcome {
     for place in places(cluster)? {
         let at = format!("{}/stop", place.prefix);
-        interrupted(cluster, &place, &format!("mdtest -d {at} -np 2 -n 1000000 -u"))?;
-        interrupted(cluster, &place, &format!("ior -o {at} -np 2 -b 100g -t 64k -w -k"))?;
-        interrupted(cluster, &place, &format!("md-workbench -o {at} -np 2 -P 1000000"))?;
+        for (words, signal) in [
+            (format!("mdtest -d {at} -np 2 -n 1000000 -u"), Signal::INT),
+            // Its terminal was closed.
+            (format!("mdtest -d {at} -np 2 -n 1000000 -F"), Signal::HUP),
+            (format!("ior -o {at} -np 2 -b 100g -t 64k -w -k"), Signal::INT),
+            (format!("md-workbench -o {at} -np 2 -P 1000000"), Signal::INT),
+        ] {
+            interrupted(cluster, &place, &words, signal)?;
+        }
     }
     for words in ["mdtest -S", "mdtest -w x", "ior -t", "ior -V", "md-workbench -L", "nothing"] {
         let words: Vec<&str> = ["bench"].into_iter().chain(words.split(' ')).collect();
