@@ -128,6 +128,16 @@ impl Left {
         assert!(self.lines[all.len()].ends_with(" [INVALID]"), "the stonewall is too short");
     }
 
+    /// Seconds that all phases together have to work at least.
+    fn stonewalls(&self) -> u32 {
+        let lines = self.result.lines().filter(|line| line.starts_with("exe "));
+        let words = lines.flat_map(|line| line.split(' ').zip(line.split(' ').skip(1)));
+        words
+            .filter(|(option, _)| ["-D", "-W"].contains(option))
+            .map(|(_, seconds)| seconds.parse::<u32>().unwrap())
+            .sum()
+    }
+
     fn mean(&self, names: &[&str]) -> f64 {
         let product = names.iter().map(|name| self.score(name)).product::<f64>();
         product.powf(1.0 / names.len() as f64)
@@ -188,6 +198,11 @@ fn standard(words: &str, counting: &Counting) {
     assert!((mean / left.json["bandwidth"].as_f64().unwrap() - 1.0).abs() < 1e-9);
     assert!(left.score("mdtest-hard-read") > 0.0 && left.json["valid"] == false);
     assert!(left.score("ior-rnd4K-easy-read") > 0.0 && !left.result.contains("[SCOREX]"));
+    // Four writes, and the reads at random.
+    assert_eq!(left.stonewalls(), 5, "{}", left.result);
+    // A quick run has those of ten seconds, and about as long for what has none: what was written in them is read,
+    // looked at and removed.
+    assert!(2 * left.stonewalls() * QUICK_STONEWALL <= 120);
 }
 
 #[test]
