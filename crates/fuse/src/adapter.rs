@@ -517,7 +517,7 @@ impl Filesystem for Adapter {
         opened: Handle,
         offset: u64,
         data: &[u8],
-        _: WriteFlags,
+        how: WriteFlags,
         flags: KernelFlags,
         _: Option<Owner>,
         reply: ReplyWrite,
@@ -526,9 +526,13 @@ impl Filesystem for Adapter {
         let ends = Arc::clone(&self.ends);
         ends.called(request.pid());
         let (is_tracked, thread) = (self.is_tracked(request), request.pid());
+        let is_of_pages = how.contains(WriteFlags::FUSE_WRITE_CACHE);
         self.counted(request, Operation::Write, async move {
-            let written = files.write(handle(opened), offset, data).await;
-            if ends.any() && passes_pages(&files, opened, flags) {
+            let written = match is_of_pages {
+                true => files.write_back(handle(opened), offset, data).await,
+                false => files.write(handle(opened), offset, data).await,
+            };
+            if ends.any() && !is_of_pages && passes_pages(&files, opened, flags) {
                 ends.used(number.0).await;
             }
             match written {

@@ -154,13 +154,38 @@ impl FileSystem {
     /// # Errors
     /// As `pwrite(2)`. What fails after the answer is reported by the next flush or fsync.
     pub async fn write(&self, handle: FileHandle, offset: u64, data: Bytes) -> Result<u32, Errno> {
+        self.write_for(Writer::Program, handle, offset, data).await
+    }
+
+    /// The same for bytes of the kernel's own pages, which a program has changed through a mapping: they
+    /// have their place, whatever the handle was opened with, and the pages stay. Through which handle
+    /// the kernel writes them is its own choice.
+    ///
+    /// # Errors
+    /// As `msync(2)`.
+    pub async fn write_back(
+        &self,
+        handle: FileHandle,
+        offset: u64,
+        data: Bytes,
+    ) -> Result<u32, Errno> {
+        self.write_for(Writer::Kernel, handle, offset, data).await
+    }
+
+    async fn write_for(
+        &self,
+        writer: Writer,
+        handle: FileHandle,
+        offset: u64,
+        data: Bytes,
+    ) -> Result<u32, Errno> {
         let file = self.0.handles.get(handle)?;
         let length = u32::try_from(data.len()).map_err(|_| Errno::EINVAL)?;
         self.0.take_set_id(&file).await?;
         self.0.check_writable(&file)?;
-        let at = match file.flags.has(OpenFlags::APPEND) {
-            true => WriteAt::End(offset),
-            false => WriteAt::Offset(offset),
+        let at = match writer {
+            Writer::Program if file.flags.has(OpenFlags::APPEND) => WriteAt::End(offset),
+            Writer::Program | Writer::Kernel => WriteAt::Offset(offset),
         };
         file.note_modified();
         let (who, how) = (&file.who, file.how());
@@ -174,9 +199,14 @@ impl FileSystem {
         let pages = Extent::of_length(offset, length.into());
         let (offset, written) = self.0.writing(&file, pages, write).await?;
         self.0.heat_up(&file, true, written.into());
-        match file.passes_pages {
-            true => self.0.passed_pages(&file.pin, offset, written.into()).await,
-            false => self.0.used_pages(file.pin.node, offset, written.into()),
+        match writer {
+            // The kernel would wait for this very answer before it lets go of these pages.
+            Writer::Program if file.passes_pages => {
+                self.0.passed_pages(&file.pin, offset, written.into()).await;
+            }
+            Writer::Program | Writer::Kernel => {
+                self.0.used_pages(file.pin.node, offset, written.into());
+            }
         }
         Ok(written)
     }
@@ -290,6 +320,15 @@ impl FileSystem {
         self.0.closing.wait(&*self.0.targets.world.clock).await;
         self.0.targets.leave().await;
     }
+}
+
+/// Whose bytes are written.
+#[derive(Clone, Copy)]
+enum Writer {
+    /// Those that a program gave to `write(2)`.
+    Program,
+    /// Those that the kernel has in its pages.
+    Kernel,
 }
 
 impl OpenFile {

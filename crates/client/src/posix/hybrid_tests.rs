@@ -137,3 +137,24 @@ fn who_reads_through_the_pages_does_not_find_what_was_there_before() {
     shared.write(one, 20);
     assert_eq!(told(), [gone(20)]);
 }
+
+#[test]
+fn what_the_kernel_writes_of_its_pages_has_its_place_and_stays_there() {
+    let shared = Shared::new(2);
+    let appended = shared.open(BOTH | OpenFlags::APPEND);
+    let reader = shared.open(READ);
+    shared.fixture.watcher.take();
+    let files = shared.fixture.files.clone();
+    let write = async move {
+        files.write(appended.handle, 0, Bytes::from_static(b"0123456789")).await.expect("appended");
+        files
+            .write_back(appended.handle, 2, Bytes::from_static(b"xx"))
+            .await
+            .expect("written back");
+        files.read(reader.handle, 0, 100).await
+    };
+    let read = shared.fixture.world.run(write).expect("read");
+    assert_eq!(read.concat(), b"01xx456789");
+    let told = shared.fixture.watcher.take();
+    assert_eq!(told.len(), 1, "of what was appended alone: {told:?}");
+}

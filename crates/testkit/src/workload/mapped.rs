@@ -1,10 +1,13 @@
 //! One file mapped by two at once: what one has written into its mapping and synced, the other finds
 //! in the mapping that it has had all along.
+#![allow(clippy::disallowed_methods, reason = "it looks how long programs wait")]
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::time::{Duration, Instant};
 
 use crate::{Outcome, Told, ensure};
 
@@ -12,6 +15,8 @@ use crate::{Outcome, Told, ensure};
 const BYTES: u64 = 1 << 20;
 /// A page and a bit, so that most writes lie across a border.
 const PIECE: u64 = 5000;
+/// A client gives the kernel two seconds to let go of pages: nobody is to wait for that here.
+const AT_ONCE: Duration = Duration::from_millis(1500);
 /// `xfs_io` shows no single byte.
 const SHOWN: u64 = 2;
 
@@ -19,8 +24,8 @@ const SHOWN: u64 = 2;
 /// folder.
 pub fn run(a: &Path, b: &Path, rounds: u64) -> Outcome {
     File::create_new(a.join("mapped")).and_then(|file| file.set_len(BYTES)).told("mapped")?;
-    let mut one = Mapping::of(&a.join("mapped"))?;
-    let mut other = Mapping::of(&b.join("mapped"))?;
+    let mut one = Mapping::of(&a.join("mapped"), &[])?;
+    let mut other = Mapping::of(&b.join("mapped"), &[])?;
     for round in 0..rounds {
         let letter = b'a' + u8::try_from(round % 26).told(round)?;
         for offset in [0, PIECE + round * 7919 % (BYTES - 2 * PIECE)] {
@@ -35,7 +40,30 @@ pub fn run(a: &Path, b: &Path, rounds: u64) -> Outcome {
         std::mem::swap(&mut one, &mut other);
     }
     let (one, other) = (one.all()?, other.all()?);
-    ensure(one == other, || "the mappings differ in the end".to_owned())
+    ensure(one == other, || "the mappings differ in the end".to_owned())?;
+    around(a)
+}
+
+/// What is mapped through handles that otherwise go around the kernel's pages, or to the end, is written to
+/// its place, and nobody waits long for it.
+fn around(folder: &Path) -> Outcome {
+    let path = folder.join("around");
+    for option in ["-a", "-d"] {
+        File::create(&path).and_then(|file| file.set_len(BYTES)).told("around")?;
+        let reader = File::open(&path).told("open")?;
+        let mut mapping = Mapping::of(&path, &[option])?;
+        let start = Instant::now();
+        mapping.write(PIECE, b'x')?;
+        let spent = start.elapsed();
+        ensure(spent < AT_ONCE, || format!("xfs_io {option}: synced after {spent:?}"))?;
+        drop(mapping);
+        let mut found = vec![0; PIECE as usize];
+        reader.read_exact_at(&mut found, PIECE).told("read")?;
+        ensure(found.iter().all(|byte| *byte == b'x'), || format!("xfs_io {option}: other bytes"))?;
+        let size = reader.metadata().told("stat")?.len();
+        ensure(size == BYTES, || format!("xfs_io {option}: {size} bytes of {BYTES}"))?;
+    }
+    Ok(())
 }
 
 /// An `xfs_io` that has a file mapped and does what it reads. Dropped, it ends.
@@ -46,10 +74,16 @@ struct Mapping {
 }
 
 impl Mapping {
-    fn of(path: &Path) -> Outcome<Self> {
+    /// Opens the file with these options of `xfs_io` besides, and maps it.
+    fn of(path: &Path, options: &[&str]) -> Outcome<Self> {
         // Its answers come line by line, not when it ends.
         let mut command = Command::new("stdbuf");
-        command.args(["-oL", "xfs_io"]).arg(path).stdin(Stdio::piped()).stdout(Stdio::piped());
+        command
+            .args(["-oL", "xfs_io"])
+            .args(options)
+            .arg(path)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped());
         let mut child = command.spawn().told("xfs_io")?;
         let orders = child.stdin.take().expect("asked for a pipe");
         let answers = BufReader::new(child.stdout.take().expect("asked for a pipe"));
