@@ -174,23 +174,26 @@ impl Backend for Shared {
     }
 }
 
-/// Makes the directory `path` and those on the way to it, as far as they are not there.
+/// Makes the directory `path` and those on the way to it, as far as they are not there; answers which it made,
+/// the highest first.
 ///
 /// # Errors
 /// As `mkdir(2)`.
-pub fn make_all(worker: &mut dyn Worker, path: &str) -> Result<(), Errno> {
+pub fn make_all(worker: &mut dyn Worker, path: &str) -> Result<Vec<String>, Errno> {
     match worker.mkdir(path) {
-        Ok(()) => Ok(()),
+        Ok(()) => Ok(vec![path.to_owned()]),
         Err(Errno::ENOENT) => {
             let above = parent(path);
             if above == path || above == "." {
                 return Err(Errno::ENOENT);
             }
-            make_all(worker, above)?;
-            worker.mkdir(path)
+            let mut made = make_all(worker, above)?;
+            worker.mkdir(path)?;
+            made.push(path.to_owned());
+            Ok(made)
         }
         Err(errno) => match worker.stat(path) {
-            Ok(stat) if stat.is_directory => Ok(()),
+            Ok(stat) if stat.is_directory => Ok(Vec::new()),
             _ => Err(errno),
         },
     }

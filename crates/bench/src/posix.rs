@@ -210,8 +210,9 @@ mod tests {
             assert_eq!(worker.sync(&directory), Ok(()));
             assert_eq!(worker.sync(&folder.path("no")), Err(Errno::ENOENT));
             assert_eq!(worker.rmdir(&directory), Err(Errno::ENOTEMPTY));
-            make_all(&mut *worker, &folder.path("d/x/y/z")).unwrap();
-            make_all(&mut *worker, &folder.path("d/x/y/z")).unwrap();
+            let made = ["d/x", "d/x/y", "d/x/y/z"].map(|path| folder.path(path));
+            assert_eq!(make_all(&mut *worker, &made[2]), Ok(made.to_vec()));
+            assert_eq!(make_all(&mut *worker, &made[2]), Ok(Vec::new()));
             assert_eq!(make_all(&mut *worker, &folder.path("d/g/z")), Err(Errno::ENOTDIR));
             remove_all(&mut *worker, &directory).unwrap();
             assert_eq!(worker.stat(&directory), Err(Errno::ENOENT));

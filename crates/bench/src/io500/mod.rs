@@ -136,6 +136,7 @@ pub(crate) fn perform(options: &Options, surroundings: &Surroundings) -> Result<
         data: place(&config.data, config.data_timestamp),
         results: place(&config.results, config.results_timestamp),
         config,
+        made: Vec::new(),
         common: &options.common,
         name,
         newer: 0,

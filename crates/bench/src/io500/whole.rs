@@ -23,6 +23,8 @@ pub(super) struct Whole<'a> {
     pub(super) name: String,
     pub(super) data: String,
     pub(super) results: String,
+    /// Directories for the data that were not there before, the highest first.
+    pub(super) made: Vec<String>,
     /// When the phase `timestamp` was, in seconds since 1970.
     pub(super) newer: i64,
     pub(super) surroundings: &'a Surroundings<'a>,
@@ -72,10 +74,12 @@ impl Whole<'_> {
             let path = format!("{results}/{name}");
             fs::write(&path, text).map_err(|error| format!("cannot write {path}: {error}"))?;
         }
+        let mut made = Vec::new();
         for path in ["ior-easy", "ior-hard"].map(|part| format!("{}/{part}", self.data)) {
-            let made = make_all(worker, &path);
-            made.map_err(|errno| failed("create directory", &path, errno))?;
+            let more = make_all(worker, &path);
+            made.extend(more.map_err(|errno| failed("create directory", &path, errno))?);
         }
+        self.made = made;
         self.say(&format!("IO500 version {} ({})", version(), self.mode()));
         let pairs = [
             ("procs", self.ranks().to_string()),
@@ -210,10 +214,12 @@ impl Whole<'_> {
                 eprintln!("{}", failed("remove", &path, errno));
             }
         }
-        match worker.rmdir(&self.data) {
-            // With something of others in it, it stays.
-            Ok(()) | Err(Errno::ENOTEMPTY | Errno::EEXIST | Errno::ENOENT | Errno::EBUSY) => {}
-            Err(errno) => eprintln!("{}", failed("remove", &self.data, errno)),
+        for path in self.made.iter().rev() {
+            match worker.rmdir(path) {
+                // With something of others in it, it stays.
+                Ok(()) | Err(Errno::ENOTEMPTY | Errno::EEXIST | Errno::ENOENT | Errno::EBUSY) => {}
+                Err(errno) => eprintln!("{}", failed("remove", path, errno)),
+            }
         }
     }
 }
