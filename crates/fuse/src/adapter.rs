@@ -694,9 +694,13 @@ impl Filesystem for Adapter {
         };
         let (files, who) = (self.files.clone(), self.who(request, 0));
         let (name, value) = (name.as_bytes().to_vec(), Bytes::copy_from_slice(value));
-        let guard = self.occupy(&[number]);
+        let (guard, thread) = (self.occupy(&[number]), request.pid());
         self.counted(request, Operation::Setxattr, async move {
-            let done = files.setxattr(&who, node(number), &name, value, mode).await;
+            let done = files.setxattr(&who, node(number), &name, value, mode);
+            let done = match FileSystem::is_long_order(&name) {
+                true => signals::unless_interrupted(thread, done).await,
+                false => done.await,
+            };
             drop(guard);
             answer::empty(reply, done);
         });

@@ -37,6 +37,8 @@ const READ_WRITE: u32 = 2;
 const PIECE: u64 = 4 << 20;
 /// Pieces under way at once.
 const PIECES: u64 = 4;
+/// How often a move that goes slowly looks whether it is still wanted.
+const LOOK_EVERY: Duration = Duration::from_millis(250);
 
 /// What moves, by file.
 #[derive(Default)]
@@ -274,7 +276,7 @@ impl Mounted {
                 let until = end.min(from + PIECE * PIECES);
                 self.copy_pieces(hold, volatile, owner, (from, until)).await?;
                 moving.done.store(until, Ordering::Relaxed);
-                self.keep_pace(&mut pace, until - from, order.bandwidth).await;
+                self.keep_pace(&mut pace, until - from, order.bandwidth, moving).await;
                 from = until;
             }
             at = end;
@@ -325,12 +327,16 @@ impl Mounted {
         self.with_data(owner, volatile, set).await.map(|_| ())
     }
 
-    /// Waits until `bytes` more are due.
-    async fn keep_pace(&self, pace: &mut Pace, bytes: u64, bandwidth: u64) {
+    /// Waits until `bytes` more are due, or nobody wants the move any more: others wait for the file.
+    async fn keep_pace(&self, pace: &mut Pace, bytes: u64, bandwidth: u64, moving: &Move) {
         pace.bytes += bytes;
-        if bandwidth > 0 {
-            let due = Duration::from_secs_f64(pace.bytes as f64 / bandwidth as f64);
-            self.meta.world.clock.sleep_until(pace.start + due).await;
+        if bandwidth == 0 {
+            return;
+        }
+        let clock = &self.meta.world.clock;
+        let due = pace.start + Duration::from_secs_f64(pace.bytes as f64 / bandwidth as f64);
+        while clock.now() < due && !moving.is_cancelled.load(Ordering::Relaxed) {
+            clock.sleep_until(due.min(clock.now() + LOOK_EVERY)).await;
         }
     }
 

@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use parking_lot::{Condvar, Mutex};
+use rustix::fs::{Mode, OFlags};
 use sheen_types::Errno;
 use sheen_wire::lov::LovEa;
 
@@ -21,7 +22,7 @@ use super::size::parse_with_unit;
 use super::wanted::{self, Wanted, copied, folder_of, for_each};
 use super::wish::{self, fault_of};
 use super::{attributes, pools};
-use crate::output::{Fault, errno_of, line, text_out};
+use crate::output::{Fault, errno, errno_of, line, text_out};
 
 pub(super) const GRAMMAR: Grammar = Grammar {
     command: "lfs migrate",
@@ -356,9 +357,11 @@ pub(super) struct Swap {
 /// Exchanges the layouts, and so the data, of two files.
 pub(super) fn swap(options: &Swap) -> Result<(), Fault> {
     for path in [&options.first, &options.second] {
-        let opened = std::fs::OpenOptions::new().write(true).open(path);
+        // Of a pipe nobody reads, opening it would wait for ever.
+        let flags = OFlags::WRONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let opened = rustix::fs::open(path, flags, Mode::empty());
         opened.map(drop).map_err(|error| {
-            let errno = errno_of(&error);
+            let errno = errno(error);
             let text = format!("cannot open '{}' for write: {errno} ({})", path.display(), errno.0);
             Fault::new(errno, format!("lfs swap_layouts: error: {text}"))
         })?;
@@ -385,7 +388,7 @@ mod tests {
     use std::path::PathBuf;
     use std::time::Duration;
 
-    use super::{GRAMMAR, Migrate, listed, progress};
+    use super::{GRAMMAR, Migrate, Swap, listed, progress, swap};
     use crate::output::Fault;
 
     fn read(line: &str) -> Result<Migrate, Fault> {
@@ -426,6 +429,23 @@ mod tests {
         }
         assert_eq!(read("-c 2").unwrap_err().code, 4);
         assert_eq!(read("--copy a -c 1 f").unwrap_err().code, 4);
+    }
+
+    #[test]
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "what would wait for ever gets a thread of its own"
+    )]
+    fn a_pipe_that_nobody_reads_is_refused_at_once() {
+        let pipe = std::env::temp_dir().join(format!("sheen-swap-{}", std::process::id()));
+        let kind = rustix::fs::FileType::Fifo;
+        rustix::fs::mknodat(rustix::fs::CWD, &pipe, kind, 0o600.into(), 0).unwrap();
+        let (tell, told) = std::sync::mpsc::channel();
+        let both = Swap { first: pipe.clone(), second: pipe.clone() };
+        std::thread::spawn(move || tell.send(swap(&both)));
+        let answered = told.recv_timeout(Duration::from_secs(10));
+        std::fs::remove_file(&pipe).unwrap();
+        assert_eq!(answered.unwrap().unwrap_err().code, 6);
     }
 
     #[test]

@@ -6,8 +6,9 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::process::Stdio;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use rustix::process::{Pid, Signal};
 use sheen_testkit::bytes::content;
 
 use sheen_testkit::cluster::Cluster;
@@ -93,6 +94,31 @@ fn two_mounts_use_a_file_that_moves() {
         let steps = Size::asked().of(20, 250, 3000);
         let moved = moves::run_beside([&cluster.mnt(), &other], "f", seed(), steps, mover)?;
         ensure(moved > steps / 100, || format!("only {moved} moves"))?;
+        same_after_restart(cluster)
+    });
+}
+
+#[test]
+fn a_move_ends_when_its_caller_is_interrupted_or_killed() {
+    scene("moving-interrupted", 2, LIMIT, |cluster| {
+        let path = cluster.mnt().join("f");
+        fs::write(&path, content(4, SIZE)).told("write")?;
+        for signal in [Signal::INT, Signal::KILL] {
+            let command = ["lfs", "migrate", "-W", "1M", "-C", "4", &path.display().to_string()];
+            let mut mover = cluster.command(&command);
+            let mut mover = mover.stderr(Stdio::null()).spawn().told("migrate")?;
+            thread::sleep(Duration::from_secs(2));
+            rustix::process::kill_process(Pid::from_child(&mover), signal).told("kill")?;
+            let since = Instant::now();
+            let ended = mover.wait().told("wait")?;
+            ensure(!ended.success(), || format!("{signal:?}: {ended}"))?;
+            let count = cluster.must(&["lfs", "getstripe", "-c", &path.display().to_string()])?;
+            ensure(count.trim() == "1", || format!("{count} stripes"))?;
+            let bytes = fs::read(&path).told("read")?;
+            ensure(bytes == content(4, SIZE), || "other bytes".to_owned())?;
+            // All of it would take half a minute, and the file is held for the next 16 MiB at a time.
+            ensure(since.elapsed() < Duration::from_secs(10), || format!("{signal:?} waits"))?;
+        }
         same_after_restart(cluster)
     });
 }
