@@ -314,7 +314,9 @@ fn tell_differences(path: &Path, wish: &LovEa) {
 /// How a layout differs from the one asked for, as far as a user may be surprised.
 fn differences(wish: &LovEa, made: &LovEa) -> Vec<String> {
     match (wish, made) {
-        (LovEa::Plain(wish), LovEa::Plain(made)) => fewer_stripes(wish, made).into_iter().collect(),
+        (LovEa::Plain(wish), LovEa::Plain(made)) => {
+            fewer_stripes(wish, made, u64::MAX).into_iter().collect()
+        }
         (LovEa::Composite(wish), LovEa::Composite(made)) => {
             let first = |parts: &[sheen_wire::lov::LovComponent]| {
                 let first = parts.first()?;
@@ -333,9 +335,10 @@ fn differences(wish: &LovEa, made: &LovEa) -> Vec<String> {
                 let pairs = wish.components.iter().zip(&made.components);
                 // One that nobody has written to has no objects yet.
                 let pairs = pairs.filter(|(_, made)| made.entry.flags.contains(CompFlags::INIT));
-                texts.extend(
-                    pairs.filter_map(|(wish, made)| fewer_stripes(&wish.layout, &made.layout)),
-                );
+                texts.extend(pairs.filter_map(|(wish, made)| {
+                    let bytes = made.entry.end.saturating_sub(made.entry.start);
+                    fewer_stripes(&wish.layout, &made.layout, bytes)
+                }));
             }
             texts
         }
@@ -343,10 +346,16 @@ fn differences(wish: &LovEa, made: &LovEa) -> Vec<String> {
     }
 }
 
-fn fewer_stripes(wish: &LovMd, made: &LovMd) -> Option<String> {
+/// Why what was made, of so many `bytes`, has fewer stripes than were asked for; `None` if it has not.
+fn fewer_stripes(wish: &LovMd, made: &LovMd, bytes: u64) -> Option<String> {
     let (asked, count) = (wish.header.stripe_count as i16, made.stripes.len());
+    let room = bytes.div_ceil(u64::from(made.header.stripe_size.max(1)));
+    let why = match count as u64 == room {
+        true => "the component ends behind them",
+        false => "no more OSTs to choose from",
+    };
     (asked > 0 && count > 0 && count < asked as usize)
-        .then(|| format!("{count} stripes instead of {asked}: no more OSTs to choose from"))
+        .then(|| format!("{count} stripes instead of {asked}: {why}"))
 }
 
 fn remove(path: &Path) -> Result<(), Fault> {

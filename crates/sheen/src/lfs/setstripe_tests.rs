@@ -75,4 +75,10 @@ fn what_was_made_otherwise_is_told() {
     made.components[1].entry.flags = CompFlags::INIT;
     let fewer = differences(&asked, &LovEa::Composite(made));
     assert_eq!(fewer, ["1 stripes instead of 6: no more OSTs to choose from"]);
+    let asked = wish("-E 8M -C 6 -S 4M f");
+    let LovEa::Composite(mut made) = asked.clone() else { panic!() };
+    made.components[0].layout.stripes = vec![LovOstData::default(); 2];
+    made.components[0].entry.flags = CompFlags::INIT;
+    let fewer = differences(&asked, &LovEa::Composite(made));
+    assert_eq!(fewer, ["2 stripes instead of 6: the component ends behind them"]);
 }
