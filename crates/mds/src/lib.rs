@@ -230,6 +230,20 @@ impl Mdt {
         self.placement.view()
     }
 
+    /// Waits until there is an OST more; one that came since the last call counts. For one caller.
+    pub async fn ost_added(&self) {
+        self.placement.added().await;
+    }
+
+    /// Says whether an OST may be used (`osp.*.active`). While it may not, new files lie elsewhere, and
+    /// objects of files that are gone stay there.
+    ///
+    /// # Errors
+    /// [`Errno::ENODEV`] if there is none of that number.
+    pub fn set_ost_active(&self, index: u16, is_active: bool) -> Result<(), Errno> {
+        self.placement.set_active(index, is_active)
+    }
+
     /// What operators have set about layouts, for the parameter tree.
     #[must_use]
     pub fn layout_settings(&self) -> LayoutSettings {

@@ -142,7 +142,11 @@ impl Placement {
     }
 
     fn choose(&self, world: &World, want: &Want) -> Result<Choice, Errno> {
-        let candidates: Vec<_> = self.all().iter().map(|ost| ost.candidate()).collect();
+        // Those that may not be used do not count, unless the user says which: then there is no file.
+        let is_listed = !want.striping.osts.is_empty();
+        let osts = self.all();
+        let osts = osts.iter().filter(|ost| is_listed || ost.is_active());
+        let candidates: Vec<_> = osts.map(|ost| ost.candidate()).collect();
         let pools = Arc::clone(&self.pools.read());
         let pool = Known { osts: &[], pools: &pools }.pool(&want.striping.pool);
         let among =

@@ -56,6 +56,8 @@ pub(crate) struct Placement {
     /// Whose turn it is.
     balance: Mutex<Balance>,
     filled: Arc<Notify>,
+    /// Wakes who wants to know of new OSTs.
+    added: Notify,
     /// When objects were first wanted.
     first_asked: OnceLock<Instant>,
     recovered: AtomicBool,
@@ -75,6 +77,7 @@ impl Placement {
             on_mdt: on_mdt::OnMdt::default(),
             balance: Mutex::default(),
             filled: Arc::new(Notify::new()),
+            added: Notify::new(),
             first_asked: OnceLock::new(),
             recovered: AtomicBool::new(false),
             early: Mutex::default(),
@@ -104,7 +107,23 @@ impl Placement {
         list.push(Arc::clone(&ost));
         list.sort_by_key(|ost| ost.index);
         *osts = list.into();
+        drop(osts);
+        self.added.notify_one();
         Ok(ost)
+    }
+
+    /// Waits for a new OST; one that came since the last call counts.
+    pub(crate) async fn added(&self) {
+        self.added.notified().await;
+    }
+
+    /// Says whether an OST may be used.
+    ///
+    /// # Errors
+    /// [`Errno::ENODEV`] if there is none of that number.
+    pub(crate) fn set_active(&self, index: u16, is_active: bool) -> Result<(), Errno> {
+        self.ost(index).ok_or(Errno::ENODEV)?.set_active(is_active);
+        Ok(())
     }
 
     pub(crate) fn all(&self) -> Arc<[Arc<Ost>]> {
@@ -131,7 +150,8 @@ impl Placement {
     /// OST has told.
     pub(crate) fn space(&self, block: u64) -> Option<(u64, u64, u64)> {
         let mut total = None;
-        for space in self.all().iter().filter_map(|ost| ost.space()) {
+        let osts = self.all();
+        for space in osts.iter().filter(|ost| ost.is_active()).filter_map(|ost| ost.space()) {
             let of = |blocks: u64| blocks.saturating_mul(u64::from(space.bsize)) / block;
             let (blocks, free, available) = total.unwrap_or((0, 0, 0));
             total = Some((

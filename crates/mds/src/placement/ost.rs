@@ -50,6 +50,9 @@ pub(crate) struct Ost {
     used: AtomicU64,
     /// Recovery of the MDT has ended: what nobody replayed is an orphan.
     recovered: AtomicBool,
+    /// Operators let us use it. While they do not, nothing is asked of it: no new objects, and what
+    /// is to be done there waits.
+    is_active: AtomicBool,
     is_kept: AtomicBool,
     /// Wakes the keeper.
     kick: Notify,
@@ -79,6 +82,8 @@ pub struct OstView {
     pub index: u16,
     /// Where the import stands.
     pub state: ImportState,
+    /// Whether operators let us use it.
+    pub is_active: bool,
     /// Sequence of its objects.
     pub sequence: u64,
     /// The last id given to a file.
@@ -118,6 +123,7 @@ impl Ost {
             pool: Mutex::new(pool),
             used: AtomicU64::new(used),
             recovered: AtomicBool::new(false),
+            is_active: AtomicBool::new(true),
             is_kept: AtomicBool::new(false),
             kick: Notify::new(),
             filled,
@@ -140,6 +146,7 @@ impl Ost {
         OstView {
             index: self.index,
             state: self.channel().state(),
+            is_active: self.is_active(),
             sequence: self.sequence,
             last_used: self.used.load(Ordering::Acquire),
             last_created: pool.last,
@@ -157,10 +164,29 @@ impl Ost {
         Fid::new(self.sequence, id as u32)
     }
 
-    /// Whether new files may lie here: connected, in agreement, with space.
+    pub(super) fn is_active(&self) -> bool {
+        self.is_active.load(Ordering::Acquire)
+    }
+
+    /// Says whether it may be used (`osp.*.active`).
+    pub(super) fn set_active(&self, is_active: bool) {
+        if is_active && !self.is_active() {
+            // It may have come back meanwhile without our asking what is there.
+            self.pool.lock().agreed = None;
+        }
+        self.is_active.store(is_active, Ordering::Release);
+        self.kick.notify_one();
+        // Who waits for an object of this one looks elsewhere.
+        self.filled.notify_waiters();
+    }
+
+    /// Whether new files may lie here: allowed, connected, in agreement, with space.
     pub(super) fn is_usable(&self) -> bool {
         let pool = self.pool.lock();
-        pool.agreed.is_some() && !pool.is_full && self.channel().state() == ImportState::Full
+        self.is_active()
+            && pool.agreed.is_some()
+            && !pool.is_full
+            && self.channel().state() == ImportState::Full
     }
 
     /// Whether it is only a question of time until it can be used: it starts, or was restarted.
@@ -168,7 +194,7 @@ impl Ost {
         let pool = self.pool.lock();
         let state = self.channel().state();
         let is_away = pool.agreed.is_none() || state != ImportState::Full;
-        is_away && !pool.is_full && state != ImportState::Closed
+        self.is_active() && is_away && !pool.is_full && state != ImportState::Closed
     }
 
     /// An object nobody has used; `None` if there is none ahead.
@@ -257,7 +283,7 @@ impl Ost {
 
     /// Does what is to do; whether something waits for the MDT's disk.
     async fn look_around(&self, target: &Arc<Target>) -> bool {
-        if !self.recovered.load(Ordering::Acquire) {
+        if !self.recovered.load(Ordering::Acquire) || !self.is_active() {
             return false;
         }
         if let Err(error) = self.keep_pool(target).await {

@@ -60,6 +60,44 @@ fn files_go_round_robin_over_usable_osts() {
 }
 
 #[test]
+fn an_ost_that_may_not_be_used_gets_no_files_and_is_asked_for_nothing() {
+    let world = TestWorld::new(66);
+    let inner = world.clone();
+    run(
+        async move {
+            let server = Server::start(&inner, 3).await;
+            let client = server.client("c").await;
+            client.create(Fid::ROOT, "first").await.unwrap();
+            assert_eq!(server.mdt.set_ost_active(7, false), Err(Errno::ENODEV));
+            server.mdt.set_ost_active(1, false).unwrap();
+            for number in 0..12 {
+                let osts = osts_of(&client, Fid::ROOT, &format!("f{number}")).await;
+                assert_ne!(osts[0], 1);
+            }
+            // Who names it waits for nothing.
+            for ost in [0, 2] {
+                server.mdt.set_ost_active(ost, false).unwrap();
+            }
+            let before = inner.world().clock.now();
+            let failed = client.create(Fid::ROOT, "none").await.map(|_| ());
+            assert_eq!(failed, Err(Errno::ENOSPC));
+            assert!(inner.world().clock.now().since(before) < Duration::from_secs(1));
+            for ost in 0..3 {
+                server.mdt.set_ost_active(ost, true).unwrap();
+            }
+            client.wait(&inner, 5).await;
+            let mut osts = std::collections::BTreeSet::new();
+            for number in 0..12 {
+                osts.extend(osts_of(&client, Fid::ROOT, &format!("g{number}")).await);
+            }
+            assert_eq!(osts.len(), 3);
+            server.check();
+        },
+        &world,
+    );
+}
+
+#[test]
 fn free_space_decides_as_far_as_operators_let_it() {
     let world = TestWorld::new(69);
     let inner = world.clone();

@@ -9,6 +9,7 @@ use std::time::Duration;
 use clap::Args;
 use sheen_assembly::{PlanKind, Registrar, Role};
 use sheen_control::Tree;
+use sheen_io::World;
 use sheen_io_os::Host;
 use sheen_node::net::{LNet, NetConfig};
 use sheen_node::rpc::RpcNode;
@@ -114,19 +115,7 @@ fn serve(options: &Server) -> Result<(), Fault> {
         let tree = Arc::new(Tree::new());
         parameters::add_server(&tree, &node, &running);
         parameters::add_in_work(&tree, &running);
-        let targets = running.iter().filter_map(|one| match &one.plan.kind {
-            PlanKind::Mgs => None,
-            PlanKind::Target(name) => {
-                let pools = match &one.served.role {
-                    Role::Mdt(mdt) => Some(parameters::add_lod(&tree, name, mdt)),
-                    _ => None,
-                };
-                Some(parameters::Followed { name: name.clone(), pools })
-            }
-        });
-        let reader = Arc::clone(registrar.reader());
-        let follow = parameters::follow_servers(reader, targets.collect(), Arc::clone(&tree));
-        world.tasks.spawn("parameters", Box::pin(follow));
+        follow(&world, &registrar, &running, &tree);
         let echo = Echo::new(world.clone(), &running);
         let mut commands = parameters::server_commands(&node, &running);
         commands.insert(crate::api::ECHO.to_owned(), super::echo::command(&echo));
@@ -139,6 +128,26 @@ fn serve(options: &Server) -> Result<(), Fault> {
         stop(&node, &registrar, &running).await;
         Ok(())
     })
+}
+
+/// Has the targets do as the MGS says, now and whenever that changes.
+fn follow(world: &World, registrar: &Registrar, running: &[Arc<Running>], tree: &Arc<Tree>) {
+    let applied = Arc::new(parameters::Applied::default());
+    let mut targets = Vec::new();
+    for one in running {
+        let PlanKind::Target(name) = &one.plan.kind else { continue };
+        let mut pools = None;
+        if let Role::Mdt(mdt) = &one.served.role {
+            pools = Some(parameters::add_lod(tree, name, mdt));
+            let (mdt, tree, applied) = (Arc::clone(mdt), Arc::clone(tree), Arc::clone(&applied));
+            let osts = parameters::follow_osts(name.clone(), mdt, tree, applied);
+            world.tasks.spawn("parameters of osts", Box::pin(osts));
+        }
+        targets.push(parameters::Followed { name: name.clone(), pools });
+    }
+    let reader = Arc::clone(registrar.reader());
+    let follow = parameters::follow_servers(reader, targets, Arc::clone(tree), applied);
+    world.tasks.spawn("parameters", Box::pin(follow));
 }
 
 /// The control socket of this process.

@@ -43,6 +43,18 @@ impl Applied {
     pub(super) fn catch_up(&self, tree: &Tree) {
         self.params.lock().iter().for_each(|param| apply(tree, param));
     }
+
+    /// Applies what is set to one parameter that is new, and to no other.
+    pub(super) fn catch_up_at(&self, tree: &Tree, name: &str) {
+        let path: Vec<String> = name.split('.').map(str::to_owned).collect();
+        for param in self.params.lock().iter() {
+            if let Some((pattern, value)) = target(param)
+                && Pattern::new(&pattern).matches(&path)
+            {
+                set(tree, name, value);
+            }
+        }
+    }
 }
 
 /// The names that a parameter is for, with wildcards, and its value.
@@ -55,6 +67,8 @@ fn target(param: &Param) -> Option<(String, &str)> {
     let (group, leaf) = name.split_once('.')?;
     let place = match group {
         "llite" => format!("llite.{}-*", device.strip_suffix("-client")?),
+        // What an MDT calls its OSTs.
+        "osc" if device.contains("-osc-MDT") => format!("osp.{device}"),
         // The client's devices are called by the mount, too.
         "osc" | "mdc" => format!("{group}.{device}-*"),
         "lod" => format!("lod.{device}-mdtlov"),
@@ -72,7 +86,11 @@ fn apply(tree: &Tree, param: &Param) {
         tracing::warn!(param.assignment, "a parameter that makes no sense");
         return;
     };
-    let fates = tree.set(&Pattern::new(&name), value);
+    set(tree, &name, value);
+}
+
+fn set(tree: &Tree, name: &str, value: &str) {
+    let fates = tree.set(&Pattern::new(name), value);
     if fates.is_empty() {
         tracing::info!(name, value, "nothing here has this parameter");
     }
@@ -89,8 +107,8 @@ pub(crate) async fn follow_servers(
     reader: Arc<LogReader>,
     targets: Vec<Followed>,
     tree: Arc<Tree>,
+    applied: Arc<Applied>,
 ) {
-    let applied = Applied::default();
     loop {
         match read_servers(&reader, &targets).await {
             Ok(params) => {
@@ -162,6 +180,11 @@ mod tests {
                 "osc.lustre-OST0003-osc-*.max_dirty_mb",
             ),
             (
+                Some("lustre-OST0003-osc-MDT0000"),
+                "osc.active=0",
+                "osp.lustre-OST0003-osc-MDT0000.active",
+            ),
+            (
                 Some("lustre-MDT0000"),
                 "lod.dom_stripesize=1M",
                 "lod.lustre-MDT0000-mdtlov.dom_stripesize",
@@ -203,5 +226,27 @@ mod tests {
         // The same again is said anew.
         applied.update(&tree, &[param(9, None, "osc.*.x=1")]);
         assert_eq!(*value.lock(), "1");
+    }
+
+    #[test]
+    fn what_comes_later_has_what_was_set_and_leaves_others_alone() {
+        let tree = Tree::new();
+        let add = |name: &str| {
+            let value = Arc::new(Mutex::new(String::new()));
+            let (read, write) = (Arc::clone(&value), Arc::clone(&value));
+            let set = move |text: &str| {
+                *write.lock() = text.to_owned();
+                Ok(())
+            };
+            tree.add_writable(name, move || read.lock().clone(), set);
+            value
+        };
+        let applied = Applied::default();
+        let early = add("osp.a.active");
+        applied.update(&tree, &[param(3, None, "osp.*.active=0"), param(4, None, "osp.*.x=5")]);
+        *early.lock() = "1".to_owned();
+        let late = add("osp.b.active");
+        applied.catch_up_at(&tree, "osp.b.active");
+        assert_eq!((early.lock().as_str(), late.lock().as_str()), ("1", "0"));
     }
 }

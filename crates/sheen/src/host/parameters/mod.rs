@@ -35,14 +35,14 @@ use sheen_types::{Errno, Nid};
 use crate::output::VERSION;
 
 pub(super) use client::Follower;
-use follow::Applied;
+pub(super) use follow::Applied;
 pub(super) use follow::{Followed, follow_servers};
 pub(super) use in_work::add_in_work;
 pub(super) use lod::add as add_lod;
 pub(super) use mount::{MountState, mount_commands};
 pub(super) use server::{
-    add_server, escaped_job, is_active, lock_count, server_commands, service_samples, services,
-    transfers,
+    add_server, escaped_job, follow_osts, is_active, lock_count, server_commands, service_samples,
+    services, transfers,
 };
 
 /// Bytes of a page, as the kernel counts memory.

@@ -39,7 +39,25 @@ fn placement(cluster: &Cluster) -> Outcome {
             becomes("files on the last OST alone", || Ok(osts(cluster, 10)? == only))?;
         }
     }
-    becomes("files on all OSTs again", everywhere)
+    becomes("files on all OSTs again", everywhere)?;
+    inactive(cluster)
+}
+
+/// What operators took out of use gets no files, whichever way they said it, until they say otherwise.
+fn inactive(cluster: &Cluster) -> Outcome {
+    let without = |ost: &str| Ok(!osts(cluster, 10)?.contains(ost));
+    set(cluster, "osp.*OST0001*.active=0")?;
+    becomes("no files on OST 1", || without("1"))?;
+    is("what the MDT uses", number(cluster, "lod.*.activeobd")?, 4)?;
+    set(cluster, "osp.*OST0001*.active=1")?;
+    let listed = cluster.must(&["lctl", "list_param", "osp.*OST0002*"])?;
+    let device = listed.trim().strip_prefix("osp.").and_then(|rest| rest.split_once("-osc-"));
+    let (ost, _) = device.ok_or_else(|| format!("{listed} names no OST"))?;
+    for (active, count) in [(0, 4), (1, 5)] {
+        cluster.must(&["lctl", "conf_param", &format!("{ost}.osc.active={active}")])?;
+        becomes("what the MDT uses", || Ok(number(cluster, "lod.*.activeobd")? == count))?;
+    }
+    becomes("files on all OSTs once more", || Ok(osts(cluster, 10)?.len() == 5))
 }
 
 /// New files have the layout that operators say.

@@ -12,6 +12,7 @@ mod timeouts;
 
 pub(crate) use jobs::escaped as escaped_job;
 pub(crate) use locks::count as lock_count;
+pub(crate) use osp::follow_osts;
 pub(crate) use services::{samples as service_samples, services};
 pub(crate) use settings::is_active;
 pub(crate) use store::transfers;

@@ -1,6 +1,7 @@
-//! `osp.*`: the OSTs as the MDTs of this process see them: connected or not, how full, and the objects made
-//! ahead there.
+//! `osp.*`: the OSTs as the MDTs of this process see them: to be used or not, connected or not, how full, and
+//! the objects made ahead there.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use sheen_assembly::{PlanKind, Role};
@@ -14,8 +15,7 @@ use sheen_wire::md::ObdStatfs;
 use super::super::super::target::Running;
 use super::super::device::state_letters;
 use super::super::text::{Clock, today};
-use super::super::{features, imports};
-use super::settings::is_active;
+use super::super::{Applied, features, imports, values};
 
 /// What makes the text of a connection: its device's name comes first.
 type Told = fn(&str, &ImportReport, &Clock) -> String;
@@ -63,8 +63,7 @@ pub(super) fn add(tree: &Tree, node: &Arc<RpcNode>, running: &[Arc<Running>]) {
         let mut leaves = Leaves::new();
         for (name, mdt, one) in &mdts {
             for ost in mdt.osts() {
-                let device =
-                    format!("{}-OST{:04x}-osc-MDT{:04x}", name.fsname, ost.index, name.index);
+                let device = device(name, ost.index);
                 add_view(&mut leaves, &device, &ost);
                 let uuid = Uuid::new(format!("{}-OST{:04x}_UUID", name.fsname, ost.index));
                 add_connection(&mut leaves, &device, (&node, one, uuid));
@@ -74,13 +73,51 @@ pub(super) fn add(tree: &Tree, node: &Arc<RpcNode>, running: &[Arc<Running>]) {
     });
 }
 
+/// What an MDT calls an OST.
+fn device(mdt: &TargetName, ost: u16) -> String {
+    format!("{}-OST{ost:04x}-osc-MDT{:04x}", mdt.fsname, mdt.index)
+}
+
+/// Adds what can be set of each OST of an MDT, also of those that come later, and sets it as it was set for
+/// good. Runs for ever.
+pub(crate) async fn follow_osts(
+    name: TargetName,
+    mdt: Arc<Mdt>,
+    tree: Arc<Tree>,
+    applied: Arc<Applied>,
+) {
+    let mut known = BTreeSet::new();
+    loop {
+        for ost in mdt.osts() {
+            if known.insert(ost.index) {
+                let leaf = format!("osp.{}.active", device(&name, ost.index));
+                add_active(&tree, &leaf, &mdt, ost.index);
+                applied.catch_up_at(&tree, &leaf);
+            }
+        }
+        mdt.ost_added().await;
+    }
+}
+
+fn add_active(tree: &Tree, leaf: &str, mdt: &Arc<Mdt>, index: u16) {
+    let (reader, writer) = (Arc::clone(mdt), Arc::clone(mdt));
+    tree.add_writable(
+        leaf,
+        move || {
+            let osts = reader.osts();
+            let is_active = osts.iter().any(|ost| ost.index == index && ost.is_active);
+            u8::from(is_active).to_string()
+        },
+        move |text| writer.set_ost_active(index, values::switch(text)?),
+    );
+}
+
 fn add_view(leaves: &mut Leaves, device: &str, ost: &OstView) {
     let status = if ost.is_full { Errno::ENOSPC.status() } else { 0 };
     let mut add = |leaf: &str, value: String| {
         let leaf: Leaf = (format!("{device}.{leaf}"), Box::new(move || value.clone()));
         leaves.push(leaf);
     };
-    add("active", u8::from(is_active(ost)).to_string());
     add("prealloc_next_id", (ost.last_used + 1).to_string());
     add("prealloc_last_id", ost.last_created.to_string());
     add("prealloc_next_seq", format!("{:#x}", ost.sequence));

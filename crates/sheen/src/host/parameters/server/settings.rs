@@ -210,7 +210,7 @@ fn add_osts(tree: &Tree, name: &TargetName, mdt: &Arc<Mdt>) {
     });
 }
 
-/// Whether the MDT is connected to the OST.
+/// Whether the MDT may use the OST, and is connected to it.
 pub(crate) fn is_active(ost: &OstView) -> bool {
-    ost.state == sheen_rpc::ImportState::Full
+    ost.is_active && ost.state == sheen_rpc::ImportState::Full
 }
