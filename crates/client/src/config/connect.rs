@@ -59,10 +59,7 @@ pub(super) fn mdt() -> ObdConnectData {
         | ConnectFlags::SHORTIO;
     ObdConnectData {
         flags,
-        flags2: ConnectFlags2::OWN_NAMES
-            | ConnectFlags2::LOCK_CONVERT
-            | ConnectFlags2::DOM_LVB
-            | ConnectFlags2::ATOMIC_OPEN_LOCK,
+        flags2: ConnectFlags2::OWN_NAMES | ConnectFlags2::LOCK_CONVERT | ConnectFlags2::DOM_LVB,
         version: VERSION,
         grant: GRANT_BYTES,
         brw_size: 1 << 20,
