@@ -65,6 +65,15 @@ pub(crate) fn timestamp(seconds: i64) -> String {
     format!("{month:02}/{day:02}/{year} {}", time_of_day(seconds))
 }
 
+/// Seed of data as users and io500 give it: 32 bits, which C's tools take for a number with a sign.
+///
+/// # Errors
+/// For anything else.
+pub(crate) fn seed(text: &str) -> Result<u32, String> {
+    let signed = || text.parse().map(i32::cast_unsigned);
+    text.parse().or_else(|_| signed()).map_err(|_| format!("'{text}' is no number of 32 bits"))
+}
+
 /// `2026-03-19@17:55`, in UTC: a part of a file's name.
 pub(crate) fn file_date(seconds: i64) -> String {
     let (year, month, day) = civil(seconds.div_euclid(86_400));

@@ -53,8 +53,8 @@ impl Whole<'_> {
         };
         let (data, results) = (&self.data, &self.results);
         let root = match phase.name {
-            "find-easy" => format!("{data}/mdtest-easy"),
-            "find-hard" => format!("{data}/mdtest-hard"),
+            "find-easy" => format!("{data}/mdtest-easy/"),
+            "find-hard" => format!("{data}/mdtest-hard/"),
             _ => data.clone(),
         };
         let newer = (phase.name != "find-easy").then_some(self.newer);
@@ -65,13 +65,16 @@ impl Whole<'_> {
         let words = format!("pfind {root}{also} -name *01* -C");
         self.pair("exe", &words);
         self.pair("nproc", &searchers.to_string());
-        let find = Find::new(root, searchers, newer);
+        let find = Find::new(root.trim_end_matches('/').to_owned(), searchers, newer);
         let found = ranks::threads(
             self.ranks(),
             backend,
             Watch { stop: self.surroundings.stop, meter: None },
             &find,
         )?;
+        let path = format!("{}/{}.csv", self.results, phase.name);
+        let written = fs::write(&path, found.table());
+        written.map_err(|error| format!("cannot write {path}: {error}"))?;
         self.pair("found", &found.matches.to_string());
         self.pair("total-files", &found.total.to_string());
         if found.matches == 0 {
@@ -92,7 +95,7 @@ impl Whole<'_> {
         let mut words = format!(
             "ior --dataPacketType={} -C -Q 1 -g -G {} -k -e -O stoneWallingStatusFile={results}/{part}.stonewall",
             config.packet,
-            stamp_of(part, &self.name),
+            stamp_of(part, &self.name).cast_signed(),
         );
         // Writing to a string cannot fail.
         let _ = match easy {
@@ -122,7 +125,7 @@ impl Whole<'_> {
     /// That of reading what ior-easy-write wrote in small pieces from anywhere.
     fn random_words(&self) -> String {
         let (config, data, results) = (&self.config, &self.data, &self.results);
-        let stamp = stamp_of("ior-easy", &self.name);
+        let stamp = stamp_of("ior-easy", &self.name).cast_signed();
         format!(
             "ior --dataPacketType={} -g -G {stamp} -k -e -o {data}/ior-easy/ior_file_easy{}{} -r -D {} -z -z \
              -O saveRankPerformanceDetailsCSV={results}/ior-rnd4K-easy-read.csv -t=4096 -b=4096 -s=10000000 -O stoneWallingWearOut=1{}",
@@ -205,7 +208,7 @@ impl Whole<'_> {
             "-read" => "-E -X".to_owned(),
             _ => "-r".to_owned(),
         };
-        let stamp = stamp_of(part, &self.name);
+        let stamp = stamp_of(part, &self.name).cast_signed();
         format!(
             "mdtest --dataPacketType={} {shape} -F -P -G {stamp} -N 1 -d {data}/{part} -x \
              {results}/{part}.stonewall {what} --saveRankPerformanceDetails={results}/{name}.csv",
@@ -265,7 +268,7 @@ impl Whole<'_> {
             self.config.packet,
             if config.verbosity > 0 { " -v" } else { "" },
             config.waiting,
-            stamp_of("md-workbench", &self.name),
+            stamp_of("md-workbench", &self.name).cast_signed(),
         )
     }
 
@@ -296,9 +299,7 @@ impl Whole<'_> {
         self.pair("maxOpTime", &format!("{:.6}", last.longest));
         if let [first, second] = outcome.phases[..] {
             if first.rate < second.rate * 0.5 || first.rate * 0.5 > second.rate {
-                (self.surroundings.out)(
-                    "WARNING: The results of both md-workbench differs by 2x.\n",
-                );
+                self.warn("The results of both md-workbench differs by 2x.");
             }
             self.pair("scoreIteration0", &format!("{:.6}", first.rate / 1000.0));
             self.pair("maxOpTime0", &format!("{:.6}", first.longest));

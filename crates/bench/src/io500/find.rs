@@ -1,5 +1,5 @@
-//! IO500's find: every name below a directory is looked at, and files with `01` in their names are counted; where
-//! a time stamp is asked for, only those of 3901 bytes that are not older.
+//! IO500's find: every name below a directory is looked at, its files are counted, and those with `01` in their
+//! names; where a time stamp is asked for, of these only those of 3901 bytes that are not older.
 //!
 //! Ranks take directories from one list, which they lock once for each directory; a file's attributes are
 //! asked for only if its name fits and they matter.
@@ -31,11 +31,31 @@ struct Work {
 }
 
 /// What was found.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub(super) struct Found {
     pub(super) matches: u64,
+    /// Files, but no directories, as pfind counts.
     pub(super) total: u64,
     pub(super) seconds: f64,
+    /// Of each rank that searched: matches, files, names.
+    ranks: Vec<[u64; 3]>,
+}
+
+impl Found {
+    /// The table that io500 writes of pfind. Our ranks send each other nothing, and a search with an error is none.
+    pub(super) fn table(&self) -> String {
+        let rate = self.total as f64 / self.seconds;
+        let mut table = format!(
+            "runtime: {:.6} rate: {rate:.6}\nrank, errors, unknown, found, total, checked, job steal msgs received, \
+             work items send, job steal msgs send, work items stolen, time spend in job stealing in s, \
+             number of completion tokens send\n",
+            self.seconds
+        );
+        for (rank, [matches, total, names]) in self.ranks.iter().enumerate() {
+            table += &format!("{rank}, 0, 0, {matches}, {total}, {names}, 0, 0, 0, 0, 0.000s, 0\n");
+        }
+        table
+    }
 }
 
 impl Find {
@@ -71,11 +91,12 @@ impl Find {
         rank: &mut Rank,
         worker: &mut dyn Worker,
         directory: &str,
-        found: &mut [u64; 2],
+        found: &mut [u64; 3],
     ) -> Result<Vec<String>, Ended> {
         let (mut below, mut fitting) = (Vec::new(), Vec::new());
         let listed = worker.readdir(directory, &mut |name, is_directory| {
-            found[1] += 1;
+            found[2] += 1;
+            found[1] += u64::from(!is_directory);
             if is_directory {
                 below.push(format!("{directory}/{name}"));
             } else if name.contains(PART) {
@@ -105,7 +126,7 @@ impl Job for Find {
         rank.barrier()?;
         rank.begin("find", 0, 0);
         let begin = clock::now();
-        let mut found = [0, 0];
+        let mut found = [0, 0, 0];
         while rank.number < self.searchers
             && let Some(directory) = self.take()
         {
@@ -117,6 +138,9 @@ impl Job for Find {
         let all = rank.exchange(&found)?;
         rank.end();
         let sum = |number: usize| all.iter().map(|words| words[number]).sum();
-        Ok(Found { matches: sum(0), total: sum(1), seconds: clock::now() - begin })
+        let seconds = clock::now() - begin;
+        let searchers = all.iter().take(self.searchers);
+        let ranks = searchers.map(|words| [words[0], words[1], words[2]]).collect();
+        Ok(Found { matches: sum(0), total: sum(1), seconds, ranks })
     }
 }

@@ -2,6 +2,7 @@
 //! run can be told and done again.
 
 use super::config::Config;
+use super::hash_of;
 
 type Options = &'static [(&'static str, &'static str)];
 
@@ -95,17 +96,38 @@ const SECTIONS: [(&str, Options); 26] = [
     ("ior-rnd4K-easy-read", PHASE),
 ];
 
+/// Options that io500 has with nothing in them; others without a value it does not have.
+const EMPTY: [&str; 2] = ["external-mpi-args", "external-extra-args"];
+
+/// What the value of an option is unless the ini file says otherwise, or what it says.
+fn value(config: &Config, section: &str, name: &str, usual: &str) -> String {
+    let is_it = |said: &&[String; 3]| {
+        said[0].eq_ignore_ascii_case(section) && said[1].eq_ignore_ascii_case(name)
+    };
+    let value = config.said.iter().rfind(is_it).map_or(usual, |said| &said[2]);
+    let is_truth = ["TRUE", "FALSE"].contains(&usual) || name == "collective";
+    match value.to_ascii_lowercase().as_str() {
+        "1" | "true" if is_truth => "TRUE".to_owned(),
+        "0" | "false" if is_truth => "FALSE".to_owned(),
+        _ => value.to_owned(),
+    }
+}
+
+/// By which io500 knows a configuration, in whatever order its options stand.
+pub(super) fn hash(config: &Config) -> u32 {
+    let all = SECTIONS.iter().flat_map(|(section, options)| {
+        options.iter().map(move |(name, usual)| (name, value(config, section, name, usual)))
+    });
+    let has = all.filter(|(name, value)| !value.is_empty() || EMPTY.contains(name));
+    has.fold(0, |hash, (name, value)| hash ^ hash_of(name, &value))
+}
+
 /// The whole configuration as an ini file.
 pub(super) fn text(config: &Config) -> String {
-    let value = |section: &str, name: &str, usual: &str| {
-        let is_it = |said: &&[String; 3]| {
-            said[0].eq_ignore_ascii_case(section) && said[1].eq_ignore_ascii_case(name)
-        };
-        config.said.iter().rfind(is_it).map_or(usual, |said| &said[2]).to_owned()
-    };
     let section = |(section, options): (&str, Options)| {
-        let line =
-            |(name, usual): &(&str, &str)| format!("{name} = {}\n", value(section, name, usual));
+        let line = |(name, usual): &(&str, &str)| {
+            format!("{name} = {}\n", value(config, section, name, usual))
+        };
         format!("[{section}]\n{}\n", options.iter().map(line).collect::<String>())
     };
     SECTIONS.map(section).concat()

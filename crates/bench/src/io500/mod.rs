@@ -6,6 +6,8 @@
 //! those.
 
 mod benchmarks;
+#[cfg(test)]
+mod beside;
 mod config;
 mod find;
 mod ini;
@@ -31,11 +33,12 @@ pub const REFUSED: &[&str] = &[
     "--verify",
     "--cleanup",
     "--dry-run",
-    "--config-hash",
     "--list",
     "--list-mandatory",
+    "--verbose",
     "-l",
     "-lm",
+    "-v",
 ];
 
 /// Seconds of each stonewall with `--quick`.
@@ -71,6 +74,9 @@ pub struct Options {
     /// Which phases: those of a standard run, or all
     #[arg(long, value_parser = ["standard", "extended"], default_value = "standard")]
     mode: String,
+    /// Compute the configuration's hash, and run nothing
+    #[arg(long)]
+    config_hash: bool,
     /// Write phases and score to this file, as JSON
     #[arg(long, value_name = "FILE")]
     json: Option<String>,
@@ -127,6 +133,10 @@ pub fn run(options: &Options, surroundings: &Surroundings) -> Result<(), Ended> 
 /// As [`run`]; answers what each phase and the whole reached.
 pub(crate) fn perform(options: &Options, surroundings: &Surroundings) -> Result<Vec<Rate>, Ended> {
     let (config, original) = options.config()?;
+    if options.config_hash {
+        (surroundings.out)(&format!("{:<15} = {:X}\n", "config-hash", ini::hash(&config)));
+        return Ok(Vec::new());
+    }
     let name = options.timestamp.clone().unwrap_or_else(|| time_stamp(clock::wall()));
     let place = |told: &str, stamped: bool| {
         let place = told.trim_end_matches('/');
@@ -166,11 +176,25 @@ fn time_stamp(seconds: i64) -> String {
     format!("{year}.{}-{}", month_day.replace('/', "."), time.replace(':', "."))
 }
 
+/// `2026-03-19 17:42:44`.
+fn told_time(seconds: i64) -> String {
+    let text = timestamp(seconds);
+    let (date, time) = text.split_once(' ').unwrap_or((&text, ""));
+    let (month_day, year) = date.rsplit_once('/').unwrap_or((date, ""));
+    format!("{year}-{} {time}", month_day.replace('/', "-"))
+}
+
 /// io500's way to make a number of a name: what data of a phase is stamped with.
 fn stamp_of(phase: &str, name: &str) -> u32 {
-    let all = phase.bytes().chain(name.bytes());
-    let hash = all.fold(0u32, |hash, byte| hash.rotate_left(2).wrapping_add(byte.into()));
+    let hash = hash_of(phase, name);
     if matches!(hash, 0 | u32::MAX) { 4711 } else { hash }
+}
+
+/// io500's hash of a name and a value, whose bytes are C's, with a sign. Those of several are combined with XOR.
+fn hash_of(name: &str, value: &str) -> u32 {
+    let add =
+        |hash: u32, byte: u8| hash.rotate_left(2).wrapping_add_signed(byte.cast_signed().into());
+    name.bytes().chain(value.bytes()).fold(0, add)
 }
 
 fn version() -> String {

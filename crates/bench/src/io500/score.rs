@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::phases::{Group, Phase};
 use super::whole::Whole;
-use super::{Options, version};
+use super::{Options, hash_of, version};
 use crate::Rate;
 use crate::ranks::Ended;
 
@@ -38,6 +38,26 @@ impl Total {
         Self { bandwidth, metadata, score: (bandwidth * metadata).sqrt() }
     }
 
+    /// By which io500 knows that nobody has changed a result: of the version unless it is the extended one, of the
+    /// phases that only the one or the other has, and of the means and the score.
+    pub(super) fn hash(
+        &self,
+        scores: &[Score],
+        is_extended: bool,
+        is_valid: bool,
+        version: &str,
+    ) -> u32 {
+        let own = scores.iter().filter(|score| {
+            score.phase.group != Group::None && score.phase.optional == is_extended
+        });
+        let phases = own.map(|one| (one.phase.name, one.score));
+        let means = [("MD", self.metadata), ("BW", self.bandwidth), ("SCORE", self.score)];
+        let of = |(name, value): (&str, f64)| hash_of(name, &format!("{value:.6}"));
+        let numbers = phases.chain(means).map(of).fold(0, |hash, one| hash ^ one);
+        let version = if is_extended { 0 } else { hash_of("version", version) };
+        numbers ^ version ^ if is_valid { 0 } else { hash_of("valid", "NO") }
+    }
+
     fn json(&self, is_valid: bool) -> Value {
         let Self { bandwidth, metadata, score } = self;
         json!({"bandwidth": bandwidth, "metadata": metadata, "score": score, "valid": is_valid})
@@ -62,11 +82,12 @@ impl Whole<'_> {
         scores: &[Score],
     ) -> Result<Vec<Rate>, Ended> {
         let standard = Total::of(scores, false);
-        self.say_total("SCORE", standard, self.is_valid);
+        self.say_total("SCORE", standard, scores);
         let extended = self.config.extended.then(|| Total::of(scores, true));
         if let Some(extended) = extended {
-            self.say_total("SCOREX", extended, self.is_valid_extended);
+            self.say_total("SCOREX", extended, scores);
         }
+        self.tell_time("; END ");
         let results = self.results.clone();
         let mut files = vec![
             (format!("{results}/result.txt"), self.result.clone()),
@@ -91,13 +112,17 @@ impl Whole<'_> {
         Ok(phases.chain(standard.rates("")).chain(extended).collect())
     }
 
-    fn say_total(&mut self, section: &str, total: Total, is_valid: bool) {
+    fn say_total(&mut self, section: &str, total: Total, scores: &[Score]) {
+        let is_extended = section == "SCOREX";
+        let is_valid = if is_extended { self.is_valid_extended } else { self.is_valid };
+        let hash = total.hash(scores, is_extended, is_valid, &version());
         let Total { bandwidth, metadata, score } = total;
         let valid = if is_valid { "" } else { " [INVALID]" };
         self.result += &format!("\n[{section}]\n");
         self.pair("MD", &format!("{metadata:.6}"));
         self.pair("BW", &format!("{bandwidth:.6}"));
         self.pair("SCORE", &format!("{score:.6}{valid}"));
+        self.pair("hash", &format!("{hash:X}"));
         self.say(&format!(
             "[{section:<6}] Bandwidth {bandwidth:.6} GiB/s : IOPS {metadata:.6} kiops : TOTAL {score:.6}{valid}"
         ));

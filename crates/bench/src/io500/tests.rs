@@ -1,7 +1,9 @@
 use std::sync::atomic::AtomicBool;
 
-use super::phases::{Phase, phases};
-use super::score::{Score, Total, told};
+use super::beside;
+use super::beside::{named, scores};
+use super::phases::phases;
+use super::score::{Total, told};
 use super::*;
 use crate::testing::{self, Counting, Folder, tree};
 
@@ -15,20 +17,6 @@ fn run(
     let words = format!("--datadir {} --resultdir {} {words}", place[0], place[1]);
     let options: Options = testing::options(&words);
     testing::run(&format!("io500 {words}"), counting, stop, |all| super::run(&options, all))
-}
-
-fn named(name: &str) -> &'static Phase {
-    phases(true).find(|phase| phase.name == name).expect(name)
-}
-
-fn scores(values: &[(&str, f64)]) -> Vec<Score> {
-    let score = |(name, score): &(&str, f64)| Score {
-        phase: named(name),
-        score: *score,
-        seconds: 1.0,
-        is_valid: true,
-    };
-    values.iter().map(score).collect()
 }
 
 /// A submission.
@@ -155,6 +143,7 @@ fn left(ini: &str, words: &str, counting: &Counting) -> Left {
     let (ended, text) = run(&folder, words.trim_end(), counting, &AtomicBool::new(false));
     assert_eq!(ended, Ok(()), "{text}");
     let there = tree(&folder.path(""));
+    assert!(there.keys().all(|name| !name.ends_with(".stonewall")), "{there:?}");
     assert!(there.keys().all(|name| !name.starts_with("data")), "{there:?}");
     assert!(there.contains_key("results/result_summary.txt"));
     assert!(there.contains_key("results/mdtest-hard-read.txt"));
@@ -166,9 +155,12 @@ fn left(ini: &str, words: &str, counting: &Counting) -> Left {
         whole.contains("\nblockSize = 4m\n") && whole.contains("\nstonewall-time = 1\n"),
         "{whole}"
     );
-    for (phase, lines) in
-        [("ior-hard-write", 1 + 3), ("ior-rnd4K-easy-read", 1 + 3), ("mdtest-hard-read", 2 + 3)]
-    {
+    for (phase, lines) in [
+        ("ior-hard-write", 1 + 3),
+        ("ior-rnd4K-easy-read", 1 + 3),
+        ("mdtest-hard-read", 2 + 3),
+        ("find", 2 + 2),
+    ] {
         let told = told(&format!("{phase}.csv"));
         assert_eq!(told.lines().count(), lines, "{phase}: {told}");
     }
@@ -181,10 +173,14 @@ fn left(ini: &str, words: &str, counting: &Counting) -> Left {
 }
 
 fn standard(words: &str, counting: &Counting) {
-    let left = left("[mdtest-easy]\nn = 40\n", words, counting);
+    let drop = "[global]\ndrop-caches = true\ndrop-caches-cmd = exit 3\n";
+    let left = left(&format!("[mdtest-easy]\nn = 40\n{drop}"), words, counting);
     left.names_are(false);
-    // Four parts; two test directories; a tree shared, and three; files of mdtest and of IOR.
-    let entries = 4 + 2 + 1 + 3 + 3 * (40 + 102) + 3 + 1;
+    // Before each phase with a result; it goes on.
+    let warned = left.result.matches("; WARNING Calling \"exit 3\" returned").count();
+    assert_eq!(warned, 13, "{}", left.result);
+    // Of mdtest and of IOR; directories do not count.
+    let entries = 3 * (40 + 102) + 3 + 1;
     // Number 101 of each rank in the tree that is shared.
     assert_eq!(left.value("find", "found"), "3", "{}", left.result);
     assert_eq!(left.value("find", "total-files"), entries.to_string(), "{}", left.result);
@@ -213,25 +209,20 @@ fn an_extended_run_searches_parts_and_runs_md_workbench() {
     let words = "--mode extended -a NATIVE --native.source x:/y";
     let left = left(ini, words, &native);
     left.names_are(true);
+    beside::is_told_as_by_io500(&left.result);
     let last = &left.lines[20];
     assert!(last.starts_with("[SCOREX] Bandwidth ") && last.ends_with(" [INVALID]"), "{last}");
     // md-workbench has ten sets: of three files to begin with, and two new ones in each of two iterations.
     let workbench = 3 * 10 * (3 + 2 * 2);
     assert_eq!(native.of("create"), workbench + 3 * (102 + 102) + 3 + 3);
-    // Three trees in a test directory, and their files: by name alone. The hard ones by size and time.
+    // By name alone; the hard ones by size and time.
     let value = |section: &str, key: &str| left.value(section, key);
-    assert_eq!(
-        (value("find-easy", "found"), value("find-easy", "total-files")),
-        same("3", 4 + 306)
-    );
-    assert_eq!(
-        (value("find-hard", "found"), value("find-hard", "total-files")),
-        same("3", 2 + 306)
-    );
+    assert_eq!((value("find-easy", "found"), value("find-easy", "total-files")), same("3", 306));
+    assert_eq!((value("find-hard", "found"), value("find-hard", "total-files")), same("3", 306));
     assert_eq!((value("find-hard", "nproc"), value("find-easy", "nproc")), same("1", 3));
     assert!(!value("find-easy", "exe").contains("-newer"));
-    // All: also md-workbench's files, their directories, and where those lie.
-    let entries = 5 + 2 + 1 + 3 + 3 * (102 + 102) + 3 + 1 + 3 * 10 * (1 + 3);
+    // All: also md-workbench's.
+    let entries = 3 * (102 + 102) + 3 + 1 + 3 * 10 * 3;
     assert_eq!((value("find", "found"), value("find", "total-files")), same("3", entries));
     for (phase, what) in [("create", " -1 "), ("bench", " -2 -R=2 -X "), ("delete", " -3 ")] {
         let section = format!("mdworkbench-{phase}");
@@ -294,4 +285,5 @@ fn an_interrupt_leaves_results_only() {
 fn stamps_and_names_are_those_of_io500() {
     assert_eq!(time_stamp(1_773_942_164), "2026.03.19-17.42.44");
     assert_eq!(stamp_of("a", "b"), (97 << 2) + 98);
+    assert_eq!(told_time(1_773_942_164), "2026-03-19 17:42:44");
 }

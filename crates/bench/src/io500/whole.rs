@@ -9,7 +9,7 @@ use super::config::Config;
 use super::ini;
 use super::phases::{Phase, parts, phases};
 use super::score::{Score, told};
-use super::{time_stamp, version};
+use super::{told_time, version};
 use crate::backend::{Backend, Shared, Worker, make_all, remove_all};
 use crate::posix::Posix;
 use crate::ranks::Ended;
@@ -84,16 +84,19 @@ impl Whole<'_> {
         let pairs = [
             ("procs", self.ranks().to_string()),
             ("version", version()),
+            ("config-hash", format!("{:X}", ini::hash(&self.config))),
             ("result-dir", self.results.clone()),
             ("mode", self.mode().to_owned()),
         ];
         self.result += "[run]\n";
         pairs.iter().for_each(|(key, value)| self.pair(key, value));
+        self.tell_time("; START ");
         let (told, wanted) = (self.config.stonewall, self.config.seconds_min());
         if told != wanted {
             (self.is_valid, self.is_valid_extended) = (false, false);
             self.invalid(&format!("stonewall-time {told}s != {wanted}s"));
         }
+        self.result += "\n";
         Ok(())
     }
 
@@ -107,6 +110,18 @@ impl Whole<'_> {
         self.result += &format!("{key:<15} = {value}\n");
     }
 
+    /// A line with the time, unless the ini file wants few words.
+    pub(super) fn tell_time(&mut self, head: &str) {
+        if self.config.verbosity > 0 {
+            self.result += &format!("{head}{}\n", told_time(clock::wall()));
+        }
+    }
+
+    pub(super) fn warn(&mut self, what: &str) {
+        (self.surroundings.out)(&format!("WARNING {what}\n"));
+        self.result += &format!("; WARNING {what}\n");
+    }
+
     pub(super) fn invalid(&mut self, what: &str) {
         (self.surroundings.out)(&format!("ERROR INVALID {what}\n"));
         self.result += &format!("; ERROR INVALID {what}\n");
@@ -115,12 +130,9 @@ impl Whole<'_> {
     pub(super) fn phases(&mut self, backend: &Shared) -> Result<Vec<Score>, Ended> {
         let mut scores = Vec::new();
         for phase in phases(self.config.extended) {
-            self.drop_caches(phase)?;
+            self.drop_caches(phase);
             self.result += &format!("\n[{}]\n", phase.name);
-            if self.config.verbosity > 0 {
-                let now = time_stamp(clock::wall());
-                self.pair("t_start", &now);
-            }
+            self.tell_time("t_start         = ");
             let begin = clock::now();
             let mut is_valid = true;
             let score = self.phase(phase, backend, &mut is_valid)?;
@@ -132,9 +144,8 @@ impl Whole<'_> {
             self.say(&told(phase, score, seconds, is_valid));
             if self.config.verbosity > 0 {
                 self.pair("t_delta", &format!("{seconds:.4}"));
-                let now = time_stamp(clock::wall());
-                self.pair("t_end", &now);
             }
+            self.tell_time("t_end           = ");
             self.is_valid_extended &= is_valid;
             self.is_valid &= is_valid || phase.optional;
             scores.push(Score { phase, score, seconds, is_valid });
@@ -163,15 +174,15 @@ impl Whole<'_> {
         }
     }
 
-    fn drop_caches(&mut self, phase: &Phase) -> Result<(), Ended> {
-        let Some(command) = self.config.drop_caches.as_ref().filter(|_| phase.has_result()) else {
-            return Ok(());
+    /// As in io500 a command that fails ends no run.
+    fn drop_caches(&mut self, phase: &Phase) {
+        let Some(command) = self.config.drop_caches.clone().filter(|_| phase.has_result()) else {
+            return;
         };
-        let done = Command::new("sh").args(["-c", command]).status();
-        match done {
-            Ok(status) if status.success() => Ok(()),
-            Ok(status) => Err(Ended::Failed(format!("drop-caches-cmd: {status}"))),
-            Err(error) => Err(Ended::Failed(format!("drop-caches-cmd: {error}"))),
+        match Command::new("sh").args(["-c", &command]).status() {
+            Ok(status) if status.success() => {}
+            Ok(status) => self.warn(&format!("Calling \"{command}\" returned {status}")),
+            Err(error) => self.warn(&format!("Calling \"{command}\" returned {error}")),
         }
     }
 
@@ -206,8 +217,12 @@ impl Whole<'_> {
         Ok(())
     }
 
-    /// Removes what was made; results stay.
+    /// Removes what was made; results stay, but for what phases told each other.
     pub(super) fn clear(&self, worker: &mut dyn Worker) {
+        for part in parts(false) {
+            // Where no phase was, there is none.
+            let _ = fs::remove_file(format!("{}/{part}.stonewall", self.results));
+        }
         for part in parts(self.config.extended) {
             let path = format!("{}/{part}", self.data);
             if let Err(errno) = remove_all(worker, &path) {

@@ -72,7 +72,7 @@ pub struct Options {
     #[arg(short = 'g')]
     barriers: bool,
     /// Seed of the data; the time unless told
-    #[arg(short = 'G', value_name = "N", default_value_t = 0)]
+    #[arg(short = 'G', value_name = "N", default_value_t = 0, allow_negative_numbers = true, value_parser = crate::text::seed)]
     signature: u32,
     /// Repetitions
     #[arg(short = 'i', value_name = "N", default_value_t = 1)]

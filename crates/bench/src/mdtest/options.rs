@@ -53,7 +53,7 @@ pub struct Options {
     #[arg(short = 'F')]
     pub files_only: bool,
     /// Seed of the data; the time of the run unless told
-    #[arg(short = 'G', value_name = "N")]
+    #[arg(short = 'G', value_name = "N", allow_negative_numbers = true, value_parser = crate::text::seed)]
     pub data_seed: Option<u32>,
     /// How often to do all of it
     #[arg(short = 'i', value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]

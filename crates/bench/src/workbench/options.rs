@@ -30,7 +30,7 @@ pub struct Options {
     #[arg(short = 'D', long = "data-sets", value_name = "N", default_value_t = 10, value_parser = value_parser!(u64).range(1..=1 << 20))]
     pub sets: u64,
     /// Seed of the data; the time of the run unless told
-    #[arg(short = 'G', value_name = "N")]
+    #[arg(short = 'G', value_name = "N", allow_negative_numbers = true, value_parser = crate::text::seed)]
     pub data_seed: Option<u32>,
     /// Files of each data set that a rank works on in an iteration
     #[arg(short = 'I', long = "obj-per-proc", value_name = "N", default_value_t = 1000, value_parser = value_parser!(u64).range(1..=1 << 40))]
