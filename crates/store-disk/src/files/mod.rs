@@ -45,6 +45,8 @@ pub(crate) use file::File;
 pub(crate) use crate::record::Name;
 use crate::{DiskError, limits, record::Incarnation, usage::Usage};
 
+/// What a directory in user space is on (`FUSE_SUPER_MAGIC`).
+const FUSE: u64 = 0x6573_5546;
 /// Parts of the table.
 const SHARDS: usize = 16;
 
@@ -86,6 +88,8 @@ pub(crate) struct Files {
     /// What the host's file system can hold in one file.
     bytes_max: u64,
     dirty: Mutex<Dirty>,
+    /// Whether syncing the host's file system makes its files durable.
+    syncs_whole: bool,
     usage: Arc<Usage>,
     /// Until the host's free space is looked at again.
     unchecked_bytes: AtomicU64,
@@ -129,8 +133,12 @@ impl Files {
         let path = dir.join("objects");
         let flags = OFlags::DIRECTORY | OFlags::RDONLY | OFlags::CLOEXEC;
         let objects = rustix::fs::open(&path, flags, Mode::empty());
+        let objects = objects.map_err(DiskError::io("open", &path))?;
+        let host = rustix::fs::fstatfs(&objects).map_err(DiskError::io("look at", &path))?;
         Ok(Self {
-            objects: objects.map_err(DiskError::io("open", &path))?,
+            // Linux asks no FUSE file system to sync itself.
+            syncs_whole: u64::try_from(host.f_type) != Ok(FUSE),
+            objects,
             has_directories: Mutex::new(false),
             known: Default::default(),
             no_file_from: AtomicU64::new(incarnations),
@@ -196,26 +204,28 @@ impl Files {
     /// Notes that a file was written, so that the next commit syncs it.
     fn note_dirty(&self, name: Name) {
         let mut dirty = self.dirty.lock();
-        if dirty.files.len() >= limits::DIRTY_FILES_MAX {
+        if self.syncs_whole && dirty.files.len() >= limits::DIRTY_FILES_MAX {
             dirty.overflown = true;
             return;
         }
         dirty.files.insert(name);
     }
 
-    /// Makes all data written so far durable.
-    pub(crate) fn sync_all(&self) -> Result<(), StoreError> {
+    /// Makes all data written so far durable; answers how many files it synced alone, none if it synced the host's
+    /// file system.
+    pub(crate) fn sync_all(&self) -> Result<Option<usize>, StoreError> {
         let dirty = std::mem::take(&mut *self.dirty.lock());
         if dirty.overflown {
             for shard in &self.known {
                 shard.lock().values().for_each(|file| file.forget_dirty());
             }
-            return rustix::fs::syncfs(&self.objects).map_err(|e| store_error("sync", e));
+            rustix::fs::syncfs(&self.objects).map_err(|e| store_error("sync", e))?;
+            return Ok(None);
         }
-        for name in dirty.files {
-            self.sync(&self.file(name))?;
+        for name in &dirty.files {
+            self.sync(&self.file(*name))?;
         }
-        Ok(())
+        Ok(Some(dirty.files.len()))
     }
 
     /// Removes the files of destroyed objects.
@@ -478,6 +488,29 @@ mod tests {
         *files.looked.lock() =
             Look { at: Some(later - std::time::Duration::from_secs(120)), space };
         assert_eq!(files.recent_host_space().expect("told").0.0, fresh.0);
+    }
+
+    /// Many files are synced at once, and who has written to one of them since is synced again.
+    #[test]
+    fn many_files_are_synced_together() {
+        let place = Place::new("together");
+        for (whole, count, alone) in [
+            (true, 64, Some(64)),
+            (true, 65, None),
+            (true, 1_000, None),
+            // Where syncing the file system does nothing.
+            (false, 1_000, Some(1_000)),
+        ] {
+            let files = Files { syncs_whole: whole, ..place.open() };
+            let all: Vec<_> = (0..count).map(|oid| files.file((Fid::new(1, oid), 1))).collect();
+            let write =
+                |file| files.write(file, 0, &[Bytes::from_static(b"data")]).expect("written");
+            all.iter().for_each(write);
+            assert_eq!(files.sync_all(), Ok(alone), "{count} files");
+            assert_eq!(files.sync_all(), Ok(Some(0)));
+            write(&all[3]);
+            assert_eq!(files.sync_all(), Ok(Some(1)));
+        }
     }
 
     #[test]
