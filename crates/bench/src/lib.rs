@@ -14,6 +14,8 @@
 pub mod backend;
 mod clock;
 pub mod compare;
+#[cfg(test)]
+mod interrupts;
 pub mod io500;
 pub mod ior;
 pub mod machine;

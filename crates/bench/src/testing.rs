@@ -1,5 +1,6 @@
 //! What the tests share.
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -13,6 +14,38 @@ use crate::Surroundings;
 use crate::backend::{Backend, File, Open, Space, Stat, Worker};
 use crate::posix::Posix;
 use crate::ranks::Ended;
+
+/// Phases that began in this thread, which is rank 0's, and what happens at one of them.
+#[derive(Default)]
+struct Begins {
+    names: Vec<String>,
+    at: Option<(usize, Box<dyn Fn()>)>,
+}
+
+thread_local! {
+    static BEGINS: RefCell<Begins> = RefCell::default();
+}
+
+/// Rank 0 begins a phase.
+pub(crate) fn begins(phase: &str) {
+    BEGINS.with_borrow_mut(|begins| {
+        if let Some((_, happens)) = begins.at.as_ref().filter(|at| at.0 == begins.names.len()) {
+            happens();
+        }
+        begins.names.push(phase.to_owned());
+    });
+}
+
+/// From now on phases are noted, and at the beginning of that of this number something happens.
+pub(crate) fn watch(at: Option<usize>, happens: impl Fn() + 'static) {
+    let happens: Box<dyn Fn()> = Box::new(happens);
+    BEGINS.set(Begins { names: Vec::new(), at: at.map(|number| (number, happens)) });
+}
+
+/// The phases that began since.
+pub(crate) fn begun() -> Vec<String> {
+    BEGINS.take().names
+}
 
 /// A folder of one test, removed at its end.
 pub(crate) struct Folder(PathBuf);
@@ -127,6 +160,12 @@ impl Counting {
     /// After so many calls the user wants an end.
     pub(crate) fn interrupt(&self, calls: u64, stop: &'static AtomicBool) {
         *self.0.interrupt.lock() = Some((calls, stop));
+    }
+
+    /// With the next call the user wants an end.
+    pub(crate) fn interrupt_soon(&self, stop: &'static AtomicBool) {
+        let sum: u64 = self.0.by_name.lock().values().sum();
+        self.interrupt(sum, stop);
     }
 
     fn count(&self, name: &'static str) -> Result<u64, Errno> {

@@ -1,18 +1,29 @@
 //! Ctrl-C and its like, for tools that have something to put away before they end.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::output::Fault;
 
-/// Exit code after Ctrl-C, as shells tell it.
-pub(crate) const INTERRUPTED_CODE: u8 = 130;
+/// To which shells add the number of the signal that ended a program.
+const SIGNALLED_CODE: u8 = 128;
+/// Numbers of signals, on all Linux.
+const HANGUP: u8 = 1;
+const INTERRUPT: u8 = 2;
+const TERMINATE: u8 = 15;
 /// Exit code of a tool that cannot listen.
 const FAILED_CODE: u8 = 1;
 
 /// Set when the user wants to end.
 static STOP: AtomicBool = AtomicBool::new(false);
+/// The signal that said so.
+static SIGNAL: AtomicU8 = AtomicU8::new(INTERRUPT);
+
+/// Exit code of a tool that a signal ended, as shells tell it: 130 after Ctrl-C.
+pub(crate) fn interrupted_code() -> u8 {
+    SIGNALLED_CODE + SIGNAL.load(Ordering::Acquire)
+}
 
 /// From now on the first signal sets what this answers, and the second ends the program at once.
 #[expect(clippy::disallowed_methods, reason = "a host: signals have a thread of their own")]
@@ -32,13 +43,14 @@ pub(crate) fn listen() -> Result<&'static AtomicBool, Fault> {
     std::thread::spawn(move || {
         runtime.block_on(async {
             loop {
-                tokio::select! {
-                    _ = interrupt.recv() => {}
-                    _ = terminate.recv() => {}
-                    _ = of(&mut hangup) => {}
-                }
-                if STOP.swap(true, Ordering::Relaxed) {
-                    std::process::exit(INTERRUPTED_CODE.into());
+                let number = tokio::select! {
+                    _ = interrupt.recv() => INTERRUPT,
+                    _ = terminate.recv() => TERMINATE,
+                    () = of(&mut hangup) => HANGUP,
+                };
+                SIGNAL.store(number, Ordering::Release);
+                if STOP.swap(true, Ordering::AcqRel) {
+                    std::process::exit(interrupted_code().into());
                 }
             }
         });

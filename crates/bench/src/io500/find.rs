@@ -93,6 +93,8 @@ impl Find {
         directory: &str,
         found: &mut [u64; 3],
     ) -> Result<Vec<String>, Ended> {
+        // By name alone, whole trees go by without a step.
+        rank.check()?;
         let (mut below, mut fitting) = (Vec::new(), Vec::new());
         let listed = worker.readdir(directory, &mut |name, is_directory| {
             found[2] += 1;
@@ -135,6 +137,7 @@ impl Job for Find {
             self.done(listed.as_ref().cloned().unwrap_or_default());
             listed?;
         }
+        rank.check()?;
         let all = rank.exchange(&found)?;
         rank.end();
         let sum = |number: usize| all.iter().map(|words| words[number]).sum();

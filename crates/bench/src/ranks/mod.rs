@@ -68,10 +68,17 @@ impl Rank<'_> {
     #[inline]
     pub fn step(&self) -> Result<Step, Ended> {
         self.counter.count();
-        if self.stop.load(Ordering::Relaxed) {
-            return Err(Ended::Interrupted);
-        }
+        self.check()?;
         Ok(Step(if self.recorder.is_some() { clock::nanoseconds() } else { 0 }))
+    }
+
+    /// Whether the run goes on, where nothing is counted.
+    ///
+    /// # Errors
+    /// It has ended.
+    #[inline]
+    pub fn check(&self) -> Result<(), Ended> {
+        if self.stop.load(Ordering::Relaxed) { Err(Ended::Interrupted) } else { Ok(()) }
     }
 
     /// Behind each operation that counts.
@@ -136,6 +143,8 @@ impl Rank<'_> {
             recorder.begin(phase);
         }
         if self.number == 0 {
+            #[cfg(test)]
+            crate::testing::begins(phase);
             self.progress.begin(phase, total, bytes_each);
         }
     }

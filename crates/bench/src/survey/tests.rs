@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Mutex;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use clap::Parser;
 
@@ -21,6 +21,9 @@ struct Fake {
     /// Operations a second in each interval.
     rates: Vec<f64>,
     running: Option<Work>,
+    /// In the test that this is a part of, the user wants an end, and it goes on.
+    interrupt: &'static str,
+    stop: Rc<AtomicBool>,
 }
 
 impl Devices for Fake {
@@ -46,6 +49,9 @@ impl Device for Fake {
     fn start(&mut self, work: &Work) -> Result<(), String> {
         self.log.borrow_mut().push(format!("{work:?}"));
         self.running = Some(work.clone());
+        if !self.interrupt.is_empty() && format!("{work:?}").contains(self.interrupt) {
+            self.stop.store(true, Ordering::Relaxed);
+        }
         Ok(())
     }
 
@@ -58,7 +64,8 @@ impl Device for Fake {
         let failed = (self.fails == Some(work.threads())).then(|| "No space left".to_owned());
         let operations = count * u64::from(work.threads());
         let intervals = self.rates.iter().map(interval).collect();
-        Ok(Progress { operations, seconds: 2.0, intervals, ended: true, failed })
+        let ended = !self.stop.load(Ordering::Relaxed);
+        Ok(Progress { operations, seconds: 2.0, intervals, ended, failed })
     }
 
     fn clean(&mut self) -> Result<(), String> {
@@ -95,7 +102,7 @@ fn run(fake: &Fake, is_mds: bool, words: &str, environment: &str) -> (Result<(),
     let printed = Mutex::new(String::new());
     let out = |text: &str| printed.lock().expect("no panic").push_str(text);
     let surroundings = Surroundings {
-        stop: &AtomicBool::new(false),
+        stop: &fake.stop,
         devices: fake,
         out: &out,
         variable: &|name| variables.get(name).cloned(),
@@ -159,6 +166,26 @@ fn short_and_failed_tests_are_called_so() {
     assert!(printed.contains("thr    2 create             ERROR lookup "), "{printed}");
     let detached = fake.log.borrow().iter().filter(|line| *line == "detach").count();
     assert_eq!(detached, 4, "a failure leaves nothing either");
+}
+
+#[test]
+fn a_signal_in_any_test_ends_the_survey_there_and_gives_all_targets_up() {
+    let mds = ["Create", "Lookup", "Getattr", "Setxattr", "Destroy"];
+    let mds = mds.map(|test| (true, test, "--thrlo 2 --thrhi 4 --file_count 100"));
+    let obdfilter = "--size 8 --thrhi 2 --nobjhi 1";
+    // Rewrites are writes; what comes before the last of all is as often as said.
+    let obdfilter = ["write: true", "write: false"].map(|test| (false, test, obdfilter));
+    for (is_mds, interrupt, words) in mds.into_iter().chain(obdfilter) {
+        let fake = Fake { interrupt, ..Fake::default() };
+        let (ended, printed) = run(&fake, is_mds, words, "");
+        assert_eq!(ended, Err(Ended::Interrupted), "{interrupt}: {printed}");
+        assert!(!printed.contains("done!"), "{interrupt}: {printed}");
+        let log = fake.log.borrow();
+        let of = |what: &str| log.iter().filter(|line| line.contains(what)).count();
+        // On both targets, once; nothing behind it.
+        assert_eq!((of(interrupt), of("detach")), (2, 2), "{interrupt}: {log:?}");
+        assert!(log.iter().rev().take(2).all(|line| line == "detach"), "{interrupt}: {log:?}");
+    }
 }
 
 #[test]

@@ -15,7 +15,7 @@ use sheen_bench::ranks::process::Part;
 use sheen_bench::survey as surveys;
 use sheen_bench::{Native, Surroundings, compare, io500, ior, mdtest, workbench};
 
-use crate::interrupt::{self, INTERRUPTED_CODE};
+use crate::interrupt;
 use crate::output::{Fault, text_out};
 use native::NativeBackend;
 
@@ -96,9 +96,10 @@ pub(crate) fn run(bench: &Bench) -> Result<(), Fault> {
         // A child has told rank 0.
         _ if child.is_some() => Fault { code: FAILED_CODE, text: String::new() },
         Ended::Failed(line) => Fault { code: FAILED_CODE, text: format!("sheen bench: {line}") },
-        Ended::Interrupted => {
-            Fault { code: INTERRUPTED_CODE, text: "sheen bench: interrupted".to_owned() }
-        }
+        Ended::Interrupted => Fault {
+            code: interrupt::interrupted_code(),
+            text: "sheen bench: interrupted".to_owned(),
+        },
     })
 }
 

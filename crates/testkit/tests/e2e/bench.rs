@@ -304,7 +304,9 @@ fn interrupted(cluster: &Cluster, place: &Place, words: &str, signal: Signal) ->
         })?;
         kill_process(pid, signal).told("an interrupt")
     })?;
-    ensure(finished.status.code() == Some(130), || finished.output.clone())?;
+    // As shells tell it.
+    let code = 128 + signal.as_raw();
+    ensure(finished.status.code() == Some(code), || finished.output.clone())?;
     ensure(finished.output.ends_with("sheen bench: interrupted\n"), || finished.output.clone())?;
     ensure(!begun.exists(), || format!("{:?}: something is left", place.words))
 }
@@ -316,7 +318,7 @@ fn ends(cluster: &Cluster) -> Outcome {
             (format!("mdtest -d {at} -np 2 -n 1000000 -u"), Signal::INT),
             // Its terminal was closed.
             (format!("mdtest -d {at} -np 2 -n 1000000 -F"), Signal::HUP),
-            (format!("ior -o {at} -np 2 -b 100g -t 64k -w -k"), Signal::INT),
+            (format!("ior -o {at} -np 2 -b 100g -t 64k -w -k"), Signal::TERM),
             (format!("md-workbench -o {at} -np 2 -P 1000000"), Signal::INT),
         ] {
             interrupted(cluster, &place, &words, signal)?;
