@@ -157,7 +157,8 @@ impl LayoutSettings {
     /// # Errors
     /// [`Errno::EINVAL`] for what is too long for a pool's name.
     pub fn set_append_pool(&mut self, name: &str) -> Result<(), Errno> {
-        let name = if name == "none" { "" } else { name };
+        // Words that stand for no pool elsewhere.
+        let name = if ["none", "inherit", "ignore"].contains(&name) { "" } else { name };
         self.appending.pool = PoolName::new(name).ok_or(Errno::EINVAL)?;
         Ok(())
     }

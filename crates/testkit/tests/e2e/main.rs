@@ -22,6 +22,7 @@ mod parameters;
 mod posix;
 mod rights;
 mod servers;
+mod settings;
 mod sqlite;
 mod statistics;
 mod storm;

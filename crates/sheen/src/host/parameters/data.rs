@@ -8,15 +8,17 @@ use sheen_types::limits::BULK_BYTES_MAX;
 use sheen_wire::checksum::Checksum;
 use sheen_wire::connect::ChecksumTypes;
 
-use super::PAGE_BYTES;
 use super::device::Device;
 use super::folder::Folder;
 use super::values::{self, MIB};
+use super::{PAGE_BYTES, memory_bytes};
 use crate::api::Kind;
 
 /// `OSC_MAX_DIRTY_MB_MAX`, which is too many already.
 const DIRTY_MIB_MAX: u64 = 2047;
-/// `OBD_MAX_SHORT_IO_BYTES`.
+/// `MIN_SHORT_IO_BYTES`, `OBD_DEF_SHORT_IO_BYTES` and `OBD_MAX_SHORT_IO_BYTES`.
+const SHORT_IO_MIN: u64 = 64;
+const SHORT_IO_DEFAULT: u64 = 16 << 10;
 const SHORT_IO_MAX: u64 = 64 << 10;
 /// Lustre's names of checksums, in its order.
 const CHECKSUMS: [(&str, ChecksumTypes); 7] = [
@@ -75,7 +77,8 @@ pub(super) fn add(folder: &Folder<'_>, device: &Arc<Device>) {
         osc,
         |osc| osc.shrink_interval().to_string(),
         |osc, text| {
-            let seconds = values::number_within(text, 1, u32::MAX.into())?;
+            let seconds = values::number_of_any_base(text)?;
+            let seconds = values::within(seconds, 1, u32::MAX.into())?;
             osc.set_shrink_interval(seconds as u32);
             Ok(())
         },
@@ -101,10 +104,13 @@ pub(super) fn add(folder: &Folder<'_>, device: &Arc<Device>) {
         osc,
         |osc| osc.short_io_bytes().to_string(),
         |osc, text| {
-            // As Lustre: none at all, or a page at least; more than a message holds is cut.
-            let bytes = values::bytes(text, 1)?;
+            // As Lustre: none at all, or so many that nobody means pages; more than a message holds is cut.
+            let bytes = match text.trim() {
+                "-1" => SHORT_IO_DEFAULT,
+                text => values::bytes(text, 1)?,
+            };
             if bytes > 0 {
-                values::within(bytes, PAGE_BYTES, MIB)?;
+                values::within(bytes, SHORT_IO_MIN, MIB)?;
             }
             osc.set_short_io_bytes(bytes.min(SHORT_IO_MAX));
             Ok(())
@@ -134,8 +140,9 @@ fn cached(osc: &Osc, is_osc: bool) -> String {
 }
 
 fn set_dirty(osc: &Osc, text: &str) -> Result<(), Errno> {
-    let bytes = values::bytes(text, MIB)?;
-    osc.limit_dirty(values::within(bytes, MIB, DIRTY_MIB_MAX * MIB)?);
+    let bytes = values::bytes(text, MIB)?.div_ceil(MIB).saturating_mul(MIB);
+    let most = (DIRTY_MIB_MAX * MIB).min(memory_bytes() / 4);
+    osc.limit_dirty(values::within(bytes, MIB, most)?);
     Ok(())
 }
 

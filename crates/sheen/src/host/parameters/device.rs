@@ -146,7 +146,8 @@ fn add_closes_and_rooms(folder: &Folder<'_>, state: &Arc<MountState>) {
         state,
         |it| it.files.reply_rooms().1.to_string(),
         |it, text| {
-            let bytes = values::number_within(text, 0, XATTR_VALUE_BYTES_MAX as u64)?;
+            let bytes = values::number_of_any_base(text)?;
+            let bytes = values::within(bytes, 0, XATTR_VALUE_BYTES_MAX as u64)?;
             it.files.set_inline_room(bytes as usize);
             Ok(())
         },
@@ -237,8 +238,11 @@ fn add_requests(folder: &Folder<'_>, device: &Arc<Device>) {
         device,
         |it| it.told(|report| report.requests_in_flight_max.to_string()),
         |it, text| {
-            let least = if it.target.kind == Kind::Mdt { 2 } else { 1 };
-            let count = values::number_within(text, least, REQUESTS_MAX)?;
+            let (least, count) = match it.target.kind {
+                Kind::Mdt => (2, values::number(text)?),
+                _ => (1, values::number_of_any_base(text)?),
+            };
+            let count = values::within(count, least, REQUESTS_MAX)?;
             let modifying = it.report().map_or(0, |report| report.traffic.modifying_max as u64);
             // More changes than requests cannot be: those go down with these.
             if it.target.kind == Kind::Mdt && count <= modifying {

@@ -16,8 +16,6 @@ use super::values::{self, MIB};
 use super::{PAGE_BYTES, memory_bytes, tables};
 use crate::api::Kind;
 
-/// Most that is read ahead; more would not fit into memory that programs need.
-const READ_AHEAD_MIB_MAX: u64 = 4096;
 /// `LL_SA_REQ_MAX`: most lookups of one directory at once; more is cut to it.
 const LOOKUPS_MAX: u64 = 1024;
 /// `PTLRPC_MAX_BRW_SIZE`: the least that is kept of files.
@@ -199,14 +197,21 @@ fn add_extents(folder: &Folder<'_>, state: &Arc<MountState>) {
     }
 }
 
+/// The MiB that bytes take, in bytes.
+fn whole_mib(bytes: u64) -> u64 {
+    bytes.div_ceil(MIB).saturating_mul(MIB)
+}
+
+/// How far files are read ahead. As in Lustre, what is more than memory is refused, and what is more than half of
+/// it, or than all files may have together, or than a file's window, is cut to that.
 fn add_read_ahead(folder: &Folder<'_>, state: &Arc<MountState>) {
     folder.tune(
         "max_read_ahead_mb",
         &state.osts,
         |osts| (osts.read_ahead().total() / MIB).to_string(),
         |osts, text| {
-            let bytes = values::bytes(text, MIB)?;
-            osts.read_ahead().set_total(values::within(bytes, 0, READ_AHEAD_MIB_MAX * MIB)?);
+            let bytes = whole_mib(values::bytes_of(text, MIB, memory_bytes())?);
+            osts.read_ahead().set_total(bytes.min(memory_bytes() / 2 / MIB * MIB));
             Ok(())
         },
     );
@@ -216,8 +221,8 @@ fn add_read_ahead(folder: &Folder<'_>, state: &Arc<MountState>) {
         |osts| (osts.read_ahead().per_file() / MIB).to_string(),
         |osts, text| {
             let limits = osts.read_ahead();
-            let bytes = values::bytes(text, MIB)?;
-            limits.set_per_file(values::within(bytes, 0, limits.total())?);
+            let bytes = whole_mib(values::bytes_of(text, MIB, memory_bytes())?);
+            limits.set_per_file(bytes.min(limits.total()));
             Ok(())
         },
     );
@@ -227,8 +232,7 @@ fn add_read_ahead(folder: &Folder<'_>, state: &Arc<MountState>) {
         |osts| (osts.read_ahead().whole() / MIB).to_string(),
         |osts, text| {
             let limits = osts.read_ahead();
-            // What does not fit into a file's window is cut to it, as in Lustre.
-            let bytes = values::bytes(text, MIB)?.div_ceil(MIB).saturating_mul(MIB);
+            let bytes = whole_mib(values::bytes_of(text, MIB, memory_bytes())?);
             limits.set_whole(bytes.min(limits.per_file()));
             Ok(())
         },
@@ -254,7 +258,7 @@ fn add_listing(folder: &Folder<'_>, state: &Arc<MountState>) {
         state,
         |it| it.files.settings().lookups_ahead().to_string(),
         |it, text| {
-            let count = values::number(text)?.min(LOOKUPS_MAX);
+            let count = values::number_of_any_base(text)?.min(LOOKUPS_MAX);
             it.files.settings().set_lookups_ahead(count as usize);
             Ok(())
         },
@@ -433,7 +437,7 @@ fn cached(state: &MountState) -> String {
 fn set_cached(state: &MountState, text: &str) -> Result<(), Errno> {
     let named = text.split_once("max_cached_mb:");
     let value = named.and_then(|(_, behind)| behind.split_whitespace().next()).unwrap_or(text);
-    let bytes = values::within(values::bytes(value, MIB)?, 0, memory_bytes())?;
+    let bytes = values::bytes_of(value, MIB, memory_bytes())?;
     state.files.limit_pages(bytes.max(CACHED_BYTES_MIN));
     Ok(())
 }

@@ -72,7 +72,7 @@ pub(super) fn add(state: &Arc<MountState>, target: &Target) {
         &space,
         |space| u8::from(space.cancels_early()).to_string(),
         |space, text| {
-            space.cancel_early_or_not(values::switch(text)?);
+            space.cancel_early_or_not(values::number(text)? != 0);
             Ok(())
         },
     );
@@ -106,7 +106,10 @@ fn add_policy(folder: &Folder<'_>, space: &Arc<LockSpace>) {
             "lru_priv_ratio_limit",
             |gauges| gauges.privilege_ratio.to_string(),
             |locks, text| {
-                locks.set_privilege_ratio(values::number_within(text, 10, 70)? as u32);
+                // A number with a sign that is out of range, and not what is no number.
+                let percent: i32 = text.trim().parse().map_err(|_| Errno::EINVAL)?;
+                let percent = u64::try_from(percent).map_err(|_| Errno::ERANGE)?;
+                locks.set_privilege_ratio(values::within(percent, 10, 70)? as u32);
                 Ok(())
             },
         ),

@@ -51,17 +51,17 @@ const SETTINGS: &[(&str, Show, Change)] = &[
     (
         "stripecount",
         |settings| settings.stripecount().to_string(),
-        |settings, text| settings.set_stripecount(signed(text)?),
+        |settings, text| settings.set_stripecount(values::signed_of_any_base(text)?),
     ),
     (
         "max_stripecount",
         |settings| settings.max_stripecount().to_string(),
-        |settings, text| settings.set_max_stripecount(signed(text)?),
+        |settings, text| settings.set_max_stripecount(values::signed_of_any_base(text)?),
     ),
     (
         "stripeoffset",
         |settings| settings.stripeoffset().to_string(),
-        |settings, text| settings.set_stripeoffset(signed(text)?),
+        |settings, text| settings.set_stripeoffset(values::signed_of_any_base(text)?),
     ),
     (
         "qos_threshold_rr",
@@ -80,7 +80,7 @@ const APPENDING: &[(&str, Show, Change)] = &[
     (
         "append_stripe_count",
         |settings| settings.append_stripe_count().to_string(),
-        |settings, text| settings.set_append_stripe_count(signed(text)?),
+        |settings, text| settings.set_append_stripe_count(values::signed_of_any_base(text)?),
     ),
     ("append_pool", LayoutSettings::append_pool, |settings, text| {
         settings.set_append_pool(text.trim())
@@ -127,36 +127,31 @@ fn add_settings(
 
 /// MiB, or a percentage of the MiB that the MDT has in all: never more.
 fn threshold(text: &str, all: u64) -> Result<u64, Errno> {
-    let text = text.trim();
-    let wanted = match text.strip_suffix('%') {
-        Some(part) => values::number(part)?.checked_mul(all).ok_or(Errno::ERANGE)? / 100,
-        None => values::bytes(text, values::MIB)? / values::MIB,
-    };
-    values::within(wanted, 0, all)
+    let total = all.saturating_mul(values::MIB);
+    Ok(values::bytes_of(text, values::MIB, total)? / values::MIB)
 }
 
-fn signed(text: &str) -> Result<i64, Errno> {
-    text.trim().parse().map_err(|_| Errno::EINVAL)
-}
-
+/// With or without the sign behind it.
 fn percent(text: &str) -> Result<u32, Errno> {
-    let text = text.trim();
-    text.strip_suffix('%').unwrap_or(text).parse().map_err(|_| Errno::EINVAL)
+    let number = text.split('%').next().unwrap_or_default();
+    values::number_of_any_base(number)?.try_into().map_err(|_| Errno::ERANGE)
 }
 
 #[cfg(test)]
 mod tests {
     use sheen_types::Errno;
 
-    use super::{percent, signed, threshold};
+    use super::{percent, threshold};
 
     #[test]
     fn percents_and_counts_are_read_as_in_lustre() {
         assert_eq!((percent("17"), percent("91%\n")), (Ok(17), Ok(91)));
-        assert_eq!((signed("-1"), signed("4\n")), (Ok(-1), Ok(4)));
         assert_eq!((threshold("50%", 1000), threshold("2G\n", 4096)), (Ok(500), Ok(2048)));
         assert_eq!(threshold("101%", 1000), Err(Errno::ERANGE));
         assert_eq!((threshold("300", 1000), threshold("1G", 1000)), (Ok(300), Err(Errno::ERANGE)));
-        assert!(percent("x").is_err() && percent("-1").is_err() && signed("1M").is_err());
+        assert_eq!(
+            (percent("0x10%"), percent("x"), percent("-1")),
+            (Ok(16), Err(Errno::EINVAL), Err(Errno::EINVAL))
+        );
     }
 }

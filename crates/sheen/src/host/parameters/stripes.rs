@@ -54,7 +54,7 @@ fn set_size(it: &mut LovDesc, text: &str) -> Result<(), Errno> {
 }
 
 fn set_offset(it: &mut LovDesc, text: &str) -> Result<(), Errno> {
-    let offset: i64 = text.trim().parse().map_err(|_| Errno::EINVAL)?;
+    let offset = values::signed_of_any_base(text)?;
     if !(-1..=STRIPES_MAX).contains(&offset) {
         return Err(Errno::ERANGE);
     }
@@ -63,7 +63,7 @@ fn set_offset(it: &mut LovDesc, text: &str) -> Result<(), Errno> {
 }
 
 fn set_count(it: &mut LovDesc, text: &str) -> Result<(), Errno> {
-    let count: i32 = text.trim().parse().map_err(|_| Errno::EINVAL)?;
+    let count = i32::try_from(values::signed_of_any_base(text)?).map_err(|_| Errno::ERANGE)?;
     it.stripe_count = match count {
         ..=-2 => return Err(Errno::ERANGE),
         0 => 1,
@@ -74,7 +74,7 @@ fn set_count(it: &mut LovDesc, text: &str) -> Result<(), Errno> {
 
 /// One that is not known is none.
 fn set_pattern(it: &mut LovDesc, text: &str) -> Result<(), Errno> {
-    let pattern: u32 = text.trim().parse().map_err(|_| Errno::EINVAL)?;
+    let pattern = values::number_of_any_base(text)?.try_into().map_err(|_| Errno::ERANGE)?;
     it.pattern = if PATTERNS.contains(&pattern) { pattern } else { 0 };
     Ok(())
 }

@@ -36,7 +36,8 @@ pub(super) fn add(tree: &Tree, root: &str, one: &Arc<Running>) {
         &format!("{root}.job_cleanup_interval"),
         move || reader.served.target.job_cleanup_interval().as_secs().to_string(),
         move |asked| {
-            let seconds = values::number_within(asked, 0, u32::MAX.into())?;
+            let seconds = values::number_of_any_base(asked)?;
+            let seconds = values::within(seconds, 0, u32::MAX.into())?;
             writer.served.target.set_job_cleanup_interval(Duration::from_secs(seconds));
             Ok(())
         },

@@ -98,7 +98,8 @@ fn add_recovery_times(tree: &Tree, root: &str, one: &Arc<Running>) {
             &format!("{root}.{leaf}"),
             move || seconds(read(&reader.served.target)),
             move |text| {
-                let time = values::number_within(text, 0, u32::MAX.into())?;
+                let time = values::number_of_any_base(text)?;
+                let time = values::within(time, 0, u32::MAX.into())?;
                 write(&writer.served.target, Duration::from_secs(time));
                 Ok(())
             },

@@ -69,7 +69,8 @@ fn add_modifying(tree: &Tree, root: &str, one: &Arc<Running>) {
         &format!("{root}.max_mod_rpcs_in_flight"),
         move || reader.served.target.offer().maxmodrpcs.to_string(),
         move |text| {
-            let count = values::number_within(text, 1, MODIFYING_MAX)? as u16;
+            let count = values::number_of_any_base(text)?;
+            let count = values::within(count, 1, MODIFYING_MAX)? as u16;
             writer.served.target.change_offer(|offer| offer.maxmodrpcs = count);
             Ok(())
         },

@@ -1,0 +1,329 @@
+//! Each parameter that can be written: what Lustre takes for it and how that is shown, and the test by which its
+//! effect is shown.
+
+/// A parameter, or several that differ in the part in braces only.
+pub(super) struct Row {
+    pub(super) name: &'static str,
+    /// What is written, and what is shown then: by each that matches, or as a line of it if it has a colon.
+    pub(super) values: &'static [(&'static str, &'static str)],
+    /// A test's function, or behind `docs: ` what docs/COMPAT.md says of why it has none.
+    pub(super) effect: &'static str,
+}
+
+const fn row(
+    name: &'static str,
+    values: &'static [(&'static str, &'static str)],
+    effect: &'static str,
+) -> Row {
+    Row { name, values, effect }
+}
+
+/// On or off, in the kernel's words.
+const SWITCH: &[(&str, &str)] = &[("on", "1"), ("No", "0"), ("y", "1"), ("0", "0")];
+/// Seconds.
+const TIME: &[(&str, &str)] = &[("300", "300"), ("020", "20")];
+/// Seconds where Lustre takes numbers of any base.
+const TIME_OF_ANY_BASE: &[(&str, &str)] = &[("0x40", "64"), ("020", "16")];
+/// What is shown does not matter: it is how things were before, and nothing is set back.
+pub(super) const ANY: &str = "";
+/// What is counted anew, or done, whatever is written: values are shown by the test.
+const ORDER: &[(&str, &str)] = &[];
+
+/// All of them.
+pub(super) const TABLE: &[Row] = &[
+    row("at_early_margin", TIME, "operators_say_how_much_time_early_replies_ask_for_and_when"),
+    row("at_extra", TIME, "operators_say_how_much_time_early_replies_ask_for_and_when"),
+    row("at_history", TIME, "operators_say_how_long_it_is_remembered"),
+    row("at_max", TIME, "operators_say_how_long_a_request_is_waited_for"),
+    row("at_min", TIME, "operators_say_how_long_a_request_is_waited_for"),
+    row("enable_stats_header", &[("0", "0"), ("1", "1")], "headers"),
+    row(
+        "jobid_name",
+        &[("%e:%u", "%e:%u"), ("%j.%h", "%j.%h")],
+        "names_are_made_as_lustre_makes_them",
+    ),
+    row("jobid_this_session", &[("two words", "two"), ("one", "one"), ("1", ANY)], "sessions"),
+    row(
+        "jobid_var",
+        &[("procname_uid", "procname_uid"), ("nodelocal", "nodelocal"), ("MY_JOB", "MY_JOB")],
+        "a_process_has_the_job_that_is_asked_for",
+    ),
+    row(
+        "ldlm.cancel_unused_locks_before_replay",
+        &[("0", "0"), ("1", "1")],
+        "unused_locks_are_dropped_before_a_restarted_ost_is_told_the_others",
+    ),
+    row("ldlm.dump_namespaces", ORDER, "all_locks_are_written_into_the_log_when_asked_for"),
+    row(
+        "ldlm.namespaces.*.dirty_age_limit",
+        &[("20", "20"), ("010", "10")],
+        "a_lock_for_writing_that_nobody_uses_goes_after_a_glimpse",
+    ),
+    row("ldlm.namespaces.*.early_lock_cancel", &[("0", "0"), ("2", "1")], "locks"),
+    row(
+        "ldlm.namespaces.*.lock_cache_policy",
+        &[("lfru", "LFRU"), ("LRU", "LRU")],
+        "locks_that_are_used_often_outlive_many_that_are_used_once",
+    ),
+    row(
+        "ldlm.namespaces.*.lru_cancel_batch",
+        &[("3", "3"), ("100", "100")],
+        "locks_that_are_too_many_go_in_batches_as_large_as_operators_say",
+    ),
+    row(
+        "ldlm.namespaces.*.lru_max_age",
+        &[("600s", "600000"), ("70000", "70000"), ("5000ms", "5000")],
+        "locks",
+    ),
+    row(
+        "ldlm.namespaces.*.lru_priv_ratio_limit",
+        &[("10", "9"), ("50", "50")],
+        "too_many_privileged_locks_are_none",
+    ),
+    row(
+        "ldlm.namespaces.*.lru_priv_score_threshold",
+        &[("-5", "-5"), ("100", "100")],
+        "locks_that_are_used_often_outlive_many_that_are_used_once",
+    ),
+    row("ldlm.namespaces.*.lru_size", &[("100", "100"), ("300", "300"), ("0", ANY)], "locks"),
+    row("ldlm_timeout", TIME, "lock_timeout"),
+    row(
+        "llite.*.{checksums,checksum_pages}",
+        SWITCH,
+        "without_checksums_none_is_sent_and_none_looked_at",
+    ),
+    row(
+        "llite.*.default_easize",
+        &[("128", "128"), ("4096", "4096")],
+        "answers_have_the_room_that_operators_give_them",
+    ),
+    row(
+        "llite.*.enable_setstripe_gid",
+        &[("-1", "-1"), ("100", "100")],
+        "files_are_laid_out_by_those_whom_operators_let",
+    ),
+    row("llite.*.{extents_stats,extents_stats_per_process,offset_stats}", ORDER, "counted_anew"),
+    row("llite.*.file_heat", SWITCH, "heat_is_counted_where_operators_and_users_want_it"),
+    row(
+        "llite.*.heat_decay_percentage",
+        &[("100", "100"), ("50", "50")],
+        "heat_is_counted_where_operators_and_users_want_it",
+    ),
+    row("llite.*.heat_period_second", TIME, "heat_is_counted_where_operators_and_users_want_it"),
+    row("llite.*.hybrid_io", SWITCH, "hybrid"),
+    row("llite.*.lazystatfs", SWITCH, "an_ost_that_is_down_is_waited_for_unless_statfs_is_lazy"),
+    row(
+        "llite.*.max_cached_mb",
+        &[
+            ("100", "max_cached_mb: 100"),
+            (".5G", "max_cached_mb: 512"),
+            ("max_cached_mb: 128M", "max_cached_mb: 128"),
+            ("1", "max_cached_mb: 64"),
+        ],
+        "the_kernel_keeps_no_more_of_files_than_operators_say",
+    ),
+    row(
+        "llite.*.max_read_ahead_mb",
+        &[("300", "300"), (".25G", "256"), ("512MiB", "512"), ("100MB", "96")],
+        "nothing_is_read_ahead_when_nothing_may_be",
+    ),
+    row(
+        "llite.*.max_read_ahead_per_file_mb",
+        &[("16", "16"), ("4.5M", "5"), ("0", "0")],
+        "no_file_is_read_ahead_farther_than_operators_allow",
+    ),
+    row(
+        "llite.*.max_read_ahead_whole_mb",
+        &[("1", "1"), ("1.5M", "2"), ("0", "0")],
+        "small_files_are_read_whole_if_operators_want_it",
+    ),
+    row(
+        "{llite,mdt}.*.nosquash_nids",
+        &[("10.0.0.1@tcp", "10.0.0.1@tcp"), ("NONE", "NONE")],
+        "root_is_squashed_by_the_mdt_and_in_the_cache",
+    ),
+    row("llite.*.read_ahead_stats", ORDER, "counted_anew"),
+    row(
+        "{llite,mdt}.*.root_squash",
+        &[("99:100", "99:100"), ("0:0", "0:0")],
+        "root_is_squashed_by_the_mdt_and_in_the_cache",
+    ),
+    row(
+        "llite.*.stat_blocksize",
+        &[("1048576", "1048576"), ("0", "0")],
+        "blocks_are_as_large_as_operators_say",
+    ),
+    row("llite.*.statahead_max", &[("0x20", "32"), ("5000", "1024"), ("010", "8")], "listings"),
+    row("llite.*.statahead_stats", ORDER, "counted_anew"),
+    row("llite.*.statfs_max_age", &[("60", "60"), ("0", "0")], "space"),
+    row("llite.*.stats", ORDER, "counted_anew"),
+    row(
+        "llite.*.{stats_track_gid,stats_track_pid,stats_track_ppid}",
+        &[("77", "77"), ("0", "0 (all)")],
+        "followed",
+    ),
+    row("llite.*.sync_on_close", SWITCH, "closing"),
+    row("llite.*.xattr_cache", SWITCH, "xattrs"),
+    row("lmv.*.md_stats", ORDER, "counted_anew"),
+    row(
+        "lod.*.dom_stripesize",
+        &[("128K", "131072"), ("1M", "1048576")],
+        "the_limit_on_the_mdt_is_set_as_lustre_sets_it",
+    ),
+    row(
+        "lod.*.dom_stripesize_max_kb",
+        &[("512", "512"), ("1M", "1024")],
+        "the_limit_on_the_mdt_is_set_as_lustre_sets_it",
+    ),
+    row("lod.*.dom_threshold_free_mb", &[("2M", "2"), ("1", "1")], "data_on_mdt"),
+    row(
+        "lod.*.max_stripecount",
+        &[("0x10", "16"), ("0", "0")],
+        "limits_and_appended_files_are_as_operators_set_them",
+    ),
+    row(
+        "lod.*.{qos_prio_free,qos_threshold_rr}",
+        &[("50%", "50%"), ("0x10", "16%"), ("25", "25%")],
+        "free_space_decides_as_far_as_operators_let_it",
+    ),
+    row("lod.*.stripecount", &[("-1", "-1"), ("0x2", "2"), ("0", "1")], "layouts"),
+    row("lod.*.stripeoffset", &[("1", "1"), ("-1", "-1")], "layouts"),
+    row(
+        "lod.*.stripesize",
+        &[("1M", "1048576"), ("200000", "196608"), ("1", "4194304")],
+        "layouts",
+    ),
+    row("lov.*.stripecount", &[("-1", "-1"), ("0x2", "2")], LOV),
+    row("lov.*.stripeoffset", &[("1", "1"), ("-1", "-1")], LOV),
+    row("lov.*.stripesize", &[("1M", "1048576"), ("200000", "196608")], LOV),
+    row("lov.*.stripetype", &[("0x201", "513"), ("1", "1")], LOV),
+    row(
+        "max_dirty_mb",
+        &[("100", "100"), ("200", "200")],
+        "no_more_is_dirty_towards_all_osts_together_than_operators_allow",
+    ),
+    row(
+        "{mdc,osc}.*.active",
+        SWITCH,
+        "an_import_that_operators_turn_off_refuses_calls_until_they_turn_it_on",
+    ),
+    row(
+        "{mdc,osc,mgc}.*.{at_history,at_max,at_min}",
+        TIME,
+        "an_import_has_its_own_times_or_those_of_the_process",
+    ),
+    row("{mdc,osc}.*.checksum_dump", SWITCH, "garbled_data_is_kept_where_operators_want_it"),
+    row(
+        "{mdc,osc}.*.checksum_type",
+        &[("adler", "[adler] crc32c"), ("CRC32C", "adler [crc32c]")],
+        "data_goes_with_the_checksum_that_operators_choose",
+    ),
+    row("{mdc,osc}.*.checksums", SWITCH, "without_checksums_none_is_sent_and_none_looked_at"),
+    row(
+        "mdc.*.dom_min_repsize",
+        &[("0x1000", "4096"), ("010000", "4096")],
+        "answers_have_the_room_that_operators_give_them",
+    ),
+    row("{mdc,osc}.*.grant_shrink", SWITCH, "grant_that_nobody_uses_goes_back"),
+    row("{mdc,osc}.*.grant_shrink_interval", TIME_OF_ANY_BASE, "grant_that_nobody_uses_goes_back"),
+    row("{mdc,osc,mgc}.*.import", ORDER, "connections"),
+    row(
+        "mdc.*.lsom",
+        &[("off", "Off"), ("1", "On")],
+        "a_close_tells_the_size_as_far_as_operators_want_it",
+    ),
+    row(
+        "{mdc,osc}.*.max_dirty_mb",
+        &[("64M", "64"), (".1G", "103"), ("70000kB", "67")],
+        "no_more_is_dirty_than_operators_allow",
+    ),
+    // A bulk to an MDT has a MiB at most.
+    row(
+        "mdc.*.{max_mb_per_rpc_read,max_mb_per_rpc_write}",
+        &[("1", "1"), ("1024K", "1")],
+        "rpcs_are_as_large_as_operators_allow",
+    ),
+    row(
+        "osc.*.{max_mb_per_rpc_read,max_mb_per_rpc_write}",
+        &[("1", "1"), ("2M", "2")],
+        "rpcs_are_as_large_as_operators_allow",
+    ),
+    row("mdc.*.max_mod_rpcs_in_flight", &[("3", "3"), ("5", "5")], "changes"),
+    row("mdc.*.max_pages_per_rpc", &[("128", "128"), ("1M", "256")], "rpcs"),
+    row("osc.*.max_pages_per_rpc", &[("256", "256"), ("2M", "512"), ("1048576", "256")], "rpcs"),
+    row("mdc.*.max_rpcs_in_flight", &[("16", "16"), ("012", "12")], "changes"),
+    row("osc.*.max_rpcs_in_flight", &[("0x10", "16"), ("012", "10")], "rpcs"),
+    row("mdc.*.md_stats", ORDER, "counted_anew"),
+    row("{mdc,osc,mgc}.*.ping", ORDER, "expected_times"),
+    row(
+        "{mdc,osc}.*.pinger_recov",
+        SWITCH,
+        "a_lost_connection_is_made_again_at_once_or_when_somebody_asks",
+    ),
+    row("{mdc,osc}.*.{rpc_stats,stats}", ORDER, "counted_anew"),
+    row(
+        "mdd.*.append_pool",
+        &[("flash", "flash"), ("inherit", ANY)],
+        "limits_and_appended_files_are_as_operators_set_them",
+    ),
+    row(
+        "mdd.*.append_stripe_count",
+        &[("-1", "-1"), ("0x2", "2")],
+        "limits_and_appended_files_are_as_operators_set_them",
+    ),
+    row("{mdt,obdfilter,mgs}.*.{at_max,at_min}", TIME, "expected_times"),
+    row(
+        "mdt.*.dom_lock",
+        &[("never", "never"), ("2", "trylock"), ("0", "never"), ("trylock", "trylock")],
+        "operators_say_what_an_open_brings",
+    ),
+    row("mdt.*.dom_read_open", SWITCH, "operators_say_what_an_open_brings"),
+    row("{mdt,obdfilter,mgs}.*.evict_client", ORDER, "clients"),
+    row("{mdt,obdfilter,mgs}.*.exports.clear", ORDER, "clients"),
+    row("{mdt,obdfilter,osd-sheen}.*.force_sync", ORDER, "syncing"),
+    row(
+        "{mdt,obdfilter}.*.job_cleanup_interval",
+        TIME_OF_ANY_BASE,
+        "idle_jobs_are_forgotten_and_others_when_asked",
+    ),
+    row("{mdt,obdfilter}.*.job_stats", ORDER, "counted_anew"),
+    row("mdt.*.max_mod_rpcs_in_flight", &[("0x8", "8"), ("3", "3")], "agreements"),
+    row("mdt.*.md_stats", ORDER, "counted_anew"),
+    row("mdt.*.{no_create,readonly}", SWITCH, "changes"),
+    row(
+        "{mdt,obdfilter}.*.recovery_time_soft",
+        TIME_OF_ANY_BASE,
+        "recovery_waits_as_long_as_operators_say",
+    ),
+    row(
+        "{mdt,obdfilter}.*.recovery_time_hard",
+        TIME_OF_ANY_BASE,
+        "progress_prolongs_recovery_no_longer_than_operators_say",
+    ),
+    row("obdfilter.*.brw_size", &[("1", "1"), ("2M", "2")], "agreements"),
+    row("obdfilter.*.{degraded,no_create,no_precreate,readonly}", SWITCH, "placement"),
+    row("obdfilter.*.stats", ORDER, "counted_anew"),
+    row("osc.*.idle_connect", ORDER, "an_ost_is_turned_off_and_on_and_left_alone"),
+    row(
+        "osc.*.idle_timeout",
+        &[("20", "20"), ("debug", "20"), ("0", "0")],
+        "an_unused_connection_is_given_up_and_made_again_when_it_is_needed",
+    ),
+    row("osc.*.io_latency_stats", ORDER, "counted_anew"),
+    row(
+        "osc.*.resend_count",
+        &[("3", "3"), ("010", "10")],
+        "data_is_sent_again_as_often_as_operators_allow",
+    ),
+    row(
+        "osc.*.short_io_bytes",
+        &[("64", "64"), ("4K", "4096"), ("0", "0"), ("-1", "16384"), ("1M", "65536")],
+        "small_data_goes_inside_the_messages_as_far_as_operators_allow",
+    ),
+    row("osd-sheen.*.brw_stats", ORDER, "counted_anew"),
+    row("osp.*.active", SWITCH, "inactive"),
+    row("ping_interval", TIME, "operators_say_how_often_is_pinged"),
+    row("timeout", TIME, "operators_say_how_long_a_request_is_waited_for"),
+];
+
+const LOV: &str = "docs: `lov.*.stripe*` of a mount are kept for whoever reads them";
