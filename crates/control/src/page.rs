@@ -1,16 +1,20 @@
 //! One page over HTTP, made anew for each request: what Prometheus and its like scrape.
 //!
 //! A thread for each connection, at most [`CONNECTIONS_MAX`], one request each: scrapers come every
-//! few seconds. Whoever is slow or sends nonsense is let go; nothing that a peer sends is kept.
+//! few seconds. Whoever is slow or sends nonsense is let go, and who has asked for nothing yet makes room for
+//! who comes; nothing that a peer sends is kept.
 
 use std::io::{self, ErrorKind, Read, Write};
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::net::{IpAddr, Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// Connections at once; more are told to come again.
+use parking_lot::Mutex;
+
+/// Connections at once. Beyond it the oldest that has asked for nothing yet goes; if all have asked, who comes
+/// is told to come again.
 const CONNECTIONS_MAX: usize = 16;
 /// Bytes of a request's head.
 const HEAD_BYTES_MAX: usize = 8 << 10;
@@ -81,17 +85,47 @@ impl Drop for PageServer {
     }
 }
 
-/// Counts a connection while it lives.
-struct Place(Arc<AtomicUsize>);
+/// A connection, in its place.
+struct Caller {
+    stream: TcpStream,
+    /// Whether its request is read, and answered now.
+    has_asked: AtomicBool,
+}
+
+/// The connections, the oldest first.
+#[derive(Clone, Default)]
+struct Callers(Arc<Mutex<Vec<Arc<Caller>>>>);
+
+impl Callers {
+    /// A place for a new one; or it comes back, if all others are being answered.
+    fn place(&self, stream: TcpStream) -> Result<Place, TcpStream> {
+        let mut all = self.0.lock();
+        if all.len() >= CONNECTIONS_MAX {
+            let idle = all.iter().position(|caller| !caller.has_asked.load(Ordering::Relaxed));
+            let Some(idle) = idle else { return Err(stream) };
+            // Its thread reads the end of it, and goes.
+            let _ = all.remove(idle).stream.shutdown(Shutdown::Both);
+        }
+        let caller = Arc::new(Caller { stream, has_asked: AtomicBool::new(false) });
+        all.push(Arc::clone(&caller));
+        Ok(Place { caller, callers: self.clone() })
+    }
+}
+
+/// Keeps a connection among the others while it lives.
+struct Place {
+    caller: Arc<Caller>,
+    callers: Callers,
+}
 
 impl Drop for Place {
     fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
+        self.callers.0.lock().retain(|other| !Arc::ptr_eq(other, &self.caller));
     }
 }
 
 fn accept(listener: &TcpListener, kind: &'static str, make: &Arc<Make>, stopped: &AtomicBool) {
-    let connections = Arc::new(AtomicUsize::new(0));
+    let callers = Callers::default();
     for stream in listener.incoming() {
         if stopped.load(Ordering::Relaxed) {
             return;
@@ -100,18 +134,18 @@ fn accept(listener: &TcpListener, kind: &'static str, make: &Arc<Make>, stopped:
             pause();
             continue;
         };
-        let before = connections.fetch_add(1, Ordering::Relaxed);
-        let place = Place(Arc::clone(&connections));
-        if before >= CONNECTIONS_MAX {
-            let _ = stream.set_write_timeout(Some(PATIENCE));
-            let _ = Answer::plain(503, "too many at once").send(&stream, false);
-            continue;
-        }
+        let place = match callers.place(stream) {
+            Ok(place) => place,
+            Err(stream) => {
+                let _ = stream.set_write_timeout(Some(PATIENCE));
+                let _ = Answer::plain(503, "too many at once").send(&stream, false);
+                continue;
+            }
+        };
         let make = Arc::clone(make);
         let name = std::thread::Builder::new().name("metrics-scrape".to_owned());
         let served = name.spawn(move || {
-            let _place = place;
-            if let Err(error) = serve(&stream, kind, &make) {
+            if let Err(error) = serve(&place.caller, kind, &make) {
                 tracing::debug!(%error, "a scraper went away");
             }
         });
@@ -166,10 +200,13 @@ impl Answer {
     }
 }
 
-fn serve(stream: &TcpStream, kind: &'static str, make: &Make) -> io::Result<()> {
+fn serve(caller: &Caller, kind: &'static str, make: &Make) -> io::Result<()> {
+    let stream = &caller.stream;
     stream.set_read_timeout(Some(PATIENCE))?;
     stream.set_write_timeout(Some(PATIENCE))?;
-    let (answer, head_only) = match head(stream)? {
+    let head = head(stream)?;
+    caller.has_asked.store(true, Ordering::Relaxed);
+    let (answer, head_only) = match head {
         Head::Asks { method, path } => {
             let path = path.split('?').next().unwrap_or_default();
             let answer = match (method.as_str(), path) {
@@ -258,6 +295,34 @@ mod tests {
         }
         drop(server);
         assert!(TcpStream::connect_timeout(&address, PATIENCE).is_err(), "it has gone");
+    }
+
+    #[test]
+    fn whoever_asks_for_nothing_keeps_nobody_out() {
+        let anywhere = page_address("0").unwrap();
+        let server = PageServer::start(anywhere, "text/x", || "one\n".to_owned()).unwrap();
+        let address = server.address();
+        let idle = || {
+            let mut stream = TcpStream::connect(address).unwrap();
+            stream.write_all(b"GET /met").unwrap();
+            stream.set_read_timeout(Some(PATIENCE / 2)).unwrap();
+            stream
+        };
+        let mut idle: Vec<TcpStream> = (0..CONNECTIONS_MAX).map(|_| idle()).collect();
+        for _ in 0..3 {
+            let page = ask(address, b"GET /metrics HTTP/1.1\r\n\r\n");
+            assert!(page.starts_with("HTTP/1.1 200 OK"), "{page:?}");
+        }
+        // The oldest had to go, and only that: an answered one makes room for the next.
+        let mut rest = Vec::new();
+        let went = idle[0].read_to_end(&mut rest);
+        assert!(
+            went.is_ok() || went.is_err_and(|error| error.kind() == ErrorKind::ConnectionReset)
+        );
+        let last = idle.last_mut().unwrap();
+        last.write_all(b"rics HTTP/1.1\r\n\r\n").unwrap();
+        last.read_to_end(&mut rest).unwrap();
+        assert!(rest.starts_with(b"HTTP/1.1 200 OK"));
     }
 
     #[test]
