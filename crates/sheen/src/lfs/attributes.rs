@@ -73,9 +73,11 @@ fn plain_set(path: &Path, name: &str, bytes: &[u8]) -> Result<(), Errno> {
     rustix::fs::setxattr(path, name, bytes, XattrFlags::empty()).map_err(errno)
 }
 
+/// What our MDT refuses has the same errno as any attribute of ours on another file system: the file's FID
+/// tells them apart.
 fn set(path: &Path, name: &str, bytes: &[u8]) -> Result<(), Errno> {
     match plain_set(path, name, bytes) {
-        Err(Errno::EOPNOTSUPP) => Err(Errno::ENOTTY),
+        Err(Errno::EOPNOTSUPP) if fid(path).is_err() => Err(Errno::ENOTTY),
         outcome => outcome,
     }
 }

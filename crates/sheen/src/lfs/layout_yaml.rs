@@ -28,14 +28,20 @@ pub(super) fn read(text: &str, wish: &mut Wish) -> Result<(), String> {
 struct Template {
     asked: Asked,
     is_component: bool,
+    /// Whether a component is read: it is one from its count of stripes on.
     is_any: bool,
+    /// Whether anything is said that a whole layout can have by itself.
+    is_said: bool,
 }
 
 impl Template {
     fn take(&mut self, key: &str, value: &str, wish: &mut Wish) -> Result<(), String> {
         let number = || value.parse::<i64>().ok().or(parse_number(value).map(|n| n as i64));
         let needed = || number().ok_or_else(|| format!("'{value}' is no number"));
-        match key.strip_prefix("lmm_").unwrap_or(key) {
+        let key = key.strip_prefix("lmm_").unwrap_or(key);
+        self.is_said |=
+            ["stripe_size", "stripe_offset", "pool", "pattern", "l_ost_idx"].contains(&key);
+        match key {
             "lcme_id" => {
                 self.component(wish)?;
                 self.is_component = true;
@@ -84,7 +90,7 @@ impl Template {
     }
 
     fn end(mut self, wish: &mut Wish) -> Result<(), String> {
-        if !self.is_any {
+        if !self.is_any && !self.is_said {
             return Err("no layout in it".to_owned());
         }
         if self.is_component {

@@ -208,6 +208,21 @@ fn templates_go_round() {
     }
 }
 
+/// Whatever a template does not say is as for a file of which nothing is said.
+#[test]
+fn templates_need_not_say_all() {
+    for (template, line) in [
+        ("lmm_stripe_size: 2097152\n", "-S 2M"),
+        ("lmm_stripe_offset: 1\n", "-i 1"),
+        ("lmm_pool: fast\n", "-p fast"),
+        ("stripe_count: 2\n", "-c 2"),
+    ] {
+        let mut read = Wish::new("lfs setstripe");
+        layout_yaml::read(template, &mut read).unwrap();
+        assert_eq!(read.finish().unwrap(), wish(line).unwrap(), "{template}");
+    }
+}
+
 #[test]
 fn bad_templates_are_refused() {
     let said = |text: &str| layout_yaml::read(text, &mut Wish::new("")).unwrap_err();

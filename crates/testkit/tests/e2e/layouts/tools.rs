@@ -51,8 +51,24 @@ fn templates_make_the_same_layout_again() {
             let (first, second) = (shape(cluster, &first)?, shape(cluster, &second)?);
             ensure(first == second, || format!("{layout}: {first:#?} became {second:#?}"))?;
         }
-        Ok(())
+        flags_are_refused_by_name(cluster)
     });
+}
+
+/// What the MDT refuses is not taken for a file of another file system, which has no such calls.
+fn flags_are_refused_by_name(cluster: &Cluster) -> Outcome {
+    let elsewhere = cluster.logs().join("elsewhere");
+    fs::write(&elsewhere, "").told("write")?;
+    let ours = cluster.mnt().join("a3");
+    for (path, wanted) in
+        [(ours, "Operation not supported"), (elsewhere, "Inappropriate ioctl for device")]
+    {
+        let path = path.to_string_lossy();
+        let words = ["lfs", "setstripe", "--comp-set", "-I", "1", "--comp-flags", "prefer", &path];
+        let told = cluster.run(&words)?.output;
+        ensure(told.contains(wanted), || told.clone())?;
+    }
+    Ok(())
 }
 
 /// What operators set about files on all OSTs and files that are appended to, in one mount or for good.
