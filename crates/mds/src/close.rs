@@ -1,22 +1,34 @@
 //! MDS_CLOSE: gives an open handle back, with the size and times that the client has seen.
+//!
+//! A client that keeps files open closes them before it gives back the lock that it keeps them by. Somebody
+//! may hold the inode and wait for that lock: so a close waits for nobody who waits for a lock. It is
+//! counted and answered at once then, and the rest of it is done when the inode is free.
 
-use std::sync::Arc;
+use std::future::poll_fn;
+use std::pin::{Pin, pin};
+use std::sync::{Arc, Weak};
+use std::task::Poll;
+use std::time::Duration;
 
 use bytes::Bytes;
+use sheen_ldlm::Owner;
 use sheen_store::{AttributePatch, Transaction};
 use sheen_target::{Context, Memo, Outcome, Target};
-use sheen_types::{Errno, Timestamp};
+use sheen_types::{Errno, Fid, ResourceName, Timestamp};
 use sheen_wire::codec::{Wire, Writer};
 use sheen_wire::md::{AttrValid, Bias, MdtBody, OpenFlags, OpenHandle, RecSetattr, SomAttrs};
 use sheen_wire::messages::MdsCloseReply;
 
-use crate::exclusion::Needs;
+use crate::exclusion::{Held, Needs};
 use crate::export::{OpenFile, OpenTable};
 use crate::inode::Inode;
 use crate::{Mdt, xattrs};
 
 /// `ms_valid` of a size that may be out of date.
 const SOM_LAZY: u16 = 4;
+
+/// How often a close that waits for an inode looks whether its holder waits for a lock.
+const LOOK_AGAIN: Duration = Duration::from_millis(5);
 
 impl Mdt {
     /// Closes. The last close of an orphan destroys it.
@@ -33,7 +45,9 @@ impl Mdt {
             }
             return Ok(Outcome { status: Errno::ESTALE.status(), ..closed() });
         };
-        let _held = self.exclusion.hold(Needs::new().change_inode(file.fid)).await;
+        let Some(_held) = self.hold_unless_awaited(&context.target, file.fid).await else {
+            return self.close_beside(context, &file, record);
+        };
         let mut transaction = Transaction::new();
         if is_writer(&file) && tells_of_writes(record) {
             self.open_files.note_written(file.fid);
@@ -55,31 +69,102 @@ impl Mdt {
         Ok(closed())
     }
 
+    /// Holds an inode; `None` while its holder waits for a lock on it.
+    async fn hold_unless_awaited(&self, target: &Arc<Target>, fid: Fid) -> Option<Held<'_>> {
+        let mut held = pin!(self.exclusion.hold(Needs::new().change_inode(fid)));
+        loop {
+            if let Some(held) = within(held.as_mut(), std::future::ready(())).await {
+                return Some(held);
+            }
+            if is_awaited(target, fid) {
+                return None;
+            }
+            let clock = &target.world().clock;
+            let later = clock.sleep_until(clock.now() + LOOK_AGAIN);
+            if let Some(held) = within(held.as_mut(), later).await {
+                return Some(held);
+            }
+        }
+    }
+
+    /// Closes while somebody holds the inode and waits for a lock on it. What he finds is a file that is
+    /// not open any more.
+    fn close_beside(
+        &self,
+        context: &Context,
+        file: &OpenFile,
+        record: &RecSetattr,
+    ) -> Result<Outcome, Errno> {
+        self.open_files.close_beside(file.fid, file.flags);
+        let done = context.target.transact(context, Transaction::new(), Memo::Done);
+        let (mdt, target) = (Weak::clone(&self.me), Arc::clone(&context.target));
+        let (fid, record) = (file.fid, record.clone());
+        let finish = async move {
+            let Some(mdt) = mdt.upgrade() else { return };
+            if let Err(errno) = mdt.finish_close(&target, fid, Some(&record)).await {
+                tracing::warn!(%fid, %errno, "what a close said is lost");
+            }
+        };
+        context.target.world().tasks.spawn("close", Box::pin(finish));
+        done.map_err(|error| error.errno())?;
+        Ok(closed())
+    }
+
+    /// What a close does besides counting: destroys an orphan that nobody has open, or notes what the
+    /// client has said.
+    async fn finish_close(
+        &self,
+        target: &Arc<Target>,
+        fid: Fid,
+        record: Option<&RecSetattr>,
+    ) -> Result<(), Errno> {
+        let _held = self.exclusion.hold(Needs::new().change_inode(fid)).await;
+        let inode = match self.inode(fid) {
+            Ok(inode) => inode,
+            Err(Errno::ENOENT) => return Ok(()),
+            Err(errno) => return Err(errno),
+        };
+        let mut transaction = Transaction::new();
+        if !self.open_files.is_open(fid) && self.is_orphan(&inode)? {
+            self.destroy_orphan(&mut transaction, &inode)?;
+        } else if let Some(record) = record {
+            update(self, &mut transaction, &inode, record);
+        } else {
+            return Ok(());
+        }
+        target.transact_locally(transaction).map_err(|error| error.errno())?;
+        Ok(())
+    }
+
     /// Closes what a client that is gone left open.
     pub(crate) async fn close_for(
         &self,
         target: &Arc<Target>,
         file: OpenFile,
     ) -> Result<(), Errno> {
-        let _held = self.exclusion.hold(Needs::new().change_inode(file.fid)).await;
-        if is_writer(&file) {
-            // It may have written, and may be writing still.
-            self.open_files.note_written(file.fid);
-        }
-        let left = self.open_files.close(file.fid, file.flags);
-        if left.opens > 0 {
-            return Ok(());
-        }
-        let inode = match self.inode(file.fid) {
-            Ok(inode) if self.is_orphan(&inode)? => inode,
-            Ok(_) | Err(Errno::ENOENT) => return Ok(()),
-            Err(errno) => return Err(errno),
-        };
-        let mut transaction = Transaction::new();
-        self.destroy_orphan(&mut transaction, &inode)?;
-        target.transact_locally(transaction).map_err(|error| error.errno())?;
-        Ok(())
+        // It may have written, and may be writing still.
+        self.open_files.close_beside(file.fid, file.flags);
+        self.finish_close(target, file.fid, None).await
     }
+}
+
+/// Whether somebody of the server's own waits for a lock on the inode.
+fn is_awaited(target: &Target, fid: Fid) -> bool {
+    let locks = target.namespace().dump(ResourceName::of_fid(fid));
+    locks.iter().any(|lock| lock.owner == Owner::Local && lock.desc.granted.is_none())
+}
+
+/// What `future` gives, if it is done before `late`.
+async fn within<T>(
+    mut future: Pin<&mut impl Future<Output = T>>,
+    late: impl Future<Output = ()>,
+) -> Option<T> {
+    let mut late = pin!(late);
+    poll_fn(|context| match future.as_mut().poll(context) {
+        Poll::Ready(value) => Poll::Ready(Some(value)),
+        Poll::Pending => late.as_mut().poll(context).map(|()| None),
+    })
+    .await
 }
 
 fn is_writer(file: &OpenFile) -> bool {

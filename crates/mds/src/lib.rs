@@ -199,6 +199,7 @@ impl Mdt {
                 | ConnectFlags2::LSEEK
                 | ConnectFlags2::DOM_LVB
                 | ConnectFlags2::GETATTR_PFID
+                | ConnectFlags2::ATOMIC_OPEN_LOCK
                 | ConnectFlags2::OWN_NAMES,
             brw_size: 1 << 20,
             ibits_known: 0x7f,

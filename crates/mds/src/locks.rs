@@ -7,6 +7,7 @@ use sheen_target::{Context, LockGuard, LockWish};
 use sheen_types::{Errno, Fid, InodeBits, LockMode, ResourceName};
 use sheen_wire::connect::ConnectFlags2;
 use sheen_wire::ldlm::{LdlmReply, LockFlags};
+use sheen_wire::md::OpenFlags;
 
 /// What a getattr hands out.
 pub(crate) const ATTRIBUTES: InodeBits =
@@ -29,6 +30,15 @@ pub(crate) async fn change_directory(
 pub(crate) async fn change_links(context: &Context, inode: Fid) -> Result<LockGuard, Errno> {
     let bits = InodeBits::LOOKUP | InodeBits::UPDATE;
     context.target.lock_inode(inode, bits, LockMode::Ex).await
+}
+
+/// How a client holds the lock by which it keeps a file open: writing and executing exclude each other.
+pub(crate) fn mode_of_open(flags: OpenFlags) -> LockMode {
+    match (flags.contains(OpenFlags::WRITE), flags.contains(OpenFlags::EXEC)) {
+        (true, _) => LockMode::Cw,
+        (false, true) => LockMode::Pr,
+        (false, false) => LockMode::Cr,
+    }
 }
 
 /// Takes `bits` for reading, and those of `more` that nobody is in the way of.

@@ -27,7 +27,8 @@ pub(crate) struct Left {
     pub(crate) is_pristine: bool,
 }
 
-/// See the module's documentation. Counts of one inode change under its exclusion lock.
+/// See the module's documentation. Counts of one inode change under its exclusion lock, but for
+/// [`OpenFiles::close_beside`].
 pub(crate) struct OpenFiles {
     shards: Box<[Mutex<HashMap<Fid, Opens>>]>,
 }
@@ -72,6 +73,22 @@ impl OpenFiles {
         if let Some(opens) = self.shard(fid).lock().get_mut(&fid) {
             opens.is_unwritten = false;
         }
+    }
+
+    /// Counts a close while somebody else holds the inode. Nobody says then that nothing was written.
+    pub(crate) fn close_beside(&self, fid: Fid, flags: OpenFlags) {
+        if flags.contains(OpenFlags::WRITE) {
+            self.note_written(fid);
+        }
+        self.close(fid, flags);
+    }
+
+    /// Whether the file cannot be opened so, because it is executed, or written.
+    pub(crate) fn denies(&self, fid: Fid, flags: OpenFlags) -> bool {
+        let (writes, executes) = intents(flags);
+        let is_denied =
+            |opens: &Opens| (writes && opens.executors > 0) || (executes && opens.writers > 0);
+        self.shard(fid).lock().get(&fid).is_some_and(is_denied)
     }
 
     /// Counts a close; what remains.

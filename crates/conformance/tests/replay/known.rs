@@ -239,8 +239,8 @@ pub(crate) const ANSWERED: &[Known] = &[
     ),
     known(
         "MDS_CONNECT reply",
-        &["cdata.flags2.BATCH_RPC", "cdata.flags2.ATOMIC_OPEN_LOCK", "cdata.flags2.READDIR_OPEN"],
-        "batches of requests, and opens that bring more than was asked for, are not understood",
+        &["cdata.flags2.BATCH_RPC", "cdata.flags2.READDIR_OPEN"],
+        "batches of requests, and opens that bring names of directories, are not understood",
     ),
     known("*", &["cdata.flags.LFSCK"], "no LFSCK"),
     known("*", &["cdata.flags.VBR"], "no version based recovery"),

@@ -5,8 +5,8 @@ use std::sync::{Arc, Weak};
 use bytes::Bytes;
 use sheen_ldlm::Policy;
 use sheen_store::{FileKind, Transaction};
-use sheen_target::{Context, LockGuard, LockWish, Memo, Outcome};
-use sheen_types::{Errno, InodeBits, LockMode, ResourceName};
+use sheen_target::{Context, LockGuard, LockWish, Memo, Outcome, Target};
+use sheen_types::{Errno, Fid, InodeBits, LockMode, ResourceName};
 use sheen_wire::connect::ConnectFlags;
 use sheen_wire::ldlm::{Disposition, LdlmReply};
 use sheen_wire::md::{FileFlags, MdtBody, OpenFlags, OpenHandle, RecCreate};
@@ -202,6 +202,7 @@ impl Mdt {
             let target = &context.target;
             drop(target.lock_inode(inode.fid, InodeBits::UPDATE, LockMode::Ex).await?);
         }
+        self.take_back_kept(&context.target, inode.fid, flags).await?;
         let data = self.dom_open_of(context, opening, inode.fid, layout.as_ref());
         let guard = self.lock_of_open(context, opening, inode, data, InodeBits(0)).await?;
         self.count_open(context, opening, inode, None, progress)?;
@@ -215,6 +216,20 @@ impl Mdt {
         progress.body.open_handle = handle;
         self.add_data(context, data, guard.as_ref(), &inode, progress)?;
         give_lock(context, opening, guard, progress)
+    }
+
+    /// Nobody may execute what is written, nor write what is executed: clients that only keep the file open
+    /// in the other way close it, so that those are refused alone who meet somebody.
+    pub(crate) async fn take_back_kept(
+        &self,
+        target: &Arc<Target>,
+        fid: Fid,
+        flags: OpenFlags,
+    ) -> Result<(), Errno> {
+        if self.open_files.denies(fid, flags) {
+            drop(target.lock_inode(fid, InodeBits::OPEN, locks::mode_of_open(flags)).await?);
+        }
+        Ok(())
     }
 
     /// Opens a file for writing that has no objects yet: it gets them now. Who has cached that it
@@ -435,11 +450,7 @@ pub(super) async fn open_lock(
         let guard = is_regular.then(|| locks::read_if_free(&context.target, inode.fid, bits));
         return Ok(guard.flatten());
     }
-    let mode = match (flags.contains(OpenFlags::WRITE), flags.contains(OpenFlags::EXEC)) {
-        (true, _) => LockMode::Cw,
-        (false, true) => LockMode::Pr,
-        (false, false) => LockMode::Cr,
-    };
+    let mode = locks::mode_of_open(flags);
     let mut try_bits = InodeBits(0);
     if inode.is_regular() {
         try_bits = InodeBits::LAYOUT;

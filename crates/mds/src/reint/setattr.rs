@@ -6,7 +6,7 @@ use sheen_target::{Context, Memo, Outcome};
 use sheen_types::{Errno, InodeBits, LockMode, Timestamp};
 use sheen_wire::codec::{ByteOrder, Reader, Wire};
 use sheen_wire::lov::LovMagic;
-use sheen_wire::md::{AttrValid, Bias, FileFlags, MdtBody, PosixAcl, RecSetattr};
+use sheen_wire::md::{AttrValid, Bias, FileFlags, MdtBody, OpenFlags, PosixAcl, RecSetattr};
 use sheen_wire::messages::{MdsReintSetattr, MdsReintSetattrReply};
 
 use crate::caller::{Caller, Capability, May, access_list};
@@ -48,8 +48,11 @@ impl Mdt {
         if record.valid == AttrValid::NONE && !request.eadata.is_empty() {
             return self.set_default_layout(context, request, &inode).await;
         }
-        if record.valid.contains(AttrValid::SIZE) && self.open_files.is_executed(inode.fid) {
-            return Err(Errno::ETXTBSY);
+        if record.valid.contains(AttrValid::SIZE) {
+            self.take_back_kept(&context.target, inode.fid, OpenFlags::WRITE).await?;
+            if self.open_files.is_executed(inode.fid) {
+                return Err(Errno::ETXTBSY);
+            }
         }
         let patch = self.patch_of(record, &inode)?;
         let mut bits = InodeBits::UPDATE;
@@ -58,6 +61,10 @@ impl Mdt {
         }
         if patch.project.is_some() {
             bits = bits | InodeBits::XATTR;
+        }
+        if patch.flags.is_some() {
+            // They decide what may be opened, and clients that keep files open look at modes alone.
+            bits = bits | InodeBits::OPEN;
         }
         if record.valid.intersects(AttrValid::SIZE | AttrValid::BLOCKS) {
             self.pristine.remove(inode.fid);

@@ -4,6 +4,7 @@ mod dom;
 mod echo;
 mod fake_ost;
 mod harness;
+mod kept_opens;
 mod layouts;
 mod names;
 mod opens;

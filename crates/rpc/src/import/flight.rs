@@ -150,11 +150,7 @@ impl Engine {
     /// Sends what waits, as far as the limits allow.
     pub(super) fn pump(&mut self, now: Instant, actions: &mut Vec<Action>) {
         while self.state == ImportState::Full && !self.waiting_modifying.is_empty() {
-            if !self.has_free_slot() {
-                break;
-            }
-            let Some(tag) = self.slots.take() else { break };
-            let Some((key, call)) = self.waiting_modifying.pop_front() else { break };
+            let Some((tag, (key, call))) = self.next_modifying() else { break };
             self.stats.modifies(self.slots.taken());
             let flight = Flight { tag, ..Flight::new(Owner::Caller(key), *call) };
             self.launch(now, flight, actions);
@@ -163,6 +159,20 @@ impl Engine {
             let Some((key, call)) = self.waiting.pop_front() else { break };
             self.start(now, key, *call, actions);
         }
+    }
+
+    /// What may go out of the modifying requests, and in which slot: the first; if there is no slot, the
+    /// first close.
+    fn next_modifying(&mut self) -> Option<(u16, (u64, Box<Call>))> {
+        if self.has_free_slot() {
+            let tag = self.slots.take()?;
+            return self.waiting_modifying.pop_front().map(|first| (tag, first));
+        }
+        let is_close =
+            |(_, call): &(u64, Box<Call>)| call.request.format().opcode == Opcode::MDS_CLOSE;
+        let close = self.waiting_modifying.iter().position(is_close)?;
+        let tag = self.slots.take_closing()?;
+        self.waiting_modifying.remove(close).map(|call| (tag, call))
     }
 
     /// Whether one more modifying request may be under way.

@@ -1,16 +1,21 @@
 //! Slots of modifying requests: the target remembers the last answer given in each.
+//!
+//! As in Lustre one more than agreed is for a close, one at a time: what has all others may wait for a lock
+//! of ours that goes back only after a file is closed.
 
 /// Which slots are taken. Slot numbers begin at 1; 0 is what a target without slots sees.
 #[derive(Debug)]
 pub(super) struct Slots {
     taken: Vec<bool>,
+    /// The one for a close, while it is taken.
+    closing: Option<u16>,
     /// Without slots the target remembers one answer: one request at a time, in slot 0.
     numbered: bool,
 }
 
 impl Slots {
     pub(super) fn new(count: u16) -> Self {
-        Self { taken: vec![false; usize::from(count.max(1))], numbered: false }
+        Self { taken: vec![false; usize::from(count.max(1))], closing: None, numbered: false }
     }
 
     /// Agrees on `count` slots; those taken stay so.
@@ -18,6 +23,13 @@ impl Slots {
         self.numbered = numbered;
         let used = self.taken.iter().rposition(|taken| *taken).map_or(0, |last| last + 1);
         self.taken.resize(usize::from(count.max(1)).max(used), false);
+        // There are more now: its number may be one of them.
+        if let Some(index) = self.closing.map(|tag| usize::from(tag - 1))
+            && let Some(taken) = self.taken.get_mut(index)
+        {
+            *taken = true;
+            self.closing = None;
+        }
     }
 
     /// The lowest free slot, so that a target holds few records.
@@ -27,17 +39,29 @@ impl Slots {
         Some(if self.numbered { index as u16 + 1 } else { 0 })
     }
 
-    /// How many there are.
+    /// The slot for a close that finds all others taken.
+    pub(super) fn take_closing(&mut self) -> Option<u16> {
+        let is_free = self.numbered && self.closing.is_none();
+        let next = u16::try_from(self.taken.len() + 1).ok().filter(|_| is_free);
+        self.closing = self.closing.or(next);
+        next
+    }
+
+    /// How many there are, the one for a close left out.
     pub(super) fn count(&self) -> usize {
         self.taken.len()
     }
 
-    /// How many are taken.
+    /// How many of them are taken.
     pub(super) fn taken(&self) -> usize {
         self.taken.iter().filter(|taken| **taken).count()
     }
 
     pub(super) fn free(&mut self, tag: u16) {
+        if self.closing == Some(tag) {
+            self.closing = None;
+            return;
+        }
         if let Some(taken) = self.taken.get_mut(usize::from(tag.saturating_sub(1))) {
             *taken = false;
         }
@@ -45,5 +69,27 @@ impl Slots {
 
     pub(super) fn clear(&mut self) {
         self.taken.fill(false);
+        self.closing = None;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_close_has_a_slot_of_its_own() {
+        let mut slots = Slots::new(1);
+        assert_eq!(slots.take_closing(), None, "a target without slots remembers one answer");
+        slots.resize(2, true);
+        assert_eq!((slots.take(), slots.take(), slots.take()), (Some(1), Some(2), None));
+        assert_eq!((slots.take_closing(), slots.take_closing()), (Some(3), None));
+        slots.free(3);
+        assert_eq!(slots.take_closing(), Some(3));
+        // The target has more slots after a restart.
+        slots.resize(4, true);
+        assert_eq!((slots.taken(), slots.take()), (3, Some(4)));
+        slots.free(3);
+        assert_eq!((slots.take(), slots.take_closing()), (Some(3), Some(5)));
     }
 }
