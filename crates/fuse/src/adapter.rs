@@ -444,9 +444,13 @@ impl Filesystem for Adapter {
     fn open(&self, request: &Request, number: INodeNo, flags: KernelFlags, reply: ReplyOpen) {
         let (files, who) = (self.files.clone(), self.who(request, 0));
         let kernel = Arc::clone(&self.kernel);
+        let tracked = self.is_tracked(request);
         self.counted(request, Operation::Open, async move {
             let flags = OpenFlags(flags.0.cast_unsigned());
             let opened = files.open(&who, node(number), flags).await;
+            if let (true, Ok(opened)) = (tracked, &opened) {
+                files.statistics().opened(opened.tally);
+            }
             let give = |bytes: &Bytes| kernel.store(node(number), bytes);
             answer::opened(reply, opened.map(|opened| files.hand_over(opened, give)));
         });
@@ -470,12 +474,15 @@ impl Filesystem for Adapter {
         {
             self.ends.found(request.pid(), known.0);
         }
-        let guard = self.occupy(&[parent]);
+        let (guard, tracked) = (self.occupy(&[parent]), self.is_tracked(request));
         self.counted(request, Operation::Create, async move {
             let made =
                 async { files.create(&who, node(parent), &name?, mode & 0o7777, flags).await };
             let made = made.await;
             drop(guard);
+            if let (true, Ok((_, opened))) = (tracked, &made) {
+                files.statistics().opened(opened.tally);
+            }
             answer::created(reply, made);
         });
     }

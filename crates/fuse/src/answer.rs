@@ -183,7 +183,13 @@ mod tests {
     #[test]
     fn the_kernel_is_told_what_it_may_keep_and_what_it_need_not_tell() {
         let handle = sheen_client::posix::FileHandle(1);
-        let plain = Opened { handle, keep_pages: false, direct: false, unflushed: false };
+        let plain = Opened {
+            handle,
+            keep_pages: false,
+            direct: false,
+            unflushed: false,
+            tally: sheen_client::posix::Tally::default(),
+        };
         let (keep, unflushed) = (true, true);
         let always = FopenFlags::FOPEN_PARALLEL_DIRECT_WRITES;
         assert_eq!(open_flags(plain), always);

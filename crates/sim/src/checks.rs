@@ -4,13 +4,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use sheen_assembly::{Consistency, Role};
+use sheen_assembly::{Consistency, Role, Served};
 use sheen_ldlm::server::{Gauges, LockInfo, Namespace};
 use sheen_ldlm::{LockFlags, LockKind, Owner};
 use sheen_store::StoreError;
 use sheen_target::{RecoveryStatus, Target};
 use sheen_types::{Instant, TargetKind};
 
+use crate::cluster::Client;
 use crate::model::Writer;
 use crate::run::Sim;
 use crate::work;
@@ -126,6 +127,7 @@ fn exclude(kind: LockKind, one: &LockInfo, other: &LockInfo) -> bool {
 
 /// Everything in order is stopped, looked at by a fresh client, stopped again and checked on disk.
 pub(crate) async fn finish(sim: &Arc<Sim>) -> Result<(), String> {
+    nothing_is_open(sim).await?;
     let last = sim.cluster.clients.len() - 1;
     for (number, client) in sim.cluster.clients[..last].iter().enumerate() {
         let stopping = Arc::clone(client);
@@ -148,6 +150,29 @@ pub(crate) async fn finish(sim: &Arc<Sim>) -> Result<(), String> {
         within(sim, what, async move { stopping.stop().await }).await??;
     }
     check_disks(sim)
+}
+
+/// Nobody works any more, and clients give back the locks that let files stay open: then none is, once
+/// clients that have died are given up.
+async fn nothing_is_open(sim: &Arc<Sim>) -> Result<(), String> {
+    let spaces = |client: &Arc<Client>| {
+        client.kernel().map(|kernel| kernel.files.lock_spaces()).unwrap_or_default()
+    };
+    for space in sim.cluster.clients.iter().flat_map(spaces) {
+        space.clear_unused();
+    }
+    let limit = sim.now() + STEP_MAX;
+    loop {
+        let open = |served: &Served| match &served.role {
+            Role::Mdt(mdt) => mdt.open_count(),
+            _ => 0,
+        };
+        match sim.cluster.served().iter().map(|served| open(served)).sum::<u64>() {
+            0 => return Ok(()),
+            files if sim.now() > limit => return Err(format!("{files} files stay open")),
+            _ => sim.sleep(Duration::from_secs(1)).await,
+        }
+    }
 }
 
 /// Waits for `work`, but not for ever.

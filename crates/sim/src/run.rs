@@ -168,6 +168,8 @@ impl Sim {
             clients: 2 + dice.below(2) as u16,
             ost_bytes: is_small(options.seed)
                 .then(|| OST_BYTES_MIN + dice.below(OST_BYTES_MIN * 4)),
+            // Always, as by default, and never.
+            keeps_from: [1, 5, 0][(options.seed % 3) as usize],
         };
         let cluster = Cluster::new(shape);
         Arc::new(Self {

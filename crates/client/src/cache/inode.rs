@@ -8,6 +8,7 @@ use sheen_types::{Fid, HashMap, HashSet, InodeBits, Name, ResourceName, Timestam
 
 use super::failures::Failures;
 use super::heat::Heat;
+use super::kept::Opens;
 use super::limits::ABSENT_NAMES_MAX;
 use super::names::{Change, Done, Moment, NameBook, NameHash, Names, Reading};
 use super::rights::Rights;
@@ -91,6 +92,8 @@ pub(crate) struct State {
     pub(crate) writers: u64,
     /// File: how many of them go past the kernel's pages.
     pub(crate) passers: u64,
+    /// How often it was opened, and what is kept open for later.
+    pub(crate) kept: Opens,
     /// File: when it was read last through us, as far as that was noted; 1970 if not.
     pub(crate) accessed: Timestamp,
     /// File: how much it is used lately, once that was counted or told not to be.
@@ -314,6 +317,6 @@ impl State {
 
     /// Whether nobody needs the inode.
     pub(super) fn is_idle(&self) -> bool {
-        self.lookups == 0 && self.pins == 0
+        self.lookups == 0 && self.pins == 0 && self.kept.is_empty()
     }
 }

@@ -5,9 +5,10 @@ use std::sync::Arc;
 use sheen_io::BoxFuture;
 use sheen_types::{Errno, Extent, Fid, InodeBits, Name, ResourceName};
 
-use super::{Inode, Inodes, LayoutState, NameBook, Observers, State};
+use super::{Inode, Inodes, KeptOpen, LayoutState, NameBook, Observers, State};
 use crate::data::DataEvents;
 use crate::locks::{LockSpace, Lost, Protected};
+use crate::meta::close_kept;
 use crate::posix::{Attributes, FileType, NodeId, Stale};
 
 /// Stands between the locks of MDTs and the inode cache.
@@ -74,27 +75,47 @@ impl State {
     }
 }
 
+/// What a lock leaves to do that has gone.
+struct Uncovered {
+    inode: Arc<Inode>,
+    tell: Tell,
+    /// Files to be closed.
+    closes: Vec<Arc<KeptOpen>>,
+}
+
 impl MetaCache {
-    fn uncover(&self, locks: &Arc<LockSpace>, lost: Lost) -> Option<(Arc<Inode>, Tell)> {
+    fn uncover(&self, locks: &Arc<LockSpace>, lost: Lost) -> Option<Uncovered> {
         let inode = self.inodes.by_fid(lost.resource.fid())?;
         let bits = lost.part.inode_bits();
         let gone = bits.without(locks.covered_bits(lost.resource, bits));
-        let tell = inode.state().uncover(gone, inode.node);
-        Some((inode, tell))
+        let mut state = inode.state();
+        let tell = state.uncover(gone, inode.node);
+        // Whatever other locks there are: one in the same mode is for the same file, and seldom there.
+        let closes = match bits.contains(InodeBits::OPEN) {
+            true => state.kept.lose(lost.mode),
+            false => Vec::new(),
+        };
+        drop(state);
+        Some(Uncovered { inode, tell, closes })
     }
 }
 
 impl Protected for MetaCache {
     fn lose(&self, locks: &Arc<LockSpace>, lost: Lost) -> BoxFuture<'static, ()> {
         let uncovered = self.uncover(locks, lost);
-        let observers = Arc::clone(&self.observers);
+        let (observers, inodes) = (Arc::clone(&self.observers), Arc::clone(&self.inodes));
         Box::pin(async move {
-            let Some((inode, tell)) = uncovered else { return };
+            let Some(Uncovered { inode, tell, closes }) = uncovered else { return };
             if tell.attributes {
                 observers.inode(inode.node, Stale::Attributes).await;
             }
             observers.children(inode.node, tell.given).await;
             observers.entries(tell.entries).await;
+            // Before the lock goes back: whoever wants it may be in the way of who has the file open.
+            for kept in closes {
+                close_kept(&inode, &kept).await;
+            }
+            inodes.let_go(&inode);
         })
     }
 

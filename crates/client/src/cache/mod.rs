@@ -11,6 +11,7 @@
 mod failures;
 mod heat;
 mod inode;
+mod kept;
 mod limits;
 mod lost;
 mod names;
@@ -21,6 +22,8 @@ mod table;
 
 pub(crate) use heat::{Heat, Rules as HeatRules};
 pub(crate) use inode::{Inode, LayoutState, State, Xattrs};
+pub use kept::Tally;
+pub(crate) use kept::{Access, KeepRules, KeptOpen};
 pub(crate) use lost::{DataWatch, MetaCache};
 pub(crate) use names::{Change, Done, Moment, NameBook, Reading};
 pub(crate) use observers::Observers;

@@ -90,6 +90,19 @@ impl Inodes {
         }
     }
 
+    /// Something that an inode was needed for has gone.
+    pub(crate) fn let_go(&self, inode: &Arc<Inode>) {
+        let idle = inode.state().is_idle();
+        if idle {
+            self.remove_idle(inode);
+        }
+    }
+
+    /// All inodes.
+    pub(crate) fn all(&self) -> Vec<Arc<Inode>> {
+        self.maps.read().by_fid.values().cloned().collect()
+    }
+
     fn remove_idle(&self, inode: &Arc<Inode>) {
         let names = {
             let mut maps = self.maps.write();

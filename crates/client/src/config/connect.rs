@@ -59,7 +59,10 @@ pub(super) fn mdt() -> ObdConnectData {
         | ConnectFlags::SHORTIO;
     ObdConnectData {
         flags,
-        flags2: ConnectFlags2::OWN_NAMES | ConnectFlags2::LOCK_CONVERT | ConnectFlags2::DOM_LVB,
+        flags2: ConnectFlags2::OWN_NAMES
+            | ConnectFlags2::LOCK_CONVERT
+            | ConnectFlags2::DOM_LVB
+            | ConnectFlags2::ATOMIC_OPEN_LOCK,
         version: VERSION,
         grant: GRANT_BYTES,
         brw_size: 1 << 20,

@@ -11,7 +11,7 @@ use sheen_wire::ptlrpc::PtlrpcBody;
 use super::open::HandleCell;
 use super::pack::NO_GROUP;
 use super::{Meta, OpenState};
-use crate::cache::Inode;
+use crate::cache::{Inode, KeptOpen};
 use crate::call;
 use crate::posix::Credentials;
 
@@ -39,6 +39,12 @@ impl CloseAttributes {
     pub(crate) fn of_access(atime: i64) -> Self {
         Self { atime, ..Self::default() }
     }
+
+    /// What two users of one handle have to tell, `later` knowing more.
+    pub(crate) fn and(self, later: Self) -> Self {
+        let base = if later.modified || !self.modified { later } else { self };
+        Self { atime: self.atime.max(later.atime), ..base }
+    }
 }
 
 /// Puts the handle of the day into a close that is replayed.
@@ -63,14 +69,7 @@ impl Meta {
         open: OpenState,
         attributes: Option<CloseAttributes>,
     ) -> Result<(), Errno> {
-        let call = close_call(who, inode, &open, attributes);
-        let result = call::call::<MdsClose>(&*open.mdt.channel, call).await;
-        open.mdt.channel.release(open.xid);
-        match result {
-            // The MDT has forgotten the handle with everything else it knew of us.
-            Ok(_) | Err(Errno::ESTALE) => Ok(()),
-            Err(errno) => Err(errno),
-        }
+        send_close(who, inode, &open, attributes).await
     }
 
     /// As [`Meta::close`], and nobody waits: the request goes with the next one to the MDT, if that
@@ -79,11 +78,11 @@ impl Meta {
         &self,
         who: &Credentials,
         inode: &Inode,
-        open: OpenState,
+        open: &OpenState,
         attributes: Option<CloseAttributes>,
         held: impl Send + 'static,
     ) {
-        let mut call = close_call(who, inode, &open, attributes);
+        let mut call = close_call(who, inode, open, attributes);
         call.may_linger = true;
         let (channel, xid, fid) = (Arc::clone(&open.mdt.channel), open.xid, inode.fid);
         let then = Box::new(move |result: Result<Answer, RpcError>| {
@@ -94,6 +93,29 @@ impl Meta {
             drop(held);
         });
         open.mdt.channel.call_behind(call, then).await;
+    }
+}
+
+/// Closes a handle that was kept and has no users. One RPC.
+pub(crate) async fn close_kept(inode: &Inode, kept: &KeptOpen) {
+    if let Err(errno) = send_close(&kept.who, inode, &kept.open, kept.told()).await {
+        tracing::debug!(file = %inode.fid, %errno, "close of what was kept open");
+    }
+}
+
+async fn send_close(
+    who: &Credentials,
+    inode: &Inode,
+    open: &OpenState,
+    attributes: Option<CloseAttributes>,
+) -> Result<(), Errno> {
+    let call = close_call(who, inode, open, attributes);
+    let result = call::call::<MdsClose>(&*open.mdt.channel, call).await;
+    open.mdt.channel.release(open.xid);
+    match result {
+        // The MDT has forgotten the handle with everything else it knew of us.
+        Ok(_) | Err(Errno::ESTALE) => Ok(()),
+        Err(errno) => Err(errno),
     }
 }
 

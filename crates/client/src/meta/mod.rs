@@ -20,6 +20,7 @@ mod fids;
 mod flock;
 mod getattr;
 mod inline;
+mod keep;
 mod layout;
 mod learn;
 mod link;
@@ -46,12 +47,13 @@ use sheen_rpc::Channel;
 use sheen_types::{Errno, Fid, InodeBits, LockHandle, LockMode};
 use sheen_wire::ldlm::LdlmRequest;
 
-pub(crate) use close::CloseAttributes;
+pub(crate) use close::{CloseAttributes, close_kept};
 pub(crate) use create::New;
 pub(crate) use fids::FidSource;
 pub(crate) use flock::FlockAsk;
+pub(crate) use keep::OpenHandle;
 pub(crate) use lookup::Depth;
-pub(crate) use open::OpenState;
+pub(crate) use open::{OpenState, wanted_by_open};
 pub(crate) use setattr::{Through, resolve};
 pub(crate) use statfs::{TargetStat, mdt_statfs, ost_statfs};
 

@@ -55,7 +55,7 @@ pub(crate) struct OpenedInode {
     /// Whether it was made.
     pub(crate) created: bool,
     /// The lock that came with it.
-    held: Option<Held>,
+    pub(super) held: Option<Held>,
 }
 
 /// The handle as the MDT calls it now.
@@ -142,7 +142,7 @@ fn defined_layout(layout: &Bytes) -> Bytes {
 }
 
 /// Linux's open flags as the MDT takes them.
-fn wire_flags(flags: posix::OpenFlags) -> OpenFlags {
+pub(super) fn wire_flags(flags: posix::OpenFlags) -> OpenFlags {
     let pairs = [
         (posix::OpenFlags::EXCLUSIVE, OpenFlags::EXCL),
         (posix::OpenFlags::TRUNCATE, OpenFlags::TRUNC),
@@ -164,6 +164,11 @@ fn wire_flags(flags: posix::OpenFlags) -> OpenFlags {
         wire |= OpenFlags::WRITE;
     }
     wire
+}
+
+/// What the MDT asks for an open with these flags.
+pub(crate) fn wanted_by_open(flags: posix::OpenFlags) -> May {
+    wanted_by(wire_flags(flags))
 }
 
 /// What the MDT will ask for an open.
@@ -213,17 +218,19 @@ impl Meta {
         Ok(opened)
     }
 
-    /// Opens `name` in `parent`, creating it if absent. One RPC.
+    /// Opens `name` in `parent`, creating it if absent. One RPC. With `keeps` it asks for the lock that
+    /// lets the open stay.
     pub(crate) async fn open_create(
         &self,
         who: &Credentials,
         parent: &Inode,
         name: &Name,
         mode: u32,
-        flags: posix::OpenFlags,
+        (flags, keeps): (posix::OpenFlags, bool),
     ) -> Result<OpenedInode, Errno> {
         let fid = self.mdt_for_new(parent)?.fids.next().await?;
-        let flags = wire_flags(flags) | OpenFlags::CREAT;
+        let lock = if keeps { OpenFlags::LOCK } else { OpenFlags::NONE };
+        let flags = wire_flags(flags) | OpenFlags::CREAT | lock;
         let changing = self.begin_change(parent, Some(name), None).await;
         let target = Target::Create { parent, name, mode, fid };
         let opened = self.open_intent(who, target, flags, None).await;
@@ -235,7 +242,9 @@ impl Meta {
         let mut opened = opened?;
         // The name is sure as long as that lock is in use.
         self.remember_name(parent, name, &opened.pin);
-        opened.held = None;
+        if !keeps {
+            opened.held = None;
+        }
         Ok(opened)
     }
 
@@ -279,9 +288,20 @@ impl Meta {
         };
         let mdt = Arc::clone(self.mdt(on.fid)?);
         let mut early = Vec::new();
-        if matches!(target, Target::Create { .. }) {
-            let parent = (on.resource(), LockMode::Ex, mdt.names_in_the_way());
-            early = mdt.locks.cancel_early(&[parent]).await;
+        match &target {
+            Target::Create { .. } => {
+                let parent = (on.resource(), LockMode::Ex, mdt.names_in_the_way());
+                early = mdt.locks.cancel_early(&[parent]).await;
+            }
+            // What we ourselves only keep open is not in the way.
+            Target::Known(_) if flags.intersects(OpenFlags::WRITE | OpenFlags::EXEC) => {
+                let mode = match flags.contains(OpenFlags::WRITE) {
+                    true => LockMode::Cw,
+                    false => LockMode::Pr,
+                };
+                early = mdt.locks.cancel_early(&[(on.resource(), mode, InodeBits::OPEN)]).await;
+            }
+            Target::Name { .. } | Target::Known(_) => {}
         }
         let pending = mdt.locks.begin(Ask {
             resource: on.resource(),

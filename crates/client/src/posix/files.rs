@@ -12,16 +12,16 @@ use super::{
     Credentials, Entry, Fallocate, FileHandle, FileSystem, FileType, LockOwner, Mounted, NodeId,
     OpenFlags, Opened, Seek, SetAttributes,
 };
-use crate::cache::Pin;
+use crate::cache::{Access, KeptOpen, Pin, Tally};
 use crate::data::{DataFile, How, Refusal, WriteAt};
-use crate::meta::{CloseAttributes, OpenState, Through};
+use crate::meta::{CloseAttributes, OpenHandle, Through};
 
 /// Bytes of a hole that one piece of an answer shows; holes are made of shared pieces.
 static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
 
 impl FileSystem {
     /// Opens a file, or a directory to list it ([`OpenFlags::DIRECTORY`]). Truncates if asked to. One
-    /// RPC; none for a directory whose attributes locks cover.
+    /// RPC; none for a directory whose attributes locks cover, and for a file that is kept open so.
     ///
     /// # Errors
     /// As `open(2)`.
@@ -41,13 +41,23 @@ impl FileSystem {
             // Whoever opens it, we too, may write from now on.
             pin.state().size_from_mdt = false;
         }
+        let tally = self.0.count_open(&pin);
         if self.0.may_list(&pin, who, flags) {
-            return Ok(self.0.opened(pin, who, flags, false, None));
+            return Ok(self.0.opened(pin, who, (flags, tally), false, None));
         }
-        let open = || self.0.meta.open(who, &pin, flags);
+        if let Some(kept) = self.0.join_kept(who, &pin, flags) {
+            let kept = self.0.used(who, Ok(kept))?;
+            return Ok(self.0.opened(pin, who, (flags, tally), false, Some(kept)));
+        }
+        let keeps = self.0.is_worth_keeping(&pin, flags);
+        let (meta, inode) = (&self.0.meta, &pin);
+        let open = async || match keeps {
+            true => meta.open_to_keep(who, inode, flags).await,
+            false => Ok(meta.open(who, inode, flags).await?.map(OpenHandle::Own)),
+        };
         let open = self.0.asking(who, &[&pin], open).await;
         let open = self.0.used(who, open)?;
-        self.0.finish_open(who, pin, flags, open, false).await
+        self.0.finish_open(who, pin, (flags, tally), open, false).await
     }
 
     /// Opens the file `name`, creating it if absent, in one RPC. Counts as one lookup.
@@ -68,13 +78,16 @@ impl FileSystem {
         flags: OpenFlags,
     ) -> Result<(Entry, Opened), Errno> {
         let parent = self.0.pin(parent)?;
-        let create = || self.0.meta.open_create(who, &parent, name, mode, flags);
-        let opened = self.0.asking(who, &[&parent], create).await?;
+        // As in Lustre: nobody knows yet how often the file will be opened.
+        let keeps = self.0.settings.keep().count() == 1 && self.0.meta.keeps_new(&parent);
+        let create = || self.0.meta.open_create(who, &parent, name, mode, (flags, keeps));
+        let mut opened = self.0.asking(who, &[&parent], create).await?;
         let node = opened.pin.node;
         let child = Arc::clone(&opened.pin);
+        let tally = self.0.count_open(&child);
         // As in Lustre, the MDT answers a name that cannot be opened without asking whether it was
         // to be new.
-        let Some(open) = opened.state else {
+        let Some(open) = opened.take_handle(who, Access::of(flags)) else {
             return Err(match child.file_type() {
                 _ if flags.has(OpenFlags::EXCLUSIVE) => Errno::EEXIST,
                 Some(FileType::Directory) => Errno::EISDIR,
@@ -83,7 +96,7 @@ impl FileSystem {
         };
         if child.file_type() != Some(FileType::Regular) {
             // Something else has taken the name: the kernel looks again and opens that.
-            self.0.meta.close(who, &child, open, None).await?;
+            self.0.end_open(who, &child, open, None).await?;
             return Err(self.0.too_late(who));
         }
         let entry = match opened.created {
@@ -93,12 +106,12 @@ impl FileSystem {
         let entry = match entry {
             Ok(entry) => entry,
             Err(errno) => {
-                self.0.meta.close(who, &child, open, None).await?;
+                self.0.end_open(who, &child, open, None).await?;
                 return Err(errno);
             }
         };
         let created = opened.created;
-        match self.0.finish_open(who, opened.pin, flags, Some(open), created).await {
+        match self.0.finish_open(who, opened.pin, (flags, tally), Some(open), created).await {
             Ok(opened) => {
                 child.state().fresh = created;
                 // Its close ends what `fresh` allows.
@@ -316,6 +329,7 @@ impl FileSystem {
                 tracing::debug!(%errno, "close at unmount");
             }
         }
+        self.0.close_all_kept().await;
         self.0.data.shut_down().await;
         self.0.closing.wait(&*self.0.targets.world.clock).await;
         self.0.targets.leave().await;
@@ -385,9 +399,9 @@ impl Mounted {
         &self,
         pin: Pin,
         who: &Credentials,
-        flags: OpenFlags,
+        (flags, tally): (OpenFlags, Tally),
         is_new: bool,
-        open: Option<OpenState>,
+        open: Option<OpenHandle>,
     ) -> Opened {
         let mut file = OpenFile::new(pin, flags, who, open);
         if flags.passes_pages() || self.writes_past_pages(&file, is_new) {
@@ -401,7 +415,7 @@ impl Mounted {
         }
         let unflushed = self.needs_no_flush(&file);
         file.unflushed = unflushed;
-        Opened { handle: self.handles.insert(file), keep_pages, direct, unflushed }
+        Opened { handle: self.handles.insert(file), keep_pages, direct, unflushed, tally }
     }
 
     /// Truncates if that is wanted, and gives the handle out.
@@ -409,8 +423,8 @@ impl Mounted {
         &self,
         who: &Credentials,
         pin: Pin,
-        flags: OpenFlags,
-        open: Option<OpenState>,
+        (flags, tally): (OpenFlags, Tally),
+        open: Option<OpenHandle>,
         created: bool,
     ) -> Result<Opened, Errno> {
         if flags.has(OpenFlags::TRUNCATE) && !created {
@@ -419,13 +433,13 @@ impl Mounted {
             let changes = SetAttributes { size: Some(0), kill_set_id, ..SetAttributes::default() };
             if let Err(errno) = self.change(who, &pin, &changes, Through::Open).await {
                 if let Some(open) = open {
-                    self.meta.close(who, &pin, open, None).await?;
+                    self.end_open(who, &pin, open, None).await?;
                 }
                 return Err(errno);
             }
         }
         let is_new = created || flags.has(OpenFlags::TRUNCATE);
-        Ok(self.opened(pin, who, flags, is_new, open))
+        Ok(self.opened(pin, who, (flags, tally), is_new, open))
     }
 
     /// Takes the set-id bits off a file that anybody but the superuser writes. The kernel asks for
@@ -488,18 +502,34 @@ impl Mounted {
 
     /// The kernel tells of the last close when whoever called it has gone on: nobody waits for this.
     async fn close_behind(&self, file: Arc<OpenFile>) {
+        if let Some(kept) = self.note_close(&file) {
+            self.close_kept_behind(&file, &kept).await;
+        }
         let open = file.open.lock().take();
         let Some(open) = open else { return };
-        let attributes = self.told_at_close(&file);
-        let held = (self.closing.begin(), Arc::clone(&file));
-        self.meta.close_behind(&file.who, &file.pin, open, attributes, held).await;
+        let told = self.told_at_close(&file);
+        match open {
+            OpenHandle::Own(open) => {
+                let held = (self.closing.begin(), Arc::clone(&file));
+                self.meta.close_behind(&file.who, &file.pin, &open, told, held).await;
+            }
+            OpenHandle::Kept(kept) if kept.leave(told) => {
+                self.close_kept_behind(&file, &kept).await;
+            }
+            OpenHandle::Kept(_) => {}
+        }
+    }
+
+    async fn close_kept_behind(&self, file: &Arc<OpenFile>, kept: &KeptOpen) {
+        let held = (self.closing.begin(), Arc::clone(file));
+        self.meta.close_behind(&kept.who, &file.pin, &kept.open, kept.told(), held).await;
     }
 
     async fn close(&self, file: &OpenFile) -> Result<(), Errno> {
         let open = file.open.lock().take();
         let Some(open) = open else { return Ok(()) };
-        let attributes = self.told_at_close(file);
-        self.meta.close(&file.who, &file.pin, open, attributes).await
+        let told = self.told_at_close(file);
+        self.end_open(&file.who, &file.pin, open, told).await
     }
 }
 

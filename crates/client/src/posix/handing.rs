@@ -26,7 +26,7 @@ impl FileSystem {
     pub fn hand_over(&self, opened: Opened, give: impl FnOnce(&Bytes) -> bool) -> Opened {
         let handed = || {
             let file = self.0.handles.get(opened.handle).ok()?;
-            let shown = file.open.lock().as_ref()?.shown()?;
+            let shown = file.open.lock().as_ref()?.state().shown()?;
             let turn = self.0.handing.0.lock();
             if file.pin.state().opens > 1 {
                 return None;

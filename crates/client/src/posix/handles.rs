@@ -8,7 +8,7 @@ use sheen_types::{Errno, Fid, HashMap};
 
 use super::{Credentials, DirCookie, FileHandle, LockOwner, OpenFlags};
 use crate::cache::Pin;
-use crate::meta::OpenState;
+use crate::meta::OpenHandle;
 use crate::meta::readdir::{Chunk, Position};
 
 /// Bit of a cookie that stands for a position among names of one hash.
@@ -23,7 +23,7 @@ pub(super) struct OpenFile {
     /// Who opened it: on whose behalf data is written.
     pub(super) who: Credentials,
     /// Its handle on the MDT; a directory may be read without one.
-    pub(super) open: Mutex<Option<OpenState>>,
+    pub(super) open: Mutex<Option<OpenHandle>>,
     /// How many failures of write-back it was told, or need not be.
     pub(super) heard: Mutex<u64>,
     /// How many write-backs had failed when it was opened.
@@ -92,7 +92,7 @@ impl OpenFile {
         pin: Pin,
         flags: OpenFlags,
         who: &Credentials,
-        open: Option<OpenState>,
+        open: Option<OpenHandle>,
     ) -> Self {
         let (heard, failed_before) = {
             let mut state = pin.state();

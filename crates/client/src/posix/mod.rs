@@ -29,6 +29,9 @@ mod hybrid;
 mod hybrid_tests;
 mod inodes;
 mod invalidate;
+mod keeping;
+#[cfg(test)]
+mod keeping_tests;
 mod laid_out;
 mod locks;
 mod migrate;
@@ -60,7 +63,7 @@ use crate::data::DataPath;
 use crate::locks::LockSpace;
 use crate::meta::Meta;
 
-pub use crate::cache::PagesKept;
+pub use crate::cache::{PagesKept, Tally};
 pub(crate) use closing::Closing;
 pub(crate) use contest::Contest;
 pub use extents::{Counted as ExtentsCounted, Extents, Range, SIZES, Sizes};
@@ -69,7 +72,7 @@ pub(crate) use handles::Handles;
 pub use invalidate::{Invalidate, Stale};
 pub(crate) use locks::LocksTaken;
 pub(crate) use migrate::Moves;
-pub use settings::{Ahead, HeatSettings, Settings};
+pub use settings::{Ahead, HeatSettings, KeepSettings, Settings};
 pub use statistics::{Operation, Statistics, Tracked};
 pub use types::{
     AccessTimes, Attributes, Credentials, DirCookie, DirEntry, DirEntryPlus, Entry, Fallocate,

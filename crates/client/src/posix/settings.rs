@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 use sheen_types::Instant;
 
 use super::{Attributes, Credentials, FsStat};
-use crate::cache::HeatRules;
+use crate::cache::{HeatRules, KeepRules};
 
 /// Lookups that the listing of one directory has under way at once, unless told otherwise.
 const LOOKUPS_AT_ONCE: usize = 16;
@@ -35,6 +35,7 @@ pub struct Settings {
     /// Who besides root may lay files out; [`ANY_GROUP`] for all.
     layout_group: AtomicU32,
     heat: HeatSettings,
+    keep: KeepSettings,
     ahead: [AtomicU64; 3],
 }
 
@@ -100,6 +101,66 @@ impl HeatSettings {
     }
 }
 
+/// When a file stays open on its MDT after its last close, for the next open.
+pub struct KeepSettings {
+    count: AtomicU32,
+    /// In milliseconds, as the next.
+    reopened_within: AtomicU32,
+    forget_after: AtomicU32,
+}
+
+impl Default for KeepSettings {
+    /// `SBI_DEFAULT_OPENCACHE_THRESHOLD_*`.
+    fn default() -> Self {
+        Self {
+            count: AtomicU32::new(5),
+            reopened_within: AtomicU32::new(100),
+            forget_after: AtomicU32::new(60_000),
+        }
+    }
+}
+
+impl KeepSettings {
+    /// From how many opens on (`opencache_threshold_count`); 0 for never.
+    #[must_use]
+    pub fn count(&self) -> u32 {
+        self.count.load(Ordering::Relaxed)
+    }
+
+    /// Sets that.
+    pub fn set_count(&self, count: u32) {
+        self.count.store(count, Ordering::Relaxed);
+    }
+
+    /// A file that is opened again so many milliseconds after its close stays open at once
+    /// (`opencache_threshold_ms`).
+    #[must_use]
+    pub fn reopened_within(&self) -> u32 {
+        self.reopened_within.load(Ordering::Relaxed)
+    }
+
+    /// Sets that.
+    pub fn set_reopened_within(&self, millis: u32) {
+        self.reopened_within.store(millis, Ordering::Relaxed);
+    }
+
+    /// Opens are counted anew when a file was closed for so many milliseconds (`opencache_max_ms`).
+    #[must_use]
+    pub fn forget_after(&self) -> u32 {
+        self.forget_after.load(Ordering::Relaxed)
+    }
+
+    /// Sets that.
+    pub fn set_forget_after(&self, millis: u32) {
+        self.forget_after.store(millis, Ordering::Relaxed);
+    }
+
+    pub(super) fn rules(&self) -> KeepRules {
+        let reopened_within = Duration::from_millis(self.reopened_within().into());
+        KeepRules { count: self.count(), reopened_within }
+    }
+}
+
 /// What was looked up while directories were listed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Ahead {
@@ -124,6 +185,7 @@ impl Default for Settings {
             hybrid_io: AtomicBool::new(true),
             layout_group: AtomicU32::new(ANY_GROUP),
             heat: HeatSettings::default(),
+            keep: KeepSettings::default(),
             ahead: Default::default(),
         }
     }
@@ -256,6 +318,12 @@ impl Settings {
     #[must_use]
     pub fn heat(&self) -> &HeatSettings {
         &self.heat
+    }
+
+    /// When files stay open.
+    #[must_use]
+    pub fn keep(&self) -> &KeepSettings {
+        &self.keep
     }
 
     /// Part of a directory was listed with so many names, of which so many are kept.

@@ -6,6 +6,7 @@ use std::time::Duration;
 use sheen_types::{CounterLine, Counters, Samples};
 
 use super::extents::Extents;
+use crate::cache::Tally;
 
 macro_rules! operations {
     ($($(#[$doc:meta])* $name:ident = $line:expr,)+) => {
@@ -77,6 +78,10 @@ operations! {
     Listxattr = CounterLine::time("listxattr"),
     /// Extended attributes removed.
     Removexattr = CounterLine::time("removexattr"),
+    /// How often the file was opened lately, counted at each open.
+    OpenCount = CounterLine { name: "opencount", unit: sheen_types::Unit::Depth },
+    /// From a close to the next open.
+    OpenCloseTime = CounterLine::time("openclosetime"),
 }
 
 /// The counts of one mount. Whoever takes the calls (the FUSE adapter) counts them; what the kernel
@@ -147,6 +152,14 @@ impl Statistics {
     /// So many bytes were moved; of a count without a measure, any number.
     pub fn add(&self, operation: Operation, value: u64) {
         self.counters.add(operation as usize, value);
+    }
+
+    /// An inode was opened.
+    pub fn opened(&self, tally: Tally) {
+        self.add(Operation::OpenCount, tally.count.into());
+        if let Some(time) = tally.closed_for {
+            self.took(Operation::OpenCloseTime, time);
+        }
     }
 
     /// What was counted so far.

@@ -4,6 +4,8 @@ use std::sync::Arc;
 
 use sheen_types::{Fid, Timestamp};
 
+use crate::cache::Tally;
+
 /// An inode as long as somebody has looked it up and not forgotten it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NodeId(pub u64);
@@ -319,6 +321,8 @@ pub struct Opened {
     /// Whether [`super::FileSystem::flush`] need not be called when a descriptor is closed: it could
     /// only read, and has no file locks.
     pub unflushed: bool,
+    /// How the inode was opened so far.
+    pub tally: Tally,
 }
 
 /// One name of a directory.

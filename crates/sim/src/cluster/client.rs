@@ -26,6 +26,8 @@ pub(crate) struct Client {
     /// Its address.
     pub(crate) nid: Nid,
     mgs: Nid,
+    /// From how many opens on it keeps files open.
+    keeps_from: u32,
     up: Mutex<Option<Up>>,
     past: Past,
 }
@@ -38,8 +40,8 @@ struct Up {
 
 impl Client {
     /// A node that is down.
-    pub(crate) fn new(nid: Nid, mgs: Nid) -> Arc<Self> {
-        Arc::new(Self { nid, mgs, up: Mutex::new(None), past: Past::default() })
+    pub(crate) fn new(nid: Nid, mgs: Nid, keeps_from: u32) -> Arc<Self> {
+        Arc::new(Self { nid, mgs, keeps_from, up: Mutex::new(None), past: Past::default() })
     }
 
     /// The scope of its process.
@@ -78,6 +80,7 @@ impl Client {
                 Err(_) => world.clock.sleep_until(world.clock.now() + Duration::from_secs(1)).await,
             }
         };
+        files.settings().keep().set_count(self.keeps_from);
         if let Some(up) = &mut *self.up.lock() {
             up.kernel = Some(Arc::new(Kernel::new(files)));
         }

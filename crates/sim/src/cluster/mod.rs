@@ -35,6 +35,8 @@ pub(crate) struct Shape {
     pub(crate) clients: u16,
     /// Bytes of an OST's disk.
     pub(crate) ost_bytes: Option<u64>,
+    /// From how many opens on clients keep files open; 0 for never.
+    pub(crate) keeps_from: u32,
 }
 
 /// The RPC of all processes that a node ever had. One that died has closed nothing, and what it serves
@@ -83,7 +85,8 @@ impl Cluster {
             servers.push(Server::new(nid(10 + index), mgs, vec![ost]));
         }
         // One more than work: it comes in the end and looks.
-        let clients = (0..=shape.clients).map(|number| Client::new(nid(100 + number), mgs));
+        let clients =
+            (0..=shape.clients).map(|number| Client::new(nid(100 + number), mgs, shape.keeps_from));
         Self { servers, clients: clients.collect() }
     }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use sheen_client::posix::{FsStat, Tracked};
+use sheen_client::posix::{FsStat, KeepSettings, Tracked};
 use sheen_types::Errno;
 use sheen_types::access::RootSquash;
 use sheen_types::limits::{NAME_BYTES_MAX, XATTR_VALUE_BYTES_MAX};
@@ -46,6 +46,7 @@ pub(super) fn add(state: &Arc<MountState>) {
     add_layouts(&folder, state);
     add_heat(&folder, state);
     add_hybrid(&folder, state);
+    add_open_cache(&folder, state);
     state.files.limit_pages(memory_bytes() / 2);
     folder.tune("max_cached_mb", state, cached, set_cached);
     folder.show("unstable_stats", state, unstable);
@@ -395,6 +396,46 @@ fn add_heat(folder: &Folder<'_>, state: &Arc<MountState>) {
             Ok(())
         },
     );
+}
+
+/// When files stay open on the MDT for later opens.
+fn add_open_cache(folder: &Folder<'_>, state: &Arc<MountState>) {
+    folder.tune(
+        "opencache_threshold_count",
+        state,
+        |it| match it.files.settings().keep().count() {
+            0 => "off".to_owned(),
+            count => count.to_string(),
+        },
+        |it, text| {
+            // A word is a switch, as in Lustre: on is from the first open on.
+            let count = values::number_within(text, 0, u32::MAX.into());
+            let count = count.or_else(|_| values::switch(text).map(u64::from))?;
+            it.files.settings().keep().set_count(count as u32);
+            Ok(())
+        },
+    );
+    type Millis = (&'static str, fn(&KeepSettings) -> u32, fn(&KeepSettings, u32));
+    let times: [Millis; 2] = [
+        (
+            "opencache_threshold_ms",
+            KeepSettings::reopened_within,
+            KeepSettings::set_reopened_within,
+        ),
+        ("opencache_max_ms", KeepSettings::forget_after, KeepSettings::set_forget_after),
+    ];
+    for (leaf, read, write) in times {
+        folder.tune(
+            leaf,
+            state,
+            move |it| read(it.files.settings().keep()).to_string(),
+            move |it, text| {
+                let millis = values::number_within(text, 0, u32::MAX.into())?;
+                write(it.files.settings().keep(), millis as u32);
+                Ok(())
+            },
+        );
+    }
 }
 
 /// What the mount does, of what Lustre has names for.

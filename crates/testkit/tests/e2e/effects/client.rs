@@ -248,6 +248,54 @@ fn locks(cluster: &Cluster) -> Outcome {
     set(cluster, &format!("{space}.lru_max_age=3900s"))
 }
 
+/// A file that is opened often, or again at once, stays open on the MDT until its lock goes.
+fn reopening(cluster: &Cluster) -> Outcome {
+    let file = cluster.mnt().join("reopened");
+    fs::write(&file, "text").told("write")?;
+    let give_back = || set(cluster, "ldlm.namespaces.*mdc*.lru_size=clear");
+    let told = |line: &str| count(cluster, "mdt.*.md_stats", line);
+    // Ten opens: the MDT hears of all, or of one or two. The inode may have been forgotten with its lock, and
+    // its opens with it. Closes come a moment later.
+    let opens = |what: &str, stay: bool| -> Outcome {
+        give_back()?;
+        becomes("nothing open", || {
+            Ok(get(cluster, "mdt.*.exports.*.open_files")?.trim().is_empty())
+        })?;
+        set(cluster, "mdt.*.md_stats=clear")?;
+        (0..10).try_for_each(|_| fs::File::open(&file).map(drop).told("open"))?;
+        let opens = told("open")?;
+        let as_set = if stay { (1..=2).contains(&opens) } else { opens == 10 };
+        ensure(as_set, || format!("{what}: {opens} opens"))?;
+        let closes = opens - u64::from(stay);
+        becomes(what, || told("close").map(|told| told == closes))
+    };
+    let name = "llite.*.opencache_threshold_count";
+    is("kept from", number(cluster, name)?, 5)?;
+    set(cluster, &format!("{name}=off"))?;
+    is("off", u64::from(get(cluster, name)?.trim() == "off"), 1)?;
+    opens("never kept", false)?;
+    set(cluster, &format!("{name}=on"))?;
+    set(cluster, "llite.*.stats=clear")?;
+    opens("always kept", true)?;
+    is("opens counted", count(cluster, "llite.*.stats", "opencount")?, 10)?;
+    let before = told("close")?;
+    give_back()?;
+    becomes("the close of what was kept", || told("close").map(|closes| closes == before + 1))?;
+    set(cluster, &format!("{name}=1000"))?;
+    for (millis, stay) in [(0, false), (60_000, true)] {
+        set(cluster, &format!("llite.*.opencache_threshold_ms={millis}"))?;
+        opens("kept after a close", stay)?;
+    }
+    set(cluster, "llite.*.opencache_threshold_ms=0")?;
+    set(cluster, &format!("{name}=2"))?;
+    for (millis, stay) in [(0, false), (60_000, true)] {
+        set(cluster, &format!("llite.*.opencache_max_ms={millis}"))?;
+        opens("kept while opens are remembered", stay)?;
+    }
+    set(cluster, &format!("{name}=5"))?;
+    set(cluster, "llite.*.opencache_threshold_ms=100")
+}
+
 /// A connection is made anew when operators say so.
 fn connections(cluster: &Cluster) -> Outcome {
     let name = "osc.*OST0000*.import";
@@ -261,7 +309,7 @@ fn connections(cluster: &Cluster) -> Outcome {
     is("connections", attempts()?, before + 1)
 }
 
-const STEPS: [Step; 10] = [
+const STEPS: [Step; 11] = [
     ("rpcs", rpcs),
     ("changes", changes),
     ("closing", closing),
@@ -271,6 +319,7 @@ const STEPS: [Step; 10] = [
     ("followed", followed),
     ("hybrid", hybrid),
     ("locks", locks),
+    ("reopening", reopening),
     ("connections", connections),
 ];
 

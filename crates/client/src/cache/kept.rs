@@ -1,0 +1,243 @@
+//! Opens that are kept for later ones (Lustre's open cache), and what is counted to decide that.
+//!
+//! A file that is opened again and again, or soon after it was closed, is opened under a lock that lets its
+//! handle on the MDT stay when the last user has gone: whoever opens the file next in the same way asks
+//! nobody. A file is written, executed or only read by handles of their own, each under a lock in a mode of
+//! its own, because writing and executing exclude each other.
+//!
+//! What always holds: a handle is kept only while that lock is. Before the lock goes back a handle without
+//! users is closed; one that is used is closed by its last user. Either way once.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use sheen_types::{Instant, LockMode};
+
+use super::State;
+use crate::meta::{CloseAttributes, OpenState};
+use crate::posix::{Credentials, OpenFlags};
+
+/// For what a file is open: `lli_mds_write_och` and so on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Access {
+    Read,
+    Write,
+    Exec,
+}
+
+/// A handle on the MDT that users share.
+pub(crate) struct KeptOpen {
+    pub(crate) open: OpenState,
+    pub(crate) access: Access,
+    /// Who opened it first.
+    pub(crate) who: Credentials,
+    users: Mutex<Users>,
+}
+
+struct Users {
+    count: usize,
+    is_kept: bool,
+    /// What those who have left want the MDT to hear.
+    told: Option<CloseAttributes>,
+}
+
+/// Of an inode: its kept handles, and how often it was opened.
+#[derive(Default)]
+pub(crate) struct Opens {
+    /// Since it was left alone for so long the last time.
+    count: u32,
+    closed: Option<Instant>,
+    kept: [Option<Arc<KeptOpen>>; 3],
+}
+
+/// How an inode was opened so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Tally {
+    /// Opens, this one included, since it was left alone for so long the last time.
+    pub count: u32,
+    /// How long it was closed before, if it ever was.
+    pub closed_for: Option<Duration>,
+}
+
+/// When opens are kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct KeepRules {
+    /// From so many opens on; never, if it is 0.
+    pub(crate) count: u32,
+    /// Or if it was closed for less than this.
+    pub(crate) reopened_within: Duration,
+}
+
+impl Access {
+    /// What an open with these flags is for.
+    pub(crate) fn of(flags: OpenFlags) -> Self {
+        match (flags.writes(), flags.has(OpenFlags::EXEC)) {
+            (true, _) => Self::Write,
+            (false, true) => Self::Exec,
+            (false, false) => Self::Read,
+        }
+    }
+
+    /// How the lock is held that lets such an open stay.
+    pub(crate) fn mode(self) -> LockMode {
+        match self {
+            Self::Read => LockMode::Cr,
+            Self::Write => LockMode::Cw,
+            Self::Exec => LockMode::Pr,
+        }
+    }
+}
+
+impl KeptOpen {
+    /// A handle with one user.
+    pub(crate) fn new(open: OpenState, access: Access, who: &Credentials) -> Self {
+        let users = Users { count: 1, is_kept: true, told: None };
+        Self { open, access, who: who.clone(), users: Mutex::new(users) }
+    }
+
+    /// One more user, if it is still kept.
+    pub(crate) fn join(&self) -> bool {
+        let mut users = self.users.lock();
+        users.count += usize::from(users.is_kept);
+        users.is_kept
+    }
+
+    /// A user leaves and has something to tell; whether the handle must be closed now.
+    pub(crate) fn leave(&self, told: Option<CloseAttributes>) -> bool {
+        let mut users = self.users.lock();
+        users.count -= 1;
+        users.told = match (users.told.take(), told) {
+            (Some(before), Some(now)) => Some(before.and(now)),
+            (before, now) => before.or(now),
+        };
+        users.count == 0 && !users.is_kept
+    }
+
+    /// It is kept no longer; whether it must be closed now.
+    pub(crate) fn let_go(&self) -> bool {
+        let mut users = self.users.lock();
+        std::mem::take(&mut users.is_kept) && users.count == 0
+    }
+
+    /// What its close tells.
+    pub(crate) fn told(&self) -> Option<CloseAttributes> {
+        self.users.lock().told
+    }
+}
+
+impl Opens {
+    /// The inode is opened; `forget_after` is how long it is left alone to be counted anew.
+    pub(crate) fn count(&mut self, now: Instant, forget_after: Duration) -> Tally {
+        let closed_for = self.closed.map(|closed| now.since(closed));
+        if closed_for.is_none_or(|time| time > forget_after) {
+            (self.count, self.closed) = (0, None);
+        }
+        self.count = self.count.saturating_add(1);
+        Tally { count: self.count, closed_for }
+    }
+
+    /// A user of the inode has gone.
+    pub(crate) fn note_close(&mut self, now: Instant) {
+        self.closed = Some(now);
+    }
+
+    /// Whether the open that was just counted should stay.
+    pub(crate) fn is_worth_keeping(&self, now: Instant, rules: KeepRules) -> bool {
+        let is_soon = |closed: Instant| now.since(closed) < rules.reopened_within;
+        rules.count > 0 && (self.count >= rules.count || self.closed.is_some_and(is_soon))
+    }
+
+    /// What is kept for this.
+    pub(crate) fn get(&self, access: Access) -> Option<&Arc<KeptOpen>> {
+        self.kept[access as usize].as_ref()
+    }
+
+    /// Keeps a handle, if none is.
+    pub(crate) fn keep(&mut self, open: &Arc<KeptOpen>) -> bool {
+        let place = &mut self.kept[open.access as usize];
+        let is_free = place.is_none();
+        if is_free {
+            *place = Some(Arc::clone(open));
+        }
+        is_free
+    }
+
+    /// Whether nothing is kept.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.kept.iter().all(Option::is_none)
+    }
+
+    /// A lock in this mode goes that lets opens stay; what must be closed before.
+    pub(crate) fn lose(&mut self, mode: LockMode) -> Vec<Arc<KeptOpen>> {
+        let by_mode = |access: &Access| access.mode() == mode;
+        match [Access::Read, Access::Write, Access::Exec].into_iter().find(by_mode) {
+            Some(access) => self.take(access).into_iter().collect(),
+            None => self.take_all(),
+        }
+    }
+
+    /// Keeps what is for this no longer; if it must be closed now, it.
+    pub(crate) fn take(&mut self, access: Access) -> Option<Arc<KeptOpen>> {
+        self.kept[access as usize].take().filter(|kept| kept.let_go())
+    }
+
+    /// Keeps nothing any more; what must be closed now.
+    pub(crate) fn take_all(&mut self) -> Vec<Arc<KeptOpen>> {
+        let all = [Access::Read, Access::Write, Access::Exec];
+        all.into_iter().filter_map(|access| self.take(access)).collect()
+    }
+}
+
+impl State {
+    /// Whether somebody may execute the file. Its writers are not kept then: they would be in the way.
+    pub(crate) fn is_executable(&self) -> bool {
+        self.attributes.as_ref().is_some_and(|it| it.mode & 0o111 != 0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const RULES: KeepRules = KeepRules { count: 3, reopened_within: Duration::from_millis(100) };
+
+    fn at(millis: u64) -> Instant {
+        Instant(1_000_000_000 + millis * 1_000_000)
+    }
+
+    /// Opens at `millis`; how many that are, and whether it is worth keeping.
+    fn opened(opens: &mut Opens, millis: u64, rules: KeepRules) -> (u32, bool) {
+        let tally = opens.count(at(millis), Duration::from_secs(60));
+        (tally.count, opens.is_worth_keeping(at(millis), rules))
+    }
+
+    #[test]
+    fn opens_are_kept_that_are_many_or_follow_a_close_at_once() {
+        let mut opens = Opens::default();
+        assert_eq!(opened(&mut opens, 0, RULES), (1, false));
+        assert_eq!(opened(&mut opens, 1, RULES), (1, false), "counted from the first close on");
+        opens.note_close(at(2));
+        assert_eq!(opened(&mut opens, 102, RULES), (2, false));
+        assert_eq!(opened(&mut opens, 1000, RULES), (3, true), "many");
+        let mut opens = Opens::default();
+        opened(&mut opens, 0, RULES);
+        opens.note_close(at(2));
+        assert_eq!(opened(&mut opens, 101, RULES), (2, true), "at once");
+        let never = KeepRules { count: 0, ..RULES };
+        assert_eq!(opened(&mut opens, 101, never), (3, false));
+        let always = KeepRules { count: 1, ..RULES };
+        assert_eq!(opened(&mut Opens::default(), 0, always), (1, true));
+    }
+
+    #[test]
+    fn a_file_left_alone_is_counted_anew() {
+        let mut opens = Opens::default();
+        opened(&mut opens, 0, RULES);
+        opens.note_close(at(2));
+        assert_eq!(opened(&mut opens, 60_002, RULES).0, 2);
+        let tally = opens.count(at(60_003), Duration::from_secs(60));
+        assert_eq!(tally, Tally { count: 1, closed_for: Some(Duration::from_millis(60_001)) });
+        assert_eq!(opens.count(at(60_004), Duration::from_secs(60)).closed_for, None);
+    }
+}

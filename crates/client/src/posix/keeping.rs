@@ -1,0 +1,103 @@
+//! Files that stay open on their MDT after the last close, for later opens (Lustre's open cache; see
+//! [`crate::cache::KeptOpen`]).
+//!
+//! An open that finds the file kept open in the way it wants asks nobody: so the checks that the MDT would
+//! make are made here, by what locks cover, and whatever that does not allow is left to the MDT. What cuts
+//! the file, or would be refused if the file had certain flags, always goes there.
+//!
+//! Cost: no RPC for an open that is kept, and none for its close; the close goes when the lock does.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use sheen_types::Errno;
+use sheen_types::access::{Capability, Subject};
+use sheen_wire::md::FileFlags;
+
+use super::handles::OpenFile;
+use super::{Credentials, FileType, Mounted, OpenFlags};
+use crate::cache::{Access, Inode, KeptOpen, Tally};
+use crate::meta::{CloseAttributes, OpenHandle, close_kept, wanted_by_open};
+
+impl Mounted {
+    /// Counts an open.
+    pub(super) fn count_open(&self, inode: &Inode) -> Tally {
+        let forget_after = Duration::from_millis(self.settings.keep().forget_after().into());
+        inode.state().kept.count(self.meta.world.clock.now(), forget_after)
+    }
+
+    /// Whether an open that was just counted should stay.
+    pub(super) fn is_worth_keeping(&self, inode: &Inode, flags: OpenFlags) -> bool {
+        let state = inode.state();
+        let access = Access::of(flags);
+        let is_regular =
+            state.attributes.as_ref().is_some_and(|it| it.file_type() == FileType::Regular);
+        // The cut takes back what would be kept.
+        let is_useful = is_regular
+            && !flags.has(OpenFlags::TRUNCATE)
+            && state.kept.get(access).is_none()
+            && !(access == Access::Write && state.is_executable());
+        let now = self.meta.world.clock.now();
+        is_useful && state.kept.is_worth_keeping(now, self.settings.keep().rules())
+    }
+
+    /// Joins an open that is kept, if `who` may have it.
+    pub(super) fn join_kept(
+        &self,
+        who: &Credentials,
+        inode: &Inode,
+        flags: OpenFlags,
+    ) -> Option<OpenHandle> {
+        let (state, access) = (inode.state(), Access::of(flags));
+        let kept = state.kept.get(access)?;
+        let frozen = FileFlags::IMMUTABLE | FileFlags::APPEND;
+        let is_frozen = state.attributes.as_ref()?.flags & frozen.0 != 0;
+        let writes = access == Access::Write;
+        if flags.has(OpenFlags::TRUNCATE) || writes && (is_frozen || state.is_executable()) {
+            return None;
+        }
+        let judged = self.judged(who);
+        let overrides = judged.can(Capability::DacOverride) && access != Access::Exec;
+        let is_known = overrides || state.rights_covered();
+        let may = is_known && state.permits(&judged, wanted_by_open(flags)) == Some(true);
+        (may && kept.join()).then(|| OpenHandle::Kept(kept.clone()))
+    }
+
+    /// Closes what a call has opened. At most one RPC.
+    pub(super) async fn end_open(
+        &self,
+        who: &Credentials,
+        inode: &Inode,
+        open: OpenHandle,
+        told: Option<CloseAttributes>,
+    ) -> Result<(), Errno> {
+        match open {
+            OpenHandle::Own(open) => self.meta.close(who, inode, open, told).await,
+            OpenHandle::Kept(kept) => {
+                if kept.leave(told) {
+                    close_kept(inode, &kept).await;
+                }
+                Ok(())
+            }
+        }
+    }
+
+    /// A user of a file goes. Its writers are not kept any more if somebody may execute it by now; what
+    /// must be closed for that.
+    pub(super) fn note_close(&self, file: &OpenFile) -> Option<Arc<KeptOpen>> {
+        let mut state = file.pin.state();
+        state.kept.note_close(self.meta.world.clock.now());
+        if state.is_executable() { state.kept.take(Access::Write) } else { None }
+    }
+
+    /// Closes all that is kept and that nobody uses.
+    pub(super) async fn close_all_kept(&self) {
+        for inode in self.inodes.all() {
+            let closes = inode.state().kept.take_all();
+            for kept in closes {
+                close_kept(&inode, &kept).await;
+            }
+            self.inodes.let_go(&inode);
+        }
+    }
+}
