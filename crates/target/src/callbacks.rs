@@ -176,7 +176,12 @@ impl Target {
             let value = match desc.granted {
                 // The client asks for a layout itself: it may be larger than its buffer.
                 Some(_) if !has_layout(&desc.policy) => {
-                    target.operations.lock_value(&target, &desc).await.unwrap_or_default()
+                    let value = target.operations.lock_value(&target, &desc).await;
+                    // The lock is granted all the same: whoever has it asks for what it says.
+                    value.unwrap_or_else(|errno| {
+                        tracing::warn!(resource = %desc.resource, %errno, "no value for a lock");
+                        Bytes::new()
+                    })
                 }
                 _ => Bytes::new(),
             };

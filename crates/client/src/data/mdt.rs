@@ -221,7 +221,10 @@ impl Protected for InodeLocks {
     }
 
     fn learn(&self, resource: ResourceName, value: &Bytes) {
-        self.pages.learn(resource, value);
+        // Most locks on inodes say nothing of data.
+        if !value.is_empty() {
+            self.pages.learn(resource, value);
+        }
     }
 
     fn gives_all(&self, resource: ResourceName) -> bool {

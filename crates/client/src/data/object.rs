@@ -236,12 +236,14 @@ impl Object {
         self.osc.covers_end(self.resource, size)
     }
 
-    /// Takes over a lock value block; what we have not written yet counts on top.
+    /// Takes over a lock value block; what we have not written yet counts on top. An OST that cannot read
+    /// the object gives a lock without one: what was known is no news then, though the lock is ours.
     pub(super) fn learn(&self, value: &Bytes) {
-        let Some(told) = Known::told(value) else { return };
+        let told = Known::told(value);
         let mut state = self.state.lock();
-        state.is_told = true;
+        state.is_told = told.is_some();
         state.version += 1;
+        let Some(told) = told else { return };
         let ours = state.dirty.end().max(state.writing.end());
         let told = Known { size: told.size.max(ours).max(state.sure_size), ..told };
         let has_ours = ours > 0;

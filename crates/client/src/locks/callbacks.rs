@@ -56,7 +56,7 @@ impl LockSpace {
             Some(waiter) => !std::mem::replace(&mut waiter.is_completed, true),
             None => false,
         };
-        if waits && desc.granted.is_some() && !value.is_empty() {
+        if waits && desc.granted.is_some() {
             self.protected.learn(desc.resource, value);
         }
         let flags = LockFlags(request.flags.0.into());

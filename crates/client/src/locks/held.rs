@@ -156,7 +156,7 @@ impl Pending {
         let desc = callbacks::desc_of(&reply.desc).ok_or(Errno::EPROTO)?;
         // Of a lock that has to wait the reply tells what was true before its former holder gave it
         // back.
-        if desc.granted.is_some() && !value.is_empty() && !self.is_completed() {
+        if desc.granted.is_some() && !self.is_completed() {
             self.space.protected.learn(desc.resource, value);
         }
         let flags = LockFlags(reply.flags.0.into());

@@ -65,7 +65,7 @@ pub trait Protected: Send + Sync {
     /// The target has forgotten us: everything cached under this is void. Nothing can be written.
     fn void(&self, locks: &Arc<LockSpace>, lost: Lost) -> BoxFuture<'static, ()>;
 
-    /// A lock on `resource` comes with this value block. Said before anybody can find the lock: who
+    /// A lock on `resource` comes with this value block, or with an empty one. Said before anybody can find the lock: who
     /// uses it may rely on the value, and on nothing older coming later.
     fn learn(&self, resource: ResourceName, value: &Bytes) {
         let _ = (resource, value);

@@ -48,6 +48,8 @@ pub(super) struct Script {
     pub(super) busy: bool,
     /// Reads are answered up to the end of the page, with zeros behind the end, as Lustre's OSTs do.
     pub(super) fills_pages: bool,
+    /// Locks come without a value, as from an OST that cannot read the object.
+    pub(super) no_value: bool,
     /// What others know of an object, beyond its bytes here.
     pub(super) size_elsewhere: u64,
 }
@@ -230,8 +232,11 @@ impl FakeOst {
 
     fn lock(&self, request: &LdlmEnqueue) -> (i32, Reply) {
         let asked = &request.dlm_req;
-        let value = self.value(asked.desc.resource.name);
+        let mut value = self.value(asked.desc.resource.name);
         let script = self.script.lock();
+        if script.no_value && !is_glimpse(request) {
+            value = Bytes::new();
+        }
         if is_glimpse(request) && script.busy {
             let dlm_rep = Some(LdlmReply::default());
             let reply = LdlmEnqueueReply { dlm_rep, dlm_lvb: value, ..Default::default() };

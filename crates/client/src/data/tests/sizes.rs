@@ -172,3 +172,19 @@ fn times_that_somebody_chose_are_not_overtaken_by_writes() {
     assert_eq!(known.expect("attributes").mtime, chosen);
     fixture.run(&file, |file| async move { file.flush(Extent::ALL).await });
 }
+
+#[test]
+fn a_lock_that_says_nothing_of_the_size_is_no_proof_of_what_was_known() {
+    let fixture = Fixture::new(1 << 20);
+    let file = fixture.file(1);
+    fixture.ost().set_bytes(resource(0), vec![1; 100]);
+    assert_eq!(fixture.size(&file), 100);
+    fixture.lose_locks();
+    fixture.ost().set_bytes(resource(0), vec![2; 200]);
+    fixture.ost().script.lock().no_value = true;
+    assert_eq!(fixture.write(&file, WriteAt::End(0), pattern(10), CACHED), Ok(200));
+    assert_eq!(fixture.size(&file), 210);
+    fixture.lose_locks();
+    fixture.ost().set_bytes(resource(0), vec![3; 300]);
+    assert_eq!(fixture.read(&file, 0, 1000, CACHED), Ok(Bytes::from(vec![3; 300])));
+}
