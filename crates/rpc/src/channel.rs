@@ -294,6 +294,13 @@ pub trait ReplayHook: Send + Sync {
         false
     }
 
+    /// The request is about to be sent, for the first time or, after a new connection, again: it may be
+    /// changed, to what a restarted target calls the things it is about, say. Called under the import's
+    /// lock: nothing here waits, or calls back.
+    fn before_send(&self, request: &mut Request) {
+        let _ = request;
+    }
+
     /// The request is about to be sent again as a replay: it may be changed, to the FID and layout
     /// that the first answer gave, say. `answer_body` is the body of that answer.
     fn before_replay(&self, request: &mut Request, answer_body: &PtlrpcBody) {

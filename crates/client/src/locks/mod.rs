@@ -180,6 +180,11 @@ impl LockSpace {
         &self.namespace
     }
 
+    /// The clock and tasks.
+    pub(crate) fn world(&self) -> &World {
+        &self.world
+    }
+
     /// The target.
     #[must_use]
     pub fn channel(&self) -> &Arc<dyn Channel> {

@@ -2,15 +2,14 @@
 
 use std::sync::Arc;
 
-use sheen_rpc::{Answer, Call, ReplayHook, RpcError};
-use sheen_types::Errno;
-use sheen_wire::md::{AttrValid, Bias, MdtIoepoch, RecSetattr, ReintOp};
-use sheen_wire::messages::{MdsClose, Request};
-use sheen_wire::ptlrpc::PtlrpcBody;
+use sheen_rpc::{Answer, Call, RpcError};
+use sheen_types::{Errno, Fid};
+use sheen_wire::md::{AttrValid, Bias, MdtIoepoch, OpenHandle, RecSetattr, ReintOp};
+use sheen_wire::messages::MdsClose;
 
-use super::open::HandleCell;
+use super::handle::CloseHandle;
 use super::pack::NO_GROUP;
-use super::{Meta, OpenState};
+use super::{Mdt, Meta, OpenState};
 use crate::cache::{Inode, KeptOpen};
 use crate::call;
 use crate::posix::Credentials;
@@ -47,19 +46,6 @@ impl CloseAttributes {
     }
 }
 
-/// Puts the handle of the day into a close that is replayed.
-struct CloseReplay(Arc<HandleCell>);
-
-impl ReplayHook for CloseReplay {
-    fn before_replay(&self, request: &mut Request, _answer_body: &PtlrpcBody) {
-        if let Request::MdsClose(close) = request {
-            close.mdt_ioepoch.open_handle = self.0.get();
-        }
-    }
-
-    fn replayed(&self, _answer: &Answer) {}
-}
-
 impl Meta {
     /// Closes. One RPC.
     pub(crate) async fn close(
@@ -85,9 +71,11 @@ impl Meta {
         let mut call = close_call(who, inode, open, attributes);
         call.may_linger = true;
         let (channel, xid, fid) = (Arc::clone(&open.mdt.channel), open.xid, inode.fid);
+        let handle = Arc::clone(&open.handle);
         let then = Box::new(move |result: Result<Answer, RpcError>| {
             channel.release(xid);
             if let Err(error) = result {
+                handle.leave();
                 tracing::debug!(file = %fid, %error, "close");
             }
             drop(held);
@@ -115,8 +103,24 @@ async fn send_close(
     match result {
         // The MDT has forgotten the handle with everything else it knew of us.
         Ok(_) | Err(Errno::ESTALE) => Ok(()),
-        Err(errno) => Err(errno),
+        Err(errno) => {
+            open.handle.leave();
+            Err(errno)
+        }
     }
+}
+
+/// Closes what a restarted MDT has opened by replay though it was closed before. Nobody waits.
+pub(super) fn close_again(mdt: &Arc<Mdt>, fid: Fid, handle: OpenHandle) {
+    let who = Credentials::root();
+    let call = who.sign(Call::modifying(request(&who, fid, handle, None)));
+    let then = Box::new(move |result: Result<Answer, RpcError>| {
+        if let Err(error) = result {
+            tracing::debug!(file = %fid, %error, "close after recovery");
+        }
+    });
+    let closed = mdt.channel.call_behind(call, then);
+    mdt.locks.world().tasks.spawn("close after recovery", closed);
 }
 
 fn close_call(
@@ -125,28 +129,33 @@ fn close_call(
     open: &OpenState,
     attributes: Option<CloseAttributes>,
 ) -> Call {
-    let request = MdsClose {
-        mdt_ioepoch: MdtIoepoch { open_handle: open.handle.get(), ..MdtIoepoch::default() },
-        rec_reint: close_record(who, inode, attributes),
-        ..MdsClose::default()
-    };
+    let request = request(who, inode.fid, open.handle.get(), attributes);
     let mut call = who.sign(Call::modifying(request));
-    call.on_replay = Some(Arc::new(CloseReplay(Arc::clone(&open.handle))));
+    call.on_replay = Some(Arc::new(CloseHandle(Arc::clone(&open.handle))));
     call
 }
 
-fn close_record(
+fn request(
     who: &Credentials,
-    inode: &Inode,
+    fid: Fid,
+    handle: OpenHandle,
     attributes: Option<CloseAttributes>,
-) -> RecSetattr {
+) -> MdsClose {
+    MdsClose {
+        mdt_ioepoch: MdtIoepoch { open_handle: handle, ..MdtIoepoch::default() },
+        rec_reint: close_record(who, fid, attributes),
+        ..MdsClose::default()
+    }
+}
+
+fn close_record(who: &Credentials, fid: Fid, attributes: Option<CloseAttributes>) -> RecSetattr {
     let mut record = RecSetattr {
         opcode: ReintOp::SETATTR,
         cap: who.capabilities(),
         fsuid: who.uid,
         fsgid: who.gid,
         suppgid: NO_GROUP,
-        fid: inode.fid,
+        fid,
         ..RecSetattr::default()
     };
     let Some(known) = attributes else { return record };

@@ -19,6 +19,7 @@ mod fid2path;
 mod fids;
 mod flock;
 mod getattr;
+mod handle;
 mod inline;
 mod keep;
 mod layout;

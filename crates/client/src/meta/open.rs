@@ -1,23 +1,19 @@
 //! Opening, and creating with it: one `LDLM_ENQUEUE` with an open intent.
 //!
-//! An open handle lives in the MDT's memory. When the MDT restarts, the request that made it is
-//! replayed even if its transaction was durable; [`OpenState`] then learns the new handle.
+//! What an open gives lives in the MDT's memory (see [`super::handle`]).
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
-use parking_lot::Mutex;
 use sheen_ldlm::{LockFlags, Policy};
-use sheen_rpc::{Answer, Call, ReplayHook};
+use sheen_rpc::{Call, ReplayHook};
 use sheen_types::{Errno, Fid, InodeBits, LockMode, Name, Xid};
-use sheen_wire::ldlm::{IntentOp, LdlmIntent, LockFlags as WireFlags};
-use sheen_wire::lov::LovMagic;
-use sheen_wire::md::{Disposition, MdtBody, OpenFlags, OpenHandle, RecCreate, ReintOp};
-use sheen_wire::messages::{LdlmIntentOpen, Reply, Request};
-use sheen_wire::ptlrpc::PtlrpcBody;
+use sheen_wire::ldlm::{IntentOp, LdlmIntent};
+use sheen_wire::md::{Disposition, OpenFlags, RecCreate, ReintOp};
+use sheen_wire::messages::LdlmIntentOpen;
 use sheen_wire::text::Text;
 
+use super::handle::HandleCell;
 use super::inline::data_value;
 use super::store::Told;
 use super::{ACL_ROOM, Mdt, Meta, intent_status};
@@ -58,19 +54,6 @@ pub(crate) struct OpenedInode {
     pub(super) held: Option<Held>,
 }
 
-/// The handle as the MDT calls it now.
-pub(super) struct HandleCell {
-    handle: AtomicU64,
-    first: Mutex<FirstAnswer>,
-}
-
-/// What a replay must ask for: what the first answer gave.
-#[derive(Default)]
-struct FirstAnswer {
-    fid: Fid,
-    layout: Bytes,
-}
-
 /// What to open.
 pub(super) enum Target<'a> {
     /// A name, made with this mode if absent.
@@ -79,66 +62,6 @@ pub(super) enum Target<'a> {
     Name { parent: &'a Inode, name: &'a Name },
     /// A known inode.
     Known(&'a Inode),
-}
-
-impl HandleCell {
-    fn new() -> Arc<Self> {
-        Arc::new(Self { handle: AtomicU64::new(0), first: Mutex::default() })
-    }
-
-    /// The handle.
-    pub(super) fn get(&self) -> OpenHandle {
-        OpenHandle(self.handle.load(Ordering::Acquire))
-    }
-
-    fn set(&self, body: &MdtBody) {
-        self.handle.store(body.open_handle.0, Ordering::Release);
-    }
-}
-
-impl ReplayHook for HandleCell {
-    fn keep(&self, answer: &Answer) -> bool {
-        let Some((body, layout)) = opened(answer) else { return false };
-        *self.first.lock() = FirstAnswer { fid: body.fid1, layout: layout.clone() };
-        self.set(body);
-        true
-    }
-
-    fn before_replay(&self, request: &mut Request, _answer_body: &PtlrpcBody) {
-        let Request::LdlmIntentOpen(open) = request else { return };
-        let first = self.first.lock();
-        open.dlm_req.flags |= WireFlags::INTENT_ONLY;
-        open.rec_reint.fid2 = first.fid;
-        open.rec_reint.open_handle_old = self.get();
-        if !first.layout.is_empty() {
-            open.eadata = defined_layout(&first.layout);
-        }
-    }
-
-    fn replayed(&self, answer: &Answer) {
-        match opened(answer) {
-            Some((body, _)) => self.set(body),
-            None => tracing::warn!(status = answer.body.status, "open file lost in recovery"),
-        }
-    }
-}
-
-/// The attributes and layout of an answer that opened something.
-fn opened(answer: &Answer) -> Option<(&MdtBody, &Bytes)> {
-    let Reply::LdlmIntentOpen(reply) = &answer.reply else { return None };
-    let lock = reply.dlm_rep.as_ref()?;
-    let success = intent_status(lock.policy_res2).is_none();
-    let open = lock.policy_res1.contains(Disposition::OPEN_OPEN);
-    (success && open).then_some((reply.mdt_body.as_ref()?, &reply.mdt_md))
-}
-
-/// A layout marked as one to be taken as it is, objects and all.
-fn defined_layout(layout: &Bytes) -> Bytes {
-    let mut bytes = layout.to_vec();
-    if let Some(magic) = bytes.first_chunk_mut::<4>() {
-        *magic = (u32::from_le_bytes(*magic) | LovMagic::DEFINED).to_le_bytes();
-    }
-    bytes.into()
 }
 
 /// Linux's open flags as the MDT takes them.
@@ -324,7 +247,7 @@ impl Meta {
             eadata: layout.unwrap_or_default(),
             ..LdlmIntentOpen::default()
         };
-        let handle = HandleCell::new();
+        let handle = HandleCell::new(&mdt);
         let mut call = who.sign(Call::modifying(request).with_reply_room(self.reply_room(flags)));
         call.on_replay = Some(Arc::clone(&handle) as Arc<dyn ReplayHook>);
         let answer = call::call::<LdlmIntentOpen>(&*mdt.channel, call).await?;
@@ -344,7 +267,7 @@ impl Meta {
         let held = pending.granted_with(&lock, &value, answer.connection).await?;
         let brought = brought.filter(|_| held.is_some());
         let body = call::need(reply.mdt_body)?;
-        handle.set(&body);
+        handle.set_first(&body);
         let pin = self.cache.inodes.pin(body.fid1);
         let told = Told { body: &body, layout: &reply.mdt_md, acl: &reply.acl };
         self.absorb(&pin, &told, held.as_ref(), &Moment::UNKNOWN);

@@ -256,6 +256,48 @@ fn a_create_is_one_request_that_carries_the_cancels() {
 }
 
 #[test]
+fn what_an_mdt_would_not_close_is_closed_when_its_open_was_replayed() {
+    let fixture = Fixture::new();
+    fixture.mdt.expect(|request| match request {
+        Request::LdlmIntentOpen(open) => {
+            Ok(opened(open.rec_reint.fid2, 0xabc, true, layout()).into())
+        }
+        other => panic!("expected an open, got {other:?}"),
+    });
+    let files = fixture.files.clone();
+    let (entry, file) = fixture
+        .world
+        .run(async move {
+            let flags = OpenFlags(OpenFlags::CREATE | 1);
+            files.create(&Fixture::root(), NodeId::ROOT, &name("f"), 0o640, flags).await
+        })
+        .unwrap();
+    let replayed = |handle| sheen_rpc::Answer {
+        xid: sheen_types::Xid(1),
+        body: Default::default(),
+        reply: opened(entry.attributes.fid, handle, true, layout()).into(),
+        bulk: Vec::new(),
+        connection: 1,
+    };
+    let hooks = fixture.mdt.take_hooks();
+    // A restart while it is in use.
+    hooks[0].replayed(&replayed(0xdef));
+    fixture.world.settle();
+    assert!(fixture.mdt.is_done());
+    fixture.mdt.refuse(Errno::EIO);
+    let files = fixture.files.clone();
+    fixture.world.run(async move { files.release(file.handle, None).await }).unwrap();
+    fixture.world.settle();
+    fixture.mdt.take_asked();
+    fixture.mdt.answer(MdsCloseReply::default());
+    hooks[0].replayed(&replayed(0xfed));
+    fixture.world.settle();
+    let asked = fixture.mdt.take_asked();
+    let [Request::MdsClose(close)] = &asked[..] else { panic!("expected a close, got {asked:?}") };
+    assert_eq!(close.mdt_ioepoch.open_handle, OpenHandle(0xfed));
+}
+
+#[test]
 fn the_size_is_the_objects_and_is_kept_only_under_their_locks() {
     let fixture = Fixture::new();
     let mut reply = opened(FILE, 1, false, layout());

@@ -218,6 +218,9 @@ impl Engine {
         flight.deadline = now + self.patience(flight.timeout);
         flight.answer = None;
         flight.parts.clear();
+        if let Some(hook) = &flight.call.on_replay {
+            hook.before_send(&mut flight.call.request);
+        }
         let outgoing = self.encode(xid, &mut flight);
         self.counters.sent += 1;
         self.last_sent = Some(now);

@@ -320,6 +320,7 @@ fn a_server_that_dies_again_while_it_is_told_is_told_everything() {
 /// An open, say: wants to be kept, and counts its replays.
 #[derive(Default)]
 struct Open {
+    sent: AtomicU32,
     prepared: AtomicU32,
     replayed: AtomicU32,
 }
@@ -327,6 +328,10 @@ struct Open {
 impl ReplayHook for Open {
     fn keep(&self, _answer: &Answer) -> bool {
         true
+    }
+
+    fn before_send(&self, _request: &mut Request) {
+        self.sent.fetch_add(1, Ordering::Relaxed);
     }
 
     fn before_replay(&self, _request: &mut Request, answer_body: &PtlrpcBody) {
@@ -360,6 +365,21 @@ fn an_open_is_replayed_though_durable_until_it_is_released() {
     cluster.run(5);
     assert_eq!(counts(), (1, 1));
     cluster.check();
+}
+
+#[test]
+fn whoever_made_a_request_is_asked_each_time_it_is_sent() {
+    let mut cluster = Cluster::new(7, Faults::default());
+    cluster.connect();
+    let open = Arc::new(Open::default());
+    cluster.server.work_seconds = Some(5);
+    cluster.submit_hooked(CallKind::Modifying, Some(Arc::clone(&open) as _));
+    cluster.run(1);
+    assert_eq!(open.sent.load(Ordering::Relaxed), 1);
+    cluster.crash();
+    cluster.run(60);
+    assert_eq!(cluster.answered(), 1);
+    assert_eq!(open.sent.load(Ordering::Relaxed), 2);
 }
 
 #[test]

@@ -1,0 +1,130 @@
+//! An open file's handle on its MDT, which lives in the memory there, and what a restart of the MDT does
+//! to it: the open is replayed and gives another handle.
+//!
+//! A close is sent with the handle of the day, however long it had to wait. If the MDT has refused it, not
+//! able to write any more, and replays the open after its restart all the same, the file is closed then.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
+
+use bytes::Bytes;
+use parking_lot::Mutex;
+use sheen_rpc::{Answer, ReplayHook};
+use sheen_types::Fid;
+use sheen_wire::ldlm::LockFlags as WireFlags;
+use sheen_wire::lov::LovMagic;
+use sheen_wire::md::{Disposition, MdtBody, OpenHandle};
+use sheen_wire::messages::{Reply, Request};
+use sheen_wire::ptlrpc::PtlrpcBody;
+
+use super::close::close_again;
+use super::{Mdt, intent_status};
+
+/// The handle as the MDT calls it now.
+pub(super) struct HandleCell {
+    mdt: Weak<Mdt>,
+    handle: AtomicU64,
+    first: Mutex<FirstAnswer>,
+    /// The MDT has refused to close it.
+    is_left: AtomicBool,
+}
+
+/// What a replay must ask for: what the first answer gave.
+#[derive(Default)]
+struct FirstAnswer {
+    fid: Fid,
+    layout: Bytes,
+}
+
+impl HandleCell {
+    pub(super) fn new(mdt: &Arc<Mdt>) -> Arc<Self> {
+        Arc::new(Self {
+            mdt: Arc::downgrade(mdt),
+            handle: AtomicU64::new(0),
+            first: Mutex::default(),
+            is_left: AtomicBool::new(false),
+        })
+    }
+
+    /// The handle.
+    pub(super) fn get(&self) -> OpenHandle {
+        OpenHandle(self.handle.load(Ordering::Acquire))
+    }
+
+    /// Takes over what the first answer gives, unless a restart has overtaken that.
+    pub(super) fn set_first(&self, body: &MdtBody) {
+        let (new, order) = (body.open_handle.0, Ordering::AcqRel);
+        _ = self.handle.compare_exchange(0, new, order, Ordering::Acquire);
+    }
+
+    /// The MDT has refused to close it: it has forgotten the handle, and may replay what opened it.
+    pub(super) fn leave(&self) {
+        self.is_left.store(true, Ordering::Release);
+    }
+}
+
+impl ReplayHook for HandleCell {
+    fn keep(&self, answer: &Answer) -> bool {
+        let Some((body, layout)) = opened(answer) else { return false };
+        *self.first.lock() = FirstAnswer { fid: body.fid1, layout: layout.clone() };
+        self.set_first(body);
+        true
+    }
+
+    fn before_replay(&self, request: &mut Request, _answer_body: &PtlrpcBody) {
+        let Request::LdlmIntentOpen(open) = request else { return };
+        let first = self.first.lock();
+        open.dlm_req.flags |= WireFlags::INTENT_ONLY;
+        open.rec_reint.fid2 = first.fid;
+        open.rec_reint.open_handle_old = self.get();
+        if !first.layout.is_empty() {
+            open.eadata = defined_layout(&first.layout);
+        }
+    }
+
+    fn replayed(&self, answer: &Answer) {
+        let Some((body, _)) = opened(answer) else {
+            tracing::warn!(status = answer.body.status, "open file lost in recovery");
+            return;
+        };
+        self.handle.store(body.open_handle.0, Ordering::Release);
+        if self.is_left.load(Ordering::Acquire)
+            && let Some(mdt) = self.mdt.upgrade()
+        {
+            close_again(&mdt, body.fid1, body.open_handle);
+        }
+    }
+}
+
+/// Puts the handle of the day into a close.
+pub(super) struct CloseHandle(pub(super) Arc<HandleCell>);
+
+impl ReplayHook for CloseHandle {
+    fn before_send(&self, request: &mut Request) {
+        if let Request::MdsClose(close) = request {
+            close.mdt_ioepoch.open_handle = self.0.get();
+        }
+    }
+
+    fn before_replay(&self, request: &mut Request, _answer_body: &PtlrpcBody) {
+        self.before_send(request);
+    }
+}
+
+/// The attributes and layout of an answer that opened something.
+fn opened(answer: &Answer) -> Option<(&MdtBody, &Bytes)> {
+    let Reply::LdlmIntentOpen(reply) = &answer.reply else { return None };
+    let lock = reply.dlm_rep.as_ref()?;
+    let success = intent_status(lock.policy_res2).is_none();
+    let open = lock.policy_res1.contains(Disposition::OPEN_OPEN);
+    (success && open).then_some((reply.mdt_body.as_ref()?, &reply.mdt_md))
+}
+
+/// A layout marked as one to be taken as it is, objects and all.
+fn defined_layout(layout: &Bytes) -> Bytes {
+    let mut bytes = layout.to_vec();
+    if let Some(magic) = bytes.first_chunk_mut::<4>() {
+        *magic = (u32::from_le_bytes(*magic) | LovMagic::DEFINED).to_le_bytes();
+    }
+    bytes.into()
+}
