@@ -13,7 +13,10 @@
 //! Cost: one lock per shard touched; in manual mode a transaction is kept until it commits.
 
 mod data;
+mod flaky;
 mod image;
+
+pub use flaky::{Errors, Flaky};
 
 use std::{
     collections::VecDeque,

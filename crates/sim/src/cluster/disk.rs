@@ -12,10 +12,8 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use sheen_io::World;
 use sheen_store::{Sequence, Store};
-use sheen_store_mem::{Commits, MemOptions, StoreMem};
+use sheen_store_mem::{Commits, Errors, Flaky, MemOptions, StoreMem};
 use sheen_testkit::vnet::Dice;
-
-use super::flaky::{Errors, Flaky};
 
 /// How long a group of transactions is gathered, at most.
 const GROUP: Duration = Duration::from_secs(1);

@@ -2,7 +2,6 @@
 
 mod client;
 mod disk;
-mod flaky;
 mod kernel;
 mod server;
 
@@ -17,9 +16,9 @@ use sheen_types::{Nid, TargetKind, TargetName};
 
 pub(crate) use client::Client;
 pub(crate) use disk::Disk;
-pub(crate) use flaky::Errors;
 pub(crate) use kernel::{Found, Kernel};
 pub(crate) use server::{Place, Server};
+pub(crate) use sheen_store_mem::Errors;
 
 /// The file system's name.
 pub(crate) const FSNAME: &str = "sim";

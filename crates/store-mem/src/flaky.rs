@@ -1,4 +1,4 @@
-//! A disk that answers some of its jobs with errors, while the seed wants it so.
+//! A disk that answers some of its jobs with errors, while a test wants it so.
 //!
 //! What reads fails, or what changes, or both, one job in so many. A change that fails may have been
 //! made nevertheless, as on a real disk. To make things durable does not fail here: a store for which
@@ -12,23 +12,27 @@ use sheen_io::Random;
 use sheen_store::{
     Attributes, CommitHook, Entry, Sequence, Store, StoreError, StoreSpace, Transaction,
 };
-use sheen_store_mem::StoreMem;
 use sheen_types::Fid;
+
+use crate::StoreMem;
 
 /// How often jobs fail: one in so many, none for 0.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Errors {
+pub struct Errors {
     /// Of those that read.
-    pub(crate) reads: u64,
+    pub reads: u64,
     /// Of those that change something.
-    pub(crate) changes: u64,
+    pub changes: u64,
 }
 
 /// A store for one process. See the module.
-pub(crate) struct Flaky {
-    pub(crate) store: Arc<StoreMem>,
-    pub(crate) random: Arc<dyn Random>,
-    pub(crate) errors: Arc<Mutex<Errors>>,
+pub struct Flaky {
+    /// What is on the disk.
+    pub store: Arc<StoreMem>,
+    /// Which jobs fail.
+    pub random: Arc<dyn Random>,
+    /// How many do.
+    pub errors: Arc<Mutex<Errors>>,
 }
 
 impl Flaky {
