@@ -27,6 +27,10 @@ use crate::{Mdt, xattrs};
 /// `ms_valid` of a size that may be out of date.
 const SOM_LAZY: u16 = 4;
 
+/// When it is tried again to destroy an orphan, first and after many failures.
+const DESTROY_AGAIN: Duration = Duration::from_secs(5);
+const DESTROY_AGAIN_MAX: Duration = Duration::from_secs(300);
+
 /// How often a close that waits for an inode looks whether its holder waits for a lock.
 const LOOK_AGAIN: Duration = Duration::from_millis(5);
 
@@ -48,7 +52,6 @@ impl Mdt {
         let Some(_held) = self.hold_unless_awaited(&context.target, file.fid).await else {
             return self.close_beside(context, &file, record);
         };
-        let mut transaction = Transaction::new();
         if is_writer(&file) && tells_of_writes(record) {
             self.open_files.note_written(file.fid);
         }
@@ -56,17 +59,36 @@ impl Mdt {
         if left.is_pristine {
             self.pristine.insert(file.fid);
         }
-        match self.inode(file.fid) {
-            Ok(inode) if left.opens == 0 && self.is_orphan(&inode)? => {
+        let done = self.after_close(file.fid, left.opens == 0, Some(record));
+        let done = done.and_then(|transaction| {
+            let done = context.target.transact(context, transaction, Memo::Done);
+            done.map_err(|error| error.errno())
+        });
+        if let Err(errno) = done {
+            self.destroy_later(&context.target, file.fid);
+            return Err(errno);
+        }
+        Ok(closed())
+    }
+
+    /// What a close does besides counting: the last one destroys an orphan, others note what the client has
+    /// said. The inode is held.
+    fn after_close(
+        &self,
+        fid: Fid,
+        is_last: bool,
+        record: Option<&RecSetattr>,
+    ) -> Result<Transaction, Errno> {
+        let mut transaction = Transaction::new();
+        match (self.inode(fid), record) {
+            (Ok(inode), _) if is_last && self.is_orphan(&inode)? => {
                 self.destroy_orphan(&mut transaction, &inode)?;
             }
-            Ok(inode) => update(self, &mut transaction, &inode, record),
-            Err(Errno::ENOENT) => {}
-            Err(errno) => return Err(errno),
+            (Ok(inode), Some(record)) => update(self, &mut transaction, &inode, record),
+            (Ok(_), None) | (Err(Errno::ENOENT), _) => {}
+            (Err(errno), _) => return Err(errno),
         }
-        let done = context.target.transact(context, transaction, Memo::Done);
-        done.map_err(|error| error.errno())?;
-        Ok(closed())
+        Ok(transaction)
     }
 
     /// Holds an inode; `None` while its holder waits for a lock on it.
@@ -103,6 +125,7 @@ impl Mdt {
             let Some(mdt) = mdt.upgrade() else { return };
             if let Err(errno) = mdt.finish_close(&target, fid, Some(&record)).await {
                 tracing::warn!(%fid, %errno, "what a close said is lost");
+                mdt.destroy_later(&target, fid);
             }
         };
         context.target.world().tasks.spawn("close", Box::pin(finish));
@@ -110,8 +133,7 @@ impl Mdt {
         Ok(closed())
     }
 
-    /// What a close does besides counting: destroys an orphan that nobody has open, or notes what the
-    /// client has said.
+    /// Does [`Mdt::after_close`] for nobody's request.
     async fn finish_close(
         &self,
         target: &Arc<Target>,
@@ -119,21 +141,30 @@ impl Mdt {
         record: Option<&RecSetattr>,
     ) -> Result<(), Errno> {
         let _held = self.exclusion.hold(Needs::new().change_inode(fid)).await;
-        let inode = match self.inode(fid) {
-            Ok(inode) => inode,
-            Err(Errno::ENOENT) => return Ok(()),
-            Err(errno) => return Err(errno),
-        };
-        let mut transaction = Transaction::new();
-        if !self.open_files.is_open(fid) && self.is_orphan(&inode)? {
-            self.destroy_orphan(&mut transaction, &inode)?;
-        } else if let Some(record) = record {
-            update(self, &mut transaction, &inode, record);
-        } else {
-            return Ok(());
+        let transaction = self.after_close(fid, !self.open_files.is_open(fid), record)?;
+        if !transaction.changes.is_empty() {
+            target.transact_locally(transaction).map_err(|error| error.errno())?;
         }
-        target.transact_locally(transaction).map_err(|error| error.errno())?;
         Ok(())
+    }
+
+    /// The disk would not have an orphan destroyed that may be nobody's by now: it is tried again, until
+    /// the MDT ends. Its next start looks for orphans anyway.
+    fn destroy_later(&self, target: &Arc<Target>, fid: Fid) {
+        let (mdt, weak) = (Weak::clone(&self.me), Arc::downgrade(target));
+        let clock = Arc::clone(&target.world().clock);
+        let again = async move {
+            let mut pause = DESTROY_AGAIN;
+            loop {
+                clock.sleep_until(clock.now() + pause).await;
+                let (Some(mdt), Some(target)) = (mdt.upgrade(), weak.upgrade()) else { return };
+                if mdt.finish_close(&target, fid, None).await.is_ok() {
+                    return;
+                }
+                pause = (pause * 2).min(DESTROY_AGAIN_MAX);
+            }
+        };
+        target.world().tasks.spawn("destroy orphan", Box::pin(again));
     }
 
     /// Closes what a client that is gone left open.
@@ -144,7 +175,8 @@ impl Mdt {
     ) -> Result<(), Errno> {
         // It may have written, and may be writing still.
         self.open_files.close_beside(file.fid, file.flags);
-        self.finish_close(target, file.fid, None).await
+        let done = self.finish_close(target, file.fid, None).await;
+        done.inspect_err(|_| self.destroy_later(target, file.fid))
     }
 }
 

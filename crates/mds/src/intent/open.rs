@@ -99,6 +99,26 @@ impl Mdt {
         opening: &Opening<'_>,
         progress: &mut Progress,
     ) -> Result<(), Errno> {
+        let opened = self.try_open(context, opening, progress).await;
+        if opened.is_err() && progress.disposition.contains(Disposition::OPEN_OPEN) {
+            // The client gets no handle to close it by.
+            let table = context.export.role::<OpenTable>();
+            let handle = table.opened_by(context.xid).map(|(handle, _)| handle);
+            if let Some(file) = handle.and_then(|handle| table.remove(handle))
+                && let Err(errno) = self.close_for(&context.target, file).await
+            {
+                tracing::warn!(%errno, "close of a file whose open has failed");
+            }
+        }
+        opened
+    }
+
+    async fn try_open(
+        &self,
+        context: &Context,
+        opening: &Opening<'_>,
+        progress: &mut Progress,
+    ) -> Result<(), Errno> {
         if opening.flags.contains(OpenFlags::HAS_EA) && opening.layout.is_empty() {
             return Err(Errno::EINVAL);
         }

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use bytes::Bytes;
 use parking_lot::Mutex;
 use sheen_store::Store;
-use sheen_store_mem::{Commits, MemOptions, StoreMem};
+use sheen_store_mem::{Commits, Errors, Flaky, MemOptions, StoreMem};
 use sheen_target::testing::{TestAnswer, TestCall, TestClient, TestTarget, TestWorld};
 use sheen_target::{TargetConfig, Timeouts};
 use sheen_types::{
@@ -102,6 +102,23 @@ impl Server {
         osts: Vec<Arc<FakeOst>>,
     ) -> Self {
         let shared: Arc<dyn Store> = store.clone();
+        Self::start_with(world, (store, shared), osts).await
+    }
+
+    /// On a disk that fails as often as `errors` says.
+    pub(super) async fn start_flaky(world: &TestWorld, errors: Arc<Mutex<Errors>>) -> Self {
+        let options = MemOptions { commits: Commits::Immediate, ..MemOptions::default() };
+        let store = Arc::new(StoreMem::new(options));
+        let random = Arc::clone(&world.world().random);
+        let flaky = Flaky { store: Arc::clone(&store), random, errors };
+        Self::start_with(world, (store, Arc::new(flaky)), vec![FakeOst::new()]).await
+    }
+
+    async fn start_with(
+        world: &TestWorld,
+        (store, shared): (Arc<StoreMem>, Arc<dyn Store>),
+        osts: Vec<Arc<FakeOst>>,
+    ) -> Self {
         let mdt = Mdt::new(
             Arc::clone(&shared),
             MdtConfig::new("lustre", 0, Timestamp::from_seconds(1_000)),

@@ -2,6 +2,7 @@
 
 mod dom;
 mod echo;
+mod errors;
 mod fake_ost;
 mod harness;
 mod kept_opens;
