@@ -163,16 +163,31 @@ async fn nothing_is_open(sim: &Arc<Sim>) -> Result<(), String> {
     }
     let limit = sim.now() + STEP_MAX;
     loop {
-        let open = |served: &Served| match &served.role {
-            Role::Mdt(mdt) => mdt.open_count(),
-            _ => 0,
-        };
-        match sim.cluster.served().iter().map(|served| open(served)).sum::<u64>() {
-            0 => return Ok(()),
-            files if sim.now() > limit => return Err(format!("{files} files stay open")),
-            _ => sim.sleep(Duration::from_secs(1)).await,
+        let open: Vec<String> =
+            sim.cluster.served().iter().flat_map(|served| open_files(served)).collect();
+        if open.is_empty() {
+            return Ok(());
         }
+        if sim.now() > limit {
+            return Err(format!("stay open: {}", open.join(", ")));
+        }
+        sim.sleep(Duration::from_secs(1)).await;
     }
+}
+
+/// Of an MDT, and who has them open.
+fn open_files(served: &Served) -> Vec<String> {
+    let Role::Mdt(mdt) = &served.role else { return Vec::new() };
+    let mut open = Vec::new();
+    for export in served.target.exports() {
+        let who = export.nid();
+        open.extend(mdt.open_files_of(&export).iter().map(|fid| format!("{fid} by {who}")));
+    }
+    let known = open.len() as u64;
+    if mdt.open_count() != known {
+        open.push(format!("{} of nobody", mdt.open_count().abs_diff(known)));
+    }
+    open
 }
 
 /// Waits for `work`, but not for ever.
