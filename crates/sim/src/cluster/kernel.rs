@@ -15,13 +15,15 @@ use sheen_client::posix::{
     NodeId, OpenFlags, Opened, SetAttributes, Stale,
 };
 use sheen_io::BoxFuture;
-use sheen_types::{Errno, Extent, Fid, Name};
+use sheen_types::{Errno, Extent, Fid, Instant, Name};
 
 const PAGE: u64 = 4096;
 
 #[derive(Default)]
 struct State {
     entries: BTreeMap<(NodeId, Name), Option<(NodeId, Fid)>>,
+    /// Names that our own calls are moving or removing: how many, and since when.
+    moving: BTreeMap<(NodeId, Name), (u32, Instant)>,
     attributes: BTreeMap<NodeId, Attributes>,
     pages: BTreeMap<(NodeId, u64), Vec<u8>>,
     /// How often something of a node was taken back.
@@ -168,6 +170,30 @@ impl Kernel {
         }
         drop(state);
         Ok(known.map(|(node, fid)| self.pin(node, fid)))
+    }
+
+    /// A call begins to move a name, or to remove it.
+    pub(crate) fn moves(&self, parent: NodeId, name: &Name, now: Instant) {
+        let mut state = self.cache.0.lock();
+        state.moving.entry((parent, name.clone())).or_insert((0, now)).0 += 1;
+    }
+
+    /// It has ended.
+    pub(crate) fn moved(&self, parent: NodeId, name: &Name) {
+        let mut state = self.cache.0.lock();
+        if let Some((calls, _)) = state.moving.get_mut(&(parent, name.clone())) {
+            *calls -= 1;
+        }
+        state.moving.retain(|_, (calls, _)| *calls > 0);
+        drop(state);
+        self.renamed(parent, name);
+    }
+
+    /// Since when a name that is kept may be an old one: nobody can take it from the kernel while a call of
+    /// its own has the directory.
+    pub(crate) fn is_old_since(&self, parent: NodeId, name: &Name) -> Option<Instant> {
+        let (state, key) = (self.cache.0.lock(), (parent, name.clone()));
+        state.entries.get(&key).and_then(|_| state.moving.get(&key)).map(|(_, since)| *since)
     }
 
     /// A call has found `node` or made it: counts as one lookup.

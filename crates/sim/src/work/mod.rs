@@ -209,7 +209,8 @@ impl Process {
 
     /// Looks a name up.
     pub(crate) async fn look_up(&self, place: &Place) -> Result<Option<Found>, Errno> {
-        let begin = self.now();
+        let old_since = self.kernel.is_old_since(place.parent.node, &place.name);
+        let begin = old_since.unwrap_or_else(|| self.now());
         let operation = self.sim.begin(self.client, format!("lookup {}", place.path));
         let found = self.kernel.lookup(place.parent.node, &place.name).await;
         if let Ok(found) = &found

@@ -90,8 +90,10 @@ impl Process {
         self.model(|model| {
             model.names.begin_remove(place.key(), operation, self.client, begin);
         });
+        self.kernel.moves(place.parent.node, &place.name, begin);
         let done =
             self.kernel.files.unlink(self.kernel.who(), place.parent.node, &place.name).await;
+        self.kernel.moved(place.parent.node, &place.name);
         if done == Err(Errno::ENOENT) {
             let end = self.now();
             let judged = self.model(|model| {
@@ -120,6 +122,9 @@ impl Process {
             model.names.begin_remove(from.key(), operation, self.client, begin);
             model.names.begin_set(to.key(), None, operation, self.client, begin);
         });
+        for place in [&from, &to] {
+            self.kernel.moves(place.parent.node, &place.name, begin);
+        }
         let done = self
             .kernel
             .files
@@ -148,8 +153,9 @@ impl Process {
             }
             Err(_) => {}
         });
-        self.kernel.renamed(from.parent.node, &from.name);
-        self.kernel.renamed(to.parent.node, &to.name);
+        for place in [&from, &to] {
+            self.kernel.moved(place.parent.node, &place.name);
+        }
         self.ended(operation, &done);
     }
 
@@ -216,7 +222,9 @@ impl Process {
         self.model(|model| {
             model.names.begin_remove(place.key(), operation, self.client, begin);
         });
+        self.kernel.moves(place.parent.node, &place.name, begin);
         let done = self.kernel.files.rmdir(self.kernel.who(), place.parent.node, &place.name).await;
+        self.kernel.moved(place.parent.node, &place.name);
         self.name_ended(&place, operation, &done);
     }
 
