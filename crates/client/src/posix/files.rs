@@ -1,9 +1,11 @@
 //! Open files: opening, data, closing.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
+use sheen_io::job::{self, InJob};
 use sheen_types::{Errno, Extent, Name, Timestamp};
 
 use super::attributes::has_set_id;
@@ -248,12 +250,11 @@ impl FileSystem {
     /// `EBADF`, or what the MDT answered to giving locks back.
     pub async fn release(&self, handle: FileHandle, flock: Option<LockOwner>) -> Result<(), Errno> {
         let file = self.0.handles.remove(handle)?;
-        if let Some(owner) = flock {
-            self.0.unlock_all(&file, owner).await?;
+        // The kernel does not say who closes last: it is work of whoever has opened the file.
+        match file.job.filter(|_| job::current().is_none()) {
+            Some(job) => InJob::new(job, pin!(self.0.released(file, flock))).await,
+            None => self.0.released(file, flock).await,
         }
-        self.0.unlock_unflushed(&file).await?;
-        self.0.close_behind(file).await;
-        Ok(())
     }
 
     /// Returns when the file (data only, or attributes too) or directory is durable on its servers.
@@ -498,6 +499,15 @@ impl Mounted {
             (told.size, told.blocks) = (None, 0);
         }
         Some(told)
+    }
+
+    async fn released(&self, file: Arc<OpenFile>, flock: Option<LockOwner>) -> Result<(), Errno> {
+        if let Some(owner) = flock {
+            self.unlock_all(&file, owner).await?;
+        }
+        self.unlock_unflushed(&file).await?;
+        self.close_behind(file).await;
+        Ok(())
     }
 
     /// The kernel tells of the last close when whoever called it has gone on: nobody waits for this.

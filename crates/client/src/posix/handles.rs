@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 
 use parking_lot::{Mutex, RwLock};
-use sheen_types::{Errno, Fid, HashMap};
+use sheen_io::job;
+use sheen_types::{Errno, Fid, HashMap, JobId};
 
 use super::{Credentials, DirCookie, FileHandle, LockOwner, OpenFlags};
 use crate::cache::Pin;
@@ -22,6 +23,8 @@ pub(super) struct OpenFile {
     pub(super) flags: OpenFlags,
     /// Who opened it: on whose behalf data is written.
     pub(super) who: Credentials,
+    /// For which job.
+    pub(super) job: Option<JobId>,
     /// Its handle on the MDT; a directory may be read without one.
     pub(super) open: Mutex<Option<OpenHandle>>,
     /// How many failures of write-back it was told, or need not be.
@@ -104,6 +107,7 @@ impl OpenFile {
             pin,
             flags,
             who: who.clone(),
+            job: job::current(),
             open: Mutex::new(open),
             heard: Mutex::new(heard),
             failed_before,

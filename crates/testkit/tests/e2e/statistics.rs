@@ -113,6 +113,7 @@ fn jobs(cluster: &Cluster) -> Outcome {
     let user = rustix::process::getuid().as_raw();
     for (parameter, program, operation, wanted) in [
         ("mdt.*.job_stats", "dd", "open", (1, None)),
+        ("mdt.*.job_stats", "dd", "close", (1, None)),
         ("mdt.*.job_stats", "mv", "rename", (1, None)),
         ("mdt.*.job_stats", "rm", "unlink", (1, None)),
         ("obdfilter.*.job_stats", "dd", "write_bytes", (1, Some(256 << 10))),
