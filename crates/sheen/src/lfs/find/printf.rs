@@ -115,20 +115,21 @@ fn value(name: &str, path: &Path, file: &dyn File) -> Result<String, Errno> {
     }
     let found = file.attributes()?;
     let mode = u32::from(found.stx_mode);
-    let time = |time| times::of(found, time).unwrap_or(0);
+    let time = |time| times::of(found, time).ok_or(Errno::EOPNOTSUPP);
+    let in_words = |kind| time(kind).map(times::in_words);
     let seconds = |kind| {
-        let nanoseconds = time(kind);
-        format!("{}.{:09}", nanoseconds / NANOSECONDS, nanoseconds % NANOSECONDS)
+        let nanoseconds = time(kind)?;
+        Ok(format!("{}.{:09}", nanoseconds / NANOSECONDS, nanoseconds % NANOSECONDS))
     };
     Ok(match name {
-        "a" => times::in_words(time(Time::Access)),
-        "c" => times::in_words(time(Time::Change)),
-        "t" => times::in_words(time(Time::Modification)),
-        "w" => times::in_words(time(Time::Birth)),
-        "A@" => seconds(Time::Access),
-        "C@" => seconds(Time::Change),
-        "T@" => seconds(Time::Modification),
-        "W@" => seconds(Time::Birth),
+        "a" => in_words(Time::Access)?,
+        "c" => in_words(Time::Change)?,
+        "t" => in_words(Time::Modification)?,
+        "w" => in_words(Time::Birth)?,
+        "A@" => seconds(Time::Access)?,
+        "C@" => seconds(Time::Change)?,
+        "T@" => seconds(Time::Modification)?,
+        "W@" => seconds(Time::Birth)?,
         "b" => found.stx_blocks.to_string(),
         "k" => found.stx_blocks.div_ceil(2).to_string(),
         "g" => times::name_of("/etc/group", found.stx_gid),
@@ -267,7 +268,13 @@ fn osts(layout: Option<&LovEa>) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{Format, Piece, attributes, mode_text};
+    use std::ffi::OsStr;
+
+    use rustix::fs::{AtFlags, CWD, FileType, Statx, StatxFlags};
+    use sheen_wire::lov::LovEa;
+
+    use super::*;
+    use crate::lfs::attributes::Xattr;
 
     #[test]
     fn formats_are_cut_up() {
@@ -286,6 +293,47 @@ mod tests {
             text("%Q\\q\n"),
         ];
         assert_eq!(pieces, expected);
+    }
+
+    /// A file of a mount, which does not tell when it was made.
+    struct Unborn(Statx);
+
+    impl File for Unborn {
+        fn name(&self) -> &OsStr {
+            OsStr::new("f")
+        }
+
+        fn kind(&self) -> Result<FileType, Errno> {
+            Ok(FileType::RegularFile)
+        }
+
+        fn attributes(&self) -> Result<&Statx, Errno> {
+            Ok(&self.0)
+        }
+
+        fn layout(&self) -> Result<Option<&LovEa>, Errno> {
+            Ok(None)
+        }
+
+        fn xattrs(&self) -> Result<Vec<Xattr>, Errno> {
+            Ok(Vec::new())
+        }
+
+        fn mdt(&self) -> Result<u32, Errno> {
+            Ok(0)
+        }
+    }
+
+    #[test]
+    fn no_birth_is_made_up() {
+        let basic = StatxFlags::BASIC_STATS;
+        let mut found = rustix::fs::statx(CWD, "/", AtFlags::empty(), basic).unwrap();
+        found.stx_mask &= !StatxFlags::BTIME.bits();
+        let file = Unborn(found);
+        for (format, known) in [("%t", true), ("%w", false), ("%W@", false)] {
+            let text = Format::read(format).text(Path::new("f"), &file);
+            assert_eq!(text.err(), (!known).then_some(Errno::EOPNOTSUPP), "{format}");
+        }
     }
 
     #[test]
