@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 
-use super::machine::{load, machine};
+use super::machine::{commit, load, machine};
 use super::place::{Kind, Place};
 use crate::setup;
 use crate::shell::{self, Outcome, root};
@@ -63,8 +63,8 @@ fn measure(options: &Options, folder: &Path) -> Outcome {
     let place =
         Place::open_with(Kind::Sheen, folder, &["--osts", &options.osts, "--port", &options.port])?;
     let (source, port) = place.source()?;
-    let mut compare =
-        place.sheen(&["bench", "compare", "--title", "IO500: mount, native client, local"]);
+    let title = format!("IO500 at commit {}: mount, native client, local", commit());
+    let mut compare = place.sheen(&["bench", "compare", "--title", &title]);
     // Names without the machine's paths: the page is for others.
     compare.current_dir(folder);
     let native = format!("native=native:{source}");
