@@ -142,6 +142,12 @@ pub(super) const TABLE: &[Row] = &[
         &[("10.0.0.1@tcp", "10.0.0.1@tcp"), ("NONE", "NONE")],
         "root_is_squashed_by_the_mdt_and_in_the_cache",
     ),
+    row("llite.*.{opencache_max_ms,opencache_threshold_ms}", TIME, "reopening"),
+    row(
+        "llite.*.opencache_threshold_count",
+        &[("7", "7"), ("on", "1"), ("No", "off"), ("0", "off"), ("5", "5")],
+        "reopening",
+    ),
     row("llite.*.read_ahead_stats", ORDER, "counted_anew"),
     row(
         "{llite,mdt}.*.root_squash",
