@@ -65,7 +65,9 @@ impl Mdt {
             done.map_err(|error| error.errno())
         });
         if let Err(errno) = done {
-            self.destroy_later(&context.target, file.fid);
+            if left.opens == 0 {
+                self.destroy_later(&context.target, file.fid);
+            }
             return Err(errno);
         }
         Ok(closed())
