@@ -128,3 +128,33 @@ fn defined_layout(layout: &Bytes) -> Bytes {
     }
     bytes.into()
 }
+
+#[cfg(test)]
+mod tests {
+    use sheen_wire::messages::MdsClose;
+
+    use super::*;
+
+    #[test]
+    fn a_close_goes_out_with_the_handle_of_the_day() {
+        let cell = Arc::new(HandleCell {
+            mdt: Weak::new(),
+            handle: AtomicU64::new(0),
+            first: Mutex::default(),
+            is_left: AtomicBool::new(false),
+        });
+        let body = |handle| MdtBody { open_handle: OpenHandle(handle), ..MdtBody::default() };
+        cell.set_first(&body(1));
+        let sent = || {
+            let mut close = Request::from(MdsClose::default());
+            CloseHandle(Arc::clone(&cell)).before_send(&mut close);
+            let Request::MdsClose(close) = close else { panic!("still a close") };
+            close.mdt_ioepoch.open_handle
+        };
+        assert_eq!(sent(), OpenHandle(1));
+        // A restart, and then whoever took its time with the first answer.
+        cell.handle.store(2, Ordering::Release);
+        cell.set_first(&body(1));
+        assert_eq!(sent(), OpenHandle(2));
+    }
+}
