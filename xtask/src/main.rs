@@ -9,6 +9,7 @@ mod demo;
 mod docs;
 mod faults;
 mod golden;
+mod halved;
 mod setup;
 mod shell;
 mod sim;

@@ -2,13 +2,16 @@
 #![allow(clippy::disallowed_methods, reason = "the summary shows how long each step took")]
 
 use std::fmt::Write as _;
+use std::fs;
 use std::io::{BufRead, BufReader, Write as _};
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
 use clap::Args;
 
 use crate::faults::Faults;
+use crate::halved::Halved;
 use crate::shell::{self, Outcome, cargo, program};
 use crate::{demo, setup, sim, tidy};
 
@@ -23,6 +26,12 @@ pub(crate) struct Options {
     /// name holds this
     #[arg(long, value_name = "NAME")]
     only: Option<String>,
+    /// The tests so often, built once; each round is a line of `target/repeats/NAME.tsv`
+    #[arg(long, value_name = "ROUNDS", requires = "only")]
+    repeat: Option<u32>,
+    /// The tests with half of the machine's processor time, by a control group; refused where that cannot be
+    #[arg(long)]
+    halved: bool,
 }
 
 /// How many tests of a step passed and failed, and a line for each that failed.
@@ -75,13 +84,76 @@ const STEPS: &[Step] = &[
 
 pub(crate) fn run(options: &Options) -> Outcome {
     setup::for_test()?;
+    let Some(rounds) = options.repeat else {
+        // Nothing is built in vain: it is tried, and left again.
+        options.halved.then(Halved::begin).transpose().map(drop)?;
+        return run_once(options, |step| options.wants(step)).1;
+    };
+    let record = Record::begin(options.only.as_deref().unwrap_or_default(), options.halved)?;
+    options.halved.then(Halved::begin).transpose().map(drop)?;
+    if options.wants("build") {
+        run_once(options, |step| step == "build").1?;
+    }
+    let mut failed = 0;
+    for round in 1..=rounds {
+        let begun = Instant::now();
+        let (sum, outcome) =
+            run_once(options, |step| !BUILDS.contains(&step) && options.wants(step));
+        record.add(round, &sum, begun.elapsed().as_secs())?;
+        failed += u32::from(outcome.is_err());
+    }
+    println!("{rounds} rounds, {failed} failed: {}", record.path.display());
+    match failed {
+        0 => Ok(()),
+        _ => Err(format!("{failed} of {rounds} rounds failed")),
+    }
+}
+
+/// Steps that test nothing.
+const BUILDS: [&str; 2] = ["build", "tidy"];
+
+/// What is kept of repeated tests.
+struct Record {
+    path: PathBuf,
+}
+
+impl Record {
+    /// A new one; that of an earlier run goes.
+    fn begin(name: &str, is_halved: bool) -> Result<Self, String> {
+        let half = if is_halved { "-halved" } else { "" };
+        let folder = shell::root().join("target/repeats");
+        let path = folder.join(format!("{}{half}.tsv", name.replace(['/', ':'], "-")));
+        let record = Self { path };
+        let begun = fs::create_dir_all(folder)
+            .and_then(|()| fs::write(&record.path, "round\tpassed\tfailed\tseconds\tfaults\n"));
+        begun.map_err(|error| format!("{}: {error}", record.path.display()))?;
+        Ok(record)
+    }
+
+    /// One round more, at once: what is stopped leaves what it has.
+    fn add(&self, round: u32, sum: &Count, seconds: u64) -> Outcome {
+        let (passed, failed, faults) = (sum.passed, sum.failed, sum.faults.join("; "));
+        let line = format!("{round}\t{passed}\t{failed}\t{seconds}\t{faults}\n");
+        let file = fs::OpenOptions::new().append(true).open(&self.path);
+        let added = file.and_then(|mut file| file.write_all(line.as_bytes()));
+        added.map_err(|error| format!("{}: {error}", self.path.display()))
+    }
+}
+
+/// The steps that are `wanted`, once.
+fn run_once(options: &Options, wanted: impl Fn(&str) -> bool) -> (Count, Outcome) {
     let mut table = String::new();
     let mut sum = Count::default();
     let start = Instant::now();
-    for (name, step) in STEPS.iter().filter(|(name, _)| options.wants(name)) {
+    for (name, step) in STEPS.iter().filter(|(name, _)| wanted(name)) {
         eprintln!("== {name}");
         let begun = Instant::now();
-        let count = step(options);
+        let is_halved = options.halved && !BUILDS.contains(name);
+        let count = match is_halved.then(Halved::begin).transpose() {
+            // It is left when the step is done.
+            Ok(_half) => step(options),
+            Err(error) => Count::of(&Err(error)),
+        };
         let seconds = begun.elapsed().as_secs();
         let _ = writeln!(table, "{name:8} {seconds:6} s {:6} {:6}", count.passed, count.failed);
         sum.add(Count {
@@ -95,11 +167,12 @@ pub(crate) fn run(options: &Options) -> Outcome {
     );
     sum.faults.iter().for_each(|fault| println!("failed: {fault}"));
     println!("{} passed, {} failed", sum.passed, sum.failed);
-    match sum {
+    let outcome = match sum {
         Count { failed: 0, passed: 0, .. } => Err("no test has this name".to_owned()),
         Count { failed: 0, .. } => Ok(()),
         Count { failed, .. } => Err(format!("{failed} failed")),
-    }
+    };
+    (sum, outcome)
 }
 
 impl Options {
@@ -249,15 +322,34 @@ mod tests {
     #[test]
     fn property_tests_have_the_same_inputs_unless_all_are_asked_for() {
         let seed = |long| {
-            let command = test_command(&Options { long, only: None }, &[]);
+            let command =
+                test_command(&Options { long, only: None, repeat: None, halved: false }, &[]);
             command.get_envs().any(|(name, _)| name == INPUTS.0)
         };
         assert_eq!((seed(false), seed(true)), (std::env::var_os(INPUTS.0).is_none(), false));
     }
 
     #[test]
+    fn rounds_are_recorded_one_after_the_other() {
+        let record = Record::begin(&format!("record-{}", std::process::id()), true);
+        let record = record.expect("a place to write");
+        let fault = Count { passed: 3, failed: 1, faults: vec!["a: b".to_owned()] };
+        record.add(1, &Count { passed: 4, ..Count::default() }, 12).expect("added");
+        record.add(2, &fault, 13).expect("added");
+        let text = fs::read_to_string(&record.path).expect("written");
+        fs::remove_file(&record.path).expect("there");
+        let lines: Vec<_> = text.lines().skip(1).collect();
+        assert_eq!(lines, ["1\t4\t0\t12\t", "2\t3\t1\t13\ta: b"]);
+    }
+
+    #[test]
     fn a_name_selects_a_step_or_tests() {
-        let asked = |name: &str| Options { long: false, only: Some(name.to_owned()) };
+        let asked = |name: &str| Options {
+            long: false,
+            only: Some(name.to_owned()),
+            repeat: None,
+            halved: false,
+        };
         assert!(asked("e2e").wants("build") && !asked("e2e").wants("unit"));
         assert!(asked("e2e").filter().is_none());
         assert!(asked("kills").wants("e2e") && !asked("kills").wants("tidy"));

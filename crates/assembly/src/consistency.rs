@@ -1,18 +1,88 @@
-//! Whether the names, inodes and objects of a whole file system at rest agree.
+//! Whether the names, inodes, layouts and objects of a whole file system at rest agree, and the data
+//! with what the stores know of it.
 //!
-//! Memory: a record per object of the largest OST and per object of all files.
+//! Only looks; what can be put in order is the roles' (`sheen_mds::rebuild`, `sheen_oss::rebuild`).
+//! Memory: a record per name, per object of the largest OST and per object of all files.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
-use sheen_store::{Store, StoreError};
-use sheen_types::{Fid, HashSet, TargetName};
-use sheen_wire::ost::OstId;
+use sheen_mds::{Paths, UsedObject};
+use sheen_store::{Damage, FileKind, Finding, Store, StoreError};
+use sheen_types::{Fid, HashMap, HashSet, TargetName};
+
+/// Objects listed at a time.
+const STEP: usize = 1024;
+
+/// All that a store holds: not every kind of store can tell, and then less is found.
+#[derive(Clone, Debug, Default)]
+pub struct Held {
+    /// Objects of any kind.
+    pub objects: Vec<Fid>,
+    /// Indexes that have keys.
+    pub indexes: Vec<Fid>,
+}
+
+/// How the data is looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Depth {
+    /// Whether it is there, and as long as it must be.
+    Sizes,
+    /// All of it is read and compared with its checksums.
+    Checksums,
+}
+
+/// What is wrong, and where.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Problem {
+    /// The target that shows it.
+    pub target: String,
+    /// Path, FID and what is wrong.
+    pub text: String,
+    /// What could be done about it.
+    pub kind: ProblemKind,
+}
+
+/// What could be done about a problem.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum ProblemKind {
+    /// Records contradict each other: the roles can put some of it in order.
+    Contradiction,
+    /// Bytes are lost, which nothing brings back.
+    Data,
+    /// An object of an OST with bytes that no file has: it can become a file.
+    Unclaimed(u16, Fid),
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "{}: {}", self.target, self.text)
+    }
+}
+
+/// Why a check did not end.
+#[derive(Debug, PartialEq, Eq)]
+pub enum CheckError {
+    /// The store failed.
+    Store(StoreError),
+    /// The caller did not want to go on.
+    Cancelled,
+}
+
+impl From<StoreError> for CheckError {
+    fn from(error: StoreError) -> Self {
+        Self::Store(error)
+    }
+}
+
+/// Hears how many objects and bytes of a target were looked at, and says whether to go on.
+pub type Watch<'a> = &'a mut dyn FnMut(u64, u64) -> bool;
 
 /// What the MDTs say of the objects of one OST.
 #[derive(Debug, Default)]
 struct Expected {
-    /// In files.
-    used: HashSet<Fid>,
+    /// In files: object, MDT and file.
+    used: HashMap<Fid, (u16, Fid)>,
     /// To be destroyed when servers run again.
     dying: HashSet<Fid>,
     /// What lies above was created ahead; `None` if no file ever lay here.
@@ -30,42 +100,70 @@ pub struct Findings {
     pub spare: u64,
     /// Files and objects of a survey that did not end, which servers remove when they start.
     pub survey: u64,
-    /// What contradicts what, each with the target that shows it.
-    pub problems: Vec<String>,
+    /// What contradicts what.
+    pub problems: Vec<Problem>,
 }
 
 /// A check under way: all MDTs first, then all OSTs.
 #[derive(Debug, Default)]
 pub struct Consistency {
     expected: BTreeMap<u16, Expected>,
+    /// By the number of the MDT.
+    paths: BTreeMap<u16, Paths>,
     findings: Findings,
 }
 
 impl Consistency {
-    fn problem(&mut self, target: &TargetName, text: &str) {
-        self.findings.problems.push(format!("{target}: {text}"));
+    fn problem(&mut self, target: &TargetName, text: String) {
+        self.problem_of(target, text, ProblemKind::Contradiction);
     }
 
-    /// Names and inodes of an MDT.
+    fn problem_of(&mut self, target: &TargetName, text: String, kind: ProblemKind) {
+        self.findings.problems.push(Problem { target: target.to_string(), text, kind });
+    }
+
+    /// Path and FID of a file.
+    fn place(&self, (mdt, file): (u16, Fid)) -> String {
+        let path = self.paths.get(&mdt).map_or_else(String::new, |paths| paths.of(file));
+        format!("{path} ({file})")
+    }
+
+    /// Names, inodes and layouts of an MDT.
     ///
     /// # Errors
     /// Those of the store.
-    pub fn mdt(&mut self, name: &TargetName, store: &dyn Store) -> Result<(), StoreError> {
-        let report = sheen_mds::check(store)?;
+    pub fn mdt(
+        &mut self,
+        name: &TargetName,
+        store: &dyn Store,
+        held: &Held,
+    ) -> Result<(), CheckError> {
+        let report = sheen_mds::check_all(store, &held.objects, &held.indexes)?;
         self.findings.inodes += report.inodes;
         self.findings.survey += report.survey;
         for fault in &report.faults {
-            self.problem(name, fault);
+            self.problem(name, fault.to_string());
         }
         for orphan in &report.orphans {
-            self.problem(name, &format!("{orphan} has no name and was not released"));
+            let text = format!("(no name) ({orphan}): it was open and was not released");
+            self.problem(name, text);
         }
-        let fid = |(ost, object): &(u16, OstId)| object.fid(*ost).map(|fid| (*ost, fid));
-        for (ost, object) in report.objects.iter().filter_map(fid) {
-            self.expected.entry(ost).or_default().used.insert(object);
+        self.paths.insert(name.index, report.paths);
+        for UsedObject { ost, object, file } in report.objects {
+            match object.fid(ost) {
+                Some(object) => {
+                    let expected = self.expected.entry(ost).or_default();
+                    expected.used.entry(object).or_insert((name.index, file));
+                }
+                None => {
+                    let place = self.place((name.index, file));
+                    self.problem(name, format!("{place}: its layout names no object: {object:?}"));
+                }
+            }
         }
-        for (ost, object) in report.dying.iter().filter_map(fid) {
-            self.expected.entry(ost).or_default().dying.insert(object);
+        for (ost, object) in report.dying {
+            let expected = self.expected.entry(ost).or_default();
+            expected.dying.extend(object.fid(ost));
         }
         for (ost, last) in report.last_used {
             self.expected.entry(ost).or_default().last_used = Some(last);
@@ -73,30 +171,118 @@ impl Consistency {
         Ok(())
     }
 
+    /// The data that lies on an MDT itself.
+    ///
+    /// # Errors
+    /// Those of the store, or [`CheckError::Cancelled`].
+    pub fn mdt_data(
+        &mut self,
+        name: &TargetName,
+        store: &dyn Store,
+        depth: Depth,
+        watch: Watch,
+    ) -> Result<(), CheckError> {
+        let (mut seen, mut after) = (Seen::default(), None);
+        loop {
+            let step = store.data_objects(after, STEP)?;
+            let Some(last) = step.last() else { return Ok(()) };
+            after = Some(*last);
+            for file in step {
+                if let Some(finding) = seen.data(store, file, depth, watch)? {
+                    let place = self.place((name.index, file));
+                    self.problem_of(name, format!("{place}: {finding}"), ProblemKind::Data);
+                }
+            }
+        }
+    }
+
     /// The objects of an OST.
     ///
     /// # Errors
-    /// Those of the store.
-    pub fn ost(&mut self, name: &TargetName, store: &dyn Store) -> Result<(), StoreError> {
-        let objects = sheen_oss::list_objects(store)?;
+    /// Those of the store, or [`CheckError::Cancelled`].
+    pub fn ost(
+        &mut self,
+        name: &TargetName,
+        store: &dyn Store,
+        held: &Held,
+        depth: Depth,
+        watch: Watch,
+    ) -> Result<(), CheckError> {
         let mut known = self.expected.remove(&name.index).unwrap_or_default();
-        for object in objects {
-            if sheen_oss::is_survey(object.fid) {
-                self.findings.survey += 1;
-            } else if known.used.remove(&object.fid) {
-                self.findings.objects += 1;
-            } else if known.dying.contains(&object.fid) || is_spare(&object, known.last_used) {
+        for fid in sheen_oss::unlisted(store, &held.objects)? {
+            self.problem(name, format!("{}: it is not listed", self.object(&known, fid)));
+        }
+        for fid in sheen_oss::beyond_last(store)? {
+            let text = "its number was never given out, and would be given out again";
+            self.problem(name, format!("{}: {text}", self.object(&known, fid)));
+        }
+        let mut seen = Seen::default();
+        for fid in sheen_oss::listed(store)? {
+            let is_there = match store.record(fid) {
+                Ok(attributes) => attributes.kind == FileKind::Regular,
+                Err(StoreError::NoObject(_)) => false,
+                Err(error) => return Err(error.into()),
+            };
+            if !is_there {
+                let place = self.object(&known, fid);
+                known.used.remove(&fid);
+                self.problem(name, format!("{place}: it is listed and missing"));
+                continue;
+            }
+            if known.dying.contains(&fid) {
+                // Whatever its bytes are, nobody will read them.
+                self.findings.spare += 1;
+                continue;
+            }
+            let found = seen.data(store, fid, depth, watch)?;
+            if let Some(finding) = &found {
+                let text = format!("{}: {finding}", self.object(&known, fid));
+                self.problem_of(name, text, ProblemKind::Data);
+            }
+            self.count(name, store, &mut known, (fid, found.is_none()))?;
+        }
+        let mut missing: Vec<_> = known.used.into_iter().collect();
+        missing.sort_unstable();
+        for (object, file) in missing {
+            let place = self.place(file);
+            self.problem(name, format!("{place}: its object {object} is missing"));
+        }
+        Ok(())
+    }
+
+    fn object(&self, known: &Expected, object: Fid) -> String {
+        match known.used.get(&object) {
+            Some(file) => format!("{}: object {object}", self.place(*file)),
+            None => format!("(no file): object {object}"),
+        }
+    }
+
+    /// Notes what an object is for.
+    fn count(
+        &mut self,
+        name: &TargetName,
+        store: &dyn Store,
+        known: &mut Expected,
+        (fid, is_whole): (Fid, bool),
+    ) -> Result<(), StoreError> {
+        if sheen_oss::is_survey(fid) {
+            self.findings.survey += 1;
+        } else if known.used.remove(&fid).is_some() {
+            self.findings.objects += 1;
+        } else if !is_whole {
+            self.findings.spare += 1;
+        } else {
+            let attributes = store.attributes(fid)?;
+            let bytes = attributes.size;
+            let is_ahead = known.last_used.is_none_or(|last| u64::from(fid.oid) > last);
+            // Created ahead; or its number was taken for a file that a crash kept from being made, in
+            // which case nobody can have written to it.
+            if is_ahead || attributes.blocks == 0 && bytes == 0 {
                 self.findings.spare += 1;
             } else {
-                let bytes = object.attributes.size;
-                let text = format!("object {} ({bytes} bytes) belongs to no file", object.fid);
-                self.problem(name, &text);
+                let text = format!("(no file): object {fid}: its {bytes} bytes belong to no file");
+                self.problem_of(name, text, ProblemKind::Unclaimed(name.index, fid));
             }
-        }
-        let mut missing: Vec<Fid> = known.used.into_iter().collect();
-        missing.sort_unstable();
-        for object in missing {
-            self.problem(name, &format!("object {object} of a file is missing"));
         }
         Ok(())
     }
@@ -104,21 +290,74 @@ impl Consistency {
     /// What was found.
     #[must_use]
     pub fn finish(mut self) -> Findings {
-        for (ost, known) in self.expected {
-            if let Some(object) = known.used.iter().min() {
-                let count = known.used.len();
-                self.findings.problems.push(format!(
-                    "OST{ost:04x} is missing with {count} objects, {object} one of them"
-                ));
+        for (ost, known) in std::mem::take(&mut self.expected) {
+            if let Some((object, file)) = known.used.iter().min() {
+                let (count, place) = (known.used.len(), self.place(*file));
+                let text = format!(
+                    "{place}: its object {object} is missing with the whole OST, and {} others",
+                    count - 1
+                );
+                let target = format!("OST{ost:04x}");
+                let kind = ProblemKind::Contradiction;
+                self.findings.problems.push(Problem { target, text, kind });
             }
         }
         self.findings
     }
 }
 
-/// Created ahead; or its number was taken for a file that a crash kept from being made, in which
-/// case nobody can have written to it.
-fn is_spare(object: &sheen_oss::ObjectRecord, last_used: Option<u64>) -> bool {
-    let is_ahead = last_used.is_none_or(|last| u64::from(object.fid.oid) > last);
-    is_ahead || object.attributes.blocks == 0 && object.attributes.size == 0
+/// How much data was looked at.
+#[derive(Default)]
+struct Seen {
+    objects: u64,
+    bytes: u64,
+}
+
+impl Seen {
+    /// What is wrong with the data of one object, if anything is.
+    fn data(
+        &mut self,
+        store: &dyn Store,
+        object: Fid,
+        depth: Depth,
+        watch: Watch,
+    ) -> Result<Option<String>, CheckError> {
+        self.objects += 1;
+        if depth == Depth::Sizes {
+            self.tell(watch)?;
+            return match store.attributes(object) {
+                Ok(_) => Ok(None),
+                Err(StoreError::Damaged(finding)) => Ok(in_a_line(&[*finding])),
+                Err(error) => Err(error.into()),
+            };
+        }
+        let (mut found, mut next) = (Vec::new(), Some(0));
+        while let Some(offset) = next {
+            let step = store.verify(object, offset)?;
+            found.extend(step.findings);
+            self.bytes += step.bytes;
+            next = step.next;
+            self.tell(watch)?;
+        }
+        Ok(in_a_line(&found))
+    }
+
+    fn tell(&self, watch: Watch) -> Result<(), CheckError> {
+        match watch(self.objects, self.bytes) {
+            true => Ok(()),
+            false => Err(CheckError::Cancelled),
+        }
+    }
+}
+
+/// The findings of one object: the worst, and how many more there are.
+fn in_a_line(found: &[Finding]) -> Option<String> {
+    let is_block = |finding: &&Finding| matches!(finding.damage, Damage::Checksum { .. });
+    let worst = found.iter().find(|finding| !is_block(finding)).or(found.first())?;
+    let blocks = found.iter().filter(is_block).count();
+    let text = format!("{}: {}", worst.path, worst.damage);
+    match found.len() {
+        1 => Some(text),
+        _ => Some(format!("{text}; {blocks} blocks are damaged in all")),
+    }
 }

@@ -6,10 +6,13 @@
 
 mod connector;
 mod consistency;
+mod directory;
 mod registrar;
 mod served;
 
 pub use connector::NodeConnector;
-pub use consistency::{Consistency, Findings};
+pub use consistency::{
+    CheckError, Consistency, Depth, Findings, Held, Problem, ProblemKind, Watch,
+};
 pub use registrar::Registrar;
 pub use served::{PlanKind, Role, Served};

@@ -14,6 +14,7 @@ use sheen_wire::messages::MgsTargetReg;
 use sheen_wire::mgs::{MgsTargetInfo, TargetFlags};
 use sheen_wire::text::Chars;
 
+use crate::directory::Directory;
 use crate::served::{PlanKind, Role, Served};
 
 /// How often an MDT looks for OSTs that joined, and how often while it has none.
@@ -68,12 +69,15 @@ impl Registrar {
     }
 
     /// Tells the MGS of a target with the parameters of `mkfs.lustre --param`. Unless it is `known`
-    /// from an earlier start, that makes it part of its file system.
+    /// from an earlier start, that makes it part of its file system. From then on the target believes
+    /// the servers that the MGS knows of.
     ///
     /// # Errors
     /// A text that says why the MGS refused.
     pub async fn register(&self, served: &Served, params: &str, known: bool) -> Result<(), String> {
         let PlanKind::Target(name) = &served.kind else { return Ok(()) };
+        let directory = Directory::new(&self.world, &name.fsname, &self.mgs);
+        served.target.know_servers(Arc::new(directory));
         let kind = match name.kind {
             TargetKind::Mdt => TargetFlags::SV_TYPE_MDT,
             TargetKind::Ost => TargetFlags::SV_TYPE_OST,

@@ -135,4 +135,8 @@ impl ReverseChannels for Reverse {
     ) -> Arc<dyn sheen_rpc::Channel> {
         self.0.reverse(client.clone(), to, import, agreed.clone())
     }
+
+    fn is_own_node(&self, nid: Nid) -> bool {
+        self.0.lnet().is_own(nid)
+    }
 }

@@ -16,7 +16,8 @@
 //! - A checksum that a client sent is verified before a byte is written.
 //!
 //! Cost of a write of n bytes: one bulk fetch, one checksum pass, one `pwritev`, one attribute patch
-//! in memory; of a read: one `pread` into the buffer that is sent, one checksum pass. A write asks for
+//! in memory, and the store's own pass for the checksums of its blocks; of a read: one `pread` into the
+//! buffer that is sent, one checksum pass, which is the store's where that compares blocks. A write asks for
 //! the file's blocks besides, a system call, unless it lies in what was written before.
 
 pub mod attributes;

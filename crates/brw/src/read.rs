@@ -19,12 +19,13 @@ impl<O: Objects> Brw<O> {
     pub async fn read(&self, context: &Context, request: OstRead) -> Result<Outcome, Errno> {
         let asked = request.ost_body.oa;
         let transfer = self.transfer(&request.obd_ioobj, request.niobuf_remote)?;
+        let room = while_waiting(Wait::Bulk, context.bulk.reserve(transfer.length)).await;
         let lock = self.transfer_lock(context, &transfer, LockMode::Pr).await?;
-        let data = self.get(context, &transfer)?;
+        let (data, sum) = self.get(context, &transfer)?;
         let length: usize = data.iter().map(Bytes::len).sum();
         self.grants.take_back(&context.export, &asked);
         let has_flags = asked.valid.contains(Valid::FLAGS);
-        let oa = answer(&asked, has_flags, &data);
+        let oa = answer(&asked, has_flags, &data, sum);
         let inline = has_flags && asked.flags.contains(ObdoFlags::SHORT_IO);
         let mut reply = OstReadReply { ost_body: Some(OstBody { oa }), ..OstReadReply::default() };
         if inline {
@@ -34,7 +35,7 @@ impl<O: Objects> Brw<O> {
                 .await
                 .map_err(|error| error.errno())?;
         }
-        drop(lock);
+        drop((lock, room));
         context.count(O::BYTES_READ_AND_WRITTEN.0, length as u64);
         // At most BULK_BYTES_MAX, so it fits.
         Ok(Outcome { status: length as i32, reply: Some(reply.into()) })
@@ -42,14 +43,21 @@ impl<O: Objects> Brw<O> {
 
     /// The bytes of all pieces; a piece is short only if the object ends in it or before it, and a
     /// gap inside (a piece behind the end, followed by none) cannot be.
-    fn get(&self, context: &Context, transfer: &Transfer) -> Result<Vec<Bytes>, Errno> {
+    /// With the CRC-32C of all if the store has worked it out.
+    fn get(
+        &self,
+        context: &Context,
+        transfer: &Transfer,
+    ) -> Result<(Vec<Bytes>, Option<u32>), Errno> {
         let clock = &*context.target.world().clock;
         let mut data = Vec::with_capacity(transfer.pieces.len());
-        let mut accesses = 0;
+        let (mut accesses, mut all) = (0, None);
         for piece in &transfer.pieces {
             let wanted = piece.len as usize;
-            let read = || self.store.read(transfer.object, piece.offset, wanted);
-            let read = self.reads.access(clock, wanted, read).map_err(|error| error.errno())?;
+            let read = || self.store.read_summed(transfer.object, piece.offset, wanted);
+            let read = self.reads.access(clock, wanted, read);
+            let (read, sum) = read.map_err(|error| error.errno())?;
+            all = sum.filter(|_| accesses == 0);
             accesses += 1;
             let is_short = read.len() < wanted;
             if !read.is_empty() {
@@ -60,18 +68,19 @@ impl<O: Objects> Brw<O> {
             }
         }
         self.reads.transferred(transfer, accesses);
-        Ok(data)
+        Ok((data, all))
     }
 }
 
-/// The checksum, if the client named one, and no grant: the client adds what it is told to what it
-/// has.
-fn answer(asked: &Obdo, has_flags: bool, data: &[Bytes]) -> Obdo {
+/// The checksum, if the client named one (`sum` if it is the one that the store worked out when it
+/// compared the blocks), and no grant: the client adds what it is told to what it has.
+fn answer(asked: &Obdo, has_flags: bool, data: &[Bytes], sum: Option<u32>) -> Obdo {
     let mut oa = Obdo { oi: asked.oi, ..Obdo::default() };
     let wanted = asked.valid.contains(Valid::CKSUM) && has_flags;
     if let Some(checksum) = Checksum::named(asked.flags).filter(|_| wanted) {
         oa.valid = Valid::CKSUM | Valid::FLAGS;
-        (oa.flags, oa.nlink) = (checksum.flag(), checksum.of(data));
+        let known = sum.filter(|_| checksum == Checksum::Crc32c);
+        (oa.flags, oa.nlink) = (checksum.flag(), known.unwrap_or_else(|| checksum.of(data)));
     }
     if asked.valid.contains(Valid::GRANT) {
         oa.valid |= Valid::GRANT;

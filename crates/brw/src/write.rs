@@ -25,11 +25,12 @@ impl<O: Objects> Brw<O> {
     ///
     /// # Errors
     /// [`Errno::EPROTO`] for pieces that make no sense, [`Errno::ENOSPC`] for what was not granted
-    /// and has no room, [`Errno::EAGAIN`] for a checksum that differs, those of locks, the store and
-    /// the network.
+    /// and has no room, those of locks, the store and the network. A checksum that differs is none: the
+    /// answer's checksum says so.
     pub async fn write(&self, context: &Context, request: OstWrite) -> Result<Outcome, Errno> {
         let asked = request.ost_body.oa;
         let transfer = self.transfer(&request.obd_ioobj, request.niobuf_remote)?;
+        let room = while_waiting(Wait::Bulk, context.bulk.reserve(transfer.length)).await;
         let lock = self.transfer_lock(context, &transfer, LockMode::Pw).await?;
         let before = self.store.attributes(transfer.object).map_err(|e| e.errno())?;
         self.reserve(&transfer)?;
@@ -37,7 +38,7 @@ impl<O: Objects> Brw<O> {
         let data = self.incoming(context, &asked, request.short_io, transfer.length).await?;
         if let Some(sum) = mismatch(&asked, &data) {
             tracing::warn!(object = %transfer.object, from = %context.from, "checksum differs");
-            return Ok(refused(asked, sum));
+            return Ok(refused(asked, sum, transfer.pieces.len()));
         }
         self.put(context, &transfer, data).map_err(|error| error.errno())?;
         let patch = self.objects.stamp(context, transfer.object, &asked, &before);
@@ -48,7 +49,7 @@ impl<O: Objects> Brw<O> {
         if transfer.pieces.iter().any(|piece| piece.flags.contains(BrwFlags::SYNC)) {
             self.make_durable(context, transfer.object).await?;
         }
-        drop((lock, pending));
+        drop((lock, pending, room));
         context.count(O::BYTES_READ_AND_WRITTEN.1, transfer.length as u64);
         self.answer(context, asked, &transfer)
     }
@@ -154,11 +155,13 @@ fn mismatch(asked: &Obdo, data: &[Bytes]) -> Option<u32> {
     (sum != asked.nlink).then_some(sum)
 }
 
-/// The client sees by our checksum that the data changed on its way, and sends it again.
-fn refused(asked: Obdo, sum: u32) -> Outcome {
-    let oa = Obdo { nlink: sum, ..asked };
-    let reply = OstWriteReply { ost_body: Some(OstBody { oa }), ..OstWriteReply::default() };
-    Outcome::failed(Errno::EAGAIN, reply)
+/// The client sees by our checksum that the data changed on its way, and sends it again, as it does with
+/// Lustre's OSTs, which write what came and answer the same. An errno would say that of any refusal.
+fn refused(asked: Obdo, sum: u32, pieces: usize) -> Outcome {
+    // Nothing was written, and no grant comes with it.
+    let oa = Obdo { nlink: sum, valid: asked.valid.without(Valid::GRANT), ..asked };
+    let (ost_body, rcs) = (Some(OstBody { oa }), vec![0; pieces]);
+    Outcome::ok(OstWriteReply { ost_body, rcs, ..OstWriteReply::default() })
 }
 
 /// Offset and length of each run of pieces that touch.

@@ -5,6 +5,7 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use crate::folder::{check_owner, short_path};
 use crate::protocol::LINE_BYTES_MAX;
 use crate::{Answer, Question};
 
@@ -35,9 +36,12 @@ pub fn run_folder(is_root: bool, uid: u32) -> PathBuf {
 
 impl Client {
     /// Every live process with a socket in `folder`, by name of the socket. Sockets of dead
-    /// processes are passed over.
+    /// processes are passed over; a folder that is another user's has none of ours.
     #[must_use]
     pub fn all(folder: &Path) -> Vec<Client> {
+        if check_owner(folder).is_err() {
+            return Vec::new();
+        }
         let Ok(entries) = std::fs::read_dir(folder) else { return Vec::new() };
         let mut paths: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
         paths.retain(|path| path.extension().is_some_and(|extension| extension == "sock"));
@@ -50,7 +54,8 @@ impl Client {
     /// # Errors
     /// If nobody answers there.
     pub fn connect(path: &Path) -> io::Result<Self> {
-        let stream = UnixStream::connect(path)?;
+        let (_folder, short) = short_path(path)?;
+        let stream = UnixStream::connect(short)?;
         stream.set_read_timeout(Some(Duration::from_secs(ANSWER_SECONDS_MAX)))?;
         Ok(Self { path: path.to_owned(), stream })
     }
@@ -89,9 +94,12 @@ mod tests {
 
     #[test]
     fn a_tool_reaches_a_process_and_not_a_dead_one() {
-        let folder = std::env::temp_dir().join(format!("sheen-control-{}", std::process::id()));
-        std::fs::create_dir_all(&folder).unwrap();
-        drop(std::os::unix::net::UnixListener::bind(folder.join("dead.sock")).unwrap());
+        // Longer than a socket's path may be.
+        let top = std::env::temp_dir().join(format!("sheen-control-{}", std::process::id()));
+        let folder = top.join("a-name-of-thirty-letters-or-so/".repeat(5));
+        crate::make_private(&folder).unwrap();
+        let (_folder, short) = crate::folder::short_path(&folder.join("dead.sock")).unwrap();
+        drop(std::os::unix::net::UnixListener::bind(short).unwrap());
         let tree = Arc::new(Tree::new());
         tree.add("version", || "2.17.0".to_owned());
         let fail: Command = Box::new(|_| Err((Errno::ENODEV, "none".to_owned())));
@@ -107,6 +115,6 @@ mod tests {
         assert_eq!(answer, Answer::Failed { errno: 19, message: "none".to_owned() });
         drop(server);
         assert!(Client::all(&folder).is_empty());
-        std::fs::remove_dir_all(&folder).unwrap();
+        std::fs::remove_dir_all(&top).unwrap();
     }
 }

@@ -2,12 +2,14 @@
 //!
 //! Every process of Sheen owns one [`Tree`] of parameters under Lustre's names and one
 //! [`Server`] that answers on a UNIX socket in the run folder. A tool asks all sockets there
-//! ([`Client`]) and joins the answers, as `lctl` on a Lustre node sees all devices of that node.
+//! ([`Client`]) and joins the answers, as `lctl` on a Lustre node sees all devices of that node. The folder
+//! is closed to other users ([`make_private`]), and a process answers nobody but its own user and root.
 //! [`PageServer`] is for collectors that scrape over HTTP.
 //!
 //! The hot paths of servers and client never come here: parameters read counters that those keep.
 
 mod client;
+mod folder;
 mod glob;
 mod page;
 mod protocol;
@@ -15,6 +17,7 @@ mod server;
 mod tree;
 
 pub use client::{Client, run_folder};
+pub use folder::{check_owner, make_private};
 pub use glob::Pattern;
 pub use page::{PageServer, page_address};
 pub use protocol::{Answer, Question, Shown};

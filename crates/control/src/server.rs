@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use sheen_types::Errno;
 
+use crate::folder::{make_private, short_path};
 use crate::protocol::LINE_BYTES_MAX;
 use crate::{Answer, Listed, Pattern, Question, Shown, Tree};
 
@@ -32,19 +33,20 @@ impl Server {
     /// and short-lived. A socket left by a dead process is replaced.
     ///
     /// # Errors
-    /// If the folder cannot be made or the socket not bound.
+    /// If the folder cannot be made or is another user's, or the socket cannot be bound.
     pub fn start(
         path: &Path,
         tree: Arc<Tree>,
         commands: BTreeMap<String, Command>,
     ) -> io::Result<Self> {
         if let Some(folder) = path.parent() {
-            std::fs::create_dir_all(folder)?;
+            make_private(folder)?;
         }
-        if UnixStream::connect(path).is_err() {
+        let (_folder, short) = short_path(path)?;
+        if UnixStream::connect(&short).is_err() {
             let _ = std::fs::remove_file(path);
         }
-        let listener = UnixListener::bind(path)?;
+        let listener = UnixListener::bind(&short)?;
         let stopped = Arc::new(AtomicBool::new(false));
         let shared = Arc::new(Shared { tree, commands });
         let stop = Arc::clone(&stopped);
@@ -57,7 +59,9 @@ impl Server {
 impl Drop for Server {
     fn drop(&mut self) {
         self.stopped.store(true, Ordering::Relaxed);
-        let _ = UnixStream::connect(&self.path);
+        if let Ok((_folder, short)) = short_path(&self.path) {
+            let _ = UnixStream::connect(short);
+        }
         let _ = std::fs::remove_file(&self.path);
     }
 }
@@ -91,8 +95,14 @@ pub fn asker() -> Option<u32> {
 }
 
 fn serve(stream: &UnixStream, shared: &Shared) -> io::Result<()> {
-    let peer = rustix::net::sockopt::socket_peercred(stream).ok();
-    ASKER.set(peer.map(|peer| peer.pid.as_raw_nonzero().get().cast_unsigned()));
+    let peer = rustix::net::sockopt::socket_peercred(stream)?;
+    // The folder is closed to others; should it be open after all, they still set and run nothing.
+    if !(peer.uid.is_root() || peer.uid == rustix::process::geteuid()) {
+        let uid = peer.uid.as_raw();
+        tracing::warn!("refused a tool of uid {uid}: neither our user nor root");
+        return Ok(());
+    }
+    ASKER.set(Some(peer.pid.as_raw_nonzero().get().cast_unsigned()));
     let mut reader = BufReader::new(stream);
     let mut line = String::new();
     while reader.by_ref().take(LINE_BYTES_MAX).read_line(&mut line)? > 0 {

@@ -4,6 +4,7 @@ use std::ffi::OsStr;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
@@ -25,11 +26,12 @@ use sheen_types::{Errno, Extent, JobId, Name};
 use crate::busy::{Busy, Guard};
 use crate::control::{self, Control};
 use crate::credentials::Groups;
-use crate::ends::Ends;
+use crate::ends::Ends as FileEnds;
 use crate::invalidate::Kernel;
 use crate::jobs::Jobs;
 use crate::mount::MountOptions;
-use crate::{answer, convert, drive, signals};
+use crate::signals::{Ends, Waits};
+use crate::{alive, answer, convert, drive};
 
 /// Bytes of one write request and of read-ahead: one bulk RPC's worth keeps the pipe full.
 const REQUEST_BYTES: u32 = 1 << 20;
@@ -63,7 +65,8 @@ pub(crate) struct Adapter {
     groups: Groups,
     kernel: Arc<Kernel>,
     busy: Arc<Busy>,
-    ends: Arc<Ends>,
+    ends: Arc<FileEnds>,
+    waits: Arc<Waits>,
     local_locks: bool,
     jobs: Arc<Jobs>,
 }
@@ -77,8 +80,8 @@ impl Adapter {
         options: &MountOptions,
     ) -> Self {
         let (local_locks, jobs) = (options.local_locks, Arc::clone(&options.jobs));
-        let ends = Arc::default();
-        Self { files, runtime, groups: Groups::default(), kernel, busy, ends, local_locks, jobs }
+        let (ends, waits, groups) = (Arc::default(), Waits::new(), Groups::default());
+        Self { files, runtime, groups, kernel, busy, ends, waits, local_locks, jobs }
     }
 
     fn who(&self, request: &Request, umask: u32) -> Credentials {
@@ -154,11 +157,15 @@ impl Adapter {
             NewNode::Symlink(_) => Operation::Symlink,
             NewNode::Node { .. } => Operation::Mknod,
         };
+        let mut waiting = self.waits.call(request.pid(), Ends::Killed);
         self.counted(request, operation, async move {
-            let made = async { files.make(&who, node(parent), &name?, mode, new).await };
-            let made = made.await;
+            let mut call = pin!(async { files.make(&who, node(parent), &name?, mode, new).await });
+            let made = waiting.wait(call.as_mut()).await;
             drop(guard);
             answer::entry(reply, made);
+            if let Some(late) = waiting.late(call).await {
+                files.forget(late.node, 1);
+            }
         });
     }
 }
@@ -233,14 +240,18 @@ impl Filesystem for Adapter {
     fn lookup(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
         let (files, who, name) = (self.files.clone(), self.who(request, 0), convert::name(name));
         let (guard, ends) = (self.occupy(&[parent]), Arc::clone(&self.ends));
+        let mut waiting = self.waits.call(request.pid(), Ends::Fatal);
         self.counted(request, Operation::Getattr, async move {
-            let found = async { files.lookup(&who, node(parent), &name?).await };
-            let found = found.await;
+            let mut call = pin!(async { files.lookup(&who, node(parent), &name?).await });
+            let found = waiting.wait(call.as_mut()).await;
             if let Ok(Lookup::Found(entry)) = &found {
                 ends.used(entry.node.0).await;
             }
             drop(guard);
             answer::lookup(reply, found);
+            if let Some(Lookup::Found(late)) = waiting.late(call).await {
+                files.forget(late.node, 1);
+            }
         });
     }
 
@@ -252,13 +263,19 @@ impl Filesystem for Adapter {
         let (files, who) = (self.files.clone(), self.who(request, 0));
         // A directory's, before it is changed: the kernel holds its lock for the change already.
         let (guard, ends) = (self.occupy(&[number]), Arc::clone(&self.ends));
+        let mut waiting = self.waits.call(request.pid(), Ends::Fatal);
         self.counted(request, Operation::Getattr, async move {
-            let mut stat = files.getattr(&who, node(number)).await;
-            if ends.used(number.0).await {
-                stat = files.getattr(&who, node(number)).await;
-            }
+            let mut call = pin!(async {
+                let stat = files.getattr(&who, node(number)).await;
+                match ends.used(number.0).await {
+                    true => files.getattr(&who, node(number)).await,
+                    false => stat,
+                }
+            });
+            let stat = waiting.wait(call.as_mut()).await;
             drop(guard);
             answer::stat(reply, node(number), stat);
+            waiting.late(call).await;
         });
     }
 
@@ -294,26 +311,35 @@ impl Filesystem for Adapter {
         let (files, who) = (self.files.clone(), self.who(request, 0));
         let guard = self.occupy(&[number]);
         let operation = if size.is_some() { Operation::Truncate } else { Operation::Setattr };
+        let mut waiting = self.waits.call(request.pid(), Ends::Killed);
         self.counted(request, operation, async move {
-            let done = files.setattr(&who, node(number), opened.map(handle), changes).await;
+            let mut call = pin!(files.setattr(&who, node(number), opened.map(handle), changes));
+            let done = waiting.wait(call.as_mut()).await;
             drop(guard);
             answer::stat(reply, node(number), done);
+            waiting.late(call).await;
         });
     }
 
     fn access(&self, request: &Request, number: INodeNo, mask: AccessFlags, reply: ReplyEmpty) {
         let (files, who) = (self.files.clone(), self.who(request, 0));
         let wanted = May(mask.bits().cast_unsigned() & 7);
+        let mut waiting = self.waits.call(request.pid(), Ends::Fatal);
         self.drive(request, async move {
-            answer::empty(reply, files.access(&who, node(number), wanted).await);
+            let mut call = pin!(files.access(&who, node(number), wanted));
+            answer::empty(reply, waiting.wait(call.as_mut()).await);
+            waiting.late(call).await;
         });
     }
 
     fn readlink(&self, request: &Request, number: INodeNo, reply: ReplyData) {
         let (files, who) = (self.files.clone(), self.who(request, 0));
+        let mut waiting = self.waits.call(request.pid(), Ends::Fatal);
         self.drive(request, async move {
-            let target = files.readlink(&who, node(number)).await;
+            let mut call = pin!(files.readlink(&who, node(number)));
+            let target = waiting.wait(call.as_mut()).await;
             answer::data(reply, target.map(|target| vec![target]));
+            waiting.late(call).await;
         });
     }
 
@@ -361,22 +387,26 @@ impl Filesystem for Adapter {
     fn unlink(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
         let (files, who, name) = (self.files.clone(), self.who(request, 0), convert::name(name));
         let guard = self.occupy(&[parent]);
+        let mut waiting = self.waits.call(request.pid(), Ends::Killed);
         self.counted(request, Operation::Unlink, async move {
-            let done = async { files.unlink(&who, node(parent), &name?).await };
-            let done = done.await;
+            let mut call = pin!(async { files.unlink(&who, node(parent), &name?).await });
+            let done = waiting.wait(call.as_mut()).await;
             drop(guard);
             answer::empty(reply, done);
+            waiting.late(call).await;
         });
     }
 
     fn rmdir(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
         let (files, who, name) = (self.files.clone(), self.who(request, 0), convert::name(name));
         let guard = self.occupy_child(parent, &name);
+        let mut waiting = self.waits.call(request.pid(), Ends::Killed);
         self.counted(request, Operation::Rmdir, async move {
-            let done = async { files.rmdir(&who, node(parent), &name?).await };
-            let done = done.await;
+            let mut call = pin!(async { files.rmdir(&who, node(parent), &name?).await });
+            let done = waiting.wait(call.as_mut()).await;
             drop(guard);
             answer::empty(reply, done);
+            waiting.late(call).await;
         });
     }
 
@@ -411,14 +441,16 @@ impl Filesystem for Adapter {
         };
         let known = |child: Option<NodeId>| child.map_or(parent, |child| INodeNo(child.0));
         let guard = self.occupy(&[parent, new_parent, known(moved), known(replaced)]);
+        let mut waiting = self.waits.call(request.pid(), Ends::Killed);
         self.counted(request, Operation::Rename, async move {
-            let done = async {
+            let mut call = pin!(async {
                 let (old, new) = names?;
                 files.rename(&who, (node(parent), &old), (node(new_parent), &new), mode).await
-            };
-            let done = done.await;
+            });
+            let done = waiting.wait(call.as_mut()).await;
             drop(guard);
             answer::empty(reply, done);
+            waiting.late(call).await;
         });
     }
 
@@ -433,11 +465,16 @@ impl Filesystem for Adapter {
         let (files, who, name) = (self.files.clone(), self.who(request, 0), convert::name(name));
         self.ends.found(request.pid(), number.0);
         let guard = self.occupy(&[parent]);
+        let mut waiting = self.waits.call(request.pid(), Ends::Killed);
         self.counted(request, Operation::Link, async move {
-            let done = async { files.link(&who, node(number), node(parent), &name?).await };
-            let done = done.await;
+            let (number, parent) = (node(number), node(parent));
+            let mut call = pin!(async { files.link(&who, number, parent, &name?).await });
+            let done = waiting.wait(call.as_mut()).await;
             drop(guard);
             answer::entry(reply, done);
+            if let Some(late) = waiting.late(call).await {
+                files.forget(late.node, 1);
+            }
         });
     }
 
@@ -445,14 +482,21 @@ impl Filesystem for Adapter {
         let (files, who) = (self.files.clone(), self.who(request, 0));
         let kernel = Arc::clone(&self.kernel);
         let tracked = self.is_tracked(request);
+        let flags = OpenFlags(flags.0.cast_unsigned());
+        let changes = flags.writes() || flags.has(OpenFlags::TRUNCATE);
+        let ends = if changes { Ends::Killed } else { Ends::Fatal };
+        let mut waiting = self.waits.call(request.pid(), ends);
         self.counted(request, Operation::Open, async move {
-            let flags = OpenFlags(flags.0.cast_unsigned());
-            let opened = files.open(&who, node(number), flags).await;
+            let mut call = pin!(files.open(&who, node(number), flags));
+            let opened = waiting.wait(call.as_mut()).await;
             if let (true, Ok(opened)) = (tracked, &opened) {
                 files.statistics().opened(opened.tally);
             }
             let give = |bytes: &Bytes| kernel.store(node(number), bytes);
             answer::opened(reply, opened.map(|opened| files.hand_over(opened, give)));
+            if let Some(late) = waiting.late(call).await {
+                _ = files.release(late.handle, None).await;
+            }
         });
     }
 
@@ -475,15 +519,20 @@ impl Filesystem for Adapter {
             self.ends.found(request.pid(), known.0);
         }
         let (guard, tracked) = (self.occupy(&[parent]), self.is_tracked(request));
+        let mut waiting = self.waits.call(request.pid(), Ends::Killed);
         self.counted(request, Operation::Create, async move {
-            let made =
-                async { files.create(&who, node(parent), &name?, mode & 0o7777, flags).await };
-            let made = made.await;
+            let (parent, mode) = (node(parent), mode & 0o7777);
+            let mut call = pin!(async { files.create(&who, parent, &name?, mode, flags).await });
+            let made = waiting.wait(call.as_mut()).await;
             drop(guard);
             if let (true, Ok((_, opened))) = (tracked, &made) {
                 files.statistics().opened(opened.tally);
             }
             answer::created(reply, made);
+            if let Some((entry, late)) = waiting.late(call).await {
+                _ = files.release(late.handle, None).await;
+                files.forget(entry.node, 1);
+            }
         });
     }
 
@@ -500,8 +549,10 @@ impl Filesystem for Adapter {
     ) {
         let (files, ends, thread) = (self.files.clone(), Arc::clone(&self.ends), request.pid());
         let is_tracked = self.is_tracked(request);
+        let mut waiting = self.waits.call(thread, Ends::Fatal);
         self.counted(request, Operation::Read, async move {
-            let read = files.read(handle(opened), offset, size).await;
+            let mut call = pin!(files.read(handle(opened), offset, size));
+            let read = waiting.wait(call.as_mut()).await;
             if let Ok(pieces) = &read {
                 let bytes: usize = pieces.iter().map(Bytes::len).sum();
                 let statistics = files.statistics();
@@ -514,6 +565,7 @@ impl Filesystem for Adapter {
                 }
             }
             answer::data(reply, read);
+            waiting.late(call).await;
         });
     }
 
@@ -534,11 +586,17 @@ impl Filesystem for Adapter {
         ends.called(request.pid());
         let (is_tracked, thread) = (self.is_tracked(request), request.pid());
         let is_of_pages = how.contains(WriteFlags::FUSE_WRITE_CACHE);
+        // Nobody's call is the kernel's own write-back: what it brings is lost if it is not taken.
+        let waits_for = if is_of_pages { 0 } else { thread };
+        let mut waiting = self.waits.call(waits_for, Ends::Killed);
         self.counted(request, Operation::Write, async move {
-            let written = match is_of_pages {
-                true => files.write_back(handle(opened), offset, data).await,
-                false => files.write(handle(opened), offset, data).await,
-            };
+            let mut call = pin!(async {
+                match is_of_pages {
+                    true => files.write_back(handle(opened), offset, data).await,
+                    false => files.write(handle(opened), offset, data).await,
+                }
+            });
+            let written = waiting.wait(call.as_mut()).await;
             if ends.any() && !is_of_pages && passes_pages(&files, opened, flags) {
                 ends.used(number.0).await;
             }
@@ -553,14 +611,18 @@ impl Filesystem for Adapter {
                 }
                 Err(errno) => reply.error(convert::errno(errno)),
             }
+            waiting.late(call).await;
         });
     }
 
     fn flush(&self, request: &Request, _: INodeNo, opened: Handle, by: Owner, reply: ReplyEmpty) {
         self.ends.called(request.pid());
         let files = self.files.clone();
+        let mut waiting = self.waits.call(request.pid(), Ends::Gone);
         self.drive(request, async move {
-            answer::empty(reply, files.flush(handle(opened), owner(by)).await);
+            let mut call = pin!(files.flush(handle(opened), owner(by)));
+            answer::empty(reply, waiting.wait(call.as_mut()).await);
+            waiting.late(call).await;
         });
     }
 
@@ -582,8 +644,11 @@ impl Filesystem for Adapter {
 
     fn fsync(&self, request: &Request, _: INodeNo, opened: Handle, data: bool, reply: ReplyEmpty) {
         let files = self.files.clone();
+        let mut waiting = self.waits.call(request.pid(), Ends::Killed);
         self.counted(request, Operation::Fsync, async move {
-            answer::empty(reply, files.fsync(handle(opened), data).await);
+            let mut call = pin!(files.fsync(handle(opened), data));
+            answer::empty(reply, waiting.wait(call.as_mut()).await);
+            waiting.late(call).await;
         });
     }
 
@@ -602,10 +667,13 @@ impl Filesystem for Adapter {
     ) {
         let files = self.files.clone();
         let guard = self.occupy(&[number]);
+        let mut waiting = self.waits.call(request.pid(), Ends::Fatal);
         self.counted(request, Operation::Readdir, async move {
-            let names = files.readdir(handle(opened), DirCookie(offset), NAMES_AT_ONCE).await;
+            let mut call = pin!(files.readdir(handle(opened), DirCookie(offset), NAMES_AT_ONCE));
+            let names = waiting.wait(call.as_mut()).await;
             drop(guard);
             answer::directory(reply, names);
+            waiting.late(call).await;
         });
     }
 
@@ -619,11 +687,15 @@ impl Filesystem for Adapter {
     ) {
         let (files, who) = (self.files.clone(), self.who(request, 0));
         let guard = self.occupy(&[number]);
+        let mut waiting = self.waits.call(request.pid(), Ends::Fatal);
         self.counted(request, Operation::Readdir, async move {
             let from = DirCookie(offset);
-            let names = files.readdir_plus(&who, handle(opened), from, NAMES_AT_ONCE).await;
+            let mut call = pin!(files.readdir_plus(&who, handle(opened), from, NAMES_AT_ONCE));
+            let names = waiting.wait(call.as_mut()).await;
             drop(guard);
             answer::directory_plus(&files, reply, names);
+            let late = waiting.late(call).await.unwrap_or_default();
+            late.into_iter().filter_map(|it| it.found).for_each(|it| files.forget(it.node, 1));
         });
     }
 
@@ -650,15 +722,20 @@ impl Filesystem for Adapter {
         reply: ReplyEmpty,
     ) {
         let files = self.files.clone();
+        let mut waiting = self.waits.call(request.pid(), Ends::Killed);
         self.counted(request, Operation::Fsync, async move {
-            answer::empty(reply, files.fsync(handle(opened), data).await);
+            let mut call = pin!(files.fsync(handle(opened), data));
+            answer::empty(reply, waiting.wait(call.as_mut()).await);
+            waiting.late(call).await;
         });
     }
 
     fn statfs(&self, request: &Request, _: INodeNo, reply: ReplyStatfs) {
         let files = self.files.clone();
+        let mut waiting = self.waits.call(request.pid(), Ends::Fatal);
         self.counted(request, Operation::Statfs, async move {
-            match files.statfs().await {
+            let mut call = pin!(files.statfs());
+            match waiting.wait(call.as_mut()).await {
                 Ok(stat) => reply.statfs(
                     stat.blocks,
                     stat.blocks_free,
@@ -671,6 +748,7 @@ impl Filesystem for Adapter {
                 ),
                 Err(errno) => reply.error(convert::errno(errno)),
             }
+            waiting.late(call).await;
         });
     }
 
@@ -694,15 +772,19 @@ impl Filesystem for Adapter {
         };
         let (files, who) = (self.files.clone(), self.who(request, 0));
         let (name, value) = (name.as_bytes().to_vec(), Bytes::copy_from_slice(value));
-        let (guard, thread) = (self.occupy(&[number]), request.pid());
+        let guard = self.occupy(&[number]);
+        let is_long = FileSystem::is_long_order(&name);
+        let ends = if is_long { Ends::Any } else { Ends::Killed };
+        let mut waiting = self.waits.call(request.pid(), ends);
         self.counted(request, Operation::Setxattr, async move {
-            let done = files.setxattr(&who, node(number), &name, value, mode);
-            let done = match FileSystem::is_long_order(&name) {
-                true => signals::unless_interrupted(thread, done).await,
-                false => done.await,
-            };
+            let mut call = pin!(files.setxattr(&who, node(number), &name, value, mode));
+            let done = waiting.wait(call.as_mut()).await;
             drop(guard);
             answer::empty(reply, done);
+            // A long order ends with the wait for it.
+            if !is_long {
+                waiting.late(call).await;
+            }
         });
     }
 
@@ -714,17 +796,26 @@ impl Filesystem for Adapter {
         size: u32,
         reply: ReplyXattr,
     ) {
+        if name == alive::ATTRIBUTE {
+            return reply.error(convert::errno(Errno::ENODATA));
+        }
         let (files, who) = (self.files.clone(), self.who(request, 0));
         let name = name.as_bytes().to_vec();
+        let mut waiting = self.waits.call(request.pid(), Ends::Fatal);
         self.counted(request, Operation::Getxattr, async move {
-            answer::xattr(reply, size, files.getxattr(&who, node(number), &name).await);
+            let mut call = pin!(files.getxattr(&who, node(number), &name));
+            answer::xattr(reply, size, waiting.wait(call.as_mut()).await);
+            waiting.late(call).await;
         });
     }
 
     fn listxattr(&self, request: &Request, number: INodeNo, size: u32, reply: ReplyXattr) {
         let (files, who) = (self.files.clone(), self.who(request, 0));
+        let mut waiting = self.waits.call(request.pid(), Ends::Fatal);
         self.counted(request, Operation::Listxattr, async move {
-            answer::xattr(reply, size, files.listxattr(&who, node(number)).await);
+            let mut call = pin!(files.listxattr(&who, node(number)));
+            answer::xattr(reply, size, waiting.wait(call.as_mut()).await);
+            waiting.late(call).await;
         });
     }
 
@@ -732,10 +823,13 @@ impl Filesystem for Adapter {
         let (files, who) = (self.files.clone(), self.who(request, 0));
         let name = name.as_bytes().to_vec();
         let guard = self.occupy(&[number]);
+        let mut waiting = self.waits.call(request.pid(), Ends::Killed);
         self.counted(request, Operation::Removexattr, async move {
-            let done = files.removexattr(&who, node(number), &name).await;
+            let mut call = pin!(files.removexattr(&who, node(number), &name));
+            let done = waiting.wait(call.as_mut()).await;
             drop(guard);
             answer::empty(reply, done);
+            waiting.late(call).await;
         });
     }
 
@@ -752,10 +846,11 @@ impl Filesystem for Adapter {
         reply: ReplyLock,
     ) {
         let files = self.files.clone();
+        let mut waiting = self.waits.call(request.pid(), Ends::Fatal);
         self.counted(request, Operation::Flock, async move {
             let wanted = lock(start, end, kind, pid);
-            let found = async { files.get_lock(handle(opened), owner(by), wanted?).await };
-            match found.await {
+            let mut call = pin!(async { files.get_lock(handle(opened), owner(by), wanted?).await });
+            match waiting.wait(call.as_mut()).await {
                 Ok(Some(other)) => {
                     let end = other.end.min(i64::MAX as u64);
                     let kind = i32::from(other.mode == FileLockMode::Write);
@@ -764,6 +859,7 @@ impl Filesystem for Adapter {
                 Ok(None) => reply.locked(start, end, 2, 0),
                 Err(errno) => reply.error(convert::errno(errno)),
             }
+            waiting.late(call).await;
         });
     }
 
@@ -780,13 +876,17 @@ impl Filesystem for Adapter {
         sleep: bool,
         reply: ReplyEmpty,
     ) {
-        let (files, thread) = (self.files.clone(), request.pid());
+        let files = self.files.clone();
+        let ends = if sleep { Ends::Any } else { Ends::Killed };
+        let mut waiting = self.waits.call(request.pid(), ends);
         self.counted(request, Operation::Flock, async move {
             let wanted = lock(start, end, kind, pid);
-            let done = async { files.set_lock(handle(opened), owner(by), wanted?, sleep).await };
-            let done = match sleep {
-                true => signals::unless_interrupted(thread, done).await,
-                false => done.await,
+            // A request whose wait ends is taken back before that is told: a lock that came later would
+            // never go.
+            let done = {
+                let mut call =
+                    pin!(async { files.set_lock(handle(opened), owner(by), wanted?, sleep).await });
+                waiting.wait(call.as_mut()).await
             };
             answer::empty(reply, done);
         });
@@ -814,8 +914,11 @@ impl Filesystem for Adapter {
             _ => return reply.error(convert::errno(Errno::EOPNOTSUPP)),
         };
         let files = self.files.clone();
+        let mut waiting = self.waits.call(request.pid(), Ends::Killed);
         self.counted(request, Operation::Fallocate, async move {
-            answer::empty(reply, files.fallocate(handle(opened), what, offset, length).await);
+            let mut call = pin!(files.fallocate(handle(opened), what, offset, length));
+            answer::empty(reply, waiting.wait(call.as_mut()).await);
+            waiting.late(call).await;
         });
     }
 
@@ -837,11 +940,14 @@ impl Filesystem for Adapter {
         };
         let Ok(offset) = u64::try_from(offset) else { return reply.error(fuser::Errno::ENXIO) };
         let files = self.files.clone();
+        let mut waiting = self.waits.call(request.pid(), Ends::Fatal);
         self.counted(request, Operation::Seek, async move {
-            match files.seek(handle(opened), offset, what).await {
+            let mut call = pin!(files.seek(handle(opened), offset, what));
+            match waiting.wait(call.as_mut()).await {
                 Ok(found) => reply.offset(i64::try_from(found).unwrap_or(i64::MAX)),
                 Err(errno) => reply.error(convert::errno(errno)),
             }
+            waiting.late(call).await;
         });
     }
 
@@ -862,10 +968,13 @@ impl Filesystem for Adapter {
         };
         let (files, who) = (self.files.clone(), self.who(request, 0));
         let guard = self.occupy(&[number]);
+        let mut waiting = self.waits.call(request.pid(), Ends::Killed);
         self.counted(request, Operation::Ioctl, async move {
-            let done = asked.perform(&files, &who, node(number)).await;
+            let mut call = pin!(asked.perform(&files, &who, node(number)));
+            let done = waiting.wait(call.as_mut()).await;
             drop(guard);
             control::answer(reply, room, done);
+            waiting.late(call).await;
         });
     }
 }

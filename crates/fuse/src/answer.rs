@@ -2,8 +2,8 @@
 
 use bytes::{Bytes, BytesMut};
 use fuser::{
-    FileHandle, FopenFlags, Generation, INodeNo, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory,
-    ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyOpen, ReplyXattr,
+    FileAttr, FileHandle, FopenFlags, Generation, INodeNo, ReplyAttr, ReplyCreate, ReplyData,
+    ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyOpen, ReplyXattr,
 };
 use sheen_client::posix::{
     DirEntry, DirEntryPlus, Entry, FileSystem, FileType, Lookup, NodeId, Opened, Stat,
@@ -19,12 +19,17 @@ pub(crate) fn empty(reply: ReplyEmpty, answer: Result<(), Errno>) {
     }
 }
 
+fn with_attributes(entry: Entry) -> Result<(Entry, FileAttr), Errno> {
+    let attributes = convert::attributes(entry.node, &entry.attributes)?;
+    Ok((entry, attributes))
+}
+
 pub(crate) fn entry(reply: ReplyEntry, answer: Result<Entry, Errno>) {
-    match answer {
-        Ok(entry) => reply.entry_with_ttls(
+    match answer.and_then(with_attributes) {
+        Ok((entry, attributes)) => reply.entry_with_ttls(
             &time_to_live(entry.keep.attributes),
             &time_to_live(entry.keep.entry),
-            &convert::attributes(entry.node, &entry.attributes),
+            &attributes,
             Generation(entry.generation),
         ),
         Err(errno) => reply.error(convert::errno(errno)),
@@ -43,9 +48,9 @@ pub(crate) fn lookup(reply: ReplyEntry, answer: Result<Lookup, Errno>) {
 }
 
 pub(crate) fn stat(reply: ReplyAttr, node: NodeId, answer: Result<Stat, Errno>) {
-    match answer {
-        Ok(stat) => {
-            let mut attributes = convert::attributes(node, &stat.attributes);
+    let told = |stat: Stat| Ok((convert::attributes(node, &stat.attributes)?, stat));
+    match answer.and_then(told) {
+        Ok((mut attributes, stat)) => {
             attributes.ino = INodeNo(stat.attributes.ino);
             reply.attr(&time_to_live(stat.keep), &attributes);
         }
@@ -75,10 +80,11 @@ pub(crate) fn opened(reply: ReplyOpen, answer: Result<Opened, Errno>) {
 }
 
 pub(crate) fn created(reply: ReplyCreate, answer: Result<(Entry, Opened), Errno>) {
-    match answer {
-        Ok((entry, opened)) => reply.created(
+    let told = |(entry, opened)| Ok((with_attributes(entry)?, opened));
+    match answer.and_then(told) {
+        Ok(((entry, attributes), opened)) => reply.created(
             &convert::joint_time_to_live(entry.keep),
-            &convert::attributes(entry.node, &entry.attributes),
+            &attributes,
             Generation(entry.generation),
             FileHandle(opened.handle.0),
             open_flags(opened),
@@ -153,15 +159,18 @@ pub(crate) fn directory_plus(
 /// generation 0, and spoil the inode that it has by that number.
 fn add_plus(reply: &mut ReplyDirectoryPlus, entry: &DirEntry, found: Option<&Entry>) -> bool {
     let name = as_os(&entry.name);
+    let found = found.map(|found| (found, convert::attributes(found.node, &found.attributes)));
     match found {
-        Some(found) => reply.add(
+        Some((found, Ok(attributes))) => reply.add(
             INodeNo(found.node.0),
             entry.next.0,
             name,
             &convert::joint_time_to_live(found.keep),
-            &convert::attributes(found.node, &found.attributes),
+            &attributes,
             Generation(found.generation),
         ),
+        // The name is left out: whoever asks for it hears what is wrong.
+        Some((_, Err(_))) => false,
         None => {
             let mut attributes = convert::absent();
             attributes.ino = INodeNo(entry.ino);

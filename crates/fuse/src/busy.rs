@@ -7,9 +7,11 @@
 //! A call is under way until just before it is answered, and not a moment longer: whoever made it may
 //! have gone on and look at a name before the guard is gone, and nobody would have waited for the kernel.
 //!
-//! Cost: one short lock and one map entry for each such call.
+//! Cost: one short lock and one map entry for each such call; a second lock when it ends while notices
+//! wait for some directory ([`crate::notices`]).
 
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
 use sheen_types::HashMap;
@@ -20,6 +22,10 @@ use tokio::sync::Notify;
 pub(crate) struct Busy {
     calls: Mutex<HashMap<u64, u32>>,
     came: Notify,
+    /// Whether notices wait for a directory to be free.
+    is_awaited: AtomicBool,
+    /// Who hears of each directory that is free again while that is so.
+    on_free: OnceLock<Box<dyn Fn(u64) + Send + Sync>>,
 }
 
 /// A call under way.
@@ -41,6 +47,22 @@ impl Busy {
         Guard { busy: Arc::clone(busy), nodes }
     }
 
+    /// From now on `hears` is told of each directory that is free again, after [`Busy::defers`] said that
+    /// one is not.
+    pub(crate) fn on_free(&self, hears: impl Fn(u64) + Send + Sync + 'static) {
+        _ = self.on_free.set(Box::new(hears));
+    }
+
+    /// Whether a call holds the lock of `node`, whose end is told then.
+    pub(crate) fn defers(&self, node: u64) -> bool {
+        let calls = self.calls.lock();
+        let is_held = calls.contains_key(&node);
+        if is_held {
+            self.is_awaited.store(true, Ordering::Relaxed);
+        }
+        is_held
+    }
+
     /// Waits until a call holds the lock of `node`.
     pub(crate) async fn until_busy(&self, node: u64) {
         loop {
@@ -55,15 +77,27 @@ impl Busy {
 
 impl Drop for Guard {
     fn drop(&mut self) {
+        let mut free = Vec::new();
         let mut calls = self.busy.calls.lock();
+        // Under the lock of the calls, as it is set.
+        let is_awaited = self.busy.is_awaited.load(Ordering::Relaxed);
         for node in &self.nodes {
             if let Some(count) = calls.get_mut(node) {
                 *count -= 1;
                 if *count == 0 {
                     calls.remove(node);
+                    if is_awaited {
+                        free.push(*node);
+                    }
                 }
             }
         }
+        if calls.is_empty() {
+            self.busy.is_awaited.store(false, Ordering::Relaxed);
+        }
+        drop(calls);
+        let Some(hears) = self.busy.on_free.get() else { return };
+        free.into_iter().for_each(hears);
     }
 }
 

@@ -21,9 +21,9 @@ pub(crate) fn joint_time_to_live(keep: Keep) -> Duration {
     time_to_live(keep.entry && keep.attributes)
 }
 
-/// An errno as fuser takes it.
+/// An errno as fuser takes it and the kernel passes it on.
 pub(crate) fn errno(errno: Errno) -> fuser::Errno {
-    fuser::Errno::from_i32(i32::from(errno.0))
+    fuser::Errno::from_i32(i32::from(errno.shown().0))
 }
 
 /// A legal name; `.` and `..` never come from the kernel.
@@ -36,8 +36,16 @@ pub(crate) fn name(text: &OsStr) -> Result<Name, Errno> {
 }
 
 /// Attributes with the inode number that the kernel knows the node by.
-pub(crate) fn attributes(node: NodeId, from: &Attributes) -> FileAttr {
-    FileAttr {
+///
+/// # Errors
+/// `EIO` for what the kernel takes from nobody, and would give the inode up for: a mode without a type, a
+/// size below zero.
+pub(crate) fn attributes(node: NodeId, from: &Attributes) -> Result<FileAttr, Errno> {
+    if FileType::from_mode(from.mode).is_none() || i64::try_from(from.size).is_err() {
+        tracing::warn!(node = node.0, mode = from.mode, size = from.size, "absurd attributes");
+        return Err(Errno::EIO);
+    }
+    Ok(FileAttr {
         ino: INodeNo(node.0),
         size: from.size,
         blocks: from.blocks,
@@ -53,7 +61,7 @@ pub(crate) fn attributes(node: NodeId, from: &Attributes) -> FileAttr {
         rdev: from.rdev,
         blksize: from.block_size,
         flags: 0,
-    }
+    })
 }
 
 /// What the kernel takes for "there is no such name": an entry with inode number 0.
@@ -130,6 +138,59 @@ pub(crate) fn set_time(from: TimeOrNow) -> SetTime {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Whether the kernel takes it (`fuse_invalid_attr`); of a node that it has it would make a bad inode.
+    fn is_taken(attributes: &FileAttr) -> bool {
+        attributes.size <= i64::MAX as u64
+    }
+
+    #[test]
+    fn the_kernel_takes_every_error_that_a_server_may_answer() {
+        // Of others it says EINVAL to us, and to the caller nothing, for ever.
+        for number in 0..=u16::MAX {
+            assert!((1..512).contains(&errno(Errno(number)).code()), "{number}");
+        }
+        for (status, shown) in [(-2, Errno::ENOENT), (-524, Errno::EOPNOTSUPP), (-301, Errno::EIO)]
+        {
+            let from_wire = Errno::from_status(status).map(|it| errno(it).code());
+            assert_eq!(from_wire, Some(i32::from(shown.0)));
+        }
+    }
+
+    #[test]
+    fn the_kernel_takes_all_attributes_that_are_told() {
+        // Numbers from a seed, and those at the edges.
+        let mut seed = 0x9e37_79b9_7f4a_7c15_u64;
+        let mut number = |round: u64| {
+            seed = seed.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(round | 1);
+            let edges = [0, 1, i64::MAX as u64, i64::MAX as u64 + 1, u64::MAX, seed, seed >> 32];
+            edges[(seed >> 40) as usize % edges.len()]
+        };
+        let (mut taken, mut refused) = (0, 0);
+        for round in 0..10_000 {
+            let mut from = Attributes::blank(sheen_types::Fid::new(7, 7));
+            from.mode = number(round) as u32;
+            from.size = number(round);
+            from.nlink = number(round) as u32;
+            let time = |seconds: u64| Timestamp {
+                seconds: seconds.cast_signed(),
+                nanoseconds: seconds as u32,
+            };
+            (from.atime, from.mtime) = (time(number(round)), time(number(round)));
+            match attributes(NodeId(7), &from) {
+                Ok(told) => {
+                    assert!(is_taken(&told), "{from:?}");
+                    assert!(FileType::from_mode(from.mode).is_some(), "{from:?}");
+                    taken += 1;
+                }
+                Err(errno) => {
+                    assert_eq!(errno, Errno::EIO);
+                    refused += 1;
+                }
+            }
+        }
+        assert!(taken > 100 && refused > 100, "{taken} {refused}");
+    }
 
     #[test]
     fn times_before_1970_come_back() {

@@ -11,10 +11,13 @@ use std::task::Poll;
 use std::time::Duration;
 
 use fuser::{INodeNo, Notifier};
-use sheen_client::posix::{Invalidate, NodeId, Stale};
-use sheen_types::{Errno, Extent, Name};
+use sheen_client::posix::{Invalidate, NodeId, Raise, Stale};
+use sheen_types::{Extent, Name};
+use tokio::sync::Semaphore;
 
 use crate::busy::Busy;
+use crate::notices::{Deliver, Notices, Subject, What};
+use crate::raise::{self, Unreadable};
 
 type BoxFuture<T> = std::pin::Pin<Box<dyn Future<Output = T> + Send>>;
 
@@ -30,14 +33,15 @@ const NAME_WAIT: Duration = Duration::from_millis(500);
 /// How much longer for each of many names of one directory.
 const EACH_NAME_WAIT: Duration = Duration::from_micros(20);
 
-/// What the kernel answers if it does not have the name (`ENOENT`).
-const NOT_KEPT: i32 = Errno::ENOENT.0 as i32;
+/// Sizes that are raised at once. Each has a thread, which a page under IO can hold up.
+const RAISES_MAX: usize = 128;
 
 /// The kernel's side of the mount.
 pub(crate) struct Kernel {
-    side: OnceLock<Arc<Side>>,
-    runtime: tokio::runtime::Handle,
+    notices: OnceLock<Arc<Notices<Side>>>,
     busy: Arc<Busy>,
+    runtime: tokio::runtime::Handle,
+    raises: Arc<Semaphore>,
 }
 
 /// The ways to tell the kernel something.
@@ -45,13 +49,48 @@ struct Side {
     notifier: Notifier,
     /// The session's device, for what fuser has no words for.
     device: File,
+    /// What sizes are raised with; `None` if there was no memory for it.
+    unreadable: Option<Unreadable>,
 }
 
 impl Side {
+    fn raise(&self, raise: Raise) {
+        let Some(unreadable) = &self.unreadable else { return };
+        if raise::raise(&self.device, unreadable, raise.node().0, raise.size()) {
+            raise.done();
+        }
+    }
+
     /// The name is looked up again when it is used next. What it names keeps its place in the kernel's
     /// tree meanwhile: of one that is dropped, `getcwd(2)` and `/proc/PID/fd` say that it is gone.
     fn expire_entry(&self, parent: NodeId, name: &Name) -> io::Result<()> {
         (&self.device).write_all(&expire_message(parent.0, name.as_bytes()))
+    }
+}
+
+impl Deliver for Side {
+    fn deliver(&self, subject: Subject, what: &What, expires: bool) {
+        let told = match (subject, what) {
+            (Subject::Names(parent), What::Name(name)) if expires => {
+                self.expire_entry(NodeId(parent), name)
+            }
+            (Subject::Names(parent), What::Name(name)) => {
+                let name = OsStr::from_bytes(name.as_bytes());
+                self.notifier.inval_entry(INodeNo(parent), name)
+            }
+            (Subject::Pages(node, offset, length), _) => {
+                self.notifier.inval_inode(INodeNo(node), offset, length)
+            }
+            // Attributes only. It touches no page, but may be the last to let go of an inode that was
+            // removed meanwhile, whose end waits for reads that are under way: for us, that is.
+            (Subject::Names(node) | Subject::Attributes(node), _) => {
+                self.notifier.inval_inode(INodeNo(node), -1, 0)
+            }
+        };
+        // The kernel answers ENOENT for what it does not keep: as good as told.
+        if let Err(error) = told {
+            tracing::trace!(%error, "the kernel kept nothing");
+        }
     }
 }
 
@@ -88,33 +127,47 @@ impl Kernel {
     /// Lays bytes into the kernel's pages, from the beginning of a file on that nobody has open; whether
     /// it took them. Waits for the kernel: one system call.
     pub(crate) fn store(&self, node: NodeId, bytes: &[u8]) -> bool {
-        let (Some(side), Ok(length)) = (self.side.get(), u32::try_from(bytes.len())) else {
+        let (Some(notices), Ok(length)) = (self.notices.get(), u32::try_from(bytes.len())) else {
             return false;
         };
         let head = store_head(node.0, length);
         let message = [IoSlice::new(&head), IoSlice::new(bytes)];
-        (&side.device).write_vectored(&message).is_ok()
+        (&notices.kernel().device).write_vectored(&message).is_ok()
     }
 
     pub(crate) fn new(runtime: tokio::runtime::Handle, busy: Arc<Busy>) -> Self {
-        Self { side: OnceLock::new(), runtime, busy }
+        let raises = Arc::new(Semaphore::new(RAISES_MAX));
+        Self { notices: OnceLock::new(), busy, runtime, raises }
     }
 
     /// From here on the kernel can be told; nothing was kept before.
     pub(crate) fn attach(&self, notifier: Notifier, device: File) {
-        let _ = self.side.set(Arc::new(Side { notifier, device }));
+        let unreadable = Unreadable::new();
+        if let Err(error) = &unreadable {
+            tracing::warn!(%error, "no memory for a page: sizes cannot be raised in the kernel");
+        }
+        let side = Side { notifier, device, unreadable: unreadable.ok() };
+        let _ = self.notices.set(Notices::new(side, Arc::clone(&self.busy)));
     }
 
-    fn tell(&self, tell: impl FnOnce(&Side) -> io::Result<()> + Send + 'static) -> BoxFuture<()> {
-        let Some(side) = self.side.get().cloned() else { return Box::pin(async {}) };
-        let told = self.runtime.spawn_blocking(move || {
-            // The kernel answers ENOENT for what it does not keep: as good as told.
-            if let Err(error) = tell(&side) {
-                tracing::trace!(%error, "the kernel kept nothing");
-            }
-        });
+    /// Tells of names in a directory. Ends when the kernel has heard of all, after `patience`, or as soon
+    /// as a call holds the directory: that may be what the server waits for before it answers the call.
+    fn names(
+        &self,
+        parent: NodeId,
+        names: impl IntoIterator<Item = (What, bool)>,
+        patience: Duration,
+    ) -> BoxFuture<()> {
+        let Some(notices) = self.notices.get() else { return Box::pin(async {}) };
+        let told = notices.tell(Subject::Names(parent.0), names);
+        let until = tokio::time::Instant::now() + patience;
+        let busy = Arc::clone(&self.busy);
         Box::pin(async move {
-            let _ = told.await;
+            let told = async { _ = told.await };
+            let wait = either(told, busy.until_busy(parent.0));
+            if tokio::time::timeout_at(until, wait).await.is_err() {
+                tracing::debug!(directory = parent.0, "names outlive their lock");
+            }
         })
     }
 }
@@ -124,53 +177,49 @@ impl Invalidate for Kernel {
     /// while it waits for the very server that wants our lock back: while there is such a call this is
     /// not waited for. A lookup of the name then finds the kernel's old entry until that call ends.
     fn entry(&self, parent: NodeId, name: &Name, is_in_use: bool) -> BoxFuture<()> {
-        let name = name.clone();
-        let told = self.tell(move |kernel| match is_in_use {
-            true => kernel.expire_entry(parent, &name),
-            false => {
-                let name = OsStr::from_bytes(name.as_bytes());
-                kernel.notifier.inval_entry(INodeNo(parent.0), name)
-            }
-        });
-        let busy = Arc::clone(&self.busy);
-        Box::pin(async move {
-            let wait = either(told, busy.until_busy(parent.0));
-            if tokio::time::timeout(NAME_WAIT, wait).await.is_err() {
-                tracing::debug!(parent = parent.0, "a name outlives its lock");
-            }
-        })
+        self.names(parent, [(What::Name(name.clone()), is_in_use)], NAME_WAIT)
     }
 
     /// As [`Kernel::entry`], one after the other: each takes the directory's lock.
     fn children(&self, node: NodeId, names: Vec<Name>) -> BoxFuture<()> {
-        let most = NAME_WAIT + EACH_NAME_WAIT * u32::try_from(names.len()).unwrap_or(u32::MAX);
-        let told = self.tell(move |kernel| {
-            for name in &names {
-                match kernel.expire_entry(node, name) {
-                    Err(error) if error.raw_os_error() != Some(NOT_KEPT) => return Err(error),
-                    _ => {}
-                }
-            }
-            Ok(())
-        });
-        let busy = Arc::clone(&self.busy);
+        let count = u32::try_from(names.len()).unwrap_or(u32::MAX);
+        let names = names.into_iter().map(|name| (What::Name(name), true));
+        self.names(node, names, NAME_WAIT + EACH_NAME_WAIT * count)
+    }
+
+    /// On a thread of its own: it must not wait behind notices that wait for pages. Ends when the kernel has
+    /// the size, and with the call's page, or without it after [`PAGES_WAIT`].
+    fn raise(&self, raise: Raise) -> BoxFuture<()> {
+        let Some(notices) = self.notices.get().cloned() else { return Box::pin(async {}) };
+        let (runtime, raises) = (self.runtime.clone(), Arc::clone(&self.raises));
+        let node = raise.node();
         Box::pin(async move {
-            let wait = either(told, busy.until_busy(node.0));
-            if tokio::time::timeout(most, wait).await.is_err() {
-                tracing::debug!(directory = node.0, "names outlive the right to search for them");
+            // The semaphore is never closed.
+            let Ok(permit) = raises.acquire_owned().await else { return };
+            let (begin, begun) = tokio::sync::oneshot::channel();
+            let told = runtime.spawn_blocking(move || {
+                // The kernel raises the size before it waits for anything.
+                let (Ok(()) | Err(())) = begin.send(());
+                notices.kernel().raise(raise);
+                drop(permit);
+            });
+            let (Ok(()) | Err(_)) = begun.await;
+            if tokio::time::timeout(PAGES_WAIT, told).await.is_err() {
+                tracing::debug!(node = node.0, "the page of a size that was raised is under IO");
             }
         })
     }
 
     fn inode(&self, node: NodeId, stale: Stale) -> BoxFuture<()> {
-        let (offset, length) = match stale {
-            // Attributes only. It touches no page, but may be the last to let go of an inode that was
-            // removed meanwhile, whose end waits for reads that are under way: for us, that is.
-            Stale::Attributes => (-1, 0),
-            Stale::Pages(extent) => kernel_range(extent),
+        let subject = match stale {
+            Stale::Attributes => Subject::Attributes(node.0),
+            Stale::Pages(extent) => {
+                let (offset, length) = kernel_range(extent);
+                Subject::Pages(node.0, offset, length)
+            }
         };
-        let told =
-            self.tell(move |kernel| kernel.notifier.inval_inode(INodeNo(node.0), offset, length));
+        let Some(notices) = self.notices.get() else { return Box::pin(async {}) };
+        let told = notices.tell(subject, [(What::All, false)]);
         Box::pin(async move {
             if tokio::time::timeout(PAGES_WAIT, told).await.is_err() {
                 tracing::debug!(node = node.0, "pages under IO outlive their lock");

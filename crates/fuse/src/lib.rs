@@ -13,17 +13,23 @@
 
 mod adapter;
 mod ahead;
+mod alive;
 mod answer;
 mod busy;
 mod control;
 mod convert;
 mod credentials;
+mod device;
 mod drive;
 mod ends;
 mod invalidate;
 mod jobs;
 mod mount;
+mod notices;
+mod raise;
 mod signals;
 
+pub use alive::{abort, ask};
+pub use device::{Serving, serve};
 pub use jobs::Jobs;
 pub use mount::{MountError, MountOptions, Mounted, mount};

@@ -25,7 +25,7 @@ const READER_THREADS: usize = 2;
 const READ_AHEAD_BYTES: u32 = 1 << 20;
 
 /// How to mount.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct MountOptions {
     /// What `/proc/mounts` shows as the device: `MGSNID:/fsname`.
     pub source: String,
@@ -34,8 +34,10 @@ pub struct MountOptions {
     /// Other users may use the mount; for users that are not root this needs `user_allow_other` in
     /// `/etc/fuse.conf`.
     pub allow_other: bool,
-    /// Device nodes and setuid bits work; only root may ask for it.
-    pub privileged: bool,
+    /// Set-user-ID and set-group-ID bits and file capabilities work; only root may ask for it.
+    pub set_id: bool,
+    /// Device nodes can be opened; only root may ask for it.
+    pub devices: bool,
     /// Neither `flock(2)` nor `fcntl(2)` locks go to the server (`-o localflock`).
     pub local_locks: bool,
     /// What the kernel shows as `noatime`.
@@ -214,12 +216,13 @@ fn config(options: &MountOptions) -> Config {
         MountOption::FSName(options.source.clone()),
         MountOption::Subtype("sheen".to_owned()),
         if options.read_only { MountOption::RO } else { MountOption::RW },
+        // What servers and other clients say of a file's owner and kind gives nobody rights here, unless
+        // root wants it so.
+        if options.set_id { MountOption::Suid } else { MountOption::NoSuid },
+        if options.devices { MountOption::Dev } else { MountOption::NoDev },
     ];
     if options.no_access_times {
         config.mount_options.push(MountOption::NoAtime);
-    }
-    if options.privileged {
-        config.mount_options.extend([MountOption::Dev, MountOption::Suid]);
     }
     if options.allow_other {
         config.acl = SessionACL::All;

@@ -1,65 +1,414 @@
-//! Calls that a signal ends while they wait.
+//! Calls that a signal ends while they wait for a server.
 //!
-//! fuser refuses the kernel's interrupts, so a thread that waits for a file lock cannot even be
-//! killed. Whether a signal is waiting for the thread is looked up in `/proc` instead.
+//! The kernel waits for our answer to a request that we have read, whatever signals come: a process that
+//! is killed goes only when each of its calls is answered. fuser refuses the kernel's `FUSE_INTERRUPT`,
+//! after which the kernel sends none, so one thread looks in `/proc` for the signals of those who wait.
 //!
-//! Cost: a small read four times a second for each call that has waited that long.
+//! What always holds: a call of a thread that is being killed is answered within two looks, whatever it
+//! waits for. What it has begun at a server goes on behind that answer, up to [`LATE_MAX`] such calls at
+//! once, and whoever made the call puts away what it brings.
+//!
+//! Cost: for a call that waits one short lock when it begins and one when it ends; nothing for a call
+//! that does not wait. A read of `/proc` four times a second for each that has waited so long.
 
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
+use parking_lot::{Condvar, Mutex};
+use rustix::process::{Pid, test_kill_process};
 use sheen_types::Errno;
 
 /// How often signals are looked for.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
 
-/// Gives `work` up with `EINTR` when a signal waits for `thread`, or the thread is gone.
-pub(crate) async fn unless_interrupted<T>(
+/// Calls at once that go on though their callers have their answer. Beyond these they are dropped, which
+/// leaves to the servers what they have begun.
+const LATE_MAX: usize = 1024;
+
+/// Which signals end a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ends {
+    /// Those that end the process: the call changes something, and whoever goes on must hear how it ended.
+    Killed,
+    /// Those, and any that Lustre's client takes for fatal, handled or not: the call changes nothing.
+    Fatal,
+    /// Any that is not blocked, as `fcntl(2)` has it for locks.
+    Any,
+    /// Those that end the process, and its end for other reasons: the call is part of a `close`.
+    Gone,
+}
+
+/// The calls of a mount that wait.
+pub(crate) struct Waits {
+    table: Mutex<Table>,
+    /// The thread that looks for signals has something to look for again.
+    more: Condvar,
+    late: AtomicUsize,
+}
+
+#[derive(Default)]
+struct Table {
+    slots: Vec<Slot>,
+    free: Vec<usize>,
+    watcher: Watcher,
+}
+
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+enum Watcher {
+    /// There is none yet.
+    #[default]
+    None,
+    /// Sleeps until the next look.
+    Looks,
+    /// Nobody waits.
+    Rests,
+}
+
+/// A call that waits, or room for one.
+struct Slot {
+    /// Whom it is for; `None`: free.
+    waker: Option<Waker>,
     thread: u32,
-    work: impl Future<Output = Result<T, Errno>>,
-) -> Result<T, Errno> {
-    let mut work = std::pin::pin!(work);
-    loop {
-        if let Ok(done) = tokio::time::timeout(LOOK_EVERY, &mut work).await {
-            return done;
+    ends: Ends,
+    /// It waited at the last look already.
+    is_old: bool,
+    is_over: bool,
+}
+
+/// A call that may wait.
+pub(crate) struct Waiting {
+    waits: Arc<Waits>,
+    thread: u32,
+    ends: Ends,
+    slot: Option<usize>,
+    gave_up: bool,
+}
+
+impl Waits {
+    pub(crate) fn new() -> Arc<Self> {
+        Arc::new(Self { table: Mutex::default(), more: Condvar::new(), late: AtomicUsize::new(0) })
+    }
+
+    /// A call of `thread` that these signals end.
+    pub(crate) fn call(self: &Arc<Self>, thread: u32, ends: Ends) -> Waiting {
+        Waiting { waits: Arc::clone(self), thread, ends, slot: None, gave_up: false }
+    }
+
+    fn insert(self: &Arc<Self>, thread: u32, ends: Ends, waker: Waker) -> usize {
+        let slot = Slot { waker: Some(waker), thread, ends, is_old: false, is_over: false };
+        let mut table = self.table.lock();
+        match table.watcher {
+            Watcher::Looks => {}
+            Watcher::Rests => _ = self.more.notify_one(),
+            Watcher::None => self.start(),
         }
+        table.watcher = Watcher::Looks;
+        match table.free.pop() {
+            Some(number) => {
+                table.slots[number] = slot;
+                number
+            }
+            None => {
+                table.slots.push(slot);
+                table.slots.len() - 1
+            }
+        }
+    }
+
+    fn start(self: &Arc<Self>) {
+        let waits = Arc::clone(self);
+        let thread = std::thread::Builder::new().name("fuse-signals".to_owned());
+        if let Err(error) = thread.spawn(move || waits.watch()) {
+            tracing::warn!(%error, "no thread to look for signals: no call that waits can be killed");
+        }
+    }
+
+    fn watch(&self) {
+        let mut table = self.table.lock();
+        loop {
+            while table.slots.len() == table.free.len() {
+                table.watcher = Watcher::Rests;
+                self.more.wait(&mut table);
+            }
+            // Nobody wakes it while it looks.
+            self.more.wait_for(&mut table, LOOK_EVERY);
+            let old = table.old();
+            parking_lot::MutexGuard::unlocked(&mut table, || self.look(&old));
+        }
+    }
+
+    /// Ends those of `calls` for whose threads a signal waits.
+    fn look(&self, calls: &[(usize, u32, Ends)]) {
+        for (number, thread, ends) in calls {
+            if !ends.is_reached(*thread) {
+                continue;
+            }
+            let mut table = self.table.lock();
+            let slot = &mut table.slots[*number];
+            if (slot.thread, slot.ends, slot.is_old) != (*thread, *ends, true) {
+                continue;
+            }
+            slot.is_over = true;
+            let waker = slot.waker.clone();
+            drop(table);
+            if let Some(waker) = waker {
+                waker.wake();
+            }
+        }
+    }
+}
+
+impl Table {
+    /// Those who waited at the last look already; all are old now.
+    fn old(&mut self) -> Vec<(usize, u32, Ends)> {
+        let mut old = Vec::new();
+        for (number, slot) in self.slots.iter_mut().enumerate() {
+            if slot.waker.is_some() && std::mem::replace(&mut slot.is_old, true) {
+                old.push((number, slot.thread, slot.ends));
+            }
+        }
+        old
+    }
+}
+
+impl Waiting {
+    /// `call`'s result, or `EINTR` if a signal ends the wait before. The call itself goes on in
+    /// [`Waiting::late`].
+    pub(crate) async fn wait<T>(
+        &mut self,
+        mut call: Pin<&mut impl Future<Output = Result<T, Errno>>>,
+    ) -> Result<T, Errno> {
+        std::future::poll_fn(|context| match call.as_mut().poll(context) {
+            Poll::Ready(done) => {
+                self.leave();
+                Poll::Ready(done)
+            }
+            Poll::Pending => self.stay(context),
+        })
+        .await
+    }
+
+    fn stay<T>(&mut self, context: &mut Context<'_>) -> Poll<Result<T, Errno>> {
         // A thread of another namespace has number 0: nothing is known of it.
-        if thread != 0 && is_interrupted(thread) {
-            return Err(Errno::EINTR);
+        if self.thread == 0 {
+            return Poll::Pending;
+        }
+        let Some(number) = self.slot else {
+            let waker = context.waker().clone();
+            self.slot = Some(self.waits.insert(self.thread, self.ends, waker));
+            return Poll::Pending;
+        };
+        let mut table = self.waits.table.lock();
+        let slot = &mut table.slots[number];
+        if !slot.is_over {
+            if slot.waker.as_ref().is_none_or(|known| !known.will_wake(context.waker())) {
+                slot.waker = Some(context.waker().clone());
+            }
+            return Poll::Pending;
+        }
+        drop(table);
+        self.gave_up = true;
+        self.leave();
+        Poll::Ready(Err(Errno::EINTR))
+    }
+
+    /// What the call brings after its wait was ended; to be asked for when the answer was sent.
+    pub(crate) async fn late<T>(
+        &mut self,
+        call: Pin<&mut impl Future<Output = Result<T, Errno>>>,
+    ) -> Option<T> {
+        if !self.gave_up || self.waits.late.fetch_add(1, Ordering::Relaxed) >= LATE_MAX {
+            if self.gave_up {
+                self.waits.late.fetch_sub(1, Ordering::Relaxed);
+            }
+            return None;
+        }
+        let _one = Late(&self.waits.late);
+        call.await.ok()
+    }
+
+    fn leave(&mut self) {
+        let Some(number) = self.slot.take() else { return };
+        let mut table = self.waits.table.lock();
+        table.slots[number].waker = None;
+        table.slots[number].is_old = false;
+        table.free.push(number);
+    }
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        self.leave();
+    }
+}
+
+/// A call that goes on.
+struct Late<'a>(&'a AtomicUsize);
+
+impl Drop for Late<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl Ends {
+    /// Whether a signal of the kind waits for the thread, or it is gone.
+    fn is_reached(self, thread: u32) -> bool {
+        let Ok(status) = std::fs::read_to_string(format!("/proc/{thread}/status")) else {
+            // Of a process that is hidden from us nothing is known either.
+            let pid = Pid::from_raw(thread.cast_signed());
+            return pid.is_some_and(|pid| test_kill_process(pid) == Err(rustix::io::Errno::SRCH));
+        };
+        let signals = Signals::of(&status);
+        signals.kills()
+            || match self {
+                Self::Killed => false,
+                Self::Fatal => signals.pending & FATAL != 0,
+                Self::Any => signals.pending != 0,
+                Self::Gone => is_exiting(thread),
+            }
+    }
+}
+
+/// Sets of signals, as `/proc/PID/status` has them: signal 1 is bit 0.
+const fn set(numbers: &[u32]) -> u64 {
+    let (mut at, mut set) = (0, 0);
+    while at < numbers.len() {
+        set |= 1 << (numbers[at] - 1);
+        at += 1;
+    }
+    set
+}
+
+/// What ends a wait of Lustre's client: `SIGINT`, `SIGQUIT`, `SIGKILL`, `SIGALRM`, `SIGTERM`.
+const FATAL: u64 = set(&[2, 3, 9, 14, 15]);
+const KILL: u64 = set(&[9]);
+/// What ends no process by itself: `SIGCHLD`, `SIGCONT`, `SIGSTOP`, `SIGTSTP`, `SIGTTIN`, `SIGTTOU`,
+/// `SIGURG`, `SIGWINCH`.
+const HARMLESS: u64 = set(&[17, 18, 19, 20, 21, 22, 23, 28]);
+
+/// What is on its way to a thread.
+#[derive(Debug)]
+struct Signals {
+    /// Those that it does not block.
+    pending: u64,
+    /// Those that it handles or ignores.
+    settled: u64,
+}
+
+impl Signals {
+    fn of(status: &str) -> Self {
+        let mask = |name: &str| {
+            let line = status.lines().find_map(|line| line.strip_prefix(name));
+            line.and_then(|line| u64::from_str_radix(line.trim(), 16).ok()).unwrap_or(0)
+        };
+        Self {
+            pending: (mask("SigPnd:") | mask("ShdPnd:")) & !mask("SigBlk:"),
+            settled: mask("SigCgt:") | mask("SigIgn:"),
         }
     }
-}
 
-fn is_interrupted(thread: u32) -> bool {
-    match std::fs::read_to_string(format!("/proc/{thread}/status")) {
-        Ok(status) => has_signal(&status),
-        Err(error) => error.kind() == std::io::ErrorKind::NotFound,
+    /// Whether one of them ends the process.
+    fn kills(&self) -> bool {
+        let unsettled = self.pending & !self.settled & !HARMLESS;
+        (self.pending & KILL) | unsettled != 0
     }
 }
 
-/// Whether a signal waits that the thread does not block.
-fn has_signal(status: &str) -> bool {
-    let mask = |name: &str| {
-        let line = status.lines().find_map(|line| line.strip_prefix(name));
-        line.and_then(|line| u64::from_str_radix(line.trim(), 16).ok()).unwrap_or(0)
-    };
-    (mask("SigPnd:") | mask("ShdPnd:")) & !mask("SigBlk:") != 0
+/// Whether the thread has begun to end: it takes no signals any more, and closes its files.
+fn is_exiting(thread: u32) -> bool {
+    const PF_EXITING: u64 = 4;
+    let stat = std::fs::read_to_string(format!("/proc/{thread}/stat")).unwrap_or_default();
+    let flags = stat.rsplit_once(')').and_then(|(_, rest)| rest.split_whitespace().nth(6));
+    flags.and_then(|flags| flags.parse::<u64>().ok()).is_some_and(|it| it & PF_EXITING != 0)
 }
 
 #[cfg(test)]
 mod tests {
+    use std::pin::pin;
+    use std::sync::atomic::AtomicBool;
+
+    use tokio::sync::oneshot;
+
     use super::*;
 
+    fn status(own: u64, shared: u64, blocked: u64, caught: u64) -> Signals {
+        Signals::of(&format!(
+            "SigQ:\t1/2\nSigPnd:\t{own:016x}\nShdPnd:\t{shared:016x}\nSigBlk:\t{blocked:016x}\n\
+             SigIgn:\t0000000000000000\nSigCgt:\t{caught:016x}\n"
+        ))
+    }
+
     #[test]
-    fn blocked_signals_do_not_count() {
-        let status = |own, shared, blocked| {
-            format!(
-                "SigQ:\t1/2\nSigPnd:\t{own:016x}\nShdPnd:\t{shared:016x}\nSigBlk:\t{blocked:016x}\n"
-            )
-        };
-        assert!(!has_signal(&status(0, 0, 0)));
-        assert!(has_signal(&status(0x100, 0, 0)));
-        assert!(has_signal(&status(0, 0x4000, 0x100)));
-        assert!(!has_signal(&status(0x4000, 0x4000, 0x4000)));
-        assert!(!has_signal(""));
+    fn what_is_blocked_does_not_count_and_what_is_handled_does_not_kill() {
+        let (int, usr1, chld) = (set(&[2]), set(&[10]), set(&[17]));
+        assert_eq!(status(0, 0, 0, 0).pending, 0);
+        assert_eq!(status(int, int, int, 0).pending, 0);
+        assert!(status(0, int, chld, 0).kills() && status(usr1, 0, 0, 0).kills());
+        assert!(!status(0, int, 0, int).kills() && !status(chld, 0, 0, 0).kills());
+        assert!(status(KILL, 0, 0, 0).kills());
+        assert_ne!(status(0, int, 0, int).pending & FATAL, 0);
+        assert_eq!(status(0, usr1, 0, usr1).pending & FATAL, 0);
+        assert!(!Signals::of("").kills());
+    }
+
+    #[test]
+    fn a_thread_that_is_gone_has_ended_its_calls() {
+        let own = rustix::thread::gettid().as_raw_nonzero().get().cast_unsigned();
+        let other = std::thread::Builder::new()
+            .spawn(|| rustix::thread::gettid().as_raw_nonzero().get().cast_unsigned())
+            .and_then(|thread| thread.join().map_err(|_| std::io::ErrorKind::Other.into()))
+            .expect("a thread");
+        for ends in [Ends::Killed, Ends::Fatal, Ends::Any, Ends::Gone] {
+            assert!(!ends.is_reached(own), "{ends:?}");
+            assert!(ends.is_reached(other), "{ends:?}");
+        }
+    }
+
+    fn runtime() -> tokio::runtime::Runtime {
+        tokio::runtime::Builder::new_current_thread().enable_time().build().expect("a runtime")
+    }
+
+    /// A number that no thread has.
+    const NOBODY: u32 = i32::MAX.cast_unsigned();
+
+    #[test]
+    fn a_call_whose_caller_is_gone_is_answered_and_goes_on_behind_the_answer() {
+        let waits = Waits::new();
+        let (send, receive) = oneshot::channel();
+        let ended = AtomicBool::new(false);
+        let mut waiting = waits.call(NOBODY, Ends::Killed);
+        runtime().block_on(async {
+            let mut call = pin!(async {
+                let number = receive.await.map_err(|_| Errno::EIO);
+                ended.store(true, Ordering::Relaxed);
+                number
+            });
+            let answer = tokio::time::timeout(Duration::from_secs(5), waiting.wait(call.as_mut()));
+            assert_eq!(answer.await, Ok(Err::<u32, _>(Errno::EINTR)));
+            assert!(!ended.load(Ordering::Relaxed));
+            send.send(7).expect("waited for");
+            assert_eq!(waiting.late(call).await, Some(7));
+        });
+        let table = waits.table.lock();
+        assert_eq!((table.slots.len(), table.free.len()), (1, 1));
+    }
+
+    #[test]
+    fn a_call_of_a_live_thread_waits_as_long_as_it_must() {
+        let waits = Waits::new();
+        let own = rustix::thread::gettid().as_raw_nonzero().get().cast_unsigned();
+        let mut waiting = waits.call(own, Ends::Killed);
+        runtime().block_on(async {
+            let mut call = pin!(async {
+                tokio::time::sleep(LOOK_EVERY * 4).await;
+                Ok::<_, Errno>(1)
+            });
+            assert_eq!(waiting.wait(call.as_mut()).await, Ok(1));
+            assert_eq!(waiting.late(call).await, None);
+        });
     }
 }

@@ -4,6 +4,7 @@
 //! the only crate that touches sockets, and with `fuse` and `control` the only one that knows the
 //! time.
 
+mod folder;
 mod network;
 mod stream;
 mod tasks;
@@ -14,7 +15,10 @@ use std::io;
 use std::sync::Arc;
 
 use sheen_io::{Random, World};
-use tokio::runtime::{Builder, Runtime};
+use tokio::runtime::{Builder, Handle, Runtime};
+
+pub use folder::SocketFolder;
+pub use network::port_unprivileged_min;
 
 /// Threads, sockets and clocks of this process.
 pub struct Host {
@@ -39,7 +43,7 @@ impl Host {
             clock: Arc::new(time::OsClock::new(handle.clone())),
             random: Arc::new(OsRandom),
             tasks: Arc::new(tasks::OsTasks::new(handle.clone())),
-            network: Arc::new(network::OsNetwork::new(handle)),
+            network: Arc::new(network::OsNetwork::new(handle, None, true)),
         };
         Ok(Self { runtime: Some(runtime), world })
     }
@@ -66,6 +70,18 @@ impl Drop for Host {
             runtime.shutdown_background();
         }
     }
+}
+
+/// `world`, whose nodes meet through the UNIX sockets in `folder`: they listen there, and reach there every
+/// node that has a socket. With `tcp` they listen at their addresses as well, and reach other nodes there;
+/// without it nothing of theirs can be reached from outside of the folder.
+///
+/// # Panics
+/// Outside of a host's tasks and [`Host::block_on`].
+#[must_use]
+pub fn with_sockets(world: &World, folder: SocketFolder, tcp: bool) -> World {
+    let network = network::OsNetwork::new(Handle::current(), Some(folder), tcp);
+    World { network: Arc::new(network), ..world.clone() }
 }
 
 /// The kernel's random numbers.

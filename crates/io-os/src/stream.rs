@@ -1,4 +1,4 @@
-//! The two halves of a TCP connection.
+//! The two halves of a connection, by TCP or by a UNIX socket.
 //!
 //! A read is one `recv` into the caller's buffer, a write one `writev` of the caller's pieces:
 //! nothing is copied here. After a read or write that stops short tokio knows that the socket is
@@ -11,15 +11,14 @@ use std::task::{Context, Poll};
 
 use bytes::{Bytes, BytesMut};
 use sheen_io::{ReadStream, WriteStream};
-use tokio::io::{AsyncReadExt, AsyncWrite};
-use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite};
 
 /// Pieces in one `writev`; what is more waits for the next.
 const PIECES_MAX: usize = 64;
 
-pub(crate) struct ReadHalf(pub(crate) OwnedReadHalf);
+pub(crate) struct ReadHalf<R>(pub(crate) R);
 
-impl ReadStream for ReadHalf {
+impl<R: AsyncRead + Unpin + Send> ReadStream for ReadHalf<R> {
     fn poll_read(
         &mut self,
         context: &mut Context<'_>,
@@ -30,9 +29,9 @@ impl ReadStream for ReadHalf {
     }
 }
 
-pub(crate) struct WriteHalf(pub(crate) OwnedWriteHalf);
+pub(crate) struct WriteHalf<W>(pub(crate) W);
 
-impl WriteStream for WriteHalf {
+impl<W: AsyncWrite + Unpin + Send> WriteStream for WriteHalf<W> {
     fn poll_write(
         &mut self,
         context: &mut Context<'_>,

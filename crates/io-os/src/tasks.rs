@@ -35,6 +35,10 @@ impl Tasks for OsTasks {
         }
     }
 
+    fn workers(&self) -> usize {
+        self.handle.metrics().num_workers()
+    }
+
     fn blocking(&self, job: Box<dyn FnOnce() + Send>) -> BoxFuture<'static, ()> {
         let job = self.handle.spawn_blocking(job);
         Box::pin(async move {

@@ -6,6 +6,7 @@
 pub mod job;
 mod watched;
 
+use std::fmt;
 use std::future::Future;
 use std::io;
 use std::net::SocketAddrV4;
@@ -71,6 +72,11 @@ pub trait Tasks: Send + Sync {
         self.spawn(name, task);
     }
 
+    /// How many tasks run at the same moment at most: the runtime's threads.
+    fn workers(&self) -> usize {
+        1
+    }
+
     /// Runs `job`, which may wait for a disk, where it delays no one; completes when it is done.
     fn blocking(&self, job: Box<dyn FnOnce() + Send>) -> BoxFuture<'static, ()>;
 }
@@ -99,14 +105,49 @@ pub trait WriteStream: Send {
     fn poll_shutdown(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>>;
 }
 
+/// Who is at the other end of a connection, as the operating system says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PeerAddress {
+    /// By TCP: its address and port.
+    Tcp(SocketAddrV4),
+    /// By a UNIX socket that only its owner and root can reach.
+    Unix {
+        /// The peer's user.
+        uid: u32,
+    },
+}
+
+impl PeerAddress {
+    /// A number for whoever can open many connections: the machine, or on this machine the user.
+    #[must_use]
+    pub fn source(&self) -> u64 {
+        match self {
+            Self::Tcp(address) => u64::from(u32::from(*address.ip())),
+            Self::Unix { uid } => 1 << 32 | u64::from(*uid),
+        }
+    }
+}
+
+impl fmt::Display for PeerAddress {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tcp(address) => write!(out, "{}@tcp port {}", address.ip(), address.port()),
+            Self::Unix { uid } => write!(out, "a process of uid {uid}"),
+        }
+    }
+}
+
 /// A connection: both halves, and who is at the other end.
 pub struct Connection {
     /// From the peer.
     pub reader: Box<dyn ReadStream>,
     /// To the peer.
     pub writer: Box<dyn WriteStream>,
-    /// The peer's address.
-    pub peer: SocketAddrV4,
+    /// The peer.
+    pub peer: PeerAddress,
+    /// Whether the side that connected needed privilege for it: a port that only root of its machine
+    /// may use, or a UNIX socket that only its owner and root can reach.
+    pub is_privileged: bool,
 }
 
 /// Waits for peers.
@@ -118,7 +159,8 @@ pub trait Listener: Send {
 /// Connections.
 pub trait Network: Send + Sync {
     /// Connects from `local` (its port 0 for any; `privileged` asks for one below 1024, as
-    /// socklnd's acceptor demands by default, and takes any other if that is not allowed).
+    /// socklnd's acceptor demands by default, and takes any other if that is not allowed:
+    /// [`Connection::is_privileged`] says which it was).
     fn connect(
         &self,
         local: SocketAddrV4,

@@ -15,8 +15,9 @@ pub const READ_BYTES_MIN: usize = 5 << 10;
 /// socklnd's `min_bulk` is 1 KiB, but so the bytes of a small file would come by another connection
 /// than the answer before them, and cost the receiver a wake-up of its own.
 pub const BULK_BYTES_MIN: usize = 16 << 10;
-/// Bytes that may wait for a peer's connections. A client has 4 MiB times 8 RPCs for each of a
-/// few targets in flight; a peer that takes nothing must not take our memory.
+/// Bytes that may wait for a peer, for all its connections together; beyond, they are closed. Servers let a
+/// client have much less of bulk under way, and drop requests of one that takes no answers; a client
+/// that is told by real servers to send 4 MiB for each of 64 requests has as much.
 pub const WAITING_BYTES_MAX: usize = 256 << 20;
 /// Messages that may wait for a peer's connections.
 pub const WAITING_MESSAGES_MAX: usize = 65536;
@@ -25,6 +26,18 @@ pub const WAITING_MESSAGES_MAX: usize = 65536;
 pub const LINKS_PER_KIND_MAX: usize = 8;
 /// Peers that may be connected at once: about 64 K sockets with three connections each.
 pub const PEERS_MAX: usize = 20_000;
+/// Connections from one address whose peer has not said who it is. A node opens its three one after the
+/// other; a machine's mounts that all begin at once are through in milliseconds.
+pub const OPENINGS_PER_ADDRESS: usize = 64;
+/// The same from all addresses: a cluster that comes back at once is served as it comes.
+pub const OPENINGS_MAX: usize = 1024;
+/// Peers that came by themselves and have no export, nor anything else that they came for, are let go
+/// after this: connecting to a target takes a client less than a second, and who was let go comes again.
+pub const UNUSED_TIME_MAX: Duration = Duration::from_secs(60);
+/// Such peers in all; beyond, the oldest are let go before.
+pub const UNUSED_PEERS_MAX: usize = 1024;
+/// How long it is remembered that a peer could not be reached, beyond the pause before the next attempt.
+pub const DEAD_TIME_MAX: Duration = Duration::from_secs(60);
 /// A connection attempt with its HELLO takes no longer (socklnd's `accept_timeout` is 5 s).
 pub const OPENING_TIME_MAX: Duration = Duration::from_secs(5);
 /// Pause after the first failure to connect. socklnd waits 1 s; servers that restart on the same

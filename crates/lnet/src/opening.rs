@@ -73,8 +73,18 @@ pub enum OpeningError {
         /// Who it should be.
         expected: Nid,
     },
+    /// It comes under a name of this very node.
+    OurName(Nid),
     /// Its connection type does not fit ours.
     WrongType(ConnectionType),
+}
+
+impl Partner {
+    /// Whether any user of the peer's machine can be the peer.
+    #[must_use]
+    pub fn is_any_user(&self) -> bool {
+        self.pid & PID_USER_FLAG != 0
+    }
 }
 
 impl fmt::Display for OpeningError {
@@ -85,6 +95,7 @@ impl fmt::Display for OpeningError {
             Self::WrongSource { claimed, expected } => {
                 write!(out, "it claimed to be {claimed}, but is {expected}")
             }
+            Self::OurName(nid) => write!(out, "it claimed to be {nid}, which is this node"),
             Self::WrongType(kind) => write!(out, "connection type {kind:?} does not fit"),
         }
     }
@@ -104,7 +115,8 @@ enum Stage {
 /// A connection before both sides know each other.
 pub struct Opening {
     local: Local,
-    from: SocketAddrV4,
+    /// Where a peer connected from that any user of its machine can be.
+    unprivileged: Option<SocketAddrV4>,
     stage: Stage,
     /// The peer's, once its HELLO has come.
     order: ByteOrder,
@@ -114,25 +126,28 @@ pub struct Opening {
 impl Opening {
     /// The connecting side's opening, and the bytes to send first.
     #[must_use]
-    pub fn active(
-        local: Local,
-        address: SocketAddrV4,
-        peer: Nid,
-        kind: ConnectionType,
-    ) -> (Self, Vec<Bytes>) {
+    pub fn active(local: Local, peer: Nid, kind: ConnectionType) -> (Self, Vec<Bytes>) {
         let request = AcceptorRequest { version: 1, target: peer }.encode();
         let stage = Stage::ActiveHello { peer, kind };
         let input = BytesMut::with_capacity(BUFFER_BYTES);
         let order = ByteOrder::Little;
-        let opening = Self { local, from: address, stage, order, input };
+        let opening = Self { local, unprivileged: None, stage, order, input };
         (opening, vec![request, hello(local, peer, kind)])
     }
 
-    /// The accepting side's opening, of a connection from `from`.
+    /// The accepting side's opening, of a connection from `from`: its port says whether any user of that
+    /// machine can be the peer.
     #[must_use]
     pub fn passive(local: Local, from: SocketAddrV4) -> Self {
+        Self::passive_from(local, (from.port() >= PORT_UNPRIVILEGED_MIN).then_some(from))
+    }
+
+    /// The accepting side's opening. `unprivileged`: where a peer connected from that any user of its machine
+    /// can be; its address then decides who it is. Other peers are who they say they are.
+    #[must_use]
+    pub fn passive_from(local: Local, unprivileged: Option<SocketAddrV4>) -> Self {
         let input = BytesMut::with_capacity(BUFFER_BYTES);
-        Self { local, from, stage: Stage::Acceptor, order: ByteOrder::Little, input }
+        Self { local, unprivileged, stage: Stage::Acceptor, order: ByteOrder::Little, input }
     }
 
     /// Where the host puts what it reads; always has room.
@@ -219,15 +234,17 @@ impl Opening {
 
     fn partner(&self, hello: &Hello) -> Result<Progress, Refusal> {
         let refuse = |error| Err(Refusal { error, answer: None });
-        let expected = match self.stage {
-            Stage::ActiveHello { peer, .. } => peer,
+        let expected = match (&self.stage, self.unprivileged) {
+            (Stage::ActiveHello { peer, .. }, _) => *peer,
             // A peer that may use only unprivileged ports can be any user: then the address
             // decides, not what it says.
-            _ if self.from.port() >= PORT_UNPRIVILEGED_MIN => {
-                Nid(self.local.nid.0 >> 32 << 32 | u64::from(u32::from(*self.from.ip())))
-            }
-            _ => hello.source,
+            (_, Some(from)) => Nid(self.local.nid.0 >> 32 << 32 | u64::from(u32::from(*from.ip()))),
+            (_, None) => hello.source,
         };
+        // What comes under our own name was sent in this process, and is believed for that.
+        if hello.source == self.local.nid || hello.source.is_loopback() {
+            return refuse(OpeningError::OurName(hello.source));
+        }
         if hello.source != expected || hello.source == Nid::ANY {
             return refuse(OpeningError::WrongSource { claimed: hello.source, expected });
         }
@@ -244,10 +261,7 @@ impl Opening {
             _ if kind.0 > ConnectionType::BULK_OUT.0 => {
                 return refuse(OpeningError::WrongType(hello.connection_type));
             }
-            _ if self.from.port() >= PORT_UNPRIVILEGED_MIN => {
-                pid = u32::from(self.from.port()) | PID_USER_FLAG;
-            }
-            _ => {}
+            _ => pid = self.unprivileged.map_or(pid, |it| u32::from(it.port()) | PID_USER_FLAG),
         }
         let (nid, incarnation) = (hello.source, hello.source_incarnation);
         Ok(Progress::Known(Partner { nid, pid, incarnation, kind }))

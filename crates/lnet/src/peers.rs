@@ -36,6 +36,8 @@ struct Peer<C> {
     /// Newest last.
     links: Vec<Link<C>>,
     incarnation: u64,
+    /// Any user of its machine can have opened its connections.
+    is_any_user: bool,
     /// We open what is missing. A peer that came to us opens its own.
     initiator: bool,
     connecting: bool,
@@ -53,6 +55,7 @@ impl<C> Default for Peer<C> {
         Self {
             links: Vec::new(),
             incarnation: 0,
+            is_any_user: false,
             initiator: false,
             connecting: false,
             content: false,
@@ -184,6 +187,10 @@ impl<C: Clone> Peers<C> {
         if peer.connecting && partner.nid < self.local {
             return false;
         }
+        // A user's process has no way into the place of one that had privilege.
+        if partner.is_any_user() && !peer.is_any_user && !peer.links.is_empty() {
+            return false;
+        }
         let same = peer.links.iter().filter(|link| link.kind == partner.kind).count();
         peer.incarnation != partner.incarnation || same < limits::LINKS_PER_KIND_MAX
     }
@@ -195,6 +202,7 @@ impl<C: Clone> Peers<C> {
         if peer.incarnation != partner.incarnation {
             stale = peer.links.drain(..).map(|link| link.connection).collect();
             peer.incarnation = partner.incarnation;
+            peer.is_any_user = partner.is_any_user();
         }
         peer.links.push(Link { id, kind: partner.kind, connection });
         (peer.races, peer.pause) = (0, Duration::ZERO);
@@ -266,6 +274,28 @@ impl<C: Clone> Peers<C> {
     pub fn connections_of(&self, nid: Nid) -> Vec<C> {
         let links = self.peers.get(&nid).map_or(&[][..], |peer| &peer.links);
         links.iter().map(|link| link.connection.clone()).collect()
+    }
+
+    /// Forgets peers that are not connected and that nothing was sent to for a while: there may be no more
+    /// than [`limits::PEERS_MAX`], dead ones among them.
+    pub fn forget_dead(&mut self, now: Instant) {
+        self.peers.retain(|_, peer| {
+            let is_live = peer.connecting || !peer.links.is_empty() || !peer.waiting.is_empty();
+            is_live || now < peer.retry_at + limits::DEAD_TIME_MAX
+        });
+    }
+
+    /// Peers that came to us by themselves, with their connections.
+    #[must_use]
+    pub fn comers(&self) -> Vec<(Nid, Vec<C>)> {
+        let comers = self.peers.iter().filter(|(_, peer)| !peer.initiator);
+        comers.map(|(nid, _)| (*nid, self.connections_of(*nid))).collect()
+    }
+
+    /// The newest connection of one peer.
+    #[must_use]
+    pub fn newest_of(&self, nid: Nid) -> Option<&C> {
+        self.peers.get(&nid)?.links.last().map(|link| &link.connection)
     }
 
     /// The connection for a zero-copy answer to `nid`: bulk in, which carries nothing else from

@@ -93,13 +93,20 @@ impl Session {
             _ => 0,
         };
         match self.stage {
+            // What a peer announces is no reason to set memory aside: a good part of it must be here.
             Stage::Payload { length, .. }
-                if room < missing && length > limits::READ_AHEAD_BYTES =>
+                if room < missing
+                    && length > limits::READ_AHEAD_BYTES
+                    && self.input.len() >= limits::READ_AHEAD_BYTES =>
             {
                 let mut whole = BytesMut::with_capacity(length);
                 whole.extend_from_slice(&self.input);
                 self.input = whole;
             }
+            Stage::Payload { length, .. }
+                if length > limits::READ_AHEAD_BYTES
+                    && room > 0
+                    && self.input.capacity() >= limits::READ_AHEAD_BYTES => {}
             _ if room < missing => self.renew(),
             _ if missing == 0 && room < limits::READ_BYTES_MIN => self.renew(),
             _ => {}

@@ -84,9 +84,7 @@ fn as_server_we_answer_the_captured_opening_byte_for_byte() {
 
 #[test]
 fn as_client_we_send_the_captured_opening_byte_for_byte() {
-    let address = "10.77.0.11:988".parse().unwrap();
-    let (mut opening, first) =
-        Opening::active(client(), address, server().nid, ConnectionType::CONTROL);
+    let (mut opening, first) = Opening::active(client(), server().nid, ConnectionType::CONTROL);
     assert_eq!(first.concat(), bytes(CLIENT_OPENING));
     let answer = bytes(SERVER_HELLO);
     for byte in &answer[..answer.len() - 1] {
@@ -100,8 +98,7 @@ fn as_client_we_send_the_captured_opening_byte_for_byte() {
 
 #[test]
 fn bulk_connections_are_mirrored() {
-    let address = "10.77.0.11:988".parse().unwrap();
-    let (_, first) = Opening::active(client(), address, server().nid, ConnectionType::BULK_IN);
+    let (_, first) = Opening::active(client(), server().nid, ConnectionType::BULK_IN);
     let mut opening = Opening::passive(server(), privileged());
     feed_opening(&mut opening, &first.concat());
     let Ok(Progress::Known(partner)) = opening.advance() else { panic!("the client is known") };
@@ -109,7 +106,7 @@ fn bulk_connections_are_mirrored() {
     // Refused, it hears "none", which is the mark of a lost race.
     let refusal = opening.answer(&partner, false);
     assert_eq!(refusal[48..52], NONE.0.to_le_bytes());
-    let (mut active, _) = Opening::active(client(), address, server().nid, ConnectionType::BULK_IN);
+    let (mut active, _) = Opening::active(client(), server().nid, ConnectionType::BULK_IN);
     feed_opening(&mut active, &refusal);
     assert_eq!(active.advance(), Ok(Progress::Refused));
 }

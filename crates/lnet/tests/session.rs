@@ -10,8 +10,7 @@ const THERE: Local = Local { nid: Nid(0x0002_0000_0a00_0002), incarnation: 2 };
 
 /// A session at HERE with THERE.
 fn session() -> Session {
-    let address = "10.0.0.1:988".parse().unwrap();
-    let (_, first) = Opening::active(THERE, address, HERE.nid, ConnectionType::CONTROL);
+    let (_, first) = Opening::active(THERE, HERE.nid, ConnectionType::CONTROL);
     let mut opening = Opening::passive(HERE, "10.0.0.2:1000".parse().unwrap());
     opening.space().extend_from_slice(&first.concat());
     let Ok(Progress::Known(partner)) = opening.advance() else { panic!("known") };
@@ -150,10 +149,7 @@ fn a_zero_copy_request_is_handed_over() {
 #[test]
 fn garbage_costs_the_connection_and_nothing_else() {
     let good = message(THERE, HERE.nid, 3000);
-    let opening = {
-        let address = "10.0.0.1:988".parse().unwrap();
-        Opening::active(THERE, address, HERE.nid, ConnectionType::CONTROL).1.concat()
-    };
+    let opening = { Opening::active(THERE, HERE.nid, ConnectionType::CONTROL).1.concat() };
     for seed in 1..3000 {
         let mut numbers = Numbers(seed);
         // Some bytes of a good stream, changed; or nothing but noise.
@@ -188,5 +184,34 @@ fn garbage_costs_the_connection_and_nothing_else() {
                 break;
             }
         }
+    }
+}
+
+/// What comes under our own NID was sent in this process: it is believed more than a peer.
+#[test]
+fn nobody_connects_under_our_own_name() {
+    for (name, port) in [(HERE.nid, 1000), (HERE.nid, 40_000), (Nid::LOOPBACK, 1000)] {
+        let thief = Local { nid: name, incarnation: 7 };
+        let (_, first) = Opening::active(thief, HERE.nid, ConnectionType::CONTROL);
+        // From port 40,000 the address is what counts, and any user may have bound this one.
+        let mut opening = Opening::passive(HERE, format!("10.0.0.1:{port}").parse().unwrap());
+        opening.space().extend_from_slice(&first.concat());
+        assert!(opening.advance().is_err(), "{name} from port {port}");
+    }
+}
+
+#[test]
+fn memory_for_a_message_is_set_aside_when_it_comes_and_not_when_it_is_announced() {
+    let whole = message(THERE, HERE.nid, limits::PAYLOAD_BYTES_MAX);
+    let head = whole.len() - limits::PAYLOAD_BYTES_MAX;
+    for sent in [head, head + 1, head + 4_000, head + limits::READ_AHEAD_BYTES - 1] {
+        let mut session = session();
+        let mut input = &whole[..sent];
+        while !input.is_empty() {
+            read(&mut session, &mut input, usize::MAX);
+            assert_eq!(session.next_message().unwrap(), None);
+        }
+        let room = session.space().capacity();
+        assert!(room <= 3 * limits::READ_AHEAD_BYTES, "{room} bytes for {sent} that came");
     }
 }

@@ -16,6 +16,7 @@ use sheen_store::{AttributePatch, Transaction};
 use sheen_target::{Context, Memo, Outcome, Target};
 use sheen_types::{Errno, Fid, ResourceName, Timestamp};
 use sheen_wire::codec::{Wire, Writer};
+use sheen_wire::connect::ConnectFlags;
 use sheen_wire::md::{AttrValid, Bias, MdtBody, OpenFlags, OpenHandle, RecSetattr, SomAttrs};
 use sheen_wire::messages::MdsCloseReply;
 
@@ -59,7 +60,9 @@ impl Mdt {
         if left.is_pristine {
             self.pristine.insert(file.fid);
         }
-        let done = self.after_close(file.fid, left.opens == 0, Some(record));
+        // A client that mounts read-only has nothing to say of what it has seen.
+        let record = Some(record).filter(|_| !context.has(ConnectFlags::RDONLY));
+        let done = self.after_close(file.fid, left.opens == 0, record);
         let done = done.and_then(|transaction| {
             let done = context.target.transact(context, transaction, Memo::Done);
             done.map_err(|error| error.errno())
@@ -122,10 +125,11 @@ impl Mdt {
         self.open_files.close_beside(file.fid, file.flags);
         let done = context.target.transact(context, Transaction::new(), Memo::Done);
         let (mdt, target) = (Weak::clone(&self.me), Arc::clone(&context.target));
-        let (fid, record) = (file.fid, record.clone());
+        let is_told = !context.has(ConnectFlags::RDONLY);
+        let (fid, record) = (file.fid, is_told.then(|| record.clone()));
         let finish = async move {
             let Some(mdt) = mdt.upgrade() else { return };
-            if let Err(errno) = mdt.finish_close(&target, fid, Some(&record)).await {
+            if let Err(errno) = mdt.finish_close(&target, fid, record.as_ref()).await {
                 tracing::warn!(%fid, %errno, "what a close said is lost");
                 mdt.destroy_later(&target, fid);
             }

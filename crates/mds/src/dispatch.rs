@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use sheen_io::BoxFuture;
-use sheen_ldlm::LockDesc;
+use sheen_ldlm::{LockDesc, LockKind};
 use sheen_target::{Context, Export, Leaving, LockWish, Operations, Outcome, ReplyRecord, Target};
-use sheen_types::{CounterLine, Errno, InodeBits};
+use sheen_types::{CounterLine, Errno, InodeBits, ResourceName};
 use sheen_wire::connect::ObdConnectData;
 use sheen_wire::ldlm::LdlmRequest;
 use sheen_wire::messages::{
@@ -24,6 +24,15 @@ impl Operations for Mdt {
 
     fn counter_of(&self, request: &Request) -> Option<usize> {
         counters::counter_of(request)
+    }
+
+    /// Bits of inodes, and file locks, whose resources have a mark of their own.
+    fn has_locks(&self, resource: &ResourceName, kind: LockKind) -> bool {
+        match kind {
+            LockKind::InodeBits => !resource.is_of_flocks(),
+            LockKind::Flock => resource.is_of_flocks(),
+            LockKind::Plain | LockKind::Extent => false,
+        }
     }
 
     fn operate<'a>(
@@ -177,7 +186,7 @@ impl Operations for Mdt {
 }
 
 impl Mdt {
-    /// Takes from whoever is root on another machine what root may not do from there.
+    /// Takes from whoever asks on another machine what is not believed of it.
     fn squash(&self, context: &Context, request: &mut Request) {
         if !context.export.is_local() {
             self.squash.apply(context.export.nid(), request);

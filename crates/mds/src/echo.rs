@@ -165,7 +165,7 @@ impl Mdt {
             let world = context.target.world();
             making.objects = Some(self.placement.allocate(world, fid, &plan, 0).await?);
         }
-        let birth = self.conceive(&directory, making)?;
+        let birth = self.conceive(context, &directory, making)?;
         let _lock = locks::change_directory(context, parent).await?;
         let made = context.target.transact_with(context, Memo::Done, |_| {
             let mut transaction = Transaction::new();

@@ -18,11 +18,28 @@ pub(crate) struct OpenFile {
 #[derive(Default)]
 struct Files {
     open: HashMap<OpenHandle, OpenFile>,
+    /// The handle of today of an open that had another before a restart.
+    by_old: HashMap<OpenHandle, OpenHandle>,
+    by_xid: HashMap<Xid, OpenHandle>,
     /// The client has left: whoever still executes a request of its must not add to them.
     ended: bool,
 }
 
-/// A client's open files.
+impl Files {
+    fn take(&mut self, handle: OpenHandle) -> Option<OpenFile> {
+        let file = self.open.remove(&handle)?;
+        if self.by_old.get(&file.old) == Some(&handle) {
+            self.by_old.remove(&file.old);
+        }
+        if self.by_xid.get(&file.xid) == Some(&handle) {
+            self.by_xid.remove(&file.xid);
+        }
+        Some(file)
+    }
+}
+
+/// A client's open files. Each is found at once by its handle, by the one it had before, and by the request
+/// that opened it: a client may have many, and ask for what it does not have.
 #[derive(Default)]
 pub(crate) struct OpenTable {
     files: Mutex<Files>,
@@ -38,31 +55,38 @@ impl OpenTable {
         if files.ended {
             return Err(file);
         }
+        if file.old.0 != 0 {
+            files.by_old.insert(file.old, handle);
+        }
+        files.by_xid.insert(file.xid, handle);
         files.open.insert(handle, file);
         Ok(())
     }
 
+    /// How many they are.
+    pub(crate) fn len(&self) -> usize {
+        self.files.lock().open.len()
+    }
+
     /// By its handle, or by the handle it had before a restart.
     pub(crate) fn remove(&self, handle: OpenHandle) -> Option<OpenFile> {
-        let files = &mut self.files.lock().open;
-        if let Some(file) = files.remove(&handle) {
-            return Some(file);
-        }
-        let current = files.iter().find(|(_, file)| file.old == handle && handle.0 != 0);
-        let current = current.map(|(current, _)| *current)?;
-        files.remove(&current)
+        let mut files = self.files.lock();
+        files.take(handle).or_else(|| {
+            let current = files.by_old.get(&handle).copied()?;
+            files.take(current)
+        })
     }
 
     pub(crate) fn contains(&self, handle: OpenHandle) -> bool {
-        let files = &self.files.lock().open;
-        files.contains_key(&handle) || files.values().any(|file| file.old == handle)
+        let files = self.files.lock();
+        files.open.contains_key(&handle) || files.by_old.contains_key(&handle)
     }
 
     /// What the request `xid` opened.
     pub(crate) fn opened_by(&self, xid: Xid) -> Option<(OpenHandle, OpenFile)> {
-        let files = &self.files.lock().open;
-        let found = files.iter().find(|(_, file)| file.xid == xid);
-        found.map(|(handle, file)| (*handle, file.clone()))
+        let files = self.files.lock();
+        let handle = files.by_xid.get(&xid)?;
+        files.open.get(handle).map(|file| (*handle, file.clone()))
     }
 
     /// Which files they are.
@@ -74,6 +98,31 @@ impl OpenTable {
     pub(crate) fn end(&self) -> Vec<OpenFile> {
         let mut files = self.files.lock();
         files.ended = true;
+        (files.by_old, files.by_xid) = (HashMap::default(), HashMap::default());
         std::mem::take(&mut files.open).into_values().collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn file(xid: u64, old: u64) -> OpenFile {
+        let flags = OpenFlags::READ;
+        OpenFile { fid: Fid::new(5, 5), flags, xid: Xid(xid), old: OpenHandle(old) }
+    }
+
+    #[test]
+    fn an_open_file_is_found_by_each_of_its_names_and_then_by_none() {
+        let table = OpenTable::default();
+        table.insert(OpenHandle(1), file(10, 0)).unwrap();
+        table.insert(OpenHandle(2), file(20, 7)).unwrap();
+        assert_eq!(table.opened_by(Xid(20)).map(|(handle, _)| handle), Some(OpenHandle(2)));
+        assert!(table.contains(OpenHandle(7)) && !table.contains(OpenHandle(0)));
+        assert_eq!(table.remove(OpenHandle(0)).map(|file| file.xid), None);
+        assert_eq!(table.remove(OpenHandle(7)).map(|file| file.xid), Some(Xid(20)));
+        assert!(!table.contains(OpenHandle(7)) && table.opened_by(Xid(20)).is_none());
+        assert_eq!((table.len(), table.end().len(), table.len()), (1, 1, 0));
+        assert!(table.insert(OpenHandle(3), file(30, 0)).is_err(), "the client has left");
     }
 }

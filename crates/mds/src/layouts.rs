@@ -169,7 +169,10 @@ impl Mdt {
         let done = context.target.transact(context, transaction, Memo::Done);
         done.map_err(|error| error.errno())?;
         match changed.loses_data {
-            true => self.store.truncate(inode.fid, 0).map_err(|error| error.errno()),
+            true => {
+                let cut = self.store.truncate(inode.fid, 0);
+                cut.map_err(|error| context.fails_all_the_same(error.errno()))
+            }
             false => Ok(()),
         }
     }

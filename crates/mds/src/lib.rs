@@ -24,6 +24,7 @@
 //! system calls: a receive, a send and a wait for each request. A getattr by name or an unlink is one
 //! RPC with three system calls; an unlink makes 60 allocations, destroys of objects not counted.
 
+mod adopt;
 mod answer;
 mod caller;
 mod check;
@@ -49,6 +50,7 @@ mod orphans;
 mod placement;
 mod pristine;
 mod readpage;
+mod rebuild;
 mod reint;
 mod root;
 mod sequences;
@@ -62,10 +64,12 @@ mod xattrs;
 #[cfg(test)]
 mod tests;
 
-pub use check::{Report, check};
+pub use adopt::adopt;
+pub use check::{Fault, Paths, Report, UsedObject, check, check_all};
 pub use dom::DomLock;
 pub use echo::EchoWorker;
 pub use placement::{LayoutSettings, OstView};
+pub use rebuild::{Rebuilt, rebuild};
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock, Weak};

@@ -19,6 +19,20 @@ pub(crate) fn first(parent: Fid, name: &[u8]) -> Bytes {
     LinkEa { entries: vec![entry], ..LinkEa::default() }.encode()
 }
 
+/// The link EA of an inode with these names, as many as fit.
+pub(crate) fn of(names: &[(Fid, Bytes)]) -> Bytes {
+    let mut links = LinkEa::default();
+    for (parent, name) in names {
+        links.entries.push(LinkEntry { parent: *parent, name: name.clone() });
+        if links.encode().len() > BYTES_MAX {
+            links.entries.pop();
+            links.overflow_time = u32::MAX;
+            break;
+        }
+    }
+    links.encode()
+}
+
 impl Mdt {
     /// All known names of an inode.
     pub(crate) fn links(&self, fid: Fid) -> Result<LinkEa, Errno> {

@@ -119,6 +119,8 @@ impl Mdt {
         if room == 0 {
             return Err(Errno::EINVAL);
         }
+        let bytes = room * PAGE_SIZE;
+        let _memory = while_waiting(Wait::Bulk, context.bulk.reserve(bytes)).await;
         let pages = self.pages(directory.fid, asked.size, room)?;
         while_waiting(Wait::Bulk, context.bulk.push(pages)).await.map_err(|error| error.errno())?;
         let mdt_body = Some(MdtBody::default());

@@ -4,14 +4,19 @@
 //! MDT0000 is the controller. Each target gets a super-range of 2^30 sequences, recorded under its
 //! first; from its own, an MDT gives each client one sequence at a time. How far it has got is
 //! written ahead by a batch, so a crash skips numbers and repeats none.
+//!
+//! What always holds: an inode that a client makes lies in a sequence that was given out, and as far as
+//! this run of the MDT gave it, to this client or its node. Who had the sequences of earlier runs is not known. Cost:
+//! a create reads a lock that only the giving of a sequence writes.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use parking_lot::Mutex;
-use sheen_store::{Store, StoreError, Transaction};
-use sheen_target::{Context, Memo, Outcome};
-use sheen_types::{Errno, Fid, fid_seq};
+use parking_lot::{Mutex, RwLock};
+use sheen_store::{Store, StoreError, Transaction, all_entries};
+use sheen_target::{Context, Export, Memo, Outcome};
+use sheen_types::{Errno, Fid, Nid, Uuid, fid_seq};
 use sheen_wire::codec::{ByteOrder, Reader, Wire, Writer};
 use sheen_wire::fld::{LuSeqRange, SeqRangeFlags};
 use sheen_wire::messages::{FldQuery, FldQueryReply, SeqQuery, SeqQueryReply};
@@ -26,6 +31,8 @@ const NEXT_KEY: &[u8] = b"\xff\xff\xff\xff\xff\xff\xff\xffnext";
 const SUPER_WIDTH: u64 = 1 << 30;
 /// Sequences reserved on disk at a time (`LUSTRE_SEQ_BATCH_WIDTH`).
 const BATCH: u64 = 1000;
+/// Sequences whose owners are remembered, the last ones: some MiB. A client takes one for 2^17 inodes.
+const OWNERS_MAX: usize = 1 << 16;
 /// `SEQ_ALLOC_SUPER`, `SEQ_ALLOC_META`.
 const ALLOC_SUPER: u32 = 0;
 const ALLOC_META: u32 = 1;
@@ -37,8 +44,40 @@ pub(crate) struct Sequences {
     store: Arc<dyn Store>,
     index: u16,
     ranges: Mutex<Vec<LuSeqRange>>,
+    given: RwLock<Given>,
     /// Held while a reservation is written: nobody takes from it before it is durable.
     counter: tokio::sync::Mutex<Counter>,
+}
+
+/// The sequences that clients may use: those from `first` on are each one's own.
+struct Given {
+    /// The MDT's own: nothing below is a client's.
+    own: u64,
+    first: u64,
+    owners: VecDeque<(Uuid, Nid)>,
+}
+
+impl Given {
+    fn give(&mut self, sequence: u64, client: &Export) {
+        if self.owners.len() >= OWNERS_MAX {
+            self.owners.pop_front();
+            self.first += 1;
+        }
+        debug_assert_eq!(sequence, self.first + self.owners.len() as u64);
+        self.owners.push_back((client.uuid().clone(), client.nid()));
+    }
+
+    /// A client may go to another node, and one of the same node may go on with what another had.
+    fn may_use(&self, sequence: u64, client: &Export) -> bool {
+        match sequence.checked_sub(self.first) {
+            None => sequence > self.own,
+            Some(place) => {
+                let place = usize::try_from(place).unwrap_or(usize::MAX);
+                let owner = self.owners.get(place);
+                owner.is_some_and(|(uuid, nid)| uuid == client.uuid() || *nid == client.nid())
+            }
+        }
+    }
 }
 
 struct Counter {
@@ -50,7 +89,8 @@ impl Sequences {
     pub(crate) fn load(store: Arc<dyn Store>, index: u16) -> Result<Self, StoreError> {
         let corrupt = || StoreError::Corrupt("a range of sequences".to_owned());
         let mut ranges = Vec::new();
-        for entry in store.scan(RANGES, &[], usize::from(u16::MAX))? {
+        for entry in all_entries(&*store, RANGES, &[]) {
+            let entry = entry?;
             if entry.key != NEXT_KEY {
                 let mut reader = Reader::new(&entry.value, ByteOrder::Little);
                 ranges.push(LuSeqRange::decode(&mut reader).map_err(|_| corrupt())?);
@@ -61,12 +101,15 @@ impl Sequences {
             None => 0,
         };
         let counter = tokio::sync::Mutex::new(Counter { next, reserved: next });
-        let mut this = Self { store, index, ranges: Mutex::new(ranges), counter };
+        let given = RwLock::new(Given { own: 0, first: 0, owners: VecDeque::new() });
+        let mut this = Self { store, index, ranges: Mutex::new(ranges), given, counter };
         let own = this.of(u32::from(index), SeqRangeFlags::MDT)?;
         let counter = this.counter.get_mut();
         // The first sequence is the MDT's own, as Lustre keeps it.
         counter.next = counter.next.max(own.start + 1);
         counter.reserved = counter.next;
+        let given = this.given.get_mut();
+        (given.own, given.first) = (own.start, counter.next);
         Ok(this)
     }
 
@@ -106,13 +149,46 @@ impl Sequences {
             let done = context.target.transact(context, transaction, Memo::Idempotent);
             done.map_err(|error| error.errno())?;
             // A sequence that is used must stay used: the one write that cannot wait.
-            context.target.sync().await?;
+            let synced = context.target.sync().await;
+            synced.map_err(|errno| context.fails_all_the_same(errno))?;
             counter.reserved = reserved;
         }
         let sequence = counter.next;
         counter.next += 1;
+        self.given.write().give(sequence, &context.export);
         Ok(sequence)
     }
+
+    /// Whether a client may make an inode with this FID.
+    pub(crate) fn may_make(&self, fid: Fid, client: &Export) -> bool {
+        let is_sane = fid.is_normal() && fid.oid != 0 && fid.ver == 0;
+        is_sane && self.given.read().may_use(fid.seq, client)
+    }
+}
+
+/// The first sequence that was not given out, of a store that no target runs on; `None` if none was.
+pub(crate) fn next(store: &dyn Store) -> Result<Option<u64>, StoreError> {
+    let known = store.lookup(RANGES, NEXT_KEY)?;
+    Ok(known.as_ref().and_then(|value| value.first_chunk().copied()).map(u64::from_le_bytes))
+}
+
+/// Takes a whole sequence for new inodes, of a store that no target runs on.
+pub(crate) fn take(store: &dyn Store) -> Result<u64, StoreError> {
+    // The first of all is the MDT's own.
+    let sequence = next(store)?.unwrap_or(fid_seq::NORMAL + 1);
+    note_used(store, sequence).map(|()| sequence)
+}
+
+/// Notes in a store that no target runs on that sequences up to `sequence` are in use.
+pub(crate) fn note_used(store: &dyn Store, sequence: u64) -> Result<(), StoreError> {
+    let first = sequence.saturating_add(1);
+    if next(store)?.is_some_and(|known| known >= first) {
+        return Ok(());
+    }
+    let mut transaction = Transaction::new();
+    let value = Bytes::copy_from_slice(&first.to_le_bytes());
+    transaction.put(RANGES, Bytes::from_static(NEXT_KEY), value);
+    store.apply(transaction).map(drop)
 }
 
 impl Mdt {
@@ -129,7 +205,13 @@ impl Mdt {
                 let index = u32::from(self.sequences.index);
                 LuSeqRange { start, end: start + 1, index, flags: SeqRangeFlags::MDT }
             }
+            ALLOC_SUPER if !context.export.is_server() => return Err(Errno::EPERM),
             ALLOC_SUPER if self.sequences.index == 0 => {
+                let is_target =
+                    asked.flags == SeqRangeFlags::MDT || asked.flags == SeqRangeFlags::OST;
+                if !is_target || asked.index > u32::from(u16::MAX) {
+                    return Err(Errno::EINVAL);
+                }
                 let range = self.sequences.of(asked.index, asked.flags);
                 let range = range.map_err(|error| error.errno())?;
                 context.target.sync().await?;
@@ -147,13 +229,54 @@ impl Mdt {
             return Err(Errno::EINVAL);
         }
         let sequence = request.fld_mdfld.start;
-        let local =
-            LuSeqRange { start: sequence, end: sequence + 1, index: 0, flags: SeqRangeFlags::MDT };
+        let local = LuSeqRange {
+            start: sequence,
+            end: sequence.saturating_add(1),
+            index: 0,
+            flags: SeqRangeFlags::MDT,
+        };
         let found = match sequence {
             fid_seq::ROOT | fid_seq::DOT_LUSTRE => local,
             _ => self.sequences.find(sequence).ok_or(Errno::ENOENT)?,
         };
         let fld_mdfld = Some(found);
         Ok(Outcome::ok(FldQueryReply { fld_mdfld, ..FldQueryReply::default() }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use sheen_store_mem::{MemOptions, StoreMem};
+
+    use super::*;
+
+    fn record(transaction: &mut Transaction, start: u64, index: u32) {
+        let flags = SeqRangeFlags::OST;
+        let range = LuSeqRange { start, end: start + SUPER_WIDTH, index, flags };
+        let mut writer = Writer::with_capacity(LuSeqRange::SIZE);
+        range.encode(&mut writer);
+        let key = Bytes::copy_from_slice(&start.to_be_bytes());
+        transaction.put(RANGES, key, writer.into_bytes());
+    }
+
+    #[test]
+    fn no_range_is_given_twice_however_many_there_are() {
+        const COUNT: u32 = 66_000;
+        let store: Arc<dyn Store> = Arc::new(StoreMem::new(MemOptions::default()));
+        let mut transaction = Transaction::new();
+        for index in 0..COUNT {
+            let start = fid_seq::NORMAL + u64::from(index) * SUPER_WIDTH;
+            record(&mut transaction, start, index);
+        }
+        store.apply(transaction).unwrap();
+        let end = fid_seq::NORMAL + u64::from(COUNT) * SUPER_WIDTH;
+        let sequences = Sequences::load(Arc::clone(&store), 0).unwrap();
+        // That of the MDT itself is made by the load.
+        let own = sequences.of(0, SeqRangeFlags::MDT).unwrap();
+        assert_eq!(own.start, end);
+        assert_eq!(sequences.find(end - 1).unwrap().index, COUNT - 1);
+        let again = Sequences::load(store, 0).unwrap();
+        assert_eq!(again.of(0, SeqRangeFlags::MDT).unwrap(), own);
+        assert_eq!(again.of(COUNT, SeqRangeFlags::OST).unwrap().start, own.end);
     }
 }

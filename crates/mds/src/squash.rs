@@ -1,8 +1,16 @@
-//! Root squash: the superuser of clients that are not trusted so far is somebody else here.
+//! What is believed of whom a client says that asks: root squash, and the capabilities of users
+//! (Lustre: `mdt_root_squash`, `mdt_enable_cap_mask`).
+//!
+//! What always holds: an operation sees no capability of a user other than root that the mask does
+//! not name, and no root of a client that is squashed. Both are settled before anything looks at the
+//! request, also where it is answered again. Cost: a match
+//! on the request's kind and an atomic read; for root, a lock that only operators write.
+
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use parking_lot::RwLock;
-use sheen_types::Nid;
-use sheen_types::access::RootSquash;
+use sheen_types::access::{CapabilityMask, RootSquash};
+use sheen_types::{Errno, Nid};
 use sheen_wire::md::MdtBody;
 use sheen_wire::messages::Request;
 
@@ -13,7 +21,11 @@ const NO_GROUP: u32 = u32::MAX;
 
 /// The rule of one MDT.
 #[derive(Debug, Default)]
-pub(crate) struct Squash(RwLock<RootSquash>);
+pub(crate) struct Squash {
+    root: RwLock<RootSquash>,
+    /// Bits of [`CapabilityMask`].
+    believed: AtomicU32,
+}
 
 /// Where a request says who asks.
 struct Identity<'a> {
@@ -27,7 +39,7 @@ impl Mdt {
     /// Whom root is taken for, and where not.
     #[must_use]
     pub fn root_squash(&self) -> RootSquash {
-        self.squash.0.read().clone()
+        self.squash.root.read().clone()
     }
 
     /// Changes it by `change`; requests under way are not concerned.
@@ -38,24 +50,41 @@ impl Mdt {
         &self,
         change: impl FnOnce(&mut RootSquash) -> Result<(), E>,
     ) -> Result<(), E> {
-        change(&mut self.squash.0.write())
+        change(&mut self.squash.root.write())
+    }
+
+    /// Capabilities that users other than root keep (`enable_cap_mask`): none at first.
+    #[must_use]
+    pub fn capability_mask(&self) -> CapabilityMask {
+        CapabilityMask::of_bits(self.squash.believed.load(Ordering::Relaxed))
+    }
+
+    /// Changes them as [`CapabilityMask::changed`] says; requests under way are not concerned.
+    ///
+    /// # Errors
+    /// [`Errno::EINVAL`] for a name that is none.
+    pub fn set_capability_mask(&self, text: &str) -> Result<(), Errno> {
+        let mask = self.capability_mask().changed(text)?;
+        self.squash.believed.store(mask.bits(), Ordering::Relaxed);
+        Ok(())
     }
 }
 
 impl Squash {
     /// Makes whoever asks as root on a client that is not trusted so far somebody else, without
-    /// capabilities and groups, before anything looks at the request.
+    /// capabilities and groups; then takes from everybody but root the capabilities that the client
+    /// claims and the mask does not name.
     pub(crate) fn apply(&self, client: Nid, request: &mut Request) {
-        let Some((uid, gid)) = self.0.read().identity(client) else { return };
         let Some(identity) = identity(request) else { return };
-        if *identity.uid != 0 {
-            return;
+        if *identity.uid == 0 {
+            let Some((uid, gid)) = self.root.read().identity(client) else { return };
+            (*identity.uid, *identity.gid) = (uid, gid);
+            *identity.capabilities = 0;
+            for group in identity.groups.into_iter().flatten() {
+                *group = NO_GROUP;
+            }
         }
-        (*identity.uid, *identity.gid) = (uid, gid);
-        *identity.capabilities = 0;
-        for group in identity.groups.into_iter().flatten() {
-            *group = NO_GROUP;
-        }
+        *identity.capabilities &= self.believed.load(Ordering::Relaxed);
     }
 }
 

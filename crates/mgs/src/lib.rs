@@ -8,6 +8,7 @@
 //! to a reader is in the store; no lock is held while the store syncs or a client is called back.
 //! Nothing here is on a hot path: every call may copy a log.
 
+mod admission;
 mod logs;
 mod nidtable;
 mod parameters;

@@ -89,7 +89,7 @@ impl Registration {
         self.flags.contains(flag)
     }
 
-    fn nodes(&self) -> Vec<Vec<Nid>> {
+    pub(crate) fn nodes(&self) -> Vec<Vec<Nid>> {
         let mut nodes = vec![self.nids.clone()];
         nodes.extend(self.failover.iter().cloned());
         nodes

@@ -1,9 +1,10 @@
 //! The role itself, and what programs on the same node may ask of it.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 
 use sheen_io::{BoxFuture, World};
-use sheen_ldlm::Policy;
+use sheen_ldlm::{LockKind, Policy};
 use sheen_llog::{ClusterMap, ConfigLog, PoolChange};
 use sheen_store::Store;
 use sheen_target::{
@@ -38,6 +39,8 @@ pub struct MgsConfig {
 pub struct Mgs {
     state: State,
     target: OnceLock<Weak<Target>>,
+    /// Other nodes may register targets that are new.
+    allows_register: AtomicBool,
 }
 
 /// The resource of the lock under which a log is read: 8 bytes of the file system's name, and the
@@ -85,7 +88,11 @@ impl Mgs {
             });
             made.map_err(|_| sheen_store::StoreError::Io("cannot make a log".to_owned()))?;
         }
-        Ok(Arc::new(Self { state, target: OnceLock::new() }))
+        Ok(Arc::new(Self {
+            state,
+            target: OnceLock::new(),
+            allows_register: AtomicBool::new(true),
+        }))
     }
 
     pub(crate) fn target_config(config: MgsConfig) -> TargetConfig {
@@ -198,6 +205,18 @@ impl Mgs {
         Ok(())
     }
 
+    /// Whether other nodes may register targets that are new (`allow_register`). Those of this node
+    /// may, and those that are known.
+    #[must_use]
+    pub fn allows_register(&self) -> bool {
+        self.allows_register.load(Ordering::Relaxed)
+    }
+
+    /// Says whether other nodes may register targets that are new.
+    pub fn allow_register(&self, allow: bool) {
+        self.allows_register.store(allow, Ordering::Relaxed);
+    }
+
     /// A log as it is now (`lctl llog_print`).
     #[must_use]
     pub fn log(&self, name: &str) -> Option<Arc<ConfigLog>> {
@@ -242,13 +261,13 @@ impl Mgs {
     }
 
     /// A refusal shows both as the reply's status and as a flag in it.
-    async fn target_reg(&self, request: &MgsTargetReg) -> Outcome {
+    async fn target_reg(&self, context: &Context, request: &MgsTargetReg) -> Outcome {
         let asked = &request.mgs_target_info;
         let reply = |info| MgsTargetRegReply {
             mgs_target_info: Some(info),
             ..MgsTargetRegReply::default()
         };
-        match self.registered(request).await {
+        match self.registered(context, request).await {
             Ok(info) => Outcome::ok(reply(info)),
             Err(errno) => {
                 tracing::warn!(service = asked.service_name.to_text(), %errno,
@@ -259,10 +278,19 @@ impl Mgs {
         }
     }
 
-    async fn registered(&self, request: &MgsTargetReg) -> Result<MgsTargetInfo, Errno> {
+    async fn registered(
+        &self,
+        context: &Context,
+        request: &MgsTargetReg,
+    ) -> Result<MgsTargetInfo, Errno> {
         let asked = &request.mgs_target_info;
         let list = request.mgs_target_nidlist.as_ref();
+        // A target that is ready has its index: one that wants it chosen would pass for new.
+        if asked.flags.contains(TargetFlags::OPC_READY | TargetFlags::NEED_INDEX) {
+            return Err(Errno::EINVAL);
+        }
         let registration = Registration::from_info(asked, list)?;
+        self.may_register(context, &registration)?;
         if asked.flags.contains(TargetFlags::OPC_READY) {
             self.ready(&registration)?;
             let flags = asked.flags | TargetFlags::IR_CAPABLE;
@@ -307,6 +335,10 @@ impl Mgs {
 }
 
 impl Operations for Mgs {
+    fn has_locks(&self, _resource: &ResourceName, kind: LockKind) -> bool {
+        kind == LockKind::Plain
+    }
+
     fn operate<'a>(
         &'a self,
         context: &'a Context,
@@ -314,9 +346,10 @@ impl Operations for Mgs {
     ) -> BoxFuture<'a, Result<Outcome, Errno>> {
         Box::pin(async move {
             match request {
-                Request::MgsTargetReg(request) => Ok(self.target_reg(&request).await),
+                Request::MgsTargetReg(request) => Ok(self.target_reg(context, &request).await),
                 Request::MgsConfigRead(request) => self.config_read(context, &request).await,
                 Request::MgsSetInfo(request) => {
+                    Self::may_configure(context)?;
                     self.conf_param(&request.mgs_send_param.param.to_text()).await?;
                     Ok(Outcome::ok(MgsSetInfoReply {
                         mgs_send_param: Some(request.mgs_send_param),

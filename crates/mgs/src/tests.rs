@@ -135,6 +135,13 @@ async fn read(client: &TestClient, logid: &LlogLogid, from: u32) -> Vec<LogRecor
     records
 }
 
+/// A node that serves targets.
+async fn server(node: &TestTarget, uuid: &str) -> TestClient {
+    let server = node.client_at(uuid, NID.parse().unwrap());
+    server.connect().await.unwrap();
+    server
+}
+
 async fn mount(node: &TestTarget, uuid: &str) -> TestClient {
     let client = node.client(uuid);
     let offered = ObdConnectData {
@@ -152,7 +159,7 @@ fn the_conversation_of_a_mount() {
     let world = TestWorld::new(1);
     world.clone().run(async move {
         let (node, _) = start(&world, &Arc::new(StoreMem::default())).await;
-        register_all(&node.connect("server").await).await;
+        register_all(&server(&node, "server").await).await;
         let client = mount(&node, "client").await;
         // As captured, less the write barriers that we do not have.
         let agreed = client.agreed();
@@ -197,7 +204,7 @@ fn a_change_calls_readers_back_and_they_read_onward() {
     let world = TestWorld::new(2);
     world.clone().run(async move {
         let (node, mgs) = start(&world, &Arc::new(StoreMem::default())).await;
-        register_all(&node.connect("server").await).await;
+        register_all(&server(&node, "server").await).await;
         let client = mount(&node, "client").await;
         let logid = open(&client, "lustre-client").await.unwrap();
         let mut map = ClusterMap::new("lustre");
@@ -206,7 +213,8 @@ fn a_change_calls_readers_back_and_they_read_onward() {
         assert!(client.callbacks().is_empty());
 
         let param = MgsSendParam { param: Chars::new("lustre-OST0003.osc.max_dirty_mb=24") };
-        let admin = node.connect("admin").await;
+        let admin = node.client_at("admin", Nid::LOOPBACK);
+        admin.connect().await.unwrap();
         let set = MgsSetInfo { mgs_send_param: param, ..MgsSetInfo::default() };
         assert_eq!(admin.call(set).await.head.status, 0);
         world.settle().await;
@@ -248,7 +256,7 @@ fn pools_are_records_in_the_logs_of_clients_and_mdts() {
     world.clone().run(async move {
         let store = Arc::new(StoreMem::default());
         let (node, mgs) = start(&world, &store).await;
-        register_all(&node.connect("server").await).await;
+        register_all(&server(&node, "server").await).await;
         let ost = |index: u16| format!("lustre-OST{index:04x}").parse().unwrap();
         let pool = async |change| mgs.pool("lustre", "fast", &change).await;
         assert_eq!(pool(PoolChange::Add(ost(0))).await, Err(Errno::ENOENT));
@@ -279,7 +287,7 @@ fn pools_are_records_in_the_logs_of_clients_and_mdts() {
         assert_eq!(record("lustre-MDT0001", 2).1[0], "lustre-MDT0001-mdtlov");
         // An MDT that comes later hears of what there is already.
         let new = TargetFlags::VIRGIN | TargetFlags::UPDATE | TargetFlags::OPC_REG;
-        let answer = tell(&node.connect("later").await, info("lustre-MDT0002", new)).await;
+        let answer = tell(&server(&node, "later").await, info("lustre-MDT0002", new)).await;
         assert_eq!((answer.head.status, pools("lustre-MDT0002")), (0, both));
 
         pool(PoolChange::Remove(ost(0))).await.unwrap();
@@ -309,7 +317,7 @@ fn registration_is_kept_over_a_crash_and_refused_where_it_must_be() {
     world.clone().run(async move {
         let store = Arc::new(StoreMem::default());
         let (node, mgs) = start(&world, &store).await;
-        let server = node.connect("server").await;
+        let server = server(&node, "server").await;
         let before = mgs.cluster_map("lustre");
         assert!(before.is_none());
         assert_eq!(open(&server, "lustre-client").await, Err(Errno::ENOENT));
@@ -384,5 +392,59 @@ fn what_makes_no_sense_is_refused() {
         let call = TestCall { source: Bytes::new(), ..TestCall::new(MgsTargetReg::default()) };
         let answer = client.call_with(call).await.unwrap();
         assert_eq!(answer.errno(), Some(Errno::EINVAL));
+    });
+}
+
+#[test]
+fn a_target_is_spoken_for_by_its_own_node() {
+    let world = TestWorld::new(5);
+    world.clone().run(async move {
+        let (node, mgs) = start(&world, &Arc::new(StoreMem::default())).await;
+        register_all(&server(&node, "server").await).await;
+        let before = mgs.cluster_map("lustre").unwrap();
+        let stranger = node.connect("stranger").await;
+        let own = "10.0.0.7@tcp".parse::<Nid>().unwrap();
+        let at = |name: &str, flags, nid: Nid| {
+            let mut info = info(name, flags);
+            info.nids[0] = nid.0;
+            info
+        };
+        let new = TargetFlags::VIRGIN | TargetFlags::UPDATE | TargetFlags::OPC_REG;
+        let erase = TargetFlags::WRITECONF | TargetFlags::OPC_REG;
+        let known = [TargetFlags::OPC_READY, TargetFlags::OPC_REG, erase, new | erase];
+        for nid in [own, NID.parse().unwrap()] {
+            for name in ["lustre-MDT0000", "lustre-OST0001"] {
+                for flags in known {
+                    let answer = tell(&stranger, at(name, flags, nid)).await;
+                    assert_eq!(answer.errno(), Some(Errno::EPERM), "{name} {flags:?} at {nid}");
+                }
+            }
+        }
+        let chosen = TargetFlags::OPC_READY | TargetFlags::NEED_INDEX;
+        let answer = tell(&stranger, at("lustre-OST0001", chosen, own)).await;
+        assert_eq!(answer.errno(), Some(Errno::EINVAL));
+        // A server does not take another's targets either, nor tells of nodes that are not known.
+        let serving = server(&node, "another").await;
+        let elsewhere = "10.77.0.99@tcp".parse::<Nid>().unwrap();
+        let mut two = at("lustre-OST0001", TargetFlags::OPC_READY, NID.parse().unwrap());
+        (two.nids[1], two.nid_count) = (elsewhere.0, 2);
+        assert_eq!(tell(&serving, two).await.errno(), Some(Errno::EPERM));
+        let other = at("lustre-OST0007", new, elsewhere);
+        assert_eq!(tell(&serving, other).await.errno(), Some(Errno::EPERM));
+        let param = MgsSendParam { param: Chars::new("lustre-OST0003.osc.max_dirty_mb=24") };
+        let set = MgsSetInfo { mgs_send_param: param, ..MgsSetInfo::default() };
+        assert_eq!(stranger.call(set).await.errno(), Some(Errno::EPERM));
+        assert_eq!(mgs.cluster_map("lustre").unwrap(), before);
+        // New targets come from anywhere, until the operator says no.
+        mgs.allow_register(false);
+        let refused = tell(&stranger, at("lustre-OST0004", new, own)).await;
+        assert_eq!(refused.errno(), Some(Errno::EACCES));
+        assert!(mgs.cluster_map("lustre").unwrap() == before);
+        let here = tell(&serving, at("lustre-OST0004", new, NID.parse().unwrap())).await;
+        assert_eq!(here.errno(), None, "from a node that serves already");
+        mgs.allow_register(true);
+        assert_eq!(tell(&stranger, at("lustre-OST0005", new, own)).await.errno(), None);
+        let ready = at("lustre-OST0005", TargetFlags::OPC_READY, own);
+        assert_eq!(tell(&stranger, ready).await.errno(), None);
     });
 }

@@ -1,6 +1,7 @@
-//! How fast LNet is on this machine: two nodes in one process, over two loopback addresses.
+//! How fast LNet is on this machine: two nodes in one process, over TCP between two loopback addresses, and
+//! over UNIX sockets.
 //!
-//! `cargo run --release -p sheen-node --example lnet_speed [threads]` prints messages per second and the
+//! `cargo run --release -p sheen-node --example lnet_speed [threads]` prints of each messages per second and the
 //! CPU time per one-way message, both ends together, for 400-byte messages with one and with 32
 //! in flight, and for 1 MiB payloads.
 
@@ -8,7 +9,8 @@ use std::net::Ipv4Addr;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use sheen_io_os::Host;
+use sheen_io::World;
+use sheen_io_os::{Host, SocketFolder, with_sockets};
 use sheen_node::net::{Delivery, LNet, NetConfig, Receiver};
 use sheen_types::{MatchBits, Nid};
 use sheen_wire::lnet::Portal;
@@ -71,18 +73,28 @@ fn round_trips(host: &Host, client: &Arc<LNet>, server: Nid, flows: u64, count: 
 fn main() {
     let threads = std::env::args().nth(1).and_then(|text| text.parse().ok());
     let host = Host::start(threads).expect("threads");
+    println!("TCP");
+    measure(&host, &host.world());
+    let path = std::env::temp_dir().join(format!("sheen-lnet-speed-{}", std::process::id()));
+    let folder = SocketFolder::create(&path).expect("a folder");
+    println!("UNIX sockets");
+    measure(&host, &host.block_on(async { with_sockets(&host.world(), folder, false) }));
+    std::fs::remove_dir_all(path).expect("it is ours");
+}
+
+fn measure(host: &Host, world: &World) {
     let nid = |last| Nid::tcp(Ipv4Addr::new(127, 77, 0, last));
     let start = |last| {
-        let lnet = LNet::start(host.world(), NetConfig::new(nid(last), 20988));
+        let lnet = LNet::start(world.clone(), NetConfig::new(nid(last), 20988));
         host.block_on(lnet).expect("the port is free")
     };
     let (client, server) = (start(1), start(2));
     server.serve(Portal::MDS_REQUEST, Arc::new(Echo(Arc::clone(&server))));
-    round_trips(&host, &client, server.nid(), 4, 2_000, 400);
+    round_trips(host, &client, server.nid(), 4, 2_000, 400);
     for (flows, count, size) in
         [(1, 50_000, 400), (32, 5_000, 400), (1, 1_000, 1 << 20), (8, 300, 1 << 20)]
     {
-        round_trips(&host, &client, server.nid(), flows, count, size);
+        round_trips(host, &client, server.nid(), flows, count, size);
     }
     client.shutdown();
     server.shutdown();

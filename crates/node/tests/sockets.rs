@@ -158,3 +158,73 @@ fn garbage_costs_its_sender_the_connection_and_nobody_else_anything() {
     one.shutdown();
     two.shutdown();
 }
+
+#[test]
+fn a_secure_node_takes_only_peers_that_needed_privilege() {
+    let host = Host::start(Some(2)).unwrap();
+    let start = |config| host.block_on(LNet::start(host.world(), config)).unwrap();
+    let server = start(NetConfig { secure: true, ..NetConfig::new(address(), PORT) });
+    let user = start(NetConfig { privileged: false, ..NetConfig::new(address(), PORT) });
+    let root = start(NetConfig::new(address(), PORT));
+    let refused = (0..50).any(|_| {
+        assert_eq!(host.block_on(user.ping(server.nid())), Err(NetError::PeerDown(server.nid())));
+        sleep(&host, 50);
+        user.refused_as_insecure() == Some(server.nid())
+    });
+    assert!(refused, "it learns why");
+    // Where these tests do not run as root, nobody here has privilege.
+    let is_root = rustix::process::geteuid().is_root();
+    assert_eq!(host.block_on(root.ping(server.nid())).is_ok(), is_root);
+    assert_eq!(server.peers().len(), usize::from(is_root));
+    for node in [server, user, root] {
+        node.shutdown();
+    }
+}
+
+#[test]
+fn a_users_process_does_not_take_the_place_of_one_with_privilege() {
+    if !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let host = Host::start(Some(2)).unwrap();
+    let (server, node) = (start(&host), start(&host));
+    assert!(host.block_on(node.ping(server.nid())).is_ok());
+    let (sender, receiver) = std::sync::mpsc::channel();
+    node.watch_peer_down(Arc::new(move |nid| sender.send(nid).unwrap()));
+    // From the same address, as every user of the machine can.
+    let config = NetConfig { listen: false, privileged: false, ..NetConfig::new(node.nid(), PORT) };
+    let thief = host.block_on(LNet::start(host.world(), config)).unwrap();
+    assert_eq!(host.block_on(thief.ping(server.nid())), Err(NetError::PeerDown(server.nid())));
+    assert!(host.block_on(node.ping(server.nid())).is_ok());
+    assert_eq!(receiver.try_recv(), Err(std::sync::mpsc::TryRecvError::Empty));
+    for node in [server, node, thief] {
+        node.shutdown();
+    }
+}
+
+#[test]
+fn nodes_meet_in_a_folder_without_any_port() {
+    let host = Host::start(Some(2)).unwrap();
+    let path = std::env::temp_dir().join(format!("sheen-node-folder-{}", std::process::id()));
+    let folder = sheen_io_os::SocketFolder::create(&path).unwrap();
+    let start = |nid| {
+        host.block_on(async {
+            let world = sheen_io_os::with_sockets(&host.world(), folder.clone(), false);
+            let config = NetConfig { secure: true, ..NetConfig::new(nid, PORT) };
+            LNet::start(world, config).await.unwrap()
+        })
+    };
+    let (one, two) = (start(address()), start(address()));
+    two.serve(Portal::MDS_REQUEST, Arc::new(Echo(Arc::clone(&two))));
+    let payload = Bytes::from((0..1 << 20).map(|byte| byte as u8).collect::<Vec<_>>());
+    let reply = one.expect_put(two.nid(), Portal::MDS_IO, MatchBits(1), 1 << 20);
+    one.put(two.nid(), Portal::MDS_REQUEST, MatchBits(1), 7, vec![payload.clone()]);
+    assert_eq!(host.block_on(reply).unwrap().payload, payload);
+    assert_eq!(host.block_on(two.ping(one.nid())), Ok(vec![Nid::LOOPBACK, one.nid()]));
+    for node in [&one, &two] {
+        assert!(std::net::TcpStream::connect((node.nid().address(), PORT)).is_err());
+        node.shutdown();
+    }
+    drop((one, two));
+    std::fs::remove_dir_all(path).unwrap();
+}

@@ -2,7 +2,7 @@
 
 use std::cell::RefCell;
 use std::future::{Future, poll_fn};
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, SocketAddrV4};
 use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -10,13 +10,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::Poll;
 use std::time::Duration;
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use parking_lot::Mutex;
 use sheen_io::World;
 use sheen_node::net::{Delivery, LNet, NetConfig, Receiver};
 use sheen_testkit::vnet::{Virtual, Weather, for_seeds};
 use sheen_types::{MatchBits, Nid};
-use sheen_wire::lnet::Portal;
+use sheen_wire::lnet::{AcceptorRequest, Portal};
 
 const PORT: u16 = 988;
 
@@ -269,4 +269,99 @@ fn idle_connections_stay_and_early_replies_do_not_use_up_an_expectation() {
     assert_eq!(one.counters().receive_dropped.load(Ordering::Relaxed), 1);
     one.shutdown();
     two.shutdown();
+}
+
+/// Opens a TCP connection, says `first` and then nothing.
+async fn half_open(io: &World, from: Nid, to: Nid, first: &[u8]) -> sheen_io::Connection {
+    let local = SocketAddrV4::new(from.address(), 0);
+    let server = SocketAddrV4::new(to.address(), PORT);
+    let mut connection = io.network.connect(local, server, false).await.expect("it is accepted");
+    if !first.is_empty() {
+        let pieces = [Bytes::copy_from_slice(first)];
+        let written = poll_fn(|context| connection.writer.poll_write(context, &pieces)).await;
+        assert_eq!(written.expect("it is taken"), first.len());
+    }
+    connection
+}
+
+/// Whether the other side has closed it.
+async fn is_closed(io: &World, connection: &mut sheen_io::Connection) -> bool {
+    let mut buffer = BytesMut::with_capacity(64);
+    let read = poll_fn(|context| connection.reader.poll_read(context, &mut buffer));
+    let read = within(io, Duration::from_millis(1), read).await;
+    matches!(read, Some(Ok(0) | Err(_)))
+}
+
+#[test]
+fn connections_that_say_nothing_are_few_and_end_and_another_node_connects_beside_them() {
+    let world = Virtual::new(1, Weather { chunks: false, ..Weather::default() });
+    let (server, good) = (start(&world, 1), start(&world, 2));
+    let answerer = serve(&server);
+    let io = world.world();
+    let unused = || server.counters().unused.load(Ordering::Relaxed);
+    let most = sheen_lnet::limits::OPENINGS_PER_ADDRESS;
+    world.run({
+        let (io, to) = (io.clone(), server.nid());
+        async move {
+            let request = AcceptorRequest { version: 1, target: to }.encode();
+            let halves: [&[u8]; 3] = [b"", &request[..3], &request];
+            let mut open = Vec::new();
+            for at in 0..3 * most {
+                open.push(half_open(&io, nid(9), to, halves[at % 3]).await);
+            }
+            assert_eq!(ask(&good, &io, to, 1, 100).await, 1, "another node is answered");
+            let mut closed = 0;
+            for connection in &mut open {
+                closed += usize::from(is_closed(&io, connection).await);
+            }
+            assert_eq!(closed, 2 * most, "so many are kept");
+            io.clock.sleep_until(io.clock.now() + Duration::from_secs(6)).await;
+            for connection in &mut open {
+                assert!(is_closed(&io, connection).await, "none for long");
+            }
+            let again = half_open(&io, nid(9), to, b"").await;
+            assert!(!is_closed(&io, &mut { again }).await, "and there is room again");
+        }
+    });
+    assert_eq!(unused(), 2 * most as u64);
+    // From many addresses.
+    world.run({
+        let (io, to) = (io.clone(), server.nid());
+        async move {
+            let all = sheen_lnet::limits::OPENINGS_MAX;
+            let mut open = Vec::new();
+            for at in 0..2 * all {
+                let from = Nid::tcp(Ipv4Addr::new(10, 1, (at >> 8) as u8, at as u8));
+                open.push(half_open(&io, from, to, b"").await);
+            }
+            let late = LNet::start(io.clone(), NetConfig::new(nid(3), PORT)).await.expect("free");
+            assert_eq!(ask(&late, &io, to, 2, 100).await, 1, "a new node is answered");
+        }
+    });
+    let all = sheen_lnet::limits::OPENINGS_MAX as u64;
+    assert!((all..all + 10).contains(&(unused() - 2 * most as u64)), "{} were let go", unused());
+    assert_eq!(answerer.wrong.load(Ordering::Relaxed), 0);
+}
+
+#[test]
+fn peers_that_came_for_nothing_are_let_go_and_those_that_are_used_are_not() {
+    let world = Virtual::new(1, Weather { chunks: false, ..Weather::default() });
+    let (server, idle, used) = (start(&world, 1), start(&world, 2), start(&world, 3));
+    let _answerer = serve(&server);
+    server.close_unless(Arc::new(|peer| peer == nid(3)));
+    let io = world.world();
+    for (at, node) in [&idle, &used].into_iter().enumerate() {
+        let (node, io, to) = (Arc::clone(node), io.clone(), server.nid());
+        world.run(async move { assert_eq!(ask(&node, &io, to, at as u64, 100).await, 1) });
+    }
+    assert_eq!(server.peers().len(), 2);
+    world.pass(Duration::from_secs(50));
+    assert_eq!(server.peers().len(), 2, "it has time");
+    world.pass(Duration::from_secs(20));
+    let left: Vec<Nid> = server.peers().into_iter().map(|peer| peer.nid).collect();
+    assert_eq!(left, [nid(3)]);
+    assert_eq!(server.counters().unused.load(Ordering::Relaxed), 3);
+    // It may come again.
+    let to = server.nid();
+    world.run(async move { assert_eq!(ask(&idle, &io, to, 7, 100).await, 1) });
 }

@@ -25,7 +25,7 @@ impl Ost {
         request: OstCreate,
     ) -> Result<Outcome, Errno> {
         let asked = request.ost_body.oa;
-        let (number, wanted) = (asked.oi.seq(), asked.oi.id());
+        let (number, wanted) = (objects::sequence_of(asked.oi)?, asked.oi.id());
         let sequence = self.sequences.of(number);
         let mut last = sequence.last.lock().await;
         let before = match *last {
@@ -43,7 +43,8 @@ impl Ost {
         // The MDT gives these objects to files as soon as it hears of them, and clients keep no
         // copy of what they wrote and saw answered: an object must not be lost after that. What
         // was written lies in its file, so its record is all that has to be durable.
-        context.target.committed(context.transno()).await?;
+        let durable = context.target.committed(context.transno()).await;
+        durable.map_err(|errno| context.fails_all_the_same(errno))?;
         let oi = match number {
             sheen_types::fid_seq::OST_MDT0 => OstId::of_id(after),
             sequence => OstId { word0: sequence, word1: after },
@@ -95,7 +96,7 @@ impl Ost {
         }
         self.in_steps(context, used + 1, last, |change, id| {
             let fid = objects::fid_in(sequence, id, self.index)?;
-            match self.store.attributes(fid) {
+            match self.store.record(fid) {
                 Ok(_) => objects::destroy(change, fid),
                 Err(StoreError::NoObject(_)) => {}
                 // The MDT asks again; what is passed over now nobody would find later.

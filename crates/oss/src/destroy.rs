@@ -24,7 +24,7 @@ impl Ost {
         request: OstDestroy,
     ) -> Result<Outcome, Errno> {
         let oa = request.ost_body.oa;
-        let (sequence, first) = (oa.oi.seq(), oa.oi.id());
+        let (sequence, first) = (objects::sequence_of(oa.oi)?, oa.oi.id());
         let count = match oa.valid.contains(Valid::OBJCOUNT) {
             true => oa.misc.clamp(1, COUNT_MAX),
             false => 1,
@@ -32,7 +32,8 @@ impl Ost {
         let mut change = Transaction::new();
         for id in first..first.saturating_add(u64::from(count)) {
             let object = objects::fid_in(sequence, id, self.index)?;
-            match self.store.attributes(object) {
+            // Lost and damaged data goes as well.
+            match self.store.record(object) {
                 Ok(_) => objects::destroy(&mut change, object),
                 Err(StoreError::NoObject(_)) => continue,
                 Err(error) => return Err(error.errno()),
@@ -51,7 +52,8 @@ impl Ost {
         }
         let done = context.target.transact(context, change, Memo::Idempotent);
         let transno = done.map_err(|error| error.errno())?;
-        context.target.committed(transno).await?;
+        let durable = context.target.committed(transno).await;
+        durable.map_err(|errno| context.fails_all_the_same(errno))?;
         let ost_body = Some(OstBody { oa });
         Ok(Outcome::ok(OstDestroyReply { ost_body, ..OstDestroyReply::default() }))
     }

@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use sheen_io::BoxFuture;
-use sheen_ldlm::LockDesc;
+use sheen_ldlm::{LockDesc, LockKind};
 use sheen_target::{Context, Export, Leaving, LockWish, Operations, Outcome, Target};
-use sheen_types::{CounterLine, Errno};
+use sheen_types::{CounterLine, Errno, ResourceName};
 use sheen_wire::connect::{ConnectFlags, ObdConnectData};
 use sheen_wire::messages::Request;
 
@@ -19,6 +19,10 @@ impl Operations for Ost {
 
     fn counter_of(&self, request: &Request) -> Option<usize> {
         counters::counter_of(request)
+    }
+
+    fn has_locks(&self, _resource: &ResourceName, kind: LockKind) -> bool {
+        kind == LockKind::Extent
     }
 
     fn operate<'a>(

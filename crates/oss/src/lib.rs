@@ -18,6 +18,7 @@ mod dispatch;
 mod echo;
 mod getattr;
 mod objects;
+mod rebuild;
 mod setattr;
 mod statfs;
 #[cfg(test)]
@@ -25,7 +26,8 @@ mod tests;
 mod value;
 
 pub use echo::{EchoWorker, echo_clean, is_survey};
-pub use objects::{ObjectRecord, list_objects};
+pub use objects::{ObjectRecord, beyond_last, list_objects, listed, unlisted};
+pub use rebuild::rebuild;
 pub use sheen_brw::{BLOCK_BITS, GrantView, INITIAL_GRANT, Transfers};
 
 use std::sync::Arc;

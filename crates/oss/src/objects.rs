@@ -4,16 +4,14 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use parking_lot::Mutex;
-use sheen_store::{Attributes, FileKind, Store, StoreError, Transaction};
+use sheen_store::{Attributes, Entry, FileKind, Store, StoreError, Transaction, all_entries};
 use sheen_types::{Errno, Fid, HashMap, Timestamp, fid_seq};
 use sheen_wire::ost::OstId;
 
 /// Index of the last object of each sequence (`LAST_ID`): sequence, big-endian, to id.
 const LAST_IDS: Fid = Fid::new(fid_seq::LOCAL_FILE, 0x100);
 /// Index of all objects: FID, big-endian, to nothing.
-const OBJECTS: Fid = Fid::new(fid_seq::LOCAL_FILE, 0x101);
-/// Entries read at once when all are listed.
-const LIST_STEP: usize = 1024;
+pub(crate) const OBJECTS: Fid = Fid::new(fid_seq::LOCAL_FILE, 0x101);
 
 /// An object as [`list_objects`] finds it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,18 +27,56 @@ pub struct ObjectRecord {
 /// # Errors
 /// Those of the store; an object that is listed and absent is one.
 pub fn list_objects(store: &dyn Store) -> Result<Vec<ObjectRecord>, StoreError> {
+    let record = |entry: Result<Entry, StoreError>| {
+        let fid = from_key(&entry?.key)
+            .ok_or_else(|| StoreError::Corrupt("a key of the object index".to_owned()))?;
+        Ok(ObjectRecord { fid, attributes: store.attributes(fid)? })
+    };
+    all_entries(store, OBJECTS, &[]).map(record).collect()
+}
+
+/// The FIDs of all listed objects of an OST's store, in order, whether they are there or not.
+///
+/// # Errors
+/// Those of the store.
+pub fn listed(store: &dyn Store) -> Result<Vec<Fid>, StoreError> {
+    let wrong = || StoreError::Corrupt("a key of the object index".to_owned());
+    let fid = |entry: Result<Entry, StoreError>| from_key(&entry?.key).ok_or_else(wrong);
+    all_entries(store, OBJECTS, &[]).map(fid).collect()
+}
+
+/// Those of `objects` that are objects of files and are not listed.
+///
+/// # Errors
+/// Those of the store.
+pub fn unlisted(store: &dyn Store, objects: &[Fid]) -> Result<Vec<Fid>, StoreError> {
     let mut found = Vec::new();
-    let mut from = Vec::new();
-    loop {
-        let entries = store.scan(OBJECTS, &from, LIST_STEP)?;
-        let Some(last) = entries.last() else { return Ok(found) };
-        from = [&last.key[..], &[0]].concat();
-        for entry in entries {
-            let fid = from_key(&entry.key)
-                .ok_or_else(|| StoreError::Corrupt("a key of the object index".to_owned()))?;
-            found.push(ObjectRecord { fid, attributes: store.attributes(fid)? });
+    for fid in objects.iter().filter(|fid| fid.is_normal() || fid.is_idif()) {
+        let is_data = || store.record(*fid).map(|record| record.kind == FileKind::Regular);
+        if store.lookup(OBJECTS, &key(*fid))?.is_none() && is_data()? {
+            found.push(*fid);
         }
     }
+    Ok(found)
+}
+
+/// Listed objects whose ids lie above the last of their sequence.
+///
+/// # Errors
+/// Those of the store.
+pub fn beyond_last(store: &dyn Store) -> Result<Vec<Fid>, StoreError> {
+    let last: HashMap<u64, u64> = last_ids(store)?.into_iter().collect();
+    let mut found = listed(store)?;
+    found.retain(|fid| {
+        let known = last.get(&sequence_of_object(*fid)).copied().unwrap_or(0);
+        (fid.is_normal() || fid.is_idif()) && OstId::of_fid(*fid).id() > known
+    });
+    Ok(found)
+}
+
+/// The sequence whose last id counts an object.
+pub(crate) fn sequence_of_object(fid: Fid) -> u64 {
+    if fid.is_idif() { fid_seq::OST_MDT0 } else { fid.seq }
 }
 
 /// Up to `limit` objects at and behind `first`, in the order of their FIDs.
@@ -54,9 +90,24 @@ pub(crate) fn list_from(
     entries.iter().map(|entry| from_key(&entry.key).ok_or_else(wrong)).collect()
 }
 
-/// The object that a request names.
+/// The object that a request names: one of a file, or of a survey. Whatever else the store holds (the
+/// indexes of this module, records of clients) lies in sequences that no request can name.
 pub(crate) fn fid_of(oi: OstId, index: u16) -> Result<Fid, Errno> {
-    oi.fid(index).filter(|fid| fid.oid != 0 || fid.is_idif()).ok_or(Errno::EPROTO)
+    let is_object = |fid: &Fid| match fid.is_idif() {
+        true => true,
+        false => fid.oid != 0 && (fid.is_normal() || fid.seq == fid_seq::ECHO),
+    };
+    oi.fid(index).filter(is_object).ok_or(Errno::EPROTO)
+}
+
+/// The sequence in which a server wants objects made or removed: that of MDT0000's old objects, or one
+/// that the controller gave out.
+pub(crate) fn sequence_of(oi: OstId) -> Result<u64, Errno> {
+    let sequence = oi.seq();
+    match sequence == fid_seq::OST_MDT0 || sequence >= fid_seq::NORMAL {
+        true => Ok(sequence),
+        false => Err(Errno::EPROTO),
+    }
 }
 
 /// The object with this id in a sequence.
@@ -95,17 +146,17 @@ pub(crate) fn put_last_id(transaction: &mut Transaction, sequence: u64, last: u6
 
 /// The last id of each sequence that has objects, in the order of sequences.
 pub(crate) fn last_ids(store: &dyn Store) -> Result<Vec<(u64, u64)>, StoreError> {
-    let entries = store.scan(LAST_IDS, &[], LIST_STEP)?;
     let wrong = || StoreError::Corrupt("a record of the last object".to_owned());
-    let parse = |entry: &sheen_store::Entry| {
+    let parse = |entry: Result<Entry, StoreError>| {
+        let entry = entry?;
         let sequence = entry.key.as_ref().try_into().map_err(|_| wrong())?;
         let last = entry.value.as_ref().try_into().map_err(|_| wrong())?;
         Ok((u64::from_be_bytes(sequence), u64::from_le_bytes(last)))
     };
-    entries.iter().map(parse).collect()
+    all_entries(store, LAST_IDS, &[]).map(parse).collect()
 }
 
-fn key(fid: Fid) -> Bytes {
+pub(crate) fn key(fid: Fid) -> Bytes {
     let mut bytes = Vec::with_capacity(16);
     bytes.extend(fid.seq.to_be_bytes());
     bytes.extend(fid.oid.to_be_bytes());
@@ -151,5 +202,22 @@ pub(crate) fn last_id(store: &dyn Store, sequence: u64) -> Result<u64, Errno> {
         None => Ok(0),
         Some(Ok(bytes)) => Ok(u64::from_le_bytes(bytes)),
         Some(Err(_)) => Err(Errno::EIO),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use sheen_store_mem::{MemOptions, StoreMem};
+
+    use super::*;
+
+    #[test]
+    fn all_sequences_are_told_however_many_there_are() {
+        let store = StoreMem::new(MemOptions::default());
+        let mut transaction = Transaction::new();
+        let all: Vec<(u64, u64)> = (0..3000).map(|n| (fid_seq::NORMAL + n, n + 1)).collect();
+        all.iter().for_each(|(sequence, last)| put_last_id(&mut transaction, *sequence, *last));
+        store.apply(transaction).unwrap();
+        assert_eq!(last_ids(&store).unwrap(), all);
     }
 }

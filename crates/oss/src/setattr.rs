@@ -11,7 +11,8 @@ use sheen_wire::ost::OstBody;
 use crate::{Ost, objects};
 
 impl Ost {
-    /// Sets what the request names, as one transaction. Executing it twice does no harm.
+    /// Sets what the request names, as one transaction. Executing it twice does no harm. Clients set
+    /// times; whose the object is, the MDT says.
     pub(crate) async fn setattr(
         &self,
         context: &Context,
@@ -20,6 +21,10 @@ impl Ost {
         let asked = request.ost_body.oa;
         let object = objects::fid_of(asked.oi, self.index)?;
         let now = self.store.attributes(object).map_err(|error| error.errno())?;
+        let owner = attributes::OWNER | Valid::MODE;
+        if asked.valid.intersects(owner) && !context.export.is_server() {
+            return Err(Errno::EPERM);
+        }
         let mut patch = attributes::patch(&asked);
         if patch.uid.is_some() || patch.gid.is_some() {
             // It has an owner now: the first writer does not become it any more.
@@ -31,7 +36,9 @@ impl Ost {
         let done = context.target.transact(context, change, Memo::Idempotent);
         done.map_err(|error| error.errno())?;
         let said = attributes::ALWAYS | attributes::OWNER | Valid::GROUP;
-        let ost_body = Some(OstBody { oa: self.brw.described(&asked, object, said)? });
+        let said = self.brw.described(&asked, object, said);
+        let oa = said.map_err(|errno| context.fails_all_the_same(errno))?;
+        let ost_body = Some(OstBody { oa });
         Ok(Outcome::ok(OstSetattrReply { ost_body, ..OstSetattrReply::default() }))
     }
 }

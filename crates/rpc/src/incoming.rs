@@ -23,6 +23,12 @@ pub trait Handler: Send + Sync {
     /// Whether an export of this target has this handle: requests other than connects are routed
     /// by it when several targets share a portal.
     fn owns(&self, export: ObdHandle) -> bool;
+
+    /// Whether an export of this target is at `nid`: a peer that is nobody's client need not be kept.
+    fn serves(&self, nid: Nid) -> bool {
+        let _ = nid;
+        true
+    }
 }
 
 /// A request as it arrived.
@@ -130,8 +136,40 @@ impl fmt::Debug for Replier {
     }
 }
 
+/// Room for the bytes of a transfer, from before memory is used for them. Dropped when they are where
+/// they belong.
+pub struct BulkRoom {
+    _held: Option<Box<dyn std::any::Any + Send + Sync>>,
+}
+
+impl BulkRoom {
+    /// Room that is given back when `held` is dropped.
+    #[must_use]
+    pub fn new(held: impl Send + Sync + 'static) -> Self {
+        Self { _held: Some(Box::new(held)) }
+    }
+
+    /// Where nobody counts.
+    #[must_use]
+    pub fn unlimited() -> Self {
+        Self { _held: None }
+    }
+}
+
+impl fmt::Debug for BulkRoom {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str("BulkRoom")
+    }
+}
+
 /// Moves single parts of bulk; `node` implements it over LNet.
 pub trait BulkMover: Send + Sync {
+    /// Takes room for `bytes` of what `peer` may have under way, as soon as there is.
+    fn reserve(&self, peer: Nid, bytes: usize) -> BoxFuture<'static, BulkRoom> {
+        let _ = (peer, bytes);
+        Box::pin(async { BulkRoom::unlimited() })
+    }
+
     /// Fetches what the peer offers.
     fn fetch(
         &self,
@@ -178,6 +216,15 @@ impl BulkPort {
     #[must_use]
     pub fn parts(&self) -> usize {
         limits::bulk_parts_of(self.last)
+    }
+
+    /// Waits until the client may have `bytes` more of bulk under way. To be asked before memory is used
+    /// for them and before anything is locked, and kept until they are where they belong.
+    pub async fn reserve(&self, bytes: usize) -> BulkRoom {
+        match bytes <= limits::BULK_UNCOUNTED_BYTES {
+            true => BulkRoom::unlimited(),
+            false => self.mover.reserve(self.peer, bytes).await,
+        }
     }
 
     /// Fetches `length` bytes from the client, in parts of 1 MiB at once; one piece per part.

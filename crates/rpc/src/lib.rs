@@ -8,6 +8,7 @@
 //! for replay; one at the server's. Locks and system calls: none, these are the node's.
 
 mod adaptive;
+pub mod budget;
 mod channel;
 pub mod import;
 mod incoming;
@@ -23,7 +24,8 @@ pub use channel::{
     Then,
 };
 pub use incoming::{
-    BulkMover, BulkPort, Handler, Incoming, Replier, ReplyHead, connect_target, split_parts,
+    BulkMover, BulkPort, BulkRoom, Handler, Incoming, Replier, ReplyHead, connect_target,
+    split_parts,
 };
 pub use portals::{BULK_PORTALS, REPLY_PORTALS, bulk_portal, reply_portal, request_portal};
 pub use state::{Counters, ImportEvents, ImportState, LockReplay, NoEvents, StateChange};

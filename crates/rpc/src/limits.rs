@@ -82,18 +82,50 @@ pub const MODIFYING_IN_FLIGHT: u16 = 7;
 /// Most slots that we use: the target's reply data is one record per slot.
 pub const MODIFYING_IN_FLIGHT_MAX: u16 = 256;
 
-/// Ordinary requests that a service executes at once. Each is a task of some KiB; lock requests
-/// among them may wait long, so the number is high.
-pub const SERVICE_ACTIVE: usize = 4096;
+/// Ordinary requests of one client that run at once, and as many for data of an MDT. Each is a task of
+/// some KiB that may wait long, for a lock say. A client with `max_rpcs_in_flight` at its most, 256, and
+/// eight busy targets here has 2,048 on their way: what is beyond these waits, in turn.
+pub const CLIENT_ACTIVE: usize = 1024;
 
-/// Ordinary requests that a service holds back beyond those; more are dropped, and their clients
-/// ask again.
-pub const SERVICE_QUEUED: usize = 65536;
+/// Bytes that the waiting requests of one client hold; beyond, they are dropped, and the client asks
+/// again. With [`REQUEST_OVERHEAD_BYTES`] a request counts as some 1.5 KiB, so this is over 40,000: twice
+/// 256 for each of eighty targets.
+pub const CLIENT_QUEUED_BYTES: usize = 64 << 20;
 
-/// Urgent requests (pings, cancels, callbacks, disconnects) executed at once, apart from ordinary
-/// ones: what frees a lock must not wait behind who waits for it.
-pub const SERVICE_ACTIVE_URGENT: usize = 8192;
+/// What a request costs beside its message.
+pub const REQUEST_OVERHEAD_BYTES: usize = 512;
 
-/// Locks that clients tell again, executed at once, apart from all else: they wait until the requests
-/// of all clients are replayed, and must not be in the way of those.
-pub const SERVICE_ACTIVE_LOCK_REPLAYS: usize = 8192;
+/// So many waiting requests of a client may keep the read buffers that they came in, of 16 KiB, from
+/// being used again; those behind them are copied out.
+pub const CLIENT_QUEUED_SHARING: usize = 64;
+
+/// Bytes of one client's bulk that are on their way at once; more waits for the client to take or send
+/// what is. Sixteen of the largest: more than a network of 100 Gbit/s carries in 5 ms.
+pub const CLIENT_BULK_BYTES: usize = 64 << 20;
+
+/// Urgent requests (pings, cancels, callbacks, disconnects) of one client that run at once, apart from
+/// ordinary ones: what frees a lock must not wait behind who waits for it.
+pub const CLIENT_ACTIVE_URGENT: usize = 1024;
+
+/// Locks that one client tells again, executed at once, apart from all else: they wait until the
+/// requests of all clients are replayed, and must not be in the way of those.
+pub const CLIENT_ACTIVE_LOCK_REPLAYS: usize = 1024;
+
+/// A peer that sends more than may wait is read no more for so long: what is dropped must not cost more
+/// than what is served. Short beside all timeouts, as replies and cancels wait behind it.
+pub const OVER_BUDGET_PAUSE: Duration = Duration::from_millis(20);
+
+/// A transfer of at most so many bytes takes no room: with all requests that a client may have running
+/// these are as many as [`CLIENT_BULK_BYTES`], and they are too many to count each.
+pub const BULK_UNCOUNTED_BYTES: usize = 64 << 10;
+
+/// A client that is sent bulk is behind with so many bytes unsent; then its transfers last until it has
+/// caught up. Several of the largest parts, so that no wait for a look makes a gap.
+pub const BULK_BACKLOG_BYTES: usize = 8 << 20;
+
+/// Bytes unsent to a client from which on its requests are dropped: it takes no answers. All bulk that
+/// it may have under way, and more than its answers can be while it reads.
+pub const CLIENT_BACKLOG_BYTES: usize = CLIENT_BULK_BYTES + (32 << 20);
+
+/// A client sends its bulk within this, once told to (`obd_timeout`).
+pub const BULK_TIME_MAX: Duration = OBD_TIMEOUT;

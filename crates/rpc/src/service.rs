@@ -6,9 +6,16 @@
 //! what a lock covers before it gives it back. A request that arrives again while it still runs is not run
 //! twice: the answer goes to where the newest copy waits for it (Lustre's in-progress check).
 //!
-//! Per request: two hash entries; early replies cost a scan of what runs once a second.
+//! Limits and queues are each client's own (`clients`): no request waits because another client has
+//! many. Only to begin, which takes a processor, requests of several clients wait for each other: those
+//! take turns, one request each (Lustre's NRS policy CRR-N). A client is a NID here: it is what a peer
+//! cannot choose, as it can handles and UUIDs.
+//!
+//! Per request: two hash entries and three look-ups of its client; one more entry if it waits. Early
+//! replies cost a scan of what runs once a second.
 
-use std::collections::VecDeque;
+mod clients;
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,7 +24,9 @@ use sheen_wire::lnet::Portal;
 use sheen_wire::opcode::Opcode;
 use sheen_wire::ptlrpc::MsgFlags;
 
+use self::clients::{Clients, Waiting};
 use crate::adaptive::{Estimate, seconds_of};
+use crate::budget::Budget;
 use crate::limits;
 use crate::portals;
 use crate::timing::{OwnTimes, Time, Timing};
@@ -49,6 +58,8 @@ pub struct Arrival {
     pub early: bool,
     /// When it arrived.
     pub arrived: Instant,
+    /// Bytes of memory that it holds while it waits.
+    pub bytes: usize,
 }
 
 /// What becomes of an arrived request.
@@ -56,11 +67,11 @@ pub struct Arrival {
 pub enum Verdict<T> {
     /// Run it now.
     Run(RequestId, T),
-    /// It waits for others to end.
+    /// It waits for its turn, or for others of its client to end.
     Queued,
     /// It runs already; its answer will go to this copy.
     Attached,
-    /// There are too many: forget it, the client will ask again.
+    /// Its client has too many: forget it, the client will ask again.
     Dropped,
 }
 
@@ -151,7 +162,7 @@ impl std::ops::AddAssign for Stats {
 
 /// Requests that must not wait for one another are of different classes: each has its own limit and
 /// queue.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Class {
     Urgent,
     MdtData,
@@ -180,6 +191,8 @@ struct Running<T> {
     arrival: Arrival,
     deadline: Instant,
     class: Class,
+    /// It has not come to its first wait.
+    begins: bool,
     /// The times of its target, once that is known.
     own_times: OwnTimes,
     /// A newer copy, to be run if this one ends without an answer.
@@ -188,15 +201,15 @@ struct Running<T> {
 
 type Identity = (Nid, ObdHandle, Xid);
 
-/// The requests that a server works on; a host may have several and divide the exports among them.
+/// The requests that a server works on; a host may have several and divide the clients among them.
 pub struct Service<T> {
     next: u64,
     running: HashMap<RequestId, Running<T>>,
     by_identity: HashMap<Identity, RequestId>,
-    /// By [`Class`], as are the next two.
-    queues: [VecDeque<(Arrival, T)>; Class::ALL.len()],
-    active: [usize; Class::ALL.len()],
-    limits: [usize; Class::ALL.len()],
+    clients: Clients<T>,
+    /// Requests that have not come to their first wait, and how many may be.
+    beginning: usize,
+    beginning_max: usize,
     estimate: Estimate,
     timing: Arc<Timing>,
     next_scan: Instant,
@@ -212,25 +225,35 @@ struct AtPortal {
 }
 
 impl<T> Service<T> {
-    /// A service that runs at most `limit` ordinary requests at once, and as many for data of an MDT.
+    /// A service that keeps its clients within `budget`. At most `beginning_max` requests are begun at
+    /// once: as many as there are processors, so that whoever comes waits for one of them at most.
     #[must_use]
-    pub fn new(now: Instant, limit: usize, timing: Arc<Timing>) -> Self {
+    pub fn new(
+        now: Instant,
+        budget: Arc<Budget>,
+        beginning_max: usize,
+        timing: Arc<Timing>,
+    ) -> Self {
         Self {
             next: 1,
             running: HashMap::default(),
             by_identity: HashMap::default(),
-            queues: Class::ALL.map(|_| VecDeque::new()),
-            active: [0; Class::ALL.len()],
-            limits: Class::ALL.map(|class| match class {
-                Class::Urgent => limits::SERVICE_ACTIVE_URGENT,
-                Class::MdtData | Class::Ordinary => limit.max(1),
-                Class::LockReplay => limits::SERVICE_ACTIVE_LOCK_REPLAYS,
-            }),
+            clients: Clients::new(budget),
+            beginning: 0,
+            beginning_max: beginning_max.max(1),
             estimate: Estimate::new(now),
             timing,
             next_scan: now,
             portals: Vec::new(),
         }
+    }
+
+    /// `compact` has a request let go of memory that it shares with others, which could not be counted:
+    /// called for those that wait behind many.
+    #[must_use]
+    pub fn compacting(mut self, compact: fn(&mut T)) -> Self {
+        self.clients.compact_by(compact);
+        self
     }
 
     /// What it has done.
@@ -259,7 +282,7 @@ impl<T> Service<T> {
     /// Requests running and waiting now.
     #[must_use]
     pub fn load(&self) -> (usize, usize) {
-        (self.running.len(), self.queues.iter().map(VecDeque::len).sum())
+        (self.running.len(), self.clients.queued())
     }
 
     /// When [`Service::tick`] is due; `None` while nothing runs.
@@ -283,36 +306,26 @@ impl<T> Service<T> {
             return Verdict::Attached;
         }
         let class = Class::of(&arrival);
-        if self.has_room(class) {
+        if self.beginning < self.beginning_max && self.clients.may_run(arrival.from, class) {
             return Verdict::Run(self.run(now, arrival, class), item);
         }
-        let queue = &mut self.queues[class as usize];
-        // The newest copy of a waiting request replaces the older one.
-        let older = |waiting: &&mut (Arrival, T)| {
-            arrival.flags.contains(MsgFlags::RESENT) && self::identity(&waiting.0) == identity
-        };
-        if let Some(waiting) = queue.iter_mut().find(older) {
-            *waiting = (arrival, item);
-            return Verdict::Queued;
-        }
-        if queue.len() >= limits::SERVICE_QUEUED {
-            self.at(arrival.portal).stats.dropped += 1;
-            return Verdict::Dropped;
-        }
         let portal = arrival.portal;
-        queue.push_back((arrival, item));
-        self.at(portal).queued += 1;
+        match self.clients.wait(class, arrival, item) {
+            Waiting::Added => self.at(portal).queued += 1,
+            Waiting::Replaced => {}
+            Waiting::TooMany => {
+                self.at(portal).stats.dropped += 1;
+                return Verdict::Dropped;
+            }
+        }
         Verdict::Queued
-    }
-
-    fn has_room(&self, class: Class) -> bool {
-        self.active[class as usize] < self.limits[class as usize]
     }
 
     fn run(&mut self, now: Instant, arrival: Arrival, class: Class) -> RequestId {
         let id = RequestId(self.next);
         self.next += 1;
-        self.active[class as usize] += 1;
+        self.clients.begin(arrival.from, class);
+        self.beginning += 1;
         let waited = now.since(arrival.arrived);
         let at = self.at(arrival.portal);
         at.active += 1;
@@ -325,9 +338,25 @@ impl<T> Service<T> {
         self.by_identity.insert(identity(&arrival), id);
         self.running.insert(
             id,
-            Running { arrival, deadline, class, own_times: OwnTimes::default(), copy: None },
+            Running {
+                arrival,
+                deadline,
+                class,
+                begins: true,
+                own_times: OwnTimes::default(),
+                copy: None,
+            },
         );
         id
+    }
+
+    /// A request has come to its first wait: another may begin ([`Service::next`]).
+    pub fn begun(&mut self, id: RequestId) {
+        if let Some(running) = self.running.get_mut(&id)
+            && std::mem::take(&mut running.begins)
+        {
+            self.beginning -= 1;
+        }
     }
 
     /// The target of a running request has times of its own.
@@ -363,23 +392,25 @@ impl<T> Service<T> {
         self.at(running.arrival.portal).stats.unanswered += 1;
         if let Some(copy) = running.copy {
             self.at(copy.0.portal).queued += 1;
-            self.queues[running.class as usize].push_front(*copy);
+            self.clients.wait_first(running.class, *copy);
         }
     }
 
     fn end(&mut self, id: RequestId) -> Option<Running<T>> {
         let running = self.running.remove(&id)?;
         self.by_identity.remove(&identity(&running.arrival));
-        self.active[running.class as usize] -= 1;
+        self.beginning -= usize::from(running.begins);
+        self.clients.end(running.arrival.from, running.class);
         self.at(running.arrival.portal).active -= 1;
         Some(running)
     }
 
     /// A request that waited and may run now.
     pub fn next(&mut self, now: Instant) -> Option<(RequestId, T)> {
-        let mut ready = Class::ALL.into_iter().filter(|class| self.has_room(*class));
-        let class = ready.find(|class| !self.queues[*class as usize].is_empty())?;
-        let (arrival, item) = self.queues[class as usize].pop_front()?;
+        if self.beginning >= self.beginning_max {
+            return None;
+        }
+        let (class, arrival, item) = self.clients.next()?;
         self.at(arrival.portal).queued -= 1;
         Some((self.run(now, arrival, class), item))
     }
@@ -390,6 +421,7 @@ impl<T> Service<T> {
             return Vec::new();
         }
         self.next_scan = now + limits::SCAN_INTERVAL;
+        self.clients.forget_idle();
         let mut ways = Vec::new();
         let margin = Duration::from_secs(self.timing.of(Time::AtEarlyMargin).into());
         for running in self.running.values_mut() {

@@ -35,6 +35,8 @@ pub(crate) const CONF_PARAM: &str = "conf_param";
 
 /// Command of a server: a survey's question, as JSON, is answered as JSON.
 pub(crate) const ECHO: &str = "echo";
+/// Command of a server: a [`ScrubAsk`], as JSON, is answered with a [`ScrubTold`].
+pub(crate) const SCRUB: &str = "scrub";
 
 /// A mount.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -107,4 +109,47 @@ pub(crate) struct TargetStatfs {
     /// 0, or why the numbers are none: ENODATA for a deactivated target, else a positive errno.
     #[serde(default)]
     pub(crate) errno: u16,
+}
+
+/// What `sheen scrub` asks a server.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum ScrubAsk {
+    /// Which targets it has.
+    Targets,
+    /// Begin with a target, at so many bytes a second; 0 is without limit.
+    Start { target: String, rate: u64 },
+    /// How far it is, with the findings from this number on.
+    Watch { target: String, from: usize },
+    /// End it early.
+    Stop { target: String },
+}
+
+/// What a server answers.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum ScrubTold {
+    /// It is done.
+    Done,
+    /// Names and directories.
+    Targets(Vec<(String, String)>),
+    /// How far it is, and new findings.
+    State { state: ScrubState, new: Vec<String> },
+}
+
+/// How far the scrub of a target is.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct ScrubState {
+    /// Objects looked at.
+    pub(crate) objects: u64,
+    /// Bytes read.
+    pub(crate) bytes: u64,
+    /// Findings.
+    pub(crate) damaged: u64,
+    /// Since it began.
+    pub(crate) milliseconds: u64,
+    /// It has ended.
+    pub(crate) ended: bool,
+    /// Before it was through.
+    pub(crate) stopped: bool,
+    /// Because of this.
+    pub(crate) failed: Option<String>,
 }

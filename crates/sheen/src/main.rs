@@ -16,6 +16,7 @@ mod man;
 mod mkfs;
 mod output;
 mod processes;
+mod scrub;
 mod top;
 mod usage;
 
@@ -45,6 +46,8 @@ enum Tool {
     Down(host::Down),
     Status(host::Status),
     Fsck(host::Fsck),
+    Scrub(scrub::Scrub),
+    Salvage(host::Salvage),
     Server(host::Server),
     #[command(alias = "mount.lustre")]
     Mount(host::Mount),
@@ -56,6 +59,9 @@ enum Tool {
     Bench(bench::Bench),
     Man(man::Pages),
     Top(top::Top),
+    /// For the tools themselves.
+    #[command(hide = true)]
+    Sign(host::Sign),
 }
 
 fn main() -> ExitCode {
@@ -76,11 +82,22 @@ fn main() -> ExitCode {
 }
 
 fn run(tool: &Tool) -> Result<(), output::Fault> {
+    if let Tool::Up(_)
+    | Tool::Down(_)
+    | Tool::Server(_)
+    | Tool::Mount(_)
+    | Tool::Mkfs(_)
+    | Tool::Fsck(_) = tool
+    {
+        host::set_umask();
+    }
     match tool {
         Tool::Up(arguments) => host::up(arguments),
         Tool::Down(arguments) => host::down(arguments),
         Tool::Status(arguments) => host::status(arguments),
         Tool::Fsck(arguments) => host::fsck(arguments),
+        Tool::Scrub(arguments) => scrub::run(arguments),
+        Tool::Salvage(arguments) => host::salvage(arguments),
         Tool::Server(arguments) => host::server(arguments),
         Tool::Mount(arguments) => host::mount(arguments),
         Tool::Lfs(arguments) => lfs::run(arguments),
@@ -90,6 +107,7 @@ fn run(tool: &Tool) -> Result<(), output::Fault> {
         Tool::Bench(arguments) => bench::run(arguments),
         Tool::Man(arguments) => man::run(arguments, Sheen::command()),
         Tool::Top(arguments) => top::run(arguments),
+        Tool::Sign(arguments) => host::sign(arguments),
     }
 }
 

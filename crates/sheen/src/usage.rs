@@ -12,6 +12,8 @@ use crate::{bench, commands, lctl, lfs, mkfs};
 
 /// Exit code for a wrong command line of a tool that Lustre has not.
 const OWN_USAGE_CODE: u8 = 2;
+/// As fsck(8) has it.
+const FSCK_USAGE_CODE: u8 = 16;
 
 /// The parsed command line; or the exit code, after help or one line has been written.
 pub(crate) fn parse<T: Parser>(words: Vec<OsString>) -> Result<T, ExitCode> {
@@ -98,6 +100,7 @@ fn refused(names: &[&str], option: &str) -> bool {
 fn exit_code(names: &[&str]) -> u8 {
     match names.first() {
         Some(&("lfs" | "lctl")) => USAGE_CODE,
+        Some(&"fsck") => FSCK_USAGE_CODE,
         Some(&("mkfs.lustre" | "mount")) => Fault::told(Errno::EINVAL).code,
         _ => OWN_USAGE_CODE,
     }

@@ -31,6 +31,8 @@ struct State {
     since: Option<Instant>,
     full: bool,
     stop: bool,
+    /// Checksums wait for a group, whether or not there are transactions.
+    sums: bool,
 }
 
 /// Who syncs data for all that wait for it: one at a time, each round for all who came before it.
@@ -185,6 +187,12 @@ impl Committer {
         self.check()
     }
 
+    /// Asks for a commit of checksums; does not wait.
+    pub(crate) fn keep_sums(&self) {
+        self.state.lock().sums = true;
+        self.work.notify_one();
+    }
+
     /// Ends [`Self::run`] after a last commit.
     pub(crate) fn stop(&self) {
         self.state.lock().stop = true;
@@ -226,6 +234,9 @@ impl Committer {
             if state.stop {
                 return pending.then_some(true);
             }
+            if state.sums {
+                return Some(false);
+            }
             if pending && (aged || state.full || state.wanted > self.committed().0) {
                 return Some(false);
             }
@@ -248,12 +259,17 @@ impl Committer {
         {
             let mut state = self.state.lock();
             state.full = false;
+            state.sums = false;
             state.since = None;
         }
         // Before the rotation: who applies behind it marks the next group.
         self.dirty.store(false, Ordering::SeqCst);
         let group = core.overlay.rotate();
-        core.engine.commit(group.parts.iter().map(|part| &**part), group.last)?;
+        let destroyed: Vec<Name> =
+            group.parts.iter().flat_map(|part| part.destroyed.iter().copied()).collect();
+        let sums = core.files.take_sums(&destroyed)?;
+        core.engine.commit(group.parts.iter().map(|part| &**part), &sums, group.last)?;
+        core.files.sums_are_kept(sums);
         self.created.store(group.incarnations, Ordering::Release);
         // Before anybody goes on that waits: who asked for the commit may look at what they keep.
         let hooks = self.hooks.lock().clone();
@@ -269,9 +285,7 @@ impl Committer {
         core.overlay.retire(&group);
         core.usage.set_metadata(core.engine.bytes());
         core.files.check_host();
-        let destroyed: Vec<Name> =
-            group.parts.iter().flat_map(|part| part.destroyed.iter().copied()).collect();
-        if !destroyed.is_empty() {
+        if !destroyed.is_empty() || core.files.has_unsynced() {
             // The reaper lives as long as this thread; without it the next open sweeps.
             let _gone = reap.send(destroyed);
         }

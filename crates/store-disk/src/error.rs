@@ -21,7 +21,23 @@ pub enum DiskError {
         /// The newest this program knows.
         known: u32,
     },
-    /// What should be the format file or `CONFIG` is something else.
+    /// It belongs to another user, who could change what it holds.
+    Foreign {
+        /// The store, or what lies in it.
+        path: PathBuf,
+        /// The other user.
+        owner: u32,
+    },
+    /// Transactions that were acknowledged as durable are gone: no crash does that.
+    Missing {
+        /// The engine.
+        path: PathBuf,
+        /// The newest transaction that is there.
+        have: u64,
+        /// The newest that was acknowledged.
+        had: u64,
+    },
+    /// A file of the store is not what was written, or is gone.
     Damaged {
         /// The file.
         path: PathBuf,
@@ -37,6 +53,13 @@ pub enum DiskError {
     },
     /// The engine refused.
     Engine(String),
+    /// Any of these, of a store whose label is known.
+    Of {
+        /// The label, which names the target.
+        target: String,
+        /// What is wrong.
+        error: Box<DiskError>,
+    },
 }
 
 impl DiskError {
@@ -47,6 +70,23 @@ impl DiskError {
     ) -> impl FnOnce(E) -> Self + use<E> {
         let doing = format!("{doing} {}", path.display());
         move |error| Self::Io { doing, error: error.into() }
+    }
+
+    /// For `map_err`: names the target, unless its label is empty.
+    pub(crate) fn of(target: &str) -> impl FnOnce(Self) -> Self {
+        move |error| match error {
+            error if target.is_empty() => error,
+            error => Self::Of { target: target.to_owned(), error: Box::new(error) },
+        }
+    }
+
+    /// What is wrong, without the target's name.
+    #[must_use]
+    pub fn cause(&self) -> &Self {
+        match self {
+            Self::Of { error, .. } => error.cause(),
+            error => error,
+        }
     }
 }
 
@@ -69,6 +109,27 @@ impl fmt::Display for DiskError {
                 "{} has format version {found}, this program knows up to {known}",
                 path.display()
             ),
+            Self::Foreign { path, owner } => write!(
+                out,
+                "{} belongs to uid {owner}, who could change it: run this as that user, or change its \
+                 owner (chown -R)",
+                path.display()
+            ),
+            Self::Missing { path, have, had } if have < had => write!(
+                out,
+                "{}: {} transactions that were acknowledged as durable are missing (it has {have}, \
+                 it had {had}): restore the store from a backup, or salvage what is left (`sheen \
+                 salvage`)",
+                path.display(),
+                had - have
+            ),
+            Self::Missing { path, .. } => write!(
+                out,
+                "{}: the journal ends before what was acknowledged as durable: restore the store \
+                 from a backup, or salvage what is left (`sheen salvage`)",
+                path.display()
+            ),
+            Self::Of { target, error } => write!(out, "{target}: {error}"),
             Self::Damaged { path, why } => write!(out, "{}: {why}", path.display()),
             Self::Io { doing, error } => write!(out, "cannot {doing}: {error}"),
             Self::Engine(text) => write!(out, "metadata engine: {text}"),
@@ -80,6 +141,7 @@ impl std::error::Error for DiskError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
             Self::Io { error, .. } => Some(error),
+            Self::Of { error, .. } => error.source(),
             _ => None,
         }
     }

@@ -5,24 +5,34 @@
 //! | `format` | magic and version; written last, so a directory with it is whole |
 //! | `lock` | locked (`flock`) by the process that has the store open |
 //! | `CONFIG` | what `mkfs.lustre` and `tunefs.lustre` wrote: `key=value` lines |
-//! | `engine/` | fjall: attributes, extended attributes, keys |
+//! | `engine/` | fjall: attributes, extended attributes, keys, checksums of data |
+//! | `marks` | which objects are being overwritten: whose checksums a crash makes uncertain |
+//! | `committed` | what was acknowledged as durable: see `mark` |
+//! | `lost+journal-<n>` | what a crash left of a commit that was not durable, for looking at |
 //! | `objects/xx/` | the data of objects |
 
 use std::{
     collections::BTreeMap,
-    fs::{self, File},
-    io::{Read, Write},
+    fs::{self, DirBuilder, File},
+    io::{self, Read, Write},
     os::fd::OwnedFd,
+    os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt},
     path::{Path, PathBuf},
 };
 
 use rustix::fs::{FlockOperation, flock};
 
-use crate::{DiskError, engine::Engine, limits};
+use crate::{DiskError, engine::Engine, files::SumsGroup, limits, mark::Mark};
 
 /// The newest format this program knows, and the one it makes.
-pub const FORMAT_VERSION: u32 = 2;
+pub const FORMAT_VERSION: u32 = 3;
+/// The same without lengths and checksums of data: nothing is known of what was written then, and a program
+/// that knows no newer one would not keep them in step. Becomes the newest when it is opened.
+const VERSION_WITHOUT_SUMS: u32 = 2;
 const MAGIC: &str = "sheen-store-disk";
+/// Modes of what is made: nothing for other users, whatever the umask.
+const DIRECTORY_MODE: u32 = 0o700;
+const FILE_MODE: u32 = 0o600;
 
 /// The key of [`Config`] under which the capacity lies.
 pub const CAPACITY_KEY: &str = "capacity_bytes";
@@ -109,6 +119,7 @@ impl Config {
 /// Makes an empty store in `dir`, creating the directory as needed.
 pub(crate) fn format(dir: &Path, options: &FormatOptions) -> Result<(), DiskError> {
     create_directories(dir)?;
+    close(dir)?;
     let _lock = lock(dir)?;
     if dir.join("format").exists() {
         if !options.reformat {
@@ -117,32 +128,48 @@ pub(crate) fn format(dir: &Path, options: &FormatOptions) -> Result<(), DiskErro
         let path = dir.join("format");
         fs::remove_file(&path).map_err(DiskError::io("remove", &path))?;
         sync_directory(dir)?;
+    } else if !options.reformat
+        && Mark::read(dir).ok().flatten().is_some_and(|durable| durable.sequence > 0)
+    {
+        let path = dir.join("format");
+        let why = "it is gone, and a store that was in use lies beside it: restore it, or format again by name \
+                   (`mkfs.lustre --reformat`), which destroys what is there";
+        return Err(DiskError::Damaged { path, why: why.to_owned() });
+    }
+    let mark = dir.join("committed");
+    if mark.exists() {
+        fs::remove_file(&mark).map_err(DiskError::io("remove", &mark))?;
     }
     for name in ["engine", "objects"] {
         let path = dir.join(name);
         if path.exists() {
             fs::remove_dir_all(&path).map_err(DiskError::io("remove", &path))?;
         }
-        fs::create_dir(&path).map_err(DiskError::io("create", &path))?;
+        make_directory(&path).map_err(DiskError::io("create", &path))?;
     }
-    make_engine(&dir.join("engine"))?;
+    let marks = dir.join("marks");
+    if marks.exists() {
+        fs::remove_file(&marks).map_err(DiskError::io("remove", &marks))?;
+    }
+    make_engine(dir, &options.label)?;
     let mut config = Config { values: options.config.clone() };
     config.values.insert(LABEL_KEY.to_owned(), options.label.clone());
     if let Some(capacity) = options.capacity_bytes {
         config.values.insert(CAPACITY_KEY.to_owned(), capacity.to_string());
     }
     config.write(dir)?;
-    let text = format!("{MAGIC}\nversion {FORMAT_VERSION}\n");
-    replace_file(&dir.join("format"), text.as_bytes())
+    write_version(dir)
 }
 
 /// Makes the empty engine, durably: it cannot be opened again if it dies while it is first made, so
 /// that happens before the store counts as formatted.
-fn make_engine(path: &Path) -> Result<(), DiskError> {
-    let (engine, opened) = Engine::open(path, limits::CACHE_BYTES_MIN)?;
-    engine.close(0, opened.sequence).map_err(|error| DiskError::Engine(error.to_string()))?;
+fn make_engine(dir: &Path, target: &str) -> Result<(), DiskError> {
+    let (engine, opened) = Engine::make(dir, target)?;
+    engine
+        .close(0, &SumsGroup::default(), opened.sequence)
+        .map_err(|error| DiskError::Engine(error.to_string()))?;
     drop(engine);
-    sync_tree(path)
+    sync_tree(&dir.join("engine"))
 }
 
 /// Makes all files and names below `dir` durable.
@@ -162,6 +189,23 @@ fn sync_tree(dir: &Path) -> Result<(), DiskError> {
 
 /// Refuses what is not a store of a version we know.
 pub(crate) fn check_version(dir: &Path) -> Result<(), DiskError> {
+    version(dir).map(|_| ())
+}
+
+/// Before the store is changed: its version becomes ours.
+pub(crate) fn upgrade(dir: &Path) -> Result<(), DiskError> {
+    match version(dir)? {
+        FORMAT_VERSION => Ok(()),
+        _ => write_version(dir),
+    }
+}
+
+fn write_version(dir: &Path) -> Result<(), DiskError> {
+    let text = format!("{MAGIC}\nversion {FORMAT_VERSION}\n");
+    replace_file(&dir.join("format"), text.as_bytes())
+}
+
+fn version(dir: &Path) -> Result<u32, DiskError> {
     let path = dir.join("format");
     if !path.exists() {
         return Err(DiskError::NotFormatted(dir.to_owned()));
@@ -174,7 +218,7 @@ pub(crate) fn check_version(dir: &Path) -> Result<(), DiskError> {
         .ok_or_else(|| damaged("not the format file of a Sheen store"))?;
     let found = version.trim_end().parse().map_err(|_| damaged("the version is no number"))?;
     match found {
-        FORMAT_VERSION => Ok(()),
+        VERSION_WITHOUT_SUMS | FORMAT_VERSION => Ok(found),
         // Version 1 had no checksums of its own in the engine's journal, and was in no release.
         0 | 1 => Err(damaged("a format version that no release wrote: format it again")),
         _ => Err(DiskError::NewerVersion { path: dir.to_owned(), found, known: FORMAT_VERSION }),
@@ -184,7 +228,7 @@ pub(crate) fn check_version(dir: &Path) -> Result<(), DiskError> {
 /// Makes this process the only one that has the store, until the result is dropped.
 pub(crate) fn lock(dir: &Path) -> Result<OwnedFd, DiskError> {
     let path = dir.join("lock");
-    let file = File::options().create(true).append(true).open(&path);
+    let file = File::options().create(true).append(true).mode(FILE_MODE).open(&path);
     let file = file.map_err(DiskError::io("open", &path))?;
     match flock(&file, FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => Ok(file.into()),
@@ -207,7 +251,12 @@ fn replace_file(path: &Path, bytes: &[u8]) -> Result<(), DiskError> {
     temporary.push(".new");
     let temporary = PathBuf::from(temporary);
     let write = || {
-        let mut file = File::create(&temporary)?;
+        let mut file = File::options()
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .mode(FILE_MODE)
+            .open(&temporary)?;
         file.write_all(bytes)?;
         file.sync_all()?;
         fs::rename(&temporary, path)
@@ -219,12 +268,57 @@ fn replace_file(path: &Path, bytes: &[u8]) -> Result<(), DiskError> {
 /// Makes `dir` and what is missing above it, durably.
 fn create_directories(dir: &Path) -> Result<(), DiskError> {
     let missing: Vec<&Path> = dir.ancestors().take_while(|path| !path.exists()).collect();
-    fs::create_dir_all(dir).map_err(DiskError::io("create", dir))?;
+    // What lies above the store is made as the user wants it.
+    if let Some(parent) = dir.parent().filter(|parent| !parent.as_os_str().is_empty()) {
+        fs::create_dir_all(parent).map_err(DiskError::io("create", parent))?;
+    }
+    match make_directory(dir) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
+            return Err(DiskError::io("create", dir)(error));
+        }
+        _ => {}
+    }
     for path in missing.into_iter().rev().filter(|path| !path.as_os_str().is_empty()) {
         match path.parent() {
             Some(parent) if !parent.as_os_str().is_empty() => sync_directory(parent)?,
             _ => sync_directory(Path::new("."))?,
         }
+    }
+    Ok(())
+}
+
+/// A directory of this user's alone, whatever the umask.
+fn make_directory(path: &Path) -> io::Result<()> {
+    DirBuilder::new().mode(DIRECTORY_MODE).create(path)
+}
+
+/// Takes from other users what they may do with the store in `dir`: who can read it reads every file, who
+/// can write it is root on every mount.
+///
+/// What lies in the directories is reached through them alone, so it is not looked at.
+///
+/// # Errors
+/// It belongs to another user, who cannot be kept out.
+pub(crate) fn close(dir: &Path) -> Result<(), DiskError> {
+    let own = rustix::process::geteuid().as_raw();
+    let inside = ["engine", "objects", "CONFIG", "format", "lock"].map(|name| dir.join(name));
+    for path in std::iter::once(dir.to_owned()).chain(inside) {
+        // Both a link and what it leads to.
+        let found = fs::symlink_metadata(&path).and_then(|link| Ok((link, fs::metadata(&path)?)));
+        let Ok((link, found)) = found else { continue };
+        if let Some(owner) = [link.uid(), found.uid()].into_iter().find(|uid| *uid != own) {
+            return Err(DiskError::Foreign { path, owner });
+        }
+        let mode = found.mode() & 0o7777;
+        if mode & 0o077 == 0 {
+            continue;
+        }
+        let closed = mode & 0o700;
+        let set = fs::set_permissions(&path, fs::Permissions::from_mode(closed));
+        set.map_err(DiskError::io("close", &path))?;
+        let place = path.display();
+        tracing::warn!(target: crate::EACH_LINE,
+            "{place} was open to others (mode {mode:o}): closed (mode {closed:o})");
     }
     Ok(())
 }

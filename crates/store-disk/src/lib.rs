@@ -9,6 +9,10 @@
 //! whose last batch came to the disk in parts is refused by it, so its tail is cut first
 //! (`journal`). If a sync fails, nothing is retried: the store is read-only from then on.
 //!
+//! What no crash does is refused: fjall takes what it finds, so it opens only what was found to hold
+//! all that was acknowledged (`inspect`), of which the store keeps a mark outside of the engine
+//! (`mark`). Each file of a store cut, deleted and changed in many places: `tests/damage.rs`.
+//!
 //! # What lies where
 //!
 //! - `overlay`: every transaction is applied here, in memory, and is visible at once. Sharded by
@@ -16,8 +20,10 @@
 //! - `commit`: one thread takes the net effect of a *group* of transactions down as one atomic,
 //!   synced batch: when it is full, a second old, or asked for. Meanwhile the next group fills.
 //! - `engine`: fjall, with two keyspaces (objects, keys of indexes) and a few counters.
-//! - `files`: data of objects, in sparse files beside the engine and outside the sequence.
-//! - `journal`: what is looked at before the engine opens.
+//! - `files`: data of objects, in sparse files beside the engine and outside the sequence; what their
+//!   lengths and checksums must be lies in the engine, and goes down with the groups.
+//! - `inspect`: what is looked at before the engine opens, in `journal`, `tables` and `mark`.
+//! - `salvage`: what can be read of a store that does not open.
 //! - `format`: the directory, its version, its lock, its configuration.
 //! - `usage`: how full it is.
 //!
@@ -28,12 +34,13 @@
 //! after any crash the store holds transactions 1..k, k being the sequence in the newest whole
 //! batch, and that is at least what [`Store::committed`], [`Store::commit`] or a hook ever told.
 //! Files of destroyed objects go after the batch that destroys them; a crash between leaves files
-//! that nothing names, and the next open removes them. An exchange of two objects' data exchanges
+//! that nothing names, and the next open removes them. Where the mark is gone nothing tells whether a
+//! record was lost instead: then what has bytes goes to `lost+found`, once, for the mark is made again. An exchange of two objects' data exchanges
 //! their files' names in their records, so it is as whole as any transaction.
 //!
 //! # Locks
 //!
-//! Overlay shards (rising), each file's state and descriptor, the committer's state: no two of
+//! Overlay shards (rising), each file's changes, state and descriptor, the committer's state: no two of
 //! these kinds are ever held together, and none of them while the engine writes or syncs. A file's
 //! own locks are held while it is opened.
 //!
@@ -68,10 +75,14 @@ mod engine;
 mod error;
 mod files;
 mod format;
+mod inspect;
 mod journal;
 mod limits;
+mod mark;
 mod overlay;
 mod record;
+mod salvage;
+mod tables;
 mod usage;
 
 use std::{
@@ -83,17 +94,23 @@ use std::{
 
 use bytes::Bytes;
 use sheen_store::{
-    Attributes, CommitHook, Entry, FileKind, Sequence, Store, StoreError, StoreSpace, Transaction,
+    Attributes, CommitHook, Entry, FileKind, Integrity, Sequence, Store, StoreError, StoreSpace,
+    Transaction, Verified,
 };
 use sheen_types::Fid;
 
+/// The target of `tracing` for lines of which each names something else that operators must know, such as the
+/// first about each damaged object: a log that leaves out what is said too often must not leave them out.
+pub const EACH_LINE: &str = "sheen_each_line";
+
 pub use error::DiskError;
 pub use format::{CAPACITY_KEY, Config, FORMAT_VERSION, FormatOptions, LABEL_KEY};
+pub use salvage::{Salvaged, salvage};
 
 use crate::{
     commit::Committer,
     engine::{Engine, Opened},
-    files::{File, Files, HostSpace, Name},
+    files::{File, Files, HostSpace, Name, Opening},
     overlay::Overlay,
     record::{LENT, Record, index_key, name_key, parse_object_key},
     usage::Usage,
@@ -110,12 +127,16 @@ pub struct OpenOptions {
     /// capacity each says that it has its share of the disk, so that they do not count it several
     /// times and promise the same space twice. 0 counts as 1.
     pub shared_by: u32,
+    /// Keeps no checksums of blocks: those that are written have none, and none is compared.
+    pub without_checksums: bool,
+    /// Which boot of the machine it is, if not the one that Linux tells: for tests of power loss.
+    pub machine: Option<String>,
 }
 
 /// What the store and its threads share.
 struct Core {
     overlay: Overlay,
-    engine: Engine,
+    engine: Arc<Engine>,
     files: Files,
     usage: Arc<Usage>,
     committer: Committer,
@@ -129,6 +150,15 @@ pub struct StoreDisk {
     threads: Vec<JoinHandle<()>>,
     dir: PathBuf,
     _lock: OwnedFd,
+}
+
+/// A file of data.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DataFile {
+    /// Where it lies.
+    pub path: PathBuf,
+    /// Whose data it is; `None` if no object has it.
+    pub object: Option<Fid>,
 }
 
 /// Incarnations of one opening: enough for a million a second for twelve days, and 16 million
@@ -150,19 +180,42 @@ impl StoreDisk {
     /// [`DiskError::NotFormatted`], [`DiskError::NewerVersion`], [`DiskError::Damaged`],
     /// [`DiskError::Locked`], an IO error or one of the engine.
     pub fn open(dir: &Path, options: &OpenOptions) -> Result<Self, DiskError> {
-        let capacity = Config::load(dir)?.capacity_bytes(dir)?;
+        let config = Config::load(dir)?;
+        let target = config.values.get(LABEL_KEY).map_or("", |label| label);
+        Self::open_as(dir, options, &config, target).map_err(DiskError::of(target))
+    }
+
+    fn open_as(
+        dir: &Path,
+        options: &OpenOptions,
+        config: &Config,
+        target: &str,
+    ) -> Result<Self, DiskError> {
+        let capacity = config.capacity_bytes(dir)?;
+        format::close(dir)?;
         let lock = format::lock(dir)?;
+        format::upgrade(dir)?;
         let budget = |value: usize, default| if value == 0 { default } else { value };
         let cache_bytes = budget(options.cache_bytes, limits::CACHE_BYTES_DEFAULT);
         let cache_bytes = cache_bytes.max(limits::CACHE_BYTES_MIN);
         let open_files = budget(options.open_files, limits::OPEN_FILES_DEFAULT);
-        let (engine, opened) = Engine::open(&dir.join("engine"), cache_bytes / 2)?;
+        let (engine, opened) = Engine::open(dir, target, cache_bytes / 2)?;
         let usage = Arc::new(Usage::new(capacity));
+        let engine = Arc::new(engine);
         let incarnations = opened.boot << INCARNATION_BITS;
+        let opening = Opening {
+            incarnations,
+            boot: opened.boot,
+            has_crashed: opened.data_bytes.is_none(),
+            machine: options.machine.clone().or_else(machine),
+            checksums: !options.without_checksums,
+            label: config.values.get(LABEL_KEY).cloned().unwrap_or_default(),
+        };
+        let files = Files::open(dir, open_files, usage.clone(), engine.clone(), opening)?;
         let core = Arc::new(Core {
             overlay: Overlay::new(opened.sequence, incarnations, cache_bytes / 4),
             engine,
-            files: Files::open(dir, open_files, usage.clone(), incarnations)?,
+            files,
             usage,
             committer: Committer::new(opened.sequence, incarnations),
             group_bytes: (cache_bytes / 4).min(limits::GROUP_BYTES_MAX),
@@ -182,6 +235,54 @@ impl StoreDisk {
         &self.dir
     }
 
+    /// All files of data, with the objects that have them as far as that is durable: for checks of a
+    /// whole store. What no object has was left by a crash, or its object's record is lost.
+    ///
+    /// # Errors
+    /// IO errors.
+    pub fn data_files(&self) -> Result<Vec<DataFile>, StoreError> {
+        let file = |(path, name): (String, Option<Name>)| {
+            let object = name.map_or(Ok(None), |name| self.core.holder(name))?;
+            Ok(DataFile { path: self.dir.join(path), object })
+        };
+        self.core.files.all()?.into_iter().map(file).collect()
+    }
+
+    /// Moves the files of data that no object has to the directory `lost+found` of the store, which it
+    /// never looks into again. How many there were.
+    ///
+    /// # Errors
+    /// IO errors.
+    pub fn set_strays_aside(&self) -> Result<u64, StoreError> {
+        let mut moved = 0;
+        for (path, name) in self.core.files.all()? {
+            if name.map_or(Ok(None), |name| self.core.holder(name))?.is_none() {
+                let within = path.strip_prefix("objects/").unwrap_or(&path);
+                let done = self.core.files.set_aside(within);
+                done.map_err(|errno| StoreError::Io(format!("move {path}: {errno}")))?;
+                moved += 1;
+            }
+        }
+        Ok(moved)
+    }
+
+    /// Up to `limit` objects of any kind from `from` on, in the order of their FIDs, as they were when
+    /// the store was last committed. For tools that walk what no name leads to.
+    ///
+    /// # Errors
+    /// Those of reading.
+    pub fn list_objects(&self, from: Fid, limit: usize) -> Result<Vec<Fid>, StoreError> {
+        self.core.engine.objects_from(from).take(limit).collect()
+    }
+
+    /// The first index from `from` on that has keys, as [`Self::list_objects`] finds objects.
+    ///
+    /// # Errors
+    /// Those of reading.
+    pub fn first_index(&self, from: Fid) -> Result<Option<Fid>, StoreError> {
+        self.core.engine.index_from(from)
+    }
+
     /// The newest transaction, durable or not.
     #[must_use]
     pub fn applied(&self) -> Sequence {
@@ -190,12 +291,25 @@ impl StoreDisk {
 }
 
 impl Core {
+    /// After the last commit.
+    fn close(&self) -> Result<(), StoreError> {
+        self.files.close_epoch();
+        let sums = self.files.take_sums(&[])?;
+        self.engine.close(self.usage.data(), &sums, self.committer.committed())?;
+        self.files.sums_are_kept(sums);
+        self.files.clear_marks();
+        Ok(())
+    }
+
     /// Counts data and removes what nothing names, unless the store was closed properly.
     fn recover(&self, opened: Opened) -> Result<(), DiskError> {
         let broken = |error: StoreError| DiskError::Engine(error.to_string());
         let bytes = match opened.data_bytes {
             Some(bytes) => bytes,
-            None => self.files.sweep(|name| self.is_held(name)).map_err(broken)?,
+            None => {
+                let is_sure = !opened.lacks_mark;
+                self.files.sweep(is_sure, |name| self.is_held(name)).map_err(broken)?
+            }
         };
         self.usage.set_data(bytes);
         self.usage.set_metadata(self.engine.bytes());
@@ -205,14 +319,20 @@ impl Core {
 
     /// Whether some object in the engine has this file.
     fn is_held(&self, name: Name) -> Result<bool, StoreError> {
+        self.holder(name).map(|holder| holder.is_some())
+    }
+
+    /// The object that has this file, in the engine.
+    fn holder(&self, name: Name) -> Result<Option<Fid>, StoreError> {
         let holds = |fid| -> Result<bool, StoreError> {
             Ok(self.engine.object(fid)?.is_some_and(|record| record.data(fid) == name))
         };
         if holds(name.0)? {
-            return Ok(true);
+            return Ok(Some(name.0));
         }
-        let holder = self.engine.value(&index_key(LENT, &name_key(name)))?;
-        holder.and_then(|key| parse_object_key(&key)).map_or(Ok(false), holds)
+        let lent = self.engine.value(&index_key(LENT, &name_key(name)))?;
+        let Some(fid) = lent.and_then(|key| parse_object_key(&key)) else { return Ok(None) };
+        Ok(holds(fid)?.then_some(fid))
     }
 
     fn record(&self, object: Fid) -> Result<Arc<Record>, StoreError> {
@@ -256,11 +376,56 @@ impl Core {
         })
     }
 
+    /// Removes files of destroyed objects, and syncs what nobody else syncs. Sleeps while there is nothing
+    /// of either.
+    fn reap(&self, destroyed: &mpsc::Receiver<Vec<Name>>) {
+        loop {
+            let names = match self.files.has_unsynced() {
+                true => destroyed.recv_timeout(limits::EPOCH_AGE_MAX),
+                false => destroyed.recv().map_err(mpsc::RecvTimeoutError::from),
+            };
+            match names {
+                Ok(names) if !names.is_empty() => self.files.remove(&names),
+                Ok(_) => {}
+                Err(mpsc::RecvTimeoutError::Timeout) => self.end_epoch(),
+                Err(mpsc::RecvTimeoutError::Disconnected) => return,
+            }
+            if self.files.epoch_age() >= limits::EPOCH_AGE_MAX {
+                self.end_epoch();
+            }
+        }
+    }
+
+    fn end_epoch(&self) {
+        // A failure is told to all who ask from now on.
+        if self.files.has_unsynced() && self.committer.sync_data(self).is_ok() {
+            self.committer.keep_sums();
+        }
+    }
+
+    /// An error of the data of an object, told to operators if it is a damage.
+    fn told<T>(&self, object: Fid, outcome: Result<T, StoreError>) -> Result<T, StoreError> {
+        outcome.map_err(|error| match error {
+            StoreError::Damaged(mut finding) => {
+                finding.object = object;
+                self.files.log(&finding);
+                StoreError::Damaged(finding)
+            }
+            other => other,
+        })
+    }
+
     /// As [`Self::file`], to change it.
     fn file_to_change(&self, object: Fid) -> Result<Arc<File>, StoreError> {
         self.committer.check()?;
         self.file(object)
     }
+}
+
+/// Which boot of the machine this is.
+fn machine() -> Option<String> {
+    let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
+    Some(text.trim().to_owned()).filter(|text| !text.is_empty())
 }
 
 fn spawn(core: &Arc<Core>) -> std::io::Result<Vec<JoinHandle<()>>> {
@@ -269,11 +434,7 @@ fn spawn(core: &Arc<Core>) -> std::io::Result<Vec<JoinHandle<()>>> {
     let builder = |name: &str| std::thread::Builder::new().name(name.to_owned());
     let committer =
         builder("store-commit").spawn(move || committing.committer.run(&committing, &sender))?;
-    let reaper = builder("store-reap").spawn(move || {
-        for names in receiver {
-            reaping.files.remove(&names);
-        }
-    })?;
+    let reaper = builder("store-reap").spawn(move || reaping.reap(&receiver))?;
     Ok(vec![committer, reaper])
 }
 
@@ -287,8 +448,7 @@ impl Drop for StoreDisk {
             }
         }
         if self.core.committer.check().is_ok()
-            && let Err(error) =
-                self.core.engine.close(self.core.usage.data(), self.core.committer.committed())
+            && let Err(error) = self.core.close()
         {
             tracing::warn!(dir = %self.dir.display(), %error, "the store was not closed properly");
         }
@@ -301,9 +461,14 @@ impl Store for StoreDisk {
         let mut attributes = record.attributes.clone();
         if attributes.kind == FileKind::Regular {
             let file = self.core.files.file(record.data(object));
-            (attributes.size, attributes.blocks) = self.core.files.size(&file)?;
+            let size = self.core.told(object, self.core.files.size(&file))?;
+            (attributes.size, attributes.blocks) = size;
         }
         Ok(attributes)
+    }
+
+    fn record(&self, object: Fid) -> Result<Attributes, StoreError> {
+        Ok(self.core.record(object)?.attributes.clone())
     }
 
     fn xattr(&self, object: Fid, name: &str) -> Result<Option<Bytes>, StoreError> {
@@ -354,23 +519,63 @@ impl Store for StoreDisk {
     }
 
     fn read(&self, object: Fid, offset: u64, length: usize) -> Result<Bytes, StoreError> {
+        self.read_summed(object, offset, length).map(|(bytes, _)| bytes)
+    }
+
+    fn read_summed(
+        &self,
+        object: Fid,
+        offset: u64,
+        length: usize,
+    ) -> Result<(Bytes, Option<u32>), StoreError> {
         let file = self.core.file(object)?;
-        self.core.files.read(&file, offset, length)
+        self.core.told(object, self.core.files.read(&file, offset, length))
+    }
+
+    fn verify(&self, object: Fid, offset: u64) -> Result<Verified, StoreError> {
+        let record = self.core.record(object)?;
+        if record.attributes.kind != FileKind::Regular {
+            return Ok(Verified::default());
+        }
+        let file = self.core.files.file(record.data(object));
+        let mut verified = self.core.files.verify(&file, offset)?;
+        for finding in &mut verified.findings {
+            finding.object = object;
+            self.core.files.log(finding);
+        }
+        Ok(verified)
+    }
+
+    fn data_objects(&self, after: Option<Fid>, limit: usize) -> Result<Vec<Fid>, StoreError> {
+        self.core.engine.data_objects(after, limit)
+    }
+
+    fn integrity(&self) -> Integrity {
+        self.core.files.integrity()
+    }
+
+    fn has_block_checksums(&self) -> bool {
+        self.core.files.has_checksums()
+    }
+
+    fn keep_block_checksums(&self, keep: bool) -> Result<(), StoreError> {
+        self.core.files.keep_checksums(keep);
+        Ok(())
     }
 
     fn write(&self, object: Fid, offset: u64, pieces: &[Bytes]) -> Result<(), StoreError> {
         let file = self.core.file_to_change(object)?;
-        self.core.files.write(&file, offset, pieces)
+        self.core.told(object, self.core.files.write(&file, offset, pieces))
     }
 
     fn truncate(&self, object: Fid, size: u64) -> Result<(), StoreError> {
         let file = self.core.file_to_change(object)?;
-        self.core.files.truncate(&file, size)
+        self.core.told(object, self.core.files.truncate(&file, size))
     }
 
     fn punch(&self, object: Fid, offset: u64, length: u64) -> Result<(), StoreError> {
         let file = self.core.file_to_change(object)?;
-        self.core.files.punch(&file, offset, length)
+        self.core.told(object, self.core.files.punch(&file, offset, length))
     }
 
     fn allocate(
@@ -381,12 +586,12 @@ impl Store for StoreDisk {
         keep_size: bool,
     ) -> Result<(), StoreError> {
         let file = self.core.file_to_change(object)?;
-        self.core.files.allocate(&file, offset, length, keep_size)
+        self.core.told(object, self.core.files.allocate(&file, offset, length, keep_size))
     }
 
     fn seek(&self, object: Fid, offset: u64, hole: bool) -> Result<Option<u64>, StoreError> {
         let file = self.core.file(object)?;
-        self.core.files.seek(&file, offset, hole)
+        self.core.told(object, self.core.files.seek(&file, offset, hole))
     }
 
     fn sync_data(&self, object: Fid) -> Result<(), StoreError> {
@@ -399,8 +604,14 @@ impl Store for StoreDisk {
             committer.want(applied);
         }
         // The kernel drops what it could not write, and would call the next sync a success.
-        let synced = self.core.files.sync(&file);
-        synced.inspect_err(|error| committer.fail("a sync of data", error))?;
+        let synced = self.core.told(object, self.core.files.sync(&file));
+        // Of what other hands removed there is nothing to sync.
+        let is_damage = |error: &StoreError| matches!(error, StoreError::Damaged(_));
+        synced.inspect_err(|error| {
+            if !is_damage(error) {
+                committer.fail("a sync of data", error);
+            }
+        })?;
         if !created {
             committer.wait(applied)?;
         }

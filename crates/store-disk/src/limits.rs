@@ -46,3 +46,27 @@ pub(crate) const TEXT_BYTES_MAX: u64 = 1 << 20;
 /// How old the host's free space may be when something new is accepted: what others write in this
 /// time must fit into [`HOST_RESERVE_BYTES`] with our own group.
 pub(crate) const HOST_LOOK_AGE_MAX: Duration = Duration::from_millis(100);
+/// Buckets of marks of what is being overwritten: their file is two pages, written at once.
+pub(crate) const MARKS: usize = 1024;
+/// Objects with consecutive numbers that share a bucket: files that were made together are rewritten
+/// together.
+pub(crate) const MARK_OBJECTS: u64 = 256;
+/// How long a mark stays after its last use: who overwrites again and again waits for one sync.
+pub(crate) const MARK_AGE_MIN: Duration = Duration::from_secs(60);
+/// Written data is synced at least this often if nobody asks for it, so that its checksums hold over a
+/// power loss; Linux writes it back sooner.
+pub(crate) const EPOCH_AGE_MAX: Duration = Duration::from_secs(60);
+/// Chunks of checksums in memory, 2 KiB each: those of 8 GiB of data.
+pub(crate) const SUM_CHUNKS_MAX: usize = 8192;
+/// Power losses that are told apart; older ones are taken together.
+pub(crate) const LOSSES_MAX: usize = 64;
+/// Cut ends of journals that are kept: one comes with each loss of power, and it is for looking at.
+pub(crate) const LOST_JOURNALS_MAX: usize = 8;
+/// Bytes of a table's contents: they name a handful of sections.
+pub(crate) const TABLE_CONTENTS_BYTES_MAX: u64 = 1 << 20;
+/// Between two lines about what the engine cannot read.
+pub(crate) const FAULT_LINE_AGE_MIN: Duration = Duration::from_secs(1);
+/// Bytes of a key in the engine, about: a FID, a hash and a name. Longer is no key of ours.
+pub(crate) const KEY_BYTES_MAX: usize = 1024;
+/// Damaged objects that each get a line of their own in the log; beyond, the log counts them.
+pub(crate) const DAMAGED_TOLD_MAX: usize = 4096;

@@ -17,6 +17,8 @@ const RECORD_VERSION_EXCHANGED: u8 = 2;
 /// The index of data that an object holds and another was created with: the file's name, as its key
 /// in the engine is made, to the holder's.
 pub(crate) const LENT: Fid = Fid::new(0, 0x6c65_6e74);
+/// The index of what is known of files of data (`files::sums`): by their names, as those are keys here.
+pub(crate) const SUMS: Fid = Fid::new(0, 0x7375_6d73);
 /// Bytes of a FID in front of each key of an index.
 pub(crate) const FID_BYTES: usize = 16;
 

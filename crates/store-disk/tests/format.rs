@@ -94,6 +94,23 @@ fn unknown_formats_are_refused() {
     drop(open(&dir).expect("open works"));
 }
 
+/// Objects of a store from before there were checksums are as they are; it becomes one of ours.
+#[test]
+fn an_older_store_is_opened_and_becomes_newer() {
+    let dir = formatted(&FormatOptions::default());
+    drop(open(&dir).expect("open works"));
+    let format = dir.join("format");
+    fs::write(&format, "sheen-store-disk\nversion 2\n").expect("write works");
+    assert!(Config::load(&dir).is_ok(), "looking changes nothing");
+    assert!(fs::read_to_string(&format).expect("text").contains("version 2"));
+    drop(open(&dir).expect("open works"));
+    let now = fs::read_to_string(&format).expect("text");
+    assert!(
+        now.ends_with(&format!("version {FORMAT_VERSION}\n")),
+        "an older program must not take it"
+    );
+}
+
 #[test]
 fn configuration_is_text_beside_the_engine() {
     let config = BTreeMap::from([("mgsnode".to_owned(), "127.0.0.1@tcp=x".to_owned())]);

@@ -115,7 +115,7 @@ fn check(store: &StoreDisk, mut history: History, seed: u64, told: &Told) -> (Se
     // The deed that was under way may be done or not, and a write in part.
     let last = deed(&mut numbers);
     let torn = match &last {
-        Deed::Write(file, ..) => history.which(*file),
+        Deed::Write(file, ..) | Deed::Cut(file, _) => history.which(*file),
         _ => None,
     };
     history.note(&last);
@@ -132,6 +132,7 @@ fn check(store: &StoreDisk, mut history: History, seed: u64, told: &Told) -> (Se
         }
     }
     expected.compare(store, &script::objects(), &script::indexes());
+    story::look_through(store).expect("no kill looks like damage");
     (found, expected)
 }
 

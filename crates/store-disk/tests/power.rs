@@ -25,7 +25,7 @@ use sheen_store_disk::{FormatOptions, OpenOptions, StoreDisk};
 use sheen_types::{Fid, HashMap};
 
 use recorder::{Event, Loss, Recorder, survivors};
-use story::{Deed, History, Which, deed, perform, stored};
+use story::{Deed, History, Which, deed, look_through, perform, stored};
 
 /// What the store told, or was asked, at a point of the record.
 #[derive(Clone, Debug)]
@@ -80,7 +80,7 @@ fn live(dir: &Path, recorder: &Recorder<Mark>, seed: u64, deeds: usize) -> Histo
     let mut history = History::begin(Sequence(0), Model::default());
     for _ in 0..3 {
         // Little memory, so that the engine writes tables and merges them within the story.
-        let options = OpenOptions { cache_bytes: 1, ..Default::default() };
+        let options = OpenOptions { cache_bytes: 1, machine: boot(0), ..Default::default() };
         let store = StoreDisk::open(dir, &options).expect("open works");
         let hook = recorder.clone();
         store.on_commit(Box::new(move |committed| {
@@ -90,7 +90,7 @@ fn live(dir: &Path, recorder: &Recorder<Mark>, seed: u64, deeds: usize) -> Histo
             let deed = deed(&mut numbers);
             history.note(&deed);
             recorder.mark(Mark::Applying(history.applied()));
-            if let Deed::Write(file, ..) = &deed
+            if let Deed::Write(file, ..) | Deed::Cut(file, _) = &deed
                 && let Some(which) = history.which(*file)
             {
                 recorder.mark(Mark::Writing(which));
@@ -129,7 +129,8 @@ impl Told {
 }
 
 fn check(dir: &Path, history: &History, told: &Told) -> Result<(), String> {
-    let store = StoreDisk::open(dir, &OpenOptions::default()).map_err(|e| e.to_string())?;
+    let options = OpenOptions { machine: boot(1), ..Default::default() };
+    let store = StoreDisk::open(dir, &options).map_err(|e| e.to_string())?;
     let found = store.committed();
     if found < told.committed || found > told.applying {
         return Err(format!(
@@ -146,7 +147,13 @@ fn check(dir: &Path, history: &History, told: &Told) -> Result<(), String> {
             None => stored(&store, *fid),
         };
     }
-    expected.difference(&store, &script::objects(), &script::indexes())
+    expected.difference(&store, &script::objects(), &script::indexes())?;
+    look_through(&store)
+}
+
+/// The machine that loses its power, and is started again.
+fn boot(number: u32) -> Option<String> {
+    Some(format!("boot {number}"))
 }
 
 #[test]

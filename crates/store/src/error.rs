@@ -4,6 +4,8 @@ use std::fmt;
 
 use sheen_types::{Errno, Fid};
 
+use crate::Finding;
+
 /// What went wrong, and whose fault it is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StoreError {
@@ -21,6 +23,8 @@ pub enum StoreError {
     WrongKind(Fid),
     /// What was read is not what was written.
     Corrupt(String),
+    /// The data of an object is lost, cut or not what was written. The store has logged it.
+    Damaged(Box<Finding>),
     /// The disk or the engine below failed, or an earlier failure made the store read-only.
     Io(String),
 }
@@ -35,7 +39,7 @@ impl StoreError {
             Self::NoSpace => Errno::ENOSPC,
             Self::TooLarge => Errno::EFBIG,
             Self::WrongKind(_) => Errno::EINVAL,
-            Self::Corrupt(_) | Self::Io(_) => Errno::EIO,
+            Self::Corrupt(_) | Self::Damaged(_) | Self::Io(_) => Errno::EIO,
         }
     }
 }
@@ -50,6 +54,7 @@ impl fmt::Display for StoreError {
             Self::TooLarge => out.write_str("larger than an object can be"),
             Self::WrongKind(fid) => write!(out, "{fid}: wrong kind of object"),
             Self::Corrupt(text) => write!(out, "corrupt: {text}"),
+            Self::Damaged(finding) => write!(out, "{finding}"),
             Self::Io(text) => write!(out, "IO error: {text}"),
         }
     }

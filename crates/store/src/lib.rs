@@ -26,12 +26,14 @@
 mod attributes;
 mod change;
 mod error;
+mod integrity;
 #[cfg(feature = "suite")]
 pub mod suite;
 
 pub use attributes::{AttributePatch, Attributes, FileKind};
 pub use change::{Change, Sequence, Transaction};
 pub use error::StoreError;
+pub use integrity::{Damage, Finding, Integrity, Verified};
 
 use bytes::Bytes;
 use sheen_types::Fid;
@@ -63,6 +65,35 @@ pub struct Entry {
     pub value: Bytes,
 }
 
+/// Entries that [`all_entries`] reads at a time.
+const ENTRIES_STEP: usize = 1024;
+
+/// All entries of an index with keys at or above `from`, in order, however many there are: a scan with
+/// a limit must not be taken for complete. What is inserted or removed meanwhile may be missed.
+pub fn all_entries<'a>(
+    store: &'a dyn Store,
+    index: Fid,
+    from: &[u8],
+) -> impl Iterator<Item = Result<Entry, StoreError>> + 'a {
+    let mut from = Some(from.to_vec());
+    let mut read = Vec::new().into_iter();
+    std::iter::from_fn(move || {
+        if let Some(entry) = read.next() {
+            return Some(Ok(entry));
+        }
+        let entries = match store.scan(index, from.as_deref()?, ENTRIES_STEP) {
+            Ok(entries) => entries,
+            Err(error) => {
+                from = None;
+                return Some(Err(error));
+            }
+        };
+        from = entries.last().map(|last| [&last.key[..], &[0]].concat());
+        read = entries.into_iter();
+        read.next().map(Ok)
+    })
+}
+
 /// Called with the newest durable sequence after each commit, or once with the reason why nothing
 /// will become durable any more; on a thread of the store's own.
 pub type CommitHook = Box<dyn Fn(Result<Sequence, StoreError>) + Send + Sync>;
@@ -74,6 +105,15 @@ pub trait Store: Send + Sync {
     /// # Errors
     /// [`StoreError::NoObject`], or an IO error.
     fn attributes(&self, object: Fid) -> Result<Attributes, StoreError>;
+
+    /// The object's attributes as they were set, whatever has become of its bytes: size and blocks of a data
+    /// object mean nothing. For those who remove it, or only look whether it is there.
+    ///
+    /// # Errors
+    /// [`StoreError::NoObject`], or an IO error.
+    fn record(&self, object: Fid) -> Result<Attributes, StoreError> {
+        self.attributes(object)
+    }
 
     /// One extended attribute; `None` if the object has none of that name.
     ///
@@ -196,5 +236,60 @@ pub trait Store: Send + Sync {
     /// An IO error.
     fn recent_space(&self) -> Result<StoreSpace, StoreError> {
         self.space()
+    }
+
+    /// As [`Store::read`], with the CRC-32C of the answer if the store computed it on the way.
+    ///
+    /// # Errors
+    /// As [`Store::read`].
+    fn read_summed(
+        &self,
+        object: Fid,
+        offset: u64,
+        length: usize,
+    ) -> Result<(Bytes, Option<u32>), StoreError> {
+        Ok((self.read(object, offset, length)?, None))
+    }
+
+    /// Compares a part of an object's data, from `offset` on, with what the store knows of it: that
+    /// it is there, its length and its checksums. What has no checksum gets one. Called again with
+    /// [`Verified::next`] until there is none; an object that has no data has nothing to compare.
+    ///
+    /// # Errors
+    /// [`StoreError::NoObject`], or an IO error that is no finding.
+    fn verify(&self, object: Fid, offset: u64) -> Result<Verified, StoreError> {
+        let _ = offset;
+        self.attributes(object).map(|_| Verified::default())
+    }
+
+    /// Up to `limit` objects that have data, behind `after` in the order of FIDs, as far as they are durable:
+    /// for those who look through all. A back end that has nothing to compare may tell of none.
+    ///
+    /// # Errors
+    /// An IO error.
+    fn data_objects(&self, after: Option<Fid>, limit: usize) -> Result<Vec<Fid>, StoreError> {
+        let _ = (after, limit);
+        Ok(Vec::new())
+    }
+
+    /// What was compared so far.
+    fn integrity(&self) -> Integrity {
+        Integrity::default()
+    }
+
+    /// Whether checksums of blocks are kept and compared.
+    fn has_block_checksums(&self) -> bool {
+        false
+    }
+
+    /// Says whether they are, from now on. Blocks that are written meanwhile have none afterwards.
+    ///
+    /// # Errors
+    /// [`StoreError::WrongKind`] of no object where the back end keeps none.
+    fn keep_block_checksums(&self, keep: bool) -> Result<(), StoreError> {
+        match keep {
+            false => Ok(()),
+            true => Err(StoreError::WrongKind(Fid::default())),
+        }
     }
 }

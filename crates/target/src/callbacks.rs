@@ -44,6 +44,11 @@ pub trait ReverseChannels: Send + Sync {
         client: &Uuid,
         agreed: &ObdConnectData,
     ) -> Arc<dyn Channel>;
+
+    /// Whether what comes from `nid` comes from this very node and over no wire.
+    fn is_own_node(&self, nid: Nid) -> bool {
+        nid.is_loopback()
+    }
 }
 
 /// The server's own tasks that wait for a lock.

@@ -13,9 +13,7 @@ use sheen_io::Watched;
 use sheen_store::{Sequence, Store, StoreError, Transaction};
 use sheen_types::{Errno, Transno};
 
-/// The high half of a transaction number counts the target's incarnations (Lustre's boot epoch),
-/// so that numbers given out before a crash and lost in it are not given out again.
-const EPOCH_SHIFT: u32 = 32;
+use crate::epoch::{Epoch, TRANSNO_MAX};
 
 pub(crate) struct History {
     order: Mutex<Order>,
@@ -25,6 +23,8 @@ pub(crate) struct History {
     progress: Arc<Watched<Progress>>,
     /// What was durable when the target started.
     start: Transno,
+    /// The numbers of this incarnation, once recovery is over.
+    epoch: Epoch,
 }
 
 /// How far durability has come.
@@ -57,8 +57,8 @@ struct Order {
 }
 
 impl History {
-    /// Goes on behind `last`, which is durable.
-    pub(crate) fn new(last: Transno) -> Self {
+    /// Goes on behind `last`, which is durable, in an epoch that lies behind it.
+    pub(crate) fn new(last: Transno, epoch: Epoch) -> Self {
         Self {
             order: Mutex::new(Order { last, pending: VecDeque::new() }),
             last: AtomicU64::new(last.0),
@@ -69,12 +69,18 @@ impl History {
                 failed: None,
             })),
             start: last,
+            epoch,
         }
     }
 
     /// The last transaction that was durable when the target started.
     pub(crate) fn start(&self) -> Transno {
         self.start
+    }
+
+    /// Whether a client may have been given this number before the target started.
+    pub(crate) fn may_have_given(&self, transno: Transno) -> bool {
+        transno > Transno(0) && transno <= self.epoch.last_before()
     }
 
     /// Everything up to here is durable.
@@ -122,13 +128,16 @@ impl History {
     /// Numbers from here on belong to a new incarnation.
     pub(crate) fn begin_epoch(&self) {
         let mut order = self.order.lock();
-        order.last = Transno(((order.last.0 >> EPOCH_SHIFT) + 1) << EPOCH_SHIFT);
+        order.last = order.last.max(self.epoch.start());
         self.last.store(order.last.0, Ordering::Release);
         drop(order);
         self.advance();
     }
 
     /// Applies what `build` makes for the transaction's number.
+    ///
+    /// # Errors
+    /// Those of [`Store::apply`], and [`StoreError::Io`] when the numbers have come to their end.
     pub(crate) fn apply(
         &self,
         store: &dyn Store,
@@ -137,7 +146,7 @@ impl History {
     ) -> Result<Transno, StoreError> {
         let mut order = self.order.lock();
         let transno = match number {
-            Number::Next => Transno(order.last.0 + 1),
+            Number::Next => next_after(order.last)?,
             Number::Same => order.last,
             Number::Replayed(transno) => transno,
         };
@@ -186,6 +195,15 @@ impl History {
             }
         }
     }
+}
+
+fn next_after(last: Transno) -> Result<Transno, StoreError> {
+    if last < TRANSNO_MAX {
+        return Ok(Transno(last.0 + 1));
+    }
+    tracing::error!(%last, "no transaction number is left: nothing more is changed; unmount all clients and \
+        start the target again");
+    Err(StoreError::Io("no transaction number is left".to_owned()))
 }
 
 impl Drop for History {

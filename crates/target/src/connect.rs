@@ -6,15 +6,17 @@ use std::time::Duration;
 
 use sheen_rpc::{Incoming, Replier, ReplyHead};
 use sheen_store::{StoreError, Transaction};
-use sheen_types::{Errno, Nid, ObdHandle, Uuid};
+use sheen_types::{Errno, Nid, ObdHandle, Transno, Uuid, Xid};
 use sheen_wire::connect::{ConnectFlags, ObdConnectData};
 use sheen_wire::messages::{MdsConnectReply, MgsConnectReply, OstConnectReply, Reply, Request};
 use sheen_wire::ptlrpc::OpFlags;
 use sheen_wire::text::Text;
 
+use crate::budget::Limit;
 use crate::export::{Export, ExportState};
 use crate::last_rcvd::{ClientRecord, ReplyRecord, Slot, put_client, remove_client};
 use crate::operations::Leaving;
+use crate::replies::Replies;
 use crate::target::Target;
 
 /// How long after a failure it is tried again to forget a client.
@@ -29,6 +31,10 @@ struct Connect {
     from: Nid,
     conn_cnt: u32,
     op_flags: OpFlags,
+    /// A server's, and known to be: [`crate::servers`].
+    is_server: bool,
+    /// What a target of this name has told the client to be durable. Clients of Lustre do not say.
+    told: Transno,
 }
 
 /// What a connect found.
@@ -58,6 +64,8 @@ impl Connect {
             from: incoming.from,
             conn_cnt: incoming.body.conn_cnt,
             op_flags: incoming.body.op_flags,
+            is_server: false,
+            told: incoming.body.last_committed,
         })
     }
 
@@ -81,11 +89,20 @@ fn connect_reply(request: &Request, agreed: ObdConnectData) -> Reply {
     }
 }
 
+/// The highest tag of a client: a change has one, and so has a close beside as many changes as were agreed
+/// on. What was agreed on before holds on for what is sent again.
+fn tag_max(agreed: &ObdConnectData) -> u16 {
+    match agreed.maxmodrpcs {
+        0 => sheen_rpc::limits::MODIFYING_IN_FLIGHT + 1,
+        count => count.saturating_add(1),
+    }
+}
+
 impl Target {
     /// Answers a connect request; hands anything else back.
     pub(crate) async fn connect(self: &Arc<Self>, incoming: Incoming) -> Option<Incoming> {
-        let Some(connect) = Connect::of(&incoming) else { return Some(incoming) };
-        match self.connect_client(&connect).await {
+        let Some(mut connect) = Connect::of(&incoming) else { return Some(incoming) };
+        match self.connect_client(&mut connect, &incoming.request).await {
             Ok((export, agreed, op_flags)) => {
                 let head = ReplyHead {
                     handle: export.handle(),
@@ -112,7 +129,8 @@ impl Target {
 
     async fn connect_client(
         self: &Arc<Self>,
-        connect: &Connect,
+        connect: &mut Connect,
+        request: &Request,
     ) -> Result<(Arc<Export>, ObdConnectData, OpFlags), Errno> {
         if self.stopping.load(Ordering::Acquire) || connect.target != self.config.uuid {
             return Err(Errno::ENODEV);
@@ -120,21 +138,31 @@ impl Target {
         if !connect.offers(ConnectFlags::FULL20) {
             return Err(Errno::EPROTO);
         }
+        let Connect { offered, client, from, .. } = &*connect;
+        connect.is_server = self.comes_from_server(request, offered, client, *from).await?;
+        let connect = &*connect;
         let known = self.known_client(connect).await?;
         let light = connect.offers(ConnectFlags::LIGHTWEIGHT);
         let recovering = self.recovery.is_running() && !light;
         if recovering && !matches!(known, Known::Reconnects(_)) {
             self.start_recovery_clock();
         }
-        let (export, is_reconnect) = match known {
+        let (export, is_new, is_reconnect) = match known {
             Known::No if recovering && !connect.offers(ConnectFlags::MDS_MDS) => {
                 return Err(Errno::EBUSY);
             }
-            Known::No => (self.new_export(connect).await?, false),
-            Known::Returns(export) => (export, false),
-            Known::Reconnects(export) => (export, true),
+            Known::No => (self.new_export(connect).await?, true, false),
+            Known::Returns(export) => (export, false, false),
+            Known::Reconnects(export) => (export, false, true),
         };
-        let agreed = self.admit(connect, &export)?;
+        let agreed = match self.admit(connect, &export) {
+            Err(errno) if is_new => {
+                // Kept, it would be awaited after the next restart.
+                self.drop_export(&export, Leaving::Disconnected).await;
+                return Err(errno);
+            }
+            agreed => agreed?,
+        };
         let flag = |flag: OpFlags, on: bool| if on { flag } else { OpFlags::NONE };
         let op_flags = flag(OpFlags::CONNECT_RECONNECT, is_reconnect)
             | flag(OpFlags::CONNECT_REPLAYABLE, self.config.replayable)
@@ -162,10 +190,7 @@ impl Target {
             return Ok(Known::Reconnects(export));
         }
         // Servers keep their UUID over restarts; one that starts anew has lost what it was.
-        let is_server = connect.offers(ConnectFlags::MDS)
-            || connect.offers(ConnectFlags::MDS_MDS)
-            || connect.offers(ConnectFlags::LIGHTWEIGHT);
-        if is_server && connect.is_initial() {
+        if connect.is_server && connect.is_initial() {
             tracing::warn!(target = self.name(), client = %connect.client, from = %connect.from,
                 former = %nid, "new connection of a server, removing its former export");
             self.evict(&export).await;
@@ -177,11 +202,17 @@ impl Target {
     }
 
     async fn new_export(self: &Arc<Self>, connect: &Connect) -> Result<Arc<Export>, Errno> {
-        let client = self.next_client.fetch_add(1, Ordering::Relaxed);
+        if !self.exports.enter(connect.from, self.budget.of(Limit::Exports)) {
+            self.budget.refuse(Limit::Exports);
+            return Err(Errno::EBUSY);
+        }
+        let client = self.new_number();
         let export =
             Export::new(connect.client.clone(), self.new_handle(), client, ExportState::Full);
         let export = Arc::new(export);
+        export.lock().nid = connect.from;
         if !self.exports.insert(&export) {
+            self.exports.leave(connect.from);
             return Err(Errno::EALREADY);
         }
         if self.config.replayable && !connect.offers(ConnectFlags::LIGHTWEIGHT) {
@@ -197,10 +228,21 @@ impl Target {
             };
             if let Err(errno) = stored {
                 self.exports.remove(&export);
+                self.exports.leave(connect.from);
                 return Err(errno);
             }
         }
         Ok(export)
+    }
+
+    /// A number that no client has. They begin anew when all were used: a client that stays keeps its own.
+    fn new_number(&self) -> u32 {
+        loop {
+            let number = self.next_client.fetch_add(1, Ordering::Relaxed);
+            if number != Export::LOCAL && !self.exports.has_number(number) {
+                return number;
+            }
+        }
     }
 
     pub(crate) fn new_handle(&self) -> ObdHandle {
@@ -227,33 +269,66 @@ impl Target {
             if state.state == ExportState::Gone {
                 return Err(Errno::ENODEV);
             }
+            if state.nid != connect.from {
+                self.exports.leave(state.nid);
+                // One that is known is not refused for having moved.
+                self.exports.enter(connect.from, usize::MAX);
+            }
             state.nid = connect.from;
+            state.is_server = connect.is_server;
             state.conn_cnt = connect.conn_cnt;
             state.connect_data = agreed.clone();
+            state.tag_max = state.tag_max.max(tag_max(&agreed));
             state.import = connect.import;
             state.reverse = Some(reverse);
             state.last_request = self.now();
-            let returns = state.state == ExportState::Awaited;
-            if returns {
+            // What it has seen answered it says again with its first request.
+            state.last_xid = Xid(0);
+            (state.state == ExportState::Awaited).then(|| {
                 let replays = self.recovery.is_running();
                 state.state = if replays { ExportState::Replaying } else { ExportState::Full };
-            }
-            returns
+                // Before the export's state is free: an eviction that comes at once counts it out again.
+                self.recovery.connected(self.first_replay(connect))
+            })
         };
-        if returns {
-            let has_first = connect.op_flags.contains(OpFlags::CONNECT_TRANSNO);
-            let first = connect.offered.transno;
-            let first = (has_first && first > self.last_committed()).then_some(first);
-            self.recovery_step(self.recovery.connected(first));
+        self.check_history(connect);
+        if let Some(ended) = returns {
+            self.recovery_step(ended);
         }
         Ok(agreed)
+    }
+
+    /// The first transaction that a client says it will replay, where that can be.
+    fn first_replay(&self, connect: &Connect) -> Option<Transno> {
+        let first = connect.offered.transno;
+        let is_told = connect.op_flags.contains(OpFlags::CONNECT_TRANSNO);
+        let may_be = first > self.last_committed() && self.history.may_have_given(first);
+        (is_told && may_be).then_some(first)
+    }
+
+    /// Says it if the client was told that more is durable than there is: this store is cut, or older
+    /// than the one that told it. What lies between is in no replay, for the client has dropped it.
+    fn check_history(&self, connect: &Connect) {
+        let committed = self.last_committed();
+        if connect.told <= committed {
+            return;
+        }
+        self.recovery.went_back();
+        tracing::error!(target = self.name(), client = %connect.client, nid = %connect.from,
+            "{} went back in time: client {} was told that transaction {} was durable, the store \
+             has {committed}. What lies between is lost: check the store, and where it was restored from",
+            self.name(), connect.client, connect.told);
     }
 
     /// A client of before the restart: it may come back.
     pub(crate) fn await_client(&self, record: &ClientRecord, replies: Vec<(Slot, ReplyRecord)>) {
         let state = ExportState::Awaited;
         let export = Export::new(record.uuid.clone(), self.new_handle(), record.client, state);
-        export.lock().replies = replies.into_iter().collect();
+        let replies = Replies::load(replies);
+        {
+            let mut state = export.lock();
+            (state.tag_max, state.replies) = (replies.tag_max(), replies);
+        }
         self.exports.insert(&Arc::new(export));
     }
 
@@ -294,14 +369,16 @@ impl Target {
                 return;
             }
             state.reverse = None;
-            (was, state.replies.keys().copied().collect::<Vec<Slot>>())
+            (was, state.replies.stored())
         };
         let is_evicted = matches!(why, Leaving::Evicted | Leaving::Stale);
         if is_evicted && !self.forget_for_good(export, &slots).await {
             return;
         }
         self.stats.evictions.fetch_add(u64::from(is_evicted), Ordering::Relaxed);
-        self.exports.remove(export);
+        if self.exports.remove(export) {
+            self.exports.leave(export.nid());
+        }
         self.drop_locks(export);
         self.operations.leave(self, export, why).await;
         if why == Leaving::Disconnected

@@ -1,16 +1,17 @@
 //! One request on its way through a role.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use sheen_rpc::BulkPort;
-use sheen_types::{Instant, Nid, Transno, Xid};
+use sheen_types::{Errno, Instant, Nid, Transno, Xid};
 use sheen_wire::connect::{ConnectFlags, ConnectFlags2};
 use sheen_wire::opcode::Opcode;
 use sheen_wire::ptlrpc::{MsgFlags, PtlrpcBody};
 
 use crate::export::Export;
 use crate::last_rcvd::Slot;
+use crate::replays::Replay;
 use crate::target::Target;
 
 /// What a role may know of the request it executes, besides its buffers.
@@ -33,6 +34,8 @@ pub struct Context {
     pub reply_bytes_max: usize,
     /// The transaction it became; 0 while there is none.
     pub(crate) transno: AtomicU64,
+    /// That it is a replay, which the recovery window has admitted as one.
+    pub(crate) replay: OnceLock<Replay>,
 }
 
 impl Context {
@@ -52,11 +55,19 @@ impl Context {
     }
 
     /// For a replayed request, the transaction number it had; it gets the same again from
-    /// [`Target::transact`]. `None` for any other request.
+    /// [`Target::transact`]. `None` for any other request, whatever its client says that it is: only the
+    /// recovery window admits replays, and what is asked of others is not asked of them.
     #[must_use]
     pub fn replay(&self) -> Option<Transno> {
-        let replayed = self.body.flags.contains(MsgFlags::REPLAY) && self.body.transno.0 != 0;
-        replayed.then_some(self.body.transno)
+        match self.replay.get() {
+            Some(Replay::Request(transno)) => Some(*transno),
+            Some(Replay::Lock) | None => None,
+        }
+    }
+
+    /// Whether the client tells a lock again that it had before the restart, at its time.
+    pub(crate) fn replays_lock(&self) -> bool {
+        matches!(self.replay.get(), Some(Replay::Lock))
     }
 
     /// Whether this is a replay of what was durable before the target restarted: nothing must be
@@ -91,6 +102,15 @@ impl Context {
             0 => (0, self.body.opcode == Opcode::MDS_CLOSE),
             tag => (tag, false),
         }
+    }
+
+    /// The request fails although what it asked for is done and stays: its answer must name no transaction
+    /// then, for a client of Lustre's panics at an error with one. For errors that only a broken disk or an
+    /// eviction brings; what else may fail belongs before [`Target::transact`].
+    #[must_use]
+    pub fn fails_all_the_same(&self, errno: Errno) -> Errno {
+        self.transno.store(0, Ordering::Release);
+        errno
     }
 
     /// The transaction that the request became; 0 if it changed nothing (so far).

@@ -1,10 +1,10 @@
 //! From an arrived request to its answer.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
-use sheen_rpc::{BoxFuture, Handler, Incoming, Replier, ReplyHead};
-use sheen_types::{Errno, ObdHandle, Transno, Xid};
+use sheen_rpc::{BoxFuture, Handler, Incoming, Replier};
+use sheen_types::{Errno, Nid, ObdHandle, Transno, Xid};
 use sheen_wire::ldlm::LdlmRequest;
 use sheen_wire::messages::{FormatFlags, Kind, Request};
 use sheen_wire::opcode::Opcode;
@@ -17,6 +17,7 @@ use crate::in_work::{InWork, Place, Wait, followed, while_waiting};
 use crate::last_rcvd::ReplyRecord;
 use crate::operations::{Leaving, Outcome};
 use crate::recovery::{Admission, Turn};
+use crate::replays::{FalseReplay, Replay};
 use crate::services;
 use crate::target::Target;
 
@@ -35,6 +36,20 @@ impl Handler for Target {
     fn owns(&self, export: ObdHandle) -> bool {
         self.export(export).is_some()
     }
+
+    fn serves(&self, nid: Nid) -> bool {
+        self.exports.is_at(nid)
+    }
+}
+
+/// Why a request is not executed.
+enum Refused {
+    /// It came over a connection that is no more.
+    Dropped,
+    /// Its client is told.
+    With(Errno),
+    /// And thrown out.
+    FalseReplay(FalseReplay),
 }
 
 /// Holds a request's place among those in progress.
@@ -97,13 +112,17 @@ impl Target {
         let Some(export) = self.export(incoming.body.handle) else {
             return self.refuse(incoming.replier, Errno::ENOTCONN);
         };
-        match self.check(&export, &incoming) {
+        match self.check(&export, &incoming).and_then(|()| self.may_ask(&export, &incoming)) {
             Ok(()) => {}
-            Err(None) => {
+            Err(Refused::Dropped) => {
                 self.stats.dropped.fetch_add(1, Ordering::Relaxed);
                 return;
             }
-            Err(Some(errno)) => return self.refuse(incoming.replier, errno),
+            Err(Refused::With(errno)) => return self.refuse(incoming.replier, errno),
+            Err(Refused::FalseReplay(why)) => {
+                self.fail_export(&export, why);
+                return self.refuse(incoming.replier, Errno::ENODEV);
+            }
         }
         let Incoming { from, xid, body, request, replier, bulk, arrived, reply_bytes_max, .. } =
             incoming;
@@ -121,6 +140,7 @@ impl Target {
             arrived,
             reply_bytes_max,
             transno: AtomicU64::new(0),
+            replay: OnceLock::new(),
         };
         let counter = self.operations.counter_of(&request);
         let executed = followed(place, self.execute(&context, kind, request)).await;
@@ -144,27 +164,55 @@ impl Target {
         is_refused && context.replay().is_some() && self.history.has_failed()
     }
 
-    /// Whether a request is to be executed at all: `Err(None)` drops it.
-    fn check(&self, export: &Export, incoming: &Incoming) -> Result<(), Option<Errno>> {
+    /// Whether a request is to be executed at all.
+    fn check(&self, export: &Export, incoming: &Incoming) -> Result<(), Refused> {
         let body = &incoming.body;
         let mut state = export.lock();
         if state.state == ExportState::Awaited || state.state == ExportState::Gone {
-            return Err(Some(Errno::ENOTCONN));
+            return Err(Refused::With(Errno::ENOTCONN));
+        }
+        // The handle is another client's: who that is came with its connect.
+        if incoming.from != state.nid {
+            let nid = state.nid;
+            drop(state);
+            self.refusals.warn(self.now(), |more| {
+                tracing::warn!(target = self.name(), client = %export.uuid(), %nid, more,
+                    from = %incoming.from, "a request with the handle of a client elsewhere: refused");
+            });
+            return Err(Refused::With(Errno::ENOTCONN));
         }
         if body.conn_cnt < state.conn_cnt {
-            return Err(None);
+            return Err(Refused::Dropped);
         }
+        self.check_replay(state.state, body).map_err(Refused::FalseReplay)?;
         state.last_request = self.now();
         if body.last_xid > state.last_xid {
             state.last_xid = body.last_xid;
             let seen = body.last_xid;
-            state.replies.retain(|_, record| record.xid > seen);
+            state.replies.forget_seen(seen);
+        }
+        // An answer is kept for each tag: there must not be more than were agreed on.
+        if body.tag > state.tag_max {
+            return Err(Refused::With(Errno::EPROTO));
         }
         // The client has given this request up, and a delayed copy of it arrives.
         if incoming.xid <= state.last_xid && !body.flags.contains(MsgFlags::REPLAY) {
-            return Err(Some(Errno::EPROTO));
+            return Err(Refused::With(Errno::EPROTO));
         }
         Ok(())
+    }
+
+    /// Whether the client may ask for this at all: what servers ask of each other, only servers may.
+    fn may_ask(&self, export: &Export, incoming: &Incoming) -> Result<(), Refused> {
+        let format = incoming.request.format();
+        if !format.flags.contains(FormatFlags::SERVER) || export.is_server() {
+            return Ok(());
+        }
+        self.refusals.warn(self.now(), |more| {
+            tracing::warn!(target = self.name(), client = %export.uuid(), nid = %export.nid(), more,
+                request = format.name, "a client asks what only servers may: refused");
+        });
+        Err(Refused::With(Errno::EPERM))
     }
 
     /// Executes a request when its time has come; `None` if it is lost on the way.
@@ -188,14 +236,16 @@ impl Target {
             Some(record) => {
                 self.stats.reconstructed.fetch_add(1, Ordering::Relaxed);
                 context.transno.store(record.transno.0, Ordering::Release);
-                self.operations.reconstruct(context, request, record).await
+                let again = self.operations.reconstruct(context, request, record).await;
+                Self::forget_if_failed(context, &again);
+                again
             }
             None => self.dispatch(context, request).await,
         };
         match self.meet_fault(FaultSite::Reply(kind)).await {
             Ok(()) => Some(outcome),
             Err(None) => None,
-            Err(Some(errno)) => Some(Err(errno)),
+            Err(Some(errno)) => Some(Err(context.fails_all_the_same(errno))),
         }
     }
 
@@ -231,29 +281,42 @@ impl Target {
         }
         let flags = context.body.flags;
         self.note_progress(&context.export, flags);
-        let (client, transno) = (context.export.handle().0, context.replay());
-        let (admission, is_replay) = if flags.contains(MsgFlags::LOCK_REPLAY_DONE) {
-            (self.recovery.admit_done(), false)
+        let client = context.export.handle().0;
+        let (admission, claimed) = if flags.contains(MsgFlags::LOCK_REPLAY_DONE) {
+            (self.recovery.admit_done(), None)
         } else if flags.contains(MsgFlags::REQ_REPLAY_DONE) {
-            (self.recovery.admit_lock(client), true)
-        } else if let Some(transno) = transno {
-            (self.recovery.admit_replay(client, transno), true)
+            (self.recovery.admit_lock(client), Some(Replay::Lock))
+        } else if flags.contains(MsgFlags::REPLAY) {
+            let transno = context.body.transno;
+            (self.recovery.admit_replay(client, transno), Some(Replay::Request(transno)))
         } else if may_run_in_recovery(kind) {
-            (Admission::Now, false)
+            (Admission::Now, None)
         } else {
             return Err(Some(Errno::EAGAIN));
+        };
+        let transno = match claimed {
+            Some(Replay::Request(transno)) => Some(transno),
+            Some(Replay::Lock) | None => None,
         };
         if matches!(admission, Admission::Duplicate) {
             return Err(None);
         }
         let mut replay =
-            is_replay.then(|| ReplayTurn { target: self, client, transno, turn: None });
+            claimed.is_some().then(|| ReplayTurn { target: self, client, transno, turn: None });
         let turn = match admission {
             Admission::Wait(turn) => while_waiting(Wait::Recovery, turn).await.map_err(|_| None)?,
             Admission::Now | Admission::Duplicate => Turn::Free,
         };
         if let Some(replay) = &mut replay {
             replay.turn = Some(turn);
+        }
+        match claimed {
+            Some(claimed) if self.may_replay(&context.export, claimed) => {
+                _ = context.replay.set(claimed);
+            }
+            // It is too late: the client connects again, and learns what has become of it.
+            Some(Replay::Request(_)) => return Err(None),
+            Some(Replay::Lock) | None => {}
         }
         Ok(replay)
     }
@@ -264,7 +327,7 @@ impl Target {
             return None;
         }
         let state = context.export.lock();
-        state.replies.values().find(|record| record.xid == context.xid).cloned()
+        state.replies.of(context.xid).cloned()
     }
 
     async fn dispatch(
@@ -288,24 +351,6 @@ impl Target {
                 None => self.operations.operate(context, request).await,
             },
         }
-    }
-
-    fn answer(
-        &self,
-        context: &Context,
-        kind: Kind,
-        outcome: Result<Outcome, Errno>,
-        replier: Replier,
-    ) {
-        let outcome = outcome.unwrap_or_else(Outcome::from);
-        let head = ReplyHead {
-            status: outcome.status,
-            transno: context.transno(),
-            last_committed: self.last_committed(),
-            ..ReplyHead::default()
-        };
-        self.stats.add(kind, self.now().since(context.arrived), outcome.status < 0);
-        replier.send(head, outcome.reply);
     }
 }
 

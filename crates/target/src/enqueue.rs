@@ -13,6 +13,7 @@ use crate::context::Context;
 use crate::export::ExportState;
 use crate::locks::{LockWish, lock_reply};
 use crate::operations::Outcome;
+use crate::replays::FalseReplay;
 use crate::target::Target;
 
 /// `ELDLM_NO_LOCK_DATA`: a positive status, "there is no such lock".
@@ -40,7 +41,14 @@ impl Target {
     ) -> Result<Outcome, Errno> {
         context.cancel_early(lock, 1);
         let wish = wish_of(lock)?;
+        if !self.operations.has_locks(&wish.resource, wish.policy.kind()) {
+            return Err(Errno::EPROTO);
+        }
         let replays = wish.flags.contains(WireFlags::REPLAY);
+        // What was asked before is answered as it was.
+        if !replays && !context.is_resent() {
+            self.admit_lock(&context.export)?;
+        }
         if wish.flags.contains(WireFlags::HAS_INTENT) && !replays {
             return self.operations.intent(context, request, wish).await;
         }
@@ -49,6 +57,10 @@ impl Target {
             && let Some(lock) = self.locks.find(export, wish.client_handle)
         {
             return self.answer_again(&lock, replays).await;
+        }
+        if replays && !context.replays_lock() {
+            self.fail_export(&context.export, FalseReplay::Lock);
+            return Err(Errno::ENODEV);
         }
         let mut actions = Vec::new();
         let enqueue = Enqueue {

@@ -1,7 +1,6 @@
 //! Exports: what a target knows of each client.
 
 use std::any::Any;
-use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
 
 use parking_lot::{Mutex, RwLock};
@@ -11,11 +10,9 @@ use sheen_types::{
 };
 use sheen_wire::connect::{ConnectFlags, ConnectFlags2, ObdConnectData};
 
+use crate::budget::LockCount;
 use crate::in_work::InWork;
-use crate::last_rcvd::{ReplyRecord, Slot};
-
-/// The number of clients that have none of their own, because no record is kept of them.
-const LOCAL: u32 = u32::MAX;
+use crate::replies::Replies;
 
 /// How far a client has got.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,6 +40,7 @@ pub struct Export {
     state: Mutex<State>,
     role: RwLock<Vec<Arc<dyn Any + Send + Sync>>>,
     counters: OnceLock<Counters>,
+    lock_count: LockCount,
 }
 
 pub(crate) struct State {
@@ -53,9 +51,13 @@ pub(crate) struct State {
     /// The client's handle of its import: where callbacks go, and by which a reconnect is known.
     pub(crate) import: ObdHandle,
     pub(crate) reverse: Option<Arc<dyn Channel>>,
+    /// The client is a server, and so is its node.
+    pub(crate) is_server: bool,
     pub(crate) last_request: Instant,
     /// Answers that the client may ask for again, one per slot.
-    pub(crate) replies: BTreeMap<Slot, ReplyRecord>,
+    pub(crate) replies: Replies,
+    /// The highest tag that the client may use: it has agreed on as many changes at once.
+    pub(crate) tag_max: u16,
     /// Requests being executed.
     pub(crate) in_progress: HashMap<Xid, InWork>,
     pub(crate) last_transno: Transno,
@@ -64,6 +66,9 @@ pub(crate) struct State {
 }
 
 impl Export {
+    /// The number of clients that have none of their own, because no record is kept of them.
+    pub(crate) const LOCAL: u32 = u32::MAX;
+
     pub(crate) fn new(uuid: Uuid, handle: ObdHandle, client: u32, state: ExportState) -> Self {
         let state = State {
             state,
@@ -72,8 +77,10 @@ impl Export {
             connect_data: ObdConnectData::default(),
             import: ObdHandle(0),
             reverse: None,
+            is_server: false,
             last_request: Instant(0),
-            replies: BTreeMap::new(),
+            replies: Replies::default(),
+            tag_max: 0,
             in_progress: HashMap::default(),
             last_transno: Transno(0),
             last_xid: Xid(0),
@@ -85,19 +92,27 @@ impl Export {
             state: Mutex::new(state),
             role: RwLock::default(),
             counters: OnceLock::new(),
+            lock_count: LockCount::default(),
         }
     }
 
     /// A client in this process: nobody awaits it, so nothing is recorded of it.
     pub(crate) fn local(uuid: Uuid, handle: ObdHandle, state: ExportState) -> Self {
-        Self::new(uuid, handle, LOCAL, state)
+        Self::new(uuid, handle, Self::LOCAL, state)
     }
 
     /// Whether the client is one of this process ([`crate::LocalClient`]), which speaks for no user of
     /// another machine.
     #[must_use]
     pub fn is_local(&self) -> bool {
-        self.client == LOCAL
+        self.client == Self::LOCAL
+    }
+
+    /// Whether the client is a server of the file system, or of this process: see
+    /// [`crate::ServerNodes`].
+    #[must_use]
+    pub fn is_server(&self) -> bool {
+        self.is_local() || self.state.lock().is_server
     }
 
     /// What the role has counted for this client.
@@ -121,6 +136,10 @@ impl Export {
 
     pub(crate) fn count(&self, lines: &'static [CounterLine], place: usize, value: u64) {
         self.counters.get_or_init(|| Counters::new(lines)).add(place, value);
+    }
+
+    pub(crate) fn lock_count(&self) -> &LockCount {
+        &self.lock_count
     }
 
     /// The client's UUID.
@@ -218,6 +237,8 @@ pub(crate) struct ExportTable {
 struct Tables {
     by_handle: HashMap<ObdHandle, Arc<Export>>,
     by_uuid: HashMap<Uuid, Arc<Export>>,
+    /// How many are at each node.
+    by_nid: HashMap<Nid, usize>,
 }
 
 impl ExportTable {
@@ -231,6 +252,36 @@ impl ExportTable {
 
     pub(crate) fn all(&self) -> Vec<Arc<Export>> {
         self.tables.read().by_handle.values().cloned().collect()
+    }
+
+    /// Whether a client has this number.
+    pub(crate) fn has_number(&self, number: u32) -> bool {
+        self.tables.read().by_handle.values().any(|export| export.client() == number)
+    }
+
+    /// Whether an export is at this node.
+    pub(crate) fn is_at(&self, nid: Nid) -> bool {
+        self.tables.read().by_nid.contains_key(&nid)
+    }
+
+    /// One more export is at this node, unless that has `most`.
+    pub(crate) fn enter(&self, nid: Nid, most: usize) -> bool {
+        let mut tables = self.tables.write();
+        let count = tables.by_nid.entry(nid).or_default();
+        let enters = *count < most;
+        *count += usize::from(enters);
+        enters
+    }
+
+    /// One is no longer there.
+    pub(crate) fn leave(&self, nid: Nid) {
+        let mut tables = self.tables.write();
+        if let Some(count) = tables.by_nid.get_mut(&nid) {
+            *count = count.saturating_sub(1);
+            if *count == 0 {
+                tables.by_nid.remove(&nid);
+            }
+        }
     }
 
     /// Adds an export unless its client has one.

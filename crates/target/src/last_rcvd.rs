@@ -1,8 +1,8 @@
 //! What outlives the process: who was connected, and what was answered (Lustre's `last_rcvd` and
 //! `reply_data` files).
 //!
-//! Two indexes of the target's store. The first holds the target's own record, the last
-//! transaction number, and a record per client under its UUID. The second holds a record per
+//! Two indexes of the target's store. The first holds the target's own record, the epoch of this
+//! incarnation, the last transaction number, and a record per client under its UUID. The second holds a record per
 //! client and slot: the newest modifying request that the client sent with this tag. A tag is
 //! used again only when its reply has arrived, so a slot is overwritten, never cleaned.
 
@@ -12,6 +12,8 @@ use sheen_types::{Fid, Transno, Uuid, Xid, fid_seq};
 use sheen_wire::codec::{ByteOrder, Reader, Wire, Writer};
 use sheen_wire::wire_struct;
 
+use crate::epoch::Epoch;
+
 /// `LAST_RECV_OID`.
 const CLIENTS: Fid = Fid::new(fid_seq::LOCAL_FILE, 11);
 /// `REPLY_DATA_OID`.
@@ -20,6 +22,8 @@ const REPLIES: Fid = Fid::new(fid_seq::LOCAL_FILE, 21);
 const SERVER_KEY: &[u8] = b"server";
 /// Key of the last transaction number.
 const TRANSNO_KEY: &[u8] = b"transno";
+/// Key of the epoch of transaction numbers.
+const EPOCH_KEY: &[u8] = b"epoch";
 /// Before the UUID in a client's key.
 const CLIENT_PREFIX: &[u8] = b"client/";
 /// What we write and read.
@@ -94,6 +98,8 @@ pub(crate) struct Past {
     pub(crate) server: Option<ServerRecord>,
     /// The last durable transaction.
     pub(crate) transno: Transno,
+    /// The epoch of the incarnation before; `None` if that kept no record of it.
+    pub(crate) epoch: Option<Epoch>,
     /// Who was connected, and what each may ask for again.
     pub(crate) clients: Vec<(ClientRecord, Vec<(Slot, ReplyRecord)>)>,
 }
@@ -119,13 +125,60 @@ impl Past {
             });
             clients.push((record, slots.collect()));
         }
-        Ok(Self { server, transno, clients })
+        let epoch = lookup(store, EPOCH_KEY)?.map(Epoch);
+        Ok(Self { server, transno, epoch, clients })
+    }
+
+    /// How often the target has been started, this start included.
+    ///
+    /// # Errors
+    /// [`StoreError::Corrupt`] for a count that cannot be.
+    pub(crate) fn next_instance(&self) -> Result<u32, StoreError> {
+        let before = self.server.as_ref().map_or(0, |server| server.instance);
+        let text = || StoreError::Corrupt(format!("a count of {before} starts"));
+        before.checked_add(1).ok_or_else(text)
+    }
+
+    /// The epoch of the incarnation that starts; `None` if the numbers are used up.
+    pub(crate) fn next_epoch(&self) -> Option<Epoch> {
+        let Some(server) = &self.server else { return Some(Epoch::FIRST) };
+        // Where there is no record of it, each start began the epoch after the one before.
+        Epoch::after(self.epoch.unwrap_or(Epoch(server.instance)), self.transno)
+    }
+
+    /// Makes numbers start anew, as of a target that has been started `instance` times and changed nothing.
+    /// No client may replay what had other numbers: all are forgotten. The new epoch.
+    ///
+    /// # Errors
+    /// IO errors; [`StoreError::Corrupt`] if there is no way to start anew.
+    pub(crate) fn renumber(
+        &mut self,
+        store: &dyn Store,
+        instance: u32,
+        transaction: &mut Transaction,
+    ) -> Result<Epoch, StoreError> {
+        let epoch = Epoch::after(Epoch(instance), Transno(0));
+        let epoch =
+            epoch.ok_or_else(|| StoreError::Corrupt("no transaction numbers".to_owned()))?;
+        for (record, _) in self.clients.drain(..) {
+            // What it was answered is nobody's then: [`remove_strays`].
+            let none = std::iter::empty();
+            let mut forgotten = remove_client(store, &record.uuid, record.client, none)?;
+            transaction.changes.append(&mut forgotten.changes);
+        }
+        self.transno = Transno(0);
+        put_transno(transaction, self.transno);
+        Ok(epoch)
     }
 }
 
 pub(crate) fn put_server(transaction: &mut Transaction, instance: u32) {
     let record = ServerRecord { format: FORMAT, instance };
     transaction.put(CLIENTS, Bytes::from_static(SERVER_KEY), encode(&record));
+}
+
+pub(crate) fn put_epoch(transaction: &mut Transaction, epoch: Epoch) {
+    transaction.put(CLIENTS, Bytes::from_static(EPOCH_KEY), encode(&epoch.0));
 }
 
 pub(crate) fn put_transno(transaction: &mut Transaction, transno: Transno) {

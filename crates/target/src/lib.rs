@@ -11,6 +11,8 @@
 //! - The order of transaction numbers is the order in which the store applied them.
 //! - A request's effect and the record of its answer are one store transaction: after any crash,
 //!   both are there or neither is.
+//! - A replay is executed only in the recovery window, and only with a number that was given out before it.
+//! - No answer has both an error and a transaction number: a client of Lustre's panics at that.
 //! - No lock of this crate is held across an await or while a role, the store's hooks or a channel
 //!   is called, save [`Target::transact`], which applies under the lock that orders transactions.
 //!
@@ -18,6 +20,8 @@
 //! transaction number, the reply record of the client's slot), one short critical section, no
 //! further RPC. A reading request allocates its [`Context`] and nothing else.
 
+mod answer;
+pub mod budget;
 mod callbacks;
 mod commit;
 mod config;
@@ -25,16 +29,22 @@ mod connect;
 mod context;
 mod dispatch;
 mod enqueue;
+mod epoch;
 mod export;
 mod fault;
 mod housekeeping;
 mod in_work;
 mod jobs;
 mod last_rcvd;
+pub mod limits;
 mod local;
 mod locks;
 mod operations;
 mod recovery;
+mod replays;
+mod replies;
+mod seldom;
+mod servers;
 mod services;
 mod stats;
 mod target;
@@ -56,6 +66,7 @@ pub use local::LocalClient;
 pub use locks::{LockGuard, LockWish};
 pub use operations::{Leaving, Operations, Outcome};
 pub use recovery::{RecoveryStatus, RecoveryView};
+pub use servers::ServerNodes;
 pub use sheen_ldlm::server::Gauges;
 pub use stats::{OperationStats, TargetStats};
 pub use target::{Target, TargetError};

@@ -6,8 +6,8 @@
 //!
 //! Cost of a request beyond the role's own: its [`Context`] and two looks at the clock.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use sheen_rpc::BulkPort;
 use sheen_types::{Errno, Nid, Uuid, Xid};
@@ -63,6 +63,7 @@ impl LocalClient {
             arrived: self.target.now(),
             reply_bytes_max: 0,
             transno: AtomicU64::new(0),
+            replay: OnceLock::new(),
         }
     }
 

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use sheen_io::BoxFuture;
-use sheen_ldlm::LockDesc;
-use sheen_types::{CounterLine, Errno};
+use sheen_ldlm::{LockDesc, LockKind};
+use sheen_types::{CounterLine, Errno, ResourceName};
 use sheen_wire::connect::ObdConnectData;
 use sheen_wire::messages::{Reply, Request};
 
@@ -72,6 +72,13 @@ pub trait Operations: Send + Sync + 'static {
     fn counter_of(&self, request: &Request) -> Option<usize> {
         let _ = request;
         None
+    }
+
+    /// Whether this role has locks of this kind on this resource. A resource takes locks of one kind: one of
+    /// another, which a client can ask for, would keep all that it is meant for from it.
+    fn has_locks(&self, resource: &ResourceName, kind: LockKind) -> bool {
+        let _ = (resource, kind);
+        true
     }
 
     /// Executes a request that the target does not answer itself. A request of a kind that is not

@@ -12,11 +12,11 @@
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use sheen_types::{Instant, Timestamp, Transno};
+use sheen_types::{HashMap, Instant, Timestamp, Transno};
 use tokio::sync::oneshot;
 
 use crate::config::Timeouts;
@@ -63,6 +63,8 @@ pub struct RecoveryView {
     pub replayed: u64,
     /// The transaction whose turn it is.
     pub next: Transno,
+    /// Connects of clients that were told that more is durable than there is.
+    pub went_back: u64,
 }
 
 /// What a request does in the recovery window.
@@ -97,6 +99,7 @@ pub(crate) struct Recovery {
     window: Mutex<Window>,
     /// As operators have set them.
     timeouts: Mutex<Timeouts>,
+    went_back: AtomicU64,
 }
 
 #[derive(Default)]
@@ -115,6 +118,8 @@ struct Window {
     /// Whether a replayed request is being executed.
     busy: bool,
     queue: BTreeMap<Transno, (u64, oneshot::Sender<Turn>)>,
+    /// Which of them is each client's: it has one at a time.
+    queued: HashMap<u64, Transno>,
     /// Lock replays, until all requests are replayed.
     locks: Vec<(u64, oneshot::Sender<Turn>)>,
     /// How many replays of each client wait or are executed (Lustre's `exp_replay_count`).
@@ -138,10 +143,10 @@ impl Recovery {
             0 => RecoveryStatus::Inactive,
             _ => RecoveryStatus::WaitingForClients,
         };
-        let window = Window { status, known, next: Transno(last.0 + 1), ..Window::default() };
+        let window = Window { status, known, next: after(last), ..Window::default() };
         let (running, settling) = (AtomicBool::new(known > 0), AtomicBool::new(false));
         let (window, timeouts) = (Mutex::new(window), Mutex::new(timeouts));
-        Self { running, settling, window, timeouts }
+        Self { running, settling, window, timeouts, went_back: AtomicU64::new(0) }
     }
 
     /// The times as they are now.
@@ -156,6 +161,11 @@ impl Recovery {
 
     pub(crate) fn is_running(&self) -> bool {
         self.running.load(Ordering::Acquire)
+    }
+
+    /// A client was told that more is durable than there is.
+    pub(crate) fn went_back(&self) {
+        self.went_back.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Somebody wants to connect: the clock starts. Returns the deadline if it did so just now.
@@ -186,10 +196,10 @@ impl Recovery {
     pub(crate) fn moved(&self, from: ExportState, to: ExportState) -> Ended {
         let mut window = self.window.lock();
         if from == ExportState::Replaying {
-            window.replaying -= 1;
+            less(&mut window.replaying);
         }
         if to == ExportState::Recovered {
-            window.replaying_locks -= 1;
+            less(&mut window.replaying_locks);
         }
         window.pump()
     }
@@ -203,29 +213,30 @@ impl Recovery {
         match state {
             ExportState::Awaited => {}
             ExportState::Replaying => {
-                window.connected -= 1;
-                window.replaying -= 1;
-                window.replaying_locks -= 1;
+                less(&mut window.connected);
+                less(&mut window.replaying);
+                less(&mut window.replaying_locks);
             }
             ExportState::ReplayingLocks => {
-                window.connected -= 1;
-                window.replaying_locks -= 1;
+                less(&mut window.connected);
+                less(&mut window.replaying_locks);
             }
-            ExportState::Recovered => window.connected -= 1,
+            ExportState::Recovered => less(&mut window.connected),
             ExportState::Full | ExportState::Gone => return Ended(false),
         }
         window.lost += 1;
         window.is_lossy |= matches!(state, ExportState::Awaited | ExportState::Replaying);
-        window.queue.retain(|_, (owner, _)| *owner != client);
+        window.unqueue(client);
         window.locks.retain(|(owner, _)| *owner != client);
         window.pump()
     }
 
     /// A client replays the request that was `transno`. Unless it is a duplicate, the replay is under
-    /// way until [`Recovery::replayed`].
+    /// way until [`Recovery::replayed`]. Clients replay one request at a time, so what is still queued of
+    /// this one is dropped: with more in the queue it would count for several clients, and others would lose
+    /// their turn.
     pub(crate) fn admit_replay(&self, client: u64, transno: Transno) -> Admission {
         let mut window = self.window.lock();
-        // The same client may send it again: the older one is dropped.
         if window.queue.get(&transno).is_some_and(|(owner, _)| *owner != client) {
             return Admission::Duplicate;
         }
@@ -234,7 +245,9 @@ impl Recovery {
             return Admission::Now;
         }
         let (sender, receiver) = oneshot::channel();
+        window.unqueue(client);
         window.queue.insert(transno, (client, sender));
+        window.queued.insert(client, transno);
         // No stage can end by a request that waits.
         let Ended(_) = window.pump();
         Admission::Wait(receiver)
@@ -277,7 +290,7 @@ impl Recovery {
         if let (Some(Turn::InOrder), Some(transno)) = (turn, transno) {
             window.busy = false;
             window.replayed += 1;
-            window.next = window.next.max(Transno(transno.0 + 1));
+            window.next = window.next.max(after(transno));
         }
         if turn.is_some() {
             window.prolong(now, &self.timeouts());
@@ -398,6 +411,7 @@ impl Recovery {
             queued: window.queue.len(),
             replayed: window.replayed,
             next: window.next,
+            went_back: self.went_back.load(Ordering::Relaxed),
         }
     }
 }
@@ -428,9 +442,26 @@ impl Expired {
     }
 }
 
+/// The number behind `transno`.
+fn after(transno: Transno) -> Transno {
+    Transno(transno.0.saturating_add(1))
+}
+
+/// One less, where no order of what clients say and of evictions may make it less than none.
+fn less(count: &mut usize) {
+    *count = count.saturating_sub(1);
+}
+
 impl Window {
     fn is_running(&self) -> bool {
         matches!(self.status, RecoveryStatus::WaitingForClients | RecoveryStatus::Recovering)
+    }
+
+    /// Drops what waits of a client's.
+    fn unqueue(&mut self, client: u64) {
+        if let Some(transno) = self.queued.remove(&client) {
+            self.queue.remove(&transno);
+        }
     }
 
     fn begin(&mut self, client: u64) {
@@ -475,7 +506,8 @@ impl Window {
             if *first != self.next && !gap_is_final {
                 return Ended(false);
             }
-            let (transno, (_, sender)) = self.queue.pop_first().expect("just looked at");
+            let (transno, (client, sender)) = self.queue.pop_first().expect("just looked at");
+            self.queued.remove(&client);
             self.next = transno;
             if sender.send(Turn::InOrder).is_ok() {
                 self.busy = true;

@@ -11,19 +11,23 @@ use sheen_store::{Store, StoreError, Transaction};
 use sheen_types::{Counters, Errno, Instant, ObdHandle, Transno, Uuid};
 use tokio::sync::Notify;
 
+use crate::budget::Budget;
 use crate::callbacks::{ReverseChannels, Waiters};
 use crate::commit::{History, Number};
 use crate::config::{ConnectOffer, TargetConfig};
 use crate::context::Context;
+use crate::epoch::Epoch;
 use crate::export::{Export, ExportTable};
 use crate::fault::Faults;
 use crate::in_work::{Wait, while_waiting};
 use crate::jobs::Jobs;
 use crate::last_rcvd::{
-    Memo, Past, ReplyRecord, put_reply, put_server, put_transno, remove_strays,
+    Memo, Past, ReplyRecord, put_epoch, put_reply, put_server, put_transno, remove_strays,
 };
 use crate::operations::{Leaving, Operations};
 use crate::recovery::Recovery;
+use crate::seldom::Seldom;
+use crate::servers::ServerNodes;
 use crate::services::Services;
 use crate::stats::Stats;
 
@@ -64,6 +68,7 @@ pub struct Target {
     pub(crate) history: Arc<History>,
     pub(crate) recovery: Recovery,
     pub(crate) locks: Namespace,
+    pub(crate) budget: Budget,
     pub(crate) lock_waiters: Waiters,
     pub(crate) stats: Stats,
     pub(crate) counters: Counters,
@@ -79,6 +84,33 @@ pub struct Target {
     pub(crate) silence_ms_max: AtomicU64,
     /// Wakes the keeper of time: a deadline may have come nearer.
     pub(crate) alarm: Arc<Notify>,
+    /// Where servers of the file system are.
+    pub(crate) server_nodes: Mutex<Option<Arc<dyn ServerNodes>>>,
+    /// Lines about what was refused.
+    pub(crate) refusals: Seldom,
+}
+
+/// Adds the record of one start more. How many there were, and the epoch of this one.
+fn begin_incarnation(
+    past: &mut Past,
+    store: &dyn Store,
+    config: &TargetConfig,
+    transaction: &mut Transaction,
+) -> Result<(u32, Epoch), StoreError> {
+    let instance = past.next_instance()?;
+    let epoch = match past.next_epoch() {
+        Some(epoch) => epoch,
+        None => {
+            tracing::error!(target = config.name, last = %past.transno, clients = past.clients.len(),
+                "no transaction number can follow the last one in the store, which is damaged or was \
+                written by a client's false replay: numbers begin anew and all clients are evicted; \
+                unmount and mount again those that are mounted now");
+            past.renumber(store, instance, transaction)?
+        }
+    };
+    put_server(transaction, instance);
+    put_epoch(transaction, epoch);
+    Ok((instance, epoch))
 }
 
 impl Target {
@@ -94,21 +126,21 @@ impl Target {
         operations: Arc<dyn Operations>,
         reverse: Arc<dyn ReverseChannels>,
     ) -> Result<Arc<Self>, TargetError> {
-        let past = Past::load(&*store)?;
-        let instance = past.server.as_ref().map_or(0, |server| server.instance) + 1;
+        let mut past = Past::load(&*store)?;
         let mut transaction = Transaction::new();
-        put_server(&mut transaction, instance);
+        let (instance, epoch) = begin_incarnation(&mut past, &*store, &config, &mut transaction)?;
         let clients: Vec<u32> = past.clients.iter().map(|(record, _)| record.client).collect();
         remove_strays(&*store, &clients, &mut transaction)?;
         store.apply(transaction)?;
-        let history = Arc::new(History::new(past.transno));
+        let history = Arc::new(History::new(past.transno, epoch));
         let hook = Arc::clone(&history);
         store.on_commit(Box::new(move |committed| match committed {
             Ok(sequence) => hook.on_commit(sequence),
             Err(error) => hook.on_failure(error.errno()),
         }));
         let known = if config.replayable { past.clients } else { Vec::new() };
-        let next_client = known.iter().map(|(record, _)| record.client + 1).max().unwrap_or(0);
+        let numbers = known.iter().map(|(record, _)| record.client.wrapping_add(1));
+        let next_client = numbers.max().unwrap_or(0);
         let locks = Namespace::new(sheen_ldlm::server::Config {
             seed: world.random.number(),
             callback_timeout: config.timeouts.lock_callback,
@@ -128,6 +160,7 @@ impl Target {
             exports: ExportTable::default(),
             history,
             locks,
+            budget: Budget::default(),
             lock_waiters: Waiters::default(),
             stats: Stats::new(),
             counters,
@@ -139,6 +172,8 @@ impl Target {
             next_client: AtomicU32::new(next_client),
             silence_ms_max: AtomicU64::new(silence.as_millis() as u64),
             alarm: Arc::new(Notify::new()),
+            server_nodes: Mutex::new(None),
+            refusals: Seldom::default(),
         });
         for (record, replies) in known {
             target.await_client(&record, replies);

@@ -10,7 +10,9 @@ use sheen_ldlm::Policy;
 use sheen_rpc::RpcError;
 use sheen_store::{Store, Transaction};
 use sheen_store_mem::{Commits, MemOptions, StoreMem};
-use sheen_types::{Errno, Fid, InodeBits, LockHandle, LockMode, ResourceName, Transno, Uuid, Xid};
+use sheen_types::{
+    Errno, Fid, InodeBits, LockHandle, LockMode, Nid, ResourceName, Transno, Uuid, Xid,
+};
 use sheen_wire::connect::{ConnectFlags, ConnectFlags2, ObdConnectData};
 use sheen_wire::ldlm::{LdlmRequest, LdlmResourceDesc, LockFlags, LockType, Policy as WirePolicy};
 use sheen_wire::messages::{
@@ -19,20 +21,31 @@ use sheen_wire::messages::{
 };
 use sheen_wire::ptlrpc::{MsgFlags, OpFlags};
 
+use crate::budget::Limit;
 use crate::testing::{TestAnswer, TestCall, TestClient, TestTarget, TestWorld};
 use crate::{
     ConnectOffer, Context, ExportState, FaultAction, FaultSite, LockWish, Memo, Operations,
     Outcome, RecoveryStatus, TargetConfig, Timeouts,
 };
 
+mod budgets;
+mod replays;
+
 const COUNTS: Fid = Fid::new(0x2_0000_0401, 1);
 const INODE: Fid = Fid::new(0x2_0000_0401, 2);
 
 /// Counts setattrs: each adds a key named by its number.
 #[derive(Default)]
-struct Counting {
+pub(crate) struct Counting {
     executed: AtomicU32,
     reconstructed: AtomicU32,
+}
+
+impl Counting {
+    /// Changes that were executed.
+    pub(crate) fn executed(&self) -> u32 {
+        self.executed.load(Ordering::Relaxed)
+    }
 }
 
 impl Operations for Counting {
@@ -112,12 +125,12 @@ fn config() -> TargetConfig {
     }
 }
 
-fn manual_store() -> Arc<StoreMem> {
+pub(crate) fn manual_store() -> Arc<StoreMem> {
     let options = MemOptions { commits: Commits::Manual, ..MemOptions::default() };
     Arc::new(StoreMem::new(options))
 }
 
-async fn start(world: &TestWorld, store: &Arc<StoreMem>) -> (TestTarget, Arc<Counting>) {
+pub(crate) async fn start(world: &TestWorld, store: &Arc<StoreMem>) -> (TestTarget, Arc<Counting>) {
     let role = Arc::new(Counting::default());
     let store: Arc<dyn Store> = store.clone();
     let node = TestTarget::start(world, store, config(), role.clone()).await;
@@ -132,19 +145,19 @@ fn flags(call: TestCall, flags: MsgFlags) -> TestCall {
     TestCall { flags, ..call }
 }
 
-async fn modify(client: &TestClient, tag: u16) -> TestAnswer {
+pub(crate) async fn modify(client: &TestClient, tag: u16) -> TestAnswer {
     let answer = client.call_with(setattr(tag)).await.expect("answered");
     assert_eq!(answer.head.status, 0);
     answer
 }
 
 /// What a client says when it has replayed everything.
-async fn finish_recovery(client: &TestClient) -> TestAnswer {
+pub(crate) async fn finish_recovery(client: &TestClient) -> TestAnswer {
     let done = MsgFlags::REQ_REPLAY_DONE | MsgFlags::LOCK_REPLAY_DONE;
     client.call_with(flags(TestCall::new(ObdPing::default()), done)).await.expect("answered")
 }
 
-fn inode_lock(mode: LockMode, client_handle: u64) -> LdlmEnqueue {
+pub(crate) fn inode_lock(mode: LockMode, client_handle: u64) -> LdlmEnqueue {
     let desc = sheen_wire::ldlm::LdlmLockDesc {
         resource: LdlmResourceDesc {
             kind: LockType::IBITS,
@@ -169,7 +182,7 @@ fn replayed_lock(mode: LockMode, client_handle: u64) -> TestCall {
     flags(TestCall::new(replay), MsgFlags::REQ_REPLAY_DONE)
 }
 
-fn lock_handle(answer: &TestAnswer) -> LockHandle {
+pub(crate) fn lock_handle(answer: &TestAnswer) -> LockHandle {
     match &answer.reply {
         Some(Reply::LdlmEnqueue(reply)) => reply.dlm_rep.as_ref().expect("a lock").handle,
         other => panic!("not an enqueue's reply: {other:?} {:?}", answer.head),
@@ -244,7 +257,7 @@ fn a_client_of_which_there_is_no_record_can_be_evicted() {
     let world = TestWorld::new(16);
     world.clone().run(async move {
         let (node, _) = start(&world, &manual_store()).await;
-        let client = node.client("one");
+        let client = node.client_at("one", sheen_types::Nid::LOOPBACK);
         let offer = ObdConnectData {
             flags: ConnectFlags::FULL20 | ConnectFlags::LIGHTWEIGHT,
             version: crate::VERSION,
@@ -447,7 +460,37 @@ fn what_was_not_durable_is_replayed_in_order() {
         assert_eq!(role.executed.load(Ordering::Relaxed), 3);
         assert_eq!(survivor.scan(COUNTS, &[], 10).unwrap().len(), 4);
         let next = modify(&one, 3).await;
-        assert_eq!(next.head.transno.0 >> 32, 2);
+        assert_eq!(next.head.transno.0 >> 32, 3);
+    });
+}
+
+/// The store is older than what a client was told: that is counted, and recovery goes on. Where all
+/// that was told is there, nothing is counted.
+#[test]
+fn a_store_that_went_back_in_time_is_counted_when_a_client_knows_more() {
+    let world = TestWorld::new(6);
+    world.clone().run(async move {
+        let store = manual_store();
+        let (node, _) = start(&world, &store).await;
+        let one = node.connect("one").await;
+        modify(&one, 1).await;
+        store.commit().unwrap();
+        let older = Arc::new(store.crash());
+        modify(&one, 2).await;
+        store.commit().unwrap();
+        modify(&one, 3).await;
+
+        let (node, _) = start(&world, &Arc::new(store.crash())).await;
+        let honest = one.follow(&node);
+        honest.connect().await.unwrap();
+        assert_eq!(node.target.view().recovery.went_back, 0);
+
+        let (node, _) = start(&world, &older).await;
+        let one = one.follow(&node);
+        one.connect().await.unwrap();
+        assert_eq!(node.target.view().recovery.went_back, 1);
+        assert_eq!(finish_recovery(&one).await.head.status, 0);
+        assert_eq!(node.target.view().recovery.status, RecoveryStatus::Complete);
     });
 }
 

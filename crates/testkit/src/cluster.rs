@@ -5,6 +5,7 @@
 //! end of a test finds and ends exactly its own processes, also after a failure.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -74,6 +75,8 @@ impl Cluster {
         for path in [cluster.dir(), cluster.mnt(), cluster.logs(), cluster.sockets.clone()] {
             fs::create_dir_all(&path).told(path.display())?;
         }
+        // As a run folder is made; one that is wider is closed with a line.
+        fs::set_permissions(&cluster.sockets, fs::Permissions::from_mode(0o700)).told("chmod")?;
         Ok(cluster)
     }
 
@@ -154,8 +157,18 @@ impl Cluster {
         self.mount_with(&[])
     }
 
+    /// A further mount that knows nothing of this machine's sockets, as one on another machine; the file
+    /// system must listen.
+    pub fn mount_by_tcp(&self) -> Outcome<PathBuf> {
+        self.mount_by(self.elsewhere(), &[])
+    }
+
     /// As [`Cluster::mount_again`], with options of `-o`.
     pub fn mount_with(&self, options: &[&str]) -> Outcome<PathBuf> {
+        self.mount_by(self.sockets.clone(), options)
+    }
+
+    fn mount_by(&self, sockets: PathBuf, options: &[&str]) -> Outcome<PathBuf> {
         let number = self.lock_mounts().len() + 2;
         let path = self.folder.join(format!("mnt{number}"));
         fs::create_dir_all(&path).told(path.display())?;
@@ -167,6 +180,7 @@ impl Cluster {
         for option in options.iter().copied().chain(port.as_deref()) {
             command.args(["-o", option]);
         }
+        command.env("SHEEN_RUN_DIR", sockets);
         command.arg(&path).stdin(std::process::Stdio::null());
         command.stderr(out.try_clone().told(log.display())?).stdout(out);
         let child = command.spawn().told("sheen mount")?;
@@ -185,6 +199,11 @@ impl Cluster {
     /// Where the control sockets of its processes lie.
     pub fn sockets(&self) -> &Path {
         &self.sockets
+    }
+
+    /// Control sockets of processes that know nothing of the others.
+    pub fn elsewhere(&self) -> PathBuf {
+        self.sockets.join("elsewhere")
     }
 
     /// The port of its servers, if it is not Lustre's.
@@ -248,9 +267,11 @@ impl Cluster {
         let mut others = self.take_mounts();
         let paths = others.iter().map(|(path, _)| path.clone()).chain([self.mnt()]);
         paths.for_each(|path| unmount_lazily(&path));
-        for pid in process::with_environment(&format!("SHEEN_RUN_DIR={}", self.sockets.display())) {
-            if let Err(error) = process::kill(pid) {
-                eprintln!("{error}");
+        for sockets in [self.sockets.clone(), self.elsewhere()] {
+            for pid in process::with_environment(&format!("SHEEN_RUN_DIR={}", sockets.display())) {
+                if let Err(error) = process::kill(pid) {
+                    eprintln!("{error}");
+                }
             }
         }
         for (_, child) in &mut others {

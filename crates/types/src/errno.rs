@@ -93,6 +93,26 @@ errnos! {
 }
 
 impl Errno {
+    /// As a program may see it. Numbers that Linux has for itself alone, and those of Lustre's lock manager,
+    /// become what they mean to a program; what nobody has a name for becomes [`Errno::EIO`].
+    #[must_use]
+    pub fn shown(self) -> Self {
+        match self.0 {
+            1..=133 => self,
+            // ERESTARTSYS, ERESTARTNOINTR, ERESTARTNOHAND, ERESTART_RESTARTBLOCK.
+            512..=514 | 516 => Self::EINTR,
+            // ENOIOCTLCMD.
+            515 => Self::ENOTTY,
+            // EBADHANDLE.
+            521 => Self::ESTALE,
+            // ENOTSUPP.
+            524 => Self::EOPNOTSUPP,
+            // EJUKEBOX.
+            528 => Self::EAGAIN,
+            _ => Self::EIO,
+        }
+    }
+
     /// The value as a reply carries it: negative.
     #[must_use]
     pub fn status(self) -> i32 {

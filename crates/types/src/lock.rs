@@ -135,10 +135,26 @@ impl std::ops::BitOr for InodeBits {
 pub struct ResourceName(pub [u64; 4]);
 
 impl ResourceName {
+    /// `LDLM_FLOCK`.
+    const FLOCK: u64 = 12;
+
     /// The resource of an inode on an MDT (`fid_build_reg_res_name`).
     #[must_use]
     pub fn of_fid(fid: Fid) -> Self {
         Self([fid.seq, u64::from(fid.oid) | u64::from(fid.ver) << 32, 0, 0])
+    }
+
+    /// The resource of an inode's file locks on an MDT: the same with `LDLM_FLOCK` at its end.
+    #[must_use]
+    pub fn of_flocks(fid: Fid) -> Self {
+        let [sequence, object, version, _] = Self::of_fid(fid).0;
+        Self([sequence, object, version, Self::FLOCK])
+    }
+
+    /// Whether it is one of file locks.
+    #[must_use]
+    pub fn is_of_flocks(&self) -> bool {
+        self.0[3] == Self::FLOCK
     }
 
     /// The FID of a resource made by [`ResourceName::of_fid`].

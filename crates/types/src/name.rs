@@ -59,10 +59,14 @@ impl fmt::Display for Name {
 pub struct Uuid(String);
 
 impl Uuid {
-    /// The text, cut at 39 bytes' worth of characters.
+    /// The text, cut at 39 bytes' worth of characters. Control characters, which no UUID has, become `?`: it
+    /// is written into logs.
     #[must_use]
     pub fn new(text: impl Into<String>) -> Self {
         let mut text = text.into();
+        if text.chars().any(char::is_control) {
+            text = text.replace(char::is_control, "?");
+        }
         while text.len() > 39 {
             text.pop();
         }

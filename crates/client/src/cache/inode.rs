@@ -4,14 +4,18 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use parking_lot::{Mutex, MutexGuard};
-use sheen_types::{Fid, HashMap, HashSet, InodeBits, Name, ResourceName, Timestamp, Transno};
+use sheen_types::{
+    Extent, Fid, HashMap, HashSet, InodeBits, Name, ResourceName, Timestamp, Transno,
+};
+use tokio::sync::Notify;
 
 use super::failures::Failures;
 use super::heat::Heat;
 use super::kept::Opens;
-use super::limits::ABSENT_NAMES_MAX;
+use super::limits::{ABSENT_NAMES_MAX, KEPT_NAMES_MAX};
 use super::names::{Change, Done, Moment, NameBook, NameHash, Names, Reading};
 use super::rights::Rights;
+use super::size_told::SizeTold;
 use crate::data::{Course, DataFile, FileLayout};
 use crate::meta::readdir::DirPages;
 use crate::posix::{Attributes, FileType, NodeId};
@@ -40,6 +44,8 @@ pub(crate) struct Inode {
     /// Its name at the facade.
     pub(crate) node: NodeId,
     state: Mutex<State>,
+    /// The kernel's size was raised, or not; a write through the kernel's pages has ended.
+    pub(crate) changed: Notify,
 }
 
 /// What is known. All of it may be out of date unless [`State::covered`] says otherwise.
@@ -65,6 +71,8 @@ pub(crate) struct State {
     pub(crate) moved_here: bool,
     /// Names by which it was looked up. Valid while `LOOKUP` is covered.
     pub(crate) names: Vec<(NodeId, Name)>,
+    /// Those of them that others may keep, at most [`KEPT_NAMES_MAX`] and what we have renamed.
+    kept_names: Vec<KeptName>,
     /// Those of them that were seen under the lock that covers `LOOKUP` now, or one before it
     /// without a gap. Others may be gone though the inode is covered.
     pub(crate) sure_names: Vec<(NodeId, Name)>,
@@ -98,6 +106,10 @@ pub(crate) struct State {
     pub(crate) accessed: Timestamp,
     /// File: how much it is used lately, once that was counted or told not to be.
     pub(crate) heat: Option<Box<Heat>>,
+    /// File: the pages of writes through the kernel's pages that are not accepted yet.
+    pub(crate) page_writes: Vec<Extent>,
+    /// File: what the kernel was told of its size.
+    pub(crate) size_told: SizeTold,
     /// File: write-back that failed.
     pub(crate) failures: Failures,
     /// The last change of ours to it that the MDT has not said to be durable.
@@ -114,9 +126,15 @@ pub(crate) struct State {
     pub(crate) target: Option<Bytes>,
 }
 
+impl KeptName {
+    fn is(&self, parent: NodeId, name: &Name) -> bool {
+        self.parent == parent && self.name == *name
+    }
+}
+
 impl Inode {
     pub(super) fn new(fid: Fid, node: NodeId) -> Self {
-        Self { fid, node, state: Mutex::default() }
+        Self { fid, node, state: Mutex::default(), changed: Notify::new() }
     }
 
     /// What is known. Never held across an await.
@@ -133,6 +151,14 @@ impl Inode {
     pub(crate) fn file_type(&self) -> Option<FileType> {
         self.state().attributes.as_ref().map(Attributes::file_type)
     }
+}
+
+/// A name that others may go on using until they are told.
+struct KeptName {
+    parent: NodeId,
+    name: Name,
+    /// How often a lock on the inode had been lost when it was given out.
+    since: u32,
 }
 
 impl State {
@@ -284,8 +310,43 @@ impl State {
         }
     }
 
+    /// Others may keep this name from now on, if a lock covers it and not too many names of this inode are
+    /// kept: each is told when the lock goes.
+    pub(crate) fn keep_name(&mut self, parent: NodeId, name: &Name) -> bool {
+        let is_kept = self.names_covered()
+            && (self.kept_names.len() < KEPT_NAMES_MAX || self.keeps_name(parent, name));
+        if is_kept {
+            self.name_was_kept(parent, name);
+        }
+        is_kept
+    }
+
+    /// Others may keep this name already: they took it along to its new place.
+    pub(crate) fn name_was_kept(&mut self, parent: NodeId, name: &Name) {
+        self.kept_names.retain(|kept| !kept.is(parent, name));
+        self.kept_names.push(KeptName { parent, name: name.clone(), since: self.losses });
+    }
+
+    fn keeps_name(&self, parent: NodeId, name: &Name) -> bool {
+        self.kept_names.iter().any(|kept| kept.is(parent, name))
+    }
+
+    /// The names that others keep, who must be told that a lock was lost that covered them; and what to
+    /// call [`State::kept_names_told`] with then.
+    pub(super) fn kept_names(&self) -> (impl Iterator<Item = (NodeId, Name)>, u32) {
+        let kept = self.kept_names.iter().map(|kept| (kept.parent, kept.name.clone()));
+        (kept, self.losses)
+    }
+
+    /// Those that were kept before the loss of that number are not kept any more, unless they were
+    /// given out again since.
+    pub(super) fn kept_names_told(&mut self, loss: u32) {
+        self.kept_names.retain(|kept| loss.wrapping_sub(kept.since).cast_signed() <= 0);
+    }
+
     /// Notes that it does not have this name any more.
     pub(crate) fn lose_name(&mut self, parent: NodeId, name: &Name) {
+        self.kept_names.retain(|kept| !kept.is(parent, name));
         for names in [&mut self.names, &mut self.sure_names] {
             names.retain(|(node, known)| *node != parent || known != name);
         }

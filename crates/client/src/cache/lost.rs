@@ -25,6 +25,8 @@ pub(crate) struct MetaCache {
 #[derive(Default)]
 struct Tell {
     entries: Vec<(NodeId, Name, bool)>,
+    /// The loss after which names of the inode itself are among them.
+    loss: Option<u32>,
     /// Names of the inode, a directory, that were kept because all may search it.
     given: Vec<Name>,
     attributes: bool,
@@ -47,8 +49,9 @@ impl State {
         let mut tell = Tell::default();
         if gone.contains(InodeBits::LOOKUP) {
             let is_in_use = self.is_in_use();
-            let names = self.names.iter().cloned();
+            let (names, loss) = self.kept_names();
             tell.entries.extend(names.map(|(node, name)| (node, name, is_in_use)));
+            tell.loss = Some(loss);
             self.sure_names.clear();
         }
         if gone.contains(InodeBits::PERM) {
@@ -107,10 +110,13 @@ impl Protected for MetaCache {
         Box::pin(async move {
             let Some(Uncovered { inode, tell, closes }) = uncovered else { return };
             if tell.attributes {
-                observers.inode(inode.node, Stale::Attributes).await;
+                observers.inode(&inode, Stale::Attributes).await;
             }
             observers.children(inode.node, tell.given).await;
             observers.entries(tell.entries).await;
+            if let Some(loss) = tell.loss {
+                inode.state().kept_names_told(loss);
+            }
             // Before the lock goes back: whoever wants it may be in the way of who has the file open.
             for kept in closes {
                 close_kept(&inode, &kept).await;
@@ -147,7 +153,7 @@ impl DataEvents for DataWatch {
         let observers = Arc::clone(&self.observers);
         Box::pin(async move {
             if let Some(inode) = inode {
-                observers.inode(inode.node, Stale::Pages(range)).await;
+                observers.inode(&inode, Stale::Pages(range)).await;
             }
         })
     }

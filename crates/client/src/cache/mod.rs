@@ -18,6 +18,7 @@ mod names;
 mod observers;
 mod pages;
 mod rights;
+mod size_told;
 mod table;
 
 pub(crate) use heat::{Heat, Rules as HeatRules};
@@ -28,6 +29,8 @@ pub(crate) use lost::{DataWatch, MetaCache};
 pub(crate) use names::{Change, Done, Moment, NameBook, Reading};
 pub(crate) use observers::Observers;
 pub use pages::PagesKept;
+pub use size_told::Raise;
+pub(crate) use size_told::{AskedAt, Due};
 pub(crate) use table::{Inodes, Pin};
 
 use sheen_types::Fid;

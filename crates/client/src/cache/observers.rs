@@ -7,6 +7,7 @@ use sheen_types::Name;
 use sheen_types::access::Audience;
 
 use super::pages::{Pages, PagesKept};
+use super::{Inode, Inodes, Raise};
 use crate::posix::{Invalidate, NodeId, Stale};
 
 /// At most one observer.
@@ -55,12 +56,32 @@ impl Observers {
     }
 
     /// Tells of an inode and waits.
-    pub(crate) async fn inode(&self, node: NodeId, stale: Stale) {
+    pub(crate) async fn inode(&self, inode: &Arc<Inode>, stale: Stale) {
         if let Stale::Pages(range) = stale {
-            self.pages.dropped(node, range);
+            self.pages.dropped(inode.node, range);
         }
+        self.take_back(inode, stale).await;
+    }
+
+    /// Tells of a directory's attributes, whose size nothing goes by, and waits.
+    pub(crate) async fn directory(&self, node: NodeId) {
         if let Some(observer) = self.observer() {
-            observer.inode(node, stale).await;
+            observer.inode(node, Stale::Attributes).await;
+        }
+    }
+
+    async fn take_back(&self, inode: &Arc<Inode>, stale: Stale) {
+        let Some(observer) = self.observer() else { return };
+        if let Some(raise) = inode.disturb_size() {
+            observer.raise(raise).await;
+        }
+        observer.inode(inode.node, stale).await;
+    }
+
+    /// Has the size raised that an answer is about to tell, and waits.
+    pub(crate) async fn raise(&self, raise: Raise) {
+        if let Some(observer) = self.observer() {
+            observer.raise(raise).await;
         }
     }
 
@@ -96,11 +117,11 @@ impl Observers {
     }
 
     /// Has pages dropped until the rest fits. Locks stay: what is needed again is read again.
-    pub(crate) async fn trim(&self) {
+    pub(crate) async fn trim(&self, inodes: &Inodes) {
         while let Some((node, ranges)) = self.pages.victim() {
-            let Some(observer) = self.observer() else { continue };
+            let Some(inode) = inodes.by_node(node) else { continue };
             for range in ranges.into_iter().flatten() {
-                observer.inode(node, Stale::Pages(range)).await;
+                self.take_back(&inode, Stale::Pages(range)).await;
             }
         }
     }

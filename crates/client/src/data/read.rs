@@ -172,6 +172,10 @@ impl Object {
                 data: pieces,
             });
         }
+        tracing::error!(
+            file = %self.file, object = ?self.oi, offset,
+            "the OST's bytes never came as they were sent: given up (osc.*.resend_count)"
+        );
         Err(Errno::EIO)
     }
 

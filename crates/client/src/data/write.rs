@@ -242,7 +242,8 @@ impl Object {
         self.changed.notify_waiters();
     }
 
-    /// One write RPC; sent again if the OST saw other bytes than we sent.
+    /// One write RPC; sent again if the OST saw other bytes than we sent, as often as operators say. A
+    /// target that refuses for the moment the import asks again, for ever.
     async fn send(&self, runs: &[Run], flags: BrwFlags, granted: u64) -> Result<(), Errno> {
         let clock = &self.osc.shared.world.clock;
         let length = runs.iter().map(|(_, run)| run.len() as u64).sum();
@@ -257,7 +258,7 @@ impl Object {
                     let oa = need(answer.reply.ost_body)?.oa;
                     let gained = if oa.valid.contains(Valid::GRANT) { oa.grant } else { 0 };
                     self.osc.settle(0, gained);
-                    // Lustre's OSTs write what came, and leave it to us to see that it is wrong.
+                    // The OST leaves it to us to see that it is wrong; Lustre's have written it.
                     let theirs = oa.valid.contains(Valid::CKSUM).then_some(oa.nlink);
                     if let (Some(sum), Some(theirs)) = (sum, theirs.filter(|_| theirs != sum)) {
                         self.garbled(runs, (sum, theirs));
@@ -268,11 +269,14 @@ impl Object {
                         answer.reply.rcs.iter().find_map(|rc| Errno::from_status(*rc as i32));
                     return failed.map_or(Ok(()), Err);
                 }
-                // Ours refuse it, and what they have computed is lost with the answer.
-                Err(Errno::EAGAIN) => self.garbled(runs, (sum.unwrap_or(0), 0)),
                 Err(errno) => return Err(errno),
             }
         }
+        let last = runs.last().map_or(first, |(offset, run)| *offset + run.len() as u64);
+        tracing::error!(
+            file = %self.file, object = ?self.oi, first, last,
+            "the OST never saw the bytes that were sent: given up (osc.*.resend_count)"
+        );
         Err(Errno::EIO)
     }
 

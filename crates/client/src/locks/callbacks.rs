@@ -9,7 +9,7 @@ use sheen_rpc::{Answer, Call, CallKind, LockReplay, RpcError};
 use sheen_types::{Errno, Extent, InodeBits, LockHandle, LockMode};
 use sheen_wire::ldlm::{
     ExtentPolicy, FlockPolicy, InodeBitsPolicy, LdlmLockDesc, LdlmReply, LdlmRequest,
-    LdlmResourceDesc, LockType, Policy as WirePolicy,
+    LdlmResourceDesc, LockType, ModeNumber, Policy as WirePolicy,
 };
 use sheen_wire::messages::{LdlmEnqueue, Reply};
 
@@ -203,7 +203,8 @@ pub(super) fn wire_desc(desc: &LockDesc) -> LdlmLockDesc {
     }
 }
 
-/// A lock that the wire describes; `None` if kind or mode are none.
+/// A lock that the wire describes; `None` if kind or modes are none: a mode granted that does not exist
+/// would otherwise read as a lock that waits, and be waited for.
 pub(super) fn desc_of(desc: &LdlmLockDesc) -> Option<LockDesc> {
     let policy = match LockKind::from_wire(desc.resource.kind.0)? {
         LockKind::Plain => Policy::Plain,
@@ -221,10 +222,28 @@ pub(super) fn desc_of(desc: &LdlmLockDesc) -> Option<LockDesc> {
             Policy::Flock { start: wire.start, end: wire.end, owner: wire.owner, pid: wire.pid }
         }
     };
-    Some(LockDesc {
-        resource: desc.resource.name,
-        policy,
-        requested: desc.req_mode.mode()?,
-        granted: desc.granted_mode.mode(),
-    })
+    let granted = match desc.granted_mode {
+        ModeNumber(0) => None,
+        mode => Some(mode.mode()?),
+    };
+    let requested = desc.req_mode.mode()?;
+    Some(LockDesc { resource: desc.resource.name, policy, requested, granted })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mode_granted_that_does_not_exist_is_no_lock_that_waits() {
+        let resource = LdlmResourceDesc { kind: LockType::IBITS, ..LdlmResourceDesc::default() };
+        let granted = |mode| {
+            let resource = resource.clone();
+            let (req_mode, granted_mode) = (ModeNumber(16), ModeNumber(mode));
+            desc_of(&LdlmLockDesc { resource, req_mode, granted_mode, ..LdlmLockDesc::default() })
+        };
+        assert_eq!(granted(0).map(|lock| lock.granted), Some(None));
+        assert_eq!(granted(16).map(|lock| lock.granted), Some(Some(LockMode::Cr)));
+        assert!(granted(8_976).is_none());
+    }
 }

@@ -9,7 +9,6 @@ use sheen_wire::connect::ConnectFlags2;
 
 use super::{Mdt, Meta};
 use crate::cache::{Change, Done, Inode};
-use crate::posix::Stale;
 
 /// A change of a directory's names, from before its request goes out until its answer is here. One
 /// that is given up in between stays under way: nobody knows when the server comes to it.
@@ -57,7 +56,7 @@ impl Meta {
             (state.begin_change(adds.map(hash), removes.map(hash)), had_attributes)
         };
         if had_attributes {
-            self.cache.observers.inode(directory.node, Stale::Attributes).await;
+            self.cache.observers.directory(directory.node).await;
         }
         Changing { directory, change }
     }

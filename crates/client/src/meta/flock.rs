@@ -15,9 +15,6 @@ use crate::call;
 use crate::locks::Ask;
 use crate::posix::{FileLock, FileLockMode, LockOwner};
 
-/// `LDLM_FLOCK`, which Lustre puts into the resource's name.
-const FLOCK_KIND: u64 = 12;
-
 /// How long to wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FlockAsk {
@@ -27,15 +24,9 @@ pub(crate) enum FlockAsk {
     Try,
 }
 
-fn resource(fid: Fid) -> ResourceName {
-    let mut resource = ResourceName::of_fid(fid);
-    resource.0[3] = FLOCK_KIND;
-    resource
-}
-
 fn ask(fid: Fid, owner: LockOwner, lock: &FileLock, flags: LockFlags) -> Ask {
     Ask {
-        resource: resource(fid),
+        resource: ResourceName::of_flocks(fid),
         policy: Policy::Flock { start: lock.start, end: lock.end, owner: owner.0, pid: lock.pid },
         mode: match lock.mode {
             FileLockMode::Read => LockMode::Pr,
@@ -67,7 +58,7 @@ impl Meta {
     /// Whether the owner holds any lock on the file. No RPC.
     pub(crate) fn has_locks(&self, inode: &Inode, owner: LockOwner) -> Result<bool, Errno> {
         let mdt = self.mdt(inode.fid)?;
-        let held = mdt.locks.namespace().dump(resource(inode.fid));
+        let held = mdt.locks.namespace().dump(ResourceName::of_flocks(inode.fid));
         let owned = |lock: &LockInfo| matches!(lock.desc.policy, Policy::Flock { owner: theirs, .. } if theirs == owner.0);
         Ok(held.iter().any(owned))
     }
@@ -75,7 +66,7 @@ impl Meta {
     /// Owners of locks on the file that a process holds. No RPC.
     pub(crate) fn lock_owners(&self, inode: &Inode, process: u32) -> Result<Vec<LockOwner>, Errno> {
         let mdt = self.mdt(inode.fid)?;
-        let held = mdt.locks.namespace().dump(resource(inode.fid));
+        let held = mdt.locks.namespace().dump(ResourceName::of_flocks(inode.fid));
         let owner = |lock: LockInfo| match lock.desc.policy {
             Policy::Flock { owner, pid, .. } if pid == process => Some(LockOwner(owner)),
             _ => None,

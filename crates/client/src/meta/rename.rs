@@ -111,7 +111,12 @@ impl Meta {
         };
         let found = self.lookup(who, parent, name, depth).await;
         let is_same = matches!(found, Ok(Some(found)) if found.fid == moved.fid);
-        is_same && moved.state().is_named(parent.node, name)
+        let mut state = moved.state();
+        let is_covered = is_same && state.is_named(parent.node, name);
+        if is_covered {
+            state.name_was_kept(parent.node, name);
+        }
+        is_covered
     }
 }
 

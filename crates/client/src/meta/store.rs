@@ -96,7 +96,8 @@ impl Meta {
 
 impl Attributes {
     /// Of an object about which nobody has said anything yet.
-    pub(crate) fn blank(fid: Fid) -> Self {
+    #[must_use]
+    pub fn blank(fid: Fid) -> Self {
         let never = Timestamp::default();
         Self {
             fid,

@@ -1,6 +1,7 @@
 //! Attributes of one inode, and of the whole file system.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use sheen_io::BoxFuture;
@@ -11,13 +12,17 @@ use sheen_wire::md::{LayoutIntentOp, ObdStatfs};
 
 use super::permission::owns;
 use super::{
-    Credentials, FileHandle, FileSystem, FileType, FsStat, Mounted, NodeId, SetAttributes, SetTime,
-    Stat,
+    Attributes, Credentials, FileHandle, FileSystem, FileType, FsStat, Mounted, NodeId,
+    SetAttributes, SetTime, Stat,
 };
-use crate::cache::Inode;
+use crate::cache::{AskedAt, Due, Inode};
 use crate::data::DataFile;
 use crate::join;
 use crate::meta::{TargetStat, Through, mdt_statfs, ost_statfs, resolve};
+
+/// How long an answer waits for a raise of another one's. The kernel raises the size first and waits for a
+/// page under IO then, which may take as long as a server does.
+const RAISE_WAIT: Duration = Duration::from_secs(2);
 
 /// The unit that sizes of the whole are told in: what Lustre's client tells.
 const STATFS_BLOCK: u32 = 4096;
@@ -31,6 +36,7 @@ impl FileSystem {
     /// As `fstat(2)`.
     pub async fn getattr(&self, who: &Credentials, node: NodeId) -> Result<Stat, Errno> {
         let inode = self.0.pin(node)?;
+        let asked_at = inode.state().size_told.asked();
         let asked = async {
             self.0.refresh(who, &inode).await?;
             if std::mem::take(&mut inode.state().fresh) {
@@ -46,6 +52,9 @@ impl FileSystem {
             }
             answer => answer,
         };
+        if let Ok(stat) = &answer {
+            self.0.show_size(&inode, asked_at, &stat.attributes).await;
+        }
         self.0.used(who, answer)
     }
 
@@ -143,6 +152,27 @@ impl Mounted {
         self.meta.getattr(who, inode).await
     }
 
+    /// Sees to it that the kernel goes by the size that it is about to be told. No call to it but where
+    /// something was taken back from it: see [`Raise`](super::Raise).
+    async fn show_size(&self, inode: &Arc<Inode>, asked: AskedAt, shown: &Attributes) {
+        if shown.file_type() != FileType::Regular || !self.observers.watched() {
+            return;
+        }
+        let clock = &self.meta.world.clock;
+        let mut limit = None;
+        loop {
+            match inode.answer_size(asked, shown.size) {
+                Due::Nothing => return,
+                Due::Raise(raise) => return self.observers.raise(raise).await,
+                Due::Wait if limit.is_some_and(|limit| limit <= clock.now()) => return,
+                Due::Wait => {
+                    let limit = *limit.get_or_insert(clock.now() + RAISE_WAIT);
+                    join::first(inode.raises_done(), clock.sleep_until(limit)).await;
+                }
+            }
+        }
+    }
+
     /// Whether a new mode is not somebody's `chmod` but the kernel taking set-id bits off a file
     /// that changes hands, is cut or written. For that no one needs to own it.
     fn kills_set_id(&self, who: &Credentials, inode: &Inode, changes: &SetAttributes) -> bool {
@@ -185,8 +215,11 @@ impl Mounted {
         if let Some(size) = changes.size {
             inode.state().size_from_mdt = false;
             self.observers.cut_pages(inode.node, size);
+            let cutting = inode.begin_cut(size);
             let cut = |data: Arc<dyn DataFile>| async move { data.truncate(size, now).await };
             self.with_data(who, inode, cut).await?;
+            inode.raises_done().await;
+            drop(cutting);
         }
         if times {
             let at = |time: Option<SetTime>| time.map(|time| resolve(time, now));
@@ -260,6 +293,7 @@ fn without_set_id(mode: u32) -> u32 {
 }
 
 /// Space of the OSTs, inodes of the MDTs, but no more free inodes than there are objects for.
+/// Servers say the numbers: no sum of theirs wraps.
 fn sum(mdts: &[ObdStatfs], osts: &[ObdStatfs]) -> FsStat {
     let mut whole = FsStat {
         block_size: STATFS_BLOCK,
@@ -272,17 +306,17 @@ fn sum(mdts: &[ObdStatfs], osts: &[ObdStatfs]) -> FsStat {
     };
     let mut objects_free = 0u64;
     for ost in osts {
-        whole.blocks += blocks(ost, ost.blocks);
-        whole.blocks_free += blocks(ost, ost.bfree);
-        whole.blocks_available += blocks(ost, ost.bavail);
+        whole.blocks = whole.blocks.saturating_add(blocks(ost, ost.blocks));
+        whole.blocks_free = whole.blocks_free.saturating_add(blocks(ost, ost.bfree));
+        whole.blocks_available = whole.blocks_available.saturating_add(blocks(ost, ost.bavail));
         objects_free = objects_free.saturating_add(ost.ffree);
     }
     for mdt in mdts {
-        whole.files += mdt.files;
-        whole.files_free += mdt.ffree;
+        whole.files = whole.files.saturating_add(mdt.files);
+        whole.files_free = whole.files_free.saturating_add(mdt.ffree);
     }
     if !osts.is_empty() && objects_free < whole.files_free {
-        whole.files = whole.files - whole.files_free + objects_free;
+        whole.files = whole.files.saturating_sub(whole.files_free).saturating_add(objects_free);
         whole.files_free = objects_free;
     }
     whole
@@ -306,5 +340,15 @@ mod tests {
         let whole = sum(&[mdt], &[ost.clone(), ost]);
         assert_eq!((whole.blocks, whole.blocks_free, whole.blocks_available), (320, 240, 200));
         assert_eq!((whole.files, whole.files_free), (500, 400));
+    }
+
+    #[test]
+    fn numbers_that_cannot_be_do_not_wrap() {
+        let mdt = ObdStatfs { files: 10, ffree: u64::MAX, ..ObdStatfs::default() };
+        let (blocks, bsize) = (u64::MAX, 1);
+        let ost = ObdStatfs { blocks, bsize, ffree: 7, ..ObdStatfs::default() };
+        let osts = vec![ost; 5_000];
+        let whole = sum(&[mdt.clone(), mdt], &osts);
+        assert_eq!((whole.blocks, whole.files), (u64::MAX, 35_000));
     }
 }

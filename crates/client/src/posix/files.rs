@@ -146,6 +146,9 @@ impl FileSystem {
         let how = file.how();
         let read = |data: Arc<dyn DataFile>| async move { data.read(offset, length, how).await };
         let pages = Extent::of_length(offset, length.into());
+        if let Some(pages) = pages.filter(|_| !file.passes_pages) {
+            self.0.after_page_writes(&file.pin, pages).await;
+        }
         let pieces = match self.0.with_pages(&file.who, &file.pin, pages, read).await? {
             Some(pieces) => pieces,
             None => {
@@ -155,10 +158,15 @@ impl FileSystem {
             }
         };
         self.0.note_access(&file, file.data().as_deref());
+        let asked = u64::from(length);
         let length = pieces.iter().map(|piece| piece.len() as u64).sum();
         self.0.heat_up(&file, false, length);
         if !file.passes_pages {
             self.0.used_pages(file.pin.node, offset, length);
+            if length < asked {
+                // The kernel may take this for the file's end.
+                file.pin.state().size_told.told(offset.saturating_add(length));
+            }
         }
         Ok(pieces)
     }
@@ -196,6 +204,8 @@ impl FileSystem {
     ) -> Result<u32, Errno> {
         let file = self.0.handles.get(handle)?;
         let length = u32::try_from(data.len()).map_err(|_| Errno::EINVAL)?;
+        let through = Extent::of_length(offset, length.into()).filter(|_| !file.passes_pages);
+        let through = through.map(|range| self.0.begin_page_write(&file.pin, range));
         self.0.take_set_id(&file).await?;
         self.0.check_writable(&file)?;
         let at = match writer {
@@ -213,6 +223,7 @@ impl FileSystem {
         };
         let pages = Extent::of_length(offset, length.into());
         let (offset, written) = self.0.writing(&file, pages, write).await?;
+        drop(through);
         self.0.heat_up(&file, true, written.into());
         match writer {
             // The kernel would wait for this very answer before it lets go of these pages.

@@ -16,6 +16,8 @@
 //! Cost: two short locks for each such write; where the file is open through pages, or has some, one
 //! system call more.
 
+use std::sync::Arc;
+
 use sheen_types::Extent;
 
 use super::handles::OpenFile;
@@ -38,14 +40,14 @@ impl Mounted {
     }
 
     /// Bytes were written past the kernel's pages: nobody finds the old ones there any more.
-    pub(super) async fn passed_pages(&self, inode: &Inode, offset: u64, length: u64) {
+    pub(super) async fn passed_pages(&self, inode: &Arc<Inode>, offset: u64, length: u64) {
         let Some(range) = Extent::of_length(offset, length) else { return };
         let has_others = || {
             let state = inode.state();
             state.opens > state.passers
         };
         if has_others() || self.observers.has_pages(inode.node) {
-            self.observers.inode(inode.node, Stale::Pages(range)).await;
+            self.observers.inode(inode, Stale::Pages(range)).await;
         }
     }
 }

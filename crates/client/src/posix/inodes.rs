@@ -63,7 +63,7 @@ impl Mounted {
         let covered = {
             let mut state = inode.state();
             state.lookups += 1;
-            state.names_covered()
+            state.keep_name(parent.node, name)
         };
         let entry = covered && self.gives(parent, name);
         Entry {
@@ -77,9 +77,10 @@ impl Mounted {
     /// Attributes from what is known; those of objects only where our own locks cover them.
     pub(super) fn stat_without_rpc(&self, inode: &Inode) -> Result<Stat, Errno> {
         let (mut attributes, covered, data, objects) = {
-            let state = inode.state();
+            let mut state = inode.state();
             let attributes = self.settings.told(state.attributes_shown().ok_or(Errno::EIO)?);
             if state.size_covered() {
+                state.size_told.told(attributes.size);
                 return Ok(Stat { attributes, keep: self.observers.watched() });
             }
             let data = state.data.clone();
@@ -91,6 +92,7 @@ impl Mounted {
         if let Some(data) = &data {
             merge(&mut attributes, data);
         }
+        inode.state().size_told.told(attributes.size);
         let whole = !regular || !objects || data.is_some();
         Ok(Stat { attributes, keep: covered && whole && self.observers.watched() })
     }
@@ -106,8 +108,9 @@ impl Mounted {
             return self.stat_without_rpc(inode);
         };
         let (mut attributes, covered) = {
-            let state = inode.state();
+            let mut state = inode.state();
             let attributes = self.settings.told(state.attributes_shown().ok_or(Errno::EIO)?);
+            state.size_told.told(known.size);
             (attributes, state.attributes_covered())
         };
         merge(&mut attributes, &known);

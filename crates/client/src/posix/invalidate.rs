@@ -3,7 +3,7 @@
 use sheen_io::BoxFuture;
 use sheen_types::{Extent, Name};
 
-use super::NodeId;
+use super::{NodeId, Raise};
 
 /// What of an inode is no longer covered by a lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,6 +31,10 @@ pub trait Invalidate: Send + Sync {
     /// Who may search the directory `node` is not known any more: these of its names, present and
     /// absent ones, must be looked up again at their next use. What they name has not changed.
     fn children(&self, node: NodeId, names: Vec<Name>) -> BoxFuture<'static, ()>;
+
+    /// The file has no less than these bytes: whatever the kernel makes of answers, it goes by no smaller
+    /// size from now on.
+    fn raise(&self, raise: Raise) -> BoxFuture<'static, ()>;
 
     /// Part of what is known about `node` may have changed.
     fn inode(&self, node: NodeId, stale: Stale) -> BoxFuture<'static, ()>;

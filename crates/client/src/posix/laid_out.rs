@@ -61,6 +61,12 @@ impl Mounted {
                 Ok(done) => return Ok(Some(done)),
                 // Objects that the file has left are gone soon.
                 Err(Refusal::Errno(Errno::ENOENT)) if !is_current(inode) => {}
+                // The MDT names objects that an OST has not: whoever looks for the file finds it, so that
+                // is no missing name.
+                Err(Refusal::Errno(Errno::ENOENT)) => {
+                    tracing::error!(file = %inode.fid, "an object of the file is lost");
+                    return Err(Errno::EIO);
+                }
                 Err(Refusal::Errno(errno)) => return Err(errno),
                 Err(Refusal::Stale) => {}
                 Err(Refusal::NoObjects(extent)) => {

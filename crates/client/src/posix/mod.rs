@@ -20,6 +20,7 @@ mod directory;
 mod dom_tests;
 mod extents;
 mod files;
+mod fills;
 mod flags;
 mod handing;
 mod handles;
@@ -32,6 +33,8 @@ mod invalidate;
 mod keeping;
 #[cfg(test)]
 mod keeping_tests;
+#[cfg(test)]
+mod kernel_tests;
 mod laid_out;
 mod locks;
 mod migrate;
@@ -63,7 +66,7 @@ use crate::data::DataPath;
 use crate::locks::LockSpace;
 use crate::meta::Meta;
 
-pub use crate::cache::{PagesKept, Tally};
+pub use crate::cache::{PagesKept, Raise, Tally};
 pub(crate) use closing::Closing;
 pub(crate) use contest::Contest;
 pub use extents::{Counted as ExtentsCounted, Extents, Range, SIZES, Sizes};

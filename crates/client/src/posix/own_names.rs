@@ -323,6 +323,26 @@ fn a_moved_name_is_kept_under_a_lock_from_the_start_or_not_at_all() {
 }
 
 #[test]
+fn few_names_of_one_inode_are_kept_and_each_is_told_once() {
+    let bench = Bench::new();
+    let fid = Fid::new(0x2_0000_0500, 1);
+    let names: Vec<String> = (0..20).map(|number| format!("l{number:02}")).collect();
+    for name in &names {
+        bench.root.lock().names.insert(name.clone(), fid);
+    }
+    assert!(names.iter().all(|name| bench.look_up(name)));
+    let told = || {
+        bench.call_back_of(fid, InodeBits::LOOKUP);
+        let told = bench.fixture.watcher.take();
+        told.iter().filter(|it| it.starts_with("entry 1 l")).count()
+    };
+    assert_eq!(told(), 8);
+    assert!(bench.look_up("l19") && bench.look_up("l03"));
+    assert_eq!(told(), 2);
+    assert_eq!(told(), 0);
+}
+
+#[test]
 fn two_names_of_one_inode_stay_when_one_is_renamed_over_the_other() {
     let bench = Bench::knowing(&["a", "b"]);
     // As the MDT answers it: nothing happened, no transaction.

@@ -31,8 +31,8 @@ impl Mounted {
     }
 
     fn trim_pages(&self) {
-        let observers = Arc::clone(&self.observers);
-        let trim = async move { observers.trim().await };
+        let (observers, inodes) = (Arc::clone(&self.observers), Arc::clone(&self.inodes));
+        let trim = async move { observers.trim(&inodes).await };
         self.targets.world.tasks.spawn("pages", Box::pin(trim));
     }
 }

@@ -865,6 +865,27 @@ fn an_ost_that_is_not_known_yet_is_waited_for() {
     }
 }
 
+/// The MDT names an object that its OST has not: there is a name, and no way to say how long the file is.
+#[test]
+fn an_object_that_is_lost_is_an_error_and_no_missing_name() {
+    let fixture = Fixture::new();
+    fixture.mdt.answer(found_file(0x77, WHOLE | InodeBits::LAYOUT, false));
+    let node = entry(look_up(&fixture, NodeId::ROOT, "f")).node;
+    fixture.mdt.answer(opened(FILE, 0xabc, false, layout()));
+    let files = fixture.files.clone();
+    let handle = fixture.world.run(async move {
+        files.open(&Fixture::root(), node, OpenFlags(0)).await.expect("opened").handle
+    });
+    let read = |files: FileSystem| async move { files.read(handle, 0, 10).await.map(drop) };
+    assert_eq!(fixture.world.run(read(fixture.files.clone())), Ok(()));
+    let file = fixture.data.files.lock().values().next().cloned().expect("one");
+    *file.refused.lock() = Some(Errno::ENOENT);
+    assert_eq!(fixture.world.run(read(fixture.files.clone())), Err(Errno::EIO));
+    let files = fixture.files.clone();
+    let told = fixture.world.run(async move { files.getattr(&Fixture::root(), node).await });
+    assert_eq!(told.map(drop), Err(Errno::EIO));
+}
+
 /// Between its lookup and its open another client replaces the file, twice.
 #[test]
 fn a_second_try_keeps_what_it_finds() {

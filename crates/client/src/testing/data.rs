@@ -37,6 +37,10 @@ pub(crate) struct FakeFile {
     pub(crate) bytes: Mutex<Vec<u8>>,
     pub(crate) covered: Mutex<bool>,
     pub(crate) done: Mutex<Vec<String>>,
+    /// Writes wait for this.
+    pub(crate) hold: Mutex<Option<Arc<tokio::sync::Notify>>>,
+    /// What OSTs answer to all that concerns the file, if they have it not.
+    pub(crate) refused: Mutex<Option<Errno>>,
 }
 
 impl FakeFile {
@@ -179,6 +183,9 @@ impl DataFile for Shared {
         length: u32,
         _how: How,
     ) -> BoxFuture<'_, Result<Vec<Bytes>, Refusal>> {
+        if let Some(errno) = *self.0.refused.lock() {
+            return Box::pin(std::future::ready(Err(errno.into())));
+        }
         let bytes = self.0.bytes.lock();
         let start = (offset as usize).min(bytes.len());
         let end = (start + length as usize).min(bytes.len());
@@ -193,16 +200,23 @@ impl DataFile for Shared {
         _who: &'a Credentials,
         _how: How,
     ) -> BoxFuture<'a, Result<u64, Refusal>> {
-        let mut bytes = self.0.bytes.lock();
-        let offset = match at {
-            WriteAt::Offset(offset) => offset as usize,
-            WriteAt::End(_) => bytes.len(),
-        };
-        let end = (offset + data.len()).max(bytes.len());
-        bytes.resize(end, 0);
-        bytes[offset..offset + data.len()].copy_from_slice(&data);
-        drop(bytes);
-        self.0.note(format!("write {offset}+{}", data.len()), offset as u64)
+        Box::pin(async move {
+            let hold = self.0.hold.lock().clone();
+            if let Some(hold) = hold {
+                hold.notified().await;
+            }
+            let mut bytes = self.0.bytes.lock();
+            let offset = match at {
+                WriteAt::Offset(offset) => offset as usize,
+                WriteAt::End(_) => bytes.len(),
+            };
+            let end = (offset + data.len()).max(bytes.len());
+            bytes.resize(end, 0);
+            bytes[offset..offset + data.len()].copy_from_slice(&data);
+            drop(bytes);
+            self.0.done.lock().push(format!("write {offset}+{}", data.len()));
+            Ok(offset as u64)
+        })
     }
 
     fn layout(&self) -> &FileLayout {
@@ -245,6 +259,9 @@ impl DataFile for Shared {
     }
 
     fn attributes(&self) -> BoxFuture<'_, Result<DataAttributes, Refusal>> {
+        if let Some(errno) = *self.0.refused.lock() {
+            return Box::pin(std::future::ready(Err(errno.into())));
+        }
         self.0.note("glimpse".to_owned(), self.0.known())
     }
 

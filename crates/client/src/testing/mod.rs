@@ -22,7 +22,8 @@ use crate::config::{Connector, ImportPlan, Targets};
 use crate::locks::{CallbackRouter, LockSpace};
 use crate::meta::{FidSource, Mdt, Meta};
 use crate::posix::{
-    Audience, Contest, Credentials, FileSystem, Handles, Invalidate, May, Mounted, NodeId, Stale,
+    Audience, Contest, Credentials, FileSystem, Handles, Invalidate, May, Mounted, NodeId, Raise,
+    Stale,
 };
 
 /// A mounted file system whose MDT says what the test tells it to.
@@ -69,6 +70,14 @@ impl Invalidate for Watcher {
         let mut names: Vec<String> = names.iter().map(Name::to_string).collect();
         names.sort();
         self.note(format!("children {} {}", node.0, names.join(" ")))
+    }
+
+    fn raise(&self, raise: Raise) -> BoxFuture<'static, ()> {
+        let noted = self.note(format!("raise {} {}", raise.node().0, raise.size()));
+        Box::pin(async move {
+            noted.await;
+            raise.done();
+        })
     }
 
     fn inode(&self, node: NodeId, stale: Stale) -> BoxFuture<'static, ()> {

@@ -118,11 +118,6 @@ pub(crate) const ANSWERED: &[Known] = &[
     ),
     known(
         "LDLM_INTENT_OPEN reply",
-        &["dlm_rep.policy_res1.OPEN_STRIPE"],
-        "objects are made with the file, so no open makes them",
-    ),
-    known(
-        "LDLM_INTENT_OPEN reply",
         &["mdt_body.valid.SIZE", "mdt_body.valid.BLOCKS"],
         "the size of a file that was never written is told once its writers have closed it; there \
          while it is opened again",

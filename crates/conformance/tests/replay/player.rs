@@ -328,6 +328,10 @@ impl Player {
         }
         self.note_reopened();
         let request = &exchange.request;
+        if let Some(fid) = crate::stage::new_fid(exchange) {
+            let export = self.export_of(exchange, None)?;
+            self.have_sequence(export, fid.seq).await;
+        }
         let mut message = request.message.clone();
         let mut ost = None;
         for (field, bytes) in request.format.request.iter().zip(message.buffers.iter_mut().skip(1))

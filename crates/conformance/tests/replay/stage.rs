@@ -249,7 +249,7 @@ fn body_of(exchange: &Exchange) -> Option<&MdtBody> {
 }
 
 /// The FID that a request makes.
-fn new_fid(exchange: &Exchange) -> Option<Fid> {
+pub(crate) fn new_fid(exchange: &Exchange) -> Option<Fid> {
     match (&exchange.request.typed, exchange.reply.as_ref().map(|(reply, _)| &reply.typed)) {
         (Request::MdsReintCreate(create), _) => Some(create.rec_reint.fid2),
         (Request::MdsReintCreateSym(create), _) => Some(create.rec_reint.fid2),

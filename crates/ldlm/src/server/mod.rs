@@ -143,6 +143,23 @@ impl Namespace {
         handles.iter().filter(|handle| self.with(now, **handle, actions, cancel).is_ok()).count()
     }
 
+    /// How many locks an export has, granted and waiting. Visits every shard.
+    #[must_use]
+    pub fn count_of(&self, export: u64) -> usize {
+        self.shards.iter().map(|shard| shard.lock().count_of(export)).sum()
+    }
+
+    /// Calls back some `count` of the locks that an export has had for longest, as if another wanted them
+    /// (Lustre's `ldlm_reclaim`). Walks the export's locks.
+    pub fn reclaim(&self, now: Instant, export: u64, count: usize, actions: &mut Vec<Action>) {
+        for shard in &self.shards {
+            let mut shard = shard.lock();
+            let slots: Vec<u32> = shard.of_export(export).collect();
+            let mut turn = self.turn(&mut shard, now, actions);
+            slots.iter().rev().take(count.div_ceil(SHARDS)).for_each(|slot| turn.revoke(*slot));
+        }
+    }
+
     /// Takes all locks of an export away: disconnect or eviction.
     pub fn cancel_owner(&self, now: Instant, export: u64, actions: &mut Vec<Action>) {
         for shard in &self.shards {

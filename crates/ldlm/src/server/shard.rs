@@ -94,8 +94,8 @@ pub(super) struct Shard {
     pub(super) resources: Vec<Resource>,
     free_resources: Vec<u32>,
     pub(super) by_name: HashMap<ResourceName, u32, Keyed>,
-    /// The first of each export's locks.
-    exports: HashMap<u64, u32, Keyed>,
+    /// The newest of each export's locks, and how many it has.
+    exports: HashMap<u64, (u32, u32), Keyed>,
     pub(super) deadlines: BTreeSet<(Instant, u32)>,
     pub(super) gauges: Gauges,
 }
@@ -247,7 +247,9 @@ impl Shard {
     /// Enters a lock in its export's list.
     pub(super) fn link(&mut self, slot: u32, owner: Owner) {
         let Owner::Export(export) = owner else { return };
-        let head = self.exports.insert(export, slot).unwrap_or(NONE);
+        let first = self.exports.entry(export).or_insert((NONE, 0));
+        let head = std::mem::replace(&mut first.0, slot);
+        first.1 += 1;
         let lock = self.lock_mut(slot);
         (lock.owner, lock.previous, lock.next) = (owner, NONE, head);
         if head != NONE {
@@ -264,16 +266,25 @@ impl Shard {
         }
         if previous != NONE {
             self.lock_mut(previous).next = next;
-        } else if next != NONE {
-            self.exports.insert(export, next);
-        } else {
+        }
+        let Some(first) = self.exports.get_mut(&export) else { return };
+        first.1 -= 1;
+        if previous == NONE {
+            first.0 = next;
+        }
+        if first.1 == 0 {
             self.exports.remove(&export);
         }
     }
 
+    /// How many locks an export has.
+    pub(super) fn count_of(&self, export: u64) -> usize {
+        self.exports.get(&export).map_or(0, |first| first.1 as usize)
+    }
+
     /// All locks of an export.
     pub(super) fn of_export(&self, export: u64) -> impl Iterator<Item = u32> + '_ {
-        let mut slot = self.exports.get(&export).copied().unwrap_or(NONE);
+        let mut slot = self.exports.get(&export).map_or(NONE, |first| first.0);
         std::iter::from_fn(move || {
             let current = (slot != NONE).then_some(slot)?;
             slot = self.lock(current).next;

@@ -222,6 +222,16 @@ impl Turn<'_> {
         }
     }
 
+    /// Calls back a granted lock that nothing waits for.
+    pub(super) fn revoke(&mut self, slot: u32) {
+        let lock = self.shard.lock(slot);
+        if lock.state == State::Granted && lock.policy.kind() != LockKind::Flock {
+            let wanted =
+                LockDesc { requested: LockMode::Ex, granted: None, ..self.shard.desc(slot) };
+            self.call_back(slot, &wanted, false);
+        }
+    }
+
     /// Notes that somebody waits for a lock, and says so to its holder, once. A waiting lock's
     /// owner hears it with the grant. Group locks are never called back: who waits for them waits.
     fn call_back(&mut self, slot: u32, wanted: &LockDesc, discard: bool) {

@@ -14,6 +14,9 @@ impl Mdt {
     /// What goes with a lock that has the DOM bit: the size of what is on the MDT. Empty for an inode
     /// that has gone: whoever reads it will see that.
     pub(crate) fn data_value(&self, fid: Fid) -> Result<Bytes, Errno> {
+        if !fid.is_namespace() {
+            return Err(Errno::EINVAL);
+        }
         match self.dom.brw.value(fid) {
             Ok(value) => Ok(encode_value(&value)),
             Err(Errno::ENOENT) => Ok(Bytes::new()),

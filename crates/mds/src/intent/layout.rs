@@ -19,6 +19,17 @@ impl Mdt {
         request: &LdlmIntentLayout,
         wish: &LockWish,
     ) -> Result<Outcome, Errno> {
+        let done = self.place_and_lock(context, request, wish).await;
+        // The objects may be made, and the client evicted before it could have the lock.
+        done.map_err(|errno| context.fails_all_the_same(errno))
+    }
+
+    async fn place_and_lock(
+        &self,
+        context: &Context,
+        request: &LdlmIntentLayout,
+        wish: &LockWish,
+    ) -> Result<Outcome, Errno> {
         let fid = wish.resource.fid();
         // Sent again, and the lock was given: the objects are made. Whoever makes more now may hold the inode
         // and wait for this very lock, which the client cannot give back before it hears of it.

@@ -5,7 +5,8 @@ use std::sync::{Arc, Weak};
 use bytes::Bytes;
 use sheen_ldlm::Policy;
 use sheen_store::{FileKind, Transaction};
-use sheen_target::{Context, LockGuard, LockWish, Memo, Outcome, Target};
+use sheen_target::budget::Limit;
+use sheen_target::{Context, ExportState, LockGuard, LockWish, Memo, Outcome, Target};
 use sheen_types::{Errno, Fid, InodeBits, LockMode, ResourceName};
 use sheen_wire::connect::ConnectFlags;
 use sheen_wire::ldlm::{Disposition, LdlmReply};
@@ -13,6 +14,7 @@ use sheen_wire::md::{FileFlags, MdtBody, OpenFlags, OpenHandle, RecCreate};
 use sheen_wire::messages::{LdlmIntentOpen, LdlmIntentOpenReply, MdsReintOpen, MdsReintOpenReply};
 use sheen_wire::text::Text;
 
+use super::open_new::of_layout;
 use crate::answer::{LOCK_ABORTED, no_lock};
 use crate::caller::{Caller, May};
 use crate::directory::{Step, parse_name};
@@ -66,7 +68,7 @@ impl Mdt {
         let opening = of_intent(request, wish);
         let mut progress = Progress::default();
         let result = self.open(context, &opening, &mut progress).await;
-        Ok(answer(progress, result))
+        answer(context, progress, result)
     }
 
     /// REINT_OPEN: an open without a lock.
@@ -99,6 +101,7 @@ impl Mdt {
         opening: &Opening<'_>,
         progress: &mut Progress,
     ) -> Result<(), Errno> {
+        self.admit_open(context)?;
         let opened = self.try_open(context, opening, progress).await;
         if opened.is_err() && progress.disposition.contains(Disposition::OPEN_OPEN) {
             // The client gets no handle to close it by.
@@ -110,7 +113,7 @@ impl Mdt {
                 tracing::warn!(%errno, "close of a file whose open has failed");
             }
         }
-        opened
+        opened.map_err(|errno| context.fails_all_the_same(errno))
     }
 
     async fn try_open(
@@ -225,6 +228,9 @@ impl Mdt {
         self.take_back_kept(&context.target, inode.fid, flags).await?;
         let data = self.dom_open_of(context, opening, inode.fid, layout.as_ref());
         let guard = self.lock_of_open(context, opening, inode, data, InodeBits(0)).await?;
+        if inode.is_regular() {
+            progress.add(of_layout(context, layout.as_ref()));
+        }
         self.count_open(context, opening, inode, None, progress)?;
         if was_pristine {
             self.open_files.note_unwritten(inode.fid);
@@ -269,9 +275,7 @@ impl Mdt {
         let target = &context.target;
         let _lock = target.lock_inode(inode.fid, InodeBits::LAYOUT, LockMode::Ex).await?;
         self.count_open(context, opening, inode, taken, progress)?;
-        if context.has(ConnectFlags::DISP_STRIPE) {
-            progress.add(Disposition::OPEN_STRIPE);
-        }
+        progress.add(of_layout(context, None));
         let handle = progress.body.open_handle;
         self.put_inode(context, inode, progress)?;
         progress.body.open_handle = handle;
@@ -340,6 +344,22 @@ impl Mdt {
         let wanted = pairs.iter().filter(|(flag, _)| flags.contains(*flag));
         let wanted = wanted.fold(May(0), |may, (_, more)| may.and(*more));
         caller.may(&*self.store, inode.fid, &inode.attributes, wanted)
+    }
+
+    /// Whether a client may have one more file open; what it had before a restart it has.
+    ///
+    /// # Errors
+    /// [`Errno::ENFILE`] if it has too many.
+    fn admit_open(&self, context: &Context) -> Result<(), Errno> {
+        let budget = context.target.budget();
+        let open = context.export.role::<OpenTable>().len();
+        if context.replay().is_some() || open < budget.of(Limit::Opens) {
+            return Ok(());
+        }
+        budget.refuse(Limit::Opens);
+        let (client, nid) = (context.export.uuid(), context.from);
+        tracing::warn!(%client, %nid, open, "a client has too many files open");
+        Err(Errno::ENFILE)
     }
 
     /// Gives a file that was counted as open its handle.
@@ -500,9 +520,22 @@ pub(super) fn give_lock(
 }
 
 /// The reply: with a lock it is a success; without one the client finds everything in the intent.
-pub(super) fn answer(progress: Progress, result: Result<(), Errno>) -> Outcome {
+///
+/// # Errors
+/// [`Errno::ENOTCONN`] to a client that was evicted meanwhile: it is not the open that has failed.
+pub(super) fn answer(
+    context: &Context,
+    progress: Progress,
+    result: Result<(), Errno>,
+) -> Result<Outcome, Errno> {
+    if result.is_err() && context.export.state() == ExportState::Gone {
+        return Err(context.fails_all_the_same(Errno::ENOTCONN));
+    }
     let Progress { mut disposition, body, layout, acl, lock, data } = progress;
     let mut error = result.err();
+    // Also where it was made by an earlier sending of the request and is found now.
+    let is_new = disposition.contains(Disposition::OPEN_CREATE);
+    disposition |= if is_new { Disposition::LOOKUP_NEG } else { Disposition::default() };
     if error.is_some() {
         disposition = (disposition | Disposition::LOOKUP_EXECD)
             .without(Disposition::OPEN_LOCK | Disposition::OPEN_OPEN);
@@ -521,5 +554,5 @@ pub(super) fn answer(progress: Progress, result: Result<(), Errno>) -> Outcome {
         niobuf_inline: if data.is_empty() { Bytes::from_static(&NO_DATA) } else { data },
         ..LdlmIntentOpenReply::default()
     };
-    Outcome { status, reply: Some(reply.into()) }
+    Ok(Outcome { status, reply: Some(reply.into()) })
 }

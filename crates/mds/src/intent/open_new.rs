@@ -5,6 +5,7 @@ use sheen_layout::plan::Plan;
 use sheen_store::{FileKind, Transaction};
 use sheen_target::{Context, Memo};
 use sheen_types::{Errno, InodeBits, Name};
+use sheen_wire::connect::ConnectFlags;
 use sheen_wire::ldlm::Disposition;
 use sheen_wire::md::OpenFlags;
 
@@ -14,6 +15,22 @@ use crate::inode::Inode;
 use crate::orphans::{ORPHANS, fid_key};
 use crate::placement::Taken;
 use crate::{Mdt, locks};
+
+/// What is told of a new file. It had no name, also where it gets none: the client's kernel panics at
+/// a file that is new and was there.
+fn of_new(context: &Context, layout: Option<&Bytes>) -> Disposition {
+    let new = Disposition::LOOKUP_NEG | Disposition::OPEN_CREATE | Disposition::OPEN_OPEN;
+    new | of_layout(context, layout)
+}
+
+/// The bit by which a client knows that a regular file had no layout when it was opened: its open is
+/// replayed until it is durable, as a create is.
+pub(super) fn of_layout(context: &Context, layout: Option<&Bytes>) -> Disposition {
+    match layout.is_none() && context.has(ConnectFlags::DISP_STRIPE) {
+        true => Disposition::OPEN_STRIPE,
+        false => Disposition::default(),
+    }
+}
 
 impl Mdt {
     /// Creates and opens. The name is held.
@@ -28,10 +45,9 @@ impl Mdt {
         let mut making = opening.making();
         self.may_add(&making.caller, &parent, name, FileKind::Regular)?;
         making.objects = self.objects_for_new(context, opening, Some(&parent)).await?;
-        let birth = self.conceive(&parent, making)?;
+        let birth = self.conceive(context, &parent, making)?;
         let _lock = locks::change_directory(context, parent.fid).await?;
-        let mut done = progress.disposition;
-        done = done | Disposition::OPEN_CREATE | Disposition::OPEN_OPEN;
+        let done = progress.disposition | of_new(context, birth.layout().as_ref());
         self.open_files.open(birth.inode.fid, opening.flags)?;
         let memo = Memo::Keep { result: 0, data: done.0 };
         let made = context.target.transact_with(context, memo, |_| {
@@ -64,10 +80,10 @@ impl Mdt {
         let wanted = May::WRITE.and(May::EXEC);
         making.caller.may(&*self.store, parent.fid, &parent.attributes, wanted)?;
         making.objects = self.objects_for_new(context, opening, Some(&parent)).await?;
-        let mut birth = self.conceive(&parent, making)?;
+        let mut birth = self.conceive(context, &parent, making)?;
         birth.inode.attributes.links = 0;
         self.open_files.open(fid, flags)?;
-        let done = progress.disposition | Disposition::OPEN_CREATE | Disposition::OPEN_OPEN;
+        let done = progress.disposition | of_new(context, birth.layout().as_ref());
         let memo = Memo::Keep { result: 0, data: done.0 };
         let made = context.target.transact_with(context, memo, |_| {
             let mut transaction = Transaction::new();

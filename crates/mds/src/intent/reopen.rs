@@ -36,7 +36,7 @@ impl Mdt {
             if let Some(lock) = &progress.lock {
                 dom::add_size_with(lock, &inode, &mut progress.body);
             }
-            return Ok(answer(progress, Ok(())));
+            return answer(context, progress, Ok(()));
         }
         if before.contains(Disposition::OPEN_CREATE) {
             // It is ours although it exists.
@@ -44,7 +44,7 @@ impl Mdt {
             progress.add(Disposition::OPEN_CREATE);
         }
         let result = self.open(context, &opening, &mut progress).await;
-        Ok(answer(progress, result))
+        answer(context, progress, result)
     }
 
     /// An open from before a restart, or of a client's that lost its connection: the file is known

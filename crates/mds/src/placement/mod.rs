@@ -17,7 +17,7 @@ mod taken;
 pub(crate) use chores::{Owner, destroys};
 pub(crate) use ost::Ost;
 pub use ost::OstView;
-pub(crate) use ost::last_used;
+pub(crate) use ost::{last_used, put_used};
 pub use settings::LayoutSettings;
 pub(crate) use taken::Taken;
 
@@ -42,6 +42,10 @@ use tokio::sync::Notify;
 
 use crate::sequences::Sequences;
 
+/// How many objects of one OST files may have got in transactions that a crash took: minutes of creates at a
+/// rate that no MDT has.
+const LOST_MAX: u64 = 1 << 20;
+
 /// Named sets of OSTs.
 pub(crate) type Pools = BTreeMap<PoolName, Vec<u16>>;
 
@@ -63,12 +67,15 @@ pub(crate) struct Placement {
     recovered: AtomicBool,
     /// Last ids used on OSTs that replayed requests named before the OST was added.
     early: Mutex<HashMap<u16, u64>>,
+    /// Last ids used on OSTs as they were durable when we started.
+    used_at_start: HashMap<u16, u64>,
     /// Bytes of the largest layout that was seen.
     largest: AtomicU32,
 }
 
 impl Placement {
     pub(crate) fn new(store: Arc<dyn Store>, settings: LayoutSettings) -> Self {
+        let used_at_start = ost::last_used(&*store).unwrap_or_default().into_iter().collect();
         Self {
             store,
             osts: RwLock::new(Arc::new([])),
@@ -81,6 +88,7 @@ impl Placement {
             first_asked: OnceLock::new(),
             recovered: AtomicBool::new(false),
             early: Mutex::default(),
+            used_at_start,
             largest: AtomicU32::new(0),
         }
     }
@@ -280,13 +288,24 @@ impl Placement {
     /// stored.
     ///
     /// # Errors
-    /// [`Errno::EINVAL`] or [`Errno::EOPNOTSUPP`] if it is none, or has no place for data.
+    /// [`Errno::EINVAL`] or [`Errno::EOPNOTSUPP`] if it is none, has no place for data, or names objects that
+    /// no file was ever given.
     pub(crate) fn restore(&self, layout: &Bytes, before: Option<&Stored>) -> Result<Taken, Errno> {
         let stored = Stored::decode(layout).map_err(|error| errno_of(&error))?;
         if !stored.has_objects() && stored.end_on_mdt().is_none() {
             return Err(Errno::EINVAL);
         }
         let added = before.map_or_else(|| stored.objects(), |before| before.added_by(&stored));
+        if let Some((ost, object)) =
+            added.iter().find(|(ost, object)| !self.may_have_used(*ost, *object))
+        {
+            tracing::error!(
+                ost,
+                ?object,
+                "a replayed layout names an object that no file was ever given"
+            );
+            return Err(Errno::EINVAL);
+        }
         let (mut objects, mut early) = (Vec::new(), Vec::new());
         for (index, object) in added {
             if let Some(ost) = self.ost(index) {
@@ -300,6 +319,14 @@ impl Placement {
             early.push((index, *last));
         }
         Ok(Taken::replayed(objects, early, stored.encode()))
+    }
+
+    /// Whether a file may have got this object before we started. Believed without a bound, its id would be
+    /// the last one for ever: all later objects have larger ones.
+    fn may_have_used(&self, index: u16, object: OstId) -> bool {
+        let used = self.used_at_start.get(&index).copied().unwrap_or(ost::FIRST_USED);
+        let is_there = self.ost(index).is_none_or(|ost| ost.has_sequence(object.seq()));
+        is_there && object.id() <= used.saturating_add(LOST_MAX)
     }
 
     /// Adds the destruction of a layout's objects.

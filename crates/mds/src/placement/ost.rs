@@ -13,7 +13,7 @@ use bytes::Bytes;
 use parking_lot::{Mutex, RwLock};
 use sheen_layout::choose::Candidate;
 use sheen_rpc::{Call, CallKind, Channel, ImportState, RpcError};
-use sheen_store::{Store, StoreError, Transaction};
+use sheen_store::{Store, StoreError, Transaction, all_entries};
 use sheen_target::Target;
 use sheen_types::{Errno, Fid, Instant, fid_seq};
 use sheen_wire::md::{ObdStatfs, StatfsState, Valid};
@@ -27,7 +27,11 @@ use super::race::race;
 /// Index of the last id used on each OST: OST number, big-endian, to id.
 pub(crate) const LAST_USED: Fid = Fid::new(fid_seq::LOCAL_FILE, 0x202);
 /// Before the first object: id 1 stays unused, as with Lustre.
-const FIRST_USED: u64 = 1;
+pub(super) const FIRST_USED: u64 = 1;
+/// Objects that an OST creates by one request (`OST_MAX_PRECREATE`).
+const CREATE_MAX: u64 = 20_000;
+/// Ids end here: what an older version believed of a replay is no reason to wrap.
+const USED_MAX: u64 = u64::MAX >> 1;
 /// Objects created at a time: from this...
 const BATCH_MIN: u64 = 32;
 /// ...doubled each time that the pool ran low, to this.
@@ -106,7 +110,7 @@ impl Ost {
     ) -> Result<Self, StoreError> {
         let value = store.lookup(LAST_USED, &index.to_be_bytes())?;
         let used = value.as_deref().and_then(|value| value.try_into().ok());
-        let used = used.map_or(FIRST_USED, u64::from_le_bytes);
+        let used = used.map_or(FIRST_USED, u64::from_le_bytes).min(USED_MAX);
         let pool = Pool {
             next: used + 1,
             last: used,
@@ -250,11 +254,16 @@ impl Ost {
         put_used(transaction, self.index, used);
     }
 
+    /// Whether its objects are in this sequence.
+    pub(super) fn has_sequence(&self, sequence: u64) -> bool {
+        self.sequence == sequence
+    }
+
     /// A replayed request says that `id` is used: not to be given out again, not an orphan.
     pub(super) fn note_used(&self, id: u64) {
         self.used.fetch_max(id, Ordering::AcqRel);
         let mut pool = self.pool.lock();
-        pool.next = pool.next.max(id + 1);
+        pool.next = pool.next.max(id.saturating_add(1));
         pool.last = pool.last.max(id);
     }
 
@@ -293,7 +302,7 @@ impl Ost {
     }
 
     async fn keep_pool(&self, target: &Arc<Target>) -> Result<(), RpcError> {
-        self.agree().await?;
+        self.agree(target).await?;
         self.ask_space(target).await?;
         while let Some((last, batch)) = self.shortage() {
             match self.create(last + batch, ObdoFlags::NONE).await {
@@ -309,8 +318,23 @@ impl Ost {
         Ok(())
     }
 
+    /// Makes an OST have objects up to `used` that is further behind than one request goes: a client's replay
+    /// has named one far ahead.
+    async fn catch_up(&self, used: u64) -> Result<u64, RpcError> {
+        // An id that exists is answered with the last one there is.
+        let mut last = self.create(FIRST_USED, ObdoFlags::NONE).await?;
+        while last < used {
+            let made = self.create(used.min(last + CREATE_MAX), ObdoFlags::NONE).await?;
+            if made <= last {
+                return Err(RpcError::Protocol("an OST that creates no objects".to_owned()));
+            }
+            last = made;
+        }
+        self.create(used, ObdoFlags::DELORPHAN).await
+    }
+
     /// After we or the OST came back: removes what was created and never used.
-    async fn agree(&self) -> Result<(), RpcError> {
+    async fn agree(&self, target: &Arc<Target>) -> Result<(), RpcError> {
         let instance = self.channel().connect_data().instance;
         if self.pool.lock().agreed == Some(instance) {
             return Ok(());
@@ -321,7 +345,13 @@ impl Ost {
             pool.agreed = None;
             self.used.load(Ordering::Acquire).max(pool.next - 1)
         };
-        let last = self.create(used, ObdoFlags::DELORPHAN).await?;
+        // The sequence may have been given to this OST a moment ago: it must not be another's after a
+        // crash of ours.
+        target.sync().await.map_err(RpcError::Errno)?;
+        let last = match self.create(used, ObdoFlags::DELORPHAN).await {
+            Err(RpcError::Errno(Errno::EINVAL)) => self.catch_up(used).await?,
+            done => done?,
+        };
         let mut pool = self.pool.lock();
         (pool.next, pool.last) = (last + 1, last);
         pool.agreed = Some(self.channel().connect_data().instance);
@@ -394,22 +424,18 @@ fn upgrade(ost: &Weak<Ost>, target: &Weak<Target>) -> Option<(Arc<Ost>, Arc<Targ
 
 /// The last id used on every OST that ever had a file, for checks of a whole file system.
 pub(crate) fn last_used(store: &dyn Store) -> Result<Vec<(u16, u64)>, StoreError> {
-    let entries = store.scan(LAST_USED, &[], usize::from(u16::MAX) + 1)?;
     let parse = |entry: &sheen_store::Entry| {
         let ost = u16::from_be_bytes(entry.key.as_ref().try_into().ok()?);
         Some((ost, u64::from_le_bytes(entry.value.as_ref().try_into().ok()?)))
     };
-    entries
-        .iter()
-        .map(|entry| {
-            parse(entry)
-                .ok_or_else(|| StoreError::Corrupt("a record of the last object used".to_owned()))
-        })
+    let wrong = || StoreError::Corrupt("a record of the last object used".to_owned());
+    all_entries(store, LAST_USED, &[])
+        .map(|entry| entry.and_then(|entry| parse(&entry).ok_or_else(wrong)))
         .collect()
 }
 
 /// Adds the last id used on an OST.
-pub(super) fn put_used(transaction: &mut Transaction, index: u16, used: u64) {
+pub(crate) fn put_used(transaction: &mut Transaction, index: u16, used: u64) {
     let key = Bytes::copy_from_slice(&index.to_be_bytes());
     transaction.put(LAST_USED, key, Bytes::copy_from_slice(&used.to_le_bytes()));
 }

@@ -3,7 +3,9 @@
 use bytes::Bytes;
 use sheen_store::{Attributes, FileKind, Transaction};
 use sheen_target::{Context, Memo, Outcome};
-use sheen_types::limits::{LINK_COUNT_MAX, PATH_BYTES_MAX};
+use sheen_types::limits::{
+    LINK_COUNT_MAX, PATH_BYTES_MAX, XATTR_NAME_BYTES_MAX, XATTR_VALUE_BYTES_MAX,
+};
 use sheen_types::{Errno, Fid, Name, Timestamp};
 use sheen_wire::md::{PosixAcl, RecCreate};
 use sheen_wire::messages::{
@@ -147,7 +149,9 @@ impl Mdt {
             let nothing = Transaction::new();
             let done = context.target.transact(context, nothing, Memo::Done);
             done.map_err(|error| error.errno())?;
-            return self.inode(record.fid2);
+            // Perhaps removed since, by another client.
+            let gone = || Inode { fid: record.fid2, attributes: Attributes::default() };
+            return Ok(self.inode(record.fid2).unwrap_or_else(|_| gone()));
         }
         let name = parse_name(name.ok_or(Errno::EPROTO)?.as_bytes())?;
         let caller = making.caller.clone();
@@ -160,7 +164,7 @@ impl Mdt {
         let _held = self.exclusion.hold(needs).await;
         let parent = self.directory(record.fid1)?;
         self.may_add(&caller, &parent, &name, kind)?;
-        let birth = self.conceive(&parent, making)?;
+        let birth = self.conceive(context, &parent, making)?;
         let _lock = locks::change_directory(context, parent.fid).await?;
         let mut transaction = Transaction::new();
         birth.add(&mut transaction, parent.fid, &name);
@@ -194,8 +198,16 @@ impl Mdt {
     }
 
     /// What a new inode will be: owner, mode and access list as its parent and caller have it.
-    pub(crate) fn conceive(&self, parent: &Inode, making: Making<'_>) -> Result<Birth, Errno> {
-        if !making.fid.is_normal() {
+    ///
+    /// # Errors
+    /// [`Errno::EINVAL`] for a FID that is not the client's to give, or those of the store.
+    pub(crate) fn conceive(
+        &self,
+        context: &Context,
+        parent: &Inode,
+        making: Making<'_>,
+    ) -> Result<Birth, Errno> {
+        if !self.sequences.may_make(making.fid, &context.export) {
             return Err(Errno::EINVAL);
         }
         let kind = FileKind::from_mode(making.mode).unwrap_or_default();
@@ -226,7 +238,7 @@ impl Mdt {
             xattrs.extend(layout.map(|layout| (LOV.to_owned(), layout)));
         }
         if let Some((name, value)) = making.security.filter(|(_, value)| !value.is_empty()) {
-            xattrs.push((name.to_text(), value.clone()));
+            xattrs.push(security_context(name, value)?);
         }
         let size = match (&making.target, is_directory) {
             (Some(target), _) => target.len() as u64,
@@ -280,4 +292,19 @@ fn inherit_acl(
         xattrs.push((ACL_DEFAULT.to_owned(), default.clone()));
     }
     Ok(permissions & !0o777 | list.mode())
+}
+
+/// The security context that a client gives a new inode (`file_secctx`): of the security modules' names, for
+/// layouts and links are not a client's to make up.
+///
+/// # Errors
+/// [`Errno::EINVAL`] for another name, [`Errno::ERANGE`] and [`Errno::E2BIG`] for what is too long.
+fn security_context(name: &Text, value: &Bytes) -> Result<(String, Bytes), Errno> {
+    let name = name.to_text();
+    match name.starts_with("security.") {
+        true if name.len() > XATTR_NAME_BYTES_MAX => Err(Errno::ERANGE),
+        true if value.len() > XATTR_VALUE_BYTES_MAX => Err(Errno::E2BIG),
+        true => Ok((name, value.clone())),
+        false => Err(Errno::EINVAL),
+    }
 }

@@ -3,7 +3,7 @@
 use sheen_layout::plan::Plan;
 use sheen_store::{AttributePatch, Transaction};
 use sheen_target::{Context, Memo, Outcome};
-use sheen_types::{Errno, InodeBits, LockMode, Timestamp};
+use sheen_types::{Errno, Fid, InodeBits, LockMode, Timestamp};
 use sheen_wire::codec::{ByteOrder, Reader, Wire};
 use sheen_wire::lov::LovMagic;
 use sheen_wire::md::{AttrValid, Bias, FileFlags, MdtBody, OpenFlags, PosixAcl, RecSetattr};
@@ -83,26 +83,28 @@ impl Mdt {
         transaction.patch(inode.fid, patch);
         let done = context.target.transact(context, transaction, Memo::Done);
         done.map_err(|error| error.errno())?;
-        let inode = self.inode(inode.fid)?;
-        let mdt_body = Some(self.setattr_body(&inode)?);
+        // It is done: where the disk does not tell what has become of the inode, nothing is said of it.
+        let mdt_body = self.setattr_body(inode.fid).unwrap_or_default();
+        let mdt_body = Some(mdt_body);
         Ok(Outcome::ok(MdsReintSetattrReply { mdt_body, ..Default::default() }))
     }
 
-    fn setattr_body(&self, inode: &Inode) -> Result<MdtBody, Errno> {
-        Ok(self.body(inode, self.layout(inode)?.is_some()))
+    fn setattr_body(&self, fid: Fid) -> Result<MdtBody, Errno> {
+        let inode = self.inode(fid)?;
+        Ok(self.body(&inode, self.layout(&inode)?.is_some()))
     }
 
-    /// What changes, after all checks (`mdd_fix_attr`).
+    /// What changes, after all checks (`mdd_fix_attr`). A client's word that none is needed
+    /// (`MDS_PERM_BYPASS`) is a server's to give, and not taken.
     fn patch_of(&self, record: &RecSetattr, inode: &Inode) -> Result<AttributePatch, Errno> {
         let caller = Caller::from(record);
         let attributes = &inode.attributes;
         let valid = record.valid;
         let has = |flag: AttrValid| valid.contains(flag);
-        let bypass = record.bias.contains(Bias::PERM_BYPASS);
         let mut patch = AttributePatch::default();
         let frozen = FileFlags::IMMUTABLE | FileFlags::APPEND;
         let only_flags = valid.without(AttrValid::ATTR_FLAG | AttrValid::CTIME) == AttrValid::NONE;
-        if attributes.flags & frozen.0 != 0 && !only_flags && !bypass {
+        if attributes.flags & frozen.0 != 0 && !only_flags {
             return Err(Errno::EPERM);
         }
         if has(AttrValid::ATTR_FLAG) {
@@ -117,11 +119,11 @@ impl Mdt {
         }
         (patch.uid, patch.gid) = owner(&caller, record, inode)?;
         let gid = patch.gid.unwrap_or(attributes.gid);
-        patch.permissions = permissions(&caller, record, inode, gid, bypass)?;
+        patch.permissions = permissions(&caller, record, inode, gid)?;
         if valid.intersects(AttrValid::SIZE | AttrValid::BLOCKS) {
             let overrides = record.bias.contains(Bias::OWNEROVERRIDE) || has(AttrValid::OVERRIDE);
             let is_theirs = overrides && caller.uid == attributes.uid;
-            if !is_theirs && !bypass {
+            if !is_theirs {
                 caller.may(&*self.store, inode.fid, attributes, May::WRITE)?;
             }
         }
@@ -272,13 +274,12 @@ fn permissions(
     record: &RecSetattr,
     inode: &Inode,
     gid: u32,
-    bypass: bool,
 ) -> Result<Option<u32>, Errno> {
     let has = |flag: AttrValid| record.valid.contains(flag);
     let old = inode.attributes.permissions;
     let mut new = old;
     if has(AttrValid::MODE) {
-        if !bypass && !caller.owns(&inode.attributes) {
+        if !caller.owns(&inode.attributes) {
             return Err(Errno::EPERM);
         }
         new = record.mode & 0o7777;

@@ -276,7 +276,7 @@ fn what_has_no_data_here_is_refused() {
         let call = client
             .inner
             .call(OstDestroy { ost_body: OstBody { oa: named(fid) }, ..OstDestroy::default() });
-        assert_eq!(call.await.errno(), Some(Errno::ENOTSUPP), "an MDT destroys with the name");
+        assert_eq!(call.await.errno(), Some(Errno::EPERM), "an MDT destroys with the name");
     });
 }
 

@@ -14,6 +14,9 @@ use sheen_wire::messages::{
 use sheen_wire::ost::{ObdoFlags, OstBody, OstId};
 use sheen_wire::ptlrpc::PtlrpcBody;
 
+/// Objects that it makes by one request, as an OST does.
+const CREATE_MAX: u64 = 20_000;
+
 /// What the OST holds and was told.
 pub(super) struct State {
     pub(super) objects: BTreeSet<(u64, u64)>,
@@ -56,6 +59,9 @@ impl FakeOst {
                     oa.valid.contains(Valid::FLAGS) && oa.flags.contains(ObdoFlags::DELORPHAN);
                 let (sequence, id) = (oa.oi.word0, oa.oi.word1);
                 state.creates += 1;
+                if id.saturating_sub(state.last) > CREATE_MAX {
+                    return Err(RpcError::Errno(Errno::EINVAL));
+                }
                 if orphans && id < state.last {
                     state.objects.retain(|(_, object)| *object <= id);
                 } else {

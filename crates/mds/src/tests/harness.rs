@@ -11,7 +11,7 @@ use sheen_store_mem::{Commits, Errors, Flaky, MemOptions, StoreMem};
 use sheen_target::testing::{TestAnswer, TestCall, TestClient, TestTarget, TestWorld};
 use sheen_target::{TargetConfig, Timeouts};
 use sheen_types::{
-    Errno, Fid, HashMap, InodeBits, LockHandle, LockMode, ResourceName, Timestamp, Uuid,
+    Errno, Fid, HashMap, InodeBits, LockHandle, LockMode, Nid, ResourceName, Timestamp, Uuid,
 };
 use sheen_wire::dir::DirPage;
 use sheen_wire::ldlm::{
@@ -26,7 +26,7 @@ use sheen_wire::messages::*;
 use sheen_wire::text::Text;
 
 use super::fake_ost::FakeOst;
-use crate::{Mdt, MdtConfig, Report, check};
+use crate::{Mdt, MdtConfig, Report, UsedObject, check};
 
 pub(super) const DIRECTORY: u32 = 0o040_000;
 pub(super) const REGULAR: u32 = 0o100_000;
@@ -45,9 +45,11 @@ pub(super) struct Server {
 pub(super) struct User {
     pub(super) uid: u32,
     pub(super) gid: u32,
+    /// What the client says that the user is able to.
+    pub(super) cap: u32,
 }
 
-pub(super) const ROOT_USER: User = User { uid: 0, gid: 0 };
+pub(super) const ROOT_USER: User = User { uid: 0, gid: 0, cap: 0 };
 
 /// A client with its sequence of FIDs.
 #[derive(Clone)]
@@ -132,7 +134,15 @@ impl Server {
     }
 
     pub(super) async fn client(&self, uuid: &str) -> Client {
-        let inner = self.node.connect(uuid).await;
+        self.begin(self.node.client(uuid)).await
+    }
+
+    pub(super) async fn client_at(&self, uuid: &str, nid: Nid) -> Client {
+        self.begin(self.node.client_at(uuid, nid)).await
+    }
+
+    async fn begin(&self, inner: TestClient) -> Client {
+        inner.connect().await.expect("the MDT takes the client");
         let query = SeqQuery { seq_opc: 1, ..SeqQuery::default() };
         let Some(Reply::SeqQuery(reply)) = inner.call(query).await.reply else {
             panic!("a sequence is given");
@@ -154,8 +164,8 @@ impl Server {
     /// The namespace is sound, and every object of a file is on its OST.
     pub(super) fn check(&self) -> Report {
         let report = check(&*self.store).expect("the store can be read");
-        assert_eq!(report.faults, Vec::<String>::new());
-        for (ost, object) in &report.objects {
+        assert_eq!(report.faults, []);
+        for UsedObject { ost, object, .. } in &report.objects {
             assert!(self.osts[usize::from(*ost)].has(object), "{object:?} of a file is missing");
         }
         report
@@ -176,7 +186,12 @@ impl Client {
     }
 
     pub(super) fn as_user(&self, uid: u32, gid: u32) -> Self {
-        Self { user: User { uid, gid }, ..self.clone() }
+        Self { user: User { uid, gid, cap: 0 }, ..self.clone() }
+    }
+
+    /// The same user with all capabilities, as the client says.
+    pub(super) fn with_capabilities(&self) -> Self {
+        Self { user: User { cap: u32::MAX, ..self.user }, ..self.clone() }
     }
 
     pub(super) fn next_fid(&self) -> Fid {
@@ -184,7 +199,7 @@ impl Client {
     }
 
     pub(super) fn next_tag(&self) -> u16 {
-        (self.tag.fetch_add(1, Ordering::Relaxed) % 200 + 1) as u16
+        (self.tag.fetch_add(1, Ordering::Relaxed) % 9 + 1) as u16
     }
 
     /// A modifying request.
@@ -202,6 +217,7 @@ impl Client {
             opcode: ReintOp::CREATE,
             fsuid: self.user.uid,
             fsgid: self.user.gid,
+            cap: self.user.cap,
             suppgid1: u32::MAX,
             suppgid2: u32::MAX,
             fid1: parent,
@@ -237,6 +253,7 @@ impl Client {
                 opcode: ReintOp::UNLINK,
                 fsuid: self.user.uid,
                 fsgid: self.user.gid,
+                cap: self.user.cap,
                 suppgid1: u32::MAX,
                 suppgid2: u32::MAX,
                 fid1: parent,
@@ -257,11 +274,33 @@ impl Client {
         self.modify(self.unlink_request(parent, name, DIRECTORY)).await.map(|_| ())
     }
 
+    pub(super) async fn symlink(&self, parent: Fid, name: &str) -> Result<(), Errno> {
+        let rec_reint = self.rec_create(parent, 0o120_777);
+        let name = Some(Text::new(name));
+        let symtgt = Bytes::from_static(b"target\0");
+        let request = MdsReintCreateSym { rec_reint, name, symtgt, ..Default::default() };
+        self.modify(request).await.map(|_| ())
+    }
+
+    /// An open without a lock.
+    pub(super) async fn reint_open(
+        &self,
+        parent: Fid,
+        name: &str,
+        flags: OpenFlags,
+    ) -> Result<(), Errno> {
+        let rec_reint = self.open_request(parent, name, flags).rec_reint;
+        let name = Some(Text::new(name));
+        let request = MdsReintOpen { rec_reint, name, ..Default::default() };
+        self.modify(request).await.map(|_| ())
+    }
+
     pub(super) async fn link(&self, file: Fid, parent: Fid, name: &str) -> Result<(), Errno> {
         let rec_reint = RecLink {
             opcode: ReintOp::LINK,
             fsuid: self.user.uid,
             fsgid: self.user.gid,
+            cap: self.user.cap,
             suppgid1: u32::MAX,
             suppgid2: u32::MAX,
             fid1: file,
@@ -278,6 +317,7 @@ impl Client {
             opcode: ReintOp::RENAME,
             fsuid: self.user.uid,
             fsgid: self.user.gid,
+            cap: self.user.cap,
             suppgid1: u32::MAX,
             suppgid2: u32::MAX,
             fid1: from.0,
@@ -300,6 +340,7 @@ impl Client {
             opcode: ReintOp::SETATTR,
             fsuid: self.user.uid,
             fsgid: self.user.gid,
+            cap: self.user.cap,
             suppgid: u32::MAX,
             fid,
             valid,
@@ -324,6 +365,7 @@ impl Client {
             opcode: ReintOp::SETXATTR,
             fsuid: self.user.uid,
             fsgid: self.user.gid,
+            cap: self.user.cap,
             fid,
             valid,
             time: 1004,
@@ -342,6 +384,7 @@ impl Client {
             fid1: fid,
             fsuid: self.user.uid,
             fsgid: self.user.gid,
+            capability: self.user.cap,
             suppgid: u32::MAX,
             eadatasize: 4096,
             valid: Valid::ACL | Valid::MODEASIZE,
@@ -434,6 +477,18 @@ impl Client {
         flags: OpenFlags,
     ) -> Result<Opened, Errno> {
         let request = self.open_request(parent, name, flags);
+        let mine = request.dlm_req.handles[0];
+        let call = TestCall::new(request).tagged(self.next_tag());
+        let result = opened(self.inner.call_with(call).await.expect("an answer"));
+        if let Ok(Opened { lock: Some((server, ..)), .. }) = &result {
+            self.keep(mine, *server);
+        }
+        result
+    }
+
+    pub(super) async fn open_fid(&self, fid: Fid, flags: OpenFlags) -> Result<Opened, Errno> {
+        let mut request = self.open_request(Fid::ROOT, "", flags | OpenFlags::BY_FID);
+        request.rec_reint.fid2 = fid;
         let mine = request.dlm_req.handles[0];
         let call = TestCall::new(request).tagged(self.next_tag());
         let result = opened(self.inner.call_with(call).await.expect("an answer"));

@@ -521,7 +521,7 @@ fn a_file_without_a_layout_gets_one_with_its_first_write() {
 
 pub(super) fn swap(client: &Client, first: Fid, second: Fid) -> MdsSwapLayouts {
     let mut mdt_body = client.body(first);
-    (mdt_body.fid2, mdt_body.capability) = (second, u32::MAX);
+    mdt_body.fid2 = second;
     let swap_layouts = Bytes::from_static(&[0; 24]);
     MdsSwapLayouts { mdt_body, swap_layouts, ..MdsSwapLayouts::default() }
 }

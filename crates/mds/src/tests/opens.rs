@@ -1,14 +1,16 @@
 //! Opening, creating by open, closing, and files that are unlinked while open.
 
 use bytes::Bytes;
+use sheen_layout::plan::{Plan, Striping};
 use sheen_ldlm::Policy;
+use sheen_target::budget::Limit;
 use sheen_target::testing::{TestCall, TestWorld};
 use sheen_types::{Errno, Fid, InodeBits, LockMode, ResourceName};
 use sheen_wire::connect::{ConnectFlags, ObdConnectData};
 use sheen_wire::ldlm::Disposition;
 use sheen_wire::lov::LovEa;
 use sheen_wire::md::{AttrValid, OpenFlags, Valid};
-use sheen_wire::messages::MdsSetInfo;
+use sheen_wire::messages::{MdsSetInfo, Reply};
 
 use super::harness::{DIRECTORY, REGULAR, Server, opened, run};
 
@@ -269,7 +271,7 @@ fn a_file_without_a_name_is_gone_when_closed() {
 
 #[test]
 fn symbolic_links_are_described_and_not_opened() {
-    use sheen_wire::messages::{MdsGetattr, MdsReintCreateSym, Reply};
+    use sheen_wire::messages::{MdsGetattr, MdsReintCreateSym};
     let world = TestWorld::new(28);
     let inner = world.clone();
     run(
@@ -363,6 +365,152 @@ fn who_connects_read_only_changes_nothing() {
             assert_eq!(tell(b"read-only\0", 1).await, None);
             assert!(client.mkdir(Fid::ROOT, "e").await.is_err_and(|errno| errno == Errno::EROFS));
             assert_eq!(tell(b"unheard-of\0", 1).await, Some(Errno::EINVAL));
+        },
+        &world,
+    );
+}
+
+/// What real MDTs answered in the captures, for each kind of open: `IT_EXECD|LOOKUP_EXECD` and these,
+/// with the result. The client's kernel goes by the bits: it takes what is `OPEN_CREATE` for new, and
+/// panics if it has an inode for it already, which it has unless `LOOKUP_NEG` is set.
+#[test]
+fn dispositions_are_those_of_a_real_mdt() {
+    use sheen_wire::ldlm::Disposition as Disp;
+    let world = TestWorld::new(76);
+    let inner = world.clone();
+    run(
+        async move {
+            let server = Server::start(&inner, 1).await;
+            let client = server.client("c").await;
+            let file = client.create(Fid::ROOT, "file").await.unwrap();
+            client.close(&file).await.unwrap();
+            client.mkdir(Fid::ROOT, "dir").await.unwrap();
+            let bare = client.make(Fid::ROOT, "bare", REGULAR | 0o644).await.unwrap();
+            let wish = Plan::Plain(Striping { stripe_count: 1, ..Striping::default() }).encode();
+            let (read, write) = (OpenFlags::READ, OpenFlags::WRITE);
+            let (creat, by_fid) = (OpenFlags::CREAT, OpenFlags::BY_FID);
+            let (delay, with_ea) = (OpenFlags::DELAY_CREATE, OpenFlags::HAS_EA);
+            let (pos, neg, open) = (Disp::LOOKUP_POS, Disp::LOOKUP_NEG, Disp::OPEN_OPEN);
+            let (made, lock) = (neg | Disp::OPEN_CREATE | open, Disp::OPEN_LOCK);
+            let stripe = Disp::OPEN_STRIPE;
+            let volatile = OpenFlags::VOLATILE | creat | OpenFlags::EXCL | delay | write;
+            let cases = [
+                ("file", read, pos | open, 0),
+                ("file", write, pos | open, 0),
+                ("none", read, neg, 0),
+                ("none", OpenFlags::DIRECTORY, neg, 0),
+                ("file", OpenFlags::DIRECTORY, pos, -20),
+                ("dir", OpenFlags::DIRECTORY, pos | open, 0),
+                ("dir", creat | delay | write, pos, -21),
+                ("n1", creat | write, made, 0),
+                ("n2", creat | OpenFlags::EXCL | write, made, 0),
+                ("n3", creat | write | OpenFlags::TRUNC, made, 0),
+                ("n4", creat | delay | write, made | stripe, 0),
+                ("n5", creat | read, made | stripe, 0),
+                ("file", creat | write, pos | open, 0),
+                ("file", by_fid | OpenFlags::LOCK | read, pos | open | lock, 0),
+                ("file", by_fid | write, pos | open, 0),
+                ("bare", by_fid | with_ea | write, pos | open | stripe, 0),
+                (".\u{c}\u{13}\u{14}\u{12}:VOLATILE:0000:1", volatile, made | stripe, 0),
+            ];
+            for (name, flags, bits, result) in cases {
+                let mut request = client.open_request(Fid::ROOT, name, flags);
+                if flags.contains(by_fid) {
+                    let is_bare = flags.contains(with_ea);
+                    request.rec_reint.fid2 = if is_bare { bare } else { file.body.fid1 };
+                }
+                if flags.contains(with_ea) {
+                    request.eadata = wish.clone();
+                }
+                let mine = request.dlm_req.handles[0];
+                let call = TestCall::new(request).tagged(client.next_tag());
+                let answer = client.inner.call_with(call).await.unwrap();
+                let Some(Reply::LdlmIntentOpen(reply)) = answer.reply else { panic!("{name}") };
+                let lock = reply.dlm_rep.unwrap();
+                client.keep(mine, lock.handle);
+                let bits = Disp::IT_EXECD | Disp::LOOKUP_EXECD | bits;
+                let told = (lock.policy_res1, lock.policy_res2 as i64 as i32);
+                assert_eq!(told, (bits, result), "{name:?} {flags:?}");
+                let is_volatile = flags.contains(OpenFlags::VOLATILE);
+                assert!(!is_volatile || lock.handle.0 != 0, "a lock comes with it");
+            }
+        },
+        &world,
+    );
+}
+
+/// After a restart of the MDT a create that was sent again finds its file: for the client it is new all
+/// the same.
+#[test]
+fn a_create_sent_again_is_told_as_one() {
+    let world = TestWorld::new(77);
+    let inner = world.clone();
+    run(
+        async move {
+            let server = Server::start(&inner, 1).await;
+            let client = server.client("c").await;
+            let flags = OpenFlags::CREAT | OpenFlags::EXCL | OpenFlags::WRITE;
+            let request = client.open_request(Fid::ROOT, "f", flags);
+            let call = TestCall::new(request.clone()).tagged(1);
+            let first = client.inner.call_with(call).await.unwrap();
+            let before = opened(first.clone()).unwrap().disposition;
+            let (server, client) = super::recovery::crash(&inner, server, &client).await;
+            super::recovery::finish_recovery(&client).await;
+            let again = TestCall::new(request).tagged(1).resent(first.xid);
+            let again = opened(client.inner.call_with(again).await.unwrap()).unwrap();
+            assert_eq!(again.disposition.without(Disposition::LOOKUP_POS), before);
+            drop(server);
+        },
+        &world,
+    );
+}
+
+#[test]
+fn a_client_has_so_many_files_open_and_another_its_own() {
+    let world = TestWorld::new(27);
+    let inner = world.clone();
+    run(
+        async move {
+            let server = Server::start(&inner, 1).await;
+            let (hostile, good) = (server.client("h").await, server.client("g").await);
+            let target = &server.node.target;
+            target.budget().set(Limit::Opens, 20);
+            good.create(Fid::ROOT, "f").await.unwrap();
+            let mut opened = Vec::new();
+            for _ in 0..20 {
+                opened.push(hostile.open(Fid::ROOT, "f", OpenFlags::READ).await.unwrap());
+            }
+            let refused = hostile.open(Fid::ROOT, "f", OpenFlags::READ).await;
+            assert_eq!(refused.map(|_| ()), Err(Errno::ENFILE));
+            assert_eq!(hostile.create(Fid::ROOT, "new").await.map(|_| ()), Err(Errno::ENFILE));
+            assert_eq!(server.check().orphans.len(), 0);
+            assert!(server.mdt.open_count() == 21, "nothing was made");
+            good.open(Fid::ROOT, "f", OpenFlags::READ).await.unwrap();
+            assert_eq!(target.budget().refused(Limit::Opens), 2);
+            hostile.close(&opened[0]).await.unwrap();
+            hostile.open(Fid::ROOT, "f", OpenFlags::READ).await.unwrap();
+        },
+        &world,
+    );
+}
+
+#[test]
+fn nothing_is_kept_of_a_client_that_is_refused() {
+    let world = TestWorld::new(28);
+    let inner = world.clone();
+    run(
+        async move {
+            let server = Server::start(&inner, 1).await;
+            let known = server.node.target.view().exports.len();
+            let refused = server.node.client("refused");
+            // Without inode bits and FIDs nobody can speak of inodes.
+            let data = ObdConnectData {
+                flags: ConnectFlags::VERSION | ConnectFlags::FULL20,
+                ..ObdConnectData::default()
+            };
+            let answer = refused.connect_with(data).await;
+            assert_eq!(answer.map(|_| ()), Err(Errno::EPROTO));
+            assert_eq!(server.node.target.view().exports.len(), known);
         },
         &world,
     );

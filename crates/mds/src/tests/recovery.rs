@@ -233,3 +233,24 @@ fn sequences_are_not_given_twice() {
         &world,
     );
 }
+
+#[test]
+fn a_range_is_durable_before_an_ost_hears_of_it() {
+    let world = TestWorld::new(145);
+    let inner = world.clone();
+    run(
+        async move {
+            let server = Server::start_on(&inner, manual(), vec![FakeOst::new()]).await;
+            let late = FakeOst::new();
+            server.mdt.add_ost(5, late.clone());
+            inner.sleep(std::time::Duration::from_secs(5)).await;
+            let used = late.state.lock().objects.first().copied();
+            let (sequence, _) = used.expect("objects were created ahead");
+            let after = Arc::new(server.store.crash());
+            let ranges = crate::sequences::Sequences::load(after, 0).unwrap();
+            let other = ranges.of(7, sheen_wire::fld::SeqRangeFlags::OST).unwrap();
+            assert!(!other.contains(sequence), "{sequence:#x} was given to another OST");
+        },
+        &world,
+    );
+}

@@ -1,10 +1,14 @@
 //! Attributes, who may change them, and extended attributes.
 
+use bytes::Bytes;
 use sheen_target::testing::TestWorld;
 use sheen_types::{Errno, Fid};
 use sheen_wire::md::{AclEntry, AttrValid, OpenFlags, PosixAcl, RecSetattr};
+use sheen_wire::messages::MdsGetattrName;
+use sheen_wire::text::Text;
 
 use super::harness::{DIRECTORY, REGULAR, Server, run};
+use super::layouts::swap;
 
 fn mode(value: u32) -> impl FnOnce(&mut RecSetattr) {
     move |record| record.mode = value
@@ -320,6 +324,114 @@ fn root_is_squashed_where_it_is_not_trusted() {
             let everyone = "*@tcp 0@lo";
             server.mdt.change_root_squash(|squash| squash.set_trusted(everyone)).unwrap();
             root.mkdir(private, "yes").await.unwrap();
+        },
+        &world,
+    );
+}
+
+#[test]
+fn nobody_says_by_himself_that_no_right_is_needed() {
+    use sheen_wire::md::{Bias, RecCreate, RecSetattr};
+    use sheen_wire::messages::{MdsReintCreate, MdsReintSetattr};
+    use sheen_wire::opcode::ReintOp;
+    let world = TestWorld::new(90);
+    let inner = world.clone();
+    run(
+        async move {
+            let server = Server::start(&inner, 1).await;
+            let root = server.client("c").await;
+            let shared = root.mkdir(Fid::ROOT, "tmp").await.unwrap();
+            let rec_reint = RecSetattr {
+                opcode: ReintOp::SETATTR,
+                fsuid: 10,
+                fid: Fid::ROOT,
+                valid: AttrValid::MODE,
+                mode: 0o4777,
+                bias: Bias::PERM_BYPASS,
+                ..RecSetattr::default()
+            };
+            let request = MdsReintSetattr { rec_reint, ..MdsReintSetattr::default() };
+            assert_eq!(root.inner.call(request).await.errno(), Some(Errno::EPERM));
+            // Nor does a new inode begin with a layout that names others' objects.
+            let named = async |context: &str, name: &str| {
+                let rec_reint = RecCreate {
+                    opcode: ReintOp::CREATE,
+                    fid1: shared,
+                    fid2: root.next_fid(),
+                    mode: 0o100_644,
+                    ..RecCreate::default()
+                };
+                let request = MdsReintCreate {
+                    rec_reint,
+                    name: Some(Text::new(name)),
+                    file_secctx_name: Some(Text::new(context)),
+                    file_secctx: Bytes::from_static(b"value"),
+                    ..MdsReintCreate::default()
+                };
+                root.inner.call(request).await.errno()
+            };
+            assert_eq!(named("trusted.lov", "a").await, Some(Errno::EINVAL));
+            assert_eq!(named("trusted.link", "b").await, Some(Errno::EINVAL));
+            assert_eq!(named("security.selinux", "c").await, None);
+        },
+        &world,
+    );
+}
+
+#[test]
+fn capabilities_that_a_client_claims_for_a_user_are_dropped() {
+    let world = TestWorld::new(89);
+    let inner = world.clone();
+    run(
+        async move {
+            let server = Server::start(&inner, 1).await;
+            let root = server.client("c").await;
+            let private = root.mkdir(Fid::ROOT, "private").await.unwrap();
+            let file = root.make(private, "f", REGULAR | 0o600).await.unwrap();
+            let other = root.make(private, "g", REGULAR | 0o600).await.unwrap();
+            root.setxattr(file, "user.x", Some(b"1"), 0).await.unwrap();
+            root.setattr(private, AttrValid::MODE, mode(0o700)).await.unwrap();
+            let mallory = root.as_user(10, 10).with_capabilities();
+            // Each request by which a right is judged, once.
+            let no = Err(Errno::EACCES);
+            assert_eq!(mallory.mkdir(private, "no").await.map(|_| ()), no);
+            assert_eq!(mallory.symlink(private, "no").await, no);
+            assert_eq!(mallory.unlink(private, "f").await, no);
+            assert_eq!(mallory.link(file, private, "no").await, no);
+            assert_eq!(mallory.rename((private, "f"), (private, "no")).await, no);
+            assert_eq!(mallory.open(private, "f", OpenFlags::READ).await.map(|_| ()), no);
+            assert_eq!(mallory.open_fid(file, OpenFlags::READ).await.map(|_| ()), no);
+            assert_eq!(mallory.reint_open(private, "f", OpenFlags::READ).await, no);
+            assert_eq!(mallory.create(private, "no").await.map(|_| ()), no);
+            assert_eq!(mallory.getxattr(file, "user.x").await.map(|_| ()), no);
+            assert_eq!(mallory.setxattr(file, "user.x", Some(b"2"), 0).await, no);
+            let size = |record: &mut RecSetattr| record.size = 1;
+            assert_eq!(mallory.setattr(file, AttrValid::SIZE, size).await.map(|_| ()), no);
+            let swapped = mallory.modify(swap(&mallory, file, other)).await;
+            assert_eq!(swapped.map(|_| ()), no);
+            let (mdt_body, name) = (mallory.body(private), Some(Text::new("f")));
+            let by_name = MdsGetattrName { mdt_body, name, ..MdsGetattrName::default() };
+            assert_eq!(mallory.modify(by_name).await.map(|_| ()), no);
+            let (_, reply) = mallory.lookup(private, "f").await;
+            let error = reply.dlm_rep.unwrap().policy_res2 as u32 as i32;
+            assert_eq!(error, Errno::EACCES.status());
+            let no = Err(Errno::EPERM);
+            let refused = mallory.setattr(file, AttrValid::MODE, mode(0o777)).await.map(|_| ());
+            assert_eq!(refused, no);
+            let give = |record: &mut RecSetattr| record.uid = 10;
+            assert_eq!(mallory.setattr(file, AttrValid::UID, give).await.map(|_| ()), no);
+            assert_eq!(mallory.setxattr(file, "trusted.x", Some(b"1"), 0).await, no);
+            root.setattr(Fid::ROOT, AttrValid::MODE, mode(0o1777)).await.unwrap();
+            let device = mallory.make(Fid::ROOT, "sda", 0o060_666).await;
+            assert_eq!(device.map(|_| ()), no);
+            // Root has them, whatever its client says; and users, where the operator wants it so.
+            root.mkdir(private, "yes").await.unwrap();
+            server.mdt.set_capability_mask("cap_dac_override,cap_chown").unwrap();
+            mallory.mkdir(private, "yes2").await.unwrap();
+            mallory.setattr(file, AttrValid::UID, give).await.unwrap();
+            let refused = mallory.setattr(other, AttrValid::MODE, mode(0o777)).await.map(|_| ());
+            assert_eq!(refused, no, "not what the mask leaves out");
+            assert_eq!(mallory.setxattr(file, "trusted.x", Some(b"1"), 0).await, no);
         },
         &world,
     );

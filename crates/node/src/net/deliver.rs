@@ -208,6 +208,7 @@ impl LNet {
             bits: put.match_bits,
             header_data: put.header_data,
             offset: put.offset,
+            backlog: 0,
             prompt: false,
             payload: joined(payload),
         };
@@ -228,7 +229,7 @@ impl LNet {
             self.answer_cookie(link, incoming.cookie);
         }
         match incoming.command {
-            LnetCommand::Put(put) => self.arrived_put(from, &put, incoming.payload, prompt),
+            LnetCommand::Put(put) => self.arrived_put(link, &put, incoming.payload, prompt),
             LnetCommand::Get(get) => self.arrived_get(from, &get),
             LnetCommand::Reply(reply) => self.arrived_reply(from, &reply, incoming.payload),
             // We ask for no ACK. (A session lets no HELLO through.)
@@ -236,7 +237,8 @@ impl LNet {
         }
     }
 
-    fn arrived_put(self: &Arc<Self>, from: Nid, put: &Put, payload: Bytes, prompt: bool) {
+    fn arrived_put(self: &Arc<Self>, link: &Link, put: &Put, payload: Bytes, prompt: bool) {
+        let from = link.partner.nid;
         let length = payload.len() as u32;
         // A peer's push of its ping information: there is nothing to learn, but it wants its ACK.
         let pushed = put.portal == Portal::RESERVED && put.match_bits == PING_MATCH_BITS;
@@ -246,6 +248,7 @@ impl LNet {
             bits: put.match_bits,
             header_data: put.header_data,
             offset: put.offset,
+            backlog: link.backlog(),
             prompt,
             payload,
         };

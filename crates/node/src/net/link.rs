@@ -11,7 +11,8 @@
 
 use std::collections::VecDeque;
 use std::io;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
@@ -47,10 +48,15 @@ struct Outbox {
 pub(super) struct Link {
     pub(super) id: LinkId,
     pub(super) partner: Partner,
+    pub(super) since: Instant,
     outbox: Mutex<Outbox>,
     reader_task: Mutex<Option<Waker>>,
     closed: AtomicBool,
     sent_at: AtomicU64,
+    /// Bytes that wait for any of the peer's sockets.
+    backlog: Arc<AtomicUsize>,
+    /// Nothing is read before this; 0 mostly.
+    paused_until: AtomicU64,
 }
 
 enum Written {
@@ -64,6 +70,7 @@ impl Link {
         id: LinkId,
         partner: Partner,
         writer: Box<dyn WriteStream>,
+        backlog: Arc<AtomicUsize>,
         now: Instant,
     ) -> Self {
         let outbox = Outbox {
@@ -80,10 +87,13 @@ impl Link {
         Self {
             id,
             partner,
+            since: now,
             outbox: Mutex::new(outbox),
             reader_task: Mutex::new(None),
             closed: AtomicBool::new(false),
             sent_at: AtomicU64::new(now.0),
+            backlog,
+            paused_until: AtomicU64::new(0),
         }
     }
 
@@ -138,15 +148,45 @@ impl Link {
 
     fn queue(&self, outbox: &mut Outbox, frame: Frame, now: Instant) -> bool {
         self.sent_at.store(now.0, Ordering::Relaxed);
-        let full = outbox.queued_bytes + frame.length > limits::WAITING_BYTES_MAX;
-        if full || self.closed.load(Ordering::Acquire) {
+        if self.closed.load(Ordering::Acquire) || self.is_full(frame.length) {
             return false;
         }
         outbox.lingers = false;
         outbox.queued_bytes += frame.length;
+        self.backlog.fetch_add(frame.length, Ordering::Relaxed);
         outbox.queue.push_back(frame.head);
         outbox.queue.extend(frame.payload.into_iter().filter(|piece| !piece.is_empty()));
         true
+    }
+
+    fn is_full(&self, more: usize) -> bool {
+        self.backlog.load(Ordering::Relaxed) + more > limits::WAITING_BYTES_MAX
+    }
+
+    /// Bytes that wait for the peer, at all its connections.
+    pub(super) fn backlog(&self) -> usize {
+        self.backlog.load(Ordering::Relaxed)
+    }
+
+    /// The same, for the peer's other connections.
+    pub(super) fn shared_backlog(&self) -> Arc<AtomicUsize> {
+        Arc::clone(&self.backlog)
+    }
+
+    /// Whether a frame was refused because too much waits, and the link should be closed for it.
+    pub(super) fn is_choked(&self, length: usize) -> bool {
+        !self.closed.load(Ordering::Acquire) && self.is_full(length)
+    }
+
+    /// Nothing more is read before `until`.
+    pub(super) fn pause_until(&self, until: Instant) {
+        self.paused_until.fetch_max(until.0, Ordering::Relaxed);
+    }
+
+    /// Until when nothing is to be read.
+    pub(super) fn paused(&self, now: Instant) -> Option<Instant> {
+        let until = Instant(self.paused_until.load(Ordering::Relaxed));
+        (until > now).then_some(until)
     }
 
     /// Writes what is queued, unless somebody else does, or will.
@@ -205,7 +245,8 @@ impl Link {
         self.closed.store(true, Ordering::Release);
         let mut outbox = self.outbox.lock();
         outbox.queue.clear();
-        outbox.queued_bytes = 0;
+        let queued = std::mem::take(&mut outbox.queued_bytes);
+        self.backlog.fetch_sub(queued, Ordering::Relaxed);
         let writer = outbox.writer.take();
         let writer_task = outbox.writer_task.take();
         drop(outbox);
@@ -247,7 +288,10 @@ impl Link {
             drop(outbox);
             let (written, result) = write(writer.as_mut(), context, &mut batch);
             let mut outbox = self.outbox.lock();
-            outbox.queued_bytes = outbox.queued_bytes.saturating_sub(written);
+            // Less, where the link was closed meanwhile.
+            let written = written.min(outbox.queued_bytes);
+            outbox.queued_bytes -= written;
+            self.backlog.fetch_sub(written, Ordering::Relaxed);
             match result {
                 Written::All => {}
                 Written::Blocked => {
@@ -319,7 +363,6 @@ fn advance(pieces: &mut VecDeque<Bytes>, mut bytes: usize) {
 #[cfg(test)]
 mod tests {
     use std::net::Ipv4Addr;
-    use std::sync::Arc;
 
     use sheen_types::Nid;
     use sheen_wire::lnet::ConnectionType;
@@ -347,7 +390,7 @@ mod tests {
         let writer = Box::new(Writes(Arc::clone(&written)));
         let nid = Nid::tcp(Ipv4Addr::LOCALHOST);
         let partner = Partner { nid, pid: 1, incarnation: 1, kind: ConnectionType::CONTROL };
-        (Link::new(LinkId(1), partner, writer, Instant(0)), written)
+        (Link::new(LinkId(1), partner, writer, Arc::default(), Instant(0)), written)
     }
 
     fn frame(byte: u8) -> Frame {

@@ -14,6 +14,7 @@
 //! 16 KiB read buffer. A 1 MiB payload: at most 16 KiB of it is copied (read along with its
 //! header), one allocation of its size, and as many reads and writes as the socket buffers need.
 
+mod admission;
 mod cell;
 mod deliver;
 mod link;
@@ -27,6 +28,7 @@ use std::io;
 use std::net::SocketAddrV4;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
 
 use bytes::Bytes;
 use parking_lot::{Mutex, RwLock};
@@ -35,15 +37,29 @@ use sheen_lnet::{Local, Peers, Sending};
 use sheen_types::{Instant, MatchBits, Nid};
 use sheen_wire::lnet::{Get, HANDLE_NONE, LnetCommand, PING_MATCH_BITS, Portal, Put, WireHandle};
 
+pub(crate) use race::within;
 pub use sheen_lnet::PeerReport;
 pub use wait::{Expectation, Fetch, NetError, Offer, Unlinked};
 
+pub use admission::Usefulness;
+
+use admission::Openings;
 use cell::Cell;
 use deliver::{Tables, Upcall};
 use link::Link;
 
 /// Bytes of ping information that we take: some sixteen interfaces, as Lustre asks for.
 const PING_BYTES_MAX: u32 = 272;
+
+/// So many connections in a row, closed unanswered, are no accident: a server that ends closes one or two.
+const INSECURE_TIMES: u32 = 3;
+
+/// Connections from unprivileged ports that a peer closed before its HELLO, in a row.
+#[derive(Clone, Copy, Debug)]
+struct Insecure {
+    nid: Nid,
+    times: u32,
+}
 
 /// A message to a portal of ours.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -59,6 +75,8 @@ pub struct Delivery {
     /// Where in the receiver's buffer the sender wanted it: replies come behind the room that early
     /// replies use.
     pub offset: u32,
+    /// Bytes that wait to be sent to the sender: one that takes no answers needs none.
+    pub backlog: usize,
     /// Whether it came with few others: whoever receives it may begin to work on it at once, where it
     /// was read.
     pub prompt: bool,
@@ -85,15 +103,18 @@ pub struct NetConfig {
     pub port: u16,
     /// Whether peers may connect to us.
     pub listen: bool,
+    /// Whether peers must have needed privilege to connect: those that come from ports which any user of
+    /// their machine may use are closed at once. Lustre's `accept=secure`.
+    pub secure: bool,
     /// Whether to connect from a port below 1024, as Lustre's acceptor demands by default.
     pub privileged: bool,
 }
 
 impl NetConfig {
-    /// A node that listens, and connects from a privileged port if the port it is reached at is one.
+    /// A node that listens and takes every peer, and connects from a privileged port if it may.
     #[must_use]
     pub fn new(nid: Nid, port: u16) -> Self {
-        Self { nid, port, listen: true, privileged: port < 1024 }
+        Self { nid, port, listen: true, secure: false, privileged: true }
     }
 }
 
@@ -114,6 +135,11 @@ pub struct Counters {
     pub receive_dropped: AtomicU64,
     /// Connections that ended because the peer broke the protocol.
     pub protocol_errors: AtomicU64,
+    /// Connections that ended because the peer took nothing of too much.
+    pub backlogged: AtomicU64,
+    /// Connections that ended because there were too many of them, of the peer or in all, or because
+    /// nothing came of them.
+    pub unused: AtomicU64,
 }
 
 /// A node's LNet. Shared; lives until [`LNet::shutdown`].
@@ -130,6 +156,9 @@ pub struct LNet {
     next: AtomicU64,
     stopping: AtomicBool,
     stops: Mutex<Vec<Cell<()>>>,
+    insecure: Mutex<Option<Insecure>>,
+    openings: Openings,
+    usefulness: RwLock<Option<Usefulness>>,
 }
 
 impl fmt::Debug for LNet {
@@ -165,15 +194,33 @@ impl LNet {
             next: AtomicU64::new(1),
             stopping: AtomicBool::new(false),
             stops: Mutex::default(),
+            insecure: Mutex::default(),
+            openings: Openings::default(),
+            usefulness: RwLock::default(),
         });
         lnet.run(listener);
         Ok(lnet)
+    }
+
+    /// A peer that again and again closes the connections that we open from a port which any user may
+    /// use, before it says who it is: it takes others only (`accept=secure`).
+    #[must_use]
+    pub fn refused_as_insecure(&self) -> Option<Nid> {
+        let insecure = *self.insecure.lock();
+        insecure.filter(|it| it.times >= INSECURE_TIMES).map(|it| it.nid)
     }
 
     /// Our address.
     #[must_use]
     pub fn nid(&self) -> Nid {
         self.local.nid
+    }
+
+    /// Whether a NID is ours: what comes from it was sent in this process, because no peer is admitted
+    /// under it.
+    #[must_use]
+    pub fn is_own(&self, nid: Nid) -> bool {
+        nid == self.local.nid || nid.is_loopback()
     }
 
     /// What happened since the start.
@@ -213,7 +260,7 @@ impl LNet {
         payload: Vec<Bytes>,
     ) {
         let put = Put { ack_handle: HANDLE_NONE, match_bits: bits, header_data, portal, offset };
-        if self.is_self(to) {
+        if self.is_own(to) {
             self.put_to_self(to, &put, &payload);
         } else {
             self.send(to, LnetCommand::Put(put), payload);
@@ -231,7 +278,7 @@ impl LNet {
     ) {
         let now = self.now();
         let length = payload.iter().map(Bytes::len).sum();
-        let link = (!self.is_self(to) && !self.is_stopping())
+        let link = (!self.is_own(to) && !self.is_stopping())
             .then(|| self.peers.read().route(to, now, length))
             .flatten();
         let Some(link) = link else { return self.put(to, portal, bits, 0, payload) };
@@ -300,7 +347,7 @@ impl LNet {
     pub fn get(self: &Arc<Self>, to: Nid, portal: Portal, bits: MatchBits, length: u32) -> Fetch {
         let object = self.next.fetch_add(1, Ordering::Relaxed);
         let fetch = Fetch::new(self, to, object);
-        if self.is_self(to) {
+        if self.is_own(to) {
             match self.tables.take_offer(to, portal, bits) {
                 Some(offer) => fetch.finish(Ok(offer.fetched_by_self(length))),
                 None => self.count_dropped(),
@@ -324,7 +371,7 @@ impl LNet {
         self: &Arc<Self>,
         nid: Nid,
     ) -> impl Future<Output = Result<Vec<Nid>, NetError>> + Send + use<> {
-        let own = self.is_self(nid).then(|| sheen_lnet::ping_answer(self.local.nid));
+        let own = self.is_own(nid).then(|| sheen_lnet::ping_answer(self.local.nid));
         let fetch =
             own.is_none().then(|| self.get(nid, Portal::RESERVED, PING_MATCH_BITS, PING_BYTES_MAX));
         async move {
@@ -351,6 +398,19 @@ impl LNet {
         }
     }
 
+    /// Bytes that wait to be sent to a peer.
+    #[must_use]
+    pub fn backlog(&self, nid: Nid) -> usize {
+        self.peers.read().newest_of(nid).map_or(0, |link| link.backlog())
+    }
+
+    /// Reads nothing from a peer for a while: it sends more than it may.
+    pub fn pause(&self, nid: Nid, time: Duration) {
+        let until = self.now() + time;
+        let links = self.peers.read().connections_of(nid);
+        links.iter().for_each(|link| link.pause_until(until));
+    }
+
     /// Closes everything. All that waits is told; later sends are dropped.
     pub fn shutdown(&self) {
         self.stopping.store(true, Ordering::Release);
@@ -363,10 +423,6 @@ impl LNet {
         }
         self.upcalls.close();
         self.tables.clear();
-    }
-
-    fn is_self(&self, nid: Nid) -> bool {
-        nid == self.local.nid || nid.is_loopback()
     }
 
     fn now(&self) -> Instant {
@@ -389,10 +445,26 @@ impl LNet {
         }
         let link = self.peers.read().route(to, now, length);
         let sent = match link {
-            Some(link) => link.send(frame, now),
+            Some(link) => {
+                let sent = link.send(frame, now);
+                if !sent {
+                    self.close_if_choked(&link, length);
+                }
+                sent
+            }
             None => self.send_or_connect(to, now, frame),
         };
         self.count_sent(to, length, sent);
+    }
+
+    /// A link that takes nothing of too much is closed; who needs it connects again, and asks again.
+    fn close_if_choked(&self, link: &Link, length: usize) {
+        if link.is_choked(length) {
+            self.counters.backlogged.fetch_add(1, Ordering::Relaxed);
+            let (nid, bytes) = (link.partner.nid, link.backlog());
+            tracing::warn!(%nid, bytes, "a peer takes nothing: connection closed");
+            link.close();
+        }
     }
 
     fn count_sent(&self, to: Nid, length: usize, sent: bool) {

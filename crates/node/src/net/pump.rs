@@ -8,16 +8,16 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use bytes::{Buf, Bytes};
-use sheen_io::{Connection, Listener, ReadStream, WriteStream};
+use sheen_io::{Connection, Listener, PeerAddress, ReadStream, WriteStream};
 use sheen_lnet::{Incoming, LinkId, Opening, Partner, Progress, Refusal, Session, limits};
 use sheen_types::Nid;
 use sheen_wire::lnet::ConnectionType;
 
-use super::LNet;
 use super::cell::Cell;
 use super::deliver::Upcall;
 use super::link::Link;
 use super::race::{First, race, within};
+use super::{Insecure, LNet};
 
 /// How often idle and stuck connections are looked for.
 const CARE_TIME: Duration = Duration::from_secs(5);
@@ -66,8 +66,14 @@ impl LNet {
         loop {
             match race(stopped.as_mut(), listener.accept()).await {
                 First::Left(()) => return,
+                First::Right(Ok(connection)) if !self.admits(&connection) => {}
                 First::Right(Ok(connection)) => {
+                    let source = connection.peer.source();
+                    let Some(place) = self.begin_opening(source) else { continue };
                     let task = Arc::clone(&self).welcome(connection);
+                    let task = async move {
+                        let (First::Left(()) | First::Right(())) = race(place.lost(), task).await;
+                    };
                     self.world.tasks.spawn("lnet-welcome", Box::pin(task));
                 }
                 First::Right(Err(error)) => {
@@ -79,9 +85,26 @@ impl LNet {
         }
     }
 
+    /// Lustre's `accept=secure`: decided before a byte is read.
+    fn admits(&self, connection: &Connection) -> bool {
+        let admits = !self.config.secure || connection.is_privileged;
+        if !admits {
+            tracing::warn!(
+                "refused a connection from {}: any user of that machine may use such a port \
+                 (accept=secure)",
+                connection.peer
+            );
+        }
+        admits
+    }
+
     /// A peer has connected.
     async fn welcome(self: Arc<Self>, mut connection: Connection) {
-        let mut opening = Opening::passive(self.local, connection.peer);
+        let unprivileged = match connection.peer {
+            PeerAddress::Tcp(address) if !connection.is_privileged => Some(address),
+            PeerAddress::Tcp(_) | PeerAddress::Unix { .. } => None,
+        };
+        let mut opening = Opening::passive_from(self.local, unprivileged);
         let known = open(&mut opening, &mut connection);
         let clock = self.world.clock.as_ref();
         let partner = match within(clock, limits::OPENING_TIME_MAX, known).await {
@@ -105,7 +128,7 @@ impl LNet {
         self.establish(now, partner, session, connection);
     }
 
-    fn opening_failed(&self, peer: SocketAddrV4, error: &io::Error) {
+    fn opening_failed(&self, peer: PeerAddress, error: &io::Error) {
         if error.kind() == io::ErrorKind::InvalidData {
             self.counters.protocol_errors.fetch_add(1, Ordering::Relaxed);
             tracing::warn!("refused a connection from {peer}: {error}");
@@ -157,17 +180,25 @@ impl LNet {
             Ok(connection) => connection,
             Err(error) => return Attempt::Failed(error.to_string()),
         };
-        let (mut opening, first) = Opening::active(self.local, address, nid, kind);
-        if let Err(error) = write_all(&mut connection.writer, first).await {
-            return Attempt::Failed(error.to_string());
-        }
-        match open(&mut opening, &mut connection).await {
+        let (mut opening, first) = Opening::active(self.local, nid, kind);
+        let answered = match write_all(&mut connection.writer, first).await {
+            Ok(()) => open(&mut opening, &mut connection).await,
+            Err(error) => Err(error),
+        };
+        self.note_insecure(nid, answered.is_err() && !connection.is_privileged);
+        match answered {
             Ok(Progress::Known(partner)) => {
                 Attempt::Connected(partner, opening.established(partner), connection)
             }
             Ok(_) => Attempt::Refused,
             Err(error) => Attempt::Failed(error.to_string()),
         }
+    }
+
+    fn note_insecure(&self, nid: Nid, closed: bool) {
+        let mut insecure = self.insecure.lock();
+        let times = insecure.filter(|it| it.nid == nid).map_or(0, |it| it.times);
+        *insecure = closed.then_some(Insecure { nid, times: times.saturating_add(1) });
     }
 
     /// A connection is there: registers it, sends what waited for it, starts its tasks.
@@ -179,7 +210,9 @@ impl LNet {
         connection: Connection,
     ) {
         let id = LinkId(self.next.fetch_add(1, Ordering::Relaxed));
-        let link = Arc::new(Link::new(id, partner, connection.writer, now));
+        let sibling = self.peers.read().newest_of(partner.nid).map(|link| link.shared_backlog());
+        let backlog = sibling.unwrap_or_default();
+        let link = Arc::new(Link::new(id, partner, connection.writer, backlog, now));
         let established = self.peers.write().established(&partner, id, Arc::clone(&link));
         tracing::debug!("{:?} connection with {} established", partner.kind, partner.nid);
         for stale in &established.stale {
@@ -217,6 +250,9 @@ impl LNet {
                     tracing::warn!("{} broke the protocol: {error}", link.partner.nid);
                     break None;
                 }
+            }
+            if let Some(until) = link.paused(self.world.clock.now()) {
+                self.world.clock.sleep_until(until).await;
             }
             let read =
                 poll_fn(|context| link.poll_read(context, reader.as_mut(), session.space())).await;
@@ -289,6 +325,8 @@ impl LNet {
                 return;
             }
             let now = clock.now();
+            self.close_unused(now);
+            self.peers.write().forget_dead(now);
             let links = self.peers.read().connections();
             for link in links {
                 let (idle, stuck) = link.idle(now);

@@ -29,7 +29,7 @@ pub(super) async fn race<A, B>(
 }
 
 /// `None`: it took too long.
-pub(super) async fn within<T>(
+pub(crate) async fn within<T>(
     clock: &dyn Clock,
     duration: Duration,
     work: impl Future<Output = T>,

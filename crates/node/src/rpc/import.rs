@@ -117,6 +117,7 @@ impl Core {
             }
             Action::State(state) => self.state_changed(state),
             Action::Evicted => self.tell_eviction(),
+            Action::WentBack(told, claimed) => self.tell_went_back(told, claimed),
             Action::AskUnused(count) => {
                 let is_unused = self.events.is_unused();
                 self.handle(Event::Unused(count, is_unused));
@@ -183,6 +184,17 @@ impl Core {
             _ => tracing::debug!(%target, %peer, %state, "import"),
         }
         self.events.state_changed(state, &data);
+    }
+
+    /// The wording is searched for by scripts that watch over Lustre's clients.
+    fn tell_went_back(&self, told: Transno, claimed: Transno) {
+        let (target, peer) = {
+            let inner = self.inner.lock();
+            (inner.engine.target().clone(), inner.engine.peer())
+        };
+        tracing::error!(%target, %peer,
+            "{target} went back in time: it had told that transaction {told} was durable, and now \
+             claims {claimed}. What lies between is lost on it: check its store and its log");
     }
 
     fn tell_eviction(&self) {

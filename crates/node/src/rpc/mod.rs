@@ -9,16 +9,16 @@
 //!   take the reply, one of the routes' shard each; one wakeup, of the caller, by the task that read
 //!   the reply;
 //! - server: the list of buffers, the request's structures, the task, the handler's boxed future, the
-//!   boxed replier, the message; three locks of the export's service (arrive, finish, next); one task switch,
-//!   from the reader to the handler.
+//!   boxed replier, the message; four locks of the client's service (arrive, first wait, finish, next); one task
+//!   switch, from the reader to the handler.
 //!
 //! Measured with `examples/rpc_speed.rs` (OBD_PING round trips over loopback TCP, both ends in one
 //! process, two threads on two shared cores, November 2026), the kernel's share included: 7.2 us of
 //! CPU per round trip with one caller (138,000/s), 13 us with 8, 12 us with 64 (138,000/s).
 
+mod bulk;
 mod call;
 mod import;
-mod mover;
 mod routes;
 mod server;
 mod timer;
@@ -30,6 +30,7 @@ use std::time::Duration;
 
 use parking_lot::{Mutex, RwLock};
 use sheen_io::World;
+use sheen_rpc::budget::Budget;
 use sheen_rpc::import::{Config, Event, Service as ServiceKind, Traffic};
 use sheen_rpc::service::{Service, Stats};
 use sheen_rpc::{
@@ -118,13 +119,18 @@ pub struct RpcNode {
     /// Replaced as a whole, so that handlers are asked with no lock held.
     targets: RwLock<Arc<Vec<Registered>>>,
     callbacks: RwLock<Option<Arc<dyn Handler>>>,
-    /// Divided by export, so that clients do not wait for each other.
+    /// Divided by client, so that clients do not wait for each other.
     services: [Mutex<Service<Box<Arrived>>>; SERVICES],
+    /// What each client may use up.
+    budget: Arc<Budget>,
+    rooms: Arc<bulk::Rooms>,
     /// Exports whose clients await replies under match bits of their own (`REP_MBITS`).
     exports_by_bits: RwLock<HashSet<ObdHandle>>,
     timer: Timer,
     /// Requests that could not be decoded, or that nobody serves.
     refused: AtomicU64,
+    /// Requests that were dropped because their client has too many, or takes no answers.
+    over_budget: AtomicU64,
 }
 
 impl fmt::Debug for RpcNode {
@@ -139,6 +145,7 @@ impl RpcNode {
         let now = world.clock.now();
         let seconds = u64::try_from(world.clock.wall().seconds).unwrap_or(0);
         let timing = Arc::<Timing>::default();
+        let budget = Arc::<Budget>::default();
         let node = Arc::new(Self {
             xids: Arc::new(Xids::new(limits::first_xid(seconds))),
             routes: Routes::default(),
@@ -146,12 +153,16 @@ impl RpcNode {
             targets: RwLock::default(),
             callbacks: RwLock::default(),
             services: std::array::from_fn(|_| {
-                let limit = limits::SERVICE_ACTIVE / SERVICES;
-                Mutex::new(Service::new(now, limit, Arc::clone(&timing)))
+                let (budget, timing) = (Arc::clone(&budget), Arc::clone(&timing));
+                let service = Service::new(now, budget, world.tasks.workers(), timing);
+                Mutex::new(service.compacting(server::compact))
             }),
+            rooms: bulk::Rooms::new(Arc::clone(&budget)),
+            budget,
             exports_by_bits: RwLock::default(),
             timer: Timer::default(),
             refused: AtomicU64::new(0),
+            over_budget: AtomicU64::new(0),
             timing,
             lnet,
             world,
@@ -165,6 +176,9 @@ impl RpcNode {
                 node.each_import(|core| core.handle(Event::PeerDown(nid)));
             }
         }));
+        let weak = Arc::downgrade(&node);
+        let useful = move |nid| weak.upgrade().is_none_or(|node: Arc<Self>| node.is_used_by(nid));
+        node.lnet.close_unless(Arc::new(useful));
         let task = timer::run(Arc::downgrade(&node), node.world.clock.clone());
         node.world.tasks.spawn("rpc timer", Box::pin(task));
         node
@@ -397,10 +411,22 @@ impl RpcNode {
         loads.fold((0, 0), |sum, load| (sum.0 + load.0, sum.1 + load.1))
     }
 
+    /// What each client may use up of this node's services.
+    #[must_use]
+    pub fn budget(&self) -> &Budget {
+        &self.budget
+    }
+
     /// Requests that could not be decoded or that nobody serves.
     #[must_use]
     pub fn refused(&self) -> u64 {
         self.refused.load(Ordering::Relaxed)
+    }
+
+    /// Requests that were dropped because their client has too many, or takes no answers.
+    #[must_use]
+    pub fn over_budget(&self) -> u64 {
+        self.over_budget.load(Ordering::Relaxed)
     }
 
     /// Closes all imports without a word, and takes no more requests.
@@ -415,6 +441,16 @@ impl RpcNode {
         *self.callbacks.write() = None;
         self.lnet.unserve(Portal::LDLM_CB_REQUEST);
         self.timer.stop();
+    }
+
+    /// Whether a peer has an export here, or leads to a target of ours.
+    fn is_used_by(&self, nid: Nid) -> bool {
+        let targets = Arc::clone(&self.targets.read());
+        let mut is_used = targets.iter().any(|registered| registered.handler.serves(nid));
+        if !is_used {
+            self.each_import(|core| is_used |= core.peer() == nid);
+        }
+        is_used
     }
 
     /// Calls with no lock held.

@@ -1,10 +1,13 @@
 //! Which import a reply or a part of bulk belongs to.
 
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
+use sheen_rpc::BULK_PORTALS;
 use sheen_rpc::import::{Event, Message};
 use sheen_rpc::limits::{XID_STEP, base_of};
+use sheen_types::limits::MESSAGE_BYTES_MAX;
 use sheen_types::{HashMap, MatchBits};
 
 use super::RpcNode;
@@ -43,6 +46,12 @@ pub(super) struct ReplyReceiver(pub(super) Weak<RpcNode>);
 impl Receiver for ReplyReceiver {
     fn receive(&self, delivery: Delivery) {
         let Some(node) = self.0.upgrade() else { return };
+        // Only bulk is longer. Nobody has asked for such an answer: the request is sent again.
+        let is_reply = !BULK_PORTALS.contains(&delivery.portal);
+        if is_reply && delivery.payload.len() > MESSAGE_BYTES_MAX {
+            node.refused.fetch_add(1, Ordering::Relaxed);
+            return;
+        }
         let Some(core) = node.routes.find(delivery.bits) else { return };
         core.handle(Event::Message(Message {
             from: delivery.from,

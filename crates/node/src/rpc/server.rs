@@ -1,17 +1,21 @@
 //! Requests: from their arrival through the service to their target, and back.
 
+use std::future::{Future, poll_fn};
+use std::pin::pin;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use bytes::Bytes;
 use parking_lot::Mutex;
 use sheen_rpc::import::EARLY_REPLY_BYTES;
 use sheen_rpc::service::{Arrival, RequestId, Service, Verdict, Way};
 use sheen_rpc::{
-    BulkPort, Handler, Incoming, OwnTimes, Replier, ReplyHead, bulk_portal, connect_target,
+    BulkPort, Handler, Incoming, OwnTimes, Replier, ReplyHead, bulk_portal, connect_target, limits,
     reply_portal,
 };
-use sheen_types::{Errno, MatchBits, ObdHandle, Uuid, Xid};
+use sheen_types::limits::MESSAGE_BYTES_MAX;
+use sheen_types::{Errno, MatchBits, Nid, Uuid, Xid};
 use sheen_wire::codec::Wire;
 use sheen_wire::connect::{ConnectFlags, ConnectFlags2};
 use sheen_wire::lnet::Portal;
@@ -22,7 +26,7 @@ use sheen_wire::ptlrpc::{
 };
 
 use super::RpcNode;
-use super::mover::Mover;
+use super::bulk::Mover;
 use crate::net::{Delivery, Receiver};
 
 /// A target and where requests to it arrive.
@@ -61,6 +65,16 @@ fn is_brief(opcode: Opcode) -> bool {
     )
 }
 
+/// From so many on, the exports with match bits of their own are looked through for some that have gone.
+const EXPORTS_LOOKED_AT: usize = 1024;
+
+/// Copies a request out of the read buffer that it shares with others.
+pub(super) fn compact(arrived: &mut Box<Arrived>) {
+    for buffer in &mut arrived.message.buffers {
+        *buffer = Bytes::copy_from_slice(buffer);
+    }
+}
+
 /// Takes requests; works on the reader's task, where it decodes the body and starts a task, or begins
 /// what is brief.
 pub(super) struct RequestReceiver(pub(super) Weak<RpcNode>);
@@ -68,6 +82,11 @@ pub(super) struct RequestReceiver(pub(super) Weak<RpcNode>);
 impl Receiver for RequestReceiver {
     fn receive(&self, delivery: Delivery) {
         let Some(node) = self.0.upgrade() else { return };
+        // A server that calls back is no client: it may well be behind with what it takes.
+        let is_client = delivery.portal != Portal::LDLM_CB_REQUEST;
+        if is_client && delivery.backlog > limits::CLIENT_BACKLOG_BYTES {
+            return node.slow_down(delivery.from);
+        }
         match node.arrived(&delivery) {
             Ok(arrived) => node.serve(arrived),
             Err(error) => {
@@ -82,6 +101,11 @@ impl Receiver for RequestReceiver {
 
 impl RpcNode {
     fn arrived(&self, delivery: &Delivery) -> Result<Box<Arrived>, sheen_wire::DecodeError> {
+        let length = delivery.payload.len();
+        if length > MESSAGE_BYTES_MAX {
+            let value = length as u64;
+            return Err(sheen_wire::DecodeError::Illegal { what: "length of a request", value });
+        }
         let message = Message::decode(&delivery.payload)?;
         let body = message.body()?;
         let by_bits = body.match_bits.0 != 0;
@@ -98,6 +122,7 @@ impl RpcNode {
             timeout: body.timeout,
             early: message.header.flags.contains(HeaderFlags::AT_SUPPORT),
             arrived: self.now(),
+            bytes: length + limits::REQUEST_OVERHEAD_BYTES,
         };
         let prompt = delivery.prompt && is_brief(body.opcode);
         Ok(Box::new(Arrived { arrival, message, body, bulk_bits, prompt }))
@@ -105,21 +130,48 @@ impl RpcNode {
 
     fn serve(self: &Arc<Self>, mut arrived: Box<Arrived>) {
         arrived.arrival.reply_bits = self.reply_bits(&arrived);
-        let now = self.now();
+        let (now, from) = (self.now(), arrived.arrival.from);
         let (verdict, wake) = {
-            let mut service = self.service(arrived.arrival.handle).lock();
+            let mut service = self.service(from).lock();
             let arrival = arrived.arrival.clone();
             (service.arrive(now, arrival, arrived), service.next_wake())
         };
         self.timer.want(wake);
-        if let Verdict::Run(id, arrived) = verdict {
-            let (node, prompt) = (Arc::clone(self), arrived.prompt);
-            let work = Box::pin(async move { node.execute(id, arrived).await });
-            match prompt {
-                true => self.world.tasks.begin("rpc request", work),
-                false => self.world.tasks.spawn("rpc request", work),
+        match verdict {
+            Verdict::Run(id, arrived) => {
+                let prompt = arrived.prompt;
+                let work = Box::pin(Arc::clone(self).work(id, arrived));
+                match prompt {
+                    true => self.world.tasks.begin("rpc request", work),
+                    false => self.world.tasks.spawn("rpc request", work),
+                }
             }
+            Verdict::Dropped => self.slow_down(from),
+            Verdict::Queued | Verdict::Attached => {}
         }
+    }
+
+    /// A peer sends more than may wait, or takes no answers: its requests are dropped, and it is read
+    /// slowly.
+    fn slow_down(&self, from: Nid) {
+        self.over_budget.fetch_add(1, Ordering::Relaxed);
+        self.lnet.pause(from, limits::OVER_BUDGET_PAUSE);
+    }
+
+    /// Executes a request, and lets another begin when it waits for the first time.
+    async fn work(self: Arc<Self>, id: RequestId, arrived: Box<Arrived>) {
+        let from = arrived.arrival.from;
+        let mut execution = pin!(Arc::clone(&self).execute(id, arrived));
+        let mut is_begun = false;
+        poll_fn(|context| {
+            let polled = execution.as_mut().poll(context);
+            if !std::mem::replace(&mut is_begun, true) {
+                self.service(from).lock().begun(id);
+                self.run_waiting(from);
+            }
+            polled
+        })
+        .await;
     }
 
     /// A client that agreed on it awaits its reply under the body's match bits, others under the
@@ -144,21 +196,27 @@ impl RpcNode {
                 && data.flags2.contains(ConnectFlags2::REP_MBITS)
         });
         if by_bits {
-            self.exports_by_bits.write().insert(head.handle);
+            let mut exports = self.exports_by_bits.write();
+            exports.insert(head.handle);
+            // Those that have gone are found when there are many.
+            if exports.len() >= EXPORTS_LOOKED_AT && exports.len().is_power_of_two() {
+                let targets = Arc::clone(&self.targets.read());
+                exports.retain(|handle| targets.iter().any(|it| it.handler.owns(*handle)));
+            }
         }
     }
 
     async fn execute(self: Arc<Self>, id: RequestId, arrived: Box<Arrived>) {
         let Arrived { arrival, message, body, bulk_bits, .. } = *arrived;
-        let handle = arrival.handle;
-        let pending = Pending { node: Arc::clone(&self), handle, id, body: Some(body.clone()) };
+        let from = arrival.from;
+        let pending = Pending { node: Arc::clone(&self), from, id, body: Some(body.clone()) };
         let request = match Request::decode(body.opcode, &message) {
             Ok(request) => request,
             Err(error) => {
                 self.refused.fetch_add(1, Ordering::Relaxed);
                 let known = sheen_wire::messages::find_format(body.opcode, &message).is_some();
                 let errno = if known { Errno::EPROTO } else { Errno::ENOTSUPP };
-                let (from, opcode) = (arrival.from, body.opcode);
+                let opcode = body.opcode;
                 tracing::warn!(%from, ?opcode, %error, "refused request");
                 pending.send(errno.into(), None);
                 // What we do not know is no fault. What we do know has a form.
@@ -176,9 +234,9 @@ impl RpcNode {
             return pending.refuse(errno);
         };
         if own_times != OwnTimes::default() {
-            self.service(handle).lock().set_own_times(id, own_times);
+            self.service(from).lock().set_own_times(id, own_times);
         }
-        let mover = Arc::new(Mover(Arc::clone(&self.lnet)));
+        let mover = Arc::new(self.mover());
         let portal = bulk_portal(body.opcode);
         let incoming = Incoming {
             from: arrival.from,
@@ -277,17 +335,27 @@ impl RpcNode {
         self.lnet.put_at(to, portal, way.arrival.reply_bits, 0, 0, vec![message]);
     }
 
-    fn service(&self, export: ObdHandle) -> &Mutex<Service<Box<Arrived>>> {
-        &self.services[export.0 as usize % self.services.len()]
+    fn mover(&self) -> Mover {
+        Mover {
+            lnet: Arc::clone(&self.lnet),
+            clock: Arc::clone(&self.world.clock),
+            rooms: Arc::clone(&self.rooms),
+        }
     }
 
-    /// Starts what waited for others to end.
-    fn run_waiting(self: &Arc<Self>, handle: ObdHandle) {
+    /// The service that has all requests of a client: it must not have more of them for claiming to be
+    /// several exports.
+    fn service(&self, client: Nid) -> &Mutex<Service<Box<Arrived>>> {
+        let spread = client.0.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
+        &self.services[spread as usize % self.services.len()]
+    }
+
+    /// Starts what waited for others to end or to begin.
+    fn run_waiting(self: &Arc<Self>, client: Nid) {
         loop {
-            let next = self.service(handle).lock().next(self.now());
+            let next = self.service(client).lock().next(self.now());
             let Some((id, arrived)) = next else { return };
-            let node = Arc::clone(self);
-            let work = Box::pin(async move { node.execute(id, arrived).await });
+            let work = Box::pin(Arc::clone(self).work(id, arrived));
             self.world.tasks.spawn("rpc request", work);
         }
     }
@@ -296,7 +364,7 @@ impl RpcNode {
 /// A request that the service counts as running. Dropped unsent, it ends without an answer.
 struct Pending {
     node: Arc<RpcNode>,
-    handle: ObdHandle,
+    from: Nid,
     id: RequestId,
     body: Option<PtlrpcBody>,
 }
@@ -315,20 +383,20 @@ impl Pending {
     fn answer(mut self, head: ReplyHead, reply: Option<Reply>, known: bool) {
         let Some(body) = self.body.take() else { return };
         let now = self.node.now();
-        let way = self.node.service(self.handle).lock().finish(now, self.id);
+        let way = self.node.service(self.from).lock().finish(now, self.id);
         if let Some(way) = way {
             let way = if known { way } else { Way { timeout: 0, ..way } };
             self.node.send_reply(&way, &body, &head, reply.as_ref());
         }
-        self.node.run_waiting(self.handle);
+        self.node.run_waiting(self.from);
     }
 }
 
 impl Drop for Pending {
     fn drop(&mut self) {
         if self.body.take().is_some() {
-            self.node.service(self.handle).lock().abandon(self.id);
-            self.node.run_waiting(self.handle);
+            self.node.service(self.from).lock().abandon(self.id);
+            self.node.run_waiting(self.from);
         }
     }
 }

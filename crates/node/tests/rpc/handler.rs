@@ -92,6 +92,7 @@ impl Target {
                 *self.executed.lock().entry(xid).or_default() += 1;
                 let value: [u8; 8] = order.setinfo_val[..].try_into().expect("eight bytes");
                 let length = u64::from_le_bytes(value) as usize;
+                let _room = bulk.reserve(length).await;
                 match &order.setinfo_key[..] {
                     b"put" => {
                         let Ok(pieces) = bulk.pull(length).await else { return };

@@ -1,5 +1,6 @@
 //! RPC nodes over LNet: on real sockets, and in virtual time on bad networks.
 
+mod budgets;
 mod handler;
 
 use std::net::Ipv4Addr;

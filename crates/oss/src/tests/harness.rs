@@ -50,7 +50,7 @@ impl Server {
             timeouts: Timeouts::from_base(Duration::from_secs(10)),
         };
         let node = TestTarget::start(world, shared, config, ost.clone()).await;
-        let maker = node.connect("mdt").await;
+        let maker = node.connect_server("mdt").await;
         let oa =
             Obdo { valid: Valid::ID | Valid::GROUP, oi: OstId::of_id(OBJECTS), ..Obdo::default() };
         let made = maker.call(OstCreate { ost_body: OstBody { oa }, ..OstCreate::default() }).await;

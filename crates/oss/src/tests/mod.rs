@@ -4,4 +4,6 @@ mod data;
 mod echo;
 mod grants;
 mod harness;
+mod names;
+mod replays;
 mod sizes;

@@ -237,6 +237,7 @@ impl Engine {
         actions: &mut Vec<Action>,
     ) {
         self.agree(data);
+        self.check_history(body.last_committed, actions);
         let before = std::mem::replace(&mut self.remote, body.handle);
         let recovering = body.op_flags.contains(OpFlags::CONNECT_RECOVERING);
         let known = body.op_flags.contains(OpFlags::CONNECT_RECONNECT);
@@ -261,6 +262,17 @@ impl Engine {
         };
         self.enter(now, state, actions);
         self.advance(now, actions);
+    }
+
+    /// The target may claim less than it once told: its store was cut, or is an older one. As in
+    /// Lustre the import goes on and replays what it has, but it says so. And from here on it believes
+    /// only the new claim: with the old one it would drop changes that are not durable at all. A claim
+    /// of 0 is none: a target gives it to a client that it takes for a new one.
+    fn check_history(&mut self, claimed: Transno, actions: &mut Vec<Action>) {
+        if claimed != Transno(0) && claimed < self.committed {
+            actions.push(Action::WentBack(self.committed, claimed));
+            self.committed = claimed;
+        }
     }
 
     fn agree(&mut self, data: ObdConnectData) {

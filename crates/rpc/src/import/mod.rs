@@ -181,6 +181,9 @@ pub enum Action {
     State(ImportState),
     /// Tell the owner that all is lost; then [`Event::Invalidated`].
     Evicted,
+    /// The target has lost what it had told to be durable up to the first: now it claims the second.
+    /// What was dropped for that cannot be replayed. Tell operators; nothing follows.
+    WentBack(Transno, Transno),
     /// Ask the owner whether it needs the connection; then [`Event::Unused`] with this count of connects.
     AskUnused(u32),
     /// Ask the owner for its locks and submit their calls; then [`Event::LocksReplayed`] with this
@@ -201,6 +204,7 @@ impl fmt::Debug for Action {
             Self::Settled(key, result) => write!(out, "Settled({key}, {result:?})"),
             Self::State(state) => write!(out, "State({state})"),
             Self::Evicted => out.write_str("Evicted"),
+            Self::WentBack(told, claimed) => write!(out, "WentBack({told}, {claimed})"),
             Self::AskUnused(count) => write!(out, "AskUnused({count})"),
             Self::ReplayLocks(count) => write!(out, "ReplayLocks({count})"),
             Self::Prepare(transno, ..) => write!(out, "Prepare({transno})"),

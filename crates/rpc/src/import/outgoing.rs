@@ -157,6 +157,8 @@ impl Engine {
             Owner::Connect => {
                 body.service_time = self.service();
                 body.last_xid = Xid(0);
+                // Lustre's targets do not look at it in a request; ours see whether they have lost it.
+                body.last_committed = self.committed;
                 if self.remote.0 == 0 {
                     body.op_flags |= OpFlags::CONNECT_INITIAL;
                 }

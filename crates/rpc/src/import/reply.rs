@@ -107,12 +107,20 @@ impl Engine {
         body.kind == MsgType::ERR && recoverable.contains(&body.status) && !self.is_reverse()
     }
 
+    /// Whether the target cannot do it now: it is tried again until it can, or has evicted us. `EAGAIN`
+    /// says so of data (from a target that recovers, say), of which nobody asks not to wait; of a lock it
+    /// is an answer.
     fn is_busy(&self, xid: Xid, body: &PtlrpcBody) -> bool {
         let waits = |flight: &Flight| {
             matches!(flight.owner, Owner::Caller(_))
                 && !matches!(flight.call.kind, CallKind::NoResend | CallKind::NoDelay)
         };
-        body.status == Errno::EINPROGRESS.status() && self.flights.get(&xid).is_some_and(waits)
+        let is_of_data = |flight: &Flight| moves_data(flight.call.request.format().opcode);
+        let Some(flight) = self.flights.get(&xid).filter(|flight| waits(flight)) else {
+            return false;
+        };
+        body.status == Errno::EINPROGRESS.status()
+            || body.status == Errno::EAGAIN.status() && is_of_data(flight)
     }
 
     /// Tries again a little later, each time later by a second.
@@ -182,6 +190,20 @@ impl Engine {
             Owner::Ping | Owner::Connect | Owner::Disconnect(_) | Owner::Park => {}
         }
     }
+}
+
+/// Whether a request reads or changes what objects hold.
+fn moves_data(opcode: Opcode) -> bool {
+    matches!(
+        opcode,
+        Opcode::OST_READ
+            | Opcode::OST_WRITE
+            | Opcode::OST_PUNCH
+            | Opcode::OST_SYNC
+            | Opcode::OST_FALLOCATE
+            | Opcode::OST_SEEK
+            | Opcode::OST_SETATTR
+    )
 }
 
 fn flight_kind(flight: &Flight) -> Owner {

@@ -1,4 +1,5 @@
 use super::*;
+use crate::budget::Limit;
 
 fn arrival(xid: u64, opcode: Opcode) -> Arrival {
     Arrival {
@@ -12,7 +13,19 @@ fn arrival(xid: u64, opcode: Opcode) -> Arrival {
         timeout: 10,
         early: true,
         arrived: Instant(0),
+        bytes: 1_000,
     }
+}
+
+/// A service where each client may run `limit` ordinary requests.
+fn service<T>(limit: usize) -> Service<T> {
+    timed(limit, Arc::default())
+}
+
+fn timed<T>(limit: usize, timing: Arc<Timing>) -> Service<T> {
+    let budget = Arc::new(Budget::default());
+    budget.set(Limit::RequestsActive, limit);
+    Service::new(seconds(0), budget, 64, timing)
 }
 
 fn seconds(count: u64) -> Instant {
@@ -21,7 +34,7 @@ fn seconds(count: u64) -> Instant {
 
 #[test]
 fn what_frees_locks_passes_a_full_service() {
-    let mut service = Service::new(seconds(0), 1, Arc::default());
+    let mut service = service(1);
     let Verdict::Run(first, "a") = service.arrive(seconds(0), arrival(64, Opcode::MDS_REINT), "a")
     else {
         panic!("the first runs")
@@ -39,7 +52,7 @@ fn what_frees_locks_passes_a_full_service() {
 
 #[test]
 fn data_that_is_written_under_a_lock_passes_who_waits_for_the_lock() {
-    let mut service = Service::new(seconds(0), 1, Arc::default());
+    let mut service = service(1);
     let waits = service.arrive(seconds(0), arrival(64, Opcode::LDLM_ENQUEUE), "waits");
     assert!(matches!(waits, Verdict::Run(_, "waits")));
     let data = |xid| Arrival { portal: Portal::MDS_IO, ..arrival(xid, Opcode::OST_WRITE) };
@@ -57,7 +70,7 @@ fn data_that_is_written_under_a_lock_passes_who_waits_for_the_lock() {
 
 #[test]
 fn locks_told_again_leave_room_for_the_requests_they_wait_for() {
-    let mut service = Service::new(seconds(0), 1, Arc::default());
+    let mut service = service(1);
     for xid in 1..4 {
         let lock =
             Arrival { flags: MsgFlags::REQ_REPLAY_DONE, ..arrival(xid * 64, Opcode::LDLM_ENQUEUE) };
@@ -72,7 +85,7 @@ fn locks_told_again_leave_room_for_the_requests_they_wait_for() {
 
 #[test]
 fn a_copy_of_a_running_request_takes_its_answer() {
-    let mut service = Service::new(seconds(0), 8, Arc::default());
+    let mut service = service(8);
     let Verdict::Run(id, ()) = service.arrive(seconds(0), arrival(64, Opcode::MDS_REINT), ())
     else {
         panic!("runs")
@@ -86,7 +99,7 @@ fn a_copy_of_a_running_request_takes_its_answer() {
 
 #[test]
 fn a_copy_runs_if_the_first_ends_unanswered() {
-    let mut service = Service::new(seconds(0), 8, Arc::default());
+    let mut service = service(8);
     let Verdict::Run(id, _) = service.arrive(seconds(0), arrival(64, Opcode::OST_WRITE), 1) else {
         panic!("runs")
     };
@@ -97,7 +110,7 @@ fn a_copy_runs_if_the_first_ends_unanswered() {
 
 #[test]
 fn early_replies_come_before_the_deadline_and_move_it() {
-    let mut service = Service::new(seconds(0), 8, Arc::default());
+    let mut service = service(8);
     let verdict = service.arrive(seconds(0), arrival(64, Opcode::MDS_REINT), ());
     assert!(matches!(verdict, Verdict::Run(..)));
     let mut told = Vec::new();
@@ -113,7 +126,7 @@ fn operators_say_how_much_time_early_replies_ask_for_and_when() {
     let told = |change: fn(&Timing)| {
         let timing = Arc::new(Timing::default());
         change(&timing);
-        let mut service = Service::new(seconds(0), 8, timing);
+        let mut service = timed(8, timing);
         service.arrive(seconds(0), arrival(64, Opcode::MDS_REINT), ());
         let mut told = Vec::new();
         for second in 1..=40 {
@@ -130,7 +143,7 @@ fn operators_say_how_much_time_early_replies_ask_for_and_when() {
 #[test]
 fn a_target_has_its_own_times() {
     let at = |own_times: OwnTimes| {
-        let mut service = Service::new(seconds(0), 8, Arc::default());
+        let mut service = service(8);
         let Verdict::Run(id, ()) = service.arrive(seconds(0), arrival(64, Opcode::MDS_REINT), ())
         else {
             panic!("it runs")
@@ -147,4 +160,105 @@ fn a_target_has_its_own_times() {
     // What came late is told so far as may be.
     assert_eq!(at(OwnTimes { at_max: 12, at_min: 3, ..OwnTimes::default() }), (vec![12], 9));
     assert_eq!(at(OwnTimes { at_max: 8, at_min: 3, ..OwnTimes::default() }).1, 8);
+}
+
+/// As [`arrival`], of another client.
+fn of_client(client: u64, xid: u64, opcode: Opcode) -> Arrival {
+    Arrival { from: Nid(client), ..arrival(xid * 64, opcode) }
+}
+
+#[test]
+fn a_client_that_fills_its_limit_holds_up_itself_alone() {
+    let mut service = service(2);
+    for xid in 0..100 {
+        let verdict =
+            service.arrive(seconds(0), of_client(1, xid, Opcode::LDLM_ENQUEUE), "hostile");
+        assert_eq!(matches!(verdict, Verdict::Run(..)), xid < 2);
+    }
+    // None of what the first has under way ever ends.
+    for xid in 0..100 {
+        let verdict = service.arrive(seconds(0), of_client(2, xid, Opcode::MDS_REINT), "good");
+        let Verdict::Run(id, "good") = verdict else { panic!("request {xid} waits") };
+        assert!(service.finish(seconds(0), id).is_some());
+    }
+    assert_eq!(service.load(), (2, 98));
+}
+
+#[test]
+fn clients_take_turns_to_begin() {
+    let budget = Arc::new(Budget::default());
+    let mut service = Service::new(seconds(0), budget, 1, Arc::default());
+    let mut running = None;
+    for xid in 0..500 {
+        match service.arrive(seconds(0), of_client(1, xid, Opcode::MDS_REINT), 1) {
+            Verdict::Run(id, _) => running = Some(id),
+            verdict => assert_eq!(verdict, Verdict::Queued),
+        }
+    }
+    for client in [2, 3] {
+        let arrival = of_client(client, 1, Opcode::MDS_REINT);
+        assert_eq!(service.arrive(seconds(0), arrival, client), Verdict::Queued);
+    }
+    let mut order = Vec::new();
+    for _ in 0..6 {
+        assert!(service.next(seconds(0)).is_none(), "one at a time");
+        service.begun(running.expect("one runs"));
+        let (id, client) = service.next(seconds(0)).expect("many wait");
+        (running, _) = (Some(id), order.push(client));
+    }
+    assert_eq!(order, [1, 2, 3, 1, 1, 1]);
+    // What has begun does not count a second time when it ends.
+    let id = running.expect("one runs");
+    service.begun(id);
+    service.begun(id);
+    assert!(service.finish(seconds(0), id).is_some());
+    assert!(service.next(seconds(0)).is_some() && service.next(seconds(0)).is_none());
+}
+
+#[test]
+fn the_memory_of_waiting_requests_is_bounded_for_each_client() {
+    let budget = Arc::new(Budget::default());
+    budget.set(Limit::QueuedBytes, 100_000);
+    let mut service = Service::new(seconds(0), Arc::clone(&budget), 1, Arc::default());
+    let told = |service: &mut Service<u64>, client, count: u64| {
+        let all = (0..count).map(|xid| {
+            let verdict = service.arrive(seconds(0), of_client(client, xid, Opcode::MDS_REINT), 0);
+            u64::from(verdict == Verdict::Dropped)
+        });
+        all.sum::<u64>()
+    };
+    // One runs, 100 wait.
+    assert_eq!(told(&mut service, 1, 1_000), 899);
+    assert_eq!((service.stats().dropped, budget.refused(Limit::QueuedBytes)), (899, 899));
+    // What the first has is not taken from the second.
+    assert_eq!(told(&mut service, 2, 100), 0);
+    // A copy takes the place of what waits.
+    let copy = Arrival { flags: MsgFlags::RESENT, ..of_client(1, 50, Opcode::MDS_REINT) };
+    assert_eq!(service.arrive(seconds(0), copy, 1), Verdict::Queued);
+    assert_eq!(service.load(), (1, 200));
+    // A message as large as the whole budget is served in its turn.
+    let large = Arrival { bytes: 200_000, ..of_client(3, 1, Opcode::MDS_REINT) };
+    assert_eq!(service.arrive(seconds(0), large, 3), Verdict::Queued);
+}
+
+#[test]
+fn a_copy_is_found_among_many_that_wait() {
+    let mut service = service(1);
+    for xid in 0..10_000 {
+        service.arrive(seconds(0), of_client(1, xid, Opcode::MDS_REINT), 0);
+    }
+    let mut ran = 0;
+    for xid in 1..10_000 {
+        let copy = Arrival { flags: MsgFlags::RESENT, ..of_client(1, xid, Opcode::MDS_REINT) };
+        assert_eq!(service.arrive(seconds(0), copy, xid), Verdict::Queued);
+    }
+    let mut running = vec![RequestId(1)];
+    while let Some(id) = running.pop() {
+        service.finish(seconds(0), id);
+        if let Some((id, item)) = service.next(seconds(0)) {
+            (ran, _) = (ran + 1, running.push(id));
+            assert_eq!(item, ran, "the newest copy");
+        }
+    }
+    assert_eq!((ran, service.load()), (9_999, (0, 0)));
 }

@@ -10,7 +10,7 @@ use sheen_rpc::{Answer, Call, CallKind, ImportState, ReplayHook, RpcError, Timin
 use sheen_types::{Instant, MatchBits, Nid, ObdHandle, Transno, Uuid, Xid};
 use sheen_wire::connect::{ConnectFlags, ObdConnectData};
 use sheen_wire::lnet::Portal;
-use sheen_wire::messages::MdsSetInfo;
+use sheen_wire::messages::{MdsSetInfo, OstSync};
 
 use super::server::Server;
 
@@ -72,6 +72,8 @@ pub(crate) struct Cluster {
     replays: BTreeMap<u32, (u64, bool)>,
     /// Requests that may be sent a moment later.
     pub(crate) lingering: usize,
+    /// What the server had told to be durable, and claimed when it came back.
+    pub(crate) went_back: Vec<(Transno, Transno)>,
 }
 
 /// Lock replays are calls with keys from here on.
@@ -116,6 +118,7 @@ impl Cluster {
             locks: 0,
             replays: BTreeMap::new(),
             lingering: 0,
+            went_back: Vec::new(),
         }
     }
 
@@ -144,6 +147,13 @@ impl Cluster {
         self.modifying.insert(self.calls);
         let call = call_of("apply", self.calls, CallKind::Modifying);
         let call = Call { may_linger: true, ..call };
+        self.feed(Event::Submit(self.calls, Box::new(call)));
+    }
+
+    /// A request for data.
+    pub(crate) fn submit_data(&mut self, kind: CallKind) {
+        self.calls += 1;
+        let call = Call { kind, ..Call::new(OstSync::default()) };
         self.feed(Event::Submit(self.calls, Box::new(call)));
     }
 
@@ -308,6 +318,7 @@ impl Cluster {
                 let is_unused = self.locks == 0;
                 self.enqueue(Packet::Host(Event::Unused(count, is_unused)));
             }
+            Action::WentBack(told, claimed) => self.went_back.push((told, claimed)),
             Action::Evicted => self.enqueue(Packet::Host(Event::Invalidated)),
             Action::ReplayLocks(count) => self.replay_locks(count),
             Action::Forget(_) | Action::State(_) => {}

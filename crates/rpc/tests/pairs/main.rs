@@ -12,7 +12,7 @@ use cluster::{Cluster, Faults, PARTNER};
 use proptest::prelude::*;
 use sheen_rpc::import::Event;
 use sheen_rpc::{Answer, CallKind, ImportState, OwnTimes, ReplayHook, RpcError, Time};
-use sheen_types::Transno;
+use sheen_types::{Errno, Transno};
 use sheen_wire::messages::Request;
 use sheen_wire::ptlrpc::PtlrpcBody;
 
@@ -88,6 +88,37 @@ fn silence_times_out_and_the_request_is_sent_again() {
     let counters = cluster.engine.counters();
     assert!(counters.timeouts >= 1 && counters.resent >= 1, "{counters:?}");
     assert_eq!(cluster.failures(), [RpcError::Disconnected]);
+}
+
+#[test]
+fn a_target_that_cannot_do_it_now_is_asked_again_until_it_can() {
+    for errno in [Errno::EAGAIN, Errno::EINPROGRESS] {
+        let mut cluster = Cluster::new(9, Faults::default());
+        cluster.connect();
+        cluster.server.refuses_data = (15, errno);
+        cluster.submit_data(CallKind::Idempotent);
+        cluster.run(200);
+        cluster.check();
+        assert_eq!((cluster.server.data_requests, cluster.answered()), (16, 1));
+    }
+}
+
+#[test]
+fn an_eviction_ends_what_a_target_puts_off() {
+    let mut cluster = Cluster::new(10, Faults::default());
+    cluster.connect();
+    cluster.submit(CallKind::Modifying);
+    cluster.server.refuses_data = (u32::MAX, Errno::EAGAIN);
+    cluster.submit_data(CallKind::Idempotent);
+    cluster.run(20);
+    cluster.server.evict();
+    cluster.break_connection();
+    cluster.run(60);
+    cluster.check_except(1);
+    assert_eq!(cluster.failures(), [RpcError::Evicted]);
+    let asked = cluster.server.data_requests;
+    cluster.run(60);
+    assert_eq!(cluster.server.data_requests, asked, "its lock is gone");
 }
 
 #[test]
@@ -264,6 +295,38 @@ fn a_crash_is_replayed_in_order() {
         ImportState::Full,
     ];
     assert!(states.ends_with(&way), "{states:?}");
+}
+
+/// Its store was cut: what it had told to be durable is gone. The client says so, goes on, and from
+/// then on believes the new claim, so that what comes next is replayed after another crash.
+#[test]
+fn a_server_that_went_back_in_time_is_said_and_not_believed_any_more() {
+    let mut cluster = Cluster::new(17, Faults::default());
+    cluster.connect();
+    for _ in 0..20 {
+        cluster.submit(CallKind::Modifying);
+    }
+    cluster.run(60);
+    assert_eq!(cluster.engine.last_committed(), Transno(20), "the client was told of all");
+    cluster.crash();
+    cluster.run(10);
+    assert_eq!(cluster.went_back, [], "nothing was lost");
+    cluster.server.committed = Transno(8);
+    cluster.server.commits = false;
+    cluster.crash();
+    cluster.run(10);
+    assert_eq!(cluster.went_back, [(Transno(20), Transno(8))]);
+    assert_eq!(cluster.engine.state(), ImportState::Full);
+    for _ in 0..3 {
+        cluster.submit(CallKind::Modifying);
+    }
+    cluster.run(5);
+    assert_eq!((cluster.answered(), cluster.server.history.len()), (23, 11));
+    cluster.crash();
+    assert_eq!(cluster.server.history.len(), 8);
+    cluster.run(10);
+    assert_eq!(cluster.server.history.len(), 11, "the three were replayed");
+    assert_eq!(cluster.went_back.len(), 1, "it is said once");
 }
 
 #[test]

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use bytes::Bytes;
+use sheen_rpc::budget::{Budget, Limit};
 use sheen_rpc::import::EARLY_REPLY_BYTES;
 use sheen_rpc::service::{Arrival, RequestId, Service, Verdict, Way};
 use sheen_types::{Errno, Instant, MatchBits, Nid, ObdHandle, Transno, Xid};
@@ -32,7 +33,7 @@ pub(crate) struct Server {
     pub(crate) locks: BTreeSet<u64>,
     /// Answers by xid, as reply data.
     answers: BTreeMap<Xid, Transno>,
-    committed: Transno,
+    pub(crate) committed: Transno,
     next: u64,
     handle: ObdHandle,
     /// Whether the record of the client survives a crash.
@@ -49,6 +50,10 @@ pub(crate) struct Server {
     /// Until when it works, but nobody hears of it.
     pub(crate) mute_until: u64,
     pub(crate) refuses_until: u64,
+    /// So many requests for data are refused with this.
+    pub(crate) refuses_data: (u32, Errno),
+    /// How many came.
+    pub(crate) data_requests: u32,
 }
 
 impl Server {
@@ -65,13 +70,15 @@ impl Server {
             recovering: false,
             conn_cnt: 0,
             released: Xid(0),
-            service: Service::new(now, 4, Arc::default()),
+            service: service(now),
             running: Vec::new(),
             commits: true,
             work_seconds: None,
             deaf_until: 0,
             mute_until: 0,
             refuses_until: 0,
+            refuses_data: (0, Errno::EAGAIN),
+            data_requests: 0,
         }
     }
 
@@ -83,7 +90,7 @@ impl Server {
         self.recovering = self.client_known;
         self.conn_cnt = 0;
         self.released = Xid(0);
-        self.service = Service::new(now, 4, Arc::default());
+        self.service = service(now);
         self.running.clear();
         self.locks.clear();
     }
@@ -122,6 +129,7 @@ impl Server {
             timeout: body.timeout,
             early: message.header.flags.contains(HeaderFlags::AT_SUPPORT),
             arrived: now,
+            bytes: payload.len(),
         };
         let work = self.work_seconds.unwrap_or(work);
         if let Verdict::Run(id, held) =
@@ -132,6 +140,7 @@ impl Server {
     }
 
     fn start(&mut self, now: Instant, id: RequestId, held: Held, work: u64) {
+        self.service.begun(id);
         let is_work = held.2.opcode == Opcode::MDS_SET_INFO;
         let seconds = if is_work { work } else { 0 };
         self.running.push((now + std::time::Duration::from_secs(seconds), id, held));
@@ -182,6 +191,14 @@ impl Server {
         let done = MsgFlags::REQ_REPLAY_DONE | MsgFlags::LOCK_REPLAY_DONE;
         if body.flags.contains(done) {
             self.recovering = false;
+        }
+        if body.opcode == Opcode::OST_SYNC {
+            self.data_requests += 1;
+            let (refusals, errno) = &mut self.refuses_data;
+            if *refusals > 0 {
+                *refusals -= 1;
+                return Some((refusal(*errno), None));
+            }
         }
         let reply = PtlrpcBody { last_committed: self.committed, ..PtlrpcBody::default() };
         let Request::MdsSetInfo(set) = request else { return Some((reply, None)) };
@@ -290,4 +307,10 @@ fn answer(way: &Way, reply: &PtlrpcBody, cdata: Option<ObdConnectData>) -> Answe
 fn early_answer(way: &Way) -> Answer {
     let reply = answer(way, &PtlrpcBody::default(), None);
     Answer { offset: 0, ..reply }
+}
+
+fn service<T>(now: Instant) -> Service<T> {
+    let budget = Arc::new(Budget::default());
+    budget.set(Limit::RequestsActive, 4);
+    Service::new(now, budget, 4, Arc::default())
 }

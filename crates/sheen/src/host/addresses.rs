@@ -39,6 +39,20 @@ pub(crate) fn free_in(block: Ipv4Addr, port: u16) -> Result<Nid, String> {
     Err(format!("port {port} is taken on every address of {a}.{b}.{c}.0/24; use --port"))
 }
 
+/// The addresses of `block` as NIDs.
+pub(crate) fn all_in(block: Ipv4Addr) -> impl Iterator<Item = Nid> {
+    let [a, b, c, _] = block.octets();
+    HOSTS.map(move |host| Nid::tcp(Ipv4Addr::new(a, b, c, host)))
+}
+
+/// The last address of `block` that is free as `is_free` says: from the other end than [`free_in`], so that
+/// those who meet without ports and those who come by TCP do not take the same one.
+pub(crate) fn last_free_in(block: Ipv4Addr, is_free: impl Fn(Ipv4Addr) -> bool) -> Option<Nid> {
+    let mut all: Vec<Nid> = all_in(block).collect();
+    all.reverse();
+    all.into_iter().find(|nid| is_free(nid.address()))
+}
+
 /// The address from which `peer` is reached; on the loopback network one of our own in its block.
 ///
 /// # Errors

@@ -1,7 +1,9 @@
 //! `sheen up`, `down`, `status`: a whole file system on one machine.
 //!
 //! A directory holds everything of it: a folder for each target (`mgt`, `mdt0000`, `ost0000` ...), and
-//! `run` with what the running processes need: `cluster` (name, NID, port), pids and logs.
+//! `run` with what the running processes need: `cluster` (name, NID, port), pids and logs, which are rotated
+//! ([`super::log`]), and `lnet` with the sockets through which they reach each other. All of it is closed to
+//! other users.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -12,11 +14,14 @@ use std::time::Duration;
 
 use clap::Args;
 use rustix::fs::{FlockOperation, Mode, OFlags};
+use sheen_io_os::SocketFolder;
 use sheen_store_disk::{Config, FormatOptions, StoreDisk};
 use sheen_types::{Errno, Nid, TargetKind};
 
 use super::daemon::Daemon;
-use super::{PORT, addresses, invalid, io_fault, mount};
+use super::server::Accept;
+use super::sign::{self, Health};
+use super::{PORT, addresses, folder_fault, invalid, io_fault, mount, private, way};
 use crate::mkfs::{self, TargetConfig};
 use crate::output::{self, Fault};
 
@@ -32,6 +37,10 @@ const RECOVERY: u64 = 15;
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Start a whole file system on this machine and mount it; format it if there is none
+///
+/// The server and the mount log to run/server.log and run/mount.log in the directory: warnings, or what
+/// SHEEN_LOG says, at most a line a second of each kind with a count of the others. A log of 16 MiB is renamed
+/// to .1, the older ones to .2 and so on; four are kept.
 #[derive(Args)]
 pub(crate) struct Up {
     /// The directory that holds it
@@ -52,6 +61,14 @@ pub(crate) struct Up {
     /// TCP port of LNet [default: 988 for root, 9988 for others]
     #[arg(long, value_name = "PORT")]
     port: Option<u16>,
+    /// Let other machines and users connect by TCP too, at this address or at its own of this machine, from now
+    /// on; `none` for no longer [default: as before, at first only through sockets in the directory]
+    #[arg(long, value_name = "NID", num_args = 0..=1, default_missing_value = "own")]
+    #[arg(value_parser = Listen::parse)]
+    listen: Option<Listen>,
+    /// Whom to let connect by TCP, as `sheen server --accept`, from now on [default: as before]
+    #[arg(long, value_enum, value_name = "WHOM")]
+    accept: Option<Accept>,
     /// KiB that a new target may hold [default: what the disk has]
     #[arg(long, value_name = "KB")]
     device_size: Option<u64>,
@@ -77,12 +94,35 @@ impl Metrics {
     }
 }
 
+/// By TCP, beside the sockets in the directory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Listen {
+    /// At the address on the loopback network that the directory's name gives.
+    Own,
+    At(Nid),
+    None,
+}
+
+impl Listen {
+    fn parse(text: &str) -> Result<Self, String> {
+        match text {
+            "own" => Ok(Self::Own),
+            "none" => Ok(Self::None),
+            text => text.parse().map(Self::At).map_err(|_| format!("{text} is no NID")),
+        }
+    }
+}
+
 /// Unmount and stop a file system that `up` started; its data stays
 #[derive(Args)]
 pub(crate) struct Down {
     /// The directory that holds it
     #[arg(long, value_name = "DIR")]
     dir: PathBuf,
+    /// End the mount though programs use it or it does not answer: their calls fail, and what they have
+    /// not synced may be lost
+    #[arg(long)]
+    force: bool,
 }
 
 /// Show whether a file system of `up` runs, where it is mounted, and its targets
@@ -101,10 +141,31 @@ pub(super) struct Cluster {
 
 impl Cluster {
     pub(super) fn open(directory: &Path) -> Result<Self, Fault> {
+        let cluster = Self::read(directory)?;
+        private::check(&cluster.run())?;
+        Ok(cluster)
+    }
+
+    /// As [`Cluster::open`], to look at it only: it may be another user's, who says then what is in it.
+    pub(super) fn read(directory: &Path) -> Result<Self, Fault> {
         let directory = directory.canonicalize().map_err(|error| io_fault(directory, &error))?;
         let text = fs::read_to_string(directory.join("run/cluster")).unwrap_or_default();
         let pair = |line: &str| line.split_once('=').map(|(k, v)| (k.to_owned(), v.to_owned()));
         Ok(Self { values: text.lines().filter_map(pair).collect(), directory })
+    }
+
+    /// NID and port of its servers, if it was ever started.
+    pub(super) fn address(&self) -> Option<(Nid, u16)> {
+        Some((self.get("nid")?.parse().ok()?, self.get("port")?.parse().ok()?))
+    }
+
+    pub(super) fn fsname(&self) -> Option<&str> {
+        self.get("fsname")
+    }
+
+    /// Where its processes meet.
+    pub(super) fn sockets(&self) -> PathBuf {
+        self.run().join("lnet")
     }
 
     fn get(&self, key: &str) -> Option<&str> {
@@ -133,6 +194,11 @@ impl Cluster {
         Daemon::new(&self.run(), "mount")
     }
 
+    /// How the mount does.
+    fn health(&self) -> Health {
+        sign::health(&self.mount(), Path::new(self.get("mount").unwrap_or_default()))
+    }
+
     /// The targets that are there, MGT first.
     pub(super) fn targets(&self) -> Vec<PathBuf> {
         let entries = fs::read_dir(&self.directory).into_iter().flatten().flatten();
@@ -152,7 +218,7 @@ impl Cluster {
         let path = self.run().join("lock");
         let failed = |error: rustix::io::Errno| io_fault(&path, &error.into());
         let flags = OFlags::CREATE | OFlags::RDWR | OFlags::CLOEXEC;
-        let file = rustix::fs::open(&path, flags, Mode::from_raw_mode(0o644)).map_err(failed)?;
+        let file = rustix::fs::open(&path, flags, Mode::from_raw_mode(0o600)).map_err(failed)?;
         rustix::fs::flock(&file, FlockOperation::LockExclusive).map_err(failed)?;
         Ok(file)
     }
@@ -165,8 +231,8 @@ pub(crate) fn up(options: &Up) -> Result<(), Fault> {
             format!("--mdts {}: one metadata target works so far; use --mdts 1", options.mdts);
         return Err(invalid(text));
     }
-    let run = options.dir.join("run");
-    fs::create_dir_all(&run).map_err(|error| io_fault(&run, &error))?;
+    private::top(&options.dir)?;
+    private::directory(&options.dir.join("run"))?;
     let mut cluster = Cluster::open(&options.dir)?;
     let _lock = cluster.lock()?;
     settle(&mut cluster, options)?;
@@ -220,6 +286,17 @@ fn format_missing(cluster: &mut Cluster, options: &Up) -> Result<(), Fault> {
     missing.extend(
         (0..wanted).map(|index| (format!("ost{index:04x}"), target(TargetKind::Ost, index))),
     );
+    // They are made in this order: a gap is no beginning that was cut short.
+    let last = missing.iter().rposition(|(name, _)| has(name)).unwrap_or(0);
+    if let Some((name, _)) = missing[..last].iter().find(|(name, _)| !has(name)) {
+        let path = cluster.directory.join(name);
+        let text = format!(
+            "{}: this target of the file system is gone, or its `format` file: restore it (a new file system \
+             needs a directory of its own)",
+            path.display()
+        );
+        return Err(Fault::new(Errno::ENOENT, text));
+    }
     missing.retain(|(name, _)| !has(name));
     for (name, config) in missing {
         let capacity_bytes = options.device_size.filter(|_| !config.mgs).map(|size| size << 10);
@@ -237,47 +314,117 @@ fn format_missing(cluster: &mut Cluster, options: &Up) -> Result<(), Fault> {
 
 /// Starts the server process unless it runs; at the NID it had, so that clients find it again.
 fn start_server(cluster: &mut Cluster, options: &Up) -> Result<(), Fault> {
+    let before = cluster.values.clone();
+    remember(cluster, options)?;
     if cluster.server().lasting_pid().is_some() {
-        return Ok(());
+        return match cluster.values == before {
+            true => Ok(()),
+            false => {
+                let text = "its server runs, as it was told before; run `sheen down` first";
+                Err(Fault::new(Errno::EBUSY, text))
+            }
+        };
     }
-    let default = if rustix::process::geteuid().is_root() { PORT } else { PORT_UNPRIVILEGED };
-    let known = cluster.get("port").and_then(|port| port.parse().ok());
-    let port = options.port.or(known).unwrap_or(default);
-    let nid: Nid = match cluster.get("nid").and_then(|nid| nid.parse().ok()) {
-        Some(nid) => nid,
-        None => {
-            let block = addresses::block_of(&cluster.directory.to_string_lossy());
-            addresses::free_in(block, port).map_err(|text| Fault::new(Errno::EADDRINUSE, text))?
-        }
-    };
-    cluster.values.insert("nid".to_owned(), nid.to_string());
-    cluster.values.insert("port".to_owned(), port.to_string());
-    match options.metrics {
-        Some(Metrics(Some(address))) => {
-            cluster.values.insert("metrics".to_owned(), address.to_string());
-        }
-        Some(Metrics(None)) => drop(cluster.values.remove("metrics")),
-        None => {}
-    }
+    private::directory(&cluster.sockets())?;
+    let folder = SocketFolder::open(&cluster.sockets());
+    let folder = folder.map_err(|error| folder_fault(&cluster.sockets(), &error))?;
+    let (nid, port) = settle_address(cluster, options, &folder)?;
     cluster.save()?;
     fs::write(cluster.run().join("mgs.nid"), format!("{nid}\n"))
         .map_err(|error| io_fault(&cluster.run(), &error))?;
-    let mut arguments = vec!["server".to_owned(), "--nid".to_owned(), nid.to_string()];
-    arguments.extend(["--port".to_owned(), port.to_string()]);
-    arguments.extend(["--timeout".to_owned(), TIMEOUT.to_string()]);
-    arguments.extend(["--recovery-time-soft".to_owned(), RECOVERY.to_string()]);
-    if let Some(address) = cluster.get("metrics") {
-        arguments.extend(["--metrics".to_owned(), address.to_owned()]);
+    way::announce(nid, port, folder.path())?;
+    cluster.server().start(&server_arguments(cluster, nid, port))
+}
+
+/// What `up` was told about the server for good.
+fn remember(cluster: &mut Cluster, options: &Up) -> Result<(), Fault> {
+    let mut set = |key: &str, value: Option<String>| match value {
+        Some(value) => drop(cluster.values.insert(key.to_owned(), value)),
+        None => drop(cluster.values.remove(key)),
+    };
+    if let Some(Metrics(address)) = options.metrics {
+        set("metrics", address.map(|address| address.to_string()));
     }
+    match options.listen {
+        Some(Listen::None) => set("listen", None),
+        Some(Listen::Own | Listen::At(_)) => set("listen", Some("tcp".to_owned())),
+        None => {}
+    }
+    if let Some(accept) = options.accept {
+        set("accept", Some(accept.word().to_owned()));
+    }
+    let known: Option<Nid> = cluster.get("nid").and_then(|nid| nid.parse().ok());
+    match (options.listen, known) {
+        (Some(Listen::At(asked)), Some(known)) if asked != known => {
+            let text = format!(
+                "its configuration names {known}, which stays: --listen {asked} is for a new file system"
+            );
+            Err(invalid(text))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// NID and port: those it had, or those it gets.
+fn settle_address(
+    cluster: &mut Cluster,
+    options: &Up,
+    folder: &SocketFolder,
+) -> Result<(Nid, u16), Fault> {
+    let default = if rustix::process::geteuid().is_root() { PORT } else { PORT_UNPRIVILEGED };
+    let known = cluster.get("port").and_then(|port| port.parse().ok());
+    let port = options.port.or(known).unwrap_or(default);
+    let known: Option<Nid> = cluster.get("nid").and_then(|nid| nid.parse().ok());
+    let block = addresses::block_of(&cluster.directory.to_string_lossy());
+    let taken = |text: String| Fault::new(Errno::EADDRINUSE, text);
+    let is_free = |nid: &Nid| !way::is_of_another(*nid, port, folder.path());
+    let nid = match (known, options.listen) {
+        (Some(nid), _) | (None, Some(Listen::At(nid))) => Some(nid).filter(is_free),
+        (None, Some(Listen::Own)) => Some(addresses::free_in(block, port).map_err(taken)?),
+        (None, _) => addresses::all_in(block).find(is_free),
+    };
+    let nid = nid.ok_or_else(|| {
+        taken(format!("another file system of `sheen up` is in use at its address and port {port}"))
+    })?;
+    cluster.values.insert("nid".to_owned(), nid.to_string());
+    cluster.values.insert("port".to_owned(), port.to_string());
+    Ok((nid, port))
+}
+
+fn server_arguments(cluster: &Cluster, nid: Nid, port: u16) -> Vec<String> {
+    let mut arguments = vec!["server".to_owned()];
+    let mut add = |option: &str, value: &str| {
+        arguments.extend([option.to_owned(), value.to_owned()]);
+    };
+    add("--nid", &nid.to_string());
+    add("--port", &port.to_string());
+    add("--timeout", &TIMEOUT.to_string());
+    add("--recovery-time-soft", &RECOVERY.to_string());
+    add("--sockets", &cluster.sockets().to_string_lossy());
+    match (cluster.get("listen"), cluster.get("accept")) {
+        (None, _) => add("--accept", Accept::None.word()),
+        (Some(_), Some(accept)) => add("--accept", accept),
+        (Some(_), None) => {}
+    }
+    if let Some(address) = cluster.get("metrics") {
+        add("--metrics", address);
+    }
+    // All its targets are in this one process.
+    arguments.push("--no-new-targets".to_owned());
     arguments.extend(cluster.targets().iter().map(|path| path.to_string_lossy().into_owned()));
-    cluster.server().start(&arguments)
+    arguments
 }
 
 /// Mounts unless it is mounted there already.
 fn start_mount(cluster: &mut Cluster, options: &Up) -> Result<(), Fault> {
     let path = mount::absolute(&options.mount)?;
     let path_text = path.to_string_lossy().into_owned();
-    if cluster.mount().lasting_pid().is_some() {
+    let health = cluster.health();
+    if health == Health::Hangs {
+        let known = cluster.get("mount").map_or(path, PathBuf::from);
+        return Err(sign::hangs(&cluster.mount(), &known));
+    }
+    if health == Health::Alive {
         return match cluster.get("mount") {
             Some(known) if known == path_text => Ok(()),
             known => {
@@ -291,15 +438,11 @@ fn start_mount(cluster: &mut Cluster, options: &Up) -> Result<(), Fault> {
     if cluster.get("mount") == Some(&path_text) {
         mount::detach(&path);
     }
-    let nid = cluster.get("nid").unwrap_or_default().to_owned();
-    let source = format!("{nid}:/{}", cluster.get("fsname").unwrap_or_default());
-    let port = cluster.get("port").unwrap_or_default().to_owned();
-    let mut settings = format!("port={port}");
-    if let Some(more) = &options.options {
-        settings = format!("{settings},{more}");
-    }
+    // By the directory, as another file system may have taken its place at the address by now.
+    let source = cluster.directory.to_string_lossy().into_owned();
+    let settings = options.options.as_deref().unwrap_or_default();
     let arguments =
-        ["mount", "--foreground", "-o", &settings, &source, &path_text].map(str::to_owned);
+        ["mount", "--foreground", "-o", settings, &source, &path_text].map(str::to_owned);
     cluster.mount().start(&arguments)?;
     cluster.values.insert("mount".to_owned(), path_text);
     cluster.save()
@@ -313,18 +456,32 @@ pub(crate) fn down(options: &Down) -> Result<(), Fault> {
         return Err(Fault::new(Errno::ENOENT, text));
     }
     let _lock = cluster.lock()?;
+    let health = cluster.health();
     if let Some(path) = cluster.values.remove("mount") {
-        let path = PathBuf::from(path);
-        if cluster.mount().pid().is_some() {
-            mount::unmount(&path)?;
-            cluster.mount().wait(PATIENCE);
-        } else {
-            mount::detach(&path);
-        }
+        end_mount(&cluster.mount(), health, (Path::new(&path), options.force))?;
     }
     cluster.mount().stop(PATIENCE);
     cluster.server().stop(PATIENCE);
     cluster.save()
+}
+
+fn end_mount(daemon: &Daemon, health: Health, (path, force): (&Path, bool)) -> Result<(), Fault> {
+    let unmounted = match health {
+        Health::Dead => {
+            mount::detach(path);
+            return Ok(());
+        }
+        Health::Hangs => Err(sign::hangs(daemon, path)),
+        Health::Alive => mount::unmount(path),
+    };
+    match unmounted {
+        Ok(()) => {
+            daemon.wait(PATIENCE);
+            Ok(())
+        }
+        Err(_) if force => sign::force(daemon, path),
+        Err(fault) => Err(fault),
+    }
 }
 
 /// One line each: the file system, the mount, every target.
@@ -341,7 +498,11 @@ pub(crate) fn status(options: &Status) -> Result<(), Fault> {
     output::line(format_args!("file system: {fsname}"));
     output::line(format_args!("server:      {}", state(cluster.server())));
     output::line(format_args!("mgs:         {}", cluster.get("nid").unwrap_or("not started yet")));
-    output::line(format_args!("mount:       {}", state(cluster.mount())));
+    let hint = match cluster.health() {
+        Health::Hangs => ", does not answer: `sheen down --force` ends it",
+        Health::Alive | Health::Dead => "",
+    };
+    output::line(format_args!("mount:       {}{hint}", state(cluster.mount())));
     output::line(format_args!("mounted on:  {}", cluster.get("mount").unwrap_or("nothing")));
     for path in cluster.targets() {
         let label = Config::load(&path).ok().and_then(|config| config.values.get("label").cloned());

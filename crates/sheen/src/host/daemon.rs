@@ -1,13 +1,14 @@
 //! Background processes: starting one and hearing that it is in use, finding and ending it.
 
-use std::fs::{self, File};
+use std::fs;
 use std::io::{self, BufRead, BufReader, Write};
+use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use super::io_fault;
+use super::{log, private};
 use crate::output::{Fault, errno_of};
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 
@@ -41,25 +42,38 @@ impl Daemon {
     }
 
     /// The process if it runs. A number that another program got meanwhile does not
-    /// count, nor one that was killed and that nobody has waited for.
+    /// count, nor one that was killed and that nobody has waited for, nor what a file says that another
+    /// user wrote, nor a process of another user or program.
     pub(crate) fn pid(&self) -> Option<Pid> {
-        let text = fs::read_to_string(self.pid_file()).ok()?;
+        let text = private::text(&self.pid_file())?;
         let (number, started) = text.trim().split_once(' ')?;
         let pid = Pid::from_raw(number.parse().ok()?)?;
-        (started_at(pid)? == started && is_alive(pid)).then_some(pid)
+        (started_at(pid)? == started && is_ours(pid, self.name) && is_alive(pid)).then_some(pid)
     }
 
     /// The process if it runs and goes on running: one that was killed a moment ago may look alive,
     /// and is waited for, as it still holds its files and its port.
+    ///
+    /// # Errors
+    /// Its number, if it was killed and has not ended after `patience`.
     #[expect(clippy::disallowed_methods, reason = "a tool that waits for a process")]
-    pub(crate) fn lasting_pid(&self) -> Option<Pid> {
-        loop {
-            let pid = self.pid()?;
+    pub(crate) fn lasting(&self, patience: Duration) -> Result<Option<Pid>, Pid> {
+        let begin = Instant::now();
+        while let Some(pid) = self.pid() {
             if !is_dying(pid) {
-                return Some(pid);
+                return Ok(Some(pid));
+            }
+            if begin.elapsed() > patience {
+                return Err(pid);
             }
             std::thread::sleep(LOOK);
         }
+        Ok(None)
+    }
+
+    /// As [`Daemon::lasting`], however long that takes.
+    pub(crate) fn lasting_pid(&self) -> Option<Pid> {
+        self.lasting(Duration::MAX).unwrap_or_default()
     }
 
     /// Starts `arguments` of this binary in the background and waits until it says it is in use.
@@ -67,18 +81,18 @@ impl Daemon {
     /// # Errors
     /// What the process says is wrong, with its exit code.
     pub(crate) fn start(&self, arguments: &[String]) -> Result<(), Fault> {
-        fs::create_dir_all(&self.folder).map_err(|error| io_fault(&self.folder, &error))?;
+        private::directory(&self.folder)?;
         let cannot = |error: io::Error| {
             let text = format!("cannot start the {} process: {error}", self.name);
             Fault::new(errno_of(&error), text)
         };
-        let log =
-            File::options().create(true).append(true).open(self.log_file()).map_err(cannot)?;
+        let log = private::log(&self.log_file()).map_err(cannot)?;
         let program = std::env::current_exe().map_err(cannot)?;
         let mut child = Command::new(program)
             .args(arguments)
             .current_dir("/")
             .env(SUPERVISED, "1")
+            .env(log::FILE_VARIABLE, self.log_file())
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(log)
@@ -131,6 +145,17 @@ impl Daemon {
         }
         true
     }
+}
+
+/// Whether it is a process of this user that was started as `sheen NAME`. Of one that is ending the words are
+/// gone.
+fn is_ours(pid: Pid, name: &str) -> bool {
+    let place = format!("/proc/{}", pid.as_raw_nonzero());
+    let owner = fs::metadata(&place).map(|found| found.uid());
+    let words = fs::read(format!("{place}/cmdline")).unwrap_or_default();
+    let tool = words.split(|byte| *byte == 0).nth(1);
+    let own = rustix::process::geteuid().as_raw();
+    owner.is_ok_and(|uid| uid == own) && (words.is_empty() || tool == Some(name.as_bytes()))
 }
 
 fn is_alive(pid: Pid) -> bool {

@@ -1,92 +1,266 @@
-//! `sheen fsck`: whether names, inodes and objects of a stopped file system agree.
+//! `sheen fsck`: whether names, inodes, layouts, objects and data of a stopped file system agree; and,
+//! if asked, puts in order what can be.
 //!
-//! Reads the stores of all targets, changes nothing in them beyond what opening a store finishes.
+//! Without `-y` it changes nothing but what opening a store finishes after a crash, and gives checksums to
+//! blocks that have none when it reads them. With `-y` it looks, puts in order, and looks again: what
+//! is still there then was not repaired. Bytes that are lost are never made up: they stay errors.
 
 use std::io::{IsTerminal, Write};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use clap::Args;
-use sheen_assembly::{Consistency, Findings, PlanKind};
+use sheen_assembly::{CheckError, Consistency, Depth, Findings, PlanKind, Problem, ProblemKind};
+use sheen_store::StoreError;
 use sheen_store_disk::{OpenOptions, StoreDisk};
-use sheen_types::{Errno, TargetKind, TargetName};
+use sheen_types::{Fid, HashSet, TargetKind, TargetName};
 
 use super::cluster::Cluster;
+use super::salvage::{held, now};
 use super::target::plans;
+use crate::interrupt;
 use crate::mkfs::disk_fault;
 use crate::output::{self, Fault};
 
-/// The exit code of a file system with problems.
-const PROBLEMS: u8 = 1;
+/// Exit codes as fsck(8) has them; the first two add up.
+const CORRECTED: u8 = 1;
+const LEFT: u8 = 4;
+const FAILED: u8 = 8;
+const CANCELLED: u8 = 32;
+/// Objects and bytes between two words of progress.
+const OBJECTS_STEP: u64 = 128;
+const BYTES_STEP: u64 = 16 << 20;
 
-/// Check that the names, inodes and objects of a stopped file system agree
+/// Check that the names, inodes, layouts, objects and data of a stopped file system agree
+///
+/// Leaves with 0 if all is well, 1 if all that was wrong is repaired, 4 if something is wrong still (5
+/// if something else was repaired), 8 if it could not look, 16 for a wrong command line, 32 if it
+/// was cancelled.
 #[derive(Args)]
 pub(crate) struct Fsck {
     /// The directory that holds it, as for `sheen up`
     #[arg(long, value_name = "DIR")]
     dir: PathBuf,
+    /// Repair nothing, only look (default)
+    #[arg(short = 'n', conflicts_with = "repair")]
+    look: bool,
+    /// Repair what can be: names, link counts, lists of objects; what nothing leads to goes to /lost+found
+    #[arg(short = 'y')]
+    repair: bool,
+    /// Do not read the data to compare checksums: only whether it is there, and as long as it must be
+    #[arg(long)]
+    no_checksums: bool,
+}
+
+/// A target and its store's directory.
+type Place = (TargetName, PathBuf);
+
+struct Places {
+    mdts: Vec<Place>,
+    osts: Vec<Place>,
 }
 
 /// Prints a line per problem, and a summary.
 pub(crate) fn fsck(options: &Fsck) -> Result<(), Fault> {
+    let code = check(options);
+    progress("");
+    match code.map_err(|fault| Fault { code: fault.code_of_fsck(), ..fault })? {
+        0 => Ok(()),
+        code => Err(Fault { code, text: String::new() }),
+    }
+}
+
+impl Fault {
+    /// Whatever kept it from looking is one code.
+    fn code_of_fsck(&self) -> u8 {
+        if self.code == CANCELLED { CANCELLED } else { FAILED }
+    }
+}
+
+fn check(options: &Fsck) -> Result<u8, Fault> {
     let cluster = Cluster::open(&options.dir)?;
     let place = options.dir.display();
     let _lock = cluster.lock()?;
     if cluster.server().pid().is_some() {
-        let text = format!("{place}: its server runs; stop it first (sheen down --dir {place})");
-        return Err(Fault::new(Errno::EBUSY, text));
+        return Err(failed(format!(
+            "{place}: its server runs; stop it first (sheen down --dir {place})"
+        )));
     }
-    let mut mdts = Vec::new();
-    let mut osts = Vec::new();
+    let places = find(&cluster)?;
+    if places.mdts.is_empty() {
+        return Err(failed(format!("{place}: no file system of `sheen up`")));
+    }
+    let stop = interrupt::listen()?;
+    let depth = if options.no_checksums { Depth::Sizes } else { Depth::Checksums };
+    let found = places.look(depth, stop)?;
+    if !options.repair || found.problems.is_empty() {
+        found.problems.iter().for_each(output::line);
+        return Ok(summary(&found, found.problems.len(), 0));
+    }
+    places.repair(&found.problems)?;
+    let again = places.look(Depth::Sizes, stop)?;
+    Ok(tell_repaired(&found, &again))
+}
+
+fn find(cluster: &Cluster) -> Result<Places, Fault> {
+    let mut places = Places { mdts: Vec::new(), osts: Vec::new() };
     for directory in cluster.targets() {
         for plan in plans(&directory)? {
             match plan.kind {
                 PlanKind::Target(name) if name.kind == TargetKind::Mdt => {
-                    mdts.push((name, plan.directory));
+                    places.mdts.push((name, plan.directory));
                 }
-                PlanKind::Target(name) => osts.push((name, plan.directory)),
+                PlanKind::Target(name) => places.osts.push((name, plan.directory)),
                 PlanKind::Mgs => {}
             }
         }
     }
-    if mdts.is_empty() {
-        return Err(Fault::new(Errno::ENOENT, format!("{place}: no file system of `sheen up`")));
+    Ok(places)
+}
+
+/// Each problem with what became of it. What is lost of data is so still: that is not read again.
+fn tell_repaired(found: &Findings, again: &Findings) -> u8 {
+    let is_data = |problem: &&Problem| problem.kind == ProblemKind::Data;
+    let still: HashSet<&Problem> = again.problems.iter().filter(|p| !is_data(p)).collect();
+    let before: HashSet<&Problem> = found.problems.iter().collect();
+    let (mut repaired, mut left) = (0, 0);
+    for problem in &found.problems {
+        let is_left = is_data(&problem) || still.contains(problem);
+        *(if is_left { &mut left } else { &mut repaired }) += 1;
+        let outcome = if is_left { "not repaired" } else { "repaired" };
+        output::line(format_args!("{problem}: {outcome}"));
     }
-    let mut check = Consistency::default();
-    for (name, directory) in &mdts {
-        progress(&format!("{name}: names and inodes"));
-        let checked = check.mdt(name, &open(directory)?);
-        progress("");
-        checked.map_err(|error| broken(name, &error))?;
+    for problem in again.problems.iter().filter(|p| !is_data(p) && !before.contains(p)) {
+        left += 1;
+        output::line(format_args!("{problem}: not repaired"));
     }
-    for (name, directory) in &osts {
-        progress(&format!("{name}: objects"));
-        let checked = check.ost(name, &open(directory)?);
-        progress("");
-        checked.map_err(|error| broken(name, &error))?;
-    }
-    let Findings { inodes, objects, spare, survey, problems } = check.finish();
-    problems.iter().for_each(output::line);
-    if survey > 0 {
+    output::line(format_args!("{repaired} problems repaired"));
+    summary(again, left, repaired)
+}
+
+/// Prints the counts; the exit code.
+fn summary(found: &Findings, left: usize, repaired: usize) -> u8 {
+    let Findings { inodes, objects, spare, survey, .. } = found;
+    if *survey > 0 {
         output::line(format_args!(
             "{survey} files and objects of a survey that did not end; the next start removes them"
         ));
     }
     output::line(format_args!(
-        "{inodes} inodes, {objects} objects in use, {spare} spare, {} problems",
-        problems.len()
+        "{inodes} inodes, {objects} objects in use, {spare} spare, {left} problems"
     ));
-    match problems.len() {
-        0 => Ok(()),
-        _ => Err(Fault { code: PROBLEMS, text: String::new() }),
+    u8::from(repaired > 0) * CORRECTED + u8::from(left > 0) * LEFT
+}
+
+impl Places {
+    fn look(&self, depth: Depth, stop: &AtomicBool) -> Result<Findings, Fault> {
+        let mut check = Consistency::default();
+        let mut stray = Vec::new();
+        for (name, directory) in &self.mdts {
+            progress(&format!("{name}: names and inodes"));
+            let store = open(directory)?;
+            let held = held(&store).map_err(|error| broken(name, &error))?;
+            check.mdt(name, &store, &held).map_err(|error| of(name, error))?;
+            let watch = &mut |objects, bytes| on(name, "data", stop, objects, bytes);
+            check.mdt_data(name, &store, depth, watch).map_err(|error| of(name, error))?;
+            stray.extend(strays(name, &store)?);
+        }
+        for (name, directory) in &self.osts {
+            progress(&format!("{name}: objects"));
+            let store = open(directory)?;
+            let held = held(&store).map_err(|error| broken(name, &error))?;
+            let watch = &mut |objects, bytes| on(name, "objects", stop, objects, bytes);
+            check.ost(name, &store, &held, depth, watch).map_err(|error| of(name, error))?;
+            stray.extend(strays(name, &store)?);
+        }
+        progress("");
+        let mut found = check.finish();
+        found.problems.extend(stray);
+        Ok(found)
     }
+
+    /// OSTs first: what they have is made files of. Each change is a transaction, and all are durable at
+    /// the end.
+    fn repair(&self, problems: &[Problem]) -> Result<(), Fault> {
+        for (name, directory) in &self.osts {
+            progress(&format!("{name}: repairing"));
+            let store = open(directory)?;
+            let held = held(&store).map_err(|error| broken(name, &error))?;
+            sheen_oss::rebuild(&store, &held.objects).map_err(|error| broken(name, &error))?;
+            set_aside(name, &store)?;
+        }
+        let unclaimed = |problem: &Problem| match problem.kind {
+            ProblemKind::Unclaimed(ost, object) => Some((ost, object)),
+            _ => None,
+        };
+        let unclaimed: Vec<(u16, Fid)> = problems.iter().filter_map(unclaimed).collect();
+        for (name, directory) in self.mdts.iter().take(1) {
+            progress(&format!("{name}: repairing"));
+            let store = open(directory)?;
+            let done = put_in_order(&store, &unclaimed).map_err(|error| broken(name, &error))?;
+            super::salvage::tell_names(&name.to_string(), &done);
+            set_aside(name, &store)?;
+        }
+        progress("");
+        Ok(())
+    }
+}
+
+fn put_in_order(
+    store: &StoreDisk,
+    unclaimed: &[(u16, Fid)],
+) -> Result<sheen_mds::Rebuilt, StoreError> {
+    sheen_mds::adopt(store, unclaimed, now())?;
+    let held = held(store)?;
+    sheen_mds::rebuild(store, &held.objects, &held.indexes, now())
+}
+
+/// Files of data that no object has.
+fn strays(name: &TargetName, store: &StoreDisk) -> Result<Vec<Problem>, Fault> {
+    let files = store.data_files().map_err(|error| broken(name, &error))?;
+    let stray = files.into_iter().filter(|file| file.object.is_none()).map(|file| Problem {
+        target: name.to_string(),
+        text: format!("{}: a file of data that no object has", file.path.display()),
+        kind: ProblemKind::Contradiction,
+    });
+    Ok(stray.collect())
+}
+
+fn set_aside(name: &TargetName, store: &StoreDisk) -> Result<(), Fault> {
+    let moved = store.set_strays_aside().map_err(|error| broken(name, &error))?;
+    if moved > 0 {
+        let place = store.dir().join("lost+found");
+        output::line(format_args!("{name}: {moved} files of data are in {}", place.display()));
+    }
+    Ok(())
 }
 
 fn open(directory: &Path) -> Result<StoreDisk, Fault> {
     StoreDisk::open(directory, &OpenOptions::default()).map_err(|error| disk_fault(&error))
 }
 
+fn failed(text: String) -> Fault {
+    Fault { code: FAILED, text }
+}
+
 fn broken(name: &TargetName, error: &dyn std::fmt::Display) -> Fault {
-    Fault { code: PROBLEMS, text: format!("{name}: {error}") }
+    progress("");
+    failed(format!("{name}: {error}"))
+}
+
+fn of(name: &TargetName, error: CheckError) -> Fault {
+    match error {
+        CheckError::Store(error) => broken(name, &error),
+        CheckError::Cancelled => Fault { code: CANCELLED, text: format!("{name}: cancelled") },
+    }
+}
+
+/// Says how far it is, now and then; whether to go on.
+fn on(name: &TargetName, what: &str, stop: &AtomicBool, objects: u64, bytes: u64) -> bool {
+    if objects.is_multiple_of(OBJECTS_STEP) || bytes % BYTES_STEP < BYTES_STEP / 8 {
+        progress(&format!("{name}: {what}: {objects}, {} MiB", bytes >> 20));
+    }
+    !stop.load(Ordering::Relaxed)
 }
 
 /// What is being done, for whoever watches; an empty text wipes it away.

@@ -9,18 +9,27 @@ mod cluster;
 mod daemon;
 mod echo;
 mod fsck;
+mod log;
 mod metrics;
 mod mount;
 mod native;
 mod parameters;
+mod private;
+mod salvage;
+mod scrub;
 mod server;
+mod sign;
 mod target;
+mod way;
 
 pub(crate) use cluster::{Down, Status, Up, down, processes_of, status, up};
 pub(crate) use fsck::{Fsck, fsck};
 pub(crate) use mount::{Mount, run as mount};
 pub(crate) use native::NativeClient;
+pub(crate) use private::set_umask;
+pub(crate) use salvage::{Salvage, salvage};
 pub(crate) use server::{Server, run as server};
+pub(crate) use sign::{Sign, ask as sign};
 
 use std::path::{Path, PathBuf};
 
@@ -38,21 +47,26 @@ pub(crate) fn sockets() -> PathBuf {
     run_folder(user.is_root(), user.as_raw())
 }
 
-/// Logs to standard error: warnings, or what `SHEEN_LOG` says (`debug`, `sheen_mds=trace`, ...).
-pub(crate) fn start_log() {
-    use tracing_subscriber::EnvFilter;
-    let filter = EnvFilter::try_from_env("SHEEN_LOG").unwrap_or_else(|_| EnvFilter::new("warn"));
-    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
-    // Where the log cannot be written, because its disk is full, that cannot be told either: the attempt
-    // would panic, and whoever logged would never end.
-    let log = log.log_internal_errors(false);
-    // A second start in one process keeps the first.
-    let _ = log.with_ansi(false).try_init();
+/// Lets this process have as many files open as it may.
+pub(crate) fn raise_file_limit() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let limit = getrlimit(Resource::Nofile);
+    if let Err(error) = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit }) {
+        tracing::warn!(%error, "cannot have more files open than by default");
+    }
 }
 
 /// What was asked for makes no sense.
 pub(crate) fn invalid(text: impl Into<String>) -> Fault {
     Fault::new(Errno::EINVAL, text)
+}
+
+/// As [`io_fault`], of a folder of ours; what was found wrong with it says the error itself.
+fn folder_fault(path: &Path, error: &std::io::Error) -> Fault {
+    match error.raw_os_error() {
+        Some(_) => io_fault(path, error),
+        None => Fault::new(Errno::EPERM, format!("{}: {error}", path.display())),
+    }
 }
 
 /// The system refused something about a file.

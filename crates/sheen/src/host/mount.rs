@@ -15,13 +15,13 @@ use sheen_client::posix::FileSystem;
 use sheen_fuse::Jobs;
 use sheen_io::World;
 use sheen_io_os::Host;
-use sheen_node::net::{LNet, NetConfig};
 use sheen_node::rpc::RpcNode;
 use sheen_types::{Errno, Nid};
 
 use super::daemon::{self, Daemon};
 use super::parameters::{self, Follower, MountState};
-use super::{PORT, addresses, invalid, io_fault, server};
+use super::way::Way;
+use super::{invalid, io_fault, private, server};
 use crate::output::Fault;
 
 /// How long to wait for the MGS and the MDT.
@@ -30,14 +30,16 @@ pub(super) const TIMEOUT: Duration = Duration::from_secs(60);
 /// Mount a Lustre file system, ours or a real one, without a kernel module
 #[derive(Args)]
 pub(crate) struct Mount {
-    /// NIDs of the MGS, the file system, and if wanted a directory of it
+    /// NIDs of the MGS, the file system, and if wanted a directory of it; or the directory of a file system of
+    /// `sheen up` on this machine
     #[arg(value_name = "MGSNID[:MGSNID...]:/FSNAME[/SUBDIR]")]
     source: String,
     /// Where to mount it
     #[arg(value_name = "MNT")]
     target: PathBuf,
     /// Options, separated by commas: ro, rw, flock, localflock, user_xattr, noatime, relatime, strictatime,
-    /// allow_other, port=N, nid=NID
+    /// allow_other, suid, nosuid, dev, nodev (nosuid and nodev unless root says suid or dev), port=N,
+    /// nid=NID
     #[arg(short = 'o', value_name = "OPTIONS", value_delimiter = ',')]
     options: Vec<String>,
     /// Stay in the foreground
@@ -52,7 +54,9 @@ struct Settings {
     local_locks: bool,
     allow_other: bool,
     access_times: AccessTimes,
-    port: u16,
+    set_id: bool,
+    devices: bool,
+    port: Option<u16>,
     nid: Option<Nid>,
 }
 
@@ -63,7 +67,9 @@ impl Settings {
             local_locks: false,
             allow_other: is_root,
             access_times: AccessTimes::Relative,
-            port: PORT,
+            set_id: false,
+            devices: false,
+            port: None,
             nid: None,
         };
         for option in options.iter().filter(|option| !option.is_empty()) {
@@ -77,10 +83,18 @@ impl Settings {
                 ("allow_other", None) => settings.allow_other = true,
                 ("noatime", None) => settings.access_times = AccessTimes::Never,
                 ("relatime", None) => settings.access_times = AccessTimes::Relative,
+                ("suid" | "dev", None) if !is_root => {
+                    let text = format!("mount.lustre: mount option '{option}' is for root alone");
+                    return Err(Fault::new(Errno::EPERM, text));
+                }
+                ("suid", None) => settings.set_id = true,
+                ("nosuid", None) => settings.set_id = false,
+                ("dev", None) => settings.devices = true,
+                ("nodev", None) => settings.devices = false,
                 ("strictatime", None) => settings.access_times = AccessTimes::Always,
                 // What is always so, and what only the real mount command looks at.
                 ("user_xattr" | "defaults" | "_netdev" | "auto" | "noauto" | "nouser", None) => {}
-                ("port", Some(port)) => settings.port = port.parse().map_err(|_| wrong())?,
+                ("port", Some(port)) => settings.port = Some(port.parse().map_err(|_| wrong())?),
                 ("nid", Some(nid)) => settings.nid = Some(nid.parse().map_err(|_| wrong())?),
                 _ => {
                     let text = format!("mount.lustre: mount option '{option}' is not supported");
@@ -92,34 +106,10 @@ impl Settings {
     }
 }
 
-/// The two halves of `MGSNID[:MGSNID]:/FSNAME[/SUBDIR]`.
-///
-/// # Errors
-/// `ENODEV` for what Lustre would take for the device of a target; `EINVAL` for a wrong NID.
-pub(super) fn parse_source(source: &str) -> Result<(Vec<Nid>, String, Option<String>), Fault> {
-    const EXPECTED: &str = "expected MGSNID[:MGSNID...]:/FSNAME[/SUBDIR]";
-    let Some((nodes, path)) = source.split_once(":/") else {
-        let text = format!(
-            "mount.lustre: '{source}': no ':/'; {EXPECTED}, or `sheen server` for a target"
-        );
-        return Err(Fault::new(Errno::ENODEV, text));
-    };
-    let nid = |text: &str| {
-        let wrong = |_| invalid(format!("mount.lustre: Can't parse NID '{text}'; {EXPECTED}"));
-        text.parse().map_err(wrong)
-    };
-    let nids = nodes.split([':', ',']).map(nid).collect::<Result<Vec<Nid>, Fault>>()?;
-    let (fsname, fileset) = match path.trim_end_matches('/').split_once('/') {
-        Some((name, fileset)) => (name, Some(format!("/{fileset}"))),
-        None => (path.trim_end_matches('/'), None),
-    };
-    Ok((nids, fsname.to_owned(), fileset))
-}
-
 /// Mounts; in the background unless asked otherwise.
 pub(crate) fn run(options: &Mount) -> Result<(), Fault> {
     if options.foreground {
-        super::start_log();
+        super::log::start();
         let served = serve(options);
         if let Err(fault) = &served {
             daemon::say_failed(&fault.text);
@@ -128,7 +118,7 @@ pub(crate) fn run(options: &Mount) -> Result<(), Fault> {
     }
     let target = absolute(&options.target)?;
     let folder = super::sockets();
-    std::fs::create_dir_all(&folder).map_err(|error| io_fault(&folder, &error))?;
+    private::directory(&folder)?;
     let mut arguments = ["mount", "--foreground", "-o"].map(str::to_owned).to_vec();
     arguments.push(options.options.join(","));
     arguments.extend([options.source.clone(), target.to_string_lossy().into_owned()]);
@@ -139,22 +129,18 @@ pub(crate) fn run(options: &Mount) -> Result<(), Fault> {
 fn serve(options: &Mount) -> Result<(), Fault> {
     let is_root = rustix::process::geteuid().is_root();
     let settings = Settings::parse(&options.options, is_root)?;
-    let (mgs, fsname, fileset) = parse_source(&options.source)?;
+    let way = Way::to(&options.source, settings.port, settings.nid)?;
     let target = absolute(&options.target)?;
-    let nid = match settings.nid {
-        Some(nid) => nid,
-        None => addresses::towards(mgs[0], settings.port)
-            .map_err(|text| Fault::new(Errno::EADDRNOTAVAIL, text))?,
-    };
-    refuse_twice(&options.source, &target)?;
+    refuse_twice(&way.source, &target)?;
     let host = Host::start(None)
         .map_err(|error| Fault::new(Errno::EAGAIN, format!("no threads: {error}")))?;
     host.block_on(async {
-        let world = host.world();
-        let node = start_node(&world, nid, settings.port).await?;
-        let plan = MountOptions { fsname: fsname.clone(), mgs, fileset, timeout: TIMEOUT };
+        let (world, node) = way.start_node(&host.world(), settings.nid).await?;
         let follower = Arc::new(Follower::default());
-        let (files, osts) = connect(&world, &node, plan, options, &follower).await?;
+        let (files, osts) = tokio::select! {
+            connected = connect(&world, &node, &way, &target, &follower) => connected?,
+            refused = way.refused(&world, node.lnet()) => return Err(refused),
+        };
         let access_times =
             if settings.read_only { AccessTimes::Never } else { settings.access_times };
         files.set_access_times(access_times);
@@ -163,10 +149,11 @@ fn serve(options: &Mount) -> Result<(), Fault> {
             files.clone(),
             &target,
             &sheen_fuse::MountOptions {
-                source: options.source.clone(),
+                source: way.source.clone(),
                 read_only: settings.read_only,
                 allow_other: settings.allow_other,
-                privileged: is_root,
+                set_id: settings.set_id,
+                devices: settings.devices,
                 local_locks: settings.local_locks,
                 no_access_times: settings.access_times == AccessTimes::Never,
                 jobs: Arc::clone(&jobs),
@@ -181,7 +168,7 @@ fn serve(options: &Mount) -> Result<(), Fault> {
             }
         };
         let (parts, has_flock) = ((&files, &osts), !settings.local_locks);
-        let place = (&options.source[..], &fsname[..], target.as_path());
+        let place = (&way.source[..], &way.fsname[..], target.as_path());
         let state = MountState::new(place, (&world, &node), parts, (&jobs, has_flock));
         follower.start(&state);
         let commands = parameters::mount_commands(&state);
@@ -211,32 +198,33 @@ fn refuse_twice(source: &str, target: &Path) -> Result<(), Fault> {
     Err(Fault::new(Errno::EEXIST, text))
 }
 
-pub(super) async fn start_node(world: &World, nid: Nid, port: u16) -> Result<Arc<RpcNode>, Fault> {
-    let lnet = LNet::start(world.clone(), NetConfig::new(nid, port)).await.map_err(|error| {
-        let (errno, text) = addresses::refused(nid.address(), port, &error);
-        Fault::new(errno, text)
-    })?;
-    Ok(RpcNode::start(world.clone(), lnet))
-}
-
 /// Connects, and says what is wrong as `mount.lustre` does, on one line.
 async fn connect(
     world: &World,
     node: &Arc<RpcNode>,
-    plan: MountOptions,
-    options: &Mount,
+    way: &Way,
+    target: &Path,
     follower: &Arc<Follower>,
 ) -> Result<(FileSystem, Arc<Osts>), Fault> {
     let router = Arc::new(CallbackRouter::default());
     node.register_callbacks(Arc::clone(&router) as _);
+    let plan = MountOptions {
+        fsname: way.fsname.clone(),
+        mgs: way.mgs.clone(),
+        fileset: way.fileset.clone(),
+        timeout: TIMEOUT,
+    };
     let connector = Arc::new(NodeConnector(Arc::clone(node)));
     let data = Osts::new(world.clone());
     let path = Arc::clone(&data) as _;
     let hook = Some(follower.hook());
     let files = config::mount(world.clone(), connector, router, path, plan, hook).await;
     files.map(|files| (files, data)).map_err(|error| {
-        let hints = error.hints().join(" ");
-        let (source, target) = (&options.source, options.target.display());
+        let mut hints = error.hints().join(" ");
+        if error == config::MountError::MgsUnreachable {
+            hints = format!("{hints} {}", way.hint());
+        }
+        let (source, target) = (&way.source, target.display());
         let text = format!("mount.lustre: mount {source} at {target} failed: {error}. {hints}");
         Fault::new(error.errno(), text.trim_end().to_owned())
     })
@@ -317,17 +305,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sources_are_taken_apart() {
-        let (nids, name, fileset) = parse_source("10.0.0.1@tcp:10.0.0.2@tcp:/lustre/a/b").unwrap();
-        assert_eq!((nids.len(), name.as_str()), (2, "lustre"));
-        assert_eq!(fileset.as_deref(), Some("/a/b"));
-        assert_eq!(parse_source("10.0.0.1:/l").unwrap().2, None);
-        for (bad, code) in [("lustre", 19), ("10.0.0.1@tcp", 19), ("x@tcp:/l", 22)] {
-            assert_eq!(parse_source(bad).unwrap_err().code, code, "{bad}");
-        }
-    }
-
-    #[test]
     fn the_last_word_on_access_times_counts() {
         let access_times = |text: &str| {
             let options: Vec<String> = text.split(',').map(str::to_owned).collect();
@@ -344,9 +321,24 @@ mod tests {
     fn unknown_options_are_refused_by_name() {
         let options = |text: &str| text.split(',').map(str::to_owned).collect::<Vec<_>>();
         let settings = Settings::parse(&options("ro,port=1234,flock"), false).unwrap();
-        assert_eq!((settings.read_only, settings.port), (true, 1234));
+        assert_eq!((settings.read_only, settings.port), (true, Some(1234)));
         let fault = Settings::parse(&options("bogus"), false).unwrap_err();
         assert!(fault.text.contains("'bogus'"));
         assert!(Settings::parse(&options("port=x"), false).is_err());
+    }
+
+    #[test]
+    fn set_id_bits_and_devices_work_only_where_root_says_so() {
+        let rights = |text: &str, is_root| {
+            let options: Vec<String> = text.split(',').map(str::to_owned).collect();
+            Settings::parse(&options, is_root)
+                .map(|it| (it.set_id, it.devices))
+                .map_err(|it| it.code)
+        };
+        assert_eq!(rights("", true), Ok((false, false)));
+        assert_eq!(rights("suid,dev", true), Ok((true, true)));
+        assert_eq!(rights("suid,dev,nosuid,nodev", true), Ok((false, false)));
+        assert_eq!((rights("suid", false), rights("dev", false)), (Err(1), Err(1)));
+        assert_eq!(rights("nosuid,nodev", false), Ok((false, false)));
     }
 }

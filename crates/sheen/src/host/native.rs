@@ -9,14 +9,10 @@ use sheen_client::locks::CallbackRouter;
 use sheen_client::posix::FileSystem;
 use sheen_io::World;
 use sheen_node::rpc::RpcNode;
-use sheen_types::Errno;
 
-use super::mount::{TIMEOUT, parse_source, start_node};
-use super::{PORT, addresses};
+use super::mount::TIMEOUT;
+use super::way::Way;
 use crate::output::Fault;
-
-/// How often another address is tried when somebody takes the one that was free.
-const TRIES: usize = 16;
 
 /// A connected client with a node, and so an address, of its own.
 pub(crate) struct NativeClient {
@@ -26,7 +22,7 @@ pub(crate) struct NativeClient {
 }
 
 impl NativeClient {
-    /// Connects to `MGSNID[:MGSNID...]:/FSNAME[/SUBDIR]`. What `set_param -P` told clients is not taken up.
+    /// Connects to `MGSNID[:MGSNID...]:/FSNAME[/SUBDIR]`, or to what `sheen up` runs in a directory. What `set_param -P` told clients is not taken up.
     ///
     /// # Errors
     /// As a mount.
@@ -35,24 +31,19 @@ impl NativeClient {
         source: &str,
         port: Option<u16>,
     ) -> Result<Self, Fault> {
-        let (mgs, fsname, fileset) = parse_source(source)?;
-        let port = port.unwrap_or(PORT);
-        let mut tries = 0;
-        let node = loop {
-            let nid = addresses::towards(mgs[0], port)
-                .map_err(|text| Fault::new(Errno::EADDRNOTAVAIL, text))?;
-            tries += 1;
-            match start_node(world, nid, port).await {
-                Err(fault) if taken(&fault) && tries < TRIES && nid.address().is_loopback() => {}
-                started => break started?,
-            }
-        };
+        let way = Way::to(source, port, None)?;
+        let (world, node) = way.start_node(world, None).await?;
         let router = Arc::new(CallbackRouter::default());
         node.register_callbacks(Arc::clone(&router) as _);
         let connector = Arc::new(NodeConnector(Arc::clone(&node)));
         let data = Osts::new(world.clone());
+        let (fsname, mgs, fileset) = (way.fsname.clone(), way.mgs.clone(), way.fileset.clone());
         let plan = MountOptions { fsname, mgs, fileset, timeout: TIMEOUT };
-        match config::mount(world.clone(), connector, router, data, plan, None).await {
+        let connected = tokio::select! {
+            connected = config::mount(world.clone(), connector, router, data, plan, None) => connected,
+            refused = way.refused(&world, node.lnet()) => return Err(refused),
+        };
+        match connected {
             Ok(files) => Ok(Self { files, node }),
             Err(error) => {
                 node.shutdown();
@@ -70,8 +61,4 @@ impl NativeClient {
         self.node.shutdown();
         self.node.lnet().shutdown();
     }
-}
-
-fn taken(fault: &Fault) -> bool {
-    *fault == Fault::new(Errno::EADDRINUSE, fault.text.clone())
 }

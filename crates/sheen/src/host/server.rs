@@ -6,11 +6,11 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use clap::Args;
+use clap::{Args, ValueEnum};
 use sheen_assembly::{PlanKind, Registrar, Role};
 use sheen_control::Tree;
 use sheen_io::World;
-use sheen_io_os::Host;
+use sheen_io_os::{Host, SocketFolder, with_sockets};
 use sheen_node::net::{LNet, NetConfig};
 use sheen_node::rpc::RpcNode;
 use sheen_target::Timeouts;
@@ -19,7 +19,7 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use super::echo::Echo;
 use super::target::{Plan, Running, plans, shared_by};
-use super::{PORT, addresses, daemon, metrics, parameters};
+use super::{PORT, addresses, daemon, folder_fault, metrics, parameters, way};
 use crate::output::Fault;
 
 /// Lustre's `obd_timeout`, in seconds.
@@ -27,6 +27,33 @@ const TIMEOUT: u64 = 100;
 
 /// Three ping intervals of a client with Lustre's timeout: clients are not told ours.
 const PING_EVICT_MIN: Duration = Duration::from_secs(75);
+
+/// Whom a server lets connect by TCP: the values of Lustre's `accept`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Accept {
+    /// Peers that come from ports below 1024, which are for root
+    Secure,
+    /// Every peer
+    All,
+    /// None: what `sheen up` started here goes through the sockets in its directory
+    None,
+}
+
+impl Accept {
+    /// As Lustre where only root is trusted to say who its users are. Another user's servers have clients
+    /// without privilege, and connect to each other without.
+    pub(super) fn by_default() -> Self {
+        if rustix::process::geteuid().is_root() { Self::Secure } else { Self::All }
+    }
+
+    pub(super) fn word(self) -> &'static str {
+        match self {
+            Self::Secure => "secure",
+            Self::All => "all",
+            Self::None => "none",
+        }
+    }
+}
 
 /// Serve targets (MGT, MDT, OST) in the foreground until stopped
 #[derive(Args)]
@@ -40,18 +67,48 @@ pub(crate) struct Server {
     /// TCP port of LNet, the same on all nodes
     #[arg(long, value_name = "PORT", default_value_t = PORT)]
     port: u16,
+    /// Whom to let connect by TCP [default: secure for root; all for other users, whose clients have no
+    /// privileged ports]
+    #[arg(long, value_enum, value_name = "WHOM")]
+    accept: Option<Accept>,
+    /// Where the processes of the file system meet on this machine
+    #[arg(long, value_name = "FOLDER", hide = true)]
+    sockets: Option<PathBuf>,
     /// Seconds that all timeouts derive from (`obd_timeout`)
     #[arg(long, value_name = "SECONDS", default_value_t = TIMEOUT)]
     timeout: u64,
     /// Seconds that a restarted target waits for clients it knows [default: 3 times the timeout]
     #[arg(long, value_name = "SECONDS")]
     recovery_time_soft: Option<u64>,
+    /// Register no new targets of other nodes (`lctl set_param allow_register=0`)
+    #[arg(long)]
+    no_new_targets: bool,
     /// Serve OpenMetrics over HTTP at this address, or at this port of this machine alone
     #[arg(long, value_name = "ADDR", value_parser = sheen_control::page_address)]
     metrics: Option<SocketAddr>,
 }
 
 impl Server {
+    /// Whom to take; says so where it is not what Lustre's servers do.
+    fn accept(&self) -> Accept {
+        let accept = self.accept.unwrap_or_else(Accept::by_default);
+        let port = self.port;
+        if accept == Accept::All && self.accept.is_none() {
+            tracing::warn!(
+                "accept=all: these servers are not root's, so their clients need no privilege either; any \
+                 user who reaches port {port} may connect and say who it is (--accept secure: only root)"
+            );
+        }
+        let unprivileged = sheen_io_os::port_unprivileged_min();
+        if accept == Accept::Secure && unprivileged < 1024 {
+            tracing::warn!(
+                "accept=secure: every user of this machine may use ports from {unprivileged} on \
+                 (net.ipv4.ip_unprivileged_port_start); from here only those below are taken"
+            );
+        }
+        accept
+    }
+
     fn timeouts(&self) -> Timeouts {
         let mut timeouts = Timeouts::from_base(Duration::from_secs(self.timeout));
         timeouts.ping_evict = timeouts.ping_evict.max(PING_EVICT_MIN);
@@ -64,7 +121,9 @@ impl Server {
 
 /// Runs until SIGTERM or SIGINT; what was accepted is durable then.
 pub(crate) fn run(options: &Server) -> Result<(), Fault> {
-    super::start_log();
+    super::log::start();
+    // A connection is a file, and a process has 1,024 unless it says that it wants more.
+    super::raise_file_limit();
     let served = serve(options);
     if let Err(fault) = &served {
         daemon::say_failed(&fault.text);
@@ -82,25 +141,24 @@ fn serve(options: &Server) -> Result<(), Fault> {
     let host = Host::start(None)
         .map_err(|error| Fault::new(Errno::EAGAIN, format!("no threads: {error}")))?;
     host.block_on(async {
-        let world = host.world();
-        let config = NetConfig::new(options.nid, options.port);
-        let lnet = LNet::start(world.clone(), config).await.map_err(|error| {
-            let (errno, text) = addresses::refused(options.nid.address(), options.port, &error);
-            Fault::new(errno, text)
-        })?;
-        let node = RpcNode::start(world.clone(), lnet);
+        let mgs_nids = mgs_nids(&all, options.nid).map_err(invalid)?;
+        let accept = options.accept();
+        let (world, node) = start_node(&host.world(), options, accept, &mgs_nids).await?;
         for plan in &all {
             node.answer_at(plan.kind.portals());
         }
         let timeouts = options.timeouts();
         let count = all.len();
-        let mgs_nids = mgs_nids(&all, options.nid).map_err(invalid)?;
         let mut running = Vec::new();
         let shares = shared_by(&all);
         for (plan, share) in all.into_iter().zip(shares) {
             let together = (count, share);
             let started = Running::start(plan, &node, world.clone(), together, timeouts).await;
-            running.push(Arc::new(started?));
+            let started = started?;
+            if let Role::Mgs(mgs) = &started.served.role {
+                mgs.allow_register(!options.no_new_targets);
+            }
+            running.push(Arc::new(started));
         }
         let registrar = Arc::new(Registrar::new(&node, &world, mgs_nids));
         registrar.connect().await.map_err(invalid)?;
@@ -114,20 +172,53 @@ fn serve(options: &Server) -> Result<(), Fault> {
         }
         let tree = Arc::new(Tree::new());
         parameters::add_server(&tree, &node, &running);
+        tree.add("accept", move || accept.word().to_owned());
         parameters::add_in_work(&tree, &running);
         follow(&world, &registrar, &running, &tree);
         let echo = Echo::new(world.clone(), &running);
         let mut commands = parameters::server_commands(&node, &running);
         commands.insert(crate::api::ECHO.to_owned(), super::echo::command(&echo));
+        let scrubs = super::scrub::Scrubs::new(world.clone(), &running);
+        commands.insert(crate::api::SCRUB.to_owned(), super::scrub::command(&scrubs));
         let _control = control("server", tree, commands)?;
         let serve = |address| metrics::serve(address, &node, &running);
         let _metrics = options.metrics.map(serve).transpose()?;
         daemon::say_ready();
         wait_for_signal().await?;
+        scrubs.end();
         echo.end().await;
         stop(&node, &registrar, &running).await;
         Ok(())
     })
+}
+
+/// The node: at its address, and with the other processes of a file system that `up` runs here.
+async fn start_node(
+    world: &World,
+    options: &Server,
+    accept: Accept,
+    mgs: &[Nid],
+) -> Result<(World, Arc<RpcNode>), Fault> {
+    let folder = match &options.sockets {
+        Some(path) => Some(SocketFolder::open(path).map_err(|error| folder_fault(path, &error))?),
+        None => mgs.iter().find_map(|nid| way::find(*nid, options.port)),
+    };
+    let has_tcp = accept != Accept::None;
+    let config = NetConfig {
+        listen: has_tcp || folder.is_some(),
+        secure: accept == Accept::Secure,
+        ..NetConfig::new(options.nid, options.port)
+    };
+    let world = match folder {
+        Some(folder) => with_sockets(world, folder, has_tcp),
+        None => world.clone(),
+    };
+    let lnet = LNet::start(world.clone(), config).await.map_err(|error| {
+        let (errno, text) = addresses::refused(options.nid.address(), options.port, &error);
+        Fault::new(errno, text)
+    })?;
+    let node = RpcNode::start(world.clone(), lnet);
+    Ok((world, node))
 }
 
 /// Has the targets do as the MGS says, now and whenever that changes.

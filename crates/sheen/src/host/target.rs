@@ -4,11 +4,12 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use sheen_assembly::{PlanKind, Registrar, Served};
+use sheen_assembly::{PlanKind, Registrar, Role, Served};
 use sheen_node::rpc::RpcNode;
+use sheen_store::{AttributePatch, Store, Transaction};
 use sheen_store_disk::{Config, FormatOptions, OpenOptions, StoreDisk};
 use sheen_target::Timeouts;
-use sheen_types::{Nid, TargetName};
+use sheen_types::{Fid, Nid, TargetName};
 
 use super::invalid;
 use crate::mkfs;
@@ -106,10 +107,36 @@ impl Running {
         let options = OpenOptions { cache_bytes, shared_by, ..Default::default() };
         let store =
             StoreDisk::open(&plan.directory, &options).map_err(|error| mkfs::disk_fault(&error))?;
-        let served = Served::start(plan.kind.clone(), Arc::new(store), node, world, timeouts).await;
-        let said = |text: String| invalid(format!("{}: {text}", plan.directory.display()));
+        let store = Arc::new(store);
+        let started = Arc::clone(&store) as Arc<dyn Store>;
+        let served = Served::start(plan.kind.clone(), started, node, world, timeouts).await;
+        let place = plan.directory.clone();
+        let said = |text: String| invalid(format!("{}: {text}", place.display()));
         let served = served.map_err(said)?;
-        Ok(Self { plan, served: Arc::new(served) })
+        let running = Self { plan, served: Arc::new(served) };
+        running.own_root(&store).map_err(said)?;
+        Ok(running)
+    }
+
+    /// Gives the root directory of a new file system to the user whose servers these are: there may be no root
+    /// among those who can reach them, and nobody else could make anything in it.
+    fn own_root(&self, store: &StoreDisk) -> Result<(), String> {
+        let (uid, gid) = (rustix::process::geteuid(), rustix::process::getegid());
+        if uid.is_root() || !matches!(self.served.role, Role::Mdt(_)) || self.was_registered()? {
+            return Ok(());
+        }
+        if store.attributes(Fid::ROOT).is_err() {
+            return Ok(());
+        }
+        let (uid, gid) = (Some(uid.as_raw()), Some(gid.as_raw()));
+        let mut transaction = Transaction::new();
+        transaction.patch(Fid::ROOT, AttributePatch { uid, gid, ..AttributePatch::default() });
+        store.apply(transaction).map(drop).map_err(|error| error.to_string())
+    }
+
+    fn was_registered(&self) -> Result<bool, String> {
+        let config = Config::load(&self.plan.directory).map_err(|error| error.to_string())?;
+        Ok(config.values.contains_key(REGISTERED))
     }
 
     /// Tells the MGS of it.

@@ -135,11 +135,12 @@ fn capacity(options: &Mkfs) -> Result<Option<u64>, Fault> {
 
 /// What is wrong with a target's directory, with the exit code of Lustre's `mount` for it.
 pub(crate) fn disk_fault(error: &DiskError) -> Fault {
-    let errno = match error {
+    let errno = match error.cause() {
         DiskError::NotFormatted(_) => Errno::ENODEV,
         DiskError::AlreadyFormatted(_) => Errno::EEXIST,
         DiskError::Locked(_) => Errno::EBUSY,
         DiskError::NewerVersion { .. } => Errno::EINVAL,
+        DiskError::Foreign { .. } => Errno::EPERM,
         DiskError::Io { error: cause, .. } => errno_of(cause),
         _ => Errno::EIO,
     };
@@ -147,7 +148,7 @@ pub(crate) fn disk_fault(error: &DiskError) -> Fault {
 }
 
 fn not_formatted(device: &Path, error: &DiskError) -> Fault {
-    match error {
+    match error.cause() {
         DiskError::AlreadyFormatted(_) => {
             let name = TargetConfig::load(device).map_or_else(|why| why, |config| config.name());
             let what = format!("Device {} was previously formatted for lustre", device.display());

@@ -82,7 +82,7 @@ impl Client {
         };
         files.settings().keep().set_count(self.keeps_from);
         if let Some(up) = &mut *self.up.lock() {
-            up.kernel = Some(Arc::new(Kernel::new(files)));
+            up.kernel = Some(Arc::new(Kernel::new(files, world.clone())));
         }
     }
 

@@ -73,7 +73,7 @@ impl Process {
         if !opened.keep_pages {
             self.kernel.punched(entry.node);
         }
-        Some((self.kernel.found(entry.node, entry.attributes.fid), opened))
+        Some((self.kernel.found(&entry), opened))
     }
 
     /// Removes a name.
@@ -172,7 +172,7 @@ impl Process {
         let made =
             self.kernel.files.link(self.kernel.who(), file.node, to.parent.node, &to.name).await;
         if let Ok(entry) = &made {
-            drop(self.kernel.found(entry.node, entry.attributes.fid));
+            drop(self.kernel.found(entry));
         }
         self.kernel.touched(file.node);
         self.name_ended(&to, operation, &made);
@@ -208,7 +208,7 @@ impl Process {
         });
         self.sim.judge(self.client, operation, judged);
         if let Ok(entry) = &made {
-            drop(self.kernel.found(entry.node, entry.attributes.fid));
+            drop(self.kernel.found(entry));
         }
         self.name_ended(place, operation, &made);
         made.ok().map(|entry| entry.attributes.fid)

@@ -14,9 +14,9 @@ use rustix::{
     fs::{AtFlags, Stat, fstat, statat},
     io::Errno,
 };
-use sheen_store::StoreError;
+use sheen_store::{Damage, StoreError};
 
-use super::{Files, Name, path_of, store_error};
+use super::{Files, Name, path_of, store_error, sums::Sums};
 
 /// What is known of a file's size.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -45,7 +45,11 @@ pub(super) struct State {
 /// See the module's documentation.
 pub(crate) struct File {
     pub(super) name: Name,
+    /// Held by the one who changes the file's bytes.
+    pub(super) changes: Mutex<()>,
     pub(super) state: Mutex<State>,
+    /// What the file must be.
+    pub(super) sums: Mutex<Sums>,
     descriptor: Mutex<Option<Arc<OwnedFd>>>,
     /// Opened since the list of open files was swept last.
     pub(super) used: AtomicBool,
@@ -64,7 +68,9 @@ impl File {
     pub(super) fn new(name: Name, known: Known) -> Self {
         Self {
             name,
+            changes: Mutex::default(),
             state: Mutex::new(State { known, ..State::default() }),
+            sums: Mutex::new(Sums::new(known == Known::NoFile)),
             has_none: AtomicBool::new(known == Known::NoFile),
             descriptor: Mutex::default(),
             used: AtomicBool::new(true),
@@ -81,6 +87,15 @@ impl File {
         self.dead.store(true, Ordering::Relaxed);
         *descriptor = None;
         !self.has_none.load(Ordering::Relaxed)
+    }
+
+    /// There was no file when it got its place in the table, and nobody has made one.
+    pub(super) fn was_never_made(&self) -> bool {
+        self.has_none.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn is_dead(&self) -> bool {
+        self.dead.load(Ordering::Relaxed)
     }
 
     pub(super) fn close(&self) {
@@ -165,14 +180,47 @@ impl Files {
     }
 
     /// Size and 512-byte blocks; no system call once known.
+    ///
+    /// # Errors
+    /// [`StoreError::Damaged`] for a file that is gone or shorter than it must be.
     pub(crate) fn size(&self, file: &File) -> Result<(u64, u64), StoreError> {
-        let mut state = file.state.lock();
-        match state.known {
-            Known::NoFile => return Ok((0, 0)),
-            Known::Size { size, blocks: Some(blocks) } => return Ok((size, blocks)),
-            _ => {}
+        let known = |state: &State| match state.known {
+            Known::NoFile => Some((0, 0)),
+            Known::Size { size, blocks: Some(blocks) } => Some((size, blocks)),
+            _ => None,
+        };
+        if let Some(known) = known(&file.state.lock()) {
+            return Ok(known);
         }
-        self.ask_size(file, &mut state)
+        self.load(file)?;
+        if let Ok(length) = self.length(file)? {
+            return Ok(length);
+        }
+        // A change may have come between.
+        let _turn = file.changes.lock();
+        self.length_now(file)
+    }
+
+    /// As [`Self::size`], under the lock of changes; asks the host.
+    pub(super) fn length_now(&self, file: &File) -> Result<(u64, u64), StoreError> {
+        self.length(file)?.map_err(|damage| self.damaged(file, damage))
+    }
+
+    /// What the host says, and whether that can be if nothing changed meanwhile.
+    fn length(&self, file: &File) -> Result<Result<(u64, u64), Damage>, StoreError> {
+        let (has_file, expected) = {
+            let sums = file.sums.lock();
+            (sums.has_file, sums.size)
+        };
+        let mut state = file.state.lock();
+        let (found, blocks) = self.ask_size(file, &mut state)?;
+        let damage = match state.known {
+            Known::NoFile if has_file => Damage::Lost,
+            _ if found < expected => Damage::Short { expected, found },
+            _ => return Ok(Ok((found, blocks))),
+        };
+        state.known = Known::Nothing;
+        Ok(Err(damage))
     }
 
     fn ask_size(&self, file: &File, state: &mut State) -> Result<(u64, u64), StoreError> {
@@ -199,11 +247,25 @@ impl Files {
 
     /// The end of the object; blocks may be stale.
     pub(super) fn end(&self, file: &File) -> Result<u64, StoreError> {
-        let mut state = file.state.lock();
-        match state.known {
-            Known::NoFile => Ok(0),
-            Known::Size { size, .. } => Ok(size),
-            Known::Nothing => Ok(self.ask_size(file, &mut state)?.0),
+        match self.known_end(file) {
+            Some(end) => Ok(end),
+            None => Ok(self.size(file)?.0),
+        }
+    }
+
+    /// As [`Self::end`], under the lock of changes.
+    pub(super) fn end_now(&self, file: &File) -> Result<u64, StoreError> {
+        match self.known_end(file) {
+            Some(end) => Ok(end),
+            None => Ok(self.length_now(file)?.0),
+        }
+    }
+
+    fn known_end(&self, file: &File) -> Option<u64> {
+        match file.state.lock().known {
+            Known::NoFile => Some(0),
+            Known::Size { size, .. } => Some(size),
+            Known::Nothing => None,
         }
     }
 

@@ -7,44 +7,56 @@
 //!
 //! Owner, mode and times of these files mean nothing.
 //!
-//! Locks: the table's shards, a file's state, a file's descriptor, that of the directories, the list of
+//! What is known of a file's bytes and length is in `checked`, `sums`, `trust` and `marks`.
+//!
+//! Locks: that of a file's changes, the table's shards, a file's state, a file's descriptor, what is known
+//! of its bytes, the list of those that wait for a group, the epochs, that of the directories, the list of
 //! open ones, the list of dirty ones, the host's free space. They nest in this order, if at all. A
-//! file's own locks are held over the system calls that open and stat it, so only users of that file
-//! wait for those, and that of the directories over those that make them, once; reads and writes hold
-//! none.
+//! file's own locks are held over the system calls that change, open and stat it, so only users of that
+//! file wait for those, and that of the directories over those that make them, once; reads hold none.
 //!
 //! Cost: a read or write is one system call on an open file, the first write one more, which makes it;
 //! size and blocks cost none once known, and stay known where a write lies in what was written before
 //! without a gap. The host's free space is asked for ten times a second at most, or every 16 MiB. The
 //! directories are made with the first file after a start: 256 calls and one sync.
 
+mod checked;
 mod file;
+mod marks;
+mod sums;
 mod table;
+mod trust;
+mod verify;
 
 use std::{
     collections::VecDeque,
     os::fd::OwnedFd,
-    path::Path,
+    path::{Path, PathBuf},
     sync::{
         Arc, Weak,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
     },
     time::Instant,
 };
 
 use parking_lot::Mutex;
 use rustix::{
-    fs::{AtFlags, Mode, OFlags, fstatvfs, mkdirat, openat, statat, unlinkat},
+    fs::{AtFlags, Mode, OFlags, fstatvfs, mkdirat, openat, renameat, statat, unlinkat},
     io::Errno,
 };
-use sheen_store::StoreError;
+use sheen_store::{Damage, Integrity, StoreError};
 use sheen_types::{Fid, HashMap, HashSet};
 
+pub(crate) use checked::{EPOCHS, Kept, SumsGroup};
 pub(crate) use file::File;
+pub(crate) use trust::Machine;
+use {marks::Marks, trust::Trust};
 
 pub(crate) use crate::record::Name;
 use crate::{DiskError, limits, record::Incarnation, usage::Usage};
 
+/// Where files go whose object may have been lost.
+const ASIDE: &str = "../lost+found";
 /// What a directory in user space is on (`FUSE_SUPER_MAGIC`).
 const FUSE: u64 = 0x6573_5546;
 /// Parts of the table.
@@ -94,6 +106,74 @@ pub(crate) struct Files {
     /// Until the host's free space is looked at again.
     unchecked_bytes: AtomicU64,
     looked: Mutex<Look>,
+    /// The store's.
+    dir: PathBuf,
+    /// The target's name.
+    label: String,
+    /// Where checksums lie.
+    kept: Arc<dyn Kept>,
+    trust: Trust,
+    /// When all was synced.
+    synced_at: Mutex<Instant>,
+    marks: Marks,
+    /// Files of which more is known than the engine has.
+    pending: Mutex<Vec<Arc<File>>>,
+    /// Files that were removed because no object had them: what is kept of them goes.
+    swept: Mutex<Vec<Name>>,
+    /// Damaged objects that the log has a line of.
+    told: Mutex<HashSet<Fid>>,
+    /// Whether blocks get checksums, and theirs are compared.
+    checksums: AtomicBool,
+    counts: Counts,
+    /// Chunks of checksums seen since memory was last looked through.
+    chunks_seen: AtomicUsize,
+}
+
+/// What was compared since the store was opened.
+#[derive(Default)]
+struct Counts {
+    checked: AtomicU64,
+    failed: AtomicU64,
+    files: AtomicU64,
+    unknown: AtomicU64,
+}
+
+impl Counts {
+    fn count(&self, damage: &Damage) {
+        if !matches!(damage, Damage::Checksum { .. }) {
+            self.files.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    fn add(&self, compared: &checked::Compared) {
+        self.checked.fetch_add(compared.checked, Ordering::Relaxed);
+        self.unknown.fetch_add(compared.unknown, Ordering::Relaxed);
+    }
+
+    fn add_checked(&self, checked: u64, failed: u64) {
+        self.checked.fetch_add(checked, Ordering::Relaxed);
+        self.fail(failed);
+    }
+
+    fn fail(&self, blocks: u64) {
+        self.failed.fetch_add(blocks, Ordering::Relaxed);
+    }
+}
+
+/// What [`Files::open`] is told.
+pub(crate) struct Opening {
+    /// Objects made from now on have incarnations from here on.
+    pub(crate) incarnations: Incarnation,
+    /// How many times the store was opened.
+    pub(crate) boot: u64,
+    /// It was not closed properly.
+    pub(crate) has_crashed: bool,
+    /// Which boot of the machine it is.
+    pub(crate) machine: Machine,
+    /// Whether blocks get checksums.
+    pub(crate) checksums: bool,
+    /// The target's name.
+    pub(crate) label: String,
 }
 
 /// The path of an object's file below `objects/`.
@@ -104,7 +184,7 @@ fn path_of((fid, incarnation): Name) -> String {
 }
 
 /// The reverse of [`path_of`], from the last part of a path.
-fn parse_name(text: &str) -> Option<Name> {
+pub(crate) fn parse_name(text: &str) -> Option<Name> {
     let (fid, incarnation) = text.split_once('.')?;
     let mut parts = fid.split(':').map(|part| u64::from_str_radix(part, 16).ok());
     let (seq, oid, ver) = (parts.next()??, parts.next()??, parts.next()??);
@@ -122,33 +202,54 @@ fn store_error(what: &str, errno: Errno) -> StoreError {
 }
 
 impl Files {
-    /// The files of the store in `dir`. Objects made from now on have incarnations from `incarnations`
-    /// on.
+    /// The files of the store in `dir`, with what the engine keeps of them.
     pub(crate) fn open(
         dir: &Path,
         open_max: usize,
         usage: Arc<Usage>,
-        incarnations: Incarnation,
+        kept: Arc<dyn Kept>,
+        opening: Opening,
     ) -> Result<Self, DiskError> {
         let path = dir.join("objects");
         let flags = OFlags::DIRECTORY | OFlags::RDONLY | OFlags::CLOEXEC;
         let objects = rustix::fs::open(&path, flags, Mode::empty());
         let objects = objects.map_err(DiskError::io("open", &path))?;
         let host = rustix::fs::fstatfs(&objects).map_err(DiskError::io("look at", &path))?;
+        // Linux asks no FUSE file system to sync itself.
+        let syncs_whole = u64::try_from(host.f_type) != Ok(FUSE);
+        let broken = |error: StoreError| DiskError::Engine(error.to_string());
+        let epochs = kept.sums(EPOCHS).map_err(broken)?;
+        let trust = Trust::open(epochs.as_deref(), opening.machine, opening.boot, syncs_whole);
+        let trust = trust.map_err(broken)?;
+        let last = Trust::last_before(opening.boot);
+        let marks = Marks::open(dir, opening.has_crashed, epochs.is_some(), last)?;
+        // What an earlier process wrote is in no list of ours.
+        let dirty = Dirty { overflown: trust.has_unsynced(), ..Dirty::default() };
         Ok(Self {
-            // Linux asks no FUSE file system to sync itself.
-            syncs_whole: u64::try_from(host.f_type) != Ok(FUSE),
+            syncs_whole,
             objects,
             has_directories: Mutex::new(false),
             known: Default::default(),
-            no_file_from: AtomicU64::new(incarnations),
+            no_file_from: AtomicU64::new(opening.incarnations),
             open: Mutex::default(),
             open_max: open_max.max(1),
             bytes_max: probe_bytes_max(dir)?,
-            dirty: Mutex::default(),
+            dirty: Mutex::new(dirty),
             usage,
             unchecked_bytes: AtomicU64::new(0),
             looked: Mutex::default(),
+            dir: dir.to_owned(),
+            label: opening.label,
+            kept,
+            trust,
+            synced_at: Mutex::new(Instant::now()),
+            marks,
+            pending: Mutex::default(),
+            swept: Mutex::default(),
+            told: Mutex::default(),
+            checksums: AtomicBool::new(opening.checksums),
+            counts: Counts::default(),
+            chunks_seen: AtomicUsize::new(0),
         })
     }
 
@@ -214,6 +315,33 @@ impl Files {
     /// Makes all data written so far durable; answers how many files it synced alone, none if it synced the host's
     /// file system.
     pub(crate) fn sync_all(&self) -> Result<Option<usize>, StoreError> {
+        // Before the list is taken: what is noted later is of the next epoch.
+        let epoch = self.trust.end();
+        let synced = self.sync_listed()?;
+        self.trust.ended(epoch);
+        *self.synced_at.lock() = Instant::now();
+        Ok(synced)
+    }
+
+    /// Whether anything was written that is not known to be durable.
+    pub(crate) fn has_unsynced(&self) -> bool {
+        let dirty = self.dirty.lock();
+        dirty.overflown || !dirty.files.is_empty()
+    }
+
+    /// Before the store is closed: the next process need not sync what is synced.
+    pub(crate) fn close_epoch(&self) {
+        if !self.has_unsynced() {
+            self.trust.close();
+        }
+    }
+
+    /// How long ago all was synced, or the store opened.
+    pub(crate) fn epoch_age(&self) -> std::time::Duration {
+        self.synced_at.lock().elapsed()
+    }
+
+    fn sync_listed(&self) -> Result<Option<usize>, StoreError> {
         let dirty = std::mem::take(&mut *self.dirty.lock());
         if dirty.overflown {
             for shard in &self.known {
@@ -223,7 +351,11 @@ impl Files {
             return Ok(None);
         }
         for name in &dirty.files {
-            self.sync(&self.file(*name))?;
+            match self.sync(&self.file(*name)) {
+                // Lost by other hands: no reason to change nothing more.
+                Err(StoreError::Damaged(finding)) => self.log(&finding),
+                synced => synced?,
+            }
         }
         Ok(Some(dirty.files.len()))
     }
@@ -264,9 +396,33 @@ impl Files {
         Ok(())
     }
 
-    /// Removes every file that `keep` does not know, and returns the bytes of the others.
+    /// Puts a file of data that no object has where nothing removes it: `lost+found`, beside all objects.
+    pub(crate) fn set_aside(&self, path: &str) -> Result<(), Errno> {
+        match mkdirat(&self.objects, ASIDE, Mode::RWXU) {
+            Ok(()) | Err(Errno::EXIST) => {}
+            Err(errno) => return Err(errno),
+        }
+        let name = path.rsplit('/').next().unwrap_or(path);
+        renameat(&self.objects, path, &self.objects, format!("{ASIDE}/{name}"))
+    }
+
+    /// What becomes of a file that no object has: without doubt a crash left it, and it goes; else those
+    /// go that are empty.
+    fn leave(&self, path: &str, is_sure: bool) -> Result<(), Errno> {
+        let has_bytes = || statat(&self.objects, path, AtFlags::SYMLINK_NOFOLLOW);
+        if !is_sure && has_bytes().is_ok_and(|stat| stat.st_size > 0) {
+            tracing::warn!(target = %self.label, path, "no object has this file: it is in lost+found");
+            return self.set_aside(path);
+        }
+        tracing::debug!(path, "left over by a crash: removed");
+        unlinkat(&self.objects, path, AtFlags::empty())
+    }
+
+    /// Removes every file that `keep` does not know, and returns the bytes of the others. Unless it
+    /// `is_sure` that no record was lost, what has bytes is set aside instead.
     pub(crate) fn sweep(
         &self,
+        is_sure: bool,
         mut keep: impl FnMut(Name) -> Result<bool, StoreError>,
     ) -> Result<u64, StoreError> {
         let failed = |error: Errno| store_error("read the directory of objects", error);
@@ -282,12 +438,45 @@ impl Files {
                     let stat = statat(&self.objects, &path, AtFlags::SYMLINK_NOFOLLOW);
                     bytes += stat.map_or(0, |stat| stat.st_blocks.cast_unsigned() * 512);
                 } else {
-                    tracing::debug!(path, "left over by a crash: removed");
-                    unlinkat(&self.objects, &path, AtFlags::empty()).map_err(failed)?;
+                    self.leave(&path, is_sure).map_err(failed)?;
+                    self.swept.lock().push(name);
                 }
             }
         }
         Ok(bytes)
+    }
+
+    /// What was compared since the store was opened.
+    pub(crate) fn integrity(&self) -> Integrity {
+        let Counts { checked, failed, files, unknown } = &self.counts;
+        Integrity {
+            blocks_checked: checked.load(Ordering::Relaxed),
+            blocks_failed: failed.load(Ordering::Relaxed),
+            files_failed: files.load(Ordering::Relaxed),
+            blocks_unknown: unknown.load(Ordering::Relaxed),
+        }
+    }
+
+    /// Says whether blocks get checksums from now on.
+    pub(crate) fn keep_checksums(&self, keep: bool) {
+        self.checksums.store(keep, Ordering::Relaxed);
+    }
+
+    /// Tells operators of a damage. The first line about each object is of a kind that no log leaves out for
+    /// being one of many.
+    pub(crate) fn log(&self, finding: &sheen_store::Finding) {
+        let sheen_store::Finding { object, path, damage } = finding;
+        let is_first = {
+            let mut told = self.told.lock();
+            told.len() < limits::DAMAGED_TOLD_MAX && told.insert(*object)
+        };
+        match is_first {
+            true => {
+                tracing::error!(target: crate::EACH_LINE, target = %self.label, %object, path,
+                "{damage}")
+            }
+            false => tracing::error!(target = %self.label, %object, path, "{damage}"),
+        }
     }
 
     /// Asks the host.
@@ -433,7 +622,16 @@ mod tests {
         }
 
         fn open(&self) -> Files {
-            Files::open(&self.0, 4, Arc::new(Usage::new(None)), 1).expect("files")
+            let opening = Opening {
+                incarnations: 1,
+                boot: 1,
+                has_crashed: false,
+                machine: None,
+                checksums: true,
+                label: String::new(),
+            };
+            let usage = Arc::new(Usage::new(None));
+            Files::open(&self.0, 4, usage, Arc::new(checked::Nowhere), opening).expect("files")
         }
     }
 

@@ -8,13 +8,18 @@ use std::{
 
 use bytes::Bytes;
 use rustix::{
-    buffer::spare_capacity,
     fs::{FallocateFlags, SeekFrom, fallocate, fdatasync, ftruncate, seek},
-    io::{Errno, pread, pwritev},
+    io::{Errno, pwritev},
 };
-use sheen_store::StoreError;
+use sheen_store::{Damage, StoreError};
 
-use super::{File, Files, Name, SHARDS, file::Known, store_error};
+use super::{
+    File, Files, Name, SHARDS,
+    checked::{Compared, parts, read_at},
+    file::Known,
+    store_error,
+    sums::{BLOCK_BYTES, Block, Sums},
+};
 use crate::{limits, usage::Usage};
 
 /// Known files in one shard of the table.
@@ -89,39 +94,104 @@ impl Files {
         closing.iter().for_each(|file| file.close());
     }
 
-    /// Short at the end; empty if there is no file.
+    /// Short at the end; empty if there is no file. With the CRC-32C of the bytes if it was worked out.
     pub(crate) fn read(
         &self,
         file: &Arc<File>,
         offset: u64,
         length: usize,
-    ) -> Result<Bytes, StoreError> {
+    ) -> Result<(Bytes, Option<u32>), StoreError> {
         let end = self.end(file)?;
         let length = usize::try_from(end.saturating_sub(offset)).map_or(length, |l| l.min(length));
         if length == 0 {
-            return Ok(Bytes::new());
+            return Ok((Bytes::new(), None));
         }
-        let Some(descriptor) = self.descriptor(file, false)? else { return Ok(Bytes::new()) };
-        let mut buffer = Vec::with_capacity(length);
-        while buffer.len() < length {
-            let at = offset + buffer.len() as u64;
-            match pread(&descriptor, spare_capacity(&mut buffer), at) {
-                Ok(0) => break,
-                Ok(_) | Err(Errno::INTR) => {}
-                Err(errno) => return Err(store_error("read", errno)),
+        let Some(descriptor) = self.descriptor(file, false)? else {
+            return self.nothing(file).map(|()| (Bytes::new(), None));
+        };
+        // Whole blocks, so that they can be compared.
+        let (before, behind) = match self.has_checksums() {
+            true => {
+                let reach = (offset + length as u64).next_multiple_of(BLOCK_BYTES).min(end);
+                (offset % BLOCK_BYTES, reach - (offset + length as u64))
+            }
+            false => (0, 0),
+        };
+        let (start, whole) = (offset - before, length + (before + behind) as usize);
+        let mut bytes = read_at(&descriptor, start, whole)?;
+        let mut sum = None;
+        if bytes.len() < whole || self.has_checksums() {
+            let compared = self.compare_if_on(file, start, &bytes)?;
+            sum = compared.as_ref().map(|compared| compared.sum);
+            if bytes.len() < whole || compared.is_some_and(|compared| compared.failed.is_some()) {
+                (bytes, sum) = self.read_again(file, &descriptor, start, whole)?;
             }
         }
-        buffer.truncate(length);
-        Ok(buffer.into())
+        let exact = (before, behind) == (0, 0);
+        let bytes = Bytes::from(bytes);
+        let from = (before as usize).min(bytes.len());
+        let until = (from + length).min(bytes.len());
+        Ok((bytes.slice(from..until), sum.filter(|_| exact)))
     }
 
-    /// Runs `change` on the file, making it as needed, and keeps size, usage and dirt in step.
-    fn change(
+    fn compare_if_on(
+        &self,
+        file: &File,
+        offset: u64,
+        bytes: &[u8],
+    ) -> Result<Option<Compared>, StoreError> {
+        match self.has_checksums() {
+            true => self.compare(file, offset, bytes).map(Some),
+            false => Ok(None),
+        }
+    }
+
+    /// What was read did not match: once more, while nobody changes the file.
+    fn read_again(
+        &self,
+        file: &File,
+        descriptor: &OwnedFd,
+        offset: u64,
+        length: usize,
+    ) -> Result<(Vec<u8>, Option<u32>), StoreError> {
+        let _turn = file.changes.lock();
+        let bytes = read_at(descriptor, offset, length)?;
+        if bytes.len() < length {
+            file.note_shrink();
+            self.length_now(file)?;
+        }
+        let compared = self.compare_if_on(file, offset, &bytes)?;
+        if let Some(failed) = compared.as_ref().and_then(|compared| compared.failed) {
+            self.counts.fail(compared.as_ref().map_or(0, |compared| compared.failures));
+            let offset = offset + failed * BLOCK_BYTES;
+            return Err(self.damaged(file, Damage::Checksum { offset }));
+        }
+        Ok((bytes, compared.map(|compared| compared.sum)))
+    }
+
+    /// There is no file: whether that may be.
+    fn nothing(&self, file: &File) -> Result<(), StoreError> {
+        self.load(file)?;
+        match file.sums.lock().has_file && !file.is_dead() {
+            false => Ok(()),
+            true => Err(self.damaged(file, Damage::Lost)),
+        }
+    }
+
+    /// Runs `change` on the file, making it as needed, and keeps size, usage and dirt in step; then `note`
+    /// notes what is known of it now.
+    fn change<T>(
         &self,
         file: &Arc<File>,
-        change: impl FnOnce(&OwnedFd) -> Result<(), StoreError>,
+        change: impl FnOnce(&OwnedFd) -> Result<T, StoreError>,
+        note: impl FnOnce(&mut Sums, T),
     ) -> Result<(), StoreError> {
-        let Some(descriptor) = self.descriptor(file, true)? else {
+        self.load(file)?;
+        let _turn = file.changes.lock();
+        self.end_now(file)?;
+        let has_file = file.sums.lock().has_file;
+        let Some(descriptor) = self.descriptor(file, !has_file)? else {
+            self.nothing(file)?;
             return Err(StoreError::Io("a file that was made is not there".to_owned()));
         };
         self.note_counted(file)?;
@@ -130,6 +200,8 @@ impl Files {
         if !file.dirty.swap(true, Ordering::AcqRel) {
             self.note_dirty(file.name);
         }
+        // And after that: what is kept as synced was listed before.
+        let outcome = outcome.map(|done| self.note(file, |sums| note(sums, done)));
         self.count_usage(file)?;
         outcome
     }
@@ -149,7 +221,10 @@ impl Files {
         let end = end.ok_or(StoreError::TooLarge)?;
         let missing = || self.missing(file, offset, end);
         let _room = self.ask_again(|| self.usage.reserve(length, missing))?;
-        self.change(file, |descriptor| {
+        let parts = if self.has_checksums() { parts(offset, pieces) } else { Vec::new() };
+        let write = |descriptor: &OwnedFd| {
+            let blocks = self.blocks_of(file, descriptor, &parts)?;
+            self.overwrite(file, offset, end)?;
             let shrinks = file.state.lock().shrinks;
             let outcome = write_pieces(descriptor, offset, pieces);
             match outcome {
@@ -157,10 +232,31 @@ impl Files {
                 // Some of it may be there.
                 Err(_) => file.note_shrink(),
             }
-            outcome.map_err(|errno| store_error("write", errno))
+            outcome.map_err(|errno| store_error("write", errno)).map(|()| blocks)
+        };
+        self.change(file, write, |sums, blocks| {
+            blocks.into_iter().for_each(|(number, block)| sums.set(number, block));
+            sums.grow(end);
         })?;
         self.note_written(length);
         Ok(())
+    }
+
+    /// Before bytes are overwritten: what is known of their blocks is so no more.
+    fn overwrite(&self, file: &Arc<File>, offset: u64, end: u64) -> Result<(), StoreError> {
+        let (first, last) = (offset / BLOCK_BYTES, (end - 1) / BLOCK_BYTES);
+        self.load_chunks(file, first, last)?;
+        self.announce(file, |sums| {
+            let mut matters = false;
+            for number in first..=last {
+                let start = offset.saturating_sub(number * BLOCK_BYTES);
+                if start < sums.block(number).length.into() {
+                    sums.set(number, Block::UNKNOWN);
+                    matters = true;
+                }
+            }
+            matters
+        })
     }
 
     /// Bytes of holes in a range: what filling it would use.
@@ -181,12 +277,45 @@ impl Files {
         if size > self.bytes_max() {
             return Err(StoreError::TooLarge);
         }
-        self.change(file, |descriptor| {
+        let truncate = |descriptor: &OwnedFd| {
+            let tail = self.cut(file, descriptor, size)?;
             file.note_shrink();
             let outcome = ftruncate(descriptor, size);
             file.note_shrink();
-            outcome.map_err(|errno| store_error("truncate", errno))
+            outcome.map_err(|errno| store_error("truncate", errno)).map(|()| tail)
+        };
+        self.change(file, truncate, |sums, tail| {
+            tail.into_iter().for_each(|(number, block)| sums.set(number, block));
+            sums.grow(size);
         })
+    }
+
+    /// Before a file is cut: what is known of it ends there. Answers what its last block will be.
+    fn cut(
+        &self,
+        file: &Arc<File>,
+        descriptor: &OwnedFd,
+        size: u64,
+    ) -> Result<Option<(u64, Block)>, StoreError> {
+        let (last, left) = (size / BLOCK_BYTES, (size % BLOCK_BYTES) as usize);
+        self.load_chunks(file, last, last)?;
+        self.load_behind(file, last)?;
+        let old = file.sums.lock().block(last);
+        let tail = match left < old.length.into() {
+            true if left > 0 => {
+                let bytes = self.beginning(file, descriptor, last, left)?;
+                bytes.map(|bytes| (last, Block::of(&bytes[..left])))
+            }
+            _ => None,
+        };
+        self.announce(file, |sums| {
+            let matters = size < sums.size;
+            let first = if left < old.length.into() { last } else { last + 1 };
+            sums.forget(first, u64::MAX);
+            sums.cut(size.min(sums.size));
+            matters
+        })?;
+        Ok(tail)
     }
 
     pub(crate) fn punch(
@@ -201,11 +330,50 @@ impl Files {
             return Ok(());
         }
         let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-        self.change(file, |descriptor| {
+        let punch = |descriptor: &OwnedFd| {
+            let edges = self.clear(file, descriptor, offset, offset + length)?;
             let outcome = fallocate(descriptor, flags, offset, length);
             file.note_shrink();
-            outcome.map_err(|errno| store_error("punch", errno))
+            outcome.map_err(|errno| store_error("punch", errno)).map(|()| edges)
+        };
+        self.change(file, punch, |sums, edges| {
+            edges.into_iter().for_each(|(number, block)| sums.set(number, block));
         })
+    }
+
+    /// Before bytes become zeros: nothing is known of whole blocks. Answers what the others will be.
+    fn clear(
+        &self,
+        file: &Arc<File>,
+        descriptor: &OwnedFd,
+        offset: u64,
+        end: u64,
+    ) -> Result<Vec<(u64, Block)>, StoreError> {
+        let (first, last) = (offset / BLOCK_BYTES, (end - 1) / BLOCK_BYTES);
+        self.load_chunks(file, first, first)?;
+        self.load_chunks(file, last, last)?;
+        self.load_behind(file, first)?;
+        let mut edges = Vec::new();
+        for number in [Some(first), (last > first).then_some(last)].into_iter().flatten() {
+            let base = number * BLOCK_BYTES;
+            let (from, until) = (offset.saturating_sub(base), (end - base).min(BLOCK_BYTES));
+            let covered = u64::from(file.sums.lock().block(number).length);
+            if covered == 0 || (from == 0 && covered <= until) {
+                continue;
+            }
+            if let Some(mut bytes) = self.beginning(file, descriptor, number, 0)? {
+                let until = (until as usize).min(bytes.len());
+                let from = (from as usize).min(until);
+                bytes[from..until].fill(0);
+                edges.push((number, Block::of(&bytes)));
+            }
+        }
+        self.announce(file, |sums| {
+            let matters = sums.next_known(first).is_some_and(|known| known <= last);
+            sums.forget(first, last + 1);
+            matters
+        })?;
+        Ok(edges)
     }
 
     pub(crate) fn allocate(
@@ -223,11 +391,12 @@ impl Files {
         let missing = || self.missing(file, offset, end);
         let _room = self.ask_again(|| self.usage.reserve(length, missing))?;
         let flags = if keep_size { FallocateFlags::KEEP_SIZE } else { FallocateFlags::empty() };
-        self.change(file, |descriptor| {
+        let allocate = |descriptor: &OwnedFd| {
             let outcome = fallocate(descriptor, flags, offset, length);
             file.note_shrink();
             outcome.map_err(|errno| store_error("allocate", errno))
-        })
+        };
+        self.change(file, allocate, |sums, ()| sums.grow(if keep_size { 0 } else { end }))
     }
 
     /// The next data or hole; `None` at or beyond the end, or if there is none.
@@ -237,7 +406,9 @@ impl Files {
         offset: u64,
         hole: bool,
     ) -> Result<Option<u64>, StoreError> {
-        let Some(descriptor) = self.descriptor(file, false)? else { return Ok(None) };
+        let Some(descriptor) = self.descriptor(file, false)? else {
+            return self.nothing(file).map(|()| None);
+        };
         let from = if hole { SeekFrom::Hole(offset) } else { SeekFrom::Data(offset) };
         match seek(&*descriptor, from) {
             Ok(found) => Ok(Some(found)),
@@ -253,17 +424,34 @@ impl Files {
             self.note_dirty(file.name);
             store_error("sync an object's file", errno)
         };
+        self.load(file)?;
         // Before the sync: what is written meanwhile marks it again.
         file.forget_dirty();
+        let shrinks = file.state.lock().shrinks;
+        let (size, version) = {
+            let sums = file.sums.lock();
+            (sums.size, sums.version)
+        };
         match self.descriptor(file, false) {
-            Ok(Some(descriptor)) => fdatasync(descriptor).map_err(failed)?,
+            Ok(Some(descriptor)) => {
+                fdatasync(&*descriptor).map_err(failed)?;
+                // Removed by another hand: what is in it goes with the descriptor.
+                let links = rustix::fs::fstat(&*descriptor).map_err(failed)?.st_nlink;
+                if links == 0 && !file.is_dead() {
+                    return Err(self.damaged(file, Damage::Lost));
+                }
+            }
             // Never written, or destroyed since.
-            Ok(None) | Err(StoreError::NoObject(_)) => return Ok(()),
+            Ok(None) => return self.nothing(file),
+            Err(StoreError::NoObject(_)) => return Ok(()),
             Err(error) => return Err(error),
         }
         if !file.named.load(Ordering::Acquire) {
             self.sync_name(file.name).map_err(failed)?;
             file.named.store(true, Ordering::Release);
+        }
+        if file.state.lock().shrinks == shrinks {
+            self.note_sync(file, size, version);
         }
         Ok(())
     }

@@ -17,6 +17,7 @@ use sheen_types::{Fid, HashMap};
 pub(crate) enum Deed {
     Apply(Transaction),
     Write(Fid, u64, Bytes),
+    Cut(Fid, u64),
     Sync(Fid),
     CommitSoon,
     Commit,
@@ -29,7 +30,8 @@ pub(crate) fn deed(numbers: &mut Numbers) -> Deed {
     let file = files[(choice >> 8) as usize % files.len()];
     match choice % 32 {
         0..=19 => Deed::Apply(script::random_transaction(numbers)),
-        20..=28 => {
+        20 => Deed::Cut(file, (choice >> 32) % 6000),
+        21..=28 => {
             let length = 1 + (choice >> 16) as usize % 3000;
             let bytes = (0..length).map(|at| (choice >> (at % 7)) as u8);
             Deed::Write(file, (choice >> 32) % 6000, bytes.collect())
@@ -48,6 +50,7 @@ pub(crate) fn perform(store: &dyn Store, deed: &Deed) {
         Deed::Write(file, offset, bytes) => {
             drop(store.write(*file, *offset, std::slice::from_ref(bytes)));
         }
+        Deed::Cut(file, size) => drop(store.truncate(*file, *size)),
         Deed::Sync(file) => drop(store.sync_data(*file)),
         Deed::CommitSoon => store.commit_soon(),
         Deed::Commit => drop(store.commit().expect("commit works")),
@@ -121,6 +124,10 @@ impl History {
                 data.resize(data.len().max(end), 0);
                 data[start..end].copy_from_slice(bytes);
             }
+            Deed::Cut(file, size) => {
+                let Some(which) = self.which(*file) else { return };
+                self.data.entry(which).or_default().resize(*size as usize, 0);
+            }
             Deed::Sync(_) | Deed::CommitSoon | Deed::Commit => {}
         }
     }
@@ -134,4 +141,23 @@ impl History {
 /// The bytes of an object as the store has them.
 pub(crate) fn stored(store: &dyn Store, file: Fid) -> Vec<u8> {
     store.read(file, 0, 1 << 20).expect("an object of the model is there").to_vec()
+}
+
+/// Looks through the data of all objects of the story: no crash may look like damage.
+pub(crate) fn look_through(store: &dyn Store) -> Result<(), String> {
+    for file in script::objects() {
+        let mut next = Some(0);
+        while let Some(offset) = next {
+            let verified = match store.verify(file, offset) {
+                Ok(verified) => verified,
+                Err(sheen_store::StoreError::NoObject(_)) => break,
+                Err(error) => return Err(error.to_string()),
+            };
+            if let Some(finding) = verified.findings.first() {
+                return Err(finding.to_string());
+            }
+            next = verified.next;
+        }
+    }
+    Ok(())
 }

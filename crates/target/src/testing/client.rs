@@ -85,10 +85,16 @@ impl TestTarget {
     /// A client that has not connected.
     #[must_use]
     pub fn client(&self, uuid: &str) -> TestClient {
+        self.client_at(uuid, Nid::tcp([10, 0, 0, 7].into()))
+    }
+
+    /// A client at a node of its own, that has not connected.
+    #[must_use]
+    pub fn client_at(&self, uuid: &str, nid: Nid) -> TestClient {
         let client = Client {
             node: self.clone(),
             uuid: Uuid::new(uuid),
-            nid: Nid::tcp([10, 0, 0, 7].into()),
+            nid,
             import: ObdHandle(self.target.world.random.number()),
             session: Mutex::new(Session {
                 handle: ObdHandle(0),
@@ -97,12 +103,23 @@ impl TestTarget {
             }),
             conn_cnt: AtomicU32::new(0),
             xid: AtomicU64::new(0x1000 * XID_STEP),
+            told: AtomicU64::new(0),
             callbacks: Mutex::new(Vec::new()),
             answer: Mutex::new(None),
         };
         let client = Arc::new(client);
         self.clients.table.lock().insert(client.uuid.clone(), Arc::clone(&client));
         TestClient { inner: client }
+    }
+
+    /// A connected server of this very node: an MDT, for an OST.
+    ///
+    /// # Panics
+    /// If the target refuses.
+    pub async fn connect_server(&self, uuid: &str) -> TestClient {
+        let server = self.client_at(uuid, Nid::LOOPBACK);
+        server.connect_with(server_offer()).await.expect("the target takes the server");
+        server
     }
 
     /// A connected client, that offers everything.
@@ -114,6 +131,31 @@ impl TestTarget {
         client.connect().await.expect("the target takes the client");
         client
     }
+}
+
+/// All that a client can.
+#[must_use]
+pub fn client_offer() -> ObdConnectData {
+    let not = ConnectFlags::LIGHTWEIGHT
+        | ConnectFlags::MDS
+        | ConnectFlags::MDS_MDS
+        | ConnectFlags::RDONLY;
+    ObdConnectData {
+        flags: ConnectFlags(!not.0),
+        flags2: ConnectFlags2(!0),
+        version: version_code(2, 17, 0, 0),
+        brw_size: 4 << 20,
+        ibits_known: 0x7f,
+        maxmodrpcs: 8,
+        ..ObdConnectData::default()
+    }
+}
+
+/// The same of an MDT that connects to an OST.
+#[must_use]
+pub fn server_offer() -> ObdConnectData {
+    let offer = client_offer();
+    ObdConnectData { flags: offer.flags | ConnectFlags::MDS, ..offer }
 }
 
 struct Session {
@@ -130,6 +172,8 @@ struct Client {
     session: Mutex<Session>,
     conn_cnt: AtomicU32,
     xid: AtomicU64,
+    /// What it was told to be durable, newest.
+    told: AtomicU64,
     callbacks: Mutex<Vec<Request>>,
     answer: Mutex<Option<Callback>>,
 }
@@ -216,22 +260,13 @@ impl TestClient {
     /// # Errors
     /// What the target answered.
     pub async fn connect(&self) -> Result<ReplyHead, Errno> {
-        let everything = ObdConnectData {
-            flags: ConnectFlags(
-                !(ConnectFlags::LIGHTWEIGHT
-                    | ConnectFlags::MDS
-                    | ConnectFlags::MDS_MDS
-                    | ConnectFlags::RDONLY)
-                    .0,
-            ),
-            flags2: ConnectFlags2(!0),
-            version: version_code(2, 17, 0, 0),
-            brw_size: 4 << 20,
-            ibits_known: 0x7f,
-            maxmodrpcs: 8,
-            ..ObdConnectData::default()
-        };
-        self.connect_with(everything).await
+        self.connect_with(client_offer()).await
+    }
+
+    /// An offer of everything.
+    #[must_use]
+    pub fn everything() -> ObdConnectData {
+        client_offer()
     }
 
     /// Connects with an offer of its own.
@@ -245,7 +280,7 @@ impl TestClient {
         let config = inner.node.target.config();
         let tgtuuid = Text::new(config.uuid.as_str());
         let cluuid = Text::new(inner.uuid.as_str());
-        let conn = inner.import;
+        let (conn, first) = (inner.import, cdata.transno);
         let request: Request = if config.name.contains("-OST") {
             OstConnect { tgtuuid, cluuid, conn, cdata, ..OstConnect::default() }.into()
         } else if config.name.contains("-MDT") {
@@ -253,7 +288,10 @@ impl TestClient {
         } else {
             MgsConnect { tgtuuid, cluuid, conn, cdata, ..MgsConnect::default() }.into()
         };
-        let op_flags = if initial { OpFlags::CONNECT_INITIAL } else { OpFlags::NONE };
+        let mut op_flags = if initial { OpFlags::CONNECT_INITIAL } else { OpFlags::NONE };
+        if first != Transno(0) {
+            op_flags |= OpFlags::CONNECT_TRANSNO;
+        }
         let answer = self.send(TestCall::new(request), op_flags).await.ok_or(Errno::ETIMEDOUT)?;
         if let Some(errno) = answer.errno() {
             return Err(errno);
@@ -274,23 +312,34 @@ impl TestClient {
     /// Goes over to another incarnation of the target, with its xids and its import; not connected.
     #[must_use]
     pub fn follow(&self, node: &TestTarget) -> TestClient {
+        let client = Arc::new(self.again(node, self.inner.nid));
+        node.clients.table.lock().insert(client.uuid.clone(), Arc::clone(&client));
+        TestClient { inner: client }
+    }
+
+    /// The same session as somebody at `nid` would use it who has seen its handle.
+    #[must_use]
+    pub fn stolen(&self, nid: Nid) -> TestClient {
+        let node = &self.inner.node;
+        TestClient { inner: Arc::new(self.again(node, nid)) }
+    }
+
+    /// The same client, with its xids and its import, at a target and a node.
+    fn again(&self, node: &TestTarget, nid: Nid) -> Client {
         let old = &self.inner;
-        let handle = self.handle();
-        let agreed = self.agreed();
-        let client = Client {
+        let (handle, agreed) = (self.handle(), self.agreed());
+        Client {
             node: node.clone(),
             uuid: old.uuid.clone(),
-            nid: old.nid,
+            nid,
             import: old.import,
             session: Mutex::new(Session { handle, agreed, connect_flags: OpFlags::NONE }),
             conn_cnt: AtomicU32::new(old.conn_cnt.load(Ordering::Acquire)),
             xid: AtomicU64::new(old.xid.load(Ordering::Acquire)),
+            told: AtomicU64::new(old.told.load(Ordering::Acquire)),
             callbacks: Mutex::new(Vec::new()),
             answer: Mutex::new(None),
-        };
-        let client = Arc::new(client);
-        node.clients.table.lock().insert(client.uuid.clone(), Arc::clone(&client));
-        TestClient { inner: client }
+        }
     }
 
     /// Sends a request and waits for its answer.
@@ -370,6 +419,7 @@ impl TestClient {
                 tag: call.tag,
                 transno: call.transno,
                 last_xid: call.last_xid,
+                last_committed: Transno(inner.told.load(Ordering::Acquire)),
                 conn_cnt: call.conn_cnt.unwrap_or_else(|| inner.conn_cnt.load(Ordering::Acquire)),
                 ..PtlrpcBody::default()
             },
@@ -386,6 +436,7 @@ impl TestClient {
         let handled = inner.node.target.handle(incoming);
         inner.node.world.world().tasks.spawn("request", handled);
         let (head, reply) = receiver.await.ok()?;
+        inner.told.fetch_max(head.last_committed.0, Ordering::AcqRel);
         let bulk = bulk.sink.lock().concat().into();
         Some(TestAnswer { xid, head, reply, bulk })
     }

@@ -16,5 +16,7 @@
 mod client;
 mod world;
 
-pub use client::{Callback, TestAnswer, TestBulk, TestCall, TestClient, TestTarget};
+pub use client::{
+    Callback, TestAnswer, TestBulk, TestCall, TestClient, TestTarget, client_offer, server_offer,
+};
 pub use world::TestWorld;

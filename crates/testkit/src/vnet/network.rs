@@ -9,7 +9,9 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use parking_lot::Mutex;
-use sheen_io::{BoxFuture, Clock, Connection, Listener, Network, ReadStream, WriteStream};
+use sheen_io::{
+    BoxFuture, Clock, Connection, Listener, Network, PeerAddress, ReadStream, WriteStream,
+};
 use sheen_types::{HashMap, HashSet, Instant};
 
 use super::executor::Executor;
@@ -159,11 +161,17 @@ impl Wires {
     }
 
     /// One end of a connection that reads from `inward` and writes to `outward`.
-    fn end(&self, inward: &Pair, outward: &Pair, peer: SocketAddrV4) -> Connection {
+    fn end(
+        &self,
+        inward: &Pair,
+        outward: &Pair,
+        peer: SocketAddrV4,
+        is_privileged: bool,
+    ) -> Connection {
         let reader = Box::new(Reading { wires: self.clone(), pipe: Arc::clone(inward) });
         let (back, pipe) = (Arc::clone(inward), Arc::clone(outward));
         let writer = Box::new(Writing { wires: self.clone(), pipe, back });
-        Connection { reader, writer, peer }
+        Connection { reader, writer, peer: PeerAddress::Tcp(peer), is_privileged }
     }
 
     /// The connection, if the peer listens and both are on the network.
@@ -178,13 +186,14 @@ impl Wires {
         let (there, back) =
             (self.pipe(*local.ip(), *peer.ip()), self.pipe(*peer.ip(), *local.ip()));
         let mut door = door.lock();
-        door.waiting.push_back(self.end(&there, &back, local));
+        let is_privileged = local.port() < 1024;
+        door.waiting.push_back(self.end(&there, &back, local, is_privileged));
         let waker = door.waker.take();
         drop(door);
         if let Some(waker) = waker {
             waker.wake();
         }
-        Ok(self.end(&back, &there, peer))
+        Ok(self.end(&back, &there, peer, is_privileged))
     }
 }
 

@@ -126,7 +126,8 @@ fn a_taken_port_is_named() {
         let port = taken.local_addr().told("bound")?.port().to_string();
         let (dir, mnt) = (cluster.dir(), cluster.mnt());
         let (dir, mnt) = (dir.to_string_lossy(), mnt.to_string_lossy());
-        let words = ["up", "--dir", &dir, "--mount", &mnt, "--osts", "1", "--port", &port];
+        let words =
+            ["up", "--dir", &dir, "--mount", &mnt, "--osts", "1", "--listen", "--port", &port];
         refused(cluster, &words, EADDRINUSE, &[&port, "--port"])?;
         drop(taken);
         cluster.up()

@@ -3,23 +3,31 @@
 //! `cargo xtask test` runs this with the binary it built (`SHEEN_BIN`); `SHEEN_TEST_LONG` asks for
 //! full sizes, `SHEEN_TEST_KEEP` keeps each file system's folder below `target/e2e`.
 
+mod admission;
 mod bench;
 mod collectors;
 mod compare;
+mod damage;
 mod deaths;
 mod dom;
 mod dom_deaths;
 mod effects;
 mod faults;
 mod flags;
+mod fsck;
 mod full;
+mod hangs;
+mod journals;
 mod kills;
 mod layouts;
 mod metrics;
 mod moves;
+mod nodes;
+mod pages;
 mod pairs;
 mod parameters;
 mod posix;
+mod private;
 mod rights;
 mod servers;
 mod settings;

@@ -5,6 +5,7 @@ use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use sheen_testkit::cluster::{Cluster, program};
@@ -18,19 +19,19 @@ const ALICE: u32 = 12_001;
 const BOB: u32 = 12_002;
 const PROJECT: u32 = 12_100;
 /// A user whose name the system knows: `fusermount3` wants that.
-const NOBODY: u32 = 65_534;
+pub(crate) const NOBODY: u32 = 65_534;
 
 /// A user with further groups, and a directory to stand in.
-struct User<'a> {
-    cluster: &'a Cluster,
-    folder: &'a Path,
-    uid: u32,
-    groups: &'a [u32],
+pub(crate) struct User<'a> {
+    pub(crate) cluster: &'a Cluster,
+    pub(crate) folder: &'a Path,
+    pub(crate) uid: u32,
+    pub(crate) groups: &'a [u32],
 }
 
 impl User<'_> {
     /// Runs a line of shell, and answers whether it succeeded, and what it printed.
-    fn tries(&self, line: &str) -> Outcome<(bool, String)> {
+    pub(crate) fn tries(&self, line: &str) -> Outcome<(bool, String)> {
         let id = self.uid.to_string();
         let groups: Vec<String> = self.groups.iter().map(u32::to_string).collect();
         let mut command = Command::new("setpriv");
@@ -45,13 +46,13 @@ impl User<'_> {
         Ok((done.status.success(), done.output))
     }
 
-    fn can(&self, line: &str) -> Outcome<String> {
+    pub(crate) fn can(&self, line: &str) -> Outcome<String> {
         let (done, output) = self.tries(line)?;
         ensure(done, || format!("user {} cannot `{line}`: {output}", self.uid))?;
         Ok(output.trim().to_owned())
     }
 
-    fn cannot(&self, line: &str) -> Outcome {
+    pub(crate) fn cannot(&self, line: &str) -> Outcome {
         let (done, output) = self.tries(line)?;
         ensure(!done, || format!("user {} can `{line}`: {output}", self.uid))?;
         ensure(output.contains("ermission denied"), || {
@@ -60,11 +61,11 @@ impl User<'_> {
     }
 }
 
-fn set_mode(path: &Path, mode: u32) -> Outcome {
+pub(crate) fn set_mode(path: &Path, mode: u32) -> Outcome {
     fs::set_permissions(path, fs::Permissions::from_mode(mode)).told(path.display())
 }
 
-fn mode(path: &Path) -> Outcome<u32> {
+pub(crate) fn mode(path: &Path) -> Outcome<u32> {
     Ok(fs::metadata(path).told(path.display())?.permissions().mode() & 0o7777)
 }
 
@@ -240,7 +241,24 @@ fn root_is_squashed_by_the_mdt_and_in_the_cache() {
 }
 
 /// A mount point of a user's own. Dropped, it is taken away.
-struct Home(PathBuf);
+pub(crate) struct Home(pub(crate) PathBuf);
+
+impl Home {
+    /// With a mount point `m` and a run folder `run`, both the user's, below a directory that all may enter.
+    pub(crate) fn of(user: u32) -> Outcome<Self> {
+        static NUMBER: AtomicU32 = AtomicU32::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let name = format!("sheen-home-{}-{number}", std::process::id());
+        let home = Self(std::env::temp_dir().join(name));
+        for folder in ["m", "run", "own"] {
+            let path = home.0.join(folder);
+            fs::create_dir_all(&path).told("mkdir")?;
+            set_mode(&path, 0o700)?;
+            chown(path, Some(user), Some(user)).told("chown")?;
+        }
+        Ok(home)
+    }
+}
 
 impl Drop for Home {
     fn drop(&mut self) {
@@ -254,17 +272,14 @@ impl Drop for Home {
 
 #[test]
 fn an_ordinary_user_mounts() {
-    // Lustre's own port is for root alone.
-    let cluster = Cluster::start_with("user-mount", 1, &["--port", "9988"]);
+    // Only if root lets every user in.
+    let options = ["--port", "9988", "--listen", "--accept", "all"];
+    let cluster = Cluster::start_with("user-mount", 1, &options);
     play(&Arc::new(cluster.unwrap()), LIMIT, |cluster| {
         set_mode(&cluster.mnt(), 0o777)?;
         // What udev does wherever it runs.
         set_mode(Path::new("/dev/fuse"), 0o666)?;
-        let home = Home(std::env::temp_dir().join(format!("sheen-home-{}", std::process::id())));
-        for folder in ["m", "run"] {
-            fs::create_dir_all(home.0.join(folder)).told("mkdir")?;
-            chown(home.0.join(folder), Some(NOBODY), Some(NOBODY)).told("chown")?;
-        }
+        let home = Home::of(NOBODY)?;
         let user = User { cluster, folder: &home.0, uid: NOBODY, groups: &[] };
         let run = home.0.join("run");
         let sheen = program()?;

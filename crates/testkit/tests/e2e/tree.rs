@@ -225,7 +225,7 @@ fn rule(leaf: &str) -> Rule {
 }
 
 /// Keys of `import` that depend on what was agreed on, or on whether data was moved.
-const DEPENDS: [&str; 17] = [
+const DEPENDS: [&str; 18] = [
     "- { client",
     "initial_grant",
     "target_index",
@@ -239,6 +239,7 @@ const DEPENDS: [&str; 17] = [
     "max_easize",
     "max_object_bytes",
     "max_mod_rpcs",
+    "read_data_averages",
     "write_data_averages",
     "bytes_per_rpc",
     "usecs_per_rpc",

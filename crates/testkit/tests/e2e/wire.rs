@@ -8,10 +8,11 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
 use std::time::Duration;
 
 use sheen_testkit::cluster::Cluster;
-use sheen_testkit::scene::scene;
+use sheen_testkit::scene::play;
 use sheen_testkit::workload::{Size, big, folder, many, pair, plant};
 use sheen_testkit::{Outcome, Told, ensure, process, root};
 
@@ -20,7 +21,9 @@ type Kinds = BTreeMap<String, [u32; 2]>;
 
 #[test]
 fn the_dissector_finds_nothing_malformed_that_it_understands() {
-    scene("wire", 4, Duration::from_secs(900), |cluster| {
+    let cluster = Cluster::start_with("wire", 4, &["--listen"]);
+    let cluster = Arc::new(cluster.unwrap_or_else(|fault| panic!("{fault}")));
+    play(&cluster, Duration::from_secs(900), |cluster| {
         let ports = process::listening_ports(cluster.server_pid()?);
         ensure(!ports.is_empty(), || "the server listens on no port".to_owned())?;
         let file = cluster.logs().join("wire.pcap");
@@ -36,9 +39,10 @@ fn the_dissector_finds_nothing_malformed_that_it_understands() {
     });
 }
 
-/// Something of everything that makes messages; the second mount shows the connections' beginning.
+/// Something of everything that makes messages, by mounts whose messages go over the wire; their connections
+/// begin while it is recorded.
 fn work(cluster: &Cluster) -> Outcome {
-    let (first, second) = (cluster.mnt(), cluster.mount_again()?);
+    let (first, second) = (cluster.mount_by_tcp()?, cluster.mount_by_tcp()?);
     plant::run(&first)?;
     many::run(&first, many::count(Size::Tiny))?;
     big::run(&first, big::length(Size::Tiny))?;

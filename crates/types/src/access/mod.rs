@@ -5,11 +5,13 @@
 //! what it answers from its cache; both must come to the same answer, so there is one rule.
 
 mod list;
+mod mask;
 mod squash;
 #[cfg(test)]
 mod tests;
 
 pub use list::{AccessLine, AccessList, AccessListError, LINES_PLAIN, Whom};
+pub use mask::CapabilityMask;
 pub use squash::RootSquash;
 
 /// What is wanted of an inode, or given: the bits of one digit of a mode.

@@ -22,6 +22,8 @@ wire_bits! {
         BULK_WRITE = 0x8,
         /// Sent by a server to a client.
         CALLBACK = 0x10,
+        /// Sent by servers to each other: refused from whoever is none.
+        SERVER = 0x20,
     }
 }
 

@@ -45,7 +45,7 @@ message! {
     OstCreate => OstCreateReply = "OST_CREATE";
     on OST_CREATE, Select::Any;
     to OST_CREATE, OSC_REPLY;
-    flags MUTATING | REPLAYABLE;
+    flags MUTATING | REPLAYABLE | SERVER;
     request {
         ost_body: OstBody,
     }
@@ -59,7 +59,7 @@ message! {
     OstDestroy => OstDestroyReply = "OST_DESTROY";
     on OST_DESTROY, Select::Any;
     to OST_IO, OSC_REPLY;
-    flags MUTATING | REPLAYABLE;
+    flags MUTATING | REPLAYABLE | SERVER;
     request {
         ost_body: OstBody,
         dlm_req: Option<LdlmRequest>,

@@ -3,14 +3,14 @@
 
 use bytes::Bytes;
 use sheen_rpc::reply_portal;
-use sheen_types::{HashMap, LockHandle, MatchBits};
+use sheen_types::{Fid, HashMap, LockHandle, MatchBits, fid_seq};
 use sheen_wire::ldlm::LdlmRequest;
 use sheen_wire::lnet::Portal;
 use sheen_wire::lov::{LovEa, LovMagic, LovMd, LovMdHeader, LovPattern};
 use sheen_wire::md::{AttrValid, OpenFlags, RecCreate, ReintOp, Valid};
 use sheen_wire::messages::{
     Kind, LdlmCancel, MdsClose, MdsReintCreate, MdsReintCreateSym, MdsReintOpen, OstPunch,
-    OstWrite, Reply, Request,
+    OstWrite, Reply, Request, SeqQuery,
 };
 use sheen_wire::ost::{BrwFlags, NiobufRemote, ObdIoobj, Obdo, ObdoFlags, OstBody, OstId};
 use sheen_wire::ptlrpc::{MESSAGE_VERSION, Message, MessageHeader, MsgType, PtlrpcBody};
@@ -21,6 +21,8 @@ use crate::stage::{Contents, Entry};
 
 /// Data that a write of the player's own holds itself, at most.
 const INLINE_BYTES: usize = 16 << 10;
+/// `SEQ_ALLOC_META`.
+const ALLOC_META: u32 = 1;
 
 /// The wish for a layout like this one.
 fn wish(layout: &Bytes) -> Option<Bytes> {
@@ -90,12 +92,38 @@ impl Player {
         self.by_client.retain(|_, held| held.export != export);
     }
 
+    /// Has a sequence of ours stand for one that a mount had from before the capture: servers take new
+    /// inodes in sequences that they gave to this client, and in no others.
+    pub(super) async fn have_sequence(&mut self, export: Export, real: u64) {
+        if real < fid_seq::NORMAL || self.mapping.word(real).is_some() {
+            return;
+        }
+        if self.mounts.handle(export).is_none() {
+            self.connect(export).await;
+        }
+        let request = SeqQuery { seq_opc: ALLOC_META, ..SeqQuery::default() };
+        let answer = self.ask(export, Portal::SEQ_METADATA, request.into()).await;
+        let reply = answer.and_then(|message| Reply::decode(Kind::SeqQuery, &message).ok());
+        if let Some(Reply::SeqQuery(reply)) = reply
+            && let Some(range) = &reply.seq_range
+        {
+            self.mapping.learn(real, range.start);
+        }
+    }
+
+    /// Our name of an inode.
+    fn named(&self, fid: Fid) -> Fid {
+        Fid { seq: self.mapping.word(fid.seq).unwrap_or(fid.seq), ..fid }
+    }
+
     /// Makes what was there before the capture.
     pub(crate) async fn make(&mut self, entry: &Entry, contents: &HashMap<(u64, u64), Contents>) {
+        self.have_sequence((0, Target::Mdt), entry.fid.seq).await;
+        let fid = self.named(entry.fid);
         let rec_reint = RecCreate {
             opcode: ReintOp::CREATE,
-            fid1: entry.parent,
-            fid2: entry.fid,
+            fid1: self.named(entry.parent),
+            fid2: fid,
             mode: entry.mode,
             time: entry.time,
             ..RecCreate::default()
@@ -137,7 +165,7 @@ impl Player {
         }
         let mut close = MdsClose::default();
         close.mdt_ioepoch.open_handle = body.open_handle;
-        close.rec_reint.fid = entry.fid;
+        close.rec_reint.fid = fid;
         close.rec_reint.valid = AttrValid::LSIZE | AttrValid::LBLOCKS;
         self.ask(export, portal, close.into()).await;
     }

@@ -105,9 +105,9 @@ fn add_group(state: &Arc<MountState>, kind: Kind, devices: &super::client::Devic
 fn add_space(folder: &Folder<'_>, group: &Arc<Group>) {
     type Read = fn(&TargetStatfs) -> u64;
     let shown: [(&str, Read); 5] = [
-        ("kbytestotal", |stat| (stat.blocks * stat.bsize) >> 10),
-        ("kbytesfree", |stat| (stat.bfree * stat.bsize) >> 10),
-        ("kbytesavail", |stat| (stat.bavail * stat.bsize) >> 10),
+        ("kbytestotal", |stat| stat.blocks.saturating_mul(stat.bsize) >> 10),
+        ("kbytesfree", |stat| stat.bfree.saturating_mul(stat.bsize) >> 10),
+        ("kbytesavail", |stat| stat.bavail.saturating_mul(stat.bsize) >> 10),
         ("filestotal", |stat| stat.files),
         ("filesfree", |stat| stat.ffree),
     ];

@@ -250,3 +250,33 @@ pub fn data_is_exchanged(make: Make<'_>) {
     let refused = apply(&*store, |t| done(t.exchange(fid(9), first)));
     assert_eq!(refused, Err(StoreError::NoObject(fid(9))));
 }
+
+/// What nobody has damaged is found whole, whatever was done to it; sums that a store tells are right.
+pub fn data_is_looked_through(make: Make<'_>) {
+    let store = make();
+    let (object, empty) = (file(&*store, 1), file(&*store, 2));
+    let piece = Bytes::from(vec![7; 5000]);
+    for offset in [0, 3 * EXTENT, 100, 64 * EXTENT] {
+        store.write(object, offset, std::slice::from_ref(&piece)).expect("write works");
+    }
+    store.truncate(object, 3 * EXTENT + 77).expect("truncate works");
+    store.punch(object, 50, 4000).expect("punch works");
+    let (read, _) = store.read_summed(object, 0, 8192).expect("read works");
+    assert_eq!(Ok(read), store.read(object, 0, 8192));
+    for object in [object, empty] {
+        let (mut next, mut steps) = (Some(0), 0);
+        while let Some(offset) = next {
+            let verified = store.verify(object, offset).expect("a look");
+            assert_eq!(verified.findings, []);
+            next = verified.next;
+            assert!(next.is_none_or(|next| next > offset), "it goes on");
+            steps += 1;
+        }
+        assert!(steps < 100, "holes are passed over");
+    }
+    assert_eq!(store.integrity().blocks_failed, 0);
+    assert_eq!(store.record(object).expect("there").kind, regular().kind);
+    assert_eq!(store.verify(fid(3), 0), Err(StoreError::NoObject(fid(3))));
+    assert_eq!(store.keep_block_checksums(false), Ok(()), "none is always possible");
+    assert!(!store.has_block_checksums());
+}

@@ -31,11 +31,22 @@ const ORDER: &[(&str, &str)] = &[];
 
 /// All of them.
 pub(super) const TABLE: &[Row] = &[
+    row("allow_register", SWITCH, "a_target_is_spoken_for_by_its_own_node"),
     row("at_early_margin", TIME, "operators_say_how_much_time_early_replies_ask_for_and_when"),
     row("at_extra", TIME, "operators_say_how_much_time_early_replies_ask_for_and_when"),
     row("at_history", TIME, "operators_say_how_long_it_is_remembered"),
     row("at_max", TIME, "operators_say_how_long_a_request_is_waited_for"),
     row("at_min", TIME, "operators_say_how_long_a_request_is_waited_for"),
+    row(
+        "budget.client_{requests_active,queued_bytes}",
+        &[("0x200000", "2097152"), ("67108864", "67108864")],
+        "what_waits_of_a_flood_is_bounded_and_counted",
+    ),
+    row(
+        "budget.client_bulk_bytes",
+        &[("0x800000", "8388608"), ("67108864", "67108864")],
+        "bulk_that_is_under_way_is_bounded_and_all_of_it_comes",
+    ),
     row("enable_stats_header", &[("0", "0"), ("1", "1")], "headers"),
     row(
         "jobid_name",
@@ -284,7 +295,31 @@ pub(super) const TABLE: &[Row] = &[
         "operators_say_what_an_open_brings",
     ),
     row("mdt.*.dom_read_open", SWITCH, "operators_say_what_an_open_brings"),
+    row(
+        "mdt.*.enable_cap_mask",
+        &[
+            ("cap_fowner,cap_chown", "cap_chown,cap_fowner"),
+            ("0x2", "cap_dac_override"),
+            ("0", "0"),
+        ],
+        "capabilities_that_a_client_claims_for_a_user_are_dropped",
+    ),
     row("{mdt,obdfilter,mgs}.*.evict_client", ORDER, "clients"),
+    row(
+        "{mdt,obdfilter,mgs}.*.exports_per_nid",
+        &[("0x20", "32"), ("1024", "1024")],
+        "a_node_has_so_many_exports_and_the_others_theirs",
+    ),
+    row(
+        "{mdt,obdfilter,mgs}.*.locks_per_client",
+        &[("0x10000", "65536"), ("262144", "262144")],
+        "a_client_with_too_many_locks_is_called_back_and_refused_and_another_is_not",
+    ),
+    row(
+        "mdt.*.opens_per_client",
+        &[("0x10000", "65536"), ("131072", "131072")],
+        "a_client_has_so_many_files_open_and_another_its_own",
+    ),
     row("{mdt,obdfilter,mgs}.*.exports.clear", ORDER, "clients"),
     row("{mdt,obdfilter,osd-sheen}.*.force_sync", ORDER, "syncing"),
     row(
@@ -325,6 +360,11 @@ pub(super) const TABLE: &[Row] = &[
         "osc.*.short_io_bytes",
         &[("64", "64"), ("4K", "4096"), ("0", "0"), ("-1", "16384"), ("1M", "65536")],
         "small_data_goes_inside_the_messages_as_far_as_operators_allow",
+    ),
+    row(
+        "osd-sheen.*.block_checksums",
+        SWITCH,
+        "what_is_written_without_checksums_is_unknown_until_it_is_scrubbed",
     ),
     row("osd-sheen.*.brw_stats", ORDER, "counted_anew"),
     row("osp.*.active", SWITCH, "inactive"),

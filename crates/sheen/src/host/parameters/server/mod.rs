@@ -1,5 +1,6 @@
 //! What a server process shows and does.
 
+mod budgets;
 mod exports;
 mod jobs;
 mod locks;
@@ -27,6 +28,7 @@ use sheen_node::rpc::RpcNode;
 use sheen_target::Target;
 use sheen_types::{Errno, TargetKind};
 
+use super::super::log::ASKED;
 use super::super::target::Running;
 use super::text::Since;
 use super::{Commands, add_common, dump, node_commands, values};
@@ -36,6 +38,7 @@ use crate::api;
 pub(crate) fn add_server(tree: &Tree, node: &Arc<RpcNode>, running: &[Arc<Running>]) {
     add_common(tree, &Arc::default());
     services::add(tree, node, running);
+    budgets::add(tree, node);
     timeouts::add(tree, node, running);
     osp::add(tree, node, running);
     let all = running.to_vec();
@@ -69,6 +72,7 @@ fn add_target(tree: &Tree, one: &Arc<Running>) {
     show("eviction_count", |one| one.served.target.evictions().to_string());
     store::add(tree, &root, one);
     locks::add(tree, one);
+    budgets::add_target(tree, &root, one);
     exports::add(tree, &root, one);
     add_evict(tree, &root, one);
     if let Role::Mgs(mgs) = &one.served.role {
@@ -111,12 +115,22 @@ fn add_recovery_times(tree: &Tree, root: &str, one: &Arc<Running>) {
 fn add_mgs_only(tree: &Tree, root: &str, one: &Arc<Running>, mgs: &Arc<Mgs>) {
     let directory = one.plan.directory.display().to_string();
     tree.add(&format!("{root}.mntdev"), move || directory.clone());
+    let (reader, writer) = (Arc::clone(mgs), Arc::clone(mgs));
     let mgs = Arc::clone(mgs);
     tree.add(&format!("{root}.filesystems"), move || {
         let logs = mgs.log_names();
         let names = logs.iter().filter_map(|log| log.strip_suffix("-client"));
         names.map(|name| format!("{name}\n")).collect()
     });
+    // Of the module, in Lustre: it has no prefix.
+    tree.add_writable(
+        "allow_register",
+        move || u8::from(reader.allows_register()).to_string(),
+        move |text| {
+            writer.allow_register(values::switch(text)?);
+            Ok(())
+        },
+    );
 }
 
 fn seconds(time: Duration) -> String {
@@ -192,7 +206,7 @@ fn dump_locks(one: &Running) {
     let target = &one.served.target;
     for (resource, _) in target.namespace().resources() {
         for lock in target.namespace().dump(resource) {
-            tracing::warn!(target = target.name(), owner = ?lock.owner, blocked = lock.blocked,
+            tracing::warn!(target: ASKED, target = target.name(), owner = ?lock.owner, blocked = lock.blocked,
                 handle = %lock.handle, client = %lock.remote_handle, "lock {}", lock.desc);
         }
     }

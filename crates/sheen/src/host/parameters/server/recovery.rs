@@ -9,12 +9,17 @@ use sheen_types::Transno;
 /// imperative one.
 pub(super) fn status(view: &TargetView) -> String {
     let recovery = &view.recovery;
-    match recovery.status {
+    let mut text = match recovery.status {
         RecoveryStatus::Inactive => "status: INACTIVE\n".to_owned(),
         RecoveryStatus::WaitingForClients => "status: WAITING_FOR_CLIENTS\n".to_owned(),
         RecoveryStatus::Recovering => running(recovery),
         RecoveryStatus::Complete => complete(recovery, view.last_transno),
+    };
+    // Not among Lustre's, and absent unless something is lost.
+    if recovery.went_back > 0 {
+        let _ = writeln!(text, "went_back_in_time_clients: {}", recovery.went_back);
     }
+    text
 }
 
 fn running(recovery: &RecoveryView) -> String {
@@ -78,6 +83,7 @@ mod tests {
             queued: 5,
             replayed: 7,
             next: Transno(21_474_836_530),
+            went_back: 0,
         }
     }
 

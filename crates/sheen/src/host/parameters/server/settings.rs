@@ -122,6 +122,12 @@ fn add_mdt(tree: &Tree, root: &str, mdt: &Arc<Mdt>) {
             move |text| writer.change_root_squash(|squash| write(squash, text)),
         );
     }
+    let (reader, writer) = (Arc::clone(mdt), Arc::clone(mdt));
+    tree.add_writable(
+        &format!("{root}.enable_cap_mask"),
+        move || reader.capability_mask().to_string(),
+        move |text| writer.set_capability_mask(text),
+    );
 }
 
 /// A name, and what reads and sets it.

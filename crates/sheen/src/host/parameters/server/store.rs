@@ -6,11 +6,12 @@ use std::sync::Arc;
 use sheen_assembly::Role;
 use sheen_control::Tree;
 use sheen_oss::Transfers;
-use sheen_store::StoreSpace;
+use sheen_store::{Integrity, StoreSpace};
 use sheen_types::limits::NAME_BYTES_MAX;
 
 use super::super::super::target::Running;
 use super::super::text::Since;
+use super::super::values;
 use super::jobs::magnitude;
 
 /// What our stores are called where Lustre names ldiskfs or zfs.
@@ -36,9 +37,31 @@ pub(super) fn add(tree: &Tree, root: &str, one: &Arc<Running>) {
         store.served.target.store().object_bytes_max().to_string()
     });
     super::add_sync(tree, &format!("{osd}.force_sync"), one);
+    add_integrity(tree, &osd, one);
     if !matches!(one.served.role, Role::Mgs(_)) {
         add_transfers(tree, &osd, one);
     }
+}
+
+/// Whether blocks have checksums, and what was compared. Lustre has no such names.
+fn add_integrity(tree: &Tree, osd: &str, one: &Arc<Running>) {
+    let (reader, writer, counts) = (Arc::clone(one), Arc::clone(one), Arc::clone(one));
+    tree.add_writable(
+        &format!("{osd}.block_checksums"),
+        move || u8::from(reader.served.target.store().has_block_checksums()).to_string(),
+        move |text| {
+            let keep = values::switch(text)?;
+            writer.served.target.store().keep_block_checksums(keep).map_err(|error| error.errno())
+        },
+    );
+    tree.add(&format!("{osd}.integrity"), move || {
+        let Integrity { blocks_checked, blocks_failed, files_failed, blocks_unknown } =
+            counts.served.target.store().integrity();
+        format!(
+            "blocks_checked: {blocks_checked}\nblocks_failed: {blocks_failed}\n\
+             blocks_unknown: {blocks_unknown}\nfiles_failed: {files_failed}\n"
+        )
+    });
 }
 
 fn add_space(tree: &Tree, root: &str, one: &Arc<Running>) {

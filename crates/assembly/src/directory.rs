@@ -1,0 +1,93 @@
+//! Which nodes serve targets of a file system, as its configuration says: asked of the MGS when a peer
+//! claims to be a server at a node that is not known yet.
+
+use std::future::{Future, poll_fn};
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use sheen_client::config::{ClusterMap, read_log};
+use sheen_io::{BoxFuture, World};
+use sheen_rpc::Import;
+use sheen_target::ServerNodes;
+use sheen_types::{Errno, HashSet, Instant, Nid};
+
+/// How often the MGS is asked at most, whoever claims what.
+const PAUSE: Duration = Duration::from_secs(1);
+/// How long it may take to answer.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// The servers of one file system. The answers last until another question is asked of the MGS: a node
+/// that the configuration does not name any more is forgotten then.
+pub(crate) struct Directory(Arc<Inner>);
+
+struct Inner {
+    world: World,
+    fsname: String,
+    mgs: Arc<dyn Import>,
+    known: Mutex<Known>,
+}
+
+#[derive(Default)]
+struct Known {
+    nids: HashSet<Nid>,
+    asked: Option<Instant>,
+}
+
+impl Directory {
+    pub(crate) fn new(world: &World, fsname: &str, mgs: &Arc<dyn Import>) -> Self {
+        let (world, fsname, mgs) = (world.clone(), fsname.to_owned(), Arc::clone(mgs));
+        Self(Arc::new(Inner { world, fsname, mgs, known: Mutex::default() }))
+    }
+}
+
+impl ServerNodes for Directory {
+    fn is_server(&self, nid: Nid) -> BoxFuture<'static, Result<bool, Errno>> {
+        let inner = Arc::clone(&self.0);
+        Box::pin(async move {
+            if inner.known.lock().nids.contains(&nid) {
+                return Ok(true);
+            }
+            inner.ask().await?;
+            Ok(inner.known.lock().nids.contains(&nid))
+        })
+    }
+}
+
+impl Inner {
+    /// Reads what the MGS says now.
+    async fn ask(&self) -> Result<(), Errno> {
+        let now = self.world.clock.now();
+        {
+            let mut known = self.known.lock();
+            if known.asked.is_some_and(|asked| now.since(asked) < PAUSE) {
+                return Err(Errno::EAGAIN);
+            }
+            known.asked = Some(now);
+        }
+        let patience = self.world.clock.sleep_until(now + PATIENCE);
+        let nids = within(self.servers(), patience).await.ok_or(Errno::EAGAIN)?;
+        self.known.lock().nids = nids.map_err(|_| Errno::EAGAIN)?;
+        Ok(())
+    }
+
+    async fn servers(&self) -> Result<HashSet<Nid>, Errno> {
+        let records = read_log(&*self.mgs, &sheen_llog::client_name(&self.fsname)).await?;
+        let mut map = ClusterMap::new(&self.fsname);
+        map.read(&records).map_err(|_| Errno::EPROTO)?;
+        let targets = map.mdts.into_iter().chain(map.osts);
+        Ok(targets.filter(|target| !target.is_excluded).flat_map(|target| target.nids).collect())
+    }
+}
+
+/// What `work` gives, unless `patience` ends first.
+async fn within<T>(work: impl Future<Output = T>, patience: impl Future<Output = ()>) -> Option<T> {
+    let (mut work, mut patience) = (pin!(work), pin!(patience));
+    poll_fn(|context| match work.as_mut().poll(context) {
+        Poll::Ready(done) => Poll::Ready(Some(done)),
+        Poll::Pending => patience.as_mut().poll(context).map(|()| None),
+    })
+    .await
+}

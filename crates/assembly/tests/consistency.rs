@@ -1,0 +1,233 @@
+//! Each kind of damage of a whole file system is found, told with its place, and repaired where it can be.
+
+use bytes::Bytes;
+use sheen_assembly::{Consistency, Depth, Findings, Held, ProblemKind};
+use sheen_store::{AttributePatch, Attributes, FileKind, Store, Transaction};
+use sheen_store_mem::{MemOptions, StoreMem};
+use sheen_types::{Fid, TargetKind, TargetName, Timestamp, fid_seq};
+
+const OBJECTS_SEQUENCE: u64 = fid_seq::NORMAL + (1 << 30);
+const FIRST: Fid = Fid::new(OBJECTS_SEQUENCE, 1);
+const UNCLAIMED: Fid = Fid::new(OBJECTS_SEQUENCE, 2);
+const LAST: Fid = Fid::new(OBJECTS_SEQUENCE, 3);
+const LOST_AND_FOUND: Fid = Fid::new(fid_seq::DOT_LUSTRE, 3);
+const LAYOUT: &str = "trusted.lov";
+const LINK: &str = "trusted.link";
+
+/// `/lost+found` with two files, each with an object on one OST.
+struct Scene {
+    mdt: StoreMem,
+    ost: StoreMem,
+    files: Vec<Fid>,
+}
+
+fn apply(store: &StoreMem, change: impl FnOnce(&mut Transaction)) {
+    let mut transaction = Transaction::new();
+    change(&mut transaction);
+    store.apply(transaction).expect("apply works");
+}
+
+fn name(kind: TargetKind) -> TargetName {
+    TargetName { fsname: "sheen".parse().expect("a name"), kind, index: 0 }
+}
+
+impl Scene {
+    fn new() -> Self {
+        let new = || StoreMem::new(MemOptions::default());
+        let mut scene = Self { mdt: new(), ost: new(), files: Vec::new() };
+        apply(&scene.mdt, |change| {
+            let kind = FileKind::Directory;
+            change.create(Fid::ROOT, Attributes { kind, links: 2, ..Attributes::default() });
+        });
+        for object in [FIRST, LAST] {
+            scene.object(object);
+        }
+        sheen_oss::rebuild(&scene.ost, &[FIRST, LAST]).expect("objects are listed");
+        let objects = [(0, FIRST), (0, LAST)];
+        scene.files = sheen_mds::adopt(&scene.mdt, &objects, Timestamp::default()).expect("files");
+        scene.repair(&[]);
+        let found = scene.look();
+        assert_eq!(found.problems, []);
+        assert_eq!((found.inodes, found.objects, found.spare), (4, 2, 0));
+        scene
+    }
+
+    /// An object with bytes, not listed.
+    fn object(&self, object: Fid) {
+        apply(&self.ost, |change| {
+            change.create(object, Attributes::default());
+        });
+        self.ost.write(object, 0, &[Bytes::from_static(b"bytes")]).expect("write works");
+    }
+
+    fn held(&self) -> (Held, Held) {
+        let mut all = vec![Fid::ROOT, LOST_AND_FOUND];
+        // Whatever a test makes lies in the sequence of the files, or in one never given out.
+        let sequence = self.files.first().map_or(fid_seq::NORMAL + 1, |file| file.seq);
+        all.extend((1..10).map(|oid| Fid::new(sequence, oid)));
+        all.extend((1..10).map(|oid| Fid::new(sequence + 1, oid)));
+        all.push(Fid::new(sequence + 100_000, 1));
+        let is_there = |fid: &Fid| self.mdt.record(*fid).is_ok();
+        let objects = all.iter().copied().filter(is_there).collect();
+        let has_keys = |fid: &Fid| !self.mdt.scan(*fid, &[], 1).expect("scan").is_empty();
+        let indexes = all.iter().copied().filter(has_keys).collect();
+        let is_there = |fid: &Fid| self.ost.record(*fid).is_ok();
+        let on_ost = [FIRST, UNCLAIMED, LAST].into_iter().filter(is_there).collect();
+        (Held { objects, indexes }, Held { objects: on_ost, indexes: Vec::new() })
+    }
+
+    fn look(&self) -> Findings {
+        let (on_mdt, on_ost) = self.held();
+        let mut check = Consistency::default();
+        check.mdt(&name(TargetKind::Mdt), &self.mdt, &on_mdt).expect("the MDT can be read");
+        let watch = &mut |_, _| true;
+        let ost = name(TargetKind::Ost);
+        check.ost(&ost, &self.ost, &on_ost, Depth::Checksums, watch).expect("so can the OST");
+        check.finish()
+    }
+
+    /// As `sheen fsck -y` does.
+    fn repair(&self, unclaimed: &[(u16, Fid)]) {
+        sheen_oss::rebuild(&self.ost, &self.held().1.objects).expect("the OST is put in order");
+        let now = Timestamp::default();
+        sheen_mds::adopt(&self.mdt, unclaimed, now).expect("files are made");
+        let held = self.held().0;
+        sheen_mds::rebuild(&self.mdt, &held.objects, &held.indexes, now).expect("so is the MDT");
+    }
+
+    /// What is told has all of this in one line.
+    fn tells(&self, parts: &[&str]) {
+        let problems = self.look().problems;
+        let lines: Vec<String> = problems.iter().map(ToString::to_string).collect();
+        let found = lines.iter().any(|line| parts.iter().all(|part| line.contains(part)));
+        assert!(found, "no line has {parts:?}: {lines:#?}");
+    }
+
+    fn is_repaired(&self) {
+        self.repair(&[]);
+        assert_eq!(self.look().problems, []);
+    }
+
+    fn path(&self, file: usize) -> String {
+        let fid = self.files[file];
+        format!("/lost+found/{fid} ({fid}): ")
+    }
+}
+
+#[test]
+fn an_object_that_is_missing_is_told_with_its_file() {
+    let scene = Scene::new();
+    apply(&scene.ost, |change| {
+        change.destroy(LAST);
+    });
+    let object = LAST.to_string();
+    scene.tells(&["sheen-OST0000: ", &scene.path(1), &object, "listed and missing"]);
+    scene.repair(&[]);
+    scene.tells(&["sheen-OST0000: ", &scene.path(1), &object, "is missing"]);
+    assert_eq!(scene.look().problems.len(), 1);
+}
+
+#[test]
+fn an_object_that_no_file_has_becomes_a_file() {
+    let scene = Scene::new();
+    scene.object(UNCLAIMED);
+    scene.tells(&["sheen-OST0000: (no file): object", &UNCLAIMED.to_string(), "not listed"]);
+    sheen_oss::rebuild(&scene.ost, &[UNCLAIMED]).expect("it is listed");
+    let found = scene.look().problems;
+    assert_eq!(found.len(), 1);
+    assert_eq!(found[0].kind, ProblemKind::Unclaimed(0, UNCLAIMED));
+    scene.repair(&[(0, UNCLAIMED)]);
+    let found = scene.look();
+    assert_eq!(found.problems, []);
+    assert_eq!((found.inodes, found.objects), (5, 3));
+}
+
+#[test]
+fn an_ost_that_is_not_there_is_missed() {
+    let scene = Scene::new();
+    let mut check = Consistency::default();
+    let mdt = name(TargetKind::Mdt);
+    check.mdt(&mdt, &scene.mdt, &Held::default()).expect("the MDT can be read");
+    let told = check.finish().problems[0].to_string();
+    assert!(told.starts_with("OST0000: /lost+found/") && told.contains("whole OST"), "{told}");
+}
+
+#[test]
+fn layouts_that_name_one_object_or_cannot_be_read_are_told() {
+    let scene = Scene::new();
+    let layout = scene.mdt.xattr(scene.files[0], LAYOUT).expect("read").expect("a layout");
+    apply(&scene.mdt, |change| {
+        change.set_xattr(scene.files[1], LAYOUT, layout.clone());
+    });
+    scene.tells(&["MDT0000: ", &scene.path(1), &FIRST.to_string(), "layout of /lost+found/"]);
+    apply(&scene.mdt, |change| {
+        change.set_xattr(scene.files[1], LAYOUT, layout.slice(..layout.len() - 1));
+    });
+    scene.tells(&["MDT0000: ", &scene.path(1), "its layout cannot be read"]);
+}
+
+#[test]
+fn wrong_counts_and_links_are_told_and_corrected() {
+    let scene = Scene::new();
+    let links = |links_added| AttributePatch { links_added, ..AttributePatch::default() };
+    apply(&scene.mdt, |change| {
+        change.patch(scene.files[0], links(3)).remove_xattr(scene.files[1], LINK);
+        change.patch(Fid::ROOT, links(-1));
+    });
+    scene.tells(&[&scene.path(0), "it has 1 links and says 4"]);
+    scene.tells(&[&scene.path(1), "no link EA"]);
+    scene.tells(&["MDT0000: / (", "it has 3 links and says 2"]);
+    scene.is_repaired();
+}
+
+#[test]
+fn a_name_of_nothing_goes_and_an_inode_without_a_name_gets_one() {
+    let scene = Scene::new();
+    let unnamed = Fid::new(scene.files[0].seq, 9);
+    apply(&scene.mdt, |change| {
+        change.destroy(scene.files[0]);
+        change.create(unnamed, Attributes { kind: FileKind::Fifo, ..Attributes::default() });
+    });
+    scene.tells(&[&scene.path(0), "a name of an inode that is missing"]);
+    scene.tells(&["MDT0000: (no name) (", &unnamed.to_string(), "no name leads to it"]);
+    scene.repair(&[(0, FIRST)]);
+    assert_eq!(scene.look().problems, []);
+}
+
+#[test]
+fn entries_of_a_directory_that_is_gone_get_one() {
+    let scene = Scene::new();
+    let gone = Fid::new(scene.files[0].seq, 8);
+    let entries = scene.mdt.scan(LOST_AND_FOUND, &[], 1).expect("scan");
+    apply(&scene.mdt, |change| {
+        change.delete(LOST_AND_FOUND, entries[0].key.clone());
+        change.insert(gone, entries[0].key.clone(), entries[0].value.clone());
+    });
+    scene.tells(&["MDT0000: ", &gone.to_string(), "it has entries and is no directory"]);
+    scene.is_repaired();
+}
+
+#[test]
+fn a_sequence_that_would_be_given_out_again_is_noted() {
+    let scene = Scene::new();
+    let beyond = Fid::new(scene.files[0].seq + 100_000, 1);
+    apply(&scene.mdt, |change| {
+        change.create(beyond, Attributes { kind: FileKind::Fifo, ..Attributes::default() });
+    });
+    scene.tells(&["MDT0000: ", &beyond.to_string(), "its sequence was never given out"]);
+    scene.is_repaired();
+}
+
+#[test]
+fn a_check_that_is_cancelled_ends() {
+    let scene = Scene::new();
+    let mut check = Consistency::default();
+    let ended = check.ost(
+        &name(TargetKind::Ost),
+        &scene.ost,
+        &scene.held().1,
+        Depth::Checksums,
+        &mut |_, _| false,
+    );
+    assert_eq!(ended, Err(sheen_assembly::CheckError::Cancelled));
+}

@@ -1,0 +1,165 @@
+//! What the kernel makes of answers that something overtook, against a scripted MDT.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use parking_lot::Mutex;
+use sheen_types::{Extent, Fid, InodeBits};
+use tokio::sync::Notify;
+
+use super::tests::layout_of;
+use super::{Lookup, NodeId, OpenFlags, Opened, SetAttributes, Stale};
+use crate::testing::{FakeFile, Fixture, found, name, opened};
+
+const READ: u32 = 0;
+const BOTH: u32 = 2;
+const FILE: Fid = Fid::new(0x2_0000_0400, 100);
+
+/// A file that the kernel knows, open, with nothing in it yet.
+struct Bench {
+    fixture: Fixture,
+    node: NodeId,
+    writer: Opened,
+    reader: Opened,
+}
+
+impl Bench {
+    fn new() -> Self {
+        let fixture = Fixture::new();
+        fixture.mdt.answer(found(FILE, 0o100_644, 0x1000, InodeBits(0x13)));
+        let files = fixture.files.clone();
+        let looked = async move { files.lookup(&Fixture::root(), NodeId::ROOT, &name("f")).await };
+        let Ok(Lookup::Found(entry)) = fixture.world.run(looked) else { panic!("no file") };
+        let node = entry.node;
+        let open = |flags| {
+            fixture.mdt.answer(opened(FILE, 0xabc, false, layout_of(1)));
+            let files = fixture.files.clone();
+            let open = async move { files.open(&Fixture::root(), node, OpenFlags(flags)).await };
+            fixture.world.run(open).expect("opened")
+        };
+        let (writer, reader) = (open(BOTH), open(READ));
+        assert!(!writer.direct && !reader.direct);
+        let bench = Self { fixture, node, writer, reader };
+        bench.write(0, b"0");
+        bench.fixture.watcher.take();
+        bench
+    }
+
+    fn file(&self) -> Arc<FakeFile> {
+        Arc::clone(&self.fixture.data.files.lock()[&FILE])
+    }
+
+    fn write(&self, offset: u64, data: &'static [u8]) {
+        let (files, handle) = (self.fixture.files.clone(), self.writer.handle);
+        let write = async move { files.write(handle, offset, Bytes::from_static(data)).await };
+        self.fixture.world.run(write).expect("written");
+    }
+
+    /// Another client has written so much.
+    fn grow(&self, size: usize) {
+        self.file().bytes.lock().resize(size, b'x');
+    }
+
+    /// Starts something, and says where its result will be.
+    fn start<T: Send + 'static>(
+        &self,
+        work: impl Future<Output = T> + Send + 'static,
+    ) -> Arc<Mutex<Option<T>>> {
+        let result = Arc::new(Mutex::new(None));
+        let there = Arc::clone(&result);
+        let task = async move { *there.lock() = Some(work.await) };
+        self.fixture.world.world().tasks.spawn("call", Box::pin(task));
+        self.fixture.world.settle();
+        result
+    }
+
+    fn stat(&self) -> u64 {
+        let (files, node) = (self.fixture.files.clone(), self.node);
+        let stat = async move { files.getattr(&Fixture::root(), node).await };
+        self.fixture.world.run(stat).expect("attributes").attributes.size
+    }
+
+    /// A lock on its bytes goes.
+    fn take_back(&self) {
+        let (observers, inode) =
+            (Arc::clone(&self.fixture.files.0.observers), self.fixture.files.0.pin(self.node));
+        let inode = inode.expect("known");
+        let told = async move { observers.inode(&inode, Stale::Pages(Extent::ALL)).await };
+        self.fixture.world.run(told);
+    }
+
+    fn told(&self) -> Vec<String> {
+        self.fixture.watcher.take()
+    }
+
+    fn raised(&self, size: u64) -> String {
+        format!("raise {} {size}", self.node.0)
+    }
+}
+
+#[test]
+fn a_size_that_the_kernel_may_not_have_heard_is_raised_there() {
+    let bench = Bench::new();
+    bench.grow(5000);
+    assert_eq!((bench.stat(), bench.told()), (5000, Vec::new()), "it hears the answer");
+    bench.take_back();
+    let told = bench.told();
+    assert_eq!(told[0], bench.raised(5000), "it may not have heard it before it drops it");
+    assert!(told[1].contains("Pages"), "{told:?}");
+    bench.take_back();
+    assert_eq!(bench.told().len(), 1, "it is sure of that size");
+    // From now on it may have been told something between its question and the answer.
+    assert_eq!((bench.stat(), bench.told()), (5000, Vec::new()));
+    bench.grow(6000);
+    assert_eq!((bench.stat(), bench.told()), (6000, vec![bench.raised(6000)]));
+    assert_eq!((bench.stat(), bench.told()), (6000, Vec::new()));
+}
+
+#[test]
+fn a_question_is_answered_when_the_size_is_raised() {
+    let bench = Bench::new();
+    bench.take_back();
+    bench.grow(7000);
+    let hold = Arc::new(Notify::new());
+    *bench.fixture.watcher.hold.lock() = Some(Arc::clone(&hold));
+    let (files, node) = (bench.fixture.files.clone(), bench.node);
+    let stat = bench.start(async move { files.getattr(&Fixture::root(), node).await });
+    assert!(stat.lock().is_none(), "the read that asks would go by the old size");
+    // And no cut of ours overtakes it, which would be undone.
+    bench.fixture.mdt.answer(sheen_wire::messages::MdsReintReply::default());
+    let files = bench.fixture.files.clone();
+    let changes = SetAttributes { size: Some(10), ..SetAttributes::default() };
+    let cut =
+        bench.start(async move { files.setattr(&Fixture::root(), node, None, changes).await });
+    assert!(cut.lock().is_none(), "the kernel would have 7000 for the size afterwards");
+    *bench.fixture.watcher.hold.lock() = None;
+    hold.notify_waiters();
+    bench.fixture.world.settle();
+    assert!(stat.lock().is_some() && cut.lock().is_some());
+}
+
+#[test]
+fn a_read_brings_what_a_write_before_it_has_put_into_the_pages() {
+    let bench = Bench::new();
+    bench.grow(3 * 4096);
+    let hold = Arc::new(Notify::new());
+    *bench.file().hold.lock() = Some(Arc::clone(&hold));
+    let (files, writer) = (bench.fixture.files.clone(), bench.writer.handle);
+    let new = Bytes::from_static(b"new");
+    let write = bench.start(async move { files.write(writer, 4090, new).await });
+    // Its lock went, and the kernel's pages with it: both are read again.
+    let read = |offset| {
+        let (files, reader) = (bench.fixture.files.clone(), bench.reader.handle);
+        bench.start(async move { files.read(reader, offset, 4096).await })
+    };
+    let (before, same, behind) = (read(0), read(4096), read(8192));
+    assert!(write.lock().is_none() && before.lock().is_none(), "nobody would take it out again");
+    assert!(same.lock().is_some() && behind.lock().is_some(), "the write ends before these");
+    assert!(bench.fixture.data.asked.lock().contains(&(FILE, Extent { start: 0, end: 4095 })));
+    *bench.file().hold.lock() = None;
+    hold.notify_waiters();
+    bench.fixture.world.settle();
+    assert!(write.lock().is_some());
+    let bytes = before.lock().take().expect("answered").expect("read").concat();
+    assert_eq!(bytes[4090..4093], *b"new");
+}

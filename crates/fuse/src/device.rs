@@ -1,0 +1,48 @@
+//! Serving without mounting: a descriptor stands for the kernel.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+
+use fuser::{BackgroundSession, Config, SessionACL};
+use sheen_client::posix::{Audience, FileSystem};
+
+use crate::adapter::Adapter;
+use crate::busy::Busy;
+use crate::invalidate::Kernel;
+use crate::mount::MountOptions;
+
+/// A file system that answers what comes over a descriptor.
+pub struct Serving(BackgroundSession);
+
+impl Serving {
+    /// Waits until the other side has sent `FUSE_DESTROY` or is gone.
+    ///
+    /// # Errors
+    /// If a request could not be read, or the thread that served them panicked.
+    pub fn wait(self) -> io::Result<()> {
+        self.0.join()
+    }
+}
+
+/// Answers the FUSE requests that come over `device`, one in each message, of which the first is
+/// `FUSE_INIT`; calls run on `runtime`. Nothing is mounted, and one thread reads.
+///
+/// # Errors
+/// If the first message is no `FUSE_INIT`, or the descriptor fails.
+pub fn serve(
+    file_system: FileSystem,
+    device: OwnedFd,
+    options: &MountOptions,
+    runtime: tokio::runtime::Handle,
+) -> io::Result<Serving> {
+    let busy = Arc::new(Busy::default());
+    let kernel = Arc::new(Kernel::new(runtime.clone(), Arc::clone(&busy)));
+    file_system.watch(Arc::clone(&kernel) as _, Audience::Everybody);
+    let adapter = Adapter::new(file_system, runtime, Arc::clone(&kernel), busy, options);
+    let session = fuser::Session::from_fd(adapter, device, SessionACL::All, Config::default())?;
+    let device = session.as_fd().try_clone_to_owned()?;
+    let session = session.spawn()?;
+    kernel.attach(session.notifier(), device.into());
+    Ok(Serving(session))
+}

@@ -1,0 +1,330 @@
+//! Notices to the kernel, delivered by a few threads.
+//!
+//! To drop what it keeps the kernel takes locks that calls hold which are with us: a directory's for a
+//! name, a page's for bytes. A thread that delivers such a notice stands still until they go.
+//!
+//! What always holds: notices of one subject (the names of one directory, the attributes or a range of
+//! pages of one inode) have at most one thread, and all of a kind at most [`THREADS_MAX`]. Ranges of one
+//! inode do not wait for each other: one may stand still until the kernel has written its pages back, which
+//! takes the lock that another client holds until it has ours on another range. No thread begins with
+//! the names of a directory that a call is known to hold ([`Busy`]); when that call ends, one does,
+//! and takes its turn at the kernel's lock. A call that comes before it there does not wait for it.
+//!
+//! Cost of a notice: one short lock and a wake-up; the same notice again before its turn costs no second
+//! delivery.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::{Condvar, Mutex, MutexGuard};
+use sheen_types::{HashMap, Name};
+use tokio::sync::oneshot;
+
+use crate::busy::Busy;
+
+/// Threads for each kind of notice: names, attributes, pages. More subjects than these wait for their turn
+/// only while as many others stand still in the kernel.
+const THREADS_MAX: [usize; LANES] = [16, 16, 128];
+
+/// How long a thread waits for more to do before it ends.
+const IDLE: Duration = Duration::from_secs(10);
+
+/// Notices of a subject that are delivered before another subject has its turn.
+const ROUND: usize = 64;
+
+/// What a notice is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Subject {
+    /// Names in this directory.
+    Names(u64),
+    /// Attributes of this inode.
+    Attributes(u64),
+    /// Pages of this inode, from this offset on so many bytes, 0 for all.
+    Pages(u64, i64, i64),
+}
+
+/// Kinds of subjects, each with threads of its own.
+const LANES: usize = 3;
+
+impl Subject {
+    fn lane(self) -> usize {
+        match self {
+            Self::Names(_) => 0,
+            Self::Attributes(_) => 1,
+            Self::Pages(..) => 2,
+        }
+    }
+}
+
+/// What of its subject the kernel must not go on using.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum What {
+    /// This name.
+    Name(Name),
+    /// All of it.
+    All,
+}
+
+/// Tells the kernel. It may stand still in there.
+pub(crate) trait Deliver: Send + Sync + 'static {
+    /// One notice; `expires`: a name that is looked up again and not dropped.
+    fn deliver(&self, subject: Subject, what: &What, expires: bool);
+}
+
+/// Goes when the last notice is delivered that has a share of it; the other end hears that.
+type Told = Arc<oneshot::Sender<()>>;
+
+/// A notice that waits for its turn.
+#[derive(Default)]
+struct Waiting {
+    expires: bool,
+    told: Vec<Told>,
+}
+
+/// The notices of one subject.
+#[derive(Default)]
+struct Queue {
+    order: VecDeque<What>,
+    waiting: HashMap<What, Waiting>,
+    /// A thread has it or will take it.
+    is_running: bool,
+}
+
+impl Queue {
+    fn add(&mut self, what: What, expires: bool, told: &Told) {
+        if !self.waiting.contains_key(&what) {
+            self.order.push_back(what.clone());
+        }
+        let waiting = self.waiting.entry(what).or_default();
+        waiting.expires |= expires;
+        waiting.told.push(Arc::clone(told));
+    }
+
+    fn take_round(&mut self) -> Vec<(What, Waiting)> {
+        let count = self.order.len().min(ROUND);
+        let first = self.order.drain(..count);
+        first.filter_map(|what| self.waiting.remove(&what).map(|it| (what, it))).collect()
+    }
+}
+
+/// The threads of one kind of subject, and what waits for them.
+#[derive(Default)]
+struct Lane {
+    ready: VecDeque<Subject>,
+    threads: usize,
+    idle: usize,
+}
+
+#[derive(Default)]
+struct State {
+    queues: HashMap<Subject, Queue>,
+    lanes: [Lane; LANES],
+}
+
+/// The notices of one mount.
+pub(crate) struct Notices<D> {
+    state: Mutex<State>,
+    more: [Condvar; LANES],
+    busy: Arc<Busy>,
+    kernel: D,
+}
+
+impl<D: Deliver> Notices<D> {
+    pub(crate) fn new(kernel: D, busy: Arc<Busy>) -> Arc<Self> {
+        let notices =
+            Arc::new(Self { state: Mutex::default(), more: Default::default(), busy, kernel });
+        let weak = Arc::downgrade(&notices);
+        notices.busy.on_free(move |directory| {
+            if let Some(notices) = weak.upgrade() {
+                notices.resume(Subject::Names(directory));
+            }
+        });
+        notices
+    }
+
+    /// The kernel.
+    pub(crate) fn kernel(&self) -> &D {
+        &self.kernel
+    }
+
+    /// Has the kernel told of each of `whats`. What is answered ends when it was.
+    pub(crate) fn tell(
+        self: &Arc<Self>,
+        subject: Subject,
+        whats: impl IntoIterator<Item = (What, bool)>,
+    ) -> oneshot::Receiver<()> {
+        let (told, heard) = oneshot::channel();
+        let told = Arc::new(told);
+        let mut state = self.state.lock();
+        let queue = state.queues.entry(subject).or_default();
+        for (what, expires) in whats {
+            queue.add(what, expires, &told);
+        }
+        if !queue.is_running && !self.defers(subject) {
+            self.start(&mut state, subject);
+        }
+        heard
+    }
+
+    /// Whether the subject has to wait for a call to end, which then calls [`Notices::resume`].
+    fn defers(&self, subject: Subject) -> bool {
+        match subject {
+            Subject::Names(directory) => self.busy.defers(directory),
+            Subject::Attributes(_) | Subject::Pages(..) => false,
+        }
+    }
+
+    /// The last call that held the directory ends.
+    fn resume(self: &Arc<Self>, subject: Subject) {
+        let mut state = self.state.lock();
+        if state.queues.get(&subject).is_some_and(|queue| !queue.is_running) {
+            self.start(&mut state, subject);
+        }
+    }
+
+    fn start(self: &Arc<Self>, state: &mut MutexGuard<'_, State>, subject: Subject) {
+        let Some(queue) = state.queues.get_mut(&subject) else { return };
+        queue.is_running = true;
+        let lane = &mut state.lanes[subject.lane()];
+        lane.ready.push_back(subject);
+        if lane.ready.len() <= lane.idle {
+            self.more[subject.lane()].notify_one();
+            return;
+        }
+        if lane.threads < THREADS_MAX[subject.lane()] {
+            let notices = Arc::clone(self);
+            let thread = std::thread::Builder::new().name("fuse-notices".to_owned());
+            match thread.spawn(move || notices.work(subject.lane())) {
+                Ok(_) => lane.threads += 1,
+                Err(error) => tracing::warn!(%error, "no thread to tell the kernel"),
+            }
+        }
+    }
+
+    fn work(self: Arc<Self>, number: usize) {
+        let mut state = self.state.lock();
+        loop {
+            if let Some(subject) = state.lanes[number].ready.pop_front() {
+                self.serve(&mut state, subject);
+                continue;
+            }
+            state.lanes[number].idle += 1;
+            let waited = self.more[number].wait_for(&mut state, IDLE);
+            let lane = &mut state.lanes[number];
+            lane.idle -= 1;
+            if waited.timed_out() && lane.ready.is_empty() {
+                lane.threads -= 1;
+                return;
+            }
+        }
+    }
+
+    fn serve(&self, state: &mut MutexGuard<'_, State>, subject: Subject) {
+        let Some(queue) = state.queues.get_mut(&subject) else { return };
+        let round = queue.take_round();
+        MutexGuard::unlocked(state, || {
+            for (what, waiting) in round {
+                self.kernel.deliver(subject, &what, waiting.expires);
+            }
+        });
+        let Some(queue) = state.queues.get_mut(&subject) else { return };
+        if queue.order.is_empty() {
+            state.queues.remove(&subject);
+        } else if self.defers(subject) {
+            queue.is_running = false;
+        } else {
+            state.lanes[subject.lane()].ready.push_back(subject);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+
+    use super::*;
+
+    /// A kernel that says what it hears, and then stands still until it is let go on.
+    struct Kernel {
+        hears: Mutex<mpsc::Sender<(Subject, What, bool)>>,
+        goes_on: Mutex<mpsc::Receiver<()>>,
+        stands: bool,
+    }
+
+    impl Deliver for Kernel {
+        fn deliver(&self, subject: Subject, what: &What, expires: bool) {
+            _ = self.hears.lock().send((subject, what.clone(), expires));
+            if self.stands {
+                _ = self.goes_on.lock().recv();
+            }
+        }
+    }
+
+    type Heard = mpsc::Receiver<(Subject, What, bool)>;
+
+    fn bench(stands: bool) -> (Arc<Notices<Kernel>>, Arc<Busy>, Heard, mpsc::Sender<()>) {
+        let (hears, heard) = mpsc::channel();
+        let (go_on, goes_on) = mpsc::channel();
+        let busy = Arc::new(Busy::default());
+        let kernel = Kernel { hears: Mutex::new(hears), goes_on: Mutex::new(goes_on), stands };
+        (Notices::new(kernel, Arc::clone(&busy)), busy, heard, go_on)
+    }
+
+    fn what(text: &str) -> What {
+        What::Name(Name::new(text.as_bytes()).expect("a name"))
+    }
+
+    const SOON: Duration = Duration::from_secs(5);
+    const WHILE: Duration = Duration::from_millis(50);
+
+    #[test]
+    fn names_of_a_directory_that_a_call_holds_take_no_thread_until_it_ends() {
+        let (notices, busy, heard, _go_on) = bench(false);
+        let call = Busy::enter(&busy, [1].into_iter());
+        let told = notices.tell(Subject::Names(1), [(what("a"), true)]);
+        assert!(heard.recv_timeout(WHILE).is_err());
+        assert_eq!(notices.state.lock().lanes[0].threads, 0);
+        // Another directory is not held up.
+        let other = notices.tell(Subject::Names(2), [(what("b"), false)]);
+        assert_eq!(heard.recv_timeout(SOON), Ok((Subject::Names(2), what("b"), false)));
+        assert!(other.blocking_recv().is_err(), "there is nothing to hear but its end");
+        drop(call);
+        assert_eq!(heard.recv_timeout(SOON), Ok((Subject::Names(1), what("a"), true)));
+        assert!(told.blocking_recv().is_err());
+    }
+
+    #[test]
+    fn a_directory_in_which_the_kernel_stands_still_has_one_thread_however_many_names_wait() {
+        let (notices, _busy, heard, go_on) = bench(true);
+        for number in 0..2000 {
+            drop(notices.tell(Subject::Names(1), [(what(&format!("n{number}")), true)]));
+            drop(notices.tell(Subject::Names(1), [(what("the same"), true)]));
+        }
+        assert!(heard.recv_timeout(SOON).is_ok());
+        assert!(heard.recv_timeout(WHILE).is_err());
+        assert_eq!(notices.state.lock().lanes[0].threads, 1);
+        drop(go_on);
+        let told = notices.tell(Subject::Names(1), [(what("last"), false)]);
+        assert!(told.blocking_recv().is_err());
+        let same = heard.try_iter().filter(|(_, it, _)| *it == what("the same")).count();
+        assert!(same <= 2, "{same}: once, and once more at most while it was under way");
+    }
+
+    #[test]
+    fn threads_have_a_limit_and_kinds_do_not_hold_each_other_up() {
+        let (notices, _busy, heard, go_on) = bench(true);
+        for number in 0..200 {
+            drop(notices.tell(Subject::Pages(7, number, 1), [(What::All, false)]));
+        }
+        for _ in 0..THREADS_MAX[2] {
+            assert!(heard.recv_timeout(SOON).is_ok());
+        }
+        assert!(heard.recv_timeout(WHILE).is_err());
+        assert_eq!(notices.state.lock().lanes[2].threads, THREADS_MAX[2]);
+        drop(notices.tell(Subject::Attributes(1), [(What::All, false)]));
+        let next = heard.recv_timeout(SOON).map(|(subject, ..)| subject);
+        assert_eq!(next, Ok(Subject::Attributes(1)));
+        drop(go_on);
+    }
+}

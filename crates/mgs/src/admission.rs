@@ -1,0 +1,87 @@
+//! Who may register what, and change parameters.
+//!
+//! What always holds: a target that is known is spoken for by its own nodes and by the MGS's node, and
+//! by nobody else: no client can move a target to itself, make the MGS forget one, or tell others that
+//! one has moved. A target that is new may come from any node while `allow_register` says so, as in
+//! Lustre; at the latest then its node is one of the file system's servers.
+
+use sheen_target::{Context, Target};
+use sheen_types::{Errno, Nid, TargetKind};
+use sheen_wire::mgs::TargetFlags;
+
+use crate::registration::Registration;
+use crate::service::Mgs;
+
+impl Mgs {
+    /// Whether a request to register, or to say that a target is ready, is executed.
+    ///
+    /// # Errors
+    /// [`Errno::EPERM`] for a node that speaks for a target of another, [`Errno::EACCES`] while no new
+    /// targets are wanted.
+    pub(crate) fn may_register(
+        &self,
+        context: &Context,
+        registration: &Registration,
+    ) -> Result<(), Errno> {
+        let peer = context.export.nid();
+        if context.target.is_own_node(peer) {
+            return Ok(());
+        }
+        let refuse = |errno, why: &str| {
+            let name = &registration.name;
+            tracing::warn!(target = %name, nid = %peer, why, "registration refused");
+            Err(errno)
+        };
+        let told = || registration.nodes().into_iter().flatten();
+        if !told().any(|nid| nid == peer) {
+            return refuse(Errno::EPERM, "it is told of another node than the one that tells");
+        }
+        match self.nids_of(registration) {
+            Some(known) if !known.contains(&peer) => refuse(
+                Errno::EPERM,
+                "the target is known at other nodes: see `lctl replace_nids`, and `failover.node`",
+            ),
+            Some(known) if !told().all(|nid| known.contains(&nid)) => {
+                refuse(Errno::EPERM, "it names nodes that are not known for the target")
+            }
+            Some(_) => Ok(()),
+            None if self.allows_register() || self.serves(registration, peer) => Ok(()),
+            None => refuse(Errno::EACCES, "no new targets are wanted: `allow_register` is 0"),
+        }
+    }
+
+    /// Whether a client may change parameters: only from the MGS's own node.
+    ///
+    /// # Errors
+    /// [`Errno::EPERM`]
+    pub(crate) fn may_configure(context: &Context) -> Result<(), Errno> {
+        let nid = context.export.nid();
+        if Target::is_own_node(&context.target, nid) {
+            return Ok(());
+        }
+        tracing::warn!(%nid, "a change of parameters refused: it comes from another node");
+        Err(Errno::EPERM)
+    }
+
+    /// Where the logs say that the target is; `None` for a new one.
+    fn nids_of(&self, registration: &Registration) -> Option<Vec<Nid>> {
+        let name = &registration.name;
+        if registration.flags.contains(TargetFlags::NEED_INDEX) {
+            return None;
+        }
+        let map = self.cluster_map(&name.fsname)?;
+        let targets = match name.kind {
+            TargetKind::Mdt => map.mdts,
+            TargetKind::Ost => map.osts,
+        };
+        let found = targets.into_iter().find(|target| target.index == u32::from(name.index));
+        found.map(|target| target.nids)
+    }
+
+    /// Whether a target of the file system is known at a node.
+    fn serves(&self, registration: &Registration, nid: Nid) -> bool {
+        let map = self.cluster_map(&registration.name.fsname);
+        let targets = map.into_iter().flat_map(|map| map.mdts.into_iter().chain(map.osts));
+        targets.into_iter().any(|target| target.nids.contains(&nid))
+    }
+}

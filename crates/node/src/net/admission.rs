@@ -1,0 +1,126 @@
+//! Which connections are kept of those that nobody has asked for: before the peer is known, and of peers
+//! that are nobody's clients.
+//!
+//! What always holds: of the connections whose peer has not said who it is, one address has at most
+//! [`limits::OPENINGS_PER_ADDRESS`], all together [`limits::OPENINGS_MAX`]; none lasts longer than
+//! [`limits::OPENING_TIME_MAX`] twice. When there are too many in all the oldest goes: whoever means it is
+//! through in milliseconds.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use parking_lot::Mutex;
+use sheen_lnet::limits;
+use sheen_types::{HashMap, Instant, Nid};
+
+use super::LNet;
+use super::cell::Cell;
+use super::link::Link;
+
+/// Says of a peer that came by itself whether it has come to anything.
+pub type Usefulness = Arc<dyn Fn(Nid) -> bool + Send + Sync>;
+
+/// Connections whose peer is not known yet.
+#[derive(Default)]
+pub(super) struct Openings(Mutex<State>);
+
+#[derive(Default)]
+struct State {
+    next: u64,
+    /// In the order of their coming: from where, and what ends it.
+    under_way: BTreeMap<u64, (u64, Cell<()>)>,
+    by_source: HashMap<u64, usize>,
+}
+
+/// A place among them.
+pub(super) struct Place {
+    lnet: Arc<LNet>,
+    number: u64,
+    stop: Cell<()>,
+}
+
+impl Place {
+    /// Completes when the place is taken away.
+    pub(super) async fn lost(&self) {
+        std::future::poll_fn(|context| self.stop.poll(context)).await;
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.lnet.openings.0.lock().end(self.number);
+    }
+}
+
+impl State {
+    fn end(&mut self, number: u64) -> Option<Cell<()>> {
+        let (source, stop) = self.under_way.remove(&number)?;
+        if let Some(count) = self.by_source.get_mut(&source) {
+            *count -= 1;
+            if *count == 0 {
+                self.by_source.remove(&source);
+            }
+        }
+        Some(stop)
+    }
+
+    /// Adds one; the number, and whoever has to go for it. `None` if `source` has too many.
+    fn begin(&mut self, source: u64, stop: Cell<()>) -> Option<(u64, Option<Cell<()>>)> {
+        let count = self.by_source.entry(source).or_default();
+        if *count >= limits::OPENINGS_PER_ADDRESS {
+            return None;
+        }
+        *count += 1;
+        let number = self.next;
+        self.next += 1;
+        self.under_way.insert(number, (source, stop));
+        let oldest = self.under_way.first_key_value().map(|(number, _)| *number);
+        let is_full = self.under_way.len() > limits::OPENINGS_MAX;
+        Some((number, oldest.filter(|_| is_full).and_then(|oldest| self.end(oldest))))
+    }
+}
+
+impl LNet {
+    /// A connection has come from `source`, an address: `None` if it is not to be kept.
+    pub(super) fn begin_opening(self: &Arc<Self>, source: u64) -> Option<Place> {
+        let stop = Cell::new();
+        let begun = self.openings.0.lock().begin(source, stop.clone());
+        let Some((number, oldest)) = begun else {
+            self.counters.unused.fetch_add(1, Ordering::Relaxed);
+            return None;
+        };
+        if let Some(oldest) = oldest {
+            self.counters.unused.fetch_add(1, Ordering::Relaxed);
+            oldest.close();
+        }
+        Some(Place { lnet: Arc::clone(self), number, stop })
+    }
+
+    /// From now on connections of peers that come by themselves and of which `useful` says no after
+    /// [`limits::UNUSED_TIME_MAX`] are closed.
+    pub fn close_unless(&self, useful: Usefulness) {
+        *self.usefulness.write() = Some(useful);
+    }
+
+    /// Closes the connections of peers that have come to nothing, and the oldest of those that have not
+    /// yet if they are many.
+    pub(super) fn close_unused(&self, now: Instant) {
+        let Some(useful) = self.usefulness.read().clone() else { return };
+        let comers = self.peers.read().comers();
+        let since = |links: &[Arc<Link>]| links.iter().map(|link| link.since).min();
+        let mut unused: Vec<_> = comers
+            .into_iter()
+            .filter(|(nid, _)| !useful(*nid))
+            .filter_map(|(nid, links)| Some((since(&links)?, nid, links)))
+            .collect();
+        unused.sort_by_key(|(since, nid, _)| (*since, *nid));
+        let surplus = unused.len().saturating_sub(limits::UNUSED_PEERS_MAX);
+        for (at, (since, _, links)) in unused.iter().enumerate() {
+            if at < surplus || now.since(*since) >= limits::UNUSED_TIME_MAX {
+                self.counters.unused.fetch_add(links.len() as u64, Ordering::Relaxed);
+                links.iter().for_each(|link| link.close());
+            }
+        }
+    }
+}

@@ -1,0 +1,173 @@
+//! Bulk of a server's requests over LNet, within each client's budget.
+//!
+//! A transfer takes room for its bytes before memory is used for them and gives it back when they are
+//! written, or have left for the client: so one that asks for much and takes nothing keeps no more than
+//! its budget ([`Limit::BulkBytes`]), and its further requests wait, in the order of their arrival.
+//!
+//! Per request with bulk: one hash look-up each for taking and giving room; per part that is sent, one
+//! for what waits at the client's connections.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use parking_lot::Mutex;
+use sheen_io::Clock;
+use sheen_rpc::budget::{Budget, Limit};
+use sheen_rpc::{BoxFuture, BulkMover, BulkRoom, RpcError, limits};
+use sheen_types::{HashMap, MatchBits, Nid};
+use sheen_wire::lnet::Portal;
+
+use super::call::Cell;
+use crate::net::{LNet, NetError, within};
+
+/// How often it is looked whether a client takes what it is sent, once it is behind.
+const LOOK: Duration = Duration::from_millis(1);
+
+/// The room that clients take for their bulk.
+#[derive(Default)]
+pub(super) struct Rooms {
+    clients: Mutex<HashMap<Nid, Taken>>,
+    budget: Arc<Budget>,
+}
+
+#[derive(Default)]
+struct Taken {
+    bytes: usize,
+    waiting: VecDeque<(usize, Arc<Cell<()>>)>,
+}
+
+impl Rooms {
+    pub(super) fn new(budget: Arc<Budget>) -> Arc<Self> {
+        Arc::new(Self { clients: Mutex::default(), budget })
+    }
+
+    /// Takes room at once, or says where to wait. One transfer goes whatever its size.
+    fn take(&self, client: Nid, bytes: usize) -> Option<Arc<Cell<()>>> {
+        let most = self.budget.of(Limit::BulkBytes);
+        let mut clients = self.clients.lock();
+        let taken = clients.entry(client).or_default();
+        if taken.waiting.is_empty() && (taken.bytes == 0 || taken.bytes + bytes <= most) {
+            taken.bytes += bytes;
+            return None;
+        }
+        let cell = Cell::new();
+        taken.waiting.push_back((bytes, Arc::clone(&cell)));
+        self.budget.refuse(Limit::BulkBytes);
+        Some(cell)
+    }
+
+    /// Gives room back, which others may take that wait for it.
+    fn give(&self, client: Nid, bytes: usize) {
+        let most = self.budget.of(Limit::BulkBytes);
+        let mut clients = self.clients.lock();
+        let Some(taken) = clients.get_mut(&client) else { return };
+        taken.bytes -= bytes;
+        while let Some((next, _)) = taken.waiting.front()
+            && (taken.bytes == 0 || taken.bytes + next <= most)
+        {
+            let Some((next, cell)) = taken.waiting.pop_front() else { break };
+            taken.bytes += next;
+            cell.put(());
+        }
+        if taken.bytes == 0 && taken.waiting.is_empty() {
+            clients.remove(&client);
+        }
+    }
+
+    /// Whoever waited does so no more: gives up its place, or the room that it has got meanwhile.
+    fn give_up(&self, client: Nid, bytes: usize, cell: &Arc<Cell<()>>) {
+        let mut clients = self.clients.lock();
+        let waits = clients.get_mut(&client).is_some_and(|taken| {
+            let before = taken.waiting.len();
+            taken.waiting.retain(|(_, other)| !Arc::ptr_eq(other, cell));
+            taken.waiting.len() < before
+        });
+        drop(clients);
+        self.give(client, if waits { 0 } else { bytes });
+    }
+}
+
+/// A place among those that wait, or room; either is given back.
+struct Held {
+    rooms: Arc<Rooms>,
+    client: Nid,
+    bytes: usize,
+    waits: Option<Arc<Cell<()>>>,
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        match self.waits.take() {
+            Some(cell) => self.rooms.give_up(self.client, self.bytes, &cell),
+            None => self.rooms.give(self.client, self.bytes),
+        }
+    }
+}
+
+pub(super) struct Mover {
+    pub(super) lnet: Arc<LNet>,
+    pub(super) clock: Arc<dyn Clock>,
+    pub(super) rooms: Arc<Rooms>,
+}
+
+impl BulkMover for Mover {
+    fn reserve(&self, peer: Nid, bytes: usize) -> BoxFuture<'static, BulkRoom> {
+        let waits = self.rooms.take(peer, bytes);
+        let mut held = Held { rooms: Arc::clone(&self.rooms), client: peer, bytes, waits };
+        Box::pin(async move {
+            if let Some(cell) = held.waits.clone() {
+                std::future::poll_fn(|context| cell.poll(context)).await;
+                held.waits = None;
+            }
+            BulkRoom::new(held)
+        })
+    }
+
+    /// Fails for a client that does not send what it offers: its request would be here for ever.
+    fn fetch(
+        &self,
+        peer: Nid,
+        portal: Portal,
+        bits: MatchBits,
+        length: usize,
+    ) -> BoxFuture<'static, Result<Bytes, RpcError>> {
+        let Ok(length) = u32::try_from(length) else {
+            return Box::pin(async { Err(RpcError::Protocol("bulk part too long".to_owned())) });
+        };
+        let fetch = self.lnet.get(peer, portal, bits, length);
+        let clock = Arc::clone(&self.clock);
+        Box::pin(async move {
+            let fetched = within(clock.as_ref(), limits::BULK_TIME_MAX, fetch).await;
+            fetched.ok_or(RpcError::TimedOut)?.map_err(|error| match error {
+                NetError::PeerDown(_) => RpcError::Disconnected,
+                NetError::Shutdown => RpcError::Shutdown,
+                NetError::Undecodable(error) => RpcError::Protocol(error.to_string()),
+            })
+        })
+    }
+
+    /// Completes when the client is not far behind. If it gets lost, so does the reply, and the client
+    /// asks again.
+    fn send(
+        &self,
+        peer: Nid,
+        portal: Portal,
+        bits: MatchBits,
+        pieces: Vec<Bytes>,
+    ) -> BoxFuture<'static, Result<(), RpcError>> {
+        self.lnet.put(peer, portal, bits, 0, pieces);
+        if self.lnet.backlog(peer) <= limits::BULK_BACKLOG_BYTES {
+            return Box::pin(async { Ok(()) });
+        }
+        let (lnet, clock) = (Arc::clone(&self.lnet), Arc::clone(&self.clock));
+        Box::pin(async move {
+            // It ends when the connections do, at the latest when they have been stuck for too long.
+            while lnet.backlog(peer) > limits::BULK_BACKLOG_BYTES {
+                clock.sleep_until(clock.now() + LOOK).await;
+            }
+            Ok(())
+        })
+    }
+}

@@ -1,0 +1,145 @@
+//! What a client may name, and what it may not.
+
+use bytes::Bytes;
+use sheen_store::Store;
+use sheen_store_mem::MemOptions;
+use sheen_target::testing::{TestCall, TestClient};
+use sheen_types::{Errno, Fid, LockHandle, LockMode, ResourceName, fid_seq};
+use sheen_wire::ldlm::{LdlmLockDesc, LdlmRequest, LdlmResourceDesc, LockFlags, LockType};
+use sheen_wire::md::Valid;
+use sheen_wire::messages::{
+    LdlmEnqueue, OstCreate, OstDestroy, OstGetattr, OstPunch, OstSetattr, OstSync, Request,
+};
+use sheen_wire::ost::{BrwFlags, Obdo, ObdoFlags, OstBody, OstId};
+
+use super::harness::{Server, inline, named, piece, read, with_ost, write};
+
+/// Sequences whose objects no request may name, and one object of each.
+const RESERVED: [(u64, u64); 8] = [
+    (fid_seq::LLOG, 1),
+    (fid_seq::OST_MDT1, 1),
+    (fid_seq::LLOG_NAME, 1),
+    (fid_seq::LOCAL_FILE, 0x100),
+    (fid_seq::LOCAL_FILE, 0x101),
+    (fid_seq::DOT_LUSTRE, 1),
+    (fid_seq::ROOT, 1),
+    (fid_seq::NORMAL - 1, 1),
+];
+
+fn body(oa: Obdo) -> OstBody {
+    OstBody { oa }
+}
+
+/// Each request that names an object.
+fn naming(oi: OstId) -> Vec<Request> {
+    let oa = Obdo { oi, ..named(1) };
+    let ost_body = body(oa.clone());
+    let all = vec![piece(0, 4, BrwFlags::NONE)];
+    let mut written = inline(write(1, all.clone()), &Bytes::from_static(b"data"));
+    let mut wanted = read(1, all);
+    written.ost_body = ost_body.clone();
+    wanted.ost_body = ost_body.clone();
+    for object in written.obd_ioobj.iter_mut().chain(&mut wanted.obd_ioobj) {
+        object.oid = oi;
+    }
+    vec![
+        written.into(),
+        wanted.into(),
+        OstGetattr { ost_body: ost_body.clone(), ..Default::default() }.into(),
+        OstSetattr { ost_body: ost_body.clone(), ..Default::default() }.into(),
+        OstPunch { ost_body: body(Obdo { blocks: u64::MAX, ..oa }), ..Default::default() }.into(),
+        OstSync { ost_body, ..Default::default() }.into(),
+        lock(oi.resource()).into(),
+    ]
+}
+
+fn lock(name: ResourceName) -> LdlmEnqueue {
+    let desc = LdlmLockDesc {
+        resource: LdlmResourceDesc { kind: LockType::EXTENT, padding: 0, name },
+        req_mode: LockMode::Pw.into(),
+        ..LdlmLockDesc::default()
+    };
+    LdlmEnqueue {
+        dlm_req: LdlmRequest::enqueue(LockFlags::NONE, desc, LockHandle(77)),
+        ..LdlmEnqueue::default()
+    }
+}
+
+fn create(sequence: u64, id: u64) -> OstCreate {
+    let oi = match sequence {
+        fid_seq::OST_MDT0 => OstId::of_id(id),
+        _ => OstId { word0: sequence, word1: id },
+    };
+    let oa = Obdo { valid: Valid::ID | Valid::GROUP, oi, ..Obdo::default() };
+    OstCreate { ost_body: body(oa), ..OstCreate::default() }
+}
+
+async fn refused(client: &TestClient, request: impl Into<Request>) -> Option<Errno> {
+    let call = TestCall::new(request).tagged(1);
+    client.call_with(call).await.expect("an answer").errno()
+}
+
+#[test]
+fn objects_of_reserved_sequences_are_nobodys_to_name() {
+    with_ost(MemOptions::default(), |server: Server| async move {
+        let client = server.node.connect("c").await;
+        let mdt = server.node.connect_server("m").await;
+        for (sequence, id) in RESERVED {
+            let oi = OstId { word0: sequence, word1: id };
+            // They must not come to be either, whoever asks.
+            assert_eq!(refused(&mdt, create(sequence, id)).await, Some(Errno::EPROTO), "{oi:?}");
+            let destroy =
+                OstDestroy { ost_body: body(Obdo { oi, ..named(1) }), ..Default::default() };
+            assert_eq!(refused(&mdt, destroy).await, Some(Errno::EPROTO), "{oi:?}");
+            assert!(server.store.attributes(Fid::new(sequence, id as u32)).is_err());
+            for request in naming(oi) {
+                let kind = request.kind();
+                assert_eq!(refused(&client, request).await, Some(Errno::EPROTO), "{kind:?} {oi:?}");
+            }
+        }
+    });
+}
+
+#[test]
+fn a_client_makes_no_object_come_or_go() {
+    with_ost(MemOptions::default(), |server: Server| async move {
+        let client = server.node.connect("c").await;
+        let no = Some(Errno::EPERM);
+        assert_eq!(refused(&client, create(fid_seq::OST_MDT0, 1000)).await, no);
+        let mut orphans = create(fid_seq::OST_MDT0, 1);
+        orphans.ost_body.oa.valid |= Valid::FLAGS;
+        orphans.ost_body.oa.flags = ObdoFlags::DELORPHAN;
+        assert_eq!(refused(&client, orphans).await, no);
+        let destroy = OstDestroy { ost_body: body(named(1)), ..Default::default() };
+        assert_eq!(refused(&client, destroy).await, no);
+        assert!(server.store.attributes(super::harness::fid(1)).is_ok());
+        // Nor by writing to, punching or locking what was not made.
+        for request in naming(OstId::of_id(999_999)) {
+            let kind = request.kind();
+            assert_eq!(refused(&client, request).await, Some(Errno::ENOENT), "{kind:?}");
+        }
+        assert!(server.store.attributes(super::harness::fid(999_999)).is_err());
+    });
+}
+
+#[test]
+fn owners_of_objects_are_set_by_servers() {
+    with_ost(MemOptions::default(), |server: Server| async move {
+        let client = server.node.connect("c").await;
+        let mdt = server.node.connect_server("m").await;
+        let set = |valid: Valid| {
+            let oa = named(1);
+            let oa = Obdo { valid: oa.valid | valid, uid: 7, gid: 7, mtime: 9, ..oa };
+            OstSetattr { ost_body: body(oa), ..OstSetattr::default() }
+        };
+        for owner in [Valid::UID, Valid::GID, Valid::PROJID, Valid::MODE] {
+            let asked = set(owner | Valid::MTIME);
+            assert_eq!(refused(&client, asked).await, Some(Errno::EPERM), "{owner:?}");
+        }
+        let now = || server.store.attributes(super::harness::fid(1)).unwrap();
+        assert_eq!((now().uid, now().modified.seconds), (0, 0));
+        assert_eq!(refused(&client, set(Valid::MTIME)).await, None);
+        assert_eq!(refused(&mdt, set(Valid::UID | Valid::GID)).await, None);
+        assert_eq!((now().uid, now().gid, now().modified.seconds), (7, 7, 9));
+    });
+}

@@ -1,0 +1,38 @@
+//! The log of a process: at most a line a second of each kind, in files that do not grow for ever.
+//!
+//! Owns the rate limit ([`limited`]) and the rotation ([`rotating`]). What always holds: a kind of line,
+//! which is a place in the source, is written at once if it was not within the last second; others of
+//! it are counted, and the count is written within two seconds, also if nothing more comes.
+
+mod limited;
+mod rotating;
+
+use std::sync::Arc;
+
+use tracing_subscriber::EnvFilter;
+use tracing_subscriber::layer::SubscriberExt as _;
+use tracing_subscriber::util::SubscriberInitExt as _;
+
+pub(crate) use limited::ASKED;
+pub(crate) use rotating::FILE_VARIABLE;
+
+use limited::{Limited, Limits};
+use rotating::Log;
+
+/// Logs to standard error: warnings, or what `SHEEN_LOG` says (`debug`, `sheen_mds=trace`, ...). Where a file
+/// is named in [`FILE_VARIABLE`], standard error is that file, and is rotated.
+pub(crate) fn start() {
+    let filter = EnvFilter::try_from_env("SHEEN_LOG").unwrap_or_else(|_| EnvFilter::new("warn"));
+    let (log, limits) = (Log::start(), Arc::new(Limits::default()));
+    let lines = Limited::new(Arc::clone(&limits));
+    let written = log.clone();
+    let layer =
+        tracing_subscriber::fmt::layer().with_ansi(false).with_writer(move || written.clone());
+    // Where the log cannot be written, because its disk is full, that cannot be told either: the attempt
+    // would panic, and whoever logged would never end.
+    let layer = layer.log_internal_errors(false).event_format(lines);
+    // A second start in one process keeps the first.
+    if tracing_subscriber::registry().with(filter).with(layer).try_init().is_ok() {
+        limits.tell_what_was_left_out(log);
+    }
+}

@@ -1,0 +1,188 @@
+//! `sheen salvage`: a target whose store is damaged, made again of what can be read of it.
+//!
+//! The damaged store is only read, and stays as `damaged-<target>` beside the new one. The MDT's names
+//! and inodes, and an OST's list of objects, are put in order as far as they tell of each other.
+
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use sheen_assembly::{Held, PlanKind};
+use sheen_store_disk::{OpenOptions, Salvaged, StoreDisk};
+use sheen_types::{Errno, Fid, TargetKind, Timestamp};
+
+use super::cluster::Cluster;
+use super::target::plans;
+use crate::mkfs::disk_fault;
+use crate::output::{self, Fault, errno_of};
+
+/// Objects listed at a time.
+const STEP: usize = 4096;
+
+/// Make the store of a target that does not start again, of what can be read of it
+#[derive(Args)]
+pub(crate) struct Salvage {
+    /// The directory that holds the file system, as for `sheen up`
+    #[arg(long, value_name = "DIR")]
+    dir: PathBuf,
+    /// The target, as `lustre-MDT0000` or its directory's name, `mdt0000`
+    #[arg(value_name = "TARGET")]
+    target: String,
+}
+
+/// Prints what was found, and what was not.
+pub(crate) fn salvage(options: &Salvage) -> Result<(), Fault> {
+    let cluster = Cluster::open(&options.dir)?;
+    let place = options.dir.display();
+    let _lock = cluster.lock()?;
+    if cluster.server().pid().is_some() {
+        let text = format!("{place}: its server runs; stop it first (sheen down --dir {place})");
+        return Err(Fault::new(Errno::EBUSY, text));
+    }
+    let (directory, kind) = find(&cluster, options)?;
+    let (new, old) = (beside(&directory, "salvaged"), beside(&directory, "damaged"));
+    for path in [&new, &old] {
+        if path.exists() {
+            let text = format!("{} is there from an earlier salvage: remove it", path.display());
+            return Err(Fault::new(Errno::EEXIST, text));
+        }
+    }
+    let found = sheen_store_disk::salvage(&directory, &new).map_err(|error| disk_fault(&error))?;
+    let name = &options.target;
+    tell(name, &found);
+    in_order(name, &new, &kind)?;
+    rename(&directory, &old)?;
+    rename(&new, &directory)?;
+    output::line(format_args!(
+        "{name}: the damaged store is kept as {}; look at the new one with `sheen fsck`",
+        old.display()
+    ));
+    Ok(())
+}
+
+fn find(cluster: &Cluster, options: &Salvage) -> Result<(PathBuf, PlanKind), Fault> {
+    for directory in cluster.targets() {
+        let is_folder = directory.file_name().is_some_and(|name| *name == *options.target);
+        for plan in plans(&directory)? {
+            let is_named = match &plan.kind {
+                PlanKind::Target(name) => name.to_string() == options.target,
+                PlanKind::Mgs => options.target == "MGS",
+            };
+            if is_named || is_folder {
+                return Ok((plan.directory, plan.kind));
+            }
+        }
+    }
+    let text = format!("{}: there is no target {}", options.dir.display(), options.target);
+    Err(Fault::new(Errno::ENOENT, text))
+}
+
+fn beside(directory: &Path, what: &str) -> PathBuf {
+    let name = directory.file_name().unwrap_or_default().to_string_lossy();
+    directory.with_file_name(format!("{what}-{name}"))
+}
+
+fn rename(from: &Path, to: &Path) -> Result<(), Fault> {
+    let failed = |error: std::io::Error| {
+        Fault::new(errno_of(&error), format!("cannot rename {}: {error}", from.display()))
+    };
+    std::fs::rename(from, to).map_err(failed)
+}
+
+fn tell(name: &str, found: &Salvaged) {
+    let Salvaged { objects, keys, damaged, from_data, sequence } = found;
+    for line in damaged {
+        output::line(format_args!("{name}: damaged: {line}"));
+    }
+    for fid in from_data {
+        output::line(format_args!("{name}: {fid} is made again of its data alone, for root"));
+    }
+    output::line(format_args!(
+        "{name}: {objects} objects and {keys} names and records were read, up to transaction {}",
+        sequence.0
+    ));
+}
+
+/// Lets the role put in order what was read.
+fn in_order(name: &str, place: &Path, kind: &PlanKind) -> Result<(), Fault> {
+    let store = StoreDisk::open(place, &OpenOptions::default()).map_err(|e| disk_fault(&e))?;
+    let broken = |error: sheen_store::StoreError| Fault {
+        code: Errno::EIO.0 as u8,
+        text: format!("{name}: {error}"),
+    };
+    let Held { objects, indexes } = held(&store).map_err(broken)?;
+    match kind {
+        PlanKind::Target(target) if target.kind == TargetKind::Mdt => {
+            let done = sheen_mds::rebuild(&store, &objects, &indexes, now()).map_err(broken)?;
+            tell_names(name, &done);
+        }
+        PlanKind::Target(_) => {
+            let unlisted = sheen_oss::rebuild(&store, &objects).map_err(broken)?;
+            output::line(format_args!("{name}: {unlisted} objects are listed again"));
+        }
+        PlanKind::Mgs => {}
+    }
+    Ok(())
+}
+
+pub(super) fn tell_names(name: &str, done: &sheen_mds::Rebuilt) {
+    for fid in &done.directories {
+        output::line(format_args!("{name}: directory {fid} is made again, for root alone"));
+    }
+    for fid in &done.found {
+        output::line(format_args!("{name}: {fid} is in /lost+found, named by its FID"));
+    }
+    for (parent, lost) in &done.lost {
+        output::line(format_args!("{name}: {lost:?} in {parent}: nothing is left of it"));
+    }
+    output::line(format_args!(
+        "{name}: {} inodes; {} names put back, {} counts and links corrected",
+        done.inodes, done.names, done.corrected
+    ));
+}
+
+/// The time now.
+#[expect(clippy::disallowed_methods, reason = "a host: it has the clock of the system")]
+pub(super) fn now() -> Timestamp {
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    Timestamp::from_seconds(now.map_or(0, |now| now.as_secs().cast_signed()))
+}
+
+/// All that a store holds.
+pub(super) fn held(store: &StoreDisk) -> Result<Held, sheen_store::StoreError> {
+    Ok(Held { objects: objects(store)?, indexes: indexes(store)? })
+}
+
+fn objects(store: &StoreDisk) -> Result<Vec<Fid>, sheen_store::StoreError> {
+    let (mut found, mut from) = (Vec::new(), Fid::ZERO);
+    loop {
+        let step = store.list_objects(from, STEP)?;
+        let last = step.last().copied();
+        found.extend(step);
+        match last.and_then(behind) {
+            Some(next) => from = next,
+            None => return Ok(found),
+        }
+    }
+}
+
+fn indexes(store: &StoreDisk) -> Result<Vec<Fid>, sheen_store::StoreError> {
+    let (mut found, mut from) = (Vec::new(), Some(Fid::ZERO));
+    while let Some(first) = from
+        && let Some(index) = store.first_index(first)?
+    {
+        found.push(index);
+        from = behind(index);
+    }
+    Ok(found)
+}
+
+/// The next FID in the order of stores.
+fn behind(fid: Fid) -> Option<Fid> {
+    let Fid { seq, oid, ver } = fid;
+    let next = |seq, oid, ver| Some(Fid { seq, oid, ver });
+    match (ver.checked_add(1), oid.checked_add(1), seq.checked_add(1)) {
+        (Some(ver), ..) => next(seq, oid, ver),
+        (None, Some(oid), _) => next(seq, oid, 0),
+        (None, None, seq) => next(seq?, 0, 0),
+    }
+}

@@ -1,0 +1,225 @@
+//! How a client gets to the servers of a file system: by TCP, or, if `sheen up` of this machine runs it, by the
+//! UNIX sockets in its directory.
+//!
+//! A client is told the MGS's NID, as on Lustre. Which directory that stands for says a link in the user's
+//! run folder, `nids/NID-PORT`, that `up` laid; root's links are in root's folder, which nobody else can
+//! write. Another user's file system is named by its directory instead, which only root may enter.
+
+use std::fs;
+use std::net::{Ipv4Addr, SocketAddrV4};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use sheen_control::{check_owner, make_private};
+use sheen_io::World;
+use sheen_io_os::{SocketFolder, with_sockets};
+use sheen_node::net::{LNet, NetConfig};
+use sheen_node::rpc::RpcNode;
+use sheen_types::{Errno, Nid};
+
+use super::cluster::Cluster;
+use super::{PORT, addresses, folder_fault, invalid};
+use crate::output::Fault;
+
+/// How often another address is tried when another process takes the one that was free.
+const TRIES: usize = 16;
+
+/// See the module.
+#[derive(Clone, Debug)]
+pub(super) struct Way {
+    /// `MGSNID[:MGSNID...]:/FSNAME[/SUBDIR]`.
+    pub(super) source: String,
+    pub(super) mgs: Vec<Nid>,
+    pub(super) fsname: String,
+    pub(super) fileset: Option<String>,
+    pub(super) port: u16,
+    folder: Option<SocketFolder>,
+}
+
+impl Way {
+    /// To what `source` names: `MGSNID[:MGSNID...]:/FSNAME[/SUBDIR]`, or the directory of a file system of
+    /// `sheen up`. An address of the client's own (`nid`) that is not of the loopback network means TCP.
+    ///
+    /// # Errors
+    /// As [`parse_source`]; `EPERM` for a directory that another user could write.
+    pub(super) fn to(source: &str, port: Option<u16>, nid: Option<Nid>) -> Result<Self, Fault> {
+        let mut way = match Path::new(source) {
+            path if path.join("run/cluster").exists() => Self::into(path)?,
+            _ => Self::named(source, port.unwrap_or(PORT))?,
+        };
+        way.port = port.unwrap_or(way.port);
+        if nid.is_some_and(|nid| !nid.address().is_loopback()) {
+            way.folder = None;
+        }
+        Ok(way)
+    }
+
+    fn named(source: &str, port: u16) -> Result<Self, Fault> {
+        let (mgs, fsname, fileset) = parse_source(source)?;
+        let folder = mgs.iter().find_map(|nid| find(*nid, port));
+        Ok(Self { source: source.to_owned(), mgs, fsname, fileset, port, folder })
+    }
+
+    fn into(directory: &Path) -> Result<Self, Fault> {
+        let cluster = Cluster::read(directory)?;
+        let missing = || invalid(format!("{}: it was never started", directory.display()));
+        let (nid, port) = cluster.address().ok_or_else(missing)?;
+        let source = format!("{nid}:/{}", cluster.fsname().ok_or_else(missing)?);
+        let (mgs, fsname, fileset) = parse_source(&source)?;
+        let place = cluster.sockets();
+        let folder = SocketFolder::open(&place).map_err(|error| folder_fault(&place, &error))?;
+        Ok(Self { source, mgs, fsname, fileset, port, folder: Some(folder) })
+    }
+
+    /// A node of our own on the way, at `nid` or at an address that is free.
+    pub(super) async fn start_node(
+        &self,
+        world: &World,
+        nid: Option<Nid>,
+    ) -> Result<(World, Arc<RpcNode>), Fault> {
+        let world = match &self.folder {
+            Some(folder) => with_sockets(world, folder.clone(), false),
+            None => world.clone(),
+        };
+        let mut tries = 0;
+        loop {
+            let own = match nid {
+                Some(nid) => nid,
+                None => self.own_nid().map_err(|text| Fault::new(Errno::EADDRNOTAVAIL, text))?,
+            };
+            tries += 1;
+            match start_node(&world, own, self.port).await {
+                Err(fault) if nid.is_none() && is_taken(&fault) && tries < TRIES => {}
+                started => return started.map(|node| (world, node)),
+            }
+        }
+    }
+
+    fn own_nid(&self) -> Result<Nid, String> {
+        let Some(folder) = &self.folder else { return addresses::towards(self.mgs[0], self.port) };
+        let address = self.mgs[0].address();
+        let block = match address.is_loopback() {
+            true => address,
+            false => addresses::block_of(&folder.path().to_string_lossy()),
+        };
+        addresses::last_free_in(block, |address: Ipv4Addr| {
+            !folder.is_live(SocketAddrV4::new(address, self.port))
+        })
+        .ok_or_else(|| format!("no address is free in {}", folder.path().display()))
+    }
+
+    /// What else may be wrong if no server answers.
+    pub(super) fn hint(&self) -> &'static str {
+        let is_here =
+            self.folder.is_none() && self.mgs.iter().all(|nid| nid.address().is_loopback());
+        match is_here {
+            true => {
+                "What `sheen up` runs without --listen is for its owner and root; root names its directory."
+            }
+            false => "",
+        }
+    }
+
+    /// Completes when the servers have shown that they take no client without privilege.
+    pub(super) async fn refused(&self, world: &World, lnet: &LNet) -> Fault {
+        const LOOK: std::time::Duration = std::time::Duration::from_millis(100);
+        loop {
+            if let Some(nid) = lnet.refused_as_insecure() {
+                let text = format!(
+                    "mount.lustre: mount {} failed: {nid} closes connections from ports that any user may \
+                     use (accept=secure): mount as root (in a container: with CAP_NET_BIND_SERVICE and the \
+                     host's network), or start its servers with --accept all",
+                    self.source
+                );
+                return Fault::new(Errno::EACCES, text);
+            }
+            world.clock.sleep_until(world.clock.now() + LOOK).await;
+        }
+    }
+}
+
+/// The two halves of `MGSNID[:MGSNID]:/FSNAME[/SUBDIR]`.
+///
+/// # Errors
+/// `ENODEV` for what Lustre would take for the device of a target; `EINVAL` for a wrong NID.
+pub(super) fn parse_source(source: &str) -> Result<(Vec<Nid>, String, Option<String>), Fault> {
+    const EXPECTED: &str = "expected MGSNID[:MGSNID...]:/FSNAME[/SUBDIR]";
+    let Some((nodes, path)) = source.split_once(":/") else {
+        let text = format!(
+            "mount.lustre: '{source}': no ':/'; {EXPECTED}, or `sheen server` for a target"
+        );
+        return Err(Fault::new(Errno::ENODEV, text));
+    };
+    let nid = |text: &str| {
+        let wrong = |_| invalid(format!("mount.lustre: Can't parse NID '{text}'; {EXPECTED}"));
+        text.parse().map_err(wrong)
+    };
+    let nids = nodes.split([':', ',']).map(nid).collect::<Result<Vec<Nid>, Fault>>()?;
+    let (fsname, fileset) = match path.trim_end_matches('/').split_once('/') {
+        Some((name, fileset)) => (name, Some(format!("/{fileset}"))),
+        None => (path.trim_end_matches('/'), None),
+    };
+    Ok((nids, fsname.to_owned(), fileset))
+}
+
+async fn start_node(world: &World, nid: Nid, port: u16) -> Result<Arc<RpcNode>, Fault> {
+    // Servers of root have privilege when they come to a client, as it has when it comes to them.
+    let secure = rustix::process::geteuid().is_root();
+    let config = NetConfig { secure, ..NetConfig::new(nid, port) };
+    let lnet = LNet::start(world.clone(), config).await.map_err(|error| {
+        let (errno, text) = addresses::refused(nid.address(), port, &error);
+        Fault::new(errno, text)
+    })?;
+    Ok(RpcNode::start(world.clone(), lnet))
+}
+
+fn is_taken(fault: &Fault) -> bool {
+    *fault == Fault::new(Errno::EADDRINUSE, fault.text.clone())
+}
+
+/// Where the links lie.
+fn links() -> PathBuf {
+    super::sockets().join("nids")
+}
+
+fn link(nid: Nid, port: u16) -> PathBuf {
+    links().join(format!("{nid}-{port}"))
+}
+
+/// The folder of sockets of the file system that `up` runs, or ran, at this address.
+pub(super) fn find(nid: Nid, port: u16) -> Option<SocketFolder> {
+    check_owner(&super::sockets()).ok()?;
+    SocketFolder::open(&fs::read_link(link(nid, port)).ok()?).ok()
+}
+
+/// Whether another file system than that in `folder` is in use at this address.
+pub(super) fn is_of_another(nid: Nid, port: u16, folder: &Path) -> bool {
+    let node = SocketAddrV4::new(nid.address(), port);
+    find(nid, port).is_some_and(|known| known.path() != folder && known.is_live(node))
+}
+
+/// From now on the address stands for the file system with its sockets in `folder`.
+pub(super) fn announce(nid: Nid, port: u16, folder: &Path) -> Result<(), Fault> {
+    for place in [super::sockets(), links()] {
+        make_private(&place).map_err(|error| folder_fault(&place, &error))?;
+    }
+    let (path, temporary) = (link(nid, port), links().join(format!(".{}", std::process::id())));
+    let laid = std::os::unix::fs::symlink(folder, &temporary);
+    laid.and_then(|()| fs::rename(&temporary, &path)).map_err(|error| folder_fault(&path, &error))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sources_are_taken_apart() {
+        let (nids, name, fileset) = parse_source("10.0.0.1@tcp:10.0.0.2@tcp:/lustre/a/b").unwrap();
+        assert_eq!((nids.len(), name.as_str()), (2, "lustre"));
+        assert_eq!(fileset.as_deref(), Some("/a/b"));
+        assert_eq!(parse_source("10.0.0.1:/l").unwrap().2, None);
+        for (bad, code) in [("lustre", 19), ("10.0.0.1@tcp", 19), ("x@tcp:/l", 22)] {
+            assert_eq!(parse_source(bad).unwrap_err().code, code, "{bad}");
+        }
+    }
+}

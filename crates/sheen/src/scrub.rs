@@ -1,0 +1,240 @@
+//! `sheen scrub`: the data of running targets compared with what their stores know of it, and what is
+//! damaged, a line each.
+
+use std::collections::BTreeMap;
+use std::io::{IsTerminal as _, Write as _};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use clap::Args;
+use sheen_control::Client;
+use sheen_types::Errno;
+
+use crate::api::{self, ScrubAsk, ScrubState, ScrubTold};
+use crate::output::{self, Fault};
+use crate::{host, interrupt, processes};
+
+/// The exit code if anything is damaged.
+const DAMAGED: u8 = 1;
+/// Between two questions.
+const PAUSE: Duration = Duration::from_millis(200);
+const MIB: u64 = 1 << 20;
+
+/// Look through the data of running targets: is it there, as long as it must be, and undamaged
+#[derive(Args)]
+pub(crate) struct Scrub {
+    /// Targets, as `lustre-OST0000` [default: all of this machine, or of --dir]
+    #[arg(value_name = "TARGET")]
+    targets: Vec<String>,
+    /// Only targets of the file system in this directory, as for `sheen up`
+    #[arg(long, value_name = "DIR")]
+    dir: Option<PathBuf>,
+    /// MiB per second to read at most, for each target; 0 is as fast as it goes
+    #[arg(long, value_name = "MIB", default_value_t = 100)]
+    rate: u64,
+    /// Say how far scrubs are, and end
+    #[arg(long, conflicts_with = "stop")]
+    status: bool,
+    /// Stop scrubs that run
+    #[arg(long)]
+    stop: bool,
+}
+
+/// A target, and the process that has it.
+struct Place {
+    name: String,
+    process: Client,
+    heard: usize,
+    state: ScrubState,
+}
+
+/// Scrubs, and leaves with 1 if anything is damaged.
+pub(crate) fn run(options: &Scrub) -> Result<(), Fault> {
+    let mut places = places(options)?;
+    if options.stop {
+        let stop = |place: &mut Place| {
+            let target = place.name.clone();
+            put(&mut place.process, &ScrubAsk::Stop { target }).map(drop)
+        };
+        return places.iter_mut().try_for_each(|place| passed_over(stop(place)));
+    }
+    if options.status {
+        return status(&mut places);
+    }
+    let rate = options.rate.saturating_mul(MIB);
+    let stop = interrupt::listen()?;
+    for place in &mut places {
+        let ask = ScrubAsk::Start { target: place.name.clone(), rate };
+        put(&mut place.process, &ask).map_err(fault)?;
+    }
+    follow(&mut places, stop)?;
+    let damaged: u64 = places.iter().map(|place| place.state.damaged).sum();
+    let failed = places.iter().any(|place| place.state.failed.is_some());
+    if stop.load(Ordering::Relaxed) {
+        return Err(Fault { code: interrupt::interrupted_code(), text: String::new() });
+    }
+    match (damaged, failed) {
+        (0, false) => Ok(()),
+        (0, true) => Err(Fault::told(Errno::EIO)),
+        _ => Err(Fault { code: DAMAGED, text: String::new() }),
+    }
+}
+
+/// The targets that are meant.
+fn places(options: &Scrub) -> Result<Vec<Place>, Fault> {
+    let within = options.dir.as_deref().map(std::path::absolute).transpose();
+    let within = within.map_err(|error| host::invalid(error.to_string()))?;
+    let is_meant = |name: &String, directory: &String| {
+        let is_named = options.targets.is_empty() || options.targets.contains(name);
+        is_named && within.as_ref().is_none_or(|dir| PathBuf::from(directory).starts_with(dir))
+    };
+    let mut found = BTreeMap::new();
+    for mut process in processes::all() {
+        // Mounts answer that they do no such thing.
+        let Ok(ScrubTold::Targets(targets)) = put(&mut process, &ScrubAsk::Targets) else {
+            continue;
+        };
+        let socket = process.path().to_owned();
+        for (name, directory) in targets {
+            if is_meant(&name, &directory)
+                && let Ok(process) = Client::connect(&socket)
+            {
+                let state = ScrubState::default();
+                found.insert(name.clone(), Place { name, process, heard: 0, state });
+            }
+        }
+    }
+    let missing = options.targets.iter().find(|name| !found.contains_key(*name));
+    let none = match (missing, &options.dir) {
+        (Some(name), _) => format!("scrub: no target {name} runs here"),
+        (None, Some(dir)) => {
+            let dir = dir.display();
+            format!("scrub: no server of {dir} runs: start it (sheen up --dir {dir})")
+        }
+        (None, None) => "scrub: no target runs on this machine".to_owned(),
+    };
+    match missing.is_some() || found.is_empty() {
+        true => Err(Fault::new(Errno::ENODEV, none)),
+        false => Ok(found.into_values().collect()),
+    }
+}
+
+fn put(process: &mut Client, ask: &ScrubAsk) -> Result<ScrubTold, processes::Failure> {
+    let wrong = |error: serde_json::Error| (Errno::EPROTO, error.to_string());
+    let text = serde_json::to_string(ask).map_err(wrong)?;
+    let told = processes::command(process, api::SCRUB, &[&text])?;
+    serde_json::from_str(&told).map_err(wrong)
+}
+
+fn fault((errno, line): processes::Failure) -> Fault {
+    Fault::new(errno, format!("scrub: {line}"))
+}
+
+/// What was never scrubbed needs no stop, and has no status.
+fn passed_over(outcome: Result<(), processes::Failure>) -> Result<(), Fault> {
+    match outcome {
+        Err((Errno::ENOENT, _)) => Ok(()),
+        outcome => outcome.map_err(fault),
+    }
+}
+
+/// Asks how far one is, and prints what it has found since.
+fn hear(place: &mut Place) -> Result<(), processes::Failure> {
+    let ask = ScrubAsk::Watch { target: place.name.clone(), from: place.heard };
+    let ScrubTold::State { state, new } = put(&mut place.process, &ask)? else {
+        return Err((Errno::EPROTO, "unexpected answer".to_owned()));
+    };
+    place.heard += new.len();
+    for finding in new {
+        progress("");
+        output::line(format_args!("{}: {finding}", place.name));
+    }
+    place.state = state;
+    Ok(())
+}
+
+fn status(places: &mut [Place]) -> Result<(), Fault> {
+    for place in places {
+        passed_over(hear(place))?;
+        summary(place);
+    }
+    Ok(())
+}
+
+/// Until all have ended.
+#[expect(clippy::disallowed_methods, reason = "a tool that waits for time to pass")]
+fn follow(places: &mut [Place], stop: &AtomicBool) -> Result<(), Fault> {
+    let mut told = false;
+    loop {
+        for place in places.iter_mut().filter(|place| !place.state.ended) {
+            let heard = hear(place).map_err(|(errno, line)| {
+                progress("");
+                let name = &place.name;
+                let text = format!(
+                    "scrub: {name}: its server stopped before all was looked through; run it again \
+                     when it is back ({line})"
+                );
+                Fault::new(errno, text)
+            });
+            heard?;
+            if place.state.ended {
+                progress("");
+                summary(place);
+            }
+        }
+        if places.iter().all(|place| place.state.ended) {
+            return Ok(());
+        }
+        if stop.load(Ordering::Relaxed) && !std::mem::replace(&mut told, true) {
+            for place in places.iter_mut() {
+                let target = place.name.clone();
+                put(&mut place.process, &ScrubAsk::Stop { target }).map_err(fault)?;
+            }
+        }
+        show(places);
+        std::thread::sleep(PAUSE);
+    }
+}
+
+fn summary(place: &Place) {
+    let ScrubState { objects, bytes, damaged, milliseconds, ended, stopped, failed } = &place.state;
+    let how = match (failed, ended, stopped) {
+        (Some(why), ..) => format!("failed: {why}"),
+        (None, false, _) if *objects == 0 && *bytes == 0 => "nothing looked at".to_owned(),
+        (None, false, _) => "under way".to_owned(),
+        (None, true, true) => "stopped".to_owned(),
+        (None, true, false) => "done".to_owned(),
+    };
+    output::line(format_args!(
+        "{}: {how}: {objects} objects, {} MiB in {:.1} s, {damaged} damaged",
+        place.name,
+        bytes / MIB,
+        *milliseconds as f64 / 1000.0,
+    ));
+}
+
+/// One line for whoever watches.
+fn show(places: &[Place]) {
+    let sum = |of: fn(&ScrubState) -> u64| places.iter().map(|place| of(&place.state)).sum::<u64>();
+    let under_way: Vec<&str> =
+        places.iter().filter(|place| !place.state.ended).map(|place| &place.name[..]).collect();
+    progress(&format!(
+        "scrub: {} objects, {} MiB, {} damaged; {} of {} targets under way: {}",
+        sum(|state| state.objects),
+        sum(|state| state.bytes) / MIB,
+        sum(|state| state.damaged),
+        under_way.len(),
+        places.len(),
+        under_way.join(" "),
+    ));
+}
+
+/// On a terminal alone; an empty text wipes it away.
+fn progress(text: &str) {
+    let mut err = std::io::stderr().lock();
+    if err.is_terminal() {
+        // Nobody misses it.
+        let _ = write!(err, "\r\x1b[K{text}").and_then(|()| err.flush());
+    }
+}

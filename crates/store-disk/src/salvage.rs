@@ -1,0 +1,365 @@
+//! What is left of a store that does not open any more, in a new store beside it.
+//!
+//! Every table is read block by block: what has a checksum that holds is taken, what has not is
+//! skipped and counted. A journal is read batch by batch; of one that is broken, which may be all of a
+//! second, what looks like a change is taken and told. Of each key the newest version counts, by the number that fjall
+//! gave its batch. Nothing of the damaged store is changed.
+//!
+//! The result is a store that opens, no file system that fits together: a key whose newest version
+//! was lost may be there as it was earlier, or again though it was removed. Names, inodes and
+//! objects are put in order by the role whose store it is (`sheen_mds::rebuild`).
+//!
+//! Versions are sorted in an engine of their own below the new store, so that memory does not bound
+//! how large a store can be; it takes the room of the metadata once more while it runs.
+
+use std::{
+    fs::{self, File},
+    io::{self, Read, Seek, SeekFrom, Write},
+    os::unix::fs::MetadataExt,
+    path::{Path, PathBuf},
+};
+
+use fjall::{Database, Keyspace, KeyspaceCreateOptions};
+use sheen_store::{Attributes, FileKind, Sequence, StoreError};
+use sheen_types::{Fid, Timestamp};
+
+use crate::{
+    Config, DiskError, FormatOptions, LABEL_KEY,
+    engine::{BOOT, Engine},
+    files::parse_name,
+    format,
+    inspect::KEYSPACES,
+    journal::{self, COMMIT, SEQUENCE, VALUE},
+    limits,
+    record::{LENT, Record, index_key, name_key, object_key, parse_object_key},
+    tables,
+};
+
+/// Entries that go down together.
+const STEP: usize = 1024;
+/// Bytes before a value in the sorting engine: its number, and whether there is one.
+const HEAD: usize = 9;
+const META: usize = 2;
+/// As the store numbers its openings in incarnations.
+const BOOT_SHIFT: u32 = crate::INCARNATION_BITS;
+
+/// What a salvage found.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Salvaged {
+    /// Objects that are in the new store.
+    pub objects: u64,
+    /// Keys of indexes that are.
+    pub keys: u64,
+    /// Files of the engine with damage, a line each.
+    pub damaged: Vec<String>,
+    /// Objects made again from nothing but the file of their data: owner and names are unknown.
+    pub from_data: Vec<Fid>,
+    /// The newest transaction of which something is there.
+    pub sequence: Sequence,
+}
+
+/// Makes a store in `to`, which must not exist, of what can be read of the one in `from`.
+///
+/// # Errors
+/// [`DiskError::Locked`], [`DiskError::NotFormatted`], [`DiskError::AlreadyFormatted`], or an IO
+/// error; a damaged `CONFIG` or `format` is [`DiskError::Damaged`], and has to be put right first.
+pub fn salvage(from: &Path, to: &Path) -> Result<Salvaged, DiskError> {
+    let config = Config::load(from)?;
+    let target = config.values.get(LABEL_KEY).cloned().unwrap_or_default();
+    let _lock = format::lock(from)?;
+    if to.exists() {
+        return Err(DiskError::AlreadyFormatted(to.to_owned()));
+    }
+    let label = target.clone();
+    let options = FormatOptions { config: config.values, label, ..FormatOptions::default() };
+    format::format(to, &options)?;
+    let salvaged = Salvage::new(from, to).and_then(|salvage| salvage.run(&target));
+    if salvaged.is_err() {
+        // Half a store must not be taken for one. Why there is none is told, not what follows.
+        let _gone = fs::remove_dir_all(to);
+    }
+    salvaged.map_err(DiskError::of(&target))
+}
+
+struct Salvage<'a> {
+    from: &'a Path,
+    to: &'a Path,
+    sorted: Database,
+    keyspaces: [Keyspace; 3],
+    found: Salvaged,
+}
+
+fn broken(error: fjall::Error) -> DiskError {
+    DiskError::Engine(error.to_string())
+}
+
+fn fault(error: StoreError) -> DiskError {
+    DiskError::Engine(error.to_string())
+}
+
+impl<'a> Salvage<'a> {
+    fn new(from: &'a Path, to: &'a Path) -> Result<Self, DiskError> {
+        let place = to.join("salvage");
+        let sorted = Database::builder(&place).worker_threads(1).open().map_err(broken)?;
+        let keyspace = |name| sorted.keyspace(name, KeyspaceCreateOptions::default);
+        let [objects, keys, meta] = KEYSPACES;
+        let keyspaces = [keyspace(objects), keyspace(keys), keyspace(meta)];
+        let [objects, keys, meta] = keyspaces.map(|keyspace| keyspace.map_err(broken));
+        let keyspaces = [objects?, keys?, meta?];
+        Ok(Self { from, to, sorted, keyspaces, found: Salvaged::default() })
+    }
+
+    fn run(mut self, target: &str) -> Result<Salvaged, DiskError> {
+        for place in 0..KEYSPACES.len() {
+            self.tables(place)?;
+        }
+        self.journals()?;
+        copy_directories(self.from, self.to)?;
+        let (engine, _) = Engine::open(self.to, target, limits::CACHE_BYTES_DEFAULT)?;
+        let mut boot = self.number(BOOT)?;
+        boot = boot.max(self.put_objects(&engine)?);
+        self.put_keys(&engine)?;
+        boot = boot.max(self.put_data(&engine)?);
+        let sequence = Sequence(self.number(SEQUENCE)?);
+        engine.restored(boot + 1, sequence).map_err(fault)?;
+        drop(engine);
+        let Self { to, sorted, keyspaces, mut found, .. } = self;
+        drop((keyspaces, sorted));
+        let place = to.join("salvage");
+        fs::remove_dir_all(&place).map_err(DiskError::io("remove", &place))?;
+        found.sequence = sequence;
+        Ok(found)
+    }
+
+    fn damaged(&mut self, path: &Path, why: &dyn std::fmt::Display) {
+        self.found.damaged.push(format!("{}: {why}", path.display()));
+    }
+
+    /// All tables of a keyspace that its manifest lists; without one, all that lie there.
+    fn tables(&mut self, place: usize) -> Result<(), DiskError> {
+        let directory = self.from.join("engine/keyspaces").join((place + 1).to_string());
+        let paths = match tables::listed(&directory) {
+            Ok(listed) => listed.into_iter().map(|table| table.path).collect(),
+            Err(error) => {
+                self.damaged(&directory, &error);
+                all_tables(&directory)?
+            }
+        };
+        let keyspace = self.keyspaces[place].clone();
+        for path in paths {
+            let read = tables::salvage(&path, &mut |version| {
+                put(&keyspace, &version.key, version.number, version.value.as_deref())
+            });
+            match read {
+                Ok(0) => {}
+                Ok(bytes) => self.damaged(&path, &format_args!("{bytes} bytes went bad")),
+                Err(DiskError::Io { error, .. }) => self.damaged(&path, &error),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    fn journals(&mut self) -> Result<(), DiskError> {
+        for path in journal::files(&self.from.join("engine"))? {
+            let keyspaces = self.keyspaces.clone();
+            let read = journal::salvage(&path, &mut |number, item| {
+                let place = usize::try_from(item.keyspace).ok().and_then(|n| n.checked_sub(1));
+                let Some(keyspace) = place.and_then(|place| keyspaces.get(place)) else {
+                    return Ok(());
+                };
+                let value = (item.kind == VALUE).then_some(&item.value[..]);
+                put(keyspace, &item.key, number, value)
+            });
+            let journal::Salvage { unproven, broken } = read?;
+            if unproven + broken > 0 {
+                let why = format_args!(
+                    "{broken} bytes went bad; {unproven} changes of commits that are not whole \
+                     were taken, which no checksum proves"
+                );
+                self.damaged(&path, &why);
+            }
+        }
+        Ok(())
+    }
+
+    /// A counter of the damaged store; 0 if it is lost.
+    fn number(&self, key: &[u8]) -> Result<u64, DiskError> {
+        let value = self.keyspaces[META].get(key).map_err(broken)?;
+        let bytes = value.as_ref().and_then(|value| value.get(HEAD..)?.first_chunk().copied());
+        Ok(bytes.map_or(0, u64::from_le_bytes))
+    }
+
+    /// Puts all entries of a keyspace that `keep` keeps into the new store. Returns how many.
+    fn put(
+        &self,
+        engine: &Engine,
+        place: usize,
+        mut keep: impl FnMut(&[u8], &[u8]) -> bool,
+    ) -> Result<u64, DiskError> {
+        let (mut step, mut count) = (Vec::with_capacity(STEP), 0);
+        for guard in self.keyspaces[place].iter() {
+            let (key, value) = guard.into_inner().map_err(broken)?;
+            let Some((_, [is_there, value @ ..])) = value.split_first_chunk::<8>() else {
+                continue;
+            };
+            if *is_there == 0 || &key[..] == COMMIT || !keep(&key, value) {
+                continue;
+            }
+            step.push((key.to_vec(), value.to_vec()));
+            count += 1;
+            if step.len() == STEP {
+                engine.restore(place, step.drain(..)).map_err(fault)?;
+            }
+        }
+        engine.restore(place, step.into_iter()).map_err(fault)?;
+        Ok(count)
+    }
+
+    /// Returns the highest opening in which an object was made.
+    fn put_objects(&mut self, engine: &Engine) -> Result<u64, DiskError> {
+        let (mut boot, mut illegible) = (0, 0);
+        let count = self.put(engine, 0, |key, value| match Record::decode(value) {
+            Ok(record) if parse_object_key(key).is_some() => {
+                boot = boot.max(record.incarnation >> BOOT_SHIFT);
+                true
+            }
+            _ => {
+                illegible += 1;
+                false
+            }
+        })?;
+        if illegible > 0 {
+            self.found.damaged.push(format!("{illegible} objects cannot be read and are left out"));
+        }
+        self.found.objects = count;
+        Ok(boot)
+    }
+
+    fn put_keys(&mut self, engine: &Engine) -> Result<(), DiskError> {
+        self.found.keys = self.put(engine, 1, |_, _| true)?;
+        Ok(())
+    }
+
+    /// Makes objects again whose data is all that is left: otherwise the next opening would remove it.
+    /// Returns the highest opening in which a file was made.
+    fn put_data(&mut self, engine: &Engine) -> Result<u64, DiskError> {
+        let objects = self.to.join("objects");
+        let (mut boot, mut step) = (0, Vec::new());
+        for directory in entries(&objects)? {
+            for path in entries(&directory)? {
+                let name = path.file_name().and_then(|name| name.to_str()).and_then(parse_name);
+                let Some(name) = name else { continue };
+                boot = boot.max(name.1 >> BOOT_SHIFT);
+                let lent = engine.value(&index_key(LENT, &name_key(name))).map_err(fault)?;
+                if lent.is_some() || engine.object(name.0).map_err(fault)?.is_some() {
+                    continue;
+                }
+                let record = Record::new(attributes_of(&path)?, name.1);
+                step.push((object_key(name.0).to_vec(), record.encode()));
+                self.found.from_data.push(name.0);
+            }
+            engine.restore(0, step.drain(..)).map_err(fault)?;
+        }
+        self.found.objects += self.found.from_data.len() as u64;
+        Ok(boot)
+    }
+}
+
+/// Only its owner's, and its owner is root: nobody gets at what was another's.
+fn attributes_of(path: &Path) -> Result<Attributes, DiskError> {
+    let stat = fs::metadata(path).map_err(DiskError::io("look at", path))?;
+    let modified = Timestamp { seconds: stat.mtime(), nanoseconds: stat.mtime_nsec() as u32 };
+    Ok(Attributes {
+        kind: FileKind::Regular,
+        permissions: 0o600,
+        links: 1,
+        accessed: modified,
+        modified,
+        changed: modified,
+        born: modified,
+        ..Attributes::default()
+    })
+}
+
+/// Keeps a version, unless a newer one is there.
+fn put(
+    keyspace: &Keyspace,
+    key: &[u8],
+    number: u64,
+    value: Option<&[u8]>,
+) -> Result<(), DiskError> {
+    let known = keyspace.get(key).map_err(broken)?;
+    let known = known.and_then(|known| known.first_chunk().copied()).map(u64::from_le_bytes);
+    if known.is_some_and(|known| known > number) {
+        return Ok(());
+    }
+    let mut bytes = number.to_le_bytes().to_vec();
+    bytes.push(u8::from(value.is_some()));
+    bytes.extend_from_slice(value.unwrap_or_default());
+    keyspace.insert(key, bytes).map_err(broken)
+}
+
+fn entries(directory: &Path) -> Result<Vec<PathBuf>, DiskError> {
+    let read = fs::read_dir(directory).map_err(DiskError::io("read", directory))?;
+    let paths = read.map(|entry| entry.map(|entry| entry.path()));
+    paths.collect::<io::Result<_>>().map_err(DiskError::io("read", directory))
+}
+
+fn all_tables(keyspace: &Path) -> Result<Vec<PathBuf>, DiskError> {
+    let tables = keyspace.join("tables");
+    if tables.is_dir() { entries(&tables) } else { Ok(Vec::new()) }
+}
+
+/// Copies what lies beside the engine: the data of objects, and what is kept of it.
+fn copy_directories(from: &Path, to: &Path) -> Result<(), DiskError> {
+    for path in entries(from)? {
+        let name = path.file_name().unwrap_or_default();
+        if path.is_dir() && name != "engine" {
+            copy_tree(&path, &to.join(name))?;
+        }
+    }
+    Ok(())
+}
+
+fn copy_tree(from: &Path, to: &Path) -> Result<(), DiskError> {
+    fs::create_dir_all(to).map_err(DiskError::io("create", to))?;
+    for path in entries(from)? {
+        let place = to.join(path.file_name().unwrap_or_default());
+        if path.is_dir() {
+            copy_tree(&path, &place)?;
+        } else {
+            copy_file(&path, &place).map_err(DiskError::io("copy", &path))?;
+        }
+    }
+    format::sync_directory(to)
+}
+
+/// Holes stay holes, where the host's file system says where they are; times stay.
+fn copy_file(from: &Path, to: &Path) -> io::Result<()> {
+    let (mut source, mut copy) = (File::open(from)?, File::create(to)?);
+    let stat = source.metadata()?;
+    copy.set_len(stat.len())?;
+    let mut at = 0;
+    while let Some((start, end)) = next_data(&source, at)? {
+        source.seek(SeekFrom::Start(start))?;
+        copy.seek(SeekFrom::Start(start))?;
+        io::copy(&mut (&mut source).take(end - start), &mut copy)?;
+        at = end;
+    }
+    copy.flush()?;
+    copy.set_modified(stat.modified()?)?;
+    copy.set_permissions(stat.permissions())?;
+    copy.sync_all()
+}
+
+/// The next run of data at or behind `at`.
+fn next_data(file: &File, at: u64) -> io::Result<Option<(u64, u64)>> {
+    use rustix::fs::{SeekFrom, seek};
+    let start = match seek(file, SeekFrom::Data(at)) {
+        Ok(start) => start,
+        Err(rustix::io::Errno::NXIO) => return Ok(None),
+        Err(errno) => return Err(errno.into()),
+    };
+    Ok(Some((start, seek(file, SeekFrom::Hole(start))?)))
+}

@@ -1,0 +1,29 @@
+//! What one client may use up of a target, with reasons.
+
+use std::time::Duration;
+
+/// Exports at one NID. Each mount of a node has one here, and so have the services of a server; a machine
+/// that mounts one file system a thousand times is the most that containers make of it.
+pub const EXPORTS_PER_NID: usize = 1024;
+
+/// Locks of one export, granted and waiting: some 128 MiB at 0.5 KiB each with their resources. Lustre has
+/// no limit for a client, one of 30 % of the memory for all (`lock_limit_mb`). Before a client meets
+/// this one, those of its locks that it had first are called back, so that one which only caches
+/// much goes on.
+pub const LOCKS_PER_EXPORT: usize = 256 << 10;
+
+/// A client with this share of its locks is called back some, in eighths.
+pub const LOCKS_RECLAIMED_FROM: usize = 7;
+
+/// So many at a time, and not again before [`LOCKS_RECLAIM_PAUSE`].
+pub const LOCKS_RECLAIMED: usize = 2048;
+
+/// Time for a client to give back what it was called back from.
+pub const LOCKS_RECLAIM_PAUSE: Duration = Duration::from_secs(1);
+
+/// A client's locks are counted once in so many of its requests for one: that takes 64 short locks.
+pub const LOCKS_COUNTED_EVERY: u32 = 256;
+
+/// Files that one export has open on an MDT: some 32 MiB. Linux lets one process have 1,024 by default,
+/// and `fs.nr_open` a million.
+pub const OPENS_PER_EXPORT: usize = 128 << 10;

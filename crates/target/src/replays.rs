@@ -1,0 +1,119 @@
+//! Which replays are believed (Lustre's `ptlrpc_check_req` and `target_queue_recovery_request`).
+//!
+//! A replay is executed with the number that it brings, and much is not asked of it that is asked of other
+//! requests: whether the user may, whether the target may be changed. So it must be one. It comes
+//!
+//! - while the recovery window runs,
+//! - from a client of before the restart that has not said yet that it has replayed all,
+//! - with a number that this target may have given out before it started.
+//!
+//! A client that sends anything else as a replay, or names a transaction where none is to be named, has not
+//! understood what it has lost, or lies: its export fails, as in Lustre (`class_fail_export`), and it finds
+//! out with `ENODEV`. The same goes for a lock that is told again at another time than that of its replay.
+//!
+//! Costs a look at two fields for a request that is none.
+
+use std::fmt;
+use std::sync::Arc;
+
+use sheen_types::Transno;
+use sheen_wire::ptlrpc::{MsgFlags, PtlrpcBody};
+
+use crate::export::{Export, ExportState};
+use crate::target::Target;
+
+/// What the recovery window admits besides ordinary requests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Replay {
+    /// A request that became this transaction.
+    Request(Transno),
+    /// A lock.
+    Lock,
+}
+
+/// Why a request is not the replay that it claims to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum FalseReplay {
+    /// Nobody recovers.
+    NoRecovery,
+    /// It is no replay, or one of everything at once.
+    Contradicts,
+    /// The client has nothing to replay, or has said that it is done.
+    NotReplaying(ExportState),
+    /// No client was ever given this number.
+    NeverGiven(Transno),
+    /// The lock is not there, and this is not the time to tell it again.
+    Lock,
+}
+
+impl fmt::Display for FalseReplay {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoRecovery => {
+                out.write_str("a replay, or a transaction number, without recovery")
+            }
+            Self::Contradicts => {
+                out.write_str("a replay that says that all is replayed, or names no transaction")
+            }
+            Self::NotReplaying(state) => write!(out, "a replay from a client that is {state:?}"),
+            Self::NeverGiven(transno) => write!(
+                out,
+                "a replay of transaction {transno}, which was never given out: the client lies, or the \
+                 target's store is older than what the client has seen"
+            ),
+            Self::Lock => out.write_str("a lock told again outside of recovery"),
+        }
+    }
+}
+
+impl Target {
+    /// Whether what a request says of itself can be true of a client in this state.
+    ///
+    /// # Errors
+    /// Why not: the client's export is to fail.
+    pub(crate) fn check_replay(
+        &self,
+        state: ExportState,
+        body: &PtlrpcBody,
+    ) -> Result<(), FalseReplay> {
+        let is_replay = body.flags.contains(MsgFlags::REPLAY);
+        let transno = body.transno;
+        if !is_replay && transno == Transno(0) {
+            return Ok(());
+        }
+        if !self.config.replayable || !self.recovery.is_running() {
+            return Err(FalseReplay::NoRecovery);
+        }
+        let done = MsgFlags::REQ_REPLAY_DONE | MsgFlags::LOCK_REPLAY_DONE;
+        if !is_replay || transno == Transno(0) || body.flags.intersects(done) {
+            return Err(FalseReplay::Contradicts);
+        }
+        if state != ExportState::Replaying {
+            return Err(FalseReplay::NotReplaying(state));
+        }
+        match self.history.may_have_given(transno) {
+            true => Ok(()),
+            false => Err(FalseReplay::NeverGiven(transno)),
+        }
+    }
+
+    /// Whether a replay whose turn has come may still be executed: its client may have been evicted while
+    /// it waited.
+    pub(crate) fn may_replay(&self, export: &Export, replay: Replay) -> bool {
+        let state = export.state();
+        let is_its_stage = match replay {
+            Replay::Request(_) => state == ExportState::Replaying,
+            Replay::Lock => {
+                matches!(state, ExportState::ReplayingLocks | ExportState::Recovered)
+            }
+        };
+        is_its_stage && self.recovery.is_running()
+    }
+
+    /// Throws a client out that claims to replay what it cannot have.
+    pub(crate) fn fail_export(self: &Arc<Self>, export: &Arc<Export>, why: FalseReplay) {
+        tracing::error!(target = self.name(), client = %export.uuid(), nid = %export.nid(), %why,
+            "evicting a client that sends a false replay");
+        self.evict_soon(export);
+    }
+}

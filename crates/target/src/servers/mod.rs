@@ -1,0 +1,85 @@
+//! Which exports are servers', whose word counts more than a client's.
+//!
+//! A connect that offers `MDS`, `MDS_MDS` or `LIGHTWEIGHT` claims to come from a server, and so does a
+//! UUID that ends as those of targets do. The claim is believed of this very node, and of a node at
+//! which a target of the file system is registered; the host says which ([`ServerNodes`]). It is
+//! settled when the connect comes, once: [`Export::is_server`](crate::Export::is_server).
+//!
+//! What always holds: no claim that is not believed is admitted, not even as a client. Connects of
+//! clients, which claim nothing, ask nobody.
+
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+
+use sheen_io::BoxFuture;
+use sheen_types::{Errno, Nid, Uuid};
+use sheen_wire::connect::{ConnectFlags, ObdConnectData};
+use sheen_wire::messages::Request;
+
+use crate::target::Target;
+
+/// What the UUIDs of targets end with, and so those by which servers connect.
+const SERVER_UUID_END: &str = "_UUID";
+
+/// At which nodes there are servers of a target's file system: the host's, which asks the MGS.
+pub trait ServerNodes: Send + Sync {
+    /// Whether a server is registered at `nid`; not asked of this very node.
+    ///
+    /// # Errors
+    /// [`Errno::EAGAIN`] if that cannot be found out now.
+    fn is_server(&self, nid: Nid) -> BoxFuture<'static, Result<bool, Errno>>;
+}
+
+/// Whether a connect claims to come from a server. The MGS hears no such claims: a bit of them means
+/// something else to it.
+fn claims(request: &Request, offered: &ObdConnectData, client: &Uuid) -> bool {
+    let flags = ConnectFlags::MDS | ConnectFlags::MDS_MDS | ConnectFlags::LIGHTWEIGHT;
+    let by_name = client.as_str().ends_with(SERVER_UUID_END);
+    !matches!(request, Request::MgsConnect(_)) && (offered.flags.intersects(flags) || by_name)
+}
+
+impl Target {
+    /// From now on the target believes servers at these nodes. Until then only those of its own node.
+    pub fn know_servers(&self, nodes: Arc<dyn ServerNodes>) {
+        *self.server_nodes.lock() = Some(nodes);
+    }
+
+    /// Whether requests from `nid` come from this very node, which no other can claim to be.
+    #[must_use]
+    pub fn is_own_node(&self, nid: Nid) -> bool {
+        self.reverse.is_own_node(nid)
+    }
+
+    /// Whether a connect comes from a server.
+    ///
+    /// # Errors
+    /// [`Errno::EPERM`] if it says so and does not, [`Errno::EAGAIN`] if that cannot be found out now.
+    pub(crate) async fn comes_from_server(
+        &self,
+        request: &Request,
+        offered: &ObdConnectData,
+        client: &Uuid,
+        from: Nid,
+    ) -> Result<bool, Errno> {
+        if !claims(request, offered, client) {
+            return Ok(false);
+        }
+        if self.is_own_node(from) {
+            return Ok(true);
+        }
+        let nodes = self.server_nodes.lock().clone().ok_or(Errno::EAGAIN)?;
+        match nodes.is_server(from).await? {
+            true => Ok(true),
+            false => {
+                self.refusals.warn(self.world.clock.now(), |more| {
+                    tracing::warn!(target = self.name(), %client, nid = %from, more,
+                        "it claims to be a server, and no target is registered at its NID: \
+                         connect refused");
+                });
+                Err(Errno::EPERM)
+            }
+        }
+    }
+}

@@ -1,0 +1,143 @@
+//! Clients that claim to be servers, or to be other clients.
+
+use sheen_ldlm::Policy;
+use sheen_types::{Errno, Fid, InodeBits, LockMode, Nid, ResourceName};
+use sheen_wire::messages::{LdlmConvert, MdsDisconnect, ObdPing, OstCreate, OstDestroy};
+
+use super::*;
+use crate::ExportState;
+use crate::testing::{TestCall, TestWorld, client_offer, server_offer};
+use crate::tests::{finish_recovery, inode_lock, lock_handle, manual_store, modify, start};
+
+const FAR: Nid = Nid(0x2_0000_0a00_0063);
+const INODE: Fid = Fid::new(0x2_0000_0401, 2);
+
+/// Knows of one server, or cannot say.
+struct Nodes(Result<Nid, Errno>);
+
+impl ServerNodes for Nodes {
+    fn is_server(&self, nid: Nid) -> BoxFuture<'static, Result<bool, Errno>> {
+        let known = self.0.map(|known| known == nid);
+        Box::pin(std::future::ready(known))
+    }
+}
+
+#[test]
+fn a_claim_is_believed_of_this_node_and_of_registered_ones() {
+    let world = TestWorld::new(60);
+    world.clone().run(async move {
+        let (node, _) = start(&world, &manual_store()).await;
+        let claim = |flag| {
+            let offer = client_offer();
+            ObdConnectData { flags: offer.flags | flag, ..offer }
+        };
+        let flags = [ConnectFlags::MDS, ConnectFlags::MDS_MDS, ConnectFlags::LIGHTWEIGHT];
+        let far = |name: &str| node.client_at(name, FAR);
+        let refused = far("x").connect_with(server_offer()).await.map(|_| ());
+        assert_eq!(refused, Err(Errno::EAGAIN), "nobody can be asked yet");
+        node.target.know_servers(Arc::new(Nodes(Err(Errno::EAGAIN))));
+        let refused = far("x").connect_with(server_offer()).await.map(|_| ());
+        assert_eq!(refused, Err(Errno::EAGAIN));
+        node.target.know_servers(Arc::new(Nodes(Ok(Nid::tcp([10, 0, 0, 1].into())))));
+        for flag in flags {
+            let refused = far("x").connect_with(claim(flag)).await.map(|_| ());
+            assert_eq!(refused, Err(Errno::EPERM), "{flag:?}");
+        }
+        let refused = far("lustre-MDT0000-mdtlov_UUID").connect().await.map(|_| ());
+        assert_eq!(refused, Err(Errno::EPERM), "the name claims it");
+        assert!(node.target.exports().is_empty());
+        // Who claims nothing is a client, wherever it is.
+        let own = node.client_at("own", Nid::LOOPBACK);
+        own.connect().await.unwrap();
+        assert!(!node.target.export(own.handle()).unwrap().is_server());
+        node.target.know_servers(Arc::new(Nodes(Ok(FAR))));
+        let server = far("lustre-MDT0000-mdtlov_UUID");
+        server.connect_with(server_offer()).await.unwrap();
+        assert!(node.target.export(server.handle()).unwrap().is_server());
+        server.connect_with(client_offer()).await.unwrap();
+        assert!(node.target.export(server.handle()).unwrap().is_server(), "by its name");
+    });
+}
+
+#[test]
+fn only_servers_ask_what_servers_ask_of_each_other() {
+    let world = TestWorld::new(61);
+    world.clone().run(async move {
+        let (node, _) = start(&world, &manual_store()).await;
+        let client = node.connect("client").await;
+        let server = node.connect_server("server").await;
+        assert_eq!(client.call(OstCreate::default()).await.errno(), Some(Errno::EPERM));
+        assert_eq!(client.call(OstDestroy::default()).await.errno(), Some(Errno::EPERM));
+        // What the role of these tests says of what it does not know.
+        assert_eq!(server.call(OstCreate::default()).await.errno(), Some(Errno::ENOTSUPP));
+        let local = crate::LocalClient::new(&node.target, "survey").unwrap();
+        let asked = local.ask(OstDestroy::default()).await.map(|_| ());
+        assert_eq!(asked, Err(Errno::ENOTSUPP));
+    });
+}
+
+#[test]
+fn a_client_is_not_thrown_out_by_another_with_its_uuid() {
+    let world = TestWorld::new(62);
+    world.clone().run(async move {
+        let (node, _) = start(&world, &manual_store()).await;
+        node.target.know_servers(Arc::new(Nodes(Ok(Nid::tcp([10, 0, 0, 1].into())))));
+        let client = node.connect("one").await;
+        for offer in [client_offer(), server_offer()] {
+            let refused = node.client_at("one", FAR).connect_with(offer).await.map(|_| ());
+            assert!(refused.is_err());
+            assert_eq!(client.call(ObdPing::default()).await.head.status, 0);
+        }
+    });
+}
+
+#[test]
+fn a_handle_is_good_only_at_the_node_that_connected() {
+    let world = TestWorld::new(63);
+    world.clone().run(async move {
+        let store = manual_store();
+        let (node, role) = start(&world, &store).await;
+        let client = node.connect("one").await;
+        let lock = lock_handle(&client.call(inode_lock(LockMode::Pr, 0x21)).await);
+        let thief = client.stolen(FAR);
+        let gone = Some(Errno::ENOTCONN);
+        assert_eq!(thief.call(ObdPing::default()).await.errno(), gone);
+        assert_eq!(thief.cancel(&[lock]).await.errno(), gone);
+        assert_eq!(thief.call(MdsDisconnect::default()).await.errno(), gone);
+        let change = TestCall::new(sheen_wire::messages::MdsReintSetattr::default()).tagged(1);
+        assert_eq!(thief.call_with(change).await.unwrap().errno(), gone);
+        assert_eq!(role.executed(), 0);
+        let export = node.target.export(client.handle()).unwrap();
+        assert_eq!(export.state(), ExportState::Full);
+        assert!(node.target.namespace().lock(lock).is_some());
+        modify(&client, 1).await;
+        // The client itself may go to another node: its connect says so, also after a restart.
+        let moved = client.stolen(FAR);
+        moved.connect().await.unwrap();
+        assert_eq!(export.nid(), FAR);
+        modify(&moved, 2).await;
+        assert_eq!(client.call(ObdPing::default()).await.errno(), gone);
+        let (node, _) = start(&world, &Arc::new(store.crash())).await;
+        let back = moved.follow(&node).stolen(Nid::tcp([10, 0, 0, 9].into()));
+        back.connect().await.unwrap();
+        finish_recovery(&back).await;
+        modify(&back, 3).await;
+    });
+}
+
+#[test]
+fn a_lock_is_given_back_by_its_owner_alone() {
+    let world = TestWorld::new(64);
+    world.clone().run(async move {
+        let (node, _) = start(&world, &manual_store()).await;
+        let (one, two) = (node.connect("one").await, node.connect("two").await);
+        let lock = lock_handle(&one.call(inode_lock(LockMode::Pr, 0x21)).await);
+        assert_eq!(two.cancel(&[lock]).await.errno(), Some(Errno::ESTALE));
+        let mut dlm_req = sheen_wire::ldlm::LdlmRequest::cancel(vec![lock]);
+        dlm_req.desc.req_mode = LockMode::Pr.into();
+        let convert = LdlmConvert { dlm_req, ..LdlmConvert::default() };
+        assert_ne!(two.call(convert).await.head.status, 0);
+        let (name, policy) = (ResourceName::of_fid(INODE), Policy::bits(InodeBits::LOOKUP));
+        assert!(node.target.try_lock(name, policy, LockMode::Ex).is_none(), "it is still held");
+    });
+}

@@ -1,0 +1,135 @@
+//! What one client has of a target at most.
+
+use super::*;
+
+#[test]
+fn a_node_has_so_many_exports_and_the_others_theirs() {
+    let world = TestWorld::new(40);
+    world.clone().run(async move {
+        let (node, _) = start(&world, &manual_store()).await;
+        node.target.budget().set(Limit::Exports, 3);
+        let clients = [node.connect("1").await, node.connect("2").await, node.connect("3").await];
+        for number in 0..100 {
+            let more = node.client(&format!("more-{number}"));
+            assert_eq!(more.connect().await.unwrap_err(), Errno::EBUSY);
+        }
+        assert_eq!(
+            (node.target.exports().len(), node.target.budget().refused(Limit::Exports)),
+            (3, 100)
+        );
+        // A reconnect is no new export, another node is another client, and a place that is left is free.
+        clients[0].connect().await.unwrap();
+        let elsewhere = node.client_at("elsewhere", Nid::tcp([10, 0, 0, 8].into()));
+        elsewhere.connect().await.unwrap();
+        clients[1].call(MdsDisconnect::default()).await;
+        node.target.evict_client("3").await;
+        for name in ["4", "5"] {
+            node.connect(name).await;
+        }
+        assert_eq!(node.client("6").connect().await.unwrap_err(), Errno::EBUSY);
+        assert!(sheen_rpc::Handler::serves(&*node.target, Nid::tcp([10, 0, 0, 8].into())));
+        node.target.evict_client("elsewhere").await;
+        assert!(!sheen_rpc::Handler::serves(&*node.target, Nid::tcp([10, 0, 0, 8].into())));
+    });
+}
+
+#[test]
+fn answers_are_kept_for_the_tags_that_were_agreed_on_alone() {
+    let world = TestWorld::new(41);
+    world.clone().run(async move {
+        let (node, role) = start(&world, &manual_store()).await;
+        let client = node.connect("one").await;
+        let agreed = client.agreed().maxmodrpcs;
+        assert_eq!(agreed, 8);
+        for tag in 0..2_000 {
+            let answer = client.call_with(setattr(tag)).await.unwrap();
+            // One more than agreed is for a close.
+            let expected = (tag > agreed + 1).then_some(Errno::EPROTO);
+            assert_eq!(answer.errno(), expected, "tag {tag}");
+        }
+        assert_eq!(role.executed.load(Ordering::Relaxed), u32::from(agreed) + 2);
+        assert_eq!(node.target.export_of(&Uuid::new("one")).unwrap().reply_records(), 10);
+        // What was agreed on before counts for what is sent again.
+        node.target.change_offer(|offer| offer.maxmodrpcs = 2);
+        client.connect().await.unwrap();
+        assert_eq!(client.agreed().maxmodrpcs, 2);
+        assert_eq!(client.call_with(setattr(9)).await.unwrap().errno(), None);
+    });
+}
+
+#[test]
+fn a_client_with_too_many_locks_is_called_back_and_refused_and_another_is_not() {
+    let world = TestWorld::new(42);
+    world.clone().run(async move {
+        let (node, _) = start(&world, &manual_store()).await;
+        node.target.budget().set(Limit::Locks, 1_000);
+        let (hostile, good) = (node.connect("hostile").await, node.connect("good").await);
+        let lock = |number: u64| {
+            let mut request = inode_lock(LockMode::Pr, number);
+            let fid = Fid::new(0x2_0000_0402, number as u32);
+            request.dlm_req.desc.resource.name = ResourceName::of_fid(fid);
+            request
+        };
+        let mut refused = 0;
+        for number in 1..=10_000 {
+            let answer = hostile.call(lock(number)).await;
+            refused += u64::from(answer.errno() == Some(Errno::EINPROGRESS));
+        }
+        let held = node.target.view().locks.granted.iter().sum::<u64>();
+        assert_eq!(held, 10_000 - refused);
+        // They are counted now and then.
+        assert!((1_000..1_000 + 256).contains(&held), "{held} locks");
+        assert_eq!(node.target.budget().refused(Limit::Locks), refused);
+        let blocking = |request: &Request| matches!(request, Request::LdlmBlCallback(_));
+        world.sleep(Duration::from_secs(1)).await;
+        let called_back = hostile.callbacks().iter().filter(|it| blocking(it)).count();
+        assert!(called_back >= 500, "{called_back} are called back");
+        for number in 20_001..20_300 {
+            assert_eq!(good.call(lock(number)).await.errno(), None, "another client");
+        }
+        assert_eq!(good.callbacks().len(), 0);
+        // It has not given back what it was called back from.
+        for _ in 0..6 {
+            world.sleep(Duration::from_secs(10)).await;
+            good.call(ObdPing::default()).await;
+        }
+        assert!(node.target.export_of(&Uuid::new("hostile")).is_none(), "it is evicted");
+        assert_eq!(node.target.view().locks.granted.iter().sum::<u64>(), 299);
+    });
+}
+
+#[test]
+fn a_client_that_gives_back_what_it_had_first_is_never_refused_a_lock() {
+    let world = TestWorld::new(43);
+    world.clone().run(async move {
+        let (node, _) = start(&world, &manual_store()).await;
+        node.target.budget().set(Limit::Locks, 4_000);
+        let client = node.connect("caches").await;
+        let mut given_back = 0;
+        for number in 1..=12_000u64 {
+            let mut request = inode_lock(LockMode::Pr, number);
+            let fid = Fid::new(0x2_0000_0402, number as u32);
+            request.dlm_req.desc.resource.name = ResourceName::of_fid(fid);
+            assert_eq!(client.call(request).await.errno(), None, "lock {number}");
+            if number % 100 == 0 {
+                world.sleep(Duration::from_millis(300)).await;
+                let called_back =
+                    client.callbacks().into_iter().filter_map(|request| match request {
+                        Request::LdlmBlCallback(it) => Some(it.dlm_req.handles[0]),
+                        _ => None,
+                    });
+                let mine: Vec<_> = called_back.collect();
+                given_back += mine.len();
+                let export = client.handle().0;
+                let of =
+                    |mine: LockHandle| node.target.namespace().find(export, mine).unwrap().handle;
+                let handles: Vec<_> = mine.into_iter().map(of).collect();
+                if !handles.is_empty() {
+                    client.cancel(&handles).await;
+                }
+            }
+        }
+        assert!(given_back > 8_000);
+        assert_eq!(node.target.budget().refused(Limit::Locks), 0);
+    });
+}

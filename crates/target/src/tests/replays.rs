@@ -1,0 +1,361 @@
+//! Replays that are none, numbers that end, and answers that must not name a transaction.
+
+use super::*;
+use crate::commit::{History, Number};
+use crate::epoch::{Epoch, TRANSNO_MAX};
+use crate::last_rcvd::{Past, put_client, put_epoch, put_transno};
+use crate::{ClientRecord, Export};
+
+const LAST: Transno = Transno(u64::MAX);
+
+/// Sends what claims to be a replay; the answer's errno.
+async fn claim(client: &TestClient, call: TestCall) -> Option<Errno> {
+    client.call_with(call).await.expect("answered").errno()
+}
+
+fn named(call: TestCall, transno: Transno) -> TestCall {
+    TestCall { transno, ..call }
+}
+
+async fn is_evicted(client: &TestClient) -> bool {
+    client.call(ObdPing::default()).await.errno() == Some(Errno::ENOTCONN)
+}
+
+/// A target that has started again, with the clients that it knows; they have not connected.
+async fn start_again<const N: usize>(
+    world: &TestWorld,
+    store: &StoreMem,
+    clients: [&TestClient; N],
+) -> (TestTarget, Arc<Counting>, [TestClient; N]) {
+    let (node, role) = start(world, &Arc::new(store.crash())).await;
+    let clients = clients.map(|client| client.follow(&node));
+    (node, role, clients)
+}
+
+#[test]
+fn a_replay_is_believed_only_in_recovery() {
+    let world = TestWorld::new(200);
+    world.clone().run(async move {
+        let store = manual_store();
+        let (node, role) = start(&world, &store).await;
+        let honest = node.connect("honest").await;
+        let first = modify(&honest, 1).await;
+        store.commit().unwrap();
+        let again = first.head.transno;
+        let lies = [
+            setattr(1).replayed(Xid(0x9_0000), LAST),
+            setattr(1).replayed(Xid(0x9_0000), Transno(again.0 + 1)),
+            setattr(1).replayed(first.xid, again),
+            flags(setattr(1), MsgFlags::REPLAY),
+            named(setattr(1), LAST),
+            named(TestCall::new(ObdPing::default()), LAST),
+        ];
+        for (number, lie) in lies.into_iter().enumerate() {
+            let liar = node.connect(&format!("liar{number}")).await;
+            assert_eq!(claim(&liar, lie).await, Some(Errno::ENODEV), "lie {number}");
+            world.settle().await;
+            assert!(is_evicted(&liar).await, "lie {number}");
+        }
+        assert_eq!(role.executed.load(Ordering::Relaxed), 1);
+        store.commit().unwrap();
+        assert_eq!(node.target.last_committed(), again);
+        let next = modify(&honest, 2).await;
+        assert_eq!(next.head.transno.0, again.0 + 1);
+        let (_, _, [honest]) = start_again(&world, &store, [&honest]).await;
+        assert_eq!(honest.connect().await.unwrap().last_committed, again);
+    });
+}
+
+#[test]
+fn a_replay_names_a_transaction_that_was_given_out() {
+    let world = TestWorld::new(201);
+    world.clone().run(async move {
+        for lie in [LAST, TRANSNO_MAX, Epoch(3).start(), Transno(Epoch(3).start().0 + 1)] {
+            let store = manual_store();
+            let (node, _) = start(&world, &store).await;
+            let (honest, liar) = (node.connect("honest").await, node.connect("liar").await);
+            let lost = modify(&honest, 1).await;
+            let (node, role, [honest, liar]) = start_again(&world, &store, [&honest, &liar]).await;
+            // What it says that it will begin with changes nothing either.
+            let next = node.target.view().recovery.next;
+            let absurd = ObdConnectData { transno: lie, ..TestClient::everything() };
+            liar.connect_with(absurd).await.unwrap();
+            assert_eq!(node.target.view().recovery.next, next);
+            honest.connect().await.unwrap();
+            let answer = claim(&liar, setattr(1).replayed(Xid(0x9_0000), lie)).await;
+            assert_eq!(answer, Some(Errno::ENODEV), "{lie}");
+            let replay = setattr(1).replayed(lost.xid, lost.head.transno);
+            let answer = honest.call_with(replay).await.unwrap();
+            assert_eq!((answer.errno(), answer.head.transno), (None, lost.head.transno));
+            finish_recovery(&honest).await;
+            assert!(is_evicted(&liar).await);
+            assert_eq!(role.executed.load(Ordering::Relaxed), 1);
+            assert_eq!(modify(&honest, 1).await.head.transno.0, Epoch(3).start().0 + 1);
+        }
+    });
+}
+
+/// The first incarnation gives out numbers, the second does, nothing of either is durable but that they were.
+#[test]
+fn what_two_incarnations_gave_out_and_lost_is_replayed() {
+    let world = TestWorld::new(202);
+    world.clone().run(async move {
+        let store = manual_store();
+        let (node, _) = start(&world, &store).await;
+        let one = node.connect("one").await;
+        let first = modify(&one, 1).await;
+        let store = Arc::new(store.crash());
+        let (node, _) = start(&world, &store).await;
+        let one = one.follow(&node);
+        one.connect().await.unwrap();
+        one.call_with(setattr(1).replayed(first.xid, first.head.transno)).await.unwrap();
+        finish_recovery(&one).await;
+        let second = modify(&one, 2).await;
+        assert!(second.head.transno.0 >> 32 > first.head.transno.0 >> 32);
+        let (node, role, [one]) = start_again(&world, &store, [&one]).await;
+        one.connect().await.unwrap();
+        for (tag, lost) in [(1, &first), (2, &second)] {
+            let replay = setattr(tag).replayed(lost.xid, lost.head.transno);
+            let answer = one.call_with(replay).await.unwrap();
+            assert_eq!((answer.errno(), answer.head.transno), (None, lost.head.transno));
+        }
+        finish_recovery(&one).await;
+        assert_eq!(role.executed.load(Ordering::Relaxed), 2);
+        assert!(modify(&one, 1).await.head.transno.0 >> 32 > second.head.transno.0 >> 32);
+        assert_eq!(node.target.view().recovery.evicted, 0);
+    });
+}
+
+#[test]
+fn who_has_said_that_all_is_replayed_replays_nothing_more() {
+    let world = TestWorld::new(203);
+    world.clone().run(async move {
+        let store = manual_store();
+        let (node, _) = start(&world, &store).await;
+        let (one, two) = (node.connect("one").await, node.connect("two").await);
+        let lost = modify(&one, 1).await;
+        let replay = || setattr(1).replayed(lost.xid, lost.head.transno);
+        let done = MsgFlags::REQ_REPLAY_DONE;
+        for early in [false, true] {
+            let (node, role, [one, two]) = start_again(&world, &store, [&one, &two]).await;
+            one.connect().await.unwrap();
+            two.connect().await.unwrap();
+            if early {
+                // Both in one: a change that waits for no turn.
+                let both = flags(replay(), MsgFlags::REPLAY | done);
+                assert_eq!(claim(&one, both).await, Some(Errno::ENODEV));
+            } else {
+                let waits = one.clone();
+                let task = async move {
+                    waits.call_with(flags(TestCall::new(ObdPing::default()), done)).await;
+                };
+                world.world().tasks.spawn("done", Box::pin(task));
+                world.settle().await;
+                assert_eq!(claim(&one, replay()).await, Some(Errno::ENODEV));
+            }
+            finish_recovery(&two).await;
+            assert!(is_evicted(&one).await);
+            assert_eq!(role.executed.load(Ordering::Relaxed), 0);
+            assert_eq!(node.target.view().recovery.status, RecoveryStatus::Complete);
+        }
+    });
+}
+
+/// Two clients replay. One that queues two requests is still one: the other keeps its turn.
+#[test]
+fn a_client_with_several_replays_takes_no_turn_of_another() {
+    let world = TestWorld::new(204);
+    world.clone().run(async move {
+        let store = manual_store();
+        let (node, _) = start(&world, &store).await;
+        let (hasty, other) = (node.connect("hasty").await, node.connect("other").await);
+        let first = modify(&other, 1).await;
+        let (second, third) = (modify(&hasty, 1).await, modify(&hasty, 2).await);
+        let (node, role, [hasty, other]) = start_again(&world, &store, [&hasty, &other]).await;
+        hasty.connect().await.unwrap();
+        other.connect().await.unwrap();
+        for (tag, lost) in [(1, &second), (2, &third)] {
+            let (hasty, replay) =
+                (hasty.clone(), setattr(tag).replayed(lost.xid, lost.head.transno));
+            let task = async move { drop(hasty.call_with(replay).await) };
+            world.world().tasks.spawn("replay", Box::pin(task));
+            world.settle().await;
+        }
+        assert_eq!(role.executed.load(Ordering::Relaxed), 0, "it is the other's turn");
+        assert_eq!(node.target.view().recovery.queued, 1);
+        let replay = setattr(1).replayed(first.xid, first.head.transno);
+        assert_eq!(other.call_with(replay).await.unwrap().head.transno, first.head.transno);
+    });
+}
+
+#[test]
+fn a_lock_is_told_again_only_in_recovery() {
+    let world = TestWorld::new(205);
+    world.clone().run(async move {
+        let (node, _) = start(&world, &manual_store()).await;
+        let liar = node.connect("liar").await;
+        let answer = claim(&liar, replayed_lock(LockMode::Pr, 0x11)).await;
+        assert_eq!(answer, Some(Errno::ENODEV));
+        world.settle().await;
+        assert!(is_evicted(&liar).await);
+        assert_eq!(node.target.namespace().dump(ResourceName::of_fid(INODE)).len(), 0);
+        // One that is known is answered again: the client reconnects while recovery ends.
+        let honest = node.connect("honest").await;
+        let had = lock_handle(&honest.call(inode_lock(LockMode::Pr, 0x22)).await);
+        let again = honest.call_with(replayed_lock(LockMode::Pr, 0x22)).await.unwrap();
+        assert_eq!(lock_handle(&again), had);
+    });
+}
+
+#[test]
+fn numbers_of_a_damaged_store_begin_anew() {
+    let world = TestWorld::new(206);
+    world.clone().run(async move {
+        for last in [LAST, TRANSNO_MAX, Transno(TRANSNO_MAX.0 - 1)] {
+            let store = manual_store();
+            let (node, _) = start(&world, &store).await;
+            let one = node.connect("one").await;
+            modify(&one, 1).await;
+            let mut damage = Transaction::new();
+            put_transno(&mut damage, last);
+            store.apply(damage).unwrap();
+            store.commit().unwrap();
+            let (node, _, [one]) = start_again(&world, &store, [&one]).await;
+            assert!(node.target.last_committed() < Transno(1 << 40), "{last}");
+            assert!(is_evicted(&one).await);
+            let head = node.client("one").connect().await.unwrap();
+            assert!(!head.op_flags.contains(OpFlags::CONNECT_RECOVERING));
+            let new = node.connect("new").await;
+            let (first, second) = (modify(&new, 1).await, modify(&new, 2).await);
+            assert_eq!(second.head.transno.0, first.head.transno.0 + 1);
+        }
+    });
+}
+
+#[test]
+fn a_damaged_epoch_is_no_reason_to_wrap() {
+    let store = manual_store();
+    let mut transaction = Transaction::new();
+    crate::last_rcvd::put_server(&mut transaction, 7);
+    put_epoch(&mut transaction, Epoch(u32::MAX));
+    store.apply(transaction).unwrap();
+    let mut past = Past::load(&*store).unwrap();
+    assert_eq!(past.next_epoch(), None);
+    assert_eq!(past.renumber(&*store, 8, &mut Transaction::new()), Ok(Epoch(10)));
+    // A store from before epochs were recorded.
+    past.epoch = None;
+    assert_eq!(past.next_epoch(), Some(Epoch(9)));
+    past.server.as_mut().unwrap().instance = u32::MAX;
+    assert!(past.next_instance().is_err());
+}
+
+#[test]
+fn behind_the_last_number_nothing_is_changed() {
+    let store = manual_store();
+    let history = History::new(Transno(TRANSNO_MAX.0 - 1), Epoch::FIRST);
+    let next = || history.apply(&*store, Number::Next, |_| Transaction::new());
+    assert_eq!(next(), Ok(TRANSNO_MAX));
+    assert!(next().is_err_and(|error| error.errno() == Errno::EIO));
+    assert_eq!(history.last(), TRANSNO_MAX);
+}
+
+#[test]
+fn numbers_of_clients_begin_anew_and_are_nobody_elses() {
+    let world = TestWorld::new(207);
+    world.clone().run(async move {
+        let store = manual_store();
+        let mut transaction = Transaction::new();
+        for (uuid, client) in [("old", u32::MAX - 1), ("first", 0)] {
+            let record = ClientRecord { uuid: Uuid::new(uuid), client, instance: 1 };
+            put_client(&mut transaction, &record);
+        }
+        store.apply(transaction).unwrap();
+        store.commit().unwrap();
+        let (node, _) = start(&world, &store).await;
+        node.target.abort_recovery().await;
+        world.settle().await;
+        let record = ClientRecord { uuid: Uuid::new("stays"), client: 0, instance: 1 };
+        node.target.await_client(&record, Vec::new());
+        for uuid in ["a", "b"] {
+            node.connect(uuid).await;
+        }
+        let mut numbers: Vec<u32> = node.target.exports().iter().map(|it| it.client()).collect();
+        numbers.sort_unstable();
+        assert_eq!(numbers, [0, 1, 2]);
+        assert!(numbers.iter().all(|number| *number != Export::LOCAL));
+    });
+}
+
+/// A client that says it has seen answers to all there will ever be harms itself until it reconnects.
+#[test]
+fn what_was_seen_answered_is_forgotten_with_the_connection() {
+    let world = TestWorld::new(208);
+    world.clone().run(async move {
+        let (node, _) = start(&world, &manual_store()).await;
+        let client = node.connect("one").await;
+        let absurd = TestCall { last_xid: Xid(u64::MAX), ..TestCall::new(ObdPing::default()) };
+        assert_eq!(claim(&client, absurd).await, Some(Errno::EPROTO));
+        assert_eq!(client.call(ObdPing::default()).await.errno(), Some(Errno::EPROTO));
+        client.connect().await.unwrap();
+        assert_eq!(client.call(ObdPing::default()).await.errno(), None);
+    });
+}
+
+#[test]
+fn an_answer_that_fails_after_its_change_names_no_transaction() {
+    let world = TestWorld::new(209);
+    world.clone().run(async move {
+        let (node, role) = start(&world, &manual_store()).await;
+        let client = node.connect("one").await;
+        let site = FaultSite::Reply(Kind::MdsReintSetattr);
+        node.target.faults().arm(site, FaultAction::Fail(Errno::EIO), 1);
+        let answer = client.call_with(setattr(1)).await.unwrap();
+        assert_eq!((answer.errno(), answer.head.transno), (Some(Errno::EIO), Transno(0)));
+        assert_eq!(role.executed.load(Ordering::Relaxed), 1, "it is done all the same");
+    });
+}
+
+/// A role that forgets to say so is found by its tests.
+#[test]
+#[cfg(debug_assertions)]
+#[should_panic(expected = "failed with -5 after transaction")]
+fn a_role_that_answers_both_is_found() {
+    struct Careless;
+    impl Operations for Careless {
+        fn operate<'a>(
+            &'a self,
+            context: &'a Context,
+            _: Request,
+        ) -> BoxFuture<'a, Result<Outcome, Errno>> {
+            Box::pin(async move {
+                let done = context.target.transact(context, Transaction::new(), Memo::Done);
+                done.map_err(|error| error.errno())?;
+                Err(Errno::EIO)
+            })
+        }
+    }
+    let world = TestWorld::new(210);
+    world.clone().run(async move {
+        let store: Arc<dyn Store> = manual_store();
+        let node = TestTarget::start(&world, store, config(), Arc::new(Careless)).await;
+        node.connect("one").await.call_with(setattr(1)).await;
+    });
+}
+
+#[test]
+fn an_intents_error_is_an_error_and_a_lock_that_is_not_given_is_none() {
+    let outcome = |status, result: i32| {
+        let dlm_rep = sheen_wire::ldlm::LdlmReply {
+            policy_res2: u64::from(result as u32),
+            ..Default::default()
+        };
+        let dlm_rep = Some(dlm_rep);
+        let reply = LdlmIntentGetattrReply { dlm_rep, ..Default::default() };
+        Outcome { status, reply: Some(reply.into()) }.error()
+    };
+    assert_eq!(outcome(301, 0), 0);
+    assert_eq!(outcome(301, -107), -107);
+    assert_eq!(outcome(0, -107), -107);
+    assert_eq!(outcome(-5, 0), -5);
+    assert_eq!(Outcome { status: 303, reply: None }.error(), 0);
+}

@@ -1,0 +1,169 @@
+//! What `sheen fsck` finds in a stopped file system, what it repairs, and how it leaves.
+
+use std::fs::{self, File};
+use std::path::Path;
+use std::time::Duration;
+
+use sheen_store::{Store, Transaction};
+use sheen_store_disk::{OpenOptions, StoreDisk};
+use sheen_testkit::cluster::Cluster;
+use sheen_testkit::scene::scene;
+use sheen_testkit::{Outcome, Told, ensure};
+use sheen_types::Fid;
+
+use crate::damage::{content, flip, holding, must_be_io_error};
+
+const LIMIT: Duration = Duration::from_secs(300);
+
+/// How it left, and what it said.
+fn fsck(cluster: &Cluster, more: &[&str]) -> Outcome<(Option<i32>, String)> {
+    let dir = cluster.dir();
+    let done = cluster.run(&[&["fsck", "--dir", &dir.to_string_lossy()], more].concat())?;
+    Ok((done.status.code(), done.output))
+}
+
+fn left_with(code: i32, last: &str, (was, said): &(Option<i32>, String)) -> Outcome {
+    ensure(*was == Some(code), || format!("it left with {was:?}, not {code}:\n{said}"))?;
+    ensure(said.trim_end().ends_with(last), || format!("not {last:?} at last:\n{said}"))
+}
+
+/// A line with all of this.
+fn tells(said: &str, parts: &[&str]) -> Outcome {
+    let found = said.lines().any(|line| parts.iter().all(|part| line.contains(part)));
+    ensure(found, || format!("no line has {parts:?}:\n{said}"))
+}
+
+fn fid_of(cluster: &Cluster, name: &str) -> Outcome<Fid> {
+    let path = cluster.mnt().join(name);
+    let said = cluster.must(&["lfs", "path2fid", &path.to_string_lossy()])?;
+    let mut words = said.trim().trim_matches(['[', ']']).split(':').map(|word| {
+        u64::from_str_radix(word.trim_start_matches("0x"), 16).map_err(|error| error.to_string())
+    });
+    let mut word = || words.next().unwrap_or_else(|| Err(format!("no FID: {said}")));
+    let (seq, oid) = (word()?, word()?);
+    Ok(Fid::new(seq, u32::try_from(oid).told("a number")?))
+}
+
+/// Changes the MDT's store as nothing in the program does.
+fn change_mdt(
+    cluster: &Cluster,
+    change: impl FnOnce(&StoreDisk, &mut Transaction) -> Outcome,
+) -> Outcome {
+    let directory = cluster.dir().join("mdt0000");
+    let store = StoreDisk::open(&directory, &OpenOptions::default()).told("open the store")?;
+    let mut transaction = Transaction::new();
+    change(&store, &mut transaction)?;
+    store.apply(transaction).told("apply")?;
+    store.commit().map(drop).told("commit")
+}
+
+fn forget_name(store: &StoreDisk, transaction: &mut Transaction, name: &str) -> Outcome {
+    let entries = store.scan(Fid::ROOT, &[], 1000).told("scan")?;
+    let entry = entries.into_iter().find(|entry| entry.key.ends_with(name.as_bytes()));
+    transaction.delete(Fid::ROOT, entry.ok_or("no such name")?.key);
+    Ok(())
+}
+
+fn cut(path: &Path) -> Outcome {
+    let file = File::options().write(true).open(path).told("open an object's file")?;
+    file.set_len(1000).told("cut it")
+}
+
+#[test]
+fn data_that_is_lost_cut_or_flipped_is_found_by_path() {
+    scene("fsck-data", 2, LIMIT, |cluster| {
+        let names = ["lost", "cut", "flipped", "whole"];
+        for (seed, name) in names.iter().enumerate() {
+            fs::write(cluster.mnt().join(name), content(seed as u64)).told(name)?;
+        }
+        let busy = fsck(cluster, &[])?;
+        ensure(busy.0 == Some(8), || format!("{busy:?} while its server runs"))?;
+        cluster.down()?;
+        left_with(0, " 0 problems", &fsck(cluster, &["-n"])?)?;
+        fs::remove_file(holding(cluster, &content(0))?).told("remove an object's file")?;
+        cut(&holding(cluster, &content(1))?)?;
+        flip(&holding(cluster, &content(2))?, 1_234_567)?;
+
+        let found = fsck(cluster, &["-n"])?;
+        left_with(4, " 3 problems", &found)?;
+        for (name, why) in
+            [("/lost ([", "is lost"), ("/cut ([", "is cut"), ("/flipped ([", "is damaged")]
+        {
+            tells(&found.1, &["OST000", name, why, "/objects/"])?;
+        }
+        left_with(4, " 2 problems", &fsck(cluster, &["--no-checksums"])?)?;
+        let tried = fsck(cluster, &["-y"])?;
+        left_with(4, " 3 problems", &tried)?;
+        tells(&tried.1, &["/lost ([", ": not repaired"])?;
+
+        cluster.up()?;
+        for name in ["lost", "cut", "flipped"] {
+            let path = cluster.mnt().join(name);
+            must_be_io_error(name, fs::read(&path))?;
+            fs::remove_file(path).told("remove what is damaged")?;
+        }
+        let whole = fs::read(cluster.mnt().join("whole")).told("a whole file")?;
+        ensure(whole == content(3), || "changed".to_owned())?;
+        cluster.down()?;
+        let end = fsck(cluster, &[])?;
+        ensure(end.0 == Some(0), || end.1)
+    });
+}
+
+#[test]
+fn what_no_name_leads_to_goes_to_lost_and_found() {
+    scene("fsck-repair", 2, LIMIT, |cluster| {
+        for (seed, name) in ["unnamed", "inodeless", "whole"].iter().enumerate() {
+            fs::write(cluster.mnt().join(name), content(seed as u64)).told(name)?;
+        }
+        let (unnamed, inodeless) = (fid_of(cluster, "unnamed")?, fid_of(cluster, "inodeless")?);
+        cluster.down()?;
+        change_mdt(cluster, |store, transaction| {
+            forget_name(store, transaction, "unnamed")?;
+            transaction.remove_xattr(unnamed, "trusted.link");
+            transaction.destroy(inodeless);
+            Ok(())
+        })?;
+        for _ in 0..2 {
+            let found = fsck(cluster, &["-n"])?;
+            ensure(found.0 == Some(4), || format!("{found:?}"))?;
+            tells(&found.1, &["MDT0000: ", &unnamed.to_string(), "no name leads to it"])?;
+            tells(&found.1, &["MDT0000: /inodeless", &inodeless.to_string(), "is missing"])?;
+            tells(&found.1, &["OST000", "3000000 bytes belong to no file"])?;
+        }
+        let done = fsck(cluster, &["-y"])?;
+        left_with(1, " 0 problems", &done)?;
+        tells(&done.1, &["/inodeless", ": repaired"])?;
+        left_with(0, " 0 problems", &fsck(cluster, &["-y"])?)?;
+
+        cluster.up()?;
+        let whole = fs::read(cluster.mnt().join("whole")).told("a whole file")?;
+        ensure(whole == content(2), || "changed".to_owned())?;
+        ensure(!cluster.mnt().join("inodeless").exists(), || "the name is left".to_owned())?;
+        let mut left = Vec::new();
+        for entry in fs::read_dir(cluster.mnt().join("lost+found")).told("lost+found")? {
+            left.push(fs::read(entry.told("an entry")?.path()).told("what was found")?);
+        }
+        left.sort();
+        let mut wanted = vec![content(0), content(1)];
+        wanted.sort();
+        ensure(left == wanted, || format!("{} files are in lost+found", left.len()))?;
+        fs::write(cluster.mnt().join("new"), content(9)).told("a new file")?;
+        cluster.down()?;
+        left_with(0, " 0 problems", &fsck(cluster, &[])?)
+    });
+}
+
+#[test]
+fn a_wrong_command_line_and_a_place_without_a_file_system_leave_as_fsck_does() {
+    scene("fsck-codes", 1, LIMIT, |cluster| {
+        for words in [&["-n", "-y"][..], &["--what"], &["-p"]] {
+            let (code, said) = fsck(cluster, words)?;
+            ensure(code == Some(16), || format!("{words:?}: {code:?}: {said}"))?;
+        }
+        let nowhere = cluster.run(&["fsck", "--dir", "/nonexistent"])?;
+        ensure(nowhere.status.code() == Some(8), || format!("{:?}", nowhere.status))?;
+        let help = cluster.must(&["fsck", "--help"])?;
+        ensure(help.contains("-y") && help.contains("--no-checksums"), || help.clone())
+    });
+}

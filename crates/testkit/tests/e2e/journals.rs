@@ -1,0 +1,137 @@
+//! What a target lost that it had acknowledged: it is refused in one line, not served with less.
+
+use std::fs;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use sheen_testkit::cluster::Cluster;
+use sheen_testkit::scene::{same_after_restart, scene};
+use sheen_testkit::{Outcome, Told, ensure};
+
+const LIMIT: Duration = Duration::from_secs(300);
+
+/// The newest journal of the MDT.
+fn journal(cluster: &Cluster) -> Outcome<PathBuf> {
+    let engine = cluster.dir().join("mdt0000/engine");
+    let mut journals = Vec::new();
+    for entry in fs::read_dir(engine).told("read")? {
+        let path = entry.told("read")?.path();
+        let number = path.file_stem().and_then(|stem| stem.to_str()?.parse::<u64>().ok());
+        let is_journal = path.extension().is_some_and(|extension| extension == "jnl");
+        journals.extend(number.filter(|_| is_journal).map(|number| (number, path)));
+    }
+    journals.into_iter().max().map(|(_, path)| path).ok_or_else(|| "no journal".to_owned())
+}
+
+/// 300 files, stopped, the MDT's journal cut in half.
+#[test]
+fn a_journal_cut_in_half_keeps_the_file_system_down() {
+    scene("journal-cut", 1, LIMIT, |cluster| {
+        for number in 0..300 {
+            fs::write(cluster.mnt().join(format!("file-{number}")), [7; 100]).told("write")?;
+        }
+        // A kill leaves the mark current, and is no damage.
+        cluster.kill_server()?;
+        cluster.up()?;
+        same_after_restart(cluster)?;
+        cluster.down()?;
+        let journal = journal(cluster)?;
+        let whole = fs::read(&journal).told("read")?;
+        let used = whole.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
+        fs::write(&journal, &whole[..used / 2]).told("cut")?;
+        let refused = cluster.up().err().ok_or("it came up with half of its journal")?;
+        let text = "transactions that were acknowledged as durable are missing";
+        let lines: Vec<_> = refused.lines().filter(|line| line.contains(text)).collect();
+        ensure(
+            lines.iter().any(|line| line.contains("MDT0000") && line.contains("mdt0000/engine")),
+            || format!("no line names the target:\n{refused}"),
+        )?;
+        fs::write(&journal, &whole).told("restore")?;
+        cluster.up()?;
+        same_after_restart(cluster)
+    });
+}
+
+/// A target that cannot be told from an empty directory is not made anew.
+#[test]
+fn a_target_that_is_gone_is_not_formatted_again() {
+    scene("target-gone", 2, LIMIT, |cluster| {
+        fs::write(cluster.mnt().join("file"), "kept").told("write")?;
+        same_after_restart(cluster)?;
+        for target in ["mdt0000", "ost0000"] {
+            cluster.down()?;
+            let format = cluster.dir().join(target).join("format");
+            let whole = fs::read(&format).told("read")?;
+            fs::remove_file(&format).told("remove")?;
+            let refused = cluster.up().err().ok_or("it came up without a target")?;
+            ensure(refused.contains(target) && refused.contains("restore it"), || refused.clone())?;
+            ensure(!format.exists(), || format!("{target} was formatted"))?;
+            fs::write(&format, &whole).told("restore")?;
+            cluster.up()?;
+            same_after_restart(cluster)?;
+        }
+        Ok(())
+    });
+}
+
+/// Every table of the MDT damaged, and the journal: it does not start, is salvaged, and serves what is left.
+#[test]
+fn a_damaged_table_is_salvaged() {
+    scene("salvage", 1, LIMIT, |cluster| {
+        for number in 0..40 {
+            let directory = cluster.mnt().join(format!("dir-{number}"));
+            fs::create_dir(&directory).told("mkdir")?;
+            for file in 0..10 {
+                let path = directory.join(format!("file-{file}"));
+                fs::write(path, format!("{number}.{file}").repeat(100)).told("write")?;
+            }
+        }
+        cluster.down()?;
+        let journal = journal(cluster)?;
+        let mut bytes = fs::read(&journal).told("read")?;
+        let used = bytes.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
+        // In a name: its inode or its directory knows it still.
+        let at = bytes[..used / 2].windows(6).rposition(|name| name == b"file-3").unwrap_or(0);
+        bytes[at] ^= 0x10;
+        fs::write(&journal, &bytes).told("damage")?;
+        ensure(cluster.up().is_err(), || "it came up with a damaged journal".to_owned())?;
+        let dir = cluster.dir().to_string_lossy().into_owned();
+        let told = cluster.must(&["salvage", "--dir", &dir, "mdt0000"])?;
+        ensure(told.contains("were taken, which no checksum proves"), || told.clone())?;
+        ensure(
+            fs::read(cluster.dir().join("damaged-mdt0000/engine").join(name(&journal)))
+                .is_ok_and(|kept| kept == bytes),
+            || "the damaged store was changed".to_owned(),
+        )?;
+        cluster.up()?;
+        let mut read = 0;
+        for entry in fs::read_dir(cluster.mnt()).told("list")? {
+            let directory = entry.told("list")?.path();
+            let Some(number) = name(&directory).strip_prefix("dir-").map(str::to_owned) else {
+                continue;
+            };
+            for entry in fs::read_dir(&directory).told("list")? {
+                let path = entry.told("list")?.path();
+                // The flipped byte may be in what the inode says of its name: it has two then.
+                let Some(file) = name(&path).strip_prefix("file-") else { continue };
+                let bytes = fs::read_to_string(&path).told("read")?;
+                let expected = format!("{number}.{file}").repeat(100);
+                ensure(bytes == expected, || format!("{}: other bytes", path.display()))?;
+                read += 1;
+            }
+        }
+        // The flipped byte is one change's, or a few where it is a length.
+        ensure(read >= 380, || format!("only {read} of 400 files:\n{told}"))?;
+        fs::write(cluster.mnt().join("new"), "new").told("write")?;
+        cluster.down()?;
+        let checked = cluster.run(&["fsck", "--dir", &dir])?;
+        let faults = checked.output.lines().filter(|line| line.contains("MDT0000:"));
+        let faults: Vec<_> = faults.collect();
+        ensure(faults.is_empty(), || format!("{faults:?}"))?;
+        cluster.up()
+    });
+}
+
+fn name(path: &std::path::Path) -> &str {
+    path.file_name().and_then(|name| name.to_str()).unwrap_or_default()
+}

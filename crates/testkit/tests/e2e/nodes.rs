@@ -1,0 +1,126 @@
+//! Servers at nodes of their own: each process learns from the MGS who else is one, whichever starts
+//! first; and who is none gets nowhere.
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use sheen_testkit::cluster::Cluster;
+use sheen_testkit::process::{text, wait_until};
+use sheen_testkit::scene::scene;
+use sheen_testkit::{Outcome, Told, ensure};
+
+const LIMIT: Duration = Duration::from_secs(240);
+/// Longer than any start or recovery takes here.
+const PATIENCE: Duration = Duration::from_secs(120);
+const PORT: &str = "19989";
+
+/// A process of one node; killed when dropped.
+struct Node(Child);
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// An address of this machine that no other test has: of this process, as `sheen up` takes others.
+fn nid(node: u32) -> String {
+    let own = std::process::id();
+    format!("127.{}.{}.{node}@tcp", 200 + own % 50, own / 50 % 250)
+}
+
+fn spawn(cluster: &Cluster, arguments: &[&str], log: &Path) -> Outcome<Node> {
+    let out = File::options().create(true).append(true).open(log).told(log.display())?;
+    let mut command = cluster.command(arguments);
+    command.stdin(Stdio::null());
+    command.stderr(out.try_clone().told(log.display())?).stdout(out);
+    command.spawn().told("sheen").map(Node)
+}
+
+fn serve(cluster: &Cluster, node: u32, target: &Path) -> Outcome<Node> {
+    let (nid, target_text) = (nid(node), target.to_string_lossy());
+    let log = cluster.logs().join(format!("server{node}.log"));
+    spawn(cluster, &["server", "--nid", &nid, "--port", PORT, &target_text], &log)
+}
+
+fn format(cluster: &Cluster, name: &str, more: &[&str]) -> Outcome<PathBuf> {
+    let directory = cluster.dir().join(name);
+    let text = directory.to_string_lossy().into_owned();
+    let mut arguments = vec!["mkfs.lustre", "-q", "--fsname", "nodes", "--device-size", "2000000"];
+    arguments.extend(more);
+    arguments.push(&text);
+    cluster.must(&arguments)?;
+    Ok(directory)
+}
+
+fn reads(path: &Path, wanted: &str) -> Outcome {
+    wait_until(&format!("{} in {}", wanted, path.display()), PATIENCE, || {
+        fs::read_to_string(path).is_ok_and(|found| found == wanted)
+    })
+}
+
+#[expect(clippy::disallowed_methods, reason = "a server is waited for that must not start")]
+fn work(cluster: &Cluster) -> Outcome {
+    let mdt = format(cluster, "mdt", &["--mgs", "--mdt", "--index", "0"])?;
+    let ost = format(cluster, "ost", &["--ost", "--index", "0", "--mgsnode", &nid(1)])?;
+    let (first, second) = (serve(cluster, 1, &mdt)?, serve(cluster, 2, &ost)?);
+    let (source, mnt) = (format!("{}:/nodes", nid(1)), cluster.mnt());
+    let (options, path) = (format!("port={PORT},nid={}", nid(3)), mnt.to_string_lossy());
+    let log = cluster.logs().join("mount.log");
+    let mount = ["mount", "-f", "-o", &options, &source, &path];
+    let mut mounted = None;
+    wait_until("the mount", PATIENCE, || {
+        let tried = mounted.get_or_insert_with(|| spawn(cluster, &mount, &log));
+        let ended = tried.as_mut().is_ok_and(|node| node.0.try_wait().is_ok_and(|it| it.is_some()));
+        if ended {
+            mounted = None;
+        }
+        fs::read_to_string("/proc/mounts").is_ok_and(|all| all.contains(&*path))
+    })?;
+    fs::write(mnt.join("one"), "1").told("write")?;
+    // The OST comes back before anybody can tell it who the MDT is.
+    drop((first, second));
+    let _second = serve(cluster, 2, &ost)?;
+    std::thread::sleep(Duration::from_secs(2));
+    let _first = serve(cluster, 1, &mdt)?;
+    reads(&mnt.join("one"), "1")?;
+    fs::write(mnt.join("two"), "2").told("write")?;
+    reads(&mnt.join("two"), "2")?;
+    let refused = text(&cluster.logs().join("server2.log"));
+    ensure(!refused.contains("claims to be a server"), || refused.clone())?;
+    let unmounted =
+        Command::new("fusermount3").args(["-u", &*path]).status().told("fusermount3")?;
+    ensure(unmounted.success(), || "the mount is in use".to_owned())?;
+    Ok(())
+}
+
+#[test]
+fn servers_at_nodes_of_their_own_know_each_other() {
+    let cluster = Cluster::prepare("nodes", 1, &[]).expect("a folder");
+    work(&cluster).expect("three nodes work");
+}
+
+/// A file system of `sheen up` has all its targets in one process.
+#[test]
+fn a_target_from_elsewhere_does_not_join_what_is_up() {
+    scene("joins", 1, LIMIT, |cluster| {
+        let source = text(&cluster.dir().join("run/mgs.nid"));
+        let (mgs, port) = (source.trim(), cluster.port().ok_or("no port")?);
+        let directory = cluster.dir().join("stranger");
+        let target = directory.to_string_lossy();
+        let fsname = ["--fsname", "sheen", "--index", "7", "--mgsnode", mgs];
+        let mut arguments = vec!["mkfs.lustre", "-q", "--ost", "--device-size", "2000000"];
+        arguments.extend(fsname);
+        arguments.push(&target);
+        cluster.must(&arguments)?;
+        let nid = nid(9);
+        let joined = cluster.run(&["server", "--nid", &nid, "--port", &port, &target])?;
+        ensure(!joined.status.success(), || "it joined".to_owned())?;
+        ensure(joined.output.contains("Permission denied"), || joined.output.clone())?;
+        Ok(())
+    });
+}

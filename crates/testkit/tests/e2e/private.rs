@@ -1,0 +1,207 @@
+//! What is closed to other users: everything that a file system keeps, whatever the umask; and what
+//! other users planted first is not believed.
+
+use std::fs;
+use std::os::unix::fs::{PermissionsExt, chown};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command};
+use std::sync::Arc;
+use std::time::Duration;
+
+use sheen_testkit::cluster::{Cluster, program};
+use sheen_testkit::process::{self, text};
+use sheen_testkit::scene::{play, scene};
+use sheen_testkit::{Outcome, Told, ensure};
+
+use crate::rights::{User, mode, set_mode};
+
+const LIMIT: Duration = Duration::from_secs(300);
+const MALLORY: u32 = 12_003;
+
+/// What below `path` others may do something with; links have no modes of their own.
+fn open_to_others(path: &Path) -> Outcome<Vec<PathBuf>> {
+    let found = fs::symlink_metadata(path).told(path.display())?;
+    let mut open = Vec::new();
+    if found.is_symlink() {
+        return Ok(open);
+    }
+    if found.permissions().mode() & 0o077 != 0 {
+        open.push(path.to_owned());
+    }
+    if found.is_dir() {
+        for entry in fs::read_dir(path).told(path.display())?.flatten() {
+            open.extend(open_to_others(&entry.path())?);
+        }
+    }
+    Ok(open)
+}
+
+fn open_everything(path: &Path) -> Outcome {
+    let done = Command::new("chmod").args(["-R", "a+rwX"]).arg(path).status().told("chmod")?;
+    ensure(done.success(), || "chmod".to_owned())
+}
+
+/// `sheen ARGUMENTS` where the umask takes nothing away.
+fn with_no_umask(cluster: &Cluster, arguments: &str) -> Outcome<String> {
+    let line = format!("umask 0; exec {} {arguments}", program()?.display());
+    let mut command = Command::new("sh");
+    command.args(["-c", &line]).env("SHEEN_RUN_DIR", cluster.sockets());
+    process::must(&mut command, &cluster.logs().join("umask"), LIMIT)
+}
+
+#[test]
+fn all_that_a_file_system_keeps_is_closed_and_closed_again() {
+    // Longer than the path of a socket may be.
+    let name = "private-".repeat(14);
+    let cluster = Arc::new(Cluster::prepare(&name, 1, &[]).unwrap());
+    play(&cluster, LIMIT, |cluster| {
+        let (dir, mnt) = (cluster.dir(), cluster.mnt());
+        ensure(dir.as_os_str().len() > 120, || dir.display().to_string())?;
+        let up = format!("up --dir {} --mount {} --osts 1", dir.display(), mnt.display());
+        with_no_umask(cluster, &up)?;
+        fs::write(mnt.join("f"), vec![7; 100_000]).told("write")?;
+        fs::File::open(mnt.join("f")).and_then(|file| file.sync_all()).told("sync")?;
+        for place in ["run", "mgt", "mdt0000", "ost0000"] {
+            let open = open_to_others(&dir.join(place))?;
+            ensure(open.is_empty(), || format!("open to others: {open:?}"))?;
+        }
+        let open = open_to_others(cluster.sockets())?;
+        ensure(open.is_empty(), || format!("open to others: {open:?}"))?;
+        let other = User { cluster, folder: Path::new("/"), uid: MALLORY, groups: &[] };
+        for path in
+            ["run/cluster", "run/server.log", "ost0000/CONFIG", "mdt0000/lock", "mgt/format"]
+        {
+            other.cannot(&format!("cat {}", dir.join(path).display()))?;
+        }
+        closed_again(cluster, &up)
+    });
+}
+
+/// What was opened while nothing ran is closed at the next start, and said.
+fn closed_again(cluster: &Cluster, up: &str) -> Outcome {
+    let dir = cluster.dir();
+    cluster.down()?;
+    open_everything(&dir)?;
+    let said = with_no_umask(cluster, up)?;
+    for place in ["dir could be written", "run was open to others"] {
+        ensure(said.contains(place), || format!("no line `{place}`: {said}"))?;
+    }
+    let log = text(&dir.join("run/server.log"));
+    for place in ["mgt", "mdt0000", "ost0000"] {
+        let line = format!("{} was open to others (mode 777)", dir.join(place).display());
+        ensure(log.contains(&line), || format!("no line of {place}: {log}"))?;
+        let found = mode(&dir.join(place))?;
+        ensure(found == 0o700, || format!("{place} has mode {found:o}"))?;
+    }
+    let modes = ["run", "run/lnet", "run/server.log", "ost0000/objects", "mdt0000/engine"];
+    for place in modes {
+        let found = mode(&dir.join(place))?;
+        ensure(found & 0o077 == 0, || format!("{place} has mode {found:o}"))?;
+    }
+    ensure(fs::read(cluster.mnt().join("f")).told("read")? == vec![7; 100_000], String::new)
+}
+
+#[test]
+fn targets_of_mkfs_are_closed_and_those_of_another_user_refused() {
+    let cluster = Arc::new(Cluster::prepare("mkfs-modes", 1, &[]).unwrap());
+    play(&cluster, LIMIT, |cluster| {
+        let target = cluster.dir().join("t");
+        fs::create_dir(&target).told("mkdir")?;
+        set_mode(&target, 0o777)?;
+        with_no_umask(cluster, &format!("mkfs.lustre --mgs {}", target.display()))?;
+        let open = open_to_others(&target)?;
+        ensure(open.is_empty(), || format!("open to others: {open:?}"))?;
+        chown(&target, Some(MALLORY), None).told("chown")?;
+        let words = ["server", "--nid", "127.0.3.1@tcp", &target.to_string_lossy()];
+        let refused = cluster.run(&words)?;
+        let told = format!("belongs to uid {MALLORY}");
+        ensure(refused.status.code() == Some(1) && refused.output.contains(&told), || {
+            format!("{}: {}", refused.status, refused.output)
+        })
+    });
+}
+
+/// A process that must live. Dropped, it is ended.
+struct Bystander(Child);
+
+impl Bystander {
+    fn start() -> Outcome<Self> {
+        Command::new("sleep").arg("600").spawn().told("sleep").map(Self)
+    }
+
+    /// The line that a pid file would have of it.
+    fn line(&self) -> Outcome<String> {
+        let pid = self.0.id();
+        let stat = text(&PathBuf::from(format!("/proc/{pid}/stat")));
+        let started = stat.rsplit_once(')').and_then(|(_, rest)| rest.split_whitespace().nth(19));
+        Ok(format!("{pid} {}\n", started.ok_or("no start time")?))
+    }
+
+    fn must_live(&mut self) -> Outcome {
+        let ended = self.0.try_wait().told("wait")?;
+        ensure(ended.is_none(), || format!("a process of another program was ended: {ended:?}"))
+    }
+}
+
+impl Drop for Bystander {
+    fn drop(&mut self) {
+        // It lives, or has ended already.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn what_another_user_wrote_makes_root_kill_and_unmount_nothing() {
+    scene("planted-pids", 1, LIMIT, |cluster| {
+        let mut bystander = Bystander::start()?;
+        let (trap, mounted) = (cluster.logs().join("trap"), cluster.mnt());
+        fs::create_dir_all(trap.join("run")).told("mkdir")?;
+        let cluster_text = format!("fsname=sheen\nmount={}\n", mounted.display());
+        fs::write(trap.join("run/cluster"), cluster_text).told("write")?;
+        fs::write(trap.join("run/server.pid"), bystander.line()?).told("write")?;
+        fs::write(trap.join("run/mount.pid"), bystander.line()?).told("write")?;
+        for path in ["run/cluster", "run/server.pid", "run/mount.pid", "run", ""] {
+            chown(trap.join(path), Some(MALLORY), Some(MALLORY)).told("chown")?;
+        }
+        let down = cluster.run(&["down", "--dir", &trap.to_string_lossy()])?;
+        bystander.must_live()?;
+        let told = format!("belongs to uid {MALLORY}");
+        ensure(!down.status.success() && down.output.contains(&told), || {
+            format!("{}: {}", down.status, down.output)
+        })?;
+        ensure(sheen_testkit::cluster::is_mounted(&mounted), || "unmounted".to_owned())?;
+        // Nor does a file of ours that names a process of another program.
+        let pid_file = cluster.dir().join("run/server.pid");
+        let right = text(&pid_file);
+        fs::write(&pid_file, bystander.line()?).told("write")?;
+        let status = cluster.must(&["status", "--dir", &cluster.dir().to_string_lossy()])?;
+        ensure(status.contains("server:      stopped"), || status.clone())?;
+        fs::write(&pid_file, right).told("write")?;
+        cluster.down()?;
+        bystander.must_live()?;
+        cluster.up()
+    });
+}
+
+#[test]
+fn a_run_folder_that_another_user_made_first_is_refused() {
+    let cluster = Arc::new(Cluster::prepare("planted-run", 1, &[]).unwrap());
+    play(&cluster, LIMIT, |cluster| {
+        let planted = cluster.logs().join("run");
+        fs::create_dir_all(&planted).told("mkdir")?;
+        chown(&planted, Some(MALLORY), Some(MALLORY)).told("chown")?;
+        let (dir, mnt) = (cluster.dir(), cluster.mnt());
+        let (dir, mnt) = (dir.to_string_lossy(), mnt.to_string_lossy());
+        let mut up = cluster.command(&["up", "--dir", &dir, "--mount", &mnt, "--osts", "1"]);
+        up.env("SHEEN_RUN_DIR", &planted);
+        let refused = process::run(&mut up, &cluster.logs().join("up"), LIMIT)?;
+        let told = format!("{}: it belongs to uid {MALLORY}", planted.display());
+        ensure(refused.status.code() == Some(1) && refused.output.contains(&told), || {
+            format!("{}: {}", refused.status, refused.output)
+        })?;
+        let made: Vec<_> = fs::read_dir(&planted).told("list")?.collect();
+        ensure(made.is_empty(), || format!("made there: {made:?}"))?;
+        cluster.up()
+    });
+}
