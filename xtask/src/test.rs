@@ -230,8 +230,9 @@ fn e2e(options: &Options) -> Count {
     if !sheen.is_file() {
         return Count::of(&Err(format!("{}: not built, so not tested", sheen.display())));
     }
-    // They wait more than they compute: for lock callbacks, evictions, syncs.
-    let mut command = test_command(options, &["--package", "sheen-testkit", "--test", "e2e"]);
+    // They wait more than they compute: for lock callbacks, evictions, syncs. Of the whole workspace, as in
+    // `unit`: alone, the package would have the libraries below it built with other features, once more.
+    let mut command = test_command(options, &["--workspace", "--test", "e2e"]);
     // Told by name, the browser must be there: what `setup` installs is not left out by mistake.
     if std::env::var_os("SHEEN_CHROMIUM").is_none() {
         command.env("SHEEN_CHROMIUM", "chromium");
