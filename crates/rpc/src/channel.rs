@@ -38,6 +38,12 @@ pub trait Channel: Send + Sync {
     /// Where the import stands.
     fn state(&self) -> ImportState;
 
+    /// Whether the target refused us last because it recovers, which ends with its recovery window, and takes no
+    /// new clients until then (`EBUSY`).
+    fn is_put_off(&self) -> bool {
+        false
+    }
+
     /// What both sides agreed on in the last connect; before the first, what we would offer.
     fn connect_data(&self) -> ObdConnectData;
 

@@ -61,11 +61,8 @@ impl Mounted {
                 Ok(done) => return Ok(Some(done)),
                 // Objects that the file has left are gone soon.
                 Err(Refusal::Errno(Errno::ENOENT)) if !is_current(inode) => {}
-                // The MDT names objects that an OST has not: whoever looks for the file finds it, so that
-                // is no missing name.
                 Err(Refusal::Errno(Errno::ENOENT)) => {
-                    tracing::error!(file = %inode.fid, "an object of the file is lost");
-                    return Err(Errno::EIO);
+                    return Err(self.why_absent(who, inode).await);
                 }
                 Err(Refusal::Errno(errno)) => return Err(errno),
                 Err(Refusal::Stale) => {}
@@ -77,6 +74,19 @@ impl Mounted {
         }
         tracing::warn!(file = %inode.fid, "the layout changes faster than it can be used");
         Err(Errno::EIO)
+    }
+
+    /// What it means that an OST has no object of a file whose layout holds: the file was removed while the
+    /// call waited, by us or under a lock that we had not got, or its object is lost. Whoever looks for the
+    /// file finds it then, so that is no missing name.
+    async fn why_absent(&self, who: &Credentials, inode: &Inode) -> Errno {
+        match self.meta.getattr(who, inode).await {
+            Err(Errno::ENOENT | Errno::ESTALE) => Errno::ESTALE,
+            _ => {
+                tracing::error!(file = %inode.fid, "an object of the file is lost");
+                Errno::EIO
+            }
+        }
     }
 
     /// The data of a regular file; `None` if it has no layout.

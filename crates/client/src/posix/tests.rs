@@ -12,7 +12,8 @@ use sheen_wire::lov::{LovEa, LovMagic, LovMd, LovMdHeader, LovOstData, LovPatter
 use sheen_wire::md::{AttrValid, Bias, MdtBody, OpenHandle, Valid};
 use sheen_wire::messages::{
     LdlmEnqueueReply, LdlmIntentGetattrReply, LdlmIntentGetxattrReply, MdsCloseReply,
-    MdsReadpageReply, MdsReintSetattrReply, MdsReintUnlinkReply, MdsSyncReply, Request,
+    MdsGetattrReply, MdsReadpageReply, MdsReintSetattrReply, MdsReintUnlinkReply, MdsSyncReply,
+    Request,
 };
 use sheen_wire::ost::OstId;
 
@@ -880,10 +881,31 @@ fn an_object_that_is_lost_is_an_error_and_no_missing_name() {
     assert_eq!(fixture.world.run(read(fixture.files.clone())), Ok(()));
     let file = fixture.data.files.lock().values().next().cloned().expect("one");
     *file.refused.lock() = Some(Errno::ENOENT);
+    // The MDT has the file.
+    let there = || {
+        let mdt_body = Some(body(FILE, 0o100_644));
+        MdsGetattrReply { mdt_body, ..Default::default() }
+    };
+    fixture.mdt.answer(there());
     assert_eq!(fixture.world.run(read(fixture.files.clone())), Err(Errno::EIO));
+    fixture.mdt.answer(there());
     let files = fixture.files.clone();
     let told = fixture.world.run(async move { files.getattr(&Fixture::root(), node).await });
     assert_eq!(told.map(drop), Err(Errno::EIO));
+}
+
+#[test]
+fn a_file_that_is_removed_while_a_call_waits_for_its_object_is_gone_and_not_lost() {
+    let fixture = Fixture::new();
+    fixture.mdt.answer(found_file(0x77, WHOLE | InodeBits::LAYOUT, false));
+    let node = entry(look_up(&fixture, NodeId::ROOT, "f")).node;
+    let stat = |files: FileSystem| async move { files.getattr(&Fixture::root(), node).await };
+    assert!(fixture.world.run(stat(fixture.files.clone())).is_ok());
+    let file = fixture.data.files.lock().values().next().cloned().expect("one");
+    *file.refused.lock() = Some(Errno::ENOENT);
+    fixture.mdt.refuse(Errno::ENOENT);
+    let told = fixture.world.run(stat(fixture.files.clone()));
+    assert_eq!(told.map(drop), Err(Errno::ESTALE));
 }
 
 /// Between its lookup and its open another client replaces the file, twice.

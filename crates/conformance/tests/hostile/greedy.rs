@@ -7,7 +7,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use sheen_client::data::Osts;
-use sheen_client::posix::FileSystem;
+use sheen_client::posix::{FileSystem, NodeId};
 use sheen_node::net::LNet;
 use sheen_rpc::REPLY_PORTALS;
 use sheen_target::budget::Limit;
@@ -121,7 +121,7 @@ impl Greedy {
 async fn rounds(world: &sheen_io::World, files: &FileSystem, first: u64) -> u64 {
     let (end, mut round) = (world.clock.now() + TIME, first);
     while world.clock.now() < end {
-        work(files, round).await;
+        work(files, NodeId::ROOT, round).await;
         round += 1;
     }
     round - first

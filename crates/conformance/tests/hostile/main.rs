@@ -21,7 +21,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use sheen_assembly::{PlanKind, Role, Served};
 use sheen_client::data::Osts;
-use sheen_client::posix::{Credentials, FileSystem, NodeId, OpenFlags};
+use sheen_client::posix::{Credentials, FileSystem, NewNode, NodeId, OpenFlags};
 use sheen_hostile::{Known, Range, Requests, Service};
 use sheen_io::World;
 use sheen_rpc::REPLY_PORTALS;
@@ -70,12 +70,21 @@ async fn mounted_at(io: World, nid: Nid) -> FileSystem {
     mounted(&io, nid, osts).await
 }
 
-/// One round of work: makes a file, writes it, reads it back, removes it.
-async fn work(files: &FileSystem, round: u64) {
+/// A directory of the client's own: the hostile ones are root, too, and may do with the root directory what
+/// root may, up to making it immutable.
+async fn own_directory(files: &FileSystem) -> NodeId {
+    let name = Name::new(b"neighbour".as_slice()).expect("a name");
+    let who = Credentials::root();
+    let made = files.make(&who, NodeId::ROOT, &name, 0o755, NewNode::Directory).await;
+    made.expect("a directory").node
+}
+
+/// One round of work in `directory`: makes a file, writes it, reads it back, removes it.
+async fn work(files: &FileSystem, directory: NodeId, round: u64) {
     let who = Credentials::root();
     let name = Name::new(format!("file-{round}").as_bytes()).expect("a name");
     let flags = OpenFlags(OpenFlags::CREATE | OpenFlags::EXCLUSIVE | 2);
-    let made = files.create(&who, NodeId::ROOT, &name, 0o644, flags).await;
+    let made = files.create(&who, directory, &name, 0o644, flags).await;
     let (entry, opened) = made.unwrap_or_else(|errno| panic!("round {round}: create: {errno}"));
     let data: Bytes = (0..20_000u32).map(|at| (at as u64 ^ round) as u8).collect::<Vec<_>>().into();
     assert_eq!(files.write(opened.handle, 0, data.clone()).await, Ok(20_000), "round {round}");
@@ -84,7 +93,7 @@ async fn work(files: &FileSystem, round: u64) {
     let read: Vec<u8> = read.iter().flat_map(|piece| piece.to_vec()).collect();
     assert_eq!(read, data, "round {round}");
     files.release(opened.handle, None).await.expect("it closes");
-    files.unlink(&who, NodeId::ROOT, &name).await.expect("it goes");
+    files.unlink(&who, directory, &name).await.expect("it goes");
     files.forget(entry.node, 1);
 }
 
@@ -165,6 +174,8 @@ fn hostile_operations_leave_nothing_and_harm_nobody() {
     let Servers { world, client, mut cluster } = start(seed);
     let neighbour = Nid::tcp(Ipv4Addr::new(10, 77, 0, 14));
     let files = Arc::new(world.run(mounted_at(world.world(), neighbour)));
+    let own = Arc::clone(&files);
+    let directory = world.run(async move { own_directory(&own).await });
     let known = Arc::new(Known::default());
     for portal in REPLY_PORTALS {
         client.serve(portal, Arc::clone(&known) as _);
@@ -182,7 +193,7 @@ fn hostile_operations_leave_nothing_and_harm_nobody() {
         }
         if operation % BETWEEN == 0 {
             let files = Arc::clone(&files);
-            world.run(async move { work(&files, operation).await });
+            world.run(async move { work(&files, directory, operation).await });
             check_transactions(&before, &cluster, operation);
             leak(&known, &cluster, neighbour);
         }
@@ -193,7 +204,7 @@ fn hostile_operations_leave_nothing_and_harm_nobody() {
     world.set_cut_off(client_nid().address(), true);
     world.pass(SILENCE);
     let again = Arc::clone(&files);
-    world.run(async move { work(&again, count).await });
+    world.run(async move { work(&again, directory, count).await });
     let leaving = Arc::clone(&files);
     world.run(async move { leaving.unmount().await });
     world.pass(Duration::from_secs(10));

@@ -1,10 +1,11 @@
 //! Opens that were executed before: repeated because the answer got lost, or replayed because the
 //! server restarted.
 
-use sheen_target::{Context, LockWish, Outcome, ReplyRecord};
-use sheen_types::Errno;
+use sheen_store::Transaction;
+use sheen_target::{Context, LockWish, Memo, Outcome, ReplyRecord};
+use sheen_types::{Errno, Fid};
 use sheen_wire::ldlm::Disposition;
-use sheen_wire::md::OpenFlags;
+use sheen_wire::md::{OpenFlags, OpenHandle};
 use sheen_wire::messages::LdlmIntentOpen;
 
 use super::open::{Opening, Progress, answer, of_intent};
@@ -57,9 +58,17 @@ impl Mdt {
     ) -> Result<(), Errno> {
         let fid = opening.record.fid2;
         progress.add(Disposition::IT_EXECD | Disposition::LOOKUP_EXECD);
-        // A handle left from before the client lost its connection.
         let table = context.export.role::<OpenTable>();
         let old = opening.record.open_handle_old;
+        // The same replay once more, since the client lost its connection: the first one's answer may still
+        // have reached it, and it closes by the handle in that.
+        if let Some((handle, file)) = table.opened_by(context.xid)
+            && file.fid == fid
+            && (file.old == old || handle == old)
+        {
+            return self.repeat_replay(context, handle, fid, progress);
+        }
+        // A handle left from before the client lost its connection.
         if table.contains(old)
             && let Some(file) = table.remove(old)
         {
@@ -93,5 +102,21 @@ impl Mdt {
             Err(Errno::ENOENT) => Err(Errno::EFAULT),
             Err(errno) => Err(errno),
         }
+    }
+    /// Answers a replayed open that was executed since the restart.
+    fn repeat_replay(
+        &self,
+        context: &Context,
+        handle: OpenHandle,
+        fid: Fid,
+        progress: &mut Progress,
+    ) -> Result<(), Errno> {
+        let inode = self.inode(fid)?;
+        self.put_inode(context, &inode, progress)?;
+        progress.add(Disposition::LOOKUP_POS | Disposition::OPEN_OPEN);
+        progress.body.open_handle = handle;
+        let memo = Memo::Keep { result: 0, data: progress.disposition.0 };
+        let done = context.target.transact_with(context, memo, |_| Transaction::new());
+        done.map(|_| ()).map_err(|error| error.errno())
     }
 }

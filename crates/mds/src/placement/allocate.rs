@@ -15,8 +15,11 @@ use sheen_types::{Errno, Fid, Instant};
 
 use super::{Ost, Placement, Taken, race};
 
-/// How long a create waits for objects before it answers that there is no space.
+/// How long a create waits for objects before it answers that there is no space. While an OST recovers it
+/// waits on: that ends with the OST's recovery window, and is no lack of space.
 const PATIENCE: Duration = Duration::from_secs(20);
+/// How often it looks whether an OST is back: one that was only disconnected announces nothing.
+const LOOK: Duration = Duration::from_secs(1);
 /// How often a file goes round the OSTs that work, where others were to hold several stripes each
 /// and cannot.
 const PASSES: usize = 3;
@@ -87,7 +90,7 @@ impl Placement {
     async fn allocate_part(
         &self,
         world: &World,
-        deadline: Instant,
+        mut deadline: Instant,
         want: &Want,
     ) -> Result<Objects, Errno> {
         let clock = &world.clock;
@@ -97,22 +100,32 @@ impl Placement {
             if !objects.is_empty() {
                 return Ok(objects);
             }
+            let (now, osts) = (clock.now(), self.wanted(want));
+            if osts.iter().any(|ost| ost.recovers()) {
+                deadline = now + PATIENCE;
+            }
             // One that came back since it was tried is tried again.
-            if self.all().iter().any(|ost| ost.is_usable()) && clock.now() < deadline {
+            if osts.iter().any(|ost| ost.is_usable()) && now < deadline {
                 continue;
             }
-            if !self.has_hope(world) || !race::race(filled, clock.sleep_until(deadline)).await {
+            if now >= deadline || !self.has_hope(now, &osts) {
                 return Err(Errno::ENOSPC);
             }
+            race::race(filled, clock.sleep_until(deadline.min(now + LOOK))).await;
         }
+    }
+
+    /// The OSTs that may hold the file.
+    fn wanted(&self, want: &Want) -> Vec<Arc<Ost>> {
+        let listed = &want.striping.osts;
+        let is_wanted = |ost: &&Arc<Ost>| listed.is_empty() || listed.contains(&ost.index);
+        self.all().iter().filter(is_wanted).cloned().collect()
     }
 
     /// Whether waiting may help. An MDT that has just started learns of its OSTs from the MGS after
     /// its first clients have come back: until then it knows none, which is no lack of space.
-    fn has_hope(&self, world: &World) -> bool {
-        let now = world.clock.now();
+    fn has_hope(&self, now: Instant, osts: &[Arc<Ost>]) -> bool {
         let first_asked = *self.first_asked.get_or_init(|| now);
-        let osts = self.all();
         match osts.is_empty() {
             true => now < first_asked + PATIENCE,
             false => osts.iter().any(|ost| ost.may_become_usable()),
@@ -132,10 +145,12 @@ impl Placement {
         let choice = self.choose(world, want)?;
         let is_listed = !want.striping.osts.is_empty();
         let taken = Taken::new(self.take_all(world, deadline, &choice).await, Bytes::new());
+        let recovers = || self.wanted(want).iter().any(|ost| ost.recovers());
         match taken.count() {
             0 if !is_listed => Ok(Vec::new()),
-            0 => Err(Errno::ENOSPC),
             some if some >= choice.least => Ok(taken.into_objects()),
+            _ if recovers() => Ok(Vec::new()),
+            0 => Err(Errno::ENOSPC),
             _ if is_listed => Err(Errno::ENOSPC),
             _ => Err(Errno::EFBIG),
         }

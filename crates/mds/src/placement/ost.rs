@@ -201,6 +201,15 @@ impl Ost {
         self.is_active() && is_away && !pool.is_full && state != ImportState::Closed
     }
 
+    /// Whether it was restarted and its clients replay, which ends with its recovery window; if we were, too,
+    /// it takes us after that.
+    pub(super) fn recovers(&self) -> bool {
+        use ImportState::{Recover, Replay, ReplayLocks, ReplayWait};
+        let channel = self.channel();
+        let replays = matches!(channel.state(), Replay | ReplayLocks | ReplayWait | Recover);
+        self.may_become_usable() && (replays || channel.is_put_off())
+    }
+
     /// An object nobody has used; `None` if there is none ahead.
     pub(super) fn take(&self) -> Option<u64> {
         let mut pool = self.pool.lock();

@@ -25,6 +25,7 @@ pub(super) struct State {
     pub(super) destroys: u32,
     pub(super) owners: Vec<(OstId, u32, u32)>,
     pub(super) import: ImportState,
+    pub(super) is_put_off: bool,
     pub(super) free_blocks: u64,
 }
 
@@ -41,6 +42,7 @@ impl FakeOst {
             destroys: 0,
             owners: Vec::new(),
             import: ImportState::Full,
+            is_put_off: false,
             free_blocks: 1 << 30,
         };
         Arc::new(Self { state: Mutex::new(state) })
@@ -116,6 +118,10 @@ impl Channel for FakeOst {
 
     fn state(&self) -> ImportState {
         self.state.lock().import
+    }
+
+    fn is_put_off(&self) -> bool {
+        self.state.lock().is_put_off
     }
 
     fn connect_data(&self) -> ObdConnectData {

@@ -310,6 +310,54 @@ fn a_create_waits_for_the_osts_of_an_mdt_that_has_just_started() {
 }
 
 #[test]
+fn a_create_waits_for_osts_that_recover_and_for_one_that_was_disconnected() {
+    let cases = [
+        (ImportState::ReplayWait, false, 90, None),
+        (ImportState::ReplayWait, false, 90, Some(1)),
+        (ImportState::Disconn, true, 90, None),
+        (ImportState::Disconn, false, 10, None),
+    ];
+    for (import, is_put_off, seconds, listed) in cases {
+        let world = TestWorld::new(59);
+        let inner = world.clone();
+        run(
+            async move {
+                let server = Server::start(&inner, 2).await;
+                let client = server.client("c").await;
+                let directory = client.mkdir(Fid::ROOT, "d").await.unwrap();
+                let osts = listed.into_iter().collect();
+                let wish = Plan::Plain(Striping { osts, stripe_count: 1, ..Striping::default() });
+                if listed.is_some() {
+                    client
+                        .setxattr(directory, "lustre.lov", Some(&wish.encode()), 0)
+                        .await
+                        .unwrap();
+                }
+                for ost in &server.osts {
+                    let mut state = ost.state.lock();
+                    (state.import, state.is_put_off) = (import, is_put_off);
+                }
+                let (later, back) = (inner.clone(), server.osts[1].clone());
+                let coming = async move {
+                    later.sleep(Duration::from_secs(seconds)).await;
+                    back.state.lock().import = ImportState::Full;
+                };
+                inner.spawn("an OST", Box::pin(coming));
+                let (pinging, during) = (client.clone(), inner.clone());
+                let pings = async move { pinging.wait(&during, seconds).await };
+                inner.spawn("pings", Box::pin(pings));
+                let before = inner.world().clock.now();
+                assert_eq!(osts_of(&client, directory, "late").await, [1], "{import:?} {listed:?}");
+                let waited = inner.world().clock.now().since(before);
+                assert!(waited.as_secs() <= seconds + 3, "{import:?}: {waited:?}");
+                server.check();
+            },
+            &world,
+        );
+    }
+}
+
+#[test]
 fn without_any_ost_there_is_no_space() {
     let world = TestWorld::new(68);
     let inner = world.clone();

@@ -86,6 +86,45 @@ fn lost_creates_and_opens_are_replayed() {
     );
 }
 
+/// The client loses its connection in recovery and replays again; of the answers it keeps the first, which was on
+/// its way.
+#[test]
+fn an_open_that_is_replayed_twice_keeps_the_handle_of_the_first_answer() {
+    let world = TestWorld::new(105);
+    let inner = world.clone();
+    run(
+        async move {
+            let server = Server::start_on(&inner, manual(), vec![FakeOst::new()]).await;
+            let client = server.client("c").await;
+            server.store.commit().unwrap();
+            let flags = OpenFlags::CREAT | OpenFlags::WRITE;
+            let mut open = client.open_request(Fid::ROOT, "f", flags);
+            let first =
+                client.inner.call_with(TestCall::new(open.clone()).tagged(1)).await.unwrap();
+            let before = opened(first.clone()).unwrap();
+            let (server, client) = crash(&inner, server, &client).await;
+            open.rec_reint.fid2 = before.body.fid1;
+            open.eadata = before.layout.clone();
+            open.rec_reint.open_handle_old = before.body.open_handle;
+            let once = opened(replay(&client, open.clone().into(), &first).await).unwrap();
+            let answer = replay(&client, open.clone().into(), &first).await;
+            assert_eq!(answer.head.transno, first.head.transno);
+            let twice = opened(answer).unwrap();
+            assert_eq!(twice.body.open_handle, once.body.open_handle);
+            // As who has had the first answer asks.
+            open.rec_reint.open_handle_old = once.body.open_handle;
+            let again = opened(replay(&client, open.into(), &first).await).unwrap();
+            assert_eq!(again.body.open_handle, once.body.open_handle);
+            assert_eq!(again.layout, before.layout);
+            finish_recovery(&client).await;
+            client.close(&once).await.unwrap();
+            assert_eq!(server.mdt.open_count(), 0);
+            server.check();
+        },
+        &world,
+    );
+}
+
 #[test]
 fn a_lost_file_without_a_name_comes_back_without_one() {
     let world = TestWorld::new(104);

@@ -342,6 +342,10 @@ impl Channel for Core {
         self.inner.lock().engine.state()
     }
 
+    fn is_put_off(&self) -> bool {
+        self.inner.lock().engine.is_put_off()
+    }
+
     fn connect_data(&self) -> ObdConnectData {
         self.inner.lock().engine.connect_data().clone()
     }

@@ -84,6 +84,8 @@ impl Engine {
 
     /// The connect was not answered, or answered with "later".
     pub(super) fn connect_failed(&mut self, now: Instant, actions: &mut Vec<Action>) {
+        let peer = self.peer();
+        self.put_off.take_if(|nid| *nid == peer);
         self.nid = (self.nid + 1) % self.config.nids.len();
         self.enter(now, ImportState::Disconn, actions);
         self.tried_to_connect();
@@ -212,7 +214,11 @@ impl Engine {
             | Errno::EINVAL
             | Errno::EOPNOTSUPP
             | Errno::ENOTSUPP => self.deny(now, &RpcError::Errno(errno), actions),
-            _ => self.connect_failed(now, actions),
+            _ => {
+                let peer = self.peer();
+                self.connect_failed(now, actions);
+                self.put_off = self.put_off.or((errno == Errno::EBUSY).then_some(peer));
+            }
         }
     }
 
@@ -236,6 +242,7 @@ impl Engine {
         data: ObdConnectData,
         actions: &mut Vec<Action>,
     ) {
+        self.put_off = None;
         self.agree(data);
         self.check_history(body.last_committed, actions);
         let before = std::mem::replace(&mut self.remote, body.handle);

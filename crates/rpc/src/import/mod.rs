@@ -247,6 +247,8 @@ pub struct Engine {
     policy: Policy,
     /// The target refused us for good.
     denied: Option<RpcError>,
+    /// The node at which the target answered our last connect with `EBUSY`: it recovers.
+    put_off: Option<Nid>,
     /// Tries to connect since the last success.
     tries: u32,
     next_connect: Option<Instant>,
@@ -315,6 +317,7 @@ impl Engine {
             wanted: false,
             policy: Policy::default(),
             denied: None,
+            put_off: None,
             tries: 0,
             next_connect: None,
             next_ping: now,
@@ -346,6 +349,12 @@ impl Engine {
     #[must_use]
     pub fn state(&self) -> ImportState {
         self.state
+    }
+
+    /// Whether the target takes no new clients before its recovery has ended.
+    #[must_use]
+    pub fn is_put_off(&self) -> bool {
+        self.put_off.is_some()
     }
 
     /// The states it went through.

@@ -268,6 +268,24 @@ fn a_lost_connection_is_made_again_at_once_or_when_somebody_asks() {
 }
 
 #[test]
+fn a_target_that_recovers_and_takes_no_new_clients_is_told_from_one_that_is_away() {
+    let mut cluster = Cluster::new(3, Faults::default());
+    cluster.server.is_busy = true;
+    cluster.feed(Event::Connect(1));
+    cluster.run(30);
+    assert_ne!(cluster.engine.state(), ImportState::Full);
+    assert!(cluster.engine.is_put_off());
+    cluster.server.refuses_until = cluster.seconds() + 120;
+    cluster.run(119);
+    assert!(!cluster.engine.is_put_off(), "nobody says so any more");
+    cluster.run(60);
+    assert!(cluster.engine.is_put_off());
+    cluster.server.is_busy = false;
+    cluster.run(60);
+    assert_eq!((cluster.engine.state(), cluster.engine.is_put_off()), (ImportState::Full, false));
+}
+
+#[test]
 fn a_crash_is_replayed_in_order() {
     let mut cluster = Cluster::new(4, Faults::default());
     cluster.connect();
