@@ -36,6 +36,8 @@ pub trait Handler: Send + Sync {
 pub struct Incoming {
     /// The node that sent it.
     pub from: Nid,
+    /// More than its word shows that it is at that NID.
+    pub is_proven: bool,
     /// The portal it came to.
     pub portal: Portal,
     /// Its name at that node.

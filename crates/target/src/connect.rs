@@ -29,6 +29,7 @@ struct Connect {
     import: ObdHandle,
     offered: ObdConnectData,
     from: Nid,
+    is_proven: bool,
     conn_cnt: u32,
     op_flags: OpFlags,
     /// A server's, and known to be: [`crate::servers`].
@@ -71,6 +72,7 @@ impl Connect {
 
     fn offers(&self, flag: ConnectFlags) -> bool {
         self.offered.flags.contains(flag)
+            is_proven: incoming.is_proven,
     }
 
     /// Whether it starts anew: it remembers no earlier connection.
@@ -138,8 +140,9 @@ impl Target {
         if !connect.offers(ConnectFlags::FULL20) {
             return Err(Errno::EPROTO);
         }
-        let Connect { offered, client, from, .. } = &*connect;
-        connect.is_server = self.comes_from_server(request, offered, client, *from).await?;
+        let Connect { offered, client, from, is_proven, .. } = &*connect;
+        let from = (*from, *is_proven);
+        connect.is_server = self.comes_from_server(request, offered, client, from).await?;
         let connect = &*connect;
         let known = self.known_client(connect).await?;
         let light = connect.offers(ConnectFlags::LIGHTWEIGHT);
@@ -274,7 +277,7 @@ impl Target {
                 // One that is known is not refused for having moved.
                 self.exports.enter(connect.from, usize::MAX);
             }
-            state.nid = connect.from;
+            (state.nid, state.is_proven) = (connect.from, connect.is_proven);
             state.is_server = connect.is_server;
             state.conn_cnt = connect.conn_cnt;
             state.connect_data = agreed.clone();

@@ -172,7 +172,7 @@ impl Target {
             return Err(Refused::With(Errno::ENOTCONN));
         }
         // The handle is another client's: who that is came with its connect.
-        if incoming.from != state.nid {
+        if incoming.from != state.nid || state.is_proven && !incoming.is_proven {
             let nid = state.nid;
             drop(state);
             self.refusals.warn(self.now(), |more| {

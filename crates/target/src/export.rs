@@ -46,6 +46,8 @@ pub struct Export {
 pub(crate) struct State {
     pub(crate) state: ExportState,
     pub(crate) nid: Nid,
+    /// More than the client's word shows that it is there.
+    pub(crate) is_proven: bool,
     pub(crate) conn_cnt: u32,
     pub(crate) connect_data: ObdConnectData,
     /// The client's handle of its import: where callbacks go, and by which a reconnect is known.
@@ -75,6 +77,7 @@ impl Export {
             nid: Nid::ANY,
             conn_cnt: 0,
             connect_data: ObdConnectData::default(),
+            is_proven: false,
             import: ObdHandle(0),
             reverse: None,
             is_server: false,
@@ -168,6 +171,14 @@ impl Export {
 
     /// How far the client has got.
     #[must_use]
+    /// Where the client is, if more than its own word shows that: what is allowed for the sake of a NID is allowed
+    /// to that.
+    #[must_use]
+    pub fn proven_nid(&self) -> Option<Nid> {
+        let state = self.state.lock();
+        state.is_proven.then_some(state.nid)
+    }
+
     pub fn state(&self) -> ExportState {
         self.state.lock().state
     }

@@ -325,6 +325,10 @@ fn root_is_squashed_where_it_is_not_trusted() {
             let everyone = "*@tcp 0@lo";
             server.mdt.change_root_squash(|squash| squash.set_trusted(everyone)).unwrap();
             root.mkdir(private, "yes").await.unwrap();
+            // Nobody is trusted for a NID that he only says is his.
+            root.inner.set_proven(false);
+            root.inner.connect().await.unwrap();
+            assert_eq!(root.mkdir(private, "no").await, Err(Errno::EACCES));
         },
         &world,
     );

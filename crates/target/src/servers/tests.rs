@@ -59,6 +59,30 @@ fn a_claim_is_believed_of_this_node_and_of_registered_ones() {
     });
 }
 
+/// What only its own word says of a peer gives it no rights of the NID: nor may it go on where another was.
+#[test]
+fn a_nid_that_is_only_claimed_gives_no_rights() {
+    let world = TestWorld::new(66);
+    world.clone().run(async move {
+        let (node, _) = start(&world, &manual_store()).await;
+        node.target.know_servers(Arc::new(Nodes(Ok(FAR))));
+        let liar = node.client_at("liar", FAR);
+        liar.set_proven(false);
+        let refused = liar.connect_with(server_offer()).await.map(|_| ());
+        assert_eq!(refused, Err(Errno::EPERM));
+        liar.connect().await.expect("as a client it is what any is");
+        assert_eq!(node.target.export(liar.handle()).unwrap().proven_nid(), None);
+        assert_eq!(liar.call(ObdPing::default()).await.errno(), None);
+        let server = node.client_at("lustre-MDT0000-mdtlov_UUID", FAR);
+        server.connect_with(server_offer()).await.unwrap();
+        assert_eq!(node.target.export(server.handle()).unwrap().proven_nid(), Some(FAR));
+        let thief = server.stolen(FAR);
+        thief.set_proven(false);
+        assert_eq!(thief.call(ObdPing::default()).await.errno(), Some(Errno::ENOTCONN));
+        assert_eq!(server.call(ObdPing::default()).await.errno(), None);
+    });
+}
+
 #[test]
 fn only_servers_ask_what_servers_ask_of_each_other() {
     let world = TestWorld::new(61);
