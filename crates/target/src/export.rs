@@ -53,6 +53,8 @@ pub(crate) struct State {
     /// The client's handle of its import: where callbacks go, and by which a reconnect is known.
     pub(crate) import: ObdHandle,
     pub(crate) reverse: Option<Arc<dyn Channel>>,
+    /// It is new, and its connect is not done: it is nobody else's to connect over, and may go again.
+    pub(crate) is_connecting: bool,
     /// The client is a server, and so is its node.
     pub(crate) is_server: bool,
     pub(crate) last_request: Instant,
@@ -75,9 +77,10 @@ impl Export {
         let state = State {
             state,
             nid: Nid::ANY,
+            is_proven: false,
+            is_connecting: false,
             conn_cnt: 0,
             connect_data: ObdConnectData::default(),
-            is_proven: false,
             import: ObdHandle(0),
             reverse: None,
             is_server: false,
@@ -169,8 +172,6 @@ impl Export {
         self.state.lock().nid
     }
 
-    /// How far the client has got.
-    #[must_use]
     /// Where the client is, if more than its own word shows that: what is allowed for the sake of a NID is allowed
     /// to that.
     #[must_use]
@@ -179,6 +180,8 @@ impl Export {
         state.is_proven.then_some(state.nid)
     }
 
+    /// How far the client has got.
+    #[must_use]
     pub fn state(&self) -> ExportState {
         self.state.lock().state
     }

@@ -115,6 +115,31 @@ fn a_client_is_not_thrown_out_by_another_with_its_uuid() {
     });
 }
 
+/// While the record of a new client becomes durable its export is nobody's to connect over: should that fail, the
+/// export goes with whoever had been admitted to it.
+#[test]
+fn nobody_connects_over_an_export_that_is_being_made() {
+    let world = TestWorld::new(65);
+    world.clone().run(async move {
+        let (node, _) = start(&world, &manual_store()).await;
+        let client = node.client("one");
+        let twin = client.stolen(FAR);
+        world.set_disk_time(std::time::Duration::from_secs(2));
+        let first = client.clone();
+        let task = async move { assert!(first.connect().await.is_ok()) };
+        world.world().tasks.spawn("first", Box::pin(task));
+        world.sleep(std::time::Duration::from_secs(1)).await;
+        // It waits for that, and is too late then.
+        assert_eq!(twin.connect().await.map(drop), Err(Errno::EALREADY));
+        world.set_disk_time(std::time::Duration::ZERO);
+        let export = node.target.export(client.handle()).unwrap();
+        assert_ne!(export.nid(), FAR);
+        assert_eq!(client.call(ObdPing::default()).await.errno(), None);
+        let moved = client.stolen(FAR);
+        moved.connect().await.expect("then it may go elsewhere");
+    });
+}
+
 #[test]
 fn a_handle_is_good_only_at_the_node_that_connected() {
     let world = TestWorld::new(63);
