@@ -3,10 +3,12 @@
 //! A client tells with each write how many of its bytes came out of its grant, how many it would
 //! like to keep dirty, and what it lost. The server takes the used part back and gives new grant out
 //! of what nobody else has been promised. Promises never exceed the free space: `total` is at most
-//! what the store has available whenever something is added to it.
+//! what the store has available whenever something is added to it. What a client says it takes out of its
+//! grant is taken when the write begins, as far as it has it: the rest of the write must fit into what nobody
+//! was promised, and counts as promised while the write goes on.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 use sheen_store::StoreSpace;
@@ -34,6 +36,39 @@ pub(crate) struct Held {
     granted: Mutex<u64>,
     /// Bytes that it has not sent yet, as it said last.
     dirty: AtomicU64,
+    /// It has left: nothing is given back to it.
+    has_left: AtomicBool,
+}
+
+/// Space that a write uses while it is carried out. Dropped, it gives back what came out of the grant: the client
+/// will ask again, or takes it for unused.
+pub(crate) struct Taken<'a> {
+    grants: &'a Grants,
+    held: Arc<Held>,
+    /// Bytes out of the client's grant.
+    granted: u64,
+    /// Bytes that nobody was promised.
+    other: u64,
+}
+
+impl Taken<'_> {
+    /// The write is done: what it took of the grant is used.
+    pub(crate) fn use_up(mut self) {
+        let used = std::mem::take(&mut self.granted);
+        *self.grants.total.lock() -= used;
+    }
+}
+
+impl Drop for Taken<'_> {
+    fn drop(&mut self) {
+        let mut held = self.held.granted.lock();
+        let mut total = self.grants.total.lock();
+        *total -= self.other;
+        match self.held.has_left.load(Ordering::Relaxed) {
+            true => *total -= self.granted,
+            false => *held += self.granted,
+        }
+    }
 }
 
 /// What all clients hold, for the parameter tree.
@@ -100,9 +135,40 @@ impl Grants {
         self.dirty.fetch_add(bytes.wrapping_sub(before), Ordering::Relaxed);
     }
 
-    /// Bytes that may be written without a grant.
-    pub(crate) fn unpromised(&self, space: StoreSpace) -> u64 {
-        space.available.saturating_sub(*self.total.lock())
+    /// Takes the space of a write: `claimed` bytes out of the client's grant, as far as it has them, which cover
+    /// `coverable` bytes of the write at most; and `length` less what they cover out of what nobody was promised, of
+    /// which `space` tells, asked again where it was too little.
+    ///
+    /// # Errors
+    /// [`Errno::ENOSPC`] where there is not so much, or those of `space`.
+    pub(crate) fn take(
+        &self,
+        export: &Arc<Export>,
+        (claimed, coverable, length): (u64, u64, u64),
+        space: [&dyn Fn() -> Result<StoreSpace, Errno>; 2],
+    ) -> Result<Taken<'_>, Errno> {
+        let held: Arc<Held> = export.role();
+        let granted = {
+            let mut granted = held.granted.lock();
+            let taken = claimed.min(*granted);
+            *granted -= taken;
+            taken
+        };
+        let mut taken = Taken { grants: self, held, granted, other: 0 };
+        let other = length.saturating_sub(granted.min(coverable));
+        if other == 0 {
+            return Ok(taken);
+        }
+        for space in space {
+            let available = space()?.available;
+            let mut total = self.total.lock();
+            if other <= available.saturating_sub(*total) {
+                *total += other;
+                taken.other = other;
+                return Ok(taken);
+            }
+        }
+        Err(Errno::ENOSPC)
     }
 
     /// A client connects: it keeps what it holds, or gets its first grant.
@@ -116,8 +182,9 @@ impl Grants {
         if !agreed.flags.contains(ConnectFlags::GRANT) {
             return;
         }
-        let held: Arc<Held> = export.role();
-        let mut held = held.granted.lock();
+        let role: Arc<Held> = export.role();
+        let mut held = role.granted.lock();
+        role.has_left.store(false, Ordering::Relaxed);
         let wish = INITIAL_GRANT.max(u64::from(offered.grant)).min(CLIENT_GRANT_MAX);
         self.raise(&mut held, wish, space);
         agreed.grant = u32::try_from(*held).unwrap_or(u32::MAX);
@@ -125,19 +192,19 @@ impl Grants {
 
     /// A client leaves: its promises are void.
     pub fn leave(&self, export: &Arc<Export>) {
-        let held: Arc<Held> = export.role();
-        self.note_dirty(&held, 0);
-        let mut held = held.granted.lock();
+        let role: Arc<Held> = export.role();
+        self.note_dirty(&role, 0);
+        let mut held = role.granted.lock();
+        role.has_left.store(true, Ordering::Relaxed);
         self.lower(&mut held, u64::MAX);
     }
 
-    /// Takes back what a write used and the client lost, and answers how much new grant it gets. Asks
-    /// for the space only if the client wants more.
+    /// Takes back what the client lost, and answers how much new grant it gets, after a write. Asks for the
+    /// space only if the client wants more.
     pub(crate) fn settle(
         &self,
         export: &Arc<Export>,
         asked: &Obdo,
-        used: u64,
         space: impl FnOnce() -> Result<StoreSpace, Errno>,
     ) -> Result<u64, Errno> {
         if !asked.valid.contains(Valid::GRANT) {
@@ -146,7 +213,7 @@ impl Grants {
         let held: Arc<Held> = export.role();
         self.note_dirty(&held, asked.blocks);
         let mut held = held.granted.lock();
-        self.lower(&mut held, used.saturating_add(u64::from(asked.misc)));
+        self.lower(&mut held, u64::from(asked.misc));
         if asked.flags.contains(ObdoFlags::SHRINK_GRANT) {
             self.lower(&mut held, asked.grant);
             return Ok(0);

@@ -9,7 +9,7 @@ use sheen_wire::md::Valid;
 use sheen_wire::messages::{OstWrite, OstWriteReply};
 use sheen_wire::ost::{BrwFlags, NiobufRemote, Obdo, ObdoFlags, OstBody};
 
-use crate::grant::BLOCK_BITS;
+use crate::grant::{BLOCK_BITS, Taken};
 use crate::transfer::Transfer;
 use crate::{Brw, Objects, attributes};
 
@@ -33,7 +33,7 @@ impl<O: Objects> Brw<O> {
         let room = while_waiting(Wait::Bulk, context.bulk.reserve(transfer.length)).await;
         let lock = self.transfer_lock(context, &transfer, LockMode::Pw).await?;
         let before = self.store.attributes(transfer.object).map_err(|e| e.errno())?;
-        self.reserve(&transfer)?;
+        let taken = self.reserve(context, &asked, &transfer)?;
         let pending = self.grants.begin(transfer.length as u64);
         let data = self.incoming(context, &asked, request.short_io, transfer.length).await?;
         if let Some(sum) = mismatch(&asked, &data) {
@@ -50,6 +50,7 @@ impl<O: Objects> Brw<O> {
             self.make_durable(context, transfer.object).await?;
         }
         drop((lock, pending, room));
+        taken.use_up();
         context.count(O::BYTES_READ_AND_WRITTEN.1, transfer.length as u64);
         self.answer(context, asked, &transfer)
     }
@@ -74,21 +75,25 @@ impl<O: Objects> Brw<O> {
         Ok(vec![inline])
     }
 
-    /// Whether what was not promised before fits into what nobody else was promised.
-    fn reserve(&self, transfer: &Transfer) -> Result<(), Errno> {
-        let unpromised = transfer.length as u64 - granted_bytes(&transfer.pieces);
-        if unpromised == 0 {
-            return Ok(());
-        }
-        let fits = |space| unpromised <= self.grants.unpromised(space);
-        if fits(self.store.recent_space().map_err(|error| error.errno())?) {
-            return Ok(());
-        }
+    /// The space of a write: out of the client's grant as far as it says so and has it, the rest out of what nobody
+    /// else was promised.
+    fn reserve(
+        &self,
+        context: &Context,
+        asked: &Obdo,
+        transfer: &Transfer,
+    ) -> Result<Taken<'_>, Errno> {
+        let coverable = granted_bytes(&transfer.pieces);
+        // What it used (`o_grant_used`, in the data version) counts what the server adds to data, too.
+        let claimed = match asked.data_version {
+            said if said != 0 && asked.valid.contains(Valid::GRANT) => said,
+            _ => coverable,
+        };
+        let space = || self.store.recent_space().map_err(|error| error.errno());
         // Something may have been freed a moment ago.
-        match fits(self.store.space().map_err(|error| error.errno())?) {
-            true => Ok(()),
-            false => Err(Errno::ENOSPC),
-        }
+        let space_now = || self.store.space().map_err(|error| error.errno());
+        let bytes = (claimed, coverable, transfer.length as u64);
+        self.grants.take(&context.export, bytes, [&space, &space_now])
     }
 
     /// One `write` of the store per run of pieces that touch.
@@ -115,12 +120,8 @@ impl<O: Objects> Brw<O> {
         asked: Obdo,
         transfer: &Transfer,
     ) -> Result<Outcome, Errno> {
-        let used = match asked.data_version {
-            0 => granted_bytes(&transfer.pieces),
-            said => said,
-        };
         let space = || self.store.recent_space().map_err(|error| error.errno());
-        let grant = self.grants.settle(&context.export, &asked, used, space)?;
+        let grant = self.grants.settle(&context.export, &asked, space)?;
         let now = self.store.attributes(transfer.object).map_err(|error| error.errno())?;
         // The client's own words again, with what the object has become; its times belong to who
         // writes it.

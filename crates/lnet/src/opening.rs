@@ -143,7 +143,8 @@ impl Opening {
     }
 
     /// The accepting side's opening. `unprivileged`: where a peer connected from that any user of its machine
-    /// can be; its address then decides who it is. Other peers are who they say they are.
+    /// can be; its address then decides who it is. Other peers are who they say they are, as far as that goes: see
+    /// [`crate::Standing`].
     #[must_use]
     pub fn passive_from(local: Local, unprivileged: Option<SocketAddrV4>) -> Self {
         let input = BytesMut::with_capacity(BUFFER_BYTES);

@@ -4,6 +4,9 @@
 //! other: control for small messages, bulk in and bulk out for large ones. A message goes by
 //! the kind that fits its length, by another while that kind is missing, and waits while there is
 //! none but one is coming. When both sides connect at once the higher NID's connections win.
+//! What is known of a peer's claim to its NID decides who has it: where two claim it, the one that is better
+//! shown to have it takes it from the other, and no other way round.
+//!
 //! A fault on one connection closes all of its peer. After a failure the peer is left alone for
 //! a while, and messages to it are dropped at once: RPCs above have their own patience.
 //!
@@ -26,6 +29,18 @@ const KINDS: [ConnectionType; 3] =
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct LinkId(pub u64);
 
+/// What shows that a peer has its NID, the weakest first.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Standing {
+    /// Its address. But any user of its machine can be the peer.
+    #[default]
+    AnyUser,
+    /// Its word alone: it comes from another address, as one behind NAT or with several addresses does.
+    Claimed,
+    /// It has privilege on the machine with the NID's address.
+    Proven,
+}
+
 struct Link<C> {
     id: LinkId,
     kind: ConnectionType,
@@ -36,8 +51,8 @@ struct Peer<C> {
     /// Newest last.
     links: Vec<Link<C>>,
     incarnation: u64,
-    /// Any user of its machine can have opened its connections.
-    is_any_user: bool,
+    /// That of its connections; without any, nothing.
+    standing: Standing,
     /// We open what is missing. A peer that came to us opens its own.
     initiator: bool,
     connecting: bool,
@@ -55,7 +70,7 @@ impl<C> Default for Peer<C> {
         Self {
             links: Vec::new(),
             incarnation: 0,
-            is_any_user: false,
+            standing: Standing::default(),
             initiator: false,
             connecting: false,
             content: false,
@@ -84,8 +99,10 @@ pub enum Sending<C> {
 pub struct Established<C> {
     /// What waited and goes out on it, in order.
     pub frames: Vec<Frame>,
-    /// Connections of the peer's former life, to be closed.
+    /// Connections of the peer's former life, or of one that was not the peer, to be closed.
     pub stale: Vec<C>,
+    /// It is not to be used after all: one that is better shown to be the peer came before it.
+    pub is_refused: bool,
 }
 
 /// What a failure to connect brings about.
@@ -178,31 +195,46 @@ impl<C: Clone> Peers<C> {
         kind
     }
 
+    /// Whether a connection would take the place of one whose peer is better shown to have the NID.
+    #[must_use]
+    pub fn outranks(&self, nid: Nid, standing: Standing) -> bool {
+        let peer = self.peers.get(&nid);
+        peer.is_some_and(|peer| !peer.links.is_empty() && standing < peer.standing)
+    }
+
     /// Whether to take a connection that a peer opens.
     #[must_use]
-    pub fn accepts(&self, partner: &Partner) -> bool {
+    pub fn accepts(&self, partner: &Partner, standing: Standing) -> bool {
         let Some(peer) = self.peers.get(&partner.nid) else {
             return self.peers.len() < limits::PEERS_MAX;
         };
         if peer.connecting && partner.nid < self.local {
             return false;
         }
-        // A user's process has no way into the place of one that had privilege.
-        if partner.is_any_user() && !peer.is_any_user && !peer.links.is_empty() {
+        // A user's process has no way into the place of one that had privilege, nor a word into that of an address.
+        if self.outranks(partner.nid, standing) {
             return false;
         }
         let same = peer.links.iter().filter(|link| link.kind == partner.kind).count();
-        peer.incarnation != partner.incarnation || same < limits::LINKS_PER_KIND_MAX
+        peer.is_new_life(partner, standing) || same < limits::LINKS_PER_KIND_MAX
     }
 
     /// A connection is there, opened by either side.
-    pub fn established(&mut self, partner: &Partner, id: LinkId, connection: C) -> Established<C> {
+    pub fn established(
+        &mut self,
+        partner: &Partner,
+        standing: Standing,
+        id: LinkId,
+        connection: C,
+    ) -> Established<C> {
+        if self.outranks(partner.nid, standing) {
+            return Established { frames: Vec::new(), stale: vec![connection], is_refused: true };
+        }
         let peer = self.peers.entry(partner.nid).or_default();
         let mut stale = Vec::new();
-        if peer.incarnation != partner.incarnation {
+        if peer.is_new_life(partner, standing) {
             stale = peer.links.drain(..).map(|link| link.connection).collect();
-            peer.incarnation = partner.incarnation;
-            peer.is_any_user = partner.is_any_user();
+            (peer.incarnation, peer.standing) = (partner.incarnation, standing);
         }
         peer.links.push(Link { id, kind: partner.kind, connection });
         (peer.races, peer.pause) = (0, Duration::ZERO);
@@ -213,7 +245,7 @@ impl<C: Clone> Peers<C> {
             peer.waiting_bytes = 0;
             std::mem::take(&mut peer.waiting)
         };
-        Established { frames, stale }
+        Established { frames, stale, is_refused: false }
     }
 
     /// The peer refused our connection: it is opening its own, or cleans up after a restart. The
@@ -323,6 +355,13 @@ impl<C: Clone> Peers<C> {
 }
 
 impl<C> Peer<C> {
+    /// Whether nothing that is there goes on with a new connection: its process is another, or it is better
+    /// shown to be the peer.
+    fn is_new_life(&self, partner: &Partner, standing: Standing) -> bool {
+        let is_other = self.incarnation != partner.incarnation || standing > self.standing;
+        self.links.is_empty() || is_other
+    }
+
     fn missing(&self) -> Option<ConnectionType> {
         let any = self.links.iter().any(|link| link.kind == ConnectionType::ANY);
         let missing = |kind: &&ConnectionType| !self.links.iter().any(|link| link.kind == **kind);

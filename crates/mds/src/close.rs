@@ -16,7 +16,6 @@ use sheen_store::{AttributePatch, Transaction};
 use sheen_target::{Context, Memo, Outcome, Target};
 use sheen_types::{Errno, Fid, ResourceName, Timestamp};
 use sheen_wire::codec::{Wire, Writer};
-use sheen_wire::connect::ConnectFlags;
 use sheen_wire::md::{AttrValid, Bias, MdtBody, OpenFlags, OpenHandle, RecSetattr, SomAttrs};
 use sheen_wire::messages::MdsCloseReply;
 
@@ -60,8 +59,8 @@ impl Mdt {
         if left.is_pristine {
             self.pristine.insert(file.fid);
         }
-        // A client that mounts read-only has nothing to say of what it has seen.
-        let record = Some(record).filter(|_| !context.has(ConnectFlags::RDONLY));
+        // Where nothing may be changed, by this client or by anybody, a close only closes.
+        let record = Some(record).filter(|_| !self.must_not_change(context));
         let done = self.after_close(file.fid, left.opens == 0, record);
         let done = done.and_then(|transaction| {
             let done = context.target.transact(context, transaction, Memo::Done);
@@ -125,7 +124,7 @@ impl Mdt {
         self.open_files.close_beside(file.fid, file.flags);
         let done = context.target.transact(context, Transaction::new(), Memo::Done);
         let (mdt, target) = (Weak::clone(&self.me), Arc::clone(&context.target));
-        let is_told = !context.has(ConnectFlags::RDONLY);
+        let is_told = !self.must_not_change(context);
         let (fid, record) = (file.fid, is_told.then(|| record.clone()));
         let finish = async move {
             let Some(mdt) = mdt.upgrade() else { return };

@@ -189,7 +189,7 @@ impl Mdt {
     /// Takes from whoever asks on another machine what is not believed of it.
     fn squash(&self, context: &Context, request: &mut Request) {
         if !context.export.is_local() {
-            self.squash.apply(context.export.nid(), request);
+            self.squash.apply(context.export.proven_nid(), request);
         }
     }
 

@@ -19,7 +19,12 @@ pub(crate) struct AllXattrs {
     pub(crate) values: Bytes,
     /// Bytes of each value.
     pub(crate) lengths: Vec<u32>,
+    /// Some are for those alone who may read the inode.
+    pub(crate) has_user: bool,
 }
+
+/// What names of attributes begin with that Linux protects as it does the data.
+const USER: &str = "user.";
 
 impl Mdt {
     /// MDS_GETXATTR. With no room given only the size is answered. A refusal has its buffers, empty.
@@ -56,11 +61,25 @@ impl Mdt {
         if !xattrs::is_shown(name) {
             return Ok(None);
         }
-        if name.starts_with("user.") {
-            caller.may(&*self.store, inode.fid, &inode.attributes, May::READ)?;
+        if name.starts_with(USER) {
+            self.check_user_xattr(caller, inode)?;
         }
         let name = if name == xattrs::LUSTRE_LOV { xattrs::LOV } else { name };
         self.store.xattr(inode.fid, name).map_err(|error| error.errno())
+    }
+
+    /// Values of `user.*` are for who may read the inode; names are for everybody.
+    fn check_user_xattr(&self, caller: &Caller, inode: &Inode) -> Result<(), Errno> {
+        caller.may(&*self.store, inode.fid, &inode.attributes, May::READ)
+    }
+
+    /// Whether a user may have the values of `user.*`.
+    pub(crate) fn may_read_user(&self, caller: &Caller, inode: &Inode) -> Result<bool, Errno> {
+        match self.check_user_xattr(caller, inode) {
+            Ok(()) => Ok(true),
+            Err(Errno::EACCES | Errno::EPERM) => Ok(false),
+            Err(errno) => Err(errno),
+        }
     }
 
     fn xattr_names(&self, inode: &Inode) -> Result<Bytes, Errno> {
@@ -77,14 +96,16 @@ impl Mdt {
     /// All attributes that clients see.
     pub(crate) fn all_xattrs(&self, inode: &Inode) -> Result<AllXattrs, Errno> {
         let (mut names, mut values, mut lengths) = (Vec::new(), Vec::new(), Vec::new());
+        let mut has_user = false;
         for name in self.store.xattr_names(inode.fid).map_err(|error| error.errno())? {
             let value = self.store.xattr(inode.fid, &name).map_err(|error| error.errno())?;
             let Some(value) = value.filter(|_| xattrs::is_shown(&name)) else { continue };
+            has_user |= name.starts_with(USER);
             names.extend_from_slice(name.as_bytes());
             names.push(0);
             values.extend_from_slice(&value);
             lengths.push(value.len() as u32);
         }
-        Ok(AllXattrs { names: names.into(), values: values.into(), lengths })
+        Ok(AllXattrs { names: names.into(), values: values.into(), lengths, has_user })
     }
 }

@@ -6,17 +6,18 @@
 //! written ahead by a batch, so a crash skips numbers and repeats none.
 //!
 //! What always holds: an inode that a client makes lies in a sequence that was given out, and as far as
-//! this run of the MDT gave it, to this client or its node. Who had the sequences of earlier runs is not known. Cost:
-//! a create reads a lock that only the giving of a sequence writes.
+//! this run of the MDT gave it, to this client or its node. Who had the sequences of earlier runs is not known, nor,
+//! behind the 65,536th, who had the oldest of the node that took most. No sequence is given out of another
+//! target's range. Cost: a create reads a lock that only the giving of a sequence writes.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use bytes::Bytes;
 use parking_lot::{Mutex, RwLock};
 use sheen_store::{Store, StoreError, Transaction, all_entries};
 use sheen_target::{Context, Export, Memo, Outcome};
-use sheen_types::{Errno, Fid, Nid, Uuid, fid_seq};
+use sheen_types::{Errno, Fid, HashMap, Nid, Uuid, fid_seq};
 use sheen_wire::codec::{ByteOrder, Reader, Wire, Writer};
 use sheen_wire::fld::{LuSeqRange, SeqRangeFlags};
 use sheen_wire::messages::{FldQuery, FldQueryReply, SeqQuery, SeqQueryReply};
@@ -31,7 +32,7 @@ const NEXT_KEY: &[u8] = b"\xff\xff\xff\xff\xff\xff\xff\xffnext";
 const SUPER_WIDTH: u64 = 1 << 30;
 /// Sequences reserved on disk at a time (`LUSTRE_SEQ_BATCH_WIDTH`).
 const BATCH: u64 = 1000;
-/// Sequences whose owners are remembered, the last ones: some MiB. A client takes one for 2^17 inodes.
+/// Sequences whose owners are remembered: some MiB. A client takes one for 2^17 inodes.
 const OWNERS_MAX: usize = 1 << 16;
 /// `SEQ_ALLOC_SUPER`, `SEQ_ALLOC_META`.
 const ALLOC_SUPER: u32 = 0;
@@ -49,34 +50,54 @@ pub(crate) struct Sequences {
     counter: tokio::sync::Mutex<Counter>,
 }
 
-/// The sequences that clients may use: those from `first` on are each one's own.
+/// The sequences that clients may use: those that this run gave out are each one's own.
 struct Given {
-    /// The MDT's own: nothing below is a client's.
-    own: u64,
-    first: u64,
-    owners: VecDeque<(Uuid, Nid)>,
+    /// Ranges of this MDT. The first sequence of the first is its own, no client's.
+    own: Vec<LuSeqRange>,
+    /// Nothing from here on was given out.
+    next: u64,
+    owners: BTreeMap<u64, Owner>,
+    /// Those of each node, the oldest first.
+    of_node: HashMap<Nid, VecDeque<u64>>,
 }
 
+type Owner = (Uuid, Nid);
+
 impl Given {
-    fn give(&mut self, sequence: u64, client: &Export) {
+    fn new(own: Vec<LuSeqRange>, next: u64) -> Self {
+        Self { own, next, owners: BTreeMap::new(), of_node: HashMap::default() }
+    }
+
+    fn give(&mut self, sequence: u64, owner: Owner) {
         if self.owners.len() >= OWNERS_MAX {
-            self.owners.pop_front();
-            self.first += 1;
+            self.forget_one();
         }
-        debug_assert_eq!(sequence, self.first + self.owners.len() as u64);
-        self.owners.push_back((client.uuid().clone(), client.nid()));
+        debug_assert!(sequence >= self.next, "given in order");
+        self.next = sequence.saturating_add(1);
+        self.of_node.entry(owner.1).or_default().push_back(sequence);
+        self.owners.insert(sequence, owner);
+    }
+
+    /// Forgets the oldest of the node that has most: who takes thousands makes nobody else's forgotten.
+    fn forget_one(&mut self) {
+        let most = self.of_node.iter().max_by_key(|(nid, theirs)| (theirs.len(), **nid));
+        let Some(nid) = most.map(|(nid, _)| *nid) else { return };
+        let Some(theirs) = self.of_node.get_mut(&nid) else { return };
+        if let Some(oldest) = theirs.pop_front() {
+            self.owners.remove(&oldest);
+        }
+        if theirs.is_empty() {
+            self.of_node.remove(&nid);
+        }
     }
 
     /// A client may go to another node, and one of the same node may go on with what another had.
-    fn may_use(&self, sequence: u64, client: &Export) -> bool {
-        match sequence.checked_sub(self.first) {
-            None => sequence > self.own,
-            Some(place) => {
-                let place = usize::try_from(place).unwrap_or(usize::MAX);
-                let owner = self.owners.get(place);
-                owner.is_some_and(|(uuid, nid)| uuid == client.uuid() || *nid == client.nid())
-            }
+    fn may_use(&self, sequence: u64, uuid: &Uuid, nid: Nid) -> bool {
+        if let Some(owner) = self.owners.get(&sequence) {
+            return owner.0 == *uuid || owner.1 == nid;
         }
+        let is_own = self.own.first().is_some_and(|first| first.start == sequence);
+        sequence < self.next && !is_own && self.own.iter().any(|range| range.contains(sequence))
     }
 }
 
@@ -101,15 +122,15 @@ impl Sequences {
             None => 0,
         };
         let counter = tokio::sync::Mutex::new(Counter { next, reserved: next });
-        let given = RwLock::new(Given { own: 0, first: 0, owners: VecDeque::new() });
+        let given = RwLock::new(Given::new(Vec::new(), 0));
         let mut this = Self { store, index, ranges: Mutex::new(ranges), given, counter };
         let own = this.of(u32::from(index), SeqRangeFlags::MDT)?;
+        let ranges = this.own_ranges();
         let counter = this.counter.get_mut();
         // The first sequence is the MDT's own, as Lustre keeps it.
-        counter.next = counter.next.max(own.start + 1);
+        counter.next = counter.next.max(own.start.saturating_add(1));
         counter.reserved = counter.next;
-        let given = this.given.get_mut();
-        (given.own, given.first) = (own.start, counter.next);
+        *this.given.get_mut() = Given::new(ranges, counter.next);
         Ok(this)
     }
 
@@ -120,9 +141,20 @@ impl Sequences {
         if let Some(range) = ranges.iter().find(has) {
             return Ok(range.clone());
         }
+        self.add_range(&mut ranges, index, kind)
+    }
+
+    /// A new super-range, behind all others.
+    fn add_range(
+        &self,
+        ranges: &mut Vec<LuSeqRange>,
+        index: u32,
+        kind: SeqRangeFlags,
+    ) -> Result<LuSeqRange, StoreError> {
         let end = ranges.iter().map(|range| range.end).max();
         let start = end.unwrap_or(fid_seq::NORMAL);
-        let range = LuSeqRange { start, end: start + SUPER_WIDTH, index, flags: kind };
+        let end = start.checked_add(SUPER_WIDTH).ok_or(StoreError::NoSpace)?;
+        let range = LuSeqRange { start, end, index, flags: kind };
         let mut writer = Writer::with_capacity(LuSeqRange::SIZE);
         range.encode(&mut writer);
         let mut transaction = Transaction::new();
@@ -133,8 +165,37 @@ impl Sequences {
         Ok(range)
     }
 
+    /// The ranges of this MDT, in the order in which it got them.
+    fn own_ranges(&self) -> Vec<LuSeqRange> {
+        let index = u32::from(self.index);
+        let is_own =
+            |range: &&LuSeqRange| range.index == index && range.flags == SeqRangeFlags::MDT;
+        self.ranges.lock().iter().filter(is_own).cloned().collect()
+    }
+
+    /// Where the next sequences come from: the own range that has `next`, or begins behind it; a new one if
+    /// all are used up. Behind the end of a range begins another target's.
+    fn range_with(&self, next: u64) -> Result<LuSeqRange, Errno> {
+        let own = self.own_ranges();
+        if let Some(range) = own.into_iter().find(|range| next < range.end) {
+            return Ok(range);
+        }
+        if self.index != 0 {
+            // Further ranges are the controller's to give.
+            return Err(Errno::ENOSPC);
+        }
+        let mut ranges = self.ranges.lock();
+        let range = self.add_range(&mut ranges, 0, SeqRangeFlags::MDT);
+        let range = range.map_err(|error| error.errno())?;
+        tracing::warn!(
+            start = range.start,
+            "all sequences of FIDs are used up; took another range"
+        );
+        Ok(range)
+    }
+
     /// The super-range that holds a sequence.
-    fn find(&self, sequence: u64) -> Option<LuSeqRange> {
+    pub(crate) fn find(&self, sequence: u64) -> Option<LuSeqRange> {
         self.ranges.lock().iter().find(|range| range.contains(sequence)).cloned()
     }
 
@@ -142,7 +203,9 @@ impl Sequences {
     pub(crate) async fn next(&self, context: &Context) -> Result<u64, Errno> {
         let mut counter = self.counter.lock().await;
         if counter.next >= counter.reserved {
-            let reserved = counter.next + BATCH;
+            let range = self.range_with(counter.next)?;
+            let next = counter.next.max(range.start);
+            let reserved = next.saturating_add(BATCH).min(range.end);
             let mut transaction = Transaction::new();
             let value = Bytes::copy_from_slice(&reserved.to_le_bytes());
             transaction.put(RANGES, Bytes::from_static(NEXT_KEY), value);
@@ -151,18 +214,20 @@ impl Sequences {
             // A sequence that is used must stay used: the one write that cannot wait.
             let synced = context.target.sync().await;
             synced.map_err(|errno| context.fails_all_the_same(errno))?;
-            counter.reserved = reserved;
+            (counter.next, counter.reserved) = (next, reserved);
+            self.given.write().own = self.own_ranges();
         }
         let sequence = counter.next;
         counter.next += 1;
-        self.given.write().give(sequence, &context.export);
+        let client = &context.export;
+        self.given.write().give(sequence, (client.uuid().clone(), client.nid()));
         Ok(sequence)
     }
 
     /// Whether a client may make an inode with this FID.
     pub(crate) fn may_make(&self, fid: Fid, client: &Export) -> bool {
         let is_sane = fid.is_normal() && fid.oid != 0 && fid.ver == 0;
-        is_sane && self.given.read().may_use(fid.seq, client)
+        is_sane && self.given.read().may_use(fid.seq, client.uuid(), client.nid())
     }
 }
 
@@ -278,5 +343,25 @@ mod tests {
         let again = Sequences::load(store, 0).unwrap();
         assert_eq!(again.of(0, SeqRangeFlags::MDT).unwrap(), own);
         assert_eq!(again.of(COUNT, SeqRangeFlags::OST).unwrap().start, own.end);
+    }
+
+    #[test]
+    fn who_takes_many_sequences_makes_nobody_elses_forgotten() {
+        let of = |name: &str, host: u64| (Uuid::new(name), Nid(0x2_0000_0a00_0000 + host));
+        let (one, hog, other) = (of("one", 1), of("hog", 2), of("other", 3));
+        let start = fid_seq::NORMAL;
+        let flags = SeqRangeFlags::MDT;
+        let range = LuSeqRange { start, end: start + SUPER_WIDTH, index: 0, flags };
+        let mut given = Given::new(vec![range], start + 1);
+        given.give(start + 1, one.clone());
+        let many = OWNERS_MAX as u64 + 100;
+        (0..many).for_each(|n| given.give(start + 2 + n, hog.clone()));
+        let may = |given: &Given, sequence, who: &Owner| given.may_use(sequence, &who.0, who.1);
+        assert!(may(&given, start + 1, &one) && !may(&given, start + 1, &other));
+        assert!(!may(&given, start + 1 + many, &other) && may(&given, start + 1 + many, &hog));
+        assert!(may(&given, start + 2, &other), "the hog's oldest is forgotten");
+        assert!(!may(&given, start + 2 + many, &hog), "nobody has it yet");
+        assert!(!may(&given, start, &hog), "the MDT's own");
+        assert!(given.owners.len() <= OWNERS_MAX);
     }
 }

@@ -73,10 +73,11 @@ impl Mdt {
 impl Squash {
     /// Makes whoever asks as root on a client that is not trusted so far somebody else, without
     /// capabilities and groups; then takes from everybody but root the capabilities that the client
-    /// claims and the mask does not name.
-    pub(crate) fn apply(&self, client: Nid, request: &mut Request) {
+    /// claims and the mask does not name. Nobody trusts a `client` that is nowhere for sure.
+    pub(crate) fn apply(&self, client: Option<Nid>, request: &mut Request) {
         let Some(identity) = identity(request) else { return };
         if *identity.uid == 0 {
+            let client = client.unwrap_or(Nid::ANY);
             let Some((uid, gid)) = self.root.read().identity(client) else { return };
             (*identity.uid, *identity.gid) = (uid, gid);
             *identity.capabilities = 0;

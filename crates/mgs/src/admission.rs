@@ -32,6 +32,9 @@ impl Mgs {
             tracing::warn!(target = %name, nid = %peer, why, "registration refused");
             Err(errno)
         };
+        if context.export.proven_nid().is_none() {
+            return refuse(Errno::EPERM, "it comes from another address than its NID's");
+        }
         let told = || registration.nodes().into_iter().flatten();
         if !told().any(|nid| nid == peer) {
             return refuse(Errno::EPERM, "it is told of another node than the one that tells");

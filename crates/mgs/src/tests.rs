@@ -434,6 +434,14 @@ fn a_target_is_spoken_for_by_its_own_node() {
         let param = MgsSendParam { param: Chars::new("lustre-OST0003.osc.max_dirty_mb=24") };
         let set = MgsSetInfo { mgs_send_param: param, ..MgsSetInfo::default() };
         assert_eq!(stranger.call(set).await.errno(), Some(Errno::EPERM));
+        // Nor does who only says that it is at a server's node.
+        let liar = node.client_at("liar", NID.parse().unwrap());
+        liar.set_proven(false);
+        liar.connect().await.unwrap();
+        for flags in [TargetFlags::OPC_READY, erase, new] {
+            let answer = tell(&liar, at("lustre-OST0001", flags, NID.parse().unwrap())).await;
+            assert_eq!(answer.errno(), Some(Errno::EPERM));
+        }
         assert_eq!(mgs.cluster_map("lustre").unwrap(), before);
         // New targets come from anywhere, until the operator says no.
         mgs.allow_register(false);

@@ -1,11 +1,12 @@
 //! Two LNets over real sockets of this machine.
 
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, SocketAddrV4};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
+use sheen_io::{BoxFuture, Connection, Listener, Network};
 use sheen_io_os::Host;
 use sheen_node::net::{Delivery, LNet, NetConfig, NetError, Receiver};
 use sheen_types::{MatchBits, Nid};
@@ -198,6 +199,74 @@ fn a_users_process_does_not_take_the_place_of_one_with_privilege() {
     assert!(host.block_on(node.ping(server.nid())).is_ok());
     assert_eq!(receiver.try_recv(), Err(std::sync::mpsc::TryRecvError::Empty));
     for node in [server, node, thief] {
+        node.shutdown();
+    }
+}
+
+/// Connects from another address than the node's.
+struct Elsewhere(Arc<dyn Network>, Ipv4Addr);
+
+impl Network for Elsewhere {
+    fn listen(&self, at: SocketAddrV4) -> BoxFuture<'static, std::io::Result<Box<dyn Listener>>> {
+        self.0.listen(at)
+    }
+
+    fn connect(
+        &self,
+        from: SocketAddrV4,
+        to: SocketAddrV4,
+        privileged: bool,
+    ) -> BoxFuture<'static, std::io::Result<Connection>> {
+        self.0.connect(SocketAddrV4::new(self.1, from.port()), to, privileged)
+    }
+}
+
+/// Tells who sent what.
+struct Witness(std::sync::mpsc::Sender<(Nid, bool)>);
+
+impl Receiver for Witness {
+    fn receive(&self, delivery: Delivery) {
+        self.0.send((delivery.from, delivery.is_proven)).unwrap();
+    }
+}
+
+#[test]
+fn a_nid_that_is_not_the_address_is_only_claimed_and_goes_when_its_owner_comes() {
+    if !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let host = Host::start(Some(2)).unwrap();
+    let begin = |world, config| host.block_on(LNet::start(world, config)).unwrap();
+    let server = start(&host);
+    let believes_nids = true;
+    let config = NetConfig { believes_nids, ..NetConfig::new(address(), PORT) };
+    let believing = begin(host.world(), config);
+    let (sender, receiver) = std::sync::mpsc::channel();
+    server.serve(Portal::MDS_REQUEST, Arc::new(Witness(sender.clone())));
+    believing.serve(Portal::MDS_REQUEST, Arc::new(Witness(sender)));
+    let say = |from: &Arc<LNet>, to: &Arc<LNet>| {
+        from.put(to.nid(), Portal::MDS_REQUEST, MatchBits(1), 0, vec![Bytes::from_static(b"x")]);
+        receiver.recv_timeout(Duration::from_secs(10)).expect("it comes")
+    };
+    let owner = address();
+    let quiet = || NetConfig { listen: false, ..NetConfig::new(owner, PORT) };
+    let mut world = host.world();
+    world.network = Arc::new(Elsewhere(Arc::clone(&world.network), address().address()));
+    let liar = begin(world.clone(), quiet());
+    assert_eq!(say(&liar, &server), (owner, false));
+    assert_eq!(say(&liar, &believing), (owner, true), "as it was told to");
+    // The owner of the address takes its NID; who only claims it comes no more.
+    let (gone, went) = std::sync::mpsc::channel();
+    liar.watch_peer_down(Arc::new(move |nid| {
+        let _ = gone.send(nid);
+    }));
+    let honest = begin(host.world(), quiet());
+    assert_eq!(say(&honest, &server), (owner, true));
+    assert_eq!(went.recv_timeout(Duration::from_secs(10)), Ok(server.nid()));
+    let again = begin(world, quiet());
+    assert!(host.block_on(again.ping(server.nid())).is_err());
+    assert_eq!(say(&honest, &server), (owner, true));
+    for node in [server, believing, liar, honest, again] {
         node.shutdown();
     }
 }

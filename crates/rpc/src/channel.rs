@@ -50,6 +50,12 @@ pub trait Channel: Send + Sync {
     /// The node that is, or would be next, talked to.
     fn peer(&self) -> Nid;
 
+    /// Whether the target may be talking to us when a message comes from `nid`: one of the nodes that serve
+    /// it, failover nodes among them.
+    fn is_served_by(&self, nid: Nid) -> bool {
+        nid == self.peer()
+    }
+
     /// The target.
     fn target_uuid(&self) -> Uuid;
 

@@ -36,6 +36,8 @@ pub trait Handler: Send + Sync {
 pub struct Incoming {
     /// The node that sent it.
     pub from: Nid,
+    /// More than its word shows that it is at that NID.
+    pub is_proven: bool,
     /// The portal it came to.
     pub portal: Portal,
     /// Its name at that node.
@@ -275,8 +277,9 @@ impl BulkPort {
         })
     }
 
+    /// Those of a part that the client has prepared. The client chose the last ones, up to the largest number.
     fn bits(&self, part: usize) -> MatchBits {
-        MatchBits(self.last.0 + 1 - self.parts() as u64 + part as u64)
+        MatchBits(self.last.0 - (self.parts() - 1 - part) as u64)
     }
 
     fn check(&self, count: usize) -> Result<(), RpcError> {
@@ -354,5 +357,20 @@ impl BulkMover for NoBulk {
         _pieces: Vec<Bytes>,
     ) -> BoxFuture<'static, Result<(), RpcError>> {
         Box::pin(async { Err(RpcError::Disconnected) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_have_bits_whatever_the_client_has_chosen() {
+        for last in [0, 1, 64, 0x1000 + 3, u64::MAX - 1, u64::MAX] {
+            let port = BulkPort { last: MatchBits(last), ..BulkPort::none() };
+            let parts = port.parts();
+            assert_eq!(port.bits(parts - 1), MatchBits(last));
+            assert_eq!(port.bits(0), MatchBits(last - (parts as u64 - 1)));
+        }
     }
 }

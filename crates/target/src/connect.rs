@@ -21,6 +21,8 @@ use crate::target::Target;
 
 /// How long after a failure it is tried again to forget a client.
 const FORGETS_AGAIN_AFTER: Duration = Duration::from_secs(1);
+/// How often a connect looks whether an earlier one of its client is done.
+const LOOKS_AGAIN_AFTER: Duration = Duration::from_millis(5);
 
 /// A connect request, whichever target kind it is for.
 struct Connect {
@@ -29,6 +31,7 @@ struct Connect {
     import: ObdHandle,
     offered: ObdConnectData,
     from: Nid,
+    is_proven: bool,
     conn_cnt: u32,
     op_flags: OpFlags,
     /// A server's, and known to be: [`crate::servers`].
@@ -47,6 +50,15 @@ enum Known {
     Returns(Arc<Export>),
 }
 
+/// The connect that makes an export goes on.
+struct Connecting(Arc<Export>);
+
+impl Drop for Connecting {
+    fn drop(&mut self) {
+        self.0.lock().is_connecting = false;
+    }
+}
+
 impl Connect {
     fn of(incoming: &Incoming) -> Option<Self> {
         let (target, client, import, offered) = match &incoming.request {
@@ -62,6 +74,7 @@ impl Connect {
             import,
             offered: offered.clone(),
             from: incoming.from,
+            is_proven: incoming.is_proven,
             conn_cnt: incoming.body.conn_cnt,
             op_flags: incoming.body.op_flags,
             is_server: false,
@@ -138,8 +151,9 @@ impl Target {
         if !connect.offers(ConnectFlags::FULL20) {
             return Err(Errno::EPROTO);
         }
-        let Connect { offered, client, from, .. } = &*connect;
-        connect.is_server = self.comes_from_server(request, offered, client, *from).await?;
+        let Connect { offered, client, from, is_proven, .. } = &*connect;
+        let from = (*from, *is_proven);
+        connect.is_server = self.comes_from_server(request, offered, client, from).await?;
         let connect = &*connect;
         let known = self.known_client(connect).await?;
         let light = connect.offers(ConnectFlags::LIGHTWEIGHT);
@@ -147,11 +161,15 @@ impl Target {
         if recovering && !matches!(known, Known::Reconnects(_)) {
             self.start_recovery_clock();
         }
+        let mut connecting = None;
         let (export, is_new, is_reconnect) = match known {
             Known::No if recovering && !connect.offers(ConnectFlags::MDS_MDS) => {
                 return Err(Errno::EBUSY);
             }
-            Known::No => (self.new_export(connect).await?, true, false),
+            Known::No => {
+                let export = self.new_export(connect, &mut connecting).await?;
+                (export, true, false)
+            }
             Known::Returns(export) => (export, false, false),
             Known::Reconnects(export) => (export, false, true),
         };
@@ -170,12 +188,27 @@ impl Target {
         Ok((export, agreed, op_flags))
     }
 
+    /// The export of a client, when no connect makes it any more; and whether one did until now.
+    async fn made_export(&self, client: &Uuid) -> Option<(Arc<Export>, bool)> {
+        let mut is_fresh = false;
+        loop {
+            let export = self.exports.by_uuid(client)?;
+            if !export.lock().is_connecting {
+                return Some((export, is_fresh));
+            }
+            is_fresh = true;
+            let clock = &self.world.clock;
+            clock.sleep_until(clock.now() + LOOKS_AGAIN_AFTER).await;
+        }
+    }
+
     /// Whether the client is known, and how.
     ///
     /// # Errors
     /// [`Errno::EALREADY`] for a second client of the same name, or an old connect that comes late.
     async fn known_client(self: &Arc<Self>, connect: &Connect) -> Result<Known, Errno> {
-        let Some(export) = self.exports.by_uuid(&connect.client) else { return Ok(Known::No) };
+        let made = self.made_export(&connect.client).await;
+        let Some((export, is_fresh)) = made else { return Ok(Known::No) };
         let (is_connected, import, conn_cnt, nid) = {
             let state = export.lock();
             (state.reverse.is_some(), state.import, state.conn_cnt, state.nid)
@@ -187,7 +220,9 @@ impl Target {
             if connect.conn_cnt <= conn_cnt {
                 return Err(Errno::EALREADY);
             }
-            return Ok(Known::Reconnects(export));
+            // It has not heard yet that it is connected.
+            let known = if is_fresh { Known::Returns } else { Known::Reconnects };
+            return Ok(known(export));
         }
         // Servers keep their UUID over restarts; one that starts anew has lost what it was.
         if connect.is_server && connect.is_initial() {
@@ -201,7 +236,12 @@ impl Target {
         Err(Errno::EALREADY)
     }
 
-    async fn new_export(self: &Arc<Self>, connect: &Connect) -> Result<Arc<Export>, Errno> {
+    /// An export that nobody else connects over while `connecting` lasts.
+    async fn new_export(
+        self: &Arc<Self>,
+        connect: &Connect,
+        connecting: &mut Option<Connecting>,
+    ) -> Result<Arc<Export>, Errno> {
         if !self.exports.enter(connect.from, self.budget.of(Limit::Exports)) {
             self.budget.refuse(Limit::Exports);
             return Err(Errno::EBUSY);
@@ -210,7 +250,11 @@ impl Target {
         let export =
             Export::new(connect.client.clone(), self.new_handle(), client, ExportState::Full);
         let export = Arc::new(export);
-        export.lock().nid = connect.from;
+        {
+            let mut state = export.lock();
+            (state.nid, state.is_connecting) = (connect.from, true);
+        }
+        *connecting = Some(Connecting(Arc::clone(&export)));
         if !self.exports.insert(&export) {
             self.exports.leave(connect.from);
             return Err(Errno::EALREADY);
@@ -274,7 +318,7 @@ impl Target {
                 // One that is known is not refused for having moved.
                 self.exports.enter(connect.from, usize::MAX);
             }
-            state.nid = connect.from;
+            (state.nid, state.is_proven) = (connect.from, connect.is_proven);
             state.is_server = connect.is_server;
             state.conn_cnt = connect.conn_cnt;
             state.connect_data = agreed.clone();

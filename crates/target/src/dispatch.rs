@@ -55,7 +55,8 @@ enum Refused {
 /// Holds a request's place among those in progress.
 struct InProgress {
     export: Arc<Export>,
-    xid: Xid,
+    /// `None` when it has ended.
+    xid: Option<Xid>,
 }
 
 impl InProgress {
@@ -73,18 +74,20 @@ impl InProgress {
             return None;
         }
         state.in_progress.insert(xid, request);
-        Some((Self { export: Arc::clone(export), xid }, replier))
+        Some((Self { export: Arc::clone(export), xid: Some(xid) }, replier))
     }
 
-    /// Gives the place up; the newer way back, if the request came a second time.
-    fn end(self) -> Option<Replier> {
-        self.export.lock().in_progress.remove(&self.xid)?.newer
+    /// Gives the place up, once: what has it after that is the same request come again. The newer way back, if it
+    /// came meanwhile.
+    fn end(&mut self) -> Option<Replier> {
+        let xid = self.xid.take()?;
+        self.export.lock().in_progress.remove(&xid)?.newer
     }
 }
 
 impl Drop for InProgress {
     fn drop(&mut self) {
-        self.export.lock().in_progress.remove(&self.xid);
+        self.end();
     }
 }
 
@@ -129,7 +132,7 @@ impl Target {
         let place = Place::default();
         let in_work = InWork { newer: None, kind, arrived, place: place.clone() };
         let begun = InProgress::begin(&export, xid, in_work, replier);
-        let Some((progress, replier)) = begun else { return };
+        let Some((mut progress, replier)) = begun else { return };
         let context = Context {
             target: Arc::clone(self),
             export,
@@ -172,7 +175,7 @@ impl Target {
             return Err(Refused::With(Errno::ENOTCONN));
         }
         // The handle is another client's: who that is came with its connect.
-        if incoming.from != state.nid {
+        if incoming.from != state.nid || state.is_proven && !incoming.is_proven {
             let nid = state.nid;
             drop(state);
             self.refusals.warn(self.now(), |more| {
@@ -398,4 +401,33 @@ fn may_run_in_recovery(kind: Kind) -> bool {
                 | Kind::FldRead
                 | Kind::OstSync
         )
+}
+
+#[cfg(test)]
+mod tests {
+    use sheen_rpc::Replier;
+    use sheen_types::{Instant, Uuid};
+
+    use super::*;
+
+    #[test]
+    fn a_place_that_was_given_up_is_given_up_once() {
+        let export = Export::new(Uuid::new("one"), ObdHandle(1), 1, ExportState::Full);
+        let export = Arc::new(export);
+        let begin = || {
+            let kind = Kind::ObdPing;
+            let request =
+                InWork { newer: None, kind, arrived: Instant(0), place: Place::default() };
+            InProgress::begin(&export, Xid(7), request, Replier::new(|_, _| {}))
+        };
+        let (mut first, _) = begin().expect("nobody has it");
+        assert!(begin().is_none(), "it is in progress");
+        assert!(first.end().is_some(), "the newer way back");
+        // It comes again before the first is gone.
+        let (second, _) = begin().expect("it is free");
+        drop(first);
+        assert!(begin().is_none(), "the second is in progress still");
+        drop(second);
+        assert!(begin().is_some());
+    }
 }

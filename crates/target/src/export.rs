@@ -46,11 +46,15 @@ pub struct Export {
 pub(crate) struct State {
     pub(crate) state: ExportState,
     pub(crate) nid: Nid,
+    /// More than the client's word shows that it is there.
+    pub(crate) is_proven: bool,
     pub(crate) conn_cnt: u32,
     pub(crate) connect_data: ObdConnectData,
     /// The client's handle of its import: where callbacks go, and by which a reconnect is known.
     pub(crate) import: ObdHandle,
     pub(crate) reverse: Option<Arc<dyn Channel>>,
+    /// It is new, and its connect is not done: it is nobody else's to connect over, and may go again.
+    pub(crate) is_connecting: bool,
     /// The client is a server, and so is its node.
     pub(crate) is_server: bool,
     pub(crate) last_request: Instant,
@@ -73,6 +77,8 @@ impl Export {
         let state = State {
             state,
             nid: Nid::ANY,
+            is_proven: false,
+            is_connecting: false,
             conn_cnt: 0,
             connect_data: ObdConnectData::default(),
             import: ObdHandle(0),
@@ -164,6 +170,14 @@ impl Export {
     #[must_use]
     pub fn nid(&self) -> Nid {
         self.state.lock().nid
+    }
+
+    /// Where the client is, if more than its own word shows that: what is allowed for the sake of a NID is allowed
+    /// to that.
+    #[must_use]
+    pub fn proven_nid(&self) -> Option<Nid> {
+        let state = self.state.lock();
+        state.is_proven.then_some(state.nid)
     }
 
     /// How far the client has got.

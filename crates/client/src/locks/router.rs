@@ -5,7 +5,7 @@ use std::sync::{Arc, Weak};
 use parking_lot::RwLock;
 use sheen_io::BoxFuture;
 use sheen_rpc::{Handler, Incoming, Replier, ReplyHead};
-use sheen_types::{Errno, ObdHandle};
+use sheen_types::{Errno, Nid, ObdHandle};
 use sheen_wire::ldlm::LdlmRequest;
 use sheen_wire::messages::{
     LdlmBlCallbackReply, LdlmCpCallbackReply, LdlmGlCallbackReply, LdlmSetInfoReply, Reply, Request,
@@ -27,25 +27,36 @@ impl CallbackRouter {
         spaces.push(Arc::downgrade(space));
     }
 
-    fn find(&self, request: &LdlmRequest) -> Option<Arc<LockSpace>> {
-        let spaces = self.spaces.read();
-        spaces.iter().filter_map(Weak::upgrade).find(|space| space.owns(request))
+    /// The space of the lock that a callback of `from` names. Cookies are hard to guess, and still no secret:
+    /// only who serves the target may speak for it.
+    fn find(&self, from: Nid, request: &LdlmRequest) -> Result<Arc<LockSpace>, Errno> {
+        let spaces: Vec<_> = self.spaces.read().iter().filter_map(Weak::upgrade).collect();
+        let space = spaces.into_iter().find(|space| space.owns(request)).ok_or(Errno::EINVAL)?;
+        if !space.is_served_by(from) {
+            tracing::warn!(%from, target = space.name(), "refused a callback: that node does not serve the target");
+            return Err(Errno::ENOTCONN);
+        }
+        Ok(space)
     }
 
-    pub(crate) fn answer(&self, request: Request) -> Result<Reply, Errno> {
+    /// Answers a callback that came from `from`.
+    ///
+    /// # Errors
+    /// `EINVAL` if it names no lock of ours, `ENOTCONN` if the lock is of a target that `from` does not serve.
+    pub(crate) fn answer(&self, from: Nid, request: Request) -> Result<Reply, Errno> {
         match request {
             Request::LdlmBlCallback(callback) => {
-                let space = self.find(&callback.dlm_req).ok_or(Errno::EINVAL)?;
+                let space = self.find(from, &callback.dlm_req)?;
                 space.on_blocking(&callback.dlm_req)?;
                 Ok(LdlmBlCallbackReply::default().into())
             }
             Request::LdlmCpCallback(callback) => {
-                let space = self.find(&callback.dlm_req).ok_or(Errno::EINVAL)?;
+                let space = self.find(from, &callback.dlm_req)?;
                 space.on_completion(&callback.dlm_req, &callback.dlm_lvb)?;
                 Ok(LdlmCpCallbackReply::default().into())
             }
             Request::LdlmGlCallback(callback) => {
-                let space = self.find(&callback.dlm_req).ok_or(Errno::EINVAL)?;
+                let space = self.find(from, &callback.dlm_req)?;
                 let dlm_lvb = space.on_glimpse(&callback.dlm_req)?;
                 Ok(LdlmGlCallbackReply { dlm_lvb, ..LdlmGlCallbackReply::default() }.into())
             }
@@ -59,7 +70,7 @@ impl Handler for CallbackRouter {
     fn handle(&self, incoming: Incoming) -> BoxFuture<'static, ()> {
         let replier: Replier = incoming.replier;
         // Nothing here waits: what a callback sets off runs in tasks of the lock space.
-        match self.answer(incoming.request) {
+        match self.answer(incoming.from, incoming.request) {
             Ok(reply) => replier.send(ReplyHead::default(), Some(reply)),
             Err(errno) => replier.refuse(errno),
         }
@@ -68,5 +79,56 @@ impl Handler for CallbackRouter {
 
     fn owns(&self, _export: ObdHandle) -> bool {
         true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use sheen_types::{Fid, LockHandle, Name};
+    use sheen_wire::messages::{LdlmBlCallback, LdlmCpCallback, LdlmGlCallback};
+
+    use super::*;
+    use crate::posix::NodeId;
+    use crate::testing::{Fixture, blocking, found};
+
+    #[test]
+    fn only_who_serves_a_target_speaks_for_its_locks() {
+        let stranger: Nid = "10.9.9.9@tcp".parse().unwrap();
+        let fixture = Fixture::new();
+        let router = CallbackRouter::default();
+        router.add(&fixture.locks);
+        let all = sheen_types::InodeBits::LOOKUP | sheen_types::InodeBits::UPDATE;
+        let reply = found(Fid::new(0x2_0000_0400, 9), 0o040_755, 0x77, all);
+        let lock = reply.dlm_rep.clone().unwrap();
+        fixture.mdt.answer(reply);
+        let files = fixture.files.clone();
+        let name = Name::new(b"d").unwrap();
+        let looked_up = fixture
+            .world
+            .run(async move { files.lookup(&Fixture::root(), NodeId::ROOT, &name).await });
+        assert!(looked_up.is_ok());
+        let asked = fixture.mdt.take_asked();
+        let [Request::LdlmIntentGetattr(request)] = &asked[..] else { panic!("one: {asked:?}") };
+        let dlm_req = blocking(&request.dlm_req, &lock);
+        let callbacks = || {
+            let dlm_req = dlm_req.clone();
+            [
+                Request::from(LdlmBlCallback { dlm_req: dlm_req.clone(), ..Default::default() }),
+                LdlmCpCallback { dlm_req: dlm_req.clone(), ..Default::default() }.into(),
+                LdlmGlCallback { dlm_req, ..Default::default() }.into(),
+            ]
+        };
+        for callback in callbacks() {
+            assert_eq!(router.answer(stranger, callback).map(drop), Err(Errno::ENOTCONN));
+        }
+        fixture.world.settle();
+        assert!(fixture.watcher.take().is_empty() && fixture.mdt.take_asked().is_empty());
+
+        let [taken, ..] = callbacks();
+        assert!(router.answer(Nid::LOOPBACK, taken).is_ok());
+        fixture.world.settle();
+        let asked = fixture.mdt.take_asked();
+        let [Request::LdlmCancel(cancel)] = &asked[..] else { panic!("given back: {asked:?}") };
+        assert_eq!(cancel.dlm_req.counted(), [LockHandle(0x77)]);
     }
 }

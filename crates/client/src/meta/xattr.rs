@@ -15,7 +15,6 @@ use sheen_wire::messages::{
 };
 use sheen_wire::text::Text;
 
-use super::pack::NO_GROUP;
 use super::{Meta, intent_status};
 use crate::cache::{Inode, Xattrs};
 use crate::call;
@@ -64,7 +63,8 @@ impl Meta {
             mode: LockMode::Pr,
             flags: LockFlags::HAS_INTENT,
         });
-        let mut mdt_body = who.body(inode.fid, Valid::XATTR | Valid::XATTRLS, NO_GROUP);
+        let valid = Valid::XATTR | Valid::XATTRLS;
+        let mut mdt_body = who.body(inode.fid, valid, who.group_for(inode, May::READ));
         mdt_body.eadatasize = VALUES_ROOM as u32;
         let request = LdlmIntentGetxattr {
             dlm_req: pending.request(),

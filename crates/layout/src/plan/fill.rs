@@ -192,7 +192,8 @@ impl Part {
         if open || self.end == END_OF_FILE {
             return;
         }
-        let room = (self.end - self.start).div_ceil(u64::from(striping.stripe_size.max(1)));
+        let room =
+            self.end.saturating_sub(self.start).div_ceil(u64::from(striping.stripe_size.max(1)));
         striping.stripe_count = u64::from(striping.stripe_count).min(room) as u16;
         striping.osts.truncate(usize::from(striping.stripe_count));
     }

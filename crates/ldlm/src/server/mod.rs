@@ -225,15 +225,13 @@ impl Namespace {
         })
     }
 
-    /// The lock that an export knows under its own cookie; for re-sent intents. Walks the export's
-    /// locks.
+    /// The lock that an export knows under its own cookie, the newest if there are several; for requests that are
+    /// sent again or replayed. Looks into every shard, and not at the export's other locks.
     #[must_use]
     pub fn find(&self, export: u64, remote_handle: LockHandle) -> Option<LockInfo> {
         self.shards.iter().find_map(|shard| {
             let shard = shard.lock();
-            let slot = shard
-                .of_export(export)
-                .find(|&slot| shard.lock(slot).remote_handle == remote_handle)?;
+            let slot = shard.called(export, remote_handle).next()?;
             Some(shard.info(slot, &self.cookies))
         })
     }

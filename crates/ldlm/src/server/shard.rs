@@ -15,6 +15,8 @@ use crate::{LockDesc, LockFlags, LockKind, Owner, Policy};
 
 /// No slot, no resource.
 pub(super) const NONE: u32 = u32::MAX;
+/// So many locks that one export calls by the same handle are told apart.
+const ALIKE_MAX: usize = 8;
 /// Empty groups that a resource keeps for reuse.
 const SPARE_GROUPS: usize = 4;
 
@@ -49,6 +51,9 @@ pub(super) struct Lock {
     /// Neighbours in the list of the export's locks; `next` also chains free slots.
     previous: u32,
     next: u32,
+    /// Neighbours among the locks that the export calls by the same handle: hardly ever any.
+    older: u32,
+    newer: u32,
     /// Where in its group it is.
     place: u32,
 }
@@ -96,6 +101,8 @@ pub(super) struct Shard {
     pub(super) by_name: HashMap<ResourceName, u32, Keyed>,
     /// The newest of each export's locks, and how many it has.
     exports: HashMap<u64, (u32, u32), Keyed>,
+    /// The newest lock that an export calls by a handle of its own.
+    handles: HashMap<(u64, LockHandle), u32, Keyed>,
     pub(super) deadlines: BTreeSet<(Instant, u32)>,
     pub(super) gauges: Gauges,
 }
@@ -110,6 +117,12 @@ pub(super) const fn index_of(kind: LockKind) -> usize {
     kind as usize - LockKind::Plain as usize
 }
 
+#[cfg(test)]
+thread_local! {
+    /// How many locks were looked at, for tests that count.
+    pub(super) static LOOKED_AT: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
+}
+
 impl Shard {
     pub(super) fn new(number: u32, key: u64) -> Self {
         Self {
@@ -120,12 +133,15 @@ impl Shard {
             free_resources: Vec::new(),
             by_name: HashMap::with_hasher(Keyed(key)),
             exports: HashMap::with_hasher(Keyed(key)),
+            handles: HashMap::with_hasher(Keyed(key)),
             deadlines: BTreeSet::new(),
             gauges: Gauges::default(),
         }
     }
 
     pub(super) fn lock(&self, slot: u32) -> &Lock {
+        #[cfg(test)]
+        LOOKED_AT.with(|count| count.set(count.get() + 1));
         &self.locks[slot as usize]
     }
 
@@ -244,7 +260,7 @@ impl Shard {
         self.resources[resource as usize].locks -= 1;
     }
 
-    /// Enters a lock in its export's list.
+    /// Enters a lock in its export's list, and under its handle there.
     pub(super) fn link(&mut self, slot: u32, owner: Owner) {
         let Owner::Export(export) = owner else { return };
         let first = self.exports.entry(export).or_insert((NONE, 0));
@@ -252,15 +268,49 @@ impl Shard {
         first.1 += 1;
         let lock = self.lock_mut(slot);
         (lock.owner, lock.previous, lock.next) = (owner, NONE, head);
+        let handle = lock.remote_handle;
         if head != NONE {
             self.lock_mut(head).previous = slot;
         }
+        let older = self.handles.insert((export, handle), slot).unwrap_or(NONE);
+        let lock = self.lock_mut(slot);
+        (lock.older, lock.newer) = (older, NONE);
+        if older != NONE {
+            self.lock_mut(older).newer = slot;
+        }
+    }
+
+    /// Takes a lock out of those that its export calls by the same handle.
+    fn unname(&mut self, slot: u32, export: u64) {
+        let lock = self.lock(slot);
+        let (handle, older, newer) = (lock.remote_handle, lock.older, lock.newer);
+        if older != NONE {
+            self.lock_mut(older).newer = newer;
+        }
+        match (newer, older) {
+            (NONE, NONE) => drop(self.handles.remove(&(export, handle))),
+            (NONE, older) => drop(self.handles.insert((export, handle), older)),
+            (newer, older) => self.lock_mut(newer).older = older,
+        }
+    }
+
+    /// The locks that an export calls by this handle, the newest first, and no more than [`ALIKE_MAX`]: a
+    /// client that calls many the same is not searched for.
+    pub(super) fn called(&self, export: u64, handle: LockHandle) -> impl Iterator<Item = u32> + '_ {
+        let mut slot = self.handles.get(&(export, handle)).copied().unwrap_or(NONE);
+        let next = move || {
+            let current = (slot != NONE).then_some(slot)?;
+            slot = self.lock(current).older;
+            Some(current)
+        };
+        std::iter::from_fn(next).take(ALIKE_MAX)
     }
 
     fn unlink(&mut self, slot: u32) {
         let lock = self.lock(slot);
         let Owner::Export(export) = lock.owner else { return };
         let (previous, next) = (lock.previous, lock.next);
+        self.unname(slot, export);
         if next != NONE {
             self.lock_mut(next).previous = previous;
         }
@@ -458,6 +508,8 @@ impl Lock {
             deadline: None,
             previous: NONE,
             next: NONE,
+            older: NONE,
+            newer: NONE,
             place: 0,
         }
     }

@@ -734,3 +734,48 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn a_lock_is_found_by_its_owners_handle_without_a_walk() {
+    const COUNT: u64 = 20_000;
+    let mut bench = Bench::new();
+    let policy = Policy::bits(InodeBits::LOOKUP);
+    let handles: Vec<_> = (1..=COUNT)
+        .map(|n| granted(bench.ask_on(n, client(1), policy, LockMode::Pr, NONE)).0)
+        .collect();
+    let looked_at = |work: &mut dyn FnMut()| {
+        let before = super::shard::LOOKED_AT.get();
+        work();
+        super::shard::LOOKED_AT.get() - before
+    };
+    let mut found = None;
+    let looked = looked_at(&mut || found = bench.namespace.find(1, LockHandle(1)));
+    assert_eq!(found.as_ref().map(|lock| lock.handle), Some(handles[0]));
+    assert!(looked < 20, "{looked} locks were looked at");
+    // Sent again, it is answered with the same lock, at the same cost.
+    bench.remote = 0;
+    let mut again = None;
+    let looked = looked_at(&mut || {
+        again = Some(bench.ask_on(1, client(1), policy, LockMode::Pr, LockFlags::RESENT));
+    });
+    assert_eq!(again.map(|again| granted(again).0), Some(handles[0]));
+    assert!(looked < 20, "{looked} locks were looked at");
+    // Nobody else's handle, and none that is gone.
+    assert!(bench.namespace.find(2, LockHandle(1)).is_none());
+    assert_eq!(bench.cancel(client(1), handles[0]), 1);
+    assert!(bench.namespace.find(1, LockHandle(1)).is_none());
+    // Locks of one handle: the newest is found, then the others.
+    let alike: Vec<_> = [7, 8, 7]
+        .map(|resource| {
+            bench.remote = 70_000;
+            granted(bench.ask_on(resource, client(3), policy, LockMode::Pr, NONE)).0
+        })
+        .into();
+    let find = |bench: &Bench| bench.namespace.find(3, LockHandle(70_001)).map(|it| it.handle);
+    for gone in [2, 0, 1] {
+        assert!(find(&bench).is_some());
+        assert_eq!(bench.cancel(client(3), alike[gone]), 1);
+    }
+    assert_eq!(find(&bench), None);
+    assert_eq!(bench.namespace.count_of(1), COUNT as usize - 1);
+}

@@ -108,10 +108,9 @@ impl Turn<'_> {
     /// The lock that the first sending of a request made.
     fn sent_before(&self, request: &Enqueue) -> Option<u32> {
         let Owner::Export(export) = request.owner else { return None };
-        self.shard.of_export(export).find(|&slot| {
-            let lock = self.shard.lock(slot);
-            lock.remote_handle == request.remote_handle
-                && self.shard.resource(lock.resource).name == request.resource
+        let mut alike = self.shard.called(export, request.remote_handle);
+        alike.find(|&slot| {
+            self.shard.resource(self.shard.lock(slot).resource).name == request.resource
         })
     }
 

@@ -5,14 +5,15 @@ use std::sync::Arc;
 use sheen_brw::{Objects, attributes};
 use sheen_io::BoxFuture;
 use sheen_ldlm::Policy;
-use sheen_store::{AttributePatch, Attributes, Store};
+use sheen_store::{AttributePatch, Attributes, FileKind, Store};
 use sheen_target::Context;
 use sheen_types::{Errno, Extent, Fid, InodeBits, ResourceName};
 use sheen_wire::md::Valid;
 use sheen_wire::ost::{Obdo, OstId};
 
-use crate::counters;
 use crate::dom::late::LateTimes;
+use crate::dom::part_of;
+use crate::{counters, xattrs};
 
 /// The files of one MDT.
 pub(crate) struct Files {
@@ -31,8 +32,19 @@ impl Objects for Files {
             | Valid::CTIME.0,
     );
 
+    /// Only regular files whose layout has a part here. Flags of the inode are not asked, as by Lustre's MDT: what
+    /// was opened or cached before a file became immutable may still be written.
     fn find(&self, oi: OstId) -> Result<Fid, Errno> {
-        oi.fid(0).filter(|fid| fid.is_namespace() && !fid.is_idif()).ok_or(Errno::EPROTO)
+        let is_namespace = |fid: &Fid| fid.is_namespace() && !fid.is_idif();
+        let fid = oi.fid(0).filter(is_namespace).ok_or(Errno::EPROTO)?;
+        let attributes = self.store.attributes(fid).map_err(|error| error.errno())?;
+        if attributes.kind != FileKind::Regular {
+            return Err(Errno::EPROTO);
+        }
+        let layout = self.store.xattr(fid, xattrs::LOV).map_err(|error| error.errno())?;
+        let part = layout.as_ref().and_then(part_of);
+        // The layout may have changed since the client has read it.
+        part.map(|_| fid).ok_or(Errno::ESTALE)
     }
 
     /// The DOM bit, whichever bytes.

@@ -100,7 +100,7 @@ impl Mdt {
 
     fn is_quiet(&self, context: &Context, inode: &Inode) -> bool {
         let now = context.target.world().clock.wall().seconds;
-        now - inode.attributes.changed.seconds > QUIET.as_secs() as i64
+        now.saturating_sub(inode.attributes.changed.seconds) > QUIET.as_secs() as i64
     }
 }
 

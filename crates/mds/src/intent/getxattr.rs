@@ -7,11 +7,13 @@ use sheen_wire::md::{MdtBody, Valid};
 use sheen_wire::messages::{LdlmIntentGetxattr, LdlmIntentGetxattrReply};
 
 use crate::answer::no_lock;
+use crate::caller::Caller;
 use crate::getxattr::AllXattrs;
 use crate::{Mdt, locks};
 
 impl Mdt {
-    /// Answers with names, values and their lengths.
+    /// Answers with names, values and their lengths; with nothing but ERANGE where they are too long, or some
+    /// are not for this user.
     pub(crate) async fn intent_getxattr(
         &self,
         context: &Context,
@@ -30,15 +32,17 @@ impl Mdt {
                 Some(context.target.lock(resource, policy, wish.mode).await?)
             }
         };
-        let mut found = self.all_xattrs(&self.inode(fid)?)?;
+        let inode = self.inode(fid)?;
+        let mut found = self.all_xattrs(&inode)?;
         let mut lock = match guard {
             Some(guard) => locks::hand_over(context, guard, wish)?,
             None => held.unwrap_or_default(),
         };
         lock.flags |= LockFlags::LOCK_CHANGED;
         let room = asked.eadatasize as usize;
-        if room < found.names.len().max(found.values.len()) {
-            // The client asks for them one by one then.
+        let is_hidden = found.has_user && !self.may_read_user(&Caller::from(asked), &inode)?;
+        if is_hidden || room < found.names.len().max(found.values.len()) {
+            // The client asks for them one by one then: it keeps what it gets here for all of its users.
             lock.policy_res2 = no_lock(Disposition::NONE, Some(Errno::ERANGE)).policy_res2;
             found = AllXattrs::default();
         }

@@ -111,6 +111,7 @@ impl Mdt {
             patch.flags = Some(flags(&caller, record, inode)?);
         }
         self.may_set_times(&caller, record, inode)?;
+        self.may_take_set_id(&caller, record, inode)?;
         if has(AttrValid::PROJID) && record.projid != attributes.project {
             if !caller.can(Capability::SysResource) {
                 caller.may(&*self.store, inode.fid, attributes, May::WRITE)?;
@@ -136,7 +137,9 @@ impl Mdt {
         Ok(patch)
     }
 
-    /// The owner may set any time, whoever may write may set it to now.
+    /// The owner may set any time, and so may who may write: real clients mark the time of now as a chosen one,
+    /// too. Besides a change that is judged by itself, times need no more than that; what a client says besides
+    /// (that it forces them, takes set-id bits, or sets no new owner) saves them from no check.
     fn may_set_times(
         &self,
         caller: &Caller,
@@ -145,10 +148,8 @@ impl Mdt {
     ) -> Result<(), Errno> {
         let chosen = AttrValid::ATIME_SET | AttrValid::MTIME_SET;
         let times = AttrValid::ATIME | AttrValid::MTIME;
-        let others = AttrValid::SIZE | AttrValid::FORCE | AttrValid::MODE | AttrValid::UID;
-        let others = others | AttrValid::GID | AttrValid::KILL_SUID | AttrValid::KILL_SGID;
         if !record.valid.intersects(times)
-            || record.valid.intersects(others)
+            || has_judged_change(record)
             || caller.owns(&inode.attributes)
         {
             return Ok(());
@@ -158,6 +159,22 @@ impl Mdt {
             true => Err(Errno::EPERM),
             false => may,
         }
+    }
+
+    /// Set-id bits are taken by the owner, and by who may write: its write takes them.
+    fn may_take_set_id(
+        &self,
+        caller: &Caller,
+        record: &RecSetattr,
+        inode: &Inode,
+    ) -> Result<(), Errno> {
+        let kills = record.valid.intersects(AttrValid::KILL_SUID | AttrValid::KILL_SGID);
+        let has_some = inode.attributes.permissions & (SET_UID | SET_GID) != 0;
+        if !kills || !has_some || has_judged_change(record) || caller.owns(&inode.attributes) {
+            return Ok(());
+        }
+        let may = caller.may(&*self.store, inode.fid, &inode.attributes, May::WRITE);
+        may.map_err(|_| Errno::EPERM)
     }
 
     /// Adds that the objects of a file get its new owner.
@@ -231,6 +248,15 @@ impl Mdt {
         let mdt_body = Some(self.body(inode, false));
         Ok(Outcome::ok(MdsReintSetattrReply { mdt_body, ..Default::default() }))
     }
+}
+
+/// Whether a request changes what it needs a right for besides, at least that to write.
+fn has_judged_change(record: &RecSetattr) -> bool {
+    let has = |flag| record.valid.contains(flag);
+    has(AttrValid::SIZE)
+        || has(AttrValid::MODE)
+        || has(AttrValid::UID) && record.uid != u32::MAX
+        || has(AttrValid::GID) && record.gid != u32::MAX
 }
 
 fn flags(caller: &Caller, record: &RecSetattr, inode: &Inode) -> Result<u32, Errno> {

@@ -266,7 +266,18 @@ fn what_has_no_data_here_is_refused() {
     test(401, |server, _| async move {
         let client = server.client("c").await;
         let directory = client.mkdir(Fid::ROOT, "d").await.unwrap();
-        assert!(put(&client, directory, 0, b"x").await.is_err());
+        assert_eq!(put(&client, directory, 0, b"x").await.err(), Some(Errno::EPROTO));
+        client.symlink(Fid::ROOT, "l").await.unwrap();
+        let (_, link) = client.lookup(Fid::ROOT, "l").await;
+        let link = link.mdt_body.expect("attributes").fid1;
+        let plain = client.make(Fid::ROOT, "plain", REGULAR | 0o666).await.expect("made");
+        for (fid, errno) in [(link, Errno::EPROTO), (plain, Errno::ESTALE)] {
+            let before = client.getattr(fid).await.unwrap();
+            assert_eq!(put(&client, fid, 0, b"x").await.err(), Some(errno));
+            assert_eq!(punch(&client, fid, 0).await.err(), Some(errno));
+            assert_eq!(read(&client, fid, 0, 1).await.err(), Some(errno));
+            assert_eq!(client.getattr(fid).await.unwrap(), before);
+        }
         let absent = client.next_fid();
         assert_eq!(put(&client, absent, 0, b"x").await.err(), Some(Errno::ENOENT));
         assert_eq!(read(&client, absent, 0, 1).await.err(), Some(Errno::ENOENT));

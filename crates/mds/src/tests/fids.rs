@@ -1,6 +1,9 @@
 //! Which FIDs a client may name, for what is there and for what it makes.
 
+use std::sync::Arc;
+
 use sheen_store::Transaction;
+use sheen_store_mem::{Commits, MemOptions, StoreMem};
 use sheen_target::testing::{TestCall, TestWorld};
 use sheen_types::{Errno, Fid, Nid, fid_seq};
 use sheen_wire::fld::{LuSeqRange, SeqRangeFlags};
@@ -193,6 +196,42 @@ fn super_ranges_are_for_servers() {
             let given = ost.call(ask(9, SeqRangeFlags::OST)).await.reply;
             let Some(Reply::SeqQuery(given)) = given else { panic!("a range") };
             assert_eq!(given.seq_range.unwrap().index, 9);
+        },
+        &world,
+    );
+}
+
+#[test]
+fn no_sequence_comes_out_of_another_targets_range() {
+    let world = TestWorld::new(336);
+    let inner = world.clone();
+    run(
+        async move {
+            let options = MemOptions { commits: Commits::Immediate, ..MemOptions::default() };
+            let store = Arc::new(StoreMem::new(options));
+            // As if nearly all of its range were given out, and an OST had the next one.
+            let server = Server::start_on(&inner, Arc::clone(&store), vec![FakeOst::new()]).await;
+            let own = server.mdt.sequences.of(0, SeqRangeFlags::MDT).unwrap();
+            let ost = server.mdt.sequences.of(7, SeqRangeFlags::OST).unwrap();
+            assert!(ost.start >= own.end);
+            crate::sequences::note_used(&*store, own.end - 3).unwrap();
+            drop(server);
+            let server = Server::start_on(&inner, store, vec![FakeOst::new()]).await;
+            let mut given = Vec::new();
+            for n in 0..4 {
+                given.push(server.client(&format!("c{n}")).await);
+            }
+            let all: Vec<u64> = given.iter().map(|client| client.sequence).collect();
+            assert_eq!(all[..2], [own.end - 2, own.end - 1]);
+            for sequence in all {
+                let range = server.mdt.sequences.find(sequence).expect("a range has it");
+                assert_eq!((range.index, range.flags), (0, SeqRangeFlags::MDT));
+            }
+            for (n, client) in given.iter().enumerate() {
+                client.make(Fid::ROOT, &format!("f{n}"), REGULAR | 0o644).await.expect("made");
+            }
+            let foreign = made_as(&given[0], Fid::new(ost.start, 1), "foreign");
+            assert_eq!(given[0].modify(foreign).await.map(drop), INVALID);
         },
         &world,
     );

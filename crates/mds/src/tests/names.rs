@@ -5,7 +5,7 @@ use sheen_target::testing::{TestCall, TestWorld};
 use sheen_types::limits::LINK_COUNT_MAX;
 use sheen_types::{Errno, Fid, HashSet, InodeBits, LockMode};
 use sheen_wire::codec::{ByteOrder, Reader, Wire};
-use sheen_wire::ldlm::Disposition;
+use sheen_wire::ldlm::{Disposition, IntentOp};
 use sheen_wire::md::{OpenFlags, Valid};
 use sheen_wire::messages::{FldQuery, MdsFid2path, MdsGetRoot, MdsStatfs, Reply, Request};
 
@@ -470,6 +470,33 @@ fn a_file_has_as_many_names_as_in_lustre() {
             assert_eq!(client.link(file, Fid::ROOT, "more").await, Err(Errno::EMLINK));
             client.unlink(Fid::ROOT, "0").await.unwrap();
             client.link(file, Fid::ROOT, "more").await.unwrap();
+        },
+        &world,
+    );
+}
+
+#[test]
+fn the_first_of_all_times_is_a_time() {
+    let world = TestWorld::new(69);
+    let inner = world.clone();
+    run(
+        async move {
+            let server = Server::start(&inner, 1).await;
+            let client = server.client("c").await;
+            for (name, time) in [("first", i64::MIN), ("last", i64::MAX)] {
+                let mut request = client.create_request(Fid::ROOT, name, REGULAR | 0o644);
+                request.rec_reint.time = time;
+                client.modify(request).await.expect("made");
+                // Whether it was left alone for long decides which lock a mere look-up gets.
+                let mut request = client.lookup_request(Fid::ROOT, name);
+                request.ldlm_intent.opc = IntentOp::LOOKUP;
+                let mine = request.dlm_req.handles[0];
+                let answer = client.inner.call(request).await;
+                assert_eq!(answer.errno(), None);
+                let Some(Reply::LdlmIntentGetattr(reply)) = answer.reply else { panic!("found") };
+                client.keep(mine, reply.dlm_rep.expect("a lock").handle);
+                assert_eq!(reply.mdt_body.expect("attributes").ctime, time);
+            }
         },
         &world,
     );

@@ -9,7 +9,7 @@ use sheen_types::{Errno, Fid, InodeBits, LockMode, ResourceName};
 use sheen_wire::connect::{ConnectFlags, ObdConnectData};
 use sheen_wire::ldlm::Disposition;
 use sheen_wire::lov::LovEa;
-use sheen_wire::md::{AttrValid, OpenFlags, Valid};
+use sheen_wire::md::{AttrValid, MdtBody, OpenFlags, Valid};
 use sheen_wire::messages::{MdsSetInfo, Reply};
 
 use super::harness::{DIRECTORY, REGULAR, Server, opened, run};
@@ -314,7 +314,15 @@ fn nobody_changes_an_mdt_that_is_read_only() {
             let client = server.client("c").await;
             let made = client.create(Fid::ROOT, "f").await.unwrap();
             server.mdt.set_read_only(true);
-            client.close(&made).await.unwrap();
+            let before = client.getattr(made.body.fid1).await.unwrap();
+            let mut close = client.close_request(made.body.fid1, made.body.open_handle);
+            close.rec_reint.valid = AttrValid::MTIME | AttrValid::CTIME | AttrValid::LSIZE;
+            (close.rec_reint.mtime, close.rec_reint.ctime) = (77_777, 77_777);
+            close.rec_reint.size = 5 << 30;
+            client.modify(close).await.expect("closed");
+            let after = client.getattr(made.body.fid1).await.unwrap();
+            let seen = |body: &MdtBody| (body.mtime, body.ctime, body.size);
+            assert_eq!(seen(&after), seen(&before), "what it has seen is not noted");
             let refused = client.open(Fid::ROOT, "f", OpenFlags::WRITE).await.map(|_| ());
             assert_eq!(refused, Err(Errno::EROFS));
             assert_eq!(client.mkdir(Fid::ROOT, "d").await.err(), Some(Errno::EROFS));

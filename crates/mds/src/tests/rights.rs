@@ -2,12 +2,13 @@
 
 use bytes::Bytes;
 use sheen_target::testing::TestWorld;
-use sheen_types::{Errno, Fid};
-use sheen_wire::md::{AclEntry, AttrValid, OpenFlags, PosixAcl, RecSetattr};
-use sheen_wire::messages::MdsGetattrName;
+use sheen_types::{Errno, Fid, InodeBits, LockMode};
+use sheen_wire::ldlm::{IntentOp, LdlmIntent};
+use sheen_wire::md::{AclEntry, AttrValid, MdtBody, OpenFlags, PosixAcl, RecSetattr, Valid};
+use sheen_wire::messages::{LdlmIntentGetxattr, MdsGetattrName, MdsGetxattr, Reply};
 use sheen_wire::text::Text;
 
-use super::harness::{DIRECTORY, REGULAR, Server, run};
+use super::harness::{Client, DIRECTORY, REGULAR, Server, run};
 use super::layouts::swap;
 
 fn mode(value: u32) -> impl FnOnce(&mut RecSetattr) {
@@ -324,6 +325,10 @@ fn root_is_squashed_where_it_is_not_trusted() {
             let everyone = "*@tcp 0@lo";
             server.mdt.change_root_squash(|squash| squash.set_trusted(everyone)).unwrap();
             root.mkdir(private, "yes").await.unwrap();
+            // Nobody is trusted for a NID that he only says is his.
+            root.inner.set_proven(false);
+            root.inner.connect().await.unwrap();
+            assert_eq!(root.mkdir(private, "no").await, Err(Errno::EACCES));
         },
         &world,
     );
@@ -432,6 +437,104 @@ fn capabilities_that_a_client_claims_for_a_user_are_dropped() {
             let refused = mallory.setattr(other, AttrValid::MODE, mode(0o777)).await.map(|_| ());
             assert_eq!(refused, no, "not what the mask leaves out");
             assert_eq!(mallory.setxattr(file, "trusted.x", Some(b"1"), 0).await, no);
+        },
+        &world,
+    );
+}
+
+#[test]
+fn nothing_that_is_said_besides_saves_times_and_set_id_bits_from_a_check() {
+    let world = TestWorld::new(94);
+    let inner = world.clone();
+    run(
+        async move {
+            let server = Server::start(&inner, 1).await;
+            let root = server.client("c").await;
+            let file = root.make(Fid::ROOT, "f", REGULAR | 0o644).await.unwrap();
+            let other = root.as_user(5, 5);
+            let chosen = AttrValid::ATIME | AttrValid::MTIME | AttrValid::CTIME;
+            let chosen = chosen | AttrValid::ATIME_SET | AttrValid::MTIME_SET;
+            let set = |record: &mut RecSetattr| {
+                (record.atime, record.mtime, record.ctime) = (11, 22, 9999);
+                (record.uid, record.gid) = (u32::MAX, u32::MAX);
+            };
+            let before = root.getattr(file).await.unwrap();
+            let besides = [
+                AttrValid::FORCE,
+                AttrValid::KILL_SUID,
+                AttrValid::KILL_SGID,
+                AttrValid::UID,
+                AttrValid::GID,
+                AttrValid::OVERRIDE,
+                AttrValid::FROM_OPEN,
+            ];
+            for besides in besides {
+                let refused = other.setattr(file, chosen | besides, set).await.map(drop);
+                assert_eq!(refused, Err(Errno::EPERM), "{besides:?}");
+            }
+            let after = root.getattr(file).await.unwrap();
+            assert_eq!((after.atime, after.mtime), (before.atime, before.mtime));
+            // Who cannot write takes nobody's set-id bits; a writer does, and root and the owner.
+            root.setattr(file, AttrValid::MODE, mode(0o4755)).await.unwrap();
+            let kills = AttrValid::KILL_SUID | AttrValid::KILL_SGID;
+            for valid in [kills, kills | AttrValid::FORCE, AttrValid::KILL_SUID] {
+                let refused = other.setattr(file, valid, set).await.map(drop);
+                assert_eq!(refused, Err(Errno::EPERM));
+            }
+            assert_eq!(root.getattr(file).await.unwrap().mode & 0o7777, 0o4755);
+            root.setattr(file, AttrValid::MODE, mode(0o4757)).await.unwrap();
+            let body = other.setattr(file, kills | AttrValid::CTIME, set).await.unwrap();
+            assert_eq!(body.mode & 0o7777, 0o757);
+        },
+        &world,
+    );
+}
+
+#[test]
+fn values_of_user_attributes_are_for_readers_alone_however_they_are_asked_for() {
+    let world = TestWorld::new(95);
+    let inner = world.clone();
+    run(
+        async move {
+            let server = Server::start(&inner, 1).await;
+            let root = server.client("c").await;
+            let file = root.make(Fid::ROOT, "f", REGULAR | 0o640).await.unwrap();
+            root.setxattr(file, "user.secret", Some(b"hidden"), 0).await.unwrap();
+            let plain = root.make(Fid::ROOT, "g", REGULAR | 0o600).await.unwrap();
+            let (stranger, reader) = (root.as_user(5, 5), root.as_user(6, 0));
+            let denied = stranger.getxattr(file, "user.secret").await.map(drop);
+            assert_eq!(denied, Err(Errno::EACCES));
+            assert_eq!(&reader.getxattr(file, "user.secret").await.unwrap()[..], b"hidden");
+            // All at once: what is not for this user is asked for one by one.
+            let all = async |who: &Client, fid| {
+                let dlm_req = who.dlm(fid, LockMode::Pr, InodeBits::XATTR);
+                let mine = dlm_req.handles[0];
+                let request = LdlmIntentGetxattr {
+                    dlm_req,
+                    ldlm_intent: LdlmIntent { opc: IntentOp::GETXATTR },
+                    mdt_body: who.body(fid),
+                    ..LdlmIntentGetxattr::default()
+                };
+                let answer = who.inner.call(request).await;
+                let Some(Reply::LdlmIntentGetxattr(reply)) = answer.reply else {
+                    panic!("{:?}", answer.head)
+                };
+                let lock = reply.dlm_rep.clone().expect("a lock's answer");
+                who.keep(mine, lock.handle);
+                (lock.policy_res2 as u32 as i32, reply.eavals, reply.eadata)
+            };
+            let (status, values, names) = all(&stranger, file).await;
+            assert_eq!((status, values.len(), names.len()), (Errno::ERANGE.status(), 0, 0));
+            let (status, values, _) = all(&reader, file).await;
+            assert!(status == 0 && values.windows(6).any(|part| part == b"hidden"));
+            assert_eq!(all(&stranger, plain).await.0, 0, "there is nothing to hide");
+            let body = MdtBody { valid: Valid::XATTRLS, ..stranger.body(file) };
+            let request = MdsGetxattr { mdt_body: body, ..MdsGetxattr::default() };
+            let Some(Reply::MdsGetxattr(reply)) = stranger.inner.call(request).await.reply else {
+                panic!("names")
+            };
+            let is_named = reply.eadata.windows(11).any(|part| part == b"user.secret");
+            assert!(is_named, "names are no secret");
         },
         &world,
     );

@@ -204,6 +204,7 @@ impl LNet {
     pub(super) fn put_to_self(&self, to: Nid, put: &Put, payload: &[Bytes]) {
         let delivery = Delivery {
             from: if to.is_loopback() { to } else { self.local.nid },
+            is_proven: true,
             portal: put.portal,
             bits: put.match_bits,
             header_data: put.header_data,
@@ -244,6 +245,7 @@ impl LNet {
         let pushed = put.portal == Portal::RESERVED && put.match_bits == PING_MATCH_BITS;
         let delivery = Delivery {
             from,
+            is_proven: link.is_proven,
             portal: put.portal,
             bits: put.match_bits,
             header_data: put.header_data,

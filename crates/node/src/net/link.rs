@@ -48,6 +48,8 @@ struct Outbox {
 pub(super) struct Link {
     pub(super) id: LinkId,
     pub(super) partner: Partner,
+    /// More than the peer's word shows that it is at its NID.
+    pub(super) is_proven: bool,
     pub(super) since: Instant,
     outbox: Mutex<Outbox>,
     reader_task: Mutex<Option<Waker>>,
@@ -68,7 +70,7 @@ enum Written {
 impl Link {
     pub(super) fn new(
         id: LinkId,
-        partner: Partner,
+        (partner, is_proven): (Partner, bool),
         writer: Box<dyn WriteStream>,
         backlog: Arc<AtomicUsize>,
         now: Instant,
@@ -87,6 +89,7 @@ impl Link {
         Self {
             id,
             partner,
+            is_proven,
             since: now,
             outbox: Mutex::new(outbox),
             reader_task: Mutex::new(None),
@@ -390,7 +393,7 @@ mod tests {
         let writer = Box::new(Writes(Arc::clone(&written)));
         let nid = Nid::tcp(Ipv4Addr::LOCALHOST);
         let partner = Partner { nid, pid: 1, incarnation: 1, kind: ConnectionType::CONTROL };
-        (Link::new(LinkId(1), partner, writer, Arc::default(), Instant(0)), written)
+        (Link::new(LinkId(1), (partner, true), writer, Arc::default(), Instant(0)), written)
     }
 
     fn frame(byte: u8) -> Frame {

@@ -66,6 +66,8 @@ struct Insecure {
 pub struct Delivery {
     /// The sender; [`Nid::LOOPBACK`] for what was sent to that.
     pub from: Nid,
+    /// More than the sender's word shows that it is at that NID: its address, or that it was sent here.
+    pub is_proven: bool,
     /// Where it was sent to.
     pub portal: Portal,
     /// Under which bits.
@@ -108,13 +110,16 @@ pub struct NetConfig {
     pub secure: bool,
     /// Whether to connect from a port below 1024, as Lustre's acceptor demands by default.
     pub privileged: bool,
+    /// Whether a peer with privilege is at the NID that it says, wherever it comes from, as Lustre believes it:
+    /// for servers with several addresses or behind NAT.
+    pub believes_nids: bool,
 }
 
 impl NetConfig {
     /// A node that listens and takes every peer, and connects from a privileged port if it may.
     #[must_use]
     pub fn new(nid: Nid, port: u16) -> Self {
-        Self { nid, port, listen: true, secure: false, privileged: true }
+        Self { nid, port, listen: true, secure: false, privileged: true, believes_nids: false }
     }
 }
 

@@ -9,7 +9,9 @@ use std::time::Duration;
 
 use bytes::{Buf, Bytes};
 use sheen_io::{Connection, Listener, PeerAddress, ReadStream, WriteStream};
-use sheen_lnet::{Incoming, LinkId, Opening, Partner, Progress, Refusal, Session, limits};
+use sheen_lnet::{
+    Incoming, LinkId, Opening, Partner, Progress, Refusal, Session, Standing, limits,
+};
 use sheen_types::Nid;
 use sheen_wire::lnet::ConnectionType;
 
@@ -113,7 +115,19 @@ impl LNet {
             Some(Err(error)) => return self.opening_failed(connection.peer, &error),
         };
         let now = self.now();
-        let accepted = !self.is_stopping() && self.peers.read().accepts(&partner);
+        let standing = self.standing(&connection, partner.nid);
+        let (accepted, is_taken) = {
+            let peers = self.peers.read();
+            let accepted = !self.is_stopping() && peers.accepts(&partner, standing);
+            (accepted, peers.outranks(partner.nid, standing))
+        };
+        if is_taken {
+            tracing::warn!(
+                "refused a connection from {}: another has {}",
+                connection.peer,
+                partner.nid
+            );
+        }
         let answer = opening.answer(&partner, accepted);
         let answered = within(
             clock,
@@ -125,7 +139,28 @@ impl LNet {
             _ => return,
         }
         let session = opening.established(partner);
-        self.establish(now, partner, session, connection);
+        self.establish(now, (partner, standing), session, connection);
+    }
+
+    /// What shows that who has connected is at the NID that it says. A socket in a folder of this user's is as good as
+    /// the address.
+    fn standing(&self, connection: &Connection, nid: Nid) -> Standing {
+        let PeerAddress::Tcp(address) = connection.peer else { return Standing::Proven };
+        if !connection.is_privileged {
+            return Standing::AnyUser;
+        }
+        let network = self.local.nid.0 >> 32;
+        let is_there = nid.0 == network << 32 | u64::from(u32::from(*address.ip()));
+        match is_there || self.config.believes_nids {
+            true => Standing::Proven,
+            false => {
+                tracing::info!(
+                    "{} says that it is {nid}: it gets no rights of that",
+                    connection.peer
+                );
+                Standing::Claimed
+            }
+        }
     }
 
     fn opening_failed(&self, peer: PeerAddress, error: &io::Error) {
@@ -146,6 +181,8 @@ impl LNet {
             let attempt = within(clock.as_ref(), limits::OPENING_TIME_MAX, self.attempt(nid, kind));
             match attempt.await.unwrap_or_else(|| Attempt::Failed("no answer".into())) {
                 Attempt::Connected(partner, session, connection) => {
+                    // We went to its address.
+                    let partner = (partner, Standing::Proven);
                     self.establish(clock.now(), partner, session, connection);
                 }
                 Attempt::Refused => {
@@ -205,18 +242,22 @@ impl LNet {
     fn establish(
         self: &Arc<Self>,
         now: sheen_types::Instant,
-        partner: Partner,
+        (partner, standing): (Partner, Standing),
         session: Session,
         connection: Connection,
     ) {
         let id = LinkId(self.next.fetch_add(1, Ordering::Relaxed));
         let sibling = self.peers.read().newest_of(partner.nid).map(|link| link.shared_backlog());
         let backlog = sibling.unwrap_or_default();
-        let link = Arc::new(Link::new(id, partner, connection.writer, backlog, now));
-        let established = self.peers.write().established(&partner, id, Arc::clone(&link));
+        let who = (partner, standing != Standing::Claimed);
+        let link = Arc::new(Link::new(id, who, connection.writer, backlog, now));
+        let established = self.peers.write().established(&partner, standing, id, Arc::clone(&link));
         tracing::debug!("{:?} connection with {} established", partner.kind, partner.nid);
         for stale in &established.stale {
             stale.close();
+        }
+        if established.is_refused {
+            return;
         }
         for frame in established.frames {
             link.send(frame, now);

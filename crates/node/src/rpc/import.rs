@@ -354,6 +354,13 @@ impl Channel for Core {
         self.inner.lock().engine.peer()
     }
 
+    fn is_served_by(&self, nid: Nid) -> bool {
+        let is_own = self.node.lnet.is_own(nid);
+        let inner = self.inner.lock();
+        let nids = inner.engine.nids();
+        nids.iter().any(|known| *known == nid || is_own && self.node.lnet.is_own(*known))
+    }
+
     fn target_uuid(&self) -> Uuid {
         self.inner.lock().engine.target().clone()
     }

@@ -47,6 +47,8 @@ pub(super) struct Arrived {
     bulk_bits: MatchBits,
     /// Whether to begin where it was read.
     prompt: bool,
+    /// More than the sender's word shows that it is at its NID.
+    is_proven: bool,
 }
 
 /// Whether a request of this kind rarely moves much data and waits for no disk: such a one is worked on
@@ -125,7 +127,8 @@ impl RpcNode {
             bytes: length + limits::REQUEST_OVERHEAD_BYTES,
         };
         let prompt = delivery.prompt && is_brief(body.opcode);
-        Ok(Box::new(Arrived { arrival, message, body, bulk_bits, prompt }))
+        let is_proven = delivery.is_proven;
+        Ok(Box::new(Arrived { arrival, message, body, bulk_bits, prompt, is_proven }))
     }
 
     fn serve(self: &Arc<Self>, mut arrived: Box<Arrived>) {
@@ -207,7 +210,7 @@ impl RpcNode {
     }
 
     async fn execute(self: Arc<Self>, id: RequestId, arrived: Box<Arrived>) {
-        let Arrived { arrival, message, body, bulk_bits, .. } = *arrived;
+        let Arrived { arrival, message, body, bulk_bits, is_proven, .. } = *arrived;
         let from = arrival.from;
         let pending = Pending { node: Arc::clone(&self), from, id, body: Some(body.clone()) };
         let request = match Request::decode(body.opcode, &message) {
@@ -240,6 +243,7 @@ impl RpcNode {
         let portal = bulk_portal(body.opcode);
         let incoming = Incoming {
             from: arrival.from,
+            is_proven,
             portal: arrival.portal,
             xid: arrival.xid,
             reply_bytes_max: message.header.repsize as usize,

@@ -74,6 +74,9 @@ fn connect_ping_bulk_and_disconnect_on_real_sockets() {
         let import = import(&client, vec![one]);
         import.connect().await.unwrap();
         assert_eq!((import.state(), import.peer()), (ImportState::Full, one));
+        assert!(import.is_served_by(one) && !import.is_served_by(two));
+        import.add_nid(two);
+        assert!(import.is_served_by(two), "a failover node");
         import.call(Call::new(ObdPing::default())).await.unwrap();
         for length in [1, MIB, MIB + 1, 4 * MIB] {
             let pieces = vec![Bytes::from(content(length))];
@@ -109,6 +112,7 @@ fn within_one_node_nothing_needs_a_socket() {
         let get = Call::new(order("get", 3 * MIB)).with_bulk(Bulk::Sink(3 * MIB));
         assert_eq!(import.call(get).await.unwrap().bulk_length(), 3 * MIB);
         assert!(node.lnet().peers().is_empty());
+        assert!(import.is_served_by(one) && import.is_served_by(Nid::LOOPBACK), "its own node");
         node.lnet().shutdown();
     });
 }

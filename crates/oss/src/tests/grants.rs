@@ -181,6 +181,42 @@ async fn promise_holds(server: Server) {
     assert_eq!(server.store.attributes(super::harness::fid(1)).expect("there").size, mine);
 }
 
+/// Nobody uses a grant that it does not have, or does not own up to: what others were promised stays there.
+#[test]
+fn a_client_takes_no_more_out_of_its_grant_than_it_has() {
+    for (name, offers_grant, said) in
+        [("none", false, 0), ("none", false, MIB), ("liar", true, 1), ("liar", true, u64::MAX)]
+    {
+        with_ost(sized(48 * MIB), move |server| async move {
+            let others = server.ost.grant_view().total;
+            let one = server.node.connect("one").await;
+            let mine = u64::from(one.agreed().grant);
+            assert!(mine >= MIB);
+            let liar = server.node.client(name);
+            let mut offer = TestClient::everything();
+            if !offers_grant {
+                offer.flags = offer.flags.without(ConnectFlags::GRANT);
+            }
+            liar.connect_with(offer).await.expect("connects");
+            let mut at = 0;
+            loop {
+                match spend(&liar, granted(2, at, 64 << 10, said, 0, 0)).await {
+                    Ok(_) => at += 64 << 10,
+                    Err(errno) => break assert_eq!(errno, Errno::ENOSPC),
+                }
+            }
+            for at in (0..mine).step_by(64 << 10) {
+                let request = granted(1, at, 64 << 10, 64 << 10, 0, 0);
+                spend(&one, request).await.expect("what was promised is there");
+            }
+            let request = sheen_wire::messages::OstDisconnect::default();
+            assert_eq!(one.call(request).await.errno(), None);
+            let left = server.ost.grant_view().total - others;
+            assert!(left <= u64::from(liar.agreed().grant), "{left} stays promised");
+        });
+    }
+}
+
 #[test]
 fn promises_are_kept_on_stores_of_any_size() {
     for bytes in [MIB, 10 * MIB, 48 * MIB] {

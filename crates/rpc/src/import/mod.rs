@@ -381,6 +381,12 @@ impl Engine {
         self.config.nids[self.nid]
     }
 
+    /// The nodes that serve the target, as far as they are known.
+    #[must_use]
+    pub fn nids(&self) -> &[Nid] {
+        &self.config.nids
+    }
+
     /// The target.
     #[must_use]
     pub fn target(&self) -> &Uuid {

@@ -71,6 +71,10 @@ pub(crate) struct Server {
     /// privileged ports]
     #[arg(long, value_enum, value_name = "WHOM")]
     accept: Option<Accept>,
+    /// Believe a privileged peer that it is at the NID it says, whatever its address (servers with several
+    /// addresses, NAT), as Lustre does: else it gets no rights of that NID
+    #[arg(long)]
+    believe_nids: bool,
     /// Where the processes of the file system meet on this machine
     #[arg(long, value_name = "FOLDER", hide = true)]
     sockets: Option<PathBuf>,
@@ -207,6 +211,7 @@ async fn start_node(
     let config = NetConfig {
         listen: has_tcp || folder.is_some(),
         secure: accept == Accept::Secure,
+        believes_nids: options.believe_nids,
         ..NetConfig::new(options.nid, options.port)
     };
     let world = match folder {

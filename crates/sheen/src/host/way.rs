@@ -43,9 +43,9 @@ impl Way {
     /// # Errors
     /// As [`parse_source`]; `EPERM` for a directory that another user could write.
     pub(super) fn to(source: &str, port: Option<u16>, nid: Option<Nid>) -> Result<Self, Fault> {
-        let mut way = match Path::new(source) {
-            path if path.join("run/cluster").exists() => Self::into(path)?,
-            _ => Self::named(source, port.unwrap_or(PORT))?,
+        let mut way = match directory(Path::new(""), source) {
+            Some(path) => Self::into(&path)?,
+            None => Self::named(source, port.unwrap_or(PORT))?,
         };
         way.port = port.unwrap_or(way.port);
         if nid.is_some_and(|nid| !nid.address().is_loopback()) {
@@ -138,6 +138,14 @@ impl Way {
     }
 }
 
+/// The directory of a file system that `source` names, seen from `base`. What has the form of nodes' addresses is
+/// never one: whoever may write here could plant one under a name that others mount. (`./` makes it one.)
+fn directory(base: &Path, source: &str) -> Option<PathBuf> {
+    let path = base.join(source);
+    let is_there = parse_source(source).is_err() && path.join("run/cluster").exists();
+    is_there.then_some(path)
+}
+
 /// The two halves of `MGSNID[:MGSNID]:/FSNAME[/SUBDIR]`.
 ///
 /// # Errors
@@ -211,6 +219,21 @@ pub(super) fn announce(nid: Nid, port: u16, folder: &Path) -> Result<(), Fault> 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_directory_of_an_addresss_name_is_not_taken_for_the_address() {
+        let base = std::env::temp_dir().join(format!("sheen-way-{}", std::process::id()));
+        for source in ["10.9.9.9@tcp:/lustre", "10.9.9.9:/lustre", "mine", "odd:/name"] {
+            let planted = base.join(source);
+            fs::create_dir_all(planted.join("run")).unwrap();
+            fs::write(planted.join("run/cluster"), "").unwrap();
+            let is_address = source.starts_with("10.");
+            assert_eq!(directory(&base, source), (!is_address).then_some(planted), "{source}");
+        }
+        assert!(directory(&base, "./10.9.9.9@tcp:/lustre").is_some(), "said to be one");
+        assert_eq!(directory(&base, "nothing"), None);
+        fs::remove_dir_all(base).unwrap();
+    }
 
     #[test]
     fn sources_are_taken_apart() {

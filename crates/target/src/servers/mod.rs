@@ -61,13 +61,21 @@ impl Target {
         request: &Request,
         offered: &ObdConnectData,
         client: &Uuid,
-        from: Nid,
+        (from, is_proven): (Nid, bool),
     ) -> Result<bool, Errno> {
         if !claims(request, offered, client) {
             return Ok(false);
         }
         if self.is_own_node(from) {
             return Ok(true);
+        }
+        if !is_proven {
+            self.refusals.warn(self.world.clock.now(), |more| {
+                tracing::warn!(target = self.name(), %client, nid = %from, more,
+                    "it claims to be a server, and comes from another address than its NID's: connect \
+                     refused (`sheen server --believe-nids` takes its word)");
+            });
+            return Err(Errno::EPERM);
         }
         let nodes = self.server_nodes.lock().clone().ok_or(Errno::EAGAIN)?;
         match nodes.is_server(from).await? {

@@ -59,6 +59,30 @@ fn a_claim_is_believed_of_this_node_and_of_registered_ones() {
     });
 }
 
+/// What only its own word says of a peer gives it no rights of the NID: nor may it go on where another was.
+#[test]
+fn a_nid_that_is_only_claimed_gives_no_rights() {
+    let world = TestWorld::new(66);
+    world.clone().run(async move {
+        let (node, _) = start(&world, &manual_store()).await;
+        node.target.know_servers(Arc::new(Nodes(Ok(FAR))));
+        let liar = node.client_at("liar", FAR);
+        liar.set_proven(false);
+        let refused = liar.connect_with(server_offer()).await.map(|_| ());
+        assert_eq!(refused, Err(Errno::EPERM));
+        liar.connect().await.expect("as a client it is what any is");
+        assert_eq!(node.target.export(liar.handle()).unwrap().proven_nid(), None);
+        assert_eq!(liar.call(ObdPing::default()).await.errno(), None);
+        let server = node.client_at("lustre-MDT0000-mdtlov_UUID", FAR);
+        server.connect_with(server_offer()).await.unwrap();
+        assert_eq!(node.target.export(server.handle()).unwrap().proven_nid(), Some(FAR));
+        let thief = server.stolen(FAR);
+        thief.set_proven(false);
+        assert_eq!(thief.call(ObdPing::default()).await.errno(), Some(Errno::ENOTCONN));
+        assert_eq!(server.call(ObdPing::default()).await.errno(), None);
+    });
+}
+
 #[test]
 fn only_servers_ask_what_servers_ask_of_each_other() {
     let world = TestWorld::new(61);
@@ -88,6 +112,31 @@ fn a_client_is_not_thrown_out_by_another_with_its_uuid() {
             assert!(refused.is_err());
             assert_eq!(client.call(ObdPing::default()).await.head.status, 0);
         }
+    });
+}
+
+/// While the record of a new client becomes durable its export is nobody's to connect over: should that fail, the
+/// export goes with whoever had been admitted to it.
+#[test]
+fn nobody_connects_over_an_export_that_is_being_made() {
+    let world = TestWorld::new(65);
+    world.clone().run(async move {
+        let (node, _) = start(&world, &manual_store()).await;
+        let client = node.client("one");
+        let twin = client.stolen(FAR);
+        world.set_disk_time(std::time::Duration::from_secs(2));
+        let first = client.clone();
+        let task = async move { assert!(first.connect().await.is_ok()) };
+        world.world().tasks.spawn("first", Box::pin(task));
+        world.sleep(std::time::Duration::from_secs(1)).await;
+        // It waits for that, and is too late then.
+        assert_eq!(twin.connect().await.map(drop), Err(Errno::EALREADY));
+        world.set_disk_time(std::time::Duration::ZERO);
+        let export = node.target.export(client.handle()).unwrap();
+        assert_ne!(export.nid(), FAR);
+        assert_eq!(client.call(ObdPing::default()).await.errno(), None);
+        let moved = client.stolen(FAR);
+        moved.connect().await.expect("then it may go elsewhere");
     });
 }
 

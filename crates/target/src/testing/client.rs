@@ -1,7 +1,7 @@
 //! A target without a node, and clients without a network.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use bytes::Bytes;
 use parking_lot::Mutex;
@@ -95,6 +95,7 @@ impl TestTarget {
             node: self.clone(),
             uuid: Uuid::new(uuid),
             nid,
+            is_proven: AtomicBool::new(true),
             import: ObdHandle(self.target.world.random.number()),
             session: Mutex::new(Session {
                 handle: ObdHandle(0),
@@ -168,6 +169,8 @@ struct Client {
     node: TestTarget,
     uuid: Uuid,
     nid: Nid,
+    /// More than its word shows that it is there.
+    is_proven: AtomicBool,
     import: ObdHandle,
     session: Mutex<Session>,
     conn_cnt: AtomicU32,
@@ -317,6 +320,11 @@ impl TestClient {
         TestClient { inner: client }
     }
 
+    /// From now on only its word says that it is at its node, or more than that.
+    pub fn set_proven(&self, is_proven: bool) {
+        self.inner.is_proven.store(is_proven, Ordering::Release);
+    }
+
     /// The same session as somebody at `nid` would use it who has seen its handle.
     #[must_use]
     pub fn stolen(&self, nid: Nid) -> TestClient {
@@ -332,6 +340,7 @@ impl TestClient {
             node: node.clone(),
             uuid: old.uuid.clone(),
             nid,
+            is_proven: AtomicBool::new(old.is_proven.load(Ordering::Acquire)),
             import: old.import,
             session: Mutex::new(Session { handle, agreed, connect_flags: OpFlags::NONE }),
             conn_cnt: AtomicU32::new(old.conn_cnt.load(Ordering::Acquire)),
@@ -407,6 +416,7 @@ impl TestClient {
         let now = inner.node.target.now();
         let incoming = Incoming {
             from: inner.nid,
+            is_proven: inner.is_proven.load(Ordering::Acquire),
             portal: format.request_portal,
             xid,
             reply_bytes_max: call.reply_room.unwrap_or(1 << 16),

@@ -37,6 +37,7 @@ struct State {
     timers: BTreeMap<(Instant, u64), Waker>,
     timer_number: u64,
     random: u64,
+    disk_time: Duration,
 }
 
 struct Task {
@@ -65,6 +66,7 @@ impl TestWorld {
             timers: BTreeMap::new(),
             timer_number: 0,
             random: seed,
+            disk_time: Duration::ZERO,
         };
         Self { inner: Arc::new(Inner { state: Mutex::new(state), woken: Condvar::new() }) }
     }
@@ -97,6 +99,11 @@ impl TestWorld {
             }
             self.step();
         }
+    }
+
+    /// From now on whatever waits for the disk waits so long; at first not at all.
+    pub fn set_disk_time(&self, time: Duration) {
+        self.inner.state.lock().disk_time = time;
     }
 
     /// Lets time pass, with all that happens in it.
@@ -210,7 +217,12 @@ impl Tasks for TestWorld {
 
     fn blocking(&self, job: Box<dyn FnOnce() + Send>) -> BoxFuture<'static, ()> {
         job();
-        Box::pin(async {})
+        let (world, time) = (self.clone(), self.inner.state.lock().disk_time);
+        Box::pin(async move {
+            if !time.is_zero() {
+                world.sleep(time).await;
+            }
+        })
     }
 }
 
