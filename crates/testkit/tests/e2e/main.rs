@@ -31,6 +31,7 @@ mod private;
 mod rights;
 mod servers;
 mod settings;
+mod special;
 mod sqlite;
 mod statistics;
 mod storm;
