@@ -32,7 +32,7 @@ use crate::jobs::Jobs;
 use crate::mount::MountOptions;
 use crate::signals::{Ends, Waits};
 use crate::special::{self, Special, node};
-use crate::{alive, answer, convert, drive};
+use crate::{alive, answer, convert, drive, exported};
 
 /// Bytes of one write request and of read-ahead: one bulk RPC's worth keeps the pipe full.
 const REQUEST_BYTES: u32 = 1 << 20;
@@ -61,15 +61,15 @@ const CAPABILITIES: [InitFlags; 14] = [
 
 /// The facade as fuser wants it.
 pub(crate) struct Adapter {
-    files: FileSystem,
+    pub(crate) files: FileSystem,
     runtime: tokio::runtime::Handle,
     groups: Groups,
     kernel: Arc<Kernel>,
     busy: Arc<Busy>,
     ends: Arc<FileEnds>,
-    waits: Arc<Waits>,
+    pub(crate) waits: Arc<Waits>,
     local_locks: bool,
-    special: Special,
+    pub(crate) special: Special,
     jobs: Arc<Jobs>,
 }
 
@@ -87,7 +87,7 @@ impl Adapter {
         Self { files, runtime, groups, kernel, busy, ends, waits, local_locks, special, jobs }
     }
 
-    fn who(&self, request: &Request, umask: u32) -> Credentials {
+    pub(crate) fn who(&self, request: &Request, umask: u32) -> Credentials {
         self.ends.called(request.pid());
         self.groups.credentials(request, umask)
     }
@@ -106,7 +106,7 @@ impl Adapter {
     /// As [`Adapter::drive`], and counts how long it takes from now on.
     #[expect(clippy::disallowed_methods, reason = "told to operators: nothing depends on it")]
     #[inline(always)]
-    fn counted(
+    pub(crate) fn counted(
         &self,
         request: &Request,
         operation: Operation,
@@ -241,6 +241,9 @@ impl Filesystem for Adapter {
     }
 
     fn lookup(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
+        if let Some(relative) = exported::Relative::of(name) {
+            return self.look_up_exported(request, parent, relative, reply);
+        }
         let (files, who, name) = (self.files.clone(), self.who(request, 0), convert::name(name));
         let (guard, ends) = (self.occupy(&[parent]), Arc::clone(&self.ends));
         let special = self.special;

@@ -22,6 +22,7 @@ mod credentials;
 mod device;
 mod drive;
 mod ends;
+mod exported;
 mod invalidate;
 mod jobs;
 mod mount;
