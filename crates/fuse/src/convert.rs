@@ -26,7 +26,7 @@ pub(crate) fn errno(errno: Errno) -> fuser::Errno {
     fuser::Errno::from_i32(i32::from(errno.shown().0))
 }
 
-/// A legal name; `.` and `..` never come from the kernel.
+/// A legal name. `.` and `..` are none: [`crate::exported`] takes them.
 pub(crate) fn name(text: &OsStr) -> Result<Name, Errno> {
     Name::new(text.as_bytes()).map_err(|error| match error {
         NameError::TooLong => Errno::ENAMETOOLONG,

@@ -345,5 +345,11 @@ mod tests {
         assert_eq!(rights("suid,dev,nosuid,nodev", true), Ok((false, false)));
         assert_eq!((rights("suid", false), rights("dev", false)), (Err(1), Err(1)));
         assert_eq!(rights("nosuid,nodev", false), Ok((false, false)));
+        let judges = |text: &str| {
+            let options: Vec<String> = text.split(',').map(str::to_owned).collect();
+            Settings::parse(&options, false).map(|it| it.judge).ok()
+        };
+        assert_eq!((judges("ro"), judges("ro,default_permissions")), (Some(false), Some(true)));
+        assert_eq!(judges("default_permissions,nodefault_permissions"), Some(false));
     }
 }
