@@ -44,6 +44,7 @@ typed!(
     MdsFid2path,
     MdsGetRoot,
     MdsGetattr,
+    MdsGetattrName,
     MdsGetxattr,
     MdsReadpage,
     MdsReintCreate,

@@ -31,7 +31,8 @@ use crate::invalidate::Kernel;
 use crate::jobs::Jobs;
 use crate::mount::MountOptions;
 use crate::signals::{Ends, Waits};
-use crate::{alive, answer, convert, drive};
+use crate::special::{self, Special, node};
+use crate::{alive, answer, convert, drive, exported};
 
 /// Bytes of one write request and of read-ahead: one bulk RPC's worth keeps the pipe full.
 const REQUEST_BYTES: u32 = 1 << 20;
@@ -60,14 +61,15 @@ const CAPABILITIES: [InitFlags; 14] = [
 
 /// The facade as fuser wants it.
 pub(crate) struct Adapter {
-    files: FileSystem,
+    pub(crate) files: FileSystem,
     runtime: tokio::runtime::Handle,
     groups: Groups,
     kernel: Arc<Kernel>,
     busy: Arc<Busy>,
     ends: Arc<FileEnds>,
-    waits: Arc<Waits>,
+    pub(crate) waits: Arc<Waits>,
     local_locks: bool,
+    pub(crate) special: Special,
     jobs: Arc<Jobs>,
 }
 
@@ -79,12 +81,13 @@ impl Adapter {
         busy: Arc<Busy>,
         options: &MountOptions,
     ) -> Self {
-        let (local_locks, jobs) = (options.local_locks, Arc::clone(&options.jobs));
+        let (local_locks, special) = (options.local_locks, Special::new(options));
+        let jobs = Arc::clone(&options.jobs);
         let (ends, waits, groups) = (Arc::default(), Waits::new(), Groups::default());
-        Self { files, runtime, groups, kernel, busy, ends, waits, local_locks, jobs }
+        Self { files, runtime, groups, kernel, busy, ends, waits, local_locks, special, jobs }
     }
 
-    fn who(&self, request: &Request, umask: u32) -> Credentials {
+    pub(crate) fn who(&self, request: &Request, umask: u32) -> Credentials {
         self.ends.called(request.pid());
         self.groups.credentials(request, umask)
     }
@@ -103,7 +106,7 @@ impl Adapter {
     /// As [`Adapter::drive`], and counts how long it takes from now on.
     #[expect(clippy::disallowed_methods, reason = "told to operators: nothing depends on it")]
     #[inline(always)]
-    fn counted(
+    pub(crate) fn counted(
         &self,
         request: &Request,
         operation: Operation,
@@ -151,7 +154,7 @@ impl Adapter {
     ) {
         let who = self.who(request, umask);
         let (files, name) = (self.files.clone(), convert::name(name));
-        let guard = self.occupy(&[parent]);
+        let (guard, special) = (self.occupy(&[parent]), self.special);
         let operation = match &new {
             NewNode::Directory => Operation::Mkdir,
             NewNode::Symlink(_) => Operation::Symlink,
@@ -159,7 +162,10 @@ impl Adapter {
         };
         let mut waiting = self.waits.call(request.pid(), Ends::Killed);
         self.counted(request, operation, async move {
-            let mut call = pin!(async { files.make(&who, node(parent), &name?, mode, new).await });
+            let mut call = pin!(async {
+                let made = files.make(&who, node(parent), &name?, mode, new).await?;
+                Ok(special.made(made))
+            });
             let made = waiting.wait(call.as_mut()).await;
             drop(guard);
             answer::entry(reply, made);
@@ -187,10 +193,6 @@ impl Drop for Watch {
 fn parent_of(pid: u32) -> Option<u32> {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
     status.lines().find_map(|line| line.strip_prefix("PPid:"))?.trim().parse().ok()
-}
-
-fn node(number: INodeNo) -> NodeId {
-    NodeId(number.0)
 }
 
 fn handle(number: Handle) -> FileHandle {
@@ -229,7 +231,8 @@ impl Filesystem for Adapter {
         let offered = config.capabilities();
         let locks = [InitFlags::FUSE_POSIX_LOCKS, InitFlags::FUSE_FLOCK_LOCKS];
         let locks = if self.local_locks { &[][..] } else { &locks };
-        for capability in CAPABILITIES.iter().chain(locks) {
+        let lists = if self.special.is_judged() { &[InitFlags::FUSE_POSIX_ACL][..] } else { &[] };
+        for capability in CAPABILITIES.iter().chain(locks).chain(lists) {
             if offered.contains(*capability) {
                 let (Ok(()) | Err(_)) = config.add_capabilities(*capability);
             }
@@ -238,11 +241,18 @@ impl Filesystem for Adapter {
     }
 
     fn lookup(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
+        if let Some(relative) = exported::Relative::of(name) {
+            return self.look_up_exported(request, parent, relative, reply);
+        }
         let (files, who, name) = (self.files.clone(), self.who(request, 0), convert::name(name));
         let (guard, ends) = (self.occupy(&[parent]), Arc::clone(&self.ends));
+        let special = self.special;
         let mut waiting = self.waits.call(request.pid(), Ends::Fatal);
         self.counted(request, Operation::Getattr, async move {
-            let mut call = pin!(async { files.lookup(&who, node(parent), &name?).await });
+            let mut call = pin!(async {
+                let found = files.lookup(&who, node(parent), &name?).await?;
+                Ok(special.found(&files, &who, found).await)
+            });
             let found = waiting.wait(call.as_mut()).await;
             if let Ok(Lookup::Found(entry)) = &found {
                 ends.used(entry.node.0).await;
@@ -250,7 +260,7 @@ impl Filesystem for Adapter {
             drop(guard);
             answer::lookup(reply, found);
             if let Some(Lookup::Found(late)) = waiting.late(call).await {
-                files.forget(late.node, 1);
+                files.forget(special::own(late.node), 1);
             }
         });
     }
@@ -274,7 +284,7 @@ impl Filesystem for Adapter {
             });
             let stat = waiting.wait(call.as_mut()).await;
             drop(guard);
-            answer::stat(reply, node(number), stat);
+            answer::stat(reply, NodeId(number.0), stat);
             waiting.late(call).await;
         });
     }
@@ -316,7 +326,7 @@ impl Filesystem for Adapter {
             let mut call = pin!(files.setattr(&who, node(number), opened.map(handle), changes));
             let done = waiting.wait(call.as_mut()).await;
             drop(guard);
-            answer::stat(reply, node(number), done);
+            answer::stat(reply, NodeId(number.0), done);
             waiting.late(call).await;
         });
     }
@@ -464,16 +474,19 @@ impl Filesystem for Adapter {
     ) {
         let (files, who, name) = (self.files.clone(), self.who(request, 0), convert::name(name));
         self.ends.found(request.pid(), number.0);
-        let guard = self.occupy(&[parent]);
+        let (guard, special) = (self.occupy(&[parent]), self.special);
         let mut waiting = self.waits.call(request.pid(), Ends::Killed);
         self.counted(request, Operation::Link, async move {
             let (number, parent) = (node(number), node(parent));
-            let mut call = pin!(async { files.link(&who, number, parent, &name?).await });
+            let mut call = pin!(async {
+                let linked = files.link(&who, number, parent, &name?).await?;
+                Ok(special.entry(&files, &who, linked).await)
+            });
             let done = waiting.wait(call.as_mut()).await;
             drop(guard);
             answer::entry(reply, done);
             if let Some(late) = waiting.late(call).await {
-                files.forget(late.node, 1);
+                files.forget(special::own(late.node), 1);
             }
         });
     }
@@ -686,14 +699,14 @@ impl Filesystem for Adapter {
         reply: ReplyDirectoryPlus,
     ) {
         let (files, who) = (self.files.clone(), self.who(request, 0));
-        let guard = self.occupy(&[number]);
+        let (guard, special) = (self.occupy(&[number]), self.special);
         let mut waiting = self.waits.call(request.pid(), Ends::Fatal);
         self.counted(request, Operation::Readdir, async move {
             let from = DirCookie(offset);
             let mut call = pin!(files.readdir_plus(&who, handle(opened), from, NAMES_AT_ONCE));
             let names = waiting.wait(call.as_mut()).await;
             drop(guard);
-            answer::directory_plus(&files, reply, names);
+            answer::directory_plus((&files, special), reply, names);
             let late = waiting.late(call).await.unwrap_or_default();
             late.into_iter().filter_map(|it| it.found).for_each(|it| files.forget(it.node, 1));
         });

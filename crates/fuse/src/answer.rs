@@ -11,6 +11,7 @@ use sheen_client::posix::{
 use sheen_types::Errno;
 
 use crate::convert::{self, time_to_live};
+use crate::special::{self, Special};
 
 pub(crate) fn empty(reply: ReplyEmpty, answer: Result<(), Errno>) {
     match answer {
@@ -52,7 +53,8 @@ pub(crate) fn stat(reply: ReplyAttr, node: NodeId, answer: Result<Stat, Errno>) 
     match answer.and_then(told) {
         Ok((mut attributes, stat)) => {
             attributes.ino = INodeNo(stat.attributes.ino);
-            reply.attr(&time_to_live(stat.keep), &attributes);
+            let keep = stat.keep && !special::is_strangers(node);
+            reply.attr(&time_to_live(keep), &attributes);
         }
         Err(errno) => reply.error(convert::errno(errno)),
     }
@@ -134,7 +136,7 @@ pub(crate) fn directory(mut reply: ReplyDirectory, answer: Result<Vec<DirEntry>,
 
 /// Entries that found no room are forgotten again: the kernel never heard of them.
 pub(crate) fn directory_plus(
-    file_system: &FileSystem,
+    (file_system, special): (&FileSystem, Special),
     mut reply: ReplyDirectoryPlus,
     answer: Result<Vec<DirEntryPlus>, Errno>,
 ) {
@@ -144,11 +146,12 @@ pub(crate) fn directory_plus(
     };
     let mut full = false;
     for DirEntryPlus { entry, found } in entries {
+        let found = found.map(|found| special.stranger(found));
         if !full {
             full = add_plus(&mut reply, &entry, found.as_ref());
         }
         if let (true, Some(found)) = (full, found) {
-            file_system.forget(found.node, 1);
+            file_system.forget(special::own(found.node), 1);
         }
     }
     reply.ok();

@@ -26,7 +26,7 @@ pub(crate) fn errno(errno: Errno) -> fuser::Errno {
     fuser::Errno::from_i32(i32::from(errno.shown().0))
 }
 
-/// A legal name; `.` and `..` never come from the kernel.
+/// A legal name. `.` and `..` are none: [`crate::exported`] takes them.
 pub(crate) fn name(text: &OsStr) -> Result<Name, Errno> {
     Name::new(text.as_bytes()).map_err(|error| match error {
         NameError::TooLong => Errno::ENAMETOOLONG,
@@ -109,7 +109,8 @@ pub(crate) fn system_time(from: Timestamp) -> SystemTime {
     base.and_then(|time| time.checked_add(fraction)).unwrap_or(SystemTime::UNIX_EPOCH)
 }
 
-/// A time from the standard library.
+/// A time that the kernel has sent. fuser takes the nanoseconds below a second before 1970 off the whole
+/// seconds, where the kernel means them to be added.
 pub(crate) fn timestamp(from: SystemTime) -> Timestamp {
     match from.duration_since(SystemTime::UNIX_EPOCH) {
         Ok(after) => Timestamp {
@@ -118,10 +119,9 @@ pub(crate) fn timestamp(from: SystemTime) -> Timestamp {
         },
         Err(before) => {
             let before = before.duration();
-            let seconds = -i64::try_from(before.as_secs()).unwrap_or(i64::MAX);
-            match before.subsec_nanos() {
-                0 => Timestamp { seconds, nanoseconds: 0 },
-                below => Timestamp { seconds: seconds - 1, nanoseconds: 1_000_000_000 - below },
+            Timestamp {
+                seconds: 0i64.saturating_sub_unsigned(before.as_secs()),
+                nanoseconds: before.subsec_nanos(),
             }
         }
     }
@@ -193,10 +193,23 @@ mod tests {
     }
 
     #[test]
-    fn times_before_1970_come_back() {
-        for (seconds, nanoseconds) in [(0, 0), (5, 7), (-1, 0), (-1, 999_999_999), (-7, 1)] {
+    fn times_before_1970_come_as_the_kernel_means_them() {
+        // As fuser makes one of what the kernel has sent.
+        let sent = |seconds: i64, nanoseconds| {
+            let apart = Duration::new(seconds.unsigned_abs(), nanoseconds);
+            match seconds {
+                0.. => SystemTime::UNIX_EPOCH.checked_add(apart),
+                _ => SystemTime::UNIX_EPOCH.checked_sub(apart),
+            }
+        };
+        let times = [(0, 0), (5, 7), (-1, 0), (-1, 999_999_999), (-7, 1), (-1 << 34, 0)];
+        for (seconds, nanoseconds) in times.into_iter().chain([(i64::MIN, 0), (i64::MAX, 0)]) {
             let time = Timestamp { seconds, nanoseconds };
-            assert_eq!(timestamp(system_time(time)), time);
+            let come = timestamp(sent(seconds, nanoseconds).expect("a time"));
+            assert_eq!(come, time);
+            // What goes back has whole seconds.
+            let shown = system_time(Timestamp { nanoseconds: 0, ..time });
+            assert_eq!(Some(shown), sent(seconds, 0));
         }
     }
 }

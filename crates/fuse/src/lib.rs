@@ -22,12 +22,14 @@ mod credentials;
 mod device;
 mod drive;
 mod ends;
+mod exported;
 mod invalidate;
 mod jobs;
 mod mount;
 mod notices;
 mod raise;
 mod signals;
+mod special;
 
 pub use alive::{abort, ask};
 pub use device::{Serving, serve};

@@ -38,6 +38,9 @@ pub struct MountOptions {
     pub set_id: bool,
     /// Device nodes can be opened; only root may ask for it.
     pub devices: bool,
+    /// The kernel judges modes and access lists, too, before it asks: the one way to have it do so of
+    /// pipes, sockets and devices.
+    pub judge: bool,
     /// Neither `flock(2)` nor `fcntl(2)` locks go to the server (`-o localflock`).
     pub local_locks: bool,
     /// What the kernel shows as `noatime`.
@@ -221,6 +224,9 @@ fn config(options: &MountOptions) -> Config {
         if options.set_id { MountOption::Suid } else { MountOption::NoSuid },
         if options.devices { MountOption::Dev } else { MountOption::NoDev },
     ];
+    if options.judge {
+        config.mount_options.push(MountOption::DefaultPermissions);
+    }
     if options.no_access_times {
         config.mount_options.push(MountOption::NoAtime);
     }

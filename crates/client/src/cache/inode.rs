@@ -84,6 +84,8 @@ pub(crate) struct State {
     names_within: Option<Box<Names>>,
     /// How often a lock on it was lost.
     losses: u32,
+    /// Directory: we have removed it. Whoever has it open still, or stands in it, is told of no links.
+    pub(crate) removed: bool,
     /// Directory: whether we ourselves have changed its names since its attributes were last asked.
     pub(crate) changed_here: bool,
     /// Directory: its pages. Valid while `UPDATE` is covered.
@@ -102,8 +104,8 @@ pub(crate) struct State {
     pub(crate) passers: u64,
     /// How often it was opened, and what is kept open for later.
     pub(crate) kept: Opens,
-    /// File: when it was read last through us, as far as that was noted; 1970 if not.
-    pub(crate) accessed: Timestamp,
+    /// File: when it was read last through us, as far as that was noted.
+    pub(crate) accessed: Option<Timestamp>,
     /// File: how much it is used lately, once that was counted or told not to be.
     pub(crate) heat: Option<Box<Heat>>,
     /// File: the pages of writes through the kernel's pages that are not accepted yet.
@@ -165,8 +167,13 @@ impl State {
     /// What is known of it, with the access that the MDT may not have heard of.
     pub(crate) fn attributes_shown(&self) -> Option<Attributes> {
         let mut known = self.attributes.clone()?;
-        known.atime = known.atime.max(self.accessed);
+        known.atime = self.accessed_since(known.atime);
         Some(known)
+    }
+
+    /// The later of a time of access and the one that was noted here: any time may be from before 1970.
+    pub(crate) fn accessed_since(&self, known: Timestamp) -> Timestamp {
+        self.accessed.map_or(known, |accessed| known.max(accessed))
     }
 
     /// Whether locks cover all attributes that the MDT keeps.
@@ -295,6 +302,13 @@ impl State {
     pub(crate) fn is_named(&self, parent: NodeId, name: &Name) -> bool {
         self.names_covered()
             && self.sure_names.iter().any(|(node, known)| *node == parent && known == name)
+    }
+
+    /// Whether the MDT can have lost it though somebody here uses it: it hears of a directory that is open only
+    /// where the open was asked of it, and never of one that somebody stands in.
+    pub(crate) fn is_removed_directory(&self) -> bool {
+        let kind = self.attributes.as_ref().map(Attributes::file_type);
+        kind == Some(FileType::Directory) && (self.opens > 0 || self.removed)
     }
 
     /// Notes a name that was seen now. It is sure only if the lock that it was seen under is still

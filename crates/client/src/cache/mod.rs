@@ -33,7 +33,7 @@ pub use size_told::Raise;
 pub(crate) use size_told::{AskedAt, Due};
 pub(crate) use table::{Inodes, Pin};
 
-use sheen_types::Fid;
+use sheen_types::{Fid, fid_seq};
 
 /// The inode number of a FID, as Lustre shows it (`fid_flatten64`).
 #[must_use]
@@ -41,4 +41,52 @@ pub fn inode_number(fid: Fid) -> u64 {
     let number =
         (fid.seq << 24).wrapping_add((fid.seq >> 24) & 0xff_ffff_0000).wrapping_add(fid.oid.into());
     if number == 0 { fid.oid.into() } else { number }
+}
+
+/// Sequences and objects below these have inode numbers of their own. No server gives out others.
+const SEQUENCE_END: u64 = 1 << 39;
+const OBJECT_END: u32 = 1 << 24;
+
+/// Whether no other such FID has its inode number.
+fn is_plain(fid: Fid) -> bool {
+    fid.seq < SEQUENCE_END && fid.oid < OBJECT_END && fid.ver == 0
+}
+
+/// The FID of an inode number; `None` if it is not that of a file, or may be that of several.
+pub(crate) fn fid_of_number(number: u64) -> Option<Fid> {
+    let fid = Fid::new(number >> 24, (number & u64::from(OBJECT_END - 1)) as u32);
+    let is_files = fid == Fid::ROOT || fid.seq >= fid_seq::NORMAL;
+    (is_plain(fid) && is_files && inode_number(fid) == number).then_some(fid)
+}
+
+/// The generation of a FID's inode: Lustre's (`cl_fid_build_gen`), but another one for each FID that has its
+/// inode number in common with others.
+pub(crate) fn generation(fid: Fid) -> u64 {
+    let lustres = inode_number(fid) >> 32;
+    if is_plain(fid) {
+        return lustres;
+    }
+    let all = fid.seq ^ (u64::from(fid.oid) << 32 | u64::from(fid.ver));
+    lustres ^ (all.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32 | 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_inode_number_leads_back_to_its_file_or_to_none() {
+        let first = fid_seq::NORMAL;
+        for fid in [Fid::ROOT, Fid::new(first, 1), Fid::new(0x2_0000_0401, 0x1_ffff)] {
+            assert_eq!(fid_of_number(inode_number(fid)), Some(fid));
+            assert_eq!(generation(fid), inode_number(fid) >> 32);
+        }
+        for number in [0, 1, 77, 1 << 63, u64::MAX, inode_number(Fid::new(0x1_0000_0000, 5))] {
+            assert_eq!(fid_of_number(number), None, "{number:#x}");
+        }
+        // No server makes such a one: it is not taken for the file whose number it has.
+        let (one, other) = (Fid::new(0x2_0000_0401, 1 << 24), Fid::new(0x2_0000_0402, 0));
+        assert_eq!(inode_number(one), inode_number(other));
+        assert_ne!(generation(one), generation(other));
+    }
 }

@@ -138,8 +138,11 @@ impl Maps {
     /// The inode number, or where two FIDs have the same the next free number above all of them.
     fn free_node(&self, fid: Fid) -> NodeId {
         let mut node = NodeId(inode_number(fid));
-        while node.0 <= NodeId::ROOT.0 || self.by_node.contains_key(&node) {
-            node = NodeId((node.0 | 1 << 63).wrapping_add(1));
+        while node.0 <= NodeId::ROOT.0
+            || node.0 >= NodeId::UNUSED_BITS
+            || self.by_node.contains_key(&node)
+        {
+            node = NodeId((node.0 & ((1 << 62) - 1) | 1 << 63) + 1);
         }
         node
     }

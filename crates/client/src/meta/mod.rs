@@ -28,6 +28,7 @@ mod link;
 mod lookup;
 mod open;
 mod pack;
+mod parent;
 pub(crate) mod readdir;
 mod readlink;
 mod rename;

@@ -96,8 +96,10 @@ pub(crate) fn wanted_by_open(flags: posix::OpenFlags) -> May {
 
 /// What the MDT will ask for an open.
 fn wanted_by(flags: OpenFlags) -> May {
+    // Who executes a file need not be allowed to read it.
+    let read = if flags.contains(OpenFlags::EXEC) { May::EXEC } else { May::READ };
     let pairs = [
-        (OpenFlags::READ, May::READ),
+        (OpenFlags::READ, read),
         (OpenFlags::WRITE, May::WRITE),
         (OpenFlags::TRUNC, May::WRITE),
         (OpenFlags::EXEC, May::EXEC),

@@ -6,7 +6,6 @@ use sheen_wire::md::{RecRename, ReintOp};
 use sheen_wire::messages::MdsReintRename;
 use sheen_wire::text::Text;
 
-use super::unlink::is_nameless;
 use super::{Depth, Meta};
 use crate::cache::{Done, Inode};
 use crate::call::{self, Answered};
@@ -72,7 +71,8 @@ impl Meta {
         match answer {
             Ok(answer) => {
                 self.changed(answer.body.transno, &[from.0, to.0]);
-                let is_gone = answer.reply.mdt_body.as_ref().is_some_and(is_nameless);
+                let is_gone =
+                    answer.reply.mdt_body.as_ref().is_some_and(|body| self.note_nameless(body));
                 if let Some(moved) = &moved {
                     self.changed(answer.body.transno, &[moved]);
                     if self.cover_moved(who, to, moved).await {

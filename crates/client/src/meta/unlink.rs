@@ -17,7 +17,7 @@ use crate::posix::{Credentials, FileType, May};
 const ALL_BUT_DATA: InodeBits = InodeBits(0x3f);
 
 /// Whether the inode has lost its last name.
-pub(super) fn is_nameless(body: &MdtBody) -> bool {
+fn is_nameless(body: &MdtBody) -> bool {
     body.fid1 != Fid::ZERO && body.valid.contains(Valid::NLINK) && body.nlink == 0
 }
 
@@ -77,7 +77,7 @@ impl Meta {
         match result {
             Ok(answer) => {
                 self.changed(answer.body.transno, &[parent]);
-                Ok(answer.reply.mdt_body.as_ref().is_some_and(is_nameless))
+                Ok(answer.reply.mdt_body.as_ref().is_some_and(|body| self.note_nameless(body)))
             }
             Err(errno) => {
                 // It is still there, and nothing covers it any more.
@@ -85,6 +85,15 @@ impl Meta {
                 Err(errno)
             }
         }
+    }
+
+    /// Whether the inode has lost its last name; a directory has nothing else to be found by.
+    pub(super) fn note_nameless(&self, body: &MdtBody) -> bool {
+        let is_gone = is_nameless(body);
+        if is_gone && let Some(inode) = self.cache.inodes.by_fid(body.fid1) {
+            inode.state().removed = true;
+        }
+        is_gone
     }
 
     /// The inode that `name` was last seen to be, valid or not.

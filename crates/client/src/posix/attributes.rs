@@ -7,7 +7,7 @@ use bytes::Bytes;
 use sheen_io::BoxFuture;
 use sheen_rpc::Channel;
 use sheen_types::limits::NAME_BYTES_MAX;
-use sheen_types::{Errno, Extent, Fid, Timestamp};
+use sheen_types::{Errno, Extent, Fid};
 use sheen_wire::md::{LayoutIntentOp, ObdStatfs};
 
 use super::permission::owns;
@@ -49,6 +49,9 @@ impl FileSystem {
             // It was so when this call looked it up, which is late enough.
             Err(Errno::ENOENT) if self.0.contest.found_as(who, node).is_some() => {
                 self.0.stat_without_rpc(&inode).map(|stat| Stat { keep: false, ..stat })
+            }
+            Err(Errno::ENOENT) if inode.state().is_removed_directory() => {
+                self.0.stat_of_removed(&inode)
             }
             answer => answer,
         };
@@ -206,7 +209,7 @@ impl Mounted {
         let change = || self.meta.setattr(who, inode, changes, now, through);
         self.asking(who, &[inode], change).await?;
         if changes.atime.is_some() {
-            inode.state().accessed = Timestamp::default();
+            inode.state().accessed = None;
         }
         let times = changes.atime.is_some() || changes.mtime.is_some();
         if !is_regular || changes.size.is_none() && !times {

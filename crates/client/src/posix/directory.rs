@@ -75,6 +75,13 @@ impl Mounted {
             && state.permits(&self.judged(who), May::READ) == Some(true)
     }
 
+    /// Whether it is a directory that is no more and may be opened to list nothing, as its last user may.
+    pub(super) fn lists_nothing(&self, inode: &Inode, who: &Credentials, flags: OpenFlags) -> bool {
+        let state = inode.state();
+        let may = state.permits(&self.judged(who), May::READ) == Some(true);
+        may && !flags.writes() && state.is_removed_directory()
+    }
+
     async fn names(
         &self,
         file: &OpenFile,

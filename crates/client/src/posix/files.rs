@@ -58,6 +58,9 @@ impl FileSystem {
             false => Ok(meta.open(who, inode, flags).await?.map(OpenHandle::Own)),
         };
         let open = self.0.asking(who, &[&pin], open).await;
+        if matches!(open, Err(Errno::ENOENT)) && self.0.lists_nothing(&pin, who, flags) {
+            return Ok(self.0.opened(pin, who, (flags, tally), false, None));
+        }
         let open = self.0.used(who, open)?;
         self.0.finish_open(who, pin, (flags, tally), open, false).await
     }
@@ -382,9 +385,9 @@ impl OpenFile {
     /// What we know of the file that its MDT does not; something whenever data was changed.
     fn close_attributes(&self) -> Option<CloseAttributes> {
         if !self.modified.load(Ordering::Relaxed) {
-            let accessed = || self.pin.state().accessed.seconds;
-            let is_accessed = self.accessed.load(Ordering::Relaxed);
-            return is_accessed.then(|| CloseAttributes::of_access(accessed()));
+            let accessed =
+                self.pin.state().accessed.filter(|_| self.accessed.load(Ordering::Relaxed));
+            return accessed.map(|accessed| CloseAttributes::of_access(accessed.seconds));
         }
         let known = self.data().and_then(|data| data.attributes_covered());
         let state = self.pin.state();
@@ -397,7 +400,7 @@ impl OpenFile {
         Some(CloseAttributes {
             size: known.map(|known| known.size),
             blocks: known.map_or(0, |known| known.blocks),
-            atime: latest(attributes.atime.max(state.accessed), known.map(|known| known.atime)),
+            atime: latest(state.accessed_since(attributes.atime), known.map(|known| known.atime)),
             mtime: latest(attributes.mtime, known.map(|known| known.mtime)),
             ctime: latest(attributes.ctime, known.map(|known| known.ctime)),
             mode: attributes.mode,
@@ -497,10 +500,14 @@ impl Mounted {
         }
         let transno = file.pin.state().transno;
         let mdt = self.meta.mdt(file.pin.fid)?;
-        if transno > mdt.channel.last_committed() {
-            self.meta.sync(&file.who, &file.pin).await?;
+        if transno <= mdt.channel.last_committed() {
+            return Ok(());
         }
-        Ok(())
+        match self.meta.sync(&file.who, &file.pin).await {
+            // A directory that is no more: that it was removed is made durable.
+            Err(Errno::ENOENT) => self.meta.sync_all(&file.who).await,
+            synced => synced,
+        }
     }
 
     /// What the MDT hears of a file with its close.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use sheen_types::{Errno, Name, Timestamp};
 
 use super::{Attributes, Credentials, DirEntry, Entry, FileType, Keep, Mounted, NodeId, Stat};
-use crate::cache::{Inode, LayoutState, Pin};
+use crate::cache::{Inode, LayoutState, Pin, generation};
 use crate::data::{DataAttributes, DataFile};
 
 impl Mounted {
@@ -31,6 +31,23 @@ impl Mounted {
             false => self.stat_without_rpc(inode)?,
         };
         Ok(self.looked_up(place, inode, stat))
+    }
+
+    /// The entry of an inode that is known by other means than a name. Counts as a lookup. No RPC unless the
+    /// file is open.
+    pub(super) async fn nameless_entry(
+        &self,
+        who: &Credentials,
+        inode: &Arc<Inode>,
+    ) -> Result<Entry, Errno> {
+        let open = inode.state().opens > 0;
+        let Stat { attributes, keep } = match open {
+            true => self.stat(who, inode).await?,
+            false => self.stat_without_rpc(inode)?,
+        };
+        inode.state().lookups += 1;
+        let (node, generation) = (inode.node, generation(inode.fid));
+        Ok(Entry { node, generation, attributes, keep: Keep { entry: false, attributes: keep } })
     }
 
     /// The entry of a file that this client has just made: nobody has written it. Counts as a
@@ -68,7 +85,7 @@ impl Mounted {
         let entry = covered && self.gives(parent, name);
         Entry {
             node: inode.node,
-            generation: attributes.ino >> 32,
+            generation: generation(inode.fid),
             keep: Keep { entry, attributes: keep },
             attributes,
         }
@@ -95,6 +112,13 @@ impl Mounted {
         inode.state().size_told.told(attributes.size);
         let whole = !regular || !objects || data.is_some();
         Ok(Stat { attributes, keep: covered && whole && self.observers.watched() })
+    }
+
+    /// Attributes of a directory that is no more, for those who have it open. No RPC.
+    pub(super) fn stat_of_removed(&self, inode: &Inode) -> Result<Stat, Errno> {
+        let Stat { mut attributes, .. } = self.stat_without_rpc(inode)?;
+        attributes.nlink = 0;
+        Ok(Stat { attributes, keep: false })
     }
 
     /// Attributes as they are now, those of the MDT being known: at most a glimpse at each object's

@@ -18,6 +18,7 @@ mod contest;
 mod directory;
 #[cfg(test)]
 mod dom_tests;
+mod exported;
 mod extents;
 mod files;
 mod fills;

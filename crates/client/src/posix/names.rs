@@ -27,8 +27,13 @@ impl FileSystem {
     ) -> Result<Lookup, Errno> {
         let parent = self.0.pin(parent)?;
         let found = match self.0.contest.tries_again(who) {
-            true => self.0.find_and_keep(who, &parent, name).await?,
-            false => self.0.find(who, &parent, name).await?,
+            true => self.0.find_and_keep(who, &parent, name).await,
+            false => self.0.find(who, &parent, name).await,
+        };
+        let found = match found {
+            // Removed while it is open: it has no names.
+            Err(Errno::ESTALE) if parent.state().is_removed_directory() => None,
+            found => found?,
         };
         match found {
             Some(child) => Ok(Lookup::Found(self.0.entry(who, (&parent, name), &child).await?)),

@@ -13,6 +13,8 @@ pub struct NodeId(pub u64);
 impl NodeId {
     /// The mounted directory; known without a lookup and never forgotten.
     pub const ROOT: NodeId = NodeId(1);
+    /// No node's number has all of these bits: for marks of those who hand them on.
+    pub const UNUSED_BITS: u64 = 3 << 62;
 }
 
 /// An open file or directory.

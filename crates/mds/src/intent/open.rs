@@ -335,8 +335,13 @@ impl Mdt {
         if flags.contains(OpenFlags::OWNEROVERRIDE) && caller.uid == inode.attributes.uid {
             return Ok(());
         }
+        // Who executes a file need not be allowed to read it (`mds_accmode`).
+        let read = match flags.contains(OpenFlags::EXEC) {
+            true => May::EXEC,
+            false => May::READ,
+        };
         let pairs = [
-            (OpenFlags::READ, May::READ),
+            (OpenFlags::READ, read),
             (OpenFlags::WRITE, May::WRITE),
             (OpenFlags::TRUNC, May::WRITE),
             (OpenFlags::EXEC, May::EXEC),

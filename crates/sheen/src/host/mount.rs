@@ -38,8 +38,8 @@ pub(crate) struct Mount {
     #[arg(value_name = "MNT")]
     target: PathBuf,
     /// Options, separated by commas: ro, rw, flock, localflock, user_xattr, noatime, relatime, strictatime,
-    /// allow_other, suid, nosuid, dev, nodev (nosuid and nodev unless root says suid or dev), port=N,
-    /// nid=NID
+    /// allow_other, suid, nosuid, dev, nodev (nosuid and nodev unless root says suid or dev),
+    /// default_permissions (the kernel judges modes, too), port=N, nid=NID
     #[arg(short = 'o', value_name = "OPTIONS", value_delimiter = ',')]
     options: Vec<String>,
     /// Stay in the foreground
@@ -56,6 +56,7 @@ struct Settings {
     access_times: AccessTimes,
     set_id: bool,
     devices: bool,
+    judge: bool,
     port: Option<u16>,
     nid: Option<Nid>,
 }
@@ -69,6 +70,7 @@ impl Settings {
             access_times: AccessTimes::Relative,
             set_id: false,
             devices: false,
+            judge: false,
             port: None,
             nid: None,
         };
@@ -91,6 +93,8 @@ impl Settings {
                 ("nosuid", None) => settings.set_id = false,
                 ("dev", None) => settings.devices = true,
                 ("nodev", None) => settings.devices = false,
+                ("default_permissions", None) => settings.judge = true,
+                ("nodefault_permissions", None) => settings.judge = false,
                 ("strictatime", None) => settings.access_times = AccessTimes::Always,
                 // What is always so, and what only the real mount command looks at.
                 ("user_xattr" | "defaults" | "_netdev" | "auto" | "noauto" | "nouser", None) => {}
@@ -154,6 +158,7 @@ fn serve(options: &Mount) -> Result<(), Fault> {
                 allow_other: settings.allow_other,
                 set_id: settings.set_id,
                 devices: settings.devices,
+                judge: settings.judge,
                 local_locks: settings.local_locks,
                 no_access_times: settings.access_times == AccessTimes::Never,
                 jobs: Arc::clone(&jobs),
@@ -340,5 +345,11 @@ mod tests {
         assert_eq!(rights("suid,dev,nosuid,nodev", true), Ok((false, false)));
         assert_eq!((rights("suid", false), rights("dev", false)), (Err(1), Err(1)));
         assert_eq!(rights("nosuid,nodev", false), Ok((false, false)));
+        let judges = |text: &str| {
+            let options: Vec<String> = text.split(',').map(str::to_owned).collect();
+            Settings::parse(&options, false).map(|it| it.judge).ok()
+        };
+        assert_eq!((judges("ro"), judges("ro,default_permissions")), (Some(false), Some(true)));
+        assert_eq!(judges("default_permissions,nodefault_permissions"), Some(false));
     }
 }

@@ -1,0 +1,228 @@
+//! What is used without its name: directories and files that are gone and open, and file handles. And times
+//! that lie far away. The same sequences as in xfstests (generic/035, 258, 426, 467, 477).
+
+use std::fs::{self, File};
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::time::Duration;
+
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, Timespec, Timestamps};
+use rustix::io::Errno;
+use sheen_testkit::scene::scene;
+use sheen_testkit::{Outcome, Told, ensure};
+
+use crate::rights::{User, set_mode};
+use crate::special::Special;
+
+const LIMIT: Duration = Duration::from_secs(300);
+const ALICE: u32 = 12_001;
+
+fn is<T: PartialEq + std::fmt::Debug>(what: &str, found: T, wanted: T) -> Outcome {
+    ensure(found == wanted, || format!("{what}: {found:?} instead of {wanted:?}"))
+}
+
+/// What a directory that is gone still does for those who have it open.
+fn is_gone_and_open(what: &str, gone: &File) -> Outcome {
+    for _ in 0..2 {
+        let known = gone.metadata().told(what)?;
+        is(what, (known.is_dir(), known.nlink()), (true, 0))?;
+    }
+    let make = rustix::fs::mkdirat(gone, "new", Mode::from(0o755));
+    is(what, make, Err(Errno::NOENT))?;
+    let create = OFlags::CREATE | OFlags::WRONLY;
+    let made = rustix::fs::openat(gone, "new", create, Mode::from(0o644));
+    is(what, made.err(), Some(Errno::NOENT))?;
+    let found = rustix::fs::statat(gone, "new", AtFlags::empty());
+    is(what, found.err(), Some(Errno::NOENT))?;
+    let left = names(gone).told(what)?;
+    ensure(left.iter().all(|name| name.starts_with('.')), || format!("{what}: {left:?}"))?;
+    rustix::fs::fsync(gone).told(what)
+}
+
+/// The names in an open directory.
+fn names(open: &File) -> rustix::io::Result<Vec<String>> {
+    let all = rustix::fs::Dir::read_from(open)?;
+    let names = all.map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned()));
+    names.collect()
+}
+
+#[test]
+fn a_directory_that_is_gone_serves_those_who_have_it_open() {
+    scene("gone-directory", 1, LIMIT, |cluster| {
+        let (mnt, other) = (cluster.mnt(), cluster.mount_again()?);
+        let open = |name: &str| -> Outcome<File> {
+            fs::create_dir(mnt.join(name)).told(name)?;
+            File::open(mnt.join(name)).told(name)
+        };
+        let replaced = open("replaced")?;
+        fs::create_dir(mnt.join("new")).told("mkdir")?;
+        fs::rename(mnt.join("new"), mnt.join("replaced")).told("rename")?;
+        is_gone_and_open("replaced", &replaced)?;
+        is("the new one", fs::metadata(mnt.join("replaced")).told("stat")?.nlink(), 2)?;
+        let removed = open("removed")?;
+        fs::remove_dir(mnt.join("removed")).told("rmdir")?;
+        is_gone_and_open("removed", &removed)?;
+        // By another mount.
+        let theirs = open("theirs")?;
+        fs::remove_dir(other.join("theirs")).told("rmdir")?;
+        is_gone_and_open("removed by another", &theirs)?;
+        let theirs = open("theirs")?;
+        fs::create_dir(other.join("new")).told("mkdir")?;
+        fs::rename(other.join("new"), other.join("theirs")).told("rename")?;
+        is_gone_and_open("replaced by another", &theirs)?;
+        // Who stands in it.
+        set_mode(&mnt, 0o777)?;
+        let alice = User { cluster, folder: &mnt, uid: ALICE, groups: &[] };
+        let links =
+            alice.can("mkdir d && cd d && rmdir ../d && stat -c %h . && ls && ! mkdir e")?;
+        ensure(links.starts_with('0'), || links.clone())
+    });
+}
+
+#[test]
+fn a_file_that_is_gone_serves_those_who_have_it_open() {
+    scene("gone-file", 1, LIMIT, |cluster| {
+        let mnt = cluster.mnt();
+        for other in [mnt.clone(), cluster.mount_again()?] {
+            for replaced in [false, true] {
+                let path = mnt.join("f");
+                fs::write(&path, b"content").told("write")?;
+                let open = File::options().read(true).write(true).open(&path).told("open")?;
+                match replaced {
+                    true => {
+                        fs::write(other.join("g"), b"").told("write")?;
+                        fs::rename(other.join("g"), other.join("f")).told("rename")?;
+                    }
+                    false => fs::remove_file(other.join("f")).told("unlink")?,
+                }
+                let known = open.metadata().told("fstat")?;
+                is("links and size", (known.nlink(), known.len()), (0, 7))?;
+                let mut text = String::new();
+                std::io::Read::read_to_string(&mut &open, &mut text).told("read")?;
+                is("content", text.as_str(), "content")?;
+                open.set_len(3).told("ftruncate")?;
+                is("size", open.metadata().told("fstat")?.len(), 3)?;
+                rustix::fs::fchmod(&open, Mode::from(0o640)).told("fchmod")?;
+                rustix::fs::fsync(&open).told("fsync")?;
+            }
+        }
+        Ok(())
+    });
+}
+
+/// Times in whole seconds, that are stored as they were given.
+const SECONDS: [i64; 9] =
+    [-1, -315_593_940, -1 << 31, -(1 << 31) - 1, -1 << 34, 1 << 33, -1 << 55, i64::MAX, i64::MIN];
+
+#[test]
+fn times_before_1970_and_far_away_are_kept() {
+    scene("times", 2, LIMIT, |cluster| {
+        let path = |mnt: &Path, number: usize| mnt.join(format!("t{number}"));
+        let set = |path: &Path, seconds: i64, nanoseconds: i64| {
+            let time = Timespec { tv_sec: seconds, tv_nsec: nanoseconds };
+            let times = Timestamps { last_access: time, last_modification: time };
+            rustix::fs::utimensat(CWD, path, &times, AtFlags::empty()).told(path.display())
+        };
+        let known = |path: &Path| -> Outcome<(i64, i64)> {
+            let known = fs::metadata(path).told(path.display())?;
+            is("nanoseconds", (known.atime_nsec(), known.mtime_nsec()), (0, 0))?;
+            Ok((known.atime(), known.mtime()))
+        };
+        let mnt = cluster.mnt();
+        for (number, seconds) in SECONDS.into_iter().enumerate() {
+            let path = path(&mnt, number);
+            // With objects and without, and a directory.
+            match number % 3 {
+                0 => fs::write(&path, b"content").told("write")?,
+                1 => fs::write(&path, b"").told("create")?,
+                _ => fs::create_dir(&path).told("mkdir")?,
+            }
+            set(&path, seconds, 0)?;
+            is("just set", known(&path)?, (seconds, seconds))?;
+        }
+        let part = mnt.join("part");
+        fs::write(&part, b"content").told("write")?;
+        set(&part, -5, 300_000_000)?;
+        is("the second in which it is", known(&part)?, (-5, -5))?;
+        let other = cluster.mount_again()?;
+        for (number, seconds) in SECONDS.into_iter().enumerate() {
+            is("on another mount", known(&path(&other, number))?, (seconds, seconds))?;
+        }
+        cluster.down()?;
+        cluster.up()?;
+        for (number, seconds) in SECONDS.into_iter().enumerate() {
+            is("after a restart", known(&path(&mnt, number))?, (seconds, seconds))?;
+        }
+        is("after a restart", known(&part)?, (-5, -5))
+    });
+}
+
+/// What the kernel does not use now it forgets.
+fn forget() -> Outcome {
+    fs::write("/proc/sys/vm/drop_caches", "2").told("drop_caches")
+}
+
+#[test]
+fn handles_of_files_and_directories_outlive_what_the_kernel_knows() {
+    scene("file-handles", 1, LIMIT, |cluster| {
+        let mnt = cluster.mnt();
+        let special = Special::compile(cluster, cluster.logs().join("special-program"))?;
+        let saved = |name: &str| cluster.logs().join(format!("{name}.handle"));
+        let deep = mnt.join("a/b/c");
+        fs::create_dir_all(&deep).told("mkdir")?;
+        for name in ["kept", "moved", "linked", "gone", "opened"] {
+            fs::write(deep.join(name), name).told("write")?;
+            special.says(&["save"], &[&deep.join(name), &saved(name)])?;
+        }
+        fs::create_dir(deep.join("empty")).told("mkdir")?;
+        special.says(&["save"], &[&deep.join("empty"), &saved("empty")])?;
+        special.says(&["save"], &[&deep, &saved("deep")])?;
+        let opens = |name: &str, wanted: &str| -> Outcome {
+            let said = special.says(&["open"], &[&mnt, &saved(name)])?;
+            is(name, said.as_str(), wanted)
+        };
+        let all = |links: u32| -> Outcome {
+            ["kept", "moved"]
+                .iter()
+                .try_for_each(|name| opens(name, &format!("links 1 {name}")))?;
+            opens("deep", &format!("links {links}"))
+        };
+        all(3)?;
+        forget()?;
+        all(3)?;
+        opens("gone", "links 1 gone")?;
+        // Moved, also with the directory that it is in.
+        fs::rename(deep.join("moved"), mnt.join("elsewhere")).told("rename")?;
+        fs::rename(mnt.join("a"), mnt.join("z")).told("rename")?;
+        let deep = mnt.join("z/b/c");
+        fs::hard_link(deep.join("linked"), mnt.join("second")).told("link")?;
+        fs::remove_file(deep.join("linked")).told("unlink")?;
+        forget()?;
+        all(3)?;
+        opens("linked", "links 1 linked")?;
+        // Gone, and gone but open.
+        let held = File::open(deep.join("opened")).told("open")?;
+        for name in ["gone", "opened"] {
+            fs::remove_file(deep.join(name)).told("unlink")?;
+        }
+        fs::remove_dir(deep.join("empty")).told("rmdir")?;
+        for _ in 0..2 {
+            opens("gone", "Stale file handle")?;
+            opens("empty", "Stale file handle")?;
+            opens("opened", "links 0 opened")?;
+            forget()?;
+        }
+        drop(held);
+        // Another file never comes in the place of one that is gone.
+        for number in 0..50 {
+            fs::write(mnt.join(format!("new{number}")), "new").told("write")?;
+        }
+        // Good also at another mount, and after the file system was started again.
+        cluster.down()?;
+        cluster.up()?;
+        all(2)?;
+        opens("linked", "links 1 linked")?;
+        opens("gone", "Stale file handle")?;
+        opens("empty", "Stale file handle")
+    });
+}
