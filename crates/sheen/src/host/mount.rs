@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Args;
+use rustix::fs::OFlags;
 use rustix::mount::UnmountFlags;
 use sheen_assembly::NodeConnector;
 use sheen_client::config::{self, MountOptions};
@@ -122,8 +123,30 @@ pub(crate) fn run(options: &Mount) -> Result<(), Fault> {
     let mut arguments = ["mount", "--foreground", "-o"].map(str::to_owned).to_vec();
     arguments.push(options.options.join(","));
     arguments.extend([options.source.clone(), target.to_string_lossy().into_owned()]);
+    sweep(&folder);
     let daemon = Daemon::unnamed(&folder);
-    daemon.start(&arguments)
+    daemon.start(&arguments).inspect_err(|fault| {
+        let place = daemon.folder();
+        if !fault.text.contains(&*place.to_string_lossy()) {
+            // All is said, and a next mount sweeps it.
+            let _ = std::fs::remove_dir_all(place);
+        }
+    })
+}
+
+/// Takes away what mounts in the background left that have ended: their logs were there to be read till now.
+fn sweep(folder: &Path) {
+    for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
+        let name = entry.file_name();
+        let starter =
+            name.to_str().and_then(|name| name.strip_prefix("mount-")?.parse::<u32>().ok());
+        let Some(starter) = starter else { continue };
+        let is_starting = Path::new(&format!("/proc/{starter}")).exists();
+        if !is_starting && Daemon::new(&entry.path(), "mount").pid().is_none() {
+            // Another mount may sweep, too.
+            let _ = std::fs::remove_dir_all(entry.path());
+        }
+    }
 }
 
 fn serve(options: &Mount) -> Result<(), Fault> {
@@ -135,7 +158,8 @@ fn serve(options: &Mount) -> Result<(), Fault> {
     let host = Host::start(None)
         .map_err(|error| Fault::new(Errno::EAGAIN, format!("no threads: {error}")))?;
     host.block_on(async {
-        let (world, node) = way.start_node(&host.world(), settings.nid).await?;
+        let own = way.start_node(&host.world(), settings.nid).await?;
+        let (world, node) = (own.world.clone(), Arc::clone(&own.rpc));
         let follower = Arc::new(Follower::default());
         let (files, osts) = tokio::select! {
             connected = connect(&world, &node, &way, &target, &follower) => connected?,
@@ -256,6 +280,20 @@ pub(super) fn absolute(path: &Path) -> Result<PathBuf, Fault> {
         }
         _ => io_fault(path, &error),
     })
+}
+
+/// Whether one can mount at `path`, asking no file system: what is mounted there may not answer.
+pub(super) fn check_point(path: &Path) -> Result<(), Fault> {
+    let full = absolute(path)?;
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let found = rustix::fs::open(&full, flags, rustix::fs::Mode::empty());
+    match found {
+        Err(rustix::io::Errno::NOTDIR) => {
+            let text = format!("mount point {}: {}", path.display(), Errno::ENOTDIR);
+            Err(Fault::new(Errno::ENOTDIR, text))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Unmounts; refuses while it is in use.
