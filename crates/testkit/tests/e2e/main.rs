@@ -20,6 +20,7 @@ mod hangs;
 mod journals;
 mod kills;
 mod layouts;
+mod leftovers;
 mod metrics;
 mod moves;
 mod nodes;
