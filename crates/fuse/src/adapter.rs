@@ -30,8 +30,9 @@ use crate::ends::Ends as FileEnds;
 use crate::invalidate::Kernel;
 use crate::jobs::Jobs;
 use crate::mount::MountOptions;
+use crate::questions::Questions;
 use crate::signals::{Ends, Waits};
-use crate::{alive, answer, convert, drive};
+use crate::{alive, answer, convert, drive, questions};
 
 /// Bytes of one write request and of read-ahead: one bulk RPC's worth keeps the pipe full.
 const REQUEST_BYTES: u32 = 1 << 20;
@@ -69,6 +70,7 @@ pub(crate) struct Adapter {
     waits: Arc<Waits>,
     local_locks: bool,
     jobs: Arc<Jobs>,
+    questions: Questions,
 }
 
 impl Adapter {
@@ -80,8 +82,9 @@ impl Adapter {
         options: &MountOptions,
     ) -> Self {
         let (local_locks, jobs) = (options.local_locks, Arc::clone(&options.jobs));
+        let questions = options.questions.clone();
         let (ends, waits, groups) = (Arc::default(), Waits::new(), Groups::default());
-        Self { files, runtime, groups, kernel, busy, ends, waits, local_locks, jobs }
+        Self { files, runtime, groups, kernel, busy, ends, waits, local_locks, jobs, questions }
     }
 
     fn who(&self, request: &Request, umask: u32) -> Credentials {
@@ -799,9 +802,15 @@ impl Filesystem for Adapter {
         if name == alive::ATTRIBUTE {
             return reply.error(convert::errno(Errno::ENODATA));
         }
+        let mut waiting = self.waits.call(request.pid(), Ends::Fatal);
+        if let Some(name) = questions::named(name) {
+            let mut call = Box::pin(self.questions.clone().ask(name));
+            return self.counted(request, Operation::Getxattr, async move {
+                answer::xattr(reply, size, waiting.wait(call.as_mut()).await);
+            });
+        }
         let (files, who) = (self.files.clone(), self.who(request, 0));
         let name = name.as_bytes().to_vec();
-        let mut waiting = self.waits.call(request.pid(), Ends::Fatal);
         self.counted(request, Operation::Getxattr, async move {
             let mut call = pin!(files.getxattr(&who, node(number), &name));
             answer::xattr(reply, size, waiting.wait(call.as_mut()).await);

@@ -26,6 +26,7 @@ mod invalidate;
 mod jobs;
 mod mount;
 mod notices;
+mod questions;
 mod raise;
 mod signals;
 
@@ -33,3 +34,4 @@ pub use alive::{abort, ask};
 pub use device::{Serving, serve};
 pub use jobs::Jobs;
 pub use mount::{MountError, MountOptions, Mounted, mount};
+pub use questions::{Questions, question};

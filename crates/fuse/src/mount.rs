@@ -15,6 +15,7 @@ use crate::ahead;
 use crate::busy::Busy;
 use crate::invalidate::Kernel;
 use crate::jobs::Jobs;
+use crate::questions::Questions;
 
 /// Threads that read requests. Two keep a slow copy from delaying the next request; more only
 /// compete for the device.
@@ -44,6 +45,8 @@ pub struct MountOptions {
     pub no_access_times: bool,
     /// Whose jobs requests are.
     pub jobs: Arc<Jobs>,
+    /// Who answers what any user asks about the mount.
+    pub questions: Questions,
 }
 
 /// Why a mount could not be made.

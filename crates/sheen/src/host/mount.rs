@@ -13,7 +13,7 @@ use sheen_client::data::Osts;
 use sheen_client::locks::CallbackRouter;
 use sheen_client::posix::AccessTimes;
 use sheen_client::posix::FileSystem;
-use sheen_fuse::Jobs;
+use sheen_fuse::{Jobs, Questions};
 use sheen_io::World;
 use sheen_io_os::Host;
 use sheen_node::rpc::RpcNode;
@@ -168,7 +168,7 @@ fn serve(options: &Mount) -> Result<(), Fault> {
         let access_times =
             if settings.read_only { AccessTimes::Never } else { settings.access_times };
         files.set_access_times(access_times);
-        let jobs = Arc::<Jobs>::default();
+        let (jobs, questions) = (Arc::<Jobs>::default(), Questions::default());
         let mounted = sheen_fuse::mount(
             files.clone(),
             &target,
@@ -181,6 +181,7 @@ fn serve(options: &Mount) -> Result<(), Fault> {
                 local_locks: settings.local_locks,
                 no_access_times: settings.access_times == AccessTimes::Never,
                 jobs: Arc::clone(&jobs),
+                questions: questions.clone(),
             },
             tokio::runtime::Handle::current(),
         );
@@ -195,6 +196,7 @@ fn serve(options: &Mount) -> Result<(), Fault> {
         let place = (&way.source[..], &way.fsname[..], target.as_path());
         let state = MountState::new(place, (&world, &node), parts, (&jobs, has_flock));
         follower.start(&state);
+        parameters::answer_users(&state, &questions);
         let commands = parameters::mount_commands(&state);
         let _control = server::control("mount", Arc::clone(state.tree()), commands)?;
         daemon::say_ready();
