@@ -5,6 +5,9 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use rustix::net::sockopt::{Timeout, set_socket_timeout};
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+
 use crate::folder::{check_owner, short_path};
 use crate::protocol::LINE_BYTES_MAX;
 use crate::{Answer, Question};
@@ -54,10 +57,24 @@ impl Client {
     /// # Errors
     /// If nobody answers there.
     pub fn connect(path: &Path) -> io::Result<Self> {
+        Self::connect_within(path, Duration::from_secs(ANSWER_SECONDS_MAX))
+    }
+
+    /// The same, and neither connecting nor an answer is waited for any longer than `patience`: `WouldBlock` then. A
+    /// process that stands still answers nothing, and takes no connection when many wait.
+    ///
+    /// # Errors
+    /// If nobody answers there.
+    pub fn connect_within(path: &Path, patience: Duration) -> io::Result<Self> {
         let (_folder, short) = short_path(path)?;
-        let stream = UnixStream::connect(short)?;
-        stream.set_read_timeout(Some(Duration::from_secs(ANSWER_SECONDS_MAX)))?;
-        Ok(Self { path: path.to_owned(), stream })
+        let flags = SocketFlags::CLOEXEC;
+        let socket =
+            rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+        for which in [Timeout::Send, Timeout::Recv] {
+            set_socket_timeout(&socket, which, Some(patience))?;
+        }
+        rustix::net::connect(&socket, &SocketAddrUnix::new(short)?)?;
+        Ok(Self { path: path.to_owned(), stream: UnixStream::from(socket) })
     }
 
     /// The socket's path.

@@ -34,6 +34,8 @@ const PORT_UNPRIVILEGED: u16 = 9988;
 const TIMEOUT: u64 = 20;
 /// Seconds that a restarted server waits for clients: those that live come back within two.
 const RECOVERY: u64 = 15;
+/// How long a process may take to end that stands still.
+const PATIENCE_FORCED: Duration = Duration::from_secs(1);
 /// How long a process may take to end by itself.
 pub(super) const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -124,8 +126,8 @@ pub(crate) struct Down {
     /// The directory that holds it
     #[arg(long, value_name = "DIR")]
     dir: PathBuf,
-    /// End the mount though programs use it or it does not answer: their calls fail, and what they have
-    /// not synced may be lost
+    /// End the mount and the server though programs use it or they do not answer: calls fail, and what programs
+    /// have not synced may be lost
     #[arg(long)]
     force: bool,
 }
@@ -224,7 +226,8 @@ impl Cluster {
                 self.values.extend(value.map(|value| (key.to_owned(), value)));
             }
         }
-        if self.mount().pid().is_none()
+        // An `up` that was killed may have begun a mount and not said where.
+        if (self.mount().pid().is_none() || self.get("mount").is_none())
             && let Some((pid, words)) = traces::process("mount", &self.directory)
         {
             self.mount().adopt(pid).map_err(|error| io_fault(&self.run(), &error))?;
@@ -443,6 +446,9 @@ fn start_server(cluster: &mut Cluster, options: &Up, undo: &mut Undo) -> Result<
             );
             return Err(Fault::new(Errno::EBUSY, text));
         }
+        if sign::server_health(&cluster.server()) == Health::Hangs {
+            return Err(sign::server_hangs(&cluster.server()));
+        }
         return match cluster.values == before {
             true => Ok(()),
             false => {
@@ -584,12 +590,20 @@ pub(crate) fn down(options: &Down) -> Result<(), Fault> {
         return Err(cluster.nothing());
     }
     let (mut cluster, _lock) = Cluster::locked(&options.dir)?;
-    let health = cluster.health();
+    let mut health = cluster.health();
+    let is_still = sign::server_health(&cluster.server()) == Health::Hangs;
+    match (is_still, health) {
+        (true, _) if !options.force => return Err(sign::server_hangs(&cluster.server())),
+        // It would wait for the server with what it has to write.
+        (true, Health::Alive) => health = Health::Hangs,
+        _ => {}
+    }
     if let Some(path) = cluster.values.remove("mount") {
         end_mount(&cluster.mount(), health, (Path::new(&path), options.force))?;
     }
-    cluster.mount().stop(PATIENCE);
-    cluster.server().stop(PATIENCE);
+    let patience = if is_still { PATIENCE_FORCED } else { PATIENCE };
+    cluster.mount().stop(patience);
+    cluster.server().stop(patience);
     if let Some((nid, port)) = cluster.address() {
         way::forget_of(nid, port, &cluster.sockets());
     }
@@ -626,7 +640,11 @@ pub(crate) fn status(options: &Status) -> Result<(), Fault> {
         None => "stopped".to_owned(),
     };
     output::line(format_args!("file system: {fsname}"));
-    output::line(format_args!("server:      {}", state(cluster.server())));
+    let hint = match sign::server_health(&cluster.server()) {
+        Health::Hangs => ", does not answer: `sheen down --force` ends it",
+        Health::Alive | Health::Dead => "",
+    };
+    output::line(format_args!("server:      {}{hint}", state(cluster.server())));
     output::line(format_args!("mgs:         {}", cluster.get("nid").unwrap_or("not started yet")));
     let hint = match cluster.health() {
         Health::Hangs => ", does not answer: `sheen down --force` ends it",

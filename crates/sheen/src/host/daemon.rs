@@ -201,6 +201,12 @@ fn is_alive(pid: Pid) -> bool {
     (!zombie || threads > 1) && test_kill_process(pid).is_ok()
 }
 
+/// Whether a process was stopped by a signal or a debugger.
+pub(super) fn is_stopped(pid: i32) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    stat.rsplit(')').next().is_some_and(|rest| rest.starts_with(" T") || rest.starts_with(" t"))
+}
+
 /// Whether a process is being killed: the signal waits for it, or it has begun to end.
 fn is_dying(pid: Pid) -> bool {
     /// `PF_EXITING` and `PF_SIGNALED`.

@@ -133,6 +133,15 @@ fn processes_of_an_up_that_was_killed_are_found() {
         for name in ["server.pid", "mount.pid"] {
             fs::remove_file(run.join(name)).told(name)?;
         }
+        // Or before it said where the mount is.
+        let settings = text(&run.join("cluster"));
+        let without: Vec<&str> =
+            settings.lines().filter(|line| !line.starts_with("mount=")).collect();
+        fs::write(run.join("cluster"), without.join("\n")).told("write")?;
+        let pid = text(Path::new(&format!("/proc/{mount}/stat")));
+        let started = pid.rsplit(')').next().and_then(|rest| rest.split_whitespace().nth(19));
+        let started = started.ok_or("no start of the mount")?;
+        fs::write(run.join("mount.pid"), format!("{mount} {started}\n")).told("write")?;
         cluster.up()?;
         ensure((cluster.server_pid()?, cluster.mount_pid()?) == (server, mount), || {
             "others were started".to_owned()
