@@ -33,5 +33,5 @@ mod signals;
 pub use alive::{abort, ask};
 pub use device::{Serving, serve};
 pub use jobs::Jobs;
-pub use mount::{MountError, MountOptions, Mounted, mount};
+pub use mount::{MountError, MountOptions, Mounted, is_mount_point, mount};
 pub use questions::{Questions, question};

@@ -192,8 +192,10 @@ fn helper_exists() -> bool {
     std::env::split_paths(&path).any(|folder| folder.join("fusermount3").is_file())
 }
 
-/// Whether the kernel lists `path` as a mount point; compares names, asks no file system.
-fn is_mount_point(path: &Path) -> bool {
+/// Whether the kernel lists `path` as a mount point in this process's namespace; compares names, asks no file
+/// system.
+#[must_use]
+pub fn is_mount_point(path: &Path) -> bool {
     let Ok(mounts) = std::fs::read_to_string("/proc/self/mountinfo") else { return false };
     self::mounts(&mounts).any(|(_, point)| point == path)
 }

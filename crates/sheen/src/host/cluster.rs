@@ -561,6 +561,9 @@ fn start_mount(cluster: &mut Cluster, options: &Up) -> Result<(), Fault> {
     }
     if health == Health::Alive {
         return match cluster.get("mount") {
+            Some(known) if known == path_text && !sheen_fuse::is_mount_point(&path) => {
+                Err(sign::elsewhere(&cluster.mount(), &path))
+            }
             Some(known) if known == path_text => Ok(()),
             known => {
                 let known = known.unwrap_or("elsewhere");
@@ -617,6 +620,12 @@ fn end_mount(daemon: &Daemon, health: Health, (path, force): (&Path, bool)) -> R
             return Ok(());
         }
         Health::Hangs => Err(sign::hangs(daemon, path)),
+        // Its process ends it where it is, unless programs use it.
+        Health::Alive if !sheen_fuse::is_mount_point(path) => match daemon.ends(PATIENCE) {
+            true => Ok(()),
+            false if force => return Ok(()),
+            false => Err(sign::elsewhere(daemon, path)),
+        },
         Health::Alive => mount::unmount(path),
     };
     match unmounted {
@@ -646,8 +655,12 @@ pub(crate) fn status(options: &Status) -> Result<(), Fault> {
     };
     output::line(format_args!("server:      {}{hint}", state(cluster.server())));
     output::line(format_args!("mgs:         {}", cluster.get("nid").unwrap_or("not started yet")));
+    let place = Path::new(cluster.get("mount").unwrap_or_default());
     let hint = match cluster.health() {
         Health::Hangs => ", does not answer: `sheen down --force` ends it",
+        Health::Alive if !sheen_fuse::is_mount_point(place) => {
+            ", not mounted here: in another mount namespace, or unmounted while programs used it"
+        }
         Health::Alive | Health::Dead => "",
     };
     output::line(format_args!("mount:       {}{hint}", state(cluster.mount())));

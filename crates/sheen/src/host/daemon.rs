@@ -133,14 +133,20 @@ impl Daemon {
         Err(Fault { code: code.filter(|code| *code != 0).unwrap_or(1), text })
     }
 
+    /// Asks it to end and waits; `false` if it has not after `patience`.
+    pub(crate) fn ends(&self, patience: Duration) -> bool {
+        let Some(pid) = self.pid() else { return true };
+        let _ = kill_process(pid, Signal::TERM);
+        self.wait(patience)
+    }
+
     /// Asks it to end and waits. Kills it if it has not ended after `patience`.
     pub(crate) fn stop(&self, patience: Duration) {
-        if let Some(pid) = self.pid() {
-            let _ = kill_process(pid, Signal::TERM);
-            if !self.wait(patience) {
-                let _ = kill_process(pid, Signal::KILL);
-                self.wait(patience);
-            }
+        if !self.ends(patience)
+            && let Some(pid) = self.pid()
+        {
+            let _ = kill_process(pid, Signal::KILL);
+            self.wait(patience);
         }
         let _ = fs::remove_file(self.pid_file());
     }

@@ -108,6 +108,17 @@ fn answers(path: &Path) -> bool {
     }
 }
 
+/// What is wrong with a mount whose process runs while nothing is mounted at its place, and what to do.
+pub(super) fn elsewhere(daemon: &Daemon, path: &Path) -> Fault {
+    let pid = daemon.pid().map_or(0, |pid| pid.as_raw_nonzero().get());
+    let path = path.display();
+    let text = format!(
+        "{path} is not mounted here, but its mount process, pid {pid}, runs: for another mount namespace, or for \
+         programs that used it when it was unmounted; end those, or run `sheen down`"
+    );
+    Fault::new(Errno::EBUSY, text)
+}
+
 /// What is wrong with a mount that hangs, and what to do.
 pub(super) fn hangs(daemon: &Daemon, path: &Path) -> Fault {
     let pid = daemon.pid().map_or(0, |pid| pid.as_raw_nonzero().get());

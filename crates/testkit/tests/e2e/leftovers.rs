@@ -5,10 +5,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use sheen_testkit::cluster::{Cluster, is_mounted};
+use sheen_testkit::cluster::{Cluster, is_mounted, program};
 use sheen_testkit::process::{self, text};
 use sheen_testkit::scene::{play, scene};
 use sheen_testkit::{Outcome, Told, ensure};
+
+use crate::rights::{Home, NOBODY, User, set_mode};
 
 const LIMIT: Duration = Duration::from_secs(300);
 
@@ -194,5 +196,64 @@ fn what_was_killed_leaves_nothing_in_the_run_folder() {
         let links = all_below(&cluster.sockets().join("nids"));
         ensure(links.is_empty(), || format!("down leaves {links:?}"))?;
         cluster.up()
+    });
+}
+
+/// A mount namespace of its own, as `unshare -m`, containers and services with private mounts have it.
+#[test]
+fn a_mount_of_another_namespace_is_named_and_can_be_ended() {
+    let cluster = Arc::new(Cluster::prepare("namespace", 1, &[]).unwrap());
+    play(&cluster, LIMIT, |cluster| {
+        let (dir, mnt) = (cluster.dir().display().to_string(), cluster.mnt().display().to_string());
+        let line = format!(
+            "{} up --dir {dir} --mount {mnt} --osts 1 && echo inside > {mnt}/f",
+            program()?.display()
+        );
+        let mut inside = std::process::Command::new("unshare");
+        inside.args(["--mount", "--propagation", "private", "sh", "-c", &line]);
+        inside.env("SHEEN_RUN_DIR", cluster.sockets());
+        process::must(&mut inside, &cluster.logs().join("unshare"), LIMIT)?;
+        let status = cluster.must(&["status", "--dir", &dir])?;
+        ensure(status.contains("not mounted here"), || status.clone())?;
+        let up = fails(cluster, &["up", "--dir", &dir, "--mount", &mnt])?;
+        ensure(up.contains("is not mounted here"), || up.clone())?;
+        cluster.down()?;
+        cluster.up()?;
+        let read = fs::read_to_string(cluster.mnt().join("f")).told("read")?;
+        ensure(read == "inside\n", || read.clone())?;
+        // What is unmounted while a program uses it goes on for that, and `down` ends it by force only.
+        let open = fs::File::open(cluster.mnt().join("f")).told("open")?;
+        rustix::mount::unmount(&cluster.mnt(), rustix::mount::UnmountFlags::DETACH)
+            .told("umount")?;
+        let up = fails(cluster, &["up", "--dir", &dir, "--mount", &mnt])?;
+        ensure(up.contains("is not mounted here"), || up.clone())?;
+        let down = fails(cluster, &["down", "--dir", &dir])?;
+        ensure(down.contains("end those"), || down.clone())?;
+        drop(open);
+        cluster.down()
+    });
+}
+
+/// In a user namespace a user is root to the processes in it, without the rights of root in `/run`.
+#[test]
+fn a_user_is_up_as_root_of_a_namespace() {
+    let cluster = Arc::new(Cluster::prepare("namespace-root", 1, &[]).unwrap());
+    play(&cluster, LIMIT, |cluster| {
+        set_mode(Path::new("/dev/fuse"), 0o666)?;
+        let home = Home::of(NOBODY)?;
+        let user = User { cluster, folder: &home.0, uid: NOBODY, groups: &[] };
+        let tool = program()?.display().to_string();
+        let inside = format!(
+            "{tool} up --dir own/fs --mount m --osts 1 && echo mine > m/f && cat m/f && {tool} lfs df m; \
+             {tool} down --dir own/fs"
+        );
+        let own = home.0.join("own/xdg").display().to_string();
+        let output = user.can(&format!(
+            "mkdir -p -m 700 {own}; env -u SHEEN_RUN_DIR XDG_RUNTIME_DIR={own} \
+             unshare --user --map-root-user --mount sh -c '{inside}'"
+        ));
+        let output = output?;
+        let told = ["mine", "OST0000_UUID"];
+        ensure(told.iter().all(|word| output.contains(word)), || output.clone())
     });
 }
