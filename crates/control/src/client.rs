@@ -5,6 +5,9 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use rustix::net::sockopt::{Timeout, set_socket_timeout};
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+
 use crate::folder::{check_owner, short_path};
 use crate::protocol::LINE_BYTES_MAX;
 use crate::{Answer, Question};
@@ -18,20 +21,40 @@ pub struct Client {
     stream: UnixStream,
 }
 
+/// Where root's sockets lie.
+const ROOTS: &str = "/run/sheen";
+
 /// Where the sockets lie: `$SHEEN_RUN_DIR`, else `/run/sheen` for root, else below
-/// `$XDG_RUNTIME_DIR`, else a folder of the user's own in `/tmp`.
+/// `$XDG_RUNTIME_DIR`, else a folder of the user's own in `/tmp`. Root of a user namespace that shares the machine's
+/// `/run` may not write there, and takes the folder of the user who it is outside.
 #[must_use]
 pub fn run_folder(is_root: bool, uid: u32) -> PathBuf {
     if let Some(folder) = std::env::var_os("SHEEN_RUN_DIR") {
         return folder.into();
     }
-    if is_root {
-        return "/run/sheen".into();
-    }
+    let outside = std::fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
+    let uid = match (is_root, outer(&outside)) {
+        (false, _) => uid,
+        (true, Some(uid)) if !may_write(ROOTS) && !may_write("/run") => uid,
+        (true, _) => return ROOTS.into(),
+    };
     match std::env::var_os("XDG_RUNTIME_DIR") {
         Some(folder) => Path::new(&folder).join("sheen"),
         None => format!("/tmp/sheen-{uid}").into(),
     }
+}
+
+fn may_write(path: &str) -> bool {
+    rustix::fs::access(path, rustix::fs::Access::WRITE_OK).is_ok()
+}
+
+/// Who root of a namespace is outside of it, by its `uid_map`; `None` if root is root there, too.
+fn outer(uid_map: &str) -> Option<u32> {
+    let uid = uid_map.lines().find_map(|line| {
+        let mut words = line.split_whitespace();
+        (words.next()? == "0").then(|| words.next()?.parse().ok()).flatten()
+    });
+    uid.filter(|uid| *uid != 0)
 }
 
 impl Client {
@@ -54,10 +77,24 @@ impl Client {
     /// # Errors
     /// If nobody answers there.
     pub fn connect(path: &Path) -> io::Result<Self> {
+        Self::connect_within(path, Duration::from_secs(ANSWER_SECONDS_MAX))
+    }
+
+    /// The same, and neither connecting nor an answer is waited for any longer than `patience`: `WouldBlock` then. A
+    /// process that stands still answers nothing, and takes no connection when many wait.
+    ///
+    /// # Errors
+    /// If nobody answers there.
+    pub fn connect_within(path: &Path, patience: Duration) -> io::Result<Self> {
         let (_folder, short) = short_path(path)?;
-        let stream = UnixStream::connect(short)?;
-        stream.set_read_timeout(Some(Duration::from_secs(ANSWER_SECONDS_MAX)))?;
-        Ok(Self { path: path.to_owned(), stream })
+        let flags = SocketFlags::CLOEXEC;
+        let socket =
+            rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+        for which in [Timeout::Send, Timeout::Recv] {
+            set_socket_timeout(&socket, which, Some(patience))?;
+        }
+        rustix::net::connect(&socket, &SocketAddrUnix::new(short)?)?;
+        Ok(Self { path: path.to_owned(), stream: UnixStream::from(socket) })
     }
 
     /// The socket's path.
@@ -91,6 +128,13 @@ mod tests {
     use sheen_types::Errno;
 
     use crate::{Answer, Client, Command, Question, Server, Tree};
+
+    #[test]
+    fn root_of_a_namespace_is_a_user_outside() {
+        assert_eq!(super::outer("         0          0 4294967295\n"), None);
+        assert_eq!(super::outer("         0      65534          1\n"), Some(65_534));
+        assert_eq!(super::outer("      1000          5          1\n"), None);
+    }
 
     #[test]
     fn a_tool_reaches_a_process_and_not_a_dead_one() {

@@ -41,6 +41,7 @@ impl Server {
     ) -> io::Result<Self> {
         if let Some(folder) = path.parent() {
             make_private(folder)?;
+            sweep(folder);
         }
         let (_folder, short) = short_path(path)?;
         if UnixStream::connect(&short).is_err() {
@@ -53,6 +54,23 @@ impl Server {
         let name = std::thread::Builder::new().name("control".to_owned());
         name.spawn(move || accept(&listener, &shared, &stop))?;
         Ok(Self { path: path.to_owned(), stopped })
+    }
+}
+
+/// Takes away the sockets of processes that were killed: `NAME-PID.sock` where nobody listens and no process has
+/// the number. One of a container with numbers of its own may, but it listens.
+fn sweep(folder: &Path) {
+    for path in std::fs::read_dir(folder).into_iter().flatten().flatten().map(|it| it.path()) {
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        let pid = name.strip_suffix(".sock").and_then(|name| name.rsplit_once('-'));
+        let pid = pid.and_then(|(_, pid)| pid.parse::<u32>().ok());
+        let is_dead = pid.is_some_and(|pid| !Path::new(&format!("/proc/{pid}")).exists());
+        if is_dead
+            && short_path(&path).is_ok_and(|(_folder, short)| UnixStream::connect(short).is_err())
+        {
+            // Another process may sweep, too.
+            let _ = std::fs::remove_file(&path);
+        }
     }
 }
 

@@ -30,9 +30,10 @@ use crate::ends::Ends as FileEnds;
 use crate::invalidate::Kernel;
 use crate::jobs::Jobs;
 use crate::mount::MountOptions;
+use crate::questions::Questions;
 use crate::signals::{Ends, Waits};
 use crate::special::{self, Special, node};
-use crate::{alive, answer, convert, drive, exported};
+use crate::{alive, answer, convert, drive, exported, questions};
 
 /// Bytes of one write request and of read-ahead: one bulk RPC's worth keeps the pipe full.
 const REQUEST_BYTES: u32 = 1 << 20;
@@ -71,6 +72,7 @@ pub(crate) struct Adapter {
     local_locks: bool,
     pub(crate) special: Special,
     jobs: Arc<Jobs>,
+    questions: Questions,
 }
 
 impl Adapter {
@@ -82,9 +84,21 @@ impl Adapter {
         options: &MountOptions,
     ) -> Self {
         let (local_locks, special) = (options.local_locks, Special::new(options));
-        let jobs = Arc::clone(&options.jobs);
+        let (jobs, questions) = (Arc::clone(&options.jobs), options.questions.clone());
         let (ends, waits, groups) = (Arc::default(), Waits::new(), Groups::default());
-        Self { files, runtime, groups, kernel, busy, ends, waits, local_locks, special, jobs }
+        Self {
+            files,
+            runtime,
+            groups,
+            kernel,
+            busy,
+            ends,
+            waits,
+            local_locks,
+            special,
+            jobs,
+            questions,
+        }
     }
 
     pub(crate) fn who(&self, request: &Request, umask: u32) -> Credentials {
@@ -812,9 +826,15 @@ impl Filesystem for Adapter {
         if name == alive::ATTRIBUTE {
             return reply.error(convert::errno(Errno::ENODATA));
         }
+        let mut waiting = self.waits.call(request.pid(), Ends::Fatal);
+        if let Some(name) = questions::named(name) {
+            let mut call = Box::pin(self.questions.clone().ask(name));
+            return self.counted(request, Operation::Getxattr, async move {
+                answer::xattr(reply, size, waiting.wait(call.as_mut()).await);
+            });
+        }
         let (files, who) = (self.files.clone(), self.who(request, 0));
         let name = name.as_bytes().to_vec();
-        let mut waiting = self.waits.call(request.pid(), Ends::Fatal);
         self.counted(request, Operation::Getxattr, async move {
             let mut call = pin!(files.getxattr(&who, node(number), &name));
             answer::xattr(reply, size, waiting.wait(call.as_mut()).await);

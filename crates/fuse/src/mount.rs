@@ -15,6 +15,7 @@ use crate::ahead;
 use crate::busy::Busy;
 use crate::invalidate::Kernel;
 use crate::jobs::Jobs;
+use crate::questions::Questions;
 
 /// Threads that read requests. Two keep a slow copy from delaying the next request; more only
 /// compete for the device.
@@ -47,6 +48,8 @@ pub struct MountOptions {
     pub no_access_times: bool,
     /// Whose jobs requests are.
     pub jobs: Arc<Jobs>,
+    /// Who answers what any user asks about the mount.
+    pub questions: Questions,
 }
 
 /// Why a mount could not be made.
@@ -192,8 +195,10 @@ fn helper_exists() -> bool {
     std::env::split_paths(&path).any(|folder| folder.join("fusermount3").is_file())
 }
 
-/// Whether the kernel lists `path` as a mount point; compares names, asks no file system.
-fn is_mount_point(path: &Path) -> bool {
+/// Whether the kernel lists `path` as a mount point in this process's namespace; compares names, asks no file
+/// system.
+#[must_use]
+pub fn is_mount_point(path: &Path) -> bool {
     let Ok(mounts) = std::fs::read_to_string("/proc/self/mountinfo") else { return false };
     self::mounts(&mounts).any(|(_, point)| point == path)
 }

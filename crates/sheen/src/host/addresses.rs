@@ -13,6 +13,8 @@ use crate::output::errno_of;
 
 /// Host numbers in a block that processes take: 0 and 255 mean something to routers.
 const HOSTS: std::ops::Range<u8> = 1..255;
+/// From a port that only root may have to one that stands for it among those who [`claim`] an address.
+const CLAIM: u16 = 9000;
 
 /// The block of the file system in `directory`: 127.A.B.0 with A at 16 or above, so that what people
 /// use by hand (127.0.x.y) stays free.
@@ -53,6 +55,30 @@ pub(crate) fn last_free_in(block: Ipv4Addr, is_free: impl Fn(Ipv4Addr) -> bool) 
     all.into_iter().find(|nid| is_free(nid.address()))
 }
 
+/// Whether this process may listen at `port`: those below 1024 are for root.
+pub(crate) fn may_listen(port: u16) -> bool {
+    let tried = TcpListener::bind(SocketAddrV4::new(Ipv4Addr::LOCALHOST, port));
+    !tried.is_err_and(|error| error.kind() == io::ErrorKind::PermissionDenied)
+}
+
+/// An address that a process has which cannot listen there. Listeners exclude each other by their port; these
+/// do by a datagram socket that nobody sends to, as two nodes with one NID would end each other's
+/// connections.
+pub(crate) fn claim(address: Ipv4Addr, port: u16) -> io::Result<UdpSocket> {
+    UdpSocket::bind(SocketAddrV4::new(address, port.wrapping_add(CLAIM)))
+}
+
+/// The first address of `block` that none of those has who [`claim`] theirs. Servers and whoever listens take
+/// theirs from the ends of the block, these from its middle.
+///
+/// # Errors
+/// Why none can be had, a line.
+pub(crate) fn unclaimed_in(block: Ipv4Addr, port: u16) -> Result<Nid, String> {
+    let middle = all_in(block).skip(HOSTS.len() / 2).take(HOSTS.len() / 4);
+    let free = middle.into_iter().find(|nid| claim(nid.address(), port).is_ok());
+    free.ok_or_else(|| format!("too many clients of users at {block}"))
+}
+
 /// The address from which `peer` is reached; on the loopback network one of our own in its block.
 ///
 /// # Errors
@@ -60,7 +86,10 @@ pub(crate) fn last_free_in(block: Ipv4Addr, is_free: impl Fn(Ipv4Addr) -> bool) 
 pub(crate) fn towards(peer: Nid, port: u16) -> Result<Nid, String> {
     let address = peer.address();
     if address.is_loopback() {
-        return free_in(address, port);
+        return match may_listen(port) {
+            true => free_in(address, port),
+            false => unclaimed_in(address, port),
+        };
     }
     let failed = |error: io::Error| format!("no way to {peer}: {error}");
     let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).map_err(failed)?;
@@ -114,5 +143,16 @@ mod tests {
         let first = free_in(block, 7988).unwrap();
         let _taken = TcpListener::bind((first.address(), 7988)).unwrap();
         assert_ne!(free_in(block, 7988).unwrap(), first);
+    }
+
+    #[test]
+    fn an_address_is_claimed_by_one() {
+        let block = block_of(&format!("claims {}", std::process::id()));
+        let first = unclaimed_in(block, 988).unwrap();
+        let held = claim(first.address(), 988).unwrap();
+        assert_ne!(unclaimed_in(block, 988).unwrap(), first);
+        assert_eq!(claim(first.address(), 988).unwrap_err().kind(), io::ErrorKind::AddrInUse);
+        drop(held);
+        assert_eq!(unclaimed_in(block, 988).unwrap(), first);
     }
 }

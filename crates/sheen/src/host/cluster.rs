@@ -21,7 +21,8 @@ use sheen_types::{Errno, Nid, TargetKind};
 use super::daemon::Daemon;
 use super::server::Accept;
 use super::sign::{self, Health};
-use super::{PORT, addresses, folder_fault, invalid, io_fault, mount, private, way};
+use super::undo::Undo;
+use super::{PORT, addresses, folder_fault, invalid, io_fault, mount, private, traces, way};
 use crate::mkfs::{self, TargetConfig};
 use crate::output::{self, Fault};
 
@@ -33,10 +34,15 @@ const PORT_UNPRIVILEGED: u16 = 9988;
 const TIMEOUT: u64 = 20;
 /// Seconds that a restarted server waits for clients: those that live come back within two.
 const RECOVERY: u64 = 15;
+/// How long a process may take to end that stands still.
+const PATIENCE_FORCED: Duration = Duration::from_secs(1);
 /// How long a process may take to end by itself.
-const PATIENCE: Duration = Duration::from_secs(30);
+pub(super) const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Start a whole file system on this machine and mount it; format it if there is none
+///
+/// Where that fails nothing is left that was not there.
+/// If the directory's `run` is lost, its name and address are those that its targets say.
 ///
 /// The server and the mount log to run/server.log and run/mount.log in the directory: warnings, or what
 /// SHEEN_LOG says, at most a line a second of each kind with a count of the others. A log of 16 MiB is renamed
@@ -66,7 +72,8 @@ pub(crate) struct Up {
     #[arg(long, value_name = "NID", num_args = 0..=1, default_missing_value = "own")]
     #[arg(value_parser = Listen::parse)]
     listen: Option<Listen>,
-    /// Whom to let connect by TCP, as `sheen server --accept`, from now on [default: as before]
+    /// Whom to let connect by TCP, as `sheen server --accept`, from now on [default: as before]. With `all`
+    /// other users mount, too: their clients need not listen at the port, which may be root's
     #[arg(long, value_enum, value_name = "WHOM")]
     accept: Option<Accept>,
     /// KiB that a new target may hold [default: what the disk has]
@@ -119,8 +126,8 @@ pub(crate) struct Down {
     /// The directory that holds it
     #[arg(long, value_name = "DIR")]
     dir: PathBuf,
-    /// End the mount though programs use it or it does not answer: their calls fail, and what they have
-    /// not synced may be lost
+    /// End the mount and the server though programs use it or they do not answer: calls fail, and what programs
+    /// have not synced may be lost
     #[arg(long)]
     force: bool,
 }
@@ -137,13 +144,47 @@ pub(crate) struct Status {
 pub(super) struct Cluster {
     directory: PathBuf,
     values: BTreeMap<String, String>,
+    /// It says nothing: this is what others say.
+    is_traced: bool,
 }
 
 impl Cluster {
     pub(super) fn open(directory: &Path) -> Result<Self, Fault> {
         let cluster = Self::read(directory)?;
         private::check(&cluster.run())?;
+        for target in cluster.targets().iter().filter(|_| cluster.is_traced) {
+            private::check(target)?;
+        }
         Ok(cluster)
+    }
+
+    /// As [`Cluster::open`], with nobody else at work in the directory while the file lives, and with the
+    /// processes that run.
+    fn locked(directory: &Path) -> Result<(Self, OwnedFd), Fault> {
+        loop {
+            private::directory(&directory.join("run"))?;
+            let lock = Self::open(directory)?.lock()?;
+            // Whoever had it before may have changed what was said, or have taken all away with the lock.
+            let held = rustix::fs::fstat(&lock).map(|it| it.st_ino);
+            let there = rustix::fs::stat(directory.join("run/lock")).map(|it| it.st_ino);
+            if held.is_ok() && held == there {
+                let mut cluster = Self::open(directory)?;
+                cluster.say_traced();
+                cluster.adopt()?;
+                return Ok((cluster, lock));
+            }
+        }
+    }
+
+    /// Says on stderr what is not known any more.
+    fn say_traced(&self) {
+        if let Some(fsname) = self.fsname().filter(|_| self.is_traced) {
+            eprintln!(
+                "{}/cluster is gone: file system {fsname}, as its targets say; what was said with --listen, \
+                 --accept and --metrics is not known any more",
+                self.run().display()
+            );
+        }
     }
 
     /// As [`Cluster::open`], to look at it only: it may be another user's, who says then what is in it.
@@ -151,7 +192,72 @@ impl Cluster {
         let directory = directory.canonicalize().map_err(|error| io_fault(directory, &error))?;
         let text = fs::read_to_string(directory.join("run/cluster")).unwrap_or_default();
         let pair = |line: &str| line.split_once('=').map(|(k, v)| (k.to_owned(), v.to_owned()));
-        Ok(Self { values: text.lines().filter_map(pair).collect(), directory })
+        let values = text.lines().filter_map(pair).collect();
+        let mut cluster = Self { values, directory, is_traced: false };
+        if cluster.fsname().is_none() {
+            cluster.trace()?;
+        }
+        Ok(cluster)
+    }
+
+    /// Finds out what `run/cluster` said that is gone.
+    fn trace(&mut self) -> Result<(), Fault> {
+        let targets = self.targets();
+        let Some(fsname) = traces::fsname(&targets)? else { return Ok(()) };
+        self.is_traced = true;
+        self.values.insert("fsname".to_owned(), fsname);
+        if let Some((nid, port)) = traces::address(&self.mgt()) {
+            self.values.insert("nid".to_owned(), nid.to_string());
+            self.values.insert("port".to_owned(), port.to_string());
+        }
+        Ok(())
+    }
+
+    /// Finds processes of the file system that run though no file says so: the `up` that started them was
+    /// killed, or the directory with the files is gone.
+    fn adopt(&mut self) -> Result<(), Fault> {
+        let failed = |error: std::io::Error| io_fault(&self.run(), &error);
+        if self.server().pid().is_none()
+            && let Some((pid, words)) = traces::process("server", &self.mgt())
+        {
+            self.server().adopt(pid).map_err(failed)?;
+            for (key, option) in [("nid", "--nid"), ("port", "--port")] {
+                let value = traces::told(&words, option).map(str::to_owned);
+                self.values.extend(value.map(|value| (key.to_owned(), value)));
+            }
+        }
+        // An `up` that was killed may have begun a mount and not said where.
+        if (self.mount().pid().is_none() || self.get("mount").is_none())
+            && let Some((pid, words)) = traces::process("mount", &self.directory)
+        {
+            self.mount().adopt(pid).map_err(|error| io_fault(&self.run(), &error))?;
+            let point = words.into_iter().rev().find(|word| !word.is_empty());
+            self.values.extend(point.map(|point| ("mount".to_owned(), point)));
+        }
+        Ok(())
+    }
+
+    fn nothing(&self) -> Fault {
+        let text = format!("{}: no file system of `sheen up`", self.directory.display());
+        Fault::new(Errno::ENOENT, text)
+    }
+
+    fn mgt(&self) -> PathBuf {
+        self.directory.join("mgt")
+    }
+
+    /// Makes `run/cluster` again what it was.
+    pub(super) fn restore(&self, told: Option<&str>) {
+        let path = self.run().join("cluster");
+        let restored = match told {
+            Some(text) => fs::write(&path, text),
+            None => fs::remove_file(&path),
+        };
+        if let Err(error) = restored
+            && error.kind() != std::io::ErrorKind::NotFound
+        {
+            eprintln!("{}: {error}", path.display());
+        }
     }
 
     /// NID and port of its servers, if it was ever started.
@@ -182,7 +288,7 @@ impl Cluster {
             .map_err(|error| io_fault(&path, &error))
     }
 
-    fn run(&self) -> PathBuf {
+    pub(super) fn run(&self) -> PathBuf {
         self.directory.join("run")
     }
 
@@ -215,6 +321,9 @@ impl Cluster {
 
     /// Nobody else works on the directory while this lives.
     pub(super) fn lock(&self) -> Result<OwnedFd, Fault> {
+        if !self.targets().is_empty() {
+            private::directory(&self.run())?;
+        }
         let path = self.run().join("lock");
         let failed = |error: rustix::io::Errno| io_fault(&path, &error.into());
         let flags = OFlags::CREATE | OFlags::RDWR | OFlags::CLOEXEC;
@@ -231,14 +340,25 @@ pub(crate) fn up(options: &Up) -> Result<(), Fault> {
             format!("--mdts {}: one metadata target works so far; use --mdts 1", options.mdts);
         return Err(invalid(text));
     }
-    private::top(&options.dir)?;
-    private::directory(&options.dir.join("run"))?;
-    let mut cluster = Cluster::open(&options.dir)?;
-    let _lock = cluster.lock()?;
-    settle(&mut cluster, options)?;
-    format_missing(&mut cluster, options)?;
-    start_server(&mut cluster, options)?;
-    start_mount(&mut cluster, options)
+    mount::check_point(&options.mount)?;
+    let mut undo = Undo::of(&options.dir);
+    let begun = private::top(&options.dir).and_then(|()| Cluster::locked(&options.dir));
+    let (cluster, done) = match begun {
+        Err(fault) => (None, Err(fault)),
+        Ok((mut cluster, lock)) => {
+            let done = bring_up(&mut cluster, options, &mut undo);
+            (Some((cluster, lock)), done)
+        }
+    };
+    // The lock is held until all is taken back.
+    done.map_err(|fault| undo.run(cluster.as_ref().map(|(cluster, _)| cluster), fault))
+}
+
+fn bring_up(cluster: &mut Cluster, options: &Up, undo: &mut Undo) -> Result<(), Fault> {
+    settle(cluster, options)?;
+    format_missing(cluster, options, undo)?;
+    start_server(cluster, options, undo)?;
+    start_mount(cluster, options)
 }
 
 /// Name and number of targets: what was decided earlier stays.
@@ -268,7 +388,7 @@ fn is_ost(path: &Path) -> bool {
     path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("ost"))
 }
 
-fn format_missing(cluster: &mut Cluster, options: &Up) -> Result<(), Fault> {
+fn format_missing(cluster: &mut Cluster, options: &Up, undo: &mut Undo) -> Result<(), Fault> {
     let there = cluster.targets();
     let has = |name: &str| there.iter().any(|path| path.ends_with(name));
     let known = there.iter().filter(|path| is_ost(path)).count() as u16;
@@ -307,16 +427,28 @@ fn format_missing(cluster: &mut Cluster, options: &Up) -> Result<(), Fault> {
             reformat: false,
         };
         let path = cluster.directory.join(name);
+        undo.will_format(&path, config.mgs);
         StoreDisk::format(&path, &format).map_err(|error| mkfs::disk_fault(&error))?;
     }
     cluster.save()
 }
 
 /// Starts the server process unless it runs; at the NID it had, so that clients find it again.
-fn start_server(cluster: &mut Cluster, options: &Up) -> Result<(), Fault> {
+fn start_server(cluster: &mut Cluster, options: &Up, undo: &mut Undo) -> Result<(), Fault> {
     let before = cluster.values.clone();
     remember(cluster, options)?;
-    if cluster.server().lasting_pid().is_some() {
+    if let Some(pid) = cluster.server().lasting_pid() {
+        if !cluster.sockets().exists() {
+            let text = format!(
+                "{} is gone, and nobody reaches its server, pid {}, without: run `sheen down` first",
+                cluster.sockets().display(),
+                pid.as_raw_nonzero()
+            );
+            return Err(Fault::new(Errno::EBUSY, text));
+        }
+        if sign::server_health(&cluster.server()) == Health::Hangs {
+            return Err(sign::server_hangs(&cluster.server()));
+        }
         return match cluster.values == before {
             true => Ok(()),
             false => {
@@ -332,7 +464,10 @@ fn start_server(cluster: &mut Cluster, options: &Up) -> Result<(), Fault> {
     cluster.save()?;
     fs::write(cluster.run().join("mgs.nid"), format!("{nid}\n"))
         .map_err(|error| io_fault(&cluster.run(), &error))?;
+    traces::note(&cluster.mgt(), nid, port)?;
+    undo.will_announce(way::link(nid, port));
     way::announce(nid, port, folder.path())?;
+    undo.will_start();
     cluster.server().start(&server_arguments(cluster, nid, port))
 }
 
@@ -426,6 +561,9 @@ fn start_mount(cluster: &mut Cluster, options: &Up) -> Result<(), Fault> {
     }
     if health == Health::Alive {
         return match cluster.get("mount") {
+            Some(known) if known == path_text && !sheen_fuse::is_mount_point(&path) => {
+                Err(sign::elsewhere(&cluster.mount(), &path))
+            }
             Some(known) if known == path_text => Ok(()),
             known => {
                 let known = known.unwrap_or("elsewhere");
@@ -450,18 +588,28 @@ fn start_mount(cluster: &mut Cluster, options: &Up) -> Result<(), Fault> {
 
 /// Unmounts, then stops the servers. A busy mount is left as it is.
 pub(crate) fn down(options: &Down) -> Result<(), Fault> {
-    let mut cluster = Cluster::open(&options.dir)?;
+    let cluster = Cluster::open(&options.dir)?;
     if cluster.get("fsname").is_none() {
-        let text = format!("{}: no file system of `sheen up`", cluster.directory.display());
-        return Err(Fault::new(Errno::ENOENT, text));
+        return Err(cluster.nothing());
     }
-    let _lock = cluster.lock()?;
-    let health = cluster.health();
+    let (mut cluster, _lock) = Cluster::locked(&options.dir)?;
+    let mut health = cluster.health();
+    let is_still = sign::server_health(&cluster.server()) == Health::Hangs;
+    match (is_still, health) {
+        (true, _) if !options.force => return Err(sign::server_hangs(&cluster.server())),
+        // It would wait for the server with what it has to write.
+        (true, Health::Alive) => health = Health::Hangs,
+        _ => {}
+    }
     if let Some(path) = cluster.values.remove("mount") {
         end_mount(&cluster.mount(), health, (Path::new(&path), options.force))?;
     }
-    cluster.mount().stop(PATIENCE);
-    cluster.server().stop(PATIENCE);
+    let patience = if is_still { PATIENCE_FORCED } else { PATIENCE };
+    cluster.mount().stop(patience);
+    cluster.server().stop(patience);
+    if let Some((nid, port)) = cluster.address() {
+        way::forget_of(nid, port, &cluster.sockets());
+    }
     cluster.save()
 }
 
@@ -472,6 +620,12 @@ fn end_mount(daemon: &Daemon, health: Health, (path, force): (&Path, bool)) -> R
             return Ok(());
         }
         Health::Hangs => Err(sign::hangs(daemon, path)),
+        // Its process ends it where it is, unless programs use it.
+        Health::Alive if !sheen_fuse::is_mount_point(path) => match daemon.ends(PATIENCE) {
+            true => Ok(()),
+            false if force => return Ok(()),
+            false => Err(sign::elsewhere(daemon, path)),
+        },
         Health::Alive => mount::unmount(path),
     };
     match unmounted {
@@ -486,20 +640,27 @@ fn end_mount(daemon: &Daemon, health: Health, (path, force): (&Path, bool)) -> R
 
 /// One line each: the file system, the mount, every target.
 pub(crate) fn status(options: &Status) -> Result<(), Fault> {
-    let cluster = Cluster::open(&options.dir)?;
-    let Some(fsname) = cluster.get("fsname") else {
-        let text = format!("{}: no file system of `sheen up`", cluster.directory.display());
-        return Err(Fault::new(Errno::ENOENT, text));
-    };
+    let mut cluster = Cluster::open(&options.dir)?;
+    cluster.adopt()?;
+    cluster.say_traced();
+    let Some(fsname) = cluster.get("fsname") else { return Err(cluster.nothing()) };
     let state = |daemon: Daemon| match daemon.pid() {
         Some(pid) => format!("running, pid {}", pid.as_raw_nonzero()),
         None => "stopped".to_owned(),
     };
     output::line(format_args!("file system: {fsname}"));
-    output::line(format_args!("server:      {}", state(cluster.server())));
+    let hint = match sign::server_health(&cluster.server()) {
+        Health::Hangs => ", does not answer: `sheen down --force` ends it",
+        Health::Alive | Health::Dead => "",
+    };
+    output::line(format_args!("server:      {}{hint}", state(cluster.server())));
     output::line(format_args!("mgs:         {}", cluster.get("nid").unwrap_or("not started yet")));
+    let place = Path::new(cluster.get("mount").unwrap_or_default());
     let hint = match cluster.health() {
         Health::Hangs => ", does not answer: `sheen down --force` ends it",
+        Health::Alive if !sheen_fuse::is_mount_point(place) => {
+            ", not mounted here: in another mount namespace, or unmounted while programs used it"
+        }
         Health::Alive | Health::Dead => "",
     };
     output::line(format_args!("mount:       {}{hint}", state(cluster.mount())));

@@ -32,6 +32,11 @@ impl Daemon {
         Self { name, folder: folder.to_owned() }
     }
 
+    /// Where its files lie.
+    pub(crate) fn folder(&self) -> &Path {
+        &self.folder
+    }
+
     fn pid_file(&self) -> PathBuf {
         self.folder.join(format!("{}.pid", self.name))
     }
@@ -76,6 +81,16 @@ impl Daemon {
         self.lasting(Duration::MAX).unwrap_or_default()
     }
 
+    /// Takes a process for this one that no file says the number of.
+    ///
+    /// # Errors
+    /// The file cannot be written.
+    pub(crate) fn adopt(&self, pid: Pid) -> io::Result<()> {
+        let Some(started) = started_at(pid) else { return Ok(()) };
+        private::directory(&self.folder).map_err(|fault| io::Error::other(fault.text))?;
+        fs::write(self.pid_file(), format!("{} {started}\n", pid.as_raw_nonzero()))
+    }
+
     /// Starts `arguments` of this binary in the background and waits until it says it is in use.
     ///
     /// # Errors
@@ -100,10 +115,7 @@ impl Daemon {
             .spawn()
             .map_err(cannot)?;
         let pid = Pid::from_child(&child);
-        if let Some(started) = started_at(pid) {
-            let text = format!("{} {started}\n", pid.as_raw_nonzero());
-            fs::write(self.pid_file(), text).map_err(cannot)?;
-        }
+        self.adopt(pid).map_err(cannot)?;
         let mut said = String::new();
         if let Some(output) = child.stdout.take() {
             BufReader::new(output).read_line(&mut said).map_err(cannot)?;
@@ -121,14 +133,20 @@ impl Daemon {
         Err(Fault { code: code.filter(|code| *code != 0).unwrap_or(1), text })
     }
 
+    /// Asks it to end and waits; `false` if it has not after `patience`.
+    pub(crate) fn ends(&self, patience: Duration) -> bool {
+        let Some(pid) = self.pid() else { return true };
+        let _ = kill_process(pid, Signal::TERM);
+        self.wait(patience)
+    }
+
     /// Asks it to end and waits. Kills it if it has not ended after `patience`.
     pub(crate) fn stop(&self, patience: Duration) {
-        if let Some(pid) = self.pid() {
-            let _ = kill_process(pid, Signal::TERM);
-            if !self.wait(patience) {
-                let _ = kill_process(pid, Signal::KILL);
-                self.wait(patience);
-            }
+        if !self.ends(patience)
+            && let Some(pid) = self.pid()
+        {
+            let _ = kill_process(pid, Signal::KILL);
+            self.wait(patience);
         }
         let _ = fs::remove_file(self.pid_file());
     }
@@ -145,6 +163,26 @@ impl Daemon {
         }
         true
     }
+}
+
+/// The words that a process was started with.
+pub(super) fn words(pid: Pid) -> Option<Vec<String>> {
+    let line = fs::read(format!("/proc/{}/cmdline", pid.as_raw_nonzero())).ok()?;
+    let words =
+        line.split(|byte| *byte == 0).map(|word| String::from_utf8_lossy(word).into_owned());
+    Some(words.collect())
+}
+
+/// Whether a process of this user runs as `sheen NAME`, of the program that we are.
+pub(super) fn runs_as(pid: Pid, name: &str) -> bool {
+    let program = |pid: &str| {
+        let path = fs::read_link(format!("/proc/{pid}/exe")).ok()?;
+        let name = path.file_name()?.to_string_lossy().into_owned();
+        // Of one that was replaced meanwhile.
+        Some(name.trim_end_matches(" (deleted)").to_owned())
+    };
+    let of = program(&pid.as_raw_nonzero().to_string());
+    of.is_some() && of == program("self") && is_ours(pid, name) && is_alive(pid)
 }
 
 /// Whether it is a process of this user that was started as `sheen NAME`. Of one that is ending the words are
@@ -167,6 +205,12 @@ fn is_alive(pid: Pid) -> bool {
     let zombie =
         state.is_ok_and(|stat| stat.rsplit(')').next().is_some_and(|s| s.starts_with(" Z")));
     (!zombie || threads > 1) && test_kill_process(pid).is_ok()
+}
+
+/// Whether a process was stopped by a signal or a debugger.
+pub(super) fn is_stopped(pid: i32) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    stat.rsplit(')').next().is_some_and(|rest| rest.starts_with(" T") || rest.starts_with(" t"))
 }
 
 /// Whether a process is being killed: the signal waits for it, or it has begun to end.

@@ -20,6 +20,8 @@ mod scrub;
 mod server;
 mod sign;
 mod target;
+mod traces;
+mod undo;
 mod way;
 
 pub(crate) use cluster::{Down, Status, Up, down, processes_of, status, up};

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Args;
+use rustix::fs::OFlags;
 use rustix::mount::UnmountFlags;
 use sheen_assembly::NodeConnector;
 use sheen_client::config::{self, MountOptions};
@@ -12,7 +13,7 @@ use sheen_client::data::Osts;
 use sheen_client::locks::CallbackRouter;
 use sheen_client::posix::AccessTimes;
 use sheen_client::posix::FileSystem;
-use sheen_fuse::Jobs;
+use sheen_fuse::{Jobs, Questions};
 use sheen_io::World;
 use sheen_io_os::Host;
 use sheen_node::rpc::RpcNode;
@@ -126,8 +127,30 @@ pub(crate) fn run(options: &Mount) -> Result<(), Fault> {
     let mut arguments = ["mount", "--foreground", "-o"].map(str::to_owned).to_vec();
     arguments.push(options.options.join(","));
     arguments.extend([options.source.clone(), target.to_string_lossy().into_owned()]);
+    sweep(&folder);
     let daemon = Daemon::unnamed(&folder);
-    daemon.start(&arguments)
+    daemon.start(&arguments).inspect_err(|fault| {
+        let place = daemon.folder();
+        if !fault.text.contains(&*place.to_string_lossy()) {
+            // All is said, and a next mount sweeps it.
+            let _ = std::fs::remove_dir_all(place);
+        }
+    })
+}
+
+/// Takes away what mounts in the background left that have ended: their logs were there to be read till now.
+fn sweep(folder: &Path) {
+    for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
+        let name = entry.file_name();
+        let starter =
+            name.to_str().and_then(|name| name.strip_prefix("mount-")?.parse::<u32>().ok());
+        let Some(starter) = starter else { continue };
+        let is_starting = Path::new(&format!("/proc/{starter}")).exists();
+        if !is_starting && Daemon::new(&entry.path(), "mount").pid().is_none() {
+            // Another mount may sweep, too.
+            let _ = std::fs::remove_dir_all(entry.path());
+        }
+    }
 }
 
 fn serve(options: &Mount) -> Result<(), Fault> {
@@ -139,7 +162,8 @@ fn serve(options: &Mount) -> Result<(), Fault> {
     let host = Host::start(None)
         .map_err(|error| Fault::new(Errno::EAGAIN, format!("no threads: {error}")))?;
     host.block_on(async {
-        let (world, node) = way.start_node(&host.world(), settings.nid).await?;
+        let own = way.start_node(&host.world(), settings.nid).await?;
+        let (world, node) = (own.world.clone(), Arc::clone(&own.rpc));
         let follower = Arc::new(Follower::default());
         let (files, osts) = tokio::select! {
             connected = connect(&world, &node, &way, &target, &follower) => connected?,
@@ -148,7 +172,7 @@ fn serve(options: &Mount) -> Result<(), Fault> {
         let access_times =
             if settings.read_only { AccessTimes::Never } else { settings.access_times };
         files.set_access_times(access_times);
-        let jobs = Arc::<Jobs>::default();
+        let (jobs, questions) = (Arc::<Jobs>::default(), Questions::default());
         let mounted = sheen_fuse::mount(
             files.clone(),
             &target,
@@ -162,6 +186,7 @@ fn serve(options: &Mount) -> Result<(), Fault> {
                 local_locks: settings.local_locks,
                 no_access_times: settings.access_times == AccessTimes::Never,
                 jobs: Arc::clone(&jobs),
+                questions: questions.clone(),
             },
             tokio::runtime::Handle::current(),
         );
@@ -176,6 +201,7 @@ fn serve(options: &Mount) -> Result<(), Fault> {
         let place = (&way.source[..], &way.fsname[..], target.as_path());
         let state = MountState::new(place, (&world, &node), parts, (&jobs, has_flock));
         follower.start(&state);
+        parameters::answer_users(&state, &questions);
         let commands = parameters::mount_commands(&state);
         let _control = server::control("mount", Arc::clone(state.tree()), commands)?;
         daemon::say_ready();
@@ -261,6 +287,20 @@ pub(super) fn absolute(path: &Path) -> Result<PathBuf, Fault> {
         }
         _ => io_fault(path, &error),
     })
+}
+
+/// Whether one can mount at `path`, asking no file system: what is mounted there may not answer.
+pub(super) fn check_point(path: &Path) -> Result<(), Fault> {
+    let full = absolute(path)?;
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let found = rustix::fs::open(&full, flags, rustix::fs::Mode::empty());
+    match found {
+        Err(rustix::io::Errno::NOTDIR) => {
+            let text = format!("mount point {}: {}", path.display(), Errno::ENOTDIR);
+            Err(Fault::new(Errno::ENOTDIR, text))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Unmounts; refuses while it is in use.

@@ -8,17 +8,16 @@ use sheen_client::data::Osts;
 use sheen_client::locks::CallbackRouter;
 use sheen_client::posix::FileSystem;
 use sheen_io::World;
-use sheen_node::rpc::RpcNode;
 
 use super::mount::TIMEOUT;
-use super::way::Way;
+use super::way::{OwnNode, Way};
 use crate::output::Fault;
 
 /// A connected client with a node, and so an address, of its own.
 pub(crate) struct NativeClient {
     /// The file system.
     pub(crate) files: FileSystem,
-    node: Arc<RpcNode>,
+    own: OwnNode,
 }
 
 impl NativeClient {
@@ -32,19 +31,20 @@ impl NativeClient {
         port: Option<u16>,
     ) -> Result<Self, Fault> {
         let way = Way::to(source, port, None)?;
-        let (world, node) = way.start_node(world, None).await?;
+        let own = way.start_node(world, None).await?;
+        let (world, node) = (&own.world, &own.rpc);
         let router = Arc::new(CallbackRouter::default());
         node.register_callbacks(Arc::clone(&router) as _);
-        let connector = Arc::new(NodeConnector(Arc::clone(&node)));
+        let connector = Arc::new(NodeConnector(Arc::clone(node)));
         let data = Osts::new(world.clone());
         let (fsname, mgs, fileset) = (way.fsname.clone(), way.mgs.clone(), way.fileset.clone());
         let plan = MountOptions { fsname, mgs, fileset, timeout: TIMEOUT };
         let connected = tokio::select! {
             connected = config::mount(world.clone(), connector, router, data, plan, None) => connected,
-            refused = way.refused(&world, node.lnet()) => return Err(refused),
+            refused = way.refused(world, node.lnet()) => return Err(refused),
         };
         match connected {
-            Ok(files) => Ok(Self { files, node }),
+            Ok(files) => Ok(Self { files, own }),
             Err(error) => {
                 node.shutdown();
                 node.lnet().shutdown();
@@ -58,7 +58,7 @@ impl NativeClient {
     /// Writes everything back and leaves all targets.
     pub(crate) async fn leave(&self) {
         self.files.unmount().await;
-        self.node.shutdown();
-        self.node.lnet().shutdown();
+        self.own.rpc.shutdown();
+        self.own.rpc.lnet().shutdown();
     }
 }

@@ -9,9 +9,10 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use rustix::process::{Signal, kill_process};
+use sheen_control::{Client, Question};
 use sheen_types::Errno;
 
-use super::daemon::Daemon;
+use super::daemon::{self, Daemon};
 use super::mount;
 use crate::output::{Fault, errno_of};
 
@@ -58,6 +59,32 @@ pub(super) fn health(daemon: &Daemon, path: &Path) -> Health {
     }
 }
 
+/// How the server process `daemon` does. One without a socket, as it begins or has another run folder, counts as
+/// alive.
+pub(super) fn server_health(daemon: &Daemon) -> Health {
+    let Some(pid) = daemon.pid() else { return Health::Dead };
+    let path = super::sockets().join(format!("server-{}.sock", pid.as_raw_nonzero()));
+    let question = Question::Get { pattern: "accept".to_owned() };
+    let asked = Client::connect_within(&path, PATIENCE).and_then(|mut it| it.ask(&question));
+    match asked {
+        Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => Health::Hangs,
+        _ => Health::Alive,
+    }
+}
+
+/// What is wrong with a server that hangs, and what to do.
+pub(super) fn server_hangs(daemon: &Daemon) -> Fault {
+    let pid = daemon.pid().map_or(0, |pid| pid.as_raw_nonzero().get());
+    let is_stopped = daemon::is_stopped(pid);
+    let why =
+        if is_stopped { ": it was stopped by a signal (`kill -CONT` lets it go on)" } else { "" };
+    let text = format!(
+        "the server process, pid {pid}, does not answer{why}; `sheen down --force` ends it, and what programs \
+         have not synced may be lost"
+    );
+    Fault::new(Errno::ETIMEDOUT, text)
+}
+
 /// Whether the mount at `path` gives a sign of life in time.
 #[expect(clippy::disallowed_methods, reason = "a tool that waits for a process")]
 fn answers(path: &Path) -> bool {
@@ -79,6 +106,17 @@ fn answers(path: &Path) -> bool {
         }
         std::thread::sleep(LOOK);
     }
+}
+
+/// What is wrong with a mount whose process runs while nothing is mounted at its place, and what to do.
+pub(super) fn elsewhere(daemon: &Daemon, path: &Path) -> Fault {
+    let pid = daemon.pid().map_or(0, |pid| pid.as_raw_nonzero().get());
+    let path = path.display();
+    let text = format!(
+        "{path} is not mounted here, but its mount process, pid {pid}, runs: for another mount namespace, or for \
+         programs that used it when it was unmounted; end those, or run `sheen down`"
+    );
+    Fault::new(Errno::EBUSY, text)
 }
 
 /// What is wrong with a mount that hangs, and what to do.

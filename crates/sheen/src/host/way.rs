@@ -6,7 +6,7 @@
 //! write. Another user's file system is named by its directory instead, which only root may enter.
 
 use std::fs;
-use std::net::{Ipv4Addr, SocketAddrV4};
+use std::net::{Ipv4Addr, SocketAddrV4, UdpSocket};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -34,6 +34,14 @@ pub(super) struct Way {
     pub(super) fileset: Option<String>,
     pub(super) port: u16,
     folder: Option<SocketFolder>,
+}
+
+/// A node on its way.
+pub(super) struct OwnNode {
+    pub(super) world: World,
+    pub(super) rpc: Arc<RpcNode>,
+    /// Its address, where it does not listen.
+    _claim: Option<UdpSocket>,
 }
 
 impl Way {
@@ -71,12 +79,14 @@ impl Way {
         Ok(Self { source, mgs, fsname, fileset, port, folder: Some(folder) })
     }
 
-    /// A node of our own on the way, at `nid` or at an address that is free.
+    /// A node of our own on the way, at `nid` or at an address that is free. Where it may not listen, servers
+    /// reach it over the connections that it opens itself.
     pub(super) async fn start_node(
         &self,
         world: &World,
         nid: Option<Nid>,
-    ) -> Result<(World, Arc<RpcNode>), Fault> {
+    ) -> Result<OwnNode, Fault> {
+        let listens = self.folder.is_some() || addresses::may_listen(self.port);
         let world = match &self.folder {
             Some(folder) => with_sockets(world, folder.clone(), false),
             None => world.clone(),
@@ -88,11 +98,30 @@ impl Way {
                 None => self.own_nid().map_err(|text| Fault::new(Errno::EADDRNOTAVAIL, text))?,
             };
             tries += 1;
-            match start_node(&world, own, self.port).await {
+            match self.start_at(&world, own, listens).await {
                 Err(fault) if nid.is_none() && is_taken(&fault) && tries < TRIES => {}
-                started => return started.map(|node| (world, node)),
+                started => return started,
             }
         }
+    }
+
+    async fn start_at(&self, world: &World, nid: Nid, listens: bool) -> Result<OwnNode, Fault> {
+        let (address, port) = (nid.address(), self.port);
+        let claim = (!listens).then(|| addresses::claim(address, port)).transpose();
+        let _claim = claim.map_err(|error| {
+            let (errno, text) = addresses::refused(address, port, &error);
+            match errno {
+                Errno::EADDRINUSE => Fault::new(
+                    errno,
+                    format!(
+                        "another client of this machine has the address {address}; use -o nid=NID"
+                    ),
+                ),
+                _ => Fault::new(errno, text),
+            }
+        })?;
+        let rpc = start_node(world, nid, (port, listens)).await?;
+        Ok(OwnNode { world: world.clone(), rpc, _claim })
     }
 
     fn own_nid(&self) -> Result<Nid, String> {
@@ -170,10 +199,14 @@ pub(super) fn parse_source(source: &str) -> Result<(Vec<Nid>, String, Option<Str
     Ok((nids, fsname.to_owned(), fileset))
 }
 
-async fn start_node(world: &World, nid: Nid, port: u16) -> Result<Arc<RpcNode>, Fault> {
+async fn start_node(
+    world: &World,
+    nid: Nid,
+    (port, listen): (u16, bool),
+) -> Result<Arc<RpcNode>, Fault> {
     // Servers of root have privilege when they come to a client, as it has when it comes to them.
     let secure = rustix::process::geteuid().is_root();
-    let config = NetConfig { secure, ..NetConfig::new(nid, port) };
+    let config = NetConfig { secure, listen, ..NetConfig::new(nid, port) };
     let lnet = LNet::start(world.clone(), config).await.map_err(|error| {
         let (errno, text) = addresses::refused(nid.address(), port, &error);
         Fault::new(errno, text)
@@ -190,7 +223,8 @@ fn links() -> PathBuf {
     super::sockets().join("nids")
 }
 
-fn link(nid: Nid, port: u16) -> PathBuf {
+/// What stands for the file system at an address.
+pub(super) fn link(nid: Nid, port: u16) -> PathBuf {
     links().join(format!("{nid}-{port}"))
 }
 
@@ -214,6 +248,20 @@ pub(super) fn announce(nid: Nid, port: u16, folder: &Path) -> Result<(), Fault> 
     let (path, temporary) = (link(nid, port), links().join(format!(".{}", std::process::id())));
     let laid = std::os::unix::fs::symlink(folder, &temporary);
     laid.and_then(|()| fs::rename(&temporary, &path)).map_err(|error| folder_fault(&path, &error))
+}
+
+/// Takes back what [`announce`] did.
+pub(super) fn forget(link: &Path) {
+    // It may be gone already.
+    let _ = fs::remove_file(link);
+}
+
+/// The same, if the address stands for the file system with its sockets in `folder`.
+pub(super) fn forget_of(nid: Nid, port: u16, folder: &Path) {
+    let link = link(nid, port);
+    if fs::read_link(&link).is_ok_and(|known| known == folder) {
+        forget(&link);
+    }
 }
 
 #[cfg(test)]

@@ -10,21 +10,47 @@ use crate::api::{MOUNT_INFO, MountInfo};
 use crate::output::errno_of;
 use crate::processes::{self, Failure, command};
 
+/// How a mount is asked.
+enum Way {
+    /// Over the control socket of its process, which is ours, or we are root.
+    Process(Client),
+    /// Through the mount itself, which is another user's.
+    Inside(PathBuf),
+}
+
 /// A mount and the process behind it.
 pub(super) struct Mount {
-    process: Client,
+    way: Way,
     /// What it says of itself.
     pub(super) info: MountInfo,
 }
 
 impl Mount {
-    /// Every mount whose process we may talk to.
+    /// Every mount that answers us: those whose processes we may talk to, and those that others let us use.
     pub(super) fn all() -> Vec<Self> {
         let mount = |mut process: Client| {
             let text = command(&mut process, MOUNT_INFO, &[]).ok()?;
-            Some(Self { info: serde_json::from_str(&text).ok()?, process })
+            Some(Self { info: serde_json::from_str(&text).ok()?, way: Way::Process(process) })
         };
-        processes::all().into_iter().filter_map(mount).collect()
+        let mut all: Vec<Self> = processes::all().into_iter().filter_map(mount).collect();
+        // Root's processes answer root, and the kernel keeps root out of what a user keeps for himself.
+        let is_root = rustix::process::geteuid().is_root();
+        let table = if is_root {
+            Vec::new()
+        } else {
+            std::fs::read("/proc/self/mounts").unwrap_or_default()
+        };
+        for path in mounted(&String::from_utf8_lossy(&table)) {
+            if all.iter().all(|mount| Path::new(&mount.info.path) != path) {
+                all.extend(Self::inside(path));
+            }
+        }
+        all
+    }
+
+    fn inside(path: PathBuf) -> Option<Self> {
+        let text = sheen_fuse::question(&path, MOUNT_INFO).ok()?;
+        Some(Self { info: serde_json::from_str(&text).ok()?, way: Way::Inside(path) })
     }
 
     /// The mount that `path` lies on.
@@ -50,7 +76,13 @@ impl Mount {
 
     /// Runs a command in the mount's process.
     pub(super) fn command(&mut self, name: &str, arguments: &[&str]) -> Result<String, Failure> {
-        command(&mut self.process, name, arguments)
+        match &mut self.way {
+            Way::Process(process) => command(process, name, arguments),
+            Way::Inside(path) => {
+                let told = |errno: Errno| (errno, format!("{}: {errno}", path.display()));
+                sheen_fuse::question(path, name).map_err(told)
+            }
+        }
     }
 
     /// Runs a command whose answer is JSON.
@@ -65,6 +97,25 @@ impl Mount {
     }
 }
 
+/// The mount points in `/proc/self/mounts` that may be ours: those of FUSE whose device is `NID:/FSNAME`.
+fn mounted(table: &str) -> Vec<PathBuf> {
+    let point = |line: &str| {
+        let mut words = line.split(' ');
+        let (source, path, kind) = (words.next()?, words.next()?, words.next()?);
+        let (nids, _) = source.split_once(":/")?;
+        let is_ours = kind.starts_with("fuse") && nids.contains('@');
+        is_ours.then(|| unescaped(path).into())
+    };
+    table.lines().filter_map(point).collect()
+}
+
+/// The kernel writes what would end a word as `\040`.
+fn unescaped(text: &str) -> String {
+    [("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\")]
+        .iter()
+        .fold(text.to_owned(), |text, (code, character)| text.replace(code, character))
+}
+
 /// A mount may lie below another one: the longest path wins.
 fn longest_prefix(mounts: &[PathBuf], path: &Path) -> Option<usize> {
     let above = (0..mounts.len()).filter(|number| path.starts_with(&mounts[*number]));
@@ -75,7 +126,14 @@ fn longest_prefix(mounts: &[PathBuf], path: &Path) -> Option<usize> {
 mod tests {
     use std::path::Path;
 
-    use super::longest_prefix;
+    use super::{longest_prefix, mounted};
+
+    #[test]
+    fn mounts_are_found_in_the_kernels_table() {
+        let table = "proc /proc proc rw 0 0\nme@host:/ /mnt/ssh fuse.sshfs rw 0 0\n\
+                     1@tcp:/l /mnt/my\\040files fuse rw,nosuid 0 0\n";
+        assert_eq!(mounted(table), [Path::new("/mnt/ssh"), Path::new("/mnt/my files")]);
+    }
 
     #[test]
     fn the_innermost_mount_is_taken() {

@@ -100,6 +100,54 @@ fn a_server_that_listens_takes_no_user_unless_told() {
     });
 }
 
+/// Only root may listen at Lustre's port, so a user's client does not: servers reach it over the connections
+/// that it has opened itself.
+#[test]
+fn a_user_mounts_what_takes_all_without_listening() {
+    let cluster = Cluster::start_with("user-mounts", 1, &["--listen", "--accept", "all"]);
+    play(&Arc::new(cluster.unwrap()), LIMIT, |cluster| {
+        set_mode(Path::new("/dev/fuse"), 0o666)?;
+        set_mode(&cluster.mnt(), 0o777)?;
+        let home = Home::of(NOBODY)?;
+        fs::create_dir(home.0.join("n")).told("mkdir")?;
+        chown(home.0.join("n"), Some(NOBODY), Some(NOBODY)).told("chown")?;
+        let user = User { cluster, folder: &home.0, uid: NOBODY, groups: &[] };
+        let run = home.0.join("run");
+        let tool = format!("SHEEN_RUN_DIR={} {}", run.display(), program()?.display());
+        let tried = || {
+            // Two, each with an address.
+            user.can(&format!("{tool} mount {} m", cluster.source()))?;
+            user.can(&format!("{tool} mount {} n", cluster.source()))?;
+            user.can("echo mine > m/f && cat n/f")?;
+            // The servers call locks back, from one and from the other.
+            for round in 0..5 {
+                fs::write(cluster.mnt().join("f"), format!("{round} of root's")).told("write")?;
+                let read = user.can("cat m/f")?;
+                ensure(read == format!("{round} of root's"), || read.clone())?;
+                user.can(&format!("echo {round} of the user > m/f"))?;
+                let read = fs::read_to_string(cluster.mnt().join("f")).told("read")?;
+                ensure(read.trim() == format!("{round} of the user"), || read.clone())?;
+            }
+            cluster.kill_server()?;
+            cluster.up()?;
+            let read = user.can("cat m/f && echo again > n/f && cat m/f")?;
+            ensure(read == "4 of the user\nagain", || read.clone())?;
+            for pid in process::with_environment(&format!("SHEEN_RUN_DIR={}", run.display())) {
+                let ports = process::listening_ports(pid);
+                ensure(ports.is_empty(), || format!("a mount listens on {ports:?}"))?;
+            }
+            Ok(())
+        };
+        let outcome = tried();
+        // Both, whatever has become of them.
+        user.tries("fusermount3 -u m; fusermount3 -u n")?;
+        wait_until("the end of the user's mounts", PATIENCE, || {
+            process::with_environment(&format!("SHEEN_RUN_DIR={}", run.display())).is_empty()
+        })?;
+        outcome
+    });
+}
+
 /// A server process of a test's own.
 struct Serving(Child);
 

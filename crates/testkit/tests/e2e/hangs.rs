@@ -259,3 +259,36 @@ fn a_mount_that_hangs_is_named_and_can_be_ended() {
         same_after_restart(cluster)
     });
 }
+
+#[test]
+fn a_server_that_stands_still_is_named_and_can_be_ended() {
+    scene("still-server", 1, LIMIT, |cluster| {
+        fs::write(cluster.mnt().join("file"), b"there").told("write")?;
+        let dir = cluster.dir().to_string_lossy().into_owned();
+        let mnt = cluster.mnt().to_string_lossy().into_owned();
+        let server = cluster.server_pid()?;
+        process::stop(server)?;
+        let status = cluster.must(&["status", "--dir", &dir])?;
+        let told = format!("pid {server}, does not answer");
+        ensure(status.contains(&told), || status.clone())?;
+        for arguments in [&["up", "--dir", &dir, "--mount", &mnt][..], &["down", "--dir", &dir]] {
+            let refused = cluster.run(arguments)?;
+            let told = ["stopped by a signal", "down --force"];
+            let is_told = told.iter().all(|word| refused.output.contains(word));
+            ensure(!refused.status.success() && is_told, || {
+                format!("sheen {}: {}\n{}", arguments[0], refused.status, refused.output)
+            })?;
+        }
+        // Nothing was ended, so nothing is lost if it goes on.
+        process::go_on(server)?;
+        let status = cluster.must(&["status", "--dir", &dir])?;
+        ensure(!status.contains("does not answer"), || status.clone())?;
+        ensure(fs::read(cluster.mnt().join("file")).told("read")? == b"there", || "lost".into())?;
+        process::stop(server)?;
+        cluster.must(&["down", "--dir", &dir, "--force"])?;
+        ensure(!process::is_alive(server), || "the server lives".to_owned())?;
+        cluster.fsck()?;
+        cluster.up()?;
+        same_after_restart(cluster)
+    });
+}

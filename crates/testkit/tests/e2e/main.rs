@@ -21,6 +21,7 @@ mod hangs;
 mod journals;
 mod kills;
 mod layouts;
+mod leftovers;
 mod metrics;
 mod moves;
 mod nodes;

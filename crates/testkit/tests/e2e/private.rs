@@ -171,12 +171,29 @@ fn what_another_user_wrote_makes_root_kill_and_unmount_nothing() {
             format!("{}: {}", down.status, down.output)
         })?;
         ensure(sheen_testkit::cluster::is_mounted(&mounted), || "unmounted".to_owned())?;
+        // Nor where the targets are to say what the run directory said.
+        let bare = cluster.logs().join("bare/mdt0000");
+        fs::create_dir_all(&bare).told("mkdir")?;
+        for name in ["format", "CONFIG"] {
+            fs::copy(cluster.dir().join("mdt0000").join(name), bare.join(name)).told(name)?;
+        }
+        chown(&bare, Some(MALLORY), Some(MALLORY)).told("chown")?;
+        let place = cluster.logs().join("bare");
+        let down = cluster.run(&["down", "--dir", &place.to_string_lossy()])?;
+        ensure(!down.status.success() && down.output.contains(&told), || {
+            format!("{}: {}", down.status, down.output)
+        })?;
+        ensure(!place.join("run").exists(), || "made a run directory there".to_owned())?;
         // Nor does a file of ours that names a process of another program.
         let pid_file = cluster.dir().join("run/server.pid");
         let right = text(&pid_file);
         fs::write(&pid_file, bystander.line()?).told("write")?;
         let status = cluster.must(&["status", "--dir", &cluster.dir().to_string_lossy()])?;
-        ensure(status.contains("server:      stopped"), || status.clone())?;
+        // It is found by what it was started with.
+        let server = right.split(' ').next().unwrap_or_default();
+        ensure(status.contains(&format!("server:      running, pid {server}\n")), || {
+            status.clone()
+        })?;
         fs::write(&pid_file, right).told("write")?;
         cluster.down()?;
         bystander.must_live()?;

@@ -69,6 +69,40 @@ pub(crate) fn mode(path: &Path) -> Outcome<u32> {
     Ok(fs::metadata(path).told(path.display())?.permissions().mode() & 0o7777)
 }
 
+/// What Lustre tells every user of a mount, and what it tells none.
+#[test]
+fn users_of_roots_mount_ask_what_lustre_tells_them() {
+    scene("users-ask", 2, LIMIT, |cluster| {
+        let mnt = cluster.mnt();
+        fs::write(mnt.join("open"), "text").told("write")?;
+        fs::write(mnt.join("closed"), "text").told("write")?;
+        set_mode(&mnt.join("closed"), 0o600)?;
+        fs::create_dir(mnt.join("private")).told("mkdir")?;
+        fs::write(mnt.join("private/f"), "text").told("write")?;
+        set_mode(&mnt.join("private"), 0o700)?;
+        let user = User { cluster, folder: &mnt, uid: ALICE, groups: &[] };
+        let (lfs, place) = (format!("{} lfs", program()?.display()), mnt.display().to_string());
+        for words in ["osts", "mdts", "getname", "pool_list"] {
+            let shown = user.can(&format!("{lfs} {words} {place}"))?;
+            let roots = cluster.must(&["lfs", words, &place])?;
+            ensure(shown == roots.trim(), || format!("{words}: {shown}\nroot: {roots}"))?;
+        }
+        let df = user.can(&format!("{lfs} df {place}"))?;
+        let told = ["MDT0000_UUID", "OST0000_UUID", "OST0001_UUID", "filesystem_summary"];
+        ensure(told.iter().all(|word| df.contains(word)), || df.clone())?;
+        // Without a path it is that of all mounts that let the user in.
+        ensure(user.can(&format!("{lfs} df"))?.contains(&place), || "not listed".to_owned())?;
+        // Of a layout the directory decides, which Lustre asks; not the file.
+        user.can(&format!("{lfs} getstripe open && {lfs} getstripe closed"))?;
+        user.cannot(&format!("{lfs} getstripe private/f"))?;
+        let fid = user.can(&format!("{lfs} path2fid open"))?;
+        let (done, output) = user.tries(&format!("{lfs} fid2path {place} {fid}"))?;
+        ensure(!done && output.contains("Operation not permitted"), || output.clone())?;
+        let path = cluster.must(&["lfs", "fid2path", &place, &fid])?;
+        ensure(path.trim() == format!("{place}/open"), || path.clone())
+    });
+}
+
 #[test]
 fn a_directory_that_is_closed_is_closed_to_others_at_once() {
     scene("closed-directory", 1, LIMIT, |cluster| {

@@ -88,12 +88,21 @@ fn rotate(path: &Path, adopt: impl Fn(&File) -> io::Result<()>) -> io::Result<()
         name.push(format!(".{number}"));
         PathBuf::from(name)
     };
+    // First the new one, for which there may be no room: then all stays as it is.
+    let next = PathBuf::from({
+        let mut name = path.as_os_str().to_owned();
+        name.push(".new");
+        name
+    });
+    let file = File::options().create(true).append(true).mode(0o600).open(&next)?;
     for number in (1..KEPT).rev() {
         // Not all are there before there were many.
         let _ = fs::rename(numbered(number), numbered(number + 1));
     }
-    fs::rename(path, numbered(1))?;
-    adopt(&File::options().create(true).append(true).mode(0o600).open(path)?)
+    // Somebody may have taken it away.
+    let _ = fs::rename(path, numbered(1));
+    fs::rename(&next, path)?;
+    adopt(&file)
 }
 
 #[cfg(test)]
@@ -139,6 +148,26 @@ mod tests {
         }
         let files = fs::read_dir(&folder).expect("a folder").count();
         assert_eq!(files, KEPT + 1);
+        fs::remove_dir_all(&folder).expect("it goes");
+    }
+
+    #[test]
+    fn a_log_that_is_gone_begins_anew_and_one_that_cannot_be_rotated_stays() {
+        let name = format!("sheen-log-gone-{}", std::process::id());
+        let folder = std::env::temp_dir().join(name);
+        fs::create_dir_all(&folder).expect("a folder");
+        let path = folder.join("server.log");
+        fs::write(&path, "older").expect("written");
+        fs::write(folder.join("server.log.1"), "oldest").expect("written");
+        // In the way of the new one.
+        fs::create_dir(folder.join("server.log.new")).expect("made");
+        rotate(&path, |_| panic!("no new one")).expect_err("it is in the way");
+        assert_eq!(fs::read_to_string(&path).expect("it stays"), "older");
+        assert_eq!(fs::read_to_string(folder.join("server.log.1")).expect("it stays"), "oldest");
+        fs::remove_dir(folder.join("server.log.new")).expect("removed");
+        fs::remove_file(&path).expect("removed");
+        rotate(&path, |mut file| file.write_all(b"new")).expect("rotated");
+        assert_eq!(fs::read_to_string(&path).expect("it is there"), "new");
         fs::remove_dir_all(&folder).expect("it goes");
     }
 

@@ -39,7 +39,7 @@ pub(super) use follow::Applied;
 pub(super) use follow::{Followed, follow_servers};
 pub(super) use in_work::add_in_work;
 pub(super) use lod::add as add_lod;
-pub(super) use mount::{MountState, mount_commands};
+pub(super) use mount::{MountState, answer_users, mount_commands};
 pub(super) use server::{
     add_server, escaped_job, follow_osts, is_active, lock_count, server_commands, service_samples,
     services, transfers,

@@ -11,7 +11,7 @@ use sheen_client::config::{ClusterMap, LovDesc};
 use sheen_client::data::Osts;
 use sheen_client::posix::{FileSystem, FsStat};
 use sheen_control::Tree;
-use sheen_fuse::Jobs;
+use sheen_fuse::{Jobs, Questions};
 use sheen_io::World;
 use sheen_node::rpc::{ImportReport, RpcNode};
 use sheen_rpc::ImportState;
@@ -254,6 +254,24 @@ pub(crate) fn mount_commands(state: &Arc<MountState>) -> Commands {
         Ok(state.targets().into_iter().map(line).collect())
     });
     commands
+}
+
+/// Has the mount answer `questions` of its users, as Lustre's does: what targets there are and how full, but no
+/// paths of FIDs, which may lie in directories that are closed to them (`EPERM`; Lustre's `user_fid2path` is not
+/// there).
+pub(crate) fn answer_users(state: &Arc<MountState>, questions: &Questions) {
+    let state = Arc::clone(state);
+    questions.answer_with(move |command| {
+        let answer = match command {
+            api::MOUNT_INFO => json(&state.info),
+            api::TARGETS => json(&state.targets().into_iter().map(|it| it.0).collect::<Vec<_>>()),
+            api::POOLS => json(&state.pools()),
+            api::TARGET_STATFS => json(&*state.statfs_believed()),
+            api::FID_TO_PATH => return Err(Errno::EPERM),
+            _ => return Err(Errno::EOPNOTSUPP),
+        };
+        answer.map_err(|(errno, _)| errno)
+    });
 }
 
 /// What Lustre calls the client's end of a connection to such a target.

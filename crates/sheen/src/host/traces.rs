@@ -1,0 +1,82 @@
+//! What a file system of `sheen up` leaves elsewhere than in its `run` directory, and so what is known of it when
+//! that is lost: its targets say which file system they are of, the MGT where its servers are, and the
+//! processes that still run say what they were started with.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use rustix::process::Pid;
+use sheen_store_disk::Config;
+use sheen_types::{Errno, Nid};
+
+use super::daemon;
+use crate::mkfs::TargetConfig;
+use crate::output::Fault;
+
+/// Keys in the MGT's configuration, beside those of `mkfs.lustre`.
+const NID: &str = "up.nid";
+const PORT: &str = "up.port";
+
+/// The file system that `targets` are of; `None` if there are none but an MGT.
+///
+/// # Errors
+/// `EINVAL` if they are of several, with their names; what is wrong with one that cannot be read.
+pub(super) fn fsname(targets: &[PathBuf]) -> Result<Option<String>, Fault> {
+    let mut known: Option<(String, &Path)> = None;
+    for path in targets {
+        let config = TargetConfig::load(path).map_err(|text| Fault::new(Errno::EIO, text))?;
+        if config.kind.is_none() {
+            continue;
+        }
+        match &known {
+            Some((name, first)) if *name != config.fsname => {
+                let (first, path, other) = (first.display(), path.display(), &config.fsname);
+                let text = format!(
+                    "{first} is of file system {name}, {path} of {other}: a directory is for one alone"
+                );
+                return Err(Fault::new(Errno::EINVAL, text));
+            }
+            Some(_) => {}
+            None => known = Some((config.fsname, path)),
+        }
+    }
+    Ok(known.map(|(name, _)| name))
+}
+
+/// NID and port of the servers, as [`note`] left them.
+pub(super) fn address(mgt: &Path) -> Option<(Nid, u16)> {
+    let values = Config::load(mgt).ok()?.values;
+    Some((values.get(NID)?.parse().ok()?, values.get(PORT)?.parse().ok()?))
+}
+
+/// Has the MGT say where the servers are.
+///
+/// # Errors
+/// Its configuration cannot be read or written.
+pub(super) fn note(mgt: &Path, nid: Nid, port: u16) -> Result<(), Fault> {
+    if address(mgt) == Some((nid, port)) {
+        return Ok(());
+    }
+    let failed = |error: sheen_store_disk::DiskError| crate::mkfs::disk_fault(&error);
+    let mut config = Config::load(mgt).map_err(failed)?;
+    config.values.insert(NID.to_owned(), nid.to_string());
+    config.values.insert(PORT.to_owned(), port.to_string());
+    config.save(mgt).map_err(failed)
+}
+
+/// A process of ours that runs as `sheen NAME` with `word` among its arguments, and all of these.
+pub(super) fn process(name: &str, word: &Path) -> Option<(Pid, Vec<String>)> {
+    let entries = fs::read_dir("/proc").ok()?;
+    let pids = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    pids.filter_map(Pid::from_raw).find_map(|pid| {
+        let words = daemon::words(pid)?;
+        let is_it = words.iter().skip(2).any(|found| Path::new(found) == word);
+        (is_it && daemon::runs_as(pid, name)).then_some((pid, words))
+    })
+}
+
+/// What follows `option` among the words of a process.
+pub(super) fn told<'a>(words: &'a [String], option: &str) -> Option<&'a str> {
+    let at = words.iter().position(|word| word == option)?;
+    words.get(at + 1).map(String::as_str)
+}

@@ -1,0 +1,137 @@
+//! What an `up` that fails takes back: what it made itself, and nothing that was there.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use super::cluster::Cluster;
+use super::cluster::PATIENCE;
+use super::way;
+use crate::output::Fault;
+
+/// So many lines of a log are shown that goes with its directory.
+const LINES: usize = 5;
+
+/// See the module.
+#[derive(Default)]
+pub(super) struct Undo {
+    /// The directory and those above it, the innermost first: they go if nobody else has put anything there.
+    above: Vec<PathBuf>,
+    /// Directories of ours: what lies in them goes with them.
+    made: Vec<PathBuf>,
+    /// `run/cluster` as it was; `None` if it was not there.
+    told: Option<String>,
+    /// Its servers were started: they may have registered the targets they were given.
+    started: bool,
+    /// So was the configuration that they are registered in.
+    is_new: bool,
+    /// The address that was announced first now.
+    announced: Option<PathBuf>,
+}
+
+impl Undo {
+    /// Before anything is made for the file system in `directory`.
+    pub(super) fn of(directory: &Path) -> Self {
+        let told = fs::read_to_string(directory.join("run/cluster")).ok();
+        let mut undo = Self { told, ..Self::default() };
+        let above = directory.ancestors().take_while(|path| !path.as_os_str().is_empty());
+        undo.above = above.take_while(|path| !path.exists()).map(Path::to_owned).collect();
+        undo.will_make(&directory.join("run"));
+        undo
+    }
+
+    /// Call before a directory is made.
+    pub(super) fn will_make(&mut self, path: &Path) {
+        if !path.exists() {
+            self.made.push(path.to_owned());
+        }
+    }
+
+    /// Call before a target is formatted.
+    pub(super) fn will_format(&mut self, path: &Path, is_mgt: bool) {
+        self.will_make(path);
+        self.is_new |= is_mgt;
+    }
+
+    /// Call before servers are started.
+    pub(super) fn will_start(&mut self) {
+        self.started = true;
+    }
+
+    /// Call before an address is announced.
+    pub(super) fn will_announce(&mut self, link: PathBuf) {
+        if fs::symlink_metadata(&link).is_err() {
+            self.announced = Some(link);
+        }
+    }
+
+    /// Takes all back, because of `fault`; answers it, with what the logs say that go.
+    pub(super) fn run(self, cluster: Option<&Cluster>, mut fault: Fault) -> Fault {
+        if let Some(cluster) = cluster.filter(|_| self.started) {
+            cluster.server().stop(PATIENCE);
+        }
+        if let Some(link) = &self.announced {
+            way::forget(link);
+        }
+        // What is registered by a configuration that stays has to stay, too.
+        if !self.started || self.is_new {
+            for path in &self.made {
+                keep_log(path, &mut fault);
+                // What cannot be removed is where it was made, and the fault that is told matters more.
+                let _ = fs::remove_dir_all(path);
+            }
+            for path in &self.above {
+                let _ = fs::remove_dir(path);
+            }
+        }
+        if let Some(cluster) = cluster.filter(|cluster| cluster.run().exists()) {
+            cluster.restore(self.told.as_deref());
+        }
+        fault
+    }
+}
+
+/// A log that is about to go, if the fault refers to it: its end becomes part of the fault.
+fn keep_log(below: &Path, fault: &mut Fault) {
+    let Some((said, log)) = fault.text.rsplit_once("; see ") else { return };
+    if !Path::new(log).starts_with(below) {
+        return;
+    }
+    let text = fs::read_to_string(log).unwrap_or_default();
+    let lines: Vec<&str> = text.lines().collect();
+    let end = &lines[lines.len().saturating_sub(LINES)..];
+    fault.text = format!("{said}: {}", end.join("; "));
+}
+
+#[cfg(test)]
+mod tests {
+    use sheen_types::Errno;
+
+    use super::*;
+
+    #[test]
+    fn what_was_made_goes_and_what_was_there_stays() {
+        let top = std::env::temp_dir().join(format!("sheen-undo-{}", std::process::id()));
+        fs::create_dir_all(&top).unwrap();
+        let directory = top.join("a/b/fs");
+        let undo = Undo::of(&directory);
+        fs::create_dir_all(directory.join("run")).unwrap();
+        fs::write(directory.join("run/server.log"), "one\ntwo\n").unwrap();
+        let log = directory.join("run/server.log");
+        let fault = Fault::new(Errno::EIO, format!("it died; see {}", log.display()));
+        assert_eq!(undo.run(None, fault).text, "it died: one; two");
+        assert!(!top.join("a").exists());
+        let undo = Undo::of(&directory);
+        fs::create_dir_all(directory.join("run")).unwrap();
+        // Another user of the directory above meanwhile.
+        fs::create_dir_all(top.join("a/other")).unwrap();
+        undo.run(None, Fault::new(Errno::EIO, "no reason"));
+        assert!(top.join("a/other").exists() && !top.join("a/b").exists());
+        fs::create_dir_all(directory.join("run")).unwrap();
+        let mut undo = Undo::of(&directory);
+        undo.will_format(&directory.join("mgt"), true);
+        fs::create_dir_all(directory.join("mgt")).unwrap();
+        undo.run(None, Fault::new(Errno::EIO, "no reason"));
+        assert!(directory.join("run").exists() && !directory.join("mgt").exists());
+        fs::remove_dir_all(top).unwrap();
+    }
+}

@@ -1,0 +1,259 @@
+//! What an `up` that fails, a `kill -9` and a lost directory leave behind.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use sheen_testkit::cluster::{Cluster, is_mounted, program};
+use sheen_testkit::process::{self, text};
+use sheen_testkit::scene::{play, scene};
+use sheen_testkit::{Outcome, Told, ensure};
+
+use crate::rights::{Home, NOBODY, User, set_mode};
+
+const LIMIT: Duration = Duration::from_secs(300);
+
+/// Everything below `path`, sorted.
+fn all_below(path: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(path).into_iter().flatten().flatten();
+    let mut all = Vec::new();
+    for entry in entries {
+        all.push(entry.path());
+        if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+            all.extend(all_below(&entry.path()));
+        }
+    }
+    all.sort();
+    all
+}
+
+/// `sheen up` that is to fail: what it says.
+fn fails(cluster: &Cluster, arguments: &[&str]) -> Outcome<String> {
+    let up = cluster.run(arguments)?;
+    ensure(!up.status.success(), || format!("{arguments:?} succeeds:\n{}", up.output))?;
+    Ok(up.output)
+}
+
+fn words<'a>(dir: &'a str, mnt: &'a str, more: &[&'a str]) -> Vec<&'a str> {
+    [&["up", "--dir", dir, "--mount", mnt, "--osts", "1"][..], more].concat()
+}
+
+#[test]
+fn an_up_that_fails_leaves_nothing_that_was_not_there() {
+    let cluster = Cluster::prepare("failed-up", 1, &[]).unwrap();
+    play(&Arc::new(cluster), LIMIT, |cluster| {
+        let (dir, mnt) = (cluster.dir().join("deep/fs"), cluster.mnt());
+        let missing = mnt.join("missing").display().to_string();
+        let file = mnt.join("file");
+        fs::write(&file, "").told("write")?;
+        let (dir, mnt, file) =
+            (dir.display().to_string(), mnt.display().to_string(), file.display().to_string());
+        let before = all_below(&cluster.dir());
+        for (words, told) in [
+            (words(&dir, &missing, &[]), "No such file or directory; make the directory first"),
+            (words(&dir, &file, &[]), "Not a directory"),
+            (words(&dir, &mnt, &["-o", "bogus"]), "'bogus' is not supported"),
+            (words(&dir, &mnt, &["--listen", "203.0.113.1@tcp"]), "is no address of this machine"),
+        ] {
+            let output = fails(cluster, &words)?;
+            ensure(output.contains(told), || format!("{words:?} says {output}"))?;
+            let after = all_below(&cluster.dir());
+            ensure(after == before, || format!("{words:?} leaves {after:?}"))?;
+            let running = process::with_environment(&format!(
+                "SHEEN_RUN_DIR={}",
+                cluster.sockets().display()
+            ));
+            ensure(running.is_empty(), || format!("{words:?} leaves processes {running:?}"))?;
+            let nids = all_below(&cluster.sockets().join("nids"));
+            ensure(nids.is_empty(), || format!("{words:?} leaves {nids:?}"))?;
+        }
+        // Of a file system that was there what was there stays, as it was.
+        cluster.up()?;
+        fs::write(cluster.mnt().join("f"), "kept").told("write")?;
+        cluster.down()?;
+        let told = || text(&cluster.dir().join("run/cluster"));
+        let (before, dir) = (told(), cluster.dir().display().to_string());
+        let bad = ["up", "--dir", &dir, "--mount", &mnt, "--osts", "2", "--listen", "-o", "bogus"];
+        let output = fails(cluster, &bad)?;
+        ensure(output.contains("'bogus' is not supported"), || output.clone())?;
+        ensure(told() == before, || format!("{} instead of {before}", told()))?;
+        ensure(cluster.server_pid().is_err(), || "its server runs".to_owned())?;
+        // What the server may have registered stays with the registration.
+        ensure(cluster.dir().join("ost0001/format").exists(), || "ost0001 is gone".to_owned())?;
+        cluster.must(&["up", "--dir", &dir, "--mount", &mnt])?;
+        let read = fs::read_to_string(cluster.mnt().join("f")).told("read")?;
+        ensure(read == "kept", || read.clone())
+    });
+}
+
+#[test]
+fn a_lost_run_directory_is_found_out_from_the_targets() {
+    let options = ["--fsname", "other", "--port", "9988"];
+    let cluster = Arc::new(Cluster::start_with("lost-run", 1, &options).unwrap());
+    play(&cluster, LIMIT, |cluster| {
+        fs::write(cluster.mnt().join("f"), "kept").told("write")?;
+        let (dir, mnt) = (cluster.dir().display().to_string(), cluster.mnt().display().to_string());
+        let source = cluster.source();
+        // While it runs: the processes are found, and said to be out of reach.
+        fs::remove_dir_all(cluster.dir().join("run")).told("remove")?;
+        let status = cluster.must(&["status", "--dir", &dir])?;
+        for told in ["file system: other", "server:      running", &format!("mounted on:  {mnt}")] {
+            ensure(status.contains(told), || format!("no '{told}' in {status}"))?;
+        }
+        let up = fails(cluster, &["up", "--dir", &dir, "--mount", &mnt])?;
+        ensure(up.contains("run `sheen down` first"), || up.clone())?;
+        cluster.down()?;
+        // And when nothing runs.
+        fs::remove_dir_all(cluster.dir().join("run")).told("remove")?;
+        let down = cluster.must(&["down", "--dir", &dir])?;
+        ensure(down.contains("run/cluster is gone: file system other"), || down.clone())?;
+        fs::remove_dir_all(cluster.dir().join("run")).told("remove")?;
+        let up = cluster.must(&["up", "--dir", &dir, "--mount", &mnt])?;
+        ensure(up.contains("run/cluster is gone: file system other"), || up.clone())?;
+        ensure(cluster.source() == source, || format!("{} for {source}", cluster.source()))?;
+        ensure(cluster.port().as_deref() == Some("9988"), || format!("{:?}", cluster.port()))?;
+        let read = fs::read_to_string(cluster.mnt().join("f")).told("read")?;
+        ensure(read == "kept", || read.clone())
+    });
+}
+
+#[test]
+fn processes_of_an_up_that_was_killed_are_found() {
+    scene("killed-up", 1, LIMIT, |cluster| {
+        let (server, mount) = (cluster.server_pid()?, cluster.mount_pid()?);
+        let run = cluster.dir().join("run");
+        // As if `up` had died between their start and the files.
+        for name in ["server.pid", "mount.pid"] {
+            fs::remove_file(run.join(name)).told(name)?;
+        }
+        let dir = cluster.dir().display().to_string();
+        let status = cluster.must(&["status", "--dir", &dir])?;
+        for told in [format!("running, pid {server}"), format!("running, pid {mount}")] {
+            ensure(status.contains(&told), || format!("no '{told}' in {status}"))?;
+        }
+        for name in ["server.pid", "mount.pid"] {
+            fs::remove_file(run.join(name)).told(name)?;
+        }
+        // Or before it said where the mount is.
+        let settings = text(&run.join("cluster"));
+        let without: Vec<&str> =
+            settings.lines().filter(|line| !line.starts_with("mount=")).collect();
+        fs::write(run.join("cluster"), without.join("\n")).told("write")?;
+        let pid = text(Path::new(&format!("/proc/{mount}/stat")));
+        let started = pid.rsplit(')').next().and_then(|rest| rest.split_whitespace().nth(19));
+        let started = started.ok_or("no start of the mount")?;
+        fs::write(run.join("mount.pid"), format!("{mount} {started}\n")).told("write")?;
+        cluster.up()?;
+        ensure((cluster.server_pid()?, cluster.mount_pid()?) == (server, mount), || {
+            "others were started".to_owned()
+        })?;
+        for name in ["server.pid", "mount.pid"] {
+            fs::remove_file(run.join(name)).told(name)?;
+        }
+        cluster.down()?;
+        ensure(!process::is_alive(server) && !process::is_alive(mount), || "they run".to_owned())?;
+        cluster.up()
+    });
+}
+
+#[test]
+fn what_was_killed_leaves_nothing_in_the_run_folder() {
+    scene("killed-leave", 1, LIMIT, |cluster| {
+        let left = |what: &str| -> Vec<String> {
+            let entries = fs::read_dir(cluster.sockets()).into_iter().flatten().flatten();
+            let names = entries.map(|entry| entry.file_name().to_string_lossy().into_owned());
+            names.filter(|name| name.starts_with(what)).collect()
+        };
+        let background = cluster.mnt().with_file_name("background");
+        fs::create_dir_all(&background).told("mkdir")?;
+        let (source, place) = (cluster.source(), background.display().to_string());
+        let words = ["mount", &source, &place];
+        cluster.must(&words)?;
+        let before =
+            process::with_environment(&format!("SHEEN_RUN_DIR={}", cluster.sockets().display()));
+        let known = [cluster.server_pid()?, cluster.mount_pid()?];
+        let other = before.into_iter().find(|pid| !known.contains(pid)).ok_or("no mount")?;
+        process::kill(other)?;
+        rustix::mount::unmount(&background, rustix::mount::UnmountFlags::DETACH).told("umount")?;
+        cluster.kill_mount()?;
+        cluster.kill_server()?;
+        cluster.up()?;
+        ensure(
+            left("server-").len() == 1
+                && left("mount-").iter().filter(|it| it.ends_with(".sock")).count() == 1,
+            || format!("{:?}", [left("server-"), left("mount-")]),
+        )?;
+        // The log of a mount in the background stays until the next one.
+        cluster.must(&words)?;
+        let folders = || left("mount-").into_iter().filter(|it| !it.ends_with(".sock")).count();
+        ensure(folders() == 1, || format!("{:?}", left("mount-")))?;
+        ensure(!cluster.run(&words)?.status.success(), || "mounted twice".to_owned())?;
+        ensure(folders() == 1, || format!("{:?}", left("mount-")))?;
+        ensure(is_mounted(&background), || "not mounted".to_owned())?;
+        rustix::mount::unmount(&background, rustix::mount::UnmountFlags::DETACH).told("umount")?;
+        cluster.down()?;
+        let links = all_below(&cluster.sockets().join("nids"));
+        ensure(links.is_empty(), || format!("down leaves {links:?}"))?;
+        cluster.up()
+    });
+}
+
+/// A mount namespace of its own, as `unshare -m`, containers and services with private mounts have it.
+#[test]
+fn a_mount_of_another_namespace_is_named_and_can_be_ended() {
+    let cluster = Arc::new(Cluster::prepare("namespace", 1, &[]).unwrap());
+    play(&cluster, LIMIT, |cluster| {
+        let (dir, mnt) = (cluster.dir().display().to_string(), cluster.mnt().display().to_string());
+        let line = format!(
+            "{} up --dir {dir} --mount {mnt} --osts 1 && echo inside > {mnt}/f",
+            program()?.display()
+        );
+        let mut inside = std::process::Command::new("unshare");
+        inside.args(["--mount", "--propagation", "private", "sh", "-c", &line]);
+        inside.env("SHEEN_RUN_DIR", cluster.sockets());
+        process::must(&mut inside, &cluster.logs().join("unshare"), LIMIT)?;
+        let status = cluster.must(&["status", "--dir", &dir])?;
+        ensure(status.contains("not mounted here"), || status.clone())?;
+        let up = fails(cluster, &["up", "--dir", &dir, "--mount", &mnt])?;
+        ensure(up.contains("is not mounted here"), || up.clone())?;
+        cluster.down()?;
+        cluster.up()?;
+        let read = fs::read_to_string(cluster.mnt().join("f")).told("read")?;
+        ensure(read == "inside\n", || read.clone())?;
+        // What is unmounted while a program uses it goes on for that, and `down` ends it by force only.
+        let open = fs::File::open(cluster.mnt().join("f")).told("open")?;
+        rustix::mount::unmount(&cluster.mnt(), rustix::mount::UnmountFlags::DETACH)
+            .told("umount")?;
+        let up = fails(cluster, &["up", "--dir", &dir, "--mount", &mnt])?;
+        ensure(up.contains("is not mounted here"), || up.clone())?;
+        let down = fails(cluster, &["down", "--dir", &dir])?;
+        ensure(down.contains("end those"), || down.clone())?;
+        drop(open);
+        cluster.down()
+    });
+}
+
+/// In a user namespace a user is root to the processes in it, without the rights of root in `/run`.
+#[test]
+fn a_user_is_up_as_root_of_a_namespace() {
+    let cluster = Arc::new(Cluster::prepare("namespace-root", 1, &[]).unwrap());
+    play(&cluster, LIMIT, |cluster| {
+        set_mode(Path::new("/dev/fuse"), 0o666)?;
+        let home = Home::of(NOBODY)?;
+        let user = User { cluster, folder: &home.0, uid: NOBODY, groups: &[] };
+        let tool = program()?.display().to_string();
+        let inside = format!(
+            "{tool} up --dir own/fs --mount m --osts 1 && echo mine > m/f && cat m/f && {tool} lfs df m; \
+             {tool} down --dir own/fs"
+        );
+        let own = home.0.join("own/xdg").display().to_string();
+        let output = user.can(&format!(
+            "mkdir -p -m 700 {own}; env -u SHEEN_RUN_DIR XDG_RUNTIME_DIR={own} \
+             unshare --user --map-root-user --mount sh -c '{inside}'"
+        ));
+        let output = output?;
+        let told = ["mine", "OST0000_UUID"];
+        ensure(told.iter().all(|word| output.contains(word)), || output.clone())
+    });
+}
