@@ -399,3 +399,46 @@ fn data_whose_record_may_be_lost_is_set_aside_and_not_removed() {
     assert_eq!(fs::read(&found).expect("it is kept"), data);
     assert_eq!(store.read(OBJECT, 0, data.len()), Ok(data));
 }
+
+fn append(path: &Path, more: &[u8]) {
+    let file = fs::File::options().append(true).open(path);
+    std::io::Write::write_all(&mut file.expect("a file"), more).expect("appended");
+}
+
+#[test]
+fn a_file_that_has_grown_is_found() {
+    let (dir, store, data) = stored(10_000);
+    let path = file_of(&store, OBJECT);
+    drop(store);
+    append(&path, b"more");
+    let store = open(&dir);
+    let long = Damage::Long { expected: 10_000, found: 10_004 };
+    assert_eq!(damage(store.read(OBJECT, 0, 10)), long);
+    assert_eq!(damage(store.attributes(OBJECT)), long);
+    assert_eq!(damage(store.write(OBJECT, 20_000, std::slice::from_ref(&data))), long);
+    for _ in 0..2 {
+        assert_eq!(scrub(&store, OBJECT), [long.clone()], "and looking makes no data of it");
+    }
+    assert!(store.integrity().files_failed > 0);
+    drop(store);
+    assert_eq!(damage(open(&dir).attributes(OBJECT)), long, "it is not forgotten");
+}
+
+/// What grew while the store was open, and what a crash has left, is known as well.
+#[test]
+fn growth_is_told_from_what_was_written_before_a_crash() {
+    let (dir, store, data) = stored(10_000);
+    store.write(OBJECT, 10_000, std::slice::from_ref(&data)).expect("write works");
+    let killed = common::kept();
+    // Of the second write no group has told the engine.
+    copy(&dir, &killed);
+    drop(store);
+    let store = open(&killed);
+    assert_eq!(store.attributes(OBJECT).expect("whole").size, 20_000);
+    assert_eq!(scrub(&store, OBJECT), []);
+    append(&file_of(&store, OBJECT), b"more");
+    let long = Damage::Long { expected: 20_000, found: 20_004 };
+    assert_eq!(scrub(&store, OBJECT), [long.clone()], "while it is open");
+    drop(store);
+    assert_eq!(damage(open(&killed).read(OBJECT, 0, 10)), long);
+}

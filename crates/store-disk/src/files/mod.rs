@@ -436,7 +436,10 @@ impl Files {
                 };
                 if keep(name)? {
                     let stat = statat(&self.objects, &path, AtFlags::SYMLINK_NOFOLLOW);
-                    bytes += stat.map_or(0, |stat| stat.st_blocks.cast_unsigned() * 512);
+                    if let Ok(stat) = stat {
+                        bytes += stat.st_blocks.cast_unsigned() * 512;
+                        self.take_length(name, stat.st_size.cast_unsigned())?;
+                    }
                 } else {
                     self.leave(&path, is_sure).map_err(failed)?;
                     self.swept.lock().push(name);
@@ -444,6 +447,23 @@ impl Files {
             }
         }
         Ok(bytes)
+    }
+
+    /// After a crash: what was written after the last group made the file longer than the engine says. From
+    /// here on nothing else may.
+    fn take_length(&self, name: Name, found: u64) -> Result<(), StoreError> {
+        let kept = self.kept.sums(&crate::record::name_key(name))?;
+        let is_longer = kept.is_some_and(|kept| sums::is_longer(&kept, found));
+        if !is_longer {
+            return Ok(());
+        }
+        let file = self.file(name);
+        self.load(&file)?;
+        if !file.dirty.swap(true, Ordering::AcqRel) {
+            self.note_dirty(name);
+        }
+        self.note(&file, |sums| sums.grow(found));
+        Ok(())
     }
 
     /// What was compared since the store was opened.

@@ -188,8 +188,12 @@ impl Files {
     ) -> Result<(), StoreError> {
         self.load(file)?;
         let _turn = file.changes.lock();
-        self.end_now(file)?;
-        let has_file = file.sums.lock().has_file;
+        let end = self.end_now(file)?;
+        let has_file = {
+            let mut sums = file.sums.lock();
+            sums.settle(end);
+            sums.has_file
+        };
         let Some(descriptor) = self.descriptor(file, !has_file)? else {
             self.nothing(file)?;
             return Err(StoreError::Io("a file that was made is not there".to_owned()));
@@ -201,9 +205,27 @@ impl Files {
             self.note_dirty(file.name);
         }
         // And after that: what is kept as synced was listed before.
-        let outcome = outcome.map(|done| self.note(file, |sums| note(sums, done)));
+        let outcome = match outcome {
+            Ok(done) => {
+                self.note(file, |sums| note(sums, done));
+                Ok(())
+            }
+            Err(error) => {
+                self.note_failure(file);
+                Err(error)
+            }
+        };
         self.count_usage(file)?;
         outcome
+    }
+
+    /// A change failed: some of it may be there.
+    fn note_failure(&self, file: &Arc<File>) {
+        let found = self.ask_size(file, &mut file.state.lock());
+        self.note(file, |sums| match found {
+            Ok((size, _)) => sums.grow(size),
+            Err(_) => sums.unsettle(),
+        });
     }
 
     /// Grows as needed.
