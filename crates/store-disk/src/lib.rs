@@ -194,7 +194,7 @@ impl StoreDisk {
         let capacity = config.capacity_bytes(dir)?;
         format::close(dir)?;
         let lock = format::lock(dir)?;
-        format::upgrade(dir)?;
+        format::upgrade(dir, config)?;
         let budget = |value: usize, default| if value == 0 { default } else { value };
         let cache_bytes = budget(options.cache_bytes, limits::CACHE_BYTES_DEFAULT);
         let cache_bytes = cache_bytes.max(limits::CACHE_BYTES_MIN);

@@ -201,14 +201,19 @@ impl Cluster {
 
     /// The targets that are there, MGT first.
     pub(super) fn targets(&self) -> Vec<PathBuf> {
+        let mut folders = self.folders();
+        folders.retain(|folder| folder.join("format").exists());
+        folders
+    }
+
+    /// The folders of targets, whatever they hold.
+    pub(super) fn folders(&self) -> Vec<PathBuf> {
         let entries = fs::read_dir(&self.directory).into_iter().flatten().flatten();
         let mut names: Vec<String> =
             entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
         let rank =
             |name: &str| ["mgt", "mdt", "ost"].iter().position(|kind| name.starts_with(kind));
-        names.retain(|name| {
-            rank(name).is_some() && self.directory.join(name).join("format").exists()
-        });
+        names.retain(|name| rank(name).is_some());
         names.sort_by_key(|name| (rank(name), name.clone()));
         names.iter().map(|name| self.directory.join(name)).collect()
     }
@@ -222,6 +227,22 @@ impl Cluster {
         rustix::fs::flock(&file, FlockOperation::LockExclusive).map_err(failed)?;
         Ok(file)
     }
+}
+
+/// What the target in a folder of a file system of `sheen up` is, by the folder's name alone.
+pub(super) fn of_folder(folder: &str, fsname: &str) -> Option<TargetConfig> {
+    if folder == "mgt" {
+        return Some(TargetConfig { mgs: true, ..TargetConfig::default() });
+    }
+    let (kind, index) = folder.split_at_checked(3)?;
+    let kind = match kind {
+        "mdt" => TargetKind::Mdt,
+        "ost" => TargetKind::Ost,
+        _ => return None,
+    };
+    let index = u16::from_str_radix(index, 16).ok()?;
+    let fsname = fsname.to_owned();
+    Some(TargetConfig { kind: Some(kind), fsname, index, ..TargetConfig::default() })
 }
 
 /// Formats what is missing, starts what does not run, mounts.
