@@ -75,8 +75,12 @@ impl Config {
         Self::read(&path, sums_may_lack).map_err(|why| {
             let copy = dir.join(COPY);
             let way_out = match Self::read(&copy, false) {
-                Ok(_) => format!("put its copy in its place (cp {} {})", copy.display(), path.display()),
-                Err(_) => "restore it from a backup, or have it made again (`sheen salvage`)".to_owned(),
+                Ok(_) => {
+                    format!("put its copy in its place (cp {} {})", copy.display(), path.display())
+                }
+                Err(_) => {
+                    "restore it from a backup, or have it made again (`sheen salvage`)".to_owned()
+                }
             };
             DiskError::Damaged { path, why: format!("{why}: {way_out}") }
         })

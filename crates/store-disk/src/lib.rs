@@ -94,8 +94,8 @@ use std::{
 
 use bytes::Bytes;
 use sheen_store::{
-    Attributes, CommitHook, Entry, FileKind, Integrity, Sequence, Store, StoreError, StoreSpace,
-    Transaction, Verified,
+    Attributes, BlockSums, CommitHook, Entry, FileKind, Integrity, Sequence, Store, StoreError,
+    StoreSpace, Transaction, Verified,
 };
 use sheen_types::Fid;
 
@@ -565,7 +565,20 @@ impl Store for StoreDisk {
 
     fn write(&self, object: Fid, offset: u64, pieces: &[Bytes]) -> Result<(), StoreError> {
         let file = self.core.file_to_change(object)?;
-        self.core.told(object, self.core.files.write(&file, offset, pieces))
+        self.core.told(object, self.core.files.write(&file, offset, pieces, None))
+    }
+
+    fn write_summed(
+        &self,
+        object: Fid,
+        offset: u64,
+        pieces: &[Bytes],
+        sums: BlockSums,
+    ) -> Result<(), StoreError> {
+        let length: usize = pieces.iter().map(Bytes::len).sum();
+        debug_assert_eq!(sums.length, length as u64, "checksums of other bytes");
+        let file = self.core.file_to_change(object)?;
+        self.core.told(object, self.core.files.write(&file, offset, pieces, Some(sums)))
     }
 
     fn truncate(&self, object: Fid, size: u64) -> Result<(), StoreError> {

@@ -144,7 +144,8 @@ fn configuration_is_text_beside_the_engine() {
 /// leads out.
 #[test]
 fn a_damaged_configuration_is_refused_by_name() {
-    let dir = formatted(&FormatOptions { label: "lustre-OST0001".to_owned(), ..Default::default() });
+    let dir =
+        formatted(&FormatOptions { label: "lustre-OST0001".to_owned(), ..Default::default() });
     let (path, copy) = (dir.join("CONFIG"), dir.join("CONFIG.copy"));
     let whole = fs::read(&path).expect("read works");
     let config = Config::load(&dir).expect("whole");

@@ -13,7 +13,7 @@ use std::{
 
 use bytes::Bytes;
 use sheen_store::{
-    Attributes, Damage, FileKind, Store, StoreError, Transaction, suite::script::Numbers,
+    Attributes, BlockSums, Damage, FileKind, Store, StoreError, Transaction, suite::script::Numbers,
 };
 use sheen_store_disk::{FormatOptions, OpenOptions, StoreDisk};
 use sheen_types::Fid;
@@ -182,6 +182,29 @@ fn flipped_bytes_are_found_and_a_whole_write_heals_them() {
 }
 
 /// Appends need no mark, and what was kept of a shorter file stays right.
+/// What the caller has summed is compared as what the store sums itself.
+#[test]
+fn checksums_of_the_caller_are_kept() {
+    let dir = common::kept();
+    StoreDisk::format(&dir, &FormatOptions::default()).expect("format works");
+    let store = open(&dir);
+    create(&store, OBJECT);
+    let data = bytes(20_000, 3);
+    for (offset, pieces) in [(100, [data.slice(..9000)]), (9100, [data.slice(9000..)])] {
+        let sums = BlockSums::of(offset, &pieces);
+        store.write_summed(OBJECT, offset, &pieces, sums).expect("write works");
+    }
+    store.commit().expect("commit works");
+    let path = file_of(&store, OBJECT);
+    assert_eq!(store.read(OBJECT, 100, 20_000), Ok(data));
+    assert!(store.integrity().blocks_checked >= 4, "{:?}", store.integrity());
+    drop(store);
+    let store = open(&dir);
+    assert_eq!(scrub(&store, OBJECT), []);
+    flip(&path, 9050);
+    assert_eq!(scrub(&store, OBJECT), [Damage::Checksum { offset: 8192 }]);
+}
+
 #[test]
 fn changes_of_all_kinds_are_no_damage() {
     let dir = common::kept();

@@ -12,7 +12,9 @@ use std::{
 
 use bytes::Bytes;
 use sheen_store::{Attributes, FileKind, Sequence, Store, StoreError, Transaction};
-use sheen_store_disk::{Config, DiskError, FormatOptions, OpenOptions, Salvaged, StoreDisk, salvage};
+use sheen_store_disk::{
+    Config, DiskError, FormatOptions, OpenOptions, Salvaged, StoreDisk, salvage,
+};
 use sheen_types::Fid;
 
 const OBJECTS: u32 = 3700;

@@ -225,7 +225,11 @@ impl Files {
         Ok(Err(damage))
     }
 
-    pub(super) fn ask_size(&self, file: &File, state: &mut State) -> Result<(u64, u64), StoreError> {
+    pub(super) fn ask_size(
+        &self,
+        file: &File,
+        state: &mut State,
+    ) -> Result<(u64, u64), StoreError> {
         // Not through `descriptor`: a stat needs no place among the open files.
         let open = file.descriptor.lock().clone();
         let stat: Result<Stat, Errno> = match open {

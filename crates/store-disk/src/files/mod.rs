@@ -679,7 +679,7 @@ mod tests {
                 2 => files.allocate(&file, offset, length, true).expect("allocated"),
                 _ => {
                     let piece = Bytes::from(vec![1; length.try_into().expect("small")]);
-                    files.write(&file, offset, &[piece]).expect("written");
+                    files.write(&file, offset, &[piece], None).expect("written");
                 }
             }
             kept += u32::from(file.knows_blocks());
@@ -722,7 +722,7 @@ mod tests {
             let files = Files { syncs_whole: whole, ..place.open() };
             let all: Vec<_> = (0..count).map(|oid| files.file((Fid::new(1, oid), 1))).collect();
             let write =
-                |file| files.write(file, 0, &[Bytes::from_static(b"data")]).expect("written");
+                |file| files.write(file, 0, &[Bytes::from_static(b"data")], None).expect("written");
             all.iter().for_each(write);
             assert_eq!(files.sync_all(), Ok(alone), "{count} files");
             assert_eq!(files.sync_all(), Ok(Some(0)));

@@ -10,10 +10,9 @@
 
 use std::collections::BTreeMap;
 
+pub(crate) use sheen_store::BLOCK_BYTES;
 use sheen_store::{Damage, StoreError};
 
-/// Bytes that one checksum covers.
-pub(crate) const BLOCK_BYTES: u64 = 4096;
 /// Blocks whose checksums lie together.
 pub(crate) const CHUNK_BLOCKS: u64 = 256;
 /// Bytes of a chunk's data.

@@ -11,11 +11,11 @@ use rustix::{
     fs::{FallocateFlags, SeekFrom, fallocate, fdatasync, ftruncate, seek},
     io::{Errno, pwritev},
 };
-use sheen_store::{Damage, StoreError};
+use sheen_store::{BlockSums, Damage, StoreError};
 
 use super::{
     File, Files, Name, SHARDS,
-    checked::{Compared, parts, read_at},
+    checked::{Compared, read_at},
     file::Known,
     store_error,
     sums::{BLOCK_BYTES, Block, Sums},
@@ -228,12 +228,13 @@ impl Files {
         });
     }
 
-    /// Grows as needed.
+    /// Grows as needed. `sums` are those of the bytes, if the caller has them.
     pub(crate) fn write(
         &self,
         file: &Arc<File>,
         offset: u64,
         pieces: &[Bytes],
+        sums: Option<BlockSums>,
     ) -> Result<(), StoreError> {
         let length: u64 = pieces.iter().map(|piece| piece.len() as u64).sum();
         if length == 0 {
@@ -243,7 +244,11 @@ impl Files {
         let end = end.ok_or(StoreError::TooLarge)?;
         let missing = || self.missing(file, offset, end);
         let _room = self.ask_again(|| self.usage.reserve(length, missing))?;
-        let parts = if self.has_checksums() { parts(offset, pieces) } else { Vec::new() };
+        let parts = match (self.has_checksums(), sums) {
+            (false, _) => Vec::new(),
+            (true, Some(sums)) => sums.blocks,
+            (true, None) => BlockSums::of(offset, pieces).blocks,
+        };
         let write = |descriptor: &OwnedFd| {
             let blocks = self.blocks_of(file, descriptor, &parts)?;
             self.overwrite(file, offset, end)?;
