@@ -93,6 +93,7 @@ use std::{
 };
 
 use bytes::Bytes;
+use parking_lot::Mutex;
 use sheen_store::{
     Attributes, BlockSums, CommitHook, Entry, FileKind, Integrity, Sequence, Store, StoreError,
     StoreSpace, Transaction, Verified,
@@ -147,7 +148,7 @@ struct Core {
 /// See the crate's documentation. Dropping it commits what is pending.
 pub struct StoreDisk {
     core: Arc<Core>,
-    threads: Vec<JoinHandle<()>>,
+    threads: Mutex<Vec<JoinHandle<()>>>,
     dir: PathBuf,
     _lock: OwnedFd,
 }
@@ -226,7 +227,30 @@ impl StoreDisk {
             doing: "start the store's threads".to_owned(),
             error,
         })?;
-        Ok(Self { core, threads, dir: dir.to_owned(), _lock: lock })
+        Ok(Self { core, threads: Mutex::new(threads), dir: dir.to_owned(), _lock: lock })
+    }
+
+    /// Commits what is pending and notes that nothing is open any more, as dropping does: for a process that
+    /// ends while others may hold the store. Nothing is changed after that.
+    pub fn close(&self) {
+        let threads = std::mem::take(&mut *self.threads.lock());
+        if threads.is_empty() {
+            return;
+        }
+        self.core.files.end_changes();
+        self.core.committer.stop();
+        for thread in threads {
+            if thread.join().is_err() {
+                tracing::error!(dir = %self.dir.display(), "a thread of the store panicked");
+                return;
+            }
+        }
+        if !self.core.committer.close() {
+            return;
+        }
+        if let Err(error) = self.core.close() {
+            tracing::warn!(dir = %self.dir.display(), %error, "the store was not closed properly");
+        }
     }
 
     /// The directory it lies in.
@@ -440,18 +464,7 @@ fn spawn(core: &Arc<Core>) -> std::io::Result<Vec<JoinHandle<()>>> {
 
 impl Drop for StoreDisk {
     fn drop(&mut self) {
-        self.core.committer.stop();
-        for thread in self.threads.drain(..) {
-            if thread.join().is_err() {
-                tracing::error!(dir = %self.dir.display(), "a thread of the store panicked");
-                return;
-            }
-        }
-        if self.core.committer.check().is_ok()
-            && let Err(error) = self.core.close()
-        {
-            tracing::warn!(dir = %self.dir.display(), %error, "the store was not closed properly");
-        }
+        self.close();
     }
 }
 

@@ -447,6 +447,27 @@ fn a_file_that_has_grown_is_found() {
     assert_eq!(damage(open(&dir).attributes(OBJECT)), long, "it is not forgotten");
 }
 
+/// A server closes its stores while tasks of its may hold them still.
+#[test]
+fn a_store_that_is_closed_changes_no_more_and_has_not_crashed() {
+    let (dir, store, data) = stored(10_000);
+    store.write(OBJECT, 10_000, std::slice::from_ref(&data)).expect("write works");
+    store.close();
+    let closed = common::kept();
+    copy(&dir, &closed);
+    let refused = store.write(OBJECT, 20_000, std::slice::from_ref(&data));
+    assert!(matches!(refused, Err(StoreError::Io(_))), "{refused:?}");
+    let mut change = Transaction::new();
+    change.destroy(OBJECT);
+    assert!(store.apply(change).is_err());
+    assert_eq!(store.read(OBJECT, 10_000, 10_000), Ok(data));
+    drop(store);
+    let path = file_of(&open(&closed), OBJECT);
+    append(&path, b"more");
+    // A crash would have let it pass.
+    assert_eq!(scrub(&open(&closed), OBJECT), [Damage::Long { expected: 20_000, found: 20_004 }]);
+}
+
 /// What grew while the store was open, and what a crash has left, is known as well.
 #[test]
 fn growth_is_told_from_what_was_written_before_a_crash() {

@@ -39,7 +39,7 @@ use std::{
     time::Instant,
 };
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLock};
 use rustix::{
     fs::{AtFlags, Mode, OFlags, fstatvfs, mkdirat, openat, renameat, statat, unlinkat},
     io::Errno,
@@ -125,6 +125,8 @@ pub(crate) struct Files {
     /// Whether blocks get checksums, and theirs are compared.
     checksums: AtomicBool,
     counts: Counts,
+    /// No file is changed any more. Who changes one holds this, so that what the engine gets at last is all.
+    ended: RwLock<bool>,
     /// Chunks of checksums seen since memory was last looked through.
     chunks_seen: AtomicUsize,
 }
@@ -249,6 +251,7 @@ impl Files {
             told: Mutex::default(),
             checksums: AtomicBool::new(opening.checksums),
             counts: Counts::default(),
+            ended: RwLock::new(false),
             chunks_seen: AtomicUsize::new(0),
         })
     }
@@ -327,6 +330,11 @@ impl Files {
     pub(crate) fn has_unsynced(&self) -> bool {
         let dirty = self.dirty.lock();
         dirty.overflown || !dirty.files.is_empty()
+    }
+
+    /// The store is about to be closed: changes under way end, and no others begin.
+    pub(crate) fn end_changes(&self) {
+        *self.ended.write() = true;
     }
 
     /// Before the store is closed: the next process need not sync what is synced.

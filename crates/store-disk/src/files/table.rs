@@ -186,6 +186,10 @@ impl Files {
         change: impl FnOnce(&OwnedFd) -> Result<T, StoreError>,
         note: impl FnOnce(&mut Sums, T),
     ) -> Result<(), StoreError> {
+        let ended = self.ended.read();
+        if *ended {
+            return Err(StoreError::Io("the store is closed".to_owned()));
+        }
         self.load(file)?;
         let _turn = file.changes.lock();
         let end = self.end_now(file)?;
