@@ -11,7 +11,7 @@ use sheen_store_disk::{Config, LABEL_KEY, OpenOptions, Salvaged, StoreDisk};
 use sheen_types::{Errno, Fid, TargetKind, TargetName, Timestamp};
 
 use super::cluster::{self, Cluster};
-use super::target::plans;
+use super::target::{REGISTERED, plans};
 use crate::mkfs::{TargetConfig, disk_fault};
 use crate::output::{self, Fault, errno_of};
 
@@ -87,7 +87,9 @@ fn find(cluster: &Cluster, options: &Salvage) -> Result<Found, Fault> {
             if is_named || name == options.target {
                 let config = by_name.unwrap_or_default();
                 let label = (LABEL_KEY.to_owned(), config.name());
-                let values = config.to_values().into_iter().chain([label]).collect();
+                // Else it would come as a new target of a number that is taken.
+                let known = (REGISTERED.to_owned(), "1".to_owned());
+                let values = config.to_values().into_iter().chain([label, known]).collect();
                 return Ok(Found { directory, kind, otherwise: Config { values } });
             }
         }

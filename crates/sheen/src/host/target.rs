@@ -141,8 +141,7 @@ impl Running {
     }
 
     fn was_registered(&self) -> Result<bool, String> {
-        let config = Config::load(&self.plan.directory).map_err(|error| error.to_string())?;
-        Ok(config.values.contains_key(REGISTERED))
+        is_registered(&self.plan.directory).map_err(|fault| fault.text)
     }
 
     /// Tells the MGS of it.
@@ -167,5 +166,11 @@ impl Running {
     }
 }
 
+/// Whether the target in `directory` has told the MGS of itself.
+pub(super) fn is_registered(directory: &Path) -> Result<bool, Fault> {
+    let config = Config::load(directory).map_err(|error| mkfs::disk_fault(&error))?;
+    Ok(config.values.contains_key(REGISTERED))
+}
+
 /// Set in a target's configuration before it registers for the first time.
-const REGISTERED: &str = "registered";
+pub(super) const REGISTERED: &str = "registered";
