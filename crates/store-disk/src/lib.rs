@@ -230,6 +230,15 @@ impl StoreDisk {
         Ok(Self { core, threads: Mutex::new(threads), dir: dir.to_owned(), _lock: lock })
     }
 
+    /// Whether the store in `dir` has lost the mark of what it acknowledged as durable: it opens, and believes
+    /// what it has. From then on there is a mark again.
+    ///
+    /// # Errors
+    /// An IO error.
+    pub fn lacks_mark(dir: &Path) -> Result<bool, DiskError> {
+        Ok(mark::Mark::read(dir)?.is_none() && dir.join("engine").exists())
+    }
+
     /// Commits what is pending and notes that nothing is open any more, as dropping does: for a process that
     /// ends while others may hold the store. Nothing is changed after that.
     pub fn close(&self) {

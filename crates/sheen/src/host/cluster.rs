@@ -258,6 +258,7 @@ pub(crate) fn up(options: &Up) -> Result<(), Fault> {
     let _lock = cluster.lock()?;
     settle(&mut cluster, options)?;
     format_missing(&mut cluster, options)?;
+    tell_lost_marks(&cluster);
     start_server(&mut cluster, options)?;
     start_mount(&mut cluster, options)
 }
@@ -331,6 +332,18 @@ fn format_missing(cluster: &mut Cluster, options: &Up) -> Result<(), Fault> {
         StoreDisk::format(&path, &format).map_err(|error| mkfs::disk_fault(&error))?;
     }
     cluster.save()
+}
+
+/// Says which targets cannot tell any more whether all is there that was acknowledged as durable.
+fn tell_lost_marks(cluster: &Cluster) {
+    for folder in
+        cluster.targets().iter().filter(|path| StoreDisk::lacks_mark(path).is_ok_and(|lacks| lacks))
+    {
+        output::line(format_args!(
+            "{}: it is gone or damaged: whether all that was acknowledged as durable is there cannot be told",
+            folder.join("committed").display()
+        ));
+    }
 }
 
 /// Starts the server process unless it runs; at the NID it had, so that clients find it again.
