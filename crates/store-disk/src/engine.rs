@@ -114,7 +114,8 @@ impl Engine {
         let found = looked.unwrap_or_else(|_| {
             let why = "its tables cannot be read: they went bad".to_owned();
             Err(DiskError::Damaged { path: dir.join("engine"), why })
-        })?;
+        });
+        let found = found.map_err(inspect::with_way_out)?;
         if found.lacks_mark {
             tracing::warn!(
                 store = target,
@@ -125,7 +126,7 @@ impl Engine {
         if let Some((journal, rest)) = &found.torn {
             cut(target, dir, journal, *rest, found.durable)?;
         }
-        Self::open_found(dir, target, cache_bytes, &found)
+        Self::open_found(dir, target, cache_bytes, &found).map_err(inspect::with_way_out)
     }
 
     fn open_found(
@@ -136,9 +137,15 @@ impl Engine {
     ) -> Result<(Self, Opened), DiskError> {
         let mark = Mark::open(dir)?;
         let path = dir.join("engine");
-        let broken = |error: fjall::Error| DiskError::Engine(error.to_string());
+        let broken = |error: fjall::Error| match error {
+            fjall::Error::Io(error) => DiskError::io("open", &path)(error),
+            error => DiskError::Damaged { path: path.clone(), why: error.to_string() },
+        };
         let open = AssertUnwindSafe(|| database(&path, cache_bytes).map_err(broken));
-        let panicked = |_| Err(DiskError::Engine("it panicked: its files went bad".to_owned()));
+        let panicked = |_| {
+            let why = "the engine panicked: its files went bad".to_owned();
+            Err(DiskError::Damaged { path: path.clone(), why })
+        };
         let (database, [objects, keys, meta]) = catch_unwind(open).unwrap_or_else(panicked)?;
         let engine = Self {
             database,

@@ -229,6 +229,10 @@ fn try_one(
             let line = error.to_string();
             let named = line.contains(LABEL) || line.contains(&*place.0.to_string_lossy());
             assert!(named && !line.contains('\n'), "{file:?} {damage:?}: {line}");
+            if file.starts_with("engine") {
+                let tells = line.contains("/engine") && line.contains("sheen salvage");
+                assert!(tells, "no path or no way out: {file:?} {damage:?}: {line}");
+            }
             Ok(false)
         }
         Ok(store) => is_whole_or_says(&store)
