@@ -158,18 +158,18 @@ impl Engine {
             target: target.into(),
             faults: Arc::default(),
         };
-        let opened = engine.opened(&path, found)?;
+        let opened = engine.opened(dir, found)?;
         let mut batch = engine.batch();
         batch.insert(&engine.meta, BOOT, &opened.boot.to_le_bytes());
         batch.remove(&engine.meta, CLEAN);
-        engine.write(batch, opened.sequence).map_err(engine_fault)?;
+        engine.write(batch, opened.sequence).map_err(inspect::fault(dir))?;
         engine.mark.sync()?;
         Ok((engine, opened))
     }
 
     /// What fjall made of the files, which must be what [`inspect`] found in them.
-    fn opened(&self, path: &Path, found: &Found) -> Result<Opened, DiskError> {
-        let number = |key| self.number(key).map_err(engine_fault);
+    fn opened(&self, dir: &Path, found: &Found) -> Result<Opened, DiskError> {
+        let number = |key| self.number(key).map_err(inspect::fault(dir));
         let opened = Opened {
             sequence: Sequence(number(SEQUENCE)?.unwrap_or(0)),
             boot: number(BOOT)?.unwrap_or(0) + 1,
@@ -181,7 +181,7 @@ impl Engine {
         }
         let (here, there) = (opened.sequence.0, found.durable.sequence);
         let why = format!("the engine opened with transaction {here}, its files hold {there}");
-        Err(DiskError::Damaged { path: path.to_owned(), why })
+        Err(DiskError::Damaged { path: dir.join("engine"), why })
     }
 
     /// A batch that begins with its number.
@@ -438,11 +438,6 @@ impl Faults {
         tracing::error!(store = target, unsaid, "{error}");
         error
     }
-}
-
-/// The target is named already.
-fn engine_fault(error: StoreError) -> DiskError {
-    DiskError::Engine(error.to_string())
 }
 
 /// Opens or makes fjall's database in `path`.

@@ -12,6 +12,8 @@
 
 use std::path::{Path, PathBuf};
 
+use sheen_store::StoreError;
+
 use crate::{
     DiskError,
     journal::{self, Batch, COMMIT, Commit, Rest, SEQUENCE},
@@ -116,6 +118,15 @@ impl Flushed {
 
 /// What an operator can do.
 const WAY_BACK: &str = "restore the store from a backup, or salvage what is left (`sheen salvage`)";
+
+/// For `map_err`: what an error of the engine of the store in `dir` means to who opens it.
+pub(crate) fn fault(dir: &Path) -> impl Fn(StoreError) -> DiskError + use<> {
+    let path = dir.join("engine");
+    move |error| match error {
+        StoreError::Corrupt(why) => with_way_out(DiskError::Damaged { path: path.clone(), why }),
+        error => DiskError::Engine(error.to_string()),
+    }
+}
 
 /// Adds to what is damaged what an operator can do; a file of the engine that is gone is damage, too.
 pub(crate) fn with_way_out(error: DiskError) -> DiskError {

@@ -222,7 +222,7 @@ impl StoreDisk {
             group_bytes: (cache_bytes / 4).min(limits::GROUP_BYTES_MAX),
             shared_by: options.shared_by.max(1).into(),
         });
-        core.recover(opened)?;
+        core.recover(dir, opened)?;
         let threads = spawn(&core).map_err(|error| DiskError::Io {
             doing: "start the store's threads".to_owned(),
             error,
@@ -335,8 +335,8 @@ impl Core {
     }
 
     /// Counts data and removes what nothing names, unless the store was closed properly.
-    fn recover(&self, opened: Opened) -> Result<(), DiskError> {
-        let broken = |error: StoreError| DiskError::Engine(error.to_string());
+    fn recover(&self, dir: &Path, opened: Opened) -> Result<(), DiskError> {
+        let broken = inspect::fault(dir);
         let bytes = match opened.data_bytes {
             Some(bytes) => bytes,
             None => {

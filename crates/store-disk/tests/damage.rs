@@ -241,9 +241,13 @@ fn try_one(
     }
 }
 
-fn try_all(template: &Path) -> Outcomes {
+/// Which files are damaged.
+type Wanted<'a> = &'a dyn Fn(&Path) -> bool;
+
+fn try_all(template: &Path, wanted: Wanted) -> Outcomes {
     let all = files(template, Path::new(""));
-    let cases = cases(template, &all);
+    let mut cases = cases(template, &all);
+    cases.retain(|(file, _)| wanted(file));
     let next = AtomicUsize::new(0);
     let work = || {
         let mut done = Vec::new();
@@ -296,8 +300,11 @@ fn a_damaged_store_opens_with_everything_or_refuses() {
     copy(&killed.0, &undamaged.0);
     let store = open(&undamaged.0).expect("an undamaged copy opens");
     is_whole_or_says(&store).expect("an undamaged copy is whole");
-    for (what, template) in [("closed", &closed.0), ("killed", &killed.0)] {
-        let outcomes = try_all(template);
+    // Both have the same tables, which are damaged in one.
+    let is_other = |file: &Path| !is_table(file);
+    let all: (&str, &Path, Wanted) = ("killed", &killed.0, &|_| true);
+    for (what, template, wanted) in [all, ("closed", &closed.0, &is_other)] {
+        let outcomes = try_all(template, wanted);
         println!("{what}: {outcomes:?}");
         assert!(outcomes.refused > 50 && outcomes.opened > 10, "{what}: {outcomes:?}");
     }

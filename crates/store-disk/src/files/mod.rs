@@ -219,10 +219,10 @@ impl Files {
         let host = rustix::fs::fstatfs(&objects).map_err(DiskError::io("look at", &path))?;
         // Linux asks no FUSE file system to sync itself.
         let syncs_whole = u64::try_from(host.f_type) != Ok(FUSE);
-        let broken = |error: StoreError| DiskError::Engine(error.to_string());
-        let epochs = kept.sums(EPOCHS).map_err(broken)?;
+        let broken = crate::inspect::fault(dir);
+        let epochs = kept.sums(EPOCHS).map_err(&broken)?;
         let trust = Trust::open(epochs.as_deref(), opening.machine, opening.boot, syncs_whole);
-        let trust = trust.map_err(broken)?;
+        let trust = trust.map_err(&broken)?;
         let last = Trust::last_before(opening.boot);
         let marks = Marks::open(dir, opening.has_crashed, epochs.is_some(), last)?;
         // What an earlier process wrote is in no list of ours.
