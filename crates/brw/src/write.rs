@@ -256,7 +256,7 @@ mod tests {
     /// The checksums of blocks tell what has changed on its way as a pass over the bytes would.
     #[test]
     fn the_sum_of_several_runs_is_that_of_all_their_bytes() {
-        let bytes: Bytes = (0..30_000_u32).map(|at| (at * at >> 5) as u8).collect();
+        let bytes: Bytes = (0..30_000_u32).map(|at| ((at * at) >> 5) as u8).collect();
         let places = [(100, 0..9000), (20_000, 9000..9001), (40_960, 9001..30_000)];
         let of = |summed: bool| -> Vec<Run> {
             let run = |(offset, range): &(u64, std::ops::Range<usize>)| {
@@ -271,8 +271,8 @@ mod tests {
         let asked = Obdo { valid, flags, nlink: sum, ..Obdo::default() };
         for summed in [true, false] {
             assert_eq!(mismatch(&asked, &of(summed)), None);
-            assert_eq!(mismatch(&Obdo { nlink: !sum, ..asked }, &of(summed)), Some(sum));
-            let unasked = Obdo { valid: Valid(0), nlink: 7, ..asked };
+            assert_eq!(mismatch(&Obdo { nlink: !sum, ..asked.clone() }, &of(summed)), Some(sum));
+            let unasked = Obdo { valid: Valid(0), nlink: 7, ..asked.clone() };
             assert_eq!(mismatch(&unasked, &of(summed)), None);
         }
     }
