@@ -15,8 +15,8 @@
 //!   its cache within its grant can be written.
 //! - A checksum that a client sent is verified before a byte is written.
 //!
-//! Cost of a write of n bytes: one bulk fetch, one checksum pass, one `pwritev`, one attribute patch
-//! in memory, and the store's own pass for the checksums of its blocks; of a read: one `pread` into the
+//! Cost of a write of n bytes: one bulk fetch, one checksum pass, which gives the checksums of the store's
+//! blocks besides, one `pwritev`, one attribute patch in memory; of a read: one `pread` into the
 //! buffer that is sent, one checksum pass, which is the store's where that compares blocks. A write asks for
 //! the file's blocks besides, a system call, unless it lies in what was written before.
 

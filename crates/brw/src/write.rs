@@ -1,7 +1,7 @@
 //! OST_WRITE: data from the client to an object.
 
 use bytes::Bytes;
-use sheen_store::{StoreError, Transaction};
+use sheen_store::{BlockSums, StoreError, Transaction, joined};
 use sheen_target::{Context, Outcome, Wait, while_waiting};
 use sheen_types::{Errno, LockMode};
 use sheen_wire::checksum::Checksum;
@@ -36,11 +36,12 @@ impl<O: Objects> Brw<O> {
         let taken = self.reserve(context, &asked, &transfer)?;
         let pending = self.grants.begin(transfer.length as u64);
         let data = self.incoming(context, &asked, request.short_io, transfer.length).await?;
-        if let Some(sum) = mismatch(&asked, &data) {
+        let runs = self.runs(&asked, &transfer, data);
+        if let Some(sum) = mismatch(&asked, &runs) {
             tracing::warn!(object = %transfer.object, from = %context.from, "checksum differs");
             return Ok(refused(asked, sum, transfer.pieces.len()));
         }
-        self.put(context, &transfer, data).map_err(|error| error.errno())?;
+        self.put(context, &transfer, runs).map_err(|error| error.errno())?;
         let patch = self.objects.stamp(context, transfer.object, &asked, &before);
         let mut change = Transaction::new();
         change.patch(transfer.object, patch);
@@ -96,21 +97,35 @@ impl<O: Objects> Brw<O> {
         self.grants.take(&context.export, bytes, [&space, &space_now])
     }
 
-    /// One `write` of the store per run of pieces that touch.
+    /// The data in runs of pieces that touch. Where the store keeps checksums of blocks, and the client's is of
+    /// their kind, one pass gives both.
+    fn runs(&self, asked: &Obdo, transfer: &Transfer, data: Vec<Bytes>) -> Vec<Run> {
+        let both = checksum_of(asked) == Some(Checksum::Crc32c) && self.store.has_block_checksums();
+        let mut data = Pieces { rest: data.into() };
+        let run = |(offset, length)| {
+            let pieces = data.take(length);
+            let sums = both.then(|| BlockSums::of(offset, &pieces));
+            Run { offset, length, pieces, sums }
+        };
+        runs(&transfer.pieces).into_iter().map(run).collect()
+    }
+
+    /// One `write` of the store per run.
     fn put(
         &self,
         context: &Context,
         transfer: &Transfer,
-        data: Vec<Bytes>,
+        runs: Vec<Run>,
     ) -> Result<(), StoreError> {
-        let clock = &*context.target.world().clock;
-        let mut data = Pieces { rest: data.into() };
-        let runs = runs(&transfer.pieces);
-        for (offset, length) in &runs {
-            let write = || self.store.write(transfer.object, *offset, &data.take(*length));
-            self.writes.access(clock, *length, write)?;
+        let (clock, object, count) = (&*context.target.world().clock, transfer.object, runs.len());
+        for Run { offset, length, pieces, sums } in runs {
+            let write = || match sums {
+                Some(sums) => self.store.write_summed(object, offset, &pieces, sums),
+                None => self.store.write(object, offset, &pieces),
+            };
+            self.writes.access(clock, length, write)?;
         }
-        self.writes.transferred(transfer, runs.len());
+        self.writes.transferred(transfer, count);
         Ok(())
     }
 
@@ -147,12 +162,31 @@ fn granted_bytes(pieces: &[NiobufRemote]) -> u64 {
         .min(pieces.iter().map(|piece| u64::from(piece.len)).sum())
 }
 
+/// Data for one place of an object.
+struct Run {
+    offset: u64,
+    length: usize,
+    pieces: Vec<Bytes>,
+    /// Its checksums, if they are worked out already.
+    sums: Option<BlockSums>,
+}
+
+/// The kind of checksum that the client has sent.
+fn checksum_of(asked: &Obdo) -> Option<Checksum> {
+    Checksum::named(asked.flags).filter(|_| asked.valid.contains(Valid::CKSUM))
+}
+
 /// Our checksum of the data if it differs from the client's.
-fn mismatch(asked: &Obdo, data: &[Bytes]) -> Option<u32> {
-    if !asked.valid.contains(Valid::CKSUM) {
-        return None;
-    }
-    let sum = Checksum::named(asked.flags)?.of(data);
+fn mismatch(asked: &Obdo, runs: &[Run]) -> Option<u32> {
+    let checksum = checksum_of(asked)?;
+    let summed: Option<Vec<&BlockSums>> = runs.iter().map(|run| run.sums.as_ref()).collect();
+    let sum = match summed.filter(|_| checksum == Checksum::Crc32c) {
+        Some(runs) => runs.iter().fold(0, |sum, run| joined(sum, run.sum, run.length as usize)),
+        None => {
+            let pieces: Vec<Bytes> = runs.iter().flat_map(|run| run.pieces.clone()).collect();
+            checksum.of(&pieces)
+        }
+    };
     (sum != asked.nlink).then_some(sum)
 }
 
@@ -218,6 +252,30 @@ mod tests {
         assert_eq!(first.iter().map(Bytes::len).collect::<Vec<_>>(), [4100, 6]);
         assert_eq!(data.take(4096).concat(), [2; 4096]);
         assert!(data.take(1).is_empty(), "there is no more");
+    }
+
+    /// The checksums of blocks tell what has changed on its way as a pass over the bytes would.
+    #[test]
+    fn the_sum_of_several_runs_is_that_of_all_their_bytes() {
+        let bytes: Bytes = (0..30_000_u32).map(|at| ((at * at) >> 5) as u8).collect();
+        let places = [(100, 0..9000), (20_000, 9000..9001), (40_960, 9001..30_000)];
+        let of = |summed: bool| -> Vec<Run> {
+            let run = |(offset, range): &(u64, std::ops::Range<usize>)| {
+                let pieces = vec![bytes.slice(range.clone())];
+                let sums = summed.then(|| BlockSums::of(*offset, &pieces));
+                Run { offset: *offset, length: range.len(), pieces, sums }
+            };
+            places.iter().map(run).collect()
+        };
+        let sum = Checksum::Crc32c.of(std::slice::from_ref(&bytes));
+        let (valid, flags) = (Valid::CKSUM, Checksum::Crc32c.flag());
+        let asked = Obdo { valid, flags, nlink: sum, ..Obdo::default() };
+        for summed in [true, false] {
+            assert_eq!(mismatch(&asked, &of(summed)), None);
+            assert_eq!(mismatch(&Obdo { nlink: !sum, ..asked.clone() }, &of(summed)), Some(sum));
+            let unasked = Obdo { valid: Valid(0), nlink: 7, ..asked.clone() };
+            assert_eq!(mismatch(&unasked, &of(summed)), None);
+        }
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Inodes as the store has them.
 
-use sheen_store::{AttributePatch, Attributes, FileKind};
+use sheen_store::{AttributePatch, Attributes, FileKind, StoreError};
 use sheen_types::{Errno, Fid, Timestamp};
 
 use crate::Mdt;
@@ -13,6 +13,8 @@ pub(crate) const DIRECTORY_BYTES: u64 = 4096;
 pub(crate) struct Inode {
     pub(crate) fid: Fid,
     pub(crate) attributes: Attributes,
+    /// Its data is lost, cut or grown: size and blocks mean nothing.
+    pub(crate) is_damaged: bool,
 }
 
 impl Inode {
@@ -31,7 +33,8 @@ impl Inode {
 }
 
 impl Mdt {
-    /// Reads an inode.
+    /// Reads an inode. One whose data on this MDT is damaged has its names and attributes still: it can be
+    /// looked up and removed, and only who asks for its data or size hears of it.
     ///
     /// # Errors
     /// [`Errno::ENOENT`] if there is none, [`Errno::EINVAL`] for a FID that names no inode, or
@@ -40,8 +43,12 @@ impl Mdt {
         if !fid.is_namespace() {
             return Err(Errno::EINVAL);
         }
-        let attributes = self.store.attributes(fid).map_err(|error| error.errno())?;
-        Ok(Inode { fid, attributes })
+        let (attributes, is_damaged) = match self.store.attributes(fid) {
+            Err(StoreError::Damaged(_)) => (self.store.record(fid), true),
+            attributes => (attributes, false),
+        };
+        let attributes = attributes.map_err(|error| error.errno())?;
+        Ok(Inode { fid, attributes, is_damaged })
     }
 
     /// Reads a directory.

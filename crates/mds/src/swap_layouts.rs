@@ -187,7 +187,7 @@ mod tests {
         let inode = |uid, flags| {
             let kind = FileKind::Regular;
             let attributes = Attributes { kind, uid, flags, ..Attributes::default() };
-            Inode { fid: Fid::new(1, 1), attributes }
+            Inode { fid: Fid::new(1, 1), attributes, is_damaged: false }
         };
         let body = |fsuid, capability| sheen_wire::md::MdtBody {
             fsuid,

@@ -9,6 +9,7 @@
 //! Nothing here is on a hot path: every call may copy a log.
 
 mod admission;
+mod check;
 mod logs;
 mod nidtable;
 mod parameters;
@@ -19,6 +20,7 @@ mod state;
 #[cfg(test)]
 mod tests;
 
+pub use check::{Checked, check};
 pub use registration::Registration;
 pub use service::{Mgs, MgsConfig, config_resource};
 pub use sheen_llog::PoolChange;

@@ -16,7 +16,7 @@ use sheen_wire::wire_struct;
 use crate::nidtable::NidTable;
 
 /// The index of all logs: name to [`LogEntry`] (Lustre's `CONFIGS` directory).
-const LOGS: Fid = Fid::new(fid_seq::LOCAL_FILE, 0x1001);
+pub(crate) const LOGS: Fid = Fid::new(fid_seq::LOCAL_FILE, 0x1001);
 /// The index of the versions of NID tables, by file system.
 const TABLES: Fid = Fid::new(fid_seq::LOCAL_FILE, 0x1002);
 /// The log of `set_param -P`.
@@ -243,8 +243,13 @@ fn write_log(
 }
 
 /// The index object with a log's records.
-fn records_of(id: u64) -> Fid {
+pub(crate) fn records_of(id: u64) -> Fid {
     Fid::new(fid_seq::LLOG_NAME, id as u32)
+}
+
+/// Whether an index holds the records of a log.
+pub(crate) fn is_records(index: Fid) -> bool {
+    index.seq == fid_seq::LLOG_NAME
 }
 
 /// How readers name a log: an old object id, and the sequence of logs known by name.
@@ -256,7 +261,7 @@ fn record_key(index: u32) -> Bytes {
     Bytes::copy_from_slice(&index.to_be_bytes())
 }
 
-fn text(bytes: &[u8]) -> String {
+pub(crate) fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
@@ -266,12 +271,12 @@ fn encode<T: Wire>(value: &T) -> Bytes {
     writer.into_bytes()
 }
 
-fn decode<T: Wire>(bytes: &Bytes) -> Result<T, StoreError> {
+pub(crate) fn decode<T: Wire>(bytes: &Bytes) -> Result<T, StoreError> {
     T::decode(&mut Reader::new(bytes, ByteOrder::Little))
         .map_err(|error| StoreError::Corrupt(format!("record of the MGS: {error}")))
 }
 
-fn scan(store: &dyn Store, index: Fid) -> Result<Vec<(Bytes, Bytes)>, StoreError> {
+pub(crate) fn scan(store: &dyn Store, index: Fid) -> Result<Vec<(Bytes, Bytes)>, StoreError> {
     let (mut found, mut from) = (Vec::new(), Vec::new());
     loop {
         let entries = store.scan(index, &from, SCAN_LIMIT)?;

@@ -3,7 +3,8 @@
 
 use std::collections::BTreeMap;
 use std::io::{IsTerminal as _, Write as _};
-use std::path::PathBuf;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -108,6 +109,12 @@ fn places(options: &Scrub) -> Result<Vec<Place>, Fault> {
     let missing = options.targets.iter().find(|name| !found.contains_key(*name));
     let none = match (missing, &options.dir) {
         (Some(name), _) => format!("scrub: no target {name} runs here"),
+        (None, Some(dir)) if owner_of_run(dir).is_some() => {
+            let (dir, uid) = (dir.display(), owner_of_run(dir).unwrap_or_default());
+            format!(
+                "scrub: {dir} belongs to uid {uid}: only that user can ask its server (run this as that user)"
+            )
+        }
         (None, Some(dir)) => {
             let dir = dir.display();
             format!("scrub: no server of {dir} runs: start it (sheen up --dir {dir})")
@@ -118,6 +125,12 @@ fn places(options: &Scrub) -> Result<Vec<Place>, Fault> {
         true => Err(Fault::new(Errno::ENODEV, none)),
         false => Ok(found.into_values().collect()),
     }
+}
+
+/// Whose the directory is, if another user's: their sockets are closed to us.
+fn owner_of_run(dir: &Path) -> Option<u32> {
+    let uid = std::fs::metadata(dir).ok()?.uid();
+    (uid != rustix::process::geteuid().as_raw()).then_some(uid)
 }
 
 fn put(process: &mut Client, ask: &ScrubAsk) -> Result<ScrubTold, processes::Failure> {

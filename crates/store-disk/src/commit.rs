@@ -94,6 +94,11 @@ impl Committer {
         self.failed.get().map_or(Ok(()), |error| Err(error.clone()))
     }
 
+    /// The store is closed: from now on every change is refused. Whether they were not before.
+    pub(crate) fn close(&self) -> bool {
+        self.failed.set(StoreError::Io("the store is closed".to_owned())).is_ok()
+    }
+
     /// From now on every change is refused.
     pub(crate) fn fail(&self, what: &str, error: &StoreError) {
         let error = StoreError::Io(format!("the store is read-only: {what} failed: {error}"));

@@ -114,7 +114,8 @@ impl Engine {
         let found = looked.unwrap_or_else(|_| {
             let why = "its tables cannot be read: they went bad".to_owned();
             Err(DiskError::Damaged { path: dir.join("engine"), why })
-        })?;
+        });
+        let found = found.map_err(inspect::with_way_out)?;
         if found.lacks_mark {
             tracing::warn!(
                 store = target,
@@ -125,7 +126,7 @@ impl Engine {
         if let Some((journal, rest)) = &found.torn {
             cut(target, dir, journal, *rest, found.durable)?;
         }
-        Self::open_found(dir, target, cache_bytes, &found)
+        Self::open_found(dir, target, cache_bytes, &found).map_err(inspect::with_way_out)
     }
 
     fn open_found(
@@ -136,9 +137,15 @@ impl Engine {
     ) -> Result<(Self, Opened), DiskError> {
         let mark = Mark::open(dir)?;
         let path = dir.join("engine");
-        let broken = |error: fjall::Error| DiskError::Engine(error.to_string());
+        let broken = |error: fjall::Error| match error {
+            fjall::Error::Io(error) => DiskError::io("open", &path)(error),
+            error => DiskError::Damaged { path: path.clone(), why: error.to_string() },
+        };
         let open = AssertUnwindSafe(|| database(&path, cache_bytes).map_err(broken));
-        let panicked = |_| Err(DiskError::Engine("it panicked: its files went bad".to_owned()));
+        let panicked = |_| {
+            let why = "the engine panicked: its files went bad".to_owned();
+            Err(DiskError::Damaged { path: path.clone(), why })
+        };
         let (database, [objects, keys, meta]) = catch_unwind(open).unwrap_or_else(panicked)?;
         let engine = Self {
             database,
@@ -151,18 +158,18 @@ impl Engine {
             target: target.into(),
             faults: Arc::default(),
         };
-        let opened = engine.opened(&path, found)?;
+        let opened = engine.opened(dir, found)?;
         let mut batch = engine.batch();
         batch.insert(&engine.meta, BOOT, &opened.boot.to_le_bytes());
         batch.remove(&engine.meta, CLEAN);
-        engine.write(batch, opened.sequence).map_err(engine_fault)?;
+        engine.write(batch, opened.sequence).map_err(inspect::fault(dir))?;
         engine.mark.sync()?;
         Ok((engine, opened))
     }
 
     /// What fjall made of the files, which must be what [`inspect`] found in them.
-    fn opened(&self, path: &Path, found: &Found) -> Result<Opened, DiskError> {
-        let number = |key| self.number(key).map_err(engine_fault);
+    fn opened(&self, dir: &Path, found: &Found) -> Result<Opened, DiskError> {
+        let number = |key| self.number(key).map_err(inspect::fault(dir));
         let opened = Opened {
             sequence: Sequence(number(SEQUENCE)?.unwrap_or(0)),
             boot: number(BOOT)?.unwrap_or(0) + 1,
@@ -174,7 +181,7 @@ impl Engine {
         }
         let (here, there) = (opened.sequence.0, found.durable.sequence);
         let why = format!("the engine opened with transaction {here}, its files hold {there}");
-        Err(DiskError::Damaged { path: path.to_owned(), why })
+        Err(DiskError::Damaged { path: dir.join("engine"), why })
     }
 
     /// A batch that begins with its number.
@@ -431,11 +438,6 @@ impl Faults {
         tracing::error!(store = target, unsaid, "{error}");
         error
     }
-}
-
-/// The target is named already.
-fn engine_fault(error: StoreError) -> DiskError {
-    DiskError::Engine(error.to_string())
 }
 
 /// Opens or makes fjall's database in `path`.

@@ -4,7 +4,8 @@
 //! |---|---|
 //! | `format` | magic and version; written last, so a directory with it is whole |
 //! | `lock` | locked (`flock`) by the process that has the store open |
-//! | `CONFIG` | what `mkfs.lustre` and `tunefs.lustre` wrote: `key=value` lines |
+//! | `CONFIG` | what `mkfs.lustre` and `tunefs.lustre` wrote: `key=value` lines, their checksum in the last |
+//! | `CONFIG.copy` | the same, for when it is damaged |
 //! | `engine/` | fjall: attributes, extended attributes, keys, checksums of data |
 //! | `marks` | which objects are being overwritten: whose checksums a crash makes uncertain |
 //! | `committed` | what was acknowledged as durable: see `mark` |
@@ -33,6 +34,10 @@ const MAGIC: &str = "sheen-store-disk";
 /// Modes of what is made: nothing for other users, whatever the umask.
 const DIRECTORY_MODE: u32 = 0o700;
 const FILE_MODE: u32 = 0o600;
+
+/// The last line of `CONFIG` begins so: a comment to those who know no checksums.
+const CHECKSUM: &str = "# crc32c ";
+const COPY: &str = "CONFIG.copy";
 
 /// The key of [`Config`] under which the capacity lies.
 pub const CAPACITY_KEY: &str = "capacity_bytes";
@@ -65,15 +70,55 @@ impl Config {
     /// # Errors
     /// [`DiskError::NotFormatted`], [`DiskError::Damaged`], or an IO error.
     pub fn load(dir: &Path) -> Result<Self, DiskError> {
-        check_version(dir)?;
+        let sums_may_lack = version(dir)? < FORMAT_VERSION;
         let path = dir.join("CONFIG");
-        let text = read_text(&path)?;
+        Self::read(&path, sums_may_lack).map_err(|why| {
+            let copy = dir.join(COPY);
+            let way_out = match Self::read(&copy, false) {
+                Ok(_) => {
+                    format!("put its copy in its place (cp {} {})", copy.display(), path.display())
+                }
+                Err(_) => {
+                    "restore it from a backup, or have it made again (`sheen salvage`)".to_owned()
+                }
+            };
+            DiskError::Damaged { path, why: format!("{why}: {way_out}") }
+        })
+    }
+
+    /// What is left of the configuration of a damaged store, and what was wrong with it: from `CONFIG`, or its
+    /// copy, or `otherwise`.
+    pub(crate) fn salvage(dir: &Path, otherwise: &Self) -> (Self, Option<String>) {
+        let sums_may_lack = version(dir).is_ok_and(|version| version < FORMAT_VERSION);
+        let path = dir.join("CONFIG");
+        let why = match Self::read(&path, sums_may_lack) {
+            Ok(config) => return (config, None),
+            Err(why) => format!("{}: {why}", path.display()),
+        };
+        match Self::read(&dir.join(COPY), false) {
+            Ok(config) => (config, Some(format!("{why}; its copy is taken"))),
+            Err(_) => (otherwise.clone(), Some(format!("{why}, and so is its copy; made again"))),
+        }
+    }
+
+    /// What a file says, or what is wrong with it.
+    fn read(path: &Path, sums_may_lack: bool) -> Result<Self, String> {
+        let text = match read_text(path) {
+            Err(DiskError::Io { error, .. }) if error.kind() == io::ErrorKind::NotFound => {
+                return Err("it is gone".to_owned());
+            }
+            text => text.map_err(|error| error.to_string())?,
+        };
+        let lines = match text.rfind(CHECKSUM) {
+            Some(at) if text[at..] == checksum_line(&text[..at]) => &text[..at],
+            Some(_) => return Err("its checksum differs".to_owned()),
+            None if sums_may_lack => &text,
+            None => return Err("its checksum is gone".to_owned()),
+        };
         let mut values = BTreeMap::new();
-        for line in text.lines().filter(|line| !line.is_empty() && !line.starts_with('#')) {
-            let (key, value) = line.split_once('=').ok_or_else(|| DiskError::Damaged {
-                path: path.clone(),
-                why: format!("no `=` in line {line:?}"),
-            })?;
+        for line in lines.lines().filter(|line| !line.is_empty() && !line.starts_with('#')) {
+            let (key, value) =
+                line.split_once('=').ok_or_else(|| format!("no `=` in line {line:?}"))?;
             values.insert(key.to_owned(), value.to_owned());
         }
         Ok(Self { values })
@@ -100,7 +145,9 @@ impl Config {
             }
             text.extend([key, "=", value, "\n"]);
         }
-        replace_file(&path, text.as_bytes())
+        text.push_str(&checksum_line(&text));
+        replace_file(&path, text.as_bytes())?;
+        replace_file(&dir.join(COPY), text.as_bytes())
     }
 
     /// The capacity that [`FormatOptions`] set.
@@ -114,6 +161,10 @@ impl Config {
             why: format!("{CAPACITY_KEY} is no number: {text:?}"),
         })
     }
+}
+
+fn checksum_line(lines: &str) -> String {
+    format!("{CHECKSUM}{:08x}\n", crc32c::crc32c(lines.as_bytes()))
 }
 
 /// Makes an empty store in `dir`, creating the directory as needed.
@@ -193,11 +244,12 @@ pub(crate) fn check_version(dir: &Path) -> Result<(), DiskError> {
 }
 
 /// Before the store is changed: its version becomes ours.
-pub(crate) fn upgrade(dir: &Path) -> Result<(), DiskError> {
-    match version(dir)? {
-        FORMAT_VERSION => Ok(()),
-        _ => write_version(dir),
+pub(crate) fn upgrade(dir: &Path, config: &Config) -> Result<(), DiskError> {
+    if version(dir)? == FORMAT_VERSION {
+        return Ok(());
     }
+    config.write(dir)?;
+    write_version(dir)
 }
 
 fn write_version(dir: &Path) -> Result<(), DiskError> {
@@ -301,7 +353,7 @@ fn make_directory(path: &Path) -> io::Result<()> {
 /// It belongs to another user, who cannot be kept out.
 pub(crate) fn close(dir: &Path) -> Result<(), DiskError> {
     let own = rustix::process::geteuid().as_raw();
-    let inside = ["engine", "objects", "CONFIG", "format", "lock"].map(|name| dir.join(name));
+    let inside = ["engine", "objects", "CONFIG", COPY, "format", "lock"].map(|name| dir.join(name));
     for path in std::iter::once(dir.to_owned()).chain(inside) {
         // Both a link and what it leads to.
         let found = fs::symlink_metadata(&path).and_then(|link| Ok((link, fs::metadata(&path)?)));

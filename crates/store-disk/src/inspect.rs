@@ -12,6 +12,8 @@
 
 use std::path::{Path, PathBuf};
 
+use sheen_store::StoreError;
+
 use crate::{
     DiskError,
     journal::{self, Batch, COMMIT, Commit, Rest, SEQUENCE},
@@ -116,6 +118,29 @@ impl Flushed {
 
 /// What an operator can do.
 const WAY_BACK: &str = "restore the store from a backup, or salvage what is left (`sheen salvage`)";
+
+/// For `map_err`: what an error of the engine of the store in `dir` means to who opens it.
+pub(crate) fn fault(dir: &Path) -> impl Fn(StoreError) -> DiskError + use<> {
+    let path = dir.join("engine");
+    move |error| match error {
+        StoreError::Corrupt(why) => with_way_out(DiskError::Damaged { path: path.clone(), why }),
+        error => DiskError::Engine(error.to_string()),
+    }
+}
+
+/// Adds to what is damaged what an operator can do; a file of the engine that is gone is damage, too.
+pub(crate) fn with_way_out(error: DiskError) -> DiskError {
+    match error {
+        DiskError::Damaged { path, why } if !why.contains(WAY_BACK) => {
+            DiskError::Damaged { path, why: format!("{why}; {WAY_BACK}") }
+        }
+        DiskError::Io { doing, error } if error.kind() == std::io::ErrorKind::NotFound => {
+            let error = std::io::Error::new(error.kind(), format!("{error}; {WAY_BACK}"));
+            DiskError::Io { doing, error }
+        }
+        other => other,
+    }
+}
 
 /// Refuses an engine that has less than the mark tells.
 fn check_mark(dir: &Path, found: Durable, mark: Durable) -> Result<(), DiskError> {

@@ -93,9 +93,10 @@ use std::{
 };
 
 use bytes::Bytes;
+use parking_lot::Mutex;
 use sheen_store::{
-    Attributes, CommitHook, Entry, FileKind, Integrity, Sequence, Store, StoreError, StoreSpace,
-    Transaction, Verified,
+    Attributes, BlockSums, CommitHook, Entry, FileKind, Integrity, Sequence, Store, StoreError,
+    StoreSpace, Transaction, Verified,
 };
 use sheen_types::Fid;
 
@@ -147,7 +148,7 @@ struct Core {
 /// See the crate's documentation. Dropping it commits what is pending.
 pub struct StoreDisk {
     core: Arc<Core>,
-    threads: Vec<JoinHandle<()>>,
+    threads: Mutex<Vec<JoinHandle<()>>>,
     dir: PathBuf,
     _lock: OwnedFd,
 }
@@ -194,7 +195,7 @@ impl StoreDisk {
         let capacity = config.capacity_bytes(dir)?;
         format::close(dir)?;
         let lock = format::lock(dir)?;
-        format::upgrade(dir)?;
+        format::upgrade(dir, config)?;
         let budget = |value: usize, default| if value == 0 { default } else { value };
         let cache_bytes = budget(options.cache_bytes, limits::CACHE_BYTES_DEFAULT);
         let cache_bytes = cache_bytes.max(limits::CACHE_BYTES_MIN);
@@ -221,12 +222,44 @@ impl StoreDisk {
             group_bytes: (cache_bytes / 4).min(limits::GROUP_BYTES_MAX),
             shared_by: options.shared_by.max(1).into(),
         });
-        core.recover(opened)?;
+        core.recover(dir, opened)?;
         let threads = spawn(&core).map_err(|error| DiskError::Io {
             doing: "start the store's threads".to_owned(),
             error,
         })?;
-        Ok(Self { core, threads, dir: dir.to_owned(), _lock: lock })
+        Ok(Self { core, threads: Mutex::new(threads), dir: dir.to_owned(), _lock: lock })
+    }
+
+    /// Whether the store in `dir` has lost the mark of what it acknowledged as durable: it opens, and believes
+    /// what it has. From then on there is a mark again.
+    ///
+    /// # Errors
+    /// An IO error.
+    pub fn lacks_mark(dir: &Path) -> Result<bool, DiskError> {
+        Ok(mark::Mark::read(dir)?.is_none() && dir.join("engine").exists())
+    }
+
+    /// Commits what is pending and notes that nothing is open any more, as dropping does: for a process that
+    /// ends while others may hold the store. Nothing is changed after that.
+    pub fn close(&self) {
+        let threads = std::mem::take(&mut *self.threads.lock());
+        if threads.is_empty() {
+            return;
+        }
+        self.core.files.end_changes();
+        self.core.committer.stop();
+        for thread in threads {
+            if thread.join().is_err() {
+                tracing::error!(dir = %self.dir.display(), "a thread of the store panicked");
+                return;
+            }
+        }
+        if !self.core.committer.close() {
+            return;
+        }
+        if let Err(error) = self.core.close() {
+            tracing::warn!(dir = %self.dir.display(), %error, "the store was not closed properly");
+        }
     }
 
     /// The directory it lies in.
@@ -302,8 +335,8 @@ impl Core {
     }
 
     /// Counts data and removes what nothing names, unless the store was closed properly.
-    fn recover(&self, opened: Opened) -> Result<(), DiskError> {
-        let broken = |error: StoreError| DiskError::Engine(error.to_string());
+    fn recover(&self, dir: &Path, opened: Opened) -> Result<(), DiskError> {
+        let broken = inspect::fault(dir);
         let bytes = match opened.data_bytes {
             Some(bytes) => bytes,
             None => {
@@ -440,18 +473,7 @@ fn spawn(core: &Arc<Core>) -> std::io::Result<Vec<JoinHandle<()>>> {
 
 impl Drop for StoreDisk {
     fn drop(&mut self) {
-        self.core.committer.stop();
-        for thread in self.threads.drain(..) {
-            if thread.join().is_err() {
-                tracing::error!(dir = %self.dir.display(), "a thread of the store panicked");
-                return;
-            }
-        }
-        if self.core.committer.check().is_ok()
-            && let Err(error) = self.core.close()
-        {
-            tracing::warn!(dir = %self.dir.display(), %error, "the store was not closed properly");
-        }
+        self.close();
     }
 }
 
@@ -565,7 +587,20 @@ impl Store for StoreDisk {
 
     fn write(&self, object: Fid, offset: u64, pieces: &[Bytes]) -> Result<(), StoreError> {
         let file = self.core.file_to_change(object)?;
-        self.core.told(object, self.core.files.write(&file, offset, pieces))
+        self.core.told(object, self.core.files.write(&file, offset, pieces, None))
+    }
+
+    fn write_summed(
+        &self,
+        object: Fid,
+        offset: u64,
+        pieces: &[Bytes],
+        sums: BlockSums,
+    ) -> Result<(), StoreError> {
+        let length: usize = pieces.iter().map(Bytes::len).sum();
+        debug_assert_eq!(sums.length, length as u64, "checksums of other bytes");
+        let file = self.core.file_to_change(object)?;
+        self.core.told(object, self.core.files.write(&file, offset, pieces, Some(sums)))
     }
 
     fn truncate(&self, object: Fid, size: u64) -> Result<(), StoreError> {

@@ -58,13 +58,21 @@ pub struct Salvaged {
     pub sequence: Sequence,
 }
 
-/// Makes a store in `to`, which must not exist, of what can be read of the one in `from`.
+/// Makes a store in `to`, which must not exist, of what can be read of the one in `from`. Neither `format` nor
+/// the engine need be there; `otherwise` is its configuration, if nothing legible is left of that.
 ///
 /// # Errors
-/// [`DiskError::Locked`], [`DiskError::NotFormatted`], [`DiskError::AlreadyFormatted`], or an IO
-/// error; a damaged `CONFIG` or `format` is [`DiskError::Damaged`], and has to be put right first.
-pub fn salvage(from: &Path, to: &Path) -> Result<Salvaged, DiskError> {
-    let config = Config::load(from)?;
+/// [`DiskError::Locked`], [`DiskError::NewerVersion`], [`DiskError::AlreadyFormatted`], or an IO error.
+pub fn salvage(from: &Path, to: &Path, otherwise: &Config) -> Result<Salvaged, DiskError> {
+    let is_there = |name| from.join(name).is_dir();
+    match format::check_version(from) {
+        Err(DiskError::NotFormatted(_)) if is_there("engine") || is_there("objects") => {}
+        Err(error @ (DiskError::NotFormatted(_) | DiskError::NewerVersion { .. })) => {
+            return Err(error);
+        }
+        _ => {}
+    }
+    let (config, wrong) = Config::salvage(from, otherwise);
     let target = config.values.get(LABEL_KEY).cloned().unwrap_or_default();
     let _lock = format::lock(from)?;
     if to.exists() {
@@ -78,7 +86,9 @@ pub fn salvage(from: &Path, to: &Path) -> Result<Salvaged, DiskError> {
         // Half a store must not be taken for one. Why there is none is told, not what follows.
         let _gone = fs::remove_dir_all(to);
     }
-    salvaged.map_err(DiskError::of(&target))
+    let mut salvaged = salvaged.map_err(DiskError::of(&target))?;
+    salvaged.damaged.splice(0..0, wrong);
+    Ok(salvaged)
 }
 
 struct Salvage<'a> {
@@ -110,10 +120,15 @@ impl<'a> Salvage<'a> {
     }
 
     fn run(mut self, target: &str) -> Result<Salvaged, DiskError> {
-        for place in 0..KEYSPACES.len() {
-            self.tables(place)?;
+        let engine = self.from.join("engine");
+        if engine.is_dir() {
+            for place in 0..KEYSPACES.len() {
+                self.tables(place)?;
+            }
+            self.journals()?;
+        } else {
+            self.damaged(&engine, &"it is gone");
         }
-        self.journals()?;
         copy_directories(self.from, self.to)?;
         let (engine, _) = Engine::open(self.to, target, limits::CACHE_BYTES_DEFAULT)?;
         let mut boot = self.number(BOOT)?;

@@ -140,6 +140,40 @@ fn configuration_is_text_beside_the_engine() {
     assert!(matches!(Config::load(&dir), Err(DiskError::Damaged { .. })));
 }
 
+/// Any byte of the configuration that changes or goes is refused by the file's name, with the way out; and that
+/// leads out.
+#[test]
+fn a_damaged_configuration_is_refused_by_name() {
+    let dir =
+        formatted(&FormatOptions { label: "lustre-OST0001".to_owned(), ..Default::default() });
+    let (path, copy) = (dir.join("CONFIG"), dir.join("CONFIG.copy"));
+    let whole = fs::read(&path).expect("read works");
+    let config = Config::load(&dir).expect("whole");
+    let refused = |way_out: &str| {
+        let error = open(&dir).err().expect("refused").to_string();
+        assert!(error.contains(&*path.to_string_lossy()), "{error}");
+        assert!(error.contains(way_out), "{error}");
+        assert!(Config::load(&dir).is_err() && config.save(&dir).is_ok());
+    };
+    for at in 0..whole.len() {
+        let mut flipped = whole.clone();
+        flipped[at] ^= 1;
+        fs::write(&path, &flipped).expect("write works");
+        refused("cp ");
+        fs::write(&path, &whole[..at]).expect("write works");
+        refused("cp ");
+    }
+    fs::remove_file(&path).expect("remove works");
+    refused("it is gone");
+    for file in [&path, &copy] {
+        fs::write(file, &whole[1..]).expect("write works");
+    }
+    refused("sheen salvage");
+    fs::write(&path, &whole[1..]).expect("write works");
+    fs::copy(&copy, &path).expect("copied");
+    drop(open(&dir).expect("it opens with its copy"));
+}
+
 /// Data is refused beyond the capacity, rewriting and freeing is not, and the count survives.
 #[test]
 fn capacity_holds_for_data() {

@@ -13,7 +13,7 @@ use std::{
 
 use bytes::Bytes;
 use sheen_store::{
-    Attributes, Damage, FileKind, Store, StoreError, Transaction, suite::script::Numbers,
+    Attributes, BlockSums, Damage, FileKind, Store, StoreError, Transaction, suite::script::Numbers,
 };
 use sheen_store_disk::{FormatOptions, OpenOptions, StoreDisk};
 use sheen_types::Fid;
@@ -182,6 +182,29 @@ fn flipped_bytes_are_found_and_a_whole_write_heals_them() {
 }
 
 /// Appends need no mark, and what was kept of a shorter file stays right.
+/// What the caller has summed is compared as what the store sums itself.
+#[test]
+fn checksums_of_the_caller_are_kept() {
+    let dir = common::kept();
+    StoreDisk::format(&dir, &FormatOptions::default()).expect("format works");
+    let store = open(&dir);
+    create(&store, OBJECT);
+    let data = bytes(20_000, 3);
+    for (offset, pieces) in [(100, [data.slice(..9000)]), (9100, [data.slice(9000..)])] {
+        let sums = BlockSums::of(offset, &pieces);
+        store.write_summed(OBJECT, offset, &pieces, sums).expect("write works");
+    }
+    store.commit().expect("commit works");
+    let path = file_of(&store, OBJECT);
+    assert_eq!(store.read(OBJECT, 100, 20_000), Ok(data));
+    assert!(store.integrity().blocks_checked >= 4, "{:?}", store.integrity());
+    drop(store);
+    let store = open(&dir);
+    assert_eq!(scrub(&store, OBJECT), []);
+    flip(&path, 9050);
+    assert_eq!(scrub(&store, OBJECT), [Damage::Checksum { offset: 8192 }]);
+}
+
 #[test]
 fn changes_of_all_kinds_are_no_damage() {
     let dir = common::kept();
@@ -398,4 +421,72 @@ fn data_whose_record_may_be_lost_is_set_aside_and_not_removed() {
     assert_eq!(store.set_strays_aside(), Ok(0));
     assert_eq!(fs::read(&found).expect("it is kept"), data);
     assert_eq!(store.read(OBJECT, 0, data.len()), Ok(data));
+}
+
+fn append(path: &Path, more: &[u8]) {
+    let file = fs::File::options().append(true).open(path);
+    std::io::Write::write_all(&mut file.expect("a file"), more).expect("appended");
+}
+
+#[test]
+fn a_file_that_has_grown_is_found() {
+    let (dir, store, data) = stored(10_000);
+    let path = file_of(&store, OBJECT);
+    drop(store);
+    append(&path, b"more");
+    let store = open(&dir);
+    let long = Damage::Long { expected: 10_000, found: 10_004 };
+    assert_eq!(damage(store.read(OBJECT, 0, 10)), long);
+    assert_eq!(damage(store.attributes(OBJECT)), long);
+    assert_eq!(damage(store.write(OBJECT, 20_000, std::slice::from_ref(&data))), long);
+    for _ in 0..2 {
+        assert_eq!(
+            scrub(&store, OBJECT),
+            std::slice::from_ref(&long),
+            "and looking makes no data of it"
+        );
+    }
+    assert!(store.integrity().files_failed > 0);
+    drop(store);
+    assert_eq!(damage(open(&dir).attributes(OBJECT)), long, "it is not forgotten");
+}
+
+/// A server closes its stores while tasks of its may hold them still.
+#[test]
+fn a_store_that_is_closed_changes_no_more_and_has_not_crashed() {
+    let (dir, store, data) = stored(10_000);
+    store.write(OBJECT, 10_000, std::slice::from_ref(&data)).expect("write works");
+    store.close();
+    let closed = common::kept();
+    copy(&dir, &closed);
+    let refused = store.write(OBJECT, 20_000, std::slice::from_ref(&data));
+    assert!(matches!(refused, Err(StoreError::Io(_))), "{refused:?}");
+    let mut change = Transaction::new();
+    change.destroy(OBJECT);
+    assert!(store.apply(change).is_err());
+    assert_eq!(store.read(OBJECT, 10_000, 10_000), Ok(data));
+    drop(store);
+    let path = file_of(&open(&closed), OBJECT);
+    append(&path, b"more");
+    // A crash would have let it pass.
+    assert_eq!(scrub(&open(&closed), OBJECT), [Damage::Long { expected: 20_000, found: 20_004 }]);
+}
+
+/// What grew while the store was open, and what a crash has left, is known as well.
+#[test]
+fn growth_is_told_from_what_was_written_before_a_crash() {
+    let (dir, store, data) = stored(10_000);
+    store.write(OBJECT, 10_000, std::slice::from_ref(&data)).expect("write works");
+    let killed = common::kept();
+    // Of the second write no group has told the engine.
+    copy(&dir, &killed);
+    drop(store);
+    let store = open(&killed);
+    assert_eq!(store.attributes(OBJECT).expect("whole").size, 20_000);
+    assert_eq!(scrub(&store, OBJECT), []);
+    append(&file_of(&store, OBJECT), b"more");
+    let long = Damage::Long { expected: 20_000, found: 20_004 };
+    assert_eq!(scrub(&store, OBJECT), std::slice::from_ref(&long), "while it is open");
+    drop(store);
+    assert_eq!(damage(open(&killed).read(OBJECT, 0, 10)), long);
 }

@@ -12,7 +12,9 @@ use std::{
 
 use bytes::Bytes;
 use sheen_store::{Attributes, FileKind, Sequence, Store, StoreError, Transaction};
-use sheen_store_disk::{DiskError, FormatOptions, OpenOptions, Salvaged, StoreDisk, salvage};
+use sheen_store_disk::{
+    Config, DiskError, FormatOptions, OpenOptions, Salvaged, StoreDisk, salvage,
+};
 use sheen_types::Fid;
 
 const OBJECTS: u32 = 3700;
@@ -29,6 +31,12 @@ fn value(number: u32) -> Bytes {
 
 fn key(number: u32) -> Vec<u8> {
     format!("name-{number:05}").into_bytes()
+}
+
+/// What a target is whose configuration is lost.
+fn otherwise() -> Config {
+    let values = [("label".to_owned(), "lustre-MDT0007".to_owned())];
+    Config { values: values.into() }
 }
 
 fn open(dir: &Path) -> Result<StoreDisk, DiskError> {
@@ -86,7 +94,7 @@ fn change(path: &Path, change: impl FnOnce(&mut Vec<u8>)) {
 fn salvaged(dir: &Path) -> (Salvaged, usize, usize) {
     let place = common::Temporary::new();
     let to = place.0.join("new");
-    let told = salvage(dir, &to).expect("salvage works");
+    let told = salvage(dir, &to, &otherwise()).expect("salvage works");
     let store = open(&to).expect("what was salvaged opens");
     let (mut objects, mut keys) = (0, 0);
     for number in 0..OBJECTS {
@@ -173,10 +181,37 @@ fn tables_are_found_without_their_manifest_and_data_without_its_record() {
 fn nothing_is_written_over() {
     let place = common::Temporary::new();
     story(&place.0.join("store"));
-    let refused = salvage(&place.0.join("store"), &place.0);
+    let refused = salvage(&place.0.join("store"), &place.0, &otherwise());
     assert!(matches!(refused, Err(DiskError::AlreadyFormatted(_))), "{refused:?}");
     let store = open(&place.0.join("store")).expect("open works");
-    let refused = salvage(&place.0.join("store"), &place.0.join("new"));
+    let refused = salvage(&place.0.join("store"), &place.0.join("new"), &otherwise());
     assert!(matches!(refused, Err(DiskError::Locked(_))), "{refused:?}");
     drop(store);
+}
+
+/// Without its configuration, its format and its engine a store is made again of what is beside them.
+#[test]
+fn what_lies_beside_the_engine_is_enough() {
+    let place = common::Temporary::new();
+    let dir = place.0.join("store");
+    story(&dir);
+    let config = Config::load(&dir).expect("whole");
+    fs::write(dir.join("CONFIG"), "flipped").expect("write works");
+    fs::remove_file(dir.join("format")).expect("remove works");
+    let copied = place.0.join("copied");
+    let told = salvage(&dir, &copied, &otherwise()).expect("salvage works");
+    assert!(told.damaged[0].contains("CONFIG") && told.damaged[0].contains("copy"), "{told:?}");
+    assert_eq!(told.damaged.len(), 1, "{told:?}");
+    assert_eq!(Config::load(&copied).expect("whole"), config);
+
+    fs::remove_file(dir.join("CONFIG.copy")).expect("remove works");
+    fs::remove_dir_all(dir.join("engine")).expect("remove works");
+    let made = place.0.join("made");
+    let told = salvage(&dir, &made, &otherwise()).expect("salvage works");
+    assert_eq!((told.objects, &told.from_data[..]), (1, &[DATA][..]));
+    let store = open(&made).expect("what was salvaged opens");
+    assert_eq!(store.read(DATA, 1 << 20, 8).expect("read works"), "the data");
+    assert_eq!(Config::load(&made).expect("whole"), otherwise());
+    let nothing = salvage(&place.0, &place.0.join("new"), &otherwise());
+    assert!(matches!(nothing, Err(DiskError::NotFormatted(_))), "{nothing:?}");
 }

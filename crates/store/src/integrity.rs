@@ -16,6 +16,13 @@ pub enum Damage {
         /// Bytes that are there.
         found: u64,
     },
+    /// Its file goes on behind what was written.
+    Long {
+        /// Bytes that were written.
+        expected: u64,
+        /// Bytes that are there.
+        found: u64,
+    },
     /// Bytes are not those that were written.
     Checksum {
         /// Where the block begins.
@@ -29,6 +36,9 @@ impl fmt::Display for Damage {
             Self::Lost => out.write_str("its data is lost: the file is not there"),
             Self::Short { expected, found } => {
                 write!(out, "its data is cut: {found} of {expected} bytes are there")
+            }
+            Self::Long { expected, found } => {
+                write!(out, "its data has grown: {found} bytes are there, {expected} were written")
             }
             Self::Checksum { offset } => {
                 write!(out, "its data is damaged: the checksum of the block at {offset} differs")

@@ -29,11 +29,13 @@ mod error;
 mod integrity;
 #[cfg(feature = "suite")]
 pub mod suite;
+mod sums;
 
 pub use attributes::{AttributePatch, Attributes, FileKind};
 pub use change::{Change, Sequence, Transaction};
 pub use error::StoreError;
 pub use integrity::{Damage, Finding, Integrity, Verified};
+pub use sums::{BLOCK_BYTES, BlockSum, BlockSums, joined};
 
 use bytes::Bytes;
 use sheen_types::Fid;
@@ -236,6 +238,22 @@ pub trait Store: Send + Sync {
     /// An IO error.
     fn recent_space(&self) -> Result<StoreSpace, StoreError> {
         self.space()
+    }
+
+    /// As [`Store::write`], of bytes whose checksums the caller has worked out: [`BlockSums::of`] this offset
+    /// and these pieces. Saves the pass over them where [`Store::has_block_checksums`].
+    ///
+    /// # Errors
+    /// As [`Store::write`].
+    fn write_summed(
+        &self,
+        object: Fid,
+        offset: u64,
+        pieces: &[Bytes],
+        sums: BlockSums,
+    ) -> Result<(), StoreError> {
+        let _ = sums;
+        self.write(object, offset, pieces)
     }
 
     /// As [`Store::read`], with the CRC-32C of the answer if the store computed it on the way.

@@ -438,6 +438,8 @@ impl Object {
 
     /// Bytes that a write was told to be accepted are lost.
     pub(super) fn note_failure(&self, errno: Errno) {
+        // The object is not there: to who hears of it by an fsync his bytes are lost, and no name is missing.
+        let errno = if errno == Errno::ENOENT { Errno::EIO } else { errno };
         if let Some(events) = self.osc.shared.events() {
             events.failed(self.file, errno);
         }

@@ -166,7 +166,8 @@ impl Mdt {
 
     /// The bits that a getattr may bring besides: the DOM bit of a file on the MDT.
     pub(crate) fn data_bits(&self, context: &Context, inode: &Inode) -> Result<InodeBits, Errno> {
-        if !knows_dom(context) {
+        // Who has the bit knows the size.
+        if inode.is_damaged || !knows_dom(context) {
             return Ok(InodeBits(0));
         }
         let is_here = self.layout(inode)?.as_ref().and_then(part_of).is_some();
@@ -217,15 +218,24 @@ pub(crate) fn knows_dom(context: &Context) -> bool {
 }
 
 /// Says the size with a lock that has the DOM bit: a client takes one without it for an error.
-pub(crate) fn add_size_with(lock: &LdlmReply, inode: &Inode, body: &mut MdtBody) {
-    if InodeBits(lock.desc.policy.as_inode_bits().bits).contains(InodeBits::DOM) {
-        add_size(inode, body);
+pub(crate) fn add_size_with(
+    lock: &LdlmReply,
+    inode: &Inode,
+    body: &mut MdtBody,
+) -> Result<(), Errno> {
+    match InodeBits(lock.desc.policy.as_inode_bits().bits).contains(InodeBits::DOM) {
+        true => add_size(inode, body),
+        false => Ok(()),
     }
 }
 
 /// Says the size of a file's part on the MDT, for a client that gets the DOM bit with it.
-fn add_size(inode: &Inode, body: &mut MdtBody) {
+fn add_size(inode: &Inode, body: &mut MdtBody) -> Result<(), Errno> {
+    if inode.is_damaged {
+        return Err(Errno::EIO);
+    }
     let attributes = &inode.attributes;
     body.valid |= Valid::DOM_SIZE | Valid::ATIME | Valid::MTIME | Valid::CTIME;
     (body.dom_size, body.dom_blocks) = (attributes.size, attributes.blocks);
+    Ok(())
 }

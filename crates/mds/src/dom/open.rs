@@ -140,7 +140,7 @@ impl Mdt {
         if !bits.contains(InodeBits::DOM) {
             return Ok(Bytes::new());
         }
-        add_size(inode, body);
+        add_size(inode, body)?;
         let size = inode.attributes.size;
         let wanted = size > 0 && !open.cuts && self.reads_on_open();
         if !wanted || !bits.contains(InodeBits::LAYOUT) {

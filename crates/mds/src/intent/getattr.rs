@@ -80,7 +80,7 @@ impl Mdt {
         let inode = self.inode(fid)?;
         let mut found = self.getattr_of(context, &inode, &request.mdt_body)?;
         let lock = locks::hand_over(context, guard, wish)?;
-        dom::add_size_with(&lock, &inode, &mut found.body);
+        dom::add_size_with(&lock, &inode, &mut found.body)?;
         Ok(described(found, lock, disposition))
     }
 
@@ -94,7 +94,7 @@ impl Mdt {
     ) -> Result<Outcome, Errno> {
         let inode = self.inode(fid)?;
         let mut found = self.getattr_of(context, &inode, asked)?;
-        dom::add_size_with(&lock, &inode, &mut found.body);
+        dom::add_size_with(&lock, &inode, &mut found.body)?;
         Ok(described(found, lock, disposition))
     }
 

@@ -32,6 +32,7 @@ impl Mdt {
         data: Option<DomOpen>,
         more: InodeBits,
     ) -> Result<Option<LockGuard>, Errno> {
+        let data = data.filter(|_| !inode.is_damaged);
         let with_data = data.and_then(|data| self.dom_open_lock(context, data, inode.fid, more));
         match with_data {
             Some(guard) => Ok(Some(guard)),

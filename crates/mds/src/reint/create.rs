@@ -150,7 +150,8 @@ impl Mdt {
             let done = context.target.transact(context, nothing, Memo::Done);
             done.map_err(|error| error.errno())?;
             // Perhaps removed since, by another client.
-            let gone = || Inode { fid: record.fid2, attributes: Attributes::default() };
+            let attributes = Attributes::default();
+            let gone = || Inode { fid: record.fid2, attributes, is_damaged: false };
             return Ok(self.inode(record.fid2).unwrap_or_else(|_| gone()));
         }
         let name = parse_name(name.ok_or(Errno::EPROTO)?.as_bytes())?;
@@ -263,7 +264,7 @@ impl Mdt {
             born: making.now,
             version: 0,
         };
-        let inode = Inode { fid: making.fid, attributes };
+        let inode = Inode { fid: making.fid, attributes, is_damaged: false };
         Ok(Birth { inode, xattrs, objects: making.objects })
     }
 }

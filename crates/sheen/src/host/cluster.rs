@@ -307,14 +307,19 @@ impl Cluster {
 
     /// The targets that are there, MGT first.
     pub(super) fn targets(&self) -> Vec<PathBuf> {
+        let mut folders = self.folders();
+        folders.retain(|folder| folder.join("format").exists());
+        folders
+    }
+
+    /// The folders of targets, whatever they hold.
+    pub(super) fn folders(&self) -> Vec<PathBuf> {
         let entries = fs::read_dir(&self.directory).into_iter().flatten().flatten();
         let mut names: Vec<String> =
             entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
         let rank =
             |name: &str| ["mgt", "mdt", "ost"].iter().position(|kind| name.starts_with(kind));
-        names.retain(|name| {
-            rank(name).is_some() && self.directory.join(name).join("format").exists()
-        });
+        names.retain(|name| rank(name).is_some());
         names.sort_by_key(|name| (rank(name), name.clone()));
         names.iter().map(|name| self.directory.join(name)).collect()
     }
@@ -331,6 +336,22 @@ impl Cluster {
         rustix::fs::flock(&file, FlockOperation::LockExclusive).map_err(failed)?;
         Ok(file)
     }
+}
+
+/// What the target in a folder of a file system of `sheen up` is, by the folder's name alone.
+pub(super) fn of_folder(folder: &str, fsname: &str) -> Option<TargetConfig> {
+    if folder == "mgt" {
+        return Some(TargetConfig { mgs: true, ..TargetConfig::default() });
+    }
+    let (kind, index) = folder.split_at_checked(3)?;
+    let kind = match kind {
+        "mdt" => TargetKind::Mdt,
+        "ost" => TargetKind::Ost,
+        _ => return None,
+    };
+    let index = u16::from_str_radix(index, 16).ok()?;
+    let fsname = fsname.to_owned();
+    Some(TargetConfig { kind: Some(kind), fsname, index, ..TargetConfig::default() })
 }
 
 /// Formats what is missing, starts what does not run, mounts.
@@ -357,6 +378,7 @@ pub(crate) fn up(options: &Up) -> Result<(), Fault> {
 fn bring_up(cluster: &mut Cluster, options: &Up, undo: &mut Undo) -> Result<(), Fault> {
     settle(cluster, options)?;
     format_missing(cluster, options, undo)?;
+    tell_lost_marks(cluster);
     start_server(cluster, options, undo)?;
     start_mount(cluster, options)
 }
@@ -431,6 +453,18 @@ fn format_missing(cluster: &mut Cluster, options: &Up, undo: &mut Undo) -> Resul
         StoreDisk::format(&path, &format).map_err(|error| mkfs::disk_fault(&error))?;
     }
     cluster.save()
+}
+
+/// Says which targets cannot tell any more whether all is there that was acknowledged as durable.
+fn tell_lost_marks(cluster: &Cluster) {
+    for folder in
+        cluster.targets().iter().filter(|path| StoreDisk::lacks_mark(path).is_ok_and(|lacks| lacks))
+    {
+        output::line(format_args!(
+            "{}: it is gone or damaged: whether all that was acknowledged as durable is there cannot be told",
+            folder.join("committed").display()
+        ));
+    }
 }
 
 /// Starts the server process unless it runs; at the NID it had, so that clients find it again.

@@ -17,7 +17,7 @@ use sheen_types::{Fid, HashSet, TargetKind, TargetName};
 
 use super::cluster::Cluster;
 use super::salvage::{held, now};
-use super::target::plans;
+use super::target::{is_registered, plans};
 use crate::interrupt;
 use crate::mkfs::disk_fault;
 use crate::output::{self, Fault};
@@ -30,6 +30,8 @@ const CANCELLED: u8 = 32;
 /// Objects and bytes between two words of progress.
 const OBJECTS_STEP: u64 = 128;
 const BYTES_STEP: u64 = 16 << 20;
+/// As messages name the MGT.
+const MGS: &str = "MGS";
 
 /// Check that the names, inodes, layouts, objects and data of a stopped file system agree
 ///
@@ -55,7 +57,11 @@ pub(crate) struct Fsck {
 /// A target and its store's directory.
 type Place = (TargetName, PathBuf);
 
+#[derive(Default)]
 struct Places {
+    mgts: Vec<PathBuf>,
+    /// Targets that have registered with them.
+    registered: Vec<TargetName>,
     mdts: Vec<Place>,
     osts: Vec<Place>,
 }
@@ -103,15 +109,20 @@ fn check(options: &Fsck) -> Result<u8, Fault> {
 }
 
 fn find(cluster: &Cluster) -> Result<Places, Fault> {
-    let mut places = Places { mdts: Vec::new(), osts: Vec::new() };
+    let mut places = Places::default();
     for directory in cluster.targets() {
         for plan in plans(&directory)? {
+            if let PlanKind::Target(name) = &plan.kind
+                && is_registered(&plan.directory)?
+            {
+                places.registered.push(name.clone());
+            }
             match plan.kind {
                 PlanKind::Target(name) if name.kind == TargetKind::Mdt => {
                     places.mdts.push((name, plan.directory));
                 }
                 PlanKind::Target(name) => places.osts.push((name, plan.directory)),
-                PlanKind::Mgs => {}
+                PlanKind::Mgs => places.mgts.push(plan.directory),
             }
         }
     }
@@ -156,8 +167,13 @@ impl Places {
     fn look(&self, depth: Depth, stop: &AtomicBool) -> Result<Findings, Fault> {
         let mut check = Consistency::default();
         let mut stray = Vec::new();
+        for directory in &self.mgts {
+            progress("MGS: configuration logs");
+            stray.extend(self.look_at_logs(directory)?);
+        }
         for (name, directory) in &self.mdts {
             progress(&format!("{name}: names and inodes"));
+            stray.extend(lost_mark(&name.to_string(), directory)?);
             let store = open(directory)?;
             let held = held(&store).map_err(|error| broken(name, &error))?;
             check.mdt(name, &store, &held).map_err(|error| of(name, error))?;
@@ -167,6 +183,7 @@ impl Places {
         }
         for (name, directory) in &self.osts {
             progress(&format!("{name}: objects"));
+            stray.extend(lost_mark(&name.to_string(), directory)?);
             let store = open(directory)?;
             let held = held(&store).map_err(|error| broken(name, &error))?;
             let watch = &mut |objects, bytes| on(name, "objects", stop, objects, bytes);
@@ -176,6 +193,21 @@ impl Places {
         progress("");
         let mut found = check.finish();
         found.problems.extend(stray);
+        Ok(found)
+    }
+
+    fn look_at_logs(&self, directory: &Path) -> Result<Vec<Problem>, Fault> {
+        let mut found: Vec<Problem> = lost_mark(MGS, directory)?.into_iter().collect();
+        let store = open(directory)?;
+        let broken = |error: StoreError| failed(format!("{MGS}: {error}"));
+        let held = held(&store).map_err(broken)?;
+        let checked = sheen_mgs::check(&store, &held.indexes, &self.registered).map_err(broken)?;
+        let problem = |fault: String| Problem {
+            target: MGS.to_owned(),
+            text: format!("{}: {fault}; restore the MGT from a backup", directory.display()),
+            kind: ProblemKind::Contradiction,
+        };
+        found.extend(checked.faults.into_iter().map(problem));
         Ok(found)
     }
 
@@ -213,6 +245,21 @@ fn put_in_order(
     sheen_mds::adopt(store, unclaimed, now())?;
     let held = held(store)?;
     sheen_mds::rebuild(store, &held.objects, &held.indexes, now())
+}
+
+/// That nothing tells any more what was acknowledged as durable: opening the store makes the mark again, of
+/// what is there.
+fn lost_mark(name: &str, directory: &Path) -> Result<Option<Problem>, Fault> {
+    let lacks = StoreDisk::lacks_mark(directory).map_err(|error| disk_fault(&error))?;
+    Ok(lacks.then(|| Problem {
+        target: name.to_owned(),
+        text: format!(
+            "{}: it is gone or damaged: whether all that was acknowledged as durable is there cannot be told; it \
+             is made again",
+            directory.join("committed").display()
+        ),
+        kind: ProblemKind::Contradiction,
+    }))
 }
 
 /// Files of data that no object has.

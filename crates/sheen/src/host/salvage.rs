@@ -7,12 +7,12 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use sheen_assembly::{Held, PlanKind};
-use sheen_store_disk::{OpenOptions, Salvaged, StoreDisk};
-use sheen_types::{Errno, Fid, TargetKind, Timestamp};
+use sheen_store_disk::{Config, LABEL_KEY, OpenOptions, Salvaged, StoreDisk};
+use sheen_types::{Errno, Fid, TargetKind, TargetName, Timestamp};
 
-use super::cluster::Cluster;
-use super::target::plans;
-use crate::mkfs::disk_fault;
+use super::cluster::{self, Cluster};
+use super::target::{REGISTERED, plans};
+use crate::mkfs::{TargetConfig, disk_fault};
 use crate::output::{self, Fault, errno_of};
 
 /// Objects listed at a time.
@@ -38,7 +38,7 @@ pub(crate) fn salvage(options: &Salvage) -> Result<(), Fault> {
         let text = format!("{place}: its server runs; stop it first (sheen down --dir {place})");
         return Err(Fault::new(Errno::EBUSY, text));
     }
-    let (directory, kind) = find(&cluster, options)?;
+    let Found { directory, kind, otherwise } = find(&cluster, options)?;
     let (new, old) = (beside(&directory, "salvaged"), beside(&directory, "damaged"));
     for path in [&new, &old] {
         if path.exists() {
@@ -46,7 +46,8 @@ pub(crate) fn salvage(options: &Salvage) -> Result<(), Fault> {
             return Err(Fault::new(Errno::EEXIST, text));
         }
     }
-    let found = sheen_store_disk::salvage(&directory, &new).map_err(|error| disk_fault(&error))?;
+    let found = sheen_store_disk::salvage(&directory, &new, &otherwise);
+    let found = found.map_err(|error| disk_fault(&error))?;
     let name = &options.target;
     tell(name, &found);
     in_order(name, &new, &kind)?;
@@ -59,21 +60,52 @@ pub(crate) fn salvage(options: &Salvage) -> Result<(), Fault> {
     Ok(())
 }
 
-fn find(cluster: &Cluster, options: &Salvage) -> Result<(PathBuf, PlanKind), Fault> {
-    for directory in cluster.targets() {
-        let is_folder = directory.file_name().is_some_and(|name| *name == *options.target);
-        for plan in plans(&directory)? {
-            let is_named = match &plan.kind {
+/// The target that is meant.
+struct Found {
+    directory: PathBuf,
+    kind: PlanKind,
+    /// Its configuration as `sheen up` makes it, should nothing be left of its own.
+    otherwise: Config,
+}
+
+fn find(cluster: &Cluster, options: &Salvage) -> Result<Found, Fault> {
+    for folder in cluster.folders() {
+        let name = folder.file_name().unwrap_or_default().to_string_lossy();
+        let by_name = cluster::of_folder(&name, cluster.fsname().unwrap_or("sheen"));
+        let plans = match (plans(&folder), &by_name) {
+            (Ok(plans), _) => plans.into_iter().map(|plan| (plan.directory, plan.kind)).collect(),
+            // Its configuration cannot be read.
+            (Err(_), Some(config)) => vec![(folder.clone(), kind_of(config))],
+            (Err(fault), None) if name == options.target => return Err(fault),
+            (Err(_), None) => continue,
+        };
+        for (directory, kind) in plans {
+            let is_named = match &kind {
                 PlanKind::Target(name) => name.to_string() == options.target,
                 PlanKind::Mgs => options.target == "MGS",
             };
-            if is_named || is_folder {
-                return Ok((plan.directory, plan.kind));
+            if is_named || name == options.target {
+                let config = by_name.unwrap_or_default();
+                let label = (LABEL_KEY.to_owned(), config.name());
+                // Else it would come as a new target of a number that is taken.
+                let known = (REGISTERED.to_owned(), "1".to_owned());
+                let values = config.to_values().into_iter().chain([label, known]).collect();
+                return Ok(Found { directory, kind, otherwise: Config { values } });
             }
         }
     }
     let text = format!("{}: there is no target {}", options.dir.display(), options.target);
     Err(Fault::new(Errno::ENOENT, text))
+}
+
+fn kind_of(config: &TargetConfig) -> PlanKind {
+    match config.kind {
+        None => PlanKind::Mgs,
+        Some(kind) => {
+            let TargetConfig { fsname, index, .. } = config.clone();
+            PlanKind::Target(TargetName { fsname, kind, index })
+        }
+    }
 }
 
 fn beside(directory: &Path, what: &str) -> PathBuf {

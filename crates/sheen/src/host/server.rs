@@ -289,4 +289,5 @@ async fn stop(node: &Arc<RpcNode>, registrar: &Registrar, running: &[Arc<Running
     }
     node.shutdown();
     node.lnet().shutdown();
+    running.iter().for_each(|one| one.close());
 }

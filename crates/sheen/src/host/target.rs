@@ -91,6 +91,7 @@ pub(super) fn shared_by(plans: &[Plan]) -> Vec<u32> {
 pub(super) struct Running {
     pub(super) plan: Plan,
     pub(super) served: Arc<Served>,
+    store: Arc<StoreDisk>,
 }
 
 impl Running {
@@ -113,9 +114,14 @@ impl Running {
         let place = plan.directory.clone();
         let said = |text: String| invalid(format!("{}: {text}", place.display()));
         let served = served.map_err(said)?;
-        let running = Self { plan, served: Arc::new(served) };
-        running.own_root(&store).map_err(said)?;
+        let running = Self { plan, served: Arc::new(served), store };
+        running.own_root(&running.store).map_err(said)?;
         Ok(running)
+    }
+
+    /// Closes its store: nobody asks any more. Tasks that are left may hold it, so it is not dropped.
+    pub(super) fn close(&self) {
+        self.store.close();
     }
 
     /// Gives the root directory of a new file system to the user whose servers these are: there may be no root
@@ -135,8 +141,7 @@ impl Running {
     }
 
     fn was_registered(&self) -> Result<bool, String> {
-        let config = Config::load(&self.plan.directory).map_err(|error| error.to_string())?;
-        Ok(config.values.contains_key(REGISTERED))
+        is_registered(&self.plan.directory).map_err(|fault| fault.text)
     }
 
     /// Tells the MGS of it.
@@ -161,5 +166,11 @@ impl Running {
     }
 }
 
+/// Whether the target in `directory` has told the MGS of itself.
+pub(super) fn is_registered(directory: &Path) -> Result<bool, Fault> {
+    let config = Config::load(directory).map_err(|error| mkfs::disk_fault(&error))?;
+    Ok(config.values.contains_key(REGISTERED))
+}
+
 /// Set in a target's configuration before it registers for the first time.
-const REGISTERED: &str = "registered";
+pub(super) const REGISTERED: &str = "registered";

@@ -15,7 +15,7 @@
 
 use std::{
     os::fd::OwnedFd,
-    sync::{Arc, OnceLock, atomic::Ordering},
+    sync::{Arc, atomic::Ordering},
 };
 
 use bytes::Bytes;
@@ -23,7 +23,7 @@ use rustix::{
     buffer::spare_capacity,
     io::{Errno, pread},
 };
-use sheen_store::{Damage, Finding, StoreError};
+use sheen_store::{BlockSum, Damage, Finding, StoreError, joined};
 
 use super::{
     File, Files, Name, path_of, store_error,
@@ -66,47 +66,10 @@ pub(crate) struct SumsGroup {
     files: Vec<(Arc<File>, bool)>,
 }
 
-/// The part of one block that a write covers.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Part {
-    block: u64,
-    start: u16,
-    length: u16,
-    sum: u32,
-}
-
 fn chunk_key(name: Name, chunk: u64) -> Vec<u8> {
     let mut key = name_key(name).to_vec();
     key.extend(chunk.to_be_bytes());
     key
-}
-
-/// One pass over what is to be written.
-pub(super) fn parts(offset: u64, pieces: &[Bytes]) -> Vec<Part> {
-    let length: usize = pieces.iter().map(Bytes::len).sum();
-    let mut parts: Vec<Part> = Vec::with_capacity(length / BLOCK_BYTES as usize + 2);
-    let mut at = offset;
-    for piece in pieces {
-        let mut rest = &piece[..];
-        while !rest.is_empty() {
-            let (block, start) = (at / BLOCK_BYTES, at % BLOCK_BYTES);
-            let (now, later) = rest.split_at(rest.len().min((BLOCK_BYTES - start) as usize));
-            match parts.last_mut().filter(|part| part.block == block) {
-                Some(part) => {
-                    part.sum = crc32c::crc32c_append(part.sum, now);
-                    part.length += now.len() as u16;
-                }
-                None => parts.push(Part {
-                    block,
-                    start: start as u16,
-                    length: now.len() as u16,
-                    sum: crc32c::crc32c(now),
-                }),
-            }
-            (at, rest) = (at + now.len() as u64, later);
-        }
-    }
-    parts
 }
 
 /// Up to `length` bytes at `offset`; fewer only at the end of the file.
@@ -252,7 +215,12 @@ impl Files {
     }
 
     /// The block when a part of it is written, from what is known of it before.
-    fn merged(&self, file: &File, descriptor: &OwnedFd, part: Part) -> Result<Block, StoreError> {
+    fn merged(
+        &self,
+        file: &File,
+        descriptor: &OwnedFd,
+        part: BlockSum,
+    ) -> Result<Block, StoreError> {
         let old = file.sums.lock().block(part.block);
         let (start, length) = (usize::from(part.start), usize::from(part.length));
         let end = start + length;
@@ -283,14 +251,14 @@ impl Files {
         &self,
         file: &File,
         descriptor: &OwnedFd,
-        parts: &[Part],
+        parts: &[BlockSum],
     ) -> Result<Vec<(u64, Block)>, StoreError> {
         let (Some(first), Some(last)) = (parts.first(), parts.last()) else {
             return Ok(Vec::new());
         };
         self.load_chunks(file, first.block, last.block)?;
         let whole = BLOCK_BYTES as u16;
-        let block = |part: &Part| match part.length == whole {
+        let block = |part: &BlockSum| match part.length == whole {
             true => Ok(Block { sum: part.sum, length: whole, uncertain: false }),
             false => self.merged(file, descriptor, *part),
         };
@@ -434,31 +402,12 @@ impl Compared {
             self.failed.get_or_insert(self.blocks);
             self.failures += 1;
         }
-        self.sum = match (self.blocks, bytes as u64) {
-            (0, _) => sum,
-            (_, BLOCK_BYTES) => behind_block(self.sum) ^ sum,
-            _ => crc32c::crc32c_combine(self.sum, sum, bytes),
+        self.sum = match self.blocks {
+            0 => sum,
+            _ => joined(self.sum, sum, bytes),
         };
         self.blocks += 1;
     }
-}
-
-/// The checksum of bytes with a block of zeros behind them, less that of the zeros: what
-/// `crc32c_combine` works out anew each time, from tables for each byte of the checksum.
-fn behind_block(sum: u32) -> u32 {
-    static TABLES: OnceLock<[[u32; 256]; 4]> = OnceLock::new();
-    let tables = TABLES.get_or_init(|| {
-        let bits: [u32; 32] =
-            std::array::from_fn(|bit| crc32c::crc32c_combine(1 << bit, 0, BLOCK_BYTES as usize));
-        let of = |place: usize, byte: usize| {
-            (0..8)
-                .filter(|bit| byte >> bit & 1 == 1)
-                .fold(0, |sum, bit| sum ^ bits[8 * place + bit])
-        };
-        std::array::from_fn(|place| std::array::from_fn(|byte| of(place, byte)))
-    });
-    let bytes = sum.to_le_bytes();
-    (0..4).fold(0, |sum, place| sum ^ tables[place][usize::from(bytes[place])])
 }
 
 #[cfg(test)]
@@ -474,15 +423,5 @@ mod tests {
         }
         assert_eq!(compared.sum, crc32c::crc32c(&bytes));
         assert_eq!((compared.unknown, compared.checked, compared.failures), (4, 0, 0));
-    }
-
-    #[test]
-    fn pieces_are_cut_at_blocks() {
-        let bytes = Bytes::from((0..10_000_u32).map(|at| at as u8).collect::<Vec<_>>());
-        let pieces = [bytes.slice(..1), Bytes::new(), bytes.slice(1..5000), bytes.slice(5000..)];
-        let parts = parts(4000, &pieces);
-        let places: Vec<_> = parts.iter().map(|p| (p.block, p.start, p.length)).collect();
-        assert_eq!(places, [(0, 4000, 96), (1, 0, 4096), (2, 0, 4096), (3, 0, 1712)]);
-        assert_eq!(parts[1].sum, crc32c::crc32c(&bytes[96..4192]));
     }
 }

@@ -182,7 +182,7 @@ impl Files {
     /// Size and 512-byte blocks; no system call once known.
     ///
     /// # Errors
-    /// [`StoreError::Damaged`] for a file that is gone or shorter than it must be.
+    /// [`StoreError::Damaged`] for a file that is gone, or not as long as it must be.
     pub(crate) fn size(&self, file: &File) -> Result<(u64, u64), StoreError> {
         let known = |state: &State| match state.known {
             Known::NoFile => Some((0, 0)),
@@ -208,22 +208,28 @@ impl Files {
 
     /// What the host says, and whether that can be if nothing changed meanwhile.
     fn length(&self, file: &File) -> Result<Result<(u64, u64), Damage>, StoreError> {
-        let (has_file, expected) = {
+        let (has_file, length) = {
             let sums = file.sums.lock();
-            (sums.has_file, sums.size)
+            (sums.has_file, sums.length())
         };
         let mut state = file.state.lock();
         let (found, blocks) = self.ask_size(file, &mut state)?;
         let damage = match state.known {
             Known::NoFile if has_file => Damage::Lost,
-            _ if found < expected => Damage::Short { expected, found },
-            _ => return Ok(Ok((found, blocks))),
+            _ => match length.wrong(found) {
+                Some(damage) => damage,
+                None => return Ok(Ok((found, blocks))),
+            },
         };
         state.known = Known::Nothing;
         Ok(Err(damage))
     }
 
-    fn ask_size(&self, file: &File, state: &mut State) -> Result<(u64, u64), StoreError> {
+    pub(super) fn ask_size(
+        &self,
+        file: &File,
+        state: &mut State,
+    ) -> Result<(u64, u64), StoreError> {
         // Not through `descriptor`: a stat needs no place among the open files.
         let open = file.descriptor.lock().clone();
         let stat: Result<Stat, Errno> = match open {

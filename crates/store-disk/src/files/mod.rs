@@ -39,7 +39,7 @@ use std::{
     time::Instant,
 };
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLock};
 use rustix::{
     fs::{AtFlags, Mode, OFlags, fstatvfs, mkdirat, openat, renameat, statat, unlinkat},
     io::Errno,
@@ -125,6 +125,8 @@ pub(crate) struct Files {
     /// Whether blocks get checksums, and theirs are compared.
     checksums: AtomicBool,
     counts: Counts,
+    /// No file is changed any more. Who changes one holds this, so that what the engine gets at last is all.
+    ended: RwLock<bool>,
     /// Chunks of checksums seen since memory was last looked through.
     chunks_seen: AtomicUsize,
 }
@@ -217,10 +219,10 @@ impl Files {
         let host = rustix::fs::fstatfs(&objects).map_err(DiskError::io("look at", &path))?;
         // Linux asks no FUSE file system to sync itself.
         let syncs_whole = u64::try_from(host.f_type) != Ok(FUSE);
-        let broken = |error: StoreError| DiskError::Engine(error.to_string());
-        let epochs = kept.sums(EPOCHS).map_err(broken)?;
+        let broken = crate::inspect::fault(dir);
+        let epochs = kept.sums(EPOCHS).map_err(&broken)?;
         let trust = Trust::open(epochs.as_deref(), opening.machine, opening.boot, syncs_whole);
-        let trust = trust.map_err(broken)?;
+        let trust = trust.map_err(&broken)?;
         let last = Trust::last_before(opening.boot);
         let marks = Marks::open(dir, opening.has_crashed, epochs.is_some(), last)?;
         // What an earlier process wrote is in no list of ours.
@@ -249,6 +251,7 @@ impl Files {
             told: Mutex::default(),
             checksums: AtomicBool::new(opening.checksums),
             counts: Counts::default(),
+            ended: RwLock::new(false),
             chunks_seen: AtomicUsize::new(0),
         })
     }
@@ -327,6 +330,11 @@ impl Files {
     pub(crate) fn has_unsynced(&self) -> bool {
         let dirty = self.dirty.lock();
         dirty.overflown || !dirty.files.is_empty()
+    }
+
+    /// The store is about to be closed: changes under way end, and no others begin.
+    pub(crate) fn end_changes(&self) {
+        *self.ended.write() = true;
     }
 
     /// Before the store is closed: the next process need not sync what is synced.
@@ -436,7 +444,10 @@ impl Files {
                 };
                 if keep(name)? {
                     let stat = statat(&self.objects, &path, AtFlags::SYMLINK_NOFOLLOW);
-                    bytes += stat.map_or(0, |stat| stat.st_blocks.cast_unsigned() * 512);
+                    if let Ok(stat) = stat {
+                        bytes += stat.st_blocks.cast_unsigned() * 512;
+                        self.take_length(name, stat.st_size.cast_unsigned())?;
+                    }
                 } else {
                     self.leave(&path, is_sure).map_err(failed)?;
                     self.swept.lock().push(name);
@@ -444,6 +455,23 @@ impl Files {
             }
         }
         Ok(bytes)
+    }
+
+    /// After a crash: what was written after the last group made the file longer than the engine says. From
+    /// here on nothing else may.
+    fn take_length(&self, name: Name, found: u64) -> Result<(), StoreError> {
+        let kept = self.kept.sums(&crate::record::name_key(name))?;
+        let is_longer = kept.is_some_and(|kept| sums::is_longer(&kept, found));
+        if !is_longer {
+            return Ok(());
+        }
+        let file = self.file(name);
+        self.load(&file)?;
+        if !file.dirty.swap(true, Ordering::AcqRel) {
+            self.note_dirty(name);
+        }
+        self.note(&file, |sums| sums.grow(found));
+        Ok(())
     }
 
     /// What was compared since the store was opened.
@@ -659,7 +687,7 @@ mod tests {
                 2 => files.allocate(&file, offset, length, true).expect("allocated"),
                 _ => {
                     let piece = Bytes::from(vec![1; length.try_into().expect("small")]);
-                    files.write(&file, offset, &[piece]).expect("written");
+                    files.write(&file, offset, &[piece], None).expect("written");
                 }
             }
             kept += u32::from(file.knows_blocks());
@@ -702,7 +730,7 @@ mod tests {
             let files = Files { syncs_whole: whole, ..place.open() };
             let all: Vec<_> = (0..count).map(|oid| files.file((Fid::new(1, oid), 1))).collect();
             let write =
-                |file| files.write(file, 0, &[Bytes::from_static(b"data")]).expect("written");
+                |file| files.write(file, 0, &[Bytes::from_static(b"data")], None).expect("written");
             all.iter().for_each(write);
             assert_eq!(files.sync_all(), Ok(alone), "{count} files");
             assert_eq!(files.sync_all(), Ok(Some(0)));

@@ -10,10 +10,9 @@
 
 use std::collections::BTreeMap;
 
-use sheen_store::StoreError;
+pub(crate) use sheen_store::BLOCK_BYTES;
+use sheen_store::{Damage, StoreError};
 
-/// Bytes that one checksum covers.
-pub(crate) const BLOCK_BYTES: u64 = 4096;
 /// Blocks whose checksums lie together.
 pub(crate) const CHUNK_BLOCKS: u64 = 256;
 /// Bytes of a chunk's data.
@@ -145,16 +144,22 @@ pub(crate) struct Header {
     pub(crate) synced: u64,
     /// The file's name was durable.
     pub(crate) named: bool,
+    /// The file was no longer than that.
+    pub(crate) exact: bool,
     /// Chunks from this number on are not in the engine.
     pub(crate) chunks: u64,
 }
 
+/// Flags of a header.
+const NAMED: u8 = 1;
+const EXACT: u8 = 2;
 /// Bytes of a header before its blocks.
 const HEADER_BYTES: usize = 1 + 1 + 8 + 8 + 8 + 8;
 
 impl Header {
     fn encode(&self, out: &mut Vec<u8>) {
-        out.extend([HEADER_VERSION, u8::from(self.named)]);
+        let flags = u8::from(self.named) * NAMED + u8::from(self.exact) * EXACT;
+        out.extend([HEADER_VERSION, flags]);
         for number in [self.epoch, self.size, self.synced] {
             out.extend(number.to_le_bytes());
         }
@@ -171,11 +176,17 @@ impl Header {
             epoch: wide(2)?,
             size: wide(10)?,
             synced: wide(18)?,
-            named: fixed[1] & 1 != 0,
+            named: fixed[1] & NAMED != 0,
+            exact: fixed[1] & EXACT != 0,
             chunks: wide(26)?,
         };
         Some((header, rest))
     }
+}
+
+/// Whether a file is longer than it was when the engine got this value.
+pub(super) fn is_longer(kept: &[u8], found: u64) -> bool {
+    Header::decode(kept).is_some_and(|(header, _)| header.exact && found > header.size)
 }
 
 /// All that is known of one file. Says nothing of the engine's chunks that are not here.
@@ -187,6 +198,8 @@ pub(super) struct Sums {
     pub(super) has_file: bool,
     /// The file is at least this long.
     pub(super) size: u64,
+    /// And no longer: all that made it so came through here.
+    pub(super) exact: bool,
     /// This much of it is durable.
     pub(super) synced: u64,
     /// Its name is.
@@ -210,6 +223,30 @@ pub(super) struct Sums {
     chunks: BTreeMap<u64, Chunk>,
 }
 
+/// How long a file must be.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Length {
+    size: u64,
+    exact: bool,
+}
+
+impl Length {
+    /// What is wrong with a file of this length.
+    pub(super) fn wrong(self, found: u64) -> Option<Damage> {
+        let expected = self.size;
+        match found {
+            _ if found < expected => Some(Damage::Short { expected, found }),
+            _ if found > expected && self.exact => Some(Damage::Long { expected, found }),
+            _ => None,
+        }
+    }
+
+    /// Where the file ends, if that is known: what lies behind is nobody's.
+    pub(super) fn end(self) -> u64 {
+        if self.exact { self.size } else { u64::MAX }
+    }
+}
+
 /// Number of the chunk, and of the block in it.
 fn place(block: u64) -> (u64, usize) {
     (block / CHUNK_BLOCKS, (block % CHUNK_BLOCKS) as usize)
@@ -218,7 +255,7 @@ fn place(block: u64) -> (u64, usize) {
 impl Sums {
     /// Of a file that was never made, if `loaded`: the engine knows nothing of it.
     pub(super) fn new(loaded: bool) -> Self {
-        Self { loaded, ..Self::default() }
+        Self { loaded, exact: loaded, ..Self::default() }
     }
 
     /// Takes what the engine holds; `holds` says whether it must still be so, `named` that the file must
@@ -238,6 +275,7 @@ impl Sums {
             Trust { data: false, .. } => (header.synced, header.synced),
             Trust { synced, .. } => (header.size, if synced { header.size } else { header.synced }),
         };
+        self.exact = header.exact && trust.data && trust.sizes;
         self.kept = header;
         let uncertain = !(trust.data && trust.sizes);
         if !rest.is_empty() {
@@ -338,6 +376,25 @@ impl Sums {
         self.size = self.size.max(size);
     }
 
+    /// The host says how long the file is, and nobody changes it: if it was not known, that is it.
+    pub(super) fn settle(&mut self, size: u64) {
+        if !self.exact {
+            self.size = self.size.max(size);
+            self.exact = true;
+        }
+    }
+
+    /// How long the file is cannot be told.
+    pub(super) fn unsettle(&mut self) {
+        self.dirty |= self.exact;
+        self.exact = false;
+    }
+
+    /// How long the file must be.
+    pub(super) fn length(&self) -> Length {
+        Length { size: self.size, exact: self.exact }
+    }
+
     /// A change begins or ends, in this epoch.
     pub(super) fn note_change(&mut self, epoch: Epoch) {
         self.version += 1;
@@ -390,8 +447,8 @@ impl Sums {
             chunk.unsure |= chunk.dirty && !self.durable;
             chunk.dirty = false;
         }
-        let Self { size, synced, named, .. } = *self;
-        self.kept = Header { epoch, size, synced, named, chunks: self.kept.chunks };
+        let Self { size, synced, named, exact, .. } = *self;
+        self.kept = Header { epoch, size, synced, named, exact, chunks: self.kept.chunks };
         let mut header = Vec::with_capacity(HEADER_BYTES + first.len());
         self.kept.encode(&mut header);
         header.extend(first);

@@ -11,11 +11,11 @@ use rustix::{
     fs::{FallocateFlags, SeekFrom, fallocate, fdatasync, ftruncate, seek},
     io::{Errno, pwritev},
 };
-use sheen_store::{Damage, StoreError};
+use sheen_store::{BlockSums, Damage, StoreError};
 
 use super::{
     File, Files, Name, SHARDS,
-    checked::{Compared, parts, read_at},
+    checked::{Compared, read_at},
     file::Known,
     store_error,
     sums::{BLOCK_BYTES, Block, Sums},
@@ -186,10 +186,18 @@ impl Files {
         change: impl FnOnce(&OwnedFd) -> Result<T, StoreError>,
         note: impl FnOnce(&mut Sums, T),
     ) -> Result<(), StoreError> {
+        let ended = self.ended.read();
+        if *ended {
+            return Err(StoreError::Io("the store is closed".to_owned()));
+        }
         self.load(file)?;
         let _turn = file.changes.lock();
-        self.end_now(file)?;
-        let has_file = file.sums.lock().has_file;
+        let end = self.end_now(file)?;
+        let has_file = {
+            let mut sums = file.sums.lock();
+            sums.settle(end);
+            sums.has_file
+        };
         let Some(descriptor) = self.descriptor(file, !has_file)? else {
             self.nothing(file)?;
             return Err(StoreError::Io("a file that was made is not there".to_owned()));
@@ -201,17 +209,36 @@ impl Files {
             self.note_dirty(file.name);
         }
         // And after that: what is kept as synced was listed before.
-        let outcome = outcome.map(|done| self.note(file, |sums| note(sums, done)));
+        let outcome = match outcome {
+            Ok(done) => {
+                self.note(file, |sums| note(sums, done));
+                Ok(())
+            }
+            Err(error) => {
+                self.note_failure(file);
+                Err(error)
+            }
+        };
         self.count_usage(file)?;
         outcome
     }
 
-    /// Grows as needed.
+    /// A change failed: some of it may be there.
+    fn note_failure(&self, file: &Arc<File>) {
+        let found = self.ask_size(file, &mut file.state.lock());
+        self.note(file, |sums| match found {
+            Ok((size, _)) => sums.grow(size),
+            Err(_) => sums.unsettle(),
+        });
+    }
+
+    /// Grows as needed. `sums` are those of the bytes, if the caller has them.
     pub(crate) fn write(
         &self,
         file: &Arc<File>,
         offset: u64,
         pieces: &[Bytes],
+        sums: Option<BlockSums>,
     ) -> Result<(), StoreError> {
         let length: u64 = pieces.iter().map(|piece| piece.len() as u64).sum();
         if length == 0 {
@@ -221,7 +248,11 @@ impl Files {
         let end = end.ok_or(StoreError::TooLarge)?;
         let missing = || self.missing(file, offset, end);
         let _room = self.ask_again(|| self.usage.reserve(length, missing))?;
-        let parts = if self.has_checksums() { parts(offset, pieces) } else { Vec::new() };
+        let parts = match (self.has_checksums(), sums) {
+            (false, _) => Vec::new(),
+            (true, Some(sums)) => sums.blocks,
+            (true, None) => BlockSums::of(offset, pieces).blocks,
+        };
         let write = |descriptor: &OwnedFd| {
             let blocks = self.blocks_of(file, descriptor, &parts)?;
             self.overwrite(file, offset, end)?;

@@ -23,7 +23,7 @@ impl Files {
         let _turn = file.changes.lock();
         let mut verified = Verified::default();
         if offset == 0
-            && let Some(damage) = self.missing_or_cut(file)?
+            && let Some(damage) = self.of_name_or_length(file)?
         {
             let is_lost = damage == Damage::Lost;
             verified.findings.push(self.found(file, damage));
@@ -35,7 +35,12 @@ impl Files {
         let Some(start) = self.next_of_interest(file, &descriptor, offset)? else {
             return Ok(verified);
         };
-        let bytes = read_at(&descriptor, start, CHUNK_BYTES as usize)?;
+        // What was put behind its end is no data: a checksum would make it some.
+        let left = file.sums.lock().length().end().saturating_sub(start);
+        if left == 0 {
+            return Ok(verified);
+        }
+        let bytes = read_at(&descriptor, start, left.min(CHUNK_BYTES) as usize)?;
         verified.bytes = bytes.len() as u64;
         verified.next = Some(start + CHUNK_BYTES);
         self.compare_all(file, start, &bytes, &mut verified)?;
@@ -49,12 +54,12 @@ impl Files {
         }
     }
 
-    /// Whether the file has its name and its length; asks the host, whatever is known.
-    fn missing_or_cut(&self, file: &Arc<File>) -> Result<Option<Damage>, StoreError> {
+    /// What is wrong with the file's name or length; asks the host, whatever is known.
+    fn of_name_or_length(&self, file: &Arc<File>) -> Result<Option<Damage>, StoreError> {
         let failed = |errno| store_error("stat an object's file", errno);
-        let (has_file, expected) = {
+        let (has_file, length) = {
             let sums = file.sums.lock();
-            (sums.has_file, sums.size)
+            (sums.has_file, sums.length())
         };
         let named = match statat(self.objects(), path_of(file.name), AtFlags::SYMLINK_NOFOLLOW) {
             Ok(stat) => Some(stat),
@@ -70,8 +75,7 @@ impl Files {
         {
             return Ok(Some(Damage::Lost));
         }
-        let found = named.st_size.cast_unsigned();
-        Ok((found < expected).then_some(Damage::Short { expected, found }))
+        Ok(length.wrong(named.st_size.cast_unsigned()))
     }
 
     /// The chunk at or behind `offset` that has data or checksums.

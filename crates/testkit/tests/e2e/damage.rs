@@ -2,9 +2,10 @@
 //! log, and found by `sheen scrub`: never an empty file, never wrong bytes.
 
 use std::fs::{self, File};
-use std::io;
+use std::io::{self, Write};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::time::Duration;
 
 use rustix::io::Errno;
@@ -46,6 +47,12 @@ pub(crate) fn flip(path: &Path, offset: u64) -> Outcome {
     file.write_all_at(&[byte[0] ^ 1], offset).told("flip it")
 }
 
+/// Puts bytes behind the end.
+fn grow(path: &Path) -> Outcome {
+    let file = File::options().append(true).open(path).told("open an object's file")?;
+    (&file).write_all(b"more").told("make it longer")
+}
+
 pub(crate) fn must_be_io_error<T>(what: &str, outcome: io::Result<T>) -> Outcome {
     let errno = outcome.err().and_then(|error| error.raw_os_error());
     let told = || format!("{what}: errno {errno:?}, not EIO");
@@ -72,15 +79,17 @@ pub(crate) fn content(seed: u64) -> Vec<u8> {
 #[test]
 fn what_is_lost_cut_or_flipped_is_an_error_after_a_restart() {
     scene("damage-stopped", 2, LIMIT, |cluster| {
-        let names = ["lost", "cut", "flipped", "whole"];
+        let names = ["lost", "cut", "flipped", "whole", "grown"];
         for (seed, name) in names.iter().enumerate() {
             fs::write(cluster.mnt().join(name), content(seed as u64)).told(name)?;
         }
-        let dom = cluster.mnt().join("dom");
-        let layout = ["lfs", "setstripe", "-E", "1M", "-L", "mdt", "-E", "-1"];
-        cluster.must(&[&layout[..], &[&dom.to_string_lossy()]].concat())?;
-        let on_mdt = bytes::content(9, DOM_BYTES);
-        fs::write(&dom, &on_mdt).told("a file on the MDT")?;
+        let on_mdt = |seed| bytes::content(seed, DOM_BYTES);
+        for (name, seed) in [("dom", 9), ("dom-lost", 10)] {
+            let dom = cluster.mnt().join(name);
+            let layout = ["lfs", "setstripe", "-E", "1M", "-L", "mdt", "-E", "-1"];
+            cluster.must(&[&layout[..], &[&dom.to_string_lossy()]].concat())?;
+            fs::write(&dom, on_mdt(seed)).told("a file on the MDT")?;
+        }
         let (code, said) = scrub(cluster)?;
         ensure(code == Some(0) && said.contains("0 damaged"), || said.clone())?;
         cluster.down()?;
@@ -91,14 +100,16 @@ fn what_is_lost_cut_or_flipped_is_an_error_after_a_restart() {
         let cut = File::options().write(true).open(&places[1]).told("open an object's file")?;
         cut.set_len(1000).told("cut it")?;
         flip(&places[2], 1_234_567)?;
-        flip(&holding(cluster, &on_mdt)?, 200_000)?;
+        flip(&holding(cluster, &on_mdt(9))?, 200_000)?;
+        fs::remove_file(holding(cluster, &on_mdt(10))?).told("remove a file of data")?;
+        grow(&holding(cluster, &content(4))?)?;
         cluster.up()?;
 
         let at = |name: &str| cluster.mnt().join(name);
-        for name in ["lost", "cut", "flipped", "dom"] {
+        for name in ["lost", "cut", "flipped", "dom", "dom-lost", "grown"] {
             must_be_io_error(name, fs::read(at(name)))?;
         }
-        for name in ["lost", "cut"] {
+        for name in ["lost", "cut", "dom-lost", "grown"] {
             must_be_io_error(name, fs::metadata(at(name)))?;
         }
         ensure(fs::read(at("whole")).told("a whole file")? == content(3), || "changed".to_owned())?;
@@ -121,8 +132,10 @@ fn what_is_lost_cut_or_flipped_is_an_error_after_a_restart() {
         for place in &places {
             ensure(said.contains(&place.display().to_string()), || said.clone())?;
         }
-        for name in names.iter().chain([&"dom"]) {
-            fs::remove_file(at(name)).told("what is damaged can be removed")?;
+        for name in names.iter().chain([&"dom", &"dom-lost"]) {
+            let done = Command::new("rm").arg(at(name)).output().told("rm")?;
+            let why = || format!("{name} cannot be removed: {done:?}");
+            ensure(done.status.success() && !at(name).exists(), why)?;
         }
         Ok(())
     });

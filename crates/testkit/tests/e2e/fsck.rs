@@ -9,7 +9,7 @@ use sheen_store_disk::{OpenOptions, StoreDisk};
 use sheen_testkit::cluster::Cluster;
 use sheen_testkit::scene::scene;
 use sheen_testkit::{Outcome, Told, ensure};
-use sheen_types::Fid;
+use sheen_types::{Fid, fid_seq};
 
 use crate::damage::{content, flip, holding, must_be_io_error};
 
@@ -49,7 +49,15 @@ fn change_mdt(
     cluster: &Cluster,
     change: impl FnOnce(&StoreDisk, &mut Transaction) -> Outcome,
 ) -> Outcome {
-    let directory = cluster.dir().join("mdt0000");
+    change_store(cluster, "mdt0000", change)
+}
+
+fn change_store(
+    cluster: &Cluster,
+    folder: &str,
+    change: impl FnOnce(&StoreDisk, &mut Transaction) -> Outcome,
+) -> Outcome {
+    let directory = cluster.dir().join(folder);
     let store = StoreDisk::open(&directory, &OpenOptions::default()).told("open the store")?;
     let mut transaction = Transaction::new();
     change(&store, &mut transaction)?;
@@ -165,5 +173,63 @@ fn a_wrong_command_line_and_a_place_without_a_file_system_leave_as_fsck_does() {
         ensure(nowhere.status.code() == Some(8), || format!("{:?}", nowhere.status))?;
         let help = cluster.must(&["fsck", "--help"])?;
         ensure(help.contains("-y") && help.contains("--no-checksums"), || help.clone())
+    });
+}
+
+/// The index of the MGT's logs, and the name of the one that mounts read.
+const LOGS: Fid = Fid::new(fid_seq::LOCAL_FILE, 0x1001);
+
+#[test]
+fn logs_of_the_mgt_that_cannot_be_read_or_are_gone_are_told() {
+    scene("fsck-mgt", 1, LIMIT, |cluster| {
+        cluster.down()?;
+        left_with(0, " 0 problems", &fsck(cluster, &["-n"])?)?;
+        let mut client = None;
+        change_store(cluster, "mgt", |store, transaction| {
+            let logs = store.scan(LOGS, &[], 1000).told("scan")?;
+            let is = |name: &str| logs.iter().find(|log| log.key.ends_with(name.as_bytes()));
+            let of_clients = is("-client").ok_or("no log of clients")?;
+            let of_ost = is("-OST0000").ok_or("no log of the OST")?;
+            client = Some((of_clients.key.clone(), of_clients.value.clone()));
+            transaction.delete(LOGS, of_clients.key.clone());
+            let records = of_ost.value[..4].try_into().map(u32::from_le_bytes).told("an id")?;
+            let records = Fid::new(fid_seq::LLOG_NAME, records);
+            let first = store.scan(records, &[], 1).told("scan")?.remove(0);
+            transaction.put(records, first.key, first.value.slice(1..));
+            Ok(())
+        })?;
+        for options in [&["-n"][..], &["-y"]] {
+            let found = fsck(cluster, options)?;
+            left_with(4, " 3 problems", &found)?;
+            tells(&found.1, &["MGS: ", "/mgt: log ", "-client is missing"])?;
+            tells(&found.1, &["MGS: ", "records of a log that has no name"])?;
+            tells(&found.1, &["MGS: ", "-OST0000: "])?;
+        }
+        change_store(cluster, "mgt", |_, transaction| {
+            let (key, value) = client.ok_or("it was not read")?;
+            transaction.put(LOGS, key, value);
+            Ok(())
+        })?;
+        left_with(4, " 1 problems", &fsck(cluster, &["-n"])?)
+    });
+}
+
+#[test]
+fn a_mark_that_is_lost_is_told_by_fsck_and_at_the_next_start() {
+    scene("fsck-mark", 1, LIMIT, |cluster| {
+        cluster.down()?;
+        let mark = cluster.dir().join("ost0000/committed");
+        let (dir, mnt) = (cluster.dir(), cluster.mnt().to_owned());
+        fs::remove_file(&mark).told("remove the mark")?;
+        let found = fsck(cluster, &["-n"])?;
+        left_with(4, " 1 problems", &found)?;
+        tells(&found.1, &["-OST0000: ", "ost0000/committed", "is gone or damaged"])?;
+        left_with(0, " 0 problems", &fsck(cluster, &["-n"])?)?;
+        fs::write(&mark, "nothing legible").told("damage the mark")?;
+        let up = ["up", "--dir", &dir.to_string_lossy(), "--mount", &mnt.to_string_lossy()];
+        let said = cluster.must(&up)?;
+        tells(&said, &["ost0000/committed", "is gone or damaged"])?;
+        cluster.down()?;
+        left_with(0, " 0 problems", &fsck(cluster, &["-n"])?)
     });
 }

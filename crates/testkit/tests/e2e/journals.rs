@@ -135,3 +135,28 @@ fn a_damaged_table_is_salvaged() {
 fn name(path: &std::path::Path) -> &str {
     path.file_name().and_then(|name| name.to_str()).unwrap_or_default()
 }
+
+/// A target without its configuration and without its engine is salvaged: what is left is its data, under the
+/// names that the MDT has for it.
+#[test]
+fn an_ost_without_configuration_and_engine_is_salvaged() {
+    scene("salvage-bare", 1, LIMIT, |cluster| {
+        let path = cluster.mnt().join("file");
+        let content = sheen_testkit::bytes::content(3, 200_000);
+        fs::write(&path, &content).told("write")?;
+        cluster.down()?;
+        let ost = cluster.dir().join("ost0000");
+        for file in ["CONFIG", "CONFIG.copy"] {
+            fs::write(ost.join(file), "nothing").told("damage")?;
+        }
+        let dir = cluster.dir().to_string_lossy().into_owned();
+        let refused = cluster.run(&["fsck", "--dir", &dir])?;
+        let tells = refused.output.contains("ost0000/CONFIG") && refused.output.contains("salvage");
+        ensure(tells && !refused.status.success(), || refused.output.clone())?;
+        fs::remove_dir_all(ost.join("engine")).told("remove the engine")?;
+        let told = cluster.must(&["salvage", "--dir", &dir, "ost0000"])?;
+        ensure(told.contains("CONFIG: ") && told.contains("engine: it is gone"), || told.clone())?;
+        cluster.up()?;
+        ensure(fs::read(&path).told("read")? == content, || "other bytes".to_owned())
+    });
+}

@@ -181,6 +181,16 @@ fn a_failed_write_back_is_told_before_a_sync_returns() {
 }
 
 #[test]
+fn a_write_back_to_an_object_that_is_gone_is_an_io_error() {
+    let fixture = Fixture::new(1 << 20);
+    let file = fixture.file(1);
+    fixture.ost().refuse("write", Errno::ENOENT);
+    fixture.write(&file, WriteAt::Offset(0), pattern(4096), CACHED).expect("accepted");
+    assert_eq!(fixture.sync(&file), Ok(()), "of what could be written");
+    assert_eq!(fixture.failures(), [Errno::EIO]);
+}
+
+#[test]
 fn other_calls_do_not_fail_for_an_old_failure() {
     let fixture = Fixture::new(1 << 20);
     let file = fixture.file(1);
