@@ -28,6 +28,7 @@ mod mount;
 mod notices;
 mod raise;
 mod signals;
+mod write_backs;
 
 pub use alive::{abort, ask};
 pub use device::{Serving, serve};

@@ -23,6 +23,7 @@ mod layouts;
 mod metrics;
 mod moves;
 mod nodes;
+mod one_ost;
 mod pages;
 mod pairs;
 mod parameters;
