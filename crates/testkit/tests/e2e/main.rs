@@ -16,6 +16,7 @@ mod faults;
 mod flags;
 mod fsck;
 mod full;
+mod greedy;
 mod hangs;
 mod journals;
 mod kills;
