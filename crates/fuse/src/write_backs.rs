@@ -180,13 +180,15 @@ impl Drop for Early {
 #[cfg(test)]
 mod tests {
     use std::pin::pin;
-    use std::sync::mpsc::channel;
+    use std::sync::mpsc::{Receiver, channel};
 
     use tokio::sync::oneshot;
 
     use super::*;
 
     const LIMIT: Duration = Duration::from_secs(5);
+
+    type Written = Result<u32, Errno>;
 
     fn extent(start: u64, length: u64) -> Extent {
         Extent::of_length(start, length).expect("small")
@@ -201,7 +203,7 @@ mod tests {
         all: &Arc<WriteBacks>,
         turn: Turn,
         length: usize,
-    ) -> (oneshot::Sender<Result<u32, Errno>>, std::sync::mpsc::Receiver<Result<u32, Errno>>) {
+    ) -> (oneshot::Sender<Written>, Receiver<Written>) {
         let (done, server) = oneshot::channel();
         let (told, answered) = channel();
         let all = Arc::clone(all);
