@@ -29,7 +29,7 @@ pub struct Host {
 
 /// Polls of tasks after which a busy thread looks what has come from the network: whoever sends one request
 /// would wait for so many of those who flood. A look costs less than a microsecond.
-const TASKS_BETWEEN_LOOKS: u32 = 16;
+const TASKS_BETWEEN_LOOKS: u32 = 8;
 
 impl Host {
     /// Starts `threads` worker threads; as many as there are processors if not told.

@@ -30,7 +30,7 @@ const PROMPT_MAX: usize = 2;
 
 /// After so many messages of one connection others are looked at: a peer that sends without end would keep
 /// the thread that reads it, and with it all whose turn is on that thread.
-const MESSAGES_AT_ONCE: usize = 32;
+const MESSAGES_AT_ONCE: usize = 8;
 
 /// How an attempt to connect came out.
 enum Attempt {
