@@ -17,9 +17,9 @@ use fuser::{
     WriteFlags,
 };
 use sheen_client::posix::{
-    Credentials, DirCookie, Fallocate, FileHandle, FileLock, FileLockMode, FileSystem, FileType,
-    LockOwner, Lookup, May, NewNode, NodeId, OpenFlags, Operation, RenameMode, Seek, SetAttributes,
-    Tracked, XattrMode,
+    Credentials, DirCookie, Fallocate, FileHandle, FileLockMode, FileSystem, FileType, LockOwner,
+    Lookup, May, NewNode, NodeId, OpenFlags, Operation, RenameMode, Seek, SetAttributes, Tracked,
+    XattrMode,
 };
 use sheen_types::{Errno, Extent, JobId, Name};
 
@@ -33,6 +33,7 @@ use crate::mount::MountOptions;
 use crate::questions::Questions;
 use crate::signals::{Ends, Waits};
 use crate::special::{self, Special, node};
+use crate::write_backs::{Turn, WriteBacks};
 use crate::{alive, answer, convert, drive, exported, questions};
 
 /// Bytes of one write request and of read-ahead: one bulk RPC's worth keeps the pipe full.
@@ -69,6 +70,7 @@ pub(crate) struct Adapter {
     busy: Arc<Busy>,
     ends: Arc<FileEnds>,
     pub(crate) waits: Arc<Waits>,
+    backs: Arc<WriteBacks>,
     local_locks: bool,
     pub(crate) special: Special,
     jobs: Arc<Jobs>,
@@ -81,6 +83,7 @@ impl Adapter {
         runtime: tokio::runtime::Handle,
         kernel: Arc<Kernel>,
         busy: Arc<Busy>,
+        backs: Arc<WriteBacks>,
         options: &MountOptions,
     ) -> Self {
         let (local_locks, special) = (options.local_locks, Special::new(options));
@@ -94,6 +97,7 @@ impl Adapter {
             busy,
             ends,
             waits,
+            backs,
             local_locks,
             special,
             jobs,
@@ -141,6 +145,17 @@ impl Adapter {
             Tracked::Parent(pid) => parent_of(request.pid()) == Some(pid),
             Tracked::Group(gid) => request.gid() == gid,
         }
+    }
+
+    /// The place of a call that uses these bytes of a file among the kernel's write-backs.
+    fn turn(&self, number: INodeNo, offset: u64, length: u64) -> (Arc<WriteBacks>, Turn) {
+        let extent = Extent::of_length(offset, length).unwrap_or(Extent::ALL);
+        (Arc::clone(&self.backs), self.backs.turn(number.0, extent))
+    }
+
+    /// The same for all its bytes.
+    fn turn_of_all(&self, number: INodeNo) -> (Arc<WriteBacks>, Turn) {
+        self.turn(number, 0, u64::MAX)
     }
 
     /// The kernel holds the locks of these directories until the guard goes.
@@ -220,21 +235,6 @@ fn passes_pages(files: &FileSystem, opened: Handle, flags: KernelFlags) -> bool 
 
 fn owner(number: Owner) -> LockOwner {
     LockOwner(number.0)
-}
-
-/// A lock from the kernel: an end at the largest offset means "to the end".
-fn lock(start: u64, end: u64, kind: i32, pid: u32) -> Result<FileLock, Errno> {
-    const READ: i32 = 0;
-    const WRITE: i32 = 1;
-    const UNLOCK: i32 = 2;
-    let mode = match kind {
-        READ => FileLockMode::Read,
-        WRITE => FileLockMode::Write,
-        UNLOCK => FileLockMode::Unlock,
-        _ => return Err(Errno::EINVAL),
-    };
-    let end = if end >= i64::MAX as u64 { Extent::EOF } else { end };
-    Ok(FileLock { start, end, mode, pid, is_flock: false })
 }
 
 impl Filesystem for Adapter {
@@ -335,9 +335,12 @@ impl Filesystem for Adapter {
         let (files, who) = (self.files.clone(), self.who(request, 0));
         let guard = self.occupy(&[number]);
         let operation = if size.is_some() { Operation::Truncate } else { Operation::Setattr };
+        let (backs, turn) = self.turn_of_all(number);
         let mut waiting = self.waits.call(request.pid(), Ends::Killed);
         self.counted(request, operation, async move {
-            let mut call = pin!(files.setattr(&who, node(number), opened.map(handle), changes));
+            let mut call = pin!(
+                backs.behind(turn, files.setattr(&who, node(number), opened.map(handle), changes))
+            );
             let done = waiting.wait(call.as_mut()).await;
             drop(guard);
             answer::stat(reply, NodeId(number.0), done);
@@ -511,10 +514,11 @@ impl Filesystem for Adapter {
         let tracked = self.is_tracked(request);
         let flags = OpenFlags(flags.0.cast_unsigned());
         let changes = flags.writes() || flags.has(OpenFlags::TRUNCATE);
+        let (backs, turn) = self.turn_of_all(number);
         let ends = if changes { Ends::Killed } else { Ends::Fatal };
         let mut waiting = self.waits.call(request.pid(), ends);
         self.counted(request, Operation::Open, async move {
-            let mut call = pin!(files.open(&who, node(number), flags));
+            let mut call = pin!(backs.behind(turn, files.open(&who, node(number), flags)));
             let opened = waiting.wait(call.as_mut()).await;
             if let (true, Ok(opened)) = (tracked, &opened) {
                 files.statistics().opened(opened.tally);
@@ -576,9 +580,10 @@ impl Filesystem for Adapter {
     ) {
         let (files, ends, thread) = (self.files.clone(), Arc::clone(&self.ends), request.pid());
         let is_tracked = self.is_tracked(request);
+        let (backs, turn) = self.turn(number, offset, size.into());
         let mut waiting = self.waits.call(thread, Ends::Fatal);
         self.counted(request, Operation::Read, async move {
-            let mut call = pin!(files.read(handle(opened), offset, size));
+            let mut call = pin!(backs.behind(turn, files.read(handle(opened), offset, size)));
             let read = waiting.wait(call.as_mut()).await;
             if let Ok(pieces) = &read {
                 let bytes: usize = pieces.iter().map(Bytes::len).sum();
@@ -613,21 +618,10 @@ impl Filesystem for Adapter {
         ends.called(request.pid());
         let (is_tracked, thread) = (self.is_tracked(request), request.pid());
         let is_of_pages = how.contains(WriteFlags::FUSE_WRITE_CACHE);
-        // Nobody's call is the kernel's own write-back: what it brings is lost if it is not taken.
-        let waits_for = if is_of_pages { 0 } else { thread };
-        let mut waiting = self.waits.call(waits_for, Ends::Killed);
+        let (backs, turn) = self.turn(number, offset, data.len() as u64);
+        let mut waiting = self.waits.call(thread, Ends::Killed);
         self.counted(request, Operation::Write, async move {
-            let mut call = pin!(async {
-                match is_of_pages {
-                    true => files.write_back(handle(opened), offset, data).await,
-                    false => files.write(handle(opened), offset, data).await,
-                }
-            });
-            let written = waiting.wait(call.as_mut()).await;
-            if ends.any() && !is_of_pages && passes_pages(&files, opened, flags) {
-                ends.used(number.0).await;
-            }
-            match written {
+            let answer = |written: Result<u32, Errno>| match written {
                 Ok(written) => {
                     let statistics = files.statistics();
                     if is_tracked {
@@ -637,7 +631,19 @@ impl Filesystem for Adapter {
                     reply.written(written);
                 }
                 Err(errno) => reply.error(convert::errno(errno)),
+            };
+            if is_of_pages {
+                // Nobody's call: no signal ends it, for what it brings would be lost.
+                let length = data.len();
+                let call = pin!(backs.behind(turn, files.write_back(handle(opened), offset, data)));
+                return backs.write(turn, length, call, answer).await;
             }
+            let mut call = pin!(backs.behind(turn, files.write(handle(opened), offset, data)));
+            let written = waiting.wait(call.as_mut()).await;
+            if ends.any() && passes_pages(&files, opened, flags) {
+                ends.used(number.0).await;
+            }
+            answer(written);
             waiting.late(call).await;
         });
     }
@@ -656,24 +662,29 @@ impl Filesystem for Adapter {
     fn release(
         &self,
         request: &Request,
-        _: INodeNo,
+        number: INodeNo,
         opened: Handle,
         _: KernelFlags,
         by: Option<Owner>,
         _: bool,
         reply: ReplyEmpty,
     ) {
-        let files = self.files.clone();
+        let (files, (backs, turn)) = (self.files.clone(), self.turn_of_all(number));
         self.counted(request, Operation::Close, async move {
+            // A write-back that goes on behind its answer uses the handle.
+            backs.settled(turn).await;
             answer::empty(reply, files.release(handle(opened), by.map(owner)).await);
         });
     }
 
-    fn fsync(&self, request: &Request, _: INodeNo, opened: Handle, data: bool, reply: ReplyEmpty) {
-        let files = self.files.clone();
+    fn fsync(&self, request: &Request, of: INodeNo, opened: Handle, data: bool, reply: ReplyEmpty) {
+        let (files, (backs, turn)) = (self.files.clone(), self.turn_of_all(of));
         let mut waiting = self.waits.call(request.pid(), Ends::Killed);
         self.counted(request, Operation::Fsync, async move {
-            let mut call = pin!(files.fsync(handle(opened), data));
+            let mut call = pin!(async {
+                let stored = backs.synced(turn).await;
+                files.fsync(handle(opened), data).await.and(stored)
+            });
             answer::empty(reply, waiting.wait(call.as_mut()).await);
             waiting.late(call).await;
         });
@@ -881,7 +892,7 @@ impl Filesystem for Adapter {
         let files = self.files.clone();
         let mut waiting = self.waits.call(request.pid(), Ends::Fatal);
         self.counted(request, Operation::Flock, async move {
-            let wanted = lock(start, end, kind, pid);
+            let wanted = convert::lock(start, end, kind, pid);
             let mut call = pin!(async { files.get_lock(handle(opened), owner(by), wanted?).await });
             match waiting.wait(call.as_mut()).await {
                 Ok(Some(other)) => {
@@ -913,7 +924,7 @@ impl Filesystem for Adapter {
         let ends = if sleep { Ends::Any } else { Ends::Killed };
         let mut waiting = self.waits.call(request.pid(), ends);
         self.counted(request, Operation::Flock, async move {
-            let wanted = lock(start, end, kind, pid);
+            let wanted = convert::lock(start, end, kind, pid);
             // A request whose wait ends is taken back before that is told: a lock that came later would
             // never go.
             let done = {
@@ -928,7 +939,7 @@ impl Filesystem for Adapter {
     fn fallocate(
         &self,
         request: &Request,
-        _: INodeNo,
+        number: INodeNo,
         opened: Handle,
         offset: u64,
         length: u64,
@@ -946,10 +957,11 @@ impl Filesystem for Adapter {
             mode if mode == KEEP_SIZE | ZERO_RANGE => Fallocate::ZeroRangeKeepSize,
             _ => return reply.error(convert::errno(Errno::EOPNOTSUPP)),
         };
-        let files = self.files.clone();
+        let (files, (backs, turn)) = (self.files.clone(), self.turn_of_all(number));
         let mut waiting = self.waits.call(request.pid(), Ends::Killed);
         self.counted(request, Operation::Fallocate, async move {
-            let mut call = pin!(files.fallocate(handle(opened), what, offset, length));
+            let mut call =
+                pin!(backs.behind(turn, files.fallocate(handle(opened), what, offset, length)));
             answer::empty(reply, waiting.wait(call.as_mut()).await);
             waiting.late(call).await;
         });
@@ -958,7 +970,7 @@ impl Filesystem for Adapter {
     fn lseek(
         &self,
         request: &Request,
-        _: INodeNo,
+        number: INodeNo,
         opened: Handle,
         offset: i64,
         whence: i32,
@@ -972,10 +984,10 @@ impl Filesystem for Adapter {
             _ => return reply.error(fuser::Errno::EINVAL),
         };
         let Ok(offset) = u64::try_from(offset) else { return reply.error(fuser::Errno::ENXIO) };
-        let files = self.files.clone();
+        let (files, (backs, turn)) = (self.files.clone(), self.turn_of_all(number));
         let mut waiting = self.waits.call(request.pid(), Ends::Fatal);
         self.counted(request, Operation::Seek, async move {
-            let mut call = pin!(files.seek(handle(opened), offset, what));
+            let mut call = pin!(backs.behind(turn, files.seek(handle(opened), offset, what)));
             match waiting.wait(call.as_mut()).await {
                 Ok(found) => reply.offset(i64::try_from(found).unwrap_or(i64::MAX)),
                 Err(errno) => reply.error(convert::errno(errno)),

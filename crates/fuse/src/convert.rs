@@ -5,8 +5,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::time::{Duration, SystemTime};
 
 use fuser::{FileAttr, INodeNo, TimeOrNow};
-use sheen_client::posix::{Attributes, FileType, Keep, NodeId, SetTime};
-use sheen_types::{Errno, Name, NameError, Timestamp};
+use sheen_client::posix::{Attributes, FileLock, FileLockMode, FileType, Keep, NodeId, SetTime};
+use sheen_types::{Errno, Extent, Name, NameError, Timestamp};
 
 /// "Until told otherwise": longer than any mount.
 pub(crate) const FOR_EVER: Duration = Duration::from_secs(1 << 30);
@@ -133,6 +133,21 @@ pub(crate) fn set_time(from: TimeOrNow) -> SetTime {
         TimeOrNow::Now => SetTime::Now,
         TimeOrNow::SpecificTime(time) => SetTime::To(timestamp(time)),
     }
+}
+
+/// A lock from the kernel: an end at the largest offset means "to the end".
+pub(crate) fn lock(start: u64, end: u64, kind: i32, pid: u32) -> Result<FileLock, Errno> {
+    const READ: i32 = 0;
+    const WRITE: i32 = 1;
+    const UNLOCK: i32 = 2;
+    let mode = match kind {
+        READ => FileLockMode::Read,
+        WRITE => FileLockMode::Write,
+        UNLOCK => FileLockMode::Unlock,
+        _ => return Err(Errno::EINVAL),
+    };
+    let end = if end >= i64::MAX as u64 { Extent::EOF } else { end };
+    Ok(FileLock { start, end, mode, pid, is_flock: false })
 }
 
 #[cfg(test)]

@@ -39,7 +39,8 @@ pub fn serve(
     let busy = Arc::new(Busy::default());
     let kernel = Arc::new(Kernel::new(runtime.clone(), Arc::clone(&busy)));
     file_system.watch(Arc::clone(&kernel) as _, Audience::Everybody);
-    let adapter = Adapter::new(file_system, runtime, Arc::clone(&kernel), busy, options);
+    let adapter =
+        Adapter::new(file_system, runtime, Arc::clone(&kernel), busy, Arc::default(), options);
     let session = fuser::Session::from_fd(adapter, device, SessionACL::All, Config::default())?;
     let device = session.as_fd().try_clone_to_owned()?;
     let session = session.spawn()?;

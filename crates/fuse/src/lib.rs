@@ -31,6 +31,7 @@ mod questions;
 mod raise;
 mod signals;
 mod special;
+mod write_backs;
 
 pub use alive::{abort, ask};
 pub use device::{Serving, serve};

@@ -16,6 +16,7 @@ use crate::busy::Busy;
 use crate::invalidate::Kernel;
 use crate::jobs::Jobs;
 use crate::questions::Questions;
+use crate::write_backs::WriteBacks;
 
 /// Threads that read requests. Two keep a slow copy from delaying the next request; more only
 /// compete for the device.
@@ -114,6 +115,8 @@ impl std::error::Error for MountError {}
 pub struct Mounted {
     session: BackgroundSession,
     path: PathBuf,
+    backs: Arc<WriteBacks>,
+    runtime: tokio::runtime::Handle,
 }
 
 impl Mounted {
@@ -123,12 +126,16 @@ impl Mounted {
         &self.path
     }
 
-    /// Waits until somebody unmounts it (`umount`, `fusermount3 -u`).
+    /// Waits until somebody unmounts it (`umount`, `fusermount3 -u`), and until servers have what mappings
+    /// stored. Not to be called by a task of the runtime.
     ///
     /// # Errors
     /// If a thread that served it failed.
     pub fn wait(self) -> io::Result<()> {
-        self.session.join()
+        let ended = self.session.join();
+        // What programs stored in mappings and the kernel takes for written.
+        self.runtime.block_on(self.backs.all_settled());
+        ended
     }
 
     /// Unmounts, and waits until the last request is answered.
@@ -136,7 +143,9 @@ impl Mounted {
     /// # Errors
     /// If it is busy.
     pub fn unmount(self) -> io::Result<()> {
-        self.session.umount_and_join()
+        self.session.umount_and_join()?;
+        self.runtime.block_on(self.backs.all_settled());
+        Ok(())
     }
 }
 
@@ -159,7 +168,9 @@ pub fn mount(
         false => Audience::User(rustix::process::getuid().as_raw()),
     };
     file_system.watch(Arc::clone(&kernel) as _, audience);
-    let adapter = Adapter::new(file_system, runtime, Arc::clone(&kernel), busy, options);
+    let (backs, handle) = (Arc::<WriteBacks>::default(), runtime.clone());
+    let adapter =
+        Adapter::new(file_system, runtime, Arc::clone(&kernel), busy, Arc::clone(&backs), options);
     let refused = |error| MountError::Refused(path.to_owned(), error);
     let session = fuser::Session::new(adapter, path, &config(options)).map_err(refused)?;
     // The kernel has its answer to FUSE_INIT by now.
@@ -167,7 +178,7 @@ pub fn mount(
     let device = session.as_fd().try_clone_to_owned().map_err(refused)?;
     let session = session.spawn().map_err(refused)?;
     kernel.attach(session.notifier(), device.into());
-    Ok(Mounted { session, path: path.to_owned() })
+    Ok(Mounted { session, path: path.to_owned(), backs, runtime: handle })
 }
 
 /// The usual mistakes, found before the kernel finds them less clearly. Answers the mount point's

@@ -99,6 +99,13 @@ pub const REQUEST_OVERHEAD_BYTES: usize = 512;
 /// being used again; those behind them are copied out.
 pub const CLIENT_QUEUED_SHARING: usize = 64;
 
+/// Waiting requests of a client from which on it is read slowly ([`MANY_WAIT_PAUSE`]): what is read costs a
+/// processor as what is served does, and takes no turns.
+pub const CLIENT_QUEUED_READ: usize = 1024;
+
+/// For so long nothing is read of a client that has so many waiting. No server is through with them earlier.
+pub const MANY_WAIT_PAUSE: Duration = Duration::from_millis(5);
+
 /// Bytes of one client's bulk that are on their way at once; more waits for the client to take or send
 /// what is. Sixteen of the largest: more than a network of 100 Gbit/s carries in 5 ms.
 pub const CLIENT_BULK_BYTES: usize = 64 << 20;

@@ -256,6 +256,13 @@ impl<T> Service<T> {
         self
     }
 
+    /// Whether so many requests of a client wait that it should be read slowly
+    /// ([`limits::CLIENT_QUEUED_READ`]).
+    #[must_use]
+    pub fn has_many(&self, from: Nid) -> bool {
+        self.clients.has_many(from)
+    }
+
     /// What it has done.
     #[must_use]
     pub fn stats(&self) -> Stats {

@@ -1,6 +1,7 @@
 //! Listing directories.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use sheen_io::BoxFuture;
 use sheen_types::{Errno, Name};
@@ -13,6 +14,10 @@ use super::{
 use crate::cache::{Inode, inode_number};
 use crate::join;
 use crate::meta::readdir::Position;
+
+/// How long a listing waits for the size of a file that is open here, which only its OSTs know, before it
+/// ends in front of that name. Then the kernel asks for names alone.
+const SIZES_PATIENCE: Duration = Duration::from_millis(500);
 
 impl FileSystem {
     /// Names of an open directory from `from` on, at least one and at most `limit`; none at the end.
@@ -36,7 +41,7 @@ impl FileSystem {
     /// As [`FileSystem::readdir`], and looks each name but `.` and `..` up, several at once. A name that
     /// has gone meanwhile is left out; of one that may not be looked up nothing may be kept. Names that
     /// the caller has no room for in the end must be forgotten like any lookup. One RPC for each
-    /// name that no lock covers.
+    /// name that no lock covers. Ends early in front of a name whose OST does not answer.
     ///
     /// # Errors
     /// As `getdents(2)`.
@@ -133,17 +138,52 @@ impl Mounted {
             return whole;
         }
         let asked = names.len();
+        let clock = &self.meta.world.clock;
+        let until = clock.now() + SIZES_PATIENCE;
         let mut names = names.into_iter();
         while names.len() > 0 {
             let some = names.by_ref().take(at_once);
             let lookups = some
                 .map(|entry| -> BoxFuture<'_, _> { Box::pin(self.look_up(who, directory, entry)) });
-            whole.extend(join::all(lookups.collect()).await.into_iter().flatten());
+            let mut several = join::Several::new(lookups.collect());
+            join::first(several.finish(), clock.sleep_until(until)).await;
+            let may_end = |done: &[Option<Option<DirEntryPlus>>]| {
+                let mut known = done.iter().map_while(Option::as_ref);
+                !whole.is_empty() || known.any(Option::is_some)
+            };
+            if !may_end(several.results()) {
+                several.finish().await;
+            }
+            if !self.add_listed(&mut whole, several.into_results()) {
+                break;
+            }
         }
         let is_kept =
             |entry: &&DirEntryPlus| entry.found.as_ref().is_some_and(|it| it.keep.attributes);
         self.settings.listed(asked, whole.iter().filter(is_kept).count());
         whole
+    }
+
+    /// Adds what was looked up to a listing, up to the first that is not known yet; whether all is known.
+    fn add_listed(
+        &self,
+        whole: &mut Vec<DirEntryPlus>,
+        looked_up: Vec<Option<Option<DirEntryPlus>>>,
+    ) -> bool {
+        let mut is_whole = true;
+        for done in looked_up {
+            match done {
+                None => is_whole = false,
+                Some(listed) if is_whole => whole.extend(listed),
+                // It has been counted as looked up, and is not told.
+                Some(listed) => {
+                    if let Some(found) = listed.and_then(|listed| listed.found) {
+                        self.inodes.forget(found.node, 1);
+                    }
+                }
+            }
+        }
+        is_whole
     }
 
     /// A listed name without a look at what it stands for.

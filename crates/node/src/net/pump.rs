@@ -30,6 +30,10 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// the others are for other threads. A close and the request that took it along are two.
 const PROMPT_MAX: usize = 2;
 
+/// After so many messages of one connection others are looked at: a peer that sends without end would keep
+/// the thread that reads it, and with it all whose turn is on that thread.
+const MESSAGES_AT_ONCE: usize = 8;
+
 /// How an attempt to connect came out.
 enum Attempt {
     Connected(Partner, Session, Connection),
@@ -281,11 +285,11 @@ impl LNet {
         mut reader: Box<dyn ReadStream>,
     ) {
         // Kept for its memory.
-        let mut batch = Vec::new();
+        let (mut batch, mut taken) = (Vec::new(), 0);
         let reason = loop {
             // First, what came together with the opening.
             match self.take_messages(&link, &mut session, &mut batch) {
-                Ok(()) => {}
+                Ok(count) => taken += count,
                 Err(error) => {
                     self.counters.protocol_errors.fetch_add(1, Ordering::Relaxed);
                     tracing::warn!("{} broke the protocol: {error}", link.partner.nid);
@@ -294,6 +298,10 @@ impl LNet {
             }
             if let Some(until) = link.paused(self.world.clock.now()) {
                 self.world.clock.sleep_until(until).await;
+                taken = 0;
+            } else if taken >= MESSAGES_AT_ONCE {
+                sheen_io::yield_once().await;
+                taken = 0;
             }
             let read =
                 poll_fn(|context| link.poll_read(context, reader.as_mut(), session.space())).await;
@@ -310,12 +318,13 @@ impl LNet {
         self.link_ended(&link);
     }
 
+    /// Works on what has come; how many messages that were.
     fn take_messages(
         self: &Arc<Self>,
         link: &Link,
         session: &mut Session,
         batch: &mut Vec<Incoming>,
-    ) -> Result<(), sheen_lnet::SessionError> {
+    ) -> Result<usize, sheen_lnet::SessionError> {
         let result = loop {
             match session.next_message() {
                 Ok(Some(incoming)) => batch.push(incoming),
@@ -323,9 +332,10 @@ impl LNet {
                 Err(error) => break Err(error),
             }
         };
-        let mut left = batch.len();
+        let count = batch.len();
+        let mut left = count;
         if left == 0 {
-            return result;
+            return result.map(|()| 0);
         }
         // Answers to what is worked on here go together.
         let gathers = left > 1;
@@ -339,7 +349,7 @@ impl LNet {
         if gathers {
             link.send_gathered(self.now());
         }
-        result
+        result.map(|()| count)
     }
 
     /// A fault on one connection ends all of its peer, as socklnd has it: what was sent on the others

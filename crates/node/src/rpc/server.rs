@@ -134,12 +134,17 @@ impl RpcNode {
     fn serve(self: &Arc<Self>, mut arrived: Box<Arrived>) {
         arrived.arrival.reply_bits = self.reply_bits(&arrived);
         let (now, from) = (self.now(), arrived.arrival.from);
-        let (verdict, wake) = {
+        let (verdict, wake, has_many) = {
             let mut service = self.service(from).lock();
             let arrival = arrived.arrival.clone();
-            (service.arrive(now, arrival, arrived), service.next_wake())
+            let verdict = service.arrive(now, arrival, arrived);
+            (verdict, service.next_wake(), service.has_many(from))
         };
         self.timer.want(wake);
+        if has_many {
+            // Nothing of it is lost: its connection fills up instead of our memory.
+            self.lnet.pause(from, limits::MANY_WAIT_PAUSE);
+        }
         match verdict {
             Verdict::Run(id, arrived) => {
                 let prompt = arrived.prompt;

@@ -58,7 +58,8 @@ impl Receiver for Raw {
 impl Raw {
     async fn connected(world: &World, nid: Nid, server: Nid) -> Arc<Self> {
         let lnet = LNet::start(world.clone(), NetConfig::new(nid, 988)).await.expect("free");
-        let (xid, answers) = (AtomicU64::new(1 << 40), AtomicU64::new(0));
+        // The last bits count the parts of a bulk down.
+        let (xid, answers) = (AtomicU64::new((1 << 40) + 63), AtomicU64::new(0));
         let raw = Arc::new(Self { lnet, server, xid, handles: Mutex::default(), answers });
         for portal in REPLY_PORTALS {
             raw.lnet.serve(portal, Arc::clone(&raw) as _);
@@ -249,6 +250,49 @@ fn bulk_that_is_under_way_is_bounded_and_all_of_it_comes() {
         noted.store(1, Ordering::Relaxed);
         let most = most.load(Ordering::Relaxed) as usize;
         assert!((1..=17 * MIB).contains(&most), "{most} bytes waited");
+    });
+}
+
+#[test]
+fn bulk_that_never_comes_ends_its_request_unanswered_after_a_hundred_seconds() {
+    let network = Virtual::new(1, Weather { chunks: false, ..Weather::default() });
+    let world = network.world();
+    network.run(async move {
+        let server = node(world.clone(), nid(1), 988).await;
+        let _target = serve(&server, 500);
+        server.budget().set(Limit::BulkBytes, 4 * MIB);
+        let raw = Raw::connected(&world, nid(3), nid(1)).await;
+        let before = raw.answers.load(Ordering::Relaxed);
+        raw.send(Opcode::MDS_SET_INFO, order("put", 4 * MIB));
+        world.clock.sleep_until(world.clock.now() + Duration::from_secs(1)).await;
+        raw.send(Opcode::MDS_SET_INFO, order("put", 4 * MIB));
+        world.clock.sleep_until(world.clock.now() + Duration::from_secs(98)).await;
+        assert_eq!(server.service_load(), (2, 0), "one waits for bytes, one for room");
+        world.clock.sleep_until(world.clock.now() + Duration::from_secs(2)).await;
+        assert_eq!(server.service_load(), (1, 0), "the first has ended and left its room");
+        world.clock.sleep_until(world.clock.now() + Duration::from_secs(100)).await;
+        assert_eq!(server.service_load(), (0, 0));
+        assert_eq!(raw.answers.load(Ordering::Relaxed), before, "nothing was answered");
+    });
+}
+
+#[test]
+fn a_client_that_has_very_many_requests_waiting_is_read_slowly_and_loses_none() {
+    let network = Virtual::new(1, Weather { chunks: false, ..Weather::default() });
+    let world = network.world();
+    network.run(async move {
+        let server = node(world.clone(), nid(1), 988).await;
+        let _target = serve(&server, 500);
+        server.budget().set(Limit::RequestsActive, 1);
+        let raw = Raw::connected(&world, nid(3), nid(1)).await;
+        (0..5_000).for_each(|_| raw.send(Opcode::MDS_SET_INFO, order("hang", 0)));
+        world.clock.sleep_until(world.clock.now() + Duration::from_millis(20)).await;
+        let (running, waiting) = server.service_load();
+        // What one read brings comes besides, of each look.
+        let most = limits::CLIENT_QUEUED_READ;
+        assert!(running == 1 && (most..most * 2).contains(&waiting), "{waiting} wait");
+        world.clock.sleep_until(world.clock.now() + Duration::from_secs(10)).await;
+        assert_eq!((server.service_load(), server.over_budget()), ((1, 4_999), 0), "none is lost");
     });
 }
 

@@ -111,6 +111,11 @@ impl<T> Clients<T> {
         self.clients.values().map(|client| client.queued).sum()
     }
 
+    /// Whether so many requests of the client wait that it should be read slowly.
+    pub(super) fn has_many(&self, from: Nid) -> bool {
+        self.clients.get(&from).is_some_and(|it| it.queued >= limits::CLIENT_QUEUED_READ)
+    }
+
     /// Whether a request that arrives need not wait for others of its client.
     pub(super) fn may_run(&self, from: Nid, class: Class) -> bool {
         self.clients.get(&from).is_none_or(|client| {

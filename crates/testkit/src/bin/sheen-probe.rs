@@ -2,6 +2,8 @@
 //!
 //! `hold` says `held` and keeps the lock until its input ends; `try` ends with 0 if it got the
 //! lock and 1 if another has it; 2 says that something else is wrong.
+//!
+//! `sheen-probe threads read FILE` reads the file from beginning to end in four threads at once.
 
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Write};
@@ -13,9 +15,12 @@ use rustix::io::Errno;
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let [kind, action, path] = arguments.as_slice() else {
-        eprintln!("usage: sheen-probe flock|fcntl hold|try FILE");
+        eprintln!("usage: sheen-probe flock|fcntl hold|try FILE, or sheen-probe threads read FILE");
         return ExitCode::from(2);
     };
+    if (kind.as_str(), action.as_str()) == ("threads", "read") {
+        return read_in_threads(path);
+    }
     let locked = OpenOptions::new()
         .read(true)
         .write(true)
@@ -29,6 +34,15 @@ fn main() -> ExitCode {
         (Ok(_), other) => fail(&format!("{other}: neither hold nor try")),
         (Err(error), _) => fail(&format!("{kind} {path}: {error}")),
     }
+}
+
+fn read_in_threads(path: &str) -> ExitCode {
+    let read = || std::fs::read(path).map(|bytes| bytes.len());
+    let lengths = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..4).map(|_| scope.spawn(read)).collect();
+        threads.into_iter().map(|it| it.join().expect("no panic")).collect::<Result<Vec<_>, _>>()
+    });
+    lengths.map_or_else(|error| fail(&format!("{path}: {error}")), |_| ExitCode::SUCCESS)
 }
 
 fn lock(kind: &str, file: &File) -> Result<bool, String> {

@@ -14,10 +14,10 @@ use sheen_testkit::{Outcome, Told, ensure};
 const LIMIT: Duration = Duration::from_secs(240);
 /// Longer than any start or recovery takes here.
 const PATIENCE: Duration = Duration::from_secs(120);
-const PORT: &str = "19989";
+pub(crate) const PORT: &str = "19989";
 
 /// A process of one node; killed when dropped.
-struct Node(Child);
+pub(crate) struct Node(pub(crate) Child);
 
 impl Drop for Node {
     fn drop(&mut self) {
@@ -28,12 +28,12 @@ impl Drop for Node {
 }
 
 /// An address of this machine that no other test has: of this process, as `sheen up` takes others.
-fn nid(node: u32) -> String {
+pub(crate) fn nid(node: u32) -> String {
     let own = std::process::id();
     format!("127.{}.{}.{node}@tcp", 200 + own % 50, own / 50 % 250)
 }
 
-fn spawn(cluster: &Cluster, arguments: &[&str], log: &Path) -> Outcome<Node> {
+pub(crate) fn spawn(cluster: &Cluster, arguments: &[&str], log: &Path) -> Outcome<Node> {
     let out = File::options().create(true).append(true).open(log).told(log.display())?;
     let mut command = cluster.command(arguments);
     command.stdin(Stdio::null());
@@ -47,7 +47,7 @@ fn serve(cluster: &Cluster, node: u32, target: &Path) -> Outcome<Node> {
     spawn(cluster, &["server", "--nid", &nid, "--port", PORT, &target_text], &log)
 }
 
-fn format(cluster: &Cluster, name: &str, more: &[&str]) -> Outcome<PathBuf> {
+pub(crate) fn format(cluster: &Cluster, name: &str, more: &[&str]) -> Outcome<PathBuf> {
     let directory = cluster.dir().join(name);
     let text = directory.to_string_lossy().into_owned();
     let mut arguments = vec!["mkfs.lustre", "-q", "--fsname", "nodes", "--device-size", "2000000"];

@@ -1,0 +1,274 @@
+//! The kernel's write-back of mapped pages, answered before a server that is away has its bytes.
+//!
+//! Who waits for write-back in the kernel (`msync`, `munmap`, `close`, the end of a process) waits where no
+//! signal reaches it, until we answer. So a write-back that has waited for [`PATIENCE`] is answered as done,
+//! up to [`BYTES_MAX`] of them at once, and goes on here. What kept the caller then waits for it where a
+//! signal is heard: `msync` and `fsync` send `FUSE_FSYNC` behind the write-back, and that waits until its
+//! bytes are where `fsync` has them.
+//!
+//! What always holds: a call that touches bytes of such a write-back, and came after its answer, waits for it
+//! first. So writes of the same bytes keep their order, and nobody reads bytes from a server that are about
+//! to be replaced. What fails behind its answer is told by the next `fsync` of the file, and logged.
+//!
+//! Cost: one atomic read for each call that may have to wait, while none was answered early.
+
+use std::collections::BTreeMap;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use sheen_types::{Errno, Extent, HashMap};
+use tokio::sync::Notify;
+
+/// How long a write-back waits for its server before it is answered. With it a process that is killed in
+/// `msync` is gone within a second.
+const PATIENCE: Duration = Duration::from_millis(300);
+
+/// Bytes that wait here behind their answers. Beyond these the kernel waits, and who waits for it.
+const BYTES_MAX: usize = 256 << 20;
+
+/// Files whose failure nobody has asked for.
+const FAILURES_MAX: usize = 4096;
+
+/// The write-backs of a mount.
+#[derive(Default)]
+pub(crate) struct WriteBacks {
+    /// Orders calls: the number of the next write-back.
+    next: AtomicU64,
+    /// How many were answered early and go on: read before the table is locked.
+    count: AtomicUsize,
+    table: Mutex<Table>,
+    fewer: Notify,
+}
+
+#[derive(Default)]
+struct Table {
+    /// What goes on behind its answer, by file and number.
+    early: BTreeMap<(u64, u64), Extent>,
+    bytes: usize,
+    failed: HashMap<u64, Errno>,
+}
+
+/// A call's place among the write-backs of a file.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Turn {
+    node: u64,
+    number: u64,
+    extent: Extent,
+}
+
+impl WriteBacks {
+    /// The place of a call that comes now and uses `extent` of the file.
+    pub(crate) fn turn(&self, node: u64, extent: Extent) -> Turn {
+        Turn { node, number: self.next.fetch_add(1, Ordering::AcqRel), extent }
+    }
+
+    /// Returns when what was answered before `turn` and touches its bytes has ended.
+    pub(crate) async fn settled(&self, turn: Turn) {
+        if self.count.load(Ordering::Acquire) == 0 {
+            return;
+        }
+        loop {
+            let fewer = self.fewer.notified();
+            if !self.table.lock().is_before(turn) {
+                return;
+            }
+            fewer.await;
+        }
+    }
+
+    /// `call`, behind them.
+    pub(crate) async fn behind<T>(&self, turn: Turn, call: impl Future<Output = T>) -> T {
+        self.settled(turn).await;
+        call.await
+    }
+
+    /// As [`WriteBacks::settled`], and what failed of the file since somebody asked.
+    pub(crate) async fn synced(&self, turn: Turn) -> Result<(), Errno> {
+        self.settled(turn).await;
+        let failed = self.table.lock().failed.remove(&turn.node);
+        failed.map_or(Ok(()), Err)
+    }
+
+    /// Returns when none goes on behind its answer: before the mount ends.
+    pub(crate) async fn all_settled(&self) {
+        loop {
+            let fewer = self.fewer.notified();
+            if self.count.load(Ordering::Acquire) == 0 {
+                return;
+            }
+            fewer.await;
+        }
+    }
+
+    /// Runs `write` of `length` bytes at `turn`, and `answer`s when it is done or has waited long enough.
+    pub(crate) async fn write(
+        self: &Arc<Self>,
+        turn: Turn,
+        length: usize,
+        mut write: Pin<&mut impl Future<Output = Result<u32, Errno>>>,
+        answer: impl FnOnce(Result<u32, Errno>),
+    ) {
+        // Behind another that waits it would wait as well.
+        let patience = match self.table.lock().is_before(turn) {
+            true => Duration::ZERO,
+            false => PATIENCE,
+        };
+        if let Ok(written) = tokio::time::timeout(patience, write.as_mut()).await {
+            return answer(written);
+        }
+        let Some(early) = self.begin(turn, length) else { return answer(write.await) };
+        let told = u32::try_from(length).unwrap_or(u32::MAX);
+        answer(Ok(told));
+        let failed = match write.await {
+            Ok(written) if written == told => None,
+            Ok(_) => Some(Errno::EIO),
+            Err(errno) => Some(errno),
+        };
+        if let Some(errno) = failed {
+            tracing::warn!(node = turn.node, %errno, "what a mapping stored was lost");
+            let mut table = self.table.lock();
+            if table.failed.len() < FAILURES_MAX {
+                table.failed.insert(turn.node, errno);
+            }
+        }
+        drop(early);
+    }
+
+    fn begin(self: &Arc<Self>, turn: Turn, length: usize) -> Option<Early> {
+        let mut table = self.table.lock();
+        if table.bytes + length > BYTES_MAX {
+            return None;
+        }
+        table.bytes += length;
+        table.early.insert((turn.node, turn.number), turn.extent);
+        self.count.store(table.early.len(), Ordering::Release);
+        Some(Early { all: Arc::clone(self), turn, length })
+    }
+}
+
+impl Table {
+    /// Whether something goes on that was answered before `turn` and touches its bytes.
+    fn is_before(&self, turn: Turn) -> bool {
+        let before = self.early.range((turn.node, 0)..(turn.node, turn.number));
+        let touches =
+            |extent: &Extent| extent.start <= turn.extent.end && turn.extent.start <= extent.end;
+        before.map(|(_, extent)| extent).any(touches)
+    }
+}
+
+/// A write-back that goes on behind its answer.
+struct Early {
+    all: Arc<WriteBacks>,
+    turn: Turn,
+    length: usize,
+}
+
+impl Drop for Early {
+    fn drop(&mut self) {
+        let mut table = self.all.table.lock();
+        table.early.remove(&(self.turn.node, self.turn.number));
+        table.bytes -= self.length;
+        self.all.count.store(table.early.len(), Ordering::Release);
+        drop(table);
+        self.all.fewer.notify_waiters();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::pin::pin;
+    use std::sync::mpsc::{Receiver, channel};
+
+    use tokio::sync::oneshot;
+
+    use super::*;
+
+    const LIMIT: Duration = Duration::from_secs(5);
+
+    type Written = Result<u32, Errno>;
+
+    fn extent(start: u64, length: u64) -> Extent {
+        Extent::of_length(start, length).expect("small")
+    }
+
+    fn runtime() -> tokio::runtime::Runtime {
+        tokio::runtime::Builder::new_current_thread().enable_time().build().expect("a runtime")
+    }
+
+    /// A write-back of `length` bytes whose server answers when told; what it answered itself.
+    fn begin(
+        all: &Arc<WriteBacks>,
+        turn: Turn,
+        length: usize,
+    ) -> (oneshot::Sender<Written>, Receiver<Written>) {
+        let (done, server) = oneshot::channel();
+        let (told, answered) = channel();
+        let all = Arc::clone(all);
+        tokio::spawn(async move {
+            let write = pin!(async { server.await.unwrap_or(Err(Errno::EIO)) });
+            all.write(turn, length, write, |answer| told.send(answer).expect("heard")).await;
+        });
+        (done, answered)
+    }
+
+    #[test]
+    fn a_write_back_that_waits_is_answered_and_others_of_its_bytes_wait_for_it() {
+        runtime().block_on(async {
+            let all = Arc::<WriteBacks>::default();
+            let before = all.turn(7, extent(0, 10));
+            let (done, answered) = begin(&all, all.turn(7, extent(0, 4096)), 4096);
+            tokio::time::sleep(PATIENCE * 2).await;
+            assert_eq!(answered.try_recv(), Ok(Ok(4096)));
+            // What came before, what touches other bytes and another file's do not wait.
+            all.settled(before).await;
+            all.settled(all.turn(7, extent(4096, 1))).await;
+            all.settled(all.turn(8, extent(0, 1))).await;
+            let sync = all.turn(7, Extent::ALL);
+            let waits = tokio::time::timeout(PATIENCE, all.settled(sync)).await;
+            assert!(waits.is_err());
+            done.send(Err(Errno::ENOSPC)).expect("waited for");
+            let heard = tokio::time::timeout(LIMIT, all.synced(sync)).await;
+            assert_eq!(heard, Ok(Err(Errno::ENOSPC)));
+            // Once.
+            assert_eq!(all.synced(all.turn(7, Extent::ALL)).await, Ok(()));
+            all.all_settled().await;
+        });
+    }
+
+    #[test]
+    fn what_is_taken_at_once_is_answered_with_its_own_answer() {
+        runtime().block_on(async {
+            let all = Arc::<WriteBacks>::default();
+            let (done, answered) = begin(&all, all.turn(7, extent(0, 4096)), 4096);
+            done.send(Err(Errno::EIO)).expect("waited for");
+            tokio::task::yield_now().await;
+            tokio::task::yield_now().await;
+            assert_eq!(answered.try_recv(), Ok(Err(Errno::EIO)));
+            assert_eq!(all.synced(all.turn(7, Extent::ALL)).await, Ok(()));
+        });
+    }
+
+    #[test]
+    fn no_more_bytes_wait_behind_their_answers_than_may() {
+        runtime().block_on(async {
+            let all = Arc::<WriteBacks>::default();
+            let half = BYTES_MAX / 2;
+            let turns = [(); 3].map(|()| all.turn(7, extent(0, 1)));
+            let begun = turns.map(|turn| begin(&all, turn, half));
+            tokio::time::sleep(PATIENCE * 2).await;
+            let told = begun.each_ref().map(|(_, answered)| answered.try_recv().is_ok());
+            assert_eq!(told.iter().filter(|told| **told).count(), 2);
+            let told = u32::try_from(half).expect("less than 4 GiB");
+            let ends = begun.map(|(done, answered)| {
+                done.send(Ok(told)).expect("waited for");
+                answered
+            });
+            tokio::time::timeout(LIMIT, all.all_settled()).await.expect("all end");
+            drop(ends);
+            assert_eq!(all.table.lock().bytes, 0);
+        });
+    }
+}
