@@ -11,6 +11,7 @@ use sheen_target::{RecoveryStatus, Target};
 use sheen_types::{Instant, TargetKind};
 
 use crate::cluster::Client;
+use crate::damage;
 use crate::model::Writer;
 use crate::run::Sim;
 use crate::work;
@@ -218,19 +219,26 @@ async fn within<T: Send + 'static>(
 fn check_disks(sim: &Sim) -> Result<(), String> {
     let mut check = Consistency::default();
     let broken = |error: CheckError| format!("{error:?}");
-    // This kind of store lists nothing, and has no checksums.
+    // This kind of store does not tell all that it holds.
     let held = Held::default();
     for (name, disk) in sim.cluster.targets(TargetKind::Mdt) {
-        check.mdt(name, &*disk.store(), &held).map_err(broken)?;
+        let store = disk.store();
+        check.mdt(name, &*store, &held).map_err(broken)?;
+        let checked = check.mdt_data(name, &*store, Depth::Checksums, &mut |_, _| true);
+        checked.map_err(broken)?;
     }
     for (name, disk) in sim.cluster.targets(TargetKind::Ost) {
         let store = disk.store();
-        let checked = check.ost(name, &*store, &held, Depth::Sizes, &mut |_, _| true);
+        let checked = check.ost(name, &*store, &held, Depth::Checksums, &mut |_, _| true);
         checked.map_err(broken)?;
     }
-    let found = check.finish();
-    match found.problems.first() {
+    let problems = check.finish().problems;
+    if let Some(text) = damage::unnamed(sim, &problems).map_err(|error| error.to_string())? {
+        return Err(text);
+    }
+    let mut unexplained = problems.iter().filter(|problem| !damage::explains(sim, problem));
+    match unexplained.next() {
         None => Ok(()),
-        Some(first) => Err(format!("{} problems on disk, {first}", found.problems.len())),
+        Some(first) => Err(format!("{} problems on disk, {first}", 1 + unexplained.count())),
     }
 }

@@ -18,10 +18,11 @@
 
 mod checks;
 mod cluster;
+mod damage;
 mod evicted;
 mod faults;
 mod model;
 mod run;
 mod work;
 
-pub use run::{Failure, Options, Report, run};
+pub use run::{Extras, Failure, Options, Report, run};

@@ -12,6 +12,7 @@ use sheen_types::Instant;
 
 use crate::checks;
 use crate::cluster::{Cluster, Shape};
+use crate::damage::{self, Wounds};
 use crate::evicted::Evicted;
 use crate::faults;
 use crate::model::{FileLocks, Files, Log, Losses, Marks, Names, Stale, Writer};
@@ -38,6 +39,10 @@ const SMALL_ONE_IN: u64 = 8;
 const OST_BYTES_MIN: u64 = 256 << 10;
 /// So many things may be broken at the same time; one of them in many seeds.
 const FAULTS_AT_ONCE: u64 = 3;
+/// One seed in so many has each kind of [`Extras`].
+const EXTRA_ONE_IN: u64 = 4;
+/// Sets their numbers apart from those of everything else.
+const EXTRAS: u64 = 0x0bad_d15c_0bad_c0de;
 /// How often locks and grants are looked at, and while no operation is under way.
 const LOOK: Duration = Duration::from_millis(200);
 const LOOK_QUIET: Duration = Duration::from_secs(1);
@@ -46,6 +51,23 @@ const LAST_LINES: usize = 40;
 
 fn is_small(seed: u64) -> bool {
     seed % SMALL_ONE_IN == SMALL_ONE_IN - 1
+}
+
+/// Faults that some seeds have beside the others. Which they are, and when, is decided by numbers of their
+/// own: a seed without them goes the same way whether or not there are any.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Extras {
+    /// Data is lost, cut or changed on disks.
+    pub damage: bool,
+}
+
+impl Extras {
+    /// Those of a seed, if nobody says otherwise.
+    #[must_use]
+    pub fn of(seed: u64) -> Self {
+        let dice = Dice::new(seed ^ EXTRAS);
+        Self { damage: dice.below(EXTRA_ONE_IN) == 0 }
+    }
 }
 
 /// What to run.
@@ -57,6 +79,8 @@ pub struct Options {
     pub minutes: u64,
     /// Whether anything fails.
     pub faults: bool,
+    /// What else fails, if anything does; by the seed if `None`.
+    pub extras: Option<Extras>,
     /// Whether files move to other layouts.
     pub moves: bool,
     /// Whether every operation is printed.
@@ -154,8 +178,11 @@ pub(crate) struct Sim {
     pub(crate) world: Virtual,
     pub(crate) cluster: Cluster,
     pub(crate) model: Mutex<Model>,
+    pub(crate) wounds: Mutex<Wounds>,
     pub(crate) evicted: Mutex<Evicted>,
     pub(crate) looked: Mutex<checks::Looked>,
+    /// Of the faults that not all seeds have.
+    more_dice: Dice,
     record: Mutex<Record>,
 }
 
@@ -177,8 +204,10 @@ impl Sim {
             world,
             cluster,
             model: Mutex::default(),
+            wounds: Mutex::default(),
             evicted: Mutex::default(),
             looked: Mutex::default(),
+            more_dice: Dice::new(options.seed.rotate_left(32) ^ EXTRAS),
             record: Mutex::new(Record { open: true, ..Record::default() }),
         })
     }
@@ -189,6 +218,19 @@ impl Sim {
 
     pub(crate) fn dice(&self) -> &Dice {
         self.world.dice()
+    }
+
+    /// Decides about faults that not all seeds have, and nothing else.
+    pub(crate) fn more_dice(&self) -> &Dice {
+        &self.more_dice
+    }
+
+    /// Faults that this run has beside those of all.
+    pub(crate) fn extras(&self) -> Extras {
+        match self.options.faults {
+            true => self.options.extras.unwrap_or_else(|| Extras::of(self.options.seed)),
+            false => Extras::default(),
+        }
     }
 
     /// Lets time pass for the caller.
@@ -459,6 +501,11 @@ async fn drive_all(sim: Arc<Sim>) -> Result<(), String> {
             let inject = async move { faults::inject(&injecting, end).await };
             sim.world.world().tasks.spawn("faults", Box::pin(inject));
         }
+    }
+    if sim.extras().damage {
+        let damaging = Arc::clone(&sim);
+        let damage = async move { damage::inject(&damaging, end).await };
+        sim.world.world().tasks.spawn("damage", Box::pin(damage));
     }
     let (mut looked, mut operations) = (sim.now(), 0);
     while sim.now() < end || !sim.is_whole() {

@@ -119,7 +119,10 @@ impl Process {
         if self.sim.is_disk_bad() {
             model.shake(self.now());
         }
-        step(&mut model)
+        self.sim.wounds.lock().doubt(&mut model);
+        let done = step(&mut model);
+        self.sim.wounds.lock().doubt(&mut model);
+        done
     }
 
     pub(crate) fn one_in(&self, count: u64) -> bool {
@@ -175,6 +178,14 @@ impl Process {
     /// An operation ends; an error that its caller could not expect is judged.
     pub(crate) fn ended<T>(&self, operation: u64, outcome: &Result<T, Errno>) {
         self.ended_with(operation, outcome, "done");
+    }
+
+    /// The same of one that may meet damaged data, if `damaged` says so.
+    pub(crate) fn ended_at<T>(&self, operation: u64, outcome: &Result<T, Errno>, damaged: bool) {
+        match outcome {
+            Err(Errno::EIO) if damaged => _ = self.sim.end(operation, "the data is damaged"),
+            outcome => self.ended(operation, outcome),
+        }
     }
 
     /// The same, with what there is to say of its success.
