@@ -12,7 +12,9 @@ use sheen_types::{Instant, TargetKind};
 
 use crate::cluster::Client;
 use crate::damage;
+use crate::hostile;
 use crate::model::Writer;
+use crate::restored;
 use crate::run::Sim;
 use crate::work;
 
@@ -127,6 +129,9 @@ fn exclude(kind: LockKind, one: &LockInfo, other: &LockInfo) -> bool {
 
 /// Everything in order is stopped, looked at by a fresh client, stopped again and checked on disk.
 pub(crate) async fn finish(sim: &Arc<Sim>) -> Result<(), String> {
+    if sim.extras().hostile {
+        hostile::is_gone(sim).await?;
+    }
     nothing_is_open(sim).await?;
     let last = sim.cluster.clients.len() - 1;
     for (number, client) in sim.cluster.clients[..last].iter().enumerate() {
@@ -144,6 +149,9 @@ pub(crate) async fn finish(sim: &Arc<Sim>) -> Result<(), String> {
     }
     let client = Arc::clone(&sim.cluster.clients[last]);
     within(sim, "the last client unmounts".to_owned(), async move { client.stop().await }).await?;
+    if sim.extras().hostile {
+        hostile::leaves_nothing(sim).await?;
+    }
     for server in &sim.cluster.servers {
         let stopping = Arc::clone(server);
         let what = format!("the server at {} stops", server.nid);
@@ -236,7 +244,9 @@ fn check_disks(sim: &Sim) -> Result<(), String> {
     if let Some(text) = damage::unnamed(sim, &problems).map_err(|error| error.to_string())? {
         return Err(text);
     }
-    let mut unexplained = problems.iter().filter(|problem| !damage::explains(sim, problem));
+    let mut unexplained = problems
+        .iter()
+        .filter(|problem| !damage::explains(sim, problem) && !restored::explains(sim, problem));
     match unexplained.next() {
         None => Ok(()),
         Some(first) => Err(format!("{} problems on disk, {first}", 1 + unexplained.count())),

@@ -6,7 +6,6 @@
 //! that were written before. In the end the check of the disks names each object that is still damaged, and
 //! nothing else.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -68,7 +67,14 @@ impl Wounds {
 }
 
 impl Sim {
-    fn store_of(&self, target: &TargetName) -> Option<Arc<StoreMem>> {
+    /// What clients write to damaged files may be lost, and they are told.
+    pub(crate) fn doubt_lost(&self, model: &mut Model) {
+        self.wounds.lock().doubt(model);
+        self.restored.lock().doubt(self, model);
+    }
+
+    /// What lies on the disk of a target.
+    pub(crate) fn store_of(&self, target: &TargetName) -> Option<Arc<StoreMem>> {
         let mut all = self.cluster.targets(target.kind);
         all.find(|(name, _)| *name == target).map(|(_, disk)| disk.store())
     }
@@ -76,27 +82,30 @@ impl Sim {
     /// Whether something of a file was ever damaged: changes of it may be refused, and what was written to
     /// it may be found lost.
     pub(crate) fn was_damaged(&self, file: Fid) -> bool {
-        self.wounds.lock().0.iter().any(|wound| wound.file == file)
+        self.wounds.lock().0.iter().any(|wound| wound.file == file) || self.was_restored(file)
     }
 
     /// Whether bytes of a file cannot be read: they are damaged, or were it when somebody began to read
     /// them at `begin`.
     pub(crate) fn is_damaged(&self, file: Fid, extent: Extent, begin: Instant) -> bool {
-        self.wounds.lock().0.iter().filter(|wound| wound.file == file).any(|wound| {
+        let wounds = self.wounds.lock();
+        let wounded = wounds.0.iter().filter(|wound| wound.file == file).any(|wound| {
             let Some(of_object) = wound.mapping.object_extent(extent) else { return false };
             let damaged = |store: Arc<StoreMem>| store.is_damaged_in(wound.object, of_object);
             wound.since >= begin || self.store_of(&wound.target).is_some_and(damaged)
-        })
+        });
+        wounded || self.lacks_objects(file)
     }
 
     /// Whether nobody can say how large a file is.
     pub(crate) fn is_size_lost(&self, file: Fid, begin: Instant) -> bool {
-        self.wounds.lock().0.iter().filter(|wound| wound.file == file).any(|wound| {
+        let wounds = self.wounds.lock();
+        let wounded = wounds.0.iter().filter(|wound| wound.file == file).any(|wound| {
             let lost = |store: Arc<StoreMem>| store.is_lost_or_cut(wound.object);
             wound.since >= begin || self.store_of(&wound.target).is_some_and(lost)
-        })
+        });
+        wounded || self.lacks_objects(file)
     }
-
 }
 
 /// Damages some objects, each at its time.
@@ -125,7 +134,22 @@ fn choose(sim: &Sim) -> Option<Place> {
     }
 }
 
+/// All objects of files that clients use, with file and target.
+pub(crate) fn objects(sim: &Sim) -> Vec<(Fid, TargetName, Fid)> {
+    let all = places_with(sim, |_, _| Some(0)).into_iter();
+    all.map(|place| (place.file, place.target, place.object)).collect()
+}
+
+/// Objects with data.
 fn places(sim: &Sim) -> Vec<Place> {
+    places_with(sim, |target, object| {
+        let held = sim.store_of(target)?.attributes(object).ok()?;
+        (held.blocks > 0 && held.size > 0).then_some(held.size)
+    })
+}
+
+/// The objects of files that clients use; `bytes` says how long each is, or that it is left out.
+fn places_with(sim: &Sim, bytes: impl Fn(&TargetName, Fid) -> Option<u64>) -> Vec<Place> {
     let files: Vec<Fid> = {
         let model = sim.model.lock();
         model.files.fids().chain(model.logs.fids()).collect()
@@ -144,9 +168,8 @@ fn places(sim: &Sim) -> Vec<Place> {
                         (TargetName { kind, index, ..mdt.clone() }, stripe.object)
                     }
                 };
-                let held = sim.store_of(&target)?.attributes(object).ok()?;
-                (held.blocks > 0 && held.size > 0)
-                    .then_some(Place { file: *file, target, object, mapping, bytes: held.size })
+                let bytes = bytes(&target, object)?;
+                Some(Place { file: *file, target, object, mapping, bytes })
             }));
         }
     }
@@ -160,10 +183,13 @@ async fn wound_now_or_down(sim: &Arc<Sim>, place: Place) {
         (1, TargetKind::Ost) => Injury::Cut(sim.more_dice().below(place.bytes)),
         _ => Injury::Flipped(sim.more_dice().below(place.bytes)),
     };
-    let holds = |disk: &Disk| sim.store_of(&place.target).is_some_and(|it| Arc::ptr_eq(&it, &disk.store()));
-    let number = sim.cluster.servers.iter().position(|server| {
-        server.places.iter().any(|of_server| holds(&of_server.disk))
-    });
+    let holds =
+        |disk: &Disk| sim.store_of(&place.target).is_some_and(|it| Arc::ptr_eq(&it, &disk.store()));
+    let number = sim
+        .cluster
+        .servers
+        .iter()
+        .position(|server| server.places.iter().any(|of_server| holds(&of_server.disk)));
     let Some(number) = number.filter(|_| sim.more_dice().below(2) == 0) else {
         return wound(sim, &place, injury);
     };

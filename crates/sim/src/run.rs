@@ -15,7 +15,9 @@ use crate::cluster::{Cluster, Shape};
 use crate::damage::{self, Wounds};
 use crate::evicted::Evicted;
 use crate::faults;
+use crate::hostile;
 use crate::model::{FileLocks, Files, Log, Losses, Marks, Names, Stale, Writer};
+use crate::restored::{self, Lines, Restored};
 use crate::work;
 
 /// Within this time an operation ends once nothing fails any more: recovery of a target that waits
@@ -53,12 +55,16 @@ fn is_small(seed: u64) -> bool {
     seed % SMALL_ONE_IN == SMALL_ONE_IN - 1
 }
 
-/// Faults that some seeds have beside the others. Which they are, and when, is decided by numbers of their
+/// Faults that some seeds have beside those of all. Which they are, and when, is decided by numbers of their
 /// own: a seed without them goes the same way whether or not there are any.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Extras {
     /// Data is lost, cut or changed on disks.
     pub damage: bool,
+    /// A node sends whatever a hostile client could.
+    pub hostile: bool,
+    /// An OST goes back in time, or is away for long.
+    pub restored: bool,
 }
 
 impl Extras {
@@ -66,7 +72,8 @@ impl Extras {
     #[must_use]
     pub fn of(seed: u64) -> Self {
         let dice = Dice::new(seed ^ EXTRAS);
-        Self { damage: dice.below(EXTRA_ONE_IN) == 0 }
+        let has = || dice.below(EXTRA_ONE_IN) == 0;
+        Self { damage: has(), hostile: has(), restored: has() }
     }
 }
 
@@ -85,6 +92,15 @@ pub struct Options {
     pub moves: bool,
     /// Whether every operation is printed.
     pub verbose: bool,
+}
+
+impl Options {
+    fn extras(&self) -> Extras {
+        match self.faults {
+            true => self.extras.unwrap_or_else(|| Extras::of(self.seed)),
+            false => Extras::default(),
+        }
+    }
 }
 
 /// How a run went.
@@ -179,6 +195,10 @@ pub(crate) struct Sim {
     pub(crate) cluster: Cluster,
     pub(crate) model: Mutex<Model>,
     pub(crate) wounds: Mutex<Wounds>,
+    pub(crate) restored: Mutex<Restored>,
+    /// Of the logs, if this run hears them.
+    pub(crate) lines: Lines,
+    pub(crate) hears: bool,
     pub(crate) evicted: Mutex<Evicted>,
     pub(crate) looked: Mutex<checks::Looked>,
     /// Of the faults that not all seeds have.
@@ -197,6 +217,7 @@ impl Sim {
                 .then(|| OST_BYTES_MIN + dice.below(OST_BYTES_MIN * 4)),
             // Always, as by default, and never.
             keeps_from: [1, 5, 0][(options.seed % 3) as usize],
+            squashes: options.extras().hostile,
         };
         let cluster = Cluster::new(shape);
         Arc::new(Self {
@@ -205,6 +226,10 @@ impl Sim {
             cluster,
             model: Mutex::default(),
             wounds: Mutex::default(),
+            restored: Mutex::default(),
+            lines: Lines::default(),
+            // Unless somebody else reads them.
+            hears: options.extras().restored && std::env::var_os("RUST_LOG").is_none(),
             evicted: Mutex::default(),
             looked: Mutex::default(),
             more_dice: Dice::new(options.seed.rotate_left(32) ^ EXTRAS),
@@ -227,10 +252,7 @@ impl Sim {
 
     /// Faults that this run has beside those of all.
     pub(crate) fn extras(&self) -> Extras {
-        match self.options.faults {
-            true => self.options.extras.unwrap_or_else(|| Extras::of(self.options.seed)),
-            false => Extras::default(),
-        }
+        self.options.extras()
     }
 
     /// Lets time pass for the caller.
@@ -461,6 +483,7 @@ impl Sim {
 pub fn run(options: Options) -> Result<Report, Box<Failure>> {
     let sim = Sim::new(options);
     let drive = Arc::clone(&sim);
+    let _hearing = sim.hears.then(|| restored::hear(&sim.lines));
     let ran = catch_unwind(AssertUnwindSafe(|| sim.world.run(drive_all(drive))));
     let text = match ran {
         Ok(outcome) => outcome.err(),
@@ -506,6 +529,16 @@ async fn drive_all(sim: Arc<Sim>) -> Result<(), String> {
         let damaging = Arc::clone(&sim);
         let damage = async move { damage::inject(&damaging, end).await };
         sim.world.world().tasks.spawn("damage", Box::pin(damage));
+    }
+    if sim.extras().restored {
+        let restored = Arc::clone(&sim);
+        let restore = async move { restored::inject(&restored, end).await };
+        sim.world.world().tasks.spawn("restored", Box::pin(restore));
+    }
+    if sim.extras().hostile {
+        let attacked = Arc::clone(&sim);
+        let attack = async move { hostile::attack(&attacked, end).await };
+        sim.world.world().tasks.spawn("hostile", Box::pin(attack));
     }
     let (mut looked, mut operations) = (sim.now(), 0);
     while sim.now() < end || !sim.is_whole() {

@@ -116,7 +116,8 @@ impl Harm {
     /// What a look through all of it finds.
     pub(crate) fn findings(&self, size: u64) -> Vec<Damage> {
         let whole = self.check(size).err();
-        let blocks = self.blocks.iter().map(|block| Damage::Checksum { offset: block * PAGE_BYTES });
+        let blocks =
+            self.blocks.iter().map(|block| Damage::Checksum { offset: block * PAGE_BYTES });
         whole.into_iter().chain(blocks).collect()
     }
 }

@@ -296,6 +296,12 @@ impl StoreMem {
         self.with_object(object, |held| held.data.harm().is_whole()).unwrap_or(false)
     }
 
+    /// Whether there is such an object.
+    #[must_use]
+    pub fn has(&self, object: Fid) -> bool {
+        self.with_object(object, |_| ()).is_ok()
+    }
+
     /// All objects with damaged data, in order.
     #[must_use]
     pub fn damaged(&self) -> Vec<Fid> {
@@ -408,7 +414,9 @@ impl Shards for Plain<'_> {
 
 impl Store for StoreMem {
     fn attributes(&self, object: Fid) -> Result<Attributes, StoreError> {
-        self.with_object(object, |held| undamaged(object, held.data.harm().check(held.data.size())))??;
+        self.with_object(object, |held| {
+            undamaged(object, held.data.harm().check(held.data.size()))
+        })??;
         self.record(object)
     }
 

@@ -32,7 +32,7 @@ struct Arguments {
     #[arg(long)]
     calm: bool,
     /// Which faults there are beside those that all seeds have, instead of what each seed says (one in four
-    /// has each): any of damage, or none
+    /// has each): any of damage, hostile and restored, or none
     #[arg(long, value_name = "FAULTS", value_delimiter = ',')]
     with: Vec<Extra>,
     /// Move files to other layouts, too
@@ -56,11 +56,25 @@ enum Extra {
     None,
     /// Data is lost, cut or changed on disks
     Damage,
+    /// A node sends whatever a hostile client could
+    Hostile,
+    /// An OST comes back with an older copy of its store, or after a long time
+    Restored,
 }
 
 fn extras(chosen: &[Extra]) -> Option<Extras> {
     let has = |extra| chosen.contains(&extra);
-    (!chosen.is_empty()).then(|| Extras { damage: has(Extra::Damage) })
+    (!chosen.is_empty()).then(|| Extras {
+        damage: has(Extra::Damage),
+        hostile: has(Extra::Hostile),
+        restored: has(Extra::Restored),
+    })
+}
+
+fn replay_with(chosen: &[Extra]) -> String {
+    let names = chosen.iter().filter_map(ValueEnum::to_possible_value);
+    let names: Vec<String> = names.map(|value| value.get_name().to_owned()).collect();
+    if names.is_empty() { String::new() } else { format!(" --with {}", names.join(",")) }
 }
 
 fn main() -> ExitCode {
@@ -143,7 +157,8 @@ fn simulate(arguments: &Arguments) -> ExitCode {
                             operations.fetch_add(failure.operations, Ordering::Relaxed);
                             failed.fetch_add(1, Ordering::Relaxed);
                             let moves = if arguments.moves { " --moves" } else { "" };
-                            println!("{failure}\nseed {seed} failed; replay: cargo xtask sim --seed {seed}{moves}\n");
+                            let with = replay_with(&arguments.with);
+                            println!("{failure}\nseed {seed} failed; replay: cargo xtask sim --seed {seed}{moves}{with}\n");
                         }
                     }
                     done.fetch_add(1, Ordering::Relaxed);

@@ -119,9 +119,9 @@ impl Process {
         if self.sim.is_disk_bad() {
             model.shake(self.now());
         }
-        self.sim.wounds.lock().doubt(&mut model);
+        self.sim.doubt_lost(&mut model);
         let done = step(&mut model);
-        self.sim.wounds.lock().doubt(&mut model);
+        self.sim.doubt_lost(&mut model);
         done
     }
 
@@ -233,8 +233,20 @@ impl Process {
             self.sim.judge(self.client, operation, judged);
         }
         let seen = found.as_ref().ok().and_then(Option::as_ref).map(|found| found.fid);
+        if matches!(found, Err(Errno::EIO)) && self.may_name_sizeless(place, begin) {
+            self.sim.end(operation, "its size is lost");
+            return found;
+        }
         self.ended_with(operation, &found, format_args!("{}", seen.unwrap_or_default()));
         found
+    }
+
+    /// Whether a name may be that of a file whose size nobody can say. A lookup of a file that is open here
+    /// wants it.
+    pub(crate) fn may_name_sizeless(&self, place: &Place, begin: Instant) -> bool {
+        let sizeless = |file| self.sim.is_size_lost(file, begin);
+        let time = (begin, self.now());
+        self.model(|model| model.names.may_name(place.key(), time, sizeless))
     }
 
     /// The root, or one of the directories in it.
