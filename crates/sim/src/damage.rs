@@ -79,6 +79,11 @@ impl Sim {
         all.find(|(name, _)| *name == target).map(|(_, disk)| disk.store())
     }
 
+    /// Whether anything was damaged so far, or went back in time.
+    pub(crate) fn has_damage(&self) -> bool {
+        !self.wounds.lock().0.is_empty() || self.restored.lock().is_any()
+    }
+
     /// Whether something of a file was ever damaged: changes of it may be refused, and what was written to
     /// it may be found lost.
     pub(crate) fn was_damaged(&self, file: Fid) -> bool {

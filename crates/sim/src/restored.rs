@@ -99,6 +99,10 @@ pub(crate) fn hear(lines: &Lines) -> tracing::subscriber::DefaultGuard {
 }
 
 impl Restored {
+    pub(crate) fn is_any(&self) -> bool {
+        self.unsettled.is_some()
+    }
+
     fn is_unsettled(&self, now: Instant) -> bool {
         self.unsettled.is_some_and(|(_, until)| now < until)
     }

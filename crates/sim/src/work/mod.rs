@@ -244,6 +244,9 @@ impl Process {
     /// Whether a name may be that of a file whose size nobody can say. A lookup of a file that is open here
     /// wants it.
     pub(crate) fn may_name_sizeless(&self, place: &Place, begin: Instant) -> bool {
+        if !self.sim.has_damage() {
+            return false;
+        }
         let sizeless = |file| self.sim.is_size_lost(file, begin);
         let time = (begin, self.now());
         self.model(|model| model.names.may_name(place.key(), time, sizeless))
