@@ -32,6 +32,9 @@ pub(crate) struct Options {
     /// Let nothing fail
     #[arg(long)]
     calm: bool,
+    /// Which faults there are beside those that all seeds have: damage, hostile, restored, or none
+    #[arg(long, value_name = "FAULTS")]
+    with: Option<String>,
     /// Run each seed twice, and fail where it does not go the same way
     #[arg(long)]
     twice: bool,
@@ -56,6 +59,9 @@ pub(crate) fn run(options: &Options) -> Outcome {
     let mut command = program(options.seed.unwrap_or(0), options.count, options.minutes)?;
     if options.calm {
         command.arg("--calm");
+    }
+    if let Some(with) = &options.with {
+        command.args(["--with", with]);
     }
     if options.twice {
         command.arg("--twice");

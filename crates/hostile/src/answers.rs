@@ -77,7 +77,7 @@ fn changed(
     head: ReplyHead,
     reply: Option<Reply>,
 ) -> Option<(ReplyHead, Option<Reply>)> {
-    let number = || Fields { source: input, values: &Values::default() }.number();
+    let number = || Fields { source: input, values: &Values::default(), objects: None }.number();
     // No decision is 0: when the bytes have run out, servers are honest.
     Some(match input.below(24) {
         1 => (ReplyHead { status: input.pick(&STATUSES), ..head }, reply),
@@ -121,7 +121,7 @@ fn garbled(input: &Arc<Input>, reply: Reply) -> Reply {
         let field = format.reply.get(index);
         let buffer = &mut message.buffers[index + 1];
         let made = field.and_then(|field| {
-            Fields { source: input, values: &Values::default() }.structure(field)
+            Fields { source: input, values: &Values::default(), objects: None }.structure(field)
         });
         *buffer = match (input.below(4), made) {
             (1, Some(made)) => made,

@@ -77,6 +77,8 @@ const SEQUENCES: [u64; 8] = [
 pub(crate) struct Fields<'a, S> {
     pub(crate) source: &'a S,
     pub(crate) values: &'a Values,
+    /// See [`crate::Range::objects`].
+    pub(crate) objects: Option<u64>,
 }
 
 fn encoded(part: &impl Part) -> Bytes {
@@ -145,6 +147,14 @@ impl<S: Source> Fields<'_, S> {
             (3, Some(known)) => OstId { word1: known.word1.wrapping_add(self.number()), ..known },
             (_, Some(known)) => known,
             (_, None) => OstId::of_id(1 + self.source.below(32)),
+        }
+    }
+
+    /// One whose data is asked for or changed.
+    fn data_object(&self) -> OstId {
+        match self.objects {
+            None => self.object(),
+            Some(sequence) => OstId::of_fid(Fid::new(sequence, 1 + self.source.below(64) as u32)),
         }
     }
 
@@ -311,7 +321,7 @@ impl<S: Source> Fields<'_, S> {
     fn ost_body(&self) -> OstBody {
         let oa = Obdo {
             valid: Valid(self.bits()),
-            oi: self.object(),
+            oi: self.data_object(),
             parent_seq: self.number(),
             size: self.number(),
             mtime: self.number().cast_signed(),
@@ -466,7 +476,7 @@ impl<S: Source> Fields<'_, S> {
             }),
             "OstBody" => encoded(&self.ost_body()),
             "ObdIoobj" => encoded(&ObdIoobj {
-                oid: self.object(),
+                oid: self.data_object(),
                 max_brw: self.number() as u32,
                 bufcnt: self.source.below(5) as u32,
             }),

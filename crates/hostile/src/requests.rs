@@ -60,6 +60,11 @@ pub struct Range {
     pub portals: &'static [Portal],
     /// How clients call themselves; a number follows.
     pub client: &'static str,
+    /// The file system's name.
+    pub fsname: &'static str,
+    /// What asks for data or changes it names objects of this sequence alone, if there is one: a client that
+    /// is admitted may change any, and others would see it.
+    pub objects: Option<u64>,
 }
 
 /// Makes requests.
@@ -248,14 +253,15 @@ impl<S: Source> Requests<S> {
                 (Portal::MGS_REQUEST, Opcode::MGS_CONNECT, Request::from(request))
             }
             Service::Mdt => {
-                let tgtuuid = Text::padded("lustre-MDT0000_UUID", 40);
+                let tgtuuid = Text::padded(format!("{}-MDT0000_UUID", self.range.fsname), 40);
                 let request =
                     MdsConnect { tgtuuid, cluuid, conn, cdata: data(0), ..MdsConnect::default() };
                 (Portal::MDS_REQUEST, Opcode::MDS_CONNECT, Request::from(request))
             }
             Service::Ost => {
                 let index = self.source.below(5);
-                let tgtuuid = Text::padded(format!("lustre-OST{index:04x}_UUID"), 40);
+                let tgtuuid =
+                    Text::padded(format!("{}-OST{index:04x}_UUID", self.range.fsname), 40);
                 let cdata = data(index as u32);
                 let request = OstConnect { tgtuuid, cluuid, conn, cdata, ..OstConnect::default() };
                 (Portal::OST_REQUEST, Opcode::OST_CONNECT, Request::from(request))
@@ -294,7 +300,8 @@ impl<S: Source> Requests<S> {
             1 => None,
             _ => {
                 let values = self.known.values.lock();
-                Fields { source: &self.source, values: &values }.structure(field)
+                let objects = self.range.objects;
+                Fields { source: &self.source, values: &values, objects }.structure(field)
             }
         };
         match made {

@@ -52,7 +52,14 @@ fn run(data: &[u8], services: &'static [Service]) {
         client.serve(portal, Arc::clone(&known) as _);
     }
     let before = transactions(&cluster);
-    let range = Range { services, without: &[], portals: &REQUEST_PORTALS, client: CLIENT };
+    let range = Range {
+        services,
+        without: &[],
+        portals: &REQUEST_PORTALS,
+        client: CLIENT,
+        fsname: "lustre",
+        objects: None,
+    };
     let mut requests = Requests::new(Arc::clone(&input), known, range);
     let connect = requests.connect(1 << 40);
     client.put(server_nid(), connect.portal, MatchBits(connect.xid), 0, vec![connect.bytes]);

@@ -11,7 +11,10 @@ use sheen_target::{RecoveryStatus, Target};
 use sheen_types::{Instant, TargetKind};
 
 use crate::cluster::Client;
+use crate::damage;
+use crate::hostile;
 use crate::model::Writer;
+use crate::restored;
 use crate::run::Sim;
 use crate::work;
 
@@ -126,6 +129,9 @@ fn exclude(kind: LockKind, one: &LockInfo, other: &LockInfo) -> bool {
 
 /// Everything in order is stopped, looked at by a fresh client, stopped again and checked on disk.
 pub(crate) async fn finish(sim: &Arc<Sim>) -> Result<(), String> {
+    if sim.extras().hostile {
+        hostile::is_gone(sim).await?;
+    }
     nothing_is_open(sim).await?;
     let last = sim.cluster.clients.len() - 1;
     for (number, client) in sim.cluster.clients[..last].iter().enumerate() {
@@ -143,6 +149,9 @@ pub(crate) async fn finish(sim: &Arc<Sim>) -> Result<(), String> {
     }
     let client = Arc::clone(&sim.cluster.clients[last]);
     within(sim, "the last client unmounts".to_owned(), async move { client.stop().await }).await?;
+    if sim.extras().hostile {
+        hostile::leaves_nothing(sim).await?;
+    }
     for server in &sim.cluster.servers {
         let stopping = Arc::clone(server);
         let what = format!("the server at {} stops", server.nid);
@@ -218,19 +227,28 @@ async fn within<T: Send + 'static>(
 fn check_disks(sim: &Sim) -> Result<(), String> {
     let mut check = Consistency::default();
     let broken = |error: CheckError| format!("{error:?}");
-    // This kind of store lists nothing, and has no checksums.
+    // This kind of store does not tell all that it holds.
     let held = Held::default();
     for (name, disk) in sim.cluster.targets(TargetKind::Mdt) {
-        check.mdt(name, &*disk.store(), &held).map_err(broken)?;
+        let store = disk.store();
+        check.mdt(name, &*store, &held).map_err(broken)?;
+        let checked = check.mdt_data(name, &*store, Depth::Checksums, &mut |_, _| true);
+        checked.map_err(broken)?;
     }
     for (name, disk) in sim.cluster.targets(TargetKind::Ost) {
         let store = disk.store();
-        let checked = check.ost(name, &*store, &held, Depth::Sizes, &mut |_, _| true);
+        let checked = check.ost(name, &*store, &held, Depth::Checksums, &mut |_, _| true);
         checked.map_err(broken)?;
     }
-    let found = check.finish();
-    match found.problems.first() {
+    let problems = check.finish().problems;
+    if let Some(text) = damage::unnamed(sim, &problems).map_err(|error| error.to_string())? {
+        return Err(text);
+    }
+    let mut unexplained = problems
+        .iter()
+        .filter(|problem| !damage::explains(sim, problem) && !restored::explains(sim, problem));
+    match unexplained.next() {
         None => Ok(()),
-        Some(first) => Err(format!("{} problems on disk, {first}", found.problems.len())),
+        Some(first) => Err(format!("{} problems on disk, {first}", 1 + unexplained.count())),
     }
 }

@@ -11,6 +11,7 @@ use sheen_assembly::Role;
 use sheen_target::{Export, Target};
 use sheen_types::{Instant, Nid, Uuid};
 
+use crate::hostile::is_hostile;
 use crate::model::Writer;
 use crate::run::Sim;
 
@@ -111,9 +112,14 @@ impl Sim {
                 let count = target.evictions();
                 if count > seen.evictions {
                     let gone = seen.exports.iter().filter(|(it, _)| !now.contains_key(it));
-                    lost.extend(gone.map(|(_, (uuid, _))| uuid.to_string()));
+                    let gone = gone.map(|(_, (uuid, _))| uuid.to_string());
+                    // A hostile client has changed nothing that others would miss.
+                    let all_hostile = count - seen.evictions <= gone.clone().count() as u64
+                        && gone.clone().all(|uuid| is_hostile(&uuid));
+                    lost.extend(gone);
                     let since = self.world.now().since(evicted.mdt_started);
-                    names_lost |= matches!(served.role, Role::Mdt(_)) && since < RECOVERS_WITHIN;
+                    let of_mdt = matches!(served.role, Role::Mdt(_)) && since < RECOVERS_WITHIN;
+                    names_lost |= of_mdt && !all_hostile;
                 }
                 (seen.evictions, seen.exports) = (count, now);
             }

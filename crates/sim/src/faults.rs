@@ -13,7 +13,9 @@ use crate::run::Sim;
 use crate::work;
 
 /// The last faults end so long before the work does.
-const QUIET: Duration = Duration::from_secs(150);
+pub(crate) const QUIET: Duration = Duration::from_secs(150);
+/// The first files are made in peace.
+pub(crate) const PEACE: Duration = Duration::from_secs(15);
 /// Longest pause between two faults.
 const PAUSE_MAX: Duration = Duration::from_secs(60);
 /// Longest time without a node.
@@ -29,8 +31,7 @@ const SLOW_DISK: Duration = Duration::from_millis(1500);
 
 /// Lets things fail.
 pub(crate) async fn inject(sim: &Arc<Sim>, end: Instant) {
-    // The first files are made in peace.
-    sim.sleep(Duration::from_secs(15)).await;
+    sim.sleep(PEACE).await;
     loop {
         sim.sleep(part(sim, PAUSE_MAX)).await;
         if sim.now() + QUIET > end {
@@ -88,7 +89,19 @@ async fn kill_server(sim: &Arc<Sim>, power: bool) {
 }
 
 async fn restart_server(sim: &Arc<Sim>, number: usize, power: bool) {
-    let (server, time) = (&sim.cluster.servers[number], part(sim, DOWN_MAX));
+    let time = part(sim, DOWN_MAX);
+    outage(sim, number, power, time, || ()).await;
+}
+
+/// A server dies, and starts again after `time`; `meanwhile` once it is down.
+pub(crate) async fn outage(
+    sim: &Arc<Sim>,
+    number: usize,
+    power: bool,
+    time: Duration,
+    meanwhile: impl FnOnce(),
+) {
+    let server = &sim.cluster.servers[number];
     if !server.is_up() {
         return;
     }
@@ -105,6 +118,7 @@ async fn restart_server(sim: &Arc<Sim>, number: usize, power: bool) {
         model.files.lose(None);
         model.logs.lose(None);
     }
+    meanwhile();
     sim.sleep(time).await;
     if is_mdt {
         sim.evicted.lock().mdt_starts(sim.now());

@@ -14,14 +14,20 @@
 //! - every operation ends in bounded time once faults have stopped;
 //! - at the end names, inodes and objects agree, and a fresh client sees what must be there.
 //!
+//! Some seeds have faults of other kinds beside ([`Extras`]): damaged data (`damage`), OSTs that go back in
+//! time (`restored`), a hostile node (`hostile`). docs/CONFORMANCE.md says what must hold then.
+//!
 //! `cargo xtask sim --seed N` replays a seed; `-v` shows its operations and faults.
 
 mod checks;
 mod cluster;
+mod damage;
 mod evicted;
 mod faults;
+mod hostile;
 mod model;
+mod restored;
 mod run;
 mod work;
 
-pub use run::{Failure, Options, Report, run};
+pub use run::{Extras, Failure, Options, Report, run};

@@ -12,9 +12,12 @@ use sheen_types::Instant;
 
 use crate::checks;
 use crate::cluster::{Cluster, Shape};
+use crate::damage::{self, Wounds};
 use crate::evicted::Evicted;
 use crate::faults;
+use crate::hostile;
 use crate::model::{FileLocks, Files, Log, Losses, Marks, Names, Stale, Writer};
+use crate::restored::{self, Lines, Restored};
 use crate::work;
 
 /// Within this time an operation ends once nothing fails any more: recovery of a target that waits
@@ -38,6 +41,10 @@ const SMALL_ONE_IN: u64 = 8;
 const OST_BYTES_MIN: u64 = 256 << 10;
 /// So many things may be broken at the same time; one of them in many seeds.
 const FAULTS_AT_ONCE: u64 = 3;
+/// One seed in so many has each kind of [`Extras`].
+const EXTRA_ONE_IN: u64 = 4;
+/// Sets their numbers apart from those of everything else.
+const EXTRAS: u64 = 0x0bad_d15c_0bad_c0de;
 /// How often locks and grants are looked at, and while no operation is under way.
 const LOOK: Duration = Duration::from_millis(200);
 const LOOK_QUIET: Duration = Duration::from_secs(1);
@@ -46,6 +53,28 @@ const LAST_LINES: usize = 40;
 
 fn is_small(seed: u64) -> bool {
     seed % SMALL_ONE_IN == SMALL_ONE_IN - 1
+}
+
+/// Faults that some seeds have beside those of all. Which they are, and when, is decided by numbers of their
+/// own: a seed without them goes the same way whether or not there are any.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Extras {
+    /// Data is lost, cut or changed on disks.
+    pub damage: bool,
+    /// A node sends whatever a hostile client could.
+    pub hostile: bool,
+    /// An OST goes back in time, or is away for long.
+    pub restored: bool,
+}
+
+impl Extras {
+    /// Those of a seed, if nobody says otherwise.
+    #[must_use]
+    pub fn of(seed: u64) -> Self {
+        let dice = Dice::new(seed ^ EXTRAS);
+        let has = || dice.below(EXTRA_ONE_IN) == 0;
+        Self { damage: has(), hostile: has(), restored: has() }
+    }
 }
 
 /// What to run.
@@ -57,10 +86,21 @@ pub struct Options {
     pub minutes: u64,
     /// Whether anything fails.
     pub faults: bool,
+    /// What else fails, if anything does; by the seed if `None`.
+    pub extras: Option<Extras>,
     /// Whether files move to other layouts.
     pub moves: bool,
     /// Whether every operation is printed.
     pub verbose: bool,
+}
+
+impl Options {
+    fn extras(&self) -> Extras {
+        match self.faults {
+            true => self.extras.unwrap_or_else(|| Extras::of(self.seed)),
+            false => Extras::default(),
+        }
+    }
 }
 
 /// How a run went.
@@ -154,8 +194,15 @@ pub(crate) struct Sim {
     pub(crate) world: Virtual,
     pub(crate) cluster: Cluster,
     pub(crate) model: Mutex<Model>,
+    pub(crate) wounds: Mutex<Wounds>,
+    pub(crate) restored: Mutex<Restored>,
+    /// Of the logs, if this run hears them.
+    pub(crate) lines: Lines,
+    pub(crate) hears: bool,
     pub(crate) evicted: Mutex<Evicted>,
     pub(crate) looked: Mutex<checks::Looked>,
+    /// Of the faults that not all seeds have.
+    more_dice: Dice,
     record: Mutex<Record>,
 }
 
@@ -170,6 +217,7 @@ impl Sim {
                 .then(|| OST_BYTES_MIN + dice.below(OST_BYTES_MIN * 4)),
             // Always, as by default, and never.
             keeps_from: [1, 5, 0][(options.seed % 3) as usize],
+            squashes: options.extras().hostile,
         };
         let cluster = Cluster::new(shape);
         Arc::new(Self {
@@ -177,8 +225,14 @@ impl Sim {
             world,
             cluster,
             model: Mutex::default(),
+            wounds: Mutex::default(),
+            restored: Mutex::default(),
+            lines: Lines::default(),
+            // Unless somebody else reads them.
+            hears: options.extras().restored && std::env::var_os("RUST_LOG").is_none(),
             evicted: Mutex::default(),
             looked: Mutex::default(),
+            more_dice: Dice::new(options.seed.rotate_left(32) ^ EXTRAS),
             record: Mutex::new(Record { open: true, ..Record::default() }),
         })
     }
@@ -189,6 +243,16 @@ impl Sim {
 
     pub(crate) fn dice(&self) -> &Dice {
         self.world.dice()
+    }
+
+    /// Decides about faults that not all seeds have, and nothing else.
+    pub(crate) fn more_dice(&self) -> &Dice {
+        &self.more_dice
+    }
+
+    /// Faults that this run has beside those of all.
+    pub(crate) fn extras(&self) -> Extras {
+        self.options.extras()
     }
 
     /// Lets time pass for the caller.
@@ -419,6 +483,7 @@ impl Sim {
 pub fn run(options: Options) -> Result<Report, Box<Failure>> {
     let sim = Sim::new(options);
     let drive = Arc::clone(&sim);
+    let _hearing = sim.hears.then(|| restored::hear(&sim.lines));
     let ran = catch_unwind(AssertUnwindSafe(|| sim.world.run(drive_all(drive))));
     let text = match ran {
         Ok(outcome) => outcome.err(),
@@ -459,6 +524,21 @@ async fn drive_all(sim: Arc<Sim>) -> Result<(), String> {
             let inject = async move { faults::inject(&injecting, end).await };
             sim.world.world().tasks.spawn("faults", Box::pin(inject));
         }
+    }
+    if sim.extras().damage {
+        let damaging = Arc::clone(&sim);
+        let damage = async move { damage::inject(&damaging, end).await };
+        sim.world.world().tasks.spawn("damage", Box::pin(damage));
+    }
+    if sim.extras().restored {
+        let restored = Arc::clone(&sim);
+        let restore = async move { restored::inject(&restored, end).await };
+        sim.world.world().tasks.spawn("restored", Box::pin(restore));
+    }
+    if sim.extras().hostile {
+        let attacked = Arc::clone(&sim);
+        let attack = async move { hostile::attack(&attacked, end).await };
+        sim.world.world().tasks.spawn("hostile", Box::pin(attack));
     }
     let (mut looked, mut operations) = (sim.now(), 0);
     while sim.now() < end || !sim.is_whole() {

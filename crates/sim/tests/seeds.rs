@@ -3,7 +3,7 @@
 use sheen_sim::{Options, Report, run};
 
 fn report(seed: u64, minutes: u64, faults: bool) -> Report {
-    match run(Options { seed, minutes, faults, moves: false, verbose: false }) {
+    match run(Options { seed, minutes, faults, extras: None, moves: false, verbose: false }) {
         Ok(report) => report,
         Err(failure) => {
             panic!("{failure}\nseed {seed} failed; replay: cargo xtask sim --seed {seed}")

@@ -6,6 +6,9 @@ use std::{
 };
 
 use bytes::Bytes;
+use sheen_types::Extent;
+
+use crate::damage::{Harm, Injury};
 
 /// Bytes of a page: a hole is never smaller.
 pub(crate) const PAGE_BYTES: u64 = 4096;
@@ -28,6 +31,7 @@ struct Bare {
 pub(crate) struct Data {
     now: Bare,
     synced: Bare,
+    harm: Harm,
 }
 
 /// The parts of pages that `offset..end` covers: page, start in it, end in it.
@@ -66,7 +70,7 @@ impl Data {
 
     /// As it was at the last sync.
     pub(crate) fn synced(&self) -> Self {
-        Self { now: self.synced.clone(), synced: self.synced.clone() }
+        Self { now: self.synced.clone(), synced: self.synced.clone(), harm: self.harm.clone() }
     }
 
     /// As after a loss of power: what was changed since the last sync is there or not, page by page,
@@ -98,7 +102,45 @@ impl Data {
         }
         // Bytes beyond the end are none.
         left.truncate_to_size();
-        Self { now: left.clone(), synced: left }
+        Self { now: left.clone(), synced: left, harm: self.harm.clone() }
+    }
+
+    /// What is damaged of it.
+    pub(crate) fn harm(&self) -> &Harm {
+        &self.harm
+    }
+
+    /// Damages it; says whether there was anything to be damaged.
+    pub(crate) fn injure(&mut self, injury: Injury) -> bool {
+        let size = self.now.size;
+        match injury {
+            Injury::Lost if size > 0 => {
+                (self.now, self.synced) = (Bare::default(), Bare::default());
+                self.harm.lose();
+            }
+            Injury::Cut(to) if to < size && !self.harm.is_whole() => {
+                self.harm.cut(size);
+                for bare in [&mut self.now, &mut self.synced] {
+                    bare.size = bare.size.min(to);
+                    bare.truncate_to_size();
+                }
+            }
+            Injury::Flipped(at) if at < size && self.now.pages.contains_key(&(at / PAGE_BYTES)) => {
+                self.harm.flip(at);
+                for bare in [&mut self.now, &mut self.synced] {
+                    if let Some(page) = bare.pages.get_mut(&(at / PAGE_BYTES)) {
+                        Arc::make_mut(page)[(at % PAGE_BYTES) as usize] ^= 1;
+                    }
+                }
+            }
+            _ => return false,
+        }
+        true
+    }
+
+    /// Whether a read of these bytes fails.
+    pub(crate) fn is_damaged_in(&self, extent: Extent) -> bool {
+        self.harm.is_in(extent)
     }
 
     /// Makes the bytes durable.
@@ -142,6 +184,7 @@ impl Data {
             return;
         }
         let end = offset + bytes.len() as u64;
+        self.harm.heal(offset, end, self.now.size);
         for (page, start, stop) in spans(offset, end) {
             let at = (page * PAGE_BYTES + start as u64 - offset) as usize;
             self.page(page)[start..stop].copy_from_slice(&bytes[at..at + stop - start]);
@@ -152,6 +195,7 @@ impl Data {
     /// Drops what lies beyond.
     pub(crate) fn truncate(&mut self, size: u64) {
         if size < self.now.size {
+            self.harm.heal(size, u64::MAX, self.now.size);
             let _beyond = self.now.pages.split_off(&size.div_ceil(PAGE_BYTES));
             let within = (size % PAGE_BYTES) as usize;
             if within > 0 && self.now.pages.contains_key(&(size / PAGE_BYTES)) {
@@ -164,6 +208,7 @@ impl Data {
     /// Zeros, and frees whole pages.
     pub(crate) fn punch(&mut self, offset: u64, length: u64) {
         let end = offset.saturating_add(length).min(self.now.size.next_multiple_of(PAGE_BYTES));
+        self.harm.heal(offset, end, self.now.size);
         for (page, start, stop) in spans(offset, end.max(offset)) {
             if start == 0 && stop == PAGE_BYTES as usize {
                 self.now.pages.remove(&page);

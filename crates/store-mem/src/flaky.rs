@@ -10,7 +10,7 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use sheen_io::Random;
 use sheen_store::{
-    Attributes, CommitHook, Entry, Sequence, Store, StoreError, StoreSpace, Transaction,
+    Attributes, CommitHook, Entry, Sequence, Store, StoreError, StoreSpace, Transaction, Verified,
 };
 use sheen_types::Fid;
 
@@ -71,6 +71,10 @@ impl Flaky {
 impl Store for Flaky {
     fn attributes(&self, object: Fid) -> Result<Attributes, StoreError> {
         self.look(|store| store.attributes(object))
+    }
+
+    fn record(&self, object: Fid) -> Result<Attributes, StoreError> {
+        self.look(|store| store.record(object))
     }
 
     fn xattr(&self, object: Fid, name: &str) -> Result<Option<Bytes>, StoreError> {
@@ -150,6 +154,14 @@ impl Store for Flaky {
 
     fn is_created_durably(&self, object: Fid) -> Result<bool, StoreError> {
         self.store.is_created_durably(object)
+    }
+
+    fn verify(&self, object: Fid, offset: u64) -> Result<Verified, StoreError> {
+        self.look(|store| store.verify(object, offset))
+    }
+
+    fn data_objects(&self, after: Option<Fid>, limit: usize) -> Result<Vec<Fid>, StoreError> {
+        self.look(|store| store.data_objects(after, limit))
     }
 
     fn object_bytes_max(&self) -> u64 {

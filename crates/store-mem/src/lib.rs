@@ -12,10 +12,12 @@
 //!
 //! Cost: one lock per shard touched; in manual mode a transaction is kept until it commits.
 
+mod damage;
 mod data;
 mod flaky;
 mod image;
 
+pub use damage::Injury;
 pub use flaky::{Errors, Flaky};
 
 use std::{
@@ -27,10 +29,10 @@ use std::{
 use bytes::Bytes;
 use parking_lot::{Mutex, MutexGuard};
 use sheen_store::{
-    Attributes, Change, CommitHook, Entry, FileKind, Sequence, Store, StoreError, StoreSpace,
-    Transaction,
+    Attributes, Change, CommitHook, Damage, Entry, FileKind, Sequence, Store, StoreError,
+    StoreSpace, Transaction, Verified,
 };
-use sheen_types::{Fid, HashMap};
+use sheen_types::{Extent, Fid, HashMap};
 
 use crate::{
     data::{Data, PAGE_BYTES},
@@ -276,6 +278,47 @@ impl StoreMem {
         shard.objects.get(&fid).map(read).ok_or(StoreError::NoObject(fid))
     }
 
+    /// Damages the data of an object, as another hand would: callers hear of it when they come by. Says
+    /// whether there was anything to be damaged.
+    pub fn injure(&self, object: Fid, injury: Injury) -> bool {
+        self.change_data(object, |data| data.injure(injury)).unwrap_or(false)
+    }
+
+    /// Whether a read of these bytes of an object fails because they are damaged.
+    #[must_use]
+    pub fn is_damaged_in(&self, object: Fid, extent: Extent) -> bool {
+        self.with_object(object, |held| held.data.is_damaged_in(extent)).unwrap_or(false)
+    }
+
+    /// Whether an object has no size that could be told: its data is lost or cut.
+    #[must_use]
+    pub fn is_lost_or_cut(&self, object: Fid) -> bool {
+        self.with_object(object, |held| held.data.harm().is_whole()).unwrap_or(false)
+    }
+
+    /// Whether there is such an object.
+    #[must_use]
+    pub fn has(&self, object: Fid) -> bool {
+        self.with_object(object, |_| ()).is_ok()
+    }
+
+    /// All objects with damaged data, in order.
+    #[must_use]
+    pub fn damaged(&self) -> Vec<Fid> {
+        self.data_fids(|data| !data.harm().is_none())
+    }
+
+    fn data_fids(&self, is: impl Fn(&Data) -> bool) -> Vec<Fid> {
+        let mut found = Vec::new();
+        for shard in &self.shards {
+            let shard = shard.lock();
+            let of_shard = shard.objects.iter().filter(|(_, object)| is(&object.data));
+            found.extend(of_shard.map(|(fid, _)| *fid));
+        }
+        found.sort_unstable();
+        found
+    }
+
     /// Nothing is changed after a failure.
     fn check(&self) -> Result<(), StoreError> {
         if self.has_failed() { Err(failure()) } else { Ok(()) }
@@ -325,6 +368,10 @@ impl StoreMem {
     }
 }
 
+fn undamaged(object: Fid, checked: Result<(), Damage>) -> Result<(), StoreError> {
+    checked.map_err(|damage| damage::error(object, damage))
+}
+
 fn shard_of(fid: Fid) -> usize {
     let mixed = (fid.seq ^ (u64::from(fid.oid) << 20)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     (mixed >> 60) as usize % SHARDS
@@ -367,6 +414,13 @@ impl Shards for Plain<'_> {
 
 impl Store for StoreMem {
     fn attributes(&self, object: Fid) -> Result<Attributes, StoreError> {
+        self.with_object(object, |held| {
+            undamaged(object, held.data.harm().check(held.data.size()))
+        })??;
+        self.record(object)
+    }
+
+    fn record(&self, object: Fid) -> Result<Attributes, StoreError> {
         self.with_object(object, |held| {
             let mut attributes = held.attributes.clone();
             if attributes.kind == FileKind::Regular {
@@ -460,7 +514,11 @@ impl Store for StoreMem {
     }
 
     fn read(&self, object: Fid, offset: u64, length: usize) -> Result<Bytes, StoreError> {
-        self.with_data(object, |data| data.read(offset, length))
+        self.with_data(object, |data| {
+            let end = offset.saturating_add(length as u64);
+            undamaged(object, data.harm().check_read(offset, end, data.size()))?;
+            Ok(data.read(offset, length))
+        })?
     }
 
     fn write(&self, object: Fid, offset: u64, pieces: &[Bytes]) -> Result<(), StoreError> {
@@ -468,6 +526,7 @@ impl Store for StoreMem {
         self.change_data(object, |data| {
             let length = pieces.iter().map(|piece| piece.len() as u64).sum();
             self.check_size(offset, length)?;
+            undamaged(object, data.harm().check_write(offset, offset + length, data.size()))?;
             self.check_room(data, offset, length)?;
             let mut at = offset;
             for piece in pieces {
@@ -481,12 +540,21 @@ impl Store for StoreMem {
     fn truncate(&self, object: Fid, size: u64) -> Result<(), StoreError> {
         self.check()?;
         self.check_size(0, size)?;
-        self.change_data(object, |data| data.truncate(size))
+        self.change_data(object, |data| {
+            undamaged(object, data.harm().check_truncate(size, data.size()))?;
+            data.truncate(size);
+            Ok(())
+        })?
     }
 
     fn punch(&self, object: Fid, offset: u64, length: u64) -> Result<(), StoreError> {
         self.check()?;
-        self.change_data(object, |data| data.punch(offset, length))
+        self.change_data(object, |data| {
+            let end = offset.saturating_add(length).min(data.size()).max(offset);
+            undamaged(object, data.harm().check_write(offset, end, data.size()))?;
+            data.punch(offset, length);
+            Ok(())
+        })?
     }
 
     fn allocate(
@@ -499,6 +567,7 @@ impl Store for StoreMem {
         self.check()?;
         self.check_size(offset, length)?;
         self.change_data(object, |data| {
+            undamaged(object, data.harm().check(data.size()))?;
             self.check_room(data, offset, length)?;
             data.allocate(offset, length, keep_size);
             Ok(())
@@ -506,12 +575,19 @@ impl Store for StoreMem {
     }
 
     fn seek(&self, object: Fid, offset: u64, hole: bool) -> Result<Option<u64>, StoreError> {
-        self.with_data(object, |data| data.seek(offset, hole))
+        self.with_data(object, |data| {
+            undamaged(object, data.harm().check(data.size()))?;
+            Ok(data.seek(offset, hole))
+        })?
     }
 
     fn sync_data(&self, object: Fid) -> Result<(), StoreError> {
         self.check()?;
-        self.change_data(object, Data::sync)?;
+        self.change_data(object, |data| {
+            undamaged(object, data.harm().check(data.size()))?;
+            data.sync();
+            Ok(())
+        })??;
         // Only what created the object must become durable with it, but transactions are durable
         // in order and the simplest prefix that holds it is all of them.
         self.commit_through(Sequence(u64::MAX));
@@ -528,6 +604,22 @@ impl Store for StoreMem {
         let durable = self.durable.lock();
         let mut pending = durable.pending.iter();
         Ok(!pending.any(|(_, transaction)| transaction.changes.iter().any(creates)))
+    }
+
+    /// All in one step.
+    fn verify(&self, object: Fid, _: u64) -> Result<Verified, StoreError> {
+        self.with_object(object, |held| {
+            let found = held.data.harm().findings(held.data.size()).into_iter();
+            let findings = found.map(|damage| damage::finding(object, damage)).collect();
+            Verified { findings, bytes: held.data.size(), next: None }
+        })
+    }
+
+    fn data_objects(&self, after: Option<Fid>, limit: usize) -> Result<Vec<Fid>, StoreError> {
+        let mut found = self.data_fids(|data| data.size() > 0 || !data.harm().is_none());
+        found.retain(|fid| after.is_none_or(|after| *fid > after));
+        found.truncate(limit);
+        Ok(found)
     }
 
     fn object_bytes_max(&self) -> u64 {

@@ -62,6 +62,8 @@ const RANGE: Range = Range {
     without: &[Kind::OstFallocate],
     portals: &REQUEST_PORTALS,
     client: HOSTILE,
+    fsname: "lustre",
+    objects: None,
 };
 
 /// Our client at `nid`, mounted.

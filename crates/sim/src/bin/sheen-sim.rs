@@ -6,9 +6,9 @@ use std::process::ExitCode;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
-use clap::Parser;
+use clap::{Parser, ValueEnum};
 use sheen_model::Home;
-use sheen_sim::{Failure, Options, Report, run};
+use sheen_sim::{Extras, Failure, Options, Report, run};
 
 /// A whole cluster in one process and in virtual time, from a seed
 #[derive(Parser)]
@@ -31,6 +31,10 @@ struct Arguments {
     /// Let nothing fail
     #[arg(long)]
     calm: bool,
+    /// Which faults there are beside those that all seeds have, instead of what each seed says (one in four
+    /// has each): any of damage, hostile and restored, or none
+    #[arg(long, value_name = "FAULTS", value_delimiter = ',')]
+    with: Vec<Extra>,
     /// Move files to other layouts, too
     #[arg(long)]
     moves: bool,
@@ -43,6 +47,34 @@ struct Arguments {
     /// Show every operation and fault; `RUST_LOG` shows what the nodes log
     #[arg(short, long)]
     verbose: bool,
+}
+
+/// What `--with` takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Extra {
+    /// No other faults
+    None,
+    /// Data is lost, cut or changed on disks
+    Damage,
+    /// A node sends whatever a hostile client could
+    Hostile,
+    /// An OST comes back with an older copy of its store, or after a long time
+    Restored,
+}
+
+fn extras(chosen: &[Extra]) -> Option<Extras> {
+    let has = |extra| chosen.contains(&extra);
+    (!chosen.is_empty()).then(|| Extras {
+        damage: has(Extra::Damage),
+        hostile: has(Extra::Hostile),
+        restored: has(Extra::Restored),
+    })
+}
+
+fn replay_with(chosen: &[Extra]) -> String {
+    let names = chosen.iter().filter_map(ValueEnum::to_possible_value);
+    let names: Vec<String> = names.map(|value| value.get_name().to_owned()).collect();
+    if names.is_empty() { String::new() } else { format!(" --with {}", names.join(",")) }
 }
 
 fn main() -> ExitCode {
@@ -106,6 +138,7 @@ fn simulate(arguments: &Arguments) -> ExitCode {
                         seed,
                         minutes: arguments.minutes,
                         faults: !arguments.calm,
+                        extras: extras(&arguments.with),
                         moves: arguments.moves,
                         verbose: arguments.verbose,
                     };
@@ -124,7 +157,8 @@ fn simulate(arguments: &Arguments) -> ExitCode {
                             operations.fetch_add(failure.operations, Ordering::Relaxed);
                             failed.fetch_add(1, Ordering::Relaxed);
                             let moves = if arguments.moves { " --moves" } else { "" };
-                            println!("{failure}\nseed {seed} failed; replay: cargo xtask sim --seed {seed}{moves}\n");
+                            let with = replay_with(&arguments.with);
+                            println!("{failure}\nseed {seed} failed; replay: cargo xtask sim --seed {seed}{moves}{with}\n");
                         }
                     }
                     done.fetch_add(1, Ordering::Relaxed);

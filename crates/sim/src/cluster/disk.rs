@@ -40,6 +40,11 @@ impl Disk {
         Arc::clone(&self.store.lock())
     }
 
+    /// An older copy takes the place of what lies on it.
+    pub(crate) fn restore(&self, copy: StoreMem) {
+        *self.store.lock() = Arc::new(copy);
+    }
+
     /// For the process that mounts it; commits in `world` until that ends.
     pub(crate) fn open(&self, world: &World) -> Arc<dyn Store> {
         let store = self.store();

@@ -23,7 +23,14 @@ pub(crate) use sheen_store_mem::Errors;
 /// The file system's name.
 pub(crate) const FSNAME: &str = "sim";
 /// LNet's port on all nodes.
-const PORT: u16 = 988;
+pub(crate) const PORT: u16 = 988;
+/// A node that is nobody's.
+pub(crate) fn hostile_nid() -> Nid {
+    nid(250)
+}
+
+/// The nodes whose root is root, where one is hostile.
+const TRUSTED: &str = "10.0.0.[1-199]@tcp";
 
 /// What there is.
 #[derive(Clone, Copy, Debug)]
@@ -36,6 +43,8 @@ pub(crate) struct Shape {
     pub(crate) ost_bytes: Option<u64>,
     /// From how many opens on clients keep files open; 0 for never.
     pub(crate) keeps_from: u32,
+    /// Whether root of other nodes than these is nobody.
+    pub(crate) squashes: bool,
 }
 
 /// The RPC of all processes that a node ever had. One that died has closed nothing, and what it serves
@@ -78,10 +87,11 @@ impl Cluster {
         let mgs = nid(1);
         let place = |kind, bytes| Place { kind, disk: Disk::new(bytes) };
         let first = vec![place(PlanKind::Mgs, None), place(target(TargetKind::Mdt, 0), None)];
-        let mut servers = vec![Server::new(mgs, mgs, first)];
+        let squashes = shape.squashes;
+        let mut servers = vec![Server::new(mgs, mgs, first, squashes)];
         for index in 0..shape.osts {
             let ost = place(target(TargetKind::Ost, index), shape.ost_bytes);
-            servers.push(Server::new(nid(10 + index), mgs, vec![ost]));
+            servers.push(Server::new(nid(10 + index), mgs, vec![ost], squashes));
         }
         // One more than work: it comes in the end and looks.
         let clients =

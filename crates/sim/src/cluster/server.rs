@@ -1,18 +1,19 @@
 //! Server nodes: a process with targets at one NID, that can die and come back.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use sheen_assembly::{PlanKind, Registrar, Served};
+use sheen_assembly::{PlanKind, Registrar, Role, Served};
 use sheen_node::net::{LNet, NetConfig};
 use sheen_node::rpc::RpcNode;
 use sheen_target::Timeouts;
 use sheen_testkit::vnet::{Scope, Virtual};
-use sheen_types::Nid;
+use sheen_types::{Nid, TargetName};
 
 use super::disk::Disk;
-use super::{PORT, Past};
+use super::{PORT, Past, TRUSTED};
 
 /// `obd_timeout` of the servers: short, so that ten minutes see many recoveries.
 const BASE: Duration = Duration::from_secs(20);
@@ -37,7 +38,10 @@ pub(crate) struct Server {
     /// Its targets.
     pub(crate) places: Vec<Place>,
     mgs: Nid,
+    /// Whether root of strange nodes is nobody.
+    squashes: bool,
     up: Mutex<Option<Up>>,
+    starts: AtomicU64,
     past: Past,
 }
 
@@ -57,8 +61,22 @@ pub(crate) fn timeouts() -> Timeouts {
 
 impl Server {
     /// A node that is down.
-    pub(crate) fn new(nid: Nid, mgs: Nid, places: Vec<Place>) -> Arc<Self> {
-        Arc::new(Self { nid, places, mgs, up: Mutex::new(None), past: Past::default() })
+    pub(crate) fn new(nid: Nid, mgs: Nid, places: Vec<Place>, squashes: bool) -> Arc<Self> {
+        let (up, starts, past) = (Mutex::new(None), AtomicU64::new(0), Past::default());
+        Arc::new(Self { nid, places, mgs, squashes, up, starts, past })
+    }
+
+    /// How often it was started.
+    pub(crate) fn starts(&self) -> u64 {
+        self.starts.load(Ordering::Relaxed)
+    }
+
+    /// Its first target, unless that is the MGS.
+    pub(crate) fn target(&self) -> Option<TargetName> {
+        match &self.places.first()?.kind {
+            PlanKind::Mgs => None,
+            PlanKind::Target(name) => Some(name.clone()),
+        }
     }
 
     /// Whether its process runs.
@@ -87,6 +105,7 @@ impl Server {
         let scope = world.scope();
         let mut up = self.up.lock();
         assert!(up.is_none(), "started once");
+        self.starts.fetch_add(1, Ordering::Relaxed);
         *up = Some(Up { scope, served: Vec::new(), node: None });
         drop(up);
         let (server, io) = (Arc::clone(self), world.world_of(scope));
@@ -112,6 +131,7 @@ impl Server {
             let store = place.disk.open(world);
             let kind = place.kind.clone();
             let served = Served::start(kind, store, &node, world.clone(), timeouts()).await?;
+            self.squash(&served);
             running.push(Arc::new(served));
             if let Some(up) = &mut *self.up.lock() {
                 up.served.clone_from(&running);
@@ -130,6 +150,19 @@ impl Server {
             world.tasks.spawn("mdt osts", Box::pin(keep));
         }
         Ok(())
+    }
+
+    /// Before it has answered anything.
+    fn squash(&self, served: &Served) {
+        if let Role::Mdt(mdt) = &served.role
+            && self.squashes
+        {
+            let nobody = mdt.change_root_squash(|squash| {
+                squash.set_root("99:99")?;
+                squash.set_trusted(TRUSTED)
+            });
+            nobody.expect("a rule");
+        }
     }
 
     /// As whoever starts it would: again, while the MGS's disk answers with errors.

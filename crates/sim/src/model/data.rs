@@ -285,6 +285,29 @@ impl Files {
         }
     }
 
+    /// All files that data was written to or cut from.
+    pub(crate) fn fids(&self) -> impl Iterator<Item = Fid> {
+        self.files.keys().copied()
+    }
+
+    /// Its objects are as they were then, or later: see [`Register::restore`].
+    pub(crate) fn restore(&mut self, file: Fid, since: Instant) {
+        if let Some(file) = self.files.get_mut(&file) {
+            file.size.doubt();
+            file.cells.values_mut().for_each(|register| register.restore(since));
+        }
+    }
+
+    /// What was written to a file since then may be lost: see [`Register::doubt_since`].
+    pub(crate) fn doubt_since(&mut self, file: Fid, since: Instant) {
+        if let Some(file) = self.files.get_mut(&file) {
+            if file.cuts.iter().any(|(.., begin, _)| *begin >= since) {
+                file.size.doubt();
+            }
+            file.cells.values_mut().for_each(|register| register.doubt_since(since));
+        }
+    }
+
     /// An error of a disk: see [`Register::shake`].
     pub(crate) fn shake(&mut self) {
         for file in self.files.values_mut() {
@@ -388,6 +411,25 @@ impl Log {
             if record.by == by && record.end.is_some_and(|end| end < begin) && known {
                 (record.durable, record.shaken) = (true, false);
             }
+        }
+    }
+
+    /// All logs.
+    pub(crate) fn fids(&self) -> impl Iterator<Item = Fid> {
+        self.files.keys().copied()
+    }
+
+    /// Its objects are older ones: any record may be lost.
+    pub(crate) fn restore(&mut self, log: Fid) {
+        for record in self.files.get_mut(&log).into_iter().flat_map(BTreeMap::values_mut) {
+            (record.durable, record.may_be_lost) = (false, true);
+        }
+    }
+
+    /// What was appended to a log since then may be lost, and who wrote it is told so.
+    pub(crate) fn doubt_since(&mut self, log: Fid, since: Instant) {
+        for record in self.files.get_mut(&log).into_iter().flat_map(BTreeMap::values_mut) {
+            record.shaken |= !record.durable && record.begin >= since;
         }
     }
 

@@ -144,6 +144,16 @@ impl Names {
         checked.map_err(|Stale(text)| Stale(format!("{parent}/{name} was {seen:?}: {text}")))
     }
 
+    /// Whether a name may have named something that `is` accepts, from `begin` to `end`.
+    pub(crate) fn may_name(
+        &mut self,
+        (parent, name): (Fid, &str),
+        (begin, end): (Instant, Instant),
+        is: impl Fn(Fid) -> bool,
+    ) -> bool {
+        self.register(parent, name).may_be(begin, end, |held| held.is_some_and(&is))
+    }
+
     /// The names of a directory, as far as any was ever used.
     pub(crate) fn of(&self, parent: Fid) -> Vec<String> {
         let from = (parent, String::new());

@@ -196,6 +196,27 @@ impl<T: Copy + Eq + fmt::Debug> Register<T> {
         }
     }
 
+    /// An older copy is back: what was there at `since` or later may be there now, durable or not.
+    pub(crate) fn restore(&mut self, since: Instant) {
+        if self.values.len() > 1 {
+            for value in self.values.iter_mut().filter(|value| value.dead >= since) {
+                (value.dead, value.buried, value.doubtful) = (NEVER, false, true);
+            }
+        }
+    }
+
+    /// What was written since `since` may be lost, if anything was, and what it replaced be back; who wrote it
+    /// is told so.
+    pub(crate) fn doubt_since(&mut self, since: Instant) {
+        if self.values.iter().any(|value| value.begin >= since && !value.buried) {
+            let back = |value: &&mut Value<T>| value.dead >= since && !value.buried;
+            for value in self.values.iter_mut().filter(back) {
+                value.dead = NEVER;
+                value.shaken = true;
+            }
+        }
+    }
+
     /// A crash: what was not made durable may be lost, and what it replaced be back. Of `by` alone, or
     /// of all.
     pub(crate) fn lose(&mut self, by: Option<Writer>) {
@@ -307,6 +328,37 @@ mod tests {
         register.shake();
         register.end(1, at(20));
         assert!(read(&mut register.clone(), 30, 31, 0) && read(&mut register, 30, 31, 1));
+    }
+
+    #[test]
+    fn an_older_copy_brings_back_what_was_there_since_it_was_taken() {
+        let mut register = Register::new(0);
+        for (tag, second) in [(1, 10), (2, 20), (3, 30)] {
+            register.begin(Some(tag), u64::from(tag), 0, at(second));
+            register.end(u64::from(tag), at(second + 1));
+            register.durable(0, at(second + 2), at(second + 3), &[]);
+        }
+        register.restore(at(25));
+        assert!(
+            !read(&mut register.clone(), 40, 41, 1),
+            "it was replaced before the copy was taken"
+        );
+        assert!(read(&mut register.clone(), 40, 41, 2) && read(&mut register, 40, 41, 3));
+    }
+
+    #[test]
+    fn what_is_doubted_since_a_moment_leaves_alone_what_was_there_before() {
+        let mut register = Register::new(0);
+        for (tag, second) in [(1, 10), (2, 20), (3, 30)] {
+            register.begin(Some(tag), u64::from(tag), 0, at(second));
+            register.end(u64::from(tag), at(second + 1));
+        }
+        let mut settled = register.clone();
+        settled.doubt_since(at(31));
+        assert!(!read(&mut settled, 40, 41, 2), "nothing was written since");
+        register.doubt_since(at(25));
+        assert!(!read(&mut register.clone(), 40, 41, 1), "it was replaced long before");
+        assert!(read(&mut register.clone(), 40, 41, 2) && read(&mut register, 40, 41, 3));
     }
 
     #[test]

@@ -6,7 +6,7 @@ use sheen_client::posix::{
     Fallocate, FileLock, FileLockMode, LockOwner, OpenFlags, Opened, SetAttributes,
 };
 
-use sheen_types::{Errno, Instant};
+use sheen_types::{Errno, Extent, Instant};
 
 use super::{Place, Process, is_answer};
 use crate::cluster::Found;
@@ -16,8 +16,18 @@ use crate::model::{CELL, Cells, Mark};
 const FILE_CELLS: u64 = 768;
 /// Cells of one write, mostly.
 const WRITE_CELLS: u64 = 40;
+/// Bytes that the kernel reads at once, at least.
+const PAGE: u64 = 4096;
 /// Longest that a lock is held.
 const HOLD_MAX: Duration = Duration::from_millis(200);
+
+/// The kernel reads whole pages.
+fn pages_of(offset: u64, bytes: u64) -> Extent {
+    Extent {
+        start: offset / PAGE * PAGE,
+        end: (offset + bytes).next_multiple_of(PAGE).saturating_sub(1),
+    }
+}
 
 impl Process {
     /// Some cells of a file: often those that others use too.
@@ -52,7 +62,7 @@ impl Process {
         let closed = self.kernel.files.release(opened.handle, None).await;
         let done = flushed.and(closed);
         self.judge_promise(operation, &done);
-        self.ended(operation, &done);
+        self.ended_at(operation, &done, self.sim.was_damaged(file.fid));
     }
 
     /// `fsync`: what we wrote before is durable, with the name it was opened by; `own` operations wrote
@@ -86,7 +96,7 @@ impl Process {
         });
         match synced {
             Err(Errno::EIO) if may_tell => _ = self.sim.end(operation, "data was lost"),
-            synced => self.ended(operation, &synced),
+            synced => self.ended_at(operation, &synced, self.sim.was_damaged(file.fid)),
         }
     }
 
@@ -129,7 +139,7 @@ impl Process {
             let now = self.now();
             self.model(|model| model.files.end_write(file.fid, cells, operation, now));
         }
-        self.ended(operation, &written);
+        self.ended_at(operation, &written, self.sim.was_damaged(file.fid));
         operation
     }
 
@@ -162,7 +172,9 @@ impl Process {
                 .model(|model| model.files.read(file.fid, cells.start, wanted, bytes, begin, end));
             self.sim.judge(self.client, operation, judged);
         }
-        self.ended(operation, &read);
+        let extent = pages_of(offset, wanted * CELL as u64);
+        let damaged = self.sim.is_damaged(file.fid, extent, begin);
+        self.ended_at(operation, &read, damaged || self.sim.is_size_lost(file.fid, begin));
     }
 
     /// Appends records to a log.
@@ -186,7 +198,7 @@ impl Process {
                 let now = self.now();
                 self.model(|model| model.logs.end(file.fid, operation, now));
             }
-            self.ended(operation, &written);
+            self.ended_at(operation, &written, self.sim.was_damaged(file.fid));
         }
         if self.one_in(3) {
             self.sync(&place, (&file, opened), since, &own).await;
@@ -212,7 +224,7 @@ impl Process {
             let judged = self.model(|model| model.logs.read(file.fid, bytes, begin));
             self.sim.judge(self.client, operation, judged);
         }
-        self.ended(operation, &read);
+        self.ended_at(operation, &read, self.sim.is_damaged(file.fid, Extent::ALL, begin));
         self.close(&file, opened).await;
     }
 
@@ -248,7 +260,7 @@ impl Process {
             Err(errno) if is_answer(*errno) => model.files.refused(file.fid, operation),
             _ => {}
         });
-        self.ended(operation, &done);
+        self.ended_at(operation, &done, self.sim.was_damaged(file.fid));
         if let Some(opened) = to_close {
             self.close(&file, opened).await;
         }
@@ -271,7 +283,7 @@ impl Process {
             let now = self.now();
             self.model(|model| model.files.end_write(file.fid, cells, operation, now));
         }
-        self.ended(operation, &punched);
+        self.ended_at(operation, &punched, self.sim.was_damaged(file.fid));
         self.close(&file, opened).await;
     }
 
@@ -301,7 +313,7 @@ impl Process {
             }
             self.sim.judge(self.client, operation, judged);
         }
-        self.ended(operation, &stat);
+        self.ended_at(operation, &stat, self.sim.is_size_lost(file.fid, begin));
     }
 
     /// Whether no name is left of a file.
@@ -388,6 +400,9 @@ impl Process {
         self.stat_file(found).await;
         self.read_xattr(found).await;
         let Some((file, opened)) = self.open_at(place, 0).await else {
+            if self.sim.is_size_lost(found.fid, self.now()) {
+                return;
+            }
             return self.sim.fail(format_args!("{} cannot be opened in the end", place.path));
         };
         self.read_range(&file, opened, 0..FILE_CELLS).await;

@@ -33,14 +33,20 @@ impl Process {
             Err(errno) if is_answer(*errno) => model.marks.refused((file.fid, mark), operation),
             Err(_) => {}
         });
-        self.ended(operation, outcome);
+        // The answer wants a size.
+        let sizeless = mark == Mark::Mode && self.sim.was_damaged(file.fid);
+        self.ended_at(operation, outcome, sizeless);
     }
 
     /// `chmod`.
     pub(super) async fn chmod(&self) {
         let Some(place) = self.file_place().await else { return };
         let Ok(Some(file)) = self.look_up(&place).await else { return };
-        let mode = 0o600 + self.dice().below(MODES);
+        let mut mode = 0o600 + self.dice().below(MODES);
+        if self.sim.extras().hostile {
+            // What others may write, a hostile node may.
+            mode &= 0o755;
+        }
         let text = format!("chmod {mode:o}");
         let operation = self.begin_mark(&file, Mark::Mode, Some(mode), &text);
         let changes = SetAttributes { mode: Some(mode as u32), ..SetAttributes::default() };

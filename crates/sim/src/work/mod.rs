@@ -119,7 +119,10 @@ impl Process {
         if self.sim.is_disk_bad() {
             model.shake(self.now());
         }
-        step(&mut model)
+        self.sim.doubt_lost(&mut model);
+        let done = step(&mut model);
+        self.sim.doubt_lost(&mut model);
+        done
     }
 
     pub(crate) fn one_in(&self, count: u64) -> bool {
@@ -177,6 +180,14 @@ impl Process {
         self.ended_with(operation, outcome, "done");
     }
 
+    /// The same of one that may meet damaged data, if `damaged` says so.
+    pub(crate) fn ended_at<T>(&self, operation: u64, outcome: &Result<T, Errno>, damaged: bool) {
+        match outcome {
+            Err(Errno::EIO) if damaged => _ = self.sim.end(operation, "the data is damaged"),
+            outcome => self.ended(operation, outcome),
+        }
+    }
+
     /// The same, with what there is to say of its success.
     pub(crate) fn ended_with<T>(
         &self,
@@ -222,8 +233,23 @@ impl Process {
             self.sim.judge(self.client, operation, judged);
         }
         let seen = found.as_ref().ok().and_then(Option::as_ref).map(|found| found.fid);
+        if matches!(found, Err(Errno::EIO)) && self.may_name_sizeless(place, begin) {
+            self.sim.end(operation, "its size is lost");
+            return found;
+        }
         self.ended_with(operation, &found, format_args!("{}", seen.unwrap_or_default()));
         found
+    }
+
+    /// Whether a name may be that of a file whose size nobody can say. A lookup of a file that is open here
+    /// wants it.
+    pub(crate) fn may_name_sizeless(&self, place: &Place, begin: Instant) -> bool {
+        if !self.sim.has_damage() {
+            return false;
+        }
+        let sizeless = |file| self.sim.is_size_lost(file, begin);
+        let time = (begin, self.now());
+        self.model(|model| model.names.may_name(place.key(), time, sizeless))
     }
 
     /// The root, or one of the directories in it.

@@ -15,6 +15,17 @@ const LIST_STEP: usize = 5;
 impl Process {
     /// Ends a change of one name: `Ok`, refused, or nobody knows.
     fn name_ended<T>(&self, place: &Place, operation: u64, outcome: &Result<T, Errno>) {
+        self.name_ended_at(place, operation, outcome, false);
+    }
+
+    /// The same where the answer wants a size, which may be lost.
+    fn name_ended_at<T>(
+        &self,
+        place: &Place,
+        operation: u64,
+        outcome: &Result<T, Errno>,
+        sizeless: bool,
+    ) {
         let now = self.now();
         self.model(|model| match outcome {
             Ok(_) => model.names.end(place.key(), operation, now),
@@ -22,7 +33,7 @@ impl Process {
             Err(_) => {}
         });
         self.kernel.renamed(place.parent.node, &place.name);
-        self.ended(operation, outcome);
+        self.ended_at(operation, outcome, sizeless);
     }
 
     /// `O_CREAT | O_EXCL`.
@@ -68,7 +79,12 @@ impl Process {
         self.sim.judge(self.client, operation, judged);
         self.kernel.renamed(place.parent.node, &place.name);
         let fid = made.as_ref().map(|(entry, _)| entry.attributes.fid).unwrap_or_default();
-        self.ended_with(operation, &made, fid);
+        match &made {
+            Err(Errno::EIO) if self.may_name_sizeless(place, begin) => {
+                self.sim.end(operation, "its size is lost");
+            }
+            made => self.ended_with(operation, made, fid),
+        }
         let (entry, opened) = made.ok()?;
         if !opened.keep_pages {
             self.kernel.punched(entry.node);
@@ -175,7 +191,8 @@ impl Process {
             drop(self.kernel.found(entry));
         }
         self.kernel.touched(file.node);
-        self.name_ended(&to, operation, &made);
+        let sizeless = self.sim.is_size_lost(file.fid, begin);
+        self.name_ended_at(&to, operation, &made, sizeless);
     }
 
     /// `mkdir`.
