@@ -43,9 +43,9 @@ fn lose_a_page_under_a_write(is_held: bool) -> [Vec<String>; 2] {
     };
     fixture.world.world().tasks.spawn("write", Box::pin(write));
     fixture.world.settle();
-    *fixture.events.held.lock() = Extent::of_length(0, 4096).filter(|_| is_held);
-    let late = Arc::new(Notify::new());
-    *fixture.events.late.lock() = Some(Arc::clone(&late));
+    let (page, late) = (Extent { start: 0, end: 4095 }, Arc::new(Notify::new()));
+    *fixture.events.held.lock() = is_held.then_some(page);
+    *fixture.events.late.lock() = Some((page, Arc::clone(&late)));
     fixture.ost().take_asked();
     fixture.lose_locks();
     fixture.wait(Duration::from_secs(60));
@@ -118,6 +118,7 @@ fn a_lock_goes_without_the_pages_of_a_read_that_waits_which_gets_what_is_there_t
     assert_eq!(fixture.ost().take("read").len(), 1, "one part has come");
     fixture.ost().take_asked();
     fixture.lose_locks();
+    fixture.wait(Duration::from_secs(1));
     assert_eq!(fixture.ost().take("cancel"), ["cancel 1"]);
     // Another client writes there: the kernel would show what was read before it, under no lock.
     fixture.ost().set_bytes(resource(0), vec![2; 1 << 20]);

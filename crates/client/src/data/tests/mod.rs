@@ -60,8 +60,8 @@ struct Events {
     uncovered: Mutex<Vec<Extent>>,
     /// The pages that the kernel does not let go.
     held: Arc<Mutex<Option<Extent>>>,
-    /// The kernel takes notices when this is notified.
-    late: Mutex<Option<Arc<Notify>>>,
+    /// The kernel takes notices of this range when this is notified.
+    late: Mutex<Option<(Extent, Arc<Notify>)>>,
     failed: Mutex<Vec<Errno>>,
 }
 
@@ -74,7 +74,7 @@ impl DataEvents for Events {
         self.uncovered.lock().push(range);
         let (held, late) = (Arc::clone(&self.held), self.late.lock().clone());
         Box::pin(async move {
-            if let Some(late) = late {
+            if let Some((_, late)) = late.filter(|(late, _)| *late == range) {
                 late.notified().await;
             }
             let held = *held.lock();
