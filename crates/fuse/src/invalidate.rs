@@ -11,17 +11,18 @@ use std::task::Poll;
 use std::time::Duration;
 
 use fuser::{INodeNo, Notifier};
-use sheen_client::posix::{Invalidate, NodeId, Raise, Stale};
+use sheen_client::posix::{Invalidate, Invalidated, NodeId, Raise, Stale};
 use sheen_types::{Extent, Name};
 use tokio::sync::Semaphore;
 
+use crate::blocked::{ASLEEP, Status, Watch};
 use crate::busy::Busy;
 use crate::notices::{Deliver, Notices, Subject, What};
 use crate::raise::{self, Unreadable};
 
 type BoxFuture<T> = std::pin::Pin<Box<dyn Future<Output = T> + Send>>;
 
-/// How long a lock may be kept for pages that the kernel does not let go. A page under a read that
+/// How long a lock may be kept for one page on which the kernel is blocked. A page under a read that
 /// itself waits for the server stays locked until then; the read brings fresh data, so going on
 /// without it shows nobody old bytes.
 const PAGES_WAIT: Duration = Duration::from_secs(2);
@@ -188,7 +189,7 @@ impl Invalidate for Kernel {
     }
 
     /// On a thread of its own: it must not wait behind notices that wait for pages. Ends when the kernel has
-    /// the size, and with the call's page, or without it after [`PAGES_WAIT`].
+    /// the size, which it raises before it waits for anything.
     fn raise(&self, raise: Raise) -> BoxFuture<()> {
         let Some(notices) = self.notices.get().cloned() else { return Box::pin(async {}) };
         let (runtime, raises) = (self.runtime.clone(), Arc::clone(&self.raises));
@@ -197,20 +198,20 @@ impl Invalidate for Kernel {
             // The semaphore is never closed.
             let Ok(permit) = raises.acquire_owned().await else { return };
             let (begin, begun) = tokio::sync::oneshot::channel();
-            let told = runtime.spawn_blocking(move || {
-                // The kernel raises the size before it waits for anything.
-                let (Ok(()) | Err(())) = begin.send(());
+            let mut told = runtime.spawn_blocking(move || {
+                let (Ok(()) | Err(_)) = begin.send(Status::of_this_thread());
                 notices.kernel().raise(raise);
                 drop(permit);
             });
-            let (Ok(()) | Err(_)) = begun.await;
-            if tokio::time::timeout(PAGES_WAIT, told).await.is_err() {
+            let Ok(thread) = begun.await else { return };
+            let mut watch = Watch::new(|| thread.sleep());
+            if !watch.told(&mut told, ASLEEP, PAGES_WAIT).await {
                 tracing::debug!(node = node.0, "the page of a size that was raised is under IO");
             }
         })
     }
 
-    fn inode(&self, node: NodeId, stale: Stale) -> BoxFuture<()> {
+    fn inode(&self, node: NodeId, stale: Stale) -> BoxFuture<Invalidated> {
         let subject = match stale {
             Stale::Attributes => Subject::Attributes(node.0),
             Stale::Pages(extent) => {
@@ -218,12 +219,27 @@ impl Invalidate for Kernel {
                 Subject::Pages(node.0, offset, length)
             }
         };
-        let Some(notices) = self.notices.get() else { return Box::pin(async {}) };
-        let told = notices.tell(subject, [(What::All, false)]);
+        let Some(notices) = self.notices.get().cloned() else {
+            return Box::pin(async { Invalidated::Done });
+        };
+        // At once: whoever asks for many does so before it waits for the first.
+        let mut told = notices.tell(subject, [(What::All, false)]);
         Box::pin(async move {
-            if tokio::time::timeout(PAGES_WAIT, told).await.is_err() {
-                tracing::debug!(node = node.0, "pages under IO outlive their lock");
+            let looks = Arc::clone(&notices);
+            let mut watch = Watch::new(move || looks.sleep(subject));
+            if watch.told(&mut told, ASLEEP, PAGES_WAIT).await || stale == Stale::Attributes {
+                return Invalidated::Done;
             }
+            // An earlier notice of the same pages may be what is blocked, and was of earlier attributes.
+            let attributes = Subject::Attributes(node.0);
+            let mut dropped = notices.tell(attributes, [(What::All, false)]);
+            let mut attributes = Watch::new(|| notices.sleep(attributes));
+            attributes.told(&mut dropped, ASLEEP, PAGES_WAIT).await;
+            Invalidated::Blocked(Box::pin(async move {
+                if !watch.told(&mut told, PAGES_WAIT, PAGES_WAIT).await {
+                    tracing::debug!(node = node.0, "pages under IO outlive their lock");
+                }
+            }))
         })
     }
 }

@@ -15,6 +15,7 @@ mod adapter;
 mod ahead;
 mod alive;
 mod answer;
+mod blocked;
 mod busy;
 mod control;
 mod convert;

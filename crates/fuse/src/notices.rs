@@ -21,6 +21,7 @@ use parking_lot::{Condvar, Mutex, MutexGuard};
 use sheen_types::{HashMap, Name};
 use tokio::sync::oneshot;
 
+use crate::blocked::{Sleep, Status};
 use crate::busy::Busy;
 
 /// Threads for each kind of notice: names, attributes, pages. More subjects than these wait for their turn
@@ -89,6 +90,8 @@ struct Queue {
     waiting: HashMap<What, Waiting>,
     /// A thread has it or will take it.
     is_running: bool,
+    /// The thread that is in the kernel for it.
+    thread: Option<Arc<Status>>,
 }
 
 impl Queue {
@@ -167,6 +170,19 @@ impl<D: Deliver> Notices<D> {
         heard
     }
 
+    /// In which sleep the thread is that has or will have notices of the subject; `None` if it is on its way.
+    pub(crate) fn sleep(&self, subject: Subject) -> Option<Sleep> {
+        let state = self.state.lock();
+        if let Some(thread) = &state.queues.get(&subject)?.thread {
+            let thread = Arc::clone(thread);
+            drop(state);
+            return thread.sleep();
+        }
+        let lane = &state.lanes[subject.lane()];
+        let is_full = lane.threads == THREADS_MAX[subject.lane()] && lane.idle == 0;
+        is_full.then_some(Sleep::NoThread)
+    }
+
     /// Whether the subject has to wait for a call to end, which then calls [`Notices::resume`].
     fn defers(&self, subject: Subject) -> bool {
         match subject {
@@ -203,10 +219,11 @@ impl<D: Deliver> Notices<D> {
     }
 
     fn work(self: Arc<Self>, number: usize) {
+        let status = Status::of_this_thread();
         let mut state = self.state.lock();
         loop {
             if let Some(subject) = state.lanes[number].ready.pop_front() {
-                self.serve(&mut state, subject);
+                self.serve(&mut state, subject, &status);
                 continue;
             }
             state.lanes[number].idle += 1;
@@ -220,15 +237,17 @@ impl<D: Deliver> Notices<D> {
         }
     }
 
-    fn serve(&self, state: &mut MutexGuard<'_, State>, subject: Subject) {
+    fn serve(&self, state: &mut MutexGuard<'_, State>, subject: Subject, thread: &Arc<Status>) {
         let Some(queue) = state.queues.get_mut(&subject) else { return };
         let round = queue.take_round();
+        queue.thread = Some(Arc::clone(thread));
         MutexGuard::unlocked(state, || {
             for (what, waiting) in round {
                 self.kernel.deliver(subject, &what, waiting.expires);
             }
         });
         let Some(queue) = state.queues.get_mut(&subject) else { return };
+        queue.thread = None;
         if queue.order.is_empty() {
             state.queues.remove(&subject);
         } else if self.defers(subject) {

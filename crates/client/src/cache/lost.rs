@@ -3,13 +3,13 @@
 use std::sync::Arc;
 
 use sheen_io::BoxFuture;
-use sheen_types::{Errno, Extent, Fid, InodeBits, Name, ResourceName};
+use sheen_types::{Errno, Fid, InodeBits, Name, ResourceName};
 
 use super::{Inode, Inodes, KeptOpen, LayoutState, NameBook, Observers, State};
 use crate::data::DataEvents;
 use crate::locks::{LockSpace, Lost, Protected};
 use crate::meta::close_kept;
-use crate::posix::{Attributes, FileType, NodeId, Stale};
+use crate::posix::{Attributes, FileType, Invalidated, NodeId, Stale};
 
 /// Stands between the locks of MDTs and the inode cache.
 pub(crate) struct MetaCache {
@@ -110,7 +110,7 @@ impl Protected for MetaCache {
         Box::pin(async move {
             let Some(Uncovered { inode, tell, closes }) = uncovered else { return };
             if tell.attributes {
-                observers.inode(&inode, Stale::Attributes).await;
+                observers.inode(&inode, Stale::Attributes).await.done().await;
             }
             observers.children(inode.node, tell.given).await;
             observers.entries(tell.entries).await;
@@ -148,12 +148,13 @@ pub(crate) struct DataWatch {
 }
 
 impl DataEvents for DataWatch {
-    fn uncovered(&self, fid: Fid, range: Extent) -> BoxFuture<'static, ()> {
+    fn uncovered(&self, fid: Fid, stale: Stale) -> BoxFuture<'static, Invalidated> {
         let inode = self.inodes.by_fid(fid);
         let observers = Arc::clone(&self.observers);
         Box::pin(async move {
-            if let Some(inode) = inode {
-                observers.inode(&inode, Stale::Pages(range)).await;
+            match inode {
+                Some(inode) => observers.inode(&inode, stale).await,
+                None => Invalidated::Done,
             }
         })
     }

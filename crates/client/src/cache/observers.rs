@@ -8,7 +8,7 @@ use sheen_types::access::Audience;
 
 use super::pages::{Pages, PagesKept};
 use super::{Inode, Inodes, Raise};
-use crate::posix::{Invalidate, NodeId, Stale};
+use crate::posix::{Invalidate, Invalidated, NodeId, Stale};
 
 /// At most one observer.
 #[derive(Default)]
@@ -55,27 +55,27 @@ impl Observers {
         }
     }
 
-    /// Tells of an inode and waits.
-    pub(crate) async fn inode(&self, inode: &Arc<Inode>, stale: Stale) {
+    /// Tells of an inode, and waits as far as [`Invalidate::inode`] does.
+    pub(crate) async fn inode(&self, inode: &Arc<Inode>, stale: Stale) -> Invalidated {
         if let Stale::Pages(range) = stale {
             self.pages.dropped(inode.node, range);
         }
-        self.take_back(inode, stale).await;
+        self.take_back(inode, stale).await
     }
 
     /// Tells of a directory's attributes, whose size nothing goes by, and waits.
     pub(crate) async fn directory(&self, node: NodeId) {
         if let Some(observer) = self.observer() {
-            observer.inode(node, Stale::Attributes).await;
+            observer.inode(node, Stale::Attributes).await.done().await;
         }
     }
 
-    async fn take_back(&self, inode: &Arc<Inode>, stale: Stale) {
-        let Some(observer) = self.observer() else { return };
+    async fn take_back(&self, inode: &Arc<Inode>, stale: Stale) -> Invalidated {
+        let Some(observer) = self.observer() else { return Invalidated::Done };
         if let Some(raise) = inode.disturb_size() {
             observer.raise(raise).await;
         }
-        observer.inode(inode.node, stale).await;
+        observer.inode(inode.node, stale).await
     }
 
     /// Has the size raised that an answer is about to tell, and waits.
@@ -121,7 +121,7 @@ impl Observers {
         while let Some((node, ranges)) = self.pages.victim() {
             let Some(inode) = inodes.by_node(node) else { continue };
             for range in ranges.into_iter().flatten() {
-                self.take_back(&inode, Stale::Pages(range)).await;
+                self.take_back(&inode, Stale::Pages(range)).await.done().await;
             }
         }
     }

@@ -1,10 +1,19 @@
-//! Calls that wait for a lock, or for a layout, while the kernel holds pages for them.
+//! Calls that wait while the kernel holds pages for them.
 //!
 //! The kernel lets go of such pages only when the call ends, and what the call waits for may be the very
 //! lock whose going asks for the pages; or one that another client keeps for the same reason, the other
-//! way round. So a lock that goes does not wait for them. Pages are those of the file, whichever of its
-//! objects they belong to: what the kernel is told to give up for one object is one range, from its
-//! first byte to its last, with stripes of all others in between.
+//! way round. So a lock that goes does not wait for them. It waits for all others, however late the kernel
+//! drops them: a page that is left behind shows old bytes under no lock at all.
+//!
+//! The pages that a read is to fill the kernel holds all, and shows to nobody before it is answered: with
+//! bytes that are read under a lock that the call does not have yet. Of a write's pages it holds the last one,
+//! if the write has only a part of it and it was not there; was it there, programs see it, and it must go.
+//! And a call that was ended by a signal has its answer, and waits on. So the kernel is told of these pages,
+//! too, and not waited for where it is blocked on one
+//! ([`Invalidated::Blocked`](crate::posix::Invalidated)).
+//!
+//! Pages are those of the file, whichever of its objects they belong to: what the kernel is told to give up
+//! for one object is one range, from its first byte to its last, with stripes of all others in between.
 //!
 //! Costs a look into one map for each call that waits for a lock, or that reads or writes several objects.
 
@@ -13,10 +22,39 @@ use sheen_types::{Extent, Fid, HashMap};
 use tokio::sync::Notify;
 use tokio::sync::futures::Notified;
 
+const PAGE: u64 = 4096;
+
+/// Pages of a file that the kernel may hold for a call until it is answered: whole ones.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HeldPages(Extent);
+
+impl HeldPages {
+    /// All those of a call on these bytes.
+    #[must_use]
+    pub fn of(range: Extent) -> Self {
+        Self(Extent { start: range.start & !(PAGE - 1), end: range.end | (PAGE - 1) })
+    }
+
+    /// That of a write of these bytes out of the kernel's pages: it lets go of those that are whole, and
+    /// sends no more with one that is not.
+    #[must_use]
+    pub fn written(range: Extent) -> Option<Self> {
+        let last = range.end & !(PAGE - 1);
+        let is_whole = range.start <= last && range.end == last | (PAGE - 1);
+        (!is_whole).then(|| Self::of(Extent { start: last, end: last }))
+    }
+
+    /// Their bytes.
+    #[must_use]
+    pub fn range(self) -> Extent {
+        self.0
+    }
+}
+
 /// All such calls of a mount.
 #[derive(Default)]
 pub(super) struct Asked {
-    calls: Mutex<HashMap<Fid, Vec<Extent>>>,
+    calls: Mutex<HashMap<Fid, Vec<HeldPages>>>,
     news: Notify,
 }
 
@@ -24,21 +62,26 @@ pub(super) struct Asked {
 pub struct Asking<'a> {
     asked: &'a Asked,
     file: Fid,
-    range: Extent,
+    held: HeldPages,
 }
 
 impl Asked {
-    /// A call waits that needs this range of the file.
-    pub(super) fn ask(&self, file: Fid, range: Extent) -> Asking<'_> {
-        self.calls.lock().entry(file).or_default().push(range);
+    /// A call waits for which the kernel holds these pages of the file.
+    pub(super) fn ask(&self, file: Fid, held: HeldPages) -> Asking<'_> {
+        self.calls.lock().entry(file).or_default().push(held);
         self.news.notify_waiters();
-        Asking { asked: self, file, range }
+        Asking { asked: self, file, held }
     }
 
-    /// The parts of `whole` that no call asks for, and those that one does, in whole kernel pages.
+    /// The parts of `whole` that the kernel may hold for a call that waits, and the others. None overlap.
     pub(super) fn split(&self, file: Fid, whole: Extent) -> (Vec<Extent>, Vec<Extent>) {
         let calls = self.calls.lock();
         split(whole, calls.get(&file).map_or(&[], Vec::as_slice))
+    }
+
+    /// Whether the kernel may hold some of the range.
+    pub(super) fn is_held(&self, file: Fid, range: Extent) -> bool {
+        !self.split(file, range).0.is_empty()
     }
 
     /// Completes when there is one more.
@@ -50,42 +93,35 @@ impl Asked {
 impl Drop for Asking<'_> {
     fn drop(&mut self) {
         let mut calls = self.asked.calls.lock();
-        let Some(ranges) = calls.get_mut(&self.file) else { return };
-        if let Some(index) = ranges.iter().position(|range| *range == self.range) {
-            ranges.swap_remove(index);
+        let Some(held) = calls.get_mut(&self.file) else { return };
+        if let Some(index) = held.iter().position(|held| *held == self.held) {
+            held.swap_remove(index);
         }
-        if ranges.is_empty() {
+        if held.is_empty() {
             calls.remove(&self.file);
         }
     }
 }
 
-/// The parts of `whole` that no call asks for, and those that one does, in whole kernel pages.
-fn split(whole: Extent, asking: &[Extent]) -> (Vec<Extent>, Vec<Extent>) {
-    const PAGE: u64 = 4096;
-    let mut held: Vec<Extent> = asking
-        .iter()
-        .map(|extent| Extent { start: extent.start & !(PAGE - 1), end: extent.end | (PAGE - 1) })
-        .filter(|extent| extent.start <= whole.end && whole.start <= extent.end)
-        .map(|extent| Extent {
-            start: extent.start.max(whole.start),
-            end: extent.end.min(whole.end),
-        })
-        .collect();
-    held.sort_unstable_by_key(|extent| extent.start);
-    let mut free = Vec::new();
-    let mut next = Some(whole.start);
-    for part in &held {
-        let Some(from) = next else { break };
-        if from < part.start {
-            free.push(Extent { start: from, end: part.start - 1 });
+fn split(whole: Extent, calls: &[HeldPages]) -> (Vec<Extent>, Vec<Extent>) {
+    let (mut held, mut free) = (Vec::new(), vec![whole]);
+    for HeldPages(range) in calls {
+        for part in std::mem::take(&mut free) {
+            let (start, end) = (part.start.max(range.start), part.end.min(range.end));
+            if start > end {
+                free.push(part);
+                continue;
+            }
+            held.push(Extent { start, end });
+            if part.start < start {
+                free.push(Extent { start: part.start, end: start - 1 });
+            }
+            if end < part.end {
+                free.push(Extent { start: end + 1, end: part.end });
+            }
         }
-        next = part.end.checked_add(1).map(|after| after.max(from));
     }
-    if let Some(from) = next.filter(|from| *from <= whole.end) {
-        free.push(Extent { start: from, end: whole.end });
-    }
-    (free, held)
+    (held, free)
 }
 
 #[cfg(test)]
@@ -99,27 +135,38 @@ mod tests {
     #[test]
     fn pages_that_calls_hold_are_told_apart() {
         let whole = Extent::ALL;
-        assert_eq!(split(whole, &[]), (vec![whole], vec![]));
-        assert_eq!(split(whole, &[whole]), (vec![], vec![whole]));
-        let asking = [extent(9000, 9010), extent(0, 10), extent(5, 4097)];
-        let free = vec![extent(12288, Extent::EOF)];
-        let held = vec![extent(0, 4095), extent(0, 8191), extent(8192, 12287)];
-        assert_eq!(split(whole, &asking), (free, held));
+        assert_eq!(split(whole, &[]), (vec![], vec![whole]));
+        assert_eq!(split(whole, &[HeldPages::of(whole)]), (vec![whole], vec![]));
+        let calls = [(9000, 9010), (0, 10), (5, 4097)];
+        let calls = calls.map(|(start, end)| HeldPages::of(extent(start, end)));
+        let held = vec![extent(8192, 12287), extent(0, 4095), extent(4096, 8191)];
+        assert_eq!(split(whole, &calls), (held, vec![extent(12288, Extent::EOF)]));
         let part = extent(4096, 8191);
-        assert_eq!(split(part, &[extent(8192, 8200)]), (vec![part], vec![]));
+        assert_eq!(split(part, &[HeldPages::of(extent(8192, 8200))]), (vec![], vec![part]));
+    }
+
+    #[test]
+    fn of_a_write_the_kernel_may_hold_a_last_page_that_is_not_whole() {
+        let held = |start, end| HeldPages::written(extent(start, end)).map(HeldPages::range);
+        assert_eq!(held(0, 4095), None);
+        assert_eq!(held(100, 8191), None);
+        assert_eq!(held(100, 4095), Some(extent(0, 4095)), "it begins too late");
+        assert_eq!(held(4096, 8190), Some(extent(4096, 8191)));
+        assert_eq!(held(0, 4096), Some(extent(4096, 8191)));
     }
 
     #[test]
     fn calls_are_forgotten_when_they_end() {
         let (asked, file) = (Asked::default(), Fid::new(1, 2));
         let page = extent(0, 4095);
-        let calls = [asked.ask(file, extent(3, 9)), asked.ask(file, extent(3, 9))];
-        assert_eq!(asked.split(Fid::new(1, 3), page), (vec![page], vec![]));
+        let held = HeldPages::of(extent(3, 9));
+        let calls = [asked.ask(file, held), asked.ask(file, held)];
+        assert!(!asked.is_held(Fid::new(1, 3), page));
         for call in calls {
-            assert_eq!(asked.split(file, page).0, vec![]);
+            assert_eq!(asked.split(file, page), (vec![page], vec![]));
             drop(call);
         }
-        assert_eq!(asked.split(file, page), (vec![page], vec![]));
+        assert!(!asked.is_held(file, page));
         assert!(asked.calls.lock().is_empty());
     }
 }

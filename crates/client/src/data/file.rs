@@ -174,7 +174,7 @@ impl DataFile for File {
                 if offset.saturating_add(length.into()) > self.known_size() {
                     self.seen.course.end_shown();
                 }
-                self.look_ahead(offset, u64::from(length)).await;
+                self.look_ahead(offset, u64::from(length), how.held).await;
             }
             self.read_pieces(offset, u64::from(length), how).await
         })
@@ -349,7 +349,7 @@ impl DataFile for File {
             self.forget_ahead();
             self.flush(Extent::ALL).await;
             for object in self.objects.iter() {
-                object.drop_pages(Extent::ALL).await;
+                object.uncover(Extent::ALL).await;
             }
         })
     }

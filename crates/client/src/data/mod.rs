@@ -50,10 +50,10 @@ use sheen_types::{Errno, Extent, Fid, Timestamp};
 use sheen_wire::connect::ObdConnectData;
 
 use crate::locks::{LockSpace, Protected};
-use crate::posix::{Credentials, Fallocate, Seek};
+use crate::posix::{Credentials, Fallocate, Invalidated, Seek, Stale};
 
 pub use ahead::Limits as ReadAheadLimits;
-pub use asked::Asking;
+pub use asked::{Asking, HeldPages};
 pub use counts::{Direction, IoCounts};
 pub use course::{Course, Refusal, Seen};
 pub use hold::HeldFile;
@@ -100,8 +100,7 @@ pub type KeepGarbled = Box<dyn Fn(Garbled) + Send + Sync>;
 pub enum WriteAt {
     /// At this byte.
     Offset(u64),
-    /// Where the file ends, wherever other clients have moved that. The caller thinks that it is
-    /// here, and holds the kernel's pages of this place until it has the answer.
+    /// Where the file ends, wherever other clients have moved that. The caller thinks that it is here.
     End(u64),
 }
 
@@ -112,6 +111,8 @@ pub struct How {
     pub direct: bool,
     /// `O_SYNC`, `O_DSYNC`: returns when durable.
     pub sync: bool,
+    /// What the kernel may hold until the call is answered.
+    pub held: Option<HeldPages>,
 }
 
 /// Makes [`DataFile`]s. One per mount.
@@ -156,7 +157,7 @@ pub trait DataPath: Send + Sync {
 
     /// Until this is dropped a call waits for a file's layout, and the kernel holds these pages for it: a
     /// lock that goes does not wait for them.
-    fn asking(&self, file: Fid, pages: Extent) -> Option<Asking<'_>>;
+    fn asking(&self, file: Fid, held: HeldPages) -> Option<Asking<'_>>;
 
     /// A file has lost its last name by us, and nobody here has it open: its object locks may go
     /// soon, together with those of others like it.
@@ -270,9 +271,10 @@ pub trait DataFile: Send + Sync {
 
 /// What the data path tells the rest of the client before it gives an object lock back.
 pub trait DataEvents: Send + Sync {
-    /// The bytes `range` of the file are no longer covered: whoever keeps pages must drop them, and
-    /// nobody may take the file's size for granted. The lock goes back when the future is done.
-    fn uncovered(&self, fid: Fid, range: Extent) -> BoxFuture<'static, ()>;
+    /// Size and times of the file are no longer covered, nor are these bytes: whoever keeps pages must
+    /// drop them, and nobody may take the size for granted. The lock goes back when that is done, or is
+    /// blocked on a page of a call that itself waits ([`HeldPages`]).
+    fn uncovered(&self, fid: Fid, stale: Stale) -> BoxFuture<'static, Invalidated>;
 
     /// Bytes that a write was told to be accepted are lost. Said before a flush that waits for them
     /// returns.

@@ -11,7 +11,6 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::task::Poll;
-use std::time::Duration;
 
 use bytes::Bytes;
 use parking_lot::Mutex;
@@ -23,14 +22,16 @@ use sheen_wire::codec::{ByteOrder, Reader, Wire, Writer};
 use sheen_wire::ost::{Obdo, OstId, OstLvb};
 use tokio::sync::Notify;
 
+use super::asked::HeldPages;
 use super::course::{Refusal, Seen};
 use super::extents::Extents;
 use super::mdt::NewTimes;
 use super::osc::{Keeper, Osc};
 use crate::locks::{Ask, Held};
+use crate::posix::{Invalidated, Stale};
 
-/// How long the kernel is given to drop pages of calls that wait for a lock.
-const HELD_PAGES_WAIT: Duration = Duration::from_millis(2);
+/// What becomes of a notice to the kernel.
+type Told = BoxFuture<'static, Invalidated>;
 
 /// An object in use.
 pub(super) struct Object {
@@ -169,9 +170,8 @@ impl Drop for Debt {
 }
 
 impl Object {
-    /// A lock on `extent`: one that we have, or a new one. No RPC for the first. `pages` are those
-    /// that the kernel holds until the caller is done; `seen` is the layout by which the object is the
-    /// file's.
+    /// A lock on `extent`: one that we have, or a new one. No RPC for the first. `held` is what the
+    /// kernel holds until the caller is done; `seen` is the layout by which the object is the file's.
     ///
     /// # Errors
     /// [`Refusal::Stale`] if the layout may have changed before the lock was there.
@@ -179,10 +179,10 @@ impl Object {
         self: &Arc<Self>,
         extent: Extent,
         mode: LockMode,
-        pages: Option<Extent>,
+        held: Option<HeldPages>,
         seen: &Seen,
     ) -> Result<Lease, Refusal> {
-        let lease = self.lease_unseen(extent, mode, pages).await?;
+        let lease = self.lease_unseen(extent, mode, held).await?;
         seen.check()?;
         Ok(lease)
     }
@@ -191,7 +191,7 @@ impl Object {
         self: &Arc<Self>,
         extent: Extent,
         mode: LockMode,
-        pages: Option<Extent>,
+        held: Option<HeldPages>,
     ) -> Result<Lease, Errno> {
         let policy = self.osc.policy(extent);
         if let Some(lock) = self.osc.locks().find(self.resource, policy, mode) {
@@ -201,8 +201,7 @@ impl Object {
             return Ok(Lease::Guest { _seat: guest });
         }
         let ask = Ask { resource: self.resource, policy, mode, flags: LockFlags::NONE };
-        let pages = pages.and_then(|pages| self.mapping.file_extent(pages));
-        let asking = pages.map(|pages| self.osc.shared.asked.ask(self.file, pages));
+        let asking = held.map(|held| self.osc.shared.asked.ask(self.file, held));
         let lock = match (self.osc.keeper, mode) {
             // A reader's lock of ours on the same inode is sure to be in the way.
             (Keeper::Mdt, LockMode::Pw) => self.osc.locks().enqueue_instead(ask).await?,
@@ -319,57 +318,69 @@ impl Object {
         }
     }
 
-    /// Has the kernel give up its pages of `extent`, and waits until it has. Not for the pages of
-    /// calls of ours that wait for a lock: the kernel lets go of these only when the call ends, and
-    /// the call may be waiting for this very lock to go. They follow on their own.
-    async fn uncover(self: &Arc<Self>, extent: Extent) {
+    /// Has the kernel give up its pages of `extent`, and waits until it has, however late. Not for the
+    /// pages of calls of ours that wait for a lock: the kernel lets go of these only when the call ends,
+    /// and the call may be waiting for this very lock to go. See [`super::asked`].
+    pub(super) async fn uncover(self: &Arc<Self>, extent: Extent) {
         let Some(events) = self.osc.shared.events() else { return };
         let mut left = Vec::from_iter(self.mapping.file_extent(extent));
         while let Some(range) = left.pop() {
-            let (free, held) = self.osc.shared.asked.split(self.file, range);
+            let (held, free) = self.osc.shared.asked.split(self.file, range);
             let is_ours = |part: &Extent| self.mapping.object_extent(*part).is_some();
-            for part in held.into_iter().filter(is_ours) {
-                self.told_soon(events.uncovered(self.file, part)).await;
+            for part in held.iter().copied().filter(is_ours) {
+                let told = events.uncovered(self.file, Stale::Pages(part));
+                left.extend(self.given_up_or_held(part, told).await);
             }
-            if free != [range] {
+            if !held.is_empty() {
                 left.extend(free);
                 continue;
             }
-            let mut told = events.uncovered(self.file, range);
-            if !self.told_before_asked(range, &mut told).await {
-                // What nobody asks for is waited for all the same.
-                self.owe_pages(told);
-                left.push(range);
-            }
+            let told = events.uncovered(self.file, Stale::Pages(range));
+            left.extend(self.given_up(range, told).await);
         }
+    }
+
+    /// Waits until the kernel has given up `range`, or is blocked there on a page that it holds for a call
+    /// that waits. The range, if that is no such page: then it is to be looked at once more.
+    async fn given_up_or_held(self: &Arc<Self>, range: Extent, told: Told) -> Option<Extent> {
+        let Invalidated::Blocked(rest) = told.await else { return None };
+        self.owe_pages(rest);
+        let is_held = self.osc.shared.asked.is_held(self.file, range);
+        (!is_held).then_some(range)
+    }
+
+    /// Waits until the kernel has given up `range`, of which it holds nothing for calls that wait. The
+    /// range, if there is such a call now: then it is to be looked at once more.
+    async fn given_up(self: &Arc<Self>, range: Extent, told: Told) -> Option<Extent> {
+        let mut all: BoxFuture<'static, ()> = Box::pin(async move { told.await.done().await });
+        if self.told_before_asked(range, &mut all).await {
+            return None;
+        }
+        // What nobody asks for is waited for all the same.
+        self.owe_pages(all);
+        Some(range)
     }
 
     /// Has the kernel drop pages into which it has put bytes of a write that is done now, because they
     /// may be wrong there: it dropped them with a lost lock while the write was on its way, and a read
-    /// may have brought the old bytes back. Called before the write is answered; the next read gets the
-    /// new bytes from us.
-    pub(super) async fn drop_pages(self: &Arc<Self>, part: Extent) {
-        let Some(events) = self.osc.shared.events() else { return };
-        let Some(range) = self.mapping.file_extent(part) else { return };
-        self.told_soon(events.uncovered(self.file, range)).await;
+    /// may have brought the old bytes back. Called before the write is answered, until when the kernel
+    /// holds `held`; the next read gets the new bytes from us.
+    pub(super) async fn drop_pages(self: &Arc<Self>, part: Extent, held: Option<HeldPages>) {
+        let _asking = held.map(|held| self.osc.shared.asked.ask(self.file, held));
+        self.uncover(part).await;
     }
 
-    /// Waits for `told` a moment: the kernel lets pages go at once that are whole though a write is on
-    /// its way from them.
-    async fn told_soon(self: &Arc<Self>, mut told: BoxFuture<'static, ()>) {
-        let clock = &self.osc.shared.world.clock;
-        let mut late = clock.sleep_until(clock.now() + HELD_PAGES_WAIT);
-        let is_told = poll_fn(|context| match told.as_mut().poll(context) {
-            Poll::Ready(()) => Poll::Ready(true),
-            Poll::Pending => late.as_mut().poll(context).map(|()| false),
-        });
-        if !is_told.await {
-            self.owe_pages(told);
-        }
+    /// Has the kernel drop pages of bytes that are lost. Not waited for: a write that holds one of them may
+    /// wait for those that are under way to end.
+    pub(super) fn pages_lost(self: &Arc<Self>, part: Extent) {
+        let Some(events) = self.osc.shared.events() else { return };
+        let Some(range) = self.mapping.file_extent(part) else { return };
+        let told = events.uncovered(self.file, Stale::Pages(range));
+        self.owe_pages(Box::pin(async move { told.await.done().await }));
     }
 
     /// The kernel gives pages up when `told` is done.
-    fn owe_pages(self: &Arc<Self>, told: BoxFuture<'static, ()>) {
+    pub(super) fn owe_pages(self: &Arc<Self>, told: BoxFuture<'static, ()>) {
         let debt = Debt::new(self);
         let task = async move {
             told.await;
@@ -402,7 +413,7 @@ impl Object {
             let asked = &self.osc.shared.asked;
             let mut more = pin!(asked.more());
             more.as_mut().enable();
-            if !asked.split(self.file, range).1.is_empty() {
+            if asked.is_held(self.file, range) {
                 return false;
             }
             let is_told = poll_fn(|context| match told.as_mut().poll(context) {

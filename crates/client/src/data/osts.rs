@@ -9,12 +9,12 @@ use sheen_io::{BoxFuture, World};
 use sheen_layout::{Mapping, Stripe};
 use sheen_ldlm::client::Config;
 use sheen_rpc::Channel;
-use sheen_types::{Errno, Extent, Fid};
+use sheen_types::{Errno, Fid};
 use sheen_wire::connect::ObdConnectData;
 use sheen_wire::ost::OstId;
 
 use super::ahead::Limits;
-use super::asked::Asking;
+use super::asked::{Asking, HeldPages};
 use super::file::File;
 use super::mdt::{InodeLocks, Inodes};
 use super::object::{Object, State};
@@ -196,8 +196,8 @@ impl DataPath for Osts {
         }
     }
 
-    fn asking(&self, file: Fid, pages: Extent) -> Option<Asking<'_>> {
-        Some(self.shared.asked.ask(file, pages))
+    fn asking(&self, file: Fid, held: HeldPages) -> Option<Asking<'_>> {
+        Some(self.shared.asked.ask(file, held))
     }
 
     fn gone(&self, layout: &FileLayout) {

@@ -8,7 +8,7 @@ use sheen_layout::{Place, PlacedPiece};
 use sheen_types::{Errno, Extent, LockMode};
 
 use super::How;
-use super::asked::Asking;
+use super::asked::{Asking, HeldPages};
 use super::course::Refusal;
 use super::file::File;
 use super::object::{Debt, Lease, Object};
@@ -52,27 +52,9 @@ impl File {
         how: How,
     ) -> Result<(Vec<Bytes>, u64), Refusal> {
         let cut: Vec<_> = self.layout.pieces(offset, length).collect();
-        let one = |piece: &PlacedPiece| {
-            let object = self.object_of(piece).cloned();
-            let (start, end) = (piece.object_offset, piece.object_offset + piece.length);
-            async move {
-                match object {
-                    Some(object) => object.read(start, end, how, &self.seen).await,
-                    // A hole, if the file goes on behind it.
-                    None => Ok(Vec::new()),
-                }
-            }
-        };
         let read = match &cut[..] {
-            [piece] => vec![one(piece).await],
-            pieces => {
-                // As while several objects are written: see there. Pages for which a lock went before
-                // the last piece came are dropped when the kernel has them.
-                let held = self.asking(offset, length as usize);
-                let read = join::all(pieces.iter().map(one).collect()).await;
-                drop(held);
-                read
-            }
+            [piece] => vec![self.read_piece(piece, how, false).await],
+            pieces => self.read_together(pieces, Extent::of_length(offset, length), how).await?,
         };
         let mut out = Vec::new();
         // Behind the last component there is nothing to ask.
@@ -87,6 +69,51 @@ impl File {
             out.extend(zeros(piece.length - got));
         }
         Ok((out, sure))
+    }
+
+    /// Pieces of several objects, from `range` of the file.
+    ///
+    /// The kernel holds the pages of all until the last has come, and that one may wait for a lock. As
+    /// while several objects are written, the lock of another may go meanwhile, without its pages: what
+    /// was read under it is not for them. Then all is read once more, under locks that stay until all
+    /// has come.
+    async fn read_together(
+        &self,
+        pieces: &[PlacedPiece],
+        range: Option<Extent>,
+        how: How,
+    ) -> Result<Vec<Result<Vec<Bytes>, Refusal>>, Refusal> {
+        let all = |is_leased| pieces.iter().map(move |it| self.read_piece(it, how, is_leased));
+        let losses = self.losses();
+        let asking = how.held.map(|held| self.asking(held));
+        let read = join::all(all(false).collect()).await;
+        drop(asking);
+        // From here on a lock that goes waits for the pages again; one that has not is counted.
+        let (Some(held), Some(range), false) = (how.held, range, self.losses() == losses) else {
+            return Ok(read);
+        };
+        let asking = self.asking(held);
+        let leases = self.lease_all(range, LockMode::Pr).await?;
+        let read = join::all(all(true).collect()).await;
+        drop(asking);
+        drop(leases);
+        Ok(read)
+    }
+
+    /// One of them; the caller has its lease if `is_leased`.
+    async fn read_piece(
+        &self,
+        piece: &PlacedPiece,
+        how: How,
+        is_leased: bool,
+    ) -> Result<Vec<Bytes>, Refusal> {
+        // A hole, if the file goes on behind it.
+        let Some(object) = self.object_of(piece) else { return Ok(Vec::new()) };
+        let (start, end) = (piece.object_offset, piece.object_offset + piece.length);
+        match is_leased {
+            true => Ok(object.read_leased(start, end, how).await?),
+            false => object.read(start, end, how, &self.seen).await,
+        }
     }
 
     fn object_of(&self, piece: &PlacedPiece) -> Option<&Arc<Object>> {
@@ -129,9 +156,8 @@ impl File {
             [piece] => one(piece).await,
             pieces => {
                 let losses = self.losses();
-                let held = self.asking(offset, data.len());
+                let _asking = how.held.map(|held| self.asking(held));
                 let written = join::all_ok(pieces.iter().map(one).collect()).await;
-                drop(held);
                 if !is_leased && self.losses() != losses {
                     self.drop_pages(offset, data.len() as u64).await;
                 }
@@ -140,18 +166,18 @@ impl File {
         }
     }
 
-    /// See [`Object::drop_pages`]: of all that a call has written.
+    /// See [`Object::drop_pages`]: of all that a call has written, which says what the kernel holds.
     async fn drop_pages(&self, offset: u64, length: u64) {
         let range = Extent::of_length(offset, length);
         for (object, part) in range.map(|range| self.parts(range)).unwrap_or_default() {
-            object.drop_pages(part).await;
+            object.drop_pages(part, None).await;
         }
     }
 
-    /// The kernel holds pages of this range of the file for a call that may have to wait for locks.
-    fn asking(&self, offset: u64, length: usize) -> Option<Asking<'_>> {
-        let (object, range) = (self.objects.first()?, Extent::of_length(offset, length as u64)?);
-        Some(object.osc.shared.asked.ask(object.file, range))
+    /// The kernel holds these pages for a call that may have to wait for locks.
+    pub(super) fn asking(&self, held: HeldPages) -> Option<Asking<'_>> {
+        let object = self.objects.first()?;
+        Some(object.osc.shared.asked.ask(object.file, held))
     }
 
     /// Refuses bytes for which there are no objects, now or ever.
@@ -180,9 +206,7 @@ impl File {
     ) -> Result<u64, Refusal> {
         let turn = self.seen.course.append.lock().await;
         let losses = self.losses();
-        let held = self.asking(thought, data.len());
         let leases = self.lease_all(Extent::ALL, LockMode::Pw).await?;
-        drop(held);
         for object in self.objects.iter() {
             let is_told = object.state.lock().is_told;
             if !is_told {

@@ -36,7 +36,20 @@ impl Object {
         seen: &Seen,
     ) -> Result<Vec<Bytes>, Refusal> {
         let extent = Extent { start, end: end - 1 };
-        let lease = self.lease(extent, LockMode::Pr, Some(extent), seen).await?;
+        let lease = self.lease(extent, LockMode::Pr, how.held, seen).await?;
+        let read = self.read_leased(start, end, how).await;
+        drop(lease);
+        Ok(read?)
+    }
+
+    /// As [`Object::read`], for a caller that has the lease. Asking for another one here could wait for
+    /// the caller's own to go.
+    pub(super) async fn read_leased(
+        self: &Arc<Self>,
+        start: u64,
+        end: u64,
+        how: How,
+    ) -> Result<Vec<Bytes>, Errno> {
         let _direct = how.direct.then(|| self.osc.io().begin_direct());
         if how.direct {
             self.drain(Extent { start, end: end - 1 }).await;
@@ -56,7 +69,6 @@ impl Object {
             let fetched = self.fetch(out.at, self.end_of_data(out.at, end)).await?;
             out.extend(fetched);
         }
-        drop(lease);
         Ok(out.pieces)
     }
 
@@ -77,7 +89,8 @@ impl Object {
         seen: &Seen,
     ) -> Result<(), Refusal> {
         let extent = Extent { start, end: end - 1 };
-        let lease = self.lease(extent, LockMode::Pr, Some(extent), seen).await?;
+        // The kernel has asked for none of it: whoever does, and waits for this, says so himself.
+        let lease = self.lease(extent, LockMode::Pr, None, seen).await?;
         let changes = {
             let state = self.state.lock();
             if state.dirty.overlaps(start, end) || state.writing.overlaps(start, end) {

@@ -33,10 +33,10 @@ impl Object {
         let length = data.len() as u64;
         let extent = Extent::of_length(offset, length).ok_or(Errno::EFBIG)?;
         let losses = self.state.lock().losses;
-        let lease = self.lease(extent, LockMode::Pw, Some(extent), seen).await?;
+        let lease = self.lease(extent, LockMode::Pw, how.held, seen).await?;
         self.write_leased(offset, data, owner, how).await?;
         if self.state.lock().losses != losses {
-            self.drop_pages(extent).await;
+            self.drop_pages(extent, how.held).await;
         }
         drop(lease);
         Ok(())
@@ -236,7 +236,7 @@ impl Object {
         if sent.is_err() {
             let lost = runs.iter().filter_map(|(at, run)| Extent::of_length(*at, run.len() as u64));
             for part in lost {
-                self.drop_pages(part).await;
+                self.pages_lost(part);
             }
         }
         self.changed.notify_waiters();

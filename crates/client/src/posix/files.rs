@@ -15,7 +15,7 @@ use super::{
     OpenFlags, Opened, Seek, SetAttributes,
 };
 use crate::cache::{Access, KeptOpen, Pin, Tally};
-use crate::data::{DataFile, How, Refusal, WriteAt};
+use crate::data::{DataFile, HeldPages, How, Refusal, WriteAt};
 use crate::meta::{CloseAttributes, OpenHandle, Through};
 
 /// Bytes of a hole that one piece of an answer shows; holes are made of shared pieces.
@@ -146,13 +146,15 @@ impl FileSystem {
         if !file.flags.reads() {
             return Err(Errno::EBADF);
         }
-        let how = file.how();
+        let range = Extent::of_length(offset, length.into());
+        // A mapping's pages are read through any handle.
+        let held = range.map(HeldPages::of);
+        let how = How { held, ..file.how() };
         let read = |data: Arc<dyn DataFile>| async move { data.read(offset, length, how).await };
-        let pages = Extent::of_length(offset, length.into());
-        if let Some(pages) = pages.filter(|_| !file.passes_pages) {
-            self.0.after_page_writes(&file.pin, pages).await;
+        if let Some(range) = range.filter(|_| !file.passes_pages) {
+            self.0.after_page_writes(&file.pin, range).await;
         }
-        let pieces = match self.0.with_pages(&file.who, &file.pin, pages, read).await? {
+        let pieces = match self.0.with_pages(&file.who, &file.pin, held, read).await? {
             Some(pieces) => pieces,
             None => {
                 self.0.refresh(&file.who, &file.pin).await?;
@@ -207,8 +209,14 @@ impl FileSystem {
     ) -> Result<u32, Errno> {
         let file = self.0.handles.get(handle)?;
         let length = u32::try_from(data.len()).map_err(|_| Errno::EINVAL)?;
-        let through = Extent::of_length(offset, length.into()).filter(|_| !file.passes_pages);
+        let range = Extent::of_length(offset, length.into());
+        let through = range.filter(|_| !file.passes_pages);
         let through = through.map(|range| self.0.begin_page_write(&file.pin, range));
+        let held = range.and_then(|range| match writer {
+            Writer::Kernel => Some(HeldPages::of(range)),
+            Writer::Program if file.passes_pages => None,
+            Writer::Program => HeldPages::written(range),
+        });
         self.0.take_set_id(&file).await?;
         self.0.check_writable(&file)?;
         let at = match writer {
@@ -216,7 +224,7 @@ impl FileSystem {
             Writer::Program | Writer::Kernel => WriteAt::Offset(offset),
         };
         file.note_modified();
-        let (who, how) = (&file.who, file.how());
+        let (who, how) = (&file.who, How { held, ..file.how() });
         let write = |it: Arc<dyn DataFile>| {
             let data = data.clone();
             async move {
@@ -224,8 +232,7 @@ impl FileSystem {
                 Ok((offset, it.layout().room(offset).min(length.into()) as u32))
             }
         };
-        let pages = Extent::of_length(offset, length.into());
-        let (offset, written) = self.0.writing(&file, pages, write).await?;
+        let (offset, written) = self.0.writing(&file, held, write).await?;
         drop(through);
         self.0.heat_up(&file, true, written.into());
         match writer {
@@ -365,6 +372,7 @@ impl OpenFile {
         How {
             direct: self.flags.has(OpenFlags::DIRECT),
             sync: self.flags.has(OpenFlags::DSYNC) || self.flags.has(OpenFlags::SYNC),
+            held: None,
         }
     }
 
@@ -481,13 +489,13 @@ impl Mounted {
     async fn writing<T, F>(
         &self,
         file: &OpenFile,
-        pages: Option<Extent>,
+        held: Option<HeldPages>,
         call: impl Fn(Arc<dyn DataFile>) -> F,
     ) -> Result<T, Errno>
     where
         F: Future<Output = Result<T, Refusal>>,
     {
-        self.with_pages(&file.who, &file.pin, pages, call).await?.ok_or_else(|| {
+        self.with_pages(&file.who, &file.pin, held, call).await?.ok_or_else(|| {
             tracing::warn!(file = %file.pin.fid, "open for writing, but without a layout");
             Errno::EIO
         })

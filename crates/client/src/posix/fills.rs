@@ -19,6 +19,7 @@ use sheen_types::Extent;
 
 use super::Mounted;
 use crate::cache::Inode;
+use crate::data::HeldPages;
 
 /// What the kernel keeps, and what reads bring.
 const PAGE_BYTES: u64 = 4096;
@@ -64,7 +65,7 @@ impl Mounted {
         if !is_written(inode, pages) {
             return;
         }
-        let _asking = self.data.asking(inode.fid, pages);
+        let _asking = self.data.asking(inode.fid, HeldPages::of(pages));
         loop {
             let mut changed = pin!(inode.changed.notified());
             changed.as_mut().enable();

@@ -47,7 +47,7 @@ impl Mounted {
             state.opens > state.passers
         };
         if has_others() || self.observers.has_pages(inode.node) {
-            self.observers.inode(inode, Stale::Pages(range)).await;
+            self.observers.inode(inode, Stale::Pages(range)).await.done().await;
         }
     }
 }

@@ -15,6 +15,25 @@ pub enum Stale {
     Pages(Extent),
 }
 
+/// How far the kernel has come with what it was told of an inode.
+pub enum Invalidated {
+    /// It has dropped all of it.
+    Done,
+    /// It has the notice, and has not come further than a page that a call holds. It has dropped
+    /// attributes, and the pages before that one. Ends when it has dropped the rest.
+    Blocked(BoxFuture<'static, ()>),
+}
+
+impl Invalidated {
+    /// Returns when all is dropped.
+    pub async fn done(self) {
+        match self {
+            Self::Done => {}
+            Self::Blocked(rest) => rest.await,
+        }
+    }
+}
+
 /// Somebody who keeps what the facade answered with [`Keep`](super::Keep): FUSE.
 ///
 /// The client calls this before it gives a lock back, and gives it back when the future is done.
@@ -36,6 +55,8 @@ pub trait Invalidate: Send + Sync {
     /// size from now on.
     fn raise(&self, raise: Raise) -> BoxFuture<'static, ()>;
 
-    /// Part of what is known about `node` may have changed.
-    fn inode(&self, node: NodeId, stale: Stale) -> BoxFuture<'static, ()>;
+    /// Part of what is known about `node` may have changed. However late the kernel takes the notice, this
+    /// does not end before it has: only who knows that the page it is blocked on is held by a call that
+    /// waits goes on without it.
+    fn inode(&self, node: NodeId, stale: Stale) -> BoxFuture<'static, Invalidated>;
 }

@@ -13,7 +13,7 @@ use sheen_wire::md::LayoutIntentOp;
 use super::Mounted;
 use super::types::Credentials;
 use crate::cache::{Inode, LayoutState};
-use crate::data::{DataFile, FileLayout, Refusal, Seen};
+use crate::data::{DataFile, FileLayout, HeldPages, Refusal, Seen};
 
 /// How long a file on an OST that we have not heard of is waited for.
 const NEW_OST_WAIT: Duration = Duration::from_secs(10);
@@ -36,12 +36,12 @@ impl Mounted {
         self.with_pages(who, inode, None, call).await
     }
 
-    /// The same, for a call during which the kernel holds `pages`.
+    /// The same, for a call during which the kernel holds these pages.
     pub(super) async fn with_pages<T, F>(
         &self,
         who: &Credentials,
         inode: &Inode,
-        pages: Option<Extent>,
+        held: Option<HeldPages>,
         call: impl Fn(Arc<dyn DataFile>) -> F,
     ) -> Result<Option<T>, Errno>
     where
@@ -52,7 +52,7 @@ impl Mounted {
                 Some(data) => data,
                 None => {
                     // Who moves the file waits for locks of ours, and we for him.
-                    let _asking = pages.and_then(|pages| self.data.asking(inode.fid, pages));
+                    let _asking = held.and_then(|held| self.data.asking(inode.fid, held));
                     let Some(data) = self.data_if_any(who, inode).await? else { return Ok(None) };
                     data
                 }

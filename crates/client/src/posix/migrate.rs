@@ -298,7 +298,7 @@ impl Mounted {
             let data: Bytes = hold.read(start, length).await?.concat().into();
             let write = |file: Arc<dyn DataFile>| {
                 let data = data.clone();
-                let how = How { direct: true, sync: false };
+                let how = How { direct: true, sync: false, held: None };
                 async move { file.write(WriteAt::Offset(start), data, owner, how).await }
             };
             self.with_data(owner, volatile, write).await?.ok_or(Errno::EIO)

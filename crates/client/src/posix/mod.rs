@@ -73,7 +73,7 @@ pub(crate) use contest::Contest;
 pub use extents::{Counted as ExtentsCounted, Extents, Range, SIZES, Sizes};
 pub(crate) use handing::Handing;
 pub(crate) use handles::Handles;
-pub use invalidate::{Invalidate, Stale};
+pub use invalidate::{Invalidate, Invalidated, Stale};
 pub(crate) use locks::LocksTaken;
 pub(crate) use migrate::Moves;
 pub use settings::{Ahead, HeatSettings, KeepSettings, Settings};

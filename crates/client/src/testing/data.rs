@@ -12,7 +12,7 @@ use sheen_types::{Errno, Extent, Fid, HashMap, ResourceName, Timestamp};
 
 use crate::data::{
     AddedMdt, Asking, Brought, DataAttributes, DataEvents, DataFile, DataPath, FileLayout,
-    HeldFile, How, InodeData, NewTimes, Refusal, Retimed, Seen, WriteAt,
+    HeldFile, HeldPages, How, InodeData, NewTimes, Refusal, Retimed, Seen, WriteAt,
 };
 use crate::locks::{LockSpace, Lost, Protected};
 use crate::posix::{Credentials, Fallocate, Seek};
@@ -156,8 +156,8 @@ impl DataPath for FakeData {
 
     fn mdt_connected(&self, _: u32, _: &sheen_wire::connect::ObdConnectData) {}
 
-    fn asking(&self, file: Fid, pages: Extent) -> Option<Asking<'_>> {
-        self.asked.lock().push((file, pages));
+    fn asking(&self, file: Fid, held: HeldPages) -> Option<Asking<'_>> {
+        self.asked.lock().push((file, held.range()));
         None
     }
 

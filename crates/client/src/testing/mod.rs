@@ -22,8 +22,8 @@ use crate::config::{Connector, ImportPlan, Targets};
 use crate::locks::{CallbackRouter, LockSpace};
 use crate::meta::{FidSource, Mdt, Meta};
 use crate::posix::{
-    Audience, Contest, Credentials, FileSystem, Handles, Invalidate, May, Mounted, NodeId, Raise,
-    Stale,
+    Audience, Contest, Credentials, FileSystem, Handles, Invalidate, Invalidated, May, Mounted,
+    NodeId, Raise, Stale,
 };
 
 /// A mounted file system whose MDT says what the test tells it to.
@@ -80,8 +80,12 @@ impl Invalidate for Watcher {
         })
     }
 
-    fn inode(&self, node: NodeId, stale: Stale) -> BoxFuture<'static, ()> {
-        self.note(format!("inode {} {stale:?}", node.0))
+    fn inode(&self, node: NodeId, stale: Stale) -> BoxFuture<'static, Invalidated> {
+        let noted = self.note(format!("inode {} {stale:?}", node.0));
+        Box::pin(async move {
+            noted.await;
+            Invalidated::Done
+        })
     }
 }
 

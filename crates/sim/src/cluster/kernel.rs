@@ -2,15 +2,17 @@
 //!
 //! The client says with each answer what may be kept, and takes it back before a lock goes. This
 //! keeps all that it is allowed to, so that whatever the client forgets to take back is read here.
-//! As in the kernel, what was asked before something was taken back is not kept when the answer
-//! comes, a read goes by the size that was kept all the same, and writes to one file come one after the
-//! other. A write's bytes are in the pages before it is sent; those pages may be taken away and brought
-//! back while it is on its way, and nobody takes them out again. What is taken back goes a while later: the
-//! machine has other things to do.
+//! As in the kernel, names and attributes that were asked before something was taken back are not kept when
+//! the answer comes, a read goes by the size that was kept all the same, and writes to one file come one
+//! after the other. A page has one owner from when a read asks for it until it is answered, or a write that
+//! has a part of one that is not there: others wait for it, and what takes pages back stands still there,
+//! and goes on with those behind it afterwards. A write's bytes are in the pages before it is sent; those
+//! that have no owner may be taken away and brought back while it is on its way, and nobody takes them out
+//! again. What is taken back goes a while later: the machine has other things to do.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::poll_fn;
-use std::ops::RangeInclusive;
+use std::ops::{Range, RangeInclusive};
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::Poll;
@@ -20,11 +22,11 @@ use bytes::Bytes;
 use parking_lot::{Mutex, MutexGuard};
 use sheen_client::posix::{
     Attributes, Audience, Credentials, Entry, Fallocate, FileHandle, FileSystem, Invalidate,
-    Lookup, NodeId, OpenFlags, Opened, Raise, SetAttributes, Stale,
+    Invalidated, Lookup, NodeId, OpenFlags, Opened, Raise, SetAttributes, Stale,
 };
 use sheen_io::{BoxFuture, World};
 use sheen_types::{Errno, Extent, Fid, Instant, Name};
-use tokio::sync::Notify;
+use tokio::sync::{Notify, oneshot};
 
 const PAGE: u64 = 4096;
 
@@ -35,7 +37,8 @@ struct State {
     moving: BTreeMap<(NodeId, Name), (u32, Instant)>,
     attributes: BTreeMap<NodeId, Attributes>,
     pages: BTreeMap<(NodeId, u64), Vec<u8>>,
-    /// Pages that a write has in part, and nobody can read or drop until it is answered.
+    /// Pages that a read is to fill, or that a write has in part: nobody can read or drop them until it is
+    /// answered.
     locked: BTreeSet<(NodeId, u64)>,
     /// What reads go by.
     sizes: BTreeMap<NodeId, u64>,
@@ -44,6 +47,8 @@ struct State {
     versions: BTreeMap<NodeId, u64>,
     /// How often something of a node was taken back.
     changes: BTreeMap<NodeId, u64>,
+    /// How often calls of our own have put pages of a node away.
+    cuts: BTreeMap<NodeId, u64>,
     /// Lookups that were not taken back, and who is using the node now.
     lookups: BTreeMap<NodeId, u64>,
     pins: BTreeMap<NodeId, u32>,
@@ -57,6 +62,19 @@ impl State {
 
     fn changes(&self, node: NodeId) -> u64 {
         self.changes.get(&node).copied().unwrap_or(0)
+    }
+
+    fn cut(&mut self, node: NodeId) {
+        *self.cuts.entry(node).or_default() += 1;
+    }
+
+    fn cuts(&self, node: NodeId) -> u64 {
+        self.cuts.get(&node).copied().unwrap_or(0)
+    }
+
+    fn first_locked(&self, node: NodeId, pages: RangeInclusive<u64>) -> Option<u64> {
+        let range = (node, *pages.start())..=(node, *pages.end());
+        self.locked.range(range).next().map(|(_, page)| *page)
     }
 
     fn version(&self, node: NodeId) -> u64 {
@@ -98,9 +116,12 @@ impl State {
     }
 
     fn drop_pages(&mut self, node: NodeId, extent: Extent) {
-        let (first, last) = (extent.start / PAGE, extent.end / PAGE);
+        self.drop_range(node, extent.start / PAGE..extent.end / PAGE + 1);
+    }
+
+    fn drop_range(&mut self, node: NodeId, pages: Range<u64>) {
         let gone: Vec<_> =
-            self.pages.range((node, first)..=(node, last)).map(|(key, _)| *key).collect();
+            self.pages.range((node, pages.start)..(node, pages.end)).map(|(key, _)| *key).collect();
         for key in gone {
             self.pages.remove(&key);
         }
@@ -121,14 +142,12 @@ impl State {
 struct Cache {
     state: Mutex<State>,
     world: World,
-    /// A write has let go of a page.
+    /// A page has no owner any more.
     unlocked: Notify,
 }
 
-/// How late what is taken back goes: mostly at once, and sometimes late, by less than this. Less than a client
-/// waits for pages that calls hold (2 ms): later than that, a mount may show old pages under a lock that went
-/// back already. With 40 here seeds 349 and 357 show it.
-const LATE_MS: u64 = 2;
+/// How late what is taken back goes: mostly at once, and sometimes late, by less than this.
+const LATE_MS: u64 = 40;
 
 impl Cache {
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -144,16 +163,69 @@ impl Cache {
         }
     }
 
-    /// Waits until no write has one of these pages.
-    async fn unlocked(&self, node: NodeId, pages: RangeInclusive<u64>) {
+    /// Waits until none of these pages has an owner, and has the state as it is then.
+    async fn unlocked(&self, node: NodeId, pages: RangeInclusive<u64>) -> MutexGuard<'_, State> {
         loop {
-            let unlocked = self.unlocked.notified();
-            let range = (node, *pages.start())..=(node, *pages.end());
-            if self.lock().locked.range(range).next().is_none() {
-                return;
+            let mut unlocked = pin!(self.unlocked.notified());
+            unlocked.as_mut().enable();
+            {
+                let state = self.lock();
+                if state.first_locked(node, pages.clone()).is_none() {
+                    return state;
+                }
             }
             unlocked.await;
         }
+    }
+
+    /// Drops these pages, one after the other, each when it has no owner; says so before it waits.
+    async fn invalidate(
+        &self,
+        node: NodeId,
+        extent: Extent,
+        mut blocked: Option<oneshot::Sender<()>>,
+    ) {
+        let (mut first, last) = (extent.start / PAGE, extent.end / PAGE);
+        loop {
+            let held = {
+                let mut state = self.lock();
+                let held = state.first_locked(node, first..=last);
+                let end = held.map_or(last + 1, |page| page);
+                state.drop_range(node, first..end);
+                held
+            };
+            let Some(page) = held else { return };
+            if let Some(blocked) = blocked.take() {
+                let (Ok(()) | Err(())) = blocked.send(());
+            }
+            drop(self.unlocked(node, page..=page).await);
+            first = page;
+        }
+    }
+}
+
+/// Pages with an owner, until this is dropped.
+struct Locked {
+    cache: Arc<Cache>,
+    node: NodeId,
+    pages: Vec<u64>,
+}
+
+impl Locked {
+    fn insert(&mut self, state: &mut State, page: u64) {
+        state.locked.insert((self.node, page));
+        self.pages.push(page);
+    }
+}
+
+impl Drop for Locked {
+    fn drop(&mut self) {
+        let mut state = self.cache.lock();
+        for page in &self.pages {
+            state.locked.remove(&(self.node, *page));
+        }
+        drop(state);
+        self.cache.unlocked.notify_waiters();
     }
 }
 
@@ -185,30 +257,41 @@ impl Invalidate for Watch {
         })
     }
 
-    fn inode(&self, node: NodeId, stale: Stale) -> BoxFuture<'static, ()> {
+    fn inode(&self, node: NodeId, stale: Stale) -> BoxFuture<'static, Invalidated> {
         let cache = Arc::clone(&self.0);
-        let (done, is_done) = tokio::sync::oneshot::channel();
+        let (done, is_done) = oneshot::channel();
+        let (blocked, mut is_blocked) = oneshot::channel();
         let told = async move {
             cache.late().await;
             cache.lock().forget_attributes(node);
             if let Stale::Pages(extent) = stale {
-                cache.unlocked(node, extent.start / PAGE..=extent.end / PAGE).await;
-                let mut state = cache.lock();
-                state.drop_pages(node, extent);
-                state.changed(node);
+                cache.invalidate(node, extent, Some(blocked)).await;
             }
             let (Ok(()) | Err(())) = done.send(());
         };
         self.0.world.tasks.spawn("notification", Box::pin(told));
         let clock = Arc::clone(&self.0.world.clock);
         Box::pin(async move {
-            let (mut is_done, mut late) =
-                (pin!(is_done), clock.sleep_until(clock.now() + PAGES_WAIT));
-            poll_fn(|context| match is_done.as_mut().poll(context) {
-                Poll::Ready(_) => Poll::Ready(()),
-                Poll::Pending => late.as_mut().poll(context),
-            })
-            .await;
+            let mut is_done = Box::pin(is_done);
+            let is_blocked = poll_fn(|context| match is_done.as_mut().poll(context) {
+                Poll::Ready(_) => Poll::Ready(false),
+                // It ends without a word before the other does.
+                Poll::Pending => match pin!(&mut is_blocked).poll(context) {
+                    Poll::Ready(Ok(())) => Poll::Ready(true),
+                    Poll::Ready(Err(_)) | Poll::Pending => Poll::Pending,
+                },
+            });
+            if !is_blocked.await {
+                return Invalidated::Done;
+            }
+            Invalidated::Blocked(Box::pin(async move {
+                let mut late = clock.sleep_until(clock.now() + PAGES_WAIT);
+                poll_fn(|context| match is_done.as_mut().poll(context) {
+                    Poll::Ready(_) => Poll::Ready(()),
+                    Poll::Pending => late.as_mut().poll(context),
+                })
+                .await;
+            }))
         })
     }
 }
@@ -399,6 +482,7 @@ impl Kernel {
     fn cut(&self, node: NodeId, size: u64) {
         let mut state = self.cache.lock();
         state.changed(node);
+        state.cut(node);
         state.drop_pages(node, Extent { start: size, end: u64::MAX });
     }
 
@@ -474,13 +558,14 @@ impl Kernel {
     }
 
     async fn page(&self, node: NodeId, handle: FileHandle, page: u64) -> Result<Vec<u8>, Errno> {
-        self.cache.unlocked(node, page..=page).await;
-        let (changes, version) = {
-            let state = self.cache.lock();
+        let mut owner = self.owner(node);
+        let (cuts, version) = {
+            let mut state = self.cache.unlocked(node, page..=page).await;
             if let Some(bytes) = state.pages.get(&(node, page)) {
                 return Ok(bytes.clone());
             }
-            (state.changes(node), state.version(node))
+            owner.insert(&mut state, page);
+            (state.cuts(node), state.version(node))
         };
         let pieces = self.files.read(handle, page * PAGE, PAGE as u32).await?;
         let mut bytes = pieces.concat();
@@ -491,10 +576,16 @@ impl Kernel {
         if is_short && state.version(node) == version && end < state.size(node) {
             state.hear_size(node, end);
         }
-        if state.changes(node) == changes {
+        if state.cuts(node) == cuts {
             state.pages.insert((node, page), bytes.clone());
         }
+        drop(state);
+        drop(owner);
         Ok(bytes)
+    }
+
+    fn owner(&self, node: NodeId) -> Locked {
+        Locked { cache: Arc::clone(&self.cache), node, pages: Vec::new() }
     }
 
     /// Writes all of `bytes`, through the pages.
@@ -512,53 +603,60 @@ impl Kernel {
         let _turn = lock.lock().await;
         let data = Bytes::from(bytes);
         let end = offset + data.len() as u64;
-        let locked = if opened.direct { Vec::new() } else { self.copy_in(node, offset, &data) };
-        let written = self.files.write(opened.handle, offset, data.clone()).await;
-        let mut state = self.cache.lock();
-        if opened.direct {
-            // What was appended went where only the servers know.
-            state.drop_pages(node, Extent::ALL);
-        } else if written.is_err() {
-            state.drop_pages(node, Extent { start: offset, end: end - 1 });
+        let mut at = offset;
+        while at < end {
+            let mut owner = self.owner(node);
+            let part = data.slice((at - offset) as usize..);
+            let part = match opened.direct {
+                true => part,
+                false => part.slice(..self.copy_in(&mut owner, at, &part).await),
+            };
+            let begin = at;
+            at += part.len() as u64;
+            let written = self.files.write(opened.handle, begin, part).await;
+            let mut state = self.cache.lock();
+            if opened.direct {
+                // What was appended went where only the servers know.
+                state.cut(node);
+                state.drop_pages(node, Extent::ALL);
+            } else if written.is_err() {
+                state.drop_pages(node, Extent { start: begin, end: at - 1 });
+            }
+            if written.is_ok() {
+                state.grow(node, at);
+            }
+            state.attributes.remove(&node);
+            state.changed(node);
+            drop(state);
+            drop(owner);
+            written?;
         }
-        if written.is_ok() {
-            state.grow(node, end);
-        }
-        state.attributes.remove(&node);
-        state.changed(node);
-        for page in locked {
-            state.locked.remove(&(node, page));
-        }
-        drop(state);
-        self.cache.unlocked.notify_waiters();
-        written.map(|_| ())
+        Ok(())
     }
 
-    /// Puts a write's bytes into the pages. A page that is not there and is written in part nobody reads
-    /// until the write is answered.
-    fn copy_in(&self, node: NodeId, offset: u64, data: &Bytes) -> Vec<u64> {
-        let end = offset + data.len() as u64;
-        let mut locked = Vec::new();
-        let mut state = self.cache.lock();
-        // A read that is bringing one of them has it until it is done, and is done before this.
-        state.changed(node);
+    /// Puts a write's bytes into the pages, and says how many go out at once. A page that is not there and is
+    /// written in part nobody reads until that is answered: nothing behind it goes out with it.
+    async fn copy_in(&self, owner: &mut Locked, offset: u64, data: &Bytes) -> usize {
+        let (node, end) = (owner.node, offset + data.len() as u64);
         for page in offset / PAGE..end.div_ceil(PAGE) {
             let base = page * PAGE;
             let (from, to) = (offset.max(base), end.min(base + PAGE));
-            let is_whole = to - from == PAGE;
-            if is_whole {
+            let bytes = &data[(from - offset) as usize..(to - offset) as usize];
+            let mut state = self.cache.unlocked(node, page..=page).await;
+            if to - from == PAGE {
                 state.pages.insert((node, page), vec![0; PAGE as usize]);
             }
             match state.pages.get_mut(&(node, page)) {
-                Some(held) => held[(from - base) as usize..(to - base) as usize]
-                    .copy_from_slice(&data[(from - offset) as usize..(to - offset) as usize]),
+                Some(held) => {
+                    held[(from - base) as usize..(to - base) as usize].copy_from_slice(bytes);
+                }
                 None => {
-                    state.locked.insert((node, page));
-                    locked.push(page);
+                    owner.insert(&mut state, page);
+                    return (to - offset) as usize;
                 }
             }
         }
-        locked
+        data.len()
     }
 
     /// The same node, for another user.
@@ -607,6 +705,7 @@ impl Kernel {
         let nodes: Vec<NodeId> = state.lookups.keys().filter(unused).copied().collect();
         for node in nodes {
             state.changed(node);
+            state.cut(node);
             state.drop_pages(node, Extent::ALL);
             state.attributes.remove(&node);
             state.sizes.remove(&node);

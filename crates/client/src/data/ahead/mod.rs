@@ -13,6 +13,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use sheen_layout::Place;
 
+use super::asked::HeldPages;
 use super::file::File;
 use super::object::Object;
 use super::osc::Shared;
@@ -38,7 +39,8 @@ impl Drop for Loading {
 
 impl File {
     /// Starts what should be fetched ahead of this read, and waits for what is being fetched of it.
-    pub(super) async fn look_ahead(&self, offset: u64, length: u64) {
+    /// The kernel holds `held` meanwhile.
+    pub(super) async fn look_ahead(&self, offset: u64, length: u64, held: Option<HeldPages>) {
         // A size that others may have changed does no harm here: what is not fetched ahead is read.
         let size = self.known_size();
         let Some(shared) = self.objects.first().map(|object| Arc::clone(&object.osc.shared)) else {
@@ -57,6 +59,8 @@ impl File {
                 shared.ahead.refused();
             }
         }
+        // What is being fetched may wait for a lock.
+        let _asking = held.filter(|_| !wait.is_empty()).map(|held| self.asking(held));
         for arrived in wait {
             // There, or failed: then the read tries itself.
             arrived.until(|arrived| arrived).await;

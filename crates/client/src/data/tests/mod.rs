@@ -20,16 +20,17 @@ use sheen_rpc::Channel;
 use sheen_types::{Errno, Extent, Fid, ResourceName};
 use sheen_wire::ost::OstId;
 
-use super::{Course, DataEvents, DataFile, DataPath, How, Osts, Refusal, WriteAt};
+use super::{Course, DataEvents, DataFile, DataPath, HeldPages, How, Osts, Refusal, WriteAt};
 use crate::locks::LockSpace;
-use crate::posix::Credentials;
+use crate::posix::{Credentials, Invalidated, Stale};
 use crate::testing::{TestWorld, lock_config};
 use ost::FakeOst;
+use tokio::sync::Notify;
 
 const FILE: Fid = Fid::new(0x2_0000_0401, 7);
 const STRIPE: u32 = 1 << 20;
-const CACHED: How = How { direct: false, sync: false };
-const DIRECT: How = How { direct: true, sync: false };
+const CACHED: How = How { direct: false, sync: false, held: None };
+const DIRECT: How = How { direct: true, sync: false, held: None };
 
 /// A client's data path with two OSTs.
 struct Fixture {
@@ -41,24 +42,47 @@ struct Fixture {
     course: Arc<Course>,
 }
 
+/// How a call treats the cache for which the kernel fills these pages.
+fn filling(offset: u64, length: u64) -> How {
+    let held = Extent::of_length(offset, length).map(HeldPages::of);
+    How { held, ..CACHED }
+}
+
+/// The same of one that writes these bytes out of its pages.
+fn through(offset: u64, length: u64) -> How {
+    let held = Extent::of_length(offset, length).and_then(HeldPages::written);
+    How { held, ..CACHED }
+}
+
 /// Notes which ranges are no longer covered, and what failed.
 #[derive(Default)]
 struct Events {
     uncovered: Mutex<Vec<Extent>>,
     /// The pages that the kernel does not let go.
-    held: Mutex<Option<Extent>>,
+    held: Arc<Mutex<Option<Extent>>>,
+    /// The kernel takes notices of this range when this is notified.
+    late: Mutex<Option<(Extent, Arc<Notify>)>>,
     failed: Mutex<Vec<Errno>>,
 }
 
 impl DataEvents for Events {
-    fn uncovered(&self, fid: Fid, range: Extent) -> BoxFuture<'static, ()> {
+    fn uncovered(&self, fid: Fid, stale: Stale) -> BoxFuture<'static, Invalidated> {
         assert_eq!(fid, FILE);
+        let Stale::Pages(range) = stale else {
+            return Box::pin(std::future::ready(Invalidated::Done));
+        };
         self.uncovered.lock().push(range);
-        let held = *self.held.lock();
-        match held.is_some_and(|held| held.start <= range.end && range.start <= held.end) {
-            true => Box::pin(std::future::pending()),
-            false => Box::pin(std::future::ready(())),
-        }
+        let (held, late) = (Arc::clone(&self.held), self.late.lock().clone());
+        Box::pin(async move {
+            if let Some((_, late)) = late.filter(|(late, _)| *late == range) {
+                late.notified().await;
+            }
+            let held = *held.lock();
+            match held.is_some_and(|held| held.start <= range.end && range.start <= held.end) {
+                true => Invalidated::Blocked(Box::pin(std::future::pending())),
+                false => Invalidated::Done,
+            }
+        })
     }
 
     fn failed(&self, fid: Fid, errno: Errno) {

@@ -11,7 +11,7 @@ use super::{CACHED, DIRECT, Fixture, How, STRIPE, pattern, resource};
 use crate::data::{DataPath, WriteAt};
 use crate::posix::Credentials;
 
-const SYNC: How = How { direct: false, sync: true };
+const SYNC: How = How { direct: false, sync: true, held: None };
 
 #[test]
 fn small_writes_go_out_together_a_second_later() {
