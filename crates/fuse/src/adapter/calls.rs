@@ -1,0 +1,820 @@
+//! One method for each kind of request: unpack, call the facade, answer.
+
+use std::ffi::OsStr;
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use bytes::Bytes;
+use fuser::{
+    AccessFlags, BsdFileFlags, FileHandle as Handle, Filesystem, INodeNo, InitFlags, IoctlFlags,
+    KernelConfig, LockOwner as Owner, OpenFlags as KernelFlags, RenameFlags, ReplyAttr,
+    ReplyCreate, ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyIoctl,
+    ReplyLock, ReplyLseek, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow,
+    WriteFlags,
+};
+use sheen_client::posix::{
+    DirCookie, Fallocate, FileLockMode, FileSystem, FileType, Lookup, May, NewNode, NodeId,
+    OpenFlags, Operation, RenameMode, Seek, SetAttributes, XattrMode,
+};
+use sheen_types::{Errno, Name};
+
+use crate::control::{self, Control};
+use crate::signals::Ends;
+use crate::special::{self, node};
+use crate::{alive, answer, convert, exported, questions};
+
+use super::{
+    Adapter, BACKGROUND_REQUESTS, CAPABILITIES, NAMES_AT_ONCE, REQUEST_BYTES, handle, owner,
+    passes_pages,
+};
+
+impl Filesystem for Adapter {
+    fn init(&mut self, _: &Request, config: &mut KernelConfig) -> io::Result<()> {
+        let (Ok(_) | Err(_)) = config.set_max_write(REQUEST_BYTES);
+        let (Ok(_) | Err(_)) = config.set_max_readahead(REQUEST_BYTES);
+        let (Ok(_) | Err(_)) = config.set_max_background(BACKGROUND_REQUESTS);
+        let offered = config.capabilities();
+        let locks = [InitFlags::FUSE_POSIX_LOCKS, InitFlags::FUSE_FLOCK_LOCKS];
+        let locks = if self.local_locks { &[][..] } else { &locks };
+        let lists = if self.special.is_judged() { &[InitFlags::FUSE_POSIX_ACL][..] } else { &[] };
+        for capability in CAPABILITIES.iter().chain(locks).chain(lists) {
+            if offered.contains(*capability) {
+                let (Ok(()) | Err(_)) = config.add_capabilities(*capability);
+            }
+        }
+        Ok(())
+    }
+
+    fn lookup(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
+        if let Some(relative) = exported::Relative::of(name) {
+            return self.look_up_exported(request, parent, relative, reply);
+        }
+        let (files, who, name) = (self.files.clone(), self.who(request, 0), convert::name(name));
+        let (guard, ends) = (self.occupy(&[parent]), Arc::clone(&self.ends));
+        let special = self.special;
+        let mut waiting = self.waits.call(request.pid(), Ends::Fatal);
+        self.counted(request, Operation::Getattr, async move {
+            let mut call = pin!(async {
+                let found = files.lookup(&who, node(parent), &name?).await?;
+                Ok(special.found(&files, &who, found).await)
+            });
+            let found = waiting.wait(call.as_mut()).await;
+            if let Ok(Lookup::Found(entry)) = &found {
+                ends.used(entry.node.0).await;
+            }
+            drop(guard);
+            answer::lookup(reply, found);
+            if let Some(Lookup::Found(late)) = waiting.late(call).await {
+                files.forget(special::own(late.node), 1);
+            }
+        });
+    }
+
+    fn forget(&self, _: &Request, number: INodeNo, lookups: u64) {
+        self.files.forget(node(number), lookups);
+    }
+
+    fn getattr(&self, request: &Request, number: INodeNo, _: Option<Handle>, reply: ReplyAttr) {
+        let (files, who) = (self.files.clone(), self.who(request, 0));
+        // A directory's, before it is changed: the kernel holds its lock for the change already.
+        let (guard, ends) = (self.occupy(&[number]), Arc::clone(&self.ends));
+        let mut waiting = self.waits.call(request.pid(), Ends::Fatal);
+        self.counted(request, Operation::Getattr, async move {
+            let mut call = pin!(async {
+                let stat = files.getattr(&who, node(number)).await;
+                match ends.used(number.0).await {
+                    true => files.getattr(&who, node(number)).await,
+                    false => stat,
+                }
+            });
+            let stat = waiting.wait(call.as_mut()).await;
+            drop(guard);
+            answer::stat(reply, NodeId(number.0), stat);
+            waiting.late(call).await;
+        });
+    }
+
+    fn setattr(
+        &self,
+        request: &Request,
+        number: INodeNo,
+        mode: Option<u32>,
+        uid: Option<u32>,
+        gid: Option<u32>,
+        size: Option<u64>,
+        atime: Option<TimeOrNow>,
+        mtime: Option<TimeOrNow>,
+        ctime: Option<SystemTime>,
+        opened: Option<Handle>,
+        _: Option<SystemTime>,
+        _: Option<SystemTime>,
+        _: Option<SystemTime>,
+        _: Option<BsdFileFlags>,
+        reply: ReplyAttr,
+    ) {
+        let changes = SetAttributes {
+            mode: mode.map(|mode| mode & 0o7777),
+            uid,
+            gid,
+            size,
+            atime: atime.map(convert::set_time),
+            mtime: mtime.map(convert::set_time),
+            ctime: ctime.map(convert::timestamp),
+            kill_set_id: false,
+            flags: None,
+        };
+        let (files, who) = (self.files.clone(), self.who(request, 0));
+        let guard = self.occupy(&[number]);
+        let operation = if size.is_some() { Operation::Truncate } else { Operation::Setattr };
+        let (backs, turn) = self.turn_of_all(number);
+        let mut waiting = self.waits.call(request.pid(), Ends::Killed);
+        self.counted(request, operation, async move {
+            let mut call = pin!(
+                backs.behind(turn, files.setattr(&who, node(number), opened.map(handle), changes))
+            );
+            let done = waiting.wait(call.as_mut()).await;
+            drop(guard);
+            answer::stat(reply, NodeId(number.0), done);
+            waiting.late(call).await;
+        });
+    }
+
+    fn access(&self, request: &Request, number: INodeNo, mask: AccessFlags, reply: ReplyEmpty) {
+        let (files, who) = (self.files.clone(), self.who(request, 0));
+        let wanted = May(mask.bits().cast_unsigned() & 7);
+        let mut waiting = self.waits.call(request.pid(), Ends::Fatal);
+        self.drive(request, async move {
+            let mut call = pin!(files.access(&who, node(number), wanted));
+            answer::empty(reply, waiting.wait(call.as_mut()).await);
+            waiting.late(call).await;
+        });
+    }
+
+    fn readlink(&self, request: &Request, number: INodeNo, reply: ReplyData) {
+        let (files, who) = (self.files.clone(), self.who(request, 0));
+        let mut waiting = self.waits.call(request.pid(), Ends::Fatal);
+        self.drive(request, async move {
+            let mut call = pin!(files.readlink(&who, node(number)));
+            let target = waiting.wait(call.as_mut()).await;
+            answer::data(reply, target.map(|target| vec![target]));
+            waiting.late(call).await;
+        });
+    }
+
+    fn mknod(
+        &self,
+        request: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        mode: u32,
+        umask: u32,
+        rdev: u32,
+        reply: ReplyEntry,
+    ) {
+        let Some(file_type) = FileType::from_mode(mode) else {
+            return reply.error(fuser::Errno::EINVAL);
+        };
+        let new = NewNode::Node { file_type, rdev };
+        self.make((request, umask), parent, name, mode & 0o7777, new, reply);
+    }
+
+    fn mkdir(
+        &self,
+        request: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        mode: u32,
+        umask: u32,
+        reply: ReplyEntry,
+    ) {
+        self.make((request, umask), parent, name, mode & 0o7777, NewNode::Directory, reply);
+    }
+
+    fn symlink(
+        &self,
+        request: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        target: &Path,
+        reply: ReplyEntry,
+    ) {
+        let new = NewNode::Symlink(target.as_os_str().as_bytes().into());
+        self.make((request, 0), parent, name, 0o777, new, reply);
+    }
+
+    fn unlink(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        let (files, who, name) = (self.files.clone(), self.who(request, 0), convert::name(name));
+        let guard = self.occupy(&[parent]);
+        let mut waiting = self.waits.call(request.pid(), Ends::Killed);
+        self.counted(request, Operation::Unlink, async move {
+            let mut call = pin!(async { files.unlink(&who, node(parent), &name?).await });
+            let done = waiting.wait(call.as_mut()).await;
+            drop(guard);
+            answer::empty(reply, done);
+            waiting.late(call).await;
+        });
+    }
+
+    fn rmdir(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        let (files, who, name) = (self.files.clone(), self.who(request, 0), convert::name(name));
+        let guard = self.occupy_child(parent, &name);
+        let mut waiting = self.waits.call(request.pid(), Ends::Killed);
+        self.counted(request, Operation::Rmdir, async move {
+            let mut call = pin!(async { files.rmdir(&who, node(parent), &name?).await });
+            let done = waiting.wait(call.as_mut()).await;
+            drop(guard);
+            answer::empty(reply, done);
+            waiting.late(call).await;
+        });
+    }
+
+    fn rename(
+        &self,
+        request: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        new_parent: INodeNo,
+        new_name: &OsStr,
+        flags: RenameFlags,
+        reply: ReplyEmpty,
+    ) {
+        let mode = if flags.is_empty() {
+            RenameMode::Replace
+        } else if flags == RenameFlags::RENAME_NOREPLACE {
+            RenameMode::NoReplace
+        } else if flags == RenameFlags::RENAME_EXCHANGE {
+            RenameMode::Exchange
+        } else {
+            return reply.error(fuser::Errno::EINVAL);
+        };
+        let (files, who) = (self.files.clone(), self.who(request, 0));
+        let names: Result<(Name, Name), Errno> =
+            convert::name(name).and_then(|old| Ok((old, convert::name(new_name)?)));
+        let (moved, replaced) = match &names {
+            Ok((old, new)) => (
+                self.files.known_child(node(parent), old),
+                self.files.known_child(node(new_parent), new),
+            ),
+            Err(_) => (None, None),
+        };
+        let known = |child: Option<NodeId>| child.map_or(parent, |child| INodeNo(child.0));
+        let guard = self.occupy(&[parent, new_parent, known(moved), known(replaced)]);
+        let mut waiting = self.waits.call(request.pid(), Ends::Killed);
+        self.counted(request, Operation::Rename, async move {
+            let mut call = pin!(async {
+                let (old, new) = names?;
+                files.rename(&who, (node(parent), &old), (node(new_parent), &new), mode).await
+            });
+            let done = waiting.wait(call.as_mut()).await;
+            drop(guard);
+            answer::empty(reply, done);
+            waiting.late(call).await;
+        });
+    }
+
+    fn link(
+        &self,
+        request: &Request,
+        number: INodeNo,
+        parent: INodeNo,
+        name: &OsStr,
+        reply: ReplyEntry,
+    ) {
+        let (files, who, name) = (self.files.clone(), self.who(request, 0), convert::name(name));
+        self.ends.found(request.pid(), number.0);
+        let (guard, special) = (self.occupy(&[parent]), self.special);
+        let mut waiting = self.waits.call(request.pid(), Ends::Killed);
+        self.counted(request, Operation::Link, async move {
+            let (number, parent) = (node(number), node(parent));
+            let mut call = pin!(async {
+                let linked = files.link(&who, number, parent, &name?).await?;
+                Ok(special.entry(&files, &who, linked).await)
+            });
+            let done = waiting.wait(call.as_mut()).await;
+            drop(guard);
+            answer::entry(reply, done);
+            if let Some(late) = waiting.late(call).await {
+                files.forget(special::own(late.node), 1);
+            }
+        });
+    }
+
+    fn open(&self, request: &Request, number: INodeNo, flags: KernelFlags, reply: ReplyOpen) {
+        let (files, who) = (self.files.clone(), self.who(request, 0));
+        let kernel = Arc::clone(&self.kernel);
+        let tracked = self.is_tracked(request);
+        let flags = OpenFlags(flags.0.cast_unsigned());
+        let changes = flags.writes() || flags.has(OpenFlags::TRUNCATE);
+        let (backs, turn) = self.turn_of_all(number);
+        let ends = if changes { Ends::Killed } else { Ends::Fatal };
+        let mut waiting = self.waits.call(request.pid(), ends);
+        self.counted(request, Operation::Open, async move {
+            let mut call = pin!(backs.behind(turn, files.open(&who, node(number), flags)));
+            let opened = waiting.wait(call.as_mut()).await;
+            if let (true, Ok(opened)) = (tracked, &opened) {
+                files.statistics().opened(opened.tally);
+            }
+            let give = |bytes: &Bytes| kernel.store(node(number), bytes);
+            answer::opened(reply, opened.map(|opened| files.hand_over(opened, give)));
+            if let Some(late) = waiting.late(call).await {
+                _ = files.release(late.handle, None).await;
+            }
+        });
+    }
+
+    fn create(
+        &self,
+        request: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        mode: u32,
+        umask: u32,
+        flags: i32,
+        reply: ReplyCreate,
+    ) {
+        let (files, name) = (self.files.clone(), convert::name(name));
+        let who = self.who(request, umask);
+        let flags = OpenFlags(flags.cast_unsigned() | OpenFlags::CREATE);
+        if let Some(known) =
+            name.as_ref().ok().and_then(|it| self.files.known_child(node(parent), it))
+        {
+            self.ends.found(request.pid(), known.0);
+        }
+        let (guard, tracked) = (self.occupy(&[parent]), self.is_tracked(request));
+        let mut waiting = self.waits.call(request.pid(), Ends::Killed);
+        self.counted(request, Operation::Create, async move {
+            let (parent, mode) = (node(parent), mode & 0o7777);
+            let mut call = pin!(async { files.create(&who, parent, &name?, mode, flags).await });
+            let made = waiting.wait(call.as_mut()).await;
+            drop(guard);
+            if let (true, Ok((_, opened))) = (tracked, &made) {
+                files.statistics().opened(opened.tally);
+            }
+            answer::created(reply, made);
+            if let Some((entry, late)) = waiting.late(call).await {
+                _ = files.release(late.handle, None).await;
+                files.forget(entry.node, 1);
+            }
+        });
+    }
+
+    fn read(
+        &self,
+        request: &Request,
+        number: INodeNo,
+        opened: Handle,
+        offset: u64,
+        size: u32,
+        flags: KernelFlags,
+        _: Option<Owner>,
+        reply: ReplyData,
+    ) {
+        let (files, ends, thread) = (self.files.clone(), Arc::clone(&self.ends), request.pid());
+        let is_tracked = self.is_tracked(request);
+        let (backs, turn) = self.turn(number, offset, size.into());
+        let mut waiting = self.waits.call(thread, Ends::Fatal);
+        self.counted(request, Operation::Read, async move {
+            let mut call = pin!(backs.behind(turn, files.read(handle(opened), offset, size)));
+            let read = waiting.wait(call.as_mut()).await;
+            if let Ok(pieces) = &read {
+                let bytes: usize = pieces.iter().map(Bytes::len).sum();
+                let statistics = files.statistics();
+                if is_tracked {
+                    statistics.add(Operation::ReadBytes, bytes as u64);
+                }
+                statistics.extents().moved(thread, opened.0, false, (offset, bytes as u64));
+                if bytes < size as usize && !passes_pages(&files, opened, flags) {
+                    ends.found(thread, number.0);
+                }
+            }
+            answer::data(reply, read);
+            waiting.late(call).await;
+        });
+    }
+
+    fn write(
+        &self,
+        request: &Request,
+        number: INodeNo,
+        opened: Handle,
+        offset: u64,
+        data: &[u8],
+        how: WriteFlags,
+        flags: KernelFlags,
+        _: Option<Owner>,
+        reply: ReplyWrite,
+    ) {
+        let (files, data) = (self.files.clone(), Bytes::copy_from_slice(data));
+        let ends = Arc::clone(&self.ends);
+        ends.called(request.pid());
+        let (is_tracked, thread) = (self.is_tracked(request), request.pid());
+        let is_of_pages = how.contains(WriteFlags::FUSE_WRITE_CACHE);
+        let (backs, turn) = self.turn(number, offset, data.len() as u64);
+        let mut waiting = self.waits.call(thread, Ends::Killed);
+        self.counted(request, Operation::Write, async move {
+            let answer = |written: Result<u32, Errno>| match written {
+                Ok(written) => {
+                    let statistics = files.statistics();
+                    if is_tracked {
+                        statistics.add(Operation::WriteBytes, written.into());
+                    }
+                    statistics.extents().moved(thread, opened.0, true, (offset, written.into()));
+                    reply.written(written);
+                }
+                Err(errno) => reply.error(convert::errno(errno)),
+            };
+            if is_of_pages {
+                // Nobody's call: no signal ends it, for what it brings would be lost.
+                let length = data.len();
+                let call = pin!(backs.behind(turn, files.write_back(handle(opened), offset, data)));
+                return backs.write(turn, length, call, answer).await;
+            }
+            let mut call = pin!(backs.behind(turn, files.write(handle(opened), offset, data)));
+            let written = waiting.wait(call.as_mut()).await;
+            if ends.any() && passes_pages(&files, opened, flags) {
+                ends.used(number.0).await;
+            }
+            answer(written);
+            waiting.late(call).await;
+        });
+    }
+
+    fn flush(&self, request: &Request, _: INodeNo, opened: Handle, by: Owner, reply: ReplyEmpty) {
+        self.ends.called(request.pid());
+        let files = self.files.clone();
+        let mut waiting = self.waits.call(request.pid(), Ends::Gone);
+        self.drive(request, async move {
+            let mut call = pin!(files.flush(handle(opened), owner(by)));
+            answer::empty(reply, waiting.wait(call.as_mut()).await);
+            waiting.late(call).await;
+        });
+    }
+
+    fn release(
+        &self,
+        request: &Request,
+        number: INodeNo,
+        opened: Handle,
+        _: KernelFlags,
+        by: Option<Owner>,
+        _: bool,
+        reply: ReplyEmpty,
+    ) {
+        let (files, (backs, turn)) = (self.files.clone(), self.turn_of_all(number));
+        self.counted(request, Operation::Close, async move {
+            // A write-back that goes on behind its answer uses the handle.
+            backs.settled(turn).await;
+            answer::empty(reply, files.release(handle(opened), by.map(owner)).await);
+        });
+    }
+
+    fn fsync(&self, request: &Request, of: INodeNo, opened: Handle, data: bool, reply: ReplyEmpty) {
+        let (files, (backs, turn)) = (self.files.clone(), self.turn_of_all(of));
+        let mut waiting = self.waits.call(request.pid(), Ends::Killed);
+        self.counted(request, Operation::Fsync, async move {
+            let mut call = pin!(async {
+                let stored = backs.synced(turn).await;
+                files.fsync(handle(opened), data).await.and(stored)
+            });
+            answer::empty(reply, waiting.wait(call.as_mut()).await);
+            waiting.late(call).await;
+        });
+    }
+
+    fn opendir(&self, request: &Request, number: INodeNo, flags: KernelFlags, reply: ReplyOpen) {
+        let flags = KernelFlags(flags.0 | OpenFlags::DIRECTORY.cast_signed());
+        self.open(request, number, flags, reply);
+    }
+
+    fn readdir(
+        &self,
+        request: &Request,
+        number: INodeNo,
+        opened: Handle,
+        offset: u64,
+        reply: ReplyDirectory,
+    ) {
+        let files = self.files.clone();
+        let guard = self.occupy(&[number]);
+        let mut waiting = self.waits.call(request.pid(), Ends::Fatal);
+        self.counted(request, Operation::Readdir, async move {
+            let mut call = pin!(files.readdir(handle(opened), DirCookie(offset), NAMES_AT_ONCE));
+            let names = waiting.wait(call.as_mut()).await;
+            drop(guard);
+            answer::directory(reply, names);
+            waiting.late(call).await;
+        });
+    }
+
+    fn readdirplus(
+        &self,
+        request: &Request,
+        number: INodeNo,
+        opened: Handle,
+        offset: u64,
+        reply: ReplyDirectoryPlus,
+    ) {
+        let (files, who) = (self.files.clone(), self.who(request, 0));
+        let (guard, special) = (self.occupy(&[number]), self.special);
+        let mut waiting = self.waits.call(request.pid(), Ends::Fatal);
+        self.counted(request, Operation::Readdir, async move {
+            let from = DirCookie(offset);
+            let mut call = pin!(files.readdir_plus(&who, handle(opened), from, NAMES_AT_ONCE));
+            let names = waiting.wait(call.as_mut()).await;
+            drop(guard);
+            answer::directory_plus((&files, special), reply, names);
+            let late = waiting.late(call).await.unwrap_or_default();
+            late.into_iter().filter_map(|it| it.found).for_each(|it| files.forget(it.node, 1));
+        });
+    }
+
+    fn releasedir(
+        &self,
+        request: &Request,
+        _: INodeNo,
+        opened: Handle,
+        _: KernelFlags,
+        reply: ReplyEmpty,
+    ) {
+        let files = self.files.clone();
+        self.counted(request, Operation::Close, async move {
+            answer::empty(reply, files.release(handle(opened), None).await);
+        });
+    }
+
+    fn fsyncdir(
+        &self,
+        request: &Request,
+        _: INodeNo,
+        opened: Handle,
+        data: bool,
+        reply: ReplyEmpty,
+    ) {
+        let files = self.files.clone();
+        let mut waiting = self.waits.call(request.pid(), Ends::Killed);
+        self.counted(request, Operation::Fsync, async move {
+            let mut call = pin!(files.fsync(handle(opened), data));
+            answer::empty(reply, waiting.wait(call.as_mut()).await);
+            waiting.late(call).await;
+        });
+    }
+
+    fn statfs(&self, request: &Request, _: INodeNo, reply: ReplyStatfs) {
+        let files = self.files.clone();
+        let mut waiting = self.waits.call(request.pid(), Ends::Fatal);
+        self.counted(request, Operation::Statfs, async move {
+            let mut call = pin!(files.statfs());
+            match waiting.wait(call.as_mut()).await {
+                Ok(stat) => reply.statfs(
+                    stat.blocks,
+                    stat.blocks_free,
+                    stat.blocks_available,
+                    stat.files,
+                    stat.files_free,
+                    stat.block_size,
+                    stat.name_bytes_max,
+                    stat.block_size,
+                ),
+                Err(errno) => reply.error(convert::errno(errno)),
+            }
+            waiting.late(call).await;
+        });
+    }
+
+    fn setxattr(
+        &self,
+        request: &Request,
+        number: INodeNo,
+        name: &OsStr,
+        value: &[u8],
+        flags: i32,
+        _: u32,
+        reply: ReplyEmpty,
+    ) {
+        const CREATE: i32 = 1;
+        const REPLACE: i32 = 2;
+        let mode = match flags {
+            0 => XattrMode::Any,
+            CREATE => XattrMode::Create,
+            REPLACE => XattrMode::Replace,
+            _ => return reply.error(fuser::Errno::EINVAL),
+        };
+        let (files, who) = (self.files.clone(), self.who(request, 0));
+        let (name, value) = (name.as_bytes().to_vec(), Bytes::copy_from_slice(value));
+        let guard = self.occupy(&[number]);
+        let is_long = FileSystem::is_long_order(&name);
+        let ends = if is_long { Ends::Any } else { Ends::Killed };
+        let mut waiting = self.waits.call(request.pid(), ends);
+        self.counted(request, Operation::Setxattr, async move {
+            let mut call = pin!(files.setxattr(&who, node(number), &name, value, mode));
+            let done = waiting.wait(call.as_mut()).await;
+            drop(guard);
+            answer::empty(reply, done);
+            // A long order ends with the wait for it.
+            if !is_long {
+                waiting.late(call).await;
+            }
+        });
+    }
+
+    fn getxattr(
+        &self,
+        request: &Request,
+        number: INodeNo,
+        name: &OsStr,
+        size: u32,
+        reply: ReplyXattr,
+    ) {
+        if name == alive::ATTRIBUTE {
+            return reply.error(convert::errno(Errno::ENODATA));
+        }
+        let mut waiting = self.waits.call(request.pid(), Ends::Fatal);
+        if let Some(name) = questions::named(name) {
+            let mut call = Box::pin(self.questions.clone().ask(name));
+            return self.counted(request, Operation::Getxattr, async move {
+                answer::xattr(reply, size, waiting.wait(call.as_mut()).await);
+            });
+        }
+        let (files, who) = (self.files.clone(), self.who(request, 0));
+        let name = name.as_bytes().to_vec();
+        self.counted(request, Operation::Getxattr, async move {
+            let mut call = pin!(files.getxattr(&who, node(number), &name));
+            answer::xattr(reply, size, waiting.wait(call.as_mut()).await);
+            waiting.late(call).await;
+        });
+    }
+
+    fn listxattr(&self, request: &Request, number: INodeNo, size: u32, reply: ReplyXattr) {
+        let (files, who) = (self.files.clone(), self.who(request, 0));
+        let mut waiting = self.waits.call(request.pid(), Ends::Fatal);
+        self.counted(request, Operation::Listxattr, async move {
+            let mut call = pin!(files.listxattr(&who, node(number)));
+            answer::xattr(reply, size, waiting.wait(call.as_mut()).await);
+            waiting.late(call).await;
+        });
+    }
+
+    fn removexattr(&self, request: &Request, number: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        let (files, who) = (self.files.clone(), self.who(request, 0));
+        let name = name.as_bytes().to_vec();
+        let guard = self.occupy(&[number]);
+        let mut waiting = self.waits.call(request.pid(), Ends::Killed);
+        self.counted(request, Operation::Removexattr, async move {
+            let mut call = pin!(files.removexattr(&who, node(number), &name));
+            let done = waiting.wait(call.as_mut()).await;
+            drop(guard);
+            answer::empty(reply, done);
+            waiting.late(call).await;
+        });
+    }
+
+    fn getlk(
+        &self,
+        request: &Request,
+        _: INodeNo,
+        opened: Handle,
+        by: Owner,
+        start: u64,
+        end: u64,
+        kind: i32,
+        pid: u32,
+        reply: ReplyLock,
+    ) {
+        let files = self.files.clone();
+        let mut waiting = self.waits.call(request.pid(), Ends::Fatal);
+        self.counted(request, Operation::Flock, async move {
+            let wanted = convert::lock(start, end, kind, pid);
+            let mut call = pin!(async { files.get_lock(handle(opened), owner(by), wanted?).await });
+            match waiting.wait(call.as_mut()).await {
+                Ok(Some(other)) => {
+                    let end = other.end.min(i64::MAX as u64);
+                    let kind = i32::from(other.mode == FileLockMode::Write);
+                    reply.locked(other.start, end, kind, other.pid);
+                }
+                Ok(None) => reply.locked(start, end, 2, 0),
+                Err(errno) => reply.error(convert::errno(errno)),
+            }
+            waiting.late(call).await;
+        });
+    }
+
+    fn setlk(
+        &self,
+        request: &Request,
+        _: INodeNo,
+        opened: Handle,
+        by: Owner,
+        start: u64,
+        end: u64,
+        kind: i32,
+        pid: u32,
+        sleep: bool,
+        reply: ReplyEmpty,
+    ) {
+        let files = self.files.clone();
+        let ends = if sleep { Ends::Any } else { Ends::Killed };
+        let mut waiting = self.waits.call(request.pid(), ends);
+        self.counted(request, Operation::Flock, async move {
+            let wanted = convert::lock(start, end, kind, pid);
+            // A request whose wait ends is taken back before that is told: a lock that came later would
+            // never go.
+            let done = {
+                let mut call =
+                    pin!(async { files.set_lock(handle(opened), owner(by), wanted?, sleep).await });
+                waiting.wait(call.as_mut()).await
+            };
+            answer::empty(reply, done);
+        });
+    }
+
+    fn fallocate(
+        &self,
+        request: &Request,
+        number: INodeNo,
+        opened: Handle,
+        offset: u64,
+        length: u64,
+        mode: i32,
+        reply: ReplyEmpty,
+    ) {
+        const KEEP_SIZE: i32 = 1;
+        const PUNCH_HOLE: i32 = 2;
+        const ZERO_RANGE: i32 = 0x10;
+        let what = match mode {
+            0 => Fallocate::Allocate,
+            KEEP_SIZE => Fallocate::AllocateKeepSize,
+            mode if mode == KEEP_SIZE | PUNCH_HOLE => Fallocate::PunchHole,
+            ZERO_RANGE => Fallocate::ZeroRange,
+            mode if mode == KEEP_SIZE | ZERO_RANGE => Fallocate::ZeroRangeKeepSize,
+            _ => return reply.error(convert::errno(Errno::EOPNOTSUPP)),
+        };
+        let (files, (backs, turn)) = (self.files.clone(), self.turn_of_all(number));
+        let mut waiting = self.waits.call(request.pid(), Ends::Killed);
+        self.counted(request, Operation::Fallocate, async move {
+            let mut call =
+                pin!(backs.behind(turn, files.fallocate(handle(opened), what, offset, length)));
+            answer::empty(reply, waiting.wait(call.as_mut()).await);
+            waiting.late(call).await;
+        });
+    }
+
+    fn lseek(
+        &self,
+        request: &Request,
+        number: INodeNo,
+        opened: Handle,
+        offset: i64,
+        whence: i32,
+        reply: ReplyLseek,
+    ) {
+        const DATA: i32 = 3;
+        const HOLE: i32 = 4;
+        let what = match whence {
+            DATA => Seek::Data,
+            HOLE => Seek::Hole,
+            _ => return reply.error(fuser::Errno::EINVAL),
+        };
+        let Ok(offset) = u64::try_from(offset) else { return reply.error(fuser::Errno::ENXIO) };
+        let (files, (backs, turn)) = (self.files.clone(), self.turn_of_all(number));
+        let mut waiting = self.waits.call(request.pid(), Ends::Fatal);
+        self.counted(request, Operation::Seek, async move {
+            let mut call = pin!(backs.behind(turn, files.seek(handle(opened), offset, what)));
+            match waiting.wait(call.as_mut()).await {
+                Ok(found) => reply.offset(i64::try_from(found).unwrap_or(i64::MAX)),
+                Err(errno) => reply.error(convert::errno(errno)),
+            }
+            waiting.late(call).await;
+        });
+    }
+
+    fn ioctl(
+        &self,
+        request: &Request,
+        number: INodeNo,
+        _: Handle,
+        _: IoctlFlags,
+        command: u32,
+        data: &[u8],
+        room: u32,
+        reply: ReplyIoctl,
+    ) {
+        let asked = match Control::of(command, data) {
+            Ok(asked) => asked,
+            Err(errno) => return reply.error(convert::errno(errno)),
+        };
+        let (files, who) = (self.files.clone(), self.who(request, 0));
+        let guard = self.occupy(&[number]);
+        let mut waiting = self.waits.call(request.pid(), Ends::Killed);
+        self.counted(request, Operation::Ioctl, async move {
+            let mut call = pin!(asked.perform(&files, &who, node(number)));
+            let done = waiting.wait(call.as_mut()).await;
+            drop(guard);
+            control::answer(reply, room, done);
+            waiting.late(call).await;
+        });
+    }
+}
