@@ -31,6 +31,16 @@ pub struct Registrar {
     reader: Arc<LogReader>,
 }
 
+/// An import that closes when it is dropped, whoever else holds it: of an MDT that has ended, calls may still
+/// wait, and its imports would take the exports of its successor back.
+struct Closing(Arc<dyn Import>);
+
+impl Drop for Closing {
+    fn drop(&mut self) {
+        self.0.close();
+    }
+}
+
 impl Registrar {
     /// Will connect to the MGS at `nids`.
     #[must_use]
@@ -122,7 +132,8 @@ impl Registrar {
         self.mgs.call(Call::new(request)).await.map(|_| ())
     }
 
-    /// Connects an MDT to all OSTs of its file system, those that come later too. Runs for ever.
+    /// Connects an MDT to all OSTs of its file system, those that come later too. Runs for ever; when it is
+    /// dropped, the connections are closed without a word, as if the MDT had died.
     pub async fn keep_osts(self: Arc<Self>, served: Arc<Served>) {
         let (PlanKind::Target(name), Role::Mdt(_)) = (&served.kind, &served.role) else {
             return;
@@ -134,7 +145,7 @@ impl Registrar {
                 Ok(osts) => {
                     for (ost, nids) in osts {
                         if known.insert(ost.index) {
-                            held.push(self.connect_ost(&served, name, &ost, nids));
+                            held.push(Closing(self.connect_ost(&served, name, &ost, nids)));
                         }
                     }
                 }

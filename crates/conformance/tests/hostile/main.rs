@@ -12,6 +12,7 @@
 mod common;
 mod forged;
 mod greedy;
+mod restarts;
 
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;

@@ -16,7 +16,8 @@ use sheen_types::{Errno, Fid, Instant};
 use super::{Ost, Placement, Taken, race};
 
 /// How long a create waits for objects before it answers that there is no space. While an OST recovers it
-/// waits on: that ends with the OST's recovery window, and is no lack of space.
+/// waits on: that ends with the OST's recovery window, and is no lack of space. It is bounded, for others wait for
+/// the directory meanwhile.
 const PATIENCE: Duration = Duration::from_secs(20);
 /// How often it looks whether an OST is back: one that was only disconnected announces nothing.
 const LOOK: Duration = Duration::from_secs(1);
@@ -101,7 +102,7 @@ impl Placement {
                 return Ok(objects);
             }
             let (now, osts) = (clock.now(), self.wanted(want));
-            if osts.iter().any(|ost| ost.recovers()) {
+            if osts.iter().any(|ost| ost.recovers(now)) {
                 deadline = now + PATIENCE;
             }
             // One that came back since it was tried is tried again.
@@ -145,7 +146,8 @@ impl Placement {
         let choice = self.choose(world, want)?;
         let is_listed = !want.striping.osts.is_empty();
         let taken = Taken::new(self.take_all(world, deadline, &choice).await, Bytes::new());
-        let recovers = || self.wanted(want).iter().any(|ost| ost.recovers());
+        let now = world.clock.now();
+        let recovers = || self.wanted(want).iter().any(|ost| ost.recovers(now));
         match taken.count() {
             0 if !is_listed => Ok(Vec::new()),
             some if some >= choice.least => Ok(taken.into_objects()),

@@ -40,6 +40,9 @@ const BATCH_MAX: u64 = 2048;
 const IDLE: Duration = Duration::from_secs(3);
 /// ...and this often while something waits to become durable.
 const BUSY: Duration = Duration::from_secs(1);
+/// How long creates wait for an OST that says it recovers: `recovery_time_hard` by default, and time to connect.
+/// A recovery that takes longer, or an OST that refuses us for another reason with the same error, holds nobody up.
+pub(super) const RECOVERY_MAX: Duration = Duration::from_secs(960);
 /// Blocks below which an OST takes no new files, in bytes.
 const RESERVE_BYTES: u64 = 1 << 20;
 
@@ -77,6 +80,8 @@ struct Pool {
     agreed: Option<u32>,
     is_full: bool,
     space: Option<(Instant, ObdStatfs)>,
+    /// Since when it recovers, as far as we have looked.
+    recovers_since: Option<Instant>,
 }
 
 /// An OST and its pool, for the parameter tree.
@@ -119,6 +124,7 @@ impl Ost {
             agreed: None,
             is_full: false,
             space: None,
+            recovers_since: None,
         };
         Ok(Self {
             index,
@@ -202,12 +208,18 @@ impl Ost {
     }
 
     /// Whether it was restarted and its clients replay, which ends with its recovery window; if we were, too,
-    /// it takes us after that.
-    pub(super) fn recovers(&self) -> bool {
+    /// it takes us after that. Not for longer than [`RECOVERY_MAX`] in one go.
+    pub(super) fn recovers(&self, now: Instant) -> bool {
         use ImportState::{Recover, Replay, ReplayLocks, ReplayWait};
         let channel = self.channel();
         let replays = matches!(channel.state(), Replay | ReplayLocks | ReplayWait | Recover);
-        self.may_become_usable() && (replays || channel.is_put_off())
+        let recovers = self.may_become_usable() && (replays || channel.is_put_off());
+        let mut pool = self.pool.lock();
+        if !recovers {
+            pool.recovers_since = None;
+            return false;
+        }
+        now < *pool.recovers_since.get_or_insert(now) + RECOVERY_MAX
     }
 
     /// An object nobody has used; `None` if there is none ahead.
@@ -304,6 +316,8 @@ impl Ost {
         if !self.recovered.load(Ordering::Acquire) || !self.is_active() {
             return false;
         }
+        // Notes when a recovery has ended.
+        self.recovers(target.world().clock.now());
         if let Err(error) = self.keep_pool(target).await {
             tracing::debug!(ost = self.index, %error, "the pool is not filled");
         }
@@ -364,6 +378,7 @@ impl Ost {
         let mut pool = self.pool.lock();
         (pool.next, pool.last) = (last + 1, last);
         pool.agreed = Some(self.channel().connect_data().instance);
+        pool.recovers_since = None;
         Ok(())
     }
 

@@ -357,6 +357,49 @@ fn a_create_waits_for_osts_that_recover_and_for_one_that_was_disconnected() {
     }
 }
 
+/// An OST answers with the same error when one node has too many exports there, and that may last.
+#[test]
+fn a_create_does_not_wait_for_ever_for_an_ost_that_says_it_recovers() {
+    let world = TestWorld::new(60);
+    let inner = world.clone();
+    run(
+        async move {
+            let server = Server::start(&inner, 1).await;
+            let client = server.client("c").await;
+            let directory = client.mkdir(Fid::ROOT, "d").await.unwrap();
+            let (pinging, during) = (client.clone(), inner.clone());
+            let pings = async move { pinging.wait(&during, 4_000).await };
+            inner.spawn("pings", Box::pin(pings));
+            let set = |import, is_put_off| {
+                let mut state = server.osts[0].state.lock();
+                (state.import, state.is_put_off) = (import, is_put_off);
+            };
+            set(ImportState::Disconn, true);
+            for (name, least, most) in [("one", 900, 990), ("two", 0, 30)] {
+                let before = inner.world().clock.now();
+                let refused = client.create(directory, name).await.unwrap_err();
+                let waited = inner.world().clock.now().since(before).as_secs();
+                assert_eq!(refused, Errno::ENOSPC);
+                assert!((least..most).contains(&waited), "{name}: {waited} s");
+            }
+            // The next recovery is another one.
+            set(ImportState::Full, false);
+            assert_eq!(osts_of(&client, directory, "three").await, [0]);
+            inner.sleep(Duration::from_secs(5)).await;
+            set(ImportState::ReplayWait, false);
+            let (later, back) = (inner.clone(), server.osts[0].clone());
+            let coming = async move {
+                later.sleep(Duration::from_secs(300)).await;
+                back.state.lock().import = ImportState::Full;
+            };
+            inner.spawn("an OST", Box::pin(coming));
+            assert_eq!(osts_of(&client, directory, "four").await, [0]);
+            server.check();
+        },
+        &world,
+    );
+}
+
 #[test]
 fn without_any_ost_there_is_no_space() {
     let world = TestWorld::new(68);

@@ -222,13 +222,19 @@ impl Engine {
         }
     }
 
-    /// The target does not want us: whoever waits is told, and nothing is tried until asked for.
+    /// The target does not want us: whoever waits is told, and nothing is tried until asked for. As in Lustre
+    /// what it gave us is void: it may throw us out unheard, and who waits for a lock would wait for ever.
     fn deny(&mut self, now: Instant, error: &RpcError, actions: &mut Vec<Action>) {
         self.wanted = false;
         self.next_connect = None;
         self.denied = Some(error.clone());
         self.enter(now, ImportState::Disconn, actions);
         self.fail_all(error, actions);
+        if self.remote != ObdHandle(0) {
+            self.lose_all();
+            self.forget_target();
+            actions.push(Action::Evicted);
+        }
         for key in self.connecting.drain(..) {
             actions.push(Action::Settled(key, Err(error.clone())));
         }

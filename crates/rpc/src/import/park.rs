@@ -100,7 +100,7 @@ impl Engine {
     }
 
     /// From here on the target is as one that never knew us.
-    fn forget_target(&mut self) {
+    pub(super) fn forget_target(&mut self) {
         self.remote = ObdHandle(0);
         self.used = false;
     }

@@ -74,6 +74,8 @@ pub(crate) struct Cluster {
     pub(crate) lingering: usize,
     /// What the server had told to be durable, and claimed when it came back.
     pub(crate) went_back: Vec<(Transno, Transno)>,
+    /// How often what it cached was void.
+    pub(crate) invalidations: u32,
 }
 
 /// Lock replays are calls with keys from here on.
@@ -119,6 +121,7 @@ impl Cluster {
             replays: BTreeMap::new(),
             lingering: 0,
             went_back: Vec::new(),
+            invalidations: 0,
         }
     }
 
@@ -319,7 +322,10 @@ impl Cluster {
                 self.enqueue(Packet::Host(Event::Unused(count, is_unused)));
             }
             Action::WentBack(told, claimed) => self.went_back.push((told, claimed)),
-            Action::Evicted => self.enqueue(Packet::Host(Event::Invalidated)),
+            Action::Evicted => {
+                self.invalidations += 1;
+                self.enqueue(Packet::Host(Event::Invalidated));
+            }
             Action::ReplayLocks(count) => self.replay_locks(count),
             Action::Forget(_) | Action::State(_) => {}
             Action::Prepare(transno, hook, mut request, answer) => {

@@ -270,7 +270,7 @@ fn a_lost_connection_is_made_again_at_once_or_when_somebody_asks() {
 #[test]
 fn a_target_that_recovers_and_takes_no_new_clients_is_told_from_one_that_is_away() {
     let mut cluster = Cluster::new(3, Faults::default());
-    cluster.server.is_busy = true;
+    cluster.server.refuses_connects = Some(Errno::EBUSY);
     cluster.feed(Event::Connect(1));
     cluster.run(30);
     assert_ne!(cluster.engine.state(), ImportState::Full);
@@ -280,9 +280,26 @@ fn a_target_that_recovers_and_takes_no_new_clients_is_told_from_one_that_is_away
     assert!(!cluster.engine.is_put_off(), "nobody says so any more");
     cluster.run(60);
     assert!(cluster.engine.is_put_off());
-    cluster.server.is_busy = false;
+    cluster.server.refuses_connects = None;
     cluster.run(60);
     assert_eq!((cluster.engine.state(), cluster.engine.is_put_off()), (ImportState::Full, false));
+}
+
+#[test]
+fn what_a_target_gave_is_void_once_it_refuses_us_for_good() {
+    let mut cluster = Cluster::new(3, Faults::default());
+    cluster.connect();
+    cluster.submit(CallKind::Modifying);
+    cluster.run(2);
+    assert_eq!((cluster.answered(), cluster.invalidations), (1, 0));
+    cluster.server.refuses_connects = Some(Errno::EPROTO);
+    cluster.break_connection();
+    cluster.run(120);
+    assert_eq!((cluster.engine.state(), cluster.invalidations), (ImportState::Disconn, 1));
+    cluster.server.refuses_connects = None;
+    cluster.feed(Event::Reconnect);
+    cluster.run(30);
+    assert_eq!((cluster.engine.state(), cluster.invalidations), (ImportState::Full, 1));
 }
 
 #[test]

@@ -50,8 +50,8 @@ pub(crate) struct Server {
     /// Until when it works, but nobody hears of it.
     pub(crate) mute_until: u64,
     pub(crate) refuses_until: u64,
-    /// It takes no new clients: it says that it recovers.
-    pub(crate) is_busy: bool,
+    /// Connects are refused with this.
+    pub(crate) refuses_connects: Option<Errno>,
     /// So many requests for data are refused with this.
     pub(crate) refuses_data: (u32, Errno),
     /// How many came.
@@ -79,7 +79,7 @@ impl Server {
             deaf_until: 0,
             mute_until: 0,
             refuses_until: 0,
-            is_busy: false,
+            refuses_connects: None,
             refuses_data: (0, Errno::EAGAIN),
             data_requests: 0,
         }
@@ -259,8 +259,8 @@ impl Server {
         if body.conn_cnt <= self.conn_cnt && self.connected {
             return None;
         }
-        if self.is_busy {
-            return Some((refusal(Errno::EBUSY), None));
+        if let Some(errno) = self.refuses_connects {
+            return Some((refusal(errno), None));
         }
         self.conn_cnt = body.conn_cnt;
         cdata.flags = cdata.flags.without(ConnectFlags::BULK_MBITS);
