@@ -1,8 +1,10 @@
 //! MDS_CLOSE: gives an open handle back, with the size and times that the client has seen.
 //!
-//! A client that keeps files open closes them before it gives back the lock that it keeps them by. Somebody
-//! may hold the inode and wait for that lock: so a close waits for nobody who waits for a lock. It is
-//! counted and answered at once then, and the rest of it is done when the inode is free.
+//! A client that keeps files open closes them before it releases the lock that it keeps them by. An operation
+//! may hold the inode and wait for that lock; or for the lock on another inode that the client releases with
+//! the same request, or behind a third operation that does. So a close waits for no operation that waits
+//! for a lock on the inode, and for any other no longer than [`PATIENCE`]. It is counted and answered then,
+//! and the rest of it is done when the inode is free.
 
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
@@ -31,8 +33,12 @@ const SOM_LAZY: u16 = 4;
 const DESTROY_AGAIN: Duration = Duration::from_secs(5);
 const DESTROY_AGAIN_MAX: Duration = Duration::from_secs(300);
 
-/// How often a close that waits for an inode looks whether its holder waits for a lock.
+/// How often a close that waits for an inode looks whether its holder waits for a lock on it.
 const LOOK_AGAIN: Duration = Duration::from_millis(5);
+
+/// How long a close waits for an inode whose holder may wait for anything. An operation that waits for no
+/// lock is done long before.
+const PATIENCE: Duration = Duration::from_millis(50);
 
 impl Mdt {
     /// Closes. The last close of an orphan destroys it.
@@ -95,17 +101,18 @@ impl Mdt {
         Ok(transaction)
     }
 
-    /// Holds an inode; `None` while its holder waits for a lock on it.
+    /// Holds an inode; `None` while its holder waits for a lock on it, or for longer than a close may wait.
     async fn hold_unless_awaited(&self, target: &Arc<Target>, fid: Fid) -> Option<Held<'_>> {
         let mut held = pin!(self.exclusion.hold(Needs::new().change_inode(fid)));
+        let clock = &target.world().clock;
+        let until = clock.now() + PATIENCE;
         loop {
             if let Some(held) = within(held.as_mut(), std::future::ready(())).await {
                 return Some(held);
             }
-            if is_awaited(target, fid) {
+            if is_awaited(target, fid) || clock.now() >= until {
                 return None;
             }
-            let clock = &target.world().clock;
             let later = clock.sleep_until(clock.now() + LOOK_AGAIN);
             if let Some(held) = within(held.as_mut(), later).await {
                 return Some(held);
@@ -113,8 +120,8 @@ impl Mdt {
         }
     }
 
-    /// Closes while somebody holds the inode and waits for a lock on it. What he finds is a file that is
-    /// not open any more.
+    /// Closes while an operation holds the inode. What it finds is a file that is not open any more; if it
+    /// had found it open, and left an orphan, the rest of the close destroys that.
     fn close_beside(
         &self,
         context: &Context,

@@ -153,6 +153,43 @@ fn what_a_close_says_is_noted_though_somebody_waits_for_the_file() {
     );
 }
 
+/// As a client does that is about to rename or unlink itself: all locks in the way of that go with one
+/// request, and one of them is that of an open file, which is closed before.
+#[test]
+fn a_close_waits_for_nobody_who_waits_for_a_lock_on_another_inode() {
+    let world = TestWorld::new(48);
+    let inner = world.clone();
+    run(
+        async move {
+            let server = Server::start(&inner, 1).await;
+            let (opened, keeper, other) = kept(&inner, &server, OpenFlags::WRITE).await;
+            keeper.create(ROOT, "source").await.unwrap();
+            let source = keep(&keeper, "source", OpenFlags::READ).await;
+            let locks = [source.lock.unwrap().0, opened.lock.unwrap().0];
+            let (copy, client) = (inner.clone(), keeper.clone());
+            let close = keeper.close_request(opened.body.fid1, opened.body.open_handle);
+            keeper.inner.on_callback(Box::new(move |request| {
+                if let Request::LdlmBlCallback(_) = request {
+                    let (client, close) = (client.clone(), close.clone());
+                    let obey = async move {
+                        // Only the first finds it open.
+                        let _ = client.modify(close).await;
+                        client.inner.cancel(&locks).await;
+                    };
+                    copy.world().tasks.spawn("obey", Box::pin(obey));
+                }
+                None
+            }));
+            let before = inner.now();
+            let renamed = other.rename((ROOT, "source"), (ROOT, "f"));
+            renamed.await.unwrap();
+            assert!((inner.now().since(before)).as_secs() < 1, "no time-out");
+            assert!(is_connected(&keeper).await);
+        },
+        &world,
+    );
+}
+
 #[test]
 fn flags_that_forbid_opens_take_back_those_that_are_kept() {
     let world = TestWorld::new(45);
