@@ -59,6 +59,14 @@ pub(crate) fn cargo(arguments: &[&str]) -> Command {
     command
 }
 
+/// The same command, in which SIGINT and SIGQUIT do what they do by default. A shell has what it starts in the
+/// background ignore them, and programs inherit that: tests that interrupt a program would wait for it in vain.
+pub(crate) fn with_default_signals(inner: &Command) -> Command {
+    let mut outer = command("env");
+    outer.arg("--default-signal=INT,QUIT").arg(inner.get_program()).args(inner.get_args());
+    outer
+}
+
 /// Prints the command, runs it, and fails if it does.
 pub(crate) fn run(mut command: Command) -> Outcome {
     let shown = show(&command);

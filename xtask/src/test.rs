@@ -259,7 +259,7 @@ fn tests(options: &Options, arguments: &[&str]) -> Count {
 }
 
 fn test_command(options: &Options, arguments: &[&str]) -> Command {
-    let mut command = cargo(&["test", "--no-fail-fast"]);
+    let mut command = shell::with_default_signals(&cargo(&["test", "--no-fail-fast"]));
     command.args(arguments).arg("--").args(options.filter());
     command.env("SHEEN_BIN", program());
     match options.long {

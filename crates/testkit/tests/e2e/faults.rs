@@ -40,7 +40,7 @@ const COLD: &[Case] = &[
     ("up --dir DIR --mount MNT --mdts 2", EINVAL, &["--mdts 2", "use --mdts 1"]),
     ("up --dir DIR --mount MNT --fsname toolongname", EINVAL, &["toolongname", "1-8"]),
     ("up --dir DIR --mount MNT --fsname a/b", EINVAL, &["a/b", "not allowed"]),
-    ("up --dir DIR --mount FILE", EINVAL, &["FILE", "directory"]),
+    ("up --dir DIR --mount FILE", ENOTDIR, &["FILE", "directory"]),
     ("up --dir FILE --mount MNT", ENOTDIR, &["FILE", "directory"]),
     ("up --dir DIR --mount EMPTY/none/none", ENOENT, &["EMPTY/none/none", "make the directory"]),
     ("down --dir EMPTY", ENOENT, &["EMPTY", "sheen up"]),

@@ -223,7 +223,7 @@ fn a_mount_of_another_namespace_is_named_and_can_be_ended() {
         ensure(read == "inside\n", || read.clone())?;
         // What is unmounted while a program uses it goes on for that, and `down` ends it by force only.
         let open = fs::File::open(cluster.mnt().join("f")).told("open")?;
-        rustix::mount::unmount(&cluster.mnt(), rustix::mount::UnmountFlags::DETACH)
+        rustix::mount::unmount(cluster.mnt(), rustix::mount::UnmountFlags::DETACH)
             .told("umount")?;
         let up = fails(cluster, &["up", "--dir", &dir, "--mount", &mnt])?;
         ensure(up.contains("is not mounted here"), || up.clone())?;
