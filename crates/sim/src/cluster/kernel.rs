@@ -90,11 +90,22 @@ impl State {
         }
     }
 
-    /// The same of the answer to what was asked at `version`.
-    fn hear_answer(&mut self, node: NodeId, size: u64, version: u64) {
-        if self.version(node) == version || !self.sizes.contains_key(&node) {
+    /// The same of the answer to what was asked at `version`; whether it was taken.
+    fn hear_answer(&mut self, node: NodeId, size: u64, version: u64) -> bool {
+        let is_taken = self.version(node) == version || !self.sizes.contains_key(&node);
+        if is_taken {
             self.hear_size(node, size);
         }
+        is_taken
+    }
+
+    /// An answer that names an inode takes the place of the attributes that were kept, and says for how long it
+    /// holds: attributes that it does not let be kept are asked for again (`fuse_change_attributes`).
+    fn hear_attributes(&mut self, entry: &Entry) {
+        match entry.keep.attributes {
+            true => self.attributes.insert(entry.node, entry.attributes.clone()),
+            false => self.attributes.remove(&entry.node),
+        };
     }
 
     fn size(&self, node: NodeId) -> u64 {
@@ -378,7 +389,9 @@ impl Kernel {
         if let Lookup::Found(entry) = &looked {
             *state.lookups.entry(entry.node).or_default() += 1;
             let asked_at = versions.get(&entry.node).copied().unwrap_or(0);
-            state.hear_answer(entry.node, entry.attributes.size, asked_at);
+            if state.hear_answer(entry.node, entry.attributes.size, asked_at) {
+                state.hear_attributes(entry);
+            }
         }
         if keep && state.changes(parent) == changes {
             state.entries.insert((parent, name.clone()), known);
@@ -416,6 +429,7 @@ impl Kernel {
         let mut state = self.cache.lock();
         *state.lookups.entry(entry.node).or_default() += 1;
         state.hear_size(entry.node, entry.attributes.size);
+        state.hear_attributes(entry);
         drop(state);
         self.pin(entry.node, entry.attributes.fid)
     }
