@@ -106,8 +106,11 @@ impl Inodes {
     fn remove_idle(&self, inode: &Arc<Inode>) {
         let names = {
             let mut maps = self.maps.write();
+            // It may have left already, and the table may have the inode of that FID anew: who lets go of the former
+            // one, as a revoked lock does late, must not take the present one out, which locks look for here.
+            let is_here = |it: &Arc<Inode>| Arc::ptr_eq(it, inode);
             let mut state = inode.state();
-            if !state.is_idle() {
+            if !state.is_idle() || !maps.by_fid.get(&inode.fid).is_some_and(is_here) {
                 return;
             }
             maps.by_fid.remove(&inode.fid);
@@ -188,6 +191,18 @@ mod tests {
         assert_eq!(inodes.len(), 1);
         inodes.forget(NodeId::ROOT, 9);
         assert!(inodes.by_node(NodeId::ROOT).is_some());
+    }
+
+    #[test]
+    fn who_lets_go_of_an_inode_late_does_not_remove_the_one_that_has_come_in_its_place() {
+        let inodes = Inodes::new(Fid::ROOT);
+        let fid = Fid::new(0x2_0000_0401, 7);
+        let former = Arc::clone(&*inodes.pin(fid));
+        assert!(inodes.by_fid(fid).is_none(), "nobody needs it");
+        let present = inodes.pin(fid);
+        inodes.let_go(&former);
+        assert!(inodes.by_fid(fid).is_some_and(|found| Arc::ptr_eq(&found, &present)));
+        assert!(inodes.by_node(present.node).is_some());
     }
 
     #[test]
