@@ -274,6 +274,10 @@ impl DataFile for File {
         known.filter(|_| !self.owes_pages() && self.is_current())
     }
 
+    fn last_size(&self) -> u64 {
+        self.known_size()
+    }
+
     fn set_times(
         &self,
         atime: Option<Timestamp>,

@@ -235,6 +235,9 @@ pub trait DataFile: Send + Sync {
     /// As [`DataFile::attributes`] if that needs no RPC.
     fn attributes_covered(&self) -> Option<DataAttributes>;
 
+    /// The size as it was last known, whether or not a lock covers it. No RPC.
+    fn last_size(&self) -> u64;
+
     /// Sets the objects' times (utimes on a file with objects): the MDT knows already.
     fn set_times(
         &self,

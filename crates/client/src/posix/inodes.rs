@@ -105,9 +105,14 @@ impl Mounted {
             (attributes, state.attributes_covered(), data, objects)
         };
         let regular = attributes.file_type() == FileType::Regular;
+        let last_size = data.as_ref().map_or(0, |data| data.last_size());
         let data = data.and_then(|data| data.attributes_covered());
-        if let Some(data) = &data {
-            merge(&mut attributes, data);
+        match &data {
+            Some(data) => merge(&mut attributes, data),
+            // A guess, which the kernel asks about before it uses it. It must not be less than what the kernel has
+            // pages for: it cuts them, and shows zeros behind the end of the last one when the size is known.
+            None if regular => attributes.size = attributes.size.max(last_size),
+            None => {}
         }
         inode.state().size_told.told(attributes.size);
         let whole = !regular || !objects || data.is_some();

@@ -269,6 +269,10 @@ impl DataFile for Shared {
         Some(self.0.known()).filter(|known| known.covered)
     }
 
+    fn last_size(&self) -> u64 {
+        self.0.known().size
+    }
+
     fn set_times(
         &self,
         _atime: Option<Timestamp>,
