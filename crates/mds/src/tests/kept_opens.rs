@@ -1,5 +1,6 @@
 //! Files that clients keep open under an open lock, and what takes them back.
 
+use parking_lot::Mutex;
 use sheen_io::Clock;
 use sheen_target::testing::TestWorld;
 use sheen_types::{Errno, Fid, InodeBits, LockHandle, LockMode};
@@ -153,27 +154,29 @@ fn what_a_close_says_is_noted_though_somebody_waits_for_the_file() {
     );
 }
 
-/// As a client does that is about to rename or unlink itself: all locks in the way of that go with one
-/// request, and one of them is that of an open file, which is closed before.
+/// The client closes one file, and releases with one request the locks on that and on another.
 #[test]
-fn a_close_waits_for_nobody_who_waits_for_a_lock_on_another_inode() {
+fn a_close_does_not_wait_for_an_operation_that_waits_for_a_lock_on_another_inode() {
     let world = TestWorld::new(48);
     let inner = world.clone();
     run(
         async move {
             let server = Server::start(&inner, 1).await;
             let (opened, keeper, other) = kept(&inner, &server, OpenFlags::WRITE).await;
-            keeper.create(ROOT, "source").await.unwrap();
+            let made = keeper.create(ROOT, "source").await.unwrap();
             let source = keep(&keeper, "source", OpenFlags::READ).await;
-            let locks = [source.lock.unwrap().0, opened.lock.unwrap().0];
+            let locks: Vec<_> =
+                [&opened, &made, &source].iter().filter_map(|it| it.lock).map(|it| it.0).collect();
             let (copy, client) = (inner.clone(), keeper.clone());
-            let close = keeper.close_request(opened.body.fid1, opened.body.open_handle);
+            // Several locks are revoked, and the first callback is answered for all.
+            let release = Mutex::new(Some((opened, locks)));
             keeper.inner.on_callback(Box::new(move |request| {
-                if let Request::LdlmBlCallback(_) = request {
-                    let (client, close) = (client.clone(), close.clone());
+                if let Request::LdlmBlCallback(_) = request
+                    && let Some((opened, locks)) = release.lock().take()
+                {
+                    let client = client.clone();
                     let obey = async move {
-                        // Only the first finds it open.
-                        let _ = client.modify(close).await;
+                        assert_eq!(client.close(&opened).await, Ok(()));
                         client.inner.cancel(&locks).await;
                     };
                     copy.world().tasks.spawn("obey", Box::pin(obey));
@@ -181,10 +184,11 @@ fn a_close_waits_for_nobody_who_waits_for_a_lock_on_another_inode() {
                 None
             }));
             let before = inner.now();
-            let renamed = other.rename((ROOT, "source"), (ROOT, "f"));
-            renamed.await.unwrap();
+            other.rename((ROOT, "source"), (ROOT, "f")).await.unwrap();
             assert!((inner.now().since(before)).as_secs() < 1, "no time-out");
             assert!(is_connected(&keeper).await);
+            other.wait(&inner, 1).await;
+            assert_eq!(server.check().orphans, [], "the rest of the close has found no other open");
         },
         &world,
     );
