@@ -396,6 +396,27 @@ impl Work<'_> {
     }
 }
 
+/// Ids of objects that a salvaged MDT passes over on each OST: more than can have been given to files between
+/// what was read of it and its end.
+const SKIPPED_IDS: u64 = 1 << 20;
+
+/// Sees to it that no OST destroys the objects of files that were lost with a part of the MDT's store.
+///
+/// The last id used on an OST is written with the newest files, and lost with them. An MDT that tells an OST a
+/// smaller one has it destroy all objects above, which it takes for created ahead. So the MDT goes on behind all
+/// that it can have used; `sheen fsck` finds the objects that belong to no file. The target must not run.
+///
+/// # Errors
+/// Those of the store.
+pub fn skip_used_objects(store: &dyn Store) -> Result<(), StoreError> {
+    let mut change = Transaction::new();
+    for (ost, id) in placement::last_used(store)? {
+        placement::put_used(&mut change, ost, id.saturating_add(SKIPPED_IDS));
+    }
+    store.apply(change)?;
+    store.commit().map(|_| ())
+}
+
 #[cfg(test)]
 mod tests {
     use sheen_store_mem::{MemOptions, StoreMem};

@@ -78,8 +78,11 @@ impl Ost {
         Ok(wanted)
     }
 
-    /// After it the MDT and we agree on the last id. If the MDT is ahead (it took objects that we
-    /// lost in a crash), those are made again, empty.
+    /// After it the MDT and this OST agree on the last id.
+    ///
+    /// An MDT that is ahead has given files objects that this OST does not have. It heard of each of them when it
+    /// was durable: so they are lost (an older copy of the OST, a salvaged one). They stay missing, and what
+    /// reads them is told so: made again, empty, they would pass for files without data.
     fn remove_orphans(
         &self,
         context: &Context,
@@ -87,8 +90,17 @@ impl Ost {
         used: u64,
         last: u64,
     ) -> Result<u64, Errno> {
-        if used >= last {
-            return self.create_up_to(context, sequence, used, last);
+        if used > last {
+            let target = context.target.name();
+            tracing::error!(
+                target,
+                sequence,
+                first = last + 1,
+                last = used,
+                "objects of files are lost: the MDT has used ids that this OST never made, or has lost; \
+                 sheen fsck names the files"
+            );
+            return self.skip_ids(context, sequence, used);
         }
         if last - used > ORPHANS_MAX {
             tracing::warn!(sequence, used, last, "too many orphans: keeping them");
@@ -106,6 +118,14 @@ impl Ost {
         })?;
         // The ids are not used again: an MDT that comes back from further in its past may know them.
         Ok(last)
+    }
+
+    /// Makes `last` the last id without making objects.
+    fn skip_ids(&self, context: &Context, sequence: u64, last: u64) -> Result<u64, Errno> {
+        let mut change = Transaction::new();
+        objects::put_last_id(&mut change, sequence, last);
+        let done = context.target.transact(context, change, Memo::Idempotent);
+        done.map(|_| last).map_err(|error| error.errno())
     }
 
     /// Ids `first..=last` in transactions of [`STEP`] each. Only the last one is the request's own:

@@ -145,6 +145,7 @@ fn in_order(name: &str, place: &Path, kind: &PlanKind) -> Result<(), Fault> {
     match kind {
         PlanKind::Target(target) if target.kind == TargetKind::Mdt => {
             let done = sheen_mds::rebuild(&store, &objects, &indexes, now()).map_err(broken)?;
+            sheen_mds::skip_used_objects(&store).map_err(broken)?;
             tell_names(name, &done);
         }
         PlanKind::Target(_) => {
