@@ -85,7 +85,7 @@ struct Expected {
     used: HashMap<Fid, (u16, Fid)>,
     /// To be destroyed when servers run again.
     dying: HashSet<Fid>,
-    /// What lies above was created ahead; `None` if no file ever lay here.
+    /// What lies above was created ahead, as far as the MDT knows; `None` if no file ever lay here.
     last_used: Option<u64>,
 }
 
@@ -275,12 +275,18 @@ impl Consistency {
             let attributes = store.attributes(fid)?;
             let bytes = attributes.size;
             let is_ahead = known.last_used.is_none_or(|last| u64::from(fid.oid) > last);
-            // Created ahead; or its number was taken for a file that a crash kept from being made, in
-            // which case nobody can have written to it.
-            if is_ahead || attributes.blocks == 0 && bytes == 0 {
+            // Created ahead; or its number was taken for a file that a crash kept from being made.
+            if attributes.blocks == 0 && bytes == 0 {
                 self.findings.spare += 1;
             } else {
-                let text = format!("(no file): object {fid}: its {bytes} bytes belong to no file");
+                // Clients write only to what the MDT gave to a file: it has lost that in a crash, or is an
+                // older copy.
+                let known = match is_ahead {
+                    true => " that the MDT knows: its next start destroys them",
+                    false => "",
+                };
+                let text =
+                    format!("(no file): object {fid}: its {bytes} bytes belong to no file{known}");
                 self.problem_of(name, text, ProblemKind::Unclaimed(name.index, fid));
             }
         }

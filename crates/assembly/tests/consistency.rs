@@ -10,6 +10,7 @@ const OBJECTS_SEQUENCE: u64 = fid_seq::NORMAL + (1 << 30);
 const FIRST: Fid = Fid::new(OBJECTS_SEQUENCE, 1);
 const UNCLAIMED: Fid = Fid::new(OBJECTS_SEQUENCE, 2);
 const LAST: Fid = Fid::new(OBJECTS_SEQUENCE, 3);
+const AHEAD: Fid = Fid::new(OBJECTS_SEQUENCE, 4);
 const LOST_AND_FOUND: Fid = Fid::new(fid_seq::DOT_LUSTRE, 3);
 const LAYOUT: &str = "trusted.lov";
 const LINK: &str = "trusted.link";
@@ -72,7 +73,7 @@ impl Scene {
         let has_keys = |fid: &Fid| !self.mdt.scan(*fid, &[], 1).expect("scan").is_empty();
         let indexes = all.iter().copied().filter(has_keys).collect();
         let is_there = |fid: &Fid| self.ost.record(*fid).is_ok();
-        let on_ost = [FIRST, UNCLAIMED, LAST].into_iter().filter(is_there).collect();
+        let on_ost = [FIRST, UNCLAIMED, LAST, AHEAD].into_iter().filter(is_there).collect();
         (Held { objects, indexes }, Held { objects: on_ost, indexes: Vec::new() })
     }
 
@@ -140,6 +141,33 @@ fn an_object_that_no_file_has_becomes_a_file() {
     let found = scene.look();
     assert_eq!(found.problems, []);
     assert_eq!((found.inodes, found.objects), (5, 3));
+}
+
+/// The MDT is an older copy, or a crash took its newest files.
+#[test]
+fn an_object_beyond_the_last_used_that_was_written_to_becomes_a_file() {
+    let scene = Scene::new();
+    scene.object(AHEAD);
+    sheen_oss::rebuild(&scene.ost, &[AHEAD]).expect("it is listed");
+    let found = scene.look();
+    assert_eq!(found.problems.len(), 1);
+    assert_eq!(found.problems[0].kind, ProblemKind::Unclaimed(0, AHEAD));
+    scene.tells(&["OST0000: (no file): object", &AHEAD.to_string(), "5 bytes", "destroys them"]);
+    scene.repair(&[(0, AHEAD)]);
+    let found = scene.look();
+    assert_eq!(found.problems, []);
+    assert_eq!((found.inodes, found.objects), (5, 3));
+}
+
+#[test]
+fn an_object_beyond_the_last_used_that_is_empty_is_spare() {
+    let scene = Scene::new();
+    apply(&scene.ost, |change| {
+        change.create(AHEAD, Attributes::default());
+    });
+    sheen_oss::rebuild(&scene.ost, &[AHEAD]).expect("it is listed");
+    let found = scene.look();
+    assert_eq!((found.problems, found.spare), (Vec::new(), 1));
 }
 
 #[test]

@@ -69,7 +69,7 @@ pub use check::{Fault, Paths, Report, UsedObject, check, check_all};
 pub use dom::DomLock;
 pub use echo::EchoWorker;
 pub use placement::{LayoutSettings, OstView};
-pub use rebuild::{Rebuilt, rebuild};
+pub use rebuild::{Rebuilt, rebuild, skip_used_objects};
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock, Weak};

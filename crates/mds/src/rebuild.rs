@@ -396,6 +396,34 @@ impl Work<'_> {
     }
 }
 
+/// Ids of objects that a salvaged MDT passes over on each OST: more than can have been given to files between
+/// what was read of it and its end.
+const SKIPPED_IDS: u64 = 1 << 20;
+
+/// Sees to it that no OST destroys the objects of files that were lost with a part of the MDT's store.
+///
+/// The last id used on an OST is written with the newest files, and lost with them. An MDT that tells an OST a
+/// smaller one has it destroy all objects above, which it takes for created ahead. So the MDT goes on behind all
+/// that it can have used; `sheen fsck` finds the objects that belong to no file. The target must not run.
+///
+/// OSTs are those that a layout or a record tells of, and those that have a range of sequences: of one without, the
+/// MDT takes a new range, in which nothing can be destroyed.
+///
+/// # Errors
+/// Those of the store.
+pub fn skip_used_objects(store: &dyn Store) -> Result<(), StoreError> {
+    let mut change = Transaction::new();
+    let mut used: HashMap<u16, u64> = placement::last_used(store)?.into_iter().collect();
+    for ost in sequences::osts(store)? {
+        used.entry(ost).or_default();
+    }
+    for (ost, id) in used {
+        placement::put_used(&mut change, ost, id.saturating_add(SKIPPED_IDS));
+    }
+    store.apply(change)?;
+    store.commit().map(|_| ())
+}
+
 #[cfg(test)]
 mod tests {
     use sheen_store_mem::{MemOptions, StoreMem};
@@ -576,6 +604,23 @@ mod tests {
         let done = scene.rebuild();
         assert_eq!((done.inodes, done.lost.len()), (7, 0), "with lost+found");
         assert_eq!(scene.at("g"), Some(F));
+    }
+
+    /// All files of an OST were lost, and the record of the last object with them.
+    #[test]
+    fn objects_of_an_ost_that_nothing_is_known_of_are_passed_over_too() {
+        let scene = Scene::new();
+        let store: std::sync::Arc<dyn Store> = std::sync::Arc::new(scene.store);
+        let load = || crate::sequences::Sequences::load(std::sync::Arc::clone(&store), 0);
+        let range = load().unwrap().of(3, sheen_wire::fld::SeqRangeFlags::OST).unwrap();
+        let mut change = Transaction::new();
+        placement::put_used(&mut change, 5, 70);
+        store.apply(change).unwrap();
+        skip_used_objects(&*store).unwrap();
+        let mut used = placement::last_used(&*store).unwrap();
+        used.sort_unstable();
+        assert_eq!(used, [(3, SKIPPED_IDS), (5, SKIPPED_IDS + 70)]);
+        assert_eq!(load().unwrap().of(3, sheen_wire::fld::SeqRangeFlags::OST).unwrap(), range);
     }
 
     #[test]

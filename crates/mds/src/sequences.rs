@@ -237,6 +237,20 @@ pub(crate) fn next(store: &dyn Store) -> Result<Option<u64>, StoreError> {
     Ok(known.as_ref().and_then(|value| value.first_chunk().copied()).map(u64::from_le_bytes))
 }
 
+/// The OSTs that have a range of sequences for their objects, of a store that no target runs on.
+pub(crate) fn osts(store: &dyn Store) -> Result<Vec<u16>, StoreError> {
+    let mut found = Vec::new();
+    for entry in all_entries(store, RANGES, &[]) {
+        let entry = entry?;
+        let mut reader = Reader::new(&entry.value, ByteOrder::Little);
+        // What a salvage has brought back broken is told when the target starts.
+        let range = LuSeqRange::decode(&mut reader).ok();
+        let range = range.filter(|it| entry.key != NEXT_KEY && it.flags == SeqRangeFlags::OST);
+        found.extend(range.and_then(|range| u16::try_from(range.index).ok()));
+    }
+    Ok(found)
+}
+
 /// Takes a whole sequence for new inodes, of a store that no target runs on.
 pub(crate) fn take(store: &dyn Store) -> Result<u64, StoreError> {
     // The first of all is the MDT's own.

@@ -1,8 +1,10 @@
 //! OST_CREATE: objects ahead of use for an MDT, and the removal of those that it never used.
 
-use sheen_store::{StoreError, Transaction};
+use std::cell::Cell;
+
+use sheen_store::{Store, StoreError, Transaction};
 use sheen_target::{Context, Memo, Outcome};
-use sheen_types::Errno;
+use sheen_types::{Errno, Fid};
 use sheen_wire::md::Valid;
 use sheen_wire::messages::{OstCreate, OstCreateReply};
 use sheen_wire::ost::{Obdo, ObdoFlags, OstBody, OstId};
@@ -15,6 +17,25 @@ const CREATE_MAX: u64 = 20_000;
 const ORPHANS_MAX: u64 = CREATE_MAX * 3 / 2;
 /// Objects in one transaction.
 const STEP: u64 = 512;
+/// An MDT counts from here, and gives no file the object of this id.
+const ID_UNUSED: u64 = 1;
+
+/// Orphans that have bytes.
+#[derive(Default)]
+struct Written {
+    objects: Cell<u64>,
+    bytes: Cell<u64>,
+}
+
+impl Written {
+    fn count(&self, store: &dyn Store, object: Fid) {
+        let Ok(attributes) = store.attributes(object) else { return };
+        if attributes.blocks > 0 || attributes.size > 0 {
+            self.objects.set(self.objects.get() + 1);
+            self.bytes.set(self.bytes.get().saturating_add(attributes.size));
+        }
+    }
+}
 
 impl Ost {
     /// Creates up to the id that the request names and answers with the last one there is; with
@@ -78,8 +99,12 @@ impl Ost {
         Ok(wanted)
     }
 
-    /// After it the MDT and we agree on the last id. If the MDT is ahead (it took objects that we
-    /// lost in a crash), those are made again, empty.
+    /// After it the MDT and this OST agree on the last id.
+    ///
+    /// An MDT that is ahead has given files objects that this OST does not have. It heard of each of them when it
+    /// was durable: so they are lost (an older copy of the OST, a salvaged one), or a client has named them in a
+    /// replay. They stay missing, and what reads them is told so: made again, empty, they would pass for files
+    /// without data. Lustre's OST makes the last of them again: there creates are answered before they are durable.
     fn remove_orphans(
         &self,
         context: &Context,
@@ -87,25 +112,62 @@ impl Ost {
         used: u64,
         last: u64,
     ) -> Result<u64, Errno> {
-        if used >= last {
-            return self.create_up_to(context, sequence, used, last);
+        let target = context.target.name();
+        if used > last {
+            let missing = last.max(ID_UNUSED) + 1..=used;
+            if !missing.is_empty() {
+                let (first, last) = (missing.start(), missing.end());
+                tracing::error!(
+                    target,
+                    sequence,
+                    first,
+                    last,
+                    "the MDT has used objects that this OST does not have: they are lost, or a client has named them \
+                     in a replay; sheen fsck names the files"
+                );
+            }
+            return self.skip_ids(context, sequence, used);
         }
         if last - used > ORPHANS_MAX {
-            tracing::warn!(sequence, used, last, "too many orphans: keeping them");
+            tracing::warn!(target, sequence, used, last, "too many orphans: keeping them");
             return Ok(last);
         }
+        let written = Written::default();
         self.in_steps(context, used + 1, last, |change, id| {
             let fid = objects::fid_in(sequence, id, self.index)?;
             match self.store.record(fid) {
-                Ok(_) => objects::destroy(change, fid),
+                Ok(_) => {
+                    written.count(&*self.store, fid);
+                    objects::destroy(change, fid);
+                }
                 Err(StoreError::NoObject(_)) => {}
                 // The MDT asks again; what is passed over now nobody would find later.
                 Err(error) => return Err(error.errno()),
             }
             Ok(())
         })?;
+        let (objects, bytes) = (written.objects.get(), written.bytes.get());
+        if objects > 0 {
+            tracing::warn!(
+                target,
+                sequence,
+                used,
+                last,
+                objects,
+                bytes,
+                "objects that clients had written to are destroyed: the MDT knows no file that has them"
+            );
+        }
         // The ids are not used again: an MDT that comes back from further in its past may know them.
         Ok(last)
+    }
+
+    /// Makes `last` the last id without making objects.
+    fn skip_ids(&self, context: &Context, sequence: u64, last: u64) -> Result<u64, Errno> {
+        let mut change = Transaction::new();
+        objects::put_last_id(&mut change, sequence, last);
+        let done = context.target.transact(context, change, Memo::Idempotent);
+        done.map(|_| last).map_err(|error| error.errno())
     }
 
     /// Ids `first..=last` in transactions of [`STEP`] each. Only the last one is the request's own:

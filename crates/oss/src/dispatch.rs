@@ -9,8 +9,9 @@ use sheen_target::{Context, Export, Leaving, LockWish, Operations, Outcome, Targ
 use sheen_types::{CounterLine, Errno, ResourceName};
 use sheen_wire::connect::{ConnectFlags, ObdConnectData};
 use sheen_wire::messages::Request;
+use sheen_wire::ost::OstId;
 
-use crate::{Ost, counters, echo};
+use crate::{Ost, counters, echo, objects};
 
 impl Operations for Ost {
     fn counters(&self) -> &'static [CounterLine] {
@@ -35,7 +36,8 @@ impl Operations for Ost {
             if self.is_read_only() && changes(&request) && context.replay().is_none() {
                 return Err(Errno::EROFS);
             }
-            match request {
+            let named = named(&request);
+            let answer = match request {
                 Request::OstRead(request) => self.brw.read(context, *request).await,
                 Request::OstWrite(request) => self.brw.write(context, *request).await,
                 Request::OstPunch(request) => self.brw.punch(context, *request).await,
@@ -52,7 +54,8 @@ impl Operations for Ost {
                 Request::OstGetInfoLastFid(request) => self.info_last_fid(&request),
                 Request::OstGetInfo(request) => self.info(&request),
                 _ => Err(Errno::ENOTSUPP),
-            }
+            };
+            self.tell_missing(context.target.name(), named, answer)
         })
     }
 
@@ -89,7 +92,11 @@ impl Operations for Ost {
     ) -> BoxFuture<'a, Result<Outcome, Errno>> {
         Box::pin(async move {
             match request {
-                Request::LdlmEnqueue(_) => self.glimpse(context, wish).await,
+                Request::LdlmEnqueue(_) => {
+                    let named = OstId::of_resource(&wish.resource);
+                    let answer = self.glimpse(context, wish).await;
+                    self.tell_missing(context.target.name(), Some(named), answer)
+                }
                 _ => Err(Errno::EOPNOTSUPP),
             }
         })
@@ -97,11 +104,49 @@ impl Operations for Ost {
 
     fn lock_value<'a>(
         &'a self,
-        _: &'a Arc<Target>,
+        target: &'a Arc<Target>,
         lock: &'a LockDesc,
     ) -> BoxFuture<'a, Result<Bytes, Errno>> {
-        Box::pin(async move { self.value(lock.resource) })
+        let named = OstId::of_resource(&lock.resource);
+        let answer = self.value(lock.resource);
+        let answer = self.tell_missing(target.name(), Some(named), answer);
+        Box::pin(std::future::ready(answer))
     }
+}
+
+impl Ost {
+    /// Says which object is not here that somebody asks for. One that is being removed is asked for, too: so it
+    /// is no error yet. Above the last one nothing was ever made, and nothing was lost.
+    fn tell_missing<T>(
+        &self,
+        target: &str,
+        named: Option<OstId>,
+        answer: Result<T, Errno>,
+    ) -> Result<T, Errno> {
+        if let (Err(Errno::ENOENT), Some(oi)) = (&answer, named)
+            && let Ok(fid) = objects::fid_of(oi, self.index)
+            && objects::last_id(&*self.store, oi.seq()).is_ok_and(|last| oi.id() <= last)
+        {
+            tracing::info!(target, object = %fid,
+                "an object is asked for that is not here any more: it was destroyed, or it is lost");
+        }
+        answer
+    }
+}
+
+/// The object whose data or attributes a request is about.
+fn named(request: &Request) -> Option<OstId> {
+    Some(match request {
+        Request::OstRead(request) => request.ost_body.oa.oi,
+        Request::OstWrite(request) => request.ost_body.oa.oi,
+        Request::OstPunch(request) => request.ost_body.oa.oi,
+        Request::OstFallocate(request) => request.ost_body.oa.oi,
+        Request::OstSeek(request) => request.ost_body.oa.oi,
+        Request::OstGetattr(request) => request.ost_body.oa.oi,
+        Request::OstSetattr(request) => request.ost_body.oa.oi,
+        Request::OstSync(request) => request.ost_body.oa.oi,
+        _ => return None,
+    })
 }
 
 /// Whether a request changes objects.

@@ -3,8 +3,7 @@
 //! is refused (store-disk), and nothing of it is lost.
 //!
 //! What went to an OST since its copy was taken may be lost, durable or not, and its objects with it: reads
-//! may show what was there since then, zeros of a new object, or `EIO` where the object is missing, and
-//! never another file's bytes. No loss without a word: the target counts clients that know more, and says
+//! may show what was there since then, or `EIO` where the object is missing, and never another file's bytes. No loss without a word: the target counts clients that know more, and says
 //! so in its log, and the clients do in theirs.
 
 use std::io;

@@ -83,6 +83,11 @@ impl History {
         transno > Transno(0) && transno <= self.epoch.last_before()
     }
 
+    /// Whether a target may have told a client of this number before this store took its place.
+    pub(crate) fn may_have_told(&self, transno: Transno) -> bool {
+        self.epoch.may_be_earlier_than(transno)
+    }
+
     /// Everything up to here is durable.
     pub(crate) fn committed(&self) -> Transno {
         self.progress.get().committed

@@ -21,6 +21,9 @@ use crate::target::Target;
 
 /// How long after a failure it is tried again to forget a client.
 const FORGETS_AGAIN_AFTER: Duration = Duration::from_secs(1);
+/// What an empty target claims to be durable: a number below that of any transaction. A claim of 0 is none to
+/// clients, and one that knew the target before it was emptied would not notice.
+const NOTHING: Transno = Transno(1);
 /// How often a connect looks whether an earlier one of its client is done.
 const LOOKS_AGAIN_AFTER: Duration = Duration::from_millis(5);
 
@@ -119,7 +122,7 @@ impl Target {
             Ok((export, agreed, op_flags)) => {
                 let head = ReplyHead {
                     handle: export.handle(),
-                    last_committed: self.last_committed(),
+                    last_committed: self.last_committed().max(NOTHING),
                     op_flags,
                     ..ReplyHead::default()
                 };
@@ -335,7 +338,7 @@ impl Target {
                 self.recovery.connected(self.first_replay(connect))
             })
         };
-        self.check_history(connect);
+        self.check_history(connect, export);
         if let Some(ended) = returns {
             self.recovery_step(ended);
         }
@@ -351,13 +354,17 @@ impl Target {
     }
 
     /// Says it if the client was told that more is durable than there is: this store is cut, or older
-    /// than the one that told it. What lies between is in no replay, for the client has dropped it.
-    fn check_history(&self, connect: &Connect) {
+    /// than the one that told it. What lies between is in no replay, for the client has dropped it. A number
+    /// that no incarnation can have given is nothing that a target told.
+    fn check_history(&self, connect: &Connect, export: &Export) {
         let committed = self.last_committed();
-        if connect.told <= committed {
+        if connect.told <= committed.max(NOTHING) || !self.history.may_have_told(connect.told) {
             return;
         }
-        self.recovery.went_back();
+        // One that comes again and again counts once.
+        if !std::mem::replace(&mut export.lock().knows_more, true) {
+            self.recovery.went_back();
+        }
         tracing::error!(target = self.name(), client = %connect.client, nid = %connect.from,
             "{} went back in time: client {} was told that transaction {} was durable, the store \
              has {committed}. What lies between is lost: check the store, and where it was restored from",

@@ -19,6 +19,10 @@ const SHIFT: u32 = 32;
 /// How far the epochs of two incarnations are apart.
 const STEP: u32 = 2;
 
+/// By how many starts of the target a store may be older than another that has replaced it for a while. More is no
+/// older copy, but a client that makes up numbers.
+const STARTS_MISSED: u32 = 1 << 16;
+
 /// The last number that there is: Lustre's tools print them with a sign.
 pub(crate) const TRANSNO_MAX: Transno = Transno(u64::MAX >> 1);
 
@@ -36,6 +40,12 @@ impl Epoch {
         let reached = u32::try_from(last.0 >> SHIFT).ok()?.max(before.0);
         let next = Self(reached.checked_add(STEP)?);
         (next.start() < TRANSNO_MAX).then_some(next)
+    }
+
+    /// Whether a store of this epoch may be an older copy of one that has given out `transno`.
+    pub(crate) fn may_be_earlier_than(self, transno: Transno) -> bool {
+        let latest = Self(self.0.saturating_add(STARTS_MISSED * STEP));
+        transno <= latest.start().min(TRANSNO_MAX)
     }
 
     /// The number before its first transaction's.
@@ -62,6 +72,14 @@ mod tests {
         assert_eq!(next(1, 2 << 32 | 7), Some(Epoch(4)));
         let last = Epoch(3).last_before();
         assert!(last > Transno(2 << 32 | 7) && last < Epoch(3).start());
+    }
+
+    #[test]
+    fn a_copy_is_older_by_some_starts_and_not_by_all() {
+        let may_be = |transno| Epoch(3).may_be_earlier_than(Transno(transno));
+        assert!(may_be(3 << 32 | 7) && may_be(70 << 32 | 7));
+        assert!(!may_be(u64::MAX) && !may_be(TRANSNO_MAX.0 + 1) && !may_be(TRANSNO_MAX.0));
+        assert!(!Epoch(u32::MAX).may_be_earlier_than(Transno(u64::MAX)));
     }
 
     #[test]

@@ -57,6 +57,8 @@ pub(crate) struct State {
     pub(crate) is_connecting: bool,
     /// The client is a server, and so is its node.
     pub(crate) is_server: bool,
+    /// It was told that more is durable than there is.
+    pub(crate) knows_more: bool,
     pub(crate) last_request: Instant,
     /// Answers that the client may ask for again, one per slot.
     pub(crate) replies: Replies,
@@ -84,6 +86,7 @@ impl Export {
             import: ObdHandle(0),
             reverse: None,
             is_server: false,
+            knows_more: false,
             last_request: Instant(0),
             replies: Replies::default(),
             tag_max: 0,

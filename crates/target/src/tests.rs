@@ -494,6 +494,45 @@ fn a_store_that_went_back_in_time_is_counted_when_a_client_knows_more() {
     });
 }
 
+/// It was emptied, or another took its place: a claim of 0 would tell clients nothing.
+#[test]
+fn an_empty_target_claims_what_tells_a_client_that_all_is_gone() {
+    let world = TestWorld::new(6);
+    world.clone().run(async move {
+        let (node, _) = start(&world, &manual_store()).await;
+        let one = node.connect("one").await;
+        assert_eq!(one.told(), Transno(1));
+        modify(&one, 1).await;
+        node.target.sync().await.unwrap();
+        modify(&one, 2).await;
+        assert!(one.told() > Transno(1));
+        let before = one.told();
+
+        let (node, _) = start(&world, &manual_store()).await;
+        let one = one.follow(&node);
+        one.connect().await.unwrap();
+        assert!(one.claimed() != Transno(0) && one.claimed() < before);
+        assert_eq!(node.target.view().recovery.went_back, 1);
+        // One that has heard of nothing but the emptiness is content.
+        node.connect("two").await.connect().await.unwrap();
+        assert_eq!(node.target.view().recovery.went_back, 1);
+    });
+}
+
+#[test]
+fn numbers_that_no_target_has_told_are_not_counted_and_others_once() {
+    let world = TestWorld::new(6);
+    world.clone().run(async move {
+        let (node, _) = start(&world, &manual_store()).await;
+        let one = node.connect("one").await;
+        for (told, counted) in [(u64::MAX, 0), (u64::MAX >> 1, 0), (5 << 32, 1), (6 << 32, 1)] {
+            one.say_told(Transno(told));
+            one.connect().await.unwrap();
+            assert_eq!(node.target.view().recovery.went_back, counted, "{told}");
+        }
+    });
+}
+
 #[test]
 fn locks_are_told_again_when_all_changes_are_replayed() {
     let world = TestWorld::new(14);

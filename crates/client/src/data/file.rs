@@ -5,7 +5,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 use sheen_io::BoxFuture;
 use sheen_layout::Component;
-use sheen_types::{Errno, Extent, Timestamp};
+use sheen_types::{Errno, Extent, Timestamp, Uuid};
+use sheen_wire::ost::OstId;
 
 use super::ahead::Ahead;
 use super::course::{Refusal, Seen};
@@ -178,6 +179,10 @@ impl DataFile for File {
             }
             self.read_pieces(offset, u64::from(length), how).await
         })
+    }
+
+    fn absent(&self) -> Vec<(Uuid, OstId)> {
+        self.objects.iter().filter_map(|object| object.absent()).collect()
     }
 
     fn write<'a>(

@@ -46,8 +46,9 @@ use bytes::Bytes;
 use sheen_io::BoxFuture;
 use sheen_ldlm::client::Config;
 use sheen_rpc::Channel;
-use sheen_types::{Errno, Extent, Fid, Timestamp};
+use sheen_types::{Errno, Extent, Fid, Timestamp, Uuid};
 use sheen_wire::connect::ObdConnectData;
+use sheen_wire::ost::OstId;
 
 use crate::locks::{LockSpace, Protected};
 use crate::posix::{Credentials, Fallocate, Invalidated, Seek, Stale};
@@ -206,6 +207,9 @@ pub trait DataFile: Send + Sync {
 
     /// The layout, as it was seen.
     fn layout(&self) -> &FileLayout;
+
+    /// The objects that their targets said last they do not have.
+    fn absent(&self) -> Vec<(Uuid, OstId)>;
 
     /// Whether the lock on the layout was held ever since that was seen.
     fn is_current(&self) -> bool;

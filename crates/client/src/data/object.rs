@@ -17,7 +17,7 @@ use parking_lot::Mutex;
 use sheen_io::BoxFuture;
 use sheen_layout::Mapping;
 use sheen_ldlm::LockFlags;
-use sheen_types::{Errno, Extent, Fid, LockMode, ResourceName, Timestamp};
+use sheen_types::{Errno, Extent, Fid, LockMode, ResourceName, Timestamp, Uuid};
 use sheen_wire::codec::{ByteOrder, Reader, Wire, Writer};
 use sheen_wire::ost::{Obdo, OstId, OstLvb};
 use tokio::sync::Notify;
@@ -58,6 +58,8 @@ pub(super) struct State {
     pub(super) known: Known,
     /// Goes up whenever `known` changes: what was asked before that is no news.
     pub(super) version: u64,
+    /// Whether the OST said last that it has no such object.
+    pub(super) is_absent: bool,
     /// Whether the OST has told `known`. A lock may be older than this object, and be no proof.
     pub(super) is_told: bool,
     /// Who pays for new blocks.
@@ -204,9 +206,10 @@ impl Object {
         let asking = held.map(|held| self.osc.shared.asked.ask(self.file, held));
         let lock = match (self.osc.keeper, mode) {
             // A reader's lock of ours on the same inode is sure to be in the way.
-            (Keeper::Mdt, LockMode::Pw) => self.osc.locks().enqueue_instead(ask).await?,
-            _ => self.osc.locks().enqueue(ask).await?,
+            (Keeper::Mdt, LockMode::Pw) => self.osc.locks().enqueue_instead(ask).await,
+            _ => self.osc.locks().enqueue(ask).await,
         };
+        let lock = self.heard(lock)?;
         drop(asking);
         Ok(Lease::Held { _lock: lock })
     }
@@ -252,6 +255,18 @@ impl Object {
             state.known.mtime = told.mtime.max(before.mtime);
             state.known.ctime = told.ctime.max(before.ctime);
         }
+    }
+
+    /// Notes what the OST says of whether it has the object.
+    pub(super) fn heard<T>(&self, answer: Result<T, Errno>) -> Result<T, Errno> {
+        self.state.lock().is_absent = matches!(answer, Err(Errno::ENOENT));
+        answer
+    }
+
+    /// Target and object, where the target has none of that name.
+    pub(super) fn absent(&self) -> Option<(Uuid, OstId)> {
+        let is_absent = self.state.lock().is_absent;
+        is_absent.then(|| (self.osc.channel.target_uuid(), self.oi))
     }
 
     /// Takes over what a reply to a data RPC says: the object's blocks.

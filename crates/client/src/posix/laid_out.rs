@@ -7,8 +7,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use sheen_types::{Errno, Extent};
+use sheen_types::{Errno, Extent, Fid};
 use sheen_wire::md::LayoutIntentOp;
+use sheen_wire::ost::OstId;
 
 use super::Mounted;
 use super::types::Credentials;
@@ -83,7 +84,16 @@ impl Mounted {
         match self.meta.getattr(who, inode).await {
             Err(Errno::ENOENT | Errno::ESTALE) => Errno::ESTALE,
             _ => {
-                tracing::error!(file = %inode.fid, "an object of the file is lost");
+                let absent = inode.state().data.as_ref().map(|data| data.absent());
+                let absent = absent.filter(|absent| !absent.is_empty());
+                let Some(absent) = absent else {
+                    tracing::error!(file = %inode.fid, "an object of the file is lost");
+                    return Errno::EIO;
+                };
+                for (target, object) in absent {
+                    tracing::error!(%target, object = %name_of(object), file = %inode.fid,
+                        "an object of the file is lost: its target does not have it");
+                }
                 Errno::EIO
             }
         }
@@ -157,6 +167,12 @@ impl Mounted {
         }
         Ok(data)
     }
+}
+
+/// An object as its OST's log and fsck name it.
+fn name_of(object: OstId) -> String {
+    let fid = Fid::new(object.word0, object.word1 as u32);
+    if fid.is_normal() { fid.to_string() } else { format!("{object:?}") }
 }
 
 /// Whether the layout that is known is still covered.

@@ -8,7 +8,8 @@ use sheen_io::BoxFuture;
 use sheen_layout::Mapping;
 use sheen_ldlm::client::Config;
 use sheen_rpc::Channel;
-use sheen_types::{Errno, Extent, Fid, HashMap, ResourceName, Timestamp};
+use sheen_types::{Errno, Extent, Fid, HashMap, ResourceName, Timestamp, Uuid};
+use sheen_wire::ost::OstId;
 
 use crate::data::{
     AddedMdt, Asking, Brought, DataAttributes, DataEvents, DataFile, DataPath, FileLayout,
@@ -177,6 +178,10 @@ impl DataPath for FakeData {
 }
 
 impl DataFile for Shared {
+    fn absent(&self) -> Vec<(Uuid, OstId)> {
+        Vec::new()
+    }
+
     fn read(
         &self,
         offset: u64,

@@ -28,8 +28,6 @@ use super::race::race;
 pub(crate) const LAST_USED: Fid = Fid::new(fid_seq::LOCAL_FILE, 0x202);
 /// Before the first object: id 1 stays unused, as with Lustre.
 pub(super) const FIRST_USED: u64 = 1;
-/// Objects that an OST creates by one request (`OST_MAX_PRECREATE`).
-const CREATE_MAX: u64 = 20_000;
 /// Ids end here: what an older version believed of a replay is no reason to wrap.
 const USED_MAX: u64 = u64::MAX >> 1;
 /// Objects created at a time: from this...
@@ -194,28 +192,35 @@ impl Ost {
     pub(super) fn is_usable(&self) -> bool {
         let pool = self.pool.lock();
         self.is_active()
-            && pool.agreed.is_some()
+            && self.agrees(&pool)
             && !pool.is_full
             && self.channel().state() == ImportState::Full
+    }
+
+    /// Whether what the pool has exists: one that was restarted may have come back without it.
+    fn agrees(&self, pool: &Pool) -> bool {
+        pool.agreed == Some(self.channel().connect_data().instance)
     }
 
     /// Whether it is only a question of time until it can be used: it starts, or was restarted.
     pub(super) fn may_become_usable(&self) -> bool {
         let pool = self.pool.lock();
         let state = self.channel().state();
-        let is_away = pool.agreed.is_none() || state != ImportState::Full;
+        let is_away = !self.agrees(&pool) || state != ImportState::Full;
         self.is_active() && is_away && !pool.is_full && state != ImportState::Closed
     }
 
     /// Whether it was restarted and its clients replay, which ends with its recovery window; if we were, too,
-    /// it takes us after that. Not for longer than [`RECOVERY_MAX`] in one go.
+    /// it takes us after that. Then we ask what it has. Not for longer than [`RECOVERY_MAX`] in one go.
     pub(super) fn recovers(&self, now: Instant) -> bool {
-        use ImportState::{Recover, Replay, ReplayLocks, ReplayWait};
+        use ImportState::{Full, Recover, Replay, ReplayLocks, ReplayWait};
         let channel = self.channel();
-        let replays = matches!(channel.state(), Replay | ReplayLocks | ReplayWait | Recover);
-        let recovers = self.may_become_usable() && (replays || channel.is_put_off());
+        let state = channel.state();
+        let replays = matches!(state, Replay | ReplayLocks | ReplayWait | Recover);
+        let may_become_usable = self.may_become_usable();
         let mut pool = self.pool.lock();
-        if !recovers {
+        let is_asked = state == Full && pool.agreed.is_some() && !self.agrees(&pool);
+        if !(may_become_usable && (replays || is_asked || channel.is_put_off())) {
             pool.recovers_since = None;
             return false;
         }
@@ -225,12 +230,11 @@ impl Ost {
     /// An object nobody has used; `None` if there is none ahead.
     pub(super) fn take(&self) -> Option<u64> {
         let mut pool = self.pool.lock();
-        if pool.agreed.is_some()
-            && let Some(id) = pool.returned.pop()
-        {
+        let agrees = self.agrees(&pool);
+        if agrees && let Some(id) = pool.returned.pop() {
             return Some(id);
         }
-        if pool.agreed.is_none() || pool.next > pool.last {
+        if !agrees || pool.next > pool.last {
             drop(pool);
             self.kick.notify_one();
             return None;
@@ -341,43 +345,27 @@ impl Ost {
         Ok(())
     }
 
-    /// Makes an OST have objects up to `used` that is further behind than one request goes: a client's replay
-    /// has named one far ahead.
-    async fn catch_up(&self, used: u64) -> Result<u64, RpcError> {
-        // An id that exists is answered with the last one there is.
-        let mut last = self.create(FIRST_USED, ObdoFlags::NONE).await?;
-        while last < used {
-            let made = self.create(used.min(last + CREATE_MAX), ObdoFlags::NONE).await?;
-            if made <= last {
-                return Err(RpcError::Protocol("an OST that creates no objects".to_owned()));
-            }
-            last = made;
-        }
-        self.create(used, ObdoFlags::DELORPHAN).await
-    }
-
     /// After we or the OST came back: removes what was created and never used.
     async fn agree(&self, target: &Arc<Target>) -> Result<(), RpcError> {
+        // From when this is another one on, nobody takes an object; what was taken counts as used.
         let instance = self.channel().connect_data().instance;
-        if self.pool.lock().agreed == Some(instance) {
-            return Ok(());
-        }
         let used = {
-            let mut pool = self.pool.lock();
-            // From here on nobody takes an object; what was taken counts as used.
-            pool.agreed = None;
+            let pool = self.pool.lock();
+            if pool.agreed == Some(instance) {
+                return Ok(());
+            }
             self.used.load(Ordering::Acquire).max(pool.next - 1)
         };
         // The sequence may have been given to this OST a moment ago: it must not be another's after a
         // crash of ours.
         target.sync().await.map_err(RpcError::Errno)?;
-        let last = match self.create(used, ObdoFlags::DELORPHAN).await {
-            Err(RpcError::Errno(Errno::EINVAL)) => self.catch_up(used).await?,
-            done => done?,
-        };
+        let last = self.create(used, ObdoFlags::DELORPHAN).await;
         let mut pool = self.pool.lock();
+        let last = last.inspect_err(|_| pool.agreed = None)?.max(used);
         (pool.next, pool.last) = (last + 1, last);
-        pool.agreed = Some(self.channel().connect_data().instance);
+        // An OST that was put back from an older copy may have lost them.
+        pool.returned.clear();
+        pool.agreed = Some(instance);
         pool.recovers_since = None;
         Ok(())
     }

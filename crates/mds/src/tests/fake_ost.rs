@@ -14,9 +14,6 @@ use sheen_wire::messages::{
 use sheen_wire::ost::{ObdoFlags, OstBody, OstId};
 use sheen_wire::ptlrpc::PtlrpcBody;
 
-/// Objects that it makes by one request, as an OST does.
-const CREATE_MAX: u64 = 20_000;
-
 /// What the OST holds and was told.
 pub(super) struct State {
     pub(super) objects: BTreeSet<(u64, u64)>,
@@ -26,6 +23,8 @@ pub(super) struct State {
     pub(super) owners: Vec<(OstId, u32, u32)>,
     pub(super) import: ImportState,
     pub(super) is_put_off: bool,
+    /// Another one after each restart.
+    pub(super) instance: u32,
     pub(super) free_blocks: u64,
 }
 
@@ -43,6 +42,7 @@ impl FakeOst {
             owners: Vec::new(),
             import: ImportState::Full,
             is_put_off: false,
+            instance: 1,
             free_blocks: 1 << 30,
         };
         Arc::new(Self { state: Mutex::new(state) })
@@ -61,11 +61,9 @@ impl FakeOst {
                     oa.valid.contains(Valid::FLAGS) && oa.flags.contains(ObdoFlags::DELORPHAN);
                 let (sequence, id) = (oa.oi.word0, oa.oi.word1);
                 state.creates += 1;
-                if id.saturating_sub(state.last) > CREATE_MAX {
-                    return Err(RpcError::Errno(Errno::EINVAL));
-                }
-                if orphans && id < state.last {
+                if orphans {
                     state.objects.retain(|(_, object)| *object <= id);
+                    state.last = state.last.max(id);
                 } else {
                     for new in state.last + 1..=id {
                         state.objects.insert((sequence, new));
@@ -125,7 +123,8 @@ impl Channel for FakeOst {
     }
 
     fn connect_data(&self) -> ObdConnectData {
-        ObdConnectData { instance: 1, ..ObdConnectData::default() }
+        let instance = self.state.lock().instance;
+        ObdConnectData { instance, ..ObdConnectData::default() }
     }
 
     fn peer(&self) -> Nid {

@@ -97,6 +97,36 @@ fn an_ost_that_may_not_be_used_gets_no_files_and_is_asked_for_nothing() {
     );
 }
 
+/// It is put back from an older copy: what the MDT has of it ahead is not there any more.
+#[test]
+fn an_ost_that_came_back_is_asked_what_it_has_before_files_get_objects_of_it() {
+    let world = TestWorld::new(67);
+    let inner = world.clone();
+    run(
+        async move {
+            let server = Server::start(&inner, 1).await;
+            let client = server.client("c").await;
+            client.create(Fid::ROOT, "before").await.unwrap();
+            server.check();
+            {
+                let mut ost = server.osts[0].state.lock();
+                ost.objects.clear();
+                (ost.last, ost.instance) = (0, 2);
+            }
+            let missing = || {
+                let objects = crate::check(&*server.store).unwrap().objects;
+                objects.iter().filter(|it| !server.osts[0].has(&it.object)).count()
+            };
+            assert_eq!(missing(), 1);
+            for number in 0..10 {
+                client.create(Fid::ROOT, &format!("after-{number}")).await.unwrap();
+                assert_eq!(missing(), 1, "{number}");
+            }
+        },
+        &world,
+    );
+}
+
 #[test]
 fn free_space_decides_as_far_as_operators_let_it() {
     let world = TestWorld::new(69);

@@ -8,7 +8,7 @@ use sheen_types::{Errno, Fid, LockHandle, LockMode, ResourceName, fid_seq};
 use sheen_wire::ldlm::{LdlmLockDesc, LdlmRequest, LdlmResourceDesc, LockFlags, LockType};
 use sheen_wire::md::Valid;
 use sheen_wire::messages::{
-    LdlmEnqueue, OstCreate, OstDestroy, OstGetattr, OstPunch, OstSetattr, OstSync, Request,
+    LdlmEnqueue, OstCreate, OstDestroy, OstGetattr, OstPunch, OstSetattr, OstSync, Reply, Request,
 };
 use sheen_wire::ost::{BrwFlags, Obdo, ObdoFlags, OstBody, OstId};
 
@@ -141,5 +141,43 @@ fn owners_of_objects_are_set_by_servers() {
         assert_eq!(refused(&client, set(Valid::MTIME)).await, None);
         assert_eq!(refused(&mdt, set(Valid::UID | Valid::GID)).await, None);
         assert_eq!((now().uid, now().gid, now().modified.seconds), (7, 7, 9));
+    });
+}
+
+/// An MDT hears of an object when it is durable. One that this OST does not have is lost.
+#[test]
+fn an_object_that_the_mdt_has_used_and_that_is_not_here_stays_missing() {
+    with_ost(MemOptions::default(), |server: Server| async move {
+        let mdt = server.node.connect_server("m").await;
+        let sequence = fid_seq::NORMAL + 9;
+        let agree = |id| {
+            let mut request = create(sequence, id);
+            request.ost_body.oa.valid |= Valid::FLAGS;
+            request.ost_body.oa.flags = ObdoFlags::DELORPHAN;
+            request
+        };
+        assert_eq!(refused(&mdt, create(sequence, 10)).await, None);
+        // Further than one request creates: a salvaged MDT leaves a gap.
+        for used in [15, 1 << 20] {
+            let call = TestCall::new(agree(used)).tagged(1);
+            let Some(Reply::OstCreate(reply)) = mdt.call_with(call).await.unwrap().reply else {
+                panic!("no answer");
+            };
+            assert_eq!(reply.ost_body.unwrap().oa.oi.id(), used);
+        }
+        let oi = |id| OstId { word0: sequence, word1: id };
+        for id in [11, 15, 1 << 20] {
+            for request in naming(oi(id)) {
+                let kind = request.kind();
+                assert_eq!(refused(&mdt, request).await, Some(Errno::ENOENT), "{kind:?} {id}");
+            }
+        }
+        // What comes after is made.
+        assert_eq!(refused(&mdt, create(sequence, (1 << 20) + 1)).await, None);
+        let attributes = OstGetattr {
+            ost_body: body(Obdo { oi: oi((1 << 20) + 1), ..named(1) }),
+            ..Default::default()
+        };
+        assert_eq!(refused(&mdt, attributes).await, None);
     });
 }

@@ -280,7 +280,8 @@ impl Engine {
     /// The target may claim less than it once told: its store was cut, or is an older one. As in
     /// Lustre the import goes on and replays what it has, but it says so. And from here on it believes
     /// only the new claim: with the old one it would drop changes that are not durable at all. A claim
-    /// of 0 is none: a target gives it to a client that it takes for a new one.
+    /// of 0 is none: Lustre's targets give it to a client that they take for a new one. Ours, where they are
+    /// empty, claim more than that (`sheen_target`).
     fn check_history(&mut self, claimed: Transno, actions: &mut Vec<Action>) {
         if claimed != Transno(0) && claimed < self.committed {
             actions.push(Action::WentBack(self.committed, claimed));

@@ -51,8 +51,11 @@ pub(crate) fn salvage(options: &Salvage) -> Result<(), Fault> {
     let name = &options.target;
     tell(name, &found);
     in_order(name, &new, &kind)?;
-    rename(&directory, &old)?;
-    rename(&new, &directory)?;
+    // All of the new store is durable before it takes the old one's place.
+    sync(&new)?;
+    exchange(&new, &directory)?;
+    rename(&new, &old)?;
+    sync(parent(&directory))?;
     output::line(format_args!(
         "{name}: the damaged store is kept as {}; look at the new one with `sheen fsck`",
         old.display()
@@ -113,6 +116,39 @@ fn beside(directory: &Path, what: &str) -> PathBuf {
     directory.with_file_name(format!("{what}-{name}"))
 }
 
+fn parent(path: &Path) -> &Path {
+    path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
+/// Each takes the other's name at once: a crash leaves one of them in the target's place. Where the file system
+/// cannot do that, a crash in between leaves the target's place empty, and both beside it.
+fn exchange(new: &Path, directory: &Path) -> Result<(), Fault> {
+    use rustix::fs::{CWD, RenameFlags, renameat_with};
+    match renameat_with(CWD, new, CWD, directory, RenameFlags::EXCHANGE) {
+        Ok(()) => Ok(()),
+        Err(rustix::io::Errno::INVAL | rustix::io::Errno::NOSYS | rustix::io::Errno::OPNOTSUPP) => {
+            let between = beside(directory, "exchanged");
+            rename(directory, &between)?;
+            rename(new, directory)?;
+            rename(&between, new)
+        }
+        Err(errno) => {
+            let error = std::io::Error::from(errno);
+            let text =
+                format!("cannot exchange {} and {}: {error}", new.display(), directory.display());
+            Err(Fault::new(errno_of(&error), text))
+        }
+    }
+}
+
+fn sync(directory: &Path) -> Result<(), Fault> {
+    let synced = std::fs::File::open(directory).and_then(|opened| opened.sync_all());
+    synced.map_err(|error| {
+        let text = format!("cannot make {} durable: {error}", directory.display());
+        Fault::new(errno_of(&error), text)
+    })
+}
+
 fn rename(from: &Path, to: &Path) -> Result<(), Fault> {
     let failed = |error: std::io::Error| {
         Fault::new(errno_of(&error), format!("cannot rename {}: {error}", from.display()))
@@ -145,6 +181,7 @@ fn in_order(name: &str, place: &Path, kind: &PlanKind) -> Result<(), Fault> {
     match kind {
         PlanKind::Target(target) if target.kind == TargetKind::Mdt => {
             let done = sheen_mds::rebuild(&store, &objects, &indexes, now()).map_err(broken)?;
+            sheen_mds::skip_used_objects(&store).map_err(broken)?;
             tell_names(name, &done);
         }
         PlanKind::Target(_) => {

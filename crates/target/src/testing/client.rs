@@ -105,6 +105,7 @@ impl TestTarget {
             conn_cnt: AtomicU32::new(0),
             xid: AtomicU64::new(0x1000 * XID_STEP),
             told: AtomicU64::new(0),
+            claimed: AtomicU64::new(0),
             callbacks: Mutex::new(Vec::new()),
             answer: Mutex::new(None),
         };
@@ -177,6 +178,8 @@ struct Client {
     xid: AtomicU64,
     /// What it was told to be durable, newest.
     told: AtomicU64,
+    /// The same, last.
+    claimed: AtomicU64,
     callbacks: Mutex<Vec<Request>>,
     answer: Mutex<Option<Callback>>,
 }
@@ -312,6 +315,23 @@ impl TestClient {
         Ok(answer.head)
     }
 
+    /// The newest transaction that it was told to be durable.
+    #[must_use]
+    pub fn told(&self) -> Transno {
+        Transno(self.inner.told.load(Ordering::Acquire))
+    }
+
+    /// What the last answer claimed to be durable.
+    #[must_use]
+    pub fn claimed(&self) -> Transno {
+        Transno(self.inner.claimed.load(Ordering::Acquire))
+    }
+
+    /// Says from now on that it was told this number.
+    pub fn say_told(&self, told: Transno) {
+        self.inner.told.store(told.0, Ordering::Release);
+    }
+
     /// Goes over to another incarnation of the target, with its xids and its import; not connected.
     #[must_use]
     pub fn follow(&self, node: &TestTarget) -> TestClient {
@@ -346,6 +366,7 @@ impl TestClient {
             conn_cnt: AtomicU32::new(old.conn_cnt.load(Ordering::Acquire)),
             xid: AtomicU64::new(old.xid.load(Ordering::Acquire)),
             told: AtomicU64::new(old.told.load(Ordering::Acquire)),
+            claimed: AtomicU64::new(0),
             callbacks: Mutex::new(Vec::new()),
             answer: Mutex::new(None),
         }
@@ -447,6 +468,7 @@ impl TestClient {
         inner.node.world.world().tasks.spawn("request", handled);
         let (head, reply) = receiver.await.ok()?;
         inner.told.fetch_max(head.last_committed.0, Ordering::AcqRel);
+        inner.claimed.store(head.last_committed.0, Ordering::Release);
         let bulk = bulk.sink.lock().concat().into();
         Some(TestAnswer { xid, head, reply, bulk })
     }

@@ -136,6 +136,49 @@ fn name(path: &std::path::Path) -> &str {
     path.file_name().and_then(|name| name.to_str()).unwrap_or_default()
 }
 
+/// The MDT's end is lost, and the newest files with it: their objects stay, and `sheen fsck -y` gives them names.
+#[test]
+fn objects_of_files_that_a_salvaged_mdt_has_lost_are_kept() {
+    scene("salvage-newest", 1, LIMIT, |cluster| {
+        fs::write(cluster.mnt().join("old"), "old").told("write")?;
+        cluster.down()?;
+        let journal = journal(cluster)?;
+        let before = fs::read(&journal).told("read")?;
+        let used = before.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
+        cluster.up()?;
+        for number in 0..20 {
+            let path = cluster.mnt().join(format!("new-{number}"));
+            fs::write(path, format!("newest {number};").repeat(100)).told("write")?;
+        }
+        cluster.down()?;
+        let file = fs::OpenOptions::new().write(true).open(&journal).told("open")?;
+        file.set_len(used as u64).told("cut")?;
+        ensure(cluster.up().is_err(), || "it came up with a journal cut".to_owned())?;
+        let dir = cluster.dir().to_string_lossy().into_owned();
+        cluster.must(&["salvage", "--dir", &dir, "mdt0000"])?;
+        cluster.up()?;
+        let old = fs::read_to_string(cluster.mnt().join("old")).told("read")?;
+        ensure(old == "old", || old.clone())?;
+        fs::write(cluster.mnt().join("after"), "after").told("write")?;
+        // The MDT and the OST have agreed on what there is.
+        cluster.down()?;
+        let repaired = cluster.run(&["fsck", "-y", "--dir", &dir])?.output;
+        cluster.up()?;
+        let mut found: Vec<String> = Vec::new();
+        for entry in fs::read_dir(cluster.mnt().join("lost+found")).told("list")? {
+            found.push(fs::read_to_string(entry.told("list")?.path()).told("read")?);
+        }
+        for number in 0..20 {
+            let content = format!("newest {number};").repeat(100);
+            let is_there = cluster.mnt().join(format!("new-{number}")).exists();
+            ensure(is_there || found.contains(&content), || {
+                format!("{number} is lost: {repaired}")
+            })?;
+        }
+        Ok(())
+    });
+}
+
 /// A target without its configuration and without its engine is salvaged: what is left is its data, under the
 /// names that the MDT has for it.
 #[test]

@@ -191,6 +191,22 @@ fn a_write_back_to_an_object_that_is_gone_is_an_io_error() {
 }
 
 #[test]
+fn an_object_that_its_target_does_not_have_is_named_until_it_has_it() {
+    let fixture = Fixture::new(1 << 20);
+    let file = fixture.file(2);
+    assert_eq!(file.absent(), []);
+    fixture.ost().refuse("write", Errno::ENOENT);
+    let write = || fixture.write(&file, WriteAt::Offset(0), pattern(4096), DIRECT);
+    write().expect_err("it is not there");
+    let absent = file.absent();
+    assert_eq!(absent.len(), 1, "{absent:?}");
+    let (_, stripe) = file.layout().objects().next().expect("one");
+    assert_eq!(Some(absent[0].1.fid(0)), stripe.map(|stripe| Some(stripe.object)));
+    write().expect("refused once");
+    assert_eq!(file.absent(), []);
+}
+
+#[test]
 fn other_calls_do_not_fail_for_an_old_failure() {
     let fixture = Fixture::new(1 << 20);
     let file = fixture.file(1);
