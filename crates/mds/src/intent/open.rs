@@ -240,7 +240,7 @@ impl Mdt {
         let handle = progress.body.open_handle;
         self.put_inode(context, &inode, progress)?;
         progress.body.open_handle = handle;
-        self.add_data(context, data, guard.as_ref(), &inode, progress)?;
+        self.add_data(context, opening, data, guard.as_ref(), &inode, progress)?;
         give_lock(context, opening, guard, progress)
     }
 

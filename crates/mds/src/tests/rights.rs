@@ -602,3 +602,39 @@ fn a_stranger_changes_nothing_whatever_combination_of_changes_is_asked_for() {
         &world,
     );
 }
+
+#[test]
+fn a_close_tells_what_its_open_had_the_right_to_change() {
+    let world = TestWorld::new(97);
+    let inner = world.clone();
+    run(
+        async move {
+            let server = Server::start(&inner, 1).await;
+            let root = server.client("c").await;
+            let file = root.make(Fid::ROOT, "f", REGULAR | 0o604).await.unwrap();
+            root.close(&root.open(Fid::ROOT, "f", OpenFlags::WRITE).await.unwrap()).await.unwrap();
+            let before = root.getattr(file).await.unwrap();
+            let stranger = root.as_user(5, 5);
+            let tell = async |who: &Client, flags| {
+                let opened = who.open_fid(file, flags).await.unwrap();
+                let mut request = who.close_request(file, opened.body.open_handle);
+                let record = &mut request.rec_reint;
+                record.valid = AttrValid::LSIZE | AttrValid::LBLOCKS | AttrValid::ATIME;
+                record.valid |= AttrValid::MTIME | AttrValid::CTIME;
+                (record.size, record.blocks) = (1 << 40, 99);
+                (record.atime, record.mtime, record.ctime) = (7777, 8888, 9999);
+                who.modify(request).await.unwrap();
+                root.getattr(file).await.unwrap()
+            };
+            let after = tell(&stranger, OpenFlags::NONE).await;
+            assert_eq!(after, before, "an open that asked for nothing");
+            let after = tell(&stranger, OpenFlags::READ).await;
+            assert_eq!(after.atime, 7777, "a reader tells when it read");
+            assert_eq!(after, MdtBody { atime: 7777, ..before }, "and nothing else");
+            let after = tell(&root, OpenFlags::WRITE).await;
+            let told = (after.size, after.blocks, after.mtime, after.ctime);
+            assert_eq!(told, (1 << 40, 99, 8888, 9999));
+        },
+        &world,
+    );
+}
