@@ -326,10 +326,14 @@ impl Mdt {
         }
         let caller = Caller::from(opening.record);
         let file_flags = FileFlags(inode.attributes.flags);
-        if file_flags.contains(FileFlags::APPEND)
-            && flags.intersects(OpenFlags::WRITE)
-            && (!flags.contains(OpenFlags::APPEND) || flags.contains(OpenFlags::TRUNC))
-        {
+        let writes = flags.contains(OpenFlags::WRITE) && !flags.contains(OpenFlags::APPEND);
+        let cuts = flags.contains(OpenFlags::TRUNC);
+        if file_flags.contains(FileFlags::APPEND) && (writes || cuts) {
+            return Err(Errno::EPERM);
+        }
+        // Owners that override modes, too: Lustre leaves it to its clients to look at this flag for them.
+        let changes = flags.intersects(OpenFlags::WRITE | OpenFlags::TRUNC);
+        if file_flags.contains(FileFlags::IMMUTABLE) && changes {
             return Err(Errno::EPERM);
         }
         if flags.contains(OpenFlags::OWNEROVERRIDE) && caller.uid == inode.attributes.uid {

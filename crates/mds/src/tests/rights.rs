@@ -638,3 +638,34 @@ fn a_close_tells_what_its_open_had_the_right_to_change() {
         &world,
     );
 }
+
+#[test]
+fn an_owner_that_overrides_modes_opens_no_immutable_file_for_writing() {
+    let world = TestWorld::new(98);
+    let inner = world.clone();
+    run(
+        async move {
+            let server = Server::start(&inner, 1).await;
+            let root = server.client("c").await;
+            let file = root.make(Fid::ROOT, "f", REGULAR | 0o400).await.unwrap();
+            let give = |record: &mut RecSetattr| record.uid = 10;
+            root.setattr(file, AttrValid::UID, give).await.unwrap();
+            let owner = root.as_user(10, 10);
+            let writes = OpenFlags::WRITE | OpenFlags::OWNEROVERRIDE;
+            owner.close(&owner.open_fid(file, writes).await.unwrap()).await.unwrap();
+            for (flag, also) in [
+                (FileFlags::IMMUTABLE, OpenFlags::NONE),
+                (FileFlags::APPEND, OpenFlags::NONE),
+                (FileFlags::APPEND, OpenFlags::APPEND | OpenFlags::TRUNC),
+            ] {
+                let set = |record: &mut RecSetattr| record.attr_flags = flag;
+                root.setattr(file, AttrValid::ATTR_FLAG, set).await.unwrap();
+                for flags in [writes | also, OpenFlags::TRUNC | OpenFlags::OWNEROVERRIDE] {
+                    let refused = owner.open_fid(file, flags).await.map(drop);
+                    assert_eq!(refused, Err(Errno::EPERM), "{flag:?} {flags:?}");
+                }
+            }
+        },
+        &world,
+    );
+}
