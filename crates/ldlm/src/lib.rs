@@ -12,6 +12,7 @@ pub mod client;
 mod flags;
 mod flock;
 mod interval;
+mod limits;
 mod mix;
 mod policy;
 pub mod server;

@@ -55,6 +55,7 @@ impl Mdt {
             }
             return Ok(Outcome { status: Errno::ESTALE.status(), ..closed() });
         };
+        let record = &RecSetattr { valid: may_tell(&file, record.valid), ..record.clone() };
         let Some(_held) = self.hold_unless_awaited(&context.target, file.fid).await else {
             return self.close_beside(context, &file, record);
         };
@@ -213,6 +214,18 @@ async fn within<T>(
 
 fn is_writer(file: &OpenFile) -> bool {
     file.flags.contains(OpenFlags::WRITE)
+}
+
+/// What a close may tell of its file: by the access that the open was given, and judged for. Lustre takes
+/// sizes of any handle, and all times of any that reads, executes or writes.
+fn may_tell(file: &OpenFile, told: AttrValid) -> AttrValid {
+    let reads = file.flags.intersects(OpenFlags::READ | OpenFlags::EXEC);
+    let told = if reads { told } else { told.without(AttrValid::ATIME) };
+    match (is_writer(file), told.contains(AttrValid::ATIME)) {
+        (true, _) => told,
+        (false, true) => AttrValid::ATIME,
+        (false, false) => AttrValid::NONE,
+    }
 }
 
 /// Whether a close says that data was written, or might: Lustre's clients tell a size with every

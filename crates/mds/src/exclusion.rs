@@ -5,13 +5,14 @@
 //! alone; a directory in which a name changes, and a name that is looked up, are shared.
 //!
 //! All are shards of one table, taken in the order of their numbers: nobody waits in a circle. A
-//! collision of two keys only makes operations wait that need not. Cost: two or three uncontended
-//! async locks and one small allocation per operation.
+//! collision of two keys only makes operations wait that need not; the key of the process's tables decides
+//! which collide, so that no client can choose a name or FID which stops another's. Cost: two or three
+//! uncontended async locks and one small allocation per operation.
 
-use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
+use std::hash::BuildHasher;
 
 use sheen_target::{Wait, while_waiting};
-use sheen_types::Fid;
+use sheen_types::{Fid, Keyed};
 use tokio::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 /// Enough that operations seldom meet by chance.
@@ -119,14 +120,44 @@ impl Exclusion {
 }
 
 fn shard(key: &impl std::hash::Hash) -> usize {
-    let hash = BuildHasherDefault::<DefaultHasher>::default().hash_one(key);
-    hash as usize % SHARDS
+    shard_under(&Keyed::default(), key)
+}
+
+fn shard_under(hasher: &impl BuildHasher, key: &impl std::hash::Hash) -> usize {
+    let hash = hasher.hash_one(key);
+    (hash ^ hash >> 32) as usize % SHARDS
 }
 
 #[cfg(test)]
 mod tests {
-    use super::Needs;
-    use sheen_types::Fid;
+    use std::hash::BuildHasher;
+
+    use sheen_types::{Fid, FoldHasher};
+
+    use super::{Needs, shard_under};
+
+    struct Under(u64);
+
+    impl BuildHasher for Under {
+        type Hasher = FoldHasher;
+
+        fn build_hasher(&self) -> FoldHasher {
+            FoldHasher::new(self.0)
+        }
+    }
+
+    #[test]
+    fn what_meets_under_one_key_does_not_under_another() {
+        let fids = (1..1_000_000).map(|oid| Fid::new(0x2_0000_0400, oid));
+        let victim = shard_under(&Under(0), &Fid::ROOT);
+        let chosen: Vec<Fid> = fids.filter(|fid| shard_under(&Under(0), fid) == victim).collect();
+        assert!(chosen.len() > 100, "{}", chosen.len());
+        for key in [0x1234_5678_9abc_def0, 0xfedc_ba98_7654_3211] {
+            let victim = shard_under(&Under(key), &Fid::ROOT);
+            let met = chosen.iter().filter(|fid| shard_under(&Under(key), fid) == victim).count();
+            assert!(met < 10, "{met} of {} meet again", chosen.len());
+        }
+    }
 
     #[test]
     fn each_shard_once_and_the_stronger_wish_wins() {

@@ -3,12 +3,15 @@
 //! What always holds: a target that is known is spoken for by its own nodes and by the MGS's node, and
 //! by nobody else: no client can move a target to itself, make the MGS forget one, or tell others that
 //! one has moved. A target that is new may come from any node while `allow_register` says so, as in
-//! Lustre; at the latest then its node is one of the file system's servers.
+//! Lustre; at the latest then its node is one of the file system's servers. A node sets no parameters but
+//! those of its own targets, and makes so many targets and file systems ([`crate::limits`]).
 
 use sheen_target::{Context, Target};
 use sheen_types::{Errno, Nid, TargetKind};
 use sheen_wire::mgs::TargetFlags;
 
+use crate::limits::{FILE_SYSTEMS_MAX, TARGETS_PER_NODE_MAX};
+use crate::parameters;
 use crate::registration::Registration;
 use crate::service::Mgs;
 
@@ -47,9 +50,37 @@ impl Mgs {
             Some(known) if !told().all(|nid| known.contains(&nid)) => {
                 refuse(Errno::EPERM, "it names nodes that are not known for the target")
             }
+            _ if !registration.params.iter().all(|param| parameters::is_of_target(param)) => {
+                refuse(
+                    Errno::EPERM,
+                    "it sets parameters of more than itself: see `lctl conf_param`",
+                )
+            }
             Some(_) => Ok(()),
-            None if self.allows_register() || self.serves(registration, peer) => Ok(()),
-            None => refuse(Errno::EACCES, "no new targets are wanted: `allow_register` is 0"),
+            None if registration.flags.contains(TargetFlags::OPC_READY) => {
+                refuse(Errno::ENOENT, "it is said to be ready, and has not registered")
+            }
+            None if !self.allows_register() && !self.serves(registration, peer) => {
+                refuse(Errno::EACCES, "no new targets are wanted: `allow_register` is 0")
+            }
+            None => self
+                .has_room(&registration.name.fsname, peer)
+                .or_else(|why| refuse(Errno::EDQUOT, why)),
+        }
+    }
+
+    /// Whether a node may register one more target; why not.
+    fn has_room(&self, fsname: &str, peer: Nid) -> Result<(), &'static str> {
+        let known = self.state.file_systems();
+        if known.len() >= FILE_SYSTEMS_MAX && !self.state.knows(fsname) {
+            return Err("there are as many file systems as other nodes may make");
+        }
+        let maps = known.iter().filter_map(|fsname| self.cluster_map(fsname));
+        let targets = maps.flat_map(|map| map.mdts.into_iter().chain(map.osts));
+        let its = targets.filter(|target| target.nids.contains(&peer)).count();
+        match its >= TARGETS_PER_NODE_MAX {
+            true => Err("its node serves as many targets as one node may register"),
+            false => Ok(()),
         }
     }
 

@@ -10,6 +10,7 @@
 
 mod admission;
 mod check;
+mod limits;
 mod logs;
 mod nidtable;
 mod parameters;

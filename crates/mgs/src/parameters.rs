@@ -4,7 +4,7 @@ use sheen_llog::{client_name, mdt_lov, parameter, set_parameter, system_timeout}
 use sheen_types::{Errno, TargetKind, TargetName};
 
 use crate::registration::mdts;
-use crate::state::{Edit, PARAMS, State};
+use crate::state::{Edit, Logs, PARAMS, State};
 
 /// What a parameter becomes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,7 +46,7 @@ pub(crate) fn conf_param(state: &State, text: &str, now: i64) -> Result<String, 
     if !state.knows(&fsname) || param.is_empty() {
         return Err(Errno::EINVAL);
     }
-    state.edit(&format!("{fsname}-"), now, |edit| write(edit, device, param))?;
+    state.edit(Logs::Of(&fsname), now, |edit| write(edit, device, param))?;
     Ok(fsname)
 }
 
@@ -59,13 +59,19 @@ pub(crate) fn set_param(state: &State, text: &str, now: i64) -> Result<(), Errno
     if change.name().is_empty() {
         return Err(Errno::EINVAL);
     }
-    state.edit(PARAMS, now, |edit| {
+    state.edit(Logs::Params, now, |edit| {
         edit.cancel(PARAMS, "general", change.name());
         match change {
             Change::Set(text) => edit.append(PARAMS, &set_parameter(text)),
             Change::Delete(_) => Ok(()),
         }
     })
+}
+
+/// Whether a parameter is one of the target itself, which its own node may set: not what all nodes or all
+/// clients of its file system go by. Of the striping in `lov` an MDT is the source; clients only show theirs.
+pub(crate) fn is_of_target(param: &str) -> bool {
+    !matches!(param.split_once('.'), Some(("sys" | "llite", _)))
 }
 
 /// Writes one parameter of a file system or target into the logs of those it concerns.

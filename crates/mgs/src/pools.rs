@@ -7,7 +7,7 @@ use sheen_llog::{ClusterMap, PoolChange, client_name, mdt_lov, pool_change};
 use sheen_types::{Errno, TargetKind, TargetName};
 
 use crate::registration::mdts;
-use crate::state::{Edit, State};
+use crate::state::{Edit, Logs, State};
 
 /// Longest name of a pool (`LOV_MAXPOOLNAME`).
 const NAME_BYTES_MAX: usize = 15;
@@ -31,7 +31,7 @@ pub(crate) fn change(
     if !state.knows(fsname) {
         return Err(Errno::EINVAL);
     }
-    state.edit(&format!("{fsname}-"), now, |edit| {
+    state.edit(Logs::Of(fsname), now, |edit| {
         fits(edit, fsname, pool, change)?;
         put(edit, &client_name(fsname), &format!("{fsname}-clilov"), fsname, pool, change)?;
         for mdt in mdts(edit, fsname) {

@@ -8,7 +8,7 @@ use sheen_types::{Errno, Nid, TargetKind, TargetName};
 use sheen_wire::mgs::{MgsTargetInfo, MgsTargetNidlist, TargetFlags};
 use sheen_wire::text::Chars;
 
-use crate::state::{Edit, State};
+use crate::state::{Edit, Logs, State};
 use crate::{parameters, pools};
 
 /// Longest file system name; the name of its lock resource has 8 bytes.
@@ -114,7 +114,7 @@ pub(crate) fn register(state: &State, target: &mut Registration, now: i64) -> Re
         return Err(Errno::EINVAL);
     }
     let fsname = target.name.fsname.clone();
-    let changed = state.edit(&format!("{fsname}-"), now, |edit| {
+    let changed = state.edit(Logs::Of(&fsname), now, |edit| {
         if target.has(TargetFlags::NEED_INDEX) {
             target.name.index = free_index(edit, &target.name)?;
         }
@@ -151,7 +151,7 @@ pub(crate) fn replace_nids(
     nodes: &[Vec<Nid>],
     now: i64,
 ) -> Result<(), Errno> {
-    state.edit(&format!("{}-", name.fsname), now, |edit| {
+    state.edit(Logs::Of(&name.fsname), now, |edit| {
         let text = name.to_string();
         if edit.log(&text).is_none() {
             return Err(Errno::ENOENT);

@@ -20,7 +20,7 @@ use sheen_wire::mgs::{ConfigType, MgsConfigRes, MgsTargetInfo, TargetFlags};
 
 use crate::nidtable::Shape;
 use crate::registration::{self, Registration};
-use crate::state::{PARAMS, State};
+use crate::state::{Logs, PARAMS, State};
 use crate::{logs, parameters, pools};
 
 /// Most bytes of a recovery log's bulk that we send: one LNet message.
@@ -37,7 +37,7 @@ pub struct MgsConfig {
 
 /// The management service.
 pub struct Mgs {
-    state: State,
+    pub(crate) state: State,
     target: OnceLock<Weak<Target>>,
     /// Other nodes may register targets that are new.
     allows_register: AtomicBool,
@@ -82,7 +82,7 @@ impl Mgs {
         let state = State::load(store)?;
         if state.log(PARAMS).is_none() {
             let now = world.clock.wall().seconds;
-            let made = state.edit(PARAMS, now, |edit| {
+            let made = state.edit(Logs::Params, now, |edit| {
                 edit.make(PARAMS);
                 Ok(())
             });

@@ -53,6 +53,25 @@ struct Inner {
     last_id: u64,
 }
 
+/// The logs that a change is about.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Logs<'a> {
+    /// Those of a file system. Its name may begin that of another one, `-` included: it is compared whole.
+    Of(&'a str),
+    /// That of `set_param -P`.
+    Params,
+}
+
+impl Logs<'_> {
+    fn contain(self, name: &str) -> bool {
+        match self {
+            // What stands behind the last `-` names the log within its file system.
+            Self::Of(fsname) => name.rsplit_once('-').is_some_and(|(of, _)| of == fsname),
+            Self::Params => name == PARAMS,
+        }
+    }
+}
+
 /// Changes to logs of one file system, to become one transaction.
 pub(crate) struct Edit {
     /// The logs as they will be; those that are new included.
@@ -144,25 +163,32 @@ impl State {
         self.inner.lock().logs.keys().cloned().collect()
     }
 
+    /// The names of all file systems that have logs.
+    pub(crate) fn file_systems(&self) -> Vec<String> {
+        let inner = self.inner.lock();
+        let filled = inner.logs.iter().filter(|(_, held)| !held.log.is_empty());
+        filled.filter_map(|(name, _)| name.strip_suffix("-client").map(str::to_owned)).collect()
+    }
+
     /// Whether a file system of this name has logs.
     pub(crate) fn knows(&self, fsname: &str) -> bool {
         let client = sheen_llog::client_name(fsname);
         self.inner.lock().logs.get(&client).is_some_and(|held| !held.log.is_empty())
     }
 
-    /// Changes the logs whose names start with `prefix`, all or none. The change waits for the
+    /// Changes some logs, all or none. The change waits for the
     /// store's transaction, not for its durability.
     ///
     /// # Errors
     /// What `change` says, or the store's.
     pub(crate) fn edit<T>(
         &self,
-        prefix: &str,
+        which: Logs<'_>,
         now: i64,
         change: impl FnOnce(&mut Edit) -> Result<T, Errno>,
     ) -> Result<T, Errno> {
         let mut inner = self.inner.lock();
-        let ours = inner.logs.iter().filter(|(name, _)| name.starts_with(prefix));
+        let ours = inner.logs.iter().filter(|(name, _)| which.contain(name));
         let logs: BTreeMap<_, _> =
             ours.map(|(name, held)| (name.clone(), (*held.log).clone())).collect();
         let step = logs.values().map(ConfigLog::step).max().unwrap_or(0);

@@ -20,6 +20,7 @@ use sheen_wire::mgs::{
 };
 use sheen_wire::text::{Chars, Text};
 
+use crate::limits::{FILE_SYSTEMS_MAX, TARGETS_PER_NODE_MAX};
 use crate::{Mgs, MgsConfig, PoolChange, config_resource};
 
 const NID: &str = "10.77.0.11@tcp";
@@ -454,5 +455,104 @@ fn a_target_is_spoken_for_by_its_own_node() {
         assert_eq!(tell(&stranger, at("lustre-OST0005", new, own)).await.errno(), None);
         let ready = at("lustre-OST0005", TargetFlags::OPC_READY, own);
         assert_eq!(tell(&stranger, ready).await.errno(), None);
+    });
+}
+
+#[test]
+fn a_file_system_whose_name_begins_another_ones_leaves_it_alone() {
+    let world = TestWorld::new(6);
+    world.clone().run(async move {
+        let (node, mgs) = start(&world, &Arc::new(StoreMem::default())).await;
+        let server = server(&node, "server").await;
+        let new = TargetFlags::VIRGIN | TargetFlags::UPDATE | TargetFlags::OPC_REG;
+        let of = |fsname: &str, name: &str, flags| {
+            let mut info = info(&format!("{fsname}-{name}"), flags);
+            info.fsname = Chars::new(fsname);
+            info
+        };
+        for fsname in ["a-b", "a"] {
+            for name in ["MDT0000", "OST0000"] {
+                assert_eq!(tell(&server, of(fsname, name, new)).await.errno(), None);
+            }
+        }
+        let all = |fsname: &str| {
+            let names = mgs.log_names().into_iter();
+            let names = names.filter(|name| name.starts_with(fsname));
+            names.map(|name| (mgs.log(&name).unwrap(), name)).collect::<Vec<_>>()
+        };
+        let before = all("a-b-");
+        assert_eq!(before.len(), 3);
+        let erase = TargetFlags::WRITECONF | TargetFlags::OPC_REG;
+        assert_eq!(tell(&server, of("a", "MDT0000", erase)).await.errno(), None);
+        assert!(all("a-b-") == before, "the configuration of `a-b` has changed");
+        mgs.conf_param("a.sys.timeout=33").await.unwrap();
+        let pool = mgs.pool("a", "fast", &PoolChange::New).await;
+        assert_eq!(pool, Ok(()));
+        assert!(all("a-b-") == before, "the configuration of `a-b` has changed");
+        let map = mgs.cluster_map("a").unwrap();
+        assert_eq!((map.mdts.len(), map.osts.len()), (1, 0));
+    });
+}
+
+#[test]
+fn a_target_that_registers_sets_parameters_of_itself_alone() {
+    let world = TestWorld::new(7);
+    world.clone().run(async move {
+        let (node, mgs) = start(&world, &Arc::new(StoreMem::default())).await;
+        let server = server(&node, "server").await;
+        register_all(&server).await;
+        let before = mgs.cluster_map("lustre").unwrap();
+        let new = TargetFlags::VIRGIN | TargetFlags::UPDATE | TargetFlags::OPC_REG;
+        let with = |param: &str| {
+            let mut info = info("lustre-OST0004", new);
+            info.params = Chars::new(param);
+            info
+        };
+        for param in ["sys.timeout=1", "sys.jobid_var=x", "llite.max_cached_mb=0"] {
+            let refused = tell(&server, with(param)).await;
+            assert_eq!(refused.errno(), Some(Errno::EPERM), "{param}");
+        }
+        assert_eq!(mgs.cluster_map("lustre").unwrap(), before);
+        let own = "osc.max_dirty_mb=24 ost.x=1 failover.node=10.77.0.12@tcp";
+        assert_eq!(tell(&server, with(own)).await.errno(), None);
+        let params = mgs.cluster_map("lustre").unwrap().params;
+        assert_eq!(params.len(), 1);
+        assert_eq!(params[0].device.as_deref(), Some("lustre-OST0004-osc"));
+    });
+}
+
+#[test]
+fn other_nodes_make_so_many_file_systems_and_targets() {
+    let world = TestWorld::new(8);
+    world.clone().run(async move {
+        let (node, mgs) = start(&world, &Arc::new(StoreMem::default())).await;
+        let server = server(&node, "server").await;
+        let new = TargetFlags::VIRGIN | TargetFlags::UPDATE | TargetFlags::OPC_REG;
+        let of = |fsname: &str, name: &str| {
+            let mut info = info(&format!("{fsname}-{name}"), new);
+            info.fsname = Chars::new(fsname);
+            info
+        };
+        for number in 0..FILE_SYSTEMS_MAX {
+            let made = tell(&server, of(&format!("fs{number}"), "MDT0000")).await;
+            assert_eq!(made.errno(), None, "{number}");
+        }
+        let refused = tell(&server, of("more", "MDT0000")).await;
+        assert_eq!(refused.errno(), Some(Errno::EDQUOT));
+        assert!(mgs.cluster_map("more").is_none());
+        for index in 0..TARGETS_PER_NODE_MAX - FILE_SYSTEMS_MAX {
+            let registered = tell(&server, of("fs1", &format!("OST{index:04x}"))).await;
+            assert_eq!(registered.errno(), None, "{index}: known file systems grow");
+        }
+        let refused = tell(&server, of("fs1", "OSTffe0")).await;
+        assert_eq!(refused.errno(), Some(Errno::EDQUOT));
+        // Nor does a target that is not known become ready.
+        let mut unknown = of("fs1", "OSTffe0");
+        unknown.flags = TargetFlags::SV_TYPE_OST | TargetFlags::OPC_READY;
+        assert_eq!(tell(&server, unknown).await.errno(), Some(Errno::ENOENT));
+        let here = node.client_at("here", Nid::LOOPBACK);
+        here.connect().await.unwrap();
+        let own = tell(&here, of("more", "MDT0000")).await;
+        assert_eq!(own.errno(), None, "the MGS's own node is not limited");
     });
 }

@@ -39,6 +39,25 @@ impl Shard {
         }
     }
 
+    /// Those granted plain or inodebits locks in the way of `wanted` whose groups are not yet `told`, which is
+    /// noted of groups of which nobody is spared.
+    pub(super) fn conflicts_by_group(
+        &self,
+        resource: u32,
+        wanted: &Wanted,
+        told: &mut [bool],
+    ) -> Vec<u32> {
+        let mut found = Vec::new();
+        let groups = self.resource(resource).groups.iter().zip(told);
+        for (group, told) in groups.filter(|(group, told)| !**told && group.blocks(wanted)) {
+            let before = found.len();
+            let members = group.members.iter().copied();
+            found.extend(members.filter(|slot| !self.is_spared(*slot, wanted)));
+            *told = found.len() - before == group.members.len();
+        }
+        found
+    }
+
     /// Whether a lock, once granted, is not in the way because of whose it is. While it waits it
     /// keeps its turn: a stream of changes would never let its own client read.
     pub(super) fn is_spared(&self, slot: u32, wanted: &Wanted) -> bool {

@@ -5,6 +5,7 @@ use std::ops::ControlFlow;
 
 use sheen_types::{Errno, Extent, LockHandle, LockMode};
 
+use super::flocks::Flocks;
 use super::shard::{Lock, Wanted};
 use super::turn::Turn;
 use super::types::{Enqueue, Enqueued};
@@ -17,14 +18,12 @@ impl Turn<'_> {
     pub(super) fn enqueue_flock(&mut self, resource: u32, request: &Enqueue) -> Enqueued {
         let wanted = Wanted { policy: request.policy, mode: request.mode, spares: None };
         let who = FlockOwner::of(request.owner, &request.policy);
-        let blockers = self.blockers(resource, &wanted, who);
+        let blocker = self.first_blocker(resource, &wanted, who);
         if request.flags.intersects(LockFlags::TEST_LOCK | LockFlags::INTENT_ONLY) {
-            // Of several the first in the file, which is what `F_GETLK` tells.
-            let found = blockers.iter().map(|slot| self.shard.desc(*slot));
-            return Enqueued::Tested(found.min_by_key(|desc| desc.policy.range().start));
+            return Enqueued::Tested(blocker.map(|slot| self.shard.desc(slot)));
         }
-        if !blockers.is_empty() {
-            return self.wait_for(resource, request, who, &blockers);
+        if let Some(blocker) = blocker {
+            return self.wait_for(resource, request, who, blocker);
         }
         if request.mode == LockMode::Nl {
             self.cancel_waiting_equal(resource, who, &request.policy);
@@ -44,7 +43,7 @@ impl Turn<'_> {
         resource: u32,
         request: &Enqueue,
         who: FlockOwner,
-        blockers: &[u32],
+        blocker: u32,
     ) -> Enqueued {
         if request.flags.contains(LockFlags::TRY) {
             return Enqueued::WouldBlock;
@@ -52,49 +51,58 @@ impl Turn<'_> {
         if request.flags.intersects(LockFlags::BLOCK_NOWAIT | LockFlags::SPECULATIVE) {
             return Enqueued::Denied(Errno::EAGAIN);
         }
+        if self.shard.resource(resource).flocks.as_ref().is_some_and(|flocks| !flocks.may_wait(who))
+        {
+            return Enqueued::Denied(Errno::ENOLCK);
+        }
         let Some(slot) = self.add_asked(resource, request) else {
             return Enqueued::Denied(Errno::ENOMEM);
         };
         let handle = self.shard.cookie(slot, self.cookies);
-        if !self.waits.wait(who, handle, self.owners(blockers)) {
+        let blocker = self.owner_of(blocker);
+        if !self.waits.wait(who, handle, blocker) {
             self.shard.free(slot);
             return Enqueued::Denied(Errno::EDEADLK);
         }
         self.shard.queue(slot);
+        self.flocks(resource).set_blocker(who, slot, blocker);
         self.waiting(slot)
     }
 
-    fn owners(&self, slots: &[u32]) -> Vec<FlockOwner> {
-        let mut owners: Vec<FlockOwner> = Vec::new();
-        for &slot in slots {
-            let lock = self.shard.lock(slot);
-            let owner = FlockOwner::of(lock.owner, &lock.policy);
-            if !owners.contains(&owner) {
-                owners.push(owner);
-            }
-        }
-        owners
+    fn owner_of(&self, slot: u32) -> FlockOwner {
+        let lock = self.shard.lock(slot);
+        FlockOwner::of(lock.owner, &lock.policy)
     }
 
-    /// Others' granted locks in the way.
-    fn blockers(&self, resource: u32, wanted: &Wanted, who: FlockOwner) -> Vec<u32> {
-        let mut found = Vec::new();
-        let _ = self.shard.granted_conflicts(resource, wanted, &mut |slot| {
-            let lock = self.shard.lock(slot);
-            if FlockOwner::of(lock.owner, &lock.policy) != who {
-                found.push(slot);
-            }
+    fn flocks(&mut self, resource: u32) -> &mut Flocks {
+        self.shard.resources[resource as usize].flocks.get_or_insert_default()
+    }
+
+    /// The first in the file of others' granted locks in the way, which is what `F_GETLK` tells.
+    fn first_blocker(&self, resource: u32, wanted: &Wanted, who: FlockOwner) -> Option<u32> {
+        let mut first: Option<(u64, u32)> = None;
+        let range = wanted.policy.range();
+        let _ = self.shard.resource(resource).incompatible(wanted.mode, &mut |tree, _| {
+            let _ = tree.visit(range, &mut |held, slot| {
+                if self.owner_of(slot) == who {
+                    return ControlFlow::Continue(());
+                }
+                if first.is_none_or(|(start, _)| held.start < start) {
+                    first = Some((held.start, slot));
+                }
+                ControlFlow::Break(())
+            });
             ControlFlow::Continue(())
         });
-        found
+        first.map(|(_, slot)| slot)
     }
 
     /// An unlock also ends the waiting for exactly the same range (`F_CANCELLK`).
     fn cancel_waiting_equal(&mut self, resource: u32, who: FlockOwner, policy: &Policy) {
-        let equal = self.shard.resource(resource).waiting.iter().copied().find(|&slot| {
-            let lock = self.shard.lock(slot);
-            FlockOwner::of(lock.owner, &lock.policy) == who && lock.policy.range() == policy.range()
-        });
+        let Some(flocks) = &self.shard.resource(resource).flocks else { return };
+        let mut waiting = flocks.waiting_of(who);
+        let equal = waiting.find(|&slot| self.shard.lock(slot).policy.range() == policy.range());
+        drop(waiting);
         if let Some(slot) = equal {
             self.complete(slot, Some(LockFlags::AST_SENT));
             self.remove(slot);
@@ -133,18 +141,9 @@ impl Turn<'_> {
         mode: LockMode,
         range: Extent,
     ) -> Vec<Own> {
-        let mut own = Vec::new();
-        for mode_held in LockMode::ALL {
-            let Some(tree) = self.shard.resource(resource).tree(mode_held) else { break };
-            let _ = tree.visit(neighbourhood(mode, range), &mut |range, id| {
-                let lock = self.shard.lock(id);
-                if FlockOwner::of(lock.owner, &lock.policy) == who {
-                    own.push(Own { id, mode: mode_held, range });
-                }
-                ControlFlow::Continue(())
-            });
-        }
-        own
+        let Some(flocks) = &self.shard.resource(resource).flocks else { return Vec::new() };
+        let own = flocks.of_owner(who, neighbourhood(mode, range));
+        own.map(|(range, id)| Own { id, mode: self.shard.lock(id).mode, range }).collect()
     }
 
     fn resize(&mut self, slot: u32, range: Extent) {
@@ -171,34 +170,43 @@ impl Turn<'_> {
         }
     }
 
-    /// Grants waiting flocks that can be; those that cannot may close a circle by now.
-    pub(super) fn reprocess_flocks(&mut self, resource: u32) {
-        let mut again = true;
-        while std::mem::take(&mut again) {
-            let mut at = 0;
-            while let Some(&slot) = self.shard.resource(resource).waiting.get(at) {
-                let lock = self.shard.lock(slot);
-                if self.recovering && lock.flags.contains(LockFlags::REPLAY) {
-                    at += 1;
-                    continue;
-                }
-                let who = FlockOwner::of(lock.owner, &lock.policy);
-                let blockers = self.blockers(resource, &lock.wanted(), who);
-                let handle = self.shard.cookie(slot, self.cookies);
-                if blockers.is_empty() {
-                    self.waits.done(who, handle);
-                    self.shard.unqueue(slot);
-                    self.complete_flock(slot);
-                    again |= self.settle_flock(slot);
-                } else if self.waits.wait(who, handle, self.owners(&blockers)) {
-                    at += 1;
-                } else {
-                    self.complete(slot, Some(LockFlags::FLOCK_DEADLOCK));
-                    self.remove(slot);
-                }
+    /// Grants waiting flocks that can be; those that cannot may close a circle by now. Only those are looked at
+    /// that waited for an owner which let go of something, unless it is to be `all`.
+    pub(super) fn reprocess_flocks(&mut self, resource: u32, all: bool) {
+        let mut all = all;
+        loop {
+            for slot in self.flocks(resource).to_look_at(std::mem::take(&mut all)) {
+                self.look_at_flock(resource, slot);
+            }
+            if !self.flocks(resource).is_changed() {
+                break;
             }
         }
         self.shard.drop_if_unused(resource);
+    }
+
+    /// Grants a waiting flock, or finds whom it waits for now.
+    fn look_at_flock(&mut self, resource: u32, slot: u32) {
+        let lock = self.shard.lock(slot);
+        if self.recovering && lock.flags.contains(LockFlags::REPLAY) {
+            return;
+        }
+        let who = FlockOwner::of(lock.owner, &lock.policy);
+        let blocker = self.first_blocker(resource, &lock.wanted(), who);
+        let handle = self.shard.cookie(slot, self.cookies);
+        let Some(blocker) = blocker.map(|slot| self.owner_of(slot)) else {
+            self.waits.done(who, handle);
+            self.shard.unqueue(slot);
+            self.complete_flock(slot);
+            self.settle_flock(slot);
+            return;
+        };
+        if self.waits.wait(who, handle, blocker) {
+            self.flocks(resource).set_blocker(who, slot, blocker);
+        } else {
+            self.complete(slot, Some(LockFlags::FLOCK_DEADLOCK));
+            self.remove(slot);
+        }
     }
 
     /// The completion of a flock that is about to be settled, so that its cookie still lives.

@@ -19,8 +19,10 @@
 //! Not here: `LCK_COS` and `LCK_TXN` (commit on sharing between metadata targets).
 
 mod conflicts;
+mod covered;
 mod expand;
 mod flock;
+mod flocks;
 mod shard;
 #[cfg(test)]
 mod tests;

@@ -7,7 +7,9 @@ use std::ops::ControlFlow;
 
 use sheen_types::{Extent, HashMap, InodeBits, Instant, LockHandle, LockMode, ResourceName};
 
+use super::flocks::Flocks;
 use super::types::{Gauges, LockInfo};
+use super::waits::FlockOwner;
 use super::wants::Wants;
 use crate::interval::IntervalTree;
 use crate::mix::{Cookies, Keyed, Place, SLOTS_MAX};
@@ -84,6 +86,8 @@ pub(super) struct Resource {
     pub(super) groups: Vec<Group>,
     /// Granted extent locks and flocks, by mode.
     pub(super) trees: Option<Box<[IntervalTree; 7]>>,
+    /// Flocks by owner, granted and waiting.
+    pub(super) flocks: Option<Box<Flocks>>,
     /// In order of arrival, group locks first.
     pub(super) waiting: Vec<u32>,
     /// What locks were called back from.
@@ -204,6 +208,7 @@ impl Shard {
                     kind,
                     groups: Vec::new(),
                     trees: None,
+                    flocks: None,
                     waiting: Vec::new(),
                     wants: Wants::default(),
                     locks: 0,
@@ -221,6 +226,7 @@ impl Shard {
         if resource.locks == 0 && self.by_name.get(&resource.name) == Some(&index) {
             self.by_name.remove(&resource.name);
             resource.wants.forget();
+            resource.flocks = None;
             self.free_resources.push(index);
         }
     }
@@ -364,6 +370,9 @@ impl Shard {
             Policy::Extent { .. } | Policy::Flock { .. } => {
                 let trees = resource.trees.get_or_insert_default();
                 trees[tree_of(lock.mode)].insert(lock.policy.range(), slot);
+                if let (Some(who), range) = (lock.flock_owner(), lock.policy.range()) {
+                    resource.flocks.get_or_insert_default().hold(who, range, slot);
+                }
             }
             Policy::Plain | Policy::InodeBits { .. } => lock.place = resource.join(lock, slot),
         }
@@ -379,6 +388,9 @@ impl Shard {
                 let trees = resource.trees.get_or_insert_default();
                 let found = trees[tree_of(lock.mode)].remove(lock.policy.range(), slot);
                 debug_assert!(found, "a granted lock is in its mode's tree");
+                if let (Some(who), range) = (lock.flock_owner(), lock.policy.range()) {
+                    resource.flocks.get_or_insert_default().unhold(who, range, slot);
+                }
             }
             Policy::Plain | Policy::InodeBits { .. } => {
                 let place = lock.place;
@@ -407,15 +419,23 @@ impl Shard {
         } else {
             resource.waiting.len()
         };
-        let (index, kind) = (lock.resource, resource.kind);
-        self.resources[index as usize].waiting.insert(at, slot);
+        let (index, kind, who) = (lock.resource, resource.kind, lock.flock_owner());
+        let resource = &mut self.resources[index as usize];
+        resource.waiting.insert(at, slot);
+        if let Some(who) = who {
+            resource.flocks.get_or_insert_default().queue(who, slot);
+        }
         self.gauges.waiting[index_of(kind)] += 1;
     }
 
     /// Takes a lock out of the queue.
     pub(super) fn unqueue(&mut self, slot: u32) {
-        let resource = self.lock(slot).resource;
+        let lock = self.lock(slot);
+        let (resource, who) = (lock.resource, lock.flock_owner());
         let resource = &mut self.resources[resource as usize];
+        if let (Some(who), Some(flocks)) = (who, &mut resource.flocks) {
+            flocks.unqueue(who, slot);
+        }
         if let Some(at) = resource.waiting.iter().position(|&other| other == slot) {
             resource.waiting.remove(at);
             self.gauges.waiting[index_of(resource.kind)] -= 1;
@@ -512,6 +532,11 @@ impl Lock {
             newer: NONE,
             place: 0,
         }
+    }
+
+    fn flock_owner(&self) -> Option<FlockOwner> {
+        let is_flock = matches!(self.policy, Policy::Flock { .. });
+        is_flock.then(|| FlockOwner::of(self.owner, &self.policy))
     }
 
     pub(super) fn wanted(&self) -> Wanted {

@@ -7,6 +7,7 @@ use proptest::prelude::*;
 use sheen_types::{Errno, Extent, HashMap, InodeBits, Instant, LockHandle, LockMode, ResourceName};
 
 use super::{Action, Config, Enqueue, Enqueued, LockInfo, Namespace};
+use crate::limits::{FLOCKS_WAITING_PER_CLIENT, FLOCKS_WAITING_PER_OWNER};
 use crate::{LockFlags, Owner, Policy};
 
 const NOW: Instant = Instant(1_000);
@@ -778,4 +779,91 @@ fn a_lock_is_found_by_its_owners_handle_without_a_walk() {
     }
     assert_eq!(find(&bench), None);
     assert_eq!(bench.namespace.count_of(1), COUNT as usize - 1);
+}
+
+/// Many owners' locks beside each other, and one that wants all of them.
+#[test]
+fn who_wants_what_many_have_locked_costs_little() {
+    const MANY: u64 = 100_000;
+    let mut bench = Bench::new();
+    for number in 0..MANY {
+        let lock = flock(number + 1, number * 2, number * 2);
+        granted(bench.ask(client(1), lock, LockMode::Pw, NONE));
+    }
+    let started = std::time::Instant::now();
+    let all = waiting(bench.ask(client(2), flock(1, 0, u64::MAX), LockMode::Pw, NONE));
+    let asked = started.elapsed();
+    // Each release may let the one who waits in; only the last one does.
+    let started = std::time::Instant::now();
+    for number in 0..100 {
+        let lock = flock(number + 1, number * 2, number * 2);
+        granted(bench.ask(client(1), lock, LockMode::Nl, NONE));
+    }
+    let released = started.elapsed();
+    println!("{MANY} flocks: a conflicting enqueue {asked:?}, 100 releases {released:?}");
+    let most = Duration::from_millis(if cfg!(debug_assertions) { 1_000 } else { 100 });
+    assert!(asked < most && released < most, "{asked:?}, {released:?}");
+    bench.actions.clear();
+    bench.namespace.cancel_owner(NOW, 1, &mut bench.actions);
+    let done: Vec<_> = bench.completed().into_iter().map(|(handle, ..)| handle).collect();
+    assert_eq!(done, [all]);
+}
+
+/// Many who wait for one lock, and its release.
+#[test]
+fn a_release_looks_at_those_alone_who_wait_for_its_owner() {
+    let mut bench = Bench::new();
+    granted(bench.ask(client(1), flock(1, 0, 0), LockMode::Pw, NONE));
+    granted(bench.ask(client(1), flock(2, 9, 9), LockMode::Pw, NONE));
+    for number in 0..1_000 {
+        waiting(bench.ask(client(2), flock(number, 0, 0), LockMode::Pw, NONE));
+    }
+    super::shard::LOOKED_AT.with(|count| count.set(0));
+    granted(bench.ask(client(1), flock(2, 9, 9), LockMode::Nl, NONE));
+    let looked_at = super::shard::LOOKED_AT.with(std::cell::Cell::get);
+    assert!(looked_at < 100, "{looked_at} locks looked at");
+}
+
+#[test]
+fn an_owner_and_a_client_wait_for_so_many_flocks() {
+    let mut bench = Bench::new();
+    let (pw, own, all) = (LockMode::Pw, FLOCKS_WAITING_PER_OWNER, FLOCKS_WAITING_PER_CLIENT);
+    granted(bench.ask(client(1), flock(1, 0, 0), pw, NONE));
+    let enough = Enqueued::Denied(Errno::ENOLCK);
+    for owner in 0..(all / own) as u64 {
+        for _ in 0..own {
+            waiting(bench.ask(client(2), flock(owner, 0, 0), pw, NONE));
+        }
+        assert_eq!(bench.ask(client(2), flock(owner, 0, 0), pw, NONE), enough);
+    }
+    assert_eq!(bench.ask(client(2), flock(9999, 0, 0), pw, NONE), enough);
+    waiting(bench.ask(client(3), flock(9999, 0, 0), pw, NONE));
+    granted(bench.ask(client(2), flock(9999, 1, 1), pw, NONE));
+    bench.namespace.cancel_owner(NOW, 2, &mut bench.actions);
+    waiting(bench.ask(client(2), flock(9999, 0, 0), pw, NONE));
+}
+
+/// A grant beside many who wait and many who hold: each holder is looked at about once.
+#[test]
+fn many_who_wait_for_many_are_announced_once() {
+    for policy in [Policy::bits(InodeBits::UPDATE), bytes(0, u64::MAX)] {
+        let mut bench = Bench::new();
+        let first = granted(bench.ask(client(1), policy, LockMode::Ex, NONE)).0;
+        for number in 0..1_000 {
+            waiting(bench.ask(client(number + 2), policy, LockMode::Pr, NONE));
+        }
+        for number in 0..1_000 {
+            waiting(bench.ask(client(number + 2), policy, LockMode::Pw, NONE));
+        }
+        super::shard::LOOKED_AT.with(|count| count.set(0));
+        bench.cancel(client(1), first);
+        let looked_at = super::shard::LOOKED_AT.with(std::cell::Cell::get);
+        let told = |action: &&Action| match action {
+            Action::Completion { flags, .. } => flags.contains(LockFlags::AST_SENT),
+            _ => false,
+        };
+        assert_eq!(bench.actions.iter().filter(told).count(), 1_000);
+        println!("{policy:?}: {looked_at} locks looked at");
+        assert!(looked_at < 100_000, "{looked_at} locks looked at");
+    }
 }

@@ -3,8 +3,9 @@
 use std::ops::ControlFlow;
 use std::time::Duration;
 
-use sheen_types::{Errno, InodeBits, Instant, LockHandle, LockMode};
+use sheen_types::{Errno, Extent, InodeBits, Instant, LockHandle, LockMode};
 
+use super::covered::Covered;
 use super::expand;
 use super::shard::{Lock, NONE, Shard, State, Wanted};
 use super::types::{Action, Enqueue, Enqueued, Granted};
@@ -330,7 +331,7 @@ impl Turn<'_> {
             return;
         }
         if self.shard.resource(resource).kind == LockKind::Flock {
-            self.reprocess_flocks(resource);
+            self.reprocess_flocks(resource, announce);
             return;
         }
         let mut announce = announce;
@@ -370,17 +371,45 @@ impl Turn<'_> {
         }
     }
 
+    /// Tells all who are in the way of one that waits. Each granted lock is visited about once, however many
+    /// wait: whose group or bytes an earlier one of the same wish has visited has been told.
     fn announce_all(&mut self, resource: u32) {
+        let mut told_groups = vec![false; self.shard.resource(resource).groups.len()];
+        let mut told_bytes: Vec<((LockMode, u64), Covered)> = Vec::new();
         for at in 0..self.shard.resource(resource).waiting.len() {
             let slot = self.shard.resource(resource).waiting[at];
             let wanted = self.shard.lock(slot).wanted();
-            let mut granted = Vec::new();
-            let _ = self.shard.granted_conflicts(resource, &wanted, &mut |other| {
+            let granted = match wanted.policy {
+                Policy::Plain | Policy::InodeBits { .. } => {
+                    self.shard.conflicts_by_group(resource, &wanted, &mut told_groups)
+                }
+                Policy::Extent { extent, gid } => {
+                    let wish = (wanted.mode, gid);
+                    let known = told_bytes.iter().position(|(told, _)| *told == wish);
+                    let known = known.unwrap_or_else(|| {
+                        told_bytes.push((wish, Covered::default()));
+                        told_bytes.len() - 1
+                    });
+                    self.conflicts_in(resource, &wanted, told_bytes[known].1.add(extent))
+                }
+                Policy::Flock { .. } => continue,
+            };
+            self.announce(slot, &Conflicts { granted, waiting: Vec::new() });
+        }
+    }
+
+    /// The granted extent locks in the way of one, on these of its bytes.
+    fn conflicts_in(&self, resource: u32, wanted: &Wanted, parts: Vec<Extent>) -> Vec<u32> {
+        let mut granted = Vec::new();
+        for extent in parts {
+            let gid = wanted.policy.gid();
+            let part = Wanted { policy: Policy::Extent { extent, gid }, ..*wanted };
+            let _ = self.shard.granted_conflicts(resource, &part, &mut |other| {
                 granted.push(other);
                 ControlFlow::Continue(())
             });
-            self.announce(slot, &Conflicts { granted, waiting: Vec::new() });
         }
+        granted
     }
 
     /// Changes bits or mode of a granted lock to something weaker.

@@ -1,17 +1,24 @@
 //! Who waits for whom with flocks, over all shards: finds circles.
 //!
+//! Of those in a flock's way one is noted at a time, as Linux and Lustre do: when that one lets go, the flock
+//! is looked at again and waits for another. So what is kept and compared does not grow with the locks of
+//! others, and a circle is found at the latest when nobody outside of it is in the way any more.
+//!
 //! A leaf lock: taken with a shard's mutex held, and only when a flock has to wait, is granted
-//! after waiting, or goes.
+//! after waiting, or goes. Ordered maps, because owners' numbers are the peer's choice.
+
+use std::collections::{BTreeMap, BTreeSet};
 
 use parking_lot::Mutex;
-use sheen_types::{HashMap, HashSet, LockHandle};
+use sheen_types::LockHandle;
 
+use crate::limits::CIRCLE_OWNERS_MAX;
 use crate::{Owner, Policy};
 
 /// Who owns a flock: an owner number of an export.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct FlockOwner {
-    owner: Owner,
+    pub(super) owner: Owner,
     number: u64,
 }
 
@@ -22,38 +29,30 @@ impl FlockOwner {
     }
 }
 
-struct Wait {
-    lock: LockHandle,
-    blockers: Vec<FlockOwner>,
-}
+/// What an owner's locks wait for. There may be several (threads).
+type Waiting = BTreeMap<LockHandle, FlockOwner>;
 
-/// The graph. An owner may wait for several locks at once (threads).
+/// The graph.
 #[derive(Default)]
-pub(super) struct Waits(Mutex<HashMap<FlockOwner, Vec<Wait>>>);
+pub(super) struct Waits(Mutex<BTreeMap<FlockOwner, Waiting>>);
 
 impl Waits {
-    /// Says that `lock` of `who` waits for `blockers` (instead of those said before), unless that
+    /// Says that `lock` of `who` waits for `blocker` (instead of the one said before), unless that
     /// closes a circle: then it does not wait, and the answer is `false`.
-    pub(super) fn wait(
-        &self,
-        who: FlockOwner,
-        lock: LockHandle,
-        blockers: Vec<FlockOwner>,
-    ) -> bool {
+    pub(super) fn wait(&self, who: FlockOwner, lock: LockHandle, blocker: FlockOwner) -> bool {
         let mut graph = self.0.lock();
         forget(&mut graph, who, lock);
-        let mut seen: HashSet<_> = HashSet::default();
-        let mut next = blockers.clone();
+        let mut seen = BTreeSet::new();
+        let mut next = vec![blocker];
         while let Some(owner) = next.pop() {
             if owner == who {
                 return false;
             }
-            if seen.insert(owner) {
-                let waits = graph.get(&owner).into_iter().flatten();
-                next.extend(waits.flat_map(|wait| wait.blockers.iter().copied()));
+            if seen.len() < CIRCLE_OWNERS_MAX && seen.insert(owner) {
+                next.extend(graph.get(&owner).into_iter().flatten().map(|(_, blocker)| *blocker));
             }
         }
-        graph.entry(who).or_default().push(Wait { lock, blockers });
+        graph.entry(who).or_default().insert(lock, blocker);
         true
     }
 
@@ -63,9 +62,9 @@ impl Waits {
     }
 }
 
-fn forget(graph: &mut HashMap<FlockOwner, Vec<Wait>>, who: FlockOwner, lock: LockHandle) {
+fn forget(graph: &mut BTreeMap<FlockOwner, Waiting>, who: FlockOwner, lock: LockHandle) {
     if let Some(waits) = graph.get_mut(&who) {
-        waits.retain(|wait| wait.lock != lock);
+        waits.remove(&lock);
         if waits.is_empty() {
             graph.remove(&who);
         }

@@ -70,8 +70,14 @@ impl Brought {
 pub(crate) struct DomOpen {
     part: DomPart,
     mode: LockMode,
-    /// The bytes are about to be cut.
-    cuts: bool,
+    /// No bytes are to come: they are about to be cut, or are not for this user.
+    without_bytes: bool,
+}
+
+impl DomOpen {
+    pub(crate) fn without_bytes(self) -> Self {
+        Self { without_bytes: true, ..self }
+    }
 }
 
 impl Mdt {
@@ -93,8 +99,8 @@ impl Mdt {
             false => LockMode::Pr,
         };
         let wanted = self.dom_lock() != DomLock::Never && self.lacks_data(context, fid, mode);
-        let cuts = flags.contains(OpenFlags::TRUNC);
-        wanted.then_some(DomOpen { part, mode, cuts })
+        let without_bytes = flags.contains(OpenFlags::TRUNC);
+        wanted.then_some(DomOpen { part, mode, without_bytes })
     }
 
     /// Whether a client has use for the DOM bit. A client of ours looks a file up before it opens it,
@@ -142,7 +148,7 @@ impl Mdt {
         }
         add_size(inode, body)?;
         let size = inode.attributes.size;
-        let wanted = size > 0 && !open.cuts && self.reads_on_open();
+        let wanted = size > 0 && !open.without_bytes && self.reads_on_open();
         if !wanted || !bits.contains(InodeBits::LAYOUT) {
             return Ok(Bytes::new());
         }

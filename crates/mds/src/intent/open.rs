@@ -240,7 +240,7 @@ impl Mdt {
         let handle = progress.body.open_handle;
         self.put_inode(context, &inode, progress)?;
         progress.body.open_handle = handle;
-        self.add_data(context, data, guard.as_ref(), &inode, progress)?;
+        self.add_data(context, opening, data, guard.as_ref(), &inode, progress)?;
         give_lock(context, opening, guard, progress)
     }
 
@@ -326,10 +326,14 @@ impl Mdt {
         }
         let caller = Caller::from(opening.record);
         let file_flags = FileFlags(inode.attributes.flags);
-        if file_flags.contains(FileFlags::APPEND)
-            && flags.intersects(OpenFlags::WRITE)
-            && (!flags.contains(OpenFlags::APPEND) || flags.contains(OpenFlags::TRUNC))
-        {
+        let writes = flags.contains(OpenFlags::WRITE) && !flags.contains(OpenFlags::APPEND);
+        let cuts = flags.contains(OpenFlags::TRUNC);
+        if file_flags.contains(FileFlags::APPEND) && (writes || cuts) {
+            return Err(Errno::EPERM);
+        }
+        // Owners that override modes, too: Lustre leaves it to its clients to look at this flag for them.
+        let changes = flags.intersects(OpenFlags::WRITE | OpenFlags::TRUNC);
+        if file_flags.contains(FileFlags::IMMUTABLE) && changes {
             return Err(Errno::EPERM);
         }
         if flags.contains(OpenFlags::OWNEROVERRIDE) && caller.uid == inode.attributes.uid {

@@ -3,11 +3,13 @@
 use bytes::Bytes;
 use sheen_target::{Context, LockGuard};
 use sheen_types::{Errno, Fid, InodeBits};
+use sheen_wire::md::OpenFlags;
 use sheen_wire::messages::{LdlmIntentOpenReply, Reply};
 use sheen_wire::ptlrpc::{MessageHeader, PtlrpcBody};
 
 use super::open::{Opening, Progress, open_lock};
 use crate::Mdt;
+use crate::caller::{Caller, May};
 use crate::dom::DomOpen;
 use crate::inode::Inode;
 
@@ -40,16 +42,19 @@ impl Mdt {
         }
     }
 
-    /// Adds size and bytes to the answer, as far as the lock and the room go.
+    /// Adds size and bytes to the answer, as far as the lock and the room go; bytes only if the user may read
+    /// them. Who opens to write needs them, too, for a page that is written in part.
     pub(super) fn add_data(
         &self,
         context: &Context,
+        opening: &Opening<'_>,
         data: Option<DomOpen>,
         guard: Option<&LockGuard>,
         inode: &Inode,
         progress: &mut Progress,
     ) -> Result<(), Errno> {
         let (Some(data), Some(guard)) = (data, guard) else { return Ok(()) };
+        let data = if self.may_have_bytes(opening, inode) { data } else { data.without_bytes() };
         let Progress { body, layout, acl, .. } = progress;
         let bytes_without = |body: &_| {
             let reply = LdlmIntentOpenReply {
@@ -64,5 +69,12 @@ impl Mdt {
         };
         progress.data = self.data_on_open(context, data, guard, inode, body, bytes_without)?;
         Ok(())
+    }
+
+    fn may_have_bytes(&self, opening: &Opening<'_>, inode: &Inode) -> bool {
+        let asks = OpenFlags::READ | OpenFlags::WRITE | OpenFlags::EXEC;
+        let caller = Caller::from(opening.record);
+        let may = || caller.may(&*self.store, inode.fid, &inode.attributes, May::READ);
+        opening.flags.intersects(asks) && may().is_ok()
     }
 }

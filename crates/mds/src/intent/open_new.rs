@@ -123,7 +123,7 @@ impl Mdt {
         let layout = Some(&progress.layout).filter(|layout| !layout.is_empty());
         let data = self.dom_open_of(context, opening, inode.fid, layout);
         let guard = self.lock_of_open(context, opening, inode, data, more).await?;
-        self.add_data(context, data, guard.as_ref(), inode, progress)?;
+        self.add_data(context, opening, data, guard.as_ref(), inode, progress)?;
         give_lock(context, opening, guard, progress)
     }
 

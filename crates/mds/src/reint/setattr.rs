@@ -49,6 +49,8 @@ impl Mdt {
             return self.set_default_layout(context, request, &inode).await;
         }
         if record.valid.contains(AttrValid::SIZE) {
+            // Who may not cut the file takes it from nobody who keeps it open either.
+            self.patch_of(record, &inode)?;
             self.take_back_kept(&context.target, inode.fid, OpenFlags::WRITE).await?;
             if self.open_files.is_executed(inode.fid) {
                 return Err(Errno::ETXTBSY);
@@ -94,8 +96,8 @@ impl Mdt {
         Ok(self.body(&inode, self.layout(&inode)?.is_some()))
     }
 
-    /// What changes, after all checks (`mdd_fix_attr`). A client's word that none is needed
-    /// (`MDS_PERM_BYPASS`) is a server's to give, and not taken.
+    /// What changes, after all checks (`mdd_fix_attr`): each bit of `valid` is judged, alone and beside any
+    /// others. A client's word that none is needed (`MDS_PERM_BYPASS`) is a server's to give, and not taken.
     fn patch_of(&self, record: &RecSetattr, inode: &Inode) -> Result<AttributePatch, Errno> {
         let caller = Caller::from(record);
         let attributes = &inode.attributes;
@@ -103,7 +105,8 @@ impl Mdt {
         let has = |flag: AttrValid| valid.contains(flag);
         let mut patch = AttributePatch::default();
         let frozen = FileFlags::IMMUTABLE | FileFlags::APPEND;
-        let only_flags = valid.without(AttrValid::ATTR_FLAG | AttrValid::CTIME) == AttrValid::NONE;
+        let besides_flags = valid.without(AttrValid::ATTR_FLAG | AttrValid::CTIME);
+        let only_flags = has(AttrValid::ATTR_FLAG) && besides_flags == AttrValid::NONE;
         if attributes.flags & frozen.0 != 0 && !only_flags {
             return Err(Errno::EPERM);
         }
@@ -139,7 +142,8 @@ impl Mdt {
 
     /// The owner may set any time, and so may who may write: real clients mark the time of now as a chosen one,
     /// too. Besides a change that is judged by itself, times need no more than that; what a client says besides
-    /// (that it forces them, takes set-id bits, or sets no new owner) saves them from no check.
+    /// (that it forces them, or takes set-id bits) saves them from no check. The change time is one of them: no
+    /// client sends it alone but after a rename between MDTs, and it only moves forward.
     fn may_set_times(
         &self,
         caller: &Caller,
@@ -147,7 +151,7 @@ impl Mdt {
         inode: &Inode,
     ) -> Result<(), Errno> {
         let chosen = AttrValid::ATIME_SET | AttrValid::MTIME_SET;
-        let times = AttrValid::ATIME | AttrValid::MTIME;
+        let times = AttrValid::ATIME | AttrValid::MTIME | AttrValid::CTIME;
         if !record.valid.intersects(times)
             || has_judged_change(record)
             || caller.owns(&inode.attributes)
@@ -250,13 +254,11 @@ impl Mdt {
     }
 }
 
-/// Whether a request changes what it needs a right for besides, at least that to write.
+/// Whether a request changes what it needs a right for besides, at least that to write. An owner of -1 is
+/// the one that is: it needs the same right as any other.
 fn has_judged_change(record: &RecSetattr) -> bool {
-    let has = |flag| record.valid.contains(flag);
-    has(AttrValid::SIZE)
-        || has(AttrValid::MODE)
-        || has(AttrValid::UID) && record.uid != u32::MAX
-        || has(AttrValid::GID) && record.gid != u32::MAX
+    let judged = AttrValid::SIZE | AttrValid::MODE | AttrValid::UID | AttrValid::GID;
+    record.valid.intersects(judged | AttrValid::ATTR_FLAG)
 }
 
 fn flags(caller: &Caller, record: &RecSetattr, inode: &Inode) -> Result<u32, Errno> {
@@ -272,16 +274,19 @@ fn flags(caller: &Caller, record: &RecSetattr, inode: &Inode) -> Result<u32, Err
     }
 }
 
-/// The new owner and group, where they change.
+/// The new owner and group, where they are named; -1 names those that are. Judged in any case: naming them
+/// takes set-id bits.
 fn owner(
     caller: &Caller,
     record: &RecSetattr,
     inode: &Inode,
 ) -> Result<(Option<u32>, Option<u32>), Errno> {
     let attributes = &inode.attributes;
-    let wanted = |flag, id: u32| (record.valid.contains(flag) && id != u32::MAX).then_some(id);
-    let uid = wanted(AttrValid::UID, record.uid);
-    let gid = wanted(AttrValid::GID, record.gid);
+    let named = |flag, id: u32, known: u32| {
+        record.valid.contains(flag).then_some(if id == u32::MAX { known } else { id })
+    };
+    let uid = named(AttrValid::UID, record.uid, attributes.uid);
+    let gid = named(AttrValid::GID, record.gid, attributes.gid);
     let may_all = caller.can(Capability::Chown);
     let is_owner = caller.uid == attributes.uid;
     if uid.is_some_and(|uid| !may_all && (!is_owner || uid != attributes.uid)) {

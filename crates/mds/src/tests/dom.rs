@@ -697,3 +697,22 @@ fn an_open_brings_no_more_than_a_mebibyte_whatever_room_there_is() {
         }
     });
 }
+
+#[test]
+fn an_open_brings_bytes_to_those_alone_who_may_read_them() {
+    test(418, |server, _| async move {
+        let root = server.client("c").await;
+        let fid = make(&server, &root, "f").await;
+        put(&root, fid, 0, &[7; 100]).await.expect("written");
+        let set = |record: &mut sheen_wire::md::RecSetattr| record.mode = 0o602;
+        root.setattr(fid, AttrValid::MODE, set).await.expect("set");
+        let other = server.client("other").await;
+        let stranger = other.as_user(5, 5);
+        for flags in [OpenFlags::NONE, OpenFlags::WRITE] {
+            let reply = open(&stranger, "f", flags).await;
+            assert_eq!(inline(&reply), None, "{flags:?}");
+        }
+        let nothing_asked = open(&root, "f", OpenFlags::NONE).await;
+        assert_eq!(inline(&nothing_asked), None);
+    });
+}

@@ -317,15 +317,22 @@ fn a_client_that_mounts_read_only_changes_nothing_by_a_close() {
                 };
                 reader.connect_with(ObdConnectData { flags, ..offer }).await.unwrap();
                 let reader = root.with(reader);
-                let opened = reader.open(ROOT, "f", OpenFlags::READ).await.unwrap();
+                // Without the right to write it opens nothing for writing, and tells times of access at most.
+                let access = match reads_only {
+                    true => OpenFlags::READ,
+                    false => OpenFlags::READ | OpenFlags::WRITE,
+                };
+                let opened = reader.open(ROOT, "f", access).await.unwrap();
                 let mut close = reader.close_request(file, opened.body.open_handle);
                 let times = AttrValid::MTIME | AttrValid::CTIME | AttrValid::ATIME;
                 close.rec_reint.valid = times | AttrValid::LSIZE | AttrValid::LBLOCKS;
                 close.rec_reint.size = 5 << 30;
                 (close.rec_reint.mtime, close.rec_reint.ctime) = (77_777, 77_777);
+                close.rec_reint.atime = 77_777;
                 assert_eq!(ask(&reader, close).await, None);
                 let after = root.getattr(file).await.unwrap();
                 assert_eq!(after.mtime == before.mtime, reads_only);
+                assert_eq!(after.atime == before.atime, reads_only);
                 assert_eq!(
                     (after.size == before.size, after.ctime == before.ctime),
                     (reads_only, reads_only)

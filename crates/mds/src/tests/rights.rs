@@ -4,7 +4,9 @@ use bytes::Bytes;
 use sheen_target::testing::TestWorld;
 use sheen_types::{Errno, Fid, InodeBits, LockMode};
 use sheen_wire::ldlm::{IntentOp, LdlmIntent};
-use sheen_wire::md::{AclEntry, AttrValid, MdtBody, OpenFlags, PosixAcl, RecSetattr, Valid};
+use sheen_wire::md::{
+    AclEntry, AttrValid, FileFlags, MdtBody, OpenFlags, PosixAcl, RecSetattr, Valid,
+};
 use sheen_wire::messages::{LdlmIntentGetxattr, MdsGetattrName, MdsGetxattr, Reply};
 use sheen_wire::text::Text;
 
@@ -535,6 +537,134 @@ fn values_of_user_attributes_are_for_readers_alone_however_they_are_asked_for() 
             };
             let is_named = reply.eadata.windows(11).any(|part| part == b"user.secret");
             assert!(is_named, "names are no secret");
+        },
+        &world,
+    );
+}
+
+/// What a request to set attributes may name.
+const CHANGES: [AttrValid; 12] = [
+    AttrValid::MODE,
+    AttrValid::UID,
+    AttrValid::GID,
+    AttrValid::SIZE,
+    AttrValid::BLOCKS,
+    AttrValid::ATIME,
+    AttrValid::MTIME,
+    AttrValid::CTIME,
+    AttrValid::KILL_SUID,
+    AttrValid::KILL_SGID,
+    AttrValid::PROJID,
+    AttrValid::ATTR_FLAG,
+];
+
+#[test]
+fn a_stranger_changes_nothing_whatever_combination_of_changes_is_asked_for() {
+    let world = TestWorld::new(96);
+    let inner = world.clone();
+    run(
+        async move {
+            let server = Server::start(&inner, 1).await;
+            let root = server.client("c").await;
+            let (stranger, owner) = (root.as_user(5, 5), root.as_user(10, 10));
+            let give = |record: &mut RecSetattr| (record.uid, record.gid) = (10, 10);
+            let file = root.make(Fid::ROOT, "f", REGULAR | 0o644).await.unwrap();
+            root.setattr(file, AttrValid::UID | AttrValid::GID, give).await.unwrap();
+            root.setattr(file, AttrValid::MODE, mode(0o6755)).await.unwrap();
+            let fixed = root.make(Fid::ROOT, "g", REGULAR | 0o644).await.unwrap();
+            root.setattr(fixed, AttrValid::UID | AttrValid::GID, give).await.unwrap();
+            let immutable = |record: &mut RecSetattr| record.attr_flags = FileFlags::IMMUTABLE;
+            root.setattr(fixed, AttrValid::ATTR_FLAG, immutable).await.unwrap();
+            let before = (root.getattr(file).await.unwrap(), root.getattr(fixed).await.unwrap());
+            for combination in 0_u32..1 << CHANGES.len() {
+                let named = CHANGES.iter().enumerate();
+                let named = named.filter(|(bit, _)| combination & 1 << bit != 0);
+                let valid = named.fold(AttrValid::NONE, |all, (_, more)| all | *more);
+                for id in [u32::MAX, 5] {
+                    let fill = |record: &mut RecSetattr| {
+                        (record.uid, record.gid, record.projid) = (id, id, 7);
+                        (record.mode, record.size, record.blocks) = (0o777, 1, 1);
+                        (record.atime, record.mtime, record.ctime) = (i64::MAX, 1, i64::MAX);
+                        record.attr_flags = FileFlags::NODUMP;
+                    };
+                    let _ = stranger.setattr(file, valid, fill).await;
+                    let after = root.getattr(file).await.unwrap();
+                    assert_eq!(after, before.0, "{valid:?} with {id}");
+                    // Nor does the owner change an immutable file, but its flags.
+                    if !valid.contains(AttrValid::ATTR_FLAG) {
+                        let _ = owner.setattr(fixed, valid, fill).await;
+                        let after = root.getattr(fixed).await.unwrap();
+                        assert_eq!(after, before.1, "{valid:?} with {id} of an immutable file");
+                    }
+                }
+            }
+        },
+        &world,
+    );
+}
+
+#[test]
+fn a_close_tells_what_its_open_had_the_right_to_change() {
+    let world = TestWorld::new(97);
+    let inner = world.clone();
+    run(
+        async move {
+            let server = Server::start(&inner, 1).await;
+            let root = server.client("c").await;
+            let file = root.make(Fid::ROOT, "f", REGULAR | 0o604).await.unwrap();
+            root.close(&root.open(Fid::ROOT, "f", OpenFlags::WRITE).await.unwrap()).await.unwrap();
+            let before = root.getattr(file).await.unwrap();
+            let stranger = root.as_user(5, 5);
+            let tell = async |who: &Client, flags| {
+                let opened = who.open_fid(file, flags).await.unwrap();
+                let mut request = who.close_request(file, opened.body.open_handle);
+                let record = &mut request.rec_reint;
+                record.valid = AttrValid::LSIZE | AttrValid::LBLOCKS | AttrValid::ATIME;
+                record.valid |= AttrValid::MTIME | AttrValid::CTIME;
+                (record.size, record.blocks) = (1 << 40, 99);
+                (record.atime, record.mtime, record.ctime) = (7777, 8888, 9999);
+                who.modify(request).await.unwrap();
+                root.getattr(file).await.unwrap()
+            };
+            let after = tell(&stranger, OpenFlags::NONE).await;
+            assert_eq!(after, before, "an open that asked for nothing");
+            let after = tell(&stranger, OpenFlags::READ).await;
+            assert_eq!(after.atime, 7777, "a reader tells when it read");
+            assert_eq!(after, MdtBody { atime: 7777, ..before }, "and nothing else");
+            let after = tell(&root, OpenFlags::WRITE).await;
+            let told = (after.size, after.blocks, after.mtime, after.ctime);
+            assert_eq!(told, (1 << 40, 99, 8888, 9999));
+        },
+        &world,
+    );
+}
+
+#[test]
+fn an_owner_that_overrides_modes_opens_no_immutable_file_for_writing() {
+    let world = TestWorld::new(98);
+    let inner = world.clone();
+    run(
+        async move {
+            let server = Server::start(&inner, 1).await;
+            let root = server.client("c").await;
+            let file = root.make(Fid::ROOT, "f", REGULAR | 0o400).await.unwrap();
+            let give = |record: &mut RecSetattr| record.uid = 10;
+            root.setattr(file, AttrValid::UID, give).await.unwrap();
+            let owner = root.as_user(10, 10);
+            let writes = OpenFlags::WRITE | OpenFlags::OWNEROVERRIDE;
+            owner.close(&owner.open_fid(file, writes).await.unwrap()).await.unwrap();
+            for (flag, also) in [
+                (FileFlags::IMMUTABLE, OpenFlags::NONE),
+                (FileFlags::APPEND, OpenFlags::NONE),
+                (FileFlags::APPEND, OpenFlags::APPEND | OpenFlags::TRUNC),
+            ] {
+                let set = |record: &mut RecSetattr| record.attr_flags = flag;
+                root.setattr(file, AttrValid::ATTR_FLAG, set).await.unwrap();
+                for flags in [writes | also, OpenFlags::TRUNC | OpenFlags::OWNEROVERRIDE] {
+                    let refused = owner.open_fid(file, flags).await.map(drop);
+                    assert_eq!(refused, Err(Errno::EPERM), "{flag:?} {flags:?}");
+                }
+            }
         },
         &world,
     );
