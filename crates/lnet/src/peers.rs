@@ -158,13 +158,15 @@ pub struct PeerReport {
 pub struct Peers<C> {
     local: Nid,
     peers: HashMap<Nid, Peer<C>>,
+    /// Connections of all of them.
+    links: usize,
 }
 
 impl<C: Clone> Peers<C> {
     /// No peer yet, of the node `local`.
     #[must_use]
     pub fn new(local: Nid) -> Self {
-        Self { local, peers: HashMap::default() }
+        Self { local, peers: HashMap::default(), links: 0 }
     }
 
     /// The connection for a frame of `length` bytes, if all is well with the peer. The hot path:
@@ -263,6 +265,7 @@ impl<C: Clone> Peers<C> {
             stale = peer.links.drain(..).map(|link| link.connection).collect();
             (peer.incarnation, peer.standing) = (partner.incarnation, standing);
         }
+        self.links = self.links + 1 - stale.len();
         peer.links.push(Link { id, kind: partner.kind, is_for_imports, connection });
         (peer.races, peer.pause) = (0, Duration::ZERO);
         peer.retry_at = Instant::default();
@@ -308,6 +311,7 @@ impl<C: Clone> Peers<C> {
         if !peer.links.iter().any(|link| link.id == id) {
             return nothing;
         }
+        self.links -= peer.links.len();
         let links = std::mem::take(&mut peer.links).into_iter();
         let siblings = links.filter(|link| link.id != id).map(|link| link.connection).collect();
         peer.content = false;
@@ -317,6 +321,12 @@ impl<C: Clone> Peers<C> {
             self.peers.remove(&nid);
         }
         Closed { siblings, down: true, dropped }
+    }
+
+    /// How many connections there are.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        self.links
     }
 
     /// Every connection there is, always in the same order.

@@ -116,13 +116,24 @@ pub struct NetConfig {
     /// Whether a peer with privilege is at the NID that it says, wherever it comes from, as Lustre believes it:
     /// for servers with several addresses or behind NAT.
     pub believes_nids: bool,
+    /// Connections that the node may have: each is one of the process's files. What it opens itself counts and is not
+    /// refused.
+    pub connections_max: usize,
 }
 
 impl NetConfig {
     /// A node that listens and takes every peer, and connects from a privileged port if it may.
     #[must_use]
     pub fn new(nid: Nid, port: u16) -> Self {
-        Self { nid, port, listen: true, secure: false, privileged: true, believes_nids: false }
+        Self {
+            nid,
+            port,
+            listen: true,
+            secure: false,
+            privileged: true,
+            believes_nids: false,
+            connections_max: usize::MAX,
+        }
     }
 }
 
@@ -166,6 +177,8 @@ pub struct LNet {
     stops: Mutex<Vec<Cell<()>>>,
     insecure: Mutex<Option<Insecure>>,
     openings: Openings,
+    /// When room for connections was made last.
+    room_made_at: AtomicU64,
     usefulness: RwLock<Option<Usefulness>>,
 }
 
@@ -204,6 +217,7 @@ impl LNet {
             stops: Mutex::default(),
             insecure: Mutex::default(),
             openings: Openings::default(),
+            room_made_at: AtomicU64::new(0),
             usefulness: RwLock::default(),
         });
         lnet.run(listener);

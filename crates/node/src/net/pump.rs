@@ -82,6 +82,14 @@ impl LNet {
             match race(stopped.as_mut(), listener.accept()).await {
                 First::Left(()) => return,
                 First::Right(Ok(connection)) if !self.admits(&connection) => {}
+                First::Right(Ok(connection)) if !self.has_room() => {
+                    self.counters.unused.fetch_add(1, Ordering::Relaxed);
+                    let most = self.config.connections_max;
+                    tracing::warn!(
+                        "no room for a connection from {}: {most} are open",
+                        connection.peer
+                    );
+                }
                 First::Right(Ok(connection)) => {
                     let source = connection.peer.source();
                     let Some(place) = self.begin_opening(source) else { continue };
