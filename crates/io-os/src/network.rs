@@ -79,6 +79,10 @@ impl Network for OsNetwork {
         })
     }
 
+    fn needs_privilege(&self, address: SocketAddrV4) -> bool {
+        is_privileged(address)
+    }
+
     fn listen(&self, local: SocketAddrV4) -> BoxFuture<'static, io::Result<Box<dyn Listener>>> {
         let (handle, folder, tcp) = (self.handle.clone(), self.folder.clone(), self.tcp);
         Box::pin(async move {
@@ -113,8 +117,8 @@ pub fn port_unprivileged_min() -> u16 {
     text.trim().parse().unwrap_or(PORT_UNPRIVILEGED_MIN).min(PORT_UNPRIVILEGED_MIN)
 }
 
-/// Whether only root of the peer's machine can have connected from there. Of its own machine a process knows
-/// which ports those are.
+/// Whether only root of the peer's machine can have connected from there, or listen there. Of its own machine a
+/// process knows which ports those are.
 fn is_privileged(peer: SocketAddrV4) -> bool {
     let min = port_unprivileged_min();
     let is_ours = |address: Ipv4Addr| UdpSocket::bind((address, 0)).is_ok();

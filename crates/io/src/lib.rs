@@ -168,6 +168,11 @@ pub trait Network: Send + Sync {
         privileged: bool,
     ) -> BoxFuture<'static, io::Result<Connection>>;
 
+    /// Whether only who has privilege on the machine of `address` can be there, as far as this one knows.
+    fn needs_privilege(&self, address: SocketAddrV4) -> bool {
+        address.port() < 1024
+    }
+
     /// Listens on `local`.
     fn listen(&self, local: SocketAddrV4) -> BoxFuture<'static, io::Result<Box<dyn Listener>>>;
 }

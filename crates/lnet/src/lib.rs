@@ -17,6 +17,8 @@ mod session;
 pub use matching::{Entry, EntryId, Key, MatchTable};
 pub use message::{Frame, Local, keepalive, message, zero_copy_answer};
 pub use opening::{NONE, Opening, OpeningError, Partner, Progress, Refusal};
-pub use peers::{Closed, Established, Failed, LinkId, PeerReport, Peers, Sending, Standing};
+pub use peers::{
+    Closed, Established, Failed, LinkId, PeerReport, Peers, Sender, Sending, Standing,
+};
 pub use ping::{ping_answer, ping_nids};
 pub use session::{Incoming, Session, SessionError};

@@ -26,6 +26,12 @@ pub const WAITING_MESSAGES_MAX: usize = 65536;
 pub const LINKS_PER_KIND_MAX: usize = 8;
 /// Peers that may be connected at once: about 64 K sockets with three connections each.
 pub const PEERS_MAX: usize = 20_000;
+/// Of the connections that a node may have, the part of those whose peer has not said who it is, and of those that
+/// nothing has come of: three quarters and more than half are left for peers that are used.
+pub const UNUSED_PART: usize = 4;
+/// How often unused connections are looked for while there is no room for others: a look costs a walk over all
+/// peers.
+pub const ROOM_TIME: Duration = Duration::from_millis(100);
 /// Connections from one address whose peer has not said who it is. A node opens its three one after the
 /// other; a machine's mounts that all begin at once are through in milliseconds.
 pub const OPENINGS_PER_ADDRESS: usize = 64;

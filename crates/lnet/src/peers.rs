@@ -6,6 +6,8 @@
 //! none but one is coming. When both sides connect at once the higher NID's connections win.
 //! What is known of a peer's claim to its NID decides who has it: where two claim it, the one that is better
 //! shown to have it takes it from the other, and no other way round.
+//! What an import sends goes to the server alone: over connections that we opened to the NID's address, and over
+//! those that a peer opened of which as much is known. Where there is none of these one is opened.
 //!
 //! A fault on one connection closes all of its peer. After a failure the peer is left alone for
 //! a while, and messages to it are dropped at once: RPCs above have their own patience.
@@ -41,9 +43,20 @@ pub enum Standing {
     Proven,
 }
 
+/// What sends a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sender {
+    /// An import: it goes to the server, and to no peer that only says that it is the server.
+    Import,
+    /// All else: answers and callbacks go to whichever peer is connected under the NID.
+    Other,
+}
+
 struct Link<C> {
     id: LinkId,
     kind: ConnectionType,
+    /// What imports send may go by it.
+    is_for_imports: bool,
     connection: C,
 }
 
@@ -55,13 +68,15 @@ struct Peer<C> {
     standing: Standing,
     /// We open what is missing. A peer that came to us opens its own.
     initiator: bool,
+    /// Imports send, and what the peer has opened is not for them: only what is counts as there.
+    is_asked: bool,
     connecting: bool,
     /// So often were we refused that what is there must do.
     content: bool,
     races: u32,
     pause: Duration,
     retry_at: Instant,
-    waiting: Vec<Frame>,
+    waiting: Vec<(Sender, Frame)>,
     waiting_bytes: usize,
 }
 
@@ -72,6 +87,7 @@ impl<C> Default for Peer<C> {
             incarnation: 0,
             standing: Standing::default(),
             initiator: false,
+            is_asked: false,
             connecting: false,
             content: false,
             races: 0,
@@ -142,39 +158,50 @@ pub struct PeerReport {
 pub struct Peers<C> {
     local: Nid,
     peers: HashMap<Nid, Peer<C>>,
+    /// Connections of all of them.
+    links: usize,
 }
 
 impl<C: Clone> Peers<C> {
     /// No peer yet, of the node `local`.
     #[must_use]
     pub fn new(local: Nid) -> Self {
-        Self { local, peers: HashMap::default() }
+        Self { local, peers: HashMap::default(), links: 0 }
     }
 
     /// The connection for a frame of `length` bytes, if all is well with the peer. The hot path:
     /// it changes nothing, so that senders need no exclusive access.
     #[must_use]
-    pub fn route(&self, nid: Nid, now: Instant, length: usize) -> Option<C> {
+    pub fn route(&self, nid: Nid, now: Instant, length: usize, sender: Sender) -> Option<C> {
         let peer = self.peers.get(&nid)?;
         if peer.wants(now).is_some() {
             return None;
         }
-        peer.choose(length).cloned()
+        peer.choose(length, sender).cloned()
     }
 
     /// Decides about a frame. The second value asks the host to start connecting to the peer: to
     /// call [`Peers::next_kind`], open that connection, report, and so on until there is none.
-    pub fn send(&mut self, nid: Nid, now: Instant, frame: Frame) -> (Sending<C>, bool) {
+    pub fn send(
+        &mut self,
+        nid: Nid,
+        now: Instant,
+        frame: Frame,
+        sender: Sender,
+    ) -> (Sending<C>, bool) {
         if self.peers.len() >= limits::PEERS_MAX && !self.peers.contains_key(&nid) {
             return (Sending::Dropped, false);
         }
         let peer = self.peers.entry(nid).or_default();
-        if peer.links.is_empty() {
+        if sender == Sender::Import && peer.usable(sender).next().is_none() {
+            peer.is_asked = true;
+        }
+        if peer.links.is_empty() || peer.is_asked {
             peer.initiator = true;
         }
         let connect = peer.wants(now).is_some();
         peer.connecting |= connect;
-        if let Some(connection) = peer.choose(frame.length) {
+        if let Some(connection) = peer.choose(frame.length, sender) {
             return (Sending::Now(connection.clone(), frame), connect);
         }
         let full = peer.waiting.len() >= limits::WAITING_MESSAGES_MAX
@@ -183,7 +210,7 @@ impl<C: Clone> Peers<C> {
             return (Sending::Dropped, connect);
         }
         peer.waiting_bytes += frame.length;
-        peer.waiting.push(frame);
+        peer.waiting.push((sender, frame));
         (Sending::Waits, connect)
     }
 
@@ -219,11 +246,13 @@ impl<C: Clone> Peers<C> {
         peer.is_new_life(partner, standing) || same < limits::LINKS_PER_KIND_MAX
     }
 
-    /// A connection is there, opened by either side.
+    /// A connection is there, opened by either side; `is_for_imports`: it leads to the server that has the NID, if
+    /// there is one.
     pub fn established(
         &mut self,
         partner: &Partner,
         standing: Standing,
+        is_for_imports: bool,
         id: LinkId,
         connection: C,
     ) -> Established<C> {
@@ -236,14 +265,14 @@ impl<C: Clone> Peers<C> {
             stale = peer.links.drain(..).map(|link| link.connection).collect();
             (peer.incarnation, peer.standing) = (partner.incarnation, standing);
         }
-        peer.links.push(Link { id, kind: partner.kind, connection });
+        self.links = self.links + 1 - stale.len();
+        peer.links.push(Link { id, kind: partner.kind, is_for_imports, connection });
         (peer.races, peer.pause) = (0, Duration::ZERO);
         peer.retry_at = Instant::default();
         let frames = if partner.kind == ConnectionType::BULK_IN {
             Vec::new()
         } else {
-            peer.waiting_bytes = 0;
-            std::mem::take(&mut peer.waiting)
+            peer.take_waiting(is_for_imports)
         };
         Established { frames, stale, is_refused: false }
     }
@@ -257,7 +286,7 @@ impl<C: Clone> Peers<C> {
         if peer.races <= limits::RACES_MAX {
             return Some(limits::RACE_TIME);
         }
-        peer.content = peer.choose(0).is_some();
+        peer.content = peer.choose(0, peer.strictest()).is_some();
         peer.races = 0;
         peer.content.then_some(Duration::ZERO)
     }
@@ -282,6 +311,7 @@ impl<C: Clone> Peers<C> {
         if !peer.links.iter().any(|link| link.id == id) {
             return nothing;
         }
+        self.links -= peer.links.len();
         let links = std::mem::take(&mut peer.links).into_iter();
         let siblings = links.filter(|link| link.id != id).map(|link| link.connection).collect();
         peer.content = false;
@@ -291,6 +321,12 @@ impl<C: Clone> Peers<C> {
             self.peers.remove(&nid);
         }
         Closed { siblings, down: true, dropped }
+    }
+
+    /// How many connections there are.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        self.links
     }
 
     /// Every connection there is, always in the same order.
@@ -363,9 +399,31 @@ impl<C> Peer<C> {
     }
 
     fn missing(&self) -> Option<ConnectionType> {
-        let any = self.links.iter().any(|link| link.kind == ConnectionType::ANY);
-        let missing = |kind: &&ConnectionType| !self.links.iter().any(|link| link.kind == **kind);
-        if any { None } else { KINDS.iter().find(missing).copied() }
+        let is_there = |kind| self.usable(self.strictest()).any(|link| link.kind == kind);
+        let missing = |kind: &&ConnectionType| !is_there(**kind);
+        if is_there(ConnectionType::ANY) { None } else { KINDS.iter().find(missing).copied() }
+    }
+
+    /// The sender that the connections must be good for.
+    fn strictest(&self) -> Sender {
+        if self.is_asked { Sender::Import } else { Sender::Other }
+    }
+
+    /// Connections by which `sender` may send, the newest first.
+    fn usable(&self, sender: Sender) -> impl Iterator<Item = &Link<C>> {
+        let links = self.links.iter().rev();
+        links.filter(move |link| sender == Sender::Other || link.is_for_imports)
+    }
+
+    /// What goes by a new connection.
+    fn take_waiting(&mut self, is_for_imports: bool) -> Vec<Frame> {
+        let waiting = std::mem::take(&mut self.waiting);
+        let (go, stay) = waiting
+            .into_iter()
+            .partition::<Vec<_>, _>(|(sender, _)| is_for_imports || *sender == Sender::Other);
+        self.waiting = stay;
+        self.waiting_bytes = self.waiting.iter().map(|(_, frame)| frame.length).sum();
+        go.into_iter().map(|(_, frame)| frame).collect()
     }
 
     /// The connection we should start to open now.
@@ -377,13 +435,13 @@ impl<C> Peer<C> {
     }
 
     /// The newest connection of the kind that fits, or else of one that may carry it.
-    fn choose(&self, length: usize) -> Option<&C> {
+    fn choose(&self, length: usize, sender: Sender) -> Option<&C> {
         let fitting = if length < limits::BULK_BYTES_MIN {
             ConnectionType::CONTROL
         } else {
             ConnectionType::BULK_OUT
         };
-        let newest = |kind: ConnectionType| self.links.iter().rev().find(|link| link.kind == kind);
+        let newest = |kind: ConnectionType| self.usable(sender).find(|link| link.kind == kind);
         [fitting, ConnectionType::CONTROL, ConnectionType::BULK_OUT, ConnectionType::ANY]
             .into_iter()
             .find_map(newest)

@@ -365,3 +365,37 @@ fn peers_that_came_for_nothing_are_let_go_and_those_that_are_used_are_not() {
     let to = server.nid();
     world.run(async move { assert_eq!(ask(&idle, &io, to, 7, 100).await, 1) });
 }
+
+/// Who has many connections and nothing to do takes neither the files of the process nor the room of others.
+#[test]
+fn connections_have_a_share_of_the_processs_files_and_unused_ones_go_first() {
+    const MOST: usize = 40;
+    let world = Virtual::new(2, Weather { chunks: false, ..Weather::default() });
+    let config = NetConfig { connections_max: MOST, ..NetConfig::new(nid(1), PORT) };
+    let server = world.run(LNet::start(world.world(), config)).unwrap();
+    let _answerer = serve(&server);
+    server.close_unless(Arc::new(|peer| peer.address().octets()[3] < 5));
+    let io = world.world();
+    let open = |server: &LNet| server.peers().iter().map(|peer| peer.kinds.len()).sum::<usize>();
+    let early = start(&world, 2);
+    let (node, there, to) = (Arc::clone(&early), io.clone(), server.nid());
+    world.run(async move { assert_eq!(ask(&node, &there, to, 1, 100).await, 1) });
+    let strangers: Vec<_> = (20..60).map(|last| start(&world, last)).collect();
+    for _ in 0..20 {
+        strangers.iter().for_each(|stranger| drop(stranger.ping(server.nid())));
+        world.pass(Duration::from_millis(500));
+        assert!(open(&server) <= MOST, "{} are open", open(&server));
+    }
+    // Another that is wanted comes in among them, and the first one was never closed.
+    let late = start(&world, 3);
+    let mut attempts = 0;
+    for round in 0..20 {
+        strangers.iter().for_each(|stranger| drop(stranger.ping(server.nid())));
+        let (node, there) = (Arc::clone(&late), io.clone());
+        attempts += world.run(async move { ask(&node, &there, to, 100 + round, 100).await });
+        world.pass(Duration::from_millis(500));
+    }
+    assert!(attempts <= 30, "{attempts} attempts for 20 answers");
+    let is_up = server.peers().iter().any(|peer| peer.nid == nid(2) && peer.kinds.len() == 3);
+    assert!(is_up && server.counters().unused.load(Ordering::Relaxed) > 0);
+}

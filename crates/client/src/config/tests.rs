@@ -152,7 +152,7 @@ fn a_mount_reads_the_configuration_and_follows_it() {
         },
         ..Default::default()
     };
-    cluster.router.answer(Nid::LOOPBACK, Request::from(callback)).unwrap();
+    cluster.router.answer((Nid::LOOPBACK, true), Request::from(callback)).unwrap();
     let world = cluster.world.world();
     cluster.world.run(async move {
         world.clock.sleep_until(world.clock.now() + Duration::from_secs(3)).await;

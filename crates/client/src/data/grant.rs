@@ -99,7 +99,7 @@ impl Osc {
     /// haste.
     pub(super) fn is_pressed(&self, space: &Space) -> bool {
         let waiting = space.dirty.saturating_sub(space.sending);
-        let may_be = self.dirty_bytes_max().min(space.dirty + space.available);
+        let may_be = self.dirty_bytes_max().min(space.dirty.saturating_add(space.available));
         let all = self.shared.dirty.load(Ordering::Relaxed);
         waiting > PRESSED_BYTES_MIN
             && (waiting > may_be / 2 || all > self.shared.dirty_max.load(Ordering::Relaxed) / 2)
@@ -132,7 +132,7 @@ impl Osc {
     pub(super) fn settle(&self, bytes: u64, gained: u64) {
         let mut space = self.space.lock();
         self.less_dirty(&mut space, bytes);
-        space.available += gained;
+        space.available = space.available.saturating_add(gained);
         drop(space);
         self.shared.relieved.notify_waiters();
     }

@@ -228,7 +228,7 @@ impl Protected for InodeLocks {
     }
 
     fn gives_all(&self, resource: ResourceName) -> bool {
-        !self.pages.0.is_dirty(resource) && self.inodes.gives_all(resource)
+        !self.pages.is_dirty(resource) && self.inodes.gives_all(resource)
     }
 
     fn is_dirty(&self, resource: ResourceName) -> bool {

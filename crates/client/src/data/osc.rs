@@ -254,8 +254,8 @@ impl Osc {
     }
 }
 
-/// What the locks of one OST protect.
-pub(super) struct Pages(pub(super) Arc<Osc>);
+/// What the locks of one OST protect. Objects hold the OST, and it holds its locks: so these do not hold it.
+pub(super) struct Pages(pub(super) Weak<Osc>);
 
 fn extent_of(part: &Policy) -> Extent {
     match part {
@@ -266,7 +266,7 @@ fn extent_of(part: &Policy) -> Extent {
 
 impl Protected for Pages {
     fn lose(&self, _: &Arc<LockSpace>, lost: Lost) -> BoxFuture<'static, ()> {
-        let object = self.0.object_losing(lost.resource);
+        let object = self.0.upgrade().and_then(|osc| osc.object_losing(lost.resource));
         Box::pin(async move {
             if let Some(object) = object {
                 let is_writer = matches!(lost.mode, LockMode::Pw | LockMode::Ex | LockMode::Group);
@@ -276,7 +276,7 @@ impl Protected for Pages {
     }
 
     fn void(&self, _: &Arc<LockSpace>, lost: Lost) -> BoxFuture<'static, ()> {
-        let object = self.0.object_losing(lost.resource);
+        let object = self.0.upgrade().and_then(|osc| osc.object_losing(lost.resource));
         Box::pin(async move {
             if let Some(object) = object {
                 object.note_loss(extent_of(&lost.part));
@@ -286,14 +286,16 @@ impl Protected for Pages {
     }
 
     fn learn(&self, resource: ResourceName, value: &Bytes) {
-        self.0.learn(resource, value);
+        if let Some(osc) = self.0.upgrade() {
+            osc.learn(resource, value);
+        }
     }
 
     fn is_dirty(&self, resource: ResourceName) -> bool {
-        self.0.is_dirty(resource)
+        self.0.upgrade().is_some_and(|osc| osc.is_dirty(resource))
     }
 
     fn glimpse(&self, resource: ResourceName) -> Option<Bytes> {
-        self.0.object(resource).and_then(|object| object.lock_value())
+        self.0.upgrade()?.object(resource).and_then(|object| object.lock_value())
     }
 }

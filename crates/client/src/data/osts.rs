@@ -67,7 +67,7 @@ impl Osts {
         config: Config,
     ) -> Arc<LockSpace> {
         let osc = Osc::new(Keeper::Ost, Arc::clone(&self.shared), Arc::clone(&channel));
-        let protected = Arc::new(Pages(Arc::clone(&osc)));
+        let protected = Arc::new(Pages(Arc::downgrade(&osc)));
         let world = self.shared.world.clone();
         let locks = LockSpace::new(name, world, channel, config, protected);
         osc.attach(Arc::clone(&locks));
@@ -182,7 +182,7 @@ impl DataPath for Osts {
         inodes: Arc<dyn Protected>,
     ) -> AddedMdt {
         let osc = Osc::new(Keeper::Mdt, Arc::clone(&self.shared), Arc::clone(&channel));
-        let protected = Arc::new(InodeLocks { pages: Pages(Arc::clone(&osc)), inodes });
+        let protected = Arc::new(InodeLocks { pages: Pages(Arc::downgrade(&osc)), inodes });
         let world = self.shared.world.clone();
         let locks = LockSpace::new(name, world, channel, config, protected);
         osc.attach(Arc::clone(&locks));

@@ -29,21 +29,30 @@ impl CallbackRouter {
 
     /// The space of the lock that a callback of `from` names. Cookies are hard to guess, and still no secret:
     /// only who serves the target may speak for it.
-    fn find(&self, from: Nid, request: &LdlmRequest) -> Result<Arc<LockSpace>, Errno> {
+    fn find(
+        &self,
+        (from, is_proven): (Nid, bool),
+        request: &LdlmRequest,
+    ) -> Result<Arc<LockSpace>, Errno> {
         let spaces: Vec<_> = self.spaces.read().iter().filter_map(Weak::upgrade).collect();
         let space = spaces.into_iter().find(|space| space.owns(request)).ok_or(Errno::EINVAL)?;
         if !space.is_served_by(from) {
             tracing::warn!(%from, target = space.name(), "refused a callback: that node does not serve the target");
             return Err(Errno::ENOTCONN);
         }
+        if !is_proven {
+            tracing::warn!(%from, target = space.name(), "refused a callback: that peer only says that it is the server");
+            return Err(Errno::ENOTCONN);
+        }
         Ok(space)
     }
 
-    /// Answers a callback that came from `from`.
+    /// Answers a callback that came from a node; the second value tells whether more than its word shows which
+    /// one it is.
     ///
     /// # Errors
-    /// `EINVAL` if it names no lock of ours, `ENOTCONN` if the lock is of a target that `from` does not serve.
-    pub(crate) fn answer(&self, from: Nid, request: Request) -> Result<Reply, Errno> {
+    /// `EINVAL` if it names no lock of ours, `ENOTCONN` if the lock is of a target that this node does not serve.
+    pub(crate) fn answer(&self, from: (Nid, bool), request: Request) -> Result<Reply, Errno> {
         match request {
             Request::LdlmBlCallback(callback) => {
                 let space = self.find(from, &callback.dlm_req)?;
@@ -70,7 +79,7 @@ impl Handler for CallbackRouter {
     fn handle(&self, incoming: Incoming) -> BoxFuture<'static, ()> {
         let replier: Replier = incoming.replier;
         // Nothing here waits: what a callback sets off runs in tasks of the lock space.
-        match self.answer(incoming.from, incoming.request) {
+        match self.answer((incoming.from, incoming.is_proven), incoming.request) {
             Ok(reply) => replier.send(ReplyHead::default(), Some(reply)),
             Err(errno) => replier.refuse(errno),
         }
@@ -118,14 +127,17 @@ mod tests {
                 LdlmGlCallback { dlm_req, ..Default::default() }.into(),
             ]
         };
-        for callback in callbacks() {
-            assert_eq!(router.answer(stranger, callback).map(drop), Err(Errno::ENOTCONN));
+        // A stranger, and one that says that it is the server.
+        for from in [(stranger, true), (Nid::LOOPBACK, false)] {
+            for callback in callbacks() {
+                assert_eq!(router.answer(from, callback).map(drop), Err(Errno::ENOTCONN));
+            }
         }
         fixture.world.settle();
         assert!(fixture.watcher.take().is_empty() && fixture.mdt.take_asked().is_empty());
 
         let [taken, ..] = callbacks();
-        assert!(router.answer(Nid::LOOPBACK, taken).is_ok());
+        assert!(router.answer((Nid::LOOPBACK, true), taken).is_ok());
         fixture.world.settle();
         let asked = fixture.mdt.take_asked();
         let [Request::LdlmCancel(cancel)] = &asked[..] else { panic!("given back: {asked:?}") };

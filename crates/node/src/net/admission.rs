@@ -4,7 +4,8 @@
 //! What always holds: of the connections whose peer has not said who it is, one address has at most
 //! [`limits::OPENINGS_PER_ADDRESS`], all together [`limits::OPENINGS_MAX`]; none lasts longer than
 //! [`limits::OPENING_TIME_MAX`] twice. When there are too many in all the oldest goes: whoever means it is
-//! through in milliseconds.
+//! through in milliseconds. And of the connections that the node may have (`NetConfig::connections_max`, a share of
+//! the process's files) no more than a part is theirs, nor of those that nothing has come of.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -66,7 +67,12 @@ impl State {
     }
 
     /// Adds one; the number, and whoever has to go for it. `None` if `source` has too many.
-    fn begin(&mut self, source: u64, stop: Cell<()>) -> Option<(u64, Option<Cell<()>>)> {
+    fn begin(
+        &mut self,
+        source: u64,
+        stop: Cell<()>,
+        most: usize,
+    ) -> Option<(u64, Option<Cell<()>>)> {
         let count = self.by_source.entry(source).or_default();
         if *count >= limits::OPENINGS_PER_ADDRESS {
             return None;
@@ -76,7 +82,7 @@ impl State {
         self.next += 1;
         self.under_way.insert(number, (source, stop));
         let oldest = self.under_way.first_key_value().map(|(number, _)| *number);
-        let is_full = self.under_way.len() > limits::OPENINGS_MAX;
+        let is_full = self.under_way.len() > most;
         Some((number, oldest.filter(|_| is_full).and_then(|oldest| self.end(oldest))))
     }
 }
@@ -85,7 +91,8 @@ impl LNet {
     /// A connection has come from `source`, an address: `None` if it is not to be kept.
     pub(super) fn begin_opening(self: &Arc<Self>, source: u64) -> Option<Place> {
         let stop = Cell::new();
-        let begun = self.openings.0.lock().begin(source, stop.clone());
+        let most = limits::OPENINGS_MAX.min(self.unused_max());
+        let begun = self.openings.0.lock().begin(source, stop.clone(), most);
         let Some((number, oldest)) = begun else {
             self.counters.unused.fetch_add(1, Ordering::Relaxed);
             return None;
@@ -95,6 +102,26 @@ impl LNet {
             oldest.close();
         }
         Some(Place { lnet: Arc::clone(self), number, stop })
+    }
+
+    /// So many connections may be unused.
+    fn unused_max(&self) -> usize {
+        (self.config.connections_max / limits::UNUSED_PART).max(1)
+    }
+
+    /// Whether there is room for another connection. If not, unused ones go, so that there soon is.
+    pub(super) fn has_room(&self) -> bool {
+        let openings = self.openings.0.lock().under_way.len();
+        if openings + self.peers.read().count() < self.config.connections_max {
+            return true;
+        }
+        let now = self.now();
+        let made_at = Instant(self.room_made_at.load(Ordering::Relaxed));
+        if now.since(made_at) >= limits::ROOM_TIME {
+            self.room_made_at.store(now.0, Ordering::Relaxed);
+            self.close_unused(now);
+        }
+        false
     }
 
     /// From now on connections of peers that come by themselves and of which `useful` says no after
@@ -116,8 +143,11 @@ impl LNet {
             .collect();
         unused.sort_by_key(|(since, nid, _)| (*since, *nid));
         let surplus = unused.len().saturating_sub(limits::UNUSED_PEERS_MAX);
+        let mut left: usize = unused.iter().map(|(_, _, links)| links.len()).sum();
         for (at, (since, _, links)) in unused.iter().enumerate() {
-            if at < surplus || now.since(*since) >= limits::UNUSED_TIME_MAX {
+            let are_many = at < surplus || left > self.unused_max();
+            if are_many || now.since(*since) >= limits::UNUSED_TIME_MAX {
+                left -= links.len();
                 self.counters.unused.fetch_add(links.len() as u64, Ordering::Relaxed);
                 links.iter().for_each(|link| link.close());
             }

@@ -205,6 +205,7 @@ impl LNet {
         let delivery = Delivery {
             from: if to.is_loopback() { to } else { self.local.nid },
             is_proven: true,
+            may_ask: true,
             portal: put.portal,
             bits: put.match_bits,
             header_data: put.header_data,
@@ -231,7 +232,7 @@ impl LNet {
         }
         match incoming.command {
             LnetCommand::Put(put) => self.arrived_put(link, &put, incoming.payload, prompt),
-            LnetCommand::Get(get) => self.arrived_get(from, &get),
+            LnetCommand::Get(get) => self.arrived_get(link, &get),
             LnetCommand::Reply(reply) => self.arrived_reply(from, &reply, incoming.payload),
             // We ask for no ACK. (A session lets no HELLO through.)
             LnetCommand::Ack(_) | LnetCommand::Hello(_) => self.count_dropped(),
@@ -245,7 +246,8 @@ impl LNet {
         let pushed = put.portal == Portal::RESERVED && put.match_bits == PING_MATCH_BITS;
         let delivery = Delivery {
             from,
-            is_proven: link.is_proven,
+            is_proven: link.trust.is_proven,
+            may_ask: link.trust.may_ask,
             portal: put.portal,
             bits: put.match_bits,
             header_data: put.header_data,
@@ -271,13 +273,19 @@ impl LNet {
         true
     }
 
-    fn arrived_get(self: &Arc<Self>, from: Nid, get: &Get) {
+    fn arrived_get(self: &Arc<Self>, link: &Link, get: &Get) {
+        let from = link.partner.nid;
         let payload = if get.portal == Portal::RESERVED && get.match_bits == PING_MATCH_BITS {
             let mut answer = sheen_lnet::ping_answer(self.local.nid);
             answer.truncate(get.length as usize);
             vec![answer]
         } else {
-            match self.tables.take_offer(from, get.portal, get.match_bits) {
+            // What is offered is for a server's bulk.
+            let offer = link
+                .trust
+                .is_proven
+                .then(|| self.tables.take_offer(from, get.portal, get.match_bits));
+            match offer.flatten() {
                 Some(offer) => offer.fetched(get.length),
                 None => return self.count_dropped(),
             }

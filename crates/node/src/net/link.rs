@@ -44,12 +44,20 @@ struct Outbox {
     writer_task: Option<Waker>,
 }
 
+/// What is taken from a peer.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Trust {
+    /// More than the peer's word shows that it is at its NID.
+    pub(super) is_proven: bool,
+    /// Its requests to targets are taken.
+    pub(super) may_ask: bool,
+}
+
 /// An established connection.
 pub(super) struct Link {
     pub(super) id: LinkId,
     pub(super) partner: Partner,
-    /// More than the peer's word shows that it is at its NID.
-    pub(super) is_proven: bool,
+    pub(super) trust: Trust,
     pub(super) since: Instant,
     outbox: Mutex<Outbox>,
     reader_task: Mutex<Option<Waker>>,
@@ -70,7 +78,7 @@ enum Written {
 impl Link {
     pub(super) fn new(
         id: LinkId,
-        (partner, is_proven): (Partner, bool),
+        (partner, trust): (Partner, Trust),
         writer: Box<dyn WriteStream>,
         backlog: Arc<AtomicUsize>,
         now: Instant,
@@ -89,7 +97,7 @@ impl Link {
         Self {
             id,
             partner,
-            is_proven,
+            trust,
             since: now,
             outbox: Mutex::new(outbox),
             reader_task: Mutex::new(None),
@@ -393,7 +401,8 @@ mod tests {
         let writer = Box::new(Writes(Arc::clone(&written)));
         let nid = Nid::tcp(Ipv4Addr::LOCALHOST);
         let partner = Partner { nid, pid: 1, incarnation: 1, kind: ConnectionType::CONTROL };
-        (Link::new(LinkId(1), (partner, true), writer, Arc::default(), Instant(0)), written)
+        let trust = Trust { is_proven: true, may_ask: true };
+        (Link::new(LinkId(1), (partner, trust), writer, Arc::default(), Instant(0)), written)
     }
 
     fn frame(byte: u8) -> Frame {

@@ -33,7 +33,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use parking_lot::{Mutex, RwLock};
 use sheen_io::World;
-use sheen_lnet::{Local, Peers, Sending};
+use sheen_lnet::{Local, Peers, Sender, Sending};
 use sheen_types::{Instant, MatchBits, Nid};
 use sheen_wire::lnet::{Get, HANDLE_NONE, LnetCommand, PING_MATCH_BITS, Portal, Put, WireHandle};
 
@@ -68,6 +68,9 @@ pub struct Delivery {
     pub from: Nid,
     /// More than the sender's word shows that it is at that NID: its address, or that it was sent here.
     pub is_proven: bool,
+    /// Whether requests to targets are taken from there: none are over a connection that we opened, with
+    /// `accept=secure`, to a port where any user of that machine may listen.
+    pub may_ask: bool,
     /// Where it was sent to.
     pub portal: Portal,
     /// Under which bits.
@@ -113,13 +116,24 @@ pub struct NetConfig {
     /// Whether a peer with privilege is at the NID that it says, wherever it comes from, as Lustre believes it:
     /// for servers with several addresses or behind NAT.
     pub believes_nids: bool,
+    /// Connections that the node may have: each is one of the process's files. What it opens itself counts and is not
+    /// refused.
+    pub connections_max: usize,
 }
 
 impl NetConfig {
     /// A node that listens and takes every peer, and connects from a privileged port if it may.
     #[must_use]
     pub fn new(nid: Nid, port: u16) -> Self {
-        Self { nid, port, listen: true, secure: false, privileged: true, believes_nids: false }
+        Self {
+            nid,
+            port,
+            listen: true,
+            secure: false,
+            privileged: true,
+            believes_nids: false,
+            connections_max: usize::MAX,
+        }
     }
 }
 
@@ -163,6 +177,8 @@ pub struct LNet {
     stops: Mutex<Vec<Cell<()>>>,
     insecure: Mutex<Option<Insecure>>,
     openings: Openings,
+    /// When room for connections was made last.
+    room_made_at: AtomicU64,
     usefulness: RwLock<Option<Usefulness>>,
 }
 
@@ -201,6 +217,7 @@ impl LNet {
             stops: Mutex::default(),
             insecure: Mutex::default(),
             openings: Openings::default(),
+            room_made_at: AtomicU64::new(0),
             usefulness: RwLock::default(),
         });
         lnet.run(listener);
@@ -253,6 +270,18 @@ impl LNet {
         self.put_at(to, portal, bits, header_data, 0, payload);
     }
 
+    /// As [`LNet::put`], of an import's request: to the server at that address, and to no peer that only says that
+    /// it is the server.
+    pub fn ask(self: &Arc<Self>, to: Nid, portal: Portal, bits: MatchBits, payload: Vec<Bytes>) {
+        let ack_handle = HANDLE_NONE;
+        let put = Put { ack_handle, match_bits: bits, header_data: 0, portal, offset: 0 };
+        if self.is_own(to) {
+            self.put_to_self(to, &put, &payload);
+        } else {
+            self.send_from(Sender::Import, to, LnetCommand::Put(put), payload);
+        }
+    }
+
     /// As [`LNet::put`], into the receiver's buffer at `offset`: replies lie behind the room that
     /// early replies use.
     pub fn put_at(
@@ -272,7 +301,7 @@ impl LNet {
         }
     }
 
-    /// As [`LNet::put`], of a message that nobody waits for: it goes with the next one to that node, or
+    /// As [`LNet::ask`], of a request that nobody waits for: it goes with the next one to that node, or
     /// a few milliseconds later by itself.
     pub fn put_lingering(
         self: &Arc<Self>,
@@ -284,9 +313,9 @@ impl LNet {
         let now = self.now();
         let length = payload.iter().map(Bytes::len).sum();
         let link = (!self.is_own(to) && !self.is_stopping())
-            .then(|| self.peers.read().route(to, now, length))
+            .then(|| self.peers.read().route(to, now, length, Sender::Import))
             .flatten();
-        let Some(link) = link else { return self.put(to, portal, bits, 0, payload) };
+        let Some(link) = link else { return self.ask(to, portal, bits, payload) };
         let put =
             Put { ack_handle: HANDLE_NONE, match_bits: bits, header_data: 0, portal, offset: 0 };
         let frame = sheen_lnet::message(self.local, to, LnetCommand::Put(put), payload);
@@ -438,8 +467,18 @@ impl LNet {
         self.counters.receive_dropped.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Sends by the connection that fits, or starts connecting.
     fn send(self: &Arc<Self>, to: Nid, command: LnetCommand, payload: Vec<Bytes>) {
+        self.send_from(Sender::Other, to, command, payload);
+    }
+
+    /// Sends by the connection that fits, or starts connecting.
+    fn send_from(
+        self: &Arc<Self>,
+        sender: Sender,
+        to: Nid,
+        command: LnetCommand,
+        payload: Vec<Bytes>,
+    ) {
         let frame = sheen_lnet::message(self.local, to, command, payload);
         let (now, length) = (self.now(), frame.length);
         let too_long = length - frame.head.len() > sheen_lnet::limits::PAYLOAD_BYTES_MAX;
@@ -448,7 +487,7 @@ impl LNet {
             self.counters.send_dropped.fetch_add(1, Ordering::Relaxed);
             return;
         }
-        let link = self.peers.read().route(to, now, length);
+        let link = self.peers.read().route(to, now, length, sender);
         let sent = match link {
             Some(link) => {
                 let sent = link.send(frame, now);
@@ -457,7 +496,7 @@ impl LNet {
                 }
                 sent
             }
-            None => self.send_or_connect(to, now, frame),
+            None => self.send_or_connect(to, now, (sender, frame)),
         };
         self.count_sent(to, length, sent);
     }
@@ -482,8 +521,13 @@ impl LNet {
         }
     }
 
-    fn send_or_connect(self: &Arc<Self>, to: Nid, now: Instant, frame: sheen_lnet::Frame) -> bool {
-        let (sending, connect) = self.peers.write().send(to, now, frame);
+    fn send_or_connect(
+        self: &Arc<Self>,
+        to: Nid,
+        now: Instant,
+        (sender, frame): (Sender, sheen_lnet::Frame),
+    ) -> bool {
+        let (sending, connect) = self.peers.write().send(to, now, frame, sender);
         if connect {
             self.spawn_connecting(to);
         }

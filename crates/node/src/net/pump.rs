@@ -17,7 +17,7 @@ use sheen_wire::lnet::ConnectionType;
 
 use super::cell::Cell;
 use super::deliver::Upcall;
-use super::link::Link;
+use super::link::{Link, Trust};
 use super::race::{First, race, within};
 use super::{Insecure, LNet};
 
@@ -33,6 +33,15 @@ const PROMPT_MAX: usize = 2;
 /// After so many messages of one connection others are looked at: a peer that sends without end would keep
 /// the thread that reads it, and with it all whose turn is on that thread.
 const MESSAGES_AT_ONCE: usize = 8;
+
+/// What is known of who is at the other end of a connection.
+struct Shown {
+    standing: Standing,
+    /// It leads to the server that has the NID, if there is one.
+    is_for_imports: bool,
+    /// Requests to targets are taken from there.
+    may_ask: bool,
+}
 
 /// How an attempt to connect came out.
 enum Attempt {
@@ -73,6 +82,14 @@ impl LNet {
             match race(stopped.as_mut(), listener.accept()).await {
                 First::Left(()) => return,
                 First::Right(Ok(connection)) if !self.admits(&connection) => {}
+                First::Right(Ok(connection)) if !self.has_room() => {
+                    self.counters.unused.fetch_add(1, Ordering::Relaxed);
+                    let most = self.config.connections_max;
+                    tracing::warn!(
+                        "no room for a connection from {}: {most} are open",
+                        connection.peer
+                    );
+                }
                 First::Right(Ok(connection)) => {
                     let source = connection.peer.source();
                     let Some(place) = self.begin_opening(source) else { continue };
@@ -119,7 +136,8 @@ impl LNet {
             Some(Err(error)) => return self.opening_failed(connection.peer, &error),
         };
         let now = self.now();
-        let standing = self.standing(&connection, partner.nid);
+        let shown = self.shown_by_comer(&connection, partner.nid);
+        let standing = shown.standing;
         let (accepted, is_taken) = {
             let peers = self.peers.read();
             let accepted = !self.is_stopping() && peers.accepts(&partner, standing);
@@ -143,7 +161,29 @@ impl LNet {
             _ => return,
         }
         let session = opening.established(partner);
-        self.establish(now, (partner, standing), session, connection);
+        self.establish(now, (partner, shown), session, connection);
+    }
+
+    /// Of one that came to us. At a port where any user may listen imports use what we open alone: the other side
+    /// does not know who is here, and takes no requests over a connection that it has opened to such a port.
+    fn shown_by_comer(&self, connection: &Connection, nid: Nid) -> Shown {
+        let standing = self.standing(connection, nid);
+        let own = SocketAddrV4::new(self.local.nid.address(), self.config.port);
+        let is_open = || !self.world.network.needs_privilege(own);
+        let is_for_imports = match connection.peer {
+            PeerAddress::Unix { .. } => true,
+            PeerAddress::Tcp(_) => standing == Standing::Proven && !is_open(),
+        };
+        Shown { standing, is_for_imports, may_ask: true }
+    }
+
+    /// Of one that we went to: it is at its address, but where any user may listen it may be any.
+    fn shown_by_host(&self, connection: &Connection) -> Shown {
+        let may_ask = match connection.peer {
+            PeerAddress::Unix { .. } => true,
+            PeerAddress::Tcp(at) => !self.config.secure || self.world.network.needs_privilege(at),
+        };
+        Shown { standing: Standing::Proven, is_for_imports: true, may_ask }
     }
 
     /// What shows that who has connected is at the NID that it says. A socket in a folder of this user's is as good as
@@ -185,9 +225,8 @@ impl LNet {
             let attempt = within(clock.as_ref(), limits::OPENING_TIME_MAX, self.attempt(nid, kind));
             match attempt.await.unwrap_or_else(|| Attempt::Failed("no answer".into())) {
                 Attempt::Connected(partner, session, connection) => {
-                    // We went to its address.
-                    let partner = (partner, Standing::Proven);
-                    self.establish(clock.now(), partner, session, connection);
+                    let who = (partner, self.shown_by_host(&connection));
+                    self.establish(clock.now(), who, session, connection);
                 }
                 Attempt::Refused => {
                     let pause = self.peers.write().refused(nid);
@@ -246,16 +285,23 @@ impl LNet {
     fn establish(
         self: &Arc<Self>,
         now: sheen_types::Instant,
-        (partner, standing): (Partner, Standing),
+        (partner, shown): (Partner, Shown),
         session: Session,
         connection: Connection,
     ) {
         let id = LinkId(self.next.fetch_add(1, Ordering::Relaxed));
         let sibling = self.peers.read().newest_of(partner.nid).map(|link| link.shared_backlog());
         let backlog = sibling.unwrap_or_default();
-        let who = (partner, standing != Standing::Claimed);
-        let link = Arc::new(Link::new(id, who, connection.writer, backlog, now));
-        let established = self.peers.write().established(&partner, standing, id, Arc::clone(&link));
+        let Shown { standing, is_for_imports, may_ask } = shown;
+        let trust = Trust { is_proven: standing != Standing::Claimed, may_ask };
+        let link = Arc::new(Link::new(id, (partner, trust), connection.writer, backlog, now));
+        let established = self.peers.write().established(
+            &partner,
+            standing,
+            is_for_imports,
+            id,
+            Arc::clone(&link),
+        );
         tracing::debug!("{:?} connection with {} established", partner.kind, partner.nid);
         for stale in &established.stale {
             stale.close();

@@ -147,9 +147,10 @@ impl Core {
         }
         let (to, portal, bits) = (outgoing.to, outgoing.portal, outgoing.bits);
         let message = vec![outgoing.message];
-        match outgoing.may_linger {
-            true => node.lnet.put_lingering(to, portal, bits, message),
-            false => node.lnet.put(to, portal, bits, 0, message),
+        match (self.is_reverse, outgoing.may_linger) {
+            (true, _) => node.lnet.put(to, portal, bits, 0, message),
+            (false, true) => node.lnet.put_lingering(to, portal, bits, message),
+            (false, false) => node.lnet.ask(to, portal, bits, message),
         }
     }
 
@@ -242,6 +243,11 @@ impl Core {
 
     pub(super) fn forget_call(&self, key: u64) {
         self.calls.lock().remove(&key);
+    }
+
+    /// Whether it is a server's channel to a client.
+    pub(super) fn is_reverse(&self) -> bool {
+        self.is_reverse
     }
 
     /// Whether it is a client's import of this target.

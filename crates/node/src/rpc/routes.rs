@@ -53,6 +53,13 @@ impl Receiver for ReplyReceiver {
             return;
         }
         let Some(core) = node.routes.find(delivery.bits) else { return };
+        // A client may be where its address does not show it; of a server nobody's word is believed.
+        if !delivery.is_proven && !core.is_reverse() {
+            node.refused.fetch_add(1, Ordering::Relaxed);
+            let from = delivery.from;
+            tracing::warn!(%from, "refused an answer: that peer only says that it is the server");
+            return;
+        }
         core.handle(Event::Message(Message {
             from: delivery.from,
             portal: delivery.portal,

@@ -89,6 +89,12 @@ impl Receiver for RequestReceiver {
         if is_client && delivery.backlog > limits::CLIENT_BACKLOG_BYTES {
             return node.slow_down(delivery.from);
         }
+        if is_client && !delivery.may_ask {
+            let from = delivery.from;
+            tracing::warn!(%from, "refused a request over a connection that we opened to a port which any user of that \
+                 machine may listen at (accept=secure)");
+            return node.lnet.expel(from);
+        }
         match node.arrived(&delivery) {
             Ok(arrived) => node.serve(arrived),
             Err(error) => {

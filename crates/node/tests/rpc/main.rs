@@ -1,6 +1,7 @@
 //! RPC nodes over LNet: on real sockets, and in virtual time on bad networks.
 
 mod budgets;
+mod claims;
 mod handler;
 
 use std::net::Ipv4Addr;

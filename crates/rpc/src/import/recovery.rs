@@ -134,10 +134,20 @@ impl Engine {
         answer: Answer,
         actions: &mut Vec<Action>,
     ) {
-        self.replayed = self.replayed.max(transno);
         if let Some(hook) = self.kept.get(&transno).and_then(|kept| kept.call.on_replay.clone()) {
             actions.push(Action::Replayed(hook, Box::new(answer)));
         }
+        self.replay_is_over(now, transno, actions);
+    }
+
+    /// The next one, if there is one.
+    pub(super) fn replay_is_over(
+        &mut self,
+        now: Instant,
+        transno: Transno,
+        actions: &mut Vec<Action>,
+    ) {
+        self.replayed = self.replayed.max(transno);
         if self.state == ImportState::Replay {
             self.replay_next(now, actions);
         }

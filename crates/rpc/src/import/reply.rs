@@ -15,6 +15,7 @@ use super::{Action, Engine, Message};
 use crate::adaptive::seconds_of;
 use crate::channel::{Answer, Bulk, CallKind, RpcError};
 use crate::portals::{BULK_PORTALS, bulk_portal};
+use crate::state::ImportState;
 
 impl Engine {
     pub(super) fn message(&mut self, now: Instant, message: &Message, actions: &mut Vec<Action>) {
@@ -40,9 +41,7 @@ impl Engine {
         let (wire, body) = match decoded {
             Ok(decoded) => decoded,
             Err(error) => {
-                self.fail(xid, RpcError::Protocol(format!("undecodable reply: {error}")), actions);
-                self.pump(now, actions);
-                return;
+                return self.unreadable(now, xid, format!("undecodable reply: {error}"), actions);
             }
         };
         let Some(flight) = self.flights.get(&xid) else { return };
@@ -68,10 +67,29 @@ impl Engine {
                 Ok(reply) => self.replied(now, xid, body, reply, actions),
                 Err(error) => {
                     let text = format!("undecodable reply to {:?}: {error}", body.opcode);
-                    self.fail(xid, RpcError::Protocol(text), actions);
-                    self.pump(now, actions);
+                    self.unreadable(now, xid, text, actions);
                 }
             },
+        }
+    }
+
+    /// An answer that says nothing ends what it answers: calls fail, a connect is tried again, and what was replayed is
+    /// taken for refused, so that the next one follows.
+    fn unreadable(&mut self, now: Instant, xid: Xid, text: String, actions: &mut Vec<Action>) {
+        let Some(owner) = self.flights.get(&xid).map(flight_kind) else { return };
+        if let Owner::Disconnect(_) = owner {
+            return self.close(now, actions);
+        }
+        self.fail(xid, RpcError::Protocol(text), actions);
+        match owner {
+            Owner::Caller(_) | Owner::Ping => self.pump(now, actions),
+            Owner::Connect if self.state == ImportState::Connecting => {
+                self.connect_failed(now, actions);
+            }
+            Owner::Connect | Owner::Disconnect(_) => {}
+            Owner::Park => self.parked(now, actions),
+            Owner::Replay(transno) => self.replay_is_over(now, transno, actions),
+            Owner::ReplayDone => self.replay_done(now, actions),
         }
     }
 

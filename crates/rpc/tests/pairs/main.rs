@@ -14,6 +14,7 @@ use sheen_rpc::import::Event;
 use sheen_rpc::{Answer, CallKind, ImportState, OwnTimes, ReplayHook, RpcError, Time};
 use sheen_types::{Errno, Transno};
 use sheen_wire::messages::Request;
+use sheen_wire::opcode::Opcode;
 use sheen_wire::ptlrpc::PtlrpcBody;
 
 #[test]
@@ -300,6 +301,33 @@ fn what_a_target_gave_is_void_once_it_refuses_us_for_good() {
     cluster.feed(Event::Reconnect);
     cluster.run(30);
     assert_eq!((cluster.engine.state(), cluster.invalidations), (ImportState::Full, 1));
+}
+
+/// What is no answer to a replay, to the word that all is replayed, to a connect or to the good-bye leaves nobody
+/// waiting.
+#[test]
+fn an_import_goes_on_after_answers_that_cannot_be_read() {
+    let mut cluster = Cluster::new(5, Faults::default());
+    cluster.server.garbles = (3, |opcode| opcode == Opcode::MDS_CONNECT);
+    cluster.feed(Event::Connect(1));
+    cluster.run(120);
+    assert_eq!(cluster.engine.state(), ImportState::Full, "connects are tried again");
+    cluster.server.commits = false;
+    cluster.locks = 3;
+    for _ in 0..5 {
+        cluster.submit(CallKind::Modifying);
+    }
+    cluster.run(5);
+    cluster.server.garbles = (9, |opcode| opcode != Opcode::MDS_CONNECT);
+    cluster.crash();
+    cluster.run(60);
+    assert_eq!(cluster.server.garbles.0, 0, "five replays, three locks, and that this is all");
+    assert_eq!(cluster.engine.state(), ImportState::Full);
+    cluster.server.locks.clear();
+    cluster.server.garbles = (1, |opcode| opcode == Opcode::MDS_DISCONNECT);
+    cluster.feed(Event::Disconnect(2));
+    cluster.run(30);
+    assert_eq!(cluster.engine.state(), ImportState::Closed);
 }
 
 #[test]

@@ -56,6 +56,8 @@ pub(crate) struct Server {
     pub(crate) refuses_data: (u32, Errno),
     /// How many came.
     pub(crate) data_requests: u32,
+    /// So many answers to requests of this kind are cut off.
+    pub(crate) garbles: (u32, fn(Opcode) -> bool),
 }
 
 impl Server {
@@ -82,6 +84,7 @@ impl Server {
             refuses_connects: None,
             refuses_data: (0, Errno::EAGAIN),
             data_requests: 0,
+            garbles: (0, |_| false),
         }
     }
 
@@ -157,7 +160,12 @@ impl Server {
             match self.execute(xid, &message, &body) {
                 Some((reply, cdata)) => {
                     if let Some(way) = self.service.finish(now, id) {
-                        out.push(answer(&way, &reply, cdata));
+                        let mut answer = answer(&way, &reply, cdata);
+                        if self.garbles.0 > 0 && (self.garbles.1)(way.arrival.opcode) {
+                            self.garbles.0 -= 1;
+                            answer.payload.truncate(40);
+                        }
+                        out.push(answer);
                     }
                 }
                 None => self.service.abandon(id),

@@ -35,6 +35,7 @@ pub(crate) use sign::{Sign, ask as sign};
 
 use std::path::{Path, PathBuf};
 
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use sheen_control::run_folder;
 use sheen_types::Errno;
 
@@ -49,13 +50,32 @@ pub(crate) fn sockets() -> PathBuf {
     run_folder(user.is_root(), user.as_raw())
 }
 
-/// Lets this process have as many files open as it may.
+/// Files that a process keeps for itself: its threads', its log, what listens and who asks.
+const FILES_OF_A_PROCESS: u64 = 64;
+/// Files that each target needs: those of objects and of its engine's tables, 64 each, journals, and some to spare.
+const FILES_OF_A_TARGET: u64 = 160;
+
+/// Lets this process have as many files open as it may: a connection is a file, and a process has 1,024 unless it
+/// says that it wants more.
 pub(crate) fn raise_file_limit() {
-    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let limit = getrlimit(Resource::Nofile);
     if let Err(error) = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit }) {
         tracing::warn!(%error, "cannot have more files open than by default");
     }
+}
+
+/// How many of this process's files may be connections beside `targets`: peers that connect are to cost no target
+/// its files.
+fn connections_max(targets: usize) -> usize {
+    let files = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+    let most = connections_of(files, targets);
+    tracing::info!("{files} files may be open here, {most} of them connections of others");
+    most
+}
+
+fn connections_of(files: u64, targets: usize) -> usize {
+    let kept = FILES_OF_A_PROCESS + FILES_OF_A_TARGET * targets as u64;
+    usize::try_from(files - kept.min(files / 2)).unwrap_or(usize::MAX)
 }
 
 /// What was asked for makes no sense.
@@ -75,4 +95,18 @@ fn folder_fault(path: &Path, error: &std::io::Error) -> Fault {
 pub(crate) fn io_fault(path: &Path, error: &std::io::Error) -> Fault {
     let errno = errno_of(error);
     Fault::new(errno, format!("{}: {errno}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn targets_keep_their_files_beside_connections() {
+        assert_eq!(connections_of(1_048_576, 6), 1_048_576 - 1_024);
+        assert_eq!(connections_of(1_024, 1), 800);
+        assert_eq!(connections_of(1_024, 6), 512, "half at least");
+        assert_eq!(connections_of(0, 1), 0);
+        assert_eq!(connections_of(u64::MAX, 1) as u64, u64::MAX - 224);
+    }
 }

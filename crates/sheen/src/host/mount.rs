@@ -115,6 +115,7 @@ impl Settings {
 pub(crate) fn run(options: &Mount) -> Result<(), Fault> {
     if options.foreground {
         super::log::start();
+        super::raise_file_limit();
         let served = serve(options);
         if let Err(fault) = &served {
             daemon::say_failed(&fault.text);

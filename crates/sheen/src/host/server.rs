@@ -126,7 +126,6 @@ impl Server {
 /// Runs until SIGTERM or SIGINT; what was accepted is durable then.
 pub(crate) fn run(options: &Server) -> Result<(), Fault> {
     super::log::start();
-    // A connection is a file, and a process has 1,024 unless it says that it wants more.
     super::raise_file_limit();
     let served = serve(options);
     if let Err(fault) = &served {
@@ -147,7 +146,8 @@ fn serve(options: &Server) -> Result<(), Fault> {
     host.block_on(async {
         let mgs_nids = mgs_nids(&all, options.nid).map_err(invalid)?;
         let accept = options.accept();
-        let (world, node) = start_node(&host.world(), options, accept, &mgs_nids).await?;
+        let (world, node) =
+            start_node(&host.world(), options, accept, (&mgs_nids, all.len())).await?;
         for plan in &all {
             node.answer_at(plan.kind.portals());
         }
@@ -201,7 +201,7 @@ async fn start_node(
     world: &World,
     options: &Server,
     accept: Accept,
-    mgs: &[Nid],
+    (mgs, targets): (&[Nid], usize),
 ) -> Result<(World, Arc<RpcNode>), Fault> {
     let folder = match &options.sockets {
         Some(path) => Some(SocketFolder::open(path).map_err(|error| folder_fault(path, &error))?),
@@ -212,6 +212,7 @@ async fn start_node(
         listen: has_tcp || folder.is_some(),
         secure: accept == Accept::Secure,
         believes_nids: options.believe_nids,
+        connections_max: super::connections_max(targets),
         ..NetConfig::new(options.nid, options.port)
     };
     let world = match folder {

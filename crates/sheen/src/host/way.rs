@@ -206,7 +206,8 @@ async fn start_node(
 ) -> Result<Arc<RpcNode>, Fault> {
     // Servers of root have privilege when they come to a client, as it has when it comes to them.
     let secure = rustix::process::geteuid().is_root();
-    let config = NetConfig { secure, listen, ..NetConfig::new(nid, port) };
+    let connections_max = super::connections_max(0);
+    let config = NetConfig { secure, listen, connections_max, ..NetConfig::new(nid, port) };
     let lnet = LNet::start(world.clone(), config).await.map_err(|error| {
         let (errno, text) = addresses::refused(nid.address(), port, &error);
         Fault::new(errno, text)

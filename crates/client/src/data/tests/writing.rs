@@ -367,3 +367,18 @@ fn the_owner_of_the_file_goes_with_the_data() {
     });
     assert_eq!(fixture.ost().owner(), Some((500, 600)));
 }
+
+/// An OST that promises more than there is cannot make the sum wrap.
+#[test]
+fn grant_that_cannot_be_does_not_wrap() {
+    let fixture = Fixture::new(1 << 20);
+    let file = fixture.file(1);
+    fixture.ost().script.lock().gain = u64::MAX;
+    let osc = fixture.osts.osc(0).expect("there");
+    for _ in 0..2 {
+        fixture.write(&file, WriteAt::Offset(0), pattern(100), DIRECT).expect("written");
+        assert_eq!(osc.grant_dirty_lost()[0], u64::MAX);
+    }
+    fixture.write(&file, WriteAt::Offset(0), pattern(8192), CACHED).expect("accepted");
+    fixture.sync(&file).expect("durable");
+}
