@@ -45,17 +45,17 @@ impl Target {
             return Err(Errno::EPROTO);
         }
         let replays = wish.flags.contains(WireFlags::REPLAY);
-        // What was asked before is answered as it was.
-        if !replays && !context.is_resent() {
+        let export = context.export.handle().0;
+        let is_repeated = replays || context.is_resent();
+        let known = is_repeated.then(|| self.locks.find(export, wish.client_handle)).flatten();
+        // What was asked before is answered as it was. The client's word that it was is not enough.
+        if !replays && known.is_none() {
             self.admit_lock(&context.export)?;
         }
         if wish.flags.contains(WireFlags::HAS_INTENT) && !replays {
             return self.operations.intent(context, request, wish).await;
         }
-        let export = context.export.handle().0;
-        if (replays || context.is_resent())
-            && let Some(lock) = self.locks.find(export, wish.client_handle)
-        {
+        if let Some(lock) = known {
             return self.answer_again(&lock, replays).await;
         }
         if replays && !context.replays_lock() {

@@ -133,3 +133,34 @@ fn a_client_that_gives_back_what_it_had_first_is_never_refused_a_lock() {
         assert_eq!(node.target.budget().refused(Limit::Locks), 0);
     });
 }
+
+/// A lock on an inode of its own.
+fn lock(number: u64) -> LdlmEnqueue {
+    let mut request = inode_lock(LockMode::Pr, number);
+    let fid = Fid::new(0x2_0000_0402, number as u32);
+    request.dlm_req.desc.resource.name = ResourceName::of_fid(fid);
+    request
+}
+
+fn held(node: &TestTarget) -> u64 {
+    node.target.view().locks.granted.iter().sum()
+}
+
+#[test]
+fn a_client_that_says_of_each_request_that_it_was_sent_before_has_no_more_locks() {
+    let world = TestWorld::new(44);
+    world.clone().run(async move {
+        let (node, _) = start(&world, &manual_store()).await;
+        node.target.budget().set(Limit::Locks, 1_000);
+        let hostile = node.connect("hostile").await;
+        let resent = |number| TestCall { flags: MsgFlags::RESENT, ..TestCall::new(lock(number)) };
+        for number in 1..=5_000 {
+            hostile.call_with(resent(number)).await.unwrap();
+        }
+        assert!((900..=1_256).contains(&held(&node)), "{} locks", held(&node));
+        // What it did ask for before is answered as it was, though it has no room for more.
+        let before = held(&node);
+        assert_eq!(hostile.call_with(resent(7)).await.unwrap().errno(), None);
+        assert_eq!(held(&node), before);
+    });
+}
