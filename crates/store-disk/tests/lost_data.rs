@@ -147,6 +147,46 @@ fn a_file_that_was_cut_is_short() {
 }
 
 #[test]
+fn a_cut_tail_is_no_hole_and_no_change_makes_it_one() {
+    type Call = fn(&StoreDisk) -> Result<(), StoreError>;
+    let tail = 2 * MIB as u64;
+    let calls: [(&str, Call); 7] = [
+        ("hole", |store| store.seek(OBJECT, 0, true).map(drop)),
+        ("data", |store| store.seek(OBJECT, 2 * MIB as u64, false).map(drop)),
+        ("punch", |store| store.punch(OBJECT, 2 * MIB as u64, 4096)),
+        ("punch of what is there", |store| store.punch(OBJECT, 0, 10)),
+        ("allocate", |store| store.allocate(OBJECT, 2 * MIB as u64, 4096, true)),
+        ("truncate", |store| store.truncate(OBJECT, 2 * MIB as u64)),
+        ("extend", |store| store.truncate(OBJECT, 4 * MIB as u64)),
+    ];
+    for ((name, call), reopen) in calls.into_iter().flat_map(|call| [(call, true), (call, false)]) {
+        for checksums in [true, false] {
+            let (dir, mut store, _) = stored(3 * MIB);
+            let path = file_of(&store, OBJECT);
+            let options = OpenOptions { without_checksums: !checksums, ..OpenOptions::default() };
+            if reopen || !checksums {
+                drop(store);
+                store = open_with(&dir, &options);
+                assert_eq!(store.read(OBJECT, tail, 1).map(|read| read.len()), Ok(1));
+            }
+            let cut = fs::File::options().write(true).open(&path).expect("a file");
+            cut.set_len(1000).expect("cut");
+            if reopen {
+                drop(store);
+                store = open_with(&dir, &options);
+            }
+            let expected = Damage::Short { expected: 3 * MIB as u64, found: 1000 };
+            assert_eq!(damage(call(&store)), expected, "{name}, {reopen}, {checksums}");
+            if !checksums {
+                let written = store.write(OBJECT, tail, &[bytes(10, 1)]);
+                assert_eq!(damage(written), expected, "zeros before it would be taken for data");
+            }
+            assert_eq!(fs::metadata(&path).expect("a file").len(), 1000, "{name}");
+        }
+    }
+}
+
+#[test]
 fn flipped_bytes_are_found_and_a_whole_write_heals_them() {
     for reopen in [true, false] {
         let (dir, mut store, data) = stored(2 * MIB + 100);

@@ -192,6 +192,11 @@ impl Files {
         if let Some(known) = known(&file.state.lock()) {
             return Ok(known);
         }
+        self.size_on_disk(file)
+    }
+
+    /// As [`Self::size`]; asks the host in any case: another hand may have cut the file since.
+    pub(super) fn size_on_disk(&self, file: &File) -> Result<(u64, u64), StoreError> {
         self.load(file)?;
         if let Ok(length) = self.length(file)? {
             return Ok(length);

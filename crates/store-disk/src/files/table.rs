@@ -22,6 +22,16 @@ use super::{
 };
 use crate::{limits, usage::Usage};
 
+/// Where the size of a file comes from before it is changed.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum SizeFrom {
+    /// What is known of it: no system call. A write over what another hand has cut off leaves a gap that
+    /// the checksums find.
+    Memory,
+    /// The host: the change could make zeros of what is lost, and nobody could tell afterwards.
+    Disk,
+}
+
 /// Known files in one shard of the table.
 const KNOWN_MAX: usize = limits::KNOWN_FILES_MAX / SHARDS;
 
@@ -183,6 +193,7 @@ impl Files {
     fn change<T>(
         &self,
         file: &Arc<File>,
+        size_from: SizeFrom,
         change: impl FnOnce(&OwnedFd) -> Result<T, StoreError>,
         note: impl FnOnce(&mut Sums, T),
     ) -> Result<(), StoreError> {
@@ -192,7 +203,10 @@ impl Files {
         }
         self.load(file)?;
         let _turn = file.changes.lock();
-        let end = self.end_now(file)?;
+        let end = match size_from {
+            SizeFrom::Memory => self.end_now(file)?,
+            SizeFrom::Disk => self.length_now(file)?.0,
+        };
         let has_file = {
             let mut sums = file.sums.lock();
             sums.settle(end);
@@ -265,7 +279,11 @@ impl Files {
             }
             outcome.map_err(|errno| store_error("write", errno)).map(|()| blocks)
         };
-        self.change(file, write, |sums, blocks| {
+        let size_from = match self.has_checksums() {
+            true => SizeFrom::Memory,
+            false => SizeFrom::Disk,
+        };
+        self.change(file, size_from, write, |sums, blocks| {
             blocks.into_iter().for_each(|(number, block)| sums.set(number, block));
             sums.grow(end);
         })?;
@@ -315,7 +333,7 @@ impl Files {
             file.note_shrink();
             outcome.map_err(|errno| store_error("truncate", errno)).map(|()| tail)
         };
-        self.change(file, truncate, |sums, tail| {
+        self.change(file, SizeFrom::Disk, truncate, |sums, tail| {
             tail.into_iter().for_each(|(number, block)| sums.set(number, block));
             sums.grow(size);
         })
@@ -355,7 +373,7 @@ impl Files {
         offset: u64,
         length: u64,
     ) -> Result<(), StoreError> {
-        let end = self.end(file)?;
+        let (end, _) = self.size_on_disk(file)?;
         let length = length.min(end.saturating_sub(offset));
         if length == 0 {
             return Ok(());
@@ -367,7 +385,7 @@ impl Files {
             file.note_shrink();
             outcome.map_err(|errno| store_error("punch", errno)).map(|()| edges)
         };
-        self.change(file, punch, |sums, edges| {
+        self.change(file, SizeFrom::Disk, punch, |sums, edges| {
             edges.into_iter().for_each(|(number, block)| sums.set(number, block));
         })
     }
@@ -427,10 +445,13 @@ impl Files {
             file.note_shrink();
             outcome.map_err(|errno| store_error("allocate", errno))
         };
-        self.change(file, allocate, |sums, ()| sums.grow(if keep_size { 0 } else { end }))
+        self.change(file, SizeFrom::Disk, allocate, |sums, ()| {
+            sums.grow(if keep_size { 0 } else { end })
+        })
     }
 
-    /// The next data or hole; `None` at or beyond the end, or if there is none.
+    /// The next data or hole; `None` at or beyond the end, or if there is none. What another hand has cut off
+    /// is neither.
     pub(crate) fn seek(
         &self,
         file: &Arc<File>,
@@ -441,11 +462,14 @@ impl Files {
             return self.nothing(file).map(|()| None);
         };
         let from = if hole { SeekFrom::Hole(offset) } else { SeekFrom::Data(offset) };
-        match seek(&*descriptor, from) {
-            Ok(found) => Ok(Some(found)),
-            Err(Errno::NXIO) => Ok(None),
-            Err(errno) => Err(store_error("seek", errno)),
-        }
+        let found = match seek(&*descriptor, from) {
+            Ok(found) => Some(found),
+            Err(Errno::NXIO) => None,
+            Err(errno) => return Err(store_error("seek", errno)),
+        };
+        // After the answer: it tells of a file that had its length then, or not.
+        self.size_on_disk(file)?;
+        Ok(found)
     }
 
     /// Makes the bytes of a file, and its name, durable.
