@@ -30,6 +30,7 @@ use crate::{
 
 mod budgets;
 mod replays;
+mod went_back;
 
 const COUNTS: Fid = Fid::new(0x2_0000_0401, 1);
 const INODE: Fid = Fid::new(0x2_0000_0401, 2);
@@ -461,75 +462,6 @@ fn what_was_not_durable_is_replayed_in_order() {
         assert_eq!(survivor.scan(COUNTS, &[], 10).unwrap().len(), 4);
         let next = modify(&one, 3).await;
         assert_eq!(next.head.transno.0 >> 32, 3);
-    });
-}
-
-/// The store is older than what a client was told: that is counted, and recovery goes on. Where all
-/// that was told is there, nothing is counted.
-#[test]
-fn a_store_that_went_back_in_time_is_counted_when_a_client_knows_more() {
-    let world = TestWorld::new(6);
-    world.clone().run(async move {
-        let store = manual_store();
-        let (node, _) = start(&world, &store).await;
-        let one = node.connect("one").await;
-        modify(&one, 1).await;
-        store.commit().unwrap();
-        let older = Arc::new(store.crash());
-        modify(&one, 2).await;
-        store.commit().unwrap();
-        modify(&one, 3).await;
-
-        let (node, _) = start(&world, &Arc::new(store.crash())).await;
-        let honest = one.follow(&node);
-        honest.connect().await.unwrap();
-        assert_eq!(node.target.view().recovery.went_back, 0);
-
-        let (node, _) = start(&world, &older).await;
-        let one = one.follow(&node);
-        one.connect().await.unwrap();
-        assert_eq!(node.target.view().recovery.went_back, 1);
-        assert_eq!(finish_recovery(&one).await.head.status, 0);
-        assert_eq!(node.target.view().recovery.status, RecoveryStatus::Complete);
-    });
-}
-
-/// It was emptied, or another took its place: a claim of 0 would tell clients nothing.
-#[test]
-fn an_empty_target_claims_what_tells_a_client_that_all_is_gone() {
-    let world = TestWorld::new(6);
-    world.clone().run(async move {
-        let (node, _) = start(&world, &manual_store()).await;
-        let one = node.connect("one").await;
-        assert_eq!(one.told(), Transno(1));
-        modify(&one, 1).await;
-        node.target.sync().await.unwrap();
-        modify(&one, 2).await;
-        assert!(one.told() > Transno(1));
-        let before = one.told();
-
-        let (node, _) = start(&world, &manual_store()).await;
-        let one = one.follow(&node);
-        one.connect().await.unwrap();
-        assert!(one.claimed() != Transno(0) && one.claimed() < before);
-        assert_eq!(node.target.view().recovery.went_back, 1);
-        // One that has heard of nothing but the emptiness is content.
-        node.connect("two").await.connect().await.unwrap();
-        assert_eq!(node.target.view().recovery.went_back, 1);
-    });
-}
-
-#[test]
-fn numbers_that_no_target_has_told_are_not_counted_and_others_once() {
-    let world = TestWorld::new(6);
-    world.clone().run(async move {
-        let (node, _) = start(&world, &manual_store()).await;
-        let one = node.connect("one").await;
-        for (told, counted) in [(u64::MAX, 0), (u64::MAX >> 1, 0), (5 << 32, 1), (6 << 32, 1)] {
-            one.say_told(Transno(told));
-            one.connect().await.unwrap();
-            assert_eq!(node.target.view().recovery.went_back, counted, "{told}");
-        }
     });
 }
 
