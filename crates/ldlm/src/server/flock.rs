@@ -175,7 +175,7 @@ impl Turn<'_> {
     pub(super) fn reprocess_flocks(&mut self, resource: u32, all: bool) {
         let mut all = all;
         loop {
-            for slot in self.flocks(resource).to_look_at(std::mem::take(&mut all)) {
+            for slot in self.flocks(resource).take_changed(std::mem::take(&mut all)) {
                 self.look_at_flock(resource, slot);
             }
             if !self.flocks(resource).is_changed() {

@@ -113,7 +113,7 @@ impl Flocks {
     }
 
     /// The waiting flocks that may be granted since the last call, in order of arrival; or all.
-    pub(super) fn to_look_at(&mut self, all: bool) -> Vec<u32> {
+    pub(super) fn take_changed(&mut self, all: bool) -> Vec<u32> {
         let freed = std::mem::take(&mut self.freed);
         let mut slots: Vec<(u64, u32)> = match all {
             true => self.blocked.values().flatten().copied().collect(),
