@@ -230,7 +230,7 @@ impl Target {
             Err(None) => return None,
             Err(Some(errno)) => return Some(Err(errno)),
         }
-        let _turn = match self.wait_for_turn(context, kind).await {
+        let _turn = match self.wait_for_turn(context, kind, &request).await {
             Ok(turn) => turn,
             Err(None) => return None,
             Err(Some(errno)) => return Some(Err(errno)),
@@ -269,6 +269,7 @@ impl Target {
         self: &'a Arc<Self>,
         context: &Context,
         kind: Kind,
+        request: &Request,
     ) -> Result<Option<ReplayTurn<'a>>, Option<Errno>> {
         if !self.config.replayable {
             return Ok(None);
@@ -278,6 +279,8 @@ impl Target {
                 && shows_names(kind)
                 && let Admission::Wait(settled) = self.recovery.admit_unsettled()
             {
+                // Among them may be what is waited for here: its client has no such lock any more.
+                context.cancel_early_of(request);
                 while_waiting(Wait::Recovery, settled).await.map_err(|_| None)?;
             }
             return Ok(None);
@@ -358,7 +361,7 @@ impl Target {
 }
 
 /// The lock that an enqueue of any kind asks for.
-fn lock_of(request: &Request) -> Option<&LdlmRequest> {
+pub(crate) fn lock_of(request: &Request) -> Option<&LdlmRequest> {
     Some(match request {
         Request::LdlmEnqueue(it) => &it.dlm_req,
         Request::LdlmIntentOpen(it) => &it.dlm_req,

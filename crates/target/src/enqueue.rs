@@ -10,6 +10,7 @@ use sheen_wire::messages::{LdlmConvertReply, LdlmEnqueueReply, Request};
 
 use crate::callbacks::policy_of;
 use crate::context::Context;
+use crate::dispatch::lock_of;
 use crate::export::ExportState;
 use crate::locks::{LockWish, lock_reply};
 use crate::operations::Outcome;
@@ -29,6 +30,28 @@ impl Context {
             self.target.cancel_locks(self, handles);
         }
     }
+
+    /// The same for what any request names.
+    pub fn cancel_early_of(&self, request: &Request) {
+        if let Some((locks, first)) = cancelled_early(request) {
+            self.cancel_early(locks, first);
+        }
+    }
+}
+
+/// The locks that a request cancels beside its own business, and the first of them.
+fn cancelled_early(request: &Request) -> Option<(&LdlmRequest, usize)> {
+    let alone = match request {
+        Request::MdsReintSetattr(request) => request.dlm_req.as_ref(),
+        Request::MdsReintCreate(request) => request.dlm_req.as_ref(),
+        Request::MdsReintCreateSym(request) => request.dlm_req.as_ref(),
+        Request::MdsReintLink(request) => request.dlm_req.as_ref(),
+        Request::MdsReintUnlink(request) => request.dlm_req.as_ref(),
+        Request::MdsReintRename(request) => request.dlm_req.as_ref(),
+        Request::MdsReintSetxattr(request) => request.dlm_req.as_ref(),
+        _ => return lock_of(request).map(|lock| (lock, 1)),
+    };
+    alone.map(|locks| (locks, 0))
 }
 
 impl Target {

@@ -709,6 +709,34 @@ fn what_clients_keep_is_called_back_when_changes_are_lost_and_nobody_changes_mor
     });
 }
 
+/// The request waits until locks are back, and brings back the last of them itself.
+#[test]
+fn what_a_request_cancels_that_waits_for_recovery_to_settle_is_cancelled_at_once() {
+    let world = TestWorld::new(17);
+    world.clone().run(async move {
+        let store = manual_store();
+        let (node, _) = start(&world, &store).await;
+        let (one, two) = (node.connect("one").await, node.connect("two").await);
+        modify(&two, 1).await;
+        one.call(inode_lock(LockMode::Pr, 0x11)).await;
+        let (node, _) = start(&world, &Arc::new(store.crash())).await;
+        let one = one.follow(&node);
+        one.connect().await.unwrap();
+        let told = one.call_with(replayed_lock(LockMode::Pr, 0x11)).await.unwrap();
+        finish_recovery(&one).await;
+        world.sleep(Duration::from_secs(1)).await;
+        assert!(matches!(one.callbacks()[..], [Request::LdlmBlCallback(_)]));
+        let handles = vec![lock_handle(&told)];
+        let dlm_req = Some(LdlmRequest { count: 1, handles, ..LdlmRequest::default() });
+        let request = MdsReintSetattr { dlm_req, ..MdsReintSetattr::default() };
+        let before = node.target.now();
+        let answer = one.call_with(TestCall::new(request).tagged(1)).await.unwrap();
+        assert_eq!(answer.head.status, 0);
+        assert!(node.target.now().since(before) < Duration::from_secs(1));
+        assert_eq!(node.target.view().recovery.evicted, 1, "two alone");
+    });
+}
+
 /// The window was longer than silence is borne.
 #[test]
 fn who_waited_for_the_end_of_recovery_was_not_silent() {

@@ -11,7 +11,6 @@ pub(crate) use create::Making;
 
 use sheen_target::{Context, Memo, Outcome};
 use sheen_types::Errno;
-use sheen_wire::ldlm::LdlmRequest;
 use sheen_wire::md::MdtBody;
 use sheen_wire::messages::{
     MdsReintCreateReply, MdsReintCreateSymReply, MdsReintLinkReply, MdsReintRenameReply,
@@ -27,9 +26,7 @@ impl Mdt {
         context: &Context,
         request: Request,
     ) -> Result<Outcome, Errno> {
-        if let Some(locks) = cancelled(&request) {
-            context.cancel_early(locks, 0);
-        }
+        context.cancel_early_of(&request);
         if self.must_not_change(context) && !matches!(request, Request::MdsReintOpen(_)) {
             let refused = nothing_of(&request, None).ok_or(Errno::EROFS)?;
             return Ok(Outcome::failed(Errno::EROFS, refused));
@@ -91,18 +88,4 @@ fn nothing_of(request: &Request, mdt_body: Option<MdtBody>) -> Option<Reply> {
         }
         _ => return None,
     })
-}
-
-/// The locks that a request gives back along the way.
-fn cancelled(request: &Request) -> Option<&LdlmRequest> {
-    match request {
-        Request::MdsReintSetattr(request) => request.dlm_req.as_ref(),
-        Request::MdsReintCreate(request) => request.dlm_req.as_ref(),
-        Request::MdsReintCreateSym(request) => request.dlm_req.as_ref(),
-        Request::MdsReintLink(request) => request.dlm_req.as_ref(),
-        Request::MdsReintUnlink(request) => request.dlm_req.as_ref(),
-        Request::MdsReintRename(request) => request.dlm_req.as_ref(),
-        Request::MdsReintSetxattr(request) => request.dlm_req.as_ref(),
-        _ => None,
-    }
 }
