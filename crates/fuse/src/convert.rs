@@ -21,9 +21,14 @@ pub(crate) fn joint_time_to_live(keep: Keep) -> Duration {
     time_to_live(keep.entry && keep.attributes)
 }
 
-/// An errno as fuser takes it and the kernel passes it on.
+/// An errno as fuser takes it and the kernel passes it on. `ENOSYS` is none: the kernel would never ask the mount for
+/// such a call again, and let `fsync` succeed.
 pub(crate) fn errno(errno: Errno) -> fuser::Errno {
-    fuser::Errno::from_i32(i32::from(errno.shown().0))
+    let shown = match errno.shown() {
+        Errno::ENOSYS => Errno::EOPNOTSUPP,
+        shown => shown,
+    };
+    fuser::Errno::from_i32(i32::from(shown.0))
 }
 
 /// A legal name. `.` and `..` are none: [`crate::exported`] takes them.
@@ -163,7 +168,8 @@ mod tests {
     fn the_kernel_takes_every_error_that_a_server_may_answer() {
         // Of others it says EINVAL to us, and to the caller nothing, for ever.
         for number in 0..=u16::MAX {
-            assert!((1..512).contains(&errno(Errno(number)).code()), "{number}");
+            let code = errno(Errno(number)).code();
+            assert!((1..512).contains(&code) && code != i32::from(Errno::ENOSYS.0), "{number}");
         }
         for (status, shown) in [(-2, Errno::ENOENT), (-524, Errno::EOPNOTSUPP), (-301, Errno::EIO)]
         {

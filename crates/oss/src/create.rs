@@ -49,7 +49,8 @@ impl Ost {
         let (number, wanted) = (objects::sequence_of(asked.oi)?, asked.oi.id());
         let sequence = self.sequences.of(number);
         let mut last = sequence.last.lock().await;
-        let before = match *last {
+        // If it fails in the middle, what it has made by then is looked up at the next time.
+        let before = match last.take() {
             Some(last) => last,
             None => objects::last_id(&*self.store, number)?,
         };

@@ -1,6 +1,7 @@
 //! Writing: into the cache within the grant, out of it in large RPCs, or straight through.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use sheen_rpc::{Bulk, Call, CallKind};
@@ -19,6 +20,9 @@ use crate::call::{self, need};
 
 /// Separate runs in one RPC; Lustre allows a run per page.
 const RUNS_MAX: usize = 256;
+
+/// After which a piece is written again that an OST could not take at the moment.
+const BUSY_PAUSE: Duration = Duration::from_secs(1);
 
 impl Object {
     /// Accepts `data` at `offset`.
@@ -243,12 +247,14 @@ impl Object {
     }
 
     /// One write RPC; sent again if the OST saw other bytes than we sent, as often as operators say. A
-    /// target that refuses for the moment the import asks again, for ever.
+    /// target that refuses for the moment is asked again, for ever: by the import if the answer as a whole says so,
+    /// by this a little later if it says so of one of the pieces (`osc_recoverable_error`).
     async fn send(&self, runs: &[Run], flags: BrwFlags, granted: u64) -> Result<(), Errno> {
         let clock = &self.osc.shared.world.clock;
         let length = runs.iter().map(|(_, run)| run.len() as u64).sum();
         let first = runs.first().map_or(0, |(offset, _)| *offset);
-        for _ in 0..=self.osc.resends() {
+        let mut resends = self.osc.resends();
+        loop {
             let (call, sum) = self.write_call(runs, flags, granted);
             let (under_way, begin) = (self.osc.io().write.begin(first, length), clock.now());
             let answer = call::call::<OstWrite>(&*self.osc.channel, call).await;
@@ -262,12 +268,20 @@ impl Object {
                     let theirs = oa.valid.contains(Valid::CKSUM).then_some(oa.nlink);
                     if let (Some(sum), Some(theirs)) = (sum, theirs.filter(|_| theirs != sum)) {
                         self.garbled(runs, (sum, theirs));
+                        let Some(left) = resends.checked_sub(1) else { break };
+                        resends = left;
                         continue;
                     }
                     self.learn_blocks(&oa);
-                    let failed =
-                        answer.reply.rcs.iter().find_map(|rc| Errno::from_status(*rc as i32));
-                    return failed.map_or(Ok(()), Err);
+                    let mut failed =
+                        answer.reply.rcs.iter().filter_map(|rc| Errno::from_status(*rc as i32));
+                    match failed.next() {
+                        None => return Ok(()),
+                        Some(Errno::EAGAIN | Errno::EINPROGRESS) => {
+                            clock.sleep_until(clock.now() + BUSY_PAUSE).await;
+                        }
+                        Some(errno) => return Err(errno),
+                    }
                 }
                 Err(errno) => return Err(errno),
             }

@@ -181,3 +181,16 @@ fn an_object_that_the_mdt_has_used_and_that_is_not_here_stays_missing() {
         assert_eq!(refused(&mdt, attributes).await, None);
     });
 }
+
+/// Objects are made in several transactions, the first of which stay though a later one finds no room.
+#[test]
+fn a_create_that_ends_in_the_middle_for_want_of_room_is_gone_on_with_later() {
+    let few = MemOptions { capacity_objects: Some(1000), ..MemOptions::default() };
+    with_ost(few, |server: Server| async move {
+        let mdt = server.node.connect_server("m").await;
+        let sequence = fid_seq::NORMAL + 9;
+        assert_eq!(refused(&mdt, create(sequence, 10)).await, None);
+        assert_eq!(refused(&mdt, create(sequence, 2000)).await, Some(Errno::ENOSPC));
+        assert_eq!(refused(&mdt, create(sequence, 20)).await, None, "they are there");
+    });
+}

@@ -38,6 +38,8 @@ pub(super) struct Script {
     pub(super) garble: u32,
     /// Writes do so and are done all the same, as by Lustre's OSTs.
     pub(super) writes_garbled: bool,
+    /// So many writes are answered with `EAGAIN` for their last piece.
+    pub(super) busy_pieces: u32,
     /// Requests of this kind wait until [`FakeOst::let_go`].
     pub(super) hold: Option<&'static str>,
     /// Requests of this kind are done at once, and their answers wait until [`FakeOst::let_go`].
@@ -284,7 +286,12 @@ impl FakeOst {
         let blocks = object.len().div_ceil(512) as u64;
         let nlink = oa.nlink ^ u32::from(is_wrong);
         let oa = Obdo { blocks, nlink, grant: self.script.lock().gain, ..oa };
-        let rcs = vec![0; request.niobuf_remote.len()];
+        let mut rcs = vec![0; request.niobuf_remote.len()];
+        let busy = &mut self.script.lock().busy_pieces;
+        if let (Some(left), Some(last)) = (busy.checked_sub(1), rcs.last_mut()) {
+            *busy = left;
+            *last = Errno::EAGAIN.status().cast_unsigned();
+        }
         let ost_body = Some(OstBody { oa });
         Ok(OstWriteReply { ost_body, rcs, ..OstWriteReply::default() }.into())
     }

@@ -267,6 +267,16 @@ fn an_ost_that_wrote_other_bytes_than_were_sent_gets_them_again() {
     assert!(after > before + (2 << 20), "{before} and then {after}");
 }
 
+/// More often than garbled data is sent again.
+#[test]
+fn a_piece_that_an_ost_cannot_take_at_the_moment_is_written_later() {
+    let fixture = Fixture::new(1 << 20);
+    let file = fixture.file(1);
+    fixture.ost().script.lock().busy_pieces = 20;
+    fixture.write(&file, WriteAt::Offset(0), pattern(100), DIRECT).expect("in the end");
+    assert_eq!(fixture.ost().take("write").len(), 21);
+}
+
 #[test]
 fn garbled_data_is_kept_where_operators_want_it() {
     let fixture = Fixture::new(1 << 20);
