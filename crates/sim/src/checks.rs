@@ -225,6 +225,9 @@ async fn within<T: Send + 'static>(
 }
 
 fn check_disks(sim: &Sim) -> Result<(), String> {
+    if let Some(text) = restored::made_again(sim) {
+        return Err(text);
+    }
     let mut check = Consistency::default();
     let broken = |error: CheckError| format!("{error:?}");
     // This kind of store does not tell all that it holds.

@@ -3,8 +3,9 @@
 //! is refused (store-disk), and nothing of it is lost.
 //!
 //! What went to an OST since its copy was taken may be lost, durable or not, and its objects with it: reads
-//! may show what was there since then, or `EIO` where the object is missing, and never another file's bytes. No loss without a word: the target counts clients that know more, and says
-//! so in its log, and the clients do in theirs.
+//! may show what was there since then, or `EIO` where the object is missing, and never another file's bytes. An
+//! object that the copy lacks is never made again, empty: that would be a loss without a word. The target counts
+//! clients that know more, and says so in its log, and the clients do in theirs.
 
 use std::io;
 use std::sync::Arc;
@@ -47,6 +48,8 @@ pub(crate) struct Restored {
     targets: Vec<TargetName>,
     /// File, target and object.
     objects: Vec<(Fid, TargetName, Fid)>,
+    /// Those that the copy lacks.
+    lost: Vec<(Fid, TargetName, Fid)>,
     /// From when until when new files may get objects that are not there again yet.
     unsettled: Option<(Instant, Instant)>,
 }
@@ -190,6 +193,12 @@ async fn restore(sim: &Arc<Sim>, number: usize, age: Duration, time: Duration) {
     sim.allow_evictions(time);
     sim.allow_no_objects(time + BACK_WITHIN);
     faults::outage(sim, number, false, time, || put_back(sim, number, copy, since)).await;
+    let later = Arc::clone(sim);
+    let note = async move {
+        later.sleep(SETTLES_WITHIN).await;
+        note_later_files(&later, number);
+    };
+    sim.world.world().tasks.spawn("restored", Box::pin(note));
     let starts = server.starts();
     sim.sleep(BACK_WITHIN).await;
     if must_be_told && server.is_serving() && server.starts() == starts {
@@ -211,10 +220,29 @@ fn put_back(sim: &Sim, number: usize, copy: StoreMem, since: Instant) {
     drop(model);
     let mut restored = sim.restored.lock();
     restored.targets.push(target);
+    let lost = files.iter().filter(|(.., object)| !copy.has(*object));
+    restored.lost.extend(lost.cloned());
     restored.objects.extend(files);
     // Until the MDT has learned it, it gives out what was made ahead.
     restored.unsettled = Some((sim.now(), sim.now() + DOWN_MAX + SETTLES_WITHIN));
     sim.cluster.servers[number].places[0].disk.restore(copy);
+}
+
+/// Files that got objects which are not there, before the MDT had asked what is: they lack them for good.
+fn note_later_files(sim: &Sim, number: usize) {
+    let Some(target) = sim.cluster.servers[number].target() else { return };
+    let lacks = |object: Fid| sim.store_of(&target).is_some_and(|store| !store.has(object));
+    let files: Vec<_> = damage::objects(sim)
+        .into_iter()
+        .filter(|(_, of, object)| *of == target && lacks(*object))
+        .collect();
+    let mut restored = sim.restored.lock();
+    for file in files {
+        if !restored.objects.contains(&file) {
+            restored.objects.push(file.clone());
+            restored.lost.push(file);
+        }
+    }
 }
 
 /// Both sides have said it.
@@ -231,6 +259,20 @@ fn check_told(sim: &Sim, number: usize, (of_copy, heard): (Transno, Transno)) {
              by server {by_server}, by client {by_client}"
         ));
     }
+}
+
+/// An object of a file that was lost and is there again, empty.
+pub(crate) fn made_again(sim: &Sim) -> Option<String> {
+    let of_files = damage::objects(sim);
+    let restored = sim.restored.lock();
+    let is_there = |lost: &&(Fid, TargetName, Fid)| {
+        let has = |store: Arc<StoreMem>| store.has(lost.2);
+        of_files.contains(lost) && sim.store_of(&lost.1).is_some_and(has)
+    };
+    let mut again = restored.lost.iter().filter(is_there);
+    let (file, target, object) = again.next()?;
+    let others = again.count();
+    Some(format!("{target}: object {object} of {file} was lost and is there again, and {others} others"))
 }
 
 /// Whether a problem that the check of the disks names is of an OST that went back in time.

@@ -76,6 +76,49 @@ pub(crate) fn content(seed: u64) -> Vec<u8> {
     bytes::content(seed, FILE_BYTES)
 }
 
+fn copy(from: &Path, to: &Path) -> Outcome {
+    let done = Command::new("cp").arg("-a").args([from, to]).status().told("run cp")?;
+    ensure(done.success(), || format!("cp of {} failed", from.display()))
+}
+
+/// Their objects are not there: they are errors, and no empty files.
+#[test]
+fn files_that_are_newer_than_a_restored_ost_are_errors_and_are_named() {
+    const LACKS: &str = "that this OST does not have";
+    scene("damage-restored", 1, LIMIT, |cluster| {
+        let at = |name: &str| cluster.mnt().join(name);
+        fs::write(at("old"), content(1)).told("write")?;
+        cluster.down()?;
+        let log = server_log(cluster);
+        ensure(!log.contains(LACKS), || format!("a new OST lacks nothing:\n{log}"))?;
+        let (ost, older) = (cluster.dir().join("ost0000"), cluster.dir().join("run/older"));
+        copy(&ost, &older)?;
+        cluster.up()?;
+        // More than were made ahead.
+        for number in 0..100 {
+            fs::write(at(&format!("new-{number}")), "new").told("write")?;
+        }
+        cluster.down()?;
+        fs::remove_dir_all(&ost).told("remove")?;
+        fs::rename(&older, &ost).told("rename")?;
+        cluster.up()?;
+        ensure(fs::read(at("old")).told("read")? == content(1), || "old has changed".to_owned())?;
+        fs::write(at("after"), content(3)).told("write")?;
+        ensure(fs::read(at("after")).told("read")? == content(3), || "after is wrong".to_owned())?;
+        must_be_io_error("new-99", fs::read(at("new-99")))?;
+        let log = server_log(cluster);
+        ensure(log.contains(LACKS), || format!("the OST says nothing:\n{log}"))?;
+        let lost = |line: &str| line.contains("object=[0x") && line.contains("file=[0x");
+        let is_named = |line: &str| lost(line) && line.contains("OST0000");
+        ensure(log.lines().any(is_named), || format!("no line names the object:\n{log}"))?;
+        cluster.down()?;
+        let dir = cluster.dir().to_string_lossy().into_owned();
+        let said = cluster.run(&["fsck", "--dir", &dir])?.output;
+        let is_told = |line: &str| line.contains("/new-99 ") && line.contains("is missing");
+        ensure(said.lines().any(is_told), || said.clone())
+    });
+}
+
 #[test]
 fn what_is_lost_cut_or_flipped_is_an_error_after_a_restart() {
     scene("damage-stopped", 2, LIMIT, |cluster| {
