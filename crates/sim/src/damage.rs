@@ -145,6 +145,14 @@ pub(crate) fn objects(sim: &Sim) -> Vec<(Fid, TargetName, Fid)> {
     all.map(|place| (place.file, place.target, place.object)).collect()
 }
 
+/// Objects of all files of the MDTs, those that clients have not used yet among them.
+pub(crate) fn all_objects(sim: &Sim) -> Vec<(Fid, TargetName, Fid)> {
+    let mdts = sim.cluster.targets(TargetKind::Mdt);
+    let files: Vec<Fid> = mdts.flat_map(|(_, disk)| disk.store().fids()).collect();
+    let all = places_of(sim, &files, |_, _| Some(0)).into_iter();
+    all.map(|place| (place.file, place.target, place.object)).collect()
+}
+
 /// Objects with data.
 fn places(sim: &Sim) -> Vec<Place> {
     places_with(sim, |target, object| {
@@ -159,10 +167,18 @@ fn places_with(sim: &Sim, bytes: impl Fn(&TargetName, Fid) -> Option<u64>) -> Ve
         let model = sim.model.lock();
         model.files.fids().chain(model.logs.fids()).collect()
     };
+    places_of(sim, &files, bytes)
+}
+
+fn places_of(
+    sim: &Sim,
+    files: &[Fid],
+    bytes: impl Fn(&TargetName, Fid) -> Option<u64>,
+) -> Vec<Place> {
     let mut found = Vec::new();
     for (mdt, disk) in sim.cluster.targets(TargetKind::Mdt) {
         let store = disk.store();
-        for file in &files {
+        for file in files {
             let Ok(Some(layout)) = store.xattr(*file, LAYOUT) else { continue };
             let Ok(Some(layout)) = sheen_layout::parse(&layout) else { continue };
             found.extend(layout.objects().filter_map(|(mapping, stripe)| {

@@ -36,6 +36,8 @@ const HEARD_WITHIN: Duration = Duration::from_secs(60);
 const BACK_WITHIN: Duration = Duration::from_secs(100);
 /// How long after it has come back the MDT agrees with it on what objects there are: its recovery, and a while.
 const SETTLES_WITHIN: Duration = Duration::from_secs(150);
+/// How often it is looked at afterwards which files got objects that are not there.
+const NOTED_TIMES: u32 = 15;
 /// How long a client may keep what it has accepted before it writes it.
 const UNWRITTEN_MAX: Duration = Duration::from_secs(60);
 
@@ -195,8 +197,11 @@ async fn restore(sim: &Arc<Sim>, number: usize, age: Duration, time: Duration) {
     faults::outage(sim, number, false, time, || put_back(sim, number, copy, since)).await;
     let later = Arc::clone(sim);
     let note = async move {
-        later.sleep(SETTLES_WITHIN).await;
-        note_later_files(&later, number);
+        // The MDT asks the OST when both are there, which other faults may put off.
+        for _ in 0..NOTED_TIMES {
+            later.sleep(SETTLES_WITHIN / 5).await;
+            note_later_files(&later, number);
+        }
     };
     sim.world.world().tasks.spawn("restored", Box::pin(note));
     let starts = server.starts();
@@ -209,7 +214,7 @@ async fn restore(sim: &Arc<Sim>, number: usize, age: Duration, time: Duration) {
 fn put_back(sim: &Sim, number: usize, copy: StoreMem, since: Instant) {
     let Some(target) = sim.cluster.servers[number].target() else { return };
     let files: Vec<_> =
-        damage::objects(sim).into_iter().filter(|(_, of, _)| *of == target).collect();
+        damage::all_objects(sim).into_iter().filter(|(_, of, _)| *of == target).collect();
     sim.say(format_args!("FAULT: {target} is put back to what it was at {since:?}"));
     let mut model = sim.model.lock();
     let since = Instant(since.0.saturating_sub(UNWRITTEN_MAX.as_nanos() as u64));
@@ -232,7 +237,7 @@ fn put_back(sim: &Sim, number: usize, copy: StoreMem, since: Instant) {
 fn note_later_files(sim: &Sim, number: usize) {
     let Some(target) = sim.cluster.servers[number].target() else { return };
     let lacks = |object: Fid| sim.store_of(&target).is_some_and(|store| !store.has(object));
-    let files: Vec<_> = damage::objects(sim)
+    let files: Vec<_> = damage::all_objects(sim)
         .into_iter()
         .filter(|(_, of, object)| *of == target && lacks(*object))
         .collect();
@@ -272,7 +277,9 @@ pub(crate) fn made_again(sim: &Sim) -> Option<String> {
     let mut again = restored.lost.iter().filter(is_there);
     let (file, target, object) = again.next()?;
     let others = again.count();
-    Some(format!("{target}: object {object} of {file} was lost and is there again, and {others} others"))
+    Some(format!(
+        "{target}: object {object} of {file} was lost and is there again, and {others} others"
+    ))
 }
 
 /// Whether a problem that the check of the disks names is of an OST that went back in time.

@@ -302,6 +302,12 @@ impl StoreMem {
         self.with_object(object, |_| ()).is_ok()
     }
 
+    /// All objects, in order.
+    #[must_use]
+    pub fn fids(&self) -> Vec<Fid> {
+        self.data_fids(|_| true)
+    }
+
     /// All objects with damaged data, in order.
     #[must_use]
     pub fn damaged(&self) -> Vec<Fid> {
