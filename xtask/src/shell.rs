@@ -59,11 +59,11 @@ pub(crate) fn cargo(arguments: &[&str]) -> Command {
     command
 }
 
-/// The same command, in which SIGINT and SIGQUIT do what they do by default. A shell has what it starts in the
-/// background ignore them, and programs inherit that: tests that interrupt a program would wait for it in vain.
+/// The same command, in which signals that end a program do so. A shell has what it starts in the background ignore
+/// SIGINT, `nohup` SIGHUP, and programs inherit that: tests that interrupt a program would wait for it in vain.
 pub(crate) fn with_default_signals(inner: &Command) -> Command {
     let mut outer = command("env");
-    outer.arg("--default-signal=INT,QUIT").arg(inner.get_program()).args(inner.get_args());
+    outer.arg("--default-signal=HUP,INT,QUIT,TERM").arg(inner.get_program()).args(inner.get_args());
     outer
 }
 
