@@ -783,6 +783,7 @@ fn a_lock_is_found_by_its_owners_handle_without_a_walk() {
 
 /// Many owners' locks beside each other, and one that wants all of them.
 #[test]
+#[expect(clippy::disallowed_methods, reason = "it measures what a hundred thousand locks cost")]
 fn who_wants_what_many_have_locked_costs_little() {
     const MANY: u64 = 100_000;
     let mut bench = Bench::new();
