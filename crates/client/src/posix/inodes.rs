@@ -105,17 +105,16 @@ impl Mounted {
             (attributes, state.attributes_covered(), data, objects)
         };
         let regular = attributes.file_type() == FileType::Regular;
-        let last_size = data.as_ref().map_or(0, |data| data.last_size());
-        let data = data.and_then(|data| data.attributes_covered());
-        match &data {
-            Some(data) => merge(&mut attributes, data),
+        let known = data.as_ref().and_then(|data| data.attributes_covered());
+        match (&known, data) {
+            (Some(known), _) => merge(&mut attributes, known),
             // A guess, which the kernel asks about before it uses it. It must not be less than what the kernel has
             // pages for: it cuts them, and shows zeros behind the end of the last one when the size is known.
-            None if regular => attributes.size = attributes.size.max(last_size),
-            None => {}
+            (None, Some(data)) => attributes.size = attributes.size.max(data.last_size()),
+            (None, None) => {}
         }
         inode.state().size_told.told(attributes.size);
-        let whole = !regular || !objects || data.is_some();
+        let whole = !regular || !objects || known.is_some();
         Ok(Stat { attributes, keep: covered && whole && self.observers.watched() })
     }
 

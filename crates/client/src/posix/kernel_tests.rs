@@ -115,6 +115,21 @@ fn a_size_that_the_kernel_may_not_have_heard_is_raised_there() {
     assert_eq!((bench.stat(), bench.told()), (6000, Vec::new()));
 }
 
+/// The MDT's hint is older. The kernel would cut the pages that it has behind what a lookup says.
+#[test]
+fn a_lookup_guesses_no_smaller_size_than_was_known_last() {
+    let bench = Bench::new();
+    bench.grow(1 << 20);
+    let files = &bench.fixture.files.0;
+    let inode = files.pin(bench.node).expect("known");
+    let stat = files.stat_without_rpc(&inode).expect("attributes");
+    assert_eq!(
+        (stat.attributes.size, stat.keep),
+        (1 << 20, false),
+        "it is asked for before it is used"
+    );
+}
+
 #[test]
 fn a_question_is_answered_when_the_size_is_raised() {
     let bench = Bench::new();
