@@ -672,22 +672,29 @@ fn a_replay_that_a_broken_store_refuses_is_kept_for_the_next_start() {
     });
 }
 
+/// A target whose recovery has lost the changes of a client, the client that did not lose any, and the answer to its
+/// replayed lock, which is being revoked.
+async fn settling(world: &TestWorld) -> (TestTarget, TestClient, TestAnswer) {
+    let store = manual_store();
+    let (node, _) = start(world, &store).await;
+    let (one, two) = (node.connect("one").await, node.connect("two").await);
+    modify(&two, 1).await;
+    one.call(inode_lock(LockMode::Pr, 0x11)).await;
+    let (node, _) = start(world, &Arc::new(store.crash())).await;
+    let one = one.follow(&node);
+    one.connect().await.unwrap();
+    let lock = one.call_with(replayed_lock(LockMode::Pr, 0x11)).await.unwrap();
+    finish_recovery(&one).await;
+    world.sleep(Duration::from_secs(1)).await;
+    (node, one, lock)
+}
+
 /// `one` has seen what `two` changed, and keeps it under its lock; `two` does not come back.
 #[test]
 fn what_clients_keep_is_called_back_when_changes_are_lost_and_nobody_changes_more_before() {
     let world = TestWorld::new(17);
     world.clone().run(async move {
-        let store = manual_store();
-        let (node, _) = start(&world, &store).await;
-        let (one, two) = (node.connect("one").await, node.connect("two").await);
-        modify(&two, 1).await;
-        one.call(inode_lock(LockMode::Pr, 0x11)).await;
-        let (node, _) = start(&world, &Arc::new(store.crash())).await;
-        let one = one.follow(&node);
-        one.connect().await.unwrap();
-        let told = one.call_with(replayed_lock(LockMode::Pr, 0x11)).await.unwrap();
-        finish_recovery(&one).await;
-        world.sleep(Duration::from_secs(1)).await;
+        let (node, one, told) = settling(&world).await;
         let callbacks = one.callbacks();
         assert!(matches!(callbacks[..], [Request::LdlmBlCallback(_)]), "{callbacks:?}");
 
@@ -714,17 +721,7 @@ fn what_clients_keep_is_called_back_when_changes_are_lost_and_nobody_changes_mor
 fn what_a_request_cancels_that_waits_for_recovery_to_settle_is_cancelled_at_once() {
     let world = TestWorld::new(17);
     world.clone().run(async move {
-        let store = manual_store();
-        let (node, _) = start(&world, &store).await;
-        let (one, two) = (node.connect("one").await, node.connect("two").await);
-        modify(&two, 1).await;
-        one.call(inode_lock(LockMode::Pr, 0x11)).await;
-        let (node, _) = start(&world, &Arc::new(store.crash())).await;
-        let one = one.follow(&node);
-        one.connect().await.unwrap();
-        let told = one.call_with(replayed_lock(LockMode::Pr, 0x11)).await.unwrap();
-        finish_recovery(&one).await;
-        world.sleep(Duration::from_secs(1)).await;
+        let (node, one, told) = settling(&world).await;
         assert!(matches!(one.callbacks()[..], [Request::LdlmBlCallback(_)]));
         let handles = vec![lock_handle(&told)];
         let dlm_req = Some(LdlmRequest { count: 1, handles, ..LdlmRequest::default() });
