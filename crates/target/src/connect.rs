@@ -256,6 +256,7 @@ impl Target {
         {
             let mut state = export.lock();
             (state.nid, state.is_connecting) = (connect.from, true);
+            state.last_request = self.now();
         }
         *connecting = Some(Connecting(Arc::clone(&export)));
         if !self.exports.insert(&export) {

@@ -182,7 +182,7 @@ impl Target {
                 if state.state == ExportState::Gone {
                     continue;
                 }
-                (state.last_request, !state.in_progress.is_empty())
+                (state.last_request, state.is_connecting || !state.in_progress.is_empty())
             };
             let is_server = export.has(ConnectFlags::MDS) || export.has(ConnectFlags::MDS_MDS);
             if now.since(last) > self.silence_max() && !is_server && !is_busy {

@@ -140,6 +140,26 @@ fn nobody_connects_over_an_export_that_is_being_made() {
     });
 }
 
+/// A client is silent from its first request on, not from the target's start: one whose first connect waits for the
+/// disk was evicted by a look that came just then.
+#[test]
+fn a_client_whose_first_connect_waits_for_the_disk_is_not_silent() {
+    let world = TestWorld::new(67);
+    world.clone().run(async move {
+        let (node, _) = start(&world, &manual_store()).await;
+        let former = node.connect("former").await;
+        world.sleep(node.target.config().timeouts.ping_evict * 2).await;
+        assert_eq!(former.call(ObdPing::default()).await.errno(), Some(Errno::ENOTCONN));
+        let seconds = node.target.config().timeouts.ping_evict / 2;
+        world.set_disk_time(seconds);
+        let client = node.client("one");
+        assert_eq!(client.connect().await.map(drop), Ok(()));
+        world.set_disk_time(std::time::Duration::ZERO);
+        assert_eq!(client.call(ObdPing::default()).await.errno(), None);
+        assert_eq!(node.target.stats().evictions, 1, "of the former one");
+    });
+}
+
 #[test]
 fn a_handle_is_good_only_at_the_node_that_connected() {
     let world = TestWorld::new(63);
