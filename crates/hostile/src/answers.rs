@@ -28,6 +28,7 @@ use sheen_wire::messages::{MdsGetxattrReply, ObdPingReply, OstGetInfoReply, Repl
 use sheen_wire::ptlrpc::{Message, MessageHeader, MsgFlags, OpFlags, PtlrpcBody};
 
 use crate::common::{Cluster, PORT, Servers, server_nid, start};
+use crate::ends::{end, end_node};
 use crate::fields::Fields;
 use crate::known::Values;
 use crate::source::{Input, Source};
@@ -180,8 +181,14 @@ fn lie(cluster: &Cluster, input: &Arc<Input>) {
     }
 }
 
-async fn try_mount(io: World, lnet: Arc<LNet>) -> Option<FileSystem> {
-    let node = RpcNode::start(io.clone(), lnet);
+/// A node for a client at `nid`.
+pub(crate) async fn node_at(io: &World, nid: Ipv4Addr) -> Arc<RpcNode> {
+    let lnet = LNet::start(io.clone(), NetConfig::new(Nid::tcp(nid), PORT)).await;
+    RpcNode::start(io.clone(), lnet.expect("the address is free"))
+}
+
+/// Our client on `node`, if it comes about.
+pub(crate) async fn try_mount(io: World, node: Arc<RpcNode>) -> Option<FileSystem> {
     let router = Arc::new(CallbackRouter::default());
     node.register_callbacks(Arc::clone(&router) as _);
     let options = MountOptions {
@@ -267,21 +274,20 @@ fn bounded<T: 'static>(world: &Virtual, what: &str, work: impl Future<Output = T
 
 /// A mount and calls of a program, while servers answer what `data` says.
 pub fn client_replies(data: &[u8]) {
-    let Servers { world, client: _client, cluster } = start(1);
+    let servers = start(1);
+    let Servers { world, cluster, .. } = &servers;
     let input = Input::new(data);
     // How many answers to the mount itself are honest: otherwise few mounts would come about.
     let honest = input.below(4) != 0;
     if !honest {
-        lie(&cluster, &input);
+        lie(cluster, &input);
     }
     let io = world.world();
-    let mounting = async move {
-        let lnet = LNet::start(io.clone(), NetConfig::new(Nid::tcp(CLIENT), PORT)).await;
-        try_mount(io, lnet.expect("the address is free")).await
-    };
-    let files = bounded(&world, "the mount", mounting).map(Arc::new);
+    let starting = io.clone();
+    let node = world.run(async move { node_at(&starting, CLIENT).await });
+    let files = bounded(world, "the mount", try_mount(io, Arc::clone(&node))).map(Arc::new);
     if honest {
-        lie(&cluster, &input);
+        lie(cluster, &input);
     }
     if let Some(files) = files {
         let mut seen = Seen { node: NodeId::ROOT, handle: FileHandle(0) };
@@ -290,10 +296,11 @@ pub fn client_replies(data: &[u8]) {
                 break;
             }
             let (files, input) = (Arc::clone(&files), Arc::clone(&input));
-            seen = bounded(&world, &format!("call {number}"), call(files, input, seen));
+            seen = bounded(world, &format!("call {number}"), call(files, input, seen));
         }
-        bounded(&world, "the unmount", async move { files.unmount().await });
+        bounded(world, "the unmount", async move { files.unmount().await });
     }
     world.pass(Duration::from_secs(10));
-    world.stop();
+    end_node(&node);
+    end(servers);
 }

@@ -13,12 +13,12 @@ use std::time::Duration;
 use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send, socketpair,
 };
-use sheen_client::data::Osts;
 use sheen_fuse::{MountOptions, Serving, serve};
 use sheen_testkit::vnet::Virtual;
-use sheen_types::Nid;
 
-use crate::common::{Servers, mounted, start};
+use crate::answers::{node_at, try_mount};
+use crate::common::start;
+use crate::ends::{end, end_node};
 use crate::source::{Input, Source};
 
 /// Requests of one input, at most.
@@ -27,6 +27,8 @@ const REQUESTS: u64 = 48;
 const STEPS: u32 = 3_600;
 /// Real time between two looks for an answer that is a thread's to give.
 const PAUSE: Duration = Duration::from_micros(50);
+/// So many looks come without a pause: most answers are there by then.
+const EAGER_STEPS: u32 = 200;
 /// Bytes of an answer, at most.
 const ANSWER_BYTES: usize = 2 << 20;
 /// What a kernel asks for at once, at most.
@@ -274,7 +276,6 @@ impl Kernel {
     }
 
     /// Waits for the answer to `unique` while time passes; notifications are taken and forgotten.
-    #[expect(clippy::disallowed_methods, reason = "the answer is a thread's to give, in real time")]
     fn answer(&mut self, world: &Virtual, opcode: u32, unique: u64, must: bool) {
         let mut buffer = vec![0; ANSWER_BYTES];
         for step in 0..STEPS {
@@ -287,7 +288,7 @@ impl Kernel {
             if !must && step > 20 {
                 return;
             }
-            std::thread::sleep(PAUSE);
+            give_way(step);
             // In small steps at first: most answers come at once.
             let step = if step < 1_000 { 1 } else { 1_400 };
             world.pass(Duration::from_millis(step));
@@ -296,15 +297,23 @@ impl Kernel {
     }
 }
 
-/// Waits until the side that serves is gone.
+/// Lets other threads work: at first only those that can at once.
 #[expect(clippy::disallowed_methods, reason = "the answer is a thread's to give, in real time")]
+fn give_way(step: u32) {
+    match step {
+        0..EAGER_STEPS => std::thread::yield_now(),
+        _ => std::thread::sleep(PAUSE),
+    }
+}
+
+/// Waits until the side that serves is gone.
 fn leave(world: &Virtual, serving: Serving) {
     let waiting = std::thread::Builder::new().spawn(move || serving.wait()).expect("a thread");
-    for _ in 0..STEPS {
+    for step in 0..STEPS {
         if waiting.is_finished() {
             break;
         }
-        std::thread::sleep(PAUSE);
+        give_way(step);
         world.pass(Duration::from_millis(10));
     }
     assert!(waiting.is_finished(), "the mount does not end");
@@ -314,10 +323,13 @@ fn leave(world: &Virtual, serving: Serving) {
 
 /// Requests of a kernel, as `data` says.
 pub fn fuse_requests(data: &[u8]) {
-    let Servers { world, client: _client, cluster: _cluster } = start(1);
-    let io = world.world();
-    let files =
-        world.run(async move { mounted(&io, Nid::tcp(CLIENT), Osts::new(io.clone())).await });
+    let servers = start(1);
+    let (world, io) = (&servers.world, servers.world.world());
+    let (node, files) = world.run(async move {
+        let node = node_at(&io, CLIENT).await;
+        let files = try_mount(io, Arc::clone(&node)).await;
+        (node, files.expect("honest servers"))
+    });
     let (socket, device) =
         socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
             .expect("a pair of sockets");
@@ -328,7 +340,8 @@ pub fn fuse_requests(data: &[u8]) {
     let _inside = runtime.enter();
     send(&socket, &init(), SendFlags::empty()).expect("sent");
     let options = MountOptions { allow_other: true, ..MountOptions::default() };
-    let serving = serve(files, device, &options, runtime.handle().clone()).expect("it serves");
+    let serving =
+        serve(files.clone(), device, &options, runtime.handle().clone()).expect("it serves");
     let input = Input::new(data);
     let (nodes, handles) = (vec![ROOT], vec![0]);
     let mut kernel = Kernel { socket, input, nodes, handles, unique: 2 };
@@ -341,11 +354,13 @@ pub fn fuse_requests(data: &[u8]) {
             break;
         }
         let unique = kernel.unique;
-        kernel.answer(&world, shape.opcode, unique, shape.is_answered);
+        kernel.answer(world, shape.opcode, unique, shape.is_answered);
     }
     let destroy = message(38, kernel.unique + 2, 0, 0, &[]);
     let _ = send(&kernel.socket, &destroy, SendFlags::empty());
-    leave(&world, serving);
-    world.stop();
+    leave(world, serving);
+    world.run(async move { files.unmount().await });
+    end_node(&node);
     runtime.shutdown_background();
+    end(servers);
 }

@@ -11,6 +11,7 @@ mod answers;
 #[allow(dead_code, reason = "the tests that it comes from use all of it")]
 mod common;
 mod disks;
+mod ends;
 mod fields;
 mod kernel;
 mod known;
