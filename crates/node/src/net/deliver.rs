@@ -17,6 +17,7 @@ use sheen_wire::lnet::{
 
 use super::cell::Cell;
 use super::link::Link;
+use super::turns::PeerTurns;
 use super::{Delivery, LNet, NetError, Receiver};
 
 const SHARDS: usize = 16;
@@ -212,6 +213,7 @@ impl LNet {
             offset: put.offset,
             backlog: 0,
             prompt: false,
+            turns: PeerTurns::default(),
             payload: joined(payload),
         };
         let Err(delivery) = self.tables.deliver(delivery) else { return };
@@ -254,6 +256,7 @@ impl LNet {
             offset: put.offset,
             backlog: link.backlog(),
             prompt,
+            turns: link.of_peer.turns.clone(),
             payload,
         };
         let taken = pushed || self.deliver_from_peer(delivery);

@@ -22,12 +22,19 @@ use sheen_io::{ReadStream, WriteStream};
 use sheen_lnet::{Frame, LinkId, Partner, limits};
 use sheen_types::Instant;
 
+use super::turns::PeerTurns;
+
 /// How long a frame that nobody waits for may linger: long beside a request and its answer, so that
 /// whoever goes on asking takes it along.
 pub(super) const LINGER_TIME: Duration = Duration::from_millis(4);
 
+/// What a piece of a frame that waits costs beside its bytes: an allocation with room to spare, and its place in
+/// the queue. Measured with 300,000 answers to pings that were not taken: 1.4 KiB each, of two pieces and 320 bytes.
+const PIECE_OVERHEAD_BYTES: usize = 512;
+
 struct Outbox {
     queue: VecDeque<Bytes>,
+    /// With [`PIECE_OVERHEAD_BYTES`] for each piece.
     queued_bytes: usize,
     /// Absent while someone writes.
     writer: Option<Box<dyn WriteStream>>,
@@ -53,6 +60,20 @@ pub(super) struct Trust {
     pub(super) may_ask: bool,
 }
 
+/// What all connections of a peer have in common.
+#[derive(Clone, Default)]
+pub(super) struct OfPeer {
+    /// Bytes that wait for any of the peer's sockets.
+    backlog: Arc<AtomicUsize>,
+    pub(super) turns: PeerTurns,
+}
+
+impl OfPeer {
+    pub(super) fn new(turns: PeerTurns) -> Self {
+        Self { backlog: Arc::default(), turns }
+    }
+}
+
 /// An established connection.
 pub(super) struct Link {
     pub(super) id: LinkId,
@@ -63,8 +84,7 @@ pub(super) struct Link {
     reader_task: Mutex<Option<Waker>>,
     closed: AtomicBool,
     sent_at: AtomicU64,
-    /// Bytes that wait for any of the peer's sockets.
-    backlog: Arc<AtomicUsize>,
+    pub(super) of_peer: OfPeer,
     /// Nothing is read before this; 0 mostly.
     paused_until: AtomicU64,
 }
@@ -80,7 +100,7 @@ impl Link {
         id: LinkId,
         (partner, trust): (Partner, Trust),
         writer: Box<dyn WriteStream>,
-        backlog: Arc<AtomicUsize>,
+        of_peer: OfPeer,
         now: Instant,
     ) -> Self {
         let outbox = Outbox {
@@ -103,7 +123,7 @@ impl Link {
             reader_task: Mutex::new(None),
             closed: AtomicBool::new(false),
             sent_at: AtomicU64::new(now.0),
-            backlog,
+            of_peer,
             paused_until: AtomicU64::new(0),
         }
     }
@@ -163,25 +183,22 @@ impl Link {
             return false;
         }
         outbox.lingers = false;
-        outbox.queued_bytes += frame.length;
-        self.backlog.fetch_add(frame.length, Ordering::Relaxed);
+        let before = outbox.queue.len();
         outbox.queue.push_back(frame.head);
         outbox.queue.extend(frame.payload.into_iter().filter(|piece| !piece.is_empty()));
+        let cost = frame.length + (outbox.queue.len() - before) * PIECE_OVERHEAD_BYTES;
+        outbox.queued_bytes += cost;
+        self.of_peer.backlog.fetch_add(cost, Ordering::Relaxed);
         true
     }
 
     fn is_full(&self, more: usize) -> bool {
-        self.backlog.load(Ordering::Relaxed) + more > limits::WAITING_BYTES_MAX
+        self.of_peer.backlog.load(Ordering::Relaxed) + more > limits::WAITING_BYTES_MAX
     }
 
     /// Bytes that wait for the peer, at all its connections.
     pub(super) fn backlog(&self) -> usize {
-        self.backlog.load(Ordering::Relaxed)
-    }
-
-    /// The same, for the peer's other connections.
-    pub(super) fn shared_backlog(&self) -> Arc<AtomicUsize> {
-        Arc::clone(&self.backlog)
+        self.of_peer.backlog.load(Ordering::Relaxed)
     }
 
     /// Whether a frame was refused because too much waits, and the link should be closed for it.
@@ -257,7 +274,7 @@ impl Link {
         let mut outbox = self.outbox.lock();
         outbox.queue.clear();
         let queued = std::mem::take(&mut outbox.queued_bytes);
-        self.backlog.fetch_sub(queued, Ordering::Relaxed);
+        self.of_peer.backlog.fetch_sub(queued, Ordering::Relaxed);
         let writer = outbox.writer.take();
         let writer_task = outbox.writer_task.take();
         drop(outbox);
@@ -275,7 +292,7 @@ impl Link {
         (idle, stuck.unwrap_or_default())
     }
 
-    /// Bytes that wait for the socket.
+    /// Bytes that wait for the socket, with what they cost.
     pub(super) fn queued_bytes(&self) -> usize {
         self.outbox.lock().queued_bytes
     }
@@ -297,12 +314,14 @@ impl Link {
             }
             std::mem::swap(&mut batch, &mut outbox.queue);
             drop(outbox);
+            let pieces = batch.len();
             let (written, result) = write(writer.as_mut(), context, &mut batch);
+            let written = written + (pieces - batch.len()) * PIECE_OVERHEAD_BYTES;
             let mut outbox = self.outbox.lock();
             // Less, where the link was closed meanwhile.
             let written = written.min(outbox.queued_bytes);
             outbox.queued_bytes -= written;
-            self.backlog.fetch_sub(written, Ordering::Relaxed);
+            self.of_peer.backlog.fetch_sub(written, Ordering::Relaxed);
             match result {
                 Written::All => {}
                 Written::Blocked => {
@@ -402,7 +421,7 @@ mod tests {
         let nid = Nid::tcp(Ipv4Addr::LOCALHOST);
         let partner = Partner { nid, pid: 1, incarnation: 1, kind: ConnectionType::CONTROL };
         let trust = Trust { is_proven: true, may_ask: true };
-        (Link::new(LinkId(1), (partner, trust), writer, Arc::default(), Instant(0)), written)
+        (Link::new(LinkId(1), (partner, trust), writer, OfPeer::default(), Instant(0)), written)
     }
 
     fn frame(byte: u8) -> Frame {

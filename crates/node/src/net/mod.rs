@@ -20,6 +20,7 @@ mod deliver;
 mod link;
 mod pump;
 mod race;
+mod turns;
 mod wait;
 
 use std::fmt;
@@ -39,6 +40,7 @@ use sheen_wire::lnet::{Get, HANDLE_NONE, LnetCommand, PING_MATCH_BITS, Portal, P
 
 pub(crate) use race::within;
 pub use sheen_lnet::PeerReport;
+pub use turns::PeerTurns;
 pub use wait::{Expectation, Fetch, NetError, Offer, Unlinked};
 
 pub use admission::Usefulness;
@@ -47,6 +49,7 @@ use admission::Openings;
 use cell::Cell;
 use deliver::{Tables, Upcall};
 use link::Link;
+use turns::Turns;
 
 /// Bytes of ping information that we take: some sixteen interfaces, as Lustre asks for.
 const PING_BYTES_MAX: u32 = 272;
@@ -85,6 +88,8 @@ pub struct Delivery {
     /// Whether it came with few others: whoever receives it may begin to work on it at once, where it
     /// was read.
     pub prompt: bool,
+    /// The sender's part of the processors: what is done for it later is done within that.
+    pub turns: PeerTurns,
     /// The payload; part of a read buffer of up to 16 KiB, or all of one of its own.
     pub payload: Bytes,
 }
@@ -119,6 +124,8 @@ pub struct NetConfig {
     /// Connections that the node may have: each is one of the process's files. What it opens itself counts and is not
     /// refused.
     pub connections_max: usize,
+    /// Whether what peers ask for has its part of the processors, each peer its own: for nodes that others ask.
+    pub shares_processors: bool,
 }
 
 impl NetConfig {
@@ -133,6 +140,7 @@ impl NetConfig {
             privileged: true,
             believes_nids: false,
             connections_max: usize::MAX,
+            shares_processors: false,
         }
     }
 }
@@ -177,6 +185,7 @@ pub struct LNet {
     stops: Mutex<Vec<Cell<()>>>,
     insecure: Mutex<Option<Insecure>>,
     openings: Openings,
+    turns: Option<Arc<Turns>>,
     /// When room for connections was made last.
     room_made_at: AtomicU64,
     usefulness: RwLock<Option<Usefulness>>,
@@ -202,6 +211,9 @@ impl LNet {
             true => Some(world.network.listen(address).await?),
             false => None,
         };
+        let turns = config
+            .shares_processors
+            .then(|| Turns::new(Arc::clone(&world.clock), world.tasks.workers()));
         let lnet = Arc::new(Self {
             world,
             config,
@@ -217,6 +229,7 @@ impl LNet {
             stops: Mutex::default(),
             insecure: Mutex::default(),
             openings: Openings::default(),
+            turns,
             room_made_at: AtomicU64::new(0),
             usefulness: RwLock::default(),
         });

@@ -1,5 +1,6 @@
 //! The tasks: accepting, connecting, reading, writing, looking after.
 
+use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::io;
 use std::net::SocketAddrV4;
@@ -17,8 +18,9 @@ use sheen_wire::lnet::ConnectionType;
 
 use super::cell::Cell;
 use super::deliver::Upcall;
-use super::link::{Link, Trust};
+use super::link::{Link, OfPeer, Trust};
 use super::race::{First, race, within};
+use super::turns::PeerTurns;
 use super::{Insecure, LNet};
 
 /// How often idle and stuck connections are looked for.
@@ -290,11 +292,13 @@ impl LNet {
         connection: Connection,
     ) {
         let id = LinkId(self.next.fetch_add(1, Ordering::Relaxed));
-        let sibling = self.peers.read().newest_of(partner.nid).map(|link| link.shared_backlog());
-        let backlog = sibling.unwrap_or_default();
+        let sibling = self.peers.read().newest_of(partner.nid).map(|link| link.of_peer.clone());
+        let of_peer = sibling.unwrap_or_else(|| {
+            OfPeer::new(self.turns.as_ref().map(PeerTurns::new).unwrap_or_default())
+        });
         let Shown { standing, is_for_imports, may_ask } = shown;
         let trust = Trust { is_proven: standing != Standing::Claimed, may_ask };
-        let link = Arc::new(Link::new(id, (partner, trust), connection.writer, backlog, now));
+        let link = Arc::new(Link::new(id, (partner, trust), connection.writer, of_peer, now));
         let established = self.peers.write().established(
             &partner,
             standing,
@@ -315,7 +319,9 @@ impl LNet {
         if self.is_stopping() {
             link.close();
         }
+        let turns = link.of_peer.turns.clone();
         let reading = Arc::clone(self).read(Arc::clone(&link), session, connection.reader);
+        let reading = async move { turns.run(false, reading).await };
         self.world.tasks.spawn("lnet-read", Box::pin(reading));
         let clock = Arc::clone(&self.world.clock);
         let writing =
@@ -331,16 +337,21 @@ impl LNet {
         mut reader: Box<dyn ReadStream>,
     ) {
         // Kept for its memory.
-        let (mut batch, mut taken) = (Vec::new(), 0);
+        let (mut batch, mut taken) = (VecDeque::new(), 0);
         let reason = loop {
             // First, what came together with the opening.
-            match self.take_messages(&link, &mut session, &mut batch) {
-                Ok(count) => taken += count,
-                Err(error) => {
-                    self.counters.protocol_errors.fetch_add(1, Ordering::Relaxed);
-                    tracing::warn!("{} broke the protocol: {error}", link.partner.nid);
-                    break None;
+            let result = collect(&mut session, &mut batch);
+            while !batch.is_empty() {
+                taken += self.take_messages(&link, &mut batch);
+                if !batch.is_empty() {
+                    sheen_io::yield_once().await;
+                    taken = 0;
                 }
+            }
+            if let Err(error) = result {
+                self.counters.protocol_errors.fetch_add(1, Ordering::Relaxed);
+                tracing::warn!("{} broke the protocol: {error}", link.partner.nid);
+                break None;
             }
             if let Some(until) = link.paused(self.world.clock.now()) {
                 self.world.clock.sleep_until(until).await;
@@ -364,38 +375,23 @@ impl LNet {
         self.link_ended(&link);
     }
 
-    /// Works on what has come; how many messages that were.
-    fn take_messages(
-        self: &Arc<Self>,
-        link: &Link,
-        session: &mut Session,
-        batch: &mut Vec<Incoming>,
-    ) -> Result<usize, sheen_lnet::SessionError> {
-        let result = loop {
-            match session.next_message() {
-                Ok(Some(incoming)) => batch.push(incoming),
-                Ok(None) => break Ok(()),
-                Err(error) => break Err(error),
-            }
-        };
-        let count = batch.len();
-        let mut left = count;
-        if left == 0 {
-            return result.map(|()| 0);
-        }
+    /// Works on the first [`MESSAGES_AT_ONCE`] of what has come; how many messages that were.
+    fn take_messages(self: &Arc<Self>, link: &Link, batch: &mut VecDeque<Incoming>) -> usize {
+        let mut left = batch.len();
+        let count = left.min(MESSAGES_AT_ONCE);
         // Answers to what is worked on here go together.
-        let gathers = left > 1;
+        let gathers = count > 1;
         if gathers {
             link.gather();
         }
-        for incoming in batch.drain(..) {
+        for incoming in batch.drain(..count) {
             self.arrived(link, incoming, left <= PROMPT_MAX);
             left -= 1;
         }
         if gathers {
             link.send_gathered(self.now());
         }
-        result.map(|()| count)
+        count
     }
 
     /// A fault on one connection ends all of its peer, as socklnd has it: what was sent on the others
@@ -437,6 +433,17 @@ impl LNet {
             }
         }
     }
+}
+
+/// All messages that have come whole.
+fn collect(
+    session: &mut Session,
+    batch: &mut VecDeque<Incoming>,
+) -> Result<(), sheen_lnet::SessionError> {
+    while let Some(incoming) = session.next_message()? {
+        batch.push_back(incoming);
+    }
+    Ok(())
 }
 
 /// Reads until the peer is known; says its last words if it never will be.

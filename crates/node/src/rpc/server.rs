@@ -27,7 +27,7 @@ use sheen_wire::ptlrpc::{
 
 use super::RpcNode;
 use super::bulk::Mover;
-use crate::net::{Delivery, Receiver};
+use crate::net::{Delivery, PeerTurns, Receiver};
 
 /// A target and where requests to it arrive.
 #[derive(Clone)]
@@ -49,6 +49,8 @@ pub(super) struct Arrived {
     prompt: bool,
     /// More than the sender's word shows that it is at its NID.
     is_proven: bool,
+    /// The sender's part of the processors.
+    turns: PeerTurns,
 }
 
 /// Whether a request of this kind rarely moves much data and waits for no disk: such a one is worked on
@@ -133,8 +135,8 @@ impl RpcNode {
             bytes: length + limits::REQUEST_OVERHEAD_BYTES,
         };
         let prompt = delivery.prompt && is_brief(body.opcode);
-        let is_proven = delivery.is_proven;
-        Ok(Box::new(Arrived { arrival, message, body, bulk_bits, prompt, is_proven }))
+        let (is_proven, turns) = (delivery.is_proven, delivery.turns.clone());
+        Ok(Box::new(Arrived { arrival, message, body, bulk_bits, prompt, is_proven, turns }))
     }
 
     fn serve(self: &Arc<Self>, mut arrived: Box<Arrived>) {
@@ -154,7 +156,7 @@ impl RpcNode {
         match verdict {
             Verdict::Run(id, arrived) => {
                 let prompt = arrived.prompt;
-                let work = Box::pin(Arc::clone(self).work(id, arrived));
+                let work = Box::pin(Arc::clone(self).work(id, arrived, prompt));
                 match prompt {
                     true => self.world.tasks.begin("rpc request", work),
                     false => self.world.tasks.spawn("rpc request", work),
@@ -172,13 +174,17 @@ impl RpcNode {
         self.lnet.pause(from, limits::OVER_BUDGET_PAUSE);
     }
 
-    /// Executes a request, and lets another begin when it waits for the first time.
-    async fn work(self: Arc<Self>, id: RequestId, arrived: Box<Arrived>) {
+    /// Executes a request, and lets another begin when it waits for the first time. `is_inside`: begun by the
+    /// reader of its connection.
+    async fn work(self: Arc<Self>, id: RequestId, arrived: Box<Arrived>, is_inside: bool) {
         let from = arrived.arrival.from;
-        let mut execution = pin!(Arc::clone(&self).execute(id, arrived));
+        let turns = arrived.turns.clone();
+        let execution = Arc::clone(&self).execute(id, arrived);
+        let mut execution = pin!(turns.run(is_inside, execution));
         let mut is_begun = false;
         poll_fn(|context| {
             let polled = execution.as_mut().poll(context);
+            // That it waits for a turn of its client counts, too: another client's does not wait for that.
             if !std::mem::replace(&mut is_begun, true) {
                 self.service(from).lock().begun(id);
                 self.run_waiting(from);
@@ -370,7 +376,7 @@ impl RpcNode {
         loop {
             let next = self.service(client).lock().next(self.now());
             let Some((id, arrived)) = next else { return };
-            let work = Box::pin(Arc::clone(self).work(id, arrived));
+            let work = Box::pin(Arc::clone(self).work(id, arrived, false));
             self.world.tasks.spawn("rpc request", work);
         }
     }

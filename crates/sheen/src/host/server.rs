@@ -213,6 +213,7 @@ async fn start_node(
         secure: accept == Accept::Secure,
         believes_nids: options.believe_nids,
         connections_max: super::connections_max(targets),
+        shares_processors: true,
         ..NetConfig::new(options.nid, options.port)
     };
     let world = match folder {

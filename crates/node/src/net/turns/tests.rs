@@ -1,0 +1,180 @@
+use std::sync::atomic::AtomicBool;
+
+use sheen_io::BoxFuture;
+use sheen_types::Timestamp;
+
+use super::*;
+
+/// A clock that a test sets.
+#[derive(Default)]
+struct Hand(AtomicU64);
+
+impl Clock for Hand {
+    fn now(&self) -> Instant {
+        Instant(self.0.load(SeqCst))
+    }
+
+    fn wall(&self) -> Timestamp {
+        Timestamp::default()
+    }
+
+    fn sleep_until(&self, _deadline: Instant) -> BoxFuture<'static, ()> {
+        Box::pin(std::future::ready(()))
+    }
+}
+
+impl Hand {
+    fn go_on(&self, time: Duration) {
+        self.0.fetch_add(time.as_nanos() as u64, SeqCst);
+    }
+}
+
+fn turns(workers: usize) -> (Arc<Hand>, Arc<Turns>) {
+    let clock = Arc::new(Hand(AtomicU64::new(INTERVAL.as_nanos() as u64 * 10)));
+    (Arc::clone(&clock), Turns::new(clock, workers))
+}
+
+fn share(turns: &Arc<Turns>) -> Arc<Share> {
+    PeerTurns::new(turns).0.expect("a share")
+}
+
+/// How many turns it gets before one is refused.
+fn taken<'a>(share: &'a Share, most: usize) -> Vec<Turn<'a>> {
+    (0..most).map_while(|_| share.begin()).collect()
+}
+
+/// A waker that says whether it was woken.
+struct Woken(AtomicBool);
+
+impl std::task::Wake for Woken {
+    fn wake(self: Arc<Self>) {
+        self.0.store(true, SeqCst);
+    }
+}
+
+fn woken() -> (Arc<Woken>, Waker) {
+    let woken = Arc::new(Woken(AtomicBool::new(false)));
+    (Arc::clone(&woken), woken.into())
+}
+
+#[test]
+fn a_peer_that_is_alone_has_all_workers_and_more() {
+    let (_, turns) = turns(2);
+    assert_eq!(taken(&share(&turns), 10).len(), 10);
+}
+
+#[test]
+fn each_of_several_has_its_part_and_one_worker_is_left_for_the_next() {
+    let (_, turns) = turns(8);
+    let (one, other, third) = (share(&turns), share(&turns), share(&turns));
+    drop((one.begin(), other.begin()));
+    let held = taken(&one, 10);
+    assert_eq!(held.len(), 7, "all but one, though its part is four");
+    assert_eq!(taken(&other, 10).len(), 4, "its part, whatever the first has");
+    assert_eq!(taken(&third, 10).len(), 2, "a third of eight");
+}
+
+#[test]
+fn of_two_workers_each_of_two_peers_has_one() {
+    let (clock, turns) = turns(2);
+    let (greedy, good) = (share(&turns), share(&turns));
+    drop(good.begin());
+    let held = taken(&greedy, 10);
+    assert_eq!(held.len(), 1);
+    assert!(good.begin().is_some(), "it finds one free");
+    // Two intervals later the other one has gone.
+    clock.go_on(INTERVAL);
+    assert!(greedy.begin().is_none(), "it was there in the interval before");
+    clock.go_on(INTERVAL);
+    drop(greedy.begin());
+    clock.go_on(INTERVAL);
+    assert_eq!(taken(&greedy, 10).len(), 10);
+}
+
+#[test]
+fn who_waits_is_woken_in_order_and_keeps_the_place_when_it_was_in_vain() {
+    let (_, turns) = turns(2);
+    let (peer, other) = (share(&turns), share(&turns));
+    drop(other.begin());
+    let turn = peer.begin().expect("a turn");
+    let mut places = [0, 1].map(|_| Place { share: &peer, number: None });
+    let signs = [woken(), woken()];
+    for (place, (_, waker)) in places.iter_mut().zip(&signs) {
+        assert!(place.begin(waker).is_none());
+    }
+    drop(turn);
+    let is_woken = |index: usize| signs[index].0.0.swap(false, SeqCst);
+    assert_eq!([is_woken(0), is_woken(1)], [true, false]);
+    // A third comes first: the one that was woken waits again, before the second.
+    let third = peer.begin().expect("free");
+    assert!(places[0].begin(&signs[0].1).is_none());
+    drop(third);
+    assert_eq!([is_woken(0), is_woken(1)], [true, false]);
+    let turn = places[0].begin(&signs[0].1).expect("its turn");
+    drop(turn);
+    assert_eq!([is_woken(0), is_woken(1)], [false, true]);
+}
+
+#[test]
+fn a_task_that_is_dropped_after_it_was_woken_passes_the_turn_on() {
+    let (_, turns) = turns(2);
+    let (peer, other) = (share(&turns), share(&turns));
+    drop(other.begin());
+    let turn = peer.begin().expect("a turn");
+    let [mut first, mut second] = [0, 1].map(|_| Place { share: &peer, number: None });
+    let (signs, sign) = (woken(), woken());
+    assert!(first.begin(&signs.1).is_none());
+    assert!(second.begin(&sign.1).is_none());
+    drop(turn);
+    assert!(signs.0.0.load(SeqCst) && !sign.0.0.load(SeqCst));
+    drop(first);
+    assert!(sign.0.0.load(SeqCst));
+    drop(second);
+    assert_eq!(peer.waits.load(SeqCst), 0);
+    assert!(peer.waiting.lock().queue.is_empty());
+}
+
+/// Many tasks of several peers on real threads, all of which end: no wake-up is lost.
+#[test]
+fn all_polls_get_their_turn_on_real_threads() {
+    let host = sheen_io_os::Host::start(Some(4)).expect("threads");
+    let world = host.world();
+    let turns = Turns::new(Arc::clone(&world.clock), 4);
+    let done = Arc::new(AtomicUsize::new(0));
+    let (peers, tasks, polls) = (3, 200, 50);
+    for _ in 0..peers {
+        let peer = PeerTurns::new(&turns);
+        for number in 0..tasks {
+            let (peer, done) = (peer.clone(), Arc::clone(&done));
+            let work = async move {
+                for _ in 0..polls {
+                    sheen_io::yield_once().await;
+                }
+            };
+            let is_dropped = number % 10 == 0;
+            let task = async move {
+                let mut run = Box::pin(peer.run(false, work));
+                let mut looks = 0;
+                poll_fn(|context| {
+                    looks += 1;
+                    match is_dropped && looks > 3 {
+                        true => Poll::Ready(()),
+                        false => run.as_mut().poll(context),
+                    }
+                })
+                .await;
+                drop(run);
+                done.fetch_add(1, SeqCst);
+            };
+            world.tasks.spawn("peer", Box::pin(task));
+        }
+    }
+    let clock = Arc::clone(&world.clock);
+    let end = clock.now() + Duration::from_secs(60);
+    host.block_on(async {
+        while done.load(SeqCst) < peers * tasks && clock.now() < end {
+            clock.sleep_until(clock.now() + Duration::from_millis(5)).await;
+        }
+    });
+    assert_eq!(done.load(SeqCst), peers * tasks);
+}
