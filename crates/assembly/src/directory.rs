@@ -10,9 +10,10 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use sheen_client::config::{ClusterMap, read_log};
 use sheen_io::{BoxFuture, World};
+use sheen_llog::MapTarget;
 use sheen_rpc::Import;
 use sheen_target::ServerNodes;
-use sheen_types::{Errno, HashSet, Instant, Nid};
+use sheen_types::{Errno, Instant, Nid, TargetKind, TargetName};
 
 /// How often the MGS is asked at most, whoever claims what.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -32,7 +33,7 @@ struct Inner {
 
 #[derive(Default)]
 struct Known {
-    nids: HashSet<Nid>,
+    servers: Vec<(TargetKind, u32, Vec<Nid>)>,
     asked: Option<Instant>,
 }
 
@@ -44,14 +45,27 @@ impl Directory {
 }
 
 impl ServerNodes for Directory {
-    fn is_server(&self, nid: Nid) -> BoxFuture<'static, Result<bool, Errno>> {
+    fn is_server(
+        &self,
+        nid: Nid,
+        owner: Option<TargetName>,
+    ) -> BoxFuture<'static, Result<bool, Errno>> {
         let inner = Arc::clone(&self.0);
         Box::pin(async move {
-            if inner.known.lock().nids.contains(&nid) {
+            if inner.known.lock().has(nid, owner.as_ref()) {
                 return Ok(true);
             }
             inner.ask().await?;
-            Ok(inner.known.lock().nids.contains(&nid))
+            Ok(inner.known.lock().has(nid, owner.as_ref()))
+        })
+    }
+}
+
+impl Known {
+    fn has(&self, nid: Nid, owner: Option<&TargetName>) -> bool {
+        self.servers.iter().any(|(kind, index, nids)| {
+            let is_owner = owner.is_none_or(|it| it.kind == *kind && u32::from(it.index) == *index);
+            is_owner && nids.contains(&nid)
         })
     }
 }
@@ -68,17 +82,20 @@ impl Inner {
             known.asked = Some(now);
         }
         let patience = self.world.clock.sleep_until(now + PATIENCE);
-        let nids = within(self.servers(), patience).await.ok_or(Errno::EAGAIN)?;
-        self.known.lock().nids = nids.map_err(|_| Errno::EAGAIN)?;
+        let servers = within(self.servers(), patience).await.ok_or(Errno::EAGAIN)?;
+        self.known.lock().servers = servers.map_err(|_| Errno::EAGAIN)?;
         Ok(())
     }
 
-    async fn servers(&self) -> Result<HashSet<Nid>, Errno> {
+    async fn servers(&self) -> Result<Vec<(TargetKind, u32, Vec<Nid>)>, Errno> {
         let records = read_log(&*self.mgs, &sheen_llog::client_name(&self.fsname)).await?;
         let mut map = ClusterMap::new(&self.fsname);
         map.read(&records).map_err(|_| Errno::EPROTO)?;
-        let targets = map.mdts.into_iter().chain(map.osts);
-        Ok(targets.filter(|target| !target.is_excluded).flat_map(|target| target.nids).collect())
+        let of = |kind: TargetKind| move |target: MapTarget| (kind, target);
+        let mdts = map.mdts.into_iter().map(of(TargetKind::Mdt));
+        let targets = mdts.chain(map.osts.into_iter().map(of(TargetKind::Ost)));
+        let used = targets.filter(|(_, target)| !target.is_excluded);
+        Ok(used.map(|(kind, target)| (kind, target.index, target.nids)).collect())
     }
 }
 
@@ -90,4 +107,29 @@ async fn within<T>(work: impl Future<Output = T>, patience: impl Future<Output =
         Poll::Pending => patience.as_mut().poll(context).map(|()| None),
     })
     .await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_target_is_at_its_own_nodes_and_a_server_at_any() {
+        let nid = |last: u8| Nid::tcp([10, 0, 0, last].into());
+        let servers = vec![
+            (TargetKind::Mdt, 0, vec![nid(1)]),
+            (TargetKind::Ost, 0, vec![nid(2), nid(3)]),
+            (TargetKind::Ost, 1, vec![nid(4)]),
+        ];
+        let known = Known { servers, asked: None };
+        let has = |last: u8, owner: Option<&str>| {
+            let owner = owner.map(|name| name.parse().expect("a target"));
+            known.has(nid(last), owner.as_ref())
+        };
+        assert!(has(4, None) && !has(5, None));
+        assert!(has(3, Some("lustre-OST0000")), "a failover node");
+        assert!(!has(4, Some("lustre-OST0000")), "another server's place");
+        assert!(!has(2, Some("lustre-MDT0000")));
+        assert!(!has(1, Some("lustre-MDT0001")), "one that is not registered");
+    }
 }

@@ -2,8 +2,9 @@
 //!
 //! A connect that offers `MDS`, `MDS_MDS` or `LIGHTWEIGHT` claims to come from a server, and so does a
 //! UUID that ends as those of targets do. The claim is believed of this very node, and of a node at
-//! which a target of the file system is registered; the host says which ([`ServerNodes`]). It is
-//! settled when the connect comes, once: [`Export::is_server`](crate::Export::is_server).
+//! which a target of the file system is registered; the host says which ([`ServerNodes`]). A UUID that names
+//! a target is believed of that target's nodes alone: otherwise each server could come in another one's place, and
+//! have that one evicted. It is settled when the connect comes, once: [`Export::is_server`](crate::Export::is_server).
 //!
 //! What always holds: no claim that is not believed is admitted, not even as a client. Connects of
 //! clients, which claim nothing, ask nobody.
@@ -14,7 +15,7 @@ mod tests;
 use std::sync::Arc;
 
 use sheen_io::BoxFuture;
-use sheen_types::{Errno, Nid, Uuid};
+use sheen_types::{Errno, Nid, TargetName, Uuid};
 use sheen_wire::connect::{ConnectFlags, ObdConnectData};
 use sheen_wire::messages::Request;
 
@@ -25,11 +26,24 @@ const SERVER_UUID_END: &str = "_UUID";
 
 /// At which nodes there are servers of a target's file system: the host's, which asks the MGS.
 pub trait ServerNodes: Send + Sync {
-    /// Whether a server is registered at `nid`; not asked of this very node.
+    /// Whether `owner`, or any server if there is none, is registered at `nid`; not asked of this very node. Of the
+    /// owner's file system name nothing is believed.
     ///
     /// # Errors
     /// [`Errno::EAGAIN`] if that cannot be found out now.
-    fn is_server(&self, nid: Nid) -> BoxFuture<'static, Result<bool, Errno>>;
+    fn is_server(
+        &self,
+        nid: Nid,
+        owner: Option<TargetName>,
+    ) -> BoxFuture<'static, Result<bool, Errno>>;
+}
+
+/// Which target connects under a UUID, if that says so: the last one that is named in it, as in
+/// `lustre-MDT0001-mdtlov_UUID` and `lustre-MDT0000-lwp-OST0001_UUID`.
+fn owner(client: &Uuid) -> Option<TargetName> {
+    let name = client.as_str().strip_suffix(SERVER_UUID_END)?;
+    let ends = name.match_indices('-').map(|(end, _)| end).chain([name.len()]);
+    ends.filter_map(|end| name[..end].parse().ok()).next_back()
 }
 
 /// Whether a connect claims to come from a server. The MGS hears no such claims: a bit of them means
@@ -78,13 +92,13 @@ impl Target {
             return Err(Errno::EPERM);
         }
         let nodes = self.server_nodes.lock().clone().ok_or(Errno::EAGAIN)?;
-        match nodes.is_server(from).await? {
+        match nodes.is_server(from, owner(client)).await? {
             true => Ok(true),
             false => {
                 self.refusals.warn(self.world.clock.now(), |more| {
                     tracing::warn!(target = self.name(), %client, nid = %from, more,
-                        "it claims to be a server, and no target is registered at its NID: \
-                         connect refused");
+                        "it claims to be a server, and no target, or not the one it names, is registered at \
+                         its NID: connect refused");
                 });
                 Err(Errno::EPERM)
             }

@@ -1,7 +1,7 @@
 //! Clients that claim to be servers, or to be other clients.
 
 use sheen_ldlm::Policy;
-use sheen_types::{Errno, Fid, InodeBits, LockMode, Nid, ResourceName};
+use sheen_types::{Errno, Fid, InodeBits, LockMode, Nid, ResourceName, TargetName};
 use sheen_wire::messages::{LdlmConvert, MdsDisconnect, ObdPing, OstCreate, OstDestroy};
 
 use super::*;
@@ -16,9 +16,27 @@ const INODE: Fid = Fid::new(0x2_0000_0401, 2);
 struct Nodes(Result<Nid, Errno>);
 
 impl ServerNodes for Nodes {
-    fn is_server(&self, nid: Nid) -> BoxFuture<'static, Result<bool, Errno>> {
+    fn is_server(
+        &self,
+        nid: Nid,
+        owner: Option<TargetName>,
+    ) -> BoxFuture<'static, Result<bool, Errno>> {
+        assert!(owner.is_none_or(|owner| owner.index == 0));
         let known = self.0.map(|known| known == nid);
         Box::pin(std::future::ready(known))
+    }
+}
+
+#[test]
+fn a_uuid_names_the_target_that_connects_by_it() {
+    let named = |uuid: &str| owner(&Uuid::new(uuid)).map(|owner| owner.to_string());
+    assert_eq!(named("lustre-MDT0001-mdtlov_UUID").as_deref(), Some("lustre-MDT0001"));
+    let light = named("lustre-MDT0000-lwp-OST0002_UUID").expect("a target");
+    assert!(light.ends_with("-OST0002"), "{light}");
+    assert_eq!(named("a-b-OST00ff_UUID").as_deref(), Some("a-b-OST00ff"));
+    for none in ["lustre-MDT0001", "x_UUID", "_UUID", "-_UUID", "lustre-MDTzzzz-x_UUID", "ü-ü_UUID"]
+    {
+        assert_eq!(named(none), None, "{none}");
     }
 }
 
