@@ -11,8 +11,7 @@ use crate::data::{DataAttributes, DataFile};
 impl Mounted {
     /// The inode of a node, needed for the length of a call.
     pub(super) fn pin(&self, node: NodeId) -> Result<Pin, Errno> {
-        let inode = self.inodes.by_node(node).ok_or(Errno::ESTALE)?;
-        Ok(self.inodes.pin(inode.fid))
+        self.inodes.pin_node(node).ok_or(Errno::ESTALE)
     }
 
     /// The entry of a name that was found in a directory, its `place`. Counts as a lookup. No RPC
