@@ -30,6 +30,7 @@ mod grant;
 mod hold;
 mod later;
 mod mdt;
+mod meanwhile;
 mod object;
 mod osc;
 mod osts;
