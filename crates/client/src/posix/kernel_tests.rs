@@ -9,7 +9,7 @@ use sheen_wire::messages::MdsCloseReply;
 use tokio::sync::Notify;
 
 use super::tests::layout_of;
-use super::{Lookup, NodeId, OpenFlags, Opened, SetAttributes, Stale};
+use super::{DirCookie, DirEntry, Lookup, NodeId, OpenFlags, Opened, SetAttributes, Stale};
 use crate::cache::DataWatch;
 use crate::data::DataEvents;
 use crate::testing::{FakeFile, Fixture, found, name, opened};
@@ -145,6 +145,38 @@ fn a_lookup_guesses_no_smaller_size_than_was_known_last() {
         (1 << 20, false),
         "it is asked for before it is used"
     );
+}
+
+/// As it may not look the name up, which says nothing of what the kernel has.
+#[test]
+fn a_listing_guesses_no_smaller_size_than_was_known_last() {
+    let bench = Bench::new();
+    bench.grow(1 << 20);
+    let files = &bench.fixture.files.0;
+    let parent = files.pin(NodeId::ROOT).expect("the root");
+    let listed = DirEntry {
+        name: (*b"f").into(),
+        ino: bench.node.0,
+        fid: FILE,
+        file_type: None,
+        next: DirCookie(1),
+    };
+    let entry = files.entry_unseen(&parent, &name("f"), &listed);
+    assert_eq!((entry.node, entry.attributes.size), (bench.node, 1 << 20));
+    assert!(!entry.keep.attributes && !entry.keep.entry);
+}
+
+#[test]
+fn a_lookup_asks_for_the_size_while_the_kernel_has_pages_that_lack_bytes() {
+    let bench = Bench::new();
+    bench.close_all();
+    let glimpses = || {
+        look_up(&bench.fixture);
+        std::mem::take(&mut *bench.file().done.lock()).iter().filter(|it| *it == "glimpse").count()
+    };
+    assert_eq!(glimpses(), 0, "nobody has it open");
+    *bench.file().owes_pages.lock() = true;
+    assert_eq!(glimpses(), 1, "with a guess programs might see zeros there");
 }
 
 #[test]
