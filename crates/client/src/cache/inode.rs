@@ -37,7 +37,8 @@ pub(crate) enum LayoutState {
     Foreign,
 }
 
-/// An inode. Lives while somebody has looked it up or opened it.
+/// An inode. Lives while the kernel has looked it up or opened it, a call uses it, or a notice about it is on its way
+/// to the kernel.
 pub(crate) struct Inode {
     /// Which object.
     pub(crate) fid: Fid,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use sheen_io::BoxFuture;
 use sheen_types::{Errno, Fid, InodeBits, Name, ResourceName};
 
-use super::{Inode, Inodes, KeptOpen, LayoutState, NameBook, Observers, State};
+use super::{Inodes, KeptOpen, LayoutState, NameBook, Observers, Pin, State};
 use crate::data::DataEvents;
 use crate::locks::{LockSpace, Lost, Protected};
 use crate::meta::close_kept;
@@ -80,7 +80,7 @@ impl State {
 
 /// What a lock leaves to do that has gone.
 struct Uncovered {
-    inode: Arc<Inode>,
+    inode: Pin,
     tell: Tell,
     /// Files to be closed.
     closes: Vec<Arc<KeptOpen>>,
@@ -88,7 +88,7 @@ struct Uncovered {
 
 impl MetaCache {
     fn uncover(&self, locks: &Arc<LockSpace>, lost: Lost) -> Option<Uncovered> {
-        let inode = self.inodes.by_fid(lost.resource.fid())?;
+        let inode = self.inodes.pin_known(lost.resource.fid())?;
         let bits = lost.part.inode_bits();
         let gone = bits.without(locks.covered_bits(lost.resource, bits));
         let mut state = inode.state();
@@ -106,7 +106,7 @@ impl MetaCache {
 impl Protected for MetaCache {
     fn lose(&self, locks: &Arc<LockSpace>, lost: Lost) -> BoxFuture<'static, ()> {
         let uncovered = self.uncover(locks, lost);
-        let (observers, inodes) = (Arc::clone(&self.observers), Arc::clone(&self.inodes));
+        let observers = Arc::clone(&self.observers);
         Box::pin(async move {
             let Some(Uncovered { inode, tell, closes }) = uncovered else { return };
             if tell.attributes {
@@ -121,7 +121,6 @@ impl Protected for MetaCache {
             for kept in closes {
                 close_kept(&inode, &kept).await;
             }
-            inodes.let_go(&inode);
         })
     }
 
@@ -149,7 +148,7 @@ pub(crate) struct DataWatch {
 
 impl DataEvents for DataWatch {
     fn uncovered(&self, fid: Fid, stale: Stale) -> BoxFuture<'static, Invalidated> {
-        let inode = self.inodes.by_fid(fid);
+        let inode = self.inodes.pin_known(fid);
         let observers = Arc::clone(&self.observers);
         Box::pin(async move {
             match inode {

@@ -117,9 +117,9 @@ impl Observers {
     }
 
     /// Has pages dropped until the rest fits. Locks stay: what is needed again is read again.
-    pub(crate) async fn trim(&self, inodes: &Inodes) {
+    pub(crate) async fn trim(&self, inodes: &Arc<Inodes>) {
         while let Some((node, ranges)) = self.pages.victim() {
-            let Some(inode) = inodes.by_node(node) else { continue };
+            let Some(inode) = inodes.pin_node(node) else { continue };
             for range in ranges.into_iter().flatten() {
                 self.take_back(&inode, Stale::Pages(range)).await.done().await;
             }

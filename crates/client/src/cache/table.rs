@@ -46,6 +46,26 @@ impl Inodes {
         self.maps.read().by_fid.get(&fid).cloned()
     }
 
+    /// The inode of a FID, if it is here, with a need for it: who has something taken back from the kernel needs it
+    /// until the kernel has the notice. One that left the table before, and came back, would not know that answers
+    /// to the kernel may be dropped.
+    pub(crate) fn pin_known(self: &Arc<Self>, fid: Fid) -> Option<Pin> {
+        self.pin_if(|maps| maps.by_fid.get(&fid))
+    }
+
+    /// The same of the inode that the facade calls `node`.
+    pub(crate) fn pin_node(self: &Arc<Self>, node: NodeId) -> Option<Pin> {
+        self.pin_if(|maps| maps.by_node.get(&node))
+    }
+
+    /// Under the table's lock, without which the inode could leave before the need is known.
+    fn pin_if(self: &Arc<Self>, find: impl Fn(&Maps) -> Option<&Arc<Inode>>) -> Option<Pin> {
+        let maps = self.maps.read();
+        let inode = find(&maps)?;
+        inode.state().pins += 1;
+        Some(Pin { inodes: Arc::clone(self), inode: Arc::clone(inode) })
+    }
+
     /// How many inodes there are.
     pub(crate) fn len(&self) -> usize {
         self.maps.read().by_fid.len()
@@ -53,9 +73,8 @@ impl Inodes {
 
     /// The inode of a FID, made if need be, with a need for it.
     pub(crate) fn pin(self: &Arc<Self>, fid: Fid) -> Pin {
-        if let Some(inode) = self.maps.read().by_fid.get(&fid) {
-            inode.state().pins += 1;
-            return Pin { inodes: Arc::clone(self), inode: Arc::clone(inode) };
+        if let Some(pin) = self.pin_known(fid) {
+            return pin;
         }
         let mut maps = self.maps.write();
         let inode = match maps.by_fid.get(&fid) {

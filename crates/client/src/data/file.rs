@@ -31,11 +31,6 @@ impl File {
         Self { layout, objects: objects.into(), ahead: Ahead::default(), seen }
     }
 
-    /// See [`Object::owes_pages`].
-    pub(super) fn owes_pages(&self) -> bool {
-        self.objects.iter().any(|object| object.owes_pages())
-    }
-
     /// See [`Object::pages_given_up`].
     pub(super) async fn pages_given_up(&self) {
         for object in self.objects.iter() {
@@ -281,6 +276,10 @@ impl DataFile for File {
 
     fn last_size(&self) -> u64 {
         self.known_size()
+    }
+
+    fn owes_pages(&self) -> bool {
+        self.objects.iter().any(|object| object.owes_pages())
     }
 
     fn set_times(

@@ -30,6 +30,7 @@ mod grant;
 mod hold;
 mod later;
 mod mdt;
+mod meanwhile;
 mod object;
 mod osc;
 mod osts;
@@ -241,6 +242,9 @@ pub trait DataFile: Send + Sync {
 
     /// The size as it was last known, whether or not a lock covers it. No RPC.
     fn last_size(&self) -> u64;
+
+    /// Whether the kernel may still have pages that lack what that size counts.
+    fn owes_pages(&self) -> bool;
 
     /// Sets the objects' times (utimes on a file with objects): the MDT knows already.
     fn set_times(

@@ -26,6 +26,7 @@ use super::asked::HeldPages;
 use super::course::{Refusal, Seen};
 use super::extents::Extents;
 use super::mdt::NewTimes;
+use super::meanwhile::Reads;
 use super::osc::{Keeper, Osc};
 use crate::locks::{Ask, Held};
 use crate::posix::{Invalidated, Stale};
@@ -52,6 +53,8 @@ pub(super) struct State {
     pub(super) dirty: Extents,
     pub(super) writing: Extents,
     pub(super) clean: Extents,
+    /// Who is told of each write.
+    pub(super) reads: Reads,
     /// Counts writes, cuts and holes: what was asked of the OST before one of them may be old when it
     /// comes.
     pub(super) changes: u64,

@@ -39,7 +39,7 @@ impl File {
         if length > sure {
             (out, _) = self.read_once(offset, length, how).await?;
         }
-        trim(&mut out, usize::try_from(length).map_err(|_| Errno::EOVERFLOW)?);
+        trim(&mut out, length);
         Ok(out)
     }
 

@@ -10,6 +10,7 @@ use sheen_wire::messages::OstRead;
 use sheen_wire::ost::{BrwFlags, NiobufRemote, ObdIoobj, ObdoFlags, OstBody};
 
 use super::course::{Refusal, Seen};
+use super::meanwhile::Reading;
 use super::object::Object;
 use super::terms::{Terms, max_brw};
 use super::{Garbled, How};
@@ -54,7 +55,7 @@ impl Object {
         if how.direct {
             self.drain(Extent { start, end: end - 1 }).await;
         }
-        let held = self.held(start, end);
+        let (held, reading) = self.held(start, end);
         let mut out = Output { pieces: Vec::new(), at: start };
         for (offset, run) in held {
             if out.at < offset {
@@ -69,7 +70,7 @@ impl Object {
             let fetched = self.fetch(out.at, self.end_of_data(out.at, end)).await?;
             out.extend(fetched);
         }
-        Ok(out.pieces)
+        Ok(reading.brings(out.pieces))
     }
 
     /// Where to stop fetching `start..end`: at once, if a lock keeps others from moving the object's end
@@ -114,9 +115,9 @@ impl Object {
         Ok(())
     }
 
-    /// What we hold of the range, the newest of each byte, in order. Clean bytes are handed on:
-    /// whoever asked keeps them.
-    fn held(&self, start: u64, end: u64) -> Vec<(u64, Bytes)> {
+    /// What we hold of the range, the newest of each byte, in order, and what will tell of bytes written since.
+    /// Clean bytes are handed on: the caller keeps them.
+    fn held(self: &Arc<Self>, start: u64, end: u64) -> (Vec<(u64, Bytes)>, Reading) {
         let mut state = self.state.lock();
         let mut merged = super::extents::Extents::default();
         let mut keep = |at, run| _ = merged.insert(at, run);
@@ -124,10 +125,11 @@ impl Object {
         state.clean.remove(start, end);
         state.writing.over(start, end, &mut keep);
         state.dirty.over(start, end, &mut keep);
+        let reading = Reading::begin(self, &mut state, start, end);
         drop(state);
         let mut held = Vec::new();
         merged.over(start, end, |at, run| held.push((at, run)));
-        held
+        (held, reading)
     }
 
     /// `start..end` from the OST, in RPCs of at most a bulk each, one after the other's request.
@@ -172,7 +174,7 @@ impl Object {
             if received < got || got > length {
                 return Err(Errno::EPROTO);
             }
-            trim(&mut pieces, got);
+            trim(&mut pieces, got as u64);
             under_way.answered(clock.now().since(begin), got as u64);
             let checksum = terms.checksum.filter(|_| oa.valid.contains(Valid::CKSUM));
             let sum = checksum.map(|checksum| checksum.of(&pieces));
@@ -244,11 +246,11 @@ impl Output {
 }
 
 /// Cuts pieces to `length` bytes in all.
-pub(super) fn trim(pieces: &mut Vec<Bytes>, length: usize) {
+pub(super) fn trim(pieces: &mut Vec<Bytes>, length: u64) {
     let mut left = length;
     pieces.retain_mut(|piece| {
-        piece.truncate(left);
-        left -= piece.len();
+        piece.truncate(usize::try_from(left).unwrap_or(usize::MAX));
+        left -= piece.len() as u64;
         !piece.is_empty()
     });
 }

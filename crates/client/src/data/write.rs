@@ -90,7 +90,7 @@ impl Object {
             let is_pressed = self.osc.reserve(state.dirty.cost_of(offset, data.len() as u64))?;
             state.dirty.insert(offset, data.clone());
             state.clean.remove(offset, end);
-            self.touch(&mut state, end);
+            self.touch(&mut state, offset, data);
             let is_full = state.dirty.bytes() >= self.osc.terms().bulk_bytes;
             let schedule = !is_full && !std::mem::replace(&mut state.scheduled, true);
             (is_full, schedule, is_pressed)
@@ -106,7 +106,9 @@ impl Object {
         Ok(())
     }
 
-    fn touch(&self, state: &mut super::object::State, end: u64) {
+    fn touch(&self, state: &mut super::object::State, offset: u64, data: &Bytes) {
+        let end = offset + data.len() as u64;
+        state.reads.note(offset, data);
         let now = self.osc.shared.world.clock.wall();
         state.version += 1;
         state.known.size = state.known.size.max(end);
@@ -141,7 +143,7 @@ impl Object {
         let mut state = self.state.lock();
         state.clean.remove(offset, end);
         state.unsynced |= !sync;
-        self.touch(&mut state, end);
+        self.touch(&mut state, offset, &data);
         Ok(())
     }
 

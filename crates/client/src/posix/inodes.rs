@@ -11,8 +11,7 @@ use crate::data::{DataAttributes, DataFile};
 impl Mounted {
     /// The inode of a node, needed for the length of a call.
     pub(super) fn pin(&self, node: NodeId) -> Result<Pin, Errno> {
-        let inode = self.inodes.by_node(node).ok_or(Errno::ESTALE)?;
-        Ok(self.inodes.pin(inode.fid))
+        self.inodes.pin_node(node).ok_or(Errno::ESTALE)
     }
 
     /// The entry of a name that was found in a directory, its `place`. Counts as a lookup. No RPC
@@ -23,10 +22,7 @@ impl Mounted {
         place: (&Inode, &Name),
         inode: &Arc<Inode>,
     ) -> Result<Entry, Errno> {
-        let open = inode.state().opens > 0;
-        // A size that is not quite right is harmless to those who have no page of the file: they
-        // ask before they use it. To others it would cut off what they have.
-        let stat = match open {
+        let stat = match needs_true_size(inode) {
             true => self.stat(who, inode).await?,
             false => self.stat_without_rpc(inode)?,
         };
@@ -40,8 +36,7 @@ impl Mounted {
         who: &Credentials,
         inode: &Arc<Inode>,
     ) -> Result<Entry, Errno> {
-        let open = inode.state().opens > 0;
-        let Stat { attributes, keep } = match open {
+        let Stat { attributes, keep } = match needs_true_size(inode) {
             true => self.stat(who, inode).await?,
             false => self.stat_without_rpc(inode)?,
         };
@@ -64,8 +59,9 @@ impl Mounted {
     /// is known. Counts as a lookup. No RPC.
     pub(super) fn entry_unseen(&self, parent: &Inode, name: &Name, listed: &DirEntry) -> Entry {
         let inode = self.inodes.pin(listed.fid);
-        let known = inode.state().attributes.clone();
-        let attributes = known.unwrap_or_else(|| {
+        // The kernel goes by it, as by what a lookup says.
+        let known = self.stat_without_rpc(&inode).map(|stat| stat.attributes);
+        let attributes = known.unwrap_or_else(|_| {
             let mut attributes = Attributes::blank(inode.fid);
             attributes.mode = listed.file_type.unwrap_or(FileType::Regular).mode_bits();
             attributes
@@ -145,6 +141,20 @@ impl Mounted {
         let keep = covered && known.covered && self.observers.watched();
         Ok(Stat { attributes, keep })
     }
+}
+
+/// A size that is not quite right is harmless to those who have no page of the file: they ask before they use it. To
+/// others it would cut off what they have. And a page that the kernel still has, though its lock went, would show
+/// zeros up to a size that counts what it lacks: that is waited for.
+fn needs_true_size(inode: &Inode) -> bool {
+    let data = {
+        let state = inode.state();
+        if state.opens > 0 {
+            return true;
+        }
+        state.data.clone()
+    };
+    data.is_some_and(|data| data.owes_pages())
 }
 
 /// Joins what the MDT knows with what the objects know: sizes are theirs, times the later ones.

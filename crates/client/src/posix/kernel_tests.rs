@@ -5,10 +5,13 @@ use std::sync::Arc;
 use bytes::Bytes;
 use parking_lot::Mutex;
 use sheen_types::{Extent, Fid, InodeBits};
+use sheen_wire::messages::MdsCloseReply;
 use tokio::sync::Notify;
 
 use super::tests::layout_of;
-use super::{Lookup, NodeId, OpenFlags, Opened, SetAttributes, Stale};
+use super::{DirCookie, DirEntry, Lookup, NodeId, OpenFlags, Opened, SetAttributes, Stale};
+use crate::cache::DataWatch;
+use crate::data::DataEvents;
 use crate::testing::{FakeFile, Fixture, found, name, opened};
 
 const READ: u32 = 0;
@@ -27,10 +30,7 @@ impl Bench {
     fn new() -> Self {
         let fixture = Fixture::new();
         fixture.mdt.answer(found(FILE, 0o100_644, 0x1000, InodeBits(0x13)));
-        let files = fixture.files.clone();
-        let looked = async move { files.lookup(&Fixture::root(), NodeId::ROOT, &name("f")).await };
-        let Ok(Lookup::Found(entry)) = fixture.world.run(looked) else { panic!("no file") };
-        let node = entry.node;
+        let node = look_up(&fixture);
         let open = |flags| {
             fixture.mdt.answer(opened(FILE, 0xabc, false, layout_of(1)));
             let files = fixture.files.clone();
@@ -53,6 +53,16 @@ impl Bench {
         let (files, handle) = (self.fixture.files.clone(), self.writer.handle);
         let write = async move { files.write(handle, offset, Bytes::from_static(data)).await };
         self.fixture.world.run(write).expect("written");
+    }
+
+    fn close_all(&self) {
+        for opened in [&self.writer, &self.reader] {
+            self.fixture.mdt.answer(MdsCloseReply::default());
+            let (files, handle) = (self.fixture.files.clone(), opened.handle);
+            let closed = async move { files.release(handle, None).await };
+            self.fixture.world.run(closed).expect("closed");
+        }
+        self.fixture.world.settle();
     }
 
     /// Another client has written so much.
@@ -97,6 +107,13 @@ impl Bench {
     }
 }
 
+fn look_up(fixture: &Fixture) -> NodeId {
+    let files = fixture.files.clone();
+    let looked = async move { files.lookup(&Fixture::root(), NodeId::ROOT, &name("f")).await };
+    let Ok(Lookup::Found(entry)) = fixture.world.run(looked) else { panic!("no file") };
+    entry.node
+}
+
 #[test]
 fn a_size_that_the_kernel_may_not_have_heard_is_raised_there() {
     let bench = Bench::new();
@@ -130,6 +147,38 @@ fn a_lookup_guesses_no_smaller_size_than_was_known_last() {
     );
 }
 
+/// As it may not look the name up, which says nothing of what the kernel has.
+#[test]
+fn a_listing_guesses_no_smaller_size_than_was_known_last() {
+    let bench = Bench::new();
+    bench.grow(1 << 20);
+    let files = &bench.fixture.files.0;
+    let parent = files.pin(NodeId::ROOT).expect("the root");
+    let listed = DirEntry {
+        name: (*b"f").into(),
+        ino: bench.node.0,
+        fid: FILE,
+        file_type: None,
+        next: DirCookie(1),
+    };
+    let entry = files.entry_unseen(&parent, &name("f"), &listed);
+    assert_eq!((entry.node, entry.attributes.size), (bench.node, 1 << 20));
+    assert!(!entry.keep.attributes && !entry.keep.entry);
+}
+
+#[test]
+fn a_lookup_asks_for_the_size_while_the_kernel_has_pages_that_lack_bytes() {
+    let bench = Bench::new();
+    bench.close_all();
+    let glimpses = || {
+        look_up(&bench.fixture);
+        std::mem::take(&mut *bench.file().done.lock()).iter().filter(|it| *it == "glimpse").count()
+    };
+    assert_eq!(glimpses(), 0, "nobody has it open");
+    *bench.file().owes_pages.lock() = true;
+    assert_eq!(glimpses(), 1, "with a guess programs might see zeros there");
+}
+
 #[test]
 fn a_question_is_answered_when_the_size_is_raised() {
     let bench = Bench::new();
@@ -151,6 +200,34 @@ fn a_question_is_answered_when_the_size_is_raised() {
     hold.notify_waiters();
     bench.fixture.world.settle();
     assert!(stat.lock().is_some() && cut.lock().is_some());
+}
+
+/// The notice finds the inode that the kernel has made anew under the same number.
+#[test]
+fn an_inode_that_is_forgotten_while_something_of_it_is_taken_back_is_remembered_until_then() {
+    let bench = Bench::new();
+    bench.close_all();
+    let hold = Arc::new(Notify::new());
+    *bench.fixture.watcher.hold.lock() = Some(Arc::clone(&hold));
+    let inodes = Arc::clone(&bench.fixture.files.0.inodes);
+    let watch = DataWatch {
+        inodes: Arc::clone(&inodes),
+        observers: Arc::clone(&bench.fixture.files.0.observers),
+    };
+    let told = watch.uncovered(FILE, Stale::Pages(Extent::ALL));
+    bench.start(async move { told.await.done().await });
+    bench.fixture.files.forget(bench.node, 1);
+    assert!(inodes.by_fid(FILE).is_some(), "the kernel does not have the notice yet");
+    let again = look_up(&bench.fixture);
+    *bench.fixture.watcher.hold.lock() = None;
+    bench.told();
+    bench.grow(6000);
+    assert_eq!((again, bench.stat()), (bench.node, 6000));
+    assert_eq!(bench.told(), [bench.raised(6000)], "the notice may have overtaken the answer");
+    bench.fixture.files.forget(bench.node, 1);
+    hold.notify_waiters();
+    bench.fixture.world.settle();
+    assert!(inodes.by_fid(FILE).is_none());
 }
 
 #[test]

@@ -42,6 +42,8 @@ pub(crate) struct FakeFile {
     pub(crate) hold: Mutex<Option<Arc<tokio::sync::Notify>>>,
     /// What OSTs answer to all that concerns the file, if they have it not.
     pub(crate) refused: Mutex<Option<Errno>>,
+    /// The kernel has pages that lack some of the bytes.
+    pub(crate) owes_pages: Mutex<bool>,
 }
 
 impl FakeFile {
@@ -276,6 +278,10 @@ impl DataFile for Shared {
 
     fn last_size(&self) -> u64 {
         self.0.known().size
+    }
+
+    fn owes_pages(&self) -> bool {
+        *self.0.owes_pages.lock()
     }
 
     fn set_times(

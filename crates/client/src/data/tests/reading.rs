@@ -1,6 +1,9 @@
 //! Reads: what is cached, what comes from the OSTs, holes, ends, and reading ahead.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
+use parking_lot::Mutex;
 use sheen_types::Errno;
 
 use super::{CACHED, DIRECT, Fixture, STRIPE, pattern, resource};
@@ -186,4 +189,50 @@ fn an_ost_that_fails_fails_the_read_and_not_the_next() {
     fixture.lose_locks();
     fixture.ost().refuse("lock", Errno::EIO);
     assert_eq!(fixture.read(&file, 0, 4096, CACHED), Err(Errno::EIO));
+}
+
+/// Appends two records while a read of the file's end is on its way, which `brings` the OST's bytes late, and
+/// answers what that read brings.
+fn read_beside_two_appends(brings: impl FnOnce(&Fixture)) -> Bytes {
+    let fixture = Fixture::new(1 << 20);
+    fixture.ost().set_bytes(resource(0), vec![1; 64]);
+    let file = fixture.file(1);
+    let append = |byte| {
+        let record = Bytes::from(vec![byte; 64]);
+        fixture.write(&file, WriteAt::End(0), record, CACHED).expect("accepted");
+    };
+    append(2);
+    fixture.sync(&file).expect("written");
+    let (read, inner) = (Arc::new(Mutex::new(None)), Arc::clone(&file));
+    fixture.ost().script.lock().hold = Some("read");
+    let there = Arc::clone(&read);
+    let reading = async move { *there.lock() = Some(inner.read(0, 4096, CACHED).await) };
+    fixture.world.world().tasks.spawn("read", Box::pin(reading));
+    fixture.world.settle();
+    brings(&fixture);
+    append(3);
+    append(4);
+    fixture.ost().let_go();
+    fixture.world.settle();
+    let read = read.lock().take().expect("answered");
+    read.expect("read").concat().into()
+}
+
+#[test]
+fn a_read_shows_no_hole_where_the_later_of_two_appends_is_on_the_ost_first() {
+    let read = read_beside_two_appends(|fixture| {
+        let hole = [vec![1; 64], vec![2; 64], vec![0; 64], vec![4; 64]].concat();
+        fixture.ost().set_bytes(resource(0), hole);
+        fixture.ost().freeze(resource(0));
+    });
+    assert!(!read.contains(&0) && read.len() >= 128, "{read:?}");
+}
+
+#[test]
+fn a_read_that_an_ost_fills_up_shows_no_zeros_where_it_is_appended_to_meanwhile() {
+    let read = read_beside_two_appends(|fixture| {
+        fixture.ost().script.lock().fills_pages = true;
+        fixture.ost().freeze(resource(0));
+    });
+    assert!(!read.contains(&0) && read.len() >= 128, "{read:?}");
 }

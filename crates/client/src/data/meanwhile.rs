@@ -1,0 +1,102 @@
+//! What is written to an object while reads of it are on their way to the OST.
+//!
+//! Such bytes are dirty when a read has looked already, and may be on the OST, all or some of them, when it
+//! arrives there: the later of two writes first, as they go out at once. What the OST answers then has a hole where
+//! there never was one; and one that fills up the last page, as Lustre's do, sends zeros in place of what was
+//! appended since. So each read is told what was written meanwhile, and lays it over what comes.
+//!
+//! What always holds: a read brings of each byte what it was at some time while the read was under way.
+//!
+//! Costs: a look at an empty list for each write, and for each read an entry in it.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use super::extents::Extents;
+use super::object::{Object, State};
+use super::read::trim;
+
+/// The reads of one object that are on their way.
+#[derive(Default)]
+pub(super) struct Reads {
+    reads: Vec<Read>,
+    count: u64,
+}
+
+struct Read {
+    number: u64,
+    start: u64,
+    end: u64,
+    written: Extents,
+}
+
+impl Reads {
+    /// Accepted now.
+    pub(super) fn note(&mut self, offset: u64, data: &Bytes) {
+        let data_end = offset + data.len() as u64;
+        for read in &mut self.reads {
+            let (start, end) = (offset.max(read.start), data_end.min(read.end));
+            if start < end {
+                let part = data.slice((start - offset) as usize..(end - offset) as usize);
+                read.written.insert(start, part);
+            }
+        }
+    }
+}
+
+/// A read that is on its way, until this is dropped.
+pub(super) struct Reading {
+    object: Arc<Object>,
+    number: u64,
+    start: u64,
+}
+
+impl Reading {
+    /// Of `start..end`, with the state in which the read has looked for what is held here.
+    pub(super) fn begin(object: &Arc<Object>, state: &mut State, start: u64, end: u64) -> Self {
+        let reads = &mut state.reads;
+        reads.count += 1;
+        let number = reads.count;
+        reads.reads.push(Read { number, start, end, written: Extents::default() });
+        Self { object: Arc::clone(object), number, start }
+    }
+
+    /// What it brings by now, if it has got `pieces`: nothing from behind the end of the object, which they may not
+    /// have seen move.
+    pub(super) fn brings(&self, mut pieces: Vec<Bytes>) -> Vec<Bytes> {
+        let mut state = self.object.state.lock();
+        let end = if state.is_told { state.known.size } else { u64::MAX };
+        let read = state.reads.reads.iter_mut().find(|read| read.number == self.number);
+        let written = read.map(|read| std::mem::take(&mut read.written)).unwrap_or_default();
+        drop(state);
+        if written.is_empty() {
+            trim(&mut pieces, end.saturating_sub(self.start));
+            return pieces;
+        }
+        let mut at = self.start;
+        let mut all = Extents::default();
+        for piece in pieces {
+            let length = piece.len() as u64;
+            _ = all.insert(at, piece);
+            at += length;
+        }
+        written.over(self.start, u64::MAX, |at, run| _ = all.insert(at, run));
+        let mut out = Vec::new();
+        let mut at = self.start;
+        all.over(self.start, end, |offset, run| {
+            // Behind a gap it is asked for again: there is more than the OST has told.
+            if offset == at {
+                at += run.len() as u64;
+                out.push(run);
+            }
+        });
+        out
+    }
+}
+
+impl Drop for Reading {
+    fn drop(&mut self) {
+        self.object.state.lock().reads.reads.retain(|read| read.number != self.number);
+    }
+}
