@@ -76,7 +76,7 @@ impl Served {
             return Ok(Self { kind, target, role: Role::Mgs(mgs) });
         };
         let (role, operations, offer) =
-            make(name, &store, world.clock.wall()).map_err(|error| error.to_string())?;
+            make(name, &store, world.clock.wall()).map_err(|error| format!("{name}: {error}"))?;
         let config = TargetConfig {
             name: name.to_string(),
             uuid: name.uuid(),
@@ -86,7 +86,7 @@ impl Served {
             timeouts,
         };
         let started = Target::start(world, store, config, operations, reverse).await;
-        let target = started.map_err(|error| error.to_string())?;
+        let target = started.map_err(|error| format!("{name}: {error}"))?;
         node.register(name.uuid(), Arc::clone(&target) as _, kind.portals());
         Ok(Self { kind, target, role })
     }

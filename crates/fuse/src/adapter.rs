@@ -25,6 +25,7 @@ use crate::mount::MountOptions;
 use crate::questions::Questions;
 use crate::signals::{Ends, Waits};
 use crate::special::{Special, node};
+use crate::threads::Threads;
 use crate::write_backs::{Turn, WriteBacks};
 use crate::{answer, convert, drive};
 
@@ -80,7 +81,8 @@ impl Adapter {
     ) -> Self {
         let (local_locks, special) = (options.local_locks, Special::new(options));
         let (jobs, questions) = (Arc::clone(&options.jobs), options.questions.clone());
-        let (ends, waits, groups) = (Arc::default(), Waits::new(), Groups::default());
+        let waits = Waits::new(Threads::new(runtime.clone()));
+        let (ends, groups) = (Arc::default(), Groups::default());
         Self {
             files,
             runtime,

@@ -13,12 +13,14 @@ use std::time::Duration;
 use fuser::{INodeNo, Notifier};
 use sheen_client::posix::{Invalidate, Invalidated, NodeId, Raise, Stale};
 use sheen_types::{Extent, Name};
-use tokio::sync::Semaphore;
+use tokio::runtime::Handle;
 
-use crate::blocked::{ASLEEP, Status, Watch};
+use crate::blocked::{ASLEEP, Watch};
 use crate::busy::Busy;
 use crate::notices::{Deliver, Notices, Subject, What};
 use crate::raise::{self, Unreadable};
+use crate::raises::{Raised, Raises};
+use crate::threads::Threads;
 
 type BoxFuture<T> = std::pin::Pin<Box<dyn Future<Output = T> + Send>>;
 
@@ -34,15 +36,12 @@ const NAME_WAIT: Duration = Duration::from_millis(500);
 /// How much longer for each of many names of one directory.
 const EACH_NAME_WAIT: Duration = Duration::from_micros(20);
 
-/// Sizes that are raised at once. Each has a thread, which a page under IO can hold up.
-const RAISES_MAX: usize = 128;
-
 /// The kernel's side of the mount.
 pub(crate) struct Kernel {
     notices: OnceLock<Arc<Notices<Side>>>,
     busy: Arc<Busy>,
-    runtime: tokio::runtime::Handle,
-    raises: Arc<Semaphore>,
+    runtime: Handle,
+    raises: Raises,
 }
 
 /// The ways to tell the kernel something.
@@ -136,8 +135,8 @@ impl Kernel {
         (&notices.kernel().device).write_vectored(&message).is_ok()
     }
 
-    pub(crate) fn new(runtime: tokio::runtime::Handle, busy: Arc<Busy>) -> Self {
-        let raises = Arc::new(Semaphore::new(RAISES_MAX));
+    pub(crate) fn new(runtime: Handle, busy: Arc<Busy>) -> Self {
+        let raises = Raises::new(runtime.clone());
         Self { notices: OnceLock::new(), busy, runtime, raises }
     }
 
@@ -148,7 +147,8 @@ impl Kernel {
             tracing::warn!(%error, "no memory for a page: sizes cannot be raised in the kernel");
         }
         let side = Side { notifier, device, unreadable: unreadable.ok() };
-        let _ = self.notices.set(Notices::new(side, Arc::clone(&self.busy)));
+        let threads = Threads::new(self.runtime.clone());
+        let _ = self.notices.set(Notices::new(side, Arc::clone(&self.busy), threads));
     }
 
     /// Tells of names in a directory. Ends when the kernel has heard of all, after `patience`, or as soon
@@ -188,25 +188,25 @@ impl Invalidate for Kernel {
         self.names(node, names, NAME_WAIT + EACH_NAME_WAIT * count)
     }
 
-    /// On a thread of its own: it must not wait behind notices that wait for pages. Ends when the kernel has
-    /// the size, which it raises before it waits for anything.
+    /// On a thread of its own, see [`Raises`]. Ends when the kernel has the size, which it raises before it
+    /// waits for anything; without that after [`PAGES_WAIT`], if so many others stand still: the kernel may
+    /// then go by the size of before until its next question for attributes, whose answer raises it.
     fn raise(&self, raise: Raise) -> BoxFuture<()> {
         let Some(notices) = self.notices.get().cloned() else { return Box::pin(async {}) };
-        let (runtime, raises) = (self.runtime.clone(), Arc::clone(&self.raises));
         let node = raise.node();
+        let raised = self.raises.raise(move || notices.kernel().raise(raise), PAGES_WAIT);
         Box::pin(async move {
-            // The semaphore is never closed.
-            let Ok(permit) = raises.acquire_owned().await else { return };
-            let (begin, begun) = tokio::sync::oneshot::channel();
-            let mut told = runtime.spawn_blocking(move || {
-                let (Ok(()) | Err(_)) = begin.send(Status::of_this_thread());
-                notices.kernel().raise(raise);
-                drop(permit);
-            });
-            let Ok(thread) = begun.await else { return };
-            let mut watch = Watch::new(|| thread.sleep());
-            if !watch.told(&mut told, ASLEEP, PAGES_WAIT).await {
-                tracing::debug!(node = node.0, "the page of a size that was raised is under IO");
+            match raised.await {
+                Raised::Done => {}
+                Raised::Blocked => {
+                    tracing::debug!(
+                        node = node.0,
+                        "the page of a size that was raised is under IO"
+                    );
+                }
+                Raised::NotBegun => {
+                    tracing::warn!(node = node.0, "no thread to raise a size with in time");
+                }
             }
         })
     }

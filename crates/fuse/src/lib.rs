@@ -30,8 +30,10 @@ mod mount;
 mod notices;
 mod questions;
 mod raise;
+mod raises;
 mod signals;
 mod special;
+mod threads;
 mod write_backs;
 
 pub use alive::{abort, ask};

@@ -10,6 +10,9 @@
 //! the names of a directory that a call is known to hold ([`Busy`]); when that call ends, one does,
 //! and takes its turn at the kernel's lock. A call that comes before it there does not wait for it.
 //!
+//! Where the system gives no thread, subjects keep their place, and are tried again each [`AGAIN`] and with
+//! each further notice.
+//!
 //! Cost of a notice: one short lock and a wake-up; the same notice again before its turn costs no second
 //! delivery.
 
@@ -23,6 +26,7 @@ use tokio::sync::oneshot;
 
 use crate::blocked::{Sleep, Status};
 use crate::busy::Busy;
+use crate::threads::Threads;
 
 /// Threads for each kind of notice: names, attributes, pages. More subjects than these wait for their turn
 /// only while as many others stand still in the kernel.
@@ -30,6 +34,9 @@ const THREADS_MAX: [usize; LANES] = [16, 16, 128];
 
 /// How long a thread waits for more to do before it ends.
 const IDLE: Duration = Duration::from_secs(10);
+
+/// How soon a thread is asked for again that the system did not give.
+const AGAIN: Duration = Duration::from_millis(50);
 
 /// Notices of a subject that are delivered before another subject has its turn.
 const ROUND: usize = 64;
@@ -117,6 +124,15 @@ struct Lane {
     ready: VecDeque<Subject>,
     threads: usize,
     idle: usize,
+    /// The system gave no thread, and is asked again soon.
+    asks_again: bool,
+}
+
+impl Lane {
+    /// Whether what is ready needs a thread more.
+    fn needs_thread(&self, most: usize) -> bool {
+        self.ready.len() > self.idle && self.threads < most
+    }
 }
 
 #[derive(Default)]
@@ -130,13 +146,14 @@ pub(crate) struct Notices<D> {
     state: Mutex<State>,
     more: [Condvar; LANES],
     busy: Arc<Busy>,
+    threads: Threads,
     kernel: D,
 }
 
 impl<D: Deliver> Notices<D> {
-    pub(crate) fn new(kernel: D, busy: Arc<Busy>) -> Arc<Self> {
-        let notices =
-            Arc::new(Self { state: Mutex::default(), more: Default::default(), busy, kernel });
+    pub(crate) fn new(kernel: D, busy: Arc<Busy>, threads: Threads) -> Arc<Self> {
+        let (state, more) = (Mutex::default(), Default::default());
+        let notices = Arc::new(Self { state, more, busy, threads, kernel });
         let weak = Arc::downgrade(&notices);
         notices.busy.on_free(move |directory| {
             if let Some(notices) = weak.upgrade() {
@@ -166,6 +183,8 @@ impl<D: Deliver> Notices<D> {
         }
         if !queue.is_running && !self.defers(subject) {
             self.start(&mut state, subject);
+        } else if state.lanes[subject.lane()].asks_again {
+            self.grow(&mut state, subject.lane());
         }
         heard
     }
@@ -180,7 +199,7 @@ impl<D: Deliver> Notices<D> {
         }
         let lane = &state.lanes[subject.lane()];
         let is_full = lane.threads == THREADS_MAX[subject.lane()] && lane.idle == 0;
-        is_full.then_some(Sleep::NoThread)
+        (is_full || lane.asks_again).then_some(Sleep::NoThread)
     }
 
     /// Whether the subject has to wait for a call to end, which then calls [`Notices::resume`].
@@ -208,12 +227,31 @@ impl<D: Deliver> Notices<D> {
             self.more[subject.lane()].notify_one();
             return;
         }
-        if lane.threads < THREADS_MAX[subject.lane()] {
-            let notices = Arc::clone(self);
-            let thread = std::thread::Builder::new().name("fuse-notices".to_owned());
-            match thread.spawn(move || notices.work(subject.lane())) {
-                Ok(_) => lane.threads += 1,
-                Err(error) => tracing::warn!(%error, "no thread to tell the kernel"),
+        self.grow(state, subject.lane());
+    }
+
+    /// Has a thread more for what is ready, if that needs one. There may be none to be had: what is ready
+    /// keeps its place then, and this is tried again soon.
+    fn grow(self: &Arc<Self>, state: &mut MutexGuard<'_, State>, number: usize) {
+        let lane = &mut state.lanes[number];
+        if !lane.needs_thread(THREADS_MAX[number]) {
+            return;
+        }
+        let notices = Arc::clone(self);
+        match self.threads.start("fuse-notices", Box::new(move || notices.work(number))) {
+            Ok(()) => lane.threads += 1,
+            Err(_) if lane.asks_again => {}
+            Err(error) => {
+                tracing::warn!(%error, "no thread to tell the kernel: asked for again soon");
+                lane.asks_again = true;
+                let notices = Arc::downgrade(self);
+                self.threads.later(AGAIN, move || {
+                    if let Some(notices) = notices.upgrade() {
+                        let mut state = notices.state.lock();
+                        state.lanes[number].asks_again = false;
+                        notices.grow(&mut state, number);
+                    }
+                });
             }
         }
     }
@@ -260,9 +298,11 @@ impl<D: Deliver> Notices<D> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
     use std::sync::mpsc;
 
     use super::*;
+    use crate::threads::runtime;
 
     /// A kernel that says what it hears, and then stands still until it is let go on.
     struct Kernel {
@@ -283,11 +323,18 @@ mod tests {
     type Heard = mpsc::Receiver<(Subject, What, bool)>;
 
     fn bench(stands: bool) -> (Arc<Notices<Kernel>>, Arc<Busy>, Heard, mpsc::Sender<()>) {
+        bench_of(stands, Threads::new(runtime()))
+    }
+
+    fn bench_of(
+        stands: bool,
+        threads: Threads,
+    ) -> (Arc<Notices<Kernel>>, Arc<Busy>, Heard, mpsc::Sender<()>) {
         let (hears, heard) = mpsc::channel();
         let (go_on, goes_on) = mpsc::channel();
         let busy = Arc::new(Busy::default());
         let kernel = Kernel { hears: Mutex::new(hears), goes_on: Mutex::new(goes_on), stands };
-        (Notices::new(kernel, Arc::clone(&busy)), busy, heard, go_on)
+        (Notices::new(kernel, Arc::clone(&busy), threads), busy, heard, go_on)
     }
 
     fn what(text: &str) -> What {
@@ -345,5 +392,21 @@ mod tests {
         let next = heard.recv_timeout(SOON).map(|(subject, ..)| subject);
         assert_eq!(next, Ok(Subject::Attributes(1)));
         drop(go_on);
+    }
+
+    #[test]
+    fn a_thread_that_the_system_does_not_give_is_asked_for_again() {
+        let refuses = Arc::new(AtomicBool::new(true));
+        let asks = Arc::clone(&refuses);
+        let threads = Threads::refused(runtime(), move || asks.load(Ordering::Relaxed));
+        let (notices, _busy, heard, _go_on) = bench_of(false, threads);
+        let told = notices.tell(Subject::Attributes(1), [(What::All, false)]);
+        assert!(heard.recv_timeout(WHILE).is_err());
+        assert_eq!(notices.sleep(Subject::Attributes(1)), Some(Sleep::NoThread));
+        refuses.store(false, Ordering::Relaxed);
+        // Without another notice.
+        assert_eq!(heard.recv_timeout(SOON).map(|(it, ..)| it), Ok(Subject::Attributes(1)));
+        assert!(told.blocking_recv().is_err());
+        assert_eq!(notices.state.lock().lanes[1].threads, 1);
     }
 }

@@ -21,6 +21,8 @@ use parking_lot::{Condvar, Mutex};
 use rustix::process::{Pid, test_kill_process};
 use sheen_types::Errno;
 
+use crate::threads::Threads;
+
 /// How often signals are looked for.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
 
@@ -47,6 +49,7 @@ pub(crate) struct Waits {
     /// The thread that looks for signals has something to look for again.
     more: Condvar,
     late: AtomicUsize,
+    threads: Threads,
 }
 
 #[derive(Default)]
@@ -61,6 +64,8 @@ enum Watcher {
     /// There is none yet.
     #[default]
     None,
+    /// The system gave none, and is asked again soon.
+    Asked,
     /// Sleeps until the next look.
     Looks,
     /// Nobody waits.
@@ -88,8 +93,9 @@ pub(crate) struct Waiting {
 }
 
 impl Waits {
-    pub(crate) fn new() -> Arc<Self> {
-        Arc::new(Self { table: Mutex::default(), more: Condvar::new(), late: AtomicUsize::new(0) })
+    pub(crate) fn new(threads: Threads) -> Arc<Self> {
+        let (table, more, late) = (Mutex::default(), Condvar::new(), AtomicUsize::new(0));
+        Arc::new(Self { table, more, late, threads })
     }
 
     /// A call of `thread` that these signals end.
@@ -101,11 +107,13 @@ impl Waits {
         let slot = Slot { waker: Some(waker), thread, ends, is_old: false, is_over: false };
         let mut table = self.table.lock();
         match table.watcher {
-            Watcher::Looks => {}
-            Watcher::Rests => _ = self.more.notify_one(),
-            Watcher::None => self.start(),
+            Watcher::Looks | Watcher::Asked => {}
+            Watcher::Rests => {
+                self.more.notify_one();
+                table.watcher = Watcher::Looks;
+            }
+            Watcher::None => self.start(&mut table),
         }
-        table.watcher = Watcher::Looks;
         match table.free.pop() {
             Some(number) => {
                 table.slots[number] = slot;
@@ -118,12 +126,19 @@ impl Waits {
         }
     }
 
-    fn start(self: &Arc<Self>) {
+    /// There may be no thread to be had: then one is asked for again, as calls wait already.
+    fn start(self: &Arc<Self>, table: &mut Table) {
         let waits = Arc::clone(self);
-        let thread = std::thread::Builder::new().name("fuse-signals".to_owned());
-        if let Err(error) = thread.spawn(move || waits.watch()) {
-            tracing::warn!(%error, "no thread to look for signals: no call that waits can be killed");
-        }
+        let started = self.threads.start("fuse-signals", Box::new(move || waits.watch()));
+        table.watcher = if started.is_ok() { Watcher::Looks } else { Watcher::Asked };
+        let Err(error) = started else { return };
+        tracing::debug!(%error, "no thread to look for signals: asked for again soon");
+        let waits = Arc::downgrade(self);
+        self.threads.later(LOOK_EVERY, move || {
+            if let Some(waits) = waits.upgrade() {
+                waits.start(&mut waits.table.lock());
+            }
+        });
     }
 
     fn watch(&self) {
@@ -377,7 +392,7 @@ mod tests {
 
     #[test]
     fn a_call_whose_caller_is_gone_is_answered_and_goes_on_behind_the_answer() {
-        let waits = Waits::new();
+        let waits = Waits::new(Threads::new(crate::threads::runtime()));
         let (send, receive) = oneshot::channel();
         let ended = AtomicBool::new(false);
         let mut waiting = waits.call(NOBODY, Ends::Killed);
@@ -399,7 +414,7 @@ mod tests {
 
     #[test]
     fn a_call_of_a_live_thread_waits_as_long_as_it_must() {
-        let waits = Waits::new();
+        let waits = Waits::new(Threads::new(crate::threads::runtime()));
         let own = rustix::thread::gettid().as_raw_nonzero().get().cast_unsigned();
         let mut waiting = waits.call(own, Ends::Killed);
         runtime().block_on(async {
@@ -409,6 +424,23 @@ mod tests {
             });
             assert_eq!(waiting.wait(call.as_mut()).await, Ok(1));
             assert_eq!(waiting.late(call).await, None);
+        });
+    }
+
+    #[test]
+    fn a_call_ends_though_the_thread_that_looks_was_refused_when_it_began_to_wait() {
+        let refuses = Arc::new(AtomicBool::new(true));
+        let asks = Arc::clone(&refuses);
+        let refused = move || asks.load(Ordering::Relaxed);
+        let waits = Waits::new(Threads::refused(crate::threads::runtime(), refused));
+        let mut waiting = waits.call(NOBODY, Ends::Killed);
+        runtime().block_on(async {
+            let mut call = pin!(std::future::pending::<Result<(), Errno>>());
+            let mut wait = pin!(waiting.wait(call.as_mut()));
+            assert!(tokio::time::timeout(LOOK_EVERY * 4, wait.as_mut()).await.is_err());
+            refuses.store(false, Ordering::Relaxed);
+            let ended = tokio::time::timeout(Duration::from_secs(5), wait).await;
+            assert_eq!(ended, Ok(Err(Errno::EINTR)));
         });
     }
 }

@@ -1,6 +1,7 @@
 //! How attributes and intents are put into replies.
 
 use bytes::Bytes;
+use sheen_store::StoreError;
 use sheen_target::Context;
 use sheen_types::Errno;
 use sheen_wire::codec::{ByteOrder, Reader, Wire};
@@ -65,10 +66,11 @@ impl Mdt {
         if !inode.is_regular() {
             body.valid = body.valid | Valid::SIZE | Valid::BLOCKS | Valid::RDEV;
         } else if !has_layout {
-            body.valid = body.valid | Valid::SIZE | Valid::BLOCKS;
             body.blocks = 0;
-            if let Some(told) = self.told_size(inode) {
-                body.size = told.size;
+            // Where the store does not tell, no size is said: it would be taken for the file's.
+            if let Ok(told) = self.told_size(inode) {
+                body.valid = body.valid | Valid::SIZE | Valid::BLOCKS;
+                body.size = told.map_or(body.size, |told| told.size);
             }
         }
         body
@@ -76,16 +78,20 @@ impl Mdt {
 
     /// Adds the size that we were told last of a file whose size the OSTs know.
     pub(crate) fn add_lazy_size(&self, inode: &Inode, body: &mut MdtBody) {
-        if let Some(told) = self.told_size(inode) {
+        if let Ok(Some(told)) = self.told_size(inode) {
             body.valid = body.valid | Valid::LAZYSIZE | Valid::LAZYBLOCKS;
             (body.size, body.blocks) = (told.size, told.blocks);
         }
     }
 
     /// Size and blocks as clients told them at close.
-    pub(crate) fn told_size(&self, inode: &Inode) -> Option<SomAttrs> {
-        let value = self.store.xattr(inode.fid, xattrs::SOM).ok()??;
-        SomAttrs::decode(&mut Reader::new(&value, ByteOrder::Little)).ok()
+    ///
+    /// # Errors
+    /// Those of the store. What is no such record counts as none.
+    pub(crate) fn told_size(&self, inode: &Inode) -> Result<Option<SomAttrs>, StoreError> {
+        let value = self.store.xattr(inode.fid, xattrs::SOM)?;
+        let decode = |value: Bytes| SomAttrs::decode(&mut Reader::new(&value, ByteOrder::Little));
+        Ok(value.and_then(|value| decode(value).ok()))
     }
 
     /// A file's layout; `None` for other inodes and for files without objects.

@@ -260,8 +260,8 @@ fn update(mdt: &Mdt, transaction: &mut Transaction, inode: &Inode, record: &RecS
     }
     let lazy = AttrValid::LSIZE | AttrValid::LBLOCKS;
     let is_told = inode.is_regular() && record.valid.intersects(lazy);
-    if is_told && !mdt.is_all_here(inode) {
-        let told = mdt.told_size(inode);
+    // A close does not fail for want of a hint: where the store does not tell, none is written.
+    if is_told && let (Ok(false), Ok(told)) = (mdt.is_all_here(inode), mdt.told_size(inode)) {
         let size = told.as_ref().map_or(0, |told| told.size);
         // A client knows only of its own writes: a smaller size than another's is no news.
         let (size, blocks) = match record.valid.contains(AttrValid::LSIZE) {

@@ -141,9 +141,10 @@ impl Mdt {
         root::format(&*store, &config)?;
         let settings = LayoutSettings::new(config.stripe_size, config.stripe_count);
         let sequences = Sequences::load(Arc::clone(&store), config.index)?;
+        let placement = Placement::new(Arc::clone(&store), settings)?;
         Ok(Arc::new_cyclic(|me| Self {
             me: Weak::clone(me),
-            placement: Placement::new(Arc::clone(&store), settings),
+            placement,
             dom: Dom::new(Arc::clone(&store)),
             store,
             target: OnceLock::new(),

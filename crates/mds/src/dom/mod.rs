@@ -175,9 +175,12 @@ impl Mdt {
     }
 
     /// Whether all data of a file lies here, so that nobody need tell its size.
-    pub(crate) fn is_all_here(&self, inode: &Inode) -> bool {
-        let layout = self.layout(inode).ok().flatten();
-        layout.as_ref().and_then(part_of).is_some_and(|part| part.is_all)
+    ///
+    /// # Errors
+    /// Those of the store.
+    pub(crate) fn is_all_here(&self, inode: &Inode) -> Result<bool, Errno> {
+        let layout = self.layout(inode)?;
+        Ok(layout.as_ref().and_then(part_of).is_some_and(|part| part.is_all))
     }
 
     /// A request sets a file's times: what the client wrote before does not.

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use parking_lot::Mutex;
 use sheen_rpc::{Call, CallKind, Channel, RpcError};
-use sheen_store::{Entry, Transaction};
+use sheen_store::{Entry, StoreError, Transaction};
 use sheen_target::Target;
 use sheen_types::{Errno, Fid, Transno, fid_seq};
 use sheen_wire::md::Valid;
@@ -106,8 +106,13 @@ impl Chores {
             let (cause, entries) = match taken {
                 Some(ready) => ready,
                 None => match self.take_up(target) {
-                    Some(ready) => ready,
-                    None => return false,
+                    Ok(Some(ready)) => ready,
+                    Ok(None) => return false,
+                    Err(error) => {
+                        let target = target.name();
+                        tracing::error!(target, ost = self.ost, %error, "no chores can be read");
+                        return false;
+                    }
                 },
             };
             if target.last_committed() < cause {
@@ -121,16 +126,16 @@ impl Chores {
         }
     }
 
-    fn take_up(&self, target: &Arc<Target>) -> Option<(Transno, Vec<Entry>)> {
+    fn take_up(&self, target: &Arc<Target>) -> Result<Option<(Transno, Vec<Entry>)>, StoreError> {
         let prefix = self.ost.to_be_bytes();
-        let mut entries = target.store().scan(CHORES, &prefix, STEP).ok()?;
+        let mut entries = target.store().scan(CHORES, &prefix, STEP)?;
         entries.retain(|entry| entry.key.starts_with(&prefix));
         if entries.is_empty() {
-            return None;
+            return Ok(None);
         }
         // Behind all that the scan saw: when this is durable, so are the causes.
-        let cause = target.transact_locally(Transaction::new()).ok()?;
-        Some((cause, entries))
+        let cause = target.transact_locally(Transaction::new())?;
+        Ok(Some((cause, entries)))
     }
 
     async fn work_off(

@@ -74,9 +74,11 @@ pub(crate) struct Placement {
 }
 
 impl Placement {
-    pub(crate) fn new(store: Arc<dyn Store>, settings: LayoutSettings) -> Self {
-        let used_at_start = ost::last_used(&*store).unwrap_or_default().into_iter().collect();
-        Self {
+    /// # Errors
+    /// Those of the store: with no ids, replays of files that were made would be refused.
+    pub(crate) fn new(store: Arc<dyn Store>, settings: LayoutSettings) -> Result<Self, StoreError> {
+        let used_at_start = ost::last_used(&*store)?.into_iter().collect();
+        Ok(Self {
             store,
             osts: RwLock::new(Arc::new([])),
             pools: RwLock::default(),
@@ -90,7 +92,7 @@ impl Placement {
             early: Mutex::default(),
             used_at_start,
             largest: AtomicU32::new(0),
-        }
+        })
     }
 
     /// Adds an OST, or gives a known one another channel.
@@ -366,4 +368,43 @@ pub(crate) fn objects_of(layout: &Bytes) -> Vec<(u16, OstId)> {
 /// Reads a default that is stored on a directory; `None` if it is none.
 pub(crate) fn default_of(bytes: &Bytes) -> Option<Plan> {
     Plan::parse(bytes).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use sheen_store_mem::{Errors, Flaky, StoreMem};
+    use sheen_target::testing::TestWorld;
+
+    use super::*;
+
+    fn load(store: Arc<dyn Store>) -> Result<Placement, StoreError> {
+        Placement::new(store, LayoutSettings::new(1 << 20, 1))
+    }
+
+    #[test]
+    fn what_was_used_is_known_at_the_start_or_there_is_none() {
+        let store = Arc::new(StoreMem::default());
+        let mut transaction = Transaction::new();
+        put_used(&mut transaction, 3, 900_000);
+        store.apply(transaction).expect("applied");
+        let errors = Arc::new(Mutex::new(Errors { reads: 3, changes: 0 }));
+        let random = TestWorld::new(63).world().random;
+        let flaky = Arc::new(Flaky { store, random, errors });
+        let starts = (0..100).map(|_| load(Arc::clone(&flaky) as Arc<dyn Store>));
+        let (started, failed): (Vec<_>, Vec<_>) = starts.partition(Result::is_ok);
+        assert!(started.len() > 10 && failed.len() > 10, "{} started", started.len());
+        for placement in started.into_iter().flatten() {
+            assert_eq!(placement.used_at_start.get(&3), Some(&900_000));
+        }
+    }
+
+    #[test]
+    fn a_record_that_is_none_stops_the_start_and_gives_no_object_twice() {
+        let store = Arc::new(StoreMem::default());
+        let mut transaction = Transaction::new();
+        transaction.put(ost::LAST_USED, Bytes::from_static(&[0, 3]), Bytes::from_static(b"bad"));
+        store.apply(transaction).expect("applied");
+        let started = load(Arc::clone(&store) as Arc<dyn Store>);
+        assert!(matches!(started, Err(StoreError::Corrupt(_))));
+    }
 }

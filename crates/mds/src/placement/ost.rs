@@ -112,8 +112,10 @@ impl Ost {
         filled: Arc<Notify>,
     ) -> Result<Self, StoreError> {
         let value = store.lookup(LAST_USED, &index.to_be_bytes())?;
-        let used = value.as_deref().and_then(|value| value.try_into().ok());
-        let used = used.map_or(FIRST_USED, u64::from_le_bytes).min(USED_MAX);
+        let parse = |value: Bytes| Some(u64::from_le_bytes(value[..].try_into().ok()?));
+        // Taken for none, objects of files would be given to others.
+        let used = value.map(|value| parse(value).ok_or_else(wrong_used)).transpose()?;
+        let used = used.unwrap_or(FIRST_USED).min(USED_MAX);
         let pool = Pool {
             next: used + 1,
             last: used,
@@ -440,10 +442,13 @@ pub(crate) fn last_used(store: &dyn Store) -> Result<Vec<(u16, u64)>, StoreError
         let ost = u16::from_be_bytes(entry.key.as_ref().try_into().ok()?);
         Some((ost, u64::from_le_bytes(entry.value.as_ref().try_into().ok()?)))
     };
-    let wrong = || StoreError::Corrupt("a record of the last object used".to_owned());
     all_entries(store, LAST_USED, &[])
-        .map(|entry| entry.and_then(|entry| parse(&entry).ok_or_else(wrong)))
+        .map(|entry| entry.and_then(|entry| parse(&entry).ok_or_else(wrong_used)))
         .collect()
+}
+
+fn wrong_used() -> StoreError {
+    StoreError::Corrupt("a record of the last object used".to_owned())
 }
 
 /// Adds the last id used on an OST.

@@ -78,7 +78,7 @@ impl Mdt {
         let _lock = context.target.lock_inode(inode.fid, bits, LockMode::Pw).await?;
         let mut transaction = Transaction::new();
         self.add_owner(&mut transaction, &inode, &patch)?;
-        self.add_size(&mut transaction, &inode, record);
+        self.add_size(&mut transaction, &inode, record)?;
         if let Some(permissions) = patch.permissions {
             self.add_list(&mut transaction, &inode, permissions)?;
         }
@@ -215,12 +215,18 @@ impl Mdt {
     }
 
     /// Adds what a truncate says of the size: clients cut the objects, we only remember.
-    fn add_size(&self, transaction: &mut Transaction, inode: &Inode, record: &RecSetattr) {
+    fn add_size(
+        &self,
+        transaction: &mut Transaction,
+        inode: &Inode,
+        record: &RecSetattr,
+    ) -> Result<(), Errno> {
         let is_cut = inode.is_regular() && record.valid.contains(AttrValid::SIZE);
-        if is_cut && !self.is_all_here(inode) {
+        if is_cut && !self.is_all_here(inode)? {
             let blocks = record.size.div_ceil(512);
             transaction.set_xattr(inode.fid, xattrs::SOM, close::som(record.size, blocks));
         }
+        Ok(())
     }
 
     /// `lfs setstripe` of a directory.

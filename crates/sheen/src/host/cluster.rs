@@ -471,7 +471,7 @@ fn tell_lost_marks(cluster: &Cluster) {
 fn start_server(cluster: &mut Cluster, options: &Up, undo: &mut Undo) -> Result<(), Fault> {
     let before = cluster.values.clone();
     remember(cluster, options)?;
-    if let Some(pid) = cluster.server().lasting_pid() {
+    if let Some(pid) = cluster.server().settled(PATIENCE)? {
         if !cluster.sockets().exists() {
             let text = format!(
                 "{} is gone, and nobody reaches its server, pid {}, without: run `sheen down` first",

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use super::{log, private};
 use crate::output::{Fault, errno_of};
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
+use sheen_types::Errno;
 
 /// What a process says when it is in use.
 const READY: &str = "ready";
@@ -61,24 +62,16 @@ impl Daemon {
     ///
     /// # Errors
     /// Its number, if it was killed and has not ended after `patience`.
-    #[expect(clippy::disallowed_methods, reason = "a tool that waits for a process")]
     pub(crate) fn lasting(&self, patience: Duration) -> Result<Option<Pid>, Pid> {
-        let begin = Instant::now();
-        while let Some(pid) = self.pid() {
-            if !is_dying(pid) {
-                return Ok(Some(pid));
-            }
-            if begin.elapsed() > patience {
-                return Err(pid);
-            }
-            std::thread::sleep(LOOK);
-        }
-        Ok(None)
+        lasting(|| self.pid().map(|pid| (pid, is_dying(pid))), patience)
     }
 
-    /// As [`Daemon::lasting`], however long that takes.
-    pub(crate) fn lasting_pid(&self) -> Option<Pid> {
-        self.lasting(Duration::MAX).unwrap_or_default()
+    /// As [`Daemon::lasting`], for who cannot go on before it is settled.
+    ///
+    /// # Errors
+    /// It was killed and has not ended after `patience`.
+    pub(crate) fn settled(&self, patience: Duration) -> Result<Option<Pid>, Fault> {
+        self.lasting(patience).map_err(|pid| does_not_end(self.name, pid, patience))
     }
 
     /// Takes a process for this one that no file says the number of.
@@ -163,6 +156,33 @@ impl Daemon {
         }
         true
     }
+}
+
+/// The process that `look` finds, once it is not being killed; `look` says of one whether it is.
+#[expect(clippy::disallowed_methods, reason = "a tool that waits for a process")]
+fn lasting(look: impl Fn() -> Option<(Pid, bool)>, patience: Duration) -> Result<Option<Pid>, Pid> {
+    let begin = Instant::now();
+    while let Some((pid, is_dying)) = look() {
+        if !is_dying {
+            return Ok(Some(pid));
+        }
+        if begin.elapsed() > patience {
+            return Err(pid);
+        }
+        std::thread::sleep(LOOK);
+    }
+    Ok(None)
+}
+
+/// What is wrong with a process that was killed and is still there.
+fn does_not_end(name: &str, pid: Pid, patience: Duration) -> Fault {
+    let text = format!(
+        "the {name} process, pid {}, was killed and has not ended within {} s: it waits in the kernel, for a disk or \
+         a dump of its memory perhaps, and has its files until that ends; try again then",
+        pid.as_raw_nonzero(),
+        patience.as_secs()
+    );
+    Fault::new(Errno::ETIMEDOUT, text)
 }
 
 /// The words that a process was started with.
@@ -252,4 +272,37 @@ pub(crate) fn say_failed(why: &str) {
 fn say(line: &str) {
     // Nobody may be listening: then there is nobody to tell.
     let _ = writeln!(io::stdout().lock(), "{line}");
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+
+    const PATIENCE: Duration = Duration::from_millis(100);
+
+    #[test]
+    #[expect(clippy::disallowed_methods, reason = "a tool that waits for a process")]
+    fn a_process_that_was_killed_and_does_not_end_is_waited_for_no_longer_than_it_may_take() {
+        let pid = Pid::from_raw(77).expect("a number");
+        let begin = Instant::now();
+        assert_eq!(lasting(|| Some((pid, true)), PATIENCE), Err(pid));
+        assert!(begin.elapsed() < PATIENCE * 20);
+        let fault = does_not_end("server", pid, Duration::from_secs(30));
+        let told = fault.text.contains("the server process, pid 77") && fault.text.contains("30 s");
+        assert!(told && !fault.text.contains("  "), "{}", fault.text);
+    }
+
+    #[test]
+    fn a_process_that_is_not_being_killed_lasts_and_one_that_ends_is_gone() {
+        let pid = Pid::from_raw(77).expect("a number");
+        assert_eq!(lasting(|| Some((pid, false)), PATIENCE), Ok(Some(pid)));
+        let looks = Cell::new(0);
+        let ends = || {
+            looks.set(looks.get() + 1);
+            (looks.get() < 3).then_some((pid, true))
+        };
+        assert_eq!((lasting(ends, PATIENCE), looks.get()), (Ok(None), 3));
+    }
 }
