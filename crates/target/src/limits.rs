@@ -6,7 +6,7 @@ use std::time::Duration;
 /// that mounts one file system a thousand times is the most that containers make of it.
 pub const EXPORTS_PER_NID: usize = 1024;
 
-/// Locks of one client, of all its exports, granted and waiting: some 128 MiB at 0.5 KiB each with their resources.
+/// Locks of one client, of all its exports, granted and waiting: some 190 MiB at 753 bytes each with their resources.
 /// Lustre has no limit for a client, one of 30 % of the memory for all (`lock_limit_mb`). Before a client meets
 /// this one, those of its locks that it had first are called back, so that one which only caches
 /// much goes on.
@@ -29,6 +29,6 @@ pub const LOCKS_COUNTED_EVERY: usize = 256;
 /// times so many.
 pub const EXPORTS_COUNTED: usize = 16;
 
-/// Files that one client has open on an MDT, by all its exports: some 32 MiB. Linux lets one process have 1,024 by
+/// Files that one client has open on an MDT, by all its exports: some 16 MiB. Linux lets one process have 1,024 by
 /// default, and `fs.nr_open` a million.
 pub const OPENS_PER_CLIENT: usize = 128 << 10;
