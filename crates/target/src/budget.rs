@@ -185,7 +185,7 @@ impl Target {
 
     /// What is counted of an export's client, if that is limited: what is in the server's own process is not.
     fn limited(&self, export: &Export) -> Option<Arc<Account>> {
-        export.account().filter(|account| !self.is_own_node(account.nid))
+        export.account().filter(|_| !self.is_own_node(export.nid()))
     }
 
     /// How many exports one node may have here.

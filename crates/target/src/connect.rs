@@ -35,6 +35,8 @@ struct Connect {
     offered: ObdConnectData,
     from: Nid,
     is_proven: bool,
+    /// Whose budget it uses up.
+    account: Nid,
     conn_cnt: u32,
     op_flags: OpFlags,
     /// A server's, and known to be: [`crate::servers`].
@@ -78,6 +80,7 @@ impl Connect {
             offered: offered.clone(),
             from: incoming.from,
             is_proven: incoming.is_proven,
+            account: incoming.account,
             conn_cnt: incoming.body.conn_cnt,
             op_flags: incoming.body.op_flags,
             is_server: false,
@@ -290,7 +293,7 @@ impl Target {
         export: &Arc<Export>,
         most: usize,
     ) -> Result<Arc<Account>, Errno> {
-        let account = self.exports.enter(export, connect.from, connect.from, most);
+        let account = self.exports.enter(export, connect.from, connect.account, most);
         account.ok_or_else(|| {
             self.budget.refuse(Limit::Exports);
             Errno::EBUSY
@@ -309,14 +312,18 @@ impl Target {
         export: &Arc<Export>,
         state: &mut State,
     ) -> Result<(), Errno> {
+        let stays = state.account.as_ref().is_some_and(|account| account.nid == connect.account);
         let most = match state.state {
+            _ if stays => usize::MAX,
             ExportState::Awaited => usize::MAX,
             _ => self.exports_most(connect.from),
         };
         let account = self.enter_export(connect, export, most)?;
         account.recount();
-        if let Some(former) = state.account.replace(account) {
-            self.exports.leave(export, state.nid, &former);
+        match state.account.replace(account) {
+            Some(_) if stays => self.exports.leave_node(state.nid),
+            Some(former) => self.exports.leave(export, state.nid, &former),
+            None => {}
         }
         Ok(())
     }
@@ -366,7 +373,8 @@ impl Target {
             if state.state == ExportState::Gone {
                 return Err(Errno::ENODEV);
             }
-            if state.nid != connect.from {
+            let account = state.account.as_ref().map(|account| account.nid);
+            if state.nid != connect.from || account != Some(connect.account) {
                 self.move_export(connect, export, &mut state)?;
             }
             (state.nid, state.is_proven) = (connect.from, connect.is_proven);

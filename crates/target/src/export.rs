@@ -177,6 +177,14 @@ impl Export {
         self.state.lock().nid
     }
 
+    /// Whose budget the client uses up: its node, or the NID of its address where only its word shows that it is at that
+    /// node.
+    #[must_use]
+    pub fn account_nid(&self) -> Nid {
+        let state = self.state.lock();
+        state.account.as_ref().map_or(state.nid, |account| account.nid)
+    }
+
     /// Where the client is, if more than its own word shows that: what is allowed for the sake of a NID is allowed
     /// to that.
     #[must_use]
@@ -306,10 +314,18 @@ impl ExportTable {
 
     /// It is no longer there.
     pub(crate) fn leave(&self, export: &Export, nid: Nid, account: &Account) {
-        let mut tables = self.tables.write();
-        if account.leave(export) {
-            tables.accounts.remove(&account.nid);
+        {
+            let mut tables = self.tables.write();
+            if account.leave(export) {
+                tables.accounts.remove(&account.nid);
+            }
         }
+        self.leave_node(nid);
+    }
+
+    /// It is at another node, and still the same client's.
+    pub(crate) fn leave_node(&self, nid: Nid) {
+        let mut tables = self.tables.write();
         if let Some(count) = tables.by_nid.get_mut(&nid) {
             *count = count.saturating_sub(1);
             if *count == 0 {

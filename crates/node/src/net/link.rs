@@ -20,7 +20,7 @@ use bytes::{Buf, Bytes, BytesMut};
 use parking_lot::{Mutex, MutexGuard};
 use sheen_io::{ReadStream, WriteStream};
 use sheen_lnet::{Frame, LinkId, Partner, limits};
-use sheen_types::Instant;
+use sheen_types::{Instant, Nid};
 
 /// How long a frame that nobody waits for may linger: long beside a request and its answer, so that
 /// whoever goes on asking takes it along.
@@ -51,6 +51,8 @@ pub(super) struct Trust {
     pub(super) is_proven: bool,
     /// Its requests to targets are taken.
     pub(super) may_ask: bool,
+    /// Whose budget it uses up: its NID, or its address, if only its word shows that it is at that.
+    pub(super) account: Nid,
 }
 
 /// An established connection.
@@ -63,7 +65,7 @@ pub(super) struct Link {
     reader_task: Mutex<Option<Waker>>,
     closed: AtomicBool,
     sent_at: AtomicU64,
-    /// Bytes that wait for any of the peer's sockets.
+    /// Bytes that wait for any of the peer's sockets, under whatever NIDs.
     backlog: Arc<AtomicUsize>,
     /// Nothing is read before this; 0 mostly.
     paused_until: AtomicU64,
@@ -177,11 +179,6 @@ impl Link {
     /// Bytes that wait for the peer, at all its connections.
     pub(super) fn backlog(&self) -> usize {
         self.backlog.load(Ordering::Relaxed)
-    }
-
-    /// The same, for the peer's other connections.
-    pub(super) fn shared_backlog(&self) -> Arc<AtomicUsize> {
-        Arc::clone(&self.backlog)
     }
 
     /// Whether a frame was refused because too much waits, and the link should be closed for it.
@@ -375,7 +372,6 @@ fn advance(pieces: &mut VecDeque<Bytes>, mut bytes: usize) {
 mod tests {
     use std::net::Ipv4Addr;
 
-    use sheen_types::Nid;
     use sheen_wire::lnet::ConnectionType;
 
     use super::*;
@@ -401,7 +397,7 @@ mod tests {
         let writer = Box::new(Writes(Arc::clone(&written)));
         let nid = Nid::tcp(Ipv4Addr::LOCALHOST);
         let partner = Partner { nid, pid: 1, incarnation: 1, kind: ConnectionType::CONTROL };
-        let trust = Trust { is_proven: true, may_ask: true };
+        let trust = Trust { is_proven: true, may_ask: true, account: nid };
         (Link::new(LinkId(1), (partner, trust), writer, Arc::default(), Instant(0)), written)
     }
 

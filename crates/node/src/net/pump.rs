@@ -3,8 +3,8 @@
 use std::future::poll_fn;
 use std::io;
 use std::net::SocketAddrV4;
-use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use bytes::{Buf, Bytes};
@@ -33,6 +33,9 @@ const PROMPT_MAX: usize = 2;
 /// After so many messages of one connection others are looked at: a peer that sends without end would keep
 /// the thread that reads it, and with it all whose turn is on that thread.
 const MESSAGES_AT_ONCE: usize = 8;
+
+/// From so many on, what counts for peers is looked through for some that have gone.
+const BACKLOGS_LOOKED_AT: usize = 1024;
 
 /// What is known of who is at the other end of a connection.
 struct Shown {
@@ -193,9 +196,7 @@ impl LNet {
         if !connection.is_privileged {
             return Standing::AnyUser;
         }
-        let network = self.local.nid.0 >> 32;
-        let is_there = nid.0 == network << 32 | u64::from(u32::from(*address.ip()));
-        match is_there || self.config.believes_nids {
+        match nid == self.nid_at(address) || self.config.believes_nids {
             true => Standing::Proven,
             false => {
                 tracing::info!(
@@ -205,6 +206,27 @@ impl LNet {
                 Standing::Claimed
             }
         }
+    }
+
+    /// The NID that the peer has if its address is that of its node.
+    fn nid_at(&self, address: SocketAddrV4) -> Nid {
+        let network = self.local.nid.0 >> 32;
+        Nid(network << 32 | u64::from(u32::from(*address.ip())))
+    }
+
+    /// What counts the bytes that wait for a peer's sockets.
+    fn backlog_of(&self, account: Nid) -> Arc<AtomicUsize> {
+        let mut backlogs = self.backlogs.lock();
+        if let Some(backlog) = backlogs.get(&account).and_then(Weak::upgrade) {
+            return backlog;
+        }
+        // Those of peers that have gone are found when there are many.
+        if backlogs.len() >= BACKLOGS_LOOKED_AT && backlogs.len().is_power_of_two() {
+            backlogs.retain(|_, backlog| backlog.strong_count() > 0);
+        }
+        let backlog = Arc::default();
+        backlogs.insert(account, Arc::downgrade(&backlog));
+        backlog
     }
 
     fn opening_failed(&self, peer: PeerAddress, error: &io::Error) {
@@ -290,10 +312,14 @@ impl LNet {
         connection: Connection,
     ) {
         let id = LinkId(self.next.fetch_add(1, Ordering::Relaxed));
-        let sibling = self.peers.read().newest_of(partner.nid).map(|link| link.shared_backlog());
-        let backlog = sibling.unwrap_or_default();
         let Shown { standing, is_for_imports, may_ask } = shown;
-        let trust = Trust { is_proven: standing != Standing::Claimed, may_ask };
+        let is_proven = standing != Standing::Claimed;
+        let account = match connection.peer {
+            PeerAddress::Tcp(address) if !is_proven => self.nid_at(address),
+            _ => partner.nid,
+        };
+        let backlog = self.backlog_of(account);
+        let trust = Trust { is_proven, may_ask, account };
         let link = Arc::new(Link::new(id, (partner, trust), connection.writer, backlog, now));
         let established = self.peers.write().established(
             &partner,

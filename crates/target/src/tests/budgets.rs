@@ -301,3 +301,41 @@ fn what_is_in_the_servers_own_process_is_not_limited() {
         }
     });
 }
+
+#[test]
+fn exports_of_a_claimed_nid_use_up_the_budget_of_the_address_that_they_come_from() {
+    let world = TestWorld::new(50);
+    world.clone().run(async move {
+        let (node, _) = start(&world, &manual_store()).await;
+        node.target.budget().set(Limit::Exports, 3);
+        node.target.budget().set(Limit::Locks, 100);
+        let (owner, address) = (Nid::tcp([10, 0, 0, 8].into()), Nid::tcp([10, 0, 0, 66].into()));
+        let liar = |name: &str, nid| {
+            let liar = node.client_at(name, nid);
+            liar.claim_from(address);
+            liar
+        };
+        let liars = [liar("1", owner), liar("2", owner), liar("3", Nid::tcp([10, 0, 0, 9].into()))];
+        for liar in &liars {
+            liar.connect().await.unwrap();
+        }
+        assert_eq!(liar("4", owner).connect().await.unwrap_err(), Errno::EBUSY);
+        for number in 1..=150 {
+            liars[number as usize % 3].call(lock(number)).await;
+        }
+        assert_eq!(held(&node), 100, "of all the NIDs that it claims");
+        let owners = ["a", "b", "c"].map(|name| node.client_at(name, owner));
+        for client in &owners {
+            client.connect().await.unwrap();
+            for number in 0..30 {
+                let of = lock(1_000 + u64::from(client.handle().0 as u16) * 100 + number);
+                assert_eq!(client.call(of).await.errno(), None);
+            }
+        }
+        // A client whose word is all that there is goes on with what it has where it is shown.
+        let shown = liars[0].stolen(address);
+        shown.set_proven(true);
+        shown.connect().await.unwrap();
+        assert_eq!(shown.call(lock(5_000)).await.errno(), Some(Errno::EINPROGRESS));
+    });
+}
