@@ -220,14 +220,14 @@ impl Sequences {
         let sequence = counter.next;
         counter.next += 1;
         let client = &context.export;
-        self.given.write().give(sequence, (client.uuid().clone(), client.nid()));
+        self.given.write().give(sequence, (client.uuid().clone(), client.account_nid()));
         Ok(sequence)
     }
 
     /// Whether a client may make an inode with this FID.
     pub(crate) fn may_make(&self, fid: Fid, client: &Export) -> bool {
         let is_sane = fid.is_normal() && fid.oid != 0 && fid.ver == 0;
-        is_sane && self.given.read().may_use(fid.seq, client.uuid(), client.nid())
+        is_sane && self.given.read().may_use(fid.seq, client.uuid(), client.account_nid())
     }
 }
 

@@ -221,12 +221,12 @@ impl Network for Elsewhere {
     }
 }
 
-/// Tells who sent what.
-struct Witness(std::sync::mpsc::Sender<(Nid, bool)>);
+/// Tells who sent what, whether that is shown, and whose budget it uses up.
+struct Witness(std::sync::mpsc::Sender<(Nid, bool, Nid)>);
 
 impl Receiver for Witness {
     fn receive(&self, delivery: Delivery) {
-        self.0.send((delivery.from, delivery.is_proven)).unwrap();
+        self.0.send((delivery.from, delivery.is_proven, delivery.account)).unwrap();
     }
 }
 
@@ -251,21 +251,22 @@ fn a_nid_that_is_not_the_address_is_only_claimed_and_goes_when_its_owner_comes()
     let owner = address();
     let quiet = || NetConfig { listen: false, ..NetConfig::new(owner, PORT) };
     let mut world = host.world();
-    world.network = Arc::new(Elsewhere(Arc::clone(&world.network), address().address()));
+    let elsewhere = address();
+    world.network = Arc::new(Elsewhere(Arc::clone(&world.network), elsewhere.address()));
     let liar = begin(world.clone(), quiet());
-    assert_eq!(say(&liar, &server), (owner, false));
-    assert_eq!(say(&liar, &believing), (owner, true), "as it was told to");
+    assert_eq!(say(&liar, &server), (owner, false, elsewhere));
+    assert_eq!(say(&liar, &believing), (owner, true, owner), "as it was told to");
     // The owner of the address takes its NID; who only claims it comes no more.
     let (gone, went) = std::sync::mpsc::channel();
     liar.watch_peer_down(Arc::new(move |nid| {
         let _ = gone.send(nid);
     }));
     let honest = begin(host.world(), quiet());
-    assert_eq!(say(&honest, &server), (owner, true));
+    assert_eq!(say(&honest, &server), (owner, true, owner));
     assert_eq!(went.recv_timeout(Duration::from_secs(10)), Ok(server.nid()));
     let again = begin(world, quiet());
     assert!(host.block_on(again.ping(server.nid())).is_err());
-    assert_eq!(say(&honest, &server), (owner, true));
+    assert_eq!(say(&honest, &server), (owner, true, owner));
     for node in [server, believing, liar, honest, again] {
         node.shutdown();
     }

@@ -38,6 +38,9 @@ pub struct Incoming {
     pub from: Nid,
     /// More than its word shows that it is at that NID.
     pub is_proven: bool,
+    /// Whose budget it uses up: that node's, or where only its word shows that it is at its NID, that of the NID of its
+    /// address.
+    pub account: Nid,
     /// The portal it came to.
     pub portal: Portal,
     /// Its name at that node.
@@ -166,9 +169,9 @@ impl fmt::Debug for BulkRoom {
 
 /// Moves single parts of bulk; `node` implements it over LNet.
 pub trait BulkMover: Send + Sync {
-    /// Takes room for `bytes` of what `peer` may have under way, as soon as there is.
-    fn reserve(&self, peer: Nid, bytes: usize) -> BoxFuture<'static, BulkRoom> {
-        let _ = (peer, bytes);
+    /// Takes room for `bytes` of what the client may have under way, as soon as there is.
+    fn reserve(&self, bytes: usize) -> BoxFuture<'static, BulkRoom> {
+        let _ = bytes;
         Box::pin(async { BulkRoom::unlimited() })
     }
 
@@ -225,7 +228,7 @@ impl BulkPort {
     pub async fn reserve(&self, bytes: usize) -> BulkRoom {
         match bytes <= limits::BULK_UNCOUNTED_BYTES {
             true => BulkRoom::unlimited(),
-            false => self.mover.reserve(self.peer, bytes).await,
+            false => self.mover.reserve(bytes).await,
         }
     }
 

@@ -8,8 +8,8 @@
 //!
 //! Limits and queues are each client's own (`clients`): no request waits because another client has
 //! many. Only to begin, which takes a processor, requests of several clients wait for each other: those
-//! take turns, one request each (Lustre's NRS policy CRR-N). A client is a NID here: it is what a peer
-//! cannot choose, as it can handles and UUIDs.
+//! take turns, one request each (Lustre's NRS policy CRR-N). A client is a NID here ([`Arrival::account`]): it is
+//! what a peer cannot choose, as it can handles and UUIDs.
 //!
 //! Per request: two hash entries and three look-ups of its client; one more entry if it waits. Early
 //! replies cost a scan of what runs once a second.
@@ -40,6 +40,8 @@ pub struct RequestId(u64);
 pub struct Arrival {
     /// Who sent it.
     pub from: Nid,
+    /// Whose budget it uses up: one client, whatever nodes it says it is.
+    pub account: Nid,
     /// The portal it came to.
     pub portal: Portal,
     /// The export it names.
@@ -199,7 +201,8 @@ struct Running<T> {
     copy: Option<Box<(Arrival, T)>>,
 }
 
-type Identity = (Nid, ObdHandle, Xid);
+/// With the account: a peer that only claims a NID sends no copies of the requests of its owner.
+type Identity = (Nid, Nid, ObdHandle, Xid);
 
 /// The requests that a server works on; a host may have several and divide the clients among them.
 pub struct Service<T> {
@@ -259,8 +262,8 @@ impl<T> Service<T> {
     /// Whether so many requests of a client wait that it should be read slowly
     /// ([`limits::CLIENT_QUEUED_READ`]).
     #[must_use]
-    pub fn has_many(&self, from: Nid) -> bool {
-        self.clients.has_many(from)
+    pub fn has_many(&self, account: Nid) -> bool {
+        self.clients.has_many(account)
     }
 
     /// What it has done.
@@ -313,7 +316,7 @@ impl<T> Service<T> {
             return Verdict::Attached;
         }
         let class = Class::of(&arrival);
-        if self.beginning < self.beginning_max && self.clients.may_run(arrival.from, class) {
+        if self.beginning < self.beginning_max && self.clients.may_run(arrival.account, class) {
             return Verdict::Run(self.run(now, arrival, class), item);
         }
         let portal = arrival.portal;
@@ -331,7 +334,7 @@ impl<T> Service<T> {
     fn run(&mut self, now: Instant, arrival: Arrival, class: Class) -> RequestId {
         let id = RequestId(self.next);
         self.next += 1;
-        self.clients.begin(arrival.from, class);
+        self.clients.begin(arrival.account, class);
         self.beginning += 1;
         let waited = now.since(arrival.arrived);
         let at = self.at(arrival.portal);
@@ -407,7 +410,7 @@ impl<T> Service<T> {
         let running = self.running.remove(&id)?;
         self.by_identity.remove(&identity(&running.arrival));
         self.beginning -= usize::from(running.begins);
-        self.clients.end(running.arrival.from, running.class);
+        self.clients.end(running.arrival.account, running.class);
         self.at(running.arrival.portal).active -= 1;
         Some(running)
     }
@@ -459,7 +462,7 @@ impl<T> Service<T> {
 }
 
 fn identity(arrival: &Arrival) -> Identity {
-    (arrival.from, arrival.handle, arrival.xid)
+    (arrival.account, arrival.from, arrival.handle, arrival.xid)
 }
 
 fn deadline(arrival: &Arrival, seconds: u32) -> Instant {

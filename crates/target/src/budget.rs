@@ -1,10 +1,11 @@
 //! What each client may have of this target, as operators have set it, and how often one wanted more.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
-use sheen_types::{Errno, Instant};
+use sheen_types::{Errno, Instant, Nid};
 
 use crate::export::Export;
 use crate::limits;
@@ -13,11 +14,11 @@ use crate::target::Target;
 /// What a client may have only so much of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Limit {
-    /// Exports at one NID.
+    /// Exports of one client.
     Exports,
-    /// Locks of one export.
+    /// Locks of all its exports.
     Locks,
-    /// Open files of one export.
+    /// Open files of all its exports.
     Opens,
 }
 
@@ -37,8 +38,8 @@ impl Default for Budget {
     fn default() -> Self {
         let limits = Limit::ALL.map(|limit| match limit {
             Limit::Exports => limits::EXPORTS_PER_NID,
-            Limit::Locks => limits::LOCKS_PER_EXPORT,
-            Limit::Opens => limits::OPENS_PER_EXPORT,
+            Limit::Locks => limits::LOCKS_PER_CLIENT,
+            Limit::Opens => limits::OPENS_PER_CLIENT,
         });
         Self { limits: limits.map(AtomicUsize::new), refused: Default::default() }
     }
@@ -68,14 +69,111 @@ impl Budget {
     }
 }
 
-/// What is known of how many locks an export has.
-#[derive(Debug, Default)]
-pub(crate) struct LockCount {
-    /// Requests for a lock since they were counted.
-    asked: AtomicU32,
-    /// As they were counted, 0 unless they are near the limit.
-    known: AtomicUsize,
+/// What is counted of one client: a node, with all of its exports.
+#[derive(Debug)]
+pub(crate) struct Account {
+    /// Whose it is.
+    pub(crate) nid: Nid,
+    /// By handle, so that they are always called in the same order.
+    exports: Mutex<BTreeMap<u64, Weak<Export>>>,
+    locks: Estimate,
+    opens: Estimate,
     reclaimed: Mutex<Option<Instant>>,
+}
+
+/// How many of something a client has at most: as many as there were when they were counted, and one for each
+/// request since.
+#[derive(Debug, Default)]
+struct Estimate {
+    counted: AtomicUsize,
+    asked: AtomicUsize,
+}
+
+/// What a client has that asks for one more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Has {
+    /// Not so much that it had to be counted.
+    Few,
+    /// So many.
+    Counted(usize),
+    /// As many as it may have, or more.
+    All(usize),
+}
+
+impl Estimate {
+    /// One more is asked for. They are counted only where there may be more than `near`, and then once in
+    /// [`limits::LOCKS_COUNTED_EVERY`] requests until there may be more than `most`. Of a client that has all they are
+    /// counted once in `patience` requests: what a refusal costs is to be bounded, too.
+    fn ask(&self, near: usize, most: usize, patience: usize, count: impl FnOnce() -> usize) -> Has {
+        let asked = self.asked.fetch_add(1, Ordering::Relaxed) + 1;
+        let counted = self.counted.load(Ordering::Relaxed);
+        let may_have = counted.saturating_add(asked);
+        let is_counted = asked >= limits::LOCKS_COUNTED_EVERY || may_have > most;
+        if may_have <= near || !is_counted {
+            return Has::Few;
+        }
+        if counted >= most && asked < patience {
+            return Has::All(counted);
+        }
+        let has = count();
+        self.counted.store(has, Ordering::Relaxed);
+        self.asked.store(usize::from(has < most), Ordering::Relaxed);
+        if has < most { Has::Counted(has) } else { Has::All(has) }
+    }
+
+    /// So many are gone.
+    fn gave_back(&self, count: usize) {
+        let left = |counted: usize| Some(counted.saturating_sub(count));
+        let _ = self.counted.fetch_update(Ordering::Relaxed, Ordering::Relaxed, left);
+    }
+
+    /// An unknown number has come: the next request counts them.
+    fn forget(&self) {
+        self.asked.store(usize::MAX / 2, Ordering::Relaxed);
+    }
+}
+
+impl Account {
+    pub(crate) fn of(nid: Nid) -> Self {
+        Self {
+            nid,
+            exports: Mutex::default(),
+            locks: Estimate::default(),
+            opens: Estimate::default(),
+            reclaimed: Mutex::default(),
+        }
+    }
+
+    /// One more export, unless there are `most`.
+    pub(crate) fn enter(&self, export: &Arc<Export>, most: usize) -> bool {
+        let mut exports = self.exports.lock();
+        let enters = exports.len() < most;
+        if enters {
+            exports.insert(export.handle().0, Arc::downgrade(export));
+        }
+        enters
+    }
+
+    /// One fewer; whether there is none any more.
+    pub(crate) fn leave(&self, export: &Export) -> bool {
+        let mut exports = self.exports.lock();
+        exports.remove(&export.handle().0);
+        exports.is_empty()
+    }
+
+    /// An export has come with what it holds.
+    pub(crate) fn recount(&self) {
+        self.locks.forget();
+        self.opens.forget();
+    }
+
+    fn exports(&self) -> Vec<Arc<Export>> {
+        self.exports.lock().values().filter_map(Weak::upgrade).collect()
+    }
+
+    fn len(&self) -> usize {
+        self.exports.lock().len()
+    }
 }
 
 impl Target {
@@ -85,47 +183,143 @@ impl Target {
         &self.budget
     }
 
+    /// What is counted of an export's client, if that is limited: what is in the server's own process is not.
+    fn limited(&self, export: &Export) -> Option<Arc<Account>> {
+        export.account().filter(|_| !self.is_own_node(export.nid()))
+    }
+
+    /// How many exports one node may have here.
+    pub(crate) fn exports_most(&self, nid: Nid) -> usize {
+        if self.is_own_node(nid) { usize::MAX } else { self.budget.of(Limit::Exports) }
+    }
+
     /// Whether a client may have one more lock. Where it nears its limit, the oldest are called back.
     ///
     /// # Errors
     /// [`Errno::EINPROGRESS`] as Lustre has it for too many locks: the client asks again a little later.
     pub(crate) fn admit_lock(self: &Arc<Self>, export: &Export) -> Result<(), Errno> {
-        let count = export.lock_count();
-        let asked = count.asked.fetch_add(1, Ordering::Relaxed);
-        // Near the limit each request counts.
-        let is_near = count.known.load(Ordering::Relaxed) > 0;
-        if !is_near && !asked.is_multiple_of(limits::LOCKS_COUNTED_EVERY) {
-            return Ok(());
-        }
+        let Some(account) = self.limited(export) else { return Ok(()) };
         let most = self.budget.of(Limit::Locks);
-        let has = self.locks.count_of(export.handle().0);
-        let reclaims = has >= most / 8 * limits::LOCKS_RECLAIMED_FROM;
-        count.known.store(if reclaims { has } else { 0 }, Ordering::Relaxed);
-        if reclaims {
-            self.reclaim_locks(export);
+        let near = most / 8 * limits::LOCKS_RECLAIMED_FROM;
+        let mut each = Vec::new();
+        let has = account.locks.ask(near, most, account.len() / limits::EXPORTS_COUNTED, || {
+            let of =
+                |export: &Arc<Export>| (export.handle().0, self.locks.count_of(export.handle().0));
+            each = account.exports().iter().map(of).collect();
+            each.iter().map(|(_, count)| count).sum()
+        });
+        if let Has::Counted(has) | Has::All(has) = has
+            && has >= near
+        {
+            self.reclaim_locks(&account, &each, has);
         }
-        if has < most {
-            return Ok(());
-        }
-        self.budget.refuse(Limit::Locks);
-        let (client, nid) = (export.uuid(), export.nid());
-        tracing::warn!(target = self.name(), %client, %nid, has, "a client has too many locks");
-        Err(Errno::EINPROGRESS)
+        self.admitted(export, Limit::Locks, has, Errno::EINPROGRESS)
     }
 
-    /// Calls back the locks that a client has had for longest; evicted if it does not let go of them.
-    fn reclaim_locks(self: &Arc<Self>, export: &Export) {
+    /// A client has given back locks.
+    pub(crate) fn locks_given_back(&self, export: &Export, count: usize) {
+        if let Some(account) = export.account() {
+            account.locks.gave_back(count);
+        }
+    }
+
+    /// Whether a client may have one more file open; `open` tells how many one of its exports has.
+    ///
+    /// # Errors
+    /// [`Errno::ENFILE`] if it has too many.
+    pub fn admit_open(
+        &self,
+        export: &Export,
+        open: impl Fn(&Export) -> usize,
+    ) -> Result<(), Errno> {
+        let Some(account) = self.limited(export) else { return Ok(()) };
+        let most = self.budget.of(Limit::Opens);
+        let has = account
+            .opens
+            .ask(most, most, 1, || account.exports().iter().map(|export| open(export)).sum());
+        self.admitted(export, Limit::Opens, has, Errno::ENFILE)
+    }
+
+    fn admitted(
+        &self,
+        export: &Export,
+        limit: Limit,
+        has: Has,
+        refusal: Errno,
+    ) -> Result<(), Errno> {
+        let Has::All(has) = has else { return Ok(()) };
+        self.budget.refuse(limit);
+        let (client, nid) = (export.uuid(), export.nid());
+        tracing::warn!(target = self.name(), %client, %nid, ?limit, has, "a client has too many");
+        Err(refusal)
+    }
+
+    /// Calls back the locks that a client has had for longest, of each of its exports in proportion; evicted if it
+    /// does not let go of them.
+    fn reclaim_locks(self: &Arc<Self>, account: &Account, each: &[(u64, usize)], has: usize) {
         let now = self.now();
+        if each.is_empty() {
+            return;
+        }
         {
-            let mut last = export.lock_count().reclaimed.lock();
+            let mut last = account.reclaimed.lock();
             if last.is_some_and(|last| now.since(last) < limits::LOCKS_RECLAIM_PAUSE) {
                 return;
             }
             *last = Some(now);
         }
         let mut actions = Vec::new();
-        self.locks.reclaim(now, export.handle().0, limits::LOCKS_RECLAIMED, &mut actions);
+        for (export, count) in each {
+            let share = (limits::LOCKS_RECLAIMED * count).div_ceil(has.max(1));
+            self.locks.reclaim(now, *export, share, &mut actions);
+        }
         self.carry_out(actions);
         self.lock_timer_changed();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_client_has_is_counted_where_it_may_be_too_much() {
+        let (estimate, mut counts) = (Estimate::default(), 0);
+        let mut ask = |exports, has| {
+            let mut counted = false;
+            let answer = estimate.ask(1_750, 2_000, exports, || {
+                counted = true;
+                has
+            });
+            counts += usize::from(counted);
+            (answer, counts)
+        };
+        for number in 0..1_750 {
+            assert_eq!(ask(1, number), (Has::Few, 0));
+        }
+        assert_eq!(ask(1, 1_000), (Has::Counted(1_000), 1), "it gave some back");
+        for _ in 0..749 {
+            assert_eq!(ask(1, 0).0, Has::Few);
+        }
+        assert_eq!(ask(1, 1_990), (Has::Counted(1_990), 2));
+        (0..9).for_each(|_| assert_eq!(ask(1, 0), (Has::Few, 2)));
+        assert_eq!(ask(1, 2_000), (Has::All(2_000), 3));
+        assert_eq!(ask(1, 2_000), (Has::All(2_000), 4), "few exports are counted each time");
+        (0..49).for_each(|_| assert_eq!(ask(50, 0), (Has::All(2_000), 4)));
+        assert_eq!(ask(50, 1_999), (Has::Counted(1_999), 5), "many, once in as many times");
+        assert_eq!(ask(50, 2_000), (Has::All(2_000), 6));
+    }
+
+    #[test]
+    fn what_is_given_back_is_room_at_once_and_what_comes_along_is_counted() {
+        let estimate = Estimate::default();
+        let ask = |has| estimate.ask(1_750, 2_000, 50, || has);
+        estimate.forget();
+        assert_eq!(ask(2_000), Has::All(2_000));
+        assert_eq!(ask(2_000), Has::All(2_000), "not counted so soon");
+        estimate.gave_back(1);
+        assert_eq!(ask(1_999), Has::Counted(1_999));
+        estimate.gave_back(10_000);
+        assert_eq!(ask(0), Has::Few);
     }
 }

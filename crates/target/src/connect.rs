@@ -12,8 +12,8 @@ use sheen_wire::messages::{MdsConnectReply, MgsConnectReply, OstConnectReply, Re
 use sheen_wire::ptlrpc::OpFlags;
 use sheen_wire::text::Text;
 
-use crate::budget::Limit;
-use crate::export::{Export, ExportState};
+use crate::budget::{Account, Limit};
+use crate::export::{Export, ExportState, State};
 use crate::last_rcvd::{ClientRecord, ReplyRecord, Slot, put_client, remove_client};
 use crate::operations::Leaving;
 use crate::replies::Replies;
@@ -35,6 +35,8 @@ struct Connect {
     offered: ObdConnectData,
     from: Nid,
     is_proven: bool,
+    /// Whose budget it uses up.
+    account: Nid,
     conn_cnt: u32,
     op_flags: OpFlags,
     /// A server's, and known to be: [`crate::servers`].
@@ -78,6 +80,7 @@ impl Connect {
             offered: offered.clone(),
             from: incoming.from,
             is_proven: incoming.is_proven,
+            account: incoming.account,
             conn_cnt: incoming.body.conn_cnt,
             op_flags: incoming.body.op_flags,
             is_server: false,
@@ -245,22 +248,20 @@ impl Target {
         connect: &Connect,
         connecting: &mut Option<Connecting>,
     ) -> Result<Arc<Export>, Errno> {
-        if !self.exports.enter(connect.from, self.budget.of(Limit::Exports)) {
-            self.budget.refuse(Limit::Exports);
-            return Err(Errno::EBUSY);
-        }
         let client = self.new_number();
         let export =
             Export::new(connect.client.clone(), self.new_handle(), client, ExportState::Full);
         let export = Arc::new(export);
+        let account = self.enter_export(connect, &export, self.exports_most(connect.from))?;
         {
             let mut state = export.lock();
             (state.nid, state.is_connecting) = (connect.from, true);
             state.last_request = self.now();
+            state.account = Some(account);
         }
         *connecting = Some(Connecting(Arc::clone(&export)));
         if !self.exports.insert(&export) {
-            self.exports.leave(connect.from);
+            self.leave_export(&export);
             return Err(Errno::EALREADY);
         }
         if self.config.replayable && !connect.offers(ConnectFlags::LIGHTWEIGHT) {
@@ -276,11 +277,67 @@ impl Target {
             };
             if let Err(errno) = stored {
                 self.exports.remove(&export);
-                self.exports.leave(connect.from);
+                self.leave_export(&export);
                 return Err(errno);
             }
         }
         Ok(export)
+    }
+
+    /// An export comes to where its client connects from, as a new one or from elsewhere, unless there are `most`.
+    ///
+    /// # Errors
+    /// [`Errno::EBUSY`] if the client there has as many as it may.
+    fn enter_export(
+        &self,
+        connect: &Connect,
+        export: &Arc<Export>,
+        most: usize,
+    ) -> Result<Arc<Account>, Errno> {
+        let account = self.exports.enter(export, connect.from, connect.account, most);
+        account.ok_or_else(|| {
+            self.budget.refuse(Limit::Exports);
+            Errno::EBUSY
+        })
+    }
+
+    /// A client comes from another node than before, with all that it holds: nothing of it is taken away, but where
+    /// that is more than one node may have, it gets no more. One that comes back after a restart of the target had its
+    /// place before, whatever the limit is now.
+    ///
+    /// # Errors
+    /// [`Errno::EBUSY`] if there is no room for the export: it stays where it was, and the client tries again.
+    fn move_export(
+        &self,
+        connect: &Connect,
+        export: &Arc<Export>,
+        state: &mut State,
+    ) -> Result<(), Errno> {
+        let stays = state.account.as_ref().is_some_and(|account| account.nid == connect.account);
+        let most = match state.state {
+            _ if stays => usize::MAX,
+            ExportState::Awaited => usize::MAX,
+            _ => self.exports_most(connect.from),
+        };
+        let account = self.enter_export(connect, export, most)?;
+        account.recount();
+        match state.account.replace(account) {
+            Some(_) if stays => self.exports.leave_node(state.nid),
+            Some(former) => self.exports.leave(export, state.nid, &former),
+            None => {}
+        }
+        Ok(())
+    }
+
+    /// It is no longer where it was.
+    fn leave_export(&self, export: &Export) {
+        let (nid, account) = {
+            let mut state = export.lock();
+            (state.nid, state.account.take())
+        };
+        if let Some(account) = account {
+            self.exports.leave(export, nid, &account);
+        }
     }
 
     /// A number that no client has. They begin anew when all were used: a client that stays keeps its own.
@@ -317,10 +374,9 @@ impl Target {
             if state.state == ExportState::Gone {
                 return Err(Errno::ENODEV);
             }
-            if state.nid != connect.from {
-                self.exports.leave(state.nid);
-                // One that is known is not refused for having moved.
-                self.exports.enter(connect.from, usize::MAX);
+            let account = state.account.as_ref().map(|account| account.nid);
+            if state.nid != connect.from || account != Some(connect.account) {
+                self.move_export(connect, export, &mut state)?;
             }
             (state.nid, state.is_proven) = (connect.from, connect.is_proven);
             state.is_server = connect.is_server;
@@ -428,9 +484,8 @@ impl Target {
             return;
         }
         self.stats.evictions.fetch_add(u64::from(is_evicted), Ordering::Relaxed);
-        if self.exports.remove(export) {
-            self.exports.leave(export.nid());
-        }
+        self.exports.remove(export);
+        self.leave_export(export);
         self.drop_locks(export);
         self.operations.leave(self, export, why).await;
         if why == Leaving::Disconnected

@@ -234,6 +234,7 @@ impl Target {
         let mut actions = Vec::new();
         let owner = Owner::Export(context.export.handle().0);
         let cancelled = self.locks.cancel(self.now(), owner, handles, &mut actions);
+        self.locks_given_back(&context.export, cancelled);
         self.carry_out(actions);
         cancelled
     }

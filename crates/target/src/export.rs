@@ -10,7 +10,7 @@ use sheen_types::{
 };
 use sheen_wire::connect::{ConnectFlags, ConnectFlags2, ObdConnectData};
 
-use crate::budget::LockCount;
+use crate::budget::Account;
 use crate::in_work::InWork;
 use crate::replies::Replies;
 
@@ -40,12 +40,13 @@ pub struct Export {
     state: Mutex<State>,
     role: RwLock<Vec<Arc<dyn Any + Send + Sync>>>,
     counters: OnceLock<Counters>,
-    lock_count: LockCount,
 }
 
 pub(crate) struct State {
     pub(crate) state: ExportState,
     pub(crate) nid: Nid,
+    /// What its client has, with that of its other exports.
+    pub(crate) account: Option<Arc<Account>>,
     /// More than the client's word shows that it is there.
     pub(crate) is_proven: bool,
     pub(crate) conn_cnt: u32,
@@ -79,6 +80,7 @@ impl Export {
         let state = State {
             state,
             nid: Nid::ANY,
+            account: None,
             is_proven: false,
             is_connecting: false,
             conn_cnt: 0,
@@ -101,7 +103,6 @@ impl Export {
             state: Mutex::new(state),
             role: RwLock::default(),
             counters: OnceLock::new(),
-            lock_count: LockCount::default(),
         }
     }
 
@@ -147,8 +148,9 @@ impl Export {
         self.counters.get_or_init(|| Counters::new(lines)).add(place, value);
     }
 
-    pub(crate) fn lock_count(&self) -> &LockCount {
-        &self.lock_count
+    /// What is counted of its client; `None` for one of this process, and until it connects after a restart.
+    pub(crate) fn account(&self) -> Option<Arc<Account>> {
+        self.state.lock().account.clone()
     }
 
     /// The client's UUID.
@@ -173,6 +175,14 @@ impl Export {
     #[must_use]
     pub fn nid(&self) -> Nid {
         self.state.lock().nid
+    }
+
+    /// Whose budget the client uses up: its node, or the NID of its address where only its word shows that it is at that
+    /// node.
+    #[must_use]
+    pub fn account_nid(&self) -> Nid {
+        let state = self.state.lock();
+        state.account.as_ref().map_or(state.nid, |account| account.nid)
     }
 
     /// Where the client is, if more than its own word shows that: what is allowed for the sake of a NID is allowed
@@ -256,6 +266,8 @@ struct Tables {
     by_uuid: HashMap<Uuid, Arc<Export>>,
     /// How many are at each node.
     by_nid: HashMap<Nid, usize>,
+    /// Of each client that has any.
+    accounts: HashMap<Nid, Arc<Account>>,
 }
 
 impl ExportTable {
@@ -281,17 +293,38 @@ impl ExportTable {
         self.tables.read().by_nid.contains_key(&nid)
     }
 
-    /// One more export is at this node, unless that has `most`.
-    pub(crate) fn enter(&self, nid: Nid, most: usize) -> bool {
+    /// An export comes to a node, of the client `client`, unless that has `most`.
+    pub(crate) fn enter(
+        &self,
+        export: &Arc<Export>,
+        nid: Nid,
+        client: Nid,
+        most: usize,
+    ) -> Option<Arc<Account>> {
         let mut tables = self.tables.write();
-        let count = tables.by_nid.entry(nid).or_default();
-        let enters = *count < most;
-        *count += usize::from(enters);
-        enters
+        let account = tables.accounts.get(&client).cloned();
+        let account = account.unwrap_or_else(|| Arc::new(Account::of(client)));
+        if !account.enter(export, most) {
+            return None;
+        }
+        tables.accounts.insert(client, Arc::clone(&account));
+        *tables.by_nid.entry(nid).or_default() += 1;
+        Some(account)
     }
 
-    /// One is no longer there.
-    pub(crate) fn leave(&self, nid: Nid) {
+    /// It is no longer there.
+    pub(crate) fn leave(&self, export: &Export, nid: Nid, account: &Account) {
+        {
+            let mut tables = self.tables.write();
+            if account.leave(export) {
+                tables.accounts.remove(&account.nid);
+            }
+        }
+        self.leave_node(nid);
+    }
+
+    /// It is at another node, and still the same client's.
+    pub(crate) fn leave_node(&self, nid: Nid) {
         let mut tables = self.tables.write();
         if let Some(count) = tables.by_nid.get_mut(&nid) {
             *count = count.saturating_sub(1);

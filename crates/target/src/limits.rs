@@ -6,11 +6,11 @@ use std::time::Duration;
 /// that mounts one file system a thousand times is the most that containers make of it.
 pub const EXPORTS_PER_NID: usize = 1024;
 
-/// Locks of one export, granted and waiting: some 128 MiB at 0.5 KiB each with their resources. Lustre has
-/// no limit for a client, one of 30 % of the memory for all (`lock_limit_mb`). Before a client meets
+/// Locks of one client, of all its exports, granted and waiting: some 190 MiB at 753 bytes each with their resources.
+/// Lustre has no limit for a client, one of 30 % of the memory for all (`lock_limit_mb`). Before a client meets
 /// this one, those of its locks that it had first are called back, so that one which only caches
 /// much goes on.
-pub const LOCKS_PER_EXPORT: usize = 256 << 10;
+pub const LOCKS_PER_CLIENT: usize = 256 << 10;
 
 /// A client with this share of its locks is called back some, in eighths.
 pub const LOCKS_RECLAIMED_FROM: usize = 7;
@@ -21,9 +21,14 @@ pub const LOCKS_RECLAIMED: usize = 2048;
 /// Time for a client to give back what it was called back from.
 pub const LOCKS_RECLAIM_PAUSE: Duration = Duration::from_secs(1);
 
-/// A client's locks are counted once in so many of its requests for one: that takes 64 short locks.
-pub const LOCKS_COUNTED_EVERY: u32 = 256;
+/// The locks of a client that nears its limit are counted once in so many of its requests for one: that takes 64 short
+/// locks for each of its exports.
+pub const LOCKS_COUNTED_EVERY: usize = 256;
 
-/// Files that one export has open on an MDT: some 32 MiB. Linux lets one process have 1,024 by default,
-/// and `fs.nr_open` a million.
-pub const OPENS_PER_EXPORT: usize = 128 << 10;
+/// Exports whose locks are counted with each request that is refused; of more, once in as many requests as there are
+/// times so many.
+pub const EXPORTS_COUNTED: usize = 16;
+
+/// Files that one client has open on an MDT, by all its exports: some 16 MiB. Linux lets one process have 1,024 by
+/// default, and `fs.nr_open` a million.
+pub const OPENS_PER_CLIENT: usize = 128 << 10;

@@ -154,11 +154,16 @@ impl Namespace {
     /// Calls back some `count` of the locks that an export has had for longest, as if another wanted them
     /// (Lustre's `ldlm_reclaim`). Walks the export's locks.
     pub fn reclaim(&self, now: Instant, export: u64, count: usize, actions: &mut Vec<Action>) {
-        for shard in &self.shards {
+        // Few of many exports are not to be those of the same shards each time.
+        let first = (now.0 >> 20) as usize % SHARDS;
+        let mut left = count;
+        for shard in self.shards.iter().cycle().skip(first).take(SHARDS) {
             let mut shard = shard.lock();
             let slots: Vec<u32> = shard.of_export(export).collect();
             let mut turn = self.turn(&mut shard, now, actions);
-            slots.iter().rev().take(count.div_ceil(SHARDS)).for_each(|slot| turn.revoke(*slot));
+            let oldest = slots.iter().rev().take(count.div_ceil(SHARDS).min(left));
+            left -= oldest.len();
+            oldest.for_each(|slot| turn.revoke(*slot));
         }
     }
 

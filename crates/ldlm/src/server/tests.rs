@@ -781,6 +781,23 @@ fn a_lock_is_found_by_its_owners_handle_without_a_walk() {
     assert_eq!(bench.namespace.count_of(1), COUNT as usize - 1);
 }
 
+#[test]
+fn no_more_locks_are_reclaimed_than_were_asked_for() {
+    let mut bench = Bench::new();
+    let policy = Policy::bits(InodeBits::LOOKUP);
+    for resource in 0..1_000 {
+        granted(bench.ask_on(resource, client(1), policy, LockMode::Pr, NONE));
+    }
+    for (count, expected) in [(2, 2..=2), (256, 200..=256)] {
+        let now = NOW + Duration::from_secs(count as u64);
+        bench.actions.clear();
+        bench.namespace.reclaim(now, 1, count, &mut bench.actions);
+        let revoked = |action: &&Action| matches!(action, Action::Blocking { .. });
+        let revoked = bench.actions.iter().filter(revoked).count();
+        assert!(expected.contains(&revoked), "{revoked} of {count}");
+    }
+}
+
 /// Many owners' locks beside each other, and one that wants all of them.
 #[test]
 #[expect(clippy::disallowed_methods, reason = "it measures what a hundred thousand locks cost")]

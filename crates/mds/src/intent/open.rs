@@ -5,7 +5,6 @@ use std::sync::{Arc, Weak};
 use bytes::Bytes;
 use sheen_ldlm::Policy;
 use sheen_store::{FileKind, Transaction};
-use sheen_target::budget::Limit;
 use sheen_target::{Context, ExportState, LockGuard, LockWish, Memo, Outcome, Target};
 use sheen_types::{Errno, Fid, InodeBits, LockMode, ResourceName};
 use sheen_wire::connect::ConnectFlags;
@@ -356,19 +355,11 @@ impl Mdt {
     }
 
     /// Whether a client may have one more file open; what it had before a restart it has.
-    ///
-    /// # Errors
-    /// [`Errno::ENFILE`] if it has too many.
     fn admit_open(&self, context: &Context) -> Result<(), Errno> {
-        let budget = context.target.budget();
-        let open = context.export.role::<OpenTable>().len();
-        if context.replay().is_some() || open < budget.of(Limit::Opens) {
+        if context.replay().is_some() {
             return Ok(());
         }
-        budget.refuse(Limit::Opens);
-        let (client, nid) = (context.export.uuid(), context.from);
-        tracing::warn!(%client, %nid, open, "a client has too many files open");
-        Err(Errno::ENFILE)
+        context.target.admit_open(&context.export, |export| export.role::<OpenTable>().len())
     }
 
     /// Gives a file that was counted as open its handle.

@@ -142,6 +142,12 @@ fn a_client_makes_inodes_in_its_own_sequences() {
             let moved = client.inner.stolen(Nid(FAR.0 + 1));
             moved.connect().await.unwrap();
             client.with(moved).mkdir(Fid::ROOT, "moved").await.unwrap();
+            // Not one that only says that it is at that node.
+            let claims = server.node.client("claims");
+            claims.claim_from(Nid(FAR.0 + 2));
+            let claims = server.begin(claims).await;
+            let made = claims.modify(made_as(&claims, client.next_fid(), "claimed")).await;
+            assert_eq!(made.map(drop), INVALID);
             // A client that was evicted goes on in its sequence.
             server.node.target.evict_client("c").await;
             client.inner.connect().await.unwrap();

@@ -141,7 +141,7 @@ impl Server {
         self.begin(self.node.client_at(uuid, nid)).await
     }
 
-    async fn begin(&self, inner: TestClient) -> Client {
+    pub(super) async fn begin(&self, inner: TestClient) -> Client {
         inner.connect().await.expect("the MDT takes the client");
         let query = SeqQuery { seq_opc: 1, ..SeqQuery::default() };
         let Some(Reply::SeqQuery(reply)) = inner.call(query).await.reply else {

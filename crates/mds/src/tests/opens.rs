@@ -5,7 +5,7 @@ use sheen_layout::plan::{Plan, Striping};
 use sheen_ldlm::Policy;
 use sheen_target::budget::Limit;
 use sheen_target::testing::{TestCall, TestWorld};
-use sheen_types::{Errno, Fid, InodeBits, LockMode, ResourceName};
+use sheen_types::{Errno, Fid, InodeBits, LockMode, Nid, ResourceName};
 use sheen_wire::connect::{ConnectFlags, ObdConnectData};
 use sheen_wire::ldlm::Disposition;
 use sheen_wire::lov::LovEa;
@@ -480,7 +480,8 @@ fn a_client_has_so_many_files_open_and_another_its_own() {
     run(
         async move {
             let server = Server::start(&inner, 1).await;
-            let (hostile, good) = (server.client("h").await, server.client("g").await);
+            let (hostile, another) = (server.client("h").await, server.client("another h").await);
+            let good = server.client_at("g", Nid::tcp([10, 0, 0, 8].into())).await;
             let target = &server.node.target;
             target.budget().set(Limit::Opens, 20);
             good.create(Fid::ROOT, "f").await.unwrap();
@@ -490,11 +491,13 @@ fn a_client_has_so_many_files_open_and_another_its_own() {
             }
             let refused = hostile.open(Fid::ROOT, "f", OpenFlags::READ).await;
             assert_eq!(refused.map(|_| ()), Err(Errno::ENFILE));
+            let refused = another.open(Fid::ROOT, "f", OpenFlags::READ).await;
+            assert_eq!(refused.map(|_| ()), Err(Errno::ENFILE), "another export of that client");
             assert_eq!(hostile.create(Fid::ROOT, "new").await.map(|_| ()), Err(Errno::ENFILE));
             assert_eq!(server.check().orphans.len(), 0);
             assert!(server.mdt.open_count() == 21, "nothing was made");
             good.open(Fid::ROOT, "f", OpenFlags::READ).await.unwrap();
-            assert_eq!(target.budget().refused(Limit::Opens), 2);
+            assert_eq!(target.budget().refused(Limit::Opens), 3);
             hostile.close(&opened[0]).await.unwrap();
             hostile.open(Fid::ROOT, "f", OpenFlags::READ).await.unwrap();
         },

@@ -206,6 +206,7 @@ impl LNet {
         let delivery = Delivery {
             from: if to.is_loopback() { to } else { self.local.nid },
             is_proven: true,
+            account: self.local.nid,
             may_ask: true,
             portal: put.portal,
             bits: put.match_bits,
@@ -249,6 +250,7 @@ impl LNet {
         let delivery = Delivery {
             from,
             is_proven: link.trust.is_proven,
+            account: link.trust.account,
             may_ask: link.trust.may_ask,
             portal: put.portal,
             bits: put.match_bits,

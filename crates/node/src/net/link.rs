@@ -20,7 +20,7 @@ use bytes::{Buf, Bytes, BytesMut};
 use parking_lot::{Mutex, MutexGuard};
 use sheen_io::{ReadStream, WriteStream};
 use sheen_lnet::{Frame, LinkId, Partner, limits};
-use sheen_types::Instant;
+use sheen_types::{Instant, Nid};
 
 use super::turns::PeerTurns;
 
@@ -58,19 +58,21 @@ pub(super) struct Trust {
     pub(super) is_proven: bool,
     /// Its requests to targets are taken.
     pub(super) may_ask: bool,
+    /// Whose budget it uses up: its NID, or its address, if only its word shows that it is at that.
+    pub(super) account: Nid,
 }
 
-/// What all connections of a peer have in common.
-#[derive(Clone, Default)]
+/// What all connections of a peer have in common, under whatever NIDs.
+#[derive(Default)]
 pub(super) struct OfPeer {
-    /// Bytes that wait for any of the peer's sockets.
-    backlog: Arc<AtomicUsize>,
+    /// Bytes that wait for any of its sockets.
+    backlog: AtomicUsize,
     pub(super) turns: PeerTurns,
 }
 
 impl OfPeer {
     pub(super) fn new(turns: PeerTurns) -> Self {
-        Self { backlog: Arc::default(), turns }
+        Self { backlog: AtomicUsize::new(0), turns }
     }
 }
 
@@ -84,7 +86,7 @@ pub(super) struct Link {
     reader_task: Mutex<Option<Waker>>,
     closed: AtomicBool,
     sent_at: AtomicU64,
-    pub(super) of_peer: OfPeer,
+    pub(super) of_peer: Arc<OfPeer>,
     /// Nothing is read before this; 0 mostly.
     paused_until: AtomicU64,
 }
@@ -100,7 +102,7 @@ impl Link {
         id: LinkId,
         (partner, trust): (Partner, Trust),
         writer: Box<dyn WriteStream>,
-        of_peer: OfPeer,
+        of_peer: Arc<OfPeer>,
         now: Instant,
     ) -> Self {
         let outbox = Outbox {
@@ -394,7 +396,6 @@ fn advance(pieces: &mut VecDeque<Bytes>, mut bytes: usize) {
 mod tests {
     use std::net::Ipv4Addr;
 
-    use sheen_types::Nid;
     use sheen_wire::lnet::ConnectionType;
 
     use super::*;
@@ -420,8 +421,8 @@ mod tests {
         let writer = Box::new(Writes(Arc::clone(&written)));
         let nid = Nid::tcp(Ipv4Addr::LOCALHOST);
         let partner = Partner { nid, pid: 1, incarnation: 1, kind: ConnectionType::CONTROL };
-        let trust = Trust { is_proven: true, may_ask: true };
-        (Link::new(LinkId(1), (partner, trust), writer, OfPeer::default(), Instant(0)), written)
+        let trust = Trust { is_proven: true, may_ask: true, account: nid };
+        (Link::new(LinkId(1), (partner, trust), writer, Arc::default(), Instant(0)), written)
     }
 
     fn frame(byte: u8) -> Frame {

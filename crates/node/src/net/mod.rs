@@ -27,15 +27,15 @@ use std::fmt;
 use std::future::Future;
 use std::io;
 use std::net::SocketAddrV4;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use bytes::Bytes;
 use parking_lot::{Mutex, RwLock};
 use sheen_io::World;
 use sheen_lnet::{Local, Peers, Sender, Sending};
-use sheen_types::{Instant, MatchBits, Nid};
+use sheen_types::{HashMap, Instant, MatchBits, Nid};
 use sheen_wire::lnet::{Get, HANDLE_NONE, LnetCommand, PING_MATCH_BITS, Portal, Put, WireHandle};
 
 pub(crate) use race::within;
@@ -48,7 +48,7 @@ pub use admission::Usefulness;
 use admission::Openings;
 use cell::Cell;
 use deliver::{Tables, Upcall};
-use link::Link;
+use link::{Link, OfPeer};
 use turns::Turns;
 
 /// Bytes of ping information that we take: some sixteen interfaces, as Lustre asks for.
@@ -71,6 +71,9 @@ pub struct Delivery {
     pub from: Nid,
     /// More than the sender's word shows that it is at that NID: its address, or that it was sent here.
     pub is_proven: bool,
+    /// Whose budget it uses up: the sender's, or where only its word shows that it is at its NID, that of the NID of
+    /// its address.
+    pub account: Nid,
     /// Whether requests to targets are taken from there: none are over a connection that we opened, with
     /// `accept=secure`, to a port where any user of that machine may listen.
     pub may_ask: bool,
@@ -175,6 +178,8 @@ pub struct LNet {
     config: NetConfig,
     local: Local,
     peers: RwLock<Peers<Arc<Link>>>,
+    /// Of each peer that has connections, by whose budget they use up.
+    of_peers: Mutex<HashMap<Nid, Weak<OfPeer>>>,
     tables: Tables,
     upcalls: Cell<()>,
     upcall_queue: Mutex<Vec<Upcall>>,
@@ -219,6 +224,7 @@ impl LNet {
             config,
             local,
             peers: RwLock::new(Peers::new(local.nid)),
+            of_peers: Mutex::default(),
             tables: Tables::new(local.nid),
             upcalls: Cell::new(),
             upcall_queue: Mutex::default(),

@@ -4,8 +4,8 @@ use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::io;
 use std::net::SocketAddrV4;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use bytes::{Buf, Bytes};
@@ -35,6 +35,9 @@ const PROMPT_MAX: usize = 2;
 /// After so many messages of one connection others are looked at: a peer that sends without end would keep
 /// the thread that reads it, and with it all whose turn is on that thread.
 const MESSAGES_AT_ONCE: usize = 8;
+
+/// From so many on, what counts for peers is looked through for some that have gone.
+const PEERS_LOOKED_AT: usize = 1024;
 
 /// What is known of who is at the other end of a connection.
 struct Shown {
@@ -195,9 +198,7 @@ impl LNet {
         if !connection.is_privileged {
             return Standing::AnyUser;
         }
-        let network = self.local.nid.0 >> 32;
-        let is_there = nid.0 == network << 32 | u64::from(u32::from(*address.ip()));
-        match is_there || self.config.believes_nids {
+        match nid == self.nid_at(address) || self.config.believes_nids {
             true => Standing::Proven,
             false => {
                 tracing::info!(
@@ -207,6 +208,28 @@ impl LNet {
                 Standing::Claimed
             }
         }
+    }
+
+    /// The NID that the peer has if its address is that of its node.
+    fn nid_at(&self, address: SocketAddrV4) -> Nid {
+        let network = self.local.nid.0 >> 32;
+        Nid(network << 32 | u64::from(u32::from(*address.ip())))
+    }
+
+    /// What a peer's connections have in common, by whose budget they use up.
+    fn of_peer(&self, account: Nid) -> Arc<OfPeer> {
+        let mut of_peers = self.of_peers.lock();
+        if let Some(known) = of_peers.get(&account).and_then(Weak::upgrade) {
+            return known;
+        }
+        // Those of peers that have gone are found when there are many.
+        if of_peers.len() >= PEERS_LOOKED_AT && of_peers.len().is_power_of_two() {
+            of_peers.retain(|_, of_peer| of_peer.strong_count() > 0);
+        }
+        let turns = self.turns.as_ref().map(PeerTurns::new).unwrap_or_default();
+        let of_peer = Arc::new(OfPeer::new(turns));
+        of_peers.insert(account, Arc::downgrade(&of_peer));
+        of_peer
     }
 
     fn opening_failed(&self, peer: PeerAddress, error: &io::Error) {
@@ -292,12 +315,14 @@ impl LNet {
         connection: Connection,
     ) {
         let id = LinkId(self.next.fetch_add(1, Ordering::Relaxed));
-        let sibling = self.peers.read().newest_of(partner.nid).map(|link| link.of_peer.clone());
-        let of_peer = sibling.unwrap_or_else(|| {
-            OfPeer::new(self.turns.as_ref().map(PeerTurns::new).unwrap_or_default())
-        });
         let Shown { standing, is_for_imports, may_ask } = shown;
-        let trust = Trust { is_proven: standing != Standing::Claimed, may_ask };
+        let is_proven = standing != Standing::Claimed;
+        let account = match connection.peer {
+            PeerAddress::Tcp(address) if !is_proven => self.nid_at(address),
+            _ => partner.nid,
+        };
+        let of_peer = self.of_peer(account);
+        let trust = Trust { is_proven, may_ask, account };
         let link = Arc::new(Link::new(id, (partner, trust), connection.writer, of_peer, now));
         let established = self.peers.write().established(
             &partner,

@@ -107,15 +107,18 @@ impl Drop for Held {
 }
 
 pub(super) struct Mover {
+    /// Whose room it takes.
+    pub(super) account: Nid,
     pub(super) lnet: Arc<LNet>,
     pub(super) clock: Arc<dyn Clock>,
     pub(super) rooms: Arc<Rooms>,
 }
 
 impl BulkMover for Mover {
-    fn reserve(&self, peer: Nid, bytes: usize) -> BoxFuture<'static, BulkRoom> {
-        let waits = self.rooms.take(peer, bytes);
-        let mut held = Held { rooms: Arc::clone(&self.rooms), client: peer, bytes, waits };
+    fn reserve(&self, bytes: usize) -> BoxFuture<'static, BulkRoom> {
+        let client = self.account;
+        let waits = self.rooms.take(client, bytes);
+        let mut held = Held { rooms: Arc::clone(&self.rooms), client, bytes, waits };
         Box::pin(async move {
             if let Some(cell) = held.waits.clone() {
                 std::future::poll_fn(|context| cell.poll(context)).await;

@@ -122,6 +122,7 @@ impl RpcNode {
         let bulk_bits = if by_bits { body.match_bits } else { delivery.bits };
         let arrival = Arrival {
             from: delivery.from,
+            account: delivery.account,
             portal: delivery.portal,
             handle: body.handle,
             xid: Xid(delivery.bits.0),
@@ -141,12 +142,13 @@ impl RpcNode {
 
     fn serve(self: &Arc<Self>, mut arrived: Box<Arrived>) {
         arrived.arrival.reply_bits = self.reply_bits(&arrived);
-        let (now, from) = (self.now(), arrived.arrival.from);
+        let now = self.now();
+        let Arrival { from, account, .. } = arrived.arrival;
         let (verdict, wake, has_many) = {
-            let mut service = self.service(from).lock();
+            let mut service = self.service(account).lock();
             let arrival = arrived.arrival.clone();
             let verdict = service.arrive(now, arrival, arrived);
-            (verdict, service.next_wake(), service.has_many(from))
+            (verdict, service.next_wake(), service.has_many(account))
         };
         self.timer.want(wake);
         if has_many {
@@ -177,7 +179,7 @@ impl RpcNode {
     /// Executes a request, and lets another begin when it waits for the first time. `is_inside`: begun by the
     /// reader of its connection.
     async fn work(self: Arc<Self>, id: RequestId, arrived: Box<Arrived>, is_inside: bool) {
-        let from = arrived.arrival.from;
+        let account = arrived.arrival.account;
         let turns = arrived.turns.clone();
         let execution = Arc::clone(&self).execute(id, arrived);
         let mut execution = pin!(turns.run(is_inside, execution));
@@ -186,8 +188,8 @@ impl RpcNode {
             let polled = execution.as_mut().poll(context);
             // That it waits for a turn of its client counts, too: another client's does not wait for that.
             if !std::mem::replace(&mut is_begun, true) {
-                self.service(from).lock().begun(id);
-                self.run_waiting(from);
+                self.service(account).lock().begun(id);
+                self.run_waiting(account);
             }
             polled
         })
@@ -228,8 +230,8 @@ impl RpcNode {
 
     async fn execute(self: Arc<Self>, id: RequestId, arrived: Box<Arrived>) {
         let Arrived { arrival, message, body, bulk_bits, is_proven, .. } = *arrived;
-        let from = arrival.from;
-        let pending = Pending { node: Arc::clone(&self), from, id, body: Some(body.clone()) };
+        let Arrival { from, account, .. } = arrival;
+        let pending = Pending { node: Arc::clone(&self), account, id, body: Some(body.clone()) };
         let request = match Request::decode(body.opcode, &message) {
             Ok(request) => request,
             Err(error) => {
@@ -254,13 +256,14 @@ impl RpcNode {
             return pending.refuse(errno);
         };
         if own_times != OwnTimes::default() {
-            self.service(from).lock().set_own_times(id, own_times);
+            self.service(account).lock().set_own_times(id, own_times);
         }
-        let mover = Arc::new(self.mover());
+        let mover = Arc::new(self.mover(account));
         let portal = bulk_portal(body.opcode);
         let incoming = Incoming {
             from: arrival.from,
             is_proven,
+            account,
             portal: arrival.portal,
             xid: arrival.xid,
             reply_bytes_max: message.header.repsize as usize,
@@ -356,8 +359,9 @@ impl RpcNode {
         self.lnet.put_at(to, portal, way.arrival.reply_bits, 0, 0, vec![message]);
     }
 
-    fn mover(&self) -> Mover {
+    fn mover(&self, account: Nid) -> Mover {
         Mover {
+            account,
             lnet: Arc::clone(&self.lnet),
             clock: Arc::clone(&self.world.clock),
             rooms: Arc::clone(&self.rooms),
@@ -366,15 +370,15 @@ impl RpcNode {
 
     /// The service that has all requests of a client: it must not have more of them for claiming to be
     /// several exports.
-    fn service(&self, client: Nid) -> &Mutex<Service<Box<Arrived>>> {
-        let spread = client.0.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
+    fn service(&self, account: Nid) -> &Mutex<Service<Box<Arrived>>> {
+        let spread = account.0.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
         &self.services[spread as usize % self.services.len()]
     }
 
     /// Starts what waited for others to end or to begin.
-    fn run_waiting(self: &Arc<Self>, client: Nid) {
+    fn run_waiting(self: &Arc<Self>, account: Nid) {
         loop {
-            let next = self.service(client).lock().next(self.now());
+            let next = self.service(account).lock().next(self.now());
             let Some((id, arrived)) = next else { return };
             let work = Box::pin(Arc::clone(self).work(id, arrived, false));
             self.world.tasks.spawn("rpc request", work);
@@ -385,7 +389,7 @@ impl RpcNode {
 /// A request that the service counts as running. Dropped unsent, it ends without an answer.
 struct Pending {
     node: Arc<RpcNode>,
-    from: Nid,
+    account: Nid,
     id: RequestId,
     body: Option<PtlrpcBody>,
 }
@@ -404,20 +408,20 @@ impl Pending {
     fn answer(mut self, head: ReplyHead, reply: Option<Reply>, known: bool) {
         let Some(body) = self.body.take() else { return };
         let now = self.node.now();
-        let way = self.node.service(self.from).lock().finish(now, self.id);
+        let way = self.node.service(self.account).lock().finish(now, self.id);
         if let Some(way) = way {
             let way = if known { way } else { Way { timeout: 0, ..way } };
             self.node.send_reply(&way, &body, &head, reply.as_ref());
         }
-        self.node.run_waiting(self.from);
+        self.node.run_waiting(self.account);
     }
 }
 
 impl Drop for Pending {
     fn drop(&mut self) {
         if self.body.take().is_some() {
-            self.node.service(self.from).lock().abandon(self.id);
-            self.node.run_waiting(self.from);
+            self.node.service(self.account).lock().abandon(self.id);
+            self.node.run_waiting(self.account);
         }
     }
 }

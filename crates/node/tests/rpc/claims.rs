@@ -5,6 +5,7 @@ use std::net::SocketAddrV4;
 
 use parking_lot::Mutex;
 use sheen_io::{Connection, Listener, Network};
+use sheen_rpc::budget::Limit;
 use sheen_rpc::limits::{XID_STEP, first_xid};
 use sheen_rpc::reply_portal;
 use sheen_types::Instant;
@@ -149,6 +150,42 @@ fn bytes_for_a_server_are_not_fetched_under_its_nid() {
         assert_eq!(fetch(&liar).await, None);
         let honest = node(world.clone(), server, 988).await;
         assert_eq!(fetch(&honest).await.as_deref(), Some(&b"bytes"[..]));
+    });
+}
+
+/// What a peer has for NIDs that it only claims is of its address: of all of them together, and of no owner's.
+#[test]
+fn a_nid_that_is_claimed_costs_its_owner_nothing() {
+    let network = Virtual::new(8, Weather { chunks: false, ..Weather::default() });
+    let world = network.world();
+    network.run(async move {
+        let (server, owner) = (nid(9), nid(3));
+        let serving = node(world.clone(), server, 988).await;
+        let _target = serve(&serving, 500);
+        serving.budget().set(Limit::RequestsActive, 8);
+        serving.budget().set(Limit::BulkBytes, 4 * MIB);
+        let liars = [liar(&world, owner).await, liar(&world, nid(4)).await];
+        let imports = liars.each_ref().map(|liar| import(liar, vec![server]));
+        for import in &imports {
+            import.connect().await.unwrap();
+        }
+        for import in &imports {
+            for _ in 0..20 {
+                let hangs = import.call(Call::new(order("hang", 4 * MIB)));
+                world.tasks.spawn("hang", Box::pin(async move { drop(hangs.await) }));
+            }
+            sleep(&world, Duration::from_secs(1)).await;
+            assert_eq!(serving.service_load().0, 8, "of both together");
+        }
+        let honest = node(world.clone(), owner, 988).await;
+        let import = import(&honest, vec![server]);
+        import.connect().await.unwrap();
+        let begun = world.clock.now();
+        for _ in 0..3 {
+            let get = Call::new(order("get", MIB)).with_bulk(Bulk::Sink(MIB));
+            assert_eq!(import.call(get).await.unwrap().bulk_length(), MIB);
+        }
+        assert!(world.clock.now().since(begun) < Duration::from_secs(5));
     });
 }
 

@@ -112,38 +112,38 @@ impl<T> Clients<T> {
     }
 
     /// Whether so many requests of the client wait that it should be read slowly.
-    pub(super) fn has_many(&self, from: Nid) -> bool {
-        self.clients.get(&from).is_some_and(|it| it.queued >= limits::CLIENT_QUEUED_READ)
+    pub(super) fn has_many(&self, account: Nid) -> bool {
+        self.clients.get(&account).is_some_and(|it| it.queued >= limits::CLIENT_QUEUED_READ)
     }
 
     /// Whether a request that arrives need not wait for others of its client.
-    pub(super) fn may_run(&self, from: Nid, class: Class) -> bool {
-        self.clients.get(&from).is_none_or(|client| {
+    pub(super) fn may_run(&self, account: Nid, class: Class) -> bool {
+        self.clients.get(&account).is_none_or(|client| {
             let at = class as usize;
             client.queues[at].waiting.is_empty() && client.active[at] < limit(&self.budget, class)
         })
     }
 
     /// A request runs.
-    pub(super) fn begin(&mut self, from: Nid, class: Class) {
-        self.clients.entry(from).or_default().active[class as usize] += 1;
+    pub(super) fn begin(&mut self, account: Nid, class: Class) {
+        self.clients.entry(account).or_default().active[class as usize] += 1;
     }
 
     /// A request has ended.
-    pub(super) fn end(&mut self, from: Nid, class: Class) {
-        let Some(client) = self.clients.get_mut(&from) else { return };
+    pub(super) fn end(&mut self, account: Nid, class: Class) {
+        let Some(client) = self.clients.get_mut(&account) else { return };
         client.active[class as usize] -= 1;
         if client.queued > 0 {
-            self.take_turns(from);
+            self.take_turns(account);
         }
     }
 
     /// A request waits. The newest copy of a waiting one replaces the older.
     pub(super) fn wait(&mut self, class: Class, arrival: Arrival, mut item: T) -> Waiting {
-        let from = arrival.from;
+        let account = arrival.account;
         let name = identity(&arrival);
         let is_resent = arrival.flags.contains(MsgFlags::RESENT);
-        let client = self.clients.entry(from).or_default();
+        let client = self.clients.entry(account).or_default();
         if let Some((class, number)) = self.places.get(&name).filter(|_| is_resent) {
             let queue = &mut client.queues[*class as usize];
             let at = usize::try_from(number - queue.first).unwrap_or(usize::MAX);
@@ -167,28 +167,28 @@ impl<T> Clients<T> {
         let number = queue.first + queue.waiting.len() as u64;
         queue.waiting.push_back((arrival, item));
         self.places.entry(name).or_insert((class, number));
-        self.take_turns(from);
+        self.take_turns(account);
         Waiting::Added
     }
 
     /// A request waits, before all others of its class and client.
     pub(super) fn wait_first(&mut self, class: Class, request: (Arrival, T)) {
-        let from = request.0.from;
-        let client = self.clients.entry(from).or_default();
+        let account = request.0.account;
+        let client = self.clients.entry(account).or_default();
         client.queued += 1;
         client.queued_bytes += request.0.bytes;
         let queue = &mut client.queues[class as usize];
         queue.first -= 1;
         self.places.insert(identity(&request.0), (class, queue.first));
         queue.waiting.push_front(request);
-        self.take_turns(from);
+        self.take_turns(account);
     }
 
     /// Takes the request whose turn it is.
     pub(super) fn next(&mut self) -> Option<(Class, Arrival, T)> {
         loop {
-            let from = self.ring.pop_front()?;
-            let Some(client) = self.clients.get_mut(&from) else { continue };
+            let account = self.ring.pop_front()?;
+            let Some(client) = self.clients.get_mut(&account) else { continue };
             client.is_in_turn = false;
             // One that has too many running comes back when one of those ends.
             let Some(class) = client.ready(&self.budget) else { continue };
@@ -204,7 +204,7 @@ impl<T> Clients<T> {
                 self.places.remove(&name);
             }
             if more {
-                self.take_turns(from);
+                self.take_turns(account);
             }
             return Some((class, arrival, item));
         }
@@ -215,11 +215,11 @@ impl<T> Clients<T> {
         self.clients.retain(|_, client| !client.is_idle());
     }
 
-    fn take_turns(&mut self, from: Nid) {
-        if let Some(client) = self.clients.get_mut(&from)
+    fn take_turns(&mut self, account: Nid) {
+        if let Some(client) = self.clients.get_mut(&account)
             && !std::mem::replace(&mut client.is_in_turn, true)
         {
-            self.ring.push_back(from);
+            self.ring.push_back(account);
         }
     }
 }

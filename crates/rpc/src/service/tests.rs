@@ -4,6 +4,7 @@ use crate::budget::Limit;
 fn arrival(xid: u64, opcode: Opcode) -> Arrival {
     Arrival {
         from: Nid(1),
+        account: Nid(1),
         portal: Portal::MDS_REQUEST,
         handle: ObdHandle(7),
         xid: Xid(xid),
@@ -164,7 +165,7 @@ fn a_target_has_its_own_times() {
 
 /// As [`arrival`], of another client.
 fn of_client(client: u64, xid: u64, opcode: Opcode) -> Arrival {
-    Arrival { from: Nid(client), ..arrival(xid * 64, opcode) }
+    Arrival { from: Nid(client), account: Nid(client), ..arrival(xid * 64, opcode) }
 }
 
 #[test]
@@ -261,4 +262,27 @@ fn a_copy_is_found_among_many_that_wait() {
         }
     }
     assert_eq!((ran, service.load()), (9_999, (0, 0)));
+}
+
+#[test]
+fn a_request_under_a_claimed_nid_is_no_copy_of_the_owners_and_counts_for_the_address() {
+    let mut service = service(1);
+    let claim = |nid, xid| {
+        let flags = MsgFlags::RESENT;
+        Arrival { account: Nid(9), flags, ..of_client(nid, xid, Opcode::MDS_REINT) }
+    };
+    let own = |xid| of_client(1, xid, Opcode::MDS_REINT);
+    assert!(matches!(service.arrive(seconds(0), own(1), "own 1"), Verdict::Run(..)));
+    assert_eq!(service.arrive(seconds(0), own(2), "own 2"), Verdict::Queued);
+    let Verdict::Run(first, _) = service.arrive(seconds(0), claim(1, 1), "false 1") else {
+        panic!("it is no copy of the one that runs");
+    };
+    assert_eq!(service.arrive(seconds(0), claim(1, 2), "false 2"), Verdict::Queued);
+    assert_eq!(service.arrive(seconds(0), claim(2, 1), "false 3"), Verdict::Queued);
+    service.finish(seconds(1), first);
+    let mut next =
+        || service.next(seconds(1)).map(|(id, item)| (service.finish(seconds(1), id), item));
+    assert_eq!(next().map(|it| it.1), Some("false 2"));
+    assert_eq!(next().map(|it| it.1), Some("false 3"));
+    assert_eq!(next().map(|it| it.1), None, "the owner's waits for its own");
 }

@@ -126,6 +126,7 @@ impl Server {
         let body = message.body().expect("with a body");
         let arrival = Arrival {
             from,
+            account: from,
             portal: Portal::MDS_REQUEST,
             handle: body.handle,
             xid: Xid(bits.0),

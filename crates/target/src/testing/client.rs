@@ -96,6 +96,7 @@ impl TestTarget {
             uuid: Uuid::new(uuid),
             nid,
             is_proven: AtomicBool::new(true),
+            address: Mutex::default(),
             import: ObdHandle(self.target.world.random.number()),
             session: Mutex::new(Session {
                 handle: ObdHandle(0),
@@ -172,6 +173,8 @@ struct Client {
     nid: Nid,
     /// More than its word shows that it is there.
     is_proven: AtomicBool,
+    /// Where it comes from, if that is not its node.
+    address: Mutex<Option<Nid>>,
     import: ObdHandle,
     session: Mutex<Session>,
     conn_cnt: AtomicU32,
@@ -345,6 +348,12 @@ impl TestClient {
         self.inner.is_proven.store(is_proven, Ordering::Release);
     }
 
+    /// From now on it comes from the address of this NID, and only its word says that it is at its node.
+    pub fn claim_from(&self, address: Nid) {
+        *self.inner.address.lock() = Some(address);
+        self.set_proven(false);
+    }
+
     /// The same session as somebody at `nid` would use it who has seen its handle.
     #[must_use]
     pub fn stolen(&self, nid: Nid) -> TestClient {
@@ -361,6 +370,7 @@ impl TestClient {
             uuid: old.uuid.clone(),
             nid,
             is_proven: AtomicBool::new(old.is_proven.load(Ordering::Acquire)),
+            address: Mutex::new(*old.address.lock()),
             import: old.import,
             session: Mutex::new(Session { handle, agreed, connect_flags: OpFlags::NONE }),
             conn_cnt: AtomicU32::new(old.conn_cnt.load(Ordering::Acquire)),
@@ -438,6 +448,7 @@ impl TestClient {
         let incoming = Incoming {
             from: inner.nid,
             is_proven: inner.is_proven.load(Ordering::Acquire),
+            account: inner.address.lock().unwrap_or(inner.nid),
             portal: format.request_portal,
             xid,
             reply_bytes_max: call.reply_room.unwrap_or(1 << 16),

@@ -63,13 +63,9 @@ fn a_client_with_too_many_locks_is_called_back_and_refused_and_another_is_not() 
     world.clone().run(async move {
         let (node, _) = start(&world, &manual_store()).await;
         node.target.budget().set(Limit::Locks, 1_000);
-        let (hostile, good) = (node.connect("hostile").await, node.connect("good").await);
-        let lock = |number: u64| {
-            let mut request = inode_lock(LockMode::Pr, number);
-            let fid = Fid::new(0x2_0000_0402, number as u32);
-            request.dlm_req.desc.resource.name = ResourceName::of_fid(fid);
-            request
-        };
+        let hostile = node.connect("hostile").await;
+        let good = node.client_at("good", Nid::tcp([10, 0, 0, 8].into()));
+        good.connect().await.unwrap();
         let mut refused = 0;
         for number in 1..=10_000 {
             let answer = hostile.call(lock(number)).await;
@@ -77,8 +73,7 @@ fn a_client_with_too_many_locks_is_called_back_and_refused_and_another_is_not() 
         }
         let held = node.target.view().locks.granted.iter().sum::<u64>();
         assert_eq!(held, 10_000 - refused);
-        // They are counted now and then.
-        assert!((1_000..1_000 + 256).contains(&held), "{held} locks");
+        assert_eq!(held, 1_000);
         assert_eq!(node.target.budget().refused(Limit::Locks), refused);
         let blocking = |request: &Request| matches!(request, Request::LdlmBlCallback(_));
         world.sleep(Duration::from_secs(1)).await;
@@ -162,5 +157,185 @@ fn a_client_that_says_of_each_request_that_it_was_sent_before_has_no_more_locks(
         let before = held(&node);
         assert_eq!(hostile.call_with(resent(7)).await.unwrap().errno(), None);
         assert_eq!(held(&node), before);
+    });
+}
+
+#[test]
+fn the_exports_of_a_node_share_its_limit_of_locks() {
+    let world = TestWorld::new(45);
+    world.clone().run(async move {
+        let (node, _) = start(&world, &manual_store()).await;
+        node.target.budget().set(Limit::Locks, 1_000);
+        let mut exports = Vec::new();
+        for number in 0..50 {
+            exports.push(node.connect(&format!("hostile-{number}")).await);
+        }
+        for number in 1..=10_000 {
+            exports[number as usize % exports.len()].call(lock(number)).await;
+        }
+        assert_eq!(held(&node), 1_000);
+        assert_eq!(exports[7].call(lock(20_000)).await.errno(), Some(Errno::EINPROGRESS));
+        let first = node.target.namespace().dump(lock(1).dlm_req.desc.resource.name);
+        exports[1].cancel(&[first[0].handle]).await;
+        assert_eq!(exports[7].call(lock(20_000)).await.errno(), None, "there is room at once");
+        // The oldest of all of them are called back.
+        world.sleep(Duration::from_secs(1)).await;
+        let blocking = |request: &Request| matches!(request, Request::LdlmBlCallback(_));
+        let called_back = exports.iter().filter(|it| it.callbacks().iter().any(blocking)).count();
+        assert_eq!(called_back, exports.len());
+        let good = node.client_at("good", Nid::tcp([10, 0, 0, 8].into()));
+        good.connect().await.unwrap();
+        for number in 20_001..20_500 {
+            assert_eq!(good.call(lock(number)).await.errno(), None, "another node");
+        }
+    });
+}
+
+#[test]
+fn a_client_moves_to_no_node_that_has_its_exports() {
+    let world = TestWorld::new(46);
+    world.clone().run(async move {
+        let (node, _) = start(&world, &manual_store()).await;
+        node.target.budget().set(Limit::Exports, 2);
+        let (full, free) = (Nid::tcp([10, 0, 0, 8].into()), Nid::tcp([10, 0, 0, 9].into()));
+        for name in ["1", "2"] {
+            node.client_at(name, full).connect().await.unwrap();
+        }
+        let mover = node.connect("mover").await;
+        assert_eq!(mover.stolen(full).connect().await.unwrap_err(), Errno::EBUSY);
+        assert_eq!(node.target.budget().refused(Limit::Exports), 1);
+        // It stays where it was, and goes where there is room.
+        assert_eq!(mover.call(ObdPing::default()).await.errno(), None);
+        mover.stolen(free).connect().await.unwrap();
+        assert_eq!(node.target.export_of(&Uuid::new("mover")).unwrap().nid(), free);
+        node.connect("3").await;
+        node.connect("4").await;
+        assert_eq!(node.client("5").connect().await.unwrap_err(), Errno::EBUSY);
+    });
+}
+
+#[test]
+fn a_client_that_moves_keeps_what_it_has_and_gets_no_more_than_one_node_may_have() {
+    let world = TestWorld::new(47);
+    world.clone().run(async move {
+        let (node, _) = start(&world, &manual_store()).await;
+        node.target.budget().set(Limit::Locks, 1_000);
+        let there = Nid::tcp([10, 0, 0, 8].into());
+        let (mover, resident) = (node.connect("mover").await, node.client_at("resident", there));
+        resident.connect().await.unwrap();
+        for number in 1..=600 {
+            assert_eq!(mover.call(lock(number)).await.errno(), None);
+            assert_eq!(resident.call(lock(1_000 + number)).await.errno(), None);
+        }
+        let mover = mover.stolen(there);
+        mover.connect().await.unwrap();
+        assert_eq!(held(&node), 1_200);
+        assert_eq!(resident.call(lock(5_000)).await.errno(), Some(Errno::EINPROGRESS));
+        assert_eq!(mover.call(lock(5_000)).await.errno(), Some(Errno::EINPROGRESS));
+        let of = |number: u64| -> Vec<LockHandle> {
+            let locks = node.target.namespace().dump(lock(number).dlm_req.desc.resource.name);
+            locks.iter().map(|it| it.handle).collect()
+        };
+        mover.cancel(&(1..=200).flat_map(of).collect::<Vec<_>>()).await;
+        assert_eq!(resident.call(lock(5_000)).await.errno(), Some(Errno::EINPROGRESS));
+        resident.cancel(&of(1_001)).await;
+        assert_eq!(resident.call(lock(5_000)).await.errno(), None);
+        assert_eq!(mover.call(lock(5_001)).await.errno(), Some(Errno::EINPROGRESS));
+        // Where it was it has nothing any more.
+        let other = node.connect("other").await;
+        for number in 10_000..10_900 {
+            assert_eq!(other.call(lock(number)).await.errno(), None);
+        }
+    });
+}
+
+#[test]
+fn limits_are_lowered_and_raised_under_clients_that_have_more() {
+    let world = TestWorld::new(48);
+    world.clone().run(async move {
+        let store = manual_store();
+        let (node, _) = start(&world, &store).await;
+        let clients = [node.connect("1").await, node.connect("2").await, node.connect("3").await];
+        for number in 1..=500 {
+            assert_eq!(clients[0].call(lock(number)).await.errno(), None);
+        }
+        node.target.budget().set(Limit::Locks, 100);
+        node.target.budget().set(Limit::Exports, 1);
+        assert_eq!(clients[1].call(lock(1_000)).await.errno(), Some(Errno::EINPROGRESS));
+        world.sleep(Duration::from_secs(1)).await;
+        assert_eq!(clients[0].callbacks().len(), 500, "it is called back from all");
+        node.target.budget().set(Limit::Locks, 1_000);
+        assert_eq!(clients[1].call(lock(1_000)).await.errno(), None);
+        // Those that are there stay, and no other comes.
+        clients[2].connect().await.unwrap();
+        assert_eq!(clients[2].call(ObdPing::default()).await.errno(), None);
+        assert_eq!(node.client("4").connect().await.unwrap_err(), Errno::EBUSY);
+        store.commit().unwrap();
+        let (node, _) = start(&world, &Arc::new(store.crash())).await;
+        node.target.budget().set(Limit::Exports, 1);
+        let clients = clients.each_ref().map(|client| client.follow(&node));
+        for client in &clients {
+            client.connect().await.unwrap();
+        }
+        for client in clients {
+            let finish = async move { drop(finish_recovery(&client).await) };
+            world.world().tasks.spawn("finish", Box::pin(finish));
+        }
+        world.settle().await;
+        assert_eq!(node.target.view().recovery.status, RecoveryStatus::Complete);
+        assert_eq!(node.client("4").connect().await.unwrap_err(), Errno::EBUSY);
+    });
+}
+
+#[test]
+fn what_is_in_the_servers_own_process_is_not_limited() {
+    let world = TestWorld::new(49);
+    world.clone().run(async move {
+        let (node, _) = start(&world, &manual_store()).await;
+        node.target.budget().set(Limit::Locks, 100);
+        node.target.budget().set(Limit::Exports, 1);
+        let servers = [node.connect_server("1_UUID").await, node.connect_server("2_UUID").await];
+        for number in 1..=300 {
+            let server = &servers[number as usize % 2];
+            assert_eq!(server.call(lock(number)).await.errno(), None);
+        }
+    });
+}
+
+#[test]
+fn exports_of_a_claimed_nid_use_up_the_budget_of_the_address_that_they_come_from() {
+    let world = TestWorld::new(50);
+    world.clone().run(async move {
+        let (node, _) = start(&world, &manual_store()).await;
+        node.target.budget().set(Limit::Exports, 3);
+        node.target.budget().set(Limit::Locks, 100);
+        let (owner, address) = (Nid::tcp([10, 0, 0, 8].into()), Nid::tcp([10, 0, 0, 66].into()));
+        let liar = |name: &str, nid| {
+            let liar = node.client_at(name, nid);
+            liar.claim_from(address);
+            liar
+        };
+        let liars = [liar("1", owner), liar("2", owner), liar("3", Nid::tcp([10, 0, 0, 9].into()))];
+        for liar in &liars {
+            liar.connect().await.unwrap();
+        }
+        assert_eq!(liar("4", owner).connect().await.unwrap_err(), Errno::EBUSY);
+        for number in 1..=150 {
+            liars[number as usize % 3].call(lock(number)).await;
+        }
+        assert_eq!(held(&node), 100, "of all the NIDs that it claims");
+        let owners = ["a", "b", "c"].map(|name| node.client_at(name, owner));
+        for client in &owners {
+            client.connect().await.unwrap();
+            for number in 0..30 {
+                let of = lock(1_000 + u64::from(client.handle().0 as u16) * 100 + number);
+                assert_eq!(client.call(of).await.errno(), None);
+            }
+        }
+        // A client whose word is all that there is goes on with what it has where it is shown.
+        let shown = liars[0].stolen(address);
+        shown.set_proven(true);
+        shown.connect().await.unwrap();
+        assert_eq!(shown.call(lock(5_000)).await.errno(), Some(Errno::EINPROGRESS));
     });
 }
