@@ -15,6 +15,7 @@ use crate::ahead;
 use crate::busy::Busy;
 use crate::invalidate::Kernel;
 use crate::jobs::Jobs;
+use crate::place::Place;
 use crate::questions::Questions;
 use crate::write_backs::WriteBacks;
 
@@ -114,16 +115,16 @@ impl std::error::Error for MountError {}
 /// A mounted file system. Dropping it unmounts.
 pub struct Mounted {
     session: BackgroundSession,
-    path: PathBuf,
+    place: Place,
     backs: Arc<WriteBacks>,
     runtime: tokio::runtime::Handle,
 }
 
 impl Mounted {
-    /// Where it is mounted.
+    /// Which mount it is.
     #[must_use]
-    pub fn path(&self) -> &Path {
-        &self.path
+    pub fn place(&self) -> &Place {
+        &self.place
     }
 
     /// Waits until somebody unmounts it (`umount`, `fusermount3 -u`), and until servers have what mappings
@@ -178,7 +179,7 @@ pub fn mount(
     let device = session.as_fd().try_clone_to_owned().map_err(refused)?;
     let session = session.spawn().map_err(refused)?;
     kernel.attach(session.notifier(), device.into());
-    Ok(Mounted { session, path: path.to_owned(), backs, runtime: handle })
+    Ok(Mounted { session, place: Place::newest_at(&point), backs, runtime: handle })
 }
 
 /// The usual mistakes, found before the kernel finds them less clearly. Answers the mount point's

@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use clap::Args;
 use rustix::fs::{FlockOperation, Mode, OFlags};
+use sheen_fuse::Place;
 use sheen_io_os::SocketFolder;
 use sheen_store_disk::{Config, FormatOptions, StoreDisk};
 use sheen_types::{Errno, Nid, TargetKind};
@@ -34,6 +35,8 @@ const PORT_UNPRIVILEGED: u16 = 9988;
 const TIMEOUT: u64 = 20;
 /// Seconds that a restarted server waits for clients: those that live come back within two.
 const RECOVERY: u64 = 15;
+/// The key of the number of the mount's device.
+const MOUNT_DEVICE: &str = "mount.device";
 /// How long a process may take to end that stands still.
 const PATIENCE_FORCED: Duration = Duration::from_secs(1);
 /// How long a process may take to end by itself.
@@ -233,6 +236,7 @@ impl Cluster {
             self.mount().adopt(pid).map_err(|error| io_fault(&self.run(), &error))?;
             let point = words.into_iter().rev().find(|word| !word.is_empty());
             self.values.extend(point.map(|point| ("mount".to_owned(), point)));
+            self.values.remove(MOUNT_DEVICE);
         }
         Ok(())
     }
@@ -302,7 +306,13 @@ impl Cluster {
 
     /// How the mount does.
     fn health(&self) -> Health {
-        sign::health(&self.mount(), Path::new(self.get("mount").unwrap_or_default()))
+        sign::health(&self.mount(), &self.place())
+    }
+
+    /// Which mount it is.
+    fn place(&self) -> Place {
+        let device = self.get(MOUNT_DEVICE).map(str::to_owned);
+        Place::new(Path::new(self.get("mount").unwrap_or_default()), device)
     }
 
     /// The targets that are there, MGT first.
@@ -595,7 +605,7 @@ fn start_mount(cluster: &mut Cluster, options: &Up) -> Result<(), Fault> {
     }
     if health == Health::Alive {
         return match cluster.get("mount") {
-            Some(known) if known == path_text && !sheen_fuse::is_mount_point(&path) => {
+            Some(known) if known == path_text && cluster.place().found().is_none() => {
                 Err(sign::elsewhere(&cluster.mount(), &path))
             }
             Some(known) if known == path_text => Ok(()),
@@ -608,7 +618,7 @@ fn start_mount(cluster: &mut Cluster, options: &Up) -> Result<(), Fault> {
     }
     // A mount process that was killed leaves a mount point that answers nothing.
     if cluster.get("mount") == Some(&path_text) {
-        mount::detach(&path);
+        cluster.place().detach_dead().map_err(|why| mount::stays(&why))?;
     }
     // By the directory, as another file system may have taken its place at the address by now.
     let source = cluster.directory.to_string_lossy().into_owned();
@@ -616,7 +626,9 @@ fn start_mount(cluster: &mut Cluster, options: &Up) -> Result<(), Fault> {
     let arguments =
         ["mount", "--foreground", "-o", settings, &source, &path_text].map(str::to_owned);
     cluster.mount().start(&arguments)?;
+    let device = Place::newest_at(&path).device().map(str::to_owned);
     cluster.values.insert("mount".to_owned(), path_text);
+    cluster.values.extend(device.map(|device| (MOUNT_DEVICE.to_owned(), device)));
     cluster.save()
 }
 
@@ -635,8 +647,9 @@ pub(crate) fn down(options: &Down) -> Result<(), Fault> {
         (true, Health::Alive) => health = Health::Hangs,
         _ => {}
     }
-    if let Some(path) = cluster.values.remove("mount") {
-        end_mount(&cluster.mount(), health, (Path::new(&path), options.force))?;
+    if cluster.get("mount").is_some() {
+        end_mount(&cluster.mount(), health, (&cluster.place(), options.force))?;
+        cluster.values.retain(|key, _| key != "mount" && key != MOUNT_DEVICE);
     }
     let patience = if is_still { PATIENCE_FORCED } else { PATIENCE };
     cluster.mount().stop(patience);
@@ -647,27 +660,24 @@ pub(crate) fn down(options: &Down) -> Result<(), Fault> {
     cluster.save()
 }
 
-fn end_mount(daemon: &Daemon, health: Health, (path, force): (&Path, bool)) -> Result<(), Fault> {
+fn end_mount(daemon: &Daemon, health: Health, (place, force): (&Place, bool)) -> Result<(), Fault> {
     let unmounted = match health {
-        Health::Dead => {
-            mount::detach(path);
-            return Ok(());
-        }
-        Health::Hangs => Err(sign::hangs(daemon, path)),
+        Health::Dead => return place.detach_dead().map_err(|why| mount::stays(&why)),
+        Health::Hangs => Err(sign::hangs(daemon, place.path())),
         // Its process ends it where it is, unless programs use it.
-        Health::Alive if !sheen_fuse::is_mount_point(path) => match daemon.ends(PATIENCE) {
+        Health::Alive if place.found().is_none() => match daemon.ends(PATIENCE) {
             true => Ok(()),
             false if force => return Ok(()),
-            false => Err(sign::elsewhere(daemon, path)),
+            false => Err(sign::elsewhere(daemon, place.path())),
         },
-        Health::Alive => mount::unmount(path),
+        Health::Alive => place.unmount().map_err(|why| mount::stays(&why)),
     };
     match unmounted {
         Ok(()) => {
             daemon.wait(PATIENCE);
             Ok(())
         }
-        Err(_) if force => sign::force(daemon, path),
+        Err(_) if force => sign::force(daemon, place),
         Err(fault) => Err(fault),
     }
 }
@@ -689,10 +699,9 @@ pub(crate) fn status(options: &Status) -> Result<(), Fault> {
     };
     output::line(format_args!("server:      {}{hint}", state(cluster.server())));
     output::line(format_args!("mgs:         {}", cluster.get("nid").unwrap_or("not started yet")));
-    let place = Path::new(cluster.get("mount").unwrap_or_default());
     let hint = match cluster.health() {
         Health::Hangs => ", does not answer: `sheen down --force` ends it",
-        Health::Alive if !sheen_fuse::is_mount_point(place) => {
+        Health::Alive if cluster.place().found().is_none() => {
             ", not mounted here: in another mount namespace, or unmounted while programs used it"
         }
         Health::Alive | Health::Dead => "",

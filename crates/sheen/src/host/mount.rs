@@ -6,14 +6,13 @@ use std::time::Duration;
 
 use clap::Args;
 use rustix::fs::OFlags;
-use rustix::mount::UnmountFlags;
 use sheen_assembly::NodeConnector;
 use sheen_client::config::{self, MountOptions};
 use sheen_client::data::Osts;
 use sheen_client::locks::CallbackRouter;
 use sheen_client::posix::AccessTimes;
 use sheen_client::posix::FileSystem;
-use sheen_fuse::{Jobs, Questions};
+use sheen_fuse::{Jobs, Questions, Stays};
 use sheen_io::World;
 use sheen_io_os::Host;
 use sheen_node::rpc::RpcNode;
@@ -23,7 +22,7 @@ use super::daemon::{self, Daemon};
 use super::parameters::{self, Follower, MountState};
 use super::way::Way;
 use super::{invalid, io_fault, private, server};
-use crate::output::Fault;
+use crate::output::{Fault, errno_of};
 
 /// How long to wait for the MGS and the MDT.
 pub(super) const TIMEOUT: Duration = Duration::from_secs(60);
@@ -264,17 +263,17 @@ async fn connect(
 
 /// Waits until somebody unmounts it, or asks this process to end.
 async fn until_unmounted(mounted: sheen_fuse::Mounted) -> Result<(), Fault> {
-    let path = mounted.path().to_owned();
+    let place = mounted.place().clone();
     let mut ended = tokio::task::spawn_blocking(move || mounted.wait());
     loop {
         tokio::select! {
             _ = &mut ended => return Ok(()),
             signalled = server::wait_for_signal() => signalled?,
         }
-        let place = path.clone();
-        let unmounted = tokio::task::spawn_blocking(move || unmount(&place)).await;
-        if let Ok(Err(fault)) = unmounted {
-            tracing::warn!("{}", fault.text);
+        let place = place.clone();
+        let unmounted = tokio::task::spawn_blocking(move || place.unmount()).await;
+        if let Ok(Err(why)) = unmounted {
+            tracing::warn!("{why}");
         }
     }
 }
@@ -304,39 +303,13 @@ pub(super) fn check_point(path: &Path) -> Result<(), Fault> {
     }
 }
 
-/// Unmounts; refuses while it is in use.
-pub(super) fn unmount(path: &Path) -> Result<(), Fault> {
-    if rustix::process::geteuid().is_root() {
-        return match rustix::mount::unmount(path, UnmountFlags::empty()) {
-            Ok(()) | Err(rustix::io::Errno::INVAL) => Ok(()),
-            Err(rustix::io::Errno::BUSY) => Err(busy(path)),
-            Err(error) => Err(io_fault(path, &error.into())),
-        };
-    }
-    let done = std::process::Command::new("fusermount3").arg("-u").arg(path).output();
-    let done = done.map_err(|error| io_fault(Path::new("fusermount3"), &error))?;
-    match done.status.success() {
-        true => Ok(()),
-        false if String::from_utf8_lossy(&done.stderr).contains("busy") => Err(busy(path)),
-        false => {
-            let text = String::from_utf8_lossy(&done.stderr).trim().to_owned();
-            Err(Fault::new(Errno::EIO, text))
-        }
-    }
-}
-
-fn busy(path: &Path) -> Fault {
-    let text = format!("{} is in use: a program works in it; end it and try again", path.display());
-    Fault::new(Errno::EBUSY, text)
-}
-
-/// Takes away a mount point whose process is dead.
-pub(super) fn detach(path: &Path) {
-    if rustix::process::geteuid().is_root() {
-        let _ = rustix::mount::unmount(path, UnmountFlags::DETACH);
-    } else {
-        let _ = std::process::Command::new("fusermount3").arg("-uz").arg(path).output();
-    }
+/// Why a mount could not be unmounted.
+pub(super) fn stays(why: &Stays) -> Fault {
+    let errno = match why {
+        Stays::Busy(_) | Stays::Covered(_) => Errno::EBUSY,
+        Stays::Failed(_, error) => errno_of(error),
+    };
+    Fault::new(errno, why.to_string())
 }
 
 impl Daemon {

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use rustix::process::{Signal, kill_process};
 use sheen_control::{Client, Question};
+use sheen_fuse::Place;
 use sheen_types::Errno;
 
 use super::daemon::{self, Daemon};
@@ -46,14 +47,15 @@ pub(super) enum Health {
     Hangs,
 }
 
-/// How the process `daemon` does that serves `path`.
-pub(super) fn health(daemon: &Daemon, path: &Path) -> Health {
+/// How the process `daemon` does that serves `place`. What is not mounted here cannot be asked.
+pub(super) fn health(daemon: &Daemon, place: &Place) -> Health {
     let is_dying = match daemon.lasting(PATIENCE) {
         Ok(None) => return Health::Dead,
         Ok(Some(_)) => false,
         Err(_) => true,
     };
-    match !is_dying && answers(path) {
+    let answers = || place.found().is_none_or(|path| answers(&path));
+    match !is_dying && answers() {
         true => Health::Alive,
         false => Health::Hangs,
     }
@@ -131,8 +133,9 @@ pub(super) fn hangs(daemon: &Daemon, path: &Path) -> Fault {
 }
 
 /// Ends a mount whatever its process does and whoever waits for it.
-pub(super) fn force(daemon: &Daemon, path: &Path) -> Result<(), Fault> {
-    if let Err(error) = sheen_fuse::abort(path)
+pub(super) fn force(daemon: &Daemon, place: &Place) -> Result<(), Fault> {
+    let path = place.path();
+    if let Err(error) = sheen_fuse::abort(place)
         && error.kind() != std::io::ErrorKind::NotFound
     {
         let text = format!(
@@ -142,7 +145,7 @@ pub(super) fn force(daemon: &Daemon, path: &Path) -> Result<(), Fault> {
         );
         return Err(Fault::new(errno_of(&error), text));
     }
-    mount::detach(path);
+    let detached = place.detach();
     if let Some(pid) = daemon.pid() {
         // It ends by itself when its connection is gone, and gives its locks back, unless it hangs.
         if !daemon.wait(PATIENCE) {
@@ -150,7 +153,7 @@ pub(super) fn force(daemon: &Daemon, path: &Path) -> Result<(), Fault> {
         }
     }
     match daemon.wait(END) {
-        true => Ok(()),
+        true => detached.map_err(|why| mount::stays(&why)),
         false => Err(hangs(daemon, path)),
     }
 }

@@ -2,12 +2,13 @@
 //! other users planted first is not believed.
 
 use std::fs;
-use std::os::unix::fs::{PermissionsExt, chown};
+use std::os::unix::fs::{PermissionsExt, chown, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 use std::sync::Arc;
 use std::time::Duration;
 
+use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 use sheen_testkit::cluster::{Cluster, program};
 use sheen_testkit::process::{self, text};
 use sheen_testkit::scene::{play, scene};
@@ -149,6 +150,61 @@ impl Drop for Bystander {
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
+}
+
+/// Whether a tmpfs is mounted there.
+fn has_tmpfs(path: &Path) -> bool {
+    let line = format!(" {} tmpfs ", path.display());
+    text(Path::new("/proc/self/mounts")).lines().any(|it| it.contains(&line))
+}
+
+#[test]
+fn down_unmounts_its_own_mount_wherever_it_is_and_no_other() {
+    scene("own-mount", 1, LIMIT, |cluster| {
+        cluster.down()?;
+        let (above, aside) = (cluster.logs().join("above"), cluster.logs().join("aside"));
+        let (place, decoy) = (above.join("mnt"), cluster.logs().join("decoy"));
+        let trap = decoy.join("mnt");
+        [&place, &trap].into_iter().try_for_each(fs::create_dir_all).told("mkdir")?;
+        let at = |path: &Path| path.to_string_lossy().into_owned();
+        let (dir, mnt) = (at(&cluster.dir()), at(&place));
+        let up = ["up", "--dir", &dir, "--mount", &mnt];
+        let down = ["down", "--dir", &dir];
+        let tmpfs = |path: &Path| {
+            mount("sheen-test", path, "tmpfs", MountFlags::empty(), None).told("mount a tmpfs")
+        };
+        let undo = |path: &Path| unmount(path, UnmountFlags::empty()).told("umount");
+
+        cluster.must(&up)?;
+        tmpfs(&place)?;
+        let refused = cluster.run(&down)?;
+        let stays = has_tmpfs(&place);
+        undo(&place)?;
+        ensure(!refused.status.success() && stays, || refused.output.clone())?;
+        ensure(refused.output.contains("another file system is mounted over the mount"), || {
+            refused.output.clone()
+        })?;
+        undo(&place)?;
+        tmpfs(&place)?;
+        let downed = cluster.run(&down)?;
+        let stays = has_tmpfs(&place);
+        undo(&place)?;
+        ensure(downed.status.success() && stays, || downed.output.clone())?;
+
+        // A user who may rename what is above has the path lead to another mount.
+        cluster.must(&up)?;
+        fs::rename(&above, &aside).told("rename")?;
+        tmpfs(&trap)?;
+        symlink(&decoy, &above).told("symlink")?;
+        let downed = cluster.run(&down)?;
+        let (stays, is_left) =
+            (has_tmpfs(&trap), sheen_testkit::cluster::is_mounted(&aside.join("mnt")));
+        undo(&trap)?;
+        ensure(downed.status.success() && stays && !is_left, || {
+            format!("{stays} {is_left} {}", downed.output)
+        })?;
+        cluster.up()
+    });
 }
 
 #[test]
