@@ -12,6 +12,10 @@ pub const EXPORTS_PER_NID: usize = 1024;
 /// much goes on.
 pub const LOCKS_PER_CLIENT: usize = 256 << 10;
 
+/// After a restart a client may bring along so many times the limit: what was under way when the limit was reached came
+/// on top, and so did what it held when it moved to the node. A target does not know what its clients had.
+pub const REPLAYED_TIMES: usize = 2;
+
 /// A client with this share of its locks is called back some, in eighths.
 pub const LOCKS_RECLAIMED_FROM: usize = 7;
 

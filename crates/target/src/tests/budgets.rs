@@ -339,3 +339,48 @@ fn exports_of_a_claimed_nid_use_up_the_budget_of_the_address_that_they_come_from
         assert_eq!(shown.call(lock(5_000)).await.errno(), Some(Errno::EINPROGRESS));
     });
 }
+
+#[test]
+fn a_client_replays_no_more_locks_than_it_can_have_had() {
+    let world = TestWorld::new(51);
+    world.clone().run(async move {
+        let store = manual_store();
+        let (node, _) = start(&world, &store).await;
+        let hostile = node.connect("hostile").await;
+        let honest = node.client_at("honest", Nid::tcp([10, 0, 0, 8].into()));
+        honest.connect().await.unwrap();
+        store.commit().unwrap();
+        let (node, _) = start(&world, &Arc::new(store.crash())).await;
+        node.target.budget().set(Limit::Locks, 100);
+        node.target.budget().set_of_replays(Limit::Locks, 200);
+        let (hostile, honest) = (hostile.follow(&node), honest.follow(&node));
+        hostile.connect().await.unwrap();
+        honest.connect().await.unwrap();
+        let replay = |number| {
+            let mut replay = lock(number);
+            replay.dlm_req.flags = LockFlags::REPLAY | LockFlags::BLOCK_GRANTED;
+            replay.dlm_req.desc.granted_mode = LockMode::Pr.into();
+            flags(TestCall::new(replay), MsgFlags::REQ_REPLAY_DONE)
+        };
+        let client = honest.clone();
+        let replays = async move {
+            for number in 1..=150 {
+                let again = client.call_with(replay(10_000 + number)).await.unwrap();
+                assert_eq!(again.errno(), None, "lock {number}");
+            }
+            finish_recovery(&client).await;
+        };
+        world.world().tasks.spawn("replays", Box::pin(replays));
+        for number in 1..=200 {
+            assert_eq!(hostile.call_with(replay(number)).await.unwrap().errno(), None);
+        }
+        let beyond = hostile.call_with(replay(201)).await.unwrap();
+        assert_eq!(beyond.errno(), Some(Errno::ENODEV));
+        world.settle().await;
+        assert_eq!(hostile.call(ObdPing::default()).await.errno(), Some(Errno::ENOTCONN));
+        world.sleep(Duration::from_secs(1)).await;
+        assert_eq!(node.target.view().recovery.status, RecoveryStatus::Complete);
+        assert_eq!((held(&node), node.target.budget().refused(Limit::Locks)), (150, 1));
+        assert_eq!(honest.call(lock(1)).await.errno(), Some(Errno::EINPROGRESS), "it has more");
+    });
+}
