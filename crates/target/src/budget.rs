@@ -22,11 +22,13 @@ pub enum Limit {
     Locks,
     /// Open files of all its exports.
     Opens,
+    /// Callbacks that it has not answered.
+    Callbacks,
 }
 
 impl Limit {
     /// All of them.
-    pub const ALL: [Self; 3] = [Self::Exports, Self::Locks, Self::Opens];
+    pub const ALL: [Self; 4] = [Self::Exports, Self::Locks, Self::Opens, Self::Callbacks];
 }
 
 /// The limits of each client of a target.
@@ -44,6 +46,7 @@ impl Default for Budget {
             Limit::Exports => limits::EXPORTS_PER_NID,
             Limit::Locks => limits::LOCKS_PER_CLIENT,
             Limit::Opens => limits::OPENS_PER_CLIENT,
+            Limit::Callbacks => limits::CALLBACKS_PER_CLIENT,
         });
         Self {
             limits: limits.map(AtomicUsize::new),
@@ -195,7 +198,11 @@ impl Account {
 
     /// Requests that are refused between two counts of its locks.
     fn patience(&self) -> usize {
-        self.exports.lock().len() / limits::EXPORTS_COUNTED
+        self.len() / limits::EXPORTS_COUNTED
+    }
+
+    fn len(&self) -> usize {
+        self.exports.lock().len()
     }
 }
 
@@ -209,6 +216,11 @@ impl Target {
     /// What is counted of an export's client, if that is limited: what is in the server's own process is not.
     fn limited(&self, export: &Export) -> Option<Arc<Account>> {
         export.account().filter(|_| !self.is_own_node(export.nid()))
+    }
+
+    /// How many exports the client of this one has; `None` if that is not limited.
+    pub(crate) fn exports_of_client(&self, export: &Export) -> Option<usize> {
+        self.limited(export).map(|account| account.len())
     }
 
     /// How many exports one node may have here.

@@ -36,3 +36,11 @@ pub const EXPORTS_COUNTED: usize = 16;
 /// Files that one client has open on an MDT, by all its exports: some 16 MiB. Linux lets one process have 1,024 by
 /// default, and `fs.nr_open` a million.
 pub const OPENS_PER_CLIENT: usize = 128 << 10;
+
+/// Callbacks that one client has not answered, shared among its exports: as many as Lustre sends at once
+/// (`ns_max_parallel_ast`), of all clients there. The others wait.
+pub const CALLBACKS_PER_CLIENT: usize = 1024;
+
+/// So many each export may have, however many its client has: a mount that answers is told of its locks beside those
+/// that do not.
+pub const CALLBACKS_OF_EXPORT_MIN: usize = 8;
