@@ -7,8 +7,10 @@ use std::sync::{Arc, Weak};
 use parking_lot::Mutex;
 use sheen_types::{Errno, Instant, Nid};
 
+use crate::context::Context;
 use crate::export::Export;
 use crate::limits;
+use crate::replays::FalseReplay;
 use crate::target::Target;
 
 /// What a client may have only so much of.
@@ -20,17 +22,21 @@ pub enum Limit {
     Locks,
     /// Open files of all its exports.
     Opens,
+    /// Callbacks that it has not answered.
+    Callbacks,
 }
 
 impl Limit {
     /// All of them.
-    pub const ALL: [Self; 3] = [Self::Exports, Self::Locks, Self::Opens];
+    pub const ALL: [Self; 4] = [Self::Exports, Self::Locks, Self::Opens, Self::Callbacks];
 }
 
 /// The limits of each client of a target.
 #[derive(Debug)]
 pub struct Budget {
     limits: [AtomicUsize; Limit::ALL.len()],
+    /// What a client may bring along after a restart.
+    replayed: [AtomicUsize; Limit::ALL.len()],
     refused: [AtomicU64; Limit::ALL.len()],
 }
 
@@ -40,8 +46,13 @@ impl Default for Budget {
             Limit::Exports => limits::EXPORTS_PER_NID,
             Limit::Locks => limits::LOCKS_PER_CLIENT,
             Limit::Opens => limits::OPENS_PER_CLIENT,
+            Limit::Callbacks => limits::CALLBACKS_PER_CLIENT,
         });
-        Self { limits: limits.map(AtomicUsize::new), refused: Default::default() }
+        Self {
+            limits: limits.map(AtomicUsize::new),
+            replayed: limits.map(|most| AtomicUsize::new(most * limits::REPLAYED_TIMES)),
+            refused: Default::default(),
+        }
     }
 }
 
@@ -55,6 +66,20 @@ impl Budget {
     /// From now on a client may have so much; what it has stays.
     pub fn set(&self, limit: Limit, value: usize) {
         self.limits[limit as usize].store(value, Ordering::Relaxed);
+        let replayed = value.saturating_mul(limits::REPLAYED_TIMES);
+        self.replayed[limit as usize].fetch_max(replayed, Ordering::Relaxed);
+    }
+
+    /// So much a client may bring along after a restart: what it had may have been of a higher limit, and more than that
+    /// by what was under way.
+    fn of_replays(&self, limit: Limit) -> usize {
+        self.replayed[limit as usize].load(Ordering::Relaxed)
+    }
+
+    /// Sets that.
+    #[cfg(any(test, feature = "testing"))]
+    pub fn set_of_replays(&self, limit: Limit, value: usize) {
+        self.replayed[limit as usize].store(value, Ordering::Relaxed);
     }
 
     /// A client wanted more and was refused.
@@ -171,6 +196,11 @@ impl Account {
         self.exports.lock().values().filter_map(Weak::upgrade).collect()
     }
 
+    /// Requests that are refused between two counts of its locks.
+    fn patience(&self) -> usize {
+        self.len() / limits::EXPORTS_COUNTED
+    }
+
     fn len(&self) -> usize {
         self.exports.lock().len()
     }
@@ -188,6 +218,11 @@ impl Target {
         export.account().filter(|_| !self.is_own_node(export.nid()))
     }
 
+    /// How many exports the client of this one has; `None` if that is not limited.
+    pub(crate) fn exports_of_client(&self, export: &Export) -> Option<usize> {
+        self.limited(export).map(|account| account.len())
+    }
+
     /// How many exports one node may have here.
     pub(crate) fn exports_most(&self, nid: Nid) -> usize {
         if self.is_own_node(nid) { usize::MAX } else { self.budget.of(Limit::Exports) }
@@ -202,10 +237,8 @@ impl Target {
         let most = self.budget.of(Limit::Locks);
         let near = most / 8 * limits::LOCKS_RECLAIMED_FROM;
         let mut each = Vec::new();
-        let has = account.locks.ask(near, most, account.len() / limits::EXPORTS_COUNTED, || {
-            let of =
-                |export: &Arc<Export>| (export.handle().0, self.locks.count_of(export.handle().0));
-            each = account.exports().iter().map(of).collect();
+        let has = account.locks.ask(near, most, account.patience(), || {
+            each = self.locks_of(&account);
             each.iter().map(|(_, count)| count).sum()
         });
         if let Has::Counted(has) | Has::All(has) = has
@@ -214,6 +247,37 @@ impl Target {
             self.reclaim_locks(&account, &each, has);
         }
         self.admitted(export, Limit::Locks, has, Errno::EINPROGRESS)
+    }
+
+    /// How many locks each export of a client has.
+    fn locks_of(&self, account: &Account) -> Vec<(u64, usize)> {
+        let of = |export: &Arc<Export>| (export.handle().0, self.locks.count_of(export.handle().0));
+        account.exports().iter().map(of).collect()
+    }
+
+    /// Whether a client that replays one more lock can have had so many.
+    ///
+    /// # Errors
+    /// [`Errno::ENODEV`] if not: it is evicted.
+    pub(crate) fn admit_replayed_lock(self: &Arc<Self>, export: &Arc<Export>) -> Result<(), Errno> {
+        let Some(account) = self.limited(export) else { return Ok(()) };
+        let most = self.budget.of_replays(Limit::Locks);
+        let has = account.locks.ask(most, most, account.patience(), || {
+            self.locks_of(&account).iter().map(|(_, count)| count).sum()
+        });
+        self.replayed(export, Limit::Locks, has)
+    }
+
+    fn replayed(
+        self: &Arc<Self>,
+        export: &Arc<Export>,
+        limit: Limit,
+        has: Has,
+    ) -> Result<(), Errno> {
+        let Has::All(_) = has else { return Ok(()) };
+        self.budget.refuse(limit);
+        self.fail_export(export, FalseReplay::TooMany(limit));
+        Err(Errno::ENODEV)
     }
 
     /// A client has given back locks.
@@ -226,18 +290,26 @@ impl Target {
     /// Whether a client may have one more file open; `open` tells how many one of its exports has.
     ///
     /// # Errors
-    /// [`Errno::ENFILE`] if it has too many.
+    /// [`Errno::ENFILE`] if it has too many, [`Errno::ENODEV`] if it replays more than it can have had.
     pub fn admit_open(
-        &self,
-        export: &Export,
+        self: &Arc<Self>,
+        context: &Context,
         open: impl Fn(&Export) -> usize,
     ) -> Result<(), Errno> {
+        let export = &context.export;
         let Some(account) = self.limited(export) else { return Ok(()) };
-        let most = self.budget.of(Limit::Opens);
+        let replays = context.replay().is_some();
+        let most = match replays {
+            true => self.budget.of_replays(Limit::Opens),
+            false => self.budget.of(Limit::Opens),
+        };
         let has = account
             .opens
             .ask(most, most, 1, || account.exports().iter().map(|export| open(export)).sum());
-        self.admitted(export, Limit::Opens, has, Errno::ENFILE)
+        match replays {
+            true => self.replayed(export, Limit::Opens, has),
+            false => self.admitted(export, Limit::Opens, has, Errno::ENFILE),
+        }
     }
 
     fn admitted(

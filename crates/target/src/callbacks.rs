@@ -1,7 +1,8 @@
 //! What the lock manager wants said: blocking, completion and glimpse callbacks to clients, and
 //! waking the server's own tasks.
 //!
-//! Each callback is a task of its own, so that no client waits for another. A callback whose
+//! Each callback is a task of its own, so that no client waits for another, and a client has so many at once
+//! (`callback_turns`). A callback whose
 //! connection breaks is said again after the client has reconnected, as long as it still matters;
 //! a client that neither lets go nor shows progress meets the deadline that the namespace keeps.
 
@@ -26,6 +27,7 @@ use sheen_wire::ldlm::{
 use sheen_wire::messages::{LdlmBlCallback, LdlmCpCallback, LdlmGlCallback, Reply, Request};
 use tokio::sync::oneshot;
 
+use crate::callback_turns::{Callback, CallbackKind};
 use crate::export::Export;
 use crate::in_work::{Wait, while_waiting};
 use crate::target::Target;
@@ -107,11 +109,12 @@ impl Target {
                 // Whoever waited has given up meanwhile.
                 Action::LocalGranted { .. } => {}
                 Action::Blocking { handle, export, remote_handle, wanted, flags } => {
-                    let call = blocking_call(handle, remote_handle, &wanted, flags);
-                    self.say(export, handle, call);
+                    let (kind, desc) = (CallbackKind::Blocking, wanted);
+                    self.say(export, Callback { kind, lock: handle, remote_handle, desc, flags });
                 }
                 Action::Completion { handle, export, remote_handle, desc, flags } => {
-                    self.complete(export, handle, remote_handle, desc, flags);
+                    let kind = CallbackKind::Completion;
+                    self.say(export, Callback { kind, lock: handle, remote_handle, desc, flags });
                 }
                 Action::Evict { export, handle } => {
                     self.evict_for_lock(ObdHandle(export), handle);
@@ -136,8 +139,10 @@ impl Target {
                 ..LdlmGlCallback::default()
             };
             let (target, export, lock) = (self.arc(), ObdHandle(holder.export), holder.handle);
-            let answer: BoxFuture<'static, _> =
-                Box::pin(async move { target.say_until_heard(export, lock, request.into()).await });
+            let answer: BoxFuture<'static, _> = Box::pin(async move {
+                let _turn = target.callback_turn(&target.export(export)?).await?;
+                target.say_until_heard(export, lock, request.into()).await
+            });
             asked.push((holder, answer));
         }
         let answers = while_waiting(Wait::Lock, all_at_once(asked)).await;
@@ -168,52 +173,41 @@ impl Target {
         }
     }
 
-    fn complete(
-        &self,
-        export: u64,
-        handle: LockHandle,
-        remote_handle: LockHandle,
-        desc: LockDesc,
-        flags: sheen_ldlm::LockFlags,
-    ) {
-        let target = self.arc();
-        let task: BoxFuture<'static, ()> = Box::pin(async move {
-            let value = match desc.granted {
-                // The client asks for a layout itself: it may be larger than its buffer.
-                Some(_) if !has_layout(&desc.policy) => {
-                    let value = target.operations.lock_value(&target, &desc).await;
-                    // The lock is granted all the same: whoever has it asks for what it says.
-                    value.unwrap_or_else(|errno| {
-                        tracing::warn!(resource = %desc.resource, %errno, "no value for a lock");
-                        Bytes::new()
-                    })
-                }
-                _ => Bytes::new(),
-            };
-            let request = LdlmCpCallback {
-                dlm_req: callback_request(handle, remote_handle, &desc, flags.to_wire()),
-                dlm_lvb: value,
-                ..LdlmCpCallback::default()
-            };
-            target.say_of_lock(ObdHandle(export), handle, request.into()).await;
-        });
-        self.world.tasks.spawn("ldlm_cp_ast", task);
-    }
-
-    fn say(&self, export: u64, handle: LockHandle, request: Request) {
-        let target = self.arc();
-        let task: BoxFuture<'static, ()> = Box::pin(async move {
-            target.say_of_lock(ObdHandle(export), handle, request).await;
-        });
-        self.world.tasks.spawn("ldlm_bl_ast", task);
+    fn say(&self, export: u64, callback: Callback) {
+        if let Some(export) = self.export(ObdHandle(export)) {
+            self.say_in_turn(&export, callback);
+        }
     }
 
     /// Says what is to become of a lock. What the client does then is up to the namespace's deadline.
-    async fn say_of_lock(self: &Arc<Self>, export: ObdHandle, lock: LockHandle, request: Request) {
+    pub(crate) async fn say_of_lock(self: &Arc<Self>, export: ObdHandle, callback: Callback) {
+        let Callback { kind, lock, remote_handle, desc, flags } = callback;
+        let request = match kind {
+            CallbackKind::Blocking => blocking_call(lock, remote_handle, &desc, flags),
+            CallbackKind::Completion => {
+                let dlm_req = callback_request(lock, remote_handle, &desc, flags.to_wire());
+                let dlm_lvb = self.value_of(&desc).await;
+                LdlmCpCallback { dlm_req, dlm_lvb, ..LdlmCpCallback::default() }.into()
+            }
+        };
         let Some(Err(errno)) = self.say_until_heard(export, lock, request).await else { return };
         if let Some(export) = self.export(export) {
             self.lock_is_unknown_to_client(&export, lock, errno);
         }
+    }
+
+    /// What a lock that was granted says of the object.
+    async fn value_of(self: &Arc<Self>, desc: &LockDesc) -> Bytes {
+        // The client asks for a layout itself: it may be larger than its buffer.
+        if desc.granted.is_none() || has_layout(&desc.policy) {
+            return Bytes::new();
+        }
+        let value = self.operations.lock_value(self, desc).await;
+        // The lock is granted all the same: whoever has it asks for what it says.
+        value.unwrap_or_else(|errno| {
+            tracing::warn!(resource = %desc.resource, %errno, "no value for a lock");
+            Bytes::new()
+        })
     }
 
     /// Sends a callback until the client has answered; none if the lock or the client is gone, or the

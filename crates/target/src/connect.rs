@@ -487,6 +487,7 @@ impl Target {
         self.exports.remove(export);
         self.leave_export(export);
         self.drop_locks(export);
+        export.callbacks().clear();
         self.operations.leave(self, export, why).await;
         if why == Leaving::Disconnected
             && let Err(error) = self.forget(export, &slots)

@@ -85,6 +85,9 @@ impl Target {
             self.fail_export(&context.export, FalseReplay::Lock);
             return Err(Errno::ENODEV);
         }
+        if replays {
+            self.admit_replayed_lock(&context.export)?;
+        }
         let mut actions = Vec::new();
         let enqueue = Enqueue {
             resource: wish.resource,

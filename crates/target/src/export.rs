@@ -11,6 +11,7 @@ use sheen_types::{
 use sheen_wire::connect::{ConnectFlags, ConnectFlags2, ObdConnectData};
 
 use crate::budget::Account;
+use crate::callback_turns::CallbackTurns;
 use crate::in_work::InWork;
 use crate::replies::Replies;
 
@@ -40,6 +41,7 @@ pub struct Export {
     state: Mutex<State>,
     role: RwLock<Vec<Arc<dyn Any + Send + Sync>>>,
     counters: OnceLock<Counters>,
+    callbacks: CallbackTurns,
 }
 
 pub(crate) struct State {
@@ -103,6 +105,7 @@ impl Export {
             state: Mutex::new(state),
             role: RwLock::default(),
             counters: OnceLock::new(),
+            callbacks: CallbackTurns::default(),
         }
     }
 
@@ -151,6 +154,11 @@ impl Export {
     /// What is counted of its client; `None` for one of this process, and until it connects after a restart.
     pub(crate) fn account(&self) -> Option<Arc<Account>> {
         self.state.lock().account.clone()
+    }
+
+    /// What is said to it of its locks.
+    pub(crate) fn callbacks(&self) -> &CallbackTurns {
+        &self.callbacks
     }
 
     /// The client's UUID.

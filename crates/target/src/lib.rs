@@ -22,6 +22,7 @@
 
 mod answer;
 pub mod budget;
+mod callback_turns;
 mod callbacks;
 mod commit;
 mod config;

@@ -12,6 +12,10 @@ pub const EXPORTS_PER_NID: usize = 1024;
 /// much goes on.
 pub const LOCKS_PER_CLIENT: usize = 256 << 10;
 
+/// After a restart a client may bring along so many times the limit: what was under way when the limit was reached came
+/// on top, and so did what it held when it moved to the node. A target does not know what its clients had.
+pub const REPLAYED_TIMES: usize = 2;
+
 /// A client with this share of its locks is called back some, in eighths.
 pub const LOCKS_RECLAIMED_FROM: usize = 7;
 
@@ -32,3 +36,11 @@ pub const EXPORTS_COUNTED: usize = 16;
 /// Files that one client has open on an MDT, by all its exports: some 16 MiB. Linux lets one process have 1,024 by
 /// default, and `fs.nr_open` a million.
 pub const OPENS_PER_CLIENT: usize = 128 << 10;
+
+/// Callbacks that one client has not answered, shared among its exports: as many as Lustre sends at once
+/// (`ns_max_parallel_ast`), of all clients there. The others wait.
+pub const CALLBACKS_PER_CLIENT: usize = 1024;
+
+/// So many each export may have, however many its client has: a mount that answers is told of its locks beside those
+/// that do not.
+pub const CALLBACKS_OF_EXPORT_MIN: usize = 8;

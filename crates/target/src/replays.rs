@@ -9,7 +9,8 @@
 //!
 //! A client that sends anything else as a replay, or names a transaction where none is to be named, has not
 //! understood what it has lost, or lies: its export fails, as in Lustre (`class_fail_export`), and it finds
-//! out with `ENODEV`. The same goes for a lock that is told again at another time than that of its replay.
+//! out with `ENODEV`. The same goes for a lock that is told again at another time than that of its replay,
+//! and for a client that replays more locks or opens than it can have had.
 //!
 //! Costs a look at two fields for a request that is none.
 
@@ -19,6 +20,7 @@ use std::sync::Arc;
 use sheen_types::Transno;
 use sheen_wire::ptlrpc::{MsgFlags, PtlrpcBody};
 
+use crate::budget::Limit;
 use crate::export::{Export, ExportState};
 use crate::target::Target;
 
@@ -42,6 +44,8 @@ pub(crate) enum FalseReplay {
     NotReplaying(ExportState),
     /// No client was ever given this number.
     NeverGiven(Transno),
+    /// Nobody can have had so many.
+    TooMany(Limit),
     /// The lock is not there, and this is not the time to tell it again.
     Lock,
 }
@@ -61,6 +65,9 @@ impl fmt::Display for FalseReplay {
                 "a replay of transaction {transno}, which was never given out: the client lies, or the \
                  target's store is older than what the client has seen"
             ),
+            Self::TooMany(limit) => {
+                write!(out, "a replay of more {limit:?} than the client can have had")
+            }
             Self::Lock => out.write_str("a lock told again outside of recovery"),
         }
     }

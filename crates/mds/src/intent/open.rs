@@ -5,7 +5,7 @@ use std::sync::{Arc, Weak};
 use bytes::Bytes;
 use sheen_ldlm::Policy;
 use sheen_store::{FileKind, Transaction};
-use sheen_target::{Context, ExportState, LockGuard, LockWish, Memo, Outcome, Target};
+use sheen_target::{Context, Export, ExportState, LockGuard, LockWish, Memo, Outcome, Target};
 use sheen_types::{Errno, Fid, InodeBits, LockMode, ResourceName};
 use sheen_wire::connect::ConnectFlags;
 use sheen_wire::ldlm::{Disposition, LdlmReply};
@@ -100,7 +100,8 @@ impl Mdt {
         opening: &Opening<'_>,
         progress: &mut Progress,
     ) -> Result<(), Errno> {
-        self.admit_open(context)?;
+        let open = |export: &Export| export.role::<OpenTable>().len();
+        context.target.admit_open(context, open)?;
         let opened = self.try_open(context, opening, progress).await;
         if opened.is_err() && progress.disposition.contains(Disposition::OPEN_OPEN) {
             // The client gets no handle to close it by.
@@ -352,14 +353,6 @@ impl Mdt {
         let wanted = pairs.iter().filter(|(flag, _)| flags.contains(*flag));
         let wanted = wanted.fold(May(0), |may, (_, more)| may.and(*more));
         caller.may(&*self.store, inode.fid, &inode.attributes, wanted)
-    }
-
-    /// Whether a client may have one more file open; what it had before a restart it has.
-    fn admit_open(&self, context: &Context) -> Result<(), Errno> {
-        if context.replay().is_some() {
-            return Ok(());
-        }
-        context.target.admit_open(&context.export, |export| export.role::<OpenTable>().len())
     }
 
     /// Gives a file that was counted as open its handle.

@@ -2,8 +2,9 @@
 
 use sheen_store::Store;
 use sheen_store_mem::{Commits, MemOptions, StoreMem};
+use sheen_target::budget::Limit;
 use sheen_target::testing::{TestCall, TestWorld};
-use sheen_types::{Errno, Fid};
+use sheen_types::{Errno, Fid, Xid};
 use sheen_wire::md::OpenFlags;
 use sheen_wire::messages::{ObdPing, Request};
 use sheen_wire::ptlrpc::MsgFlags;
@@ -289,6 +290,45 @@ fn a_range_is_durable_before_an_ost_hears_of_it() {
             let ranges = crate::sequences::Sequences::load(after, 0).unwrap();
             let other = ranges.of(7, sheen_wire::fld::SeqRangeFlags::OST).unwrap();
             assert!(!other.contains(sequence), "{sequence:#x} was given to another OST");
+        },
+        &world,
+    );
+}
+
+#[test]
+fn a_client_replays_no_more_opens_than_it_can_have_had() {
+    let world = TestWorld::new(58);
+    let inner = world.clone();
+    run(
+        async move {
+            let server = Server::start_on(&inner, manual(), vec![FakeOst::new()]).await;
+            let client = server.client("c").await;
+            server.store.commit().unwrap();
+            let mut open = client.open_request(Fid::ROOT, "f", OpenFlags::CREAT | OpenFlags::READ);
+            let first =
+                client.inner.call_with(TestCall::new(open.clone()).tagged(1)).await.unwrap();
+            let before = opened(first.clone()).unwrap();
+            let (server, client) = crash(&inner, server, &client).await;
+            let budget = server.node.target.budget();
+            budget.set(Limit::Opens, 10);
+            budget.set_of_replays(Limit::Opens, 20);
+            open.rec_reint.fid2 = before.body.fid1;
+            open.eadata = before.layout.clone();
+            let replay = |number: u64| {
+                let xid = Xid(first.xid.0 + 0x1_0000 * number);
+                let call = TestCall::new(open.clone()).tagged(1);
+                client.inner.call_with(call.replayed(xid, first.head.transno))
+            };
+            for number in 0..20 {
+                opened(replay(number).await.unwrap()).unwrap();
+            }
+            assert_eq!(server.mdt.open_count(), 20);
+            let beyond = opened(replay(20).await.unwrap());
+            assert_eq!(beyond.map(|_| ()), Err(Errno::ENODEV));
+            inner.settle().await;
+            let answer = client.inner.call(ObdPing::default()).await;
+            assert_eq!(answer.errno(), Some(Errno::ENOTCONN), "it is evicted");
+            assert_eq!(server.mdt.open_count(), 0);
         },
         &world,
     );

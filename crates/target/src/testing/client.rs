@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::time::Duration;
 
 use bytes::Bytes;
 use parking_lot::Mutex;
@@ -109,6 +110,7 @@ impl TestTarget {
             claimed: AtomicU64::new(0),
             callbacks: Mutex::new(Vec::new()),
             answer: Mutex::new(None),
+            is_silent: AtomicBool::new(false),
         };
         let client = Arc::new(client);
         self.clients.table.lock().insert(client.uuid.clone(), Arc::clone(&client));
@@ -185,6 +187,8 @@ struct Client {
     claimed: AtomicU64,
     callbacks: Mutex<Vec<Request>>,
     answer: Mutex<Option<Callback>>,
+    /// It answers no callbacks.
+    is_silent: AtomicBool,
 }
 
 /// A client of one target.
@@ -379,6 +383,7 @@ impl TestClient {
             claimed: AtomicU64::new(0),
             callbacks: Mutex::new(Vec::new()),
             answer: Mutex::new(None),
+            is_silent: AtomicBool::new(false),
         }
     }
 
@@ -429,6 +434,11 @@ impl TestClient {
     /// does that has nothing to say.
     pub fn on_callback(&self, answer: Callback) {
         *self.inner.answer.lock() = Some(answer);
+    }
+
+    /// From now on it answers no callbacks, or those that it has not answered as well.
+    pub fn set_silent(&self, is_silent: bool) {
+        self.inner.is_silent.store(is_silent, Ordering::Release);
     }
 
     fn next_xid(&self) -> Xid {
@@ -535,6 +545,9 @@ impl Channel for Back {
         let said = client.answer.lock().as_ref().and_then(|answer| answer(&call.request));
         let said = said.unwrap_or_else(|| plain_answer(&call.request));
         Box::pin(async move {
+            while client.is_silent.load(Ordering::Acquire) {
+                client.node.world.sleep(Duration::from_secs(1)).await;
+            }
             let body = PtlrpcBody { opcode: Opcode::LDLM_BL_CALLBACK, ..PtlrpcBody::default() };
             said.map(|reply| Answer { xid: Xid(0), body, reply, bulk: Vec::new(), connection: 1 })
         })

@@ -339,3 +339,122 @@ fn exports_of_a_claimed_nid_use_up_the_budget_of_the_address_that_they_come_from
         assert_eq!(shown.call(lock(5_000)).await.errno(), Some(Errno::EINPROGRESS));
     });
 }
+
+#[test]
+fn a_client_replays_no_more_locks_than_it_can_have_had() {
+    let world = TestWorld::new(51);
+    world.clone().run(async move {
+        let store = manual_store();
+        let (node, _) = start(&world, &store).await;
+        let hostile = node.connect("hostile").await;
+        let honest = node.client_at("honest", Nid::tcp([10, 0, 0, 8].into()));
+        honest.connect().await.unwrap();
+        store.commit().unwrap();
+        let (node, _) = start(&world, &Arc::new(store.crash())).await;
+        node.target.budget().set(Limit::Locks, 100);
+        node.target.budget().set_of_replays(Limit::Locks, 200);
+        let (hostile, honest) = (hostile.follow(&node), honest.follow(&node));
+        hostile.connect().await.unwrap();
+        honest.connect().await.unwrap();
+        let replay = |number| {
+            let mut replay = lock(number);
+            replay.dlm_req.flags = LockFlags::REPLAY | LockFlags::BLOCK_GRANTED;
+            replay.dlm_req.desc.granted_mode = LockMode::Pr.into();
+            flags(TestCall::new(replay), MsgFlags::REQ_REPLAY_DONE)
+        };
+        let client = honest.clone();
+        let replays = async move {
+            for number in 1..=150 {
+                let again = client.call_with(replay(10_000 + number)).await.unwrap();
+                assert_eq!(again.errno(), None, "lock {number}");
+            }
+            finish_recovery(&client).await;
+        };
+        world.world().tasks.spawn("replays", Box::pin(replays));
+        for number in 1..=200 {
+            assert_eq!(hostile.call_with(replay(number)).await.unwrap().errno(), None);
+        }
+        let beyond = hostile.call_with(replay(201)).await.unwrap();
+        assert_eq!(beyond.errno(), Some(Errno::ENODEV));
+        world.settle().await;
+        assert_eq!(hostile.call(ObdPing::default()).await.errno(), Some(Errno::ENOTCONN));
+        world.sleep(Duration::from_secs(1)).await;
+        assert_eq!(node.target.view().recovery.status, RecoveryStatus::Complete);
+        assert_eq!((held(&node), node.target.budget().refused(Limit::Locks)), (150, 1));
+        assert_eq!(honest.call(lock(1)).await.errno(), Some(Errno::EINPROGRESS), "it has more");
+    });
+}
+
+#[test]
+fn a_client_has_so_many_callbacks_unanswered_and_its_other_exports_are_told() {
+    let world = TestWorld::new(52);
+    world.clone().run(async move {
+        let (node, _) = start(&world, &manual_store()).await;
+        node.target.budget().set(Limit::Callbacks, 60);
+        let (silent, beside) = (node.connect("silent").await, node.connect("beside").await);
+        let wants = node.client_at("wants", Nid::tcp([10, 0, 0, 8].into()));
+        wants.connect().await.unwrap();
+        silent.set_silent(true);
+        for number in 0..200 {
+            silent.call(lock(number)).await;
+        }
+        beside.call(lock(1_000)).await;
+        let want = |number| {
+            let mut request = lock(number);
+            request.dlm_req.desc.req_mode = LockMode::Ex.into();
+            wants.call(request)
+        };
+        for number in 0..200 {
+            want(number).await;
+        }
+        want(1_000).await;
+        world.settle().await;
+        assert_eq!(silent.callbacks().len(), 30, "its share");
+        assert_eq!(node.target.budget().refused(Limit::Callbacks), 170);
+        assert_eq!(beside.callbacks().len(), 1);
+        silent.set_silent(false);
+        world.sleep(Duration::from_secs(2)).await;
+        let resources = silent.callbacks().into_iter().map(|request| match request {
+            Request::LdlmBlCallback(it) => it.dlm_req.desc.resource.name,
+            other => panic!("{other:?}"),
+        });
+        let expected = (30..200).map(|number| lock(number).dlm_req.desc.resource.name);
+        assert!(resources.eq(expected), "each once, in their order");
+    });
+}
+
+#[test]
+fn glimpses_wait_for_one_that_answers_none_and_end_when_it_is_evicted() {
+    let world = TestWorld::new(53);
+    world.clone().run(async move {
+        let (node, _) = start(&world, &manual_store()).await;
+        node.target.budget().set(Limit::Callbacks, 16);
+        let silent = node.connect("silent").await;
+        silent.set_silent(true);
+        let name = ResourceName([7, 0, 0, 0]);
+        let mut request = lock(1);
+        request.dlm_req.desc.resource =
+            LdlmResourceDesc { kind: LockType::EXTENT, padding: 0, name };
+        request.dlm_req.desc.req_mode = LockMode::Pw.into();
+        request.dlm_req.desc.policy = WirePolicy::of_extent(0, 4095);
+        assert_eq!(silent.call(request).await.errno(), None);
+        let ended = Arc::new(AtomicU32::new(0));
+        for _ in 0..40 {
+            let (target, ended) = (Arc::clone(&node.target), Arc::clone(&ended));
+            let glimpse = async move {
+                let answers = target.glimpse(name).await;
+                let is_gone = matches!(&answers[..], [(_, Err(Errno::ESTALE))]);
+                ended.fetch_add(u32::from(is_gone), Ordering::Relaxed);
+            };
+            world.world().tasks.spawn("glimpse", Box::pin(glimpse));
+        }
+        world.settle().await;
+        assert_eq!((silent.callbacks().len(), ended.load(Ordering::Relaxed)), (16, 0));
+        node.target.evict_client("silent").await;
+        world.settle().await;
+        assert_eq!(ended.load(Ordering::Relaxed), 24, "those that waited for their turn");
+        silent.set_silent(false);
+        world.sleep(Duration::from_secs(5)).await;
+        assert_eq!(silent.callbacks().len(), 0, "nothing is said to it any more");
+    });
+}

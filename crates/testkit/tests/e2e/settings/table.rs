@@ -311,6 +311,11 @@ pub(super) const TABLE: &[Row] = &[
         "a_node_has_so_many_exports_and_the_others_theirs",
     ),
     row(
+        "{mdt,obdfilter,mgs}.*.callbacks_per_client",
+        &[("0x40", "64"), ("1024", "1024")],
+        "a_client_has_so_many_callbacks_unanswered_and_its_other_exports_are_told",
+    ),
+    row(
         "{mdt,obdfilter,mgs}.*.locks_per_client",
         &[("0x10000", "65536"), ("262144", "262144")],
         "a_client_with_too_many_locks_is_called_back_and_refused_and_another_is_not",

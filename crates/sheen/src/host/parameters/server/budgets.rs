@@ -22,7 +22,8 @@ const SERVED: [(&str, Served, u64); 3] = [
 ];
 
 /// Limits of what a target keeps.
-const HELD: [(&str, Held, u64); 3] = [
+const HELD: [(&str, Held, u64); 4] = [
+    ("callbacks_per_client", Held::Callbacks, 16),
     ("exports_per_nid", Held::Exports, 1),
     ("locks_per_client", Held::Locks, 64),
     ("opens_per_client", Held::Opens, 16),
