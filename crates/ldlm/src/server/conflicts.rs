@@ -102,7 +102,7 @@ impl Shard {
     }
 
     /// Whether it is a group lock and its group has one already: then it overtakes everybody.
-    fn joins_group(&self, resource: u32, wanted: &Wanted) -> bool {
+    pub(super) fn joins_group(&self, resource: u32, wanted: &Wanted) -> bool {
         if wanted.mode != LockMode::Group {
             return false;
         }
@@ -184,7 +184,7 @@ impl Shard {
 
 /// Whether a waiting lock must be granted before `wanted` may be. A group lock overtakes all
 /// that are not group locks; flocks overtake each other.
-fn goes_first(lock: &Lock, wanted: &Wanted) -> bool {
+pub(super) fn goes_first(lock: &Lock, wanted: &Wanted) -> bool {
     let group = LockMode::Group;
     let parts_meet = match (&lock.policy, &wanted.policy) {
         (Policy::Plain, Policy::Plain) => true,

@@ -9,6 +9,11 @@ use sheen_types::Extent;
 pub(super) struct Covered(BTreeMap<u64, u64>);
 
 impl Covered {
+    /// Whether some of a range is among them.
+    pub(super) fn overlaps(&self, range: Extent) -> bool {
+        self.0.range(..=range.end).next_back().is_some_and(|(_, end)| *end >= range.start)
+    }
+
     /// Adds a range; the parts of it that are new.
     pub(super) fn add(&mut self, range: Extent) -> Vec<Extent> {
         let mut new = Vec::new();
@@ -50,6 +55,8 @@ mod tests {
         fn each_byte_is_new_once(ranges in prop::collection::vec((0_u64..40, 0_u64..12), 1..40)) {
             let (mut covered, mut bytes) = (Covered::default(), BTreeSet::new());
             for (start, more) in ranges {
+                let meets = (start..=start + more).any(|byte| bytes.contains(&byte));
+                prop_assert_eq!(covered.overlaps(Extent { start, end: start + more }), meets);
                 let new = covered.add(Extent { start, end: start + more });
                 let new: Vec<u64> = new.iter().flat_map(|part| part.start..=part.end).collect();
                 let expected: Vec<u64> =

@@ -20,6 +20,7 @@
 
 mod conflicts;
 mod covered;
+mod earlier;
 mod expand;
 mod flock;
 mod flocks;
@@ -31,6 +32,7 @@ mod types;
 mod waits;
 mod wants;
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -132,17 +134,37 @@ impl Namespace {
         handles: &[LockHandle],
         actions: &mut Vec<Action>,
     ) -> usize {
-        let cancel = |turn: &mut Turn<'_>, slot: u32| {
+        let mut by_shard: BTreeMap<u32, Vec<LockHandle>> = BTreeMap::new();
+        for handle in handles {
+            by_shard.entry(self.cookies.place(*handle).shard).or_default().push(*handle);
+        }
+        let cancel = |handles: Vec<LockHandle>| self.cancel_in_shard(now, owner, &handles, actions);
+        by_shard.into_values().map(cancel).sum()
+    }
+
+    /// As [`Namespace::cancel`], of locks in one shard. Who waits on a resource is looked at when all are gone.
+    fn cancel_in_shard(
+        &self,
+        now: Instant,
+        owner: Owner,
+        handles: &[LockHandle],
+        actions: &mut Vec<Action>,
+    ) -> usize {
+        let Some(first) = handles.first() else { return 0 };
+        let mut shard = self.shards[self.cookies.place(*first).shard as usize].lock();
+        let mut turn = self.turn(&mut shard, now, actions);
+        let (mut count, mut changed) = (0, BTreeSet::new());
+        for handle in handles {
+            let Some(slot) = turn.shard.find(self.cookies.place(*handle)) else { continue };
             let lock = turn.shard.lock(slot);
-            let resource = lock.resource;
-            if lock.owner != owner {
-                return Err(LockError::Foreign);
+            if lock.owner == owner {
+                changed.insert(lock.resource);
+                turn.remove(slot);
+                count += 1;
             }
-            turn.remove(slot);
-            turn.reprocess(resource, false);
-            Ok(())
-        };
-        handles.iter().filter(|handle| self.with(now, **handle, actions, cancel).is_ok()).count()
+        }
+        changed.into_iter().for_each(|resource| turn.reprocess(resource, false));
+        count
     }
 
     /// How many locks an export has, granted and waiting. Visits every shard.

@@ -885,3 +885,24 @@ fn many_who_wait_for_many_are_announced_once() {
         assert!(looked_at < 100_000, "{looked_at} locks looked at");
     }
 }
+
+/// One client asks for twice as many locks in each other's way as it holds, and gives all that it holds back at once:
+/// 4,000 took 202 s, in one turn.
+#[test]
+fn a_request_that_cancels_many_looks_once_at_those_who_wait() {
+    const COUNT: u64 = 4_000;
+    const PAGE: u64 = 4096;
+    let mut bench = Bench::new();
+    let pages = |first: u64, count: u64| bytes(first * PAGE, (first + count) * PAGE - 1);
+    let mut ask = |first, count| {
+        bench.ask(client(2), pages(first, count), LockMode::Pw, LockFlags::NO_EXPANSION)
+    };
+    let held: Vec<_> = (0..COUNT).map(|it| granted(ask(2 * it, 1)).0).rev().collect();
+    (0..COUNT).for_each(|it| _ = waiting(ask(2 * it, 2)));
+    (0..COUNT).for_each(|it| _ = waiting(ask(2 * it + 1, 1)));
+    let begin = std::time::Instant::now();
+    let count = bench.namespace.cancel(NOW, client(2), &held, &mut bench.actions);
+    let granted = |action: &&Action| matches!(action, Action::Completion { .. });
+    assert_eq!((count, bench.actions.iter().filter(granted).count()), (4_000, 4_000));
+    assert!(begin.elapsed() < Duration::from_secs(5), "{:?}", begin.elapsed());
+}

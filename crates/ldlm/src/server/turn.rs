@@ -6,6 +6,7 @@ use std::time::Duration;
 use sheen_types::{Errno, Extent, InodeBits, Instant, LockHandle, LockMode};
 
 use super::covered::Covered;
+use super::earlier::Earlier;
 use super::expand;
 use super::shard::{Lock, NONE, Shard, State, Wanted};
 use super::types::{Action, Enqueue, Enqueued, Granted};
@@ -335,15 +336,16 @@ impl Turn<'_> {
             return;
         }
         let mut announce = announce;
-        let mut at = 0;
+        let (mut at, mut earlier) = (0, Earlier::default());
         while let Some(&slot) = self.shard.resource(resource).waiting.get(at) {
-            if self.may_go(slot) {
+            if self.may_go(slot, &earlier) {
                 self.trim_try_bits(slot);
                 self.shard.unqueue(slot);
                 self.grant(slot);
                 self.complete(slot, None);
                 announce = true;
             } else {
+                earlier.add(self.shard.lock(slot));
                 at += 1;
             }
         }
@@ -352,15 +354,15 @@ impl Turn<'_> {
         }
     }
 
-    fn may_go(&self, slot: u32) -> bool {
+    fn may_go(&self, slot: u32, earlier: &Earlier) -> bool {
         let lock = self.shard.lock(slot);
         if self.recovering && lock.flags.contains(LockFlags::REPLAY) {
             return false;
         }
         let wanted = lock.wanted();
         let stop = &mut |_| ControlFlow::Break(());
-        self.shard.granted_conflicts(lock.resource, &wanted, stop).is_continue()
-            && self.shard.waiting_conflicts(lock.resource, &wanted, slot, stop).is_continue()
+        (self.shard.joins_group(lock.resource, &wanted) || !earlier.has_first(&wanted))
+            && self.shard.granted_conflicts(lock.resource, &wanted, stop).is_continue()
     }
 
     fn trim_try_bits(&mut self, slot: u32) {
