@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 use sheen_store::StoreSpace;
-use sheen_target::Export;
+use sheen_target::{Export, ExportState};
 use sheen_types::Errno;
 use sheen_wire::connect::{ConnectFlags, ObdConnectData};
 use sheen_wire::md::Valid;
@@ -187,6 +187,11 @@ impl Grants {
         role.has_left.store(false, Ordering::Relaxed);
         let wish = INITIAL_GRANT.max(u64::from(offered.grant)).min(CLIENT_GRANT_MAX);
         self.raise(&mut held, wish, space);
+        if export.state() == ExportState::Gone {
+            // It was evicted while it connected: nobody would take back what it gets here.
+            role.has_left.store(true, Ordering::Relaxed);
+            self.lower(&mut held, u64::MAX);
+        }
         agreed.grant = u32::try_from(*held).unwrap_or(u32::MAX);
     }
 
@@ -210,10 +215,14 @@ impl Grants {
         if !asked.valid.contains(Valid::GRANT) {
             return Ok(0);
         }
-        let held: Arc<Held> = export.role();
-        self.note_dirty(&held, asked.blocks);
-        let mut held = held.granted.lock();
+        let role: Arc<Held> = export.role();
+        self.note_dirty(&role, asked.blocks);
+        let mut held = role.granted.lock();
         self.lower(&mut held, u64::from(asked.misc));
+        if role.has_left.load(Ordering::Relaxed) {
+            // A write that ends after its client: what it got nobody would take back.
+            return Ok(0);
+        }
         if asked.flags.contains(ObdoFlags::SHRINK_GRANT) {
             self.lower(&mut held, asked.grant);
             return Ok(0);
@@ -232,9 +241,9 @@ impl Grants {
         if !asked.valid.contains(Valid::GRANT) {
             return;
         }
-        let held: Arc<Held> = export.role();
-        self.note_dirty(&held, asked.blocks);
-        let mut held = held.granted.lock();
+        let role: Arc<Held> = export.role();
+        self.note_dirty(&role, asked.blocks);
+        let mut held = role.granted.lock();
         self.lower(&mut held, u64::from(asked.misc));
         if asked.flags.contains(ObdoFlags::SHRINK_GRANT) {
             self.lower(&mut held, asked.grant);

@@ -62,8 +62,14 @@ fn table() -> String {
 }
 
 fn ours(mountinfo: &str) -> String {
-    let ours = mountinfo.lines().filter(|line| line.contains(" - fuse.sheen "));
-    ours.map(|line| format!("{line}\n")).collect()
+    let is_ours = |line: &&str| {
+        let Some((_, made)) = line.split_once(" - ") else { return false };
+        let mut words = made.split(' ');
+        let (kind, source) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
+        // With `fusermount3` it is `fuse.sheen`.
+        kind.starts_with("fuse") && source.split_once(":/").is_some_and(|it| it.0.contains('@'))
+    };
+    mountinfo.lines().filter(is_ours).map(|line| format!("{line}\n")).collect()
 }
 
 impl Place {
@@ -202,10 +208,11 @@ mod tests {
 
     const TABLE: &str = "\
 22 1 254:1 / / rw,relatime - ext4 /dev/vda1 rw
-40 22 0:35 / /mnt/my\\040files rw - fuse.sheen one rw
-41 22 0:36 / /mnt/my\\040files rw - fuse.sheen two rw
+40 22 0:35 / /mnt/my\\040files rw - fuse.sheen 10.0.0.1@tcp:/one rw
+41 22 0:36 / /mnt/my\\040files rw - fuse 10.0.0.1@tcp:/two rw
 42 22 0:37 / /mnt/other rw - tmpfs none rw
-43 22 0:35 / /copy rw - fuse.sheen one rw
+43 22 0:35 / /copy rw - fuse.sheen 10.0.0.1@tcp:/one rw
+44 22 0:38 / /mnt/other rw - fuse.sshfs me@host:/home rw
 ";
 
     #[test]

@@ -65,7 +65,7 @@ impl Target {
             state.state = wanted;
             from
         };
-        self.recovery_step(self.recovery.moved(from, wanted));
+        self.recovery_step(self.recovery.moved(export.handle().0, from, wanted));
     }
 
     /// Acts upon what the recovery window decided.

@@ -192,11 +192,13 @@ impl Recovery {
         window.pump()
     }
 
-    /// A client moves from `from` to `to` because it said so.
-    pub(crate) fn moved(&self, from: ExportState, to: ExportState) -> Ended {
+    /// A client moves from `from` to `to` because it said so. A replay of it that waits for its turn still was not to
+    /// come: it would take the turn of another one's, which the count of those that replay keeps.
+    pub(crate) fn moved(&self, client: u64, from: ExportState, to: ExportState) -> Ended {
         let mut window = self.window.lock();
         if from == ExportState::Replaying {
             less(&mut window.replaying);
+            window.unqueue(client);
         }
         if to == ExportState::Recovered {
             less(&mut window.replaying_locks);

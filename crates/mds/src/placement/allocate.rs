@@ -21,6 +21,8 @@ use super::{Ost, Placement, Taken, race};
 const PATIENCE: Duration = Duration::from_secs(20);
 /// How often it looks whether an OST is back: one that was only disconnected announces nothing.
 const LOOK: Duration = Duration::from_secs(1);
+/// How soon it tries again where some OST can be used.
+const LOOK_AGAIN: Duration = Duration::from_millis(20);
 /// How often a file goes round the OSTs that work, where others were to hold several stripes each
 /// and cannot.
 const PASSES: usize = 3;
@@ -105,21 +107,26 @@ impl Placement {
             if osts.iter().any(|ost| ost.recovers(now)) {
                 deadline = now + PATIENCE;
             }
-            // One that came back since it was tried is tried again.
-            if osts.iter().any(|ost| ost.is_usable()) && now < deadline {
-                continue;
-            }
             if now >= deadline || !self.has_hope(now, &osts) {
                 return Err(Errno::ENOSPC);
             }
-            race::race(filled, clock.sleep_until(deadline.min(now + LOOK))).await;
+            // One that came back since it was tried is tried again soon. Not at once: one that could be used all
+            // the time, and was not taken because others are wanted, too, says nothing.
+            let has_usable = osts.iter().any(|ost| ost.is_usable());
+            let look = if has_usable { LOOK_AGAIN } else { LOOK };
+            race::race(filled, clock.sleep_until(deadline.min(now + look))).await;
         }
     }
 
     /// The OSTs that may hold the file.
     fn wanted(&self, want: &Want) -> Vec<Arc<Ost>> {
         let listed = &want.striping.osts;
-        let is_wanted = |ost: &&Arc<Ost>| listed.is_empty() || listed.contains(&ost.index);
+        let pools = Arc::clone(&self.pools.read());
+        let pool = Known { osts: &[], pools: &pools }.pool(&want.striping.pool);
+        let is_wanted = |ost: &&Arc<Ost>| match listed.is_empty() {
+            true => pool.is_none_or(|pool| pool.contains(&ost.index)),
+            false => listed.contains(&ost.index),
+        };
         self.all().iter().filter(is_wanted).cloned().collect()
     }
 
@@ -129,7 +136,7 @@ impl Placement {
         let first_asked = *self.first_asked.get_or_init(|| now);
         match osts.is_empty() {
             true => now < first_asked + PATIENCE,
-            false => osts.iter().any(|ost| ost.may_become_usable()),
+            false => osts.iter().any(|ost| ost.is_usable() || ost.may_become_usable()),
         }
     }
 

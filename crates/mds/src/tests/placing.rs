@@ -445,3 +445,34 @@ fn without_any_ost_there_is_no_space() {
         &world,
     );
 }
+
+/// A file that is to have a stripe on an OST which recovers, while another OST works: that went round without end.
+#[test]
+fn a_create_that_waits_for_one_of_its_osts_lets_others_work() {
+    let wishes = [
+        Striping { osts: vec![0, 1], stripe_count: 2, ..Striping::default() },
+        Striping { first: Some(0), stripe_count: 2, ..Striping::default() },
+    ];
+    for wish in wishes {
+        let world = TestWorld::new(61);
+        let inner = world.clone();
+        run(
+            async move {
+                let server = Server::start(&inner, 2).await;
+                let client = server.client("c").await;
+                let directory = client.mkdir(Fid::ROOT, "d").await.unwrap();
+                let plan = Plan::Plain(wish).encode();
+                client.setxattr(directory, "lustre.lov", Some(&plan), 0).await.unwrap();
+                server.osts[1].state.lock().import = ImportState::ReplayWait;
+                let (later, back) = (inner.clone(), server.osts[1].clone());
+                let coming = async move {
+                    later.sleep(Duration::from_secs(30)).await;
+                    back.state.lock().import = ImportState::Full;
+                };
+                inner.spawn("an OST", Box::pin(coming));
+                client.create(directory, "late").await.expect("when the OST is back");
+            },
+            &world,
+        );
+    }
+}

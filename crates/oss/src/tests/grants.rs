@@ -1,15 +1,17 @@
 //! Space that is promised: given within what is free, used, given back, and never twice.
 
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use bytes::Bytes;
 use sheen_store::Store;
 use sheen_store_mem::MemOptions;
 use sheen_target::testing::TestClient;
+use sheen_target::{FaultAction, FaultSite};
 use sheen_types::Errno;
 use sheen_wire::connect::{ConnectFlags, ObdConnectData, version_code};
 use sheen_wire::md::Valid;
-use sheen_wire::messages::{OstRead, OstWrite, Reply};
+use sheen_wire::messages::{Kind, OstDisconnect, OstRead, OstWrite, Reply};
 use sheen_wire::ost::{BrwFlags, ObdIoobj, Obdo, ObdoFlags, OstBody, OstId};
 
 use super::harness::{Server, named, piece, put, send, told, with_ost, write};
@@ -233,5 +235,28 @@ fn who_leaves_gives_everything_back() {
         let request = sheen_wire::messages::OstDisconnect::default();
         assert_eq!(one.call(request).await.errno(), None);
         assert_eq!(server.ost.grant_view().total, before);
+    });
+}
+
+/// Kept back, the bytes of a write came after the good-bye, and its client was given grant that nobody took back.
+#[test]
+fn a_write_that_ends_after_its_client_has_left_promises_nothing() {
+    with_ost(sized(1 << 30), |server| async move {
+        let before = server.ost.grant_view().total;
+        let world = server.node.target.world().clone();
+        for round in 0..3 {
+            let one = server.node.connect(&format!("one{round}")).await;
+            let site = FaultSite::Request(Kind::OstWrite);
+            server.node.target.faults().arm(site, FaultAction::Delay(Duration::from_secs(5)), 1);
+            let writer = one.clone();
+            let task = async move {
+                let _ = spend(&writer, granted(1, 0, 4096, 0, 2 << 30, 0)).await;
+            };
+            world.tasks.spawn("write", Box::pin(task));
+            world.clock.sleep_until(world.clock.now() + Duration::from_secs(1)).await;
+            assert_eq!(one.call(OstDisconnect::default()).await.errno(), None);
+            world.clock.sleep_until(world.clock.now() + Duration::from_secs(6)).await;
+            assert_eq!(server.ost.grant_view().total, before);
+        }
     });
 }

@@ -359,3 +359,34 @@ fn an_intents_error_is_an_error_and_a_lock_that_is_not_given_is_none() {
     assert_eq!(outcome(-5, 0), -5);
     assert_eq!(Outcome { status: 303, reply: None }.error(), 0);
 }
+
+#[test]
+fn who_says_that_all_is_replayed_while_a_replay_waits_takes_no_turn() {
+    let world = TestWorld::new(299);
+    world.clone().run(async move {
+        let store = manual_store();
+        let (node, _) = start(&world, &store).await;
+        let (liar, first, second) =
+            (node.connect("h").await, node.connect("v1").await, node.connect("v2").await);
+        _ = modify(&first, 1).await;
+        let lost = [modify(&second, 1).await, modify(&liar, 1).await];
+        let (node, role, [liar, first, second]) =
+            start_again(&world, &store, [&liar, &first, &second]).await;
+        for client in [&liar, &first, &second] {
+            client.connect().await.unwrap();
+        }
+        for (client, lost) in [&second, &liar].into_iter().zip(lost) {
+            let (client, replay) =
+                (client.clone(), setattr(1).replayed(lost.xid, lost.head.transno));
+            let task = async move { drop(client.call_with(replay).await) };
+            world.world().tasks.spawn("replay", Box::pin(task));
+            world.settle().await;
+        }
+        assert_eq!((role.executed(), node.target.view().recovery.queued), (0, 2));
+        let done = flags(TestCall::new(ObdPing::default()), MsgFlags::REQ_REPLAY_DONE);
+        let task = async move { drop(liar.call_with(done).await) };
+        world.world().tasks.spawn("done", Box::pin(task));
+        world.settle().await;
+        assert_eq!((role.executed(), node.target.view().recovery.queued), (0, 1));
+    });
+}
