@@ -92,6 +92,11 @@ pub const CLIENT_ACTIVE: usize = 1024;
 /// 256 for each of eighty targets.
 pub const CLIENT_QUEUED_BYTES: usize = 64 << 20;
 
+/// Bytes that the running requests of one client hold, of each class, with a copy of each that came meanwhile; beyond,
+/// further ones wait and further copies are dropped. A client writes 64 KiB at most within a request: with
+/// [`CLIENT_ACTIVE`] of those it meets this, and waits as it would for the count.
+pub const CLIENT_ACTIVE_BYTES: usize = 64 << 20;
+
 /// What a request costs beside its message.
 pub const REQUEST_OVERHEAD_BYTES: usize = 512;
 

@@ -310,13 +310,20 @@ impl<T> Service<T> {
             self.by_identity.get(&identity).and_then(|id| self.running.get_mut(id))
         {
             let portal = arrival.portal;
+            let before = running.copy.as_ref().map_or(0, |copy| copy.0.bytes);
+            let (account, bytes) = (running.arrival.account, (before, arrival.bytes));
+            if !self.clients.keeps_copy(account, running.class, bytes) {
+                self.at(portal).stats.dropped += 1;
+                return Verdict::Dropped;
+            }
             running.deadline = deadline(&arrival, arrival.timeout).max(running.deadline);
             running.copy = Some(Box::new((arrival, item)));
             self.at(portal).stats.attached += 1;
             return Verdict::Attached;
         }
         let class = Class::of(&arrival);
-        if self.beginning < self.beginning_max && self.clients.may_run(arrival.account, class) {
+        let (account, bytes) = (arrival.account, arrival.bytes);
+        if self.beginning < self.beginning_max && self.clients.may_run(account, class, bytes) {
             return Verdict::Run(self.run(now, arrival, class), item);
         }
         let portal = arrival.portal;
@@ -334,7 +341,7 @@ impl<T> Service<T> {
     fn run(&mut self, now: Instant, arrival: Arrival, class: Class) -> RequestId {
         let id = RequestId(self.next);
         self.next += 1;
-        self.clients.begin(arrival.account, class);
+        self.clients.begin(arrival.account, class, arrival.bytes);
         self.beginning += 1;
         let waited = now.since(arrival.arrived);
         let at = self.at(arrival.portal);
@@ -410,7 +417,8 @@ impl<T> Service<T> {
         let running = self.running.remove(&id)?;
         self.by_identity.remove(&identity(&running.arrival));
         self.beginning -= usize::from(running.begins);
-        self.clients.end(running.arrival.account, running.class);
+        let bytes = running.arrival.bytes + running.copy.as_ref().map_or(0, |copy| copy.0.bytes);
+        self.clients.end(running.arrival.account, running.class, bytes);
         self.at(running.arrival.portal).active -= 1;
         Some(running)
     }

@@ -324,9 +324,15 @@ impl LNet {
         };
     }
 
-    /// Has the upcall task call someone.
+    /// Has the upcall task call someone. That a peer is down is told once, however often something could not be
+    /// sent to it meanwhile.
     pub(super) fn upcall(&self, upcall: Upcall) {
         let mut queue = self.upcall_queue.lock();
+        if let Upcall::PeerDown(nid) = upcall
+            && !self.told_down.lock().insert(nid)
+        {
+            return;
+        }
         queue.push(upcall);
         let first = queue.len() == 1;
         drop(queue);
@@ -344,6 +350,7 @@ impl LNet {
                 match upcall {
                     Upcall::Deliver(receiver, delivery) => receiver.receive(delivery),
                     Upcall::PeerDown(nid) => {
+                        self.told_down.lock().remove(&nid);
                         self.tables.fail_fetches(nid);
                         let hooks = self.hooks.read().clone();
                         hooks.iter().for_each(|hook| hook(nid));

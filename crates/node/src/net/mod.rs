@@ -35,7 +35,7 @@ use bytes::Bytes;
 use parking_lot::{Mutex, RwLock};
 use sheen_io::World;
 use sheen_lnet::{Local, Peers, Sender, Sending};
-use sheen_types::{HashMap, Instant, MatchBits, Nid};
+use sheen_types::{HashMap, HashSet, Instant, MatchBits, Nid};
 use sheen_wire::lnet::{Get, HANDLE_NONE, LnetCommand, PING_MATCH_BITS, Portal, Put, WireHandle};
 
 pub(crate) use race::within;
@@ -183,6 +183,8 @@ pub struct LNet {
     tables: Tables,
     upcalls: Cell<()>,
     upcall_queue: Mutex<Vec<Upcall>>,
+    /// Peers of which `upcall_queue` says that they are down.
+    told_down: Mutex<HashSet<Nid>>,
     hooks: RwLock<Vec<PeerDownHook>>,
     counters: Counters,
     next: AtomicU64,
@@ -228,6 +230,7 @@ impl LNet {
             tables: Tables::new(local.nid),
             upcalls: Cell::new(),
             upcall_queue: Mutex::default(),
+            told_down: Mutex::default(),
             hooks: RwLock::default(),
             counters: Counters::default(),
             next: AtomicU64::new(1),

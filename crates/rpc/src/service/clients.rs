@@ -36,6 +36,8 @@ struct Queue<T> {
 struct Client<T> {
     queues: [Queue<T>; CLASSES],
     active: [usize; CLASSES],
+    /// Bytes of those, and of the copies of them that came meanwhile.
+    active_bytes: [usize; CLASSES],
     queued: usize,
     queued_bytes: usize,
     /// It is in the ring.
@@ -60,6 +62,7 @@ impl<T> Default for Client<T> {
         Self {
             queues: Class::ALL.map(queue),
             active: [0; CLASSES],
+            active_bytes: [0; CLASSES],
             queued: 0,
             queued_bytes: 0,
             is_in_turn: false,
@@ -71,10 +74,17 @@ impl<T> Client<T> {
     /// The first class of which a request waits and may run.
     fn ready(&self, budget: &Budget) -> Option<Class> {
         let is_ready = |class: &Class| {
-            let at = *class as usize;
-            !self.queues[at].waiting.is_empty() && self.active[at] < limit(budget, *class)
+            let first = self.queues[*class as usize].waiting.front();
+            first.is_some_and(|(arrival, _)| self.has_room(budget, *class, arrival.bytes))
         };
         Class::ALL.into_iter().find(is_ready)
+    }
+
+    /// Whether one more request of a class may run.
+    fn has_room(&self, budget: &Budget, class: Class, bytes: usize) -> bool {
+        let at = class as usize;
+        let fits = self.active_bytes[at] + bytes <= limits::CLIENT_ACTIVE_BYTES;
+        self.active[at] < limit(budget, class) && (fits || self.active[at] == 0)
     }
 
     fn is_idle(&self) -> bool {
@@ -117,22 +127,45 @@ impl<T> Clients<T> {
     }
 
     /// Whether a request that arrives need not wait for others of its client.
-    pub(super) fn may_run(&self, account: Nid, class: Class) -> bool {
+    pub(super) fn may_run(&self, account: Nid, class: Class, bytes: usize) -> bool {
         self.clients.get(&account).is_none_or(|client| {
-            let at = class as usize;
-            client.queues[at].waiting.is_empty() && client.active[at] < limit(&self.budget, class)
+            client.queues[class as usize].waiting.is_empty()
+                && client.has_room(&self.budget, class, bytes)
         })
     }
 
     /// A request runs.
-    pub(super) fn begin(&mut self, account: Nid, class: Class) {
-        self.clients.entry(account).or_default().active[class as usize] += 1;
+    pub(super) fn begin(&mut self, account: Nid, class: Class, bytes: usize) {
+        let client = self.clients.entry(account).or_default();
+        client.active[class as usize] += 1;
+        client.active_bytes[class as usize] += bytes;
     }
 
-    /// A request has ended.
-    pub(super) fn end(&mut self, account: Nid, class: Class) {
+    /// A copy of a request that runs is to be kept, in place of one of `before` bytes; `false` if that is too much.
+    pub(super) fn keeps_copy(
+        &mut self,
+        account: Nid,
+        class: Class,
+        (before, bytes): (usize, usize),
+    ) -> bool {
+        let Some(client) = self.clients.get_mut(&account) else { return false };
+        let active = &mut client.active_bytes[class as usize];
+        let more = *active - before + bytes;
+        // One that is no larger than what it replaces costs nothing more.
+        let fits = more <= limits::CLIENT_ACTIVE_BYTES || bytes <= before;
+        if fits {
+            *active = more;
+        } else {
+            self.budget.refuse(Limit::QueuedBytes);
+        }
+        fits
+    }
+
+    /// A request has ended, of so many bytes with its copy.
+    pub(super) fn end(&mut self, account: Nid, class: Class, bytes: usize) {
         let Some(client) = self.clients.get_mut(&account) else { return };
         client.active[class as usize] -= 1;
+        client.active_bytes[class as usize] -= bytes;
         if client.queued > 0 {
             self.take_turns(account);
         }
@@ -148,7 +181,18 @@ impl<T> Clients<T> {
             let queue = &mut client.queues[*class as usize];
             let at = usize::try_from(number - queue.first).unwrap_or(usize::MAX);
             if let Some(older) = queue.waiting.get_mut(at) {
-                client.queued_bytes = client.queued_bytes + arrival.bytes - older.0.bytes;
+                let bytes = client.queued_bytes + arrival.bytes - older.0.bytes;
+                let is_larger = arrival.bytes > older.0.bytes;
+                let is_too_much = is_larger && bytes > self.budget.of(Limit::QueuedBytes);
+                // What goes to another portal is another request, by whose name it makes no sense.
+                if is_too_much || arrival.portal != older.0.portal {
+                    self.budget.refuse(Limit::QueuedBytes);
+                    return Waiting::TooMany;
+                }
+                if client.queued >= limits::CLIENT_QUEUED_SHARING {
+                    (self.compact)(&mut item);
+                }
+                client.queued_bytes = bytes;
                 *older = (arrival, item);
                 return Waiting::Replaced;
             }

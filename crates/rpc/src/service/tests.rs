@@ -286,3 +286,50 @@ fn a_request_under_a_claimed_nid_is_no_copy_of_the_owners_and_counts_for_the_add
     assert_eq!(next().map(|it| it.1), Some("false 3"));
     assert_eq!(next().map(|it| it.1), None, "the owner's waits for its own");
 }
+
+#[test]
+fn copies_of_requests_that_wait_and_that_run_count() {
+    const LARGE: usize = 256 << 10;
+    let mut service = service(1_000);
+    let request = |xid: u64| arrival(xid * 64, Opcode::MDS_REINT);
+    let copy = |xid| Arrival { flags: MsgFlags::RESENT, bytes: LARGE, ..request(xid) };
+    let mut ids = Vec::new();
+    for xid in 1..2_000 {
+        if let Verdict::Run(id, _) = service.arrive(seconds(0), request(xid), "small") {
+            ids.push(id);
+        }
+    }
+    let run = ids.len() as u64;
+    let held = |verdict| usize::from(verdict != Verdict::Dropped) * LARGE;
+    let queued: usize =
+        (run + 1..2_000).map(|xid| held(service.arrive(seconds(0), copy(xid), "large"))).sum();
+    assert!(queued <= 64 << 20 && queued > 60 << 20, "{queued} bytes wait");
+    for _ in 0..1_000 {
+        ids.iter().for_each(|id| service.begun(*id));
+        let Some((id, _)) = service.next(seconds(1)) else { break };
+        ids.push(id);
+    }
+    assert_eq!(ids.len(), 1_000, "all bytes that could wait may run");
+    let copies: usize =
+        (1..=run).map(|xid| held(service.arrive(seconds(2), copy(xid), "again"))).sum();
+    assert!(copies < 4 * LARGE, "{copies} bytes of copies beside 64 MiB that run");
+    ids.into_iter().for_each(|id| _ = service.finish(seconds(3), id));
+    assert!(service.next(seconds(3)).is_some(), "what is done leaves its room");
+}
+
+#[test]
+fn a_copy_that_comes_to_another_portal_takes_no_place() {
+    let mut service = service(1);
+    let first = service.arrive(seconds(0), arrival(64, Opcode::MDS_REINT), "a");
+    let Verdict::Run(first, _) = first else { panic!("{first:?}") };
+    let queued = service.arrive(seconds(0), arrival(128, Opcode::MDS_REINT), "b");
+    assert_eq!(queued, Verdict::Queued);
+    let copy = Arrival {
+        flags: MsgFlags::RESENT,
+        portal: Portal::OST_REQUEST,
+        ..arrival(128, Opcode::MDS_REINT)
+    };
+    assert_eq!(service.arrive(seconds(0), copy, "c"), Verdict::Dropped);
+    service.finish(seconds(1), first);
+    assert_eq!(service.next(seconds(1)).map(|it| it.1), Some("b"));
+}
