@@ -312,7 +312,7 @@ fn copies_of_requests_that_wait_and_that_run_count() {
     assert_eq!(ids.len(), 1_000, "all bytes that could wait may run");
     let copies: usize =
         (1..=run).map(|xid| held(service.arrive(seconds(2), copy(xid), "again"))).sum();
-    assert!(copies < 4 * LARGE, "{copies} bytes of copies beside 64 MiB that run");
+    assert!(copies <= 8 * LARGE, "{copies} bytes of copies beside 64 MiB that run");
     ids.into_iter().for_each(|id| _ = service.finish(seconds(3), id));
     assert!(service.next(seconds(3)).is_some(), "what is done leaves its room");
 }
