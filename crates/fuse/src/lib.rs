@@ -23,6 +23,7 @@ mod credentials;
 mod device;
 mod drive;
 mod ends;
+mod environs;
 mod exported;
 mod invalidate;
 mod jobs;
