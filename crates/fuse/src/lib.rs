@@ -37,7 +37,7 @@ mod special;
 mod threads;
 mod write_backs;
 
-pub use alive::{abort, ask};
+pub use alive::{Said, abort, ask, state};
 pub use device::{Serving, serve};
 pub use jobs::Jobs;
 pub use mount::{MountError, MountOptions, Mounted, is_mount_point, mount};
