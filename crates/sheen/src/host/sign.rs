@@ -116,7 +116,11 @@ pub(super) fn server_health(daemon: &Daemon) -> Health {
         Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {
             Health::Hangs(String::new())
         }
-        Ok(Answer::Text(what)) if !what.is_empty() => Health::Hangs(what),
+        Ok(Answer::Text(said)) => match said.split_once('\n') {
+            Some(("", fails)) => Health::Alive(fails.to_owned()),
+            Some((what, _)) => Health::Hangs(what.to_owned()),
+            None => Health::Alive(String::new()),
+        },
         _ => Health::Alive(String::new()),
     }
 }

@@ -20,7 +20,7 @@ const STORE_WAIT: Duration = Duration::from_secs(1);
 /// An index that a store may have or not.
 const INDEX: Fid = Fid::new(fid_seq::LOCAL_FILE, 1);
 
-/// The command that answers a line on what does not get on, or nothing.
+/// The command that answers two lines: what does not get on, and what fails; each may be empty.
 pub(super) fn command(running: &[Arc<Running>]) -> sheen_control::Command {
     let (runtime, running) = (Handle::current(), running.to_vec());
     Box::new(move |_| {
@@ -30,23 +30,24 @@ pub(super) fn command(running: &[Arc<Running>]) -> sheen_control::Command {
     })
 }
 
-/// What does not get on.
+/// What the command answers. A store that fails keeps nothing up: its requests are answered with errors.
 fn look(runtime: &Handle, stores: impl Iterator<Item = (String, Arc<dyn Store>)>) -> String {
     let (tell, heard) = mpsc::channel();
     drop(runtime.spawn(async move { tell.send(()) }));
     if heard.recv_timeout(TASK_WAIT).is_err() {
-        return "its tasks do not get on".to_owned();
+        return "its tasks do not get on\n".to_owned();
     }
+    let mut fails = String::new();
     for (name, store) in stores {
         let (tell, heard) = mpsc::channel();
         drop(runtime.spawn_blocking(move || tell.send(store.lookup(INDEX, &[]))));
         match heard.recv_timeout(STORE_WAIT) {
             Ok(Ok(_)) => {}
-            Ok(Err(error)) => return format!("the store of {name} fails: {error}"),
-            Err(_) => return format!("the store of {name} does not answer"),
+            Ok(Err(error)) => fails = format!("the store of {name} fails: {error}"),
+            Err(_) => return format!("the store of {name} does not answer\n"),
         }
     }
-    String::new()
+    format!("\n{fails}")
 }
 
 #[cfg(test)]
@@ -65,12 +66,12 @@ mod tests {
     fn tasks_that_stand_still_are_told_within_the_limit() {
         let runtime = runtime();
         let nothing = || std::iter::empty();
-        assert_eq!(look(runtime.handle(), nothing()), "");
+        assert_eq!(look(runtime.handle(), nothing()), "\n");
         let (go_on, stands) = mpsc::channel::<()>();
         drop(runtime.spawn(async move { stands.recv() }));
         // One worker has been there before, if it began to look for work at all.
-        let said = (0..50).map(|_| look(runtime.handle(), nothing())).find(|it| !it.is_empty());
-        assert_eq!(said.as_deref(), Some("its tasks do not get on"));
+        let said = (0..50).map(|_| look(runtime.handle(), nothing())).find(|it| it != "\n");
+        assert_eq!(said.as_deref(), Some("its tasks do not get on\n"));
         drop(go_on);
     }
 
@@ -85,12 +86,12 @@ mod tests {
             let one = ("lustre-OST0001".to_owned(), Arc::clone(&flaky));
             look(runtime.handle(), std::iter::once(one))
         };
-        assert_eq!(look(), "");
+        assert_eq!(look(), "\n");
         held.lock().reads = 1;
-        assert!(look().starts_with("the store of lustre-OST0001 fails"));
+        assert!(look().starts_with("\nthe store of lustre-OST0001 fails"));
         // It takes this lock for each job.
         let stands = held.lock();
-        assert_eq!(look(), "the store of lustre-OST0001 does not answer");
+        assert_eq!(look(), "the store of lustre-OST0001 does not answer\n");
         drop(stands);
     }
 }
