@@ -3,13 +3,67 @@
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
 
 use rustix::mount::{MountFlags, mount};
 
+use sheen_client::posix::FileSystem;
+use tokio::time::timeout;
+
+use crate::invalidate::Kernel;
 use crate::place::Place;
 
-/// An extended attribute that no file has. Asked for it, a mount says so without asking any server.
+/// An extended attribute that no file has. Asked for it, a mount says so on the thread that reads calls.
 pub(crate) const ATTRIBUTE: &str = "system.sheen_alive";
+
+/// Another one: what of a mount does not get on, as [`look`] finds it.
+pub(crate) const STATE: &str = "system.sheen_state";
+
+/// How long the facade's locks may be taken, each.
+const LOCK_WAIT: Duration = Duration::from_millis(500);
+
+/// How long a thread may take to begin to look at them, and to look.
+const LOOK_WAIT: Duration = Duration::from_secs(2);
+
+/// How long a notice may take that is told nobody: one waits for a page as long as its read waits for a server.
+const NOTICE_WAIT: Duration = Duration::from_secs(5);
+
+/// Bytes of an answer to [`STATE`].
+const STATE_BYTES: usize = 1024;
+
+/// What a mount says of itself.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Said {
+    /// What calls cannot get past; nothing: there is no such thing.
+    pub hangs: String,
+    /// What is late and may come.
+    pub late: String,
+}
+
+impl Said {
+    /// From the value of [`STATE`]: a line for each.
+    fn of(text: &str) -> Self {
+        let (hangs, late) = text.split_once('\n').unwrap_or((text, ""));
+        Self { hangs: hangs.to_owned(), late: late.to_owned() }
+    }
+}
+
+/// Looks at what calls need beside the servers; to be asked for by a task of the runtime, so that an answer at
+/// all says that its workers get on. Two lines, as [`Said`].
+pub(crate) async fn look(files: FileSystem, kernel: Arc<Kernel>) -> String {
+    let locks = tokio::task::spawn_blocking(move || files.stuck_lock(LOCK_WAIT));
+    let hangs = match timeout(LOOK_WAIT, locks).await {
+        Ok(Ok(None)) => String::new(),
+        Ok(Ok(Some(lock))) => format!("a call stands still with the lock of {lock}"),
+        Ok(Err(_)) | Err(_) => "the mount's threads for work that waits are all taken".to_owned(),
+    };
+    let late = kernel.oldest().filter(|(_, time)| *time >= NOTICE_WAIT);
+    let late = late.map_or_else(String::new, |(kind, time)| {
+        format!("notifications of {kind} to the kernel are stuck for {} s", time.as_secs())
+    });
+    format!("{hangs}\n{late}")
+}
 
 /// Where the kernel shows its FUSE connections.
 const CONNECTIONS: &str = "/sys/fs/fuse/connections";
@@ -28,6 +82,22 @@ pub fn ask(path: &Path) -> io::Result<()> {
     }
 }
 
+/// Asks the mount at `path` what does not get on in it, as a call that its workers answer. Waits for ever if these
+/// do not, as [`ask`] does.
+///
+/// # Errors
+/// As [`ask`].
+pub fn state(path: &Path) -> io::Result<Said> {
+    use rustix::io::Errno;
+    let mut buffer = [0u8; STATE_BYTES];
+    match rustix::fs::getxattr(path, STATE, &mut buffer[..]) {
+        Err(error @ (Errno::NOTCONN | Errno::CONNABORTED)) => Err(error.into()),
+        Ok(length) => Ok(Said::of(&String::from_utf8_lossy(&buffer[..length]))),
+        // As there.
+        Err(_) => Ok(Said::default()),
+    }
+}
+
 /// Has the kernel end the connection of a mount: every call that waits there gets an error, every later one
 /// `ENOTCONN`. Touches no file of the mount.
 ///
@@ -41,4 +111,16 @@ pub fn abort(place: &Place) -> io::Result<()> {
         _ = mount("fusectl", &place, "fusectl", MountFlags::empty(), None);
     }
     fs::write(place.join(minor).join("abort"), "1")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_late_is_told_apart_from_what_hangs() {
+        let said = |hangs: &str, late: &str| Said { hangs: hangs.into(), late: late.into() };
+        assert_eq!(Said::of("\n"), Said::default());
+        assert_eq!((Said::of("a\nb"), Said::of("\nb")), (said("a", "b"), said("", "b")));
+    }
 }

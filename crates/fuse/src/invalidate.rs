@@ -140,6 +140,11 @@ impl Kernel {
         Self { notices: OnceLock::new(), busy, runtime, raises }
     }
 
+    /// As [`Notices::oldest`].
+    pub(crate) fn oldest(&self) -> Option<(&'static str, Duration)> {
+        self.notices.get()?.oldest()
+    }
+
     /// From here on the kernel can be told; nothing was kept before.
     pub(crate) fn attach(&self, notifier: Notifier, device: File) {
         let unreadable = Unreadable::new();

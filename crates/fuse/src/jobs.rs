@@ -6,12 +6,15 @@
 //! second and no system call otherwise. Switched off, a
 //! request costs the look at one flag.
 
+use std::cell::Cell;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::{Mutex, RwLock};
 use sheen_types::{Errno, HashMap, JobId};
+
+use crate::environs::{Environs, Late};
 
 /// Requests carry no job.
 const DISABLE: &str = "disable";
@@ -71,6 +74,7 @@ pub struct Jobs {
     settings: RwLock<Settings>,
     sessions: Mutex<HashMap<u32, String>>,
     known: Mutex<HashMap<Key, Known>>,
+    environs: Environs,
 }
 
 impl Default for Jobs {
@@ -81,6 +85,7 @@ impl Default for Jobs {
             settings: RwLock::new(settings),
             sessions: Mutex::default(),
             known: Mutex::default(),
+            environs: Environs::default(),
         }
     }
 }
@@ -181,7 +186,13 @@ impl Jobs {
             before => before.map(|known| (known.job, known.since)),
         };
         let settings = self.settings.read().clone();
-        let job = self.find_out(key, &settings);
+        let Ok(job) = self.find_out(key, &settings) else {
+            // As before; what is not known for sure is not remembered.
+            return match before {
+                Some((job, _)) => job,
+                None => JobId::new(&interpret(&settings.name, &Process::of(key), &|| None)),
+            };
+        };
         let since = match before {
             Some((same, since)) if same == job => since,
             _ => now,
@@ -195,21 +206,31 @@ impl Jobs {
     }
 
     /// As `lustre_get_jobid`.
-    fn find_out(&self, key: Key, settings: &Settings) -> Option<JobId> {
+    ///
+    /// # Errors
+    /// [`Late`] if its environment is needed and cannot be read now.
+    fn find_out(&self, key: Key, settings: &Settings) -> Result<Option<JobId>, Late> {
         let process = Process::of(key);
+        let is_late = Cell::new(false);
         let own = || match settings.variable.as_str() {
             SESSION => self.of_session(key.0).map(String::into_bytes),
-            variable => process.variable(variable),
+            variable => self.environs.of(key.0).map_or_else(
+                |Late| {
+                    is_late.set(true);
+                    None
+                },
+                |environ| variable_in(&environ?, variable),
+            ),
         };
         let text = match settings.variable.as_str() {
-            DISABLE => return None,
+            DISABLE => return Ok(None),
             NODELOCAL => interpret(&settings.name, &process, &own),
             PROCNAME_UID => interpret(PROGRAM_AND_USER, &process, &own),
-            variable if variable != SESSION && process.has_no_job() => return None,
+            variable if variable != SESSION && process.has_no_job() => return Ok(None),
             _ if settings.name.contains("%j") => interpret(&settings.name, &process, &own),
             _ => own().unwrap_or_else(|| interpret(&settings.name, &process, &own)),
         };
-        JobId::new(&text)
+        if is_late.get() { Err(Late) } else { Ok(JobId::new(&text)) }
     }
 
     fn forget(&self) {
@@ -251,10 +272,6 @@ impl Process {
     fn has_no_job(&self) -> bool {
         self.program.is_empty()
             || NO_JOBS.iter().any(|name| self.program.starts_with(name.as_bytes()))
-    }
-
-    fn variable(&self, name: &str) -> Option<Vec<u8>> {
-        variable_in(&std::fs::read(format!("/proc/{}/environ", self.pid)).ok()?, name)
     }
 }
 

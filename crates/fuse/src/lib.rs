@@ -23,6 +23,7 @@ mod credentials;
 mod device;
 mod drive;
 mod ends;
+mod environs;
 mod exported;
 mod invalidate;
 mod jobs;
@@ -37,7 +38,7 @@ mod special;
 mod threads;
 mod write_backs;
 
-pub use alive::{abort, ask};
+pub use alive::{Said, abort, ask, state};
 pub use device::{Serving, serve};
 pub use jobs::Jobs;
 pub use mount::{MountError, MountOptions, Mounted, is_mount_point, mount};

@@ -23,6 +23,7 @@ use std::time::Duration;
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use sheen_types::{HashMap, Name};
 use tokio::sync::oneshot;
+use tokio::time::Instant;
 
 use crate::blocked::{Sleep, Status};
 use crate::busy::Busy;
@@ -54,6 +55,9 @@ pub(crate) enum Subject {
 
 /// Kinds of subjects, each with threads of its own.
 const LANES: usize = 3;
+
+/// What operators know them as.
+const KINDS: [&str; LANES] = ["names", "attributes", "pages"];
 
 impl Subject {
     fn lane(self) -> usize {
@@ -99,6 +103,8 @@ struct Queue {
     is_running: bool,
     /// The thread that is in the kernel for it.
     thread: Option<Arc<Status>>,
+    /// Since when the next of them waits for its thread, or for the kernel.
+    since: Option<Instant>,
 }
 
 impl Queue {
@@ -202,6 +208,15 @@ impl<D: Deliver> Notices<D> {
         (is_full || lane.asks_again).then_some(Sleep::NoThread)
     }
 
+    /// The kind of notices of which one has waited longest for a thread or for the kernel, and how long. Those that
+    /// wait for a call to end do not count.
+    pub(crate) fn oldest(&self) -> Option<(&'static str, Duration)> {
+        let state = self.state.lock();
+        let running = state.queues.iter().filter(|(_, queue)| queue.is_running);
+        let since = running.filter_map(|(subject, queue)| Some((queue.since?, subject.lane())));
+        since.min().map(|(since, lane)| (KINDS[lane], since.elapsed()))
+    }
+
     /// Whether the subject has to wait for a call to end, which then calls [`Notices::resume`].
     fn defers(&self, subject: Subject) -> bool {
         match subject {
@@ -221,6 +236,7 @@ impl<D: Deliver> Notices<D> {
     fn start(self: &Arc<Self>, state: &mut MutexGuard<'_, State>, subject: Subject) {
         let Some(queue) = state.queues.get_mut(&subject) else { return };
         queue.is_running = true;
+        queue.since = Some(Instant::now());
         let lane = &mut state.lanes[subject.lane()];
         lane.ready.push_back(subject);
         if lane.ready.len() <= lane.idle {
@@ -286,6 +302,7 @@ impl<D: Deliver> Notices<D> {
         });
         let Some(queue) = state.queues.get_mut(&subject) else { return };
         queue.thread = None;
+        queue.since = Some(Instant::now());
         if queue.order.is_empty() {
             state.queues.remove(&subject);
         } else if self.defers(subject) {
@@ -375,6 +392,20 @@ mod tests {
         assert!(told.blocking_recv().is_err());
         let same = heard.try_iter().filter(|(_, it, _)| *it == what("the same")).count();
         assert!(same <= 2, "{same}: once, and once more at most while it was under way");
+    }
+
+    #[test]
+    fn a_notice_that_stands_still_is_told_with_its_kind_and_for_how_long() {
+        let (notices, busy, heard, go_on) = bench(true);
+        assert_eq!(notices.oldest(), None);
+        let call = Busy::enter(&busy, [1].into_iter());
+        drop(notices.tell(Subject::Names(1), [(what("a"), true)]));
+        assert_eq!(notices.oldest(), None, "it waits for a call");
+        drop(notices.tell(Subject::Pages(7, 0, 1), [(What::All, false)]));
+        assert!(heard.recv_timeout(SOON).is_ok() && heard.recv_timeout(WHILE).is_err());
+        let (kind, time) = notices.oldest().expect("one stands still");
+        assert!(kind == "pages" && time >= WHILE && time < SOON, "{kind} {time:?}");
+        drop((call, go_on));
     }
 
     #[test]

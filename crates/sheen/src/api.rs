@@ -35,6 +35,8 @@ pub(crate) const CONF_PARAM: &str = "conf_param";
 
 /// Command of a server: a survey's question, as JSON, is answered as JSON.
 pub(crate) const ECHO: &str = "echo";
+/// Command of a server: a line on what of it does not get on, and one on what fails; each may be empty.
+pub(crate) const STATE: &str = "state";
 /// Command of a server: a [`ScrubAsk`], as JSON, is answered with a [`ScrubTold`].
 pub(crate) const SCRUB: &str = "scrub";
 

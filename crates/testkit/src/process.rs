@@ -4,6 +4,7 @@
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -121,16 +122,54 @@ pub fn resident_kib(pid: i32) -> Outcome<u64> {
     number.ok_or(format!("process {pid} shows no resident memory"))
 }
 
-/// The processes whose environment holds the line `NAME=value`: those that a test started.
+/// How long a process's environment may take to be read.
+const READ: Duration = Duration::from_secs(1);
+
+/// The processes whose environment holds the line `NAME=value`: those that a test started. To read one takes the
+/// lock of its memory, which a program may hold that waits for a mount that hangs: it is left out.
 pub fn with_environment(line: &str) -> Vec<i32> {
     let own = std::process::id().cast_signed();
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
     let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
-    let marked = |pid: &i32| {
-        let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
-        *pid != own && environment.split(|byte| *byte == 0).any(|entry| entry == line.as_bytes())
+    let pids: Vec<i32> = pids.filter(|pid| *pid != own).collect();
+    let environ = |pid: i32| fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+    let marked = |environ: &[u8]| environ.split(|it| *it == 0).any(|it| it == line.as_bytes());
+    let all = read_all(pids, environ, READ).into_iter();
+    all.filter(|(_, environ)| marked(environ)).map(|(pid, _)| pid).collect()
+}
+
+/// What `read` says of each of `all`, but of those for which it takes longer than `limit`.
+fn read_all<T: Send + 'static>(
+    all: Vec<i32>,
+    read: impl Fn(i32) -> T + Copy + Send + 'static,
+    limit: Duration,
+) -> Vec<(i32, T)> {
+    let (count, rest) = (all.len(), Arc::new(Mutex::new(all.into_iter())));
+    let (tell, heard) = mpsc::channel();
+    let begin = || {
+        let (rest, tell) = (Arc::clone(&rest), tell.clone());
+        std::thread::spawn(move || {
+            let next = || rest.lock().unwrap_or_else(PoisonError::into_inner).next();
+            while let Some(pid) = next() {
+                if tell.send((pid, read(pid))).is_err() {
+                    return;
+                }
+            }
+        });
     };
-    pids.filter(marked).collect()
+    begin();
+    let (mut found, mut late) = (Vec::new(), 0);
+    while found.len() + late < count {
+        match heard.recv_timeout(limit) {
+            Ok(one) => found.push(one),
+            // One stands still; another goes on with the rest.
+            Err(_) => {
+                late += 1;
+                begin();
+            }
+        }
+    }
+    found
 }
 
 /// The TCP ports on which the process listens.
@@ -182,5 +221,19 @@ mod tests {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
         let port = listener.local_addr().expect("bound").port();
         assert!(listening_ports(std::process::id().cast_signed()).contains(&port));
+    }
+
+    #[test]
+    fn what_cannot_be_read_in_time_is_left_out_and_holds_up_nothing_else() {
+        let read = |pid: i32| {
+            if pid % 4 == 3 {
+                std::thread::sleep(Duration::from_secs(3600));
+            }
+            pid * 2
+        };
+        let mut found = read_all((0..8).collect(), read, Duration::from_millis(50));
+        found.sort_unstable();
+        assert_eq!(found, [0, 1, 2, 4, 5, 6].map(|pid| (pid, pid * 2)));
+        assert_eq!(read_all(Vec::new(), read, READ), []);
     }
 }

@@ -1,6 +1,7 @@
 //! The table of inodes, by FID and by the facade's number.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use parking_lot::RwLock;
 use sheen_types::{Fid, HashMap, Name};
@@ -34,6 +35,11 @@ impl Inodes {
         maps.by_fid.insert(root, Arc::clone(&inode));
         maps.by_node.insert(NodeId::ROOT, inode);
         Arc::new(Self { maps: RwLock::new(maps) })
+    }
+
+    /// Whether the table's lock can be had within `limit`; waits in the thread.
+    pub(crate) fn answers(&self, limit: Duration) -> bool {
+        self.maps.try_write_for(limit).is_some()
     }
 
     /// The inode that the facade calls `node`.

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+use std::time::Duration;
 
 use parking_lot::{Mutex, RwLock};
 use sheen_io::job;
@@ -67,6 +68,11 @@ impl Handles {
         let handle = FileHandle(self.last.fetch_add(1, Ordering::Relaxed) + 1);
         self.open.write().insert(handle, Arc::new(file));
         handle
+    }
+
+    /// Whether the table's lock can be had within `limit`; waits in the thread.
+    pub(super) fn answers(&self, limit: Duration) -> bool {
+        self.open.try_write_for(limit).is_some()
     }
 
     pub(super) fn get(&self, handle: FileHandle) -> Result<Arc<OpenFile>, Errno> {

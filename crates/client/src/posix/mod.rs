@@ -56,6 +56,7 @@ mod types;
 mod xattrs;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 pub use sheen_types::access::{Audience, May};
 
@@ -109,6 +110,17 @@ pub(crate) struct Mounted {
 }
 
 impl FileSystem {
+    /// A lock that every call takes and that cannot be had within `limit`: a call stands still with it. Waits in
+    /// the thread, twice at most.
+    #[must_use]
+    pub fn stuck_lock(&self, limit: Duration) -> Option<&'static str> {
+        match (self.0.inodes.answers(limit), self.0.handles.answers(limit)) {
+            (false, _) => Some("the table of inodes"),
+            (true, false) => Some("the table of open files"),
+            (true, true) => None,
+        }
+    }
+
     /// Joins the parts; [`crate::config::mount`] makes them.
     pub(crate) fn new(mounted: Mounted) -> Self {
         Self(Arc::new(mounted))

@@ -490,8 +490,9 @@ fn start_server(cluster: &mut Cluster, options: &Up, undo: &mut Undo) -> Result<
             );
             return Err(Fault::new(Errno::EBUSY, text));
         }
-        if sign::server_health(&cluster.server()) == Health::Hangs {
-            return Err(sign::server_hangs(&cluster.server()));
+        let health = sign::server_health(&cluster.server());
+        if health.hangs() {
+            return Err(sign::server_hangs(&cluster.server(), &health));
         }
         return match cluster.values == before {
             true => Ok(()),
@@ -599,11 +600,11 @@ fn start_mount(cluster: &mut Cluster, options: &Up) -> Result<(), Fault> {
     let path = mount::absolute(&options.mount)?;
     let path_text = path.to_string_lossy().into_owned();
     let health = cluster.health();
-    if health == Health::Hangs {
+    if let Health::Hangs(what) = &health {
         let known = cluster.get("mount").map_or(path, PathBuf::from);
-        return Err(sign::hangs(&cluster.mount(), &known));
+        return Err(sign::hangs(&cluster.mount(), &known, what));
     }
-    if health == Health::Alive {
+    if health != Health::Dead {
         return match cluster.get("mount") {
             Some(known) if known == path_text && cluster.place().found().is_none() => {
                 Err(sign::elsewhere(&cluster.mount(), &path))
@@ -640,11 +641,14 @@ pub(crate) fn down(options: &Down) -> Result<(), Fault> {
     }
     let (mut cluster, _lock) = Cluster::locked(&options.dir)?;
     let mut health = cluster.health();
-    let is_still = sign::server_health(&cluster.server()) == Health::Hangs;
-    match (is_still, health) {
-        (true, _) if !options.force => return Err(sign::server_hangs(&cluster.server())),
+    let of_server = sign::server_health(&cluster.server());
+    let is_still = of_server.hangs();
+    match (is_still, &health) {
+        (true, _) if !options.force => {
+            return Err(sign::server_hangs(&cluster.server(), &of_server));
+        }
         // It would wait for the server with what it has to write.
-        (true, Health::Alive) => health = Health::Hangs,
+        (true, Health::Alive(_)) => health = Health::Hangs(String::new()),
         _ => {}
     }
     if cluster.get("mount").is_some() {
@@ -663,14 +667,14 @@ pub(crate) fn down(options: &Down) -> Result<(), Fault> {
 fn end_mount(daemon: &Daemon, health: Health, (place, force): (&Place, bool)) -> Result<(), Fault> {
     let unmounted = match health {
         Health::Dead => return place.detach_dead().map_err(|why| mount::stays(&why)),
-        Health::Hangs => Err(sign::hangs(daemon, place.path())),
+        Health::Hangs(what) => Err(sign::hangs(daemon, place.path(), &what)),
         // Its process ends it where it is, unless programs use it.
-        Health::Alive if place.found().is_none() => match daemon.ends(PATIENCE) {
+        Health::Alive(_) if place.found().is_none() => match daemon.ends(PATIENCE) {
             true => Ok(()),
             false if force => return Ok(()),
             false => Err(sign::elsewhere(daemon, place.path())),
         },
-        Health::Alive => place.unmount().map_err(|why| mount::stays(&why)),
+        Health::Alive(_) => place.unmount().map_err(|why| mount::stays(&why)),
     };
     match unmounted {
         Ok(()) => {
@@ -693,18 +697,15 @@ pub(crate) fn status(options: &Status) -> Result<(), Fault> {
         None => "stopped".to_owned(),
     };
     output::line(format_args!("file system: {fsname}"));
-    let hint = match sign::server_health(&cluster.server()) {
-        Health::Hangs => ", does not answer: `sheen down --force` ends it",
-        Health::Alive | Health::Dead => "",
-    };
+    let hint = sign::server_health(&cluster.server()).hint();
     output::line(format_args!("server:      {}{hint}", state(cluster.server())));
     output::line(format_args!("mgs:         {}", cluster.get("nid").unwrap_or("not started yet")));
     let hint = match cluster.health() {
-        Health::Hangs => ", does not answer: `sheen down --force` ends it",
-        Health::Alive if cluster.place().found().is_none() => {
+        Health::Alive(_) if cluster.place().found().is_none() => {
             ", not mounted here: in another mount namespace, or unmounted while programs used it"
+                .to_owned()
         }
-        Health::Alive | Health::Dead => "",
+        health => health.hint(),
     };
     output::line(format_args!("mount:       {}{hint}", state(cluster.mount())));
     output::line(format_args!("mounted on:  {}", cluster.get("mount").unwrap_or("nothing")));

@@ -23,6 +23,7 @@ mod target;
 mod traces;
 mod undo;
 mod way;
+mod well;
 
 pub(crate) use cluster::{Down, Status, Up, down, processes_of, status, up};
 pub(crate) use fsck::{Fsck, fsck};

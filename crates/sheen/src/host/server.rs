@@ -184,6 +184,7 @@ fn serve(options: &Server) -> Result<(), Fault> {
         commands.insert(crate::api::ECHO.to_owned(), super::echo::command(&echo));
         let scrubs = super::scrub::Scrubs::new(world.clone(), &running);
         commands.insert(crate::api::SCRUB.to_owned(), super::scrub::command(&scrubs));
+        commands.insert(crate::api::STATE.to_owned(), super::well::command(&running));
         let _control = control("server", tree, commands)?;
         let serve = |address| metrics::serve(address, &node, &running);
         let _metrics = options.metrics.map(serve).transpose()?;

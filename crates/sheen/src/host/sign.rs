@@ -1,21 +1,25 @@
 //! Whether a mount gives a sign of life, and the end of one that gives none.
 //!
 //! Whoever asks a mount that hangs may wait in the kernel and not be killable, so a process of its own
-//! asks, which nobody waits for any longer than [`PATIENCE`].
+//! asks, which nobody waits for any longer than [`PATIENCE`]. It asks twice: the threads that read calls, and
+//! then, as a call that goes the way of all calls, the workers, the locks and the notifications to the kernel. It
+//! prints each answer when it has it, so that the one that is missing says what hangs.
 
+use std::io::Read;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use clap::Args;
+use rustix::fs::OFlags;
 use rustix::process::{Signal, kill_process};
-use sheen_control::{Client, Question};
+use sheen_control::{Answer, Client, Question};
 use sheen_fuse::Place;
 use sheen_types::Errno;
 
 use super::daemon::{self, Daemon};
 use super::mount;
-use crate::output::{Fault, errno_of};
+use crate::output::{self, Fault, errno_of};
 
 /// How long a mount may take for its sign. It asks nobody for it.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -31,33 +35,74 @@ pub(crate) struct Sign {
     mount: PathBuf,
 }
 
-/// The process that asks.
+/// The process that asks. Nothing is printed where nothing reads.
 pub(crate) fn ask(options: &Sign) -> Result<(), Fault> {
-    sheen_fuse::ask(&options.mount).map_err(|error| super::io_fault(&options.mount, &error))
+    let fault = |error| super::io_fault(&options.mount, &error);
+    sheen_fuse::ask(&options.mount).map_err(fault)?;
+    output::line(format_args!("{READS}"));
+    let said = sheen_fuse::state(&options.mount).map_err(fault)?;
+    output::line(format_args!("{HANGS}{}", said.hangs));
+    output::line(format_args!("{LATE}{}", said.late));
+    Ok(())
 }
 
-/// What a mount process does.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// What the process that asks prints: calls are read, what hangs, what is late.
+const READS: &str = "reads";
+const HANGS: &str = "hangs ";
+const LATE: &str = "late ";
+
+/// What a process does.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Health {
     /// It does not run.
     Dead,
-    /// It answers.
-    Alive,
-    /// It answers nothing, or was killed and does not end.
-    Hangs,
+    /// It answers; what is late in it, if anything is.
+    Alive(String),
+    /// It does not get on, or was killed and does not end; what does not, if that is known.
+    Hangs(String),
+}
+
+impl Health {
+    pub(super) fn hangs(&self) -> bool {
+        matches!(self, Self::Hangs(_))
+    }
+
+    /// What `status` says behind the process's number.
+    pub(super) fn hint(&self) -> String {
+        match self {
+            Self::Dead => String::new(),
+            Self::Alive(late) if late.is_empty() => String::new(),
+            Self::Alive(late) => format!(", {late}"),
+            Self::Hangs(what) => {
+                format!(", does not answer{}: `sheen down --force` ends it", in_brackets(what))
+            }
+        }
+    }
+}
+
+fn in_brackets(what: &str) -> String {
+    if what.is_empty() { String::new() } else { format!(" ({what})") }
 }
 
 /// How the process `daemon` does that serves `place`. What is not mounted here cannot be asked.
 pub(super) fn health(daemon: &Daemon, place: &Place) -> Health {
-    let is_dying = match daemon.lasting(PATIENCE) {
-        Ok(None) => return Health::Dead,
-        Ok(Some(_)) => false,
-        Err(_) => true,
-    };
-    let answers = || place.found().is_none_or(|path| answers(&path));
-    match !is_dying && answers() {
-        true => Health::Alive,
-        false => Health::Hangs,
+    match daemon.lasting(PATIENCE) {
+        Ok(None) => Health::Dead,
+        Ok(Some(_)) => place.found().map_or(Health::Alive(String::new()), |path| answers(&path)),
+        Err(_) => Health::Hangs("it was killed and has not ended".to_owned()),
+    }
+}
+
+/// What the words of the process that asks say; `ended`: well or not, nothing if it has not ended.
+fn told(said: &str, ended: Option<bool>) -> Health {
+    let line = |name: &str| said.lines().find_map(|line| line.strip_prefix(name));
+    let reads = said.lines().any(|line| line == READS);
+    match (line(HANGS), line(LATE)) {
+        (Some(hangs), Some(_)) if !hangs.is_empty() => Health::Hangs(hangs.to_owned()),
+        (Some(_), Some(late)) => Health::Alive(late.to_owned()),
+        _ if ended.is_some() => Health::Hangs("its connection to the kernel has ended".to_owned()),
+        _ if reads => Health::Hangs("calls are read, but its workers do not get on".to_owned()),
+        _ => Health::Hangs("no calls are read".to_owned()),
     }
 }
 
@@ -66,48 +111,67 @@ pub(super) fn health(daemon: &Daemon, place: &Place) -> Health {
 pub(super) fn server_health(daemon: &Daemon) -> Health {
     let Some(pid) = daemon.pid() else { return Health::Dead };
     let path = super::sockets().join(format!("server-{}.sock", pid.as_raw_nonzero()));
-    let question = Question::Get { pattern: "accept".to_owned() };
+    let question = Question::Command { name: crate::api::STATE.to_owned(), arguments: Vec::new() };
     let asked = Client::connect_within(&path, PATIENCE).and_then(|mut it| it.ask(&question));
     match asked {
-        Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => Health::Hangs,
-        _ => Health::Alive,
+        Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {
+            Health::Hangs(String::new())
+        }
+        Ok(Answer::Text(said)) => match said.split_once('\n') {
+            Some(("", fails)) => Health::Alive(fails.to_owned()),
+            Some((what, _)) => Health::Hangs(what.to_owned()),
+            None => Health::Alive(String::new()),
+        },
+        _ => Health::Alive(String::new()),
     }
 }
 
 /// What is wrong with a server that hangs, and what to do.
-pub(super) fn server_hangs(daemon: &Daemon) -> Fault {
+pub(super) fn server_hangs(daemon: &Daemon, health: &Health) -> Fault {
+    let what = if let Health::Hangs(what) = health { in_brackets(what) } else { String::new() };
     let pid = daemon.pid().map_or(0, |pid| pid.as_raw_nonzero().get());
     let is_stopped = daemon::is_stopped(pid);
     let why =
         if is_stopped { ": it was stopped by a signal (`kill -CONT` lets it go on)" } else { "" };
     let text = format!(
-        "the server process, pid {pid}, does not answer{why}; `sheen down --force` ends it, and what programs \
+        "the server process, pid {pid}, does not answer{what}{why}; `sheen down --force` ends it, and what programs \
          have not synced may be lost"
     );
     Fault::new(Errno::ETIMEDOUT, text)
 }
 
-/// Whether the mount at `path` gives a sign of life in time.
+/// What the mount at `path` says of itself in time.
 #[expect(clippy::disallowed_methods, reason = "a tool that waits for a process")]
-fn answers(path: &Path) -> bool {
+fn answers(path: &Path) -> Health {
     let asker = std::env::current_exe().and_then(|program| {
         let mut asker = Command::new(program);
         asker.arg("sign").arg(path).stdin(Stdio::null());
-        asker.stdout(Stdio::null()).stderr(Stdio::null()).spawn()
+        asker.stdout(Stdio::piped()).stderr(Stdio::null()).spawn()
     });
-    let Ok(mut asker) = asker else { return true };
+    let Ok(mut asker) = asker else { return Health::Alive(String::new()) };
     let begin = Instant::now();
-    loop {
+    let ended = loop {
         if let Ok(Some(status)) = asker.try_wait() {
-            return status.success();
+            break Some(status.success());
         }
         if begin.elapsed() > PATIENCE {
             // It goes now, or with the connection.
             _ = asker.kill();
-            return false;
+            break None;
         }
         std::thread::sleep(LOOK);
+    };
+    told(&asker.stdout.map(words).unwrap_or_default(), ended)
+}
+
+/// What is there to be read: the process may live, and never close its end.
+fn words(mut output: ChildStdout) -> String {
+    let mut said = Vec::new();
+    if rustix::fs::fcntl_setfl(&output, OFlags::NONBLOCK).is_ok() {
+        // Ends at the end, or where it would wait: what came before that is kept.
+        _ = output.read_to_end(&mut said);
     }
+    String::from_utf8_lossy(&said).into_owned()
 }
 
 /// What is wrong with a mount whose process runs while nothing is mounted at its place, and what to do.
@@ -122,11 +186,12 @@ pub(super) fn elsewhere(daemon: &Daemon, path: &Path) -> Fault {
 }
 
 /// What is wrong with a mount that hangs, and what to do.
-pub(super) fn hangs(daemon: &Daemon, path: &Path) -> Fault {
+pub(super) fn hangs(daemon: &Daemon, path: &Path, what: &str) -> Fault {
+    let what = in_brackets(what);
     let pid = daemon.pid().map_or(0, |pid| pid.as_raw_nonzero().get());
     let path = path.display();
     let text = format!(
-        "{path}: the mount process, pid {pid}, does not answer; `sheen down --force` ends it, and every \
+        "{path}: the mount process, pid {pid}, does not answer{what}; `sheen down --force` ends it, and every \
          call that waits for it with an error"
     );
     Fault::new(Errno::ETIMEDOUT, text)
@@ -154,6 +219,38 @@ pub(super) fn force(daemon: &Daemon, place: &Place) -> Result<(), Fault> {
     }
     match daemon.wait(END) {
         true => detached.map_err(|why| mount::stays(&why)),
-        false => Err(hangs(daemon, path)),
+        false => Err(hangs(daemon, path, "it was killed and has not ended")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_answer_that_is_missing_says_what_hangs() {
+        let hangs = |what: &str| Health::Hangs(what.to_owned());
+        assert_eq!(told("", None), hangs("no calls are read"));
+        let workers = hangs("calls are read, but its workers do not get on");
+        assert_eq!(told("reads\n", None), workers);
+        assert_eq!(told("reads\nhangs \nlate \n", Some(true)), Health::Alive(String::new()));
+        assert_eq!(told("reads\nhangs a lock\nlate x\n", Some(true)), hangs("a lock"));
+        let late = Health::Alive("pages are stuck".to_owned());
+        assert_eq!(told("reads\nhangs \nlate pages are stuck\n", Some(true)), late);
+        assert_eq!(told("", Some(false)), hangs("its connection to the kernel has ended"));
+        assert!(late.hint() == ", pages are stuck" && Health::Dead.hint().is_empty());
+        assert!(workers.hint().contains("does not answer (calls are read"));
+    }
+
+    #[test]
+    fn words_are_read_of_a_process_that_never_closes_its_end() {
+        let program = "echo reads; exec sleep 60";
+        let mut child = Command::new("sh").args(["-c", program]).stdout(Stdio::piped()).spawn();
+        let child = child.as_mut().expect("sh runs");
+        let said = child.stdout.take().expect("an output");
+        let poll = &mut [rustix::event::PollFd::new(&said, rustix::event::PollFlags::IN)];
+        rustix::event::poll(poll, None).expect("it says something");
+        assert_eq!(words(said), "reads\n");
+        child.kill().and_then(|()| child.wait()).expect("ended");
     }
 }

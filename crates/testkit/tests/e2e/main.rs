@@ -23,6 +23,7 @@ mod journals;
 mod kills;
 mod layouts;
 mod leftovers;
+mod memory;
 mod metrics;
 mod moves;
 mod nodes;
