@@ -19,6 +19,9 @@ pub const BULK_BYTES_MIN: usize = 16 << 10;
 /// client have much less of bulk under way, and drop requests of one that takes no answers; a client
 /// that is told by real servers to send 4 MiB for each of 64 requests has as much.
 pub const WAITING_BYTES_MAX: usize = 256 << 20;
+/// Bytes that wait for a peer from which on what it has asked for is dropped: ACKs, answers to pings, replies. It takes
+/// none. That is what servers let a client have waiting before they drop its requests.
+pub const ANSWERS_WAITING_BYTES_MAX: usize = 96 << 20;
 /// Messages that may wait for a peer's connections.
 pub const WAITING_MESSAGES_MAX: usize = 65536;
 /// Connections of one kind that a peer may open. socklnd opens up to four on fast networks; a

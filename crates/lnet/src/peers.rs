@@ -48,8 +48,21 @@ pub enum Standing {
 pub enum Sender {
     /// An import: it goes to the server, and to no peer that only says that it is the server.
     Import,
-    /// All else: answers and callbacks go to whichever peer is connected under the NID.
+    /// What a peer has asked for with a message of its own: it is dropped where too much waits for that peer.
+    Answer,
+    /// All else: callbacks and bulk go, as answers do, to whichever peer is connected under the NID.
     Other,
+}
+
+impl Sender {
+    /// Bytes that may wait for a peer, together with what is sent.
+    #[must_use]
+    pub fn waiting_bytes_max(self) -> usize {
+        match self {
+            Self::Answer => limits::ANSWERS_WAITING_BYTES_MAX,
+            Self::Import | Self::Other => limits::WAITING_BYTES_MAX,
+        }
+    }
 }
 
 struct Link<C> {
@@ -205,7 +218,7 @@ impl<C: Clone> Peers<C> {
             return (Sending::Now(connection.clone(), frame), connect);
         }
         let full = peer.waiting.len() >= limits::WAITING_MESSAGES_MAX
-            || peer.waiting_bytes + frame.length > limits::WAITING_BYTES_MAX;
+            || peer.waiting_bytes + frame.length > sender.waiting_bytes_max();
         if !peer.connecting || full {
             return (Sending::Dropped, connect);
         }
@@ -412,7 +425,7 @@ impl<C> Peer<C> {
     /// Connections by which `sender` may send, the newest first.
     fn usable(&self, sender: Sender) -> impl Iterator<Item = &Link<C>> {
         let links = self.links.iter().rev();
-        links.filter(move |link| sender == Sender::Other || link.is_for_imports)
+        links.filter(move |link| sender != Sender::Import || link.is_for_imports)
     }
 
     /// What goes by a new connection.
@@ -420,7 +433,7 @@ impl<C> Peer<C> {
         let waiting = std::mem::take(&mut self.waiting);
         let (go, stay) = waiting
             .into_iter()
-            .partition::<Vec<_>, _>(|(sender, _)| is_for_imports || *sender == Sender::Other);
+            .partition::<Vec<_>, _>(|(sender, _)| is_for_imports || *sender != Sender::Import);
         self.waiting = stay;
         self.waiting_bytes = self.waiting.iter().map(|(_, frame)| frame.length).sum();
         go.into_iter().map(|(_, frame)| frame).collect()

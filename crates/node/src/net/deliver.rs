@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering;
 
 use bytes::{Bytes, BytesMut};
 use parking_lot::{Mutex, RwLock};
-use sheen_lnet::{EntryId, Incoming, Key, MatchTable, limits};
+use sheen_lnet::{EntryId, Incoming, Key, MatchTable, Sender, limits};
 use sheen_types::{MatchBits, Nid};
 use sheen_wire::lnet::{
     Ack, Get, GetReply, HANDLE_NONE, LnetCommand, PING_MATCH_BITS, Portal, Put,
@@ -267,7 +267,7 @@ impl LNet {
         } else if put.ack_handle != HANDLE_NONE {
             let handle = put.ack_handle.clone();
             let ack = Ack { handle, match_bits: put.match_bits, length, padding: [0; 3] };
-            self.send(from, LnetCommand::Ack(ack), Vec::new());
+            self.send_from(Sender::Answer, from, LnetCommand::Ack(ack), Vec::new());
         }
     }
 
@@ -280,7 +280,8 @@ impl LNet {
 
     fn arrived_get(self: &Arc<Self>, link: &Link, get: &Get) {
         let from = link.partner.nid;
-        let payload = if get.portal == Portal::RESERVED && get.match_bits == PING_MATCH_BITS {
+        let is_ping = get.portal == Portal::RESERVED && get.match_bits == PING_MATCH_BITS;
+        let payload = if is_ping {
             let mut answer = sheen_lnet::ping_answer(self.local.nid);
             answer.truncate(get.length as usize);
             vec![answer]
@@ -296,7 +297,8 @@ impl LNet {
             }
         };
         let reply = GetReply { handle: get.reply_handle.clone(), padding: [0; 3] };
-        self.send(from, LnetCommand::Reply(reply), payload);
+        let sender = if is_ping { Sender::Answer } else { Sender::Other };
+        self.send_from(sender, from, LnetCommand::Reply(reply), payload);
     }
 
     fn arrived_reply(&self, from: Nid, reply: &GetReply, payload: Bytes) {
@@ -316,6 +318,9 @@ impl LNet {
     /// By the bulk-in connection as socklnd does, or else where it came from.
     fn answer_cookie(&self, link: &Link, cookie: u64) {
         let frame = sheen_lnet::zero_copy_answer(cookie);
+        if self.drops_answer(link, frame.length) {
+            return;
+        }
         let answering = self.peers.read().answering(link.partner.nid);
         let now = self.now();
         match answering {

@@ -161,6 +161,8 @@ pub struct Counters {
     pub received_bytes: AtomicU64,
     /// Messages that could not be sent.
     pub send_dropped: AtomicU64,
+    /// Answers that were not sent because their peer takes none.
+    pub answers_dropped: AtomicU64,
     /// Messages that nobody expected.
     pub receive_dropped: AtomicU64,
     /// Connections that ended because the peer broke the protocol.
@@ -289,7 +291,12 @@ impl LNet {
         header_data: u64,
         payload: Vec<Bytes>,
     ) {
-        self.put_at(to, portal, bits, header_data, 0, payload);
+        let put = Put { ack_handle: HANDLE_NONE, match_bits: bits, header_data, portal, offset: 0 };
+        if self.is_own(to) {
+            self.put_to_self(to, &put, &payload);
+        } else {
+            self.send(to, LnetCommand::Put(put), payload);
+        }
     }
 
     /// As [`LNet::put`], of an import's request: to the server at that address, and to no peer that only says that
@@ -304,8 +311,8 @@ impl LNet {
         }
     }
 
-    /// As [`LNet::put`], into the receiver's buffer at `offset`: replies lie behind the room that
-    /// early replies use.
+    /// As [`LNet::put`], of a reply, into the receiver's buffer at `offset`: replies lie behind the room that
+    /// early replies use. It is dropped if the receiver takes nothing of much.
     pub fn put_at(
         self: &Arc<Self>,
         to: Nid,
@@ -319,7 +326,7 @@ impl LNet {
         if self.is_own(to) {
             self.put_to_self(to, &put, &payload);
         } else {
-            self.send(to, LnetCommand::Put(put), payload);
+            self.send_from(Sender::Answer, to, LnetCommand::Put(put), payload);
         }
     }
 
@@ -511,6 +518,7 @@ impl LNet {
         }
         let link = self.peers.read().route(to, now, length, sender);
         let sent = match link {
+            Some(link) if sender == Sender::Answer && self.drops_answer(&link, length) => return,
             Some(link) => {
                 let sent = link.send(frame, now);
                 if !sent {
@@ -521,6 +529,15 @@ impl LNet {
             None => self.send_or_connect(to, now, (sender, frame)),
         };
         self.count_sent(to, length, sent);
+    }
+
+    /// Whether so much waits for a peer already that an answer is dropped.
+    fn drops_answer(&self, link: &Link, length: usize) -> bool {
+        let drops = link.backlog() + length > Sender::Answer.waiting_bytes_max();
+        if drops {
+            self.counters.answers_dropped.fetch_add(1, Ordering::Relaxed);
+        }
+        drops
     }
 
     /// A link that takes nothing of too much is closed; who needs it connects again, and asks again.

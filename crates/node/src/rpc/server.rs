@@ -69,6 +69,10 @@ fn is_brief(opcode: Opcode) -> bool {
     )
 }
 
+/// A client whose requests are dropped because it takes no answers is sent none, either.
+const _: () =
+    assert!(limits::CLIENT_BACKLOG_BYTES == sheen_lnet::limits::ANSWERS_WAITING_BYTES_MAX);
+
 /// From so many on, the exports with match bits of their own are looked through for some that have gone.
 const EXPORTS_LOOKED_AT: usize = 1024;
 

@@ -15,7 +15,9 @@ use sheen_rpc::budget::Limit;
 use sheen_rpc::{Bulk, Call, REPLY_PORTALS, limits};
 use sheen_testkit::vnet::{Virtual, Weather};
 use sheen_types::{MatchBits, Nid, ObdHandle};
-use sheen_wire::lnet::{ConnectionType, HANDLE_NONE, LnetCommand, Portal, Put};
+use sheen_wire::lnet::{
+    ConnectionType, Get, HANDLE_NONE, LnetCommand, PING_MATCH_BITS, Portal, Put, WireHandle,
+};
 use sheen_wire::messages::{MdsConnect, MdsSetInfo, ObdPing, Request};
 use sheen_wire::opcode::Opcode;
 use sheen_wire::ptlrpc::{MESSAGE_VERSION, Message, MessageHeader, MsgType, PtlrpcBody};
@@ -363,6 +365,72 @@ fn a_client_that_takes_no_answers_is_answered_no_more_and_let_go() {
         // Nor is it remembered for ever that it was there.
         world.clock.sleep_until(world.clock.now() + Duration::from_secs(120)).await;
         assert_eq!(server.lnet().peers(), []);
+    });
+}
+
+/// A message of LNet's to a node, as bytes of a connection.
+fn command(from: Nid, to: Nid, command: LnetCommand) -> Vec<u8> {
+    let frame = sheen_lnet::message(Local { nid: from, incarnation: 1 }, to, command, Vec::new());
+    std::iter::once(frame.head).chain(frame.payload).collect::<Vec<_>>().concat()
+}
+
+/// Replies, ACKs and answers to pings, whose requests cost little.
+#[test]
+fn what_a_peer_asks_for_and_does_not_take_is_dropped_beyond_its_budget() {
+    let network = Virtual::new(1, Weather { chunks: false, ..Weather::default() });
+    let world = network.world();
+    network.run(async move {
+        let (one, three) = (nid(1), nid(3));
+        let server = node(world.clone(), one, 988).await;
+        let target = serve(&server, 500);
+        target.exports.lock().push(ObdHandle(500));
+        let mut connection = deaf(&world, three, one).await;
+        let lnet = Arc::clone(server.lnet());
+        let most = limits::CLIENT_BACKLOG_BYTES;
+        let put = |bytes: usize| {
+            let before = lnet.backlog(three);
+            lnet.put(three, Portal::MDS_BULK, MatchBits(1), 0, vec![vec![0; bytes].into()]);
+            lnet.backlog(three) - before
+        };
+        // The first ones fill the connection itself.
+        while lnet.backlog(three) == 0 {
+            put(MIB);
+        }
+        let head = put(MIB) - MIB;
+        while lnet.backlog(three) + MIB < most {
+            put(MIB / 2);
+        }
+        put(most - lnet.backlog(three) - head - 50);
+        let waits = lnet.backlog(three);
+        assert_eq!(waits, most - 50, "less than any answer is long");
+        let portal = Portal::RESERVED;
+        let ping = Get {
+            reply_handle: WireHandle { interface: 1, object: 7 },
+            match_bits: PING_MATCH_BITS,
+            portal,
+            offset: 0,
+            length: 128,
+            padding: 0,
+        };
+        let push = Put {
+            ack_handle: WireHandle { interface: 1, object: 8 },
+            match_bits: PING_MATCH_BITS,
+            header_data: 0,
+            portal,
+            offset: 0,
+        };
+        say(&mut connection, &framed(three, one, 1, order("unknown", 0))).await;
+        say(&mut connection, &command(three, one, LnetCommand::Get(ping))).await;
+        say(&mut connection, &command(three, one, LnetCommand::Put(push))).await;
+        world.clock.sleep_until(world.clock.now() + Duration::from_secs(1)).await;
+        assert_eq!(target.executed.lock().len(), 1, "the request was taken");
+        assert_eq!(lnet.counters().answers_dropped.load(Ordering::Relaxed), 3);
+        assert_eq!(lnet.backlog(three), waits);
+        // Others' are sent.
+        let client = node(world.clone(), nid(2), 988).await;
+        let import = import(&client, vec![one]);
+        import.connect().await.expect("it connects");
+        assert!(client.lnet().ping(one).await.is_ok());
     });
 }
 

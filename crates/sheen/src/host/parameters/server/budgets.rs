@@ -57,6 +57,7 @@ fn refused(node: &RpcNode) -> String {
     let lines = [
         ("requests_dropped", queued),
         ("requests_dropped_unread", node.over_budget().saturating_sub(queued)),
+        ("answers_dropped", counters.answers_dropped.load(Ordering::Relaxed)),
         ("bulk_waited", node.budget().refused(Served::BulkBytes)),
         ("connections_backlogged", counters.backlogged.load(Ordering::Relaxed)),
         ("connections_unused", counters.unused.load(Ordering::Relaxed)),
