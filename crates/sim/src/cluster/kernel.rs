@@ -298,10 +298,10 @@ impl Invalidate for Watch {
             Invalidated::Blocked(Box::pin(async move {
                 let mut late = clock.sleep_until(clock.now() + PAGES_WAIT);
                 poll_fn(|context| match is_done.as_mut().poll(context) {
-                    Poll::Ready(_) => Poll::Ready(()),
-                    Poll::Pending => late.as_mut().poll(context),
+                    Poll::Ready(_) => Poll::Ready(true),
+                    Poll::Pending => late.as_mut().poll(context).map(|()| false),
                 })
-                .await;
+                .await
             }))
         })
     }
