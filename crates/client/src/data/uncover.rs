@@ -1,15 +1,15 @@
 //! Pages leave the kernel before the lock that covered them goes.
 //!
 //! The kernel drops the pages of a range one after the other, and stands still at one that it holds for a
-//! call. What calls hold that wait for a lock is known ([`super::asked`]); of all other pages the lock waits until
-//! they are dropped, however late. Only where the kernel has been blocked for two seconds ([`Invalidated::Blocked`]), as
-//! on a page of a read whose server is dead, does the lock go without that page. Those behind it would stay readable
-//! under no lock at all until that call is answered: so the range is cut then until such pages are alone, and the
-//! kernel told of all parts. What is to be read into a page that is left is for a call that is under way. More such
-//! pages than [`BLOCKED_MAX`] allows to tell apart are left with what lies between them.
+//! call. What calls hold that wait for a lock is known ([`super::asked`]); of all other pages the lock waits
+//! until they are dropped, however late. Only where the kernel has been blocked for two seconds
+//! ([`Invalidated::Blocked`]), as on a page of a read whose server is dead, does the lock go without that page.
+//! Those behind it would stay readable under no lock at all until that call is answered: so the range is cut
+//! then until such pages are alone, and the kernel told of all parts. More such pages than [`BLOCKED_MAX`]
+//! allows to tell apart are left with what lies between them.
 //!
-//! Pages of other objects are none of this object's: a file's stripes of others lie in the range that the kernel is told
-//! of, and a part in which there is none of ours is left out.
+//! The range that the kernel is told of has stripes of other objects in it. A part that has no byte of ours is
+//! left out: another lock covers it.
 //!
 //! Cost: one notice for each range between pages that waiting calls hold; where the kernel is blocked for long,
 //! [`PARTS`] notices for each of up to some six steps.
