@@ -26,7 +26,7 @@ type BoxFuture<T> = std::pin::Pin<Box<dyn Future<Output = T> + Send>>;
 
 /// How long a lock may be kept for one page on which the kernel is blocked. A page under a read that
 /// itself waits for the server stays locked until then; the read brings fresh data, so going on
-/// without it shows nobody old bytes.
+/// without it shows nobody old bytes. The pages behind it are told in notices of their own then.
 const PAGES_WAIT: Duration = Duration::from_secs(2);
 
 /// How long a lock may be kept for a name that the kernel does not let go though no call that we know
@@ -241,9 +241,11 @@ impl Invalidate for Kernel {
             let mut attributes = Watch::new(|| notices.sleep(attributes));
             attributes.told(&mut dropped, ASLEEP, PAGES_WAIT).await;
             Invalidated::Blocked(Box::pin(async move {
-                if !watch.told(&mut told, PAGES_WAIT, PAGES_WAIT).await {
-                    tracing::debug!(node = node.0, "pages under IO outlive their lock");
+                let is_told = watch.told(&mut told, PAGES_WAIT, PAGES_WAIT).await;
+                if !is_told {
+                    tracing::debug!(node = node.0, "a page under IO outlives its lock");
                 }
+                is_told
             }))
         })
     }

@@ -39,6 +39,7 @@ mod read;
 mod terms;
 #[cfg(test)]
 mod tests;
+mod uncover;
 mod write;
 
 use std::sync::Arc;

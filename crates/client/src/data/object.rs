@@ -6,11 +6,9 @@
 //! What always holds: dirty and clean bytes lie under a lock of ours; two writes of the same byte are
 //! never under way at once; an older write never follows a newer one.
 
-use std::future::poll_fn;
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::task::Poll;
 
 use bytes::Bytes;
 use parking_lot::Mutex;
@@ -29,10 +27,7 @@ use super::mdt::NewTimes;
 use super::meanwhile::Reads;
 use super::osc::{Keeper, Osc};
 use crate::locks::{Ask, Held};
-use crate::posix::{Invalidated, Stale};
-
-/// What becomes of a notice to the kernel.
-type Told = BoxFuture<'static, Invalidated>;
+use crate::posix::Stale;
 
 /// An object in use.
 pub(super) struct Object {
@@ -336,49 +331,6 @@ impl Object {
         }
     }
 
-    /// Has the kernel give up its pages of `extent`, and waits until it has, however late. Not for the
-    /// pages of calls of ours that wait for a lock: the kernel lets go of these only when the call ends,
-    /// and the call may be waiting for this very lock to go. See [`super::asked`].
-    pub(super) async fn uncover(self: &Arc<Self>, extent: Extent) {
-        let Some(events) = self.osc.shared.events() else { return };
-        let mut left = Vec::from_iter(self.mapping.file_extent(extent));
-        while let Some(range) = left.pop() {
-            let (held, free) = self.osc.shared.asked.split(self.file, range);
-            let is_ours = |part: &Extent| self.mapping.object_extent(*part).is_some();
-            for part in held.iter().copied().filter(is_ours) {
-                let told = events.uncovered(self.file, Stale::Pages(part));
-                left.extend(self.given_up_or_held(part, told).await);
-            }
-            if !held.is_empty() {
-                left.extend(free);
-                continue;
-            }
-            let told = events.uncovered(self.file, Stale::Pages(range));
-            left.extend(self.given_up(range, told).await);
-        }
-    }
-
-    /// Waits until the kernel has given up `range`, or is blocked there on a page that it holds for a call
-    /// that waits. The range, if that is no such page: then it is to be looked at once more.
-    async fn given_up_or_held(self: &Arc<Self>, range: Extent, told: Told) -> Option<Extent> {
-        let Invalidated::Blocked(rest) = told.await else { return None };
-        self.owe_pages(rest);
-        let is_held = self.osc.shared.asked.is_held(self.file, range);
-        (!is_held).then_some(range)
-    }
-
-    /// Waits until the kernel has given up `range`, of which it holds nothing for calls that wait. The
-    /// range, if there is such a call now: then it is to be looked at once more.
-    async fn given_up(self: &Arc<Self>, range: Extent, told: Told) -> Option<Extent> {
-        let mut all: BoxFuture<'static, ()> = Box::pin(async move { told.await.done().await });
-        if self.told_before_asked(range, &mut all).await {
-            return None;
-        }
-        // What nobody asks for is waited for all the same.
-        self.owe_pages(all);
-        Some(range)
-    }
-
     /// Has the kernel drop pages into which it has put bytes of a write that is done now, because they
     /// may be wrong there: it dropped them with a lost lock while the write was on its way, and a read
     /// may have brought the old bytes back. Called before the write is answered, until when the kernel
@@ -394,7 +346,7 @@ impl Object {
         let Some(events) = self.osc.shared.events() else { return };
         let Some(range) = self.mapping.file_extent(part) else { return };
         let told = events.uncovered(self.file, Stale::Pages(range));
-        self.owe_pages(Box::pin(async move { told.await.done().await }));
+        self.owe_pages(Box::pin(async move { _ = told.await.done().await }));
     }
 
     /// The kernel gives pages up when `told` is done.
@@ -422,25 +374,6 @@ impl Object {
                 return;
             }
             changed.await;
-        }
-    }
-
-    /// Waits for `told`; no longer if a call comes that asks for a lock on some of `range`.
-    async fn told_before_asked(&self, range: Extent, told: &mut BoxFuture<'static, ()>) -> bool {
-        loop {
-            let asked = &self.osc.shared.asked;
-            let mut more = pin!(asked.more());
-            more.as_mut().enable();
-            if asked.is_held(self.file, range) {
-                return false;
-            }
-            let is_told = poll_fn(|context| match told.as_mut().poll(context) {
-                Poll::Ready(()) => Poll::Ready(true),
-                Poll::Pending => more.as_mut().poll(context).map(|()| false),
-            });
-            if is_told.await {
-                return true;
-            }
         }
     }
 

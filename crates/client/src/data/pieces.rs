@@ -23,7 +23,8 @@ impl File {
         length: u64,
         how: How,
     ) -> Result<Vec<Bytes>, Refusal> {
-        let (mut out, got) = self.read_once(offset, length, how).await?;
+        let losses = self.losses();
+        let (mut out, got) = self.read_once(offset, length, how, false).await?;
         // Lustre's servers fill the last page up: what comes from behind the end is no data.
         let sure = got.min(self.known_size().saturating_sub(offset));
         if sure == length {
@@ -32,29 +33,65 @@ impl File {
         // What an object does not have is a hole, unless the file ends before it, or it was written
         // since: what a size counts that was told before is there for a second read.
         // Not waiting for pages that the kernel owes, as attributes do: it holds those of this read.
+        let asking = how.held.map(|held| self.asking(held));
         self.ask_size().await?;
         // Objects that are another file's by now tell nothing.
         self.seen.check()?;
-        let length = self.known_size().saturating_sub(offset).min(length);
-        if length > sure {
-            (out, _) = self.read_once(offset, length, how).await?;
+        let there = self.known_size().saturating_sub(offset).min(length);
+        if there > sure {
+            (out, _) = self.read_once(offset, there, how, false).await?;
         }
-        trim(&mut out, length);
+        drop(asking);
+        // From here on a lock that goes waits for the pages again; one that has not is counted.
+        if let Some(held) = how.held
+            && self.losses() != losses
+        {
+            return self.read_again(offset, length, (how, held)).await;
+        }
+        trim(&mut out, there);
+        Ok(out)
+    }
+
+    /// Reads once more what was read under a lock that went without the pages which the kernel holds for this read,
+    /// under locks that stay until all has come. The size is asked for before: with such locks in use this waits for no
+    /// server of other bytes.
+    async fn read_again(
+        &self,
+        offset: u64,
+        length: u64,
+        (how, held): (How, HeldPages),
+    ) -> Result<Vec<Bytes>, Refusal> {
+        let range = Extent::of_length(offset, length).ok_or(Errno::EOVERFLOW)?;
+        let asking = self.asking(held);
+        self.ask_size().await?;
+        let leases = self.lease_all(range, LockMode::Pr).await?;
+        let (mut out, _) = self.read_once(offset, length, how, true).await?;
+        let there = self.known_size().saturating_sub(offset).min(length);
+        drop(asking);
+        drop(leases);
+        self.seen.check()?;
+        trim(&mut out, there);
         Ok(out)
     }
 
     /// The range with zeros for what the objects do not have, and how many bytes come before the first
-    /// of these.
+    /// of these. The caller has all leases if `is_leased`.
     async fn read_once(
         &self,
         offset: u64,
         length: u64,
         how: How,
+        is_leased: bool,
     ) -> Result<(Vec<Bytes>, u64), Refusal> {
         let cut: Vec<_> = self.layout.pieces(offset, length).collect();
-        let read = match &cut[..] {
-            [piece] => vec![self.read_piece(piece, how, false).await],
-            pieces => self.read_together(pieces, Extent::of_length(offset, length), how).await?,
+        let range = Extent::of_length(offset, length).filter(|_| !is_leased);
+        let read = match (&cut[..], range) {
+            ([piece], _) => vec![self.read_piece(piece, how, is_leased).await],
+            (pieces, Some(range)) => self.read_together(pieces, range, how).await?,
+            (pieces, None) => {
+                let all = pieces.iter().map(|piece| self.read_piece(piece, how, is_leased));
+                join::all(all.collect()).await
+            }
         };
         let mut out = Vec::new();
         // Behind the last component there is nothing to ask.
@@ -80,7 +117,7 @@ impl File {
     async fn read_together(
         &self,
         pieces: &[PlacedPiece],
-        range: Option<Extent>,
+        range: Extent,
         how: How,
     ) -> Result<Vec<Result<Vec<Bytes>, Refusal>>, Refusal> {
         let all = |is_leased| pieces.iter().map(move |it| self.read_piece(it, how, is_leased));
@@ -89,7 +126,7 @@ impl File {
         let read = join::all(all(false).collect()).await;
         drop(asking);
         // From here on a lock that goes waits for the pages again; one that has not is counted.
-        let (Some(held), Some(range), false) = (how.held, range, self.losses() == losses) else {
+        let (Some(held), false) = (how.held, self.losses() == losses) else {
             return Ok(read);
         };
         let asking = self.asking(held);

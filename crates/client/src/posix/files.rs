@@ -131,8 +131,8 @@ impl FileSystem {
         }
     }
 
-    /// Reads at most `length` bytes; fewer only at the end of the file. The pieces lie one behind the
-    /// other and share memory with the cache or the network.
+    /// Reads at most `length` bytes for pages that the kernel holds until this is answered; fewer only at the end of
+    /// the file. The pieces lie one behind the other and share memory with the cache or the network.
     ///
     /// # Errors
     /// As `pread(2)`.
@@ -142,13 +142,37 @@ impl FileSystem {
         offset: u64,
         length: u32,
     ) -> Result<Vec<Bytes>, Errno> {
+        // Through any handle: a mapping's pages are read through whichever there is.
+        let held = Extent::of_length(offset, length.into()).map(HeldPages::of);
+        self.read_for(held, handle, offset, length).await
+    }
+
+    /// The same for a program's own memory: the kernel holds no page for it. A lock that goes would take the pages of
+    /// other reads for this one's, and not wait for them.
+    ///
+    /// # Errors
+    /// As `pread(2)`.
+    pub async fn read_past_pages(
+        &self,
+        handle: FileHandle,
+        offset: u64,
+        length: u32,
+    ) -> Result<Vec<Bytes>, Errno> {
+        self.read_for(None, handle, offset, length).await
+    }
+
+    async fn read_for(
+        &self,
+        held: Option<HeldPages>,
+        handle: FileHandle,
+        offset: u64,
+        length: u32,
+    ) -> Result<Vec<Bytes>, Errno> {
         let file = self.0.handles.get(handle)?;
         if !file.flags.reads() {
             return Err(Errno::EBADF);
         }
         let range = Extent::of_length(offset, length.into());
-        // A mapping's pages are read through any handle.
-        let held = range.map(HeldPages::of);
         let how = How { held, ..file.how() };
         let read = |data: Arc<dyn DataFile>| async move { data.read(offset, length, how).await };
         if let Some(range) = range.filter(|_| !file.passes_pages) {

@@ -20,15 +20,16 @@ pub enum Invalidated {
     /// It has dropped all of it.
     Done,
     /// It has the notice, and has not come further than a page that a call holds. It has dropped
-    /// attributes, and the pages before that one. Ends when it has dropped the rest.
-    Blocked(BoxFuture<'static, ()>),
+    /// attributes, and the pages before that one. Ends when it has dropped the rest, or is blocked there for two
+    /// seconds; whether it has dropped it.
+    Blocked(BoxFuture<'static, bool>),
 }
 
 impl Invalidated {
-    /// Returns when all is dropped.
-    pub async fn done(self) {
+    /// Returns when all is dropped, or not for two seconds; whether it is dropped.
+    pub async fn done(self) -> bool {
         match self {
-            Self::Done => {}
+            Self::Done => true,
             Self::Blocked(rest) => rest.await,
         }
     }

@@ -11,7 +11,7 @@ use tokio::sync::Notify;
 use super::tests::layout_of;
 use super::{DirCookie, DirEntry, Lookup, NodeId, OpenFlags, Opened, SetAttributes, Stale};
 use crate::cache::DataWatch;
-use crate::data::DataEvents;
+use crate::data::{DataEvents, HeldPages};
 use crate::testing::{FakeFile, Fixture, found, name, opened};
 
 const READ: u32 = 0;
@@ -228,6 +228,23 @@ fn an_inode_that_is_forgotten_while_something_of_it_is_taken_back_is_remembered_
     hold.notify_waiters();
     bench.fixture.world.settle();
     assert!(inodes.by_fid(FILE).is_none());
+}
+
+#[test]
+fn the_kernel_holds_pages_for_reads_that_fill_them_and_for_no_others() {
+    let bench = Bench::new();
+    let held = |fills: bool| {
+        let (files, reader) = (bench.fixture.files.clone(), bench.reader.handle);
+        bench.start(async move {
+            match fills {
+                true => files.read(reader, 5000, 100).await,
+                false => files.read_past_pages(reader, 5000, 100).await,
+            }
+        });
+        bench.file().held.lock().take().map(HeldPages::range)
+    };
+    assert_eq!(held(true), Some(Extent { start: 4096, end: 8191 }));
+    assert_eq!(held(false), None, "a lock that goes waits for whatever else holds that page");
 }
 
 #[test]

@@ -42,6 +42,8 @@ pub(crate) struct FakeFile {
     pub(crate) hold: Mutex<Option<Arc<tokio::sync::Notify>>>,
     /// What OSTs answer to all that concerns the file, if they have it not.
     pub(crate) refused: Mutex<Option<Errno>>,
+    /// What the kernel holds for the last read.
+    pub(crate) held: Mutex<Option<HeldPages>>,
     /// The kernel has pages that lack some of the bytes.
     pub(crate) owes_pages: Mutex<bool>,
 }
@@ -188,8 +190,9 @@ impl DataFile for Shared {
         &self,
         offset: u64,
         length: u32,
-        _how: How,
+        how: How,
     ) -> BoxFuture<'_, Result<Vec<Bytes>, Refusal>> {
+        *self.0.held.lock() = how.held;
         if let Some(errno) = *self.0.refused.lock() {
             return Box::pin(std::future::ready(Err(errno.into())));
         }

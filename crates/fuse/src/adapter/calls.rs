@@ -370,7 +370,7 @@ impl Filesystem for Adapter {
         offset: u64,
         size: u32,
         flags: KernelFlags,
-        _: Option<Owner>,
+        owner: Option<Owner>,
         reply: ReplyData,
     ) {
         let (files, ends, thread) = (self.files.clone(), Arc::clone(&self.ends), request.pid());
@@ -378,7 +378,15 @@ impl Filesystem for Adapter {
         let (backs, turn) = self.turn(number, offset, size.into());
         let mut waiting = self.waits.call(thread, Ends::Fatal);
         self.counted(request, Operation::Read, async move {
-            let mut call = pin!(backs.behind(turn, files.read(handle(opened), offset, size)));
+            let opened_as = handle(opened);
+            let read = async {
+                // Of one that fills pages it does not say whose it is.
+                match owner {
+                    None => files.read(opened_as, offset, size).await,
+                    Some(_) => files.read_past_pages(opened_as, offset, size).await,
+                }
+            };
+            let mut call = pin!(backs.behind(turn, read));
             let read = waiting.wait(call.as_mut()).await;
             if let Ok(pieces) = &read {
                 let bytes: usize = pieces.iter().map(Bytes::len).sum();

@@ -298,10 +298,10 @@ impl Invalidate for Watch {
             Invalidated::Blocked(Box::pin(async move {
                 let mut late = clock.sleep_until(clock.now() + PAGES_WAIT);
                 poll_fn(|context| match is_done.as_mut().poll(context) {
-                    Poll::Ready(_) => Poll::Ready(()),
-                    Poll::Pending => late.as_mut().poll(context),
+                    Poll::Ready(_) => Poll::Ready(true),
+                    Poll::Pending => late.as_mut().poll(context).map(|()| false),
                 })
-                .await;
+                .await
             }))
         })
     }
@@ -549,7 +549,7 @@ impl Kernel {
         length: u64,
     ) -> Result<Vec<u8>, Errno> {
         if opened.direct {
-            let pieces = self.files.read(opened.handle, offset, length as u32).await?;
+            let pieces = self.files.read_past_pages(opened.handle, offset, length as u32).await?;
             return Ok(pieces.concat());
         }
         if offset + length > self.cache.lock().size(node) {

@@ -167,6 +167,89 @@ fn a_lock_goes_though_the_kernel_holds_pages_between_those_that_it_covers() {
     }
 }
 
+/// All but the page, in this fixture.
+fn around(page: Extent) -> [Extent; 2] {
+    let behind = Extent { start: page.end + 1, end: Extent::EOF };
+    [Extent { start: 0, end: page.start - 1 }, behind]
+}
+
+#[test]
+fn a_lock_goes_with_all_pages_behind_one_that_waits_for_another_server() {
+    let fixture = Fixture::new(0);
+    let file = fixture.file(2);
+    for (ost, fake) in (0..).zip(&fixture.fakes) {
+        fake.set_bytes(resource(ost), vec![1; 8 << 20]);
+    }
+    assert_eq!(fixture.size(&file), 16 << 20, "under locks now");
+    let start = u64::from(STRIPE) + (64 << 10);
+    let page = Extent { start, end: start + 4095 };
+    fixture.fakes[1].script.lock().hold = Some("read");
+    let read = async move { _ = file.read(start, 4096, filling(start, 4096)).await };
+    fixture.world.world().tasks.spawn("read", Box::pin(read));
+    fixture.world.settle();
+    *fixture.events.held.lock() = Some(page);
+    fixture.ost().take_asked();
+    fixture.lose_locks();
+    assert_eq!(fixture.ost().take("cancel"), Vec::<String>::new(), "it may not be for long");
+    assert!(!fixture.events.has_dropped(around(page)[0]));
+    fixture.events.is_long.notify_waiters();
+    fixture.world.settle();
+    assert_eq!(fixture.ost().take("cancel"), ["cancel 1"]);
+    let stripes = [
+        Extent { start: 0, end: u64::from(STRIPE) - 1 },
+        Extent { start: 2 * u64::from(STRIPE), end: 3 * u64::from(STRIPE) - 1 },
+        Extent { start: 14 * u64::from(STRIPE), end: Extent::EOF },
+    ];
+    for stripe in stripes {
+        assert!(fixture.events.has_dropped(stripe), "{stripe:?}");
+    }
+    fixture.fakes[1].let_go();
+    fixture.world.settle();
+}
+
+#[test]
+fn a_lock_goes_without_a_page_that_blocks_the_kernel_for_long_and_with_all_others() {
+    let fixture = Fixture::new(1 << 20);
+    fixture.ost().set_bytes(resource(0), vec![1; 8 << 20]);
+    let file = fixture.file(1);
+    assert_eq!(fixture.size(&file), 8 << 20);
+    let page = Extent { start: 5 << 20, end: (5 << 20) + 4095 };
+    *fixture.events.held.lock() = Some(page);
+    fixture.ost().take_asked();
+    fixture.lose_locks();
+    assert_eq!(fixture.ost().take("cancel"), Vec::<String>::new());
+    fixture.events.is_long.notify_waiters();
+    fixture.world.settle();
+    assert_eq!(fixture.ost().take("cancel"), ["cancel 1"]);
+    assert!(around(page).into_iter().all(|range| fixture.events.has_dropped(range)));
+}
+
+#[test]
+fn a_read_that_asks_for_the_size_behind_its_bytes_gets_what_is_there_when_their_lock_went_meanwhile()
+ {
+    let fixture = Fixture::new(1 << 20);
+    let file = fixture.file(2);
+    fixture.ost().set_bytes(resource(0), vec![1; 4000]);
+    fixture.fakes[1].script.lock().hold = Some("glimpse");
+    *fixture.events.held.lock() = Some(Extent { start: 0, end: 4095 });
+    let read = Arc::new(Mutex::new(None));
+    let there = Arc::clone(&read);
+    let call = async move {
+        let read = file.read(0, 4096, filling(0, 4096)).await.expect("read");
+        *there.lock() = Some(read.concat());
+    };
+    fixture.world.world().tasks.spawn("read", Box::pin(call));
+    fixture.world.settle();
+    assert_eq!(fixture.ost().take("read").len(), 1, "its bytes have come");
+    fixture.lose_locks();
+    assert_eq!(fixture.ost().take("cancel"), ["cancel 1"]);
+    fixture.ost().set_bytes(resource(0), vec![2; 4000]);
+    *fixture.events.held.lock() = None;
+    fixture.fakes[1].let_go();
+    fixture.world.settle();
+    assert!(read.lock().take() == Some(vec![2; 4000]), "the kernel keeps what it shows");
+}
+
 #[test]
 fn a_lock_that_only_covered_reads_goes_without_a_write() {
     let fixture = Fixture::new(1 << 20);

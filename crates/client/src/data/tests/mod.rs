@@ -58,11 +58,30 @@ fn through(offset: u64, length: u64) -> How {
 #[derive(Default)]
 struct Events {
     uncovered: Mutex<Vec<Extent>>,
+    /// The ranges of which the kernel has dropped all pages.
+    dropped: Arc<Mutex<Vec<Extent>>>,
     /// The pages that the kernel does not let go.
     held: Arc<Mutex<Option<Extent>>>,
+    /// It has been blocked on them for two seconds.
+    is_long: Arc<Notify>,
     /// The kernel takes notices of this range when this is notified.
     late: Mutex<Option<(Extent, Arc<Notify>)>>,
     failed: Mutex<Vec<Errno>>,
+}
+
+impl Events {
+    /// Whether the kernel has dropped all pages of this range.
+    fn has_dropped(&self, range: Extent) -> bool {
+        let mut dropped = self.dropped.lock().clone();
+        dropped.sort_by_key(|it| it.start);
+        let mut next = Some(range.start);
+        for it in dropped {
+            if next.is_some_and(|next| it.start <= next && next <= it.end) {
+                next = it.end.checked_add(1);
+            }
+        }
+        next.is_none_or(|next| next > range.end)
+    }
 }
 
 impl DataEvents for Events {
@@ -73,15 +92,20 @@ impl DataEvents for Events {
         };
         self.uncovered.lock().push(range);
         let (held, late) = (Arc::clone(&self.held), self.late.lock().clone());
+        let (dropped, is_long) = (Arc::clone(&self.dropped), Arc::clone(&self.is_long));
         Box::pin(async move {
             if let Some((_, late)) = late.filter(|(late, _)| *late == range) {
                 late.notified().await;
             }
             let held = *held.lock();
-            match held.is_some_and(|held| held.start <= range.end && range.start <= held.end) {
-                true => Invalidated::Blocked(Box::pin(std::future::pending())),
-                false => Invalidated::Done,
+            if held.is_some_and(|held| held.start <= range.end && range.start <= held.end) {
+                return Invalidated::Blocked(Box::pin(async move {
+                    is_long.notified().await;
+                    false
+                }));
             }
+            dropped.lock().push(range);
+            Invalidated::Done
         })
     }
 
