@@ -14,6 +14,8 @@ use crate::{Answer, Question};
 
 /// How long a tool waits for one answer; a command may have to ask a server that is away.
 const ANSWER_SECONDS_MAX: u64 = 120;
+/// How long a process may take to answer a question for which it asks nobody.
+const SIGN_SECONDS_MAX: u64 = 15;
 
 /// One process, reached through its socket.
 pub struct Client {
@@ -69,7 +71,21 @@ impl Client {
         let mut paths: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
         paths.retain(|path| path.extension().is_some_and(|extension| extension == "sock"));
         paths.sort();
-        paths.iter().filter_map(|path| Self::connect(path).ok()).collect()
+        paths.iter().filter_map(|path| Self::connect(path).ok()).filter(Self::gets_on).collect()
+    }
+
+    /// Whether its process takes questions. One that stands still would have each tool wait for it that asks all
+    /// processes, also for what has nothing to do with it; a line on standard error names it.
+    fn gets_on(&self) -> bool {
+        let patience = Duration::from_secs(SIGN_SECONDS_MAX);
+        let question = Question::Get { pattern: "version".to_owned() };
+        let asked = Self::connect_within(&self.path, patience).and_then(|mut it| it.ask(&question));
+        let stands = asked.is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock);
+        if stands {
+            let name = self.path.file_stem().unwrap_or_default().to_string_lossy();
+            eprintln!("{name} does not answer within {SIGN_SECONDS_MAX} s, and is left out");
+        }
+        !stands
     }
 
     /// The process behind one socket.

@@ -1,12 +1,14 @@
 //! Mounting, and what can be wrong with it.
 
+use std::ffi::OsString;
 use std::fmt;
 use std::io;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use fuser::{BackgroundSession, Config, MountOption, SessionACL};
+use rustix::fs::{Mode, OFlags};
 use sheen_client::posix::{Audience, FileSystem};
 use sheen_types::Errno;
 
@@ -115,6 +117,8 @@ impl std::error::Error for MountError {}
 /// A mounted file system. Dropping it unmounts.
 pub struct Mounted {
     session: BackgroundSession,
+    /// Until the session has ended.
+    _above: Option<Above>,
     place: Place,
     backs: Arc<WriteBacks>,
     runtime: tokio::runtime::Handle,
@@ -173,13 +177,40 @@ pub fn mount(
     let adapter =
         Adapter::new(file_system, runtime, Arc::clone(&kernel), busy, Arc::clone(&backs), options);
     let refused = |error| MountError::Refused(path.to_owned(), error);
-    let session = fuser::Session::new(adapter, path, &config(options)).map_err(refused)?;
+    // fuser unmounts by this path when the session ends: by a path alone it would be what is there by then.
+    let above = Above::open(&point);
+    let place = above.as_ref().map_or_else(|| path.to_owned(), Above::path);
+    let session = fuser::Session::new(adapter, &place, &config(options)).map_err(refused)?;
     // The kernel has its answer to FUSE_INIT by now.
     ahead::raise(&point, READ_AHEAD_BYTES);
     let device = session.as_fd().try_clone_to_owned().map_err(refused)?;
     let session = session.spawn().map_err(refused)?;
     kernel.attach(session.notifier(), device.into());
-    Ok(Mounted { session, place: Place::newest_at(&point), backs, runtime: handle })
+    let place = Place::newest_at(&point);
+    Ok(Mounted { session, _above: above, place, backs, runtime: handle })
+}
+
+/// The directory that a mount point is in, held open: whoever renames what leads to it leads nobody elsewhere.
+struct Above {
+    directory: OwnedFd,
+    name: OsString,
+}
+
+impl Above {
+    /// Of root's mounts; those of others are made and ended by `fusermount3`, which takes paths.
+    fn open(point: &Path) -> Option<Self> {
+        let (above, name) = (point.parent()?, point.file_name()?.to_owned());
+        if !rustix::process::geteuid().is_root() {
+            return None;
+        }
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let directory = rustix::fs::open(above, flags, Mode::empty()).ok()?;
+        Some(Self { directory, name })
+    }
+
+    fn path(&self) -> PathBuf {
+        Path::new("/proc/self/fd").join(self.directory.as_raw_fd().to_string()).join(&self.name)
+    }
 }
 
 /// The usual mistakes, found before the kernel finds them less clearly. Answers the mount point's

@@ -52,8 +52,13 @@ impl Daemon {
     /// user wrote, nor a process of another user or program.
     pub(crate) fn pid(&self) -> Option<Pid> {
         let text = private::text(&self.pid_file())?;
-        let (number, started) = text.trim().split_once(' ')?;
+        let mut words = text.split_whitespace();
+        let (number, started) = (words.next()?, words.next()?);
         let pid = Pid::from_raw(number.parse().ok()?)?;
+        // In a copy of the folder the process is the original's.
+        if words.next().is_some_and(|folder| Some(folder) != self.identity().as_deref()) {
+            return None;
+        }
         (started_at(pid)? == started && is_ours(pid, self.name) && is_alive(pid)).then_some(pid)
     }
 
@@ -81,7 +86,14 @@ impl Daemon {
     pub(crate) fn adopt(&self, pid: Pid) -> io::Result<()> {
         let Some(started) = started_at(pid) else { return Ok(()) };
         private::directory(&self.folder).map_err(|fault| io::Error::other(fault.text))?;
-        fs::write(self.pid_file(), format!("{} {started}\n", pid.as_raw_nonzero()))
+        let folder = self.identity().unwrap_or_default();
+        fs::write(self.pid_file(), format!("{} {started} {folder}\n", pid.as_raw_nonzero()))
+    }
+
+    /// Device and inode of the folder: it keeps them where it is moved, and a copy has others.
+    fn identity(&self) -> Option<String> {
+        let found = fs::metadata(&self.folder).ok()?;
+        Some(format!("{}:{}", found.dev(), found.ino()))
     }
 
     /// Starts `arguments` of this binary in the background and waits until it says it is in use.
