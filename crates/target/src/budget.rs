@@ -102,6 +102,7 @@ pub(crate) struct Account {
     /// By handle, so that they are always called in the same order.
     exports: Mutex<BTreeMap<u64, Weak<Export>>>,
     locks: Estimate,
+    flocks: Estimate,
     opens: Estimate,
     reclaimed: Mutex<Option<Instant>>,
 }
@@ -164,6 +165,7 @@ impl Account {
             nid,
             exports: Mutex::default(),
             locks: Estimate::default(),
+            flocks: Estimate::default(),
             opens: Estimate::default(),
             reclaimed: Mutex::default(),
         }
@@ -189,6 +191,7 @@ impl Account {
     /// An export has come with what it holds.
     pub(crate) fn recount(&self) {
         self.locks.forget();
+        self.flocks.forget();
         self.opens.forget();
     }
 
@@ -247,6 +250,21 @@ impl Target {
             self.reclaim_locks(&account, &each, has);
         }
         self.admitted(export, Limit::Locks, has, Errno::EINPROGRESS)
+    }
+
+    /// Whether a client may have one more flock. Programs hold these, and nothing calls them back: with all of a
+    /// client's locks in its hands one of them would stop all others.
+    ///
+    /// # Errors
+    /// [`Errno::ENOLCK`] if it has too many.
+    pub(crate) fn admit_flock(&self, export: &Export) -> Result<(), Errno> {
+        let Some(account) = self.limited(export) else { return Ok(()) };
+        let most = self.budget.of(Limit::Locks) / limits::FLOCKS_SHARE;
+        let has = account.flocks.ask(most, most, account.patience(), || {
+            let of = |export: &Arc<Export>| self.locks.flocks_of(export.handle().0);
+            account.exports().iter().map(of).sum()
+        });
+        self.admitted(export, Limit::Locks, has, Errno::ENOLCK)
     }
 
     /// How many locks each export of a client has.

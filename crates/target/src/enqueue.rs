@@ -1,7 +1,7 @@
 //! Lock requests of clients: enqueue, convert, cancel, and cancels that ride on other requests.
 
 use sheen_ldlm::server::{Enqueue, Enqueued, Granted, LockInfo};
-use sheen_ldlm::{LockDesc, LockFlags, Owner, Policy};
+use sheen_ldlm::{LockDesc, LockFlags, LockKind, Owner, Policy};
 use sheen_types::{Errno, InodeBits, LockHandle, LockMode};
 use sheen_wire::ldlm::{
     LdlmLockDesc, LdlmReply, LdlmRequest, LockFlags as WireFlags, Policy as WirePolicy,
@@ -72,8 +72,14 @@ impl Target {
         let is_repeated = replays || context.is_resent();
         let known = is_repeated.then(|| self.locks.find(export, wish.client_handle)).flatten();
         // What was asked before is answered as it was. The client's word that it was is not enough.
-        if !replays && known.is_none() {
+        let is_flock = wish.policy.kind() == LockKind::Flock;
+        // What gives flocks back is asked as one more, and has to be done above all where there are too many.
+        let gives_back = is_flock && wish.mode == LockMode::Nl;
+        if !replays && known.is_none() && !gives_back {
             self.admit_lock(&context.export)?;
+            if is_flock {
+                self.admit_flock(&context.export)?;
+            }
         }
         if wish.flags.contains(WireFlags::HAS_INTENT) && !replays {
             return self.operations.intent(context, request, wish).await;

@@ -44,3 +44,6 @@ pub const CALLBACKS_PER_CLIENT: usize = 1024;
 /// So many each export may have, however many its client has: a mount that answers is told of its locks beside those
 /// that do not.
 pub const CALLBACKS_OF_EXPORT_MIN: usize = 8;
+
+/// The part of a client's locks that may be flocks: programs hold them as long as they like.
+pub const FLOCKS_SHARE: usize = 4;

@@ -173,6 +173,12 @@ impl Namespace {
         self.shards.iter().map(|shard| shard.lock().count_of(export)).sum()
     }
 
+    /// How many flocks an export has, granted and waiting. Visits every shard.
+    #[must_use]
+    pub fn flocks_of(&self, export: u64) -> usize {
+        self.shards.iter().map(|shard| shard.lock().flocks_of(export)).sum()
+    }
+
     /// Calls back some `count` of the locks that an export has had for longest, as if another wanted them
     /// (Lustre's `ldlm_reclaim`). Walks the export's locks.
     pub fn reclaim(&self, now: Instant, export: u64, count: usize, actions: &mut Vec<Action>) {

@@ -69,6 +69,22 @@ pub(super) struct Wanted {
     pub(super) spares: Option<u64>,
 }
 
+/// The locks of one export.
+#[derive(Clone, Copy, Debug)]
+struct OfExport {
+    /// The newest, which leads to the others.
+    first: u32,
+    count: u32,
+    /// Those of them that are flocks.
+    flocks: u32,
+}
+
+impl Default for OfExport {
+    fn default() -> Self {
+        Self { first: NONE, count: 0, flocks: 0 }
+    }
+}
+
 /// Granted locks of the same mode, bits and group.
 #[derive(Clone, Debug)]
 pub(super) struct Group {
@@ -104,7 +120,7 @@ pub(super) struct Shard {
     free_resources: Vec<u32>,
     pub(super) by_name: HashMap<ResourceName, u32, Keyed>,
     /// The newest of each export's locks, and how many it has.
-    exports: HashMap<u64, (u32, u32), Keyed>,
+    exports: HashMap<u64, OfExport, Keyed>,
     /// The newest lock that an export calls by a handle of its own.
     handles: HashMap<(u64, LockHandle), u32, Keyed>,
     pub(super) deadlines: BTreeSet<(Instant, u32)>,
@@ -269,9 +285,11 @@ impl Shard {
     /// Enters a lock in its export's list, and under its handle there.
     pub(super) fn link(&mut self, slot: u32, owner: Owner) {
         let Owner::Export(export) = owner else { return };
-        let first = self.exports.entry(export).or_insert((NONE, 0));
-        let head = std::mem::replace(&mut first.0, slot);
-        first.1 += 1;
+        let is_flock = self.lock(slot).policy.kind() == LockKind::Flock;
+        let of = self.exports.entry(export).or_default();
+        let head = std::mem::replace(&mut of.first, slot);
+        of.count += 1;
+        of.flocks += u32::from(is_flock);
         let lock = self.lock_mut(slot);
         (lock.owner, lock.previous, lock.next) = (owner, NONE, head);
         let handle = lock.remote_handle;
@@ -316,6 +334,7 @@ impl Shard {
         let lock = self.lock(slot);
         let Owner::Export(export) = lock.owner else { return };
         let (previous, next) = (lock.previous, lock.next);
+        let is_flock = lock.policy.kind() == LockKind::Flock;
         self.unname(slot, export);
         if next != NONE {
             self.lock_mut(next).previous = previous;
@@ -323,24 +342,29 @@ impl Shard {
         if previous != NONE {
             self.lock_mut(previous).next = next;
         }
-        let Some(first) = self.exports.get_mut(&export) else { return };
-        first.1 -= 1;
+        let Some(of) = self.exports.get_mut(&export) else { return };
+        of.count -= 1;
+        of.flocks -= u32::from(is_flock);
         if previous == NONE {
-            first.0 = next;
+            of.first = next;
         }
-        if first.1 == 0 {
+        if of.count == 0 {
             self.exports.remove(&export);
         }
     }
 
     /// How many locks an export has.
     pub(super) fn count_of(&self, export: u64) -> usize {
-        self.exports.get(&export).map_or(0, |first| first.1 as usize)
+        self.exports.get(&export).map_or(0, |of| of.count as usize)
+    }
+
+    pub(super) fn flocks_of(&self, export: u64) -> usize {
+        self.exports.get(&export).map_or(0, |of| of.flocks as usize)
     }
 
     /// All locks of an export.
     pub(super) fn of_export(&self, export: u64) -> impl Iterator<Item = u32> + '_ {
-        let mut slot = self.exports.get(&export).map_or(NONE, |first| first.0);
+        let mut slot = self.exports.get(&export).map_or(NONE, |of| of.first);
         std::iter::from_fn(move || {
             let current = (slot != NONE).then_some(slot)?;
             slot = self.lock(current).next;

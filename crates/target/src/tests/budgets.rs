@@ -458,3 +458,40 @@ fn glimpses_wait_for_one_that_answers_none_and_end_when_it_is_evicted() {
         assert_eq!(silent.callbacks().len(), 0, "nothing is said to it any more");
     });
 }
+
+fn flock(mode: LockMode, (start, end): (u64, u64), client_handle: u64) -> LdlmEnqueue {
+    let mut request = inode_lock(mode, client_handle);
+    request.dlm_req.desc.resource.kind = LockType::FLOCK;
+    let policy = sheen_wire::ldlm::FlockPolicy { start, end, owner: 7, ..Default::default() };
+    request.dlm_req.desc.policy = WirePolicy::flock(&policy);
+    request
+}
+
+/// A program of one user took all locks of its mount: everybody else there waited, and what the program gave back was
+/// refused as one lock more.
+#[test]
+fn flocks_are_a_part_of_a_clients_locks_and_can_be_given_back() {
+    let world = TestWorld::new(44);
+    world.clone().run(async move {
+        let (node, _) = start(&world, &manual_store()).await;
+        node.target.budget().set(Limit::Locks, 1_000);
+        let client = node.connect("one").await;
+        for number in 0..300 {
+            let answer =
+                client.call(flock(LockMode::Pw, (number * 2, number * 2), number + 1)).await;
+            let expected = (number >= 250).then_some(Errno::ENOLCK);
+            assert_eq!(answer.errno(), expected, "flock {number}");
+        }
+        for number in 1_000..1_600 {
+            assert_eq!(client.call(lock(number)).await.errno(), None, "of other kinds");
+        }
+        let more = (0..2_000).map(|number| client.call(lock(3_000 + number)));
+        for answer in more {
+            _ = answer.await;
+        }
+        assert!(node.target.budget().refused(Limit::Locks) > 100, "it has all that it may have");
+        let unlock = client.call(flock(LockMode::Nl, (0, u64::MAX), 900)).await;
+        assert_eq!(unlock.errno(), None);
+        assert_eq!(client.call(flock(LockMode::Pw, (0, 0), 901)).await.errno(), None);
+    });
+}
