@@ -27,6 +27,8 @@ pub(super) struct Plan {
     pub(super) mgs: Vec<Nid>,
     /// `mkfs.lustre --param`.
     pub(super) params: String,
+    /// `mkfs.lustre --replace`: it takes the place of a target that the MGS knows.
+    pub(super) replaces: bool,
 }
 
 /// Reads what lies in `directory`: an MGT, a target, or an MDT with an MGT inside.
@@ -42,6 +44,7 @@ pub(super) fn plans(directory: &Path) -> Result<Vec<Plan>, Fault> {
         kind,
         mgs: mgs.clone(),
         params: params.clone(),
+        replaces: config.replace,
     };
     let mut plans = Vec::new();
     if config.mgs {
@@ -149,7 +152,7 @@ impl Running {
         if self.plan.kind == PlanKind::Mgs {
             return Ok(());
         }
-        let known = self.mark_registered()?;
+        let known = self.mark_registered()? || self.plan.replaces;
         registrar.register(&self.served, &self.plan.params, known).await
     }
 

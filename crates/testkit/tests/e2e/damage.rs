@@ -251,3 +251,32 @@ fn a_scrub_is_paced_stopped_and_refused() {
         })
     });
 }
+
+/// An OST whose disk is gone for good: what lay there is lost, and the file system goes on with an empty one.
+#[test]
+fn a_lost_ost_is_replaced_by_an_empty_one() {
+    scene("replaced-ost", 2, LIMIT, |cluster| {
+        let path = |number: u32| cluster.mnt().join(format!("f{number}"));
+        for number in 0..20 {
+            fs::write(path(number), format!("{number}")).told("write")?;
+        }
+        let nid = fs::read_to_string(cluster.dir().join("run/mgs.nid")).told("mgs.nid")?;
+        cluster.down()?;
+        let lost = cluster.dir().join("ost0001");
+        fs::remove_dir_all(&lost).told("remove")?;
+        let place = lost.to_string_lossy();
+        let made = ["mkfs.lustre", "--ost", "--fsname", "sheen", "--index", "1", "--replace"];
+        cluster.must(&[&made[..], &["--mgsnode", nid.trim(), &place]].concat())?;
+        cluster.up()?;
+        let left = (0..20).filter(|number| {
+            fs::read_to_string(path(*number)).is_ok_and(|text| text == number.to_string())
+        });
+        let left = left.count();
+        ensure(left == 10, || format!("{left} of 20 files are left"))?;
+        for number in 20..40 {
+            fs::write(path(number), format!("{number}")).told("write anew")?;
+        }
+        // The lost ones can be removed.
+        (0..20).try_for_each(|number| fs::remove_file(path(number))).told("remove")
+    });
+}
