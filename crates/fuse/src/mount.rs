@@ -1,6 +1,6 @@
 //! Mounting, and what can be wrong with it.
 
-use std::ffi::OsString;
+use std::ffi::CString;
 use std::fmt;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -9,6 +9,8 @@ use std::sync::Arc;
 
 use fuser::{BackgroundSession, Config, MountOption, SessionACL};
 use rustix::fs::{Mode, OFlags};
+use rustix::mount::MountFlags;
+use rustix::process::{getgid, getuid};
 use sheen_client::posix::{Audience, FileSystem};
 use sheen_types::Errno;
 
@@ -117,8 +119,6 @@ impl std::error::Error for MountError {}
 /// A mounted file system. Dropping it unmounts.
 pub struct Mounted {
     session: BackgroundSession,
-    /// Until the session has ended.
-    _above: Option<Above>,
     place: Place,
     backs: Arc<WriteBacks>,
     runtime: tokio::runtime::Handle,
@@ -177,39 +177,50 @@ pub fn mount(
     let adapter =
         Adapter::new(file_system, runtime, Arc::clone(&kernel), busy, Arc::clone(&backs), options);
     let refused = |error| MountError::Refused(path.to_owned(), error);
-    // fuser unmounts by this path when the session ends: by a path alone it would be what is there by then.
-    let above = Above::open(&point);
-    let place = above.as_ref().map_or_else(|| path.to_owned(), Above::path);
-    let session = fuser::Session::new(adapter, &place, &config(options)).map_err(refused)?;
+    let config = config(options);
+    let session = match attach(&point, options).map_err(refused)? {
+        Some(device) => fuser::Session::from_fd(adapter, device, config.acl, config)
+            .inspect_err(|_| _ = Place::newest_at(&point).detach()),
+        None => fuser::Session::new(adapter, path, &config),
+    };
+    let session = session.map_err(refused)?;
     // The kernel has its answer to FUSE_INIT by now.
     ahead::raise(&point, READ_AHEAD_BYTES);
     let device = session.as_fd().try_clone_to_owned().map_err(refused)?;
     let session = session.spawn().map_err(refused)?;
     kernel.attach(session.notifier(), device.into());
     let place = Place::newest_at(&point);
-    Ok(Mounted { session, _above: above, place, backs, runtime: handle })
+    Ok(Mounted { session, place, backs, runtime: handle })
 }
 
-/// The directory that a mount point is in, held open: whoever renames what leads to it leads nobody elsewhere.
-struct Above {
-    directory: OwnedFd,
-    name: OsString,
-}
-
-impl Above {
-    /// Of root's mounts; those of others are made and ended by `fusermount3`, which takes paths.
-    fn open(point: &Path) -> Option<Self> {
-        let (above, name) = (point.parent()?, point.file_name()?.to_owned());
-        if !rustix::process::geteuid().is_root() {
-            return None;
-        }
-        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let directory = rustix::fs::open(above, flags, Mode::empty()).ok()?;
-        Some(Self { directory, name })
+/// Mounts at `point` as root; `None` where that takes `fusermount3`. fuser would do it as well, but it unmounts by path when
+/// the session ends, whatever is there by then.
+fn attach(point: &Path, options: &MountOptions) -> io::Result<Option<OwnedFd>> {
+    if !rustix::process::geteuid().is_root() {
+        return Ok(None);
     }
-
-    fn path(&self) -> PathBuf {
-        Path::new("/proc/self/fd").join(self.directory.as_raw_fd().to_string()).join(&self.name)
+    let flags = OFlags::RDWR | OFlags::CLOEXEC;
+    let device = rustix::fs::open("/dev/fuse", flags, Mode::empty())?;
+    let (number, user, group) = (device.as_raw_fd(), getuid().as_raw(), getgid().as_raw());
+    let mut data = format!("fd={number},rootmode=40000,user_id={user},group_id={group}");
+    for (is_set, name) in
+        [(options.judge, ",default_permissions"), (options.allow_other, ",allow_other")]
+    {
+        data.push_str(if is_set { name } else { "" });
+    }
+    let flags = [
+        (options.read_only, MountFlags::RDONLY),
+        (!options.set_id, MountFlags::NOSUID),
+        (!options.devices, MountFlags::NODEV),
+        (options.no_access_times, MountFlags::NOATIME),
+    ];
+    let flags = flags.into_iter().filter(|(is_set, _)| *is_set);
+    let flags = flags.fold(MountFlags::empty(), |all, (_, flag)| all | flag);
+    let data = CString::new(data)?;
+    match rustix::mount::mount(&*options.source, point, "fuse", flags, Some(data.as_c_str())) {
+        // In a container.
+        Err(rustix::io::Errno::PERM) => Ok(None),
+        mounted => Ok(Some(mounted.map(|()| device)?)),
     }
 }
 

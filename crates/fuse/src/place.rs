@@ -111,9 +111,7 @@ impl Place {
 
     /// The device and the mount point. Of several the one where it was mounted first.
     fn found_in(&self, table: &str) -> Option<(String, PathBuf)> {
-        let Some(device) = self.device.clone().or_else(|| newest_at(table, &self.path)) else {
-            return None;
-        };
+        let device = self.device.clone().or_else(|| newest_at(table, &self.path))?;
         let points = || mounts(table).filter(|(known, _)| *known == device).map(|(_, point)| point);
         let point = points().find(|point| *point == self.path).or_else(|| points().next());
         point.map(|point| (device, point))
