@@ -51,8 +51,9 @@ pub const RECONNECT_PAUSE_MIN: Duration = Duration::from_millis(20);
 /// Longest pause: a server that comes back later is found within a second.
 pub const RECONNECT_PAUSE_MAX: Duration = Duration::from_secs(1);
 
-/// How long to wait for the answer to a disconnect; the target's export is not worth more.
-pub const DISCONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long to wait for the answer to a disconnect. A target whose disk is busy takes some seconds; given up, its export
+/// stays with what the client had open, until it is evicted.
+pub const DISCONNECT_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// Deadlines are looked at so often: they are seconds.
 pub const SCAN_INTERVAL: Duration = Duration::from_secs(1);
