@@ -889,6 +889,7 @@ fn many_who_wait_for_many_are_announced_once() {
 /// One client asks for twice as many locks in each other's way as it holds, and gives all that it holds back at once:
 /// 4,000 took 202 s, in one turn.
 #[test]
+#[expect(clippy::disallowed_methods, reason = "what is tested is a time")]
 fn a_request_that_cancels_many_looks_once_at_those_who_wait() {
     const COUNT: u64 = 4_000;
     const PAGE: u64 = 4096;
