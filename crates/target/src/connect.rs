@@ -483,18 +483,19 @@ impl Target {
         if is_evicted && !self.forget_for_good(export, &slots).await {
             return;
         }
-        self.stats.evictions.fetch_add(u64::from(is_evicted), Ordering::Relaxed);
-        self.exports.remove(export);
-        self.leave_export(export);
-        self.drop_locks(export);
-        export.callbacks().clear();
-        self.operations.leave(self, export, why).await;
+        // Before the client may come back by its name: its new record would be taken for the old one.
         if why == Leaving::Disconnected
             && let Err(error) = self.forget(export, &slots)
         {
             tracing::error!(target = self.name(), client = %export.uuid(), %error,
                 "cannot forget a client");
         }
+        self.stats.evictions.fetch_add(u64::from(is_evicted), Ordering::Relaxed);
+        self.exports.remove(export);
+        self.leave_export(export);
+        self.drop_locks(export);
+        export.callbacks().clear();
+        self.operations.leave(self, export, why).await;
         self.recovery_step(self.recovery.lost(export.handle().0, was));
     }
 

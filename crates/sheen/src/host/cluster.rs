@@ -412,8 +412,43 @@ fn settle(cluster: &mut Cluster, options: &Up) -> Result<(), Fault> {
         let text = format!("{place} has {there} OSTs; --osts {asked} would leave some out");
         return Err(invalid(text));
     }
+    if cluster.server().pid().is_some() {
+        refuse_to_change(cluster, options, there)?;
+    }
     cluster.values.insert("fsname".to_owned(), name);
     Ok(())
+}
+
+/// What a server that runs does not take.
+fn refuse_to_change(cluster: &Cluster, options: &Up, there: u16) -> Result<(), Fault> {
+    let more = options.osts.filter(|asked| *asked > there);
+    let port = options.port.filter(|asked| cluster.address().is_some_and(|it| it.1 != *asked));
+    let asked = match (more, port) {
+        (Some(osts), _) => format!("--osts {osts}: its server runs with {there}"),
+        (None, Some(port)) => format!("--port {port}: its server runs at another one"),
+        (None, None) => return Ok(()),
+    };
+    Err(Fault::new(Errno::EBUSY, format!("{asked}; run `sheen down` first")))
+}
+
+/// A target is not there; what can be done about it.
+fn gone(cluster: &Cluster, name: &str, fsname: &str) -> Fault {
+    let path = cluster.directory.join(name);
+    let path = path.display();
+    let otherwise = match of_folder(name, fsname) {
+        Some(TargetConfig { kind: Some(TargetKind::Ost), index, .. }) => {
+            let nid = cluster.get("nid").unwrap_or("NID");
+            format!(
+                "or, if it is lost for good with the data of its files, put an empty one in its place: sheen \
+                 mkfs.lustre --ost --fsname {fsname} --index {index} --mgsnode {nid} --replace {path}"
+            )
+        }
+        _ => "(a new file system needs a directory of its own)".to_owned(),
+    };
+    let text = format!(
+        "{path}: this target of the file system is gone, or its `format` file: restore it {otherwise}"
+    );
+    Fault::new(Errno::ENOENT, text)
 }
 
 fn is_ost(path: &Path) -> bool {
@@ -441,13 +476,7 @@ fn format_missing(cluster: &mut Cluster, options: &Up, undo: &mut Undo) -> Resul
     // They are made in this order: a gap is no beginning that was cut short.
     let last = missing.iter().rposition(|(name, _)| has(name)).unwrap_or(0);
     if let Some((name, _)) = missing[..last].iter().find(|(name, _)| !has(name)) {
-        let path = cluster.directory.join(name);
-        let text = format!(
-            "{}: this target of the file system is gone, or its `format` file: restore it (a new file system \
-             needs a directory of its own)",
-            path.display()
-        );
-        return Err(Fault::new(Errno::ENOENT, text));
+        return Err(gone(cluster, name, &fsname));
     }
     missing.retain(|(name, _)| !has(name));
     for (name, config) in missing {
