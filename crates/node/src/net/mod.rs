@@ -220,9 +220,7 @@ impl LNet {
             true => Some(world.network.listen(address).await?),
             false => None,
         };
-        let turns = config
-            .shares_processors
-            .then(|| Turns::new(Arc::clone(&world.clock), world.tasks.workers()));
+        let turns = config.shares_processors.then(|| Turns::new(&world));
         let lnet = Arc::new(Self {
             world,
             config,

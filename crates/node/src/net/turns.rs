@@ -7,6 +7,9 @@
 //! which they came, and the runtime's queue holds a few polls of each peer at most. Beyond its part a peer may
 //! have the workers that are idle, but for one, which the next peer that asks finds free.
 //!
+//! A turn that lasts, because its poll waits for something after all, does not keep the peer's others: after
+//! [`PATIENCE`] one more may begin. What gives a lock back may be behind what waits for it.
+//!
 //! A peer is active if it had a turn in this interval of [`INTERVAL`] or in the one before. A peer that is alone
 //! has all workers. What a peer's requests cost outside of polls (blocking threads, the kernel's network)
 //! is not counted; what they may have there is limited elsewhere (`rpc::limits`).
@@ -19,21 +22,25 @@ use std::fmt;
 use std::future::{Future, poll_fn};
 use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst};
 use std::task::{Poll, Waker};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use sheen_io::Clock;
+use sheen_io::{Clock, Tasks, World};
 use sheen_types::Instant;
 
 /// How long a peer counts as active after its last turn, twice that at most. Long beside a request, so that
 /// a peer which waits for each answer before it asks again stays active; short beside what a person notices.
 const INTERVAL: Duration = Duration::from_millis(16);
 
+/// How long a poll waits at most for a peer's other turns to end. Most take microseconds.
+const PATIENCE: Duration = Duration::from_millis(10);
+
 /// The processors of a node, as far as its runtime has them.
 pub(super) struct Turns {
     clock: Arc<dyn Clock>,
+    tasks: Arc<dyn Tasks>,
     workers: usize,
     running: AtomicUsize,
     /// Peers that were active in the last interval or are in this one, whichever are more.
@@ -62,6 +69,12 @@ struct Share {
     waiting: Mutex<Waiting>,
     /// As many as `waiting` has, to be seen without its lock.
     waits: AtomicUsize,
+    /// Turns that it may have beside its part, because those that it has last.
+    extra: AtomicUsize,
+    /// Turns that have ended.
+    ended: AtomicUsize,
+    /// Whether those that wait are looked after.
+    is_watched: AtomicBool,
 }
 
 /// Polls that wait for a turn, in the order in which they came.
@@ -75,9 +88,14 @@ struct Waiting {
 struct Turn<'a>(&'a Share);
 
 impl Turns {
-    pub(super) fn new(clock: Arc<dyn Clock>, workers: usize) -> Arc<Self> {
+    pub(super) fn new(world: &World) -> Arc<Self> {
+        Self::of(Arc::clone(&world.clock), Arc::clone(&world.tasks), world.tasks.workers())
+    }
+
+    fn of(clock: Arc<dyn Clock>, tasks: Arc<dyn Tasks>, workers: usize) -> Arc<Self> {
         Arc::new(Self {
             clock,
+            tasks,
             workers,
             running: AtomicUsize::new(0),
             active: AtomicUsize::new(0),
@@ -124,6 +142,9 @@ impl PeerTurns {
             last: AtomicU64::new(0),
             waiting: Mutex::default(),
             waits: AtomicUsize::new(0),
+            extra: AtomicUsize::new(0),
+            ended: AtomicUsize::new(0),
+            is_watched: AtomicBool::new(false),
         })))
     }
 
@@ -151,7 +172,35 @@ impl PeerTurns {
 impl Share {
     /// How many turns it may have at once, whoever else waits.
     fn part(&self) -> usize {
-        (self.turns.workers / self.turns.active.load(SeqCst).max(1)).max(1)
+        let part = self.turns.workers / self.turns.active.load(SeqCst).max(1);
+        part.max(1) + self.extra.load(SeqCst)
+    }
+
+    /// Looks after those that wait until none does: where no turn ends for [`PATIENCE`], one more may begin.
+    fn watch(self: &Arc<Self>) {
+        if self.is_watched.swap(true, SeqCst) {
+            return;
+        }
+        let share = Arc::clone(self);
+        let watching = async move {
+            let clock = Arc::clone(&share.turns.clock);
+            loop {
+                let ended = share.ended.load(SeqCst);
+                clock.sleep_until(clock.now() + PATIENCE).await;
+                if share.waits.load(SeqCst) == 0 {
+                    share.is_watched.store(false, SeqCst);
+                    // One that began to wait just now saw that it was watched.
+                    let waits = share.waits.load(SeqCst) > 0;
+                    if !waits || share.is_watched.swap(true, SeqCst) {
+                        return;
+                    }
+                } else if share.ended.load(SeqCst) == ended {
+                    share.extra.fetch_add(1, SeqCst);
+                    share.wake_next();
+                }
+            }
+        };
+        self.turns.tasks.spawn("lnet-turns", Box::pin(watching));
     }
 
     fn begin(&self) -> Option<Turn<'_>> {
@@ -190,13 +239,15 @@ impl Drop for Turn<'_> {
     fn drop(&mut self) {
         self.0.running.fetch_sub(1, SeqCst);
         self.0.turns.running.fetch_sub(1, SeqCst);
+        self.0.ended.fetch_add(1, SeqCst);
+        self.0.extra.store(0, SeqCst);
         self.0.wake_next();
     }
 }
 
 /// Where a task's poll waits.
 struct Place<'a> {
-    share: &'a Share,
+    share: &'a Arc<Share>,
     number: Option<u64>,
 }
 
@@ -211,6 +262,7 @@ impl<'a> Place<'a> {
             self.wait(waker);
             // The turns that it waits for may have ended before it was seen to wait.
             if self.share.running.load(SeqCst) >= self.share.part() {
+                self.share.watch();
                 return None;
             }
         }

@@ -1,5 +1,3 @@
-use std::sync::atomic::AtomicBool;
-
 use sheen_io::BoxFuture;
 use sheen_types::Timestamp;
 
@@ -29,9 +27,20 @@ impl Hand {
     }
 }
 
+/// Tasks of which none is ever begun.
+struct Never;
+
+impl Tasks for Never {
+    fn spawn(&self, _name: &'static str, _task: BoxFuture<'static, ()>) {}
+
+    fn blocking(&self, _job: Box<dyn FnOnce() + Send>) -> BoxFuture<'static, ()> {
+        Box::pin(std::future::pending())
+    }
+}
+
 fn turns(workers: usize) -> (Arc<Hand>, Arc<Turns>) {
     let clock = Arc::new(Hand(AtomicU64::new(INTERVAL.as_nanos() as u64 * 10)));
-    (Arc::clone(&clock), Turns::new(clock, workers))
+    (Arc::clone(&clock), Turns::of(clock, Arc::new(Never), workers))
 }
 
 fn share(turns: &Arc<Turns>) -> Arc<Share> {
@@ -134,12 +143,49 @@ fn a_task_that_is_dropped_after_it_was_woken_passes_the_turn_on() {
     assert!(peer.waiting.lock().queue.is_empty());
 }
 
+/// A poll that stands still, as one that waits for a lock of a thread: what would end its wait is another of its peer's.
+#[test]
+fn a_turn_that_lasts_does_not_keep_the_peers_others() {
+    let host = sheen_io_os::Host::start(Some(2)).expect("threads");
+    let world = host.world();
+    let turns = Turns::new(&world);
+    let (peer, other) = (PeerTurns::new(&turns), PeerTurns::new(&turns));
+    let (begun, has_begun) = std::sync::mpsc::channel();
+    let (end, ends) = std::sync::mpsc::channel::<()>();
+    let (done, is_done) = std::sync::mpsc::channel();
+    let active = other.clone();
+    let stays = async move {
+        for _ in 0..200 {
+            active.run(false, sheen_io::yield_once()).await;
+        }
+    };
+    host.block_on(stays);
+    let (first, second) = (peer.clone(), peer);
+    let stands = async move {
+        begun.send(()).expect("heard");
+        ends.recv_timeout(Duration::from_secs(30)).expect("ended by the other");
+        done.send(()).expect("heard");
+    };
+    world.tasks.spawn("stands", Box::pin(async move { first.run(false, stands).await }));
+    has_begun.recv().expect("it stands");
+    let frees = async move { end.send(()).expect("it waits") };
+    // The other peer is active all the time, so that this one has one turn.
+    let busy = async move {
+        loop {
+            other.run(false, sheen_io::yield_once()).await;
+        }
+    };
+    world.tasks.spawn("busy", Box::pin(busy));
+    world.tasks.spawn("frees", Box::pin(async move { second.run(false, frees).await }));
+    is_done.recv_timeout(Duration::from_secs(20)).expect("one more turn began");
+}
+
 /// Many tasks of several peers on real threads, all of which end: no wake-up is lost.
 #[test]
 fn all_polls_get_their_turn_on_real_threads() {
     let host = sheen_io_os::Host::start(Some(4)).expect("threads");
     let world = host.world();
-    let turns = Turns::new(Arc::clone(&world.clock), 4);
+    let turns = Turns::new(&world);
     let done = Arc::new(AtomicUsize::new(0));
     let (peers, tasks, polls) = (3, 200, 50);
     for _ in 0..peers {
