@@ -70,6 +70,7 @@ impl Config {
     /// # Errors
     /// [`DiskError::NotFormatted`], [`DiskError::Damaged`], or an IO error.
     pub fn load(dir: &Path) -> Result<Self, DiskError> {
+        check_kinds(dir)?;
         let sums_may_lack = version(dir)? < FORMAT_VERSION;
         let path = dir.join("CONFIG");
         Self::read(&path, sums_may_lack).map_err(|why| {
@@ -378,4 +379,23 @@ pub(crate) fn close(dir: &Path) -> Result<(), DiskError> {
 /// Makes names in `dir` durable.
 pub(crate) fn sync_directory(dir: &Path) -> Result<(), DiskError> {
     File::open(dir).and_then(|dir| dir.sync_all()).map_err(DiskError::io("sync", dir))
+}
+
+/// That what lies in a store's directory, and in its engine, are files and directories: a pipe in place of a file is
+/// waited at for ever by who opens it.
+///
+/// # Errors
+/// [`DiskError::Damaged`] for what is neither.
+pub(crate) fn check_kinds(dir: &Path) -> Result<(), DiskError> {
+    for folder in [dir.to_owned(), dir.join("engine")] {
+        // What is not there is for others to tell.
+        for entry in std::fs::read_dir(&folder).into_iter().flatten().flatten() {
+            let Ok(kind) = entry.file_type() else { continue };
+            if !(kind.is_file() || kind.is_dir() || kind.is_symlink()) {
+                let why = "it is no file: restore it from a backup".to_owned();
+                return Err(DiskError::Damaged { path: entry.path(), why });
+            }
+        }
+    }
+    Ok(())
 }

@@ -236,6 +236,7 @@ impl StoreDisk {
     /// # Errors
     /// An IO error.
     pub fn lacks_mark(dir: &Path) -> Result<bool, DiskError> {
+        format::check_kinds(dir)?;
         Ok(mark::Mark::read(dir)?.is_none() && dir.join("engine").exists())
     }
 

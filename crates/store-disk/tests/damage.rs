@@ -360,3 +360,25 @@ fn a_torn_end_is_cut_and_kept() {
     let kept = fs::read(before.0.join("lost+journal-0")).expect("kept");
     assert!(new[old.len()..end].starts_with(&kept) && kept.len() > (end - old.len()) / 2);
 }
+
+/// Who opens a pipe waits until somebody writes to it.
+#[test]
+fn a_pipe_in_place_of_a_file_is_refused_by_name() {
+    let place = common::Temporary::new();
+    let dir = place.0.join("store");
+    format(&dir);
+    drop(open(&dir).expect("opened"));
+    for name in ["CONFIG", "format", "committed", "marks", "lock", "engine/0.jnl"] {
+        let (path, aside) = (dir.join(name), dir.join("aside"));
+        fs::rename(&path, &aside).expect(name);
+        let mode = rustix::fs::Mode::from_raw_mode(0o600);
+        rustix::fs::mknodat(rustix::fs::CWD, &path, rustix::fs::FileType::Fifo, mode, 0)
+            .expect("a pipe");
+        let refused = open(&dir).err().map(|it| it.to_string());
+        let refused = refused.unwrap_or_default();
+        assert!(refused.contains(name) && refused.contains("no file"), "{name}: {refused}");
+        assert!(StoreDisk::lacks_mark(&dir).is_err());
+        fs::rename(&aside, &path).expect(name);
+    }
+    drop(open(&dir).expect("opened again"));
+}
