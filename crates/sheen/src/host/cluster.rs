@@ -246,6 +246,27 @@ impl Cluster {
         Fault::new(Errno::ENOENT, text)
     }
 
+    /// A target is not there; what can be done about it.
+    pub(super) fn gone(&self, name: &str) -> Fault {
+        let path = self.directory.join(name);
+        let (path, fsname) = (path.display(), self.fsname().unwrap_or_default());
+        let otherwise = match of_folder(name, fsname) {
+            Some(TargetConfig { kind: Some(TargetKind::Ost), index, .. }) => {
+                let nid = self.get("nid").unwrap_or("NID");
+                format!(
+                    "or, if it is lost for good with the data of its files, put an empty one in its place: \
+                     sheen mkfs.lustre --ost --fsname {fsname} --index {index} --mgsnode {nid} --replace {path}"
+                )
+            }
+            _ => "or have it made again of what is left (`sheen salvage`)".to_owned(),
+        };
+        let text = format!(
+            "{path}: this target of the file system is gone, or its `format` file: restore it, {otherwise} \
+             (a new file system needs a directory of its own)"
+        );
+        Fault::new(Errno::ENOENT, text)
+    }
+
     fn mgt(&self) -> PathBuf {
         self.directory.join("mgt")
     }
@@ -431,26 +452,6 @@ fn refuse_to_change(cluster: &Cluster, options: &Up, there: u16) -> Result<(), F
     Err(Fault::new(Errno::EBUSY, format!("{asked}; run `sheen down` first")))
 }
 
-/// A target is not there; what can be done about it.
-fn gone(cluster: &Cluster, name: &str, fsname: &str) -> Fault {
-    let path = cluster.directory.join(name);
-    let path = path.display();
-    let otherwise = match of_folder(name, fsname) {
-        Some(TargetConfig { kind: Some(TargetKind::Ost), index, .. }) => {
-            let nid = cluster.get("nid").unwrap_or("NID");
-            format!(
-                "or, if it is lost for good with the data of its files, put an empty one in its place: sheen \
-                 mkfs.lustre --ost --fsname {fsname} --index {index} --mgsnode {nid} --replace {path}"
-            )
-        }
-        _ => "(a new file system needs a directory of its own)".to_owned(),
-    };
-    let text = format!(
-        "{path}: this target of the file system is gone, or its `format` file: restore it {otherwise}"
-    );
-    Fault::new(Errno::ENOENT, text)
-}
-
 fn is_ost(path: &Path) -> bool {
     path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("ost"))
 }
@@ -476,7 +477,7 @@ fn format_missing(cluster: &mut Cluster, options: &Up, undo: &mut Undo) -> Resul
     // They are made in this order: a gap is no beginning that was cut short.
     let last = missing.iter().rposition(|(name, _)| has(name)).unwrap_or(0);
     if let Some((name, _)) = missing[..last].iter().find(|(name, _)| !has(name)) {
-        return Err(gone(cluster, name, &fsname));
+        return Err(cluster.gone(name));
     }
     missing.retain(|(name, _)| !has(name));
     for (name, config) in missing {

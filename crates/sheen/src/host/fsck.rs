@@ -93,8 +93,16 @@ fn check(options: &Fsck) -> Result<u8, Fault> {
         )));
     }
     let places = find(&cluster)?;
-    if places.mdts.is_empty() {
-        return Err(failed(format!("{place}: no file system of `sheen up`")));
+    let lacks = match (places.mgts.is_empty(), places.mdts.is_empty()) {
+        (true, true) if places.osts.is_empty() => {
+            return Err(failed(format!("{place}: no file system of `sheen up`")));
+        }
+        (true, _) => Some("mgt"),
+        (false, true) => Some("mdt0000"),
+        (false, false) => None,
+    };
+    if let Some(name) = lacks {
+        return Err(failed(cluster.gone(name).text));
     }
     let stop = interrupt::listen()?;
     let depth = if options.no_checksums { Depth::Sizes } else { Depth::Checksums };
