@@ -14,6 +14,7 @@ use std::process::Command;
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, ResolveFlags, StatxFlags};
 use rustix::io::Errno;
 use rustix::mount::UnmountFlags;
+use sheen_types::Nid;
 
 use crate::mount::mounts;
 
@@ -66,8 +67,9 @@ fn ours(mountinfo: &str) -> String {
         let Some((_, made)) = line.split_once(" - ") else { return false };
         let mut words = made.split(' ');
         let (kind, source) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
+        let nid = source.split_once(":/").and_then(|(nids, _)| nids.split([',', ':']).next());
         // With `fusermount3` it is `fuse.sheen`.
-        kind.starts_with("fuse") && source.split_once(":/").is_some_and(|it| it.0.contains('@'))
+        kind.starts_with("fuse") && nid.is_some_and(|nid| nid.parse::<Nid>().is_ok())
     };
     mountinfo.lines().filter(is_ours).map(|line| format!("{line}\n")).collect()
 }

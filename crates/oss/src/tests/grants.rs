@@ -244,7 +244,7 @@ fn a_write_that_ends_after_its_client_has_left_promises_nothing() {
     with_ost(sized(1 << 30), |server| async move {
         let before = server.ost.grant_view().total;
         let world = server.node.target.world().clone();
-        for round in 0..3 {
+        for round in 0..2 {
             let one = server.node.connect(&format!("one{round}")).await;
             let site = FaultSite::Request(Kind::OstWrite);
             server.node.target.faults().arm(site, FaultAction::Delay(Duration::from_secs(5)), 1);
