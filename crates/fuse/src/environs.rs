@@ -6,8 +6,8 @@
 //! calls reads it. A few threads do, and who serves a call waits for them for [`WAIT`] at most, once: of a
 //! process whose reading stands still nothing is asked again until that has ended.
 //!
-//! What else is read of callers takes no such lock: `comm`, and `stat` and `status`, which count what the memory
-//! has and look at none of it.
+//! What else is read of callers takes no such lock: `comm` and `status`. `stat` does: it waits for the end of an
+//! `execve(2)`, which may wait for this mount as it closes files, and nothing reads it here.
 //!
 //! Cost: two switches of threads for each look at an environment, which `jobs` remembers for up to a second.
 

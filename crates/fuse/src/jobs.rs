@@ -240,15 +240,16 @@ impl Jobs {
     }
 }
 
-/// The session of the process `pid`. Read as text, because `getsid` of a library takes 0 for a mistake,
-/// and the kernel answers 0 for a session whose leader is outside our PID namespace.
+/// The session of the process `pid`. From its `status`, as `stat` is not to be had while the process is in `execve(2)`: it
+/// closes files then, and waits for what is written to them, by this very thread perhaps.
 fn session_of(pid: u32) -> Option<u32> {
-    session_in(&std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
+    session_in(&std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?)
 }
 
-/// The sixth field of `/proc/PID/stat`; the second is the program's name and may hold anything.
-fn session_in(stat: &str) -> Option<u32> {
-    stat.rsplit_once(')')?.1.split_ascii_whitespace().nth(3)?.parse().ok()
+/// The first of the numbers that a session has, one for each PID namespace from ours on; 0 if its leader is outside.
+fn session_in(status: &str) -> Option<u32> {
+    let line = status.lines().find_map(|line| line.strip_prefix("NSsid:"))?;
+    line.split_ascii_whitespace().next()?.parse().ok()
 }
 
 /// Who asks.
@@ -361,10 +362,10 @@ mod tests {
     }
 
     #[test]
-    fn a_session_is_read_past_a_name_of_any_kind() {
-        assert_eq!(session_in("17 (sh) S 1 17 9 34816 17 4194304"), Some(9));
-        assert_eq!(session_in("17 (a) b) S 1) S 1 17 0 34816"), Some(OUTSIDE));
-        assert_eq!((session_in("17 (sh) S 1 17"), session_in("")), (None, None));
+    fn a_session_is_the_first_of_its_numbers() {
+        assert_eq!(session_in("Name:\tNSsid:\nPid:\t17\nNSsid:\t9\t1\nVmSize:\t4 kB\n"), Some(9));
+        assert_eq!(session_in("NSsid:\t0\n"), Some(OUTSIDE));
+        assert_eq!((session_in("NSsid:\n"), session_in("")), (None, None));
     }
 
     #[test]

@@ -283,7 +283,7 @@ impl Ends {
                 Self::Killed => false,
                 Self::Fatal => signals.pending & FATAL != 0,
                 Self::Any => signals.pending != 0,
-                Self::Gone => is_exiting(thread),
+                Self::Gone => is_exiting(&status),
             }
     }
 }
@@ -333,12 +333,11 @@ impl Signals {
     }
 }
 
-/// Whether the thread has begun to end: it takes no signals any more, and closes its files.
-fn is_exiting(thread: u32) -> bool {
-    const PF_EXITING: u64 = 4;
-    let stat = std::fs::read_to_string(format!("/proc/{thread}/stat")).unwrap_or_default();
-    let flags = stat.rsplit_once(')').and_then(|(_, rest)| rest.split_whitespace().nth(6));
-    flags.and_then(|flags| flags.parse::<u64>().ok()).is_some_and(|it| it & PF_EXITING != 0)
+/// Whether a thread has begun to end, as its `status` tells: it takes no signals any more, and closes its files when it
+/// has let go of its memory. Its `stat` says so, too, but is not to be had while a process is in `execve(2)`, which may
+/// wait for this mount.
+fn is_exiting(status: &str) -> bool {
+    !status.contains("\nVmSize:")
 }
 
 #[cfg(test)]
@@ -389,6 +388,13 @@ mod tests {
 
     /// A number that no thread has.
     const NOBODY: u32 = i32::MAX.cast_unsigned();
+
+    #[test]
+    fn a_thread_that_ends_has_no_memory_any_more() {
+        let own = std::fs::read_to_string("/proc/thread-self/status").expect("a status");
+        assert!(!is_exiting(&own));
+        assert!(is_exiting("Name:\tx\nState:\tZ (zombie)\nThreads:\t1\nSigQ:\t0/1\n"));
+    }
 
     #[test]
     fn a_call_whose_caller_is_gone_is_answered_and_goes_on_behind_the_answer() {

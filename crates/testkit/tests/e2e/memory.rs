@@ -35,13 +35,13 @@ fn compile(cluster: &Cluster) -> Outcome<PathBuf> {
     Ok(built)
 }
 
-/// Has jobs named by a variable of the environment.
-fn name_jobs(cluster: &Cluster) -> Outcome {
-    let setting = format!("jobid_var={VARIABLE}");
+/// Has jobs named by a variable of the environment, or by what Lustre has beside those.
+fn name_jobs(cluster: &Cluster, variable: &str) -> Outcome {
+    let setting = format!("jobid_var={variable}");
     cluster.must(&["lctl", "set_param", "-P", &setting])?;
     process::wait_until("the way that jobs are named", Duration::from_secs(30), || {
         let names = cluster.must(&["lctl", "get_param", "-n", "jobid_var"]);
-        names.is_ok_and(|names| names.lines().any(|name| name == VARIABLE))
+        names.is_ok_and(|names| names.lines().any(|name| name == variable))
     })
 }
 
@@ -73,7 +73,7 @@ fn begin(program: &PathBuf, file: &PathBuf) -> Outcome<Child> {
 fn a_program_that_waits_with_its_memory_locked_stops_no_call_where_jobs_are_named_by_environment() {
     scene("locked-memory", 2, LIMIT, |cluster| {
         let program = compile(cluster)?;
-        name_jobs(cluster)?;
+        name_jobs(cluster, VARIABLE)?;
         let file = cold_file(cluster)?;
         let mut child = begin(&program, &file)?;
         process::stop(cluster.server_pid()?)?;
@@ -95,5 +95,34 @@ fn a_program_that_waits_with_its_memory_locked_stops_no_call_where_jobs_are_name
         let status = child.wait().told("wait")?;
         ensure(status.success(), || format!("the program: {status}"))?;
         same_after_restart(cluster)
+    });
+}
+
+/// In `execve` a process closes what it has open, and waits for what was written to it, with a lock that who reads its
+/// `/proc/PID/stat` wants, too.
+#[test]
+fn programs_that_become_others_stop_no_call_where_jobs_are_named_by_session() {
+    scene("exec-closes", 1, LIMIT, |cluster| {
+        name_jobs(cluster, "session")?;
+        let path = |number: u32| cluster.mnt().join(format!("file{number}"));
+        for round in 0..50 {
+            // Closed in the program before it begins, while the calls of others go on.
+            let files: Vec<_> = (0..8).map(|it| fs::File::create(path(it))).collect();
+            for file in &files {
+                let mut file = file.as_ref().map_err(|error| format!("create: {error}"))?;
+                file.write_all(&[7; 9_000]).told("write")?;
+            }
+            let mut children = Vec::new();
+            for _ in 0..4 {
+                children.push(Command::new("true").spawn().told("true")?);
+            }
+            for mut child in children {
+                process::wait_until("a program", SOON * 3, || {
+                    matches!(child.try_wait(), Ok(Some(_)))
+                })
+                .map_err(|error| format!("round {round}: {error}"))?;
+            }
+        }
+        Ok(())
     });
 }
