@@ -196,8 +196,8 @@ fn by_helper(option: &str, point: &Path) -> Result<(), Stays> {
     }
 }
 
-/// The device of the newest mount at `path`.
-fn newest_at(mountinfo: &str, path: &Path) -> Option<String> {
+/// The device, `MAJOR:MINOR`, of the newest mount at `path` in a table like `/proc/self/mountinfo`.
+pub(crate) fn newest_at(mountinfo: &str, path: &Path) -> Option<String> {
     let found = mounts(mountinfo).filter(|(_, point)| point == path).last();
     found.map(|(device, _)| device.to_owned())
 }
