@@ -649,7 +649,7 @@ fn start_mount(cluster: &mut Cluster, options: &Up) -> Result<(), Fault> {
     }
     // A mount process that was killed leaves a mount point that answers nothing.
     if cluster.get("mount") == Some(&path_text) {
-        cluster.place().detach_dead().map_err(|why| mount::stays(&why))?;
+        sign::detach_dead(&cluster.place())?;
     }
     // By the directory, as another file system may have taken its place at the address by now.
     let source = cluster.directory.to_string_lossy().into_owned();
@@ -696,7 +696,7 @@ pub(crate) fn down(options: &Down) -> Result<(), Fault> {
 
 fn end_mount(daemon: &Daemon, health: Health, (place, force): (&Place, bool)) -> Result<(), Fault> {
     let unmounted = match health {
-        Health::Dead => return place.detach_dead().map_err(|why| mount::stays(&why)),
+        Health::Dead => return sign::detach_dead(place),
         Health::Hangs(what) => Err(sign::hangs(daemon, place.path(), &what)),
         // Its process ends it where it is, unless programs use it.
         Health::Alive(_) if place.found().is_none() => match daemon.ends(PATIENCE) {

@@ -185,6 +185,15 @@ pub(super) fn elsewhere(daemon: &Daemon, path: &Path) -> Fault {
     Fault::new(Errno::EBUSY, text)
 }
 
+/// Takes away what a dead mount process has left. One that answers is another's: of the directory that this one is a
+/// copy of.
+pub(super) fn detach_dead(place: &Place) -> Result<(), Fault> {
+    match place.found().map(|path| answers(&path)) {
+        None | Some(Health::Alive(_)) => Ok(()),
+        Some(_) => place.detach_dead().map_err(|why| mount::stays(&why)),
+    }
+}
+
 /// What is wrong with a mount that hangs, and what to do.
 pub(super) fn hangs(daemon: &Daemon, path: &Path, what: &str) -> Fault {
     let what = in_brackets(what);

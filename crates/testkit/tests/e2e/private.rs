@@ -278,3 +278,19 @@ fn a_run_folder_that_another_user_made_first_is_refused() {
         cluster.up()
     });
 }
+
+#[test]
+fn down_of_a_live_copy_leaves_the_original_alone() {
+    scene("live-copy", 1, LIMIT, |cluster| {
+        let (server, mount) = (cluster.server_pid()?, cluster.mount_pid()?);
+        let copy = cluster.logs().join("copy");
+        let copied = Command::new("cp").arg("-a").arg(cluster.dir()).arg(&copy).status();
+        ensure(copied.told("cp")?.success(), || "cp".to_owned())?;
+        let down = cluster.run(&["down", "--dir", &copy.to_string_lossy()])?;
+        fs::write(cluster.mnt().join("f"), "there").told("write")?;
+        let now = (cluster.server_pid()?, cluster.mount_pid()?);
+        let lives = |pid: i32| Path::new(&format!("/proc/{pid}")).exists();
+        ensure(now == (server, mount) && lives(server) && lives(mount), || down.output.clone())?;
+        ensure(sheen_testkit::cluster::is_mounted(&cluster.mnt()), || "unmounted".to_owned())
+    });
+}
