@@ -16,7 +16,7 @@ use crate::shell::{self, Outcome, cargo, program};
 use crate::{demo, setup, sim, tidy};
 
 /// What to run.
-#[derive(Args)]
+#[derive(Args, Default)]
 pub(crate) struct Options {
     /// Full sizes: 10,000 transactions per database, a 4 GiB file, more rounds and more kills; and new inputs
     /// for property tests, which are the same each time otherwise
@@ -32,14 +32,18 @@ pub(crate) struct Options {
     /// The tests with half of the machine's processor time, by a control group; refused where that cannot be
     #[arg(long)]
     halved: bool,
+    /// Fail if a test is skipped because something that it needs is not here
+    #[arg(long)]
+    complete: bool,
 }
 
-/// How many tests of a step passed and failed, and a line for each that failed.
+/// How many tests of a step passed and failed, and a line for each that failed or was skipped.
 #[derive(Default)]
 struct Count {
     passed: u32,
     failed: u32,
     faults: Vec<String>,
+    skipped: Vec<String>,
 }
 
 impl Count {
@@ -57,6 +61,7 @@ impl Count {
         self.passed += more.passed;
         self.failed += more.failed;
         self.faults.extend(more.faults);
+        self.skipped.extend(more.skipped);
     }
 }
 
@@ -155,24 +160,31 @@ fn run_once(options: &Options, wanted: impl Fn(&str) -> bool) -> (Count, Outcome
             Err(error) => Count::of(&Err(error)),
         };
         let seconds = begun.elapsed().as_secs();
-        let _ = writeln!(table, "{name:8} {seconds:6} s {:6} {:6}", count.passed, count.failed);
-        sum.add(Count {
-            faults: count.faults.iter().map(|fault| format!("{name}: {fault}")).collect(),
-            ..count
-        });
+        let (passed, failed, skipped) = (count.passed, count.failed, count.skipped.len());
+        let _ = writeln!(table, "{name:8} {seconds:6} s {passed:6} {failed:6} {skipped:6}");
+        let named = |lines: &[String]| lines.iter().map(|it| format!("{name}: {it}")).collect();
+        let (faults, skipped) = (named(&count.faults), named(&count.skipped));
+        sum.add(Count { faults, skipped, ..count });
     }
     println!(
-        "\nstep         time   pass   fail\n{table}all      {:6} s",
+        "\nstep         time   pass   fail   skip\n{table}all      {:6} s",
         start.elapsed().as_secs()
     );
     sum.faults.iter().for_each(|fault| println!("failed: {fault}"));
-    println!("{} passed, {} failed", sum.passed, sum.failed);
-    let outcome = match sum {
-        Count { failed: 0, passed: 0, .. } => Err("no test has this name".to_owned()),
-        Count { failed: 0, .. } => Ok(()),
-        Count { failed, .. } => Err(format!("{failed} failed")),
-    };
+    sum.skipped.iter().for_each(|skipped| println!("skipped: {skipped}"));
+    println!("{} passed, {} failed, {} skipped", sum.passed, sum.failed, sum.skipped.len());
+    let outcome = verdict(options, &sum);
     (sum, outcome)
+}
+
+/// Whether what was counted is a success.
+fn verdict(options: &Options, sum: &Count) -> Outcome {
+    match (sum.passed, sum.failed, sum.skipped.len()) {
+        (0, 0, 0) => Err("no test has this name".to_owned()),
+        (_, 0, skipped @ 1..) if options.complete => Err(format!("{skipped} skipped")),
+        (_, 0, _) => Ok(()),
+        (_, failed, _) => Err(format!("{failed} failed")),
+    }
 }
 
 impl Options {
@@ -273,7 +285,8 @@ fn test_command(options: &Options, arguments: &[&str]) -> Command {
 fn counted(mut command: Command) -> Result<Count, String> {
     let shown = shell::show(&command);
     eprintln!("$ {shown}");
-    command.stdout(Stdio::piped());
+    let list = shell::root().join(format!("target/skipped-{}", std::process::id()));
+    command.env("SHEEN_TEST_SKIPPED", &list).stdout(Stdio::piped());
     let mut child = command.spawn().map_err(|error| format!("cannot run {shown}: {error}"))?;
     let output = child.stdout.take().ok_or("no output")?;
     let (mut count, mut faults) = (Count::default(), Faults::default());
@@ -288,6 +301,9 @@ fn counted(mut command: Command) -> Result<Count, String> {
         }
     }
     count.faults.extend(faults.lines());
+    // None was skipped where there is no list.
+    count.skipped.extend(fs::read_to_string(&list).unwrap_or_default().lines().map(str::to_owned));
+    let _ = fs::remove_file(&list);
     let status = child.wait().map_err(|error| format!("{shown}: {error}"))?;
     if !status.success() && count.failed == 0 {
         eprintln!("xtask: {shown}: {status}");
@@ -304,7 +320,8 @@ fn parse_result(line: &str) -> Option<Count> {
         let part = rest.split(';').find_map(|part| part.trim().strip_suffix(word))?;
         part.trim().parse().ok()
     };
-    Some(Count { passed: number("passed")?, failed: number("failed")?, faults: Vec::new() })
+    let (passed, failed) = (number("passed")?, number("failed")?);
+    Some(Count { passed, failed, ..Count::default() })
 }
 
 #[cfg(test)]
@@ -323,18 +340,32 @@ mod tests {
     #[test]
     fn property_tests_have_the_same_inputs_unless_all_are_asked_for() {
         let seed = |long| {
-            let command =
-                test_command(&Options { long, only: None, repeat: None, halved: false }, &[]);
+            let command = test_command(&Options { long, ..Options::default() }, &[]);
             command.get_envs().any(|(name, _)| name == INPUTS.0)
         };
         assert_eq!((seed(false), seed(true)), (std::env::var_os(INPUTS.0).is_none(), false));
     }
 
     #[test]
+    fn a_test_that_is_skipped_is_counted_and_fails_a_complete_run() {
+        let mut command = Command::new("sh");
+        command.args(["-c", "echo 'a: no root' >> $SHEEN_TEST_SKIPPED"]);
+        let count = counted(command).expect("sh runs");
+        assert_eq!((count.skipped, count.failed), (vec!["a: no root".to_owned()], 0));
+        let outcome = |complete| {
+            let sum =
+                Count { passed: 1, skipped: vec!["a: no root".to_owned()], ..Count::default() };
+            verdict(&Options { complete, ..Options::default() }, &sum)
+        };
+        assert!(outcome(false).is_ok() && outcome(true).is_err());
+    }
+
+    #[test]
     fn rounds_are_recorded_one_after_the_other() {
         let record = Record::begin(&format!("record-{}", std::process::id()), true);
         let record = record.expect("a place to write");
-        let fault = Count { passed: 3, failed: 1, faults: vec!["a: b".to_owned()] };
+        let faults = vec!["a: b".to_owned()];
+        let fault = Count { passed: 3, failed: 1, faults, ..Count::default() };
         record.add(1, &Count { passed: 4, ..Count::default() }, 12).expect("added");
         record.add(2, &fault, 13).expect("added");
         let text = fs::read_to_string(&record.path).expect("written");
@@ -345,12 +376,7 @@ mod tests {
 
     #[test]
     fn a_name_selects_a_step_or_tests() {
-        let asked = |name: &str| Options {
-            long: false,
-            only: Some(name.to_owned()),
-            repeat: None,
-            halved: false,
-        };
+        let asked = |name: &str| Options { only: Some(name.to_owned()), ..Options::default() };
         assert!(asked("e2e").wants("build") && !asked("e2e").wants("unit"));
         assert!(asked("e2e").filter().is_none());
         assert!(asked("kills").wants("e2e") && !asked("kills").wants("tidy"));

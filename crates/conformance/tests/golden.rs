@@ -8,7 +8,7 @@ const CAPTURES: usize = 66;
 
 #[test]
 fn every_capture_comes_out_as_it_went_in() {
-    let Some(directory) = sheen_conformance::captures() else { return };
+    let Some(directory) = sheen_skip::needs_captures() else { return };
     let mut out = Vec::new();
     let sum = golden::run(&golden::files(&directory), &mut out).expect("captures are readable");
     let text = String::from_utf8_lossy(&out);
@@ -19,7 +19,7 @@ fn every_capture_comes_out_as_it_went_in() {
 
 #[test]
 fn a_dump_names_what_happened() {
-    let Some(directory) = sheen_conformance::captures() else { return };
+    let Some(directory) = sheen_skip::needs_captures() else { return };
     let dump = |name: &str, detail| {
         let mut out = Vec::new();
         let path = directory.join(format!("{name}.pcap"));
@@ -89,7 +89,7 @@ impl Looker {
 
 #[test]
 fn a_verbose_dump_shows_all_fields_of_everything() {
-    let Some(directory) = sheen_conformance::captures() else { return };
+    let Some(directory) = sheen_skip::needs_captures() else { return };
     for path in golden::files(&directory) {
         let mut looker = Looker::default();
         dump_file(&path, Detail::Fields, &mut looker).expect("a capture");
@@ -112,7 +112,7 @@ fn what_is_no_capture_gives_one_line() {
 
 #[test]
 fn damaged_captures_do_no_harm() {
-    let Some(directory) = sheen_conformance::captures() else { return };
+    let Some(directory) = sheen_skip::needs_captures() else { return };
     let file = std::fs::read(directory.join("b2-rename-link-symlink.pcap")).expect("a capture");
     let mut noticed = 0;
     let mut state = 0x9e37_79b9_7f4a_7c15_u64;

@@ -44,12 +44,15 @@ pub fn play(
 ) {
     let (sender, receiver) = channel();
     let stage = Arc::clone(cluster);
-    let actor = thread::spawn(move || {
+    // Under the name of the test, for what is said of it by its thread.
+    let name = thread::current().name().unwrap_or("scene").to_owned();
+    let run = move || {
         let outcome = body(&stage);
         drop(stage);
-        // Nobody listens after the limit.
+        // The receiver is gone after the limit.
         let _ = sender.send(outcome);
-    });
+    };
+    let actor = thread::Builder::new().name(name).spawn(run).expect("a thread");
     let limit = asked_limit().unwrap_or(limit);
     let fault = match receiver.recv_timeout(limit) {
         Ok(Ok(())) => None,

@@ -98,8 +98,8 @@ fn numbers(report: &Value) -> Outcome<Vec<f64>> {
 
 fn look_at(cluster: &Cluster, page: &Path, report: &Value, wanted: &[f64]) -> Outcome {
     let Some(browser) = Browser::find() else {
-        eprintln!(
-            "skipped: the page in a browser, for chromium is neither on PATH nor in SHEEN_CHROMIUM"
+        sheen_skip::skip(
+            "the page in a browser: chromium is neither on PATH nor in SHEEN_CHROMIUM",
         );
         return Ok(());
     };

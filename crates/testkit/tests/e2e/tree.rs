@@ -11,7 +11,7 @@ use sheen_testkit::cluster::{Cluster, program};
 use sheen_testkit::scene::scene;
 use sheen_testkit::{Outcome, Told, ensure, root};
 
-use crate::wire::captures;
+use sheen_skip::needs_captures;
 
 const LIMIT: Duration = Duration::from_secs(300);
 /// The recording of a client's parameters.
@@ -120,7 +120,7 @@ fn names(text: &str) -> BTreeMap<String, Option<&'static str>> {
 }
 
 fn everything_is_there(cluster: &Cluster) -> Outcome {
-    let Some(folder) = captures()? else { return Ok(()) };
+    let Some(folder) = needs_captures() else { return Ok(()) };
     let text = fs::read_to_string(folder.join(RECORDING)).told(RECORDING)?;
     let (ours, names) = (Ours::of(cluster)?, names(&text));
     ensure(names.len() > 400, || format!("only {} names are recorded", names.len()))?;
@@ -287,7 +287,7 @@ fn compare(leaf: &str, theirs: &[String], ours: &[String]) -> Result<(), String>
 }
 
 fn shapes_are_the_same(cluster: &Cluster) -> Outcome {
-    let Some(folder) = captures()? else { return Ok(()) };
+    let Some(folder) = needs_captures() else { return Ok(()) };
     let text = fs::read_to_string(folder.join(RECORDING)).told(RECORDING)?;
     let ours = Ours::of(cluster)?;
     // Something of everything is counted.

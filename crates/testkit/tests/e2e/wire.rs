@@ -32,7 +32,7 @@ fn the_dissector_finds_nothing_malformed_that_it_understands() {
         recording.stop()?;
         worked?;
         let ours = decode(&file, &ports)?;
-        let Some(captures) = captures()? else { return Ok(()) };
+        let Some(captures) = needs_captures() else { return Ok(()) };
         let real = decode_all(&captures)?;
         println!("{}", table(&ours, &real));
         judge(&ours, &real)
@@ -129,21 +129,6 @@ fn decode(file: &Path, ports: &[u16]) -> Outcome<Kinds> {
     Ok(count(&String::from_utf8_lossy(&output.stdout)))
 }
 
-/// Where the recordings of a real Lustre lie; `None` if they are allowed to be absent and are.
-pub(crate) fn captures() -> Outcome<Option<PathBuf>> {
-    let folder = std::env::var_os("SHEEN_CAPTURES").map(PathBuf::from);
-    let folder = folder.unwrap_or_else(|| root().join("../shared/captures"));
-    if folder.is_dir() {
-        return Ok(Some(folder));
-    }
-    let allowed = std::env::var_os("SHEEN_NO_CAPTURES").is_some_and(|value| value == "1");
-    ensure(allowed, || {
-        format!("no captures in {}; set SHEEN_CAPTURES or SHEEN_NO_CAPTURES=1", folder.display())
-    })?;
-    eprintln!("nothing to compare with: no captures in {}", folder.display());
-    Ok(None)
-}
-
 fn decode_all(folder: &Path) -> Outcome<Kinds> {
     let mut all = Kinds::new();
     for entry in std::fs::read_dir(folder).told(folder.display())?.flatten() {
@@ -209,7 +194,7 @@ fn frames_with_two_messages_do_not_count() {
 
 #[test]
 fn the_real_recordings_are_decoded_by_kind() {
-    let Some(captures) = captures().expect("the recordings") else { return };
+    let Some(captures) = needs_captures() else { return };
     let real = decode_all(&captures).expect("tshark");
     assert!(real["MDS_REINT request"][0] > 400, "{real:?}");
     assert!(real["OST_WRITE request"][1] > 0, "{real:?}");

@@ -15,7 +15,7 @@ use sheen_testkit::scene::play;
 use sheen_testkit::{Outcome, Told, ensure, root};
 
 use super::recorded::{commands, is_of_second_mdt, pieces, same, steps};
-use crate::wire::captures;
+use sheen_skip::needs_captures;
 
 const LIMIT: Duration = Duration::from_secs(600);
 /// The heading of the table of differences.
@@ -229,7 +229,7 @@ fn second_mount(cluster: &Cluster) -> Outcome<String> {
 
 /// Runs `body` with the recordings on a file system like the recorded one.
 pub(super) fn with_recordings(name: &str, body: fn(&Cluster, &Path) -> Outcome) {
-    let Some(captures) = captures().expect("the recordings") else { return };
+    let Some(captures) = needs_captures() else { return };
     let cluster = Cluster::start_with(name, OSTS, &["--fsname", "lustre"]);
     play(&Arc::new(cluster.unwrap_or_else(|error| panic!("{error}"))), LIMIT, move |cluster| {
         body(cluster, &captures)
