@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use sheen_client::config::{Connector, ImportPlan, Service};
+use sheen_client::config::{Connector, ImportPlan, ServerKind};
 use sheen_node::rpc::{ImportConfig, RpcNode, TargetService};
 use sheen_rpc::Import;
 
@@ -12,9 +12,9 @@ pub struct NodeConnector(pub Arc<RpcNode>);
 impl Connector for NodeConnector {
     fn import(&self, plan: ImportPlan) -> Arc<dyn Import> {
         let service = match plan.service {
-            Service::Mgs => TargetService::Mgs,
-            Service::Mdt => TargetService::Mds,
-            Service::Ost => TargetService::Ost,
+            ServerKind::Mgs => TargetService::Mgs,
+            ServerKind::Mdt => TargetService::Mds,
+            ServerKind::Ost => TargetService::Ost,
         };
         self.0.import(ImportConfig {
             target: plan.target,

@@ -223,8 +223,9 @@ fn handle(number: Handle) -> FileHandle {
 }
 
 /// Whether a call goes past the kernel's pages: by the handle's flags of now, or since it was opened so.
-fn passes_pages(files: &FileSystem, opened: Handle, flags: KernelFlags) -> bool {
-    OpenFlags(flags.0.cast_unsigned()).passes_pages() || files.passes_pages(handle(opened))
+fn bypasses_page_cache(files: &FileSystem, opened: Handle, flags: KernelFlags) -> bool {
+    OpenFlags(flags.0.cast_unsigned()).bypasses_page_cache()
+        || files.bypasses_page_cache(handle(opened))
 }
 
 fn owner(number: Owner) -> LockOwner {

@@ -69,14 +69,14 @@ fn check_phantoms(sim: &Sim) {
         let Some(kernel) = client.kernel().filter(|_| sim.trusts(number as Writer)) else {
             continue;
         };
-        for space in kernel.files.lock_spaces() {
+        for space in kernel.files.lock_namespaces() {
             let Some(one) = served.iter().find(|one| one.target.name() == space.name()) else {
                 continue;
             };
             if one.target.recovery_status() == RecoveryStatus::Recovering {
                 continue;
             }
-            for lock in space.namespace().replay_list() {
+            for lock in space.engine().replay_list() {
                 let granted = lock.flags.contains(LockFlags::BLOCK_GRANTED);
                 if granted && one.target.namespace().lock(lock.remote_handle).is_none() {
                     let what =
@@ -164,10 +164,10 @@ pub(crate) async fn finish(sim: &Arc<Sim>) -> Result<(), String> {
 /// clients that have died are given up.
 async fn nothing_is_open(sim: &Arc<Sim>) -> Result<(), String> {
     let spaces = |client: &Arc<Client>| {
-        client.kernel().map(|kernel| kernel.files.lock_spaces()).unwrap_or_default()
+        client.kernel().map(|kernel| kernel.files.lock_namespaces()).unwrap_or_default()
     };
     for space in sim.cluster.clients.iter().flat_map(spaces) {
-        space.clear_unused();
+        space.cancel_unused();
     }
     let limit = sim.now() + STEP_MAX;
     loop {

@@ -14,7 +14,7 @@ pub(crate) struct Failures {
     count: u64,
     latest: Option<Errno>,
     /// How many of them somebody was told.
-    told: u64,
+    reported: u64,
 }
 
 impl Failures {
@@ -30,8 +30,8 @@ impl Failures {
     }
 
     /// The failures that a handle which is opened now need not be told by fsync.
-    pub(crate) fn told(&self) -> u64 {
-        self.told
+    pub(crate) fn reported(&self) -> u64 {
+        self.reported
     }
 
     /// For one who has heard of the first `heard`: the latest, if there are more.
@@ -43,10 +43,10 @@ impl Failures {
     }
 
     /// As [`Failures::since`], and this one has heard of all then.
-    pub(crate) fn tell(&mut self, heard: &mut u64) -> Result<(), Errno> {
+    pub(crate) fn report(&mut self, heard: &mut u64) -> Result<(), Errno> {
         let news = self.since(*heard);
         *heard = self.count;
-        self.told = self.count;
+        self.reported = self.count;
         news
     }
 }
@@ -58,25 +58,25 @@ mod tests {
     #[test]
     fn each_handle_hears_once_and_closing_takes_nothing_away() {
         let mut failures = Failures::default();
-        let (mut one, mut two) = (failures.told(), failures.told());
-        assert_eq!(failures.tell(&mut one), Ok(()));
+        let (mut one, mut two) = (failures.reported(), failures.reported());
+        assert_eq!(failures.report(&mut one), Ok(()));
         failures.note(Errno::EIO);
         assert_eq!(failures.since(one), Err(Errno::EIO), "a close says it");
-        assert_eq!(failures.tell(&mut one), Err(Errno::EIO), "and fsync all the same");
-        assert_eq!(failures.tell(&mut one), Ok(()));
-        assert_eq!(failures.tell(&mut two), Err(Errno::EIO));
-        let late = failures.told();
+        assert_eq!(failures.report(&mut one), Err(Errno::EIO), "and fsync all the same");
+        assert_eq!(failures.report(&mut one), Ok(()));
+        assert_eq!(failures.report(&mut two), Err(Errno::EIO));
+        let late = failures.reported();
         assert_eq!(failures.since(late), Ok(()), "opened after somebody was told");
         failures.note(Errno::ENOSPC);
-        assert_eq!(failures.tell(&mut one), Err(Errno::ENOSPC));
+        assert_eq!(failures.report(&mut one), Err(Errno::ENOSPC));
     }
 
     #[test]
     fn what_nobody_was_told_waits_for_the_next_handle() {
         let mut failures = Failures::default();
         failures.note(Errno::ENOSPC);
-        let mut late = failures.told();
+        let mut late = failures.reported();
         assert_eq!(failures.since(late.max(failures.count())), Ok(()), "its close");
-        assert_eq!(failures.tell(&mut late), Err(Errno::ENOSPC), "its fsync");
+        assert_eq!(failures.report(&mut late), Err(Errno::ENOSPC), "its fsync");
     }
 }

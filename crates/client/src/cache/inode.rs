@@ -12,11 +12,13 @@ use tokio::sync::Notify;
 use super::failures::Failures;
 use super::heat::Heat;
 use super::kept::Opens;
+use super::kernel_size::KernelSize;
 use super::limits::{ABSENT_NAMES_MAX, KEPT_NAMES_MAX};
-use super::names::{Change, Done, Moment, NameBook, NameHash, Names, Reading};
+use super::names::{
+    CacheEpoch, ChangeOutcome, DirectoryRead, NameBook, NameChange, NameHash, Names,
+};
 use super::rights::Rights;
-use super::size_told::SizeTold;
-use crate::data::{Course, DataFile, FileLayout};
+use crate::data::{DataFile, FileLayout, LayoutGuard};
 use crate::meta::readdir::DirPages;
 use crate::posix::{Attributes, FileType, NodeId};
 
@@ -44,14 +46,14 @@ pub(crate) struct Inode {
     pub(crate) fid: Fid,
     /// Its name at the facade.
     pub(crate) node: NodeId,
-    state: Mutex<State>,
+    state: Mutex<InodeState>,
     /// The kernel's size was raised, or not; a write through the kernel's pages has ended.
     pub(crate) changed: Notify,
 }
 
-/// What is known. All of it may be out of date unless [`State::covered`] says otherwise.
+/// What is known. All of it may be out of date unless [`InodeState::covered`] says otherwise.
 #[derive(Default)]
-pub(crate) struct State {
+pub(crate) struct InodeState {
     /// Lookups not forgotten yet.
     pub(crate) lookups: u64,
     /// Open handles and calls under way that need the inode.
@@ -96,13 +98,13 @@ pub(crate) struct State {
     /// File: its data, by the layout that was seen last.
     pub(crate) data: Option<Arc<dyn DataFile>>,
     /// File: what its data keeps when the layout changes.
-    pub(crate) course: Arc<Course>,
+    pub(crate) layout_guard: Arc<LayoutGuard>,
     /// File: open handles.
     pub(crate) opens: u64,
     /// File: how many of them may write.
     pub(crate) writers: u64,
     /// File: how many of them go past the kernel's pages.
-    pub(crate) passers: u64,
+    pub(crate) bypassing: u64,
     /// How often it was opened, and what is kept open for later.
     pub(crate) kept: Opens,
     /// File: when it was read last through us, as far as that was noted.
@@ -112,7 +114,7 @@ pub(crate) struct State {
     /// File: the pages of writes through the kernel's pages that are not accepted yet.
     pub(crate) page_writes: Vec<Extent>,
     /// File: what the kernel was told of its size.
-    pub(crate) size_told: SizeTold,
+    pub(crate) kernel_size: KernelSize,
     /// File: write-back that failed.
     pub(crate) failures: Failures,
     /// The last change of ours to it that the MDT has not said to be durable.
@@ -141,7 +143,7 @@ impl Inode {
     }
 
     /// What is known. Never held across an await.
-    pub(crate) fn state(&self) -> MutexGuard<'_, State> {
+    pub(crate) fn state(&self) -> MutexGuard<'_, InodeState> {
         self.state.lock()
     }
 
@@ -164,7 +166,7 @@ struct KeptName {
     since: u32,
 }
 
-impl State {
+impl InodeState {
     /// What is known of it, with the access that the MDT may not have heard of.
     pub(crate) fn attributes_shown(&self) -> Option<Attributes> {
         let mut known = self.attributes.clone()?;
@@ -186,21 +188,21 @@ impl State {
     }
 
     /// A moment to compare with when the answer to a question is here.
-    pub(crate) fn moment(&self) -> Moment {
+    pub(crate) fn epoch(&self) -> CacheEpoch {
         let covered = self.covered.contains(InodeBits::UPDATE);
         match &self.names_within {
-            Some(names) => names.moment(self.losses, covered),
-            None => Moment { losses: self.losses, covered, ..Moment::UNKNOWN },
+            Some(names) => names.epoch(self.losses, covered),
+            None => CacheEpoch { losses: self.losses, covered, ..CacheEpoch::UNKNOWN },
         }
     }
 
     /// Whether no change of ours to the directory's names overlapped a question sent at `asked`.
-    pub(crate) fn undisturbed_since(&self, asked: &Moment) -> bool {
+    pub(crate) fn undisturbed_since(&self, asked: &CacheEpoch) -> bool {
         self.names_within.as_ref().is_none_or(|names| names.undisturbed_since(asked))
     }
 
     /// Whether besides `UPDATE` was covered all the time: the answer is still true.
-    pub(crate) fn unbroken_since(&self, asked: &Moment) -> bool {
+    pub(crate) fn unbroken_since(&self, asked: &CacheEpoch) -> bool {
         let covered = asked.covered && self.covered.contains(InodeBits::UPDATE);
         covered && asked.losses == self.losses && self.undisturbed_since(asked)
     }
@@ -217,7 +219,7 @@ impl State {
         &mut self,
         adds: Option<NameHash>,
         removes: Option<NameHash>,
-    ) -> Change {
+    ) -> NameChange {
         self.changed_here = true;
         self.attributes_from_lock = false;
         self.pages = None;
@@ -225,12 +227,16 @@ impl State {
     }
 
     /// A change of names of ours was answered.
-    pub(crate) fn end_change(&mut self, change: &Change, done: Done) {
+    pub(crate) fn end_change(&mut self, change: &NameChange, done: ChangeOutcome) {
         self.names_within.get_or_insert_default().end(change, done);
     }
 
     /// See [`Names::begin_reading`]. Nothing can be learnt without the lock.
-    pub(crate) fn begin_reading(&mut self, book: &Arc<NameBook>, from: u64) -> Option<Reading> {
+    pub(crate) fn begin_reading(
+        &mut self,
+        book: &Arc<NameBook>,
+        from: u64,
+    ) -> Option<DirectoryRead> {
         let covered = self.covered.contains(InodeBits::UPDATE);
         let names = covered.then(|| self.names_within.get_or_insert_default())?;
         names.begin_reading(book, from)
@@ -240,7 +246,7 @@ impl State {
     pub(crate) fn read_names<'a>(
         &mut self,
         book: &NameBook,
-        reading: &Reading,
+        reading: &DirectoryRead,
         names: impl Iterator<Item = (u64, &'a [u8])>,
         end: u64,
     ) {
@@ -347,7 +353,7 @@ impl State {
     }
 
     /// The names that others keep, who must be told that a lock was lost that covered them; and what to
-    /// call [`State::kept_names_told`] with then.
+    /// call [`InodeState::kept_names_invalidated`] with then.
     pub(super) fn kept_names(&self) -> (impl Iterator<Item = (NodeId, Name)>, u32) {
         let kept = self.kept_names.iter().map(|kept| (kept.parent, kept.name.clone()));
         (kept, self.losses)
@@ -355,7 +361,7 @@ impl State {
 
     /// Those that were kept before the loss of that number are not kept any more, unless they were
     /// given out again since.
-    pub(super) fn kept_names_told(&mut self, loss: u32) {
+    pub(super) fn kept_names_invalidated(&mut self, loss: u32) {
         self.kept_names.retain(|kept| loss.wrapping_sub(kept.since).cast_signed() <= 0);
     }
 

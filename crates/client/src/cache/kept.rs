@@ -14,7 +14,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use sheen_types::{Instant, LockMode};
 
-use super::State;
+use super::InodeState;
 use crate::meta::{CloseAttributes, OpenState};
 use crate::posix::{Credentials, OpenFlags};
 
@@ -39,7 +39,7 @@ struct Users {
     count: usize,
     is_kept: bool,
     /// What those who have left want the MDT to hear.
-    told: Option<CloseAttributes>,
+    close_attributes: Option<CloseAttributes>,
 }
 
 /// Of an inode: its kept handles, and how often it was opened.
@@ -53,7 +53,7 @@ pub(crate) struct Opens {
 
 /// How an inode was opened so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Tally {
+pub struct KeptOpenCounts {
     /// Opens, this one included, since it was left alone for so long the last time.
     pub count: u32,
     /// How long it was closed before, if it ever was.
@@ -92,7 +92,7 @@ impl Access {
 impl KeptOpen {
     /// A handle with one user.
     pub(crate) fn new(open: OpenState, access: Access, who: &Credentials) -> Self {
-        let users = Users { count: 1, is_kept: true, told: None };
+        let users = Users { count: 1, is_kept: true, close_attributes: None };
         Self { open, access, who: who.clone(), users: Mutex::new(users) }
     }
 
@@ -104,10 +104,10 @@ impl KeptOpen {
     }
 
     /// A user leaves and has something to tell; whether the handle must be closed now.
-    pub(crate) fn leave(&self, told: Option<CloseAttributes>) -> bool {
+    pub(crate) fn leave(&self, close_attributes: Option<CloseAttributes>) -> bool {
         let mut users = self.users.lock();
         users.count -= 1;
-        users.told = match (users.told.take(), told) {
+        users.close_attributes = match (users.close_attributes.take(), close_attributes) {
             (Some(before), Some(now)) => Some(before.and(now)),
             (before, now) => before.or(now),
         };
@@ -115,26 +115,26 @@ impl KeptOpen {
     }
 
     /// It is kept no longer; whether it must be closed now.
-    pub(crate) fn let_go(&self) -> bool {
+    pub(crate) fn release(&self) -> bool {
         let mut users = self.users.lock();
         std::mem::take(&mut users.is_kept) && users.count == 0
     }
 
     /// What its close tells.
-    pub(crate) fn told(&self) -> Option<CloseAttributes> {
-        self.users.lock().told
+    pub(crate) fn close_attributes(&self) -> Option<CloseAttributes> {
+        self.users.lock().close_attributes
     }
 }
 
 impl Opens {
     /// The inode is opened; `forget_after` is how long it is left alone to be counted anew.
-    pub(crate) fn count(&mut self, now: Instant, forget_after: Duration) -> Tally {
+    pub(crate) fn count(&mut self, now: Instant, forget_after: Duration) -> KeptOpenCounts {
         let closed_for = self.closed.map(|closed| now.since(closed));
         if closed_for.is_none_or(|time| time > forget_after) {
             (self.count, self.closed) = (0, None);
         }
         self.count = self.count.saturating_add(1);
-        Tally { count: self.count, closed_for }
+        KeptOpenCounts { count: self.count, closed_for }
     }
 
     /// A user of the inode has gone.
@@ -179,7 +179,7 @@ impl Opens {
 
     /// Keeps what is for this no longer; if it must be closed now, it.
     pub(crate) fn take(&mut self, access: Access) -> Option<Arc<KeptOpen>> {
-        self.kept[access as usize].take().filter(|kept| kept.let_go())
+        self.kept[access as usize].take().filter(|kept| kept.release())
     }
 
     /// Keeps nothing any more; what must be closed now.
@@ -189,7 +189,7 @@ impl Opens {
     }
 }
 
-impl State {
+impl InodeState {
     /// Whether somebody may execute the file. Its writers are not kept then: they would be in the way.
     pub(crate) fn is_executable(&self) -> bool {
         self.attributes.as_ref().is_some_and(|it| it.mode & 0o111 != 0)
@@ -237,7 +237,10 @@ mod tests {
         opens.note_close(at(2));
         assert_eq!(opened(&mut opens, 60_002, RULES).0, 2);
         let tally = opens.count(at(60_003), Duration::from_secs(60));
-        assert_eq!(tally, Tally { count: 1, closed_for: Some(Duration::from_millis(60_001)) });
+        assert_eq!(
+            tally,
+            KeptOpenCounts { count: 1, closed_for: Some(Duration::from_millis(60_001)) }
+        );
         assert_eq!(opens.count(at(60_004), Duration::from_secs(60)).closed_for, None);
     }
 }

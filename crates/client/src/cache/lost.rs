@@ -5,9 +5,9 @@ use std::sync::Arc;
 use sheen_io::BoxFuture;
 use sheen_types::{Errno, Fid, InodeBits, Name, ResourceName};
 
-use super::{Inodes, KeptOpen, LayoutState, NameBook, Observers, Pin, State};
+use super::{InodeState, Inodes, KeptOpen, LayoutState, NameBook, Observers, Pin};
 use crate::data::DataEvents;
-use crate::locks::{LockSpace, Lost, Protected};
+use crate::locks::{ClientNamespace, CoveredCache, Revocation};
 use crate::meta::close_kept;
 use crate::posix::{Attributes, FileType, Invalidated, NodeId, Stale};
 
@@ -23,7 +23,7 @@ pub(crate) struct MetaCache {
 
 /// What others must be told.
 #[derive(Default)]
-struct Tell {
+struct Notices {
     entries: Vec<(NodeId, Name, bool)>,
     /// The loss after which names of the inode itself are among them.
     loss: Option<u32>,
@@ -32,7 +32,7 @@ struct Tell {
     attributes: bool,
 }
 
-impl State {
+impl InodeState {
     /// Whether somebody may ask what its name is: who works in a directory, or has a file open.
     pub(crate) fn is_in_use(&self) -> bool {
         let is_directory = |it: &Attributes| it.file_type() == FileType::Directory;
@@ -40,82 +40,90 @@ impl State {
     }
 
     /// Drops what `gone` covered.
-    fn uncover(&mut self, gone: InodeBits, node: NodeId) -> Tell {
+    fn drop_covered(&mut self, gone: InodeBits, node: NodeId) -> Notices {
         let had_attributes = self.attributes_covered();
         self.covered = self.covered.without(gone);
         if !gone.is_empty() {
             self.lose_names(gone);
         }
-        let mut tell = Tell::default();
+        let mut notices = Notices::default();
         if gone.contains(InodeBits::LOOKUP) {
             let is_in_use = self.is_in_use();
             let (names, loss) = self.kept_names();
-            tell.entries.extend(names.map(|(node, name)| (node, name, is_in_use)));
-            tell.loss = Some(loss);
+            notices.entries.extend(names.map(|(node, name)| (node, name, is_in_use)));
+            notices.loss = Some(loss);
             self.sure_names.clear();
         }
         if gone.contains(InodeBits::PERM) {
-            tell.given.extend(self.lose_rights());
+            notices.given.extend(self.lose_rights());
         }
         if gone.contains(InodeBits::UPDATE) {
             self.attributes_from_lock = false;
             self.pages = None;
             for name in self.take_absent() {
                 self.take_back(&name);
-                tell.entries.push((node, name, false));
+                notices.entries.push((node, name, false));
             }
         }
         if gone.contains(InodeBits::LAYOUT) {
             self.layout = LayoutState::Unknown;
-            self.course.layout_lost();
+            self.layout_guard.layout_revoked();
         }
         if gone.contains(InodeBits::XATTR) {
             self.xattrs = None;
             self.made_here = false;
         }
-        tell.attributes = had_attributes && !self.attributes_covered();
-        tell
+        notices.attributes = had_attributes && !self.attributes_covered();
+        notices
     }
 }
 
 /// What a lock leaves to do that has gone.
-struct Uncovered {
+struct RevokedInode {
     inode: Pin,
-    tell: Tell,
+    notices: Notices,
     /// Files to be closed.
     closes: Vec<Arc<KeptOpen>>,
 }
 
 impl MetaCache {
-    fn uncover(&self, locks: &Arc<LockSpace>, lost: Lost) -> Option<Uncovered> {
-        let inode = self.inodes.pin_known(lost.resource.fid())?;
-        let bits = lost.part.inode_bits();
-        let gone = bits.without(locks.covered_bits(lost.resource, bits));
+    fn drop_covered(
+        &self,
+        locks: &Arc<ClientNamespace>,
+        revocation: Revocation,
+    ) -> Option<RevokedInode> {
+        let inode = self.inodes.pin_known(revocation.resource.fid())?;
+        let bits = revocation.part.inode_bits();
+        let gone = bits.without(locks.covered_bits(revocation.resource, bits));
         let mut state = inode.state();
-        let tell = state.uncover(gone, inode.node);
+        let notices = state.drop_covered(gone, inode.node);
         // Whatever other locks there are: one in the same mode is for the same file, and seldom there.
         let closes = match bits.contains(InodeBits::OPEN) {
-            true => state.kept.lose(lost.mode),
+            true => state.kept.lose(revocation.mode),
             false => Vec::new(),
         };
         drop(state);
-        Some(Uncovered { inode, tell, closes })
+        Some(RevokedInode { inode, notices, closes })
     }
 }
 
-impl Protected for MetaCache {
-    fn lose(&self, locks: &Arc<LockSpace>, lost: Lost) -> BoxFuture<'static, ()> {
-        let uncovered = self.uncover(locks, lost);
+impl CoveredCache for MetaCache {
+    fn revoke(
+        &self,
+        locks: &Arc<ClientNamespace>,
+        revocation: Revocation,
+    ) -> BoxFuture<'static, ()> {
+        let revoked = self.drop_covered(locks, revocation);
         let observers = Arc::clone(&self.observers);
         Box::pin(async move {
-            let Some(Uncovered { inode, tell, closes }) = uncovered else { return };
-            if tell.attributes {
+            let Some(RevokedInode { inode, notices, closes }) = revoked else { return };
+            if notices.attributes {
                 observers.inode(&inode, Stale::Attributes).await.done().await;
             }
-            observers.children(inode.node, tell.given).await;
-            observers.entries(tell.entries).await;
-            if let Some(loss) = tell.loss {
-                inode.state().kept_names_told(loss);
+            observers.children(inode.node, notices.given).await;
+            observers.entries(notices.entries).await;
+            if let Some(loss) = notices.loss {
+                inode.state().kept_names_invalidated(loss);
             }
             // Before the lock goes back: whoever wants it may be in the way of who has the file open.
             for kept in closes {
@@ -124,12 +132,16 @@ impl Protected for MetaCache {
         })
     }
 
-    fn void(&self, locks: &Arc<LockSpace>, lost: Lost) -> BoxFuture<'static, ()> {
-        self.lose(locks, lost)
+    fn invalidate(
+        &self,
+        locks: &Arc<ClientNamespace>,
+        revocation: Revocation,
+    ) -> BoxFuture<'static, ()> {
+        self.revoke(locks, revocation)
     }
 
     /// A file that is not open here will not be written soon.
-    fn gives_all(&self, resource: ResourceName) -> bool {
+    fn cancels_whole_lock(&self, resource: ResourceName) -> bool {
         self.inodes.by_fid(resource.fid()).is_none_or(|inode| inode.state().opens == 0)
     }
 
@@ -147,7 +159,7 @@ pub(crate) struct DataWatch {
 }
 
 impl DataEvents for DataWatch {
-    fn uncovered(&self, fid: Fid, stale: Stale) -> BoxFuture<'static, Invalidated> {
+    fn invalidate(&self, fid: Fid, stale: Stale) -> BoxFuture<'static, Invalidated> {
         let inode = self.inodes.pin_known(fid);
         let observers = Arc::clone(&self.observers);
         Box::pin(async move {

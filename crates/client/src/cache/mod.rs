@@ -2,7 +2,7 @@
 //!
 //! Owns the table of inodes that somebody has looked up or opened, and what is known of each:
 //! attributes, names, layout, extended attributes, symbolic link target, directory pages. What
-//! always holds: `State::covered` names only bits that some granted lock covers; a lock's bits are
+//! always holds: `InodeState::covered` names only bits that some granted lock covers; a lock's bits are
 //! taken off it before the lock goes back, and whoever was told that it may keep something is told
 //! first.
 //!
@@ -12,25 +12,25 @@ mod failures;
 mod heat;
 mod inode;
 mod kept;
+mod kernel_size;
 mod limits;
 mod lost;
 mod names;
 mod observers;
 mod pages;
 mod rights;
-mod size_told;
 mod table;
 
 pub(crate) use heat::{Heat, Rules as HeatRules};
-pub(crate) use inode::{Inode, LayoutState, State, Xattrs};
-pub use kept::Tally;
+pub(crate) use inode::{Inode, InodeState, LayoutState, Xattrs};
+pub use kept::KeptOpenCounts;
 pub(crate) use kept::{Access, KeepRules, KeptOpen};
+pub use kernel_size::Raise;
+pub(crate) use kernel_size::{SizeEpoch, SizeReply};
 pub(crate) use lost::{DataWatch, MetaCache};
-pub(crate) use names::{Change, Done, Moment, NameBook, Reading};
+pub(crate) use names::{CacheEpoch, ChangeOutcome, DirectoryRead, NameBook, NameChange};
 pub(crate) use observers::Observers;
 pub use pages::PagesKept;
-pub use size_told::Raise;
-pub(crate) use size_told::{AskedAt, Due};
 pub(crate) use table::{Inodes, Pin};
 
 use sheen_types::{Fid, fid_seq};

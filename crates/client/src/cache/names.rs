@@ -7,7 +7,7 @@
 //! its removal was answered; whatever is unsure stays counted and costs a question.
 //!
 //! The lock on a directory stays ours through our own changes, so what was read while one of them
-//! was under way says nothing certain: [`Moment`] tells.
+//! was under way says nothing certain: [`CacheEpoch`] tells.
 
 use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Arc;
@@ -54,9 +54,9 @@ impl NameBook {
 
 /// Hashes are hashed already.
 #[derive(Default)]
-struct AsItIs(u64);
+struct IdentityHasher(u64);
 
-impl Hasher for AsItIs {
+impl Hasher for IdentityHasher {
     fn finish(&self) -> u64 {
         self.0
     }
@@ -75,7 +75,7 @@ impl Hasher for AsItIs {
 /// Counted hashes. A name costs some 15 bytes.
 struct NameSet {
     book: Arc<NameBook>,
-    once: HashSet<u64, BuildHasherDefault<AsItIs>>,
+    once: HashSet<u64, BuildHasherDefault<IdentityHasher>>,
     /// How often beyond once, for the few that were counted again.
     more: HashMap<u64, u32>,
 }
@@ -118,7 +118,7 @@ impl Drop for NameSet {
 
 /// A moment at which something was asked.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Moment {
+pub(crate) struct CacheEpoch {
     /// How often locks on the inode had been lost.
     pub(super) losses: u32,
     /// Whether a lock covered the inode's `UPDATE`.
@@ -129,7 +129,7 @@ pub(crate) struct Moment {
     pub(super) quiet: bool,
 }
 
-impl Moment {
+impl CacheEpoch {
     /// For an inode that was not known when the question was sent.
     pub(crate) const UNKNOWN: Self = Self { losses: 0, covered: false, begun: 0, quiet: true };
 }
@@ -137,7 +137,7 @@ impl Moment {
 /// A change of ours that has begun.
 #[derive(Debug)]
 #[must_use]
-pub(crate) struct Change {
+pub(crate) struct NameChange {
     generation: u64,
     was_whole: bool,
     adds: Option<NameHash>,
@@ -146,7 +146,7 @@ pub(crate) struct Change {
 
 /// How a change ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Done {
+pub(crate) struct ChangeOutcome {
     /// The name to be made was surely not made.
     pub(crate) not_added: bool,
     /// The name to be removed surely is.
@@ -155,12 +155,12 @@ pub(crate) struct Done {
 
 /// The right to tell what a piece of the directory holds that is about to be read.
 #[derive(Debug)]
-pub(crate) struct Reading {
+pub(crate) struct DirectoryRead {
     generation: u64,
 }
 
 /// What was read under one unbroken lock.
-struct Knowledge {
+struct KnownNames {
     names: NameSet,
     /// Names of smaller directory hashes are counted; [`HASH_END`] when all are.
     next: u64,
@@ -168,7 +168,7 @@ struct Knowledge {
 
 /// What asking costs and knowing saves, in requests.
 #[derive(Default)]
-struct Effort {
+struct ReadCost {
     /// Lookups that found nothing, since the last reading they paid for.
     misses: u32,
     /// Spent on this knowledge.
@@ -190,34 +190,38 @@ pub(crate) struct Names {
     adding: Vec<NameHash>,
     /// Changes with every beginning and end of `knowledge`.
     generation: u64,
-    knowledge: Option<Knowledge>,
-    effort: Effort,
+    knowledge: Option<KnownNames>,
+    effort: ReadCost,
 }
 
 impl Names {
     /// Now, after so many losses of locks, with `UPDATE` covered or not.
-    pub(super) fn moment(&self, losses: u32, covered: bool) -> Moment {
-        Moment { losses, covered, begun: self.begun, quiet: self.under_way == 0 }
+    pub(super) fn epoch(&self, losses: u32, covered: bool) -> CacheEpoch {
+        CacheEpoch { losses, covered, begun: self.begun, quiet: self.under_way == 0 }
     }
 
     /// Whether no change of ours overlapped a question that was sent at `asked`.
-    pub(super) fn undisturbed_since(&self, asked: &Moment) -> bool {
+    pub(super) fn undisturbed_since(&self, asked: &CacheEpoch) -> bool {
         asked.quiet && asked.begun == self.begun
     }
 
     /// A change of ours is about to be sent.
-    pub(super) fn begin(&mut self, adds: Option<NameHash>, removes: Option<NameHash>) -> Change {
+    pub(super) fn begin(
+        &mut self,
+        adds: Option<NameHash>,
+        removes: Option<NameHash>,
+    ) -> NameChange {
         self.begun += 1;
         self.under_way += 1;
         if let Some(name) = adds {
             self.adding.push(name);
             self.count(name);
         }
-        Change { generation: self.generation, was_whole: self.is_whole(), adds, removes }
+        NameChange { generation: self.generation, was_whole: self.is_whole(), adds, removes }
     }
 
     /// A change of ours was answered.
-    pub(super) fn end(&mut self, change: &Change, done: Done) {
+    pub(super) fn end(&mut self, change: &NameChange, done: ChangeOutcome) {
         self.under_way -= 1;
         if let Some(name) = change.adds
             && let Some(at) = self.adding.iter().position(|adding| *adding == name)
@@ -239,28 +243,32 @@ impl Names {
 
     /// A piece of the directory from the directory hash `from` on is about to be read, with the lock
     /// held. `None` if what it holds would not add to what is known.
-    pub(super) fn begin_reading(&mut self, book: &Arc<NameBook>, from: u64) -> Option<Reading> {
+    pub(super) fn begin_reading(
+        &mut self,
+        book: &Arc<NameBook>,
+        from: u64,
+    ) -> Option<DirectoryRead> {
         match &self.knowledge {
             Some(knowledge) if from > knowledge.next || self.is_whole() => return None,
             Some(_) => {}
             None if from > 0 => return None,
             None => {
                 self.generation += 1;
-                self.knowledge = Some(Knowledge { names: NameSet::new(book), next: 0 });
+                self.knowledge = Some(KnownNames { names: NameSet::new(book), next: 0 });
                 // Whether these will be seen depends on who is faster.
                 for name in self.adding.clone() {
                     self.count(name);
                 }
             }
         }
-        Some(Reading { generation: self.generation })
+        Some(DirectoryRead { generation: self.generation })
     }
 
     /// The piece was read: names with their directory hashes, in order, up to the hash `end`.
     pub(super) fn read<'a>(
         &mut self,
         book: &NameBook,
-        reading: &Reading,
+        reading: &DirectoryRead,
         names: impl Iterator<Item = (u64, &'a [u8])>,
         end: u64,
     ) {
@@ -317,7 +325,7 @@ impl Names {
                 false => effort.failures.saturating_sub(1),
             };
         }
-        *effort = Effort { failures: effort.failures, ..Effort::default() };
+        *effort = ReadCost { failures: effort.failures, ..ReadCost::default() };
     }
 
     fn is_whole(&self) -> bool {
@@ -361,16 +369,16 @@ mod tests {
             self.names.is_absent(hash)
         }
 
-        fn begin(&mut self, adds: Option<&str>, removes: Option<&str>) -> Change {
+        fn begin(&mut self, adds: Option<&str>, removes: Option<&str>) -> NameChange {
             let [adds, removes] = [adds, removes].map(|name| name.map(|name| self.hash(name)));
             self.names.begin(adds, removes)
         }
 
-        fn reading(&mut self, from: u64) -> Option<Reading> {
+        fn reading(&mut self, from: u64) -> Option<DirectoryRead> {
             self.names.begin_reading(&self.book, from)
         }
 
-        fn read(&mut self, reading: &Reading, names: &[(u64, &str)], end: u64) {
+        fn read(&mut self, reading: &DirectoryRead, names: &[(u64, &str)], end: u64) {
             let names = names.iter().map(|(hash, name)| (*hash, name.as_bytes()));
             self.names.read(&self.book, reading, names, end);
         }
@@ -381,8 +389,8 @@ mod tests {
         }
     }
 
-    const REMOVED: Done = Done { not_added: false, removed: true };
-    const NOT_ADDED: Done = Done { not_added: true, removed: false };
+    const REMOVED: ChangeOutcome = ChangeOutcome { not_added: false, removed: true };
+    const NOT_ADDED: ChangeOutcome = ChangeOutcome { not_added: true, removed: false };
 
     #[test]
     fn what_was_not_read_is_absent_once_all_was_read() {
@@ -405,7 +413,7 @@ mod tests {
         bench.read_all(&[(5, "a")]);
         let make = bench.begin(Some("x"), None);
         assert!(!bench.absent("x"));
-        bench.names.end(&make, Done::default());
+        bench.names.end(&make, ChangeOutcome::default());
         assert!(!bench.absent("x"));
         let remove = bench.begin(None, Some("x"));
         assert!(!bench.absent("x"));
@@ -429,9 +437,9 @@ mod tests {
         let gone = bench.begin(None, Some("y"));
         let again = bench.begin(Some("y"), None);
         bench.read(&reading, &[(5, "a")], HASH_END);
-        bench.names.end(&again, Done::default());
+        bench.names.end(&again, ChangeOutcome::default());
         bench.names.end(&gone, REMOVED);
-        bench.names.end(&before, Done::default());
+        bench.names.end(&before, ChangeOutcome::default());
         assert!(!bench.absent("x") && !bench.absent("y") && bench.absent("z"));
     }
 
@@ -456,20 +464,20 @@ mod tests {
         bench.names.lost();
         bench.read_all(&[]);
         assert!(!bench.absent("x") && bench.absent("y"));
-        let moment = bench.names.moment(0, true);
-        assert!(!bench.names.undisturbed_since(&moment));
+        let epoch = bench.names.epoch(0, true);
+        assert!(!bench.names.undisturbed_since(&epoch));
     }
 
     #[test]
     fn a_moment_is_spoilt_by_changes_of_ours_that_overlap_it() {
         let mut bench = Bench::new();
-        let quiet = bench.names.moment(0, true);
+        let quiet = bench.names.epoch(0, true);
         assert!(bench.names.undisturbed_since(&quiet));
         let change = bench.begin(Some("x"), None);
-        let amidst = bench.names.moment(0, true);
-        bench.names.end(&change, Done::default());
+        let amidst = bench.names.epoch(0, true);
+        bench.names.end(&change, ChangeOutcome::default());
         assert!(!bench.names.undisturbed_since(&quiet) && !bench.names.undisturbed_since(&amidst));
-        let after = bench.names.moment(0, true);
+        let after = bench.names.epoch(0, true);
         assert!(bench.names.undisturbed_since(&after));
     }
 
@@ -501,7 +509,7 @@ mod tests {
         assert_eq!(bench.book.known.load(Ordering::Relaxed), 2);
         bench.book.known.store(NAMES_KNOWN_MAX, Ordering::Relaxed);
         let change = bench.begin(Some("c"), None);
-        bench.names.end(&change, Done::default());
+        bench.names.end(&change, ChangeOutcome::default());
         assert!(!bench.absent("x"), "forgotten for lack of room");
         assert_eq!(bench.book.known.load(Ordering::Relaxed), NAMES_KNOWN_MAX - 2);
     }

@@ -48,10 +48,10 @@ impl Observers {
     pub(crate) async fn entries(&self, names: Vec<(NodeId, Name, bool)>) {
         let Some(observer) = self.observer() else { return };
         // All are sent before the first is waited for.
-        let tell = |(node, name, is_in_use): &_| observer.entry(*node, name, *is_in_use);
-        let told: Vec<_> = names.iter().map(tell).collect();
-        for told in told {
-            told.await;
+        let notify = |(node, name, is_in_use): &_| observer.entry(*node, name, *is_in_use);
+        let notified: Vec<_> = names.iter().map(notify).collect();
+        for notified in notified {
+            notified.await;
         }
     }
 
@@ -60,7 +60,7 @@ impl Observers {
         if let Stale::Pages(range) = stale {
             self.pages.dropped(inode.node, range);
         }
-        self.take_back(inode, stale).await
+        self.invalidate(inode, stale).await
     }
 
     /// Tells of a directory's attributes, whose size nothing goes by, and waits.
@@ -70,9 +70,9 @@ impl Observers {
         }
     }
 
-    async fn take_back(&self, inode: &Arc<Inode>, stale: Stale) -> Invalidated {
+    async fn invalidate(&self, inode: &Arc<Inode>, stale: Stale) -> Invalidated {
         let Some(observer) = self.observer() else { return Invalidated::Done };
-        if let Some(raise) = inode.disturb_size() {
+        if let Some(raise) = inode.begin_invalidation() {
             observer.raise(raise).await;
         }
         observer.inode(inode.node, stale).await
@@ -121,7 +121,7 @@ impl Observers {
         while let Some((node, ranges)) = self.pages.victim() {
             let Some(inode) = inodes.pin_node(node) else { continue };
             for range in ranges.into_iter().flatten() {
-                self.take_back(&inode, Stale::Pages(range)).await.done().await;
+                self.invalidate(&inode, Stale::Pages(range)).await.done().await;
             }
         }
     }

@@ -9,7 +9,7 @@ use sheen_types::access::{AccessList, Audience, Guarded, May};
 use sheen_types::{HashSet, InodeBits, Name};
 use sheen_wire::md::{MdtBody, PosixAcl, Valid};
 
-use super::State;
+use super::InodeState;
 use crate::posix::{Credentials, FileType};
 
 /// Names of one directory that are given out at once. Each costs a notification when the
@@ -37,7 +37,7 @@ enum KnownList {
     Unreadable,
 }
 
-impl State {
+impl InodeState {
     /// Whether locks cover mode, owner, group and access control list as they are known.
     pub(crate) fn rights_covered(&self) -> bool {
         let by_right = self.covered.contains(InodeBits::PERM) && self.rights.from_lock;
@@ -45,7 +45,7 @@ impl State {
     }
 
     /// A reply came whose attributes were absorbed: its access control list.
-    pub(crate) fn absorb_list(&mut self, body: &MdtBody, acl: &Bytes) {
+    pub(crate) fn apply_acl(&mut self, body: &MdtBody, acl: &Bytes) {
         if !body.valid.contains(Valid::ACL) {
             return;
         }

@@ -116,7 +116,7 @@ impl Inodes {
     }
 
     /// Something that an inode was needed for has gone.
-    pub(crate) fn let_go(&self, inode: &Arc<Inode>) {
+    pub(crate) fn release(&self, inode: &Arc<Inode>) {
         let idle = inode.state().is_idle();
         if idle {
             self.remove_idle(inode);
@@ -225,7 +225,7 @@ mod tests {
         let former = Arc::clone(&*inodes.pin(fid));
         assert!(inodes.by_fid(fid).is_none(), "nobody needs it");
         let present = inodes.pin(fid);
-        inodes.let_go(&former);
+        inodes.release(&former);
         assert!(inodes.by_fid(fid).is_some_and(|found| Arc::ptr_eq(&found, &present)));
         assert!(inodes.by_node(present.node).is_some());
     }

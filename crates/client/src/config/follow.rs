@@ -17,7 +17,7 @@ use super::log::read_log;
 use super::targets::{Events, Targets};
 use super::{LOCK_AGE_MAX, LOCKS_UNUSED_MAX, MGS_UUID};
 use crate::data::DataPath;
-use crate::locks::{Ask, CallbackRouter, LockSpace, Lost, Protected};
+use crate::locks::{CallbackRouter, ClientNamespace, CoveredCache, LockRequest, Revocation};
 
 /// Changes come in bursts; Lustre waits as long before it reads again.
 const SETTLE: Duration = Duration::from_secs(1);
@@ -38,14 +38,22 @@ pub type ParameterHook = Box<dyn Fn(&ClusterMap) + Send + Sync>;
 #[derive(Default)]
 pub(super) struct Changed(Notify);
 
-impl Protected for Changed {
-    fn lose(&self, _locks: &Arc<LockSpace>, _lost: Lost) -> BoxFuture<'static, ()> {
+impl CoveredCache for Changed {
+    fn revoke(
+        &self,
+        _locks: &Arc<ClientNamespace>,
+        _revocation: Revocation,
+    ) -> BoxFuture<'static, ()> {
         self.0.notify_one();
         Box::pin(std::future::ready(()))
     }
 
-    fn void(&self, locks: &Arc<LockSpace>, lost: Lost) -> BoxFuture<'static, ()> {
-        self.lose(locks, lost)
+    fn invalidate(
+        &self,
+        locks: &Arc<ClientNamespace>,
+        revocation: Revocation,
+    ) -> BoxFuture<'static, ()> {
+        self.revoke(locks, revocation)
     }
 
     fn glimpse(&self, _resource: ResourceName) -> Option<Bytes> {
@@ -56,7 +64,7 @@ impl Protected for Changed {
 /// Reads configuration logs under their locks, and knows when one has changed (Lustre: mgc).
 pub struct LogReader {
     mgs: Arc<dyn Channel>,
-    locks: Arc<LockSpace>,
+    locks: Arc<ClientNamespace>,
     changed: Arc<Changed>,
     world: World,
 }
@@ -78,12 +86,12 @@ impl LogReader {
             lru_size: LOCKS_UNUSED_MAX,
             lru_max_age: LOCK_AGE_MAX,
         };
-        let locks = LockSpace::new(
+        let locks = ClientNamespace::new(
             MGS_UUID.to_owned(),
             world.clone(),
             Arc::clone(&mgs),
             config,
-            Arc::clone(&changed) as Arc<dyn Protected>,
+            Arc::clone(&changed) as Arc<dyn CoveredCache>,
         );
         let first = events.locks.set(Arc::downgrade(&locks)).is_ok();
         debug_assert!(first, "events are new");
@@ -123,7 +131,7 @@ impl LogReader {
         self.pause(RETRY).await;
     }
 
-    pub(super) fn locks(&self) -> &Arc<LockSpace> {
+    pub(super) fn locks(&self) -> &Arc<ClientNamespace> {
         &self.locks
     }
 
@@ -133,7 +141,7 @@ impl LogReader {
     }
 
     async fn lock(&self, name: u64, kind: u64) -> Result<(), Errno> {
-        let ask = Ask {
+        let ask = LockRequest {
             resource: ResourceName([name, kind, 0, 0]),
             policy: Policy::Plain,
             mode: LockMode::Cr,

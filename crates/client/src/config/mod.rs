@@ -33,7 +33,7 @@ use crate::data::{AddedMdt, DataPath};
 use crate::join;
 use crate::locks::CallbackRouter;
 use crate::meta::{FidSource, Mdt, Meta};
-use crate::posix::{Contest, Credentials, FileSystem, Handles, Mounted};
+use crate::posix::{Credentials, FileSystem, Handles, Mounted, StaleRetry};
 use follow::{Config, FSNAME_BYTES_MAX};
 use targets::Events;
 
@@ -48,7 +48,7 @@ const OSTS_WAIT: Duration = Duration::from_secs(5);
 
 /// Which service a connection is to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Service {
+pub enum ServerKind {
     /// Configuration.
     Mgs,
     /// Metadata.
@@ -66,7 +66,7 @@ pub struct ImportPlan {
     /// Nodes that serve it, the best first.
     pub nids: Vec<Nid>,
     /// Its kind.
-    pub service: Service,
+    pub service: ServerKind,
     /// What we offer.
     pub data: ObdConnectData,
     /// Who is told of its states.
@@ -241,13 +241,13 @@ async fn assemble(
         inodes,
         observers,
         handles: Handles::default(),
-        contest: Contest::default(),
+        stale_retry: StaleRetry::default(),
         moves: crate::posix::Moves::default(),
         statistics: Default::default(),
         settings: Default::default(),
         squash: parking_lot::RwLock::default(),
         access_times: parking_lot::RwLock::default(),
-        handing: crate::posix::Handing::default(),
+        page_handoff: crate::posix::PageHandoff::default(),
         locks_taken: crate::posix::LocksTaken::default(),
         closing: crate::posix::Closing::default(),
     })
@@ -258,7 +258,7 @@ async fn connect_mgs(targets: &Arc<Targets>, options: &MountOptions) -> Result<C
         target: Uuid::new(MGS_UUID),
         client: targets.client.clone(),
         nids: options.mgs.clone(),
-        service: Service::Mgs,
+        service: ServerKind::Mgs,
         data: connect::mgs(),
         events,
     };
@@ -285,7 +285,7 @@ async fn connect_mdt(
     events: &Arc<Events>,
     options: &MountOptions,
 ) -> Result<(Arc<dyn Import>, Fid), MountError> {
-    let import = targets.import(target, Service::Mdt, events);
+    let import = targets.import(target, ServerKind::Mdt, events);
     match within(targets, options.timeout, import.connect()).await {
         Some(Ok(())) => {}
         Some(Err(RpcError::Errno(errno))) => return Err(MountError::Refused(errno)),
@@ -316,13 +316,13 @@ fn make_mdt(
         name_of(target),
         Arc::clone(&channel),
         targets.lock_config(),
-        Arc::clone(cache) as Arc<dyn crate::locks::Protected>,
+        Arc::clone(cache) as Arc<dyn crate::locks::CoveredCache>,
     );
     targets.router.add(&locks);
     targets.keep_mdt(target, Arc::clone(&import), Arc::clone(&locks));
     let first = events.locks.set(Arc::downgrade(&locks)).is_ok();
     debug_assert!(first, "events are new");
-    let first = events.data.set((Service::Mdt, target.index, Arc::downgrade(path))).is_ok();
+    let first = events.data.set((ServerKind::Mdt, target.index, Arc::downgrade(path))).is_ok();
     debug_assert!(first, "events are new");
     // It was connected before there was anybody to hear of it.
     events.connected(&import.connect_data());

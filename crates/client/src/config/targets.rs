@@ -11,10 +11,10 @@ use sheen_rpc::{BoxFuture, Channel, Import, ImportEvents, ImportState, LockRepla
 use sheen_types::{Nid, Uuid};
 use sheen_wire::connect::{ConnectFlags2, ObdConnectData};
 
-use super::{Connector, ImportPlan, Service, connect, name_of};
+use super::{Connector, ImportPlan, ServerKind, connect, name_of};
 use crate::data::DataPath;
 use crate::join;
-use crate::locks::{CallbackRouter, LockSpace};
+use crate::locks::{CallbackRouter, ClientNamespace};
 
 /// How often unused locks are looked at for their age.
 const AGE_LOOKED_AT: Duration = Duration::from_secs(5);
@@ -25,7 +25,7 @@ pub(crate) struct Connected {
     pub(crate) name: String,
     /// The way there.
     pub(crate) import: Arc<dyn Import>,
-    locks: Arc<LockSpace>,
+    locks: Arc<ClientNamespace>,
     nids: RwLock<Vec<Nid>>,
 }
 
@@ -45,9 +45,9 @@ pub(crate) struct Targets {
 /// round, so it comes later.
 #[derive(Default)]
 pub(super) struct Events {
-    pub(super) locks: OnceLock<Weak<LockSpace>>,
+    pub(super) locks: OnceLock<Weak<ClientNamespace>>,
     /// Its number, and the data path that must know what it promises.
-    pub(super) data: OnceLock<(Service, u32, Weak<dyn DataPath>)>,
+    pub(super) data: OnceLock<(ServerKind, u32, Weak<dyn DataPath>)>,
 }
 
 impl Events {
@@ -55,12 +55,12 @@ impl Events {
     pub(super) fn connected(&self, terms: &ObdConnectData) {
         if let Some(locks) = self.locks.get().and_then(Weak::upgrade) {
             let flags2 = terms.flags2;
-            locks.namespace().set_convert(flags2.contains(ConnectFlags2::LOCK_CONVERT));
+            locks.engine().set_convert(flags2.contains(ConnectFlags2::LOCK_CONVERT));
         }
         let Some((service, index, path)) = self.data.get() else { return };
         let Some(path) = path.upgrade() else { return };
         match service {
-            Service::Mdt => path.mdt_connected(*index, terms),
+            ServerKind::Mdt => path.mdt_connected(*index, terms),
             _ => path.connected(*index, terms),
         }
     }
@@ -131,7 +131,7 @@ impl Targets {
     }
 
     /// The locks of every target, for operators.
-    pub(crate) fn lock_spaces(&self) -> Vec<Arc<LockSpace>> {
+    pub(crate) fn lock_namespaces(&self) -> Vec<Arc<ClientNamespace>> {
         let (mdts, osts) = (self.mdts.read(), self.osts.read());
         let all = self.mgs.get().into_iter().chain(mdts.values()).chain(osts.values());
         all.map(|target| Arc::clone(&target.locks)).collect()
@@ -141,13 +141,13 @@ impl Targets {
     pub(super) fn import(
         &self,
         target: &MapTarget,
-        service: Service,
+        service: ServerKind,
         events: &Arc<Events>,
     ) -> Arc<dyn Import> {
         let data = match service {
-            Service::Mgs => connect::mgs(),
-            Service::Mdt => connect::mdt(),
-            Service::Ost => connect::ost(),
+            ServerKind::Mgs => connect::mgs(),
+            ServerKind::Mdt => connect::mdt(),
+            ServerKind::Ost => connect::ost(),
         };
         self.connector.import(ImportPlan {
             target: target.uuid.clone(),
@@ -168,7 +168,7 @@ impl Targets {
             loop {
                 clock.sleep_until(clock.now() + AGE_LOOKED_AT).await;
                 let Some(targets) = targets.upgrade() else { return };
-                targets.lock_spaces().iter().for_each(LockSpace::give_back_old);
+                targets.lock_namespaces().iter().for_each(ClientNamespace::cancel_aged);
                 if let Some(data) = data.upgrade() {
                     data.give_grant_back();
                 }
@@ -177,7 +177,7 @@ impl Targets {
         self.world.tasks.spawn("old locks", Box::pin(task));
     }
 
-    pub(super) fn keep_mgs(&self, import: Arc<dyn Import>, locks: Arc<LockSpace>) {
+    pub(super) fn keep_mgs(&self, import: Arc<dyn Import>, locks: Arc<ClientNamespace>) {
         let mgs = Connected { name: "MGS".to_owned(), import, locks, nids: RwLock::default() };
         // A mount has one MGS; a second would be a bug of the mount's own making.
         let first = self.mgs.set(Arc::new(mgs)).is_ok();
@@ -188,7 +188,7 @@ impl Targets {
         &self,
         target: &MapTarget,
         import: Arc<dyn Import>,
-        locks: Arc<LockSpace>,
+        locks: Arc<ClientNamespace>,
     ) {
         let nids = RwLock::new(target.nids.clone());
         let mdt = Connected { name: name_of(target), import, locks, nids };
@@ -198,7 +198,7 @@ impl Targets {
     /// Connects an OST in the background: calls to it wait until it is there.
     pub(super) fn add_ost(&self, target: &MapTarget, data: &Arc<dyn DataPath>) -> Arc<dyn Import> {
         let events = Arc::new(Events::default());
-        let import = self.import(target, Service::Ost, &events);
+        let import = self.import(target, ServerKind::Ost, &events);
         let name = name_of(target);
         let channel = Arc::clone(&import) as Arc<dyn Channel>;
         let config = self.lock_config();
@@ -206,7 +206,7 @@ impl Targets {
         self.router.add(&locks);
         let first = events.locks.set(Arc::downgrade(&locks)).is_ok();
         debug_assert!(first, "events are new");
-        let first = events.data.set((Service::Ost, target.index, Arc::downgrade(data))).is_ok();
+        let first = events.data.set((ServerKind::Ost, target.index, Arc::downgrade(data))).is_ok();
         debug_assert!(first, "events are new");
         let nids = RwLock::new(target.nids.clone());
         let ost = Connected { name, import: Arc::clone(&import), locks, nids };
@@ -256,7 +256,7 @@ impl Targets {
         let mgs: Vec<_> = self.mgs.get().cloned().into_iter().collect();
         for group in [osts, mdts, mgs] {
             for target in &group {
-                target.locks.clear_unused();
+                target.locks.cancel_unused();
             }
             join::all(group.iter().map(|target| target.import.disconnect()).collect()).await;
         }

@@ -31,9 +31,9 @@ struct Scripted(Arc<FakeMdt>, Arc<FakeMdt>, Arc<FakeMdt>);
 impl Connector for Scripted {
     fn import(&self, plan: ImportPlan) -> Arc<dyn Import> {
         let target = match plan.service {
-            Service::Mgs => &self.0,
-            Service::Mdt => &self.1,
-            Service::Ost => &self.2,
+            ServerKind::Mgs => &self.0,
+            ServerKind::Mdt => &self.1,
+            ServerKind::Ost => &self.2,
         };
         Arc::clone(target) as Arc<dyn Import>
     }

@@ -10,12 +10,12 @@ use sheen_wire::md::Valid;
 use sheen_wire::messages::{LdlmEnqueue, OstFallocate, OstPunch, OstSeek, OstSetattr, OstSync};
 use sheen_wire::ost::{Obdo, OstBody};
 
-use super::course::{Refusal, Seen};
+use super::layout_guard::{LayoutVersion, Refusal};
 use super::mdt::NewTimes;
 use super::object::Object;
 use super::osc::Keeper;
 use crate::call::{self, need};
-use crate::locks::Ask;
+use crate::locks::LockRequest;
 use crate::posix::{Fallocate, Seek};
 
 /// How often a glimpse is asked again because our own changes overtake the answers.
@@ -32,10 +32,10 @@ impl Object {
         self: &Arc<Self>,
         size: u64,
         time: Timestamp,
-        seen: &Seen,
+        layout_version: &LayoutVersion,
     ) -> Result<(), Refusal> {
         let rest = Extent { start: size, end: Extent::EOF };
-        let lease = self.lease(rest, LockMode::Pw, None, seen).await?;
+        let lease = self.lease(rest, LockMode::Pw, None, layout_version).await?;
         self.discard(size, u64::MAX);
         // What is under way lands before the cut.
         self.drain(Extent::ALL).await;
@@ -126,7 +126,7 @@ impl Object {
         self: &Arc<Self>,
         what: Fallocate,
         extent: Extent,
-        seen: &Seen,
+        layout_version: &LayoutVersion,
     ) -> Result<(), Refusal> {
         const KEEP_SIZE: u32 = 1;
         const PUNCH_HOLE: u32 = 2;
@@ -138,7 +138,7 @@ impl Object {
             Fallocate::ZeroRange => ZERO_RANGE,
             Fallocate::ZeroRangeKeepSize => ZERO_RANGE | KEEP_SIZE,
         };
-        let lease = self.lease(extent, LockMode::Pw, None, seen).await?;
+        let lease = self.lease(extent, LockMode::Pw, None, layout_version).await?;
         self.drain(extent).await;
         let end = extent.end.saturating_add(1);
         let mut oa = self.timed(self.osc.shared.world.clock.wall());
@@ -169,10 +169,10 @@ impl Object {
         self: &Arc<Self>,
         offset: u64,
         what: Seek,
-        seen: &Seen,
+        layout_version: &LayoutVersion,
     ) -> Result<Option<u64>, Refusal> {
         let rest = Extent { start: offset, end: Extent::EOF };
-        let lease = self.lease(rest, LockMode::Pr, None, seen).await?;
+        let lease = self.lease(rest, LockMode::Pr, None, layout_version).await?;
         self.drain(Extent::ALL).await;
         let found = self.seek_held(offset, what).await;
         drop(lease);
@@ -208,7 +208,7 @@ impl Object {
             // A cut or a write of ours, or a lock, may have overtaken the answer.
             let is_news = {
                 let state = self.state.lock();
-                state.version == version || !state.is_told
+                state.version == version || !state.is_from_ost
             };
             if is_news {
                 self.learn(&value);
@@ -224,7 +224,7 @@ impl Object {
 
     /// Asks; the answer, or nothing if a lock came with it.
     async fn ask_glimpse(self: &Arc<Self>) -> Result<Option<Bytes>, Errno> {
-        let ask = Ask {
+        let ask = LockRequest {
             resource: self.resource,
             policy: self.osc.policy(Extent::ALL),
             mode: LockMode::Pr,

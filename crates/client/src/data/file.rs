@@ -9,7 +9,7 @@ use sheen_types::{Errno, Extent, Timestamp, Uuid};
 use sheen_wire::ost::OstId;
 
 use super::ahead::Ahead;
-use super::course::{Refusal, Seen};
+use super::layout_guard::{LayoutVersion, Refusal};
 use super::object::Object;
 use super::{DataAttributes, DataFile, FileLayout, HeldFile, How, WriteAt};
 use crate::join;
@@ -23,12 +23,16 @@ pub(super) struct File {
     pub(super) objects: Arc<[Arc<Object>]>,
     pub(super) ahead: Ahead,
     /// When the layout was read.
-    pub(super) seen: Seen,
+    pub(super) layout_version: LayoutVersion,
 }
 
 impl File {
-    pub(super) fn new(layout: Arc<FileLayout>, objects: Vec<Arc<Object>>, seen: Seen) -> Self {
-        Self { layout, objects: objects.into(), ahead: Ahead::default(), seen }
+    pub(super) fn new(
+        layout: Arc<FileLayout>,
+        objects: Vec<Arc<Object>>,
+        layout_version: LayoutVersion,
+    ) -> Self {
+        Self { layout, objects: objects.into(), ahead: Ahead::default(), layout_version }
     }
 
     /// See [`Object::pages_given_up`].
@@ -85,13 +89,13 @@ impl File {
             all.blocks = all.blocks.saturating_add(blocks);
             // Whole seconds: all that the wire carries and that others see. The first one counts as
             // it is: all may be from before 1970.
-            let later = |all: Timestamp, one: Timestamp| match index {
+            let latest = |all: Timestamp, one: Timestamp| match index {
                 0 => Timestamp::from_seconds(one.seconds),
                 _ => all.max(Timestamp::from_seconds(one.seconds)),
             };
-            all.atime = later(all.atime, known.atime);
-            all.mtime = later(all.mtime, known.mtime);
-            all.ctime = later(all.ctime, known.ctime);
+            all.atime = latest(all.atime, known.atime);
+            all.mtime = latest(all.mtime, known.mtime);
+            all.ctime = latest(all.ctime, known.ctime);
         }
         all
     }
@@ -168,7 +172,7 @@ impl DataFile for File {
             if !how.direct {
                 // Before the bytes are looked at: an append that they lack will see it.
                 if offset.saturating_add(length.into()) > self.known_size() {
-                    self.seen.course.end_shown();
+                    self.layout_version.layout_guard.note_end_read();
                 }
                 self.look_ahead(offset, u64::from(length), how.held).await;
             }
@@ -206,17 +210,17 @@ impl DataFile for File {
     }
 
     fn is_current(&self) -> bool {
-        self.seen.is_current()
+        self.layout_version.is_current()
     }
 
-    fn seen_again(&self, seen: Seen) -> Arc<dyn DataFile> {
-        Arc::new(Self { seen, ..self.clone() })
+    fn with_version(&self, layout_version: LayoutVersion) -> Arc<dyn DataFile> {
+        Arc::new(Self { layout_version, ..self.clone() })
     }
 
     fn bytes_max(&self) -> u64 {
         // The first byte that does not fit into one of the objects ends what can be written.
         let end = |object: &Arc<Object>| {
-            let first_behind = object.mapping.file_offset(object.osc.terms().object_bytes_max);
+            let first_behind = object.mapping.file_offset(object.osc.limits().object_bytes_max);
             if first_behind > object.mapping.extent.end { u64::MAX } else { first_behind }
         };
         self.objects.iter().map(end).min().unwrap_or(u64::MAX).min(i64::MAX as u64)
@@ -230,7 +234,7 @@ impl DataFile for File {
             let cut = |object: &Arc<Object>| {
                 let size = object.mapping.object_size(size)?;
                 let object = Arc::clone(object);
-                Some(async move { object.truncate(size, time, &self.seen).await })
+                Some(async move { object.truncate(size, time, &self.layout_version).await })
             };
             join::all_ok(self.objects.iter().filter_map(cut).collect()).await
         })
@@ -259,7 +263,7 @@ impl DataFile for File {
                 let covered = self.ask_size().await?;
                 let covered = covered || self.objects.iter().all(|object| object.is_covered());
                 let known = self.known(covered);
-                self.seen.check()?;
+                self.layout_version.check()?;
                 if !self.owes_pages() {
                     return Ok(known);
                 }
@@ -289,7 +293,7 @@ impl DataFile for File {
         ctime: Timestamp,
     ) -> BoxFuture<'_, Result<(), Refusal>> {
         Box::pin(async move {
-            self.seen.check()?;
+            self.layout_version.check()?;
             let all = self.objects.iter().map(|object| object.set_times(atime, mtime, ctime));
             Ok(join::all_ok(all.collect()).await?)
         })
@@ -310,7 +314,9 @@ impl DataFile for File {
                 self.check_objects(offset, length)?;
             }
             let parts = self.parts_exactly(range);
-            let all = parts.iter().map(|(object, part)| object.fallocate(what, *part, &self.seen));
+            let all = parts
+                .iter()
+                .map(|(object, part)| object.fallocate(what, *part, &self.layout_version));
             join::all_ok(all.collect()).await
         })
     }
@@ -322,7 +328,7 @@ impl DataFile for File {
                 return Err(Errno::ENXIO.into());
             }
             let seeks = self.starts(offset).into_iter().map(|(object, start)| async move {
-                Ok((object.seek(start, what, &self.seen).await?, object, start))
+                Ok((object.seek(start, what, &self.layout_version).await?, object, start))
             });
             let found = join::all(seeks.collect()).await.into_iter();
             let best = self.nearest(offset, what, found.collect::<Result<_, Refusal>>()?);
@@ -357,7 +363,7 @@ impl DataFile for File {
             self.forget_ahead();
             self.flush(Extent::ALL).await;
             for object in self.objects.iter() {
-                object.uncover(Extent::ALL).await;
+                object.invalidate_pages(Extent::ALL).await;
             }
         })
     }

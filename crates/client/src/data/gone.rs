@@ -36,7 +36,7 @@ impl Osc {
             clock.sleep_until(clock.now() + WAIT).await;
             let mut gone = std::mem::take(&mut *osc.gone.lock());
             gone.retain(|resource| !osc.is_dirty(*resource));
-            osc.locks().clear_unused_of(&gone).await;
+            osc.locks().cancel_unused_on(&gone).await;
         };
         self.shared.world.tasks.spawn("locks of gone files", Box::pin(task));
     }

@@ -20,8 +20,8 @@ use sheen_wire::md::Valid;
 use sheen_wire::messages::OstSetGrantInfo;
 use sheen_wire::ost::{Obdo, ObdoFlags, OstBody};
 
+use super::negotiated_limits::NegotiatedLimits;
 use super::osc::Osc;
-use super::terms::Terms;
 use crate::call;
 
 /// So few dirty bytes may wait, however little grant there is.
@@ -53,7 +53,7 @@ pub(super) enum Shortage {
 impl Osc {
     /// The OST is connected, perhaps anew: it told how much grant we hold, dirty bytes included.
     pub fn connected(&self, data: &ObdConnectData) {
-        *self.terms.lock() = Terms::of(data);
+        *self.limits.lock() = NegotiatedLimits::of(data);
         let mut space = self.space.lock();
         space.available = u64::from(data.grant).saturating_sub(space.dirty);
         space.lost = 0;
@@ -154,11 +154,11 @@ impl Osc {
     /// Whether grant that nobody uses goes back (`grant_shrink`), as far as the OST takes it.
     #[must_use]
     pub fn shrinks_grant(&self) -> bool {
-        self.terms.lock().shrinks && self.tuning.shrinks.load(Ordering::Relaxed)
+        self.limits.lock().shrinks && self.tuning.shrinks.load(Ordering::Relaxed)
     }
 
     /// From now on it does, or not.
-    pub fn shrink_grant_or_not(&self, on: bool) {
+    pub fn set_shrinks_grant(&self, on: bool) {
         self.tuning.shrinks.store(on, Ordering::Relaxed);
     }
 
@@ -177,7 +177,7 @@ impl Osc {
     /// again. If the OST does not hear of it, it counts too much as ours until the next connect.
     pub(super) fn give_grant_back(self: &Arc<Self>) {
         let interval = Duration::from_secs(self.shrink_interval().into());
-        let (keep, now) = (self.terms().bulk_bytes, self.shared.world.clock.now());
+        let (keep, now) = (self.limits().bulk_bytes, self.shared.world.clock.now());
         let mut oa = Obdo { valid: Valid::GRANT | Valid::BLOCKS | Valid::FLAGS, ..Obdo::default() };
         {
             let mut space = self.space.lock();

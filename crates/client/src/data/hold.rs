@@ -16,13 +16,13 @@ use sheen_ldlm::{LockFlags, Policy};
 use sheen_types::{Errno, Extent, InodeBits, LockMode};
 
 use super::DataAttributes;
-use super::course::Refusal;
 use super::file::File;
+use super::layout_guard::Refusal;
 use super::object::Object;
 use super::osc::Keeper;
 use super::read::zeros;
 use crate::join;
-use crate::locks::{Ask, Held};
+use crate::locks::{HeldLock, LockRequest};
 use crate::posix::Seek;
 
 /// A file that nobody else reads or writes until this is dropped.
@@ -44,7 +44,7 @@ pub trait HeldFile: Send + Sync {
 struct Hold {
     file: File,
     /// Of all objects, in their order.
-    locks: Vec<Held>,
+    locks: Vec<HeldLock>,
 }
 
 impl Drop for Hold {
@@ -57,13 +57,13 @@ impl Drop for Hold {
 
 impl Object {
     /// A group lock on all of the object.
-    async fn lock_for(&self, gid: u64, waits: bool) -> Result<Held, Errno> {
+    async fn lock_for(&self, gid: u64, waits: bool) -> Result<HeldLock, Errno> {
         let policy = match self.osc.keeper {
             Keeper::Ost => Policy::Extent { extent: Extent::ALL, gid },
             Keeper::Mdt => Policy::InodeBits { bits: InodeBits::DOM, try_bits: InodeBits(0), gid },
         };
         let flags = if waits { LockFlags::NONE } else { LockFlags::BLOCK_NOWAIT };
-        let ask = Ask { resource: self.resource, policy, mode: LockMode::Group, flags };
+        let ask = LockRequest { resource: self.resource, policy, mode: LockMode::Group, flags };
         self.osc.locks().enqueue(ask).await
     }
 }
@@ -90,7 +90,7 @@ impl File {
             // What was dirty here went with the locks that are gone now.
             object.drain(Extent::ALL).await;
         }
-        self.seen.check()?;
+        self.layout_version.check()?;
         Ok(Arc::new(hold))
     }
 }
@@ -133,6 +133,6 @@ impl HeldFile for Hold {
     }
 
     fn is_intact(&self) -> bool {
-        self.locks.iter().all(Held::is_alive)
+        self.locks.iter().all(HeldLock::is_alive)
     }
 }

@@ -19,14 +19,14 @@ use sheen_types::{Errno, Extent, Fid, InodeBits, LockMode, ResourceName, Timesta
 use sheen_wire::ost::OstId;
 use tokio::sync::Notify;
 
-use super::object::{Object, State};
+use super::object::{Object, ObjectState};
 use super::osc::{Osc, Pages};
-use crate::locks::{Held, LockSpace, Lost, Protected};
+use crate::locks::{ClientNamespace, CoveredCache, HeldLock, Revocation};
 
 /// An MDT that was added to a data path.
 pub struct AddedMdt {
     /// Its locks, on data and on everything else.
-    pub locks: Arc<LockSpace>,
+    pub locks: Arc<ClientNamespace>,
     /// Its data.
     pub data: Arc<dyn InodeData>,
 }
@@ -36,14 +36,20 @@ pub trait InodeData: Send + Sync {
     /// An answer has brought bytes of an inode from `offset` on, under a lock that is about to be ours:
     /// nobody could find it yet. They serve reads until what this gives is dropped, or the lock goes.
     /// `mapping` says which bytes of the file lie there.
-    fn brought(&self, fid: Fid, mapping: Mapping, offset: u64, data: Bytes) -> Option<Brought>;
+    fn insert_inline(
+        &self,
+        fid: Fid,
+        mapping: Mapping,
+        offset: u64,
+        data: Bytes,
+    ) -> Option<InlineData>;
 
     /// Whether bytes of the inode were accepted here that the MDT has not answered for.
     fn is_dirty(&self, fid: Fid) -> bool;
 
     /// Times of the inode are about to be set: what is dirty was written before that, and goes to the
     /// MDT with these times. `None` if nothing is.
-    fn retime(&self, fid: Fid, times: NewTimes) -> Option<Retimed>;
+    fn update_times(&self, fid: Fid, times: NewTimes) -> Option<UpdatedTimes>;
 }
 
 /// Times that somebody chose.
@@ -58,14 +64,14 @@ pub struct NewTimes {
 }
 
 /// Dirty bytes that have got new times.
-pub struct Retimed {
+pub struct UpdatedTimes {
     object: Arc<Object>,
     before: (Timestamp, Timestamp, Timestamp),
     /// How many changes there were when it was done.
     changes: u64,
 }
 
-impl Retimed {
+impl UpdatedTimes {
     /// The MDT has not set the times after all.
     pub(crate) fn undo(self) {
         let mut state = self.object.state.lock();
@@ -77,22 +83,22 @@ impl Retimed {
 }
 
 /// Bytes that an open has brought. Keeps the object they belong to.
-pub struct Brought {
+pub struct InlineData {
     object: Arc<Object>,
     start: u64,
     end: u64,
 }
 
 /// Bytes of a file from its beginning on, and the lock by which they may be shown.
-pub(crate) struct Shown {
+pub(crate) struct InlineView {
     pub(crate) bytes: Bytes,
-    _lock: Held,
+    _lock: HeldLock,
 }
 
-impl Brought {
+impl InlineData {
     /// The bytes, if they begin the file and nothing has happened to them yet. A lock that is called
     /// back waits until the answer is dropped, and whoever was shown the bytes hears of it then.
-    pub(crate) fn shown(&self) -> Option<Shown> {
+    pub(crate) fn view(&self) -> Option<InlineView> {
         let Object { osc, resource, mapping, .. } = &*self.object;
         if mapping.file_offset(self.start) != 0 {
             return None;
@@ -108,15 +114,15 @@ impl Brought {
         drop(state);
         let (at, bytes) = runs.pop().filter(|_| runs.is_empty())?;
         let is_whole = at == self.start && at + bytes.len() as u64 == self.end;
-        is_whole.then_some(Shown { bytes, _lock: lock })
+        is_whole.then_some(InlineView { bytes, _lock: lock })
     }
 }
 
-impl Drop for Brought {
+impl Drop for InlineData {
     fn drop(&mut self) {
         let mut state = self.object.state.lock();
-        state.brought -= 1;
-        if state.brought == 0 {
+        state.inline_data -= 1;
+        if state.inline_data == 0 {
             state.clean.remove(self.start, self.end);
         }
     }
@@ -140,14 +146,20 @@ impl Inodes {
             resource,
             file: fid,
             mapping,
-            state: Mutex::new(State::fresh(known)),
+            state: Mutex::new(ObjectState::fresh(known)),
             changed: Notify::new(),
         }))
     }
 }
 
 impl InodeData for Inodes {
-    fn brought(&self, fid: Fid, mapping: Mapping, offset: u64, data: Bytes) -> Option<Brought> {
+    fn insert_inline(
+        &self,
+        fid: Fid,
+        mapping: Mapping,
+        offset: u64,
+        data: Bytes,
+    ) -> Option<InlineData> {
         let object = self.object(fid, mapping).ok()?;
         let (start, end) = (offset, offset.checked_add(data.len() as u64)?);
         {
@@ -157,16 +169,16 @@ impl InodeData for Inodes {
                 return None;
             }
             state.clean.insert(start, data);
-            state.brought += 1;
+            state.inline_data += 1;
         }
-        Some(Brought { object, start, end })
+        Some(InlineData { object, start, end })
     }
 
     fn is_dirty(&self, fid: Fid) -> bool {
         self.0.is_dirty(ResourceName::of_fid(fid))
     }
 
-    fn retime(&self, fid: Fid, times: NewTimes) -> Option<Retimed> {
+    fn update_times(&self, fid: Fid, times: NewTimes) -> Option<UpdatedTimes> {
         let resource = ResourceName::of_fid(fid);
         let object = self.0.is_dirty(resource).then(|| self.0.object(resource))??;
         let (before, changes) = {
@@ -175,45 +187,53 @@ impl InodeData for Inodes {
             state.set_times(times);
             ((known.atime, known.mtime, known.ctime), state.changes)
         };
-        Some(Retimed { object, before, changes })
+        Some(UpdatedTimes { object, before, changes })
     }
 }
 
 /// Stands between the locks of an MDT and both who keep metadata and who keep data.
 pub(super) struct InodeLocks {
     pub(super) pages: Pages,
-    pub(super) inodes: Arc<dyn Protected>,
+    pub(super) inodes: Arc<dyn CoveredCache>,
 }
 
 impl InodeLocks {
     /// Whether pages go with a lock: the last one that covers them.
-    fn loses_pages(locks: &LockSpace, lost: &Lost) -> bool {
+    fn loses_pages(locks: &ClientNamespace, revocation: &Revocation) -> bool {
         let dom = Policy::bits(InodeBits::DOM);
-        let is_reader = matches!(lost.mode, LockMode::Pr | LockMode::Cr);
-        lost.part.inode_bits().contains(InodeBits::DOM)
-            && !(is_reader && locks.covers(lost.resource, dom, LockMode::Pr))
+        let is_reader = matches!(revocation.mode, LockMode::Pr | LockMode::Cr);
+        revocation.part.inode_bits().contains(InodeBits::DOM)
+            && !(is_reader && locks.covers(revocation.resource, dom, LockMode::Pr))
     }
 }
 
-impl Protected for InodeLocks {
-    fn lose(&self, locks: &Arc<LockSpace>, lost: Lost) -> BoxFuture<'static, ()> {
-        let told = self.inodes.lose(locks, lost);
-        if !Self::loses_pages(locks, &lost) {
+impl CoveredCache for InodeLocks {
+    fn revoke(
+        &self,
+        locks: &Arc<ClientNamespace>,
+        revocation: Revocation,
+    ) -> BoxFuture<'static, ()> {
+        let told = self.inodes.revoke(locks, revocation);
+        if !Self::loses_pages(locks, &revocation) {
             return told;
         }
-        let dropped = self.pages.lose(locks, lost);
+        let dropped = self.pages.revoke(locks, revocation);
         Box::pin(async move {
             dropped.await;
             told.await;
         })
     }
 
-    fn void(&self, locks: &Arc<LockSpace>, lost: Lost) -> BoxFuture<'static, ()> {
-        let told = self.inodes.void(locks, lost);
-        if !lost.part.inode_bits().contains(InodeBits::DOM) {
+    fn invalidate(
+        &self,
+        locks: &Arc<ClientNamespace>,
+        revocation: Revocation,
+    ) -> BoxFuture<'static, ()> {
+        let told = self.inodes.invalidate(locks, revocation);
+        if !revocation.part.inode_bits().contains(InodeBits::DOM) {
             return told;
         }
-        let dropped = self.pages.void(locks, lost);
+        let dropped = self.pages.invalidate(locks, revocation);
         Box::pin(async move {
             dropped.await;
             told.await;
@@ -227,8 +247,8 @@ impl Protected for InodeLocks {
         }
     }
 
-    fn gives_all(&self, resource: ResourceName) -> bool {
-        !self.pages.is_dirty(resource) && self.inodes.gives_all(resource)
+    fn cancels_whole_lock(&self, resource: ResourceName) -> bool {
+        !self.pages.is_dirty(resource) && self.inodes.cancels_whole_lock(resource)
     }
 
     fn is_dirty(&self, resource: ResourceName) -> bool {

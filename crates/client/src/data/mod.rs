@@ -19,28 +19,28 @@
 //! places through the kernel's cache are 5,000 RPCs: none is read ahead of them.
 
 mod ahead;
-mod asked;
 mod change;
 mod counts;
-mod course;
 mod extents;
 mod file;
 mod gone;
 mod grant;
 mod hold;
-mod later;
+mod invalidate;
+mod layout_guard;
 mod mdt;
-mod meanwhile;
+mod negotiated_limits;
 mod object;
 mod osc;
 mod osts;
 mod pieces;
+mod pinned_pages;
 mod read;
-mod terms;
 #[cfg(test)]
 mod tests;
-mod uncover;
 mod write;
+mod writeback_queue;
+mod writes_during_reads;
 
 use std::sync::Arc;
 
@@ -52,18 +52,18 @@ use sheen_types::{Errno, Extent, Fid, Timestamp, Uuid};
 use sheen_wire::connect::ObdConnectData;
 use sheen_wire::ost::OstId;
 
-use crate::locks::{LockSpace, Protected};
+use crate::locks::{ClientNamespace, CoveredCache};
 use crate::posix::{Credentials, Fallocate, Invalidated, Seek, Stale};
 
 pub use ahead::Limits as ReadAheadLimits;
-pub use asked::{Asking, HeldPages};
 pub use counts::{Direction, IoCounts};
-pub use course::{Course, Refusal, Seen};
 pub use hold::HeldFile;
-pub(crate) use mdt::Shown;
-pub use mdt::{AddedMdt, Brought, InodeData, NewTimes, Retimed};
+pub use layout_guard::{LayoutGuard, LayoutVersion, Refusal};
+pub(crate) use mdt::InlineView;
+pub use mdt::{AddedMdt, InlineData, InodeData, NewTimes, UpdatedTimes};
 pub use osc::Osc;
 pub use osts::Osts;
+pub use pinned_pages::{PinGuard, PinnedRange};
 
 /// What objects know about a file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -115,12 +115,12 @@ pub struct How {
     /// `O_SYNC`, `O_DSYNC`: returns when durable.
     pub sync: bool,
     /// What the kernel may hold until the call is answered.
-    pub held: Option<HeldPages>,
+    pub held: Option<PinnedRange>,
 }
 
 /// Makes [`DataFile`]s. One per mount.
 pub trait DataPath: Send + Sync {
-    /// The data of the file `fid`, laid out as `layout` says, which was `seen` under its lock.
+    /// The data of the file `fid`, laid out as `layout` says, which was `layout_version` under its lock.
     ///
     /// # Errors
     /// `EINVAL`, `EOPNOTSUPP` for a layout this client cannot read; `ENODEV` for an OST that the
@@ -129,7 +129,7 @@ pub trait DataPath: Send + Sync {
         &self,
         fid: Fid,
         layout: Arc<FileLayout>,
-        seen: Seen,
+        layout_version: LayoutVersion,
     ) -> Result<Arc<dyn DataFile>, Errno>;
 
     /// Adds an OST, or says where one that was added is now. Answers what keeps its locks.
@@ -139,7 +139,7 @@ pub trait DataPath: Send + Sync {
         name: String,
         channel: Arc<dyn Channel>,
         config: Config,
-    ) -> Arc<LockSpace>;
+    ) -> Arc<ClientNamespace>;
 
     /// OST number `index` is connected, for the first time or anew: `data` says how much space it
     /// has promised us.
@@ -152,7 +152,7 @@ pub trait DataPath: Send + Sync {
         name: String,
         channel: Arc<dyn Channel>,
         config: Config,
-        inodes: Arc<dyn Protected>,
+        inodes: Arc<dyn CoveredCache>,
     ) -> AddedMdt;
 
     /// MDT number `index` is connected, as [`DataPath::connected`] of an OST.
@@ -160,7 +160,7 @@ pub trait DataPath: Send + Sync {
 
     /// Until this is dropped a call waits for a file's layout, and the kernel holds these pages for it: a
     /// lock that goes does not wait for them.
-    fn asking(&self, file: Fid, held: HeldPages) -> Option<Asking<'_>>;
+    fn pin_pages(&self, file: Fid, held: PinnedRange) -> Option<PinGuard<'_>>;
 
     /// A file has lost its last name by us, and nobody here has it open: its object locks may go
     /// soon, together with those of others like it.
@@ -217,7 +217,7 @@ pub trait DataFile: Send + Sync {
     fn is_current(&self) -> bool;
 
     /// The same data, by a layout that was seen once more and is the same.
-    fn seen_again(&self, seen: Seen) -> Arc<dyn DataFile>;
+    fn with_version(&self, layout_version: LayoutVersion) -> Arc<dyn DataFile>;
 
     /// The largest size that the file can have: what its OSTs can hold in one object each. Beyond it
     /// writes and allocations answer `EFBIG`; so should truncates, before the MDT is told.
@@ -285,8 +285,8 @@ pub trait DataFile: Send + Sync {
 pub trait DataEvents: Send + Sync {
     /// Size and times of the file are no longer covered, nor are these bytes: whoever keeps pages must
     /// drop them, and nobody may take the size for granted. The lock goes back when that is done, or is
-    /// blocked on a page of a call that itself waits ([`HeldPages`]).
-    fn uncovered(&self, fid: Fid, stale: Stale) -> BoxFuture<'static, Invalidated>;
+    /// blocked on a page of a call that itself waits ([`PinnedRange`]).
+    fn invalidate(&self, fid: Fid, stale: Stale) -> BoxFuture<'static, Invalidated>;
 
     /// Bytes that a write was told to be accepted are lost. Said before a flush that waits for them
     /// returns.

@@ -20,13 +20,13 @@ use sheen_wire::codec::{ByteOrder, Reader, Wire, Writer};
 use sheen_wire::ost::{Obdo, OstId, OstLvb};
 use tokio::sync::Notify;
 
-use super::asked::HeldPages;
-use super::course::{Refusal, Seen};
 use super::extents::Extents;
+use super::layout_guard::{LayoutVersion, Refusal};
 use super::mdt::NewTimes;
-use super::meanwhile::Reads;
 use super::osc::{Keeper, Osc};
-use crate::locks::{Ask, Held};
+use super::pinned_pages::PinnedRange;
+use super::writes_during_reads::ReadsInFlight;
+use crate::locks::{HeldLock, LockRequest};
 use crate::posix::Stale;
 
 /// An object in use.
@@ -37,38 +37,38 @@ pub(super) struct Object {
     /// Whose object it is, and which bytes of the file it has.
     pub(super) file: Fid,
     pub(super) mapping: Mapping,
-    pub(super) state: Mutex<State>,
+    pub(super) state: Mutex<ObjectState>,
     /// Writing bytes became fewer, or a guest left.
     pub(super) changed: Notify,
 }
 
 /// What is known and held.
 #[derive(Default)]
-pub(super) struct State {
+pub(super) struct ObjectState {
     pub(super) dirty: Extents,
     pub(super) writing: Extents,
     pub(super) clean: Extents,
     /// Who is told of each write.
-    pub(super) reads: Reads,
+    pub(super) reads: ReadsInFlight,
     /// Counts writes, cuts and holes: what was asked of the OST before one of them may be old when it
     /// comes.
     pub(super) changes: u64,
-    pub(super) known: Known,
+    pub(super) known: KnownAttributes,
     /// Goes up whenever `known` changes: what was asked before that is no news.
     pub(super) version: u64,
     /// Whether the OST said last that it has no such object.
     pub(super) is_absent: bool,
     /// Whether the OST has told `known`. A lock may be older than this object, and be no proof.
-    pub(super) is_told: bool,
+    pub(super) is_from_ost: bool,
     /// Who pays for new blocks.
     pub(super) owner: (u32, u32),
     /// Something was written since the last sync.
     pub(super) unsynced: bool,
     /// How often clean bytes are kept because an open has brought them.
-    pub(super) brought: usize,
+    pub(super) inline_data: usize,
     /// A write-back of all that is dirty is going to happen.
     pub(super) scheduled: bool,
-    leaving: Vec<Arc<Leaving>>,
+    revoked: Vec<Arc<RevokedExtent>>,
     /// Where the last byte ends that was written here under a lock that we still have, 0 if there is
     /// none: what the OST said before it got that byte cannot make the object smaller.
     pub(super) sure_size: u64,
@@ -76,15 +76,15 @@ pub(super) struct State {
     pub(super) losses: u64,
     /// How often the kernel owes pages that lack what is in the object by now: their lock went, or an
     /// append went past them.
-    pages_owed: usize,
+    pending_invalidations: usize,
 }
 
-impl State {
+impl ObjectState {
     /// Of what the OST has told an earlier object of the same resource, if a lock has covered it ever
     /// since. What that object wrote may not be durable yet.
-    pub(super) fn fresh(known: Option<Known>) -> Self {
-        let is_told = known.is_some();
-        Self { unsynced: true, is_told, known: known.unwrap_or_default(), ..Self::default() }
+    pub(super) fn fresh(known: Option<KnownAttributes>) -> Self {
+        let is_from_ost = known.is_some();
+        Self { unsynced: true, is_from_ost, known: known.unwrap_or_default(), ..Self::default() }
     }
 
     /// Somebody has chosen times.
@@ -98,7 +98,7 @@ impl State {
 
 /// Size and times, as the OST and our own writes say.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Known {
+pub(super) struct KnownAttributes {
     pub(super) size: u64,
     pub(super) blocks: u64,
     pub(super) atime: Timestamp,
@@ -106,9 +106,9 @@ pub(super) struct Known {
     pub(super) ctime: Timestamp,
 }
 
-impl Known {
+impl KnownAttributes {
     /// What a lock value block says; `None` if it is none.
-    pub(super) fn told(value: &Bytes) -> Option<Self> {
+    pub(super) fn from_lvb(value: &Bytes) -> Option<Self> {
         let lvb = OstLvb::decode(&mut Reader::new(value, ByteOrder::Little)).ok()?;
         let time = |seconds, nanoseconds| Timestamp { seconds, nanoseconds };
         Some(Self {
@@ -123,55 +123,55 @@ impl Known {
 
 /// A lock on its way back. The kernel gives up its pages of this range; reads and writes that hold
 /// such pages must end first, and may use the lock until then.
-struct Leaving {
+struct RevokedExtent {
     extent: Extent,
     is_writer: bool,
-    guests: AtomicUsize,
+    borrowers: AtomicUsize,
     /// Whether there ever was a guest.
-    had_guests: AtomicBool,
+    was_borrowed: AtomicBool,
 }
 
 /// The right to touch a range: a lock in use, or a seat under one that leaves.
 pub(super) enum Lease {
     /// A lock.
-    Held { _lock: Held },
+    Held { _lock: HeldLock },
     /// A seat.
-    Guest { _seat: Guest },
+    Borrowed { _lease: BorrowedLease },
 }
 
 /// A seat under a lock that leaves.
-pub(super) struct Guest {
+pub(super) struct BorrowedLease {
     object: Arc<Object>,
-    leaving: Arc<Leaving>,
+    revoked: Arc<RevokedExtent>,
 }
 
-impl Drop for Guest {
+impl Drop for BorrowedLease {
     fn drop(&mut self) {
-        self.leaving.guests.fetch_sub(1, Ordering::AcqRel);
+        self.revoked.borrowers.fetch_sub(1, Ordering::AcqRel);
         self.object.changed.notify_waiters();
     }
 }
 
 /// The kernel owes pages until this is dropped.
-pub(super) struct Debt(Arc<Object>);
+pub(super) struct PendingInvalidation(Arc<Object>);
 
-impl Debt {
+impl PendingInvalidation {
     pub(super) fn new(object: &Arc<Object>) -> Self {
-        object.state.lock().pages_owed += 1;
+        object.state.lock().pending_invalidations += 1;
         Self(Arc::clone(object))
     }
 }
 
-impl Drop for Debt {
+impl Drop for PendingInvalidation {
     fn drop(&mut self) {
-        self.0.state.lock().pages_owed -= 1;
+        self.0.state.lock().pending_invalidations -= 1;
         self.0.changed.notify_waiters();
     }
 }
 
 impl Object {
     /// A lock on `extent`: one that we have, or a new one. No RPC for the first. `held` is what the
-    /// kernel holds until the caller is done; `seen` is the layout by which the object is the file's.
+    /// kernel holds until the caller is done; `layout_version` is the layout by which the object is the file's.
     ///
     /// # Errors
     /// [`Refusal::Stale`] if the layout may have changed before the lock was there.
@@ -179,11 +179,11 @@ impl Object {
         self: &Arc<Self>,
         extent: Extent,
         mode: LockMode,
-        held: Option<HeldPages>,
-        seen: &Seen,
+        held: Option<PinnedRange>,
+        layout_version: &LayoutVersion,
     ) -> Result<Lease, Refusal> {
         let lease = self.lease_unseen(extent, mode, held).await?;
-        seen.check()?;
+        layout_version.check()?;
         Ok(lease)
     }
 
@@ -191,44 +191,44 @@ impl Object {
         self: &Arc<Self>,
         extent: Extent,
         mode: LockMode,
-        held: Option<HeldPages>,
+        held: Option<PinnedRange>,
     ) -> Result<Lease, Errno> {
         let policy = self.osc.policy(extent);
         if let Some(lock) = self.osc.locks().find(self.resource, policy, mode) {
             return Ok(Lease::Held { _lock: lock });
         }
-        if let Some(guest) = self.guest(extent, mode) {
-            return Ok(Lease::Guest { _seat: guest });
+        if let Some(borrow) = self.borrow(extent, mode) {
+            return Ok(Lease::Borrowed { _lease: borrow });
         }
-        let ask = Ask { resource: self.resource, policy, mode, flags: LockFlags::NONE };
-        let asking = held.map(|held| self.osc.shared.asked.ask(self.file, held));
+        let pin = LockRequest { resource: self.resource, policy, mode, flags: LockFlags::NONE };
+        let pin_guard = held.map(|held| self.osc.shared.pinned_pages.pin(self.file, held));
         let lock = match (self.osc.keeper, mode) {
             // A reader's lock of ours on the same inode is sure to be in the way.
-            (Keeper::Mdt, LockMode::Pw) => self.osc.locks().enqueue_instead(ask).await,
-            _ => self.osc.locks().enqueue(ask).await,
+            (Keeper::Mdt, LockMode::Pw) => self.osc.locks().enqueue_with_early_cancel(pin).await,
+            _ => self.osc.locks().enqueue(pin).await,
         };
         let lock = self.heard(lock)?;
-        drop(asking);
+        drop(pin_guard);
         Ok(Lease::Held { _lock: lock })
     }
 
-    fn guest(self: &Arc<Self>, extent: Extent, mode: LockMode) -> Option<Guest> {
+    fn borrow(self: &Arc<Self>, extent: Extent, mode: LockMode) -> Option<BorrowedLease> {
         let state = self.state.lock();
-        let fits = |leaving: &&Arc<Leaving>| {
-            leaving.extent.contains(&extent) && (leaving.is_writer || mode == LockMode::Pr)
+        let fits = |revoked: &&Arc<RevokedExtent>| {
+            revoked.extent.contains(&extent) && (revoked.is_writer || mode == LockMode::Pr)
         };
-        let leaving = Arc::clone(state.leaving.iter().find(fits)?);
-        leaving.guests.fetch_add(1, Ordering::AcqRel);
-        leaving.had_guests.store(true, Ordering::Release);
+        let revoked = Arc::clone(state.revoked.iter().find(fits)?);
+        revoked.borrowers.fetch_add(1, Ordering::AcqRel);
+        revoked.was_borrowed.store(true, Ordering::Release);
         drop(state);
-        Some(Guest { object: Arc::clone(self), leaving })
+        Some(BorrowedLease { object: Arc::clone(self), revoked })
     }
 
     /// Whether locks of ours keep others from changing size and times.
     pub(super) fn is_covered(&self) -> bool {
         let size = {
             let state = self.state.lock();
-            if !state.is_told {
+            if !state.is_from_ost {
                 return false;
             }
             state.known.size
@@ -239,19 +239,19 @@ impl Object {
     /// Takes over a lock value block; what we have not written yet counts on top. An OST that cannot read
     /// the object gives a lock without one: what was known is no news then, though the lock is ours.
     pub(super) fn learn(&self, value: &Bytes) {
-        let told = Known::told(value);
+        let lvb = KnownAttributes::from_lvb(value);
         let mut state = self.state.lock();
-        state.is_told = told.is_some();
+        state.is_from_ost = lvb.is_some();
         state.version += 1;
-        let Some(told) = told else { return };
+        let Some(lvb) = lvb else { return };
         let ours = state.dirty.end().max(state.writing.end());
-        let told = Known { size: told.size.max(ours).max(state.sure_size), ..told };
+        let lvb = KnownAttributes { size: lvb.size.max(ours).max(state.sure_size), ..lvb };
         let has_ours = ours > 0;
         let before = state.known;
-        state.known = told;
+        state.known = lvb;
         if has_ours {
-            state.known.mtime = told.mtime.max(before.mtime);
-            state.known.ctime = told.ctime.max(before.ctime);
+            state.known.mtime = lvb.mtime.max(before.mtime);
+            state.known.ctime = lvb.ctime.max(before.ctime);
         }
     }
 
@@ -277,7 +277,7 @@ impl Object {
     pub(super) fn lock_value(&self) -> Option<Bytes> {
         let is_covered = self.is_covered();
         let state = self.state.lock();
-        if !state.is_told && state.dirty.is_empty() && state.writing.is_empty() {
+        if !state.is_from_ost && state.dirty.is_empty() && state.writing.is_empty() {
             return None;
         }
         let known = state.known;
@@ -302,20 +302,20 @@ impl Object {
     /// A lock on `extent` goes: the kernel gives its pages up first (writing what it changed), then
     /// what is dirty is written, then what was read ahead is dropped.
     pub(super) async fn lose(self: &Arc<Self>, extent: Extent, is_writer: bool, discard: bool) {
-        let (guests, had_guests) = (AtomicUsize::new(0), AtomicBool::new(false));
-        let leaving = Arc::new(Leaving { extent, is_writer, guests, had_guests });
+        let (borrowers, was_borrowed) = (AtomicUsize::new(0), AtomicBool::new(false));
+        let revoked = Arc::new(RevokedExtent { extent, is_writer, borrowers, was_borrowed });
         {
             let mut state = self.state.lock();
             state.losses += 1;
             // A lock on an inode may come with an answer that says nothing of its data.
-            state.is_told &= self.osc.keeper == Keeper::Ost;
-            state.leaving.push(Arc::clone(&leaving));
+            state.is_from_ost &= self.osc.keeper == Keeper::Ost;
+            state.revoked.push(Arc::clone(&revoked));
         }
-        self.uncover(extent).await;
-        self.see_off(&leaving).await;
-        if leaving.had_guests.load(Ordering::Acquire) {
+        self.invalidate_pages(extent).await;
+        self.wait_for_borrowers(&revoked).await;
+        if revoked.was_borrowed.load(Ordering::Acquire) {
             // They brought the kernel pages that it may have got after it gave the others up.
-            self.uncover(extent).await;
+            self.invalidate_pages(extent).await;
         }
         let end = extent.end.saturating_add(1);
         if discard {
@@ -335,9 +335,9 @@ impl Object {
     /// may be wrong there: it dropped them with a lost lock while the write was on its way, and a read
     /// may have brought the old bytes back. Called before the write is answered, until when the kernel
     /// holds `held`; the next read gets the new bytes from us.
-    pub(super) async fn drop_pages(self: &Arc<Self>, part: Extent, held: Option<HeldPages>) {
-        let _asking = held.map(|held| self.osc.shared.asked.ask(self.file, held));
-        self.uncover(part).await;
+    pub(super) async fn drop_pages(self: &Arc<Self>, part: Extent, held: Option<PinnedRange>) {
+        let _pin_guard = held.map(|held| self.osc.shared.pinned_pages.pin(self.file, held));
+        self.invalidate_pages(part).await;
     }
 
     /// Has the kernel drop pages of bytes that are lost. Not waited for: a write that holds one of them may
@@ -345,16 +345,16 @@ impl Object {
     pub(super) fn pages_lost(self: &Arc<Self>, part: Extent) {
         let Some(events) = self.osc.shared.events() else { return };
         let Some(range) = self.mapping.file_extent(part) else { return };
-        let told = events.uncovered(self.file, Stale::Pages(range));
-        self.owe_pages(Box::pin(async move { _ = told.await.done().await }));
+        let lvb = events.invalidate(self.file, Stale::Pages(range));
+        self.defer_invalidation(Box::pin(async move { _ = lvb.await.done().await }));
     }
 
-    /// The kernel gives pages up when `told` is done.
-    pub(super) fn owe_pages(self: &Arc<Self>, told: BoxFuture<'static, ()>) {
-        let debt = Debt::new(self);
+    /// The kernel gives pages up when `lvb` is done.
+    pub(super) fn defer_invalidation(self: &Arc<Self>, lvb: BoxFuture<'static, ()>) {
+        let pending = PendingInvalidation::new(self);
         let task = async move {
-            told.await;
-            drop(debt);
+            lvb.await;
+            drop(pending);
         };
         self.osc.shared.world.tasks.spawn("pages in use", Box::pin(task));
     }
@@ -362,7 +362,7 @@ impl Object {
     /// Whether the kernel owes pages. With a size that counts what they lack it would show zeros: who
     /// tells a size looks at it first and at this then.
     pub(super) fn owes_pages(&self) -> bool {
-        self.state.lock().pages_owed > 0
+        self.state.lock().pending_invalidations > 0
     }
 
     /// Waits until the kernel has given up all pages that it owes.
@@ -378,11 +378,11 @@ impl Object {
     }
 
     /// No more guests, and waits for those that are there.
-    async fn see_off(&self, leaving: &Arc<Leaving>) {
-        self.state.lock().leaving.retain(|other| !Arc::ptr_eq(other, leaving));
+    async fn wait_for_borrowers(&self, revoked: &Arc<RevokedExtent>) {
+        self.state.lock().revoked.retain(|other| !Arc::ptr_eq(other, revoked));
         loop {
             let left = self.changed.notified();
-            if leaving.guests.load(Ordering::Acquire) == 0 {
+            if revoked.borrowers.load(Ordering::Acquire) == 0 {
                 return;
             }
             left.await;
@@ -423,7 +423,7 @@ impl Drop for Object {
     fn drop(&mut self) {
         let state = self.state.get_mut();
         let dirty = state.dirty.cost();
-        let known = Some(state.known).filter(|_| state.is_told && dirty == 0);
+        let known = Some(state.known).filter(|_| state.is_from_ost && dirty == 0);
         self.osc.settle(dirty, dirty);
         self.osc.leave(self.resource, known);
     }

@@ -4,7 +4,7 @@
 //! On an OST locks on data are extent locks. On an MDT it is the `DOM` bit of the inode's lock, PR to
 //! read and PW to write, always for the whole object; see [`super::mdt`].
 //!
-//! Its grant is in [`super::grant`], what was agreed on with it in [`super::terms`].
+//! Its grant is in [`super::grant`], what was agreed on with it in [`super::negotiated_limits`].
 
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, OnceLock, Weak};
@@ -23,11 +23,11 @@ use tokio::sync::Notify;
 
 use super::counts::IoCounts;
 use super::grant::Space;
-use super::later::Later;
-use super::object::{Known, Object};
-use super::terms::{Terms, Tuning};
+use super::negotiated_limits::{NegotiatedLimits, Tuning};
+use super::object::{KnownAttributes, Object};
+use super::writeback_queue::WritebackQueue;
 use crate::call;
-use crate::locks::{LockSpace, Lost, Protected};
+use crate::locks::{ClientNamespace, CoveredCache, Revocation};
 
 /// What all OSTs share.
 pub(super) struct Shared {
@@ -37,7 +37,7 @@ pub(super) struct Shared {
     pub(super) keep_garbled: OnceLock<super::KeepGarbled>,
     pub(super) ahead: super::ahead::Limits,
     /// Calls that wait for locks.
-    pub(super) asked: super::asked::Asked,
+    pub(super) pinned_pages: super::pinned_pages::PinnedPages,
     /// Dirty bytes of all OSTs together, and how many there may be (`max_dirty_mb`).
     pub(super) dirty: AtomicU64,
     pub(super) dirty_max: AtomicU64,
@@ -72,10 +72,10 @@ pub struct Osc {
     pub(super) keeper: Keeper,
     pub(super) shared: Arc<Shared>,
     pub(super) channel: Arc<dyn Channel>,
-    locks: OnceLock<Arc<LockSpace>>,
+    locks: OnceLock<Arc<ClientNamespace>>,
     pub(super) space: Mutex<Space>,
-    pub(super) terms: Mutex<Terms>,
-    pub(super) later: Later,
+    pub(super) limits: Mutex<NegotiatedLimits>,
+    pub(super) writeback_queue: WritebackQueue,
     objects: Mutex<Objects>,
     /// Objects of files that are gone; see [`super::gone`].
     pub(super) gone: Mutex<Vec<ResourceName>>,
@@ -89,7 +89,7 @@ struct Objects {
     used: HashMap<ResourceName, Weak<Object>>,
     /// Size and times under a lock that is still cached, so that the next user need not ask for
     /// them. An entry goes when any lock on its resource does: there are no more than locks.
-    left: HashMap<ResourceName, Known>,
+    left: HashMap<ResourceName, KnownAttributes>,
 }
 
 impl Osc {
@@ -101,8 +101,8 @@ impl Osc {
             locks: OnceLock::new(),
             // Nothing is promised before [`Osc::connected`].
             space: Mutex::default(),
-            terms: Mutex::default(),
-            later: Later::default(),
+            limits: Mutex::default(),
+            writeback_queue: WritebackQueue::default(),
             objects: Mutex::default(),
             gone: Mutex::default(),
             tuning: Tuning::default(),
@@ -111,7 +111,7 @@ impl Osc {
     }
 
     /// Joins the lock space, which needs the OSC to be made.
-    pub(super) fn attach(&self, locks: Arc<LockSpace>) {
+    pub(super) fn attach(&self, locks: Arc<ClientNamespace>) {
         let _ = self.locks.set(locks);
     }
 
@@ -119,7 +119,7 @@ impl Osc {
     ///
     /// # Panics
     /// Never: [`super::Osts::add`] attaches them before it hands the OSC out.
-    pub(super) fn locks(&self) -> &Arc<LockSpace> {
+    pub(super) fn locks(&self) -> &Arc<ClientNamespace> {
         self.locks.get().expect("attached when the OSC was made")
     }
 
@@ -171,7 +171,7 @@ impl Osc {
     pub(super) fn object_or_new(
         &self,
         resource: ResourceName,
-        make: impl FnOnce(Option<Known>) -> Object,
+        make: impl FnOnce(Option<KnownAttributes>) -> Object,
     ) -> Arc<Object> {
         let mut objects = self.objects.lock();
         if let Some(object) = objects.used.get(&resource).and_then(Weak::upgrade) {
@@ -185,7 +185,7 @@ impl Osc {
     }
 
     /// The object is not in use any more; `known` is what the OST has told of it.
-    pub(super) fn leave(&self, resource: ResourceName, known: Option<Known>) {
+    pub(super) fn leave(&self, resource: ResourceName, known: Option<KnownAttributes>) {
         let mut objects = self.objects.lock();
         if objects.used.get(&resource).is_none_or(|object| object.strong_count() > 0) {
             return;
@@ -235,7 +235,7 @@ impl Osc {
             // Locks on the objects of an OST are asked for by objects in use alone.
             None if self.keeper == Keeper::Ost => {}
             None => {
-                if let Some(known) = Known::told(value) {
+                if let Some(known) = KnownAttributes::from_lvb(value) {
                     objects.left.insert(resource, known);
                 }
             }
@@ -264,23 +264,28 @@ fn extent_of(part: &Policy) -> Extent {
     }
 }
 
-impl Protected for Pages {
-    fn lose(&self, _: &Arc<LockSpace>, lost: Lost) -> BoxFuture<'static, ()> {
-        let object = self.0.upgrade().and_then(|osc| osc.object_losing(lost.resource));
+impl CoveredCache for Pages {
+    fn revoke(&self, _: &Arc<ClientNamespace>, revocation: Revocation) -> BoxFuture<'static, ()> {
+        let object = self.0.upgrade().and_then(|osc| osc.object_losing(revocation.resource));
         Box::pin(async move {
             if let Some(object) = object {
-                let is_writer = matches!(lost.mode, LockMode::Pw | LockMode::Ex | LockMode::Group);
-                object.lose(extent_of(&lost.part), is_writer, lost.discard).await;
+                let is_writer =
+                    matches!(revocation.mode, LockMode::Pw | LockMode::Ex | LockMode::Group);
+                object.lose(extent_of(&revocation.part), is_writer, revocation.discard).await;
             }
         })
     }
 
-    fn void(&self, _: &Arc<LockSpace>, lost: Lost) -> BoxFuture<'static, ()> {
-        let object = self.0.upgrade().and_then(|osc| osc.object_losing(lost.resource));
+    fn invalidate(
+        &self,
+        _: &Arc<ClientNamespace>,
+        revocation: Revocation,
+    ) -> BoxFuture<'static, ()> {
+        let object = self.0.upgrade().and_then(|osc| osc.object_losing(revocation.resource));
         Box::pin(async move {
             if let Some(object) = object {
-                object.note_loss(extent_of(&lost.part));
-                object.lose(extent_of(&lost.part), true, true).await;
+                object.note_loss(extent_of(&revocation.part));
+                object.lose(extent_of(&revocation.part), true, true).await;
             }
         })
     }

@@ -14,13 +14,13 @@ use sheen_wire::connect::ObdConnectData;
 use sheen_wire::ost::OstId;
 
 use super::ahead::Limits;
-use super::asked::{Asking, HeldPages};
 use super::file::File;
 use super::mdt::{InodeLocks, Inodes};
-use super::object::{Object, State};
+use super::object::{Object, ObjectState};
 use super::osc::{Keeper, Osc, Pages, Shared};
-use super::{AddedMdt, DataEvents, DataFile, DataPath, FileLayout, Seen};
-use crate::locks::{LockSpace, Protected};
+use super::pinned_pages::{PinGuard, PinnedRange};
+use super::{AddedMdt, DataEvents, DataFile, DataPath, FileLayout, LayoutVersion};
+use crate::locks::{ClientNamespace, CoveredCache};
 
 /// The data path of one mount.
 pub struct Osts {
@@ -38,7 +38,7 @@ impl Osts {
             events: Mutex::new(None),
             keep_garbled: std::sync::OnceLock::new(),
             ahead: Limits::default(),
-            asked: super::asked::Asked::default(),
+            pinned_pages: super::pinned_pages::PinnedPages::default(),
             dirty: AtomicU64::new(0),
             dirty_max: AtomicU64::new(u64::MAX),
             relieved: tokio::sync::Notify::new(),
@@ -65,11 +65,11 @@ impl Osts {
         name: String,
         channel: Arc<dyn Channel>,
         config: Config,
-    ) -> Arc<LockSpace> {
+    ) -> Arc<ClientNamespace> {
         let osc = Osc::new(Keeper::Ost, Arc::clone(&self.shared), Arc::clone(&channel));
         let protected = Arc::new(Pages(Arc::downgrade(&osc)));
         let world = self.shared.world.clone();
-        let locks = LockSpace::new(name, world, channel, config, protected);
+        let locks = ClientNamespace::new(name, world, channel, config, protected);
         osc.attach(Arc::clone(&locks));
         self.table.write().insert(index, osc);
         locks
@@ -99,14 +99,14 @@ impl Osts {
         &self,
         fid: Fid,
         layout: Arc<FileLayout>,
-        seen: Seen,
+        layout_version: LayoutVersion,
     ) -> Result<File, Errno> {
         let object = |(mapping, stripe): (Mapping, Option<Stripe>)| match stripe {
             Some(stripe) => self.object(fid, mapping, stripe),
             None => self.mdt_object(fid, mapping),
         };
         let objects = layout.objects().map(object).collect::<Result<Vec<_>, _>>()?;
-        Ok(File::new(layout, objects, seen))
+        Ok(File::new(layout, objects, layout_version))
     }
 
     /// Every OST, with its number.
@@ -144,7 +144,7 @@ impl Osts {
             resource,
             file: fid,
             mapping,
-            state: Mutex::new(State::fresh(known)),
+            state: Mutex::new(ObjectState::fresh(known)),
             changed: tokio::sync::Notify::new(),
         }))
     }
@@ -163,7 +163,7 @@ impl DataPath for Osts {
         name: String,
         channel: Arc<dyn Channel>,
         config: Config,
-    ) -> Arc<LockSpace> {
+    ) -> Arc<ClientNamespace> {
         self.add(index, name, channel, config)
     }
 
@@ -179,12 +179,12 @@ impl DataPath for Osts {
         name: String,
         channel: Arc<dyn Channel>,
         config: Config,
-        inodes: Arc<dyn Protected>,
+        inodes: Arc<dyn CoveredCache>,
     ) -> AddedMdt {
         let osc = Osc::new(Keeper::Mdt, Arc::clone(&self.shared), Arc::clone(&channel));
         let protected = Arc::new(InodeLocks { pages: Pages(Arc::downgrade(&osc)), inodes });
         let world = self.shared.world.clone();
-        let locks = LockSpace::new(name, world, channel, config, protected);
+        let locks = ClientNamespace::new(name, world, channel, config, protected);
         osc.attach(Arc::clone(&locks));
         self.mdts.write().insert(index, Arc::clone(&osc));
         AddedMdt { locks, data: Arc::new(Inodes(osc)) }
@@ -196,8 +196,8 @@ impl DataPath for Osts {
         }
     }
 
-    fn asking(&self, file: Fid, held: HeldPages) -> Option<Asking<'_>> {
-        Some(self.shared.asked.ask(file, held))
+    fn pin_pages(&self, file: Fid, held: PinnedRange) -> Option<PinGuard<'_>> {
+        Some(self.shared.pinned_pages.pin(file, held))
     }
 
     fn gone(&self, layout: &FileLayout) {
@@ -221,9 +221,9 @@ impl DataPath for Osts {
         &self,
         fid: Fid,
         layout: Arc<FileLayout>,
-        seen: Seen,
+        layout_version: LayoutVersion,
     ) -> Result<Arc<dyn DataFile>, Errno> {
-        Ok(Arc::new(self.file_on(fid, layout, seen)?))
+        Ok(Arc::new(self.file_on(fid, layout, layout_version)?))
     }
 
     fn sync_all(&self) -> BoxFuture<'static, Result<(), Errno>> {
@@ -247,7 +247,7 @@ impl DataPath for Osts {
                 osc.flush_all().await;
             }
             for osc in osts {
-                osc.locks().clear_unused();
+                osc.locks().cancel_unused();
             }
         })
     }

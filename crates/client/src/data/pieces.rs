@@ -8,10 +8,10 @@ use sheen_layout::{Place, PlacedPiece};
 use sheen_types::{Errno, Extent, LockMode};
 
 use super::How;
-use super::asked::{Asking, HeldPages};
-use super::course::Refusal;
 use super::file::File;
-use super::object::{Debt, Lease, Object};
+use super::layout_guard::Refusal;
+use super::object::{Lease, Object, PendingInvalidation};
+use super::pinned_pages::{PinGuard, PinnedRange};
 use super::read::{trim, zeros};
 use crate::join;
 
@@ -33,15 +33,15 @@ impl File {
         // What an object does not have is a hole, unless the file ends before it, or it was written
         // since: what a size counts that was told before is there for a second read.
         // Not waiting for pages that the kernel owes, as attributes do: it holds those of this read.
-        let asking = how.held.map(|held| self.asking(held));
+        let pin_guard = how.held.map(|held| self.pin_pages(held));
         self.ask_size().await?;
         // Objects that are another file's by now tell nothing.
-        self.seen.check()?;
+        self.layout_version.check()?;
         let there = self.known_size().saturating_sub(offset).min(length);
         if there > sure {
             (out, _) = self.read_once(offset, there, how, false).await?;
         }
-        drop(asking);
+        drop(pin_guard);
         // From here on a lock that goes waits for the pages again; one that has not is counted.
         if let Some(held) = how.held
             && self.losses() != losses
@@ -59,17 +59,17 @@ impl File {
         &self,
         offset: u64,
         length: u64,
-        (how, held): (How, HeldPages),
+        (how, held): (How, PinnedRange),
     ) -> Result<Vec<Bytes>, Refusal> {
         let range = Extent::of_length(offset, length).ok_or(Errno::EOVERFLOW)?;
-        let asking = self.asking(held);
+        let pin_guard = self.pin_pages(held);
         self.ask_size().await?;
         let leases = self.lease_all(range, LockMode::Pr).await?;
         let (mut out, _) = self.read_once(offset, length, how, true).await?;
         let there = self.known_size().saturating_sub(offset).min(length);
-        drop(asking);
+        drop(pin_guard);
         drop(leases);
-        self.seen.check()?;
+        self.layout_version.check()?;
         trim(&mut out, there);
         Ok(out)
     }
@@ -122,17 +122,17 @@ impl File {
     ) -> Result<Vec<Result<Vec<Bytes>, Refusal>>, Refusal> {
         let all = |is_leased| pieces.iter().map(move |it| self.read_piece(it, how, is_leased));
         let losses = self.losses();
-        let asking = how.held.map(|held| self.asking(held));
+        let pin_guard = how.held.map(|held| self.pin_pages(held));
         let read = join::all(all(false).collect()).await;
-        drop(asking);
+        drop(pin_guard);
         // From here on a lock that goes waits for the pages again; one that has not is counted.
         let (Some(held), false) = (how.held, self.losses() == losses) else {
             return Ok(read);
         };
-        let asking = self.asking(held);
+        let pin_guard = self.pin_pages(held);
         let leases = self.lease_all(range, LockMode::Pr).await?;
         let read = join::all(all(true).collect()).await;
-        drop(asking);
+        drop(pin_guard);
         drop(leases);
         Ok(read)
     }
@@ -149,7 +149,7 @@ impl File {
         let (start, end) = (piece.object_offset, piece.object_offset + piece.length);
         match is_leased {
             true => Ok(object.read_leased(start, end, how).await?),
-            false => object.read(start, end, how, &self.seen).await,
+            false => object.read(start, end, how, &self.layout_version).await,
         }
     }
 
@@ -185,7 +185,7 @@ impl File {
                 let object = object.ok_or(Errno::EIO)?;
                 match is_leased {
                     true => Ok(object.write_leased(at, part, owner, how).await?),
-                    false => object.write(at, part, owner, how, &self.seen).await,
+                    false => object.write(at, part, owner, how, &self.layout_version).await,
                 }
             }
         };
@@ -193,7 +193,7 @@ impl File {
             [piece] => one(piece).await,
             pieces => {
                 let losses = self.losses();
-                let _asking = how.held.map(|held| self.asking(held));
+                let _pin_guard = how.held.map(|held| self.pin_pages(held));
                 let written = join::all_ok(pieces.iter().map(one).collect()).await;
                 if !is_leased && self.losses() != losses {
                     self.drop_pages(offset, data.len() as u64).await;
@@ -212,9 +212,9 @@ impl File {
     }
 
     /// The kernel holds these pages for a call that may have to wait for locks.
-    pub(super) fn asking(&self, held: HeldPages) -> Option<Asking<'_>> {
+    pub(super) fn pin_pages(&self, held: PinnedRange) -> Option<PinGuard<'_>> {
         let object = self.objects.first()?;
-        Some(object.osc.shared.asked.ask(object.file, held))
+        Some(object.osc.shared.pinned_pages.pin(object.file, held))
     }
 
     /// Refuses bytes for which there are no objects, now or ever.
@@ -241,12 +241,12 @@ impl File {
         owner: (u32, u32),
         how: How,
     ) -> Result<u64, Refusal> {
-        let turn = self.seen.course.append.lock().await;
+        let turn = self.layout_version.layout_guard.append.lock().await;
         let losses = self.losses();
         let leases = self.lease_all(Extent::ALL, LockMode::Pw).await?;
         for object in self.objects.iter() {
-            let is_told = object.state.lock().is_told;
-            if !is_told {
+            let is_from_ost = object.state.lock().is_from_ost;
+            if !is_from_ost {
                 object.glimpse().await?;
             }
         }
@@ -256,15 +256,17 @@ impl File {
         self.check_end(offset, length)?;
         self.check_objects(offset, length)?;
         // From when the size counts these bytes until such a page is gone.
-        let debts: Vec<Debt> = self.objects.iter().map(Debt::new).collect();
+        let pending: Vec<PendingInvalidation> =
+            self.objects.iter().map(PendingInvalidation::new).collect();
         self.write_pieces(offset, data, owner, how, true).await?;
-        let end_was_read = self.seen.course.end_was_read.swap(false, Ordering::AcqRel);
+        let end_was_read =
+            self.layout_version.layout_guard.end_was_read.swap(false, Ordering::AcqRel);
         let dropped = end_was_read || offset != thought || losses != self.losses();
         let (first, last) = (offset.min(thought), offset.max(thought));
         if dropped {
             self.drop_pages(first, last - first + length).await;
         }
-        drop((debts, leases, turn));
+        drop((pending, leases, turn));
         if dropped {
             self.pages_given_up().await;
         }
@@ -276,7 +278,7 @@ impl File {
         // In stripe order: two appenders that each hold what the other waits for would never end.
         for object in self.objects.iter() {
             if let Some(range) = object.mapping.lock_extent(extent) {
-                leases.push(object.lease(range, mode, None, &self.seen).await?);
+                leases.push(object.lease(range, mode, None, &self.layout_version).await?);
             }
         }
         Ok(leases)

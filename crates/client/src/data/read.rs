@@ -9,10 +9,10 @@ use sheen_wire::md::Valid;
 use sheen_wire::messages::OstRead;
 use sheen_wire::ost::{BrwFlags, NiobufRemote, ObdIoobj, ObdoFlags, OstBody};
 
-use super::course::{Refusal, Seen};
-use super::meanwhile::Reading;
+use super::layout_guard::{LayoutVersion, Refusal};
+use super::negotiated_limits::{NegotiatedLimits, max_brw};
 use super::object::Object;
-use super::terms::{Terms, max_brw};
+use super::writes_during_reads::ReadInFlight;
 use super::{Garbled, How};
 use crate::call::{self, need};
 
@@ -34,10 +34,10 @@ impl Object {
         start: u64,
         end: u64,
         how: How,
-        seen: &Seen,
+        layout_version: &LayoutVersion,
     ) -> Result<Vec<Bytes>, Refusal> {
         let extent = Extent { start, end: end - 1 };
-        let lease = self.lease(extent, LockMode::Pr, how.held, seen).await?;
+        let lease = self.lease(extent, LockMode::Pr, how.held, layout_version).await?;
         let read = self.read_leased(start, end, how).await;
         drop(lease);
         Ok(read?)
@@ -70,7 +70,7 @@ impl Object {
             let fetched = self.fetch(out.at, self.end_of_data(out.at, end)).await?;
             out.extend(fetched);
         }
-        Ok(reading.brings(out.pieces))
+        Ok(reading.merge(out.pieces))
     }
 
     /// Where to stop fetching `start..end`: at once, if a lock keeps others from moving the object's end
@@ -87,11 +87,11 @@ impl Object {
         self: &Arc<Self>,
         start: u64,
         end: u64,
-        seen: &Seen,
+        layout_version: &LayoutVersion,
     ) -> Result<(), Refusal> {
         let extent = Extent { start, end: end - 1 };
         // The kernel has asked for none of it: whoever does, and waits for this, says so himself.
-        let lease = self.lease(extent, LockMode::Pr, None, seen).await?;
+        let lease = self.lease(extent, LockMode::Pr, None, layout_version).await?;
         let changes = {
             let state = self.state.lock();
             if state.dirty.overlaps(start, end) || state.writing.overlaps(start, end) {
@@ -117,7 +117,7 @@ impl Object {
 
     /// What we hold of the range, the newest of each byte, in order, and what will tell of bytes written since.
     /// Clean bytes are handed on: the caller keeps them.
-    fn held(self: &Arc<Self>, start: u64, end: u64) -> (Vec<(u64, Bytes)>, Reading) {
+    fn held(self: &Arc<Self>, start: u64, end: u64) -> (Vec<(u64, Bytes)>, ReadInFlight) {
         let mut state = self.state.lock();
         let mut merged = super::extents::Extents::default();
         let mut keep = |at, run| _ = merged.insert(at, run);
@@ -125,7 +125,7 @@ impl Object {
         state.clean.remove(start, end);
         state.writing.over(start, end, &mut keep);
         state.dirty.over(start, end, &mut keep);
-        let reading = Reading::begin(self, &mut state, start, end);
+        let reading = ReadInFlight::begin(self, &mut state, start, end);
         drop(state);
         let mut held = Vec::new();
         merged.over(start, end, |at, run| held.push((at, run)));
@@ -134,7 +134,7 @@ impl Object {
 
     /// `start..end` from the OST, in RPCs of at most a bulk each, one after the other's request.
     pub(super) async fn fetch(self: &Arc<Self>, start: u64, end: u64) -> Result<Vec<Bytes>, Errno> {
-        let bulk = self.osc.terms().read_bytes;
+        let bulk = self.osc.limits().read_bytes;
         let mut parts = Vec::new();
         let mut at = start;
         while at < end {
@@ -158,8 +158,8 @@ impl Object {
     async fn fetch_one(&self, offset: u64, length: usize) -> Result<Vec<Bytes>, Errno> {
         let clock = &self.osc.shared.world.clock;
         for _ in 0..=self.osc.resends() {
-            let terms = self.osc.terms();
-            let call = self.read_call(offset, length, &terms);
+            let limits = self.osc.limits();
+            let call = self.read_call(offset, length, &limits);
             let under_way = self.osc.io().read.begin(offset, length as u64);
             let begin = clock.now();
             let answer = call::call::<OstRead>(&*self.osc.channel, call).await;
@@ -176,7 +176,7 @@ impl Object {
             }
             trim(&mut pieces, got as u64);
             under_way.answered(clock.now().since(begin), got as u64);
-            let checksum = terms.checksum.filter(|_| oa.valid.contains(Valid::CKSUM));
+            let checksum = limits.checksum.filter(|_| oa.valid.contains(Valid::CKSUM));
             let sum = checksum.map(|checksum| checksum.of(&pieces));
             let Some(sum) = sum.filter(|sum| *sum != oa.nlink) else { return Ok(pieces) };
             tracing::warn!(file = %self.file, offset, "data changed on its way from the OST");
@@ -195,14 +195,14 @@ impl Object {
         Err(Errno::EIO)
     }
 
-    fn read_call(&self, offset: u64, length: usize, terms: &Terms) -> Call {
+    fn read_call(&self, offset: u64, length: usize, limits: &NegotiatedLimits) -> Call {
         let mut oa = self.obdo();
         oa.valid = Valid::ID | Valid::GROUP | Valid::FID | Valid::PARENT | Valid::FLAGS;
-        if let Some(checksum) = terms.checksum {
+        if let Some(checksum) = limits.checksum {
             oa.valid |= Valid::CKSUM;
             oa.flags |= checksum.flag();
         }
-        let is_short = length as u64 <= terms.short_io;
+        let is_short = length as u64 <= limits.short_io;
         if is_short {
             oa.flags |= ObdoFlags::SHORT_IO;
         }
@@ -210,7 +210,7 @@ impl Object {
             ost_body: OstBody { oa },
             obd_ioobj: vec![ObdIoobj {
                 oid: self.oi,
-                max_brw: max_brw(terms.read_bytes),
+                max_brw: max_brw(limits.read_bytes),
                 bufcnt: 1,
             }],
             niobuf_remote: vec![NiobufRemote { offset, len: length as u32, flags: BrwFlags::NONE }],

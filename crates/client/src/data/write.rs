@@ -10,11 +10,11 @@ use sheen_wire::md::Valid;
 use sheen_wire::messages::OstWrite;
 use sheen_wire::ost::{BrwFlags, NiobufRemote, ObdIoobj, Obdo, ObdoFlags, OstBody};
 
-use super::course::{Refusal, Seen};
 use super::extents::Run;
 use super::grant::Shortage;
+use super::layout_guard::{LayoutVersion, Refusal};
+use super::negotiated_limits::max_brw;
 use super::object::Object;
-use super::terms::max_brw;
 use super::{Garbled, How};
 use crate::call::{self, need};
 
@@ -32,12 +32,12 @@ impl Object {
         data: Bytes,
         owner: (u32, u32),
         how: How,
-        seen: &Seen,
+        layout_version: &LayoutVersion,
     ) -> Result<(), Refusal> {
         let length = data.len() as u64;
         let extent = Extent::of_length(offset, length).ok_or(Errno::EFBIG)?;
         let losses = self.state.lock().losses;
-        let lease = self.lease(extent, LockMode::Pw, how.held, seen).await?;
+        let lease = self.lease(extent, LockMode::Pw, how.held, layout_version).await?;
         self.write_leased(offset, data, owner, how).await?;
         if self.state.lock().losses != losses {
             self.drop_pages(extent, how.held).await;
@@ -91,7 +91,7 @@ impl Object {
             state.dirty.insert(offset, data.clone());
             state.clean.remove(offset, end);
             self.touch(&mut state, offset, data);
-            let is_full = state.dirty.bytes() >= self.osc.terms().bulk_bytes;
+            let is_full = state.dirty.bytes() >= self.osc.limits().bulk_bytes;
             let schedule = !is_full && !std::mem::replace(&mut state.scheduled, true);
             (is_full, schedule, is_pressed)
         };
@@ -106,7 +106,7 @@ impl Object {
         Ok(())
     }
 
-    fn touch(&self, state: &mut super::object::State, offset: u64, data: &Bytes) {
+    fn touch(&self, state: &mut super::object::ObjectState, offset: u64, data: &Bytes) {
         let end = offset + data.len() as u64;
         state.reads.note(offset, data);
         let now = self.osc.shared.world.clock.wall();
@@ -131,7 +131,7 @@ impl Object {
     ) -> Result<(), Errno> {
         let end = offset + data.len() as u64;
         self.drain(Extent { start: offset, end: end - 1 }).await;
-        let bulk = self.osc.terms().bulk_bytes as usize;
+        let bulk = self.osc.limits().bulk_bytes as usize;
         let mut at = 0;
         while at < data.len() {
             let part = data.slice(at..data.len().min(at + bulk));
@@ -150,7 +150,7 @@ impl Object {
     /// Writes everything dirty in the background, full RPCs at once.
     fn start_flush(self: &Arc<Self>) {
         let object = Arc::clone(self);
-        let bulk = self.osc.terms().bulk_bytes;
+        let bulk = self.osc.limits().bulk_bytes;
         let task = async move {
             while object.state.lock().dirty.bytes() >= bulk {
                 if !object.flush_some(Extent::ALL, bulk) {
@@ -198,9 +198,9 @@ impl Object {
             if state.dirty.bytes() < least {
                 return false;
             }
-            let super::object::State { dirty, writing, .. } = &mut *state;
+            let super::object::ObjectState { dirty, writing, .. } = &mut *state;
             let range = (extent.start, end);
-            let bulk = self.osc.terms().bulk_bytes;
+            let bulk = self.osc.limits().bulk_bytes;
             let taken = dirty.take(range, bulk, RUNS_MAX, |from, to| writing.overlaps(from, to));
             for (at, run) in &taken.0 {
                 writing.insert(*at, run.clone());
@@ -236,7 +236,7 @@ impl Object {
             match sent {
                 Ok(()) => state.unsynced = true,
                 // The size counts what is lost: the OST must be asked.
-                Err(_) => (state.sure_size, state.is_told) = (0, false),
+                Err(_) => (state.sure_size, state.is_from_ost) = (0, false),
             }
         }
         if sent.is_err() {
@@ -313,12 +313,12 @@ impl Object {
         let niobuf_remote = niobufs(runs, flags);
         let pieces: Vec<Bytes> = runs.iter().map(|(_, run)| run.clone()).collect();
         let length: u64 = pieces.iter().map(|piece| piece.len() as u64).sum();
-        let terms = self.osc.terms();
-        let is_short = length <= terms.short_io;
+        let limits = self.osc.limits();
+        let is_short = length <= limits.short_io;
         let mut oa = self.obdo();
         self.fill_grant(&mut oa, granted);
-        let sum = terms.checksum.map(|checksum| checksum.of(&pieces));
-        if let (Some(checksum), Some(sum)) = (terms.checksum, sum) {
+        let sum = limits.checksum.map(|checksum| checksum.of(&pieces));
+        if let (Some(checksum), Some(sum)) = (limits.checksum, sum) {
             oa.valid |= Valid::CKSUM;
             oa.flags |= checksum.flag();
             oa.nlink = sum;
@@ -326,7 +326,7 @@ impl Object {
         let mut request = OstWrite {
             obd_ioobj: vec![ObdIoobj {
                 oid: self.oi,
-                max_brw: max_brw(terms.bulk_bytes),
+                max_brw: max_brw(limits.bulk_bytes),
                 bufcnt: niobuf_remote.len() as u32,
             }],
             niobuf_remote,

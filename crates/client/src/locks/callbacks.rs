@@ -13,9 +13,9 @@ use sheen_wire::ldlm::{
 };
 use sheen_wire::messages::{LdlmEnqueue, Reply};
 
-use super::LockSpace;
+use super::ClientNamespace;
 
-impl LockSpace {
+impl ClientNamespace {
     /// `LDLM_BL_CALLBACK`: somebody wants what we hold.
     ///
     /// # Errors
@@ -23,22 +23,24 @@ impl LockSpace {
     pub fn on_blocking(self: &Arc<Self>, request: &LdlmRequest) -> Result<(), Errno> {
         let handle = first(request)?;
         let mut wanted = desc_of(&request.desc).ok_or(Errno::EPROTO)?;
-        if let Some(lock) = self.namespace.lock(handle).filter(|lock| self.gives_all(&lock.desc)) {
+        if let Some(lock) =
+            self.engine.lock(handle).filter(|lock| self.cancels_whole_lock(&lock.desc))
+        {
             wanted.policy = lock.desc.policy;
         }
         let flags = LockFlags(request.flags.0.into());
         let mut actions = Vec::new();
         let now = self.world.clock.now();
-        let known = self.namespace.blocking(now, handle, &wanted, flags, &mut actions);
+        let known = self.engine.blocking(now, handle, &wanted, flags, &mut actions);
         self.act(actions);
         known.map_err(|_| Errno::EINVAL)
     }
 
     /// Whether a lock that is wanted in part goes whole.
-    fn gives_all(&self, lock: &LockDesc) -> bool {
+    fn cancels_whole_lock(&self, lock: &LockDesc) -> bool {
         lock.granted == Some(LockMode::Pw)
             && lock.policy.inode_bits().contains(InodeBits::DOM)
-            && self.protected.gives_all(lock.resource)
+            && self.cache.cancels_whole_lock(lock.resource)
     }
 
     /// `LDLM_CP_CALLBACK`: a lock that waited is granted, with its value block if it has one.
@@ -57,12 +59,12 @@ impl LockSpace {
             None => false,
         };
         if waits && desc.granted.is_some() {
-            self.protected.learn(desc.resource, value);
+            self.cache.learn(desc.resource, value);
         }
         let flags = LockFlags(request.flags.0.into());
         let mut actions = Vec::new();
         let now = self.world.clock.now();
-        let known = self.namespace.completion(now, handle, &desc, flags, &mut actions);
+        let known = self.engine.completion(now, handle, &desc, flags, &mut actions);
         self.act(actions);
         known.map_err(|_| Errno::EINVAL)
     }
@@ -74,10 +76,10 @@ impl LockSpace {
     /// server.
     pub fn on_glimpse(self: &Arc<Self>, request: &LdlmRequest) -> Result<Bytes, Errno> {
         let handle = first(request)?;
-        let lock = self.namespace.lock(handle).ok_or(Errno::EINVAL)?;
-        let known = self.protected.glimpse(lock.desc.resource);
+        let lock = self.engine.lock(handle).ok_or(Errno::EINVAL)?;
+        let known = self.cache.glimpse(lock.desc.resource);
         let mut actions = Vec::new();
-        self.namespace.glimpsed(self.world.clock.now(), handle, &mut actions);
+        self.engine.glimpsed(self.world.clock.now(), handle, &mut actions);
         self.act(actions);
         known.ok_or(Errno::ELDLM_NO_LOCK_DATA)
     }
@@ -85,7 +87,7 @@ impl LockSpace {
     /// Whether a callback is about one of our locks.
     #[must_use]
     pub fn owns(&self, request: &LdlmRequest) -> bool {
-        first(request).is_ok_and(|handle| self.namespace.lock(handle).is_some())
+        first(request).is_ok_and(|handle| self.engine.lock(handle).is_some())
     }
 
     /// Whether `nid` may speak for the target.
@@ -96,14 +98,14 @@ impl LockSpace {
     /// The target has thrown us out.
     pub fn on_evicted(self: &Arc<Self>) {
         let mut actions = Vec::new();
-        self.namespace.evict(&mut actions);
+        self.engine.evict(&mut actions);
         self.act(actions);
     }
 
     /// Whether there is no lock, and none on its way to us or back.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        let gauges = self.namespace.gauges();
+        let gauges = self.engine.gauges();
         let cancels = self.cancels.lock();
         let has_told_all = cancels.handles.is_empty() && !cancels.sending;
         gauges.locks == 0 && gauges.resources == 0 && has_told_all
@@ -112,7 +114,7 @@ impl LockSpace {
     /// The target has restarted: our locks, to be told again over this connection.
     #[must_use]
     pub fn replays(self: &Arc<Self>, connection: u32) -> Vec<LockReplay> {
-        self.namespace
+        self.engine
             .begin_replay(connection)
             .into_iter()
             .map(|replay| self.replay(&replay))
@@ -129,15 +131,19 @@ impl LockSpace {
         }
         let request = LdlmEnqueue { dlm_req, ..LdlmEnqueue::default() };
         let call = Call { kind: CallKind::Recovery, ..Call::new(request) };
-        let space = Arc::downgrade(self);
-        LockReplay { call, done: Box::new(move |answer| replayed(&space, handle, answer)) }
+        let namespace = Arc::downgrade(self);
+        LockReplay { call, done: Box::new(move |answer| replayed(&namespace, handle, answer)) }
     }
 }
 
 /// The target's answer to a lock told again. One that it does not give back is void: it may have thrown
 /// us out before it restarted, and forgotten that; others have the lock since.
-fn replayed(space: &Weak<LockSpace>, handle: LockHandle, answer: Result<Answer, RpcError>) {
-    let Some(space) = space.upgrade() else { return };
+fn replayed(
+    namespace: &Weak<ClientNamespace>,
+    handle: LockHandle,
+    answer: Result<Answer, RpcError>,
+) {
+    let Some(namespace) = namespace.upgrade() else { return };
     let remote = match answer {
         Ok(answer) => match answer.reply {
             Reply::LdlmEnqueue(reply) => reply.dlm_rep.map(|reply: LdlmReply| reply.handle),
@@ -152,15 +158,15 @@ fn replayed(space: &Weak<LockSpace>, handle: LockHandle, answer: Result<Answer, 
         Err(RpcError::Errno(_) | RpcError::Protocol(_)) => None,
     };
     if let Some(remote) = remote {
-        if !space.namespace.replayed(handle, remote) {
-            space.cancel([remote]);
+        if !namespace.engine.replayed(handle, remote) {
+            namespace.cancel([remote]);
         }
         return;
     }
-    tracing::warn!(space = space.name, %handle, "the target does not give a lock back");
+    tracing::warn!(namespace = namespace.name, %handle, "the target does not give a lock back");
     let mut actions = Vec::new();
-    space.namespace.refused(handle, &mut actions);
-    space.act(actions);
+    namespace.engine.refused(handle, &mut actions);
+    namespace.act(actions);
 }
 
 fn first(request: &LdlmRequest) -> Result<LockHandle, Errno> {

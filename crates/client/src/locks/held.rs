@@ -9,12 +9,12 @@ use sheen_types::{Errno, InodeBits, LockHandle, LockMode, ResourceName};
 use sheen_wire::ldlm::{LdlmReply, LdlmRequest};
 use tokio::sync::oneshot;
 
-use super::{Ask, LockSpace, Waiter, callbacks};
+use super::{ClientNamespace, LockRequest, Waiter, callbacks};
 
 /// A lock in use. While it lives the lock is not given back; dropping it keeps the lock cached, or
 /// lets it go if somebody else wants it. Costs nothing but a map access at both ends.
-pub struct Held {
-    space: Arc<LockSpace>,
+pub struct HeldLock {
+    namespace: Arc<ClientNamespace>,
     handle: LockHandle,
     mode: LockMode,
     /// The mode in which the engine counts us as a user: the one asked for.
@@ -23,15 +23,15 @@ pub struct Held {
     resource: ResourceName,
 }
 
-impl Held {
+impl HeldLock {
     pub(super) fn new(
-        space: &Arc<LockSpace>,
+        namespace: &Arc<ClientNamespace>,
         resource: ResourceName,
         handle: LockHandle,
         (mode, counted): (LockMode, LockMode),
         policy: Policy,
     ) -> Self {
-        Self { space: Arc::clone(space), handle, mode, counted, policy, resource }
+        Self { namespace: Arc::clone(namespace), handle, mode, counted, policy, resource }
     }
 
     /// Our cookie of the lock.
@@ -67,47 +67,56 @@ impl Held {
     /// Whether the target still knows the lock, as far as we have heard.
     #[must_use]
     pub fn is_alive(&self) -> bool {
-        self.space.namespace.lock(self.handle).is_some()
+        self.namespace.engine.lock(self.handle).is_some()
     }
 
     /// Gives the lock back now instead of keeping it.
     pub fn give_back(mut self) {
         let handle = std::mem::take(&mut self.handle);
         let mut actions = Vec::new();
-        let now = self.space.world.clock.now();
-        self.space.namespace.dec_ref_and_cancel(now, handle, self.counted, &mut actions);
-        self.space.act(actions);
+        let now = self.namespace.world.clock.now();
+        self.namespace.engine.dec_ref_and_cancel(now, handle, self.counted, &mut actions);
+        self.namespace.act(actions);
     }
 }
 
-impl Drop for Held {
+impl Drop for HeldLock {
     fn drop(&mut self) {
         if self.handle == LockHandle(0) {
             return;
         }
         let mut actions = Vec::new();
-        let now = self.space.world.clock.now();
-        self.space.namespace.dec_ref(now, self.handle, self.counted, &mut actions);
-        self.space.act(actions);
+        let now = self.namespace.world.clock.now();
+        self.namespace.engine.dec_ref(now, self.handle, self.counted, &mut actions);
+        self.namespace.act(actions);
     }
 }
 
 /// A lock whose request is under way. Dropping it takes the request back: a lock that is granted
 /// after all goes back at once.
-pub struct Pending {
-    space: Arc<LockSpace>,
+pub struct PendingLock {
+    namespace: Arc<ClientNamespace>,
     handle: LockHandle,
-    ask: Ask,
+    request: LockRequest,
     answer: Option<oneshot::Receiver<Result<LockDesc, Errno>>>,
 }
 
-impl Pending {
-    pub(super) fn new(space: &Arc<LockSpace>, ask: Ask) -> Self {
-        let now = space.world.clock.now();
-        let handle = space.namespace.begin(now, ask.resource, ask.policy, ask.mode, ask.flags);
+impl PendingLock {
+    pub(super) fn new(namespace: &Arc<ClientNamespace>, request: LockRequest) -> Self {
+        let now = namespace.world.clock.now();
+        let handle = namespace.engine.begin(
+            now,
+            request.resource,
+            request.policy,
+            request.mode,
+            request.flags,
+        );
         let (waiter, answer) = oneshot::channel();
-        space.waiting.lock().insert(handle, Waiter { answer: Some(waiter), is_completed: false });
-        Self { space: Arc::clone(space), handle, ask, answer: Some(answer) }
+        namespace
+            .waiting
+            .lock()
+            .insert(handle, Waiter { answer: Some(waiter), is_completed: false });
+        Self { namespace: Arc::clone(namespace), handle, request, answer: Some(answer) }
     }
 
     /// Our cookie.
@@ -120,13 +129,13 @@ impl Pending {
     #[must_use]
     pub fn request(&self) -> LdlmRequest {
         let desc = LockDesc {
-            resource: self.ask.resource,
-            policy: self.ask.policy,
-            requested: self.ask.mode,
+            resource: self.request.resource,
+            policy: self.request.policy,
+            requested: self.request.mode,
             granted: None,
         };
         LdlmRequest::enqueue(
-            sheen_wire::ldlm::LockFlags(self.ask.flags.to_wire()),
+            sheen_wire::ldlm::LockFlags(self.request.flags.to_wire()),
             callbacks::wire_desc(&desc),
             self.handle,
         )
@@ -138,35 +147,39 @@ impl Pending {
     ///
     /// # Errors
     /// Why it will never be granted; `EPROTO` for a reply that describes no lock.
-    pub async fn granted(self, reply: &LdlmReply, connection: u32) -> Result<Option<Held>, Errno> {
+    pub async fn granted(
+        self,
+        reply: &LdlmReply,
+        connection: u32,
+    ) -> Result<Option<HeldLock>, Errno> {
         self.granted_with(reply, &Bytes::new(), connection).await
     }
 
-    /// As [`Pending::granted`], of a reply with the lock value block `value`.
+    /// As [`PendingLock::granted`], of a reply with the lock value block `value`.
     pub(crate) async fn granted_with(
         mut self,
         reply: &LdlmReply,
         value: &Bytes,
         connection: u32,
-    ) -> Result<Option<Held>, Errno> {
+    ) -> Result<Option<HeldLock>, Errno> {
         // The value of a lock that the restart took may be older than what others wrote since.
-        if reply.handle == LockHandle(0) || self.space.namespace.has_replayed_since(connection) {
+        if reply.handle == LockHandle(0) || self.namespace.engine.has_replayed_since(connection) {
             return Ok(None);
         }
         let desc = callbacks::desc_of(&reply.desc).ok_or(Errno::EPROTO)?;
         // Of a lock that has to wait the reply tells what was true before its former holder gave it
         // back.
         if desc.granted.is_some() && !self.is_completed() {
-            self.space.protected.learn(desc.resource, value);
+            self.namespace.cache.learn(desc.resource, value);
         }
         let flags = LockFlags(reply.flags.0.into());
         let reply = Reply { remote_handle: reply.handle, desc, flags, connection };
         let mut actions = Vec::new();
-        let now = self.space.world.clock.now();
-        let info = self.space.namespace.replied(now, self.handle, &reply, &mut actions);
-        self.space.act(actions);
+        let now = self.namespace.world.clock.now();
+        let info = self.namespace.engine.replied(now, self.handle, &reply, &mut actions);
+        self.namespace.act(actions);
         let info = info.map_err(|_| {
-            tracing::warn!(space = self.space.name(), lock = %self.handle, "reply for no lock");
+            tracing::warn!(namespace = self.namespace.name(), lock = %self.handle, "reply for no lock");
             Errno::EIO
         })?;
         let Some(info) = info else { return Ok(None) };
@@ -174,17 +187,17 @@ impl Pending {
             Some(_) => info.desc,
             None => self.wait().await?,
         };
-        self.space.waiting.lock().remove(&self.handle);
+        self.namespace.waiting.lock().remove(&self.handle);
         self.answer = None;
         let mode = desc.granted.unwrap_or(desc.requested);
-        let (space, handle) = (Arc::clone(&self.space), self.handle);
-        space.shrink();
-        let modes = (mode, self.ask.mode);
-        Ok(Some(Held::new(&space, desc.resource, handle, modes, desc.policy)))
+        let (namespace, handle) = (Arc::clone(&self.namespace), self.handle);
+        namespace.shrink();
+        let modes = (mode, self.request.mode);
+        Ok(Some(HeldLock::new(&namespace, desc.resource, handle, modes, desc.policy)))
     }
 
     fn is_completed(&self) -> bool {
-        let waiting = self.space.waiting.lock();
+        let waiting = self.namespace.waiting.lock();
         waiting.get(&self.handle).is_some_and(|waiter| waiter.is_completed)
     }
 
@@ -194,7 +207,7 @@ impl Pending {
             Ok(Ok(desc)) => Ok(desc),
             Ok(Err(errno)) => {
                 // The engine has forgotten the lock already.
-                self.space.waiting.lock().remove(&self.handle);
+                self.namespace.waiting.lock().remove(&self.handle);
                 self.answer = None;
                 Err(errno)
             }
@@ -203,19 +216,19 @@ impl Pending {
     }
 }
 
-impl Drop for Pending {
+impl Drop for PendingLock {
     fn drop(&mut self) {
         if self.answer.take().is_none() {
             return;
         }
-        self.space.waiting.lock().remove(&self.handle);
+        self.namespace.waiting.lock().remove(&self.handle);
         let mut actions = Vec::new();
         // The server may have it on its list already: it must hear that nobody waits any more.
-        let lock = self.space.namespace.lock(self.handle);
+        let lock = self.namespace.engine.lock(self.handle);
         if let Some(lock) = lock.filter(|lock| lock.remote_handle != LockHandle(0)) {
-            self.space.cancel([lock.remote_handle]);
+            self.namespace.cancel([lock.remote_handle]);
         }
-        self.space.namespace.failed(self.handle, Errno::EINTR, &mut actions);
-        self.space.act(actions);
+        self.namespace.engine.failed(self.handle, Errno::EINTR, &mut actions);
+        self.namespace.act(actions);
     }
 }

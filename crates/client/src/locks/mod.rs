@@ -1,9 +1,9 @@
 //! The locks one target has granted to us, and the talk with the target about them.
 //!
-//! A [`LockSpace`] joins ldlm's [`Namespace`] (which decides) with the target's channel (which
-//! talks) and a [`Protected`] (which holds what the locks cover: the inode cache, the page cache). It
+//! A [`ClientNamespace`] joins ldlm's [`Namespace`] (which decides) with the target's channel (which
+//! talks) and a [`CoveredCache`] (which holds what the locks cover: the inode cache, the page cache). It
 //! owns no cached data itself. What always holds: a lock is given back only after
-//! [`Protected::lose`] has ended for all it covered; a [`Held`] lock is never given back before it is
+//! [`CoveredCache::revoke`] has ended for all it covered; a [`HeldLock`] lock is never given back before it is
 //! dropped.
 //!
 //! Costs: a lock found costs no RPC and no allocation; an enqueue one RPC; cancels that come
@@ -28,7 +28,7 @@ use sheen_wire::ldlm::LdlmRequest;
 use sheen_wire::messages::{LdlmCancel, LdlmConvert, LdlmEnqueue};
 use tokio::sync::oneshot;
 
-pub use held::{Held, Pending};
+pub use held::{HeldLock, PendingLock};
 pub use router::CallbackRouter;
 pub use sheen_ldlm::client::{CachePolicy, Gauges, Namespace};
 
@@ -45,7 +45,7 @@ const DROPPED_WITHIN: Duration = Duration::from_secs(1);
 
 /// What a lock's end takes away.
 #[derive(Clone, Copy, Debug)]
-pub struct Lost {
+pub struct Revocation {
     /// On what.
     pub resource: ResourceName,
     /// The mode it was held in: below PW nothing is dirty.
@@ -57,13 +57,21 @@ pub struct Lost {
 }
 
 /// Holds what locks cover.
-pub trait Protected: Send + Sync {
+pub trait CoveredCache: Send + Sync {
     /// A lock goes: writes back what is dirty, drops what no other lock of `locks` covers, and tells
     /// whoever keeps copies. The lock goes back when the future is done.
-    fn lose(&self, locks: &Arc<LockSpace>, lost: Lost) -> BoxFuture<'static, ()>;
+    fn revoke(
+        &self,
+        locks: &Arc<ClientNamespace>,
+        revocation: Revocation,
+    ) -> BoxFuture<'static, ()>;
 
     /// The target has forgotten us: everything cached under this is void. Nothing can be written.
-    fn void(&self, locks: &Arc<LockSpace>, lost: Lost) -> BoxFuture<'static, ()>;
+    fn invalidate(
+        &self,
+        locks: &Arc<ClientNamespace>,
+        revocation: Revocation,
+    ) -> BoxFuture<'static, ()>;
 
     /// A lock on `resource` comes with this value block, or with an empty one. Said before anybody can find the lock: who
     /// uses it may rely on the value, and on nothing older coming later.
@@ -73,7 +81,7 @@ pub trait Protected: Send + Sync {
 
     /// Somebody wants a part of a lock under which data may be written: whether nobody here needs the
     /// rest, so that whoever is coming need not ask again for that.
-    fn gives_all(&self, resource: ResourceName) -> bool {
+    fn cancels_whole_lock(&self, resource: ResourceName) -> bool {
         let _ = resource;
         false
     }
@@ -91,7 +99,7 @@ pub trait Protected: Send + Sync {
 
 /// What to ask for.
 #[derive(Clone, Copy, Debug)]
-pub struct Ask {
+pub struct LockRequest {
     /// On what.
     pub resource: ResourceName,
     /// Which part.
@@ -103,12 +111,12 @@ pub struct Ask {
 }
 
 /// One target's locks.
-pub struct LockSpace {
+pub struct ClientNamespace {
     name: String,
     world: World,
     channel: Arc<dyn Channel>,
-    namespace: Namespace,
-    protected: Arc<dyn Protected>,
+    engine: Namespace,
+    cache: Arc<dyn CoveredCache>,
     waiting: Mutex<HashMap<LockHandle, Waiter>>,
     cancels: Mutex<Cancels>,
     shrink_batch: AtomicUsize,
@@ -116,7 +124,7 @@ pub struct LockSpace {
     drops_before_replay: AtomicBool,
 }
 
-/// Who waits for a lock; stays until its [`Pending`] is done.
+/// Who waits for a lock; stays until its [`PendingLock`] is done.
 struct Waiter {
     /// Taken when there is an answer.
     answer: Option<oneshot::Sender<Result<LockDesc, Errno>>>,
@@ -133,18 +141,18 @@ struct Cancels {
 
 /// Flushes of locks that an operation gives back early. If the operation is given up before they are
 /// done, they go on by themselves.
-struct Leaving<'a> {
-    space: &'a Arc<LockSpace>,
+struct EarlyCancels<'a> {
+    namespace: &'a Arc<ClientNamespace>,
     actions: Vec<Action>,
 }
 
-impl Drop for Leaving<'_> {
+impl Drop for EarlyCancels<'_> {
     fn drop(&mut self) {
-        self.space.act(std::mem::take(&mut self.actions));
+        self.namespace.act(std::mem::take(&mut self.actions));
     }
 }
 
-impl LockSpace {
+impl ClientNamespace {
     /// The locks of the target behind `channel`; `name` is for operators.
     #[must_use]
     pub fn new(
@@ -152,14 +160,14 @@ impl LockSpace {
         world: World,
         channel: Arc<dyn Channel>,
         config: Config,
-        protected: Arc<dyn Protected>,
+        cache: Arc<dyn CoveredCache>,
     ) -> Arc<Self> {
         Arc::new(Self {
             name,
             world,
             channel,
-            namespace: Namespace::new(config),
-            protected,
+            engine: Namespace::new(config),
+            cache,
             waiting: Mutex::default(),
             cancels: Mutex::default(),
             shrink_batch: AtomicUsize::new(SHRINK_BATCH),
@@ -176,8 +184,8 @@ impl LockSpace {
 
     /// The engine, for counts and limits.
     #[must_use]
-    pub fn namespace(&self) -> &Namespace {
-        &self.namespace
+    pub fn engine(&self) -> &Namespace {
+        &self.engine
     }
 
     /// The clock and tasks.
@@ -191,16 +199,16 @@ impl LockSpace {
         &self.channel
     }
 
-    /// A lock that we have and that covers this; `None` if we must ask.
+    /// A lock that we have and that covers this; `None` if we must request.
     #[must_use]
     pub fn find(
         self: &Arc<Self>,
         resource: ResourceName,
         policy: Policy,
         mode: LockMode,
-    ) -> Option<Held> {
-        let matched = self.namespace.find(&Want { resource, policy, mode, or_waiting: false })?;
-        Some(Held::new(
+    ) -> Option<HeldLock> {
+        let matched = self.engine.find(&Want { resource, policy, mode, or_waiting: false })?;
+        Some(HeldLock::new(
             self,
             resource,
             matched.handle,
@@ -212,7 +220,7 @@ impl LockSpace {
     /// Whether a lock that we have covers this now.
     #[must_use]
     pub fn covers(&self, resource: ResourceName, policy: Policy, mode: LockMode) -> bool {
-        self.namespace.peek(&Want { resource, policy, mode, or_waiting: false }).is_some()
+        self.engine.peek(&Want { resource, policy, mode, or_waiting: false }).is_some()
     }
 
     /// Which of `bits` of an inode locks of ours cover, each by some lock.
@@ -228,27 +236,32 @@ impl LockSpace {
     ///
     /// # Errors
     /// `EAGAIN` if it would wait and must not, `EDEADLK`; what the target answers.
-    pub async fn enqueue(self: &Arc<Self>, ask: Ask) -> Result<Held, Errno> {
-        self.enqueue_with(ask, Vec::new()).await
+    pub async fn enqueue(self: &Arc<Self>, request: LockRequest) -> Result<HeldLock, Errno> {
+        self.enqueue_with(request, Vec::new()).await
     }
 
-    /// As [`LockSpace::enqueue`], giving unused locks of ours back with the same request that would
+    /// As [`ClientNamespace::enqueue`], giving unused locks of ours back with the same request that would
     /// stand in its way: the target need not call them back first.
     ///
     /// # Errors
-    /// As [`LockSpace::enqueue`].
-    pub async fn enqueue_instead(self: &Arc<Self>, ask: Ask) -> Result<Held, Errno> {
-        let early = self.cancel_early(&[(ask.resource, ask.mode, ask.policy.inode_bits())]).await;
-        self.enqueue_with(ask, early).await
+    /// As [`ClientNamespace::enqueue`].
+    pub async fn enqueue_with_early_cancel(
+        self: &Arc<Self>,
+        request: LockRequest,
+    ) -> Result<HeldLock, Errno> {
+        let early = self
+            .cancel_early(&[(request.resource, request.mode, request.policy.inode_bits())])
+            .await;
+        self.enqueue_with(request, early).await
     }
 
     async fn enqueue_with(
         self: &Arc<Self>,
-        ask: Ask,
+        request: LockRequest,
         mut early: Vec<LockHandle>,
-    ) -> Result<Held, Errno> {
+    ) -> Result<HeldLock, Errno> {
         loop {
-            let pending = self.begin(ask);
+            let pending = self.begin(request);
             let mut dlm_req = pending.request();
             match early.len() as u32 {
                 0 => dlm_req.count = 0,
@@ -272,8 +285,8 @@ impl LockSpace {
 
     /// Begins to ask for a lock; its request goes out with an intent of the caller's.
     #[must_use]
-    pub fn begin(self: &Arc<Self>, ask: Ask) -> Pending {
-        Pending::new(self, ask)
+    pub fn begin(self: &Arc<Self>, request: LockRequest) -> PendingLock {
+        PendingLock::new(self, request)
     }
 
     /// Prepares the cancels that an operation carries: all unused locks that stand in the way of
@@ -297,13 +310,13 @@ impl LockSpace {
     }
 
     /// Sets that.
-    pub fn cancel_early_or_not(&self, on: bool) {
+    pub fn set_cancels_early(&self, on: bool) {
         self.cancels_early.store(on, Ordering::Relaxed);
     }
 
     /// Whether unused locks are dropped instead of being told again to a restarted target
     /// (`cancel_unused_locks_before_replay`).
-    pub fn drop_before_replay_or_not(&self, on: bool) {
+    pub fn set_drops_before_replay(&self, on: bool) {
         self.drops_before_replay.store(on, Ordering::Relaxed);
     }
 
@@ -314,18 +327,18 @@ impl LockSpace {
         if !self.drops_before_replay.load(Ordering::Relaxed) {
             return;
         }
-        let mut unused = self.namespace.unused();
+        let mut unused = self.engine.unused();
         unused.retain(|lock| self.goes_before_replay(&lock.desc));
         let handles: Vec<LockHandle> = unused.iter().map(|lock| lock.handle).collect();
         let mut actions = Vec::new();
-        self.namespace.drop_untold(&handles, &mut actions);
+        self.engine.drop_untold(&handles, &mut actions);
         // Nothing is sent: it is dropped with the last of the tasks.
         let (done, dropped) = oneshot::channel::<()>();
         let done = Arc::new(done);
         for action in actions {
-            let (space, done) = (Arc::clone(self), Arc::clone(&done));
+            let (namespace, done) = (Arc::clone(self), Arc::clone(&done));
             let task = async move {
-                space.flush_untold(action).await;
+                namespace.flush_unreplayed(action).await;
                 drop(done);
             };
             self.world.tasks.spawn("lock before replay", Box::pin(task));
@@ -335,11 +348,11 @@ impl LockSpace {
         join::first(async { drop(dropped.await) }, late).await;
     }
 
-    async fn flush_untold(self: &Arc<Self>, action: Action) {
+    async fn flush_unreplayed(self: &Arc<Self>, action: Action) {
         let Action::Flush { handle, resource, mode, part, discard } = action else { return };
-        self.protected.lose(self, Lost { resource, mode, part, discard }).await;
+        self.cache.revoke(self, Revocation { resource, mode, part, discard }).await;
         let mut actions = Vec::new();
-        self.namespace.flushed(self.world.clock.now(), handle, &mut actions);
+        self.engine.flushed(self.world.clock.now(), handle, &mut actions);
         self.act(actions);
     }
 
@@ -350,7 +363,7 @@ impl LockSpace {
             Policy::InodeBits { bits, .. } => !bits.intersects(InodeBits::OPEN),
             Policy::Plain | Policy::Flock { .. } => false,
         };
-        is_kind && !self.protected.is_dirty(lock.resource)
+        is_kind && !self.cache.is_dirty(lock.resource)
     }
 
     async fn cancel_now(
@@ -360,25 +373,26 @@ impl LockSpace {
         let mut actions = Vec::new();
         let mut handles = Vec::new();
         for (resource, mode, bits) in wanted {
-            handles.extend(self.namespace.cancel_early(*resource, *mode, *bits, &mut actions));
+            handles.extend(self.engine.cancel_early(*resource, *mode, *bits, &mut actions));
         }
         let (mine, others): (Vec<_>, Vec<_>) = actions.into_iter().partition(
             |action| matches!(action, Action::Flush { handle, .. } if handles.contains(handle)),
         );
         self.act(others);
-        let mut leaving = Leaving { space: self, actions: mine };
-        while let Some(Action::Flush { resource, mode, part, discard, .. }) = leaving.actions.last()
+        let mut cancels = EarlyCancels { namespace: self, actions: mine };
+        while let Some(Action::Flush { resource, mode, part, discard, .. }) = cancels.actions.last()
         {
-            let lost = Lost { resource: *resource, mode: *mode, part: *part, discard: *discard };
-            self.protected.lose(self, lost).await;
-            leaving.actions.pop();
+            let revocation =
+                Revocation { resource: *resource, mode: *mode, part: *part, discard: *discard };
+            self.cache.revoke(self, revocation).await;
+            cancels.actions.pop();
         }
-        self.namespace.take_cancelled(&handles)
+        self.engine.take_cancelled(&handles)
     }
 
     /// Gives all unused locks on these resources back, what they covered first, in as few requests as
     /// they fit into.
-    pub async fn clear_unused_of(self: &Arc<Self>, resources: &[ResourceName]) {
+    pub async fn cancel_unused_on(self: &Arc<Self>, resources: &[ResourceName]) {
         let all = |resource: &ResourceName| (*resource, LockMode::Ex, InodeBits(u64::MAX));
         let wanted: Vec<_> = resources.iter().map(all).collect();
         let handles = self.cancel_now(&wanted).await;
@@ -386,23 +400,23 @@ impl LockSpace {
     }
 
     /// Gives all unused locks back and waits for what they covered to be written.
-    pub fn clear_unused(self: &Arc<Self>) {
+    pub fn cancel_unused(self: &Arc<Self>) {
         let mut actions = Vec::new();
-        self.namespace.clear_unused(&mut actions);
+        self.engine.clear_unused(&mut actions);
         self.act(actions);
     }
 
     /// From now on at most so many unused locks are kept, and for so long (`lru_size`,
     /// `lru_max_age`); what is beyond it now goes.
     pub fn limit_unused(self: &Arc<Self>, lru_size: usize, lru_max_age: Duration) {
-        self.namespace.set_limits(lru_size, lru_max_age);
-        self.give_back_old();
+        self.engine.set_limits(lru_size, lru_max_age);
+        self.cancel_aged();
     }
 
     /// Gives unused locks back that are too many or too old, however many there are.
-    pub fn give_back_old(self: &Arc<Self>) {
+    pub fn cancel_aged(self: &Arc<Self>) {
         let mut actions = Vec::new();
-        self.namespace.shrink(self.world.clock.now(), usize::MAX, &mut actions);
+        self.engine.shrink(self.world.clock.now(), usize::MAX, &mut actions);
         self.act(actions);
     }
 
@@ -420,7 +434,7 @@ impl LockSpace {
     /// Gives unused locks back if there are too many or they are too old.
     fn shrink(self: &Arc<Self>) {
         let mut actions = Vec::new();
-        self.namespace.shrink(self.world.clock.now(), self.shrink_batch(), &mut actions);
+        self.engine.shrink(self.world.clock.now(), self.shrink_batch(), &mut actions);
         self.act(actions);
     }
 
@@ -431,7 +445,7 @@ impl LockSpace {
                 Action::Granted { handle, desc } => self.wake(handle, Ok(desc)),
                 Action::Failed { handle, errno } => self.wake(handle, Err(errno)),
                 Action::Flush { handle, resource, mode, part, discard } => {
-                    self.flush(handle, Lost { resource, mode, part, discard });
+                    self.flush(handle, Revocation { resource, mode, part, discard });
                 }
                 Action::Cancel { remote_handle, .. } => self.cancel([remote_handle]),
                 Action::Convert { handle, remote_handle, drop, keep } => {
@@ -439,9 +453,9 @@ impl LockSpace {
                 }
                 Action::Invalidate { resource, policy, .. } => {
                     let mode = LockMode::Nl;
-                    let lost = Lost { resource, mode, part: policy, discard: true };
-                    let void = self.protected.void(self, lost);
-                    self.world.tasks.spawn("lock void", void);
+                    let revocation = Revocation { resource, mode, part: policy, discard: true };
+                    let invalidated = self.cache.invalidate(self, revocation);
+                    self.world.tasks.spawn("lock invalidation", invalidated);
                 }
             }
         }
@@ -450,18 +464,18 @@ impl LockSpace {
     fn wake(&self, handle: LockHandle, result: Result<LockDesc, Errno>) {
         let answer = self.waiting.lock().get_mut(&handle).and_then(|waiter| waiter.answer.take());
         if let Some(answer) = answer {
-            // Whoever waited may have gone; the lock then goes by its Pending.
+            // Whoever waited may have gone; the lock then goes by its `PendingLock`.
             let _ = answer.send(result);
         }
     }
 
-    fn flush(self: &Arc<Self>, handle: LockHandle, lost: Lost) {
-        let space = Arc::clone(self);
+    fn flush(self: &Arc<Self>, handle: LockHandle, revocation: Revocation) {
+        let namespace = Arc::clone(self);
         let task = async move {
-            space.protected.lose(&space, lost).await;
+            namespace.cache.revoke(&namespace, revocation).await;
             let mut actions = Vec::new();
-            space.namespace.flushed(space.world.clock.now(), handle, &mut actions);
-            space.act(actions);
+            namespace.engine.flushed(namespace.world.clock.now(), handle, &mut actions);
+            namespace.act(actions);
         };
         self.world.tasks.spawn("lock flush", Box::pin(task));
     }
@@ -473,8 +487,10 @@ impl LockSpace {
         if cancels.handles.is_empty() || std::mem::replace(&mut cancels.sending, true) {
             return;
         }
-        let space = Arc::clone(self);
-        self.world.tasks.spawn("lock cancel", Box::pin(async move { space.send_cancels().await }));
+        let namespace = Arc::clone(self);
+        self.world
+            .tasks
+            .spawn("lock cancel", Box::pin(async move { namespace.send_cancels().await }));
     }
 
     async fn send_cancels(&self) {
@@ -492,7 +508,7 @@ impl LockSpace {
                 LdlmCancel { dlm_req: LdlmRequest::cancel(handles), ..LdlmCancel::default() };
             // A target that does not hear of it asks again, or has evicted us.
             if let Err(errno) = call::call::<LdlmCancel>(&*self.channel, Call::new(request)).await {
-                tracing::debug!(space = self.name, %errno, "cancel was not heard");
+                tracing::debug!(namespace = self.name, %errno, "cancel was not heard");
             }
         }
     }
@@ -504,16 +520,16 @@ impl LockSpace {
         drop: InodeBits,
         keep: InodeBits,
     ) {
-        let Some(desc) = self.namespace.lock(handle).map(|lock| lock.desc) else { return };
-        let space = Arc::clone(self);
+        let Some(desc) = self.engine.lock(handle).map(|lock| lock.desc) else { return };
+        let namespace = Arc::clone(self);
         let task = async move {
             let dlm_req = callbacks::convert_request(remote_handle, desc, drop, keep);
             let request = LdlmConvert { dlm_req, ..LdlmConvert::default() };
-            let answer = call::call::<LdlmConvert>(&*space.channel, Call::new(request)).await;
+            let answer = call::call::<LdlmConvert>(&*namespace.channel, Call::new(request)).await;
             let mut actions = Vec::new();
-            let now = space.world.clock.now();
-            space.namespace.converted(now, handle, answer.map(|_| ()), &mut actions);
-            space.act(actions);
+            let now = namespace.world.clock.now();
+            namespace.engine.converted(now, handle, answer.map(|_| ()), &mut actions);
+            namespace.act(actions);
         };
         self.world.tasks.spawn("lock convert", Box::pin(task));
     }

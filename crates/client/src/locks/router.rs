@@ -1,4 +1,4 @@
-//! From callbacks of targets to the lock spaces they are about.
+//! From callbacks of targets to the lock namespaces they are about.
 
 use std::sync::{Arc, Weak};
 
@@ -11,40 +11,43 @@ use sheen_wire::messages::{
     LdlmBlCallbackReply, LdlmCpCallbackReply, LdlmGlCallbackReply, LdlmSetInfoReply, Reply, Request,
 };
 
-use super::LockSpace;
+use super::ClientNamespace;
 
 /// Takes the lock callbacks of a whole node; several mounts may share it.
 #[derive(Default)]
 pub struct CallbackRouter {
-    spaces: RwLock<Vec<Weak<LockSpace>>>,
+    namespaces: RwLock<Vec<Weak<ClientNamespace>>>,
 }
 
 impl CallbackRouter {
-    /// From now on callbacks about locks of `space` reach it, as long as it lives.
-    pub fn add(&self, space: &Arc<LockSpace>) {
-        let mut spaces = self.spaces.write();
-        spaces.retain(|space| space.strong_count() > 0);
-        spaces.push(Arc::downgrade(space));
+    /// From now on callbacks about locks of `namespace` reach it, as long as it lives.
+    pub fn add(&self, namespace: &Arc<ClientNamespace>) {
+        let mut namespaces = self.namespaces.write();
+        namespaces.retain(|namespace| namespace.strong_count() > 0);
+        namespaces.push(Arc::downgrade(namespace));
     }
 
-    /// The space of the lock that a callback of `from` names. Cookies are hard to guess, and still no secret:
+    /// The namespace of the lock that a callback of `from` names. Cookies are hard to guess, and still no secret:
     /// only who serves the target may speak for it.
     fn find(
         &self,
         (from, is_proven): (Nid, bool),
         request: &LdlmRequest,
-    ) -> Result<Arc<LockSpace>, Errno> {
-        let spaces: Vec<_> = self.spaces.read().iter().filter_map(Weak::upgrade).collect();
-        let space = spaces.into_iter().find(|space| space.owns(request)).ok_or(Errno::EINVAL)?;
-        if !space.is_served_by(from) {
-            tracing::warn!(%from, target = space.name(), "refused a callback: that node does not serve the target");
+    ) -> Result<Arc<ClientNamespace>, Errno> {
+        let namespaces: Vec<_> = self.namespaces.read().iter().filter_map(Weak::upgrade).collect();
+        let namespace = namespaces
+            .into_iter()
+            .find(|namespace| namespace.owns(request))
+            .ok_or(Errno::EINVAL)?;
+        if !namespace.is_served_by(from) {
+            tracing::warn!(%from, target = namespace.name(), "refused a callback: that node does not serve the target");
             return Err(Errno::ENOTCONN);
         }
         if !is_proven {
-            tracing::warn!(%from, target = space.name(), "refused a callback: that peer only says that it is the server");
+            tracing::warn!(%from, target = namespace.name(), "refused a callback: that peer only says that it is the server");
             return Err(Errno::ENOTCONN);
         }
-        Ok(space)
+        Ok(namespace)
     }
 
     /// Answers a callback that came from a node; the second value tells whether more than its word shows which
@@ -55,18 +58,18 @@ impl CallbackRouter {
     pub(crate) fn answer(&self, from: (Nid, bool), request: Request) -> Result<Reply, Errno> {
         match request {
             Request::LdlmBlCallback(callback) => {
-                let space = self.find(from, &callback.dlm_req)?;
-                space.on_blocking(&callback.dlm_req)?;
+                let namespace = self.find(from, &callback.dlm_req)?;
+                namespace.on_blocking(&callback.dlm_req)?;
                 Ok(LdlmBlCallbackReply::default().into())
             }
             Request::LdlmCpCallback(callback) => {
-                let space = self.find(from, &callback.dlm_req)?;
-                space.on_completion(&callback.dlm_req, &callback.dlm_lvb)?;
+                let namespace = self.find(from, &callback.dlm_req)?;
+                namespace.on_completion(&callback.dlm_req, &callback.dlm_lvb)?;
                 Ok(LdlmCpCallbackReply::default().into())
             }
             Request::LdlmGlCallback(callback) => {
-                let space = self.find(from, &callback.dlm_req)?;
-                let dlm_lvb = space.on_glimpse(&callback.dlm_req)?;
+                let namespace = self.find(from, &callback.dlm_req)?;
+                let dlm_lvb = namespace.on_glimpse(&callback.dlm_req)?;
                 Ok(LdlmGlCallbackReply { dlm_lvb, ..LdlmGlCallbackReply::default() }.into())
             }
             Request::LdlmSetInfo(_) => Ok(LdlmSetInfoReply::default().into()),
@@ -78,7 +81,7 @@ impl CallbackRouter {
 impl Handler for CallbackRouter {
     fn handle(&self, incoming: Incoming) -> BoxFuture<'static, ()> {
         let replier: Replier = incoming.replier;
-        // Nothing here waits: what a callback sets off runs in tasks of the lock space.
+        // Nothing here waits: what a callback sets off runs in tasks of the lock namespace.
         match self.answer((incoming.from, incoming.is_proven), incoming.request) {
             Ok(reply) => replier.send(ReplyHead::default(), Some(reply)),
             Err(errno) => replier.refuse(errno),

@@ -8,19 +8,19 @@ use sheen_types::{InodeBits, Name};
 use sheen_wire::connect::ConnectFlags2;
 
 use super::{Mdt, Meta};
-use crate::cache::{Change, Done, Inode};
+use crate::cache::{ChangeOutcome, Inode, NameChange};
 
 /// A change of a directory's names, from before its request goes out until its answer is here. One
 /// that is given up in between stays under way: nobody knows when the server comes to it.
 #[must_use]
 pub(super) struct Changing<'a> {
     directory: &'a Inode,
-    change: Change,
+    change: NameChange,
 }
 
 impl Changing<'_> {
     /// It was answered.
-    pub(super) fn end(self, done: Done) {
+    pub(super) fn end(self, done: ChangeOutcome) {
         self.directory.state().end_change(&self.change, done);
     }
 }

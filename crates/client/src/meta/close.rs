@@ -60,7 +60,7 @@ impl Meta {
 
     /// As [`Meta::close`], and nobody waits: the request goes with the next one to the MDT, if that
     /// comes soon, and `held` is dropped when the answer has come.
-    pub(crate) async fn close_behind(
+    pub(crate) async fn close_in_background(
         &self,
         who: &Credentials,
         inode: &Inode,
@@ -86,7 +86,7 @@ impl Meta {
 
 /// Closes a handle that was kept and has no users. One RPC.
 pub(crate) async fn close_kept(inode: &Inode, kept: &KeptOpen) {
-    if let Err(errno) = send_close(&kept.who, inode, &kept.open, kept.told()).await {
+    if let Err(errno) = send_close(&kept.who, inode, &kept.open, kept.close_attributes()).await {
         tracing::debug!(file = %inode.fid, %errno, "close of what was kept open");
     }
 }

@@ -7,9 +7,9 @@ use sheen_wire::md::{Bias, OpenFlags, RecCreate, ReintOp};
 use sheen_wire::messages::{MdsReintCreate, MdsReintCreateSym};
 use sheen_wire::text::Text;
 
-use super::store::Told;
+use super::store::ReplyAttributes;
 use super::{ACL_ROOM, Meta};
-use crate::cache::{Done, Inode, Moment, Pin};
+use crate::cache::{CacheEpoch, ChangeOutcome, Inode, Pin};
 use crate::call;
 use crate::posix::{Credentials, FileType, May, TYPE_MASK};
 
@@ -65,13 +65,13 @@ impl Meta {
             }
         };
         let not_added = made.as_ref().is_err_and(|errno| *errno == Errno::EEXIST);
-        changing.end(Done { not_added, ..Done::default() });
+        changing.end(ChangeOutcome { not_added, ..ChangeOutcome::default() });
         let (body, transno) = made?;
         let body = call::need(body)?;
         let pin = self.cache.inodes.pin(body.fid1);
         let nothing = Bytes::new();
-        let told = Told { body: &body, layout: &nothing, acl: &nothing };
-        self.absorb(&pin, &told, None, &Moment::UNKNOWN);
+        let told = ReplyAttributes { body: &body, layout: &nothing, acl: &nothing };
+        self.apply_reply(&pin, &told, None, &CacheEpoch::UNKNOWN);
         pin.state().target = target;
         self.changed(transno, &[parent, &pin]);
         self.remember_name(parent, name, &pin);

@@ -12,7 +12,7 @@ use sheen_wire::messages::LdlmEnqueue;
 use super::Meta;
 use crate::cache::Inode;
 use crate::call;
-use crate::locks::Ask;
+use crate::locks::LockRequest;
 use crate::posix::{FileLock, FileLockMode, LockOwner};
 
 /// How long to wait.
@@ -24,8 +24,8 @@ pub(crate) enum FlockAsk {
     Try,
 }
 
-fn ask(fid: Fid, owner: LockOwner, lock: &FileLock, flags: LockFlags) -> Ask {
-    Ask {
+fn ask(fid: Fid, owner: LockOwner, lock: &FileLock, flags: LockFlags) -> LockRequest {
+    LockRequest {
         resource: ResourceName::of_flocks(fid),
         policy: Policy::Flock { start: lock.start, end: lock.end, owner: owner.0, pid: lock.pid },
         mode: match lock.mode {
@@ -58,7 +58,7 @@ impl Meta {
     /// Whether the owner holds any lock on the file. No RPC.
     pub(crate) fn has_locks(&self, inode: &Inode, owner: LockOwner) -> Result<bool, Errno> {
         let mdt = self.mdt(inode.fid)?;
-        let held = mdt.locks.namespace().dump(ResourceName::of_flocks(inode.fid));
+        let held = mdt.locks.engine().dump(ResourceName::of_flocks(inode.fid));
         let owned = |lock: &LockInfo| matches!(lock.desc.policy, Policy::Flock { owner: theirs, .. } if theirs == owner.0);
         Ok(held.iter().any(owned))
     }
@@ -66,7 +66,7 @@ impl Meta {
     /// Owners of locks on the file that a process holds. No RPC.
     pub(crate) fn lock_owners(&self, inode: &Inode, process: u32) -> Result<Vec<LockOwner>, Errno> {
         let mdt = self.mdt(inode.fid)?;
-        let held = mdt.locks.namespace().dump(ResourceName::of_flocks(inode.fid));
+        let held = mdt.locks.engine().dump(ResourceName::of_flocks(inode.fid));
         let owner = |lock: LockInfo| match lock.desc.policy {
             Policy::Flock { owner, pid, .. } if pid == process => Some(LockOwner(owner)),
             _ => None,

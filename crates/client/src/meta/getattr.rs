@@ -7,7 +7,7 @@ use sheen_types::Errno;
 use sheen_wire::messages::MdsGetattr;
 
 use super::lookup::getattr_valid;
-use super::store::Told;
+use super::store::ReplyAttributes;
 use super::{ACL_ROOM, Depth, Meta};
 use crate::cache::Inode;
 use crate::call;
@@ -33,7 +33,7 @@ impl Meta {
     /// Asks for attributes alone: a lock covers them already, and another would only be one more.
     async fn getattr_again(&self, who: &Credentials, inode: &Inode) -> Result<(), Errno> {
         let mdt = self.mdt(inode.fid)?;
-        let asked = inode.state().moment();
+        let asked = inode.state().epoch();
         let mut mdt_body = who.body(inode.fid, getattr_valid(), who.group_for(inode, May::EXEC));
         mdt_body.eadatasize = self.layout_room() as u32;
         let request = MdsGetattr { mdt_body, ..MdsGetattr::default() };
@@ -44,8 +44,8 @@ impl Meta {
             return Err(Errno::EPROTO);
         }
         let nothing = Bytes::new();
-        let told = Told { body: &body, layout: &nothing, acl: &answer.reply.acl };
-        self.absorb_again(inode, &told, &asked);
+        let told = ReplyAttributes { body: &body, layout: &nothing, acl: &answer.reply.acl };
+        self.apply_unlocked_reply(inode, &told, &asked);
         Ok(())
     }
 }

@@ -8,7 +8,7 @@ use sheen_wire::md::{MdtBody, Valid};
 use sheen_wire::ost::{NiobufRemote, OstLvb};
 
 use super::Mdt;
-use crate::data::Brought;
+use crate::data::InlineData;
 
 /// Bytes of reply that an open to read takes for data of the file, unless told otherwise: Lustre's largest
 /// (`MDC_DOM_MAX_INLINE_REPSIZE`).
@@ -66,7 +66,7 @@ impl Mdt {
         lock: &LdlmReply,
         body: Option<&MdtBody>,
         (layout, inline): (&Bytes, &Bytes),
-    ) -> Option<Brought> {
+    ) -> Option<InlineData> {
         let body = body.filter(|body| body.valid.contains(Valid::DOM_SIZE))?;
         if !covers_data(lock) || lock.desc.resource.name.fid() != body.fid1 {
             return None;
@@ -75,7 +75,7 @@ impl Mdt {
         let layout = sheen_layout::parse(layout).ok()??;
         let on_mdt = |(mapping, stripe): (_, Option<_>)| stripe.is_none().then_some(mapping);
         let mapping = layout.objects().find_map(on_mdt)?;
-        self.data.brought(body.fid1, mapping, offset, data)
+        self.data.insert_inline(body.fid1, mapping, offset, data)
     }
 }
 

@@ -7,7 +7,7 @@ use sheen_wire::connect::ConnectFlags2;
 use sheen_wire::md::OpenFlags;
 
 use super::Meta;
-use super::open::{OpenState, OpenedInode, Target, wire_flags};
+use super::open::{OpenState, OpenTarget, OpenedInode, wire_flags};
 use crate::cache::{Access, Inode, KeptOpen};
 use crate::posix::{self, Credentials};
 
@@ -39,7 +39,7 @@ impl Meta {
     ) -> Result<Option<OpenHandle>, Errno> {
         let wire = wire_flags(flags).without(OpenFlags::EXCL);
         let wire = wire | OpenFlags::BY_FID | OpenFlags::LOCK;
-        let mut opened = self.open_intent(who, Target::Known(inode), wire, None).await?;
+        let mut opened = self.open_intent(who, OpenTarget::Known(inode), wire, None).await?;
         Ok(opened.take_handle(who, Access::of(flags)))
     }
 

@@ -13,14 +13,14 @@ use sheen_wire::md::{LayoutIntent, LayoutIntentOp, OpenFlags};
 use sheen_wire::messages::{LdlmIntentLayout, Reply, Request};
 use sheen_wire::ptlrpc::PtlrpcBody;
 
-use super::open::Target;
+use super::open::OpenTarget;
 use super::setattr::blank_record;
 use super::store::read_layout;
 use super::{Meta, intent_status};
 use crate::cache::{Inode, LayoutState};
 use crate::call;
-use crate::data::Seen;
-use crate::locks::Ask;
+use crate::data::LayoutVersion;
+use crate::locks::LockRequest;
 use crate::posix::{Credentials, FileType};
 
 /// Brings the layout that the MDT made back to it: a replay may not take other objects.
@@ -52,11 +52,11 @@ impl Meta {
         &self,
         who: &Credentials,
         inode: &Inode,
-    ) -> Result<(LayoutState, Seen), Errno> {
+    ) -> Result<(LayoutState, LayoutVersion), Errno> {
         {
             let state = inode.state();
             if state.layout_covered() {
-                return Ok((state.layout.clone(), state.course.see()));
+                return Ok((state.layout.clone(), state.layout_guard.version()));
             }
         }
         let access = LayoutIntent { op: LayoutIntentOp::ACCESS, ..LayoutIntent::default() };
@@ -81,10 +81,10 @@ impl Meta {
         who: &Credentials,
         inode: &Inode,
         layout_intent: LayoutIntent,
-    ) -> Result<(LayoutState, Seen), Errno> {
+    ) -> Result<(LayoutState, LayoutVersion), Errno> {
         let op = layout_intent.op;
         let mdt = self.mdt(inode.fid)?;
-        let pending = mdt.locks.begin(Ask {
+        let pending = mdt.locks.begin(LockRequest {
             resource: inode.resource(),
             policy: Policy::bits(InodeBits::LAYOUT),
             mode: LockMode::Cr,
@@ -118,7 +118,7 @@ impl Meta {
             state.layout = layout.clone();
             state.covered = state.covered | held.bits();
         }
-        Ok((layout, state.course.see()))
+        Ok((layout, state.layout_guard.version()))
     }
 
     /// Gives a file without objects a layout, and objects; or a directory a default layout for new
@@ -134,7 +134,7 @@ impl Meta {
             return self.send_setattr(who, inode, record, layout, InodeBits::UPDATE).await;
         }
         let flags = OpenFlags::WRITE | OpenFlags::BY_FID;
-        let target = Target::Known(inode);
+        let target = OpenTarget::Known(inode);
         match self.open_intent(who, target, flags, Some(layout)).await?.state {
             Some(open) => self.close(who, inode, open, None).await,
             None => Err(Errno::EPROTO),

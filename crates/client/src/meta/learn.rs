@@ -6,7 +6,7 @@
 
 use super::Meta;
 use super::readdir::Chunk;
-use crate::cache::{Inode, Reading};
+use crate::cache::{DirectoryRead, Inode};
 use crate::posix::Credentials;
 use sheen_ldlm::Policy;
 use sheen_types::{InodeBits, LockMode, Name};
@@ -51,7 +51,7 @@ impl Meta {
     }
 
     /// Counts the names of a chunk.
-    pub(super) fn note_names(&self, directory: &Inode, reading: &Reading, chunk: &Chunk) {
+    pub(super) fn note_names(&self, directory: &Inode, reading: &DirectoryRead, chunk: &Chunk) {
         let (names, end) = (chunk.names(), chunk.next_chunk().hash);
         directory.state().read_names(&self.cache.book, reading, names, end);
     }

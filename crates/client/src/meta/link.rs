@@ -7,7 +7,7 @@ use sheen_wire::messages::MdsReintLink;
 use sheen_wire::text::Text;
 
 use super::Meta;
-use crate::cache::{Done, Inode};
+use crate::cache::{ChangeOutcome, Inode};
 use crate::call;
 use crate::posix::{Credentials, May};
 
@@ -46,7 +46,7 @@ impl Meta {
         let call = who.sign(Call::modifying(request));
         let answer = call::call::<MdsReintLink>(&*mdt.channel, call).await;
         let not_added = answer.as_ref().is_err_and(|errno| *errno == Errno::EEXIST);
-        changing.end(Done { not_added, ..Done::default() });
+        changing.end(ChangeOutcome { not_added, ..ChangeOutcome::default() });
         let answer = answer?;
         self.changed(answer.body.transno, &[inode, parent]);
         Ok(())

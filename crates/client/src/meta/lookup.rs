@@ -8,11 +8,11 @@ use sheen_wire::messages::LdlmIntentGetattr;
 use sheen_wire::text::Text;
 
 use super::inline::data_value;
-use super::store::Told;
+use super::store::ReplyAttributes;
 use super::{ACL_ROOM, Meta, intent_status};
-use crate::cache::{Inode, Moment, Pin};
+use crate::cache::{CacheEpoch, Inode, Pin};
 use crate::call;
-use crate::locks::{Ask, Held};
+use crate::locks::{HeldLock, LockRequest};
 use crate::posix::{Credentials, May};
 use sheen_ldlm::{LockFlags, Policy};
 
@@ -74,7 +74,7 @@ impl Meta {
     ) -> Result<Option<Pin>, Errno> {
         let (known, asked) = {
             let state = parent.state();
-            (state.children.get(name).copied(), state.moment())
+            (state.children.get(name).copied(), state.epoch())
         };
         let found = self.getattr_intent(who, parent, Some(name), depth).await;
         // The name is sure as long as the lock that came with it is in use.
@@ -107,7 +107,7 @@ impl Meta {
         inode: &Inode,
         name: Option<&Name>,
         depth: Depth,
-    ) -> Result<(Pin, Option<Held>), Errno> {
+    ) -> Result<(Pin, Option<HeldLock>), Errno> {
         let mdt = self.mdt(inode.fid)?;
         let (opc, bits) = depth.intent();
         let about = match name {
@@ -115,8 +115,8 @@ impl Meta {
             Some(name) => inode.state().children.get(name).copied(),
         };
         let about = about.and_then(|fid| self.cache.inodes.by_fid(fid));
-        let asked = about.as_ref().map(|inode| inode.state().moment());
-        let pending = mdt.locks.begin(Ask {
+        let asked = about.as_ref().map(|inode| inode.state().epoch());
+        let pending = mdt.locks.begin(LockRequest {
             resource: inode.resource(),
             policy: Policy::bits(bits),
             mode: LockMode::Cr,
@@ -149,9 +149,9 @@ impl Meta {
         let body = call::need(reply.mdt_body)?;
         let pin = self.cache.inodes.pin(body.fid1);
         let asked = asked.filter(|_| about.is_some_and(|about| about.fid == pin.fid));
-        let asked = asked.unwrap_or(Moment::UNKNOWN);
-        let told = Told { body: &body, layout: &reply.mdt_md, acl: &reply.acl };
-        self.absorb(&pin, &told, held.as_ref(), &asked);
+        let asked = asked.unwrap_or(CacheEpoch::UNKNOWN);
+        let told = ReplyAttributes { body: &body, layout: &reply.mdt_md, acl: &reply.acl };
+        self.apply_reply(&pin, &told, held.as_ref(), &asked);
         Ok((pin, held))
     }
 }

@@ -61,7 +61,7 @@ pub(crate) use statfs::{TargetStat, mdt_statfs, ost_statfs};
 
 use crate::cache::{Inode, MetaCache};
 use crate::data::InodeData;
-use crate::locks::LockSpace;
+use crate::locks::ClientNamespace;
 
 /// Bytes of reply that we take for a layout unless told otherwise: 170 stripes. A larger one comes, too.
 const EA_ROOM: usize = 4096;
@@ -74,7 +74,7 @@ pub(crate) struct Mdt {
     /// The way there.
     pub(crate) channel: Arc<dyn Channel>,
     /// What it has granted to us.
-    pub(crate) locks: Arc<LockSpace>,
+    pub(crate) locks: Arc<ClientNamespace>,
     /// New FIDs on it.
     pub(crate) fids: FidSource,
     /// File data that lies on it.

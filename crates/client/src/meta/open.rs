@@ -15,12 +15,12 @@ use sheen_wire::text::Text;
 
 use super::handle::HandleCell;
 use super::inline::data_value;
-use super::store::Told;
+use super::store::ReplyAttributes;
 use super::{ACL_ROOM, Mdt, Meta, intent_status};
-use crate::cache::{Done, Inode, Moment, Pin};
+use crate::cache::{CacheEpoch, ChangeOutcome, Inode, Pin};
 use crate::call;
-use crate::data::{Brought, Shown};
-use crate::locks::{Ask, Held};
+use crate::data::{InlineData, InlineView};
+use crate::locks::{HeldLock, LockRequest};
 use crate::posix::{self, Credentials, FileType, May};
 
 /// What the name of a file without a name begins with (`LUSTRE_VOLATILE_HDR`).
@@ -32,13 +32,13 @@ pub(crate) struct OpenState {
     pub(super) handle: Arc<HandleCell>,
     pub(super) xid: Xid,
     /// The file's data, if it came along.
-    brought: Option<Brought>,
+    inline_data: Option<InlineData>,
 }
 
 impl OpenState {
     /// The file's bytes, if they came along and may be shown.
-    pub(crate) fn shown(&self) -> Option<Shown> {
-        self.brought.as_ref()?.shown()
+    pub(crate) fn view(&self) -> Option<InlineView> {
+        self.inline_data.as_ref()?.view()
     }
 }
 
@@ -51,11 +51,11 @@ pub(crate) struct OpenedInode {
     /// Whether it was made.
     pub(crate) created: bool,
     /// The lock that came with it.
-    pub(super) held: Option<Held>,
+    pub(super) held: Option<HeldLock>,
 }
 
 /// What to open.
-pub(super) enum Target<'a> {
+pub(super) enum OpenTarget<'a> {
     /// A name, made with this mode if absent.
     Create { parent: &'a Inode, name: &'a Name, mode: u32, fid: Fid },
     /// A name.
@@ -125,7 +125,7 @@ impl Meta {
         flags: posix::OpenFlags,
     ) -> Result<Option<OpenState>, Errno> {
         let flags = wire_flags(flags).without(OpenFlags::EXCL) | OpenFlags::BY_FID;
-        let opened = self.open_intent(who, Target::Known(inode), flags, None).await?;
+        let opened = self.open_intent(who, OpenTarget::Known(inode), flags, None).await?;
         Ok(opened.state)
     }
 
@@ -137,7 +137,8 @@ impl Meta {
         name: &Name,
     ) -> Result<OpenedInode, Errno> {
         let flags = wire_flags(posix::OpenFlags(0));
-        let mut opened = self.open_intent(who, Target::Name { parent, name }, flags, None).await?;
+        let mut opened =
+            self.open_intent(who, OpenTarget::Name { parent, name }, flags, None).await?;
         self.remember_name(parent, name, &opened.pin);
         opened.held = None;
         Ok(opened)
@@ -157,13 +158,13 @@ impl Meta {
         let lock = if keeps { OpenFlags::LOCK } else { OpenFlags::NONE };
         let flags = wire_flags(flags) | OpenFlags::CREAT | lock;
         let changing = self.begin_change(parent, Some(name), None).await;
-        let target = Target::Create { parent, name, mode, fid };
+        let target = OpenTarget::Create { parent, name, mode, fid };
         let opened = self.open_intent(who, target, flags, None).await;
         let not_added = match &opened {
             Ok(opened) => !opened.created,
             Err(errno) => *errno == Errno::EEXIST,
         };
-        changing.end(Done { not_added, ..Done::default() });
+        changing.end(ChangeOutcome { not_added, ..ChangeOutcome::default() });
         let mut opened = opened?;
         // The name is sure as long as that lock is in use.
         self.remember_name(parent, name, &opened.pin);
@@ -186,7 +187,7 @@ impl Meta {
         let name = Name::new(name.as_bytes()).map_err(|_| Errno::EINVAL)?;
         let access = OpenFlags::READ | OpenFlags::WRITE;
         let flags = access | OpenFlags::CREAT | OpenFlags::EXCL | OpenFlags::VOLATILE;
-        let target = Target::Create { parent, name: &name, mode: 0o600, fid };
+        let target = OpenTarget::Create { parent, name: &name, mode: 0o600, fid };
         let mut opened = self.open_intent(who, target, flags, layout).await?;
         opened.held = None;
         Ok(opened)
@@ -196,39 +197,39 @@ impl Meta {
     pub(super) async fn open_intent(
         &self,
         who: &Credentials,
-        target: Target<'_>,
+        target: OpenTarget<'_>,
         flags: OpenFlags,
         layout: Option<Bytes>,
     ) -> Result<OpenedInode, Errno> {
         let (on, opc, bits, mode) = match &target {
-            Target::Create { parent, .. } => {
+            OpenTarget::Create { parent, .. } => {
                 // The MDT gives a lock on what it makes; `XATTR` asks for that bit as well, so that
                 // the kernel's question for capabilities before the first write is answered here.
                 let bits = InodeBits::UPDATE | InodeBits::XATTR;
                 (*parent, IntentOp::OPEN | IntentOp::CREAT, bits, LockMode::Cw)
             }
-            Target::Name { parent: on, .. } | Target::Known(on) => {
+            OpenTarget::Name { parent: on, .. } | OpenTarget::Known(on) => {
                 (*on, IntentOp::OPEN, InodeBits::LOOKUP, LockMode::Cr)
             }
         };
         let mdt = Arc::clone(self.mdt(on.fid)?);
         let mut early = Vec::new();
         match &target {
-            Target::Create { .. } => {
+            OpenTarget::Create { .. } => {
                 let parent = (on.resource(), LockMode::Ex, mdt.names_in_the_way());
                 early = mdt.locks.cancel_early(&[parent]).await;
             }
             // What we ourselves only keep open is not in the way.
-            Target::Known(_) if flags.intersects(OpenFlags::WRITE | OpenFlags::EXEC) => {
+            OpenTarget::Known(_) if flags.intersects(OpenFlags::WRITE | OpenFlags::EXEC) => {
                 let mode = match flags.contains(OpenFlags::WRITE) {
                     true => LockMode::Cw,
                     false => LockMode::Pr,
                 };
                 early = mdt.locks.cancel_early(&[(on.resource(), mode, InodeBits::OPEN)]).await;
             }
-            Target::Name { .. } | Target::Known(_) => {}
+            OpenTarget::Name { .. } | OpenTarget::Known(_) => {}
         }
-        let pending = mdt.locks.begin(Ask {
+        let pending = mdt.locks.begin(LockRequest {
             resource: on.resource(),
             policy: Policy::bits(bits),
             mode,
@@ -243,8 +244,10 @@ impl Meta {
             ldlm_intent: LdlmIntent { opc },
             rec_reint: self.open_record(who, &target, flags, layout.is_some()),
             name: Some(match &target {
-                Target::Create { name, .. } | Target::Name { name, .. } => Text::from(*name),
-                Target::Known(_) => Text::default(),
+                OpenTarget::Create { name, .. } | OpenTarget::Name { name, .. } => {
+                    Text::from(*name)
+                }
+                OpenTarget::Known(_) => Text::default(),
             }),
             eadata: layout.unwrap_or_default(),
             ..LdlmIntentOpen::default()
@@ -264,15 +267,15 @@ impl Meta {
             return Err(Errno::ENOENT);
         }
         let body = reply.mdt_body.as_ref();
-        let brought = mdt.take_inline(&lock, body, (&reply.mdt_md, &reply.niobuf_inline));
+        let inline_data = mdt.take_inline(&lock, body, (&reply.mdt_md, &reply.niobuf_inline));
         let value = data_value(&lock, body);
         let held = pending.granted_with(&lock, &value, answer.connection).await?;
-        let brought = brought.filter(|_| held.is_some());
+        let inline_data = inline_data.filter(|_| held.is_some());
         let body = call::need(reply.mdt_body)?;
         handle.set_first(&body);
         let pin = self.cache.inodes.pin(body.fid1);
-        let told = Told { body: &body, layout: &reply.mdt_md, acl: &reply.acl };
-        self.absorb(&pin, &told, held.as_ref(), &Moment::UNKNOWN);
+        let told = ReplyAttributes { body: &body, layout: &reply.mdt_md, acl: &reply.acl };
+        self.apply_reply(&pin, &told, held.as_ref(), &CacheEpoch::UNKNOWN);
         let created = lock.policy_res1.contains(Disposition::OPEN_CREATE);
         if created {
             pin.state().made_here = held.as_ref().is_some_and(|held| {
@@ -281,14 +284,14 @@ impl Meta {
             self.changed(answer.body.transno, &[on, &pin]);
         }
         let open = lock.policy_res1.contains(Disposition::OPEN_OPEN);
-        let state = open.then_some(OpenState { mdt, handle, xid: answer.xid, brought });
+        let state = open.then_some(OpenState { mdt, handle, xid: answer.xid, inline_data });
         Ok(OpenedInode { pin, state, created, held })
     }
 
     fn open_record(
         &self,
         who: &Credentials,
-        target: &Target<'_>,
+        target: &OpenTarget<'_>,
         flags: OpenFlags,
         has_layout: bool,
     ) -> RecCreate {
@@ -303,18 +306,18 @@ impl Meta {
             ..RecCreate::default()
         };
         match target {
-            Target::Create { parent, mode, fid, .. } => {
+            OpenTarget::Create { parent, mode, fid, .. } => {
                 let wanted = May::WRITE.and(May::EXEC);
                 (record.suppgid1, record.suppgid2) = who.groups_for(parent, wanted);
                 record.fid1 = parent.fid;
                 record.fid2 = *fid;
                 record.mode |= mode & 0o7777;
             }
-            Target::Name { parent, .. } => {
+            OpenTarget::Name { parent, .. } => {
                 (record.suppgid1, record.suppgid2) = who.groups_for(parent, May::EXEC);
                 record.fid1 = parent.fid;
             }
-            Target::Known(inode) => {
+            OpenTarget::Known(inode) => {
                 (record.suppgid1, record.suppgid2) = who.groups_for(inode, wanted_by(flags));
                 record.fid1 = inode.fid;
                 record.fid2 = inode.fid;

@@ -22,7 +22,7 @@ use super::Meta;
 use super::pack::NO_GROUP;
 use crate::cache::Inode;
 use crate::call;
-use crate::locks::Ask;
+use crate::locks::LockRequest;
 use crate::posix::Credentials;
 
 /// Bytes asked for at once: 64 pages, some 6,000 short names.
@@ -139,7 +139,7 @@ impl Meta {
             let mut state = inode.state();
             let book = learns.then_some(&self.cache.book);
             let reading = book.and_then(|book| state.begin_reading(book, position.hash));
-            (state.moment(), reading)
+            (state.epoch(), reading)
         };
         let chunk = Arc::new(self.readpage(who, inode, position.hash).await?);
         if let Some(reading) = reading {
@@ -165,9 +165,9 @@ impl Meta {
     pub(super) async fn lock_pages(
         &self,
         inode: &Inode,
-    ) -> Result<Option<crate::locks::Held>, Errno> {
+    ) -> Result<Option<crate::locks::HeldLock>, Errno> {
         let mdt = self.mdt(inode.fid)?;
-        let ask = Ask {
+        let ask = LockRequest {
             resource: inode.resource(),
             policy: Policy::bits(InodeBits::UPDATE),
             mode: LockMode::Pr,

@@ -7,7 +7,7 @@ use sheen_wire::messages::MdsReintRename;
 use sheen_wire::text::Text;
 
 use super::{Depth, Meta};
-use crate::cache::{Done, Inode};
+use crate::cache::{ChangeOutcome, Inode};
 use crate::call::{self, Answered};
 use crate::posix::{Credentials, FileType, May};
 
@@ -63,7 +63,7 @@ impl Meta {
         };
         let call = who.sign(Call::modifying(request).with_reply_room(self.layout_room()));
         let answer = call::call::<MdsReintRename>(&*mdt.channel, call).await;
-        let done = answer.as_ref().map_or_else(|_| Done::default(), outcome);
+        let done = answer.as_ref().map_or_else(|_| ChangeOutcome::default(), outcome);
         leaves.end(done);
         if let Some(arrives) = arrives {
             arrives.end(done);
@@ -122,8 +122,8 @@ impl Meta {
 
 /// What became of the names. Two names of one inode both stay, which is no transaction; and where
 /// something was replaced, the new name was there before.
-fn outcome(answer: &Answered<MdsReintRename>) -> Done {
+fn outcome(answer: &Answered<MdsReintRename>) -> ChangeOutcome {
     let moved = answer.body.transno != Transno(0);
     let replaced = answer.reply.mdt_body.as_ref().is_some_and(|body| body.fid1 != Fid::ZERO);
-    Done { not_added: !moved || replaced, removed: moved }
+    ChangeOutcome { not_added: !moved || replaced, removed: moved }
 }

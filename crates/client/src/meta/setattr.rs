@@ -6,11 +6,11 @@ use sheen_types::{Errno, InodeBits, Timestamp};
 use sheen_wire::md::{AttrValid, Bias, FileFlags, RecSetattr, ReintOp};
 use sheen_wire::messages::MdsReintSetattr;
 
-use super::store::Told;
+use super::store::ReplyAttributes;
 use super::{ACL_ROOM, Meta};
-use crate::cache::{Inode, Moment};
+use crate::cache::{CacheEpoch, Inode};
 use crate::call;
-use crate::data::{NewTimes, Retimed};
+use crate::data::{NewTimes, UpdatedTimes};
 use crate::posix::{Credentials, May, SetAttributes, SetTime};
 
 /// By what right attributes are changed.
@@ -48,28 +48,28 @@ impl Meta {
         {
             bits = bits | InodeBits::LOOKUP | InodeBits::PERM;
         }
-        let retimed = self.retime(inode, changes, now)?;
+        let updated = self.update_times(inode, changes, now)?;
         let sent = self.send_setattr(who, inode, record, Bytes::new(), bits).await;
-        if let (Err(_), Some(retimed)) = (&sent, retimed) {
-            retimed.undo();
+        if let (Err(_), Some(updated)) = (&sent, updated) {
+            updated.undo();
         }
         sent
     }
 
     /// Lets data that is still to be written to the MDT have the times that are chosen now.
-    fn retime(
+    fn update_times(
         &self,
         inode: &Inode,
         changes: &SetAttributes,
         now: Timestamp,
-    ) -> Result<Option<Retimed>, Errno> {
+    ) -> Result<Option<UpdatedTimes>, Errno> {
         if changes.atime.is_none() && changes.mtime.is_none() {
             return Ok(None);
         }
         let at = |time: Option<SetTime>| time.map(|time| resolve(time, now));
         let (atime, mtime) = (at(changes.atime), at(changes.mtime));
         let times = NewTimes { atime, mtime, ctime: changes.ctime.unwrap_or(now) };
-        Ok(self.mdt(inode.fid)?.data.retime(inode.fid, times))
+        Ok(self.mdt(inode.fid)?.data.update_times(inode.fid, times))
     }
 
     /// Sends a setattr with an extended attribute (a directory's default layout) in it.
@@ -89,8 +89,9 @@ impl Meta {
         let answer = call::call::<MdsReintSetattr>(&*mdt.channel, call).await?;
         self.changed(answer.body.transno, &[inode]);
         if let Some(body) = answer.reply.mdt_body {
-            let told = Told { body: &body, layout: &Bytes::new(), acl: &answer.reply.acl };
-            self.absorb(inode, &told, None, &Moment::UNKNOWN);
+            let told =
+                ReplyAttributes { body: &body, layout: &Bytes::new(), acl: &answer.reply.acl };
+            self.apply_reply(inode, &told, None, &CacheEpoch::UNKNOWN);
         }
         Ok(())
     }

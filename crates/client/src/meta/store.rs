@@ -7,8 +7,8 @@ use sheen_types::{Fid, InodeBits, Name, Timestamp, Transno};
 use sheen_wire::md::{MdtBody, Valid};
 
 use super::Meta;
-use crate::cache::{Inode, LayoutState, Moment, State, inode_number};
-use crate::locks::Held;
+use crate::cache::{CacheEpoch, Inode, InodeState, LayoutState, inode_number};
+use crate::locks::HeldLock;
 use crate::posix::{Attributes, FileType, TYPE_MASK};
 
 /// Preferred IO size: one bulk RPC.
@@ -21,19 +21,19 @@ impl Meta {
     /// has are covered from now on. Without a lock, what a lock covers already is left alone, because
     /// replies may overtake each other. `asked` is when the question was sent: what overlaps a change
     /// of ours does not count as covered.
-    pub(super) fn absorb(
+    pub(super) fn apply_reply(
         &self,
         inode: &Inode,
-        told: &Told<'_>,
-        held: Option<&Held>,
-        asked: &Moment,
+        told: &ReplyAttributes<'_>,
+        held: Option<&HeldLock>,
+        asked: &CacheEpoch,
     ) {
-        let Told { body, layout: ea, acl } = *told;
+        let ReplyAttributes { body, layout: ea, acl } = *told;
         let held = held.filter(|held| held.resource() == inode.resource());
-        let bits = held.map_or(InodeBits(0), Held::bits);
+        let bits = held.map_or(InodeBits(0), HeldLock::bits);
         let mut state = inode.state();
         if bits.intersects(InodeBits::UPDATE) || !state.attributes_covered() {
-            state.absorb_told(inode, body, acl, bits);
+            state.apply_body(inode, body, acl, bits);
         }
         if bits.contains(InodeBits::LAYOUT) {
             let has_layout = body.valid.contains(Valid::EASIZE) && !ea.is_empty();
@@ -58,11 +58,16 @@ impl Meta {
 
     /// Notes what a reply without a lock says of an inode whose attributes locks cover: it counts
     /// if they covered it all the time.
-    pub(super) fn absorb_again(&self, inode: &Inode, told: &Told<'_>, asked: &Moment) {
+    pub(super) fn apply_unlocked_reply(
+        &self,
+        inode: &Inode,
+        told: &ReplyAttributes<'_>,
+        asked: &CacheEpoch,
+    ) {
         let mut state = inode.state();
         let unbroken = state.unbroken_since(asked);
         if unbroken || !state.attributes_covered() {
-            state.absorb_told(inode, told.body, told.acl, InodeBits(0));
+            state.apply_body(inode, told.body, told.acl, InodeBits(0));
         }
         if unbroken {
             state.changed_here = false;
@@ -122,26 +127,26 @@ impl Attributes {
 
 /// What a reply says of an inode.
 #[derive(Clone, Copy)]
-pub(super) struct Told<'a> {
+pub(super) struct ReplyAttributes<'a> {
     pub(super) body: &'a MdtBody,
     pub(super) layout: &'a Bytes,
     pub(super) acl: &'a Bytes,
 }
 
-impl State {
+impl InodeState {
     /// Takes attributes over, but for those that decide about access where another lock than the one
     /// of this reply, with `bits`, covers them.
-    fn absorb_told(&mut self, inode: &Inode, body: &MdtBody, acl: &Bytes, bits: InodeBits) {
+    fn apply_body(&mut self, inode: &Inode, body: &MdtBody, acl: &Bytes, bits: InodeBits) {
         let covered = self.rights_covered() && !bits.contains(InodeBits::PERM);
         let old = self.attributes.as_ref().filter(|_| covered).map(|it| (it.mode, it.uid, it.gid));
-        self.absorb_attributes(inode, body);
+        self.apply_attributes(inode, body);
         match (old, &mut self.attributes) {
             (Some(old), Some(now)) => (now.mode, now.uid, now.gid) = old,
-            _ => self.absorb_list(body, acl),
+            _ => self.apply_acl(body, acl),
         }
     }
 
-    fn absorb_attributes(&mut self, inode: &Inode, body: &MdtBody) {
+    fn apply_attributes(&mut self, inode: &Inode, body: &MdtBody) {
         let mut attributes = self.attributes.take().unwrap_or_else(|| Attributes::blank(inode.fid));
         let valid = body.valid;
         let old_type = attributes.mode & TYPE_MASK;

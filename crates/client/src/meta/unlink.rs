@@ -9,7 +9,7 @@ use sheen_wire::messages::MdsReintUnlink;
 use sheen_wire::text::Text;
 
 use super::{Mdt, Meta};
-use crate::cache::{Done, Inode};
+use crate::cache::{ChangeOutcome, Inode};
 use crate::call;
 use crate::posix::{Credentials, FileType, May};
 
@@ -73,7 +73,7 @@ impl Meta {
         let call = who.sign(Call::modifying(request).with_reply_room(self.layout_room()));
         let result = call::call::<MdsReintUnlink>(&*mdt.channel, call).await;
         let removed = result.as_ref().is_ok_and(|answer| answer.body.transno != Transno(0));
-        changing.end(Done { removed, ..Done::default() });
+        changing.end(ChangeOutcome { removed, ..ChangeOutcome::default() });
         match result {
             Ok(answer) => {
                 self.changed(answer.body.transno, &[parent]);

@@ -18,7 +18,7 @@ use sheen_wire::text::Text;
 use super::{Meta, intent_status};
 use crate::cache::{Inode, Xattrs};
 use crate::call;
-use crate::locks::Ask;
+use crate::locks::LockRequest;
 use crate::posix::{Credentials, May, XattrMode};
 
 /// Bytes of values that we take with the names. Inodes with more are asked value by value.
@@ -57,7 +57,7 @@ impl Meta {
 
     async fn xattr_intent(&self, who: &Credentials, inode: &Inode) -> Result<Arc<Xattrs>, Errno> {
         let mdt = self.mdt(inode.fid)?;
-        let pending = mdt.locks.begin(Ask {
+        let pending = mdt.locks.begin(LockRequest {
             resource: inode.resource(),
             policy: Policy::bits(InodeBits::XATTR),
             mode: LockMode::Pr,

@@ -4,7 +4,7 @@
 //! close of the file; the MDT takes it if it is more than a minute later than what it has. What the
 //! kernel reads out of its own pages never comes here: so it may not keep pages of a file that is opened
 //! for reading while an access would be news. The bytes that an open brings it gets all the same, and the
-//! open counts as the access ([`super::handing`]).
+//! open counts as the access ([`super::page_handoff`]).
 //!
 //! Cost: a look at the clock for each read, and at most once a second for each open file a look at what
 //! is known of it. No RPC.

@@ -15,7 +15,7 @@ use super::{
     Attributes, Credentials, FileHandle, FileSystem, FileType, FsStat, Mounted, NodeId,
     SetAttributes, SetTime, Stat,
 };
-use crate::cache::{AskedAt, Due, Inode};
+use crate::cache::{Inode, SizeEpoch, SizeReply};
 use crate::data::DataFile;
 use crate::join;
 use crate::meta::{TargetStat, Through, mdt_statfs, ost_statfs, resolve};
@@ -36,7 +36,7 @@ impl FileSystem {
     /// As `fstat(2)`.
     pub async fn getattr(&self, who: &Credentials, node: NodeId) -> Result<Stat, Errno> {
         let inode = self.0.pin(node)?;
-        let asked_at = inode.state().size_told.asked();
+        let asked_at = inode.state().kernel_size.asked();
         let asked = async {
             self.0.refresh(who, &inode).await?;
             if std::mem::take(&mut inode.state().fresh) {
@@ -47,7 +47,7 @@ impl FileSystem {
         };
         let answer = match asked.await {
             // It was so when this call looked it up, which is late enough.
-            Err(Errno::ENOENT) if self.0.contest.found_as(who, node).is_some() => {
+            Err(Errno::ENOENT) if self.0.stale_retry.found_as(who, node).is_some() => {
                 self.0.stat_without_rpc(&inode).map(|stat| Stat { keep: false, ..stat })
             }
             Err(Errno::ENOENT) if inode.state().is_removed_directory() => {
@@ -85,7 +85,7 @@ impl FileSystem {
         }
         let chosen = |time: Option<SetTime>| matches!(time, Some(SetTime::To(_)));
         if chosen(changes.atime) || chosen(changes.mtime) {
-            self.0.on_the_way(who, self.0.refresh(who, &inode).await)?;
+            self.0.stale_if_absent(who, self.0.refresh(who, &inode).await)?;
             let owner = inode.state().attributes.as_ref().ok_or(Errno::EIO)?.uid;
             if !owns(owner, who) {
                 return Err(Errno::EPERM);
@@ -157,7 +157,7 @@ impl Mounted {
 
     /// Sees to it that the kernel goes by the size that it is about to be told. No call to it but where
     /// something was taken back from it: see [`Raise`](super::Raise).
-    async fn show_size(&self, inode: &Arc<Inode>, asked: AskedAt, shown: &Attributes) {
+    async fn show_size(&self, inode: &Arc<Inode>, asked: SizeEpoch, shown: &Attributes) {
         if shown.file_type() != FileType::Regular || !self.observers.watched() {
             return;
         }
@@ -165,10 +165,10 @@ impl Mounted {
         let mut limit = None;
         loop {
             match inode.answer_size(asked, shown.size) {
-                Due::Nothing => return,
-                Due::Raise(raise) => return self.observers.raise(raise).await,
-                Due::Wait if limit.is_some_and(|limit| limit <= clock.now()) => return,
-                Due::Wait => {
+                SizeReply::Nothing => return,
+                SizeReply::Raise(raise) => return self.observers.raise(raise).await,
+                SizeReply::Wait if limit.is_some_and(|limit| limit <= clock.now()) => return,
+                SizeReply::Wait => {
                     let limit = *limit.get_or_insert(clock.now() + RAISE_WAIT);
                     join::first(inode.raises_done(), clock.sleep_until(limit)).await;
                 }
@@ -207,7 +207,7 @@ impl Mounted {
         }
         let now = self.meta.world.clock.wall();
         let change = || self.meta.setattr(who, inode, changes, now, through);
-        self.asking(who, &[inode], change).await?;
+        self.retry_with_rights(who, &[inode], change).await?;
         if changes.atime.is_some() {
             inode.state().accessed = None;
         }
@@ -218,11 +218,11 @@ impl Mounted {
         if let Some(size) = changes.size {
             inode.state().size_from_mdt = false;
             self.observers.cut_pages(inode.node, size);
-            let cutting = inode.begin_cut(size);
+            let truncating = inode.begin_truncate(size);
             let cut = |data: Arc<dyn DataFile>| async move { data.truncate(size, now).await };
             self.with_data(who, inode, cut).await?;
             inode.raises_done().await;
-            drop(cutting);
+            drop(truncating);
         }
         if times {
             let at = |time: Option<SetTime>| time.map(|time| resolve(time, now));

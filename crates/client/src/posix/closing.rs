@@ -15,17 +15,17 @@ const PATIENCE: Duration = Duration::from_secs(1);
 
 /// The closes under way.
 #[derive(Default)]
-pub(crate) struct Closing(Arc<State>);
+pub(crate) struct Closing(Arc<ClosesInFlight>);
 
 #[derive(Default)]
-struct State {
+struct ClosesInFlight {
     count: AtomicUsize,
     /// The last one was answered.
     ended: Notify,
 }
 
 /// One of them, until it is answered.
-pub(super) struct Close(Arc<State>);
+pub(super) struct Close(Arc<ClosesInFlight>);
 
 impl Closing {
     pub(super) fn begin(&self) -> Close {

@@ -119,7 +119,7 @@ fn times_that_are_set_count_for_what_was_written() {
 fn a_removal_gives_the_lock_on_data_back_unless_it_is_dirty() {
     for is_dirty in [false, true] {
         let fixture = Fixture::new();
-        fixture.locks.namespace().set_convert(true);
+        fixture.locks.engine().set_convert(true);
         looked_up(&fixture, InodeBits(0x53));
         fixture.mdt.take_asked();
         *fixture.inode_data.dirty.lock() = is_dirty;

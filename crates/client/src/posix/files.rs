@@ -14,8 +14,8 @@ use super::{
     Credentials, Entry, Fallocate, FileHandle, FileSystem, FileType, LockOwner, Mounted, NodeId,
     OpenFlags, Opened, Seek, SetAttributes,
 };
-use crate::cache::{Access, KeptOpen, Pin, Tally};
-use crate::data::{DataFile, HeldPages, How, Refusal, WriteAt};
+use crate::cache::{Access, KeptOpen, KeptOpenCounts, Pin};
+use crate::data::{DataFile, How, PinnedRange, Refusal, WriteAt};
 use crate::meta::{CloseAttributes, OpenHandle, Through};
 
 /// Bytes of a hole that one piece of an answer shows; holes are made of shared pieces.
@@ -37,7 +37,7 @@ impl FileSystem {
         // The kernel took the name along when it was renamed, and may not have heard yet that
         // another client has replaced it since. Told so, it looks the name up.
         if std::mem::take(&mut pin.state().moved_here) {
-            return Err(self.0.too_late(who));
+            return Err(self.0.answer_stale(who));
         }
         if flags.writes() {
             // Whoever opens it, we too, may write from now on.
@@ -57,7 +57,7 @@ impl FileSystem {
             true => meta.open_to_keep(who, inode, flags).await,
             false => Ok(meta.open(who, inode, flags).await?.map(OpenHandle::Own)),
         };
-        let open = self.0.asking(who, &[&pin], open).await;
+        let open = self.0.retry_with_rights(who, &[&pin], open).await;
         if matches!(open, Err(Errno::ENOENT)) && self.0.lists_nothing(&pin, who, flags) {
             return Ok(self.0.opened(pin, who, (flags, tally), false, None));
         }
@@ -86,7 +86,7 @@ impl FileSystem {
         // As in Lustre: nobody knows yet how often the file will be opened.
         let keeps = self.0.settings.keep().count() == 1 && self.0.meta.keeps_new(&parent);
         let create = || self.0.meta.open_create(who, &parent, name, mode, (flags, keeps));
-        let mut opened = self.0.asking(who, &[&parent], create).await?;
+        let mut opened = self.0.retry_with_rights(who, &[&parent], create).await?;
         let node = opened.pin.node;
         let child = Arc::clone(&opened.pin);
         let tally = self.0.count_open(&child);
@@ -96,13 +96,13 @@ impl FileSystem {
             return Err(match child.file_type() {
                 _ if flags.has(OpenFlags::EXCLUSIVE) => Errno::EEXIST,
                 Some(FileType::Directory) => Errno::EISDIR,
-                _ => self.0.too_late(who),
+                _ => self.0.answer_stale(who),
             });
         };
         if child.file_type() != Some(FileType::Regular) {
             // Something else has taken the name: the kernel looks again and opens that.
             self.0.end_open(who, &child, open, None).await?;
-            return Err(self.0.too_late(who));
+            return Err(self.0.answer_stale(who));
         }
         let entry = match opened.created {
             true => self.0.entry_of_new((&parent, name), &child),
@@ -143,7 +143,7 @@ impl FileSystem {
         length: u32,
     ) -> Result<Vec<Bytes>, Errno> {
         // Through any handle: a mapping's pages are read through whichever there is.
-        let held = Extent::of_length(offset, length.into()).map(HeldPages::of);
+        let held = Extent::of_length(offset, length.into()).map(PinnedRange::of);
         self.read_for(held, handle, offset, length).await
     }
 
@@ -163,7 +163,7 @@ impl FileSystem {
 
     async fn read_for(
         &self,
-        held: Option<HeldPages>,
+        held: Option<PinnedRange>,
         handle: FileHandle,
         offset: u64,
         length: u32,
@@ -175,7 +175,7 @@ impl FileSystem {
         let range = Extent::of_length(offset, length.into());
         let how = How { held, ..file.how() };
         let read = |data: Arc<dyn DataFile>| async move { data.read(offset, length, how).await };
-        if let Some(range) = range.filter(|_| !file.passes_pages) {
+        if let Some(range) = range.filter(|_| !file.bypasses_page_cache) {
             self.0.after_page_writes(&file.pin, range).await;
         }
         let pieces = match self.0.with_pages(&file.who, &file.pin, held, read).await? {
@@ -190,11 +190,11 @@ impl FileSystem {
         let asked = u64::from(length);
         let length = pieces.iter().map(|piece| piece.len() as u64).sum();
         self.0.heat_up(&file, false, length);
-        if !file.passes_pages {
+        if !file.bypasses_page_cache {
             self.0.used_pages(file.pin.node, offset, length);
             if length < asked {
                 // The kernel may take this for the file's end.
-                file.pin.state().size_told.told(offset.saturating_add(length));
+                file.pin.state().kernel_size.replied(offset.saturating_add(length));
             }
         }
         Ok(pieces)
@@ -234,12 +234,12 @@ impl FileSystem {
         let file = self.0.handles.get(handle)?;
         let length = u32::try_from(data.len()).map_err(|_| Errno::EINVAL)?;
         let range = Extent::of_length(offset, length.into());
-        let through = range.filter(|_| !file.passes_pages);
+        let through = range.filter(|_| !file.bypasses_page_cache);
         let through = through.map(|range| self.0.begin_page_write(&file.pin, range));
         let held = range.and_then(|range| match writer {
-            Writer::Kernel => Some(HeldPages::of(range)),
-            Writer::Program if file.passes_pages => None,
-            Writer::Program => HeldPages::written(range),
+            Writer::Kernel => Some(PinnedRange::of(range)),
+            Writer::Program if file.bypasses_page_cache => None,
+            Writer::Program => PinnedRange::written(range),
         });
         self.0.take_set_id(&file).await?;
         self.0.check_writable(&file)?;
@@ -261,7 +261,7 @@ impl FileSystem {
         self.0.heat_up(&file, true, written.into());
         match writer {
             // The kernel would wait for this very answer before it lets go of these pages.
-            Writer::Program if file.passes_pages => {
+            Writer::Program if file.bypasses_page_cache => {
                 self.0.passed_pages(&file.pin, offset, written.into()).await;
             }
             Writer::Program | Writer::Kernel => {
@@ -314,8 +314,8 @@ impl FileSystem {
         let file = self.0.handles.get(handle)?;
         let synced = self.0.sync(&file).await;
         // Whatever the reason, who is told of an error knows that data may be lost.
-        let told = file.pin.state().failures.tell(&mut file.heard.lock());
-        synced.and(told)
+        let close_attributes = file.pin.state().failures.report(&mut file.heard.lock());
+        synced.and(close_attributes)
     }
 
     /// Allocates or frees space. One RPC to each object's OST.
@@ -446,16 +446,16 @@ impl Mounted {
         &self,
         pin: Pin,
         who: &Credentials,
-        (flags, tally): (OpenFlags, Tally),
+        (flags, tally): (OpenFlags, KeptOpenCounts),
         is_new: bool,
         open: Option<OpenHandle>,
     ) -> Opened {
         let mut file = OpenFile::new(pin, flags, who, open);
-        if flags.passes_pages() || self.writes_past_pages(&file, is_new) {
+        if flags.bypasses_page_cache() || self.writes_bypass_page_cache(&file, is_new) {
             file.pass_pages();
         }
-        let direct = file.passes_pages;
-        self.wait_for_handing(&file);
+        let direct = file.bypasses_page_cache;
+        self.wait_for_handoff(&file);
         let keep_pages = self.observers.watched() && self.may_read_unheard(&file);
         if !keep_pages {
             self.observers.no_pages(file.pin.node);
@@ -470,7 +470,7 @@ impl Mounted {
         &self,
         who: &Credentials,
         pin: Pin,
-        (flags, tally): (OpenFlags, Tally),
+        (flags, tally): (OpenFlags, KeptOpenCounts),
         open: Option<OpenHandle>,
         created: bool,
     ) -> Result<Opened, Errno> {
@@ -513,7 +513,7 @@ impl Mounted {
     async fn writing<T, F>(
         &self,
         file: &OpenFile,
-        held: Option<HeldPages>,
+        held: Option<PinnedRange>,
         call: impl Fn(Arc<dyn DataFile>) -> F,
     ) -> Result<T, Errno>
     where
@@ -543,12 +543,12 @@ impl Mounted {
     }
 
     /// What the MDT hears of a file with its close.
-    fn told_at_close(&self, file: &OpenFile) -> Option<CloseAttributes> {
-        let mut told = file.close_attributes()?;
+    fn close_attributes_of(&self, file: &OpenFile) -> Option<CloseAttributes> {
+        let mut close_attributes = file.close_attributes()?;
         if !self.settings.tells_size() {
-            (told.size, told.blocks) = (None, 0);
+            (close_attributes.size, close_attributes.blocks) = (None, 0);
         }
-        Some(told)
+        Some(close_attributes)
     }
 
     async fn released(&self, file: Arc<OpenFile>, flock: Option<LockOwner>) -> Result<(), Errno> {
@@ -556,40 +556,44 @@ impl Mounted {
             self.unlock_all(&file, owner).await?;
         }
         self.unlock_unflushed(&file).await?;
-        self.close_behind(file).await;
+        self.close_in_background(file).await;
         Ok(())
     }
 
     /// The kernel tells of the last close when whoever called it has gone on: nobody waits for this.
-    async fn close_behind(&self, file: Arc<OpenFile>) {
+    async fn close_in_background(&self, file: Arc<OpenFile>) {
         if let Some(kept) = self.note_close(&file) {
-            self.close_kept_behind(&file, &kept).await;
+            self.close_kept_in_background(&file, &kept).await;
         }
         let open = file.open.lock().take();
         let Some(open) = open else { return };
-        let told = self.told_at_close(&file);
+        let close_attributes = self.close_attributes_of(&file);
         match open {
             OpenHandle::Own(open) => {
                 let held = (self.closing.begin(), Arc::clone(&file));
-                self.meta.close_behind(&file.who, &file.pin, &open, told, held).await;
+                self.meta
+                    .close_in_background(&file.who, &file.pin, &open, close_attributes, held)
+                    .await;
             }
-            OpenHandle::Kept(kept) if kept.leave(told) => {
-                self.close_kept_behind(&file, &kept).await;
+            OpenHandle::Kept(kept) if kept.leave(close_attributes) => {
+                self.close_kept_in_background(&file, &kept).await;
             }
             OpenHandle::Kept(_) => {}
         }
     }
 
-    async fn close_kept_behind(&self, file: &Arc<OpenFile>, kept: &KeptOpen) {
+    async fn close_kept_in_background(&self, file: &Arc<OpenFile>, kept: &KeptOpen) {
         let held = (self.closing.begin(), Arc::clone(file));
-        self.meta.close_behind(&kept.who, &file.pin, &kept.open, kept.told(), held).await;
+        self.meta
+            .close_in_background(&kept.who, &file.pin, &kept.open, kept.close_attributes(), held)
+            .await;
     }
 
     async fn close(&self, file: &OpenFile) -> Result<(), Errno> {
         let open = file.open.lock().take();
         let Some(open) = open else { return Ok(()) };
-        let told = self.told_at_close(file);
-        self.end_open(&file.who, &file.pin, open, told).await
+        let close_attributes = self.close_attributes_of(file);
+        self.end_open(&file.who, &file.pin, open, close_attributes).await
     }
 }
 

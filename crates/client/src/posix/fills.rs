@@ -19,7 +19,7 @@ use sheen_types::Extent;
 
 use super::Mounted;
 use crate::cache::Inode;
-use crate::data::HeldPages;
+use crate::data::PinnedRange;
 
 /// What the kernel keeps, and what reads bring.
 const PAGE_BYTES: u64 = 4096;
@@ -65,7 +65,7 @@ impl Mounted {
         if !is_written(inode, pages) {
             return;
         }
-        let _asking = self.data.asking(inode.fid, HeldPages::of(pages));
+        let _pin_guard = self.data.pin_pages(inode.fid, PinnedRange::of(pages));
         loop {
             let mut changed = pin!(inode.changed.notified());
             changed.as_mut().enable();

@@ -19,7 +19,7 @@ impl FileSystem {
     /// As `fstat(2)`.
     pub async fn flags(&self, who: &Credentials, node: NodeId) -> Result<u32, Errno> {
         let inode = self.0.pin(node)?;
-        self.0.on_the_way(who, self.0.refresh(who, &inode).await)?;
+        self.0.stale_if_absent(who, self.0.refresh(who, &inode).await)?;
         inode.state().attributes.as_ref().map(|attributes| attributes.flags).ok_or(Errno::EIO)
     }
 

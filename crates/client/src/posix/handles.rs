@@ -41,7 +41,7 @@ pub(super) struct OpenFile {
     /// Whether nobody tells when descriptors of it are closed, but for the last.
     pub(super) unflushed: bool,
     /// Whether its reads and writes go past the kernel's pages.
-    pub(super) passes_pages: bool,
+    pub(super) bypasses_page_cache: bool,
     /// Who took file locks through it.
     pub(super) lockers: Mutex<Vec<LockOwner>>,
     /// Where reading of the directory stands.
@@ -107,7 +107,7 @@ impl OpenFile {
             let mut state = pin.state();
             state.opens += 1;
             state.writers += u64::from(flags.writes());
-            (state.failures.told(), state.failures.count())
+            (state.failures.reported(), state.failures.count())
         };
         Self {
             pin,
@@ -121,7 +121,7 @@ impl OpenFile {
             accessed: AtomicBool::new(false),
             access_looked: AtomicI64::new(0),
             unflushed: false,
-            passes_pages: false,
+            bypasses_page_cache: false,
             lockers: Mutex::default(),
             stream: Mutex::default(),
         }
@@ -129,8 +129,8 @@ impl OpenFile {
 
     /// From now on, before anybody has the handle, it goes past the kernel's pages.
     pub(super) fn pass_pages(&mut self) {
-        self.passes_pages = true;
-        self.pin.state().passers += 1;
+        self.bypasses_page_cache = true;
+        self.pin.state().bypassing += 1;
     }
 }
 
@@ -139,7 +139,7 @@ impl Drop for OpenFile {
         let mut state = self.pin.state();
         state.opens -= 1;
         state.writers -= u64::from(self.flags.writes());
-        state.passers -= u64::from(self.passes_pages);
+        state.bypassing -= u64::from(self.bypasses_page_cache);
     }
 }
 

@@ -22,14 +22,14 @@ use sheen_types::Extent;
 
 use super::handles::OpenFile;
 use super::{FileHandle, FileSystem, Mounted, Stale};
-use crate::cache::{Inode, LayoutState, State};
+use crate::cache::{Inode, InodeState, LayoutState};
 use crate::data::FileLayout;
 
 impl Mounted {
     /// Whether the file, just opened, is written past the kernel's pages: if two of these hold. It cannot
     /// be read through this handle; it has several objects, and had them before it was opened, empty or
     /// not; somebody else here writes it.
-    pub(super) fn writes_past_pages(&self, file: &OpenFile, is_new: bool) -> bool {
+    pub(super) fn writes_bypass_page_cache(&self, file: &OpenFile, is_new: bool) -> bool {
         if !file.flags.writes() || !self.settings.hybrid_io() {
             return false;
         }
@@ -44,7 +44,7 @@ impl Mounted {
         let Some(range) = Extent::of_length(offset, length) else { return };
         let has_others = || {
             let state = inode.state();
-            state.opens > state.passers
+            state.opens > state.bypassing
         };
         if has_others() || self.observers.has_pages(inode.node) {
             self.observers.inode(inode, Stale::Pages(range)).await.done().await;
@@ -55,12 +55,12 @@ impl Mounted {
 impl FileSystem {
     /// Whether reads and writes of an open file go past the kernel's pages.
     #[must_use]
-    pub fn passes_pages(&self, handle: FileHandle) -> bool {
-        self.0.handles.get(handle).is_ok_and(|file| file.passes_pages)
+    pub fn bypasses_page_cache(&self, handle: FileHandle) -> bool {
+        self.0.handles.get(handle).is_ok_and(|file| file.bypasses_page_cache)
     }
 }
 
-fn has_stripes(state: &State) -> bool {
+fn has_stripes(state: &InodeState) -> bool {
     let is_striped =
         |layout: &FileLayout| layout.components().iter().any(|it| it.stripes().len() > 1);
     matches!(&state.layout, LayoutState::Placed(layout) if is_striped(layout))

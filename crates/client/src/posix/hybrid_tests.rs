@@ -106,18 +106,18 @@ fn operators_leave_all_writers_to_the_pages() {
 fn who_reads_through_the_pages_does_not_find_what_was_there_before() {
     let shared = Shared::new(2);
     let (one, other) = (shared.open(WRITE), shared.open(WRITE));
-    let told = || shared.fixture.watcher.take();
-    told();
+    let notices = || shared.fixture.watcher.take();
+    notices();
     shared.write(one, 5000);
-    assert_eq!(told(), Vec::<String>::new(), "nobody has pages");
+    assert_eq!(notices(), Vec::<String>::new(), "nobody has pages");
     assert_eq!(shared.fixture.files.pages_kept().bytes, 0, "nor makes any");
     let reader = shared.open(READ);
-    told();
+    notices();
     shared.write(other, 5000);
     let gone = |start| {
         format!("inode {} Pages(Extent {{ start: {start}, end: {} }})", shared.node.0, start + 9)
     };
-    assert_eq!(told(), [gone(5000)], "a read may be under way");
+    assert_eq!(notices(), [gone(5000)], "a read may be under way");
     let files = shared.fixture.files.clone();
     shared
         .fixture
@@ -135,7 +135,7 @@ fn who_reads_through_the_pages_does_not_find_what_was_there_before() {
         .expect("closed");
     shared.fixture.world.settle();
     shared.write(one, 20);
-    assert_eq!(told(), [gone(20)]);
+    assert_eq!(notices(), [gone(20)]);
 }
 
 #[test]
@@ -155,6 +155,6 @@ fn what_the_kernel_writes_of_its_pages_has_its_place_and_stays_there() {
     };
     let read = shared.fixture.world.run(write).expect("read");
     assert_eq!(read.concat(), b"01xx456789");
-    let told = shared.fixture.watcher.take();
-    assert_eq!(told.len(), 1, "of what was appended alone: {told:?}");
+    let notices = shared.fixture.watcher.take();
+    assert_eq!(notices.len(), 1, "of what was appended alone: {notices:?}");
 }

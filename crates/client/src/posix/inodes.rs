@@ -91,9 +91,9 @@ impl Mounted {
     pub(super) fn stat_without_rpc(&self, inode: &Inode) -> Result<Stat, Errno> {
         let (mut attributes, covered, data, objects) = {
             let mut state = inode.state();
-            let attributes = self.settings.told(state.attributes_shown().ok_or(Errno::EIO)?);
+            let attributes = self.settings.adjusted(state.attributes_shown().ok_or(Errno::EIO)?);
             if state.size_covered() {
-                state.size_told.told(attributes.size);
+                state.kernel_size.replied(attributes.size);
                 return Ok(Stat { attributes, keep: self.observers.watched() });
             }
             let data = state.data.clone();
@@ -109,7 +109,7 @@ impl Mounted {
             (None, Some(data)) => attributes.size = attributes.size.max(data.last_size()),
             (None, None) => {}
         }
-        inode.state().size_told.told(attributes.size);
+        inode.state().kernel_size.replied(attributes.size);
         let whole = !regular || !objects || known.is_some();
         Ok(Stat { attributes, keep: covered && whole && self.observers.watched() })
     }
@@ -133,8 +133,8 @@ impl Mounted {
         };
         let (mut attributes, covered) = {
             let mut state = inode.state();
-            let attributes = self.settings.told(state.attributes_shown().ok_or(Errno::EIO)?);
-            state.size_told.told(known.size);
+            let attributes = self.settings.adjusted(state.attributes_shown().ok_or(Errno::EIO)?);
+            state.kernel_size.replied(known.size);
             (attributes, state.attributes_covered())
         };
         merge(&mut attributes, &known);

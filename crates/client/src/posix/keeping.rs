@@ -16,12 +16,12 @@ use sheen_wire::md::FileFlags;
 
 use super::handles::OpenFile;
 use super::{Credentials, FileType, Mounted, OpenFlags};
-use crate::cache::{Access, Inode, KeptOpen, Tally};
+use crate::cache::{Access, Inode, KeptOpen, KeptOpenCounts};
 use crate::meta::{CloseAttributes, OpenHandle, close_kept, wanted_by_open};
 
 impl Mounted {
     /// Counts an open.
-    pub(super) fn count_open(&self, inode: &Inode) -> Tally {
+    pub(super) fn count_open(&self, inode: &Inode) -> KeptOpenCounts {
         let forget_after = Duration::from_millis(self.settings.keep().forget_after().into());
         inode.state().kept.count(self.meta.world.clock.now(), forget_after)
     }
@@ -97,7 +97,7 @@ impl Mounted {
             for kept in closes {
                 close_kept(&inode, &kept).await;
             }
-            self.inodes.let_go(&inode);
+            self.inodes.release(&inode);
         }
     }
 }

@@ -11,7 +11,7 @@ use tokio::sync::Notify;
 use super::tests::layout_of;
 use super::{DirCookie, DirEntry, Lookup, NodeId, OpenFlags, Opened, SetAttributes, Stale};
 use crate::cache::DataWatch;
-use crate::data::{DataEvents, HeldPages};
+use crate::data::{DataEvents, PinnedRange};
 use crate::testing::{FakeFile, Fixture, found, name, opened};
 
 const READ: u32 = 0;
@@ -94,11 +94,11 @@ impl Bench {
         let (observers, inode) =
             (Arc::clone(&self.fixture.files.0.observers), self.fixture.files.0.pin(self.node));
         let inode = inode.expect("known");
-        let told = async move { observers.inode(&inode, Stale::Pages(Extent::ALL)).await };
-        self.fixture.world.run(told);
+        let notices = async move { observers.inode(&inode, Stale::Pages(Extent::ALL)).await };
+        self.fixture.world.run(notices);
     }
 
-    fn told(&self) -> Vec<String> {
+    fn notices(&self) -> Vec<String> {
         self.fixture.watcher.take()
     }
 
@@ -118,18 +118,18 @@ fn look_up(fixture: &Fixture) -> NodeId {
 fn a_size_that_the_kernel_may_not_have_heard_is_raised_there() {
     let bench = Bench::new();
     bench.grow(5000);
-    assert_eq!((bench.stat(), bench.told()), (5000, Vec::new()), "it hears the answer");
+    assert_eq!((bench.stat(), bench.notices()), (5000, Vec::new()), "it hears the answer");
     bench.take_back();
-    let told = bench.told();
-    assert_eq!(told[0], bench.raised(5000), "it may not have heard it before it drops it");
-    assert!(told[1].contains("Pages"), "{told:?}");
+    let notices = bench.notices();
+    assert_eq!(notices[0], bench.raised(5000), "it may not have heard it before it drops it");
+    assert!(notices[1].contains("Pages"), "{notices:?}");
     bench.take_back();
-    assert_eq!(bench.told().len(), 1, "it is sure of that size");
+    assert_eq!(bench.notices().len(), 1, "it is sure of that size");
     // From now on it may have been told something between its question and the answer.
-    assert_eq!((bench.stat(), bench.told()), (5000, Vec::new()));
+    assert_eq!((bench.stat(), bench.notices()), (5000, Vec::new()));
     bench.grow(6000);
-    assert_eq!((bench.stat(), bench.told()), (6000, vec![bench.raised(6000)]));
-    assert_eq!((bench.stat(), bench.told()), (6000, Vec::new()));
+    assert_eq!((bench.stat(), bench.notices()), (6000, vec![bench.raised(6000)]));
+    assert_eq!((bench.stat(), bench.notices()), (6000, Vec::new()));
 }
 
 /// The MDT's hint is older. The kernel would cut the pages that it has behind what a lookup says.
@@ -214,16 +214,16 @@ fn an_inode_that_is_forgotten_while_something_of_it_is_taken_back_is_remembered_
         inodes: Arc::clone(&inodes),
         observers: Arc::clone(&bench.fixture.files.0.observers),
     };
-    let told = watch.uncovered(FILE, Stale::Pages(Extent::ALL));
-    bench.start(async move { told.await.done().await });
+    let notices = watch.invalidate(FILE, Stale::Pages(Extent::ALL));
+    bench.start(async move { notices.await.done().await });
     bench.fixture.files.forget(bench.node, 1);
     assert!(inodes.by_fid(FILE).is_some(), "the kernel does not have the notice yet");
     let again = look_up(&bench.fixture);
     *bench.fixture.watcher.hold.lock() = None;
-    bench.told();
+    bench.notices();
     bench.grow(6000);
     assert_eq!((again, bench.stat()), (bench.node, 6000));
-    assert_eq!(bench.told(), [bench.raised(6000)], "the notice may have overtaken the answer");
+    assert_eq!(bench.notices(), [bench.raised(6000)], "the notice may have overtaken the answer");
     bench.fixture.files.forget(bench.node, 1);
     hold.notify_waiters();
     bench.fixture.world.settle();
@@ -241,7 +241,7 @@ fn the_kernel_holds_pages_for_reads_that_fill_them_and_for_no_others() {
                 false => files.read_past_pages(reader, 5000, 100).await,
             }
         });
-        bench.file().held.lock().take().map(HeldPages::range)
+        bench.file().held.lock().take().map(PinnedRange::range)
     };
     assert_eq!(held(true), Some(Extent { start: 4096, end: 8191 }));
     assert_eq!(held(false), None, "a lock that goes waits for whatever else holds that page");

@@ -14,7 +14,7 @@ use sheen_wire::ost::OstId;
 use super::Mounted;
 use super::types::Credentials;
 use crate::cache::{Inode, LayoutState};
-use crate::data::{DataFile, FileLayout, HeldPages, Refusal, Seen};
+use crate::data::{DataFile, FileLayout, LayoutVersion, PinnedRange, Refusal};
 
 /// How long a file on an OST that we have not heard of is waited for.
 const NEW_OST_WAIT: Duration = Duration::from_secs(10);
@@ -42,7 +42,7 @@ impl Mounted {
         &self,
         who: &Credentials,
         inode: &Inode,
-        held: Option<HeldPages>,
+        held: Option<PinnedRange>,
         call: impl Fn(Arc<dyn DataFile>) -> F,
     ) -> Result<Option<T>, Errno>
     where
@@ -53,7 +53,7 @@ impl Mounted {
                 Some(data) => data,
                 None => {
                     // Who moves the file waits for locks of ours, and we for him.
-                    let _asking = held.and_then(|held| self.data.asking(inode.fid, held));
+                    let _pin_guard = held.and_then(|held| self.data.pin_pages(inode.fid, held));
                     let Some(data) = self.data_if_any(who, inode).await? else { return Ok(None) };
                     data
                 }
@@ -109,15 +109,15 @@ impl Mounted {
             if let Some(data) = current(inode) {
                 return Ok(Some(data));
             }
-            let (layout, seen) = match self.meta.layout(who, inode).await? {
-                (LayoutState::Placed(layout), seen) => (layout, seen),
+            let (layout, layout_version) = match self.meta.layout(who, inode).await? {
+                (LayoutState::Placed(layout), layout_version) => (layout, layout_version),
                 (LayoutState::Empty | LayoutState::Unknown, _) => return Ok(None),
                 (LayoutState::Foreign, _) => return Err(Errno::EOPNOTSUPP),
             };
-            if !seen.is_current() {
+            if !layout_version.is_current() {
                 continue;
             }
-            return self.data_by(inode, layout, seen).await.map(Some);
+            return self.data_by(inode, layout, layout_version).await.map(Some);
         }
         tracing::warn!(file = %inode.fid, "the layout changes faster than it can be read");
         Err(Errno::EIO)
@@ -127,12 +127,12 @@ impl Mounted {
         &self,
         inode: &Inode,
         layout: Arc<FileLayout>,
-        seen: Seen,
+        layout_version: LayoutVersion,
     ) -> Result<Arc<dyn DataFile>, Errno> {
         let clock = &self.meta.world.clock;
         let deadline = clock.now() + NEW_OST_WAIT;
         let data = loop {
-            match self.data.file(inode.fid, Arc::clone(&layout), seen.clone()) {
+            match self.data.file(inode.fid, Arc::clone(&layout), layout_version.clone()) {
                 // The MDT has heard of a new OST before we have.
                 Err(Errno::ENODEV) if clock.now() < deadline => {
                     clock.sleep_until(clock.now() + NEW_OST_LOOK).await;
@@ -152,7 +152,7 @@ impl Mounted {
             let mut state = inode.state();
             match state.data.take() {
                 Some(old) if *old.layout() == *layout => {
-                    let data = old.seen_again(seen);
+                    let data = old.with_version(layout_version);
                     state.data = Some(Arc::clone(&data));
                     (data, None)
                 }

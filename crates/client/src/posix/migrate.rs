@@ -180,7 +180,7 @@ impl Mounted {
     /// The file's bytes lie elsewhere now. The lock on its layout has gone back already.
     fn moved(&self, inode: &Inode) {
         let mut state = inode.state();
-        state.course.layout_lost();
+        state.layout_guard.layout_revoked();
         state.size_from_mdt = false;
     }
 

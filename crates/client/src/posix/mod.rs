@@ -14,7 +14,6 @@
 mod access;
 mod attributes;
 mod closing;
-mod contest;
 mod directory;
 #[cfg(test)]
 mod dom_tests;
@@ -23,7 +22,6 @@ mod extents;
 mod files;
 mod fills;
 mod flags;
-mod handing;
 mod handles;
 mod heat;
 mod hybrid;
@@ -42,6 +40,7 @@ mod migrate;
 mod names;
 #[cfg(test)]
 mod own_names;
+mod page_handoff;
 mod pages;
 mod permission;
 #[cfg(test)]
@@ -49,6 +48,7 @@ mod rights_tests;
 mod settings;
 #[cfg(test)]
 mod settings_tests;
+mod stale_retry;
 mod statistics;
 #[cfg(test)]
 mod tests;
@@ -65,19 +65,19 @@ use parking_lot::RwLock;
 use crate::cache::{Inodes, Observers};
 use crate::config::Targets;
 use crate::data::DataPath;
-use crate::locks::LockSpace;
+use crate::locks::ClientNamespace;
 use crate::meta::Meta;
 
-pub use crate::cache::{PagesKept, Raise, Tally};
+pub use crate::cache::{KeptOpenCounts, PagesKept, Raise};
 pub(crate) use closing::Closing;
-pub(crate) use contest::Contest;
 pub use extents::{Counted as ExtentsCounted, Extents, Range, SIZES, Sizes};
-pub(crate) use handing::Handing;
 pub(crate) use handles::Handles;
 pub use invalidate::{Invalidate, Invalidated, Stale};
 pub(crate) use locks::LocksTaken;
 pub(crate) use migrate::Moves;
+pub(crate) use page_handoff::PageHandoff;
 pub use settings::{Ahead, HeatSettings, KeepSettings, Settings};
+pub(crate) use stale_retry::StaleRetry;
 pub use statistics::{Operation, Statistics, Tracked};
 pub use types::{
     AccessTimes, Attributes, Credentials, DirCookie, DirEntry, DirEntryPlus, Entry, Fallocate,
@@ -97,14 +97,14 @@ pub(crate) struct Mounted {
     pub(crate) inodes: Arc<Inodes>,
     pub(crate) observers: Arc<Observers>,
     pub(crate) handles: Handles,
-    pub(crate) contest: Contest,
+    pub(crate) stale_retry: StaleRetry,
     pub(crate) moves: Moves,
     pub(crate) statistics: Statistics,
     pub(crate) settings: Settings,
     /// User and group that root is judged as; `None` for root itself.
     pub(crate) squash: RwLock<Option<(u32, u32)>>,
     pub(crate) access_times: RwLock<AccessTimes>,
-    pub(crate) handing: Handing,
+    pub(crate) page_handoff: PageHandoff,
     pub(crate) locks_taken: LocksTaken,
     pub(crate) closing: Closing,
 }
@@ -134,8 +134,8 @@ impl FileSystem {
 
     /// The locks of each target: `MGS`, `FSNAME-MDT0000` and so on; for operators.
     #[must_use]
-    pub fn lock_spaces(&self) -> Vec<Arc<LockSpace>> {
-        self.0.targets.lock_spaces()
+    pub fn lock_namespaces(&self) -> Vec<Arc<ClientNamespace>> {
+        self.0.targets.lock_namespaces()
     }
 
     /// What was counted of the calls to it.

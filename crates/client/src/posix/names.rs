@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use sheen_types::{Errno, Name};
 
-use super::contest::TRIES;
+use super::stale_retry::TRIES;
 use super::{
     Credentials, Entry, FileSystem, FileType, Lookup, Mounted, NewNode, NodeId, RenameMode,
 };
@@ -26,7 +26,7 @@ impl FileSystem {
         name: &Name,
     ) -> Result<Lookup, Errno> {
         let parent = self.0.pin(parent)?;
-        let found = match self.0.contest.tries_again(who) {
+        let found = match self.0.stale_retry.tries_again(who) {
             true => self.0.find_and_keep(who, &parent, name).await,
             false => self.0.find(who, &parent, name).await,
         };
@@ -87,7 +87,7 @@ impl FileSystem {
             }
         };
         let make = || self.0.meta.create(who, &parent, name, new.clone());
-        let child = self.0.asking(who, &[&parent], make).await?;
+        let child = self.0.retry_with_rights(who, &[&parent], make).await?;
         self.0.entry(who, (&parent, name), &child).await
     }
 
@@ -99,7 +99,7 @@ impl FileSystem {
         let inode = self.0.pin(node)?;
         match inode.file_type() {
             Some(FileType::Symlink) | None => {
-                self.0.on_the_way(who, self.0.meta.readlink(who, &inode).await)
+                self.0.stale_if_absent(who, self.0.meta.readlink(who, &inode).await)
             }
             Some(_) => Err(Errno::EINVAL),
         }
@@ -118,7 +118,7 @@ impl FileSystem {
     ) -> Result<Entry, Errno> {
         let (inode, parent) = (self.0.pin(node)?, self.0.pin(parent)?);
         let mut linked = self.0.link(who, &inode, &parent, name).await;
-        if let Some((directory, known)) = self.0.contest.found_as(who, node) {
+        if let Some((directory, known)) = self.0.stale_retry.found_as(who, node) {
             // Its name is replaced again and again: the kernel takes any inode of the same type.
             let directory = self.0.pin(directory)?;
             for _ in 0..TRIES {
@@ -128,7 +128,7 @@ impl FileSystem {
                 let found = self.0.meta.lookup(who, &directory, &known, Depth::Name).await?;
                 let Some(found) = found else {
                     // There is no third try: this is the answer.
-                    self.0.let_go(who.pid);
+                    self.0.end_retry(who.pid);
                     return Err(Errno::ENOENT);
                 };
                 linked = match found.file_type() {
@@ -156,7 +156,7 @@ impl FileSystem {
         let parent = self.0.pin(parent)?;
         let layout = self.0.layout_of(&parent, name);
         let unlink = || self.0.meta.unlink(who, &parent, name, false);
-        let is_gone = self.0.asking(who, &[&parent], unlink).await?;
+        let is_gone = self.0.retry_with_rights(who, &[&parent], unlink).await?;
         self.0.note_gone(layout.filter(|_| is_gone));
         Ok(())
     }
@@ -168,7 +168,7 @@ impl FileSystem {
     pub async fn rmdir(&self, who: &Credentials, parent: NodeId, name: &Name) -> Result<(), Errno> {
         let parent = self.0.pin(parent)?;
         let unlink = || self.0.meta.unlink(who, &parent, name, true);
-        self.0.asking(who, &[&parent], unlink).await.map(|_| ())
+        self.0.retry_with_rights(who, &[&parent], unlink).await.map(|_| ())
     }
 
     /// Moves a name. One RPC; with [`RenameMode::NoReplace`] a lookup of the new name before it.
@@ -195,7 +195,7 @@ impl FileSystem {
         }
         let replaced = self.0.layout_of(&to_parent, to.1);
         let rename = || self.0.meta.rename(who, (&from_parent, from.1), (&to_parent, to.1));
-        let is_gone = self.0.asking(who, &[&from_parent, &to_parent], rename).await?;
+        let is_gone = self.0.retry_with_rights(who, &[&from_parent, &to_parent], rename).await?;
         self.0.note_gone(replaced.filter(|_| is_gone));
         Ok(())
     }
@@ -232,7 +232,7 @@ impl Mounted {
             return Err(Errno::EPERM);
         }
         let link = || self.meta.link(who, inode, parent, name);
-        self.asking(who, &[parent], link).await?;
+        self.retry_with_rights(who, &[parent], link).await?;
         {
             // Nothing covers the attributes now; until they are asked again this is the best guess.
             let mut state = inode.state();
@@ -271,7 +271,7 @@ impl Mounted {
         let Some(fid) = hint else {
             let depth = Depth::Attributes;
             return self
-                .asking(who, &[parent], || self.meta.lookup(who, parent, name, depth))
+                .retry_with_rights(who, &[parent], || self.meta.lookup(who, parent, name, depth))
                 .await;
         };
         let child = self.inodes.pin(fid);
@@ -298,6 +298,6 @@ impl Mounted {
             return Ok(Some(child));
         }
         let depth = if directory && changed { Depth::Name } else { Depth::Attributes };
-        self.asking(who, &[parent], || self.meta.lookup(who, parent, name, depth)).await
+        self.retry_with_rights(who, &[parent], || self.meta.lookup(who, parent, name, depth)).await
     }
 }

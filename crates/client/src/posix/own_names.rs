@@ -248,7 +248,7 @@ impl Bench {
 
     fn call_back_of(&self, fid: Fid, bits: InodeBits) {
         let resource = sheen_types::ResourceName::of_fid(fid);
-        for lock in self.fixture.locks.namespace().dump(resource) {
+        for lock in self.fixture.locks.engine().dump(resource) {
             let reply = lock_reply(fid, 0, LockMode::Pr, bits);
             let callback = LdlmRequest {
                 handles: vec![lock.handle],
@@ -308,18 +308,18 @@ fn unlinks_and_renames_are_known_at_once() {
 fn a_moved_name_is_kept_under_a_lock_from_the_start_or_not_at_all() {
     let bench = Bench::knowing(&["a"]);
     assert!(bench.look_up("a"));
-    let told = || bench.fixture.watcher.take();
-    told();
+    let notices = || bench.fixture.watcher.take();
+    notices();
     bench.rename("a", "b");
-    assert!(!told().contains(&"entry 1 b".to_owned()));
+    assert!(!notices().contains(&"entry 1 b".to_owned()));
     bench.call_back_of(Fid::new(0x2_0000_0500, 1), InodeBits::LOOKUP);
-    assert_eq!(told().last(), Some(&"entry 1 b".to_owned()));
+    assert_eq!(notices().last(), Some(&"entry 1 b".to_owned()));
 
     assert!(bench.look_up("b"));
     bench.root.lock().takes_away = true;
-    told();
+    notices();
     bench.rename("b", "c");
-    assert_eq!(told().last(), Some(&"entry 1 c".to_owned()));
+    assert_eq!(notices().last(), Some(&"entry 1 c".to_owned()));
 }
 
 #[test]
@@ -331,15 +331,15 @@ fn few_names_of_one_inode_are_kept_and_each_is_told_once() {
         bench.root.lock().names.insert(name.clone(), fid);
     }
     assert!(names.iter().all(|name| bench.look_up(name)));
-    let told = || {
+    let notices = || {
         bench.call_back_of(fid, InodeBits::LOOKUP);
-        let told = bench.fixture.watcher.take();
-        told.iter().filter(|it| it.starts_with("entry 1 l")).count()
+        let notices = bench.fixture.watcher.take();
+        notices.iter().filter(|it| it.starts_with("entry 1 l")).count()
     };
-    assert_eq!(told(), 8);
+    assert_eq!(notices(), 8);
     assert!(bench.look_up("l19") && bench.look_up("l03"));
-    assert_eq!(told(), 2);
-    assert_eq!(told(), 0);
+    assert_eq!(notices(), 2);
+    assert_eq!(notices(), 0);
 }
 
 #[test]

@@ -38,7 +38,7 @@ impl FileSystem {
     /// `EACCES`, or as `stat(2)`.
     pub async fn access(&self, who: &Credentials, node: NodeId, wanted: May) -> Result<(), Errno> {
         let inode = self.0.pin(node)?;
-        self.0.on_the_way(who, self.0.know_rights(who, &inode).await)?;
+        self.0.stale_if_absent(who, self.0.know_rights(who, &inode).await)?;
         self.0.judge(who, &inode, wanted)
     }
 }
@@ -69,7 +69,7 @@ impl Mounted {
         who: &Credentials,
         directory: &Inode,
     ) -> Result<(), Errno> {
-        self.on_the_way(who, self.know_rights(who, directory).await)?;
+        self.stale_if_absent(who, self.know_rights(who, directory).await)?;
         self.judge(who, directory, May::EXEC)
     }
 
@@ -93,7 +93,7 @@ impl Mounted {
     /// Asks the MDT, and if it refuses though the groups that it was told were chosen by what may
     /// be out of date, learns better and asks once more. A request has room for one or two of many
     /// groups.
-    pub(super) async fn asking<T, F>(
+    pub(super) async fn retry_with_rights<T, F>(
         &self,
         who: &Credentials,
         inodes: &[&Inode],

@@ -164,8 +164,8 @@ fn what_was_kept_because_all_may_search_goes_before_the_lock() {
     fixture.world.settle();
     hold.notify_waiters();
     fixture.world.settle();
-    let told = fixture.watcher.take();
-    assert_eq!(told[1..], [format!("children {} f", directory.0)]);
+    let notices = fixture.watcher.take();
+    assert_eq!(notices[1..], [format!("children {} f", directory.0)]);
     assert!(fixture.mdt.take_asked().is_empty(), "the lock is not back yet");
     *fixture.watcher.hold.lock() = None;
     hold.notify_waiters();
@@ -192,8 +192,8 @@ fn a_chmod_of_our_own_takes_back_what_was_kept() {
     let changes = SetAttributes { mode: Some(0o700), ..SetAttributes::default() };
     let change = async move { files.setattr(&user(5, &[]), directory, None, changes).await };
     fixture.world.run(change).unwrap();
-    let told = fixture.watcher.take();
-    assert!(told.contains(&format!("children {} f", directory.0)), "{told:?}");
+    let notices = fixture.watcher.take();
+    assert!(notices.contains(&format!("children {} f", directory.0)), "{notices:?}");
 }
 
 #[test]
@@ -233,16 +233,16 @@ fn a_list_that_makes_no_sense_opens_nothing() {
 fn the_group_that_matters_is_told() {
     let lines = [(1, 7, NOBODY), (4, 4, NOBODY), (8, 1, 60), (16, 7, NOBODY), (32, 0, NOBODY)];
     let Scene { fixture, directory, .. } = scene(0o770, &lines);
-    let told = |groups: &[u32]| {
+    let notices = |groups: &[u32]| {
         fixture.mdt.answer(absent());
         let answer = look_up(&fixture, &user(7, groups), directory, "new");
         assert!(matches!(answer, Ok(Lookup::Absent { .. })));
         fixture.files.0.pin(directory).unwrap().state().forget_absent(&name("new"));
         getattr_request(&fixture.mdt.take_asked()).mdt_body.suppgid
     };
-    assert_eq!(told(&[50, 60, 70]), 60, "it may search");
-    assert_eq!(told(&[50, 70]), 50, "so that it is not one of the others");
-    assert_eq!(told(&[70]), NOBODY);
+    assert_eq!(notices(&[50, 60, 70]), 60, "it may search");
+    assert_eq!(notices(&[50, 70]), 50, "so that it is not one of the others");
+    assert_eq!(notices(&[70]), NOBODY);
 }
 
 #[test]
@@ -301,8 +301,8 @@ fn attributes_of_a_users_own_are_read_by_readers_only() {
 fn set_id_bits_are_taken_by_writers_and_changed_by_owners() {
     let fixture = Fixture::new();
     let mut reply = opened(FILE, 1, false, Bytes::new());
-    let told = reply.mdt_body.as_mut().unwrap();
-    (told.uid, told.mode) = (5, 0o106_777);
+    let notices = reply.mdt_body.as_mut().unwrap();
+    (notices.uid, notices.mode) = (5, 0o106_777);
     // The first change takes the lock along that covers the layout.
     let mut no_layout = Some(LdlmIntentLayoutReply {
         dlm_rep: Some(lock_reply(FILE, 0x90, LockMode::Cr, InodeBits::LAYOUT)),

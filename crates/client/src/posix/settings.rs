@@ -65,7 +65,7 @@ impl HeatSettings {
     }
 
     /// Sets that.
-    pub fn count_or_not(&self, on: bool) {
+    pub fn set_counts(&self, on: bool) {
         self.is_on.store(on, Ordering::Relaxed);
     }
 
@@ -237,7 +237,7 @@ impl Settings {
     }
 
     /// Attributes as operators want them told.
-    pub(super) fn told(&self, mut attributes: Attributes) -> Attributes {
+    pub(super) fn adjusted(&self, mut attributes: Attributes) -> Attributes {
         match self.stat_block() {
             0 => {}
             bytes => attributes.block_size = bytes,
@@ -277,7 +277,7 @@ impl Settings {
     }
 
     /// Sets that.
-    pub fn tell_size_or_not(&self, on: bool) {
+    pub fn set_reports_size(&self, on: bool) {
         self.tells_size.store(on, Ordering::Relaxed);
     }
 

@@ -40,7 +40,7 @@ fn locks_that_are_too_many_go_in_batches_as_large_as_operators_say() {
     }
     assert_eq!(given_back(&fixture), 0);
     // Only what comes later looks at the limit.
-    fixture.locks.namespace().set_limits(1, Duration::from_secs(3600));
+    fixture.locks.engine().set_limits(1, Duration::from_secs(3600));
     for batch in [1, 3] {
         fixture.locks.set_shrink_batch(batch);
         look_up(&fixture, 20 + batch as u32).expect("found");
@@ -50,7 +50,7 @@ fn locks_that_are_too_many_go_in_batches_as_large_as_operators_say() {
     fixture.locks.set_shrink_batch(0);
     look_up(&fixture, 20).expect("found");
     assert!(given_back(&fixture) > 3);
-    assert!(fixture.locks.namespace().gauges().unused <= 2);
+    assert!(fixture.locks.engine().gauges().unused <= 2);
 }
 
 #[test]
@@ -126,7 +126,7 @@ fn the_kernel_keeps_no_more_of_files_than_operators_say() {
 fn a_close_tells_the_size_as_far_as_operators_want_it() {
     let fixture = Fixture::new();
     for (number, is_told) in [(1, true), (2, false)] {
-        fixture.files.settings().tell_size_or_not(is_told);
+        fixture.files.settings().set_reports_size(is_told);
         let (node, opened) = open(&fixture, number);
         let fid = fixture.files.0.pin(node).expect("known").fid;
         *fixture.data.files.lock().entry(fid).or_default().covered.lock() = true;
@@ -226,7 +226,7 @@ fn heat_is_counted_where_operators_and_users_want_it() {
     work();
     assert_eq!(heat(), "0 0 0 0 0", "nobody wants it");
     let settings = fixture.files.settings().heat();
-    settings.count_or_not(true);
+    settings.set_counts(true);
     settings.set_percent(100);
     work();
     work();

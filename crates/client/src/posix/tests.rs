@@ -18,7 +18,7 @@ use sheen_wire::messages::{
 use sheen_wire::ost::OstId;
 
 use super::*;
-use crate::locks::Ask;
+use crate::locks::LockRequest;
 use crate::testing::{Fixture, absent, blocking, body, found, lock_reply, name, opened};
 
 const FILE: Fid = Fid::new(0x2_0000_0400, 9);
@@ -635,7 +635,7 @@ fn file_locks_are_told_again_to_a_restarted_mdt() {
 #[test]
 fn a_lock_that_a_restarted_mdt_was_not_told_of_is_none() {
     let fixture = Fixture::new();
-    let known = fixture.locks.namespace().gauges().locks;
+    let known = fixture.locks.engine().gauges().locks;
     let hold = Arc::new(tokio::sync::Notify::new());
     *fixture.mdt.hold.lock() = Some(Arc::clone(&hold));
     fixture.mdt.answer(found(DIRECTORY, 0o040_755, 0x77, WHOLE));
@@ -659,14 +659,14 @@ fn a_lock_that_a_restarted_mdt_was_not_told_of_is_none() {
     fixture.world.settle();
     let (locks, slot) = (Arc::clone(&fixture.locks), Arc::clone(&cookie));
     let enqueue = async move {
-        let ask = Ask {
+        let ask = LockRequest {
             resource: ResourceName::of_fid(FILE),
             policy: Policy::bits(InodeBits::UPDATE),
             mode: LockMode::Pr,
             flags: sheen_ldlm::LockFlags::NONE,
         };
         let held = locks.enqueue(ask).await.expect("a lock");
-        *slot.lock() = locks.namespace().lock(held.handle()).map(|lock| lock.remote_handle);
+        *slot.lock() = locks.engine().lock(held.handle()).map(|lock| lock.remote_handle);
     };
     tasks.spawn("enqueue", Box::pin(enqueue));
     fixture.world.settle();
@@ -843,7 +843,7 @@ fn a_read_that_must_ask_for_the_layout_says_which_pages_wait_for_it() {
     assert_eq!(read(100), Ok(()));
     assert_eq!(*fixture.data.asked.lock(), [], "it is known");
     // Somebody moves the file.
-    fixture.files.0.pin(node).expect("there").state().course.layout_lost();
+    fixture.files.0.pin(node).expect("there").state().layout_guard.layout_revoked();
     assert_eq!(read(200), Ok(()));
     assert_eq!(*fixture.data.asked.lock(), [(FILE, Extent { start: 0, end: 4095 })]);
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use sheen_types::{Fid, Timestamp};
 
-use crate::cache::Tally;
+use crate::cache::KeptOpenCounts;
 
 /// An inode as long as somebody has looked it up and not forgotten it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -299,7 +299,7 @@ impl OpenFlags {
     /// pages where it believes the end to be; only the locks taken for the write itself say where that
     /// is.
     #[must_use]
-    pub fn passes_pages(self) -> bool {
+    pub fn bypasses_page_cache(self) -> bool {
         self.has(Self::DIRECT) || self.has(Self::APPEND)
     }
 
@@ -324,7 +324,7 @@ pub struct Opened {
     /// only read, and has no file locks.
     pub unflushed: bool,
     /// How the inode was opened so far.
-    pub tally: Tally,
+    pub tally: KeptOpenCounts,
 }
 
 /// One name of a directory.

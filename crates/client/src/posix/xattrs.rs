@@ -121,7 +121,7 @@ impl FileSystem {
             return self.0.set_layout(who, &inode, value).await;
         }
         let set = || self.0.meta.setxattr(who, &inode, name, Some(value.clone()), mode);
-        self.0.used(who, self.0.asking(who, &[&inode], set).await)
+        self.0.used(who, self.0.retry_with_rights(who, &[&inode], set).await)
     }
 
     /// Removes an extended attribute. One RPC.
@@ -141,7 +141,7 @@ impl FileSystem {
         let inode = self.0.pin(node)?;
         let name = if name == LUSTRE_LOV { TRUSTED_LOV } else { name };
         let remove = || self.0.meta.setxattr(who, &inode, name, None, XattrMode::Any);
-        self.0.used(who, self.0.asking(who, &[&inode], remove).await)
+        self.0.used(who, self.0.retry_with_rights(who, &[&inode], remove).await)
     }
 }
 

@@ -12,10 +12,11 @@ use sheen_types::{Errno, Extent, Fid, HashMap, ResourceName, Timestamp, Uuid};
 use sheen_wire::ost::OstId;
 
 use crate::data::{
-    AddedMdt, Asking, Brought, DataAttributes, DataEvents, DataFile, DataPath, FileLayout,
-    HeldFile, HeldPages, How, InodeData, NewTimes, Refusal, Retimed, Seen, WriteAt,
+    AddedMdt, DataAttributes, DataEvents, DataFile, DataPath, FileLayout, HeldFile, How,
+    InlineData, InodeData, LayoutVersion, NewTimes, PinGuard, PinnedRange, Refusal, UpdatedTimes,
+    WriteAt,
 };
-use crate::locks::{LockSpace, Lost, Protected};
+use crate::locks::{ClientNamespace, CoveredCache, Revocation};
 use crate::posix::{Credentials, Fallocate, Seek};
 use crate::testing::TestWorld;
 
@@ -43,7 +44,7 @@ pub(crate) struct FakeFile {
     /// What OSTs answer to all that concerns the file, if they have it not.
     pub(crate) refused: Mutex<Option<Errno>>,
     /// What the kernel holds for the last read.
-    pub(crate) held: Mutex<Option<HeldPages>>,
+    pub(crate) held: Mutex<Option<PinnedRange>>,
     /// The kernel has pages that lack some of the bytes.
     pub(crate) owes_pages: Mutex<bool>,
 }
@@ -72,12 +73,20 @@ impl FakeFile {
 /// Guards nothing.
 struct NothingLocked;
 
-impl Protected for NothingLocked {
-    fn lose(&self, _locks: &Arc<LockSpace>, _lost: Lost) -> BoxFuture<'static, ()> {
+impl CoveredCache for NothingLocked {
+    fn revoke(
+        &self,
+        _locks: &Arc<ClientNamespace>,
+        _revocation: Revocation,
+    ) -> BoxFuture<'static, ()> {
         Box::pin(std::future::ready(()))
     }
 
-    fn void(&self, _locks: &Arc<LockSpace>, _lost: Lost) -> BoxFuture<'static, ()> {
+    fn invalidate(
+        &self,
+        _locks: &Arc<ClientNamespace>,
+        _revocation: Revocation,
+    ) -> BoxFuture<'static, ()> {
         Box::pin(std::future::ready(()))
     }
 
@@ -94,7 +103,13 @@ pub(crate) struct FakeInodeData {
 }
 
 impl InodeData for FakeInodeData {
-    fn brought(&self, fid: Fid, mapping: Mapping, offset: u64, data: Bytes) -> Option<Brought> {
+    fn insert_inline(
+        &self,
+        fid: Fid,
+        mapping: Mapping,
+        offset: u64,
+        data: Bytes,
+    ) -> Option<InlineData> {
         let end = mapping.extent.end;
         self.done.lock().push(format!("brought {fid} {offset}+{} of 0..={end}", data.len()));
         None
@@ -104,7 +119,7 @@ impl InodeData for FakeInodeData {
         *self.dirty.lock()
     }
 
-    fn retime(&self, _: Fid, times: NewTimes) -> Option<Retimed> {
+    fn update_times(&self, _: Fid, times: NewTimes) -> Option<UpdatedTimes> {
         let seconds = |time: Option<Timestamp>| time.map(|time| time.seconds);
         self.done.lock().push(format!(
             "times {:?} {:?}",
@@ -116,14 +131,14 @@ impl InodeData for FakeInodeData {
 }
 
 /// The same file behind every handle.
-struct Shared(Arc<FakeFile>, Arc<FileLayout>, Seen);
+struct Shared(Arc<FakeFile>, Arc<FileLayout>, LayoutVersion);
 
 impl DataPath for FakeData {
     fn file(
         &self,
         fid: Fid,
         layout: Arc<FileLayout>,
-        seen: Seen,
+        layout_version: LayoutVersion,
     ) -> Result<Arc<dyn DataFile>, Errno> {
         let mut unknown = self.unknown.lock();
         if *unknown > 0 {
@@ -131,7 +146,7 @@ impl DataPath for FakeData {
             return Err(Errno::ENODEV);
         }
         let mut files = self.files.lock();
-        Ok(Arc::new(Shared(Arc::clone(files.entry(fid).or_default()), layout, seen)))
+        Ok(Arc::new(Shared(Arc::clone(files.entry(fid).or_default()), layout, layout_version)))
     }
 
     fn add_ost(
@@ -140,9 +155,15 @@ impl DataPath for FakeData {
         name: String,
         channel: Arc<dyn Channel>,
         config: Config,
-    ) -> Arc<LockSpace> {
+    ) -> Arc<ClientNamespace> {
         self.osts.lock().push(index);
-        LockSpace::new(name, TestWorld::new(1).world(), channel, config, Arc::new(NothingLocked))
+        ClientNamespace::new(
+            name,
+            TestWorld::new(1).world(),
+            channel,
+            config,
+            Arc::new(NothingLocked),
+        )
     }
 
     fn connected(&self, _: u32, _: &sheen_wire::connect::ObdConnectData) {}
@@ -153,15 +174,15 @@ impl DataPath for FakeData {
         name: String,
         channel: Arc<dyn Channel>,
         config: Config,
-        inodes: Arc<dyn Protected>,
+        inodes: Arc<dyn CoveredCache>,
     ) -> AddedMdt {
-        let locks = LockSpace::new(name, TestWorld::new(1).world(), channel, config, inodes);
+        let locks = ClientNamespace::new(name, TestWorld::new(1).world(), channel, config, inodes);
         AddedMdt { locks, data: Arc::new(FakeInodeData::default()) }
     }
 
     fn mdt_connected(&self, _: u32, _: &sheen_wire::connect::ObdConnectData) {}
 
-    fn asking(&self, file: Fid, held: HeldPages) -> Option<Asking<'_>> {
+    fn pin_pages(&self, file: Fid, held: PinnedRange) -> Option<PinGuard<'_>> {
         self.asked.lock().push((file, held.range()));
         None
     }
@@ -237,8 +258,8 @@ impl DataFile for Shared {
         self.2.is_current()
     }
 
-    fn seen_again(&self, seen: Seen) -> Arc<dyn DataFile> {
-        Arc::new(Self(Arc::clone(&self.0), Arc::clone(&self.1), seen))
+    fn with_version(&self, layout_version: LayoutVersion) -> Arc<dyn DataFile> {
+        Arc::new(Self(Arc::clone(&self.0), Arc::clone(&self.1), layout_version))
     }
 
     fn hold(&self, _gid: u64, _waits: bool) -> BoxFuture<'_, Result<Arc<dyn HeldFile>, Refusal>> {

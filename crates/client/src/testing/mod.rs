@@ -19,11 +19,11 @@ pub(crate) use world::TestWorld;
 
 use crate::cache::{Inodes, MetaCache, NameBook, Observers};
 use crate::config::{Connector, ImportPlan, Targets};
-use crate::locks::{CallbackRouter, LockSpace};
+use crate::locks::{CallbackRouter, ClientNamespace};
 use crate::meta::{FidSource, Mdt, Meta};
 use crate::posix::{
-    Audience, Contest, Credentials, FileSystem, Handles, Invalidate, Invalidated, May, Mounted,
-    NodeId, Raise, Stale,
+    Audience, Credentials, FileSystem, Handles, Invalidate, Invalidated, May, Mounted, NodeId,
+    Raise, Stale, StaleRetry,
 };
 
 /// A mounted file system whose MDT says what the test tells it to.
@@ -33,7 +33,7 @@ pub(crate) struct Fixture {
     pub(crate) data: Arc<FakeData>,
     /// Data on the MDT.
     pub(crate) inode_data: Arc<FakeInodeData>,
-    pub(crate) locks: Arc<LockSpace>,
+    pub(crate) locks: Arc<ClientNamespace>,
     pub(crate) files: FileSystem,
     pub(crate) watcher: Arc<Watcher>,
 }
@@ -41,17 +41,17 @@ pub(crate) struct Fixture {
 /// Notes what it is told; may be told to take its time.
 #[derive(Default)]
 pub(crate) struct Watcher {
-    pub(crate) told: Mutex<Vec<String>>,
+    pub(crate) notices: Mutex<Vec<String>>,
     pub(crate) hold: Mutex<Option<Arc<tokio::sync::Notify>>>,
 }
 
 impl Watcher {
     pub(crate) fn take(&self) -> Vec<String> {
-        std::mem::take(&mut self.told.lock())
+        std::mem::take(&mut self.notices.lock())
     }
 
     fn note(&self, text: String) -> BoxFuture<'static, ()> {
-        self.told.lock().push(text);
+        self.notices.lock().push(text);
         let hold = self.hold.lock().clone();
         Box::pin(async move {
             if let Some(hold) = hold {
@@ -114,12 +114,12 @@ impl Fixture {
             book: NameBook::new(11),
         });
         let channel = Arc::clone(&mdt) as Arc<dyn Channel>;
-        let locks = LockSpace::new(
+        let locks = ClientNamespace::new(
             "fs-MDT0000".to_owned(),
             world.world(),
             Arc::clone(&channel),
             lock_config(),
-            Arc::clone(&cache) as Arc<dyn crate::locks::Protected>,
+            Arc::clone(&cache) as Arc<dyn crate::locks::CoveredCache>,
         );
         let inode_data = Arc::new(FakeInodeData::default());
         let target = Arc::new(Mdt {
@@ -143,13 +143,13 @@ impl Fixture {
             inodes,
             observers,
             handles: Handles::default(),
-            contest: Contest::default(),
+            stale_retry: StaleRetry::default(),
             moves: crate::posix::Moves::default(),
             statistics: Default::default(),
             settings: Default::default(),
             squash: parking_lot::RwLock::default(),
             access_times: parking_lot::RwLock::default(),
-            handing: crate::posix::Handing::default(),
+            page_handoff: crate::posix::PageHandoff::default(),
             locks_taken: crate::posix::LocksTaken::default(),
             closing: crate::posix::Closing::default(),
         });

@@ -13,9 +13,9 @@ use sheen_io::{BoxFuture, Clock, Connection, Listener, Network, Random, Tasks, W
 use sheen_types::{Instant, Timestamp};
 
 #[derive(Clone)]
-pub(crate) struct TestWorld(Arc<Mutex<State>>);
+pub(crate) struct TestWorld(Arc<Mutex<WorldState>>);
 
-struct State {
+struct WorldState {
     now: Instant,
     ready: VecDeque<Arc<Task>>,
     timers: BTreeMap<(Instant, u64), Waker>,
@@ -40,7 +40,7 @@ impl Wake for Task {
 
 impl TestWorld {
     pub(crate) fn new(seed: u64) -> Self {
-        Self(Arc::new(Mutex::new(State {
+        Self(Arc::new(Mutex::new(WorldState {
             now: Instant(1_000_000_000),
             ready: VecDeque::new(),
             timers: BTreeMap::new(),

@@ -133,9 +133,9 @@ impl Caller {
 
     /// As `lctl set_param ldlm.namespaces.*KIND*.lru_size=clear` does.
     async fn clear_locks(&self, kind: &str) {
-        for space in self.files.lock_spaces() {
+        for space in self.files.lock_namespaces() {
             if space.name().contains(kind) {
-                space.clear_unused();
+                space.cancel_unused();
             }
         }
         let soon = self.world.clock.now() + Duration::from_millis(100);

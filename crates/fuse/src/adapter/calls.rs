@@ -28,8 +28,8 @@ use crate::special::{self, node};
 use crate::{alive, answer, convert, exported, questions};
 
 use super::{
-    Adapter, BACKGROUND_REQUESTS, CAPABILITIES, NAMES_AT_ONCE, REQUEST_BYTES, handle, owner,
-    passes_pages,
+    Adapter, BACKGROUND_REQUESTS, CAPABILITIES, NAMES_AT_ONCE, REQUEST_BYTES, bypasses_page_cache,
+    handle, owner,
 };
 
 impl Filesystem for Adapter {
@@ -319,7 +319,7 @@ impl Filesystem for Adapter {
                 files.statistics().opened(opened.tally);
             }
             let give = |bytes: &Bytes| kernel.store(node(number), bytes);
-            answer::opened(reply, opened.map(|opened| files.hand_over(opened, give)));
+            answer::opened(reply, opened.map(|opened| files.hand_off_pages(opened, give)));
             if let Some(late) = waiting.late(call).await {
                 _ = files.release(late.handle, None).await;
             }
@@ -395,7 +395,7 @@ impl Filesystem for Adapter {
                     statistics.add(Operation::ReadBytes, bytes as u64);
                 }
                 statistics.extents().moved(thread, opened.0, false, (offset, bytes as u64));
-                if bytes < size as usize && !passes_pages(&files, opened, flags) {
+                if bytes < size as usize && !bypasses_page_cache(&files, opened, flags) {
                     ends.found(thread, number.0);
                 }
             }
@@ -443,7 +443,7 @@ impl Filesystem for Adapter {
             }
             let mut call = pin!(backs.behind(turn, files.write(handle(opened), offset, data)));
             let written = waiting.wait(call.as_mut()).await;
-            if ends.any() && passes_pages(&files, opened, flags) {
+            if ends.any() && bypasses_page_cache(&files, opened, flags) {
                 ends.used(number.0).await;
             }
             answer(written);

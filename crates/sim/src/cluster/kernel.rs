@@ -510,7 +510,7 @@ impl Kernel {
         let lock = self.writers(node);
         let _turn = if cuts { Some(lock.lock().await) } else { None };
         let opened = self.files.open(&self.who, node, flags).await?;
-        let opened = self.files.hand_over(opened, |bytes| {
+        let opened = self.files.hand_off_pages(opened, |bytes| {
             self.store(node, bytes);
             true
         });

@@ -13,10 +13,10 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use sheen_layout::Place;
 
-use super::asked::HeldPages;
 use super::file::File;
 use super::object::Object;
 use super::osc::Shared;
+use super::pinned_pages::PinnedRange;
 use limits::{DISCARDED, PAGE};
 use streams::{Arrival, Steps, Streams, Windows, chunk_end};
 
@@ -40,7 +40,7 @@ impl Drop for Loading {
 impl File {
     /// Starts what should be fetched ahead of this read, and waits for what is being fetched of it.
     /// The kernel holds `held` meanwhile.
-    pub(super) async fn look_ahead(&self, offset: u64, length: u64, held: Option<HeldPages>) {
+    pub(super) async fn look_ahead(&self, offset: u64, length: u64, held: Option<PinnedRange>) {
         // A size that others may have changed does no harm here: what is not fetched ahead is read.
         let size = self.known_size();
         let Some(shared) = self.objects.first().map(|object| Arc::clone(&object.osc.shared)) else {
@@ -60,7 +60,7 @@ impl File {
             }
         }
         // What is being fetched may wait for a lock.
-        let _asking = held.filter(|_| !wait.is_empty()).map(|held| self.asking(held));
+        let _pin_guard = held.filter(|_| !wait.is_empty()).map(|held| self.pin_pages(held));
         for arrived in wait {
             // There, or failed: then the read tries itself.
             arrived.until(|arrived| arrived).await;
@@ -102,10 +102,11 @@ impl File {
         let tasks = Arc::clone(&shared.world.tasks);
         let loading = Loading(Arc::clone(shared));
         let state = Arc::clone(&self.ahead.state);
-        let seen = self.seen.clone();
+        let layout_version = self.layout_version.clone();
         let task = async move {
-            let fetches =
-                parts.iter().map(|(object, start, end)| object.prefetch(*start, *end, &seen));
+            let fetches = parts
+                .iter()
+                .map(|(object, start, end)| object.prefetch(*start, *end, &layout_version));
             // A failure here shows again when the bytes are asked for.
             let _ = crate::join::all_ok(fetches.collect()).await;
             if !state.lock().want(chunk) {

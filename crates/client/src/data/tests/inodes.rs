@@ -16,7 +16,7 @@ use sheen_wire::ldlm::{LdlmReply, LdlmRequest, Policy as WirePolicy};
 use super::ost::FakeOst;
 use super::{CACHED, FILE, Fixture, Layout, errno, pattern};
 use crate::data::{AddedMdt, DataFile, DataPath, InodeData, NewTimes, WriteAt};
-use crate::locks::{Ask, Held, LockSpace, Lost, Protected};
+use crate::locks::{ClientNamespace, CoveredCache, HeldLock, LockRequest, Revocation};
 use crate::testing::{TestWorld, lock_config, lock_reply};
 
 /// What an open to read gives.
@@ -27,18 +27,22 @@ const COMPONENT: u64 = 64 << 10;
 #[derive(Default)]
 struct Inodes(Mutex<Vec<InodeBits>>, AtomicBool);
 
-impl Protected for Inodes {
-    fn lose(&self, _: &Arc<LockSpace>, lost: Lost) -> BoxFuture<'static, ()> {
-        self.0.lock().push(lost.part.inode_bits());
+impl CoveredCache for Inodes {
+    fn revoke(&self, _: &Arc<ClientNamespace>, revocation: Revocation) -> BoxFuture<'static, ()> {
+        self.0.lock().push(revocation.part.inode_bits());
         Box::pin(std::future::ready(()))
     }
 
-    fn void(&self, locks: &Arc<LockSpace>, lost: Lost) -> BoxFuture<'static, ()> {
-        self.lose(locks, lost)
+    fn invalidate(
+        &self,
+        locks: &Arc<ClientNamespace>,
+        revocation: Revocation,
+    ) -> BoxFuture<'static, ()> {
+        self.revoke(locks, revocation)
     }
 
     /// The file is closed.
-    fn gives_all(&self, _: ResourceName) -> bool {
+    fn cancels_whole_lock(&self, _: ResourceName) -> bool {
         self.1.load(Ordering::Relaxed)
     }
 
@@ -51,7 +55,7 @@ impl Protected for Inodes {
 struct OnMdt {
     fixture: Fixture,
     mdt: Arc<FakeOst>,
-    locks: Arc<LockSpace>,
+    locks: Arc<ClientNamespace>,
     data: Arc<dyn InodeData>,
     inodes: Arc<Inodes>,
 }
@@ -72,12 +76,12 @@ impl OnMdt {
         mdt.script.lock().narrow = true;
         let inodes = Arc::new(Inodes::default());
         let channel = Arc::clone(&mdt) as Arc<dyn Channel>;
-        let protected = Arc::clone(&inodes) as Arc<dyn Protected>;
+        let protected = Arc::clone(&inodes) as Arc<dyn CoveredCache>;
         let name = "fs-MDT0000".to_owned();
         let AddedMdt { locks, data } =
             fixture.osts.add_mdt(0, name, channel, lock_config(), protected);
         fixture.osts.mdt_connected(0, &FakeOst::agreed(1 << 20));
-        locks.namespace().set_convert(true);
+        locks.engine().set_convert(true);
         Self { fixture, mdt, locks, data, inodes }
     }
 
@@ -93,13 +97,13 @@ impl OnMdt {
     }
 
     /// A lock with these bits that came with an answer to an intent, and `value` with it.
-    fn given(&self, mode: LockMode, bits: InodeBits, value: Bytes) -> Held {
+    fn given(&self, mode: LockMode, bits: InodeBits, value: Bytes) -> HeldLock {
         let locks = Arc::clone(&self.locks);
-        let remote = 0x7000 + self.locks.namespace().gauges().misses;
+        let remote = 0x7000 + self.locks.engine().gauges().misses;
         self.world().run(async move {
             let policy = Policy::bits(bits);
             let flags = LockFlags::HAS_INTENT;
-            let pending = locks.begin(Ask { resource: resource(), policy, mode, flags });
+            let pending = locks.begin(LockRequest { resource: resource(), policy, mode, flags });
             let reply: LdlmReply = lock_reply(FILE, remote, mode, bits);
             pending.granted_with(&reply, &value, 1).await.expect("granted").expect("a lock")
         })
@@ -116,8 +120,8 @@ impl OnMdt {
         self.world().settle();
     }
 
-    fn uncovered(&self) -> Vec<Extent> {
-        std::mem::take(&mut *self.fixture.events.uncovered.lock())
+    fn invalidated(&self) -> Vec<Extent> {
+        std::mem::take(&mut *self.fixture.events.invalidated.lock())
     }
 
     fn write(&self, file: &Arc<dyn DataFile>, length: usize) {
@@ -170,11 +174,11 @@ fn pages_stay_while_other_bits_go_and_dirty_ones_are_written_before_theirs_does(
     it.callback(handle, InodeBits::LOOKUP | InodeBits::UPDATE | InodeBits::PERM);
     assert_eq!(it.mdt.take_asked(), ["convert 0x48"]);
     assert_eq!(*it.inodes.0.lock(), [InodeBits(0x13)]);
-    assert_eq!(it.uncovered(), []);
+    assert_eq!(it.invalidated(), []);
     assert!(file.attributes_covered().is_some(), "size and times are still ours");
     it.callback(handle, InodeBits::DOM);
     assert_eq!(it.mdt.take_asked(), ["write 0+3000 used 4096", "convert 0x8"]);
-    assert_eq!(it.uncovered(), [mapping().extent]);
+    assert_eq!(it.invalidated(), [mapping().extent]);
     assert_eq!(file.attributes_covered(), None);
     assert_eq!(*it.inodes.0.lock(), [InodeBits(0x13), InodeBits::DOM]);
 }
@@ -194,7 +198,7 @@ fn a_lock_on_a_closed_file_goes_whole_when_it_is_wanted_in_part_and_nothing_is_d
     it.mdt.take_asked();
     it.callback(handle, InodeBits::UPDATE);
     assert_eq!(it.mdt.take_asked(), ["cancel 1"]);
-    assert_eq!(it.uncovered(), [mapping().extent]);
+    assert_eq!(it.invalidated(), [mapping().extent]);
 }
 
 #[test]
@@ -208,10 +212,10 @@ fn pages_stay_while_another_lock_covers_them() {
     drop((one, other));
     let file = it.file();
     it.callback(first, OPEN);
-    assert_eq!(it.uncovered(), []);
+    assert_eq!(it.invalidated(), []);
     assert!(file.attributes_covered().is_some());
     it.callback(second, OPEN);
-    assert_eq!(it.uncovered(), [mapping().extent]);
+    assert_eq!(it.invalidated(), [mapping().extent]);
     assert_eq!(file.attributes_covered(), None);
 }
 
@@ -220,13 +224,13 @@ fn what_an_open_brought_is_read_without_asking() {
     let it = OnMdt::new();
     let content = pattern(3000);
     it.mdt.set_bytes(resource(), content.to_vec());
-    let brought = it.data.brought(FILE, mapping(), 0, content.clone());
+    let inline_data = it.data.insert_inline(FILE, mapping(), 0, content.clone());
     drop(it.given(LockMode::Pr, OPEN, it.mdt.value(resource())));
     let file = it.file();
     assert_eq!(it.fixture.read(&file, 0, 4096, CACHED), Ok(content));
     assert_eq!(it.fixture.size(&file), 3000);
     assert_eq!(it.mdt.take_asked(), Vec::<String>::new());
-    drop(brought);
+    drop(inline_data);
 }
 
 #[test]
@@ -235,7 +239,7 @@ fn what_an_open_brought_goes_with_its_lock_or_the_open() {
     it.mdt.set_bytes(resource(), vec![1; 100]);
     let old = || Bytes::from(vec![1; 100]);
     let file = it.file();
-    let _kept = it.data.brought(FILE, mapping(), 0, old());
+    let _kept = it.data.insert_inline(FILE, mapping(), 0, old());
     let held = it.given(LockMode::Pr, OPEN, it.mdt.value(resource()));
     let handle = held.handle();
     drop(held);
@@ -245,7 +249,7 @@ fn what_an_open_brought_goes_with_its_lock_or_the_open() {
     assert_eq!(read(), vec![2; 100]);
     it.mdt.take_asked();
     // Two opens bring the same bytes; the second still wants them when the first is done.
-    let two = [0, 1].map(|_| it.data.brought(FILE, mapping(), 0, vec![2; 100].into()));
+    let two = [0, 1].map(|_| it.data.insert_inline(FILE, mapping(), 0, vec![2; 100].into()));
     let [one, other] = two;
     drop(one);
     assert_eq!(read(), vec![2; 100]);
@@ -260,35 +264,35 @@ fn what_an_open_brought_is_shown_whole_under_its_lock_or_not_at_all() {
     let it = OnMdt::new();
     let content = pattern(3000);
     it.mdt.set_bytes(resource(), content.to_vec());
-    let brought = it.data.brought(FILE, mapping(), 0, content.clone()).expect("taken");
-    assert!(brought.shown().is_none(), "no lock covers it");
+    let inline_data = it.data.insert_inline(FILE, mapping(), 0, content.clone()).expect("taken");
+    assert!(inline_data.view().is_none(), "no lock covers it");
     let held = it.given(LockMode::Pr, OPEN, it.mdt.value(resource()));
     let handle = held.handle();
     drop(held);
-    let shown = brought.shown().expect("whole");
-    assert_eq!(shown.bytes, content);
+    let view = inline_data.view().expect("whole");
+    assert_eq!(view.bytes, content);
     // Who has it laid into pages now must hear that they are stale after that, not before.
     it.callback(handle, InodeBits::DOM);
-    assert_eq!(it.uncovered(), []);
-    drop(shown);
+    assert_eq!(it.invalidated(), []);
+    drop(view);
     it.world().settle();
-    assert_eq!(it.uncovered(), [mapping().extent]);
-    assert!(brought.shown().is_none(), "its lock has gone");
+    assert_eq!(it.invalidated(), [mapping().extent]);
+    assert!(inline_data.view().is_none(), "its lock has gone");
 }
 
 #[test]
 fn what_was_read_in_part_or_does_not_begin_the_file_is_not_shown() {
     let it = OnMdt::new();
     it.mdt.set_bytes(resource(), pattern(8192).to_vec());
-    let whole = it.data.brought(FILE, mapping(), 0, pattern(8192)).expect("taken");
+    let whole = it.data.insert_inline(FILE, mapping(), 0, pattern(8192)).expect("taken");
     drop(it.given(LockMode::Pr, OPEN, it.mdt.value(resource())));
     let file = it.file();
-    assert!(whole.shown().is_some());
+    assert!(whole.view().is_some());
     it.fixture.read(&file, 0, 4096, CACHED).expect("read");
-    assert!(whole.shown().is_none(), "the kernel has its beginning");
+    assert!(whole.view().is_none(), "the kernel has its beginning");
     drop(whole);
-    let page = it.data.brought(FILE, mapping(), 4096, pattern(8192).slice(4096..));
-    assert!(page.expect("taken").shown().is_none(), "only its last page");
+    let page = it.data.insert_inline(FILE, mapping(), 4096, pattern(8192).slice(4096..));
+    assert!(page.expect("taken").view().is_none(), "only its last page");
 }
 
 #[test]
@@ -297,7 +301,7 @@ fn what_comes_while_we_have_written_is_older_than_ours() {
     let file = it.file();
     it.write(&file, 100);
     assert!(it.data.is_dirty(FILE));
-    assert!(it.data.brought(FILE, mapping(), 0, vec![0; 100].into()).is_none());
+    assert!(it.data.insert_inline(FILE, mapping(), 0, vec![0; 100].into()).is_none());
     assert_eq!(it.fixture.read(&file, 0, 100, CACHED), Ok(pattern(100)));
     it.fixture.wait(Duration::from_secs(2));
     assert!(!it.data.is_dirty(FILE));
@@ -315,10 +319,10 @@ fn a_glimpse_tells_what_is_dirty_and_asks_for_the_whole_inode() {
     assert_eq!(file.attributes_covered(), None, "somebody else may be writing");
     it.write(&file, 900);
     assert_eq!(it.fixture.size(&file), 900);
-    let handle = it.locks.namespace().dump(resource())[0].handle;
+    let handle = it.locks.engine().dump(resource())[0].handle;
     let asked = LdlmRequest { handles: vec![handle], count: 1, ..LdlmRequest::default() };
     let told = it.locks.on_glimpse(&asked).expect("known");
-    let told = crate::data::object::Known::told(&told).expect("a value");
+    let told = crate::data::object::KnownAttributes::from_lvb(&told).expect("a value");
     assert_eq!((told.size, told.blocks), (900, 2 + 2));
 }
 
@@ -352,14 +356,14 @@ fn what_is_dirty_is_written_with_times_that_were_set_later() {
         mtime: Some(Timestamp::from_seconds(seconds)),
         ctime: Timestamp::from_seconds(80),
     };
-    assert!(it.data.retime(FILE, times(7)).is_none(), "there is nothing to write");
+    assert!(it.data.update_times(FILE, times(7)).is_none(), "there is nothing to write");
     it.write(&file, 100);
     let written = it.mdt.mtime();
-    it.data.retime(FILE, times(8)).expect("it is dirty").undo();
+    it.data.update_times(FILE, times(8)).expect("it is dirty").undo();
     it.fixture.sync(&file).expect("durable");
     assert!(it.mdt.mtime() > written + 1000, "that of the write");
     it.write(&file, 100);
-    it.data.retime(FILE, times(9)).expect("it is dirty");
+    it.data.update_times(FILE, times(9)).expect("it is dirty");
     it.fixture.sync(&file).expect("durable");
     assert_eq!(it.mdt.mtime(), 9);
 }
@@ -383,14 +387,17 @@ fn an_object_follows_its_component_when_the_layout_changes() {
     let file = it.file();
     it.write(&file, 100);
     let larger = Mapping { extent: Extent { start: 0, end: (1 << 20) - 1 }, ..mapping() };
-    assert!(it.data.brought(FILE, larger, 0, vec![0; 9].into()).is_none(), "not while it is dirty");
+    assert!(
+        it.data.insert_inline(FILE, larger, 0, vec![0; 9].into()).is_none(),
+        "not while it is dirty"
+    );
     it.fixture.sync(&file).expect("durable");
-    let brought = it.data.brought(FILE, larger, 0, vec![7; 9].into());
-    assert!(brought.is_some());
+    let inline_data = it.data.insert_inline(FILE, larger, 0, vec![7; 9].into());
+    assert!(inline_data.is_some());
     assert!(
         it.fixture
             .osts
-            .file_on(FILE, file.layout().clone().into(), it.fixture.course.see())
+            .file_on(FILE, file.layout().clone().into(), it.fixture.layout_guard.version())
             .is_ok()
     );
 }

@@ -97,14 +97,14 @@ fn a_layout_that_may_have_changed_is_looked_at_again() {
     let fixture = Fixture::new(4 << 20);
     let file = fixture.file(1);
     assert_eq!(write(&fixture, &file, WriteAt::Offset(0), 10), Ok(0));
-    fixture.course.layout_lost();
+    fixture.layout_guard.layout_revoked();
     assert_eq!(write(&fixture, &file, WriteAt::Offset(0), 20), Err(Refusal::Stale));
     let read = fixture.run(&file, |file| async move { file.read(0, 10, CACHED).await });
     assert!(matches!(read, Err(Refusal::Stale)));
     let told = fixture.run(&file, |file| async move { file.attributes().await });
     assert!(matches!(told, Err(Refusal::Stale)));
     assert!(file.attributes_covered().is_none());
-    let again = file.seen_again(fixture.course.see());
+    let again = file.with_version(fixture.layout_guard.version());
     assert_eq!(write(&fixture, &again, WriteAt::Offset(10), 10), Ok(10));
     assert_eq!(fixture.size(&again), 20);
 }

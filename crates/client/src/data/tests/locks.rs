@@ -22,7 +22,7 @@ fn what_is_dirty_is_written_and_pages_are_dropped_before_a_lock_goes() {
     fixture.write(&file, WriteAt::Offset(0), pattern(4096), CACHED).expect("accepted");
     fixture.ost().take_asked();
     fixture.lose_locks();
-    assert_eq!(*fixture.events.uncovered.lock(), [Extent::ALL]);
+    assert_eq!(*fixture.events.invalidated.lock(), [Extent::ALL]);
     assert_eq!(fixture.ost().take_asked(), ["write 0+4096 used 4096", "cancel 1"]);
     fixture.ost().set_bytes(resource(0), vec![3; 100]);
     assert_eq!(fixture.size(&file), 100, "it is asked for again");
@@ -89,13 +89,13 @@ fn a_lock_goes_though_the_kernel_holds_pages_of_a_write_that_waits_for_another()
     // What was written of the call's bytes lies there, pages or not.
     assert_eq!(fixture.ost().take_asked(), ["write 1044480+4096 used 4096", "cancel 1"]);
     *fixture.events.held.lock() = None;
-    fixture.events.uncovered.lock().clear();
+    fixture.events.invalidated.lock().clear();
     fixture.fakes[1].let_go();
     fixture.wait(Duration::from_secs(2));
     assert_eq!(fixture.fakes[1].bytes(resource(1)).len(), 3904);
     // Somebody else may have written there since: before the call ends the kernel drops its pages.
     let first = Extent { start, end: start + 4095 };
-    assert!(fixture.events.uncovered.lock().contains(&first));
+    assert!(fixture.events.invalidated.lock().contains(&first));
 }
 
 #[test]
@@ -279,7 +279,7 @@ fn the_server_has_forgotten_us_and_the_next_fsync_says_what_that_cost() {
         Vec::<String>::new(),
         "nothing may be written any more"
     );
-    assert_eq!(*fixture.events.uncovered.lock(), [Extent::ALL]);
+    assert_eq!(*fixture.events.invalidated.lock(), [Extent::ALL]);
     assert_eq!(fixture.failures(), [Errno::EIO]);
     assert_eq!(fixture.sync(&file), Ok(()), "there is nothing left");
     assert_eq!(fixture.osts.osc(0).expect("there").space().dirty, 0);
@@ -306,7 +306,7 @@ fn a_lock_that_a_restarted_ost_refuses_is_not_used_any_more() {
     fixture.ost().set_bytes(resource(0), vec![2; 300]);
     fixture.ost().take_asked();
     tell(|| RpcError::Errno(Errno::ESTALE));
-    assert_eq!(*fixture.events.uncovered.lock(), [Extent::ALL]);
+    assert_eq!(*fixture.events.invalidated.lock(), [Extent::ALL]);
     assert_eq!(append(&file), Ok(300), "behind what it has written");
     assert_eq!(fixture.ost().take("lock").len(), 1, "under a lock that we asked for");
 }
@@ -323,18 +323,18 @@ fn unused_locks_are_dropped_before_a_restarted_ost_is_told_the_others() {
         fixture
             .write(&file, WriteAt::Offset(u64::from(STRIPE)), pattern(4096), CACHED)
             .expect("too");
-        fixture.events.uncovered.lock().clear();
+        fixture.events.invalidated.lock().clear();
         fixture.fakes.iter().for_each(|fake| drop(fake.take_asked()));
         let mut replays = 0;
         for locks in &fixture.locks {
-            locks.drop_before_replay_or_not(drops);
+            locks.set_drops_before_replay(drops);
             let dropped = Arc::clone(locks);
             fixture.world.run(async move { dropped.drop_before_replay().await });
             replays += locks.replays(1).len();
         }
         assert_eq!(replays, told, "drops: {drops}");
-        let uncovered = fixture.events.uncovered.lock().clone();
-        assert_eq!(uncovered.is_empty(), !drops, "{uncovered:?}");
+        let invalidated = fixture.events.invalidated.lock().clone();
+        assert_eq!(invalidated.is_empty(), !drops, "{invalidated:?}");
         assert_eq!(fixture.ost().take_asked(), Vec::<String>::new(), "it has forgotten the lock");
     }
 }
@@ -502,7 +502,7 @@ fn we_answer_for_what_we_have_not_written_yet() {
 fn a_lock_that_nobody_uses_for_long_goes_when_others_ask_what_is_under_it() {
     for (limit, goes) in [(20, false), (10, true)] {
         let fixture = Fixture::new(1 << 20);
-        fixture.locks[0].namespace().set_dirty_age(Duration::from_secs(limit));
+        fixture.locks[0].engine().set_dirty_age(Duration::from_secs(limit));
         let file = fixture.file(1);
         fixture.write(&file, WriteAt::Offset(0), pattern(50), CACHED).expect("accepted");
         let callbacks = fixture.ost().blocking();

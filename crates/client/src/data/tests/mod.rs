@@ -20,8 +20,10 @@ use sheen_rpc::Channel;
 use sheen_types::{Errno, Extent, Fid, ResourceName};
 use sheen_wire::ost::OstId;
 
-use super::{Course, DataEvents, DataFile, DataPath, HeldPages, How, Osts, Refusal, WriteAt};
-use crate::locks::LockSpace;
+use super::{
+    DataEvents, DataFile, DataPath, How, LayoutGuard, Osts, PinnedRange, Refusal, WriteAt,
+};
+use crate::locks::ClientNamespace;
 use crate::posix::{Credentials, Invalidated, Stale};
 use crate::testing::{TestWorld, lock_config};
 use ost::FakeOst;
@@ -37,27 +39,27 @@ struct Fixture {
     world: TestWorld,
     osts: Arc<Osts>,
     fakes: Vec<Arc<FakeOst>>,
-    locks: Vec<Arc<LockSpace>>,
+    locks: Vec<Arc<ClientNamespace>>,
     events: Arc<Events>,
-    course: Arc<Course>,
+    layout_guard: Arc<LayoutGuard>,
 }
 
 /// How a call treats the cache for which the kernel fills these pages.
 fn filling(offset: u64, length: u64) -> How {
-    let held = Extent::of_length(offset, length).map(HeldPages::of);
+    let held = Extent::of_length(offset, length).map(PinnedRange::of);
     How { held, ..CACHED }
 }
 
 /// The same of one that writes these bytes out of its pages.
 fn through(offset: u64, length: u64) -> How {
-    let held = Extent::of_length(offset, length).and_then(HeldPages::written);
+    let held = Extent::of_length(offset, length).and_then(PinnedRange::written);
     How { held, ..CACHED }
 }
 
 /// Notes which ranges are no longer covered, and what failed.
 #[derive(Default)]
 struct Events {
-    uncovered: Mutex<Vec<Extent>>,
+    invalidated: Mutex<Vec<Extent>>,
     /// The ranges of which the kernel has dropped all pages.
     dropped: Arc<Mutex<Vec<Extent>>>,
     /// The pages that the kernel does not let go.
@@ -85,12 +87,12 @@ impl Events {
 }
 
 impl DataEvents for Events {
-    fn uncovered(&self, fid: Fid, stale: Stale) -> BoxFuture<'static, Invalidated> {
+    fn invalidate(&self, fid: Fid, stale: Stale) -> BoxFuture<'static, Invalidated> {
         assert_eq!(fid, FILE);
         let Stale::Pages(range) = stale else {
             return Box::pin(std::future::ready(Invalidated::Done));
         };
-        self.uncovered.lock().push(range);
+        self.invalidated.lock().push(range);
         let (held, late) = (Arc::clone(&self.held), self.late.lock().clone());
         let (dropped, is_long) = (Arc::clone(&self.dropped), Arc::clone(&self.is_long));
         Box::pin(async move {
@@ -143,7 +145,7 @@ impl Fixture {
             locks.push(osts.add(index, format!("fs-OST{index:04x}"), channel, lock_config()));
             osts.connected(index, &FakeOst::agreed(grant));
         }
-        Self { world, osts, fakes, locks, events, course: Arc::default() }
+        Self { world, osts, fakes, locks, events, layout_guard: Arc::default() }
     }
 
     fn layout(stripes: u32) -> Arc<Layout> {
@@ -157,7 +159,7 @@ impl Fixture {
     }
 
     fn file_by(&self, layout: Arc<Layout>) -> Arc<dyn DataFile> {
-        self.osts.file(FILE, layout, self.course.see()).expect("a file")
+        self.osts.file(FILE, layout, self.layout_guard.version()).expect("a file")
     }
 
     fn ost(&self) -> &Arc<FakeOst> {
@@ -237,7 +239,8 @@ fn callers_that_race_share_one_object() {
         let objects: Vec<_> = std::thread::scope(|scope| {
             let open = || {
                 gate.wait();
-                path.file_on(FILE, Fixture::layout(1), fixture.course.see()).expect("a file")
+                path.file_on(FILE, Fixture::layout(1), fixture.layout_guard.version())
+                    .expect("a file")
             };
             let threads: Vec<_> = (0..4).map(|_| scope.spawn(open)).collect();
             threads.into_iter().map(|thread| thread.join().expect("no panic")).collect()

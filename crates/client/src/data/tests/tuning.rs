@@ -93,9 +93,9 @@ fn grant_that_nobody_uses_goes_back() {
     let flags = FakeOst::agreed(0).flags | ConnectFlags::GRANT_SHRINK;
     fixture.osts.connected(0, &ObdConnectData { flags, ..FakeOst::agreed(8 << 20) });
     assert_eq!(look(1100), (0, 8 << 20));
-    osc.shrink_grant_or_not(false);
+    osc.set_shrinks_grant(false);
     assert_eq!(look(200), (0, 8 << 20));
-    osc.shrink_grant_or_not(true);
+    osc.set_shrinks_grant(true);
     assert_eq!(look(0), (1, keep));
     assert_eq!(look(2000), (0, keep), "there is no more");
     // A write uses it, and the next look is later.

@@ -132,14 +132,14 @@ fn an_append_drops_the_page_that_a_read_beside_it_may_have_brought_back() {
     let append = |thought| fixture.write(&file, WriteAt::End(thought), pattern(10), CACHED);
     assert_eq!(append(0), Ok(0));
     assert_eq!(append(10), Ok(10));
-    assert!(fixture.events.uncovered.lock().is_empty());
+    assert!(fixture.events.invalidated.lock().is_empty());
     // Under the lock of the appends, as the kernel asks for a page.
     assert_eq!(fixture.read(&file, 0, 4096, CACHED).map(|bytes| bytes.len()), Ok(20));
     assert_eq!(append(20), Ok(20));
-    let dropped = std::mem::take(&mut *fixture.events.uncovered.lock());
+    let dropped = std::mem::take(&mut *fixture.events.invalidated.lock());
     assert_eq!(dropped, [Extent { start: 20, end: 29 }]);
     assert_eq!(append(30), Ok(30));
-    assert!(fixture.events.uncovered.lock().is_empty());
+    assert!(fixture.events.invalidated.lock().is_empty());
 }
 
 #[test]
@@ -171,7 +171,7 @@ fn a_failed_write_back_is_told_before_a_sync_returns() {
     assert_eq!(fixture.sync(&file), Ok(()), "of what could be written");
     assert_eq!(fixture.failures(), [Errno::ENOSPC]);
     assert_eq!(fixture.size(&file), 0, "nobody has it");
-    assert_eq!(fixture.events.uncovered.lock()[..], [Extent { start: 0, end: 4095 }]);
+    assert_eq!(fixture.events.invalidated.lock()[..], [Extent { start: 0, end: 4095 }]);
     fixture.ost().refuse("write", Errno::EIO);
     fixture.write(&file, WriteAt::Offset(0), pattern(4096), CACHED).expect("accepted");
     fixture.wait(Duration::from_secs(2));
@@ -287,7 +287,7 @@ fn garbled_data_is_kept_where_operators_want_it() {
     let osc = fixture.osts.osc(0).expect("there");
     let garble = || fixture.ost().script.lock().garble = 1;
     for wanted in [false, true] {
-        osc.dump_or_not(wanted);
+        osc.set_dumps(wanted);
         garble();
         fixture.write(&file, WriteAt::Offset(50), pattern(100), DIRECT).expect("written");
         garble();

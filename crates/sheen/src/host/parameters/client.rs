@@ -99,7 +99,7 @@ fn add_mount(state: &Arc<MountState>, devices: &DeviceList) {
     let tree = &state.tree;
     let dumped = Arc::clone(state);
     dump::add(tree, move || {
-        dumped.files.lock_spaces().iter().for_each(locks::dump_locks);
+        dumped.files.lock_namespaces().iter().for_each(locks::dump_locks);
     });
     add_common(tree, &state.jobs);
     timing::add(tree, &state.node, || ());

@@ -42,7 +42,7 @@ pub(super) fn add(folder: &Folder<'_>, device: &Arc<Device>) {
             "checksum_dump",
             |osc| u8::from(osc.dumps()).to_string(),
             |osc, text| {
-                osc.dump_or_not(values::switch(text)?);
+                osc.set_dumps(values::switch(text)?);
                 Ok(())
             },
         ),
@@ -68,7 +68,7 @@ pub(super) fn add(folder: &Folder<'_>, device: &Arc<Device>) {
         osc,
         |osc| u8::from(osc.shrinks_grant()).to_string(),
         |osc, text| {
-            osc.shrink_grant_or_not(values::switch(text)?);
+            osc.set_shrinks_grant(values::switch(text)?);
             Ok(())
         },
     );

@@ -137,7 +137,7 @@ fn add_closes_and_rooms(folder: &Folder<'_>, state: &Arc<MountState>) {
         state,
         |it| if it.files.settings().tells_size() { "On" } else { "Off" }.to_owned(),
         |it, text| {
-            it.files.settings().tell_size_or_not(values::switch(text)?);
+            it.files.settings().set_reports_size(values::switch(text)?);
             Ok(())
         },
     );

@@ -372,7 +372,7 @@ fn add_heat(folder: &Folder<'_>, state: &Arc<MountState>) {
         state,
         |it| u8::from(it.files.settings().heat().is_on()).to_string(),
         |it, text| {
-            it.files.settings().heat().count_or_not(values::switch(text)?);
+            it.files.settings().heat().set_counts(values::switch(text)?);
             Ok(())
         },
     );

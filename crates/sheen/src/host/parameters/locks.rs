@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use sheen_client::config::LOCKS_UNUSED_MAX;
-use sheen_client::locks::{CachePolicy, Gauges, LockSpace, Namespace};
+use sheen_client::locks::{CachePolicy, ClientNamespace, Gauges, Namespace};
 use sheen_types::Errno;
 
 use super::folder::Folder;
@@ -23,24 +23,24 @@ pub(super) fn add_common(state: &Arc<MountState>) {
         |state| state.cancel_before_replay.load(Ordering::Relaxed).to_string(),
         |state, text| {
             state.cancel_before_replay.store(values::number(text)?, Ordering::Relaxed);
-            for space in state.files.lock_spaces() {
-                space.drop_before_replay_or_not(state.cancels_before_replay());
+            for space in state.files.lock_namespaces() {
+                space.set_drops_before_replay(state.cancels_before_replay());
             }
             Ok(())
         },
     );
     folder.show("lock_granted_count", state, |state| {
-        let spaces = state.files.lock_spaces();
-        spaces.iter().map(|space| space.namespace().gauges().locks).sum::<usize>().to_string()
+        let spaces = state.files.lock_namespaces();
+        spaces.iter().map(|space| space.engine().gauges().locks).sum::<usize>().to_string()
     });
 }
 
 /// Adds those of one target.
 pub(super) fn add(state: &Arc<MountState>, target: &Target) {
     let name = target.uuid.strip_suffix("_UUID").unwrap_or("MGS");
-    let spaces = state.files.lock_spaces();
+    let spaces = state.files.lock_namespaces();
     let Some(space) = spaces.into_iter().find(|space| space.name() == name) else { return };
-    space.drop_before_replay_or_not(state.cancels_before_replay());
+    space.set_drops_before_replay(state.cancels_before_replay());
     // The methods that give locks back need the pointer.
     let space = Arc::new(space);
     let folder = Folder::new(&state.tree, format!("ldlm.namespaces.{}", target.device));
@@ -54,17 +54,17 @@ pub(super) fn add(state: &Arc<MountState>, target: &Target) {
         ("lock_unused_priv_count", |gauges| gauges.privileged as u64),
     ];
     for (leaf, read) in shown {
-        folder.show(leaf, &space, move |space| read(&space.namespace().gauges()).to_string());
+        folder.show(leaf, &space, move |space| read(&space.engine().gauges()).to_string());
     }
     folder.tune("lru_size", &space, lru_size, set_lru_size);
     add_policy(&folder, &space);
     folder.tune(
         "lru_max_age",
         &space,
-        |space| space.namespace().gauges().lru_max_age.as_millis().to_string(),
+        |space| space.engine().gauges().lru_max_age.as_millis().to_string(),
         |space, text| {
             let age = Duration::from_millis(values::milliseconds(text)?);
-            space.limit_unused(space.namespace().gauges().lru_size, age);
+            space.limit_unused(space.engine().gauges().lru_size, age);
             Ok(())
         },
     );
@@ -73,7 +73,7 @@ pub(super) fn add(state: &Arc<MountState>, target: &Target) {
         &space,
         |space| u8::from(space.cancels_early()).to_string(),
         |space, text| {
-            space.cancel_early_or_not(values::number(text)? != 0);
+            space.set_cancels_early(values::number(text)? != 0);
             Ok(())
         },
     );
@@ -89,7 +89,7 @@ pub(super) fn add(state: &Arc<MountState>, target: &Target) {
 }
 
 /// Which unused locks go first, and how long they are worth the keeping.
-fn add_policy(folder: &Folder<'_>, space: &Arc<LockSpace>) {
+fn add_policy(folder: &Folder<'_>, space: &Arc<ClientNamespace>) {
     type Read = fn(&Gauges) -> String;
     type Write = fn(&Namespace, &str) -> Result<(), Errno>;
     let settings: [(&str, Read, Write); 4] = [
@@ -127,8 +127,8 @@ fn add_policy(folder: &Folder<'_>, space: &Arc<LockSpace>) {
         folder.tune(
             leaf,
             space,
-            move |space| read(&space.namespace().gauges()),
-            move |space, text| write(space.namespace(), text),
+            move |space| read(&space.engine().gauges()),
+            move |space, text| write(space.engine(), text),
         );
     }
 }
@@ -151,8 +151,8 @@ fn set_policy(locks: &Namespace, text: &str) -> Result<(), Errno> {
 
 /// Logs all locks that a target has granted us, or is to; as warnings, since somebody asked to see them
 /// and a log shows nothing less by default.
-pub(super) fn dump_locks(space: &Arc<LockSpace>) {
-    for lock in space.namespace().dump_all() {
+pub(super) fn dump_locks(space: &Arc<ClientNamespace>) {
+    for lock in space.engine().dump_all() {
         tracing::warn!(target: ASKED, target = space.name(), users = lock.readers + lock.writers,
             blocked = lock.blocked, handle = %lock.handle, server = %lock.remote_handle,
             "lock {}", lock.desc);
@@ -160,21 +160,21 @@ pub(super) fn dump_locks(space: &Arc<LockSpace>) {
 }
 
 /// Without a limit of the operator's, Lustre shows how many there are.
-fn lru_size(space: &Arc<LockSpace>) -> String {
-    let gauges = space.namespace().gauges();
+fn lru_size(space: &Arc<ClientNamespace>) -> String {
+    let gauges = space.engine().gauges();
     let is_set = gauges.lru_size != LOCKS_UNUSED_MAX;
     if is_set { gauges.lru_size.to_string() } else { gauges.unused.to_string() }
 }
 
-fn set_lru_size(space: &Arc<LockSpace>, text: &str) -> Result<(), Errno> {
+fn set_lru_size(space: &Arc<ClientNamespace>, text: &str) -> Result<(), Errno> {
     if text.trim() == "clear" {
-        space.clear_unused();
+        space.cancel_unused();
         return Ok(());
     }
     let size = match values::number(text)? {
         0 => LOCKS_UNUSED_MAX,
         size => usize::try_from(size).map_err(|_| Errno::ERANGE)?,
     };
-    space.limit_unused(size, space.namespace().gauges().lru_max_age);
+    space.limit_unused(size, space.engine().gauges().lru_max_age);
     Ok(())
 }

@@ -26,9 +26,9 @@ const PAGE: u64 = 4096;
 
 /// Pages of a file that the kernel may hold for a call until it is answered: whole ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct HeldPages(Extent);
+pub struct PinnedRange(Extent);
 
-impl HeldPages {
+impl PinnedRange {
     /// All those of a call on these bytes.
     #[must_use]
     pub fn of(range: Extent) -> Self {
@@ -53,24 +53,24 @@ impl HeldPages {
 
 /// All such calls of a mount.
 #[derive(Default)]
-pub(super) struct Asked {
-    calls: Mutex<HashMap<Fid, Vec<HeldPages>>>,
+pub(super) struct PinnedPages {
+    calls: Mutex<HashMap<Fid, Vec<PinnedRange>>>,
     news: Notify,
 }
 
 /// One such call, until it is dropped.
-pub struct Asking<'a> {
-    asked: &'a Asked,
+pub struct PinGuard<'a> {
+    pinned_pages: &'a PinnedPages,
     file: Fid,
-    held: HeldPages,
+    held: PinnedRange,
 }
 
-impl Asked {
+impl PinnedPages {
     /// A call waits for which the kernel holds these pages of the file.
-    pub(super) fn ask(&self, file: Fid, held: HeldPages) -> Asking<'_> {
+    pub(super) fn pin(&self, file: Fid, held: PinnedRange) -> PinGuard<'_> {
         self.calls.lock().entry(file).or_default().push(held);
         self.news.notify_waiters();
-        Asking { asked: self, file, held }
+        PinGuard { pinned_pages: self, file, held }
     }
 
     /// The parts of `whole` that the kernel may hold for a call that waits, and the others. None overlap.
@@ -80,19 +80,19 @@ impl Asked {
     }
 
     /// Whether the kernel may hold some of the range.
-    pub(super) fn is_held(&self, file: Fid, range: Extent) -> bool {
+    pub(super) fn is_pinned(&self, file: Fid, range: Extent) -> bool {
         !self.split(file, range).0.is_empty()
     }
 
     /// Completes when there is one more.
-    pub(super) fn more(&self) -> Notified<'_> {
+    pub(super) fn added(&self) -> Notified<'_> {
         self.news.notified()
     }
 }
 
-impl Drop for Asking<'_> {
+impl Drop for PinGuard<'_> {
     fn drop(&mut self) {
-        let mut calls = self.asked.calls.lock();
+        let mut calls = self.pinned_pages.calls.lock();
         let Some(held) = calls.get_mut(&self.file) else { return };
         if let Some(index) = held.iter().position(|held| *held == self.held) {
             held.swap_remove(index);
@@ -103,9 +103,9 @@ impl Drop for Asking<'_> {
     }
 }
 
-fn split(whole: Extent, calls: &[HeldPages]) -> (Vec<Extent>, Vec<Extent>) {
+fn split(whole: Extent, calls: &[PinnedRange]) -> (Vec<Extent>, Vec<Extent>) {
     let (mut held, mut free) = (Vec::new(), vec![whole]);
-    for HeldPages(range) in calls {
+    for PinnedRange(range) in calls {
         for part in std::mem::take(&mut free) {
             let (start, end) = (part.start.max(range.start), part.end.min(range.end));
             if start > end {
@@ -136,18 +136,18 @@ mod tests {
     fn pages_that_calls_hold_are_told_apart() {
         let whole = Extent::ALL;
         assert_eq!(split(whole, &[]), (vec![], vec![whole]));
-        assert_eq!(split(whole, &[HeldPages::of(whole)]), (vec![whole], vec![]));
+        assert_eq!(split(whole, &[PinnedRange::of(whole)]), (vec![whole], vec![]));
         let calls = [(9000, 9010), (0, 10), (5, 4097)];
-        let calls = calls.map(|(start, end)| HeldPages::of(extent(start, end)));
+        let calls = calls.map(|(start, end)| PinnedRange::of(extent(start, end)));
         let held = vec![extent(8192, 12287), extent(0, 4095), extent(4096, 8191)];
         assert_eq!(split(whole, &calls), (held, vec![extent(12288, Extent::EOF)]));
         let part = extent(4096, 8191);
-        assert_eq!(split(part, &[HeldPages::of(extent(8192, 8200))]), (vec![], vec![part]));
+        assert_eq!(split(part, &[PinnedRange::of(extent(8192, 8200))]), (vec![], vec![part]));
     }
 
     #[test]
     fn of_a_write_the_kernel_may_hold_a_last_page_that_is_not_whole() {
-        let held = |start, end| HeldPages::written(extent(start, end)).map(HeldPages::range);
+        let held = |start, end| PinnedRange::written(extent(start, end)).map(PinnedRange::range);
         assert_eq!(held(0, 4095), None);
         assert_eq!(held(100, 8191), None);
         assert_eq!(held(100, 4095), Some(extent(0, 4095)), "it begins too late");
@@ -157,16 +157,16 @@ mod tests {
 
     #[test]
     fn calls_are_forgotten_when_they_end() {
-        let (asked, file) = (Asked::default(), Fid::new(1, 2));
+        let (pinned_pages, file) = (PinnedPages::default(), Fid::new(1, 2));
         let page = extent(0, 4095);
-        let held = HeldPages::of(extent(3, 9));
-        let calls = [asked.ask(file, held), asked.ask(file, held)];
-        assert!(!asked.is_held(Fid::new(1, 3), page));
+        let held = PinnedRange::of(extent(3, 9));
+        let calls = [pinned_pages.pin(file, held), pinned_pages.pin(file, held)];
+        assert!(!pinned_pages.is_pinned(Fid::new(1, 3), page));
         for call in calls {
-            assert_eq!(asked.split(file, page), (vec![page], vec![]));
+            assert_eq!(pinned_pages.split(file, page), (vec![page], vec![]));
             drop(call);
         }
-        assert!(!asked.is_held(file, page));
-        assert!(asked.calls.lock().is_empty());
+        assert!(!pinned_pages.is_pinned(file, page));
+        assert!(pinned_pages.calls.lock().is_empty());
     }
 }

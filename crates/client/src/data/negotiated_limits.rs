@@ -60,7 +60,7 @@ impl Default for Tuning {
 
 /// What was agreed on with the OST; asked for several times in each RPC.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Terms {
+pub(super) struct NegotiatedLimits {
     /// Bytes of one bulk.
     pub(super) bulk_bytes: u64,
     /// Bytes of one bulk that is read: within the other one's limit.
@@ -77,7 +77,7 @@ pub(super) struct Terms {
     pub(super) shrinks: bool,
 }
 
-impl Default for Terms {
+impl Default for NegotiatedLimits {
     /// Before anything is agreed on: the least, and no limit that the OST may not have.
     fn default() -> Self {
         Self {
@@ -100,7 +100,7 @@ pub(super) fn max_brw(bulk_bytes: u64) -> u32 {
     (parts.next_power_of_two() as u32 - 1) << 16
 }
 
-impl Terms {
+impl NegotiatedLimits {
     pub(super) fn of(data: &ObdConnectData) -> Self {
         let has = |flag| data.flags.contains(flag);
         let brw_size = u64::from(data.brw_size);
@@ -122,12 +122,12 @@ impl Terms {
 
 impl Osc {
     /// What was agreed on when the OST was last connected, within what operators have set.
-    pub(super) fn terms(&self) -> Terms {
-        let agreed = *self.terms.lock();
+    pub(super) fn limits(&self) -> NegotiatedLimits {
+        let agreed = *self.limits.lock();
         let tuning = &self.tuning;
         let wanted = ChecksumTypes(tuning.checksum.load(Ordering::Relaxed));
         let wanted = Checksum::choose(agreed.checksums & wanted).or(agreed.checksum);
-        Terms {
+        NegotiatedLimits {
             bulk_bytes: agreed.bulk_bytes.min(tuning.write_bytes_max.load(Ordering::Relaxed)),
             read_bytes: agreed.bulk_bytes.min(tuning.read_bytes_max.load(Ordering::Relaxed)),
             short_io: agreed.short_io.min(tuning.short_io_bytes.load(Ordering::Relaxed)),
@@ -139,20 +139,20 @@ impl Osc {
     /// Largest size of an object there.
     #[must_use]
     pub fn object_bytes_max(&self) -> u64 {
-        self.terms.lock().object_bytes_max
+        self.limits.lock().object_bytes_max
     }
 
     /// Bytes of one bulk that is read, and of one that is written.
     #[must_use]
     pub fn bulk_bytes(&self) -> (u64, u64) {
-        let terms = self.terms();
-        (terms.read_bytes, terms.bulk_bytes)
+        let limits = self.limits();
+        (limits.read_bytes, limits.bulk_bytes)
     }
 
     /// Bytes of one bulk as the OST allows them: what [`Osc::limit_reads`] and the like may go up to.
     #[must_use]
     pub fn bulk_bytes_agreed(&self) -> u64 {
-        self.terms.lock().bulk_bytes
+        self.limits.lock().bulk_bytes
     }
 
     /// From now on a bulk that is read has at most so many bytes (`max_mb_per_rpc_read`): whole pages.
@@ -195,14 +195,14 @@ impl Osc {
     }
 
     /// Sets that.
-    pub fn dump_or_not(&self, on: bool) {
+    pub fn set_dumps(&self, on: bool) {
         self.tuning.dumps.store(on, Ordering::Relaxed);
     }
 
     /// The checksums that both sides compute, and the one that is used (`checksum_type`).
     #[must_use]
     pub fn checksum_types(&self) -> (ChecksumTypes, Option<Checksum>) {
-        let agreed = *self.terms.lock();
+        let agreed = *self.limits.lock();
         let wanted = ChecksumTypes(self.tuning.checksum.load(Ordering::Relaxed));
         (agreed.checksums, Checksum::choose(agreed.checksums & wanted).or(agreed.checksum))
     }

@@ -23,23 +23,23 @@ use crate::posix::NodeId;
 
 /// See the module.
 #[derive(Default)]
-pub(crate) struct SizeTold {
+pub(crate) struct KernelSize {
     /// Something was taken back since the inode is known here.
-    is_disturbed: bool,
+    was_invalidated: bool,
     /// What the last answer said, until something is taken back.
     last: u64,
     /// The kernel's size is no smaller.
     sure: u64,
     /// How often a cut of ours began.
-    cuts: u32,
+    truncates: u32,
     /// How many are under way.
-    cutting: u32,
+    truncating: u32,
     /// Whether a raise is.
     is_raising: bool,
 }
 
 /// What is to be done before a size is answered.
-pub(crate) enum Due {
+pub(crate) enum SizeReply {
     /// Nothing.
     Nothing,
     /// The kernel's size is to be raised.
@@ -51,44 +51,44 @@ pub(crate) enum Due {
 
 /// A moment to compare with when a size is known.
 #[derive(Clone, Copy)]
-pub(crate) struct AskedAt(u32);
+pub(crate) struct SizeEpoch(u32);
 
-impl SizeTold {
+impl KernelSize {
     /// Somebody asks for attributes.
-    pub(crate) fn asked(&self) -> AskedAt {
-        AskedAt(self.cuts)
+    pub(crate) fn asked(&self) -> SizeEpoch {
+        SizeEpoch(self.truncates)
     }
 
     /// The kernel may come to believe this size: an answer has it.
-    pub(crate) fn told(&mut self, size: u64) {
+    pub(crate) fn replied(&mut self, size: u64) {
         self.sure = self.sure.min(size);
     }
 
     /// What was asked then is answered with this size. Whether the kernel's must be larger before that.
-    fn answer(&mut self, asked: AskedAt, size: u64) -> bool {
-        self.told(size);
-        if self.cutting > 0 || self.cuts != asked.0 {
+    fn answer(&mut self, asked: SizeEpoch, size: u64) -> bool {
+        self.replied(size);
+        if self.truncating > 0 || self.truncates != asked.0 {
             return false;
         }
-        if !self.is_disturbed {
+        if !self.was_invalidated {
             self.last = size;
         }
-        self.is_disturbed && size > self.sure
+        self.was_invalidated && size > self.sure
     }
 
     /// Something is about to be taken back. To what size the kernel's must be raised before that.
-    fn disturb(&mut self) -> Option<u64> {
-        let is_first = !std::mem::replace(&mut self.is_disturbed, true);
+    fn begin_invalidation(&mut self) -> Option<u64> {
+        let is_first = !std::mem::replace(&mut self.was_invalidated, true);
         let last = std::mem::take(&mut self.last);
-        let is_due = is_first && self.cutting == 0 && last > self.sure;
+        let is_due = is_first && self.truncating == 0 && last > self.sure;
         is_due.then_some(last)
     }
 
-    fn begin_cut(&mut self, size: u64) {
-        self.told(size);
+    fn begin_truncate(&mut self, size: u64) {
+        self.replied(size);
         self.last = self.last.min(size);
-        self.cuts = self.cuts.wrapping_add(1);
-        self.cutting += 1;
+        self.truncates = self.truncates.wrapping_add(1);
+        self.truncating += 1;
     }
 }
 
@@ -97,14 +97,14 @@ impl SizeTold {
 pub struct Raise {
     inode: Arc<Inode>,
     size: u64,
-    cuts: u32,
+    truncates: u32,
 }
 
 impl Raise {
     /// With the state of the inode, which says that there is no other one.
-    fn begin(inode: &Arc<Inode>, told: &mut SizeTold, size: u64) -> Self {
-        told.is_raising = true;
-        Self { inode: Arc::clone(inode), size, cuts: told.cuts }
+    fn begin(inode: &Arc<Inode>, kernel_size: &mut KernelSize, size: u64) -> Self {
+        kernel_size.is_raising = true;
+        Self { inode: Arc::clone(inode), size, truncates: kernel_size.truncates }
     }
 
     /// Of which file.
@@ -121,51 +121,51 @@ impl Raise {
 
     /// The kernel has it.
     pub fn done(self) {
-        let told = &mut self.inode.state().size_told;
-        if told.cuts == self.cuts {
-            told.sure = told.sure.max(self.size);
+        let kernel_size = &mut self.inode.state().kernel_size;
+        if kernel_size.truncates == self.truncates {
+            kernel_size.sure = kernel_size.sure.max(self.size);
         }
     }
 }
 
 impl Drop for Raise {
     fn drop(&mut self) {
-        self.inode.state().size_told.is_raising = false;
+        self.inode.state().kernel_size.is_raising = false;
         self.inode.changed.notify_waiters();
     }
 }
 
 /// A cut of ours under way.
-pub(crate) struct Cutting<'a>(&'a Inode);
+pub(crate) struct TruncateGuard<'a>(&'a Inode);
 
-impl Drop for Cutting<'_> {
+impl Drop for TruncateGuard<'_> {
     fn drop(&mut self) {
-        self.0.state().size_told.cutting -= 1;
+        self.0.state().kernel_size.truncating -= 1;
     }
 }
 
 impl Inode {
-    /// As [`SizeTold::answer`].
-    pub(crate) fn answer_size(self: &Arc<Self>, asked: AskedAt, size: u64) -> Due {
-        let told = &mut self.state().size_told;
-        match told.answer(asked, size) {
-            false => Due::Nothing,
-            true if told.is_raising => Due::Wait,
-            true => Due::Raise(Raise::begin(self, told, size)),
+    /// As [`KernelSize::answer`].
+    pub(crate) fn answer_size(self: &Arc<Self>, asked: SizeEpoch, size: u64) -> SizeReply {
+        let kernel_size = &mut self.state().kernel_size;
+        match kernel_size.answer(asked, size) {
+            false => SizeReply::Nothing,
+            true if kernel_size.is_raising => SizeReply::Wait,
+            true => SizeReply::Raise(Raise::begin(self, kernel_size, size)),
         }
     }
 
-    /// As [`SizeTold::disturb`].
-    pub(super) fn disturb_size(self: &Arc<Self>) -> Option<Raise> {
-        let told = &mut self.state().size_told;
-        let size = told.disturb()?;
-        Some(Raise::begin(self, told, size))
+    /// As [`KernelSize::begin_invalidation`].
+    pub(super) fn begin_invalidation(self: &Arc<Self>) -> Option<Raise> {
+        let kernel_size = &mut self.state().kernel_size;
+        let size = kernel_size.begin_invalidation()?;
+        Some(Raise::begin(self, kernel_size, size))
     }
 
     /// We begin to cut the file to `size`, and have done so, whether or not, when this is dropped.
-    pub(crate) fn begin_cut(&self, size: u64) -> Cutting<'_> {
-        self.state().size_told.begin_cut(size);
-        Cutting(self)
+    pub(crate) fn begin_truncate(&self, size: u64) -> TruncateGuard<'_> {
+        self.state().kernel_size.begin_truncate(size);
+        TruncateGuard(self)
     }
 
     /// Returns when no raise is under way. While there is a cut none begins.
@@ -173,7 +173,7 @@ impl Inode {
         loop {
             let mut raised = std::pin::pin!(self.changed.notified());
             raised.as_mut().enable();
-            if !self.state().size_told.is_raising {
+            if !self.state().kernel_size.is_raising {
                 return;
             }
             raised.await;
@@ -191,16 +191,16 @@ mod tests {
         Arc::new(Inode::new(Fid::new(1, 2), NodeId(3)))
     }
 
-    fn answer_to(inode: &Arc<Inode>, asked: AskedAt, size: u64) -> Option<Raise> {
+    fn answer_to(inode: &Arc<Inode>, asked: SizeEpoch, size: u64) -> Option<Raise> {
         match inode.answer_size(asked, size) {
-            Due::Nothing => None,
-            Due::Raise(raise) => Some(raise),
-            Due::Wait => panic!("one is under way"),
+            SizeReply::Nothing => None,
+            SizeReply::Raise(raise) => Some(raise),
+            SizeReply::Wait => panic!("one is under way"),
         }
     }
 
     fn answer(inode: &Arc<Inode>, size: u64) -> Option<Raise> {
-        let asked = inode.state().size_told.asked();
+        let asked = inode.state().kernel_size.asked();
         answer_to(inode, asked, size)
     }
 
@@ -208,28 +208,28 @@ mod tests {
     fn the_kernel_is_told_by_force_only_where_it_may_have_dropped_an_answer() {
         let inode = inode();
         assert!(answer(&inode, 10).is_none(), "nothing was ever taken back");
-        let raise = inode.disturb_size().expect("the answer may not be used yet");
+        let raise = inode.begin_invalidation().expect("the answer may not be used yet");
         assert_eq!((raise.size(), raise.node()), (10, NodeId(3)));
         raise.done();
-        assert!(inode.disturb_size().is_none(), "it is sure of that");
+        assert!(inode.begin_invalidation().is_none(), "it is sure of that");
         assert!(answer(&inode, 10).is_none() && answer(&inode, 9).is_none());
         // It may have believed that one: then it is not sure of 10 any more.
         let raise = answer(&inode, 10).expect("a larger one");
-        let asked = inode.state().size_told.asked();
-        assert!(matches!(inode.answer_size(asked, 11), Due::Wait), "never two at once");
+        let asked = inode.state().kernel_size.asked();
+        assert!(matches!(inode.answer_size(asked, 11), SizeReply::Wait), "never two at once");
         drop(raise);
         assert!(answer(&inode, 10).is_some(), "that one did not come to its end");
-        inode.state().size_told.told(4);
+        inode.state().kernel_size.replied(4);
         assert!(answer(&inode, 5).is_some(), "a lookup said less meanwhile");
     }
 
     #[test]
     fn a_raise_never_undoes_a_cut() {
         let inode = inode();
-        assert!(inode.disturb_size().is_none());
-        let asked = inode.state().size_told.asked();
+        assert!(inode.begin_invalidation().is_none());
+        let asked = inode.state().kernel_size.asked();
         let raise = answer(&inode, 10).expect("larger");
-        let cut = inode.begin_cut(2);
+        let cut = inode.begin_truncate(2);
         assert!(answer_to(&inode, asked, 20).is_none() && answer(&inode, 20).is_none());
         let mut waits = std::pin::pin!(inode.raises_done());
         let mut context = std::task::Context::from_waker(std::task::Waker::noop());

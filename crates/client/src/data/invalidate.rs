@@ -1,7 +1,7 @@
 //! Pages leave the kernel before the lock that covered them goes.
 //!
 //! The kernel drops the pages of a range one after the other, and stands still at one that it holds for a
-//! call. What calls hold that wait for a lock is known ([`super::asked`]); of all other pages the lock waits
+//! call. What calls hold that wait for a lock is known ([`super::pinned_pages`]); of all other pages the lock waits
 //! until they are dropped, however late. Only where the kernel has been blocked for two seconds
 //! ([`Invalidated::Blocked`]), as on a page of a read whose server is dead, does the lock go without that page.
 //! Those behind it would stay readable under no lock at all until that call is answered: so the range is cut
@@ -35,26 +35,26 @@ const BLOCKED_MAX: usize = 48;
 const PAGE: u64 = 4096;
 
 /// What becomes of a notice to the kernel.
-type Told = BoxFuture<'static, Invalidated>;
+type Invalidation = BoxFuture<'static, Invalidated>;
 
 impl Object {
     /// Has the kernel give up its pages of `extent`, and waits until it has, however late. Not for the
     /// pages of calls of ours that wait for a lock: the kernel lets go of these only when the call ends,
-    /// and the call may be waiting for this very lock to go. See [`super::asked`].
-    pub(super) async fn uncover(self: &Arc<Self>, extent: Extent) {
+    /// and the call may be waiting for this very lock to go. See [`super::pinned_pages`].
+    pub(super) async fn invalidate_pages(self: &Arc<Self>, extent: Extent) {
         let Some(events) = self.osc.shared.events() else { return };
         let mut left = Vec::from_iter(self.mapping.file_extent(extent));
         while let Some(range) = left.pop() {
-            let (held, free) = self.osc.shared.asked.split(self.file, range);
+            let (held, free) = self.osc.shared.pinned_pages.split(self.file, range);
             for part in held.iter().copied().filter(|part| self.has_some_of(*part)) {
-                let told = events.uncovered(self.file, Stale::Pages(part));
-                left.extend(self.given_up_or_held(part, told).await);
+                let invalidation = events.invalidate(self.file, Stale::Pages(part));
+                left.extend(self.invalidated_or_pinned(part, invalidation).await);
             }
             if !held.is_empty() {
                 left.extend(free);
                 continue;
             }
-            left.extend(self.given_up(range, &*events).await);
+            left.extend(self.invalidated(range, &*events).await);
         }
     }
 
@@ -64,44 +64,54 @@ impl Object {
 
     /// Waits until the kernel has given up `range`, or is blocked there on a page that it holds for a call
     /// that waits. The range, if that is no such page: then it is to be looked at once more.
-    async fn given_up_or_held(self: &Arc<Self>, range: Extent, told: Told) -> Option<Extent> {
-        let Invalidated::Blocked(rest) = told.await else { return None };
-        self.owe_pages(Box::pin(async move { _ = rest.await }));
-        let is_held = self.osc.shared.asked.is_held(self.file, range);
-        (!is_held).then_some(range)
+    async fn invalidated_or_pinned(
+        self: &Arc<Self>,
+        range: Extent,
+        invalidation: Invalidation,
+    ) -> Option<Extent> {
+        let Invalidated::Blocked(rest) = invalidation.await else { return None };
+        self.defer_invalidation(Box::pin(async move { _ = rest.await }));
+        let is_pinned = self.osc.shared.pinned_pages.is_pinned(self.file, range);
+        (!is_pinned).then_some(range)
     }
 
     /// Waits until the kernel has given up `range`, of which it holds nothing for calls that wait; where it is
     /// blocked for long, all around the pages that block it. The range, if there is such a call now: then it is
     /// to be looked at once more.
-    async fn given_up(self: &Arc<Self>, range: Extent, events: &dyn DataEvents) -> Option<Extent> {
-        let told = events.uncovered(self.file, Stale::Pages(range));
-        let mut all: BoxFuture<'static, bool> = Box::pin(async move { told.await.done().await });
-        match self.told_before_asked(range, &mut all).await {
+    async fn invalidated(
+        self: &Arc<Self>,
+        range: Extent,
+        events: &dyn DataEvents,
+    ) -> Option<Extent> {
+        let invalidation = events.invalidate(self.file, Stale::Pages(range));
+        let mut all: BoxFuture<'static, bool> =
+            Box::pin(async move { invalidation.await.done().await });
+        match self.invalidated_before_pin(range, &mut all).await {
             Some(true) => None,
             Some(false) => {
-                self.give_up_around(range, events).await;
+                self.invalidate_around_blocked(range, events).await;
                 None
             }
             None => {
                 // What nobody asks for is waited for all the same.
-                self.owe_pages(Box::pin(async move { _ = all.await }));
+                self.defer_invalidation(Box::pin(async move { _ = all.await }));
                 Some(range)
             }
         }
     }
 
     /// Has the kernel give up all of `range` but pages on which it is blocked.
-    async fn give_up_around(self: &Arc<Self>, range: Extent, events: &dyn DataEvents) {
+    async fn invalidate_around_blocked(self: &Arc<Self>, range: Extent, events: &dyn DataEvents) {
         let (mut wholes, mut blocked) = (vec![range], 0);
         while let Some(whole) = wholes.pop() {
             let parts = cut(whole, self.file_end()).into_iter().filter(|it| self.has_some_of(*it));
             // All are told before the first is waited for.
-            let told: Vec<_> =
-                parts.map(|part| (part, events.uncovered(self.file, Stale::Pages(part)))).collect();
-            for (part, told) in told {
-                let Invalidated::Blocked(rest) = told.await else { continue };
-                self.owe_pages(Box::pin(async move { _ = rest.await }));
+            let invalidations: Vec<_> = parts
+                .map(|part| (part, events.invalidate(self.file, Stale::Pages(part))))
+                .collect();
+            for (part, invalidation) in invalidations {
+                let Invalidated::Blocked(rest) = invalidation.await else { continue };
+                self.defer_invalidation(Box::pin(async move { _ = rest.await }));
                 blocked += 1;
                 if !is_page(part) {
                     wholes.push(part);
@@ -123,25 +133,25 @@ impl Object {
         self.mapping.file_size(size).checked_next_multiple_of(PAGE).unwrap_or(u64::MAX)
     }
 
-    /// What `told` brings; `None` if before that a call comes that asks for a lock on some of `range`.
-    async fn told_before_asked<T>(
+    /// What `invalidation` brings; `None` if before that a call comes that asks for a lock on some of `range`.
+    async fn invalidated_before_pin<T>(
         &self,
         range: Extent,
-        told: &mut BoxFuture<'static, T>,
+        invalidation: &mut BoxFuture<'static, T>,
     ) -> Option<T> {
         loop {
-            let asked = &self.osc.shared.asked;
-            let mut more = pin!(asked.more());
-            more.as_mut().enable();
-            if asked.is_held(self.file, range) {
+            let pinned_pages = &self.osc.shared.pinned_pages;
+            let mut added = pin!(pinned_pages.added());
+            added.as_mut().enable();
+            if pinned_pages.is_pinned(self.file, range) {
                 return None;
             }
-            let is_told = poll_fn(|context| match told.as_mut().poll(context) {
-                Poll::Ready(told) => Poll::Ready(Some(told)),
-                Poll::Pending => more.as_mut().poll(context).map(|()| None),
+            let polled = poll_fn(|context| match invalidation.as_mut().poll(context) {
+                Poll::Ready(invalidation) => Poll::Ready(Some(invalidation)),
+                Poll::Pending => added.as_mut().poll(context).map(|()| None),
             });
-            if let Some(told) = is_told.await {
-                return Some(told);
+            if let Some(invalidation) = polled.await {
+                return Some(invalidation);
             }
         }
     }

@@ -30,7 +30,7 @@ pub(super) const TRIES: u32 = 100;
 
 /// Callers that were told `ESTALE`.
 #[derive(Default)]
-pub(crate) struct Contest {
+pub(crate) struct StaleRetry {
     /// How many there are: read before the map is locked.
     count: AtomicUsize,
     callers: Mutex<HashMap<u32, Caller>>,
@@ -39,11 +39,11 @@ pub(crate) struct Contest {
 /// A caller that tries again.
 struct Caller {
     until: Instant,
-    kept: Vec<Kept>,
+    retained: Vec<Retained>,
 }
 
 /// What one of its lookups found.
-struct Kept {
+struct Retained {
     parent: NodeId,
     name: Name,
     pin: Pin,
@@ -51,7 +51,7 @@ struct Kept {
     who: Credentials,
 }
 
-impl Contest {
+impl StaleRetry {
     fn locked<T>(&self, work: impl FnOnce(&mut HashMap<u32, Caller>) -> T) -> T {
         let mut callers = self.callers.lock();
         let done = work(&mut callers);
@@ -70,21 +70,21 @@ impl Contest {
             return None;
         }
         let callers = self.callers.lock();
-        let kept = &callers.get(&who.pid)?.kept;
-        let found = kept.iter().rev().find(|kept| kept.pin.node == node)?;
+        let retained = &callers.get(&who.pid)?.retained;
+        let found = retained.iter().rev().find(|retained| retained.pin.node == node)?;
         Some((found.parent, found.name.clone()))
     }
 }
 
 impl Mounted {
     /// What a caller is told that came too late: it looks everything up again.
-    pub(super) fn too_late(&self, who: &Credentials) -> Errno {
+    pub(super) fn answer_stale(&self, who: &Credentials) -> Errno {
         let now = self.meta.world.clock.now();
-        self.contest.locked(|callers| {
+        self.stale_retry.locked(|callers| {
             // Those that never tried again.
-            callers.retain(|_, caller| caller.until > now || !caller.kept.is_empty());
+            callers.retain(|_, caller| caller.until > now || !caller.retained.is_empty());
             let caller = callers.entry(who.pid);
-            let caller = caller.or_insert_with(|| Caller { until: now, kept: Vec::new() });
+            let caller = caller.or_insert_with(|| Caller { until: now, retained: Vec::new() });
             caller.until = now + PATIENCE;
         });
         Errno::ESTALE
@@ -92,26 +92,26 @@ impl Mounted {
 
     /// The answer to a call on an inode that may have been looked up for it. If the servers do not
     /// know the inode that the kernel knows, its name was removed, or names another by now.
-    pub(super) fn on_the_way<T>(
+    pub(super) fn stale_if_absent<T>(
         &self,
         who: &Credentials,
         answer: Result<T, Errno>,
     ) -> Result<T, Errno> {
         answer.map_err(|errno| match errno {
-            Errno::ENOENT => self.too_late(who),
+            Errno::ENOENT => self.answer_stale(who),
             errno => errno,
         })
     }
 
-    /// As [`Mounted::on_the_way`], of a call that ends what the caller does with a name.
+    /// As [`Mounted::stale_if_absent`], of a call that ends what the caller does with a name.
     pub(super) fn used<T>(
         self: &Arc<Self>,
         who: &Credentials,
         answer: Result<T, Errno>,
     ) -> Result<T, Errno> {
-        let answer = self.on_the_way(who, answer);
-        if !matches!(answer, Err(Errno::ESTALE)) && self.contest.tries_again(who) {
-            self.let_go(who.pid);
+        let answer = self.stale_if_absent(who, answer);
+        if !matches!(answer, Err(Errno::ESTALE)) && self.stale_retry.tries_again(who) {
+            self.end_retry(who.pid);
         }
         answer
     }
@@ -138,21 +138,21 @@ impl Mounted {
             }
             let found = self.inodes.pin(pin.fid);
             let (parent, name, who) = (parent.node, name.clone(), who.clone());
-            self.keep(Kept { parent, name, pin, open, who });
+            self.retain_found(Retained { parent, name, pin, open, who });
             return Ok(Some(found));
         }
         Err(Errno::ESTALE)
     }
 
-    fn keep(self: &Arc<Self>, kept: Kept) {
+    fn retain_found(self: &Arc<Self>, retained: Retained) {
         let now = self.meta.world.clock.now();
-        let thread = kept.who.pid;
-        let is_first = self.contest.locked(|callers| {
+        let thread = retained.who.pid;
+        let is_first = self.stale_retry.locked(|callers| {
             let caller = callers.entry(thread);
-            let caller = caller.or_insert_with(|| Caller { until: now, kept: Vec::new() });
+            let caller = caller.or_insert_with(|| Caller { until: now, retained: Vec::new() });
             caller.until = now + PATIENCE;
-            caller.kept.push(kept);
-            caller.kept.len() == 1
+            caller.retained.push(retained);
+            caller.retained.len() == 1
         });
         if !is_first {
             return;
@@ -163,9 +163,9 @@ impl Mounted {
             loop {
                 let until =
                     |callers: &mut HashMap<_, Caller>| callers.get(&thread).map(|it| it.until);
-                match mounted.contest.locked(until) {
+                match mounted.stale_retry.locked(until) {
                     None => return,
-                    Some(until) if until <= clock.now() => return mounted.let_go(thread),
+                    Some(until) if until <= clock.now() => return mounted.end_retry(thread),
                     Some(until) => clock.sleep_until(until).await,
                 }
             }
@@ -174,9 +174,10 @@ impl Mounted {
     }
 
     /// Closes what was kept for a caller.
-    pub(super) fn let_go(self: &Arc<Self>, thread: u32) {
-        let caller = self.contest.locked(|callers| callers.remove(&thread));
-        for Kept { pin, open, who, .. } in caller.into_iter().flat_map(|caller| caller.kept) {
+    pub(super) fn end_retry(self: &Arc<Self>, thread: u32) {
+        let caller = self.stale_retry.locked(|callers| callers.remove(&thread));
+        for Retained { pin, open, who, .. } in caller.into_iter().flat_map(|caller| caller.retained)
+        {
             let Some(open) = open else { continue };
             let mounted = Arc::clone(self);
             let task = async move {

@@ -13,7 +13,7 @@ use sheen_types::{Errno, Extent};
 
 /// One per inode, whatever its layout.
 #[derive(Default)]
-pub struct Course {
+pub struct LayoutGuard {
     /// How often the lock on the layout was lost.
     losses: AtomicU64,
     /// Appends of this client queue here: each needs to see where the one before it ended.
@@ -23,36 +23,39 @@ pub struct Course {
     pub(super) end_was_read: AtomicBool,
 }
 
-impl Course {
+impl LayoutGuard {
     /// The layout may change from now on.
-    pub fn layout_lost(&self) {
+    pub fn layout_revoked(&self) {
         self.losses.fetch_add(1, Ordering::AcqRel);
     }
 
     /// The kernel has got pages up to the file's end.
-    pub fn end_shown(&self) {
+    pub fn note_end_read(&self) {
         self.end_was_read.store(true, Ordering::Release);
     }
 
     /// The layout is known now, under a lock.
     #[must_use]
-    pub fn see(self: &Arc<Self>) -> Seen {
-        Seen { course: Arc::clone(self), losses: self.losses.load(Ordering::Acquire) }
+    pub fn version(self: &Arc<Self>) -> LayoutVersion {
+        LayoutVersion {
+            layout_guard: Arc::clone(self),
+            losses: self.losses.load(Ordering::Acquire),
+        }
     }
 }
 
 /// A layout that was read at one moment.
 #[derive(Clone)]
-pub struct Seen {
-    pub(super) course: Arc<Course>,
+pub struct LayoutVersion {
+    pub(super) layout_guard: Arc<LayoutGuard>,
     losses: u64,
 }
 
-impl Seen {
+impl LayoutVersion {
     /// Whether the lock on the layout was held ever since.
     #[must_use]
     pub fn is_current(&self) -> bool {
-        self.course.losses.load(Ordering::Acquire) == self.losses
+        self.layout_guard.losses.load(Ordering::Acquire) == self.losses
     }
 
     /// # Errors

@@ -25,14 +25,14 @@ const DELAY: Duration = Duration::from_secs(1);
 
 /// The line of one OST.
 #[derive(Default)]
-pub(super) struct Later {
-    line: Mutex<Line>,
+pub(super) struct WritebackQueue {
+    queue: Mutex<QueuedObjects>,
     /// Half of what may be dirty waits.
     hurry: Notify,
 }
 
 #[derive(Default)]
-struct Line {
+struct QueuedObjects {
     /// Who waits, until when at the most.
     waiting: VecDeque<(Instant, Arc<Object>)>,
     is_served: bool,
@@ -51,9 +51,9 @@ impl Object {
         let osc = &self.osc;
         let due = osc.shared.world.clock.now() + DELAY;
         let is_served = {
-            let mut line = osc.later.line.lock();
-            line.waiting.push_back((due, Arc::clone(self)));
-            std::mem::replace(&mut line.is_served, true)
+            let mut queue = osc.writeback_queue.queue.lock();
+            queue.waiting.push_back((due, Arc::clone(self)));
+            std::mem::replace(&mut queue.is_served, true)
         };
         if !is_served {
             let serve = serve(Arc::clone(osc));
@@ -77,28 +77,28 @@ impl Object {
 impl Osc {
     /// Too much waits: the first in the line are to go.
     pub(super) fn hurry(&self) {
-        self.later.hurry.notify_waiters();
+        self.writeback_queue.hurry.notify_waiters();
     }
 
-    fn next_in_line(&self, now: Instant) -> Option<Next> {
-        let mut line = self.later.line.lock();
-        let Some((due, _)) = line.waiting.front() else {
-            line.is_served = false;
+    fn next_in_queue(&self, now: Instant) -> Option<Next> {
+        let mut queue = self.writeback_queue.queue.lock();
+        let Some((due, _)) = queue.waiting.front() else {
+            queue.is_served = false;
             return None;
         };
         let due = *due;
         if due > now && !self.is_pressed(&self.space()) {
             return Some(Next::At(due));
         }
-        line.waiting.pop_front().map(|(_, object)| Next::Now(object))
+        queue.waiting.pop_front().map(|(_, object)| Next::Now(object))
     }
 }
 
 async fn serve(osc: Arc<Osc>) {
     let clock = Arc::clone(&osc.shared.world.clock);
     loop {
-        let hurried = osc.later.hurry.notified();
-        match osc.next_in_line(clock.now()) {
+        let hurried = osc.writeback_queue.hurry.notified();
+        match osc.next_in_queue(clock.now()) {
             Some(Next::Now(object)) => object.write_now(),
             Some(Next::At(due)) => join::first(clock.sleep_until(due), hurried).await,
             None => return,

@@ -18,25 +18,25 @@ use super::{FileSystem, Mounted, Opened};
 
 /// Held while the kernel takes bytes.
 #[derive(Default)]
-pub(crate) struct Handing(Mutex<()>);
+pub(crate) struct PageHandoff(Mutex<()>);
 
 impl FileSystem {
     /// If the open of `opened` brought the file's bytes, calls `give` with them, which lays them into the
     /// kernel's pages from the file's beginning on and says whether it could. The pages may be kept then.
-    pub fn hand_over(&self, opened: Opened, give: impl FnOnce(&Bytes) -> bool) -> Opened {
+    pub fn hand_off_pages(&self, opened: Opened, give: impl FnOnce(&Bytes) -> bool) -> Opened {
         let handed = || {
             let file = self.0.handles.get(opened.handle).ok()?;
-            let shown = file.open.lock().as_ref()?.state().shown()?;
-            let turn = self.0.handing.0.lock();
+            let view = file.open.lock().as_ref()?.state().view()?;
+            let turn = self.0.page_handoff.0.lock();
             if file.pin.state().opens > 1 {
                 return None;
             }
-            file.pin.state().course.end_shown();
-            let is_given = give(&shown.bytes);
+            file.pin.state().layout_guard.note_end_read();
+            let is_given = give(&view.bytes);
             if is_given {
-                self.0.used_pages(file.pin.node, 0, shown.bytes.len() as u64);
+                self.0.used_pages(file.pin.node, 0, view.bytes.len() as u64);
             }
-            drop((turn, shown));
+            drop((turn, view));
             // Otherwise reads come, and are heard.
             is_given.then(|| self.0.note_access(&file, file.data().as_deref()))
         };
@@ -49,9 +49,9 @@ impl FileSystem {
 
 impl Mounted {
     /// Nobody may have a handle of a file, and read, while the kernel takes bytes of it.
-    pub(super) fn wait_for_handing(&self, file: &OpenFile) {
+    pub(super) fn wait_for_handoff(&self, file: &OpenFile) {
         if file.pin.state().opens > 1 {
-            drop(self.handing.0.lock());
+            drop(self.page_handoff.0.lock());
         }
     }
 }

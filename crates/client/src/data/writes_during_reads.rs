@@ -14,24 +14,24 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use super::extents::Extents;
-use super::object::{Object, State};
+use super::object::{Object, ObjectState};
 use super::read::trim;
 
 /// The reads of one object that are on their way.
 #[derive(Default)]
-pub(super) struct Reads {
-    reads: Vec<Read>,
+pub(super) struct ReadsInFlight {
+    reads: Vec<ReadRange>,
     count: u64,
 }
 
-struct Read {
+struct ReadRange {
     number: u64,
     start: u64,
     end: u64,
     written: Extents,
 }
 
-impl Reads {
+impl ReadsInFlight {
     /// Accepted now.
     pub(super) fn note(&mut self, offset: u64, data: &Bytes) {
         let data_end = offset + data.len() as u64;
@@ -46,27 +46,32 @@ impl Reads {
 }
 
 /// A read that is on its way, until this is dropped.
-pub(super) struct Reading {
+pub(super) struct ReadInFlight {
     object: Arc<Object>,
     number: u64,
     start: u64,
 }
 
-impl Reading {
+impl ReadInFlight {
     /// Of `start..end`, with the state in which the read has looked for what is held here.
-    pub(super) fn begin(object: &Arc<Object>, state: &mut State, start: u64, end: u64) -> Self {
+    pub(super) fn begin(
+        object: &Arc<Object>,
+        state: &mut ObjectState,
+        start: u64,
+        end: u64,
+    ) -> Self {
         let reads = &mut state.reads;
         reads.count += 1;
         let number = reads.count;
-        reads.reads.push(Read { number, start, end, written: Extents::default() });
+        reads.reads.push(ReadRange { number, start, end, written: Extents::default() });
         Self { object: Arc::clone(object), number, start }
     }
 
     /// What it brings by now, if it has got `pieces`: nothing from behind the end of the object, which they may not
     /// have seen move.
-    pub(super) fn brings(&self, mut pieces: Vec<Bytes>) -> Vec<Bytes> {
+    pub(super) fn merge(&self, mut pieces: Vec<Bytes>) -> Vec<Bytes> {
         let mut state = self.object.state.lock();
-        let end = if state.is_told { state.known.size } else { u64::MAX };
+        let end = if state.is_from_ost { state.known.size } else { u64::MAX };
         let read = state.reads.reads.iter_mut().find(|read| read.number == self.number);
         let written = read.map(|read| std::mem::take(&mut read.written)).unwrap_or_default();
         drop(state);
@@ -95,7 +100,7 @@ impl Reading {
     }
 }
 
-impl Drop for Reading {
+impl Drop for ReadInFlight {
     fn drop(&mut self) {
         self.object.state.lock().reads.reads.retain(|read| read.number != self.number);
     }
