@@ -234,8 +234,8 @@ impl Object {
         let mut dlm_req = pending.request();
         dlm_req.count = 0;
         let request = LdlmEnqueue { dlm_req, ..LdlmEnqueue::default() };
-        let answer = call::call::<LdlmEnqueue>(&*self.osc.channel, Call::new(request)).await;
-        let answer = self.heard(answer)?;
+        let answer = pending.send::<LdlmEnqueue>(&self.osc.channel, Call::new(request)).await;
+        let (pending, answer) = self.heard(answer)?;
         let reply = need(answer.reply.dlm_rep)?;
         let value = answer.reply.dlm_lvb;
         if answer.body.status != 0 {

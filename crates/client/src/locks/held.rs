@@ -95,9 +95,11 @@ impl Drop for HeldLock {
 /// A lock whose request is under way. Dropping it takes the request back: a lock that is granted
 /// after all goes back at once.
 pub struct PendingLock {
-    namespace: Arc<ClientNamespace>,
+    pub(super) namespace: Arc<ClientNamespace>,
     handle: LockHandle,
     request: LockRequest,
+    /// The target's cookie of the lock, as soon as an answer has named it; 0 before.
+    pub(super) answered: LockHandle,
     answer: Option<oneshot::Receiver<Result<LockDesc, Errno>>>,
 }
 
@@ -116,7 +118,8 @@ impl PendingLock {
             .waiting
             .lock()
             .insert(handle, Waiter { answer: Some(waiter), is_completed: false });
-        Self { namespace: Arc::clone(namespace), handle, request, answer: Some(answer) }
+        let (namespace, answered) = (Arc::clone(namespace), LockHandle(0));
+        Self { namespace, handle, request, answered, answer: Some(answer) }
     }
 
     /// Our cookie.
@@ -223,10 +226,12 @@ impl Drop for PendingLock {
         }
         self.namespace.waiting.lock().remove(&self.handle);
         let mut actions = Vec::new();
-        // The server may have it on its list already: it must hear that nobody waits any more.
+        // The target has it on its list already: it must hear that no caller waits any more.
         let lock = self.namespace.engine.lock(self.handle);
-        if let Some(lock) = lock.filter(|lock| lock.remote_handle != LockHandle(0)) {
-            self.namespace.cancel([lock.remote_handle]);
+        let known = lock.map(|lock| [lock.remote_handle, self.answered]);
+        let known = known.into_iter().flatten().find(|handle| *handle != LockHandle(0));
+        if let Some(handle) = known {
+            self.namespace.cancel([handle]);
         }
         self.namespace.engine.failed(self.handle, Errno::EINTR, &mut actions);
         self.namespace.act(actions);

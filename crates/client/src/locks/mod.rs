@@ -9,6 +9,7 @@
 //! Costs: a lock found costs no RPC and no allocation; an enqueue one RPC; cancels that come
 //! together go in one RPC, and those of an operation go in the operation's own request.
 
+mod abandoned;
 mod callbacks;
 mod held;
 mod router;
@@ -270,7 +271,8 @@ impl ClientNamespace {
             dlm_req.handles.truncate(1);
             dlm_req.handles.append(&mut early);
             let request = LdlmEnqueue { dlm_req, ..LdlmEnqueue::default() };
-            let answer = call::call::<LdlmEnqueue>(&*self.channel, Call::new(request)).await?;
+            let (pending, answer) =
+                pending.send::<LdlmEnqueue>(&self.channel, Call::new(request)).await?;
             let reply = call::need(answer.reply.dlm_rep)?;
             let is_lock = reply.handle != LockHandle(0);
             let value = &answer.reply.dlm_lvb;

@@ -104,7 +104,7 @@ impl Meta {
             },
         };
         let call = who.sign(call.with_reply_room(self.layout_room()));
-        let answer = call::call::<LdlmIntentLayout>(&*mdt.channel, call).await?;
+        let (pending, answer) = pending.send::<LdlmIntentLayout>(&mdt.channel, call).await?;
         let lock = call::need(answer.reply.dlm_rep)?;
         if let Some(errno) = intent_status(lock.policy_res2) {
             return Err(errno);

@@ -135,7 +135,7 @@ impl Meta {
             ..LdlmIntentGetattr::default()
         };
         let call = who.sign(Call::new(request).with_reply_room(self.layout_room() + ACL_ROOM));
-        let answer = call::call::<LdlmIntentGetattr>(&*mdt.channel, call).await?;
+        let (pending, answer) = pending.send::<LdlmIntentGetattr>(&mdt.channel, call).await?;
         let reply = answer.reply;
         let lock = call::need(reply.dlm_rep)?;
         if lock.policy_res1.contains(Disposition::LOOKUP_NEG) {

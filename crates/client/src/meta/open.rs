@@ -255,7 +255,7 @@ impl Meta {
         let handle = HandleCell::new(&mdt);
         let mut call = who.sign(Call::modifying(request).with_reply_room(self.reply_room(flags)));
         call.on_replay = Some(Arc::clone(&handle) as Arc<dyn ReplayHook>);
-        let answer = call::call::<LdlmIntentOpen>(&*mdt.channel, call).await?;
+        let (pending, answer) = pending.send::<LdlmIntentOpen>(&mdt.channel, call).await?;
         let reply = answer.reply;
         let lock = call::need(reply.dlm_rep)?;
         if let Some(errno) = intent_status(lock.policy_res2) {

@@ -73,7 +73,7 @@ impl Meta {
             ..LdlmIntentGetxattr::default()
         };
         let call = who.sign(Call::new(request).with_reply_room(VALUES_ROOM + NAMES_ROOM));
-        let answer = call::call::<LdlmIntentGetxattr>(&*mdt.channel, call).await?;
+        let (pending, answer) = pending.send::<LdlmIntentGetxattr>(&mdt.channel, call).await?;
         let reply = answer.reply;
         let lock = call::need(reply.dlm_rep.clone())?;
         if let Some(errno) = intent_status(lock.policy_res2) {

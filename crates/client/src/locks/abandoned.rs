@@ -1,0 +1,134 @@
+//! Requests that ask for a lock, and whose caller goes before the answer comes.
+//!
+//! A lock that the target grants in an answer is this client's, whether or not a caller still waits for it: it
+//! must be cancelled. A blocking callback would say so later. But if another client wanted the lock when the
+//! answer was made, the answer itself says so (`AST_SENT`), no callback follows, and a client that has not
+//! read the answer is evicted. So a request that was sent is followed to its answer.
+//!
+//! Costs nothing for a caller that stays; a task for one that goes.
+
+use std::future::poll_fn;
+use std::sync::Arc;
+
+use sheen_io::BoxFuture;
+use sheen_rpc::{Answer, Call, Channel, RpcError};
+use sheen_types::Errno;
+use sheen_wire::ldlm::LdlmReply;
+use sheen_wire::messages::Reply;
+
+use super::PendingLock;
+use crate::call::{Answered, Typed, typed_answer};
+
+/// A request under way. Dropped before its answer, it leaves a task that waits for that.
+struct InFlight {
+    answer: Option<BoxFuture<'static, Result<Answer, RpcError>>>,
+    pending: Option<PendingLock>,
+    /// A request is sent by the first poll of its future.
+    is_sent: bool,
+}
+
+impl PendingLock {
+    /// Sends `call`, made from an `R`, which asks for this lock with [`PendingLock::request`].
+    ///
+    /// # Errors
+    /// As [`crate::call::call`].
+    pub(crate) async fn send<R: Typed>(
+        self,
+        channel: &Arc<dyn Channel>,
+        call: Call,
+    ) -> Result<(Self, Answered<R>), Errno> {
+        let mut flight =
+            InFlight { answer: Some(channel.call(call)), pending: Some(self), is_sent: false };
+        let answer = poll_fn(|context| {
+            flight.is_sent = true;
+            let answer = flight.answer.as_mut().expect("it is taken below");
+            answer.as_mut().poll(context)
+        })
+        .await;
+        flight.answer = None;
+        let mut pending = flight.pending.take().expect("it is taken here");
+        let answer = answer.map_err(|error| error.errno())?;
+        pending.note(&answer);
+        Ok((pending, typed_answer(answer)?))
+    }
+
+    /// Notes the lock that an answer grants, or puts into the queue: dropped from now on, this cancels it.
+    fn note(&mut self, answer: &Answer) {
+        let lock = lock_of(&answer.reply).map(|lock| lock.handle).unwrap_or_default();
+        if !self.namespace.engine.has_replayed_since(answer.connection) {
+            self.answered = lock;
+        }
+    }
+}
+
+impl Drop for InFlight {
+    fn drop(&mut self) {
+        let (Some(mut pending), Some(answer), true) =
+            (self.pending.take(), self.answer.take(), self.is_sent)
+        else {
+            return;
+        };
+        let tasks = Arc::clone(&pending.namespace.world.tasks);
+        let wait = async move {
+            if let Ok(answer) = answer.await {
+                pending.note(&answer);
+            }
+        };
+        tasks.spawn("lock abandoned", Box::pin(wait));
+    }
+}
+
+/// The lock in the answer to an enqueue, with an intent or without.
+fn lock_of(reply: &Reply) -> Option<&LdlmReply> {
+    match reply {
+        Reply::LdlmEnqueue(reply) => reply.dlm_rep.as_ref(),
+        Reply::LdlmIntentGetattr(reply) => reply.dlm_rep.as_ref(),
+        Reply::LdlmIntentGetxattr(reply) => reply.dlm_rep.as_ref(),
+        Reply::LdlmIntentLayout(reply) => reply.dlm_rep.as_ref(),
+        Reply::LdlmIntentOpen(reply) => reply.dlm_rep.as_ref(),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::task::Poll;
+
+    use sheen_types::{Fid, InodeBits, LockHandle};
+    use sheen_wire::messages::Request;
+
+    use super::*;
+    use crate::posix::NodeId;
+    use crate::testing::{Fixture, found, name};
+
+    const FILE: Fid = Fid { seq: 0x2_0000_0400, oid: 7, ver: 0 };
+    const REMOTE: u64 = 0x77;
+
+    fn cancelled(fixture: &Fixture) -> Vec<LockHandle> {
+        let cancels = fixture.mdt.take_asked().into_iter().filter_map(|request| match request {
+            Request::LdlmCancel(cancel) => Some(cancel.dlm_req.handles),
+            _ => None,
+        });
+        cancels.flatten().filter(|handle| *handle != LockHandle(0)).collect()
+    }
+
+    #[test]
+    fn a_lock_that_comes_after_its_caller_has_gone_is_cancelled() {
+        let fixture = Fixture::new();
+        let hold = Arc::new(tokio::sync::Notify::new());
+        *fixture.mdt.hold.lock() = Some(Arc::clone(&hold));
+        fixture.mdt.answer(found(FILE, 0o100_644, REMOTE, InodeBits::LOOKUP | InodeBits::UPDATE));
+        let files = fixture.files.clone();
+        fixture.world.run(async move {
+            let (who, name) = (Fixture::root(), name("f"));
+            let mut lookup = Box::pin(files.lookup(&who, NodeId::ROOT, &name));
+            let first = poll_fn(|context| Poll::Ready(lookup.as_mut().poll(context).is_pending()));
+            assert!(first.await, "the answer is on its way");
+        });
+        assert_eq!(cancelled(&fixture), []);
+        assert!(!fixture.locks.is_empty(), "a callback for it must find it");
+        hold.notify_one();
+        fixture.world.settle();
+        assert_eq!(cancelled(&fixture), [LockHandle(REMOTE)]);
+    }
+}
