@@ -108,13 +108,13 @@ fn live(dir: &Path, recorder: &Recorder<Mark>, seed: u64, deeds: usize) -> Histo
 
 /// What must hold at a point of the record.
 #[derive(Default)]
-struct Told {
+struct Promised {
     applying: Sequence,
     committed: Sequence,
     synced: HashMap<Which, Vec<u8>>,
 }
 
-impl Told {
+impl Promised {
     fn hear(&mut self, mark: &Mark) {
         match mark {
             Mark::Formatted => {}
@@ -128,21 +128,21 @@ impl Told {
     }
 }
 
-fn check(dir: &Path, history: &History, told: &Told) -> Result<(), String> {
+fn check(dir: &Path, history: &History, promised: &Promised) -> Result<(), String> {
     let options = OpenOptions { machine: boot(1), ..Default::default() };
     let store = StoreDisk::open(dir, &options).map_err(|e| e.to_string())?;
     let found = store.committed();
-    if found < told.committed || found > told.applying {
+    if found < promised.committed || found > promised.applying {
         return Err(format!(
-            "{found:?} is left, {:?} was told, {:?} was applied",
-            told.committed, told.applying
+            "{found:?} is left, {:?} was promised, {:?} was applied",
+            promised.committed, promised.applying
         ));
     }
     let (model, alive) = history.state(found).expect("not more than was applied");
     let mut expected = model.clone();
     let files = expected.objects.iter_mut().filter(|(_, o)| o.attributes.kind == FileKind::Regular);
     for (fid, object) in files {
-        object.data = match told.synced.get(&alive[fid]) {
+        object.data = match promised.synced.get(&alive[fid]) {
             Some(bytes) => bytes.clone(),
             None => stored(&store, *fid),
         };
@@ -167,14 +167,14 @@ fn power_is_lost_at_any_write() {
     let formatted = formatted.expect("the store was formatted");
     let made = |event: &&Event<Mark>| matches!(event, Event::Make { .. });
     let files = record.iter().skip(formatted).filter(made).count();
-    let mut told = Told::default();
+    let mut promised = Promised::default();
     let scratch = scratch();
     let points = record.len() - formatted;
     let step = if long { 1 } else { points.div_ceil(250) };
     let mut tried = 0;
     for (cut, event) in record.iter().enumerate().skip(formatted) {
         if let Event::Mark(mark) = event {
-            told.hear(mark);
+            promised.hear(mark);
             continue;
         }
         // Right behind a sync is where a promise is newest; elsewhere a sample.
@@ -184,7 +184,7 @@ fn power_is_lost_at_any_write() {
         let chances = [0, 1, 2].map(|more| Loss::Some(seed * 1000 + 3 * cut as u64 + more));
         for loss in [Loss::All, Loss::None].into_iter().chain(chances) {
             survivors(&record[..=cut], loss, &scratch);
-            let outcome = check(&scratch.join("store"), &history, &told);
+            let outcome = check(&scratch.join("store"), &history, &promised);
             std::fs::remove_dir_all(&scratch).expect("the scratch can be removed");
             tried += 1;
             if let Err(error) = outcome {

@@ -62,10 +62,10 @@ impl Files {
             known.retain(|name, file| {
                 Arc::strong_count(file) > 1
                     || file.used.swap(false, Ordering::Relaxed)
-                    || self.let_slip(*name)
+                    || self.before_evict(*name)
             });
             if known.len() > KNOWN_MAX / 2 {
-                known.retain(|name, file| Arc::strong_count(file) > 1 || self.let_slip(*name));
+                known.retain(|name, file| Arc::strong_count(file) > 1 || self.before_evict(*name));
             }
         }
         let has_none = name.1 >= self.no_file_from.load(Ordering::Relaxed);
@@ -75,7 +75,7 @@ impl Files {
     }
 
     /// Before the table forgets a file that may have data; says whether it is kept: no.
-    fn let_slip(&self, (_, incarnation): Name) -> bool {
+    fn before_evict(&self, (_, incarnation): Name) -> bool {
         self.no_file_from.fetch_max(incarnation + 1, Ordering::Relaxed);
         false
     }
