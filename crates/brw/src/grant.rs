@@ -42,7 +42,7 @@ pub(crate) struct Held {
 
 /// Space that a write uses while it is carried out. Dropped, it gives back what came out of the grant: the client
 /// will ask again, or takes it for unused.
-pub(crate) struct Taken<'a> {
+pub(crate) struct ReservedSpace<'a> {
     grants: &'a Grants,
     held: Arc<Held>,
     /// Bytes out of the client's grant.
@@ -51,7 +51,7 @@ pub(crate) struct Taken<'a> {
     other: u64,
 }
 
-impl Taken<'_> {
+impl ReservedSpace<'_> {
     /// The write is done: what it took of the grant is used.
     pub(crate) fn use_up(mut self) {
         let used = std::mem::take(&mut self.granted);
@@ -59,7 +59,7 @@ impl Taken<'_> {
     }
 }
 
-impl Drop for Taken<'_> {
+impl Drop for ReservedSpace<'_> {
     fn drop(&mut self) {
         let mut held = self.held.granted.lock();
         let mut total = self.grants.total.lock();
@@ -146,26 +146,26 @@ impl Grants {
         export: &Arc<Export>,
         (claimed, coverable, length): (u64, u64, u64),
         space: [&dyn Fn() -> Result<StoreSpace, Errno>; 2],
-    ) -> Result<Taken<'_>, Errno> {
+    ) -> Result<ReservedSpace<'_>, Errno> {
         let held: Arc<Held> = export.role();
         let granted = {
             let mut granted = held.granted.lock();
-            let taken = claimed.min(*granted);
-            *granted -= taken;
-            taken
+            let reserved = claimed.min(*granted);
+            *granted -= reserved;
+            reserved
         };
-        let mut taken = Taken { grants: self, held, granted, other: 0 };
+        let mut reserved = ReservedSpace { grants: self, held, granted, other: 0 };
         let other = length.saturating_sub(granted.min(coverable));
         if other == 0 {
-            return Ok(taken);
+            return Ok(reserved);
         }
         for space in space {
             let available = space()?.available;
             let mut total = self.total.lock();
             if other <= available.saturating_sub(*total) {
                 *total += other;
-                taken.other = other;
-                return Ok(taken);
+                reserved.other = other;
+                return Ok(reserved);
             }
         }
         Err(Errno::ENOSPC)

@@ -111,7 +111,7 @@ impl Mdt {
         if layout.is_some() {
             self.add_lazy_size(inode, &mut body);
         }
-        if layout.is_some() && self.pristine.contains(inode.fid) {
+        if layout.is_some() && self.known_empty.contains(inode.fid) {
             body.valid = body.valid | Valid::SIZE | Valid::BLOCKS;
             (body.size, body.blocks) = (0, 0);
         }

@@ -358,8 +358,8 @@ impl Walk<'_> {
     }
 
     fn objects(&mut self) -> Result<(), StoreError> {
-        let dying =
-            destroys(self.store).map_err(|errno| StoreError::Io(format!("the chores: {errno}")))?;
+        let dying = destroys(self.store)
+            .map_err(|errno| StoreError::Io(format!("the ost_updates: {errno}")))?;
         self.report.last_used = last_used(self.store)?;
         let mut seen: HashMap<_, Fid> = HashMap::default();
         for UsedObject { ost, object, file } in self.report.objects.clone() {

@@ -15,7 +15,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use sheen_ldlm::Owner;
 use sheen_store::{AttributePatch, Transaction};
-use sheen_target::{Context, Memo, Outcome, Target};
+use sheen_target::{Context, Outcome, ReplyRecording, Target};
 use sheen_types::{Errno, Fid, ResourceName, Timestamp};
 use sheen_wire::codec::{Wire, Writer};
 use sheen_wire::md::{AttrValid, Bias, MdtBody, OpenFlags, OpenHandle, RecSetattr, SomAttrs};
@@ -63,14 +63,14 @@ impl Mdt {
             self.open_files.note_written(file.fid);
         }
         let left = self.open_files.close(file.fid, file.flags);
-        if left.is_pristine {
-            self.pristine.insert(file.fid);
+        if left.is_known_empty {
+            self.known_empty.insert(file.fid);
         }
         // Where nothing may be changed, by this client or by anybody, a close only closes.
         let record = Some(record).filter(|_| !self.must_not_change(context));
         let done = self.after_close(file.fid, left.opens == 0, record);
         let done = done.and_then(|transaction| {
-            let done = context.target.transact(context, transaction, Memo::Done);
+            let done = context.target.transact(context, transaction, ReplyRecording::Done);
             done.map_err(|error| error.errno())
         });
         if let Err(errno) = done {
@@ -130,7 +130,7 @@ impl Mdt {
         record: &RecSetattr,
     ) -> Result<Outcome, Errno> {
         self.open_files.close_beside(file.fid, file.flags);
-        let done = context.target.transact(context, Transaction::new(), Memo::Done);
+        let done = context.target.transact(context, Transaction::new(), ReplyRecording::Done);
         let (mdt, target) = (Weak::clone(&self.me), Arc::clone(&context.target));
         let is_told = !self.must_not_change(context);
         let (fid, record) = (file.fid, is_told.then(|| record.clone()));

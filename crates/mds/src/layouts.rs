@@ -11,7 +11,7 @@ use bytes::Bytes;
 use sheen_layout::plan::Plan;
 use sheen_layout::stored::{Removed, Selection, SetFlags, Stored, errno_of};
 use sheen_store::{StoreError, Transaction};
-use sheen_target::{Context, Memo};
+use sheen_target::{Context, ReplyRecording};
 use sheen_types::{Errno, Fid, InodeBits, LockMode};
 use sheen_wire::ost::OstId;
 
@@ -124,13 +124,13 @@ impl Mdt {
         }
         let plan = self.plan_in(self.parent_of(inode).as_ref(), Some(wish), false)?;
         let world = context.target.world();
-        let taken = self.placement.allocate(world, inode.fid, &plan, 0).await?;
+        let reserved = self.placement.allocate(world, inode.fid, &plan, 0).await?;
         let bits = InodeBits::XATTR | InodeBits::LAYOUT;
         let _lock = context.target.lock_inode(inode.fid, bits, LockMode::Ex).await?;
-        let done = context.target.transact_with(context, Memo::Done, |_| {
+        let done = context.target.transact_with(context, ReplyRecording::Done, |_| {
             let mut transaction = Transaction::new();
-            transaction.set_xattr(inode.fid, xattrs::LOV, taken.layout().clone());
-            taken.record(&mut transaction);
+            transaction.set_xattr(inode.fid, xattrs::LOV, reserved.layout().clone());
+            reserved.record(&mut transaction);
             transaction
         });
         done.map(|_| ()).map_err(|error| error.errno())
@@ -166,7 +166,7 @@ impl Mdt {
             transaction.remove_xattr(inode.fid, xattrs::SOM);
             self.placement.destroy_objects_later(&mut transaction, &changed.gone);
         }
-        let done = context.target.transact(context, transaction, Memo::Done);
+        let done = context.target.transact(context, transaction, ReplyRecording::Done);
         done.map_err(|error| error.errno())?;
         match changed.loses_data {
             true => {

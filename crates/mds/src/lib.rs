@@ -13,7 +13,7 @@
 //!   that operations on different names of one directory run side by side. The LDLM lock takes back
 //!   what clients cache; a directory's is taken as CW, which operations share and readers do not.
 //! - An inode without a name is in the orphan index or is gone. Objects on OSTs whose file is gone
-//!   are in the chore index (`placement::chores`) until the OST has destroyed them.
+//!   are in the index of OST updates (`placement::ost_updates`) until the OST has destroyed them.
 //! - Ids of OST objects are taken from pools created ahead: no operation waits for an OST unless
 //!   its pool is empty.
 //!
@@ -42,13 +42,13 @@ mod getattr;
 mod getxattr;
 mod inode;
 mod intent;
+mod known_empty;
 mod layouts;
 mod links;
 mod locks;
 mod open_files;
 mod orphans;
 mod placement;
-mod pristine;
 mod readpage;
 mod rebuild;
 mod reint;
@@ -85,9 +85,9 @@ use sheen_wire::lov::PoolName;
 use crate::condition::Condition;
 use crate::dom::Dom;
 use crate::exclusion::Exclusion;
+use crate::known_empty::KnownEmpty;
 use crate::open_files::OpenFiles;
 use crate::placement::Placement;
-use crate::pristine::Pristine;
 use crate::sequences::Sequences;
 use crate::squash::Squash;
 
@@ -124,7 +124,7 @@ pub struct Mdt {
     target: OnceLock<Weak<Target>>,
     exclusion: Exclusion,
     open_files: OpenFiles,
-    pristine: Pristine,
+    known_empty: KnownEmpty,
     sequences: Sequences,
     placement: Placement,
     squash: Squash,
@@ -150,7 +150,7 @@ impl Mdt {
             target: OnceLock::new(),
             exclusion: Exclusion::new(),
             open_files: OpenFiles::default(),
-            pristine: Pristine::default(),
+            known_empty: KnownEmpty::default(),
             sequences,
             squash: Squash::default(),
             condition: Condition::default(),

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use sheen_ldlm::Policy;
-use sheen_target::{Context, LockGuard, LockWish};
+use sheen_target::{Context, EnqueueRequest, LockGuard};
 use sheen_types::{Errno, Fid, InodeBits, LockMode, ResourceName};
 use sheen_wire::connect::ConnectFlags2;
 use sheen_wire::ldlm::{LdlmReply, LockFlags};
@@ -70,9 +70,9 @@ pub(crate) fn read_if_free(
 pub(crate) fn hand_over(
     context: &Context,
     guard: LockGuard,
-    wish: &LockWish,
+    enqueue: &EnqueueRequest,
 ) -> Result<LdlmReply, Errno> {
-    let mut reply = guard.hand_over(context, wish)?;
-    reply.flags |= wish.flags & LockFlags::HAS_INTENT;
+    let mut reply = guard.hand_over(context, enqueue)?;
+    reply.flags |= enqueue.flags & LockFlags::HAS_INTENT;
     Ok(reply)
 }

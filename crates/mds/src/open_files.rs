@@ -14,7 +14,7 @@ struct Opens {
     /// Opens for execution: they deny writing.
     executors: u32,
     /// All writers since the file was made were seen, and none has written (see
-    /// [`crate::pristine`]).
+    /// [`crate::known_empty`]).
     is_unwritten: bool,
 }
 
@@ -24,7 +24,7 @@ pub(crate) struct Left {
     /// Opens.
     pub(crate) opens: u32,
     /// The last writer has gone, and nobody has ever written.
-    pub(crate) is_pristine: bool,
+    pub(crate) is_known_empty: bool,
 }
 
 /// See the module's documentation. Counts of one inode change under its exclusion lock, but for
@@ -99,12 +99,12 @@ impl OpenFiles {
         opens.count = opens.count.saturating_sub(1);
         opens.writers = opens.writers.saturating_sub(u32::from(writes));
         opens.executors = opens.executors.saturating_sub(u32::from(executes));
-        let is_pristine = opens.writers == 0 && std::mem::take(&mut opens.is_unwritten);
+        let is_known_empty = opens.writers == 0 && std::mem::take(&mut opens.is_unwritten);
         let left = opens.count;
         if left == 0 {
             shard.remove(&fid);
         }
-        Left { opens: left, is_pristine }
+        Left { opens: left, is_known_empty }
     }
 
     pub(crate) fn is_open(&self, fid: Fid) -> bool {
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_is_pristine_when_the_last_of_its_writers_leaves_it_unwritten() {
+    fn a_file_is_known_empty_when_the_last_of_its_writers_leaves_it_unwritten() {
         let files = OpenFiles::default();
         let (fid, write) = (Fid::new(5, 5), OpenFlags::WRITE);
         let open = |flags| files.open(fid, flags).unwrap();
@@ -162,8 +162,8 @@ mod tests {
         files.note_unwritten(fid);
         open(write);
         open(OpenFlags::READ);
-        assert_eq!(files.close(fid, write), Left { opens: 2, is_pristine: false });
-        assert_eq!(files.close(fid, write), Left { opens: 1, is_pristine: true });
+        assert_eq!(files.close(fid, write), Left { opens: 2, is_known_empty: false });
+        assert_eq!(files.close(fid, write), Left { opens: 1, is_known_empty: true });
         assert_eq!(files.close(fid, OpenFlags::READ), Left::default(), "said once");
         open(write);
         assert_eq!(files.close(fid, write), Left::default(), "nobody knows who wrote before");

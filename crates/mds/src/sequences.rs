@@ -16,7 +16,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use parking_lot::{Mutex, RwLock};
 use sheen_store::{Store, StoreError, Transaction, all_entries};
-use sheen_target::{Context, Export, Memo, Outcome};
+use sheen_target::{Context, Export, Outcome, ReplyRecording};
 use sheen_types::{Errno, Fid, HashMap, Nid, Uuid, fid_seq};
 use sheen_wire::codec::{ByteOrder, Reader, Wire, Writer};
 use sheen_wire::fld::{LuSeqRange, SeqRangeFlags};
@@ -209,7 +209,7 @@ impl Sequences {
             let mut transaction = Transaction::new();
             let value = Bytes::copy_from_slice(&reserved.to_le_bytes());
             transaction.put(RANGES, Bytes::from_static(NEXT_KEY), value);
-            let done = context.target.transact(context, transaction, Memo::Idempotent);
+            let done = context.target.transact(context, transaction, ReplyRecording::Idempotent);
             done.map_err(|error| error.errno())?;
             // A sequence that is used must stay used: the one write that cannot wait.
             let synced = context.target.sync().await;

@@ -13,7 +13,7 @@
 use bytes::Bytes;
 use sheen_layout::stored::Stored;
 use sheen_store::Transaction;
-use sheen_target::{Context, LockGuard, Memo, Outcome};
+use sheen_target::{Context, LockGuard, Outcome, ReplyRecording};
 use sheen_types::{Errno, Fid, InodeBits, LockMode, ResourceName};
 use sheen_wire::codec::{ByteOrder, Reader, Wire};
 use sheen_wire::md::SwapLayouts;
@@ -82,7 +82,10 @@ impl Mdt {
             self.dom.brw.make_durable(context, side.inode.fid).await?;
         }
         let transaction = self.exchange(first, second);
-        context.target.transact(context, transaction, Memo::Done).map_err(|e| e.errno())?;
+        context
+            .target
+            .transact(context, transaction, ReplyRecording::Done)
+            .map_err(|e| e.errno())?;
         Ok(Outcome::ok(done))
     }
 
@@ -133,7 +136,7 @@ impl Mdt {
         for (at, from) in [second, first].into_iter().enumerate() {
             let file = files[at];
             // What was told of its size or emptiness was told of other data.
-            self.pristine.remove(file);
+            self.known_empty.remove(file);
             self.open_files.note_written(file);
             match from.size {
                 Some(size) => transaction.set_xattr(file, xattrs::SOM, size),

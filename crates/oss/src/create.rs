@@ -3,7 +3,7 @@
 use std::cell::Cell;
 
 use sheen_store::{Store, StoreError, Transaction};
-use sheen_target::{Context, Memo, Outcome};
+use sheen_target::{Context, Outcome, ReplyRecording};
 use sheen_types::{Errno, Fid};
 use sheen_wire::md::Valid;
 use sheen_wire::messages::{OstCreate, OstCreateReply};
@@ -167,7 +167,7 @@ impl Ost {
     fn skip_ids(&self, context: &Context, sequence: u64, last: u64) -> Result<u64, Errno> {
         let mut change = Transaction::new();
         objects::put_last_id(&mut change, sequence, last);
-        let done = context.target.transact(context, change, Memo::Idempotent);
+        let done = context.target.transact(context, change, ReplyRecording::Idempotent);
         done.map(|_| last).map_err(|error| error.errno())
     }
 
@@ -188,7 +188,7 @@ impl Ost {
                 step(&mut change, id)?;
             }
             if to == last {
-                let done = context.target.transact(context, change, Memo::Idempotent);
+                let done = context.target.transact(context, change, ReplyRecording::Idempotent);
                 return done.map(|_| ()).map_err(|error| error.errno());
             }
             self.store.apply(change).map_err(|error| error.errno())?;

@@ -1,7 +1,7 @@
 //! OST_DESTROY: removing objects whose file is gone.
 
 use sheen_store::{StoreError, Transaction};
-use sheen_target::{Context, Memo, Outcome};
+use sheen_target::{Context, Outcome, ReplyRecording};
 use sheen_types::{Errno, Extent, LockMode};
 use sheen_wire::md::Valid;
 use sheen_wire::messages::{OstDestroy, OstDestroyReply};
@@ -50,7 +50,7 @@ impl Ost {
             target.committed(now).await?;
             return Err(Errno::ENOENT);
         }
-        let done = context.target.transact(context, change, Memo::Idempotent);
+        let done = context.target.transact(context, change, ReplyRecording::Idempotent);
         let transno = done.map_err(|error| error.errno())?;
         let durable = context.target.committed(transno).await;
         durable.map_err(|errno| context.fails_all_the_same(errno))?;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use sheen_io::BoxFuture;
 use sheen_ldlm::{LockDesc, LockKind};
-use sheen_target::{Context, Export, Leaving, LockWish, Operations, Outcome, Target};
+use sheen_target::{Context, EnqueueRequest, Export, Leaving, Operations, Outcome, Target};
 use sheen_types::{CounterLine, Errno, ResourceName};
 use sheen_wire::connect::{ConnectFlags, ObdConnectData};
 use sheen_wire::messages::Request;
@@ -88,13 +88,13 @@ impl Operations for Ost {
         &'a self,
         context: &'a Context,
         request: Request,
-        wish: LockWish,
+        enqueue: EnqueueRequest,
     ) -> BoxFuture<'a, Result<Outcome, Errno>> {
         Box::pin(async move {
             match request {
                 Request::LdlmEnqueue(_) => {
-                    let named = OstId::of_resource(&wish.resource);
-                    let answer = self.glimpse(context, wish).await;
+                    let named = OstId::of_resource(&enqueue.resource);
+                    let answer = self.glimpse(context, enqueue).await;
                     self.tell_missing(context.target.name(), Some(named), answer)
                 }
                 _ => Err(Errno::EOPNOTSUPP),

@@ -141,7 +141,7 @@ impl Target {
             let (target, export, lock) = (self.arc(), ObdHandle(holder.export), holder.handle);
             let answer: BoxFuture<'static, _> = Box::pin(async move {
                 let _turn = target.callback_turn(&target.export(export)?).await?;
-                target.say_until_heard(export, lock, request.into()).await
+                target.send_with_retry(export, lock, request.into()).await
             });
             asked.push((holder, answer));
         }
@@ -190,7 +190,7 @@ impl Target {
                 LdlmCpCallback { dlm_req, dlm_lvb, ..LdlmCpCallback::default() }.into()
             }
         };
-        let Some(Err(errno)) = self.say_until_heard(export, lock, request).await else { return };
+        let Some(Err(errno)) = self.send_with_retry(export, lock, request).await else { return };
         if let Some(export) = self.export(export) {
             self.lock_is_unknown_to_client(&export, lock, errno);
         }
@@ -212,7 +212,7 @@ impl Target {
 
     /// Sends a callback until the client has answered; none if the lock or the client is gone, or the
     /// client because it has not heard it in the time that it has to let go.
-    async fn say_until_heard(
+    async fn send_with_retry(
         self: &Arc<Self>,
         export: ObdHandle,
         lock: LockHandle,

@@ -39,7 +39,7 @@ struct Progress {
 
 /// Which number a transaction gets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Number {
+pub(crate) enum TransnoSource {
     /// One of its own.
     Next,
     /// That of the transaction before it. In the recovery window, when the next numbers belong to
@@ -146,14 +146,14 @@ impl History {
     pub(crate) fn apply(
         &self,
         store: &dyn Store,
-        number: Number,
+        source: TransnoSource,
         build: impl FnOnce(Transno) -> Transaction,
     ) -> Result<Transno, StoreError> {
         let mut order = self.order.lock();
-        let transno = match number {
-            Number::Next => next_after(order.last)?,
-            Number::Same => order.last,
-            Number::Replayed(transno) => transno,
+        let transno = match source {
+            TransnoSource::Next => next_after(order.last)?,
+            TransnoSource::Same => order.last,
+            TransnoSource::Replayed(transno) => transno,
         };
         let sequence = store.apply(build(transno))?;
         order.last = order.last.max(transno);

@@ -33,7 +33,7 @@ const SCAN_LIMIT: usize = 256;
 
 /// What is stored of a request's answer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Memo {
+pub enum ReplyRecording {
     /// Nothing: executing the request twice does no harm (writes, setattr with absolute values).
     Idempotent,
     /// Success, and nothing more to say.

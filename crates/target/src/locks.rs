@@ -14,7 +14,7 @@ use crate::target::Target;
 
 /// The lock that an enqueue asks for.
 #[derive(Clone, Copy, Debug)]
-pub struct LockWish {
+pub struct EnqueueRequest {
     /// On what.
     pub resource: ResourceName,
     /// How strong.
@@ -217,13 +217,17 @@ impl LockGuard {
         Ok(())
     }
 
-    /// Makes the lock the client's, who asked for it with `wish`. The answer goes into the reply
+    /// Makes the lock the client's, who asked for it with `enqueue`. The answer goes into the reply
     /// of the intent; the role adds the intent's disposition and error.
     ///
     /// # Errors
     /// [`Errno::ESTALE`] if the client has left meanwhile.
-    pub fn hand_over(mut self, context: &Context, wish: &LockWish) -> Result<LdlmReply, Errno> {
-        if let Some(held) = context.held_lock(wish) {
+    pub fn hand_over(
+        mut self,
+        context: &Context,
+        enqueue: &EnqueueRequest,
+    ) -> Result<LdlmReply, Errno> {
+        if let Some(held) = context.held_lock(enqueue) {
             return Ok(held);
         }
         let export = context.export.handle().0;
@@ -231,7 +235,7 @@ impl LockGuard {
         let namespace = self.target.namespace();
         let mut actions = Vec::new();
         let granted = namespace
-            .hand_over(now, self.handle, export, wish.client_handle, &mut actions)
+            .hand_over(now, self.handle, export, enqueue.client_handle, &mut actions)
             .map_err(|error| error.errno())?;
         self.held = false;
         self.target.carry_out(actions);
@@ -242,7 +246,7 @@ impl LockGuard {
             return Err(Errno::ENOTCONN);
         }
         let changed = sheen_ldlm::LockFlags::LOCK_CHANGED;
-        let differs = self.resource != wish.resource || granted.mode != wish.mode;
+        let differs = self.resource != enqueue.resource || granted.mode != enqueue.mode;
         let flags = granted.flags | changed.when(differs);
         let desc = LockDesc {
             resource: self.resource,
@@ -262,13 +266,14 @@ impl Context {
     /// For a request that is sent again: the lock that its first execution gave to the client. It
     /// must get this one and no other, because the first answer may still arrive.
     #[must_use]
-    pub fn held_lock(&self, wish: &LockWish) -> Option<LdlmReply> {
+    pub fn held_lock(&self, enqueue: &EnqueueRequest) -> Option<LdlmReply> {
         if !self.is_resent() {
             return None;
         }
-        let lock = self.target.namespace().find(self.export.handle().0, wish.client_handle)?;
+        let lock = self.target.namespace().find(self.export.handle().0, enqueue.client_handle)?;
         let blocked = sheen_ldlm::LockFlags::AST_SENT.when(lock.blocked);
-        let differs = lock.desc.resource != wish.resource || lock.desc.granted != Some(wish.mode);
+        let differs =
+            lock.desc.resource != enqueue.resource || lock.desc.granted != Some(enqueue.mode);
         let flags = blocked | sheen_ldlm::LockFlags::LOCK_CHANGED.when(differs);
         Some(lock_reply(lock.handle, &lock.desc, flags))
     }

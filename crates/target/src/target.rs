@@ -13,7 +13,7 @@ use tokio::sync::Notify;
 
 use crate::budget::Budget;
 use crate::callbacks::{ReverseChannels, Waiters};
-use crate::commit::{History, Number};
+use crate::commit::{History, TransnoSource};
 use crate::config::{ConnectOffer, TargetConfig};
 use crate::context::Context;
 use crate::epoch::Epoch;
@@ -22,7 +22,7 @@ use crate::fault::Faults;
 use crate::in_work::{Wait, while_waiting};
 use crate::jobs::Jobs;
 use crate::last_rcvd::{
-    Memo, Past, ReplyRecord, put_epoch, put_reply, put_server, put_transno, remove_strays,
+    Past, ReplyRecord, ReplyRecording, put_epoch, put_reply, put_server, put_transno, remove_strays,
 };
 use crate::operations::{Leaving, Operations};
 use crate::recovery::Recovery;
@@ -268,9 +268,9 @@ impl Target {
         &self,
         context: &Context,
         transaction: Transaction,
-        memo: Memo,
+        recording: ReplyRecording,
     ) -> Result<Transno, StoreError> {
-        self.transact_with(context, memo, |_| transaction)
+        self.transact_with(context, recording, |_| transaction)
     }
 
     /// As [`Target::transact`], for changes that name their own transaction number (versions of
@@ -281,7 +281,7 @@ impl Target {
     pub fn transact_with(
         &self,
         context: &Context,
-        memo: Memo,
+        recording: ReplyRecording,
         build: impl FnOnce(Transno) -> Transaction,
     ) -> Result<Transno, StoreError> {
         let replayed = context.replay();
@@ -292,11 +292,11 @@ impl Target {
         let slot = context.slot();
         let is_recorded = !context.export.is_local();
         let record = |transno| {
-            match memo {
+            match recording {
                 _ if !is_recorded => None,
-                Memo::Idempotent => None,
-                Memo::Done => Some((0, 0)),
-                Memo::Keep { result, data } => Some((result, data)),
+                ReplyRecording::Idempotent => None,
+                ReplyRecording::Done => Some((0, 0)),
+                ReplyRecording::Keep { result, data } => Some((result, data)),
             }
             .map(|(result, data)| ReplyRecord {
                 transno,
@@ -307,8 +307,8 @@ impl Target {
                 padding: 0,
             })
         };
-        let number = replayed.map_or_else(|| self.number(), Number::Replayed);
-        let transno = self.history.apply(&*self.store, number, |transno| {
+        let source = replayed.map_or_else(|| self.transno_source(), TransnoSource::Replayed);
+        let transno = self.history.apply(&*self.store, source, |transno| {
             let mut transaction = build(transno);
             put_transno(&mut transaction, transno.max(self.history.last()));
             if let Some(record) = record(transno) {
@@ -330,7 +330,7 @@ impl Target {
     /// # Errors
     /// Those of [`Store::apply`]; then nothing was changed.
     pub fn transact_locally(&self, mut transaction: Transaction) -> Result<Transno, StoreError> {
-        self.history.apply(&*self.store, self.number(), |transno| {
+        self.history.apply(&*self.store, self.transno_source(), |transno| {
             put_transno(&mut transaction, transno);
             transaction
         })
@@ -404,8 +404,8 @@ impl Target {
         self.exports.all()
     }
 
-    fn number(&self) -> Number {
-        if self.recovery.is_running() { Number::Same } else { Number::Next }
+    fn transno_source(&self) -> TransnoSource {
+        if self.recovery.is_running() { TransnoSource::Same } else { TransnoSource::Next }
     }
 
     pub(crate) fn was_durable_at_start(&self, transno: Transno) -> bool {

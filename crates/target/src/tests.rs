@@ -24,8 +24,8 @@ use sheen_wire::ptlrpc::{MsgFlags, OpFlags};
 use crate::budget::Limit;
 use crate::testing::{TestAnswer, TestCall, TestClient, TestTarget, TestWorld};
 use crate::{
-    ConnectOffer, Context, ExportState, FaultAction, FaultSite, LockWish, Memo, Operations,
-    Outcome, RecoveryStatus, TargetConfig, Timeouts,
+    ConnectOffer, Context, EnqueueRequest, ExportState, FaultAction, FaultSite, Operations,
+    Outcome, RecoveryStatus, ReplyRecording, TargetConfig, Timeouts,
 };
 
 mod budgets;
@@ -60,10 +60,10 @@ impl Operations for Counting {
                 Request::MdsReintSetattr(_) => {
                     self.executed.fetch_add(1, Ordering::Relaxed);
                     let key = format!("{}/{}", context.export.uuid(), context.xid);
-                    let memo = Memo::Keep { result: 0, data: 7 };
+                    let recording = ReplyRecording::Keep { result: 0, data: 7 };
                     context
                         .target
-                        .transact_with(context, memo, |transno| {
+                        .transact_with(context, recording, |transno| {
                             let mut transaction = Transaction::new();
                             let value = Bytes::copy_from_slice(&transno.0.to_be_bytes());
                             transaction.insert(COUNTS, key.into(), value);
@@ -94,11 +94,11 @@ impl Operations for Counting {
         &'a self,
         context: &'a Context,
         _request: Request,
-        wish: LockWish,
+        enqueue: EnqueueRequest,
     ) -> BoxFuture<'a, Result<Outcome, Errno>> {
         Box::pin(async move {
             let lock = context.target.lock_inode(INODE, InodeBits::LOOKUP, LockMode::Pr).await?;
-            let dlm_rep = lock.hand_over(context, &wish)?;
+            let dlm_rep = lock.hand_over(context, &enqueue)?;
             Ok(Outcome::ok(LdlmIntentGetattrReply {
                 dlm_rep: Some(dlm_rep),
                 ..LdlmIntentGetattrReply::default()

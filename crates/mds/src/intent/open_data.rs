@@ -22,7 +22,7 @@ impl Mdt {
         fid: Fid,
         layout: Option<&Bytes>,
     ) -> Option<DomOpen> {
-        opening.wish.and_then(|_| self.dom_open(context, opening.flags, fid, layout))
+        opening.enqueue.and_then(|_| self.dom_open(context, opening.flags, fid, layout))
     }
 
     /// The lock that goes with an open: with data, if there is data and nobody in the way.

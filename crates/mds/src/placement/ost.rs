@@ -1,7 +1,7 @@
 //! One OST as the MDT sees it: a pool of objects created ahead, how full it is, and what is still
 //! to be done there (Lustre's OSP).
 //!
-//! One task per OST keeps the pool filled, does the chores and asks for the space; it alone talks
+//! One task per OST keeps the pool filled, carries out the OST updates and asks for the space; it alone talks
 //! to the OST. Ids are used in order, so "the last used" says everything: what lies above it when
 //! we or the OST come back was never given to a file and is removed.
 
@@ -21,7 +21,7 @@ use sheen_wire::messages::{OstCreate, OstStatfs, Reply};
 use sheen_wire::ost::{Obdo, ObdoFlags, OstBody, OstId};
 use tokio::sync::Notify;
 
-use super::chores::Chores;
+use super::ost_updates::OstUpdates;
 use super::race::race;
 
 /// Index of the last id used on each OST: OST number, big-endian, to id.
@@ -63,7 +63,7 @@ pub(crate) struct Ost {
     kick: Notify,
     /// Wakes who waits for objects.
     filled: Arc<Notify>,
-    pub(super) chores: Chores,
+    pub(super) ost_updates: OstUpdates,
 }
 
 struct Pool {
@@ -137,7 +137,7 @@ impl Ost {
             is_kept: AtomicBool::new(false),
             kick: Notify::new(),
             filled,
-            chores: Chores::new(index),
+            ost_updates: OstUpdates::new(index),
         })
     }
 
@@ -327,7 +327,7 @@ impl Ost {
         if let Err(error) = self.keep_pool(target).await {
             tracing::debug!(ost = self.index, %error, "the pool is not filled");
         }
-        self.chores.work(&self.channel(), target).await
+        self.ost_updates.send_durable(&self.channel(), target).await
     }
 
     async fn keep_pool(&self, target: &Arc<Target>) -> Result<(), RpcError> {

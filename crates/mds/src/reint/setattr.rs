@@ -2,7 +2,7 @@
 
 use sheen_layout::plan::Plan;
 use sheen_store::{AttributePatch, Transaction};
-use sheen_target::{Context, Memo, Outcome};
+use sheen_target::{Context, Outcome, ReplyRecording};
 use sheen_types::{Errno, Fid, InodeBits, LockMode, Timestamp};
 use sheen_wire::codec::{ByteOrder, Reader, Wire};
 use sheen_wire::lov::LovMagic;
@@ -69,7 +69,7 @@ impl Mdt {
             bits = bits | InodeBits::OPEN;
         }
         if record.valid.intersects(AttrValid::SIZE | AttrValid::BLOCKS) {
-            self.pristine.remove(inode.fid);
+            self.known_empty.remove(inode.fid);
             self.open_files.note_written(inode.fid);
         }
         if record.valid.intersects(AttrValid::ATIME | AttrValid::MTIME | AttrValid::CTIME) {
@@ -83,7 +83,7 @@ impl Mdt {
             self.add_list(&mut transaction, &inode, permissions)?;
         }
         transaction.patch(inode.fid, patch);
-        let done = context.target.transact(context, transaction, Memo::Done);
+        let done = context.target.transact(context, transaction, ReplyRecording::Done);
         done.map_err(|error| error.errno())?;
         // It is done: where the disk does not tell what has become of the inode, nothing is said of it.
         let mdt_body = self.setattr_body(inode.fid).unwrap_or_default();
@@ -253,7 +253,7 @@ impl Mdt {
         self.add_default_layout(&mut transaction, inode.fid, plan)?;
         let bits = InodeBits::XATTR;
         let _lock = context.target.lock_inode(inode.fid, bits, LockMode::Pw).await?;
-        let done = context.target.transact(context, transaction, Memo::Done);
+        let done = context.target.transact(context, transaction, ReplyRecording::Done);
         done.map_err(|error| error.errno())?;
         let mdt_body = Some(self.body(inode, false));
         Ok(Outcome::ok(MdsReintSetattrReply { mdt_body, ..Default::default() }))

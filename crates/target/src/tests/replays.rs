@@ -1,7 +1,7 @@
 //! Replays that are none, numbers that end, and answers that must not name a transaction.
 
 use super::*;
-use crate::commit::{History, Number};
+use crate::commit::{History, TransnoSource};
 use crate::epoch::{Epoch, TRANSNO_MAX};
 use crate::last_rcvd::{Past, put_client, put_epoch, put_transno};
 use crate::{ClientRecord, Export};
@@ -253,7 +253,7 @@ fn a_damaged_epoch_is_no_reason_to_wrap() {
 fn behind_the_last_number_nothing_is_changed() {
     let store = manual_store();
     let history = History::new(Transno(TRANSNO_MAX.0 - 1), Epoch::FIRST);
-    let next = || history.apply(&*store, Number::Next, |_| Transaction::new());
+    let next = || history.apply(&*store, TransnoSource::Next, |_| Transaction::new());
     assert_eq!(next(), Ok(TRANSNO_MAX));
     assert!(next().is_err_and(|error| error.errno() == Errno::EIO));
     assert_eq!(history.last(), TRANSNO_MAX);
@@ -328,7 +328,8 @@ fn a_role_that_answers_both_is_found() {
             _: Request,
         ) -> BoxFuture<'a, Result<Outcome, Errno>> {
             Box::pin(async move {
-                let done = context.target.transact(context, Transaction::new(), Memo::Done);
+                let done =
+                    context.target.transact(context, Transaction::new(), ReplyRecording::Done);
                 done.map_err(|error| error.errno())?;
                 Err(Errno::EIO)
             })
