@@ -32,7 +32,7 @@ pub const BLOCK_BITS: u8 = 12;
 
 /// What one client holds.
 #[derive(Default)]
-pub(crate) struct Held {
+pub(crate) struct ClientGrant {
     granted: Mutex<u64>,
     /// Bytes that it has not sent yet, as it said last.
     dirty: AtomicU64,
@@ -44,7 +44,7 @@ pub(crate) struct Held {
 /// will ask again, or takes it for unused.
 pub(crate) struct ReservedSpace<'a> {
     grants: &'a Grants,
-    held: Arc<Held>,
+    held: Arc<ClientGrant>,
     /// Bytes out of the client's grant.
     granted: u64,
     /// Bytes that nobody was promised.
@@ -91,12 +91,12 @@ pub struct Grants {
 }
 
 /// Counts the bytes of a write while it is carried out.
-pub(crate) struct Pending<'a> {
+pub(crate) struct PendingBytes<'a> {
     grants: &'a Grants,
     bytes: u64,
 }
 
-impl Drop for Pending<'_> {
+impl Drop for PendingBytes<'_> {
     fn drop(&mut self) {
         self.grants.pending.fetch_sub(self.bytes, Ordering::Relaxed);
     }
@@ -116,20 +116,20 @@ impl Grants {
     /// What one client holds.
     #[must_use]
     pub fn held_by(&self, export: &Export) -> GrantView {
-        let held: Arc<Held> = export.role();
+        let held: Arc<ClientGrant> = export.role();
         let total = *held.granted.lock();
         GrantView { total, dirty: held.dirty.load(Ordering::Relaxed), pending: 0 }
     }
 
     /// A write of so many bytes begins.
-    pub(crate) fn begin(&self, bytes: u64) -> Pending<'_> {
+    pub(crate) fn begin(&self, bytes: u64) -> PendingBytes<'_> {
         self.pending.fetch_add(bytes, Ordering::Relaxed);
-        Pending { grants: self, bytes }
+        PendingBytes { grants: self, bytes }
     }
 
     /// A client says how many bytes it has not sent yet (`o_dirty` lies in the blocks). No more than
     /// it may have: what it says is its own affair, and shown to operators.
-    fn note_dirty(&self, held: &Held, bytes: u64) {
+    fn note_dirty(&self, held: &ClientGrant, bytes: u64) {
         let bytes = bytes.min(CLIENT_GRANT_MAX);
         let before = held.dirty.swap(bytes, Ordering::Relaxed);
         self.dirty.fetch_add(bytes.wrapping_sub(before), Ordering::Relaxed);
@@ -147,7 +147,7 @@ impl Grants {
         (claimed, coverable, length): (u64, u64, u64),
         space: [&dyn Fn() -> Result<StoreSpace, Errno>; 2],
     ) -> Result<ReservedSpace<'_>, Errno> {
-        let held: Arc<Held> = export.role();
+        let held: Arc<ClientGrant> = export.role();
         let granted = {
             let mut granted = held.granted.lock();
             let reserved = claimed.min(*granted);
@@ -182,7 +182,7 @@ impl Grants {
         if !agreed.flags.contains(ConnectFlags::GRANT) {
             return;
         }
-        let role: Arc<Held> = export.role();
+        let role: Arc<ClientGrant> = export.role();
         let mut held = role.granted.lock();
         role.has_left.store(false, Ordering::Relaxed);
         let wish = INITIAL_GRANT.max(u64::from(offered.grant)).min(CLIENT_GRANT_MAX);
@@ -197,7 +197,7 @@ impl Grants {
 
     /// A client leaves: its promises are void.
     pub fn leave(&self, export: &Arc<Export>) {
-        let role: Arc<Held> = export.role();
+        let role: Arc<ClientGrant> = export.role();
         self.note_dirty(&role, 0);
         let mut held = role.granted.lock();
         role.has_left.store(true, Ordering::Relaxed);
@@ -215,7 +215,7 @@ impl Grants {
         if !asked.valid.contains(Valid::GRANT) {
             return Ok(0);
         }
-        let role: Arc<Held> = export.role();
+        let role: Arc<ClientGrant> = export.role();
         self.note_dirty(&role, asked.blocks);
         let mut held = role.granted.lock();
         self.lower(&mut held, u64::from(asked.misc));
@@ -241,7 +241,7 @@ impl Grants {
         if !asked.valid.contains(Valid::GRANT) {
             return;
         }
-        let role: Arc<Held> = export.role();
+        let role: Arc<ClientGrant> = export.role();
         self.note_dirty(&role, asked.blocks);
         let mut held = role.granted.lock();
         self.lower(&mut held, u64::from(asked.misc));

@@ -21,7 +21,7 @@ use sheen_wire::codec::{Wire, Writer};
 use sheen_wire::md::{AttrValid, Bias, MdtBody, OpenFlags, OpenHandle, RecSetattr, SomAttrs};
 use sheen_wire::messages::MdsCloseReply;
 
-use crate::exclusion::{Held, Needs};
+use crate::exclusion::{ExclusionGuard, Needs};
 use crate::export::{OpenFile, OpenTable};
 use crate::inode::Inode;
 use crate::{Mdt, xattrs};
@@ -103,7 +103,11 @@ impl Mdt {
     }
 
     /// Holds an inode; `None` while its holder waits for a lock on it, or for longer than a close may wait.
-    async fn hold_unless_awaited(&self, target: &Arc<Target>, fid: Fid) -> Option<Held<'_>> {
+    async fn hold_unless_awaited(
+        &self,
+        target: &Arc<Target>,
+        fid: Fid,
+    ) -> Option<ExclusionGuard<'_>> {
         let mut held = pin!(self.exclusion.hold(Needs::new().change_inode(fid)));
         let clock = &target.world().clock;
         let until = clock.now() + PATIENCE;

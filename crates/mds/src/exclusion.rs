@@ -71,11 +71,11 @@ impl Needs {
 
 /// What an operation holds, until dropped.
 #[must_use]
-pub(crate) struct Held<'a> {
-    _guards: Vec<Guard<'a>>,
+pub(crate) struct ExclusionGuard<'a> {
+    _guards: Vec<ShardGuard<'a>>,
 }
 
-enum Guard<'a> {
+enum ShardGuard<'a> {
     Alone { _guard: RwLockWriteGuard<'a, ()> },
     Shared { _guard: RwLockReadGuard<'a, ()> },
 }
@@ -90,19 +90,19 @@ impl Exclusion {
 
     /// Waits until all of `needs` is free. Nobody calls this while holding the result of another
     /// call.
-    pub(crate) async fn hold(&self, needs: Needs) -> Held<'_> {
+    pub(crate) async fn hold(&self, needs: Needs) -> ExclusionGuard<'_> {
         let shards = needs.sorted();
         let mut guards = Vec::with_capacity(shards.len());
         for (shard, alone) in shards {
             let lock = &self.shards[shard];
             guards.push(match alone {
-                true => Guard::Alone {
+                true => ShardGuard::Alone {
                     _guard: match lock.try_write() {
                         Ok(guard) => guard,
                         Err(_) => while_waiting(Wait::Operation, lock.write()).await,
                     },
                 },
-                false => Guard::Shared {
+                false => ShardGuard::Shared {
                     _guard: match lock.try_read() {
                         Ok(guard) => guard,
                         Err(_) => while_waiting(Wait::Operation, lock.read()).await,
@@ -110,7 +110,7 @@ impl Exclusion {
                 },
             });
         }
-        Held { _guards: guards }
+        ExclusionGuard { _guards: guards }
     }
 
     /// Held before anything else by renames of directories across directories.
@@ -136,9 +136,9 @@ mod tests {
 
     use super::{Needs, shard_under};
 
-    struct Under(u64);
+    struct FixedKey(u64);
 
-    impl BuildHasher for Under {
+    impl BuildHasher for FixedKey {
         type Hasher = FoldHasher;
 
         fn build_hasher(&self) -> FoldHasher {
@@ -149,12 +149,14 @@ mod tests {
     #[test]
     fn what_meets_under_one_key_does_not_under_another() {
         let fids = (1..1_000_000).map(|oid| Fid::new(0x2_0000_0400, oid));
-        let victim = shard_under(&Under(0), &Fid::ROOT);
-        let chosen: Vec<Fid> = fids.filter(|fid| shard_under(&Under(0), fid) == victim).collect();
+        let victim = shard_under(&FixedKey(0), &Fid::ROOT);
+        let chosen: Vec<Fid> =
+            fids.filter(|fid| shard_under(&FixedKey(0), fid) == victim).collect();
         assert!(chosen.len() > 100, "{}", chosen.len());
         for key in [0x1234_5678_9abc_def0, 0xfedc_ba98_7654_3211] {
-            let victim = shard_under(&Under(key), &Fid::ROOT);
-            let met = chosen.iter().filter(|fid| shard_under(&Under(key), fid) == victim).count();
+            let victim = shard_under(&FixedKey(key), &Fid::ROOT);
+            let met =
+                chosen.iter().filter(|fid| shard_under(&FixedKey(key), fid) == victim).count();
             assert!(met < 10, "{met} of {} meet again", chosen.len());
         }
     }

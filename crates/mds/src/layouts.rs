@@ -57,7 +57,7 @@ pub(crate) fn stored(layout: &Bytes) -> Result<Stored, Errno> {
 }
 
 /// What becomes of a layout.
-struct Changed {
+struct ChangedLayout {
     layout: Option<Stored>,
     gone: Vec<(u16, OstId)>,
     /// Data on the MDT goes as well.
@@ -183,7 +183,7 @@ impl Mdt {
         mut before: Stored,
         change: LayoutChange,
         value: &Bytes,
-    ) -> Result<Changed, Errno> {
+    ) -> Result<ChangedLayout, Errno> {
         if !before.is_composite() {
             return Err(Errno::EINVAL);
         }
@@ -201,9 +201,9 @@ impl Mdt {
                 gone = objects;
                 let had_data = before.end_on_mdt().is_some();
                 let loses_data = had_data && left.is_none();
-                return Ok(Changed { layout: left, gone, loses_data });
+                return Ok(ChangedLayout { layout: left, gone, loses_data });
             }
         }
-        Ok(Changed { layout: Some(before), gone, loses_data: false })
+        Ok(ChangedLayout { layout: Some(before), gone, loses_data: false })
     }
 }

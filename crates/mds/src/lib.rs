@@ -29,7 +29,6 @@ mod answer;
 mod caller;
 mod check;
 mod close;
-mod condition;
 mod counters;
 mod directory;
 mod dispatch;
@@ -52,6 +51,7 @@ mod placement;
 mod readpage;
 mod rebuild;
 mod reint;
+mod restrictions;
 mod root;
 mod sequences;
 mod set_info;
@@ -82,12 +82,12 @@ use sheen_types::{Errno, Timestamp};
 use sheen_wire::connect::{ConnectFlags, ConnectFlags2};
 use sheen_wire::lov::PoolName;
 
-use crate::condition::Condition;
 use crate::dom::Dom;
 use crate::exclusion::Exclusion;
 use crate::known_empty::KnownEmpty;
 use crate::open_files::OpenFiles;
 use crate::placement::Placement;
+use crate::restrictions::Restrictions;
 use crate::sequences::Sequences;
 use crate::squash::Squash;
 
@@ -128,7 +128,7 @@ pub struct Mdt {
     sequences: Sequences,
     placement: Placement,
     squash: Squash,
-    condition: Condition,
+    restrictions: Restrictions,
     dom: Dom,
 }
 
@@ -153,7 +153,7 @@ impl Mdt {
             known_empty: KnownEmpty::default(),
             sequences,
             squash: Squash::default(),
-            condition: Condition::default(),
+            restrictions: Restrictions::default(),
         }))
     }
 

@@ -20,7 +20,7 @@ struct Opens {
 
 /// What a close leaves.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Left {
+pub(crate) struct AfterClose {
     /// Opens.
     pub(crate) opens: u32,
     /// The last writer has gone, and nobody has ever written.
@@ -92,9 +92,9 @@ impl OpenFiles {
     }
 
     /// Counts a close; what remains.
-    pub(crate) fn close(&self, fid: Fid, flags: OpenFlags) -> Left {
+    pub(crate) fn close(&self, fid: Fid, flags: OpenFlags) -> AfterClose {
         let mut shard = self.shard(fid).lock();
-        let Some(opens) = shard.get_mut(&fid) else { return Left::default() };
+        let Some(opens) = shard.get_mut(&fid) else { return AfterClose::default() };
         let (writes, executes) = intents(flags);
         opens.count = opens.count.saturating_sub(1);
         opens.writers = opens.writers.saturating_sub(u32::from(writes));
@@ -104,7 +104,7 @@ impl OpenFiles {
         if left == 0 {
             shard.remove(&fid);
         }
-        Left { opens: left, is_known_empty }
+        AfterClose { opens: left, is_known_empty }
     }
 
     pub(crate) fn is_open(&self, fid: Fid) -> bool {
@@ -162,14 +162,14 @@ mod tests {
         files.note_unwritten(fid);
         open(write);
         open(OpenFlags::READ);
-        assert_eq!(files.close(fid, write), Left { opens: 2, is_known_empty: false });
-        assert_eq!(files.close(fid, write), Left { opens: 1, is_known_empty: true });
-        assert_eq!(files.close(fid, OpenFlags::READ), Left::default(), "said once");
+        assert_eq!(files.close(fid, write), AfterClose { opens: 2, is_known_empty: false });
+        assert_eq!(files.close(fid, write), AfterClose { opens: 1, is_known_empty: true });
+        assert_eq!(files.close(fid, OpenFlags::READ), AfterClose::default(), "said once");
         open(write);
-        assert_eq!(files.close(fid, write), Left::default(), "nobody knows who wrote before");
+        assert_eq!(files.close(fid, write), AfterClose::default(), "nobody knows who wrote before");
         open(write);
         files.note_unwritten(fid);
         files.note_written(fid);
-        assert_eq!(files.close(fid, write), Left::default());
+        assert_eq!(files.close(fid, write), AfterClose::default());
     }
 }

@@ -45,13 +45,13 @@ pub(crate) struct Sequences {
     store: Arc<dyn Store>,
     index: u16,
     ranges: Mutex<Vec<LuSeqRange>>,
-    given: RwLock<Given>,
+    given: RwLock<Allocated>,
     /// Held while a reservation is written: nobody takes from it before it is durable.
     counter: tokio::sync::Mutex<Counter>,
 }
 
 /// The sequences that clients may use: those that this run gave out are each one's own.
-struct Given {
+struct Allocated {
     /// Ranges of this MDT. The first sequence of the first is its own, no client's.
     own: Vec<LuSeqRange>,
     /// Nothing from here on was given out.
@@ -63,7 +63,7 @@ struct Given {
 
 type Owner = (Uuid, Nid);
 
-impl Given {
+impl Allocated {
     fn new(own: Vec<LuSeqRange>, next: u64) -> Self {
         Self { own, next, owners: BTreeMap::new(), of_node: HashMap::default() }
     }
@@ -122,7 +122,7 @@ impl Sequences {
             None => 0,
         };
         let counter = tokio::sync::Mutex::new(Counter { next, reserved: next });
-        let given = RwLock::new(Given::new(Vec::new(), 0));
+        let given = RwLock::new(Allocated::new(Vec::new(), 0));
         let mut this = Self { store, index, ranges: Mutex::new(ranges), given, counter };
         let own = this.of(u32::from(index), SeqRangeFlags::MDT)?;
         let ranges = this.own_ranges();
@@ -130,7 +130,7 @@ impl Sequences {
         // The first sequence is the MDT's own, as Lustre keeps it.
         counter.next = counter.next.max(own.start.saturating_add(1));
         counter.reserved = counter.next;
-        *this.given.get_mut() = Given::new(ranges, counter.next);
+        *this.given.get_mut() = Allocated::new(ranges, counter.next);
         Ok(this)
     }
 
@@ -366,11 +366,11 @@ mod tests {
         let start = fid_seq::NORMAL;
         let flags = SeqRangeFlags::MDT;
         let range = LuSeqRange { start, end: start + SUPER_WIDTH, index: 0, flags };
-        let mut given = Given::new(vec![range], start + 1);
+        let mut given = Allocated::new(vec![range], start + 1);
         given.give(start + 1, one.clone());
         let many = OWNERS_MAX as u64 + 100;
         (0..many).for_each(|n| given.give(start + 2 + n, hog.clone()));
-        let may = |given: &Given, sequence, who: &Owner| given.may_use(sequence, &who.0, who.1);
+        let may = |given: &Allocated, sequence, who: &Owner| given.may_use(sequence, &who.0, who.1);
         assert!(may(&given, start + 1, &one) && !may(&given, start + 1, &other));
         assert!(!may(&given, start + 1 + many, &other) && may(&given, start + 1 + many, &hog));
         assert!(may(&given, start + 2, &other), "the hog's oldest is forgotten");

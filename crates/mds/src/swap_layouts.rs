@@ -29,13 +29,13 @@ use crate::{Mdt, layouts, xattrs};
 const WITH_ARCHIVE: u64 = 1 << 31;
 
 /// A file and what it is about to give away.
-struct Side {
+struct SwappedFile {
     inode: Inode,
     layout: Option<Stored>,
     size: Option<Bytes>,
 }
 
-impl Side {
+impl SwappedFile {
     /// The generation that its next layout has.
     fn generation(&self) -> u32 {
         self.layout.as_ref().map_or(0, Stored::generation) + 1
@@ -89,7 +89,7 @@ impl Mdt {
         Ok(Outcome::ok(done))
     }
 
-    fn side(&self, caller: &Caller, fid: Fid) -> Result<Side, Errno> {
+    fn side(&self, caller: &Caller, fid: Fid) -> Result<SwappedFile, Errno> {
         let inode = self.inode(fid)?;
         if !inode.is_regular() {
             return Err(Errno::EPERM);
@@ -97,7 +97,7 @@ impl Mdt {
         caller.may(&*self.store, fid, &inode.attributes, May::WRITE)?;
         let layout = self.layout(&inode)?.map(|layout| layouts::stored(&layout)).transpose()?;
         let size = self.store.xattr(fid, xattrs::SOM).map_err(|error| error.errno())?;
-        Ok(Side { inode, layout, size })
+        Ok(SwappedFile { inode, layout, size })
     }
 
     /// The locks by which clients learn that data lies elsewhere, in the order of FIDs. If one has data
@@ -107,11 +107,11 @@ impl Mdt {
     async fn lock_both(
         &self,
         context: &Context,
-        first: &Side,
-        second: &Side,
+        first: &SwappedFile,
+        second: &SwappedFile,
     ) -> Result<[LockGuard; 2], Errno> {
         let exchanges_data = first.is_on_mdt() || second.is_on_mdt();
-        let bits = |side: &Side| {
+        let bits = |side: &SwappedFile| {
             let bits = InodeBits::LAYOUT | InodeBits::XATTR | InodeBits::UPDATE;
             let takes_data = exchanges_data && !is_held_by_group(context, side.inode.fid);
             if takes_data { bits | InodeBits::DOM } else { bits }
@@ -124,7 +124,7 @@ impl Mdt {
         Ok([low, high])
     }
 
-    fn exchange(&self, first: Side, second: Side) -> Transaction {
+    fn exchange(&self, first: SwappedFile, second: SwappedFile) -> Transaction {
         let mut transaction = Transaction::new();
         if first.is_on_mdt() || second.is_on_mdt() {
             transaction.exchange(first.inode.fid, second.inode.fid);

@@ -8,7 +8,7 @@ use sheen_types::{Errno, Nid, TargetKind, TargetName};
 use sheen_wire::mgs::{MgsTargetInfo, MgsTargetNidlist, TargetFlags};
 use sheen_wire::text::Chars;
 
-use crate::state::{Edit, Logs, State};
+use crate::state::{Edit, LogSet, MgsState};
 use crate::{parameters, pools};
 
 /// Longest file system name; the name of its lock resource has 8 bytes.
@@ -109,12 +109,16 @@ fn failover_nodes(param: &str) -> Vec<Vec<Nid>> {
 /// # Errors
 /// [`Errno::EALREADY`] for an index that another target has, [`Errno::ENOENT`] for a target that
 /// claims to be known and is not.
-pub(crate) fn register(state: &State, target: &mut Registration, now: i64) -> Result<bool, Errno> {
+pub(crate) fn register(
+    state: &MgsState,
+    target: &mut Registration,
+    now: i64,
+) -> Result<bool, Errno> {
     if target.nids.is_empty() {
         return Err(Errno::EINVAL);
     }
     let fsname = target.name.fsname.clone();
-    let changed = state.edit(Logs::Of(&fsname), now, |edit| {
+    let changed = state.edit(LogSet::Of(&fsname), now, |edit| {
         if target.has(TargetFlags::NEED_INDEX) {
             target.name.index = free_index(edit, &target.name)?;
         }
@@ -146,12 +150,12 @@ pub(crate) fn register(state: &State, target: &mut Registration, now: i64) -> Re
 /// # Errors
 /// [`Errno::ENOENT`] for a target that is not known.
 pub(crate) fn replace_nids(
-    state: &State,
+    state: &MgsState,
     name: &TargetName,
     nodes: &[Vec<Nid>],
     now: i64,
 ) -> Result<(), Errno> {
-    state.edit(Logs::Of(&name.fsname), now, |edit| {
+    state.edit(LogSet::Of(&name.fsname), now, |edit| {
         let text = name.to_string();
         if edit.log(&text).is_none() {
             return Err(Errno::ENOENT);

@@ -24,7 +24,7 @@ use sheen_store::{CommitHook, Sequence, StoreError};
 use crate::{Core, files::Name, limits, record::Incarnation};
 
 #[derive(Debug, Default)]
-struct State {
+struct CommitterState {
     /// Commit at least up to here, at once.
     wanted: u64,
     /// When the active group got its first transaction.
@@ -37,7 +37,7 @@ struct State {
 
 /// Who syncs data for all that wait for it: one at a time, each round for all who came before it.
 #[derive(Debug, Default)]
-struct Rounds {
+struct SyncRounds {
     started: u64,
     finished: u64,
     running: bool,
@@ -45,7 +45,7 @@ struct Rounds {
 
 /// See the module's documentation.
 pub(crate) struct Committer {
-    state: Mutex<State>,
+    state: Mutex<CommitterState>,
     work: Condvar,
     done: Condvar,
     committed: AtomicU64,
@@ -57,7 +57,7 @@ pub(crate) struct Committer {
     dirty: AtomicBool,
     failed: OnceLock<StoreError>,
     hooks: Mutex<Vec<Arc<CommitHook>>>,
-    rounds: Mutex<Rounds>,
+    rounds: Mutex<SyncRounds>,
     round_done: Condvar,
 }
 

@@ -30,12 +30,12 @@ use sheen_types::Fid;
 
 use crate::{
     DiskError,
-    files::{Kept, SumsGroup},
-    inspect::{self, Found, KEYSPACES},
-    journal::{self, COMMIT, Checksum, Commit, Rest, SEQUENCE, TOMBSTONE, VALUE},
+    files::{SumsGroup, SumsSource},
+    inspect::{self, Inspection, KEYSPACES},
+    journal::{self, COMMIT, Checksum, Commit, JournalTail, SEQUENCE, TOMBSTONE, VALUE},
     limits,
     mark::{Durable, Mark},
-    overlay::Part,
+    overlay::GroupPart,
     record::{FID_BYTES, Record, SUMS, index_key, object_key, parse_object_key},
 };
 
@@ -99,7 +99,7 @@ pub(crate) struct Opened {
 impl Engine {
     /// Makes the engine of the new store in `dir`.
     pub(crate) fn make(dir: &Path, target: &str) -> Result<(Self, Opened), DiskError> {
-        let new = Found { durable: Durable::default(), torn: None, lacks_mark: false };
+        let new = Inspection { durable: Durable::default(), torn: None, lacks_mark: false };
         Self::open_found(dir, target, limits::CACHE_BYTES_MIN, &new)
     }
 
@@ -133,7 +133,7 @@ impl Engine {
         dir: &Path,
         target: &str,
         cache_bytes: usize,
-        found: &Found,
+        found: &Inspection,
     ) -> Result<(Self, Opened), DiskError> {
         let mark = Mark::open(dir)?;
         let path = dir.join("engine");
@@ -168,7 +168,7 @@ impl Engine {
     }
 
     /// What fjall made of the files, which must be what [`inspect`] found in them.
-    fn opened(&self, dir: &Path, found: &Found) -> Result<Opened, DiskError> {
+    fn opened(&self, dir: &Path, found: &Inspection) -> Result<Opened, DiskError> {
         let number = |key| self.number(key).map_err(inspect::fault(dir));
         let opened = Opened {
             sequence: Sequence(number(SEQUENCE)?.unwrap_or(0)),
@@ -283,7 +283,7 @@ impl Engine {
     /// Makes `parts` and all transactions up to `sequence` durable, in one synced batch.
     pub(crate) fn commit<'a>(
         &self,
-        parts: impl Iterator<Item = &'a Part>,
+        parts: impl Iterator<Item = &'a GroupPart>,
         sums: &SumsGroup,
         sequence: Sequence,
     ) -> Result<(), StoreError> {
@@ -388,7 +388,7 @@ impl Engine {
     }
 }
 
-impl Kept for Engine {
+impl SumsSource for Engine {
     fn sums(&self, key: &[u8]) -> Result<Option<Bytes>, StoreError> {
         self.value(&index_key(SUMS, key))
     }
@@ -464,7 +464,7 @@ fn cut(
     target: &str,
     dir: &Path,
     journal: &Path,
-    rest: Rest,
+    rest: JournalTail,
     durable: Durable,
 ) -> Result<(), DiskError> {
     let kept: PathBuf = journal::cut(journal, rest, dir)?;

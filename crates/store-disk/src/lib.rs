@@ -111,7 +111,7 @@ pub use salvage::{Salvaged, salvage};
 use crate::{
     commit::Committer,
     engine::{Engine, Opened},
-    files::{File, Files, HostSpace, Name, Opening},
+    files::{File, Files, FilesOptions, HostSpace, Name},
     overlay::Overlay,
     record::{LENT, Record, index_key, name_key, parse_object_key},
     usage::Usage,
@@ -204,7 +204,7 @@ impl StoreDisk {
         let usage = Arc::new(Usage::new(capacity));
         let engine = Arc::new(engine);
         let incarnations = opened.boot << INCARNATION_BITS;
-        let opening = Opening {
+        let opening = FilesOptions {
             incarnations,
             boot: opened.boot,
             has_crashed: opened.data_bytes.is_none(),

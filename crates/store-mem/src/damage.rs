@@ -21,7 +21,7 @@ pub enum Injury {
 
 /// What is damaged of an object's data, and lies with it.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Harm {
+pub(crate) struct ObjectDamage {
     lost: bool,
     /// How long it was before it was cut.
     expected: Option<u64>,
@@ -34,7 +34,7 @@ fn blocks_of(offset: u64, end: u64) -> std::ops::Range<u64> {
     offset / PAGE_BYTES..end.div_ceil(PAGE_BYTES)
 }
 
-impl Harm {
+impl ObjectDamage {
     pub(crate) fn lose(&mut self) {
         *self = Self { lost: true, ..Self::default() };
     }

@@ -194,7 +194,7 @@ impl StoreMem {
             durable_now.pending.pop_front_if(|(at, _)| *at <= sequence)
         {
             last = at.0;
-            apply(&mut Plain(&mut durable_now.image), &transaction, at)
+            apply(&mut UnlockedShards(&mut durable_now.image), &transaction, at)
                 .expect("a transaction that was applied replays in the same order");
         }
         if durable_now.pending.is_empty() {
@@ -399,9 +399,9 @@ fn objects_of(change: &Change) -> [Fid; 2] {
 }
 
 /// The shards a transaction touches, locked in rising order.
-struct Locked<'a>(Vec<(usize, MutexGuard<'a, Shard>)>);
+struct LockedShards<'a>(Vec<(usize, MutexGuard<'a, Shard>)>);
 
-impl Shards for Locked<'_> {
+impl Shards for LockedShards<'_> {
     fn shard(&mut self, fid: Fid) -> &mut Shard {
         let wanted = shard_of(fid);
         let found = self.0.iter_mut().find(|(number, _)| *number == wanted);
@@ -410,9 +410,9 @@ impl Shards for Locked<'_> {
 }
 
 /// All shards of an image that nobody else sees.
-struct Plain<'a>(&'a mut Vec<Shard>);
+struct UnlockedShards<'a>(&'a mut Vec<Shard>);
 
-impl Shards for Plain<'_> {
+impl Shards for UnlockedShards<'_> {
     fn shard(&mut self, fid: Fid) -> &mut Shard {
         &mut self.0[shard_of(fid)]
     }
@@ -464,7 +464,7 @@ impl Store for StoreMem {
         numbers.sort_unstable();
         numbers.dedup();
         let locked = numbers.into_iter().map(|number| (number, self.shards[number].lock()));
-        let mut locked = Locked(locked.collect());
+        let mut locked = LockedShards(locked.collect());
         check_objects(&transaction, &self.objects, self.options.capacity_objects)?;
         // Taken only for the push below in manual mode, but before the sequence, so that what is
         // pending is in order.

@@ -117,7 +117,7 @@ struct Estimate {
 
 /// What a client has that asks for one more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Has {
+enum Usage {
     /// Not so much that it had to be counted.
     Few,
     /// So many.
@@ -130,21 +130,27 @@ impl Estimate {
     /// One more is asked for. They are counted only where there may be more than `near`, and then once in
     /// [`limits::LOCKS_COUNTED_EVERY`] requests until there may be more than `most`. Of a client that has all they are
     /// counted once in `patience` requests: what a refusal costs is to be bounded, too.
-    fn ask(&self, near: usize, most: usize, patience: usize, count: impl FnOnce() -> usize) -> Has {
+    fn ask(
+        &self,
+        near: usize,
+        most: usize,
+        patience: usize,
+        count: impl FnOnce() -> usize,
+    ) -> Usage {
         let asked = self.asked.fetch_add(1, Ordering::Relaxed) + 1;
         let counted = self.counted.load(Ordering::Relaxed);
         let may_have = counted.saturating_add(asked);
         let is_counted = asked >= limits::LOCKS_COUNTED_EVERY || may_have > most;
         if may_have <= near || !is_counted {
-            return Has::Few;
+            return Usage::Few;
         }
         if counted >= most && asked < patience {
-            return Has::All(counted);
+            return Usage::All(counted);
         }
         let has = count();
         self.counted.store(has, Ordering::Relaxed);
         self.asked.store(usize::from(has < most), Ordering::Relaxed);
-        if has < most { Has::Counted(has) } else { Has::All(has) }
+        if has < most { Usage::Counted(has) } else { Usage::All(has) }
     }
 
     /// So many are gone.
@@ -244,7 +250,7 @@ impl Target {
             each = self.locks_of(&account);
             each.iter().map(|(_, count)| count).sum()
         });
-        if let Has::Counted(has) | Has::All(has) = has
+        if let Usage::Counted(has) | Usage::All(has) = has
             && has >= near
         {
             self.reclaim_locks(&account, &each, has);
@@ -290,9 +296,9 @@ impl Target {
         self: &Arc<Self>,
         export: &Arc<Export>,
         limit: Limit,
-        has: Has,
+        has: Usage,
     ) -> Result<(), Errno> {
-        let Has::All(_) = has else { return Ok(()) };
+        let Usage::All(_) = has else { return Ok(()) };
         self.budget.refuse(limit);
         self.fail_export(export, FalseReplay::TooMany(limit));
         Err(Errno::ENODEV)
@@ -334,10 +340,10 @@ impl Target {
         &self,
         export: &Export,
         limit: Limit,
-        has: Has,
+        has: Usage,
         refusal: Errno,
     ) -> Result<(), Errno> {
-        let Has::All(has) = has else { return Ok(()) };
+        let Usage::All(has) = has else { return Ok(()) };
         self.budget.refuse(limit);
         let (client, nid) = (export.uuid(), export.nid());
         tracing::warn!(target = self.name(), %client, %nid, ?limit, has, "a client has too many");
@@ -385,19 +391,19 @@ mod tests {
             (answer, counts)
         };
         for number in 0..1_750 {
-            assert_eq!(ask(1, number), (Has::Few, 0));
+            assert_eq!(ask(1, number), (Usage::Few, 0));
         }
-        assert_eq!(ask(1, 1_000), (Has::Counted(1_000), 1), "it gave some back");
+        assert_eq!(ask(1, 1_000), (Usage::Counted(1_000), 1), "it gave some back");
         for _ in 0..749 {
-            assert_eq!(ask(1, 0).0, Has::Few);
+            assert_eq!(ask(1, 0).0, Usage::Few);
         }
-        assert_eq!(ask(1, 1_990), (Has::Counted(1_990), 2));
-        (0..9).for_each(|_| assert_eq!(ask(1, 0), (Has::Few, 2)));
-        assert_eq!(ask(1, 2_000), (Has::All(2_000), 3));
-        assert_eq!(ask(1, 2_000), (Has::All(2_000), 4), "few exports are counted each time");
-        (0..49).for_each(|_| assert_eq!(ask(50, 0), (Has::All(2_000), 4)));
-        assert_eq!(ask(50, 1_999), (Has::Counted(1_999), 5), "many, once in as many times");
-        assert_eq!(ask(50, 2_000), (Has::All(2_000), 6));
+        assert_eq!(ask(1, 1_990), (Usage::Counted(1_990), 2));
+        (0..9).for_each(|_| assert_eq!(ask(1, 0), (Usage::Few, 2)));
+        assert_eq!(ask(1, 2_000), (Usage::All(2_000), 3));
+        assert_eq!(ask(1, 2_000), (Usage::All(2_000), 4), "few exports are counted each time");
+        (0..49).for_each(|_| assert_eq!(ask(50, 0), (Usage::All(2_000), 4)));
+        assert_eq!(ask(50, 1_999), (Usage::Counted(1_999), 5), "many, once in as many times");
+        assert_eq!(ask(50, 2_000), (Usage::All(2_000), 6));
     }
 
     #[test]
@@ -405,11 +411,11 @@ mod tests {
         let estimate = Estimate::default();
         let ask = |has| estimate.ask(1_750, 2_000, 50, || has);
         estimate.forget();
-        assert_eq!(ask(2_000), Has::All(2_000));
-        assert_eq!(ask(2_000), Has::All(2_000), "not counted so soon");
+        assert_eq!(ask(2_000), Usage::All(2_000));
+        assert_eq!(ask(2_000), Usage::All(2_000), "not counted so soon");
         estimate.gave_back(1);
-        assert_eq!(ask(1_999), Has::Counted(1_999));
+        assert_eq!(ask(1_999), Usage::Counted(1_999));
         estimate.gave_back(10_000);
-        assert_eq!(ask(0), Has::Few);
+        assert_eq!(ask(0), Usage::Few);
     }
 }

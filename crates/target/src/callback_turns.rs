@@ -43,7 +43,7 @@ pub(crate) enum CallbackKind {
 enum Waiting {
     Callback(Callback),
     /// A task that says it itself.
-    Task(oneshot::Sender<Turn>),
+    Task(oneshot::Sender<CallbackTurn>),
 }
 
 /// The callbacks of one export.
@@ -59,7 +59,7 @@ struct Turns {
 }
 
 /// One callback is under way; dropped when it is not any more.
-pub(crate) struct Turn {
+pub(crate) struct CallbackTurn {
     target: Arc<Target>,
     export: Arc<Export>,
 }
@@ -98,7 +98,7 @@ impl CallbackTurns {
     }
 }
 
-impl Drop for Turn {
+impl Drop for CallbackTurn {
     fn drop(&mut self) {
         let most = self.target.callbacks_most(&self.export);
         if let Some(next) = self.export.callbacks().end(most) {
@@ -114,7 +114,7 @@ impl Target {
     }
 
     /// Waits for a turn; `None` if the client is gone.
-    pub(crate) async fn callback_turn(&self, export: &Arc<Export>) -> Option<Turn> {
+    pub(crate) async fn callback_turn(&self, export: &Arc<Export>) -> Option<CallbackTurn> {
         let (sender, receiver) = oneshot::channel();
         self.begin_turn(export, Waiting::Task(sender));
         receiver.await.ok()
@@ -128,7 +128,7 @@ impl Target {
     }
 
     fn go_on(&self, export: &Arc<Export>, waiting: Waiting) {
-        let turn = Turn { target: self.arc(), export: Arc::clone(export) };
+        let turn = CallbackTurn { target: self.arc(), export: Arc::clone(export) };
         match waiting {
             // Who waited may have given up: the turn is dropped, and another goes on.
             Waiting::Task(task) => drop(task.send(turn)),

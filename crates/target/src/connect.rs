@@ -13,7 +13,7 @@ use sheen_wire::ptlrpc::OpFlags;
 use sheen_wire::text::Text;
 
 use crate::budget::{Account, Limit};
-use crate::export::{Export, ExportState, State};
+use crate::export::{Export, ExportInner, ExportState};
 use crate::last_rcvd::{ClientRecord, ReplyRecord, Slot, put_client, remove_client};
 use crate::operations::Leaving;
 use crate::replies::Replies;
@@ -46,7 +46,7 @@ struct Connect {
 }
 
 /// What a connect found.
-enum Known {
+enum FoundExport {
     /// Nobody of this name.
     No,
     /// The same client over a new connection.
@@ -56,9 +56,9 @@ enum Known {
 }
 
 /// The connect that makes an export goes on.
-struct Connecting(Arc<Export>);
+struct ConnectingGuard(Arc<Export>);
 
-impl Drop for Connecting {
+impl Drop for ConnectingGuard {
     fn drop(&mut self) {
         self.0.lock().is_connecting = false;
     }
@@ -164,20 +164,20 @@ impl Target {
         let known = self.known_client(connect).await?;
         let light = connect.offers(ConnectFlags::LIGHTWEIGHT);
         let recovering = self.recovery.is_running() && !light;
-        if recovering && !matches!(known, Known::Reconnects(_)) {
+        if recovering && !matches!(known, FoundExport::Reconnects(_)) {
             self.start_recovery_clock();
         }
         let mut connecting = None;
         let (export, is_new, is_reconnect) = match known {
-            Known::No if recovering && !connect.offers(ConnectFlags::MDS_MDS) => {
+            FoundExport::No if recovering && !connect.offers(ConnectFlags::MDS_MDS) => {
                 return Err(Errno::EBUSY);
             }
-            Known::No => {
+            FoundExport::No => {
                 let export = self.new_export(connect, &mut connecting).await?;
                 (export, true, false)
             }
-            Known::Returns(export) => (export, false, false),
-            Known::Reconnects(export) => (export, false, true),
+            FoundExport::Returns(export) => (export, false, false),
+            FoundExport::Reconnects(export) => (export, false, true),
         };
         let agreed = match self.admit(connect, &export) {
             Err(errno) if is_new => {
@@ -212,22 +212,22 @@ impl Target {
     ///
     /// # Errors
     /// [`Errno::EALREADY`] for a second client of the same name, or an old connect that comes late.
-    async fn known_client(self: &Arc<Self>, connect: &Connect) -> Result<Known, Errno> {
+    async fn known_client(self: &Arc<Self>, connect: &Connect) -> Result<FoundExport, Errno> {
         let made = self.made_export(&connect.client).await;
-        let Some((export, is_fresh)) = made else { return Ok(Known::No) };
+        let Some((export, is_fresh)) = made else { return Ok(FoundExport::No) };
         let (is_connected, import, conn_cnt, nid) = {
             let state = export.lock();
             (state.reverse.is_some(), state.import, state.conn_cnt, state.nid)
         };
         if !is_connected {
-            return Ok(Known::Returns(export));
+            return Ok(FoundExport::Returns(export));
         }
         if import == connect.import {
             if connect.conn_cnt <= conn_cnt {
                 return Err(Errno::EALREADY);
             }
             // It has not heard yet that it is connected.
-            let known = if is_fresh { Known::Returns } else { Known::Reconnects };
+            let known = if is_fresh { FoundExport::Returns } else { FoundExport::Reconnects };
             return Ok(known(export));
         }
         // Servers keep their UUID over restarts; one that starts anew has lost what it was.
@@ -235,7 +235,7 @@ impl Target {
             tracing::warn!(target = self.name(), client = %connect.client, from = %connect.from,
                 former = %nid, "new connection of a server, removing its former export");
             self.evict(&export).await;
-            return Ok(Known::No);
+            return Ok(FoundExport::No);
         }
         tracing::warn!(target = self.name(), client = %connect.client, from = %connect.from,
             existing = %nid, "refused a second client with the UUID of one that is connected");
@@ -246,7 +246,7 @@ impl Target {
     async fn new_export(
         self: &Arc<Self>,
         connect: &Connect,
-        connecting: &mut Option<Connecting>,
+        connecting: &mut Option<ConnectingGuard>,
     ) -> Result<Arc<Export>, Errno> {
         let client = self.new_number();
         let export =
@@ -259,7 +259,7 @@ impl Target {
             state.last_request = self.now();
             state.account = Some(account);
         }
-        *connecting = Some(Connecting(Arc::clone(&export)));
+        *connecting = Some(ConnectingGuard(Arc::clone(&export)));
         if !self.exports.insert(&export) {
             self.leave_export(&export);
             return Err(Errno::EALREADY);
@@ -311,7 +311,7 @@ impl Target {
         &self,
         connect: &Connect,
         export: &Arc<Export>,
-        state: &mut State,
+        state: &mut ExportInner,
     ) -> Result<(), Errno> {
         let stays = state.account.as_ref().is_some_and(|account| account.nid == connect.account);
         let most = match state.state {

@@ -13,10 +13,10 @@ use sheen_wire::ptlrpc::MsgFlags;
 use crate::context::Context;
 use crate::export::{Export, ExportState};
 use crate::fault::{FaultAction, FaultSite};
-use crate::in_work::{InWork, Place, Wait, followed, while_waiting};
+use crate::in_work::{CurrentWait, RunningRequest, Wait, followed, while_waiting};
 use crate::last_rcvd::ReplyRecord;
 use crate::operations::{Leaving, Outcome};
-use crate::recovery::{Admission, Turn};
+use crate::recovery::{Admission, RecoveryTurn};
 use crate::replays::{FalseReplay, Replay};
 use crate::services;
 use crate::target::Target;
@@ -65,7 +65,7 @@ impl InProgress {
     fn begin(
         export: &Arc<Export>,
         xid: Xid,
-        request: InWork,
+        request: RunningRequest,
         replier: Replier,
     ) -> Option<(Self, Replier)> {
         let mut state = export.lock();
@@ -98,7 +98,7 @@ struct ReplayTurn<'a> {
     /// That of a request; a lock has none.
     transno: Option<Transno>,
     /// Not before it has come.
-    turn: Option<Turn>,
+    turn: Option<RecoveryTurn>,
 }
 
 impl Drop for ReplayTurn<'_> {
@@ -129,8 +129,8 @@ impl Target {
         }
         let Incoming { from, xid, body, request, replier, bulk, arrived, reply_bytes_max, .. } =
             incoming;
-        let place = Place::default();
-        let in_work = InWork { newer: None, kind, arrived, place: place.clone() };
+        let place = CurrentWait::default();
+        let in_work = RunningRequest { newer: None, kind, arrived, place: place.clone() };
         let begun = InProgress::begin(&export, xid, in_work, replier);
         let Some((mut progress, replier)) = begun else { return };
         let context = Context {
@@ -311,7 +311,7 @@ impl Target {
             claimed.is_some().then(|| ReplayTurn { target: self, client, transno, turn: None });
         let turn = match admission {
             Admission::Wait(turn) => while_waiting(Wait::Recovery, turn).await.map_err(|_| None)?,
-            Admission::Now | Admission::Duplicate => Turn::Free,
+            Admission::Now | Admission::Duplicate => RecoveryTurn::Free,
         };
         if let Some(replay) = &mut replay {
             replay.turn = Some(turn);
@@ -419,8 +419,12 @@ mod tests {
         let export = Arc::new(export);
         let begin = || {
             let kind = Kind::ObdPing;
-            let request =
-                InWork { newer: None, kind, arrived: Instant(0), place: Place::default() };
+            let request = RunningRequest {
+                newer: None,
+                kind,
+                arrived: Instant(0),
+                place: CurrentWait::default(),
+            };
             InProgress::begin(&export, Xid(7), request, Replier::new(|_, _| {}))
         };
         let (mut first, _) = begin().expect("nobody has it");

@@ -12,7 +12,7 @@ use sheen_wire::connect::{ConnectFlags, ConnectFlags2, ObdConnectData};
 
 use crate::budget::Account;
 use crate::callback_turns::CallbackTurns;
-use crate::in_work::InWork;
+use crate::in_work::RunningRequest;
 use crate::replies::Replies;
 
 /// How far a client has got.
@@ -38,13 +38,13 @@ pub struct Export {
     uuid: Uuid,
     handle: ObdHandle,
     client: u32,
-    state: Mutex<State>,
+    state: Mutex<ExportInner>,
     role: RwLock<Vec<Arc<dyn Any + Send + Sync>>>,
     counters: OnceLock<Counters>,
     callbacks: CallbackTurns,
 }
 
-pub(crate) struct State {
+pub(crate) struct ExportInner {
     pub(crate) state: ExportState,
     pub(crate) nid: Nid,
     /// What its client has, with that of its other exports.
@@ -68,7 +68,7 @@ pub(crate) struct State {
     /// The highest tag that the client may use: it has agreed on as many changes at once.
     pub(crate) tag_max: u16,
     /// Requests being executed.
-    pub(crate) in_progress: HashMap<Xid, InWork>,
+    pub(crate) in_progress: HashMap<Xid, RunningRequest>,
     pub(crate) last_transno: Transno,
     /// The client has seen the answers of all requests up to here.
     pub(crate) last_xid: Xid,
@@ -79,7 +79,7 @@ impl Export {
     pub(crate) const LOCAL: u32 = u32::MAX;
 
     pub(crate) fn new(uuid: Uuid, handle: ObdHandle, client: u32, state: ExportState) -> Self {
-        let state = State {
+        let state = ExportInner {
             state,
             nid: Nid::ANY,
             account: None,
@@ -257,7 +257,7 @@ impl Export {
         })
     }
 
-    pub(crate) fn lock(&self) -> parking_lot::MutexGuard<'_, State> {
+    pub(crate) fn lock(&self) -> parking_lot::MutexGuard<'_, ExportInner> {
         self.state.lock()
     }
 }

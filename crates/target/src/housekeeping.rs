@@ -16,7 +16,7 @@ use sheen_wire::connect::ConnectFlags;
 use sheen_wire::ptlrpc::MsgFlags;
 
 use crate::export::{Export, ExportState};
-use crate::recovery::{Ended, Expired};
+use crate::recovery::{Expired, RecoveryEnded};
 use crate::target::Target;
 
 /// How many times silent clients are looked for within the time they may be silent.
@@ -69,7 +69,7 @@ impl Target {
     }
 
     /// Acts upon what the recovery window decided.
-    pub(crate) fn recovery_step(&self, ended: Ended) {
+    pub(crate) fn recovery_step(&self, ended: RecoveryEnded) {
         if ended.0 {
             let target = self.arc();
             let task = Box::pin(async move { target.end_recovery().await });

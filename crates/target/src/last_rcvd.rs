@@ -93,7 +93,7 @@ pub(crate) type Slot = (u16, bool);
 
 /// What a store holds of the target's past.
 #[derive(Debug, Default)]
-pub(crate) struct Past {
+pub(crate) struct LastRcvd {
     /// `None`: the target has never been started.
     pub(crate) server: Option<ServerRecord>,
     /// The last durable transaction.
@@ -104,7 +104,7 @@ pub(crate) struct Past {
     pub(crate) clients: Vec<(ClientRecord, Vec<(Slot, ReplyRecord)>)>,
 }
 
-impl Past {
+impl LastRcvd {
     /// Reads all records.
     ///
     /// # Errors

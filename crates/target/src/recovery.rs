@@ -72,14 +72,14 @@ pub(crate) enum Admission {
     /// It is executed now.
     Now,
     /// It is executed when this completes with `true`; it is dropped otherwise.
-    Wait(oneshot::Receiver<Turn>),
+    Wait(oneshot::Receiver<RecoveryTurn>),
     /// Another request claims the same transaction.
     Duplicate,
 }
 
 /// A request's turn has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Turn {
+pub(crate) enum RecoveryTurn {
     /// In the order of replay: the next waits until [`Recovery::replayed`].
     InOrder,
     /// Without an order.
@@ -89,7 +89,7 @@ pub(crate) enum Turn {
 /// What changed, for the target to act upon.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[must_use]
-pub(crate) struct Ended(pub(crate) bool);
+pub(crate) struct RecoveryEnded(pub(crate) bool);
 
 pub(crate) struct Recovery {
     /// Whether there is anything to wait for: looked at by every request.
@@ -117,19 +117,19 @@ struct Window {
     next: Transno,
     /// Whether a replayed request is being executed.
     busy: bool,
-    queue: BTreeMap<Transno, (u64, oneshot::Sender<Turn>)>,
+    queue: BTreeMap<Transno, (u64, oneshot::Sender<RecoveryTurn>)>,
     /// Which of them is each client's: it has one at a time.
     queued: HashMap<u64, Transno>,
     /// Lock replays, until all requests are replayed.
-    locks: Vec<(u64, oneshot::Sender<Turn>)>,
+    locks: Vec<(u64, oneshot::Sender<RecoveryTurn>)>,
     /// How many replays of each client wait or are executed (Lustre's `exp_replay_count`).
     under_way: BTreeMap<u64, usize>,
     /// The clients' last pings, until all is over.
-    done: Vec<oneshot::Sender<Turn>>,
+    done: Vec<oneshot::Sender<RecoveryTurn>>,
     /// A client was lost before it had replayed its requests.
     is_lossy: bool,
     /// Requests that wait until recovery has settled.
-    unsettled: Vec<oneshot::Sender<Turn>>,
+    unsettled: Vec<oneshot::Sender<RecoveryTurn>>,
     replayed: u64,
     started: Option<(Instant, Timestamp)>,
     deadline: Option<Instant>,
@@ -181,7 +181,7 @@ impl Recovery {
     }
 
     /// A known client is back. `first` is the first transaction it will replay, if it said so.
-    pub(crate) fn connected(&self, first: Option<Transno>) -> Ended {
+    pub(crate) fn connected(&self, first: Option<Transno>) -> RecoveryEnded {
         let mut window = self.window.lock();
         window.connected += 1;
         window.replaying += 1;
@@ -194,7 +194,7 @@ impl Recovery {
 
     /// A client moves from `from` to `to` because it said so. A replay of it that waits for its turn still was not to
     /// come: it would take the turn of another one's, which the count of those that replay keeps.
-    pub(crate) fn moved(&self, client: u64, from: ExportState, to: ExportState) -> Ended {
+    pub(crate) fn moved(&self, client: u64, from: ExportState, to: ExportState) -> RecoveryEnded {
         let mut window = self.window.lock();
         if from == ExportState::Replaying {
             less(&mut window.replaying);
@@ -207,10 +207,10 @@ impl Recovery {
     }
 
     /// A client that was in `state` is gone.
-    pub(crate) fn lost(&self, client: u64, state: ExportState) -> Ended {
+    pub(crate) fn lost(&self, client: u64, state: ExportState) -> RecoveryEnded {
         let mut window = self.window.lock();
         if !window.is_running() {
-            return Ended(false);
+            return RecoveryEnded(false);
         }
         match state {
             ExportState::Awaited => {}
@@ -224,7 +224,7 @@ impl Recovery {
                 less(&mut window.replaying_locks);
             }
             ExportState::Recovered => less(&mut window.connected),
-            ExportState::Full | ExportState::Gone => return Ended(false),
+            ExportState::Full | ExportState::Gone => return RecoveryEnded(false),
         }
         window.lost += 1;
         window.is_lossy |= matches!(state, ExportState::Awaited | ExportState::Replaying);
@@ -251,7 +251,7 @@ impl Recovery {
         window.queue.insert(transno, (client, sender));
         window.queued.insert(client, transno);
         // No stage can end by a request that waits.
-        let Ended(_) = window.pump();
+        let RecoveryEnded(_) = window.pump();
         Admission::Wait(receiver)
     }
 
@@ -284,12 +284,12 @@ impl Recovery {
         &self,
         now: Instant,
         client: u64,
-        turn: Option<Turn>,
+        turn: Option<RecoveryTurn>,
         transno: Option<Transno>,
-    ) -> Ended {
+    ) -> RecoveryEnded {
         let mut window = self.window.lock();
         window.end(client);
-        if let (Some(Turn::InOrder), Some(transno)) = (turn, transno) {
+        if let (Some(RecoveryTurn::InOrder), Some(transno)) = (turn, transno) {
             window.busy = false;
             window.replayed += 1;
             window.next = window.next.max(after(transno));
@@ -342,7 +342,7 @@ impl Recovery {
     }
 
     /// After [`Recovery::expire`] and the evictions it led to.
-    pub(crate) fn go_on(&self) -> Ended {
+    pub(crate) fn go_on(&self) -> RecoveryEnded {
         self.window.lock().pump()
     }
 
@@ -374,7 +374,7 @@ impl Recovery {
         drop(window);
         for sender in waiting {
             // A client that has gone meanwhile is not waiting.
-            let _ = sender.send(Turn::Free);
+            let _ = sender.send(RecoveryTurn::Free);
         }
     }
 
@@ -389,7 +389,7 @@ impl Recovery {
         drop(window);
         for sender in waiting {
             // A client that has gone meanwhile is not waiting.
-            let _ = sender.send(Turn::Free);
+            let _ = sender.send(RecoveryTurn::Free);
         }
     }
 
@@ -497,34 +497,34 @@ impl Window {
     }
 
     /// Lets go whoever's turn has come.
-    fn pump(&mut self) -> Ended {
+    fn pump(&mut self) -> RecoveryEnded {
         if !self.is_running() || !self.is_complete() || self.busy {
-            return Ended(false);
+            return RecoveryEnded(false);
         }
         while let Some((first, _)) = self.queue.first_key_value() {
             // A gap is a transaction whose client did not come, or whose reply was never lost: if
             // each client that still replays waits with one request, nobody can fill it.
             let gap_is_final = self.queue.len() >= self.replaying;
             if *first != self.next && !gap_is_final {
-                return Ended(false);
+                return RecoveryEnded(false);
             }
             let (transno, (client, sender)) = self.queue.pop_first().expect("just looked at");
             self.queued.remove(&client);
             self.next = transno;
-            if sender.send(Turn::InOrder).is_ok() {
+            if sender.send(RecoveryTurn::InOrder).is_ok() {
                 self.busy = true;
-                return Ended(false);
+                return RecoveryEnded(false);
             }
         }
         if self.replaying > 0 {
-            return Ended(false);
+            return RecoveryEnded(false);
         }
         for (_, sender) in self.locks.drain(..) {
             // A client that has gone meanwhile is not waiting.
-            let _ = sender.send(Turn::Free);
+            let _ = sender.send(RecoveryTurn::Free);
         }
         let ended = self.replaying_locks == 0 && !self.ending;
         self.ending |= ended;
-        Ended(ended)
+        RecoveryEnded(ended)
     }
 }

@@ -22,11 +22,12 @@ use crate::fault::Faults;
 use crate::in_work::{Wait, while_waiting};
 use crate::jobs::Jobs;
 use crate::last_rcvd::{
-    Past, ReplyRecord, ReplyRecording, put_epoch, put_reply, put_server, put_transno, remove_strays,
+    LastRcvd, ReplyRecord, ReplyRecording, put_epoch, put_reply, put_server, put_transno,
+    remove_strays,
 };
 use crate::operations::{Leaving, Operations};
+use crate::rate_limit::RateLimitedWarning;
 use crate::recovery::Recovery;
-use crate::seldom::Seldom;
 use crate::servers::ServerNodes;
 use crate::services::Services;
 use crate::stats::Stats;
@@ -87,12 +88,12 @@ pub struct Target {
     /// Where servers of the file system are.
     pub(crate) server_nodes: Mutex<Option<Arc<dyn ServerNodes>>>,
     /// Lines about what was refused.
-    pub(crate) refusals: Seldom,
+    pub(crate) refusals: RateLimitedWarning,
 }
 
 /// Adds the record of one start more. How many there were, and the epoch of this one.
 fn begin_incarnation(
-    past: &mut Past,
+    past: &mut LastRcvd,
     store: &dyn Store,
     config: &TargetConfig,
     transaction: &mut Transaction,
@@ -126,7 +127,7 @@ impl Target {
         operations: Arc<dyn Operations>,
         reverse: Arc<dyn ReverseChannels>,
     ) -> Result<Arc<Self>, TargetError> {
-        let mut past = Past::load(&*store)?;
+        let mut past = LastRcvd::load(&*store)?;
         let mut transaction = Transaction::new();
         let (instance, epoch) = begin_incarnation(&mut past, &*store, &config, &mut transaction)?;
         let clients: Vec<u32> = past.clients.iter().map(|(record, _)| record.client).collect();
@@ -173,7 +174,7 @@ impl Target {
             silence_ms_max: AtomicU64::new(silence.as_millis() as u64),
             alarm: Arc::new(Notify::new()),
             server_nodes: Mutex::new(None),
-            refusals: Seldom::default(),
+            refusals: RateLimitedWarning::default(),
         });
         for (record, replies) in known {
             target.await_client(&record, replies);

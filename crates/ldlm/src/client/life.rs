@@ -7,11 +7,11 @@ use sheen_types::{Errno, InodeBits, Instant, LockHandle, LockMode};
 use super::privilege::{DEMOTED_AT_ONCE, Privilege};
 use super::table::{Phase, Table};
 use super::types::{Action, LockInfo, Replay, Reply, UnknownLock};
-use crate::flock::{Own, neighbourhood, plan};
+use crate::flock::{OwnLock, neighbourhood, plan};
 use crate::{LockDesc, LockFlags, LockKind, Policy};
 
 /// Everything behind the namespace's mutex.
-pub(super) struct State {
+pub(super) struct NamespaceInner {
     pub(super) table: Table,
     pub(super) lru_size: usize,
     pub(super) lru_max_age: Duration,
@@ -29,7 +29,7 @@ pub(super) struct State {
 
 type Actions = Vec<Action>;
 
-impl State {
+impl NamespaceInner {
     /// Whether the answer for a lock in flight came before a restart of the server.
     pub(super) fn is_lost(&self, slot: u32, reply: &Reply) -> bool {
         self.table.lock(slot).phase == Phase::Flying && reply.connection < self.replayed_over
@@ -165,9 +165,9 @@ impl State {
             let range = lock.policy.range();
             let mine =
                 id != slot && lock.phase == Phase::Held && theirs == owner && range.overlaps(&near);
-            mine.then_some(Own { id, mode: lock.mode, range })
+            mine.then_some(OwnLock { id, mode: lock.mode, range })
         });
-        let own: Vec<Own> = own.collect();
+        let own: Vec<OwnLock> = own.collect();
         let plan = plan(&own, mode, policy.range());
         if let Some((id, rest)) = plan.split {
             let lock = self.table.lock(id);

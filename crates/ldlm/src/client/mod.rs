@@ -27,7 +27,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use sheen_types::{Errno, Extent, InodeBits, Instant, LockHandle, LockMode, ResourceName};
 
-use self::life::State;
+use self::life::NamespaceInner;
 pub use self::privilege::CachePolicy;
 use self::privilege::Privilege;
 use self::table::{Phase, Table, implies};
@@ -41,14 +41,14 @@ const DIRTY_AGE_MAX: Duration = Duration::from_secs(10);
 
 /// The locks that one target has granted to us.
 pub struct Namespace {
-    state: Mutex<State>,
+    state: Mutex<NamespaceInner>,
 }
 
 impl Namespace {
     /// An empty one.
     #[must_use]
     pub fn new(config: Config) -> Self {
-        let state = State {
+        let state = NamespaceInner {
             table: Table::new(config.seed),
             lru_size: config.lru_size,
             lru_max_age: config.lru_max_age,

@@ -6,7 +6,7 @@ use sheen_types::{Extent, HashMap, InodeBits, Instant, LockHandle, LockMode, Res
 
 use super::types::{LockInfo, Matched, Want};
 use crate::interval::IntervalTree;
-use crate::mix::{Cookies, Keyed, Place, SLOTS_MAX};
+use crate::mix::{Cookies, LockLocation, SLOTS_MAX, SeededBuildHasher};
 use crate::{LockDesc, LockFlags, LockKind, Policy};
 
 /// No slot, no resource.
@@ -82,7 +82,7 @@ pub(super) struct Table {
     free: u32,
     resources: Vec<Resource>,
     free_resources: Vec<u32>,
-    by_name: HashMap<ResourceName, u32, Keyed>,
+    by_name: HashMap<ResourceName, u32, SeededBuildHasher>,
     cookies: Cookies,
     /// Unused locks, without and with privilege.
     unused: [Unused; 2],
@@ -113,7 +113,7 @@ impl Table {
             free: NONE,
             resources: Vec::new(),
             free_resources: Vec::new(),
-            by_name: HashMap::with_hasher(Keyed(seed)),
+            by_name: HashMap::with_hasher(SeededBuildHasher(seed)),
             cookies: Cookies::new(seed),
             unused: [Unused { oldest: NONE, newest: NONE, count: 0 }; 2],
             count: 0,
@@ -153,7 +153,7 @@ impl Table {
     pub(super) fn cookie(&self, slot: u32) -> LockHandle {
         let generation = self.lock(slot).generation;
         let (shard, slot) = (slot / SLOTS_MAX, slot % SLOTS_MAX);
-        self.cookies.cookie(Place { shard, slot, generation })
+        self.cookies.cookie(LockLocation { shard, slot, generation })
     }
 
     /// A new lock in flight.

@@ -4,7 +4,7 @@ use std::ops::ControlFlow;
 
 use sheen_types::{Extent, InodeBits, LockMode};
 
-use super::shard::{Group, Lock, Resource, Shard, Wanted, tree_of};
+use super::shard::{Group, Lock, LockRequest, Resource, Shard, tree_of};
 use crate::interval::IntervalTree;
 use crate::{Owner, Policy};
 
@@ -13,7 +13,7 @@ impl Shard {
     pub(super) fn granted_conflicts<F>(
         &self,
         resource: u32,
-        wanted: &Wanted,
+        wanted: &LockRequest,
         visit: &mut F,
     ) -> ControlFlow<()>
     where
@@ -44,7 +44,7 @@ impl Shard {
     pub(super) fn conflicts_by_group(
         &self,
         resource: u32,
-        wanted: &Wanted,
+        wanted: &LockRequest,
         told: &mut [bool],
     ) -> Vec<u32> {
         let mut found = Vec::new();
@@ -60,7 +60,7 @@ impl Shard {
 
     /// Whether a lock, once granted, is not in the way because of whose it is. While it waits it
     /// keeps its turn: a stream of changes would never let its own client read.
-    pub(super) fn is_spared(&self, slot: u32, wanted: &Wanted) -> bool {
+    pub(super) fn is_spared(&self, slot: u32, wanted: &LockRequest) -> bool {
         let Some(export) = wanted.spares else { return false };
         let lock = self.lock(slot);
         lock.requested == LockMode::Pr && lock.owner == Owner::Export(export)
@@ -69,7 +69,7 @@ impl Shard {
     fn tree_conflicts<F>(
         &self,
         resource: &Resource,
-        wanted: &Wanted,
+        wanted: &LockRequest,
         visit: &mut F,
     ) -> ControlFlow<()>
     where
@@ -102,7 +102,7 @@ impl Shard {
     }
 
     /// Whether it is a group lock and its group has one already: then it overtakes everybody.
-    pub(super) fn joins_group(&self, resource: u32, wanted: &Wanted) -> bool {
+    pub(super) fn joins_group(&self, resource: u32, wanted: &LockRequest) -> bool {
         if wanted.mode != LockMode::Group {
             return false;
         }
@@ -121,7 +121,7 @@ impl Shard {
     pub(super) fn waiting_conflicts<F>(
         &self,
         resource: u32,
-        wanted: &Wanted,
+        wanted: &LockRequest,
         before: u32,
         visit: &mut F,
     ) -> ControlFlow<()>
@@ -144,7 +144,12 @@ impl Shard {
     }
 
     /// The bits of `wanted.try_bits` that nobody holds or waits for in a conflicting mode.
-    pub(super) fn free_try_bits(&self, resource: u32, wanted: &Wanted, before: u32) -> InodeBits {
+    pub(super) fn free_try_bits(
+        &self,
+        resource: u32,
+        wanted: &LockRequest,
+        before: u32,
+    ) -> InodeBits {
         let Policy::InodeBits { try_bits, .. } = wanted.policy else { return InodeBits(0) };
         let resource = self.resource(resource);
         let mut bits = try_bits;
@@ -167,7 +172,7 @@ impl Shard {
     }
 
     /// Bits that somebody needs are no longer tried for by those who wait.
-    pub(super) fn strip_try_bits(&mut self, resource: u32, wanted: &Wanted) {
+    pub(super) fn strip_try_bits(&mut self, resource: u32, wanted: &LockRequest) {
         let needed = wanted.policy.inode_bits();
         let Self { resources, locks, .. } = self;
         for &slot in &resources[resource as usize].waiting {
@@ -184,15 +189,15 @@ impl Shard {
 
 /// Whether a waiting lock must be granted before `wanted` may be. A group lock overtakes all
 /// that are not group locks; flocks overtake each other.
-pub(super) fn goes_first(lock: &Lock, wanted: &Wanted) -> bool {
+pub(super) fn goes_first(lock: &Lock, wanted: &LockRequest) -> bool {
     let group = LockMode::Group;
     let parts_meet = match (&lock.policy, &wanted.policy) {
         (Policy::Plain, Policy::Plain) => true,
         (Policy::Extent { .. }, Policy::Extent { .. }) => {
             lock.requested == group || lock.policy.range().overlaps(&wanted.policy.range())
         }
-        (Policy::InodeBits { bits, .. }, Policy::InodeBits { bits: wants, .. }) => {
-            bits.intersects(*wants)
+        (Policy::InodeBits { bits, .. }, Policy::InodeBits { bits: wanted, .. }) => {
+            bits.intersects(*wanted)
         }
         _ => false,
     };
@@ -205,7 +210,7 @@ pub(super) fn goes_first(lock: &Lock, wanted: &Wanted) -> bool {
 }
 
 impl Group {
-    fn blocks(&self, wanted: &Wanted) -> bool {
+    fn blocks(&self, wanted: &LockRequest) -> bool {
         let group = LockMode::Group;
         let other_group =
             self.mode == group && wanted.mode == group && self.gid != wanted.policy.gid();

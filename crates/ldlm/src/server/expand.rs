@@ -3,7 +3,7 @@
 //! The rules are Lustre's (`ldlm_extent_policy`): up to the next lock in the way; not downwards
 //! when anyone else is on the object; at most 32 MiB under heavy contention; and never so that a
 //! page or a larger block that the request was aligned to would belong to two locks. To that comes
-//! a memory of what others want ([`super::wants`]).
+//! a memory of what others want ([`super::demand`]).
 
 use std::ops::ControlFlow;
 
@@ -40,7 +40,7 @@ fn between_granted(shard: &Shard, lock: &Lock, now: Instant) -> Extent {
         Owner::Export(export) => Some(export),
         Owner::Local => None,
     };
-    let mut extent = resource.wants.limit(now, export, lock.requested, lock.asked, Extent::ALL);
+    let mut extent = resource.demand.limit(now, export, lock.requested, lock.asked, Extent::ALL);
     let mut conflicting = 0;
     let _ = resource.incompatible(lock.requested, &mut |tree, _| {
         conflicting += tree.len();

@@ -6,17 +6,17 @@ use std::ops::ControlFlow;
 use sheen_types::{Errno, Extent, LockHandle, LockMode};
 
 use super::flocks::Flocks;
-use super::shard::{Lock, Wanted};
+use super::shard::{Lock, LockRequest};
 use super::turn::Turn;
 use super::types::{Enqueue, Enqueued};
 use super::waits::FlockOwner;
-use crate::flock::{Own, neighbourhood, plan};
+use crate::flock::{OwnLock, neighbourhood, plan};
 use crate::{LockFlags, Policy};
 
 impl Turn<'_> {
     /// Answers `fcntl` locks, unlocks (mode NL) and tests, and `flock` on the whole file.
     pub(super) fn enqueue_flock(&mut self, resource: u32, request: &Enqueue) -> Enqueued {
-        let wanted = Wanted { policy: request.policy, mode: request.mode, spares: None };
+        let wanted = LockRequest { policy: request.policy, mode: request.mode, spares: None };
         let who = FlockOwner::of(request.owner, &request.policy);
         let blocker = self.first_blocker(resource, &wanted, who);
         if request.flags.intersects(LockFlags::TEST_LOCK | LockFlags::INTENT_ONLY) {
@@ -79,7 +79,7 @@ impl Turn<'_> {
     }
 
     /// The first in the file of others' granted locks in the way, which is what `F_GETLK` tells.
-    fn first_blocker(&self, resource: u32, wanted: &Wanted, who: FlockOwner) -> Option<u32> {
+    fn first_blocker(&self, resource: u32, wanted: &LockRequest, who: FlockOwner) -> Option<u32> {
         let mut first: Option<(u64, u32)> = None;
         let range = wanted.policy.range();
         let _ = self.shard.resource(resource).incompatible(wanted.mode, &mut |tree, _| {
@@ -140,10 +140,10 @@ impl Turn<'_> {
         who: FlockOwner,
         mode: LockMode,
         range: Extent,
-    ) -> Vec<Own> {
+    ) -> Vec<OwnLock> {
         let Some(flocks) = &self.shard.resource(resource).flocks else { return Vec::new() };
         let own = flocks.of_owner(who, neighbourhood(mode, range));
-        own.map(|(range, id)| Own { id, mode: self.shard.lock(id).mode, range }).collect()
+        own.map(|(range, id)| OwnLock { id, mode: self.shard.lock(id).mode, range }).collect()
     }
 
     fn resize(&mut self, slot: u32, range: Extent) {
@@ -161,7 +161,7 @@ impl Turn<'_> {
         if let Policy::Flock { start, end, .. } = &mut policy {
             (*start, *end) = (range.start, range.end);
         }
-        let wanted = Wanted { policy, mode: lock.mode, spares: None };
+        let wanted = LockRequest { policy, mode: lock.mode, spares: None };
         let none = LockHandle(0);
         let twin = Lock::asked(lock.resource, &wanted, lock.owner, none, LockFlags::NONE);
         // A full shard loses the piece, which errs towards letting others in on an unlocked file.

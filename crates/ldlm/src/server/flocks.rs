@@ -13,7 +13,7 @@ use crate::limits::{FLOCKS_WAITING_PER_CLIENT, FLOCKS_WAITING_PER_OWNER};
 
 /// How a flock waits.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Place {
+pub(super) struct WaitingFlock {
     /// Flocks are granted in this order.
     arrival: u64,
     blocker: Option<FlockOwner>,
@@ -23,7 +23,7 @@ pub(super) struct Place {
 pub(super) struct Flocks {
     /// By owner and first byte: those of one owner never overlap.
     held: BTreeMap<(FlockOwner, u64), (Extent, u32)>,
-    waiting: BTreeMap<FlockOwner, BTreeMap<u32, Place>>,
+    waiting: BTreeMap<FlockOwner, BTreeMap<u32, WaitingFlock>>,
     blocked: BTreeMap<Option<FlockOwner>, BTreeSet<(u64, u32)>>,
     /// How many of a client's flocks wait.
     of_client: BTreeMap<Owner, usize>,
@@ -66,7 +66,7 @@ impl Flocks {
 
     pub(super) fn queue(&mut self, who: FlockOwner, slot: u32) {
         self.arrivals += 1;
-        let place = Place { arrival: self.arrivals, blocker: None };
+        let place = WaitingFlock { arrival: self.arrivals, blocker: None };
         self.waiting.entry(who).or_default().insert(slot, place);
         self.blocked.entry(None).or_default().insert((place.arrival, slot));
         *self.of_client.entry(who.owner).or_default() += 1;
@@ -87,7 +87,7 @@ impl Flocks {
         }
     }
 
-    fn unblock(&mut self, place: Place, slot: u32) {
+    fn unblock(&mut self, place: WaitingFlock, slot: u32) {
         if let Some(slots) = self.blocked.get_mut(&place.blocker) {
             slots.remove(&(place.arrival, slot));
             if slots.is_empty() {

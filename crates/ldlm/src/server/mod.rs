@@ -20,6 +20,7 @@
 
 mod conflicts;
 mod covered;
+mod demand;
 mod earlier;
 mod expand;
 mod flock;
@@ -30,7 +31,6 @@ mod tests;
 mod turn;
 mod types;
 mod waits;
-mod wants;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
@@ -40,14 +40,14 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use sheen_types::{Errno, Extent, InodeBits, Instant, LockHandle, LockMode, ResourceName};
 
-use self::shard::{Shard, State};
+use self::shard::{LockState, Shard};
 use self::turn::Turn;
 pub use self::types::{
     Action, Config, Enqueue, Enqueued, Gauges, GlimpseTarget, Granted, LockError, LockInfo,
     Prolonged,
 };
-use self::waits::Waits;
-use crate::mix::{Cookies, Keyed, SHARDS, spread};
+use self::waits::WaitGraph;
+use crate::mix::{Cookies, SHARDS, SeededBuildHasher, spread};
 use crate::{LockKind, Owner, Policy};
 
 /// All locks of one target.
@@ -55,7 +55,7 @@ pub struct Namespace {
     shards: Box<[Mutex<Shard>]>,
     cookies: Cookies,
     key: u64,
-    waits: Waits,
+    waits: WaitGraph,
     callback_timeout: AtomicU64,
     recovering: AtomicBool,
 }
@@ -70,7 +70,7 @@ impl Namespace {
             shards: shards.collect(),
             cookies: Cookies::new(config.seed),
             key,
-            waits: Waits::default(),
+            waits: WaitGraph::default(),
             callback_timeout: AtomicU64::new(nanoseconds(config.callback_timeout)),
             recovering: AtomicBool::new(false),
         }
@@ -109,7 +109,7 @@ impl Namespace {
             let Policy::InodeBits { bits, gid, .. } = lock.policy else {
                 return Err(LockError::Unfit);
             };
-            if lock.state != State::Granted {
+            if lock.state != LockState::Granted {
                 return Err(LockError::Unfit);
             }
             let rest = bits.without(drop);
@@ -232,7 +232,7 @@ impl Namespace {
                 .into_iter()
                 .all(|other| !lock.mode.compatible(other) || mode.compatible(other));
             let flock = lock.policy.kind() == LockKind::Flock;
-            if !weaker || flock || lock.state != State::Granted {
+            if !weaker || flock || lock.state != LockState::Granted {
                 return Err(LockError::Unfit);
             }
             turn.weaken(slot, lock.policy, mode);
@@ -253,7 +253,9 @@ impl Namespace {
         self.with(now, handle, actions, |turn, slot| {
             let lock = turn.shard.lock(slot);
             match (lock.owner, lock.state) {
-                (Owner::Local, State::Granted) => Ok(turn.hand_over(slot, export, remote_handle)),
+                (Owner::Local, LockState::Granted) => {
+                    Ok(turn.hand_over(slot, export, remote_handle))
+                }
                 (Owner::Local, _) => Err(LockError::Unfit),
                 (Owner::Export(_), _) => Err(LockError::Foreign),
             }
@@ -434,7 +436,7 @@ impl Namespace {
     }
 
     fn shard_of(&self, resource: &ResourceName) -> &Mutex<Shard> {
-        let hash = std::hash::BuildHasher::hash_one(&Keyed(!self.key), resource);
+        let hash = std::hash::BuildHasher::hash_one(&SeededBuildHasher(!self.key), resource);
         &self.shards[hash as usize % SHARDS]
     }
 

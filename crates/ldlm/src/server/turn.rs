@@ -6,11 +6,11 @@ use std::time::Duration;
 use sheen_types::{Errno, Extent, InodeBits, Instant, LockHandle, LockMode};
 
 use super::covered::Covered;
-use super::earlier::Earlier;
+use super::earlier::EarlierWaiting;
 use super::expand;
-use super::shard::{Lock, NONE, Shard, State, Wanted};
+use super::shard::{Lock, LockRequest, LockState, NONE, Shard};
 use super::types::{Action, Enqueue, Enqueued, Granted};
-use super::waits::{FlockOwner, Waits};
+use super::waits::{FlockOwner, WaitGraph};
 use crate::mix::Cookies;
 use crate::{LockDesc, LockFlags, LockKind, Owner, Policy};
 
@@ -21,7 +21,7 @@ pub(super) struct Turn<'a> {
     pub(super) timeout: Duration,
     pub(super) recovering: bool,
     pub(super) cookies: &'a Cookies,
-    pub(super) waits: &'a Waits,
+    pub(super) waits: &'a WaitGraph,
     pub(super) actions: &'a mut Vec<Action>,
 }
 
@@ -46,8 +46,8 @@ impl Conflicts {
     }
 }
 
-fn wanted_by(request: &Enqueue) -> Wanted {
-    Wanted { policy: request.policy, mode: request.mode, spares: request.spares }
+fn wanted_by(request: &Enqueue) -> LockRequest {
+    LockRequest { policy: request.policy, mode: request.mode, spares: request.spares }
 }
 
 impl Turn<'_> {
@@ -96,7 +96,7 @@ impl Turn<'_> {
         self.waiting(slot)
     }
 
-    fn add(&mut self, resource: u32, wanted: &Wanted, request: &Enqueue) -> Option<u32> {
+    fn add(&mut self, resource: u32, wanted: &LockRequest, request: &Enqueue) -> Option<u32> {
         let lock =
             Lock::asked(resource, wanted, request.owner, request.remote_handle, request.flags);
         self.shard.add(lock)
@@ -117,7 +117,7 @@ impl Turn<'_> {
     }
 
     fn answer_again(&self, slot: u32) -> Enqueued {
-        if self.shard.lock(slot).state == State::Granted {
+        if self.shard.lock(slot).state == LockState::Granted {
             let mut granted = self.granted(slot);
             granted.flags = granted.flags | LockFlags::LOCK_CHANGED;
             Enqueued::Granted(granted)
@@ -198,7 +198,7 @@ impl Turn<'_> {
         (speculative || (impatient && behind_group)).then_some(Enqueued::Denied(Errno::EAGAIN))
     }
 
-    fn conflicts(&self, resource: u32, wanted: &Wanted) -> Conflicts {
+    fn conflicts(&self, resource: u32, wanted: &LockRequest) -> Conflicts {
         let mut found = Conflicts::default();
         let _ = self.shard.granted_conflicts(resource, wanted, &mut |slot| {
             found.granted.push(slot);
@@ -226,7 +226,7 @@ impl Turn<'_> {
     /// Calls back a granted lock that nothing waits for.
     pub(super) fn revoke(&mut self, slot: u32) {
         let lock = self.shard.lock(slot);
-        if lock.state == State::Granted && lock.policy.kind() != LockKind::Flock {
+        if lock.state == LockState::Granted && lock.policy.kind() != LockKind::Flock {
             let wanted =
                 LockDesc { requested: LockMode::Ex, granted: None, ..self.shard.desc(slot) };
             self.call_back(slot, &wanted, false);
@@ -244,7 +244,7 @@ impl Turn<'_> {
         lock.discard |= discard;
         let flags = LockFlags::DISCARD_DATA.when(lock.discard);
         let (state, owner, remote_handle) = (lock.state, lock.owner, lock.remote_handle);
-        if let (State::Granted, Owner::Export(export)) = (state, owner) {
+        if let (LockState::Granted, Owner::Export(export)) = (state, owner) {
             self.remember(slot, export);
             self.shard.set_deadline(slot, self.now + self.timeout);
             let handle = self.shard.cookie(slot, self.cookies);
@@ -257,7 +257,7 @@ impl Turn<'_> {
     fn remember(&mut self, slot: u32, export: u64) {
         let &Lock { resource, policy, asked, mode, .. } = self.shard.lock(slot);
         if matches!(policy, Policy::Extent { .. }) {
-            self.shard.resources[resource as usize].wants.note(self.now, export, mode, asked);
+            self.shard.resources[resource as usize].demand.note(self.now, export, mode, asked);
         }
     }
 
@@ -300,7 +300,7 @@ impl Turn<'_> {
             self.actions.push(Action::LocalGranted { handle, desc });
             return;
         };
-        if lock.blocked && lock.state == State::Granted {
+        if lock.blocked && lock.state == LockState::Granted {
             self.shard.set_deadline(slot, self.now + self.timeout);
         }
         self.actions.push(Action::Completion { handle, export, remote_handle, desc, flags });
@@ -309,8 +309,8 @@ impl Turn<'_> {
     /// Removes a lock, granted or waiting, without looking who may have its place.
     pub(super) fn remove(&mut self, slot: u32) {
         match self.shard.lock(slot).state {
-            State::Granted => self.shard.unhold(slot),
-            State::Waiting => {
+            LockState::Granted => self.shard.unhold(slot),
+            LockState::Waiting => {
                 let handle = self.shard.cookie(slot, self.cookies);
                 let lock = self.shard.lock(slot);
                 if lock.policy.kind() == LockKind::Flock {
@@ -318,7 +318,7 @@ impl Turn<'_> {
                 }
                 self.shard.unqueue(slot);
             }
-            State::Free => return,
+            LockState::Free => return,
         }
         self.shard.gauges.cancels += 1;
         self.shard.free(slot);
@@ -336,7 +336,7 @@ impl Turn<'_> {
             return;
         }
         let mut announce = announce;
-        let (mut at, mut earlier) = (0, Earlier::default());
+        let (mut at, mut earlier) = (0, EarlierWaiting::default());
         while let Some(&slot) = self.shard.resource(resource).waiting.get(at) {
             if self.may_go(slot, &earlier) {
                 self.trim_try_bits(slot);
@@ -354,7 +354,7 @@ impl Turn<'_> {
         }
     }
 
-    fn may_go(&self, slot: u32, earlier: &Earlier) -> bool {
+    fn may_go(&self, slot: u32, earlier: &EarlierWaiting) -> bool {
         let lock = self.shard.lock(slot);
         if self.recovering && lock.flags.contains(LockFlags::REPLAY) {
             return false;
@@ -401,11 +401,11 @@ impl Turn<'_> {
     }
 
     /// The granted extent locks in the way of one, on these of its bytes.
-    fn conflicts_in(&self, resource: u32, wanted: &Wanted, parts: Vec<Extent>) -> Vec<u32> {
+    fn conflicts_in(&self, resource: u32, wanted: &LockRequest, parts: Vec<Extent>) -> Vec<u32> {
         let mut granted = Vec::new();
         for extent in parts {
             let gid = wanted.policy.gid();
-            let part = Wanted { policy: Policy::Extent { extent, gid }, ..*wanted };
+            let part = LockRequest { policy: Policy::Extent { extent, gid }, ..*wanted };
             let _ = self.shard.granted_conflicts(resource, &part, &mut |other| {
                 granted.push(other);
                 ControlFlow::Continue(())

@@ -34,9 +34,9 @@ type Waiting = BTreeMap<LockHandle, FlockOwner>;
 
 /// The graph.
 #[derive(Default)]
-pub(super) struct Waits(Mutex<BTreeMap<FlockOwner, Waiting>>);
+pub(super) struct WaitGraph(Mutex<BTreeMap<FlockOwner, Waiting>>);
 
-impl Waits {
+impl WaitGraph {
     /// Says that `lock` of `who` waits for `blocker` (instead of the one said before), unless that
     /// closes a circle: then it does not wait, and the answer is `false`.
     pub(super) fn wait(&self, who: FlockOwner, lock: LockHandle, blocker: FlockOwner) -> bool {

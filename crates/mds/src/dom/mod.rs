@@ -22,7 +22,7 @@ mod late;
 mod open;
 
 pub(crate) use files::Files;
-pub(crate) use open::{Brought, DomOpen, PageBits};
+pub(crate) use open::{DomOpen, InlineDataLocks, PageBits};
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
@@ -75,7 +75,7 @@ pub(crate) struct Dom {
     pub(crate) brw: Brw<Files>,
     lock: AtomicU8,
     reads_on_open: AtomicBool,
-    brought: Brought,
+    inline_data_locks: InlineDataLocks,
 }
 
 impl Dom {
@@ -85,7 +85,7 @@ impl Dom {
             brw: Brw::new(store, files),
             lock: AtomicU8::new(DomLock::Try as u8),
             reads_on_open: AtomicBool::new(true),
-            brought: Brought::default(),
+            inline_data_locks: InlineDataLocks::default(),
         }
     }
 }

@@ -8,7 +8,7 @@ use sheen_wire::messages::{MdsReintUnlink, MdsReintUnlinkReply};
 
 use crate::caller::{Caller, May};
 use crate::directory::{self, Child, parse_name};
-use crate::exclusion::{Held, Needs};
+use crate::exclusion::{ExclusionGuard, Needs};
 use crate::inode::{Inode, relinked, touched};
 use crate::{Mdt, locks};
 
@@ -67,7 +67,7 @@ impl Mdt {
         &self,
         parent: Fid,
         name: &Name,
-    ) -> Result<(Held<'_>, Child), Errno> {
+    ) -> Result<(ExclusionGuard<'_>, Child), Errno> {
         loop {
             let found = self.find(parent, name)?.ok_or(Errno::ENOENT)?;
             let needs = Needs::new()

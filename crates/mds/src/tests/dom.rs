@@ -692,8 +692,8 @@ fn an_open_brings_no_more_than_a_mebibyte_whatever_room_there_is() {
             let call = TestCall { reply_room, ..TestCall::new(request).tagged(client.next_tag()) };
             let answer = client.inner.call_with(call).await.expect("an answer");
             let Some(Reply::LdlmIntentOpen(reply)) = answer.reply else { panic!("no answer") };
-            let brought = inline(&reply).map(|(offset, data)| (offset, data.len() as u64));
-            assert_eq!(brought, whole.then_some((0, size)), "{name}");
+            let inline = inline(&reply).map(|(offset, data)| (offset, data.len() as u64));
+            assert_eq!(inline, whole.then_some((0, size)), "{name}");
         }
     });
 }

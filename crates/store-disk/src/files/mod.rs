@@ -47,7 +47,7 @@ use rustix::{
 use sheen_store::{Damage, Integrity, StoreError};
 use sheen_types::{Fid, HashMap, HashSet};
 
-pub(crate) use checked::{EPOCHS, Kept, SumsGroup};
+pub(crate) use checked::{EPOCHS, SumsGroup, SumsSource};
 pub(crate) use file::File;
 pub(crate) use trust::Machine;
 use {marks::Marks, trust::Trust};
@@ -75,12 +75,12 @@ pub(crate) type HostSpace = (u64, u64, u64);
 
 /// What the host had when it was looked at last.
 #[derive(Default)]
-struct Look {
+struct HostSpaceReading {
     at: Option<Instant>,
     space: HostSpace,
 }
 
-impl Look {
+impl HostSpaceReading {
     fn is_old(&self) -> bool {
         self.at.is_none_or(|at| at.elapsed() >= limits::HOST_LOOK_AGE_MAX)
     }
@@ -105,13 +105,13 @@ pub(crate) struct Files {
     usage: Arc<Usage>,
     /// Until the host's free space is looked at again.
     unchecked_bytes: AtomicU64,
-    looked: Mutex<Look>,
+    looked: Mutex<HostSpaceReading>,
     /// The store's.
     dir: PathBuf,
     /// The target's name.
     label: String,
     /// Where checksums lie.
-    kept: Arc<dyn Kept>,
+    kept: Arc<dyn SumsSource>,
     trust: Trust,
     /// When all was synced.
     synced_at: Mutex<Instant>,
@@ -163,7 +163,7 @@ impl Counts {
 }
 
 /// What [`Files::open`] is told.
-pub(crate) struct Opening {
+pub(crate) struct FilesOptions {
     /// Objects made from now on have incarnations from here on.
     pub(crate) incarnations: Incarnation,
     /// How many times the store was opened.
@@ -209,8 +209,8 @@ impl Files {
         dir: &Path,
         open_max: usize,
         usage: Arc<Usage>,
-        kept: Arc<dyn Kept>,
-        opening: Opening,
+        kept: Arc<dyn SumsSource>,
+        opening: FilesOptions,
     ) -> Result<Self, DiskError> {
         let path = dir.join("objects");
         let flags = OFlags::DIRECTORY | OFlags::RDONLY | OFlags::CLOEXEC;
@@ -525,10 +525,10 @@ impl Files {
     }
 
     /// Asks the host, and tells the usage.
-    fn look(&self, looked: &mut Look) -> Result<(), StoreError> {
+    fn look(&self, looked: &mut HostSpaceReading) -> Result<(), StoreError> {
         // Before the host counts: what is written meanwhile is counted twice, not forgotten.
         self.unchecked_bytes.store(0, Ordering::Relaxed);
-        *looked = Look { at: Some(Instant::now()), space: self.host_space()? };
+        *looked = HostSpaceReading { at: Some(Instant::now()), space: self.host_space()? };
         self.usage.set_host_available(looked.space.2);
         Ok(())
     }
@@ -640,9 +640,9 @@ mod tests {
     }
 
     /// A directory of files, gone when the test ends.
-    struct Place(std::path::PathBuf);
+    struct TestDir(std::path::PathBuf);
 
-    impl Place {
+    impl TestDir {
         fn new(name: &str) -> Self {
             let path = std::env::temp_dir().join(format!("sheen-{name}-{}", std::process::id()));
             std::fs::create_dir_all(path.join("objects")).expect("a directory");
@@ -650,7 +650,7 @@ mod tests {
         }
 
         fn open(&self) -> Files {
-            let opening = Opening {
+            let opening = FilesOptions {
                 incarnations: 1,
                 boot: 1,
                 has_crashed: false,
@@ -659,11 +659,11 @@ mod tests {
                 label: String::new(),
             };
             let usage = Arc::new(Usage::new(None));
-            Files::open(&self.0, 4, usage, Arc::new(checked::Nowhere), opening).expect("files")
+            Files::open(&self.0, 4, usage, Arc::new(checked::NoSums), opening).expect("files")
         }
     }
 
-    impl Drop for Place {
+    impl Drop for TestDir {
         fn drop(&mut self) {
             let _ = std::fs::remove_dir_all(&self.0);
         }
@@ -673,7 +673,7 @@ mod tests {
     #[test]
     fn blocks_stay_known_only_where_they_stay() {
         const BLOCK: u64 = 4096;
-        let place = Place::new("blocks");
+        let place = TestDir::new("blocks");
         let files = place.open();
         let file = files.file((Fid::new(1, 1), 1));
         let mut draw = 1u64;
@@ -701,25 +701,25 @@ mod tests {
     /// What was written since the host was asked is not taken for free, and an old answer for none.
     #[test]
     fn recent_space_lacks_what_was_written() {
-        let place = Place::new("recent");
+        let place = TestDir::new("recent");
         let files = place.open();
         let space = (30 << 20, 20 << 20, 10 << 20);
         let later = Instant::now() + std::time::Duration::from_secs(60);
-        *files.looked.lock() = Look { at: Some(later), space };
+        *files.looked.lock() = HostSpaceReading { at: Some(later), space };
         files.note_written(1 << 20);
         assert_eq!(files.recent_host_space(), Ok((space, 1 << 20)));
         files.note_written(limits::SPACE_CHECK_BYTES);
         let (fresh, written) = files.recent_host_space().expect("told");
         assert_eq!((fresh.0, written), (files.host_space().expect("told").0, 0));
         *files.looked.lock() =
-            Look { at: Some(later - std::time::Duration::from_secs(120)), space };
+            HostSpaceReading { at: Some(later - std::time::Duration::from_secs(120)), space };
         assert_eq!(files.recent_host_space().expect("told").0.0, fresh.0);
     }
 
     /// Many files are synced at once, and who has written to one of them since is synced again.
     #[test]
     fn many_files_are_synced_together() {
-        let place = Place::new("together");
+        let place = TestDir::new("together");
         for (whole, count, alone) in [
             (true, 64, Some(64)),
             (true, 65, None),

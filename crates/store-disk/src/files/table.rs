@@ -16,7 +16,7 @@ use sheen_store::{BlockSums, Damage, StoreError};
 use super::{
     File, Files, Name, SHARDS,
     checked::{Compared, read_at},
-    file::Known,
+    file::KnownSize,
     store_error,
     sums::{BLOCK_BYTES, Block, Sums},
 };
@@ -69,7 +69,10 @@ impl Files {
             }
         }
         let has_none = name.1 >= self.no_file_from.load(Ordering::Relaxed);
-        let file = Arc::new(File::new(name, if has_none { Known::NoFile } else { Known::Nothing }));
+        let file = Arc::new(File::new(
+            name,
+            if has_none { KnownSize::NoFile } else { KnownSize::Nothing },
+        ));
         known.insert(name, file.clone());
         file
     }

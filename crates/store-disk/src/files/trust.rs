@@ -22,7 +22,7 @@ const VERSION: u8 = 1;
 
 /// What the engine keeps of all this.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-struct Kept {
+struct StoredTrust {
     machine: Machine,
     /// All that was written in this epoch or before is durable.
     synced: Epoch,
@@ -32,15 +32,15 @@ struct Kept {
     losses: Vec<(Epoch, Epoch)>,
 }
 
-struct State {
-    kept: Kept,
+struct TrustState {
+    kept: StoredTrust,
     epoch: Epoch,
     dirty: bool,
 }
 
 /// See the module's documentation.
 pub(super) struct Trust {
-    state: Mutex<State>,
+    state: Mutex<TrustState>,
     /// An earlier process of this boot may have left data that is not synced.
     unsynced_before: bool,
 }
@@ -55,7 +55,7 @@ impl Trust {
         keeps: bool,
     ) -> Result<Self, StoreError> {
         let corrupt = || StoreError::Corrupt("the epochs of the store".to_owned());
-        let had = kept.map(|bytes| Kept::decode(bytes).ok_or_else(corrupt)).transpose()?;
+        let had = kept.map(|bytes| StoredTrust::decode(bytes).ok_or_else(corrupt)).transpose()?;
         let first = boot << OPENING_BITS;
         let mut kept = had.clone().unwrap_or_default();
         let is_same = keeps && machine.is_some() && kept.machine == machine;
@@ -64,7 +64,7 @@ impl Trust {
         }
         kept.machine = machine;
         let unsynced_before = is_same && !std::mem::take(&mut kept.all_synced);
-        let state = State { kept, epoch: first + 1, dirty: true };
+        let state = TrustState { kept, epoch: first + 1, dirty: true };
         Ok(Self { state: Mutex::new(state), unsynced_before })
     }
 
@@ -123,7 +123,7 @@ impl Trust {
     }
 }
 
-impl Kept {
+impl StoredTrust {
     fn is_lost(&self, epoch: Epoch) -> bool {
         self.losses.iter().any(|(from, until)| (*from + 1..=*until).contains(&epoch))
     }
@@ -206,7 +206,7 @@ mod tests {
 
     #[test]
     fn the_oldest_losses_are_taken_together() {
-        let mut kept = Kept::default();
+        let mut kept = StoredTrust::default();
         for until in 1..=2 * limits::LOSSES_MAX as u64 {
             kept.synced = 10 * until;
             kept.lose(10 * until + 5);
@@ -215,7 +215,7 @@ mod tests {
         assert!(kept.is_lost(11) && kept.is_lost(30), "taken together");
         let last = 20 * limits::LOSSES_MAX as u64;
         assert!(kept.is_lost(last + 1) && !kept.is_lost(last) && !kept.is_lost(last - 3));
-        assert_eq!(Kept::decode(&kept.encode()), Some(kept));
-        assert_eq!(Kept::decode(b""), None);
+        assert_eq!(StoredTrust::decode(&kept.encode()), Some(kept));
+        assert_eq!(StoredTrust::decode(b""), None);
     }
 }

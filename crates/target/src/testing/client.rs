@@ -62,7 +62,12 @@ impl ReverseChannels for Clients {
         agreed: &ObdConnectData,
     ) -> Arc<dyn Channel> {
         let inner = self.table.lock().get(client).cloned();
-        Arc::new(Back { client: inner, to, uuid: client.clone(), agreed: agreed.clone() })
+        Arc::new(TestReverseChannel {
+            client: inner,
+            to,
+            uuid: client.clone(),
+            agreed: agreed.clone(),
+        })
     }
 }
 
@@ -529,14 +534,14 @@ impl BulkMover for TestBulk {
 }
 
 /// The way back from the target to a client.
-struct Back {
+struct TestReverseChannel {
     client: Option<Arc<Client>>,
     to: Nid,
     uuid: Uuid,
     agreed: ObdConnectData,
 }
 
-impl Channel for Back {
+impl Channel for TestReverseChannel {
     fn call(&self, call: Call) -> BoxFuture<'static, Result<Answer, RpcError>> {
         let Some(client) = self.client.clone() else {
             return Box::pin(async { Err(RpcError::Disconnected) });

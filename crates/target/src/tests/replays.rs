@@ -3,7 +3,7 @@
 use super::*;
 use crate::commit::{History, TransnoSource};
 use crate::epoch::{Epoch, TRANSNO_MAX};
-use crate::last_rcvd::{Past, put_client, put_epoch, put_transno};
+use crate::last_rcvd::{LastRcvd, put_client, put_epoch, put_transno};
 use crate::{ClientRecord, Export};
 
 const LAST: Transno = Transno(u64::MAX);
@@ -239,7 +239,7 @@ fn a_damaged_epoch_is_no_reason_to_wrap() {
     crate::last_rcvd::put_server(&mut transaction, 7);
     put_epoch(&mut transaction, Epoch(u32::MAX));
     store.apply(transaction).unwrap();
-    let mut past = Past::load(&*store).unwrap();
+    let mut past = LastRcvd::load(&*store).unwrap();
     assert_eq!(past.next_epoch(), None);
     assert_eq!(past.renumber(&*store, 8, &mut Transaction::new()), Ok(Epoch(10)));
     // A store from before epochs were recorded.

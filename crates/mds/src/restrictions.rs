@@ -10,7 +10,7 @@ use crate::Mdt;
 
 /// It is not kept: an MDT that starts takes changes.
 #[derive(Debug, Default)]
-pub(crate) struct Condition {
+pub(crate) struct Restrictions {
     read_only: AtomicBool,
     no_create: AtomicBool,
 }
@@ -19,23 +19,23 @@ impl Mdt {
     /// Whether nobody may change anything.
     #[must_use]
     pub fn is_read_only(&self) -> bool {
-        self.condition.read_only.load(Ordering::Relaxed)
+        self.restrictions.read_only.load(Ordering::Relaxed)
     }
 
     /// Says whether nobody may change anything from now on (`readonly`). What is under way ends.
     pub fn set_read_only(&self, read_only: bool) {
-        self.condition.read_only.store(read_only, Ordering::Relaxed);
+        self.restrictions.read_only.store(read_only, Ordering::Relaxed);
     }
 
     /// Whether clients with a choice of MDTs are told not to choose this one.
     #[must_use]
     pub fn refuses_directories(&self) -> bool {
-        self.condition.no_create.load(Ordering::Relaxed)
+        self.restrictions.no_create.load(Ordering::Relaxed)
     }
 
     /// Says whether they are told so (`no_create`).
     pub fn refuse_directories(&self, refuse: bool) {
-        self.condition.no_create.store(refuse, Ordering::Relaxed);
+        self.restrictions.no_create.store(refuse, Ordering::Relaxed);
     }
 
     /// Whether a request must change nothing: its client mounts read-only, or nobody may. What is replayed

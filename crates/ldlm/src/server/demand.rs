@@ -6,19 +6,19 @@
 //! extents of locks that are called back are remembered for a while, and nobody else's lock grows over
 //! them.
 //!
-//! Costs: nothing on an object that nobody took anything from; else [`WANTS_MAX`] comparisons for each lock.
+//! Costs: nothing on an object that nobody took anything from; else [`DEMANDS_MAX`] comparisons for each lock.
 
 use std::time::Duration;
 
 use sheen_types::{Extent, Instant, LockMode};
 
 /// How many an object remembers, the newest ones.
-const WANTS_MAX: usize = 32;
+const DEMANDS_MAX: usize = 32;
 /// How long: whoever has not come back by then is likely done.
 const MEMORY: Duration = Duration::from_secs(5);
 
 #[derive(Clone, Copy, Debug)]
-struct Want {
+struct Demand {
     export: u64,
     mode: LockMode,
     asked: Extent,
@@ -27,17 +27,17 @@ struct Want {
 
 /// Those of one object.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Wants(Vec<Want>);
+pub(super) struct RecentDemand(Vec<Demand>);
 
-impl Wants {
+impl RecentDemand {
     /// A lock is called back: what its holder had asked for is wanted.
     pub(super) fn note(&mut self, now: Instant, export: u64, mode: LockMode, asked: Extent) {
-        let want = Want { export, mode, asked, until: now + MEMORY };
+        let demand = Demand { export, mode, asked, until: now + MEMORY };
         self.0.retain(|old| old.until > now && !(old.export == export && old.asked == asked));
-        if self.0.len() == WANTS_MAX {
+        if self.0.len() == DEMANDS_MAX {
             self.0.remove(0);
         }
-        self.0.push(want);
+        self.0.push(demand);
     }
 
     /// `extent`, the growth of what `export` asked for, without what others want. Downwards nothing is
@@ -50,15 +50,15 @@ impl Wants {
         asked: Extent,
         mut extent: Extent,
     ) -> Extent {
-        for want in &self.0 {
-            let is_friendly = Some(want.export) == export || want.mode.compatible(mode);
-            if want.until <= now || is_friendly {
+        for demand in &self.0 {
+            let is_friendly = Some(demand.export) == export || demand.mode.compatible(mode);
+            if demand.until <= now || is_friendly {
                 continue;
             }
-            if want.asked.end < asked.start {
+            if demand.asked.end < asked.start {
                 extent.start = asked.start;
-            } else if want.asked.start > asked.end {
-                extent.end = extent.end.min(want.asked.start - 1);
+            } else if demand.asked.start > asked.end {
+                extent.end = extent.end.min(demand.asked.start - 1);
             }
         }
         extent
