@@ -180,7 +180,8 @@ impl Operations for Mdt {
                     false => Ok(Bytes::new()),
                 };
             }
-            // A lock on what is gone has no value; whoever reads the inode will see that it is.
+            // A lock on an inode that is gone has no value; the client that reads the inode will
+            // see that it is.
             let Ok(inode) = self.inode(lock.resource.fid()) else { return Ok(Bytes::new()) };
             Ok(self.layout(&inode)?.unwrap_or_default())
         })
@@ -188,7 +189,7 @@ impl Operations for Mdt {
 }
 
 impl Mdt {
-    /// Takes from whoever asks on another machine what is not believed of it.
+    /// Removes from a request of another machine what is not believed of its caller.
     fn squash(&self, context: &Context, request: &mut Request) {
         if !context.export.is_local() {
             self.squash.apply(context.export.proven_nid(), request);

@@ -88,8 +88,8 @@ impl Mdt {
         Ok(directories)
     }
 
-    /// Removes the directories of surveys with all files in them; answers how many files. Nobody may
-    /// work in them meanwhile.
+    /// Removes the directories of surveys with all files in them; returns how many files. No survey
+    /// may work in them meanwhile.
     ///
     /// # Errors
     /// Those of the store: what is left is removed the next time.

@@ -4,10 +4,10 @@
 //! other operation is in its way. A name that is changed and an inode that is changed are held
 //! alone; a directory in which a name changes, and a name that is looked up, are shared.
 //!
-//! All are shards of one table, taken in the order of their numbers: nobody waits in a circle. A
+//! All are shards of one table, taken in the order of their numbers: so no cycle of waits arises. A
 //! collision of two keys only makes operations wait that need not; the key of the process's tables decides
-//! which collide, so that no client can choose a name or FID which stops another's. Cost: two or three
-//! uncontended async locks and one small allocation per operation.
+//! which collide, so that no client can choose a name or FID which stops that of another client. Cost: two
+//! or three uncontended async locks and one small allocation per operation.
 
 use std::hash::BuildHasher;
 
@@ -88,8 +88,7 @@ impl Exclusion {
         }
     }
 
-    /// Waits until all of `needs` is free. Nobody calls this while holding the result of another
-    /// call.
+    /// Waits until all of `needs` is free. Never called while holding the result of another call.
     pub(crate) async fn hold(&self, needs: Needs) -> ExclusionGuard<'_> {
         let shards = needs.sorted();
         let mut guards = Vec::with_capacity(shards.len());

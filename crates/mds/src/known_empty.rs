@@ -9,13 +9,13 @@
 //!
 //! - It is decided at the close of the last writer ([`crate::open_files`] counts them), never at the
 //!   create: a writer may write at any time without a word to the MDT.
-//! - A close that says "modified" or tells a size, a writer whose client was evicted (it may have
+//! - A close that says "modified" or reports a size, a writer whose client was evicted (it may have
 //!   written, and may still: the OSTs know nothing of it), and any truncate end it for good.
 //! - Dirty bytes that outlive a close do no harm: the close says that there are some.
-//! - An open for writing takes the file out and then takes the `UPDATE` locks of others back, before
-//!   its client hears that it may write. A getattr that was answered before has its lock taken back,
-//!   one that comes later finds the file gone from here.
-//! - Nothing of it is stored. After a restart nobody can say whose opens were lost with clients that
+//! - An open for writing removes the file and then revokes the `UPDATE` locks of other clients,
+//!   before its client is answered that it may write. The lock of a getattr that was answered before
+//!   is revoked; a getattr that comes later finds the file gone from here.
+//! - Nothing of it is stored. After a restart it is unknown whose opens were lost with clients that
 //!   did not come back, so no file is known to be empty, and a create that is replayed makes none.
 
 use std::collections::BTreeMap;

@@ -162,7 +162,7 @@ impl Mdt {
             None => transaction.remove_xattr(inode.fid, xattrs::LOV),
         };
         if change == LayoutChange::Remove {
-            // The size that was told is that of data which is no more.
+            // The size that was reported is that of data which is no more.
             transaction.remove_xattr(inode.fid, xattrs::SOM);
             self.placement.destroy_objects_later(&mut transaction, &changed.gone);
         }

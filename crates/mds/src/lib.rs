@@ -10,7 +10,7 @@
 //! - An operation that changes something is one store transaction, with the record of its answer.
 //!   All checks come before it; what follows it cannot fail.
 //! - Two locks guard it. `exclusion` orders operations on this server, by name and by inode, so
-//!   that operations on different names of one directory run side by side. The LDLM lock takes back
+//!   that operations on different names of one directory run side by side. The LDLM lock revokes
 //!   what clients cache; a directory's is taken as CW, which operations share and readers do not.
 //! - An inode without a name is in the orphan index or is gone. Objects on OSTs whose file is gone
 //!   are in the index of OST updates (`placement::ost_updates`) until the OST has destroyed them.
@@ -101,7 +101,7 @@ pub struct MdtConfig {
     pub fsname: String,
     /// Its number among the MDTs.
     pub index: u16,
-    /// Stripes of a file about which nobody said anything.
+    /// Stripes of a file for which no number was given.
     pub stripe_count: u16,
     /// Bytes of a stripe of such a file.
     pub stripe_size: u32,

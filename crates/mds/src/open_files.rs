@@ -23,7 +23,7 @@ struct Opens {
 pub(crate) struct AfterClose {
     /// Opens.
     pub(crate) opens: u32,
-    /// The last writer has gone, and nobody has ever written.
+    /// The last writer has gone, and no client has ever written.
     pub(crate) is_known_empty: bool,
 }
 
@@ -61,7 +61,7 @@ impl OpenFiles {
         Ok(())
     }
 
-    /// Nobody but those who have it open has ever been able to write the file.
+    /// No client but those that have it open has ever been able to write the file.
     pub(crate) fn note_unwritten(&self, fid: Fid) {
         if let Some(opens) = self.shard(fid).lock().get_mut(&fid) {
             opens.is_unwritten = true;
@@ -75,7 +75,8 @@ impl OpenFiles {
         }
     }
 
-    /// Counts a close while somebody else holds the inode. Nobody says then that nothing was written.
+    /// Counts a close while another operation holds the inode. It is then never reported that nothing
+    /// was written.
     pub(crate) fn close_beside(&self, fid: Fid, flags: OpenFlags) {
         if flags.contains(OpenFlags::WRITE) {
             self.note_written(fid);
@@ -166,7 +167,11 @@ mod tests {
         assert_eq!(files.close(fid, write), AfterClose { opens: 1, is_known_empty: true });
         assert_eq!(files.close(fid, OpenFlags::READ), AfterClose::default(), "said once");
         open(write);
-        assert_eq!(files.close(fid, write), AfterClose::default(), "nobody knows who wrote before");
+        assert_eq!(
+            files.close(fid, write),
+            AfterClose::default(),
+            "it is unknown who wrote before"
+        );
         open(write);
         files.note_unwritten(fid);
         files.note_written(fid);

@@ -1,11 +1,11 @@
-//! Puts the names, inodes and counters of a salvaged store in order again, as far as they tell of
+//! Puts the names, inodes and counters of a salvaged store in order again, as far as they describe
 //! each other (Lustre: LFSCK's namespace part).
 //!
-//! An inode knows its names (link EA) and a directory its entries, so each can give back the other:
-//! a directory that is lost is made again, under its own FID, of what names it or says it lies in
-//! it; a name that is lost is put back from the link EA. What nothing leads to goes to `lost+found`
-//! in the root, named by its FID. What no inode and no object is left of loses its name, and is
-//! told. A directory that is made again belongs to root alone.
+//! An inode knows its names (link EA) and a directory its entries, so each can restore the other: a
+//! directory that is lost is made again, under its own FID, of what names it or says it lies in it;
+//! a name that is lost is put back from the link EA. What nothing leads to goes to `lost+found` in
+//! the root, named by its FID. What no inode and no object is left of loses its name, and is
+//! reported. A directory that is made again belongs to root alone.
 //!
 //! It only adds and corrects what contradicts what: where an older version of a name came back with
 //! the salvage, the name stays. Memory: a record per name. The target must not run.
@@ -44,7 +44,7 @@ pub struct Rebuilt {
 }
 
 /// Rebuilds the namespace in `store`, which holds `objects` and has keys in `indexes`. What it cannot
-/// put in order [`crate::check`] tells afterwards.
+/// put in order [`crate::check`] reports afterwards.
 ///
 /// # Errors
 /// Those of the store.
@@ -203,13 +203,13 @@ impl Rebuild<'_> {
         fid: Fid,
     ) -> Result<(), StoreError> {
         let links = self.links(fid)?;
-        let is_told = |(parent, name): &(Fid, Bytes)| {
+        let is_recorded = |(parent, name): &(Fid, Bytes)| {
             links.entries.iter().any(|entry| entry.parent == *parent && entry.name == *name)
         };
         let new = (parent, name);
         let Some(inode) = self.inodes.get_mut(&fid) else { return Ok(()) };
         let gone = match inode.names.first() {
-            Some(old) if is_told(&new) && !is_told(old) => {
+            Some(old) if is_recorded(&new) && !is_recorded(old) => {
                 let (parent, name) = std::mem::replace(&mut inode.names[0], new);
                 (parent, directory::key(&name))
             }
@@ -235,7 +235,7 @@ impl Rebuild<'_> {
         Ok(LinkEa::decode(&value).unwrap_or_default())
     }
 
-    /// Puts back the names that inodes tell of and no directory has.
+    /// Restores the names that inodes record and no directory has.
     fn names_of_inodes(&mut self) -> Result<(), StoreError> {
         let mut fids: Vec<Fid> = self.inodes.keys().copied().collect();
         fids.sort_unstable();
@@ -356,8 +356,8 @@ impl Rebuild<'_> {
     fn correct(&self, fid: Fid, inode: &Inode, links: u32) -> Result<bool, StoreError> {
         let now = self.store.record(fid)?;
         let links_added = links.cast_signed().saturating_sub_unsigned(now.links);
-        let told = self.links(fid)?;
-        let pairs = told.entries.iter().map(|entry| (entry.parent, entry.name.clone()));
+        let recorded = self.links(fid)?;
+        let pairs = recorded.entries.iter().map(|entry| (entry.parent, entry.name.clone()));
         let mut pairs: Vec<_> = pairs.collect();
         let mut names = inode.names.clone();
         pairs.sort();
@@ -402,11 +402,11 @@ const SKIPPED_IDS: u64 = 1 << 20;
 
 /// Sees to it that no OST destroys the objects of files that were lost with a part of the MDT's store.
 ///
-/// The last id used on an OST is written with the newest files, and lost with them. An MDT that tells an OST a
+/// The last id used on an OST is written with the newest files, and lost with them. An MDT that sends an OST a
 /// smaller one has it destroy all objects above, which it takes for created ahead. So the MDT goes on behind all
 /// that it can have used; `sheen fsck` finds the objects that belong to no file. The target must not run.
 ///
-/// OSTs are those that a layout or a record tells of, and those that have a range of sequences: of one without, the
+/// OSTs are those that a layout or a record names, and those that have a range of sequences: of one without, the
 /// MDT takes a new range, in which nothing can be destroyed.
 ///
 /// # Errors
@@ -547,7 +547,7 @@ mod tests {
         tree.unname(Fid::ROOT, "a");
         let done = tree.rebuild();
         assert_eq!((done.directories.len(), done.lost.len()), (2, 0));
-        // Nothing tells what they were called.
+        // Nothing records what they were called.
         assert_eq!(done.found, [A, B]);
         assert_eq!(tree.at(&format!("lost+found/{B}/c")), Some(C));
         assert_eq!(tree.at(&format!("lost+found/{A}/g")), Some(G));

@@ -46,7 +46,7 @@ pub(crate) struct Sequences {
     index: u16,
     ranges: Mutex<Vec<LuSeqRange>>,
     given: RwLock<Allocated>,
-    /// Held while a reservation is written: nobody takes from it before it is durable.
+    /// Held while a reservation is written: no sequence is taken from it before it is durable.
     counter: tokio::sync::Mutex<Counter>,
 }
 
@@ -78,7 +78,8 @@ impl Allocated {
         self.owners.insert(sequence, owner);
     }
 
-    /// Forgets the oldest of the node that has most: who takes thousands makes nobody else's forgotten.
+    /// Forgets the oldest of the node that has most: a node that takes thousands does not make those of
+    /// other nodes forgotten.
     fn forget_one(&mut self) {
         let most = self.of_node.iter().max_by_key(|(nid, theirs)| (theirs.len(), **nid));
         let Some(nid) = most.map(|(nid, _)| *nid) else { return };
@@ -144,7 +145,7 @@ impl Sequences {
         self.add_range(&mut ranges, index, kind)
     }
 
-    /// A new super-range, behind all others.
+    /// A new super-range, behind all other ranges.
     fn add_range(
         &self,
         ranges: &mut Vec<LuSeqRange>,
@@ -243,7 +244,7 @@ pub(crate) fn osts(store: &dyn Store) -> Result<Vec<u16>, StoreError> {
     for entry in all_entries(store, RANGES, &[]) {
         let entry = entry?;
         let mut reader = Reader::new(&entry.value, ByteOrder::Little);
-        // What a salvage has brought back broken is told when the target starts.
+        // What a salvage has restored broken is reported when the target starts.
         let range = LuSeqRange::decode(&mut reader).ok();
         let range = range.filter(|it| entry.key != NEXT_KEY && it.flags == SeqRangeFlags::OST);
         found.extend(range.and_then(|range| u16::try_from(range.index).ok()));
@@ -360,7 +361,7 @@ mod tests {
     }
 
     #[test]
-    fn who_takes_many_sequences_makes_nobody_elses_forgotten() {
+    fn a_client_that_takes_many_sequences_makes_none_of_another_forgotten() {
         let of = |name: &str, host: u64| (Uuid::new(name), Nid(0x2_0000_0a00_0000 + host));
         let (one, hog, other) = (of("one", 1), of("hog", 2), of("other", 3));
         let start = fid_seq::NORMAL;
@@ -374,7 +375,7 @@ mod tests {
         assert!(may(&given, start + 1, &one) && !may(&given, start + 1, &other));
         assert!(!may(&given, start + 1 + many, &other) && may(&given, start + 1 + many, &hog));
         assert!(may(&given, start + 2, &other), "the hog's oldest is forgotten");
-        assert!(!may(&given, start + 2 + many, &hog), "nobody has it yet");
+        assert!(!may(&given, start + 2 + many, &hog), "no client has it yet");
         assert!(!may(&given, start, &hog), "the MDT's own");
         assert!(given.owners.len() <= OWNERS_MAX);
     }

@@ -4,9 +4,8 @@
 //! transaction. Each file's layout counts one more change, so that clients see it. Files of different
 //! owners are exchanged only for who may give files away; their objects get their new owners.
 //!
-//! Cost: the layout locks of both files, called back from whoever holds them; one transaction; for data
-//! on the MDT a sync of both files before it, so that a crash leaves no file with data that is not
-//! durable.
+//! Cost: the layout locks of both files, revoked from their holders; one transaction; for data on the
+//! MDT a sync of both files before it, so that a crash leaves no file with data that is not durable.
 //!
 //! [`Change::Exchange`]: sheen_store::Change::Exchange
 
@@ -101,9 +100,9 @@ impl Mdt {
     }
 
     /// The locks by which clients learn that data lies elsewhere, in the order of FIDs. If one has data
-    /// on the MDT then both exchange it: who waited for the lock on such data while it was moved away
-    /// keeps that lock, and knows that the file has none. What a group has locked is left to that
-    /// group, which knows what it does: its lock keeps all others out.
+    /// on the MDT then both exchange it: a client that waited for the lock on such data while it was
+    /// moved away keeps that lock, and knows that the file has none. What a group has locked is left to
+    /// that group, which knows what it does: its lock excludes all other clients.
     async fn lock_both(
         &self,
         context: &Context,
@@ -135,7 +134,7 @@ impl Mdt {
         let files = [first.inode.fid, second.inode.fid];
         for (at, from) in [second, first].into_iter().enumerate() {
             let file = files[at];
-            // What was told of its size or emptiness was told of other data.
+            // What was recorded of its size or emptiness was recorded of other data.
             self.known_empty.remove(file);
             self.open_files.note_written(file);
             match from.size {

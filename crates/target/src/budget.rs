@@ -154,7 +154,7 @@ impl Estimate {
     }
 
     /// So many are gone.
-    fn gave_back(&self, count: usize) {
+    fn note_cancelled(&self, count: usize) {
         let left = |counted: usize| Some(counted.saturating_sub(count));
         let _ = self.counted.fetch_update(Ordering::Relaxed, Ordering::Relaxed, left);
     }
@@ -237,7 +237,7 @@ impl Target {
         if self.is_own_node(nid) { usize::MAX } else { self.budget.of(Limit::Exports) }
     }
 
-    /// Whether a client may have one more lock. Where it nears its limit, the oldest are called back.
+    /// Whether a client may have one more lock. Where it nears its limit, the oldest are revoked.
     ///
     /// # Errors
     /// [`Errno::EINPROGRESS`] as Lustre has it for too many locks: the client asks again a little later.
@@ -258,8 +258,8 @@ impl Target {
         self.admitted(export, Limit::Locks, has, Errno::EINPROGRESS)
     }
 
-    /// Whether a client may have one more flock. Programs hold these, and nothing calls them back: with all of a
-    /// client's locks in its hands one of them would stop all others.
+    /// Whether a client may have one more flock. Programs hold these and nothing revokes them: a program that
+    /// had all of its client's locks would stop every other program there.
     ///
     /// # Errors
     /// [`Errno::ENOLCK`] if it has too many.
@@ -304,14 +304,14 @@ impl Target {
         Err(Errno::ENODEV)
     }
 
-    /// A client has given back locks.
-    pub(crate) fn locks_given_back(&self, export: &Export, count: usize) {
+    /// A client has cancelled locks.
+    pub(crate) fn locks_cancelled(&self, export: &Export, count: usize) {
         if let Some(account) = export.account() {
-            account.locks.gave_back(count);
+            account.locks.note_cancelled(count);
         }
     }
 
-    /// Whether a client may have one more file open; `open` tells how many one of its exports has.
+    /// Whether a client may have one more file open; `open` counts how many one of its exports has.
     ///
     /// # Errors
     /// [`Errno::ENFILE`] if it has too many, [`Errno::ENODEV`] if it replays more than it can have had.
@@ -350,8 +350,8 @@ impl Target {
         Err(refusal)
     }
 
-    /// Calls back the locks that a client has had for longest, of each of its exports in proportion; evicted if it
-    /// does not let go of them.
+    /// Revokes the locks that a client has had for longest, of each of its exports in proportion. A client that
+    /// does not cancel them is evicted.
     fn reclaim_locks(self: &Arc<Self>, account: &Account, each: &[(u64, usize)], has: usize) {
         let now = self.now();
         if each.is_empty() {
@@ -393,7 +393,7 @@ mod tests {
         for number in 0..1_750 {
             assert_eq!(ask(1, number), (Usage::Few, 0));
         }
-        assert_eq!(ask(1, 1_000), (Usage::Counted(1_000), 1), "it gave some back");
+        assert_eq!(ask(1, 1_000), (Usage::Counted(1_000), 1), "it has cancelled some");
         for _ in 0..749 {
             assert_eq!(ask(1, 0).0, Usage::Few);
         }
@@ -407,15 +407,15 @@ mod tests {
     }
 
     #[test]
-    fn what_is_given_back_is_room_at_once_and_what_comes_along_is_counted() {
+    fn cancelled_locks_make_room_at_once_and_new_ones_are_counted() {
         let estimate = Estimate::default();
         let ask = |has| estimate.ask(1_750, 2_000, 50, || has);
         estimate.forget();
         assert_eq!(ask(2_000), Usage::All(2_000));
         assert_eq!(ask(2_000), Usage::All(2_000), "not counted so soon");
-        estimate.gave_back(1);
+        estimate.note_cancelled(1);
         assert_eq!(ask(1_999), Usage::Counted(1_999));
-        estimate.gave_back(10_000);
+        estimate.note_cancelled(10_000);
         assert_eq!(ask(0), Usage::Few);
     }
 }

@@ -1,12 +1,13 @@
 //! How many callbacks to one client are under way at once.
 //!
 //! A callback is a task, a message and a place in the channel until the client has answered it, and a client that
-//! answers none may have hundreds of thousands of locks that others want. So each export has some under way, its share
-//! of what its client may have ([`Limit::Callbacks`]), and at least [`limits::CALLBACKS_OF_EXPORT_MIN`]: no export waits
-//! for another one's client process to answer. The rest waits in the order in which it was to be said, as a few words
-//! for each, and at most one blocking callback for each lock.
+//! answers none may have hundreds of thousands of locks that other clients want. So each export has some under way,
+//! its share of what its client may have ([`Limit::Callbacks`]), and at least [`limits::CALLBACKS_OF_EXPORT_MIN`]:
+//! no export waits for another one's client process to answer. The rest waits in the order in which it was to be
+//! sent, a few machine words for each, and at most one blocking callback for each lock.
 //!
-//! What always holds: as long as any waits, others are under way; who ends hands the turn on.
+//! What always holds: while a callback waits, another one is under way; the one that ends hands its
+//! turn on.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -85,7 +86,7 @@ impl CallbackTurns {
     /// One has ended; the one that goes on in its turn.
     fn end(&self, most: usize) -> Option<Waiting> {
         let mut turns = self.turns.lock();
-        // The limit was lowered, or the client has more exports: others that are under way go on.
+        // The limit was lowered, or the client has more exports: those that are under way go on.
         while turns.under_way <= most {
             match turns.waiting.pop_front() {
                 Some(Waiting::Task(task)) if task.is_closed() => {}

@@ -21,8 +21,8 @@ use crate::target::Target;
 const NO_LOCK_DATA: i32 = 303;
 
 impl Context {
-    /// Gives back the locks that a request names beside its own business (early cancel), so that
-    /// nobody has to call them back. Requests that carry a `dlm_req` for this only pass 0 as
+    /// Cancels the locks that a request names beside its own business (early cancel), so that the
+    /// server need not revoke them. Requests that carry a `dlm_req` for this only pass 0 as
     /// `first`.
     pub fn cancel_early(&self, locks: &LdlmRequest, first: usize) {
         let handles = locks.counted().get(first..).unwrap_or_default();
@@ -73,9 +73,10 @@ impl Target {
         let known = is_repeated.then(|| self.locks.find(export, enqueue.client_handle)).flatten();
         // What was asked before is answered as it was. The client's word that it was is not enough.
         let is_flock = enqueue.policy.kind() == LockKind::Flock;
-        // What gives flocks back is asked as one more, and has to be done above all where there are too many.
-        let gives_back = is_flock && enqueue.mode == LockMode::Nl;
-        if !replays && known.is_none() && !gives_back {
+        // An unlock of flocks arrives as an enqueue of one more, and must be admitted above all where there
+        // are too many.
+        let is_unlock = is_flock && enqueue.mode == LockMode::Nl;
+        if !replays && known.is_none() && !is_unlock {
             self.admit_lock(&context.export)?;
             if is_flock {
                 self.admit_flock(&context.export)?;
@@ -110,8 +111,8 @@ impl Target {
             self.drop_late_lock(&context.export);
             return Err(Errno::ENOTCONN);
         }
-        // It was thrown out before the restart and does not know: what it has is old, and what it is
-        // about to write again would fall on others' bytes.
+        // The client was evicted before the restart and does not know: what it has cached is old,
+        // and what it is about to write again would overwrite bytes of other clients.
         if replays && matches!(enqueued, Enqueued::Denied(Errno::ESTALE)) {
             let client = context.export.uuid();
             tracing::warn!(target = self.name(), %client, resource = %enqueue.resource,
@@ -149,9 +150,9 @@ impl Target {
             }
             Enqueued::WouldBlock => Err(Errno::EAGAIN),
             Enqueued::Denied(errno) => Err(errno),
-            Enqueued::Tested(in_the_way) => {
+            Enqueued::Tested(conflicting) => {
                 let free = LockDesc { requested: LockMode::Nl, ..desc };
-                let found = in_the_way.unwrap_or(free);
+                let found = conflicting.unwrap_or(free);
                 let flags = LockFlags::LOCK_CHANGED | echoed(enqueue);
                 self.answer_lock(LockHandle(0), &found, flags, false).await
             }
@@ -243,7 +244,7 @@ impl Target {
         let mut actions = Vec::new();
         let owner = Owner::Export(context.export.handle().0);
         let cancelled = self.locks.cancel(self.now(), owner, handles, &mut actions);
-        self.locks_given_back(&context.export, cancelled);
+        self.locks_cancelled(&context.export, cancelled);
         self.carry_out(actions);
         cancelled
     }

@@ -24,7 +24,7 @@ pub enum ExportState {
     Replaying,
     /// Connected, in the recovery window: all requests replayed, locks follow.
     ReplayingLocks,
-    /// Connected, in the recovery window: done, waits for the others.
+    /// Connected, in the recovery window: done, waits for the other clients.
     Recovered,
     /// Connected.
     Full,
@@ -56,11 +56,12 @@ pub(crate) struct ExportInner {
     /// The client's handle of its import: where callbacks go, and by which a reconnect is known.
     pub(crate) import: ObdHandle,
     pub(crate) reverse: Option<Arc<dyn Channel>>,
-    /// It is new, and its connect is not done: it is nobody else's to connect over, and may go again.
+    /// It is new, and its connect is not done: no other client may connect over it, and it may go
+    /// again.
     pub(crate) is_connecting: bool,
     /// The client is a server, and so is its node.
     pub(crate) is_server: bool,
-    /// It was told that more is durable than there is.
+    /// More was reported to it as durable than there is.
     pub(crate) knows_more: bool,
     pub(crate) last_request: Instant,
     /// Answers that the client may ask for again, one per slot.
@@ -109,7 +110,7 @@ impl Export {
         }
     }
 
-    /// A client in this process: nobody awaits it, so nothing is recorded of it.
+    /// A client in this process: it is not awaited after a restart, so nothing is recorded of it.
     pub(crate) fn local(uuid: Uuid, handle: ObdHandle, state: ExportState) -> Self {
         Self::new(uuid, handle, Self::LOCAL, state)
     }

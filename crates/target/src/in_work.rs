@@ -1,7 +1,7 @@
 //! Requests in work, and what each of them waits for: what operators look at when something is slow.
 //!
-//! While a request is executed, its task knows it: whoever waits for something says so with
-//! [`while_waiting`], without being told which request it works for. Tasks that a request starts beside
+//! While a request is executed, its task knows it: code that waits for something says so with
+//! [`while_waiting`], and need not know which request it works for. Tasks that a request starts beside
 //! itself are not followed. Cost for each request: one small allocation, and a store to it for each wait;
 //! no lock beside that of the export, which is taken anyway.
 
@@ -63,7 +63,7 @@ impl Wait {
     }
 }
 
-/// Where a request is: written by its task, read by whoever looks.
+/// What a request waits for: written by its task, read by the parameter tree.
 #[derive(Clone, Default)]
 pub(crate) struct CurrentWait(Arc<AtomicU8>);
 
@@ -189,7 +189,7 @@ mod tests {
         assert!(work.as_mut().poll(&mut context).is_pending());
         assert!(other.as_mut().poll(&mut context).is_pending());
         assert_eq!((first.wait(), second.wait()), (Wait::Lock, Wait::Bulk));
-        open.send(()).expect("somebody waits");
+        open.send(()).expect("the request waits");
         assert!(matches!(work.as_mut().poll(&mut context), Poll::Ready(Ok(()))));
         assert_eq!((first.wait(), second.wait()), (Wait::Nothing, Wait::Bulk));
         drop(other);

@@ -161,7 +161,7 @@ impl LastRcvd {
         let epoch =
             epoch.ok_or_else(|| StoreError::Corrupt("no transaction numbers".to_owned()))?;
         for (record, _) in self.clients.drain(..) {
-            // What it was answered is nobody's then: [`remove_strays`].
+            // Its reply records then belong to no client: [`remove_strays`].
             let none = std::iter::empty();
             let mut forgotten = remove_client(store, &record.uuid, record.client, none)?;
             transaction.changes.append(&mut forgotten.changes);
@@ -198,8 +198,8 @@ pub(crate) fn put_reply(
     transaction.put(REPLIES, slot_key(client, slot), encode(record));
 }
 
-/// Forgets reply records that belong to no known client: left by a request that was executed
-/// while its client was thrown out.
+/// Forgets reply records that belong to no known client: left by a request that was executed while
+/// its client was evicted.
 pub(crate) fn remove_strays(
     store: &dyn Store,
     known: &[u32],

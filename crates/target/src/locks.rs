@@ -30,8 +30,8 @@ pub struct EnqueueRequest {
 /// A granted lock of the server's own. Dropping it releases it; what was waiting for it is granted
 /// at once.
 ///
-/// Holding one across an await is what it is for. Whoever takes several takes them in the order of
-/// their resource names, or in another order that all operations of the role keep.
+/// Holding one across an await is what it is for. An operation that takes several takes them in the
+/// order of their resource names, or in another order that all operations of the role keep.
 pub struct LockGuard {
     target: Arc<Target>,
     resource: ResourceName,
@@ -42,10 +42,11 @@ pub struct LockGuard {
 }
 
 impl Target {
-    /// Takes a lock for the server itself: calls back who is in the way, waits until all have let
-    /// go. A client that does not is evicted after [`crate::Timeouts::lock_callback`], so this ends.
+    /// Takes a lock for the server itself: revokes the conflicting locks and waits until all are
+    /// cancelled. A client that does not cancel is evicted after [`crate::Timeouts::lock_callback`],
+    /// so this ends.
     ///
-    /// No RPC and no wait if nobody is in the way.
+    /// No RPC and no wait if no lock conflicts.
     ///
     /// # Errors
     /// [`Errno::EAGAIN`] only for policies that refuse (a group lock); [`Errno::ESHUTDOWN`] if the
@@ -85,7 +86,7 @@ impl Target {
         self.lock(resource, Policy::extent(extent), mode).await
     }
 
-    /// Takes a lock if nobody is in the way; disturbs nobody otherwise.
+    /// Takes a lock if none conflicts; revokes nothing.
     #[must_use]
     pub fn try_lock(
         self: &Arc<Self>,
@@ -111,8 +112,8 @@ impl Target {
         }
     }
 
-    /// As [`Target::lock`], with flags: `AST_DISCARD_DATA` tells holders to throw their dirty data
-    /// away, because the object is going.
+    /// As [`Target::lock`], with flags: `AST_DISCARD_DATA` asks holders to discard their dirty
+    /// data, because the object is about to be destroyed.
     ///
     /// # Errors
     /// As [`Target::lock`].
@@ -203,7 +204,7 @@ impl LockGuard {
         self.policy
     }
 
-    /// Weakens the lock, so that others may share it.
+    /// Weakens the lock, so that compatible ones can be granted.
     ///
     /// # Errors
     /// [`Errno::EINVAL`] if `mode` is stronger than what is held.
@@ -290,7 +291,7 @@ fn local(
     Enqueue { resource, policy, mode, flags, owner: Owner::Local, remote_handle, spares: None }
 }
 
-/// A lock as the reply to an enqueue tells it.
+/// A lock as the reply to an enqueue describes it.
 pub(crate) fn lock_reply(
     handle: LockHandle,
     desc: &LockDesc,

@@ -16,7 +16,7 @@ pub(crate) struct RateLimitedWarning {
 }
 
 impl RateLimitedWarning {
-    /// Writes the line, which is told how many were left out before it; or leaves it out.
+    /// Writes the line, which gets the count of lines left out before it; or leaves it out.
     pub(crate) fn warn(&self, now: Instant, line: impl FnOnce(u64)) {
         let next = self.next.load(Ordering::Relaxed);
         let after = (now + PAUSE).0;

@@ -189,8 +189,8 @@ impl Target {
         Ok(target)
     }
 
-    /// Stops: clients are let go and awaited when the target starts again. Everything applied is
-    /// durable afterwards.
+    /// Stops: clients stay recorded and are awaited when the target starts again. Everything
+    /// applied is durable afterwards.
     ///
     /// # Errors
     /// [`Errno::EIO`] if the store failed.
@@ -216,12 +216,12 @@ impl Target {
         self.offer.lock().clone()
     }
 
-    /// Changes that, for whoever connects from now on, anew or again.
+    /// Changes that, for clients that connect from now on, anew or again.
     pub fn change_offer(&self, change: impl FnOnce(&mut ConnectOffer)) {
         change(&mut self.offer.lock());
     }
 
-    /// What it was told when it started.
+    /// What it was started with.
     #[must_use]
     pub fn config(&self) -> &TargetConfig {
         &self.config
@@ -326,7 +326,7 @@ impl Target {
         Ok(transno)
     }
 
-    /// Applies a change of the server's own: nobody will ask for its answer again.
+    /// Applies a change of the server's own: no client will ask for its answer again.
     ///
     /// # Errors
     /// Those of [`Store::apply`]; then nothing was changed.

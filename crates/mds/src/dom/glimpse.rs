@@ -12,7 +12,7 @@ use crate::{Mdt, locks};
 
 impl Mdt {
     /// What goes with a lock that has the DOM bit: the size of what is on the MDT. Empty for an inode
-    /// that has gone: whoever reads it will see that.
+    /// that has gone: the client that reads it will see that.
     pub(crate) fn data_value(&self, fid: Fid) -> Result<Bytes, Errno> {
         if !fid.is_namespace() {
             return Err(Errno::EINVAL);
@@ -24,9 +24,9 @@ impl Mdt {
         }
     }
 
-    /// An enqueue that has an intent and does not say which: a client wants to know size and times of
-    /// a file on the MDT. It takes the lock if nobody is in the way; if somebody is, who may know
-    /// better is asked, and the answer is the value alone (`mdt_glimpse_enqueue`).
+    /// An enqueue that has an intent and does not name it: a client wants to know size and times of a
+    /// file on the MDT. It is granted the lock if none conflicts; otherwise the holders, who may know
+    /// better, are asked, and the answer is the value alone (`mdt_glimpse_enqueue`).
     pub(crate) async fn glimpse(
         &self,
         context: &Context,
@@ -46,7 +46,7 @@ impl Mdt {
             let reply = locks::hand_over(context, lock, enqueue)?;
             return Ok(answer(0, reply, value));
         }
-        // Asked for ahead of use: whoever really needs the size will ask again.
+        // Asked for ahead of use: a client that really needs the size will ask again.
         let value = match enqueue.flags.contains(LockFlags::BLOCK_NOWAIT) {
             true => brw.value(fid)?,
             false => brw.glimpsed(target, enqueue.resource, fid).await?,

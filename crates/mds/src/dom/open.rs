@@ -24,7 +24,7 @@ const PAGE_BITS_MIN: u8 = 12;
 /// That of the largest page of any client, for a client that has not said how large its own are.
 const PAGE_BITS_MAX: u8 = 16;
 
-/// Logarithm of a client's pages, which it tells when it connects; 0 if it has not.
+/// Logarithm of a client's pages, which it sends when it connects; 0 if it has not.
 #[derive(Default)]
 pub(crate) struct PageBits(pub(crate) AtomicU8);
 
@@ -115,8 +115,8 @@ impl Mdt {
             || context.has2(ConnectFlags2::OWN_NAMES) && held.iter().all(has_none_of_bytes)
     }
 
-    /// Takes as much as is free of what helps: disturbs nobody. Nothing is worth it that has neither
-    /// data nor layout.
+    /// Takes those of the useful bits that are free: revokes nothing. Nothing is worth a lock that
+    /// has neither data nor layout.
     pub(crate) fn dom_open_lock(
         &self,
         context: &Context,
@@ -222,8 +222,8 @@ mod tests {
 
     #[test]
     fn a_tail_starts_at_a_page_of_the_client_and_of_ours() {
-        for (told, bytes) in [(0, 65536), (12, 4096), (16, 65536), (9, 4096), (255, 65536)] {
-            assert_eq!(PageBits(AtomicU8::new(told)).page_bytes(), bytes, "{told}");
+        for (sent, bytes) in [(0, 65536), (12, 4096), (16, 65536), (9, 4096), (255, 65536)] {
+            assert_eq!(PageBits(AtomicU8::new(sent)).page_bytes(), bytes, "{sent}");
         }
     }
 

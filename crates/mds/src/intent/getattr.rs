@@ -30,8 +30,9 @@ impl Mdt {
         let asked = &request.mdt_body;
         let name = request.name.as_ref().map_or(&b""[..], |name| name.as_bytes());
         let executed = Disposition::IT_EXECD | Disposition::LOOKUP_EXECD;
-        // Sent again, and the lock was given: what the name stood for is known. Whoever moves the name now may
-        // hold it and wait for this very lock, which the client cannot give back before it hears of it.
+        // Sent again, and the lock was granted: what the name stood for is known. An operation that moves the
+        // name now may hold it and wait for this very lock, which the client cannot cancel before it has the
+        // answer.
         if let Some(lock) = context.held_lock(enqueue) {
             let fid = lock.desc.resource.name.fid();
             let disposition = executed | Disposition::LOOKUP_POS;

@@ -31,8 +31,9 @@ impl Mdt {
         enqueue: &EnqueueRequest,
     ) -> Result<Outcome, Errno> {
         let fid = enqueue.resource.fid();
-        // Sent again, and the lock was given: the objects are made. Whoever makes more now may hold the inode
-        // and wait for this very lock, which the client cannot give back before it hears of it.
+        // Sent again, and the lock was granted: the objects are made. An operation that makes more now may
+        // hold the inode and wait for this very lock, which the client cannot cancel before it has the
+        // answer.
         let held = context.held_lock(enqueue);
         let mut changed = None;
         match request.layout_intent.op {
@@ -64,7 +65,7 @@ impl Mdt {
                 Some(context.target.lock(enqueue.resource, enqueue.policy, mode).await?)
             }
         };
-        // A file that has gone has no layout; the lock tells the client that this stays so.
+        // A file that has gone has no layout; the lock guarantees the client that this stays so.
         let dlm_lvb = match self.inode(fid) {
             Ok(inode) => self.layout(&inode)?.unwrap_or_default(),
             Err(Errno::ENOENT) => Bytes::new(),
@@ -80,8 +81,8 @@ impl Mdt {
         Ok(Outcome::ok(reply))
     }
 
-    /// Gives a file the objects that it needs to be written as far as the intent says. The lock, if
-    /// the layout changed: nobody else holds one.
+    /// Gives a file the objects that it needs to be written as far as the intent says. Returns the
+    /// lock, if the layout changed: no other client holds one.
     async fn place(
         &self,
         context: &Context,
@@ -117,8 +118,8 @@ impl Mdt {
             }
         };
         let target = &context.target;
-        // Not in one lock with the layout's, which the client gets: a lock on attributes that others
-        // share while they are changed would keep nothing from getting old.
+        // Not in one lock with the layout's, which the client gets: a lock on attributes that is
+        // shared while they are changed would not keep them current.
         let _attributes = target.lock_inode(fid, InodeBits::UPDATE, LockMode::Ex).await?;
         let lock = target.lock_inode(fid, InodeBits::LAYOUT, LockMode::Ex).await?;
         let made = target.transact_with(context, ReplyRecording::Done, |_| {

@@ -40,7 +40,7 @@ pub(super) struct Opening<'a> {
 /// The head that says that no bytes of the file come with the answer.
 const NO_DATA: [u8; 16] = [0; 16];
 
-/// How far an open has got: told to the client even if it fails.
+/// How far an open has got: reported to the client even if it fails.
 #[derive(Default)]
 pub(super) struct Progress {
     pub(super) disposition: Disposition,
@@ -191,7 +191,7 @@ impl Mdt {
         if self.find(parent.fid, &name)?.is_none() {
             return self.open_new(context, opening, &name, progress).await;
         }
-        // Somebody was faster: it is an open of what is there.
+        // Another client was faster: it is an open of what is there.
         drop(held);
         progress.disposition = progress.disposition.without(Disposition::LOOKUP_NEG);
         Box::pin(self.open_by_name(context, opening, progress)).await
@@ -224,11 +224,12 @@ impl Mdt {
         let was_known_empty =
             flags.contains(OpenFlags::WRITE) && self.known_empty.remove(inode.fid);
         if was_known_empty {
-            // Whoever was told that the file is empty must ask again, once it can be written.
+            // A client to which the file was reported as empty must ask again, once it can be
+            // written.
             let target = &context.target;
             drop(target.lock_inode(inode.fid, InodeBits::UPDATE, LockMode::Ex).await?);
         }
-        self.take_back_kept(&context.target, inode.fid, flags).await?;
+        self.close_kept(&context.target, inode.fid, flags).await?;
         let data = self.dom_open_of(context, opening, inode.fid, layout.as_ref());
         let guard = self.lock_of_open(context, opening, inode, data, InodeBits(0)).await?;
         if inode.is_regular() {
@@ -247,9 +248,10 @@ impl Mdt {
         give_lock(context, opening, guard, progress)
     }
 
-    /// Nobody may execute what is written, nor write what is executed: clients that only keep the file open
-    /// in the other way close it, so that those are refused alone who meet somebody.
-    pub(crate) async fn take_back_kept(
+    /// A file that is open for writing is not executed, nor the other way round: clients that only keep the
+    /// file open in the conflicting way close it, so that an open is refused only where one is really in
+    /// use.
+    pub(crate) async fn close_kept(
         &self,
         target: &Arc<Target>,
         fid: Fid,
@@ -261,8 +263,8 @@ impl Mdt {
         Ok(())
     }
 
-    /// Opens a file for writing that has no objects yet: it gets them now. Who has cached that it
-    /// has none gives that back first; no lock goes to the client.
+    /// Opens a file for writing that has no objects yet: it gets them now. Clients that have cached
+    /// that it has none lose that lock first; no lock goes to the client.
     async fn open_and_place(
         &self,
         context: &Context,

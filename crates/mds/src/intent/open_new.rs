@@ -16,8 +16,8 @@ use crate::orphans::{ORPHANS, fid_key};
 use crate::placement::ReservedObjects;
 use crate::{Mdt, locks};
 
-/// What is told of a new file. It had no name, also where it gets none: the client's kernel panics at
-/// a file that is new and was there.
+/// What an answer says of a new file. It had no name, also where it gets none: the client's kernel
+/// panics at a file that is new and was there.
 fn of_new(context: &Context, layout: Option<&Bytes>) -> Disposition {
     let new = Disposition::LOOKUP_NEG | Disposition::OPEN_CREATE | Disposition::OPEN_OPEN;
     new | of_layout(context, layout)
@@ -100,7 +100,7 @@ impl Mdt {
         self.finish_new(context, opening, &inode, layout, progress).await
     }
 
-    /// After the transaction: nobody else knows the inode, so its lock is free.
+    /// After the transaction: no other client knows the inode, so its lock is free.
     async fn finish_new(
         &self,
         context: &Context,

@@ -48,8 +48,8 @@ impl Mdt {
         answer(context, progress, result)
     }
 
-    /// An open from before a restart, or of a client's that lost its connection: the file is known
-    /// by its FID, nobody asks for permission again. If it is not there, its creation was lost too.
+    /// An open from before a restart, or of a client that lost its connection: the file is known by
+    /// its FID, permission is not checked again. If it is not there, its creation was lost too.
     pub(super) async fn replay_open(
         &self,
         context: &Context,

@@ -1,6 +1,6 @@
 //! Taking objects for files: from the OSTs that a choice names, in its order, until there are enough.
 //!
-//! What was taken in vain goes back to the pools it came from.
+//! Objects reserved in vain return to the pools that they came from.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,16 +15,16 @@ use sheen_types::{Errno, Fid, Instant};
 
 use super::{Ost, Placement, ReservedObjects, race};
 
-/// How long a create waits for objects before it answers that there is no space. While an OST recovers it
-/// waits on: that ends with the OST's recovery window, and is no lack of space. It is bounded, for others wait for
-/// the directory meanwhile.
+/// How long a create waits for objects before it answers that there is no space. While an OST recovers it waits
+/// on: that ends with the OST's recovery window, and is no lack of space. It is bounded, for other operations wait
+/// for the directory meanwhile.
 const PATIENCE: Duration = Duration::from_secs(20);
 /// How often it looks whether an OST is back: one that was only disconnected announces nothing.
 const LOOK: Duration = Duration::from_secs(1);
 /// How soon it tries again where some OST can be used.
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
-/// How often a file goes round the OSTs that work, where others were to hold several stripes each
-/// and cannot.
+/// How often a file goes round the OSTs that work, where other OSTs were to hold several stripes
+/// each and cannot.
 const PASSES: usize = 3;
 
 /// Objects by their OST and number.
@@ -82,7 +82,7 @@ impl Placement {
         end: u64,
     ) -> Result<ReservedObjects, Errno> {
         let deadline = world.clock.now() + PATIENCE;
-        // What was taken for one part is given back if there is nothing for the next.
+        // Objects reserved for one part are returned if there are none for the next.
         let mut reserved = ReservedObjects::new(Vec::new(), Bytes::new());
         for part in stored.lacking(end) {
             let Some(striping) = stored.striping(part) else { continue };
@@ -116,7 +116,7 @@ impl Placement {
                 return Err(Errno::ENOSPC);
             }
             // One that came back since it was tried is tried again soon. Not at once: one that could be used all
-            // the time, and was not taken because others are wanted, too, says nothing.
+            // the time, and was not taken because the file wants other OSTs, too, has no news.
             let has_usable = osts.iter().any(|ost| ost.is_usable());
             let look = if has_usable { LOOK_AGAIN } else { LOOK };
             race::race(filled, clock.sleep_until(deadline.min(now + look))).await;
@@ -191,11 +191,11 @@ impl Placement {
     /// Takes objects in the order of a choice; fewer than are wanted if OSTs have none.
     async fn take_all(&self, world: &World, deadline: Instant, choice: &Choice) -> Objects {
         let mut reserved = ReservedObjects::new(Vec::with_capacity(choice.wanted), Bytes::new());
-        let (best, others) = choice.order.split_at(choice.preferred.min(choice.order.len()));
+        let (best, rest) = choice.order.split_at(choice.preferred.min(choice.order.len()));
         for _ in 0..choice.per_ost {
             self.take_round(world, deadline, best, choice.wanted, &mut reserved).await;
         }
-        self.take_round(world, deadline, others, choice.wanted, &mut reserved).await;
+        self.take_round(world, deadline, rest, choice.wanted, &mut reserved).await;
         let more = if choice.per_ost > 1 { choice.per_ost * PASSES } else { 0 };
         for _ in 0..more {
             let before = reserved.count();

@@ -148,7 +148,7 @@ impl Placement {
         self.all().iter().map(|ost| ost.view()).collect()
     }
 
-    /// Recovery has ended: objects that nobody replayed a use of may be removed.
+    /// Recovery has ended: objects whose use was not replayed may be removed.
     pub(crate) fn recovered(&self) {
         self.recovered.store(true, Ordering::Release);
         for ost in self.all().iter() {
@@ -157,7 +157,7 @@ impl Placement {
     }
 
     /// Blocks, free blocks and available blocks of all OSTs, of `block` bytes each; `None` if no
-    /// OST has told.
+    /// OST has answered.
     pub(crate) fn space(&self, block: u64) -> Option<(u64, u64, u64)> {
         let mut total = None;
         let osts = self.all();

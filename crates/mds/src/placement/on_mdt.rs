@@ -12,8 +12,8 @@ use sheen_types::{Errno, Instant};
 const BELIEVED: Duration = Duration::from_secs(10);
 const MIB: u64 = 1 << 20;
 
-/// See the module's documentation. Costs a lock that nobody holds for long; and a look at the space every
-/// ten seconds, if there is a threshold.
+/// See the module's documentation. Costs a lock that is never held for long; and a look at the space
+/// every ten seconds, if there is a threshold.
 #[derive(Debug, Default)]
 pub(crate) struct OnMdt(Mutex<OnMdtState>);
 

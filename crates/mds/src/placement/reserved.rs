@@ -71,7 +71,7 @@ impl Drop for ReservedObjects {
         if !*self.is_recorded.get_mut() {
             // The last first, so that a pool's counter can step back.
             for (ost, id) in self.objects.iter().rev() {
-                ost.give_back(*id);
+                ost.return_object(*id);
             }
         }
     }

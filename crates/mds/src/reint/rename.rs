@@ -205,8 +205,8 @@ fn is_directory(child: Child) -> bool {
     child.kind == sheen_store::FileKind::Directory
 }
 
-/// Both directories, then both inodes. Nobody else on this server locks these inodes for change
-/// meanwhile, and changes of directories share, so the order matters to no one.
+/// Both directories, then both inodes. No other operation on this server locks these inodes for
+/// change meanwhile, and changes of directories share, so the order is free.
 async fn lock_all(context: &Context, moved: &Rename) -> Result<Vec<LockGuard>, Errno> {
     let mut guards = vec![locks::change_directory(context, moved.from.fid).await?];
     if moved.from.fid != moved.to.fid {

@@ -189,7 +189,7 @@ fn a_client_with_several_replays_takes_no_turn_of_another() {
 }
 
 #[test]
-fn a_lock_is_told_again_only_in_recovery() {
+fn a_lock_is_replayed_only_in_recovery() {
     let world = TestWorld::new(205);
     world.clone().run(async move {
         let (node, _) = start(&world, &manual_store()).await;
@@ -260,7 +260,7 @@ fn behind_the_last_number_nothing_is_changed() {
 }
 
 #[test]
-fn numbers_of_clients_begin_anew_and_are_nobody_elses() {
+fn numbers_of_clients_begin_anew_and_are_never_shared() {
     let world = TestWorld::new(207);
     world.clone().run(async move {
         let store = manual_store();
