@@ -23,7 +23,7 @@ pub(crate) struct Plan {
     pub(crate) split: Option<(u32, Extent)>,
     /// The existing lock that the new one became part of; `None`: it stands for itself.
     pub(crate) merged_into: Option<u32>,
-    /// Bytes became free or more weakly locked, so somebody may be granted.
+    /// Bytes became free or more weakly locked, so a waiting lock may be granted.
     pub(crate) freed: bool,
 }
 

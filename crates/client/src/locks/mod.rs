@@ -318,7 +318,7 @@ impl LockSpace {
         unused.retain(|lock| self.goes_before_replay(&lock.desc));
         let handles: Vec<LockHandle> = unused.iter().map(|lock| lock.handle).collect();
         let mut actions = Vec::new();
-        self.namespace.drop_untold(&handles, &mut actions);
+        self.namespace.drop_unreplayed(&handles, &mut actions);
         // Nothing is sent: it is dropped with the last of the tasks.
         let (done, dropped) = oneshot::channel::<()>();
         let done = Arc::new(done);

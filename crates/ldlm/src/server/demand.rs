@@ -1,12 +1,12 @@
-//! What others were seen to want of an object before their locks were called back.
+//! What other clients were seen to want of an object before their locks were revoked.
 //!
-//! Lustre's server grows a lock as far as nothing is granted or waits. A lock that was just called back is
+//! Lustre's server grows a lock as far as nothing is granted or waits. A lock that was just revoked is
 //! neither, though its holder will ask again for the bytes behind those that it wrote: two writers of two
 //! parts of a file take the whole object from each other until both happen to wait at once. So the asked
-//! extents of locks that are called back are remembered for a while, and nobody else's lock grows over
+//! extents of locks that are revoked are remembered for a while, and no other client's lock grows over
 //! them.
 //!
-//! Costs: nothing on an object that nobody took anything from; else [`DEMANDS_MAX`] comparisons for each lock.
+//! Costs: nothing on an object of which no lock was revoked; else [`DEMANDS_MAX`] comparisons for each lock.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use sheen_types::{Extent, Instant, LockMode};
 
 /// How many an object remembers, the newest ones.
 const DEMANDS_MAX: usize = 32;
-/// How long: whoever has not come back by then is likely done.
+/// How long: a client that has not come back by then is likely done.
 const MEMORY: Duration = Duration::from_secs(5);
 
 #[derive(Clone, Copy, Debug)]
@@ -30,7 +30,7 @@ struct Demand {
 pub(super) struct RecentDemand(Vec<Demand>);
 
 impl RecentDemand {
-    /// A lock is called back: what its holder had asked for is wanted.
+    /// A lock is revoked: what its holder had asked for is in demand.
     pub(super) fn note(&mut self, now: Instant, export: u64, mode: LockMode, asked: Extent) {
         let demand = Demand { export, mode, asked, until: now + MEMORY };
         self.0.retain(|old| old.until > now && !(old.export == export && old.asked == asked));
@@ -40,8 +40,8 @@ impl RecentDemand {
         self.0.push(demand);
     }
 
-    /// `extent`, the growth of what `export` asked for, without what others want. Downwards nothing is
-    /// left of it if somebody else was there: writers go up.
+    /// `extent`, the growth of what `export` asked for, without what other clients want. Downwards
+    /// nothing is left of it if another client was there: writers go up.
     pub(super) fn limit(
         &self,
         now: Instant,

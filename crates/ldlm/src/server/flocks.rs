@@ -1,7 +1,9 @@
-//! The flocks of one resource by their owners, so that nobody is searched for among the locks of others.
+//! The flocks of one resource by their owners, so that no owner's flocks are searched for among those of
+//! other owners.
 //!
 //! What always holds: a granted flock is in `held`; one that waits is in `waiting` of its owner, and in
-//! `blocked` under an owner that has granted locks in its way, or under nobody if it was not looked at yet.
+//! `blocked` under an owner that has conflicting granted locks, or under `None` if it was not looked at
+//! yet.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -27,7 +29,7 @@ pub(super) struct Flocks {
     blocked: BTreeMap<Option<FlockOwner>, BTreeSet<(u64, u32)>>,
     /// How many of a client's flocks wait.
     of_client: BTreeMap<Owner, usize>,
-    /// Owners that have let go of something since waiting flocks were looked at.
+    /// Owners that have released something since waiting flocks were looked at.
     freed: BTreeSet<FlockOwner>,
     arrivals: u64,
 }
@@ -126,7 +128,7 @@ impl Flocks {
         slots.into_iter().map(|(_, slot)| slot).collect()
     }
 
-    /// Whether somebody has let go of something that others wait for.
+    /// Whether an owner has released something that another one waits for.
     pub(super) fn is_changed(&self) -> bool {
         !self.freed.is_empty()
     }

@@ -17,7 +17,7 @@ use crate::{LockDesc, LockFlags, LockKind, Owner, Policy};
 
 /// No slot, no resource.
 pub(super) const NONE: u32 = u32::MAX;
-/// So many locks that one export calls by the same handle are told apart.
+/// So many locks that one export calls by the same handle are kept apart.
 const ALIKE_MAX: usize = 8;
 /// Empty groups that a resource keeps for reuse.
 const SPARE_GROUPS: usize = 4;
@@ -45,7 +45,7 @@ pub(super) struct Lock {
     pub(super) flags: LockFlags,
     /// See [`LockRequest::spares`].
     spares: Option<u64>,
-    /// Somebody waits for this lock and its holder has been told, or will be with the grant.
+    /// Another lock waits for this one and its holder has been informed, or will be with the grant.
     pub(super) blocked: bool,
     /// Its dirty data is not worth writing.
     pub(super) discard: bool,
@@ -72,7 +72,7 @@ pub(super) struct LockRequest {
 /// The locks of one export.
 #[derive(Clone, Copy, Debug)]
 struct ExportLocks {
-    /// The newest, which leads to the others.
+    /// The newest, which leads to the older ones.
     first: u32,
     count: u32,
     /// Those of them that are flocks.
@@ -106,7 +106,7 @@ pub(super) struct Resource {
     pub(super) flocks: Option<Box<Flocks>>,
     /// In order of arrival, group locks first.
     pub(super) waiting: Vec<u32>,
-    /// What locks were called back from.
+    /// What revoked locks had been asked for.
     pub(super) demand: RecentDemand,
     /// Granted and waiting locks.
     pub(super) locks: u32,
@@ -425,7 +425,7 @@ impl Shard {
         }
     }
 
-    /// Puts a lock into the queue: group locks before all others, those of a group together.
+    /// Puts a lock into the queue: group locks before all other locks, those of a group together.
     pub(super) fn queue(&mut self, slot: u32) {
         let lock = &self.locks[slot as usize];
         let resource = &self.resources[lock.resource as usize];
@@ -435,11 +435,11 @@ impl Shard {
                 let other = &self.locks[other as usize];
                 other.requested == LockMode::Group && other.policy.gid() == gid
             });
-            let others = resource
+            let newer = resource
                 .waiting
                 .iter()
                 .position(|&other| self.locks[other as usize].requested != LockMode::Group);
-            mate.map(|at| at + 1).or(others).unwrap_or(resource.waiting.len())
+            mate.map(|at| at + 1).or(newer).unwrap_or(resource.waiting.len())
         } else {
             resource.waiting.len()
         };

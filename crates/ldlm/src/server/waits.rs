@@ -1,8 +1,9 @@
 //! Who waits for whom with flocks, over all shards: finds circles.
 //!
-//! Of those in a flock's way one is noted at a time, as Linux and Lustre do: when that one lets go, the flock
-//! is looked at again and waits for another. So what is kept and compared does not grow with the locks of
-//! others, and a circle is found at the latest when nobody outside of it is in the way any more.
+//! Of the locks that conflict with a flock one is noted at a time, as Linux and Lustre do: when that one is
+//! released, the flock is looked at again and waits for another. So what is kept and compared does not grow
+//! with the locks of other owners, and a circle is found at the latest when no owner outside of it conflicts
+//! any more.
 //!
 //! A leaf lock: taken with a shard's mutex held, and only when a flock has to wait, is granted
 //! after waiting, or goes. Ordered maps, because owners' numbers are the peer's choice.
