@@ -1,11 +1,11 @@
 //! Durability: one thread takes groups down, those who wait share them.
 //!
 //! A group goes down when it is full, a second old, or asked for. [`Committer::run`] is the only
-//! writer of the engine: rotate, write and sync one batch, retire, tell. While it works the next
-//! group fills; only if that one overfills, too, do those who apply wait.
+//! writer of the engine: rotate, write and sync one batch, retire, notify. While it works the next
+//! group fills; only if that one overfills, too, do callers of `apply` wait.
 //!
 //! If a batch fails, its durability is unknown: the group stays visible in memory, the store
-//! refuses every further change, and the reason is told to all who ask.
+//! refuses every further change, and every later caller gets the reason.
 //!
 //! Lock order: `state` alone; `rounds` alone. Neither is held while the disk works.
 
@@ -105,7 +105,7 @@ impl Committer {
         tracing::error!(%error, "store");
         let is_first = self.failed.set(error.clone()).is_ok();
         {
-            // Under the lock, so that nobody is between looking and waiting.
+            // Under the lock, so that no thread is between looking and waiting.
             let _state = self.state.lock();
             self.done.notify_all();
         }
@@ -208,8 +208,8 @@ impl Committer {
     /// `reap` once that is durable.
     pub(crate) fn run(&self, core: &Core, reap: &std::sync::mpsc::Sender<Vec<Name>>) {
         while let Some(last_time) = self.wait_for_work(core) {
-            // An engine that panics (on a full disk, say) is a commit that failed: whoever waits for
-            // it must hear of it.
+            // An engine that panics (on a full disk, say) is a commit that failed: the callers that
+            // wait for it must get the error.
             let commit = AssertUnwindSafe(|| self.commit_group(core, reap));
             let panicked = |_| Err(StoreError::Io("the engine panicked".to_owned()));
             if let Err(error) = catch_unwind(commit).unwrap_or_else(panicked) {
@@ -282,7 +282,7 @@ impl Committer {
             hook(Ok(group.last));
         }
         {
-            // Under the lock, so that nobody is between looking and waiting.
+            // Under the lock, so that no thread is between looking and waiting.
             let _state = self.state.lock();
             self.committed.store(group.last.0, Ordering::Release);
             self.done.notify_all();

@@ -1,7 +1,7 @@
 //! fjall as this store uses it: two keyspaces and a counter, one writer, atomic synced batches.
 //!
 //! Each batch begins with its number, in every keyspace, and ends with the store's sequence and a
-//! checksum: by these [`inspect`] tells whether all is there before fjall is let at it. After each
+//! checksum: by these [`inspect`] knows whether all is there before fjall opens it. After each
 //! batch the store's [`Mark`] is written, one `pwrite`: with fjall's writes (of 8 KiB each) and its
 //! `fdatasync` these are all the system calls of a commit.
 //!
@@ -58,7 +58,7 @@ pub(crate) struct Engine {
     faults: Arc<Faults>,
 }
 
-/// A batch with the checksum that [`journal`] tells a whole one by.
+/// A batch with the checksum by which [`journal`] recognizes a whole one.
 struct Batch {
     batch: OwnedWriteBatch,
     checksum: Checksum,
@@ -92,7 +92,7 @@ pub(crate) struct Opened {
     pub(crate) boot: u64,
     /// Bytes of data files, if the store was closed properly.
     pub(crate) data_bytes: Option<u64>,
-    /// Nothing tells whether commits were lost.
+    /// Nothing shows whether commits were lost.
     pub(crate) lacks_mark: bool,
 }
 

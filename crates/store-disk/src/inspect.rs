@@ -6,9 +6,9 @@
 //!
 //! Every batch writes its number ([`Commit`]) to all three keyspaces. The journals hold the numbers
 //! from some first to some last without a gap, and the tables of each keyspace all up to some
-//! number; together they must reach as far in each keyspace, and as far as the [`Mark`] tells.
+//! number; together they must reach as far in each keyspace, and as far as the [`Mark`] records.
 //! Losing power takes batches from the end of the newest journal only, and only such as the mark
-//! cannot tell. Anything else is refused by name.
+//! does not record. Anything else is refused by name.
 
 use std::path::{Path, PathBuf};
 
@@ -142,7 +142,7 @@ pub(crate) fn with_way_out(error: DiskError) -> DiskError {
     }
 }
 
-/// Refuses an engine that has less than the mark tells.
+/// Refuses an engine that has less than the mark records.
 fn check_mark(dir: &Path, found: Durable, mark: Durable) -> Result<(), DiskError> {
     if found.commit < mark.commit {
         return Err(DiskError::Missing {
@@ -151,8 +151,8 @@ fn check_mark(dir: &Path, found: Durable, mark: Durable) -> Result<(), DiskError
             had: mark.sequence,
         });
     }
-    let told = found.commit == mark.commit && mark.number != 0 && found.number != 0;
-    if told && (found.number, found.sequence) != (mark.number, mark.sequence) {
+    let is_comparable = found.commit == mark.commit && mark.number != 0 && found.number != 0;
+    if is_comparable && (found.number, found.sequence) != (mark.number, mark.sequence) {
         let why = format!("the newest batch is not the one that was written; {WAY_BACK}");
         return Err(DiskError::Damaged { path: dir.join("engine"), why });
     }

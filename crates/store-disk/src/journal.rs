@@ -5,7 +5,7 @@
 //! together, though that batch, too, was never durable. So before fjall looks, the journals are
 //! read here; behind its last whole batch the newest one is cut, and what is cut is kept beside.
 //!
-//! What tells a whole batch is our own checksum: the last item of each batch is the store's
+//! A whole batch is recognized by our own checksum: the last item of each batch is the store's
 //! sequence with a CRC over all items ([`Checksum`]). Its first item is its [`Commit`]: a number
 //! that rises by one, so that a batch, or a journal, that is gone from the middle is missed. A
 //! whole batch *behind* a broken one means that durable bytes went bad, and so does anything broken
@@ -248,7 +248,7 @@ pub(crate) struct JournalTail {
     pub(crate) sequence: Option<u64>,
 }
 
-/// Reads the journal at `path`: tells `see` of each whole batch at its beginning, and returns what
+/// Reads the journal at `path`: calls `see` for each whole batch at its beginning, and returns what
 /// follows them.
 pub(crate) fn read(
     path: &Path,
@@ -296,7 +296,7 @@ fn rest(reader: &mut impl Read, at: u64) -> io::Result<JournalTail> {
     Ok(JournalTail { at, bytes: rest.len() as u64, batch_behind, sequence: sequence_in(&rest) })
 }
 
-/// The highest sequence that a seal in `bytes` tells, whether or not its batch is whole.
+/// The highest sequence that a seal in `bytes` records, whether or not its batch is whole.
 fn sequence_in(bytes: &[u8]) -> Option<u64> {
     let mut head = (SEQUENCE.len() as u16).to_le_bytes().to_vec();
     head.extend((SEAL_BYTES as u32).to_le_bytes());

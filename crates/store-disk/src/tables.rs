@@ -1,8 +1,8 @@
 //! fjall's tables, as this store reads them without fjall: nothing is changed, and nothing is
 //! believed that has no checksum.
 //!
-//! Each keyspace has a directory. Its file `current` names the manifest `v<n>` and tells the
-//! XXH3 of it; the manifest lists the tables. A table is an archive (`sfa`) of blocks, each with a
+//! Each keyspace has a directory. Its file `current` names the manifest `v<n>` and holds the XXH3
+//! of it; the manifest lists the tables. A table is an archive (`sfa`) of blocks, each with a
 //! checksum; the table of contents at its end has one, too.
 
 use std::{
@@ -107,7 +107,7 @@ fn byte(reader: &mut impl Read) -> io::Result<u8> {
 }
 
 impl ListedTable {
-    /// Checks that the table is there and whole as far as its end tells; its blocks are checked
+    /// Checks that the table is there and whole as far as its end shows; its blocks are checked
     /// when they are read. Without this a table of contents gone bad could ask for any memory.
     pub(crate) fn check(&self) -> Result<(), DiskError> {
         let path = &self.path;

@@ -129,8 +129,8 @@ impl Usage {
     }
 }
 
-/// Whether a transaction adds objects, names or extended attributes and frees nothing. Records
-/// that are put over others may always be.
+/// Whether a transaction adds objects, names or extended attributes and frees nothing. Records that
+/// replace older ones are always accepted.
 fn grows(transaction: &Transaction) -> bool {
     let mut grows = false;
     for change in &transaction.changes {

@@ -1,6 +1,6 @@
 //! kill -9 at any moment: what is left is a run of transactions, and all data that was written.
 //!
-//! This binary starts itself as a child that lives a story from a seed and tells each deed on a
+//! This binary starts itself as a child that lives a story from a seed and reports each deed on a
 //! pipe; the parent kills it at a random moment, opens the store, compares, and goes on from there.
 //! `SHEEN_LONG=1` kills a thousand times.
 
@@ -35,7 +35,7 @@ const CHILD: &str = "SHEEN_STORE_KILL_CHILD";
 const CROWD: &str = "SHEEN_STORE_KILL_CROWD";
 
 /// One line, in one system call, to the parent.
-fn tell(line: &str) {
+fn report(line: &str) {
     let _dead_parent = std::io::stdout().lock().write_all(format!("{line}\n").as_bytes());
 }
 
@@ -48,19 +48,19 @@ fn child() {
     let store = StoreDisk::open(Path::new(dir), &OpenOptions::default()).expect("open works");
     store.on_commit(Box::new(|committed| {
         let sequence = committed.expect("commits work");
-        tell(&format!("SHEEN committed {}", sequence.0));
+        report(&format!("SHEEN committed {}", sequence.0));
     }));
     loop {
         let deed = deed(&mut numbers);
         perform(&store, &deed);
         if matches!(deed, Deed::Commit) {
-            tell(&format!("SHEEN committed {}", store.committed().0));
+            report(&format!("SHEEN committed {}", store.committed().0));
         }
-        tell("SHEEN deed");
+        report("SHEEN deed");
     }
 }
 
-/// What the child told before it died.
+/// What the child reported before it died.
 #[derive(Default)]
 struct Reported {
     deeds: usize,
@@ -80,13 +80,13 @@ fn start(name: &str, variable: &str, value: String) -> Child {
 fn live_and_die(dir: &Path, seed: u64, numbers: &mut Numbers) -> Reported {
     let mut child = start("child", CHILD, format!("{seed} {}", dir.display()));
     let choice = numbers.next().expect("endless");
-    // A quarter dies while it opens the store, the others after some deeds.
+    // A quarter dies while it opens the store, the rest after some deeds.
     let early = choice.is_multiple_of(4);
     let deeds = if early { 0 } else { (choice >> 8) % 400 };
     let micros = if early { (choice >> 8) % 60_000 } else { (choice >> 32) % 3000 };
     let mut reported = Reported::default();
     let mut lines = BufReader::new(child.stdout.take().expect("piped")).lines();
-    let hear = |reported: &mut Reported, line: &str| match line.strip_prefix("SHEEN ") {
+    let note_line = |reported: &mut Reported, line: &str| match line.strip_prefix("SHEEN ") {
         Some("deed") => reported.deeds += 1,
         Some(text) => {
             let number = text.strip_prefix("committed ").and_then(|text| text.parse().ok());
@@ -96,13 +96,13 @@ fn live_and_die(dir: &Path, seed: u64, numbers: &mut Numbers) -> Reported {
     };
     while reported.deeds < deeds as usize {
         let Some(line) = lines.next() else { break };
-        hear(&mut reported, &line.expect("text"));
+        note_line(&mut reported, &line.expect("text"));
     }
     std::thread::sleep(Duration::from_micros(micros));
     child.kill().expect("the child can be killed");
     let status = child.wait().expect("the child ends");
     assert!(!status.success() && status.code().is_none(), "the child ended by itself: {status}");
-    lines.map_while(Result::ok).for_each(|line| hear(&mut reported, &line));
+    lines.map_while(Result::ok).for_each(|line| note_line(&mut reported, &line));
     reported
 }
 
@@ -183,7 +183,7 @@ fn crowd_child() {
     let store = StoreDisk::open(Path::new(&dir), &OpenOptions::default()).expect("open works");
     store.on_commit(Box::new(|committed| {
         let sequence = committed.expect("commits work");
-        tell(&format!("SHEEN committed {}", sequence.0));
+        report(&format!("SHEEN committed {}", sequence.0));
     }));
     std::thread::scope(|scope| {
         for thread in 0..THREADS {
@@ -196,7 +196,7 @@ fn crowd_child() {
                         transaction.put(index, key, number.to_le_bytes().to_vec().into());
                     }
                     let sequence = store.apply(transaction).expect("apply works");
-                    tell(&format!("SHEEN applied {} {thread} {number}", sequence.0));
+                    report(&format!("SHEEN applied {} {thread} {number}", sequence.0));
                     if number % 64 == 0 {
                         store.commit_soon();
                     }

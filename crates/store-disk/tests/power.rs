@@ -1,4 +1,5 @@
-//! Power loss at any write: what is left is a run of transactions, no shorter than what was told.
+//! Power loss at any write: what is left is a run of transactions, no shorter than what was
+//! reported.
 //!
 //! A store lives a story on a file system that records every change and sync. Then for many points
 //! of the record, and several ways to lose what was not synced, the disk as it might have been is
@@ -27,7 +28,7 @@ use sheen_types::{Fid, HashMap};
 use recorder::{Event, Loss, Recorder, survivors};
 use story::{Deed, History, Which, deed, look_through, perform, stored};
 
-/// What the store told, or was asked, at a point of the record.
+/// What the store reported, or was asked, at a point of the record.
 #[derive(Clone, Debug)]
 enum Mark {
     Formatted,
@@ -115,7 +116,7 @@ struct Promised {
 }
 
 impl Promised {
-    fn hear(&mut self, mark: &Mark) {
+    fn note_mark(&mut self, mark: &Mark) {
         match mark {
             Mark::Formatted => {}
             Mark::Applying(sequence) => self.applying = *sequence,
@@ -174,7 +175,7 @@ fn power_is_lost_at_any_write() {
     let mut tried = 0;
     for (cut, event) in record.iter().enumerate().skip(formatted) {
         if let Event::Mark(mark) = event {
-            promised.hear(mark);
+            promised.note_mark(mark);
             continue;
         }
         // Right behind a sync is where a promise is newest; elsewhere a sample.
@@ -196,7 +197,7 @@ fn power_is_lost_at_any_write() {
     assert!(tried > 300 && files > 10, "the story is too short to prove anything");
 }
 
-/// A sync that fails makes the store read-only, tells everyone who waits, and what was durable
+/// A sync that fails makes the store read-only, fails all calls that wait, and what was durable
 /// before is there after a restart.
 #[test]
 fn failed_sync_makes_the_store_read_only() {

@@ -34,7 +34,7 @@ pub(super) enum KnownSize {
 pub(super) struct FileState {
     pub(super) known: KnownSize,
     /// Counts starts and ends of operations that may shrink the file. A writer that saw another
-    /// number before its write than after cannot tell the size.
+    /// number before its write than after does not know the size.
     pub(super) shrinks: u64,
     /// Written since anything shrank, without a gap: writing here again takes no new block.
     filled: Range<u64>,
@@ -89,7 +89,7 @@ impl File {
         !self.has_none.load(Ordering::Relaxed)
     }
 
-    /// There was no file when it got its place in the table, and nobody has made one.
+    /// There was no file when it got its place in the table, and none has been made.
     pub(super) fn was_never_made(&self) -> bool {
         self.has_none.load(Ordering::Relaxed)
     }

@@ -121,7 +121,7 @@ pub(crate) struct Files {
     /// Files that were removed because no object had them: what is kept of them goes.
     swept: Mutex<Vec<Name>>,
     /// Damaged objects that the log has a line of.
-    told: Mutex<HashSet<Fid>>,
+    reported: Mutex<HashSet<Fid>>,
     /// Whether blocks get checksums, and theirs are compared.
     checksums: AtomicBool,
     counts: Counts,
@@ -162,7 +162,7 @@ impl Counts {
     }
 }
 
-/// What [`Files::open`] is told.
+/// What [`Files::open`] is given.
 pub(crate) struct FilesOptions {
     /// Objects made from now on have incarnations from here on.
     pub(crate) incarnations: Incarnation,
@@ -248,7 +248,7 @@ impl Files {
             marks,
             pending: Mutex::default(),
             swept: Mutex::default(),
-            told: Mutex::default(),
+            reported: Mutex::default(),
             checksums: AtomicBool::new(opening.checksums),
             counts: Counts::default(),
             ended: RwLock::new(false),
@@ -282,7 +282,7 @@ impl Files {
     /// Makes all directories of files, durably, unless that was done since the store was opened: one sync
     /// for all, where one for each would be most of what the first thousand files cost.
     fn make_directories(&self) -> Result<(), Errno> {
-        // Held meanwhile, so that nobody makes a file in a directory that is not durable yet.
+        // Held meanwhile, so that no file is made in a directory that is not durable yet.
         let mut has_directories = self.has_directories.lock();
         if *has_directories {
             return Ok(());
@@ -332,7 +332,7 @@ impl Files {
         dirty.overflown || !dirty.files.is_empty()
     }
 
-    /// The store is about to be closed: changes under way end, and no others begin.
+    /// The store is about to be closed: changes under way end, and no new ones begin.
     pub(crate) fn end_changes(&self) {
         *self.ended.write() = true;
     }
@@ -426,7 +426,7 @@ impl Files {
         unlinkat(&self.objects, path, AtFlags::empty())
     }
 
-    /// Removes every file that `keep` does not know, and returns the bytes of the others. Unless it
+    /// Removes every file that `keep` does not know, and returns the bytes of the rest. Unless it
     /// `is_sure` that no record was lost, what has bytes is set aside instead.
     pub(crate) fn sweep(
         &self,
@@ -490,13 +490,13 @@ impl Files {
         self.checksums.store(keep, Ordering::Relaxed);
     }
 
-    /// Tells operators of a damage. The first line about each object is of a kind that no log leaves out for
-    /// being one of many.
+    /// Reports a damage to operators. The first line about each object is of a kind that no log leaves out
+    /// for being one of many.
     pub(crate) fn log(&self, finding: &sheen_store::Finding) {
         let sheen_store::Finding { object, path, damage } = finding;
         let is_first = {
-            let mut told = self.told.lock();
-            told.len() < limits::DAMAGED_TOLD_MAX && told.insert(*object)
+            let mut reported = self.reported.lock();
+            reported.len() < limits::DAMAGED_REPORTED_MAX && reported.insert(*object)
         };
         match is_first {
             true => {
@@ -524,7 +524,7 @@ impl Files {
         Ok((looked.space, self.unchecked_bytes.load(Ordering::Relaxed)))
     }
 
-    /// Asks the host, and tells the usage.
+    /// Asks the host, and passes the answer to the usage.
     fn look(&self, looked: &mut HostSpaceReading) -> Result<(), StoreError> {
         // Before the host counts: what is written meanwhile is counted twice, not forgotten.
         self.unchecked_bytes.store(0, Ordering::Relaxed);
@@ -541,8 +541,8 @@ impl Files {
         }
     }
 
-    /// Whether there is room; before the answer is no, the host is looked at once more, as others
-    /// may have freed some.
+    /// Whether there is room; before the answer is no, the host is looked at once more, as other
+    /// programs may have freed some.
     pub(crate) fn ask_again<T>(
         &self,
         room: impl Fn() -> Result<T, StoreError>,
@@ -556,8 +556,8 @@ impl Files {
         }
     }
 
-    /// Tells the usage what the host has left if that was asked too long ago: others fill the host
-    /// too, and a batch must not meet a full disk half way. One `statvfs` per
+    /// Passes on to the usage what the host has left if that was asked too long ago: other programs
+    /// fill the host too, and a batch must not meet a full disk half way. One `statvfs` per
     /// [`limits::HOST_LOOK_AGE_MAX`] at most.
     pub(crate) fn look_at_host(&self) {
         if self.usage.capped() {
@@ -567,20 +567,20 @@ impl Files {
         if looked.is_old()
             && let Err(error) = self.look(&mut looked)
         {
-            tracing::debug!(%error, "the host does not tell its free space");
+            tracing::debug!(%error, "the host does not report its free space");
         }
     }
 
-    /// Tells the usage what the host has left.
+    /// Passes on to the usage what the host has left.
     pub(crate) fn check_host(&self) {
         if let Err(error) = self.look(&mut self.looked.lock()) {
-            tracing::debug!(%error, "the host does not tell its free space");
+            tracing::debug!(%error, "the host does not report its free space");
         }
     }
 }
 
-/// The largest size that a file in `dir` can have. No call tells it, so a file without a name is set
-/// to sizes until one byte more is refused: some sixty system calls, no block used.
+/// The largest size that a file in `dir` can have. No call returns it, so a file without a name is
+/// set to sizes until one byte more is refused: some sixty system calls, no block used.
 fn probe_bytes_max(dir: &Path) -> Result<u64, DiskError> {
     let path = dir.join("size.probe");
     let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC;
@@ -709,11 +709,11 @@ mod tests {
         files.note_written(1 << 20);
         assert_eq!(files.recent_host_space(), Ok((space, 1 << 20)));
         files.note_written(limits::SPACE_CHECK_BYTES);
-        let (fresh, written) = files.recent_host_space().expect("told");
-        assert_eq!((fresh.0, written), (files.host_space().expect("told").0, 0));
+        let (fresh, written) = files.recent_host_space().expect("the host reports it");
+        assert_eq!((fresh.0, written), (files.host_space().expect("the host reports it").0, 0));
         *files.looked.lock() =
             HostSpaceReading { at: Some(later - std::time::Duration::from_secs(120)), space };
-        assert_eq!(files.recent_host_space().expect("told").0.0, fresh.0);
+        assert_eq!(files.recent_host_space().expect("the host reports it").0.0, fresh.0);
     }
 
     /// Many files are synced at once, and who has written to one of them since is synced again.

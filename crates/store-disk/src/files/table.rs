@@ -28,7 +28,8 @@ enum SizeFrom {
     /// What is known of it: no system call. A write over what another hand has cut off leaves a gap that
     /// the checksums find.
     Memory,
-    /// The host: the change could make zeros of what is lost, and nobody could tell afterwards.
+    /// The host: the change could make zeros of what is lost, and the loss could not be detected
+    /// afterwards.
     Disk,
 }
 
@@ -57,8 +58,8 @@ impl Files {
             return file.clone();
         }
         if known.len() >= KNOWN_MAX {
-            // Nobody else has these, and what is known of them is on the disk; whatever was
-            // written stays in the list of dirty names.
+            // No other reference to these is held, and what is known of them is on the disk;
+            // whatever was written stays in the list of dirty names.
             known.retain(|name, file| {
                 Arc::strong_count(file) > 1
                     || file.used.swap(false, Ordering::Relaxed)
@@ -159,7 +160,7 @@ impl Files {
         }
     }
 
-    /// What was read did not match: once more, while nobody changes the file.
+    /// What was read did not match: once more, while no writer changes the file.
     fn read_again(
         &self,
         file: &File,
@@ -393,7 +394,8 @@ impl Files {
         })
     }
 
-    /// Before bytes become zeros: nothing is known of whole blocks. Answers what the others will be.
+    /// Before bytes become zeros: nothing is known of whole blocks. Returns what the other blocks
+    /// will be.
     fn clear(
         &self,
         file: &Arc<File>,
@@ -470,7 +472,7 @@ impl Files {
             Err(Errno::NXIO) => None,
             Err(errno) => return Err(store_error("seek", errno)),
         };
-        // After the answer: it tells of a file that had its length then, or not.
+        // After the answer: it is of a file that had its length then, or not.
         self.size_on_disk(file)?;
         Ok(found)
     }

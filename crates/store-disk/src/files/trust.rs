@@ -3,7 +3,7 @@
 //! Time is counted in *epochs*, which end when all data of the store is synced. What the engine keeps
 //! of a file says in which epoch that was so. While the machine runs, all of it holds: bytes that were
 //! written outlive the process. When it was another boot of the machine that wrote it, only epochs that
-//! were synced hold, of the others nothing but the lengths that were durable. Openings have epochs of
+//! were synced hold, of later ones nothing but the lengths that were durable. Openings have epochs of
 //! their own, so that none comes twice.
 
 use parking_lot::Mutex;
@@ -83,7 +83,7 @@ impl Trust {
         self.state.lock().epoch
     }
 
-    /// Before all data is synced: answers what [`Self::ended`] is told when it is.
+    /// Before all data is synced: returns what [`Self::ended`] is given when it is.
     pub(super) fn end(&self) -> Epoch {
         let mut state = self.state.lock();
         state.epoch += 1;
@@ -201,7 +201,7 @@ mod tests {
         let closed = Trust::open(Some(&closed), machine("a"), 3, true).expect("opens");
         assert!(!closed.has_unsynced() && closed.is_synced(late));
         let unknown = Trust::open(Some(&kept), None, 2, true).expect("opens");
-        assert!(!unknown.holds(late), "a machine that does not tell");
+        assert!(!unknown.holds(late), "a machine that does not report its boot");
     }
 
     #[test]

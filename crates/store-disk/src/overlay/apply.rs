@@ -45,7 +45,7 @@ enum Refusal {
     Error(StoreError),
 }
 
-/// How to take a step back.
+/// How to undo a step.
 enum Undo {
     Object(Fid, Option<Slot<Arc<Record>>>),
     Key(Fid, Bytes, Option<Slot<Bytes>>),
@@ -179,7 +179,7 @@ impl Overlay {
         attempt.undo.reserve(transaction.changes.len());
         for (number, change) in transaction.changes.iter().enumerate() {
             if let Err(refusal) = attempt.step(number, change) {
-                attempt.take_back();
+                attempt.undo_all();
                 return Err(refusal);
             }
         }
@@ -382,7 +382,7 @@ impl ApplyAttempt<'_> {
         }
     }
 
-    /// Notes who holds data that was made for another object; `None` if nobody else does now.
+    /// Notes which object holds data that was made for another one; `None` if none does now.
     fn set_holder(&mut self, data: Name, holder: Option<Fid>) {
         let key = Bytes::copy_from_slice(&name_key(data));
         let value = holder.map(|fid| Bytes::copy_from_slice(&object_key(fid)));
@@ -410,7 +410,7 @@ impl ApplyAttempt<'_> {
         Ok(())
     }
 
-    fn take_back(&mut self) {
+    fn undo_all(&mut self) {
         for step in std::mem::take(&mut self.undo).into_iter().rev() {
             match step {
                 Undo::Object(fid, before) => {

@@ -267,7 +267,8 @@ impl Overlay {
                 }
                 if left > 0 {
                     shard.committing = None;
-                    // Under the lock: whoever locks the shard next knows what it no longer sees.
+                    // Under the lock: the thread that locks the shard next knows what it no longer
+                    // sees.
                     self.retirements.fetch_add(1, Ordering::Release);
                     break;
                 }
