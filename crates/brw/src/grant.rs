@@ -1,11 +1,11 @@
 //! Space promised to clients, so that what they take into their caches can be written.
 //!
-//! A client tells with each write how many of its bytes came out of its grant, how many it would
-//! like to keep dirty, and what it lost. The server takes the used part back and gives new grant out
-//! of what nobody else has been promised. Promises never exceed the free space: `total` is at most
-//! what the store has available whenever something is added to it. What a client says it takes out of its
-//! grant is taken when the write begins, as far as it has it: the rest of the write must fit into what nobody
-//! was promised, and counts as promised while the write goes on.
+//! A client reports with each write how many of its bytes came out of its grant, how many it would like to
+//! keep dirty, and what it lost. The server reclaims the used part and gives new grant out of what has been
+//! promised to no other client. Promises never exceed the free space: `total` is at most what the store has
+//! available whenever something is added to it. What a client says it takes out of its grant is taken when
+//! the write begins, as far as it has it: the rest of the write must fit into what is not promised, and
+//! counts as promised while the write goes on.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -24,8 +24,8 @@ pub const INITIAL_GRANT: u64 = 2 * sheen_types::limits::BULK_BYTES_MAX as u64;
 const CLIENT_GRANT_MAX: u64 = 2 << 30;
 /// Free space is given out in eighths, so that one client cannot take all that is left at once.
 const SHARE: u64 = 8;
-/// One client holds at most this part of the free space: the rest is for others, and for writes that
-/// come without a grant.
+/// One client holds at most this part of the free space: the rest is for other clients, and for
+/// writes that come without a grant.
 const CLIENT_SHARE: u64 = 4;
 /// Logarithm of the smallest unit of space: data takes whole blocks of 4 KiB.
 pub const BLOCK_BITS: u8 = 12;
@@ -36,18 +36,18 @@ pub(crate) struct ClientGrant {
     granted: Mutex<u64>,
     /// Bytes that it has not sent yet, as it said last.
     dirty: AtomicU64,
-    /// It has left: nothing is given back to it.
+    /// It has left: nothing is returned to it.
     has_left: AtomicBool,
 }
 
-/// Space that a write uses while it is carried out. Dropped, it gives back what came out of the grant: the client
+/// Space that a write uses while it is carried out. Dropped, it returns what came out of the grant: the client
 /// will ask again, or takes it for unused.
 pub(crate) struct ReservedSpace<'a> {
     grants: &'a Grants,
     held: Arc<ClientGrant>,
     /// Bytes out of the client's grant.
     granted: u64,
-    /// Bytes that nobody was promised.
+    /// Bytes that were promised to no client.
     other: u64,
 }
 
@@ -136,8 +136,8 @@ impl Grants {
     }
 
     /// Takes the space of a write: `claimed` bytes out of the client's grant, as far as it has them, which cover
-    /// `coverable` bytes of the write at most; and `length` less what they cover out of what nobody was promised, of
-    /// which `space` tells, asked again where it was too little.
+    /// `coverable` bytes of the write at most; and `length` less what they cover out of what is not promised;
+    /// `space` returns the free space, and is called again where it was too little.
     ///
     /// # Errors
     /// [`Errno::ENOSPC`] where there is not so much, or those of `space`.
@@ -188,7 +188,7 @@ impl Grants {
         let wish = INITIAL_GRANT.max(u64::from(offered.grant)).min(CLIENT_GRANT_MAX);
         self.raise(&mut held, wish, space);
         if export.state() == ExportState::Gone {
-            // It was evicted while it connected: nobody would take back what it gets here.
+            // It was evicted while it connected: what it gets here would never be reclaimed.
             role.has_left.store(true, Ordering::Relaxed);
             self.lower(&mut held, u64::MAX);
         }
@@ -204,7 +204,7 @@ impl Grants {
         self.lower(&mut held, u64::MAX);
     }
 
-    /// Takes back what the client lost, and answers how much new grant it gets, after a write. Asks for the
+    /// Reclaims what the client lost, and returns how much new grant it gets, after a write. Asks for the
     /// space only if the client wants more.
     pub(crate) fn settle(
         &self,
@@ -220,7 +220,7 @@ impl Grants {
         let mut held = role.granted.lock();
         self.lower(&mut held, u64::from(asked.misc));
         if role.has_left.load(Ordering::Relaxed) {
-            // A write that ends after its client: what it got nobody would take back.
+            // A write that ends after its client: what it got would never be reclaimed.
             return Ok(0);
         }
         if asked.flags.contains(ObdoFlags::SHRINK_GRANT) {
@@ -235,9 +235,9 @@ impl Grants {
         }
     }
 
-    /// Takes back what a client lost, and what it gives back on its own. A read brings that as well
-    /// as a write, and gets nothing for it.
-    pub(crate) fn take_back(&self, export: &Arc<Export>, asked: &Obdo) {
+    /// Reclaims what a client lost, and what it returns on its own. A read carries that as well as
+    /// a write, and gets nothing for it.
+    pub(crate) fn reclaim(&self, export: &Arc<Export>, asked: &Obdo) {
         if !asked.valid.contains(Valid::GRANT) {
             return;
         }

@@ -76,8 +76,8 @@ impl<O: Objects> Brw<O> {
         Ok(vec![inline])
     }
 
-    /// The space of a write: out of the client's grant as far as it says so and has it, the rest out of what nobody
-    /// else was promised.
+    /// The space of a write: out of the client's grant as far as it says so and has it, the rest out of what is
+    /// promised to no other client.
     fn reserve(
         &self,
         context: &Context,
@@ -254,7 +254,7 @@ mod tests {
         assert!(data.take(1).is_empty(), "there is no more");
     }
 
-    /// The checksums of blocks tell what has changed on its way as a pass over the bytes would.
+    /// The checksums of blocks show what has changed on its way as a pass over the bytes would.
     #[test]
     fn the_sum_of_several_runs_is_that_of_all_their_bytes() {
         let bytes: Bytes = (0..30_000_u32).map(|at| ((at * at) >> 5) as u8).collect();

@@ -1,4 +1,4 @@
-//! Parameters that reach everyone: `lctl conf_param` and `lctl set_param -P`.
+//! Parameters that reach all nodes: `lctl conf_param` and `lctl set_param -P`.
 
 use sheen_llog::{client_name, mdt_lov, parameter, set_parameter, system_timeout};
 use sheen_types::{Errno, TargetKind, TargetName};

@@ -42,7 +42,11 @@ pub(crate) fn change(
 }
 
 /// Writes the pools of a file system, as `map` has them, into the log of an MDT that is new.
-pub(crate) fn tell(edit: &mut Edit, mdt: &TargetName, map: &ClusterMap) -> Result<(), Errno> {
+pub(crate) fn add_known_pools(
+    edit: &mut Edit,
+    mdt: &TargetName,
+    map: &ClusterMap,
+) -> Result<(), Errno> {
     let (log, lov, fsname) = (mdt.to_string(), mdt_lov(mdt), &mdt.fsname);
     for (pool, members) in &map.pools {
         let ost = |index: &u16| TargetName {

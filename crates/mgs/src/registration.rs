@@ -1,4 +1,4 @@
-//! Targets tell of themselves.
+//! Targets register themselves.
 
 use sheen_llog::{
     add_mdc, add_mdt, add_osc, add_osp, add_ost, client_name, lmv_setup, lov_setup, mdt_lov,
@@ -104,7 +104,7 @@ fn failover_nodes(param: &str) -> Vec<Vec<Nid>> {
 }
 
 /// Registers a target: gives it an index if it has none, writes its logs and its place in the logs
-/// of others if they are not there. Whether any log changed.
+/// of other targets if they are not there. Returns whether any log changed.
 ///
 /// # Errors
 /// [`Errno::EALREADY`] for an index that another target has, [`Errno::ENOENT`] for a target that
@@ -210,7 +210,7 @@ fn write_target(edit: &mut Edit, target: &Registration) -> Result<(), Errno> {
         edit.append(&client, &mount_options(&name.fsname))?;
     }
     if name.kind == TargetKind::Mdt {
-        tell_of_others(edit, name)?;
+        add_known_targets(edit, name)?;
     }
     write_device(edit, name, &target.nodes())?;
     for param in &target.params {
@@ -220,15 +220,15 @@ fn write_target(edit: &mut Edit, target: &Registration) -> Result<(), Errno> {
 }
 
 /// A new MDT's log names the targets and the pools that were there before it.
-fn tell_of_others(edit: &mut Edit, mdt: &TargetName) -> Result<(), Errno> {
+fn add_known_targets(edit: &mut Edit, mdt: &TargetName) -> Result<(), Errno> {
     let client = client_name(&mdt.fsname);
     let mut map = sheen_llog::ClusterMap::new(&mdt.fsname);
     if let Some(log) = edit.log(&client) {
         map.read(log.records()).map_err(|_| Errno::EINVAL)?;
     }
-    let others = map.mdts.iter().map(|target| (TargetKind::Mdt, target));
-    let others = others.chain(map.osts.iter().map(|target| (TargetKind::Ost, target)));
-    for (kind, target) in others {
+    let targets = map.mdts.iter().map(|target| (TargetKind::Mdt, target));
+    let targets = targets.chain(map.osts.iter().map(|target| (TargetKind::Ost, target)));
+    for (kind, target) in targets {
         let index = u16::try_from(target.index).map_err(|_| Errno::EINVAL)?;
         let other = TargetName { fsname: mdt.fsname.clone(), kind, index };
         let nodes = [target.nids.clone()];
@@ -239,7 +239,7 @@ fn tell_of_others(edit: &mut Edit, mdt: &TargetName) -> Result<(), Errno> {
         };
         edit.append(&mdt.to_string(), &section)?;
     }
-    pools::tell(edit, mdt, &map)
+    pools::add_known_pools(edit, mdt, &map)
 }
 
 /// A target's device in the client's log and in the MDTs'.

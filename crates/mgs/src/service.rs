@@ -110,8 +110,8 @@ impl Mgs {
         }
     }
 
-    /// Registers a target, as MGS_TARGET_REG does: logs are written and made durable, readers are
-    /// called back. The registration comes back with the index given to it.
+    /// Registers a target, as MGS_TARGET_REG does: logs are written and made durable, readers'
+    /// locks are revoked. The registration comes back with the index given to it.
     ///
     /// # Errors
     /// [`Errno::EALREADY`] for an index in use, [`Errno::ENOENT`] for a target that claims to be
@@ -150,8 +150,8 @@ impl Mgs {
         Ok(())
     }
 
-    /// `lctl replace_nids`: from now on a target is reached elsewhere. Whoever reads its logs anew
-    /// sees only the new NIDs.
+    /// `lctl replace_nids`: from now on a target is reached elsewhere. A reader that starts its
+    /// logs anew sees only the new NIDs.
     ///
     /// # Errors
     /// [`Errno::ENOENT`] for a target that is not known.
@@ -249,12 +249,13 @@ impl Mgs {
         self.target.get().and_then(Weak::upgrade).ok_or(Errno::ENODEV)
     }
 
-    /// Calls readers of a kind of log back, so that they read again. Nobody waits for them.
+    /// Revokes the locks of readers of a kind of log, so that they read again. Does not wait for
+    /// them.
     fn revoke(&self, target: &Arc<Target>, fsname: &str, kind: ConfigType) {
         let resource = config_resource(&format!("{fsname}-"), kind);
         let (target, world) = (Arc::clone(target), target.world().clone());
         let task: BoxFuture<'static, ()> = Box::pin(async move {
-            // Taken and let go at once: readers have given their locks back.
+            // Taken and released at once: readers have cancelled their locks.
             drop(target.lock(resource, Policy::Plain, LockMode::Ex).await);
         });
         world.tasks.spawn("mgs_revoke", task);

@@ -13,11 +13,11 @@ use crate::{Ost, objects};
 const COUNT_MAX: u32 = 20_000;
 
 impl Ost {
-    /// Takes the object's data out of all caches (they need not write it back), then removes it.
-    /// An object that does not exist is as good as removed: `ENOENT` tells the MDT so.
+    /// Takes the object's data out of all caches (clients need not write it back), then removes it.
+    /// An object that does not exist is as good as removed: `ENOENT` is that answer to the MDT.
     ///
     /// Answers when it is durable: the MDT then forgets that there was anything to destroy, and if
-    /// both crash nobody would know the object any more.
+    /// both crash no record of the object would be left.
     pub(crate) async fn destroy(
         &self,
         context: &Context,

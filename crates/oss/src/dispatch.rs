@@ -55,7 +55,7 @@ impl Operations for Ost {
                 Request::OstGetInfo(request) => self.info(&request),
                 _ => Err(Errno::ENOTSUPP),
             };
-            self.tell_missing(context.target.name(), named, answer)
+            self.log_missing(context.target.name(), named, answer)
         })
     }
 
@@ -95,7 +95,7 @@ impl Operations for Ost {
                 Request::LdlmEnqueue(_) => {
                     let named = OstId::of_resource(&enqueue.resource);
                     let answer = self.glimpse(context, enqueue).await;
-                    self.tell_missing(context.target.name(), Some(named), answer)
+                    self.log_missing(context.target.name(), Some(named), answer)
                 }
                 _ => Err(Errno::EOPNOTSUPP),
             }
@@ -109,15 +109,15 @@ impl Operations for Ost {
     ) -> BoxFuture<'a, Result<Bytes, Errno>> {
         let named = OstId::of_resource(&lock.resource);
         let answer = self.value(lock.resource);
-        let answer = self.tell_missing(target.name(), Some(named), answer);
+        let answer = self.log_missing(target.name(), Some(named), answer);
         Box::pin(std::future::ready(answer))
     }
 }
 
 impl Ost {
-    /// Says which object is not here that somebody asks for. One that is being removed is asked for, too: so it
+    /// Logs which object a client asks for that is not here. One that is being removed is asked for, too: so it
     /// is no error yet. Above the last one nothing was ever made, and nothing was lost.
-    fn tell_missing<T>(
+    fn log_missing<T>(
         &self,
         target: &str,
         named: Option<OstId>,

@@ -51,7 +51,7 @@ pub struct Ost {
     statfs_flags: StatfsFlags,
 }
 
-/// What operators may tell the MDT through an OST's statfs.
+/// What operators may announce to the MDT through an OST's statfs.
 #[derive(Default)]
 struct StatfsFlags {
     degraded: AtomicBool,
@@ -94,13 +94,13 @@ impl Ost {
         self.statfs_flags.no_precreate.store(refuse, Ordering::Relaxed);
     }
 
-    /// Whether nobody may change anything.
+    /// Whether all changes are refused.
     #[must_use]
     pub fn is_read_only(&self) -> bool {
         self.statfs_flags.read_only.load(Ordering::Relaxed)
     }
 
-    /// Says whether nobody may change anything from now on (`readonly`). What is under way ends.
+    /// Sets whether all changes are refused from now on (`readonly`). What is under way ends.
     pub fn set_read_only(&self, read_only: bool) {
         self.statfs_flags.read_only.store(read_only, Ordering::Relaxed);
     }

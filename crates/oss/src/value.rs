@@ -19,9 +19,9 @@ impl Ost {
         self.brw.value(self.locked(resource)?).map(|value| encode_value(&value))
     }
 
-    /// A client wants to know size and times, and takes a lock if nobody is in the way. If somebody
-    /// is, who may know better than the object is asked, and the answer is the value alone
-    /// (`ofd_intent_policy`).
+    /// A client wants to know size and times, and is granted a lock if none conflicts. Otherwise
+    /// the holders, who may know better than the object, are asked, and the answer is the value
+    /// alone (`ofd_intent_policy`).
     pub(crate) async fn glimpse(
         &self,
         context: &Context,

@@ -51,7 +51,7 @@ impl ObjectDamage {
         !self.lost && self.expected.is_none() && self.blocks.is_empty()
     }
 
-    /// Whether all of it counts as damaged: nobody knows what was behind its end.
+    /// Whether all of it counts as damaged: what was behind its end is unknown.
     pub(crate) fn is_whole(&self) -> bool {
         self.lost || self.expected.is_some()
     }

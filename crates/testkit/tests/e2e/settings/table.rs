@@ -68,7 +68,7 @@ pub(super) const TABLE: &[Row] = &[
     row(
         "ldlm.namespaces.*.dirty_age_limit",
         &[("20", "20"), ("010", "10")],
-        "a_lock_for_writing_that_nobody_uses_goes_after_a_glimpse",
+        "an_unused_lock_for_writing_goes_after_a_glimpse",
     ),
     row("ldlm.namespaces.*.early_lock_cancel", &[("0", "0"), ("2", "1")], "locks"),
     row(
