@@ -1,11 +1,11 @@
 //! Space promised to clients, so that what they take into their caches can be written.
 //!
-//! A client tells with each write how many of its bytes came out of its grant, how many it would
-//! like to keep dirty, and what it lost. The server takes the used part back and gives new grant out
-//! of what nobody else has been promised. Promises never exceed the free space: `total` is at most
-//! what the store has available whenever something is added to it. What a client says it takes out of its
-//! grant is taken when the write begins, as far as it has it: the rest of the write must fit into what nobody
-//! was promised, and counts as promised while the write goes on.
+//! A client reports with each write how many of its bytes came out of its grant, how many it would like to
+//! keep dirty, and what it lost. The server reclaims the used part and gives new grant out of what has been
+//! promised to no other client. Promises never exceed the free space: `total` is at most what the store has
+//! available whenever something is added to it. What a client says it takes out of its grant is taken when
+//! the write begins, as far as it has it: the rest of the write must fit into what is not promised, and
+//! counts as promised while the write goes on.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -24,34 +24,34 @@ pub const INITIAL_GRANT: u64 = 2 * sheen_types::limits::BULK_BYTES_MAX as u64;
 const CLIENT_GRANT_MAX: u64 = 2 << 30;
 /// Free space is given out in eighths, so that one client cannot take all that is left at once.
 const SHARE: u64 = 8;
-/// One client holds at most this part of the free space: the rest is for others, and for writes that
-/// come without a grant.
+/// One client holds at most this part of the free space: the rest is for other clients, and for
+/// writes that come without a grant.
 const CLIENT_SHARE: u64 = 4;
 /// Logarithm of the smallest unit of space: data takes whole blocks of 4 KiB.
 pub const BLOCK_BITS: u8 = 12;
 
 /// What one client holds.
 #[derive(Default)]
-pub(crate) struct Held {
+pub(crate) struct ClientGrant {
     granted: Mutex<u64>,
     /// Bytes that it has not sent yet, as it said last.
     dirty: AtomicU64,
-    /// It has left: nothing is given back to it.
+    /// It has left: nothing is returned to it.
     has_left: AtomicBool,
 }
 
-/// Space that a write uses while it is carried out. Dropped, it gives back what came out of the grant: the client
+/// Space that a write uses while it is carried out. Dropped, it returns what came out of the grant: the client
 /// will ask again, or takes it for unused.
-pub(crate) struct Taken<'a> {
+pub(crate) struct ReservedSpace<'a> {
     grants: &'a Grants,
-    held: Arc<Held>,
+    held: Arc<ClientGrant>,
     /// Bytes out of the client's grant.
     granted: u64,
-    /// Bytes that nobody was promised.
+    /// Bytes that were promised to no client.
     other: u64,
 }
 
-impl Taken<'_> {
+impl ReservedSpace<'_> {
     /// The write is done: what it took of the grant is used.
     pub(crate) fn use_up(mut self) {
         let used = std::mem::take(&mut self.granted);
@@ -59,7 +59,7 @@ impl Taken<'_> {
     }
 }
 
-impl Drop for Taken<'_> {
+impl Drop for ReservedSpace<'_> {
     fn drop(&mut self) {
         let mut held = self.held.granted.lock();
         let mut total = self.grants.total.lock();
@@ -91,12 +91,12 @@ pub struct Grants {
 }
 
 /// Counts the bytes of a write while it is carried out.
-pub(crate) struct Pending<'a> {
+pub(crate) struct PendingBytes<'a> {
     grants: &'a Grants,
     bytes: u64,
 }
 
-impl Drop for Pending<'_> {
+impl Drop for PendingBytes<'_> {
     fn drop(&mut self) {
         self.grants.pending.fetch_sub(self.bytes, Ordering::Relaxed);
     }
@@ -116,28 +116,28 @@ impl Grants {
     /// What one client holds.
     #[must_use]
     pub fn held_by(&self, export: &Export) -> GrantView {
-        let held: Arc<Held> = export.role();
+        let held: Arc<ClientGrant> = export.role();
         let total = *held.granted.lock();
         GrantView { total, dirty: held.dirty.load(Ordering::Relaxed), pending: 0 }
     }
 
     /// A write of so many bytes begins.
-    pub(crate) fn begin(&self, bytes: u64) -> Pending<'_> {
+    pub(crate) fn begin(&self, bytes: u64) -> PendingBytes<'_> {
         self.pending.fetch_add(bytes, Ordering::Relaxed);
-        Pending { grants: self, bytes }
+        PendingBytes { grants: self, bytes }
     }
 
     /// A client says how many bytes it has not sent yet (`o_dirty` lies in the blocks). No more than
     /// it may have: what it says is its own affair, and shown to operators.
-    fn note_dirty(&self, held: &Held, bytes: u64) {
+    fn note_dirty(&self, held: &ClientGrant, bytes: u64) {
         let bytes = bytes.min(CLIENT_GRANT_MAX);
         let before = held.dirty.swap(bytes, Ordering::Relaxed);
         self.dirty.fetch_add(bytes.wrapping_sub(before), Ordering::Relaxed);
     }
 
     /// Takes the space of a write: `claimed` bytes out of the client's grant, as far as it has them, which cover
-    /// `coverable` bytes of the write at most; and `length` less what they cover out of what nobody was promised, of
-    /// which `space` tells, asked again where it was too little.
+    /// `coverable` bytes of the write at most; and `length` less what they cover out of what is not promised;
+    /// `space` returns the free space, and is called again where it was too little.
     ///
     /// # Errors
     /// [`Errno::ENOSPC`] where there is not so much, or those of `space`.
@@ -146,26 +146,26 @@ impl Grants {
         export: &Arc<Export>,
         (claimed, coverable, length): (u64, u64, u64),
         space: [&dyn Fn() -> Result<StoreSpace, Errno>; 2],
-    ) -> Result<Taken<'_>, Errno> {
-        let held: Arc<Held> = export.role();
+    ) -> Result<ReservedSpace<'_>, Errno> {
+        let held: Arc<ClientGrant> = export.role();
         let granted = {
             let mut granted = held.granted.lock();
-            let taken = claimed.min(*granted);
-            *granted -= taken;
-            taken
+            let reserved = claimed.min(*granted);
+            *granted -= reserved;
+            reserved
         };
-        let mut taken = Taken { grants: self, held, granted, other: 0 };
+        let mut reserved = ReservedSpace { grants: self, held, granted, other: 0 };
         let other = length.saturating_sub(granted.min(coverable));
         if other == 0 {
-            return Ok(taken);
+            return Ok(reserved);
         }
         for space in space {
             let available = space()?.available;
             let mut total = self.total.lock();
             if other <= available.saturating_sub(*total) {
                 *total += other;
-                taken.other = other;
-                return Ok(taken);
+                reserved.other = other;
+                return Ok(reserved);
             }
         }
         Err(Errno::ENOSPC)
@@ -182,13 +182,13 @@ impl Grants {
         if !agreed.flags.contains(ConnectFlags::GRANT) {
             return;
         }
-        let role: Arc<Held> = export.role();
+        let role: Arc<ClientGrant> = export.role();
         let mut held = role.granted.lock();
         role.has_left.store(false, Ordering::Relaxed);
         let wish = INITIAL_GRANT.max(u64::from(offered.grant)).min(CLIENT_GRANT_MAX);
         self.raise(&mut held, wish, space);
         if export.state() == ExportState::Gone {
-            // It was evicted while it connected: nobody would take back what it gets here.
+            // It was evicted while it connected: what it gets here would never be reclaimed.
             role.has_left.store(true, Ordering::Relaxed);
             self.lower(&mut held, u64::MAX);
         }
@@ -197,14 +197,14 @@ impl Grants {
 
     /// A client leaves: its promises are void.
     pub fn leave(&self, export: &Arc<Export>) {
-        let role: Arc<Held> = export.role();
+        let role: Arc<ClientGrant> = export.role();
         self.note_dirty(&role, 0);
         let mut held = role.granted.lock();
         role.has_left.store(true, Ordering::Relaxed);
         self.lower(&mut held, u64::MAX);
     }
 
-    /// Takes back what the client lost, and answers how much new grant it gets, after a write. Asks for the
+    /// Reclaims what the client lost, and returns how much new grant it gets, after a write. Asks for the
     /// space only if the client wants more.
     pub(crate) fn settle(
         &self,
@@ -215,12 +215,12 @@ impl Grants {
         if !asked.valid.contains(Valid::GRANT) {
             return Ok(0);
         }
-        let role: Arc<Held> = export.role();
+        let role: Arc<ClientGrant> = export.role();
         self.note_dirty(&role, asked.blocks);
         let mut held = role.granted.lock();
         self.lower(&mut held, u64::from(asked.misc));
         if role.has_left.load(Ordering::Relaxed) {
-            // A write that ends after its client: what it got nobody would take back.
+            // A write that ends after its client: what it got would never be reclaimed.
             return Ok(0);
         }
         if asked.flags.contains(ObdoFlags::SHRINK_GRANT) {
@@ -235,13 +235,13 @@ impl Grants {
         }
     }
 
-    /// Takes back what a client lost, and what it gives back on its own. A read brings that as well
-    /// as a write, and gets nothing for it.
-    pub(crate) fn take_back(&self, export: &Arc<Export>, asked: &Obdo) {
+    /// Reclaims what a client lost, and what it returns on its own. A read carries that as well as
+    /// a write, and gets nothing for it.
+    pub(crate) fn reclaim(&self, export: &Arc<Export>, asked: &Obdo) {
         if !asked.valid.contains(Valid::GRANT) {
             return;
         }
-        let role: Arc<Held> = export.role();
+        let role: Arc<ClientGrant> = export.role();
         self.note_dirty(&role, asked.blocks);
         let mut held = role.granted.lock();
         self.lower(&mut held, u64::from(asked.misc));

@@ -76,7 +76,7 @@ pub trait Objects: Send + Sync + 'static {
         before: &Attributes,
     ) -> AttributePatch;
 
-    /// Bytes of an object were written or cut and are about to be told of.
+    /// Bytes of an object were written or cut and the client is about to be answered.
     ///
     /// # Errors
     /// Why they must not be.
@@ -147,10 +147,10 @@ impl<O: Objects> Brw<O> {
         Ok(())
     }
 
-    /// A client gives grant back on its own (`OST_SET_INFO` with the key `grant_shrink`).
+    /// A client returns grant on its own (`OST_SET_INFO` with the key `grant_shrink`).
     pub fn take_grant(&self, context: &Context, request: OstSetGrantInfo) -> Outcome {
         let oa = request.ost_body.oa;
-        self.grants.take_back(&context.export, &oa);
+        self.grants.reclaim(&context.export, &oa);
         let ost_body = Some(OstBody { oa });
         Outcome::ok(OstSetGrantInfoReply { ost_body, ..OstSetGrantInfoReply::default() })
     }

@@ -23,7 +23,7 @@ impl<O: Objects> Brw<O> {
         let lock = self.transfer_lock(context, &transfer, LockMode::Pr).await?;
         let (data, sum) = self.get(context, &transfer)?;
         let length: usize = data.iter().map(Bytes::len).sum();
-        self.grants.take_back(&context.export, &asked);
+        self.grants.reclaim(&context.export, &asked);
         let has_flags = asked.valid.contains(Valid::FLAGS);
         let oa = answer(&asked, has_flags, &data, sum);
         let inline = has_flags && asked.flags.contains(ObdoFlags::SHORT_IO);
@@ -73,7 +73,7 @@ impl<O: Objects> Brw<O> {
 }
 
 /// The checksum, if the client named one (`sum` if it is the one that the store worked out when it
-/// compared the blocks), and no grant: the client adds what it is told to what it has.
+/// compared the blocks), and no grant: the client adds the answer's grant to what it has.
 fn answer(asked: &Obdo, has_flags: bool, data: &[Bytes], sum: Option<u32>) -> Obdo {
     let mut oa = Obdo { oi: asked.oi, ..Obdo::default() };
     let wanted = asked.valid.contains(Valid::CKSUM) && has_flags;

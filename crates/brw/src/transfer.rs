@@ -63,7 +63,7 @@ impl<O: Objects> Brw<O> {
     }
 
     /// The lock of a transfer: one of the server's own if the client says that it has none;
-    /// otherwise whoever waits for the client's lock sees that it is in use.
+    /// otherwise the client's lock is seen to be in use by those that wait for it.
     pub(crate) async fn transfer_lock(
         &self,
         context: &Context,
@@ -81,7 +81,7 @@ impl<O: Objects> Brw<O> {
     }
 
     /// A lock of the server's own on some bytes, for a client that says that it has none.
-    /// `discarding`: what others have not written yet is not worth it, it is going to be cut.
+    /// `discarding`: what clients have not written back yet need not be, it is going to be cut.
     pub(crate) async fn lock_if_asked(
         &self,
         context: &Context,

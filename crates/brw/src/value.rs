@@ -33,10 +33,10 @@ impl<O: Objects> Brw<O> {
     ) -> Result<OstLvb, Errno> {
         let mut merged = self.value(object)?;
         let mut asked = false;
-        for (_, told) in target.glimpse(resource).await {
+        for (_, reported) in target.glimpse(resource).await {
             // Who does not answer has gone or was evicted; what it knew is lost then anyway.
-            let told = told.and_then(|told| decode(&told));
-            merged = told.map_or(merged.clone(), |told| merge(&merged, &told));
+            let reported = reported.and_then(|reported| decode(&reported));
+            merged = reported.map_or(merged.clone(), |reported| merge(&merged, &reported));
             asked = true;
         }
         // A write that landed while we asked counts too.

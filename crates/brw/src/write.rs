@@ -9,7 +9,7 @@ use sheen_wire::md::Valid;
 use sheen_wire::messages::{OstWrite, OstWriteReply};
 use sheen_wire::ost::{BrwFlags, NiobufRemote, Obdo, ObdoFlags, OstBody};
 
-use crate::grant::{BLOCK_BITS, Taken};
+use crate::grant::{BLOCK_BITS, ReservedSpace};
 use crate::transfer::Transfer;
 use crate::{Brw, Objects, attributes};
 
@@ -33,7 +33,7 @@ impl<O: Objects> Brw<O> {
         let room = while_waiting(Wait::Bulk, context.bulk.reserve(transfer.length)).await;
         let lock = self.transfer_lock(context, &transfer, LockMode::Pw).await?;
         let before = self.store.attributes(transfer.object).map_err(|e| e.errno())?;
-        let taken = self.reserve(context, &asked, &transfer)?;
+        let reserved = self.reserve(context, &asked, &transfer)?;
         let pending = self.grants.begin(transfer.length as u64);
         let data = self.incoming(context, &asked, request.short_io, transfer.length).await?;
         let runs = self.runs(&asked, &transfer, data);
@@ -51,7 +51,7 @@ impl<O: Objects> Brw<O> {
             self.make_durable(context, transfer.object).await?;
         }
         drop((lock, pending, room));
-        taken.use_up();
+        reserved.use_up();
         context.count(O::BYTES_READ_AND_WRITTEN.1, transfer.length as u64);
         self.answer(context, asked, &transfer)
     }
@@ -76,14 +76,14 @@ impl<O: Objects> Brw<O> {
         Ok(vec![inline])
     }
 
-    /// The space of a write: out of the client's grant as far as it says so and has it, the rest out of what nobody
-    /// else was promised.
+    /// The space of a write: out of the client's grant as far as it says so and has it, the rest out of what is
+    /// promised to no other client.
     fn reserve(
         &self,
         context: &Context,
         asked: &Obdo,
         transfer: &Transfer,
-    ) -> Result<Taken<'_>, Errno> {
+    ) -> Result<ReservedSpace<'_>, Errno> {
         let coverable = granted_bytes(&transfer.pieces);
         // What it used (`o_grant_used`, in the data version) counts what the server adds to data, too.
         let claimed = match asked.data_version {
@@ -254,7 +254,7 @@ mod tests {
         assert!(data.take(1).is_empty(), "there is no more");
     }
 
-    /// The checksums of blocks tell what has changed on its way as a pass over the bytes would.
+    /// The checksums of blocks show what has changed on its way as a pass over the bytes would.
     #[test]
     fn the_sum_of_several_runs_is_that_of_all_their_bytes() {
         let bytes: Bytes = (0..30_000_u32).map(|at| ((at * at) >> 5) as u8).collect();

@@ -151,7 +151,7 @@ pub(crate) fn bytes(hex: &str) -> bytes::Bytes {
 
 /// A captured layout without the old memory that Lustre leaves in it: in the stripe of a component
 /// without objects, and in the generation of each component.
-pub(crate) fn told(hex: &str) -> bytes::Bytes {
+pub(crate) fn as_answered(hex: &str) -> bytes::Bytes {
     use sheen_wire::lov::{LovEa, LovOstData};
     let bytes = bytes(hex);
     let Ok(LovEa::Composite(mut composite)) = LovEa::decode(&bytes) else { return bytes };

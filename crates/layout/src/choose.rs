@@ -2,9 +2,9 @@
 //! chance weighted with their free space.
 //!
 //! [`Balance`] holds what choices remember: whose turn it is, and how much was given to each OST
-//! since its free space was last told. A choice is an order in which to try OSTs; whether one has
-//! objects ready is the caller's to find out. Chance is an argument. Costs a pass over all OSTs, and
-//! with weights one more for each stripe.
+//! since its free space was last reported. A choice is an order in which to try OSTs; whether one
+//! has objects ready is the caller's to find out. Chance is an argument. Costs a pass over all OSTs,
+//! and with weights one more for each stripe.
 
 use sheen_types::{Errno, HashMap};
 use sheen_wire::lov::PoolName;
@@ -42,7 +42,7 @@ pub struct Among<'a> {
 pub struct Choice {
     /// Each OST once; in a list that a user gave, as often as there.
     pub order: Vec<u16>,
-    /// The first so many are better than the others: they hold nothing else of the file, and are not
+    /// The first so many are better than the rest: they hold nothing else of the file, and are not
     /// slow. They are used as often as they may be before another is.
     pub preferred: usize,
     /// Stripes that each may hold.
@@ -129,7 +129,7 @@ impl Balance {
     }
 
     /// Round robin: slow OSTs last, before them those that hold something of the file already; the
-    /// others keep their turns.
+    /// rest keeps its turns.
     fn in_turn(
         &mut self,
         osts: &[Candidate],
@@ -207,11 +207,12 @@ impl Balance {
         (order, preferred)
     }
 
-    /// What is given to an OST makes it less likely for a while: as long as others get their share.
+    /// What is given to an OST makes it less likely for a while: as long as other OSTs get their
+    /// share.
     fn note_use(&mut self, osts: &[Candidate], used: &[u16], weighting: Weighting) {
         let share = u64::from(256u32.saturating_sub(weighting.free_space));
-        let others = osts.len().saturating_sub(1).max(1) as u64;
-        let per_object = |one: &Candidate| (((one.free_bytes >> 8) * share) >> 9) / others;
+        let rivals = osts.len().saturating_sub(1).max(1) as u64;
+        let per_object = |one: &Candidate| (((one.free_bytes >> 8) * share) >> 9) / rivals;
         for ost in used {
             for one in osts {
                 let penalty = self.penalties.entry(one.ost).or_default();

@@ -53,7 +53,8 @@ impl Mapping {
     }
 
     /// As [`Mapping::object_extent`], with what of the object lies before or behind the component if
-    /// `extent` reaches that far: nobody else wants it, and a lock on it tells that the object ends.
+    /// `extent` reaches that far: no other client wants it, and a lock on it shows that the object
+    /// ends.
     #[must_use]
     pub fn lock_extent(&self, extent: Extent) -> Option<Extent> {
         let Extent { start, end } = self.object_extent(extent)?;

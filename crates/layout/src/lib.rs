@@ -2,7 +2,7 @@
 //!
 //! A layout is a list of *components*, each with a range of the file's bytes; a plain layout is one
 //! component for all of them. A component's bytes lie on the MDT, with the inode (Data-on-MDT), or go
-//! round over objects on OSTs ([`Raid0`]); one that nobody has written to yet has no objects. Offsets
+//! round over objects on OSTs ([`Raid0`]); one that has not been written yet has no objects. Offsets
 //! in objects count from the file's beginning, not the component's, as in Lustre: what the components
 //! before hold is a hole there.
 //!
@@ -40,7 +40,7 @@ pub struct Stripe {
 /// Where the bytes of a component lie.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Body {
-    /// Nowhere yet: the MDT makes its objects when somebody wants to write.
+    /// Nowhere yet: the MDT makes its objects when a client is to write.
     Absent,
     /// On the MDT, in the inode's own data; only the first component.
     Mdt,

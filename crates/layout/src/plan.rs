@@ -31,7 +31,7 @@ pub(crate) const ANY_OST: u16 = u16::MAX;
 /// The end of a component that goes on for ever (`LUSTRE_EOF`).
 pub const END_OF_FILE: u64 = u64::MAX;
 
-/// How the bytes of a file or component shall be spread. Zeros mean that somebody else decides.
+/// How the bytes of a file or component shall be spread. Zeros leave the decision to defaults.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Striping {
     /// The data lies on the MDT.

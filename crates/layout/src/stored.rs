@@ -1,9 +1,9 @@
 //! The layout of a file as the MDT keeps it (Lustre's `lod_generate_lovea`, `lod_layout_*`).
 //!
 //! A [`Stored`] is made from a [`Plan`] and gets the objects of its components one by one. What
-//! clients are told is its bytes, so those are Lustre's: components are numbered from 1, the
-//! generation is that of the last number given out and then counts changes; a component without
-//! objects holds one stripe that names no OST, or the OSTs that its wish lists.
+//! clients get is its bytes, so those are Lustre's: components are numbered from 1, the generation
+//! is that of the last number given out and then counts changes; a component without objects holds
+//! one stripe that names no OST, or the OSTs that its wish lists.
 //!
 //! Costs one decode and one encode of the layout for a change; nothing here knows stores or locks.
 
@@ -180,7 +180,7 @@ impl Stored {
     }
 
     /// Whether bytes up to `end` have a place. (A layout of one component is not asked, as in
-    /// Lustre: whoever writes behind its end is told when he does.)
+    /// Lustre: a write behind its end fails when it is made.)
     #[must_use]
     pub fn reaches(&self, end: u64) -> bool {
         match &self.layout {
@@ -239,12 +239,12 @@ impl Stored {
     #[must_use]
     pub fn stripes_max(&self, part: usize) -> usize {
         let Kind::Composite(composite) = &self.layout else { return STRIPE_COUNT_MAX };
-        let others = composite.components.iter().enumerate().filter(|(at, _)| *at != part);
-        let others = others.map(|(_, other)| {
+        let rest = composite.components.iter().enumerate().filter(|(at, _)| *at != part);
+        let rest = rest.map(|(_, other)| {
             LovMdHeader::SIZE + PoolName::SIZE + other.layout.stripes.len() * LovOstData::SIZE
         });
         let headers = LovCompHeader::SIZE + composite.components.len() * LovCompEntry::SIZE;
-        let used = headers + others.sum::<usize>() + LovMdHeader::SIZE + PoolName::SIZE;
+        let used = headers + rest.sum::<usize>() + LovMdHeader::SIZE + PoolName::SIZE;
         let room = XATTR_VALUE_BYTES_MAX.saturating_sub(used) / LovOstData::SIZE;
         room.saturating_sub(1).min(STRIPE_COUNT_MAX)
     }

@@ -16,7 +16,7 @@ impl LockFlags {
     pub const BLOCK_GRANTED: Self = Self(0x2);
     /// Replay: the lock was waiting. Reply: the lock is on the waiting list.
     pub const BLOCK_WAIT: Self = Self(0x8);
-    /// Lock ahead: fail with `EAGAIN` on any conflict, disturb nobody.
+    /// Lock ahead: fail with `EAGAIN` on any conflict, revoke nothing.
     pub const SPECULATIVE: Self = Self(0x10);
     /// In a reply or completion callback: a blocking callback is due at once, so cancel as soon as
     /// the lock's user is done.
@@ -35,7 +35,7 @@ impl LockFlags {
     pub const NO_TIMEOUT: Self = Self(0x2_0000);
     /// Fail with `EAGAIN` instead of waiting for a group lock or a flock.
     pub const BLOCK_NOWAIT: Self = Self(0x4_0000);
-    /// Only say who is in the way (`F_GETLK`).
+    /// Only return a conflicting lock (`F_GETLK`).
     pub const TEST_LOCK: Self = Self(0x8_0000);
     /// The lock is to be cancelled, not kept, when it is blocked.
     pub const CANCEL_ON_BLOCK: Self = Self(0x80_0000);

@@ -6,7 +6,7 @@ use sheen_types::{Extent, LockMode};
 
 /// One lock of the owner that overlaps or touches a new one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Own {
+pub(crate) struct OwnLock {
     pub(crate) id: u32,
     pub(crate) mode: LockMode,
     pub(crate) range: Extent,
@@ -23,7 +23,7 @@ pub(crate) struct Plan {
     pub(crate) split: Option<(u32, Extent)>,
     /// The existing lock that the new one became part of; `None`: it stands for itself.
     pub(crate) merged_into: Option<u32>,
-    /// Bytes became free or more weakly locked, so somebody may be granted.
+    /// Bytes became free or more weakly locked, so a waiting lock may be granted.
     pub(crate) freed: bool,
 }
 
@@ -37,7 +37,7 @@ pub(crate) fn neighbourhood(mode: LockMode, range: Extent) -> Extent {
 }
 
 /// Works out the plan for a new lock among the owner's locks in its [`neighbourhood`].
-pub(crate) fn plan(own: &[Own], mode: LockMode, range: Extent) -> Plan {
+pub(crate) fn plan(own: &[OwnLock], mode: LockMode, range: Extent) -> Plan {
     let mut plan = Plan::default();
     let mut whole = range;
     for lock in own.iter().filter(|lock| lock.mode == mode) {

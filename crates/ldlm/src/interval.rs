@@ -126,7 +126,7 @@ impl IntervalTree {
         index
     }
 
-    /// Keys below `key`, and the others.
+    /// Keys below `key`, and the rest.
     fn split(&mut self, index: u32, key: Key) -> (u32, u32) {
         if index == NONE {
             return (NONE, NONE);

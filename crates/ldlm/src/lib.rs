@@ -6,7 +6,7 @@
 //! task and read no clock. What a lock protects (attributes, pages, lock value blocks) is not here.
 //!
 //! What always holds on the server: no two granted locks of one resource conflict, and a lock that
-//! waits has been announced to everyone it waits for.
+//! waits has been announced to the holders of all locks that it waits for.
 
 pub mod client;
 mod flags;

@@ -24,7 +24,7 @@ pub(crate) const fn spread(mut x: u64) -> u64 {
 
 /// Where a lock lies: which shard, which slot of it, the how-manieth lock in that slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Place {
+pub(crate) struct LockLocation {
     pub(crate) shard: u32,
     pub(crate) slot: u32,
     pub(crate) generation: u32,
@@ -52,7 +52,7 @@ impl Cookies {
         (product >> 24) as u32 ^ key.rotate_left(half & 31)
     }
 
-    pub(crate) fn cookie(&self, place: Place) -> LockHandle {
+    pub(crate) fn cookie(&self, place: LockLocation) -> LockHandle {
         let mut left = place.generation;
         let mut right = place.shard << SLOT_BITS | place.slot;
         for key in self.keys {
@@ -61,21 +61,21 @@ impl Cookies {
         LockHandle(u64::from(left) << 32 | u64::from(right))
     }
 
-    pub(crate) fn place(&self, cookie: LockHandle) -> Place {
+    pub(crate) fn place(&self, cookie: LockHandle) -> LockLocation {
         let mut left = (cookie.0 >> 32) as u32;
         let mut right = cookie.0 as u32;
         for key in self.keys.into_iter().rev() {
             (left, right) = (right ^ Self::round(left, key), left);
         }
-        Place { shard: right >> SLOT_BITS, slot: right & (SLOTS_MAX - 1), generation: left }
+        LockLocation { shard: right >> SLOT_BITS, slot: right & (SLOTS_MAX - 1), generation: left }
     }
 }
 
 /// Hashes the few words of our keys, keyed by the namespace's seed.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Keyed(pub(crate) u64);
+pub(crate) struct SeededBuildHasher(pub(crate) u64);
 
-impl BuildHasher for Keyed {
+impl BuildHasher for SeededBuildHasher {
     type Hasher = KeyedHasher;
 
     fn build_hasher(&self) -> KeyedHasher {
@@ -83,7 +83,7 @@ impl BuildHasher for Keyed {
     }
 }
 
-/// See [`Keyed`].
+/// See [`SeededBuildHasher`].
 pub(crate) struct KeyedHasher(u64);
 
 impl Hasher for KeyedHasher {
@@ -110,7 +110,7 @@ impl Hasher for KeyedHasher {
 
 #[cfg(test)]
 mod tests {
-    use super::{Cookies, Place};
+    use super::{Cookies, LockLocation};
 
     #[test]
     fn a_cookie_leads_back_to_its_place() {
@@ -118,15 +118,15 @@ mod tests {
         let mut seen: sheen_types::HashSet<_> = sheen_types::HashSet::default();
         for generation in 1..50 {
             for slot in 0..50 {
-                let place = Place { shard: slot & 63, slot, generation };
+                let place = LockLocation { shard: slot & 63, slot, generation };
                 let cookie = cookies.cookie(place);
                 assert_eq!(cookies.place(cookie), place);
                 assert!(seen.insert(cookie));
             }
         }
         assert_ne!(
-            Cookies::new(8).cookie(Place { shard: 0, slot: 0, generation: 1 }),
-            cookies.cookie(Place { shard: 0, slot: 0, generation: 1 })
+            Cookies::new(8).cookie(LockLocation { shard: 0, slot: 0, generation: 1 }),
+            cookies.cookie(LockLocation { shard: 0, slot: 0, generation: 1 })
         );
     }
 }

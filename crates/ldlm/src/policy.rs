@@ -1,4 +1,4 @@
-//! What part of a resource a lock covers, and how a lock is described to others.
+//! What part of a resource a lock covers, and how a lock is described to its peers.
 
 use std::fmt;
 
@@ -44,7 +44,7 @@ pub enum Policy {
     InodeBits {
         /// Bits that the lock must have.
         bits: InodeBits,
-        /// Bits that are granted too if nobody is in their way; none in a granted lock.
+        /// Bits that are granted too if no lock conflicts on them; none in a granted lock.
         try_bits: InodeBits,
         /// Which group a [`LockMode::Group`] lock (only with `DOM`) belongs to; 0 otherwise.
         gid: u64,
@@ -57,7 +57,7 @@ pub enum Policy {
         end: u64,
         /// Who: the same number from the same export is the same owner.
         owner: u64,
-        /// Told to who asks with `F_GETLK`.
+        /// The answer to `F_GETLK`.
         pid: u32,
     },
 }

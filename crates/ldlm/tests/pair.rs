@@ -1,8 +1,8 @@
 //! Clients and a server over a network that loses, doubles and reorders what it is given.
 //!
 //! The network's peers do what an RPC layer does: repeat a request until it is answered, answer a
-//! repeated one again, drop answers nobody waits for. At every step no two clients believe to hold
-//! conflicting locks; when the users are done, both sides agree on every lock.
+//! repeated one again, drop answers that no request waits for. At every step no two clients believe
+//! to hold conflicting locks; when the users are done, both sides agree on every lock.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -23,7 +23,7 @@ wire_struct! {
     pub struct LovDesc {
         /// Targets known so far; 0 in a log.
         target_count: u32,
-        /// Tells a LOV's description from an LMV's, where it is 0.
+        /// Distinguishes a LOV's description from an LMV's, where it is 0.
         magic: u32,
         /// Stripes of a file.
         stripe_count: u32,
@@ -139,7 +139,7 @@ fn add_nids(nids: &[Nid]) -> (String, Vec<LustreCfg>) {
     (node, records)
 }
 
-/// A device for a target, over the target's nodes: the first serves it, the others may.
+/// A device for a target, over the target's nodes: the first serves it, the rest may.
 fn device(
     name: &str,
     kind: &str,
@@ -148,11 +148,11 @@ fn device(
     nodes: &[Vec<Nid>],
 ) -> Vec<LustreCfg> {
     let target = target.uuid();
-    let (first, others) = nodes.split_first().map_or((&[][..], &[][..]), |(a, b)| (&a[..], b));
+    let (first, backups) = nodes.split_first().map_or((&[][..], &[][..]), |(a, b)| (&a[..], b));
     let (node, mut records) = add_nids(first);
     records.push(attach(name, kind, &uuid(parent)));
     records.push(LustreCfg::new(ConfigCommand::SETUP, &[name, target.as_str(), &node]));
-    for nids in others {
+    for nids in backups {
         records.extend(failover_node(name, nids));
     }
     records

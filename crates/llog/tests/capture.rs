@@ -111,7 +111,7 @@ fn the_map_has_the_targets_of_the_log() {
     assert_eq!(params, ["osc.max_dirty_mb=24", "osc.*.max_rpcs_in_flight=12"]);
     assert_eq!(map.params[0].device.as_deref(), Some("lustre-OST0003-osc"));
 
-    // A cancelled section is passed over by whoever reads the log from the start.
+    // A cancelled section is skipped by a reader that reads the log from the start.
     assert_eq!(log.cancel("lustre-OST0003-osc", "osc.max_dirty_mb", 3).len(), 2);
     assert_eq!(log.cancel("lustre-OST0003-osc", "osc.max_dirty_mb", 4).len(), 0);
     let mut fresh = ClusterMap::new("lustre");

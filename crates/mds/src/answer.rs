@@ -67,28 +67,28 @@ impl Mdt {
             body.valid = body.valid | Valid::SIZE | Valid::BLOCKS | Valid::RDEV;
         } else if !has_layout {
             body.blocks = 0;
-            // Where the store does not tell, no size is said: it would be taken for the file's.
-            if let Ok(told) = self.told_size(inode) {
+            // Where the store fails, no size is reported: it would be taken for the file's.
+            if let Ok(recorded) = self.reported_size(inode) {
                 body.valid = body.valid | Valid::SIZE | Valid::BLOCKS;
-                body.size = told.map_or(body.size, |told| told.size);
+                body.size = recorded.map_or(body.size, |recorded| recorded.size);
             }
         }
         body
     }
 
-    /// Adds the size that we were told last of a file whose size the OSTs know.
+    /// Adds the size that a client reported last, of a file whose size the OSTs know.
     pub(crate) fn add_lazy_size(&self, inode: &Inode, body: &mut MdtBody) {
-        if let Ok(Some(told)) = self.told_size(inode) {
+        if let Ok(Some(recorded)) = self.reported_size(inode) {
             body.valid = body.valid | Valid::LAZYSIZE | Valid::LAZYBLOCKS;
-            (body.size, body.blocks) = (told.size, told.blocks);
+            (body.size, body.blocks) = (recorded.size, recorded.blocks);
         }
     }
 
-    /// Size and blocks as clients told them at close.
+    /// Size and blocks as clients reported them at close.
     ///
     /// # Errors
     /// Those of the store. What is no such record counts as none.
-    pub(crate) fn told_size(&self, inode: &Inode) -> Result<Option<SomAttrs>, StoreError> {
+    pub(crate) fn reported_size(&self, inode: &Inode) -> Result<Option<SomAttrs>, StoreError> {
         let value = self.store.xattr(inode.fid, xattrs::SOM)?;
         let decode = |value: Bytes| SomAttrs::decode(&mut Reader::new(&value, ByteOrder::Little));
         Ok(value.and_then(|value| decode(value).ok()))
@@ -111,7 +111,7 @@ impl Mdt {
         if layout.is_some() {
             self.add_lazy_size(inode, &mut body);
         }
-        if layout.is_some() && self.pristine.contains(inode.fid) {
+        if layout.is_some() && self.known_empty.contains(inode.fid) {
             body.valid = body.valid | Valid::SIZE | Valid::BLOCKS;
             (body.size, body.blocks) = (0, 0);
         }

@@ -104,8 +104,8 @@ impl Caller {
     ) -> Result<(), Errno> {
         const IMMUTABLE: u32 = sheen_wire::md::FileFlags::IMMUTABLE.0;
         if may.has(May::WRITE) && attributes.flags & IMMUTABLE != 0 {
-            // What Linux says of its own inodes. Lustre's MDT says EACCES, which nobody sees: its
-            // clients have looked at the flag before.
+            // What Linux says of its own inodes. Lustre's MDT says EACCES, which no program sees:
+            // its clients have looked at the flag before.
             return Err(Errno::EPERM);
         }
         let mut guarded = Guarded {

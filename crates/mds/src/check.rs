@@ -18,7 +18,7 @@ use crate::{orphans, sequences, xattrs};
 
 /// Entries read at a time.
 const STEP: usize = 1024;
-/// Directories of a path at most that is told.
+/// Directories of a path at most that a report names.
 const DEPTH_MAX: usize = 4096;
 
 /// An inode, or a name, that contradicts another.
@@ -165,7 +165,7 @@ impl Walk<'_> {
         self.report.faults.push(Fault { fid, path, what: what.into() });
     }
 
-    /// A fault of an entry, which need not be the name by which its inode is told.
+    /// A fault of an entry, which need not be the name by which its inode is reported.
     fn entry_fault(&mut self, directory: Fid, name: &[u8], fid: Fid, what: impl Into<String>) {
         let path = self.report.paths.within(directory, name);
         self.report.faults.push(Fault { fid, path, what: what.into() });
@@ -214,7 +214,7 @@ impl Walk<'_> {
         }
         match self.store.record(child.fid) {
             Ok(attributes) if attributes.kind == child.kind => {}
-            Ok(_) => self.entry_fault(directory, &name, child.fid, "its name tells another type"),
+            Ok(_) => self.entry_fault(directory, &name, child.fid, "its name has another type"),
             Err(StoreError::NoObject(_)) => {
                 self.entry_fault(directory, &name, child.fid, "a name of an inode that is missing");
             }
@@ -258,7 +258,7 @@ impl Walk<'_> {
         for fid in indexes.iter().filter(|fid| fid.is_namespace()) {
             match self.store.record(*fid) {
                 Ok(attributes) if attributes.kind == FileKind::Directory => {}
-                // A name that is left of it tells the same.
+                // A name that is left of it reports the same.
                 Err(StoreError::NoObject(_)) if self.names.contains_key(fid) => {}
                 Ok(_) | Err(StoreError::NoObject(_)) => {
                     self.fault(*fid, "it has entries and is no directory");
@@ -341,25 +341,25 @@ impl Walk<'_> {
             return Ok(());
         };
         let entries = ea.entries.iter().map(|entry| (entry.parent, entry.name.to_vec()));
-        let mut told: Vec<_> = entries.collect();
-        told.sort();
+        let mut recorded: Vec<_> = entries.collect();
+        recorded.sort();
         names.sort();
-        for (parent, name) in told.iter().filter(|told| !names.contains(told)) {
+        for (parent, name) in recorded.iter().filter(|recorded| !names.contains(recorded)) {
             let name = shown(name);
-            self.fault(fid, format!("its link EA tells of {name} in {parent}, which is none"));
+            self.fault(fid, format!("its link EA names {name} in {parent}, which is none"));
         }
-        for (parent, name) in names.iter().filter(|name| !told.contains(name)) {
+        for (parent, name) in names.iter().filter(|name| !recorded.contains(name)) {
             if ea.overflow_time == 0 {
                 let name = shown(name);
-                self.fault(fid, format!("its link EA does not tell of {name} in {parent}"));
+                self.fault(fid, format!("its link EA does not name {name} in {parent}"));
             }
         }
         Ok(())
     }
 
     fn objects(&mut self) -> Result<(), StoreError> {
-        let dying =
-            destroys(self.store).map_err(|errno| StoreError::Io(format!("the chores: {errno}")))?;
+        let dying = destroys(self.store)
+            .map_err(|errno| StoreError::Io(format!("the ost_updates: {errno}")))?;
         self.report.last_used = last_used(self.store)?;
         let mut seen: HashMap<_, Fid> = HashMap::default();
         for UsedObject { ost, object, file } in self.report.objects.clone() {

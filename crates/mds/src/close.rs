@@ -1,4 +1,4 @@
-//! MDS_CLOSE: gives an open handle back, with the size and times that the client has seen.
+//! MDS_CLOSE: releases an open handle, with the size and times that the client has seen.
 //!
 //! A client that keeps files open closes them before it releases the lock that it keeps them by. An operation
 //! may hold the inode and wait for that lock; or for the lock on another inode that the client releases with
@@ -15,13 +15,13 @@ use std::time::Duration;
 use bytes::Bytes;
 use sheen_ldlm::Owner;
 use sheen_store::{AttributePatch, Transaction};
-use sheen_target::{Context, Memo, Outcome, Target};
+use sheen_target::{Context, Outcome, ReplyRecording, Target};
 use sheen_types::{Errno, Fid, ResourceName, Timestamp};
 use sheen_wire::codec::{Wire, Writer};
 use sheen_wire::md::{AttrValid, Bias, MdtBody, OpenFlags, OpenHandle, RecSetattr, SomAttrs};
 use sheen_wire::messages::MdsCloseReply;
 
-use crate::exclusion::{Held, Needs};
+use crate::exclusion::{ExclusionGuard, Needs};
 use crate::export::{OpenFile, OpenTable};
 use crate::inode::Inode;
 use crate::{Mdt, xattrs};
@@ -55,22 +55,22 @@ impl Mdt {
             }
             return Ok(Outcome { status: Errno::ESTALE.status(), ..closed() });
         };
-        let record = &RecSetattr { valid: may_tell(&file, record.valid), ..record.clone() };
+        let record = &RecSetattr { valid: may_report(&file, record.valid), ..record.clone() };
         let Some(_held) = self.hold_unless_awaited(&context.target, file.fid).await else {
             return self.close_beside(context, &file, record);
         };
-        if is_writer(&file) && tells_of_writes(record) {
+        if is_writer(&file) && reports_writes(record) {
             self.open_files.note_written(file.fid);
         }
         let left = self.open_files.close(file.fid, file.flags);
-        if left.is_pristine {
-            self.pristine.insert(file.fid);
+        if left.is_known_empty {
+            self.known_empty.insert(file.fid);
         }
         // Where nothing may be changed, by this client or by anybody, a close only closes.
         let record = Some(record).filter(|_| !self.must_not_change(context));
         let done = self.after_close(file.fid, left.opens == 0, record);
         let done = done.and_then(|transaction| {
-            let done = context.target.transact(context, transaction, Memo::Done);
+            let done = context.target.transact(context, transaction, ReplyRecording::Done);
             done.map_err(|error| error.errno())
         });
         if let Err(errno) = done {
@@ -82,8 +82,8 @@ impl Mdt {
         Ok(closed())
     }
 
-    /// What a close does besides counting: the last one destroys an orphan, others note what the client has
-    /// said. The inode is held.
+    /// What a close does besides counting: the last one destroys an orphan, earlier ones record what the
+    /// client has reported. The inode is held.
     fn after_close(
         &self,
         fid: Fid,
@@ -103,7 +103,11 @@ impl Mdt {
     }
 
     /// Holds an inode; `None` while its holder waits for a lock on it, or for longer than a close may wait.
-    async fn hold_unless_awaited(&self, target: &Arc<Target>, fid: Fid) -> Option<Held<'_>> {
+    async fn hold_unless_awaited(
+        &self,
+        target: &Arc<Target>,
+        fid: Fid,
+    ) -> Option<ExclusionGuard<'_>> {
         let mut held = pin!(self.exclusion.hold(Needs::new().change_inode(fid)));
         let clock = &target.world().clock;
         let until = clock.now() + PATIENCE;
@@ -130,10 +134,10 @@ impl Mdt {
         record: &RecSetattr,
     ) -> Result<Outcome, Errno> {
         self.open_files.close_beside(file.fid, file.flags);
-        let done = context.target.transact(context, Transaction::new(), Memo::Done);
+        let done = context.target.transact(context, Transaction::new(), ReplyRecording::Done);
         let (mdt, target) = (Weak::clone(&self.me), Arc::clone(&context.target));
-        let is_told = !self.must_not_change(context);
-        let (fid, record) = (file.fid, is_told.then(|| record.clone()));
+        let may_change = !self.must_not_change(context);
+        let (fid, record) = (file.fid, may_change.then(|| record.clone()));
         let finish = async move {
             let Some(mdt) = mdt.upgrade() else { return };
             if let Err(errno) = mdt.finish_close(&target, fid, record.as_ref()).await {
@@ -146,7 +150,7 @@ impl Mdt {
         Ok(closed())
     }
 
-    /// Does [`Mdt::after_close`] for nobody's request.
+    /// Does [`Mdt::after_close`] without a request.
     async fn finish_close(
         &self,
         target: &Arc<Target>,
@@ -161,8 +165,8 @@ impl Mdt {
         Ok(())
     }
 
-    /// The disk would not have an orphan destroyed that may be nobody's by now: it is tried again, until
-    /// the MDT ends. Its next start looks for orphans anyway.
+    /// Destroying an orphan failed on the disk, and no file may need it any more: it is tried again,
+    /// until the MDT ends. Its next start looks for orphans anyway.
     fn destroy_later(&self, target: &Arc<Target>, fid: Fid) {
         let (mdt, weak) = (Weak::clone(&self.me), Arc::downgrade(target));
         let clock = Arc::clone(&target.world().clock);
@@ -193,7 +197,7 @@ impl Mdt {
     }
 }
 
-/// Whether somebody of the server's own waits for a lock on the inode.
+/// Whether an operation of the server's own waits for a lock on the inode.
 fn is_awaited(target: &Target, fid: Fid) -> bool {
     let locks = target.namespace().dump(ResourceName::of_fid(fid));
     locks.iter().any(|lock| lock.owner == Owner::Local && lock.desc.granted.is_none())
@@ -216,21 +220,21 @@ fn is_writer(file: &OpenFile) -> bool {
     file.flags.contains(OpenFlags::WRITE)
 }
 
-/// What a close may tell of its file: by the access that the open was given, and judged for. Lustre takes
-/// sizes of any handle, and all times of any that reads, executes or writes.
-fn may_tell(file: &OpenFile, told: AttrValid) -> AttrValid {
+/// What a close may report of its file: by the access that the open was given, and judged for. Lustre
+/// takes sizes of any handle, and all times of any that reads, executes or writes.
+fn may_report(file: &OpenFile, reported: AttrValid) -> AttrValid {
     let reads = file.flags.intersects(OpenFlags::READ | OpenFlags::EXEC);
-    let told = if reads { told } else { told.without(AttrValid::ATIME) };
-    match (is_writer(file), told.contains(AttrValid::ATIME)) {
-        (true, _) => told,
+    let reported = if reads { reported } else { reported.without(AttrValid::ATIME) };
+    match (is_writer(file), reported.contains(AttrValid::ATIME)) {
+        (true, _) => reported,
         (false, true) => AttrValid::ATIME,
         (false, false) => AttrValid::NONE,
     }
 }
 
-/// Whether a close says that data was written, or might: Lustre's clients tell a size with every
-/// close of a writer.
-fn tells_of_writes(record: &RecSetattr) -> bool {
+/// Whether a close reports that data was written, or might have been: Lustre's clients send a size
+/// with every close of a writer.
+fn reports_writes(record: &RecSetattr) -> bool {
     let sizes = AttrValid::SIZE | AttrValid::BLOCKS | AttrValid::LSIZE | AttrValid::LBLOCKS;
     record.bias.contains(Bias::DATA_MODIFIED) || record.valid.intersects(sizes | AttrValid::MTIME)
 }
@@ -240,11 +244,12 @@ fn closed() -> Outcome {
     Outcome::ok(MdsCloseReply { mdt_body, ..MdsCloseReply::default() })
 }
 
-/// Times only move forward, and access times only when they matter; sizes are as told.
+/// Times only move forward, and access times only when they matter; sizes are as reported.
 fn update(mdt: &Mdt, transaction: &mut Transaction, inode: &Inode, record: &RecSetattr) {
     let attributes = &inode.attributes;
-    let newer = |flag, told: i64, known: Timestamp| {
-        (record.valid.contains(flag) && told > known.seconds).then(|| Timestamp::from_seconds(told))
+    let newer = |flag, reported: i64, known: Timestamp| {
+        (record.valid.contains(flag) && reported > known.seconds)
+            .then(|| Timestamp::from_seconds(reported))
     };
     let changed = newer(AttrValid::CTIME, record.ctime, attributes.changed);
     let patch = AttributePatch {
@@ -252,17 +257,19 @@ fn update(mdt: &Mdt, transaction: &mut Transaction, inode: &Inode, record: &RecS
             .filter(|_| changed.is_some()),
         changed,
         accessed: newer(AttrValid::ATIME, record.atime, attributes.accessed)
-            .filter(|told| told.seconds > attributes.accessed.seconds.saturating_add(60)),
+            .filter(|reported| reported.seconds > attributes.accessed.seconds.saturating_add(60)),
         ..AttributePatch::default()
     };
     if patch != AttributePatch::default() {
         transaction.patch(inode.fid, patch);
     }
     let lazy = AttrValid::LSIZE | AttrValid::LBLOCKS;
-    let is_told = inode.is_regular() && record.valid.intersects(lazy);
-    // A close does not fail for want of a hint: where the store does not tell, none is written.
-    if is_told && let (Ok(false), Ok(told)) = (mdt.is_all_here(inode), mdt.told_size(inode)) {
-        let size = told.as_ref().map_or(0, |told| told.size);
+    let reports_size = inode.is_regular() && record.valid.intersects(lazy);
+    // A close does not fail for want of a hint: where the store fails, none is written.
+    if reports_size
+        && let (Ok(false), Ok(reported)) = (mdt.is_all_here(inode), mdt.reported_size(inode))
+    {
+        let size = reported.as_ref().map_or(0, |reported| reported.size);
         // A client knows only of its own writes: a smaller size than another's is no news.
         let (size, blocks) = match record.valid.contains(AttrValid::LSIZE) {
             true => (size.max(record.size), record.blocks),

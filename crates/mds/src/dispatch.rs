@@ -5,7 +5,9 @@ use std::sync::Arc;
 use bytes::Bytes;
 use sheen_io::BoxFuture;
 use sheen_ldlm::{LockDesc, LockKind};
-use sheen_target::{Context, Export, Leaving, LockWish, Operations, Outcome, ReplyRecord, Target};
+use sheen_target::{
+    Context, EnqueueRequest, Export, Leaving, Operations, Outcome, ReplyRecord, Target,
+};
 use sheen_types::{CounterLine, Errno, InodeBits, ResourceName};
 use sheen_wire::connect::ObdConnectData;
 use sheen_wire::ldlm::LdlmRequest;
@@ -86,24 +88,24 @@ impl Operations for Mdt {
         &'a self,
         context: &'a Context,
         mut request: Request,
-        wish: LockWish,
+        enqueue: EnqueueRequest,
     ) -> BoxFuture<'a, Result<Outcome, Errno>> {
         self.squash(context, &mut request);
         Box::pin(async move {
             match request {
                 Request::LdlmIntentGetattr(request) => {
-                    self.intent_getattr(context, &request, &wish).await
+                    self.intent_getattr(context, &request, &enqueue).await
                 }
                 Request::LdlmIntentOpen(request) => {
-                    self.intent_open(context, &request, &wish).await
+                    self.intent_open(context, &request, &enqueue).await
                 }
                 Request::LdlmIntentGetxattr(request) => {
-                    self.intent_getxattr(context, &request, &wish).await
+                    self.intent_getxattr(context, &request, &enqueue).await
                 }
                 Request::LdlmIntentLayout(request) => {
-                    self.intent_layout(context, &request, &wish).await
+                    self.intent_layout(context, &request, &enqueue).await
                 }
-                Request::LdlmEnqueue(_) => self.glimpse(context, &wish).await,
+                Request::LdlmEnqueue(_) => self.glimpse(context, &enqueue).await,
                 _ => Err(Errno::EOPNOTSUPP),
             }
         })
@@ -178,7 +180,8 @@ impl Operations for Mdt {
                     false => Ok(Bytes::new()),
                 };
             }
-            // A lock on what is gone has no value; whoever reads the inode will see that it is.
+            // A lock on an inode that is gone has no value; the client that reads the inode will
+            // see that it is.
             let Ok(inode) = self.inode(lock.resource.fid()) else { return Ok(Bytes::new()) };
             Ok(self.layout(&inode)?.unwrap_or_default())
         })
@@ -186,7 +189,7 @@ impl Operations for Mdt {
 }
 
 impl Mdt {
-    /// Takes from whoever asks on another machine what is not believed of it.
+    /// Removes from a request of another machine what is not believed of its caller.
     fn squash(&self, context: &Context, request: &mut Request) {
         if !context.export.is_local() {
             self.squash.apply(context.export.proven_nid(), request);
@@ -202,15 +205,15 @@ impl Mdt {
     ) -> Result<Outcome, Errno> {
         match request {
             Request::LdlmIntentOpen(request) => {
-                let wish = wish_of(&request.dlm_req)?;
+                let enqueue = enqueue_request(&request.dlm_req)?;
                 if context.replay().is_some() {
-                    return self.intent_open(context, &request, &wish).await;
+                    return self.intent_open(context, &request, &enqueue).await;
                 }
-                self.reconstruct_open(context, &request, &wish, &record).await
+                self.reconstruct_open(context, &request, &enqueue, &record).await
             }
             Request::LdlmIntentLayout(request) => {
-                let wish = wish_of(&request.dlm_req)?;
-                self.intent_layout(context, &request, &wish).await
+                let enqueue = enqueue_request(&request.dlm_req)?;
+                self.intent_layout(context, &request, &enqueue).await
             }
             // Not closing again: the handle is gone already, or was never made anew.
             Request::MdsClose(_) | Request::MdsCloseIntent(_) if context.replay().is_none() => {
@@ -243,9 +246,9 @@ impl Mdt {
 }
 
 /// What an enqueue asks for: intents are for inode bits only.
-fn wish_of(lock: &LdlmRequest) -> Result<LockWish, Errno> {
+fn enqueue_request(lock: &LdlmRequest) -> Result<EnqueueRequest, Errno> {
     let bits = lock.desc.policy.as_inode_bits();
-    Ok(LockWish {
+    Ok(EnqueueRequest {
         resource: lock.desc.resource.name,
         mode: lock.desc.req_mode.mode().ok_or(Errno::EFAULT)?,
         policy: sheen_ldlm::Policy::InodeBits {

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use sheen_layout::plan::{Plan, Striping};
 use sheen_store::{Attributes, FileKind, StoreError, Transaction};
-use sheen_target::{Context, LocalClient, Memo, Target};
+use sheen_target::{Context, LocalClient, ReplyRecording, Target};
 use sheen_types::{Errno, Fid, Name, fid_seq};
 use sheen_wire::md::{MdtBody, RecCreate, RecSetxattr, RecUnlink, Valid};
 use sheen_wire::messages::{MdsGetattrName, MdsReintSetxattr, MdsReintUnlink};
@@ -23,7 +23,7 @@ use sheen_wire::text::Text;
 use crate::directory::{self, Child, parse_name, parse_value};
 use crate::exclusion::Needs;
 use crate::inode::DIRECTORY_BYTES;
-use crate::reint::Making;
+use crate::reint::CreateSpec;
 use crate::xattrs::LINK;
 use crate::{Mdt, counters, links, locks};
 
@@ -88,8 +88,8 @@ impl Mdt {
         Ok(directories)
     }
 
-    /// Removes the directories of surveys with all files in them; answers how many files. Nobody may
-    /// work in them meanwhile.
+    /// Removes the directories of surveys with all files in them; returns how many files. No survey
+    /// may work in them meanwhile.
     ///
     /// # Errors
     /// Those of the store: what is left is removed the next time.
@@ -146,13 +146,13 @@ impl Mdt {
         fid: Fid,
         stripes: i32,
     ) -> Result<(), Errno> {
-        let mut making =
-            Making::of(&RecCreate { mode: FILE_MODE, fid2: fid, ..Default::default() });
-        making.now = context.target.world().clock.wall();
+        let mut spec =
+            CreateSpec::of(&RecCreate { mode: FILE_MODE, fid2: fid, ..Default::default() });
+        spec.now = context.target.world().clock.wall();
         let needs = Needs::new().change_name(parent, name.as_bytes()).keep_inode(parent);
         let _held = self.exclusion.hold(needs).await;
         let directory = self.directory(parent)?;
-        self.may_add(&making.caller, &directory, name, FileKind::Regular)?;
+        self.may_add(&spec.caller, &directory, name, FileKind::Regular)?;
         if stripes != 0 {
             let wished = |stripe_count| Striping { stripe_count, ..Striping::default() };
             let wish = match stripes {
@@ -163,13 +163,13 @@ impl Mdt {
             };
             let plan = self.plan_in(Some(&directory), wish, false)?;
             let world = context.target.world();
-            making.objects = Some(self.placement.allocate(world, fid, &plan, 0).await?);
+            spec.objects = Some(self.placement.allocate(world, fid, &plan, 0).await?);
         }
-        let birth = self.conceive(context, &directory, making)?;
+        let new_inode = self.build_inode(context, &directory, spec)?;
         let _lock = locks::change_directory(context, parent).await?;
-        let made = context.target.transact_with(context, Memo::Done, |_| {
+        let made = context.target.transact_with(context, ReplyRecording::Done, |_| {
             let mut transaction = Transaction::new();
-            birth.add(&mut transaction, parent, name);
+            new_inode.add(&mut transaction, parent, name);
             transaction
         });
         made.map_err(|error| error.errno())?;

@@ -4,10 +4,10 @@
 //! other operation is in its way. A name that is changed and an inode that is changed are held
 //! alone; a directory in which a name changes, and a name that is looked up, are shared.
 //!
-//! All are shards of one table, taken in the order of their numbers: nobody waits in a circle. A
+//! All are shards of one table, taken in the order of their numbers: so no cycle of waits arises. A
 //! collision of two keys only makes operations wait that need not; the key of the process's tables decides
-//! which collide, so that no client can choose a name or FID which stops another's. Cost: two or three
-//! uncontended async locks and one small allocation per operation.
+//! which collide, so that no client can choose a name or FID which stops that of another client. Cost: two
+//! or three uncontended async locks and one small allocation per operation.
 
 use std::hash::BuildHasher;
 
@@ -71,11 +71,11 @@ impl Needs {
 
 /// What an operation holds, until dropped.
 #[must_use]
-pub(crate) struct Held<'a> {
-    _guards: Vec<Guard<'a>>,
+pub(crate) struct ExclusionGuard<'a> {
+    _guards: Vec<ShardGuard<'a>>,
 }
 
-enum Guard<'a> {
+enum ShardGuard<'a> {
     Alone { _guard: RwLockWriteGuard<'a, ()> },
     Shared { _guard: RwLockReadGuard<'a, ()> },
 }
@@ -88,21 +88,20 @@ impl Exclusion {
         }
     }
 
-    /// Waits until all of `needs` is free. Nobody calls this while holding the result of another
-    /// call.
-    pub(crate) async fn hold(&self, needs: Needs) -> Held<'_> {
+    /// Waits until all of `needs` is free. Never called while holding the result of another call.
+    pub(crate) async fn hold(&self, needs: Needs) -> ExclusionGuard<'_> {
         let shards = needs.sorted();
         let mut guards = Vec::with_capacity(shards.len());
         for (shard, alone) in shards {
             let lock = &self.shards[shard];
             guards.push(match alone {
-                true => Guard::Alone {
+                true => ShardGuard::Alone {
                     _guard: match lock.try_write() {
                         Ok(guard) => guard,
                         Err(_) => while_waiting(Wait::Operation, lock.write()).await,
                     },
                 },
-                false => Guard::Shared {
+                false => ShardGuard::Shared {
                     _guard: match lock.try_read() {
                         Ok(guard) => guard,
                         Err(_) => while_waiting(Wait::Operation, lock.read()).await,
@@ -110,7 +109,7 @@ impl Exclusion {
                 },
             });
         }
-        Held { _guards: guards }
+        ExclusionGuard { _guards: guards }
     }
 
     /// Held before anything else by renames of directories across directories.
@@ -136,9 +135,9 @@ mod tests {
 
     use super::{Needs, shard_under};
 
-    struct Under(u64);
+    struct FixedKey(u64);
 
-    impl BuildHasher for Under {
+    impl BuildHasher for FixedKey {
         type Hasher = FoldHasher;
 
         fn build_hasher(&self) -> FoldHasher {
@@ -149,12 +148,14 @@ mod tests {
     #[test]
     fn what_meets_under_one_key_does_not_under_another() {
         let fids = (1..1_000_000).map(|oid| Fid::new(0x2_0000_0400, oid));
-        let victim = shard_under(&Under(0), &Fid::ROOT);
-        let chosen: Vec<Fid> = fids.filter(|fid| shard_under(&Under(0), fid) == victim).collect();
+        let victim = shard_under(&FixedKey(0), &Fid::ROOT);
+        let chosen: Vec<Fid> =
+            fids.filter(|fid| shard_under(&FixedKey(0), fid) == victim).collect();
         assert!(chosen.len() > 100, "{}", chosen.len());
         for key in [0x1234_5678_9abc_def0, 0xfedc_ba98_7654_3211] {
-            let victim = shard_under(&Under(key), &Fid::ROOT);
-            let met = chosen.iter().filter(|fid| shard_under(&Under(key), fid) == victim).count();
+            let victim = shard_under(&FixedKey(key), &Fid::ROOT);
+            let met =
+                chosen.iter().filter(|fid| shard_under(&FixedKey(key), fid) == victim).count();
             assert!(met < 10, "{met} of {} meet again", chosen.len());
         }
     }

@@ -21,7 +21,7 @@ struct Files {
     /// The handle of today of an open that had another before a restart.
     by_old: HashMap<OpenHandle, OpenHandle>,
     by_xid: HashMap<Xid, OpenHandle>,
-    /// The client has left: whoever still executes a request of its must not add to them.
+    /// The client has left: a request of its that is still executed must not add to them.
     ended: bool,
 }
 
@@ -49,7 +49,7 @@ impl OpenTable {
     /// Adds an open file.
     ///
     /// # Errors
-    /// The file again, if the client has left: nobody else would close it.
+    /// The file again, if the client has left: it must be closed here.
     pub(crate) fn insert(&self, handle: OpenHandle, file: OpenFile) -> Result<(), OpenFile> {
         let mut files = self.files.lock();
         if files.ended {

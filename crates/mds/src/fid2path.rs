@@ -15,7 +15,7 @@ const KEY_BYTES: usize = 16;
 const DEPTH_MAX: usize = PATH_BYTES_MAX / 2;
 
 /// What is asked (`struct getinfo_fid2path`).
-struct Question {
+struct Fid2PathRequest {
     fid: Fid,
     record: u64,
     link: u32,
@@ -23,7 +23,7 @@ struct Question {
     root: Fid,
 }
 
-fn question(key: &Bytes) -> Result<Question, DecodeError> {
+fn parse_request(key: &Bytes) -> Result<Fid2PathRequest, DecodeError> {
     let mut reader = Reader::new(key, ByteOrder::Little);
     reader.bytes(KEY_BYTES, "getinfo_key")?;
     let fid = Fid::decode(&mut reader)?;
@@ -31,10 +31,10 @@ fn question(key: &Bytes) -> Result<Question, DecodeError> {
     let link = u32::decode(&mut reader)?;
     let length = u32::decode(&mut reader)?;
     let root = if reader.remaining() >= Fid::SIZE { Fid::decode(&mut reader)? } else { Fid::ROOT };
-    Ok(Question { fid, record, link, length, root })
+    Ok(Fid2PathRequest { fid, record, link, length, root })
 }
 
-fn answer(asked: &Question, from: Fid, link: u32, path: &[u8]) -> MdsFid2pathReply {
+fn answer(asked: &Fid2PathRequest, from: Fid, link: u32, path: &[u8]) -> MdsFid2pathReply {
     let mut writer = Writer::default();
     from.encode(&mut writer);
     asked.record.encode(&mut writer);
@@ -50,7 +50,7 @@ impl Mdt {
     /// Follows link EAs up to the root. The answer says which link was used, or the next one if
     /// there are more.
     pub(crate) fn fid2path(&self, request: &MdsFid2path) -> Result<Outcome, Errno> {
-        let asked = question(&request.getinfo_key).map_err(|_| Errno::EPROTO)?;
+        let asked = parse_request(&request.getinfo_key).map_err(|_| Errno::EPROTO)?;
         if asked.length as usize > PATH_BYTES_MAX {
             return Err(Errno::EOVERFLOW);
         }

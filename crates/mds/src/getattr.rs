@@ -31,7 +31,7 @@ impl Mdt {
         let inode = self.inode(asked.fid1)?;
         let mut found = self.getattr_of(context, &inode, asked)?;
         if inode.is_directory() && asked.valid.contains(Valid::DIREA) {
-            let default = self.default_layout_told(&inode)?;
+            let default = self.effective_default_layout(&inode)?;
             if !default.is_empty() {
                 found.body.valid |= Valid::DIREA;
                 found.body.eadatasize = default.len() as u32;
@@ -114,7 +114,7 @@ impl Mdt {
     }
 
     /// A directory's default layout; for the root the file system's.
-    fn default_layout_told(&self, inode: &Inode) -> Result<Bytes, Errno> {
+    fn effective_default_layout(&self, inode: &Inode) -> Result<Bytes, Errno> {
         let value = self.store.xattr(inode.fid, xattrs::LOV).map_err(|error| error.errno())?;
         let ours = || match inode.fid == Fid::ROOT {
             true => Plan::inherited(None, None, &self.placement.defaults()).encode(),

@@ -68,7 +68,7 @@ impl Mdt {
         self.store.xattr(inode.fid, name).map_err(|error| error.errno())
     }
 
-    /// Values of `user.*` are for who may read the inode; names are for everybody.
+    /// Values of `user.*` are for callers who may read the inode; names are for all.
     fn check_user_xattr(&self, caller: &Caller, inode: &Inode) -> Result<(), Errno> {
         caller.may(&*self.store, inode.fid, &inode.attributes, May::READ)
     }

@@ -11,7 +11,7 @@ use bytes::Bytes;
 use sheen_layout::plan::Plan;
 use sheen_layout::stored::{Removed, Selection, SetFlags, Stored, errno_of};
 use sheen_store::{StoreError, Transaction};
-use sheen_target::{Context, Memo};
+use sheen_target::{Context, ReplyRecording};
 use sheen_types::{Errno, Fid, InodeBits, LockMode};
 use sheen_wire::ost::OstId;
 
@@ -57,7 +57,7 @@ pub(crate) fn stored(layout: &Bytes) -> Result<Stored, Errno> {
 }
 
 /// What becomes of a layout.
-struct Changed {
+struct ChangedLayout {
     layout: Option<Stored>,
     gone: Vec<(u16, OstId)>,
     /// Data on the MDT goes as well.
@@ -124,13 +124,13 @@ impl Mdt {
         }
         let plan = self.plan_in(self.parent_of(inode).as_ref(), Some(wish), false)?;
         let world = context.target.world();
-        let taken = self.placement.allocate(world, inode.fid, &plan, 0).await?;
+        let reserved = self.placement.allocate(world, inode.fid, &plan, 0).await?;
         let bits = InodeBits::XATTR | InodeBits::LAYOUT;
         let _lock = context.target.lock_inode(inode.fid, bits, LockMode::Ex).await?;
-        let done = context.target.transact_with(context, Memo::Done, |_| {
+        let done = context.target.transact_with(context, ReplyRecording::Done, |_| {
             let mut transaction = Transaction::new();
-            transaction.set_xattr(inode.fid, xattrs::LOV, taken.layout().clone());
-            taken.record(&mut transaction);
+            transaction.set_xattr(inode.fid, xattrs::LOV, reserved.layout().clone());
+            reserved.record(&mut transaction);
             transaction
         });
         done.map(|_| ()).map_err(|error| error.errno())
@@ -162,11 +162,11 @@ impl Mdt {
             None => transaction.remove_xattr(inode.fid, xattrs::LOV),
         };
         if change == LayoutChange::Remove {
-            // The size that was told is that of data which is no more.
+            // The size that was reported is that of data which is no more.
             transaction.remove_xattr(inode.fid, xattrs::SOM);
             self.placement.destroy_objects_later(&mut transaction, &changed.gone);
         }
-        let done = context.target.transact(context, transaction, Memo::Done);
+        let done = context.target.transact(context, transaction, ReplyRecording::Done);
         done.map_err(|error| error.errno())?;
         match changed.loses_data {
             true => {
@@ -183,7 +183,7 @@ impl Mdt {
         mut before: Stored,
         change: LayoutChange,
         value: &Bytes,
-    ) -> Result<Changed, Errno> {
+    ) -> Result<ChangedLayout, Errno> {
         if !before.is_composite() {
             return Err(Errno::EINVAL);
         }
@@ -201,9 +201,9 @@ impl Mdt {
                 gone = objects;
                 let had_data = before.end_on_mdt().is_some();
                 let loses_data = had_data && left.is_none();
-                return Ok(Changed { layout: left, gone, loses_data });
+                return Ok(ChangedLayout { layout: left, gone, loses_data });
             }
         }
-        Ok(Changed { layout: Some(before), gone, loses_data: false })
+        Ok(ChangedLayout { layout: Some(before), gone, loses_data: false })
     }
 }

@@ -10,10 +10,10 @@
 //! - An operation that changes something is one store transaction, with the record of its answer.
 //!   All checks come before it; what follows it cannot fail.
 //! - Two locks guard it. `exclusion` orders operations on this server, by name and by inode, so
-//!   that operations on different names of one directory run side by side. The LDLM lock takes back
+//!   that operations on different names of one directory run side by side. The LDLM lock revokes
 //!   what clients cache; a directory's is taken as CW, which operations share and readers do not.
 //! - An inode without a name is in the orphan index or is gone. Objects on OSTs whose file is gone
-//!   are in the chore index (`placement::chores`) until the OST has destroyed them.
+//!   are in the index of OST updates (`placement::ost_updates`) until the OST has destroyed them.
 //! - Ids of OST objects are taken from pools created ahead: no operation waits for an OST unless
 //!   its pool is empty.
 //!
@@ -29,7 +29,6 @@ mod answer;
 mod caller;
 mod check;
 mod close;
-mod condition;
 mod counters;
 mod directory;
 mod dispatch;
@@ -42,16 +41,17 @@ mod getattr;
 mod getxattr;
 mod inode;
 mod intent;
+mod known_empty;
 mod layouts;
 mod links;
 mod locks;
 mod open_files;
 mod orphans;
 mod placement;
-mod pristine;
 mod readpage;
 mod rebuild;
 mod reint;
+mod restrictions;
 mod root;
 mod sequences;
 mod set_info;
@@ -82,12 +82,12 @@ use sheen_types::{Errno, Timestamp};
 use sheen_wire::connect::{ConnectFlags, ConnectFlags2};
 use sheen_wire::lov::PoolName;
 
-use crate::condition::Condition;
 use crate::dom::Dom;
 use crate::exclusion::Exclusion;
+use crate::known_empty::KnownEmpty;
 use crate::open_files::OpenFiles;
 use crate::placement::Placement;
-use crate::pristine::Pristine;
+use crate::restrictions::Restrictions;
 use crate::sequences::Sequences;
 use crate::squash::Squash;
 
@@ -101,7 +101,7 @@ pub struct MdtConfig {
     pub fsname: String,
     /// Its number among the MDTs.
     pub index: u16,
-    /// Stripes of a file about which nobody said anything.
+    /// Stripes of a file for which no number was given.
     pub stripe_count: u16,
     /// Bytes of a stripe of such a file.
     pub stripe_size: u32,
@@ -124,11 +124,11 @@ pub struct Mdt {
     target: OnceLock<Weak<Target>>,
     exclusion: Exclusion,
     open_files: OpenFiles,
-    pristine: Pristine,
+    known_empty: KnownEmpty,
     sequences: Sequences,
     placement: Placement,
     squash: Squash,
-    condition: Condition,
+    restrictions: Restrictions,
     dom: Dom,
 }
 
@@ -150,10 +150,10 @@ impl Mdt {
             target: OnceLock::new(),
             exclusion: Exclusion::new(),
             open_files: OpenFiles::default(),
-            pristine: Pristine::default(),
+            known_empty: KnownEmpty::default(),
             sequences,
             squash: Squash::default(),
-            condition: Condition::default(),
+            restrictions: Restrictions::default(),
         }))
     }
 

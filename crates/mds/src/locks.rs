@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use sheen_ldlm::Policy;
-use sheen_target::{Context, LockGuard, LockWish};
+use sheen_target::{Context, EnqueueRequest, LockGuard};
 use sheen_types::{Errno, Fid, InodeBits, LockMode, ResourceName};
 use sheen_wire::connect::ConnectFlags2;
 use sheen_wire::ldlm::{LdlmReply, LockFlags};
@@ -13,9 +13,9 @@ use sheen_wire::md::OpenFlags;
 pub(crate) const ATTRIBUTES: InodeBits =
     InodeBits::LOOKUP.union(InodeBits::UPDATE).union(InodeBits::PERM);
 
-/// A name of `directory` changes: takes cached contents back from whoever holds them, but for a
-/// client that asks for the change and corrects its own cache ([`ConnectFlags2::OWN_NAMES`]). Other
-/// changes of the same directory go on beside this one.
+/// A name of `directory` changes: revokes cached contents from all holders, but for a client that
+/// asks for the change and corrects its own cache ([`ConnectFlags2::OWN_NAMES`]). Other changes of
+/// the same directory go on beside this one.
 pub(crate) async fn change_directory(
     context: &Context,
     directory: Fid,
@@ -41,7 +41,7 @@ pub(crate) fn mode_of_open(flags: OpenFlags) -> LockMode {
     }
 }
 
-/// Takes `bits` for reading, and those of `more` that nobody is in the way of.
+/// Takes `bits` for reading, and those of `more` on which no lock conflicts.
 pub(crate) async fn read(
     context: &Context,
     inode: Fid,
@@ -53,7 +53,7 @@ pub(crate) async fn read(
 }
 
 /// Takes all of `bits`, or else all but `LOOKUP`, which an open file that its client keeps holds, or
-/// name and layout, or nothing: disturbs nobody.
+/// name and layout, or nothing: revokes no lock.
 pub(crate) fn read_if_free(
     target: &Arc<sheen_target::Target>,
     inode: Fid,
@@ -70,9 +70,9 @@ pub(crate) fn read_if_free(
 pub(crate) fn hand_over(
     context: &Context,
     guard: LockGuard,
-    wish: &LockWish,
+    enqueue: &EnqueueRequest,
 ) -> Result<LdlmReply, Errno> {
-    let mut reply = guard.hand_over(context, wish)?;
-    reply.flags |= wish.flags & LockFlags::HAS_INTENT;
+    let mut reply = guard.hand_over(context, enqueue)?;
+    reply.flags |= enqueue.flags & LockFlags::HAS_INTENT;
     Ok(reply)
 }

@@ -14,17 +14,17 @@ struct Opens {
     /// Opens for execution: they deny writing.
     executors: u32,
     /// All writers since the file was made were seen, and none has written (see
-    /// [`crate::pristine`]).
+    /// [`crate::known_empty`]).
     is_unwritten: bool,
 }
 
 /// What a close leaves.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Left {
+pub(crate) struct AfterClose {
     /// Opens.
     pub(crate) opens: u32,
-    /// The last writer has gone, and nobody has ever written.
-    pub(crate) is_pristine: bool,
+    /// The last writer has gone, and no client has ever written.
+    pub(crate) is_known_empty: bool,
 }
 
 /// See the module's documentation. Counts of one inode change under its exclusion lock, but for
@@ -61,7 +61,7 @@ impl OpenFiles {
         Ok(())
     }
 
-    /// Nobody but those who have it open has ever been able to write the file.
+    /// No client but those that have it open has ever been able to write the file.
     pub(crate) fn note_unwritten(&self, fid: Fid) {
         if let Some(opens) = self.shard(fid).lock().get_mut(&fid) {
             opens.is_unwritten = true;
@@ -75,7 +75,8 @@ impl OpenFiles {
         }
     }
 
-    /// Counts a close while somebody else holds the inode. Nobody says then that nothing was written.
+    /// Counts a close while another operation holds the inode. It is then never reported that nothing
+    /// was written.
     pub(crate) fn close_beside(&self, fid: Fid, flags: OpenFlags) {
         if flags.contains(OpenFlags::WRITE) {
             self.note_written(fid);
@@ -92,19 +93,19 @@ impl OpenFiles {
     }
 
     /// Counts a close; what remains.
-    pub(crate) fn close(&self, fid: Fid, flags: OpenFlags) -> Left {
+    pub(crate) fn close(&self, fid: Fid, flags: OpenFlags) -> AfterClose {
         let mut shard = self.shard(fid).lock();
-        let Some(opens) = shard.get_mut(&fid) else { return Left::default() };
+        let Some(opens) = shard.get_mut(&fid) else { return AfterClose::default() };
         let (writes, executes) = intents(flags);
         opens.count = opens.count.saturating_sub(1);
         opens.writers = opens.writers.saturating_sub(u32::from(writes));
         opens.executors = opens.executors.saturating_sub(u32::from(executes));
-        let is_pristine = opens.writers == 0 && std::mem::take(&mut opens.is_unwritten);
+        let is_known_empty = opens.writers == 0 && std::mem::take(&mut opens.is_unwritten);
         let left = opens.count;
         if left == 0 {
             shard.remove(&fid);
         }
-        Left { opens: left, is_pristine }
+        AfterClose { opens: left, is_known_empty }
     }
 
     pub(crate) fn is_open(&self, fid: Fid) -> bool {
@@ -154,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_is_pristine_when_the_last_of_its_writers_leaves_it_unwritten() {
+    fn a_file_is_known_empty_when_the_last_of_its_writers_leaves_it_unwritten() {
         let files = OpenFiles::default();
         let (fid, write) = (Fid::new(5, 5), OpenFlags::WRITE);
         let open = |flags| files.open(fid, flags).unwrap();
@@ -162,14 +163,18 @@ mod tests {
         files.note_unwritten(fid);
         open(write);
         open(OpenFlags::READ);
-        assert_eq!(files.close(fid, write), Left { opens: 2, is_pristine: false });
-        assert_eq!(files.close(fid, write), Left { opens: 1, is_pristine: true });
-        assert_eq!(files.close(fid, OpenFlags::READ), Left::default(), "said once");
+        assert_eq!(files.close(fid, write), AfterClose { opens: 2, is_known_empty: false });
+        assert_eq!(files.close(fid, write), AfterClose { opens: 1, is_known_empty: true });
+        assert_eq!(files.close(fid, OpenFlags::READ), AfterClose::default(), "said once");
         open(write);
-        assert_eq!(files.close(fid, write), Left::default(), "nobody knows who wrote before");
+        assert_eq!(
+            files.close(fid, write),
+            AfterClose::default(),
+            "it is unknown who wrote before"
+        );
         open(write);
         files.note_unwritten(fid);
         files.note_written(fid);
-        assert_eq!(files.close(fid, write), Left::default());
+        assert_eq!(files.close(fid, write), AfterClose::default());
     }
 }

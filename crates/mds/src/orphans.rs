@@ -107,7 +107,7 @@ impl Mdt {
         Ok(found.is_some())
     }
 
-    /// Destroys all orphans that nobody has open: recovery has ended.
+    /// Destroys all orphans that are not open: recovery has ended.
     pub(crate) async fn clean_orphans(&self, target: &Arc<Target>) -> Result<(), Errno> {
         for fid in list(&*self.store).map_err(|error| error.errno())? {
             let _held = self.exclusion.hold(Needs::new().change_inode(fid)).await;

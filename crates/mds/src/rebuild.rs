@@ -1,11 +1,11 @@
-//! Puts the names, inodes and counters of a salvaged store in order again, as far as they tell of
+//! Puts the names, inodes and counters of a salvaged store in order again, as far as they describe
 //! each other (Lustre: LFSCK's namespace part).
 //!
-//! An inode knows its names (link EA) and a directory its entries, so each can give back the other:
-//! a directory that is lost is made again, under its own FID, of what names it or says it lies in
-//! it; a name that is lost is put back from the link EA. What nothing leads to goes to `lost+found`
-//! in the root, named by its FID. What no inode and no object is left of loses its name, and is
-//! told. A directory that is made again belongs to root alone.
+//! An inode knows its names (link EA) and a directory its entries, so each can restore the other: a
+//! directory that is lost is made again, under its own FID, of what names it or says it lies in it;
+//! a name that is lost is put back from the link EA. What nothing leads to goes to `lost+found` in
+//! the root, named by its FID. What no inode and no object is left of loses its name, and is
+//! reported. A directory that is made again belongs to root alone.
 //!
 //! It only adds and corrects what contradicts what: where an older version of a name came back with
 //! the salvage, the name stays. Memory: a record per name. The target must not run.
@@ -44,7 +44,7 @@ pub struct Rebuilt {
 }
 
 /// Rebuilds the namespace in `store`, which holds `objects` and has keys in `indexes`. What it cannot
-/// put in order [`crate::check`] tells afterwards.
+/// put in order [`crate::check`] reports afterwards.
 ///
 /// # Errors
 /// Those of the store.
@@ -54,7 +54,7 @@ pub fn rebuild(
     indexes: &[Fid],
     now: Timestamp,
 ) -> Result<Rebuilt, StoreError> {
-    let mut work = Work { store, now, done: Rebuilt::default(), inodes: HashMap::default() };
+    let mut work = Rebuild { store, now, done: Rebuilt::default(), inodes: HashMap::default() };
     work.directory(Fid::ROOT)?;
     for fid in objects.iter().filter(|fid| fid.is_namespace()) {
         let attributes = store.record(*fid)?;
@@ -80,14 +80,14 @@ struct Inode {
     names: Vec<(Fid, Bytes)>,
 }
 
-struct Work<'a> {
+struct Rebuild<'a> {
     store: &'a dyn Store,
     now: Timestamp,
     done: Rebuilt,
     inodes: HashMap<Fid, Inode>,
 }
 
-impl Work<'_> {
+impl Rebuild<'_> {
     fn apply(&self, change: impl FnOnce(&mut Transaction)) -> Result<Sequence, StoreError> {
         let mut transaction = Transaction::new();
         change(&mut transaction);
@@ -203,13 +203,13 @@ impl Work<'_> {
         fid: Fid,
     ) -> Result<(), StoreError> {
         let links = self.links(fid)?;
-        let is_told = |(parent, name): &(Fid, Bytes)| {
+        let is_recorded = |(parent, name): &(Fid, Bytes)| {
             links.entries.iter().any(|entry| entry.parent == *parent && entry.name == *name)
         };
         let new = (parent, name);
         let Some(inode) = self.inodes.get_mut(&fid) else { return Ok(()) };
         let gone = match inode.names.first() {
-            Some(old) if is_told(&new) && !is_told(old) => {
+            Some(old) if is_recorded(&new) && !is_recorded(old) => {
                 let (parent, name) = std::mem::replace(&mut inode.names[0], new);
                 (parent, directory::key(&name))
             }
@@ -235,7 +235,7 @@ impl Work<'_> {
         Ok(LinkEa::decode(&value).unwrap_or_default())
     }
 
-    /// Puts back the names that inodes tell of and no directory has.
+    /// Restores the names that inodes record and no directory has.
     fn names_of_inodes(&mut self) -> Result<(), StoreError> {
         let mut fids: Vec<Fid> = self.inodes.keys().copied().collect();
         fids.sort_unstable();
@@ -356,8 +356,8 @@ impl Work<'_> {
     fn correct(&self, fid: Fid, inode: &Inode, links: u32) -> Result<bool, StoreError> {
         let now = self.store.record(fid)?;
         let links_added = links.cast_signed().saturating_sub_unsigned(now.links);
-        let told = self.links(fid)?;
-        let pairs = told.entries.iter().map(|entry| (entry.parent, entry.name.clone()));
+        let recorded = self.links(fid)?;
+        let pairs = recorded.entries.iter().map(|entry| (entry.parent, entry.name.clone()));
         let mut pairs: Vec<_> = pairs.collect();
         let mut names = inode.names.clone();
         pairs.sort();
@@ -402,11 +402,11 @@ const SKIPPED_IDS: u64 = 1 << 20;
 
 /// Sees to it that no OST destroys the objects of files that were lost with a part of the MDT's store.
 ///
-/// The last id used on an OST is written with the newest files, and lost with them. An MDT that tells an OST a
+/// The last id used on an OST is written with the newest files, and lost with them. An MDT that sends an OST a
 /// smaller one has it destroy all objects above, which it takes for created ahead. So the MDT goes on behind all
 /// that it can have used; `sheen fsck` finds the objects that belong to no file. The target must not run.
 ///
-/// OSTs are those that a layout or a record tells of, and those that have a range of sequences: of one without, the
+/// OSTs are those that a layout or a record names, and those that have a range of sequences: of one without, the
 /// MDT takes a new range, in which nothing can be destroyed.
 ///
 /// # Errors
@@ -437,23 +437,23 @@ mod tests {
     const F: Fid = Fid::new(fid_seq::NORMAL + 7, 4);
     const G: Fid = Fid::new(fid_seq::NORMAL + 1, 5);
 
-    struct Scene {
+    struct TestTree {
         store: StoreMem,
     }
 
-    impl Scene {
+    impl TestTree {
         /// `/a/b/c`, the file `/a/b/f` that is `/g` as well, the file `/a/g`.
         fn new() -> Self {
-            let scene = Self { store: StoreMem::new(MemOptions::default()) };
+            let tree = Self { store: StoreMem::new(MemOptions::default()) };
             let config = crate::MdtConfig::new("lustre", 0, Timestamp::default());
-            crate::root::format(&scene.store, &config).expect("a root is made");
-            scene.make(A, FileKind::Directory, &[(Fid::ROOT, "a")]);
-            scene.make(B, FileKind::Directory, &[(A, "b")]);
-            scene.make(C, FileKind::Directory, &[(B, "c")]);
-            scene.make(F, FileKind::Regular, &[(B, "f"), (Fid::ROOT, "g")]);
-            scene.make(G, FileKind::Regular, &[(A, "g")]);
-            assert_eq!(scene.faults(), []);
-            scene
+            crate::root::format(&tree.store, &config).expect("a root is made");
+            tree.make(A, FileKind::Directory, &[(Fid::ROOT, "a")]);
+            tree.make(B, FileKind::Directory, &[(A, "b")]);
+            tree.make(C, FileKind::Directory, &[(B, "c")]);
+            tree.make(F, FileKind::Regular, &[(B, "f"), (Fid::ROOT, "g")]);
+            tree.make(G, FileKind::Regular, &[(A, "g")]);
+            assert_eq!(tree.faults(), []);
+            tree
         }
 
         fn apply(&self, change: impl FnOnce(&mut Transaction)) {
@@ -521,96 +521,96 @@ mod tests {
 
     #[test]
     fn what_is_in_order_stays_as_it_is() {
-        let scene = Scene::new();
-        let done = scene.rebuild();
+        let tree = TestTree::new();
+        let done = tree.rebuild();
         assert_eq!(done, Rebuilt { inodes: 6, ..Rebuilt::default() });
     }
 
     #[test]
     fn names_come_back_from_the_inodes_that_know_them() {
-        let scene = Scene::new();
+        let tree = TestTree::new();
         for (parent, name) in [(Fid::ROOT, "a"), (B, "c"), (B, "f"), (Fid::ROOT, "g"), (A, "g")] {
-            scene.unname(parent, name);
+            tree.unname(parent, name);
         }
-        let done = scene.rebuild();
+        let done = tree.rebuild();
         assert_eq!((done.names, done.found.len(), done.lost.len()), (5, 0, 0));
-        assert_eq!((scene.at("a/b/f"), scene.at("g")), (Some(F), Some(F)));
-        assert_eq!((scene.at("a/b/c"), scene.at("a/g")), (Some(C), Some(G)));
+        assert_eq!((tree.at("a/b/f"), tree.at("g")), (Some(F), Some(F)));
+        assert_eq!((tree.at("a/b/c"), tree.at("a/g")), (Some(C), Some(G)));
     }
 
     #[test]
     fn a_directory_that_is_lost_is_made_again_of_those_that_name_it() {
-        let scene = Scene::new();
+        let tree = TestTree::new();
         // With them go their entries: only those below say where they lay.
-        scene.destroy(B);
-        scene.destroy(A);
-        scene.unname(Fid::ROOT, "a");
-        let done = scene.rebuild();
+        tree.destroy(B);
+        tree.destroy(A);
+        tree.unname(Fid::ROOT, "a");
+        let done = tree.rebuild();
         assert_eq!((done.directories.len(), done.lost.len()), (2, 0));
-        // Nothing tells what they were called.
+        // Nothing records what they were called.
         assert_eq!(done.found, [A, B]);
-        assert_eq!(scene.at(&format!("lost+found/{B}/c")), Some(C));
-        assert_eq!(scene.at(&format!("lost+found/{A}/g")), Some(G));
-        assert_eq!(scene.at("g"), Some(F));
+        assert_eq!(tree.at(&format!("lost+found/{B}/c")), Some(C));
+        assert_eq!(tree.at(&format!("lost+found/{A}/g")), Some(G));
+        assert_eq!(tree.at("g"), Some(F));
     }
 
     #[test]
     fn what_nothing_names_is_found_and_names_of_nothing_go() {
-        let scene = Scene::new();
-        scene.unname(A, "g");
-        scene.apply(|change| {
+        let tree = TestTree::new();
+        tree.unname(A, "g");
+        tree.apply(|change| {
             change.remove_xattr(G, xattrs::LINK);
         });
-        scene.destroy(F);
-        scene.unname(Fid::ROOT, "a");
-        scene.apply(|change| {
+        tree.destroy(F);
+        tree.unname(Fid::ROOT, "a");
+        tree.apply(|change| {
             change.remove_xattr(A, xattrs::LINK);
         });
-        let done = scene.rebuild();
+        let done = tree.rebuild();
         assert_eq!(done.found, [A, G]);
         let lost: Vec<_> = done.lost.iter().map(|(parent, name)| (*parent, &name[..])).collect();
         assert_eq!(lost.len(), 2);
         assert!(lost.contains(&(B, "f")) && lost.contains(&(Fid::ROOT, "g")), "{lost:?}");
-        assert_eq!(scene.at(&format!("lost+found/{A}/b/c")), Some(C));
+        assert_eq!(tree.at(&format!("lost+found/{A}/b/c")), Some(C));
     }
 
     #[test]
     fn an_entry_that_is_not_where_its_name_belongs_gives_way_to_the_name_of_its_inode() {
-        let scene = Scene::new();
-        scene.unname(A, "g");
+        let tree = TestTree::new();
+        tree.unname(A, "g");
         let key = directory::key(b"g").to_vec();
         let key: Bytes = [&key[..8], b"w"].concat().into();
         let value = directory::value(Child { fid: G, kind: FileKind::Regular });
-        scene.apply(|change| {
+        tree.apply(|change| {
             change.insert(A, key, value);
         });
-        let done = scene.rebuild();
+        let done = tree.rebuild();
         assert_eq!((done.names, done.lost.len()), (1, 1));
-        assert_eq!(scene.at("a/g"), Some(G));
+        assert_eq!(tree.at("a/g"), Some(G));
     }
 
     #[test]
     fn a_circle_of_directories_is_opened_and_a_second_name_taken() {
-        let scene = Scene::new();
+        let tree = TestTree::new();
         let value = |fid| directory::value(Child { fid, kind: FileKind::Directory });
-        scene.unname(Fid::ROOT, "a");
-        scene.apply(|change| {
+        tree.unname(Fid::ROOT, "a");
+        tree.apply(|change| {
             change.insert(C, directory::key(b"up"), value(A));
             change.insert(Fid::ROOT, directory::key(b"b-too"), value(B));
             let names = [(C, Bytes::from("up"))];
             change.set_xattr(A, xattrs::LINK, links::of(&names));
         });
         // The check within finds one name of each directory, and a way from the root to all.
-        let done = scene.rebuild();
+        let done = tree.rebuild();
         assert_eq!((done.inodes, done.lost.len()), (7, 0), "with lost+found");
-        assert_eq!(scene.at("g"), Some(F));
+        assert_eq!(tree.at("g"), Some(F));
     }
 
     /// All files of an OST were lost, and the record of the last object with them.
     #[test]
     fn objects_of_an_ost_that_nothing_is_known_of_are_passed_over_too() {
-        let scene = Scene::new();
-        let store: std::sync::Arc<dyn Store> = std::sync::Arc::new(scene.store);
+        let tree = TestTree::new();
+        let store: std::sync::Arc<dyn Store> = std::sync::Arc::new(tree.store);
         let load = || crate::sequences::Sequences::load(std::sync::Arc::clone(&store), 0);
         let range = load().unwrap().of(3, sheen_wire::fld::SeqRangeFlags::OST).unwrap();
         let mut change = Transaction::new();
@@ -625,9 +625,9 @@ mod tests {
 
     #[test]
     fn no_sequence_or_object_in_use_is_given_out_again() {
-        let scene = Scene::new();
-        scene.rebuild();
-        let next = scene
+        let tree = TestTree::new();
+        tree.rebuild();
+        let next = tree
             .store
             .lookup(Fid::new(fid_seq::LOCAL_FILE, 0x200), b"\xff\xff\xff\xff\xff\xff\xff\xffnext");
         let next = next.expect("lookup works").expect("it is noted");

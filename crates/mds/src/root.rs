@@ -11,8 +11,8 @@ use crate::directory::Step;
 use crate::inode::DIRECTORY_BYTES;
 use crate::{Mdt, MdtConfig};
 
-/// Makes the root directory in an empty store. It has no default layout: until somebody sets one, that of
-/// the MDT's parameters (`lod.*`) is told in its place.
+/// Makes the root directory in an empty store. It has no default layout: until an administrator sets one,
+/// that of the MDT's parameters (`lod.*`) is reported in its place.
 pub(crate) fn format(store: &dyn Store, config: &MdtConfig) -> Result<(), StoreError> {
     if config.index != 0 {
         return Ok(());

@@ -16,7 +16,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use parking_lot::{Mutex, RwLock};
 use sheen_store::{Store, StoreError, Transaction, all_entries};
-use sheen_target::{Context, Export, Memo, Outcome};
+use sheen_target::{Context, Export, Outcome, ReplyRecording};
 use sheen_types::{Errno, Fid, HashMap, Nid, Uuid, fid_seq};
 use sheen_wire::codec::{ByteOrder, Reader, Wire, Writer};
 use sheen_wire::fld::{LuSeqRange, SeqRangeFlags};
@@ -45,13 +45,13 @@ pub(crate) struct Sequences {
     store: Arc<dyn Store>,
     index: u16,
     ranges: Mutex<Vec<LuSeqRange>>,
-    given: RwLock<Given>,
-    /// Held while a reservation is written: nobody takes from it before it is durable.
+    given: RwLock<Allocated>,
+    /// Held while a reservation is written: no sequence is taken from it before it is durable.
     counter: tokio::sync::Mutex<Counter>,
 }
 
 /// The sequences that clients may use: those that this run gave out are each one's own.
-struct Given {
+struct Allocated {
     /// Ranges of this MDT. The first sequence of the first is its own, no client's.
     own: Vec<LuSeqRange>,
     /// Nothing from here on was given out.
@@ -63,7 +63,7 @@ struct Given {
 
 type Owner = (Uuid, Nid);
 
-impl Given {
+impl Allocated {
     fn new(own: Vec<LuSeqRange>, next: u64) -> Self {
         Self { own, next, owners: BTreeMap::new(), of_node: HashMap::default() }
     }
@@ -78,7 +78,8 @@ impl Given {
         self.owners.insert(sequence, owner);
     }
 
-    /// Forgets the oldest of the node that has most: who takes thousands makes nobody else's forgotten.
+    /// Forgets the oldest of the node that has most: a node that takes thousands does not make those of
+    /// other nodes forgotten.
     fn forget_one(&mut self) {
         let most = self.of_node.iter().max_by_key(|(nid, theirs)| (theirs.len(), **nid));
         let Some(nid) = most.map(|(nid, _)| *nid) else { return };
@@ -122,7 +123,7 @@ impl Sequences {
             None => 0,
         };
         let counter = tokio::sync::Mutex::new(Counter { next, reserved: next });
-        let given = RwLock::new(Given::new(Vec::new(), 0));
+        let given = RwLock::new(Allocated::new(Vec::new(), 0));
         let mut this = Self { store, index, ranges: Mutex::new(ranges), given, counter };
         let own = this.of(u32::from(index), SeqRangeFlags::MDT)?;
         let ranges = this.own_ranges();
@@ -130,7 +131,7 @@ impl Sequences {
         // The first sequence is the MDT's own, as Lustre keeps it.
         counter.next = counter.next.max(own.start.saturating_add(1));
         counter.reserved = counter.next;
-        *this.given.get_mut() = Given::new(ranges, counter.next);
+        *this.given.get_mut() = Allocated::new(ranges, counter.next);
         Ok(this)
     }
 
@@ -144,7 +145,7 @@ impl Sequences {
         self.add_range(&mut ranges, index, kind)
     }
 
-    /// A new super-range, behind all others.
+    /// A new super-range, behind all other ranges.
     fn add_range(
         &self,
         ranges: &mut Vec<LuSeqRange>,
@@ -209,7 +210,7 @@ impl Sequences {
             let mut transaction = Transaction::new();
             let value = Bytes::copy_from_slice(&reserved.to_le_bytes());
             transaction.put(RANGES, Bytes::from_static(NEXT_KEY), value);
-            let done = context.target.transact(context, transaction, Memo::Idempotent);
+            let done = context.target.transact(context, transaction, ReplyRecording::Idempotent);
             done.map_err(|error| error.errno())?;
             // A sequence that is used must stay used: the one write that cannot wait.
             let synced = context.target.sync().await;
@@ -243,7 +244,7 @@ pub(crate) fn osts(store: &dyn Store) -> Result<Vec<u16>, StoreError> {
     for entry in all_entries(store, RANGES, &[]) {
         let entry = entry?;
         let mut reader = Reader::new(&entry.value, ByteOrder::Little);
-        // What a salvage has brought back broken is told when the target starts.
+        // What a salvage has restored broken is reported when the target starts.
         let range = LuSeqRange::decode(&mut reader).ok();
         let range = range.filter(|it| entry.key != NEXT_KEY && it.flags == SeqRangeFlags::OST);
         found.extend(range.and_then(|range| u16::try_from(range.index).ok()));
@@ -360,21 +361,21 @@ mod tests {
     }
 
     #[test]
-    fn who_takes_many_sequences_makes_nobody_elses_forgotten() {
+    fn a_client_that_takes_many_sequences_makes_none_of_another_forgotten() {
         let of = |name: &str, host: u64| (Uuid::new(name), Nid(0x2_0000_0a00_0000 + host));
         let (one, hog, other) = (of("one", 1), of("hog", 2), of("other", 3));
         let start = fid_seq::NORMAL;
         let flags = SeqRangeFlags::MDT;
         let range = LuSeqRange { start, end: start + SUPER_WIDTH, index: 0, flags };
-        let mut given = Given::new(vec![range], start + 1);
+        let mut given = Allocated::new(vec![range], start + 1);
         given.give(start + 1, one.clone());
         let many = OWNERS_MAX as u64 + 100;
         (0..many).for_each(|n| given.give(start + 2 + n, hog.clone()));
-        let may = |given: &Given, sequence, who: &Owner| given.may_use(sequence, &who.0, who.1);
+        let may = |given: &Allocated, sequence, who: &Owner| given.may_use(sequence, &who.0, who.1);
         assert!(may(&given, start + 1, &one) && !may(&given, start + 1, &other));
         assert!(!may(&given, start + 1 + many, &other) && may(&given, start + 1 + many, &hog));
         assert!(may(&given, start + 2, &other), "the hog's oldest is forgotten");
-        assert!(!may(&given, start + 2 + many, &hog), "nobody has it yet");
+        assert!(!may(&given, start + 2 + many, &hog), "no client has it yet");
         assert!(!may(&given, start, &hog), "the MDT's own");
         assert!(given.owners.len() <= OWNERS_MAX);
     }

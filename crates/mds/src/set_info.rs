@@ -1,4 +1,4 @@
-//! `MDT_SET_INFO`: what a client tells of itself by key.
+//! `MDT_SET_INFO`: what a client sends of itself by key.
 
 use sheen_target::{Context, Outcome};
 use sheen_types::Errno;

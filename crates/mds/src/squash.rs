@@ -71,9 +71,9 @@ impl Mdt {
 }
 
 impl Squash {
-    /// Makes whoever asks as root on a client that is not trusted so far somebody else, without
-    /// capabilities and groups; then takes from everybody but root the capabilities that the client
-    /// claims and the mask does not name. Nobody trusts a `client` that is nowhere for sure.
+    /// Makes root of a client that is not trusted so far another user, without capabilities and
+    /// groups; then takes from every user but root the capabilities that the client claims and the
+    /// mask does not name. A `client` whose address is not known for sure is never trusted.
     pub(crate) fn apply(&self, client: Option<Nid>, request: &mut Request) {
         let Some(identity) = identity(request) else { return };
         if *identity.uid == 0 {

@@ -10,7 +10,7 @@ use crate::{FILE_BYTES_MAX, Mdt};
 
 /// What the local file system would call itself: ext4.
 const MAGIC: u64 = 0xef53;
-/// Bytes of a block as told.
+/// Bytes of a block as reported.
 const BLOCK: u32 = 4096;
 
 impl Mdt {

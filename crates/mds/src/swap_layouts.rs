@@ -4,16 +4,15 @@
 //! transaction. Each file's layout counts one more change, so that clients see it. Files of different
 //! owners are exchanged only for who may give files away; their objects get their new owners.
 //!
-//! Cost: the layout locks of both files, called back from whoever holds them; one transaction; for data
-//! on the MDT a sync of both files before it, so that a crash leaves no file with data that is not
-//! durable.
+//! Cost: the layout locks of both files, revoked from their holders; one transaction; for data on the
+//! MDT a sync of both files before it, so that a crash leaves no file with data that is not durable.
 //!
 //! [`Change::Exchange`]: sheen_store::Change::Exchange
 
 use bytes::Bytes;
 use sheen_layout::stored::Stored;
 use sheen_store::Transaction;
-use sheen_target::{Context, LockGuard, Memo, Outcome};
+use sheen_target::{Context, LockGuard, Outcome, ReplyRecording};
 use sheen_types::{Errno, Fid, InodeBits, LockMode, ResourceName};
 use sheen_wire::codec::{ByteOrder, Reader, Wire};
 use sheen_wire::md::SwapLayouts;
@@ -29,13 +28,13 @@ use crate::{Mdt, layouts, xattrs};
 const WITH_ARCHIVE: u64 = 1 << 31;
 
 /// A file and what it is about to give away.
-struct Side {
+struct SwappedFile {
     inode: Inode,
     layout: Option<Stored>,
     size: Option<Bytes>,
 }
 
-impl Side {
+impl SwappedFile {
     /// The generation that its next layout has.
     fn generation(&self) -> u32 {
         self.layout.as_ref().map_or(0, Stored::generation) + 1
@@ -82,11 +81,14 @@ impl Mdt {
             self.dom.brw.make_durable(context, side.inode.fid).await?;
         }
         let transaction = self.exchange(first, second);
-        context.target.transact(context, transaction, Memo::Done).map_err(|e| e.errno())?;
+        context
+            .target
+            .transact(context, transaction, ReplyRecording::Done)
+            .map_err(|e| e.errno())?;
         Ok(Outcome::ok(done))
     }
 
-    fn side(&self, caller: &Caller, fid: Fid) -> Result<Side, Errno> {
+    fn side(&self, caller: &Caller, fid: Fid) -> Result<SwappedFile, Errno> {
         let inode = self.inode(fid)?;
         if !inode.is_regular() {
             return Err(Errno::EPERM);
@@ -94,21 +96,21 @@ impl Mdt {
         caller.may(&*self.store, fid, &inode.attributes, May::WRITE)?;
         let layout = self.layout(&inode)?.map(|layout| layouts::stored(&layout)).transpose()?;
         let size = self.store.xattr(fid, xattrs::SOM).map_err(|error| error.errno())?;
-        Ok(Side { inode, layout, size })
+        Ok(SwappedFile { inode, layout, size })
     }
 
     /// The locks by which clients learn that data lies elsewhere, in the order of FIDs. If one has data
-    /// on the MDT then both exchange it: who waited for the lock on such data while it was moved away
-    /// keeps that lock, and knows that the file has none. What a group has locked is left to that
-    /// group, which knows what it does: its lock keeps all others out.
+    /// on the MDT then both exchange it: a client that waited for the lock on such data while it was
+    /// moved away keeps that lock, and knows that the file has none. What a group has locked is left to
+    /// that group, which knows what it does: its lock excludes all other clients.
     async fn lock_both(
         &self,
         context: &Context,
-        first: &Side,
-        second: &Side,
+        first: &SwappedFile,
+        second: &SwappedFile,
     ) -> Result<[LockGuard; 2], Errno> {
         let exchanges_data = first.is_on_mdt() || second.is_on_mdt();
-        let bits = |side: &Side| {
+        let bits = |side: &SwappedFile| {
             let bits = InodeBits::LAYOUT | InodeBits::XATTR | InodeBits::UPDATE;
             let takes_data = exchanges_data && !is_held_by_group(context, side.inode.fid);
             if takes_data { bits | InodeBits::DOM } else { bits }
@@ -121,7 +123,7 @@ impl Mdt {
         Ok([low, high])
     }
 
-    fn exchange(&self, first: Side, second: Side) -> Transaction {
+    fn exchange(&self, first: SwappedFile, second: SwappedFile) -> Transaction {
         let mut transaction = Transaction::new();
         if first.is_on_mdt() || second.is_on_mdt() {
             transaction.exchange(first.inode.fid, second.inode.fid);
@@ -132,8 +134,8 @@ impl Mdt {
         let files = [first.inode.fid, second.inode.fid];
         for (at, from) in [second, first].into_iter().enumerate() {
             let file = files[at];
-            // What was told of its size or emptiness was told of other data.
-            self.pristine.remove(file);
+            // What was recorded of its size or emptiness was recorded of other data.
+            self.known_empty.remove(file);
             self.open_files.note_written(file);
             match from.size {
                 Some(size) => transaction.set_xattr(file, xattrs::SOM, size),

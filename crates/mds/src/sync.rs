@@ -1,8 +1,8 @@
 //! MDS_SYNC: makes an inode durable, or everything so far.
 //!
-//! An inode costs one commit, which others share, and for a file on the MDT the sync of its own bytes.
-//! Other files' bytes are not its business: with those of 2,000 small files written just before, the
-//! `fsync` of their directory took 4,000 syncs of the local file system.
+//! An inode costs one commit, which other changes share, and for a file on the MDT the sync of its own
+//! bytes. Other files' bytes are not its business: with those of 2,000 small files written just
+//! before, the `fsync` of their directory took 4,000 syncs of the local file system.
 
 use sheen_target::{Context, Outcome};
 use sheen_types::Errno;

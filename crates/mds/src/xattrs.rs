@@ -4,7 +4,7 @@
 pub(crate) const LOV: &str = "trusted.lov";
 /// All names of an inode.
 pub(crate) const LINK: &str = "trusted.link";
-/// Size as clients last told it (lazy size on MDT).
+/// Size as clients last reported it (lazy size on MDT).
 pub(crate) const SOM: &str = "trusted.som";
 /// Access control list.
 pub(crate) const ACL_ACCESS: &str = "system.posix_acl_access";

@@ -1,7 +1,7 @@
 //! What a client that asks for a million locks and a million open files costs an MDT, in bytes of the process.
 //!
-//! A program of its own: nothing else may use memory meanwhile. With `SHEEN_TEST_LONG` at the limits that targets have
-//! unless they are told others, otherwise at a sixteenth of them.
+//! A program of its own: nothing else may use memory meanwhile. With `SHEEN_TEST_LONG` at the limits that targets
+//! have by default, otherwise at a sixteenth of them.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -96,7 +96,7 @@ async fn ask(exports: &[TestClient], count: usize, call: impl Fn(u64) -> TestCal
             Some(Errno::EINPROGRESS | Errno::ENFILE) => {}
             Some(errno) => panic!("{errno} for request {number}"),
         }
-        // What it is called back from is nothing that the target keeps.
+        // What is revoked is nothing that the target keeps.
         drop(client.callbacks());
     }
     given
@@ -185,7 +185,7 @@ fn open(folders: &[Fid], number: u64) -> TestCall {
 
 /// Bytes of memory that this process holds.
 fn resident() -> usize {
-    let status = std::fs::read_to_string("/proc/self/status").expect("it tells of itself");
+    let status = std::fs::read_to_string("/proc/self/status").expect("the status of this process");
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
     let kib = line.and_then(|line| line.trim().trim_end_matches(" kB").parse::<usize>().ok());
     kib.expect("a number") << 10

@@ -1,10 +1,10 @@
 //! Who may register what, and change parameters.
 //!
-//! What always holds: a target that is known is spoken for by its own nodes and by the MGS's node, and
-//! by nobody else: no client can move a target to itself, make the MGS forget one, or tell others that
-//! one has moved. A target that is new may come from any node while `allow_register` says so, as in
-//! Lustre; at the latest then its node is one of the file system's servers. A node sets no parameters but
-//! those of its own targets, and makes so many targets and file systems ([`crate::limits`]).
+//! What always holds: only a known target's own nodes and the MGS's node can register it: no client can
+//! move a target to itself, make the MGS forget one, or announce that one has moved. A target that is new
+//! may come from any node while `allow_register` says so, as in Lustre; at the latest then its node is
+//! one of the file system's servers. A node sets no parameters but those of its own targets, and makes so
+//! many targets and file systems ([`crate::limits`]).
 
 use sheen_target::{Context, Target};
 use sheen_types::{Errno, Nid, TargetKind};
@@ -38,16 +38,19 @@ impl Mgs {
         if context.export.proven_nid().is_none() {
             return refuse(Errno::EPERM, "it comes from another address than its NID's");
         }
-        let told = || registration.nodes().into_iter().flatten();
-        if !told().any(|nid| nid == peer) {
-            return refuse(Errno::EPERM, "it is told of another node than the one that tells");
+        let named = || registration.nodes().into_iter().flatten();
+        if !named().any(|nid| nid == peer) {
+            return refuse(
+                Errno::EPERM,
+                "the registration names another node than the one that sent it",
+            );
         }
         match self.nids_of(registration) {
             Some(known) if !known.contains(&peer) => refuse(
                 Errno::EPERM,
                 "the target is known at other nodes: see `lctl replace_nids`, and `failover.node`",
             ),
-            Some(known) if !told().all(|nid| known.contains(&nid)) => {
+            Some(known) if !named().all(|nid| known.contains(&nid)) => {
                 refuse(Errno::EPERM, "it names nodes that are not known for the target")
             }
             _ if !registration.params.iter().all(|param| parameters::is_of_target(param)) => {

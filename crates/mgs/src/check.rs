@@ -1,6 +1,6 @@
 //! Whether the configuration logs of an MGT at rest can be read, and name the targets that there are.
 //!
-//! Only looks. A log may name targets of other machines: that such a one is missing cannot be told here.
+//! Only looks. A log may name targets of other machines: that such a one is missing cannot be seen here.
 
 use sheen_llog::{ClusterMap, ConfigLog, LogRecord, client_name};
 use sheen_store::{Store, StoreError};
@@ -26,7 +26,7 @@ pub fn check(
     indexes: &[Fid],
     targets: &[TargetName],
 ) -> Result<Checked, StoreError> {
-    // `None` for a log that cannot be read, which is told once.
+    // `None` for a log that cannot be read, which is reported once.
     let mut logs: HashMap<String, Option<ConfigLog>> = HashMap::default();
     let mut found = Checked::default();
     let mut ids: HashMap<Fid, String> = HashMap::default();
@@ -85,7 +85,7 @@ fn check_names(
             }
         };
         let mut map = ClusterMap::new(fsname);
-        let _told = map.read(log.records());
+        let _reported = map.read(log.records());
         for target in targets.iter().filter(|target| target.fsname == fsname) {
             let known = if target.kind == TargetKind::Mdt { &map.mdts } else { &map.osts };
             let uuid = format!("{target}_UUID");

@@ -1,12 +1,13 @@
-//! The management service (Lustre's MGS): who belongs to which file system, and how they are told.
+//! The management service (Lustre's MGS): which targets belong to which file system, and how
+//! clients and servers learn it.
 //!
 //! [`Mgs`] is the role on top of [`sheen_target::Target`]: targets register, clients and servers
-//! read configuration logs under configuration locks and are called back when a log changes. It
-//! has no recovery and no transactions of clients; what it writes is durable before it is told.
+//! read configuration logs under configuration locks which are revoked when a log changes. It has
+//! no recovery and no transactions of clients; what it writes is durable before it is answered.
 //!
 //! What always holds: a log only grows, save that markers are cancelled; everything that is shown
-//! to a reader is in the store; no lock is held while the store syncs or a client is called back.
-//! Nothing here is on a hot path: every call may copy a log.
+//! to a reader is in the store; no lock is held while the store syncs or a lock is revoked. Nothing
+//! here is on a hot path: every call may copy a log.
 
 mod admission;
 mod check;

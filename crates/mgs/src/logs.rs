@@ -9,10 +9,10 @@ use sheen_wire::messages::{
 };
 use sheen_wire::text::Text;
 
-use crate::state::State;
+use crate::state::MgsState;
 
 /// LLOG_ORIGIN_HANDLE_CREATE: by name, or by the id that an earlier open gave.
-pub(crate) fn open(state: &State, body: &LlogdBody, name: Option<&Text>) -> Outcome {
+pub(crate) fn open(state: &MgsState, body: &LlogdBody, name: Option<&Text>) -> Outcome {
     let found = match name {
         Some(name) => state.log(&name.to_text()).map(|(id, _)| id),
         None => state.log_by_id(&body.logid).map(|_| body.logid.clone()),
@@ -28,7 +28,7 @@ pub(crate) fn open(state: &State, body: &LlogdBody, name: Option<&Text>) -> Outc
 }
 
 /// LLOG_ORIGIN_HANDLE_READ_HEADER.
-pub(crate) fn header(state: &State, body: &LlogdBody) -> Result<Outcome, Errno> {
+pub(crate) fn header(state: &MgsState, body: &LlogdBody) -> Result<Outcome, Errno> {
     let log = state.log_by_id(&body.logid).ok_or(Errno::ENOENT)?;
     Ok(Outcome::ok(LlogOriginHandleReadHeaderReply {
         llog_log_hdr: Some(log.header()),
@@ -37,7 +37,7 @@ pub(crate) fn header(state: &State, body: &LlogdBody) -> Result<Outcome, Errno> 
 }
 
 /// LLOG_ORIGIN_HANDLE_NEXT_BLOCK: the block with the record wanted, or the first behind it.
-pub(crate) fn next_block(state: &State, body: &LlogdBody) -> Result<Outcome, Errno> {
+pub(crate) fn next_block(state: &MgsState, body: &LlogdBody) -> Result<Outcome, Errno> {
     let (llogd_body, eadata) = block(state, body)?;
     let llogd_body = Some(llogd_body);
     let rest = LlogOriginHandleNextBlockReply::default();
@@ -45,14 +45,14 @@ pub(crate) fn next_block(state: &State, body: &LlogdBody) -> Result<Outcome, Err
 }
 
 /// LLOG_ORIGIN_HANDLE_PREV_BLOCK: the block with the record wanted.
-pub(crate) fn previous_block(state: &State, body: &LlogdBody) -> Result<Outcome, Errno> {
+pub(crate) fn previous_block(state: &MgsState, body: &LlogdBody) -> Result<Outcome, Errno> {
     let (llogd_body, eadata) = block(state, body)?;
     let llogd_body = Some(llogd_body);
     let rest = LlogOriginHandlePrevBlockReply::default();
     Ok(Outcome::ok(LlogOriginHandlePrevBlockReply { llogd_body, eadata, ..rest }))
 }
 
-fn block(state: &State, body: &LlogdBody) -> Result<(LlogdBody, bytes::Bytes), Errno> {
+fn block(state: &MgsState, body: &LlogdBody) -> Result<(LlogdBody, bytes::Bytes), Errno> {
     let log = state.log_by_id(&body.logid).ok_or(Errno::ENOENT)?;
     if body.length as usize != LLOG_CHUNK_BYTES {
         return Err(Errno::EINVAL);

@@ -24,7 +24,7 @@ const LARGE_ADDRESS_BYTES: usize = 16;
 
 /// Where a target is.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Place {
+struct TargetNids {
     version: u64,
     instance: u32,
     nids: Vec<Nid>,
@@ -34,7 +34,7 @@ struct Place {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct NidTable {
     version: u64,
-    places: BTreeMap<(u32, u32), Place>,
+    places: BTreeMap<(u32, u32), TargetNids>,
 }
 
 /// What goes out as bulk, and how far it reaches.
@@ -49,7 +49,7 @@ pub(crate) struct Entries {
 
 /// How the reader wants the bulk.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Shape {
+pub(crate) struct EntryFormat {
     /// Logarithm of a unit's bytes; no entry crosses a unit.
     pub(crate) bits: u8,
     /// Units that the reader has room for.
@@ -71,12 +71,12 @@ impl NidTable {
     /// A target has started, or moved.
     pub(crate) fn set(&mut self, kind: TargetFlags, index: u32, instance: u32, nids: &[Nid]) {
         self.version = (self.version + 1).max(FIRST_VERSION);
-        let place = Place { version: self.version, instance, nids: nids.to_vec() };
+        let place = TargetNids { version: self.version, instance, nids: nids.to_vec() };
         self.places.insert((kind.0, index), place);
     }
 
     /// The entries from version `from` on.
-    pub(crate) fn read(&self, from: u64, shape: Shape) -> Entries {
+    pub(crate) fn read(&self, from: u64, shape: EntryFormat) -> Entries {
         let unit = UNIT_BYTES_MAX.min(1 << shape.bits.min(12));
         let room = (shape.units as usize) << shape.bits.min(20);
         let mut newer: Vec<_> = self.places.iter().collect();
@@ -110,7 +110,7 @@ impl NidTable {
     }
 }
 
-fn entry(place: &Place, kind: u32, index: u32, nid_bytes: u8) -> MgsNidtblEntry {
+fn entry(place: &TargetNids, kind: u32, index: u32, nid_bytes: u8) -> MgsNidtblEntry {
     let kind = TargetFlags(kind);
     let plain = MgsNidtblEntry::new(place.version, kind, index, place.instance, &place.nids);
     if nid_bytes != LARGE_NID_BYTES {
@@ -150,7 +150,7 @@ mod tests {
     /// The bulk of capture a: six targets at 10.77.0.11, versions 3 to 8, 20-byte NIDs.
     #[test]
     fn the_bulk_is_the_captured_one() {
-        let read = table().read(1, Shape { bits: 12, units: 256, nid_bytes: 20 });
+        let read = table().read(1, EntryFormat { bits: 12, units: 256, nid_bytes: 20 });
         let first = "030000000000000001000000000000002c000000010114010002\
                      00000a4d000b000000000000000000000000";
         let hex: String = read.bytes[..44].iter().map(|byte| format!("{byte:02x}")).collect();
@@ -161,7 +161,7 @@ mod tests {
     #[test]
     fn a_reader_with_little_room_comes_again() {
         let table = table();
-        let shape = Shape { bits: 6, units: 2, nid_bytes: 0 };
+        let shape = EntryFormat { bits: 6, units: 2, nid_bytes: 0 };
         let (mut from, mut seen) = (1, 0);
         loop {
             let read = table.read(from, shape);

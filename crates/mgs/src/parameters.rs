@@ -1,10 +1,10 @@
-//! Parameters that reach everyone: `lctl conf_param` and `lctl set_param -P`.
+//! Parameters that reach all nodes: `lctl conf_param` and `lctl set_param -P`.
 
 use sheen_llog::{client_name, mdt_lov, parameter, set_parameter, system_timeout};
 use sheen_types::{Errno, TargetKind, TargetName};
 
 use crate::registration::mdts;
-use crate::state::{Edit, Logs, PARAMS, State};
+use crate::state::{Edit, LogSet, MgsState, PARAMS};
 
 /// What a parameter becomes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,7 +37,7 @@ impl<'a> Change<'a> {
 /// # Errors
 /// [`Errno::EINVAL`] for a file system that is not known, or a parameter that the device does not
 /// take; [`Errno::ENODEV`] for a target without a log.
-pub(crate) fn conf_param(state: &State, text: &str, now: i64) -> Result<String, Errno> {
+pub(crate) fn conf_param(state: &MgsState, text: &str, now: i64) -> Result<String, Errno> {
     let (device, param) = text.split_once('.').ok_or(Errno::EINVAL)?;
     let fsname = match device.parse::<TargetName>() {
         Ok(target) => target.fsname,
@@ -46,7 +46,7 @@ pub(crate) fn conf_param(state: &State, text: &str, now: i64) -> Result<String, 
     if !state.knows(&fsname) || param.is_empty() {
         return Err(Errno::EINVAL);
     }
-    state.edit(Logs::Of(&fsname), now, |edit| write(edit, device, param))?;
+    state.edit(LogSet::Of(&fsname), now, |edit| write(edit, device, param))?;
     Ok(fsname)
 }
 
@@ -54,12 +54,12 @@ pub(crate) fn conf_param(state: &State, text: &str, now: i64) -> Result<String, 
 ///
 /// # Errors
 /// [`Errno::EINVAL`] for an empty name.
-pub(crate) fn set_param(state: &State, text: &str, now: i64) -> Result<(), Errno> {
+pub(crate) fn set_param(state: &MgsState, text: &str, now: i64) -> Result<(), Errno> {
     let change = Change::of(text);
     if change.name().is_empty() {
         return Err(Errno::EINVAL);
     }
-    state.edit(Logs::Params, now, |edit| {
+    state.edit(LogSet::Params, now, |edit| {
         edit.cancel(PARAMS, "general", change.name());
         match change {
             Change::Set(text) => edit.append(PARAMS, &set_parameter(text)),

@@ -7,7 +7,7 @@ use sheen_llog::{ClusterMap, PoolChange, client_name, mdt_lov, pool_change};
 use sheen_types::{Errno, TargetKind, TargetName};
 
 use crate::registration::mdts;
-use crate::state::{Edit, Logs, State};
+use crate::state::{Edit, LogSet, MgsState};
 
 /// Longest name of a pool (`LOV_MAXPOOLNAME`).
 const NAME_BYTES_MAX: usize = 15;
@@ -21,7 +21,7 @@ const RESERVED: [&str; 3] = ["none", "ignore", "inherit"];
 /// [`Errno::ENAMETOOLONG`], [`Errno::EEXIST`] for what is there already, [`Errno::ENOENT`] for what
 /// is not, [`Errno::ENODEV`] for an OST that the file system has not.
 pub(crate) fn change(
-    state: &State,
+    state: &MgsState,
     fsname: &str,
     pool: &str,
     change: &PoolChange,
@@ -31,7 +31,7 @@ pub(crate) fn change(
     if !state.knows(fsname) {
         return Err(Errno::EINVAL);
     }
-    state.edit(Logs::Of(fsname), now, |edit| {
+    state.edit(LogSet::Of(fsname), now, |edit| {
         fits(edit, fsname, pool, change)?;
         put(edit, &client_name(fsname), &format!("{fsname}-clilov"), fsname, pool, change)?;
         for mdt in mdts(edit, fsname) {
@@ -42,7 +42,11 @@ pub(crate) fn change(
 }
 
 /// Writes the pools of a file system, as `map` has them, into the log of an MDT that is new.
-pub(crate) fn tell(edit: &mut Edit, mdt: &TargetName, map: &ClusterMap) -> Result<(), Errno> {
+pub(crate) fn add_known_pools(
+    edit: &mut Edit,
+    mdt: &TargetName,
+    map: &ClusterMap,
+) -> Result<(), Errno> {
     let (log, lov, fsname) = (mdt.to_string(), mdt_lov(mdt), &mdt.fsname);
     for (pool, members) in &map.pools {
         let ost = |index: &u16| TargetName {

@@ -1,4 +1,4 @@
-//! Targets tell of themselves.
+//! Targets register themselves.
 
 use sheen_llog::{
     add_mdc, add_mdt, add_osc, add_osp, add_ost, client_name, lmv_setup, lov_setup, mdt_lov,
@@ -8,7 +8,7 @@ use sheen_types::{Errno, Nid, TargetKind, TargetName};
 use sheen_wire::mgs::{MgsTargetInfo, MgsTargetNidlist, TargetFlags};
 use sheen_wire::text::Chars;
 
-use crate::state::{Edit, Logs, State};
+use crate::state::{Edit, LogSet, MgsState};
 use crate::{parameters, pools};
 
 /// Longest file system name; the name of its lock resource has 8 bytes.
@@ -104,17 +104,21 @@ fn failover_nodes(param: &str) -> Vec<Vec<Nid>> {
 }
 
 /// Registers a target: gives it an index if it has none, writes its logs and its place in the logs
-/// of others if they are not there. Whether any log changed.
+/// of other targets if they are not there. Returns whether any log changed.
 ///
 /// # Errors
 /// [`Errno::EALREADY`] for an index that another target has, [`Errno::ENOENT`] for a target that
 /// claims to be known and is not.
-pub(crate) fn register(state: &State, target: &mut Registration, now: i64) -> Result<bool, Errno> {
+pub(crate) fn register(
+    state: &MgsState,
+    target: &mut Registration,
+    now: i64,
+) -> Result<bool, Errno> {
     if target.nids.is_empty() {
         return Err(Errno::EINVAL);
     }
     let fsname = target.name.fsname.clone();
-    let changed = state.edit(Logs::Of(&fsname), now, |edit| {
+    let changed = state.edit(LogSet::Of(&fsname), now, |edit| {
         if target.has(TargetFlags::NEED_INDEX) {
             target.name.index = free_index(edit, &target.name)?;
         }
@@ -146,12 +150,12 @@ pub(crate) fn register(state: &State, target: &mut Registration, now: i64) -> Re
 /// # Errors
 /// [`Errno::ENOENT`] for a target that is not known.
 pub(crate) fn replace_nids(
-    state: &State,
+    state: &MgsState,
     name: &TargetName,
     nodes: &[Vec<Nid>],
     now: i64,
 ) -> Result<(), Errno> {
-    state.edit(Logs::Of(&name.fsname), now, |edit| {
+    state.edit(LogSet::Of(&name.fsname), now, |edit| {
         let text = name.to_string();
         if edit.log(&text).is_none() {
             return Err(Errno::ENOENT);
@@ -206,7 +210,7 @@ fn write_target(edit: &mut Edit, target: &Registration) -> Result<(), Errno> {
         edit.append(&client, &mount_options(&name.fsname))?;
     }
     if name.kind == TargetKind::Mdt {
-        tell_of_others(edit, name)?;
+        add_known_targets(edit, name)?;
     }
     write_device(edit, name, &target.nodes())?;
     for param in &target.params {
@@ -216,15 +220,15 @@ fn write_target(edit: &mut Edit, target: &Registration) -> Result<(), Errno> {
 }
 
 /// A new MDT's log names the targets and the pools that were there before it.
-fn tell_of_others(edit: &mut Edit, mdt: &TargetName) -> Result<(), Errno> {
+fn add_known_targets(edit: &mut Edit, mdt: &TargetName) -> Result<(), Errno> {
     let client = client_name(&mdt.fsname);
     let mut map = sheen_llog::ClusterMap::new(&mdt.fsname);
     if let Some(log) = edit.log(&client) {
         map.read(log.records()).map_err(|_| Errno::EINVAL)?;
     }
-    let others = map.mdts.iter().map(|target| (TargetKind::Mdt, target));
-    let others = others.chain(map.osts.iter().map(|target| (TargetKind::Ost, target)));
-    for (kind, target) in others {
+    let targets = map.mdts.iter().map(|target| (TargetKind::Mdt, target));
+    let targets = targets.chain(map.osts.iter().map(|target| (TargetKind::Ost, target)));
+    for (kind, target) in targets {
         let index = u16::try_from(target.index).map_err(|_| Errno::EINVAL)?;
         let other = TargetName { fsname: mdt.fsname.clone(), kind, index };
         let nodes = [target.nids.clone()];
@@ -235,7 +239,7 @@ fn tell_of_others(edit: &mut Edit, mdt: &TargetName) -> Result<(), Errno> {
         };
         edit.append(&mdt.to_string(), &section)?;
     }
-    pools::tell(edit, mdt, &map)
+    pools::add_known_pools(edit, mdt, &map)
 }
 
 /// A target's device in the client's log and in the MDTs'.

@@ -18,9 +18,9 @@ use sheen_wire::messages::{
 };
 use sheen_wire::mgs::{ConfigType, MgsConfigRes, MgsTargetInfo, TargetFlags};
 
-use crate::nidtable::Shape;
+use crate::nidtable::EntryFormat;
 use crate::registration::{self, Registration};
-use crate::state::{Logs, PARAMS, State};
+use crate::state::{LogSet, MgsState, PARAMS};
 use crate::{logs, parameters, pools};
 
 /// Most bytes of a recovery log's bulk that we send: one LNet message.
@@ -37,7 +37,7 @@ pub struct MgsConfig {
 
 /// The management service.
 pub struct Mgs {
-    pub(crate) state: State,
+    pub(crate) state: MgsState,
     target: OnceLock<Weak<Target>>,
     /// Other nodes may register targets that are new.
     allows_register: AtomicBool,
@@ -79,10 +79,10 @@ impl Mgs {
 
     /// The service without its target; [`Operations::started`] makes them known to each other.
     pub(crate) fn load(world: &World, store: Arc<dyn Store>) -> Result<Arc<Self>, TargetError> {
-        let state = State::load(store)?;
+        let state = MgsState::load(store)?;
         if state.log(PARAMS).is_none() {
             let now = world.clock.wall().seconds;
-            let made = state.edit(Logs::Params, now, |edit| {
+            let made = state.edit(LogSet::Params, now, |edit| {
                 edit.make(PARAMS);
                 Ok(())
             });
@@ -110,8 +110,8 @@ impl Mgs {
         }
     }
 
-    /// Registers a target, as MGS_TARGET_REG does: logs are written and made durable, readers are
-    /// called back. The registration comes back with the index given to it.
+    /// Registers a target, as MGS_TARGET_REG does: logs are written and made durable, readers'
+    /// locks are revoked. The registration comes back with the index given to it.
     ///
     /// # Errors
     /// [`Errno::EALREADY`] for an index in use, [`Errno::ENOENT`] for a target that claims to be
@@ -150,8 +150,8 @@ impl Mgs {
         Ok(())
     }
 
-    /// `lctl replace_nids`: from now on a target is reached elsewhere. Whoever reads its logs anew
-    /// sees only the new NIDs.
+    /// `lctl replace_nids`: from now on a target is reached elsewhere. A reader that starts its
+    /// logs anew sees only the new NIDs.
     ///
     /// # Errors
     /// [`Errno::ENOENT`] for a target that is not known.
@@ -249,12 +249,13 @@ impl Mgs {
         self.target.get().and_then(Weak::upgrade).ok_or(Errno::ENODEV)
     }
 
-    /// Calls readers of a kind of log back, so that they read again. Nobody waits for them.
+    /// Revokes the locks of readers of a kind of log, so that they read again. Does not wait for
+    /// them.
     fn revoke(&self, target: &Arc<Target>, fsname: &str, kind: ConfigType) {
         let resource = config_resource(&format!("{fsname}-"), kind);
         let (target, world) = (Arc::clone(target), target.world().clone());
         let task: BoxFuture<'static, ()> = Box::pin(async move {
-            // Taken and let go at once: readers have given their locks back.
+            // Taken and released at once: readers have cancelled their locks.
             drop(target.lock(resource, Policy::Plain, LockMode::Ex).await);
         });
         world.tasks.spawn("mgs_revoke", task);
@@ -323,7 +324,7 @@ impl Mgs {
         if bytes.is_none_or(|bytes| bytes == 0 || bytes > BULK_BYTES_MAX) {
             return Err(Errno::EINVAL);
         }
-        let shape = Shape { bits: body.bits, units: body.units, nid_bytes: body.pass };
+        let shape = EntryFormat { bits: body.bits, units: body.units, nid_bytes: body.pass };
         let read = self.state.table(fsname, |table| table.read(body.offset, shape));
         let read = read.unwrap_or_else(|| crate::nidtable::NidTable::default().read(0, shape));
         context.bulk.push(vec![read.bytes]).await.map_err(|error| error.errno())?;

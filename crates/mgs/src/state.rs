@@ -35,34 +35,34 @@ wire_struct! {
 }
 
 #[derive(Clone, Debug)]
-struct Held {
+struct StoredLog {
     id: u64,
     log: Arc<ConfigLog>,
 }
 
 /// Everything an MGS knows.
-pub(crate) struct State {
+pub(crate) struct MgsState {
     store: Arc<dyn Store>,
     inner: Mutex<Inner>,
 }
 
 #[derive(Default)]
 struct Inner {
-    logs: BTreeMap<String, Held>,
+    logs: BTreeMap<String, StoredLog>,
     tables: BTreeMap<String, NidTable>,
     last_id: u64,
 }
 
 /// The logs that a change is about.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Logs<'a> {
+pub(crate) enum LogSet<'a> {
     /// Those of a file system. Its name may begin that of another one, `-` included: it is compared whole.
     Of(&'a str),
     /// That of `set_param -P`.
     Params,
 }
 
-impl Logs<'_> {
+impl LogSet<'_> {
     fn contain(self, name: &str) -> bool {
         match self {
             // What stands behind the last `-` names the log within its file system.
@@ -121,7 +121,7 @@ impl Edit {
     }
 }
 
-impl State {
+impl MgsState {
     /// Reads what the store holds.
     ///
     /// # Errors
@@ -137,7 +137,7 @@ impl State {
                 .and_then(|records| ConfigLog::from_records(entry.created, records))
                 .map_err(|error| StoreError::Corrupt(format!("log {}: {error}", text(&name))))?;
             inner.last_id = inner.last_id.max(entry.id);
-            inner.logs.insert(text(&name), Held { id: entry.id, log: Arc::new(log) });
+            inner.logs.insert(text(&name), StoredLog { id: entry.id, log: Arc::new(log) });
         }
         for (fsname, value) in scan(&*store, TABLES)? {
             inner.tables.insert(text(&fsname), NidTable::new(decode::<u64>(&value)?));
@@ -183,7 +183,7 @@ impl State {
     /// What `change` says, or the store's.
     pub(crate) fn edit<T>(
         &self,
-        which: Logs<'_>,
+        which: LogSet<'_>,
         now: i64,
         change: impl FnOnce(&mut Edit) -> Result<T, Errno>,
     ) -> Result<T, Errno> {
@@ -210,7 +210,7 @@ impl State {
                 |held| held.id,
             );
             write_log(&mut transaction, &name, id, &log, old.map(|held| &*held.log));
-            changed.push((name, Held { id, log: Arc::new(log) }));
+            changed.push((name, StoredLog { id, log: Arc::new(log) }));
         }
         if !transaction.changes.is_empty() {
             self.store.apply(transaction).map_err(|error| error.errno())?;

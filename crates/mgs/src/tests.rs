@@ -51,11 +51,11 @@ fn info(name: &str, flags: TargetFlags) -> MgsTargetInfo {
     }
 }
 
-async fn tell(server: &TestClient, mgs_target_info: MgsTargetInfo) -> TestAnswer {
+async fn register(server: &TestClient, mgs_target_info: MgsTargetInfo) -> TestAnswer {
     server.call(MgsTargetReg { mgs_target_info, ..MgsTargetReg::default() }).await
 }
 
-fn told(answer: &TestAnswer) -> &MgsTargetInfo {
+fn info_of(answer: &TestAnswer) -> &MgsTargetInfo {
     match &answer.reply {
         Some(Reply::MgsTargetReg(reply)) => reply.mgs_target_info.as_ref().unwrap(),
         other => panic!("{other:?}"),
@@ -67,13 +67,13 @@ async fn register_all(server: &TestClient) {
     let new = TargetFlags::VIRGIN | TargetFlags::UPDATE | TargetFlags::OPC_REG;
     for name in ["MDT0000", "MDT0001", "OST0000", "OST0001", "OST0002", "OST0003"] {
         let name = format!("lustre-{name}");
-        let answer = tell(server, info(&name, new)).await;
+        let answer = register(server, info(&name, new)).await;
         assert_eq!(answer.head.status, 0, "{name}");
-        let flags = told(&answer).flags;
+        let flags = info_of(&answer).flags;
         assert!(flags.contains(TargetFlags::REWRITE_LDD));
         assert!(!flags.intersects(TargetFlags::VIRGIN | TargetFlags::UPDATE));
-        let answer = tell(server, info(&name, TargetFlags::OPC_READY)).await;
-        assert!(told(&answer).flags.contains(TargetFlags::IR_CAPABLE));
+        let answer = register(server, info(&name, TargetFlags::OPC_READY)).await;
+        assert!(info_of(&answer).flags.contains(TargetFlags::IR_CAPABLE));
     }
 }
 
@@ -201,7 +201,7 @@ fn the_conversation_of_a_mount() {
 }
 
 #[test]
-fn a_change_calls_readers_back_and_they_read_onward() {
+fn a_change_revokes_readers_locks_and_they_read_onward() {
     let world = TestWorld::new(2);
     world.clone().run(async move {
         let (node, mgs) = start(&world, &Arc::new(StoreMem::default())).await;
@@ -288,7 +288,7 @@ fn pools_are_records_in_the_logs_of_clients_and_mdts() {
         assert_eq!(record("lustre-MDT0001", 2).1[0], "lustre-MDT0001-mdtlov");
         // An MDT that comes later hears of what there is already.
         let new = TargetFlags::VIRGIN | TargetFlags::UPDATE | TargetFlags::OPC_REG;
-        let answer = tell(&server(&node, "later").await, info("lustre-MDT0002", new)).await;
+        let answer = register(&server(&node, "later").await, info("lustre-MDT0002", new)).await;
         assert_eq!((answer.head.status, pools("lustre-MDT0002")), (0, both));
 
         pool(PoolChange::Remove(ost(0))).await.unwrap();
@@ -326,19 +326,19 @@ fn registration_is_kept_over_a_crash_and_refused_where_it_must_be() {
         let map = mgs.cluster_map("lustre").unwrap();
 
         let new = TargetFlags::VIRGIN | TargetFlags::UPDATE | TargetFlags::OPC_REG;
-        let again = tell(&server, info("lustre-OST0001", new)).await;
+        let again = register(&server, info("lustre-OST0001", new)).await;
         assert_eq!(again.errno(), Some(Errno::EALREADY));
-        assert!(told(&again).flags.contains(TargetFlags::ERROR));
-        let unknown = tell(&server, info("lustre-OST0009", TargetFlags::OPC_REG)).await;
+        assert!(info_of(&again).flags.contains(TargetFlags::ERROR));
+        let unknown = register(&server, info("lustre-OST0009", TargetFlags::OPC_REG)).await;
         assert_eq!(unknown.errno(), Some(Errno::ENOENT));
         let any = new | TargetFlags::NEED_INDEX;
-        let given = tell(&server, info("lustre-OST0000", any)).await;
-        assert_eq!(told(&given).index, 4);
-        assert_eq!(told(&given).service_name.to_text(), "lustre-OST0004");
-        assert_eq!(told(&given).uuid.to_text(), "lustre-OST0004_UUID");
+        let given = register(&server, info("lustre-OST0000", any)).await;
+        assert_eq!(info_of(&given).index, 4);
+        assert_eq!(info_of(&given).service_name.to_text(), "lustre-OST0004");
+        assert_eq!(info_of(&given).uuid.to_text(), "lustre-OST0004_UUID");
         let mut long = info("lustre-OST0005", new);
         long.fsname = Chars::new("ninechars");
-        assert_eq!(tell(&server, long).await.errno(), Some(Errno::EINVAL));
+        assert_eq!(register(&server, long).await.errno(), Some(Errno::EINVAL));
 
         let survivor = Arc::new(store.crash());
         let (node, mgs) = start(&world, &survivor).await;
@@ -348,11 +348,11 @@ fn registration_is_kept_over_a_crash_and_refused_where_it_must_be() {
         assert_eq!(after.osts.len(), 5);
         let server = server.follow(&node);
         server.connect().await.unwrap();
-        let known = tell(&server, info("lustre-OST0001", TargetFlags::OPC_REG)).await;
+        let known = register(&server, info("lustre-OST0001", TargetFlags::OPC_REG)).await;
         assert_eq!(known.head.status, 0);
 
         // An MDT that comes late learns of the OSTs in its own log.
-        tell(&server, info("lustre-MDT0002", new)).await;
+        register(&server, info("lustre-MDT0002", new)).await;
         let log = mgs.log("lustre-MDT0002").unwrap();
         let named = log
             .records()
@@ -369,7 +369,7 @@ fn registration_is_kept_over_a_crash_and_refused_where_it_must_be() {
 
         // Erased and written anew, over a restart.
         let erase = TargetFlags::WRITECONF | TargetFlags::OPC_REG;
-        assert_eq!(tell(&server, info("lustre-MDT0000", erase)).await.head.status, 0);
+        assert_eq!(register(&server, info("lustre-MDT0000", erase)).await.head.status, 0);
         let (_, mgs) = start(&world, &Arc::new(survivor.crash())).await;
         let map = mgs.cluster_map("lustre").unwrap();
         assert_eq!((map.mdts.len(), map.osts.len()), (1, 0));
@@ -416,22 +416,22 @@ fn a_target_is_spoken_for_by_its_own_node() {
         for nid in [own, NID.parse().unwrap()] {
             for name in ["lustre-MDT0000", "lustre-OST0001"] {
                 for flags in known {
-                    let answer = tell(&stranger, at(name, flags, nid)).await;
+                    let answer = register(&stranger, at(name, flags, nid)).await;
                     assert_eq!(answer.errno(), Some(Errno::EPERM), "{name} {flags:?} at {nid}");
                 }
             }
         }
         let chosen = TargetFlags::OPC_READY | TargetFlags::NEED_INDEX;
-        let answer = tell(&stranger, at("lustre-OST0001", chosen, own)).await;
+        let answer = register(&stranger, at("lustre-OST0001", chosen, own)).await;
         assert_eq!(answer.errno(), Some(Errno::EINVAL));
-        // A server does not take another's targets either, nor tells of nodes that are not known.
+        // A server does not take another's targets either, nor registers nodes that are not known.
         let serving = server(&node, "another").await;
         let elsewhere = "10.77.0.99@tcp".parse::<Nid>().unwrap();
         let mut two = at("lustre-OST0001", TargetFlags::OPC_READY, NID.parse().unwrap());
         (two.nids[1], two.nid_count) = (elsewhere.0, 2);
-        assert_eq!(tell(&serving, two).await.errno(), Some(Errno::EPERM));
+        assert_eq!(register(&serving, two).await.errno(), Some(Errno::EPERM));
         let other = at("lustre-OST0007", new, elsewhere);
-        assert_eq!(tell(&serving, other).await.errno(), Some(Errno::EPERM));
+        assert_eq!(register(&serving, other).await.errno(), Some(Errno::EPERM));
         let param = MgsSendParam { param: Chars::new("lustre-OST0003.osc.max_dirty_mb=24") };
         let set = MgsSetInfo { mgs_send_param: param, ..MgsSetInfo::default() };
         assert_eq!(stranger.call(set).await.errno(), Some(Errno::EPERM));
@@ -440,21 +440,21 @@ fn a_target_is_spoken_for_by_its_own_node() {
         liar.set_proven(false);
         liar.connect().await.unwrap();
         for flags in [TargetFlags::OPC_READY, erase, new] {
-            let answer = tell(&liar, at("lustre-OST0001", flags, NID.parse().unwrap())).await;
+            let answer = register(&liar, at("lustre-OST0001", flags, NID.parse().unwrap())).await;
             assert_eq!(answer.errno(), Some(Errno::EPERM));
         }
         assert_eq!(mgs.cluster_map("lustre").unwrap(), before);
         // New targets come from anywhere, until the operator says no.
         mgs.allow_register(false);
-        let refused = tell(&stranger, at("lustre-OST0004", new, own)).await;
+        let refused = register(&stranger, at("lustre-OST0004", new, own)).await;
         assert_eq!(refused.errno(), Some(Errno::EACCES));
         assert!(mgs.cluster_map("lustre").unwrap() == before);
-        let here = tell(&serving, at("lustre-OST0004", new, NID.parse().unwrap())).await;
+        let here = register(&serving, at("lustre-OST0004", new, NID.parse().unwrap())).await;
         assert_eq!(here.errno(), None, "from a node that serves already");
         mgs.allow_register(true);
-        assert_eq!(tell(&stranger, at("lustre-OST0005", new, own)).await.errno(), None);
+        assert_eq!(register(&stranger, at("lustre-OST0005", new, own)).await.errno(), None);
         let ready = at("lustre-OST0005", TargetFlags::OPC_READY, own);
-        assert_eq!(tell(&stranger, ready).await.errno(), None);
+        assert_eq!(register(&stranger, ready).await.errno(), None);
     });
 }
 
@@ -472,7 +472,7 @@ fn a_file_system_whose_name_begins_another_ones_leaves_it_alone() {
         };
         for fsname in ["a-b", "a"] {
             for name in ["MDT0000", "OST0000"] {
-                assert_eq!(tell(&server, of(fsname, name, new)).await.errno(), None);
+                assert_eq!(register(&server, of(fsname, name, new)).await.errno(), None);
             }
         }
         let all = |fsname: &str| {
@@ -483,7 +483,7 @@ fn a_file_system_whose_name_begins_another_ones_leaves_it_alone() {
         let before = all("a-b-");
         assert_eq!(before.len(), 3);
         let erase = TargetFlags::WRITECONF | TargetFlags::OPC_REG;
-        assert_eq!(tell(&server, of("a", "MDT0000", erase)).await.errno(), None);
+        assert_eq!(register(&server, of("a", "MDT0000", erase)).await.errno(), None);
         assert!(all("a-b-") == before, "the configuration of `a-b` has changed");
         mgs.conf_param("a.sys.timeout=33").await.unwrap();
         let pool = mgs.pool("a", "fast", &PoolChange::New).await;
@@ -509,12 +509,12 @@ fn a_target_that_registers_sets_parameters_of_itself_alone() {
             info
         };
         for param in ["sys.timeout=1", "sys.jobid_var=x", "llite.max_cached_mb=0"] {
-            let refused = tell(&server, with(param)).await;
+            let refused = register(&server, with(param)).await;
             assert_eq!(refused.errno(), Some(Errno::EPERM), "{param}");
         }
         assert_eq!(mgs.cluster_map("lustre").unwrap(), before);
         let own = "osc.max_dirty_mb=24 ost.x=1 failover.node=10.77.0.12@tcp";
-        assert_eq!(tell(&server, with(own)).await.errno(), None);
+        assert_eq!(register(&server, with(own)).await.errno(), None);
         let params = mgs.cluster_map("lustre").unwrap().params;
         assert_eq!(params.len(), 1);
         assert_eq!(params[0].device.as_deref(), Some("lustre-OST0004-osc"));
@@ -534,25 +534,25 @@ fn other_nodes_make_so_many_file_systems_and_targets() {
             info
         };
         for number in 0..FILE_SYSTEMS_MAX {
-            let made = tell(&server, of(&format!("fs{number}"), "MDT0000")).await;
+            let made = register(&server, of(&format!("fs{number}"), "MDT0000")).await;
             assert_eq!(made.errno(), None, "{number}");
         }
-        let refused = tell(&server, of("more", "MDT0000")).await;
+        let refused = register(&server, of("more", "MDT0000")).await;
         assert_eq!(refused.errno(), Some(Errno::EDQUOT));
         assert!(mgs.cluster_map("more").is_none());
         for index in 0..TARGETS_PER_NODE_MAX - FILE_SYSTEMS_MAX {
-            let registered = tell(&server, of("fs1", &format!("OST{index:04x}"))).await;
+            let registered = register(&server, of("fs1", &format!("OST{index:04x}"))).await;
             assert_eq!(registered.errno(), None, "{index}: known file systems grow");
         }
-        let refused = tell(&server, of("fs1", "OSTffe0")).await;
+        let refused = register(&server, of("fs1", "OSTffe0")).await;
         assert_eq!(refused.errno(), Some(Errno::EDQUOT));
         // Nor does a target that is not known become ready.
         let mut unknown = of("fs1", "OSTffe0");
         unknown.flags = TargetFlags::SV_TYPE_OST | TargetFlags::OPC_READY;
-        assert_eq!(tell(&server, unknown).await.errno(), Some(Errno::ENOENT));
+        assert_eq!(register(&server, unknown).await.errno(), Some(Errno::ENOENT));
         let here = node.client_at("here", Nid::LOOPBACK);
         here.connect().await.unwrap();
-        let own = tell(&here, of("more", "MDT0000")).await;
+        let own = register(&here, of("more", "MDT0000")).await;
         assert_eq!(own.errno(), None, "the MGS's own node is not limited");
     });
 }

@@ -3,7 +3,7 @@
 use std::cell::Cell;
 
 use sheen_store::{Store, StoreError, Transaction};
-use sheen_target::{Context, Memo, Outcome};
+use sheen_target::{Context, Outcome, ReplyRecording};
 use sheen_types::{Errno, Fid};
 use sheen_wire::md::Valid;
 use sheen_wire::messages::{OstCreate, OstCreateReply};
@@ -13,7 +13,8 @@ use crate::{Ost, objects};
 
 /// Objects that one request may create (`OST_MAX_PRECREATE`).
 const CREATE_MAX: u64 = 20_000;
-/// Objects that one request may remove as orphans: more means that somebody's numbers are wrong.
+/// Objects that one request may remove as orphans: more means that the MDT's or our numbers are
+/// wrong.
 const ORPHANS_MAX: u64 = CREATE_MAX * 3 / 2;
 /// Objects in one transaction.
 const STEP: u64 = 512;
@@ -102,9 +103,9 @@ impl Ost {
 
     /// After it the MDT and this OST agree on the last id.
     ///
-    /// An MDT that is ahead has given files objects that this OST does not have. It heard of each of them when it
-    /// was durable: so they are lost (an older copy of the OST, a salvaged one), or a client has named them in a
-    /// replay. They stay missing, and what reads them is told so: made again, empty, they would pass for files
+    /// An MDT that is ahead has given files objects that this OST does not have. The OST answered for each of them
+    /// when it was durable: so they are lost (an older copy of the OST, a salvaged one), or a client has named them
+    /// in a replay. They stay missing, and a read of them fails: made again, empty, they would pass for files
     /// without data. Lustre's OST makes the last of them again: there creates are answered before they are durable.
     fn remove_orphans(
         &self,
@@ -142,7 +143,7 @@ impl Ost {
                     objects::destroy(change, fid);
                 }
                 Err(StoreError::NoObject(_)) => {}
-                // The MDT asks again; what is passed over now nobody would find later.
+                // The MDT asks again; what is passed over now would not be found later.
                 Err(error) => return Err(error.errno()),
             }
             Ok(())
@@ -167,12 +168,12 @@ impl Ost {
     fn skip_ids(&self, context: &Context, sequence: u64, last: u64) -> Result<u64, Errno> {
         let mut change = Transaction::new();
         objects::put_last_id(&mut change, sequence, last);
-        let done = context.target.transact(context, change, Memo::Idempotent);
+        let done = context.target.transact(context, change, ReplyRecording::Idempotent);
         done.map(|_| last).map_err(|error| error.errno())
     }
 
     /// Ids `first..=last` in transactions of [`STEP`] each. Only the last one is the request's own:
-    /// if we crash before it, the MDT asks again and finds the others done.
+    /// if we crash before it, the MDT asks again and finds the rest done.
     fn in_steps(
         &self,
         context: &Context,
@@ -188,7 +189,7 @@ impl Ost {
                 step(&mut change, id)?;
             }
             if to == last {
-                let done = context.target.transact(context, change, Memo::Idempotent);
+                let done = context.target.transact(context, change, ReplyRecording::Idempotent);
                 return done.map(|_| ()).map_err(|error| error.errno());
             }
             self.store.apply(change).map_err(|error| error.errno())?;

@@ -1,7 +1,7 @@
 //! OST_DESTROY: removing objects whose file is gone.
 
 use sheen_store::{StoreError, Transaction};
-use sheen_target::{Context, Memo, Outcome};
+use sheen_target::{Context, Outcome, ReplyRecording};
 use sheen_types::{Errno, Extent, LockMode};
 use sheen_wire::md::Valid;
 use sheen_wire::messages::{OstDestroy, OstDestroyReply};
@@ -13,11 +13,11 @@ use crate::{Ost, objects};
 const COUNT_MAX: u32 = 20_000;
 
 impl Ost {
-    /// Takes the object's data out of all caches (they need not write it back), then removes it.
-    /// An object that does not exist is as good as removed: `ENOENT` tells the MDT so.
+    /// Takes the object's data out of all caches (clients need not write it back), then removes it.
+    /// An object that does not exist is as good as removed: `ENOENT` is that answer to the MDT.
     ///
     /// Answers when it is durable: the MDT then forgets that there was anything to destroy, and if
-    /// both crash nobody would know the object any more.
+    /// both crash no record of the object would be left.
     pub(crate) async fn destroy(
         &self,
         context: &Context,
@@ -50,7 +50,7 @@ impl Ost {
             target.committed(now).await?;
             return Err(Errno::ENOENT);
         }
-        let done = context.target.transact(context, change, Memo::Idempotent);
+        let done = context.target.transact(context, change, ReplyRecording::Idempotent);
         let transno = done.map_err(|error| error.errno())?;
         let durable = context.target.committed(transno).await;
         durable.map_err(|errno| context.fails_all_the_same(errno))?;

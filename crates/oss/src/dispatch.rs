@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use sheen_io::BoxFuture;
 use sheen_ldlm::{LockDesc, LockKind};
-use sheen_target::{Context, Export, Leaving, LockWish, Operations, Outcome, Target};
+use sheen_target::{Context, EnqueueRequest, Export, Leaving, Operations, Outcome, Target};
 use sheen_types::{CounterLine, Errno, ResourceName};
 use sheen_wire::connect::{ConnectFlags, ObdConnectData};
 use sheen_wire::messages::Request;
@@ -55,7 +55,7 @@ impl Operations for Ost {
                 Request::OstGetInfo(request) => self.info(&request),
                 _ => Err(Errno::ENOTSUPP),
             };
-            self.tell_missing(context.target.name(), named, answer)
+            self.log_missing(context.target.name(), named, answer)
         })
     }
 
@@ -88,14 +88,14 @@ impl Operations for Ost {
         &'a self,
         context: &'a Context,
         request: Request,
-        wish: LockWish,
+        enqueue: EnqueueRequest,
     ) -> BoxFuture<'a, Result<Outcome, Errno>> {
         Box::pin(async move {
             match request {
                 Request::LdlmEnqueue(_) => {
-                    let named = OstId::of_resource(&wish.resource);
-                    let answer = self.glimpse(context, wish).await;
-                    self.tell_missing(context.target.name(), Some(named), answer)
+                    let named = OstId::of_resource(&enqueue.resource);
+                    let answer = self.glimpse(context, enqueue).await;
+                    self.log_missing(context.target.name(), Some(named), answer)
                 }
                 _ => Err(Errno::EOPNOTSUPP),
             }
@@ -109,15 +109,15 @@ impl Operations for Ost {
     ) -> BoxFuture<'a, Result<Bytes, Errno>> {
         let named = OstId::of_resource(&lock.resource);
         let answer = self.value(lock.resource);
-        let answer = self.tell_missing(target.name(), Some(named), answer);
+        let answer = self.log_missing(target.name(), Some(named), answer);
         Box::pin(std::future::ready(answer))
     }
 }
 
 impl Ost {
-    /// Says which object is not here that somebody asks for. One that is being removed is asked for, too: so it
+    /// Logs which object a client asks for that is not here. One that is being removed is asked for, too: so it
     /// is no error yet. Above the last one nothing was ever made, and nothing was lost.
-    fn tell_missing<T>(
+    fn log_missing<T>(
         &self,
         target: &str,
         named: Option<OstId>,

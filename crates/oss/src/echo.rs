@@ -29,7 +29,7 @@ pub fn is_survey(object: Fid) -> bool {
 }
 
 impl Ost {
-    /// Makes `count` objects for a survey and answers the number of the first; the others follow it.
+    /// Makes `count` objects for a survey and returns the number of the first; the rest follows it.
     ///
     /// # Errors
     /// Those of the store.
@@ -80,7 +80,7 @@ impl Ost {
     }
 }
 
-/// Removes the objects of all surveys; answers how many. Nobody may work on them meanwhile.
+/// Removes the objects of all surveys; returns how many. No survey may work on them meanwhile.
 ///
 /// # Errors
 /// Those of the store: what is left is removed the next time.

@@ -14,7 +14,7 @@ use sheen_wire::ost::{ObdoFlags, OstBody};
 use crate::{Ost, objects};
 
 impl Ost {
-    /// Attributes; under a lock if asked, so that what others have in their caches counts.
+    /// Attributes; under a lock if asked, so that what clients have in their caches counts.
     pub(crate) async fn getattr(
         &self,
         context: &Context,

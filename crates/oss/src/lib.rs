@@ -48,12 +48,12 @@ pub struct Ost {
     brw: Brw<OstObjects>,
     sequences: objects::Sequences,
     /// What operators say about the disks below: `OS_STATFS_DEGRADED`, `NOCREATE` and `READONLY`.
-    condition: Condition,
+    statfs_flags: StatfsFlags,
 }
 
-/// What operators may tell the MDT through an OST's statfs.
+/// What operators may announce to the MDT through an OST's statfs.
 #[derive(Default)]
-struct Condition {
+struct StatfsFlags {
     degraded: AtomicBool,
     no_precreate: AtomicBool,
     read_only: AtomicBool,
@@ -68,41 +68,41 @@ impl Ost {
             store,
             index,
             sequences: objects::Sequences::default(),
-            condition: Condition::default(),
+            statfs_flags: StatfsFlags::default(),
         }
     }
 
     /// Whether the disks below are slow for now: new files go elsewhere if they can.
     #[must_use]
     pub fn is_degraded(&self) -> bool {
-        self.condition.degraded.load(Ordering::Relaxed)
+        self.statfs_flags.degraded.load(Ordering::Relaxed)
     }
 
     /// Says that the disks below are slow for now, or not any more (`degraded`).
     pub fn set_degraded(&self, degraded: bool) {
-        self.condition.degraded.store(degraded, Ordering::Relaxed);
+        self.statfs_flags.degraded.store(degraded, Ordering::Relaxed);
     }
 
     /// Whether no new files may lie here.
     #[must_use]
     pub fn refuses_files(&self) -> bool {
-        self.condition.no_precreate.load(Ordering::Relaxed)
+        self.statfs_flags.no_precreate.load(Ordering::Relaxed)
     }
 
     /// Says that no new files may lie here, or may again (`no_precreate`).
     pub fn refuse_files(&self, refuse: bool) {
-        self.condition.no_precreate.store(refuse, Ordering::Relaxed);
+        self.statfs_flags.no_precreate.store(refuse, Ordering::Relaxed);
     }
 
-    /// Whether nobody may change anything.
+    /// Whether all changes are refused.
     #[must_use]
     pub fn is_read_only(&self) -> bool {
-        self.condition.read_only.load(Ordering::Relaxed)
+        self.statfs_flags.read_only.load(Ordering::Relaxed)
     }
 
-    /// Says whether nobody may change anything from now on (`readonly`). What is under way ends.
+    /// Sets whether all changes are refused from now on (`readonly`). What is under way ends.
     pub fn set_read_only(&self, read_only: bool) {
-        self.condition.read_only.store(read_only, Ordering::Relaxed);
+        self.statfs_flags.read_only.store(read_only, Ordering::Relaxed);
     }
 
     /// What an OST agrees to: exactly what works.

@@ -119,8 +119,8 @@ pub(crate) fn fid_in(sequence: u64, id: u64, index: u16) -> Result<Fid, Errno> {
     oi.fid(index).ok_or(Errno::EOVERFLOW)
 }
 
-/// Adds the creation of an object to a transaction. Setuid, setgid and the sticky bit on an
-/// object that nobody has written mark it as never owned, as Lustre's precreated objects are.
+/// Adds the creation of an object to a transaction. Setuid, setgid and the sticky bit on an object
+/// that no client has written mark it as never owned, as Lustre's precreated objects are.
 pub(crate) fn create(transaction: &mut Transaction, fid: Fid, now: Timestamp) {
     let attributes = Attributes {
         kind: FileKind::Regular,
@@ -212,7 +212,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn all_sequences_are_told_however_many_there_are() {
+    fn all_sequences_are_listed_however_many_there_are() {
         let store = StoreMem::new(MemOptions::default());
         let mut transaction = Transaction::new();
         let all: Vec<(u64, u64)> = (0..3000).map(|n| (fid_seq::NORMAL + n, n + 1)).collect();

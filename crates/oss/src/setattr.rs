@@ -2,7 +2,7 @@
 
 use sheen_brw::attributes;
 use sheen_store::Transaction;
-use sheen_target::{Context, Memo, Outcome};
+use sheen_target::{Context, Outcome, ReplyRecording};
 use sheen_types::Errno;
 use sheen_wire::md::Valid;
 use sheen_wire::messages::{OstSetattr, OstSetattrReply};
@@ -33,7 +33,7 @@ impl Ost {
         }
         let mut change = Transaction::new();
         change.patch(object, patch);
-        let done = context.target.transact(context, change, Memo::Idempotent);
+        let done = context.target.transact(context, change, ReplyRecording::Idempotent);
         done.map_err(|error| error.errno())?;
         let said = attributes::ALWAYS | attributes::OWNER | Valid::GROUP;
         let said = self.brw.described(&asked, object, said);

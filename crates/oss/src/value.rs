@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use sheen_brw::encode_value;
-use sheen_target::{Context, LockWish, Outcome};
+use sheen_target::{Context, EnqueueRequest, Outcome};
 use sheen_types::{Errno, Fid, ResourceName};
 use sheen_wire::ldlm::{LdlmReply, LockFlags};
 use sheen_wire::messages::LdlmEnqueueReply;
@@ -19,23 +19,23 @@ impl Ost {
         self.brw.value(self.locked(resource)?).map(|value| encode_value(&value))
     }
 
-    /// A client wants to know size and times, and takes a lock if nobody is in the way. If somebody
-    /// is, who may know better than the object is asked, and the answer is the value alone
-    /// (`ofd_intent_policy`).
+    /// A client wants to know size and times, and is granted a lock if none conflicts. Otherwise
+    /// the holders, who may know better than the object, are asked, and the answer is the value
+    /// alone (`ofd_intent_policy`).
     pub(crate) async fn glimpse(
         &self,
         context: &Context,
-        wish: LockWish,
+        enqueue: EnqueueRequest,
     ) -> Result<Outcome, Errno> {
         let target = &context.target;
-        if let Some(lock) = target.try_lock(wish.resource, wish.policy, wish.mode) {
-            let value = self.value(wish.resource)?;
-            let mut reply = lock.hand_over(context, &wish)?;
-            reply.flags |= told(&wish);
+        if let Some(lock) = target.try_lock(enqueue.resource, enqueue.policy, enqueue.mode) {
+            let value = self.value(enqueue.resource)?;
+            let mut reply = lock.hand_over(context, &enqueue)?;
+            reply.flags |= echoed_flags(&enqueue);
             return Ok(answer(0, reply, value));
         }
-        let object = self.locked(wish.resource)?;
-        let value = self.brw.glimpsed(target, wish.resource, object).await?;
+        let object = self.locked(enqueue.resource)?;
+        let value = self.brw.glimpsed(target, enqueue.resource, object).await?;
         Ok(answer(LOCK_ABORTED, LdlmReply::default(), encode_value(&value)))
     }
 
@@ -47,9 +47,9 @@ impl Ost {
 
 /// The flags that come back with a lock that an intent gave: that the server chose the lock, and how
 /// the client asked.
-fn told(wish: &LockWish) -> LockFlags {
+fn echoed_flags(enqueue: &EnqueueRequest) -> LockFlags {
     let asked = LockFlags::HAS_INTENT | LockFlags::BLOCK_NOWAIT | LockFlags::SPECULATIVE;
-    LockFlags::LOCK_CHANGED | wish.flags & asked
+    LockFlags::LOCK_CHANGED | enqueue.flags & asked
 }
 
 fn answer(status: i32, reply: LdlmReply, value: Bytes) -> Outcome {

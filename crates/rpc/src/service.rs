@@ -79,7 +79,7 @@ pub enum Verdict<T> {
 
 /// What a reply's body says about time, and where it goes.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Way {
+pub struct ReplyRoute {
     /// The newest copy of the request.
     pub arrival: Arrival,
     /// `pb_timeout`: what the client should expect next time; in early replies, how long from
@@ -385,7 +385,7 @@ impl<T> Service<T> {
 
     /// A request is to be answered; `None` if it has been already. Then [`Service::next`] may
     /// have more to run.
-    pub fn finish(&mut self, now: Instant, id: RequestId) -> Option<Way> {
+    pub fn finish(&mut self, now: Instant, id: RequestId) -> Option<ReplyRoute> {
         let running = self.end(id)?;
         let copied = running.copy.map(|copy| copy.0);
         let first = running.arrival;
@@ -400,7 +400,7 @@ impl<T> Service<T> {
         }
         let timeout = self.estimate.seconds(&running.own_times.over(&self.timing));
         self.at(first.portal).stats.req_timeout.add(u64::from(timeout));
-        Some(Way { arrival: copied.unwrap_or(first), timeout, service_time })
+        Some(ReplyRoute { arrival: copied.unwrap_or(first), timeout, service_time })
     }
 
     /// A request ended without an answer. A newer copy of it runs in its stead.
@@ -434,13 +434,13 @@ impl<T> Service<T> {
     }
 
     /// Looks for clients whose patience ends: each gets an early reply.
-    pub fn tick(&mut self, now: Instant) -> Vec<Way> {
+    pub fn tick(&mut self, now: Instant) -> Vec<ReplyRoute> {
         if self.running.is_empty() || now < self.next_scan {
             return Vec::new();
         }
         self.next_scan = now + limits::SCAN_INTERVAL;
         self.clients.forget_idle();
-        let mut ways = Vec::new();
+        let mut routes = Vec::new();
         let margin = Duration::from_secs(self.timing.of(Time::AtEarlyMargin).into());
         for running in self.running.values_mut() {
             let arrival = running.copy.as_ref().map_or(&running.arrival, |copy| &copy.0);
@@ -460,12 +460,12 @@ impl<T> Service<T> {
                 continue;
             }
             running.deadline = later;
-            ways.push(Way { arrival: arrival.clone(), timeout, service_time });
+            routes.push(ReplyRoute { arrival: arrival.clone(), timeout, service_time });
         }
-        for way in &ways {
-            self.at(way.arrival.portal).stats.early_replies += 1;
+        for route in &routes {
+            self.at(route.arrival.portal).stats.early_replies += 1;
         }
-        ways
+        routes
     }
 }
 

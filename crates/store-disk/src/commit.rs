@@ -1,11 +1,11 @@
 //! Durability: one thread takes groups down, those who wait share them.
 //!
 //! A group goes down when it is full, a second old, or asked for. [`Committer::run`] is the only
-//! writer of the engine: rotate, write and sync one batch, retire, tell. While it works the next
-//! group fills; only if that one overfills, too, do those who apply wait.
+//! writer of the engine: rotate, write and sync one batch, retire, notify. While it works the next
+//! group fills; only if that one overfills, too, do callers of `apply` wait.
 //!
 //! If a batch fails, its durability is unknown: the group stays visible in memory, the store
-//! refuses every further change, and the reason is told to all who ask.
+//! refuses every further change, and every later caller gets the reason.
 //!
 //! Lock order: `state` alone; `rounds` alone. Neither is held while the disk works.
 
@@ -24,7 +24,7 @@ use sheen_store::{CommitHook, Sequence, StoreError};
 use crate::{Core, files::Name, limits, record::Incarnation};
 
 #[derive(Debug, Default)]
-struct State {
+struct CommitterState {
     /// Commit at least up to here, at once.
     wanted: u64,
     /// When the active group got its first transaction.
@@ -37,7 +37,7 @@ struct State {
 
 /// Who syncs data for all that wait for it: one at a time, each round for all who came before it.
 #[derive(Debug, Default)]
-struct Rounds {
+struct SyncRounds {
     started: u64,
     finished: u64,
     running: bool,
@@ -45,7 +45,7 @@ struct Rounds {
 
 /// See the module's documentation.
 pub(crate) struct Committer {
-    state: Mutex<State>,
+    state: Mutex<CommitterState>,
     work: Condvar,
     done: Condvar,
     committed: AtomicU64,
@@ -57,7 +57,7 @@ pub(crate) struct Committer {
     dirty: AtomicBool,
     failed: OnceLock<StoreError>,
     hooks: Mutex<Vec<Arc<CommitHook>>>,
-    rounds: Mutex<Rounds>,
+    rounds: Mutex<SyncRounds>,
     round_done: Condvar,
 }
 
@@ -105,7 +105,7 @@ impl Committer {
         tracing::error!(%error, "store");
         let is_first = self.failed.set(error.clone()).is_ok();
         {
-            // Under the lock, so that nobody is between looking and waiting.
+            // Under the lock, so that no thread is between looking and waiting.
             let _state = self.state.lock();
             self.done.notify_all();
         }
@@ -208,8 +208,8 @@ impl Committer {
     /// `reap` once that is durable.
     pub(crate) fn run(&self, core: &Core, reap: &std::sync::mpsc::Sender<Vec<Name>>) {
         while let Some(last_time) = self.wait_for_work(core) {
-            // An engine that panics (on a full disk, say) is a commit that failed: whoever waits for
-            // it must hear of it.
+            // An engine that panics (on a full disk, say) is a commit that failed: the callers that
+            // wait for it must get the error.
             let commit = AssertUnwindSafe(|| self.commit_group(core, reap));
             let panicked = |_| Err(StoreError::Io("the engine panicked".to_owned()));
             if let Err(error) = catch_unwind(commit).unwrap_or_else(panicked) {
@@ -282,7 +282,7 @@ impl Committer {
             hook(Ok(group.last));
         }
         {
-            // Under the lock, so that nobody is between looking and waiting.
+            // Under the lock, so that no thread is between looking and waiting.
             let _state = self.state.lock();
             self.committed.store(group.last.0, Ordering::Release);
             self.done.notify_all();

@@ -1,7 +1,7 @@
 //! fjall as this store uses it: two keyspaces and a counter, one writer, atomic synced batches.
 //!
 //! Each batch begins with its number, in every keyspace, and ends with the store's sequence and a
-//! checksum: by these [`inspect`] tells whether all is there before fjall is let at it. After each
+//! checksum: by these [`inspect`] knows whether all is there before fjall opens it. After each
 //! batch the store's [`Mark`] is written, one `pwrite`: with fjall's writes (of 8 KiB each) and its
 //! `fdatasync` these are all the system calls of a commit.
 //!
@@ -30,12 +30,12 @@ use sheen_types::Fid;
 
 use crate::{
     DiskError,
-    files::{Kept, SumsGroup},
-    inspect::{self, Found, KEYSPACES},
-    journal::{self, COMMIT, Checksum, Commit, Rest, SEQUENCE, TOMBSTONE, VALUE},
+    files::{SumsGroup, SumsSource},
+    inspect::{self, Inspection, KEYSPACES},
+    journal::{self, COMMIT, Checksum, Commit, JournalTail, SEQUENCE, TOMBSTONE, VALUE},
     limits,
     mark::{Durable, Mark},
-    overlay::Part,
+    overlay::GroupPart,
     record::{FID_BYTES, Record, SUMS, index_key, object_key, parse_object_key},
 };
 
@@ -58,7 +58,7 @@ pub(crate) struct Engine {
     faults: Arc<Faults>,
 }
 
-/// A batch with the checksum that [`journal`] tells a whole one by.
+/// A batch with the checksum by which [`journal`] recognizes a whole one.
 struct Batch {
     batch: OwnedWriteBatch,
     checksum: Checksum,
@@ -92,14 +92,14 @@ pub(crate) struct Opened {
     pub(crate) boot: u64,
     /// Bytes of data files, if the store was closed properly.
     pub(crate) data_bytes: Option<u64>,
-    /// Nothing tells whether commits were lost.
+    /// Nothing shows whether commits were lost.
     pub(crate) lacks_mark: bool,
 }
 
 impl Engine {
     /// Makes the engine of the new store in `dir`.
     pub(crate) fn make(dir: &Path, target: &str) -> Result<(Self, Opened), DiskError> {
-        let new = Found { durable: Durable::default(), torn: None, lacks_mark: false };
+        let new = Inspection { durable: Durable::default(), torn: None, lacks_mark: false };
         Self::open_found(dir, target, limits::CACHE_BYTES_MIN, &new)
     }
 
@@ -133,7 +133,7 @@ impl Engine {
         dir: &Path,
         target: &str,
         cache_bytes: usize,
-        found: &Found,
+        found: &Inspection,
     ) -> Result<(Self, Opened), DiskError> {
         let mark = Mark::open(dir)?;
         let path = dir.join("engine");
@@ -168,7 +168,7 @@ impl Engine {
     }
 
     /// What fjall made of the files, which must be what [`inspect`] found in them.
-    fn opened(&self, dir: &Path, found: &Found) -> Result<Opened, DiskError> {
+    fn opened(&self, dir: &Path, found: &Inspection) -> Result<Opened, DiskError> {
         let number = |key| self.number(key).map_err(inspect::fault(dir));
         let opened = Opened {
             sequence: Sequence(number(SEQUENCE)?.unwrap_or(0)),
@@ -283,7 +283,7 @@ impl Engine {
     /// Makes `parts` and all transactions up to `sequence` durable, in one synced batch.
     pub(crate) fn commit<'a>(
         &self,
-        parts: impl Iterator<Item = &'a Part>,
+        parts: impl Iterator<Item = &'a GroupPart>,
         sums: &SumsGroup,
         sequence: Sequence,
     ) -> Result<(), StoreError> {
@@ -388,7 +388,7 @@ impl Engine {
     }
 }
 
-impl Kept for Engine {
+impl SumsSource for Engine {
     fn sums(&self, key: &[u8]) -> Result<Option<Bytes>, StoreError> {
         self.value(&index_key(SUMS, key))
     }
@@ -464,7 +464,7 @@ fn cut(
     target: &str,
     dir: &Path,
     journal: &Path,
-    rest: Rest,
+    rest: JournalTail,
     durable: Durable,
 ) -> Result<(), DiskError> {
     let kept: PathBuf = journal::cut(journal, rest, dir)?;

@@ -371,7 +371,7 @@ pub(crate) fn close(dir: &Path) -> Result<(), DiskError> {
         set.map_err(DiskError::io("close", &path))?;
         let place = path.display();
         tracing::warn!(target: crate::EACH_LINE,
-            "{place} was open to others (mode {mode:o}): closed (mode {closed:o})");
+            "{place} was open to other users (mode {mode:o}): closed (mode {closed:o})");
     }
     Ok(())
 }
@@ -388,7 +388,7 @@ pub(crate) fn sync_directory(dir: &Path) -> Result<(), DiskError> {
 /// [`DiskError::Damaged`] for what is neither.
 pub(crate) fn check_kinds(dir: &Path) -> Result<(), DiskError> {
     for folder in [dir.to_owned(), dir.join("engine")] {
-        // What is not there is for others to tell.
+        // What is missing is reported by other checks.
         for entry in std::fs::read_dir(&folder).into_iter().flatten().flatten() {
             let Ok(kind) = entry.file_type() else { continue };
             if !(kind.is_file() || kind.is_dir() || kind.is_symlink()) {

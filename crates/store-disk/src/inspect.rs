@@ -6,9 +6,9 @@
 //!
 //! Every batch writes its number ([`Commit`]) to all three keyspaces. The journals hold the numbers
 //! from some first to some last without a gap, and the tables of each keyspace all up to some
-//! number; together they must reach as far in each keyspace, and as far as the [`Mark`] tells.
+//! number; together they must reach as far in each keyspace, and as far as the [`Mark`] records.
 //! Losing power takes batches from the end of the newest journal only, and only such as the mark
-//! cannot tell. Anything else is refused by name.
+//! does not record. Anything else is refused by name.
 
 use std::path::{Path, PathBuf};
 
@@ -16,9 +16,9 @@ use sheen_store::StoreError;
 
 use crate::{
     DiskError,
-    journal::{self, Batch, COMMIT, Commit, Rest, SEQUENCE},
+    journal::{self, Batch, COMMIT, Commit, JournalTail, SEQUENCE},
     mark::{Durable, Mark},
-    tables::{self, Listed},
+    tables::{self, ListedTable},
 };
 
 /// The keyspaces of every store, as fjall numbers them when it makes them in this order. Its own is 0.
@@ -27,17 +27,17 @@ pub(crate) const KEYSPACES: [&str; 3] = ["objects", "keys", "meta"];
 const META: usize = 2;
 
 /// What is there.
-pub(crate) struct Found {
+pub(crate) struct Inspection {
     /// The newest whole commit; number 0 if none was ever counted.
     pub(crate) durable: Durable,
     /// A journal with the torn end of a batch that was never durable.
-    pub(crate) torn: Option<(PathBuf, Rest)>,
+    pub(crate) torn: Option<(PathBuf, JournalTail)>,
     /// The mark is gone, though there should be one.
     pub(crate) lacks_mark: bool,
 }
 
 /// Looks at the engine of the store in `dir`.
-pub(crate) fn inspect(dir: &Path) -> Result<Found, DiskError> {
+pub(crate) fn inspect(dir: &Path) -> Result<Inspection, DiskError> {
     let engine = dir.join("engine");
     check_version(&engine)?;
     let flushed = flushed(&engine)?;
@@ -51,7 +51,7 @@ pub(crate) fn inspect(dir: &Path) -> Result<Found, DiskError> {
     };
     let mark = Mark::read(dir)?;
     check_mark(dir, durable, mark.unwrap_or_default())?;
-    Ok(Found { durable, torn, lacks_mark: mark.is_none() && reach > 0 })
+    Ok(Inspection { durable, torn, lacks_mark: mark.is_none() && reach > 0 })
 }
 
 fn check_version(engine: &Path) -> Result<(), DiskError> {
@@ -71,9 +71,9 @@ struct Flushed {
 }
 
 fn flushed(engine: &Path) -> Result<Flushed, DiskError> {
-    let tables = |keyspace: usize| -> Result<Vec<Listed>, DiskError> {
+    let tables = |keyspace: usize| -> Result<Vec<ListedTable>, DiskError> {
         let listed = tables::listed(&engine.join("keyspaces").join(keyspace.to_string()))?;
-        listed.iter().try_for_each(Listed::check)?;
+        listed.iter().try_for_each(ListedTable::check)?;
         Ok(listed)
     };
     tables(0)?;
@@ -142,7 +142,7 @@ pub(crate) fn with_way_out(error: DiskError) -> DiskError {
     }
 }
 
-/// Refuses an engine that has less than the mark tells.
+/// Refuses an engine that has less than the mark records.
 fn check_mark(dir: &Path, found: Durable, mark: Durable) -> Result<(), DiskError> {
     if found.commit < mark.commit {
         return Err(DiskError::Missing {
@@ -151,8 +151,8 @@ fn check_mark(dir: &Path, found: Durable, mark: Durable) -> Result<(), DiskError
             had: mark.sequence,
         });
     }
-    let told = found.commit == mark.commit && mark.number != 0 && found.number != 0;
-    if told && (found.number, found.sequence) != (mark.number, mark.sequence) {
+    let is_comparable = found.commit == mark.commit && mark.number != 0 && found.number != 0;
+    if is_comparable && (found.number, found.sequence) != (mark.number, mark.sequence) {
         let why = format!("the newest batch is not the one that was written; {WAY_BACK}");
         return Err(DiskError::Damaged { path: dir.join("engine"), why });
     }
@@ -191,7 +191,10 @@ impl Chain {
 }
 
 /// Reads all journals; what is torn at the end of the newest is returned.
-fn read_journals(engine: &Path, chain: &mut Chain) -> Result<Option<(PathBuf, Rest)>, DiskError> {
+fn read_journals(
+    engine: &Path,
+    chain: &mut Chain,
+) -> Result<Option<(PathBuf, JournalTail)>, DiskError> {
     let files = journal::files(engine)?;
     let mut torn = None;
     for (place, path) in files.iter().enumerate() {
@@ -220,9 +223,9 @@ mod tests {
     use super::*;
     use crate::{FormatOptions, OpenOptions, StoreDisk};
 
-    struct Place(PathBuf);
+    struct TestDir(PathBuf);
 
-    impl Place {
+    impl TestDir {
         fn new() -> Self {
             static NEXT: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
             let number = NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
@@ -239,7 +242,7 @@ mod tests {
         }
     }
 
-    impl Drop for Place {
+    impl Drop for TestDir {
         fn drop(&mut self) {
             let _gone = fs::remove_dir_all(&self.0);
         }
@@ -248,8 +251,8 @@ mod tests {
     const COMMITS: u32 = 30;
 
     /// A store whose batches lie in three journals, as those of a large one may: two sealed.
-    fn split() -> Place {
-        let place = Place::new();
+    fn split() -> TestDir {
+        let place = TestDir::new();
         StoreDisk::format(&place.0, &FormatOptions::default()).expect("format works");
         let store = place.open().expect("open works");
         for number in 0..COMMITS {

@@ -5,7 +5,7 @@
 //! together, though that batch, too, was never durable. So before fjall looks, the journals are
 //! read here; behind its last whole batch the newest one is cut, and what is cut is kept beside.
 //!
-//! What tells a whole batch is our own checksum: the last item of each batch is the store's
+//! A whole batch is recognized by our own checksum: the last item of each batch is the store's
 //! sequence with a CRC over all items ([`Checksum`]). Its first item is its [`Commit`]: a number
 //! that rises by one, so that a batch, or a journal, that is gone from the middle is missed. A
 //! whole batch *behind* a broken one means that durable bytes went bad, and so does anything broken
@@ -120,7 +120,7 @@ impl Checksum {
 }
 
 /// What lies at a place of a journal.
-enum Found {
+enum JournalEntry {
     Batch(Batch),
     /// A zero, or the end of the file.
     Nothing,
@@ -129,12 +129,12 @@ enum Found {
 }
 
 /// Reads, counting.
-struct Counted<R> {
+struct CountingReader<R> {
     reader: R,
     bytes: u64,
 }
 
-impl<R: Read> Counted<R> {
+impl<R: Read> CountingReader<R> {
     fn array<const N: usize>(&mut self) -> io::Result<[u8; N]> {
         let mut bytes = [0; N];
         self.reader.read_exact(&mut bytes)?;
@@ -170,25 +170,30 @@ impl<R: Read> Counted<R> {
 }
 
 /// Reads one batch; `each` gets its items, of a batch that turns out broken, too.
-fn batch(reader: impl Read, each: &mut dyn FnMut(Item)) -> io::Result<Found> {
-    let mut reader = Counted { reader, bytes: 0 };
+fn batch(reader: impl Read, each: &mut dyn FnMut(Item)) -> io::Result<JournalEntry> {
+    let mut reader = CountingReader { reader, bytes: 0 };
     match reader.array() {
         Ok([START]) => {}
-        Ok([0]) => return Ok(Found::Nothing),
-        Ok(_) => return Ok(Found::Broken),
-        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(Found::Nothing),
+        Ok([0]) => return Ok(JournalEntry::Nothing),
+        Ok(_) => return Ok(JournalEntry::Broken),
+        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
+            return Ok(JournalEntry::Nothing);
+        }
         Err(error) => return Err(error),
     }
     match items(&mut reader, each) {
-        Ok(Some(batch)) => Ok(Found::Batch(batch)),
-        Ok(None) => Ok(Found::Broken),
-        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(Found::Broken),
+        Ok(Some(batch)) => Ok(JournalEntry::Batch(batch)),
+        Ok(None) => Ok(JournalEntry::Broken),
+        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(JournalEntry::Broken),
         Err(error) => Err(error),
     }
 }
 
 /// Reads what follows the start's tag, if all of it fits together.
-fn items(reader: &mut Counted<impl Read>, each: &mut dyn FnMut(Item)) -> io::Result<Option<Batch>> {
+fn items(
+    reader: &mut CountingReader<impl Read>,
+    each: &mut dyn FnMut(Item),
+) -> io::Result<Option<Batch>> {
     let count = u32::from_le_bytes(reader.array()?);
     let number = u64::from_le_bytes(reader.array()?);
     let (mut ours, mut theirs) = (Checksum::default(), Xxh3::new());
@@ -232,7 +237,7 @@ fn file_number(path: &Path) -> Option<u64> {
 
 /// What follows the whole batches at the beginning of a journal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Rest {
+pub(crate) struct JournalTail {
     /// Where it begins: bytes of whole batches.
     pub(crate) at: u64,
     /// How much of it is not zeros at the end of the file; 0 if nothing follows.
@@ -243,17 +248,17 @@ pub(crate) struct Rest {
     pub(crate) sequence: Option<u64>,
 }
 
-/// Reads the journal at `path`: tells `see` of each whole batch at its beginning, and returns what
+/// Reads the journal at `path`: calls `see` for each whole batch at its beginning, and returns what
 /// follows them.
 pub(crate) fn read(
     path: &Path,
     see: &mut dyn FnMut(Batch) -> Result<(), DiskError>,
-) -> Result<Rest, DiskError> {
+) -> Result<JournalTail, DiskError> {
     let failed = || DiskError::io::<io::Error>("read", path);
     let file = File::open(path).map_err(failed())?;
     let mut reader = BufReader::with_capacity(1 << 16, &file);
     let mut at = 0;
-    while let Found::Batch(batch) = batch(&mut reader, &mut |_| {}).map_err(failed())? {
+    while let JournalEntry::Batch(batch) = batch(&mut reader, &mut |_| {}).map_err(failed())? {
         at += batch.bytes;
         see(batch)?;
     }
@@ -262,7 +267,7 @@ pub(crate) fn read(
 }
 
 /// Looks at the bytes from `at` on. Zeros at their end are not kept in memory: there may be many.
-fn rest(reader: &mut impl Read, at: u64) -> io::Result<Rest> {
+fn rest(reader: &mut impl Read, at: u64) -> io::Result<JournalTail> {
     let (mut rest, mut zeros) = (Vec::new(), 0);
     let mut piece = vec![0; 1 << 16];
     loop {
@@ -283,15 +288,15 @@ fn rest(reader: &mut impl Read, at: u64) -> io::Result<Rest> {
     // A batch ends in "FJL\3", so no zeros that were cut away belong to one.
     let mut batch_behind = None;
     for behind in (1..rest.len()).filter(|behind| rest[*behind] == START) {
-        if let Found::Batch(_) = batch(&rest[behind..], &mut |_| {})? {
+        if let JournalEntry::Batch(_) = batch(&rest[behind..], &mut |_| {})? {
             batch_behind = Some(at + behind as u64);
             break;
         }
     }
-    Ok(Rest { at, bytes: rest.len() as u64, batch_behind, sequence: sequence_in(&rest) })
+    Ok(JournalTail { at, bytes: rest.len() as u64, batch_behind, sequence: sequence_in(&rest) })
 }
 
-/// The highest sequence that a seal in `bytes` tells, whether or not its batch is whole.
+/// The highest sequence that a seal in `bytes` records, whether or not its batch is whole.
 fn sequence_in(bytes: &[u8]) -> Option<u64> {
     let mut head = (SEQUENCE.len() as u16).to_le_bytes().to_vec();
     head.extend((SEAL_BYTES as u32).to_le_bytes());
@@ -324,7 +329,9 @@ pub(crate) fn salvage(
         at += next;
         let mut whole = Vec::new();
         let rest = &bytes[at..];
-        if let Found::Batch(batch) = batch(rest, &mut |item| whole.push(item)).map_err(failed())? {
+        if let JournalEntry::Batch(batch) =
+            batch(rest, &mut |item| whole.push(item)).map_err(failed())?
+        {
             (at, number) = (at + batch.bytes as usize, batch.number);
             whole.into_iter().try_for_each(|item| apply(number, item))?;
         } else if let Some((length, item)) = loose_item(rest) {
@@ -353,7 +360,7 @@ fn start(bytes: &[u8], last: u64) -> Option<u64> {
 
 /// What looks like an item of one of our keyspaces, and its length.
 fn loose_item(bytes: &[u8]) -> Option<(usize, Item)> {
-    let mut reader = Counted { reader: bytes, bytes: 0 };
+    let mut reader = CountingReader { reader: bytes, bytes: 0 };
     let item = reader.item(&mut Xxh3::new()).ok()??;
     let is_ours = (1..=3).contains(&item.keyspace) && item.kind <= TOMBSTONE;
     let is_key = !item.key.is_empty() && item.key.len() <= limits::KEY_BYTES_MAX;
@@ -362,14 +369,14 @@ fn loose_item(bytes: &[u8]) -> Option<(usize, Item)> {
 
 /// Keeps the bytes from `rest` on beside the engine as `lost+journal-<n>`, durably, then cuts them
 /// off. Of such files the newest [`limits::LOST_JOURNALS_MAX`] stay. Returns where they are kept.
-pub(crate) fn cut(path: &Path, rest: Rest, keep_in: &Path) -> Result<PathBuf, DiskError> {
+pub(crate) fn cut(path: &Path, rest: JournalTail, keep_in: &Path) -> Result<PathBuf, DiskError> {
     let kept = keep(path, rest, keep_in)?;
     let file = File::options().write(true).open(path).map_err(DiskError::io("open", path))?;
     file.set_len(rest.at).and_then(|()| file.sync_all()).map_err(DiskError::io("cut", path))?;
     Ok(kept)
 }
 
-fn keep(path: &Path, rest: Rest, keep_in: &Path) -> Result<PathBuf, DiskError> {
+fn keep(path: &Path, rest: JournalTail, keep_in: &Path) -> Result<PathBuf, DiskError> {
     let mut earlier = kept_files(keep_in)?;
     let number = earlier.last().map_or(0, |(number, _)| number + 1);
     let kept = keep_in.join(format!("lost+journal-{number}"));
@@ -446,7 +453,7 @@ mod tests {
     }
 
     /// What a journal of these bytes holds, and what follows that.
-    fn found(bytes: &[u8]) -> (Vec<u64>, Rest) {
+    fn found(bytes: &[u8]) -> (Vec<u64>, JournalTail) {
         let dir = directory();
         let path = dir.join("12.jnl");
         fs::write(&path, bytes).expect("write works");

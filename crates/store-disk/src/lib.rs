@@ -29,14 +29,14 @@
 //!
 //! # What a group promises
 //!
-//! A group holds exactly the transactions between two sequences: it is cut while no transaction is
-//! half applied. It is durable whole or not at all, with its last sequence in the same batch. So
-//! after any crash the store holds transactions 1..k, k being the sequence in the newest whole
-//! batch, and that is at least what [`Store::committed`], [`Store::commit`] or a hook ever told.
-//! Files of destroyed objects go after the batch that destroys them; a crash between leaves files
-//! that nothing names, and the next open removes them. Where the mark is gone nothing tells whether a
-//! record was lost instead: then what has bytes goes to `lost+found`, once, for the mark is made again. An exchange of two objects' data exchanges
-//! their files' names in their records, so it is as whole as any transaction.
+//! A group holds exactly the transactions between two sequences: it is cut while no transaction is half applied. It
+//! is durable whole or not at all, with its last sequence in the same batch. So after any crash the store holds
+//! transactions 1..k, k being the sequence in the newest whole batch, and that is at least what
+//! [`Store::committed`], [`Store::commit`] or a hook ever reported. Files of destroyed objects go after the batch
+//! that destroys them; a crash between leaves files that nothing names, and the next open removes them. Where the
+//! mark is gone nothing shows whether a record was lost instead: then what has bytes goes to `lost+found`, once,
+//! for the mark is made again. An exchange of two objects' data exchanges their files' names in their records, so
+//! it is as whole as any transaction.
 //!
 //! # Locks
 //!
@@ -111,7 +111,7 @@ pub use salvage::{Salvaged, salvage};
 use crate::{
     commit::Committer,
     engine::{Engine, Opened},
-    files::{File, Files, HostSpace, Name, Opening},
+    files::{File, Files, FilesOptions, HostSpace, Name},
     overlay::Overlay,
     record::{LENT, Record, index_key, name_key, parse_object_key},
     usage::Usage,
@@ -130,7 +130,7 @@ pub struct OpenOptions {
     pub shared_by: u32,
     /// Keeps no checksums of blocks: those that are written have none, and none is compared.
     pub without_checksums: bool,
-    /// Which boot of the machine it is, if not the one that Linux tells: for tests of power loss.
+    /// Which boot of the machine it is, if not the one that Linux reports: for tests of power loss.
     pub machine: Option<String>,
 }
 
@@ -204,7 +204,7 @@ impl StoreDisk {
         let usage = Arc::new(Usage::new(capacity));
         let engine = Arc::new(engine);
         let incarnations = opened.boot << INCARNATION_BITS;
-        let opening = Opening {
+        let opening = FilesOptions {
             incarnations,
             boot: opened.boot,
             has_crashed: opened.data_bytes.is_none(),
@@ -241,7 +241,7 @@ impl StoreDisk {
     }
 
     /// Commits what is pending and notes that nothing is open any more, as dropping does: for a process that
-    /// ends while others may hold the store. Nothing is changed after that.
+    /// ends while references to the store may be left. Nothing is changed after that.
     pub fn close(&self) {
         let threads = std::mem::take(&mut *self.threads.lock());
         if threads.is_empty() {
@@ -410,7 +410,7 @@ impl Core {
         })
     }
 
-    /// Removes files of destroyed objects, and syncs what nobody else syncs. Sleeps while there is nothing
+    /// Removes files of destroyed objects, and syncs what no caller syncs. Sleeps while there is nothing
     /// of either.
     fn reap(&self, destroyed: &mpsc::Receiver<Vec<Name>>) {
         loop {
@@ -431,14 +431,18 @@ impl Core {
     }
 
     fn end_epoch(&self) {
-        // A failure is told to all who ask from now on.
+        // A failure is returned to every caller from now on.
         if self.files.has_unsynced() && self.committer.sync_data(self).is_ok() {
             self.committer.keep_sums();
         }
     }
 
-    /// An error of the data of an object, told to operators if it is a damage.
-    fn told<T>(&self, object: Fid, outcome: Result<T, StoreError>) -> Result<T, StoreError> {
+    /// An error of the data of an object, reported to operators if it is a damage.
+    fn report_damage<T>(
+        &self,
+        object: Fid,
+        outcome: Result<T, StoreError>,
+    ) -> Result<T, StoreError> {
         outcome.map_err(|error| match error {
             StoreError::Damaged(mut finding) => {
                 finding.object = object;
@@ -484,7 +488,7 @@ impl Store for StoreDisk {
         let mut attributes = record.attributes.clone();
         if attributes.kind == FileKind::Regular {
             let file = self.core.files.file(record.data(object));
-            let size = self.core.told(object, self.core.files.size(&file))?;
+            let size = self.core.report_damage(object, self.core.files.size(&file))?;
             (attributes.size, attributes.blocks) = size;
         }
         Ok(attributes)
@@ -552,7 +556,7 @@ impl Store for StoreDisk {
         length: usize,
     ) -> Result<(Bytes, Option<u32>), StoreError> {
         let file = self.core.file(object)?;
-        self.core.told(object, self.core.files.read(&file, offset, length))
+        self.core.report_damage(object, self.core.files.read(&file, offset, length))
     }
 
     fn verify(&self, object: Fid, offset: u64) -> Result<Verified, StoreError> {
@@ -588,7 +592,7 @@ impl Store for StoreDisk {
 
     fn write(&self, object: Fid, offset: u64, pieces: &[Bytes]) -> Result<(), StoreError> {
         let file = self.core.file_to_change(object)?;
-        self.core.told(object, self.core.files.write(&file, offset, pieces, None))
+        self.core.report_damage(object, self.core.files.write(&file, offset, pieces, None))
     }
 
     fn write_summed(
@@ -601,17 +605,17 @@ impl Store for StoreDisk {
         let length: usize = pieces.iter().map(Bytes::len).sum();
         debug_assert_eq!(sums.length, length as u64, "checksums of other bytes");
         let file = self.core.file_to_change(object)?;
-        self.core.told(object, self.core.files.write(&file, offset, pieces, Some(sums)))
+        self.core.report_damage(object, self.core.files.write(&file, offset, pieces, Some(sums)))
     }
 
     fn truncate(&self, object: Fid, size: u64) -> Result<(), StoreError> {
         let file = self.core.file_to_change(object)?;
-        self.core.told(object, self.core.files.truncate(&file, size))
+        self.core.report_damage(object, self.core.files.truncate(&file, size))
     }
 
     fn punch(&self, object: Fid, offset: u64, length: u64) -> Result<(), StoreError> {
         let file = self.core.file_to_change(object)?;
-        self.core.told(object, self.core.files.punch(&file, offset, length))
+        self.core.report_damage(object, self.core.files.punch(&file, offset, length))
     }
 
     fn allocate(
@@ -622,12 +626,12 @@ impl Store for StoreDisk {
         keep_size: bool,
     ) -> Result<(), StoreError> {
         let file = self.core.file_to_change(object)?;
-        self.core.told(object, self.core.files.allocate(&file, offset, length, keep_size))
+        self.core.report_damage(object, self.core.files.allocate(&file, offset, length, keep_size))
     }
 
     fn seek(&self, object: Fid, offset: u64, hole: bool) -> Result<Option<u64>, StoreError> {
         let file = self.core.file(object)?;
-        self.core.told(object, self.core.files.seek(&file, offset, hole))
+        self.core.report_damage(object, self.core.files.seek(&file, offset, hole))
     }
 
     fn sync_data(&self, object: Fid) -> Result<(), StoreError> {
@@ -640,7 +644,7 @@ impl Store for StoreDisk {
             committer.want(applied);
         }
         // The kernel drops what it could not write, and would call the next sync a success.
-        let synced = self.core.told(object, self.core.files.sync(&file));
+        let synced = self.core.report_damage(object, self.core.files.sync(&file));
         // Of what other hands removed there is nothing to sync.
         let is_damage = |error: &StoreError| matches!(error, StoreError::Damaged(_));
         synced.inspect_err(|error| {

@@ -15,12 +15,12 @@ pub(crate) const CHANGE_OVERHEAD_BYTES: usize = 128;
 /// Shards of the overlay: threads that touch different keys seldom meet, and locking all of them
 /// (once a group) stays in microseconds.
 pub(crate) const OVERLAY_SHARDS: usize = 64;
-/// Memory of one store unless told otherwise: six of them in one process stay under 250 MiB.
+/// Memory of one store by default: six of them in one process stay under 250 MiB.
 pub(crate) const CACHE_BYTES_DEFAULT: usize = 32 << 20;
 /// Less makes fjall's memtables too small to be worth a file.
 pub(crate) const CACHE_BYTES_MIN: usize = 4 << 20;
-/// Open files of objects unless told otherwise; six stores stay under the usual limit of 1,024
-/// for a process together with fjall's.
+/// Open files of objects by default; six stores stay under the usual limit of 1,024 for a process
+/// together with fjall's.
 pub(crate) const OPEN_FILES_DEFAULT: usize = 64;
 /// Open files of fjall's own.
 pub(crate) const ENGINE_FILES_MAX: usize = 64;
@@ -43,8 +43,8 @@ pub(crate) const SPACE_CHECK_BYTES: u64 = 16 << 20;
 pub(crate) const BYTES_PER_OBJECT: u64 = 2560;
 /// Bytes of `CONFIG` and `format`: text that people write.
 pub(crate) const TEXT_BYTES_MAX: u64 = 1 << 20;
-/// How old the host's free space may be when something new is accepted: what others write in this
-/// time must fit into [`HOST_RESERVE_BYTES`] with our own group.
+/// How old the host's free space may be when something new is accepted: what other programs write
+/// in this time must fit into [`HOST_RESERVE_BYTES`] with our own group.
 pub(crate) const HOST_LOOK_AGE_MAX: Duration = Duration::from_millis(100);
 /// Buckets of marks of what is being overwritten: their file is two pages, written at once.
 pub(crate) const MARKS: usize = 1024;
@@ -53,12 +53,12 @@ pub(crate) const MARKS: usize = 1024;
 pub(crate) const MARK_OBJECTS: u64 = 256;
 /// How long a mark stays after its last use: who overwrites again and again waits for one sync.
 pub(crate) const MARK_AGE_MIN: Duration = Duration::from_secs(60);
-/// Written data is synced at least this often if nobody asks for it, so that its checksums hold over a
-/// power loss; Linux writes it back sooner.
+/// Written data is synced at least this often if no caller asks for it, so that its checksums hold
+/// over a power loss; Linux writes it back sooner.
 pub(crate) const EPOCH_AGE_MAX: Duration = Duration::from_secs(60);
 /// Chunks of checksums in memory, 2 KiB each: those of 8 GiB of data.
 pub(crate) const SUM_CHUNKS_MAX: usize = 8192;
-/// Power losses that are told apart; older ones are taken together.
+/// Power losses that are kept apart; older ones are taken together.
 pub(crate) const LOSSES_MAX: usize = 64;
 /// Cut ends of journals that are kept: one comes with each loss of power, and it is for looking at.
 pub(crate) const LOST_JOURNALS_MAX: usize = 8;
@@ -69,4 +69,4 @@ pub(crate) const FAULT_LINE_AGE_MIN: Duration = Duration::from_secs(1);
 /// Bytes of a key in the engine, about: a FID, a hash and a name. Longer is no key of ours.
 pub(crate) const KEY_BYTES_MAX: usize = 1024;
 /// Damaged objects that each get a line of their own in the log; beyond, the log counts them.
-pub(crate) const DAMAGED_TOLD_MAX: usize = 4096;
+pub(crate) const DAMAGED_REPORTED_MAX: usize = 4096;

@@ -1,9 +1,10 @@
 //! What the store knows of its own durability outside of the engine: a lower bound of it.
 //!
-//! The file `committed` tells the newest commit that anybody may have heard of. It is written once
-//! after each commit, with one `pwrite` and no sync, before those who wait are told. So a killed
-//! process leaves it current, and a machine that lost its power leaves an older one: it never tells
-//! more than was durable. An engine that has less than the mark has lost what was acknowledged.
+//! The file `committed` records the newest commit that any caller may know of. It is written once
+//! after each commit, with one `pwrite` and no sync, before those who wait are notified. So a
+//! killed process leaves it current, and a machine that lost its power leaves an older one: it
+//! never records more than was durable. An engine that has less than the mark has lost what was
+//! acknowledged.
 //!
 //! Two slots are written in turn, each within one sector and with a CRC, so that a write that is
 //! cut off leaves the other.
@@ -59,7 +60,7 @@ pub(crate) struct Mark {
 }
 
 impl Mark {
-    /// What the mark of the store in `dir` tells; `None` if it is gone or holds nothing legible.
+    /// What the mark of the store in `dir` records; `None` if it is gone or holds nothing legible.
     pub(crate) fn read(dir: &Path) -> Result<Option<Durable>, DiskError> {
         let path = dir.join("committed");
         let file = match File::open(&path) {

@@ -22,7 +22,8 @@ pub(crate) const SUMS: Fid = Fid::new(0, 0x7375_6d73);
 /// Bytes of a FID in front of each key of an index.
 pub(crate) const FID_BYTES: usize = 16;
 
-/// Tells apart the objects that bore one FID one after the other: their files have different names.
+/// Distinguishes the objects that bore one FID one after the other: their files have different
+/// names.
 pub(crate) type Incarnation = u64;
 
 /// Whose data a file was made for: an object, and which of its name.

@@ -1,9 +1,9 @@
 //! What is left of a store that does not open any more, in a new store beside it.
 //!
-//! Every table is read block by block: what has a checksum that holds is taken, what has not is
-//! skipped and counted. A journal is read batch by batch; of one that is broken, which may be all of a
-//! second, what looks like a change is taken and told. Of each key the newest version counts, by the number that fjall
-//! gave its batch. Nothing of the damaged store is changed.
+//! Every table is read block by block: what has a checksum that holds is taken, what has not is skipped and
+//! counted. A journal is read batch by batch; of one that is broken, which may be all of a second, what looks like
+//! a change is taken and reported. Of each key the newest version counts, by the number that fjall gave its batch.
+//! Nothing of the damaged store is changed.
 //!
 //! The result is a store that opens, no file system that fits together: a key whose newest version
 //! was lost may be there as it was earlier, or again though it was removed. Names, inodes and
@@ -83,7 +83,8 @@ pub fn salvage(from: &Path, to: &Path, otherwise: &Config) -> Result<Salvaged, D
     format::format(to, &options)?;
     let salvaged = Salvage::new(from, to).and_then(|salvage| salvage.run(&target));
     if salvaged.is_err() {
-        // Half a store must not be taken for one. Why there is none is told, not what follows.
+        // Half a store must not be taken for one. The reason why there is none is returned, not
+        // what follows.
         let _gone = fs::remove_dir_all(to);
     }
     let mut salvaged = salvaged.map_err(DiskError::of(&target))?;
@@ -281,7 +282,7 @@ impl<'a> Salvage<'a> {
     }
 }
 
-/// Only its owner's, and its owner is root: nobody gets at what was another's.
+/// Only its owner's, and its owner is root: no user reads what was another user's.
 fn attributes_of(path: &Path) -> Result<Attributes, DiskError> {
     let stat = fs::metadata(path).map_err(DiskError::io("look at", path))?;
     let modified = Timestamp { seconds: stat.mtime(), nanoseconds: stat.mtime_nsec() as u32 };

@@ -1,8 +1,8 @@
 //! fjall's tables, as this store reads them without fjall: nothing is changed, and nothing is
 //! believed that has no checksum.
 //!
-//! Each keyspace has a directory. Its file `current` names the manifest `v<n>` and tells the
-//! XXH3 of it; the manifest lists the tables. A table is an archive (`sfa`) of blocks, each with a
+//! Each keyspace has a directory. Its file `current` names the manifest `v<n>` and holds the XXH3
+//! of it; the manifest lists the tables. A table is an archive (`sfa`) of blocks, each with a
 //! checksum; the table of contents at its end has one, too.
 
 use std::{
@@ -31,7 +31,7 @@ const TRAILER_BYTES: usize = 38;
 
 /// A table as its manifest lists it.
 #[derive(Clone, Debug)]
-pub(crate) struct Listed {
+pub(crate) struct ListedTable {
     pub(crate) path: PathBuf,
     checksum: Checksum,
     number: u64,
@@ -42,7 +42,7 @@ fn damaged(path: &Path, why: impl Into<String>) -> DiskError {
 }
 
 /// The tables of the keyspace in `directory`.
-pub(crate) fn listed(directory: &Path) -> Result<Vec<Listed>, DiskError> {
+pub(crate) fn listed(directory: &Path) -> Result<Vec<ListedTable>, DiskError> {
     let path = manifest(directory)?;
     let bad = |error: &dyn std::fmt::Display| damaged(&path, format!("no manifest: {error}"));
     let archive = sfa::Reader::new(&path).map_err(|error| bad(&format!("{error:?}")))?;
@@ -59,7 +59,11 @@ pub(crate) fn listed(directory: &Path) -> Result<Vec<Listed>, DiskError> {
                     let _kind_of_checksum = byte(&mut reader)?;
                     let checksum = Checksum::from_raw(u128::from_le_bytes(array(&mut reader)?));
                     let number = u64::from_le_bytes(array(&mut reader)?);
-                    listed.push(Listed { path: tables.join(name.to_string()), checksum, number });
+                    listed.push(ListedTable {
+                        path: tables.join(name.to_string()),
+                        checksum,
+                        number,
+                    });
                 }
             }
         }
@@ -102,8 +106,8 @@ fn byte(reader: &mut impl Read) -> io::Result<u8> {
     array::<1>(reader).map(|[byte]| byte)
 }
 
-impl Listed {
-    /// Checks that the table is there and whole as far as its end tells; its blocks are checked
+impl ListedTable {
+    /// Checks that the table is there and whole as far as its end shows; its blocks are checked
     /// when they are read. Without this a table of contents gone bad could ask for any memory.
     pub(crate) fn check(&self) -> Result<(), DiskError> {
         let path = &self.path;
@@ -227,7 +231,7 @@ fn block(bytes: &[u8]) -> Option<(usize, Vec<Version>)> {
 }
 
 /// The newest value of `key` in `tables`, whatever the journals hold.
-pub(crate) fn newest(tables: &[Listed], key: &[u8]) -> Result<Option<Vec<u8>>, DiskError> {
+pub(crate) fn newest(tables: &[ListedTable], key: &[u8]) -> Result<Option<Vec<u8>>, DiskError> {
     let mut newest = None;
     for table in tables {
         newest = newest.max(table.get(key)?);

@@ -24,12 +24,12 @@ pub(crate) struct Usage {
 }
 
 /// Room for a write under way.
-pub(crate) struct Room<'a> {
+pub(crate) struct SpaceReservation<'a> {
     usage: &'a Usage,
     bytes: u64,
 }
 
-impl Drop for Room<'_> {
+impl Drop for SpaceReservation<'_> {
     fn drop(&mut self) {
         self.usage.reserved.fetch_sub(self.bytes, Ordering::Relaxed);
     }
@@ -96,18 +96,18 @@ impl Usage {
         &self,
         length: u64,
         needed: impl FnOnce() -> Result<u64, StoreError>,
-    ) -> Result<Room<'_>, StoreError> {
+    ) -> Result<SpaceReservation<'_>, StoreError> {
         let Some(capacity) = self.capacity else {
             let low = self.host_available.load(Ordering::Relaxed) < limits::HOST_RESERVE_BYTES;
             if low && needed()? > 0 {
                 return Err(StoreError::NoSpace);
             }
-            return Ok(Room { usage: self, bytes: 0 });
+            return Ok(SpaceReservation { usage: self, bytes: 0 });
         };
         let limit = capacity - self.reserve_bytes();
         let take = |bytes: u64| {
             self.reserved.fetch_add(bytes, Ordering::Relaxed);
-            let room = Room { usage: self, bytes };
+            let room = SpaceReservation { usage: self, bytes };
             (bytes == 0 || self.used() <= limit).then_some(room)
         };
         if let Some(room) = take(length) {
@@ -129,8 +129,8 @@ impl Usage {
     }
 }
 
-/// Whether a transaction adds objects, names or extended attributes and frees nothing. Records
-/// that are put over others may always be.
+/// Whether a transaction adds objects, names or extended attributes and frees nothing. Records that
+/// replace older ones are always accepted.
 fn grows(transaction: &Transaction) -> bool {
     let mut grows = false;
     for change in &transaction.changes {

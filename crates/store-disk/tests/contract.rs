@@ -19,7 +19,7 @@ fn plain() -> Arc<StoreDisk> {
 
 fn reopen(store: Arc<StoreDisk>) -> Arc<StoreDisk> {
     let dir = store.dir().to_owned();
-    drop(Arc::into_inner(store).expect("nobody else has the store"));
+    drop(Arc::into_inner(store).expect("the last reference to the store"));
     Arc::new(StoreDisk::open(&dir, &OpenOptions::default()).expect("open works"))
 }
 

@@ -230,8 +230,8 @@ fn try_one(
             let named = line.contains(LABEL) || line.contains(&*place.0.to_string_lossy());
             assert!(named && !line.contains('\n'), "{file:?} {damage:?}: {line}");
             if file.starts_with("engine") {
-                let tells = line.contains("/engine") && line.contains("sheen salvage");
-                assert!(tells, "no path or no way out: {file:?} {damage:?}: {line}");
+                let names_both = line.contains("/engine") && line.contains("sheen salvage");
+                assert!(names_both, "no path or no way out: {file:?} {damage:?}: {line}");
             }
             Ok(false)
         }
@@ -337,7 +337,7 @@ fn a_journal_cut_in_half_is_refused_in_one_line_with_the_numbers() {
     drop(open(&place.0).expect("with the journal back it opens"));
 }
 
-/// A crash takes the end of a commit that nobody heard of: it goes, and is kept beside.
+/// A crash takes the end of a commit that no caller knew of: it goes, and is kept beside.
 #[test]
 fn a_torn_end_is_cut_and_kept() {
     let place = common::Temporary::new();
@@ -361,7 +361,7 @@ fn a_torn_end_is_cut_and_kept() {
     assert!(new[old.len()..end].starts_with(&kept) && kept.len() > (end - old.len()) / 2);
 }
 
-/// Who opens a pipe waits until somebody writes to it.
+/// An open of a pipe waits until a program writes to it.
 #[test]
 fn a_pipe_in_place_of_a_file_is_refused_by_name() {
     let place = common::Temporary::new();

@@ -49,7 +49,7 @@ fn only_a_formatted_directory_opens() {
 }
 
 #[test]
-fn formatting_twice_is_refused_unless_told() {
+fn formatting_twice_is_refused_unless_forced() {
     let dir = formatted(&FormatOptions::default());
     create(&open(&dir).expect("open works"), 1).expect("create works");
     let again = StoreDisk::format(&dir, &FormatOptions::default());
@@ -193,7 +193,7 @@ fn capacity_holds_for_data() {
     assert_eq!(refused, Err(StoreError::NoSpace));
     for again in 0..2 {
         store.write(fid, 0, std::slice::from_ref(&piece)).expect("rewriting needs no space");
-        let space = store.space().expect("space is told");
+        let space = store.space().expect("space is reported");
         assert_eq!(space.total, 64 << 20);
         assert!(space.available < 2 << 20, "{space:?}");
         if again == 0 {
@@ -203,7 +203,7 @@ fn capacity_holds_for_data() {
     }
     destroy(&store, 1);
     for _ in 0..1000 {
-        if store.space().expect("space is told").available > 50 << 20 {
+        if store.space().expect("space is reported").available > 50 << 20 {
             return;
         }
         std::thread::sleep(std::time::Duration::from_millis(5));
@@ -260,7 +260,8 @@ fn fill(dir: &Path) {
             Ok(()) => written += 1,
             Err(error) => break error,
         }
-        let [recent, now] = [store.recent_space(), store.space()].map(|space| space.expect("told"));
+        let [recent, now] =
+            [store.recent_space(), store.space()].map(|space| space.expect("space is reported"));
         assert!(recent.available < now.available + (2 << 20), "{recent:?} {now:?}");
         assert!(written < 250, "more than the disk holds");
     };

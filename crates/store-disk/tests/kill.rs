@@ -1,6 +1,6 @@
 //! kill -9 at any moment: what is left is a run of transactions, and all data that was written.
 //!
-//! This binary starts itself as a child that lives a story from a seed and tells each deed on a
+//! This binary starts itself as a child that lives a story from a seed and reports each deed on a
 //! pipe; the parent kills it at a random moment, opens the store, compares, and goes on from there.
 //! `SHEEN_LONG=1` kills a thousand times.
 
@@ -35,7 +35,7 @@ const CHILD: &str = "SHEEN_STORE_KILL_CHILD";
 const CROWD: &str = "SHEEN_STORE_KILL_CROWD";
 
 /// One line, in one system call, to the parent.
-fn tell(line: &str) {
+fn report(line: &str) {
     let _dead_parent = std::io::stdout().lock().write_all(format!("{line}\n").as_bytes());
 }
 
@@ -48,21 +48,21 @@ fn child() {
     let store = StoreDisk::open(Path::new(dir), &OpenOptions::default()).expect("open works");
     store.on_commit(Box::new(|committed| {
         let sequence = committed.expect("commits work");
-        tell(&format!("SHEEN committed {}", sequence.0));
+        report(&format!("SHEEN committed {}", sequence.0));
     }));
     loop {
         let deed = deed(&mut numbers);
         perform(&store, &deed);
         if matches!(deed, Deed::Commit) {
-            tell(&format!("SHEEN committed {}", store.committed().0));
+            report(&format!("SHEEN committed {}", store.committed().0));
         }
-        tell("SHEEN deed");
+        report("SHEEN deed");
     }
 }
 
-/// What the child told before it died.
+/// What the child reported before it died.
 #[derive(Default)]
-struct Told {
+struct Reported {
     deeds: usize,
     committed: u64,
 }
@@ -77,39 +77,44 @@ fn start(name: &str, variable: &str, value: String) -> Child {
         .expect("the test binary starts")
 }
 
-fn live_and_die(dir: &Path, seed: u64, numbers: &mut Numbers) -> Told {
+fn live_and_die(dir: &Path, seed: u64, numbers: &mut Numbers) -> Reported {
     let mut child = start("child", CHILD, format!("{seed} {}", dir.display()));
     let choice = numbers.next().expect("endless");
-    // A quarter dies while it opens the store, the others after some deeds.
+    // A quarter dies while it opens the store, the rest after some deeds.
     let early = choice.is_multiple_of(4);
     let deeds = if early { 0 } else { (choice >> 8) % 400 };
     let micros = if early { (choice >> 8) % 60_000 } else { (choice >> 32) % 3000 };
-    let mut told = Told::default();
+    let mut reported = Reported::default();
     let mut lines = BufReader::new(child.stdout.take().expect("piped")).lines();
-    let hear = |told: &mut Told, line: &str| match line.strip_prefix("SHEEN ") {
-        Some("deed") => told.deeds += 1,
+    let note_line = |reported: &mut Reported, line: &str| match line.strip_prefix("SHEEN ") {
+        Some("deed") => reported.deeds += 1,
         Some(text) => {
             let number = text.strip_prefix("committed ").and_then(|text| text.parse().ok());
-            told.committed = told.committed.max(number.expect("a sequence"));
+            reported.committed = reported.committed.max(number.expect("a sequence"));
         }
         None => {}
     };
-    while told.deeds < deeds as usize {
+    while reported.deeds < deeds as usize {
         let Some(line) = lines.next() else { break };
-        hear(&mut told, &line.expect("text"));
+        note_line(&mut reported, &line.expect("text"));
     }
     std::thread::sleep(Duration::from_micros(micros));
     child.kill().expect("the child can be killed");
     let status = child.wait().expect("the child ends");
     assert!(!status.success() && status.code().is_none(), "the child ended by itself: {status}");
-    lines.map_while(Result::ok).for_each(|line| hear(&mut told, &line));
-    told
+    lines.map_while(Result::ok).for_each(|line| note_line(&mut reported, &line));
+    reported
 }
 
 /// Compares the store with the story, and returns what it holds.
-fn check(store: &StoreDisk, mut history: History, seed: u64, told: &Told) -> (Sequence, Model) {
+fn check(
+    store: &StoreDisk,
+    mut history: History,
+    seed: u64,
+    reported: &Reported,
+) -> (Sequence, Model) {
     let mut numbers = Numbers(seed);
-    for _ in 0..told.deeds {
+    for _ in 0..reported.deeds {
         history.note(&deed(&mut numbers));
     }
     // The deed that was under way may be done or not, and a write in part.
@@ -120,7 +125,11 @@ fn check(store: &StoreDisk, mut history: History, seed: u64, told: &Told) -> (Se
     };
     history.note(&last);
     let found = store.committed();
-    assert!(found.0 >= told.committed, "{found:?} is left, {} was told", told.committed);
+    assert!(
+        found.0 >= reported.committed,
+        "{found:?} is left, {} was reported durable",
+        reported.committed
+    );
     let (model, alive) = history.state(found).expect("not more than was applied");
     let mut expected = model.clone();
     for (fid, object) in &mut expected.objects {
@@ -146,13 +155,13 @@ fn killed_at_any_moment() {
     let mut numbers = Numbers(seed_base);
     for round in 0..rounds {
         let seed = numbers.next().expect("endless");
-        let told = live_and_die(&dir, seed, &mut numbers);
+        let reported = live_and_die(&dir, seed, &mut numbers);
         let store = StoreDisk::open(&dir, &OpenOptions::default())
             .unwrap_or_else(|error| panic!("round {round}, seed {seed}: {error}"));
         let mut history = History::begin(base, model);
         // A torn write of the round before was taken as the store had it.
         history.data.retain(|_, data| !data.is_empty());
-        (base, model) = check(&store, history, seed, &told);
+        (base, model) = check(&store, history, seed, &reported);
     }
     assert!(base.0 > 10 * rounds, "only {base:?}: most children died before they did anything");
 }
@@ -174,7 +183,7 @@ fn crowd_child() {
     let store = StoreDisk::open(Path::new(&dir), &OpenOptions::default()).expect("open works");
     store.on_commit(Box::new(|committed| {
         let sequence = committed.expect("commits work");
-        tell(&format!("SHEEN committed {}", sequence.0));
+        report(&format!("SHEEN committed {}", sequence.0));
     }));
     std::thread::scope(|scope| {
         for thread in 0..THREADS {
@@ -187,7 +196,7 @@ fn crowd_child() {
                         transaction.put(index, key, number.to_le_bytes().to_vec().into());
                     }
                     let sequence = store.apply(transaction).expect("apply works");
-                    tell(&format!("SHEEN applied {} {thread} {number}", sequence.0));
+                    report(&format!("SHEEN applied {} {thread} {number}", sequence.0));
                     if number % 64 == 0 {
                         store.commit_soon();
                     }
@@ -208,19 +217,19 @@ fn killed_in_a_crowd() {
         let mut child = start("crowd_child", CROWD, dir.display().to_string());
         let mut lines = BufReader::new(child.stdout.take().expect("piped")).lines();
         let until = numbers.next().expect("endless") % 3000;
-        let mut told: Vec<String> =
+        let mut reported: Vec<String> =
             lines.by_ref().take(until as usize).map(|line| line.expect("text")).collect();
         child.kill().expect("the child can be killed");
         child.wait().expect("the child ends");
-        told.extend(lines.map_while(Result::ok));
-        check_crowd(&dir, &told);
+        reported.extend(lines.map_while(Result::ok));
+        check_crowd(&dir, &reported);
     }
 }
 
-fn check_crowd(dir: &Path, told: &[String]) {
+fn check_crowd(dir: &Path, reported: &[String]) {
     let store = StoreDisk::open(dir, &OpenOptions::default()).expect("open works");
     let left = store.committed().0;
-    for line in told {
+    for line in reported {
         let words: Vec<&str> = line.split(' ').collect();
         let number = |at: usize| -> u64 { words[at].parse().expect("a number") };
         match words[..] {

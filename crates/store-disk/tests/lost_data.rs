@@ -102,13 +102,13 @@ fn a_lost_file_is_no_empty_object() {
     assert_eq!(damage(store.seek(OBJECT, 0, false)), Damage::Lost);
     assert_eq!(damage(store.sync_data(OBJECT)), Damage::Lost);
     assert_eq!(scrub(&store, OBJECT), [Damage::Lost]);
-    assert!(!path.exists(), "nobody made it anew");
+    assert!(!path.exists(), "it was not made anew");
     assert!(store.integrity().files_failed > 0);
     let other = Fid::new(1, 2);
     create(&store, other);
     assert_eq!(store.attributes(other).expect("it is there").size, 0, "never written: no loss");
     assert_eq!(store.read(other, 0, 10), Ok(Bytes::new()));
-    store.write(other, 0, &[data]).expect("the others go on");
+    store.write(other, 0, &[data]).expect("another object goes on");
     store.commit().expect("the store goes on");
 }
 
@@ -208,7 +208,7 @@ fn flipped_bytes_are_found_and_a_whole_write_heals_them() {
         assert_eq!(
             store.read(OBJECT, 8192, 8192),
             Ok(data.slice(8192..16384)),
-            "the others are whole"
+            "the rest is whole"
         );
         assert_eq!(damage(store.read(OBJECT, 0, 3 * MIB)), Damage::Checksum { offset: 4096 });
         let all = blocks.map(|offset| Damage::Checksum { offset });
@@ -293,7 +293,7 @@ fn changes_of_all_kinds_are_no_damage() {
     }
     assert_eq!(scrub(&store, OBJECT), []);
     let sum = store.read_summed(OBJECT, 0, 20_480).expect("read");
-    assert!(sum.1.is_none_or(|told| told == crc32c::crc32c(&sum.0)));
+    assert!(sum.1.is_none_or(|recorded| recorded == crc32c::crc32c(&sum.0)));
     assert_eq!(store.integrity().blocks_failed, 0);
 }
 
@@ -314,7 +314,7 @@ fn what_is_written_without_checksums_is_unknown_until_it_is_scrubbed() {
     drop(store);
     flip(&path, 5000);
     let store = open_with(&dir, &without);
-    assert_eq!(store.read(OBJECT, 0, 8192).expect("nobody looks").len(), 8192);
+    assert_eq!(store.read(OBJECT, 0, 8192).expect("no checksum is compared").len(), 8192);
     drop(store);
     let store = open(&dir);
     assert_eq!(damage(store.read(OBJECT, 0, 8192)), Damage::Checksum { offset: 4096 });
@@ -391,7 +391,7 @@ fn a_copy_holds() {
     }
 }
 
-/// Files that no object has are told of.
+/// Files that no object has are reported.
 #[test]
 fn files_are_listed_with_their_objects() {
     let (_dir, store, _) = stored(10);
@@ -403,7 +403,7 @@ fn files_are_listed_with_their_objects() {
 }
 
 #[test]
-fn all_objects_with_data_are_told_and_nothing_else() {
+fn all_objects_with_data_are_reported_and_nothing_else() {
     let (dir, store, _) = stored(100);
     let second = Fid::new(7, 7);
     create(&store, second);
@@ -514,11 +514,11 @@ fn a_store_that_is_closed_changes_no_more_and_has_not_crashed() {
 
 /// What grew while the store was open, and what a crash has left, is known as well.
 #[test]
-fn growth_is_told_from_what_was_written_before_a_crash() {
+fn growth_is_distinguished_from_what_was_written_before_a_crash() {
     let (dir, store, data) = stored(10_000);
     store.write(OBJECT, 10_000, std::slice::from_ref(&data)).expect("write works");
     let killed = common::kept();
-    // Of the second write no group has told the engine.
+    // Of the second write no group has informed the engine.
     copy(&dir, &killed);
     drop(store);
     let store = open(&killed);

@@ -1,4 +1,5 @@
-//! Power loss at any write: what is left is a run of transactions, no shorter than what was told.
+//! Power loss at any write: what is left is a run of transactions, no shorter than what was
+//! reported.
 //!
 //! A store lives a story on a file system that records every change and sync. Then for many points
 //! of the record, and several ways to lose what was not synced, the disk as it might have been is
@@ -27,7 +28,7 @@ use sheen_types::{Fid, HashMap};
 use recorder::{Event, Loss, Recorder, survivors};
 use story::{Deed, History, Which, deed, look_through, perform, stored};
 
-/// What the store told, or was asked, at a point of the record.
+/// What the store reported, or was asked, at a point of the record.
 #[derive(Clone, Debug)]
 enum Mark {
     Formatted,
@@ -108,14 +109,14 @@ fn live(dir: &Path, recorder: &Recorder<Mark>, seed: u64, deeds: usize) -> Histo
 
 /// What must hold at a point of the record.
 #[derive(Default)]
-struct Told {
+struct Promised {
     applying: Sequence,
     committed: Sequence,
     synced: HashMap<Which, Vec<u8>>,
 }
 
-impl Told {
-    fn hear(&mut self, mark: &Mark) {
+impl Promised {
+    fn note_mark(&mut self, mark: &Mark) {
         match mark {
             Mark::Formatted => {}
             Mark::Applying(sequence) => self.applying = *sequence,
@@ -128,21 +129,21 @@ impl Told {
     }
 }
 
-fn check(dir: &Path, history: &History, told: &Told) -> Result<(), String> {
+fn check(dir: &Path, history: &History, promised: &Promised) -> Result<(), String> {
     let options = OpenOptions { machine: boot(1), ..Default::default() };
     let store = StoreDisk::open(dir, &options).map_err(|e| e.to_string())?;
     let found = store.committed();
-    if found < told.committed || found > told.applying {
+    if found < promised.committed || found > promised.applying {
         return Err(format!(
-            "{found:?} is left, {:?} was told, {:?} was applied",
-            told.committed, told.applying
+            "{found:?} is left, {:?} was promised, {:?} was applied",
+            promised.committed, promised.applying
         ));
     }
     let (model, alive) = history.state(found).expect("not more than was applied");
     let mut expected = model.clone();
     let files = expected.objects.iter_mut().filter(|(_, o)| o.attributes.kind == FileKind::Regular);
     for (fid, object) in files {
-        object.data = match told.synced.get(&alive[fid]) {
+        object.data = match promised.synced.get(&alive[fid]) {
             Some(bytes) => bytes.clone(),
             None => stored(&store, *fid),
         };
@@ -167,14 +168,14 @@ fn power_is_lost_at_any_write() {
     let formatted = formatted.expect("the store was formatted");
     let made = |event: &&Event<Mark>| matches!(event, Event::Make { .. });
     let files = record.iter().skip(formatted).filter(made).count();
-    let mut told = Told::default();
+    let mut promised = Promised::default();
     let scratch = scratch();
     let points = record.len() - formatted;
     let step = if long { 1 } else { points.div_ceil(250) };
     let mut tried = 0;
     for (cut, event) in record.iter().enumerate().skip(formatted) {
         if let Event::Mark(mark) = event {
-            told.hear(mark);
+            promised.note_mark(mark);
             continue;
         }
         // Right behind a sync is where a promise is newest; elsewhere a sample.
@@ -184,7 +185,7 @@ fn power_is_lost_at_any_write() {
         let chances = [0, 1, 2].map(|more| Loss::Some(seed * 1000 + 3 * cut as u64 + more));
         for loss in [Loss::All, Loss::None].into_iter().chain(chances) {
             survivors(&record[..=cut], loss, &scratch);
-            let outcome = check(&scratch.join("store"), &history, &told);
+            let outcome = check(&scratch.join("store"), &history, &promised);
             std::fs::remove_dir_all(&scratch).expect("the scratch can be removed");
             tried += 1;
             if let Err(error) = outcome {
@@ -196,7 +197,7 @@ fn power_is_lost_at_any_write() {
     assert!(tried > 300 && files > 10, "the story is too short to prove anything");
 }
 
-/// A sync that fails makes the store read-only, tells everyone who waits, and what was durable
+/// A sync that fails makes the store read-only, fails all calls that wait, and what was durable
 /// before is there after a restart.
 #[test]
 fn failed_sync_makes_the_store_read_only() {

@@ -90,11 +90,11 @@ fn change(path: &Path, change: impl FnOnce(&mut Vec<u8>)) {
     fs::write(path, bytes).expect("write works");
 }
 
-/// Salvages; returns what was told, and how many objects and keys are as they were last.
+/// Salvages; returns the report, and how many objects and keys are as they were last.
 fn salvaged(dir: &Path) -> (Salvaged, usize, usize) {
     let place = common::Temporary::new();
     let to = place.0.join("new");
-    let told = salvage(dir, &to, &otherwise()).expect("salvage works");
+    let report = salvage(dir, &to, &otherwise()).expect("salvage works");
     let store = open(&to).expect("what was salvaged opens");
     let (mut objects, mut keys) = (0, 0);
     for number in 0..OBJECTS {
@@ -123,24 +123,24 @@ fn salvaged(dir: &Path) -> (Salvaged, usize, usize) {
     transaction.create(DATA, attributes);
     store.apply(transaction).expect("apply works");
     assert_eq!(store.read(DATA, 0, 100), Ok(Bytes::new()));
-    (told, objects, keys)
+    (report, objects, keys)
 }
 
 #[test]
 fn an_undamaged_store_is_salvaged_whole() {
     let place = common::Temporary::new();
     story(&place.0);
-    let (told, objects, keys) = salvaged(&place.0);
+    let (report, objects, keys) = salvaged(&place.0);
     assert_eq!((objects, keys), (3330, 3700), "and what was removed is");
     // What is known of the data of one object lies among the keys: its lengths, checksums and epoch.
-    assert_eq!((told.objects, told.keys), (3331, 3700 + 3));
-    assert_eq!((told.damaged, told.from_data), (vec![], vec![]));
-    assert_eq!(told.sequence, Sequence(2 * u64::from(OBJECTS) + 1));
+    assert_eq!((report.objects, report.keys), (3331, 3700 + 3));
+    assert_eq!((report.damaged, report.from_data), (vec![], vec![]));
+    assert_eq!(report.sequence, Sequence(2 * u64::from(OBJECTS) + 1));
     drop(open(&place.0).expect("the damaged store, which is not, is untouched"));
 }
 
 #[test]
-fn what_lies_in_whole_blocks_survives_damage_of_others() {
+fn what_lies_in_whole_blocks_survives_damage_of_other_blocks() {
     let place = common::Temporary::new();
     story(&place.0);
     let table = tables(&place.0, 1).remove(0);
@@ -153,11 +153,11 @@ fn what_lies_in_whole_blocks_survives_damage_of_others() {
     });
     assert!(open(&place.0).is_err(), "it does not open any more");
     let before = fs::read(&table).expect("read works");
-    let (told, objects, keys) = salvaged(&place.0);
-    println!("{objects} objects, {keys} keys, {:#?}", told.damaged);
-    assert!(told.damaged.iter().any(|line| line.contains("no checksum proves")));
+    let (report, objects, keys) = salvaged(&place.0);
+    println!("{objects} objects, {keys} keys, {:#?}", report.damaged);
+    assert!(report.damaged.iter().any(|line| line.contains("no checksum proves")));
     assert!(objects > 2700 && keys > 3600, "{objects} objects, {keys} keys");
-    assert_eq!(told.damaged.len(), 2, "{:?}", told.damaged);
+    assert_eq!(report.damaged.len(), 2, "{:?}", report.damaged);
     assert_eq!(fs::read(&table).expect("read works"), before, "it was only read");
 }
 
@@ -172,9 +172,9 @@ fn tables_are_found_without_their_manifest_and_data_without_its_record() {
     // The object with data was made last: its record lies in the journal alone.
     change(&journal(&place.0), |bytes| bytes.truncate(1000));
     assert!(open(&place.0).is_err(), "it does not open any more");
-    let (told, objects, _) = salvaged(&place.0);
+    let (report, objects, _) = salvaged(&place.0);
     assert!(objects > 1000, "{objects} objects");
-    assert_eq!(told.from_data, [DATA]);
+    assert_eq!(report.from_data, [DATA]);
 }
 
 #[test]
@@ -199,16 +199,19 @@ fn what_lies_beside_the_engine_is_enough() {
     fs::write(dir.join("CONFIG"), "flipped").expect("write works");
     fs::remove_file(dir.join("format")).expect("remove works");
     let copied = place.0.join("copied");
-    let told = salvage(&dir, &copied, &otherwise()).expect("salvage works");
-    assert!(told.damaged[0].contains("CONFIG") && told.damaged[0].contains("copy"), "{told:?}");
-    assert_eq!(told.damaged.len(), 1, "{told:?}");
+    let report = salvage(&dir, &copied, &otherwise()).expect("salvage works");
+    assert!(
+        report.damaged[0].contains("CONFIG") && report.damaged[0].contains("copy"),
+        "{report:?}"
+    );
+    assert_eq!(report.damaged.len(), 1, "{report:?}");
     assert_eq!(Config::load(&copied).expect("whole"), config);
 
     fs::remove_file(dir.join("CONFIG.copy")).expect("remove works");
     fs::remove_dir_all(dir.join("engine")).expect("remove works");
     let made = place.0.join("made");
-    let told = salvage(&dir, &made, &otherwise()).expect("salvage works");
-    assert_eq!((told.objects, &told.from_data[..]), (1, &[DATA][..]));
+    let report = salvage(&dir, &made, &otherwise()).expect("salvage works");
+    assert_eq!((report.objects, &report.from_data[..]), (1, &[DATA][..]));
     let store = open(&made).expect("what was salvaged opens");
     assert_eq!(store.read(DATA, 1 << 20, 8).expect("read works"), "the data");
     assert_eq!(Config::load(&made).expect("whole"), otherwise());

@@ -21,7 +21,7 @@ pub enum Injury {
 
 /// What is damaged of an object's data, and lies with it.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Harm {
+pub(crate) struct ObjectDamage {
     lost: bool,
     /// How long it was before it was cut.
     expected: Option<u64>,
@@ -34,7 +34,7 @@ fn blocks_of(offset: u64, end: u64) -> std::ops::Range<u64> {
     offset / PAGE_BYTES..end.div_ceil(PAGE_BYTES)
 }
 
-impl Harm {
+impl ObjectDamage {
     pub(crate) fn lose(&mut self) {
         *self = Self { lost: true, ..Self::default() };
     }
@@ -51,7 +51,7 @@ impl Harm {
         !self.lost && self.expected.is_none() && self.blocks.is_empty()
     }
 
-    /// Whether all of it counts as damaged: nobody knows what was behind its end.
+    /// Whether all of it counts as damaged: what was behind its end is unknown.
     pub(crate) fn is_whole(&self) -> bool {
         self.lost || self.expected.is_some()
     }

@@ -8,7 +8,7 @@ use std::{
 use bytes::Bytes;
 use sheen_types::Extent;
 
-use crate::damage::{Harm, Injury};
+use crate::damage::{Injury, ObjectDamage};
 
 /// Bytes of a page: a hole is never smaller.
 pub(crate) const PAGE_BYTES: u64 = 4096;
@@ -21,7 +21,7 @@ type Page = Arc<[u8; PAGE_BYTES as usize]>;
 /// Bytes and what of them is on the (imaginary) disk. Pages are shared with the synced state and
 /// copied when they change.
 #[derive(Clone, Debug, Default)]
-struct Bare {
+struct PageMap {
     pages: BTreeMap<u64, Page>,
     size: u64,
 }
@@ -29,9 +29,9 @@ struct Bare {
 /// An object's bytes.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Data {
-    now: Bare,
-    synced: Bare,
-    harm: Harm,
+    now: PageMap,
+    synced: PageMap,
+    harm: ObjectDamage,
 }
 
 /// The parts of pages that `offset..end` covers: page, start in it, end in it.
@@ -44,7 +44,7 @@ fn spans(offset: u64, end: u64) -> impl Iterator<Item = (u64, usize, usize)> {
     })
 }
 
-impl Bare {
+impl PageMap {
     /// Drops what lies beyond the end.
     fn truncate_to_size(&mut self) {
         let _beyond = self.pages.split_off(&self.size.div_ceil(PAGE_BYTES));
@@ -106,7 +106,7 @@ impl Data {
     }
 
     /// What is damaged of it.
-    pub(crate) fn harm(&self) -> &Harm {
+    pub(crate) fn harm(&self) -> &ObjectDamage {
         &self.harm
     }
 
@@ -115,7 +115,7 @@ impl Data {
         let size = self.now.size;
         match injury {
             Injury::Lost if size > 0 => {
-                (self.now, self.synced) = (Bare::default(), Bare::default());
+                (self.now, self.synced) = (PageMap::default(), PageMap::default());
                 self.harm.lose();
             }
             Injury::Cut(to) if to < size && !self.harm.is_whole() => {

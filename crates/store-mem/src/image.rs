@@ -17,7 +17,7 @@ pub(crate) struct Object {
     pub(crate) attributes: Attributes,
     pub(crate) xattrs: BTreeMap<String, Bytes>,
     pub(crate) data: Data,
-    /// The transaction and step that created what has its data: tells objects of one name apart.
+    /// The transaction and step that created what has its data: distinguishes objects of one name.
     pub(crate) incarnation: (Sequence, usize),
     /// The transaction that destroyed it, of those in [`Shard::destroyed`].
     destroyed: Sequence,
@@ -77,7 +77,7 @@ pub(crate) struct Effect {
     pub(crate) bytes_freed: u64,
 }
 
-/// How to take a step back.
+/// How to undo a step.
 enum Undo {
     Created(Fid),
     Attributes(Fid, Box<Attributes>),
@@ -102,7 +102,7 @@ pub(crate) fn check_objects(
     Ok(())
 }
 
-/// Applies `transaction`, or takes all of it back and says why.
+/// Applies `transaction`, or undoes all of it and returns why.
 pub(crate) fn apply(
     shards: &mut dyn Shards,
     transaction: &Transaction,
@@ -112,14 +112,14 @@ pub(crate) fn apply(
     let mut effect = Effect::default();
     for (at, change) in transaction.changes.iter().enumerate() {
         if let Err(error) = step(shards, change, (sequence, at), &mut undo, &mut effect) {
-            take_back(shards, undo);
+            undo_all(shards, undo);
             return Err(error);
         }
     }
     Ok(effect)
 }
 
-fn take_back(shards: &mut dyn Shards, undo: Vec<Undo>) {
+fn undo_all(shards: &mut dyn Shards, undo: Vec<Undo>) {
     for step in undo.into_iter().rev() {
         match step {
             Undo::Created(fid) => drop(shards.shard(fid).objects.remove(&fid)),
@@ -139,7 +139,7 @@ fn take_back(shards: &mut dyn Shards, undo: Vec<Undo>) {
     }
 }
 
-/// Gives each of two objects the other's data, and with it what tells whose it was.
+/// Gives each of two objects the other's data, and with it what identifies whose it was.
 fn swap_data(shards: &mut dyn Shards, first: Fid, second: Fid) {
     let take = |object: &mut Object| (std::mem::take(&mut object.data), object.incarnation);
     let of_first = take(undone(shards, first));
@@ -151,7 +151,7 @@ fn swap_data(shards: &mut dyn Shards, first: Fid, second: Fid) {
     }
 }
 
-/// The object that a step being taken back had changed.
+/// The object that a step being undone had changed.
 fn undone(shards: &mut dyn Shards, fid: Fid) -> &mut Object {
     shards.shard(fid).objects.get_mut(&fid).expect("undone in reverse order")
 }

@@ -42,7 +42,7 @@ use crate::{
 /// Shards of the live image: enough that a handful of threads seldom meet.
 const SHARDS: usize = 16;
 
-/// Total told by [`Store::space`] where no capacity is set.
+/// Total that [`Store::space`] returns where no capacity is set.
 const UNBOUNDED: u64 = 1 << 50;
 
 /// When transactions become durable.
@@ -74,7 +74,7 @@ struct Durable {
     pending: VecDeque<(Sequence, Transaction)>,
     image: Vec<Shard>,
     wanted: bool,
-    /// Whoever waits for a commit to be wanted.
+    /// A task that waits until a commit is wanted.
     waiter: Option<Waker>,
 }
 
@@ -137,7 +137,7 @@ impl StoreMem {
     }
 
     /// What is left after power loss: transactions 1..[`Store::committed`] and data that was
-    /// synced. The store itself is left as it is, for whoever still holds it.
+    /// synced. The store itself is left as it is, for those that still hold it.
     #[must_use]
     pub fn crash(&self) -> Self {
         self.survivors(|data| data.synced())
@@ -177,7 +177,7 @@ impl StoreMem {
                 let held = held.get(&object.incarnation);
                 object.data = held.map(|held| data(held)).unwrap_or_default();
             }
-            // Whoever dies alone leaves data that is written and not synced.
+            // A process that dies alone leaves data that is written and not synced.
             shard.changed.extend(fids);
         }
         let sequence = self.committed.load(Ordering::SeqCst);
@@ -194,7 +194,7 @@ impl StoreMem {
             durable_now.pending.pop_front_if(|(at, _)| *at <= sequence)
         {
             last = at.0;
-            apply(&mut Plain(&mut durable_now.image), &transaction, at)
+            apply(&mut UnlockedShards(&mut durable_now.image), &transaction, at)
                 .expect("a transaction that was applied replays in the same order");
         }
         if durable_now.pending.is_empty() {
@@ -290,7 +290,7 @@ impl StoreMem {
         self.with_object(object, |held| held.data.is_damaged_in(extent)).unwrap_or(false)
     }
 
-    /// Whether an object has no size that could be told: its data is lost or cut.
+    /// Whether the size of an object is unknown: its data is lost or cut.
     #[must_use]
     pub fn is_lost_or_cut(&self, object: Fid) -> bool {
         self.with_object(object, |held| held.data.harm().is_whole()).unwrap_or(false)
@@ -399,9 +399,9 @@ fn objects_of(change: &Change) -> [Fid; 2] {
 }
 
 /// The shards a transaction touches, locked in rising order.
-struct Locked<'a>(Vec<(usize, MutexGuard<'a, Shard>)>);
+struct LockedShards<'a>(Vec<(usize, MutexGuard<'a, Shard>)>);
 
-impl Shards for Locked<'_> {
+impl Shards for LockedShards<'_> {
     fn shard(&mut self, fid: Fid) -> &mut Shard {
         let wanted = shard_of(fid);
         let found = self.0.iter_mut().find(|(number, _)| *number == wanted);
@@ -409,10 +409,10 @@ impl Shards for Locked<'_> {
     }
 }
 
-/// All shards of an image that nobody else sees.
-struct Plain<'a>(&'a mut Vec<Shard>);
+/// All shards of an image that is not shared.
+struct UnlockedShards<'a>(&'a mut Vec<Shard>);
 
-impl Shards for Plain<'_> {
+impl Shards for UnlockedShards<'_> {
     fn shard(&mut self, fid: Fid) -> &mut Shard {
         &mut self.0[shard_of(fid)]
     }
@@ -464,7 +464,7 @@ impl Store for StoreMem {
         numbers.sort_unstable();
         numbers.dedup();
         let locked = numbers.into_iter().map(|number| (number, self.shards[number].lock()));
-        let mut locked = Locked(locked.collect());
+        let mut locked = LockedShards(locked.collect());
         check_objects(&transaction, &self.objects, self.options.capacity_objects)?;
         // Taken only for the push below in manual mode, but before the sequence, so that what is
         // pending is in order.

@@ -43,7 +43,7 @@ pub enum Change {
     },
     /// Gives each of two objects the other's data, with its size and blocks: no byte is copied.
     /// Refused if either is absent or has no data. What was written before does not become durable
-    /// by it: whoever needs that syncs both first.
+    /// by it: a caller that needs that syncs both first.
     Exchange {
         /// One.
         first: Fid,

@@ -231,8 +231,8 @@ pub trait Store: Send + Sync {
     /// An IO error.
     fn space(&self) -> Result<StoreSpace, StoreError>;
 
-    /// As [`Store::space`], but what others use may be missing for a moment; what was written here is
-    /// not. For those who ask with every request.
+    /// As [`Store::space`], but what other programs use may be missing for a moment; what was written
+    /// here is not. For callers that ask with every request.
     ///
     /// # Errors
     /// An IO error.
@@ -281,7 +281,7 @@ pub trait Store: Send + Sync {
     }
 
     /// Up to `limit` objects that have data, behind `after` in the order of FIDs, as far as they are durable:
-    /// for those who look through all. A back end that has nothing to compare may tell of none.
+    /// for callers that look through all. A back end that has nothing to compare may return none.
     ///
     /// # Errors
     /// An IO error.

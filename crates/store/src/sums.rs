@@ -62,7 +62,7 @@ impl BlockSums {
     }
 }
 
-/// The CRC-32C of some bytes with `length` others behind them, from that of the first and of the second.
+/// The CRC-32C of some bytes with `length` more behind them, from that of the first and of the second.
 #[must_use]
 pub fn joined(first: u32, second: u32, length: usize) -> u32 {
     match length as u64 {

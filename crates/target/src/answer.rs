@@ -17,7 +17,7 @@ use crate::operations::Outcome;
 use crate::target::Target;
 
 impl Outcome {
-    /// The error that it tells: by its status, or else by its intent's. 0 for none.
+    /// The error that an answer reports: by its status, or else by its intent's. 0 for none.
     #[must_use]
     pub fn error(&self) -> i32 {
         match self.status.min(0) {
@@ -39,7 +39,7 @@ impl Target {
         let outcome = outcome.unwrap_or_else(Outcome::from);
         let head = ReplyHead {
             status: outcome.status,
-            transno: self.transno_told(context, kind, &outcome),
+            transno: self.reported_transno(context, kind, &outcome),
             last_committed: self.last_committed(),
             ..ReplyHead::default()
         };
@@ -47,7 +47,7 @@ impl Target {
         replier.send(head, outcome.reply);
     }
 
-    fn transno_told(&self, context: &Context, kind: Kind, outcome: &Outcome) -> Transno {
+    fn reported_transno(&self, context: &Context, kind: Kind, outcome: &Outcome) -> Transno {
         let transno = context.transno();
         if transno == Transno(0) || outcome.error() == 0 {
             return transno;

@@ -117,7 +117,7 @@ struct Estimate {
 
 /// What a client has that asks for one more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Has {
+enum Usage {
     /// Not so much that it had to be counted.
     Few,
     /// So many.
@@ -130,25 +130,31 @@ impl Estimate {
     /// One more is asked for. They are counted only where there may be more than `near`, and then once in
     /// [`limits::LOCKS_COUNTED_EVERY`] requests until there may be more than `most`. Of a client that has all they are
     /// counted once in `patience` requests: what a refusal costs is to be bounded, too.
-    fn ask(&self, near: usize, most: usize, patience: usize, count: impl FnOnce() -> usize) -> Has {
+    fn ask(
+        &self,
+        near: usize,
+        most: usize,
+        patience: usize,
+        count: impl FnOnce() -> usize,
+    ) -> Usage {
         let asked = self.asked.fetch_add(1, Ordering::Relaxed) + 1;
         let counted = self.counted.load(Ordering::Relaxed);
         let may_have = counted.saturating_add(asked);
         let is_counted = asked >= limits::LOCKS_COUNTED_EVERY || may_have > most;
         if may_have <= near || !is_counted {
-            return Has::Few;
+            return Usage::Few;
         }
         if counted >= most && asked < patience {
-            return Has::All(counted);
+            return Usage::All(counted);
         }
         let has = count();
         self.counted.store(has, Ordering::Relaxed);
         self.asked.store(usize::from(has < most), Ordering::Relaxed);
-        if has < most { Has::Counted(has) } else { Has::All(has) }
+        if has < most { Usage::Counted(has) } else { Usage::All(has) }
     }
 
     /// So many are gone.
-    fn gave_back(&self, count: usize) {
+    fn note_cancelled(&self, count: usize) {
         let left = |counted: usize| Some(counted.saturating_sub(count));
         let _ = self.counted.fetch_update(Ordering::Relaxed, Ordering::Relaxed, left);
     }
@@ -231,7 +237,7 @@ impl Target {
         if self.is_own_node(nid) { usize::MAX } else { self.budget.of(Limit::Exports) }
     }
 
-    /// Whether a client may have one more lock. Where it nears its limit, the oldest are called back.
+    /// Whether a client may have one more lock. Where it nears its limit, the oldest are revoked.
     ///
     /// # Errors
     /// [`Errno::EINPROGRESS`] as Lustre has it for too many locks: the client asks again a little later.
@@ -244,7 +250,7 @@ impl Target {
             each = self.locks_of(&account);
             each.iter().map(|(_, count)| count).sum()
         });
-        if let Has::Counted(has) | Has::All(has) = has
+        if let Usage::Counted(has) | Usage::All(has) = has
             && has >= near
         {
             self.reclaim_locks(&account, &each, has);
@@ -252,8 +258,8 @@ impl Target {
         self.admitted(export, Limit::Locks, has, Errno::EINPROGRESS)
     }
 
-    /// Whether a client may have one more flock. Programs hold these, and nothing calls them back: with all of a
-    /// client's locks in its hands one of them would stop all others.
+    /// Whether a client may have one more flock. Programs hold these and nothing revokes them: a program that
+    /// had all of its client's locks would stop every other program there.
     ///
     /// # Errors
     /// [`Errno::ENOLCK`] if it has too many.
@@ -290,22 +296,22 @@ impl Target {
         self: &Arc<Self>,
         export: &Arc<Export>,
         limit: Limit,
-        has: Has,
+        has: Usage,
     ) -> Result<(), Errno> {
-        let Has::All(_) = has else { return Ok(()) };
+        let Usage::All(_) = has else { return Ok(()) };
         self.budget.refuse(limit);
         self.fail_export(export, FalseReplay::TooMany(limit));
         Err(Errno::ENODEV)
     }
 
-    /// A client has given back locks.
-    pub(crate) fn locks_given_back(&self, export: &Export, count: usize) {
+    /// A client has cancelled locks.
+    pub(crate) fn locks_cancelled(&self, export: &Export, count: usize) {
         if let Some(account) = export.account() {
-            account.locks.gave_back(count);
+            account.locks.note_cancelled(count);
         }
     }
 
-    /// Whether a client may have one more file open; `open` tells how many one of its exports has.
+    /// Whether a client may have one more file open; `open` counts how many one of its exports has.
     ///
     /// # Errors
     /// [`Errno::ENFILE`] if it has too many, [`Errno::ENODEV`] if it replays more than it can have had.
@@ -334,18 +340,18 @@ impl Target {
         &self,
         export: &Export,
         limit: Limit,
-        has: Has,
+        has: Usage,
         refusal: Errno,
     ) -> Result<(), Errno> {
-        let Has::All(has) = has else { return Ok(()) };
+        let Usage::All(has) = has else { return Ok(()) };
         self.budget.refuse(limit);
         let (client, nid) = (export.uuid(), export.nid());
         tracing::warn!(target = self.name(), %client, %nid, ?limit, has, "a client has too many");
         Err(refusal)
     }
 
-    /// Calls back the locks that a client has had for longest, of each of its exports in proportion; evicted if it
-    /// does not let go of them.
+    /// Revokes the locks that a client has had for longest, of each of its exports in proportion. A client that
+    /// does not cancel them is evicted.
     fn reclaim_locks(self: &Arc<Self>, account: &Account, each: &[(u64, usize)], has: usize) {
         let now = self.now();
         if each.is_empty() {
@@ -385,31 +391,31 @@ mod tests {
             (answer, counts)
         };
         for number in 0..1_750 {
-            assert_eq!(ask(1, number), (Has::Few, 0));
+            assert_eq!(ask(1, number), (Usage::Few, 0));
         }
-        assert_eq!(ask(1, 1_000), (Has::Counted(1_000), 1), "it gave some back");
+        assert_eq!(ask(1, 1_000), (Usage::Counted(1_000), 1), "it has cancelled some");
         for _ in 0..749 {
-            assert_eq!(ask(1, 0).0, Has::Few);
+            assert_eq!(ask(1, 0).0, Usage::Few);
         }
-        assert_eq!(ask(1, 1_990), (Has::Counted(1_990), 2));
-        (0..9).for_each(|_| assert_eq!(ask(1, 0), (Has::Few, 2)));
-        assert_eq!(ask(1, 2_000), (Has::All(2_000), 3));
-        assert_eq!(ask(1, 2_000), (Has::All(2_000), 4), "few exports are counted each time");
-        (0..49).for_each(|_| assert_eq!(ask(50, 0), (Has::All(2_000), 4)));
-        assert_eq!(ask(50, 1_999), (Has::Counted(1_999), 5), "many, once in as many times");
-        assert_eq!(ask(50, 2_000), (Has::All(2_000), 6));
+        assert_eq!(ask(1, 1_990), (Usage::Counted(1_990), 2));
+        (0..9).for_each(|_| assert_eq!(ask(1, 0), (Usage::Few, 2)));
+        assert_eq!(ask(1, 2_000), (Usage::All(2_000), 3));
+        assert_eq!(ask(1, 2_000), (Usage::All(2_000), 4), "few exports are counted each time");
+        (0..49).for_each(|_| assert_eq!(ask(50, 0), (Usage::All(2_000), 4)));
+        assert_eq!(ask(50, 1_999), (Usage::Counted(1_999), 5), "many, once in as many times");
+        assert_eq!(ask(50, 2_000), (Usage::All(2_000), 6));
     }
 
     #[test]
-    fn what_is_given_back_is_room_at_once_and_what_comes_along_is_counted() {
+    fn cancelled_locks_make_room_at_once_and_new_ones_are_counted() {
         let estimate = Estimate::default();
         let ask = |has| estimate.ask(1_750, 2_000, 50, || has);
         estimate.forget();
-        assert_eq!(ask(2_000), Has::All(2_000));
-        assert_eq!(ask(2_000), Has::All(2_000), "not counted so soon");
-        estimate.gave_back(1);
-        assert_eq!(ask(1_999), Has::Counted(1_999));
-        estimate.gave_back(10_000);
-        assert_eq!(ask(0), Has::Few);
+        assert_eq!(ask(2_000), Usage::All(2_000));
+        assert_eq!(ask(2_000), Usage::All(2_000), "not counted so soon");
+        estimate.note_cancelled(1);
+        assert_eq!(ask(1_999), Usage::Counted(1_999));
+        estimate.note_cancelled(10_000);
+        assert_eq!(ask(0), Usage::Few);
     }
 }

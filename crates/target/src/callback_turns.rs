@@ -1,12 +1,13 @@
 //! How many callbacks to one client are under way at once.
 //!
 //! A callback is a task, a message and a place in the channel until the client has answered it, and a client that
-//! answers none may have hundreds of thousands of locks that others want. So each export has some under way, its share
-//! of what its client may have ([`Limit::Callbacks`]), and at least [`limits::CALLBACKS_OF_EXPORT_MIN`]: no export waits
-//! for another one's client process to answer. The rest waits in the order in which it was to be said, as a few words
-//! for each, and at most one blocking callback for each lock.
+//! answers none may have hundreds of thousands of locks that other clients want. So each export has some under way,
+//! its share of what its client may have ([`Limit::Callbacks`]), and at least [`limits::CALLBACKS_OF_EXPORT_MIN`]:
+//! no export waits for another one's client process to answer. The rest waits in the order in which it was to be
+//! sent, a few machine words for each, and at most one blocking callback for each lock.
 //!
-//! What always holds: as long as any waits, others are under way; who ends hands the turn on.
+//! What always holds: while a callback waits, another one is under way; the one that ends hands its
+//! turn on.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -43,7 +44,7 @@ pub(crate) enum CallbackKind {
 enum Waiting {
     Callback(Callback),
     /// A task that says it itself.
-    Task(oneshot::Sender<Turn>),
+    Task(oneshot::Sender<CallbackTurn>),
 }
 
 /// The callbacks of one export.
@@ -59,7 +60,7 @@ struct Turns {
 }
 
 /// One callback is under way; dropped when it is not any more.
-pub(crate) struct Turn {
+pub(crate) struct CallbackTurn {
     target: Arc<Target>,
     export: Arc<Export>,
 }
@@ -85,7 +86,7 @@ impl CallbackTurns {
     /// One has ended; the one that goes on in its turn.
     fn end(&self, most: usize) -> Option<Waiting> {
         let mut turns = self.turns.lock();
-        // The limit was lowered, or the client has more exports: others that are under way go on.
+        // The limit was lowered, or the client has more exports: those that are under way go on.
         while turns.under_way <= most {
             match turns.waiting.pop_front() {
                 Some(Waiting::Task(task)) if task.is_closed() => {}
@@ -98,7 +99,7 @@ impl CallbackTurns {
     }
 }
 
-impl Drop for Turn {
+impl Drop for CallbackTurn {
     fn drop(&mut self) {
         let most = self.target.callbacks_most(&self.export);
         if let Some(next) = self.export.callbacks().end(most) {
@@ -114,7 +115,7 @@ impl Target {
     }
 
     /// Waits for a turn; `None` if the client is gone.
-    pub(crate) async fn callback_turn(&self, export: &Arc<Export>) -> Option<Turn> {
+    pub(crate) async fn callback_turn(&self, export: &Arc<Export>) -> Option<CallbackTurn> {
         let (sender, receiver) = oneshot::channel();
         self.begin_turn(export, Waiting::Task(sender));
         receiver.await.ok()
@@ -128,7 +129,7 @@ impl Target {
     }
 
     fn go_on(&self, export: &Arc<Export>, waiting: Waiting) {
-        let turn = Turn { target: self.arc(), export: Arc::clone(export) };
+        let turn = CallbackTurn { target: self.arc(), export: Arc::clone(export) };
         match waiting {
             // Who waited may have given up: the turn is dropped, and another goes on.
             Waiting::Task(task) => drop(task.send(turn)),

@@ -2,9 +2,9 @@
 //! waking the server's own tasks.
 //!
 //! Each callback is a task of its own, so that no client waits for another, and a client has so many at once
-//! (`callback_turns`). A callback whose
-//! connection breaks is said again after the client has reconnected, as long as it still matters;
-//! a client that neither lets go nor shows progress meets the deadline that the namespace keeps.
+//! (`callback_turns`). A callback whose connection breaks is sent again after the client has reconnected, as
+//! long as it still matters; a client that neither cancels nor shows progress meets the deadline that the
+//! namespace keeps.
 
 use std::future::poll_fn;
 use std::sync::Arc;
@@ -88,7 +88,7 @@ impl Waiters {
     fn wake(&self, handle: LockHandle, desc: LockDesc) {
         let mut waiting = self.waiting.lock();
         match waiting.remove(&handle) {
-            // Whoever waited has given up and its guard cancels the lock.
+            // The waiter has given up and its guard cancels the lock.
             Some(Waiter::Task(sender)) => drop(sender.send(desc)),
             _ => drop(waiting.insert(handle, Waiter::Granted(desc))),
         }
@@ -106,7 +106,7 @@ impl Target {
                 Action::LocalGranted { handle, desc } if self.locks.lock(handle).is_some() => {
                     self.lock_waiters.wake(handle, desc);
                 }
-                // Whoever waited has given up meanwhile.
+                // The waiter has given up meanwhile.
                 Action::LocalGranted { .. } => {}
                 Action::Blocking { handle, export, remote_handle, wanted, flags } => {
                     let (kind, desc) = (CallbackKind::Blocking, wanted);
@@ -141,7 +141,7 @@ impl Target {
             let (target, export, lock) = (self.arc(), ObdHandle(holder.export), holder.handle);
             let answer: BoxFuture<'static, _> = Box::pin(async move {
                 let _turn = target.callback_turn(&target.export(export)?).await?;
-                target.say_until_heard(export, lock, request.into()).await
+                target.send_with_retry(export, lock, request.into()).await
             });
             asked.push((holder, answer));
         }
@@ -165,8 +165,8 @@ impl Target {
         self.carry_out(actions);
     }
 
-    /// A lock has become that of a client which is being thrown out. If the client's others have gone
-    /// already, so does this one; if not, it goes with them.
+    /// A lock has become that of a client which is being evicted. If the client's other locks have
+    /// gone already, so does this one; if not, it goes with them.
     pub(crate) fn drop_late_lock(&self, export: &Export) {
         if self.export(export.handle()).is_none() {
             self.drop_locks(export);
@@ -190,7 +190,7 @@ impl Target {
                 LdlmCpCallback { dlm_req, dlm_lvb, ..LdlmCpCallback::default() }.into()
             }
         };
-        let Some(Err(errno)) = self.say_until_heard(export, lock, request).await else { return };
+        let Some(Err(errno)) = self.send_with_retry(export, lock, request).await else { return };
         if let Some(export) = self.export(export) {
             self.lock_is_unknown_to_client(&export, lock, errno);
         }
@@ -203,16 +203,16 @@ impl Target {
             return Bytes::new();
         }
         let value = self.operations.lock_value(self, desc).await;
-        // The lock is granted all the same: whoever has it asks for what it says.
+        // The lock is granted all the same: its holder asks for the value.
         value.unwrap_or_else(|errno| {
             tracing::warn!(resource = %desc.resource, %errno, "no value for a lock");
             Bytes::new()
         })
     }
 
-    /// Sends a callback until the client has answered; none if the lock or the client is gone, or the
-    /// client because it has not heard it in the time that it has to let go.
-    async fn say_until_heard(
+    /// Sends a callback until the client has answered. `None` if the lock or the client is gone, or
+    /// if the client was evicted because it did not answer in the time that it has to cancel a lock.
+    async fn send_with_retry(
         self: &Arc<Self>,
         export: ObdHandle,
         lock: LockHandle,
@@ -247,8 +247,8 @@ impl Target {
         }
     }
 
-    /// The client refused a callback: it gave the lock back already, and its cancel is on the way
-    /// or got lost.
+    /// The client refused a callback: it has cancelled the lock already, and its cancel is on the
+    /// way or got lost.
     fn lock_is_unknown_to_client(&self, export: &Export, lock: LockHandle, errno: Errno) {
         tracing::debug!(target = self.name(), client = %export.uuid(), %errno,
             "client does not know the lock");

@@ -1,8 +1,8 @@
 //! The order of transactions, and how much of it is durable.
 //!
-//! The store calls back on a thread of its own after each commit. That call must never wait for
-//! an `apply` in progress, so it only notes the sequence; whoever holds the order's lock, or the
-//! call itself if nobody does, moves `committed` forward.
+//! The store runs a commit hook on a thread of its own after each commit. The hook must never wait
+//! for an `apply` in progress, so it only notes the sequence; the thread that holds the order's
+//! lock, or the hook itself if no thread does, moves `committed` forward.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -39,11 +39,11 @@ struct Progress {
 
 /// Which number a transaction gets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Number {
+pub(crate) enum TransnoSource {
     /// One of its own.
     Next,
     /// That of the transaction before it. In the recovery window, when the next numbers belong to
-    /// replays still to come: what is no replay is then told apart by nothing, and counts as durable
+    /// replays still to come: what is no replay then has no number of its own, and counts as durable
     /// with its predecessor at the earliest.
     Same,
     /// The one it had before the restart.
@@ -83,8 +83,9 @@ impl History {
         transno > Transno(0) && transno <= self.epoch.last_before()
     }
 
-    /// Whether a target may have told a client of this number before this store took its place.
-    pub(crate) fn may_have_told(&self, transno: Transno) -> bool {
+    /// Whether a target may have reported this number to a client as durable before this store took
+    /// its place.
+    pub(crate) fn may_have_reported(&self, transno: Transno) -> bool {
         self.epoch.may_be_earlier_than(transno)
     }
 
@@ -146,14 +147,14 @@ impl History {
     pub(crate) fn apply(
         &self,
         store: &dyn Store,
-        number: Number,
+        source: TransnoSource,
         build: impl FnOnce(Transno) -> Transaction,
     ) -> Result<Transno, StoreError> {
         let mut order = self.order.lock();
-        let transno = match number {
-            Number::Next => next_after(order.last)?,
-            Number::Same => order.last,
-            Number::Replayed(transno) => transno,
+        let transno = match source {
+            TransnoSource::Next => next_after(order.last)?,
+            TransnoSource::Same => order.last,
+            TransnoSource::Replayed(transno) => transno,
         };
         let sequence = store.apply(build(transno))?;
         order.last = order.last.max(transno);
@@ -179,7 +180,7 @@ impl History {
     }
 
     /// Moves `committed` to where the store is. Never waits: if the order is locked, its holder
-    /// looks at `durable` after it has let go.
+    /// looks at `durable` after it has released it.
     fn advance(&self) {
         loop {
             let durable = self.durable.load(Ordering::Acquire);
@@ -212,7 +213,7 @@ fn next_after(last: Transno) -> Result<Transno, StoreError> {
 }
 
 impl Drop for History {
-    /// Whoever still waits learns that nobody will tell.
+    /// A task that still waits learns that no answer will come.
     fn drop(&mut self) {
         self.progress.change(|progress| _ = progress.failed.get_or_insert(Errno::ESHUTDOWN));
     }

@@ -1,4 +1,4 @@
-//! What a target is told when it starts.
+//! What a target is started with.
 
 use std::time::Duration;
 
@@ -20,14 +20,14 @@ const FLAGS2: ConnectFlags2 = ConnectFlags2::REP_MBITS;
 /// How long the target waits for whom.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timeouts {
-    /// `obd_timeout`: the base of all others.
+    /// `obd_timeout`: the base of all other timeouts.
     pub base: Duration,
     /// `recovery_time_soft`: how long recovery waits for known clients, from the first connect;
     /// prolonged while clients make progress.
     pub recovery_soft: Duration,
     /// `recovery_time_hard`: recovery ends after this whatever happens.
     pub recovery_hard: Duration,
-    /// How long a client may take to give a lock back after a blocking callback.
+    /// How long a client may take to cancel a lock after a blocking callback.
     pub lock_callback: Duration,
     /// A client not heard of for this long is evicted.
     pub ping_evict: Duration,

@@ -13,7 +13,7 @@ use sheen_wire::ptlrpc::OpFlags;
 use sheen_wire::text::Text;
 
 use crate::budget::{Account, Limit};
-use crate::export::{Export, ExportState, State};
+use crate::export::{Export, ExportInner, ExportState};
 use crate::last_rcvd::{ClientRecord, ReplyRecord, Slot, put_client, remove_client};
 use crate::operations::Leaving;
 use crate::replies::Replies;
@@ -41,13 +41,14 @@ struct Connect {
     op_flags: OpFlags,
     /// A server's, and known to be: [`crate::servers`].
     is_server: bool,
-    /// What a target of this name has told the client to be durable. Clients of Lustre do not say.
-    told: Transno,
+    /// What a target of this name has reported to the client as durable. Clients of Lustre do not
+    /// send it.
+    known_committed: Transno,
 }
 
 /// What a connect found.
-enum Known {
-    /// Nobody of this name.
+enum FoundExport {
+    /// No export has this client's name.
     No,
     /// The same client over a new connection.
     Reconnects(Arc<Export>),
@@ -56,9 +57,9 @@ enum Known {
 }
 
 /// The connect that makes an export goes on.
-struct Connecting(Arc<Export>);
+struct ConnectingGuard(Arc<Export>);
 
-impl Drop for Connecting {
+impl Drop for ConnectingGuard {
     fn drop(&mut self) {
         self.0.lock().is_connecting = false;
     }
@@ -84,7 +85,7 @@ impl Connect {
             conn_cnt: incoming.body.conn_cnt,
             op_flags: incoming.body.op_flags,
             is_server: false,
-            told: incoming.body.last_committed,
+            known_committed: incoming.body.last_committed,
         })
     }
 
@@ -164,20 +165,20 @@ impl Target {
         let known = self.known_client(connect).await?;
         let light = connect.offers(ConnectFlags::LIGHTWEIGHT);
         let recovering = self.recovery.is_running() && !light;
-        if recovering && !matches!(known, Known::Reconnects(_)) {
+        if recovering && !matches!(known, FoundExport::Reconnects(_)) {
             self.start_recovery_clock();
         }
         let mut connecting = None;
         let (export, is_new, is_reconnect) = match known {
-            Known::No if recovering && !connect.offers(ConnectFlags::MDS_MDS) => {
+            FoundExport::No if recovering && !connect.offers(ConnectFlags::MDS_MDS) => {
                 return Err(Errno::EBUSY);
             }
-            Known::No => {
+            FoundExport::No => {
                 let export = self.new_export(connect, &mut connecting).await?;
                 (export, true, false)
             }
-            Known::Returns(export) => (export, false, false),
-            Known::Reconnects(export) => (export, false, true),
+            FoundExport::Returns(export) => (export, false, false),
+            FoundExport::Reconnects(export) => (export, false, true),
         };
         let agreed = match self.admit(connect, &export) {
             Err(errno) if is_new => {
@@ -212,22 +213,22 @@ impl Target {
     ///
     /// # Errors
     /// [`Errno::EALREADY`] for a second client of the same name, or an old connect that comes late.
-    async fn known_client(self: &Arc<Self>, connect: &Connect) -> Result<Known, Errno> {
+    async fn known_client(self: &Arc<Self>, connect: &Connect) -> Result<FoundExport, Errno> {
         let made = self.made_export(&connect.client).await;
-        let Some((export, is_fresh)) = made else { return Ok(Known::No) };
+        let Some((export, is_fresh)) = made else { return Ok(FoundExport::No) };
         let (is_connected, import, conn_cnt, nid) = {
             let state = export.lock();
             (state.reverse.is_some(), state.import, state.conn_cnt, state.nid)
         };
         if !is_connected {
-            return Ok(Known::Returns(export));
+            return Ok(FoundExport::Returns(export));
         }
         if import == connect.import {
             if connect.conn_cnt <= conn_cnt {
                 return Err(Errno::EALREADY);
             }
             // It has not heard yet that it is connected.
-            let known = if is_fresh { Known::Returns } else { Known::Reconnects };
+            let known = if is_fresh { FoundExport::Returns } else { FoundExport::Reconnects };
             return Ok(known(export));
         }
         // Servers keep their UUID over restarts; one that starts anew has lost what it was.
@@ -235,18 +236,18 @@ impl Target {
             tracing::warn!(target = self.name(), client = %connect.client, from = %connect.from,
                 former = %nid, "new connection of a server, removing its former export");
             self.evict(&export).await;
-            return Ok(Known::No);
+            return Ok(FoundExport::No);
         }
         tracing::warn!(target = self.name(), client = %connect.client, from = %connect.from,
             existing = %nid, "refused a second client with the UUID of one that is connected");
         Err(Errno::EALREADY)
     }
 
-    /// An export that nobody else connects over while `connecting` lasts.
+    /// An export that no other client connects over while `connecting` lasts.
     async fn new_export(
         self: &Arc<Self>,
         connect: &Connect,
-        connecting: &mut Option<Connecting>,
+        connecting: &mut Option<ConnectingGuard>,
     ) -> Result<Arc<Export>, Errno> {
         let client = self.new_number();
         let export =
@@ -259,7 +260,7 @@ impl Target {
             state.last_request = self.now();
             state.account = Some(account);
         }
-        *connecting = Some(Connecting(Arc::clone(&export)));
+        *connecting = Some(ConnectingGuard(Arc::clone(&export)));
         if !self.exports.insert(&export) {
             self.leave_export(&export);
             return Err(Errno::EALREADY);
@@ -311,7 +312,7 @@ impl Target {
         &self,
         connect: &Connect,
         export: &Arc<Export>,
-        state: &mut State,
+        state: &mut ExportInner,
     ) -> Result<(), Errno> {
         let stays = state.account.as_ref().is_some_and(|account| account.nid == connect.account);
         let most = match state.state {
@@ -405,17 +406,19 @@ impl Target {
     /// The first transaction that a client says it will replay, where that can be.
     fn first_replay(&self, connect: &Connect) -> Option<Transno> {
         let first = connect.offered.transno;
-        let is_told = connect.op_flags.contains(OpFlags::CONNECT_TRANSNO);
+        let is_named = connect.op_flags.contains(OpFlags::CONNECT_TRANSNO);
         let may_be = first > self.last_committed() && self.history.may_have_given(first);
-        (is_told && may_be).then_some(first)
+        (is_named && may_be).then_some(first)
     }
 
-    /// Says it if the client was told that more is durable than there is: this store is cut, or older
-    /// than the one that told it. What lies between is in no replay, for the client has dropped it. A number
-    /// that no incarnation can have given is nothing that a target told.
+    /// Warns if more was reported to the client as durable than there is: this store is cut, or older than
+    /// the one that reported it. What lies between is in no replay, for the client has dropped it. A number
+    /// that no incarnation can have given was reported by no target.
     fn check_history(&self, connect: &Connect, export: &Export) {
         let committed = self.last_committed();
-        if connect.told <= committed.max(NOTHING) || !self.history.may_have_told(connect.told) {
+        if connect.known_committed <= committed.max(NOTHING)
+            || !self.history.may_have_reported(connect.known_committed)
+        {
             return;
         }
         // One that comes again and again counts once.
@@ -423,9 +426,9 @@ impl Target {
             self.recovery.went_back();
         }
         tracing::error!(target = self.name(), client = %connect.client, nid = %connect.from,
-            "{} went back in time: client {} was told that transaction {} was durable, the store \
+            "{} went back in time: client {} was assured that transaction {} was durable, the store \
              has {committed}. What lies between is lost: check the store, and where it was restored from",
-            self.name(), connect.client, connect.told);
+            self.name(), connect.client, connect.known_committed);
     }
 
     /// A client of before the restart: it may come back.
@@ -440,8 +443,9 @@ impl Target {
         self.exports.insert(&Arc::new(export));
     }
 
-    /// Throws a client out: its locks, open handles and records are gone, and it finds out with its
-    /// next request. Others get its locks when no restart of ours can bring it back with them.
+    /// Evicts a client: its locks, open handles and records are gone, and it finds out with its
+    /// next request. Other clients get its locks when no restart of ours can bring it back with
+    /// them.
     pub async fn evict(self: &Arc<Self>, export: &Arc<Export>) {
         let is_awaited = export.state() == ExportState::Awaited;
         self.drop_export(export, if is_awaited { Leaving::Stale } else { Leaving::Evicted }).await;
@@ -454,7 +458,8 @@ impl Target {
         self.world.tasks.spawn("target_evict", Box::pin(task));
     }
 
-    /// Throws out all clients with this UUID or at this NID (`evict_client`). How many there were.
+    /// Evicts all clients with this UUID or at this NID (`evict_client`). Returns how many there
+    /// were.
     pub async fn evict_client(self: &Arc<Self>, name: &str) -> usize {
         let nid = name.strip_prefix("nid:").unwrap_or(name).parse::<Nid>().ok();
         let uuid = name.strip_prefix("uuid:").unwrap_or(name);
@@ -500,10 +505,10 @@ impl Target {
     }
 
     /// Takes the client out of those that are awaited after a restart. Until it is durable the export
-    /// keeps its locks and its name: with a record that came back the client would tell locks again
-    /// that others have had since, and be believed. False if the target stops first.
+    /// keeps its locks and its name: if the record came back, the client would replay locks that
+    /// other clients have had since, and be believed. False if the target stops first.
     async fn forget_for_good(&self, export: &Export, slots: &[Slot]) -> bool {
-        let mut is_told = false;
+        let mut is_reported = false;
         loop {
             let forgotten = match self.forget(export, slots) {
                 Ok(false) => return true,
@@ -516,7 +521,7 @@ impl Target {
             if self.stopping.load(Ordering::Acquire) {
                 return false;
             }
-            if !std::mem::replace(&mut is_told, true) {
+            if !std::mem::replace(&mut is_reported, true) {
                 tracing::error!(target = self.name(), client = %export.uuid(),
                     "cannot forget an evicted client: it keeps its locks until the disk works");
             }

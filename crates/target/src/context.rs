@@ -56,7 +56,7 @@ impl Context {
 
     /// For a replayed request, the transaction number it had; it gets the same again from
     /// [`Target::transact`]. `None` for any other request, whatever its client says that it is: only the
-    /// recovery window admits replays, and what is asked of others is not asked of them.
+    /// recovery window admits replays, and replays are spared checks that other requests are not.
     #[must_use]
     pub fn replay(&self) -> Option<Transno> {
         match self.replay.get() {
@@ -65,7 +65,7 @@ impl Context {
         }
     }
 
-    /// Whether the client tells a lock again that it had before the restart, at its time.
+    /// Whether the client replays a lock that it had before the restart, at its time.
     pub(crate) fn replays_lock(&self) -> bool {
         matches!(self.replay.get(), Some(Replay::Lock))
     }

@@ -13,10 +13,10 @@ use sheen_wire::ptlrpc::MsgFlags;
 use crate::context::Context;
 use crate::export::{Export, ExportState};
 use crate::fault::{FaultAction, FaultSite};
-use crate::in_work::{InWork, Place, Wait, followed, while_waiting};
+use crate::in_work::{CurrentWait, RunningRequest, Wait, followed, while_waiting};
 use crate::last_rcvd::ReplyRecord;
 use crate::operations::{Leaving, Outcome};
-use crate::recovery::{Admission, Turn};
+use crate::recovery::{Admission, RecoveryTurn};
 use crate::replays::{FalseReplay, Replay};
 use crate::services;
 use crate::target::Target;
@@ -46,9 +46,9 @@ impl Handler for Target {
 enum Refused {
     /// It came over a connection that is no more.
     Dropped,
-    /// Its client is told.
+    /// Its client gets this error.
     With(Errno),
-    /// And thrown out.
+    /// And is evicted.
     FalseReplay(FalseReplay),
 }
 
@@ -65,7 +65,7 @@ impl InProgress {
     fn begin(
         export: &Arc<Export>,
         xid: Xid,
-        request: InWork,
+        request: RunningRequest,
         replier: Replier,
     ) -> Option<(Self, Replier)> {
         let mut state = export.lock();
@@ -91,14 +91,14 @@ impl Drop for InProgress {
     }
 }
 
-/// Tells the recovery window that a replay is through, whatever became of it.
+/// Reports to the recovery window that a replay is through, whatever became of it.
 struct ReplayTurn<'a> {
     target: &'a Arc<Target>,
     client: u64,
     /// That of a request; a lock has none.
     transno: Option<Transno>,
     /// Not before it has come.
-    turn: Option<Turn>,
+    turn: Option<RecoveryTurn>,
 }
 
 impl Drop for ReplayTurn<'_> {
@@ -129,8 +129,8 @@ impl Target {
         }
         let Incoming { from, xid, body, request, replier, bulk, arrived, reply_bytes_max, .. } =
             incoming;
-        let place = Place::default();
-        let in_work = InWork { newer: None, kind, arrived, place: place.clone() };
+        let place = CurrentWait::default();
+        let in_work = RunningRequest { newer: None, kind, arrived, place: place.clone() };
         let begun = InProgress::begin(&export, xid, in_work, replier);
         let Some((mut progress, replier)) = begun else { return };
         let context = Context {
@@ -160,8 +160,8 @@ impl Target {
         self.answer(&context, kind, outcome, replier);
     }
 
-    /// Whether a replay was refused by a store that changes nothing more. Told so, the client would forget
-    /// a change that it and others have seen done.
+    /// Whether a replay was refused by a store that changes nothing more. If that were answered, the
+    /// client would forget a change that it and other clients have seen done.
     fn cannot_replay(&self, context: &Context, outcome: &Result<Outcome, Errno>) -> bool {
         let is_refused = outcome.as_ref().map_or(true, |outcome| outcome.status < 0);
         is_refused && context.replay().is_some() && self.history.has_failed()
@@ -311,7 +311,7 @@ impl Target {
             claimed.is_some().then(|| ReplayTurn { target: self, client, transno, turn: None });
         let turn = match admission {
             Admission::Wait(turn) => while_waiting(Wait::Recovery, turn).await.map_err(|_| None)?,
-            Admission::Now | Admission::Duplicate => Turn::Free,
+            Admission::Now | Admission::Duplicate => RecoveryTurn::Free,
         };
         if let Some(replay) = &mut replay {
             replay.turn = Some(turn);
@@ -375,13 +375,14 @@ pub(crate) fn lock_of(request: &Request) -> Option<&LdlmRequest> {
     })
 }
 
-/// What changes names, or shows them under a lock. Not what a client says in order to give a lock back.
+/// Requests that change names, or show them under a lock. Not those that a client sends in order to
+/// cancel a lock.
 fn shows_names(kind: Kind) -> bool {
     matches!(kind.format().opcode, Opcode::MDS_REINT | Opcode::LDLM_ENQUEUE)
 }
 
-/// What a client may say while it or others recover, without it being a replay: whatever a client
-/// says in order to leave or to recover, and modifying requests that were not answered yet.
+/// What a client may send while it or other clients recover, without it being a replay: requests by
+/// which it leaves or recovers, and modifying requests that were not answered yet.
 fn may_run_in_recovery(kind: Kind) -> bool {
     let format = kind.format();
     format.flags.contains(FormatFlags::MUTATING)
@@ -419,11 +420,15 @@ mod tests {
         let export = Arc::new(export);
         let begin = || {
             let kind = Kind::ObdPing;
-            let request =
-                InWork { newer: None, kind, arrived: Instant(0), place: Place::default() };
+            let request = RunningRequest {
+                newer: None,
+                kind,
+                arrived: Instant(0),
+                place: CurrentWait::default(),
+            };
             InProgress::begin(&export, Xid(7), request, Replier::new(|_, _| {}))
         };
-        let (mut first, _) = begin().expect("nobody has it");
+        let (mut first, _) = begin().expect("no other has it");
         assert!(begin().is_none(), "it is in progress");
         assert!(first.end().is_some(), "the newer way back");
         // It comes again before the first is gone.

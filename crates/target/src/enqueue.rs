@@ -12,7 +12,7 @@ use crate::callbacks::policy_of;
 use crate::context::Context;
 use crate::dispatch::lock_of;
 use crate::export::ExportState;
-use crate::locks::{LockWish, lock_reply};
+use crate::locks::{EnqueueRequest, lock_reply};
 use crate::operations::Outcome;
 use crate::replays::FalseReplay;
 use crate::target::Target;
@@ -21,8 +21,8 @@ use crate::target::Target;
 const NO_LOCK_DATA: i32 = 303;
 
 impl Context {
-    /// Gives back the locks that a request names beside its own business (early cancel), so that
-    /// nobody has to call them back. Requests that carry a `dlm_req` for this only pass 0 as
+    /// Cancels the locks that a request names beside its own business (early cancel), so that the
+    /// server need not revoke them. Requests that carry a `dlm_req` for this only pass 0 as
     /// `first`.
     pub fn cancel_early(&self, locks: &LdlmRequest, first: usize) {
         let handles = locks.counted().get(first..).unwrap_or_default();
@@ -63,26 +63,27 @@ impl Target {
         lock: &LdlmRequest,
     ) -> Result<Outcome, Errno> {
         context.cancel_early(lock, 1);
-        let wish = wish_of(lock)?;
-        if !self.operations.has_locks(&wish.resource, wish.policy.kind()) {
+        let enqueue = enqueue_request(lock)?;
+        if !self.operations.has_locks(&enqueue.resource, enqueue.policy.kind()) {
             return Err(Errno::EPROTO);
         }
-        let replays = wish.flags.contains(WireFlags::REPLAY);
+        let replays = enqueue.flags.contains(WireFlags::REPLAY);
         let export = context.export.handle().0;
         let is_repeated = replays || context.is_resent();
-        let known = is_repeated.then(|| self.locks.find(export, wish.client_handle)).flatten();
+        let known = is_repeated.then(|| self.locks.find(export, enqueue.client_handle)).flatten();
         // What was asked before is answered as it was. The client's word that it was is not enough.
-        let is_flock = wish.policy.kind() == LockKind::Flock;
-        // What gives flocks back is asked as one more, and has to be done above all where there are too many.
-        let gives_back = is_flock && wish.mode == LockMode::Nl;
-        if !replays && known.is_none() && !gives_back {
+        let is_flock = enqueue.policy.kind() == LockKind::Flock;
+        // An unlock of flocks arrives as an enqueue of one more, and must be admitted above all where there
+        // are too many.
+        let is_unlock = is_flock && enqueue.mode == LockMode::Nl;
+        if !replays && known.is_none() && !is_unlock {
             self.admit_lock(&context.export)?;
             if is_flock {
                 self.admit_flock(&context.export)?;
             }
         }
-        if wish.flags.contains(WireFlags::HAS_INTENT) && !replays {
-            return self.operations.intent(context, request, wish).await;
+        if enqueue.flags.contains(WireFlags::HAS_INTENT) && !replays {
+            return self.operations.intent(context, request, enqueue).await;
         }
         if let Some(lock) = known {
             return self.answer_again(&lock, replays).await;
@@ -95,49 +96,49 @@ impl Target {
             self.admit_replayed_lock(&context.export)?;
         }
         let mut actions = Vec::new();
-        let enqueue = Enqueue {
-            resource: wish.resource,
-            policy: wish.policy,
-            mode: wish.mode,
-            flags: LockFlags::from_wire(wish.flags.0),
+        let ldlm_request = Enqueue {
+            resource: enqueue.resource,
+            policy: enqueue.policy,
+            mode: enqueue.mode,
+            flags: LockFlags::from_wire(enqueue.flags.0),
             owner: Owner::Export(export),
-            remote_handle: wish.client_handle,
+            remote_handle: enqueue.client_handle,
             spares: None,
         };
-        let enqueued = self.locks.enqueue(self.now(), enqueue, &mut actions);
+        let enqueued = self.locks.enqueue(self.now(), ldlm_request, &mut actions);
         self.carry_out(actions);
         if context.export.state() == ExportState::Gone {
             self.drop_late_lock(&context.export);
             return Err(Errno::ENOTCONN);
         }
-        // It was thrown out before the restart and does not know: what it has is old, and what it is
-        // about to write again would fall on others' bytes.
+        // The client was evicted before the restart and does not know: what it has cached is old,
+        // and what it is about to write again would overwrite bytes of other clients.
         if replays && matches!(enqueued, Enqueued::Denied(Errno::ESTALE)) {
             let client = context.export.uuid();
-            tracing::warn!(target = self.name(), %client, resource = %wish.resource,
+            tracing::warn!(target = self.name(), %client, resource = %enqueue.resource,
                 "client claims a lock that another has, evicting it");
             self.evict_soon(&context.export);
             return Err(Errno::ENOTCONN);
         }
-        self.answer_enqueue(&wish, enqueued).await
+        self.answer_enqueue(&enqueue, enqueued).await
     }
 
     async fn answer_enqueue(
         self: &std::sync::Arc<Self>,
-        wish: &LockWish,
+        enqueue: &EnqueueRequest,
         enqueued: Enqueued,
     ) -> Result<Outcome, Errno> {
         let desc = LockDesc {
-            resource: wish.resource,
-            policy: wish.policy,
-            requested: wish.mode,
+            resource: enqueue.resource,
+            policy: enqueue.policy,
+            requested: enqueue.mode,
             granted: None,
         };
         match enqueued {
             Enqueued::Granted(Granted { handle, mode, policy, flags }) => {
                 let desc = LockDesc { policy, requested: mode, granted: Some(mode), ..desc };
-                let replays = wish.flags.contains(WireFlags::REPLAY);
-                self.answer_lock(handle, &desc, flags | echoed(wish), !replays).await
+                let replays = enqueue.flags.contains(WireFlags::REPLAY);
+                self.answer_lock(handle, &desc, flags | echoed(enqueue), !replays).await
             }
             Enqueued::Waiting { handle, flags } => {
                 // An object's value says what is known before the lock comes.
@@ -145,14 +146,14 @@ impl Target {
                     Policy::Extent { .. } => true,
                     policy => policy.inode_bits().contains(InodeBits::DOM),
                 };
-                self.answer_lock(handle, &desc, flags | echoed(wish), with_value).await
+                self.answer_lock(handle, &desc, flags | echoed(enqueue), with_value).await
             }
             Enqueued::WouldBlock => Err(Errno::EAGAIN),
             Enqueued::Denied(errno) => Err(errno),
-            Enqueued::Tested(in_the_way) => {
+            Enqueued::Tested(conflicting) => {
                 let free = LockDesc { requested: LockMode::Nl, ..desc };
-                let found = in_the_way.unwrap_or(free);
-                let flags = LockFlags::LOCK_CHANGED | echoed(wish);
+                let found = conflicting.unwrap_or(free);
+                let flags = LockFlags::LOCK_CHANGED | echoed(enqueue);
                 self.answer_lock(LockHandle(0), &found, flags, false).await
             }
         }
@@ -243,24 +244,24 @@ impl Target {
         let mut actions = Vec::new();
         let owner = Owner::Export(context.export.handle().0);
         let cancelled = self.locks.cancel(self.now(), owner, handles, &mut actions);
-        self.locks_given_back(&context.export, cancelled);
+        self.locks_cancelled(&context.export, cancelled);
         self.carry_out(actions);
         cancelled
     }
 }
 
 /// The flags of a request that come back with its answer.
-fn echoed(wish: &LockWish) -> LockFlags {
+fn echoed(enqueue: &EnqueueRequest) -> LockFlags {
     let asked = WireFlags::AST_DISCARD_DATA
         | WireFlags::BLOCK_NOWAIT
         | WireFlags::TEST_LOCK
         | WireFlags::REPLAY;
-    LockFlags::from_wire((wish.flags & asked).0)
+    LockFlags::from_wire((enqueue.flags & asked).0)
 }
 
 /// What an enqueue asks for.
-fn wish_of(lock: &LdlmRequest) -> Result<LockWish, Errno> {
-    Ok(LockWish {
+fn enqueue_request(lock: &LdlmRequest) -> Result<EnqueueRequest, Errno> {
+    Ok(EnqueueRequest {
         resource: lock.desc.resource.name,
         mode: lock.desc.req_mode.mode().ok_or(Errno::EFAULT)?,
         policy: policy_of(&lock.desc)?,

@@ -12,7 +12,7 @@ use sheen_wire::connect::{ConnectFlags, ConnectFlags2, ObdConnectData};
 
 use crate::budget::Account;
 use crate::callback_turns::CallbackTurns;
-use crate::in_work::InWork;
+use crate::in_work::RunningRequest;
 use crate::replies::Replies;
 
 /// How far a client has got.
@@ -24,7 +24,7 @@ pub enum ExportState {
     Replaying,
     /// Connected, in the recovery window: all requests replayed, locks follow.
     ReplayingLocks,
-    /// Connected, in the recovery window: done, waits for the others.
+    /// Connected, in the recovery window: done, waits for the other clients.
     Recovered,
     /// Connected.
     Full,
@@ -38,13 +38,13 @@ pub struct Export {
     uuid: Uuid,
     handle: ObdHandle,
     client: u32,
-    state: Mutex<State>,
+    state: Mutex<ExportInner>,
     role: RwLock<Vec<Arc<dyn Any + Send + Sync>>>,
     counters: OnceLock<Counters>,
     callbacks: CallbackTurns,
 }
 
-pub(crate) struct State {
+pub(crate) struct ExportInner {
     pub(crate) state: ExportState,
     pub(crate) nid: Nid,
     /// What its client has, with that of its other exports.
@@ -56,11 +56,12 @@ pub(crate) struct State {
     /// The client's handle of its import: where callbacks go, and by which a reconnect is known.
     pub(crate) import: ObdHandle,
     pub(crate) reverse: Option<Arc<dyn Channel>>,
-    /// It is new, and its connect is not done: it is nobody else's to connect over, and may go again.
+    /// It is new, and its connect is not done: no other client may connect over it, and it may go
+    /// again.
     pub(crate) is_connecting: bool,
     /// The client is a server, and so is its node.
     pub(crate) is_server: bool,
-    /// It was told that more is durable than there is.
+    /// More was reported to it as durable than there is.
     pub(crate) knows_more: bool,
     pub(crate) last_request: Instant,
     /// Answers that the client may ask for again, one per slot.
@@ -68,7 +69,7 @@ pub(crate) struct State {
     /// The highest tag that the client may use: it has agreed on as many changes at once.
     pub(crate) tag_max: u16,
     /// Requests being executed.
-    pub(crate) in_progress: HashMap<Xid, InWork>,
+    pub(crate) in_progress: HashMap<Xid, RunningRequest>,
     pub(crate) last_transno: Transno,
     /// The client has seen the answers of all requests up to here.
     pub(crate) last_xid: Xid,
@@ -79,7 +80,7 @@ impl Export {
     pub(crate) const LOCAL: u32 = u32::MAX;
 
     pub(crate) fn new(uuid: Uuid, handle: ObdHandle, client: u32, state: ExportState) -> Self {
-        let state = State {
+        let state = ExportInner {
             state,
             nid: Nid::ANY,
             account: None,
@@ -109,7 +110,7 @@ impl Export {
         }
     }
 
-    /// A client in this process: nobody awaits it, so nothing is recorded of it.
+    /// A client in this process: it is not awaited after a restart, so nothing is recorded of it.
     pub(crate) fn local(uuid: Uuid, handle: ObdHandle, state: ExportState) -> Self {
         Self::new(uuid, handle, Self::LOCAL, state)
     }
@@ -257,7 +258,7 @@ impl Export {
         })
     }
 
-    pub(crate) fn lock(&self) -> parking_lot::MutexGuard<'_, State> {
+    pub(crate) fn lock(&self) -> parking_lot::MutexGuard<'_, ExportInner> {
         self.state.lock()
     }
 }

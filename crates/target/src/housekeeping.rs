@@ -1,6 +1,7 @@
 //! The keeper of time: lock deadlines, the recovery window, silent clients.
 //!
-//! One task per target sleeps until the nearest deadline or until somebody has made a nearer one.
+//! One task per target sleeps until the nearest deadline or until another task has set a nearer
+//! one.
 
 use std::future::{Future, poll_fn};
 use std::pin::pin;
@@ -16,7 +17,7 @@ use sheen_wire::connect::ConnectFlags;
 use sheen_wire::ptlrpc::MsgFlags;
 
 use crate::export::{Export, ExportState};
-use crate::recovery::{Ended, Expired};
+use crate::recovery::{Expired, RecoveryEnded};
 use crate::target::Target;
 
 /// How many times silent clients are looked for within the time they may be silent.
@@ -35,7 +36,7 @@ impl Target {
         self.alarm.notify_one();
     }
 
-    /// Somebody connects: the recovery window has a limit from now on.
+    /// A client connects: the recovery window has a limit from now on.
     pub(crate) fn start_recovery_clock(&self) {
         let now = self.now();
         if self.recovery.start_clock(now, self.world.clock.wall()).is_some() {
@@ -69,7 +70,7 @@ impl Target {
     }
 
     /// Acts upon what the recovery window decided.
-    pub(crate) fn recovery_step(&self, ended: Ended) {
+    pub(crate) fn recovery_step(&self, ended: RecoveryEnded) {
         if ended.0 {
             let target = self.arc();
             let task = Box::pin(async move { target.end_recovery().await });
@@ -102,16 +103,16 @@ impl Target {
             "recovery over"
         );
         if self.recovery.is_lossy() {
-            self.take_names_back().await;
+            self.revoke_names().await;
             self.recovery.settled();
         }
         self.operations.recovered(self).await;
     }
 
-    /// Calls back all locks under which clients keep names and attributes: what they saw may be of a
-    /// change that a lost client made and nobody replays. A name whose file is gone would stay with the
-    /// lock on that file, and another could make it anew meanwhile.
-    async fn take_names_back(self: &Arc<Self>) {
+    /// Revokes all locks under which clients keep names and attributes: what they saw may be of a
+    /// change that a lost client made and that is not replayed. A name whose file is gone would stay
+    /// with the lock on that file, and another client could make it anew meanwhile.
+    async fn revoke_names(self: &Arc<Self>) {
         // Layouts stay: who writes under one may wait for an OST.
         let kept = InodeBits::LOOKUP
             .union(InodeBits::UPDATE)
@@ -124,24 +125,24 @@ impl Target {
             }
             let mut lock: BoxFuture<'_, _> =
                 Box::pin(self.lock(resource, Policy::bits(kept), LockMode::Ex));
-            // All are called back before the first is waited for.
+            // All callbacks are sent before the first is waited for.
             let is_free =
                 poll_fn(|context| Poll::Ready(lock.as_mut().poll(context).is_ready())).await;
             if !is_free {
                 asked.push(lock);
             }
         }
-        tracing::info!(target = self.name(), files = asked.len(), "calling back what clients keep");
+        tracing::info!(target = self.name(), files = asked.len(), "revoking what clients keep");
         for lock in asked {
             // It ends at once when the target stops.
             drop(lock.await);
         }
     }
 
-    /// Ends recovery now: whoever has not finished is evicted (`abort_recovery`).
+    /// Ends recovery now: clients that have not finished are evicted (`abort_recovery`).
     pub async fn abort_recovery(self: &Arc<Self>) {
         if self.recovery.abort(self.now()) {
-            self.give_up(&Expired::Everyone).await;
+            self.give_up(&Expired::Unfinished).await;
         }
     }
 
@@ -212,13 +213,13 @@ impl Target {
         self.recovery.change_timeouts(|timeouts| timeouts.base = base);
     }
 
-    /// How long a client may take to give a lock back.
+    /// How long a client may take to cancel a revoked lock.
     #[must_use]
     pub fn lock_callback_timeout(&self) -> Duration {
         self.recovery.timeouts().lock_callback
     }
 
-    /// Changes that, for locks that are called back from now on (`lctl set_param ldlm_timeout`).
+    /// Changes that, for locks that are revoked from now on (`lctl set_param ldlm_timeout`).
     pub fn set_lock_callback_timeout(&self, time: Duration) {
         self.recovery.change_timeouts(|timeouts| timeouts.lock_callback = time);
         self.locks.set_callback_timeout(time);
@@ -257,7 +258,7 @@ async fn keep_time(target: Weak<Target>) {
         strong.check_deadlines();
         let mut sleep = strong.world.clock.sleep_until(strong.next_deadline());
         let alarm = Arc::clone(&strong.alarm);
-        // A target that nobody else holds ends with its last task.
+        // A target of which there is no other reference ends with its last task.
         drop(strong);
         let mut alarm = pin!(alarm.notified());
         poll_fn(|context| {

@@ -1,7 +1,7 @@
 //! Requests in work, and what each of them waits for: what operators look at when something is slow.
 //!
-//! While a request is executed, its task knows it: whoever waits for something says so with
-//! [`while_waiting`], without being told which request it works for. Tasks that a request starts beside
+//! While a request is executed, its task knows it: code that waits for something says so with
+//! [`while_waiting`], and need not know which request it works for. Tasks that a request starts beside
 //! itself are not followed. Cost for each request: one small allocation, and a store to it for each wait;
 //! no lock beside that of the export, which is taken anyway.
 
@@ -63,11 +63,11 @@ impl Wait {
     }
 }
 
-/// Where a request is: written by its task, read by whoever looks.
+/// What a request waits for: written by its task, read by the parameter tree.
 #[derive(Clone, Default)]
-pub(crate) struct Place(Arc<AtomicU8>);
+pub(crate) struct CurrentWait(Arc<AtomicU8>);
 
-impl Place {
+impl CurrentWait {
     fn wait(&self) -> Wait {
         Wait::ALL[usize::from(self.0.load(Ordering::Relaxed)) % Wait::ALL.len()]
     }
@@ -75,11 +75,11 @@ impl Place {
 
 thread_local! {
     /// The request that this thread works on at this moment.
-    static CURRENT: RefCell<Option<Place>> = const { RefCell::new(None) };
+    static CURRENT: RefCell<Option<CurrentWait>> = const { RefCell::new(None) };
 }
 
 /// Does a request's work; waits within it are seen at `place`.
-pub(crate) async fn followed<F: Future>(place: Place, work: F) -> F::Output {
+pub(crate) async fn followed<F: Future>(place: CurrentWait, work: F) -> F::Output {
     let mut work = pin!(work);
     poll_fn(|context| {
         let before = CURRENT.replace(Some(place.clone()));
@@ -92,36 +92,36 @@ pub(crate) async fn followed<F: Future>(place: Place, work: F) -> F::Output {
 
 /// Waits, and says what for.
 pub async fn while_waiting<F: Future>(what: Wait, work: F) -> F::Output {
-    let _mark = CURRENT.with_borrow(Clone::clone).map(|place| Mark::new(place, what));
+    let _mark = CURRENT.with_borrow(Clone::clone).map(|place| WaitGuard::new(place, what));
     work.await
 }
 
 /// Says what a request waits for until dropped, and then again what it did before.
-struct Mark {
-    place: Place,
+struct WaitGuard {
+    place: CurrentWait,
     before: u8,
 }
 
-impl Mark {
-    fn new(place: Place, what: Wait) -> Self {
+impl WaitGuard {
+    fn new(place: CurrentWait, what: Wait) -> Self {
         let before = place.0.swap(what as u8, Ordering::Relaxed);
         Self { place, before }
     }
 }
 
-impl Drop for Mark {
+impl Drop for WaitGuard {
     fn drop(&mut self) {
         self.place.0.store(self.before, Ordering::Relaxed);
     }
 }
 
 /// A request that is being executed, as its export knows it.
-pub(crate) struct InWork {
+pub(crate) struct RunningRequest {
     /// Where the answer goes, if the request came a second time.
     pub(crate) newer: Option<Replier>,
     pub(crate) kind: Kind,
     pub(crate) arrived: Instant,
-    pub(crate) place: Place,
+    pub(crate) place: CurrentWait,
 }
 
 /// The same, for people.
@@ -171,7 +171,7 @@ mod tests {
 
     #[test]
     fn a_wait_is_seen_while_it_lasts_and_the_outer_one_after_it() {
-        let (first, second) = (Place::default(), Place::default());
+        let (first, second) = (CurrentWait::default(), CurrentWait::default());
         let (open, opened) = tokio::sync::oneshot::channel::<()>();
         let inner = async {
             while_waiting(Wait::Lock, async {
@@ -189,7 +189,7 @@ mod tests {
         assert!(work.as_mut().poll(&mut context).is_pending());
         assert!(other.as_mut().poll(&mut context).is_pending());
         assert_eq!((first.wait(), second.wait()), (Wait::Lock, Wait::Bulk));
-        open.send(()).expect("somebody waits");
+        open.send(()).expect("the request waits");
         assert!(matches!(work.as_mut().poll(&mut context), Poll::Ready(Ok(()))));
         assert_eq!((first.wait(), second.wait()), (Wait::Nothing, Wait::Bulk));
         drop(other);

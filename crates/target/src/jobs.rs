@@ -76,7 +76,7 @@ pub(crate) struct Jobs {
     lines: &'static [CounterLine],
     jobs: RwLock<HashMap<JobName, Arc<Job>>>,
     made: AtomicU64,
-    /// Seconds; 0 forgets nobody.
+    /// Seconds; with 0 no job is forgotten.
     interval: AtomicU64,
     /// Nanoseconds of the clock at which old jobs were last looked for.
     cleaned: AtomicU64,
@@ -207,7 +207,7 @@ mod tests {
     fn a_job_has_all_lines_of_the_role_and_sizes_of_its_bytes() {
         let jobs = Jobs::new(&LINES);
         count(&jobs, "", 1, 0, 5);
-        assert!(jobs.view().is_empty(), "whoever has no job counts for none");
+        assert!(jobs.view().is_empty(), "a request without a job counts for none");
         count(&jobs, "dd.0", 1, 1, 131_072);
         count(&jobs, "dd.0", 3, 1, 4096);
         let shown = jobs.view().remove(0);
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn idle_jobs_are_forgotten_and_others_when_asked() {
+    fn jobs_are_forgotten_when_idle_or_when_asked() {
         let jobs = Jobs::new(&LINES);
         count(&jobs, "old", 0, 0, 1);
         count(&jobs, "b", 500, 0, 1);
@@ -233,7 +233,7 @@ mod tests {
         assert_eq!(jobs.remove(b"a"), Ok(()));
         jobs.set_interval(Duration::ZERO, at(1000).0);
         count(&jobs, "c", 9_000, 0, 1);
-        assert_eq!(names(&jobs), ["b", "c"], "with no interval nobody is forgotten");
+        assert_eq!(names(&jobs), ["b", "c"], "with no interval no job is forgotten");
         jobs.set_interval(Duration::from_secs(60), at(9_001).0);
         assert_eq!(names(&jobs), ["c"]);
         jobs.clear();

@@ -33,7 +33,7 @@ const SCAN_LIMIT: usize = 256;
 
 /// What is stored of a request's answer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Memo {
+pub enum ReplyRecording {
     /// Nothing: executing the request twice does no harm (writes, setattr with absolute values).
     Idempotent,
     /// Success, and nothing more to say.
@@ -93,7 +93,7 @@ pub(crate) type Slot = (u16, bool);
 
 /// What a store holds of the target's past.
 #[derive(Debug, Default)]
-pub(crate) struct Past {
+pub(crate) struct LastRcvd {
     /// `None`: the target has never been started.
     pub(crate) server: Option<ServerRecord>,
     /// The last durable transaction.
@@ -104,7 +104,7 @@ pub(crate) struct Past {
     pub(crate) clients: Vec<(ClientRecord, Vec<(Slot, ReplyRecord)>)>,
 }
 
-impl Past {
+impl LastRcvd {
     /// Reads all records.
     ///
     /// # Errors
@@ -161,7 +161,7 @@ impl Past {
         let epoch =
             epoch.ok_or_else(|| StoreError::Corrupt("no transaction numbers".to_owned()))?;
         for (record, _) in self.clients.drain(..) {
-            // What it was answered is nobody's then: [`remove_strays`].
+            // Its reply records then belong to no client: [`remove_strays`].
             let none = std::iter::empty();
             let mut forgotten = remove_client(store, &record.uuid, record.client, none)?;
             transaction.changes.append(&mut forgotten.changes);
@@ -198,8 +198,8 @@ pub(crate) fn put_reply(
     transaction.put(REPLIES, slot_key(client, slot), encode(record));
 }
 
-/// Forgets reply records that belong to no known client: left by a request that was executed
-/// while its client was thrown out.
+/// Forgets reply records that belong to no known client: left by a request that was executed while
+/// its client was evicted.
 pub(crate) fn remove_strays(
     store: &dyn Store,
     known: &[u32],

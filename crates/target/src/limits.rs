@@ -6,23 +6,23 @@ use std::time::Duration;
 /// that mounts one file system a thousand times is the most that containers make of it.
 pub const EXPORTS_PER_NID: usize = 1024;
 
-/// Locks of one client, of all its exports, granted and waiting: some 190 MiB at 753 bytes each with their resources.
-/// Lustre has no limit for a client, one of 30 % of the memory for all (`lock_limit_mb`). Before a client meets
-/// this one, those of its locks that it had first are called back, so that one which only caches
-/// much goes on.
+/// Locks of one client, of all its exports, granted and waiting: some 190 MiB at 753 bytes each with their
+/// resources. Lustre has no limit for a client, one of 30 % of the memory for all (`lock_limit_mb`). Before a
+/// client meets this one, those of its locks that it had first are revoked, so that one which only caches much goes
+/// on.
 pub const LOCKS_PER_CLIENT: usize = 256 << 10;
 
 /// After a restart a client may bring along so many times the limit: what was under way when the limit was reached came
 /// on top, and so did what it held when it moved to the node. A target does not know what its clients had.
 pub const REPLAYED_TIMES: usize = 2;
 
-/// A client with this share of its locks is called back some, in eighths.
+/// From this share of its locks on, in eighths, some of a client's locks are revoked.
 pub const LOCKS_RECLAIMED_FROM: usize = 7;
 
 /// So many at a time, and not again before [`LOCKS_RECLAIM_PAUSE`].
 pub const LOCKS_RECLAIMED: usize = 2048;
 
-/// Time for a client to give back what it was called back from.
+/// Time for a client to cancel what was revoked.
 pub const LOCKS_RECLAIM_PAUSE: Duration = Duration::from_secs(1);
 
 /// The locks of a client that nears its limit are counted once in so many of its requests for one: that takes 64 short
@@ -38,10 +38,10 @@ pub const EXPORTS_COUNTED: usize = 16;
 pub const OPENS_PER_CLIENT: usize = 128 << 10;
 
 /// Callbacks that one client has not answered, shared among its exports: as many as Lustre sends at once
-/// (`ns_max_parallel_ast`), of all clients there. The others wait.
+/// (`ns_max_parallel_ast`), of all clients there. The rest waits.
 pub const CALLBACKS_PER_CLIENT: usize = 1024;
 
-/// So many each export may have, however many its client has: a mount that answers is told of its locks beside those
+/// So many each export may have, however many its client has: a mount that answers gets its callbacks beside those
 /// that do not.
 pub const CALLBACKS_OF_EXPORT_MIN: usize = 8;
 

@@ -2,7 +2,7 @@
 //!
 //! Its requests reach the role as those of a client do after they were decoded, and count in the role's
 //! counters as well. What only a client that may come back needs is left out: it is not in the table of
-//! exports, no record of its answers is kept, and nobody awaits it after a restart.
+//! exports, no record of its answers is kept, and it is not awaited after a restart.
 //!
 //! Cost of a request beyond the role's own: its [`Context`] and two looks at the clock.
 
@@ -70,7 +70,7 @@ impl LocalClient {
     /// Has the role execute a request; its data, if any, lies in the request and in the answer.
     ///
     /// # Errors
-    /// The request's, also where it is told in an answer with buffers.
+    /// The request's, also where an answer with buffers carries it.
     pub async fn ask(&self, request: impl Into<Request>) -> Result<Outcome, Errno> {
         let request = request.into();
         let context = self.context();

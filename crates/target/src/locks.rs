@@ -14,7 +14,7 @@ use crate::target::Target;
 
 /// The lock that an enqueue asks for.
 #[derive(Clone, Copy, Debug)]
-pub struct LockWish {
+pub struct EnqueueRequest {
     /// On what.
     pub resource: ResourceName,
     /// How strong.
@@ -30,8 +30,8 @@ pub struct LockWish {
 /// A granted lock of the server's own. Dropping it releases it; what was waiting for it is granted
 /// at once.
 ///
-/// Holding one across an await is what it is for. Whoever takes several takes them in the order of
-/// their resource names, or in another order that all operations of the role keep.
+/// Holding one across an await is what it is for. An operation that takes several takes them in the
+/// order of their resource names, or in another order that all operations of the role keep.
 pub struct LockGuard {
     target: Arc<Target>,
     resource: ResourceName,
@@ -42,10 +42,11 @@ pub struct LockGuard {
 }
 
 impl Target {
-    /// Takes a lock for the server itself: calls back who is in the way, waits until all have let
-    /// go. A client that does not is evicted after [`crate::Timeouts::lock_callback`], so this ends.
+    /// Takes a lock for the server itself: revokes the conflicting locks and waits until all are
+    /// cancelled. A client that does not cancel is evicted after [`crate::Timeouts::lock_callback`],
+    /// so this ends.
     ///
-    /// No RPC and no wait if nobody is in the way.
+    /// No RPC and no wait if no lock conflicts.
     ///
     /// # Errors
     /// [`Errno::EAGAIN`] only for policies that refuse (a group lock); [`Errno::ESHUTDOWN`] if the
@@ -85,7 +86,7 @@ impl Target {
         self.lock(resource, Policy::extent(extent), mode).await
     }
 
-    /// Takes a lock if nobody is in the way; disturbs nobody otherwise.
+    /// Takes a lock if none conflicts; revokes nothing.
     #[must_use]
     pub fn try_lock(
         self: &Arc<Self>,
@@ -111,8 +112,8 @@ impl Target {
         }
     }
 
-    /// As [`Target::lock`], with flags: `AST_DISCARD_DATA` tells holders to throw their dirty data
-    /// away, because the object is going.
+    /// As [`Target::lock`], with flags: `AST_DISCARD_DATA` asks holders to discard their dirty
+    /// data, because the object is about to be destroyed.
     ///
     /// # Errors
     /// As [`Target::lock`].
@@ -203,7 +204,7 @@ impl LockGuard {
         self.policy
     }
 
-    /// Weakens the lock, so that others may share it.
+    /// Weakens the lock, so that compatible ones can be granted.
     ///
     /// # Errors
     /// [`Errno::EINVAL`] if `mode` is stronger than what is held.
@@ -217,13 +218,17 @@ impl LockGuard {
         Ok(())
     }
 
-    /// Makes the lock the client's, who asked for it with `wish`. The answer goes into the reply
+    /// Makes the lock the client's, who asked for it with `enqueue`. The answer goes into the reply
     /// of the intent; the role adds the intent's disposition and error.
     ///
     /// # Errors
     /// [`Errno::ESTALE`] if the client has left meanwhile.
-    pub fn hand_over(mut self, context: &Context, wish: &LockWish) -> Result<LdlmReply, Errno> {
-        if let Some(held) = context.held_lock(wish) {
+    pub fn hand_over(
+        mut self,
+        context: &Context,
+        enqueue: &EnqueueRequest,
+    ) -> Result<LdlmReply, Errno> {
+        if let Some(held) = context.held_lock(enqueue) {
             return Ok(held);
         }
         let export = context.export.handle().0;
@@ -231,7 +236,7 @@ impl LockGuard {
         let namespace = self.target.namespace();
         let mut actions = Vec::new();
         let granted = namespace
-            .hand_over(now, self.handle, export, wish.client_handle, &mut actions)
+            .hand_over(now, self.handle, export, enqueue.client_handle, &mut actions)
             .map_err(|error| error.errno())?;
         self.held = false;
         self.target.carry_out(actions);
@@ -242,7 +247,7 @@ impl LockGuard {
             return Err(Errno::ENOTCONN);
         }
         let changed = sheen_ldlm::LockFlags::LOCK_CHANGED;
-        let differs = self.resource != wish.resource || granted.mode != wish.mode;
+        let differs = self.resource != enqueue.resource || granted.mode != enqueue.mode;
         let flags = granted.flags | changed.when(differs);
         let desc = LockDesc {
             resource: self.resource,
@@ -262,13 +267,14 @@ impl Context {
     /// For a request that is sent again: the lock that its first execution gave to the client. It
     /// must get this one and no other, because the first answer may still arrive.
     #[must_use]
-    pub fn held_lock(&self, wish: &LockWish) -> Option<LdlmReply> {
+    pub fn held_lock(&self, enqueue: &EnqueueRequest) -> Option<LdlmReply> {
         if !self.is_resent() {
             return None;
         }
-        let lock = self.target.namespace().find(self.export.handle().0, wish.client_handle)?;
+        let lock = self.target.namespace().find(self.export.handle().0, enqueue.client_handle)?;
         let blocked = sheen_ldlm::LockFlags::AST_SENT.when(lock.blocked);
-        let differs = lock.desc.resource != wish.resource || lock.desc.granted != Some(wish.mode);
+        let differs =
+            lock.desc.resource != enqueue.resource || lock.desc.granted != Some(enqueue.mode);
         let flags = blocked | sheen_ldlm::LockFlags::LOCK_CHANGED.when(differs);
         Some(lock_reply(lock.handle, &lock.desc, flags))
     }
@@ -285,7 +291,7 @@ fn local(
     Enqueue { resource, policy, mode, flags, owner: Owner::Local, remote_handle, spares: None }
 }
 
-/// A lock as the reply to an enqueue tells it.
+/// A lock as the reply to an enqueue describes it.
 pub(crate) fn lock_reply(
     handle: LockHandle,
     desc: &LockDesc,

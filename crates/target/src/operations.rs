@@ -12,7 +12,7 @@ use sheen_wire::messages::{Reply, Request};
 use crate::context::Context;
 use crate::export::Export;
 use crate::last_rcvd::ReplyRecord;
-use crate::locks::LockWish;
+use crate::locks::EnqueueRequest;
 use crate::target::Target;
 
 /// An answer. The target adds to it what every reply carries: transno, last committed, lock
@@ -96,7 +96,7 @@ pub trait Operations: Send + Sync + 'static {
     /// Answers a request that was executed before: its reply got lost, or the target has crashed
     /// since and it comes as a replay ([`Context::replay`]), so that what lived in memory, as an
     /// open handle, must be made anew. `record` is what [`Target::transact`] stored of it. If the
-    /// request carries a lock wish, the client may have that lock: [`Context::held_lock`]. The
+    /// request asks for a lock, the client may have that lock: [`Context::held_lock`]. The
     /// default answers with the recorded result and no buffers, which is right for operations whose
     /// reply says no more.
     fn reconstruct<'a>(
@@ -118,9 +118,9 @@ pub trait Operations: Send + Sync + 'static {
         &'a self,
         context: &'a Context,
         request: Request,
-        wish: LockWish,
+        enqueue: EnqueueRequest,
     ) -> BoxFuture<'a, Result<Outcome, Errno>> {
-        let _ = (context, request, wish);
+        let _ = (context, request, enqueue);
         Box::pin(async { Err(Errno::EOPNOTSUPP) })
     }
 

@@ -1,14 +1,14 @@
 //! The recovery window: after a restart, known clients come back, replay what was not durable in
 //! the order it first happened, then replay their locks.
 //!
-//! This file only decides; it calls nobody. A replayed request waits for its turn on a oneshot
-//! channel; who executes it tells when it is done. Stages as in Lustre: wait until all known
-//! clients are connected (or given up), replay requests by transaction number, replay locks, let
-//! everyone go on.
+//! This file only decides; it performs nothing. A replayed request waits for its turn on a oneshot
+//! channel; the task that executes it reports when it is done. Stages as in Lustre: wait until all
+//! known clients are connected (or given up), replay requests by transaction number, replay locks,
+//! let all clients go on.
 //!
-//! Where a client was lost with what it had to replay, others may have seen that, and keep it under
-//! locks that they have told again. So there recovery settles: until those locks are called back, nobody
-//! changes anything, or gets a lock, that would show how it is now.
+//! Where a client was lost with what it had to replay, other clients may have seen its changes, and keep
+//! them under locks that they have replayed. So there recovery settles: until those locks are revoked,
+//! no request changes anything, or gets a lock, that would show how it is now.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -25,7 +25,7 @@ use crate::export::ExportState;
 /// Where recovery is (`status` of Lustre's `recovery_status`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum RecoveryStatus {
-    /// There was nobody to wait for.
+    /// There was no client to wait for.
     #[default]
     Inactive,
     /// No known client has connected yet.
@@ -63,7 +63,7 @@ pub struct RecoveryView {
     pub replayed: u64,
     /// The transaction whose turn it is.
     pub next: Transno,
-    /// Connects of clients that were told that more is durable than there is.
+    /// Connects of clients to which more was reported as durable than there is.
     pub went_back: u64,
 }
 
@@ -72,14 +72,14 @@ pub(crate) enum Admission {
     /// It is executed now.
     Now,
     /// It is executed when this completes with `true`; it is dropped otherwise.
-    Wait(oneshot::Receiver<Turn>),
+    Wait(oneshot::Receiver<RecoveryTurn>),
     /// Another request claims the same transaction.
     Duplicate,
 }
 
 /// A request's turn has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Turn {
+pub(crate) enum RecoveryTurn {
     /// In the order of replay: the next waits until [`Recovery::replayed`].
     InOrder,
     /// Without an order.
@@ -89,7 +89,7 @@ pub(crate) enum Turn {
 /// What changed, for the target to act upon.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[must_use]
-pub(crate) struct Ended(pub(crate) bool);
+pub(crate) struct RecoveryEnded(pub(crate) bool);
 
 pub(crate) struct Recovery {
     /// Whether there is anything to wait for: looked at by every request.
@@ -117,19 +117,19 @@ struct Window {
     next: Transno,
     /// Whether a replayed request is being executed.
     busy: bool,
-    queue: BTreeMap<Transno, (u64, oneshot::Sender<Turn>)>,
+    queue: BTreeMap<Transno, (u64, oneshot::Sender<RecoveryTurn>)>,
     /// Which of them is each client's: it has one at a time.
     queued: HashMap<u64, Transno>,
     /// Lock replays, until all requests are replayed.
-    locks: Vec<(u64, oneshot::Sender<Turn>)>,
+    locks: Vec<(u64, oneshot::Sender<RecoveryTurn>)>,
     /// How many replays of each client wait or are executed (Lustre's `exp_replay_count`).
     under_way: BTreeMap<u64, usize>,
     /// The clients' last pings, until all is over.
-    done: Vec<oneshot::Sender<Turn>>,
+    done: Vec<oneshot::Sender<RecoveryTurn>>,
     /// A client was lost before it had replayed its requests.
     is_lossy: bool,
     /// Requests that wait until recovery has settled.
-    unsettled: Vec<oneshot::Sender<Turn>>,
+    unsettled: Vec<oneshot::Sender<RecoveryTurn>>,
     replayed: u64,
     started: Option<(Instant, Timestamp)>,
     deadline: Option<Instant>,
@@ -163,12 +163,12 @@ impl Recovery {
         self.running.load(Ordering::Acquire)
     }
 
-    /// A client was told that more is durable than there is.
+    /// More was reported to a client as durable than there is.
     pub(crate) fn went_back(&self) {
         self.went_back.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Somebody wants to connect: the clock starts. Returns the deadline if it did so just now.
+    /// A client wants to connect: the clock starts. Returns the deadline if it did so just now.
     pub(crate) fn start_clock(&self, now: Instant, wall: Timestamp) -> Option<Instant> {
         let mut window = self.window.lock();
         if !window.is_running() || window.started.is_some() {
@@ -181,7 +181,7 @@ impl Recovery {
     }
 
     /// A known client is back. `first` is the first transaction it will replay, if it said so.
-    pub(crate) fn connected(&self, first: Option<Transno>) -> Ended {
+    pub(crate) fn connected(&self, first: Option<Transno>) -> RecoveryEnded {
         let mut window = self.window.lock();
         window.connected += 1;
         window.replaying += 1;
@@ -194,7 +194,7 @@ impl Recovery {
 
     /// A client moves from `from` to `to` because it said so. A replay of it that waits for its turn still was not to
     /// come: it would take the turn of another one's, which the count of those that replay keeps.
-    pub(crate) fn moved(&self, client: u64, from: ExportState, to: ExportState) -> Ended {
+    pub(crate) fn moved(&self, client: u64, from: ExportState, to: ExportState) -> RecoveryEnded {
         let mut window = self.window.lock();
         if from == ExportState::Replaying {
             less(&mut window.replaying);
@@ -207,10 +207,10 @@ impl Recovery {
     }
 
     /// A client that was in `state` is gone.
-    pub(crate) fn lost(&self, client: u64, state: ExportState) -> Ended {
+    pub(crate) fn lost(&self, client: u64, state: ExportState) -> RecoveryEnded {
         let mut window = self.window.lock();
         if !window.is_running() {
-            return Ended(false);
+            return RecoveryEnded(false);
         }
         match state {
             ExportState::Awaited => {}
@@ -224,7 +224,7 @@ impl Recovery {
                 less(&mut window.replaying_locks);
             }
             ExportState::Recovered => less(&mut window.connected),
-            ExportState::Full | ExportState::Gone => return Ended(false),
+            ExportState::Full | ExportState::Gone => return RecoveryEnded(false),
         }
         window.lost += 1;
         window.is_lossy |= matches!(state, ExportState::Awaited | ExportState::Replaying);
@@ -233,10 +233,10 @@ impl Recovery {
         window.pump()
     }
 
-    /// A client replays the request that was `transno`. Unless it is a duplicate, the replay is under
-    /// way until [`Recovery::replayed`]. Clients replay one request at a time, so what is still queued of
-    /// this one is dropped: with more in the queue it would count for several clients, and others would lose
-    /// their turn.
+    /// A client replays the request that was `transno`. Unless it is a duplicate, the replay is under way
+    /// until [`Recovery::replayed`]. Clients replay one request at a time, so what is still queued of this
+    /// one is dropped: with more in the queue it would count for several clients, and other clients would
+    /// lose their turn.
     pub(crate) fn admit_replay(&self, client: u64, transno: Transno) -> Admission {
         let mut window = self.window.lock();
         if window.queue.get(&transno).is_some_and(|(owner, _)| *owner != client) {
@@ -251,7 +251,7 @@ impl Recovery {
         window.queue.insert(transno, (client, sender));
         window.queued.insert(client, transno);
         // No stage can end by a request that waits.
-        let Ended(_) = window.pump();
+        let RecoveryEnded(_) = window.pump();
         Admission::Wait(receiver)
     }
 
@@ -267,7 +267,7 @@ impl Recovery {
         Admission::Wait(receiver)
     }
 
-    /// A client has replayed everything and waits for the others.
+    /// A client has replayed everything and waits for the other clients.
     pub(crate) fn admit_done(&self) -> Admission {
         let mut window = self.window.lock();
         if !window.is_running() {
@@ -284,12 +284,12 @@ impl Recovery {
         &self,
         now: Instant,
         client: u64,
-        turn: Option<Turn>,
+        turn: Option<RecoveryTurn>,
         transno: Option<Transno>,
-    ) -> Ended {
+    ) -> RecoveryEnded {
         let mut window = self.window.lock();
         window.end(client);
-        if let (Some(Turn::InOrder), Some(transno)) = (turn, transno) {
+        if let (Some(RecoveryTurn::InOrder), Some(transno)) = (turn, transno) {
             window.busy = false;
             window.replayed += 1;
             window.next = window.next.max(after(transno));
@@ -306,8 +306,8 @@ impl Recovery {
         window.deadline.filter(|_| window.is_running())
     }
 
-    /// The deadline has passed. Says which clients are given up: those that hold up the stage that
-    /// recovery is in. Whoever remains has some time more.
+    /// The deadline has passed. Returns which clients are given up: those that hold up the stage
+    /// that recovery is in. The clients that remain have some time more.
     pub(crate) fn expire(&self, now: Instant) -> Option<Expired> {
         let mut window = self.window.lock();
         let deadline = window.deadline.filter(|deadline| *deadline <= now)?;
@@ -319,7 +319,7 @@ impl Recovery {
         let timeouts = self.timeouts();
         let hard = started + timeouts.recovery_hard;
         let expired = if hard <= now {
-            Expired::Everyone
+            Expired::Unfinished
         } else if !window.is_complete() {
             Expired::Absent
         } else if !window.replays_locks() {
@@ -333,7 +333,7 @@ impl Recovery {
         Some(expired)
     }
 
-    /// Nobody is waited for any more; whether there was anything to wait for.
+    /// No client is waited for any more; returns whether there was anything to wait for.
     pub(crate) fn abort(&self, now: Instant) -> bool {
         let mut window = self.window.lock();
         window.expired = true;
@@ -342,7 +342,7 @@ impl Recovery {
     }
 
     /// After [`Recovery::expire`] and the evictions it led to.
-    pub(crate) fn go_on(&self) -> Ended {
+    pub(crate) fn go_on(&self) -> RecoveryEnded {
         self.window.lock().pump()
     }
 
@@ -374,7 +374,7 @@ impl Recovery {
         drop(window);
         for sender in waiting {
             // A client that has gone meanwhile is not waiting.
-            let _ = sender.send(Turn::Free);
+            let _ = sender.send(RecoveryTurn::Free);
         }
     }
 
@@ -389,7 +389,7 @@ impl Recovery {
         drop(window);
         for sender in waiting {
             // A client that has gone meanwhile is not waiting.
-            let _ = sender.send(Turn::Free);
+            let _ = sender.send(RecoveryTurn::Free);
         }
     }
 
@@ -418,13 +418,13 @@ impl Recovery {
     }
 }
 
-/// Who is given up, besides whoever has not come back. A client that waits for others is not: it has
-/// done its part of the stage, or a replay of its own waits for its turn.
+/// Which clients are given up, besides those that have not come back. A client that waits for other
+/// clients is not: it has done its part of the stage, or a replay of its own waits for its turn.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Expired {
     /// All that have not finished.
-    Everyone,
-    /// Nobody else: those that are here could not go on.
+    Unfinished,
+    /// No other client: those that are here could not go on.
     Absent,
     /// Those that have not replayed their requests, save these clients.
     Requests(Vec<u64>),
@@ -437,7 +437,7 @@ impl Expired {
     pub(crate) fn gives_up(&self, client: u64, state: ExportState) -> bool {
         match (state, self) {
             (ExportState::Recovered | ExportState::Full | ExportState::Gone, _) => false,
-            (ExportState::Awaited, _) | (_, Self::Everyone) => true,
+            (ExportState::Awaited, _) | (_, Self::Unfinished) => true,
             (_, Self::Absent) | (ExportState::ReplayingLocks, Self::Requests(_)) => false,
             (_, Self::Requests(busy) | Self::Locks(busy)) => !busy.contains(&client),
         }
@@ -479,7 +479,7 @@ impl Window {
         }
     }
 
-    /// Whether everybody who will come is there.
+    /// Whether all clients that will come are there.
     fn is_complete(&self) -> bool {
         self.expired || self.connected + self.lost >= self.known
     }
@@ -488,7 +488,8 @@ impl Window {
         self.is_complete() && self.replaying == 0 && self.queue.is_empty() && !self.busy
     }
 
-    /// Progress: whoever still replays gets at least the base timeout more, within the hard limit.
+    /// Progress: a client that still replays gets at least the base timeout more, within the hard
+    /// limit.
     fn prolong(&mut self, now: Instant, timeouts: &Timeouts) {
         if let (Some(deadline), Some((started, _))) = (self.deadline, self.started) {
             let hard = started + timeouts.recovery_hard;
@@ -496,35 +497,35 @@ impl Window {
         }
     }
 
-    /// Lets go whoever's turn has come.
-    fn pump(&mut self) -> Ended {
+    /// Wakes the requests whose turn has come.
+    fn pump(&mut self) -> RecoveryEnded {
         if !self.is_running() || !self.is_complete() || self.busy {
-            return Ended(false);
+            return RecoveryEnded(false);
         }
         while let Some((first, _)) = self.queue.first_key_value() {
             // A gap is a transaction whose client did not come, or whose reply was never lost: if
-            // each client that still replays waits with one request, nobody can fill it.
+            // each client that still replays waits with one request, no replay can fill it.
             let gap_is_final = self.queue.len() >= self.replaying;
             if *first != self.next && !gap_is_final {
-                return Ended(false);
+                return RecoveryEnded(false);
             }
             let (transno, (client, sender)) = self.queue.pop_first().expect("just looked at");
             self.queued.remove(&client);
             self.next = transno;
-            if sender.send(Turn::InOrder).is_ok() {
+            if sender.send(RecoveryTurn::InOrder).is_ok() {
                 self.busy = true;
-                return Ended(false);
+                return RecoveryEnded(false);
             }
         }
         if self.replaying > 0 {
-            return Ended(false);
+            return RecoveryEnded(false);
         }
         for (_, sender) in self.locks.drain(..) {
             // A client that has gone meanwhile is not waiting.
-            let _ = sender.send(Turn::Free);
+            let _ = sender.send(RecoveryTurn::Free);
         }
         let ended = self.replaying_locks == 0 && !self.ending;
         self.ending |= ended;
-        Ended(ended)
+        RecoveryEnded(ended)
     }
 }

@@ -9,8 +9,8 @@
 //!
 //! A client that sends anything else as a replay, or names a transaction where none is to be named, has not
 //! understood what it has lost, or lies: its export fails, as in Lustre (`class_fail_export`), and it finds
-//! out with `ENODEV`. The same goes for a lock that is told again at another time than that of its replay,
-//! and for a client that replays more locks or opens than it can have had.
+//! out with `ENODEV`. The same goes for a lock that is replayed outside of its stage of recovery, and for a
+//! client that replays more locks or opens than it can have had.
 //!
 //! Costs a look at two fields for a request that is none.
 
@@ -36,7 +36,7 @@ pub(crate) enum Replay {
 /// Why a request is not the replay that it claims to be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FalseReplay {
-    /// Nobody recovers.
+    /// The target does not recover.
     NoRecovery,
     /// It is no replay, or one of everything at once.
     Contradicts,
@@ -44,9 +44,9 @@ pub(crate) enum FalseReplay {
     NotReplaying(ExportState),
     /// No client was ever given this number.
     NeverGiven(Transno),
-    /// Nobody can have had so many.
+    /// No client can have had so many.
     TooMany(Limit),
-    /// The lock is not there, and this is not the time to tell it again.
+    /// The lock is not there, and locks are not replayed now.
     Lock,
 }
 
@@ -68,7 +68,7 @@ impl fmt::Display for FalseReplay {
             Self::TooMany(limit) => {
                 write!(out, "a replay of more {limit:?} than the client can have had")
             }
-            Self::Lock => out.write_str("a lock told again outside of recovery"),
+            Self::Lock => out.write_str("a lock replayed outside of recovery"),
         }
     }
 }

@@ -14,7 +14,7 @@ use sheen_wire::messages::{Kind, Request, TABLE};
 /// Portals are numbered below this.
 const PORTALS: usize = 64;
 
-/// Lock requests, which Lustre tells apart by more than the opcode; they come first there.
+/// Lock requests, which Lustre distinguishes by more than the opcode; they come first there.
 const LOCKS: [&str; 5] = [
     "ldlm_glimpse_enqueue",
     "ldlm_plain_enqueue",
@@ -129,9 +129,10 @@ mod tests {
         services.count(Portal::MDS_REQUEST, place(Kind::LdlmIntentOpen), 30);
         services.count(Portal::MDS_REQUEST, place(Kind::ObdPing), 1);
         services.count(Portal(4_000_000), 0, 1);
-        let told = services.samples(Portal::MDS_REQUEST);
-        let told: Vec<_> = told.iter().map(|one| (one.line.name, one.count, one.sum)).collect();
-        assert_eq!(told, [("ldlm_ibits_enqueue", 2, 40), ("obd_ping", 1, 1)]);
+        let samples = services.samples(Portal::MDS_REQUEST);
+        let samples: Vec<_> =
+            samples.iter().map(|one| (one.line.name, one.count, one.sum)).collect();
+        assert_eq!(samples, [("ldlm_ibits_enqueue", 2, 40), ("obd_ping", 1, 1)]);
         assert!(services.samples(Portal::OST_IO).is_empty());
         assert!(services.samples(Portal(4_000_000)).is_empty());
     }

@@ -39,7 +39,7 @@ pub struct TargetStats {
     pub callbacks: u64,
 }
 
-struct Cell {
+struct OperationCounters {
     count: AtomicU64,
     errors: AtomicU64,
     time: AtomicU64,
@@ -50,7 +50,7 @@ struct Cell {
 
 /// The counters themselves: six relaxed additions per request, no lock.
 pub(crate) struct Stats {
-    cells: Vec<Cell>,
+    cells: Vec<OperationCounters>,
     pub(crate) reconstructed: AtomicU64,
     pub(crate) dropped: AtomicU64,
     pub(crate) evictions: AtomicU64,
@@ -59,7 +59,7 @@ pub(crate) struct Stats {
 
 impl Stats {
     pub(crate) fn new() -> Self {
-        let cell = || Cell {
+        let cell = || OperationCounters {
             count: AtomicU64::new(0),
             errors: AtomicU64::new(0),
             time: AtomicU64::new(0),

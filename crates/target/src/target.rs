@@ -13,7 +13,7 @@ use tokio::sync::Notify;
 
 use crate::budget::Budget;
 use crate::callbacks::{ReverseChannels, Waiters};
-use crate::commit::{History, Number};
+use crate::commit::{History, TransnoSource};
 use crate::config::{ConnectOffer, TargetConfig};
 use crate::context::Context;
 use crate::epoch::Epoch;
@@ -22,11 +22,12 @@ use crate::fault::Faults;
 use crate::in_work::{Wait, while_waiting};
 use crate::jobs::Jobs;
 use crate::last_rcvd::{
-    Memo, Past, ReplyRecord, put_epoch, put_reply, put_server, put_transno, remove_strays,
+    LastRcvd, ReplyRecord, ReplyRecording, put_epoch, put_reply, put_server, put_transno,
+    remove_strays,
 };
 use crate::operations::{Leaving, Operations};
+use crate::rate_limit::RateLimitedWarning;
 use crate::recovery::Recovery;
-use crate::seldom::Seldom;
 use crate::servers::ServerNodes;
 use crate::services::Services;
 use crate::stats::Stats;
@@ -87,12 +88,12 @@ pub struct Target {
     /// Where servers of the file system are.
     pub(crate) server_nodes: Mutex<Option<Arc<dyn ServerNodes>>>,
     /// Lines about what was refused.
-    pub(crate) refusals: Seldom,
+    pub(crate) refusals: RateLimitedWarning,
 }
 
 /// Adds the record of one start more. How many there were, and the epoch of this one.
 fn begin_incarnation(
-    past: &mut Past,
+    past: &mut LastRcvd,
     store: &dyn Store,
     config: &TargetConfig,
     transaction: &mut Transaction,
@@ -126,7 +127,7 @@ impl Target {
         operations: Arc<dyn Operations>,
         reverse: Arc<dyn ReverseChannels>,
     ) -> Result<Arc<Self>, TargetError> {
-        let mut past = Past::load(&*store)?;
+        let mut past = LastRcvd::load(&*store)?;
         let mut transaction = Transaction::new();
         let (instance, epoch) = begin_incarnation(&mut past, &*store, &config, &mut transaction)?;
         let clients: Vec<u32> = past.clients.iter().map(|(record, _)| record.client).collect();
@@ -173,7 +174,7 @@ impl Target {
             silence_ms_max: AtomicU64::new(silence.as_millis() as u64),
             alarm: Arc::new(Notify::new()),
             server_nodes: Mutex::new(None),
-            refusals: Seldom::default(),
+            refusals: RateLimitedWarning::default(),
         });
         for (record, replies) in known {
             target.await_client(&record, replies);
@@ -188,8 +189,8 @@ impl Target {
         Ok(target)
     }
 
-    /// Stops: clients are let go and awaited when the target starts again. Everything applied is
-    /// durable afterwards.
+    /// Stops: clients stay recorded and are awaited when the target starts again. Everything
+    /// applied is durable afterwards.
     ///
     /// # Errors
     /// [`Errno::EIO`] if the store failed.
@@ -215,12 +216,12 @@ impl Target {
         self.offer.lock().clone()
     }
 
-    /// Changes that, for whoever connects from now on, anew or again.
+    /// Changes that, for clients that connect from now on, anew or again.
     pub fn change_offer(&self, change: impl FnOnce(&mut ConnectOffer)) {
         change(&mut self.offer.lock());
     }
 
-    /// What it was told when it started.
+    /// What it was started with.
     #[must_use]
     pub fn config(&self) -> &TargetConfig {
         &self.config
@@ -268,9 +269,9 @@ impl Target {
         &self,
         context: &Context,
         transaction: Transaction,
-        memo: Memo,
+        recording: ReplyRecording,
     ) -> Result<Transno, StoreError> {
-        self.transact_with(context, memo, |_| transaction)
+        self.transact_with(context, recording, |_| transaction)
     }
 
     /// As [`Target::transact`], for changes that name their own transaction number (versions of
@@ -281,7 +282,7 @@ impl Target {
     pub fn transact_with(
         &self,
         context: &Context,
-        memo: Memo,
+        recording: ReplyRecording,
         build: impl FnOnce(Transno) -> Transaction,
     ) -> Result<Transno, StoreError> {
         let replayed = context.replay();
@@ -292,11 +293,11 @@ impl Target {
         let slot = context.slot();
         let is_recorded = !context.export.is_local();
         let record = |transno| {
-            match memo {
+            match recording {
                 _ if !is_recorded => None,
-                Memo::Idempotent => None,
-                Memo::Done => Some((0, 0)),
-                Memo::Keep { result, data } => Some((result, data)),
+                ReplyRecording::Idempotent => None,
+                ReplyRecording::Done => Some((0, 0)),
+                ReplyRecording::Keep { result, data } => Some((result, data)),
             }
             .map(|(result, data)| ReplyRecord {
                 transno,
@@ -307,8 +308,8 @@ impl Target {
                 padding: 0,
             })
         };
-        let number = replayed.map_or_else(|| self.number(), Number::Replayed);
-        let transno = self.history.apply(&*self.store, number, |transno| {
+        let source = replayed.map_or_else(|| self.transno_source(), TransnoSource::Replayed);
+        let transno = self.history.apply(&*self.store, source, |transno| {
             let mut transaction = build(transno);
             put_transno(&mut transaction, transno.max(self.history.last()));
             if let Some(record) = record(transno) {
@@ -325,12 +326,12 @@ impl Target {
         Ok(transno)
     }
 
-    /// Applies a change of the server's own: nobody will ask for its answer again.
+    /// Applies a change of the server's own: no client will ask for its answer again.
     ///
     /// # Errors
     /// Those of [`Store::apply`]; then nothing was changed.
     pub fn transact_locally(&self, mut transaction: Transaction) -> Result<Transno, StoreError> {
-        self.history.apply(&*self.store, self.number(), |transno| {
+        self.history.apply(&*self.store, self.transno_source(), |transno| {
             put_transno(&mut transaction, transno);
             transaction
         })
@@ -404,8 +405,8 @@ impl Target {
         self.exports.all()
     }
 
-    fn number(&self) -> Number {
-        if self.recovery.is_running() { Number::Same } else { Number::Next }
+    fn transno_source(&self) -> TransnoSource {
+        if self.recovery.is_running() { TransnoSource::Same } else { TransnoSource::Next }
     }
 
     pub(crate) fn was_durable_at_start(&self, transno: Transno) -> bool {

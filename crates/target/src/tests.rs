@@ -1,4 +1,4 @@
-//! The target with a role that counts, on a store that crashes when told to.
+//! The target with a role that counts, on a store that crashes when a test says so.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -24,8 +24,8 @@ use sheen_wire::ptlrpc::{MsgFlags, OpFlags};
 use crate::budget::Limit;
 use crate::testing::{TestAnswer, TestCall, TestClient, TestTarget, TestWorld};
 use crate::{
-    ConnectOffer, Context, ExportState, FaultAction, FaultSite, LockWish, Memo, Operations,
-    Outcome, RecoveryStatus, TargetConfig, Timeouts,
+    ConnectOffer, Context, EnqueueRequest, ExportState, FaultAction, FaultSite, Operations,
+    Outcome, RecoveryStatus, ReplyRecording, TargetConfig, Timeouts,
 };
 
 mod budgets;
@@ -60,10 +60,10 @@ impl Operations for Counting {
                 Request::MdsReintSetattr(_) => {
                     self.executed.fetch_add(1, Ordering::Relaxed);
                     let key = format!("{}/{}", context.export.uuid(), context.xid);
-                    let memo = Memo::Keep { result: 0, data: 7 };
+                    let recording = ReplyRecording::Keep { result: 0, data: 7 };
                     context
                         .target
-                        .transact_with(context, memo, |transno| {
+                        .transact_with(context, recording, |transno| {
                             let mut transaction = Transaction::new();
                             let value = Bytes::copy_from_slice(&transno.0.to_be_bytes());
                             transaction.insert(COUNTS, key.into(), value);
@@ -94,11 +94,11 @@ impl Operations for Counting {
         &'a self,
         context: &'a Context,
         _request: Request,
-        wish: LockWish,
+        enqueue: EnqueueRequest,
     ) -> BoxFuture<'a, Result<Outcome, Errno>> {
         Box::pin(async move {
             let lock = context.target.lock_inode(INODE, InodeBits::LOOKUP, LockMode::Pr).await?;
-            let dlm_rep = lock.hand_over(context, &wish)?;
+            let dlm_rep = lock.hand_over(context, &enqueue)?;
             Ok(Outcome::ok(LdlmIntentGetattrReply {
                 dlm_rep: Some(dlm_rep),
                 ..LdlmIntentGetattrReply::default()
@@ -175,7 +175,7 @@ pub(crate) fn inode_lock(mode: LockMode, client_handle: u64) -> LdlmEnqueue {
     }
 }
 
-/// A lock held before the restart, told again.
+/// A lock held before the restart, replayed.
 fn replayed_lock(mode: LockMode, client_handle: u64) -> TestCall {
     let mut replay = inode_lock(mode, client_handle);
     replay.dlm_req.flags = LockFlags::REPLAY | LockFlags::BLOCK_GRANTED;
@@ -191,7 +191,7 @@ pub(crate) fn lock_handle(answer: &TestAnswer) -> LockHandle {
 }
 
 #[test]
-fn connect_agrees_on_what_both_can_and_reconnect_is_told() {
+fn connect_agrees_on_what_both_can_and_reconnect_is_reported() {
     let world = TestWorld::new(1);
     world.clone().run(async move {
         let (node, _) = start(&world, &manual_store()).await;
@@ -301,7 +301,7 @@ fn an_evicted_client_keeps_its_locks_until_no_restart_can_bring_it_back() {
         let (name, policy) = (ResourceName::of_fid(INODE), Policy::bits(InodeBits::LOOKUP));
         assert!(node.target.try_lock(name, policy, LockMode::Pr).is_none());
         let (node, _) = start(&world, &Arc::new(survivor.crash())).await;
-        assert!(is_known(&node, "two"), "and may tell its lock again");
+        assert!(is_known(&node, "two"), "and may replay its lock");
     });
 }
 
@@ -360,7 +360,7 @@ fn a_duplicate_in_progress_is_executed_once_and_answered_on_the_newer_way() {
 }
 
 #[test]
-fn commits_are_told_and_waited_for() {
+fn commits_are_reported_and_waited_for() {
     let world = TestWorld::new(5);
     world.clone().run(async move {
         let store = manual_store();
@@ -386,7 +386,7 @@ fn commits_are_told_and_waited_for() {
 }
 
 #[test]
-fn who_waits_for_a_store_that_fails_is_told() {
+fn a_wait_for_a_store_that_fails_ends_with_an_error() {
     let world = TestWorld::new(5);
     world.clone().run(async move {
         let store = manual_store();
@@ -405,7 +405,7 @@ fn who_waits_for_a_store_that_fails_is_told() {
     });
 }
 
-/// Two clients, four transactions, only the first durable: the others are replayed in order though
+/// Two clients, four transactions, only the first durable: the rest is replayed in order though
 /// they come out of order.
 #[test]
 fn what_was_not_durable_is_replayed_in_order() {
@@ -466,7 +466,7 @@ fn what_was_not_durable_is_replayed_in_order() {
 }
 
 #[test]
-fn locks_are_told_again_when_all_changes_are_replayed() {
+fn locks_are_replayed_after_all_changes() {
     let world = TestWorld::new(14);
     world.clone().run(async move {
         let store = manual_store();
@@ -487,7 +487,7 @@ fn locks_are_told_again_when_all_changes_are_replayed() {
         };
         world.world().tasks.spawn("replay", Box::pin(task));
         world.sleep(Duration::from_secs(1)).await;
-        // The change of `two` may need a lock that `one`, in recovery, could not give back.
+        // The change of `two` may need a lock that `one`, in recovery, could not cancel.
         let name = ResourceName::of_fid(INODE);
         assert_eq!(node.target.namespace().dump(name).len(), 0);
         let replay = setattr(1).replayed(change.xid, change.head.transno);
@@ -691,10 +691,10 @@ async fn settling(world: &TestWorld) -> (TestTarget, TestClient, TestAnswer) {
 
 /// `one` has seen what `two` changed, and keeps it under its lock; `two` does not come back.
 #[test]
-fn what_clients_keep_is_called_back_when_changes_are_lost_and_nobody_changes_more_before() {
+fn when_changes_are_lost_what_clients_keep_is_revoked_before_anything_changes() {
     let world = TestWorld::new(17);
     world.clone().run(async move {
-        let (node, one, told) = settling(&world).await;
+        let (node, one, replayed) = settling(&world).await;
         let callbacks = one.callbacks();
         assert!(matches!(callbacks[..], [Request::LdlmBlCallback(_)]), "{callbacks:?}");
 
@@ -709,7 +709,7 @@ fn what_clients_keep_is_called_back_when_changes_are_lost_and_nobody_changes_mor
         assert_eq!(three.call(ObdPing::default()).await.head.status, 0);
         world.sleep(Duration::from_secs(5)).await;
         assert_eq!(changed.load(Ordering::Relaxed), 0, "the lock may hide what is lost");
-        assert_eq!(one.cancel(&[lock_handle(&told)]).await.head.status, 0);
+        assert_eq!(one.cancel(&[lock_handle(&replayed)]).await.head.status, 0);
         world.sleep(Duration::from_secs(1)).await;
         assert_eq!(changed.load(Ordering::Relaxed), 1);
         assert_eq!(node.target.view().recovery.evicted, 1);
@@ -721,9 +721,9 @@ fn what_clients_keep_is_called_back_when_changes_are_lost_and_nobody_changes_mor
 fn what_a_request_cancels_that_waits_for_recovery_to_settle_is_cancelled_at_once() {
     let world = TestWorld::new(17);
     world.clone().run(async move {
-        let (node, one, told) = settling(&world).await;
+        let (node, one, replayed) = settling(&world).await;
         assert!(matches!(one.callbacks()[..], [Request::LdlmBlCallback(_)]));
-        let handles = vec![lock_handle(&told)];
+        let handles = vec![lock_handle(&replayed)];
         let dlm_req = Some(LdlmRequest { count: 1, handles, ..LdlmRequest::default() });
         let request = MdsReintSetattr { dlm_req, ..MdsReintSetattr::default() };
         let before = node.target.now();
@@ -755,13 +755,13 @@ fn who_waited_for_the_end_of_recovery_was_not_silent() {
 }
 
 #[test]
-fn a_lock_in_the_way_is_called_back() {
+fn a_conflicting_lock_is_revoked() {
     let world = TestWorld::new(8);
     world.clone().run(async move {
         let (node, _) = start(&world, &manual_store()).await;
         let (one, two) = (node.connect("one").await, node.connect("two").await);
         let held = lock_handle(&one.call(inode_lock(LockMode::Pr, 0x11)).await);
-        // Another reader disturbs nobody.
+        // Another reader revokes nothing.
         let other = lock_handle(&two.call(inode_lock(LockMode::Pr, 0x22)).await);
         assert!(one.callbacks().is_empty());
         two.cancel(&[other]).await;
@@ -800,7 +800,7 @@ fn a_lock_in_the_way_is_called_back() {
 }
 
 #[test]
-fn a_waiting_client_is_told_when_its_lock_is_granted() {
+fn a_waiting_client_is_notified_when_its_lock_is_granted() {
     let world = TestWorld::new(9);
     world.clone().run(async move {
         let (node, _) = start(&world, &manual_store()).await;
@@ -855,7 +855,7 @@ fn a_client_that_keeps_its_lock_is_evicted() {
 }
 
 #[test]
-fn an_intent_hands_its_lock_over_and_a_restart_gets_it_told_again() {
+fn an_intent_hands_its_lock_over_and_it_is_replayed_after_a_restart() {
     let world = TestWorld::new(11);
     world.clone().run(async move {
         let store = manual_store();
@@ -895,7 +895,7 @@ fn an_intent_hands_its_lock_over_and_a_restart_gets_it_told_again() {
 }
 
 #[test]
-fn a_client_that_tells_a_lock_again_which_another_has_is_evicted() {
+fn a_client_that_replays_a_lock_which_another_has_is_evicted() {
     let world = TestWorld::new(12);
     world.clone().run(async move {
         let store = manual_store();
@@ -905,8 +905,8 @@ fn a_client_that_tells_a_lock_again_which_another_has_is_evicted() {
         let (one, two) = (one.follow(&node), two.follow(&node));
         one.connect().await.unwrap();
         two.connect().await.unwrap();
-        // Locks are taken in once nobody has requests to replay: with the word of the second client,
-        // whose own is then the first.
+        // Replayed locks are taken in once no client has requests to replay: with the message of the
+        // second client, whose own is then the first.
         let waiting = two.clone();
         let task = async move {
             // Its eviction was not durable when the server died.
@@ -917,7 +917,7 @@ fn a_client_that_tells_a_lock_again_which_another_has_is_evicted() {
         world.sleep(Duration::from_secs(1)).await;
         let answer = one.call_with(replayed_lock(LockMode::Ex, 0x11)).await.unwrap();
         assert_ne!(lock_handle(&answer), LockHandle(0));
-        assert_eq!(finish_recovery(&one).await.head.status, 0, "nobody waits for the other");
+        assert_eq!(finish_recovery(&one).await.head.status, 0, "no client waits for the other");
         assert_eq!(two.call(ObdPing::default()).await.errno(), Some(Errno::ENOTCONN));
         assert_eq!(node.target.namespace().dump(ResourceName::of_fid(INODE)).len(), 1);
     });
@@ -982,7 +982,7 @@ fn a_clean_stop_keeps_the_clients_and_loses_nothing() {
         let client = client.follow(&node);
         let head = client.connect().await.unwrap();
         assert_eq!(head.last_committed, done.head.transno);
-        // Replayed all the same, because the client was never told.
+        // Replayed all the same, because it was never reported to the client as durable.
         let replay = setattr(1).replayed(done.xid, done.head.transno);
         let again = client.call_with(replay).await.unwrap();
         assert_eq!(again.head.transno, done.head.transno);

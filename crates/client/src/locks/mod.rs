@@ -333,7 +333,7 @@ impl ClientNamespace {
         unused.retain(|lock| self.goes_before_replay(&lock.desc));
         let handles: Vec<LockHandle> = unused.iter().map(|lock| lock.handle).collect();
         let mut actions = Vec::new();
-        self.engine.drop_untold(&handles, &mut actions);
+        self.engine.drop_unreplayed(&handles, &mut actions);
         // Nothing is sent: it is dropped with the last of the tasks.
         let (done, dropped) = oneshot::channel::<()>();
         let done = Arc::new(done);

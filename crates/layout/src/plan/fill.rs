@@ -22,15 +22,16 @@ pub struct Defaults {
 /// How files are laid out that are made to be appended to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Appending {
-    /// Stripes, [`super::STRIPES_ALL`] among them; 0 for as many as others have (`append_stripe_count`).
+    /// Stripes, [`super::STRIPES_ALL`] among them; 0 for as many as other files have
+    /// (`append_stripe_count`).
     pub stripe_count: u16,
-    /// The pool, instead of that of others; empty for theirs (`append_pool`).
+    /// The pool, instead of that of other files; empty for theirs (`append_pool`).
     pub pool: PoolName,
 }
 
 impl Appending {
     /// As all other files.
-    const AS_OTHERS: Self = Self { stripe_count: 0, pool: PoolName([0; 16]) };
+    const DEFAULT: Self = Self { stripe_count: 0, pool: PoolName([0; 16]) };
 }
 
 /// Names that stand for no pool of that name: none at all; the directory's.
@@ -46,7 +47,7 @@ fn is_reserved(pool: &PoolName) -> bool {
 }
 
 impl Plan {
-    /// What a new file will look like that nobody said anything about: `parent` and `root` are the
+    /// What a new file will look like whose creator asks for no layout: `parent` and `root` are the
     /// defaults of its directory and of the file system.
     #[must_use]
     pub fn inherited(parent: Option<Plan>, root: Option<Plan>, ours: &Defaults) -> Plan {
@@ -66,7 +67,7 @@ impl Plan {
     /// plainly, with what `how` says and for the rest as the first component.
     #[must_use]
     pub fn for_appending(self, how: &Appending, ours: &Defaults) -> Plan {
-        if *how == Appending::AS_OTHERS {
+        if *how == Appending::DEFAULT {
             return self;
         }
         let first = match self {
@@ -127,8 +128,8 @@ impl Plan {
     pub(crate) fn settle(&mut self, ours: &Defaults) {
         match self {
             Self::Plain(striping) => {
-                let untold = striping.pool.is_empty() && striping.osts.is_empty();
-                striping.first = striping.first.or(ours.first.filter(|_| untold));
+                let is_free = striping.pool.is_empty() && striping.osts.is_empty();
+                striping.first = striping.first.or(ours.first.filter(|_| is_free));
                 striping.settle(END_OF_FILE, ours);
             }
             Self::Composite(parts) => {

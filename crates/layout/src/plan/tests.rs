@@ -1,7 +1,7 @@
 //! Parsing, limits and inheritance.
 
 use super::*;
-use crate::captured::{DOM_WISH, OVER_WISH, PFL_DEFAULT, bytes, told};
+use crate::captured::{DOM_WISH, OVER_WISH, PFL_DEFAULT, as_answered, bytes};
 use sheen_types::limits::STRIPE_COUNT_MAX;
 use sheen_wire::lov::CompFlags;
 
@@ -29,7 +29,7 @@ fn pool(name: &str) -> PoolName {
 fn captured_wishes_are_read_and_stored_as_they_were() {
     for wish in [DOM_WISH, PFL_DEFAULT, OVER_WISH] {
         let plan = Plan::parse(&bytes(wish)).unwrap();
-        assert_eq!(plan.encode(), told(wish));
+        assert_eq!(plan.encode(), as_answered(wish));
     }
     let plan = Plan::parse(&bytes(DOM_WISH)).unwrap();
     assert_eq!(plan, Plan::Composite(vec![on_mdt(MIB), part(MIB, END_OF_FILE, 4 << 20, 0)]));
@@ -126,7 +126,7 @@ fn what_is_not_made_here_is_refused_by_name() {
     assert_eq!(pattern(compressed), unmade);
     assert_eq!(pattern(LovPattern::RAID0 | LovPattern::RELEASED), unmade);
     assert_eq!(pattern(LovPattern::PARITY), Err(Errno::EINVAL));
-    // Whoever copies a file's layout says that its components have objects.
+    // A program that copies a file's layout claims that its components have objects.
     assert_eq!(refused(&|layout| layout.components[0].entry.flags = CompFlags::INIT), Ok(plan));
 }
 

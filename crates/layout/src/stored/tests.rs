@@ -3,7 +3,7 @@
 use super::*;
 use crate::captured::{
     C8_NEW, C8_WISH, DOM_GROWN, DOM_NEW, DOM_WISH, LIMIT_NEW, LIMIT_WISH, OVER_FULL, OVER_NEW,
-    OVER_WISH, PFL_DEFAULT, PFL_FULL, PFL_NEW, PFL_SECOND, POOL_NEW, POOL_WISH, bytes, told,
+    OVER_WISH, PFL_DEFAULT, PFL_FULL, PFL_NEW, PFL_SECOND, POOL_NEW, POOL_WISH, as_answered, bytes,
 };
 use crate::plan::{Defaults, Known};
 use std::collections::BTreeMap;
@@ -19,8 +19,8 @@ fn wished(wish: &str) -> Plan {
 
 fn same(stored: &Stored, captured: &str) {
     let is = LovEa::decode(&stored.encode()).unwrap();
-    assert_eq!(is, LovEa::decode(&told(captured)).unwrap());
-    assert_eq!(stored.encode(), told(captured));
+    assert_eq!(is, LovEa::decode(&as_answered(captured)).unwrap());
+    assert_eq!(stored.encode(), as_answered(captured));
 }
 
 fn object(ost: u16, seq: u64, oid: u32) -> (u16, Fid) {
@@ -107,8 +107,10 @@ fn a_component_cut_to_the_limit_as_captured() {
     plan.limit_on_mdt(65536).unwrap();
     let known = Known { osts: &[0, 1, 2, 3], pools: &BTreeMap::new() };
     let plan = plan.wished(&Plan::inherited(None, None, &OURS), &OURS, &known);
-    let LovEa::Composite(told) = LovEa::decode(&told(LIMIT_NEW)).unwrap() else { panic!() };
-    let file = told.components[0].layout.header.oi.file();
+    let LovEa::Composite(decoded) = LovEa::decode(&as_answered(LIMIT_NEW)).unwrap() else {
+        panic!()
+    };
+    let file = decoded.components[0].layout.header.oi.file();
     same(&Stored::new(file, &plan), LIMIT_NEW);
 }
 

@@ -1,4 +1,4 @@
-//! What happens to a lock: granted, called back, flushed, converted, gone.
+//! What happens to a lock: granted, revoked, flushed, converted, gone.
 
 use std::time::Duration;
 
@@ -7,18 +7,19 @@ use sheen_types::{Errno, InodeBits, Instant, LockHandle, LockMode};
 use super::privilege::{DEMOTED_AT_ONCE, Privilege};
 use super::table::{Phase, Table};
 use super::types::{Action, LockInfo, Replay, Reply, UnknownLock};
-use crate::flock::{Own, neighbourhood, plan};
+use crate::flock::{OwnLock, neighbourhood, plan};
 use crate::{LockDesc, LockFlags, LockKind, Policy};
 
 /// Everything behind the namespace's mutex.
-pub(super) struct State {
+pub(super) struct NamespaceInner {
     pub(super) table: Table,
     pub(super) lru_size: usize,
     pub(super) lru_max_age: Duration,
     /// Whether the server knows `LDLM_CONVERT`.
     pub(super) convert: bool,
     pub(super) privilege: Privilege,
-    /// Locks unused for longer go whole when they are called back, or asked for what is under them.
+    /// Locks unused for longer are cancelled whole when they are revoked, or when a glimpse asks
+    /// for what is under them.
     pub(super) dirty_age_max: Duration,
     pub(super) hits: u64,
     pub(super) privileged_hits: u64,
@@ -29,7 +30,7 @@ pub(super) struct State {
 
 type Actions = Vec<Action>;
 
-impl State {
+impl NamespaceInner {
     /// Whether the answer for a lock in flight came before a restart of the server.
     pub(super) fn is_lost(&self, slot: u32, reply: &Reply) -> bool {
         self.table.lock(slot).phase == Phase::Flying && reply.connection < self.replayed_over
@@ -139,13 +140,13 @@ impl State {
         if flock {
             self.settle_flock(slot);
         } else if !used && blocked {
-            self.let_go(slot, false, actions);
+            self.begin_cancel(slot, false, actions);
         } else if !used {
             self.rest(slot, now);
         }
     }
 
-    /// Nobody uses the lock any more: it is kept for whoever comes.
+    /// The lock has no users any more: it stays cached.
     fn rest(&mut self, slot: u32, now: Instant) {
         self.table.take_unused(slot);
         let lock = self.table.lock_mut(slot);
@@ -153,7 +154,7 @@ impl State {
         self.table.put_unused(slot, now);
     }
 
-    /// Merges a new flock with its owner's others, as the server has done.
+    /// Merges a new flock with its owner's other flocks, as the server has done.
     fn settle_flock(&mut self, slot: u32) {
         let lock = self.table.lock(slot);
         let (policy, mode, name) = (lock.policy, lock.mode, self.table.name(slot));
@@ -165,9 +166,9 @@ impl State {
             let range = lock.policy.range();
             let mine =
                 id != slot && lock.phase == Phase::Held && theirs == owner && range.overlaps(&near);
-            mine.then_some(Own { id, mode: lock.mode, range })
+            mine.then_some(OwnLock { id, mode: lock.mode, range })
         });
-        let own: Vec<Own> = own.collect();
+        let own: Vec<OwnLock> = own.collect();
         let plan = plan(&own, mode, policy.range());
         if let Some((id, rest)) = plan.split {
             let lock = self.table.lock(id);
@@ -203,7 +204,7 @@ impl State {
         lock.wanted_whole |= !self.convert || bits.is_empty() || is_old;
         (lock.blocked, lock.since) = (true, now);
         if matches!(lock.phase, Phase::Held | Phase::Flushed) && !lock.is_used() {
-            self.let_go(slot, false, actions);
+            self.begin_cancel(slot, false, actions);
         }
     }
 
@@ -213,8 +214,8 @@ impl State {
         since.is_some_and(|since| now.since(since) > self.dirty_age_max)
     }
 
-    /// Somebody asked what is under the lock. One for writing that nobody uses for long goes: the
-    /// server then knows the answer itself.
+    /// A glimpse asked for what is under the lock. One for writing that has been unused for long is
+    /// cancelled: the server then knows the answer itself.
     pub(super) fn glimpsed(&mut self, now: Instant, slot: u32, actions: &mut Actions) {
         let lock = self.table.lock(slot);
         if lock.mode != LockMode::Pw || lock.phase != Phase::Held || !self.is_old(now, slot) {
@@ -228,7 +229,7 @@ impl State {
             _ => lock.wanted_whole = true,
         }
         (lock.blocked, lock.since) = (true, now);
-        self.let_go(slot, false, actions);
+        self.begin_cancel(slot, false, actions);
     }
 
     pub(super) fn dec_ref(
@@ -244,14 +245,14 @@ impl State {
             (lock.blocked, lock.wanted_whole) = (true, true);
         }
         let users = lock.users(mode);
-        debug_assert!(*users > 0, "a reference is given back once");
+        debug_assert!(*users > 0, "a reference is released once");
         *users = users.saturating_sub(1);
         if lock.is_used() || lock.is_flock() && lock.phase == Phase::Held {
             return;
         }
         lock.blocked |= lock.mode == LockMode::Group;
         match (lock.phase, lock.blocked) {
-            (Phase::Held, true) => self.let_go(slot, false, actions),
+            (Phase::Held, true) => self.begin_cancel(slot, false, actions),
             (Phase::Held, false) => self.rest(slot, now),
             (Phase::Flying, _) => lock.blocked = true,
             (Phase::Waiting, _) => self.abandon(slot, actions),
@@ -259,8 +260,8 @@ impl State {
         }
     }
 
-    /// The server hears at once: nobody waits for a waiting lock any more, or a flushed one was
-    /// not taken along.
+    /// The server is informed at once: no user waits for a waiting lock any more, or no request
+    /// took a flushed one along.
     fn abandon(&mut self, slot: u32, actions: &mut Actions) {
         let remote_handle = self.table.lock(slot).remote_handle;
         actions.push(Action::Cancel { handle: self.table.cookie(slot), remote_handle });
@@ -268,7 +269,7 @@ impl State {
     }
 
     /// An unused lock leaves: whole, or for a conversion those bits that were wanted.
-    pub(super) fn let_go(&mut self, slot: u32, early: bool, actions: &mut Actions) {
+    pub(super) fn begin_cancel(&mut self, slot: u32, early: bool, actions: &mut Actions) {
         if self.table.lock(slot).phase == Phase::Flushed {
             return self.abandon(slot, actions);
         }
@@ -296,11 +297,11 @@ impl State {
         let handle = self.table.cookie(slot);
         let lock = self.table.lock_mut(slot);
         let remote_handle = lock.remote_handle;
-        if lock.untold {
+        if lock.unreplayed {
             return self.table.remove(slot);
         }
         match lock.phase {
-            // Should nobody take it along, it goes as the oldest unused one.
+            // Should no request take it along, it goes as the oldest unused one.
             Phase::Flushing { early: true, .. } => {
                 lock.phase = Phase::Flushed;
                 self.table.put_unused(slot, now);
@@ -332,8 +333,8 @@ impl State {
         if lock.phase != Phase::Converting {
             return;
         }
-        // Callbacks that came meanwhile count if they want bits we kept; the server repeats
-        // those that it has not told us of.
+        // Callbacks that came meanwhile count if they want bits we kept; the server repeats those
+        // of which it has not informed us.
         let again = lock.policy.inode_bits().intersects(lock.wanted_bits);
         lock.wanted_whole |= result.is_err();
         lock.blocked = again || lock.wanted_whole;
@@ -343,7 +344,7 @@ impl State {
         let blocked = lock.blocked;
         self.table.show(slot);
         if blocked {
-            self.let_go(slot, false, actions);
+            self.begin_cancel(slot, false, actions);
         } else {
             self.rest(slot, now);
         }
@@ -369,7 +370,7 @@ impl State {
         }
         for _ in 0..batch {
             let Some(slot) = self.next_to_go(now) else { return };
-            self.let_go(slot, false, actions);
+            self.begin_cancel(slot, false, actions);
         }
     }
 
@@ -401,11 +402,11 @@ impl State {
     }
 
     /// An unused lock goes that the server has forgotten.
-    pub(super) fn drop_untold(&mut self, slot: u32, actions: &mut Actions) {
+    pub(super) fn drop_unreplayed(&mut self, slot: u32, actions: &mut Actions) {
         let is_unused = self.table.unused_since(slot).is_some();
         if is_unused && self.table.lock(slot).phase == Phase::Held {
-            self.table.lock_mut(slot).untold = true;
-            self.let_go(slot, false, actions);
+            self.table.lock_mut(slot).unreplayed = true;
+            self.begin_cancel(slot, false, actions);
         }
     }
 
@@ -429,7 +430,7 @@ impl State {
     }
 
     /// Whether a lock conflicts with an operation in `mode` on `bits`.
-    pub(super) fn in_the_way(&self, slot: u32, mode: LockMode, bits: InodeBits) -> bool {
+    pub(super) fn conflicts_with(&self, slot: u32, mode: LockMode, bits: InodeBits) -> bool {
         let lock = self.table.lock(slot);
         lock.phase == Phase::Held
             && !lock.is_used()

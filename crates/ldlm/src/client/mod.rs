@@ -3,13 +3,13 @@
 //! One [`Namespace`] belongs to one import. A lock lives through: in flight ([`Namespace::begin`]),
 //! waiting or granted ([`Namespace::replied`], [`Namespace::completion`]), used and unused
 //! (references), leaving ([`Action::Flush`], then [`Namespace::flushed`]), gone ([`Action::Cancel`]).
-//! Only a lock that is not leaving and not called back is found by [`Namespace::find`].
+//! Only a lock that is not leaving and not revoked is found by [`Namespace::find`].
 //!
-//! What always holds: a lock with users is not cancelled; a lock that was called back gets no new
-//! users; what a lock protects is flushed before the server hears that it is free.
+//! What always holds: a lock with users is not cancelled; a lock that was revoked gets no new
+//! users; what a lock protects is flushed before the server is informed that it is free.
 //!
-//! Flocks are not cached for others to find: their users hold them, an unlock is an enqueue of mode
-//! NL, and [`Namespace::dec_ref`] does not let them go.
+//! Flocks are not cached for later users: their users hold them, an unlock is an enqueue of mode
+//! NL, and [`Namespace::dec_ref`] does not cancel them.
 //!
 //! Costs: one mutex per target, held for well under a microsecond; finding a lock is one hash
 //! look-up and O(log n) of the resource's extent locks; no allocation once the tables have grown.
@@ -27,7 +27,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use sheen_types::{Errno, Extent, InodeBits, Instant, LockHandle, LockMode, ResourceName};
 
-use self::life::State;
+use self::life::NamespaceInner;
 pub use self::privilege::CachePolicy;
 use self::privilege::Privilege;
 use self::table::{Phase, Table, implies};
@@ -36,19 +36,19 @@ pub use self::types::{
 };
 use crate::{LockDesc, LockFlags, Policy};
 
-/// How long an unused lock is worth keeping in part, unless told otherwise (`LDLM_DIRTY_AGE_LIMIT`).
+/// How long an unused lock is worth keeping in part, by default (`LDLM_DIRTY_AGE_LIMIT`).
 const DIRTY_AGE_MAX: Duration = Duration::from_secs(10);
 
 /// The locks that one target has granted to us.
 pub struct Namespace {
-    state: Mutex<State>,
+    state: Mutex<NamespaceInner>,
 }
 
 impl Namespace {
     /// An empty one.
     #[must_use]
     pub fn new(config: Config) -> Self {
-        let state = State {
+        let state = NamespaceInner {
             table: Table::new(config.seed),
             lru_size: config.lru_size,
             lru_max_age: config.lru_max_age,
@@ -111,9 +111,9 @@ impl Namespace {
     }
 
     /// The server's answer with a lock, held or waiting (by `desc.granted`). Callbacks that came
-    /// before it take effect here. The new description, as later callbacks may have changed it;
-    /// `None` if the server has restarted since the answer came and was not told of the lock: it is
-    /// forgotten, references and all.
+    /// before it take effect here. Returns the new description, as later callbacks may have changed
+    /// it; `None` if the server has restarted since the answer came and the lock was not replayed
+    /// to it: it is forgotten, references and all.
     pub fn replied(
         &self,
         now: Instant,
@@ -154,7 +154,8 @@ impl Namespace {
         Ok(())
     }
 
-    /// `LDLM_BL_CALLBACK`: somebody wants what `wanted` says; let go when the last user is done.
+    /// `LDLM_BL_CALLBACK`: another client wants what `wanted` describes; the lock is cancelled when
+    /// the last user is done.
     pub fn blocking(
         &self,
         now: Instant,
@@ -182,7 +183,7 @@ impl Namespace {
         true
     }
 
-    /// A user is done. The last one lets a blocked lock go; others stay cached.
+    /// A user is done. With the last one a blocked lock is cancelled; any other stays cached.
     pub fn dec_ref(
         &self,
         now: Instant,
@@ -218,7 +219,7 @@ impl Namespace {
         }
     }
 
-    /// The server's answer to [`Action::Convert`]; after a failure the whole lock is let go.
+    /// The server's answer to [`Action::Convert`]; after a failure the whole lock is cancelled.
     pub fn converted(
         &self,
         now: Instant,
@@ -247,9 +248,9 @@ impl Namespace {
         let slots: Vec<u32> = state.table.of_resource(resource).to_vec();
         let mut handles = Vec::new();
         for slot in slots {
-            if state.in_the_way(slot, mode, bits) {
+            if state.conflicts_with(slot, mode, bits) {
                 handles.push(state.table.cookie(slot));
-                state.let_go(slot, true, actions);
+                state.begin_cancel(slot, true, actions);
             }
         }
         handles
@@ -273,7 +274,7 @@ impl Namespace {
         let mut state = self.state.lock();
         for privileged in [false, true] {
             while let Some((slot, _)) = state.table.oldest_unused(privileged) {
-                state.let_go(slot, false, actions);
+                state.begin_cancel(slot, false, actions);
             }
         }
         state.privilege.restart();
@@ -298,8 +299,8 @@ impl Namespace {
         self.state.lock().privilege.set_ratio_limit(percent);
     }
 
-    /// A lock that was unused for longer goes whole when a part of it is called back, and one for
-    /// writing when another client asks what is under it (`dirty_age_limit`).
+    /// A lock that was unused for longer is cancelled whole when a part of it is revoked, and one
+    /// for writing when another client asks what is under it (`dirty_age_limit`).
     pub fn set_dirty_age(&self, most: Duration) {
         self.state.lock().dirty_age_max = most;
     }
@@ -354,7 +355,7 @@ impl Namespace {
     }
 
     /// Whether any granted lock of the resource covers the byte range in `mode` or a stronger one,
-    /// called back or not.
+    /// revoked or not.
     #[must_use]
     pub fn covers(&self, resource: ResourceName, extent: Extent, mode: LockMode) -> bool {
         let state = self.state.lock();
@@ -367,35 +368,36 @@ impl Namespace {
     }
 
     /// All locks to be replayed to a restarted server over this connection; connections are counted
-    /// by whoever makes them, and [`Reply::connection`] says over which one a lock came.
+    /// by the caller, which makes them, and [`Reply::connection`] says over which one a lock came.
     ///
     /// A lock in flight is not among them: its request is sent again, or its answer has come and
-    /// waits for its task to run. That lock the server does not know; [`Namespace::replied`] tells
-    /// it by the older connection.
+    /// waits for its task to run. That lock the server does not know; [`Namespace::replied`]
+    /// recognizes it by the older connection.
     #[must_use]
     pub fn begin_replay(&self, connection: u32) -> Vec<Replay> {
         let mut state = self.state.lock();
         state.replayed_over = connection;
         for slot in state.table.all() {
-            state.table.lock_mut(slot).untold = false;
+            state.table.lock_mut(slot).unreplayed = false;
         }
         state.replays()
     }
 
-    /// All unused locks, before [`Namespace::drop_untold`].
+    /// All unused locks, before [`Namespace::drop_unreplayed`].
     #[must_use]
     pub fn unused(&self) -> Vec<LockInfo> {
         let state = self.state.lock();
         state.table.all_unused().into_iter().map(|slot| state.table.info(slot)).collect()
     }
 
-    /// The server has restarted: lets these locks go that are still unused. One that is flushed before
-    /// [`Namespace::begin_replay`] is simply gone; others are told again as if they stayed.
-    pub fn drop_untold(&self, handles: &[LockHandle], actions: &mut Vec<Action>) {
+    /// The server has restarted: cancels those of these locks that are still unused. One that is
+    /// flushed before [`Namespace::begin_replay`] is simply gone; the rest is replayed as if it
+    /// stayed.
+    pub fn drop_unreplayed(&self, handles: &[LockHandle], actions: &mut Vec<Action>) {
         let mut state = self.state.lock();
         for handle in handles {
             if let Some(slot) = state.table.slot(*handle) {
-                state.drop_untold(slot, actions);
+                state.drop_unreplayed(slot, actions);
             }
         }
     }
@@ -425,7 +427,7 @@ impl Namespace {
         slot.is_some()
     }
 
-    /// The restarted server does not give a replayed lock back: it is void, as another client may have
+    /// The restarted server does not grant a replayed lock: it is void, as another client may have
     /// what it covers.
     pub fn refused(&self, handle: LockHandle, actions: &mut Vec<Action>) {
         let mut state = self.state.lock();

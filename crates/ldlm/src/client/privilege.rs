@@ -1,10 +1,10 @@
 //! Which unused locks are kept for longest (Lustre: `ldlm_cache_policy`, `lock_cache_policy`).
 //!
-//! A lock scores each time it becomes unused. One that scores more than others did lately is privileged:
-//! when there are too many unused locks, those without privilege go first, so that many locks of which
-//! each is needed once do not drive out those that are needed again and again. What is much used now must
-//! not shut out what is used later, so the score to reach sinks to what is seen, and the oldest of too
-//! many privileged locks lose their privilege. Age ends a privileged lock as any other.
+//! A lock scores each time it becomes unused. One that scores more than other locks did lately is
+//! privileged: when there are too many unused locks, those without privilege go first, so that many locks
+//! of which each is needed once do not drive out those that are needed again and again. What is much used
+//! now must not shut out what is used later, so the score to reach sinks to what is seen, and the oldest
+//! of too many privileged locks lose their privilege. Age ends a privileged lock as any other.
 
 /// How unused locks are ordered.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -138,7 +138,7 @@ mod tests {
             assert_eq!(it.threshold(), threshold);
         }
         assert!(it.scored(&mut 1, true), "a privilege stays");
-        assert!(!it.scored(&mut 1, false), "others did better");
+        assert!(!it.scored(&mut 1, false), "other locks did better");
         for _ in 0..WINDOW {
             it.scored(&mut 3, false);
         }

@@ -6,7 +6,7 @@ use sheen_types::{Extent, HashMap, InodeBits, Instant, LockHandle, LockMode, Res
 
 use super::types::{LockInfo, Matched, Want};
 use crate::interval::IntervalTree;
-use crate::mix::{Cookies, Keyed, Place, SLOTS_MAX};
+use crate::mix::{Cookies, LockLocation, SLOTS_MAX, SeededBuildHasher};
 use crate::{LockDesc, LockFlags, LockKind, Policy};
 
 /// No slot, no resource.
@@ -28,7 +28,7 @@ pub(super) enum Phase {
     Flushing { drop: InodeBits, early: bool },
     /// Flushed, to be named in another request.
     Flushed,
-    /// The server is told that bits are free, which the policy no longer has.
+    /// The server is informed that bits are free, which the policy no longer has.
     Converting,
 }
 
@@ -44,7 +44,7 @@ pub(super) struct Lock {
     pub(super) remote_handle: LockHandle,
     pub(super) readers: u32,
     pub(super) writers: u32,
-    /// To be let go when the last user is done; found by nobody any more.
+    /// To be cancelled when the last user is done; no longer found by new users.
     pub(super) blocked: bool,
     pub(super) discard: bool,
     /// The bits that blocking callbacks wanted, and whether one wanted the whole lock.
@@ -59,11 +59,12 @@ pub(super) struct Lock {
     unused: bool,
     /// Which of the lists is its own.
     pub(super) privileged: bool,
-    /// The server has restarted and was not told of it: it need not hear that the lock goes.
-    pub(super) untold: bool,
+    /// The server has restarted and the lock was not replayed to it: the server need not be
+    /// informed when the lock goes.
+    pub(super) unreplayed: bool,
     /// How often it was used again, for that.
     pub(super) score: u8,
-    /// When it was asked for, became unused, or was called back.
+    /// When it was asked for, became unused, or was revoked.
     pub(super) since: Instant,
     previous: u32,
     next: u32,
@@ -82,7 +83,7 @@ pub(super) struct Table {
     free: u32,
     resources: Vec<Resource>,
     free_resources: Vec<u32>,
-    by_name: HashMap<ResourceName, u32, Keyed>,
+    by_name: HashMap<ResourceName, u32, SeededBuildHasher>,
     cookies: Cookies,
     /// Unused locks, without and with privilege.
     unused: [Unused; 2],
@@ -113,7 +114,7 @@ impl Table {
             free: NONE,
             resources: Vec::new(),
             free_resources: Vec::new(),
-            by_name: HashMap::with_hasher(Keyed(seed)),
+            by_name: HashMap::with_hasher(SeededBuildHasher(seed)),
             cookies: Cookies::new(seed),
             unused: [Unused { oldest: NONE, newest: NONE, count: 0 }; 2],
             count: 0,
@@ -153,7 +154,7 @@ impl Table {
     pub(super) fn cookie(&self, slot: u32) -> LockHandle {
         let generation = self.lock(slot).generation;
         let (shard, slot) = (slot / SLOTS_MAX, slot % SLOTS_MAX);
-        self.cookies.cookie(Place { shard, slot, generation })
+        self.cookies.cookie(LockLocation { shard, slot, generation })
     }
 
     /// A new lock in flight.
@@ -183,7 +184,7 @@ impl Table {
             place: 0,
             unused: false,
             privileged: false,
-            untold: false,
+            unreplayed: false,
             score: 0,
             since: Instant(0),
             previous: NONE,
@@ -314,8 +315,8 @@ impl Table {
         self.unused[list].count -= 1;
     }
 
-    /// The privileged lock that has been unused longest is one of the others from now on, and needs
-    /// to be used more often again. Whether there was one.
+    /// The privileged lock that has been unused longest loses its privilege, and needs to be used
+    /// more often again. Returns whether there was one.
     pub(super) fn demote(&mut self) -> bool {
         let slot = self.unused[1].oldest;
         if slot == NONE {
@@ -343,7 +344,7 @@ impl Table {
         slots
     }
 
-    /// Whether nobody uses the lock, and since when.
+    /// Whether the lock is unused, and since when.
     pub(super) fn unused_since(&self, slot: u32) -> Option<Instant> {
         let lock = self.lock(slot);
         lock.unused.then_some(lock.since)

@@ -83,7 +83,7 @@ fn a_lock_in_flight_may_be_joined() {
 }
 
 #[test]
-fn a_lock_called_back_goes_when_its_last_user_is_done_and_its_data_is_flushed() {
+fn a_revoked_lock_goes_when_its_last_user_is_done_and_its_data_is_flushed() {
     let it = namespace();
     let policy = bytes(0, 4095);
     let handle = held(&it, policy, LockMode::Pw);
@@ -208,7 +208,7 @@ fn early_cancels_travel_with_a_request_or_go_alone() {
     assert_eq!((handles, flushes(&mut actions).len()), (vec![lookup], 1));
     assert_eq!(it.take_cancelled(&[lookup, busy, other]), [LockHandle(!lookup.0)]);
     assert_eq!(it.take_cancelled(&[lookup]), []);
-    // One that nobody takes along goes when it is called back.
+    // One that no request takes along goes when it is revoked.
     it.cancel_early(NAME, LockMode::Ex, UPDATE, &mut actions);
     actions.clear();
     it.flushed(NOW, other, &mut actions);
@@ -250,7 +250,7 @@ fn a_flock_that_would_deadlock_fails() {
 }
 
 #[test]
-fn who_gives_up_waiting_tells_the_server() {
+fn a_wait_that_is_given_up_is_cancelled_at_the_server() {
     let it = namespace();
     let policy = bytes(0, 9);
     let waits = desc(policy, LockMode::Pw, false);
@@ -278,7 +278,7 @@ fn eviction_voids_everything() {
 }
 
 #[test]
-fn a_lock_that_a_restarted_server_refuses_is_void_and_others_stay() {
+fn a_lock_that_a_restarted_server_refuses_is_void_and_the_rest_stays() {
     let it = namespace();
     let (lost, kept) = (bytes(0, 9), bytes(20, 29));
     let lock = held(&it, lost, LockMode::Pw);
@@ -289,7 +289,7 @@ fn a_lock_that_a_restarted_server_refuses_is_void_and_others_stay() {
         if handle == lock && policy == lost));
     assert_eq!(it.peek(&want(lost, LockMode::Pr)), None);
     assert!(it.peek(&want(kept, LockMode::Pr)).is_some());
-    // Its user ends later and has nothing to give back.
+    // Its user ends later and has nothing to release.
     actions.clear();
     it.dec_ref(NOW, lock, LockMode::Pw, &mut actions);
     it.refused(lock, &mut actions);
@@ -368,7 +368,7 @@ fn locks_that_are_used_often_outlive_many_that_are_used_once() {
     assert_eq!(it.gauges().privileged, 0);
     use_again(&it, 1);
     assert_eq!((it.gauges().privileged, it.gauges().privileged_hits), (0, 0));
-    // A higher score to reach, and nobody is privileged.
+    // A higher score to reach, and no lock is privileged.
     let it = namespace();
     it.set_privilege_threshold(5);
     unused_at(&it, 1, NOW);
@@ -428,7 +428,7 @@ fn an_old_lock_goes_whole_when_a_part_is_wanted() {
 }
 
 #[test]
-fn a_lock_for_writing_that_nobody_uses_goes_after_a_glimpse() {
+fn an_unused_lock_for_writing_goes_after_a_glimpse() {
     let late = NOW + Duration::from_secs(11);
     for (mode, now, goes) in
         [(LockMode::Pw, late, true), (LockMode::Pw, NOW, false), (LockMode::Pr, late, false)]
@@ -452,19 +452,19 @@ fn a_lock_for_writing_that_nobody_uses_goes_after_a_glimpse() {
 }
 
 #[test]
-fn an_unused_lock_that_goes_before_a_replay_is_not_told_again_and_not_cancelled() {
+fn an_unused_lock_that_goes_before_a_replay_is_not_replayed_and_not_cancelled() {
     let it = namespace();
     let (gone, late) =
         (unused(&it, bytes(0, 9), LockMode::Pr), unused(&it, bytes(10, 19), LockMode::Pr));
     let used = held(&it, bytes(20, 29), LockMode::Pr);
     assert_eq!(it.unused().len(), 2);
     let mut actions = Vec::new();
-    it.drop_untold(&[gone, late, used], &mut actions);
+    it.drop_unreplayed(&[gone, late, used], &mut actions);
     assert_eq!(flushes(&mut actions).len(), 2);
     it.flushed(NOW, gone, &mut actions);
     assert_eq!(actions, [], "the server does not know it");
-    let told: Vec<_> = it.begin_replay(2).into_iter().map(|replay| replay.handle).collect();
-    assert_eq!(told, [late, used], "what is not flushed yet is held");
+    let replayed: Vec<_> = it.begin_replay(2).into_iter().map(|replay| replay.handle).collect();
+    assert_eq!(replayed, [late, used], "what is not flushed yet is held");
     assert!(it.replayed(late, LockHandle(77)));
     it.flushed(NOW, late, &mut actions);
     assert_eq!(actions, [Action::Cancel { handle: late, remote_handle: LockHandle(77) }]);

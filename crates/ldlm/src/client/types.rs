@@ -88,7 +88,7 @@ pub enum Action {
         /// Dirty data need not be written.
         discard: bool,
     },
-    /// Tell the server (`LDLM_CANCEL`, several in one request where they come together). The lock
+    /// Inform the server (`LDLM_CANCEL`, several in one request where they come together). The lock
     /// is gone here already.
     Cancel {
         /// Our cookie.
@@ -96,7 +96,7 @@ pub enum Action {
         /// The server's.
         remote_handle: LockHandle,
     },
-    /// Tell the server (`LDLM_CONVERT`) that these bits are free; then `Namespace::converted`.
+    /// Inform the server (`LDLM_CONVERT`) that these bits are free; then `Namespace::converted`.
     Convert {
         /// Our cookie.
         handle: LockHandle,
@@ -107,7 +107,7 @@ pub enum Action {
         /// The bits kept.
         keep: InodeBits,
     },
-    /// The lock is void (eviction, a refused replay): throw everything cached under it away, tell nobody.
+    /// The lock is void (eviction, a refused replay): drop everything cached under it, send nothing.
     Invalidate {
         /// Our cookie.
         handle: LockHandle,

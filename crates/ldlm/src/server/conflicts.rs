@@ -4,16 +4,16 @@ use std::ops::ControlFlow;
 
 use sheen_types::{Extent, InodeBits, LockMode};
 
-use super::shard::{Group, Lock, Resource, Shard, Wanted, tree_of};
+use super::shard::{Group, Lock, LockRequest, Resource, Shard, tree_of};
 use crate::interval::IntervalTree;
 use crate::{Owner, Policy};
 
 impl Shard {
-    /// Visits the granted locks that are in the way of `wanted`.
+    /// Visits the granted locks that conflict with `wanted`.
     pub(super) fn granted_conflicts<F>(
         &self,
         resource: u32,
-        wanted: &Wanted,
+        wanted: &LockRequest,
         visit: &mut F,
     ) -> ControlFlow<()>
     where
@@ -39,28 +39,29 @@ impl Shard {
         }
     }
 
-    /// Those granted plain or inodebits locks in the way of `wanted` whose groups are not yet `told`, which is
-    /// noted of groups of which nobody is spared.
+    /// The granted plain or inodebits locks that conflict with `wanted` and whose groups are not yet
+    /// `visited`; a group is noted as visited if none of its members is spared.
     pub(super) fn conflicts_by_group(
         &self,
         resource: u32,
-        wanted: &Wanted,
-        told: &mut [bool],
+        wanted: &LockRequest,
+        visited: &mut [bool],
     ) -> Vec<u32> {
         let mut found = Vec::new();
-        let groups = self.resource(resource).groups.iter().zip(told);
-        for (group, told) in groups.filter(|(group, told)| !**told && group.blocks(wanted)) {
+        let groups = self.resource(resource).groups.iter().zip(visited);
+        for (group, visited) in groups.filter(|(group, visited)| !**visited && group.blocks(wanted))
+        {
             let before = found.len();
             let members = group.members.iter().copied();
             found.extend(members.filter(|slot| !self.is_spared(*slot, wanted)));
-            *told = found.len() - before == group.members.len();
+            *visited = found.len() - before == group.members.len();
         }
         found
     }
 
-    /// Whether a lock, once granted, is not in the way because of whose it is. While it waits it
+    /// Whether a lock, once granted, does not conflict because of whose it is. While it waits it
     /// keeps its turn: a stream of changes would never let its own client read.
-    pub(super) fn is_spared(&self, slot: u32, wanted: &Wanted) -> bool {
+    pub(super) fn is_spared(&self, slot: u32, wanted: &LockRequest) -> bool {
         let Some(export) = wanted.spares else { return false };
         let lock = self.lock(slot);
         lock.requested == LockMode::Pr && lock.owner == Owner::Export(export)
@@ -69,7 +70,7 @@ impl Shard {
     fn tree_conflicts<F>(
         &self,
         resource: &Resource,
-        wanted: &Wanted,
+        wanted: &LockRequest,
         visit: &mut F,
     ) -> ControlFlow<()>
     where
@@ -86,8 +87,8 @@ impl Shard {
                 continue;
             }
             if grouped {
-                // All granted group locks are of one group. They keep others off every byte,
-                // whatever range they name (Lustre's clients name all of it).
+                // All granted group locks are of one group. They conflict with other locks on every
+                // byte, whatever range they name (Lustre's clients name all of it).
                 let first = tree.first(Extent::ALL).map(|(_, slot)| slot);
                 let gid = first.map(|slot| self.lock(slot).policy.gid());
                 if wanted.mode == LockMode::Group && gid == Some(wanted.policy.gid()) {
@@ -101,8 +102,8 @@ impl Shard {
         ControlFlow::Continue(())
     }
 
-    /// Whether it is a group lock and its group has one already: then it overtakes everybody.
-    pub(super) fn joins_group(&self, resource: u32, wanted: &Wanted) -> bool {
+    /// Whether it is a group lock and its group has one already: then it overtakes all that wait.
+    pub(super) fn joins_group(&self, resource: u32, wanted: &LockRequest) -> bool {
         if wanted.mode != LockMode::Group {
             return false;
         }
@@ -116,12 +117,12 @@ impl Shard {
             })
     }
 
-    /// Visits the waiting locks, up to `before` if that is among them, that `wanted` must let go
-    /// first.
+    /// Visits the waiting locks, up to `before` if that is among them, that are to be granted
+    /// before `wanted`.
     pub(super) fn waiting_conflicts<F>(
         &self,
         resource: u32,
-        wanted: &Wanted,
+        wanted: &LockRequest,
         before: u32,
         visit: &mut F,
     ) -> ControlFlow<()>
@@ -143,8 +144,13 @@ impl Shard {
         ControlFlow::Continue(())
     }
 
-    /// The bits of `wanted.try_bits` that nobody holds or waits for in a conflicting mode.
-    pub(super) fn free_try_bits(&self, resource: u32, wanted: &Wanted, before: u32) -> InodeBits {
+    /// The bits of `wanted.try_bits` that no lock holds or waits for in a conflicting mode.
+    pub(super) fn free_try_bits(
+        &self,
+        resource: u32,
+        wanted: &LockRequest,
+        before: u32,
+    ) -> InodeBits {
         let Policy::InodeBits { try_bits, .. } = wanted.policy else { return InodeBits(0) };
         let resource = self.resource(resource);
         let mut bits = try_bits;
@@ -166,8 +172,8 @@ impl Shard {
         bits
     }
 
-    /// Bits that somebody needs are no longer tried for by those who wait.
-    pub(super) fn strip_try_bits(&mut self, resource: u32, wanted: &Wanted) {
+    /// Bits that another lock needs are no longer tried for by those that wait.
+    pub(super) fn strip_try_bits(&mut self, resource: u32, wanted: &LockRequest) {
         let needed = wanted.policy.inode_bits();
         let Self { resources, locks, .. } = self;
         for &slot in &resources[resource as usize].waiting {
@@ -184,15 +190,15 @@ impl Shard {
 
 /// Whether a waiting lock must be granted before `wanted` may be. A group lock overtakes all
 /// that are not group locks; flocks overtake each other.
-pub(super) fn goes_first(lock: &Lock, wanted: &Wanted) -> bool {
+pub(super) fn goes_first(lock: &Lock, wanted: &LockRequest) -> bool {
     let group = LockMode::Group;
     let parts_meet = match (&lock.policy, &wanted.policy) {
         (Policy::Plain, Policy::Plain) => true,
         (Policy::Extent { .. }, Policy::Extent { .. }) => {
             lock.requested == group || lock.policy.range().overlaps(&wanted.policy.range())
         }
-        (Policy::InodeBits { bits, .. }, Policy::InodeBits { bits: wants, .. }) => {
-            bits.intersects(*wants)
+        (Policy::InodeBits { bits, .. }, Policy::InodeBits { bits: wanted, .. }) => {
+            bits.intersects(*wanted)
         }
         _ => false,
     };
@@ -205,7 +211,7 @@ pub(super) fn goes_first(lock: &Lock, wanted: &Wanted) -> bool {
 }
 
 impl Group {
-    fn blocks(&self, wanted: &Wanted) -> bool {
+    fn blocks(&self, wanted: &LockRequest) -> bool {
         let group = LockMode::Group;
         let other_group =
             self.mode == group && wanted.mode == group && self.gid != wanted.policy.gid();

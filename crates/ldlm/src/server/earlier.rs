@@ -8,27 +8,27 @@ use std::collections::BTreeMap;
 use sheen_types::{InodeBits, LockMode};
 
 use super::covered::Covered;
-use super::shard::{Lock, Wanted};
+use super::shard::{Lock, LockRequest};
 use crate::Policy;
 
 /// The earlier waiting locks of one resource, by mode.
 #[derive(Default)]
-pub(super) struct Earlier {
+pub(super) struct EarlierWaiting {
     /// In the order of [`LockMode::ALL`].
-    modes: [OfMode; LockMode::ALL.len()],
+    modes: [ModeCoverage; LockMode::ALL.len()],
     /// Group locks by group: the bits that they want, all of them on what has no bits.
     groups: BTreeMap<u64, InodeBits>,
 }
 
 #[derive(Default)]
-struct OfMode {
+struct ModeCoverage {
     bytes: Covered,
     bits: InodeBits,
     /// A lock on a resource without parts.
     is_whole: bool,
 }
 
-impl Earlier {
+impl EarlierWaiting {
     /// One stays waiting.
     pub(super) fn add(&mut self, lock: &Lock) {
         if lock.requested == LockMode::Group {
@@ -54,10 +54,10 @@ impl Earlier {
     }
 
     /// Whether one of them must be granted before `wanted` may be: as `conflicts::goes_first` says of each.
-    pub(super) fn has_first(&self, wanted: &Wanted) -> bool {
+    pub(super) fn has_first(&self, wanted: &LockRequest) -> bool {
         let is_group = wanted.mode == LockMode::Group;
         let meets_bits = |bits: InodeBits| match wanted.policy {
-            Policy::InodeBits { bits: wants, .. } => bits.intersects(wants),
+            Policy::InodeBits { bits: wanted, .. } => bits.intersects(wanted),
             _ => true,
         };
         let (gid, group) = (wanted.policy.gid(), LockMode::Group);
@@ -69,7 +69,7 @@ impl Earlier {
         clashes_with_group || (!is_group && self.clashes_by_mode(wanted))
     }
 
-    fn clashes_by_mode(&self, wanted: &Wanted) -> bool {
+    fn clashes_by_mode(&self, wanted: &LockRequest) -> bool {
         LockMode::ALL.iter().zip(&self.modes).any(|(mode, of_mode)| {
             !mode.compatible(wanted.mode)
                 && match wanted.policy {
@@ -91,7 +91,7 @@ mod tests {
     use super::*;
     use crate::{LockFlags, Owner};
 
-    fn wanted(kind: u8, (mode, gid): (usize, u64), (start, length): (u64, u64)) -> Wanted {
+    fn wanted(kind: u8, (mode, gid): (usize, u64), (start, length): (u64, u64)) -> LockRequest {
         let mode = LockMode::ALL[mode];
         let extent = Extent { start, end: start + length };
         let bits = InodeBits(1 + start % 7);
@@ -100,7 +100,7 @@ mod tests {
             1 => Policy::InodeBits { bits, try_bits: InodeBits(0), gid },
             _ => Policy::Extent { extent, gid },
         };
-        Wanted { policy, mode, spares: None }
+        LockRequest { policy, mode, spares: None }
     }
 
     proptest! {
@@ -109,7 +109,7 @@ mod tests {
             kind in 0_u8..3,
             locks in prop::collection::vec(((0_usize..7, 0_u64..3), (0_u64..20, 0_u64..6)), 1..30),
         ) {
-            let (mut earlier, mut before) = (Earlier::default(), Vec::<Lock>::new());
+            let (mut earlier, mut before) = (EarlierWaiting::default(), Vec::<Lock>::new());
             for (what, range) in locks {
                 let wanted = wanted(kind, what, range);
                 let expected = before.iter().any(|lock| goes_first(lock, &wanted));

@@ -1,9 +1,9 @@
 //! How far an extent lock grows beyond what was asked for, so that a lone writer asks once.
 //!
-//! The rules are Lustre's (`ldlm_extent_policy`): up to the next lock in the way; not downwards
+//! The rules are Lustre's (`ldlm_extent_policy`): up to the next conflicting lock; not downwards
 //! when anyone else is on the object; at most 32 MiB under heavy contention; and never so that a
 //! page or a larger block that the request was aligned to would belong to two locks. To that comes
-//! a memory of what others want ([`super::wants`]).
+//! a memory of what other clients want ([`super::demand`]).
 
 use std::ops::ControlFlow;
 
@@ -21,7 +21,7 @@ const WAITING_LOCKS: usize = 4;
 /// The server's page: no part of one is granted unless it was asked for.
 const PAGE_BYTES: u64 = 4096;
 
-/// The extent to grant to `lock`, which nothing granted is in the way of.
+/// The extent to grant to `lock`, with which no granted lock conflicts.
 pub(super) fn expanded(shard: &Shard, slot: u32, now: Instant) -> Extent {
     let lock = shard.lock(slot);
     if lock.owner == Owner::Local || lock.asked == Extent::ALL {
@@ -40,7 +40,7 @@ fn between_granted(shard: &Shard, lock: &Lock, now: Instant) -> Extent {
         Owner::Export(export) => Some(export),
         Owner::Local => None,
     };
-    let mut extent = resource.wants.limit(now, export, lock.requested, lock.asked, Extent::ALL);
+    let mut extent = resource.demand.limit(now, export, lock.requested, lock.asked, Extent::ALL);
     let mut conflicting = 0;
     let _ = resource.incompatible(lock.requested, &mut |tree, _| {
         conflicting += tree.len();

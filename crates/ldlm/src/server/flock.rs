@@ -1,22 +1,22 @@
-//! File locks of processes: merged and cut per owner, never called back, refused when waiting
-//! would close a circle.
+//! File locks of processes: merged and cut per owner, never revoked, refused when waiting would
+//! close a circle.
 
 use std::ops::ControlFlow;
 
 use sheen_types::{Errno, Extent, LockHandle, LockMode};
 
 use super::flocks::Flocks;
-use super::shard::{Lock, Wanted};
+use super::shard::{Lock, LockRequest};
 use super::turn::Turn;
 use super::types::{Enqueue, Enqueued};
 use super::waits::FlockOwner;
-use crate::flock::{Own, neighbourhood, plan};
+use crate::flock::{OwnLock, neighbourhood, plan};
 use crate::{LockFlags, Policy};
 
 impl Turn<'_> {
     /// Answers `fcntl` locks, unlocks (mode NL) and tests, and `flock` on the whole file.
     pub(super) fn enqueue_flock(&mut self, resource: u32, request: &Enqueue) -> Enqueued {
-        let wanted = Wanted { policy: request.policy, mode: request.mode, spares: None };
+        let wanted = LockRequest { policy: request.policy, mode: request.mode, spares: None };
         let who = FlockOwner::of(request.owner, &request.policy);
         let blocker = self.first_blocker(resource, &wanted, who);
         if request.flags.intersects(LockFlags::TEST_LOCK | LockFlags::INTENT_ONLY) {
@@ -78,8 +78,9 @@ impl Turn<'_> {
         self.shard.resources[resource as usize].flocks.get_or_insert_default()
     }
 
-    /// The first in the file of others' granted locks in the way, which is what `F_GETLK` tells.
-    fn first_blocker(&self, resource: u32, wanted: &Wanted, who: FlockOwner) -> Option<u32> {
+    /// The first in the file of the conflicting granted locks of other owners, which is what
+    /// `F_GETLK` returns.
+    fn first_blocker(&self, resource: u32, wanted: &LockRequest, who: FlockOwner) -> Option<u32> {
         let mut first: Option<(u64, u32)> = None;
         let range = wanted.policy.range();
         let _ = self.shard.resource(resource).incompatible(wanted.mode, &mut |tree, _| {
@@ -109,8 +110,9 @@ impl Turn<'_> {
         }
     }
 
-    /// Grants a flock that is in no queue, among its owner's others; the slot is free afterwards
-    /// if it became part of another or was an unlock. Whether bytes became free for others.
+    /// Grants a flock that is in no queue, among its owner's other flocks; the slot is free
+    /// afterwards if it became part of another or was an unlock. Returns whether bytes became free
+    /// for other owners.
     pub(super) fn settle_flock(&mut self, slot: u32) -> bool {
         let lock = self.shard.lock(slot);
         let (resource, mode, range) = (lock.resource, lock.requested, lock.policy.range());
@@ -140,10 +142,10 @@ impl Turn<'_> {
         who: FlockOwner,
         mode: LockMode,
         range: Extent,
-    ) -> Vec<Own> {
+    ) -> Vec<OwnLock> {
         let Some(flocks) = &self.shard.resource(resource).flocks else { return Vec::new() };
         let own = flocks.of_owner(who, neighbourhood(mode, range));
-        own.map(|(range, id)| Own { id, mode: self.shard.lock(id).mode, range }).collect()
+        own.map(|(range, id)| OwnLock { id, mode: self.shard.lock(id).mode, range }).collect()
     }
 
     fn resize(&mut self, slot: u32, range: Extent) {
@@ -161,17 +163,18 @@ impl Turn<'_> {
         if let Policy::Flock { start, end, .. } = &mut policy {
             (*start, *end) = (range.start, range.end);
         }
-        let wanted = Wanted { policy, mode: lock.mode, spares: None };
+        let wanted = LockRequest { policy, mode: lock.mode, spares: None };
         let none = LockHandle(0);
         let twin = Lock::asked(lock.resource, &wanted, lock.owner, none, LockFlags::NONE);
-        // A full shard loses the piece, which errs towards letting others in on an unlocked file.
+        // A full shard loses the piece, which errs towards admitting other owners to an unlocked
+        // file.
         if let Some(twin) = self.shard.add(twin) {
             self.shard.hold(twin);
         }
     }
 
     /// Grants waiting flocks that can be; those that cannot may close a circle by now. Only those are looked at
-    /// that waited for an owner which let go of something, unless it is to be `all`.
+    /// that waited for an owner which released something, unless it is to be `all`.
     pub(super) fn reprocess_flocks(&mut self, resource: u32, all: bool) {
         let mut all = all;
         loop {

@@ -1,7 +1,9 @@
-//! The flocks of one resource by their owners, so that nobody is searched for among the locks of others.
+//! The flocks of one resource by their owners, so that no owner's flocks are searched for among those of
+//! other owners.
 //!
 //! What always holds: a granted flock is in `held`; one that waits is in `waiting` of its owner, and in
-//! `blocked` under an owner that has granted locks in its way, or under nobody if it was not looked at yet.
+//! `blocked` under an owner that has conflicting granted locks, or under `None` if it was not looked at
+//! yet.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,7 +15,7 @@ use crate::limits::{FLOCKS_WAITING_PER_CLIENT, FLOCKS_WAITING_PER_OWNER};
 
 /// How a flock waits.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Place {
+pub(super) struct WaitingFlock {
     /// Flocks are granted in this order.
     arrival: u64,
     blocker: Option<FlockOwner>,
@@ -23,11 +25,11 @@ pub(super) struct Place {
 pub(super) struct Flocks {
     /// By owner and first byte: those of one owner never overlap.
     held: BTreeMap<(FlockOwner, u64), (Extent, u32)>,
-    waiting: BTreeMap<FlockOwner, BTreeMap<u32, Place>>,
+    waiting: BTreeMap<FlockOwner, BTreeMap<u32, WaitingFlock>>,
     blocked: BTreeMap<Option<FlockOwner>, BTreeSet<(u64, u32)>>,
     /// How many of a client's flocks wait.
     of_client: BTreeMap<Owner, usize>,
-    /// Owners that have let go of something since waiting flocks were looked at.
+    /// Owners that have released something since waiting flocks were looked at.
     freed: BTreeSet<FlockOwner>,
     arrivals: u64,
 }
@@ -66,7 +68,7 @@ impl Flocks {
 
     pub(super) fn queue(&mut self, who: FlockOwner, slot: u32) {
         self.arrivals += 1;
-        let place = Place { arrival: self.arrivals, blocker: None };
+        let place = WaitingFlock { arrival: self.arrivals, blocker: None };
         self.waiting.entry(who).or_default().insert(slot, place);
         self.blocked.entry(None).or_default().insert((place.arrival, slot));
         *self.of_client.entry(who.owner).or_default() += 1;
@@ -87,7 +89,7 @@ impl Flocks {
         }
     }
 
-    fn unblock(&mut self, place: Place, slot: u32) {
+    fn unblock(&mut self, place: WaitingFlock, slot: u32) {
         if let Some(slots) = self.blocked.get_mut(&place.blocker) {
             slots.remove(&(place.arrival, slot));
             if slots.is_empty() {
@@ -126,7 +128,7 @@ impl Flocks {
         slots.into_iter().map(|(_, slot)| slot).collect()
     }
 
-    /// Whether somebody has let go of something that others wait for.
+    /// Whether an owner has released something that another one waits for.
     pub(super) fn is_changed(&self) -> bool {
         !self.freed.is_empty()
     }

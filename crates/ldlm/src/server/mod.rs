@@ -14,12 +14,13 @@
 //! locks in O(log n) of those granted. A lock that has to wait costs the size of what it waits for.
 //! Measured by `examples/cost.rs` (release, one thread of a 2-core virtual machine): enqueue and
 //! cancel together 130 ns for inodebits, 140 ns for a whole-object extent lock, 700 ns for an extent
-//! lock among 10,000 others on the object.
+//! lock among 10,000 on the object.
 //!
 //! Not here: `LCK_COS` and `LCK_TXN` (commit on sharing between metadata targets).
 
 mod conflicts;
 mod covered;
+mod demand;
 mod earlier;
 mod expand;
 mod flock;
@@ -30,7 +31,6 @@ mod tests;
 mod turn;
 mod types;
 mod waits;
-mod wants;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
@@ -40,14 +40,14 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use sheen_types::{Errno, Extent, InodeBits, Instant, LockHandle, LockMode, ResourceName};
 
-use self::shard::{Shard, State};
+use self::shard::{LockState, Shard};
 use self::turn::Turn;
 pub use self::types::{
     Action, Config, Enqueue, Enqueued, Gauges, GlimpseTarget, Granted, LockError, LockInfo,
     Prolonged,
 };
-use self::waits::Waits;
-use crate::mix::{Cookies, Keyed, SHARDS, spread};
+use self::waits::WaitGraph;
+use crate::mix::{Cookies, SHARDS, SeededBuildHasher, spread};
 use crate::{LockKind, Owner, Policy};
 
 /// All locks of one target.
@@ -55,7 +55,7 @@ pub struct Namespace {
     shards: Box<[Mutex<Shard>]>,
     cookies: Cookies,
     key: u64,
-    waits: Waits,
+    waits: WaitGraph,
     callback_timeout: AtomicU64,
     recovering: AtomicBool,
 }
@@ -70,14 +70,14 @@ impl Namespace {
             shards: shards.collect(),
             cookies: Cookies::new(config.seed),
             key,
-            waits: Waits::default(),
+            waits: WaitGraph::default(),
             callback_timeout: AtomicU64::new(nanoseconds(config.callback_timeout)),
             recovering: AtomicBool::new(false),
         }
     }
 
-    /// Asks for a lock. Blocking callbacks to those in the way, completions of others (a flock may
-    /// free what somebody waits for) go to `actions`.
+    /// Asks for a lock. Blocking callbacks to the holders of conflicting locks and completions of
+    /// other locks (a flock may free what a waiting one wants) go to `actions`.
     pub fn enqueue(&self, now: Instant, request: Enqueue, actions: &mut Vec<Action>) -> Enqueued {
         if !sensible(&request) {
             return Enqueued::Denied(Errno::EPROTO);
@@ -109,7 +109,7 @@ impl Namespace {
             let Policy::InodeBits { bits, gid, .. } = lock.policy else {
                 return Err(LockError::Unfit);
             };
-            if lock.state != State::Granted {
+            if lock.state != LockState::Granted {
                 return Err(LockError::Unfit);
             }
             let rest = bits.without(drop);
@@ -125,8 +125,8 @@ impl Namespace {
         })
     }
 
-    /// Gives locks back, granted or waiting. Cookies that are unknown or of another owner are
-    /// skipped; returns how many were cancelled (0 of some: answer `ESTALE`).
+    /// Cancels locks, granted or waiting. Cookies that are unknown or of another owner are skipped;
+    /// returns how many were cancelled (0 of some: answer `ESTALE`).
     pub fn cancel(
         &self,
         now: Instant,
@@ -179,8 +179,8 @@ impl Namespace {
         self.shards.iter().map(|shard| shard.lock().flocks_of(export)).sum()
     }
 
-    /// Calls back some `count` of the locks that an export has had for longest, as if another wanted them
-    /// (Lustre's `ldlm_reclaim`). Walks the export's locks.
+    /// Revokes some `count` of the locks that an export has had for longest, as if another client wanted
+    /// them (Lustre's `ldlm_reclaim`). Walks the export's locks.
     pub fn reclaim(&self, now: Instant, export: u64, count: usize, actions: &mut Vec<Action>) {
         // Few of many exports are not to be those of the same shards each time.
         let first = (now.0 >> 20) as usize % SHARDS;
@@ -214,8 +214,8 @@ impl Namespace {
         }
     }
 
-    /// Weakens a granted local lock (PW to PR, say), so that others may share. `Unfit` if `mode`
-    /// would be stronger.
+    /// Weakens a granted local lock (PW to PR, say), so that compatible locks can be granted.
+    /// `Unfit` if `mode` would be stronger.
     pub fn downgrade(
         &self,
         now: Instant,
@@ -232,7 +232,7 @@ impl Namespace {
                 .into_iter()
                 .all(|other| !lock.mode.compatible(other) || mode.compatible(other));
             let flock = lock.policy.kind() == LockKind::Flock;
-            if !weaker || flock || lock.state != State::Granted {
+            if !weaker || flock || lock.state != LockState::Granted {
                 return Err(LockError::Unfit);
             }
             turn.weaken(slot, lock.policy, mode);
@@ -240,8 +240,8 @@ impl Namespace {
         })
     }
 
-    /// Makes a granted local lock the client's, to be named in the reply of an intent. If somebody
-    /// waits for it already, the answer carries `AST_SENT` and the deadline runs.
+    /// Makes a granted local lock the client's, to be named in the reply of an intent. If another
+    /// lock waits for it already, the answer carries `AST_SENT` and the deadline runs.
     pub fn hand_over(
         &self,
         now: Instant,
@@ -253,7 +253,9 @@ impl Namespace {
         self.with(now, handle, actions, |turn, slot| {
             let lock = turn.shard.lock(slot);
             match (lock.owner, lock.state) {
-                (Owner::Local, State::Granted) => Ok(turn.hand_over(slot, export, remote_handle)),
+                (Owner::Local, LockState::Granted) => {
+                    Ok(turn.hand_over(slot, export, remote_handle))
+                }
                 (Owner::Local, _) => Err(LockError::Unfit),
                 (Owner::Export(_), _) => Err(LockError::Foreign),
             }
@@ -384,8 +386,8 @@ impl Namespace {
         self.recovering.store(true, Ordering::SeqCst);
     }
 
-    /// Recovery is over: waiting locks that were replayed are granted as far as possible, and
-    /// those in their way are called back.
+    /// Recovery is over: waiting locks that were replayed are granted as far as possible, and those
+    /// that conflict with the rest are revoked.
     pub fn recovery_done(&self, now: Instant, actions: &mut Vec<Action>) {
         self.recovering.store(false, Ordering::SeqCst);
         for shard in &self.shards {
@@ -434,7 +436,7 @@ impl Namespace {
     }
 
     fn shard_of(&self, resource: &ResourceName) -> &Mutex<Shard> {
-        let hash = std::hash::BuildHasher::hash_one(&Keyed(!self.key), resource);
+        let hash = std::hash::BuildHasher::hash_one(&SeededBuildHasher(!self.key), resource);
         &self.shards[hash as usize % SHARDS]
     }
 

@@ -7,23 +7,23 @@ use std::ops::ControlFlow;
 
 use sheen_types::{Extent, HashMap, InodeBits, Instant, LockHandle, LockMode, ResourceName};
 
+use super::demand::RecentDemand;
 use super::flocks::Flocks;
 use super::types::{Gauges, LockInfo};
 use super::waits::FlockOwner;
-use super::wants::Wants;
 use crate::interval::IntervalTree;
-use crate::mix::{Cookies, Keyed, Place, SLOTS_MAX};
+use crate::mix::{Cookies, LockLocation, SLOTS_MAX, SeededBuildHasher};
 use crate::{LockDesc, LockFlags, LockKind, Owner, Policy};
 
 /// No slot, no resource.
 pub(super) const NONE: u32 = u32::MAX;
-/// So many locks that one export calls by the same handle are told apart.
+/// So many locks that one export calls by the same handle are kept apart.
 const ALIKE_MAX: usize = 8;
 /// Empty groups that a resource keeps for reuse.
 const SPARE_GROUPS: usize = 4;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum State {
+pub(super) enum LockState {
     Free,
     Waiting,
     Granted,
@@ -32,7 +32,7 @@ pub(super) enum State {
 #[derive(Clone, Debug)]
 pub(super) struct Lock {
     pub(super) generation: u32,
-    pub(super) state: State,
+    pub(super) state: LockState,
     pub(super) resource: u32,
     pub(super) policy: Policy,
     /// The bytes asked for, before expansion.
@@ -43,9 +43,9 @@ pub(super) struct Lock {
     pub(super) owner: Owner,
     pub(super) remote_handle: LockHandle,
     pub(super) flags: LockFlags,
-    /// See [`Wanted::spares`].
+    /// See [`LockRequest::spares`].
     spares: Option<u64>,
-    /// Somebody waits for this lock and its holder has been told, or will be with the grant.
+    /// Another lock waits for this one and its holder has been informed, or will be with the grant.
     pub(super) blocked: bool,
     /// Its dirty data is not worth writing.
     pub(super) discard: bool,
@@ -62,7 +62,7 @@ pub(super) struct Lock {
 
 /// What a lock wants, before it has a slot or while it waits.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Wanted {
+pub(super) struct LockRequest {
     pub(super) policy: Policy,
     pub(super) mode: LockMode,
     /// The export whose `PR` locks do not count.
@@ -71,15 +71,15 @@ pub(super) struct Wanted {
 
 /// The locks of one export.
 #[derive(Clone, Copy, Debug)]
-struct OfExport {
-    /// The newest, which leads to the others.
+struct ExportLocks {
+    /// The newest, which leads to the older ones.
     first: u32,
     count: u32,
     /// Those of them that are flocks.
     flocks: u32,
 }
 
-impl Default for OfExport {
+impl Default for ExportLocks {
     fn default() -> Self {
         Self { first: NONE, count: 0, flocks: 0 }
     }
@@ -106,8 +106,8 @@ pub(super) struct Resource {
     pub(super) flocks: Option<Box<Flocks>>,
     /// In order of arrival, group locks first.
     pub(super) waiting: Vec<u32>,
-    /// What locks were called back from.
-    pub(super) wants: Wants,
+    /// What revoked locks had been asked for.
+    pub(super) demand: RecentDemand,
     /// Granted and waiting locks.
     pub(super) locks: u32,
 }
@@ -118,11 +118,11 @@ pub(super) struct Shard {
     free: u32,
     pub(super) resources: Vec<Resource>,
     free_resources: Vec<u32>,
-    pub(super) by_name: HashMap<ResourceName, u32, Keyed>,
+    pub(super) by_name: HashMap<ResourceName, u32, SeededBuildHasher>,
     /// The newest of each export's locks, and how many it has.
-    exports: HashMap<u64, OfExport, Keyed>,
+    exports: HashMap<u64, ExportLocks, SeededBuildHasher>,
     /// The newest lock that an export calls by a handle of its own.
-    handles: HashMap<(u64, LockHandle), u32, Keyed>,
+    handles: HashMap<(u64, LockHandle), u32, SeededBuildHasher>,
     pub(super) deadlines: BTreeSet<(Instant, u32)>,
     pub(super) gauges: Gauges,
 }
@@ -151,9 +151,9 @@ impl Shard {
             free: NONE,
             resources: Vec::new(),
             free_resources: Vec::new(),
-            by_name: HashMap::with_hasher(Keyed(key)),
-            exports: HashMap::with_hasher(Keyed(key)),
-            handles: HashMap::with_hasher(Keyed(key)),
+            by_name: HashMap::with_hasher(SeededBuildHasher(key)),
+            exports: HashMap::with_hasher(SeededBuildHasher(key)),
+            handles: HashMap::with_hasher(SeededBuildHasher(key)),
             deadlines: BTreeSet::new(),
             gauges: Gauges::default(),
         }
@@ -174,15 +174,15 @@ impl Shard {
     }
 
     /// The slot of a cookie's place, if that lock still lives.
-    pub(super) fn find(&self, place: Place) -> Option<u32> {
+    pub(super) fn find(&self, place: LockLocation) -> Option<u32> {
         let lock = self.locks.get(place.slot as usize)?;
-        let lives = lock.state != State::Free && lock.generation == place.generation;
+        let lives = lock.state != LockState::Free && lock.generation == place.generation;
         lives.then_some(place.slot)
     }
 
     pub(super) fn cookie(&self, slot: u32, cookies: &Cookies) -> LockHandle {
         let generation = self.lock(slot).generation;
-        cookies.cookie(Place { shard: self.number, slot, generation })
+        cookies.cookie(LockLocation { shard: self.number, slot, generation })
     }
 
     pub(super) fn desc(&self, slot: u32) -> LockDesc {
@@ -191,7 +191,7 @@ impl Shard {
             resource: self.resource(lock.resource).name,
             policy: lock.policy,
             requested: lock.requested,
-            granted: (lock.state == State::Granted).then_some(lock.mode),
+            granted: (lock.state == LockState::Granted).then_some(lock.mode),
         }
     }
 
@@ -226,7 +226,7 @@ impl Shard {
                     trees: None,
                     flocks: None,
                     waiting: Vec::new(),
-                    wants: Wants::default(),
+                    demand: RecentDemand::default(),
                     locks: 0,
                 });
                 self.resources.len() as u32 - 1
@@ -241,7 +241,7 @@ impl Shard {
         let resource = &mut self.resources[index as usize];
         if resource.locks == 0 && self.by_name.get(&resource.name) == Some(&index) {
             self.by_name.remove(&resource.name);
-            resource.wants.forget();
+            resource.demand.forget();
             resource.flocks = None;
             self.free_resources.push(index);
         }
@@ -274,7 +274,7 @@ impl Shard {
         self.unlink(slot);
         let free = self.free;
         let lock = self.lock_mut(slot);
-        lock.state = State::Free;
+        lock.state = LockState::Free;
         lock.generation = lock.generation.wrapping_add(1).max(1);
         lock.next = free;
         let resource = lock.resource;
@@ -387,7 +387,7 @@ impl Shard {
     /// Enters a lock among the granted ones.
     pub(super) fn hold(&mut self, slot: u32) {
         let lock = &mut self.locks[slot as usize];
-        lock.state = State::Granted;
+        lock.state = LockState::Granted;
         let resource = &mut self.resources[lock.resource as usize];
         self.gauges.granted[index_of(resource.kind)] += 1;
         match lock.policy {
@@ -425,7 +425,7 @@ impl Shard {
         }
     }
 
-    /// Puts a lock into the queue: group locks before all others, those of a group together.
+    /// Puts a lock into the queue: group locks before all other locks, those of a group together.
     pub(super) fn queue(&mut self, slot: u32) {
         let lock = &self.locks[slot as usize];
         let resource = &self.resources[lock.resource as usize];
@@ -435,11 +435,11 @@ impl Shard {
                 let other = &self.locks[other as usize];
                 other.requested == LockMode::Group && other.policy.gid() == gid
             });
-            let others = resource
+            let newer = resource
                 .waiting
                 .iter()
                 .position(|&other| self.locks[other as usize].requested != LockMode::Group);
-            mate.map(|at| at + 1).or(others).unwrap_or(resource.waiting.len())
+            mate.map(|at| at + 1).or(newer).unwrap_or(resource.waiting.len())
         } else {
             resource.waiting.len()
         };
@@ -530,14 +530,14 @@ impl Lock {
     /// A lock as it is asked for, to be given a slot by [`Shard::add`].
     pub(super) fn asked(
         resource: u32,
-        wanted: &Wanted,
+        wanted: &LockRequest,
         owner: Owner,
         remote_handle: LockHandle,
         flags: LockFlags,
     ) -> Self {
         Self {
             generation: 1,
-            state: State::Waiting,
+            state: LockState::Waiting,
             resource,
             policy: wanted.policy,
             asked: wanted.policy.range(),
@@ -563,7 +563,7 @@ impl Lock {
         is_flock.then(|| FlockOwner::of(self.owner, &self.policy))
     }
 
-    pub(super) fn wanted(&self) -> Wanted {
-        Wanted { policy: self.policy, mode: self.requested, spares: self.spares }
+    pub(super) fn wanted(&self) -> LockRequest {
+        LockRequest { policy: self.policy, mode: self.requested, spares: self.spares }
     }
 }

@@ -71,7 +71,7 @@ impl Bench {
         self.namespace.cancel(NOW, owner, &[handle], &mut self.actions)
     }
 
-    fn called_back(&mut self) -> Vec<LockHandle> {
+    fn revoked(&mut self) -> Vec<LockHandle> {
         let blocking = |action| match action {
             Action::Blocking { handle, .. } => Some(handle),
             _ => None,
@@ -127,9 +127,9 @@ fn plain_locks_go_by_mode_and_in_order() {
     let mut bench = Bench::new();
     let (first, ..) = granted(bench.ask(client(1), Policy::Plain, LockMode::Cr, NONE));
     let writer = waiting(bench.ask(client(2), Policy::Plain, LockMode::Ex, NONE));
-    assert_eq!(bench.called_back(), [first]);
+    assert_eq!(bench.revoked(), [first]);
     let reader = waiting(bench.ask(client(3), Policy::Plain, LockMode::Cr, NONE));
-    assert_eq!(bench.called_back(), []);
+    assert_eq!(bench.revoked(), []);
     assert_eq!(bench.cancel(client(1), first), 1);
     // The reader asked while the writer waited: the writer knows with its grant.
     assert_eq!(bench.completed(), [(writer, LockFlags::AST_SENT, true)]);
@@ -159,20 +159,20 @@ fn bits_that_are_only_tried_for_are_dropped() {
     let (_, policy, flags) = granted(bench.ask(client(2), policy, LockMode::Pr, NONE));
     assert_eq!(policy.inode_bits(), lookup | InodeBits::PERM);
     assert_eq!(flags, LockFlags::LOCK_CHANGED);
-    assert_eq!(bench.called_back(), []);
+    assert_eq!(bench.revoked(), []);
     let only = Policy::InodeBits { bits: InodeBits(0), try_bits: update, gid: 0 };
     assert_eq!(bench.ask(client(2), only, LockMode::Pr, NONE), Enqueued::WouldBlock);
 }
 
 #[test]
-fn a_conversion_lets_in_who_wanted_the_bits_and_calls_back_for_the_rest() {
+fn a_conversion_grants_what_wanted_the_bits_and_revokes_for_the_rest() {
     let mut bench = Bench::new();
     let (lookup, update) = (InodeBits::LOOKUP, InodeBits::UPDATE);
     let both = Policy::bits(lookup | update);
     let (held, ..) = granted(bench.ask(client(1), both, LockMode::Pr, NONE));
     let second = waiting(bench.ask(client(2), Policy::bits(update), LockMode::Pw, NONE));
     let third = waiting(bench.ask(client(3), Policy::bits(lookup), LockMode::Pw, NONE));
-    assert_eq!(bench.called_back(), [held]);
+    assert_eq!(bench.revoked(), [held]);
     let rest = bench.namespace.convert(NOW, client(1), held, update, &mut bench.actions);
     assert_eq!(rest, Ok(lookup));
     assert_eq!(bench.actions.len(), 2);
@@ -206,19 +206,20 @@ fn a_change_spares_the_lock_of_its_own_client_only() {
     let policy = Policy::bits(InodeBits::UPDATE | InodeBits::LOOKUP);
     let (own, ..) = granted(bench.ask(client(1), policy, LockMode::Pr, NONE));
     let (first, ..) = granted(bench.change(1));
-    assert_eq!(bench.called_back(), []);
+    assert_eq!(bench.revoked(), []);
     assert_eq!(bench.cancel(Owner::Local, first), 1);
 
     let (other, ..) = granted(bench.ask(client(2), policy, LockMode::Pr, NONE));
     let second = waiting(bench.change(1));
-    assert_eq!(bench.called_back(), [other], "the own lock hears nothing");
+    assert_eq!(bench.revoked(), [other], "the own lock hears nothing");
     bench.cancel(client(2), other);
     assert_eq!(bench.local_grants(), [second]);
     bench.cancel(Owner::Local, second);
 
-    // Another's change takes it back, and so does one of its own that needs more than CW allows.
+    // Another client's change revokes it, and so does one of its own that needs more than CW
+    // allows.
     let third = waiting(bench.change(2));
-    assert_eq!(bench.called_back(), [own]);
+    assert_eq!(bench.revoked(), [own]);
     bench.cancel(client(1), own);
     assert_eq!(bench.local_grants(), [third]);
 }
@@ -229,7 +230,7 @@ fn a_change_waits_for_a_lock_of_its_own_client_that_is_no_reader() {
     let policy = Policy::bits(InodeBits::UPDATE);
     let (own, ..) = granted(bench.ask(client(1), policy, LockMode::Pw, NONE));
     waiting(bench.change(1));
-    assert_eq!(bench.called_back(), [own]);
+    assert_eq!(bench.revoked(), [own]);
 }
 
 #[test]
@@ -259,7 +260,7 @@ fn a_lock_handed_over_to_its_reader_lets_that_readers_changes_go() {
     let change = waiting(bench.change(1));
     let actions = &mut bench.actions;
     let given = bench.namespace.hand_over(NOW, local, 1, LockHandle(77), actions).unwrap();
-    assert_eq!(given.flags, NONE, "nobody waits for it any more");
+    assert_eq!(given.flags, NONE, "no lock waits for it any more");
     assert_eq!(bench.local_grants(), [change]);
     assert_eq!(bench.namespace.next_deadline(), None);
 }
@@ -293,7 +294,7 @@ fn extents_grow_to_their_neighbours() {
         granted(bench.ask(client(1), bytes(1 << 20, (2 << 20) - 1), LockMode::Pw, NONE));
     assert_eq!((policy.range(), flags), (Extent::ALL, LockFlags::LOCK_CHANGED));
     let second = waiting(bench.ask(client(2), bytes(8 << 20, (9 << 20) - 1), LockMode::Pw, NONE));
-    assert_eq!(bench.called_back(), [first]);
+    assert_eq!(bench.revoked(), [first]);
     bench.cancel(client(1), first);
     bench.actions.clear();
     let above_all = Extent { start: 8 << 20, end: Extent::EOF };
@@ -334,7 +335,7 @@ fn two_writers_take_an_object_from_each_other_once() {
                 Enqueued::Waiting { handle, .. } => handle,
                 other => panic!("{other:?}"),
             };
-            for called in bench.called_back() {
+            for called in bench.revoked() {
                 bench.cancel(client(1 - writer), called);
             }
             held[writer as usize] = Some(handle);
@@ -344,7 +345,7 @@ fn two_writers_take_an_object_from_each_other_once() {
 }
 
 #[test]
-fn what_others_wanted_is_forgotten_after_a_while() {
+fn what_other_clients_wanted_is_forgotten_after_a_while() {
     let mut bench = Bench::new();
     let mut ask = |now, owner, start: u64| {
         bench.remote += 1;
@@ -406,7 +407,7 @@ fn group_locks_share_by_group_and_overtake() {
     let writer = waiting(bench.ask(client(4), bytes(0, 4095), LockMode::Pw, NONE));
     let other = waiting(bench.ask(client(3), group(6), mode, NONE));
     let (third, ..) = granted(bench.ask(client(5), group(5), mode, NONE));
-    assert_eq!(bench.called_back(), []);
+    assert_eq!(bench.revoked(), []);
     bench.cancel(client(1), first);
     bench.cancel(client(2), second);
     assert_eq!(bench.completed(), []);
@@ -435,14 +436,14 @@ fn speculative_and_try_leave_no_trace() {
 fn a_writer_below_another_is_asked_for_the_size_too() {
     let mut bench = Bench::new();
     granted(bench.ask(client(1), bytes(0, 4095), LockMode::Pw, LockFlags::NO_EXPANSION));
-    // To punch a hole behind the end, where there is nothing that would tell it the size.
+    // To punch a hole behind the end, where there is nothing from which it would know the size.
     granted(bench.ask(client(2), bytes(8192, Extent::EOF), LockMode::Pw, NONE));
     let targets = bench.namespace.glimpse_targets(name(1));
     assert_eq!(targets.iter().map(|target| target.export).collect::<Vec<_>>(), [2, 1]);
 }
 
 #[test]
-fn who_does_not_let_go_is_evicted_unless_it_works() {
+fn a_client_that_does_not_cancel_is_evicted_unless_it_works() {
     let mut bench = Bench::new();
     let (held, ..) = granted(bench.ask(client(1), bytes(0, 4095), LockMode::Pw, NONE));
     let other = waiting(bench.ask(client(2), bytes(0, 4095), LockMode::Pw, NONE));
@@ -525,7 +526,7 @@ fn replayed_waiters_wait_for_the_end_of_recovery() {
     assert_eq!(lie, Enqueued::Denied(Errno::ESTALE));
     assert_eq!(bench.actions, []);
     bench.namespace.recovery_done(NOW, &mut bench.actions);
-    assert_eq!(bench.called_back(), [held]);
+    assert_eq!(bench.revoked(), [held]);
     bench.cancel(client(2), held);
     assert_eq!(bench.completed(), [(wait, NONE, true)]);
 }
@@ -551,7 +552,8 @@ fn conflict(a: &LockInfo, b: &LockInfo) -> bool {
         }
 }
 
-/// No two granted locks conflict, and no waiting lock waits for nothing or for one not told.
+/// No two granted locks conflict, and no waiting lock waits for nothing or for one whose holder is
+/// not informed.
 fn check(namespace: &Namespace, resource: ResourceName) {
     let all = namespace.dump(resource);
     let (held, waits): (Vec<_>, Vec<_>) = all.iter().partition(|lock| lock.desc.granted.is_some());
@@ -572,7 +574,7 @@ fn check(namespace: &Namespace, resource: ResourceName) {
             hindered = true;
             let silent = matches!(other.desc.policy, Policy::Flock { .. })
                 || other.desc.requested == LockMode::Group;
-            assert!(other.blocked || silent, "{other:?} was not told of {wait:?}");
+            assert!(other.blocked || silent, "{other:?} does not know of {wait:?}");
         }
         assert!(hindered, "{wait:?} waits for nothing");
     }
@@ -664,7 +666,7 @@ fn run(kind: u8, steps: Vec<Step>) {
         }
         (0..3).for_each(|resource| check(&bench.namespace, name(resource)));
     }
-    // When everyone lets go of what is granted, everything waiting comes to be granted.
+    // When all that is granted is cancelled, everything waiting comes to be granted.
     for _ in 0..handles.len() + 1 {
         for resource in 0..3 {
             for lock in bench.namespace.dump(name(resource)) {
@@ -761,11 +763,11 @@ fn a_lock_is_found_by_its_owners_handle_without_a_walk() {
     });
     assert_eq!(again.map(|again| granted(again).0), Some(handles[0]));
     assert!(looked < 20, "{looked} locks were looked at");
-    // Nobody else's handle, and none that is gone.
+    // No other client's handle, and none that is gone.
     assert!(bench.namespace.find(2, LockHandle(1)).is_none());
     assert_eq!(bench.cancel(client(1), handles[0]), 1);
     assert!(bench.namespace.find(1, LockHandle(1)).is_none());
-    // Locks of one handle: the newest is found, then the others.
+    // Locks of one handle: the newest is found, then the older ones.
     let alike: Vec<_> = [7, 8, 7]
         .map(|resource| {
             bench.remote = 70_000;
@@ -876,17 +878,17 @@ fn many_who_wait_for_many_are_announced_once() {
         super::shard::LOOKED_AT.with(|count| count.set(0));
         bench.cancel(client(1), first);
         let looked_at = super::shard::LOOKED_AT.with(std::cell::Cell::get);
-        let told = |action: &&Action| match action {
+        let completions = |action: &&Action| match action {
             Action::Completion { flags, .. } => flags.contains(LockFlags::AST_SENT),
             _ => false,
         };
-        assert_eq!(bench.actions.iter().filter(told).count(), 1_000);
+        assert_eq!(bench.actions.iter().filter(completions).count(), 1_000);
         println!("{policy:?}: {looked_at} locks looked at");
         assert!(looked_at < 100_000, "{looked_at} locks looked at");
     }
 }
 
-/// One client asks for twice as many locks in each other's way as it holds, and gives all that it holds back at once:
+/// One client asks for twice as many mutually conflicting locks as it holds, and cancels all that it holds at once:
 /// 4,000 took 202 s, in one turn.
 #[test]
 #[expect(clippy::disallowed_methods, reason = "what is tested is a time")]

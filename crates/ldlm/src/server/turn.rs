@@ -1,4 +1,4 @@
-//! One call's work inside one shard: grant, wait, call back, let go.
+//! One call's work inside one shard: grant, wait, revoke, cancel.
 
 use std::ops::ControlFlow;
 use std::time::Duration;
@@ -6,11 +6,11 @@ use std::time::Duration;
 use sheen_types::{Errno, Extent, InodeBits, Instant, LockHandle, LockMode};
 
 use super::covered::Covered;
-use super::earlier::Earlier;
+use super::earlier::EarlierWaiting;
 use super::expand;
-use super::shard::{Lock, NONE, Shard, State, Wanted};
+use super::shard::{Lock, LockRequest, LockState, NONE, Shard};
 use super::types::{Action, Enqueue, Enqueued, Granted};
-use super::waits::{FlockOwner, Waits};
+use super::waits::{FlockOwner, WaitGraph};
 use crate::mix::Cookies;
 use crate::{LockDesc, LockFlags, LockKind, Owner, Policy};
 
@@ -21,7 +21,7 @@ pub(super) struct Turn<'a> {
     pub(super) timeout: Duration,
     pub(super) recovering: bool,
     pub(super) cookies: &'a Cookies,
-    pub(super) waits: &'a Waits,
+    pub(super) waits: &'a WaitGraph,
     pub(super) actions: &'a mut Vec<Action>,
 }
 
@@ -46,8 +46,8 @@ impl Conflicts {
     }
 }
 
-fn wanted_by(request: &Enqueue) -> Wanted {
-    Wanted { policy: request.policy, mode: request.mode, spares: request.spares }
+fn wanted_by(request: &Enqueue) -> LockRequest {
+    LockRequest { policy: request.policy, mode: request.mode, spares: request.spares }
 }
 
 impl Turn<'_> {
@@ -96,7 +96,7 @@ impl Turn<'_> {
         self.waiting(slot)
     }
 
-    fn add(&mut self, resource: u32, wanted: &Wanted, request: &Enqueue) -> Option<u32> {
+    fn add(&mut self, resource: u32, wanted: &LockRequest, request: &Enqueue) -> Option<u32> {
         let lock =
             Lock::asked(resource, wanted, request.owner, request.remote_handle, request.flags);
         self.shard.add(lock)
@@ -117,7 +117,7 @@ impl Turn<'_> {
     }
 
     fn answer_again(&self, slot: u32) -> Enqueued {
-        if self.shard.lock(slot).state == State::Granted {
+        if self.shard.lock(slot).state == LockState::Granted {
             let mut granted = self.granted(slot);
             granted.flags = granted.flags | LockFlags::LOCK_CHANGED;
             Enqueued::Granted(granted)
@@ -198,7 +198,7 @@ impl Turn<'_> {
         (speculative || (impatient && behind_group)).then_some(Enqueued::Denied(Errno::EAGAIN))
     }
 
-    fn conflicts(&self, resource: u32, wanted: &Wanted) -> Conflicts {
+    fn conflicts(&self, resource: u32, wanted: &LockRequest) -> Conflicts {
         let mut found = Conflicts::default();
         let _ = self.shard.granted_conflicts(resource, wanted, &mut |slot| {
             found.granted.push(slot);
@@ -211,31 +211,32 @@ impl Turn<'_> {
         found
     }
 
-    /// Tells everyone that `slot` has to wait for.
+    /// Informs the holders of all locks that `slot` has to wait for.
     fn announce(&mut self, slot: u32, conflicts: &Conflicts) {
         let desc = self.shard.desc(slot);
         let lock = self.shard.lock(slot);
         let (wanted, discard) = (lock.wanted(), lock.flags.contains(LockFlags::AST_DISCARD_DATA));
         for other in conflicts.all() {
             if !self.shard.is_spared(other, &wanted) {
-                self.call_back(other, &desc, discard);
+                self.revoke_for(other, &desc, discard);
             }
         }
     }
 
-    /// Calls back a granted lock that nothing waits for.
+    /// Revokes a granted lock that nothing waits for.
     pub(super) fn revoke(&mut self, slot: u32) {
         let lock = self.shard.lock(slot);
-        if lock.state == State::Granted && lock.policy.kind() != LockKind::Flock {
+        if lock.state == LockState::Granted && lock.policy.kind() != LockKind::Flock {
             let wanted =
                 LockDesc { requested: LockMode::Ex, granted: None, ..self.shard.desc(slot) };
-            self.call_back(slot, &wanted, false);
+            self.revoke_for(slot, &wanted, false);
         }
     }
 
-    /// Notes that somebody waits for a lock, and says so to its holder, once. A waiting lock's
-    /// owner hears it with the grant. Group locks are never called back: who waits for them waits.
-    fn call_back(&mut self, slot: u32, wanted: &LockDesc, discard: bool) {
+    /// Notes that another lock waits for this one, and sends its holder a blocking callback, once.
+    /// The owner of a waiting lock is informed with the grant. Group locks are never revoked: a
+    /// lock that conflicts with one waits.
+    fn revoke_for(&mut self, slot: u32, wanted: &LockDesc, discard: bool) {
         let lock = self.shard.lock_mut(slot);
         if lock.blocked || lock.requested == LockMode::Group {
             return;
@@ -244,7 +245,7 @@ impl Turn<'_> {
         lock.discard |= discard;
         let flags = LockFlags::DISCARD_DATA.when(lock.discard);
         let (state, owner, remote_handle) = (lock.state, lock.owner, lock.remote_handle);
-        if let (State::Granted, Owner::Export(export)) = (state, owner) {
+        if let (LockState::Granted, Owner::Export(export)) = (state, owner) {
             self.remember(slot, export);
             self.shard.set_deadline(slot, self.now + self.timeout);
             let handle = self.shard.cookie(slot, self.cookies);
@@ -253,15 +254,15 @@ impl Turn<'_> {
         }
     }
 
-    /// Remembers what a lock that is called back was asked for.
+    /// Remembers what a revoked lock was asked for.
     fn remember(&mut self, slot: u32, export: u64) {
         let &Lock { resource, policy, asked, mode, .. } = self.shard.lock(slot);
         if matches!(policy, Policy::Extent { .. }) {
-            self.shard.resources[resource as usize].wants.note(self.now, export, mode, asked);
+            self.shard.resources[resource as usize].demand.note(self.now, export, mode, asked);
         }
     }
 
-    /// Grants a lock that nothing is in the way of: grown, with the bits it could try for.
+    /// Grants a lock with which no lock conflicts: grown, with the bits it could try for.
     fn grant(&mut self, slot: u32) {
         let lock = self.shard.lock(slot);
         let mut policy = lock.policy;
@@ -283,7 +284,7 @@ impl Turn<'_> {
         self.shard.gauges.grants += 1;
     }
 
-    /// Tells the owner of a lock that waited that it is granted, or (`failure`) that it never
+    /// Informs the owner of a lock that waited that it is granted, or (`failure`) that it never
     /// will be.
     pub(super) fn complete(&mut self, slot: u32, failure: Option<LockFlags>) {
         let handle = self.shard.cookie(slot, self.cookies);
@@ -300,7 +301,7 @@ impl Turn<'_> {
             self.actions.push(Action::LocalGranted { handle, desc });
             return;
         };
-        if lock.blocked && lock.state == State::Granted {
+        if lock.blocked && lock.state == LockState::Granted {
             self.shard.set_deadline(slot, self.now + self.timeout);
         }
         self.actions.push(Action::Completion { handle, export, remote_handle, desc, flags });
@@ -309,8 +310,8 @@ impl Turn<'_> {
     /// Removes a lock, granted or waiting, without looking who may have its place.
     pub(super) fn remove(&mut self, slot: u32) {
         match self.shard.lock(slot).state {
-            State::Granted => self.shard.unhold(slot),
-            State::Waiting => {
+            LockState::Granted => self.shard.unhold(slot),
+            LockState::Waiting => {
                 let handle = self.shard.cookie(slot, self.cookies);
                 let lock = self.shard.lock(slot);
                 if lock.policy.kind() == LockKind::Flock {
@@ -318,14 +319,14 @@ impl Turn<'_> {
                 }
                 self.shard.unqueue(slot);
             }
-            State::Free => return,
+            LockState::Free => return,
         }
         self.shard.gauges.cancels += 1;
         self.shard.free(slot);
     }
 
-    /// Grants those who waited and can be granted now, in order. `announce`: those in the way of
-    /// the rest may not know yet, because a lock changed but stayed.
+    /// Grants the waiting locks that can be granted now, in order. `announce`: the holders of locks
+    /// that conflict with the rest may not know yet, because a lock changed but stayed.
     pub(super) fn reprocess(&mut self, resource: u32, announce: bool) {
         if self.shard.resource(resource).waiting.is_empty() {
             self.shard.drop_if_unused(resource);
@@ -336,7 +337,7 @@ impl Turn<'_> {
             return;
         }
         let mut announce = announce;
-        let (mut at, mut earlier) = (0, Earlier::default());
+        let (mut at, mut earlier) = (0, EarlierWaiting::default());
         while let Some(&slot) = self.shard.resource(resource).waiting.get(at) {
             if self.may_go(slot, &earlier) {
                 self.trim_try_bits(slot);
@@ -354,7 +355,7 @@ impl Turn<'_> {
         }
     }
 
-    fn may_go(&self, slot: u32, earlier: &Earlier) -> bool {
+    fn may_go(&self, slot: u32, earlier: &EarlierWaiting) -> bool {
         let lock = self.shard.lock(slot);
         if self.recovering && lock.flags.contains(LockFlags::REPLAY) {
             return false;
@@ -373,26 +374,27 @@ impl Turn<'_> {
         }
     }
 
-    /// Tells all who are in the way of one that waits. Each granted lock is visited about once, however many
-    /// wait: whose group or bytes an earlier one of the same wish has visited has been told.
+    /// Informs the holders of all locks that conflict with waiting ones. Each granted lock is visited about
+    /// once, however many wait: if an earlier waiting lock that asks for the same has visited its group or
+    /// bytes, its holder has been informed.
     fn announce_all(&mut self, resource: u32) {
-        let mut told_groups = vec![false; self.shard.resource(resource).groups.len()];
-        let mut told_bytes: Vec<((LockMode, u64), Covered)> = Vec::new();
+        let mut visited_groups = vec![false; self.shard.resource(resource).groups.len()];
+        let mut visited_bytes: Vec<((LockMode, u64), Covered)> = Vec::new();
         for at in 0..self.shard.resource(resource).waiting.len() {
             let slot = self.shard.resource(resource).waiting[at];
             let wanted = self.shard.lock(slot).wanted();
             let granted = match wanted.policy {
                 Policy::Plain | Policy::InodeBits { .. } => {
-                    self.shard.conflicts_by_group(resource, &wanted, &mut told_groups)
+                    self.shard.conflicts_by_group(resource, &wanted, &mut visited_groups)
                 }
                 Policy::Extent { extent, gid } => {
                     let wish = (wanted.mode, gid);
-                    let known = told_bytes.iter().position(|(told, _)| *told == wish);
+                    let known = visited_bytes.iter().position(|(visited, _)| *visited == wish);
                     let known = known.unwrap_or_else(|| {
-                        told_bytes.push((wish, Covered::default()));
-                        told_bytes.len() - 1
+                        visited_bytes.push((wish, Covered::default()));
+                        visited_bytes.len() - 1
                     });
-                    self.conflicts_in(resource, &wanted, told_bytes[known].1.add(extent))
+                    self.conflicts_in(resource, &wanted, visited_bytes[known].1.add(extent))
                 }
                 Policy::Flock { .. } => continue,
             };
@@ -400,12 +402,12 @@ impl Turn<'_> {
         }
     }
 
-    /// The granted extent locks in the way of one, on these of its bytes.
-    fn conflicts_in(&self, resource: u32, wanted: &Wanted, parts: Vec<Extent>) -> Vec<u32> {
+    /// The granted extent locks that conflict with one, on these of its bytes.
+    fn conflicts_in(&self, resource: u32, wanted: &LockRequest, parts: Vec<Extent>) -> Vec<u32> {
         let mut granted = Vec::new();
         for extent in parts {
             let gid = wanted.policy.gid();
-            let part = Wanted { policy: Policy::Extent { extent, gid }, ..*wanted };
+            let part = LockRequest { policy: Policy::Extent { extent, gid }, ..*wanted };
             let _ = self.shard.granted_conflicts(resource, &part, &mut |other| {
                 granted.push(other);
                 ControlFlow::Continue(())
@@ -441,7 +443,7 @@ impl Turn<'_> {
         granted
     }
 
-    /// Whether a granted lock is in the way of one that waits.
+    /// Whether a granted lock conflicts with one that waits.
     fn is_waited_for(&self, slot: u32) -> bool {
         let resource = self.shard.lock(slot).resource;
         self.shard.resource(resource).waiting.iter().any(|&other| {

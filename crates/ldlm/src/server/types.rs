@@ -30,8 +30,8 @@ pub struct Enqueue {
     pub owner: Owner,
     /// The client's own cookie of this lock, under which callbacks reach it; 0 for local locks.
     pub remote_handle: LockHandle,
-    /// An export whose `PR` locks are in nobody's way here: it asked for what this lock is taken
-    /// for, and corrects what it knows by itself.
+    /// An export whose `PR` locks do not conflict here: it asked for what this lock is taken for,
+    /// and corrects what it knows by itself.
     pub spares: Option<u64>,
 }
 
@@ -48,13 +48,13 @@ pub enum Enqueued {
         /// For the reply: `BLOCK_GRANTED`/`BLOCK_WAIT` and `NO_TIMEOUT` as Lustre sets them.
         flags: LockFlags,
     },
-    /// With [`LockFlags::TRY`]: somebody is in the way, nothing was changed.
+    /// With [`LockFlags::TRY`]: a lock conflicts, nothing was changed.
     WouldBlock,
     /// Refused: `EAGAIN`, `EDEADLK`, `EPROTO` (a request that makes no sense), `ESTALE` (a replayed
     /// lock that another client holds), `ENOMEM` (67 million locks in one shard).
     Denied(Errno),
-    /// Answer to [`LockFlags::TEST_LOCK`] or [`LockFlags::INTENT_ONLY`]: one lock that is in the
-    /// way, or `None` if the lock could be had.
+    /// Answer to [`LockFlags::TEST_LOCK`] or [`LockFlags::INTENT_ONLY`]: one conflicting lock, or
+    /// `None` if the lock could be had.
     Tested(Option<LockDesc>),
 }
 
@@ -68,7 +68,7 @@ pub struct Granted {
     /// What it covers: the extent as expanded, the bits with those that were tried and free.
     pub policy: Policy,
     /// For the reply: `LOCK_CHANGED` if more or less than asked for is covered, `AST_SENT` if
-    /// somebody waits for it already.
+    /// another lock waits for it already.
     pub flags: LockFlags,
 }
 
@@ -77,7 +77,7 @@ pub struct Granted {
 pub enum Action {
     /// Send `LDLM_BL_CALLBACK` to the holder; its deadline runs from now.
     Blocking {
-        /// The lock that is in the way.
+        /// The conflicting lock.
         handle: LockHandle,
         /// Its holder's export.
         export: u64,
@@ -99,8 +99,8 @@ pub enum Action {
         remote_handle: LockHandle,
         /// As granted.
         desc: LockDesc,
-        /// `AST_SENT`: somebody waits for it already and the deadline runs. `FLOCK_DEADLOCK`: it
-        /// was not granted. `AST_SENT` with no granted mode: a waiting flock that was cancelled.
+        /// `AST_SENT`: another lock waits for it already and the deadline runs. `FLOCK_DEADLOCK`:
+        /// it was not granted. `AST_SENT` with no granted mode: a waiting flock that was cancelled.
         flags: LockFlags,
     },
     /// A local lock that waited has been granted: wake its task.
@@ -125,7 +125,7 @@ pub enum Action {
 pub enum LockError {
     /// No lock has this cookie (any more): `ESTALE`.
     Unknown,
-    /// It belongs to somebody else: `ESTALE` to the peer, who must not learn more.
+    /// It belongs to another client: `ESTALE` to the peer, who must not learn more.
     Foreign,
     /// The lock is of another kind or state than the call needs: `EINVAL`.
     Unfit,
@@ -153,9 +153,9 @@ pub struct LockInfo {
     pub owner: Owner,
     /// Its owner's cookie; 0 for local locks.
     pub remote_handle: LockHandle,
-    /// Whether somebody waits for it and its holder knows.
+    /// Whether another lock waits for it and its holder knows.
     pub blocked: bool,
-    /// When its holder is evicted if it does not let go.
+    /// When its holder is evicted if it does not cancel.
     pub deadline: Option<Instant>,
 }
 
@@ -164,7 +164,7 @@ pub struct LockInfo {
 pub struct Prolonged {
     /// Locks of the export that cover the range.
     pub locks: usize,
-    /// Those of them that are being called back.
+    /// Those of them that are being revoked.
     pub blocked: usize,
 }
 

@@ -1,8 +1,9 @@
 //! Who waits for whom with flocks, over all shards: finds circles.
 //!
-//! Of those in a flock's way one is noted at a time, as Linux and Lustre do: when that one lets go, the flock
-//! is looked at again and waits for another. So what is kept and compared does not grow with the locks of
-//! others, and a circle is found at the latest when nobody outside of it is in the way any more.
+//! Of the locks that conflict with a flock one is noted at a time, as Linux and Lustre do: when that one is
+//! released, the flock is looked at again and waits for another. So what is kept and compared does not grow
+//! with the locks of other owners, and a circle is found at the latest when no owner outside of it conflicts
+//! any more.
 //!
 //! A leaf lock: taken with a shard's mutex held, and only when a flock has to wait, is granted
 //! after waiting, or goes. Ordered maps, because owners' numbers are the peer's choice.
@@ -34,9 +35,9 @@ type Waiting = BTreeMap<LockHandle, FlockOwner>;
 
 /// The graph.
 #[derive(Default)]
-pub(super) struct Waits(Mutex<BTreeMap<FlockOwner, Waiting>>);
+pub(super) struct WaitGraph(Mutex<BTreeMap<FlockOwner, Waiting>>);
 
-impl Waits {
+impl WaitGraph {
     /// Says that `lock` of `who` waits for `blocker` (instead of the one said before), unless that
     /// closes a circle: then it does not wait, and the answer is `false`.
     pub(super) fn wait(&self, who: FlockOwner, lock: LockHandle, blocker: FlockOwner) -> bool {

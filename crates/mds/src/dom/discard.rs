@@ -9,9 +9,9 @@ use crate::Mdt;
 use crate::exclusion::Needs;
 
 impl Mdt {
-    /// An operation that holds the inode is about to destroy it. Once that is done, whoever has its
-    /// data in a cache is told to drop it, in a task of its own: the answer waits for nobody. Nothing
-    /// is done if nobody has.
+    /// An operation that holds the inode is about to destroy it. Once that is done, clients that have
+    /// its data in a cache are asked to drop it, in a task of its own: the answer waits for no
+    /// client. Nothing is done if none has it.
     pub(crate) fn discard_data_of(&self, fid: Fid) {
         let Some(target) = self.target.get().and_then(Weak::upgrade) else { return };
         let resource = ResourceName::of_fid(fid);

@@ -52,7 +52,7 @@ impl Objects for Files {
         (oi.resource(), Policy::bits(InodeBits::DOM))
     }
 
-    /// Times, unless the client has set others since. Owner and mode are the inode's.
+    /// Times, unless the client has set other ones since. Owner and mode are the inode's.
     fn stamp(
         &self,
         context: &Context,

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use sheen_brw::encode_value;
-use sheen_target::{Context, LockWish, Outcome};
+use sheen_target::{Context, EnqueueRequest, Outcome};
 use sheen_types::{Errno, Fid, InodeBits};
 use sheen_wire::ldlm::{LdlmReply, LockFlags};
 use sheen_wire::messages::LdlmEnqueueReply;
@@ -12,7 +12,7 @@ use crate::{Mdt, locks};
 
 impl Mdt {
     /// What goes with a lock that has the DOM bit: the size of what is on the MDT. Empty for an inode
-    /// that has gone: whoever reads it will see that.
+    /// that has gone: the client that reads it will see that.
     pub(crate) fn data_value(&self, fid: Fid) -> Result<Bytes, Errno> {
         if !fid.is_namespace() {
             return Err(Errno::EINVAL);
@@ -24,32 +24,32 @@ impl Mdt {
         }
     }
 
-    /// An enqueue that has an intent and does not say which: a client wants to know size and times of
-    /// a file on the MDT. It takes the lock if nobody is in the way; if somebody is, who may know
-    /// better is asked, and the answer is the value alone (`mdt_glimpse_enqueue`).
+    /// An enqueue that has an intent and does not name it: a client wants to know size and times of a
+    /// file on the MDT. It is granted the lock if none conflicts; otherwise the holders, who may know
+    /// better, are asked, and the answer is the value alone (`mdt_glimpse_enqueue`).
     pub(crate) async fn glimpse(
         &self,
         context: &Context,
-        wish: &LockWish,
+        enqueue: &EnqueueRequest,
     ) -> Result<Outcome, Errno> {
-        if wish.policy.inode_bits() != InodeBits::DOM || !super::knows_dom(context) {
+        if enqueue.policy.inode_bits() != InodeBits::DOM || !super::knows_dom(context) {
             return Err(Errno::EFAULT);
         }
-        let fid = self.inode(wish.resource.fid())?.fid;
+        let fid = self.inode(enqueue.resource.fid())?.fid;
         let brw = &self.dom.brw;
-        if let Some(held) = context.held_lock(wish) {
+        if let Some(held) = context.held_lock(enqueue) {
             return Ok(answer(0, held, encode_value(&brw.value(fid)?)));
         }
         let target = &context.target;
-        if let Some(lock) = target.try_lock(wish.resource, wish.policy, wish.mode) {
+        if let Some(lock) = target.try_lock(enqueue.resource, enqueue.policy, enqueue.mode) {
             let value = encode_value(&brw.value(fid)?);
-            let reply = locks::hand_over(context, lock, wish)?;
+            let reply = locks::hand_over(context, lock, enqueue)?;
             return Ok(answer(0, reply, value));
         }
-        // Asked for ahead of use: whoever really needs the size will ask again.
-        let value = match wish.flags.contains(LockFlags::BLOCK_NOWAIT) {
+        // Asked for ahead of use: a client that really needs the size will ask again.
+        let value = match enqueue.flags.contains(LockFlags::BLOCK_NOWAIT) {
             true => brw.value(fid)?,
-            false => brw.glimpsed(target, wish.resource, fid).await?,
+            false => brw.glimpsed(target, enqueue.resource, fid).await?,
         };
         Ok(answer(LOCK_ABORTED, LdlmReply::default(), encode_value(&value)))
     }

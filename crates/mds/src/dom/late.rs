@@ -12,10 +12,10 @@ const REMEMBERED_MAX: usize = 128;
 /// The newest settings of times, oldest first.
 #[derive(Default)]
 pub(crate) struct LateTimes {
-    set: Mutex<VecDeque<Setting>>,
+    set: Mutex<VecDeque<TimesSet>>,
 }
 
-struct Setting {
+struct TimesSet {
     client: u32,
     file: Fid,
     xid: Xid,
@@ -29,7 +29,7 @@ impl LateTimes {
         if set.len() == REMEMBERED_MAX {
             set.pop_front();
         }
-        set.push_back(Setting { client, file, xid });
+        set.push_back(TimesSet { client, file, xid });
     }
 
     /// Whether the client sent a request before it set the file's times.

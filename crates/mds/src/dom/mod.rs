@@ -6,14 +6,14 @@
 //!
 //! What always holds:
 //!
-//! - A client that holds the DOM bit in a mode that writes knows the size best; whoever else wants to
-//!   know it asks with a glimpse, and it is asked ([`glimpse`]).
-//! - A write is told of only when its file's inode is durable: it is never replayed, and a crash
-//!   that took the inode away would take the bytes with it.
+//! - A client that holds the DOM bit in a mode that writes knows the size best; another client that
+//!   wants to know it sends a glimpse, and the holder is asked ([`glimpse`]).
+//! - A write is acknowledged only when its file's inode is durable: it is never replayed, and a
+//!   crash that took the inode away would take the bytes with it.
 //! - The DOM bit goes only to clients that said they know it ([`ConnectFlags2::DOM_LVB`]).
 //!
 //! Cost: an open of a small file brings its bytes, so that open, read and close wait for one RPC; a
-//! first write waits for the commit that has the inode, which others share.
+//! first write waits for the commit that has the inode, which other writes share.
 
 mod discard;
 mod files;
@@ -22,7 +22,7 @@ mod late;
 mod open;
 
 pub(crate) use files::Files;
-pub(crate) use open::{Brought, DomOpen, PageBits};
+pub(crate) use open::{DomOpen, InlineDataLocks, PageBits};
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
@@ -47,7 +47,7 @@ use crate::inode::Inode;
 pub enum DomLock {
     /// `never`: clients ask for it when they read or write.
     Never = 0,
-    /// `trylock`: if nobody is in the way. What Lustre makes of `always`, too.
+    /// `trylock`: if no lock conflicts. What Lustre makes of `always`, too.
     Try = 1,
 }
 
@@ -75,7 +75,7 @@ pub(crate) struct Dom {
     pub(crate) brw: Brw<Files>,
     lock: AtomicU8,
     reads_on_open: AtomicBool,
-    brought: Brought,
+    inline_data_locks: InlineDataLocks,
 }
 
 impl Dom {
@@ -85,7 +85,7 @@ impl Dom {
             brw: Brw::new(store, files),
             lock: AtomicU8::new(DomLock::Try as u8),
             reads_on_open: AtomicBool::new(true),
-            brought: Brought::default(),
+            inline_data_locks: InlineDataLocks::default(),
         }
     }
 }
@@ -174,7 +174,7 @@ impl Mdt {
         Ok(if is_here { InodeBits::DOM } else { InodeBits(0) })
     }
 
-    /// Whether all data of a file lies here, so that nobody need tell its size.
+    /// Whether all data of a file lies here, so that its size is known without a report.
     ///
     /// # Errors
     /// Those of the store.

@@ -24,7 +24,7 @@ const PAGE_BITS_MIN: u8 = 12;
 /// That of the largest page of any client, for a client that has not said how large its own are.
 const PAGE_BITS_MAX: u8 = 16;
 
-/// Logarithm of a client's pages, which it tells when it connects; 0 if it has not.
+/// Logarithm of a client's pages, which it sends when it connects; 0 if it has not.
 #[derive(Default)]
 pub(crate) struct PageBits(pub(crate) AtomicU8);
 
@@ -38,15 +38,15 @@ impl PageBits {
 }
 
 /// How many locks are remembered of those that came with bytes.
-const BROUGHT_MAX: usize = 1 << 14;
+const INLINE_DATA_LOCKS_MAX: usize = 1 << 14;
 
 /// The locks that came with bytes, the newest. A lock that is forgotten costs bytes that are sent again.
 #[derive(Default)]
-pub(crate) struct Brought {
+pub(crate) struct InlineDataLocks {
     locks: Mutex<(HashSet<LockHandle>, VecDeque<LockHandle>)>,
 }
 
-impl Brought {
+impl InlineDataLocks {
     fn contains(&self, lock: LockHandle) -> bool {
         self.locks.lock().0.contains(&lock)
     }
@@ -57,7 +57,7 @@ impl Brought {
             return;
         }
         order.push_back(lock);
-        if order.len() > BROUGHT_MAX
+        if order.len() > INLINE_DATA_LOCKS_MAX
             && let Some(oldest) = order.pop_front()
         {
             set.remove(&oldest);
@@ -108,14 +108,15 @@ impl Mdt {
     fn lacks_data(&self, context: &Context, fid: Fid, mode: LockMode) -> bool {
         let held = data_locks(context, fid, mode);
         let has_none_of_bytes = |lock: &LockInfo| {
-            lock.desc.granted == Some(LockMode::Pr) && !self.dom.brought.contains(lock.handle)
+            lock.desc.granted == Some(LockMode::Pr)
+                && !self.dom.inline_data_locks.contains(lock.handle)
         };
         held.is_empty()
             || context.has2(ConnectFlags2::OWN_NAMES) && held.iter().all(has_none_of_bytes)
     }
 
-    /// Takes as much as is free of what helps: disturbs nobody. Nothing is worth it that has neither
-    /// data nor layout.
+    /// Takes those of the useful bits that are free: revokes nothing. Nothing is worth a lock that
+    /// has neither data nor layout.
     pub(crate) fn dom_open_lock(
         &self,
         context: &Context,
@@ -160,7 +161,7 @@ impl Mdt {
         };
         let length = usize::try_from(size - offset).map_err(|_| Errno::EFBIG)?;
         let data = self.store.read(inode.fid, offset, length).map_err(|error| error.errno())?;
-        self.dom.brought.note(guard.handle());
+        self.dom.inline_data_locks.note(guard.handle());
         Ok(inline(offset, &data))
     }
 }
@@ -221,21 +222,21 @@ mod tests {
 
     #[test]
     fn a_tail_starts_at_a_page_of_the_client_and_of_ours() {
-        for (told, bytes) in [(0, 65536), (12, 4096), (16, 65536), (9, 4096), (255, 65536)] {
-            assert_eq!(PageBits(AtomicU8::new(told)).page_bytes(), bytes, "{told}");
+        for (sent, bytes) in [(0, 65536), (12, 4096), (16, 65536), (9, 4096), (255, 65536)] {
+            assert_eq!(PageBits(AtomicU8::new(sent)).page_bytes(), bytes, "{sent}");
         }
     }
 
     #[test]
     fn of_the_locks_that_brought_bytes_the_newest_are_known() {
-        let brought = Brought::default();
-        for lock in 0..BROUGHT_MAX as u64 + 10 {
-            brought.note(LockHandle(lock));
-            brought.note(LockHandle(lock));
+        let inline_data_locks = InlineDataLocks::default();
+        for lock in 0..INLINE_DATA_LOCKS_MAX as u64 + 10 {
+            inline_data_locks.note(LockHandle(lock));
+            inline_data_locks.note(LockHandle(lock));
         }
-        assert!(!brought.contains(LockHandle(9)));
-        assert!(brought.contains(LockHandle(10)));
-        assert_eq!(brought.locks.lock().0.len(), BROUGHT_MAX);
+        assert!(!inline_data_locks.contains(LockHandle(9)));
+        assert!(inline_data_locks.contains(LockHandle(10)));
+        assert_eq!(inline_data_locks.locks.lock().0.len(), INLINE_DATA_LOCKS_MAX);
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use sheen_target::{Context, LockWish, Outcome};
+use sheen_target::{Context, EnqueueRequest, Outcome};
 use sheen_types::{Errno, Fid, InodeBits};
 use sheen_wire::ldlm::{Disposition, IntentOp, LdlmReply};
 use sheen_wire::md::{MdtBody, Valid};
@@ -25,14 +25,15 @@ impl Mdt {
         &self,
         context: &Context,
         request: &LdlmIntentGetattr,
-        wish: &LockWish,
+        enqueue: &EnqueueRequest,
     ) -> Result<Outcome, Errno> {
         let asked = &request.mdt_body;
         let name = request.name.as_ref().map_or(&b""[..], |name| name.as_bytes());
         let executed = Disposition::IT_EXECD | Disposition::LOOKUP_EXECD;
-        // Sent again, and the lock was given: what the name stood for is known. Whoever moves the name now may
-        // hold it and wait for this very lock, which the client cannot give back before it hears of it.
-        if let Some(lock) = context.held_lock(wish) {
+        // Sent again, and the lock was granted: what the name stood for is known. An operation that moves the
+        // name now may hold it and wait for this very lock, which the client cannot cancel before it has the
+        // answer.
+        if let Some(lock) = context.held_lock(enqueue) {
             let fid = lock.desc.resource.name.fid();
             let disposition = executed | Disposition::LOOKUP_POS;
             return Ok(match self.described_again(context, asked, fid, lock, disposition) {
@@ -51,7 +52,7 @@ impl Mdt {
             return Ok(raw(fid, executed | Disposition::LOOKUP_POS));
         }
         let disposition = executed | Disposition::LOOKUP_POS;
-        match self.getattr_locked(context, request, wish, fid, disposition).await {
+        match self.getattr_locked(context, request, enqueue, fid, disposition).await {
             Ok(outcome) => Ok(outcome),
             Err(errno) => Ok(refused(disposition, Some(errno))),
         }
@@ -61,7 +62,7 @@ impl Mdt {
         &self,
         context: &Context,
         request: &LdlmIntentGetattr,
-        wish: &LockWish,
+        enqueue: &EnqueueRequest,
         fid: Fid,
         disposition: Disposition,
     ) -> Result<Outcome, Errno> {
@@ -79,7 +80,7 @@ impl Mdt {
         // What was read before the lock may have changed.
         let inode = self.inode(fid)?;
         let mut found = self.getattr_of(context, &inode, &request.mdt_body)?;
-        let lock = locks::hand_over(context, guard, wish)?;
+        let lock = locks::hand_over(context, guard, enqueue)?;
         dom::add_size_with(&lock, &inode, &mut found.body)?;
         Ok(described(found, lock, disposition))
     }

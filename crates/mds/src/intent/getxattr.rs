@@ -1,6 +1,6 @@
 //! The intent to read all extended attributes, under the lock that lets a client keep them.
 
-use sheen_target::{Context, LockWish, Outcome};
+use sheen_target::{Context, EnqueueRequest, Outcome};
 use sheen_types::{Errno, InodeBits, ResourceName};
 use sheen_wire::ldlm::{Disposition, LockFlags};
 use sheen_wire::md::{MdtBody, Valid};
@@ -18,24 +18,24 @@ impl Mdt {
         &self,
         context: &Context,
         request: &LdlmIntentGetxattr,
-        wish: &LockWish,
+        enqueue: &EnqueueRequest,
     ) -> Result<Outcome, Errno> {
         let asked = &request.mdt_body;
         let fid = asked.fid1;
         self.inode(fid)?;
-        let held = context.held_lock(wish);
+        let held = context.held_lock(enqueue);
         let guard = match held {
             Some(_) => None,
             None => {
                 let policy = sheen_ldlm::Policy::bits(InodeBits::XATTR);
                 let resource = ResourceName::of_fid(fid);
-                Some(context.target.lock(resource, policy, wish.mode).await?)
+                Some(context.target.lock(resource, policy, enqueue.mode).await?)
             }
         };
         let inode = self.inode(fid)?;
         let mut found = self.all_xattrs(&inode)?;
         let mut lock = match guard {
-            Some(guard) => locks::hand_over(context, guard, wish)?,
+            Some(guard) => locks::hand_over(context, guard, enqueue)?,
             None => held.unwrap_or_default(),
         };
         lock.flags |= LockFlags::LOCK_CHANGED;

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use sheen_store::Transaction;
-use sheen_target::{Context, LockGuard, LockWish, Memo, Outcome};
+use sheen_target::{Context, EnqueueRequest, LockGuard, Outcome, ReplyRecording};
 use sheen_types::{Errno, InodeBits, LockMode};
 use sheen_wire::ldlm::Disposition;
 use sheen_wire::md::LayoutIntentOp;
@@ -17,9 +17,9 @@ impl Mdt {
         &self,
         context: &Context,
         request: &LdlmIntentLayout,
-        wish: &LockWish,
+        enqueue: &EnqueueRequest,
     ) -> Result<Outcome, Errno> {
-        let done = self.place_and_lock(context, request, wish).await;
+        let done = self.place_and_lock(context, request, enqueue).await;
         // The objects may be made, and the client evicted before it could have the lock.
         done.map_err(|errno| context.fails_all_the_same(errno))
     }
@@ -28,12 +28,13 @@ impl Mdt {
         &self,
         context: &Context,
         request: &LdlmIntentLayout,
-        wish: &LockWish,
+        enqueue: &EnqueueRequest,
     ) -> Result<Outcome, Errno> {
-        let fid = wish.resource.fid();
-        // Sent again, and the lock was given: the objects are made. Whoever makes more now may hold the inode
-        // and wait for this very lock, which the client cannot give back before it hears of it.
-        let held = context.held_lock(wish);
+        let fid = enqueue.resource.fid();
+        // Sent again, and the lock was granted: the objects are made. An operation that makes more now may
+        // hold the inode and wait for this very lock, which the client cannot cancel before it has the
+        // answer.
+        let held = context.held_lock(enqueue);
         let mut changed = None;
         match request.layout_intent.op {
             LayoutIntentOp::ACCESS => {}
@@ -42,7 +43,7 @@ impl Mdt {
                     return Err(Errno::EROFS);
                 }
                 if held.is_none() {
-                    changed = self.place(context, request, wish).await?;
+                    changed = self.place(context, request, enqueue).await?;
                 }
             }
             LayoutIntentOp::READ
@@ -60,18 +61,18 @@ impl Mdt {
             (None, None) => {
                 // A client asks for EX with what changes a layout; nothing changes, so all may
                 // share it.
-                let mode = if wish.mode == LockMode::Ex { LockMode::Cr } else { wish.mode };
-                Some(context.target.lock(wish.resource, wish.policy, mode).await?)
+                let mode = if enqueue.mode == LockMode::Ex { LockMode::Cr } else { enqueue.mode };
+                Some(context.target.lock(enqueue.resource, enqueue.policy, mode).await?)
             }
         };
-        // A file that has gone has no layout; the lock tells the client that this stays so.
+        // A file that has gone has no layout; the lock guarantees the client that this stays so.
         let dlm_lvb = match self.inode(fid) {
             Ok(inode) => self.layout(&inode)?.unwrap_or_default(),
             Err(Errno::ENOENT) => Bytes::new(),
             Err(errno) => return Err(errno),
         };
         let mut lock = match guard {
-            Some(guard) => locks::hand_over(context, guard, wish)?,
+            Some(guard) => locks::hand_over(context, guard, enqueue)?,
             None => held.unwrap_or_default(),
         };
         lock.policy_res1 = Disposition::IT_EXECD;
@@ -80,15 +81,15 @@ impl Mdt {
         Ok(Outcome::ok(reply))
     }
 
-    /// Gives a file the objects that it needs to be written as far as the intent says. The lock, if
-    /// the layout changed: nobody else holds one.
+    /// Gives a file the objects that it needs to be written as far as the intent says. Returns the
+    /// lock, if the layout changed: no other client holds one.
     async fn place(
         &self,
         context: &Context,
         request: &LdlmIntentLayout,
-        wish: &LockWish,
+        enqueue: &EnqueueRequest,
     ) -> Result<Option<LockGuard>, Errno> {
-        let fid = wish.resource.fid();
+        let fid = enqueue.resource.fid();
         let end = request.layout_intent.end;
         let _held = self.exclusion.hold(Needs::new().change_inode(fid)).await;
         let inode = self.inode(fid)?;
@@ -108,7 +109,7 @@ impl Mdt {
             }
         }
         let world = context.target.world();
-        let taken = match (context.replay(), before) {
+        let reserved = match (context.replay(), before) {
             (Some(_), before) => self.placement.restore(&request.eadata, before.as_ref())?,
             (None, Some(stored)) => self.placement.extend(world, stored, end).await?,
             (None, None) => {
@@ -117,14 +118,14 @@ impl Mdt {
             }
         };
         let target = &context.target;
-        // Not in one lock with the layout's, which the client gets: a lock on attributes that others
-        // share while they are changed would keep nothing from getting old.
+        // Not in one lock with the layout's, which the client gets: a lock on attributes that is
+        // shared while they are changed would not keep them current.
         let _attributes = target.lock_inode(fid, InodeBits::UPDATE, LockMode::Ex).await?;
         let lock = target.lock_inode(fid, InodeBits::LAYOUT, LockMode::Ex).await?;
-        let made = target.transact_with(context, Memo::Done, |_| {
+        let made = target.transact_with(context, ReplyRecording::Done, |_| {
             let mut transaction = Transaction::new();
-            transaction.set_xattr(fid, xattrs::LOV, taken.layout().clone());
-            taken.record(&mut transaction);
+            transaction.set_xattr(fid, xattrs::LOV, reserved.layout().clone());
+            reserved.record(&mut transaction);
             transaction
         });
         made.map_err(|error| error.errno())?;

@@ -5,7 +5,9 @@ use std::sync::{Arc, Weak};
 use bytes::Bytes;
 use sheen_ldlm::Policy;
 use sheen_store::{FileKind, Transaction};
-use sheen_target::{Context, Export, ExportState, LockGuard, LockWish, Memo, Outcome, Target};
+use sheen_target::{
+    Context, EnqueueRequest, Export, ExportState, LockGuard, Outcome, ReplyRecording, Target,
+};
 use sheen_types::{Errno, Fid, InodeBits, LockMode, ResourceName};
 use sheen_wire::connect::ConnectFlags;
 use sheen_wire::ldlm::{Disposition, LdlmReply};
@@ -20,8 +22,8 @@ use crate::directory::{Step, parse_name};
 use crate::exclusion::Needs;
 use crate::export::{OpenFile, OpenTable};
 use crate::inode::Inode;
-use crate::placement::Taken;
-use crate::reint::Making;
+use crate::placement::ReservedObjects;
+use crate::reint::CreateSpec;
 use crate::{Mdt, locks};
 
 /// What an open asks for.
@@ -32,13 +34,13 @@ pub(super) struct Opening<'a> {
     pub(super) layout: &'a Bytes,
     pub(super) security: Option<(&'a Text, &'a Bytes)>,
     /// The lock that the client would take; `None` if no lock can be given.
-    pub(super) wish: Option<&'a LockWish>,
+    pub(super) enqueue: Option<&'a EnqueueRequest>,
 }
 
 /// The head that says that no bytes of the file come with the answer.
 const NO_DATA: [u8; 16] = [0; 16];
 
-/// How far an open has got: told to the client even if it fails.
+/// How far an open has got: reported to the client even if it fails.
 #[derive(Default)]
 pub(super) struct Progress {
     pub(super) disposition: Disposition,
@@ -62,9 +64,9 @@ impl Mdt {
         &self,
         context: &Context,
         request: &LdlmIntentOpen,
-        wish: &LockWish,
+        enqueue: &EnqueueRequest,
     ) -> Result<Outcome, Errno> {
-        let opening = of_intent(request, wish);
+        let opening = of_intent(request, enqueue);
         let mut progress = Progress::default();
         let result = self.open(context, &opening, &mut progress).await;
         answer(context, progress, result)
@@ -82,7 +84,7 @@ impl Mdt {
             name: request.name.as_ref().map_or(&b""[..], |name| name.as_bytes()),
             layout: &request.eadata,
             security: request.file_secctx_name.as_ref().map(|name| (name, &request.file_secctx)),
-            wish: None,
+            enqueue: None,
         };
         let mut progress = Progress::default();
         self.open(context, &opening, &mut progress).await?;
@@ -189,7 +191,7 @@ impl Mdt {
         if self.find(parent.fid, &name)?.is_none() {
             return self.open_new(context, opening, &name, progress).await;
         }
-        // Somebody was faster: it is an open of what is there.
+        // Another client was faster: it is an open of what is there.
         drop(held);
         progress.disposition = progress.disposition.without(Disposition::LOOKUP_NEG);
         Box::pin(self.open_by_name(context, opening, progress)).await
@@ -219,20 +221,22 @@ impl Mdt {
         if inode.is_regular() && layout.is_none() && opening.needs_objects() {
             return self.open_and_place(context, opening, inode, progress).await;
         }
-        let was_pristine = flags.contains(OpenFlags::WRITE) && self.pristine.remove(inode.fid);
-        if was_pristine {
-            // Whoever was told that the file is empty must ask again, once it can be written.
+        let was_known_empty =
+            flags.contains(OpenFlags::WRITE) && self.known_empty.remove(inode.fid);
+        if was_known_empty {
+            // A client to which the file was reported as empty must ask again, once it can be
+            // written.
             let target = &context.target;
             drop(target.lock_inode(inode.fid, InodeBits::UPDATE, LockMode::Ex).await?);
         }
-        self.take_back_kept(&context.target, inode.fid, flags).await?;
+        self.close_kept(&context.target, inode.fid, flags).await?;
         let data = self.dom_open_of(context, opening, inode.fid, layout.as_ref());
         let guard = self.lock_of_open(context, opening, inode, data, InodeBits(0)).await?;
         if inode.is_regular() {
             progress.add(of_layout(context, layout.as_ref()));
         }
         self.count_open(context, opening, inode, None, progress)?;
-        if was_pristine {
+        if was_known_empty {
             self.open_files.note_unwritten(inode.fid);
         }
         // What was read before the lock may have changed.
@@ -244,9 +248,10 @@ impl Mdt {
         give_lock(context, opening, guard, progress)
     }
 
-    /// Nobody may execute what is written, nor write what is executed: clients that only keep the file open
-    /// in the other way close it, so that those are refused alone who meet somebody.
-    pub(crate) async fn take_back_kept(
+    /// A file that is open for writing is not executed, nor the other way round: clients that only keep the
+    /// file open in the conflicting way close it, so that an open is refused only where one is really in
+    /// use.
+    pub(crate) async fn close_kept(
         &self,
         target: &Arc<Target>,
         fid: Fid,
@@ -258,8 +263,8 @@ impl Mdt {
         Ok(())
     }
 
-    /// Opens a file for writing that has no objects yet: it gets them now. Who has cached that it
-    /// has none gives that back first; no lock goes to the client.
+    /// Opens a file for writing that has no objects yet: it gets them now. Clients that have cached
+    /// that it has none lose that lock first; no lock goes to the client.
     async fn open_and_place(
         &self,
         context: &Context,
@@ -271,10 +276,10 @@ impl Mdt {
             Some(parent) => Some(parent),
             None => self.directory(opening.record.fid1).ok(),
         };
-        let taken = self.objects_for_new(context, opening, parent.as_ref()).await?;
+        let reserved = self.objects_for_new(context, opening, parent.as_ref()).await?;
         let target = &context.target;
         let _lock = target.lock_inode(inode.fid, InodeBits::LAYOUT, LockMode::Ex).await?;
-        self.count_open(context, opening, inode, taken, progress)?;
+        self.count_open(context, opening, inode, reserved, progress)?;
         progress.add(of_layout(context, None));
         let handle = progress.body.open_handle;
         self.put_inode(context, inode, progress)?;
@@ -288,18 +293,18 @@ impl Mdt {
         context: &Context,
         opening: &Opening<'_>,
         inode: &Inode,
-        taken: Option<Taken>,
+        reserved: Option<ReservedObjects>,
         progress: &mut Progress,
     ) -> Result<(), Errno> {
         self.open_files.open(inode.fid, opening.flags)?;
         let done = progress.disposition | Disposition::OPEN_OPEN;
-        let memo = Memo::Keep { result: 0, data: done.0 };
-        let made = context.target.transact_with(context, memo, |_| {
+        let recording = ReplyRecording::Keep { result: 0, data: done.0 };
+        let made = context.target.transact_with(context, recording, |_| {
             let mut transaction = Transaction::new();
-            if let Some(taken) = &taken {
-                let layout = taken.layout().clone();
+            if let Some(reserved) = &reserved {
+                let layout = reserved.layout().clone();
                 transaction.set_xattr(inode.fid, crate::xattrs::LOV, layout);
-                taken.record(&mut transaction);
+                reserved.record(&mut transaction);
             }
             transaction
         });
@@ -436,23 +441,26 @@ impl Opening<'_> {
         writes && !self.flags.contains(OpenFlags::DELAY_CREATE)
     }
 
-    pub(super) fn making(&self) -> Making<'_> {
-        let mut making = Making::of(self.record);
-        making.mode = making.mode & 0o7777 | FileKind::Regular.mode_bits();
-        making.device = 0;
-        making.security = self.security;
-        making
+    pub(super) fn create_spec(&self) -> CreateSpec<'_> {
+        let mut spec = CreateSpec::of(self.record);
+        spec.mode = spec.mode & 0o7777 | FileKind::Regular.mode_bits();
+        spec.device = 0;
+        spec.security = self.security;
+        spec
     }
 }
 
-pub(super) fn of_intent<'a>(request: &'a LdlmIntentOpen, wish: &'a LockWish) -> Opening<'a> {
+pub(super) fn of_intent<'a>(
+    request: &'a LdlmIntentOpen,
+    enqueue: &'a EnqueueRequest,
+) -> Opening<'a> {
     Opening {
         record: &request.rec_reint,
         flags: request.rec_reint.flags(),
         name: request.name.as_ref().map_or(&b""[..], |name| name.as_bytes()),
         layout: &request.eadata,
         security: request.file_secctx_name.as_ref().map(|name| (name, &request.file_secctx)),
-        wish: Some(wish),
+        enqueue: Some(enqueue),
     }
 }
 
@@ -474,7 +482,7 @@ pub(super) async fn open_lock(
     more: InodeBits,
 ) -> Result<Option<LockGuard>, Errno> {
     let flags = opening.flags;
-    if opening.wish.is_none() || context.replay().is_some() {
+    if opening.enqueue.is_none() || context.replay().is_some() {
         return Ok(None);
     }
     if !flags.contains(OpenFlags::LOCK) {
@@ -504,8 +512,8 @@ pub(super) fn give_lock(
     guard: Option<LockGuard>,
     progress: &mut Progress,
 ) -> Result<(), Errno> {
-    let (Some(guard), Some(wish)) = (guard, opening.wish) else { return Ok(()) };
-    progress.lock = Some(locks::hand_over(context, guard, wish)?);
+    let (Some(guard), Some(enqueue)) = (guard, opening.enqueue) else { return Ok(()) };
+    progress.lock = Some(locks::hand_over(context, guard, enqueue)?);
     if opening.flags.contains(OpenFlags::LOCK) {
         progress.add(Disposition::OPEN_LOCK);
     }

@@ -22,10 +22,10 @@ impl Mdt {
         fid: Fid,
         layout: Option<&Bytes>,
     ) -> Option<DomOpen> {
-        opening.wish.and_then(|_| self.dom_open(context, opening.flags, fid, layout))
+        opening.enqueue.and_then(|_| self.dom_open(context, opening.flags, fid, layout))
     }
 
-    /// The lock that goes with an open: with data, if there is data and nobody in the way.
+    /// The lock that goes with an open: with data, if there is data and no lock conflicts.
     pub(super) async fn lock_of_open(
         &self,
         context: &Context,

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use sheen_layout::plan::Plan;
 use sheen_store::{FileKind, Transaction};
-use sheen_target::{Context, Memo};
+use sheen_target::{Context, ReplyRecording};
 use sheen_types::{Errno, InodeBits, Name};
 use sheen_wire::connect::ConnectFlags;
 use sheen_wire::ldlm::Disposition;
@@ -13,11 +13,11 @@ use super::open::{Opening, Progress, give_lock};
 use crate::caller::May;
 use crate::inode::Inode;
 use crate::orphans::{ORPHANS, fid_key};
-use crate::placement::Taken;
+use crate::placement::ReservedObjects;
 use crate::{Mdt, locks};
 
-/// What is told of a new file. It had no name, also where it gets none: the client's kernel panics at
-/// a file that is new and was there.
+/// What an answer says of a new file. It had no name, also where it gets none: the client's kernel
+/// panics at a file that is new and was there.
 fn of_new(context: &Context, layout: Option<&Bytes>) -> Disposition {
     let new = Disposition::LOOKUP_NEG | Disposition::OPEN_CREATE | Disposition::OPEN_OPEN;
     new | of_layout(context, layout)
@@ -42,25 +42,25 @@ impl Mdt {
         progress: &mut Progress,
     ) -> Result<(), Errno> {
         let parent = self.directory(opening.record.fid1)?;
-        let mut making = opening.making();
-        self.may_add(&making.caller, &parent, name, FileKind::Regular)?;
-        making.objects = self.objects_for_new(context, opening, Some(&parent)).await?;
-        let birth = self.conceive(context, &parent, making)?;
+        let mut spec = opening.create_spec();
+        self.may_add(&spec.caller, &parent, name, FileKind::Regular)?;
+        spec.objects = self.objects_for_new(context, opening, Some(&parent)).await?;
+        let new_inode = self.build_inode(context, &parent, spec)?;
         let _lock = locks::change_directory(context, parent.fid).await?;
-        let done = progress.disposition | of_new(context, birth.layout().as_ref());
-        self.open_files.open(birth.inode.fid, opening.flags)?;
-        let memo = Memo::Keep { result: 0, data: done.0 };
-        let made = context.target.transact_with(context, memo, |_| {
+        let done = progress.disposition | of_new(context, new_inode.layout().as_ref());
+        self.open_files.open(new_inode.inode.fid, opening.flags)?;
+        let recording = ReplyRecording::Keep { result: 0, data: done.0 };
+        let made = context.target.transact_with(context, recording, |_| {
             let mut transaction = Transaction::new();
-            birth.add(&mut transaction, parent.fid, name);
+            new_inode.add(&mut transaction, parent.fid, name);
             transaction
         });
         if let Err(error) = made {
-            self.open_files.close(birth.inode.fid, opening.flags);
+            self.open_files.close(new_inode.inode.fid, opening.flags);
             return Err(error.errno());
         }
         progress.disposition = done;
-        let (inode, layout) = (birth.inode.clone(), birth.layout());
+        let (inode, layout) = (new_inode.inode.clone(), new_inode.layout());
         if context.replay().is_none() && layout.is_some() {
             self.open_files.note_unwritten(inode.fid);
         }
@@ -75,19 +75,19 @@ impl Mdt {
         progress: &mut Progress,
     ) -> Result<(), Errno> {
         let parent = self.directory(opening.record.fid1)?;
-        let mut making = opening.making();
-        let (fid, flags) = (making.fid, opening.flags);
+        let mut spec = opening.create_spec();
+        let (fid, flags) = (spec.fid, opening.flags);
         let wanted = May::WRITE.and(May::EXEC);
-        making.caller.may(&*self.store, parent.fid, &parent.attributes, wanted)?;
-        making.objects = self.objects_for_new(context, opening, Some(&parent)).await?;
-        let mut birth = self.conceive(context, &parent, making)?;
-        birth.inode.attributes.links = 0;
+        spec.caller.may(&*self.store, parent.fid, &parent.attributes, wanted)?;
+        spec.objects = self.objects_for_new(context, opening, Some(&parent)).await?;
+        let mut new_inode = self.build_inode(context, &parent, spec)?;
+        new_inode.inode.attributes.links = 0;
         self.open_files.open(fid, flags)?;
-        let done = progress.disposition | of_new(context, birth.layout().as_ref());
-        let memo = Memo::Keep { result: 0, data: done.0 };
-        let made = context.target.transact_with(context, memo, |_| {
+        let done = progress.disposition | of_new(context, new_inode.layout().as_ref());
+        let recording = ReplyRecording::Keep { result: 0, data: done.0 };
+        let made = context.target.transact_with(context, recording, |_| {
             let mut transaction = Transaction::new();
-            birth.add_inode(&mut transaction);
+            new_inode.add_inode(&mut transaction);
             transaction.insert(ORPHANS, fid_key(fid), Bytes::new());
             transaction
         });
@@ -96,11 +96,11 @@ impl Mdt {
             return Err(error.errno());
         }
         progress.disposition = done;
-        let (inode, layout) = (birth.inode.clone(), birth.layout());
+        let (inode, layout) = (new_inode.inode.clone(), new_inode.layout());
         self.finish_new(context, opening, &inode, layout, progress).await
     }
 
-    /// After the transaction: nobody else knows the inode, so its lock is free.
+    /// After the transaction: no other client knows the inode, so its lock is free.
     async fn finish_new(
         &self,
         context: &Context,
@@ -115,7 +115,7 @@ impl Mdt {
         progress.body.open_handle = handle;
         // A new file has no attributes to ask for. Only for a client that says it knows: Lustre's
         // would take its cache for filled.
-        let wished = opening.wish.map(|wish| wish.policy.inode_bits());
+        let wished = opening.enqueue.map(|enqueue| enqueue.policy.inode_bits());
         let more = match wished.is_some_and(|bits| bits.contains(InodeBits::XATTR)) {
             true => InodeBits::XATTR,
             false => InodeBits(0),
@@ -133,7 +133,7 @@ impl Mdt {
         context: &Context,
         opening: &Opening<'_>,
         parent: Option<&Inode>,
-    ) -> Result<Option<Taken>, Errno> {
+    ) -> Result<Option<ReservedObjects>, Errno> {
         if context.replay().is_some() {
             return Ok(self.placement.restore(opening.layout, None).ok());
         }

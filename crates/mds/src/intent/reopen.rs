@@ -2,7 +2,7 @@
 //! server restarted.
 
 use sheen_store::Transaction;
-use sheen_target::{Context, LockWish, Memo, Outcome, ReplyRecord};
+use sheen_target::{Context, EnqueueRequest, Outcome, ReplyRecord, ReplyRecording};
 use sheen_types::{Errno, Fid};
 use sheen_wire::ldlm::Disposition;
 use sheen_wire::md::{OpenFlags, OpenHandle};
@@ -21,10 +21,10 @@ impl Mdt {
         &self,
         context: &Context,
         request: &LdlmIntentOpen,
-        wish: &LockWish,
+        enqueue: &EnqueueRequest,
         record: &ReplyRecord,
     ) -> Result<Outcome, Errno> {
-        let mut opening = of_intent(request, wish);
+        let mut opening = of_intent(request, enqueue);
         let mut progress = Progress::default();
         let before = Disposition(record.data);
         let table = context.export.role::<OpenTable>();
@@ -33,7 +33,7 @@ impl Mdt {
             let inode = self.inode(file.fid)?;
             self.put_inode(context, &inode, &mut progress)?;
             progress.body.open_handle = handle;
-            progress.lock = context.held_lock(wish);
+            progress.lock = context.held_lock(enqueue);
             if let Some(lock) = &progress.lock {
                 dom::add_size_with(lock, &inode, &mut progress.body)?;
             }
@@ -48,8 +48,8 @@ impl Mdt {
         answer(context, progress, result)
     }
 
-    /// An open from before a restart, or of a client's that lost its connection: the file is known
-    /// by its FID, nobody asks for permission again. If it is not there, its creation was lost too.
+    /// An open from before a restart, or of a client that lost its connection: the file is known by
+    /// its FID, permission is not checked again. If it is not there, its creation was lost too.
     pub(super) async fn replay_open(
         &self,
         context: &Context,
@@ -80,11 +80,11 @@ impl Mdt {
         match self.inode(fid) {
             Ok(inode) => {
                 progress.add(Disposition::LOOKUP_POS);
-                let taken = match self.layout(&inode)? {
+                let reserved = match self.layout(&inode)? {
                     None if inode.is_regular() => self.placement.restore(opening.layout, None).ok(),
                     _ => None,
                 };
-                self.count_open(context, opening, &inode, taken, progress)?;
+                self.count_open(context, opening, &inode, reserved, progress)?;
                 let handle = progress.body.open_handle;
                 self.put_inode(context, &inode, progress)?;
                 progress.body.open_handle = handle;
@@ -115,8 +115,8 @@ impl Mdt {
         self.put_inode(context, &inode, progress)?;
         progress.add(Disposition::LOOKUP_POS | Disposition::OPEN_OPEN);
         progress.body.open_handle = handle;
-        let memo = Memo::Keep { result: 0, data: progress.disposition.0 };
-        let done = context.target.transact_with(context, memo, |_| Transaction::new());
+        let recording = ReplyRecording::Keep { result: 0, data: progress.disposition.0 };
+        let done = context.target.transact_with(context, recording, |_| Transaction::new());
         done.map(|_| ()).map_err(|error| error.errno())
     }
 }

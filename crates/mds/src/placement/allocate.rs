@@ -1,6 +1,6 @@
 //! Taking objects for files: from the OSTs that a choice names, in its order, until there are enough.
 //!
-//! What was taken in vain goes back to the pools it came from.
+//! Objects reserved in vain return to the pools that they came from.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,18 +13,18 @@ use sheen_layout::stored::Stored;
 use sheen_target::{Wait, while_waiting};
 use sheen_types::{Errno, Fid, Instant};
 
-use super::{Ost, Placement, Taken, race};
+use super::{Ost, Placement, ReservedObjects, race};
 
-/// How long a create waits for objects before it answers that there is no space. While an OST recovers it
-/// waits on: that ends with the OST's recovery window, and is no lack of space. It is bounded, for others wait for
-/// the directory meanwhile.
+/// How long a create waits for objects before it answers that there is no space. While an OST recovers it waits
+/// on: that ends with the OST's recovery window, and is no lack of space. It is bounded, for other operations wait
+/// for the directory meanwhile.
 const PATIENCE: Duration = Duration::from_secs(20);
 /// How often it looks whether an OST is back: one that was only disconnected announces nothing.
 const LOOK: Duration = Duration::from_secs(1);
 /// How soon it tries again where some OST can be used.
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
-/// How often a file goes round the OSTs that work, where others were to hold several stripes each
-/// and cannot.
+/// How often a file goes round the OSTs that work, where other OSTs were to hold several stripes
+/// each and cannot.
 const PASSES: usize = 3;
 
 /// Objects by their OST and number.
@@ -53,12 +53,12 @@ impl Placement {
         file: Fid,
         plan: &Plan,
         end: u64,
-    ) -> Result<Taken, Errno> {
+    ) -> Result<ReservedObjects, Errno> {
         let mut stored = Stored::new(file, plan);
         let filled = while_waiting(Wait::Objects, self.fill(world, &mut stored, end));
-        let mut taken = filled.await?;
-        taken.set_layout(stored.encode());
-        Ok(taken)
+        let mut reserved = filled.await?;
+        reserved.set_layout(stored.encode());
+        Ok(reserved)
     }
 
     /// As [`Placement::allocate`], for a file that has a layout already.
@@ -67,27 +67,32 @@ impl Placement {
         world: &World,
         mut stored: Stored,
         end: u64,
-    ) -> Result<Taken, Errno> {
+    ) -> Result<ReservedObjects, Errno> {
         let filled = while_waiting(Wait::Objects, self.fill(world, &mut stored, end));
-        let mut taken = filled.await?;
+        let mut reserved = filled.await?;
         stored.changed();
-        taken.set_layout(stored.encode());
-        Ok(taken)
+        reserved.set_layout(stored.encode());
+        Ok(reserved)
     }
 
-    async fn fill(&self, world: &World, stored: &mut Stored, end: u64) -> Result<Taken, Errno> {
+    async fn fill(
+        &self,
+        world: &World,
+        stored: &mut Stored,
+        end: u64,
+    ) -> Result<ReservedObjects, Errno> {
         let deadline = world.clock.now() + PATIENCE;
-        // What was taken for one part is given back if there is nothing for the next.
-        let mut taken = Taken::new(Vec::new(), Bytes::new());
+        // Objects reserved for one part are returned if there are none for the next.
+        let mut reserved = ReservedObjects::new(Vec::new(), Bytes::new());
         for part in stored.lacking(end) {
             let Some(striping) = stored.striping(part) else { continue };
             let want = Want { striping, room: stored.stripes_max(part), used: stored.osts() };
             let objects = self.allocate_part(world, deadline, &want).await?;
             let named = |(ost, id): &(Arc<Ost>, u64)| (ost.index, ost.object(*id));
             stored.place(part, &objects.iter().map(named).collect::<Vec<_>>());
-            taken.add(objects);
+            reserved.add(objects);
         }
-        Ok(taken)
+        Ok(reserved)
     }
 
     async fn allocate_part(
@@ -111,7 +116,7 @@ impl Placement {
                 return Err(Errno::ENOSPC);
             }
             // One that came back since it was tried is tried again soon. Not at once: one that could be used all
-            // the time, and was not taken because others are wanted, too, says nothing.
+            // the time, and was not taken because the file wants other OSTs, too, has no news.
             let has_usable = osts.iter().any(|ost| ost.is_usable());
             let look = if has_usable { LOOK_AGAIN } else { LOOK };
             race::race(filled, clock.sleep_until(deadline.min(now + look))).await;
@@ -152,12 +157,13 @@ impl Placement {
         }
         let choice = self.choose(world, want)?;
         let is_listed = !want.striping.osts.is_empty();
-        let taken = Taken::new(self.take_all(world, deadline, &choice).await, Bytes::new());
+        let reserved =
+            ReservedObjects::new(self.take_all(world, deadline, &choice).await, Bytes::new());
         let now = world.clock.now();
         let recovers = || self.wanted(want).iter().any(|ost| ost.recovers(now));
-        match taken.count() {
+        match reserved.count() {
             0 if !is_listed => Ok(Vec::new()),
-            some if some >= choice.least => Ok(taken.into_objects()),
+            some if some >= choice.least => Ok(reserved.into_objects()),
             _ if recovers() => Ok(Vec::new()),
             0 => Err(Errno::ENOSPC),
             _ if is_listed => Err(Errno::ENOSPC),
@@ -184,21 +190,21 @@ impl Placement {
 
     /// Takes objects in the order of a choice; fewer than are wanted if OSTs have none.
     async fn take_all(&self, world: &World, deadline: Instant, choice: &Choice) -> Objects {
-        let mut taken = Taken::new(Vec::with_capacity(choice.wanted), Bytes::new());
-        let (best, others) = choice.order.split_at(choice.preferred.min(choice.order.len()));
+        let mut reserved = ReservedObjects::new(Vec::with_capacity(choice.wanted), Bytes::new());
+        let (best, rest) = choice.order.split_at(choice.preferred.min(choice.order.len()));
         for _ in 0..choice.per_ost {
-            self.take_round(world, deadline, best, choice.wanted, &mut taken).await;
+            self.take_round(world, deadline, best, choice.wanted, &mut reserved).await;
         }
-        self.take_round(world, deadline, others, choice.wanted, &mut taken).await;
+        self.take_round(world, deadline, rest, choice.wanted, &mut reserved).await;
         let more = if choice.per_ost > 1 { choice.per_ost * PASSES } else { 0 };
         for _ in 0..more {
-            let before = taken.count();
-            self.take_round(world, deadline, &choice.order, choice.wanted, &mut taken).await;
-            if taken.count() == before {
+            let before = reserved.count();
+            self.take_round(world, deadline, &choice.order, choice.wanted, &mut reserved).await;
+            if reserved.count() == before {
                 break;
             }
         }
-        taken.into_objects()
+        reserved.into_objects()
     }
 
     /// An object of each of these OSTs that has one, as long as more are wanted.
@@ -208,15 +214,15 @@ impl Placement {
         deadline: Instant,
         osts: &[u16],
         wanted: usize,
-        taken: &mut Taken,
+        reserved: &mut ReservedObjects,
     ) {
         for index in osts {
-            if taken.count() == wanted {
+            if reserved.count() == wanted {
                 return;
             }
             let Some(ost) = self.ost(*index) else { continue };
             if let Some(id) = self.take(world, deadline, &ost).await {
-                taken.add(vec![(ost, id)]);
+                reserved.add(vec![(ost, id)]);
             }
         }
     }

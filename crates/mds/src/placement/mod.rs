@@ -7,19 +7,19 @@
 //! operation wait.
 
 mod allocate;
-mod chores;
 mod on_mdt;
 mod ost;
+mod ost_updates;
 mod race;
+mod reserved;
 mod settings;
-mod taken;
 
-pub(crate) use chores::{Owner, destroys};
 pub(crate) use ost::Ost;
 pub use ost::OstView;
 pub(crate) use ost::{last_used, put_used};
+pub(crate) use ost_updates::{Owner, destroys};
+pub(crate) use reserved::ReservedObjects;
 pub use settings::LayoutSettings;
-pub(crate) use taken::Taken;
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -148,7 +148,7 @@ impl Placement {
         self.all().iter().map(|ost| ost.view()).collect()
     }
 
-    /// Recovery has ended: objects that nobody replayed a use of may be removed.
+    /// Recovery has ended: objects whose use was not replayed may be removed.
     pub(crate) fn recovered(&self) {
         self.recovered.store(true, Ordering::Release);
         for ost in self.all().iter() {
@@ -157,7 +157,7 @@ impl Placement {
     }
 
     /// Blocks, free blocks and available blocks of all OSTs, of `block` bytes each; `None` if no
-    /// OST has told.
+    /// OST has answered.
     pub(crate) fn space(&self, block: u64) -> Option<(u64, u64, u64)> {
         let mut total = None;
         let osts = self.all();
@@ -292,7 +292,11 @@ impl Placement {
     /// # Errors
     /// [`Errno::EINVAL`] or [`Errno::EOPNOTSUPP`] if it is none, has no place for data, or names objects that
     /// no file was ever given.
-    pub(crate) fn restore(&self, layout: &Bytes, before: Option<&Stored>) -> Result<Taken, Errno> {
+    pub(crate) fn restore(
+        &self,
+        layout: &Bytes,
+        before: Option<&Stored>,
+    ) -> Result<ReservedObjects, Errno> {
         let stored = Stored::decode(layout).map_err(|error| errno_of(&error))?;
         if !stored.has_objects() && stored.end_on_mdt().is_none() {
             return Err(Errno::EINVAL);
@@ -320,7 +324,7 @@ impl Placement {
             *last = object.id().max(*last);
             early.push((index, *last));
         }
-        Ok(Taken::replayed(objects, early, stored.encode()))
+        Ok(ReservedObjects::replayed(objects, early, stored.encode()))
     }
 
     /// Whether a file may have got this object before we started. Believed without a bound, its id would be
@@ -343,7 +347,7 @@ impl Placement {
         objects: &[(u16, OstId)],
     ) {
         for (ost, object) in objects {
-            chores::destroy(transaction, *ost, *object);
+            ost_updates::destroy(transaction, *ost, *object);
         }
     }
 
@@ -355,7 +359,7 @@ impl Placement {
         owner: Owner,
     ) {
         for (ost, object) in objects_of(layout) {
-            chores::set_owner(transaction, ost, object, owner);
+            ost_updates::set_owner(transaction, ost, object, owner);
         }
     }
 }

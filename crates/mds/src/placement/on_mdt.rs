@@ -12,13 +12,13 @@ use sheen_types::{Errno, Instant};
 const BELIEVED: Duration = Duration::from_secs(10);
 const MIB: u64 = 1 << 20;
 
-/// See the module's documentation. Costs a lock that nobody holds for long; and a look at the space every
-/// ten seconds, if there is a threshold.
+/// See the module's documentation. Costs a lock that is never held for long; and a look at the space
+/// every ten seconds, if there is a threshold.
 #[derive(Debug, Default)]
-pub(crate) struct OnMdt(Mutex<State>);
+pub(crate) struct OnMdt(Mutex<OnMdtState>);
 
 #[derive(Debug, Default)]
-struct State {
+struct OnMdtState {
     /// Free MiB below which less may lie here; 0 for never.
     threshold: u64,
     /// Bytes of a file that may lie here now.
@@ -94,7 +94,7 @@ impl OnMdt {
     }
 }
 
-impl State {
+impl OnMdtState {
     fn adapt(&mut self, most: u32) {
         self.now = adapted(self.now, most, self.free, self.threshold);
     }

@@ -1,7 +1,7 @@
 //! One OST as the MDT sees it: a pool of objects created ahead, how full it is, and what is still
 //! to be done there (Lustre's OSP).
 //!
-//! One task per OST keeps the pool filled, does the chores and asks for the space; it alone talks
+//! One task per OST keeps the pool filled, carries out the OST updates and asks for the space; it alone talks
 //! to the OST. Ids are used in order, so "the last used" says everything: what lies above it when
 //! we or the OST come back was never given to a file and is removed.
 
@@ -21,7 +21,7 @@ use sheen_wire::messages::{OstCreate, OstStatfs, Reply};
 use sheen_wire::ost::{Obdo, ObdoFlags, OstBody, OstId};
 use tokio::sync::Notify;
 
-use super::chores::Chores;
+use super::ost_updates::OstUpdates;
 use super::race::race;
 
 /// Index of the last id used on each OST: OST number, big-endian, to id.
@@ -38,8 +38,8 @@ const BATCH_MAX: u64 = 2048;
 const IDLE: Duration = Duration::from_secs(3);
 /// ...and this often while something waits to become durable.
 const BUSY: Duration = Duration::from_secs(1);
-/// How long creates wait for an OST that says it recovers: `recovery_time_hard` by default, and time to connect.
-/// A recovery that takes longer, or an OST that refuses us for another reason with the same error, holds nobody up.
+/// How long creates wait for an OST that says it recovers: `recovery_time_hard` by default, and time to connect. A
+/// recovery that takes longer, or an OST that refuses us for another reason with the same error, delays no create.
 pub(super) const RECOVERY_MAX: Duration = Duration::from_secs(960);
 /// Blocks below which an OST takes no new files, in bytes.
 const RESERVE_BYTES: u64 = 1 << 20;
@@ -53,7 +53,7 @@ pub(crate) struct Ost {
     pool: Mutex<Pool>,
     /// The newest id that is, or is about to be, in a file.
     used: AtomicU64,
-    /// Recovery of the MDT has ended: what nobody replayed is an orphan.
+    /// Recovery of the MDT has ended: an object whose use was not replayed is an orphan.
     recovered: AtomicBool,
     /// Operators let us use it. While they do not, nothing is asked of it: no new objects, and what
     /// is to be done there waits.
@@ -63,7 +63,7 @@ pub(crate) struct Ost {
     kick: Notify,
     /// Wakes who waits for objects.
     filled: Arc<Notify>,
-    pub(super) chores: Chores,
+    pub(super) ost_updates: OstUpdates,
 }
 
 struct Pool {
@@ -71,7 +71,7 @@ struct Pool {
     next: u64,
     /// The last id that exists.
     last: u64,
-    /// Ids below `next` that were taken and given back.
+    /// Ids below `next` that were taken and returned.
     returned: Vec<u64>,
     batch: u64,
     /// The incarnation of the OST with which we agree on what exists.
@@ -113,7 +113,7 @@ impl Ost {
     ) -> Result<Self, StoreError> {
         let value = store.lookup(LAST_USED, &index.to_be_bytes())?;
         let parse = |value: Bytes| Some(u64::from_le_bytes(value[..].try_into().ok()?));
-        // Taken for none, objects of files would be given to others.
+        // Were it taken for none, objects of files would be given to other files.
         let used = value.map(|value| parse(value).ok_or_else(wrong_used)).transpose()?;
         let used = used.unwrap_or(FIRST_USED).min(USED_MAX);
         let pool = Pool {
@@ -137,7 +137,7 @@ impl Ost {
             is_kept: AtomicBool::new(false),
             kick: Notify::new(),
             filled,
-            chores: Chores::new(index),
+            ost_updates: OstUpdates::new(index),
         })
     }
 
@@ -229,7 +229,7 @@ impl Ost {
         now < *pool.recovers_since.get_or_insert(now) + RECOVERY_MAX
     }
 
-    /// An object nobody has used; `None` if there is none ahead.
+    /// An unused object; `None` if there is none ahead.
     pub(super) fn take(&self) -> Option<u64> {
         let mut pool = self.pool.lock();
         let agrees = self.agrees(&pool);
@@ -251,9 +251,9 @@ impl Ost {
         Some(id)
     }
 
-    /// Takes an object back that no file got. One that is not the last taken waits to be given out
-    /// again; if we stop before, it stays on the OST without a file.
-    pub(super) fn give_back(&self, id: u64) {
+    /// Returns an object to the pool that no file got. One that is not the last taken waits to be
+    /// taken again; if the MDT stops before, it stays on the OST without a file.
+    pub(super) fn return_object(&self, id: u64) {
         let mut pool = self.pool.lock();
         if pool.next == id + 1 {
             pool.next = id;
@@ -327,7 +327,7 @@ impl Ost {
         if let Err(error) = self.keep_pool(target).await {
             tracing::debug!(ost = self.index, %error, "the pool is not filled");
         }
-        self.chores.work(&self.channel(), target).await
+        self.ost_updates.send_durable(&self.channel(), target).await
     }
 
     async fn keep_pool(&self, target: &Arc<Target>) -> Result<(), RpcError> {
@@ -349,7 +349,7 @@ impl Ost {
 
     /// After we or the OST came back: removes what was created and never used.
     async fn agree(&self, target: &Arc<Target>) -> Result<(), RpcError> {
-        // From when this is another one on, nobody takes an object; what was taken counts as used.
+        // From when this connection is replaced, no object is taken; those that were count as used.
         let instance = self.channel().connect_data().instance;
         let used = {
             let pool = self.pool.lock();

@@ -1,5 +1,5 @@
-//! What operators may set about layouts (`lod.*`, `mdd.*`): the default of files about which nobody said
-//! anything, how OSTs are chosen, and how much of a file may lie on the MDT.
+//! What operators may set about layouts (`lod.*`, `mdd.*`): the default of files whose creator asks for
+//! no layout, how OSTs are chosen, and how much of a file may lie on the MDT.
 
 use sheen_layout::choose::Weighting;
 use sheen_layout::plan::{Appending, Defaults, STRIPES_ALL, Striping};
@@ -7,7 +7,7 @@ use sheen_types::Errno;
 use sheen_types::limits::{STRIPE_COUNT_MAX, STRIPE_SIZE_MIN};
 use sheen_wire::lov::PoolName;
 
-/// Bytes of a stripe where nobody says a number (`LOV_DESC_STRIPE_SIZE_DEFAULT`).
+/// Bytes of a stripe where no number is given (`LOV_DESC_STRIPE_SIZE_DEFAULT`).
 pub(crate) const STRIPE_SIZE_DEFAULT: u32 = 4 << 20;
 /// Bytes of a file that may lie on the MDT, as Lustre begins with (`LOD_DOM_DEF_SIZE_KB`)...
 const ON_MDT_DEFAULT: u32 = 1 << 20;
@@ -125,7 +125,7 @@ impl LayoutSettings {
     }
 
     /// `append_stripe_count`: stripes of files that are made with `O_APPEND`; -1 for all OSTs, 0 for as
-    /// many as others have.
+    /// many as other files have.
     #[must_use]
     pub fn append_stripe_count(&self) -> i32 {
         match self.appending.stripe_count {
@@ -146,7 +146,8 @@ impl LayoutSettings {
         Ok(())
     }
 
-    /// `append_pool`: the pool of files that are made with `O_APPEND`; empty for that of others.
+    /// `append_pool`: the pool of files that are made with `O_APPEND`; empty for that of other
+    /// files.
     #[must_use]
     pub fn append_pool(&self) -> String {
         String::from_utf8_lossy(self.appending.pool.as_bytes()).into_owned()

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use sheen_store::{Attributes, FileKind, Transaction};
-use sheen_target::{Context, Memo, Outcome};
+use sheen_target::{Context, Outcome, ReplyRecording};
 use sheen_types::limits::{
     LINK_COUNT_MAX, PATH_BYTES_MAX, XATTR_NAME_BYTES_MAX, XATTR_VALUE_BYTES_MAX,
 };
@@ -17,7 +17,7 @@ use crate::caller::{Caller, Capability, May, parse_list};
 use crate::directory::{self, Child, parse_name};
 use crate::exclusion::Needs;
 use crate::inode::{DIRECTORY_BYTES, Inode, touched};
-use crate::placement::Taken;
+use crate::placement::ReservedObjects;
 use crate::xattrs::{ACL_ACCESS, ACL_DEFAULT, LINK, LOV, SYMLINK};
 use crate::{Mdt, links, locks};
 
@@ -26,7 +26,7 @@ const SET_GID: u32 = 0o2000;
 const TARGET_BYTES_MAX: usize = PATH_BYTES_MAX - 1;
 
 /// What a new inode is made from.
-pub(crate) struct Making<'a> {
+pub(crate) struct CreateSpec<'a> {
     pub(crate) fid: Fid,
     pub(crate) caller: Caller,
     /// With type bits.
@@ -39,17 +39,17 @@ pub(crate) struct Making<'a> {
     /// Name and value of a security attribute to begin with.
     pub(crate) security: Option<(&'a Text, &'a Bytes)>,
     /// Where a regular file's data lies.
-    pub(crate) objects: Option<Taken>,
+    pub(crate) objects: Option<ReservedObjects>,
 }
 
 /// A new inode before it is in the store.
-pub(crate) struct Birth {
+pub(crate) struct NewInode {
     pub(crate) inode: Inode,
     xattrs: Vec<(String, Bytes)>,
-    objects: Option<Taken>,
+    objects: Option<ReservedObjects>,
 }
 
-impl<'a> Making<'a> {
+impl<'a> CreateSpec<'a> {
     pub(crate) fn of(record: &RecCreate) -> Self {
         Self {
             fid: record.fid2,
@@ -65,7 +65,7 @@ impl<'a> Making<'a> {
     }
 }
 
-impl Birth {
+impl NewInode {
     /// Adds everything about the inode but its name.
     pub(crate) fn add_inode(&self, transaction: &mut Transaction) {
         let fid = self.inode.fid;
@@ -104,10 +104,9 @@ impl Mdt {
         request: &MdsReintCreate,
     ) -> Result<Outcome, Errno> {
         let record = &request.rec_reint;
-        let mut making = Making::of(record);
-        making.security =
-            request.file_secctx_name.as_ref().map(|name| (name, &request.file_secctx));
-        let inode = self.make(context, record, request.name.as_ref(), making).await?;
+        let mut spec = CreateSpec::of(record);
+        spec.security = request.file_secctx_name.as_ref().map(|name| (name, &request.file_secctx));
+        let inode = self.make(context, record, request.name.as_ref(), spec).await?;
         let body = self.body(&inode, false);
         let reply = MdsReintCreateReply { mdt_body: Some(body), ..Default::default() };
         Ok(Outcome::ok(reply))
@@ -128,11 +127,10 @@ impl Mdt {
         if target.len() > TARGET_BYTES_MAX {
             return Err(Errno::ENAMETOOLONG);
         }
-        let mut making = Making::of(record);
-        making.target = Some(target);
-        making.security =
-            request.file_secctx_name.as_ref().map(|name| (name, &request.file_secctx));
-        let inode = self.make(context, record, request.name.as_ref(), making).await?;
+        let mut spec = CreateSpec::of(record);
+        spec.target = Some(target);
+        spec.security = request.file_secctx_name.as_ref().map(|name| (name, &request.file_secctx));
+        let inode = self.make(context, record, request.name.as_ref(), spec).await?;
         let body = self.body(&inode, false);
         let reply = MdsReintCreateSymReply { mdt_body: Some(body), ..Default::default() };
         Ok(Outcome::ok(reply))
@@ -143,11 +141,11 @@ impl Mdt {
         context: &Context,
         record: &RecCreate,
         name: Option<&Text>,
-        making: Making<'_>,
+        spec: CreateSpec<'_>,
     ) -> Result<Inode, Errno> {
         if context.is_applied_already() {
             let nothing = Transaction::new();
-            let done = context.target.transact(context, nothing, Memo::Done);
+            let done = context.target.transact(context, nothing, ReplyRecording::Done);
             done.map_err(|error| error.errno())?;
             // Perhaps removed since, by another client.
             let attributes = Attributes::default();
@@ -155,7 +153,7 @@ impl Mdt {
             return Ok(self.inode(record.fid2).unwrap_or_else(|_| gone()));
         }
         let name = parse_name(name.ok_or(Errno::EPROTO)?.as_bytes())?;
-        let caller = making.caller.clone();
+        let caller = spec.caller.clone();
         let kind = FileKind::from_mode(record.mode).unwrap_or_default();
         let is_device = matches!(kind, FileKind::CharDevice | FileKind::BlockDevice);
         if is_device && !caller.can(Capability::Mknod) {
@@ -165,13 +163,13 @@ impl Mdt {
         let _held = self.exclusion.hold(needs).await;
         let parent = self.directory(record.fid1)?;
         self.may_add(&caller, &parent, &name, kind)?;
-        let birth = self.conceive(context, &parent, making)?;
+        let new_inode = self.build_inode(context, &parent, spec)?;
         let _lock = locks::change_directory(context, parent.fid).await?;
         let mut transaction = Transaction::new();
-        birth.add(&mut transaction, parent.fid, &name);
-        let done = context.target.transact(context, transaction, Memo::Done);
+        new_inode.add(&mut transaction, parent.fid, &name);
+        let done = context.target.transact(context, transaction, ReplyRecording::Done);
         done.map_err(|error| error.errno())?;
-        Ok(birth.inode)
+        Ok(new_inode.inode)
     }
 
     /// Whether a name may be added to a directory.
@@ -202,21 +200,21 @@ impl Mdt {
     ///
     /// # Errors
     /// [`Errno::EINVAL`] for a FID that is not the client's to give, or those of the store.
-    pub(crate) fn conceive(
+    pub(crate) fn build_inode(
         &self,
         context: &Context,
         parent: &Inode,
-        making: Making<'_>,
-    ) -> Result<Birth, Errno> {
-        if !self.sequences.may_make(making.fid, &context.export) {
+        spec: CreateSpec<'_>,
+    ) -> Result<NewInode, Errno> {
+        if !self.sequences.may_make(spec.fid, &context.export) {
             return Err(Errno::EINVAL);
         }
-        let kind = FileKind::from_mode(making.mode).unwrap_or_default();
+        let kind = FileKind::from_mode(spec.mode).unwrap_or_default();
         let is_directory = kind == FileKind::Directory;
         let inherits = parent.attributes.permissions & SET_GID != 0;
-        let caller = &making.caller;
+        let caller = &spec.caller;
         let gid = if inherits { parent.attributes.gid } else { caller.gid };
-        let mut permissions = making.mode & 0o7777;
+        let mut permissions = spec.mode & 0o7777;
         if inherits && is_directory {
             permissions |= SET_GID;
         } else if !is_directory && !caller.is_in_group(gid) && !caller.can(Capability::SetId) {
@@ -231,41 +229,41 @@ impl Mdt {
             Some(default) => {
                 permissions = inherit_acl(&default, permissions, is_directory, &mut xattrs)?;
             }
-            None if kind != FileKind::Symlink => permissions &= !(making.umask & 0o777),
+            None if kind != FileKind::Symlink => permissions &= !(spec.umask & 0o777),
             None => {}
         }
         if is_directory && parent.fid != Fid::ROOT {
             let layout = self.store.xattr(parent.fid, LOV).map_err(|e| e.errno())?;
             xattrs.extend(layout.map(|layout| (LOV.to_owned(), layout)));
         }
-        if let Some((name, value)) = making.security.filter(|(_, value)| !value.is_empty()) {
+        if let Some((name, value)) = spec.security.filter(|(_, value)| !value.is_empty()) {
             xattrs.push(security_context(name, value)?);
         }
-        let size = match (&making.target, is_directory) {
+        let size = match (&spec.target, is_directory) {
             (Some(target), _) => target.len() as u64,
             (None, true) => DIRECTORY_BYTES,
             (None, false) => 0,
         };
-        xattrs.extend(making.target.map(|target| (SYMLINK.to_owned(), target)));
+        xattrs.extend(spec.target.map(|target| (SYMLINK.to_owned(), target)));
         let attributes = Attributes {
             kind,
             permissions,
-            uid: making.caller.uid,
+            uid: spec.caller.uid,
             gid,
             project: inherited_project(parent),
             links: if is_directory { 2 } else { 1 },
             size,
             blocks: if is_directory { DIRECTORY_BYTES / 512 } else { 0 },
-            device: making.device,
+            device: spec.device,
             flags: parent.attributes.flags & PROJECT_INHERIT,
-            accessed: making.now,
-            modified: making.now,
-            changed: making.now,
-            born: making.now,
+            accessed: spec.now,
+            modified: spec.now,
+            changed: spec.now,
+            born: spec.now,
             version: 0,
         };
-        let inode = Inode { fid: making.fid, attributes, is_damaged: false };
-        Ok(Birth { inode, xattrs, objects: making.objects })
+        let inode = Inode { fid: spec.fid, attributes, is_damaged: false };
+        Ok(NewInode { inode, xattrs, objects: spec.objects })
     }
 }
 

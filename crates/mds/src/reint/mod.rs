@@ -7,9 +7,9 @@ mod setattr;
 mod setxattr;
 mod unlink;
 
-pub(crate) use create::Making;
+pub(crate) use create::CreateSpec;
 
-use sheen_target::{Context, Memo, Outcome};
+use sheen_target::{Context, Outcome, ReplyRecording};
 use sheen_types::Errno;
 use sheen_wire::md::MdtBody;
 use sheen_wire::messages::{
@@ -63,7 +63,7 @@ impl Mdt {
         reply: impl Into<Reply>,
     ) -> Result<Outcome, Errno> {
         let nothing = sheen_store::Transaction::new();
-        let done = context.target.transact(context, nothing, Memo::Done);
+        let done = context.target.transact(context, nothing, ReplyRecording::Done);
         done.map_err(|error| error.errno())?;
         Ok(Outcome::ok(reply))
     }

@@ -1,7 +1,7 @@
 //! Rename: within a directory or across, replacing what the new name stands for.
 
 use sheen_store::Transaction;
-use sheen_target::{Context, LockGuard, Memo, Outcome};
+use sheen_target::{Context, LockGuard, Outcome, ReplyRecording};
 use sheen_types::limits::LINK_COUNT_MAX;
 use sheen_types::{Errno, Fid, Name, Timestamp};
 use sheen_wire::md::MdtBody;
@@ -9,7 +9,7 @@ use sheen_wire::messages::{MdsReintRename, MdsReintRenameReply};
 
 use crate::caller::{Caller, May};
 use crate::directory::{self, Child, parse_name};
-use crate::exclusion::{Held, Needs};
+use crate::exclusion::{ExclusionGuard, Needs};
 use crate::inode::{Inode, relinked, touched};
 use crate::{Mdt, counters, locks};
 
@@ -17,7 +17,7 @@ use crate::{Mdt, counters, locks};
 const DEPTH_MAX: usize = 10_000;
 
 /// All that a rename is about.
-struct Move {
+struct Rename {
     caller: Caller,
     from: Inode,
     to: Inode,
@@ -29,7 +29,7 @@ struct Move {
 }
 
 /// The names of a rename and what they stand for.
-struct Ends<'a> {
+struct RenameNames<'a> {
     from: (Fid, &'a Name),
     to: (Fid, &'a Name),
 }
@@ -52,7 +52,7 @@ impl Mdt {
             let directory = self.directory(directory)?;
             caller.may(&*self.store, directory.fid, &directory.attributes, May::EXEC)?;
         }
-        let ends = Ends { from: (record.fid1, &old), to: (record.fid2, &new) };
+        let ends = RenameNames { from: (record.fid1, &old), to: (record.fid2, &new) };
         let crosses = record.fid1 != record.fid2;
         let moves_directory = self.find(record.fid1, &old)?.is_some_and(is_directory);
         let _renames = match crosses && moves_directory {
@@ -68,7 +68,7 @@ impl Mdt {
         let (from, to) = (self.directory(record.fid1)?, self.directory(record.fid2)?);
         let source = self.inode(source.fid)?;
         let victim = victim.map(|victim| self.inode(victim.fid)).transpose()?;
-        let moved = Move { caller, from, to, old, new, source, victim, now };
+        let moved = Rename { caller, from, to, old, new, source, victim, now };
         if moved.victim.as_ref().is_some_and(|victim| victim.fid == moved.source.fid) {
             // Two names of one inode: nothing is to be done.
             return Ok(Outcome::ok(renamed(MdtBody::default())));
@@ -77,7 +77,7 @@ impl Mdt {
         let _locks = lock_all(context, &moved).await?;
         let mut transaction = Transaction::new();
         self.add_move(&mut transaction, &moved)?;
-        let done = context.target.transact(context, transaction, Memo::Done);
+        let done = context.target.transact(context, transaction, ReplyRecording::Done);
         done.map_err(|error| error.errno())?;
         let time = context.target.world().clock.now().since(context.arrived).as_micros();
         context.count(counters::of_rename(!crosses), u64::try_from(time).unwrap_or(u64::MAX));
@@ -85,7 +85,10 @@ impl Mdt {
     }
 
     /// Holds both names, both directories, and both inodes.
-    async fn hold_ends(&self, ends: &Ends<'_>) -> Result<(Held<'_>, Child, Option<Child>), Errno> {
+    async fn hold_ends(
+        &self,
+        ends: &RenameNames<'_>,
+    ) -> Result<(ExclusionGuard<'_>, Child, Option<Child>), Errno> {
         let (from, to) = (ends.from, ends.to);
         loop {
             let source = self.find(from.0, from.1)?.ok_or(Errno::ENOENT)?;
@@ -108,7 +111,7 @@ impl Mdt {
         }
     }
 
-    fn may_move(&self, moved: &Move) -> Result<(), Errno> {
+    fn may_move(&self, moved: &Rename) -> Result<(), Errno> {
         let store = &*self.store;
         let from = (moved.from.fid, &moved.from.attributes);
         moved.caller.may_remove(store, from, &moved.source.attributes)?;
@@ -142,7 +145,7 @@ impl Mdt {
 
     /// A directory must not become its own descendant. No other rename of a directory across
     /// directories is under way, so the walk up stays true.
-    fn refuse_circle(&self, moved: &Move) -> Result<(), Errno> {
+    fn refuse_circle(&self, moved: &Rename) -> Result<(), Errno> {
         let mut at = moved.to.fid;
         for _ in 0..DEPTH_MAX {
             if at == moved.source.fid {
@@ -156,8 +159,8 @@ impl Mdt {
         Err(Errno::ELOOP)
     }
 
-    fn add_move(&self, transaction: &mut Transaction, moved: &Move) -> Result<(), Errno> {
-        let Move { from, to, old, new, source, victim, now, .. } = moved;
+    fn add_move(&self, transaction: &mut Transaction, moved: &Rename) -> Result<(), Errno> {
+        let Rename { from, to, old, new, source, victim, now, .. } = moved;
         let child = Child { fid: source.fid, kind: source.attributes.kind };
         transaction.delete(from.fid, directory::key(old.as_bytes()));
         transaction.put(to.fid, directory::key(new.as_bytes()), directory::value(child));
@@ -179,7 +182,7 @@ impl Mdt {
         }
     }
 
-    fn replaced(&self, moved: &Move) -> MdtBody {
+    fn replaced(&self, moved: &Rename) -> MdtBody {
         let Some(victim) = &moved.victim else { return MdtBody::default() };
         let mut gone = victim.clone();
         gone.attributes.links = match victim.is_directory() {
@@ -202,9 +205,9 @@ fn is_directory(child: Child) -> bool {
     child.kind == sheen_store::FileKind::Directory
 }
 
-/// Both directories, then both inodes. Nobody else on this server locks these inodes for change
-/// meanwhile, and changes of directories share, so the order matters to no one.
-async fn lock_all(context: &Context, moved: &Move) -> Result<Vec<LockGuard>, Errno> {
+/// Both directories, then both inodes. No other operation on this server locks these inodes for
+/// change meanwhile, and changes of directories share, so the order is free.
+async fn lock_all(context: &Context, moved: &Rename) -> Result<Vec<LockGuard>, Errno> {
     let mut guards = vec![locks::change_directory(context, moved.from.fid).await?];
     if moved.from.fid != moved.to.fid {
         guards.push(locks::change_directory(context, moved.to.fid).await?);

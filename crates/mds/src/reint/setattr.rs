@@ -2,7 +2,7 @@
 
 use sheen_layout::plan::Plan;
 use sheen_store::{AttributePatch, Transaction};
-use sheen_target::{Context, Memo, Outcome};
+use sheen_target::{Context, Outcome, ReplyRecording};
 use sheen_types::{Errno, Fid, InodeBits, LockMode, Timestamp};
 use sheen_wire::codec::{ByteOrder, Reader, Wire};
 use sheen_wire::lov::LovMagic;
@@ -49,9 +49,10 @@ impl Mdt {
             return self.set_default_layout(context, request, &inode).await;
         }
         if record.valid.contains(AttrValid::SIZE) {
-            // Who may not cut the file takes it from nobody who keeps it open either.
+            // A caller that may not cut the file does not make clients close it that keep it open
+            // either.
             self.patch_of(record, &inode)?;
-            self.take_back_kept(&context.target, inode.fid, OpenFlags::WRITE).await?;
+            self.close_kept(&context.target, inode.fid, OpenFlags::WRITE).await?;
             if self.open_files.is_executed(inode.fid) {
                 return Err(Errno::ETXTBSY);
             }
@@ -69,7 +70,7 @@ impl Mdt {
             bits = bits | InodeBits::OPEN;
         }
         if record.valid.intersects(AttrValid::SIZE | AttrValid::BLOCKS) {
-            self.pristine.remove(inode.fid);
+            self.known_empty.remove(inode.fid);
             self.open_files.note_written(inode.fid);
         }
         if record.valid.intersects(AttrValid::ATIME | AttrValid::MTIME | AttrValid::CTIME) {
@@ -83,9 +84,10 @@ impl Mdt {
             self.add_list(&mut transaction, &inode, permissions)?;
         }
         transaction.patch(inode.fid, patch);
-        let done = context.target.transact(context, transaction, Memo::Done);
+        let done = context.target.transact(context, transaction, ReplyRecording::Done);
         done.map_err(|error| error.errno())?;
-        // It is done: where the disk does not tell what has become of the inode, nothing is said of it.
+        // It is done: where the disk fails to say what has become of the inode, the answer has no
+        // attributes.
         let mdt_body = self.setattr_body(inode.fid).unwrap_or_default();
         let mdt_body = Some(mdt_body);
         Ok(Outcome::ok(MdsReintSetattrReply { mdt_body, ..Default::default() }))
@@ -97,7 +99,8 @@ impl Mdt {
     }
 
     /// What changes, after all checks (`mdd_fix_attr`): each bit of `valid` is judged, alone and beside any
-    /// others. A client's word that none is needed (`MDS_PERM_BYPASS`) is a server's to give, and not taken.
+    /// other bits. Only a server may claim that no check is needed (`MDS_PERM_BYPASS`); from a client it is
+    /// ignored.
     fn patch_of(&self, record: &RecSetattr, inode: &Inode) -> Result<AttributePatch, Errno> {
         let caller = Caller::from(record);
         let attributes = &inode.attributes;
@@ -131,12 +134,12 @@ impl Mdt {
                 caller.may(&*self.store, inode.fid, attributes, May::WRITE)?;
             }
         }
-        let time = |flag, told: i64| has(flag).then(|| Timestamp::from_seconds(told));
+        let time = |flag, asked: i64| has(flag).then(|| Timestamp::from_seconds(asked));
         patch.accessed = time(AttrValid::ATIME, record.atime);
         patch.modified = time(AttrValid::MTIME, record.mtime);
         // A client's clock may be behind another's: the change time does not go back for that.
         let changed = time(AttrValid::CTIME, record.ctime);
-        patch.changed = changed.map(|told| told.max(attributes.changed));
+        patch.changed = changed.map(|asked| asked.max(attributes.changed));
         Ok(patch)
     }
 
@@ -253,7 +256,7 @@ impl Mdt {
         self.add_default_layout(&mut transaction, inode.fid, plan)?;
         let bits = InodeBits::XATTR;
         let _lock = context.target.lock_inode(inode.fid, bits, LockMode::Pw).await?;
-        let done = context.target.transact(context, transaction, Memo::Done);
+        let done = context.target.transact(context, transaction, ReplyRecording::Done);
         done.map_err(|error| error.errno())?;
         let mdt_body = Some(self.body(inode, false));
         Ok(Outcome::ok(MdsReintSetattrReply { mdt_body, ..Default::default() }))

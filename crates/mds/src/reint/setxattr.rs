@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use sheen_layout::plan::Plan;
 use sheen_store::{AttributePatch, Attributes, FileKind, Transaction};
-use sheen_target::{Context, Memo, Outcome};
+use sheen_target::{Context, Outcome, ReplyRecording};
 use sheen_types::access::AccessList;
 use sheen_types::limits::{XATTR_NAME_BYTES_MAX, XATTR_VALUE_BYTES_MAX};
 use sheen_types::{Errno, InodeBits, LockMode, Timestamp};
@@ -99,7 +99,7 @@ impl Mdt {
             None => transaction.remove_xattr(inode.fid, name),
         };
         transaction.patch(inode.fid, patch);
-        let done = context.target.transact(context, transaction, Memo::Done);
+        let done = context.target.transact(context, transaction, ReplyRecording::Done);
         done.map_err(|error| error.errno())?;
         Ok(Outcome::ok(done_reply()))
     }
@@ -156,7 +156,7 @@ impl Mdt {
             self.add_default_layout(&mut transaction, inode.fid, plan.unwrap_or_default())?;
             let bits = InodeBits::XATTR | InodeBits::LAYOUT;
             let _lock = context.target.lock_inode(inode.fid, bits, LockMode::Ex).await?;
-            let done = context.target.transact(context, transaction, Memo::Done);
+            let done = context.target.transact(context, transaction, ReplyRecording::Done);
             done.map_err(|error| error.errno())?;
             return Ok(Outcome::ok(done_reply()));
         }

@@ -1,14 +1,14 @@
 //! unlink and rmdir.
 
 use sheen_store::Transaction;
-use sheen_target::{Context, Memo, Outcome};
+use sheen_target::{Context, Outcome, ReplyRecording};
 use sheen_types::{Errno, Fid, Name, Timestamp};
 use sheen_wire::md::MdtBody;
 use sheen_wire::messages::{MdsReintUnlink, MdsReintUnlinkReply};
 
 use crate::caller::{Caller, May};
 use crate::directory::{self, Child, parse_name};
-use crate::exclusion::{Held, Needs};
+use crate::exclusion::{ExclusionGuard, Needs};
 use crate::inode::{Inode, relinked, touched};
 use crate::{Mdt, locks};
 
@@ -57,7 +57,7 @@ impl Mdt {
         transaction.delete(parent.fid, directory::key(name.as_bytes()));
         transaction.patch(parent.fid, touched(now, -i32::from(victim.is_directory())));
         self.lose_name(&mut transaction, &victim, (parent.fid, &name), now)?;
-        let done = context.target.transact(context, transaction, Memo::Done);
+        let done = context.target.transact(context, transaction, ReplyRecording::Done);
         done.map_err(|error| error.errno())?;
         Ok(Outcome::ok(self.unlinked(&victim)))
     }
@@ -67,7 +67,7 @@ impl Mdt {
         &self,
         parent: Fid,
         name: &Name,
-    ) -> Result<(Held<'_>, Child), Errno> {
+    ) -> Result<(ExclusionGuard<'_>, Child), Errno> {
         loop {
             let found = self.find(parent, name)?.ok_or(Errno::ENOENT)?;
             let needs = Needs::new()

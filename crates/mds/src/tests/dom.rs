@@ -1,4 +1,4 @@
-//! Data on the MDT: what clients write is read back, and everybody knows its size.
+//! Data on the MDT: what clients write is read back, and all of them know its size.
 
 use std::sync::Arc;
 
@@ -89,7 +89,7 @@ fn write(fid: Fid, offset: u64, data: &Bytes, flags: BrwFlags) -> OstWrite {
 
 async fn put(client: &Client, fid: Fid, offset: u64, data: &[u8]) -> Result<Obdo, Errno> {
     let data = Bytes::copy_from_slice(data);
-    told(client.inner.call(write(fid, offset, &data, BrwFlags::NONE)).await)
+    obdo_of(client.inner.call(write(fid, offset, &data, BrwFlags::NONE)).await)
 }
 
 async fn read(client: &Client, fid: Fid, offset: u64, len: u32) -> Result<Bytes, Errno> {
@@ -107,10 +107,10 @@ async fn read(client: &Client, fid: Fid, offset: u64, len: u32) -> Result<Bytes,
 async fn punch(client: &Client, fid: Fid, size: u64) -> Result<Obdo, Errno> {
     let valid = Valid::SIZE | Valid::BLOCKS | Valid::MTIME | Valid::CTIME;
     let oa = Obdo { valid, size, blocks: EOF, mtime: 3000, ctime: 3000, ..named(fid) };
-    told(client.inner.call(OstPunch { ost_body: OstBody { oa }, ..Default::default() }).await)
+    obdo_of(client.inner.call(OstPunch { ost_body: OstBody { oa }, ..Default::default() }).await)
 }
 
-fn told(answer: TestAnswer) -> Result<Obdo, Errno> {
+fn obdo_of(answer: TestAnswer) -> Result<Obdo, Errno> {
     if let Some(errno) = answer.errno() {
         return Err(errno);
     }
@@ -193,7 +193,7 @@ fn what_is_written_is_read_and_the_inode_says_so() {
         request.short_io = Bytes::new();
         request.ost_body.oa.flags = ObdoFlags::NONE;
         let call = TestCall { source: data.clone().into(), ..TestCall::new(request) };
-        told(client.inner.call_with(call).await.expect("an answer")).expect("written in bulk");
+        obdo_of(client.inner.call_with(call).await.expect("an answer")).expect("written in bulk");
         assert_eq!(read(&client, fid, 8, 7).await.unwrap(), &b"\0\0hello"[..]);
         assert_eq!(read(&client, fid, offset, 400_000).await.unwrap(), data);
         let inode = server.store.attributes(fid).unwrap();
@@ -209,7 +209,7 @@ fn what_is_written_is_read_and_the_inode_says_so() {
         );
         let ost_body = OstBody { oa: named(fid) };
         let synced = client.inner.call(OstSync { ost_body, ..OstSync::default() }).await;
-        assert_eq!(told(synced).expect("synced").size, 100);
+        assert_eq!(obdo_of(synced).expect("synced").size, 100);
         let stats = client.getattr(fid).await.unwrap();
         assert!(!stats.valid.contains(Valid::DOM_SIZE), "not without the lock");
         server.check();
@@ -217,7 +217,7 @@ fn what_is_written_is_read_and_the_inode_says_so() {
 }
 
 #[test]
-fn a_sync_of_an_inode_is_no_sync_of_others_bytes() {
+fn a_sync_of_an_inode_syncs_no_bytes_of_other_inodes() {
     test(420, |server, _| async move {
         let client = server.client("c").await;
         let sync = async |fid| {
@@ -310,7 +310,7 @@ fn an_open_brings_lock_size_and_bytes() {
         let other = open(&two, "f", OpenFlags::READ).await;
         assert_eq!(inline(&other), Some((0, vec![5; 3000].into())), "readers share");
         let writer = open(&two, "f", OpenFlags::WRITE).await;
-        assert!(!bits(&writer).0.intersects(DATA), "somebody is in the way, and not disturbed");
+        assert!(!bits(&writer).0.intersects(DATA), "a lock conflicts, and is not revoked");
         assert_eq!(one.inner.callbacks().len(), 0);
         let fresh = make(&server, &one, "g").await;
         put(&one, fresh, 0, &[6; 100]).await.expect("written");
@@ -403,14 +403,14 @@ fn a_lock_comes_with_what_earlier_holders_wrote() {
 }
 
 #[test]
-fn whoever_writes_is_asked_for_the_size() {
+fn a_writer_is_asked_for_the_size() {
     test(407, |server, _| async move {
         let (one, two) = (server.client("one").await, server.client("two").await);
         let fid = make(&server, &one, "f").await;
         put(&one, fid, 0, &[1; 50]).await.expect("written");
         let free = glimpse(&two, fid).await;
         assert_eq!((free.status, free.value.size), (0, 50));
-        assert_eq!(free.reply.desc.granted_mode.mode(), Some(LockMode::Pr), "nobody is there");
+        assert_eq!(free.reply.desc.granted_mode.mode(), Some(LockMode::Pr), "no lock conflicts");
         two.inner.cancel(&[free.reply.handle]).await;
         lock(&one, fid, LockMode::Pw).await;
         let asked = Arc::new(Mutex::new(0));
@@ -422,13 +422,17 @@ fn whoever_writes_is_asked_for_the_size() {
             let dlm_lvb = encode_value(&known);
             Some(Ok(LdlmGlCallbackReply { dlm_lvb, ..Default::default() }.into()))
         }));
-        let told = glimpse(&two, fid).await;
-        assert_eq!((told.status, told.value.size), (301, 10_000));
-        assert_eq!(told.value.mtime, 5000);
-        assert_eq!(told.reply.handle, LockHandle(0));
+        let glimpsed = glimpse(&two, fid).await;
+        assert_eq!((glimpsed.status, glimpsed.value.size), (301, 10_000));
+        assert_eq!(glimpsed.value.mtime, 5000);
+        assert_eq!(glimpsed.reply.handle, LockHandle(0));
         let ahead = LockFlags::HAS_INTENT | LockFlags::BLOCK_NOWAIT;
-        let told = enqueue(&two, fid, LockMode::Pr, ahead).await;
-        assert_eq!((told.status, told.value.size), (301, 50), "ahead of use nobody is asked");
+        let glimpsed = enqueue(&two, fid, LockMode::Pr, ahead).await;
+        assert_eq!(
+            (glimpsed.status, glimpsed.value.size),
+            (301, 50),
+            "ahead of use no holder is asked"
+        );
         assert_eq!(*asked.lock(), 1);
         let (_, reply) = two.lookup(Fid::ROOT, "f").await;
         let body = reply.mdt_body.unwrap();
@@ -437,7 +441,7 @@ fn whoever_writes_is_asked_for_the_size() {
 }
 
 #[test]
-fn a_getattr_brings_the_size_where_nobody_writes() {
+fn a_getattr_brings_the_size_where_no_client_writes() {
     test(408, |server, _| async move {
         let client = server.client("c").await;
         let fid = make(&server, &client, "f").await;
@@ -464,7 +468,7 @@ fn the_server_locks_for_who_has_no_lock() {
         lock(&one, fid, LockMode::Pw).await;
         let data = Bytes::from_static(b"direct");
         let answer = two.inner.call(write(fid, 0, &data, BrwFlags::SRVLOCK)).await;
-        told(answer).expect("written");
+        obdo_of(answer).expect("written");
         let callbacks = one.inner.callbacks();
         assert!(matches!(&callbacks[..], [Request::LdlmBlCallback(_)]), "{callbacks:?}");
         assert_eq!(read(&two, fid, 0, 6).await.unwrap(), data);
@@ -501,7 +505,7 @@ fn what_is_cached_of_a_file_that_goes_is_thrown_away() {
 }
 
 #[test]
-fn who_thinks_that_a_file_has_no_data_here_is_told_when_it_gets_some() {
+fn a_client_that_has_cached_that_a_file_has_no_data_here_is_notified_when_it_gets_some() {
     test(415, |server, _| async move {
         let (one, two) = (server.client("one").await, server.client("two").await);
         let here = make(&server, &one, "here").await;
@@ -512,11 +516,11 @@ fn who_thinks_that_a_file_has_no_data_here_is_told_when_it_gets_some() {
         assert_eq!(lock(&two, elsewhere, LockMode::Pr).await.value.size, 0);
         assert!(two.inner.callbacks().is_empty());
         one.modify(swap(&one, elsewhere, here)).await.expect("exchanged");
-        let called_back = two.inner.callbacks().into_iter().any(|callback| match callback {
+        let revoked = two.inner.callbacks().into_iter().any(|callback| match callback {
             Request::LdlmBlCallback(call) => call.dlm_req.desc.resource.name.fid() == elsewhere,
             _ => false,
         });
-        assert!(called_back);
+        assert!(revoked);
         assert_eq!(lock(&two, elsewhere, LockMode::Pr).await.value.size, 4);
         one.close(&plain).await.expect("closed");
     });
@@ -589,7 +593,7 @@ fn a_full_store_takes_what_was_promised_and_refuses_the_rest() {
             let data = Bytes::from(vec![1; 4096]);
             let mut request = write(fid, 0, &data, BrwFlags::FROM_GRANT);
             request.ost_body.oa.valid |= Valid::GRANT;
-            told(client.inner.call(request).await).expect("it was promised");
+            obdo_of(client.inner.call(request).await).expect("it was promised");
             assert_eq!(server.mdt.grant_view().total, granted - 4096);
             client.inner.call(MdsDisconnect::default()).await;
             assert_eq!(server.mdt.grant_view().total, 0, "promises go with the client");
@@ -599,7 +603,7 @@ fn a_full_store_takes_what_was_promised_and_refuses_the_rest() {
 }
 
 #[test]
-fn a_write_is_told_of_only_when_a_crash_cannot_take_its_file_away() {
+fn a_write_is_acknowledged_only_when_a_crash_cannot_take_its_file_away() {
     let world = TestWorld::new(414);
     let inner = world.clone();
     run(
@@ -692,8 +696,8 @@ fn an_open_brings_no_more_than_a_mebibyte_whatever_room_there_is() {
             let call = TestCall { reply_room, ..TestCall::new(request).tagged(client.next_tag()) };
             let answer = client.inner.call_with(call).await.expect("an answer");
             let Some(Reply::LdlmIntentOpen(reply)) = answer.reply else { panic!("no answer") };
-            let brought = inline(&reply).map(|(offset, data)| (offset, data.len() as u64));
-            assert_eq!(brought, whole.then_some((0, size)), "{name}");
+            let inline = inline(&reply).map(|(offset, data)| (offset, data.len() as u64));
+            assert_eq!(inline, whole.then_some((0, size)), "{name}");
         }
     });
 }

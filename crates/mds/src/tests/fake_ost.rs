@@ -14,7 +14,7 @@ use sheen_wire::messages::{
 use sheen_wire::ost::{ObdoFlags, OstBody, OstId};
 use sheen_wire::ptlrpc::PtlrpcBody;
 
-/// What the OST holds and was told.
+/// What the OST holds and has received.
 pub(super) struct State {
     pub(super) objects: BTreeSet<(u64, u64)>,
     pub(super) last: u64,

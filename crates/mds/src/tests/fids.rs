@@ -135,7 +135,7 @@ fn a_client_makes_inodes_in_its_own_sequences() {
                 assert_eq!(volatile(&client, fid).await, INVALID, "{fid}");
             }
             client.mkdir(Fid::ROOT, "mine").await.unwrap();
-            other.mkdir(Fid::ROOT, "others").await.unwrap();
+            other.mkdir(Fid::ROOT, "another").await.unwrap();
             // So may another client of its node, and the client from another node.
             let beside = server.client("beside").await;
             beside.modify(made_as(&beside, client.next_fid(), "shared")).await.unwrap();

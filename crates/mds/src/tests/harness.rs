@@ -505,7 +505,7 @@ impl Client {
         }
     }
 
-    /// Stops giving locks back.
+    /// Stops cancelling locks.
     pub(super) fn hold_on(&self) {
         self.locks.lock().clear();
     }
@@ -561,7 +561,7 @@ impl Client {
     }
 }
 
-/// Gives every lock back that is called back.
+/// Cancels every lock that is revoked.
 fn obey(
     world: &TestWorld,
     client: &TestClient,

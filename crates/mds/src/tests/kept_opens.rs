@@ -1,4 +1,4 @@
-//! Files that clients keep open under an open lock, and what takes them back.
+//! Files that clients keep open under an open lock, and what makes them close these.
 
 use parking_lot::Mutex;
 use sheen_io::Clock;
@@ -18,8 +18,8 @@ async fn keep(client: &Client, name: &str, flags: OpenFlags) -> Opened {
     opened
 }
 
-/// As Lustre's clients do, closes the file before it gives the lock back.
-fn close_when_called_back(world: &TestWorld, client: &Client, opened: &Opened) {
+/// As Lustre's clients do, closes the file before it cancels the lock.
+fn close_when_revoked(world: &TestWorld, client: &Client, opened: &Opened) {
     let (world, client, opened) = (world.clone(), client.clone(), opened.clone());
     let lock: LockHandle = opened.lock.unwrap().0;
     client.inner.clone().on_callback(Box::new(move |request| {
@@ -43,11 +43,11 @@ async fn kept(world: &TestWorld, server: &Server, flags: OpenFlags) -> (Opened, 
     let mode = |record: &mut RecSetattr| record.mode = 0o755;
     keeper.setattr(made.body.fid1, AttrValid::MODE, mode).await.unwrap();
     let opened = keep(&keeper, "f", flags).await;
-    close_when_called_back(world, &keeper, &opened);
+    close_when_revoked(world, &keeper, &opened);
     (opened, keeper, other)
 }
 
-/// Nobody had to be evicted: whoever was called back has answered in time.
+/// No client had to be evicted: each whose lock was revoked has answered in time.
 async fn is_connected(client: &Client) -> bool {
     client.inner.call(ObdPing::default()).await.errno().is_none()
 }
@@ -68,7 +68,7 @@ fn what_is_only_kept_open_to_be_written_can_be_executed() {
                     let opened = other.open(ROOT, "f", wanted | asks_lock).await.unwrap();
                     assert!((inner.now().since(before)).as_secs() < 1, "no time-out");
                     assert_eq!(server.mdt.open_count(), 1);
-                    // Somebody who really does it is in the way.
+                    // A program that really has it open conflicts.
                     let refused = keeper.open(ROOT, "f", kept_for).await.map(|_| ());
                     assert_eq!(refused, Err(Errno::ETXTBSY));
                     other.close(&opened).await.unwrap();
@@ -121,7 +121,7 @@ fn a_file_that_is_only_kept_open_goes_with_its_name() {
 }
 
 #[test]
-fn what_a_close_says_is_noted_though_somebody_waits_for_the_file() {
+fn what_a_close_reports_is_recorded_though_another_client_waits_for_the_file() {
     let world = TestWorld::new(44);
     let inner = world.clone();
     run(
@@ -195,7 +195,7 @@ fn a_close_does_not_wait_for_an_operation_that_waits_for_a_lock_on_another_inode
 }
 
 #[test]
-fn flags_that_forbid_opens_take_back_those_that_are_kept() {
+fn flags_that_forbid_opens_end_those_that_are_kept() {
     let world = TestWorld::new(45);
     let inner = world.clone();
     run(
@@ -205,15 +205,15 @@ fn flags_that_forbid_opens_take_back_those_that_are_kept() {
             let made = keeper.create(ROOT, "f").await.unwrap();
             keeper.close(&made).await.unwrap();
             let fid = made.body.fid1;
-            // Nobody is told any more that nothing was written.
+            // It is not reported any more that nothing was written.
             keeper.setattr(fid, AttrValid::SIZE, |it| it.size = 0).await.unwrap();
-            // Somebody knows the attributes: the lock covers the open file alone.
+            // A client knows the attributes: the lock covers the open file alone.
             let attributes = InodeBits::UPDATE | InodeBits::PERM;
             let known = server.node.target.lock_inode(fid, attributes, LockMode::Pr).await;
             let opened = keep(&keeper, "f", OpenFlags::WRITE).await;
             assert!(!opened.lock.unwrap().1.intersects(attributes));
             drop(known);
-            close_when_called_back(&inner, &keeper, &opened);
+            close_when_revoked(&inner, &keeper, &opened);
             let mode = |record: &mut RecSetattr| record.mode = 0o700;
             other.setattr(fid, AttrValid::MODE, mode).await.unwrap();
             assert_eq!(server.mdt.open_count(), 1, "another lock covers the mode");

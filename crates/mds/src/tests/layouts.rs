@@ -227,7 +227,7 @@ fn the_limit_on_the_mdt_holds_for_wishes_and_defaults() {
 }
 
 #[test]
-fn what_operators_set_holds_until_somebody_says_otherwise() {
+fn what_operators_set_holds_where_a_file_asks_for_nothing_else() {
     let world = TestWorld::new(316);
     let inner = world.clone();
     run(
@@ -252,7 +252,7 @@ fn what_operators_set_holds_until_somebody_says_otherwise() {
             set(|settings| settings.set_stripecount(3));
             assert_eq!(osts("three", OpenFlags::NONE).await.len(), 3);
             assert_eq!(osts("log", OpenFlags::APPEND).await.len(), 1);
-            // Files that are appended to: as others, on all OSTs, in a pool of their own.
+            // Files that are appended to: as other files, on all OSTs, in a pool of their own.
             set(|settings| settings.set_append_stripe_count(0));
             assert_eq!(osts("log3", OpenFlags::APPEND).await.len(), 3);
             set(|settings| settings.set_append_stripe_count(-1));
@@ -384,7 +384,7 @@ fn pools_and_overstriping() {
 }
 
 #[test]
-fn two_thousand_stripes_are_created_and_told_whole() {
+fn two_thousand_stripes_are_created_and_reported_whole() {
     let world = TestWorld::new(307);
     let inner = world.clone();
     run(
@@ -407,7 +407,7 @@ fn two_thousand_stripes_are_created_and_told_whole() {
 }
 
 #[test]
-fn what_is_taken_in_vain_is_given_back() {
+fn objects_reserved_in_vain_are_returned() {
     let world = TestWorld::new(308);
     let inner = world.clone();
     run(
@@ -455,10 +455,10 @@ fn grown_layouts_are_replayed_with_their_objects() {
             client.keep(request.dlm_req.handles[0], reply.dlm_rep.unwrap().handle);
             let (server, client) = crash(&inner, server, &client).await;
             let mut again = request;
-            // As a client does: the layout that it was told comes along, marked.
-            let mut told = reply.dlm_lvb.to_vec();
-            told[3] |= 0x10;
-            again.eadata = told.into();
+            // As a client does: the layout that it was given comes along, marked.
+            let mut layout = reply.dlm_lvb.to_vec();
+            layout[3] |= 0x10;
+            again.eadata = layout.into();
             let call = TestCall::new(again).tagged(7).replayed(first.xid, first.head.transno);
             let answer = client.inner.call_with(call).await.unwrap();
             assert_eq!((answer.errno(), answer.head.transno), (None, first.head.transno));
@@ -492,8 +492,8 @@ fn all_components_objects_get_a_new_owner() {
             };
             client.setattr(file, owner, fill).await.unwrap();
             client.wait(&inner, 20).await;
-            let told: usize = server.osts.iter().map(|ost| ost.state.lock().owners.len()).sum();
-            assert_eq!(told, 6);
+            let updated: usize = server.osts.iter().map(|ost| ost.state.lock().owners.len()).sum();
+            assert_eq!(updated, 6);
         },
         &world,
     );
@@ -567,7 +567,7 @@ fn two_files_exchange_their_data() {
 }
 
 #[test]
-fn a_layout_is_told_again_though_somebody_who_changes_it_waits_for_its_lock() {
+fn a_resent_layout_intent_is_answered_though_a_change_waits_for_the_lock() {
     let world = TestWorld::new(315);
     let inner = world.clone();
     run(

@@ -167,7 +167,7 @@ async fn path_below(
 }
 
 #[test]
-fn a_path_is_told_as_far_as_the_mounted_directory() {
+fn a_path_is_reported_as_far_as_the_mounted_directory() {
     let world = TestWorld::new(6);
     let inner = world.clone();
     run(
@@ -245,7 +245,7 @@ fn a_large_directory_lists_each_name_once_while_it_changes() {
             let (mut hash, mut round) = (0, 0);
             while hash != sheen_wire::dir::HASH_END {
                 hash = client.read_pages(directory, hash, 4, &mut names).await;
-                // Others come and go meanwhile.
+                // Other names come and go meanwhile.
                 client.make(directory, &format!("new-{round}"), REGULAR).await.unwrap();
                 client.unlink(directory, &format!("file-{}", 9_000 + round)).await.unwrap();
                 round += 1;
@@ -283,7 +283,7 @@ fn an_empty_directory_lists_itself_and_its_parent() {
 }
 
 #[test]
-fn a_cached_directory_is_called_back_before_a_name_changes() {
+fn a_cached_directory_is_revoked_before_a_name_changes() {
     let world = TestWorld::new(8);
     let inner = world.clone();
     run(
@@ -332,7 +332,7 @@ fn a_client_keeps_its_directory_through_changes_of_its_own() {
             client.rename((from, "g"), (to, "g")).await.unwrap();
             client.unlink(to, "g").await.unwrap();
             client.rmdir(from, "d").await.unwrap();
-            // What is called back are locks on the file alone, which gained and lost names.
+            // What is revoked are locks on the file alone, which gained and lost names.
             let about = |requests: Vec<Request>| -> Vec<Fid> {
                 let blocked = requests.into_iter().filter_map(|request| match request {
                     Request::LdlmBlCallback(callback) => Some(callback.dlm_req.desc.resource.name),
@@ -340,8 +340,8 @@ fn a_client_keeps_its_directory_through_changes_of_its_own() {
                 });
                 blocked.map(|resource| resource.fid()).collect()
             };
-            let called_back = about(client.inner.callbacks());
-            assert!(called_back.iter().all(|fid| *fid == file.body.fid1), "{called_back:?}");
+            let revoked = about(client.inner.callbacks());
+            assert!(revoked.iter().all(|fid| *fid == file.body.fid1), "{revoked:?}");
             other.mkdir(from, "theirs").await.unwrap();
             assert_eq!(about(client.inner.callbacks()), [from]);
         },
@@ -350,7 +350,7 @@ fn a_client_keeps_its_directory_through_changes_of_its_own() {
 }
 
 #[test]
-fn a_client_of_lustres_gives_its_directory_back_for_its_own_changes() {
+fn a_client_of_lustres_loses_its_directory_lock_for_its_own_changes() {
     let world = TestWorld::new(19);
     let inner = world.clone();
     run(

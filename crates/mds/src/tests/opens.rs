@@ -42,7 +42,7 @@ fn open_create_gives_layout_handle_and_lock_as_captured() {
 }
 
 #[test]
-fn an_open_brings_what_others_leave_free_of_the_inode() {
+fn an_open_brings_the_free_bits_of_the_inode() {
     let world = TestWorld::new(28);
     let inner = world.clone();
     run(
@@ -305,7 +305,7 @@ fn symbolic_links_are_described_and_not_opened() {
 }
 
 #[test]
-fn nobody_changes_an_mdt_that_is_read_only() {
+fn no_client_changes_an_mdt_that_is_read_only() {
     let world = TestWorld::new(28);
     let inner = world.clone();
     run(
@@ -362,17 +362,17 @@ fn who_connects_read_only_changes_nothing() {
             assert!(client.mkdir(Fid::ROOT, "d").await.is_err_and(|errno| errno == Errno::EROFS));
             let opened = client.open(Fid::ROOT, "f", OpenFlags::READ).await.unwrap();
             client.close(&opened).await.unwrap();
-            let tell = async |key: &'static [u8], value: u32| {
+            let set_info = async |key: &'static [u8], value: u32| {
                 let setinfo_key = Bytes::from_static(key);
                 let setinfo_val = Bytes::copy_from_slice(&value.to_le_bytes());
                 let request = MdsSetInfo { setinfo_key, setinfo_val, ..MdsSetInfo::default() };
                 client.inner.call(request).await.errno()
             };
-            assert_eq!(tell(b"read-only\0", 0).await, None);
+            assert_eq!(set_info(b"read-only\0", 0).await, None);
             client.mkdir(Fid::ROOT, "d").await.expect("no longer read-only");
-            assert_eq!(tell(b"read-only\0", 1).await, None);
+            assert_eq!(set_info(b"read-only\0", 1).await, None);
             assert!(client.mkdir(Fid::ROOT, "e").await.is_err_and(|errno| errno == Errno::EROFS));
-            assert_eq!(tell(b"unheard-of\0", 1).await, Some(Errno::EINVAL));
+            assert_eq!(set_info(b"unheard-of\0", 1).await, Some(Errno::EINVAL));
         },
         &world,
     );
@@ -437,8 +437,8 @@ fn dispositions_are_those_of_a_real_mdt() {
                 let lock = reply.dlm_rep.unwrap();
                 client.keep(mine, lock.handle);
                 let bits = Disp::IT_EXECD | Disp::LOOKUP_EXECD | bits;
-                let told = (lock.policy_res1, lock.policy_res2 as i64 as i32);
-                assert_eq!(told, (bits, result), "{name:?} {flags:?}");
+                let answered = (lock.policy_res1, lock.policy_res2 as i64 as i32);
+                assert_eq!(answered, (bits, result), "{name:?} {flags:?}");
                 let is_volatile = flags.contains(OpenFlags::VOLATILE);
                 assert!(!is_volatile || lock.handle.0 != 0, "a lock comes with it");
             }
@@ -450,7 +450,7 @@ fn dispositions_are_those_of_a_real_mdt() {
 /// After a restart of the MDT a create that was sent again finds its file: for the client it is new all
 /// the same.
 #[test]
-fn a_create_sent_again_is_told_as_one() {
+fn a_create_sent_again_is_answered_as_one() {
     let world = TestWorld::new(77);
     let inner = world.clone();
     run(
@@ -514,7 +514,7 @@ fn nothing_is_kept_of_a_client_that_is_refused() {
             let server = Server::start(&inner, 1).await;
             let known = server.node.target.view().exports.len();
             let refused = server.node.client("refused");
-            // Without inode bits and FIDs nobody can speak of inodes.
+            // Without inode bits and FIDs no request can name an inode.
             let data = ObdConnectData {
                 flags: ConnectFlags::VERSION | ConnectFlags::FULL20,
                 ..ObdConnectData::default()

@@ -448,7 +448,7 @@ fn without_any_ost_there_is_no_space() {
 
 /// A file that is to have a stripe on an OST which recovers, while another OST works: that went round without end.
 #[test]
-fn a_create_that_waits_for_one_of_its_osts_lets_others_work() {
+fn a_create_that_waits_for_one_of_its_osts_delays_no_other() {
     let wishes = [
         Striping { osts: vec![0, 1], stripe_count: 2, ..Striping::default() },
         Striping { first: Some(0), stripe_count: 2, ..Striping::default() },

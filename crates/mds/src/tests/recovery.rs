@@ -1,4 +1,4 @@
-//! Crashes: what is lost is replayed, what nobody replays is cleaned up, nothing happens twice.
+//! Crashes: what is lost is replayed, what is not replayed is cleaned up, nothing happens twice.
 
 use sheen_store::Store;
 use sheen_store_mem::{Commits, MemOptions, StoreMem};
@@ -65,7 +65,7 @@ fn lost_creates_and_opens_are_replayed() {
             let (server, client) = crash(&inner, server, &client).await;
             let answer = replay(&client, request.into(), &made).await;
             assert_eq!((answer.errno(), answer.head.transno), (None, made.head.transno));
-            // As a client does: the layout that it was told comes along.
+            // As a client does: the layout that it was given comes along.
             open.eadata = before.layout.clone();
             open.rec_reint.open_handle_old = before.body.open_handle;
             let answer = replay(&client, open.into(), &first).await;
@@ -198,7 +198,7 @@ fn an_orphan_survives_if_its_open_is_replayed_and_goes_if_not() {
 }
 
 #[test]
-fn objects_that_nobody_used_are_removed_and_no_object_is_used_twice() {
+fn unused_objects_are_removed_and_no_object_is_used_twice() {
     let world = TestWorld::new(102);
     let inner = world.clone();
     run(

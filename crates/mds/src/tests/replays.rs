@@ -119,7 +119,7 @@ async fn evicted_under_way(
 }
 
 #[test]
-fn an_evicted_client_is_told_so_without_a_transaction() {
+fn an_evicted_client_is_answered_so_without_a_transaction() {
     let world = TestWorld::new(301);
     let inner = world.clone();
     run(
@@ -187,7 +187,7 @@ fn a_replayed_mkdir_whose_directory_is_gone_is_answered() {
             let request = client.create_request(ROOT, "d", DIRECTORY | 0o755);
             let call = TestCall::new(request.clone()).tagged(1);
             let made = client.inner.call_with(call).await.unwrap();
-            // The slot is used again, so that nothing tells what the first request was answered.
+            // The slot is used again, so that no record is left of the first request's answer.
             let more = client.create_request(ROOT, "e", DIRECTORY | 0o755);
             client.inner.call_with(TestCall::new(more).tagged(1)).await.unwrap();
             other.rmdir(ROOT, "d").await.unwrap();
@@ -317,7 +317,8 @@ fn a_client_that_mounts_read_only_changes_nothing_by_a_close() {
                 };
                 reader.connect_with(ObdConnectData { flags, ..offer }).await.unwrap();
                 let reader = root.with(reader);
-                // Without the right to write it opens nothing for writing, and tells times of access at most.
+                // Without the right to write it opens nothing for writing, and reports times of access at
+                // most.
                 let access = match reads_only {
                     true => OpenFlags::READ,
                     false => OpenFlags::READ | OpenFlags::WRITE,

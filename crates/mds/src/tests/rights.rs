@@ -323,11 +323,15 @@ fn root_is_squashed_where_it_is_not_trusted() {
             let made = root.mkdir(shared, "dir").await.unwrap();
             let body = root.getattr(made).await.unwrap();
             assert_eq!((body.uid, body.gid), (99, 98));
-            assert_eq!(alice.getattr(private).await.unwrap().uid, 10, "others are who they are");
-            let everyone = "*@tcp 0@lo";
-            server.mdt.change_root_squash(|squash| squash.set_trusted(everyone)).unwrap();
+            assert_eq!(
+                alice.getattr(private).await.unwrap().uid,
+                10,
+                "other users are who they are"
+            );
+            let all_nodes = "*@tcp 0@lo";
+            server.mdt.change_root_squash(|squash| squash.set_trusted(all_nodes)).unwrap();
             root.mkdir(private, "yes").await.unwrap();
-            // Nobody is trusted for a NID that he only says is his.
+            // No client is trusted for a NID that it only claims.
             root.inner.set_proven(false);
             root.inner.connect().await.unwrap();
             assert_eq!(root.mkdir(private, "no").await, Err(Errno::EACCES));
@@ -337,7 +341,7 @@ fn root_is_squashed_where_it_is_not_trusted() {
 }
 
 #[test]
-fn nobody_says_by_himself_that_no_right_is_needed() {
+fn no_client_may_claim_that_no_right_is_needed() {
     use sheen_wire::md::{Bias, RecCreate, RecSetattr};
     use sheen_wire::messages::{MdsReintCreate, MdsReintSetattr};
     use sheen_wire::opcode::ReintOp;
@@ -359,7 +363,7 @@ fn nobody_says_by_himself_that_no_right_is_needed() {
             };
             let request = MdsReintSetattr { rec_reint, ..MdsReintSetattr::default() };
             assert_eq!(root.inner.call(request).await.errno(), Some(Errno::EPERM));
-            // Nor does a new inode begin with a layout that names others' objects.
+            // Nor does a new inode begin with a layout that names objects of other files.
             let named = async |context: &str, name: &str| {
                 let rec_reint = RecCreate {
                     opcode: ReintOp::CREATE,
@@ -476,7 +480,8 @@ fn nothing_that_is_said_besides_saves_times_and_set_id_bits_from_a_check() {
             }
             let after = root.getattr(file).await.unwrap();
             assert_eq!((after.atime, after.mtime), (before.atime, before.mtime));
-            // Who cannot write takes nobody's set-id bits; a writer does, and root and the owner.
+            // A caller who cannot write takes no file's set-id bits; a writer does, and root and
+            // the owner.
             root.setattr(file, AttrValid::MODE, mode(0o4755)).await.unwrap();
             let kills = AttrValid::KILL_SUID | AttrValid::KILL_SGID;
             for valid in [kills, kills | AttrValid::FORCE, AttrValid::KILL_SUID] {
@@ -604,7 +609,7 @@ fn a_stranger_changes_nothing_whatever_combination_of_changes_is_asked_for() {
 }
 
 #[test]
-fn a_close_tells_what_its_open_had_the_right_to_change() {
+fn a_close_reports_what_its_open_had_the_right_to_change() {
     let world = TestWorld::new(97);
     let inner = world.clone();
     run(
@@ -615,7 +620,7 @@ fn a_close_tells_what_its_open_had_the_right_to_change() {
             root.close(&root.open(Fid::ROOT, "f", OpenFlags::WRITE).await.unwrap()).await.unwrap();
             let before = root.getattr(file).await.unwrap();
             let stranger = root.as_user(5, 5);
-            let tell = async |who: &Client, flags| {
+            let close_with = async |who: &Client, flags| {
                 let opened = who.open_fid(file, flags).await.unwrap();
                 let mut request = who.close_request(file, opened.body.open_handle);
                 let record = &mut request.rec_reint;
@@ -626,14 +631,14 @@ fn a_close_tells_what_its_open_had_the_right_to_change() {
                 who.modify(request).await.unwrap();
                 root.getattr(file).await.unwrap()
             };
-            let after = tell(&stranger, OpenFlags::NONE).await;
+            let after = close_with(&stranger, OpenFlags::NONE).await;
             assert_eq!(after, before, "an open that asked for nothing");
-            let after = tell(&stranger, OpenFlags::READ).await;
-            assert_eq!(after.atime, 7777, "a reader tells when it read");
+            let after = close_with(&stranger, OpenFlags::READ).await;
+            assert_eq!(after.atime, 7777, "a reader reports when it read");
             assert_eq!(after, MdtBody { atime: 7777, ..before }, "and nothing else");
-            let after = tell(&root, OpenFlags::WRITE).await;
-            let told = (after.size, after.blocks, after.mtime, after.ctime);
-            assert_eq!(told, (1 << 40, 99, 8888, 9999));
+            let after = close_with(&root, OpenFlags::WRITE).await;
+            let reported = (after.size, after.blocks, after.mtime, after.ctime);
+            assert_eq!(reported, (1 << 40, 99, 8888, 9999));
         },
         &world,
     );

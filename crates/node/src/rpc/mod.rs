@@ -472,12 +472,12 @@ impl RpcNode {
             next = next.into_iter().chain(wake).min();
         });
         for service in &self.services {
-            let (ways, wake) = {
+            let (routes, wake) = {
                 let mut service = service.lock();
                 (service.tick(now), service.next_wake())
             };
-            for way in ways {
-                self.send_early_reply(&way);
+            for route in routes {
+                self.send_early_reply(&route);
             }
             next = next.into_iter().chain(wake).min();
         }

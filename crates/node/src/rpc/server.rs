@@ -9,7 +9,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use parking_lot::Mutex;
 use sheen_rpc::import::EARLY_REPLY_BYTES;
-use sheen_rpc::service::{Arrival, RequestId, Service, Verdict, Way};
+use sheen_rpc::service::{Arrival, ReplyRoute, RequestId, Service, Verdict};
 use sheen_rpc::{
     BulkPort, Handler, Incoming, OwnTimes, Replier, ReplyHead, bulk_portal, connect_target, limits,
     reply_portal,
@@ -306,7 +306,7 @@ impl RpcNode {
 
     fn send_reply(
         self: &Arc<Self>,
-        way: &Way,
+        route: &ReplyRoute,
         request: &PtlrpcBody,
         head: &ReplyHead,
         reply: Option<&Reply>,
@@ -323,8 +323,8 @@ impl RpcNode {
             transno: head.transno,
             flags: head.flags,
             op_flags: head.op_flags,
-            timeout: way.timeout,
-            service_time: way.service_time,
+            timeout: route.timeout,
+            service_time: route.service_time,
             limit: head.limit,
             slv: head.slv,
             pre_versions: head.pre_versions,
@@ -336,19 +336,19 @@ impl RpcNode {
             None => Reply::from(ObdPingReply::default()).to_bytes(&header, &body),
         };
         // A client with early replies takes what comes at the front for one of those.
-        let offset = if way.arrival.early { EARLY_REPLY_BYTES } else { 0 };
-        let (to, portal) = (way.arrival.from, reply_portal(way.arrival.portal));
-        self.lnet.put_at(to, portal, way.arrival.reply_bits, 0, offset, vec![message]);
+        let offset = if route.arrival.early { EARLY_REPLY_BYTES } else { 0 };
+        let (to, portal) = (route.arrival.from, reply_portal(route.arrival.portal));
+        self.lnet.put_at(to, portal, route.arrival.reply_bits, 0, offset, vec![message]);
     }
 
     /// Asks a client for patience.
-    pub(super) fn send_early_reply(self: &Arc<Self>, way: &Way) {
+    pub(super) fn send_early_reply(self: &Arc<Self>, route: &ReplyRoute) {
         let body = PtlrpcBody {
             kind: MsgType::REPLY,
             version: MESSAGE_VERSION,
-            opcode: way.arrival.opcode,
-            timeout: way.timeout,
-            service_time: way.service_time,
+            opcode: route.arrival.opcode,
+            timeout: route.timeout,
+            service_time: route.service_time,
             ..PtlrpcBody::default()
         };
         let mut encoded = sheen_wire::codec::Writer::with_capacity(PtlrpcBody::SIZE);
@@ -359,8 +359,8 @@ impl RpcNode {
             ..MessageHeader::default()
         };
         let message = Reply::from(ObdPingReply::default()).to_bytes(&header, &body);
-        let (to, portal) = (way.arrival.from, reply_portal(way.arrival.portal));
-        self.lnet.put_at(to, portal, way.arrival.reply_bits, 0, 0, vec![message]);
+        let (to, portal) = (route.arrival.from, reply_portal(route.arrival.portal));
+        self.lnet.put_at(to, portal, route.arrival.reply_bits, 0, 0, vec![message]);
     }
 
     fn mover(&self, account: Nid) -> Mover {
@@ -412,10 +412,10 @@ impl Pending {
     fn answer(mut self, head: ReplyHead, reply: Option<Reply>, known: bool) {
         let Some(body) = self.body.take() else { return };
         let now = self.node.now();
-        let way = self.node.service(self.account).lock().finish(now, self.id);
-        if let Some(way) = way {
-            let way = if known { way } else { Way { timeout: 0, ..way } };
-            self.node.send_reply(&way, &body, &head, reply.as_ref());
+        let route = self.node.service(self.account).lock().finish(now, self.id);
+        if let Some(route) = route {
+            let route = if known { route } else { ReplyRoute { timeout: 0, ..route } };
+            self.node.send_reply(&route, &body, &head, reply.as_ref());
         }
         self.node.run_waiting(self.account);
     }

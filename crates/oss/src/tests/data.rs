@@ -12,7 +12,7 @@ use sheen_wire::ost::{BrwFlags, ObdoFlags, OstBody};
 use crate::Transfers;
 
 use super::harness::{
-    Server, fid, inline, named, piece, put, read, sealed, send, told, with_ost, write,
+    Server, fid, inline, named, obdo_of, piece, put, read, sealed, send, with_ost, write,
 };
 
 const NONE: BrwFlags = BrwFlags::NONE;
@@ -45,13 +45,13 @@ fn what_is_written_is_read_in_bulk_and_inside_the_message() {
         assert_eq!(reply.short_io, data.slice(4096..8192));
         let small = pattern(100);
         let request = inline(write(2, vec![piece(10, 100, NONE)]), &small);
-        told(client.call(request).await).expect("written");
+        obdo_of(client.call(request).await).expect("written");
         assert_eq!(server.bytes(2), [&[0; 10][..], &small].concat());
     });
 }
 
 #[test]
-fn nobody_changes_an_ost_that_is_read_only() {
+fn no_client_changes_an_ost_that_is_read_only() {
     with_ost(MemOptions::default(), |server| async move {
         let client = server.node.connect("one").await;
         put(&client, 1, 0, &pattern(5000)).await.expect("written");
@@ -91,7 +91,7 @@ fn several_pieces_go_where_they_belong() {
         let client = server.node.connect("one").await;
         let data = pattern(9000);
         let pieces = vec![piece(0, 4096, NONE), piece(4096, 904, NONE), piece(16384, 4000, NONE)];
-        told(send(&client, write(1, pieces.clone()), &data).await).expect("written");
+        obdo_of(send(&client, write(1, pieces.clone()), &data).await).expect("written");
         let expected = [&data[..5000], &[0; 11384], &data[5000..]].concat();
         assert_eq!(server.bytes(1), expected);
         let answer = client.call(read(1, pieces)).await;
@@ -117,20 +117,20 @@ fn checksums_are_checked_and_answered() {
         let request = sealed(write(1, vec![piece(0, 8192, NONE)]), &data);
         let answer = send(&client, request.clone(), &other).await;
         // An errno would be taken for another refusal, which passes.
-        let oa = told(answer).expect("a sum, and no errno");
+        let oa = obdo_of(answer).expect("a sum, and no errno");
         let seen = Checksum::Crc32c.of(std::slice::from_ref(&other));
         assert_eq!(oa.nlink, seen, "our sum of what arrived, so that it is seen");
         assert!(!oa.valid.contains(Valid::GRANT), "nothing was written, and nothing granted");
         assert_eq!(server.bytes(1), Bytes::new(), "nothing was written");
-        told(send(&client, request, &data).await).expect("written");
+        obdo_of(send(&client, request, &data).await).expect("written");
         let mut request = short(1, 0, 8192);
         request.ost_body.oa.valid |= Valid::CKSUM;
         request.ost_body.oa.flags |= Checksum::Adler.flag();
-        let oa = told(client.call(request).await).expect("read");
+        let oa = obdo_of(client.call(request).await).expect("read");
         assert!(oa.valid.contains(Valid::CKSUM));
         assert_eq!(oa.nlink, Checksum::Adler.of(&[data]));
-        let oa = told(client.call(short(1, 0, 8192)).await).expect("read");
-        assert!(!oa.valid.contains(Valid::CKSUM), "nobody asked for a sum");
+        let oa = obdo_of(client.call(short(1, 0, 8192)).await).expect("read");
+        assert!(!oa.valid.contains(Valid::CKSUM), "no sum was asked for");
     });
 }
 
@@ -185,7 +185,7 @@ fn the_first_writer_owns_the_object_and_times_only_go_forward() {
             let oa = &mut request.ost_body.oa;
             oa.valid |= Valid::UID | Valid::GID | Valid::MTIME | Valid::CTIME;
             (oa.uid, oa.gid, oa.mtime, oa.ctime) = (uid, uid, mtime, mtime);
-            told(client.call(request).await).expect("written")
+            obdo_of(client.call(request).await).expect("written")
         };
         assert_eq!(by(1000, 500).await.uid, 1000);
         let late = by(2000, 400).await;
@@ -195,7 +195,7 @@ fn the_first_writer_owns_the_object_and_times_only_go_forward() {
         (oa.mtime, oa.uid) = (7, 3000);
         let request = OstSetattr { ost_body: OstBody { oa }, ..OstSetattr::default() };
         let mdt = server.node.connect_server("mdt-2").await;
-        told(mdt.call(request).await).expect("set");
+        obdo_of(mdt.call(request).await).expect("set");
         let now = server.store.attributes(fid(1)).expect("there");
         assert_eq!((now.modified.seconds, now.uid), (7, 3000), "a setattr may go back");
     });

@@ -1,4 +1,4 @@
-//! Space that is promised: given within what is free, used, given back, and never twice.
+//! Space that is promised: given within what is free, used, returned, and never twice.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -14,7 +14,7 @@ use sheen_wire::md::Valid;
 use sheen_wire::messages::{Kind, OstDisconnect, OstRead, OstWrite, Reply};
 use sheen_wire::ost::{BrwFlags, ObdIoobj, Obdo, ObdoFlags, OstBody, OstId};
 
-use super::harness::{Server, named, piece, put, send, told, with_ost, write};
+use super::harness::{Server, named, obdo_of, piece, put, send, with_ost, write};
 use crate::INITIAL_GRANT;
 
 const MIB: u64 = 1 << 20;
@@ -34,7 +34,7 @@ fn granted(id: u64, offset: u64, length: u32, used: u64, wish: u32, lost: u32) -
 
 async fn spend(client: &TestClient, request: OstWrite) -> Result<Obdo, Errno> {
     let length = request.niobuf_remote.iter().map(|piece| piece.len as usize).sum();
-    told(send(client, request, &Bytes::from(vec![1; length])).await)
+    obdo_of(send(client, request, &Bytes::from(vec![1; length])).await)
 }
 
 #[test]
@@ -105,7 +105,7 @@ fn what_is_used_comes_off_and_what_is_wished_comes_on() {
 }
 
 #[test]
-fn shrinking_gives_back() {
+fn shrinking_returns_grant() {
     with_ost(sized(1 << 30), |server| async move {
         let one = server.node.connect("one").await;
         let start = server.ost.grant_view().total;
@@ -122,7 +122,7 @@ fn shrinking_gives_back() {
 
 /// A client announces what it has with a read as with a write, and adds what the answer says.
 #[test]
-fn a_read_gives_no_grant_and_takes_back_what_was_lost() {
+fn a_read_gives_no_grant_and_reclaims_what_was_lost() {
     with_ost(sized(1 << 30), |server| async move {
         let one = server.node.connect("one").await;
         spend(&one, granted(1, 0, 4096, 4096, 0, 0)).await.expect("written");
@@ -152,15 +152,20 @@ fn a_client_that_lies_about_its_grant_hurts_only_itself() {
     with_ost(sized(1 << 30), |server| async move {
         let one = server.node.connect("one").await;
         let two = server.node.connect("two").await;
-        let others = server.ost.grant_view().total - u64::from(one.agreed().grant);
+        let promised_elsewhere = server.ost.grant_view().total - u64::from(one.agreed().grant);
         let request = granted(1, 0, 4096, u64::MAX, 0, u32::MAX);
         assert_eq!(spend(&one, request).await.expect("written").grant, 0);
-        assert_eq!(server.ost.grant_view().total, others, "only its own promise is gone");
+        assert_eq!(
+            server.ost.grant_view().total,
+            promised_elsewhere,
+            "only its own promise is gone"
+        );
         assert_eq!(u64::from(two.agreed().grant), INITIAL_GRANT);
     });
 }
 
-/// Every byte that a client may keep dirty can be written, whatever others do without a grant.
+/// Every byte that a client may keep dirty can be written, whatever other clients do without a
+/// grant.
 async fn promise_holds(server: Server) {
     let one = server.node.connect("one").await;
     let two = server.node.connect("two").await;
@@ -183,14 +188,15 @@ async fn promise_holds(server: Server) {
     assert_eq!(server.store.attributes(super::harness::fid(1)).expect("there").size, mine);
 }
 
-/// Nobody uses a grant that it does not have, or does not own up to: what others were promised stays there.
+/// No client uses a grant that it does not have, or does not own up to: what was promised to other clients
+/// stays there.
 #[test]
 fn a_client_takes_no_more_out_of_its_grant_than_it_has() {
     for (name, offers_grant, said) in
         [("none", false, 0), ("none", false, MIB), ("liar", true, 1), ("liar", true, u64::MAX)]
     {
         with_ost(sized(48 * MIB), move |server| async move {
-            let others = server.ost.grant_view().total;
+            let promised_elsewhere = server.ost.grant_view().total;
             let one = server.node.connect("one").await;
             let mine = u64::from(one.agreed().grant);
             assert!(mine >= MIB);
@@ -213,7 +219,7 @@ fn a_client_takes_no_more_out_of_its_grant_than_it_has() {
             }
             let request = sheen_wire::messages::OstDisconnect::default();
             assert_eq!(one.call(request).await.errno(), None);
-            let left = server.ost.grant_view().total - others;
+            let left = server.ost.grant_view().total - promised_elsewhere;
             assert!(left <= u64::from(liar.agreed().grant), "{left} stays promised");
         });
     }
@@ -227,7 +233,7 @@ fn promises_are_kept_on_stores_of_any_size() {
 }
 
 #[test]
-fn who_leaves_gives_everything_back() {
+fn a_client_that_leaves_returns_all_its_grant() {
     with_ost(sized(1 << 30), |server| async move {
         let before = server.ost.grant_view().total;
         let one = server.node.connect("one").await;
@@ -238,7 +244,8 @@ fn who_leaves_gives_everything_back() {
     });
 }
 
-/// Kept back, the bytes of a write came after the good-bye, and its client was given grant that nobody took back.
+/// Kept back, the bytes of a write came after the disconnect, and its client was given grant that was never
+/// reclaimed.
 #[test]
 fn a_write_that_ends_after_its_client_has_left_promises_nothing() {
     with_ost(sized(1 << 30), |server| async move {

@@ -137,11 +137,11 @@ pub(super) async fn put(
     data: &Bytes,
 ) -> Result<Obdo, Errno> {
     let pieces = vec![piece(offset, data.len() as u32, BrwFlags::NONE)];
-    told(send(client, write(id, pieces), data).await)
+    obdo_of(send(client, write(id, pieces), data).await)
 }
 
 /// What an answer says of the object.
-pub(super) fn told(answer: TestAnswer) -> Result<Obdo, Errno> {
+pub(super) fn obdo_of(answer: TestAnswer) -> Result<Obdo, Errno> {
     if let Some(errno) = answer.errno() {
         return Err(errno);
     }

@@ -86,7 +86,7 @@ fn objects_of_reserved_sequences_are_nobodys_to_name() {
         let mdt = server.node.connect_server("m").await;
         for (sequence, id) in RESERVED {
             let oi = OstId { word0: sequence, word1: id };
-            // They must not come to be either, whoever asks.
+            // They must not come to be either, whichever client asks.
             assert_eq!(refused(&mdt, create(sequence, id)).await, Some(Errno::EPROTO), "{oi:?}");
             let destroy =
                 OstDestroy { ost_body: body(Obdo { oi, ..named(1) }), ..Default::default() };

@@ -10,7 +10,7 @@ use sheen_wire::md::Valid;
 use sheen_wire::messages::{OstFallocate, OstGetattr, OstPunch, OstSeek, OstStatfs, Reply};
 use sheen_wire::ost::{Obdo, OstBody};
 
-use super::harness::{fid, named, put, told, with_ost};
+use super::harness::{fid, named, obdo_of, put, with_ost};
 
 /// What ext4 holds in a file.
 const MAX: u64 = (1 << 44) - 4096;
@@ -28,14 +28,14 @@ async fn punch(client: &TestClient, id: u64, start: u64, end: u64) -> Result<Obd
     let mut oa = named(id);
     oa.valid |= Valid::SIZE | Valid::BLOCKS;
     (oa.size, oa.blocks) = (start, end);
-    told(client.call(OstPunch { ost_body: OstBody { oa }, ..OstPunch::default() }).await)
+    obdo_of(client.call(OstPunch { ost_body: OstBody { oa }, ..OstPunch::default() }).await)
 }
 
 async fn allocate(client: &TestClient, mode: u32, start: u64, end: u64) -> Result<Obdo, Errno> {
     let mut oa = named(1);
     oa.valid |= Valid::SIZE | Valid::BLOCKS;
     (oa.size, oa.blocks, oa.nlink) = (start, end, mode);
-    told(client.call(OstFallocate { ost_body: OstBody { oa }, ..OstFallocate::default() }).await)
+    obdo_of(client.call(OstFallocate { ost_body: OstBody { oa }, ..OstFallocate::default() }).await)
 }
 
 async fn seek(client: &TestClient, what: u32, offset: u64) -> Result<u64, Errno> {
@@ -43,11 +43,11 @@ async fn seek(client: &TestClient, what: u32, offset: u64) -> Result<u64, Errno>
     oa.valid |= Valid::SIZE | Valid::MODE;
     (oa.size, oa.mode) = (offset, what);
     let request = OstSeek { ost_body: OstBody { oa }, ..OstSeek::default() };
-    told(client.call(request).await).map(|oa| oa.size)
+    obdo_of(client.call(request).await).map(|oa| oa.size)
 }
 
 #[test]
-fn clients_are_told_what_an_object_can_hold() {
+fn clients_learn_what_an_object_can_hold() {
     with_ost(limited(), |server| async move {
         let client = server.node.connect("one").await;
         assert_eq!(client.agreed().maxbytes, MAX);
@@ -139,11 +139,11 @@ fn attributes_say_size_and_blocks() {
         let client = server.node.connect("one").await;
         put(&client, 1, 0, &Bytes::from(vec![1; 8192])).await.expect("written");
         let ask = |id| OstGetattr { ost_body: OstBody { oa: named(id) }, ..OstGetattr::default() };
-        let oa = told(client.call(ask(1)).await).expect("there");
+        let oa = obdo_of(client.call(ask(1)).await).expect("there");
         assert!(oa.valid.contains(Valid::SIZE | Valid::BLOCKS | Valid::MTIME));
         assert_eq!((oa.size, oa.blocks), (8192, 16));
-        assert_eq!(told(client.call(ask(99)).await).err(), Some(Errno::ENOENT));
-        let oa = told(client.call(ask(2)).await).expect("there");
-        assert_eq!((oa.size, oa.blocks, oa.mtime), (0, 0, 0), "nobody has written it");
+        assert_eq!(obdo_of(client.call(ask(99)).await).err(), Some(Errno::ENOENT));
+        let oa = obdo_of(client.call(ask(2)).await).expect("there");
+        assert_eq!((oa.size, oa.blocks, oa.mtime), (0, 0, 0), "it was never written");
     });
 }

@@ -94,8 +94,8 @@ fn a_copy_of_a_running_request_takes_its_answer() {
     let mut copy = arrival(64, Opcode::MDS_REINT);
     copy.reply_bits = MatchBits(640);
     assert_eq!(service.arrive(seconds(1), copy, ()), Verdict::Attached);
-    let way = service.finish(seconds(2), id).unwrap();
-    assert_eq!((way.arrival.reply_bits, way.service_time), (MatchBits(640), 2));
+    let route = service.finish(seconds(2), id).unwrap();
+    assert_eq!((route.arrival.reply_bits, route.service_time), (MatchBits(640), 2));
 }
 
 #[test]
@@ -116,7 +116,7 @@ fn early_replies_come_before_the_deadline_and_move_it() {
     assert!(matches!(verdict, Verdict::Run(..)));
     let mut told = Vec::new();
     for second in 1..=60 {
-        told.extend(service.tick(seconds(second)).into_iter().map(|way| (second, way.timeout)));
+        told.extend(service.tick(seconds(second)).into_iter().map(|route| (second, route.timeout)));
     }
     // 10 seconds of patience, 5 of margin; then 35 from arrival, and so on.
     assert_eq!(told, [(5, 35), (30, 60), (55, 85)]);
@@ -131,7 +131,9 @@ fn operators_say_how_much_time_early_replies_ask_for_and_when() {
         service.arrive(seconds(0), arrival(64, Opcode::MDS_REINT), ());
         let mut told = Vec::new();
         for second in 1..=40 {
-            told.extend(service.tick(seconds(second)).into_iter().map(|way| (second, way.timeout)));
+            told.extend(
+                service.tick(seconds(second)).into_iter().map(|route| (second, route.timeout)),
+            );
         }
         told
     };
@@ -152,7 +154,7 @@ fn a_target_has_its_own_times() {
         service.set_own_times(id, own_times);
         let early: Vec<u32> = (1..=9)
             .flat_map(|second| service.tick(seconds(second)))
-            .map(|way| way.timeout)
+            .map(|route| route.timeout)
             .collect();
         (early, service.finish(seconds(9), id).expect("it ran").timeout)
     };

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use sheen_rpc::budget::{Budget, Limit};
 use sheen_rpc::import::EARLY_REPLY_BYTES;
-use sheen_rpc::service::{Arrival, RequestId, Service, Verdict, Way};
+use sheen_rpc::service::{Arrival, ReplyRoute, RequestId, Service, Verdict};
 use sheen_types::{Errno, Instant, MatchBits, Nid, ObdHandle, Transno, Xid};
 use sheen_wire::connect::{ConnectFlags, ObdConnectData};
 use sheen_wire::lnet::Portal;
@@ -160,9 +160,9 @@ impl Server {
             let (_, id, (xid, message, body)) = self.running.remove(at);
             match self.execute(xid, &message, &body) {
                 Some((reply, cdata)) => {
-                    if let Some(way) = self.service.finish(now, id) {
-                        let mut answer = answer(&way, &reply, cdata);
-                        if self.garbles.0 > 0 && (self.garbles.1)(way.arrival.opcode) {
+                    if let Some(route) = self.service.finish(now, id) {
+                        let mut answer = answer(&route, &reply, cdata);
+                        if self.garbles.0 > 0 && (self.garbles.1)(route.arrival.opcode) {
                             self.garbles.0 -= 1;
                             answer.payload.truncate(40);
                         }
@@ -298,13 +298,13 @@ fn refusal(errno: Errno) -> PtlrpcBody {
     PtlrpcBody { kind: MsgType::ERR, status: errno.status(), ..PtlrpcBody::default() }
 }
 
-fn answer(way: &Way, reply: &PtlrpcBody, cdata: Option<ObdConnectData>) -> Answer {
+fn answer(route: &ReplyRoute, reply: &PtlrpcBody, cdata: Option<ObdConnectData>) -> Answer {
     let kind = if reply.kind == MsgType::ERR { MsgType::ERR } else { MsgType::REPLY };
     let body = PtlrpcBody {
         kind,
-        opcode: way.arrival.opcode,
-        timeout: way.timeout,
-        service_time: way.service_time,
+        opcode: route.arrival.opcode,
+        timeout: route.timeout,
+        service_time: route.service_time,
         ..reply.clone()
     };
     let header = MessageHeader::default();
@@ -315,12 +315,12 @@ fn answer(way: &Way, reply: &PtlrpcBody, cdata: Option<ObdConnectData>) -> Answe
         }
         None => ObdPingReply::default().to_bytes(&header, &body),
     };
-    let offset = if way.arrival.early { EARLY_REPLY_BYTES } else { 0 };
-    Answer { offset, bits: way.arrival.reply_bits, payload }
+    let offset = if route.arrival.early { EARLY_REPLY_BYTES } else { 0 };
+    Answer { offset, bits: route.arrival.reply_bits, payload }
 }
 
-fn early_answer(way: &Way) -> Answer {
-    let reply = answer(way, &PtlrpcBody::default(), None);
+fn early_answer(route: &ReplyRoute) -> Answer {
+    let reply = answer(route, &PtlrpcBody::default(), None);
     Answer { offset: 0, ..reply }
 }
 

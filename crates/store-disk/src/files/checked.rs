@@ -32,7 +32,7 @@ use super::{
 use crate::{limits, record::name_key};
 
 /// The engine, as far as checksums lie in it.
-pub(crate) trait Kept: Send + Sync {
+pub(crate) trait SumsSource: Send + Sync {
     /// The value of a key.
     fn sums(&self, key: &[u8]) -> Result<Option<Bytes>, StoreError>;
     /// Keys with this beginning, and their values.
@@ -41,10 +41,10 @@ pub(crate) trait Kept: Send + Sync {
 
 /// Nothing is kept.
 #[cfg(test)]
-pub(super) struct Nowhere;
+pub(super) struct NoSums;
 
 #[cfg(test)]
-impl Kept for Nowhere {
+impl SumsSource for NoSums {
     fn sums(&self, _: &[u8]) -> Result<Option<Bytes>, StoreError> {
         Ok(None)
     }

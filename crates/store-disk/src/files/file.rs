@@ -20,7 +20,7 @@ use super::{Files, Name, path_of, store_error, sums::Sums};
 
 /// What is known of a file's size.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum Known {
+pub(super) enum KnownSize {
     /// The file system must be asked.
     #[default]
     Nothing,
@@ -31,10 +31,10 @@ pub(super) enum Known {
 }
 
 #[derive(Debug, Default)]
-pub(super) struct State {
-    pub(super) known: Known,
+pub(super) struct FileState {
+    pub(super) known: KnownSize,
     /// Counts starts and ends of operations that may shrink the file. A writer that saw another
-    /// number before its write than after cannot tell the size.
+    /// number before its write than after does not know the size.
     pub(super) shrinks: u64,
     /// Written since anything shrank, without a gap: writing here again takes no new block.
     filled: Range<u64>,
@@ -47,7 +47,7 @@ pub(crate) struct File {
     pub(super) name: Name,
     /// Held by the one who changes the file's bytes.
     pub(super) changes: Mutex<()>,
-    pub(super) state: Mutex<State>,
+    pub(super) state: Mutex<FileState>,
     /// What the file must be.
     pub(super) sums: Mutex<Sums>,
     descriptor: Mutex<Option<Arc<OwnedFd>>>,
@@ -65,13 +65,13 @@ pub(crate) struct File {
 }
 
 impl File {
-    pub(super) fn new(name: Name, known: Known) -> Self {
+    pub(super) fn new(name: Name, known: KnownSize) -> Self {
         Self {
             name,
             changes: Mutex::default(),
-            state: Mutex::new(State { known, ..State::default() }),
-            sums: Mutex::new(Sums::new(known == Known::NoFile)),
-            has_none: AtomicBool::new(known == Known::NoFile),
+            state: Mutex::new(FileState { known, ..FileState::default() }),
+            sums: Mutex::new(Sums::new(known == KnownSize::NoFile)),
+            has_none: AtomicBool::new(known == KnownSize::NoFile),
             descriptor: Mutex::default(),
             used: AtomicBool::new(true),
             dirty: AtomicBool::new(false),
@@ -89,7 +89,7 @@ impl File {
         !self.has_none.load(Ordering::Relaxed)
     }
 
-    /// There was no file when it got its place in the table, and nobody has made one.
+    /// There was no file when it got its place in the table, and none has been made.
     pub(super) fn was_never_made(&self) -> bool {
         self.has_none.load(Ordering::Relaxed)
     }
@@ -110,13 +110,13 @@ impl File {
     pub(super) fn note_shrink(&self) {
         let mut state = self.state.lock();
         state.shrinks += 1;
-        state.known = Known::Nothing;
+        state.known = KnownSize::Nothing;
         state.filled = 0..0;
     }
 
     #[cfg(test)]
     pub(super) fn knows_blocks(&self) -> bool {
-        matches!(self.state.lock().known, Known::Size { blocks: Some(_), .. })
+        matches!(self.state.lock().known, KnownSize::Size { blocks: Some(_), .. })
     }
 
     /// Takes the size from what was written, and that the blocks are the same if that was filled before;
@@ -124,15 +124,15 @@ impl File {
     pub(super) fn note_written(&self, written: Range<u64>, shrinks: u64) {
         let mut state = self.state.lock();
         if state.shrinks != shrinks {
-            state.known = Known::Nothing;
+            state.known = KnownSize::Nothing;
             return;
         }
         let filled = state.filled.start <= written.start && written.end <= state.filled.end;
         state.known = match state.known {
-            Known::Size { size, blocks } => {
-                Known::Size { size: size.max(written.end), blocks: blocks.filter(|_| filled) }
+            KnownSize::Size { size, blocks } => {
+                KnownSize::Size { size: size.max(written.end), blocks: blocks.filter(|_| filled) }
             }
-            _ => Known::Nothing,
+            _ => KnownSize::Nothing,
         };
         state.filled = longer(&state.filled, &written);
     }
@@ -184,9 +184,9 @@ impl Files {
     /// # Errors
     /// [`StoreError::Damaged`] for a file that is gone, or not as long as it must be.
     pub(crate) fn size(&self, file: &File) -> Result<(u64, u64), StoreError> {
-        let known = |state: &State| match state.known {
-            Known::NoFile => Some((0, 0)),
-            Known::Size { size, blocks: Some(blocks) } => Some((size, blocks)),
+        let known = |state: &FileState| match state.known {
+            KnownSize::NoFile => Some((0, 0)),
+            KnownSize::Size { size, blocks: Some(blocks) } => Some((size, blocks)),
             _ => None,
         };
         if let Some(known) = known(&file.state.lock()) {
@@ -220,20 +220,20 @@ impl Files {
         let mut state = file.state.lock();
         let (found, blocks) = self.ask_size(file, &mut state)?;
         let damage = match state.known {
-            Known::NoFile if has_file => Damage::Lost,
+            KnownSize::NoFile if has_file => Damage::Lost,
             _ => match length.wrong(found) {
                 Some(damage) => damage,
                 None => return Ok(Ok((found, blocks))),
             },
         };
-        state.known = Known::Nothing;
+        state.known = KnownSize::Nothing;
         Ok(Err(damage))
     }
 
     pub(super) fn ask_size(
         &self,
         file: &File,
-        state: &mut State,
+        state: &mut FileState,
     ) -> Result<(u64, u64), StoreError> {
         // Not through `descriptor`: a stat needs no place among the open files.
         let open = file.descriptor.lock().clone();
@@ -247,12 +247,12 @@ impl Files {
         let (size, blocks) = match stat {
             Ok(stat) => (stat.st_size.cast_unsigned(), stat.st_blocks.cast_unsigned()),
             Err(Errno::NOENT) => {
-                state.known = Known::NoFile;
+                state.known = KnownSize::NoFile;
                 return Ok((0, 0));
             }
             Err(errno) => return Err(store_error("stat an object's file", errno)),
         };
-        state.known = Known::Size { size, blocks: Some(blocks) };
+        state.known = KnownSize::Size { size, blocks: Some(blocks) };
         Ok((size, blocks))
     }
 
@@ -274,9 +274,9 @@ impl Files {
 
     fn known_end(&self, file: &File) -> Option<u64> {
         match file.state.lock().known {
-            Known::NoFile => Some(0),
-            Known::Size { size, .. } => Some(size),
-            Known::Nothing => None,
+            KnownSize::NoFile => Some(0),
+            KnownSize::Size { size, .. } => Some(size),
+            KnownSize::Nothing => None,
         }
     }
 
@@ -287,7 +287,7 @@ impl Files {
         }
         let mut state = file.state.lock();
         let blocks = match state.known {
-            Known::Size { blocks: Some(blocks), .. } => blocks,
+            KnownSize::Size { blocks: Some(blocks), .. } => blocks,
             _ => self.ask_size(file, &mut state)?.1,
         };
         let before = state.counted.replace(blocks * 512);

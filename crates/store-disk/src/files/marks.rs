@@ -135,7 +135,7 @@ impl Marks {
         self.bucket(name).users.fetch_sub(1, Ordering::SeqCst);
     }
 
-    /// Takes back marks that nobody has used for a while; all if the store is closed. Not synced: a mark
+    /// Removes marks that have been unused for a while; all if the store is closed. Not synced: a mark
     /// too many does no harm.
     pub(super) fn clear(&self, all: bool) {
         let now = self.opened.elapsed().as_secs();

@@ -47,7 +47,7 @@ use rustix::{
 use sheen_store::{Damage, Integrity, StoreError};
 use sheen_types::{Fid, HashMap, HashSet};
 
-pub(crate) use checked::{EPOCHS, Kept, SumsGroup};
+pub(crate) use checked::{EPOCHS, SumsGroup, SumsSource};
 pub(crate) use file::File;
 pub(crate) use trust::Machine;
 use {marks::Marks, trust::Trust};
@@ -75,12 +75,12 @@ pub(crate) type HostSpace = (u64, u64, u64);
 
 /// What the host had when it was looked at last.
 #[derive(Default)]
-struct Look {
+struct HostSpaceReading {
     at: Option<Instant>,
     space: HostSpace,
 }
 
-impl Look {
+impl HostSpaceReading {
     fn is_old(&self) -> bool {
         self.at.is_none_or(|at| at.elapsed() >= limits::HOST_LOOK_AGE_MAX)
     }
@@ -105,13 +105,13 @@ pub(crate) struct Files {
     usage: Arc<Usage>,
     /// Until the host's free space is looked at again.
     unchecked_bytes: AtomicU64,
-    looked: Mutex<Look>,
+    looked: Mutex<HostSpaceReading>,
     /// The store's.
     dir: PathBuf,
     /// The target's name.
     label: String,
     /// Where checksums lie.
-    kept: Arc<dyn Kept>,
+    kept: Arc<dyn SumsSource>,
     trust: Trust,
     /// When all was synced.
     synced_at: Mutex<Instant>,
@@ -121,7 +121,7 @@ pub(crate) struct Files {
     /// Files that were removed because no object had them: what is kept of them goes.
     swept: Mutex<Vec<Name>>,
     /// Damaged objects that the log has a line of.
-    told: Mutex<HashSet<Fid>>,
+    reported: Mutex<HashSet<Fid>>,
     /// Whether blocks get checksums, and theirs are compared.
     checksums: AtomicBool,
     counts: Counts,
@@ -162,8 +162,8 @@ impl Counts {
     }
 }
 
-/// What [`Files::open`] is told.
-pub(crate) struct Opening {
+/// What [`Files::open`] is given.
+pub(crate) struct FilesOptions {
     /// Objects made from now on have incarnations from here on.
     pub(crate) incarnations: Incarnation,
     /// How many times the store was opened.
@@ -209,8 +209,8 @@ impl Files {
         dir: &Path,
         open_max: usize,
         usage: Arc<Usage>,
-        kept: Arc<dyn Kept>,
-        opening: Opening,
+        kept: Arc<dyn SumsSource>,
+        opening: FilesOptions,
     ) -> Result<Self, DiskError> {
         let path = dir.join("objects");
         let flags = OFlags::DIRECTORY | OFlags::RDONLY | OFlags::CLOEXEC;
@@ -248,7 +248,7 @@ impl Files {
             marks,
             pending: Mutex::default(),
             swept: Mutex::default(),
-            told: Mutex::default(),
+            reported: Mutex::default(),
             checksums: AtomicBool::new(opening.checksums),
             counts: Counts::default(),
             ended: RwLock::new(false),
@@ -282,7 +282,7 @@ impl Files {
     /// Makes all directories of files, durably, unless that was done since the store was opened: one sync
     /// for all, where one for each would be most of what the first thousand files cost.
     fn make_directories(&self) -> Result<(), Errno> {
-        // Held meanwhile, so that nobody makes a file in a directory that is not durable yet.
+        // Held meanwhile, so that no file is made in a directory that is not durable yet.
         let mut has_directories = self.has_directories.lock();
         if *has_directories {
             return Ok(());
@@ -332,7 +332,7 @@ impl Files {
         dirty.overflown || !dirty.files.is_empty()
     }
 
-    /// The store is about to be closed: changes under way end, and no others begin.
+    /// The store is about to be closed: changes under way end, and no new ones begin.
     pub(crate) fn end_changes(&self) {
         *self.ended.write() = true;
     }
@@ -426,7 +426,7 @@ impl Files {
         unlinkat(&self.objects, path, AtFlags::empty())
     }
 
-    /// Removes every file that `keep` does not know, and returns the bytes of the others. Unless it
+    /// Removes every file that `keep` does not know, and returns the bytes of the rest. Unless it
     /// `is_sure` that no record was lost, what has bytes is set aside instead.
     pub(crate) fn sweep(
         &self,
@@ -490,13 +490,13 @@ impl Files {
         self.checksums.store(keep, Ordering::Relaxed);
     }
 
-    /// Tells operators of a damage. The first line about each object is of a kind that no log leaves out for
-    /// being one of many.
+    /// Reports a damage to operators. The first line about each object is of a kind that no log leaves out
+    /// for being one of many.
     pub(crate) fn log(&self, finding: &sheen_store::Finding) {
         let sheen_store::Finding { object, path, damage } = finding;
         let is_first = {
-            let mut told = self.told.lock();
-            told.len() < limits::DAMAGED_TOLD_MAX && told.insert(*object)
+            let mut reported = self.reported.lock();
+            reported.len() < limits::DAMAGED_REPORTED_MAX && reported.insert(*object)
         };
         match is_first {
             true => {
@@ -524,11 +524,11 @@ impl Files {
         Ok((looked.space, self.unchecked_bytes.load(Ordering::Relaxed)))
     }
 
-    /// Asks the host, and tells the usage.
-    fn look(&self, looked: &mut Look) -> Result<(), StoreError> {
+    /// Asks the host, and passes the answer to the usage.
+    fn look(&self, looked: &mut HostSpaceReading) -> Result<(), StoreError> {
         // Before the host counts: what is written meanwhile is counted twice, not forgotten.
         self.unchecked_bytes.store(0, Ordering::Relaxed);
-        *looked = Look { at: Some(Instant::now()), space: self.host_space()? };
+        *looked = HostSpaceReading { at: Some(Instant::now()), space: self.host_space()? };
         self.usage.set_host_available(looked.space.2);
         Ok(())
     }
@@ -541,8 +541,8 @@ impl Files {
         }
     }
 
-    /// Whether there is room; before the answer is no, the host is looked at once more, as others
-    /// may have freed some.
+    /// Whether there is room; before the answer is no, the host is looked at once more, as other
+    /// programs may have freed some.
     pub(crate) fn ask_again<T>(
         &self,
         room: impl Fn() -> Result<T, StoreError>,
@@ -556,8 +556,8 @@ impl Files {
         }
     }
 
-    /// Tells the usage what the host has left if that was asked too long ago: others fill the host
-    /// too, and a batch must not meet a full disk half way. One `statvfs` per
+    /// Passes on to the usage what the host has left if that was asked too long ago: other programs
+    /// fill the host too, and a batch must not meet a full disk half way. One `statvfs` per
     /// [`limits::HOST_LOOK_AGE_MAX`] at most.
     pub(crate) fn look_at_host(&self) {
         if self.usage.capped() {
@@ -567,20 +567,20 @@ impl Files {
         if looked.is_old()
             && let Err(error) = self.look(&mut looked)
         {
-            tracing::debug!(%error, "the host does not tell its free space");
+            tracing::debug!(%error, "the host does not report its free space");
         }
     }
 
-    /// Tells the usage what the host has left.
+    /// Passes on to the usage what the host has left.
     pub(crate) fn check_host(&self) {
         if let Err(error) = self.look(&mut self.looked.lock()) {
-            tracing::debug!(%error, "the host does not tell its free space");
+            tracing::debug!(%error, "the host does not report its free space");
         }
     }
 }
 
-/// The largest size that a file in `dir` can have. No call tells it, so a file without a name is set
-/// to sizes until one byte more is refused: some sixty system calls, no block used.
+/// The largest size that a file in `dir` can have. No call returns it, so a file without a name is
+/// set to sizes until one byte more is refused: some sixty system calls, no block used.
 fn probe_bytes_max(dir: &Path) -> Result<u64, DiskError> {
     let path = dir.join("size.probe");
     let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC;
@@ -640,9 +640,9 @@ mod tests {
     }
 
     /// A directory of files, gone when the test ends.
-    struct Place(std::path::PathBuf);
+    struct TestDir(std::path::PathBuf);
 
-    impl Place {
+    impl TestDir {
         fn new(name: &str) -> Self {
             let path = std::env::temp_dir().join(format!("sheen-{name}-{}", std::process::id()));
             std::fs::create_dir_all(path.join("objects")).expect("a directory");
@@ -650,7 +650,7 @@ mod tests {
         }
 
         fn open(&self) -> Files {
-            let opening = Opening {
+            let opening = FilesOptions {
                 incarnations: 1,
                 boot: 1,
                 has_crashed: false,
@@ -659,11 +659,11 @@ mod tests {
                 label: String::new(),
             };
             let usage = Arc::new(Usage::new(None));
-            Files::open(&self.0, 4, usage, Arc::new(checked::Nowhere), opening).expect("files")
+            Files::open(&self.0, 4, usage, Arc::new(checked::NoSums), opening).expect("files")
         }
     }
 
-    impl Drop for Place {
+    impl Drop for TestDir {
         fn drop(&mut self) {
             let _ = std::fs::remove_dir_all(&self.0);
         }
@@ -673,7 +673,7 @@ mod tests {
     #[test]
     fn blocks_stay_known_only_where_they_stay() {
         const BLOCK: u64 = 4096;
-        let place = Place::new("blocks");
+        let place = TestDir::new("blocks");
         let files = place.open();
         let file = files.file((Fid::new(1, 1), 1));
         let mut draw = 1u64;
@@ -701,25 +701,25 @@ mod tests {
     /// What was written since the host was asked is not taken for free, and an old answer for none.
     #[test]
     fn recent_space_lacks_what_was_written() {
-        let place = Place::new("recent");
+        let place = TestDir::new("recent");
         let files = place.open();
         let space = (30 << 20, 20 << 20, 10 << 20);
         let later = Instant::now() + std::time::Duration::from_secs(60);
-        *files.looked.lock() = Look { at: Some(later), space };
+        *files.looked.lock() = HostSpaceReading { at: Some(later), space };
         files.note_written(1 << 20);
         assert_eq!(files.recent_host_space(), Ok((space, 1 << 20)));
         files.note_written(limits::SPACE_CHECK_BYTES);
-        let (fresh, written) = files.recent_host_space().expect("told");
-        assert_eq!((fresh.0, written), (files.host_space().expect("told").0, 0));
+        let (fresh, written) = files.recent_host_space().expect("the host reports it");
+        assert_eq!((fresh.0, written), (files.host_space().expect("the host reports it").0, 0));
         *files.looked.lock() =
-            Look { at: Some(later - std::time::Duration::from_secs(120)), space };
-        assert_eq!(files.recent_host_space().expect("told").0.0, fresh.0);
+            HostSpaceReading { at: Some(later - std::time::Duration::from_secs(120)), space };
+        assert_eq!(files.recent_host_space().expect("the host reports it").0.0, fresh.0);
     }
 
     /// Many files are synced at once, and who has written to one of them since is synced again.
     #[test]
     fn many_files_are_synced_together() {
-        let place = Place::new("together");
+        let place = TestDir::new("together");
         for (whole, count, alone) in [
             (true, 64, Some(64)),
             (true, 65, None),

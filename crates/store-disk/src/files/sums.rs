@@ -241,7 +241,7 @@ impl Length {
         }
     }
 
-    /// Where the file ends, if that is known: what lies behind is nobody's.
+    /// Where the file ends, if that is known: what lies behind is not the file's.
     pub(super) fn end(self) -> u64 {
         if self.exact { self.size } else { u64::MAX }
     }
@@ -376,7 +376,8 @@ impl Sums {
         self.size = self.size.max(size);
     }
 
-    /// The host says how long the file is, and nobody changes it: if it was not known, that is it.
+    /// The host says how long the file is, and no writer changes it: if it was not known, that is
+    /// it.
     pub(super) fn settle(&mut self, size: u64) {
         if !self.exact {
             self.size = self.size.max(size);
@@ -384,7 +385,7 @@ impl Sums {
         }
     }
 
-    /// How long the file is cannot be told.
+    /// How long the file is is unknown.
     pub(super) fn unsettle(&mut self) {
         self.dirty |= self.exact;
         self.exact = false;

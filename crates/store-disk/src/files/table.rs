@@ -16,7 +16,7 @@ use sheen_store::{BlockSums, Damage, StoreError};
 use super::{
     File, Files, Name, SHARDS,
     checked::{Compared, read_at},
-    file::Known,
+    file::KnownSize,
     store_error,
     sums::{BLOCK_BYTES, Block, Sums},
 };
@@ -28,7 +28,8 @@ enum SizeFrom {
     /// What is known of it: no system call. A write over what another hand has cut off leaves a gap that
     /// the checksums find.
     Memory,
-    /// The host: the change could make zeros of what is lost, and nobody could tell afterwards.
+    /// The host: the change could make zeros of what is lost, and the loss could not be detected
+    /// afterwards.
     Disk,
 }
 
@@ -57,25 +58,28 @@ impl Files {
             return file.clone();
         }
         if known.len() >= KNOWN_MAX {
-            // Nobody else has these, and what is known of them is on the disk; whatever was
-            // written stays in the list of dirty names.
+            // No other reference to these is held, and what is known of them is on the disk;
+            // whatever was written stays in the list of dirty names.
             known.retain(|name, file| {
                 Arc::strong_count(file) > 1
                     || file.used.swap(false, Ordering::Relaxed)
-                    || self.let_slip(*name)
+                    || self.before_evict(*name)
             });
             if known.len() > KNOWN_MAX / 2 {
-                known.retain(|name, file| Arc::strong_count(file) > 1 || self.let_slip(*name));
+                known.retain(|name, file| Arc::strong_count(file) > 1 || self.before_evict(*name));
             }
         }
         let has_none = name.1 >= self.no_file_from.load(Ordering::Relaxed);
-        let file = Arc::new(File::new(name, if has_none { Known::NoFile } else { Known::Nothing }));
+        let file = Arc::new(File::new(
+            name,
+            if has_none { KnownSize::NoFile } else { KnownSize::Nothing },
+        ));
         known.insert(name, file.clone());
         file
     }
 
     /// Before the table forgets a file that may have data; says whether it is kept: no.
-    fn let_slip(&self, (_, incarnation): Name) -> bool {
+    fn before_evict(&self, (_, incarnation): Name) -> bool {
         self.no_file_from.fetch_max(incarnation + 1, Ordering::Relaxed);
         false
     }
@@ -156,7 +160,7 @@ impl Files {
         }
     }
 
-    /// What was read did not match: once more, while nobody changes the file.
+    /// What was read did not match: once more, while no writer changes the file.
     fn read_again(
         &self,
         file: &File,
@@ -390,7 +394,8 @@ impl Files {
         })
     }
 
-    /// Before bytes become zeros: nothing is known of whole blocks. Answers what the others will be.
+    /// Before bytes become zeros: nothing is known of whole blocks. Returns what the other blocks
+    /// will be.
     fn clear(
         &self,
         file: &Arc<File>,
@@ -467,7 +472,7 @@ impl Files {
             Err(Errno::NXIO) => None,
             Err(errno) => return Err(store_error("seek", errno)),
         };
-        // After the answer: it tells of a file that had its length then, or not.
+        // After the answer: it is of a file that had its length then, or not.
         self.size_on_disk(file)?;
         Ok(found)
     }

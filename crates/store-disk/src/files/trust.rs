@@ -3,7 +3,7 @@
 //! Time is counted in *epochs*, which end when all data of the store is synced. What the engine keeps
 //! of a file says in which epoch that was so. While the machine runs, all of it holds: bytes that were
 //! written outlive the process. When it was another boot of the machine that wrote it, only epochs that
-//! were synced hold, of the others nothing but the lengths that were durable. Openings have epochs of
+//! were synced hold, of later ones nothing but the lengths that were durable. Openings have epochs of
 //! their own, so that none comes twice.
 
 use parking_lot::Mutex;
@@ -22,7 +22,7 @@ const VERSION: u8 = 1;
 
 /// What the engine keeps of all this.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-struct Kept {
+struct StoredTrust {
     machine: Machine,
     /// All that was written in this epoch or before is durable.
     synced: Epoch,
@@ -32,15 +32,15 @@ struct Kept {
     losses: Vec<(Epoch, Epoch)>,
 }
 
-struct State {
-    kept: Kept,
+struct TrustState {
+    kept: StoredTrust,
     epoch: Epoch,
     dirty: bool,
 }
 
 /// See the module's documentation.
 pub(super) struct Trust {
-    state: Mutex<State>,
+    state: Mutex<TrustState>,
     /// An earlier process of this boot may have left data that is not synced.
     unsynced_before: bool,
 }
@@ -55,7 +55,7 @@ impl Trust {
         keeps: bool,
     ) -> Result<Self, StoreError> {
         let corrupt = || StoreError::Corrupt("the epochs of the store".to_owned());
-        let had = kept.map(|bytes| Kept::decode(bytes).ok_or_else(corrupt)).transpose()?;
+        let had = kept.map(|bytes| StoredTrust::decode(bytes).ok_or_else(corrupt)).transpose()?;
         let first = boot << OPENING_BITS;
         let mut kept = had.clone().unwrap_or_default();
         let is_same = keeps && machine.is_some() && kept.machine == machine;
@@ -64,7 +64,7 @@ impl Trust {
         }
         kept.machine = machine;
         let unsynced_before = is_same && !std::mem::take(&mut kept.all_synced);
-        let state = State { kept, epoch: first + 1, dirty: true };
+        let state = TrustState { kept, epoch: first + 1, dirty: true };
         Ok(Self { state: Mutex::new(state), unsynced_before })
     }
 
@@ -83,7 +83,7 @@ impl Trust {
         self.state.lock().epoch
     }
 
-    /// Before all data is synced: answers what [`Self::ended`] is told when it is.
+    /// Before all data is synced: returns what [`Self::ended`] is given when it is.
     pub(super) fn end(&self) -> Epoch {
         let mut state = self.state.lock();
         state.epoch += 1;
@@ -123,7 +123,7 @@ impl Trust {
     }
 }
 
-impl Kept {
+impl StoredTrust {
     fn is_lost(&self, epoch: Epoch) -> bool {
         self.losses.iter().any(|(from, until)| (*from + 1..=*until).contains(&epoch))
     }
@@ -201,12 +201,12 @@ mod tests {
         let closed = Trust::open(Some(&closed), machine("a"), 3, true).expect("opens");
         assert!(!closed.has_unsynced() && closed.is_synced(late));
         let unknown = Trust::open(Some(&kept), None, 2, true).expect("opens");
-        assert!(!unknown.holds(late), "a machine that does not tell");
+        assert!(!unknown.holds(late), "a machine that does not report its boot");
     }
 
     #[test]
     fn the_oldest_losses_are_taken_together() {
-        let mut kept = Kept::default();
+        let mut kept = StoredTrust::default();
         for until in 1..=2 * limits::LOSSES_MAX as u64 {
             kept.synced = 10 * until;
             kept.lose(10 * until + 5);
@@ -215,7 +215,7 @@ mod tests {
         assert!(kept.is_lost(11) && kept.is_lost(30), "taken together");
         let last = 20 * limits::LOSSES_MAX as u64;
         assert!(kept.is_lost(last + 1) && !kept.is_lost(last) && !kept.is_lost(last - 3));
-        assert_eq!(Kept::decode(&kept.encode()), Some(kept));
-        assert_eq!(Kept::decode(b""), None);
+        assert_eq!(StoredTrust::decode(&kept.encode()), Some(kept));
+        assert_eq!(StoredTrust::decode(b""), None);
     }
 }

@@ -15,7 +15,7 @@ use parking_lot::MutexGuard;
 use sheen_store::{Change, FileKind, KEY_BYTES_MAX, Sequence, StoreError, Transaction};
 use sheen_types::Fid;
 
-use super::{Overlay, Seen, Shard, Slot};
+use super::{Lookup, Overlay, Shard, Slot};
 use crate::{
     engine::Engine,
     limits::{CHANGE_OVERHEAD_BYTES, OVERLAY_SHARDS},
@@ -23,7 +23,7 @@ use crate::{
 };
 
 /// What a transaction touches, and what the engine says of it.
-struct Plan {
+struct ApplyPlan {
     /// Rising.
     shards: Vec<usize>,
     /// Of [`Overlay::retirements`] before the engine was asked.
@@ -45,7 +45,7 @@ enum Refusal {
     Error(StoreError),
 }
 
-/// How to take a step back.
+/// How to undo a step.
 enum Undo {
     Object(Fid, Option<Slot<Arc<Record>>>),
     Key(Fid, Bytes, Option<Slot<Bytes>>),
@@ -76,8 +76,8 @@ impl Overlay {
         }
     }
 
-    fn plan(&self, engine: &Engine, transaction: &Transaction) -> Result<Plan, StoreError> {
-        let mut plan = Plan {
+    fn plan(&self, engine: &Engine, transaction: &Transaction) -> Result<ApplyPlan, StoreError> {
+        let mut plan = ApplyPlan {
             shards: Vec::with_capacity(transaction.changes.len().max(1)),
             retirements: self.retirements.load(Ordering::Acquire),
             objects: Vec::new(),
@@ -130,7 +130,7 @@ impl Overlay {
     fn plan_object(
         &self,
         engine: &Engine,
-        plan: &mut Plan,
+        plan: &mut ApplyPlan,
         fid: Fid,
     ) -> Result<Option<Arc<Record>>, StoreError> {
         if let Some((_, found)) = plan.objects.iter().find(|(held, _)| *held == fid) {
@@ -140,9 +140,9 @@ impl Overlay {
         plan.shards.push(shard);
         let seen = self.shards[shard].lock().object(fid);
         let found = match seen {
-            Seen::Overlay(found) => return Ok(found),
-            Seen::Clean(found) => found,
-            Seen::Unknown => engine.object(fid)?.map(Arc::new),
+            Lookup::Overlay(found) => return Ok(found),
+            Lookup::Clean(found) => found,
+            Lookup::Unknown => engine.object(fid)?.map(Arc::new),
         };
         plan.objects.push((fid, found.clone()));
         Ok(found)
@@ -151,7 +151,7 @@ impl Overlay {
     fn plan_key(
         &self,
         engine: &Engine,
-        plan: &mut Plan,
+        plan: &mut ApplyPlan,
         number: usize,
         index: Fid,
         key: &[u8],
@@ -161,25 +161,25 @@ impl Overlay {
         let whole = index_key(index, key);
         let seen = self.shards[shard].lock().key(index, key, &whole);
         let present = match seen {
-            Seen::Overlay(_) => return Ok(()),
-            Seen::Clean(found) => found.is_some(),
-            Seen::Unknown => engine.value(&whole)?.is_some(),
+            Lookup::Overlay(_) => return Ok(()),
+            Lookup::Clean(found) => found.is_some(),
+            Lookup::Unknown => engine.value(&whole)?.is_some(),
         };
         plan.keys.push((number, present));
         Ok(())
     }
 
-    fn attempt(&self, plan: Plan, transaction: &Transaction) -> Result<Sequence, Refusal> {
+    fn attempt(&self, plan: ApplyPlan, transaction: &Transaction) -> Result<Sequence, Refusal> {
         let locked = plan.shards.iter().map(|number| (*number, self.shards[*number].lock()));
         let mut attempt =
-            Attempt { overlay: self, locked: locked.collect(), plan, undo: Vec::new() };
+            ApplyAttempt { overlay: self, locked: locked.collect(), plan, undo: Vec::new() };
         if self.retirements.load(Ordering::Acquire) != attempt.plan.retirements {
             return Err(Refusal::Stale);
         }
         attempt.undo.reserve(transaction.changes.len());
         for (number, change) in transaction.changes.iter().enumerate() {
             if let Err(refusal) = attempt.step(number, change) {
-                attempt.take_back();
+                attempt.undo_all();
                 return Err(refusal);
             }
         }
@@ -227,14 +227,14 @@ fn change_bytes(change: &Change) -> usize {
 }
 
 /// A transaction with its shards locked.
-struct Attempt<'a> {
+struct ApplyAttempt<'a> {
     overlay: &'a Overlay,
     locked: Vec<(usize, MutexGuard<'a, Shard>)>,
-    plan: Plan,
+    plan: ApplyPlan,
     undo: Vec<Undo>,
 }
 
-impl Attempt<'_> {
+impl ApplyAttempt<'_> {
     fn shard(&mut self, number: usize) -> &mut Shard {
         let found = self.locked.binary_search_by_key(&number, |(number, _)| *number);
         &mut self.locked[found.expect("every shard of the transaction is locked")].1
@@ -382,7 +382,7 @@ impl Attempt<'_> {
         }
     }
 
-    /// Notes who holds data that was made for another object; `None` if nobody else does now.
+    /// Notes which object holds data that was made for another one; `None` if none does now.
     fn set_holder(&mut self, data: Name, holder: Option<Fid>) {
         let key = Bytes::copy_from_slice(&name_key(data));
         let value = holder.map(|fid| Bytes::copy_from_slice(&object_key(fid)));
@@ -410,7 +410,7 @@ impl Attempt<'_> {
         Ok(())
     }
 
-    fn take_back(&mut self) {
+    fn undo_all(&mut self) {
         for step in std::mem::take(&mut self.undo).into_iter().rev() {
             match step {
                 Undo::Object(fid, before) => {

@@ -58,14 +58,14 @@ pub(crate) struct Slot<T> {
 }
 
 /// The part of a group that lies in one shard.
-pub(crate) struct Part {
+pub(crate) struct GroupPart {
     pub(crate) objects: HashMap<Fid, Slot<Arc<Record>>, FoldState>,
     pub(crate) keys: HashMap<Fid, BTreeMap<Bytes, Slot<Bytes>>, FoldState>,
     /// Files of destroyed objects: they go once the group is durable.
     pub(crate) destroyed: Vec<Name>,
 }
 
-impl Part {
+impl GroupPart {
     fn new(hasher: FoldState) -> Self {
         Self {
             objects: HashMap::with_hasher(hasher),
@@ -80,14 +80,14 @@ impl Part {
 }
 
 struct Shard {
-    active: Part,
-    committing: Option<Arc<Part>>,
+    active: GroupPart,
+    committing: Option<Arc<GroupPart>>,
     clean_objects: Clean<Fid, Option<Arc<Record>>, FoldState>,
     clean_keys: Clean<Box<[u8]>, Option<Bytes>, FoldState>,
 }
 
 /// Where a key was found.
-enum Seen<T> {
+enum Lookup<T> {
     /// In a group: newer than the engine's.
     Overlay(Option<T>),
     /// In the clean cache: as in the engine.
@@ -97,21 +97,21 @@ enum Seen<T> {
 }
 
 impl Shard {
-    fn object(&mut self, fid: Fid) -> Seen<Arc<Record>> {
+    fn object(&mut self, fid: Fid) -> Lookup<Arc<Record>> {
         let committing = || self.committing.as_ref().and_then(|part| part.objects.get(&fid));
         if let Some(slot) = self.active.objects.get(&fid).or_else(committing) {
-            return Seen::Overlay(slot.value.clone());
+            return Lookup::Overlay(slot.value.clone());
         }
-        self.clean_objects.get(&fid).map_or(Seen::Unknown, Seen::Clean)
+        self.clean_objects.get(&fid).map_or(Lookup::Unknown, Lookup::Clean)
     }
 
     /// `whole` is the [`index_key`] of `key`, if the clean cache is to be asked.
-    fn key(&mut self, index: Fid, key: &[u8], whole: &[u8]) -> Seen<Bytes> {
+    fn key(&mut self, index: Fid, key: &[u8], whole: &[u8]) -> Lookup<Bytes> {
         let committing = || self.committing.as_ref().and_then(|part| part.key(index, key));
         if let Some(slot) = self.active.key(index, key).or_else(committing) {
-            return Seen::Overlay(slot.value.clone());
+            return Lookup::Overlay(slot.value.clone());
         }
-        self.clean_keys.get(whole).map_or(Seen::Unknown, Seen::Clean)
+        self.clean_keys.get(whole).map_or(Lookup::Unknown, Lookup::Clean)
     }
 
     fn cache_object(&mut self, fid: Fid, record: Option<Arc<Record>>) {
@@ -128,7 +128,7 @@ impl Shard {
 /// A group on its way down.
 pub(crate) struct Group {
     /// One for each shard.
-    pub(crate) parts: Vec<Arc<Part>>,
+    pub(crate) parts: Vec<Arc<GroupPart>>,
     /// The last transaction in it.
     pub(crate) last: Sequence,
     /// Objects created in this or an earlier group have incarnations below this.
@@ -151,7 +151,7 @@ impl Overlay {
         let hasher = FoldState::random();
         let limit = clean_bytes / OVERLAY_SHARDS / 2;
         let shard = || Shard {
-            active: Part::new(hasher),
+            active: GroupPart::new(hasher),
             committing: None,
             clean_objects: Clean::new(limit, hasher),
             clean_keys: Clean::new(limit, hasher),
@@ -194,8 +194,8 @@ impl Overlay {
         let mut shard = self.shards[number].lock();
         let retirements = self.retirements.load(Ordering::Acquire);
         match shard.object(fid) {
-            Seen::Overlay(found) | Seen::Clean(found) => return Ok(found),
-            Seen::Unknown => drop(shard),
+            Lookup::Overlay(found) | Lookup::Clean(found) => return Ok(found),
+            Lookup::Unknown => drop(shard),
         }
         let found = engine.object(fid)?.map(Arc::new);
         let mut shard = self.shards[number].lock();
@@ -217,8 +217,8 @@ impl Overlay {
         let mut shard = self.shards[number].lock();
         let retirements = self.retirements.load(Ordering::Acquire);
         match shard.key(index, key, &whole) {
-            Seen::Overlay(found) | Seen::Clean(found) => return Ok(found),
-            Seen::Unknown => drop(shard),
+            Lookup::Overlay(found) | Lookup::Clean(found) => return Ok(found),
+            Lookup::Unknown => drop(shard),
         }
         let found = engine.value(&whole)?;
         let mut shard = self.shards[number].lock();
@@ -233,7 +233,7 @@ impl Overlay {
         let mut shards: Vec<_> = self.shards.iter().map(|shard| shard.lock()).collect();
         let parts = shards.iter_mut().map(|shard| {
             assert!(shard.committing.is_none(), "one group goes down at a time");
-            let part = std::mem::replace(&mut shard.active, Part::new(self.hasher));
+            let part = std::mem::replace(&mut shard.active, GroupPart::new(self.hasher));
             shard.committing.insert(Arc::new(part)).clone()
         });
         let parts = parts.collect();
@@ -267,7 +267,8 @@ impl Overlay {
                 }
                 if left > 0 {
                     shard.committing = None;
-                    // Under the lock: whoever locks the shard next knows what it no longer sees.
+                    // Under the lock: the thread that locks the shard next knows what it no longer
+                    // sees.
                     self.retirements.fetch_add(1, Ordering::Release);
                     break;
                 }

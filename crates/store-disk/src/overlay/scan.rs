@@ -13,7 +13,7 @@ use bytes::Bytes;
 use sheen_store::{Entry, StoreError};
 use sheen_types::Fid;
 
-use super::{Overlay, Part, Slot};
+use super::{GroupPart, Overlay, Slot};
 use crate::{engine::Engine, limits::OVERLAY_SHARDS};
 
 /// What the overlay says of keys up to a frontier.
@@ -73,7 +73,7 @@ impl Overlay {
 }
 
 fn range<'a>(
-    part: &'a Part,
+    part: &'a GroupPart,
     index: Fid,
     from: &'a [u8],
 ) -> impl Iterator<Item = (&'a Bytes, &'a Slot<Bytes>)> {

@@ -36,7 +36,7 @@ macro_rules! contract {
             transactions_are_seen_whole,
             data_is_read_back, data_is_sparse, data_grows_and_shrinks, data_is_punched,
             data_is_allocated, data_is_sought, data_needs_a_regular_object,
-            data_ends_where_it_must, data_from_many_threads, data_is_exchanged, data_is_looked_through, recreated_objects_are_empty, space_is_told,
+            data_ends_where_it_must, data_from_many_threads, data_is_exchanged, data_is_looked_through, recreated_objects_are_empty, space_is_reported,
             random_transactions_match_the_model, random_data_matches_the_model);
     };
     (@each $make:expr; $($name:ident),* $(,)?) => {

@@ -7,7 +7,7 @@
 //! have that one evicted. It is settled when the connect comes, once: [`Export::is_server`](crate::Export::is_server).
 //!
 //! What always holds: no claim that is not believed is admitted, not even as a client. Connects of
-//! clients, which claim nothing, ask nobody.
+//! clients, which claim nothing, ask no node.
 
 #[cfg(test)]
 mod tests;

@@ -52,7 +52,7 @@ fn a_claim_is_believed_of_this_node_and_of_registered_ones() {
         let flags = [ConnectFlags::MDS, ConnectFlags::MDS_MDS, ConnectFlags::LIGHTWEIGHT];
         let far = |name: &str| node.client_at(name, FAR);
         let refused = far("x").connect_with(server_offer()).await.map(|_| ());
-        assert_eq!(refused, Err(Errno::EAGAIN), "nobody can be asked yet");
+        assert_eq!(refused, Err(Errno::EAGAIN), "no node can be asked yet");
         node.target.know_servers(Arc::new(Nodes(Err(Errno::EAGAIN))));
         let refused = far("x").connect_with(server_offer()).await.map(|_| ());
         assert_eq!(refused, Err(Errno::EAGAIN));
@@ -119,7 +119,7 @@ fn only_servers_ask_what_servers_ask_of_each_other() {
 }
 
 #[test]
-fn a_client_is_not_thrown_out_by_another_with_its_uuid() {
+fn a_client_is_not_evicted_by_another_with_its_uuid() {
     let world = TestWorld::new(62);
     world.clone().run(async move {
         let (node, _) = start(&world, &manual_store()).await;
@@ -133,10 +133,10 @@ fn a_client_is_not_thrown_out_by_another_with_its_uuid() {
     });
 }
 
-/// While the record of a new client becomes durable its export is nobody's to connect over: should that fail, the
-/// export goes with whoever had been admitted to it.
+/// While the record of a new client becomes durable no other client connects over its export: should that fail,
+/// the export goes with every client that had been admitted to it.
 #[test]
-fn nobody_connects_over_an_export_that_is_being_made() {
+fn no_client_connects_over_an_export_that_is_being_made() {
     let world = TestWorld::new(65);
     world.clone().run(async move {
         let (node, _) = start(&world, &manual_store()).await;
@@ -213,7 +213,7 @@ fn a_handle_is_good_only_at_the_node_that_connected() {
 }
 
 #[test]
-fn a_lock_is_given_back_by_its_owner_alone() {
+fn a_lock_is_cancelled_by_its_owner_alone() {
     let world = TestWorld::new(64);
     world.clone().run(async move {
         let (node, _) = start(&world, &manual_store()).await;

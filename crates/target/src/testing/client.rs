@@ -62,7 +62,12 @@ impl ReverseChannels for Clients {
         agreed: &ObdConnectData,
     ) -> Arc<dyn Channel> {
         let inner = self.table.lock().get(client).cloned();
-        Arc::new(Back { client: inner, to, uuid: client.clone(), agreed: agreed.clone() })
+        Arc::new(TestReverseChannel {
+            client: inner,
+            to,
+            uuid: client.clone(),
+            agreed: agreed.clone(),
+        })
     }
 }
 
@@ -106,7 +111,7 @@ impl TestTarget {
             }),
             conn_cnt: AtomicU32::new(0),
             xid: AtomicU64::new(0x1000 * XID_STEP),
-            told: AtomicU64::new(0),
+            known_committed: AtomicU64::new(0),
             claimed: AtomicU64::new(0),
             callbacks: Mutex::new(Vec::new()),
             answer: Mutex::new(None),
@@ -181,8 +186,8 @@ struct Client {
     session: Mutex<Session>,
     conn_cnt: AtomicU32,
     xid: AtomicU64,
-    /// What it was told to be durable, newest.
-    told: AtomicU64,
+    /// The newest transaction that was reported to it as durable.
+    known_committed: AtomicU64,
     /// The same, last.
     claimed: AtomicU64,
     callbacks: Mutex<Vec<Request>>,
@@ -322,10 +327,10 @@ impl TestClient {
         Ok(answer.head)
     }
 
-    /// The newest transaction that it was told to be durable.
+    /// The newest transaction that was reported to it as durable.
     #[must_use]
-    pub fn told(&self) -> Transno {
-        Transno(self.inner.told.load(Ordering::Acquire))
+    pub fn known_committed(&self) -> Transno {
+        Transno(self.inner.known_committed.load(Ordering::Acquire))
     }
 
     /// What the last answer claimed to be durable.
@@ -334,9 +339,9 @@ impl TestClient {
         Transno(self.inner.claimed.load(Ordering::Acquire))
     }
 
-    /// Says from now on that it was told this number.
-    pub fn say_told(&self, told: Transno) {
-        self.inner.told.store(told.0, Ordering::Release);
+    /// Claims from now on that this number was reported to it.
+    pub fn claim_committed(&self, transno: Transno) {
+        self.inner.known_committed.store(transno.0, Ordering::Release);
     }
 
     /// Goes over to another incarnation of the target, with its xids and its import; not connected.
@@ -358,7 +363,7 @@ impl TestClient {
         self.set_proven(false);
     }
 
-    /// The same session as somebody at `nid` would use it who has seen its handle.
+    /// The same session as an attacker at `nid` would use it who has seen its handle.
     #[must_use]
     pub fn stolen(&self, nid: Nid) -> TestClient {
         let node = &self.inner.node;
@@ -379,7 +384,7 @@ impl TestClient {
             session: Mutex::new(Session { handle, agreed, connect_flags: OpFlags::NONE }),
             conn_cnt: AtomicU32::new(old.conn_cnt.load(Ordering::Acquire)),
             xid: AtomicU64::new(old.xid.load(Ordering::Acquire)),
-            told: AtomicU64::new(old.told.load(Ordering::Acquire)),
+            known_committed: AtomicU64::new(old.known_committed.load(Ordering::Acquire)),
             claimed: AtomicU64::new(0),
             callbacks: Mutex::new(Vec::new()),
             answer: Mutex::new(None),
@@ -400,7 +405,7 @@ impl TestClient {
         self.send(call, OpFlags::NONE).await
     }
 
-    /// Gives locks back, by the server's handles.
+    /// Cancels locks, by the server's handles.
     pub async fn cancel(&self, handles: &[sheen_types::LockHandle]) -> TestAnswer {
         let dlm_req = LdlmRequest::cancel(handles.to_vec());
         self.call(LdlmCancel { dlm_req, ..LdlmCancel::default() }).await
@@ -471,13 +476,13 @@ impl TestClient {
                 tag: call.tag,
                 transno: call.transno,
                 last_xid: call.last_xid,
-                last_committed: Transno(inner.told.load(Ordering::Acquire)),
+                last_committed: Transno(inner.known_committed.load(Ordering::Acquire)),
                 conn_cnt: call.conn_cnt.unwrap_or_else(|| inner.conn_cnt.load(Ordering::Acquire)),
                 ..PtlrpcBody::default()
             },
             request,
             replier: Replier::new(move |head, reply| {
-                // A test that gave up waiting is not told.
+                // A test that gave up waiting gets no answer.
                 let _ = sender.send((head, reply));
             }),
             bulk: BulkPort::new(inner.nid, Portal::OST_BULK, last, mover),
@@ -488,7 +493,7 @@ impl TestClient {
         let handled = inner.node.target.handle(incoming);
         inner.node.world.world().tasks.spawn("request", handled);
         let (head, reply) = receiver.await.ok()?;
-        inner.told.fetch_max(head.last_committed.0, Ordering::AcqRel);
+        inner.known_committed.fetch_max(head.last_committed.0, Ordering::AcqRel);
         inner.claimed.store(head.last_committed.0, Ordering::Release);
         let bulk = bulk.sink.lock().concat().into();
         Some(TestAnswer { xid, head, reply, bulk })
@@ -529,14 +534,14 @@ impl BulkMover for TestBulk {
 }
 
 /// The way back from the target to a client.
-struct Back {
+struct TestReverseChannel {
     client: Option<Arc<Client>>,
     to: Nid,
     uuid: Uuid,
     agreed: ObdConnectData,
 }
 
-impl Channel for Back {
+impl Channel for TestReverseChannel {
     fn call(&self, call: Call) -> BoxFuture<'static, Result<Answer, RpcError>> {
         let Some(client) = self.client.clone() else {
             return Box::pin(async { Err(RpcError::Disconnected) });

@@ -27,11 +27,11 @@ pub struct TestWorld {
 }
 
 struct Inner {
-    state: Mutex<State>,
+    state: Mutex<WorldState>,
     woken: Condvar,
 }
 
-struct State {
+struct WorldState {
     now: Instant,
     ready: VecDeque<Arc<Task>>,
     timers: BTreeMap<(Instant, u64), Waker>,
@@ -60,7 +60,7 @@ impl TestWorld {
     /// A world with its own random numbers.
     #[must_use]
     pub fn new(seed: u64) -> Self {
-        let state = State {
+        let state = WorldState {
             now: Instant(1_000_000_000),
             ready: VecDeque::new(),
             timers: BTreeMap::new(),

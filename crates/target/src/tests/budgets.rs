@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn a_node_has_so_many_exports_and_the_others_theirs() {
+fn a_node_has_so_many_exports_and_another_node_as_many() {
     let world = TestWorld::new(40);
     world.clone().run(async move {
         let (node, _) = start(&world, &manual_store()).await;
@@ -58,7 +58,7 @@ fn answers_are_kept_for_the_tags_that_were_agreed_on_alone() {
 }
 
 #[test]
-fn a_client_with_too_many_locks_is_called_back_and_refused_and_another_is_not() {
+fn a_client_with_too_many_locks_has_some_revoked_and_is_refused_more_and_another_is_not() {
     let world = TestWorld::new(42);
     world.clone().run(async move {
         let (node, _) = start(&world, &manual_store()).await;
@@ -77,13 +77,13 @@ fn a_client_with_too_many_locks_is_called_back_and_refused_and_another_is_not() 
         assert_eq!(node.target.budget().refused(Limit::Locks), refused);
         let blocking = |request: &Request| matches!(request, Request::LdlmBlCallback(_));
         world.sleep(Duration::from_secs(1)).await;
-        let called_back = hostile.callbacks().iter().filter(|it| blocking(it)).count();
-        assert!(called_back >= 500, "{called_back} are called back");
+        let revoked = hostile.callbacks().iter().filter(|it| blocking(it)).count();
+        assert!(revoked >= 500, "{revoked} are revoked");
         for number in 20_001..20_300 {
             assert_eq!(good.call(lock(number)).await.errno(), None, "another client");
         }
         assert_eq!(good.callbacks().len(), 0);
-        // It has not given back what it was called back from.
+        // It has not cancelled what was revoked.
         for _ in 0..6 {
             world.sleep(Duration::from_secs(10)).await;
             good.call(ObdPing::default()).await;
@@ -94,13 +94,13 @@ fn a_client_with_too_many_locks_is_called_back_and_refused_and_another_is_not() 
 }
 
 #[test]
-fn a_client_that_gives_back_what_it_had_first_is_never_refused_a_lock() {
+fn a_client_that_cancels_what_is_revoked_is_never_refused_a_lock() {
     let world = TestWorld::new(43);
     world.clone().run(async move {
         let (node, _) = start(&world, &manual_store()).await;
         node.target.budget().set(Limit::Locks, 4_000);
         let client = node.connect("caches").await;
-        let mut given_back = 0;
+        let mut cancelled = 0;
         for number in 1..=12_000u64 {
             let mut request = inode_lock(LockMode::Pr, number);
             let fid = Fid::new(0x2_0000_0402, number as u32);
@@ -108,13 +108,12 @@ fn a_client_that_gives_back_what_it_had_first_is_never_refused_a_lock() {
             assert_eq!(client.call(request).await.errno(), None, "lock {number}");
             if number % 100 == 0 {
                 world.sleep(Duration::from_millis(300)).await;
-                let called_back =
-                    client.callbacks().into_iter().filter_map(|request| match request {
-                        Request::LdlmBlCallback(it) => Some(it.dlm_req.handles[0]),
-                        _ => None,
-                    });
-                let mine: Vec<_> = called_back.collect();
-                given_back += mine.len();
+                let revoked = client.callbacks().into_iter().filter_map(|request| match request {
+                    Request::LdlmBlCallback(it) => Some(it.dlm_req.handles[0]),
+                    _ => None,
+                });
+                let mine: Vec<_> = revoked.collect();
+                cancelled += mine.len();
                 let export = client.handle().0;
                 let of =
                     |mine: LockHandle| node.target.namespace().find(export, mine).unwrap().handle;
@@ -124,7 +123,7 @@ fn a_client_that_gives_back_what_it_had_first_is_never_refused_a_lock() {
                 }
             }
         }
-        assert!(given_back > 8_000);
+        assert!(cancelled > 8_000);
         assert_eq!(node.target.budget().refused(Limit::Locks), 0);
     });
 }
@@ -178,11 +177,11 @@ fn the_exports_of_a_node_share_its_limit_of_locks() {
         let first = node.target.namespace().dump(lock(1).dlm_req.desc.resource.name);
         exports[1].cancel(&[first[0].handle]).await;
         assert_eq!(exports[7].call(lock(20_000)).await.errno(), None, "there is room at once");
-        // The oldest of all of them are called back.
+        // The oldest of all of them are revoked.
         world.sleep(Duration::from_secs(1)).await;
         let blocking = |request: &Request| matches!(request, Request::LdlmBlCallback(_));
-        let called_back = exports.iter().filter(|it| it.callbacks().iter().any(blocking)).count();
-        assert_eq!(called_back, exports.len());
+        let revoked = exports.iter().filter(|it| it.callbacks().iter().any(blocking)).count();
+        assert_eq!(revoked, exports.len());
         let good = node.client_at("good", Nid::tcp([10, 0, 0, 8].into()));
         good.connect().await.unwrap();
         for number in 20_001..20_500 {
@@ -263,7 +262,7 @@ fn limits_are_lowered_and_raised_under_clients_that_have_more() {
         node.target.budget().set(Limit::Exports, 1);
         assert_eq!(clients[1].call(lock(1_000)).await.errno(), Some(Errno::EINPROGRESS));
         world.sleep(Duration::from_secs(1)).await;
-        assert_eq!(clients[0].callbacks().len(), 500, "it is called back from all");
+        assert_eq!(clients[0].callbacks().len(), 500, "it has locks of all revoked");
         node.target.budget().set(Limit::Locks, 1_000);
         assert_eq!(clients[1].call(lock(1_000)).await.errno(), None);
         // Those that are there stay, and no other comes.
@@ -386,7 +385,7 @@ fn a_client_replays_no_more_locks_than_it_can_have_had() {
 }
 
 #[test]
-fn a_client_has_so_many_callbacks_unanswered_and_its_other_exports_are_told() {
+fn a_client_has_so_many_callbacks_unanswered_and_its_other_exports_get_theirs() {
     let world = TestWorld::new(52);
     world.clone().run(async move {
         let (node, _) = start(&world, &manual_store()).await;
@@ -455,7 +454,7 @@ fn glimpses_wait_for_one_that_answers_none_and_end_when_it_is_evicted() {
         assert_eq!(ended.load(Ordering::Relaxed), 24, "those that waited for their turn");
         silent.set_silent(false);
         world.sleep(Duration::from_secs(5)).await;
-        assert_eq!(silent.callbacks().len(), 0, "nothing is said to it any more");
+        assert_eq!(silent.callbacks().len(), 0, "nothing more is sent to it");
     });
 }
 
@@ -467,10 +466,10 @@ fn flock(mode: LockMode, (start, end): (u64, u64), client_handle: u64) -> LdlmEn
     request
 }
 
-/// A program of one user took all locks of its mount: everybody else there waited, and what the program gave back was
-/// refused as one lock more.
+/// A program of one user took all locks of its mount: every other program there waited, and what the program
+/// released was refused as one lock more.
 #[test]
-fn flocks_are_a_part_of_a_clients_locks_and_can_be_given_back() {
+fn flocks_are_a_part_of_a_clients_locks_and_can_be_unlocked() {
     let world = TestWorld::new(44);
     world.clone().run(async move {
         let (node, _) = start(&world, &manual_store()).await;

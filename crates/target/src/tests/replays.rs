@@ -1,9 +1,9 @@
 //! Replays that are none, numbers that end, and answers that must not name a transaction.
 
 use super::*;
-use crate::commit::{History, Number};
+use crate::commit::{History, TransnoSource};
 use crate::epoch::{Epoch, TRANSNO_MAX};
-use crate::last_rcvd::{Past, put_client, put_epoch, put_transno};
+use crate::last_rcvd::{LastRcvd, put_client, put_epoch, put_transno};
 use crate::{ClientRecord, Export};
 
 const LAST: Transno = Transno(u64::MAX);
@@ -189,7 +189,7 @@ fn a_client_with_several_replays_takes_no_turn_of_another() {
 }
 
 #[test]
-fn a_lock_is_told_again_only_in_recovery() {
+fn a_lock_is_replayed_only_in_recovery() {
     let world = TestWorld::new(205);
     world.clone().run(async move {
         let (node, _) = start(&world, &manual_store()).await;
@@ -239,7 +239,7 @@ fn a_damaged_epoch_is_no_reason_to_wrap() {
     crate::last_rcvd::put_server(&mut transaction, 7);
     put_epoch(&mut transaction, Epoch(u32::MAX));
     store.apply(transaction).unwrap();
-    let mut past = Past::load(&*store).unwrap();
+    let mut past = LastRcvd::load(&*store).unwrap();
     assert_eq!(past.next_epoch(), None);
     assert_eq!(past.renumber(&*store, 8, &mut Transaction::new()), Ok(Epoch(10)));
     // A store from before epochs were recorded.
@@ -253,14 +253,14 @@ fn a_damaged_epoch_is_no_reason_to_wrap() {
 fn behind_the_last_number_nothing_is_changed() {
     let store = manual_store();
     let history = History::new(Transno(TRANSNO_MAX.0 - 1), Epoch::FIRST);
-    let next = || history.apply(&*store, Number::Next, |_| Transaction::new());
+    let next = || history.apply(&*store, TransnoSource::Next, |_| Transaction::new());
     assert_eq!(next(), Ok(TRANSNO_MAX));
     assert!(next().is_err_and(|error| error.errno() == Errno::EIO));
     assert_eq!(history.last(), TRANSNO_MAX);
 }
 
 #[test]
-fn numbers_of_clients_begin_anew_and_are_nobody_elses() {
+fn numbers_of_clients_begin_anew_and_are_never_shared() {
     let world = TestWorld::new(207);
     world.clone().run(async move {
         let store = manual_store();
@@ -328,7 +328,8 @@ fn a_role_that_answers_both_is_found() {
             _: Request,
         ) -> BoxFuture<'a, Result<Outcome, Errno>> {
             Box::pin(async move {
-                let done = context.target.transact(context, Transaction::new(), Memo::Done);
+                let done =
+                    context.target.transact(context, Transaction::new(), ReplyRecording::Done);
                 done.map_err(|error| error.errno())?;
                 Err(Errno::EIO)
             })

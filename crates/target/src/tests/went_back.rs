@@ -1,9 +1,9 @@
-//! Targets that know less than their clients were told.
+//! Targets that know less than was reported to their clients.
 
 use super::*;
 
-/// The store is older than what a client was told: that is counted, and recovery goes on. Where all
-/// that was told is there, nothing is counted.
+/// The store is older than what was reported to a client: that is counted, and recovery goes on.
+/// Where all that was reported is there, nothing is counted.
 #[test]
 fn a_store_that_went_back_in_time_is_counted_when_a_client_knows_more() {
     let world = TestWorld::new(6);
@@ -32,19 +32,19 @@ fn a_store_that_went_back_in_time_is_counted_when_a_client_knows_more() {
     });
 }
 
-/// It was emptied, or another took its place: a claim of 0 would tell clients nothing.
+/// It was emptied, or another took its place: a claim of 0 would mean nothing to clients.
 #[test]
-fn an_empty_target_claims_what_tells_a_client_that_all_is_gone() {
+fn an_empty_target_claims_a_number_by_which_clients_know_that_all_is_gone() {
     let world = TestWorld::new(6);
     world.clone().run(async move {
         let (node, _) = start(&world, &manual_store()).await;
         let one = node.connect("one").await;
-        assert_eq!(one.told(), Transno(1));
+        assert_eq!(one.known_committed(), Transno(1));
         modify(&one, 1).await;
         node.target.sync().await.unwrap();
         modify(&one, 2).await;
-        assert!(one.told() > Transno(1));
-        let before = one.told();
+        assert!(one.known_committed() > Transno(1));
+        let before = one.known_committed();
 
         let (node, _) = start(&world, &manual_store()).await;
         let one = one.follow(&node);
@@ -58,15 +58,15 @@ fn an_empty_target_claims_what_tells_a_client_that_all_is_gone() {
 }
 
 #[test]
-fn numbers_that_no_target_has_told_are_not_counted_and_others_once() {
+fn numbers_that_no_target_has_reported_are_not_counted_and_reported_ones_once() {
     let world = TestWorld::new(6);
     world.clone().run(async move {
         let (node, _) = start(&world, &manual_store()).await;
         let one = node.connect("one").await;
-        for (told, counted) in [(u64::MAX, 0), (u64::MAX >> 1, 0), (5 << 32, 1), (6 << 32, 1)] {
-            one.say_told(Transno(told));
+        for (claimed, counted) in [(u64::MAX, 0), (u64::MAX >> 1, 0), (5 << 32, 1), (6 << 32, 1)] {
+            one.claim_committed(Transno(claimed));
             one.connect().await.unwrap();
-            assert_eq!(node.target.view().recovery.went_back, counted, "{told}");
+            assert_eq!(node.target.view().recovery.went_back, counted, "{claimed}");
         }
     });
 }

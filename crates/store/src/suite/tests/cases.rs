@@ -258,7 +258,7 @@ pub fn errors_are_typed(make: Make<'_>) {
     assert_eq!(store.lookup(fid(1), &longest), Ok(Some(bytes("w"))));
 }
 
-/// A transaction whose last step fails leaves no trace of the others, and uses no sequence.
+/// A transaction whose last step fails leaves no trace of the earlier ones, and uses no sequence.
 pub fn refused_transactions_leave_nothing(make: Make<'_>) {
     let store = make();
     let dir = fid(1);
@@ -417,7 +417,7 @@ pub fn commit_hooks_run_in_order(make: Make<'_>) {
     assert!(!bad.load(Ordering::SeqCst), "sequences rose");
 }
 
-/// Keys that stay are in every scan, in order, while others come, go and are committed.
+/// Keys that stay are in every scan, in order, while other keys come, go and are committed.
 pub fn scans_while_changing(make: Make<'_>) {
     let store = make();
     let dir = fid(1);
@@ -504,7 +504,7 @@ pub fn inserts_from_many_threads(make: Make<'_>) {
 }
 
 /// After a transaction returns each of its keys is there; deletes and inserts of one transaction
-/// never leave a thread's own later reads half way, whatever others commit meanwhile.
+/// never leave a thread's own later reads half way, whatever other threads commit meanwhile.
 pub fn transactions_are_seen_whole(make: Make<'_>) {
     let store = make();
     std::thread::scope(|scope| {

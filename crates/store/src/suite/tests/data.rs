@@ -89,7 +89,7 @@ pub fn data_is_punched(make: Make<'_>) {
     assert!(after < before, "space is freed: {before} -> {after}");
 }
 
-/// Allocation reserves space and grows the size unless told not to; bytes stay.
+/// Allocation reserves space and grows the size unless `keep_size` is set; bytes stay.
 pub fn data_is_allocated(make: Make<'_>) {
     let store = make();
     let object = file(&*store, 1);
@@ -210,9 +210,9 @@ pub fn data_ends_where_it_must(make: Make<'_>) {
 }
 
 /// Sizes of the whole are consistent.
-pub fn space_is_told(make: Make<'_>) {
+pub fn space_is_reported(make: Make<'_>) {
     let store = make();
-    let space = store.space().expect("space is told");
+    let space = store.space().expect("space is reported");
     assert!(space.total > 0 && space.free <= space.total && space.available <= space.free);
     assert!(space.objects > 0 && space.objects_free <= space.objects);
 }
@@ -251,7 +251,7 @@ pub fn data_is_exchanged(make: Make<'_>) {
     assert_eq!(refused, Err(StoreError::NoObject(fid(9))));
 }
 
-/// What nobody has damaged is found whole, whatever was done to it; sums that a store tells are right.
+/// What was not damaged is found whole, whatever else was; sums that a store returns are right.
 pub fn data_is_looked_through(make: Make<'_>) {
     let store = make();
     let (object, empty) = (file(&*store, 1), file(&*store, 2));

@@ -120,8 +120,8 @@ pub fn rewritten_over_many_commits<S: Store>(make: MakeDurable<'_, S>, reopen: R
     assert_eq!(store.xattr(fid(1), "user.n"), Ok(Some(bytes("29"))));
 }
 
-/// Many threads that each apply and wait for durability: all are told a sequence at or above
-/// their own, and all of it is there afterwards.
+/// Many threads that each apply and wait for durability: all get a sequence at or above their own,
+/// and all of it is there afterwards.
 pub fn commit_wakes_many_waiters<S: Store>(make: MakeDurable<'_, S>, reopen: Reopen<'_, S>) {
     let store = make();
     std::thread::scope(|scope| {

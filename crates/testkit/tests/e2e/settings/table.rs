@@ -68,7 +68,7 @@ pub(super) const TABLE: &[Row] = &[
     row(
         "ldlm.namespaces.*.dirty_age_limit",
         &[("20", "20"), ("010", "10")],
-        "a_lock_for_writing_that_nobody_uses_goes_after_a_glimpse",
+        "an_unused_lock_for_writing_goes_after_a_glimpse",
     ),
     row("ldlm.namespaces.*.early_lock_cancel", &[("0", "0"), ("2", "1")], "locks"),
     row(
@@ -308,17 +308,17 @@ pub(super) const TABLE: &[Row] = &[
     row(
         "{mdt,obdfilter,mgs}.*.exports_per_nid",
         &[("0x20", "32"), ("1024", "1024")],
-        "a_node_has_so_many_exports_and_the_others_theirs",
+        "a_node_has_so_many_exports_and_another_node_as_many",
     ),
     row(
         "{mdt,obdfilter,mgs}.*.callbacks_per_client",
         &[("0x40", "64"), ("1024", "1024")],
-        "a_client_has_so_many_callbacks_unanswered_and_its_other_exports_are_told",
+        "a_client_has_so_many_callbacks_unanswered_and_its_other_exports_get_theirs",
     ),
     row(
         "{mdt,obdfilter,mgs}.*.locks_per_client",
         &[("0x10000", "65536"), ("262144", "262144")],
-        "a_client_with_too_many_locks_is_called_back_and_refused_and_another_is_not",
+        "a_client_with_too_many_locks_has_some_revoked_and_is_refused_more_and_another_is_not",
     ),
     row(
         "mdt.*.opens_per_client",
@@ -330,7 +330,7 @@ pub(super) const TABLE: &[Row] = &[
     row(
         "{mdt,obdfilter}.*.job_cleanup_interval",
         TIME_OF_ANY_BASE,
-        "idle_jobs_are_forgotten_and_others_when_asked",
+        "jobs_are_forgotten_when_idle_or_when_asked",
     ),
     row("{mdt,obdfilter}.*.job_stats", ORDER, "counted_anew"),
     row("mdt.*.max_mod_rpcs_in_flight", &[("0x8", "8"), ("3", "3")], "agreements"),

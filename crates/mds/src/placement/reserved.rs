@@ -1,4 +1,4 @@
-//! Objects that were taken for a file, until a transaction says so.
+//! OST objects reserved for a file, until a transaction records them.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,8 +9,8 @@ use sheen_store::Transaction;
 use super::ost::{self, Ost};
 
 /// A file's new layout and the objects that it adds, not yet recorded. Dropped without having been
-/// recorded, it gives the objects back.
-pub(crate) struct Taken {
+/// recorded, it returns the objects to their pools.
+pub(crate) struct ReservedObjects {
     objects: Vec<(Arc<Ost>, u64)>,
     /// On OSTs that are not known yet.
     early: Vec<(u16, u64)>,
@@ -18,7 +18,7 @@ pub(crate) struct Taken {
     is_recorded: AtomicBool,
 }
 
-impl Taken {
+impl ReservedObjects {
     pub(super) fn new(objects: Vec<(Arc<Ost>, u64)>, layout: Bytes) -> Self {
         Self { objects, early: Vec::new(), layout, is_recorded: AtomicBool::new(false) }
     }
@@ -44,7 +44,7 @@ impl Taken {
         self.objects.len()
     }
 
-    /// The objects; from now on the caller's to look after.
+    /// The objects: from now on the caller must record or return them.
     pub(super) fn into_objects(mut self) -> Vec<(Arc<Ost>, u64)> {
         std::mem::take(&mut self.objects)
     }
@@ -66,12 +66,12 @@ impl Taken {
     }
 }
 
-impl Drop for Taken {
+impl Drop for ReservedObjects {
     fn drop(&mut self) {
         if !*self.is_recorded.get_mut() {
             // The last first, so that a pool's counter can step back.
             for (ost, id) in self.objects.iter().rev() {
-                ost.give_back(*id);
+                ost.return_object(*id);
             }
         }
     }

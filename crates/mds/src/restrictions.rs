@@ -10,36 +10,36 @@ use crate::Mdt;
 
 /// It is not kept: an MDT that starts takes changes.
 #[derive(Debug, Default)]
-pub(crate) struct Condition {
+pub(crate) struct Restrictions {
     read_only: AtomicBool,
     no_create: AtomicBool,
 }
 
 impl Mdt {
-    /// Whether nobody may change anything.
+    /// Whether all changes are refused.
     #[must_use]
     pub fn is_read_only(&self) -> bool {
-        self.condition.read_only.load(Ordering::Relaxed)
+        self.restrictions.read_only.load(Ordering::Relaxed)
     }
 
-    /// Says whether nobody may change anything from now on (`readonly`). What is under way ends.
+    /// Sets whether all changes are refused from now on (`readonly`). What is under way ends.
     pub fn set_read_only(&self, read_only: bool) {
-        self.condition.read_only.store(read_only, Ordering::Relaxed);
+        self.restrictions.read_only.store(read_only, Ordering::Relaxed);
     }
 
-    /// Whether clients with a choice of MDTs are told not to choose this one.
+    /// Whether clients with a choice of MDTs are asked not to choose this one.
     #[must_use]
     pub fn refuses_directories(&self) -> bool {
-        self.condition.no_create.load(Ordering::Relaxed)
+        self.restrictions.no_create.load(Ordering::Relaxed)
     }
 
-    /// Says whether they are told so (`no_create`).
+    /// Sets whether they are asked so (`no_create`).
     pub fn refuse_directories(&self, refuse: bool) {
-        self.condition.no_create.store(refuse, Ordering::Relaxed);
+        self.restrictions.no_create.store(refuse, Ordering::Relaxed);
     }
 
-    /// Whether a request must change nothing: its client mounts read-only, or nobody may. What is replayed
-    /// was done before.
+    /// Whether a request must change nothing: its client mounts read-only, or the MDT is read-only. What
+    /// is replayed was done before.
     pub(crate) fn must_not_change(&self, context: &Context) -> bool {
         let is_read_only = self.is_read_only() && context.replay().is_none();
         is_read_only || context.has(ConnectFlags::RDONLY)

@@ -111,7 +111,7 @@ fn truncates_end_it() {
 }
 
 #[test]
-fn who_opens_it_for_writing_has_the_locks_of_others_taken_back_once() {
+fn an_open_for_writing_revokes_the_locks_of_other_clients_once() {
     test(303, |server, _| async move {
         let (one, two) = (server.client("one").await, server.client("two").await);
         touched(&one, "f").await;
@@ -127,10 +127,10 @@ fn who_opens_it_for_writing_has_the_locks_of_others_taken_back_once() {
         assert!(!is_vouched(&two, writer.body.fid1).await);
         two.lookup(Fid::ROOT, "f").await;
         let again = one.open(Fid::ROOT, "f", WRITE).await.unwrap();
-        assert!(two.inner.callbacks().is_empty(), "nobody believes that it is empty");
+        assert!(two.inner.callbacks().is_empty(), "no client believes that it is empty");
         one.close(&again).await.unwrap();
         one.close(&writer).await.unwrap();
-        assert!(is_vouched(&two, writer.body.fid1).await, "nobody has written after all");
+        assert!(is_vouched(&two, writer.body.fid1).await, "no client has written after all");
     });
 }
 

@@ -4,19 +4,19 @@
 //! says it as `OBD_MD_FLSIZE`, and a client that holds the `UPDATE` lock sends no glimpse. A client of
 //! Lustre's does the same (`ll_getattr_dentry`), so this is nothing new on the wire.
 //!
-//! A file is in [`Pristine`] while this incarnation of the MDT has seen every open for writing that
+//! A file is in [`KnownEmpty`] while this incarnation of the MDT has seen every open for writing that
 //! it ever had, all of them have been closed, and each close said that nothing was written. So:
 //!
 //! - It is decided at the close of the last writer ([`crate::open_files`] counts them), never at the
 //!   create: a writer may write at any time without a word to the MDT.
-//! - A close that says "modified" or tells a size, a writer whose client was evicted (it may have
+//! - A close that says "modified" or reports a size, a writer whose client was evicted (it may have
 //!   written, and may still: the OSTs know nothing of it), and any truncate end it for good.
 //! - Dirty bytes that outlive a close do no harm: the close says that there are some.
-//! - An open for writing takes the file out and then takes the `UPDATE` locks of others back, before
-//!   its client hears that it may write. A getattr that was answered before has its lock taken back,
-//!   one that comes later finds the file gone from here.
-//! - Nothing of it is stored. After a restart nobody can say whose opens were lost with clients that
-//!   did not come back, so no file is pristine, and a create that is replayed makes none.
+//! - An open for writing removes the file and then revokes the `UPDATE` locks of other clients,
+//!   before its client is answered that it may write. The lock of a getattr that was answered before
+//!   is revoked; a getattr that comes later finds the file gone from here.
+//! - Nothing of it is stored. After a restart it is unknown whose opens were lost with clients that
+//!   did not come back, so no file is known to be empty, and a create that is replayed makes none.
 
 use std::collections::BTreeMap;
 
@@ -28,7 +28,7 @@ const FILES_MAX: usize = 1 << 16;
 
 /// See the module's documentation. Changed under the file's exclusion lock.
 #[derive(Default)]
-pub(crate) struct Pristine(Mutex<Files>);
+pub(crate) struct KnownEmpty(Mutex<Files>);
 
 #[derive(Default)]
 struct Files {
@@ -37,7 +37,7 @@ struct Files {
     next: u64,
 }
 
-impl Pristine {
+impl KnownEmpty {
     pub(crate) fn insert(&self, fid: Fid) {
         let mut files = self.0.lock();
         let number = files.next;
@@ -72,16 +72,16 @@ mod tests {
 
     #[test]
     fn the_oldest_make_room() {
-        let pristine = Pristine::default();
+        let known_empty = KnownEmpty::default();
         let fid = |number| Fid::new(0x2_0000_0401, number);
         for number in 0..FILES_MAX as u32 {
-            pristine.insert(fid(number));
+            known_empty.insert(fid(number));
         }
-        pristine.insert(fid(0));
-        assert!(pristine.contains(fid(0)) && pristine.contains(fid(1)), "twice is once");
-        pristine.insert(fid(u32::MAX));
-        assert!(!pristine.contains(fid(1)), "the oldest went");
-        assert!(pristine.contains(fid(0)) && pristine.contains(fid(2)));
-        assert!(pristine.remove(fid(2)) && !pristine.remove(fid(2)));
+        known_empty.insert(fid(0));
+        assert!(known_empty.contains(fid(0)) && known_empty.contains(fid(1)), "twice is once");
+        known_empty.insert(fid(u32::MAX));
+        assert!(!known_empty.contains(fid(1)), "the oldest went");
+        assert!(known_empty.contains(fid(0)) && known_empty.contains(fid(2)));
+        assert!(known_empty.remove(fid(2)) && !known_empty.remove(fid(2)));
     }
 }

@@ -1,10 +1,10 @@
-//! What is to be done on OSTs after a transaction here: destroying objects of files that are gone,
-//! telling objects their new owner.
+//! Updates that the MDT sends to OSTs after a transaction of its own (Lustre's OSP sync): destroying the
+//! objects of removed files, setting the owner of objects.
 //!
-//! A chore is a record in the store, written in the transaction that causes it. It is done when
+//! An OST update is a record in the store, written in the transaction that causes it. It is sent when
 //! that transaction is durable (else a crash could bring the file back without its objects), and
 //! the record is removed when the OST has answered, which it does when its disk has the change. Both
-//! are idempotent, so a crash in between does no harm.
+//! kinds are idempotent, so a crash in between does no harm.
 
 use std::sync::Arc;
 
@@ -20,14 +20,14 @@ use sheen_wire::ost::{Obdo, OstBody, OstId};
 
 use super::race;
 
-/// Index of chores: OST, kind, object, all big-endian, to what else is to say.
-pub(crate) const CHORES: Fid = Fid::new(fid_seq::LOCAL_FILE, 0x203);
-/// Chores taken up at a time.
+/// Index of OST updates: OST, kind and object, all big-endian, to the new owner if the kind sets one.
+pub(crate) const OST_UPDATES: Fid = Fid::new(fid_seq::LOCAL_FILE, 0x203);
+/// Updates read at a time.
 const STEP: usize = 512;
 /// Bytes of a key.
 const KEY_BYTES: usize = 19;
 
-/// Kinds of chores.
+/// Kinds of OST updates.
 const SET_OWNER: u8 = 1;
 const DESTROY: u8 = 2;
 
@@ -39,18 +39,18 @@ pub(crate) struct Owner {
     pub(crate) project: u32,
 }
 
-/// Adds the chore of destroying an object.
+/// Adds the update that destroys an object.
 pub(super) fn destroy(transaction: &mut Transaction, ost: u16, object: OstId) {
-    transaction.put(CHORES, key(ost, DESTROY, object), Bytes::new());
+    transaction.put(OST_UPDATES, key(ost, DESTROY, object), Bytes::new());
 }
 
-/// Adds the chore of telling an object its owner.
+/// Adds the update that sets an object's owner.
 pub(super) fn set_owner(transaction: &mut Transaction, ost: u16, object: OstId, owner: Owner) {
     let mut value = Vec::with_capacity(12);
     for number in [owner.uid, owner.gid, owner.project] {
         value.extend_from_slice(&number.to_le_bytes());
     }
-    transaction.put(CHORES, key(ost, SET_OWNER, object), value.into());
+    transaction.put(OST_UPDATES, key(ost, SET_OWNER, object), value.into());
 }
 
 /// Objects that wait to be destroyed, for checks of a whole file system.
@@ -58,7 +58,7 @@ pub(crate) fn destroys(store: &dyn sheen_store::Store) -> Result<Vec<(u16, OstId
     let mut found = Vec::new();
     let mut from = Vec::new();
     loop {
-        let entries = store.scan(CHORES, &from, STEP).map_err(|error| error.errno())?;
+        let entries = store.scan(OST_UPDATES, &from, STEP).map_err(|error| error.errno())?;
         let Some(last) = entries.last() else { return Ok(found) };
         from = [&last.key[..], &[0]].concat();
         for (ost, kind, object) in entries.iter().filter_map(|entry| parse_key(&entry.key)) {
@@ -87,30 +87,34 @@ fn parse_key(key: &[u8]) -> Option<(u16, u8, OstId)> {
     Some((u16::from_be_bytes(*ost), *kind, object))
 }
 
-/// The chores of one OST.
-pub(super) struct Chores {
+/// The updates of one OST.
+pub(super) struct OstUpdates {
     ost: u16,
-    /// Taken up, to be done when this transaction is durable.
+    /// Read from the store, to be sent when this transaction is durable.
     ready: Mutex<Option<(Transno, Vec<Entry>)>>,
 }
 
-impl Chores {
+impl OstUpdates {
     pub(super) fn new(ost: u16) -> Self {
         Self { ost, ready: Mutex::new(None) }
     }
 
-    /// Does the chores whose cause is durable; whether others wait for that.
-    pub(super) async fn work(&self, channel: &Arc<dyn Channel>, target: &Arc<Target>) -> bool {
+    /// Sends the updates whose cause is durable; returns whether some are left.
+    pub(super) async fn send_durable(
+        &self,
+        channel: &Arc<dyn Channel>,
+        target: &Arc<Target>,
+    ) -> bool {
         loop {
-            let taken = self.ready.lock().take();
-            let (cause, entries) = match taken {
+            let ready = self.ready.lock().take();
+            let (cause, entries) = match ready {
                 Some(ready) => ready,
-                None => match self.take_up(target) {
+                None => match self.read_next(target) {
                     Ok(Some(ready)) => ready,
                     Ok(None) => return false,
                     Err(error) => {
                         let target = target.name();
-                        tracing::error!(target, ost = self.ost, %error, "no chores can be read");
+                        tracing::error!(target, ost = self.ost, %error, "the pending OST updates cannot be read");
                         return false;
                     }
                 },
@@ -119,16 +123,16 @@ impl Chores {
                 *self.ready.lock() = Some((cause, entries));
                 return true;
             }
-            if let Err(error) = self.work_off(channel, target, &entries).await {
-                tracing::debug!(ost = self.ost, %error, "chores are put off");
+            if let Err(error) = self.send(channel, target, &entries).await {
+                tracing::debug!(ost = self.ost, %error, "OST updates are put off");
                 return true;
             }
         }
     }
 
-    fn take_up(&self, target: &Arc<Target>) -> Result<Option<(Transno, Vec<Entry>)>, StoreError> {
+    fn read_next(&self, target: &Arc<Target>) -> Result<Option<(Transno, Vec<Entry>)>, StoreError> {
         let prefix = self.ost.to_be_bytes();
-        let mut entries = target.store().scan(CHORES, &prefix, STEP)?;
+        let mut entries = target.store().scan(OST_UPDATES, &prefix, STEP)?;
         entries.retain(|entry| entry.key.starts_with(&prefix));
         if entries.is_empty() {
             return Ok(None);
@@ -138,7 +142,7 @@ impl Chores {
         Ok(Some((cause, entries)))
     }
 
-    async fn work_off(
+    async fn send(
         &self,
         channel: &Arc<dyn Channel>,
         target: &Arc<Target>,
@@ -168,7 +172,7 @@ impl Chores {
                 Err(error) => return Err(error),
             }
             for entry in run {
-                done.delete(CHORES, entry.key.clone());
+                done.delete(OST_UPDATES, entry.key.clone());
             }
         }
         let done = target.transact_locally(done);
@@ -176,7 +180,7 @@ impl Chores {
     }
 }
 
-/// How many chores from the first on destroy consecutive objects.
+/// How many updates from the first on destroy consecutive objects.
 fn run_length(entries: &[Entry]) -> usize {
     let keys: Vec<_> = entries.iter().map_while(|entry| parse_key(&entry.key)).collect();
     let Some((_, _, first)) = keys.first().cloned() else { return 1 };

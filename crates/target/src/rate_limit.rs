@@ -9,14 +9,14 @@ const PAUSE: Duration = Duration::from_secs(1);
 
 /// When the last line was written, and how many were not since.
 #[derive(Debug, Default)]
-pub(crate) struct Seldom {
+pub(crate) struct RateLimitedWarning {
     /// The first moment of the next line.
     next: AtomicU64,
     left_out: AtomicU64,
 }
 
-impl Seldom {
-    /// Writes the line, which is told how many were left out before it; or leaves it out.
+impl RateLimitedWarning {
+    /// Writes the line, which gets the count of lines left out before it; or leaves it out.
     pub(crate) fn warn(&self, now: Instant, line: impl FnOnce(u64)) {
         let next = self.next.load(Ordering::Relaxed);
         let after = (now + PAUSE).0;
@@ -35,11 +35,11 @@ mod tests {
 
     #[test]
     fn one_line_a_second_says_how_many_were_left_out() {
-        let seldom = Seldom::default();
+        let limiter = RateLimitedWarning::default();
         let at = |millis| Instant(0) + Duration::from_millis(millis);
         let mut lines = Vec::new();
         for now in [0, 1, 500, 999, 1000, 1001, 5000] {
-            seldom.warn(at(now), |more| lines.push((now, more)));
+            limiter.warn(at(now), |more| lines.push((now, more)));
         }
         assert_eq!(lines, [(0, 0), (1000, 3), (5000, 1)]);
     }
