@@ -4,7 +4,7 @@ use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
 use std::task::Poll;
 
-/// Several futures, of which the results of some may be taken before the others are done.
+/// Several futures, of which the results of some may be taken before the rest are done.
 pub(crate) struct Several<F: Future> {
     waiting: Vec<Pin<Box<F>>>,
     results: Vec<Option<F::Output>>,
@@ -38,7 +38,7 @@ impl<F: Future> Several<F> {
         &self.results
     }
 
-    /// The same; the others are dropped.
+    /// The same; the rest are dropped.
     pub(crate) fn into_results(self) -> Vec<Option<F::Output>> {
         self.results
     }

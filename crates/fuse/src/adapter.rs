@@ -116,7 +116,7 @@ impl Adapter {
     }
 
     /// As [`Adapter::drive`], and counts how long it takes from now on.
-    #[expect(clippy::disallowed_methods, reason = "told to operators: nothing depends on it")]
+    #[expect(clippy::disallowed_methods, reason = "shown to operators: nothing depends on it")]
     #[inline(always)]
     pub(crate) fn counted(
         &self,
@@ -126,7 +126,7 @@ impl Adapter {
     ) {
         let work = Box::pin(work);
         let watch = || Watch { files: self.files.clone(), operation, begin: Instant::now() };
-        // Made only if the call counts: whoever drops it counts it.
+        // Made only if the call is counted, which happens when this is dropped.
         let watch = self.is_tracked(request).then(watch);
         drive::drive(&self.runtime, self.job(request), work, watch);
     }

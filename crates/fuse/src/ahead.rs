@@ -1,10 +1,10 @@
 //! How far the kernel reads ahead on a mount.
 //!
-//! The kernel begins with 128 KiB for every device and takes from the answer to `FUSE_INIT` only what
-//! is less. A buffered sequential read then comes as requests of 128 KiB, each with its own wake-ups and
-//! answer; with more, as requests of a whole write's size. Only the device's own parameter can raise it,
-//! which root may write; for others, and where `/sys` is read-only, the kernel's 128 KiB stay and
-//! nothing is wrong but the number of requests.
+//! The kernel begins with 128 KiB for every device and takes from the answer to `FUSE_INIT` only what is
+//! less. A buffered sequential read then comes as requests of 128 KiB, each with its own wake-ups and answer;
+//! with more, as requests of a whole write's size. Only the device's own parameter can raise it, which root
+//! may write; for other users, and where `/sys` is read-only, the kernel's 128 KiB stay, and only the number
+//! of requests suffers.
 
 use std::path::Path;
 

@@ -26,7 +26,8 @@ const LOCK_WAIT: Duration = Duration::from_millis(500);
 /// How long a thread may take to begin to look at them, and to look.
 const LOOK_WAIT: Duration = Duration::from_secs(2);
 
-/// How long a notice may take that is told nobody: one waits for a page as long as its read waits for a server.
+/// How long a notice may take before it is reported: one waits for a page as long as its read waits for a
+/// server.
 const NOTICE_WAIT: Duration = Duration::from_secs(5);
 
 /// Bytes of an answer to [`STATE`].
@@ -68,8 +69,8 @@ pub(crate) async fn look(files: FileSystem, kernel: Arc<Kernel>) -> String {
 /// Where the kernel shows its FUSE connections.
 const CONNECTIONS: &str = "/sys/fs/fuse/connections";
 
-/// Asks the mount at `path` for a sign of life. Waits for ever if its process does not read, and may not
-/// be killable then: to be called where nobody waits for the caller.
+/// Asks the mount at `path` for a sign of life. Waits for ever if its process does not read, and may not be
+/// killable then: to be called where no one waits for the caller.
 ///
 /// # Errors
 /// `ENOTCONN` or `ECONNABORTED`: its connection has ended.
@@ -118,7 +119,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_late_is_told_apart_from_what_hangs() {
+    fn what_is_late_is_not_taken_for_what_hangs() {
         let said = |hangs: &str, late: &str| Said { hangs: hangs.into(), late: late.into() };
         assert_eq!(Said::of("\n"), Said::default());
         assert_eq!((Said::of("a\nb"), Said::of("\nb")), (said("a", "b"), said("", "b")));

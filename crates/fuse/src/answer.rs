@@ -49,8 +49,8 @@ pub(crate) fn lookup(reply: ReplyEntry, answer: Result<Lookup, Errno>) {
 }
 
 pub(crate) fn stat(reply: ReplyAttr, node: NodeId, answer: Result<Stat, Errno>) {
-    let told = |stat: Stat| Ok((convert::attributes(node, &stat.attributes)?, stat));
-    match answer.and_then(told) {
+    let converted = |stat: Stat| Ok((convert::attributes(node, &stat.attributes)?, stat));
+    match answer.and_then(converted) {
         Ok((mut attributes, stat)) => {
             attributes.ino = INodeNo(stat.attributes.ino);
             let keep = stat.keep && !special::is_strangers(node);
@@ -82,8 +82,8 @@ pub(crate) fn opened(reply: ReplyOpen, answer: Result<Opened, Errno>) {
 }
 
 pub(crate) fn created(reply: ReplyCreate, answer: Result<(Entry, Opened), Errno>) {
-    let told = |(entry, opened)| Ok((with_attributes(entry)?, opened));
-    match answer.and_then(told) {
+    let converted = |(entry, opened)| Ok((with_attributes(entry)?, opened));
+    match answer.and_then(converted) {
         Ok(((entry, attributes), opened)) => reply.created(
             &convert::joint_time_to_live(entry.keep),
             &attributes,
@@ -172,7 +172,7 @@ fn add_plus(reply: &mut ReplyDirectoryPlus, entry: &DirEntry, found: Option<&Ent
             &attributes,
             Generation(found.generation),
         ),
-        // The name is left out: whoever asks for it hears what is wrong.
+        // The name is left out: a lookup of it reports the error.
         Some((_, Err(_))) => false,
         None => {
             let mut attributes = convert::absent();
@@ -193,7 +193,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_kernel_is_told_what_it_may_keep_and_what_it_need_not_tell() {
+    fn a_reply_says_what_the_kernel_may_keep_and_what_it_need_not_send() {
         let handle = sheen_client::posix::FileHandle(1);
         let plain = Opened {
             handle,

@@ -1,10 +1,10 @@
-//! Whether a thread that tells the kernel something is blocked there.
+//! Whether a thread that notifies the kernel is blocked there.
 //!
 //! The kernel says when it has dropped pages, and not when it has come to one that a call holds. But the
-//! thread that tells it sleeps then, and cannot be woken by signals, until that page is let go: `/proc` says
-//! so (state `D`), and how often it has gone to sleep. One that has not come so far, because the machine has
-//! other things to do, is ready to run. A thread that is found twice in the same sleep, [`ASLEEP`] apart, is
-//! blocked.
+//! thread that notifies it sleeps then, and cannot be woken by signals, until that page is released: `/proc`
+//! shows that (state `D`), and how often it has gone to sleep. One that has not come so far, because the
+//! machine has other things to do, is ready to run. A thread that is found twice in the same sleep,
+//! [`ASLEEP`] apart, is blocked.
 //!
 //! Cost: nothing for what the kernel does within a millisecond; a read of `/proc` for each look after that,
 //! some 20 us, ever less often.
@@ -66,7 +66,7 @@ fn sleeps(status: &str) -> Option<u64> {
     field("voluntary_ctxt_switches:")?.parse().ok()
 }
 
-/// Waits for the kernel, by looks at the thread that tells it.
+/// Waits for the kernel, by looks at the thread that notifies it.
 pub(crate) struct Watch<L> {
     look: L,
     /// The sleep at the last look, and when it was seen first.
@@ -79,16 +79,17 @@ impl<L: FnMut() -> Option<Sleep>> Watch<L> {
         Self { look, sleep: None }
     }
 
-    /// Waits for `told`, however late, but for no more than about `patience` in which the thread is in one
-    /// and the same sleep. Whether it was told; of a thread that cannot be looked at, `blind` is the most.
-    pub(crate) async fn told(
+    /// Waits for `notified`, however late, but for no more than about `patience` in which the thread is in
+    /// one and the same sleep; if the thread cannot be looked at, for no more than `blind`. Returns whether
+    /// the kernel was notified.
+    pub(crate) async fn notified(
         &mut self,
-        told: &mut (impl Future + Unpin),
+        notified: &mut (impl Future + Unpin),
         patience: Duration,
         blind: Duration,
     ) -> bool {
         let mut pause = ASLEEP;
-        while tokio::time::timeout(pause, &mut *told).await.is_err() {
+        while tokio::time::timeout(pause, &mut *notified).await.is_err() {
             let now = Instant::now();
             let sleep = (self.look)();
             self.sleep = match (sleep, self.sleep) {
@@ -126,13 +127,13 @@ mod tests {
         runtime.block_on(async {
             let mut watch = Watch::new(look);
             let mut never = pin!(pending::<()>());
-            let told = watch.told(&mut never, patience, LONG);
-            tokio::time::timeout(Duration::from_millis(for_ms), told).await.ok()
+            let notified = watch.notified(&mut never, patience, LONG);
+            tokio::time::timeout(Duration::from_millis(for_ms), notified).await.ok()
         })
     }
 
     #[test]
-    fn a_thread_that_sleeps_where_signals_do_not_wake_it_is_told_from_others() {
+    fn a_thread_that_sleeps_where_signals_do_not_wake_it_is_recognized() {
         let status = |state: &str| {
             format!(
                 "Name:\tx\nState:\t{state}\nvoluntary_ctxt_switches:\t17\nnonvoluntary_ctxt_switches:\t3\n"
@@ -156,6 +157,6 @@ mod tests {
         let same = || Some(Sleep::Seen { thread: 1, count: 1 });
         assert_eq!(wait(same, ASLEEP, 5000), Some(false));
         assert_eq!(wait(same, LONG, 100), None);
-        assert_eq!(wait(|| Some(Sleep::Unseen), ASLEEP, 100), None, "nobody knows");
+        assert_eq!(wait(|| Some(Sleep::Unseen), ASLEEP, 100), None, "it cannot be seen");
     }
 }

@@ -1,11 +1,11 @@
 //! Directories whose kernel locks calls under way hold.
 //!
-//! The kernel holds a directory's lock while a lookup, create, unlink and the like is with us. To
-//! drop a name it takes that lock too: whoever waits for the name to be dropped must stop waiting
-//! when such a call comes, which may itself be waiting for the server to get our lock back.
+//! The kernel holds a directory's lock while a lookup, create, unlink and the like is with us. To drop a name
+//! it takes that lock too: a task that waits for the name to be dropped must stop waiting when such a call
+//! arrives, because the call may itself be waiting for the server, which is revoking our lock.
 //!
-//! A call is under way until just before it is answered, and not a moment longer: whoever made it may
-//! have gone on and look at a name before the guard is gone, and nobody would have waited for the kernel.
+//! A call is under way until just before it is answered, and not longer: otherwise its program could look a
+//! name up before the guard is dropped, while a task had stopped waiting for the kernel to drop that name.
 //!
 //! Cost: one short lock and one map entry for each such call; a second lock when it ends while notices
 //! wait for some directory ([`crate::notices`]).
@@ -47,13 +47,13 @@ impl Busy {
         Guard { busy: Arc::clone(busy), nodes }
     }
 
-    /// From now on `hears` is told of each directory that is free again, after [`Busy::defers`] said that
-    /// one is not.
+    /// From now on `hears` is called for each directory that is free again, after [`Busy::defers`] said that
+    /// it is not.
     pub(crate) fn on_free(&self, hears: impl Fn(u64) + Send + Sync + 'static) {
         _ = self.on_free.set(Box::new(hears));
     }
 
-    /// Whether a call holds the lock of `node`, whose end is told then.
+    /// Whether a call holds the lock of `node`; if so, its end is signalled.
     pub(crate) fn defers(&self, node: u64) -> bool {
         let calls = self.calls.lock();
         let is_held = calls.contains_key(&node);

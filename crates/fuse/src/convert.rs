@@ -8,7 +8,7 @@ use fuser::{FileAttr, INodeNo, TimeOrNow};
 use sheen_client::posix::{Attributes, FileLock, FileLockMode, FileType, Keep, NodeId, SetTime};
 use sheen_types::{Errno, Extent, Name, NameError, Timestamp};
 
-/// "Until told otherwise": longer than any mount.
+/// "Until invalidated": longer than any mount.
 pub(crate) const FOR_EVER: Duration = Duration::from_secs(1 << 30);
 
 /// How long the kernel may keep something.
@@ -43,8 +43,8 @@ pub(crate) fn name(text: &OsStr) -> Result<Name, Errno> {
 /// Attributes with the inode number that the kernel knows the node by.
 ///
 /// # Errors
-/// `EIO` for what the kernel takes from nobody, and would give the inode up for: a mode without a type, a
-/// size below zero.
+/// `EIO` for what the kernel accepts from no file system, and would mark the inode bad for: a mode without a
+/// type, a size below zero.
 pub(crate) fn attributes(node: NodeId, from: &Attributes) -> Result<FileAttr, Errno> {
     if FileType::from_mode(from.mode).is_none() || i64::try_from(from.size).is_err() {
         tracing::warn!(node = node.0, mode = from.mode, size = from.size, "absurd attributes");
@@ -166,7 +166,7 @@ mod tests {
 
     #[test]
     fn the_kernel_takes_every_error_that_a_server_may_answer() {
-        // Of others it says EINVAL to us, and to the caller nothing, for ever.
+        // Any other value it refuses with EINVAL to us, and leaves the calling program waiting for ever.
         for number in 0..=u16::MAX {
             let code = errno(Errno(number)).code();
             assert!((1..512).contains(&code) && code != i32::from(Errno::ENOSYS.0), "{number}");
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn the_kernel_takes_all_attributes_that_are_told() {
+    fn the_kernel_takes_all_attributes_that_are_sent() {
         // Numbers from a seed, and those at the edges.
         let mut seed = 0x9e37_79b9_7f4a_7c15_u64;
         let mut number = |round: u64| {
@@ -199,8 +199,8 @@ mod tests {
             };
             (from.atime, from.mtime) = (time(number(round)), time(number(round)));
             match attributes(NodeId(7), &from) {
-                Ok(told) => {
-                    assert!(is_taken(&told), "{from:?}");
+                Ok(attributes) => {
+                    assert!(is_taken(&attributes), "{from:?}");
                     assert!(FileType::from_mode(from.mode).is_some(), "{from:?}");
                     taken += 1;
                 }

@@ -24,7 +24,7 @@ pub(crate) struct Groups {
 }
 
 impl Groups {
-    /// Who sent `request`. Costs nothing for root, a read of `/proc` once a second for others.
+    /// Who sent `request`. Costs nothing for root, a read of `/proc` once a second for other users.
     pub(crate) fn credentials(&self, request: &fuser::Request, umask: u32) -> Credentials {
         let (uid, gid, pid) = (request.uid(), request.gid(), request.pid());
         let groups = if uid == 0 { Arc::from([]) } else { self.of((pid, uid, gid)) };

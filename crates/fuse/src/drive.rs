@@ -103,19 +103,19 @@ mod tests {
         let runtime = tokio::runtime::Builder::new_multi_thread().enable_time().build();
         let runtime = runtime.expect("a runtime");
         let (done, finished) = std::sync::mpsc::channel();
-        let told = done.clone();
-        let work = Box::pin(async move { told.send(0).expect("heard") });
+        let sender = done.clone();
+        let work = Box::pin(async move { sender.send(0).expect("heard") });
         drive(runtime.handle(), None, work, ());
         assert_eq!(finished.try_recv(), Ok(0));
         let (wake, woken) = oneshot::channel();
-        let told = done.clone();
+        let sender = done.clone();
         drive(
             runtime.handle(),
             None,
             Box::pin(async move {
                 let number = woken.await.expect("sent");
                 tokio::time::sleep(Duration::from_millis(1)).await;
-                told.send(number).expect("heard");
+                sender.send(number).expect("heard");
             }),
             (),
         );

@@ -1,11 +1,11 @@
-//! Threads to which the kernel is about to apply what they were told of a file's end.
+//! Threads to which the kernel is about to apply the file size in their reply.
 //!
-//! The kernel lays what a read brings into a page, with zeros behind the file's end, wakes the thread
-//! that waits for it, and that thread copies up to what it then takes for the size. If the kernel hears
-//! of a larger size in between, the thread gets zeros where others have appended. And the size in the
-//! answer to a link or create the kernel believes whatever it has heard since, and wipes what lies
-//! behind it. So an answer that may bring a larger size waits until each such thread has made another
-//! call, or for [`PATIENCE`].
+//! The kernel lays what a read brings into a page, with zeros behind the file's end, wakes the thread that
+//! waits for it, and that thread copies up to what it then takes for the size. If the kernel learns a larger
+//! size in between, the thread gets zeros where another writer has appended. And the kernel takes the size in
+//! the reply to a link or create over whatever it has learnt since, and drops what lies behind it. So an
+//! answer that may bring a larger size waits until each such thread has made another call, or for
+//! [`PATIENCE`].
 //!
 //! Cost: one short lock for each such answer, and for the next call of its thread.
 

@@ -70,7 +70,8 @@ impl Environs {
     /// The environment of the process `pid`, as its last `execve` got it.
     ///
     /// # Errors
-    /// [`Late`] after [`WAIT`], and at once for as long as that reading stands still, or so many others do.
+    /// [`Late`] after [`WAIT`], and at once for as long as that reading is stuck, or too many other readings
+    /// are.
     pub(crate) fn of(&self, pid: u32) -> Result<Environ, Late> {
         let heard = self.0.ask(pid)?;
         match heard.recv_timeout(WAIT) {
@@ -98,7 +99,7 @@ impl Shared {
         if state.idle <= state.wanted.len() {
             let shared = Arc::clone(self);
             let thread = std::thread::Builder::new().name("fuse-environs".to_owned());
-            // Where the system gives none, jobs are told without.
+            // Where the system has none, jobs are named without it.
             thread.spawn(move || shared.work()).map_err(|_| Late)?;
             state.threads += 1;
         }
@@ -113,7 +114,7 @@ impl Shared {
         loop {
             if let Some((pid, answers)) = state.wanted.pop_front() {
                 let environ = MutexGuard::unlocked(&mut state, || (self.read)(pid).ok());
-                // Nobody hears it who has stopped waiting.
+                // The caller may have stopped waiting.
                 let (Ok(()) | Err(_)) = answers.send(environ);
                 state.late.remove(&pid);
                 continue;
@@ -180,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn threads_that_all_stand_still_are_no_more_than_may_be_and_nobody_waits_behind_them() {
+    fn threads_that_are_all_stuck_are_no_more_than_may_be_and_no_call_waits_behind_them() {
         let (environs, reads, go_on) = environs();
         for number in 0..THREADS_MAX as u32 + 50 {
             assert_eq!(environs.of(STILL + number), Err(Late));

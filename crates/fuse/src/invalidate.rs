@@ -24,13 +24,13 @@ use crate::threads::Threads;
 
 type BoxFuture<T> = std::pin::Pin<Box<dyn Future<Output = T> + Send>>;
 
-/// How long a lock may be kept for one page on which the kernel is blocked. A page under a read that
-/// itself waits for the server stays locked until then; the read brings fresh data, so going on
-/// without it shows nobody old bytes. The pages behind it are told in notices of their own then.
+/// How long a lock may be kept for one page on which the kernel is blocked. A page under a read that itself
+/// waits for the server stays locked until then; the read brings fresh data, so going on without it shows old
+/// bytes to no program. The pages behind it are invalidated by notices of their own then.
 const PAGES_WAIT: Duration = Duration::from_secs(2);
 
-/// How long a lock may be kept for a name that the kernel does not let go though no call that we know
-/// of holds its directory.
+/// How long a lock may be kept for a name that the kernel does not drop though no call that we know of holds
+/// its directory.
 const NAME_WAIT: Duration = Duration::from_millis(500);
 
 /// How much longer for each of many names of one directory.
@@ -44,7 +44,7 @@ pub(crate) struct Kernel {
     raises: Raises,
 }
 
-/// The ways to tell the kernel something.
+/// The ways to notify the kernel.
 struct Side {
     notifier: Notifier,
     /// The session's device, for what fuser has no words for.
@@ -70,7 +70,7 @@ impl Side {
 
 impl Deliver for Side {
     fn deliver(&self, subject: Subject, what: &What, expires: bool) {
-        let told = match (subject, what) {
+        let notified = match (subject, what) {
             (Subject::Names(parent), What::Name(name)) if expires => {
                 self.expire_entry(NodeId(parent), name)
             }
@@ -81,14 +81,15 @@ impl Deliver for Side {
             (Subject::Pages(node, offset, length), _) => {
                 self.notifier.inval_inode(INodeNo(node), offset, length)
             }
-            // Attributes only. It touches no page, but may be the last to let go of an inode that was
-            // removed meanwhile, whose end waits for reads that are under way: for us, that is.
+            // Attributes only. It touches no page, but may drop the last reference on an inode that was
+            // removed in the meantime, and eviction of the inode waits for reads that are under way: for us,
+            // that is.
             (Subject::Names(node) | Subject::Attributes(node), _) => {
                 self.notifier.inval_inode(INodeNo(node), -1, 0)
             }
         };
-        // The kernel answers ENOENT for what it does not keep: as good as told.
-        if let Err(error) = told {
+        // The kernel answers ENOENT for what it does not keep: as good as invalidated.
+        if let Err(error) = notified {
             tracing::trace!(%error, "the kernel kept nothing");
         }
     }
@@ -124,8 +125,8 @@ fn store_head(node: u64, length: u32) -> [u8; 40] {
 }
 
 impl Kernel {
-    /// Lays bytes into the kernel's pages, from the beginning of a file on that nobody has open; whether
-    /// it took them. Waits for the kernel: one system call.
+    /// Stores bytes in the kernel's pages, from the beginning of a file that is not open; returns whether the
+    /// kernel took them. Waits for the kernel: one system call.
     pub(crate) fn store(&self, node: NodeId, bytes: &[u8]) -> bool {
         let (Some(notices), Ok(length)) = (self.notices.get(), u32::try_from(bytes.len())) else {
             return false;
@@ -145,7 +146,7 @@ impl Kernel {
         self.notices.get()?.oldest()
     }
 
-    /// From here on the kernel can be told; nothing was kept before.
+    /// From here on the kernel can be notified; nothing was kept before.
     pub(crate) fn attach(&self, notifier: Notifier, device: File) {
         let unreadable = Unreadable::new();
         if let Err(error) = &unreadable {
@@ -156,8 +157,8 @@ impl Kernel {
         let _ = self.notices.set(Notices::new(side, Arc::clone(&self.busy), threads));
     }
 
-    /// Tells of names in a directory. Ends when the kernel has heard of all, after `patience`, or as soon
-    /// as a call holds the directory: that may be what the server waits for before it answers the call.
+    /// Notifies of names in a directory. Ends when the kernel has processed all, after `patience`, or as soon
+    /// as a call holds the directory: the server may wait for our lock before it answers that call.
     fn names(
         &self,
         parent: NodeId,
@@ -165,12 +166,12 @@ impl Kernel {
         patience: Duration,
     ) -> BoxFuture<()> {
         let Some(notices) = self.notices.get() else { return Box::pin(async {}) };
-        let told = notices.tell(Subject::Names(parent.0), names);
+        let notified = notices.notify(Subject::Names(parent.0), names);
         let until = tokio::time::Instant::now() + patience;
         let busy = Arc::clone(&self.busy);
         Box::pin(async move {
-            let told = async { _ = told.await };
-            let wait = either(told, busy.until_busy(parent.0));
+            let notified = async { _ = notified.await };
+            let wait = either(notified, busy.until_busy(parent.0));
             if tokio::time::timeout_at(until, wait).await.is_err() {
                 tracing::debug!(directory = parent.0, "names outlive their lock");
             }
@@ -194,8 +195,8 @@ impl Invalidate for Kernel {
     }
 
     /// On a thread of its own, see [`Raises`]. Ends when the kernel has the size, which it raises before it
-    /// waits for anything; without that after [`PAGES_WAIT`], if so many others stand still: the kernel may
-    /// then go by the size of before until its next question for attributes, whose answer raises it.
+    /// waits for anything; without that after [`PAGES_WAIT`], if too many other threads are stuck: the kernel
+    /// may then use the previous size until its next question for attributes, whose reply raises it.
     fn raise(&self, raise: Raise) -> BoxFuture<()> {
         let Some(notices) = self.notices.get().cloned() else { return Box::pin(async {}) };
         let node = raise.node();
@@ -227,25 +228,26 @@ impl Invalidate for Kernel {
         let Some(notices) = self.notices.get().cloned() else {
             return Box::pin(async { Invalidated::Done });
         };
-        // At once: whoever asks for many does so before it waits for the first.
-        let mut told = notices.tell(subject, [(What::All, false)]);
+        // Sent at once: a caller with many sends all before it waits for the first.
+        let mut notified = notices.notify(subject, [(What::All, false)]);
         Box::pin(async move {
             let looks = Arc::clone(&notices);
             let mut watch = Watch::new(move || looks.sleep(subject));
-            if watch.told(&mut told, ASLEEP, PAGES_WAIT).await || stale == Stale::Attributes {
+            if watch.notified(&mut notified, ASLEEP, PAGES_WAIT).await || stale == Stale::Attributes
+            {
                 return Invalidated::Done;
             }
             // An earlier notice of the same pages may be what is blocked, and was of earlier attributes.
             let attributes = Subject::Attributes(node.0);
-            let mut dropped = notices.tell(attributes, [(What::All, false)]);
+            let mut dropped = notices.notify(attributes, [(What::All, false)]);
             let mut attributes = Watch::new(|| notices.sleep(attributes));
-            attributes.told(&mut dropped, ASLEEP, PAGES_WAIT).await;
+            attributes.notified(&mut dropped, ASLEEP, PAGES_WAIT).await;
             Invalidated::Blocked(Box::pin(async move {
-                let is_told = watch.told(&mut told, PAGES_WAIT, PAGES_WAIT).await;
-                if !is_told {
+                let is_notified = watch.notified(&mut notified, PAGES_WAIT, PAGES_WAIT).await;
+                if !is_notified {
                     tracing::debug!(node = node.0, "a page under IO outlives its lock");
                 }
-                is_told
+                is_notified
             }))
         })
     }
@@ -279,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_to_keep_are_told_as_the_kernel_reads_it() {
+    fn bytes_to_keep_are_sent_as_the_kernel_reads_them() {
         let head = store_head(7, 100);
         assert_eq!(head[..4], 140u32.to_ne_bytes());
         assert_eq!(head[4..8], 4i32.to_ne_bytes());
@@ -292,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_that_expires_is_told_as_the_kernel_reads_it() {
+    fn a_name_that_expires_is_sent_as_the_kernel_reads_it() {
         let message = expire_message(7, b"ab");
         assert_eq!(message.len(), 35);
         assert_eq!(message[..4], 35u32.to_ne_bytes());

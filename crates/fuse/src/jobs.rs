@@ -28,7 +28,7 @@ const SESSION: &str = "session";
 const VARIABLE_BYTES_MAX: usize = 20;
 /// What `jobid_name` is at first, and what `procname_uid` stands for.
 const PROGRAM_AND_USER: &str = "%e.%u";
-/// All sessions whose leaders are outside our PID namespace: the kernel does not tell them apart.
+/// All sessions whose leaders are outside our PID namespace: the kernel does not distinguish them.
 const OUTSIDE: u32 = 0;
 /// Names of threads whose work is no job's (`jobid_name_is_valid`).
 const NO_JOBS: [&str; 9] =
@@ -97,7 +97,7 @@ impl fmt::Debug for Jobs {
 }
 
 impl Jobs {
-    /// `jobid_var`: how a job is told.
+    /// `jobid_var`: how a job is named.
     #[must_use]
     pub fn variable(&self) -> String {
         self.settings.read().variable.clone()
@@ -162,7 +162,7 @@ impl Jobs {
         let name = text.split(['\n', ' ']).next().unwrap_or_default();
         let session = session_of(pid).ok_or(Errno::ESRCH)?;
         let mut sessions = self.sessions.lock();
-        // Those whose leader is gone are over, or nobody can tell them from new ones.
+        // Those whose leader is gone are over, or cannot be distinguished from new ones.
         sessions.retain(|session, _| *session == OUTSIDE || session_of(*session).is_some());
         sessions.insert(session, name.to_owned());
         drop(sessions);

@@ -1,9 +1,8 @@
 //! FUSE requests to client calls to errnos; no policy.
 //!
-//! Owns the mount: the kernel's requests come in on a few threads, each becomes one call of
-//! `FileSystem`, and its answer goes back. What the kernel may keep (names, attributes, pages) is
-//! what the facade says a lock covers; when such a lock goes, `invalidate` takes it out of the
-//! kernel before the lock is given back.
+//! Owns the mount: the kernel's requests come in on a few threads, each becomes one call of `FileSystem`, and
+//! its answer goes back. What the kernel may keep (names, attributes, pages) is what the facade says a lock
+//! covers; when such a lock is revoked, `invalidate` drops it from the kernel before the lock is cancelled.
 //!
 //! Costs of a request, counted: one read and one write of `/dev/fuse`; two allocations, for the
 //! future and for what wakes it, and a third where the caller's rights count. The future is polled

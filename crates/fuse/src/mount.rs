@@ -131,8 +131,8 @@ impl Mounted {
         &self.place
     }
 
-    /// Waits until somebody unmounts it (`umount`, `fusermount3 -u`), and until servers have what mappings
-    /// stored. Not to be called by a task of the runtime.
+    /// Waits until it is unmounted (`umount`, `fusermount3 -u`), and until servers have what mappings stored.
+    /// Not to be called by a task of the runtime.
     ///
     /// # Errors
     /// If a thread that served it failed.
@@ -167,7 +167,7 @@ pub fn mount(
     let point = check(path)?;
     let busy = Arc::new(Busy::default());
     let kernel = Arc::new(Kernel::new(runtime.clone(), Arc::clone(&busy)));
-    // Without `allow_other` the kernel lets nobody in but the user who mounts.
+    // Without `allow_other` the kernel admits only the user who mounts.
     let audience = match options.allow_other {
         true => Audience::Everybody,
         false => Audience::User(rustix::process::getuid().as_raw()),
@@ -278,7 +278,7 @@ fn config(options: &MountOptions) -> Config {
         MountOption::FSName(options.source.clone()),
         MountOption::Subtype("sheen".to_owned()),
         if options.read_only { MountOption::RO } else { MountOption::RW },
-        // What servers and other clients say of a file's owner and kind gives nobody rights here, unless
+        // What servers and other clients say of a file's owner and kind gives no user rights here, unless
         // root wants it so.
         if options.set_id { MountOption::Suid } else { MountOption::NoSuid },
         if options.devices { MountOption::Dev } else { MountOption::NoDev },

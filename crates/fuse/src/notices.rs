@@ -29,8 +29,8 @@ use crate::blocked::{Sleep, Status};
 use crate::busy::Busy;
 use crate::threads::Threads;
 
-/// Threads for each kind of notice: names, attributes, pages. More subjects than these wait for their turn
-/// only while as many others stand still in the kernel.
+/// Threads for each kind of notice: names, attributes, pages. Further subjects wait for their turn only while
+/// as many notices are blocked in the kernel.
 const THREADS_MAX: [usize; LANES] = [16, 16, 128];
 
 /// How long a thread waits for more to do before it ends.
@@ -78,20 +78,20 @@ pub(crate) enum What {
     All,
 }
 
-/// Tells the kernel. It may stand still in there.
+/// Notifies the kernel. The call may block there.
 pub(crate) trait Deliver: Send + Sync + 'static {
     /// One notice; `expires`: a name that is looked up again and not dropped.
     fn deliver(&self, subject: Subject, what: &What, expires: bool);
 }
 
-/// Goes when the last notice is delivered that has a share of it; the other end hears that.
-type Told = Arc<oneshot::Sender<()>>;
+/// Dropped when the last notice that shares it is delivered; the receiver completes then.
+type Delivered = Arc<oneshot::Sender<()>>;
 
 /// A notice that waits for its turn.
 #[derive(Default)]
 struct Waiting {
     expires: bool,
-    told: Vec<Told>,
+    delivered: Vec<Delivered>,
 }
 
 /// The notices of one subject.
@@ -108,13 +108,13 @@ struct Queue {
 }
 
 impl Queue {
-    fn add(&mut self, what: What, expires: bool, told: &Told) {
+    fn add(&mut self, what: What, expires: bool, delivered: &Delivered) {
         if !self.waiting.contains_key(&what) {
             self.order.push_back(what.clone());
         }
         let waiting = self.waiting.entry(what).or_default();
         waiting.expires |= expires;
-        waiting.told.push(Arc::clone(told));
+        waiting.delivered.push(Arc::clone(delivered));
     }
 
     fn take_round(&mut self) -> Vec<(What, Waiting)> {
@@ -174,18 +174,18 @@ impl<D: Deliver> Notices<D> {
         &self.kernel
     }
 
-    /// Has the kernel told of each of `whats`. What is answered ends when it was.
-    pub(crate) fn tell(
+    /// Notifies the kernel of each of `whats`. The returned future ends when all are delivered.
+    pub(crate) fn notify(
         self: &Arc<Self>,
         subject: Subject,
         whats: impl IntoIterator<Item = (What, bool)>,
     ) -> oneshot::Receiver<()> {
-        let (told, heard) = oneshot::channel();
-        let told = Arc::new(told);
+        let (delivered, heard) = oneshot::channel();
+        let delivered = Arc::new(delivered);
         let mut state = self.state.lock();
         let queue = state.queues.entry(subject).or_default();
         for (what, expires) in whats {
-            queue.add(what, expires, &told);
+            queue.add(what, expires, &delivered);
         }
         if !queue.is_running && !self.defers(subject) {
             self.start(&mut state, subject);
@@ -258,7 +258,7 @@ impl<D: Deliver> Notices<D> {
             Ok(()) => lane.threads += 1,
             Err(_) if lane.asks_again => {}
             Err(error) => {
-                tracing::warn!(%error, "no thread to tell the kernel: asked for again soon");
+                tracing::warn!(%error, "no thread to notify the kernel: asked for again soon");
                 lane.asks_again = true;
                 let notices = Arc::downgrade(self);
                 self.threads.later(AGAIN, move || {
@@ -321,7 +321,7 @@ mod tests {
     use super::*;
     use crate::threads::runtime;
 
-    /// A kernel that says what it hears, and then stands still until it is let go on.
+    /// A kernel that reports each notice, and then blocks until it is released.
     struct Kernel {
         hears: Mutex<mpsc::Sender<(Subject, What, bool)>>,
         goes_on: Mutex<mpsc::Receiver<()>>,
@@ -365,43 +365,43 @@ mod tests {
     fn names_of_a_directory_that_a_call_holds_take_no_thread_until_it_ends() {
         let (notices, busy, heard, _go_on) = bench(false);
         let call = Busy::enter(&busy, [1].into_iter());
-        let told = notices.tell(Subject::Names(1), [(what("a"), true)]);
+        let delivered = notices.notify(Subject::Names(1), [(what("a"), true)]);
         assert!(heard.recv_timeout(WHILE).is_err());
         assert_eq!(notices.state.lock().lanes[0].threads, 0);
         // Another directory is not held up.
-        let other = notices.tell(Subject::Names(2), [(what("b"), false)]);
+        let other = notices.notify(Subject::Names(2), [(what("b"), false)]);
         assert_eq!(heard.recv_timeout(SOON), Ok((Subject::Names(2), what("b"), false)));
         assert!(other.blocking_recv().is_err(), "there is nothing to hear but its end");
         drop(call);
         assert_eq!(heard.recv_timeout(SOON), Ok((Subject::Names(1), what("a"), true)));
-        assert!(told.blocking_recv().is_err());
+        assert!(delivered.blocking_recv().is_err());
     }
 
     #[test]
     fn a_directory_in_which_the_kernel_stands_still_has_one_thread_however_many_names_wait() {
         let (notices, _busy, heard, go_on) = bench(true);
         for number in 0..2000 {
-            drop(notices.tell(Subject::Names(1), [(what(&format!("n{number}")), true)]));
-            drop(notices.tell(Subject::Names(1), [(what("the same"), true)]));
+            drop(notices.notify(Subject::Names(1), [(what(&format!("n{number}")), true)]));
+            drop(notices.notify(Subject::Names(1), [(what("the same"), true)]));
         }
         assert!(heard.recv_timeout(SOON).is_ok());
         assert!(heard.recv_timeout(WHILE).is_err());
         assert_eq!(notices.state.lock().lanes[0].threads, 1);
         drop(go_on);
-        let told = notices.tell(Subject::Names(1), [(what("last"), false)]);
-        assert!(told.blocking_recv().is_err());
+        let delivered = notices.notify(Subject::Names(1), [(what("last"), false)]);
+        assert!(delivered.blocking_recv().is_err());
         let same = heard.try_iter().filter(|(_, it, _)| *it == what("the same")).count();
         assert!(same <= 2, "{same}: once, and once more at most while it was under way");
     }
 
     #[test]
-    fn a_notice_that_stands_still_is_told_with_its_kind_and_for_how_long() {
+    fn a_notice_that_is_blocked_is_reported_with_its_kind_and_for_how_long() {
         let (notices, busy, heard, go_on) = bench(true);
         assert_eq!(notices.oldest(), None);
         let call = Busy::enter(&busy, [1].into_iter());
-        drop(notices.tell(Subject::Names(1), [(what("a"), true)]));
+        drop(notices.notify(Subject::Names(1), [(what("a"), true)]));
         assert_eq!(notices.oldest(), None, "it waits for a call");
-        drop(notices.tell(Subject::Pages(7, 0, 1), [(What::All, false)]));
+        drop(notices.notify(Subject::Pages(7, 0, 1), [(What::All, false)]));
         assert!(heard.recv_timeout(SOON).is_ok() && heard.recv_timeout(WHILE).is_err());
         let (kind, time) = notices.oldest().expect("one stands still");
         assert!(kind == "pages" && time >= WHILE && time < SOON, "{kind} {time:?}");
@@ -412,14 +412,14 @@ mod tests {
     fn threads_have_a_limit_and_kinds_do_not_hold_each_other_up() {
         let (notices, _busy, heard, go_on) = bench(true);
         for number in 0..200 {
-            drop(notices.tell(Subject::Pages(7, number, 1), [(What::All, false)]));
+            drop(notices.notify(Subject::Pages(7, number, 1), [(What::All, false)]));
         }
         for _ in 0..THREADS_MAX[2] {
             assert!(heard.recv_timeout(SOON).is_ok());
         }
         assert!(heard.recv_timeout(WHILE).is_err());
         assert_eq!(notices.state.lock().lanes[2].threads, THREADS_MAX[2]);
-        drop(notices.tell(Subject::Attributes(1), [(What::All, false)]));
+        drop(notices.notify(Subject::Attributes(1), [(What::All, false)]));
         let next = heard.recv_timeout(SOON).map(|(subject, ..)| subject);
         assert_eq!(next, Ok(Subject::Attributes(1)));
         drop(go_on);
@@ -431,13 +431,13 @@ mod tests {
         let asks = Arc::clone(&refuses);
         let threads = Threads::refused(runtime(), move || asks.load(Ordering::Relaxed));
         let (notices, _busy, heard, _go_on) = bench_of(false, threads);
-        let told = notices.tell(Subject::Attributes(1), [(What::All, false)]);
+        let delivered = notices.notify(Subject::Attributes(1), [(What::All, false)]);
         assert!(heard.recv_timeout(WHILE).is_err());
         assert_eq!(notices.sleep(Subject::Attributes(1)), Some(Sleep::NoThread));
         refuses.store(false, Ordering::Relaxed);
         // Without another notice.
         assert_eq!(heard.recv_timeout(SOON).map(|(it, ..)| it), Ok(Subject::Attributes(1)));
-        assert!(told.blocking_recv().is_err());
+        assert!(delivered.blocking_recv().is_err());
         assert_eq!(notices.state.lock().lanes[1].threads, 1);
     }
 }

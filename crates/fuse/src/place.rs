@@ -127,7 +127,7 @@ impl Place {
         self.end(UnmountFlags::empty(), "-u")
     }
 
-    /// Takes it away from its path, whoever uses it.
+    /// Takes it away from its path, even if it is in use.
     ///
     /// # Errors
     /// See [`Stays`].
@@ -155,7 +155,7 @@ impl Place {
         if !rustix::process::geteuid().is_root() {
             return by_helper(helper, &point);
         }
-        // By its directory as it was looked at: nobody can rename what is a mount point.
+        // By its directory as it was looked at: a mount point cannot be renamed.
         let name = point.file_name().unwrap_or_default();
         let path = Path::new("/proc/self/fd").join(above.as_raw_fd().to_string()).join(name);
         match rustix::mount::unmount(&path, flags | UnmountFlags::NOFOLLOW) {

@@ -22,7 +22,7 @@ const ANSWER_MAX: usize = 16 << 20;
 /// Answers a command, and may take its time.
 type Answer = Box<dyn Fn(&str) -> Result<String, Errno> + Send + Sync>;
 
-/// Who answers; nobody yet at first.
+/// Who answers; `None` at first.
 #[derive(Clone)]
 pub struct Questions(Arc<State>);
 
@@ -55,7 +55,7 @@ impl Questions {
     /// The part of an answer that the attribute `name` holds.
     ///
     /// # Errors
-    /// `ENODATA` while nobody answers, `EINVAL` for a name without offset, or what is answered.
+    /// `ENODATA` while none is set, `EINVAL` for a name without offset, or what it answers.
     pub(crate) async fn ask(self, name: String) -> Result<Bytes, Errno> {
         let state = self.0;
         let question = name.strip_prefix(PREFIX).and_then(|text| text.rsplit_once('.'));

@@ -1,13 +1,13 @@
 //! Raising the kernel's size of a file, whatever it makes of answers.
 //!
-//! The kernel has no word for it. But a `FUSE_NOTIFY_STORE` raises the size first, to the end of what is to be
-//! stored (`fuse_notify_store`, in every Linux that has it), and then takes a page and copies the bytes into
-//! it. So this announces the file's last byte and lets the copy fail: what should be the byte is memory that
-//! nobody may read. The size is raised, no byte of a page is touched, and the system call answers `EFAULT`.
-//! A page that is made for it is empty, and filled by the next read like any that is missing.
+//! The kernel has no word for it. But a `FUSE_NOTIFY_STORE` raises the size first, to the end of what is to
+//! be stored (`fuse_notify_store`, in every Linux that has it), and then takes a page and copies the bytes
+//! into it. So this announces the file's last byte and lets the copy fail: the address of that byte is memory
+//! that must not be read. The size is raised, no byte of a page is touched, and the system call answers
+//! `EFAULT`. A page that is made for it is empty, and filled by the next read like any that is missing.
 //!
 //! Where the kernel has no less for the size already this changes nothing, and drops no attributes.
-#![allow(unsafe_code, reason = "memory that nobody may read has no safe name")]
+#![allow(unsafe_code, reason = "unreadable memory has no safe name")]
 
 use std::fs::File;
 use std::io::{self, IoSlice};
@@ -45,8 +45,8 @@ impl Unreadable {
 pub(crate) fn raise(device: &File, nothing: &Unreadable, node: u64, size: u64) -> bool {
     let Some(last) = size.checked_sub(1) else { return true };
     let head = head(node, last);
-    let told = rustix::io::writev(device, &[IoSlice::new(&head), nothing.byte()]);
-    told == Err(rustix::io::Errno::FAULT)
+    let written = rustix::io::writev(device, &[IoSlice::new(&head), nothing.byte()]);
+    written == Err(rustix::io::Errno::FAULT)
 }
 
 /// What stands before one byte at `offset` of a `FUSE_NOTIFY_STORE`.
@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_reads_what_is_announced() {
+    fn what_is_announced_is_never_read() {
         let nothing = Unreadable::new().expect("mapped");
         let mut file = tempfile();
         let refused = file.write_vectored(&[nothing.byte()]).map_err(|error| error.raw_os_error());

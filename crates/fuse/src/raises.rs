@@ -55,11 +55,11 @@ impl Raises {
             let Ok(Ok(permit)) = timeout_at(until, permits.acquire_owned()).await else {
                 return Raised::NotBegun;
             };
-            // The pool keeps what it has not begun, so the work lies where it can be taken back.
+            // The pool keeps what it has not begun, so the work lies where it can be taken out again.
             let place = Arc::new(Mutex::new(Some((work, permit))));
             let taken = Arc::clone(&place);
             let (begin, begun) = oneshot::channel();
-            let mut told = runtime.spawn_blocking(move || {
+            let mut notified = runtime.spawn_blocking(move || {
                 let Some((work, permit)) = taken.lock().take() else { return };
                 let (Ok(()) | Err(_)) = begin.send(Status::of_this_thread());
                 work();
@@ -70,7 +70,7 @@ impl Raises {
                 return Raised::NotBegun;
             };
             let mut watch = Watch::new(|| thread.sleep());
-            match watch.told(&mut told, ASLEEP, patience).await {
+            match watch.notified(&mut notified, ASLEEP, patience).await {
                 true => Raised::Done,
                 false => Raised::Blocked,
             }

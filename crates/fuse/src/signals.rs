@@ -4,9 +4,9 @@
 //! is killed goes only when each of its calls is answered. fuser refuses the kernel's `FUSE_INTERRUPT`,
 //! after which the kernel sends none, so one thread looks in `/proc` for the signals of those who wait.
 //!
-//! What always holds: a call of a thread that is being killed is answered within two looks, whatever it
-//! waits for. What it has begun at a server goes on behind that answer, up to [`LATE_MAX`] such calls at
-//! once, and whoever made the call puts away what it brings.
+//! What always holds: a call of a thread that is being killed is answered within two looks, whatever it waits
+//! for. What it has begun at a server goes on behind that answer, up to [`LATE_MAX`] such calls at once, and
+//! the task that made the call disposes of its result.
 //!
 //! Cost: for a call that waits one short lock when it begins and one when it ends; nothing for a call
 //! that does not wait. A read of `/proc` four times a second for each that has waited so long.
@@ -33,7 +33,8 @@ const LATE_MAX: usize = 1024;
 /// Which signals end a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ends {
-    /// Those that end the process: the call changes something, and whoever goes on must hear how it ended.
+    /// Those that end the process: the call changes something, and a program that continues must learn the
+    /// result.
     Killed,
     /// Those, and any that Lustre's client takes for fatal, handled or not: the call changes nothing.
     Fatal,
@@ -68,7 +69,7 @@ enum Watcher {
     Asked,
     /// Sleeps until the next look.
     Looks,
-    /// Nobody waits.
+    /// No caller waits.
     Rests,
 }
 
@@ -148,7 +149,7 @@ impl Waits {
                 table.watcher = Watcher::Rests;
                 self.more.wait(&mut table);
             }
-            // Nobody wakes it while it looks.
+            // It is not woken while it looks.
             self.more.wait_for(&mut table, LOOK_EVERY);
             let old = table.old();
             parking_lot::MutexGuard::unlocked(&mut table, || self.look(&old));
@@ -333,9 +334,9 @@ impl Signals {
     }
 }
 
-/// Whether a thread has begun to end, as its `status` tells: it takes no signals any more, and closes its files when it
-/// has let go of its memory. Its `stat` says so, too, but is not to be had while a process is in `execve(2)`, which may
-/// wait for this mount.
+/// Whether a thread has begun to end, as its `status` shows: it takes no signals any more, and closes its
+/// files when it has released its memory. Its `stat` says so, too, but is not to be had while a process is in
+/// `execve(2)`, which may wait for this mount.
 fn is_exiting(status: &str) -> bool {
     !status.contains("\nVmSize:")
 }
@@ -387,7 +388,7 @@ mod tests {
     }
 
     /// A number that no thread has.
-    const NOBODY: u32 = i32::MAX.cast_unsigned();
+    const NO_THREAD: u32 = i32::MAX.cast_unsigned();
 
     #[test]
     fn a_thread_that_ends_has_no_memory_any_more() {
@@ -401,7 +402,7 @@ mod tests {
         let waits = Waits::new(Threads::new(crate::threads::runtime()));
         let (send, receive) = oneshot::channel();
         let ended = AtomicBool::new(false);
-        let mut waiting = waits.call(NOBODY, Ends::Killed);
+        let mut waiting = waits.call(NO_THREAD, Ends::Killed);
         runtime().block_on(async {
             let mut call = pin!(async {
                 let number = receive.await.map_err(|_| Errno::EIO);
@@ -439,7 +440,7 @@ mod tests {
         let asks = Arc::clone(&refuses);
         let refused = move || asks.load(Ordering::Relaxed);
         let waits = Waits::new(Threads::refused(crate::threads::runtime(), refused));
-        let mut waiting = waits.call(NOBODY, Ends::Killed);
+        let mut waiting = waits.call(NO_THREAD, Ends::Killed);
         runtime().block_on(async {
             let mut call = pin!(std::future::pending::<Result<(), Errno>>());
             let mut wait = pin!(waiting.wait(call.as_mut()));

@@ -1,10 +1,10 @@
-//! Pipes, sockets and devices: the kernel opens them by itself and asks nobody, because it does not judge
+//! Pipes, sockets and devices: the kernel opens them by itself without a request, because it does not check
 //! modes on this mount.
 //!
-//! So who may not use one finds another inode under its name, the stranger's: its attributes are the same,
-//! but no pipe, socket or device is behind it. Nobody is at its other end, ever. Who may is told by the
-//! caller of each lookup: such a name is never kept by the kernel, and one that was found by another
-//! caller is looked up again. The two inodes have two numbers towards the kernel and are one to us.
+//! So a user who may not use one finds another inode under its name, the stranger's: its attributes are the
+//! same, but no pipe, socket or device is behind it. Its other end is never open. Who may is decided by the
+//! caller of each lookup: such a name is never kept by the kernel, and one that was found by another caller
+//! is looked up again. The two inodes have two numbers towards the kernel and are one to us.
 //!
 //! Cost: nothing for other files; a lookup at each use of the name of a special file, and no RPC while a lock
 //! covers its rights.
@@ -36,8 +36,8 @@ impl Special {
         self.judged
     }
 
-    /// What a caller must be allowed to use a file of this type; `None` if the kernel asks us, or whoever it
-    /// lets do so may.
+    /// What a caller must be allowed to use a file of this type; `None` if the kernel asks us, or every user
+    /// that the kernel admits may.
     fn wanted(self, kind: FileType) -> Option<May> {
         match kind {
             _ if self.judged => None,
@@ -80,7 +80,7 @@ impl Special {
         entry
     }
 
-    /// What everybody may find: those who may use it look it up again before they do.
+    /// What every user may find: those who may use it look it up again before they do.
     pub(crate) fn stranger(self, entry: Entry) -> Entry {
         let mut entry = self.made(entry);
         if self.wanted(entry.attributes.file_type()).is_some() {
@@ -101,8 +101,8 @@ pub(crate) fn own(node: NodeId) -> NodeId {
     if is_strangers(node) { NodeId(node.0 & !STRANGERS) } else { node }
 }
 
-/// Whether the kernel knows the node so for those who may not use it. It is told nothing about it when locks
-/// go.
+/// Whether the kernel knows the node so for those who may not use it. It is not notified of it when locks are
+/// revoked.
 pub(crate) fn is_strangers(node: NodeId) -> bool {
     node.0 & STRANGERS == STRANGERS
 }

@@ -7,8 +7,8 @@
 //! bytes are where `fsync` has them.
 //!
 //! What always holds: a call that touches bytes of such a write-back, and came after its answer, waits for it
-//! first. So writes of the same bytes keep their order, and nobody reads bytes from a server that are about
-//! to be replaced. What fails behind its answer is told by the next `fsync` of the file, and logged.
+//! first. So writes of the same bytes keep their order, and no read brings bytes from a server that are about
+//! to be replaced. A failure after the answer is reported by the next `fsync` of the file, and logged.
 //!
 //! Cost: one atomic read for each call that may have to wait, while none was answered early.
 
@@ -29,7 +29,7 @@ const PATIENCE: Duration = Duration::from_millis(300);
 /// Bytes that wait here behind their answers. Beyond these the kernel waits, and who waits for it.
 const BYTES_MAX: usize = 256 << 20;
 
-/// Files whose failure nobody has asked for.
+/// Files whose failure no call has asked for.
 const FAILURES_MAX: usize = 4096;
 
 /// The write-backs of a mount.
@@ -85,7 +85,7 @@ impl WriteBacks {
         call.await
     }
 
-    /// As [`WriteBacks::settled`], and what failed of the file since somebody asked.
+    /// As [`WriteBacks::settled`], and what failed of the file since a call last asked.
     pub(crate) async fn synced(&self, turn: Turn) -> Result<(), Errno> {
         self.settled(turn).await;
         let failed = self.table.lock().failed.remove(&turn.node);
@@ -120,10 +120,10 @@ impl WriteBacks {
             return answer(written);
         }
         let Some(early) = self.begin(turn, length) else { return answer(write.await) };
-        let told = u32::try_from(length).unwrap_or(u32::MAX);
-        answer(Ok(told));
+        let written_bytes = u32::try_from(length).unwrap_or(u32::MAX);
+        answer(Ok(written_bytes));
         let failed = match write.await {
-            Ok(written) if written == told => None,
+            Ok(written) if written == written_bytes => None,
             Ok(_) => Some(Errno::EIO),
             Err(errno) => Some(errno),
         };
@@ -198,24 +198,25 @@ mod tests {
         tokio::runtime::Builder::new_current_thread().enable_time().build().expect("a runtime")
     }
 
-    /// A write-back of `length` bytes whose server answers when told; what it answered itself.
+    /// A write-back of `length` bytes whose server answers on request; what it answered itself.
     fn begin(
         all: &Arc<WriteBacks>,
         turn: Turn,
         length: usize,
     ) -> (oneshot::Sender<Written>, Receiver<Written>) {
         let (done, server) = oneshot::channel();
-        let (told, answered) = channel();
+        let (written_bytes, answered) = channel();
         let all = Arc::clone(all);
         tokio::spawn(async move {
             let write = pin!(async { server.await.unwrap_or(Err(Errno::EIO)) });
-            all.write(turn, length, write, |answer| told.send(answer).expect("heard")).await;
+            all.write(turn, length, write, |answer| written_bytes.send(answer).expect("heard"))
+                .await;
         });
         (done, answered)
     }
 
     #[test]
-    fn a_write_back_that_waits_is_answered_and_others_of_its_bytes_wait_for_it() {
+    fn a_write_back_that_waits_is_answered_and_further_ones_of_its_bytes_wait_for_it() {
         runtime().block_on(async {
             let all = Arc::<WriteBacks>::default();
             let before = all.turn(7, extent(0, 10));
@@ -259,11 +260,11 @@ mod tests {
             let turns = [(); 3].map(|()| all.turn(7, extent(0, 1)));
             let begun = turns.map(|turn| begin(&all, turn, half));
             tokio::time::sleep(PATIENCE * 2).await;
-            let told = begun.each_ref().map(|(_, answered)| answered.try_recv().is_ok());
-            assert_eq!(told.iter().filter(|told| **told).count(), 2);
-            let told = u32::try_from(half).expect("less than 4 GiB");
+            let written_bytes = begun.each_ref().map(|(_, answered)| answered.try_recv().is_ok());
+            assert_eq!(written_bytes.iter().filter(|written_bytes| **written_bytes).count(), 2);
+            let written_bytes = u32::try_from(half).expect("less than 4 GiB");
             let ends = begun.map(|(done, answered)| {
-                done.send(Ok(told)).expect("waited for");
+                done.send(Ok(written_bytes)).expect("waited for");
                 answered
             });
             tokio::time::timeout(LIMIT, all.all_settled()).await.expect("all end");

@@ -47,7 +47,7 @@ fn nid(last: u8) -> Nid {
 /// A node of its own in `world`.
 async fn node(world: &sheen_io::World, last: u8) -> Arc<RpcNode> {
     let lnet = LNet::start(world.clone(), NetConfig::new(nid(last), PORT)).await;
-    RpcNode::start(world.clone(), lnet.expect("nobody else has the address"))
+    RpcNode::start(world.clone(), lnet.expect("no other node has the address"))
 }
 
 impl Cluster {

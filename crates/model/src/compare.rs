@@ -21,9 +21,9 @@ pub(crate) async fn tree(driver: &mut Driver, client: usize, model: &Model) -> R
     let mut inodes = BTreeMap::new();
     let mut left = VecDeque::from([(String::from("/"), NodeId::ROOT, ROOT)]);
     while let Some((path, node, number)) = left.pop_front() {
-        let told = |errno: Errno| format!("{path}: {errno}");
+        let described = |errno: Errno| format!("{path}: {errno}");
         let inode = model.inode(number);
-        let stat = driver.files.getattr(&driver.who, node).await.map_err(told)?;
+        let stat = driver.files.getattr(&driver.who, node).await.map_err(described)?;
         attributes(&stat.attributes, inode).map_err(|fault| format!("{path}: {fault}"))?;
         if inodes.insert(number, stat.attributes.ino).is_some_and(|it| it != stat.attributes.ino) {
             return Err(format!("{path}: its names have several inodes"));
@@ -34,20 +34,20 @@ pub(crate) async fn tree(driver: &mut Driver, client: usize, model: &Model) -> R
                 list(driver, node, names).await.map_err(|fault| format!("{path}: {fault}"))?;
                 for (text, child) in names {
                     let name = Name::new(text.as_bytes()).expect("a legal name");
-                    let found = driver.lookup(node, &name).await.map_err(told)?;
+                    let found = driver.lookup(node, &name).await.map_err(described)?;
                     let found = found.ok_or_else(|| format!("{path}{text}: not found"))?;
                     left.push_back((format!("{path}{text}/"), found.node, *child));
                 }
             }
             Kind::Regular(bytes) => {
                 let opened = driver.files.open(&driver.who, node, OpenFlags(0)).await;
-                let handle = opened.map_err(told)?.handle;
+                let handle = opened.map_err(described)?.handle;
                 let same = content(driver, handle, bytes).await;
-                driver.release(handle).await.map_err(told)?;
+                driver.release(handle).await.map_err(described)?;
                 same.map_err(|fault| format!("{path}: {fault}"))?;
             }
             Kind::Symlink(target) => {
-                let read = driver.files.readlink(&driver.who, node).await.map_err(told)?;
+                let read = driver.files.readlink(&driver.who, node).await.map_err(described)?;
                 if read != target.as_bytes() {
                     return Err(format!("{path}: {read:?} instead of {target}"));
                 }
@@ -116,19 +116,19 @@ async fn list(
     node: NodeId,
     names: &BTreeMap<&'static str, usize>,
 ) -> Result<(), String> {
-    let told = |errno: Errno| errno.to_string();
+    let described = |errno: Errno| errno.to_string();
     let opened = driver.files.open(&driver.who, node, OpenFlags(OpenFlags::DIRECTORY)).await;
-    let handle = opened.map_err(told)?.handle;
+    let handle = opened.map_err(described)?.handle;
     let (mut seen, mut at) = (Vec::new(), DirCookie(0));
     loop {
-        let part = driver.files.readdir(handle, at, NAMES_AT_ONCE).await.map_err(told)?;
+        let part = driver.files.readdir(handle, at, NAMES_AT_ONCE).await.map_err(described)?;
         let Some(last) = part.last() else { break };
         at = last.next;
         seen.extend(
             part.into_iter().map(|entry| String::from_utf8_lossy(&entry.name).into_owned()),
         );
     }
-    driver.files.release(handle, None).await.map_err(told)?;
+    driver.files.release(handle, None).await.map_err(described)?;
     seen.sort_unstable();
     let expected: Vec<&str> = [".", ".."].into_iter().chain(names.keys().copied()).collect();
     match seen == expected {

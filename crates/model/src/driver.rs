@@ -39,7 +39,7 @@ pub fn run(seed: u64, home: Home, steps: &[Step]) -> Result<(), String> {
             if answered != expected {
                 return Err(format!("{}: {answered:?} instead of {expected:?}", at()));
             }
-            // The client that did nothing first: it must have been told.
+            // The client that did nothing first: it must have been notified.
             for client in [1 - step.client, step.client] {
                 let same = compare::tree(&mut drivers[client], client, &model).await;
                 same.map_err(|fault| format!("{}: client {client}: {fault}", at()))?;
@@ -333,9 +333,9 @@ impl Driver {
         }
     }
 
-    /// `close(2)`: what it tells, then the end of the handle.
+    /// `close(2)`: its FLUSH, then its RELEASE.
     pub(crate) async fn release(&self, handle: FileHandle) -> Result<(), Errno> {
-        let told = self.files.flush(handle, LockOwner(1)).await;
-        self.files.release(handle, None).await.and(told)
+        let flushed = self.files.flush(handle, LockOwner(1)).await;
+        self.files.release(handle, None).await.and(flushed)
     }
 }

@@ -12,8 +12,8 @@ fn number(variable: &str) -> Option<u64> {
 }
 
 fn compare(home: Home) {
-    let told = number("SHEEN_SEED").or_else(|| number("PROPTEST_RNG_SEED"));
-    let seed = told.unwrap_or_else(|| RandomState::new().hash_one("model") >> 32);
+    let given = number("SHEEN_SEED").or_else(|| number("PROPTEST_RNG_SEED"));
+    let seed = given.unwrap_or_else(|| RandomState::new().hash_one("model") >> 32);
     let wanted = number("SHEEN_MODEL_OPERATIONS").unwrap_or(2000);
     println!("seed {seed}; replay: SHEEN_SEED={seed} SHEEN_MODEL_OPERATIONS={wanted}");
     let outcome = sheen_model::run_many(seed, home, wanted);

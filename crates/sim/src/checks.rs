@@ -111,9 +111,9 @@ fn check_locks(target: &Target) -> Result<(), String> {
 }
 
 fn exclude(kind: LockKind, one: &LockInfo, other: &LockInfo) -> bool {
-    let (Some(mode), Some(others)) = (one.desc.granted, other.desc.granted) else { return false };
+    let (Some(mode), Some(second)) = (one.desc.granted, other.desc.granted) else { return false };
     // The server's own lock may spare the client on whose behalf it was taken.
-    if mode.compatible(others) || one.owner == Owner::Local || other.owner == Owner::Local {
+    if mode.compatible(second) || one.owner == Owner::Local || other.owner == Owner::Local {
         return false;
     }
     let (a, b) = (&one.desc.policy, &other.desc.policy);
@@ -160,8 +160,8 @@ pub(crate) async fn finish(sim: &Arc<Sim>) -> Result<(), String> {
     check_disks(sim)
 }
 
-/// Nobody works any more, and clients give back the locks that let files stay open: then none is, once
-/// clients that have died are given up.
+/// No client works any more, and clients cancel the locks under which files stay open: then none is open,
+/// once clients that have died are evicted.
 async fn nothing_is_open(sim: &Arc<Sim>) -> Result<(), String> {
     let spaces = |client: &Arc<Client>| {
         client.kernel().map(|kernel| kernel.files.lock_namespaces()).unwrap_or_default()
@@ -193,7 +193,7 @@ fn open_files(served: &Served) -> Vec<String> {
     }
     let known = open.len() as u64;
     if mdt.open_count() != known {
-        open.push(format!("{} of nobody", mdt.open_count().abs_diff(known)));
+        open.push(format!("{} of no client", mdt.open_count().abs_diff(known)));
     }
     open
 }
@@ -230,7 +230,7 @@ fn check_disks(sim: &Sim) -> Result<(), String> {
     }
     let mut check = Consistency::default();
     let broken = |error: CheckError| format!("{error:?}");
-    // This kind of store does not tell all that it holds.
+    // This kind of store does not list all that it holds.
     let held = Held::default();
     for (name, disk) in sim.cluster.targets(TargetKind::Mdt) {
         let store = disk.store();

@@ -1,10 +1,10 @@
 //! Data that another hand deletes, cuts or changes on a target's disk, while the target runs or is down.
 //!
-//! From then on reads of those bytes may answer `EIO`, and nothing else but the bytes that were there:
-//! never fewer, never zeros. Stats may, where data is lost or cut. What clients write to such a file may
-//! be refused, and they are told. All other files are as always, and so are all other bytes of this one
-//! that were written before. In the end the check of the disks names each object that is still damaged, and
-//! nothing else.
+//! From then on reads of those bytes may answer `EIO`, and nothing else but the bytes that were there: never
+//! fewer, never zeros. Stats may, where data is lost or cut. What clients write to such a file may be
+//! refused, with an error. All other files are as always, and so are all other bytes of this one that were
+//! written before. In the end the check of the disks names each object that is still damaged, and nothing
+//! else.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -56,7 +56,7 @@ struct Place {
 }
 
 impl Wounds {
-    /// What was written to a damaged file since shortly before may be lost, and its writers told.
+    /// What was written to a damaged file since shortly before may be lost, and its writers get an error.
     pub(crate) fn doubt(&self, model: &mut Model) {
         for wound in &self.0 {
             let since = Instant(wound.since.0.saturating_sub(UNWRITTEN_MAX.as_nanos() as u64));
@@ -67,7 +67,7 @@ impl Wounds {
 }
 
 impl Sim {
-    /// What clients write to damaged files may be lost, and they are told.
+    /// What clients write to damaged files may be lost, and they get an error.
     pub(crate) fn doubt_lost(&self, model: &mut Model) {
         self.wounds.lock().doubt(model);
         self.restored.lock().doubt(self, model);
@@ -90,8 +90,8 @@ impl Sim {
         self.wounds.lock().0.iter().any(|wound| wound.file == file) || self.was_restored(file)
     }
 
-    /// Whether bytes of a file cannot be read: they are damaged, or were it when somebody began to read
-    /// them at `begin`.
+    /// Whether bytes of a file cannot be read: they are damaged, or were when a client began to read them at
+    /// `begin`.
     pub(crate) fn is_damaged(&self, file: Fid, extent: Extent, begin: Instant) -> bool {
         let wounds = self.wounds.lock();
         let wounded = wounds.0.iter().filter(|wound| wound.file == file).any(|wound| {
@@ -102,7 +102,7 @@ impl Sim {
         wounded || self.lacks_objects(file)
     }
 
-    /// Whether nobody can say how large a file is.
+    /// Whether the size of a file cannot be known.
     pub(crate) fn is_size_lost(&self, file: Fid, begin: Instant) -> bool {
         let wounds = self.wounds.lock();
         let wounded = wounds.0.iter().filter(|wound| wound.file == file).any(|wound| {

@@ -55,7 +55,7 @@ pub(crate) struct Evicted {
 }
 
 impl Evicted {
-    /// A client's process has died: what is evicted later of it concerns nobody.
+    /// A client's process has died: its later evictions do not matter.
     pub(crate) fn died(&mut self, nid: Nid) {
         let of_it = self.nids.iter().filter(|(_, at)| **at == nid);
         let uuids: Vec<String> = of_it.map(|(uuid, _)| uuid.clone()).collect();
@@ -113,7 +113,7 @@ impl Sim {
                 if count > seen.evictions {
                     let gone = seen.exports.iter().filter(|(it, _)| !now.contains_key(it));
                     let gone = gone.map(|(_, (uuid, _))| uuid.to_string());
-                    // A hostile client has changed nothing that others would miss.
+                    // A hostile client has changed nothing that other clients would miss.
                     let all_hostile = count - seen.evictions <= gone.clone().count() as u64
                         && gone.clone().all(|uuid| is_hostile(&uuid));
                     lost.extend(gone);

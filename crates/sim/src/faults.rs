@@ -155,7 +155,7 @@ async fn slow_disk(sim: &Sim) {
     sim.say(format_args!("the disks at {} are well", server.nid));
 }
 
-/// One in some jobs of a server's disks fails, for a while; who asked is told, and all goes on.
+/// One in some jobs of a server's disks fails, for a while; the caller gets the error, and all goes on.
 async fn disk_errors(sim: &Sim) {
     let number = sim.dice().below(sim.cluster.servers.len() as u64) as usize;
     let (server, time) = (&sim.cluster.servers[number], part(sim, BAD_MAX));

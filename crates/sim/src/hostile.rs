@@ -1,7 +1,7 @@
 //! A hostile node beside the clients: an admitted client that is squashed, and knows their exports' handles.
 //!
 //! It sends garbage, halves of messages, forged and random requests of every kind (`sheen_hostile`), takes
-//! locks that it never gives back, connects as many clients, replays what it likes after restarts, dies and
+//! locks that it never cancels, connects as many clients, replays what it likes after restarts, dies and
 //! comes back. Data of objects it names only in a sequence that has none: who is admitted may change any
 //! (docs/SECURITY.md). Before the work ends it falls silent, and nothing of it may be left then.
 
@@ -32,8 +32,8 @@ const DOWN_MAX: Duration = Duration::from_secs(100);
 /// One message in so many goes to any server.
 const ASTRAY_ONE_IN: u64 = 8;
 /// A sequence that no file's objects are in.
-const NOBODYS_OBJECTS: u64 = fid_seq::NORMAL + 0x00ff_ffff;
-/// How long what it had may be left: a silent client is evicted, after a restart with the others' recovery.
+const UNUSED_SEQUENCE: u64 = fid_seq::NORMAL + 0x00ff_ffff;
+/// How long what it had may be left: a silent client is evicted, after a restart at the end of recovery.
 const LEFT_MAX: Duration = Duration::from_secs(300);
 
 /// Where requests arrive.
@@ -57,7 +57,7 @@ const RANGE: Range = Range {
     portals: &PORTALS,
     client: HOSTILE,
     fsname: FSNAME,
-    objects: Some(NOBODYS_OBJECTS),
+    objects: Some(UNUSED_SEQUENCE),
 };
 
 /// Whether a client's name is one of its.
@@ -77,7 +77,7 @@ impl Process {
         let scope = sim.world.scope();
         let config = NetConfig::new(hostile_nid(), PORT);
         let lnet = LNet::start(sim.world.world_of(scope), config).await;
-        let lnet = lnet.expect("nobody else has the address");
+        let lnet = lnet.expect("no other node has the address");
         let known = Arc::new(Known::default());
         for portal in REPLY_PORTALS {
             lnet.serve(portal, Arc::clone(&known) as _);

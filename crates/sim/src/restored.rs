@@ -30,7 +30,7 @@ const AGE_MAX: Duration = Duration::from_secs(150);
 /// Longest time without the OST: with an old copy, and until the right one is found.
 const DOWN_MAX: Duration = Duration::from_secs(30);
 const LONG_MAX: Duration = Duration::from_secs(240);
-/// Whoever is connected has heard of a commit by then: with its next ping.
+/// Every connected client has learnt of a commit by then: with its next ping.
 const HEARD_WITHIN: Duration = Duration::from_secs(60);
 /// How long after it has come back all that were connected have connected again.
 const BACK_WITHIN: Duration = Duration::from_secs(100);
@@ -56,7 +56,7 @@ pub(crate) struct Restored {
     unsettled: Option<(Instant, Instant)>,
 }
 
-/// Lines of the logs of all nodes of a run that tell of it.
+/// Lines of the logs of all nodes of a run that report it.
 #[derive(Clone, Default)]
 pub(crate) struct Lines(Arc<Mutex<Vec<String>>>);
 
@@ -111,7 +111,7 @@ impl Restored {
         self.unsettled.is_some_and(|(_, until)| now < until)
     }
 
-    /// What is written to files whose objects are missing is lost, and its writers told.
+    /// What is written to files whose objects are missing is lost, and its writers get an error.
     pub(crate) fn doubt(&self, sim: &Sim, model: &mut Model) {
         if let Some((since, until)) = self.unsettled
             && sim.now() < until
@@ -188,7 +188,7 @@ async fn restore(sim: &Arc<Sim>, number: usize, age: Duration, time: Duration) {
     let server = &sim.cluster.servers[number];
     // Who heard of it was connected all the time.
     let is_steady = server.is_serving() && server.starts() == restarts && age > HEARD_WITHIN;
-    let must_be_told = is_steady && heard > of_copy && sim.cluster.servers[0].is_serving();
+    let must_be_reported = is_steady && heard > of_copy && sim.cluster.servers[0].is_serving();
     if !server.is_up() {
         return;
     }
@@ -206,8 +206,8 @@ async fn restore(sim: &Arc<Sim>, number: usize, age: Duration, time: Duration) {
     sim.world.world().tasks.spawn("restored", Box::pin(note));
     let starts = server.starts();
     sim.sleep(BACK_WITHIN).await;
-    if must_be_told && server.is_serving() && server.starts() == starts {
-        check_told(sim, number, (of_copy, heard));
+    if must_be_reported && server.is_serving() && server.starts() == starts {
+        check_reported(sim, number, (of_copy, heard));
     }
 }
 
@@ -251,12 +251,12 @@ fn note_later_files(sim: &Sim, number: usize) {
 }
 
 /// Both sides have said it.
-fn check_told(sim: &Sim, number: usize, (of_copy, heard): (Transno, Transno)) {
+fn check_reported(sim: &Sim, number: usize, (of_copy, heard): (Transno, Transno)) {
     let server = &sim.cluster.servers[number];
     let (Some(target), Some(served)) = (server.target(), server.served().pop()) else { return };
     let counted = served.target.view().recovery.went_back;
     let (by_server, by_client) = sim.lines.said(&target);
-    sim.say(format_args!("{counted} clients of {target} were told otherwise"));
+    sim.say(format_args!("{counted} clients of {target} knew of later transactions"));
     let is_logged = !sim.hears || by_server && by_client;
     if counted == 0 || !is_logged {
         sim.fail(format_args!(
@@ -276,9 +276,9 @@ pub(crate) fn made_again(sim: &Sim) -> Option<String> {
     };
     let mut again = restored.lost.iter().filter(is_there);
     let (file, target, object) = again.next()?;
-    let others = again.count();
+    let rest = again.count();
     Some(format!(
-        "{target}: object {object} of {file} was lost and is there again, and {others} others"
+        "{target}: object {object} of {file} was lost and is there again, and {rest} more"
     ))
 }
 

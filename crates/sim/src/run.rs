@@ -20,8 +20,8 @@ use crate::model::{FileLocks, Files, Log, Losses, Marks, Names, Stale, Writer};
 use crate::restored::{self, Lines, Restored};
 use crate::work;
 
-/// Within this time an operation ends once nothing fails any more: recovery of a target that waits
-/// for lost clients, an eviction for a lock that is not given back, and as much again.
+/// Within this time an operation ends once nothing fails any more: recovery of a target that waits for lost
+/// clients, an eviction for a lock that is not cancelled, and as much again.
 const OPERATION_MAX: Duration = Duration::from_secs(300);
 /// How long after its reason an eviction comes: a silent client, an MDT's recovery and its end.
 const EVICTS_WITHIN: Duration = Duration::from_secs(240);
@@ -30,8 +30,8 @@ const OBJECTS_WITHIN: Duration = Duration::from_secs(120);
 /// How long after a disk has answered with an error data may still be found lost: the answer may be on
 /// its way.
 const LOSES_WITHIN: Duration = Duration::from_secs(20);
-/// How long after it an operation may still tell it: the file may be open that long.
-const TELLS_WITHIN: Duration = Duration::from_secs(150);
+/// How long after it an operation may still report it: the file may be open that long.
+const REPORTS_WITHIN: Duration = Duration::from_secs(150);
 /// How long a client may hold a lock that the server does not know: it may be cut off, and not have
 /// heard of a restart before its next ping.
 const PHANTOM_MAX: Duration = Duration::from_secs(150);
@@ -68,7 +68,7 @@ pub struct Extras {
 }
 
 impl Extras {
-    /// Those of a seed, if nobody says otherwise.
+    /// Those of a seed, by default.
     #[must_use]
     pub fn of(seed: u64) -> Self {
         let dice = Dice::new(seed ^ EXTRAS);
@@ -150,7 +150,7 @@ impl Model {
         self.marks.lose();
     }
 
-    /// Data that was not durable may be lost by an error, which those who wrote it are told.
+    /// Data that was not durable may be lost by an error, which is reported to its writers.
     pub(crate) fn shake(&mut self, now: Instant) {
         self.files.shake();
         self.logs.shake();
@@ -228,7 +228,7 @@ impl Sim {
             wounds: Mutex::default(),
             restored: Mutex::default(),
             lines: Lines::default(),
-            // Unless somebody else reads them.
+            // Unless another client reads them.
             hears: options.extras().restored && std::env::var_os("RUST_LOG").is_none(),
             evicted: Mutex::default(),
             looked: Mutex::default(),
@@ -387,7 +387,7 @@ impl Sim {
         model.files.lose(Some(number));
         model.logs.lose(Some(number));
         model.locks.lost(number);
-        // What it did before an MDT that is recovering went down nobody replays.
+        // What it did before an MDT that is recovering went down is not replayed.
         if self.evicted.lock().is_mdt_fresh(self.now()) || !self.cluster.servers[0].is_up() {
             model.lose_changes();
         }
@@ -411,8 +411,8 @@ impl Sim {
         self.model.lock().shake(self.now());
     }
 
-    /// They are well again. What was accepted meanwhile counts as lost though nobody takes a step for a
-    /// while, as when all wait for a server.
+    /// They are well again. What was accepted in the meantime counts as lost though no client takes a step
+    /// for a while, as when all wait for a server.
     pub(crate) fn disk_mends(&self) {
         let now = self.now();
         self.model.lock().shake(now);
@@ -431,9 +431,9 @@ impl Sim {
         self.was_disk_bad(LOSES_WITHIN, self.now())
     }
 
-    /// Whether an operation that began at `since` may tell such an error: however long it takes then.
+    /// Whether an operation that began at `since` may report such an error: however long it takes then.
     pub(crate) fn may_tell_errors(&self, since: Instant) -> bool {
-        self.was_disk_bad(TELLS_WITHIN, since)
+        self.was_disk_bad(REPORTS_WITHIN, since)
     }
 
     /// A fault begins that lasts.

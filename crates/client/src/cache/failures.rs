@@ -1,10 +1,11 @@
-//! Write-back that failed after its call was answered: who has been told.
+//! Write-back that failed after its call was answered, and which open handles it was reported to.
 //!
-//! Each open handle hears of a failure once, from fsync, whoever else has heard of it. What nobody has
-//! been told waits for the next one who opens the file, for its fsync. Closing tells what has failed since
-//! the file was opened, and does not count: a process that was forked for something else closes its copies
-//! of all descriptors, and looks at no answer; and who only reads, or writes what arrives, is not to hear
-//! at each close of what another lost.
+//! As in Linux (`errseq_t`), `fsync` reports a failure once to each open handle, independently of other
+//! handles. A failure that no handle has reported yet is reported by the first `fsync` of the next handle
+//! that is opened. A close reports what has failed since its handle was opened, and does not count as a
+//! report: a process that was forked for something else closes its copies of all descriptors and ignores the
+//! results; and a handle whose own bytes all arrived must not fail at each close for bytes that another
+//! handle lost.
 
 use sheen_types::Errno;
 
@@ -13,7 +14,7 @@ use sheen_types::Errno;
 pub(crate) struct Failures {
     count: u64,
     latest: Option<Errno>,
-    /// How many of them somebody was told.
+    /// How many of them some handle has reported.
     reported: u64,
 }
 
@@ -29,7 +30,7 @@ impl Failures {
         self.count
     }
 
-    /// The failures that a handle which is opened now need not be told by fsync.
+    /// The failures that `fsync` need not report to a handle that is opened now.
     pub(crate) fn reported(&self) -> u64 {
         self.reported
     }
@@ -66,13 +67,13 @@ mod tests {
         assert_eq!(failures.report(&mut one), Ok(()));
         assert_eq!(failures.report(&mut two), Err(Errno::EIO));
         let late = failures.reported();
-        assert_eq!(failures.since(late), Ok(()), "opened after somebody was told");
+        assert_eq!(failures.since(late), Ok(()), "opened after it was reported");
         failures.note(Errno::ENOSPC);
         assert_eq!(failures.report(&mut one), Err(Errno::ENOSPC));
     }
 
     #[test]
-    fn what_nobody_was_told_waits_for_the_next_handle() {
+    fn a_failure_that_was_not_reported_waits_for_the_next_handle() {
         let mut failures = Failures::default();
         failures.note(Errno::ENOSPC);
         let mut late = failures.reported();

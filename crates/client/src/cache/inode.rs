@@ -64,20 +64,20 @@ pub(crate) struct InodeState {
     pub(crate) attributes: Option<Attributes>,
     /// Whether the attributes were heard under the lock that covers them.
     pub(crate) attributes_from_lock: bool,
-    /// Its access control list, and what others keep by it.
+    /// Its access control list, and the names that the kernel may keep because of it.
     pub(super) rights: Rights,
     /// File with objects: the MDT vouched for the size in `attributes`, so no OST need be asked.
     /// Valid while the attributes are covered and we have not opened it for writing.
     pub(crate) size_from_mdt: bool,
-    /// We have renamed it and nobody has looked its new name up since: whoever took the name along
-    /// without asking may hold what others have replaced already.
+    /// This client has renamed it, and its new name was not looked up since: the kernel, which moved the name
+    /// without a lookup, may hold a name that another client has replaced already.
     pub(crate) moved_here: bool,
     /// Names by which it was looked up. Valid while `LOOKUP` is covered.
     pub(crate) names: Vec<(NodeId, Name)>,
-    /// Those of them that others may keep, at most [`KEPT_NAMES_MAX`] and what we have renamed.
+    /// Those of them that the kernel may keep, at most [`KEPT_NAMES_MAX`] and what we have renamed.
     kept_names: Vec<KeptName>,
-    /// Those of them that were seen under the lock that covers `LOOKUP` now, or one before it
-    /// without a gap. Others may be gone though the inode is covered.
+    /// Those of them that were seen under the lock that covers `LOOKUP` now, or one before it without a gap.
+    /// Another name may be gone though the inode is covered.
     pub(crate) sure_names: Vec<(NodeId, Name)>,
     /// Directory: names looked up in it. Each is valid while the child's `LOOKUP` is covered.
     pub(crate) children: HashMap<Name, Fid>,
@@ -87,7 +87,8 @@ pub(crate) struct InodeState {
     names_within: Option<Box<Names>>,
     /// How often a lock on it was lost.
     losses: u32,
-    /// Directory: we have removed it. Whoever has it open still, or stands in it, is told of no links.
+    /// Directory: this client has removed it. A process that still has it open, or works in it, sees a link
+    /// count of 0.
     pub(crate) removed: bool,
     /// Directory: whether we ourselves have changed its names since its attributes were last asked.
     pub(crate) changed_here: bool,
@@ -109,11 +110,11 @@ pub(crate) struct InodeState {
     pub(crate) kept: Opens,
     /// File: when it was read last through us, as far as that was noted.
     pub(crate) accessed: Option<Timestamp>,
-    /// File: how much it is used lately, once that was counted or told not to be.
+    /// File: how much it is used lately, once that was counted or its counting turned off.
     pub(crate) heat: Option<Box<Heat>>,
     /// File: the pages of writes through the kernel's pages that are not accepted yet.
     pub(crate) page_writes: Vec<Extent>,
-    /// File: what the kernel was told of its size.
+    /// File: the size that the kernel has.
     pub(crate) kernel_size: KernelSize,
     /// File: write-back that failed.
     pub(crate) failures: Failures,
@@ -122,8 +123,7 @@ pub(crate) struct InodeState {
     /// We have just made it and were not asked about it since, and it was neither written nor flushed
     /// through us: the next question for its attributes is part of the call that made it.
     pub(crate) fresh: bool,
-    /// We made it, and nobody has given it extended attributes since. Valid while `XATTR` is
-    /// covered.
+    /// This client made it, and it was given no extended attributes since. Valid while `XATTR` is covered.
     pub(crate) made_here: bool,
     /// Valid while `XATTR` is covered.
     pub(crate) xattrs: Option<Arc<Xattrs>>,
@@ -158,7 +158,7 @@ impl Inode {
     }
 }
 
-/// A name that others may go on using until they are told.
+/// A name that the kernel may use until it is notified.
 struct KeptName {
     parent: NodeId,
     name: Name,
@@ -213,8 +213,8 @@ impl InodeState {
             && self.covered.intersects(InodeBits::PERM | InodeBits::LOOKUP)
     }
 
-    /// A change of names of ours is about to be sent. What is known of the directory's attributes
-    /// and pages does not count any more, whoever has the lock.
+    /// This client is about to send a change of names. What is known of the directory's attributes and pages
+    /// is stale from now on, even under this client's lock.
     pub(crate) fn begin_change(
         &mut self,
         adds: Option<NameHash>,
@@ -265,7 +265,7 @@ impl InodeState {
         self.names_within.get_or_insert_default().missed(cost)
     }
 
-    /// Whether others change the directory's names so often that its lock does not stay.
+    /// Whether other clients change the directory's names so often that its lock is soon revoked.
     pub(crate) fn is_contended(&self) -> bool {
         self.names_within.as_ref().is_some_and(|names| names.is_contended())
     }
@@ -311,15 +311,15 @@ impl InodeState {
             && self.sure_names.iter().any(|(node, known)| *node == parent && known == name)
     }
 
-    /// Whether the MDT can have lost it though somebody here uses it: it hears of a directory that is open only
-    /// where the open was asked of it, and never of one that somebody stands in.
+    /// Whether the MDT can have removed it though a process here uses it: the MDT knows that a directory is
+    /// open only if the open was sent to it, and never that it is a working directory.
     pub(crate) fn is_removed_directory(&self) -> bool {
         let kind = self.attributes.as_ref().map(Attributes::file_type);
         kind == Some(FileType::Directory) && (self.opens > 0 || self.removed)
     }
 
-    /// Notes a name that was seen now. It is sure only if the lock that it was seen under is still
-    /// held by whoever saw it.
+    /// Notes a name that was seen now. It is sure only if the caller still holds the lock under which it saw
+    /// the name.
     pub(crate) fn see_name(&mut self, parent: NodeId, name: &Name) {
         self.moved_here = false;
         let is_sure = self.names_covered();
@@ -331,8 +331,8 @@ impl InodeState {
         }
     }
 
-    /// Others may keep this name from now on, if a lock covers it and not too many names of this inode are
-    /// kept: each is told when the lock goes.
+    /// The kernel may keep this name from now on, if a lock covers it and not too many names of this inode
+    /// are kept: revoking the lock costs a notification for each.
     pub(crate) fn keep_name(&mut self, parent: NodeId, name: &Name) -> bool {
         let is_kept = self.names_covered()
             && (self.kept_names.len() < KEPT_NAMES_MAX || self.keeps_name(parent, name));
@@ -342,7 +342,7 @@ impl InodeState {
         is_kept
     }
 
-    /// Others may keep this name already: they took it along to its new place.
+    /// The kernel has this name already: it moved its entry to the new place itself.
     pub(crate) fn name_was_kept(&mut self, parent: NodeId, name: &Name) {
         self.kept_names.retain(|kept| !kept.is(parent, name));
         self.kept_names.push(KeptName { parent, name: name.clone(), since: self.losses });
@@ -352,8 +352,8 @@ impl InodeState {
         self.kept_names.iter().any(|kept| kept.is(parent, name))
     }
 
-    /// The names that others keep, who must be told that a lock was lost that covered them; and what to
-    /// call [`InodeState::kept_names_invalidated`] with then.
+    /// The names that the kernel keeps and that must be invalidated because the lock that covered them was
+    /// lost; and the argument of [`InodeState::kept_names_invalidated`] after that.
     pub(super) fn kept_names(&self) -> (impl Iterator<Item = (NodeId, Name)>, u32) {
         let kept = self.kept_names.iter().map(|kept| (kept.parent, kept.name.clone()));
         (kept, self.losses)
@@ -397,7 +397,7 @@ impl InodeState {
         std::mem::take(&mut self.absent)
     }
 
-    /// Whether nobody needs the inode.
+    /// Whether the inode has no lookups and no pins.
     pub(super) fn is_idle(&self) -> bool {
         self.lookups == 0 && self.pins == 0 && self.kept.is_empty()
     }

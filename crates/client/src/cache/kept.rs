@@ -1,9 +1,9 @@
 //! Opens that are kept for later ones (Lustre's open cache), and what is counted to decide that.
 //!
 //! A file that is opened again and again, or soon after it was closed, is opened under a lock that lets its
-//! handle on the MDT stay when the last user has gone: whoever opens the file next in the same way asks
-//! nobody. A file is written, executed or only read by handles of their own, each under a lock in a mode of
-//! its own, because writing and executing exclude each other.
+//! handle on the MDT stay open after the last close: the next open in the same mode needs no RPC. A file is
+//! written, executed or only read by handles of their own, each under a lock in a mode of its own, because
+//! writing and executing exclude each other.
 //!
 //! What always holds: a handle is kept only while that lock is. Before the lock goes back a handle without
 //! users is closed; one that is used is closed by its last user. Either way once.
@@ -103,7 +103,7 @@ impl KeptOpen {
         users.is_kept
     }
 
-    /// A user leaves and has something to tell; whether the handle must be closed now.
+    /// A user closes the handle with these attributes. Returns whether the handle must be closed now.
     pub(crate) fn leave(&self, close_attributes: Option<CloseAttributes>) -> bool {
         let mut users = self.users.lock();
         users.count -= 1;
@@ -120,7 +120,7 @@ impl KeptOpen {
         std::mem::take(&mut users.is_kept) && users.count == 0
     }
 
-    /// What its close tells.
+    /// The attributes that its close carries.
     pub(crate) fn close_attributes(&self) -> Option<CloseAttributes> {
         self.users.lock().close_attributes
     }
@@ -190,7 +190,8 @@ impl Opens {
 }
 
 impl InodeState {
-    /// Whether somebody may execute the file. Its writers are not kept then: they would be in the way.
+    /// Whether some user may execute the file. Handles to write it are not kept then: their locks would
+    /// conflict.
     pub(crate) fn is_executable(&self) -> bool {
         self.attributes.as_ref().is_some_and(|it| it.mode & 0o111 != 0)
     }

@@ -1,20 +1,20 @@
-//! What the kernel was told of a file's size, and what it is sure to have heard.
+//! The file size that the kernel was given in replies, and the size that it has for certain.
 //!
-//! The kernel drops the attributes in an answer if something was taken back from it while it waited
-//! (`fuse_change_attributes`: `attr_version`), also where it then goes on by the size in them: a read, a
-//! `lseek` to the end or a mapping goes by the size of before, which may be that of a lookup that knew no
-//! better than 0. Nothing that we see says whether an answer was dropped, and nothing makes the kernel ask
-//! again. So the size of a file of which something was ever taken back is raised in the kernel itself, by a
-//! call that has an end, before the answer goes out; and the first time that something is taken back, before
-//! that, to what the last answer said, which may not be used yet.
+//! The kernel drops the attributes in a reply if it processed an invalidation of the inode while it waited
+//! (`fuse_change_attributes`: `attr_version`), even where it then needs the size in them: a read, a `lseek`
+//! to the end or a mapping uses the previous size, which may be that of a lookup that knew no better than 0.
+//! The client cannot see whether a reply was dropped, and cannot make the kernel ask again. So once a file
+//! was ever invalidated, its size is raised in the kernel itself, by a call that returns when the kernel has
+//! it, before the reply is sent; and at the first invalidation, before the notification, to the size in the
+//! last reply, which the kernel may not have processed yet.
 //!
-//! What always holds: when an answer to a question for attributes goes out, or something is taken back
-//! behind one, the kernel has a size no smaller than the answer's, or believes the answer, unless this
-//! client cuts the file meanwhile. A raise never undoes a cut: no cut is answered while there is one under way
-//! that was decided before it.
+//! What always holds: when a reply with attributes is sent, or an invalidation after one, the kernel has a
+//! size no smaller than the reply's, or accepts the reply, unless this client truncates the file at the same
+//! time. A raise never undoes a truncate: no truncate is answered while a raise that was decided before it is
+//! under way.
 //!
-//! Cost: nothing but a compare under the inode's lock, until something was taken back; from then on one system
-//! call for each answer that tells a larger size than ever before.
+//! Cost: a compare under the inode's mutex until the first invalidation; from then on one system call for
+//! each reply whose size is larger than any before.
 
 use std::sync::Arc;
 
@@ -24,13 +24,13 @@ use crate::posix::NodeId;
 /// See the module.
 #[derive(Default)]
 pub(crate) struct KernelSize {
-    /// Something was taken back since the inode is known here.
+    /// The kernel was sent an invalidation since the inode is known here.
     was_invalidated: bool,
-    /// What the last answer said, until something is taken back.
+    /// The size in the last reply, until the first invalidation.
     last: u64,
     /// The kernel's size is no smaller.
     sure: u64,
-    /// How often a cut of ours began.
+    /// How many truncates of this client have begun.
     truncates: u32,
     /// How many are under way.
     truncating: u32,
@@ -49,22 +49,23 @@ pub(crate) enum SizeReply {
     Wait,
 }
 
-/// A moment to compare with when a size is known.
+/// When attributes were asked for, to compare with when the size is known.
 #[derive(Clone, Copy)]
 pub(crate) struct SizeEpoch(u32);
 
 impl KernelSize {
-    /// Somebody asks for attributes.
+    /// Attributes are about to be asked for.
     pub(crate) fn asked(&self) -> SizeEpoch {
         SizeEpoch(self.truncates)
     }
 
-    /// The kernel may come to believe this size: an answer has it.
+    /// The kernel may take this size over: a reply has it.
     pub(crate) fn replied(&mut self, size: u64) {
         self.sure = self.sure.min(size);
     }
 
-    /// What was asked then is answered with this size. Whether the kernel's must be larger before that.
+    /// A question sent at `asked` is answered with this size. Returns whether the kernel's size must be
+    /// raised before that.
     fn answer(&mut self, asked: SizeEpoch, size: u64) -> bool {
         self.replied(size);
         if self.truncating > 0 || self.truncates != asked.0 {
@@ -76,7 +77,8 @@ impl KernelSize {
         self.was_invalidated && size > self.sure
     }
 
-    /// Something is about to be taken back. To what size the kernel's must be raised before that.
+    /// An invalidation is about to be sent. Returns the size to which the kernel's must be raised before
+    /// that.
     fn begin_invalidation(&mut self) -> Option<u64> {
         let is_first = !std::mem::replace(&mut self.was_invalidated, true);
         let last = std::mem::take(&mut self.last);
@@ -92,8 +94,8 @@ impl KernelSize {
     }
 }
 
-/// The kernel's size of a file is to be raised. Given to who can do that; when it is dropped a cut may go
-/// on.
+/// The kernel's size of a file is to be raised. Given to the observer that can do it; a truncate may proceed
+/// when it is dropped.
 pub struct Raise {
     inode: Arc<Inode>,
     size: u64,
@@ -135,7 +137,7 @@ impl Drop for Raise {
     }
 }
 
-/// A cut of ours under way.
+/// A truncate of this client that is under way.
 pub(crate) struct TruncateGuard<'a>(&'a Inode);
 
 impl Drop for TruncateGuard<'_> {
@@ -162,13 +164,14 @@ impl Inode {
         Some(Raise::begin(self, kernel_size, size))
     }
 
-    /// We begin to cut the file to `size`, and have done so, whether or not, when this is dropped.
+    /// This client begins to truncate the file to `size`; the truncate has ended, done or not, when the guard
+    /// is dropped.
     pub(crate) fn begin_truncate(&self, size: u64) -> TruncateGuard<'_> {
         self.state().kernel_size.begin_truncate(size);
         TruncateGuard(self)
     }
 
-    /// Returns when no raise is under way. While there is a cut none begins.
+    /// Returns when no raise is under way. None begins during a truncate.
     pub(crate) async fn raises_done(&self) {
         loop {
             let mut raised = std::pin::pin!(self.changed.notified());
@@ -205,9 +208,9 @@ mod tests {
     }
 
     #[test]
-    fn the_kernel_is_told_by_force_only_where_it_may_have_dropped_an_answer() {
+    fn the_kernels_size_is_raised_only_where_it_may_have_dropped_an_answer() {
         let inode = inode();
-        assert!(answer(&inode, 10).is_none(), "nothing was ever taken back");
+        assert!(answer(&inode, 10).is_none(), "nothing was ever invalidated");
         let raise = inode.begin_invalidation().expect("the answer may not be used yet");
         assert_eq!((raise.size(), raise.node()), (10, NodeId(3)));
         raise.done();
@@ -224,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn a_raise_never_undoes_a_cut() {
+    fn a_raise_never_undoes_a_truncate() {
         let inode = inode();
         assert!(inode.begin_invalidation().is_none());
         let asked = inode.state().kernel_size.asked();

@@ -4,15 +4,15 @@
 /// directory's lock goes.
 pub(super) const ABSENT_NAMES_MAX: usize = 1024;
 
-/// Names of one inode that others may keep: each costs one notification when the inode's lock goes, and
-/// the removal of any of its names takes that. A file with more hard links is looked up here at each
-/// use by those names; that is no RPC as long as the lock is held.
+/// Names of one inode that the kernel may keep: each costs one notification when the inode's lock goes, and
+/// the removal of any of its names takes that. A file with more hard links is looked up here at each use by
+/// those names; that is no RPC as long as the lock is held.
 pub(super) const KEPT_NAMES_MAX: usize = 8;
 
 /// Names that a mount knows by their hashes at most, of all directories whose names it knows
 /// completely: some 30 MiB. Further directories are asked for each name.
 pub(super) const NAMES_KNOWN_MAX: usize = 2 << 20;
 
-/// How often the price of reading a directory doubles at most where that did not pay: then it is
-/// tried once in some 2,000 lookups, which nobody notices.
+/// How often the price of reading a directory doubles at most where that did not pay: then it is tried once
+/// in some 2,000 lookups, a cost that cannot be measured.
 pub(super) const PATIENCE_MAX: u32 = 10;

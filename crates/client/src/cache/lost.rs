@@ -15,13 +15,13 @@ use crate::posix::{Attributes, FileType, Invalidated, NodeId, Stale};
 pub(crate) struct MetaCache {
     /// The inodes.
     pub(crate) inodes: Arc<Inodes>,
-    /// Who must be told.
+    /// Who must be notified.
     pub(crate) observers: Arc<Observers>,
     /// What directories know of their names.
     pub(crate) book: Arc<NameBook>,
 }
 
-/// What others must be told.
+/// What the kernel must be notified of.
 #[derive(Default)]
 struct Notices {
     entries: Vec<(NodeId, Name, bool)>,
@@ -33,7 +33,7 @@ struct Notices {
 }
 
 impl InodeState {
-    /// Whether somebody may ask what its name is: who works in a directory, or has a file open.
+    /// Whether a process may ask for its path: one that works in the directory, or has the file open.
     pub(crate) fn is_in_use(&self) -> bool {
         let is_directory = |it: &Attributes| it.file_type() == FileType::Directory;
         self.opens > 0 || self.attributes.as_ref().is_some_and(is_directory)
@@ -125,7 +125,7 @@ impl CoveredCache for MetaCache {
             if let Some(loss) = notices.loss {
                 inode.state().kept_names_invalidated(loss);
             }
-            // Before the lock goes back: whoever wants it may be in the way of who has the file open.
+            // Before the lock is cancelled: the open handle may conflict with what the lock is wanted for.
             for kept in closes {
                 close_kept(&inode, &kept).await;
             }
@@ -154,7 +154,7 @@ impl CoveredCache for MetaCache {
 pub(crate) struct DataWatch {
     /// The inodes.
     pub(crate) inodes: Arc<Inodes>,
-    /// Who must be told.
+    /// Who must be notified.
     pub(crate) observers: Arc<Observers>,
 }
 

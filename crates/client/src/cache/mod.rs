@@ -1,10 +1,9 @@
 //! The inode cache: what is known of each inode, valid exactly while a lock covers it.
 //!
-//! Owns the table of inodes that somebody has looked up or opened, and what is known of each:
-//! attributes, names, layout, extended attributes, symbolic link target, directory pages. What
-//! always holds: `InodeState::covered` names only bits that some granted lock covers; a lock's bits are
-//! taken off it before the lock goes back, and whoever was told that it may keep something is told
-//! first.
+//! Owns the table of inodes that the kernel has looked up or opened, and what is known of each: attributes,
+//! names, layout, extended attributes, symbolic link target, directory pages. What always holds:
+//! `InodeState::covered` names only bits that some granted lock covers; a lock's bits are removed from it
+//! before the lock is cancelled, and the kernel is notified of what it may no longer keep before that.
 //!
 //! Costs: a hit costs one map access and one short mutex; nothing is asked of the lock manager.
 
@@ -43,7 +42,7 @@ pub fn inode_number(fid: Fid) -> u64 {
     if number == 0 { fid.oid.into() } else { number }
 }
 
-/// Sequences and objects below these have inode numbers of their own. No server gives out others.
+/// Sequences and objects below these have inode numbers of their own. No server allocates any beyond them.
 const SEQUENCE_END: u64 = 1 << 39;
 const OBJECT_END: u32 = 1 << 24;
 
@@ -59,8 +58,8 @@ pub(crate) fn fid_of_number(number: u64) -> Option<Fid> {
     (is_plain(fid) && is_files && inode_number(fid) == number).then_some(fid)
 }
 
-/// The generation of a FID's inode: Lustre's (`cl_fid_build_gen`), but another one for each FID that has its
-/// inode number in common with others.
+/// The generation of a FID's inode: Lustre's (`cl_fid_build_gen`), but a different one for each of the FIDs
+/// that share an inode number.
 pub(crate) fn generation(fid: Fid) -> u64 {
     let lustres = inode_number(fid) >> 32;
     if is_plain(fid) {

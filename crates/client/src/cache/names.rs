@@ -6,8 +6,8 @@
 //! absent. Hence a name is counted before the request that makes it is sent, and given up only when
 //! its removal was answered; whatever is unsure stays counted and costs a question.
 //!
-//! The lock on a directory stays ours through our own changes, so what was read while one of them
-//! was under way says nothing certain: [`CacheEpoch`] tells.
+//! The lock on a directory is held through this client's own changes, so what was read while one of them was
+//! under way is uncertain: [`CacheEpoch`] detects that.
 
 use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Arc;
@@ -32,7 +32,7 @@ pub(crate) struct NameBook {
 }
 
 impl NameBook {
-    /// A book whose hashes nobody can foresee who does not know `key`.
+    /// A book whose hashes cannot be predicted without `key`.
     pub(crate) fn new(key: u64) -> Arc<Self> {
         Arc::new(Self { key, known: AtomicUsize::new(0) })
     }
@@ -153,7 +153,7 @@ pub(crate) struct ChangeOutcome {
     pub(crate) removed: bool,
 }
 
-/// The right to tell what a piece of the directory holds that is about to be read.
+/// The right to record what a part of the directory that is about to be read contains.
 #[derive(Debug)]
 pub(crate) struct DirectoryRead {
     generation: u64,
@@ -184,7 +184,7 @@ struct ReadCost {
 pub(crate) struct Names {
     /// Changes of ours ever begun.
     begun: u64,
-    /// Those not answered yet. One that was given up stays: nobody knows when it happens.
+    /// Those not answered yet. One whose caller gave it up stays: when the server executes it is unknown.
     under_way: u32,
     /// What they make.
     adding: Vec<NameHash>,
@@ -310,7 +310,7 @@ impl Names {
         Some(next)
     }
 
-    /// Whether the lock on this directory was taken from us before it was of use: others work in it.
+    /// Whether the lock on this directory was revoked before it was of use, because other clients work in it.
     pub(super) fn is_contended(&self) -> bool {
         self.effort.failures > 0
     }
@@ -444,7 +444,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reading_that_outlives_its_lock_tells_nothing() {
+    fn a_reading_that_outlives_its_lock_counts_for_nothing() {
         let mut bench = Bench::new();
         let reading = bench.reading(0).unwrap();
         bench.names.lost();
@@ -469,7 +469,7 @@ mod tests {
     }
 
     #[test]
-    fn a_moment_is_spoilt_by_changes_of_ours_that_overlap_it() {
+    fn an_epoch_is_spoilt_by_changes_of_ours_that_overlap_it() {
         let mut bench = Bench::new();
         let quiet = bench.names.epoch(0, true);
         assert!(bench.names.undisturbed_since(&quiet));

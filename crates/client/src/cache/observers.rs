@@ -1,4 +1,5 @@
-//! Whoever keeps copies of what the facade answered, and how much of files.
+//! The observer that keeps copies of what the facade answered (the kernel, through FUSE), and how many pages
+//! of files it keeps.
 
 use std::sync::Arc;
 
@@ -18,7 +19,7 @@ pub(crate) struct Observers {
 }
 
 impl Observers {
-    /// From now on `observer` is told; `audience` is who uses what it keeps.
+    /// From now on `observer` is notified; `audience` is who uses what it keeps.
     pub(crate) fn watch(&self, observer: Arc<dyn Invalidate>, audience: Audience) {
         *self.observer.write() = Some((observer, audience));
     }
@@ -37,14 +38,14 @@ impl Observers {
         self.observer.read().as_ref().map(|(_, audience)| *audience)
     }
 
-    /// Tells that nobody may walk through `names` of a directory without asking, and waits.
+    /// Notifies that no path walk may use `names` of a directory without a lookup, and waits.
     pub(crate) async fn children(&self, node: NodeId, names: Vec<Name>) {
         if let Some(observer) = self.observer().filter(|_| !names.is_empty()) {
             observer.children(node, names).await;
         }
     }
 
-    /// Tells of names, and whether what they named is in use, all at once, and waits.
+    /// Notifies of names, and whether what they named is in use, all at once, and waits.
     pub(crate) async fn entries(&self, names: Vec<(NodeId, Name, bool)>) {
         let Some(observer) = self.observer() else { return };
         // All are sent before the first is waited for.
@@ -55,7 +56,7 @@ impl Observers {
         }
     }
 
-    /// Tells of an inode, and waits as far as [`Invalidate::inode`] does.
+    /// Notifies of an inode, and waits as far as [`Invalidate::inode`] does.
     pub(crate) async fn inode(&self, inode: &Arc<Inode>, stale: Stale) -> Invalidated {
         if let Stale::Pages(range) = stale {
             self.pages.dropped(inode.node, range);
@@ -63,7 +64,8 @@ impl Observers {
         self.invalidate(inode, stale).await
     }
 
-    /// Tells of a directory's attributes, whose size nothing goes by, and waits.
+    /// Notifies of a directory's attributes, and waits. No size need be raised: nothing depends on a
+    /// directory's.
     pub(crate) async fn directory(&self, node: NodeId) {
         if let Some(observer) = self.observer() {
             observer.inode(node, Stale::Attributes).await.done().await;
@@ -78,7 +80,7 @@ impl Observers {
         observer.inode(inode.node, stale).await
     }
 
-    /// Has the size raised that an answer is about to tell, and waits.
+    /// Has the kernel's size raised to that of a reply about to be sent, and waits.
     pub(crate) async fn raise(&self, raise: Raise) {
         if let Some(observer) = self.observer() {
             observer.raise(raise).await;
@@ -96,7 +98,7 @@ impl Observers {
         self.watched() && self.pages.has(node)
     }
 
-    /// Nobody keeps pages of the inode any more.
+    /// The kernel keeps no pages of the inode any more.
     pub(crate) fn no_pages(&self, node: NodeId) {
         self.pages.forget(node);
     }

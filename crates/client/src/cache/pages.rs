@@ -42,7 +42,7 @@ struct Book {
     bytes: u64,
     bytes_max: u64,
     reclaims: u64,
-    /// Whether somebody is at work who takes files until they fit.
+    /// Whether a task is dropping pages until the rest fits.
     is_trimming: bool,
     slots: HashMap<NodeId, u32>,
     files: Vec<File>,
@@ -102,7 +102,7 @@ impl Pages {
         self.0.lock().slots.contains_key(&node)
     }
 
-    /// The kernel has let go of this part of a file's pages.
+    /// The kernel has released this part of a file's pages.
     pub(super) fn dropped(&self, node: NodeId, part: Extent) {
         let mut book = self.0.lock();
         let Some(&slot) = book.slots.get(&node) else { return };
@@ -270,7 +270,7 @@ mod tests {
         // Used again, and so not the oldest any more.
         assert!(!pages.used(NodeId(1), 0, 10));
         assert!(pages.used(NodeId(9), 0, MIB));
-        assert!(!pages.used(NodeId(10), 0, 1), "somebody is at work already");
+        assert!(!pages.used(NodeId(10), 0, 1), "a task is at work already");
         let whole = |number| (NodeId(number), [Some(Extent::ALL), None]);
         assert_eq!(all_victims(&pages), [whole(2), whole(3), whole(4)]);
         let PagesKept { bytes, reclaims, .. } = pages.kept();

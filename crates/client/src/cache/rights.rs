@@ -1,8 +1,8 @@
-//! Who may do what with an inode, as far as it is known, and what others keep of a directory
-//! because everybody may search it.
+//! Who may do what with an inode, as far as it is known, and which names of a directory the kernel keeps
+//! because every user may search it.
 //!
-//! What always holds: names are given out to be kept only while a lock covers the directory's
-//! mode, owner, group and access control list; before that lock goes back they are told.
+//! What always holds: the kernel may keep names only while a lock covers the directory's mode, owner, group
+//! and access control list; it is notified before that lock is cancelled.
 
 use bytes::Bytes;
 use sheen_types::access::{AccessList, Audience, Guarded, May};
@@ -22,7 +22,7 @@ pub(crate) struct Rights {
     list: KnownList,
     /// Whether mode, owner, group and list were heard under the lock that covers `PERM`.
     from_lock: bool,
-    /// Directory: names that others keep, present and absent ones.
+    /// Directory: names that the kernel keeps, present and absent ones.
     given: HashSet<Name>,
 }
 
@@ -33,7 +33,7 @@ enum KnownList {
     #[default]
     None,
     Known(AccessList),
-    /// There is one, but it makes no sense to us: whoever it has a say about is refused.
+    /// There is one, but it cannot be decoded: every user whose rights depend on it is refused.
     Unreadable,
 }
 
@@ -61,7 +61,7 @@ impl InodeState {
         self.rights.from_lock = true;
     }
 
-    /// No lock covers `PERM` any more: the names that others keep for that.
+    /// No lock covers `PERM` any more. Returns the names that the kernel keeps under it.
     pub(super) fn lose_rights(&mut self) -> HashSet<Name> {
         self.rights.from_lock = false;
         std::mem::take(&mut self.rights.given)
@@ -78,7 +78,7 @@ impl InodeState {
 
     /// The supplementary group of `who` that makes a difference to `wanted`, and the inode's own
     /// group if `who` is in it.
-    pub(crate) fn telling_groups(
+    pub(crate) fn deciding_groups(
         &self,
         who: &Credentials,
         wanted: May,
@@ -88,7 +88,8 @@ impl InodeState {
         (guarded.telling_group(who.uid, &who.groups, wanted).or(owning), owning)
     }
 
-    /// Directory: whether others may keep `name` without asking for each user again, which is noted.
+    /// Directory: whether the kernel may keep `name` for all users without a lookup for each. If so, that is
+    /// noted.
     pub(crate) fn give(&mut self, name: &Name, audience: Audience) -> bool {
         if !self.rights_covered() || !self.may_search_all(audience) {
             return false;
@@ -102,7 +103,7 @@ impl InodeState {
         true
     }
 
-    /// Nobody keeps this name any more.
+    /// The kernel does not keep this name any more.
     pub(crate) fn take_back(&mut self, name: &Name) {
         self.rights.given.remove(name);
     }

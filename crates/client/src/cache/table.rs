@@ -9,7 +9,7 @@ use sheen_types::{Fid, HashMap, Name};
 use super::{Inode, inode_number};
 use crate::posix::NodeId;
 
-/// All inodes that somebody needs.
+/// All inodes that are in use.
 pub(crate) struct Inodes {
     maps: RwLock<Maps>,
 }
@@ -52,9 +52,9 @@ impl Inodes {
         self.maps.read().by_fid.get(&fid).cloned()
     }
 
-    /// The inode of a FID, if it is here, with a need for it: who has something taken back from the kernel needs it
-    /// until the kernel has the notice. One that left the table before, and came back, would not know that answers
-    /// to the kernel may be dropped.
+    /// The inode of a FID, if it is in the table, pinned: an invalidation must pin it until the kernel has
+    /// processed the notification. An inode that was dropped and made anew in between would not know that the
+    /// kernel may drop replies.
     pub(crate) fn pin_known(self: &Arc<Self>, fid: Fid) -> Option<Pin> {
         self.pin_if(|maps| maps.by_fid.get(&fid))
     }
@@ -91,7 +91,7 @@ impl Inodes {
         Pin { inodes: Arc::clone(self), inode }
     }
 
-    /// Takes back lookups of a node.
+    /// The kernel forgets lookups of a node.
     pub(crate) fn forget(&self, node: NodeId, lookups: u64) {
         let Some(inode) = self.by_node(node) else { return };
         let idle = {
@@ -131,8 +131,9 @@ impl Inodes {
     fn remove_idle(&self, inode: &Arc<Inode>) {
         let names = {
             let mut maps = self.maps.write();
-            // It may have left already, and the table may have the inode of that FID anew: who lets go of the former
-            // one, as a revoked lock does late, must not take the present one out, which locks look for here.
+            // It may have been removed already, and the table may have a new inode of that FID: releasing the
+            // former one, as a revocation does late, must not remove the current one, which locks look up
+            // here.
             let is_here = |it: &Arc<Inode>| Arc::ptr_eq(it, inode);
             let mut state = inode.state();
             if !state.is_idle() || !maps.by_fid.get(&inode.fid).is_some_and(is_here) {
@@ -202,7 +203,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_inode_lives_as_long_as_somebody_needs_it() {
+    fn an_inode_lives_as_long_as_it_is_in_use() {
         let inodes = Inodes::new(Fid::ROOT);
         let fid = Fid::new(0x2_0000_0401, 7);
         let pin = inodes.pin(fid);
@@ -219,11 +220,11 @@ mod tests {
     }
 
     #[test]
-    fn who_lets_go_of_an_inode_late_does_not_remove_the_one_that_has_come_in_its_place() {
+    fn releasing_an_inode_late_does_not_remove_the_one_in_its_place() {
         let inodes = Inodes::new(Fid::ROOT);
         let fid = Fid::new(0x2_0000_0401, 7);
         let former = Arc::clone(&*inodes.pin(fid));
-        assert!(inodes.by_fid(fid).is_none(), "nobody needs it");
+        assert!(inodes.by_fid(fid).is_none(), "it is not in use");
         let present = inodes.pin(fid);
         inodes.release(&former);
         assert!(inodes.by_fid(fid).is_some_and(|found| Arc::ptr_eq(&found, &present)));

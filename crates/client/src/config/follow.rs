@@ -34,7 +34,7 @@ const PARAMS_KIND: u64 = 3;
 /// `lctl set_param -P` set, and of pools.
 pub type ParameterHook = Box<dyn Fn(&ClusterMap) + Send + Sync>;
 
-/// Told when the MGS wants a configuration lock back.
+/// Notified when the MGS revokes a configuration lock.
 #[derive(Default)]
 pub(super) struct Changed(Notify);
 
@@ -70,8 +70,8 @@ pub struct LogReader {
 }
 
 impl LogReader {
-    /// A connection to the MGS, not connected yet, and what reads logs over it. `import` makes the
-    /// connection, telling `events` what becomes of it; `router` must get the node's lock callbacks.
+    /// A connection to the MGS, not connected yet, and what reads logs over it. `import` makes the connection
+    /// and reports its states to `events`; `router` must get the node's lock callbacks.
     pub fn new(
         world: &World,
         router: &CallbackRouter,
@@ -108,7 +108,7 @@ impl LogReader {
         read_log(&*self.mgs, name).await
     }
 
-    /// What `set_param -P` has set, its lock taken; nothing if nobody ever set anything.
+    /// What `set_param -P` has set, its lock taken; nothing if no parameter was ever set.
     ///
     /// # Errors
     /// As [`read_log`].

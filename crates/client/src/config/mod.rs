@@ -39,7 +39,7 @@ use targets::Events;
 
 /// The UUID under which every MGS answers.
 const MGS_UUID: &str = "MGS";
-/// Unused locks kept for each target unless told otherwise.
+/// Unused locks kept for each target by default.
 pub const LOCKS_UNUSED_MAX: usize = 100_000;
 /// How long an unused lock is kept: Lustre's default.
 const LOCK_AGE_MAX: Duration = Duration::from_secs(3900);
@@ -69,13 +69,13 @@ pub struct ImportPlan {
     pub service: ServerKind,
     /// What we offer.
     pub data: ObdConnectData,
-    /// Who is told of its states.
+    /// Who is notified of its states.
     pub events: Arc<dyn ImportEvents>,
 }
 
 /// Makes imports; the host implements it with its node.
 pub trait Connector: Send + Sync {
-    /// An import that connects when told to.
+    /// An import that connects on request.
     fn import(&self, plan: ImportPlan) -> Arc<dyn Import>;
 }
 

@@ -159,8 +159,8 @@ impl Targets {
         })
     }
 
-    /// Gives locks and promised space back that nobody has used for too long, for as long as the mount
-    /// lives: else those of a client that does nothing would stay for ever.
+    /// Cancels locks and returns grant that were unused for too long, for as long as the mount lives: an idle
+    /// client would keep them for ever otherwise.
     pub(super) fn forget_old_locks(self: &Arc<Self>, data: &Arc<dyn DataPath>) {
         let (targets, clock) = (Arc::downgrade(self), Arc::clone(&self.world.clock));
         let data = Arc::downgrade(data);

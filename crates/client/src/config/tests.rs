@@ -77,8 +77,8 @@ impl Cluster {
         });
     }
 
-    /// Prepares the MGS to tell of so many OSTs.
-    fn tell(&self, osts: u16, locks: bool) {
+    /// Prepares the MGS to list so many OSTs.
+    fn list(&self, osts: u16, locks: bool) {
         let log = log(osts);
         if locks {
             self.grant_lock(0x11);
@@ -131,7 +131,7 @@ impl Cluster {
 #[test]
 fn a_mount_reads_the_configuration_and_follows_it() {
     let cluster = Cluster::new();
-    cluster.tell(2, true);
+    cluster.list(2, true);
     let mdt_body = Some(MdtBody { fid1: Fid::ROOT, ..MdtBody::default() });
     cluster.mdt.answer(MdsGetRootReply { mdt_body, ..Default::default() });
     let files = cluster.mount("fs").unwrap();
@@ -142,7 +142,7 @@ fn a_mount_reads_the_configuration_and_follows_it() {
     let asked = cluster.mgs.take_asked();
     let Some(Request::LdlmEnqueue(enqueue)) = asked.first() else { panic!("a lock comes first") };
     cluster.grant_lock(0x13);
-    cluster.tell(3, false);
+    cluster.list(3, false);
     let callback = sheen_wire::messages::LdlmBlCallback {
         dlm_req: LdlmRequest {
             count: 1,
@@ -177,14 +177,14 @@ fn what_is_wrong_is_said_and_nothing_stays_connected() {
     assert_eq!(cluster.mount("fs").err(), Some(MountError::MgsUnreachable));
 
     let cluster = Cluster::new();
-    cluster.tell(1, true);
+    cluster.list(1, true);
     cluster.mdt.dead.store(true, Ordering::Relaxed);
     let gone = MountError::MdtUnreachable("fs-MDT0000".to_owned());
     assert_eq!(cluster.mount("fs").err(), Some(gone));
     assert!(cluster.mgs.left.load(Ordering::Relaxed));
 
     let cluster = Cluster::new();
-    cluster.tell(0, true);
+    cluster.list(0, true);
     assert_eq!(cluster.mount("fs").err(), Some(MountError::NoTargets(TargetKind::Ost)));
 
     assert_eq!(Cluster::new().mount("a/b").err(), Some(MountError::IllegalName));

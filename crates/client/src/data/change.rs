@@ -83,14 +83,14 @@ impl Object {
         synced.map(|_| ())
     }
 
-    /// Sets times that somebody chose.
+    /// Sets times that a program chose.
     pub(super) async fn set_times(
         self: &Arc<Self>,
         atime: Option<Timestamp>,
         mtime: Option<Timestamp>,
         ctime: Timestamp,
     ) -> Result<(), Errno> {
-        // An MDT has heard of the inode's times, and has no others for its data.
+        // An MDT has the inode's times already, and no separate ones for its data.
         if self.osc.keeper == Keeper::Ost {
             // Writes under way carry times of their own; they go first.
             self.drain(Extent::ALL).await;
@@ -179,7 +179,7 @@ impl Object {
         Ok(found?)
     }
 
-    /// As [`Object::seek`], for a caller that keeps others away and has nothing to write.
+    /// As [`Object::seek`], for a caller that holds a group lock on the object and has nothing to write.
     pub(super) async fn seek_held(&self, offset: u64, what: Seek) -> Result<Option<u64>, Errno> {
         const DATA: u32 = 3;
         const HOLE: u32 = 4;
@@ -199,8 +199,8 @@ impl Object {
         }
     }
 
-    /// Size and times of the moment, from the OST or from whoever is writing. Takes a lock if
-    /// nobody is in the way, disturbs nobody otherwise.
+    /// Current size and times, from the OST or the client that is writing (a glimpse). Acquires a lock if no
+    /// lock conflicts, and revokes none otherwise.
     pub(super) async fn glimpse(self: &Arc<Self>) -> Result<(), Errno> {
         for _ in 0..GLIMPSE_TRIES {
             let version = self.state.lock().version;
@@ -218,7 +218,7 @@ impl Object {
                 return Ok(());
             }
         }
-        // Somebody here changes it all the time: what is known is as good as any answer.
+        // This client changes it all the time: what is known is as good as any reply.
         Ok(())
     }
 

@@ -10,7 +10,7 @@ use sheen_types::{CounterLine, Counters, Histogram, Samples};
 
 /// Bytes of a page, in which offsets and sizes are counted.
 const PAGE: u64 = 4096;
-/// Sizes of RPCs that latencies are told apart by: a page, two, four and so on.
+/// Sizes of RPCs by which latencies are counted: a page, two, four and so on.
 const SIZES: usize = 16;
 
 static READ: [CounterLine; 1] = [CounterLine::bytes("read_bytes")];
@@ -19,7 +19,7 @@ static WRITE: [CounterLine; 1] = [CounterLine::bytes("write_bytes")];
 /// RPCs in one direction.
 pub struct Direction {
     under_way: AtomicU64,
-    /// As many as may be on the wire: the others wait for their turn.
+    /// As many as may be on the wire: further ones wait for their turn.
     most: AtomicU64,
     /// By the magnitude of their pages.
     pub pages: Histogram,

@@ -1,6 +1,6 @@
 //! Bytes of an object that are held in memory, by where they belong.
 //!
-//! A map of runs that do not overlap. The bytes are shared with whoever brought or takes them;
+//! A map of runs that do not overlap. The bytes are shared with the caller that inserts or takes them;
 //! nothing here copies.
 
 use std::collections::BTreeMap;

@@ -87,8 +87,8 @@ impl File {
             let known = state.known;
             let blocks = known.blocks.saturating_add(state.dirty.bytes().div_ceil(512));
             all.blocks = all.blocks.saturating_add(blocks);
-            // Whole seconds: all that the wire carries and that others see. The first one counts as
-            // it is: all may be from before 1970.
+            // Whole seconds: all that the wire carries and that other clients see. The first one counts as it
+            // is: all may be from before 1970.
             let latest = |all: Timestamp, one: Timestamp| match index {
                 0 => Timestamp::from_seconds(one.seconds),
                 _ => all.max(Timestamp::from_seconds(one.seconds)),

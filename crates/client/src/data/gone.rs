@@ -4,11 +4,11 @@
 //! a request of its own, and each is answered by a cancel of its own. So they go back before that: all
 //! that came together in [`WAIT`], up to 500 in one request.
 //!
-//! Locks over dirty bytes stay until they are called back. Only the OST can tell whether these need
-//! not be written: another client may have the file open.
+//! Locks over dirty bytes stay until they are revoked. Only the OST knows whether these need not be written:
+//! another client may have the file open.
 //!
-//! Costs: 1,000 removed files of 4 KiB whose locks are called back are 1,000 callbacks and 1,000 cancels,
-//! as counted; given back they are one cancel for each OST and [`WAIT`].
+//! Costs: 1,000 removed files of 4 KiB whose locks are revoked are 1,000 callbacks and 1,000 cancels, as
+//! counted; cancelled by the client they are one request for each OST and [`WAIT`].
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,8 +17,8 @@ use sheen_types::ResourceName;
 
 use super::osc::Osc;
 
-/// How long locks wait for others. An MDT destroys objects when the unlink is durable: after a second
-/// or more.
+/// How long locks wait for more of their kind. An MDT destroys objects when the unlink is durable: after a
+/// second or more.
 const WAIT: Duration = Duration::from_millis(250);
 
 impl Osc {

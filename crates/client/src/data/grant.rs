@@ -51,7 +51,7 @@ pub(super) enum Shortage {
 }
 
 impl Osc {
-    /// The OST is connected, perhaps anew: it told how much grant we hold, dirty bytes included.
+    /// The OST is connected, perhaps anew: its reply says how much grant we hold, dirty bytes included.
     pub fn connected(&self, data: &ObdConnectData) {
         *self.limits.lock() = NegotiatedLimits::of(data);
         let mut space = self.space.lock();
@@ -141,9 +141,9 @@ impl Osc {
     /// next connect.
     pub(super) fn take_lost(&self) -> u32 {
         let mut space = self.space.lock();
-        let told = u32::try_from(space.lost).unwrap_or(u32::MAX);
-        space.lost -= u64::from(told);
-        told
+        let reported = u32::try_from(space.lost).unwrap_or(u32::MAX);
+        space.lost -= u64::from(reported);
+        reported
     }
 
     /// What we would like to hold: room for all we may keep dirty.
@@ -151,7 +151,7 @@ impl Osc {
         u32::try_from(self.dirty_bytes_max()).unwrap_or(u32::MAX)
     }
 
-    /// Whether grant that nobody uses goes back (`grant_shrink`), as far as the OST takes it.
+    /// Whether unused grant is returned (`grant_shrink`), as far as the OST supports that.
     #[must_use]
     pub fn shrinks_grant(&self) -> bool {
         self.limits.lock().shrinks && self.tuning.shrinks.load(Ordering::Relaxed)
@@ -173,8 +173,8 @@ impl Osc {
         self.tuning.shrink_interval.store(seconds, Ordering::Relaxed);
     }
 
-    /// Gives back what was promised and not used for too long, but for one bulk; later writes get it
-    /// again. If the OST does not hear of it, it counts too much as ours until the next connect.
+    /// Returns grant that was unused for too long, but for one bulk; later writes get it again. If the
+    /// request is lost, the OST counts too much as ours until the next connect.
     pub(super) fn give_grant_back(self: &Arc<Self>) {
         let interval = Duration::from_secs(self.shrink_interval().into());
         let (keep, now) = (self.limits().bulk_bytes, self.shared.world.clock.now());
@@ -192,7 +192,7 @@ impl Osc {
         let setinfo_key = Bytes::from_static(b"grant_shrink");
         let request =
             OstSetGrantInfo { setinfo_key, ost_body: OstBody { oa }, ..OstSetGrantInfo::default() };
-        // A second one would give back what a new connection has brought.
+        // A second one would return the grant of a new connection.
         let call = Call { kind: CallKind::NoResend, ..Call::new(request) };
         let osc = Arc::clone(self);
         let task = async move {

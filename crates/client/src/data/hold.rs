@@ -1,8 +1,8 @@
 //! A whole file held by one who copies it elsewhere.
 //!
-//! A hold is a group lock on every object, of a group that nobody else knows (as `lfs migrate` takes one
-//! by `LL_IOC_GROUP_LOCK`): what others, and this client, had cached goes back first, and whoever wants to
-//! read or write waits until the hold ends. It reads past the cache.
+//! A hold is a group lock on every object, of a group that is the caller's alone (as `lfs migrate` takes one
+//! by `LL_IOC_GROUP_LOCK`): what other clients, and this one, had cached is written back and invalidated
+//! first, and reads and writes wait until the hold ends. It reads past the cache.
 //!
 //! Cost: an RPC for each object, one after the other in stripe order, as appends take theirs; each
 //! read is one RPC for each object and bulk of it.
@@ -25,7 +25,7 @@ use crate::join;
 use crate::locks::{HeldLock, LockRequest};
 use crate::posix::Seek;
 
-/// A file that nobody else reads or writes until this is dropped.
+/// A file that only the holder reads or writes until this is dropped.
 pub trait HeldFile: Send + Sync {
     /// Size, blocks and times. No RPC.
     fn attributes(&self) -> DataAttributes;
@@ -36,7 +36,7 @@ pub trait HeldFile: Send + Sync {
     /// The next data from `offset` on, or the next hole; `None` if there is none before the file ends.
     fn next(&self, offset: u64, what: Seek) -> BoxFuture<'_, Result<Option<u64>, Errno>>;
 
-    /// Whether no lock was lost: a server that has forgotten us may have let others in.
+    /// Whether no lock was lost: a server that has evicted us may have granted locks to other clients.
     fn is_intact(&self) -> bool;
 }
 
@@ -78,7 +78,7 @@ impl File {
         gid: u64,
         waits: bool,
     ) -> Result<Arc<dyn HeldFile>, Refusal> {
-        // Objects that came later nobody would hold: all that there can be are made first.
+        // The hold would not cover objects that are made later: all that there can be are made first.
         let whole = Extent { start: 0, end: self.layout.last_byte() };
         if self.layout.lacks_objects(whole) {
             return Err(Refusal::NoObjects(whole));

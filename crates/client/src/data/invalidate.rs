@@ -1,15 +1,15 @@
 //! Pages leave the kernel before the lock that covered them goes.
 //!
 //! The kernel drops the pages of a range one after the other, and stands still at one that it holds for a
-//! call. What calls hold that wait for a lock is known ([`super::pinned_pages`]); of all other pages the lock waits
-//! until they are dropped, however late. Only where the kernel has been blocked for two seconds
-//! ([`Invalidated::Blocked`]), as on a page of a read whose server is dead, does the lock go without that page.
-//! Those behind it would stay readable under no lock at all until that call is answered: so the range is cut
-//! then until such pages are alone, and the kernel told of all parts. More such pages than [`BLOCKED_MAX`]
-//! allows to tell apart are left with what lies between them.
+//! call. What calls hold that wait for a lock is known ([`super::pinned_pages`]); of all other pages the lock
+//! waits until they are dropped, however late. Only where the kernel has been blocked for two seconds
+//! ([`Invalidated::Blocked`]), as on a page of a read whose server is dead, does the lock go without that
+//! page. Those behind it would stay readable under no lock at all until that call is answered: so the range
+//! is cut then until such pages are alone, and the kernel notified of all parts. Where there are more such
+//! pages than [`BLOCKED_MAX`], they are left with what lies between them.
 //!
-//! The range that the kernel is told of has stripes of other objects in it. A part that has no byte of ours is
-//! left out: another lock covers it.
+//! The range that the kernel is notified of has stripes of other objects in it. A part that has no byte of
+//! ours is left out: another lock covers it.
 //!
 //! Cost: one notice for each range between pages that waiting calls hold; where the kernel is blocked for long,
 //! [`PARTS`] notices for each of up to some six steps.
@@ -29,7 +29,7 @@ use crate::posix::{Invalidated, Stale};
 /// Into so many parts a range is cut.
 const PARTS: u64 = 16;
 
-/// Parts in which the kernel is blocked while a range is cut: each takes a thread that tells it.
+/// Parts in which the kernel is blocked while a range is cut: each occupies a thread that notifies it.
 const BLOCKED_MAX: usize = 48;
 
 const PAGE: u64 = 4096;
@@ -38,9 +38,9 @@ const PAGE: u64 = 4096;
 type Invalidation = BoxFuture<'static, Invalidated>;
 
 impl Object {
-    /// Has the kernel give up its pages of `extent`, and waits until it has, however late. Not for the
-    /// pages of calls of ours that wait for a lock: the kernel lets go of these only when the call ends,
-    /// and the call may be waiting for this very lock to go. See [`super::pinned_pages`].
+    /// Has the kernel give up its pages of `extent`, and waits until it has, however late. Not for the pages
+    /// of calls of ours that wait for a lock: the kernel releases these only when the call ends, and the call
+    /// may be waiting for this very lock to be cancelled. See [`super::pinned_pages`].
     pub(super) async fn invalidate_pages(self: &Arc<Self>, extent: Extent) {
         let Some(events) = self.osc.shared.events() else { return };
         let mut left = Vec::from_iter(self.mapping.file_extent(extent));
@@ -93,7 +93,7 @@ impl Object {
                 None
             }
             None => {
-                // What nobody asks for is waited for all the same.
+                // The rest of the range is waited for all the same.
                 self.defer_invalidation(Box::pin(async move { _ = all.await }));
                 Some(range)
             }
@@ -105,7 +105,7 @@ impl Object {
         let (mut wholes, mut blocked) = (vec![range], 0);
         while let Some(whole) = wholes.pop() {
             let parts = cut(whole, self.file_end()).into_iter().filter(|it| self.has_some_of(*it));
-            // All are told before the first is waited for.
+            // All notifications are sent before the first is waited for.
             let invalidations: Vec<_> = parts
                 .map(|part| (part, events.invalidate(self.file, Stale::Pages(part))))
                 .collect();
@@ -127,7 +127,7 @@ impl Object {
         }
     }
 
-    /// Where the file's pages end, as far as this object tells.
+    /// Where the file's pages end, as far as this object knows.
     fn file_end(&self) -> u64 {
         let size = self.state.lock().known.size;
         self.mapping.file_size(size).checked_next_multiple_of(PAGE).unwrap_or(u64::MAX)

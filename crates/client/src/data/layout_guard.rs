@@ -1,9 +1,9 @@
 //! What a file's data keeps through changes of its layout.
 //!
-//! A layout is true while the lock on it is held. Whoever has a lock on an object knows that nobody
-//! moves the file away from it (that needs a lock which conflicts), so the layout is looked at once
-//! more when that lock is there: if the lock on the layout was never lost since it was read, the object
-//! is still the file's. No RPC, no lock; one load of an atomic.
+//! A layout is current while the lock on it is held. While a lock on an object is held, no client can move
+//! the file away from that object (that needs a conflicting lock), so the layout is checked once more when
+//! that lock was acquired: if the lock on the layout was never lost since it was read, the object is still
+//! the file's. No RPC, no lock; one load of an atomic.
 
 use std::fmt;
 use std::sync::Arc;

@@ -1,9 +1,9 @@
 //! Data that lies on an MDT (Lustre's Data-on-MDT): objects that are inodes, under inode locks.
 //!
-//! The `DOM` bit of an inode's lock covers all bytes of its object, their size and their times. It comes
-//! with other bits in one lock, by an open or a getattr, or alone when data is asked for. So an MDT has
-//! one lock space for both: here stands who tells the inode cache of all bits that go, and the pages of
-//! this one. IO, grants and write-back are those of [`super::osc`].
+//! The `DOM` bit of an inode's lock covers all bytes of its object, their size and their times. It comes with
+//! other bits in one lock, by an open or a getattr, or alone when data is asked for. So an MDT has one
+//! namespace for both: this module passes the revocation of all bits to the inode cache, and that of `DOM` to
+//! the page cache. IO, grants and write-back are those of [`super::osc`].
 //!
 //! Costs beside an OST's: none. Opening a small file to read brings its bytes along; a lock that an open
 //! gave saves the request for one before the first read or write, and the question for the size.
@@ -33,8 +33,8 @@ pub struct AddedMdt {
 
 /// What metadata operations have to do with data on their MDT.
 pub trait InodeData: Send + Sync {
-    /// An answer has brought bytes of an inode from `offset` on, under a lock that is about to be ours:
-    /// nobody could find it yet. They serve reads until what this gives is dropped, or the lock goes.
+    /// A reply has brought bytes of an inode from `offset` on, under a lock that is about to be ours and that
+    /// no call can find yet. They serve reads until the returned value is dropped, or the lock is revoked.
     /// `mapping` says which bytes of the file lie there.
     fn insert_inline(
         &self,
@@ -52,7 +52,7 @@ pub trait InodeData: Send + Sync {
     fn update_times(&self, fid: Fid, times: NewTimes) -> Option<UpdatedTimes>;
 }
 
-/// Times that somebody chose.
+/// Times that a program chose.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NewTimes {
     /// Last access, if it is set.
@@ -96,8 +96,8 @@ pub(crate) struct InlineView {
 }
 
 impl InlineData {
-    /// The bytes, if they begin the file and nothing has happened to them yet. A lock that is called
-    /// back waits until the answer is dropped, and whoever was shown the bytes hears of it then.
+    /// The bytes, if they begin the file and nothing has happened to them yet. A revocation of the lock waits
+    /// until the view is dropped, and then invalidates the pages made of its bytes.
     pub(crate) fn view(&self) -> Option<InlineView> {
         let Object { osc, resource, mapping, .. } = &*self.object;
         if mapping.file_offset(self.start) != 0 {
@@ -213,14 +213,14 @@ impl CoveredCache for InodeLocks {
         locks: &Arc<ClientNamespace>,
         revocation: Revocation,
     ) -> BoxFuture<'static, ()> {
-        let told = self.inodes.revoke(locks, revocation);
+        let metadata = self.inodes.revoke(locks, revocation);
         if !Self::loses_pages(locks, &revocation) {
-            return told;
+            return metadata;
         }
         let dropped = self.pages.revoke(locks, revocation);
         Box::pin(async move {
             dropped.await;
-            told.await;
+            metadata.await;
         })
     }
 
@@ -229,14 +229,14 @@ impl CoveredCache for InodeLocks {
         locks: &Arc<ClientNamespace>,
         revocation: Revocation,
     ) -> BoxFuture<'static, ()> {
-        let told = self.inodes.invalidate(locks, revocation);
+        let metadata = self.inodes.invalidate(locks, revocation);
         if !revocation.part.inode_bits().contains(InodeBits::DOM) {
-            return told;
+            return metadata;
         }
         let dropped = self.pages.invalidate(locks, revocation);
         Box::pin(async move {
             dropped.await;
-            told.await;
+            metadata.await;
         })
     }
 

@@ -1,10 +1,9 @@
 //! File data: objects on OSTs, the page cache above them, grants, read-ahead.
 //!
-//! This file is the narrow face between the rest of the client and the data path. The facade keeps
-//! one [`DataFile`] per inode and layout; all reads, writes and size questions of that file go through
-//! it. Locks on objects are the data path's own business: it takes extent locks from each OST's
-//! lock space, keeps pages exactly as long as they are covered, and
-//! tells [`DataEvents`] before it lets go.
+//! This file is the narrow face between the rest of the client and the data path. The facade keeps one
+//! [`DataFile`] per inode and layout; all reads, writes and size questions of that file go through it. Locks
+//! on objects are the data path's own business: it enqueues extent locks in each OST's namespace, keeps pages
+//! exactly as long as they are covered, and notifies [`DataEvents`] before it cancels a lock.
 //!
 //! Costs, counted at both ends (one caller, a lock that is cached):
 //!
@@ -78,7 +77,7 @@ pub struct DataAttributes {
     pub mtime: Timestamp,
     /// Latest of all objects.
     pub ctime: Timestamp,
-    /// Whether locks that we hold keep others from changing any of this.
+    /// Whether locks that we hold keep other clients from changing any of this.
     pub covered: bool,
 }
 
@@ -162,18 +161,18 @@ pub trait DataPath: Send + Sync {
     /// lock that goes does not wait for them.
     fn pin_pages(&self, file: Fid, held: PinnedRange) -> Option<PinGuard<'_>>;
 
-    /// A file has lost its last name by us, and nobody here has it open: its object locks may go
-    /// soon, together with those of others like it.
+    /// This client has removed a file's last name and does not have it open: its object locks may be
+    /// cancelled soon, together with those of other such files.
     fn gone(&self, layout: &FileLayout);
 
     /// Gives promised space back that was not used for too long.
     fn give_grant_back(&self) {}
 
-    /// Whom to tell before object locks are given back.
+    /// Who is notified before object locks are cancelled.
     fn watch(&self, events: Arc<dyn DataEvents>);
 
-    /// Writes back everything of every file, and returns when all that any OST has is durable there. One
-    /// RPC for each OST beside the writes. What a write met is told to [`DataEvents::failed`].
+    /// Writes back everything of every file, and returns when all that any OST has is durable there. One RPC
+    /// for each OST beside the writes. Failed writes are reported to [`DataEvents::failed`].
     fn sync_all(&self) -> BoxFuture<'static, Result<(), Errno>>;
 
     /// Writes back everything of every file and gives all object locks back (unmount).
@@ -219,16 +218,16 @@ pub trait DataFile: Send + Sync {
     /// The same data, by a layout that was seen once more and is the same.
     fn with_version(&self, layout_version: LayoutVersion) -> Arc<dyn DataFile>;
 
-    /// The largest size that the file can have: what its OSTs can hold in one object each. Beyond it
-    /// writes and allocations answer `EFBIG`; so should truncates, before the MDT is told.
+    /// The largest size that the file can have: what its OSTs can hold in one object each. Beyond it writes
+    /// and allocations answer `EFBIG`; so should truncates, before they are sent to the MDT.
     fn bytes_max(&self) -> u64;
 
     /// Cuts or extends to `size` on the OSTs. The MDT knows already. `mtime` and `ctime` are the
     /// times of the change.
     fn truncate(&self, size: u64, time: Timestamp) -> BoxFuture<'_, Result<(), Refusal>>;
 
-    /// Sends all dirty pages that overlap `range` and waits for the OSTs' answers; durable only
-    /// after [`DataFile::sync`]. What fails is told to [`DataEvents::failed`].
+    /// Sends all dirty pages that overlap `range` and waits for the OSTs' answers; durable only after
+    /// [`DataFile::sync`]. What fails is reported to [`DataEvents::failed`].
     fn flush(&self, range: Extent) -> BoxFuture<'_, ()>;
 
     /// Flushes `range`, and returns when what could be written of it is durable on the OSTs.
@@ -266,29 +265,29 @@ pub trait DataFile: Send + Sync {
     /// The next data or hole from `offset`; `ENXIO` behind the end.
     fn seek(&self, offset: u64, what: Seek) -> BoxFuture<'_, Result<u64, Refusal>>;
 
-    /// Nobody needs the inode any more: cached data may stay while locks cover it.
+    /// The inode is not in use any more: cached data may stay while locks cover it.
     fn idle(&self);
 
-    /// The file has no name and no opener any more, or its layout changed: pages are dropped
-    /// (written first if `write_back`), object locks given back.
+    /// The file has no name and no opener any more, or its layout changed: pages are dropped (written first
+    /// if `write_back`), object locks cancelled.
     fn close(&self, write_back: bool) -> BoxFuture<'_, ()>;
 
-    /// Keeps everybody else from the file until the answer is dropped, to copy it. `gid` is a number
-    /// that nobody else has. Unless it `waits`, `EAGAIN` if another holds it.
+    /// Keeps all other readers and writers from the file until the result is dropped, to copy it. `gid` is a
+    /// number that no other holder has. Unless it `waits`, `EAGAIN` if another holds it.
     fn hold(&self, gid: u64, waits: bool) -> BoxFuture<'_, Result<Arc<dyn HeldFile>, Refusal>>;
 
     /// The file's bytes lie elsewhere now: writes what is dirty, and has the kernel drop its pages.
     fn moved_away(&self) -> BoxFuture<'_, ()>;
 }
 
-/// What the data path tells the rest of the client before it gives an object lock back.
+/// What the data path notifies the rest of the client of before it cancels an object lock.
 pub trait DataEvents: Send + Sync {
-    /// Size and times of the file are no longer covered, nor are these bytes: whoever keeps pages must
-    /// drop them, and nobody may take the size for granted. The lock goes back when that is done, or is
-    /// blocked on a page of a call that itself waits ([`PinnedRange`]).
+    /// Size and times of the file are no longer covered, nor are these bytes: the kernel must drop its pages
+    /// of them, and the size must not be used. The lock is cancelled when that is done, or is blocked on a
+    /// page of a call that itself waits ([`PinnedRange`]).
     fn invalidate(&self, fid: Fid, stale: Stale) -> BoxFuture<'static, Invalidated>;
 
-    /// Bytes that a write was told to be accepted are lost. Said before a flush that waits for them
+    /// Bytes that a write has reported as accepted are lost. Called before a flush that waits for them
     /// returns.
     fn failed(&self, fid: Fid, errno: Errno);
 }

@@ -1,4 +1,4 @@
-//! What was agreed on with an OST, and what operators have set of it (`lctl set_param osc.*`).
+//! The limits negotiated with an OST at connect, and those that operators have set (`lctl set_param osc.*`).
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
@@ -8,21 +8,18 @@ use sheen_wire::connect::{ChecksumTypes, ConnectFlags, ObdConnectData};
 
 use super::osc::Osc;
 
-/// Dirty bytes towards one OST unless told otherwise; Lustre's `max_dirty_mb` lies between 32 and
-/// 2,000 MiB.
+/// Dirty bytes towards one OST by default; Lustre's `max_dirty_mb` lies between 32 and 2,000 MiB.
 const DIRTY_BYTES_MAX: u64 = 64 << 20;
 
-/// Reads and writes of at most so many bytes go inside the messages unless told otherwise
-/// (`short_io_bytes`).
+/// Reads and writes of at most so many bytes go inside the messages by default (`short_io_bytes`).
 const SHORT_IO_BYTES: u64 = 16 << 10;
-/// How often data is sent again whose checksum did not arrive as it was, unless told otherwise
-/// (`resend_count`).
+/// How often data whose checksum was wrong on arrival is sent again by default (`resend_count`).
 const RESENDS: u32 = 10;
-/// Grant that nobody used for so long goes back, unless told otherwise (`grant_shrink_interval`).
+/// Grant that was unused for so long is returned, by default (`grant_shrink_interval`).
 const SHRINK_SECONDS: u32 = 1200;
 
-/// Largest object of an OST that does not tell: what ext4 holds (`LUSTRE_EXT4_STRIPE_MAXBYTES`).
-const OBJECT_BYTES_MAX_UNTOLD: u64 = 0x1000_0000_0000 - 4096;
+/// Largest object of an OST that names no limit: what ext4 holds (`LUSTRE_EXT4_STRIPE_MAXBYTES`).
+const OBJECT_BYTES_MAX_DEFAULT: u64 = 0x1000_0000_0000 - 4096;
 
 /// What operators may set (`lctl set_param osc.*`).
 pub(super) struct Tuning {
@@ -73,7 +70,7 @@ pub(super) struct NegotiatedLimits {
     pub(super) checksums: ChecksumTypes,
     /// Largest size of an object.
     pub(super) object_bytes_max: u64,
-    /// Whether grant may be given back at any time.
+    /// Whether grant may be returned at any time.
     pub(super) shrinks: bool,
 }
 
@@ -92,9 +89,9 @@ impl Default for NegotiatedLimits {
     }
 }
 
-/// How many parts a bulk of so many bytes may have, as `ioo_max_brw` tells it: one less, in the upper
-/// half. Lustre's servers find by it how many parts there are, from match bits that end in the last
-/// one's number, so it is a power of two.
+/// How many parts a bulk of so many bytes may have, as `ioo_max_brw` encodes it: one less, in the upper half.
+/// Lustre's servers find by it how many parts there are, from match bits that end in the last one's number,
+/// so it is a power of two.
 pub(super) fn max_brw(bulk_bytes: u64) -> u32 {
     let parts = bulk_bytes.div_ceil(LNET_PAYLOAD_BYTES_MAX as u64).max(1);
     (parts.next_power_of_two() as u32 - 1) << 16
@@ -115,7 +112,7 @@ impl NegotiatedLimits {
             checksum: Checksum::choose(checksums),
             checksums,
             shrinks: has(ConnectFlags::GRANT_SHRINK),
-            object_bytes_max: if says_max { data.maxbytes } else { OBJECT_BYTES_MAX_UNTOLD },
+            object_bytes_max: if says_max { data.maxbytes } else { OBJECT_BYTES_MAX_DEFAULT },
         }
     }
 }
@@ -242,7 +239,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_server_is_told_how_many_parts_a_bulk_may_have() {
+    fn max_brw_says_how_many_parts_a_bulk_may_have() {
         assert_eq!(max_brw(1 << 20), 0);
         assert_eq!(max_brw(4 << 20), 3 << 16);
         assert_eq!(max_brw(64 << 10), 0);

@@ -38,7 +38,7 @@ pub(super) struct Object {
     pub(super) file: Fid,
     pub(super) mapping: Mapping,
     pub(super) state: Mutex<ObjectState>,
-    /// Writing bytes became fewer, or a guest left.
+    /// Writing bytes became fewer, or a borrowed lease ended.
     pub(super) changed: Notify,
 }
 
@@ -48,7 +48,7 @@ pub(super) struct ObjectState {
     pub(super) dirty: Extents,
     pub(super) writing: Extents,
     pub(super) clean: Extents,
-    /// Who is told of each write.
+    /// The reads in flight, which need the bytes of each write.
     pub(super) reads: ReadsInFlight,
     /// Counts writes, cuts and holes: what was asked of the OST before one of them may be old when it
     /// comes.
@@ -58,7 +58,7 @@ pub(super) struct ObjectState {
     pub(super) version: u64,
     /// Whether the OST said last that it has no such object.
     pub(super) is_absent: bool,
-    /// Whether the OST has told `known`. A lock may be older than this object, and be no proof.
+    /// Whether `known` came from the OST. A lock does not prove that: it may be older than this object.
     pub(super) is_from_ost: bool,
     /// Who pays for new blocks.
     pub(super) owner: (u32, u32),
@@ -74,20 +74,20 @@ pub(super) struct ObjectState {
     pub(super) sure_size: u64,
     /// How often a lock was lost.
     pub(super) losses: u64,
-    /// How often the kernel owes pages that lack what is in the object by now: their lock went, or an
-    /// append went past them.
+    /// How many invalidations of the kernel's pages are pending: their lock was cancelled, or an append
+    /// bypassed them.
     pending_invalidations: usize,
 }
 
 impl ObjectState {
-    /// Of what the OST has told an earlier object of the same resource, if a lock has covered it ever
-    /// since. What that object wrote may not be durable yet.
+    /// With the attributes that the OST sent for an earlier object of the same resource, if a lock has
+    /// covered them ever since. What that object wrote may not be durable yet.
     pub(super) fn fresh(known: Option<KnownAttributes>) -> Self {
         let is_from_ost = known.is_some();
         Self { unsynced: true, is_from_ost, known: known.unwrap_or_default(), ..Self::default() }
     }
 
-    /// Somebody has chosen times.
+    /// A program has chosen times.
     pub(super) fn set_times(&mut self, times: NewTimes) {
         self.version += 1;
         self.known.atime = times.atime.unwrap_or(self.known.atime);
@@ -121,25 +121,25 @@ impl KnownAttributes {
     }
 }
 
-/// A lock on its way back. The kernel gives up its pages of this range; reads and writes that hold
+/// A range whose lock is being revoked. The kernel drops its pages of this range; reads and writes that hold
 /// such pages must end first, and may use the lock until then.
 struct RevokedExtent {
     extent: Extent,
     is_writer: bool,
     borrowers: AtomicUsize,
-    /// Whether there ever was a guest.
+    /// Whether the lock was ever borrowed.
     was_borrowed: AtomicBool,
 }
 
-/// The right to touch a range: a lock in use, or a seat under one that leaves.
+/// The right to touch a range: a lock that is held, or one that is being revoked and waits for its users.
 pub(super) enum Lease {
     /// A lock.
     Held { _lock: HeldLock },
-    /// A seat.
+    /// The use of a lock that is being revoked.
     Borrowed { _lease: BorrowedLease },
 }
 
-/// A seat under a lock that leaves.
+/// The use of a lock that is being revoked: its cancel waits for the end of this.
 pub(super) struct BorrowedLease {
     object: Arc<Object>,
     revoked: Arc<RevokedExtent>,
@@ -152,7 +152,7 @@ impl Drop for BorrowedLease {
     }
 }
 
-/// The kernel owes pages until this is dropped.
+/// An invalidation of kernel pages is pending until this is dropped.
 pub(super) struct PendingInvalidation(Arc<Object>);
 
 impl PendingInvalidation {
@@ -203,7 +203,7 @@ impl Object {
         let pin = LockRequest { resource: self.resource, policy, mode, flags: LockFlags::NONE };
         let pin_guard = held.map(|held| self.osc.shared.pinned_pages.pin(self.file, held));
         let lock = match (self.osc.keeper, mode) {
-            // A reader's lock of ours on the same inode is sure to be in the way.
+            // A PR lock of ours on the same inode is sure to conflict.
             (Keeper::Mdt, LockMode::Pw) => self.osc.locks().enqueue_with_early_cancel(pin).await,
             _ => self.osc.locks().enqueue(pin).await,
         };
@@ -224,7 +224,7 @@ impl Object {
         Some(BorrowedLease { object: Arc::clone(self), revoked })
     }
 
-    /// Whether locks of ours keep others from changing size and times.
+    /// Whether locks of ours keep other clients from changing size and times.
     pub(super) fn is_covered(&self) -> bool {
         let size = {
             let state = self.state.lock();
@@ -272,8 +272,8 @@ impl Object {
         self.state.lock().known.blocks = oa.blocks;
     }
 
-    /// What we know, to answer a glimpse; `None` if the OST knows better. The size only as far as our
-    /// locks vouch for it: others may have cut what lies behind.
+    /// What we know, to answer a glimpse; `None` if the OST knows better. The size only as far as our locks
+    /// cover it: another client may have truncated what lies behind.
     pub(super) fn lock_value(&self) -> Option<Bytes> {
         let is_covered = self.is_covered();
         let state = self.state.lock();
@@ -314,7 +314,7 @@ impl Object {
         self.invalidate_pages(extent).await;
         self.wait_for_borrowers(&revoked).await;
         if revoked.was_borrowed.load(Ordering::Acquire) {
-            // They brought the kernel pages that it may have got after it gave the others up.
+            // Their reads may have filled pages of the kernel after it dropped the rest.
             self.invalidate_pages(extent).await;
         }
         let end = extent.end.saturating_add(1);
@@ -359,8 +359,9 @@ impl Object {
         self.osc.shared.world.tasks.spawn("pages in use", Box::pin(task));
     }
 
-    /// Whether the kernel owes pages. With a size that counts what they lack it would show zeros: who
-    /// tells a size looks at it first and at this then.
+    /// Whether the kernel still has pages that are to be invalidated. With a size that counts bytes which
+    /// these pages lack, the kernel would show zeros: a caller that reports a size reads the size first and
+    /// this then.
     pub(super) fn owes_pages(&self) -> bool {
         self.state.lock().pending_invalidations > 0
     }
@@ -398,7 +399,7 @@ impl Object {
         }
     }
 
-    /// Bytes that a write was told to be accepted are lost.
+    /// Bytes that a write has reported as accepted are lost.
     pub(super) fn note_failure(&self, errno: Errno) {
         // The object is not there: to who hears of it by an fsync his bytes are lost, and no name is missing.
         let errno = if errno == Errno::ENOENT { Errno::EIO } else { errno };
@@ -414,7 +415,7 @@ impl Object {
         state.clean.remove(start, end);
         state.changes += 1;
         drop(state);
-        // Nobody used the grant: it is ours again.
+        // The grant was not used: it is ours again.
         self.osc.settle(dropped, dropped);
     }
 }

@@ -50,7 +50,7 @@ impl Shared {
         self.events.lock().clone()
     }
 
-    /// Hands garbled data to whoever keeps it, if it `is_wanted`.
+    /// Passes garbled data to the hook that keeps it, if it `is_wanted`.
     pub(super) fn dump(&self, is_wanted: bool, garbled: impl FnOnce() -> super::Garbled) {
         if let Some(keep) = self.keep_garbled.get().filter(|_| is_wanted) {
             keep(garbled());
@@ -83,7 +83,7 @@ pub struct Osc {
     io: IoCounts,
 }
 
-/// Objects in use, and what the last user of others knew of them.
+/// Objects in use, and the attributes of those not in use as their last user knew them.
 #[derive(Default)]
 struct Objects {
     used: HashMap<ResourceName, Weak<Object>>,
@@ -110,7 +110,7 @@ impl Osc {
         })
     }
 
-    /// Joins the lock space, which needs the OSC to be made.
+    /// Attaches the namespace, which needs the OSC to be made.
     pub(super) fn attach(&self, locks: Arc<ClientNamespace>) {
         let _ = self.locks.set(locks);
     }
@@ -184,7 +184,7 @@ impl Osc {
         object
     }
 
-    /// The object is not in use any more; `known` is what the OST has told of it.
+    /// The object is not in use any more; `known` is what the OST has reported of it.
     pub(super) fn leave(&self, resource: ResourceName, known: Option<KnownAttributes>) {
         let mut objects = self.objects.lock();
         if objects.used.get(&resource).is_none_or(|object| object.strong_count() > 0) {
@@ -196,8 +196,8 @@ impl Osc {
         }
     }
 
-    /// An object in use that has other bytes than these, or another file's, is not what a layout says
-    /// any more: whoever asks next gets a new one.
+    /// An object in use that has other bytes than these, or another file's, is not what a layout says any
+    /// more: the next caller gets a new one.
     ///
     /// # Errors
     /// `EAGAIN` while it has bytes to write.
@@ -218,7 +218,7 @@ impl Osc {
         Ok(())
     }
 
-    /// Whether locks of ours keep others from changing the size `size` of an object, and its times.
+    /// Whether locks of ours keep other clients from changing the size `size` of an object, and its times.
     pub(super) fn covers_end(&self, resource: ResourceName, size: u64) -> bool {
         let extent = Extent { start: size, end: Extent::EOF };
         self.locks().covers(resource, self.policy(extent), LockMode::Pr)

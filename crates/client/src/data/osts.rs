@@ -46,7 +46,7 @@ impl Osts {
         Arc::new(Self { shared, table: RwLock::default(), mdts: RwLock::default() })
     }
 
-    /// Whom to tell when object locks go.
+    /// Who is notified when object locks are revoked.
     pub fn watch(&self, events: Arc<dyn DataEvents>) {
         *self.shared.events.lock() = Some(events);
     }
@@ -57,8 +57,8 @@ impl Osts {
         debug_assert!(first, "set once");
     }
 
-    /// Adds OST number `index`, reached through `channel`. The lock space is for callbacks and for
-    /// replay; `name` is what operators call it.
+    /// Adds OST number `index`, reached through `channel`. The namespace is for callbacks and for replay;
+    /// `name` is what operators call it.
     pub fn add(
         &self,
         index: u32,

@@ -30,12 +30,12 @@ impl File {
         if sure == length {
             return Ok(out);
         }
-        // What an object does not have is a hole, unless the file ends before it, or it was written
-        // since: what a size counts that was told before is there for a second read.
-        // Not waiting for pages that the kernel owes, as attributes do: it holds those of this read.
+        // What an object does not have is a hole, unless the file ends before it, or it was written since:
+        // what a reported size counts is there for a second read. This does not wait for pending
+        // invalidations, as attributes do: the kernel holds the pages of this read.
         let pin_guard = how.held.map(|held| self.pin_pages(held));
         self.ask_size().await?;
-        // Objects that are another file's by now tell nothing.
+        // Objects that belong to another file by now say nothing.
         self.layout_version.check()?;
         let there = self.known_size().saturating_sub(offset).min(length);
         if there > sure {

@@ -1,19 +1,19 @@
 //! Calls that wait while the kernel holds pages for them.
 //!
-//! The kernel lets go of such pages only when the call ends, and what the call waits for may be the very
-//! lock whose going asks for the pages; or one that another client keeps for the same reason, the other
-//! way round. So a lock that goes does not wait for them. It waits for all others, however late the kernel
+//! The kernel releases such pages only when the call ends, and what the call waits for may be the very lock
+//! whose revocation invalidates the pages; or one that another client holds for the same reason, the other
+//! way round. So a revocation does not wait for them. It waits for all other pages, however late the kernel
 //! drops them: a page that is left behind shows old bytes under no lock at all.
 //!
-//! The pages that a read is to fill the kernel holds all, and shows to nobody before it is answered: with
-//! bytes that are read under a lock that the call does not have yet. Of a write's pages it holds the last one,
-//! if the write has only a part of it and it was not there; was it there, programs see it, and it must go.
-//! And a call that was ended by a signal has its answer, and waits on. So the kernel is told of these pages,
-//! too, and not waited for where it is blocked on one
+//! The kernel holds all pages that a read is to fill, and shows them to no program before the read is
+//! answered: with bytes that are read under a lock that the call does not have yet. Of a write's pages it
+//! holds the last one, if the write has only a part of it and it was not cached; if it was cached, programs
+//! see it, and it must be dropped. And a call that was ended by a signal has its answer, and waits on. So the
+//! kernel is notified of these pages, too, and not waited for where it is blocked on one
 //! ([`Invalidated::Blocked`](crate::posix::Invalidated)).
 //!
-//! Pages are those of the file, whichever of its objects they belong to: what the kernel is told to give up
-//! for one object is one range, from its first byte to its last, with stripes of all others in between.
+//! Pages are those of the file, whichever of its objects they belong to: what the kernel is to drop for one
+//! object is one range, from its first byte to its last, with stripes of all other objects in between.
 //!
 //! Costs a look into one map for each call that waits for a lock, or that reads or writes several objects.
 
@@ -35,8 +35,8 @@ impl PinnedRange {
         Self(Extent { start: range.start & !(PAGE - 1), end: range.end | (PAGE - 1) })
     }
 
-    /// That of a write of these bytes out of the kernel's pages: it lets go of those that are whole, and
-    /// sends no more with one that is not.
+    /// That of a write of these bytes out of the kernel's pages: the kernel releases those that are whole,
+    /// and sends no more with one that is not.
     #[must_use]
     pub fn written(range: Extent) -> Option<Self> {
         let last = range.end & !(PAGE - 1);
@@ -73,7 +73,7 @@ impl PinnedPages {
         PinGuard { pinned_pages: self, file, held }
     }
 
-    /// The parts of `whole` that the kernel may hold for a call that waits, and the others. None overlap.
+    /// The parts of `whole` that the kernel may hold for a call that waits, and the rest. None overlap.
     pub(super) fn split(&self, file: Fid, whole: Extent) -> (Vec<Extent>, Vec<Extent>) {
         let calls = self.calls.lock();
         split(whole, calls.get(&file).map_or(&[], Vec::as_slice))
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn pages_that_calls_hold_are_told_apart() {
+    fn pages_that_calls_hold_are_split_off() {
         let whole = Extent::ALL;
         assert_eq!(split(whole, &[]), (vec![], vec![whole]));
         assert_eq!(split(whole, &[PinnedRange::of(whole)]), (vec![whole], vec![]));

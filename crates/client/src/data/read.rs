@@ -73,8 +73,8 @@ impl Object {
         Ok(reading.merge(out.pieces))
     }
 
-    /// Where to stop fetching `start..end`: at once, if a lock keeps others from moving the object's end
-    /// and it lies before that. Otherwise all is asked for, as by Lustre's clients, whole pages.
+    /// Where to stop fetching `start..end`: at once, if a lock keeps other clients from moving the object's
+    /// end and it lies before that. Otherwise all is asked for, as by Lustre's clients, whole pages.
     fn end_of_data(&self, start: u64, end: u64) -> u64 {
         match self.is_covered() && self.state.lock().known.size <= start {
             true => start,
@@ -90,7 +90,7 @@ impl Object {
         layout_version: &LayoutVersion,
     ) -> Result<(), Refusal> {
         let extent = Extent { start, end: end - 1 };
-        // The kernel has asked for none of it: whoever does, and waits for this, says so himself.
+        // The kernel has asked for none of it: a read that does, and waits for this, pins its pages itself.
         let lease = self.lease(extent, LockMode::Pr, None, layout_version).await?;
         let changes = {
             let state = self.state.lock();
@@ -115,8 +115,8 @@ impl Object {
         Ok(())
     }
 
-    /// What we hold of the range, the newest of each byte, in order, and what will tell of bytes written since.
-    /// Clean bytes are handed on: the caller keeps them.
+    /// What we hold of the range, the newest of each byte, in order, and what will collect bytes written
+    /// since. Clean bytes are handed on: the caller keeps them.
     fn held(self: &Arc<Self>, start: u64, end: u64) -> (Vec<(u64, Bytes)>, ReadInFlight) {
         let mut state = self.state.lock();
         let mut merged = super::extents::Extents::default();

@@ -1,12 +1,12 @@
-//! Dirty bytes that wait for company: a line of objects for each OST, the one that has waited longest
+//! Dirty bytes that wait for more of them: a queue of objects for each OST, the one that has waited longest
 //! first.
 //!
-//! An object whose bytes do not fill an RPC stands in the line for a second, and then what it has is
-//! written. When half of what may be dirty stands in the line, the first go at once, so that writers of
-//! many small files find room before they need it and never wait for the second to pass.
+//! An object whose bytes do not fill an RPC waits in the queue for a second, and then what it has is written.
+//! When half of what may be dirty waits in the queue, the first go at once, so that writers of many small
+//! files find room before they need it and never wait for the second to pass.
 //!
-//! Cost for each object that becomes dirty: one entry in the line, no task and no timer of its own. One
-//! task serves the line, and is gone while nobody stands there.
+//! Cost for each object that becomes dirty: one entry in the queue, no task and no timer of its own. One task
+//! serves the queue, and ends when it is empty.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ use crate::join;
 /// How long dirty bytes wait for company before they are written anyway.
 const DELAY: Duration = Duration::from_secs(1);
 
-/// The line of one OST.
+/// The queue of one OST.
 #[derive(Default)]
 pub(super) struct WritebackQueue {
     queue: Mutex<QueuedObjects>,
@@ -33,20 +33,20 @@ pub(super) struct WritebackQueue {
 
 #[derive(Default)]
 struct QueuedObjects {
-    /// Who waits, until when at the most.
+    /// The objects that wait, and until when at most.
     waiting: VecDeque<(Instant, Arc<Object>)>,
     is_served: bool,
 }
 
-/// Who is served next.
+/// The object to write next.
 enum Next {
     Now(Arc<Object>),
     At(Instant),
 }
 
 impl Object {
-    /// Writes everything dirty a little later. The object lives until then, whoever else has let it
-    /// go. The caller has marked it as scheduled.
+    /// Writes everything dirty a little later. The queue keeps the object alive until then. The caller has
+    /// marked it as scheduled.
     pub(super) fn schedule_flush(self: &Arc<Self>) {
         let osc = &self.osc;
         let due = osc.shared.world.clock.now() + DELAY;
@@ -75,7 +75,7 @@ impl Object {
 }
 
 impl Osc {
-    /// Too much waits: the first in the line are to go.
+    /// Too much waits: the first in the queue are to be written.
     pub(super) fn hurry(&self) {
         self.writeback_queue.hurry.notify_waiters();
     }

@@ -1,9 +1,10 @@
 //! What is written to an object while reads of it are on their way to the OST.
 //!
 //! Such bytes are dirty when a read has looked already, and may be on the OST, all or some of them, when it
-//! arrives there: the later of two writes first, as they go out at once. What the OST answers then has a hole where
-//! there never was one; and one that fills up the last page, as Lustre's do, sends zeros in place of what was
-//! appended since. So each read is told what was written meanwhile, and lays it over what comes.
+//! arrives there: the later of two writes first, since both are sent at once. What the OST answers then has a
+//! hole where there never was one; and one that fills up the last page, as Lustre's do, sends zeros in place
+//! of what was appended since. So each read collects what is written while it is in flight, and lays it over
+//! what arrives.
 //!
 //! What always holds: a read brings of each byte what it was at some time while the read was under way.
 //!
@@ -90,7 +91,7 @@ impl ReadInFlight {
         let mut out = Vec::new();
         let mut at = self.start;
         all.over(self.start, end, |offset, run| {
-            // Behind a gap it is asked for again: there is more than the OST has told.
+            // Behind a gap it is asked for again: there is more than the OST has sent.
             if offset == at {
                 at += run.len() as u64;
                 out.push(run);

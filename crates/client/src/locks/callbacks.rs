@@ -1,4 +1,4 @@
-//! What the target says of its own accord: callbacks, evictions, restarts; and locks in wire words.
+//! What the target initiates: callbacks, evictions, restarts; and locks as the wire describes them.
 
 use std::sync::{Arc, Weak};
 
@@ -16,10 +16,10 @@ use sheen_wire::messages::{LdlmEnqueue, Reply};
 use super::ClientNamespace;
 
 impl ClientNamespace {
-    /// `LDLM_BL_CALLBACK`: somebody wants what we hold.
+    /// `LDLM_BL_CALLBACK`: the target revokes a lock.
     ///
     /// # Errors
-    /// `EINVAL` if we have no such lock: it has gone back already.
+    /// `EINVAL` if we have no such lock: it was cancelled already.
     pub fn on_blocking(self: &Arc<Self>, request: &LdlmRequest) -> Result<(), Errno> {
         let handle = first(request)?;
         let mut wanted = desc_of(&request.desc).ok_or(Errno::EPROTO)?;
@@ -36,7 +36,7 @@ impl ClientNamespace {
         known.map_err(|_| Errno::EINVAL)
     }
 
-    /// Whether a lock that is wanted in part goes whole.
+    /// Whether a lock that is wanted in part is cancelled whole.
     fn cancels_whole_lock(&self, lock: &LockDesc) -> bool {
         lock.granted == Some(LockMode::Pw)
             && lock.policy.inode_bits().contains(InodeBits::DOM)
@@ -95,23 +95,23 @@ impl ClientNamespace {
         self.channel.is_served_by(nid)
     }
 
-    /// The target has thrown us out.
+    /// The target has evicted us.
     pub fn on_evicted(self: &Arc<Self>) {
         let mut actions = Vec::new();
         self.engine.evict(&mut actions);
         self.act(actions);
     }
 
-    /// Whether there is no lock, and none on its way to us or back.
+    /// Whether there is no lock, none being enqueued and none whose cancel is unsent.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         let gauges = self.engine.gauges();
         let cancels = self.cancels.lock();
-        let has_told_all = cancels.handles.is_empty() && !cancels.sending;
-        gauges.locks == 0 && gauges.resources == 0 && has_told_all
+        let has_sent_all = cancels.handles.is_empty() && !cancels.sending;
+        gauges.locks == 0 && gauges.resources == 0 && has_sent_all
     }
 
-    /// The target has restarted: our locks, to be told again over this connection.
+    /// The target has restarted: our locks, to be replayed over this connection.
     #[must_use]
     pub fn replays(self: &Arc<Self>, connection: u32) -> Vec<LockReplay> {
         self.engine
@@ -136,8 +136,8 @@ impl ClientNamespace {
     }
 }
 
-/// The target's answer to a lock told again. One that it does not give back is void: it may have thrown
-/// us out before it restarted, and forgotten that; others have the lock since.
+/// The target's reply to a replayed lock. A lock that it does not grant again is invalid: it may have evicted
+/// us before it restarted, and lost the record of that; another client may have been granted the lock since.
 fn replayed(
     namespace: &Weak<ClientNamespace>,
     handle: LockHandle,
@@ -149,7 +149,7 @@ fn replayed(
             Reply::LdlmEnqueue(reply) => reply.dlm_rep.map(|reply: LdlmReply| reply.handle),
             _ => None,
         },
-        // The import connects again, and tells all locks again or hears that they are gone.
+        // The import reconnects, and replays all locks again or learns that they are gone.
         Err(
             RpcError::Disconnected | RpcError::TimedOut | RpcError::Evicted | RpcError::Shutdown,
         ) => {
@@ -163,7 +163,7 @@ fn replayed(
         }
         return;
     }
-    tracing::warn!(namespace = namespace.name, %handle, "the target does not give a lock back");
+    tracing::warn!(namespace = namespace.name, %handle, "the target does not grant a replayed lock again");
     let mut actions = Vec::new();
     namespace.engine.refused(handle, &mut actions);
     namespace.act(actions);

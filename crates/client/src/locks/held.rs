@@ -1,4 +1,4 @@
-//! A lock being asked for, and a lock in use.
+//! A lock being enqueued, and a lock in use.
 
 use std::sync::Arc;
 
@@ -11,8 +11,8 @@ use tokio::sync::oneshot;
 
 use super::{ClientNamespace, LockRequest, Waiter, callbacks};
 
-/// A lock in use. While it lives the lock is not given back; dropping it keeps the lock cached, or
-/// lets it go if somebody else wants it. Costs nothing but a map access at both ends.
+/// A lock in use. It is not cancelled while this lives; dropping this leaves the lock cached, or lets its
+/// revocation proceed if the target has asked for it. Costs nothing but a map access at both ends.
 pub struct HeldLock {
     namespace: Arc<ClientNamespace>,
     handle: LockHandle,
@@ -70,7 +70,7 @@ impl HeldLock {
         self.namespace.engine.lock(self.handle).is_some()
     }
 
-    /// Gives the lock back now instead of keeping it.
+    /// Cancels the lock now instead of caching it.
     pub fn give_back(mut self) {
         let handle = std::mem::take(&mut self.handle);
         let mut actions = Vec::new();
@@ -92,8 +92,8 @@ impl Drop for HeldLock {
     }
 }
 
-/// A lock whose request is under way. Dropping it takes the request back: a lock that is granted
-/// after all goes back at once.
+/// A lock whose request is under way. Dropping it withdraws the request: a lock that is granted after all is
+/// cancelled at once.
 pub struct PendingLock {
     pub(super) namespace: Arc<ClientNamespace>,
     handle: LockHandle,
@@ -144,9 +144,9 @@ impl PendingLock {
         )
     }
 
-    /// Takes the target's reply, which came over this connection, and waits until the lock is
-    /// granted. `None`: the target gave no lock, as an intent may, or has restarted since and does
-    /// not know it any more.
+    /// Takes the target's reply, which came over this connection, and waits until the lock is granted.
+    /// `None`: the target granted no lock, as an intent may, or has restarted since and does not know it any
+    /// more.
     ///
     /// # Errors
     /// Why it will never be granted; `EPROTO` for a reply that describes no lock.
@@ -165,13 +165,12 @@ impl PendingLock {
         value: &Bytes,
         connection: u32,
     ) -> Result<Option<HeldLock>, Errno> {
-        // The value of a lock that the restart took may be older than what others wrote since.
+        // The value of a lock that was lost in the restart may be older than what other clients wrote since.
         if reply.handle == LockHandle(0) || self.namespace.engine.has_replayed_since(connection) {
             return Ok(None);
         }
         let desc = callbacks::desc_of(&reply.desc).ok_or(Errno::EPROTO)?;
-        // Of a lock that has to wait the reply tells what was true before its former holder gave it
-        // back.
+        // If the lock has to wait, the reply's value block is older than what its former holder wrote back.
         if desc.granted.is_some() && !self.is_completed() {
             self.namespace.cache.learn(desc.resource, value);
         }
@@ -226,7 +225,8 @@ impl Drop for PendingLock {
         }
         self.namespace.waiting.lock().remove(&self.handle);
         let mut actions = Vec::new();
-        // The target has it on its list already: it must hear that no caller waits any more.
+        // The server may have it on its list already: it must be sent a cancel, since no caller waits any
+        // more.
         let lock = self.namespace.engine.lock(self.handle);
         let known = lock.map(|lock| [lock.remote_handle, self.answered]);
         let known = known.into_iter().flatten().find(|handle| *handle != LockHandle(0));

@@ -1,10 +1,9 @@
-//! The locks one target has granted to us, and the talk with the target about them.
+//! The locks that one target has granted to this client, and the exchange of messages about them.
 //!
-//! A [`ClientNamespace`] joins ldlm's [`Namespace`] (which decides) with the target's channel (which
-//! talks) and a [`CoveredCache`] (which holds what the locks cover: the inode cache, the page cache). It
-//! owns no cached data itself. What always holds: a lock is given back only after
-//! [`CoveredCache::revoke`] has ended for all it covered; a [`HeldLock`] lock is never given back before it is
-//! dropped.
+//! A [`ClientNamespace`] joins ldlm's [`Namespace`] (the engine, which decides) with the target's channel
+//! (which sends) and a [`CoveredCache`] (which holds what the locks cover: the inode cache, the page cache).
+//! It owns no cached data itself. What always holds: a lock is cancelled only after [`CoveredCache::revoke`]
+//! has ended for all it covered, and never while a [`HeldLock`] of it lives.
 //!
 //! Costs: a lock found costs no RPC and no allocation; an enqueue one RPC; cancels that come
 //! together go in one RPC, and those of an operation go in the operation's own request.
@@ -37,21 +36,21 @@ use crate::{call, join};
 
 /// Cancels in one request: what `LDLM_CANCEL` fits into a page, as Lustre limits it.
 const CANCELS_IN_REQUEST_MAX: usize = 500;
-/// Unused locks given back in one go when there are too many, unless told otherwise.
+/// Unused locks cancelled at once when there are too many, by default.
 const SHRINK_BATCH: usize = 64;
 
-/// How long a restarted target waits for unused locks to be dropped before it is told the others: the
-/// kernel may be slow to let go.
+/// How long the replay of locks to a restarted target waits for unused ones to be dropped: the kernel may be
+/// slow to release what they cover.
 const DROPPED_WITHIN: Duration = Duration::from_secs(1);
 
-/// What a lock's end takes away.
+/// What is no longer covered when a lock is revoked or cancelled.
 #[derive(Clone, Copy, Debug)]
 pub struct Revocation {
     /// On what.
     pub resource: ResourceName,
     /// The mode it was held in: below PW nothing is dirty.
     pub mode: LockMode,
-    /// The part that goes.
+    /// The part that is no longer covered.
     pub part: Policy,
     /// Dirty data need not be written.
     pub discard: bool,
@@ -59,29 +58,29 @@ pub struct Revocation {
 
 /// Holds what locks cover.
 pub trait CoveredCache: Send + Sync {
-    /// A lock goes: writes back what is dirty, drops what no other lock of `locks` covers, and tells
-    /// whoever keeps copies. The lock goes back when the future is done.
+    /// A lock is being revoked or cancelled: writes back what is dirty, drops what no other lock of `locks`
+    /// covers, and invalidates the kernel's copies. The lock is cancelled when the future is done.
     fn revoke(
         &self,
         locks: &Arc<ClientNamespace>,
         revocation: Revocation,
     ) -> BoxFuture<'static, ()>;
 
-    /// The target has forgotten us: everything cached under this is void. Nothing can be written.
+    /// The target has evicted us: everything cached under this is invalid. Nothing can be written.
     fn invalidate(
         &self,
         locks: &Arc<ClientNamespace>,
         revocation: Revocation,
     ) -> BoxFuture<'static, ()>;
 
-    /// A lock on `resource` comes with this value block, or with an empty one. Said before anybody can find the lock: who
-    /// uses it may rely on the value, and on nothing older coming later.
+    /// A lock on `resource` comes with this value block, or with an empty one. Called before any call can
+    /// find the lock: its users may rely on the value, and on no older one arriving later.
     fn learn(&self, resource: ResourceName, value: &Bytes) {
         let _ = (resource, value);
     }
 
-    /// Somebody wants a part of a lock under which data may be written: whether nobody here needs the
-    /// rest, so that whoever is coming need not ask again for that.
+    /// Another client wants a part of a lock under which data may be written. Returns whether this client
+    /// needs no part of it, so that the other client need not have the rest revoked separately.
     fn cancels_whole_lock(&self, resource: ResourceName) -> bool {
         let _ = resource;
         false
@@ -98,7 +97,7 @@ pub trait CoveredCache: Send + Sync {
     fn glimpse(&self, resource: ResourceName) -> Option<Bytes>;
 }
 
-/// What to ask for.
+/// The lock to enqueue.
 #[derive(Clone, Copy, Debug)]
 pub struct LockRequest {
     /// On what.
@@ -133,15 +132,15 @@ struct Waiter {
     is_completed: bool,
 }
 
-/// Locks that are gone here and that the target must still hear of.
+/// Locks that are dropped here and whose cancels are not sent yet.
 #[derive(Default)]
 struct Cancels {
     handles: Vec<LockHandle>,
     sending: bool,
 }
 
-/// Flushes of locks that an operation gives back early. If the operation is given up before they are
-/// done, they go on by themselves.
+/// Flushes of locks that an operation cancels early. If the operation is dropped before they are done, they
+/// go on by themselves.
 struct EarlyCancels<'a> {
     namespace: &'a Arc<ClientNamespace>,
     actions: Vec<Action>,
@@ -241,8 +240,8 @@ impl ClientNamespace {
         self.enqueue_with(request, Vec::new()).await
     }
 
-    /// As [`ClientNamespace::enqueue`], giving unused locks of ours back with the same request that would
-    /// stand in its way: the target need not call them back first.
+    /// As [`ClientNamespace::enqueue`], cancelling our own unused conflicting locks with the same request:
+    /// the target need not revoke them first.
     ///
     /// # Errors
     /// As [`ClientNamespace::enqueue`].
@@ -291,9 +290,9 @@ impl ClientNamespace {
         PendingLock::new(self, request)
     }
 
-    /// Prepares the cancels that an operation carries: all unused locks that stand in the way of
-    /// `mode` on these bits of these resources. What they cover is dropped when this is done. The
-    /// cookies go into the operation's request.
+    /// Prepares the cancels that an operation carries: all unused locks that conflict with `mode` on these
+    /// bits of these resources. What they cover is dropped when this is done. The cookies go into the
+    /// operation's request.
     pub async fn cancel_early(
         self: &Arc<Self>,
         wanted: &[(ResourceName, LockMode, InodeBits)],
@@ -304,8 +303,8 @@ impl ClientNamespace {
         }
     }
 
-    /// Whether operations carry the cancels of locks that stand in their way (`early_lock_cancel`); if not,
-    /// the target calls them back.
+    /// Whether operations carry the cancels of conflicting locks (`early_lock_cancel`); if not, the target
+    /// revokes them.
     #[must_use]
     pub fn cancels_early(&self) -> bool {
         self.cancels_early.load(Ordering::Relaxed)
@@ -316,15 +315,15 @@ impl ClientNamespace {
         self.cancels_early.store(on, Ordering::Relaxed);
     }
 
-    /// Whether unused locks are dropped instead of being told again to a restarted target
+    /// Whether unused locks are dropped instead of being replayed to a restarted target
     /// (`cancel_unused_locks_before_replay`).
     pub fn set_drops_before_replay(&self, on: bool) {
         self.drops_before_replay.store(on, Ordering::Relaxed);
     }
 
-    /// The target has restarted, and is about to be told our locks: drops those that nobody uses, with
-    /// what they cover. What is not written yet stays, and what the kernel does not let go in time is
-    /// told again. No RPC.
+    /// The target has restarted, and our locks are about to be replayed: drops the unused ones, with what
+    /// they cover. Locks over dirty data stay, and locks whose pages the kernel does not release in time are
+    /// replayed. No RPC.
     pub async fn drop_before_replay(self: &Arc<Self>) {
         if !self.drops_before_replay.load(Ordering::Relaxed) {
             return;
@@ -377,10 +376,10 @@ impl ClientNamespace {
         for (resource, mode, bits) in wanted {
             handles.extend(self.engine.cancel_early(*resource, *mode, *bits, &mut actions));
         }
-        let (mine, others): (Vec<_>, Vec<_>) = actions.into_iter().partition(
+        let (mine, rest): (Vec<_>, Vec<_>) = actions.into_iter().partition(
             |action| matches!(action, Action::Flush { handle, .. } if handles.contains(handle)),
         );
-        self.act(others);
+        self.act(rest);
         let mut cancels = EarlyCancels { namespace: self, actions: mine };
         while let Some(Action::Flush { resource, mode, part, discard, .. }) = cancels.actions.last()
         {
@@ -392,8 +391,8 @@ impl ClientNamespace {
         self.engine.take_cancelled(&handles)
     }
 
-    /// Gives all unused locks on these resources back, what they covered first, in as few requests as
-    /// they fit into.
+    /// Cancels all unused locks on these resources, after flushing what they covered, in as few requests as
+    /// possible.
     pub async fn cancel_unused_on(self: &Arc<Self>, resources: &[ResourceName]) {
         let all = |resource: &ResourceName| (*resource, LockMode::Ex, InodeBits(u64::MAX));
         let wanted: Vec<_> = resources.iter().map(all).collect();
@@ -401,7 +400,7 @@ impl ClientNamespace {
         self.cancel(handles);
     }
 
-    /// Gives all unused locks back and waits for what they covered to be written.
+    /// Cancels all unused locks, each after what it covered was written back.
     pub fn cancel_unused(self: &Arc<Self>) {
         let mut actions = Vec::new();
         self.engine.clear_unused(&mut actions);
@@ -415,7 +414,7 @@ impl ClientNamespace {
         self.cancel_aged();
     }
 
-    /// Gives unused locks back that are too many or too old, however many there are.
+    /// Cancels unused locks that are too many or too old, however many there are.
     pub fn cancel_aged(self: &Arc<Self>) {
         let mut actions = Vec::new();
         self.engine.shrink(self.world.clock.now(), usize::MAX, &mut actions);
@@ -433,7 +432,7 @@ impl ClientNamespace {
         self.shrink_batch.store(if count == 0 { usize::MAX } else { count }, Ordering::Relaxed);
     }
 
-    /// Gives unused locks back if there are too many or they are too old.
+    /// Cancels unused locks if there are too many or they are too old.
     fn shrink(self: &Arc<Self>) {
         let mut actions = Vec::new();
         self.engine.shrink(self.world.clock.now(), self.shrink_batch(), &mut actions);
@@ -466,7 +465,7 @@ impl ClientNamespace {
     fn wake(&self, handle: LockHandle, result: Result<LockDesc, Errno>) {
         let answer = self.waiting.lock().get_mut(&handle).and_then(|waiter| waiter.answer.take());
         if let Some(answer) = answer {
-            // Whoever waited may have gone; the lock then goes by its `PendingLock`.
+            // The waiter may have been dropped; its `PendingLock` has cancelled the lock then.
             let _ = answer.send(result);
         }
     }
@@ -508,7 +507,7 @@ impl ClientNamespace {
             };
             let request =
                 LdlmCancel { dlm_req: LdlmRequest::cancel(handles), ..LdlmCancel::default() };
-            // A target that does not hear of it asks again, or has evicted us.
+            // A target that did not get it revokes the lock again, or has evicted us.
             if let Err(errno) = call::call::<LdlmCancel>(&*self.channel, Call::new(request)).await {
                 tracing::debug!(namespace = self.name, %errno, "cancel was not heard");
             }

@@ -27,8 +27,8 @@ impl CallbackRouter {
         namespaces.push(Arc::downgrade(namespace));
     }
 
-    /// The namespace of the lock that a callback of `from` names. Cookies are hard to guess, and still no secret:
-    /// only who serves the target may speak for it.
+    /// The namespace of the lock that a callback of `from` names. Cookies are hard to guess, and still no
+    /// secret: only a node that serves the target may revoke it.
     fn find(
         &self,
         (from, is_proven): (Nid, bool),
@@ -50,8 +50,7 @@ impl CallbackRouter {
         Ok(namespace)
     }
 
-    /// Answers a callback that came from a node; the second value tells whether more than its word shows which
-    /// one it is.
+    /// Answers a callback that came from a node; the second value says whether the node's identity is proven.
     ///
     /// # Errors
     /// `EINVAL` if it names no lock of ours, `ENOTCONN` if the lock is of a target that this node does not serve.
@@ -143,7 +142,7 @@ mod tests {
         assert!(router.answer((Nid::LOOPBACK, true), taken).is_ok());
         fixture.world.settle();
         let asked = fixture.mdt.take_asked();
-        let [Request::LdlmCancel(cancel)] = &asked[..] else { panic!("given back: {asked:?}") };
+        let [Request::LdlmCancel(cancel)] = &asked[..] else { panic!("cancelled: {asked:?}") };
         assert_eq!(cancel.dlm_req.counted(), [LockHandle(0x77)]);
     }
 }

@@ -1,8 +1,8 @@
 //! Our own changes of names, and the directory's lock.
 //!
-//! Lustre takes a directory's lock back from the client that changes it, and the client gives it
-//! back along with the request. A target that agrees to `OWN_NAMES` leaves it: then we correct
-//! ourselves what we know, here.
+//! Lustre's MDT revokes a directory's lock from the client that changes it, and the client cancels it with
+//! the request. A target that agrees to `OWN_NAMES` leaves the lock: the client then updates what it knows
+//! itself, here.
 
 use sheen_types::{InodeBits, Name};
 use sheen_wire::connect::ConnectFlags2;
@@ -10,8 +10,8 @@ use sheen_wire::connect::ConnectFlags2;
 use super::{Mdt, Meta};
 use crate::cache::{ChangeOutcome, Inode, NameChange};
 
-/// A change of a directory's names, from before its request goes out until its answer is here. One
-/// that is given up in between stays under way: nobody knows when the server comes to it.
+/// A change of a directory's names, from before its request goes out until its answer is here. One that is
+/// dropped in between stays under way: when the server executes it is unknown.
 #[must_use]
 pub(super) struct Changing<'a> {
     directory: &'a Inode,
@@ -38,8 +38,8 @@ impl Mdt {
 }
 
 impl Meta {
-    /// Begins a change of a directory's names. Whoever keeps its attributes is told now: an answer
-    /// to an earlier question may still be on its way to them.
+    /// Begins a change of a directory's names. The kernel's attributes of it are invalidated now: a reply to
+    /// an earlier question may still be on its way to the kernel.
     pub(super) async fn begin_change<'a>(
         &self,
         directory: &'a Inode,

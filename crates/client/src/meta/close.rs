@@ -14,7 +14,7 @@ use crate::cache::{Inode, KeptOpen};
 use crate::call;
 use crate::posix::Credentials;
 
-/// What a close tells the MDT of a file's attributes.
+/// The attributes of a file that a close sends to the MDT.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct CloseAttributes {
     /// Bytes, if we know; the MDT keeps it as a hint (LSOM).
@@ -39,7 +39,7 @@ impl CloseAttributes {
         Self { atime, ..Self::default() }
     }
 
-    /// What two users of one handle have to tell, `later` knowing more.
+    /// The attributes of two users of one handle together; `later` is the more recent.
     pub(crate) fn and(self, later: Self) -> Self {
         let base = if later.modified || !self.modified { later } else { self };
         Self { atime: self.atime.max(later.atime), ..base }
@@ -58,8 +58,8 @@ impl Meta {
         send_close(who, inode, &open, attributes).await
     }
 
-    /// As [`Meta::close`], and nobody waits: the request goes with the next one to the MDT, if that
-    /// comes soon, and `held` is dropped when the answer has come.
+    /// As [`Meta::close`], without waiting: the request goes with the next one to the MDT, if that comes
+    /// soon, and `held` is dropped when the answer has come.
     pub(crate) async fn close_in_background(
         &self,
         who: &Credentials,
@@ -110,7 +110,7 @@ async fn send_close(
     }
 }
 
-/// Closes what a restarted MDT has opened by replay though it was closed before. Nobody waits.
+/// Closes what a restarted MDT has opened by replay though it was closed before. Does not wait.
 pub(super) fn close_again(mdt: &Arc<Mdt>, fid: Fid, handle: OpenHandle) {
     let who = Credentials::root();
     let call = who.sign(Call::modifying(request(&who, fid, handle, None)));

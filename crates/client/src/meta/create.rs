@@ -70,8 +70,8 @@ impl Meta {
         let body = call::need(body)?;
         let pin = self.cache.inodes.pin(body.fid1);
         let nothing = Bytes::new();
-        let told = ReplyAttributes { body: &body, layout: &nothing, acl: &nothing };
-        self.apply_reply(&pin, &told, None, &CacheEpoch::UNKNOWN);
+        let attributes = ReplyAttributes { body: &body, layout: &nothing, acl: &nothing };
+        self.apply_reply(&pin, &attributes, None, &CacheEpoch::UNKNOWN);
         pin.state().target = target;
         self.changed(transno, &[parent, &pin]);
         self.remember_name(parent, name, &pin);

@@ -45,12 +45,12 @@ impl Meta {
         if path.len() < HEAD_BYTES {
             return Err(Errno::EPROTO);
         }
-        let told = path.get(LINK_AT..).and_then(|bytes| bytes.first_chunk());
-        let told = told.map(|bytes| u32::from_le_bytes(*bytes));
+        let next = path.get(LINK_AT..).and_then(|bytes| bytes.first_chunk());
+        let next = next.map(|bytes| u32::from_le_bytes(*bytes));
         let mut path = path.split_off(HEAD_BYTES);
         let end = path.iter().position(|byte| *byte == 0).unwrap_or(path.len());
         path.truncate(end);
         // Only a larger number leads on: a server that says another would never come to an end.
-        Ok((path, told.filter(|told| *told > link)))
+        Ok((path, next.filter(|next| *next > link)))
     }
 }

@@ -29,7 +29,7 @@ impl FidSource {
         Self { channel, index, last: Mutex::new(Fid::new(0, OBJECTS_MAX)) }
     }
 
-    /// A FID that nobody else will give out.
+    /// A FID that no other client or server will allocate.
     pub(crate) async fn next(&self) -> Result<Fid, Errno> {
         let mut last = self.last.lock().await;
         if last.oid >= OBJECTS_MAX {

@@ -1,7 +1,7 @@
 //! File locks (`flock(2)`, `fcntl(2)`): one `LDLM_ENQUEUE` for each change; the MDT decides.
 //!
-//! The lock manager's client side keeps what we hold, merged and split as the MDT does it, and tells
-//! it to an MDT that has restarted.
+//! The lock manager's client side keeps what we hold, merged and split as the MDT does it, and replays it to
+//! an MDT that has restarted.
 
 use sheen_ldlm::client::LockInfo;
 use sheen_ldlm::{LockFlags, Policy};
@@ -38,7 +38,7 @@ fn ask(fid: Fid, owner: LockOwner, lock: &FileLock, flags: LockFlags) -> LockReq
 }
 
 impl Meta {
-    /// Takes, changes or gives back a file lock. One RPC; waiting costs no more.
+    /// Acquires, changes or releases a file lock. One RPC; waiting costs no more.
     pub(crate) async fn set_lock(
         &self,
         inode: &Inode,
@@ -74,7 +74,7 @@ impl Meta {
         Ok(held.into_iter().filter_map(owner).collect())
     }
 
-    /// Another's lock that is in the way. One RPC.
+    /// A conflicting lock of another owner. One RPC.
     pub(crate) async fn get_lock(
         &self,
         inode: &Inode,

@@ -44,8 +44,8 @@ impl Meta {
             return Err(Errno::EPROTO);
         }
         let nothing = Bytes::new();
-        let told = ReplyAttributes { body: &body, layout: &nothing, acl: &answer.reply.acl };
-        self.apply_unlocked_reply(inode, &told, &asked);
+        let attributes = ReplyAttributes { body: &body, layout: &nothing, acl: &answer.reply.acl };
+        self.apply_unlocked_reply(inode, &attributes, &asked);
         Ok(())
     }
 }

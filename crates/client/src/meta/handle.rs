@@ -1,8 +1,8 @@
 //! An open file's handle on its MDT, which lives in the memory there, and what a restart of the MDT does
 //! to it: the open is replayed and gives another handle.
 //!
-//! A close is sent with the handle of the day, however long it had to wait. If the MDT has refused it, not
-//! able to write any more, and replays the open after its restart all the same, the file is closed then.
+//! A close is sent with the current handle, however long it had to wait. If the MDT has refused it, not able
+//! to write any more, and replays the open after its restart all the same, the file is closed then.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
@@ -96,7 +96,7 @@ impl ReplayHook for HandleCell {
     }
 }
 
-/// Puts the handle of the day into a close.
+/// Puts the current handle into a close.
 pub(super) struct CloseHandle(pub(super) Arc<HandleCell>);
 
 impl ReplayHook for CloseHandle {
@@ -136,7 +136,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_close_goes_out_with_the_handle_of_the_day() {
+    fn a_close_is_sent_with_the_current_handle() {
         let cell = Arc::new(HandleCell {
             mdt: Weak::new(),
             handle: AtomicU64::new(0),
@@ -152,7 +152,7 @@ mod tests {
             close.mdt_ioepoch.open_handle
         };
         assert_eq!(sent(), OpenHandle(1));
-        // A restart, and then whoever took its time with the first answer.
+        // A restart, and only then the task that handles the first reply.
         cell.handle.store(2, Ordering::Release);
         cell.set_first(&body(1));
         assert_eq!(sent(), OpenHandle(2));

@@ -10,7 +10,7 @@ use sheen_wire::ost::{NiobufRemote, OstLvb};
 use super::Mdt;
 use crate::data::InlineData;
 
-/// Bytes of reply that an open to read takes for data of the file, unless told otherwise: Lustre's largest
+/// Bytes of reply that an open to read reserves for data of the file, by default: Lustre's largest
 /// (`MDC_DOM_MAX_INLINE_REPSIZE`).
 pub(super) const INLINE_ROOM: usize = 64 << 10;
 
@@ -89,9 +89,9 @@ mod tests {
     const FILE: Fid = Fid::new(0x2_0000_0401, 7);
     const ALL: InodeBits = InodeBits(0x5b);
 
-    fn told(size: u64) -> MdtBody {
-        let told = body(FILE, 0o100_644);
-        MdtBody { valid: told.valid | Valid::DOM_SIZE, dom_size: size, dom_blocks: 8, ..told }
+    fn sized(size: u64) -> MdtBody {
+        let sized = body(FILE, 0o100_644);
+        MdtBody { valid: sized.valid | Valid::DOM_SIZE, dom_size: size, dom_blocks: 8, ..sized }
     }
 
     fn inline(offset: u64, data: &[u8]) -> Bytes {
@@ -103,20 +103,20 @@ mod tests {
 
     #[test]
     fn a_lock_on_data_comes_with_its_size() {
-        let value = data_value(&lock_reply(FILE, 1, LockMode::Pr, ALL), Some(&told(3000)));
+        let value = data_value(&lock_reply(FILE, 1, LockMode::Pr, ALL), Some(&sized(3000)));
         let value = OstLvb::decode(&mut Reader::new(&value, ByteOrder::Little)).unwrap();
         assert_eq!((value.size, value.blocks, value.mtime), (3000, 8, 100));
         let without = lock_reply(FILE, 1, LockMode::Pr, InodeBits(0x1b));
-        assert!(data_value(&without, Some(&told(3000))).is_empty());
+        assert!(data_value(&without, Some(&sized(3000))).is_empty());
         let silent = body(FILE, 0o100_644);
         assert!(data_value(&lock_reply(FILE, 1, LockMode::Pr, ALL), Some(&silent)).is_empty());
     }
 
     #[test]
     fn data_is_the_whole_file_or_its_last_page() {
-        let whole = inline_data(&told(5), &inline(0, b"hello"));
+        let whole = inline_data(&sized(5), &inline(0, b"hello"));
         assert_eq!(whole, Some((0, Bytes::from_static(b"hello"))));
-        let tail = inline_data(&told(4099), &inline(4096, b"end"));
+        let tail = inline_data(&sized(4099), &inline(4096, b"end"));
         assert_eq!(tail, Some((4096, Bytes::from_static(b"end"))));
         for (size, inline) in [
             (6, inline(0, b"hello")),
@@ -127,11 +127,11 @@ mod tests {
             (5, Bytes::from_static(b"short")),
             (5, Bytes::new()),
         ] {
-            assert_eq!(inline_data(&told(size), &inline), None, "{inline:?}");
+            assert_eq!(inline_data(&sized(size), &inline), None, "{inline:?}");
         }
         let lying = NiobufRemote { offset: u64::MAX, len: 9, ..NiobufRemote::default() };
         let mut writer = Writer::with_capacity(64);
         lying.encode(&mut writer);
-        assert_eq!(inline_data(&told(8), &writer.into_bytes()), None);
+        assert_eq!(inline_data(&sized(8), &writer.into_bytes()), None);
     }
 }

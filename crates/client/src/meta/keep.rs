@@ -15,7 +15,7 @@ use crate::posix::{self, Credentials};
 pub(crate) enum OpenHandle {
     /// Its own.
     Own(OpenState),
-    /// One that others may use, too, now and later.
+    /// One that other opens share, now and later.
     Kept(Arc<KeptOpen>),
 }
 

@@ -39,7 +39,7 @@ impl ReplayHook for LayoutReplay {
 
     fn before_replay(&self, request: &mut Request, _answer_body: &PtlrpcBody) {
         let Request::LdlmIntentLayout(intent) = request else { return };
-        // The lock is told again on its own.
+        // The lock is replayed on its own.
         intent.dlm_req.flags |= WireFlags::INTENT_ONLY;
         intent.eadata = self.made.lock().clone();
     }

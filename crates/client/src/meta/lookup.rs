@@ -150,8 +150,8 @@ impl Meta {
         let pin = self.cache.inodes.pin(body.fid1);
         let asked = asked.filter(|_| about.is_some_and(|about| about.fid == pin.fid));
         let asked = asked.unwrap_or(CacheEpoch::UNKNOWN);
-        let told = ReplyAttributes { body: &body, layout: &reply.mdt_md, acl: &reply.acl };
-        self.apply_reply(&pin, &told, held.as_ref(), &asked);
+        let attributes = ReplyAttributes { body: &body, layout: &reply.mdt_md, acl: &reply.acl };
+        self.apply_reply(&pin, &attributes, held.as_ref(), &asked);
         Ok((pin, held))
     }
 }

@@ -1,9 +1,9 @@
 //! Metadata operations, one per file.
 //!
-//! Each operation is one async function: what we know, locks to give back early, request, reply,
-//! what we know now. Each costs at most one RPC (its file says which) and none where
-//! [`crate::cache`] may answer. Credentials and the one supplementary group that matters go along as
-//! Lustre sends them; permissions are checked by the MDT.
+//! Each operation is one async function: what is known, locks to cancel early, request, reply, what is known
+//! now. Each costs at most one RPC (its file says which) and none where [`crate::cache`] may answer.
+//! Credentials and the one supplementary group that matters go along as Lustre sends them; permissions are
+//! checked by the MDT.
 //!
 //! Costs of a create and its close, counted: two RPCs; four requests of the kernel (lookup, create,
 //! flush, release) with two system calls each; two sends, receives and waits each; 62 allocations, 96
@@ -63,7 +63,7 @@ use crate::cache::{Inode, MetaCache};
 use crate::data::InodeData;
 use crate::locks::ClientNamespace;
 
-/// Bytes of reply that we take for a layout unless told otherwise: 170 stripes. A larger one comes, too.
+/// Bytes of reply reserved for a layout by default: 170 stripes. A larger one arrives, too.
 const EA_ROOM: usize = 4096;
 /// Bytes of reply that we take for an access control list of 32 entries (Lustre's old limit), and
 /// what else comes with attributes.
@@ -161,8 +161,7 @@ impl Meta {
         self.world.clock.wall().seconds
     }
 
-    /// Gives locks back that stand in the way of an operation on inodes of `mdt`, for the
-    /// operation's own request.
+    /// Cancels locks that conflict with an operation on inodes of `mdt`, in the operation's own request.
     async fn cancel_early(&self, mdt: &Mdt, wanted: &[(&Inode, InodeBits)]) -> Option<LdlmRequest> {
         let wanted: Vec<_> =
             wanted.iter().map(|(inode, bits)| (inode.resource(), LockMode::Ex, *bits)).collect();

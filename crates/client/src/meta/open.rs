@@ -219,7 +219,7 @@ impl Meta {
                 let parent = (on.resource(), LockMode::Ex, mdt.names_in_the_way());
                 early = mdt.locks.cancel_early(&[parent]).await;
             }
-            // What we ourselves only keep open is not in the way.
+            // Handles that are only kept open do not conflict.
             OpenTarget::Known(_) if flags.intersects(OpenFlags::WRITE | OpenFlags::EXEC) => {
                 let mode = match flags.contains(OpenFlags::WRITE) {
                     true => LockMode::Cw,
@@ -274,8 +274,8 @@ impl Meta {
         let body = call::need(reply.mdt_body)?;
         handle.set_first(&body);
         let pin = self.cache.inodes.pin(body.fid1);
-        let told = ReplyAttributes { body: &body, layout: &reply.mdt_md, acl: &reply.acl };
-        self.apply_reply(&pin, &told, held.as_ref(), &CacheEpoch::UNKNOWN);
+        let attributes = ReplyAttributes { body: &body, layout: &reply.mdt_md, acl: &reply.acl };
+        self.apply_reply(&pin, &attributes, held.as_ref(), &CacheEpoch::UNKNOWN);
         let created = lock.policy_res1.contains(Disposition::OPEN_CREATE);
         if created {
             pin.state().made_here = held.as_ref().is_some_and(|held| {

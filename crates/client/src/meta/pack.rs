@@ -22,15 +22,15 @@ impl Credentials {
     /// The one group that the server must count in to judge whether the caller may do `wanted` to
     /// `inode`.
     pub(super) fn group_for(&self, inode: &Inode, wanted: May) -> u32 {
-        inode.state().telling_groups(self, wanted).0.unwrap_or(NO_GROUP)
+        inode.state().deciding_groups(self, wanted).0.unwrap_or(NO_GROUP)
     }
 
     /// As [`Credentials::group_for`], and the group of `inode` if the caller is in it: set-id bits
     /// depend on that one.
     pub(super) fn groups_for(&self, inode: &Inode, wanted: May) -> (u32, u32) {
-        let (telling, owning) = inode.state().telling_groups(self, wanted);
-        let owning = owning.filter(|group| Some(*group) != telling);
-        (telling.unwrap_or(NO_GROUP), owning.unwrap_or(NO_GROUP))
+        let (deciding, owning) = inode.state().deciding_groups(self, wanted);
+        let owning = owning.filter(|group| Some(*group) != deciding);
+        (deciding.unwrap_or(NO_GROUP), owning.unwrap_or(NO_GROUP))
     }
 
     /// The frame of a request about `fid`.

@@ -89,9 +89,9 @@ impl Meta {
         let answer = call::call::<MdsReintSetattr>(&*mdt.channel, call).await?;
         self.changed(answer.body.transno, &[inode]);
         if let Some(body) = answer.reply.mdt_body {
-            let told =
+            let attributes =
                 ReplyAttributes { body: &body, layout: &Bytes::new(), acl: &answer.reply.acl };
-            self.apply_reply(inode, &told, None, &CacheEpoch::UNKNOWN);
+            self.apply_reply(inode, &attributes, None, &CacheEpoch::UNKNOWN);
         }
         Ok(())
     }
@@ -150,8 +150,8 @@ fn setattr_record(
     if changes.kill_set_id {
         record.valid |= AttrValid::KILL_SUID | AttrValid::KILL_SGID;
     }
-    // A time of ones own choice is marked as such: who may only write may only set the time of now,
-    // and is told so with another errno.
+    // A time of ones own choice is marked as such: a user with only write permission may only set the current
+    // time, and gets another errno for that.
     let chosen = |time: SetTime, flag| match time {
         SetTime::To(_) => flag,
         SetTime::Now => AttrValid::NONE,

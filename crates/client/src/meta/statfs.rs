@@ -24,7 +24,7 @@ pub(crate) async fn mdt_statfs(channel: Arc<dyn Channel>) -> Result<ObdStatfs, E
     call::need(call::call::<MdsStatfs>(&*channel, call).await?.reply.obd_statfs)
 }
 
-/// Asks an OST. One RPC. If `lazy`, one that is down does not hold up the answer of the others.
+/// Asks an OST. One RPC. If `lazy`, one that is down does not delay the answer of the rest.
 pub(crate) async fn ost_statfs(channel: Arc<dyn Channel>, lazy: bool) -> Result<ObdStatfs, Errno> {
     let kind = if lazy { CallKind::NoDelay } else { CallKind::Normal };
     let call = Call { kind, ..Call::new(OstStatfs::default()) };

@@ -24,11 +24,11 @@ impl Meta {
     pub(super) fn apply_reply(
         &self,
         inode: &Inode,
-        told: &ReplyAttributes<'_>,
+        attributes: &ReplyAttributes<'_>,
         held: Option<&HeldLock>,
         asked: &CacheEpoch,
     ) {
-        let ReplyAttributes { body, layout: ea, acl } = *told;
+        let ReplyAttributes { body, layout: ea, acl } = *attributes;
         let held = held.filter(|held| held.resource() == inode.resource());
         let bits = held.map_or(InodeBits(0), HeldLock::bits);
         let mut state = inode.state();
@@ -61,13 +61,13 @@ impl Meta {
     pub(super) fn apply_unlocked_reply(
         &self,
         inode: &Inode,
-        told: &ReplyAttributes<'_>,
+        attributes: &ReplyAttributes<'_>,
         asked: &CacheEpoch,
     ) {
         let mut state = inode.state();
         let unbroken = state.unbroken_since(asked);
         if unbroken || !state.attributes_covered() {
-            state.apply_body(inode, told.body, told.acl, InodeBits(0));
+            state.apply_body(inode, attributes.body, attributes.acl, InodeBits(0));
         }
         if unbroken {
             state.changed_here = false;
@@ -100,7 +100,7 @@ impl Meta {
 }
 
 impl Attributes {
-    /// Of an object about which nobody has said anything yet.
+    /// Of an object of which nothing is known yet.
     #[must_use]
     pub fn blank(fid: Fid) -> Self {
         let never = Timestamp::default();

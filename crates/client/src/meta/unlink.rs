@@ -22,8 +22,8 @@ fn is_nameless(body: &MdtBody) -> bool {
 }
 
 impl Mdt {
-    /// The bits of an inode whose locks are given back when it loses a name: data that is dirty stays,
-    /// because only the MDT knows whether anybody still needs it.
+    /// The bits of an inode whose locks are cancelled when it loses a name: dirty data stays, because only
+    /// the MDT knows whether another client has the file open.
     pub(super) fn bits_of_unlinked(&self, inode: &Inode) -> InodeBits {
         match self.data.is_dirty(inode.fid) {
             true => ALL_BUT_DATA,
@@ -44,7 +44,7 @@ impl Meta {
     ) -> Result<bool, Errno> {
         let mdt = self.mdt(parent.fid)?;
         let child = self.known_child(parent, name);
-        // The kernel removes the name itself: it need not be told.
+        // The kernel removes the name itself: it need not be notified.
         self.cache.inodes.forget_name(parent, name);
         let mut wanted = vec![(parent, mdt.names_in_the_way())];
         let bits = |child| (child, mdt.bits_of_unlinked(child));

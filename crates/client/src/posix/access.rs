@@ -1,10 +1,10 @@
 //! The time of last access: when reading changes it, and who hears of it.
 //!
-//! As in Lustre it is the client that notes an access, by the rules of its mount, and tells it with the
-//! close of the file; the MDT takes it if it is more than a minute later than what it has. What the
-//! kernel reads out of its own pages never comes here: so it may not keep pages of a file that is opened
-//! for reading while an access would be news. The bytes that an open brings it gets all the same, and the
-//! open counts as the access ([`super::page_handoff`]).
+//! As in Lustre it is the client that notes an access, by the rules of its mount, and sends it with the close
+//! of the file; the MDT takes it if it is more than a minute later than what it has. What the kernel reads
+//! out of its own pages never comes here: so it may not keep pages of a file that is opened for reading while
+//! an access would be news. The bytes that an open brings it gets all the same, and the open counts as the
+//! access ([`super::page_handoff`]).
 //!
 //! Cost: a look at the clock for each read, and at most once a second for each open file a look at what
 //! is known of it. No RPC.
@@ -19,7 +19,7 @@ use super::{AccessTimes, FileSystem, FileType, Mounted};
 use crate::data::DataFile;
 
 /// An access that is later by no more seconds than this is no news to an MDT (`atime_diff`).
-const TOLD_AFTER: i64 = 60;
+const ACCESS_TIME_STEP: i64 = 60;
 /// An access is noted at least so often, in seconds, whatever has changed since the last.
 const DAY: i64 = 24 * 60 * 60;
 
@@ -55,13 +55,14 @@ impl Mounted {
         }
     }
 
-    /// Whether the kernel may go on using the pages it has, though nobody hears what is read there.
+    /// Whether the kernel may go on using the pages it has, though the client does not see what is read
+    /// there.
     pub(super) fn may_read_unheard(&self, file: &OpenFile) -> bool {
         if file.pin.file_type() != Some(FileType::Regular) {
             return true;
         }
         let now = self.meta.world.clock.wall();
-        let early = Timestamp::from_seconds(now.seconds - TOLD_AFTER);
+        let early = Timestamp::from_seconds(now.seconds - ACCESS_TIME_STEP);
         !self.is_news(file, file.data().as_deref(), early)
     }
 

@@ -24,7 +24,7 @@ use crate::meta::{TargetStat, Through, mdt_statfs, ost_statfs, resolve};
 /// page under IO then, which may take as long as a server does.
 const RAISE_WAIT: Duration = Duration::from_secs(2);
 
-/// The unit that sizes of the whole are told in: what Lustre's client tells.
+/// The unit of the file system's sizes: that of Lustre's client.
 const STATFS_BLOCK: u32 = 4096;
 
 impl FileSystem {
@@ -155,8 +155,8 @@ impl Mounted {
         self.meta.getattr(who, inode).await
     }
 
-    /// Sees to it that the kernel goes by the size that it is about to be told. No call to it but where
-    /// something was taken back from it: see [`Raise`](super::Raise).
+    /// Makes sure that the kernel uses the size in the reply that is about to be sent. Calls the kernel only
+    /// if the inode was ever invalidated: see [`Raise`](super::Raise).
     async fn show_size(&self, inode: &Arc<Inode>, asked: SizeEpoch, shown: &Attributes) {
         if shown.file_type() != FileType::Regular || !self.observers.watched() {
             return;
@@ -176,8 +176,8 @@ impl Mounted {
         }
     }
 
-    /// Whether a new mode is not somebody's `chmod` but the kernel taking set-id bits off a file
-    /// that changes hands, is cut or written. For that no one needs to own it.
+    /// Whether a new mode is not a program's `chmod` but the kernel taking set-id bits off a file that is
+    /// chowned, truncated or written. That does not require ownership.
     fn kills_set_id(&self, who: &Credentials, inode: &Inode, changes: &SetAttributes) -> bool {
         let Some(mode) = changes.mode else { return false };
         if changes.uid.is_some() || changes.gid.is_some() || changes.size.is_some() {
@@ -235,8 +235,8 @@ impl Mounted {
         Ok(())
     }
 
-    /// Sees to it that the file can have `size` bytes, before the MDT is told that it has: no size
-    /// that objects cannot have, and the objects that show it.
+    /// Makes sure that the file can have `size` bytes, before the MDT is sent that size: no size that objects
+    /// cannot have, and the objects that show it.
     pub(super) async fn prepare_cut(
         &self,
         who: &Credentials,

@@ -1,4 +1,4 @@
-//! Closes that nobody waits for, but an unmount.
+//! Closes that only an unmount waits for.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -9,8 +9,8 @@ use tokio::sync::Notify;
 
 use crate::join;
 
-/// How long an unmount waits for closes at most. What is not answered then the MDT closes itself, without
-/// the times and sizes that the closes would have told.
+/// How long an unmount waits for closes at most. What is not answered then the MDT closes itself, without the
+/// times and sizes that the closes carry.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// The closes under way.

@@ -175,7 +175,7 @@ impl Mounted {
             match done {
                 None => is_whole = false,
                 Some(listed) if is_whole => whole.extend(listed),
-                // It has been counted as looked up, and is not told.
+                // It has been counted as looked up, and is not in the reply.
                 Some(listed) => {
                     if let Some(found) = listed.and_then(|listed| listed.found) {
                         self.inodes.forget(found.node, 1);
@@ -201,7 +201,7 @@ impl Mounted {
         entry: DirEntry,
     ) -> Option<DirEntryPlus> {
         let Ok(name) = Name::new(&entry.name) else {
-            // `.` and `..`, which nobody looks up.
+            // `.` and `..`, which the kernel does not look up.
             return Some(DirEntryPlus { entry, found: None });
         };
         let found = match self.find(who, parent, &name).await {

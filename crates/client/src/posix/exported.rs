@@ -2,9 +2,9 @@
 //! generation, long after it has forgotten the inode itself.
 //!
 //! The number of a node is that of its FID ([`crate::cache::inode_number`]), so it leads back to the file
-//! without anything being kept, after another mount, too. A number that no file has, that another inode
-//! has in its place, or that may be that of several FIDs, is `ESTALE`; the generation tells the kernel
-//! FIDs of one number apart.
+//! without anything being kept, after another mount, too. A number that no file has, that another inode has
+//! in its place, or that may be that of several FIDs, is `ESTALE`; by the generation the kernel distinguishes
+//! FIDs of one number.
 
 use sheen_types::{Errno, Fid};
 

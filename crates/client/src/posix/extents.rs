@@ -1,6 +1,5 @@
-//! Sizes and places of reads and writes, by process, as Lustre's `extents_stats`,
-//! `extents_stats_per_process` and `offset_stats` show them. Off unless somebody asks for it; then one
-//! lock for each read and write.
+//! Sizes and places of reads and writes, by process, as Lustre's `extents_stats`, `extents_stats_per_process`
+//! and `offset_stats` show them. Off by default; if on, one lock for each read and write.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 

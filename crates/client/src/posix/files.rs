@@ -34,13 +34,13 @@ impl FileSystem {
         flags: OpenFlags,
     ) -> Result<Opened, Errno> {
         let pin = self.0.pin(node)?;
-        // The kernel took the name along when it was renamed, and may not have heard yet that
-        // another client has replaced it since. Told so, it looks the name up.
+        // The kernel moved the name when it was renamed, and may not have been notified yet that another
+        // client has replaced it since. On `ESTALE` it looks the name up.
         if std::mem::take(&mut pin.state().moved_here) {
             return Err(self.0.answer_stale(who));
         }
         if flags.writes() {
-            // Whoever opens it, we too, may write from now on.
+            // Any client that has it open, this one too, may write from now on.
             pin.state().size_from_mdt = false;
         }
         let tally = self.0.count_open(&pin);
@@ -83,7 +83,7 @@ impl FileSystem {
         flags: OpenFlags,
     ) -> Result<(Entry, Opened), Errno> {
         let parent = self.0.pin(parent)?;
-        // As in Lustre: nobody knows yet how often the file will be opened.
+        // As in Lustre: how often the file will be opened is not known yet.
         let keeps = self.0.settings.keep().count() == 1 && self.0.meta.keeps_new(&parent);
         let create = || self.0.meta.open_create(who, &parent, name, mode, (flags, keeps));
         let mut opened = self.0.retry_with_rights(who, &[&parent], create).await?;
@@ -260,7 +260,7 @@ impl FileSystem {
         drop(through);
         self.0.heat_up(&file, true, written.into());
         match writer {
-            // The kernel would wait for this very answer before it lets go of these pages.
+            // The kernel would wait for this very answer before it releases these pages.
             Writer::Program if file.bypasses_page_cache => {
                 self.0.passed_pages(&file.pin, offset, written.into()).await;
             }
@@ -271,8 +271,8 @@ impl FileSystem {
         Ok(written)
     }
 
-    /// One descriptor of the open file is closed: reports errors of earlier writes, gives back the
-    /// owner's `fcntl(2)` locks, and makes what was written durable if operators want that.
+    /// One descriptor of the open file is closed: reports errors of earlier writes, releases the owner's
+    /// `fcntl(2)` locks, and makes what was written durable if operators want that.
     ///
     /// # Errors
     /// As `close(2)`.
@@ -295,7 +295,7 @@ impl FileSystem {
     /// `EBADF`, or what the MDT answered to giving locks back.
     pub async fn release(&self, handle: FileHandle, flock: Option<LockOwner>) -> Result<(), Errno> {
         let file = self.0.handles.remove(handle)?;
-        // The kernel does not say who closes last: it is work of whoever has opened the file.
+        // The kernel does not say which process closes last: it is counted for the one that opened the file.
         match file.job.filter(|_| job::current().is_none()) {
             Some(job) => InJob::new(job, pin!(self.0.released(file, flock))).await,
             None => self.0.released(file, flock).await,
@@ -313,7 +313,7 @@ impl FileSystem {
         let _ = data_only;
         let file = self.0.handles.get(handle)?;
         let synced = self.0.sync(&file).await;
-        // Whatever the reason, who is told of an error knows that data may be lost.
+        // Whatever the reason, a program that gets an error knows that data may be lost.
         let close_attributes = file.pin.state().failures.report(&mut file.heard.lock());
         synced.and(close_attributes)
     }
@@ -359,7 +359,7 @@ impl FileSystem {
     }
 
     /// Makes everything durable that was changed so far, as `syncfs(2)` does: one RPC for each target beside
-    /// the writes of dirty bytes. What such a write met is told to the next `fsync` of the file.
+    /// the writes of dirty bytes. An error of such a write is reported by the next `fsync` of the file.
     ///
     /// # Errors
     /// What a target answered.
@@ -545,7 +545,7 @@ impl Mounted {
     /// What the MDT hears of a file with its close.
     fn close_attributes_of(&self, file: &OpenFile) -> Option<CloseAttributes> {
         let mut close_attributes = file.close_attributes()?;
-        if !self.settings.tells_size() {
+        if !self.settings.reports_size() {
             (close_attributes.size, close_attributes.blocks) = (None, 0);
         }
         Some(close_attributes)
@@ -560,7 +560,7 @@ impl Mounted {
         Ok(())
     }
 
-    /// The kernel tells of the last close when whoever called it has gone on: nobody waits for this.
+    /// The kernel sends RELEASE after the close has returned: no program waits for this.
     async fn close_in_background(&self, file: Arc<OpenFile>) {
         if let Some(kept) = self.note_close(&file) {
             self.close_kept_in_background(&file, &kept).await;

@@ -7,8 +7,8 @@
 //! nothing would take those pages out again: its own writer would read the old bytes. So such a read waits
 //! for writes that were here before it.
 //!
-//! No write waits for a read: the kernel lets go of a page that a read is to fill before it copies a write's
-//! bytes into it. While a read waits here, a lock that goes does not wait for its pages.
+//! No write waits for a read: the kernel releases a page that a read is to fill before it copies a write's
+//! bytes into it. While a read waits here, a revocation does not wait for its pages.
 //!
 //! Cost: two short locks of the inode for each write through the pages and one for each read, no RPC.
 

@@ -28,7 +28,7 @@ pub(super) struct OpenFile {
     pub(super) job: Option<JobId>,
     /// Its handle on the MDT; a directory may be read without one.
     pub(super) open: Mutex<Option<OpenHandle>>,
-    /// How many failures of write-back it was told, or need not be.
+    /// How many failures of write-back were reported to it, or need not be.
     pub(super) heard: Mutex<u64>,
     /// How many write-backs had failed when it was opened.
     pub(super) failed_before: u64,
@@ -38,7 +38,7 @@ pub(super) struct OpenFile {
     pub(super) accessed: AtomicBool,
     /// The second in which an access was looked at last.
     pub(super) access_looked: AtomicI64,
-    /// Whether nobody tells when descriptors of it are closed, but for the last.
+    /// Whether the kernel sends no FLUSH when a descriptor of it is closed, only the last RELEASE.
     pub(super) unflushed: bool,
     /// Whether its reads and writes go past the kernel's pages.
     pub(super) bypasses_page_cache: bool,

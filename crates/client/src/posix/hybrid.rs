@@ -1,14 +1,14 @@
 //! Who writes past the kernel's pages without having asked for it (`hybrid_io`).
 //!
-//! The kernel lets one writer at a time into the pages of a file, holds the others up, and lets them
-//! burn processor time while they wait for the one that copies; then it copies a second time, to us. With
-//! 8 writers of one file on two mounts of a machine with two processors, their calls cost
-//! twice as much as those of writers with files of their own. Past the pages each writer's bytes are
-//! copied once, by us, and writers within the file's size do not wait for each other.
+//! The kernel admits one writer at a time to the pages of a file; the other writers wait for the one that
+//! copies, and burn processor time; then it copies a second time, to us. With 8 writers of one file on two
+//! mounts of a machine with two processors, their calls cost twice as much as those of writers with files of
+//! their own. Bypassing the pages, each writer's bytes are copied once, by us, and writers within the file's
+//! size do not wait for each other.
 //!
 //! The price is that what was written so is not in the kernel's pages, and reading it here asks the OSTs
-//! once. Nobody pays it who makes a file and reads it back, or keeps a database. Lustre decides it
-//! by each call's size, as it comes; through FUSE it can only be decided for a handle, when it is opened.
+//! once. A program that makes a file and reads it back, or keeps a database, does not pay it. Lustre decides
+//! it by each call's size, as it comes; through FUSE it can only be decided for a handle, when it is opened.
 //!
 //! Who reads through the pages while such a write is under way may bring the old bytes into them. Newer
 //! kernels drop these pages when the write is answered; we do it before, for all.
@@ -26,9 +26,9 @@ use crate::cache::{Inode, InodeState, LayoutState};
 use crate::data::FileLayout;
 
 impl Mounted {
-    /// Whether the file, just opened, is written past the kernel's pages: if two of these hold. It cannot
-    /// be read through this handle; it has several objects, and had them before it was opened, empty or
-    /// not; somebody else here writes it.
+    /// Whether writes to the file, just opened, bypass the kernel's pages: if two of these hold. It cannot be
+    /// read through this handle; it has several objects, and had them before it was opened, empty or not;
+    /// another handle here writes it.
     pub(super) fn writes_bypass_page_cache(&self, file: &OpenFile, is_new: bool) -> bool {
         if !file.flags.writes() || !self.settings.hybrid_io() {
             return false;
@@ -39,14 +39,14 @@ impl Mounted {
         signs.into_iter().filter(|sign| *sign).count() >= 2
     }
 
-    /// Bytes were written past the kernel's pages: nobody finds the old ones there any more.
+    /// Bytes were written that bypassed the kernel's pages: the old ones are dropped from there.
     pub(super) async fn passed_pages(&self, inode: &Arc<Inode>, offset: u64, length: u64) {
         let Some(range) = Extent::of_length(offset, length) else { return };
-        let has_others = || {
+        let has_other_handles = || {
             let state = inode.state();
             state.opens > state.bypassing
         };
-        if has_others() || self.observers.has_pages(inode.node) {
+        if has_other_handles() || self.observers.has_pages(inode.node) {
             self.observers.inode(inode, Stale::Pages(range)).await.done().await;
         }
     }

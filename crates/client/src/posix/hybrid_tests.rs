@@ -109,7 +109,7 @@ fn who_reads_through_the_pages_does_not_find_what_was_there_before() {
     let notices = || shared.fixture.watcher.take();
     notices();
     shared.write(one, 5000);
-    assert_eq!(notices(), Vec::<String>::new(), "nobody has pages");
+    assert_eq!(notices(), Vec::<String>::new(), "the kernel has no pages");
     assert_eq!(shared.fixture.files.pages_kept().bytes, 0, "nor makes any");
     let reader = shared.open(READ);
     notices();

@@ -45,8 +45,8 @@ impl Mounted {
         Ok(Entry { node, generation, attributes, keep: Keep { entry: false, attributes: keep } })
     }
 
-    /// The entry of a file that this client has just made: nobody has written it. Counts as a
-    /// lookup. No RPC; a glimpse would bring a lock that the first write has to give back.
+    /// The entry of a file that this client has just made and that was not written. Counts as a lookup. No
+    /// RPC; a glimpse would bring a lock that conflicts with the first write.
     pub(super) fn entry_of_new(
         &self,
         place: (&Inode, &Name),
@@ -143,9 +143,10 @@ impl Mounted {
     }
 }
 
-/// A size that is not quite right is harmless to those who have no page of the file: they ask before they use it. To
-/// others it would cut off what they have. And a page that the kernel still has, though its lock went, would show
-/// zeros up to a size that counts what it lacks: that is waited for.
+/// A size that is not quite right is harmless while the kernel has no page of the file: it asks before it
+/// uses the size. Otherwise the size would cut off the pages that it has. And a page that the kernel still
+/// has, though its lock was cancelled, would show zeros up to a size that counts bytes the page lacks: that
+/// is waited for.
 fn needs_true_size(inode: &Inode) -> bool {
     let data = {
         let state = inode.state();

@@ -1,4 +1,4 @@
-//! What the kernel is told when a lock goes that covered what it keeps.
+//! What the kernel is notified of when a lock is revoked that covered what it keeps.
 
 use sheen_io::BoxFuture;
 use sheen_types::{Extent, Name};
@@ -15,7 +15,7 @@ pub enum Stale {
     Pages(Extent),
 }
 
-/// How far the kernel has come with what it was told of an inode.
+/// How far the kernel has processed a notification about an inode.
 pub enum Invalidated {
     /// It has dropped all of it.
     Done,
@@ -35,13 +35,13 @@ impl Invalidated {
     }
 }
 
-/// Somebody who keeps what the facade answered with [`Keep`](super::Keep): FUSE.
+/// The observer that keeps what the facade answered with [`Keep`](super::Keep): FUSE.
 ///
-/// The client calls this before it gives a lock back, and gives it back when the future is done.
-/// A future must not wait for anything that itself waits for a call of this file system to end: the
-/// server may be holding that call until the lock is back. (The kernel's `FUSE_NOTIFY_INVAL_ENTRY`
-/// takes the directory's own lock, which it also holds during create, unlink, rename and lookup in
-/// that directory. Send it off, do not wait for it while such a call is in flight.)
+/// The client calls this before it cancels a lock, and cancels it when the future is done. A future must not
+/// wait for anything that itself waits for a call of this file system to end: the server may be holding that
+/// call until the lock is cancelled. (The kernel's `FUSE_NOTIFY_INVAL_ENTRY` takes the directory's own lock,
+/// which it also holds during create, unlink, rename and lookup in that directory. Send it off, do not wait
+/// for it while such a call is in flight.)
 pub trait Invalidate: Send + Sync {
     /// `name` in `parent` may now name something else, or nothing, or something instead of nothing.
     /// `is_in_use`: what it named is a directory, or an open file. Such a thing has still a name, for

@@ -1,9 +1,9 @@
 //! Files that stay open on their MDT after the last close, for later opens (Lustre's open cache; see
 //! [`crate::cache::KeptOpen`]).
 //!
-//! An open that finds the file kept open in the way it wants asks nobody: so the checks that the MDT would
-//! make are made here, by what locks cover, and whatever that does not allow is left to the MDT. What cuts
-//! the file, or would be refused if the file had certain flags, always goes there.
+//! An open that finds the file kept open in the mode it wants needs no RPC: so the checks that the MDT would
+//! make are made here, by what locks cover, and an open that these do not allow is left to the MDT. An open
+//! that truncates the file, or would be refused if the file had certain flags, always goes there.
 //!
 //! Cost: no RPC for an open that is kept, and none for its close; the close goes when the lock does.
 
@@ -32,7 +32,7 @@ impl Mounted {
         let access = Access::of(flags);
         let is_regular =
             state.attributes.as_ref().is_some_and(|it| it.file_type() == FileType::Regular);
-        // The cut takes back what would be kept.
+        // The truncate revokes what would be kept.
         let is_useful = is_regular
             && !flags.has(OpenFlags::TRUNCATE)
             && state.kept.get(access).is_none()
@@ -69,12 +69,12 @@ impl Mounted {
         who: &Credentials,
         inode: &Inode,
         open: OpenHandle,
-        told: Option<CloseAttributes>,
+        close_attributes: Option<CloseAttributes>,
     ) -> Result<(), Errno> {
         match open {
-            OpenHandle::Own(open) => self.meta.close(who, inode, open, told).await,
+            OpenHandle::Own(open) => self.meta.close(who, inode, open, close_attributes).await,
             OpenHandle::Kept(kept) => {
-                if kept.leave(told) {
+                if kept.leave(close_attributes) {
                     close_kept(inode, &kept).await;
                 }
                 Ok(())
@@ -82,15 +82,15 @@ impl Mounted {
         }
     }
 
-    /// A user of a file goes. Its writers are not kept any more if somebody may execute it by now; what
-    /// must be closed for that.
+    /// A user closes a file. Its handles to write are not kept any more if it can be executed by now; returns
+    /// what must be closed for that.
     pub(super) fn note_close(&self, file: &OpenFile) -> Option<Arc<KeptOpen>> {
         let mut state = file.pin.state();
         state.kept.note_close(self.meta.world.clock.now());
         if state.is_executable() { state.kept.take(Access::Write) } else { None }
     }
 
-    /// Closes all that is kept and that nobody uses.
+    /// Closes all handles that are kept and not in use.
     pub(super) async fn close_all_kept(&self) {
         for inode in self.inodes.all() {
             let closes = inode.state().kept.take_all();

@@ -78,7 +78,7 @@ impl Known {
         (known, handle, asked)
     }
 
-    /// Somebody wants the lock that the request asked for.
+    /// Another client wants the lock that the request asked for.
     fn call_back(&self, request: &Request) {
         let Request::LdlmIntentOpen(open) = request else { panic!("{request:?}") };
         let lock = self.reply.as_ref().unwrap().dlm_rep.as_ref().unwrap();
@@ -111,7 +111,7 @@ fn a_file_opened_again_at_once_stays_open_until_its_lock_goes() {
     for _ in 0..3 {
         known.close(known.open(READ));
     }
-    assert!(known.asked().is_empty(), "nobody is asked for what is open");
+    assert!(known.asked().is_empty(), "no RPC for what is open");
     known.fixture.mdt.answer(MdsCloseReply::default());
     known.call_back(&request);
     assert_eq!(the_close(&known.asked()).mdt_ioepoch.open_handle, OpenHandle(7));
@@ -176,7 +176,7 @@ fn what_must_reach_the_mdt_does() {
     let cut = OpenFlags(WRITE.0 | OpenFlags::TRUNCATE);
     assert_eq!(known.try_open(Fixture::root(), cut), Err(Errno::EROFS));
     assert!(!asks_lock(&known.asked()[0]));
-    // Who only reads is called back alone.
+    // Only the lock of the reader is revoked.
     known.fixture.mdt.answer(MdsCloseReply::default());
     let reply = opened(FILE, 7, false, Bytes::new());
     let mut lock = lock_reply(FILE, 0x9007, LockMode::Cr, KEPT);
@@ -189,7 +189,7 @@ fn what_must_reach_the_mdt_does() {
 }
 
 #[test]
-fn the_close_tells_what_any_user_wrote() {
+fn the_close_carries_what_any_user_wrote() {
     let (known, first, request) = Known::kept(WRITE, LockMode::Cw);
     let files = known.fixture.files.clone();
     let write = async move { files.write(first, 0, Bytes::from_static(b"text")).await };

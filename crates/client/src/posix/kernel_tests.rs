@@ -125,7 +125,7 @@ fn a_size_that_the_kernel_may_not_have_heard_is_raised_there() {
     assert!(notices[1].contains("Pages"), "{notices:?}");
     bench.take_back();
     assert_eq!(bench.notices().len(), 1, "it is sure of that size");
-    // From now on it may have been told something between its question and the answer.
+    // From now on it may have processed a notification between its question and the answer.
     assert_eq!((bench.stat(), bench.notices()), (5000, Vec::new()));
     bench.grow(6000);
     assert_eq!((bench.stat(), bench.notices()), (6000, vec![bench.raised(6000)]));
@@ -174,7 +174,7 @@ fn a_lookup_asks_for_the_size_while_the_kernel_has_pages_that_lack_bytes() {
         look_up(&bench.fixture);
         std::mem::take(&mut *bench.file().done.lock()).iter().filter(|it| *it == "glimpse").count()
     };
-    assert_eq!(glimpses(), 0, "nobody has it open");
+    assert_eq!(glimpses(), 0, "it is not open anywhere");
     *bench.file().owes_pages.lock() = true;
     assert_eq!(glimpses(), 1, "with a guess programs might see zeros there");
 }
@@ -231,7 +231,7 @@ fn an_inode_that_is_forgotten_while_something_of_it_is_taken_back_is_remembered_
 }
 
 #[test]
-fn the_kernel_holds_pages_for_reads_that_fill_them_and_for_no_others() {
+fn the_kernel_holds_pages_for_reads_that_fill_them_and_for_no_other_calls() {
     let bench = Bench::new();
     let held = |fills: bool| {
         let (files, reader) = (bench.fixture.files.clone(), bench.reader.handle);
@@ -262,7 +262,7 @@ fn a_read_brings_what_a_write_before_it_has_put_into_the_pages() {
         bench.start(async move { files.read(reader, offset, 4096).await })
     };
     let (before, same, behind) = (read(0), read(4096), read(8192));
-    assert!(write.lock().is_none() && before.lock().is_none(), "nobody would take it out again");
+    assert!(write.lock().is_none() && before.lock().is_none(), "it would never be removed again");
     assert!(same.lock().is_some() && behind.lock().is_some(), "the write ends before these");
     assert!(bench.fixture.data.asked.lock().contains(&(FILE, Extent { start: 0, end: 4095 })));
     *bench.file().hold.lock() = None;

@@ -1,8 +1,8 @@
 //! Calls on a file's data, by its layout of the moment.
 //!
-//! Whoever writes where there are no objects yet has the MDT make them; whoever finds that the layout
-//! may have changed while he waited for a lock reads it again and repeats the call. No RPC more than
-//! the call's own while a lock covers the layout.
+//! A write where there are no objects yet has the MDT make them; a call that finds that the layout may have
+//! changed while it waited for a lock reads the layout again and is repeated. No RPC more than the call's own
+//! while a lock covers the layout.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,7 +20,7 @@ use crate::data::{DataFile, FileLayout, LayoutVersion, PinnedRange, Refusal};
 const NEW_OST_WAIT: Duration = Duration::from_secs(10);
 /// How often its coming is looked for.
 const NEW_OST_LOOK: Duration = Duration::from_millis(100);
-/// How often a call is repeated: somebody moves the file all the time, then.
+/// How often a call is repeated: beyond that the file is being moved all the time.
 const TRIES: u32 = 1000;
 
 impl Mounted {
@@ -78,8 +78,8 @@ impl Mounted {
     }
 
     /// What it means that an OST has no object of a file whose layout holds: the file was removed while the
-    /// call waited, by us or under a lock that we had not got, or its object is lost. Whoever looks for the
-    /// file finds it then, so that is no missing name.
+    /// call waited, by us or under a lock that we had not got, or its object is lost. A lookup finds the file
+    /// then, so that is no missing name.
     async fn why_absent(&self, who: &Credentials, inode: &Inode) -> Errno {
         match self.meta.getattr(who, inode).await {
             Err(Errno::ENOENT | Errno::ESTALE) => Errno::ESTALE,

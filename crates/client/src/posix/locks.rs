@@ -1,10 +1,10 @@
-//! File locks, and which closes must be told for their sake.
+//! File locks, and which closes the kernel must report for their sake.
 //!
-//! A process that closes any descriptor of a file loses its `fcntl(2)` locks on it, so the kernel tells
-//! each close and waits for the answer. As long as no lock was ever taken on the mount, a descriptor
-//! that can only read has nothing to lose: the kernel is told at its open not to (`FOPEN_NOFLUSH`), and
-//! a file that is opened, read and closed costs one call less. What such a descriptor may have to do
-//! with a lock that is taken after its open is made good when its last copy is closed.
+//! A process that closes any descriptor of a file loses its `fcntl(2)` locks on it, so the kernel sends FLUSH
+//! for each close and waits for the answer. As long as no lock was ever taken on the mount, a descriptor that
+//! can only read has no locks to lose: the reply to its open turns FLUSH off (`FOPEN_NOFLUSH`), and a file
+//! that is opened, read and closed costs one call less. What such a descriptor may have to do with a lock
+//! that is taken after its open is made good when its last copy is closed.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -22,11 +22,11 @@ pub(super) const END_MAX: u64 = i64::MAX as u64;
 pub(crate) struct LocksTaken(AtomicBool);
 
 impl FileSystem {
-    /// Takes, changes or gives back a file lock. With `wait`, waits for others to give theirs back;
-    /// dropping the future takes the request back. One RPC.
+    /// Acquires, changes or releases a file lock. With `wait`, waits for other owners to release theirs;
+    /// dropping the future withdraws the request. One RPC.
     ///
     /// # Errors
-    /// As `fcntl(2)` and `flock(2)`: `EAGAIN` if another is in the way, `EDEADLK`.
+    /// As `fcntl(2)` and `flock(2)`: `EAGAIN` if another lock conflicts, `EDEADLK`.
     pub async fn set_lock(
         &self,
         handle: FileHandle,
@@ -43,7 +43,7 @@ impl FileSystem {
         self.0.meta.set_lock(&file.pin, owner, checked(lock)?, wait).await
     }
 
-    /// A lock of another owner that is in the way of `lock`, if there is one. One RPC.
+    /// A lock of another owner that conflicts with `lock`, if there is one. One RPC.
     ///
     /// # Errors
     /// As `fcntl(2)`.
@@ -66,7 +66,7 @@ impl Mounted {
             && !self.locks_taken.0.load(Ordering::Relaxed)
     }
 
-    /// Gives back every lock that `owner` has on the file; no RPC if there is none.
+    /// Releases every lock that `owner` has on the file; no RPC if there is none.
     pub(super) async fn unlock_all(&self, file: &OpenFile, owner: LockOwner) -> Result<(), Errno> {
         if !self.meta.has_locks(&file.pin, owner)? {
             return Ok(());
@@ -81,7 +81,7 @@ impl Mounted {
         self.meta.set_lock(&file.pin, owner, everything, FlockAsk::Try).await
     }
 
-    /// Gives back what the closes of a file that nobody told of should have: the locks that were taken
+    /// Releases the locks that unreported closes of a file should have released: those that were taken
     /// through it, and those of the process that opened it.
     pub(super) async fn unlock_unflushed(&self, file: &OpenFile) -> Result<(), Errno> {
         if !file.unflushed || !self.locks_taken.0.load(Ordering::Relaxed) {

@@ -1,14 +1,14 @@
 //! Moving a file's bytes to another layout while it is in use (`lfs migrate`), and exchanging those of
 //! two files (`lfs swap_layouts`).
 //!
-//! The file is held (see [`crate::data::HeldFile`]), its data copied into a file without a name that
-//! has the new layout, and made durable there; then the MDT exchanges the layouts of the two in one
-//! transaction, and the nameless one takes the old objects along. Whoever waited for the hold finds the
-//! layout changed and goes on by the new one. A crash of anybody before that transaction leaves the old
-//! layout, one after it the new.
+//! The file is held (see [`crate::data::HeldFile`]), its data copied into a file without a name that has the
+//! new layout, and made durable there; then the MDT exchanges the layouts of the two in one transaction, and
+//! the nameless one takes the old objects along. A call that waited for the hold finds the layout changed and
+//! uses the new one. A crash of a client or server before that transaction leaves the old layout, one after
+//! it the new.
 //!
-//! The copy runs in a task of its own: whoever asked may be interrupted, which ends the copy at its
-//! next piece and leaves nothing.
+//! The copy runs in a task of its own: the caller may be interrupted, which ends the copy at its next piece
+//! and leaves nothing.
 //!
 //! Cost: three RPCs to the MDT, one lock on each object, one read and one write of each piece of data,
 //! four pieces of 4 MiB at once; holes are asked for and skipped. All data is copied twice, out of and
@@ -54,7 +54,7 @@ struct Move {
 
 /// How a file shall be moved.
 struct Order {
-    /// Wait for others who hold the file.
+    /// Wait for other holders of the file.
     waits: bool,
     /// Bytes in a second; 0 for no limit.
     bandwidth: u64,
@@ -114,16 +114,16 @@ impl FileSystem {
             std::collections::hash_map::Entry::Vacant(place) => place.insert(Arc::clone(&moving)),
         };
         let caller = Caller(Arc::clone(&moving));
-        let (tell, told) = oneshot::channel();
+        let (sender, answer) = oneshot::channel();
         let (mounted, who, fid) = (Arc::clone(&self.0), who.clone(), inode.fid);
         let task = async move {
             let moved = mounted.move_file(&who, inode, &order, &moving).await;
             mounted.moves.0.lock().remove(&fid);
-            // Whoever asked may have gone.
-            let _ = tell.send(moved);
+            // The caller may have been interrupted.
+            let _ = sender.send(moved);
         };
         self.0.meta.world.tasks.spawn("migrate", Box::pin(task));
-        let moved = told.await.map_err(|_| Errno::EIO)?;
+        let moved = answer.await.map_err(|_| Errno::EIO)?;
         drop(caller);
         moved
     }
@@ -172,7 +172,7 @@ impl FileSystem {
 }
 
 impl Mounted {
-    /// A group of locks that nobody else is in.
+    /// A group of locks that has no other member.
     fn group(&self) -> u64 {
         self.meta.world.random.number() | 1
     }
@@ -222,7 +222,8 @@ impl Mounted {
         moved
     }
 
-    /// Copies and exchanges. Others wait from the first byte copied until the layouts are exchanged.
+    /// Copies and exchanges. Readers and writers wait from the first byte copied until the layouts are
+    /// exchanged.
     async fn move_into(
         &self,
         who: &Credentials,
@@ -260,7 +261,7 @@ impl Mounted {
         order: &Order,
         moving: &Move,
     ) -> Result<(), Errno> {
-        // What is written belongs to the file's owner, whoever moves it.
+        // What is written belongs to the file's owner, whichever user moves it.
         let owner =
             &Credentials { uid: attributes.uid, gid: attributes.gid, ..Credentials::root() };
         let size = attributes.size;
@@ -327,7 +328,8 @@ impl Mounted {
         self.with_data(owner, volatile, set).await.map(|_| ())
     }
 
-    /// Waits until `bytes` more are due, or nobody wants the move any more: others wait for the file.
+    /// Waits until `bytes` more are due, or the caller has given the move up: readers and writers wait for
+    /// the file.
     async fn keep_pace(&self, pace: &mut Pace, bytes: u64, bandwidth: u64, moving: &Move) {
         pace.bytes += bytes;
         if bandwidth == 0 {
@@ -359,7 +361,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn orders_are_read_and_others_refused() {
+    fn orders_are_read_and_anything_else_is_refused() {
         let order =
             Order::parse(&Bytes::from_static(b"block=0 bandwidth=77 direct=1\nEA")).unwrap();
         assert_eq!((order.waits, order.bandwidth, &order.layout[..]), (false, 77, &b"EA"[..]));

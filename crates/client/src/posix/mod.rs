@@ -1,12 +1,12 @@
 //! The facade: what FUSE and native benchmarks call.
 //!
-//! Every call names who asks ([`Credentials`]) and answers a POSIX `Errno`. An inode is known by
-//! its [`NodeId`] from the lookup that found it until as many lookups have been forgotten; an open
-//! file by its [`FileHandle`] until released. Answers say what the kernel may [`Keep`]: exactly what
-//! a held lock covers; [`Invalidate`] is told when that lock goes.
+//! Every call takes the caller's [`Credentials`] and answers a POSIX `Errno`. An inode is known by its
+//! [`NodeId`] from the lookup that found it until as many lookups have been forgotten; an open file by its
+//! [`FileHandle`] until released. Answers say what the kernel may [`Keep`]: exactly what a held lock covers;
+//! [`Invalidate`] is notified when that lock is revoked.
 //!
-//! A call may be dropped at any await (an interrupted system call): a change that has been sent
-//! happens or not, a lock request is taken back.
+//! A call may be dropped at any await (an interrupted system call): a change that has been sent happens or
+//! not, a lock request is withdrawn.
 //!
 //! Costs, in RPCs: the module of each operation in `crate::meta` says; at most one for each
 //! metadata operation, none where a lock covers the answer.
@@ -126,8 +126,8 @@ impl FileSystem {
         Self(Arc::new(mounted))
     }
 
-    /// Whom to tell when what was answered with [`Keep`] goes stale. Until someone watches, nothing
-    /// may be kept and every answer says so. `audience` is who uses what is kept.
+    /// Who is notified when what was answered with [`Keep`] goes stale. Until an observer is set, nothing may
+    /// be kept and every answer says so. `audience` is who uses what is kept.
     pub fn watch(&self, observer: Arc<dyn Invalidate>, audience: Audience) {
         self.0.observers.watch(observer, audience);
     }

@@ -51,7 +51,7 @@ impl FileSystem {
         self.0.inodes.by_fid(fid).map(|child| child.node)
     }
 
-    /// Takes back `lookups` lookups of `node`.
+    /// The kernel forgets `lookups` lookups of `node`.
     pub fn forget(&self, node: NodeId, lookups: u64) {
         self.0.inodes.forget(node, lookups);
         self.0.observers.no_pages(node);
@@ -202,8 +202,8 @@ impl FileSystem {
 }
 
 impl Mounted {
-    /// Where the data of the file `name` is, if that is known and nobody here has the file open. To be
-    /// asked before the name goes, because the lock that covers it goes along.
+    /// Where the data of the file `name` is, if that is known and the file is not open here. To be asked
+    /// before the name is removed, because the lock that covers the layout is revoked with it.
     fn layout_of(&self, parent: &Inode, name: &Name) -> Option<Arc<FileLayout>> {
         let fid = parent.state().children.get(name).copied()?;
         let child = self.inodes.by_fid(fid)?;
@@ -280,13 +280,13 @@ impl Mounted {
             let directory =
                 state.attributes.as_ref().is_some_and(|it| it.file_type() == FileType::Directory);
             let names = state.is_named(parent.node, name);
-            // Where our own changes leave the lock, only others take it.
+            // Where our own changes leave the lock, only other clients' changes revoke it.
             let keeps = self.meta.mdt(child.fid)?.keeps_own_names();
             let changes = state.changed_here && (!keeps || state.is_contended());
             (names, state.attributes_covered(), directory, changes)
         };
-        // The permission bits of a directory are covered with its name; its size and times are
-        // nobody's concern until they are asked for.
+        // The permission bits of a directory are covered with its name; its size and times are not needed
+        // until they are asked for.
         if names {
             self.may_search(who, parent).await?;
         }

@@ -113,7 +113,7 @@ impl Root {
                 Ok(MdsGetattrReply { mdt_body, ..Default::default() }.into())
             }
             Request::MdsClose(_) => Ok(MdsCloseReply::default().into()),
-            other => panic!("nobody expected {:?}", other.kind()),
+            other => panic!("not expected: {:?}", other.kind()),
         };
         (answer, pages)
     }
@@ -241,12 +241,12 @@ impl Bench {
         asked.iter().filter(|asked| **asked == name).count()
     }
 
-    /// Another client changes the directory: all locks on it are called back.
-    fn call_back(&self) {
-        self.call_back_of(Fid::ROOT, InodeBits::UPDATE);
+    /// Another client changes the directory: all locks on it are revoked.
+    fn revoke_all(&self) {
+        self.revoke(Fid::ROOT, InodeBits::UPDATE);
     }
 
-    fn call_back_of(&self, fid: Fid, bits: InodeBits) {
+    fn revoke(&self, fid: Fid, bits: InodeBits) {
         let resource = sheen_types::ResourceName::of_fid(fid);
         for lock in self.fixture.locks.engine().dump(resource) {
             let reply = lock_reply(fid, 0, LockMode::Pr, bits);
@@ -312,7 +312,7 @@ fn a_moved_name_is_kept_under_a_lock_from_the_start_or_not_at_all() {
     notices();
     bench.rename("a", "b");
     assert!(!notices().contains(&"entry 1 b".to_owned()));
-    bench.call_back_of(Fid::new(0x2_0000_0500, 1), InodeBits::LOOKUP);
+    bench.revoke(Fid::new(0x2_0000_0500, 1), InodeBits::LOOKUP);
     assert_eq!(notices().last(), Some(&"entry 1 b".to_owned()));
 
     assert!(bench.look_up("b"));
@@ -323,7 +323,7 @@ fn a_moved_name_is_kept_under_a_lock_from_the_start_or_not_at_all() {
 }
 
 #[test]
-fn few_names_of_one_inode_are_kept_and_each_is_told_once() {
+fn few_names_of_one_inode_are_kept_and_each_is_invalidated_once() {
     let bench = Bench::new();
     let fid = Fid::new(0x2_0000_0500, 1);
     let names: Vec<String> = (0..20).map(|number| format!("l{number:02}")).collect();
@@ -332,7 +332,7 @@ fn few_names_of_one_inode_are_kept_and_each_is_told_once() {
     }
     assert!(names.iter().all(|name| bench.look_up(name)));
     let notices = || {
-        bench.call_back_of(fid, InodeBits::LOOKUP);
+        bench.revoke(fid, InodeBits::LOOKUP);
         let notices = bench.fixture.watcher.take();
         notices.iter().filter(|it| it.starts_with("entry 1 l")).count()
     };
@@ -355,7 +355,7 @@ fn two_names_of_one_inode_stay_when_one_is_renamed_over_the_other() {
 #[test]
 fn names_are_asked_again_when_the_lock_is_gone() {
     let bench = Bench::knowing(&["a"]);
-    bench.call_back();
+    bench.revoke_all();
     assert!(bench.asked().contains(&"LDLM_CANCEL"));
     // The other client's change comes through only now.
     bench.root.lock().names.insert("theirs".to_owned(), Fid::new(7, 7));
@@ -369,7 +369,7 @@ fn names_that_another_takes_the_lock_for_are_learnt_ever_more_seldom() {
     for round in 0..64 {
         bench.look_up(&format!("missing-{round}"));
         requests.extend(bench.asked());
-        bench.call_back();
+        bench.revoke_all();
         bench.fixture.mdt.take_asked();
     }
     let read = Bench::count(&requests, "MDS_READPAGE");
@@ -404,7 +404,11 @@ fn attributes_are_asked_without_a_second_lock_after_a_change_of_ours() {
     assert_eq!(bench.asked(), ["MDS_GETATTR"]);
     bench.create("g");
     bench.create("h");
-    assert_eq!(bench.fixture.watcher.take().len(), 1, "told once until they are asked for again");
+    assert_eq!(
+        bench.fixture.watcher.take().len(),
+        1,
+        "notified once until they are asked for again"
+    );
 }
 
 #[test]
@@ -477,7 +481,7 @@ fn a_name_made_while_the_directory_is_read_is_known() {
     let before = overlapped(&bench, list, |bench| bench.create("f"));
     assert!(before.is_empty(), "the page was on its way already");
     assert_eq!(bench.list(), ["f"], "so it was not kept");
-    bench.call_back();
+    bench.revoke_all();
     bench.stat();
     let again = overlapped(&bench, list, |bench| bench.unlink("f"));
     assert_eq!(again.len(), 1);
@@ -485,7 +489,7 @@ fn a_name_made_while_the_directory_is_read_is_known() {
 }
 
 #[test]
-fn a_change_whose_answer_nobody_waits_for_leaves_its_name_in_doubt() {
+fn a_change_whose_answer_is_not_awaited_leaves_its_name_in_doubt() {
     let bench = Bench::knowing(&[]);
     let hold = Arc::new(tokio::sync::Notify::new());
     *bench.fixture.mdt.hold.lock() = Some(hold);
@@ -508,7 +512,7 @@ fn a_change_whose_answer_nobody_waits_for_leaves_its_name_in_doubt() {
     bench.look_up("d");
     assert_eq!(bench.asked().len(), 1, "it may have been made");
     assert!(!bench.stat().keep, "and may yet be");
-    bench.call_back();
+    bench.revoke_all();
     bench.stat();
     bench.list();
     bench.asked();

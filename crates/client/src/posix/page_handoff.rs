@@ -1,11 +1,12 @@
-//! Handing a small file's bytes to the kernel with the open that brought them: the reads that follow are
-//! the kernel's own.
+//! Stores a small file's bytes in the kernel's pages with the open that brought them: the kernel serves the
+//! reads that follow itself.
 //!
-//! The kernel lays the bytes into its pages while we wait. It would wait for us in turn if another call
-//! held one of these pages that itself needs a thread of ours: a read. So this is done for a file that
-//! nobody else has open, before anybody has the handle, and who opens it meanwhile waits.
+//! The kernel copies the bytes into its pages while we wait. It would wait for us in turn if another call
+//! held one of these pages that itself needs a thread of ours: a read. So this is done for a file that has no
+//! other open handle, before the kernel has the new handle, and another open of the file waits until it is
+//! done.
 //!
-//! Reading is not heard then, and the open counts as the access.
+//! The client does not see these reads, and the open counts as the access.
 //!
 //! Cost: no RPC, one system call in place of the first read's two and the two switches between the
 //! caller's thread and ours; one lock of the mount, held for that call; no copy but the kernel's.
@@ -37,7 +38,7 @@ impl FileSystem {
                 self.0.used_pages(file.pin.node, 0, view.bytes.len() as u64);
             }
             drop((turn, view));
-            // Otherwise reads come, and are heard.
+            // Otherwise reads arrive here and are noted.
             is_given.then(|| self.0.note_access(&file, file.data().as_deref()))
         };
         if opened.direct || !self.0.observers.watched() || handed().is_none() {
@@ -48,7 +49,7 @@ impl FileSystem {
 }
 
 impl Mounted {
-    /// Nobody may have a handle of a file, and read, while the kernel takes bytes of it.
+    /// The kernel must not have a handle of a file, and read it, while it stores bytes of the file.
     pub(super) fn wait_for_handoff(&self, file: &OpenFile) {
         if file.pin.state().opens > 1 {
             drop(self.page_handoff.0.lock());

@@ -1,7 +1,7 @@
 //! The limit of what the kernel keeps of files (`max_cached_mb`).
 //!
-//! Whoever reads or writes is never held up by it: what has to go goes beside the calls, since the kernel
-//! waits for calls of ours before it lets go of the pages that they hold.
+//! It never delays a read or write: pages are dropped by a task beside the calls, since the kernel waits for
+//! calls of ours before it releases the pages that they hold.
 
 use std::sync::Arc;
 

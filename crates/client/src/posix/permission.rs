@@ -1,10 +1,9 @@
 //! The permission checks that the client must make itself: of what it answers from its cache, and
 //! of what is asked of it only to know.
 //!
-//! Whatever reaches the MDT is checked there. What is kept by the kernel is checked by nobody: so a
-//! name is given out to be kept only if its directory may be searched by all who can come along
-//! ([`super::Audience`]); the kernel asks for all other names at every step, and is answered from the
-//! cache.
+//! A request that reaches the MDT is checked there. Names that the kernel keeps are not checked at all: so
+//! the kernel may keep a name only if every user of the mount may search its directory ([`super::Audience`]);
+//! the kernel asks for all other names at every step, and is answered from the cache.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -24,7 +23,7 @@ impl Subject for Credentials {
         Self::is_in_group(self, group)
     }
 
-    /// The superuser has all, others none: so it is told to the MDT.
+    /// The superuser has all of them, other users none: that is what the MDT is sent.
     fn can(&self, _: Capability) -> bool {
         self.uid == 0
     }
@@ -82,7 +81,7 @@ impl Mounted {
         self.judge(who, inode, May::READ)
     }
 
-    /// Whether others may keep what was found at `name` in `parent`, for all who may come along.
+    /// Whether the kernel may keep what was found at `name` in `parent`, for all users of the mount.
     pub(super) fn gives(&self, parent: &Inode, name: &Name) -> bool {
         match self.observers.audience() {
             Some(audience) => parent.state().give(name, audience),
@@ -90,9 +89,8 @@ impl Mounted {
         }
     }
 
-    /// Asks the MDT, and if it refuses though the groups that it was told were chosen by what may
-    /// be out of date, learns better and asks once more. A request has room for one or two of many
-    /// groups.
+    /// Sends a request to the MDT; if it is refused and the groups in it were chosen by rights that may be
+    /// stale, reads the rights and sends it once more. A request has room for one or two of many groups.
     pub(super) async fn retry_with_rights<T, F>(
         &self,
         who: &Credentials,

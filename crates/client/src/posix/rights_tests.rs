@@ -1,4 +1,4 @@
-//! Who is let in by the cache, what the kernel may keep of it, and which groups the MDT is told.
+//! Whom the cache admits, what the kernel may keep of it, and which groups the MDT is sent.
 
 use bytes::Bytes;
 use sheen_types::{Errno, Fid, InodeBits, LockMode};
@@ -16,7 +16,7 @@ const DIRECTORY: Fid = Fid::new(0x2_0000_0400, 8);
 const FILE: Fid = Fid::new(0x2_0000_0400, 9);
 /// LOOKUP, UPDATE, PERM.
 const WHOLE: InodeBits = InodeBits(0x13);
-const NOBODY: u32 = u32::MAX;
+const UNDEFINED: u32 = u32::MAX;
 
 fn user(uid: u32, groups: &[u32]) -> Credentials {
     Credentials { uid, gid: uid, groups: groups.into(), ..Credentials::root() }
@@ -130,8 +130,14 @@ fn the_cache_lets_in_whom_the_mode_lets_in() {
 
 #[test]
 fn the_cache_lets_in_whom_the_list_lets_in() {
-    let lines =
-        [(1, 7, NOBODY), (2, 1, 7), (4, 0, NOBODY), (8, 0, 60), (16, 7, NOBODY), (32, 1, NOBODY)];
+    let lines = [
+        (1, 7, UNDEFINED),
+        (2, 1, 7),
+        (4, 0, UNDEFINED),
+        (8, 0, 60),
+        (16, 7, UNDEFINED),
+        (32, 1, UNDEFINED),
+    ];
     let scene = scene(0o771, &lines);
     assert!(!scene.keep.entry, "groups 50 and 60 may not");
     assert!(scene.searches(7, &[]) && scene.searches(8, &[]));
@@ -217,7 +223,7 @@ fn access_is_judged_under_the_lock_and_asks_without_it() {
 #[test]
 fn a_list_that_makes_no_sense_opens_nothing() {
     let fixture = Fixture::new();
-    let mut reply = owned(DIRECTORY, 0o040_777, &[(1, 7, NOBODY)], whole(DIRECTORY, 0x77));
+    let mut reply = owned(DIRECTORY, 0o040_777, &[(1, 7, UNDEFINED)], whole(DIRECTORY, 0x77));
     let (directory, _) = {
         reply.acl = Bytes::from_static(b"\x02\0\0\0\x01");
         reply.mdt_body.as_mut().unwrap().aclsize = 5;
@@ -230,8 +236,9 @@ fn a_list_that_makes_no_sense_opens_nothing() {
 }
 
 #[test]
-fn the_group_that_matters_is_told() {
-    let lines = [(1, 7, NOBODY), (4, 4, NOBODY), (8, 1, 60), (16, 7, NOBODY), (32, 0, NOBODY)];
+fn the_group_that_matters_is_sent() {
+    let lines =
+        [(1, 7, UNDEFINED), (4, 4, UNDEFINED), (8, 1, 60), (16, 7, UNDEFINED), (32, 0, UNDEFINED)];
     let Scene { fixture, directory, .. } = scene(0o770, &lines);
     let notices = |groups: &[u32]| {
         fixture.mdt.answer(absent());
@@ -241,8 +248,8 @@ fn the_group_that_matters_is_told() {
         getattr_request(&fixture.mdt.take_asked()).mdt_body.suppgid
     };
     assert_eq!(notices(&[50, 60, 70]), 60, "it may search");
-    assert_eq!(notices(&[50, 70]), 50, "so that it is not one of the others");
-    assert_eq!(notices(&[70]), NOBODY);
+    assert_eq!(notices(&[50, 70]), 50, "so that it does not count as another user");
+    assert_eq!(notices(&[70]), UNDEFINED);
 }
 
 #[test]
@@ -250,7 +257,7 @@ fn a_refusal_by_groups_that_are_out_of_date_is_asked_again() {
     let Scene { fixture, directory, .. } = scene(0o770, &[]);
     let pin = fixture.files.0.pin(directory).unwrap();
     {
-        // Another client has given the directory to group 60; nothing told us.
+        // Another client has given the directory to group 60; we were not notified.
         let mut state = pin.state();
         state.covered = InodeBits(0);
         state.children.clear();

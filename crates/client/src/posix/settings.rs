@@ -9,7 +9,7 @@ use sheen_types::Instant;
 use super::{Attributes, Credentials, FsStat};
 use crate::cache::{HeatRules, KeepRules};
 
-/// Lookups that the listing of one directory has under way at once, unless told otherwise.
+/// Lookups that the listing of one directory has under way at once, by default.
 const LOOKUPS_AT_ONCE: usize = 16;
 
 /// `SBI_DEFAULT_HEAT_DECAY_WEIGHT`, in percent.
@@ -24,12 +24,12 @@ pub struct Settings {
     lookups_ahead: AtomicUsize,
     lazy_statfs: AtomicBool,
     sync_on_close: AtomicBool,
-    /// Bytes of a block that `stat(2)` tells of; 0 for those that suit the inode.
+    /// Bytes of a block that `stat(2)` reports; 0 for those that suit the inode.
     stat_block: AtomicU32,
     /// How long an answer to statfs is believed, in seconds.
     statfs_age_max: AtomicU64,
     statfs: Mutex<Option<(Instant, FsStat)>>,
-    tells_size: AtomicBool,
+    reports_size: AtomicBool,
     /// Whether some writers go past the kernel's pages unasked.
     hybrid_io: AtomicBool,
     /// Who besides root may lay files out; [`ANY_GROUP`] for all.
@@ -168,7 +168,7 @@ pub struct Ahead {
     pub listings: u64,
     /// Names whose attributes came along, under locks that let the kernel keep them.
     pub hits: u64,
-    /// Names whose attributes nobody may keep, or that were gone.
+    /// Names whose attributes must not be kept, or that were gone.
     pub misses: u64,
 }
 
@@ -181,7 +181,7 @@ impl Default for Settings {
             stat_block: AtomicU32::new(0),
             statfs_age_max: AtomicU64::new(0),
             statfs: Mutex::default(),
-            tells_size: AtomicBool::new(true),
+            reports_size: AtomicBool::new(true),
             hybrid_io: AtomicBool::new(true),
             layout_group: AtomicU32::new(ANY_GROUP),
             heat: HeatSettings::default(),
@@ -225,7 +225,7 @@ impl Settings {
         self.sync_on_close.store(on, Ordering::Relaxed);
     }
 
-    /// Bytes of a block that `stat(2)` tells of (`stat_blocksize`); 0 for those that suit the inode.
+    /// Bytes of a block that `stat(2)` reports (`stat_blocksize`); 0 for those that suit the inode.
     #[must_use]
     pub fn stat_block(&self) -> u32 {
         self.stat_block.load(Ordering::Relaxed)
@@ -236,7 +236,7 @@ impl Settings {
         self.stat_block.store(bytes, Ordering::Relaxed);
     }
 
-    /// Attributes as operators want them told.
+    /// Attributes as operators want them reported.
     pub(super) fn adjusted(&self, mut attributes: Attributes) -> Attributes {
         match self.stat_block() {
             0 => {}
@@ -270,15 +270,15 @@ impl Settings {
         }
     }
 
-    /// Whether a close tells the MDT the size, as far as it is known (`lsom`).
+    /// Whether a close sends the MDT the size, as far as it is known (`lsom`).
     #[must_use]
-    pub fn tells_size(&self) -> bool {
-        self.tells_size.load(Ordering::Relaxed)
+    pub fn reports_size(&self) -> bool {
+        self.reports_size.load(Ordering::Relaxed)
     }
 
     /// Sets that.
     pub fn set_reports_size(&self, on: bool) {
-        self.tells_size.store(on, Ordering::Relaxed);
+        self.reports_size.store(on, Ordering::Relaxed);
     }
 
     /// Whether some writers of shared and striped files go past the kernel's pages though they did not

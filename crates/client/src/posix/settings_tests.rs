@@ -112,7 +112,7 @@ fn the_kernel_keeps_no_more_of_files_than_operators_say() {
     let gone = |at: usize| {
         format!("inode {} Pages(Extent {{ start: 0, end: {} }})", opened[at].0.0, u64::MAX)
     };
-    assert_eq!(fixture.watcher.take(), [gone(1)], "it was used before the others");
+    assert_eq!(fixture.watcher.take(), [gone(1)], "it was used before the rest");
     fixture.files.limit_pages(32 << 10);
     fixture.world.settle();
     assert_eq!(fixture.watcher.take(), [gone(0)]);
@@ -123,18 +123,18 @@ fn the_kernel_keeps_no_more_of_files_than_operators_say() {
 }
 
 #[test]
-fn a_close_tells_the_size_as_far_as_operators_want_it() {
+fn a_close_sends_the_size_as_far_as_operators_want_it() {
     let fixture = Fixture::new();
-    for (number, is_told) in [(1, true), (2, false)] {
-        fixture.files.settings().set_reports_size(is_told);
+    for (number, is_sent) in [(1, true), (2, false)] {
+        fixture.files.settings().set_reports_size(is_sent);
         let (node, opened) = open(&fixture, number);
         let fid = fixture.files.0.pin(node).expect("known").fid;
         *fixture.data.files.lock().entry(fid).or_default().covered.lock() = true;
         fixture.mdt.expect(move |request| match request {
             Request::MdsClose(close) => {
                 let size = AttrValid::LSIZE | AttrValid::LBLOCKS;
-                assert_eq!(close.rec_reint.valid.contains(size), is_told);
-                assert_eq!(close.rec_reint.size, if is_told { 5 } else { 0 });
+                assert_eq!(close.rec_reint.valid.contains(size), is_sent);
+                assert_eq!(close.rec_reint.size, if is_sent { 5 } else { 0 });
                 Ok(MdsCloseReply::default().into())
             }
             other => panic!("expected a close, got {other:?}"),
@@ -224,7 +224,7 @@ fn heat_is_counted_where_operators_and_users_want_it() {
         fixture.world.run(done)
     };
     work();
-    assert_eq!(heat(), "0 0 0 0 0", "nobody wants it");
+    assert_eq!(heat(), "0 0 0 0 0", "it is turned off");
     let settings = fixture.files.settings().heat();
     settings.set_counts(true);
     settings.set_percent(100);

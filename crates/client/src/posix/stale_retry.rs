@@ -1,14 +1,13 @@
-//! Calls that came too late, and what helps their second try.
+//! Calls that were answered `ESTALE`, and what makes their retry succeed.
 //!
-//! The kernel looks a name up and then uses what it found: two calls, between which another client
-//! may replace the name. Told `ESTALE`, the kernel does all of it once more, asking for every name on
-//! the way, and no further. So that this second try succeeds, its lookups keep what they find: a
-//! file or directory is opened by its name, a symbolic link is read, and of anything else the
-//! attributes stay good for one answer. What is kept goes when the call is through, or after
-//! [`PATIENCE`].
+//! The kernel looks a name up and then uses what it found: two calls, between which another client may
+//! replace the name. On `ESTALE` the kernel repeats the whole path walk once, with a lookup for every name on
+//! the way. So that this retry succeeds, its lookups retain what they find: a file or directory is opened by
+//! its name, a symbolic link is read, and of anything else the attributes stay valid for one answer. What is
+//! retained is released when the call has ended, or after [`PATIENCE`].
 //!
-//! Callers are told apart by their thread, as the kernel names it. Costs nothing while nobody was told
-//! `ESTALE`.
+//! Callers are distinguished by their thread, as the kernel names it. Costs nothing while no call was
+//! answered `ESTALE`.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -28,7 +27,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// How often a link that is replaced before it is read is looked up anew.
 pub(super) const TRIES: u32 = 100;
 
-/// Callers that were told `ESTALE`.
+/// Callers that were answered `ESTALE`.
 #[derive(Default)]
 pub(crate) struct StaleRetry {
     /// How many there are: read before the map is locked.
@@ -77,7 +76,7 @@ impl StaleRetry {
 }
 
 impl Mounted {
-    /// What a caller is told that came too late: it looks everything up again.
+    /// Notes that the caller retries, and returns the errno on which the kernel looks everything up again.
     pub(super) fn answer_stale(&self, who: &Credentials) -> Errno {
         let now = self.meta.world.clock.now();
         self.stale_retry.locked(|callers| {

@@ -50,7 +50,7 @@ operations! {
     Flock = CounterLine::time("flock"),
     /// Attributes and look-ups of names.
     Getattr = CounterLine::time("getattr"),
-    /// Space set aside or given back.
+    /// Space reserved or freed.
     Fallocate = CounterLine::time("fallocate"),
     /// New files that are opened.
     Create = CounterLine::time("create"),
@@ -84,8 +84,8 @@ operations! {
     OpenCloseTime = CounterLine::time("openclosetime"),
 }
 
-/// The counts of one mount. Whoever takes the calls (the FUSE adapter) counts them; what the kernel
-/// answers from its caches is counted by nobody.
+/// The counts of one mount. The FUSE adapter, which takes the calls, counts them; what the kernel answers
+/// from its caches is not counted.
 pub struct Statistics {
     counters: Counters,
     extents: Extents,
@@ -96,7 +96,7 @@ pub struct Statistics {
 /// Whose calls alone count (`stats_track_pid` and so on).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tracked {
-    /// Everybody's.
+    /// Those of all processes.
     All,
     /// Those of a process.
     Process(u32),

@@ -1,4 +1,4 @@
-//! The facade against a scripted MDT: what is asked, what is kept, who is told.
+//! The facade against a scripted MDT: what is asked, what is kept, what is invalidated.
 
 use std::time::Duration;
 
@@ -103,8 +103,8 @@ fn a_name_is_asked_once_while_its_lock_is_held_and_forgotten_before_it_goes() {
     *fixture.watcher.hold.lock() = Some(Arc::clone(&hold));
     fixture.locks.on_blocking(&blocking(&request.dlm_req, &lock)).unwrap();
     fixture.world.settle();
-    let told = fixture.watcher.take();
-    assert_eq!(told, [format!("inode {} Attributes", first.node.0)]);
+    let notices = fixture.watcher.take();
+    assert_eq!(notices, [format!("inode {} Attributes", first.node.0)]);
     assert!(fixture.mdt.take_asked().is_empty());
     *fixture.watcher.hold.lock() = None;
     hold.notify_waiters();
@@ -161,8 +161,8 @@ fn a_part_that_another_lock_covers_is_not_lost() {
     pin.state().covered = WHOLE;
     fixture.locks.on_blocking(&blocking(&getattr_request(&first).dlm_req, &lock)).unwrap();
     fixture.world.settle();
-    let told = fixture.watcher.take();
-    assert!(told.iter().all(|told| !told.starts_with("entry")), "{told:?}");
+    let notices = fixture.watcher.take();
+    assert!(notices.iter().all(|notice| !notice.starts_with("entry")), "{notices:?}");
     assert!(pin.state().names_covered() && !pin.state().attributes_covered());
 }
 
@@ -326,7 +326,7 @@ fn the_size_is_the_objects_and_is_kept_only_under_their_locks() {
 }
 
 #[test]
-fn unlink_gives_back_what_it_removes_and_tells_only_if_it_fails() {
+fn unlink_cancels_locks_on_what_it_removes_and_invalidates_only_if_it_fails() {
     let fixture = Fixture::new();
     fixture.mdt.answer(found(FILE, 0o100_644, 0x77, WHOLE));
     look_up(&fixture, NodeId::ROOT, "f").unwrap();
@@ -505,7 +505,7 @@ fn fsync_asks_the_mdt_only_for_what_is_not_durable() {
 }
 
 #[test]
-fn a_close_is_told_of_what_can_write_and_of_all_once_a_lock_was_taken() {
+fn closes_are_reported_of_what_can_write_and_of_all_once_a_lock_was_taken() {
     let fixture = Fixture::new();
     let open = |fixture: &Fixture, flags| {
         fixture.mdt.answer(opened(FILE, 1, false, layout()));
@@ -539,8 +539,8 @@ fn a_close_is_told_of_what_can_write_and_of_all_once_a_lock_was_taken() {
     lock(&fixture, writer.handle, 4, opener + 1);
     lock(&fixture, writer.handle, 5, opener);
     assert!(!open(&fixture, 0).unflushed, "there are locks now");
-    // Nobody told of the reader's close, so its end gives back what was locked through it, and what
-    // the process that opened it has locked.
+    // The kernel did not report the reader's close, so its RELEASE releases what was locked through it, and
+    // what the process that opened it has locked.
     fixture.mdt.take_asked();
     let unlocked = |request: &Request| match request {
         Request::LdlmEnqueue(it) => Some(it.dlm_req.desc.policy.as_flock().owner),
@@ -589,7 +589,7 @@ fn closes_under_way_are_waited_for_a_second_at_most() {
 }
 
 #[test]
-fn file_locks_are_told_again_to_a_restarted_mdt() {
+fn file_locks_are_replayed_to_a_restarted_mdt() {
     let fixture = Fixture::new();
     fixture.mdt.answer(opened(FILE, 1, false, layout()));
     let files = fixture.files.clone();
@@ -627,13 +627,13 @@ fn file_locks_are_told_again_to_a_restarted_mdt() {
     });
     let flock = |kind| kind == sheen_wire::ldlm::LockType::FLOCK;
     let mut flocks = enqueues.filter(|it| flock(it.dlm_req.desc.resource.kind));
-    let replay = flocks.next().expect("the lock is told again");
+    let replay = flocks.next().expect("the lock is replayed");
     let policy = replay.dlm_req.desc.policy.as_flock();
     assert_eq!((policy.start, policy.end, policy.owner, policy.pid), (0, 9, 3, 5));
 }
 
 #[test]
-fn a_lock_that_a_restarted_mdt_was_not_told_of_is_none() {
+fn a_lock_that_was_not_replayed_to_a_restarted_mdt_is_none() {
     let fixture = Fixture::new();
     let known = fixture.locks.engine().gauges().locks;
     let hold = Arc::new(tokio::sync::Notify::new());
@@ -671,7 +671,7 @@ fn a_lock_that_a_restarted_mdt_was_not_told_of_is_none() {
     tasks.spawn("enqueue", Box::pin(enqueue));
     fixture.world.settle();
 
-    // Both answers have come over the former connection, and nobody has looked at them.
+    // Both answers have come over the former connection, and were not processed yet.
     fixture.mdt.connection.store(1, std::sync::atomic::Ordering::Relaxed);
     assert_eq!(fixture.locks.replays(1).len(), known);
     *fixture.mdt.hold.lock() = None;
@@ -763,7 +763,7 @@ fn a_size_is_asked_for_after_an_open_of_ours() {
 }
 
 #[test]
-fn a_close_tells_of_writes_and_a_handle_that_wrote_nothing_tells_nothing() {
+fn a_close_reports_writes_and_none_of_a_handle_that_wrote_nothing() {
     let fixture = Fixture::new();
     fixture.mdt.answer(found_file(0x77, WHOLE | InodeBits::LAYOUT, false));
     let node = entry(look_up(&fixture, NodeId::ROOT, "f")).node;
@@ -771,8 +771,8 @@ fn a_close_tells_of_writes_and_a_handle_that_wrote_nothing_tells_nothing() {
         fixture.mdt.answer(opened(FILE, 0xabc, false, layout()));
         fixture.mdt.expect(move |request| match request {
             Request::MdsClose(close) => {
-                let told = close.rec_reint.bias.contains(Bias::DATA_MODIFIED);
-                assert_eq!(told, writes);
+                let modified = close.rec_reint.bias.contains(Bias::DATA_MODIFIED);
+                assert_eq!(modified, writes);
                 assert!(writes || close.rec_reint.valid == AttrValid::NONE);
                 Ok(MdsCloseReply::default().into())
             }
@@ -791,7 +791,7 @@ fn a_close_tells_of_writes_and_a_handle_that_wrote_nothing_tells_nothing() {
 }
 
 #[test]
-fn a_read_is_told_by_the_close_and_shown_before() {
+fn a_read_is_sent_with_the_close_and_shown_before() {
     let fixture = Fixture::new();
     fixture.mdt.answer(found_file(0x77, WHOLE | InodeBits::LAYOUT, false));
     let node = entry(look_up(&fixture, NodeId::ROOT, "f")).node;
@@ -800,14 +800,14 @@ fn a_read_is_told_by_the_close_and_shown_before() {
         async move { world.sleep_until(world.now() + Duration::from_secs(1000)).await }
     });
     let now = fixture.world.wall().seconds;
-    for told in [true, false] {
+    for is_sent in [true, false] {
         fixture.mdt.answer(opened(FILE, 0xabc, false, layout()));
         fixture.mdt.expect(move |request| match request {
             Request::MdsClose(close) => {
                 let record = &close.rec_reint;
                 let access = AttrValid::ATIME | AttrValid::ATIME_SET;
-                assert_eq!(record.valid, if told { access } else { AttrValid::NONE });
-                assert_eq!(record.atime, if told { now } else { 0 });
+                assert_eq!(record.valid, if is_sent { access } else { AttrValid::NONE });
+                assert_eq!(record.atime, if is_sent { now } else { 0 });
                 Ok(MdsCloseReply::default().into())
             }
             other => panic!("expected a close, got {other:?}"),
@@ -815,7 +815,7 @@ fn a_read_is_told_by_the_close_and_shown_before() {
         let files = fixture.files.clone();
         fixture.world.run(async move {
             let opened = files.open(&Fixture::root(), node, OpenFlags(0)).await.expect("opened");
-            assert_eq!(opened.keep_pages, !told, "who reads unheard there would not be noted");
+            assert_eq!(opened.keep_pages, !is_sent, "reads served there would not be noted");
             files.read(opened.handle, 0, 10).await.expect("read");
             let stat = files.getattr(&Fixture::root(), node).await.expect("a file");
             assert_eq!(stat.attributes.atime.seconds, now);
@@ -842,7 +842,7 @@ fn a_read_that_must_ask_for_the_layout_says_which_pages_wait_for_it() {
     fixture.data.asked.lock().clear();
     assert_eq!(read(100), Ok(()));
     assert_eq!(*fixture.data.asked.lock(), [], "it is known");
-    // Somebody moves the file.
+    // Another client moves the file.
     fixture.files.0.pin(node).expect("there").state().layout_guard.layout_revoked();
     assert_eq!(read(200), Ok(()));
     assert_eq!(*fixture.data.asked.lock(), [(FILE, Extent { start: 0, end: 4095 })]);
@@ -890,8 +890,8 @@ fn an_object_that_is_lost_is_an_error_and_no_missing_name() {
     assert_eq!(fixture.world.run(read(fixture.files.clone())), Err(Errno::EIO));
     fixture.mdt.answer(there());
     let files = fixture.files.clone();
-    let told = fixture.world.run(async move { files.getattr(&Fixture::root(), node).await });
-    assert_eq!(told.map(drop), Err(Errno::EIO));
+    let answer = fixture.world.run(async move { files.getattr(&Fixture::root(), node).await });
+    assert_eq!(answer.map(drop), Err(Errno::EIO));
 }
 
 #[test]
@@ -904,8 +904,8 @@ fn a_file_that_is_removed_while_a_call_waits_for_its_object_is_gone_and_not_lost
     let file = fixture.data.files.lock().values().next().cloned().expect("one");
     *file.refused.lock() = Some(Errno::ENOENT);
     fixture.mdt.refuse(Errno::ENOENT);
-    let told = fixture.world.run(stat(fixture.files.clone()));
-    assert_eq!(told.map(drop), Err(Errno::ESTALE));
+    let answer = fixture.world.run(stat(fixture.files.clone()));
+    assert_eq!(answer.map(drop), Err(Errno::ESTALE));
 }
 
 /// Between its lookup and its open another client replaces the file, twice.

@@ -6,7 +6,7 @@ use sheen_types::{Fid, Timestamp};
 
 use crate::cache::KeptOpenCounts;
 
-/// An inode as long as somebody has looked it up and not forgotten it.
+/// An inode as long as the kernel has looked it up and not forgotten it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NodeId(pub u64);
 
@@ -25,7 +25,7 @@ pub struct FileHandle(pub u64);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LockOwner(pub u64);
 
-/// Where a directory stream stands. 0 is its beginning; all others come from [`DirEntry::next`].
+/// Where a directory stream stands. 0 is its beginning; all further ones come from [`DirEntry::next`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct DirCookie(pub u64);
 
@@ -177,7 +177,7 @@ pub struct Keep {
 pub struct Entry {
     /// The inode.
     pub node: NodeId,
-    /// Tells apart inodes that had the same [`NodeId`] one after the other.
+    /// Distinguishes inodes that had the same [`NodeId`] one after the other.
     pub generation: u64,
     /// Its attributes.
     pub attributes: Attributes,
@@ -232,7 +232,7 @@ pub struct SetAttributes {
     pub mtime: Option<SetTime>,
     /// Last change of anything; only with the kernel's write-back cache.
     pub ctime: Option<Timestamp>,
-    /// Take the set-id bits off, as a write does: nobody needs a right for it.
+    /// Take the set-id bits off, as a write does: that needs no right.
     pub kill_set_id: bool,
     /// The flags of `chattr(1)`, all of them.
     pub flags: Option<u32>,
@@ -315,8 +315,8 @@ impl OpenFlags {
 pub struct Opened {
     /// The handle.
     pub handle: FileHandle,
-    /// Whether the kernel may keep pages it has of this file: [`super::Invalidate`] tells when they
-    /// go stale, so this is true unless nobody watches.
+    /// Whether the kernel may keep pages it has of this file: [`super::Invalidate`] is notified when they go
+    /// stale, so this is true whenever there is an observer.
     pub keep_pages: bool,
     /// Whether reads and writes must come here one by one (`O_DIRECT`).
     pub direct: bool,
@@ -398,7 +398,7 @@ pub enum FileLockMode {
     Read,
     /// Exclusive.
     Write,
-    /// None: gives back.
+    /// None: releases.
     Unlock,
 }
 

@@ -22,7 +22,7 @@ const SWAP_LAYOUTS: &[u8] = b"sheen.swap_layouts";
 const HEAT: &[u8] = b"sheen.heat";
 /// What the kernel asks for before a file is first written.
 const CAPABILITY: &[u8] = b"security.capability";
-/// What is read by whoever may read the file.
+/// What every user who may read the file can read.
 const USER: &[u8] = b"user.";
 /// What only the superuser sees.
 const TRUSTED: &[u8] = b"trusted.";
@@ -158,7 +158,8 @@ impl Mounted {
         if name == LUSTRE_FID {
             return Ok(inode.fid.to_string().into());
         }
-        // Access control lists are attributes of the inode to the MDT, not among the others.
+        // Access control lists are attributes of the inode to the MDT, and not in its list of extended
+        // attributes.
         if name.starts_with(b"system.") || name == TRUSTED_LOV {
             return self.meta.getxattr(who, inode, name).await;
         }
@@ -181,7 +182,7 @@ impl Mounted {
         layout: Bytes,
     ) -> Result<(), Errno> {
         if inode.file_type().is_none() {
-            // Nobody has asked for it yet.
+            // It was not asked for yet.
             self.refresh(who, inode).await?;
         }
         match inode.file_type() {

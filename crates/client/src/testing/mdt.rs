@@ -129,7 +129,7 @@ impl FakeMdt {
                     self.bulk(pages);
                     return reply;
                 }
-                script.unwrap_or_else(|| panic!("nobody expected {kind:?}"))(request)
+                script.unwrap_or_else(|| panic!("not expected: {kind:?}"))(request)
             }
         }
     }

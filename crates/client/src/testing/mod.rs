@@ -26,7 +26,7 @@ use crate::posix::{
     Raise, Stale, StaleRetry,
 };
 
-/// A mounted file system whose MDT says what the test tells it to.
+/// A mounted file system whose MDT says what the test scripts.
 pub(crate) struct Fixture {
     pub(crate) world: TestWorld,
     pub(crate) mdt: Arc<FakeMdt>,
@@ -38,7 +38,7 @@ pub(crate) struct Fixture {
     pub(crate) watcher: Arc<Watcher>,
 }
 
-/// Notes what it is told; may be told to take its time.
+/// Notes what it is notified of; a test can delay it.
 #[derive(Default)]
 pub(crate) struct Watcher {
     pub(crate) notices: Mutex<Vec<String>>,
@@ -160,8 +160,7 @@ impl Fixture {
         fixture
     }
 
-    /// Everybody may search the root directory, under a lock of its own: what every lookup in it
-    /// asks first.
+    /// Every user may search the root directory, under a lock of its own: what every lookup in it asks first.
     fn know_root(&self) {
         let bits = InodeBits::LOOKUP | InodeBits::PERM;
         self.mdt.answer(found(Fid::ROOT, 0o040_755, 0x60, bits));

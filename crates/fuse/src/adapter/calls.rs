@@ -436,7 +436,7 @@ impl Filesystem for Adapter {
                 Err(errno) => reply.error(convert::errno(errno)),
             };
             if is_of_pages {
-                // Nobody's call: no signal ends it, for what it brings would be lost.
+                // Not a program's call: no signal ends it, because its result would be lost.
                 let length = data.len();
                 let call = pin!(backs.behind(turn, files.write_back(handle(opened), offset, data)));
                 return backs.write(turn, length, call, answer).await;
@@ -737,8 +737,8 @@ impl Filesystem for Adapter {
         let mut waiting = self.waits.call(request.pid(), ends);
         self.counted(request, Operation::Flock, async move {
             let wanted = convert::lock(start, end, kind, pid);
-            // A request whose wait ends is taken back before that is told: a lock that came later would
-            // never go.
+            // A request whose wait ends is withdrawn before the call is answered: a lock granted later would
+            // never be released.
             let done = {
                 let mut call =
                     pin!(async { files.set_lock(handle(opened), owner(by), wanted?, sleep).await });

@@ -68,7 +68,7 @@ impl Client {
 
     async fn mount(&self, world: &World) {
         let config = NetConfig::new(self.nid, PORT);
-        let lnet = LNet::start(world.clone(), config).await.expect("nobody else has the address");
+        let lnet = LNet::start(world.clone(), config).await.expect("no other node has the address");
         let node = RpcNode::start(world.clone(), lnet);
         self.past.add(&node);
         if let Some(up) = &mut *self.up.lock() {

@@ -1,8 +1,8 @@
 //! A target's disk: a store in memory that commits like a disk, and fails like one.
 //!
-//! Transactions become durable about a second after they were applied, in groups, or when somebody
-//! waits for them. What the death of the process or of the machine leaves is the seed's choice within
-//! the promises of `sheen_store`.
+//! Transactions become durable about a second after they were applied, in groups, or when a request waits for
+//! them. What the death of the process or of the machine leaves is the seed's choice within the promises of
+//! `sheen_store`.
 
 use std::future::poll_fn;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use sheen_testkit::vnet::Dice;
 
 /// How long a group of transactions is gathered, at most.
 const GROUP: Duration = Duration::from_secs(1);
-/// How long it may take until somebody notices that a group is wanted.
+/// How long it may take until it is noticed that a group is wanted.
 const NOTICED_MAX: Duration = Duration::from_millis(5);
 
 /// A disk's contents; the machine that uses it may change.
@@ -64,8 +64,8 @@ impl Disk {
         self.store().fail();
     }
 
-    /// The process that used it has died: what it wrote is there, and more or fewer transactions
-    /// beyond those told durable.
+    /// The process that used it has died: what it wrote is there, and more or fewer transactions beyond those
+    /// reported durable.
     pub(crate) fn killed(&self, dice: &Dice) {
         let mut store = self.store.lock();
         commit_some(&store, dice);

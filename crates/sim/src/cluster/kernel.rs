@@ -1,14 +1,14 @@
 //! What the kernel does above a mount: keeps names, attributes and pages as long as it may.
 //!
-//! The client says with each answer what may be kept, and takes it back before a lock goes. This
-//! keeps all that it is allowed to, so that whatever the client forgets to take back is read here.
-//! As in the kernel, names and attributes that were asked before something was taken back are not kept when
-//! the answer comes, a read goes by the size that was kept all the same, and writes to one file come one
-//! after the other. A page has one owner from when a read asks for it until it is answered, or a write that
-//! has a part of one that is not there: others wait for it, and what takes pages back stands still there,
-//! and goes on with those behind it afterwards. A write's bytes are in the pages before it is sent; those
-//! that have no owner may be taken away and brought back while it is on its way, and nobody takes them out
-//! again. What is taken back goes a while later: the machine has other things to do.
+//! The client says with each answer what may be kept, and invalidates it before a lock is cancelled. This
+//! keeps all that it is allowed to, so that whatever the client forgets to invalidate is read here. As in the
+//! kernel, names and attributes that were asked for before an invalidation are not kept when the answer
+//! arrives, a read uses the size that was kept all the same, and writes to one file come one after the other.
+//! A page has one owner from when a read asks for it until it is answered, or a write that has a part of one
+//! that is not there: other calls wait for it, and an invalidation of pages blocks there, and goes on with
+//! those behind it afterwards. A write's bytes are in the pages before it is sent; those that have no owner
+//! may be dropped and read again while it is on its way, and are not removed again. An invalidation takes
+//! effect a while later: the machine has other things to do.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::poll_fn;
@@ -37,19 +37,19 @@ struct State {
     moving: BTreeMap<(NodeId, Name), (u32, Instant)>,
     attributes: BTreeMap<NodeId, Attributes>,
     pages: BTreeMap<(NodeId, u64), Vec<u8>>,
-    /// Pages that a read is to fill, or that a write has in part: nobody can read or drop them until it is
-    /// answered.
+    /// Pages that a read is to fill, or that a write has in part: they can be neither read nor dropped until
+    /// it is answered.
     locked: BTreeSet<(NodeId, u64)>,
     /// What reads go by.
     sizes: BTreeMap<NodeId, u64>,
-    /// How often the size of a node was heard or changed, or something of it taken back: what was asked
-    /// before that is not heard any more.
+    /// How often the size of a node was learnt or changed, or something of it invalidated: what was asked
+    /// before that is ignored.
     versions: BTreeMap<NodeId, u64>,
-    /// How often something of a node was taken back.
+    /// How often something of a node was invalidated.
     changes: BTreeMap<NodeId, u64>,
     /// How often calls of our own have put pages of a node away.
     cuts: BTreeMap<NodeId, u64>,
-    /// Lookups that were not taken back, and who is using the node now.
+    /// Lookups that were not forgotten, and who is using the node now.
     lookups: BTreeMap<NodeId, u64>,
     pins: BTreeMap<NodeId, u32>,
     writers: BTreeMap<NodeId, Arc<tokio::sync::Mutex<()>>>,
@@ -157,7 +157,7 @@ struct Cache {
     unlocked: Notify,
 }
 
-/// How late what is taken back goes: mostly at once, and sometimes late, by less than this.
+/// How late an invalidation takes effect: mostly at once, and sometimes late, by less than this.
 const LATE_MS: u64 = 40;
 
 impl Cache {
@@ -272,7 +272,7 @@ impl Invalidate for Watch {
         let cache = Arc::clone(&self.0);
         let (done, is_done) = oneshot::channel();
         let (blocked, mut is_blocked) = oneshot::channel();
-        let told = async move {
+        let notification = async move {
             cache.late().await;
             cache.lock().forget_attributes(node);
             if let Stale::Pages(extent) = stale {
@@ -280,7 +280,7 @@ impl Invalidate for Watch {
             }
             let (Ok(()) | Err(())) = done.send(());
         };
-        self.0.world.tasks.spawn("notification", Box::pin(told));
+        self.0.world.tasks.spawn("notification", Box::pin(notification));
         let clock = Arc::clone(&self.0.world.clock);
         Box::pin(async move {
             let mut is_done = Box::pin(is_done);
@@ -307,7 +307,7 @@ impl Invalidate for Watch {
     }
 }
 
-/// Tells a cache.
+/// Notifies a cache.
 struct Watch(Arc<Cache>);
 
 /// A mount with its kernel. See the module.
@@ -417,8 +417,8 @@ impl Kernel {
         self.renamed(parent, name);
     }
 
-    /// Since when a name that is kept may be an old one: nobody can take it from the kernel while a call of
-    /// its own has the directory.
+    /// Since when a name that is kept may be an old one: it cannot be invalidated while a call of the kernel
+    /// holds the directory.
     pub(crate) fn is_old_since(&self, parent: NodeId, name: &Name) -> Option<Instant> {
         let (state, key) = (self.cache.lock(), (parent, name.clone()));
         state.entries.get(&key).and_then(|_| state.moving.get(&key)).map(|(_, since)| *since)
@@ -649,7 +649,7 @@ impl Kernel {
     }
 
     /// Puts a write's bytes into the pages, and says how many go out at once. A page that is not there and is
-    /// written in part nobody reads until that is answered: nothing behind it goes out with it.
+    /// written in part cannot be read until that is answered: nothing behind it goes out with it.
     async fn copy_in(&self, owner: &mut Locked, offset: u64, data: &Bytes) -> usize {
         let (node, end) = (owner.node, offset + data.len() as u64);
         for page in offset / PAGE..end.div_ceil(PAGE) {
@@ -710,7 +710,7 @@ impl Kernel {
         Arc::clone(self.cache.lock().writers.entry(node).or_default())
     }
 
-    /// Forgets nodes that nobody uses, as under memory pressure.
+    /// Forgets nodes that are not in use, as under memory pressure.
     pub(crate) fn shrink(&self) {
         let mut state = self.cache.lock();
         let state = &mut *state;

@@ -24,7 +24,7 @@ pub(crate) use sheen_store_mem::Errors;
 pub(crate) const FSNAME: &str = "sim";
 /// LNet's port on all nodes.
 pub(crate) const PORT: u16 = 988;
-/// A node that is nobody's.
+/// A node that belongs to no server or client.
 pub(crate) fn hostile_nid() -> Nid {
     nid(250)
 }
@@ -43,7 +43,7 @@ pub(crate) struct Shape {
     pub(crate) ost_bytes: Option<u64>,
     /// From how many opens on clients keep files open; 0 for never.
     pub(crate) keeps_from: u32,
-    /// Whether root of other nodes than these is nobody.
+    /// Whether root of other nodes than these is squashed.
     pub(crate) squashes: bool,
 }
 

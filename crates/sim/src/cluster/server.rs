@@ -38,7 +38,7 @@ pub(crate) struct Server {
     /// Its targets.
     pub(crate) places: Vec<Place>,
     mgs: Nid,
-    /// Whether root of strange nodes is nobody.
+    /// Whether root of strange nodes is squashed.
     squashes: bool,
     up: Mutex<Option<Up>>,
     starts: AtomicU64,
@@ -157,15 +157,15 @@ impl Server {
         if let Role::Mdt(mdt) = &served.role
             && self.squashes
         {
-            let nobody = mdt.change_root_squash(|squash| {
+            let change = mdt.change_root_squash(|squash| {
                 squash.set_root("99:99")?;
                 squash.set_trusted(TRUSTED)
             });
-            nobody.expect("a rule");
+            change.expect("a rule");
         }
     }
 
-    /// As whoever starts it would: again, while the MGS's disk answers with errors.
+    /// As its operator would: again, while the MGS's disk answers with errors.
     async fn register(
         &self,
         world: &sheen_io::World,

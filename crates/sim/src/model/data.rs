@@ -251,7 +251,7 @@ impl Files {
     /// A size was seen.
     ///
     /// # Errors
-    /// Bytes lie beyond it, or nobody wrote so far since it was cut.
+    /// Bytes lie beyond it, or no write went so far since it was cut.
     pub(crate) fn saw_size(
         &mut self,
         fid: Fid,
@@ -262,7 +262,7 @@ impl Files {
         let file = self.files.entry(fid).or_default();
         let size_max = file.size.max(begin);
         if size > size_max {
-            return Err(Stale(format!("{fid}: {size} bytes, nobody wrote beyond {size_max}")));
+            return Err(Stale(format!("{fid}: {size} bytes, no write went beyond {size_max}")));
         }
         for (cell, register) in file.cells.range(size.div_ceil(CELL as u64)..) {
             if !register.may_be(begin, end, |tag| tag == 0) {
@@ -426,14 +426,14 @@ impl Log {
         }
     }
 
-    /// What was appended to a log since then may be lost, and who wrote it is told so.
+    /// What was appended to a log since then may be lost, and its writer gets an error.
     pub(crate) fn doubt_since(&mut self, log: Fid, since: Instant) {
         for record in self.files.get_mut(&log).into_iter().flat_map(BTreeMap::values_mut) {
             record.shaken |= !record.durable && record.begin >= since;
         }
     }
 
-    /// An error of a disk: records that were not durable may be lost, and who wrote them is told so.
+    /// An error of a disk: records that were not durable may be lost, and their writers get an error.
     pub(crate) fn shake(&mut self) {
         for record in self.files.values_mut().flat_map(BTreeMap::values_mut) {
             record.shaken |= !record.durable;

@@ -16,7 +16,7 @@ impl FileLocks {
     /// A lock is granted to `owner`, a process of `by`.
     ///
     /// # Errors
-    /// Somebody else holds one that excludes it.
+    /// Another owner holds one that conflicts.
     pub(crate) fn granted(
         &mut self,
         file: Fid,
@@ -37,7 +37,7 @@ impl FileLocks {
         Ok(())
     }
 
-    /// It is about to be given back.
+    /// It is about to be released.
     pub(crate) fn released(&mut self, file: Fid, by: Writer, owner: u64) {
         let held = self.held.entry(file).or_default();
         held.retain(|(writer, holder, _)| (*writer, *holder) != (by, owner));

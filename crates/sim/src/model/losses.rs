@@ -1,5 +1,5 @@
-//! Data that its writers may have lost, and who was told: an error that nobody was told of waits for
-//! the next one who asks, however long. Every other error of an `fsync` must have a reason of its own.
+//! Data that its writers may have lost, and to whom that was reported: an error that was not reported waits
+//! for the next `fsync`, however long. Every other error of an `fsync` must have a reason of its own.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -19,13 +19,13 @@ struct Written {
     /// Until when data of it may have been found lost.
     lost: Option<Instant>,
     /// When the first `fsync` ended that began after that.
-    told: Option<Instant>,
+    reported: Option<Instant>,
 }
 
 impl Written {
     fn lose(&mut self, until: Instant) {
         self.lost = self.lost.max(Some(until));
-        self.told = None;
+        self.reported = None;
     }
 }
 
@@ -62,8 +62,7 @@ impl Losses {
         }
     }
 
-    /// An `fsync` that went from `begin` to `end` has told whatever there was to tell; whether all is
-    /// durable.
+    /// An `fsync` that went from `begin` to `end` has reported every loss so far; whether all is durable.
     pub(crate) fn synced(
         &mut self,
         (by, file): (Writer, Fid),
@@ -75,15 +74,15 @@ impl Losses {
             written.last = None;
         }
         if written.lost.is_some_and(|lost| lost < begin) {
-            written.told.get_or_insert(end);
+            written.reported.get_or_insert(end);
         }
     }
 
-    /// Whether an `fsync` by a handle that was opened at `opened` may tell of a loss: nobody was told
+    /// Whether an `fsync` by a handle that was opened at `opened` may report a loss: it was not reported
     /// before.
-    pub(crate) fn may_tell(&self, by: Writer, file: Fid, opened: Instant) -> bool {
+    pub(crate) fn may_report(&self, by: Writer, file: Fid, opened: Instant) -> bool {
         self.files.get(&(by, file)).is_some_and(|written| {
-            written.lost.is_some() && written.told.is_none_or(|told| opened <= told)
+            written.lost.is_some() && written.reported.is_none_or(|reported| opened <= reported)
         })
     }
 }
@@ -100,21 +99,21 @@ mod tests {
     }
 
     #[test]
-    fn a_loss_is_told_until_one_was_told_before_the_handle_was_opened() {
+    fn a_loss_is_reported_until_one_was_reported_before_the_handle_was_opened() {
         let mut losses = Losses::default();
-        assert!(!losses.may_tell(1, FILE, at(0)), "nothing was written");
+        assert!(!losses.may_report(1, FILE, at(0)), "nothing was written");
         losses.wrote(1, FILE, at(1));
-        assert!(!losses.may_tell(1, FILE, at(2)), "nothing was lost");
+        assert!(!losses.may_report(1, FILE, at(2)), "nothing was lost");
         losses.lose(None, at(5), SECOND);
-        assert!(losses.may_tell(1, FILE, at(900)));
-        assert!(!losses.may_tell(2, FILE, at(900)), "another's loss");
+        assert!(losses.may_report(1, FILE, at(900)));
+        assert!(!losses.may_report(2, FILE, at(900)), "another's loss");
         losses.synced((1, FILE), (at(6), at(10)), false);
-        assert!(losses.may_tell(1, FILE, at(900)), "it could still be found");
+        assert!(losses.may_report(1, FILE, at(900)), "it could still be found");
         losses.synced((1, FILE), (at(8), at(10)), false);
-        assert!(losses.may_tell(1, FILE, at(9)), "opened before");
-        assert!(!losses.may_tell(1, FILE, at(11)), "told before");
+        assert!(losses.may_report(1, FILE, at(9)), "opened before");
+        assert!(!losses.may_report(1, FILE, at(11)), "reported before");
         losses.lose(None, at(20), SECOND);
-        assert!(losses.may_tell(1, FILE, at(21)), "lost again");
+        assert!(losses.may_report(1, FILE, at(21)), "lost again");
     }
 
     #[test]
@@ -123,15 +122,15 @@ mod tests {
         losses.wrote(1, FILE, at(1));
         losses.synced((1, FILE), (at(2), at(3)), true);
         losses.lose(None, at(4), SECOND);
-        assert!(!losses.may_tell(1, FILE, at(4)));
+        assert!(!losses.may_report(1, FILE, at(4)));
         losses.wrote(1, FILE, at(5));
         losses.synced((1, FILE), (at(5), at(6)), true);
         losses.lose(None, at(500), SECOND);
-        assert!(!losses.may_tell(1, FILE, at(500)), "written long ago");
+        assert!(!losses.may_report(1, FILE, at(500)), "written long ago");
         losses.wrote(1, FILE, at(600));
         losses.lose(Some(2), at(601), SECOND);
-        assert!(!losses.may_tell(1, FILE, at(601)), "another client");
+        assert!(!losses.may_report(1, FILE, at(601)), "another client");
         losses.wrote(2, FILE, at(601));
-        assert!(losses.may_tell(2, FILE, at(700)), "accepted while it was lost already");
+        assert!(losses.may_report(2, FILE, at(700)), "accepted while it was lost already");
     }
 }

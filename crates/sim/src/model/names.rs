@@ -69,7 +69,8 @@ impl Names {
         self.register(parent, name).end_or_nothing(operation, now);
     }
 
-    /// Something that must be new was made, though others may have seen it before its maker came back.
+    /// Something that must be new was made, though other clients may have seen it before its maker's call
+    /// returned.
     pub(crate) fn made(&mut self, key: (Fid, &str), file: Fid, operation: u64, now: Instant) {
         self.note(file, now);
         let register = self.register(key.0, key.1);
@@ -182,7 +183,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_maker_that_others_have_overtaken_is_the_maker() {
+    fn a_maker_that_other_clients_have_overtaken_is_the_maker() {
         let (fid, at) = (Fid::new(0x200000400, 1), Instant);
         let key = (Fid::ROOT, "d");
         let mut names = Names::default();

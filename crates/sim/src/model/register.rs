@@ -11,7 +11,7 @@ use std::fmt;
 
 use sheen_types::Instant;
 
-/// A number for whoever writes: a client of the simulation.
+/// The number of a writer: a client of the simulation.
 pub(crate) type Writer = u16;
 
 /// A moment that never comes.
@@ -37,7 +37,7 @@ struct Value<T> {
     buried: bool,
 }
 
-/// See the module. `T` tells values apart; values may come twice.
+/// See the module. `T` identifies values; values may come twice.
 #[derive(Clone, Debug)]
 pub(crate) struct Register<T> {
     values: Vec<Value<T>>,
@@ -129,7 +129,7 @@ impl<T: Copy + Eq + fmt::Debug> Register<T> {
         is: impl Fn(T) -> bool,
     ) -> Result<(), Stale> {
         let possible = |value: &Value<T>| value.begin <= end && value.dead >= begin;
-        // Who does not know what exactly was seen may have seen what nobody knows.
+        // An observation whose value is not known exactly may have been of an unknown value.
         let named = |value: &Value<T>| value.tag.map_or(tag.is_none(), &is);
         let mut seen: Vec<usize> =
             (0..self.values.len()).filter(|at| named(&self.values[*at])).collect();
@@ -166,9 +166,9 @@ impl<T: Copy + Eq + fmt::Debug> Register<T> {
         self.values.iter().filter(possible).any(|value| value.tag.is_none_or(&is))
     }
 
-    /// What `by` had written before `begin` is durable: nothing before it comes back. Of what an error
-    /// of a disk may have lost, that is so only for those of `own` operations: others were told.
-    /// A read that is under way `now` may still see what was there before.
+    /// What `by` had written before `begin` is durable: nothing before it comes back. Of what an error of a
+    /// disk may have lost, that is so only for those of `own` operations: the other writers got an error. A
+    /// read that is under way `now` may still see what was there before.
     pub(crate) fn durable(&mut self, by: Writer, begin: Instant, now: Instant, own: &[u64]) {
         let kept = |value: &&Value<T>| {
             let known = !value.shaken || own.contains(&value.operation);
@@ -186,7 +186,7 @@ impl<T: Copy + Eq + fmt::Debug> Register<T> {
         }
     }
 
-    /// An error of a disk: as with [`Self::lose`], but who wrote what is lost is told so.
+    /// An error of a disk: as with [`Self::lose`], but the writers of what is lost get an error.
     pub(crate) fn shake(&mut self) {
         if self.values.len() > 1 {
             for value in self.values.iter_mut().filter(|value| !value.buried) {
@@ -205,8 +205,8 @@ impl<T: Copy + Eq + fmt::Debug> Register<T> {
         }
     }
 
-    /// What was written since `since` may be lost, if anything was, and what it replaced be back; who wrote it
-    /// is told so.
+    /// What was written since `since` may be lost, if anything was, and what it replaced be back; its writers
+    /// get an error.
     pub(crate) fn doubt_since(&mut self, since: Instant) {
         if self.values.iter().any(|value| value.begin >= since && !value.buried) {
             let back = |value: &&mut Value<T>| value.dead >= since && !value.buried;
@@ -308,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_disk_lost_is_durable_for_who_was_told_otherwise() {
+    fn what_a_disk_lost_is_durable_for_a_writer_that_got_no_error() {
         let mut register = Register::new(0);
         register.begin(Some(1), 1, 0, at(10));
         register.end(1, at(20));

@@ -30,7 +30,7 @@ fn pages_of(offset: u64, bytes: u64) -> Extent {
 }
 
 impl Process {
-    /// Some cells of a file: often those that others use too.
+    /// Some cells of a file: often those that other clients use too.
     fn cells(&self) -> std::ops::Range<u64> {
         let count = 1 + self.dice().below(WRITE_CELLS);
         let first = match self.dice().below(4) {
@@ -89,13 +89,13 @@ impl Process {
         }
         self.judge_promise(operation, &synced);
         let (by, end) = (self.client, self.now());
-        let may_tell = self.model(|model| {
-            let may_tell = model.losses.may_tell(by, file.fid, since);
+        let may_report = self.model(|model| {
+            let may_report = model.losses.may_report(by, file.fid, since);
             model.losses.synced((by, file.fid), (begin, end), synced.is_ok());
-            may_tell
+            may_report
         });
         match synced {
-            Err(Errno::EIO) if may_tell => _ = self.sim.end(operation, "data was lost"),
+            Err(Errno::EIO) if may_report => _ = self.sim.end(operation, "data was lost"),
             synced => self.ended_at(operation, &synced, self.sim.was_damaged(file.fid)),
         }
     }
@@ -324,7 +324,7 @@ impl Process {
         }
     }
 
-    /// Takes a `flock(2)` lock, holds it a while, gives it back.
+    /// Takes a `flock(2)` lock, holds it a while, releases it.
     pub(super) async fn lock(&self) {
         let Some(place) = self.file_place().await else { return };
         let Some((file, opened)) = self.open_at(&place, 0).await else { return };

@@ -44,7 +44,7 @@ impl Process {
         let Ok(Some(file)) = self.look_up(&place).await else { return };
         let mut mode = 0o600 + self.dice().below(MODES);
         if self.sim.extras().hostile {
-            // What others may write, a hostile node may.
+            // What other users may write, a hostile node may.
             mode &= 0o755;
         }
         let text = format!("chmod {mode:o}");

@@ -241,7 +241,7 @@ impl Process {
         found
     }
 
-    /// Whether a name may be that of a file whose size nobody can say. A lookup of a file that is open here
+    /// Whether a name may be that of a file whose size cannot be known. A lookup of a file that is open here
     /// wants it.
     pub(crate) fn may_name_sizeless(&self, place: &Place, begin: Instant) -> bool {
         if !self.sim.has_damage() {

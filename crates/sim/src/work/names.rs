@@ -13,7 +13,7 @@ use crate::model::Seen;
 const LIST_STEP: usize = 5;
 
 impl Process {
-    /// Ends a change of one name: `Ok`, refused, or nobody knows.
+    /// Ends a change of one name: `Ok`, refused, or unknown.
     fn name_ended<T>(&self, place: &Place, operation: u64, outcome: &Result<T, Errno>) {
         self.name_ended_at(place, operation, outcome, false);
     }

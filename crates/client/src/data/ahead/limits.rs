@@ -6,11 +6,11 @@ use sheen_types::{CounterLine, Counters, Samples, Unit};
 
 use super::streams::{CHUNK, Read};
 
-/// Bytes ahead of a stream at most, unless told otherwise.
+/// Bytes ahead of a stream at most, by default.
 const WINDOW_MAX: u64 = 16 << 20;
-/// Bytes on their way ahead of all streams of a mount at most, unless told otherwise.
+/// Bytes on their way ahead of all streams of a mount at most, by default.
 const TOTAL_MAX: u64 = 256 << 20;
-/// Bytes of a file that is read whole at its second read in order, unless told otherwise.
+/// Bytes of a file that is read whole at its second read in order, by default.
 const WHOLE_MAX: u64 = 2 << 20;
 /// Bytes of a page, in which reads and read-ahead are counted.
 pub(super) const PAGE: u64 = 4096;

@@ -41,7 +41,7 @@ impl File {
     /// Starts what should be fetched ahead of this read, and waits for what is being fetched of it.
     /// The kernel holds `held` meanwhile.
     pub(super) async fn look_ahead(&self, offset: u64, length: u64, held: Option<PinnedRange>) {
-        // A size that others may have changed does no harm here: what is not fetched ahead is read.
+        // A size that another client may have changed does no harm here: what is not fetched ahead is read.
         let size = self.known_size();
         let Some(shared) = self.objects.first().map(|object| Arc::clone(&object.osc.shared)) else {
             return;
@@ -52,7 +52,7 @@ impl File {
         shared.ahead.count(&read);
         self.drop_chunks(drop);
         for (chunk, done) in load {
-            // A chunk too many is not fetched ahead: whoever waits for it reads it then.
+            // A chunk too many is not fetched ahead: a read that waits for it reads it then.
             if shared.ahead.may_load() {
                 self.load(chunk, done, &shared);
             } else {
@@ -68,7 +68,7 @@ impl File {
         }
     }
 
-    /// Nobody reads on: what was fetched ahead goes.
+    /// No read continues the stream: what was fetched ahead is dropped.
     pub(super) fn forget_ahead(&self) {
         let chunks = self.ahead.state.lock().forget();
         self.drop_chunks(chunks);

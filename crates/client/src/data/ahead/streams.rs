@@ -6,7 +6,7 @@
 //! other's.
 //!
 //! Costs: under one mutex of the file, each read compares at most [`STREAMS_MAX`] places and moves its stream
-//! behind the others; nothing is allocated but for chunks that begin to load.
+//! to the end of the list; nothing is allocated but for chunks that begin to load.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -26,13 +26,13 @@ const BEHIND: u64 = 4 << 20;
 /// Places of one file that are read in order at once, at most.
 const STREAMS_MAX: usize = 16;
 
-/// A chunk to load, by its offset, and whom to tell.
+/// A chunk to load, by its offset, and what signals its arrival.
 pub(super) type Load = (u64, Arrival);
 
 /// Whether a chunk on its way has come, or never will.
 pub(super) type Arrived = Arc<Watched<bool>>;
 
-/// Tells, when it is dropped, that a chunk is not on its way any more.
+/// Signals, when it is dropped, that a chunk is not on its way any more.
 pub(super) struct Arrival(Arrived);
 
 impl Drop for Arrival {
@@ -48,7 +48,7 @@ pub(super) struct Steps {
     pub(super) load: Vec<Load>,
     /// Chunks being loaded that the read needs.
     pub(super) wait: Vec<Arrived>,
-    /// Chunks that nobody came for: whoever reads has their bytes already, or has turned elsewhere.
+    /// Chunks that no read asked for: the reader has their bytes already, or reads elsewhere now.
     pub(super) drop: Vec<u64>,
     pub(super) read: Read,
 }
@@ -91,7 +91,7 @@ struct Stream {
     /// Where its next read is expected.
     next: u64,
     window: u64,
-    /// Everything before this was asked for, by somebody or ahead.
+    /// Everything before this was asked for, by a read or ahead.
     reached: u64,
     /// Chunks that were asked for ahead and may still lie in memory.
     fetched: BTreeSet<u64>,
@@ -103,7 +103,7 @@ pub(super) fn chunk_end(start: u64) -> u64 {
 }
 
 impl Streams {
-    /// All streams end; answers the chunks that nobody came for.
+    /// All streams end; returns the chunks that no read asked for.
     pub(super) fn forget(&mut self) -> BTreeSet<u64> {
         std::mem::take(&mut self.streams).into_iter().flat_map(|stream| stream.fetched).collect()
     }
@@ -167,14 +167,14 @@ impl Streams {
         nearest.filter(|(_, distance)| *distance <= SLACK).map(|(at, _)| at)
     }
 
-    /// Where the next stream behind `end` began: whoever reads up to there ends there, most likely, since
-    /// each has a part of the file.
+    /// Where the next stream behind `end` began: the stream before it most likely ends there, since each
+    /// reader has a part of the file.
     fn next_began(&self, end: u64) -> u64 {
-        let others = self.streams.iter().filter(|other| other.window > 0 && other.began >= end);
-        others.map(|other| other.began).min().unwrap_or(u64::MAX)
+        let behind = self.streams.iter().filter(|other| other.window > 0 && other.began >= end);
+        behind.map(|other| other.began).min().unwrap_or(u64::MAX)
     }
 
-    /// A read that goes on nowhere may be the first of a stream. Answers what nobody comes for any more.
+    /// A read that goes on nowhere may be the first of a stream. Returns what no read will ask for any more.
     fn begin(&mut self, began: u64, end: u64) -> Vec<u64> {
         let mut gone = BTreeSet::new();
         if self.streams.len() >= STREAMS_MAX {

@@ -109,7 +109,7 @@ impl OnMdt {
         })
     }
 
-    /// Somebody wants these bits of a lock.
+    /// Another client wants these bits of a lock.
     fn callback(&self, handle: LockHandle, bits: InodeBits) {
         let mut desc = lock_reply(FILE, 0, LockMode::Ex, bits).desc;
         desc.policy = WirePolicy::of_inode_bits(bits, bits);
@@ -309,21 +309,21 @@ fn what_comes_while_we_have_written_is_older_than_ours() {
 }
 
 #[test]
-fn a_glimpse_tells_what_is_dirty_and_asks_for_the_whole_inode() {
+fn a_glimpse_counts_what_is_dirty_and_asks_for_the_whole_inode() {
     let it = OnMdt::new();
     it.mdt.script.lock().busy = true;
     it.mdt.set_bytes(resource(), vec![1; 700]);
     let file = it.file();
     assert_eq!(it.fixture.size(&file), 700);
     assert_eq!(it.mdt.take_asked(), ["glimpse Pr 0x40"]);
-    assert_eq!(file.attributes_covered(), None, "somebody else may be writing");
+    assert_eq!(file.attributes_covered(), None, "another client may be writing");
     it.write(&file, 900);
     assert_eq!(it.fixture.size(&file), 900);
     let handle = it.locks.engine().dump(resource())[0].handle;
     let asked = LdlmRequest { handles: vec![handle], count: 1, ..LdlmRequest::default() };
-    let told = it.locks.on_glimpse(&asked).expect("known");
-    let told = crate::data::object::KnownAttributes::from_lvb(&told).expect("a value");
-    assert_eq!((told.size, told.blocks), (900, 2 + 2));
+    let value = it.locks.on_glimpse(&asked).expect("known");
+    let value = crate::data::object::KnownAttributes::from_lvb(&value).expect("a value");
+    assert_eq!((value.size, value.blocks), (900, 2 + 2));
 }
 
 #[test]

@@ -101,8 +101,8 @@ fn a_layout_that_may_have_changed_is_looked_at_again() {
     assert_eq!(write(&fixture, &file, WriteAt::Offset(0), 20), Err(Refusal::Stale));
     let read = fixture.run(&file, |file| async move { file.read(0, 10, CACHED).await });
     assert!(matches!(read, Err(Refusal::Stale)));
-    let told = fixture.run(&file, |file| async move { file.attributes().await });
-    assert!(matches!(told, Err(Refusal::Stale)));
+    let attributes = fixture.run(&file, |file| async move { file.attributes().await });
+    assert!(matches!(attributes, Err(Refusal::Stale)));
     assert!(file.attributes_covered().is_none());
     let again = file.with_version(fixture.layout_guard.version());
     assert_eq!(write(&fixture, &again, WriteAt::Offset(10), 10), Ok(10));

@@ -29,8 +29,8 @@ fn what_is_dirty_is_written_and_pages_are_dropped_before_a_lock_goes() {
     assert_eq!(fixture.read(&file, 0, 4096, CACHED), Ok(Bytes::from(vec![3; 100])));
 }
 
-/// A write of a part of the first page waits for its lock, while a lock to read that page is called back
-/// and the kernel is late. What was asked of the OST, before the kernel takes the notice and after.
+/// A write of a part of the first page waits for its lock, while a lock to read that page is revoked and the
+/// kernel is late. What was asked of the OST, before the kernel takes the notice and after.
 fn lose_a_page_under_a_write(is_held: bool) -> [Vec<String>; 2] {
     let fixture = Fixture::new(1 << 20);
     fixture.ost().set_bytes(resource(0), pattern(8192).to_vec());
@@ -67,7 +67,7 @@ fn a_lock_stays_until_the_kernel_has_taken_the_notice_however_late() {
 
 #[test]
 fn a_lock_goes_when_the_kernel_is_blocked_on_a_page_of_a_write_that_waits() {
-    // It was not there: nobody sees it, and the kernel has it until the write is answered.
+    // It was not cached: no program sees it, and the kernel holds it until the write is answered.
     assert_eq!(lose_a_page_under_a_write(true), [vec![], vec!["cancel 1".to_owned()]]);
 }
 
@@ -93,7 +93,7 @@ fn a_lock_goes_though_the_kernel_holds_pages_of_a_write_that_waits_for_another()
     fixture.fakes[1].let_go();
     fixture.wait(Duration::from_secs(2));
     assert_eq!(fixture.fakes[1].bytes(resource(1)).len(), 3904);
-    // Somebody else may have written there since: before the call ends the kernel drops its pages.
+    // Another client may have written there since: before the call ends the kernel drops its pages.
     let first = Extent { start, end: start + 4095 };
     assert!(fixture.events.invalidated.lock().contains(&first));
 }
@@ -208,7 +208,7 @@ fn a_lock_goes_with_all_pages_behind_one_that_waits_for_another_server() {
 }
 
 #[test]
-fn a_lock_goes_without_a_page_that_blocks_the_kernel_for_long_and_with_all_others() {
+fn a_lock_is_cancelled_without_a_page_that_blocks_the_kernel_for_long_and_no_other() {
     let fixture = Fixture::new(1 << 20);
     fixture.ost().set_bytes(resource(0), vec![1; 8 << 20]);
     let file = fixture.file(1);
@@ -293,27 +293,27 @@ fn a_lock_that_a_restarted_ost_refuses_is_not_used_any_more() {
     let append = |file: &_| fixture.write(file, WriteAt::End(100), pattern(10), CACHED);
     assert_eq!(append(&file), Ok(100));
     fixture.sync(&file).expect("durable");
-    let tell = |answer: fn() -> RpcError| {
+    let fail = |answer: fn() -> RpcError| {
         for replay in fixture.locks[0].replays(1) {
             (replay.done)(Err(answer()));
         }
         fixture.world.settle();
     };
-    // The import tells it again.
-    tell(|| RpcError::Disconnected);
+    // The import replays it again.
+    fail(|| RpcError::Disconnected);
     assert_eq!(fixture.locks[0].replays(1).len(), 1);
-    // We were thrown out before, and another client has appended since.
+    // We were evicted before, and another client has appended since.
     fixture.ost().set_bytes(resource(0), vec![2; 300]);
     fixture.ost().take_asked();
-    tell(|| RpcError::Errno(Errno::ESTALE));
+    fail(|| RpcError::Errno(Errno::ESTALE));
     assert_eq!(*fixture.events.invalidated.lock(), [Extent::ALL]);
     assert_eq!(append(&file), Ok(300), "behind what it has written");
     assert_eq!(fixture.ost().take("lock").len(), 1, "under a lock that we asked for");
 }
 
 #[test]
-fn unused_locks_are_dropped_before_a_restarted_ost_is_told_the_others() {
-    for (drops, told) in [(true, 1), (false, 2)] {
+fn unused_locks_are_dropped_before_locks_are_replayed_to_a_restarted_ost() {
+    for (drops, expected) in [(true, 1), (false, 2)] {
         let fixture = Fixture::new(1 << 20);
         let file = fixture.file(2);
         let across = WriteAt::Offset(u64::from(STRIPE) - 4096);
@@ -332,7 +332,7 @@ fn unused_locks_are_dropped_before_a_restarted_ost_is_told_the_others() {
             fixture.world.run(async move { dropped.drop_before_replay().await });
             replays += locks.replays(1).len();
         }
-        assert_eq!(replays, told, "drops: {drops}");
+        assert_eq!(replays, expected, "drops: {drops}");
         let invalidated = fixture.events.invalidated.lock().clone();
         assert_eq!(invalidated.is_empty(), !drops, "{invalidated:?}");
         assert_eq!(fixture.ost().take_asked(), Vec::<String>::new(), "it has forgotten the lock");
@@ -340,7 +340,7 @@ fn unused_locks_are_dropped_before_a_restarted_ost_is_told_the_others() {
 }
 
 #[test]
-fn a_lock_that_the_kernel_does_not_let_go_is_told_again() {
+fn a_lock_whose_pages_the_kernel_does_not_release_is_replayed() {
     let fixture = Fixture::new(1 << 20);
     let file = fixture.file(1);
     fixture.write(&file, WriteAt::Offset(0), pattern(4096), CACHED).expect("accepted");
@@ -499,7 +499,7 @@ fn we_answer_for_what_we_have_not_written_yet() {
 }
 
 #[test]
-fn a_lock_that_nobody_uses_for_long_goes_when_others_ask_what_is_under_it() {
+fn a_lock_unused_for_long_is_cancelled_when_another_client_glimpses_it() {
     for (limit, goes) in [(20, false), (10, true)] {
         let fixture = Fixture::new(1 << 20);
         fixture.locks[0].engine().set_dirty_age(Duration::from_secs(limit));
@@ -523,10 +523,10 @@ fn we_answer_for_no_size_that_our_locks_do_not_cover() {
         (script.narrow, script.busy, script.size_elsewhere) = (true, true, 10_000);
     }
     fixture.write(&file, WriteAt::Offset(0), pattern(4096), CACHED).expect("accepted");
-    assert_eq!(fixture.size(&file), 10_000, "somebody else has written behind");
+    assert_eq!(fixture.size(&file), 10_000, "another client has written behind");
     let callbacks = fixture.ost().blocking();
     for _ in 0..2 {
-        // He may cut that again, and nobody would tell us.
+        // That client may truncate it again, and we would not be notified.
         let value = fixture.locks[0].on_glimpse(&callbacks[0]).expect("we know");
         assert_eq!(u64::from_le_bytes(value[..8].try_into().expect("eight bytes")), 4096);
         fixture.sync(&file).expect("written");

@@ -62,7 +62,7 @@ struct Events {
     invalidated: Mutex<Vec<Extent>>,
     /// The ranges of which the kernel has dropped all pages.
     dropped: Arc<Mutex<Vec<Extent>>>,
-    /// The pages that the kernel does not let go.
+    /// The pages that the kernel does not release.
     held: Arc<Mutex<Option<Extent>>>,
     /// It has been blocked on them for two seconds.
     is_long: Arc<Notify>,
@@ -209,7 +209,7 @@ impl Fixture {
         known.expect("attributes").size
     }
 
-    /// Somebody else wants everything that we hold of OST 0: until all is given back.
+    /// Another client wants everything that we hold of OST 0: until all is cancelled.
     fn lose_locks(&self) {
         let callbacks = self.ost().blocking();
         for callback in callbacks {

@@ -1,4 +1,4 @@
-//! A scripted OST: keeps bytes, grants every lock, and does what the test has told it to do wrong.
+//! A scripted OST: keeps bytes, grants every lock, and does wrong what the test asks for.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -46,13 +46,13 @@ pub(super) struct Script {
     pub(super) late: Option<&'static str>,
     /// Locks cover what was asked for and no more.
     pub(super) narrow: bool,
-    /// Somebody else holds locks: glimpses bring a value and no lock.
+    /// Another client holds locks: glimpses bring a value and no lock.
     pub(super) busy: bool,
     /// Reads are answered up to the end of the page, with zeros behind the end, as Lustre's OSTs do.
     pub(super) fills_pages: bool,
     /// Locks come without a value, as from an OST that cannot read the object.
     pub(super) no_value: bool,
-    /// What others know of an object, beyond its bytes here.
+    /// What other clients know of an object, beyond its bytes here.
     pub(super) size_elsewhere: u64,
 }
 
@@ -379,7 +379,7 @@ impl FakeOst {
                 let ost_body = body(request.ost_body.oa.clone());
                 plain(OstSyncReply { ost_body, ..Default::default() }.into())
             }
-            other => panic!("nobody expected {:?}", other.kind()),
+            other => panic!("not expected: {:?}", other.kind()),
         }
     }
 }

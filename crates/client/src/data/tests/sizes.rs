@@ -37,7 +37,7 @@ fn seek(fixture: &Fixture, file: &Arc<dyn DataFile>, offset: u64, what: Seek) ->
 fn a_write_beyond_what_the_osts_hold_is_refused_at_once() {
     let fixture = Fixture::new(8 << 20);
     let stripe = u64::from(STRIPE);
-    // The last stripe of the first object is not whole: the others end with the one before it.
+    // The last stripe of the first object is not whole: the rest end with the one before it.
     let striped = MAX / stripe * stripe * 2 + MAX % stripe;
     for (stripes, max) in [(1, MAX), (2, striped)] {
         let file = fixture.file(stripes);
@@ -157,7 +157,7 @@ fn an_object_that_ends_early_is_a_hole_of_its_file() {
 }
 
 #[test]
-fn times_that_somebody_chose_are_not_overtaken_by_writes() {
+fn times_that_a_program_chose_are_not_overtaken_by_writes() {
     let fixture = Fixture::new(8 << 20);
     let file = fixture.file(1);
     fixture.write(&file, WriteAt::Offset(0), pattern(4096), CACHED).expect("accepted");

@@ -43,7 +43,7 @@ fn without_checksums_none_is_sent_and_none_looked_at() {
     fixture.write(&file, WriteAt::Offset(0), pattern(100), DIRECT).expect("written");
     assert_eq!(fixture.read(&file, 0, 100, DIRECT), Ok(pattern(100)));
     assert_eq!(fixture.ost().take_asked().iter().filter(|it| !it.starts_with("lock")).count(), 2);
-    // What the OST does not compute is not used, whoever wishes for it.
+    // What the OST does not compute is not used, even if an operator asks for it.
     osc.choose_checksum(ChecksumTypes::ADLER);
     assert_eq!(osc.checksum_types().1.map(|it| it.kind()), Some(ChecksumTypes::CRC32C));
 }
@@ -78,7 +78,7 @@ fn no_more_is_dirty_towards_all_osts_together_than_operators_allow() {
 }
 
 #[test]
-fn grant_that_nobody_uses_goes_back() {
+fn unused_grant_is_returned() {
     let fixture = Fixture::new(8 << 20);
     let osc = fixture.osts.osc(0).expect("there");
     let look = |seconds| {
@@ -139,7 +139,7 @@ fn hits_and_misses_of_read_ahead_are_pages() {
         let samples = ahead.samples().into_iter().find(|samples| samples.line.name == name);
         samples.map_or(0, |samples| samples.count)
     };
-    // The first read found nothing, and the seven others all that they asked for.
+    // The first read found nothing, and the other seven all that they asked for.
     assert_eq!((count("misses"), count("hits")), (32, 7 * 32));
     assert_eq!(count("readpage_not_consecutive"), 0);
     fixture.read(&file, 3 << 20, 4096, CACHED).expect("read");

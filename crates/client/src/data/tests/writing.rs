@@ -143,7 +143,7 @@ fn an_append_drops_the_page_that_a_read_beside_it_may_have_brought_back() {
 }
 
 #[test]
-fn appends_queue_and_see_where_others_have_moved_the_end() {
+fn appends_queue_and_see_where_other_clients_have_moved_the_end() {
     let fixture = Fixture::new(1 << 20);
     fixture.ost().set_bytes(resource(0), vec![1; 5000]);
     let file = fixture.file(1);
@@ -163,14 +163,14 @@ fn appends_queue_and_see_where_others_have_moved_the_end() {
 }
 
 #[test]
-fn a_failed_write_back_is_told_before_a_sync_returns() {
+fn a_failed_write_back_is_reported_before_a_sync_returns() {
     let fixture = Fixture::new(1 << 20);
     let file = fixture.file(1);
     fixture.ost().refuse("write", Errno::ENOSPC);
     fixture.write(&file, WriteAt::Offset(0), pattern(4096), CACHED).expect("accepted");
     assert_eq!(fixture.sync(&file), Ok(()), "of what could be written");
     assert_eq!(fixture.failures(), [Errno::ENOSPC]);
-    assert_eq!(fixture.size(&file), 0, "nobody has it");
+    assert_eq!(fixture.size(&file), 0, "no object has it");
     assert_eq!(fixture.events.invalidated.lock()[..], [Extent { start: 0, end: 4095 }]);
     fixture.ost().refuse("write", Errno::EIO);
     fixture.write(&file, WriteAt::Offset(0), pattern(4096), CACHED).expect("accepted");
@@ -217,7 +217,7 @@ fn other_calls_do_not_fail_for_an_old_failure() {
     let time = sheen_types::Timestamp::from_seconds(1);
     let cut = fixture.run(&file, move |file| async move { file.truncate(0, time).await });
     assert_eq!(cut, Ok(()), "making room is how to get out of ENOSPC");
-    assert_eq!(fixture.failures(), [Errno::ENOSPC], "and it is told all the same");
+    assert_eq!(fixture.failures(), [Errno::ENOSPC], "and it is reported all the same");
 }
 
 #[test]
@@ -232,7 +232,7 @@ fn grant_of_a_failed_write_is_lost_and_the_ost_hears_of_it() {
     let space = osc.space();
     assert_eq!((space.available, space.dirty, space.lost), (4096, 0, 4096));
     fixture.write(&file, WriteAt::Offset(0), pattern(10), DIRECT).expect("written");
-    assert_eq!(osc.space().lost, 0, "the write told it");
+    assert_eq!(osc.space().lost, 0, "the write reported it");
     fixture.osts.connected(0, &super::FakeOst::agreed(20_000));
     assert_eq!(osc.space().available, 20_000, "a connect says what counts");
 }
@@ -304,7 +304,7 @@ fn garbled_data_is_kept_where_operators_want_it() {
 }
 
 #[test]
-fn what_is_dirty_is_written_though_everybody_has_let_go_of_the_file() {
+fn what_is_dirty_is_written_though_no_call_uses_the_file() {
     let fixture = Fixture::new(1 << 20);
     let file = fixture.file(1);
     fixture.write(&file, WriteAt::Offset(0), pattern(4096), CACHED).expect("accepted");
@@ -361,7 +361,7 @@ fn the_first_of_many_small_writes_go_when_half_of_the_grant_is_used() {
     fixture.world.settle();
     assert_eq!(written(&fixture), 1, "the first has gone");
     fixture.wait(Duration::from_secs(2));
-    assert_eq!(written(&fixture), 4, "the others when their time has come");
+    assert_eq!(written(&fixture), 4, "the rest when their time has come");
     let space = fixture.osts.osc(0).expect("there").space();
     assert_eq!((space.dirty, space.sending), (0, 0));
 }

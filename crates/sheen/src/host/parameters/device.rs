@@ -135,7 +135,7 @@ fn add_closes_and_rooms(folder: &Folder<'_>, state: &Arc<MountState>) {
     folder.tune(
         "lsom",
         state,
-        |it| if it.files.settings().tells_size() { "On" } else { "Off" }.to_owned(),
+        |it| if it.files.settings().reports_size() { "On" } else { "Off" }.to_owned(),
         |it, text| {
             it.files.settings().set_reports_size(values::switch(text)?);
             Ok(())
