@@ -8,6 +8,7 @@
 //!
 //! The hot paths of servers and client never come here: parameters read counters that those keep.
 
+pub mod api;
 mod client;
 mod folder;
 mod glob;
@@ -15,6 +16,9 @@ mod page;
 mod protocol;
 mod server;
 mod tree;
+
+/// What `--version` and the parameter `version` say: the Lustre whose tools these are like, and ours.
+pub const VERSION: &str = concat!("2.17.0 (Sheen ", env!("CARGO_PKG_VERSION"), ")");
 
 pub use client::{Client, run_folder};
 pub use folder::{check_owner, make_private};

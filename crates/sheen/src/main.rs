@@ -4,7 +4,6 @@
 //! name, its first word names the tool. Every tool answers `--help`, says what is wrong in one
 //! line on stderr, and leaves with the exit code of Lustre's tool of that name.
 
-mod api;
 mod bench;
 mod commands;
 mod dump;

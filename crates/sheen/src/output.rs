@@ -6,8 +6,7 @@ use std::process::ExitCode;
 
 use sheen_types::Errno;
 
-/// What `--version` says: the Lustre whose tools we are like, and ours.
-pub(crate) const VERSION: &str = concat!("2.17.0 (Sheen ", env!("CARGO_PKG_VERSION"), ")");
+pub(crate) use sheen_control::VERSION;
 
 /// Exit code of Lustre's tools for a wrong command line.
 pub(crate) const USAGE_CODE: u8 = 4;

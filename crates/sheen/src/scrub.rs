@@ -12,9 +12,9 @@ use clap::Args;
 use sheen_control::Client;
 use sheen_types::Errno;
 
-use crate::api::{self, ScrubAsk, ScrubState, ScrubTold};
 use crate::output::{self, Fault};
 use crate::{host, interrupt, processes};
+use sheen_control::api::{self, ScrubAnswer, ScrubRequest, ScrubState};
 
 /// The exit code if anything is damaged.
 const DAMAGED: u8 = 1;
@@ -56,7 +56,7 @@ pub(crate) fn run(options: &Scrub) -> Result<(), Fault> {
     if options.stop {
         let stop = |place: &mut Place| {
             let target = place.name.clone();
-            put(&mut place.process, &ScrubAsk::Stop { target }).map(drop)
+            put(&mut place.process, &ScrubRequest::Stop { target }).map(drop)
         };
         return places.iter_mut().try_for_each(|place| passed_over(stop(place)));
     }
@@ -66,7 +66,7 @@ pub(crate) fn run(options: &Scrub) -> Result<(), Fault> {
     let rate = options.rate.saturating_mul(MIB);
     let stop = interrupt::listen()?;
     for place in &mut places {
-        let ask = ScrubAsk::Start { target: place.name.clone(), rate };
+        let ask = ScrubRequest::Start { target: place.name.clone(), rate };
         put(&mut place.process, &ask).map_err(fault)?;
     }
     follow(&mut places, stop)?;
@@ -93,7 +93,7 @@ fn places(options: &Scrub) -> Result<Vec<Place>, Fault> {
     let mut found = BTreeMap::new();
     for mut process in processes::all() {
         // Mounts answer that they do no such thing.
-        let Ok(ScrubTold::Targets(targets)) = put(&mut process, &ScrubAsk::Targets) else {
+        let Ok(ScrubAnswer::Targets(targets)) = put(&mut process, &ScrubRequest::Targets) else {
             continue;
         };
         let socket = process.path().to_owned();
@@ -133,7 +133,7 @@ fn owner_of_run(dir: &Path) -> Option<u32> {
     (uid != rustix::process::geteuid().as_raw()).then_some(uid)
 }
 
-fn put(process: &mut Client, ask: &ScrubAsk) -> Result<ScrubTold, processes::Failure> {
+fn put(process: &mut Client, ask: &ScrubRequest) -> Result<ScrubAnswer, processes::Failure> {
     let wrong = |error: serde_json::Error| (Errno::EPROTO, error.to_string());
     let text = serde_json::to_string(ask).map_err(wrong)?;
     let told = processes::command(process, api::SCRUB, &[&text])?;
@@ -154,8 +154,8 @@ fn passed_over(outcome: Result<(), processes::Failure>) -> Result<(), Fault> {
 
 /// Asks how far one is, and prints what it has found since.
 fn hear(place: &mut Place) -> Result<(), processes::Failure> {
-    let ask = ScrubAsk::Watch { target: place.name.clone(), from: place.heard };
-    let ScrubTold::State { state, new } = put(&mut place.process, &ask)? else {
+    let ask = ScrubRequest::Watch { target: place.name.clone(), from: place.heard };
+    let ScrubAnswer::State { state, new } = put(&mut place.process, &ask)? else {
         return Err((Errno::EPROTO, "unexpected answer".to_owned()));
     };
     place.heard += new.len();
@@ -202,7 +202,7 @@ fn follow(places: &mut [Place], stop: &AtomicBool) -> Result<(), Fault> {
         if stop.load(Ordering::Relaxed) && !std::mem::replace(&mut told, true) {
             for place in places.iter_mut() {
                 let target = place.name.clone();
-                put(&mut place.process, &ScrubAsk::Stop { target }).map_err(fault)?;
+                put(&mut place.process, &ScrubRequest::Stop { target }).map_err(fault)?;
             }
         }
         show(places);

@@ -4,7 +4,8 @@ use sheen_bench::survey::device::{Ask, Device, Devices, Kind, Progress, Told, Wo
 use sheen_control::Client;
 use sheen_types::Errno;
 
-use crate::{api, processes};
+use crate::processes;
+use sheen_control::api;
 
 /// The server processes of this machine.
 pub(super) struct Servers;

@@ -15,7 +15,7 @@ use sheen_store::{Store, StoreError};
 use sheen_types::{Errno, Fid};
 
 use super::target::Running;
-use crate::api::{ScrubAsk, ScrubState, ScrubTold};
+use sheen_control::api::{ScrubAnswer, ScrubRequest, ScrubState};
 
 /// Objects asked for at once.
 const OBJECTS_STEP: usize = 64;
@@ -56,28 +56,30 @@ impl Scrubs {
     }
 
     /// Answers one question of a tool.
-    fn answer(&self, ask: ScrubAsk) -> Result<ScrubTold, Refused> {
+    fn answer(&self, ask: ScrubRequest) -> Result<ScrubAnswer, Refused> {
         match ask {
-            ScrubAsk::Targets => {
+            ScrubRequest::Targets => {
                 let name = |one: &Arc<Running>| one.served.target.name().to_owned();
                 let directory = |one: &Arc<Running>| one.plan.directory.display().to_string();
                 let all = self.targets.iter().map(|one| (name(one), directory(one)));
-                Ok(ScrubTold::Targets(all.collect()))
+                Ok(ScrubAnswer::Targets(all.collect()))
             }
-            ScrubAsk::Start { target, rate } => self.start(&target, rate).map(|()| ScrubTold::Done),
-            ScrubAsk::Watch { target, from } => {
+            ScrubRequest::Start { target, rate } => {
+                self.start(&target, rate).map(|()| ScrubAnswer::Done)
+            }
+            ScrubRequest::Watch { target, from } => {
                 let scrub = self.newest(&target)?;
                 let findings = scrub.findings.lock();
                 let new = findings.get(from..).unwrap_or(&[]).iter().take(1000);
-                Ok(ScrubTold::State {
+                Ok(ScrubAnswer::State {
                     state: scrub.state.lock().clone(),
                     new: new.cloned().collect(),
                 })
             }
-            ScrubAsk::Stop { target } => {
+            ScrubRequest::Stop { target } => {
                 let scrub = self.newest(&target)?;
                 scrub.stopped.store(true, std::sync::atomic::Ordering::Relaxed);
-                Ok(ScrubTold::Done)
+                Ok(ScrubAnswer::Done)
             }
         }
     }

@@ -181,10 +181,10 @@ fn serve(options: &Server) -> Result<(), Fault> {
         follow(&world, &registrar, &running, &tree);
         let echo = Echo::new(world.clone(), &running);
         let mut commands = parameters::server_commands(&node, &running);
-        commands.insert(crate::api::ECHO.to_owned(), super::echo::command(&echo));
+        commands.insert(sheen_control::api::ECHO.to_owned(), super::echo::command(&echo));
         let scrubs = super::scrub::Scrubs::new(world.clone(), &running);
-        commands.insert(crate::api::SCRUB.to_owned(), super::scrub::command(&scrubs));
-        commands.insert(crate::api::STATE.to_owned(), super::well::command(&running));
+        commands.insert(sheen_control::api::SCRUB.to_owned(), super::scrub::command(&scrubs));
+        commands.insert(sheen_control::api::STATE.to_owned(), super::well::command(&running));
         let _control = control("server", tree, commands)?;
         let serve = |address| metrics::serve(address, &node, &running);
         let _metrics = options.metrics.map(serve).transpose()?;

@@ -111,7 +111,8 @@ fn told(said: &str, ended: Option<bool>) -> Health {
 pub(super) fn server_health(daemon: &Daemon) -> Health {
     let Some(pid) = daemon.pid() else { return Health::Dead };
     let path = super::sockets().join(format!("server-{}.sock", pid.as_raw_nonzero()));
-    let question = Question::Command { name: crate::api::STATE.to_owned(), arguments: Vec::new() };
+    let question =
+        Question::Command { name: sheen_control::api::STATE.to_owned(), arguments: Vec::new() };
     let asked = Client::connect_within(&path, PATIENCE).and_then(|mut it| it.ask(&question));
     match asked {
         Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {

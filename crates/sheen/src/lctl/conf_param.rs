@@ -4,8 +4,8 @@ use clap::Args;
 use sheen_types::Errno;
 
 use super::params::on_the_mgs;
-use crate::api::CONF_PARAM;
 use crate::output::Fault;
+use sheen_control::api::CONF_PARAM;
 
 /// Options of `conf_param`.
 #[derive(Args)]

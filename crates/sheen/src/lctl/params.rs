@@ -7,9 +7,9 @@ use sheen_control::{Access, Answer, Listed, Question};
 use sheen_types::Errno;
 
 use super::conf_param::assignment;
-use crate::api::SET_PARAM;
 use crate::output::{Fault, line, worst as outcome};
 use crate::processes::{ask_all, command_all};
+use sheen_control::api::SET_PARAM;
 
 /// How far `-R` goes down; the deepest parameters of Lustre have seven parts.
 const DEPTH_MAX: usize = 12;

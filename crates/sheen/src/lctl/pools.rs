@@ -10,10 +10,10 @@ use sheen_control::{Answer, Question};
 use sheen_types::Errno;
 
 use super::params::on_the_mgs;
-use crate::api::POOL;
 use crate::lfs::{pool_names, print_pools};
 use crate::output::{Fault, line};
 use crate::processes::ask_all;
+use sheen_control::api::POOL;
 
 /// How long to wait for others to hear of a change, and how often to look.
 const WAIT: Duration = Duration::from_secs(15);

@@ -6,8 +6,8 @@ use clap::Args;
 use sheen_types::Errno;
 
 use super::mount::Mount;
-use crate::api::{Kind, TARGETS, Target};
 use crate::output::{Fault, line};
+use sheen_control::api::{Kind, TARGETS, Target};
 
 /// Options of `check`.
 #[derive(Args)]

@@ -8,8 +8,8 @@ use sheen_types::Errno;
 use super::mount::Mount;
 use super::pools;
 use super::size::human;
-use crate::api::{Kind, TARGET_STATFS, TargetStatfs};
 use crate::output::{Fault, line, text_out};
+use sheen_control::api::{Kind, TARGET_STATFS, TargetStatfs};
 
 /// Options of Lustre's `df` that are not here yet.
 pub(super) const REFUSED: &[&str] = &["-u", "--output"];
@@ -247,7 +247,7 @@ mod tests {
     use sheen_types::Errno;
 
     use super::{Df, table};
-    use crate::api::{Kind, TargetStatfs};
+    use sheen_control::api::{Kind, TargetStatfs};
 
     #[derive(Parser)]
     struct Line {

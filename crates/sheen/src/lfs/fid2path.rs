@@ -6,8 +6,8 @@ use clap::Args;
 use sheen_types::{Errno, Fid};
 
 use super::mount::Mount;
-use crate::api::FID_TO_PATH;
 use crate::output::{Fault, text_out, worst as outcome};
+use sheen_control::api::FID_TO_PATH;
 
 /// Options of `fid2path`.
 #[derive(Args)]

@@ -6,8 +6,8 @@ use clap::Args;
 use sheen_types::Errno;
 
 use super::mount::Mount;
-use crate::api::MountInfo;
 use crate::output::{Fault, line, worst as outcome};
+use sheen_control::api::MountInfo;
 
 /// Options of `getname`.
 #[derive(Args)]

@@ -16,8 +16,8 @@ use super::components::{Flags, parse_id};
 use super::layout_text::{Fields, Filter, Style, text};
 use super::mount::Mount;
 use super::options::{Dashes, Grammar, HELP, Opt, Part, Takes, Words, refused, wants_help};
-use crate::api::{Kind, TARGETS, Target};
 use crate::output::{Fault, errno_of, line, text_out, worst as outcome};
+use sheen_control::api::{Kind, TARGETS, Target};
 
 pub(super) const GRAMMAR: Grammar = Grammar {
     command: "lfs getstripe",

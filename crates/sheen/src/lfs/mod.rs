@@ -2,7 +2,7 @@
 //!
 //! What belongs to a file goes through the mount itself (extended attributes `lustre.lov` and
 //! `lustre.fid`), so permissions are the file's; what belongs to the mount is asked of its process
-//! over the control socket ([`crate::api`]).
+//! over the control socket ([`sheen_control::api`]).
 
 mod attributes;
 mod check;

@@ -6,9 +6,9 @@ use serde::de::DeserializeOwned;
 use sheen_control::Client;
 use sheen_types::Errno;
 
-use crate::api::{MOUNT_INFO, MountInfo};
 use crate::output::errno_of;
 use crate::processes::{self, Failure, command};
+use sheen_control::api::{MOUNT_INFO, MountInfo};
 
 /// How a mount is asked.
 enum Way {

@@ -8,8 +8,8 @@ use sheen_types::Errno;
 use super::attributes;
 use super::fid2path::Link;
 use super::mount::Mount;
-use crate::api::FID_TO_PATH;
 use crate::output::{Fault, line, worst as outcome};
+use sheen_control::api::FID_TO_PATH;
 
 /// Options of `path2fid`.
 #[derive(Args)]

@@ -9,10 +9,10 @@ use sheen_wire::lov::{LovEa, PoolName};
 
 use super::mount::Mount;
 use super::wanted::folder_of;
-use crate::api::{MGS_POOLS, POOLS};
 use crate::lctl::pools::parameters;
 use crate::output::{Fault, line};
 use crate::processes::command_first;
+use sheen_control::api::{MGS_POOLS, POOLS};
 
 /// Options of `pool_list`.
 #[derive(Args)]

@@ -6,8 +6,8 @@ use clap::Args;
 use sheen_types::Errno;
 
 use super::mount::Mount;
-use crate::api::{Kind, TARGETS, Target};
 use crate::output::{Fault, text_out};
+use sheen_control::api::{Kind, TARGETS, Target};
 
 /// Options of `osts` and `mdts`.
 #[derive(Args)]
@@ -55,7 +55,7 @@ fn listing(kind: Kind, targets: &[Target]) -> String {
 #[cfg(test)]
 mod tests {
     use super::listing;
-    use crate::api::{Kind, Target};
+    use sheen_control::api::{Kind, Target};
 
     #[test]
     fn targets_are_listed_as_lustre_does() {

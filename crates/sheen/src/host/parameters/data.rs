@@ -12,7 +12,7 @@ use super::device::Device;
 use super::folder::Folder;
 use super::values::{self, MIB};
 use super::{PAGE_BYTES, memory_bytes};
-use crate::api::Kind;
+use sheen_control::api::Kind;
 
 /// `OSC_MAX_DIRTY_MB_MAX`, which is too many already.
 const DIRTY_MIB_MAX: u64 = 2047;

@@ -16,7 +16,7 @@ use super::folder::Folder;
 use super::mount::{MountState, device_type};
 use super::text::Since;
 use super::{PAGE_BYTES, data, features, imports, locks, tables, timing, values};
-use crate::api::{Kind, Target};
+use sheen_control::api::{Kind, Target};
 
 /// `OBD_MAX_RIF_MAX`: most requests of a device on the wire.
 const REQUESTS_MAX: u64 = 512;
@@ -355,7 +355,7 @@ fn set_modifying(it: &Device, text: &str) -> Result<(), Errno> {
 
 /// How full the target is, as it said within the last second.
 fn add_space(folder: &Folder<'_>, device: &Arc<Device>) {
-    type Read = fn(&crate::api::TargetStatfs) -> u64;
+    type Read = fn(&sheen_control::api::TargetStatfs) -> u64;
     let shown: [(&str, Read); 6] = [
         ("blocksize", |stat| stat.bsize),
         ("kbytestotal", |stat| (stat.blocks * stat.bsize) >> 10),

@@ -14,7 +14,7 @@ use super::mount::MountState;
 use super::text::Since;
 use super::values::{self, MIB};
 use super::{PAGE_BYTES, memory_bytes, tables};
-use crate::api::Kind;
+use sheen_control::api::Kind;
 
 /// `LL_SA_REQ_MAX`: most lookups of one directory at once; more is cut to it.
 const LOOKUPS_MAX: u64 = 1024;

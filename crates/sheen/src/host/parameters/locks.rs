@@ -12,7 +12,7 @@ use sheen_types::Errno;
 use super::folder::Folder;
 use super::mount::MountState;
 use super::values;
-use crate::api::Target;
+use sheen_control::api::Target;
 
 /// Adds what is about all of them.
 pub(super) fn add_common(state: &Arc<MountState>) {

@@ -9,7 +9,7 @@ use super::folder::Folder;
 use super::imports;
 use super::mount::{MountState, device_type};
 use super::text::Since;
-use crate::api::{Kind, Target, TargetStatfs};
+use sheen_control::api::{Kind, Target, TargetStatfs};
 
 /// The targets of one kind.
 struct Group {

@@ -19,7 +19,7 @@ use sheen_types::{Errno, Fid, Instant, TargetKind, TargetName};
 
 use super::text::{Clock, today};
 use super::{Commands, node_commands};
-use crate::api::{self, Kind, MountInfo};
+use sheen_control::api::{self, Kind, MountInfo};
 
 /// How long a target's word on its space is believed (`OBD_STATFS_CACHE_SECONDS`).
 const SPACE_BELIEVED: Duration = Duration::from_secs(1);

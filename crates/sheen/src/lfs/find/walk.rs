@@ -17,10 +17,10 @@ use sheen_wire::lov::LovEa;
 
 use super::predicates::File;
 use super::{Find, times};
-use crate::api::{Kind, TARGETS, Target};
 use crate::lfs::attributes::{self, Xattr};
 use crate::lfs::mount::Mount;
 use crate::output::{Fault, errno_of, worst as outcome, write_out};
+use sheen_control::api::{Kind, TARGETS, Target};
 
 /// A directory entry, asked for what it is as tests need it.
 struct Entry<'a> {

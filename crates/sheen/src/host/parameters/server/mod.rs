@@ -32,7 +32,7 @@ use super::super::log::ASKED;
 use super::super::target::Running;
 use super::text::Since;
 use super::{Commands, add_common, dump, node_commands, values};
-use crate::api;
+use sheen_control::api;
 
 /// Adds what the targets of a server process show.
 pub(crate) fn add_server(tree: &Tree, node: &Arc<RpcNode>, running: &[Arc<Running>]) {
