@@ -16,10 +16,10 @@ use sheen_fuse::{Jobs, Questions, Stays};
 use sheen_io::World;
 use sheen_io_os::Host;
 use sheen_node::rpc::RpcNode;
+use sheen_parameters::{self as parameters, Follower, MountState};
 use sheen_types::{Errno, Nid};
 
 use super::daemon::{self, Daemon};
-use super::parameters::{self, Follower, MountState};
 use super::way::Way;
 use super::{invalid, io_fault, private, server};
 use crate::output::{Fault, errno_of};

@@ -11,10 +11,10 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use sheen_io::World;
+use sheen_parameters::HostedTarget;
 use sheen_store::{Store, StoreError};
 use sheen_types::{Errno, Fid};
 
-use super::target::Running;
 use sheen_control::api::{ScrubAnswer, ScrubRequest, ScrubState};
 
 /// Objects asked for at once.
@@ -30,7 +30,7 @@ type Refused = (Errno, String);
 /// All scrubs of this process.
 pub(super) struct Scrubs {
     world: World,
-    targets: Vec<Arc<Running>>,
+    targets: Vec<Arc<HostedTarget>>,
     newest: Mutex<BTreeMap<String, Arc<Scrub>>>,
 }
 
@@ -51,7 +51,7 @@ struct Place {
 }
 
 impl Scrubs {
-    pub(super) fn new(world: World, targets: &[Arc<Running>]) -> Arc<Self> {
+    pub(super) fn new(world: World, targets: &[Arc<HostedTarget>]) -> Arc<Self> {
         Arc::new(Self { world, targets: targets.to_vec(), newest: Mutex::default() })
     }
 
@@ -59,8 +59,8 @@ impl Scrubs {
     fn answer(&self, ask: ScrubRequest) -> Result<ScrubAnswer, Refused> {
         match ask {
             ScrubRequest::Targets => {
-                let name = |one: &Arc<Running>| one.served.target.name().to_owned();
-                let directory = |one: &Arc<Running>| one.plan.directory.display().to_string();
+                let name = |one: &Arc<HostedTarget>| one.served.target.name().to_owned();
+                let directory = |one: &Arc<HostedTarget>| one.directory.display().to_string();
                 let all = self.targets.iter().map(|one| (name(one), directory(one)));
                 Ok(ScrubAnswer::Targets(all.collect()))
             }
@@ -90,7 +90,7 @@ impl Scrubs {
         self.newest.lock().get(target).cloned().ok_or_else(none)
     }
 
-    fn target(&self, target: &str) -> Result<&Arc<Running>, Refused> {
+    fn target(&self, target: &str) -> Result<&Arc<HostedTarget>, Refused> {
         let found = self.targets.iter().find(|one| one.served.target.name() == target);
         found.ok_or_else(|| (Errno::EOPNOTSUPP, format!("no target {target} here")))
     }

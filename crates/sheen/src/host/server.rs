@@ -13,14 +13,15 @@ use sheen_io::World;
 use sheen_io_os::{Host, SocketFolder, with_sockets};
 use sheen_node::net::{LNet, NetConfig};
 use sheen_node::rpc::RpcNode;
+use sheen_parameters::{self as parameters, HostedTarget};
 use sheen_target::Timeouts;
 use sheen_types::{Errno, Nid};
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::echo::Echo;
 use super::target::{Plan, Running, plans, shared_by};
-use super::{PORT, addresses, daemon, folder_fault, metrics, parameters, way};
-use crate::output::Fault;
+use super::{PORT, addresses, daemon, folder_fault, way};
+use crate::output::{Fault, errno_of};
 
 /// Lustre's `obd_timeout`, in seconds.
 const TIMEOUT: u64 = 100;
@@ -159,7 +160,7 @@ fn serve(options: &Server) -> Result<(), Fault> {
             let together = (count, share);
             let started = Running::start(plan, &node, world.clone(), together, timeouts).await;
             let started = started?;
-            if let Role::Mgs(mgs) = &started.served.role {
+            if let Role::Mgs(mgs) = &started.served().role {
                 mgs.allow_register(!options.no_new_targets);
             }
             running.push(Arc::new(started));
@@ -171,22 +172,24 @@ fn serve(options: &Server) -> Result<(), Fault> {
         }
         // Behind all registrations, so that an MDT finds the OSTs of its own process at once.
         for one in &running {
-            let keep = Arc::clone(&registrar).keep_osts(Arc::clone(&one.served));
+            let keep = Arc::clone(&registrar).keep_osts(Arc::clone(one.served()));
             world.tasks.spawn("mdt osts", Box::pin(keep));
         }
+        let hosted: Vec<Arc<HostedTarget>> =
+            running.iter().map(|one| Arc::clone(&one.hosted)).collect();
         let tree = Arc::new(Tree::new());
-        parameters::add_server(&tree, &node, &running);
+        parameters::add_server(&tree, &node, &hosted);
         tree.add("accept", move || accept.word().to_owned());
-        parameters::add_in_work(&tree, &running);
+        parameters::add_in_work(&tree, &hosted);
         follow(&world, &registrar, &running, &tree);
-        let echo = Echo::new(world.clone(), &running);
-        let mut commands = parameters::server_commands(&node, &running);
+        let echo = Echo::new(world.clone(), &hosted);
+        let mut commands = parameters::server_commands(&node, &hosted);
         commands.insert(sheen_control::api::ECHO.to_owned(), super::echo::command(&echo));
-        let scrubs = super::scrub::Scrubs::new(world.clone(), &running);
+        let scrubs = super::scrub::Scrubs::new(world.clone(), &hosted);
         commands.insert(sheen_control::api::SCRUB.to_owned(), super::scrub::command(&scrubs));
-        commands.insert(sheen_control::api::STATE.to_owned(), super::well::command(&running));
+        commands.insert(sheen_control::api::STATE.to_owned(), super::well::command(&hosted));
         let _control = control("server", tree, commands)?;
-        let serve = |address| metrics::serve(address, &node, &running);
+        let serve = |address| serve_metrics(address, &node, &hosted);
         let _metrics = options.metrics.map(serve).transpose()?;
         daemon::say_ready();
         wait_for_signal().await?;
@@ -236,7 +239,7 @@ fn follow(world: &World, registrar: &Registrar, running: &[Arc<Running>], tree: 
     for one in running {
         let PlanKind::Target(name) = &one.plan.kind else { continue };
         let mut pools = None;
-        if let Role::Mdt(mdt) = &one.served.role {
+        if let Role::Mdt(mdt) = &one.served().role {
             pools = Some(parameters::add_lod(tree, name, mdt));
             let (mdt, tree, applied) = (Arc::clone(mdt), Arc::clone(tree), Arc::clone(&applied));
             let osts = parameters::follow_osts(name.clone(), mdt, tree, applied);
@@ -247,6 +250,17 @@ fn follow(world: &World, registrar: &Registrar, running: &[Arc<Running>], tree: 
     let reader = Arc::clone(registrar.reader());
     let follow = parameters::follow_servers(reader, targets, Arc::clone(tree), applied);
     world.tasks.spawn("parameters", Box::pin(follow));
+}
+
+fn serve_metrics(
+    address: SocketAddr,
+    node: &Arc<RpcNode>,
+    hosted: &[Arc<HostedTarget>],
+) -> Result<sheen_control::PageServer, Fault> {
+    parameters::metrics::serve(address, node, hosted).map_err(|error| {
+        let text = format!("metrics cannot be served at {address}: {error}");
+        Fault::new(errno_of(&error), text)
+    })
 }
 
 /// The control socket of this process.
@@ -286,8 +300,8 @@ pub(super) async fn wait_for_signal() -> Result<(), Fault> {
 async fn stop(node: &Arc<RpcNode>, registrar: &Registrar, running: &[Arc<Running>]) {
     registrar.close();
     for one in running.iter().rev() {
-        if let Err(errno) = one.served.target.stop().await {
-            tracing::error!(target = one.served.target.name(), %errno, "not everything is durable");
+        if let Err(errno) = one.served().target.stop().await {
+            tracing::error!(target = one.served().target.name(), %errno, "not everything is durable");
         }
     }
     node.shutdown();

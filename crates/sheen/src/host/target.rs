@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use sheen_assembly::{PlanKind, Registrar, Role, Served};
 use sheen_node::rpc::RpcNode;
+use sheen_parameters::HostedTarget;
 use sheen_store::{AttributePatch, Store, Transaction};
 use sheen_store_disk::{Config, FormatOptions, OpenOptions, StoreDisk};
 use sheen_target::Timeouts;
@@ -93,7 +94,7 @@ pub(super) fn shared_by(plans: &[Plan]) -> Vec<u32> {
 /// A target that serves, and what its directory says of it.
 pub(super) struct Running {
     pub(super) plan: Plan,
-    pub(super) served: Arc<Served>,
+    pub(super) hosted: Arc<HostedTarget>,
     store: Arc<StoreDisk>,
 }
 
@@ -117,9 +118,14 @@ impl Running {
         let place = plan.directory.clone();
         let said = |text: String| invalid(format!("{}: {text}", place.display()));
         let served = served.map_err(said)?;
-        let running = Self { plan, served: Arc::new(served), store };
+        let hosted = HostedTarget { served: Arc::new(served), directory: plan.directory.clone() };
+        let running = Self { plan, hosted: Arc::new(hosted), store };
         running.own_root(&running.store).map_err(said)?;
         Ok(running)
+    }
+
+    pub(super) fn served(&self) -> &Arc<Served> {
+        &self.hosted.served
     }
 
     /// Closes its store: nobody asks any more. Tasks that are left may hold it, so it is not dropped.
@@ -131,7 +137,7 @@ impl Running {
     /// among those who can reach them, and nobody else could make anything in it.
     fn own_root(&self, store: &StoreDisk) -> Result<(), String> {
         let (uid, gid) = (rustix::process::geteuid(), rustix::process::getegid());
-        if uid.is_root() || !matches!(self.served.role, Role::Mdt(_)) || self.was_registered()? {
+        if uid.is_root() || !matches!(self.served().role, Role::Mdt(_)) || self.was_registered()? {
             return Ok(());
         }
         if store.attributes(Fid::ROOT).is_err() {
@@ -153,7 +159,7 @@ impl Running {
             return Ok(());
         }
         let known = self.mark_registered()? || self.plan.replaces;
-        registrar.register(&self.served, &self.plan.params, known).await
+        registrar.register(self.served(), &self.plan.params, known).await
     }
 
     /// Notes that the target has registered, and answers whether it had before.

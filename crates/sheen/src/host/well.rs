@@ -5,11 +5,10 @@
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
+use sheen_parameters::HostedTarget;
 use sheen_store::Store;
 use sheen_types::{Fid, fid_seq};
 use tokio::runtime::Handle;
-
-use super::target::Running;
 
 /// How long a task may take to have its turn.
 const TASK_WAIT: Duration = Duration::from_secs(2);
@@ -21,7 +20,7 @@ const STORE_WAIT: Duration = Duration::from_secs(1);
 const INDEX: Fid = Fid::new(fid_seq::LOCAL_FILE, 1);
 
 /// The command that answers two lines: what does not get on, and what fails; each may be empty.
-pub(super) fn command(running: &[Arc<Running>]) -> sheen_control::Command {
+pub(super) fn command(running: &[Arc<HostedTarget>]) -> sheen_control::Command {
     let (runtime, running) = (Handle::current(), running.to_vec());
     Box::new(move |_| {
         let targets = running.iter().map(|one| &one.served.target);

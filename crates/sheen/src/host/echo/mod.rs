@@ -20,9 +20,9 @@ use parking_lot::Mutex;
 use sheen_assembly::{Role, Served};
 use sheen_bench::survey::device::{Ask, LEASE_SECONDS, Progress, Told};
 use sheen_io::World;
+use sheen_parameters::HostedTarget;
 use sheen_types::{Errno, Fid, Instant};
 
-use super::target::Running;
 use run::Run;
 
 /// How long a question for progress waits for an end.
@@ -38,7 +38,7 @@ type Refused = (Errno, String);
 /// All surveys of this process.
 pub(super) struct Echo {
     world: World,
-    targets: Vec<Arc<Running>>,
+    targets: Vec<Arc<HostedTarget>>,
     sessions: Mutex<BTreeMap<u64, Arc<Session>>>,
     next: AtomicU64,
 }
@@ -65,7 +65,7 @@ struct State {
 }
 
 impl Echo {
-    pub(super) fn new(world: World, targets: &[Arc<Running>]) -> Arc<Self> {
+    pub(super) fn new(world: World, targets: &[Arc<HostedTarget>]) -> Arc<Self> {
         let (sessions, next) = (Mutex::default(), AtomicU64::new(1));
         Arc::new(Self { world, targets: targets.to_vec(), sessions, next })
     }
@@ -106,7 +106,7 @@ impl Echo {
     }
 
     fn attach(self: &Arc<Self>, target: &str) -> Result<u64, Refused> {
-        let named = |one: &&Arc<Running>| one.served.target.name() == target;
+        let named = |one: &&Arc<HostedTarget>| one.served.target.name() == target;
         let found = self.targets.iter().find(named);
         // Another process of this machine may have it.
         let found = found.ok_or_else(|| (Errno::EOPNOTSUPP, format!("no target {target} here")))?;

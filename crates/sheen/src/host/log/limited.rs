@@ -15,8 +15,6 @@ use tracing_subscriber::registry::LookupSpan;
 
 /// A line of a kind comes so often at most.
 const SPACING: Duration = Duration::from_secs(1);
-/// Where somebody asked for all lines (`ldlm.dump_namespaces`), they say so by this name.
-pub(crate) const ASKED: &str = "sheen_asked";
 
 /// One kind of line.
 struct Kind {
@@ -44,7 +42,8 @@ enum Turn {
 impl Limits {
     fn turn(&self, metadata: &'static Metadata<'static>, now: Instant) -> Turn {
         // What operators ask to see in detail they see in detail.
-        let is_wanted = [ASKED, sheen_store_disk::EACH_LINE].contains(&metadata.target());
+        let is_wanted =
+            [sheen_parameters::EACH_LINE, sheen_store_disk::EACH_LINE].contains(&metadata.target());
         if *metadata.level() > Level::INFO || is_wanted {
             return Turn::Written(None);
         }
@@ -209,7 +208,9 @@ mod tests {
                 tracing::info!(peer, "connect refused");
             }
             tracing::error!("another kind");
-            (0..3).for_each(|lock| tracing::warn!(target: ASKED, lock, "a lock"));
+            (0..3).for_each(
+                |lock| tracing::warn!(target: sheen_parameters::EACH_LINE, lock, "a lock"),
+            );
             (0..3).for_each(|step| tracing::debug!(step, "in detail"));
         });
         let of = |part: &str| lines.iter().filter(|line| line.contains(part)).count();

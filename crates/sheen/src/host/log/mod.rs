@@ -13,7 +13,6 @@ use tracing_subscriber::EnvFilter;
 use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::SubscriberInitExt as _;
 
-pub(crate) use limited::ASKED;
 pub(crate) use rotating::FILE_VARIABLE;
 
 use limited::{Limited, Limits};

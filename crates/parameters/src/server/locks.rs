@@ -7,7 +7,7 @@ use sheen_control::Tree;
 use sheen_target::Gauges;
 use sheen_types::TargetKind;
 
-use super::super::super::target::Running;
+use crate::HostedTarget;
 
 type Read = fn(&Gauges) -> u64;
 
@@ -27,9 +27,9 @@ pub(crate) fn count(gauges: &Gauges) -> u64 {
 }
 
 /// Adds the locks of a target.
-pub(super) fn add(tree: &Tree, one: &Arc<Running>) {
+pub(super) fn add(tree: &Tree, one: &Arc<HostedTarget>) {
     let name = one.served.target.name();
-    let place = match &one.plan.kind {
+    let place = match &one.served.kind {
         PlanKind::Mgs => "MGS".to_owned(),
         PlanKind::Target(target) if target.kind == TargetKind::Mdt => format!("mdt-{name}_UUID"),
         PlanKind::Target(_) => format!("filter-{name}_UUID"),

@@ -12,34 +12,32 @@ use std::sync::Arc;
 
 use sheen_control::PageServer;
 use sheen_node::rpc::RpcNode;
-use sheen_types::{Errno, Unit};
+use sheen_types::Unit;
 
-use super::parameters;
-use super::target::Running;
-use crate::output::Fault;
+use crate::server::{service_samples, services as services_of};
+use crate::{HostedTarget, resident_bytes};
 use families::FAMILIES;
 use page::Page;
 
-/// Serves the page at `address` until the answer is dropped.
-pub(super) fn serve(
+/// Serves the page at `address` until what this returns is dropped.
+///
+/// # Errors
+/// The address cannot be listened at.
+pub fn serve(
     address: SocketAddr,
     node: &Arc<RpcNode>,
-    running: &[Arc<Running>],
-) -> Result<PageServer, Fault> {
+    running: &[Arc<HostedTarget>],
+) -> std::io::Result<PageServer> {
     let (node, running) = (Arc::clone(node), running.to_vec());
     let make = move || text(&node, &running);
-    PageServer::start(address, page::KIND, make).map_err(|error| {
-        let errno = error.raw_os_error().and_then(|errno| u16::try_from(errno).ok());
-        let errno = errno.map_or(Errno::EIO, Errno);
-        Fault::new(errno, format!("metrics cannot be served at {address}: {error}"))
-    })
+    PageServer::start(address, page::KIND, make)
 }
 
-fn text(node: &RpcNode, running: &[Arc<Running>]) -> String {
+fn text(node: &RpcNode, running: &[Arc<HostedTarget>]) -> String {
     let mut page = Page::new(&FAMILIES);
     let is_healthy = running.iter().all(|one| one.served.target.is_healthy());
     page.add("lustre_health_healthy", &[], u64::from(is_healthy));
-    page.add("lustre_mem_used", &[], parameters::resident_bytes());
+    page.add("lustre_mem_used", &[], resident_bytes());
     let (active, waiting) = node.service_load();
     page.add("sheen_requests_running", &[], active as u64);
     page.add("sheen_requests_waiting", &[], waiting as u64);
@@ -51,8 +49,8 @@ fn text(node: &RpcNode, running: &[Arc<Running>]) -> String {
 }
 
 /// Requests by service. The exporter names the unit of those of an MDS and an OSS alone.
-fn services(page: &mut Page, node: &RpcNode, running: &[Arc<Running>]) {
-    for (service, portal) in parameters::services(running) {
+fn services(page: &mut Page, node: &RpcNode, running: &[Arc<HostedTarget>]) {
+    for (service, portal) in services_of(running) {
         let leaf = service.rsplit('.').next().unwrap_or(service);
         let family = match service.split('.').next() {
             Some("mds") => format!("lustre_mds_{leaf}_stats"),
@@ -60,7 +58,7 @@ fn services(page: &mut Page, node: &RpcNode, running: &[Arc<Running>]) {
             Some("ldlm") => format!("lustre_{leaf}_stats"),
             _ => continue,
         };
-        for samples in parameters::service_samples(node, running, portal) {
+        for samples in service_samples(node, running, portal) {
             let operation = ("operation", samples.line.name);
             let units = ("units", samples.line.unit.name());
             match family.starts_with("lustre_ldlm") {

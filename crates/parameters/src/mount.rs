@@ -28,7 +28,7 @@ const SPACE_BELIEVED: Duration = Duration::from_secs(1);
 type Believed = Arc<Vec<api::TargetStatfs>>;
 
 /// What a mount's parameters and commands need.
-pub(crate) struct MountState {
+pub struct MountState {
     pub(super) info: MountInfo,
     pub(super) node: Arc<RpcNode>,
     pub(super) files: FileSystem,
@@ -51,7 +51,7 @@ pub(crate) struct MountState {
 
 impl MountState {
     /// Gathers it; call inside the runtime.
-    pub(crate) fn new(
+    pub fn new(
         (source, fsname, path): (&str, &str, &Path),
         (world, node): (&World, &Arc<RpcNode>),
         (files, osts): (&FileSystem, &Arc<Osts>),
@@ -86,7 +86,7 @@ impl MountState {
     }
 
     /// The parameters of this mount.
-    pub(crate) fn tree(&self) -> &Arc<Tree> {
+    pub fn tree(&self) -> &Arc<Tree> {
         &self.tree
     }
 
@@ -232,7 +232,7 @@ impl MountState {
 type MountCommand = fn(&MountState, &[String]) -> Result<String, (Errno, String)>;
 
 /// Commands of a mount process.
-pub(crate) fn mount_commands(state: &Arc<MountState>) -> Commands {
+pub fn mount_commands(state: &Arc<MountState>) -> Commands {
     let mut commands = node_commands(&state.node);
     let mut add = |name: &str, run: MountCommand| {
         let state = Arc::clone(state);
@@ -259,7 +259,7 @@ pub(crate) fn mount_commands(state: &Arc<MountState>) -> Commands {
 /// Has the mount answer `questions` of its users, as Lustre's does: what targets there are and how full, but no
 /// paths of FIDs, which may lie in directories that are closed to them (`EPERM`; Lustre's `user_fid2path` is not
 /// there).
-pub(crate) fn answer_users(state: &Arc<MountState>, questions: &Questions) {
+pub fn answer_users(state: &Arc<MountState>, questions: &Questions) {
     let state = Arc::clone(state);
     questions.answer_with(move |command| {
         let answer = match command {

@@ -1,6 +1,6 @@
 //! `ldlm`: the locks that targets have granted to a mount.
 
-use super::super::log::ASKED;
+use crate::EACH_LINE;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -153,7 +153,7 @@ fn set_policy(locks: &Namespace, text: &str) -> Result<(), Errno> {
 /// and a log shows nothing less by default.
 pub(super) fn dump_locks(space: &Arc<ClientNamespace>) {
     for lock in space.engine().dump_all() {
-        tracing::warn!(target: ASKED, target = space.name(), users = lock.readers + lock.writers,
+        tracing::warn!(target: EACH_LINE, target = space.name(), users = lock.readers + lock.writers,
             blocked = lock.blocked, handle = %lock.handle, server = %lock.remote_handle,
             "lock {}", lock.desc);
     }

@@ -22,20 +22,20 @@ pub(super) type DeviceList = Arc<Mutex<Vec<Arc<Device>>>>;
 /// Takes the parameters of the MGS from the first reading of the configuration on, which comes
 /// before there is a mount.
 #[derive(Default)]
-pub(crate) struct Follower {
+pub struct Follower {
     waiting: Mutex<ClusterMap>,
     mount: OnceLock<(Weak<MountState>, Devices)>,
 }
 
 impl Follower {
     /// What the client tells of parameters.
-    pub(crate) fn hook(self: &Arc<Self>) -> ParameterHook {
+    pub fn hook(self: &Arc<Self>) -> ParameterHook {
         let follower = Arc::clone(self);
         Box::new(move |map| follower.update(map))
     }
 
     /// The mount stands: it gets its parameters, and is set as the MGS wants it.
-    pub(crate) fn start(&self, state: &Arc<MountState>) {
+    pub fn start(&self, state: &Arc<MountState>) {
         let devices = Devices::default();
         add_mount(state, &devices.list);
         devices.add_new(state);

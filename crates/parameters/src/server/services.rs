@@ -11,8 +11,8 @@ use sheen_rpc::service::{Stats, Tally};
 use sheen_types::{CounterLine, Samples, TargetKind, Unit};
 use sheen_wire::lnet::Portal;
 
-use super::super::super::target::Running;
-use super::super::text::Since;
+use crate::HostedTarget;
+use crate::text::Since;
 
 /// Name of a service in the tree, and the portal of its requests.
 type Service = (&'static str, Portal);
@@ -38,9 +38,9 @@ const MGS: [Service; 1] = [("mgs.MGS.mgs", Portal::MGS_REQUEST)];
 const ALL: [Service; 1] = [("ldlm.services.ldlm_canceld", Portal::LDLM_CANCEL_REQUEST)];
 
 /// The services that a process with these targets has.
-pub(crate) fn services(running: &[Arc<Running>]) -> Vec<Service> {
+pub(crate) fn services(running: &[Arc<HostedTarget>]) -> Vec<Service> {
     let has = |kind: Option<TargetKind>| {
-        running.iter().any(|one| match &one.plan.kind {
+        running.iter().any(|one| match &one.served.kind {
             PlanKind::Target(name) => Some(name.kind) == kind,
             PlanKind::Mgs => kind.is_none(),
         })
@@ -57,7 +57,7 @@ pub(crate) fn services(running: &[Arc<Running>]) -> Vec<Service> {
 }
 
 /// Adds the services of a process with these targets.
-pub(super) fn add(tree: &Tree, node: &Arc<RpcNode>, running: &[Arc<Running>]) {
+pub(super) fn add(tree: &Tree, node: &Arc<RpcNode>, running: &[Arc<HostedTarget>]) {
     let since = Arc::new(Since::now());
     for (name, portal) in services(running) {
         let (node, all, since) = (Arc::clone(node), running.to_vec(), Arc::clone(&since));
@@ -68,7 +68,7 @@ pub(super) fn add(tree: &Tree, node: &Arc<RpcNode>, running: &[Arc<Running>]) {
 }
 
 /// The service's own lines, then how long its requests took by what they asked for.
-pub(crate) fn samples(node: &RpcNode, all: &[Arc<Running>], portal: Portal) -> Vec<Samples> {
+pub(crate) fn samples(node: &RpcNode, all: &[Arc<HostedTarget>], portal: Portal) -> Vec<Samples> {
     let known = node.service_stats_by_portal().into_iter().find(|at| at.0 == portal);
     let mut lines = known.map(|at| own(&at.1)).unwrap_or_default();
     let requests = all.iter().flat_map(|one| one.served.target.service_samples(portal));

@@ -7,9 +7,9 @@ use sheen_oss::{GrantView, Transfers};
 use sheen_target::{RecoveryStatus, RecoveryView};
 use sheen_types::{Histogram, Nid, Samples, Unit};
 
-use super::super::parameters;
-use super::super::target::Running;
 use super::page::Page;
+use crate::HostedTarget;
+use crate::server;
 
 /// A target's samples, each with what it is and its name.
 struct Shown<'a> {
@@ -19,7 +19,7 @@ struct Shown<'a> {
 }
 
 /// Adds all that there is of a target.
-pub(super) fn add(page: &mut Page, one: &Running) {
+pub(super) fn add(page: &mut Page, one: &HostedTarget) {
     let component = match one.served.role {
         Role::Mgs(_) => "mgt",
         Role::Mdt(_) => "mdt",
@@ -40,7 +40,7 @@ pub(super) fn add(page: &mut Page, one: &Running) {
     shown.operations(&one.served.target.samples());
     shown.exports(one);
     shown.jobs(one);
-    let (reads, writes) = parameters::transfers(one);
+    let (reads, writes) = server::transfers(one);
     shown.transfers("read", &reads);
     shown.transfers("write", &writes);
     shown.recovery(&one.served.target.view().recovery);
@@ -57,7 +57,7 @@ impl Shown<'_> {
         self.page.add(name, &labels, value);
     }
 
-    fn space(&mut self, one: &Running) {
+    fn space(&mut self, one: &HostedTarget) {
         // A store that failed says so by the target's health.
         let Ok(space) = one.served.target.store().space() else { return };
         self.add("lustre_available_kilobytes", space.available >> 10);
@@ -67,7 +67,7 @@ impl Shown<'_> {
         self.add("lustre_inodes_maximum", space.objects);
     }
 
-    fn clients(&mut self, one: &Running) {
+    fn clients(&mut self, one: &HostedTarget) {
         let target = &one.served.target;
         let exports = target.exports().len() as u64;
         self.add("lustre_exports_total", exports);
@@ -75,7 +75,7 @@ impl Shown<'_> {
             self.add("lustre_connected_clients", exports);
         }
         let locks = target.namespace().gauges();
-        self.add("lustre_lock_count_total", parameters::lock_count(&locks));
+        self.add("lustre_lock_count_total", server::lock_count(&locks));
         self.add("lustre_lock_timeout_total", locks.timeouts);
         self.add("sheen_evictions_total", target.evictions());
     }
@@ -90,7 +90,7 @@ impl Shown<'_> {
         let (fsname, own) = self.target.rsplit_once('-').unwrap_or((self.target, ""));
         for ost in mdt.osts() {
             let device = format!("{fsname}-OST{:04x}-osc-{own}", ost.index);
-            let is_active = u64::from(parameters::is_active(&ost));
+            let is_active = u64::from(server::is_active(&ost));
             let labels = [("component", "ost"), ("target", device.as_str())];
             self.page.add("lustre_osp_active", &labels, is_active);
         }
@@ -119,7 +119,7 @@ impl Shown<'_> {
     }
 
     /// By node, as in the parameter tree: a node may have several clients.
-    fn exports(&mut self, one: &Running) {
+    fn exports(&mut self, one: &HostedTarget) {
         let mut nodes: BTreeMap<Nid, Vec<Samples>> = BTreeMap::new();
         for export in one.served.target.exports() {
             nodes.entry(export.nid()).or_default().extend(export.samples());
@@ -148,12 +148,12 @@ impl Shown<'_> {
         }
     }
 
-    fn jobs(&mut self, one: &Running) {
+    fn jobs(&mut self, one: &HostedTarget) {
         for job in one.served.target.jobs() {
             // Two names that differ only in what is no UTF-8 must not look the same.
             let jobid = match String::from_utf8(job.name) {
                 Ok(name) => name,
-                Err(error) => parameters::escaped_job(error.as_bytes()),
+                Err(error) => server::escaped_job(error.as_bytes()),
             };
             let (component, target) = (self.component, self.target);
             for (samples, _) in job.lines.iter().filter(|(samples, _)| samples.count > 0) {

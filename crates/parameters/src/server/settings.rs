@@ -12,14 +12,14 @@ use sheen_types::limits::BULK_BYTES_MAX;
 use sheen_wire::checksum::Checksum;
 use sheen_wire::connect::ChecksumTypes;
 
-use super::super::super::target::Running;
 use super::values;
+use crate::HostedTarget;
 
 /// `OBD_MAX_RIF_MAX`: most requests of a client at once.
 const MODIFYING_MAX: u64 = 512;
 
 /// Adds what the role of a target has of its own.
-pub(super) fn add(tree: &Tree, root: &str, one: &Arc<Running>) {
+pub(super) fn add(tree: &Tree, root: &str, one: &Arc<HostedTarget>) {
     match &one.served.role {
         Role::Mgs(_) => return,
         Role::Mdt(mdt) => {
@@ -28,7 +28,7 @@ pub(super) fn add(tree: &Tree, root: &str, one: &Arc<Running>) {
             add_data(tree, root, mdt);
             let reader = Arc::clone(mdt);
             add_grants(tree, root, move || reader.grant_view());
-            if let PlanKind::Target(name) = &one.plan.kind {
+            if let PlanKind::Target(name) = &one.served.kind {
                 add_osts(tree, name, mdt);
             }
         }
@@ -48,7 +48,7 @@ pub(super) fn add(tree: &Tree, root: &str, one: &Arc<Running>) {
 }
 
 /// The largest bulk that clients which connect may send.
-fn add_brw_size(tree: &Tree, root: &str, one: &Arc<Running>) {
+fn add_brw_size(tree: &Tree, root: &str, one: &Arc<HostedTarget>) {
     let (reader, writer) = (Arc::clone(one), Arc::clone(one));
     tree.add_writable(
         &format!("{root}.brw_size"),
@@ -63,7 +63,7 @@ fn add_brw_size(tree: &Tree, root: &str, one: &Arc<Running>) {
 }
 
 /// How many changes each client that connects may have under way.
-fn add_modifying(tree: &Tree, root: &str, one: &Arc<Running>) {
+fn add_modifying(tree: &Tree, root: &str, one: &Arc<HostedTarget>) {
     let (reader, writer) = (Arc::clone(one), Arc::clone(one));
     tree.add_writable(
         &format!("{root}.max_mod_rpcs_in_flight"),

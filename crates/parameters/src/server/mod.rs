@@ -13,7 +13,7 @@ mod timeouts;
 
 pub(crate) use jobs::escaped as escaped_job;
 pub(crate) use locks::count as lock_count;
-pub(crate) use osp::follow_osts;
+pub use osp::follow_osts;
 pub(crate) use services::{samples as service_samples, services};
 pub(crate) use settings::is_active;
 pub(crate) use store::transfers;
@@ -28,14 +28,14 @@ use sheen_node::rpc::RpcNode;
 use sheen_target::Target;
 use sheen_types::{Errno, TargetKind};
 
-use super::super::log::ASKED;
-use super::super::target::Running;
 use super::text::Since;
 use super::{Commands, add_common, dump, node_commands, values};
+use crate::EACH_LINE;
+use crate::HostedTarget;
 use sheen_control::api;
 
 /// Adds what the targets of a server process show.
-pub(crate) fn add_server(tree: &Tree, node: &Arc<RpcNode>, running: &[Arc<Running>]) {
+pub fn add_server(tree: &Tree, node: &Arc<RpcNode>, running: &[Arc<HostedTarget>]) {
     add_common(tree, &Arc::default());
     services::add(tree, node, running);
     budgets::add(tree, node);
@@ -53,17 +53,17 @@ pub(crate) fn add_server(tree: &Tree, node: &Arc<RpcNode>, running: &[Arc<Runnin
 }
 
 /// Where a target's parameters stand.
-fn root_of(one: &Running) -> String {
-    match &one.plan.kind {
+fn root_of(one: &HostedTarget) -> String {
+    match &one.served.kind {
         PlanKind::Mgs => "mgs.MGS".to_owned(),
         PlanKind::Target(name) if name.kind == TargetKind::Mdt => format!("mdt.{name}"),
         PlanKind::Target(name) => format!("obdfilter.{name}"),
     }
 }
 
-fn add_target(tree: &Tree, one: &Arc<Running>) {
+fn add_target(tree: &Tree, one: &Arc<HostedTarget>) {
     let root = root_of(one);
-    let show = |leaf: &str, read: fn(&Running) -> String| {
+    let show = |leaf: &str, read: fn(&HostedTarget) -> String| {
         let one = Arc::clone(one);
         tree.add(&format!("{root}.{leaf}"), move || read(&one));
     };
@@ -90,7 +90,7 @@ fn add_target(tree: &Tree, one: &Arc<Running>) {
 }
 
 /// How long recovery waits.
-fn add_recovery_times(tree: &Tree, root: &str, one: &Arc<Running>) {
+fn add_recovery_times(tree: &Tree, root: &str, one: &Arc<HostedTarget>) {
     type Time = (&'static str, fn(&Target) -> Duration, fn(&Target, Duration));
     let times: [Time; 2] = [
         ("recovery_time_soft", |target| target.recovery_times().0, Target::set_recovery_soft),
@@ -112,8 +112,8 @@ fn add_recovery_times(tree: &Tree, root: &str, one: &Arc<Running>) {
 }
 
 /// What only the MGS shows.
-fn add_mgs_only(tree: &Tree, root: &str, one: &Arc<Running>, mgs: &Arc<Mgs>) {
-    let directory = one.plan.directory.display().to_string();
+fn add_mgs_only(tree: &Tree, root: &str, one: &Arc<HostedTarget>, mgs: &Arc<Mgs>) {
+    let directory = one.directory.display().to_string();
     tree.add(&format!("{root}.mntdev"), move || directory.clone());
     let (reader, writer) = (Arc::clone(mgs), Arc::clone(mgs));
     let mgs = Arc::clone(mgs);
@@ -137,7 +137,7 @@ fn seconds(time: Duration) -> String {
     time.as_secs().to_string()
 }
 
-fn add_evict(tree: &Tree, root: &str, one: &Arc<Running>) {
+fn add_evict(tree: &Tree, root: &str, one: &Arc<HostedTarget>) {
     let (evict, handle) = (Arc::clone(one), tokio::runtime::Handle::current());
     tree.add_order(&format!("{root}.evict_client"), move |client| {
         match handle.block_on(evict.served.target.evict_client(client.trim())) {
@@ -148,13 +148,13 @@ fn add_evict(tree: &Tree, root: &str, one: &Arc<Running>) {
 }
 
 /// Whatever is written to it, all that was done so far is durable afterwards.
-fn add_sync(tree: &Tree, name: &str, one: &Arc<Running>) {
+fn add_sync(tree: &Tree, name: &str, one: &Arc<HostedTarget>) {
     let (one, handle) = (Arc::clone(one), tokio::runtime::Handle::current());
     tree.add_order(name, move |_| handle.block_on(one.served.target.sync()));
 }
 
 /// What the role counted for all its clients. Whatever is written to it starts it anew.
-fn add_statistics(tree: &Tree, root: &str, one: &Arc<Running>) {
+fn add_statistics(tree: &Tree, root: &str, one: &Arc<HostedTarget>) {
     let leaf = match &one.served.role {
         Role::Mgs(_) => return,
         Role::Mdt(_) => "md_stats",
@@ -174,7 +174,7 @@ fn add_statistics(tree: &Tree, root: &str, one: &Arc<Running>) {
 }
 
 /// As Lustre says it: a line for each target whose store takes no more changes.
-fn health(all: &[Arc<Running>]) -> String {
+fn health(all: &[Arc<HostedTarget>]) -> String {
     let sick = all.iter().filter(|one| !one.served.target.is_healthy());
     let sick: Vec<_> = sick
         .map(|one| format!("device {} reported unhealthy\n", one.served.target.name()))
@@ -183,9 +183,9 @@ fn health(all: &[Arc<Running>]) -> String {
 }
 
 /// The targets of this process, as `lctl dl` lists them behind their numbers.
-fn device_lines(all: &[Arc<Running>]) -> impl Iterator<Item = String> {
+fn device_lines(all: &[Arc<HostedTarget>]) -> impl Iterator<Item = String> {
     all.iter().map(|one| {
-        let kind = match &one.plan.kind {
+        let kind = match &one.served.kind {
             PlanKind::Mgs => "mgs",
             PlanKind::Target(name) if name.kind == TargetKind::Mdt => "mdt",
             PlanKind::Target(_) => "obdfilter",
@@ -196,24 +196,24 @@ fn device_lines(all: &[Arc<Running>]) -> impl Iterator<Item = String> {
     })
 }
 
-fn devices(all: &[Arc<Running>]) -> String {
+fn devices(all: &[Arc<HostedTarget>]) -> String {
     device_lines(all).enumerate().map(|(number, line)| format!("{number:>3} {line}")).collect()
 }
 
 /// Logs all locks of a target; as warnings, since somebody asked to see them and a log shows
 /// nothing less by default.
-fn dump_locks(one: &Running) {
+fn dump_locks(one: &HostedTarget) {
     let target = &one.served.target;
     for (resource, _) in target.namespace().resources() {
         for lock in target.namespace().dump(resource) {
-            tracing::warn!(target: ASKED, target = target.name(), owner = ?lock.owner, blocked = lock.blocked,
+            tracing::warn!(target: EACH_LINE, target = target.name(), owner = ?lock.owner, blocked = lock.blocked,
                 handle = %lock.handle, client = %lock.remote_handle, "lock {}", lock.desc);
         }
     }
 }
 
 /// Commands of a server process.
-pub(crate) fn server_commands(node: &Arc<RpcNode>, running: &[Arc<Running>]) -> Commands {
+pub fn server_commands(node: &Arc<RpcNode>, running: &[Arc<HostedTarget>]) -> Commands {
     let mut commands = node_commands(node);
     let all = running.to_vec();
     let devices = move |_: &[String]| Ok(device_lines(&all).collect());

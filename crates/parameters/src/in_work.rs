@@ -9,12 +9,12 @@ use sheen_control::Tree;
 use sheen_target::RequestView;
 use sheen_types::TargetKind;
 
-use super::super::target::Running;
+use crate::HostedTarget;
 
 /// Adds it to the trees of all targets.
-pub(crate) fn add_in_work(tree: &Tree, running: &[Arc<Running>]) {
+pub fn add_in_work(tree: &Tree, running: &[Arc<HostedTarget>]) {
     for one in running {
-        let root = match &one.plan.kind {
+        let root = match &one.served.kind {
             PlanKind::Mgs => "mgs.MGS".to_owned(),
             PlanKind::Target(name) if name.kind == TargetKind::Mdt => format!("mdt.{name}"),
             PlanKind::Target(name) => format!("obdfilter.{name}"),

@@ -12,10 +12,10 @@ use sheen_types::{Errno, TargetName, Uuid};
 use sheen_wire::lnet::Portal;
 use sheen_wire::md::ObdStatfs;
 
-use super::super::super::target::Running;
-use super::super::device::state_letters;
-use super::super::text::{Clock, today};
-use super::super::{Applied, features, imports, values};
+use crate::HostedTarget;
+use crate::device::state_letters;
+use crate::text::{Clock, today};
+use crate::{Applied, features, imports, values};
 
 /// What makes the text of a connection: its device's name comes first.
 type Told = fn(&str, &ImportReport, &Clock) -> String;
@@ -50,14 +50,15 @@ fn kib(space: &ObdStatfs, blocks: u64) -> String {
 }
 
 /// Adds them, as they are when somebody looks.
-pub(super) fn add(tree: &Tree, node: &Arc<RpcNode>, running: &[Arc<Running>]) {
-    let mdt = |one: &Arc<Running>| match (&one.plan.kind, &one.served.role) {
+pub(super) fn add(tree: &Tree, node: &Arc<RpcNode>, running: &[Arc<HostedTarget>]) {
+    let mdt = |one: &Arc<HostedTarget>| match (&one.served.kind, &one.served.role) {
         (PlanKind::Target(name), Role::Mdt(mdt)) => {
             Some((name.clone(), Arc::clone(mdt), Arc::clone(one)))
         }
         _ => None,
     };
-    let mdts: Vec<(TargetName, Arc<Mdt>, Arc<Running>)> = running.iter().filter_map(mdt).collect();
+    let mdts: Vec<(TargetName, Arc<Mdt>, Arc<HostedTarget>)> =
+        running.iter().filter_map(mdt).collect();
     let node = Arc::clone(node);
     tree.add_branch("osp", move || {
         let mut leaves = Leaves::new();
@@ -80,12 +81,7 @@ fn device(mdt: &TargetName, ost: u16) -> String {
 
 /// Adds what can be set of each OST of an MDT, also of those that come later, and sets it as it was set for
 /// good. Runs for ever.
-pub(crate) async fn follow_osts(
-    name: TargetName,
-    mdt: Arc<Mdt>,
-    tree: Arc<Tree>,
-    applied: Arc<Applied>,
-) {
+pub async fn follow_osts(name: TargetName, mdt: Arc<Mdt>, tree: Arc<Tree>, applied: Arc<Applied>) {
     let mut known = BTreeSet::new();
     loop {
         for ost in mdt.osts() {
@@ -131,7 +127,7 @@ fn add_view(leaves: &mut Leaves, device: &str, ost: &OstView) {
 fn add_connection(
     leaves: &mut Leaves,
     device: &str,
-    (node, one, uuid): (&Arc<RpcNode>, &Arc<Running>, Uuid),
+    (node, one, uuid): (&Arc<RpcNode>, &Arc<HostedTarget>, Uuid),
 ) {
     for (leaf, told) in CONNECTION {
         let (node, one, uuid) = (Arc::clone(node), Arc::clone(one), uuid.clone());

@@ -9,10 +9,10 @@ use sheen_oss::Transfers;
 use sheen_store::{Integrity, StoreSpace};
 use sheen_types::limits::NAME_BYTES_MAX;
 
-use super::super::super::target::Running;
-use super::super::text::Since;
-use super::super::values;
 use super::jobs::magnitude;
+use crate::HostedTarget;
+use crate::text::Since;
+use crate::values;
 
 /// What our stores are called where Lustre names ldiskfs or zfs.
 const KIND: &str = "sheen";
@@ -22,12 +22,12 @@ const BLOCK_BYTES: u64 = 1 << sheen_oss::BLOCK_BITS;
 const TIME_WIDTH: usize = 25;
 
 /// Adds a target's space below `root`, and its store.
-pub(super) fn add(tree: &Tree, root: &str, one: &Arc<Running>) {
+pub(super) fn add(tree: &Tree, root: &str, one: &Arc<HostedTarget>) {
     let osd = format!("osd-{KIND}.{}", one.served.target.name());
     for root in [root, &osd] {
         add_space(tree, root, one);
     }
-    let directory = one.plan.directory.display().to_string();
+    let directory = one.directory.display().to_string();
     tree.add(&format!("{osd}.mntdev"), move || directory.clone());
     let uuid = format!("{}-osd_UUID", one.served.target.name());
     tree.add(&format!("{osd}.uuid"), move || uuid.clone());
@@ -44,7 +44,7 @@ pub(super) fn add(tree: &Tree, root: &str, one: &Arc<Running>) {
 }
 
 /// Whether blocks have checksums, and what was compared. Lustre has no such names.
-fn add_integrity(tree: &Tree, osd: &str, one: &Arc<Running>) {
+fn add_integrity(tree: &Tree, osd: &str, one: &Arc<HostedTarget>) {
     let (reader, writer, counts) = (Arc::clone(one), Arc::clone(one), Arc::clone(one));
     tree.add_writable(
         &format!("{osd}.block_checksums"),
@@ -64,7 +64,7 @@ fn add_integrity(tree: &Tree, osd: &str, one: &Arc<Running>) {
     });
 }
 
-fn add_space(tree: &Tree, root: &str, one: &Arc<Running>) {
+fn add_space(tree: &Tree, root: &str, one: &Arc<HostedTarget>) {
     type Read = fn(&StoreSpace) -> u64;
     let shown: [(&str, Read); 6] = [
         ("kbytestotal", |space| space.total >> 10),
@@ -85,7 +85,7 @@ fn add_space(tree: &Tree, root: &str, one: &Arc<Running>) {
 }
 
 /// How reads and writes reached the store. Whatever is written to it starts it anew.
-fn add_transfers(tree: &Tree, osd: &str, one: &Arc<Running>) {
+fn add_transfers(tree: &Tree, osd: &str, one: &Arc<HostedTarget>) {
     let since = Arc::new(Since::now());
     let (reader, writer, restart) = (Arc::clone(one), Arc::clone(one), Arc::clone(&since));
     tree.add_writable(
@@ -104,7 +104,7 @@ fn add_transfers(tree: &Tree, osd: &str, one: &Arc<Running>) {
 }
 
 /// How reads and writes reached a target's store.
-pub(crate) fn transfers(one: &Running) -> (Transfers, Transfers) {
+pub(crate) fn transfers(one: &HostedTarget) -> (Transfers, Transfers) {
     match &one.served.role {
         Role::Ost(ost) => ost.transfers(),
         Role::Mdt(mdt) => mdt.transfers(),

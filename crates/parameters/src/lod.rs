@@ -13,7 +13,7 @@ use sheen_wire::lov::PoolName;
 use super::{pool_leaves, pools_of, values};
 
 /// What an MDT is told of pools of OSTs, and what it shows of them.
-pub(crate) struct MdtPools {
+pub struct MdtPools {
     mdt: Arc<Mdt>,
     fsname: String,
     shown: Mutex<BTreeMap<String, Vec<String>>>,
@@ -88,7 +88,7 @@ const APPENDING: &[(&str, Show, Change)] = &[
 ];
 
 /// Adds the parameters of an MDT's layouts; what keeps its pools.
-pub(crate) fn add(tree: &Tree, name: &TargetName, mdt: &Arc<Mdt>) -> Arc<MdtPools> {
+pub fn add(tree: &Tree, name: &TargetName, mdt: &Arc<Mdt>) -> Arc<MdtPools> {
     let root = format!("lod.{name}-mdtlov");
     add_settings(tree, &root, mdt, SETTINGS);
     add_settings(tree, &format!("mdd.{name}"), mdt, APPENDING);

@@ -8,8 +8,8 @@ use sheen_control::Tree;
 use sheen_target::JobView;
 use sheen_types::{Errno, Samples, Timestamp, Unit};
 
-use super::super::super::target::Running;
 use super::values;
+use crate::HostedTarget;
 
 /// Columns of a counter's name with its colon.
 const NAME_WIDTH: usize = 17;
@@ -17,7 +17,7 @@ const NAME_WIDTH: usize = 17;
 const SECOND: i128 = 1_000_000_000;
 
 /// Adds the jobs of a target and how long they are remembered.
-pub(super) fn add(tree: &Tree, root: &str, one: &Arc<Running>) {
+pub(super) fn add(tree: &Tree, root: &str, one: &Arc<HostedTarget>) {
     let (reader, writer) = (Arc::clone(one), Arc::clone(one));
     tree.add_writable(
         &format!("{root}.job_stats"),

@@ -1,4 +1,8 @@
-//! The parameter trees of our processes, and the commands that `lfs` and `lctl` give them.
+//! The parameter trees of servers and mounts, as `lctl get_param` and `set_param` see them, the commands that `lfs` and
+//! `lctl` give to a process, and the page of OpenMetrics ([`metrics`]).
+//!
+//! Owns the names and the texts, which are Lustre's, and the bounds of what may be set. Counters and settings lie with
+//! those who use them: what is read is their state at that moment, and nothing is counted here.
 
 mod client;
 mod data;
@@ -15,6 +19,7 @@ mod llite;
 mod locks;
 mod lod;
 mod lov;
+pub mod metrics;
 mod mount;
 mod server;
 mod stripes;
@@ -24,31 +29,39 @@ mod timing;
 mod values;
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use sheen_control::{Command, Tree};
+use sheen_assembly::Served;
+use sheen_control::{Command, Tree, VERSION};
 use sheen_fuse::Jobs;
 use sheen_node::rpc::RpcNode;
 use sheen_types::{Errno, Nid};
 
-use crate::output::VERSION;
+pub use client::Follower;
+pub use follow::{Applied, Followed, follow_servers};
+pub use in_work::add_in_work;
+pub use lod::{MdtPools, add as add_lod};
+pub use mount::{MountState, answer_users, mount_commands};
+pub use server::{add_server, follow_osts, server_commands};
 
-pub(super) use client::Follower;
-pub(super) use follow::Applied;
-pub(super) use follow::{Followed, follow_servers};
-pub(super) use in_work::add_in_work;
-pub(super) use lod::add as add_lod;
-pub(super) use mount::{MountState, answer_users, mount_commands};
-pub(super) use server::{
-    add_server, escaped_job, follow_osts, is_active, lock_count, server_commands, service_samples,
-    services, transfers,
-};
+/// The log target of a line that an operator requested (`ldlm.dump_namespaces`): a log leaves none of them out.
+pub const EACH_LINE: &str = "sheen_asked";
+
+/// A target that serves in this process.
+pub struct HostedTarget {
+    /// The target and its role.
+    pub served: Arc<Served>,
+    /// The directory of its store.
+    pub directory: PathBuf,
+}
+
+/// The named commands of a process.
+pub type Commands = BTreeMap<String, Command>;
 
 /// Bytes of a page, as the kernel counts memory.
 const PAGE_BYTES: u64 = 4096;
-
-type Commands = BTreeMap<String, Command>;
 
 /// What every process shows.
 fn add_common(tree: &Tree, jobs: &Arc<Jobs>) {
@@ -77,7 +90,7 @@ fn resident_bytes_max() -> u64 {
 }
 
 /// Memory that this process holds.
-pub(super) fn resident_bytes() -> u64 {
+fn resident_bytes() -> u64 {
     let statm = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
     let pages = statm.split(' ').nth(1).and_then(|pages| pages.parse::<u64>().ok());
     pages.unwrap_or(0) * PAGE_BYTES

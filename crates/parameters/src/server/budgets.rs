@@ -11,8 +11,8 @@ use sheen_node::rpc::RpcNode;
 use sheen_rpc::budget::Limit as Served;
 use sheen_target::budget::Limit as Held;
 
-use super::super::super::target::Running;
 use super::values;
+use crate::HostedTarget;
 
 /// Limits of what is served, by name, and the least that a client works with.
 const SERVED: [(&str, Served, u64); 3] = [
@@ -72,13 +72,13 @@ fn refused(node: &RpcNode) -> String {
 }
 
 /// Those of a target's kind: files are open on MDTs alone.
-fn held(one: &Running) -> impl Iterator<Item = (&'static str, Held, u64)> + use<> {
+fn held(one: &HostedTarget) -> impl Iterator<Item = (&'static str, Held, u64)> + use<> {
     let is_mdt = matches!(one.served.role, Role::Mdt(_));
     HELD.into_iter().filter(move |(_, limit, _)| is_mdt || *limit != Held::Opens)
 }
 
 /// Adds those of a target.
-pub(super) fn add_target(tree: &Tree, root: &str, one: &Arc<Running>) {
+pub(super) fn add_target(tree: &Tree, root: &str, one: &Arc<HostedTarget>) {
     for (leaf, limit, least) in held(one) {
         let (reader, writer) = (Arc::clone(one), Arc::clone(one));
         tree.add_writable(

@@ -16,16 +16,16 @@ use sheen_types::{Errno, TargetName};
 use super::lod::MdtPools;
 
 /// A target whose log is followed.
-pub(crate) struct Followed {
+pub struct Followed {
     /// Which one.
-    pub(crate) name: TargetName,
-    /// Who hears of pools, if it is an MDT.
-    pub(crate) pools: Option<Arc<MdtPools>>,
+    pub name: TargetName,
+    /// Its pools, if it is an MDT.
+    pub pools: Option<Arc<MdtPools>>,
 }
 
 /// What was applied so far.
 #[derive(Default)]
-pub(crate) struct Applied {
+pub struct Applied {
     params: Mutex<Vec<Param>>,
 }
 
@@ -103,7 +103,7 @@ fn set(tree: &Tree, name: &str, value: &str) {
 }
 
 /// Follows the logs of a server's targets, and `params`. Runs for ever.
-pub(crate) async fn follow_servers(
+pub async fn follow_servers(
     reader: Arc<LogReader>,
     targets: Vec<Followed>,
     tree: Arc<Tree>,

@@ -10,15 +10,15 @@ use sheen_oss::GrantView;
 use sheen_target::Export;
 use sheen_types::{Nid, Samples};
 
-use super::super::super::target::Running;
-use super::super::imports;
-use super::super::text::Since;
+use crate::HostedTarget;
+use crate::imports;
+use crate::text::Since;
 
 type Clients = Vec<Arc<Export>>;
 type Leaf = (String, Box<dyn Fn() -> String + Send + Sync>);
 
 /// Adds the clients, and the order that starts their counts anew.
-pub(super) fn add(tree: &Tree, root: &str, one: &Arc<Running>) {
+pub(super) fn add(tree: &Tree, root: &str, one: &Arc<HostedTarget>) {
     let since = Arc::new(Since::now());
     let (running, counting) = (Arc::clone(one), Arc::clone(&since));
     tree.add_branch(&format!("{root}.exports"), move || {
@@ -36,10 +36,15 @@ pub(super) fn add(tree: &Tree, root: &str, one: &Arc<Running>) {
     });
 }
 
-fn leaves(one: &Arc<Running>, since: &Arc<Since>, nid: Nid, mut clients: Clients) -> Vec<Leaf> {
+fn leaves(
+    one: &Arc<HostedTarget>,
+    since: &Arc<Since>,
+    nid: Nid,
+    mut clients: Clients,
+) -> Vec<Leaf> {
     clients.sort_by(|a, b| a.uuid().cmp(b.uuid()));
     let clients = Arc::new(clients);
-    let leaf = |name: &str, read: fn(&Running, &Since, &Clients) -> String| -> Leaf {
+    let leaf = |name: &str, read: fn(&HostedTarget, &Since, &Clients) -> String| -> Leaf {
         let (one, since, clients) = (Arc::clone(one), Arc::clone(since), Arc::clone(&clients));
         (format!("{nid}.{name}"), Box::new(move || read(&one, &since, &clients)))
     };
@@ -79,7 +84,7 @@ fn leaves(one: &Arc<Running>, since: &Arc<Since>, nid: Nid, mut clients: Clients
 }
 
 /// What a client has of a target's space.
-fn held_by(one: &Running, client: &Export) -> GrantView {
+fn held_by(one: &HostedTarget, client: &Export) -> GrantView {
     match &one.served.role {
         Role::Mgs(_) => GrantView::default(),
         Role::Mdt(mdt) => mdt.grant_of(client),
@@ -97,7 +102,7 @@ fn samples(clients: &Clients) -> Vec<Samples> {
 }
 
 /// What both sides agreed on, and what an OST has promised.
-fn described(one: &Running, client: &Export) -> String {
+fn described(one: &HostedTarget, client: &Export) -> String {
     let mut text = format!(
         "{}:\n    name: {}\n    client: {}\n",
         client.uuid(),

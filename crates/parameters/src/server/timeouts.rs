@@ -7,12 +7,12 @@ use sheen_control::Tree;
 use sheen_node::rpc::RpcNode;
 use sheen_rpc::Time;
 
-use super::super::super::target::Running;
-use super::super::{timing, values};
 use super::seconds;
+use crate::HostedTarget;
+use crate::{timing, values};
 
 /// Adds them; all targets of a process have the same.
-pub(super) fn add(tree: &Tree, node: &Arc<RpcNode>, running: &[Arc<Running>]) {
+pub(super) fn add(tree: &Tree, node: &Arc<RpcNode>, running: &[Arc<HostedTarget>]) {
     let (told, all) = (Arc::clone(node), running.to_vec());
     timing::add(tree, node, move || {
         let time = |time: Time| Duration::from_secs(told.time(time).into());
