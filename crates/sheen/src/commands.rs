@@ -1,15 +1,15 @@
 //! What `lfs` and `lctl` answer about themselves, and Lustre's commands that are not here.
 //!
 //! Every command of Lustre's tools either works or is refused by name: the tables beside the
-//! commands ([`crate::lfs::REFUSED_COMMANDS`], [`crate::lctl::REFUSED_COMMANDS`]) hold the rest.
+//! commands ([`sheen_tools::lfs::REFUSED_COMMANDS`], [`sheen_tools::lctl::REFUSED_COMMANDS`]) hold the rest.
 
 use std::ffi::OsString;
 
 use clap::Parser;
 use sheen_types::Errno;
 
-use crate::output::{Fault, line};
-use crate::{lctl, lfs, output};
+use sheen_tools::output::{Fault, line};
+use sheen_tools::{lctl, lfs, output};
 
 /// Columns of a list of commands, and the width of one, as Lustre prints them.
 const COLUMNS: usize = 4;

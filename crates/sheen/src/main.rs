@@ -6,17 +6,8 @@
 
 mod bench;
 mod commands;
-mod dump;
 mod host;
-mod interrupt;
-mod lctl;
-mod lfs;
 mod man;
-mod mkfs;
-mod output;
-mod processes;
-mod scrub;
-mod top;
 mod usage;
 
 use std::ffi::OsString;
@@ -25,6 +16,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand};
+use sheen_tools::{dump, lctl, lfs, mkfs, output, scrub, top};
 
 /// Names of links to this binary that choose the tool.
 const LINK_NAMES: [&str; 4] = ["lfs", "lctl", "mkfs.lustre", "mount.lustre"];
@@ -105,7 +97,7 @@ fn run(tool: &Tool) -> Result<(), output::Fault> {
         Tool::Dump(arguments) => dump::run(arguments),
         Tool::Bench(arguments) => bench::run(arguments),
         Tool::Man(arguments) => man::run(arguments, Sheen::command()),
-        Tool::Top(arguments) => top::run(arguments),
+        Tool::Top(arguments) => top::run(arguments, host::processes_of),
         Tool::Sign(arguments) => host::sign(arguments),
     }
 }

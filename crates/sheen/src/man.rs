@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use clap::{Args, Command};
 use clap_mangen::Man;
 
-use crate::output::{Fault, errno_of, line};
+use sheen_tools::output::{Fault, errno_of, line};
 
 /// Write manual pages of all tools into a directory, for man -l or MANPATH
 #[derive(Args)]

@@ -7,8 +7,10 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Command, Parser};
 use sheen_types::Errno;
 
-use crate::output::{Fault, USAGE_CODE, text_out};
-use crate::{bench, commands, lctl, lfs, mkfs};
+use sheen_tools::output::{Fault, USAGE_CODE, text_out};
+use sheen_tools::{lctl, lfs, mkfs};
+
+use crate::{bench, commands};
 
 /// Exit code for a wrong command line of a tool that Lustre has not.
 const OWN_USAGE_CODE: u8 = 2;

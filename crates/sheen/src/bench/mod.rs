@@ -15,9 +15,9 @@ use sheen_bench::ranks::process::Part;
 use sheen_bench::survey as surveys;
 use sheen_bench::{Native, Surroundings, compare, io500, ior, mdtest, workbench};
 
-use crate::interrupt;
-use crate::output::{Fault, text_out};
 use native::NativeBackend;
+use sheen_tools::interrupt;
+use sheen_tools::output::{Fault, text_out};
 
 /// Exit code after a failure, as mdtest and IOR have it.
 const FAILED_CODE: u8 = 1;

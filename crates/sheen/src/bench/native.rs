@@ -20,7 +20,7 @@ use sheen_io_os::Host;
 use sheen_types::{Errno, Name};
 
 use crate::host::NativeClient;
-use crate::output::Fault;
+use sheen_tools::output::Fault;
 
 /// Modes of what benchmarks make, as with system calls.
 const FILE_MODE: u32 = 0o664;

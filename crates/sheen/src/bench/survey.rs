@@ -4,8 +4,8 @@ use sheen_bench::survey::device::{Ask, Device, Devices, Kind, Progress, Told, Wo
 use sheen_control::Client;
 use sheen_types::Errno;
 
-use crate::processes;
 use sheen_control::api;
+use sheen_tools::processes;
 
 /// The server processes of this machine.
 pub(super) struct Servers;

@@ -9,7 +9,7 @@ use std::net::{Ipv4Addr, SocketAddrV4, TcpListener, UdpSocket};
 
 use sheen_types::{Errno, Nid};
 
-use crate::output::errno_of;
+use sheen_tools::output::errno_of;
 
 /// Host numbers in a block that processes take: 0 and 255 mean something to routers.
 const HOSTS: std::ops::Range<u8> = 1..255;

@@ -24,8 +24,8 @@ use super::server::Accept;
 use super::sign::{self, Health};
 use super::undo::Undo;
 use super::{PORT, addresses, folder_fault, invalid, io_fault, mount, private, traces, way};
-use crate::mkfs::{self, TargetConfig};
-use crate::output::{self, Fault};
+use sheen_tools::mkfs::{self, TargetConfig};
+use sheen_tools::output::{self, Fault};
 
 /// OSTs of a new file system if nobody says.
 const OSTS: u16 = 4;

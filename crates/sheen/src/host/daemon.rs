@@ -9,8 +9,8 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use super::{log, private};
-use crate::output::{Fault, errno_of};
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
+use sheen_tools::output::{Fault, errno_of};
 use sheen_types::Errno;
 
 /// What a process says when it is in use.

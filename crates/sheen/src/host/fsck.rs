@@ -18,9 +18,9 @@ use sheen_types::{Fid, HashSet, TargetKind, TargetName};
 use super::cluster::Cluster;
 use super::salvage::{held, now};
 use super::target::{is_registered, plans};
-use crate::interrupt;
-use crate::mkfs::disk_fault;
-use crate::output::{self, Fault};
+use sheen_tools::interrupt;
+use sheen_tools::mkfs::disk_fault;
+use sheen_tools::output::{self, Fault};
 
 /// Exit codes as fsck(8) has them; the first two add up.
 const CORRECTED: u8 = 1;
@@ -70,17 +70,15 @@ struct Places {
 pub(crate) fn fsck(options: &Fsck) -> Result<(), Fault> {
     let code = check(options);
     progress("");
-    match code.map_err(|fault| Fault { code: fault.code_of_fsck(), ..fault })? {
+    match code.map_err(|fault| Fault { code: code_of(&fault), ..fault })? {
         0 => Ok(()),
         code => Err(Fault { code, text: String::new() }),
     }
 }
 
-impl Fault {
-    /// Whatever kept it from looking is one code.
-    fn code_of_fsck(&self) -> u8 {
-        if self.code == CANCELLED { CANCELLED } else { FAILED }
-    }
+/// The exit code: one for all that kept it from looking.
+fn code_of(fault: &Fault) -> u8 {
+    if fault.code == CANCELLED { CANCELLED } else { FAILED }
 }
 
 fn check(options: &Fsck) -> Result<u8, Fault> {

@@ -38,7 +38,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use sheen_control::run_folder;
 use sheen_types::Errno;
 
-use crate::output::{Fault, errno_of};
+use sheen_tools::output::{Fault, errno_of};
 
 /// Lustre's port.
 pub(crate) const PORT: u16 = 988;

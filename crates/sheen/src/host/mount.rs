@@ -22,7 +22,7 @@ use sheen_types::{Errno, Nid};
 use super::daemon::{self, Daemon};
 use super::way::Way;
 use super::{invalid, io_fault, private, server};
-use crate::output::{Fault, errno_of};
+use sheen_tools::output::{Fault, errno_of};
 
 /// How long to wait for the MGS and the MDT.
 pub(super) const TIMEOUT: Duration = Duration::from_secs(60);

@@ -11,7 +11,7 @@ use sheen_io::World;
 
 use super::mount::TIMEOUT;
 use super::way::{OwnNode, Way};
-use crate::output::Fault;
+use sheen_tools::output::Fault;
 
 /// A connected client with a node, and so an address, of its own.
 pub(crate) struct NativeClient {

@@ -13,7 +13,7 @@ use sheen_control::{check_owner, make_private};
 use sheen_types::Errno;
 
 use super::{folder_fault, io_fault};
-use crate::output::Fault;
+use sheen_tools::output::Fault;
 
 /// What this process makes from now on is its user's alone.
 pub(crate) fn set_umask() {

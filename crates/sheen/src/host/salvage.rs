@@ -12,8 +12,8 @@ use sheen_types::{Errno, Fid, TargetKind, TargetName, Timestamp};
 
 use super::cluster::{self, Cluster};
 use super::target::{REGISTERED, plans};
-use crate::mkfs::{TargetConfig, disk_fault};
-use crate::output::{self, Fault, errno_of};
+use sheen_tools::mkfs::{TargetConfig, disk_fault};
+use sheen_tools::output::{self, Fault, errno_of};
 
 /// Objects listed at a time.
 const STEP: usize = 4096;

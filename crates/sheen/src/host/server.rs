@@ -21,7 +21,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use super::echo::Echo;
 use super::target::{Plan, Running, plans, shared_by};
 use super::{PORT, addresses, daemon, folder_fault, way};
-use crate::output::{Fault, errno_of};
+use sheen_tools::output::{Fault, errno_of};
 
 /// Lustre's `obd_timeout`, in seconds.
 const TIMEOUT: u64 = 100;

@@ -19,7 +19,7 @@ use sheen_types::Errno;
 
 use super::daemon::{self, Daemon};
 use super::mount;
-use crate::output::{self, Fault, errno_of};
+use sheen_tools::output::{self, Fault, errno_of};
 
 /// How long a mount may take for its sign. It asks nobody for it.
 const PATIENCE: Duration = Duration::from_secs(5);

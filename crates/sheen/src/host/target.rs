@@ -13,8 +13,8 @@ use sheen_target::Timeouts;
 use sheen_types::{Fid, Nid, TargetName};
 
 use super::invalid;
-use crate::mkfs;
-use crate::output::Fault;
+use sheen_tools::mkfs;
+use sheen_tools::output::Fault;
 
 /// Memory that the stores of one process may use for caches together.
 const CACHE_BYTES: usize = 128 << 20;

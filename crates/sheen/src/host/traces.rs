@@ -10,8 +10,8 @@ use sheen_store_disk::Config;
 use sheen_types::{Errno, Nid};
 
 use super::daemon;
-use crate::mkfs::TargetConfig;
-use crate::output::Fault;
+use sheen_tools::mkfs::TargetConfig;
+use sheen_tools::output::Fault;
 
 /// Keys in the MGT's configuration, beside those of `mkfs.lustre`.
 const NID: &str = "up.nid";
@@ -57,7 +57,7 @@ pub(super) fn note(mgt: &Path, nid: Nid, port: u16) -> Result<(), Fault> {
     if address(mgt) == Some((nid, port)) {
         return Ok(());
     }
-    let failed = |error: sheen_store_disk::DiskError| crate::mkfs::disk_fault(&error);
+    let failed = |error: sheen_store_disk::DiskError| sheen_tools::mkfs::disk_fault(&error);
     let mut config = Config::load(mgt).map_err(failed)?;
     config.values.insert(NID.to_owned(), nid.to_string());
     config.values.insert(PORT.to_owned(), port.to_string());

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use super::cluster::Cluster;
 use super::cluster::PATIENCE;
 use super::way;
-use crate::output::Fault;
+use sheen_tools::output::Fault;
 
 /// So many lines of a log are shown that goes with its directory.
 const LINES: usize = 5;

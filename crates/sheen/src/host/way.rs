@@ -19,7 +19,7 @@ use sheen_types::{Errno, Nid};
 
 use super::cluster::Cluster;
 use super::{PORT, addresses, folder_fault, invalid};
-use crate::output::Fault;
+use sheen_tools::output::Fault;
 
 /// How often another address is tried when another process takes the one that was free.
 const TRIES: usize = 16;

@@ -4,26 +4,22 @@ use sheen_control::{Answer, Client, Question, run_folder};
 use sheen_types::Errno;
 
 /// Why a command failed: an errno, and one line from the process.
-pub(crate) type Failure = (Errno, String);
+pub type Failure = (Errno, String);
 
 /// All processes of this machine that we may talk to.
-pub(crate) fn all() -> Vec<Client> {
+pub fn all() -> Vec<Client> {
     let uid = rustix::process::geteuid();
     Client::all(&run_folder(uid.is_root(), uid.as_raw()))
 }
 
 /// Asks every process; those that went away are passed over.
-pub(crate) fn ask_all(question: &Question) -> Vec<Answer> {
+pub fn ask_all(question: &Question) -> Vec<Answer> {
     let answer = |mut process: Client| process.ask(question).ok();
     all().into_iter().filter_map(answer).collect()
 }
 
 /// Runs a named command in one process.
-pub(crate) fn command(
-    process: &mut Client,
-    name: &str,
-    arguments: &[&str],
-) -> Result<String, Failure> {
+pub fn command(process: &mut Client, name: &str, arguments: &[&str]) -> Result<String, Failure> {
     let arguments = arguments.iter().map(|&word| word.to_owned()).collect();
     let question = Question::Command { name: name.to_owned(), arguments };
     match process.ask(&question) {
@@ -38,7 +34,7 @@ pub(crate) fn command(
 
 /// Runs a named command in every process that has it: its texts, or the first failure if no
 /// process succeeded.
-pub(crate) fn command_all(name: &str, arguments: &[&str]) -> Result<Vec<String>, Failure> {
+pub fn command_all(name: &str, arguments: &[&str]) -> Result<Vec<String>, Failure> {
     let mut texts = Vec::new();
     let mut failure = None;
     for mut process in all() {
@@ -52,7 +48,7 @@ pub(crate) fn command_all(name: &str, arguments: &[&str]) -> Result<Vec<String>,
 }
 
 /// Runs a named command in one process after the other until one succeeds.
-pub(crate) fn command_first(name: &str, arguments: &[&str]) -> Result<String, Failure> {
+pub fn command_first(name: &str, arguments: &[&str]) -> Result<String, Failure> {
     let mut failure = None;
     for mut process in all() {
         match command(&mut process, name, arguments) {

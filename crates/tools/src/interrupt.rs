@@ -21,13 +21,13 @@ static STOP: AtomicBool = AtomicBool::new(false);
 static SIGNAL: AtomicU8 = AtomicU8::new(INTERRUPT);
 
 /// Exit code of a tool that a signal ended, as shells tell it: 130 after Ctrl-C.
-pub(crate) fn interrupted_code() -> u8 {
+pub fn interrupted_code() -> u8 {
     SIGNALLED_CODE + SIGNAL.load(Ordering::Acquire)
 }
 
 /// From now on the first signal sets what this answers, and the second ends the program at once.
 #[expect(clippy::disallowed_methods, reason = "a host: signals have a thread of their own")]
-pub(crate) fn listen() -> Result<&'static AtomicBool, Fault> {
+pub fn listen() -> Result<&'static AtomicBool, Fault> {
     let fault = |error| Fault { code: FAILED_CODE, text: format!("sheen: no signals: {error}") };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build();
     let runtime = runtime.map_err(fault)?;

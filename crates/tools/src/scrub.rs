@@ -13,7 +13,7 @@ use sheen_control::Client;
 use sheen_types::Errno;
 
 use crate::output::{self, Fault};
-use crate::{host, interrupt, processes};
+use crate::{interrupt, processes};
 use sheen_control::api::{self, ScrubAnswer, ScrubRequest, ScrubState};
 
 /// The exit code if anything is damaged.
@@ -24,7 +24,7 @@ const MIB: u64 = 1 << 20;
 
 /// Look through the data of running targets: is it there, as long as it must be, and undamaged
 #[derive(Args)]
-pub(crate) struct Scrub {
+pub struct Scrub {
     /// Targets, as `lustre-OST0000` [default: all of this machine, or of --dir]
     #[arg(value_name = "TARGET")]
     targets: Vec<String>,
@@ -51,7 +51,7 @@ struct Place {
 }
 
 /// Scrubs, and leaves with 1 if anything is damaged.
-pub(crate) fn run(options: &Scrub) -> Result<(), Fault> {
+pub fn run(options: &Scrub) -> Result<(), Fault> {
     let mut places = places(options)?;
     if options.stop {
         let stop = |place: &mut Place| {
@@ -85,7 +85,7 @@ pub(crate) fn run(options: &Scrub) -> Result<(), Fault> {
 /// The targets that are meant.
 fn places(options: &Scrub) -> Result<Vec<Place>, Fault> {
     let within = options.dir.as_deref().map(std::path::absolute).transpose();
-    let within = within.map_err(|error| host::invalid(error.to_string()))?;
+    let within = within.map_err(|error| Fault::new(Errno::EINVAL, error.to_string()))?;
     let is_meant = |name: &String, directory: &String| {
         let is_named = options.targets.is_empty() || options.targets.contains(name);
         is_named && within.as_ref().is_none_or(|dir| PathBuf::from(directory).starts_with(dir))

@@ -6,38 +6,38 @@ use std::process::ExitCode;
 
 use sheen_types::Errno;
 
-pub(crate) use sheen_control::VERSION;
+pub use sheen_control::VERSION;
 
 /// Exit code of Lustre's tools for a wrong command line.
-pub(crate) const USAGE_CODE: u8 = 4;
+pub const USAGE_CODE: u8 = 4;
 
 /// Why a tool leaves with an exit code other than 0.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Fault {
+pub struct Fault {
     /// The exit code.
-    pub(crate) code: u8,
+    pub code: u8,
     /// One line for stderr; empty if everything is said already.
-    pub(crate) text: String,
+    pub text: String,
 }
 
 impl Fault {
     /// The command line is wrong.
-    pub(crate) fn usage(text: impl Into<String>) -> Self {
+    pub fn usage(text: impl Into<String>) -> Self {
         Self { code: USAGE_CODE, text: text.into() }
     }
 
     /// Something failed; the exit code is the errno, as with Lustre's tools.
-    pub(crate) fn new(errno: Errno, text: impl Into<String>) -> Self {
+    pub fn new(errno: Errno, text: impl Into<String>) -> Self {
         Self { code: u8::try_from(errno.0).unwrap_or(u8::MAX), text: text.into() }
     }
 
     /// As [`Fault::new`], when the line is written already.
-    pub(crate) fn told(errno: Errno) -> Self {
+    pub fn told(errno: Errno) -> Self {
         Self::new(errno, "")
     }
 
     /// Writes the line and gives the exit code.
-    pub(crate) fn tell(&self) -> ExitCode {
+    pub fn tell(&self) -> ExitCode {
         if !self.text.is_empty() {
             eprintln!("{}", self.text);
         }
@@ -46,22 +46,22 @@ impl Fault {
 }
 
 /// Ok, or a fault of which everything is said already.
-pub(crate) fn worst(errno: Option<Errno>) -> Result<(), Fault> {
+pub fn worst(errno: Option<Errno>) -> Result<(), Fault> {
     errno.map_or(Ok(()), |errno| Err(Fault::told(errno)))
 }
 
 /// Writes a line to stdout; a reader that went away ends the program quietly.
-pub(crate) fn line(text: impl Display) {
+pub fn line(text: impl Display) {
     text_out(&format!("{text}\n"));
 }
 
 /// Writes text to stdout; a reader that went away ends the program quietly.
-pub(crate) fn text_out(text: &str) {
+pub fn text_out(text: &str) {
     write_out(text.as_bytes());
 }
 
 /// Writes bytes to stdout in one piece; a reader that went away ends the program quietly.
-pub(crate) fn write_out(bytes: &[u8]) {
+pub fn write_out(bytes: &[u8]) {
     let mut out = io::stdout().lock();
     match out.write_all(bytes).and_then(|()| out.flush()) {
         Ok(()) => {}
@@ -74,11 +74,11 @@ pub(crate) fn write_out(bytes: &[u8]) {
 }
 
 /// The system's errno as ours.
-pub(crate) fn errno(error: rustix::io::Errno) -> Errno {
+pub fn errno(error: rustix::io::Errno) -> Errno {
     Errno(u16::try_from(error.raw_os_error()).unwrap_or(Errno::EIO.0))
 }
 
 /// The errno in an error of the standard library.
-pub(crate) fn errno_of(error: &io::Error) -> Errno {
+pub fn errno_of(error: &io::Error) -> Errno {
     rustix::io::Errno::from_io_error(error).map_or(Errno::EIO, errno)
 }

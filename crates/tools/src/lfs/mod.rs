@@ -38,7 +38,7 @@ use crate::output::Fault;
 /// Look at and set what belongs to files and mounts
 #[derive(Args)]
 #[command(arg_required_else_help = true)]
-pub(crate) struct Lfs {
+pub struct Lfs {
     #[command(subcommand)]
     command: Command,
 }
@@ -82,7 +82,7 @@ enum Command {
 }
 
 /// Commands of Lustre's `lfs` that are not here yet.
-pub(crate) const REFUSED_COMMANDS: &[&str] = &[
+pub const REFUSED_COMMANDS: &[&str] = &[
     "changelog",
     "changelog_clear",
     "data_version",
@@ -116,7 +116,7 @@ pub(crate) const REFUSED_COMMANDS: &[&str] = &[
 ];
 
 /// Options of Lustre's `lfs` that are not here yet.
-pub(crate) fn refused(command: &str) -> &'static [&'static str] {
+pub fn refused(command: &str) -> &'static [&'static str] {
     match command {
         "df" => df::REFUSED,
         _ => &[],
@@ -124,7 +124,7 @@ pub(crate) fn refused(command: &str) -> &'static [&'static str] {
 }
 
 /// The help of a command that reads its words by itself.
-pub(crate) fn help(command: &str) -> Option<String> {
+pub fn help(command: &str) -> Option<String> {
     match command {
         "setstripe" => Some(setstripe::GRAMMAR.help()),
         "migrate" => Some(migrate::GRAMMAR.help()),
@@ -134,7 +134,11 @@ pub(crate) fn help(command: &str) -> Option<String> {
     }
 }
 
-pub(crate) fn run(arguments: &Lfs) -> Result<(), Fault> {
+/// Runs one command of `lfs`.
+///
+/// # Errors
+/// As Lustre's command: the exit code is an errno.
+pub fn run(arguments: &Lfs) -> Result<(), Fault> {
     match &arguments.command {
         Command::Setstripe(options) => setstripe::run(options),
         Command::Getstripe(options) => getstripe::run(options),
@@ -156,7 +160,7 @@ pub(crate) fn run(arguments: &Lfs) -> Result<(), Fault> {
 
 /// `lfs df` takes `-o3` for one OST and `-o` for all; the second must not swallow the path
 /// behind it. What clap offers for that is `-o=3`, so the first is rewritten to it.
-pub(crate) fn df_indexes_apart(mut words: Vec<OsString>) -> Vec<OsString> {
+pub fn df_indexes_apart(mut words: Vec<OsString>) -> Vec<OsString> {
     if words.get(1).is_some_and(|word| word == "lfs")
         && words.get(2).is_some_and(|word| word == "df")
     {

@@ -12,12 +12,12 @@ use clap::{ArgAction, Args};
 use sheen_store_disk::{DiskError, FormatOptions, StoreDisk};
 use sheen_types::{Errno, TargetKind};
 
-pub(crate) use config::TargetConfig;
+pub use config::TargetConfig;
 
 use crate::output::{Fault, errno_of, text_out};
 
 /// Options of Lustre's `mkfs.lustre` that are not here yet, or mean nothing for a directory.
-pub(crate) const REFUSED: &[&str] = &[
+pub const REFUSED: &[&str] = &[
     "--mkfsoptions",
     "--mountfsoptions",
     "--backfs-mount-opts",
@@ -37,7 +37,7 @@ const NO_INDEX: u16 = u16::MAX;
 
 /// Make a directory the store of a target
 #[derive(Args)]
-pub(crate) struct Mkfs {
+pub struct Mkfs {
     /// Configuration service
     #[arg(short = 'G', long)]
     mgs: bool,
@@ -96,7 +96,11 @@ fn wrong(text: impl std::fmt::Display) -> Fault {
     fatal(Errno::EINVAL, text)
 }
 
-pub(crate) fn run(options: &Mkfs) -> Result<(), Fault> {
+/// Formats a target, or says what would be done.
+///
+/// # Errors
+/// The options do not make a target, or the directory cannot be one.
+pub fn run(options: &Mkfs) -> Result<(), Fault> {
     let config = config_of(options)?;
     let capacity_bytes = capacity(options)?;
     check_device(&options.device)?;
@@ -134,7 +138,7 @@ fn capacity(options: &Mkfs) -> Result<Option<u64>, Fault> {
 }
 
 /// What is wrong with a target's directory, with the exit code of Lustre's `mount` for it.
-pub(crate) fn disk_fault(error: &DiskError) -> Fault {
+pub fn disk_fault(error: &DiskError) -> Fault {
     let errno = match error.cause() {
         DiskError::NotFormatted(_) => Errno::ENODEV,
         DiskError::AlreadyFormatted(_) => Errno::EEXIST,
@@ -238,7 +242,7 @@ fn fsname(options: &Mkfs) -> Result<String, Fault> {
 }
 
 /// Whether a file system may be called `name`.
-pub(crate) fn check_fsname(name: &str) -> Result<(), Fault> {
+pub fn check_fsname(name: &str) -> Result<(), Fault> {
     let legal = |letter: char| letter.is_ascii_alphanumeric() || letter == '-' || letter == '_';
     if !(1..=8).contains(&name.len()) {
         return Err(wrong(format_args!("filesystem name '{name}' must be 1-8 chars")));

@@ -8,7 +8,7 @@ mod reading;
 mod screen;
 mod table;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ use sheen_control::Client;
 use sheen_types::Errno;
 
 use crate::output::{Fault, text_out};
-use crate::{host, interrupt, processes};
+use crate::{interrupt, processes};
 use reading::Reading;
 use screen::{Key, Screen};
 use table::Sort;
@@ -54,7 +54,7 @@ A request that takes longer than a tenth of a second is listed with what it wait
 /// On a terminal the screen is drawn anew each second; `?` tells the keys. Otherwise, and with -b, plain text
 /// is written, a block for each interval.
 #[derive(Args)]
-pub(crate) struct Top {
+pub struct Top {
     /// Only the processes of the file system in this directory of `sheen up`
     #[arg(long, value_name = "DIR", conflicts_with = "sockets")]
     dir: Option<PathBuf>,
@@ -72,20 +72,28 @@ pub(crate) struct Top {
     once: bool,
 }
 
-pub(crate) fn run(options: &Top) -> Result<(), Fault> {
+/// Finds the processes of the file system in a directory of `sheen up`, those that answer.
+pub type ProcessesOf = fn(&Path) -> Vec<Client>;
+
+/// Shows, until the user ends it, what the processes do; those of a directory are found by `processes_of`.
+///
+/// # Errors
+/// No process answers, or the terminal cannot be used.
+pub fn run(options: &Top, processes_of: ProcessesOf) -> Result<(), Fault> {
     if !(0.05..=INTERVAL_MAX).contains(&options.delay) {
         let text = format!("sheen top: --delay must be between 0.05 and {INTERVAL_MAX}");
         return Err(Fault::new(Errno::EINVAL, text));
     }
     let stop = interrupt::listen()?;
-    let first = options.read();
+    let source = Source { options, processes_of };
+    let first = source.read();
     if first.processes == 0 {
         return Err(Fault::new(Errno::ENODEV, "sheen top: no server or mount answers here"));
     }
     match options.batch.or(options.once.then_some(1)) {
-        Some(count) => options.write(first, count, stop),
-        None if !screen::is_there() => options.write(first, u64::MAX, stop),
-        None => options
+        Some(count) => source.write(first, count, stop),
+        None if !screen::is_there() => source.write(first, u64::MAX, stop),
+        None => source
             .show(first, stop)
             .map_err(|error| Fault::new(Errno::EIO, format!("sheen top: the terminal: {error}"))),
     }
@@ -96,10 +104,16 @@ fn now() -> f64 {
     time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
 }
 
-impl Top {
+/// What is read, once an interval.
+struct Source<'a> {
+    options: &'a Top,
+    processes_of: ProcessesOf,
+}
+
+impl Source<'_> {
     fn read(&self) -> Reading {
-        let processes = match (&self.dir, &self.sockets[..]) {
-            (Some(directory), _) => host::processes_of(directory),
+        let processes = match (&self.options.dir, &self.options.sockets[..]) {
+            (Some(directory), _) => (self.processes_of)(directory),
             (None, []) => processes::all(),
             (None, paths) => paths.iter().filter_map(|path| Client::connect(path).ok()).collect(),
         };
@@ -110,7 +124,7 @@ impl Top {
     #[expect(clippy::disallowed_methods, reason = "a tool that waits for time to pass")]
     fn write(&self, mut old: Reading, count: u64, stop: &AtomicBool) -> Result<(), Fault> {
         for block in 0..count {
-            let until = old.at + self.delay;
+            let until = old.at + self.options.delay;
             while now() < until {
                 if stop.load(Ordering::Relaxed) {
                     return Ok(());
@@ -130,7 +144,7 @@ impl Top {
         let mut view = View { old: first.clone(), new: first, ..View::default() };
         let mut drawn = None;
         while !stop.load(Ordering::Relaxed) {
-            if !view.is_paused && now() >= view.new.at + self.delay {
+            if !view.is_paused && now() >= view.new.at + self.options.delay {
                 view.old = std::mem::replace(&mut view.new, self.read());
                 drawn = None;
             }

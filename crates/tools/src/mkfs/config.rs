@@ -25,23 +25,23 @@ const REPLACE: &str = "replace";
 
 /// What a target is.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct TargetConfig {
+pub struct TargetConfig {
     /// Whether it holds the configuration service.
-    pub(crate) mgs: bool,
+    pub mgs: bool,
     /// MDT or OST; `None` for an MGS alone.
-    pub(crate) kind: Option<TargetKind>,
+    pub kind: Option<TargetKind>,
     /// The file system; empty for an MGS alone.
-    pub(crate) fsname: String,
+    pub fsname: String,
     /// Number among those of its kind; 0 for an MGS alone.
-    pub(crate) index: u16,
+    pub index: u16,
     /// The nodes on which the MGS may be, each with its NIDs.
-    pub(crate) mgs_nodes: Vec<Vec<Nid>>,
+    pub mgs_nodes: Vec<Vec<Nid>>,
     /// Parameters that the target brings along.
-    pub(crate) params: BTreeMap<String, String>,
+    pub params: BTreeMap<String, String>,
     /// A note.
-    pub(crate) comment: String,
+    pub comment: String,
     /// Whether it takes the place of a lost target.
-    pub(crate) replace: bool,
+    pub replace: bool,
 }
 
 impl TargetConfig {
@@ -49,14 +49,14 @@ impl TargetConfig {
     ///
     /// # Errors
     /// One line if there is no store, or none of a target.
-    pub(crate) fn load(folder: &Path) -> Result<Self, String> {
+    pub fn load(folder: &Path) -> Result<Self, String> {
         let config = Config::load(folder).map_err(|error| error.to_string())?;
         let wrong = |what| format!("{}: {what}", folder.display());
         Self::from_values(&config.values).map_err(wrong)
     }
 
     /// `lustre-OST0000`, or `MGS`.
-    pub(crate) fn name(&self) -> String {
+    pub fn name(&self) -> String {
         match self.kind {
             None => "MGS".to_owned(),
             Some(kind) => {
@@ -98,7 +98,7 @@ impl TargetConfig {
     }
 
     /// The lines of the store's configuration.
-    pub(crate) fn to_values(&self) -> BTreeMap<String, String> {
+    pub fn to_values(&self) -> BTreeMap<String, String> {
         let kind = self.kind.map(|kind| match kind {
             TargetKind::Mdt => "mdt",
             TargetKind::Ost => "ost",
@@ -126,7 +126,7 @@ impl TargetConfig {
     }
 
     /// Reads what [`TargetConfig::to_values`] wrote; keys that are not ours are passed over.
-    pub(crate) fn from_values(values: &BTreeMap<String, String>) -> Result<Self, String> {
+    pub fn from_values(values: &BTreeMap<String, String>) -> Result<Self, String> {
         let value = |key: &str| values.get(key).cloned().unwrap_or_default();
         let mut config = Self {
             fsname: value(FSNAME),

@@ -10,7 +10,7 @@ use crate::output::Fault;
 
 /// Show the Lustre messages of a packet capture
 #[derive(Args)]
-pub(crate) struct Dump {
+pub struct Dump {
     /// Show each structure with all its fields
     #[arg(short, long)]
     verbose: bool,
@@ -19,7 +19,11 @@ pub(crate) struct Dump {
     file: PathBuf,
 }
 
-pub(crate) fn run(options: &Dump) -> Result<(), Fault> {
+/// Writes a line for each message of the file, or all its fields.
+///
+/// # Errors
+/// The file cannot be read, or is no capture.
+pub fn run(options: &Dump) -> Result<(), Fault> {
     let detail = if options.verbose { Detail::Fields } else { Detail::Line };
     let mut out = BufWriter::new(stdout().lock());
     dump_file(&options.file, detail, &mut out)

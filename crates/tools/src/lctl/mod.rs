@@ -15,7 +15,7 @@ use crate::output::Fault;
 /// Look at and set what runs on this machine
 #[derive(Args)]
 #[command(arg_required_else_help = true)]
-pub(crate) struct Lctl {
+pub struct Lctl {
     #[command(subcommand)]
     command: Command,
 }
@@ -60,7 +60,7 @@ enum Command {
 }
 
 /// Commands of Lustre's `lctl` that are not here yet.
-pub(crate) const REFUSED_COMMANDS: &[&str] = &[
+pub const REFUSED_COMMANDS: &[&str] = &[
     "--device",
     "--net",
     "--threads",
@@ -208,7 +208,7 @@ pub(crate) const REFUSED_COMMANDS: &[&str] = &[
 ];
 
 /// Options of Lustre's `lctl` that are not here yet.
-pub(crate) fn refused(command: &str) -> &'static [&'static str] {
+pub fn refused(command: &str) -> &'static [&'static str] {
     match command {
         "get_param" | "list_param" => params::REFUSED_READING,
         "set_param" => params::REFUSED_SETTING,
@@ -217,7 +217,11 @@ pub(crate) fn refused(command: &str) -> &'static [&'static str] {
     }
 }
 
-pub(crate) fn run(arguments: &Lctl) -> Result<(), Fault> {
+/// Runs one command of `lctl`.
+///
+/// # Errors
+/// As Lustre's command: the exit code is an errno.
+pub fn run(arguments: &Lctl) -> Result<(), Fault> {
     match &arguments.command {
         Command::GetParam(options) => params::get(options),
         Command::SetParam(options) => params::set(options),

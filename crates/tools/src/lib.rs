@@ -1,0 +1,16 @@
+//! The tools of users and administrators: [`lfs`], [`lctl`], [`mkfs`], [`scrub`], [`top`] and [`dump`], and what every
+//! tool does with its output, its faults ([`output`]) and signals ([`interrupt`]).
+//!
+//! A tool asks running processes over their control sockets ([`processes`]), or a mount through the file that it
+//! is given; it has no node, no target and no client of its own. `sheen` parses the command line and calls
+//! the `run` of the tool.
+
+pub mod dump;
+pub mod interrupt;
+pub mod lctl;
+pub mod lfs;
+pub mod mkfs;
+pub mod output;
+pub mod processes;
+pub mod scrub;
+pub mod top;
