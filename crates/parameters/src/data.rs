@@ -9,8 +9,8 @@ use sheen_wire::checksum::Checksum;
 use sheen_wire::connect::ChecksumTypes;
 
 use super::device::Device;
-use super::folder::Folder;
-use super::values::{self, MIB};
+use super::folder::{Folder, Number, Switch};
+use super::values::{self, MIB, U32_MAX};
 use super::{PAGE_BYTES, memory_bytes};
 use sheen_control::api::Kind;
 
@@ -34,55 +34,46 @@ const CHECKSUMS: [(&str, ChecksumTypes); 7] = [
 type Read = fn(&Osc) -> String;
 type Write = fn(&Osc, &str) -> Result<(), Errno>;
 
+/// What is on or off.
+const SWITCHES: [Switch<Osc>; 3] = [
+    ("checksum_dump", |osc| osc.dumps(), |osc, on| osc.set_dumps(on)),
+    ("checksums", |osc| osc.checksums(), |osc, on| osc.set_checksums(on)),
+    ("grant_shrink", |osc| osc.shrinks_grant(), |osc, on| osc.set_shrinks_grant(on)),
+];
+
+/// Numbers, in seconds.
+const NUMBERS: [Number<Osc>; 1] = [Number {
+    leaf: "grant_shrink_interval",
+    parse: values::number_of_any_base,
+    range: 1..=U32_MAX,
+    read: |osc| osc.shrink_interval().into(),
+    write: |osc, seconds| osc.set_shrink_interval(seconds as u32),
+}];
+
+/// Numbers that only OSTs have.
+const OST_NUMBERS: [Number<Osc>; 1] = [Number {
+    leaf: "resend_count",
+    parse: values::number,
+    range: 0..=U32_MAX,
+    read: |osc| osc.resends().into(),
+    write: |osc, count| osc.set_resends(count as u32),
+}];
+
 /// Adds it.
 pub(super) fn add(folder: &Folder<'_>, device: &Arc<Device>) {
     let Some(osc) = &device.osc else { return };
-    let tunable: [(&str, Read, Write); 7] = [
-        (
-            "checksum_dump",
-            |osc| u8::from(osc.dumps()).to_string(),
-            |osc, text| {
-                osc.set_dumps(values::switch(text)?);
-                Ok(())
-            },
-        ),
+    folder.switches(osc, &SWITCHES);
+    folder.numbers(osc, &NUMBERS);
+    let tunable: [(&str, Read, Write); 5] = [
         ("max_dirty_mb", |osc| (osc.dirty_bytes_max() / MIB).to_string(), set_dirty),
         ("max_pages_per_rpc", |osc| (osc.bulk_bytes().1 / PAGE_BYTES).to_string(), set_pages),
         ("max_mb_per_rpc_read", |osc| mib(osc.bulk_bytes().0), set_read_mib),
         ("max_mb_per_rpc_write", |osc| mib(osc.bulk_bytes().1), set_write_mib),
-        (
-            "checksums",
-            |osc| u8::from(osc.checksums()).to_string(),
-            |osc, text| {
-                osc.set_checksums(values::switch(text)?);
-                Ok(())
-            },
-        ),
         ("checksum_type", checksum_types, choose_checksum),
     ];
     for (leaf, read, write) in tunable {
         folder.tune(leaf, osc, read, write);
     }
-    folder.tune(
-        "grant_shrink",
-        osc,
-        |osc| u8::from(osc.shrinks_grant()).to_string(),
-        |osc, text| {
-            osc.set_shrinks_grant(values::switch(text)?);
-            Ok(())
-        },
-    );
-    folder.tune(
-        "grant_shrink_interval",
-        osc,
-        |osc| osc.shrink_interval().to_string(),
-        |osc, text| {
-            let seconds = values::number_of_any_base(text)?;
-            let seconds = values::within(seconds, 1, u32::MAX.into())?;
-            osc.set_shrink_interval(seconds as u32);
-            Ok(())
-        },
-    );
     let shown: [(&str, Read); 3] = [
         ("cur_grant_bytes", |osc| osc.grant_dirty_lost()[0].to_string()),
         ("cur_dirty_grant_bytes", |osc| osc.grant_dirty_lost()[1].to_string()),
@@ -116,15 +107,7 @@ pub(super) fn add(folder: &Folder<'_>, device: &Arc<Device>) {
             Ok(())
         },
     );
-    folder.tune(
-        "resend_count",
-        osc,
-        |osc| osc.resends().to_string(),
-        |osc, text| {
-            osc.set_resends(values::number_within(text, 0, u32::MAX.into())? as u32);
-            Ok(())
-        },
-    );
+    folder.numbers(osc, &OST_NUMBERS);
     Device::add_rpc_stats(folder, device);
 }
 

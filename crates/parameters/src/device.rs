@@ -12,7 +12,7 @@ use sheen_types::{Errno, Uuid};
 use sheen_wire::connect::ConnectFlags;
 use sheen_wire::lnet::Portal;
 
-use super::folder::Folder;
+use super::folder::{Folder, Number};
 use super::mount::{MountState, device_type};
 use super::text::Since;
 use super::{PAGE_BYTES, data, features, imports, locks, tables, timing, values};
@@ -141,17 +141,14 @@ fn add_closes_and_rooms(folder: &Folder<'_>, state: &Arc<MountState>) {
             Ok(())
         },
     );
-    folder.tune(
-        "dom_min_repsize",
-        state,
-        |it| it.files.reply_rooms().1.to_string(),
-        |it, text| {
-            let bytes = values::number_of_any_base(text)?;
-            let bytes = values::within(bytes, 0, XATTR_VALUE_BYTES_MAX as u64)?;
-            it.files.set_inline_room(bytes as usize);
-            Ok(())
-        },
-    );
+    let room = Number::<MountState> {
+        leaf: "dom_min_repsize",
+        parse: values::number_of_any_base,
+        range: 0..=XATTR_VALUE_BYTES_MAX as u64,
+        read: |it| it.files.reply_rooms().1 as u64,
+        write: |it, bytes| it.files.set_inline_room(bytes as usize),
+    };
+    folder.numbers(state, &[room]);
 }
 
 /// What every device shows of its connection.

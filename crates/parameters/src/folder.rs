@@ -1,9 +1,27 @@
-//! Parameters of one folder of the tree.
+//! Parameters of one folder of the tree, one by one or from tables of those that are read and set alike.
 
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use sheen_control::Tree;
 use sheen_types::Errno;
+
+use super::values;
+
+/// What is on or off: its name, and what reads and sets it.
+pub(super) type Switch<T> = (&'static str, fn(&T) -> bool, fn(&T, bool));
+
+/// A number with bounds.
+pub(super) struct Number<T> {
+    pub(super) leaf: &'static str,
+    /// What parses it: [`values::number`] or [`values::number_of_any_base`].
+    pub(super) parse: fn(&str) -> Result<u64, Errno>,
+    /// What may be set: anything else is ERANGE.
+    pub(super) range: RangeInclusive<u64>,
+    pub(super) read: fn(&T) -> u64,
+    /// Gets numbers of `range` only.
+    pub(super) write: fn(&T, u64),
+}
 
 /// Where parameters of a kind are added.
 pub(super) struct Folder<'a> {
@@ -44,6 +62,37 @@ impl<'a> Folder<'a> {
         let (reader, writer) = (Arc::clone(owner), Arc::clone(owner));
         let name = self.name(leaf);
         self.tree.add_writable(&name, move || read(&reader), move |text| write(&writer, text));
+    }
+
+    /// Adds what is on or off, shown as 1 or 0.
+    pub(super) fn switches<T: Send + Sync + 'static>(&self, owner: &Arc<T>, rows: &[Switch<T>]) {
+        for &(leaf, read, write) in rows {
+            self.tune(
+                leaf,
+                owner,
+                move |it| u8::from(read(it)).to_string(),
+                move |it, text| {
+                    write(it, values::switch(text)?);
+                    Ok(())
+                },
+            );
+        }
+    }
+
+    /// Adds numbers.
+    pub(super) fn numbers<T: Send + Sync + 'static>(&self, owner: &Arc<T>, rows: &[Number<T>]) {
+        for Number { leaf, parse, range, read, write } in rows {
+            let (parse, range, read, write) = (*parse, range.clone(), *read, *write);
+            self.tune(
+                leaf,
+                owner,
+                move |it| read(it).to_string(),
+                move |it, text| {
+                    write(it, values::within(parse(text)?, *range.start(), *range.end())?);
+                    Ok(())
+                },
+            );
+        }
     }
 
     /// Adds what can only be set.

@@ -3,16 +3,16 @@
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use sheen_client::posix::{FsStat, KeepSettings, Tracked};
+use sheen_client::posix::{FsStat, Tracked};
 use sheen_types::Errno;
 use sheen_types::access::RootSquash;
 use sheen_types::limits::{NAME_BYTES_MAX, XATTR_VALUE_BYTES_MAX};
 
 use super::device::state_letters;
-use super::folder::Folder;
+use super::folder::{Folder, Number, Switch};
 use super::mount::MountState;
 use super::text::Since;
-use super::values::{self, MIB};
+use super::values::{self, MIB, U32_MAX};
 use super::{PAGE_BYTES, memory_bytes, tables};
 use sheen_control::api::Kind;
 
@@ -25,6 +25,65 @@ const EA_BYTES_MIN: u64 = 32;
 const EA_BYTES_MAX: u64 = 4096;
 /// `OBD_STATFS_CACHE_MAX_AGE`, in seconds.
 const STATFS_AGE_MAX: u64 = 60;
+
+/// What is on or off.
+const SWITCHES: [Switch<MountState>; 7] = [
+    ("checksums", MountState::checksums, MountState::set_checksums),
+    ("checksum_pages", MountState::checksums, MountState::set_checksums),
+    (
+        "lazystatfs",
+        |it| it.files.settings().lazy_statfs(),
+        |it, on| it.files.settings().set_lazy_statfs(on),
+    ),
+    (
+        "sync_on_close",
+        |it| it.files.settings().sync_on_close(),
+        |it, on| it.files.settings().set_sync_on_close(on),
+    ),
+    ("xattr_cache", |it| it.files.keeps_xattrs(), |it, on| it.files.keep_xattrs(on)),
+    (
+        "hybrid_io",
+        |it| it.files.settings().hybrid_io(),
+        |it, on| it.files.settings().set_hybrid_io(on),
+    ),
+    (
+        "file_heat",
+        |it| it.files.settings().heat().is_on(),
+        |it, on| it.files.settings().heat().set_counts(on),
+    ),
+];
+
+/// Numbers: how heat decays, and when files stay open on the MDT for later opens.
+const NUMBERS: [Number<MountState>; 4] = [
+    Number {
+        leaf: "heat_decay_percentage",
+        parse: values::number,
+        range: 0..=100,
+        read: |it| it.files.settings().heat().percent().into(),
+        write: |it, percent| it.files.settings().heat().set_percent(percent as u32),
+    },
+    Number {
+        leaf: "heat_period_second",
+        parse: values::number,
+        range: 1..=U32_MAX,
+        read: |it| it.files.settings().heat().period(),
+        write: |it, seconds| it.files.settings().heat().set_period(seconds),
+    },
+    Number {
+        leaf: "opencache_threshold_ms",
+        parse: values::number,
+        range: 0..=U32_MAX,
+        read: |it| it.files.settings().keep().reopened_within().into(),
+        write: |it, millis| it.files.settings().keep().set_reopened_within(millis as u32),
+    },
+    Number {
+        leaf: "opencache_max_ms",
+        parse: values::number,
+        range: 0..=U32_MAX,
+        read: |it| it.files.settings().keep().forget_after().into(),
+        write: |it, millis| it.files.settings().keep().set_forget_after(millis as u32),
+    },
+];
 
 /// Adds it.
 pub(super) fn add(state: &Arc<MountState>) {
@@ -42,10 +101,10 @@ pub(super) fn add(state: &Arc<MountState>) {
     add_extents(&folder, state);
     add_read_ahead(&folder, state);
     add_listing(&folder, state);
-    add_switches(&folder, state);
+    add_block_size(&folder, state);
     add_layouts(&folder, state);
-    add_heat(&folder, state);
-    add_hybrid(&folder, state);
+    folder.switches(state, &SWITCHES);
+    folder.numbers(state, &NUMBERS);
     add_open_cache(&folder, state);
     state.files.limit_pages(memory_bytes() / 2);
     folder.tune("max_cached_mb", state, cached, set_cached);
@@ -284,8 +343,8 @@ fn add_listing(folder: &Folder<'_>, state: &Arc<MountState>) {
     );
 }
 
-fn add_switches(folder: &Folder<'_>, state: &Arc<MountState>) {
-    type Switch = (&'static str, fn(&MountState) -> bool, fn(&MountState, bool));
+/// The block size that `stat(2)` shows; 0 is that of the layout.
+fn add_block_size(folder: &Folder<'_>, state: &Arc<MountState>) {
     folder.tune(
         "stat_blocksize",
         state,
@@ -299,32 +358,6 @@ fn add_switches(folder: &Folder<'_>, state: &Arc<MountState>) {
             Ok(())
         },
     );
-    let switches: [Switch; 5] = [
-        ("checksums", MountState::checksums, MountState::set_checksums),
-        ("checksum_pages", MountState::checksums, MountState::set_checksums),
-        (
-            "lazystatfs",
-            |it| it.files.settings().lazy_statfs(),
-            |it, on| it.files.settings().set_lazy_statfs(on),
-        ),
-        (
-            "sync_on_close",
-            |it| it.files.settings().sync_on_close(),
-            |it, on| it.files.settings().set_sync_on_close(on),
-        ),
-        ("xattr_cache", |it| it.files.keeps_xattrs(), |it, on| it.files.keep_xattrs(on)),
-    ];
-    for (leaf, read, write) in switches {
-        folder.tune(
-            leaf,
-            state,
-            move |it| u8::from(read(it)).to_string(),
-            move |it, text| {
-                write(it, values::switch(text)?);
-                Ok(())
-            },
-        );
-    }
 }
 
 /// Who lays files out, and the room for layouts in answers.
@@ -352,52 +385,6 @@ fn add_layouts(folder: &Folder<'_>, state: &Arc<MountState>) {
     );
 }
 
-/// Who writes past the kernel's pages.
-fn add_hybrid(folder: &Folder<'_>, state: &Arc<MountState>) {
-    folder.tune(
-        "hybrid_io",
-        state,
-        |it| u8::from(it.files.settings().hybrid_io()).to_string(),
-        |it, text| {
-            it.files.settings().set_hybrid_io(values::switch(text)?);
-            Ok(())
-        },
-    );
-}
-
-/// How much files are read and written lately.
-fn add_heat(folder: &Folder<'_>, state: &Arc<MountState>) {
-    folder.tune(
-        "file_heat",
-        state,
-        |it| u8::from(it.files.settings().heat().is_on()).to_string(),
-        |it, text| {
-            it.files.settings().heat().set_counts(values::switch(text)?);
-            Ok(())
-        },
-    );
-    folder.tune(
-        "heat_decay_percentage",
-        state,
-        |it| it.files.settings().heat().percent().to_string(),
-        |it, text| {
-            let percent = values::number_within(text, 0, 100)?;
-            it.files.settings().heat().set_percent(percent as u32);
-            Ok(())
-        },
-    );
-    folder.tune(
-        "heat_period_second",
-        state,
-        |it| it.files.settings().heat().period().to_string(),
-        |it, text| {
-            let seconds = values::number_within(text, 1, u32::MAX.into())?;
-            it.files.settings().heat().set_period(seconds);
-            Ok(())
-        },
-    );
-}
-
 /// When files stay open on the MDT for later opens.
 fn add_open_cache(folder: &Folder<'_>, state: &Arc<MountState>) {
     folder.tune(
@@ -415,27 +402,6 @@ fn add_open_cache(folder: &Folder<'_>, state: &Arc<MountState>) {
             Ok(())
         },
     );
-    type Millis = (&'static str, fn(&KeepSettings) -> u32, fn(&KeepSettings, u32));
-    let times: [Millis; 2] = [
-        (
-            "opencache_threshold_ms",
-            KeepSettings::reopened_within,
-            KeepSettings::set_reopened_within,
-        ),
-        ("opencache_max_ms", KeepSettings::forget_after, KeepSettings::set_forget_after),
-    ];
-    for (leaf, read, write) in times {
-        folder.tune(
-            leaf,
-            state,
-            move |it| read(it.files.settings().keep()).to_string(),
-            move |it, text| {
-                let millis = values::number_within(text, 0, u32::MAX.into())?;
-                write(it.files.settings().keep(), millis as u32);
-                Ok(())
-            },
-        );
-    }
 }
 
 /// What the mount does, of what Lustre has names for.

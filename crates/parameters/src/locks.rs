@@ -9,10 +9,19 @@ use sheen_client::config::LOCKS_UNUSED_MAX;
 use sheen_client::locks::{CachePolicy, ClientNamespace, Gauges, Namespace};
 use sheen_types::Errno;
 
-use super::folder::Folder;
+use super::folder::{Folder, Number};
 use super::mount::MountState;
-use super::values;
+use super::values::{self, U32_MAX};
 use sheen_control::api::Target;
+
+/// How many unused locks are cancelled at once.
+const BATCH: Number<Arc<ClientNamespace>> = Number {
+    leaf: "lru_cancel_batch",
+    parse: values::number,
+    range: 0..=U32_MAX,
+    read: |space| space.shrink_batch() as u64,
+    write: |space, count| space.set_shrink_batch(count as usize),
+};
 
 /// Adds what is about all of them.
 pub(super) fn add_common(state: &Arc<MountState>) {
@@ -77,15 +86,7 @@ pub(super) fn add(state: &Arc<MountState>, target: &Target) {
             Ok(())
         },
     );
-    folder.tune(
-        "lru_cancel_batch",
-        &space,
-        |space| space.shrink_batch().to_string(),
-        |space, text| {
-            space.set_shrink_batch(values::number_within(text, 0, u32::MAX.into())? as usize);
-            Ok(())
-        },
-    );
+    folder.numbers(&space, &[BATCH]);
 }
 
 /// Which unused locks go first, and how long they are worth the keeping.

@@ -9,6 +9,9 @@ use sheen_types::access::RootSquash;
 /// Sets one of the two parameters of root squash.
 pub(super) type SetSquash = fn(&mut RootSquash, &str) -> Result<(), Errno>;
 
+/// The most that a number of 32 bits can be.
+pub(super) const U32_MAX: u64 = u32::MAX as u64;
+
 /// Bytes of a mebibyte.
 pub(super) const MIB: u64 = 1 << 20;
 

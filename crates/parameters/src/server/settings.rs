@@ -14,9 +14,19 @@ use sheen_wire::connect::ChecksumTypes;
 
 use super::values;
 use crate::HostedTarget;
+use crate::folder::{Folder, Number, Switch};
 
 /// `OBD_MAX_RIF_MAX`: most requests of a client at once.
 const MODIFYING_MAX: u64 = 512;
+
+/// How many changes each client that connects may have under way.
+const MODIFYING: Number<HostedTarget> = Number {
+    leaf: "max_mod_rpcs_in_flight",
+    parse: values::number_of_any_base,
+    range: 1..=MODIFYING_MAX,
+    read: |it| it.served.target.offer().maxmodrpcs.into(),
+    write: |it, count| it.served.target.change_offer(|offer| offer.maxmodrpcs = count as u16),
+};
 
 /// Adds what the role of a target has of its own.
 pub(super) fn add(tree: &Tree, root: &str, one: &Arc<HostedTarget>) {
@@ -24,7 +34,7 @@ pub(super) fn add(tree: &Tree, root: &str, one: &Arc<HostedTarget>) {
         Role::Mgs(_) => return,
         Role::Mdt(mdt) => {
             add_mdt(tree, root, mdt);
-            add_switches(tree, root, mdt, &MDT_SWITCHES);
+            Folder::new(tree, root).switches(mdt, &MDT_SWITCHES);
             add_data(tree, root, mdt);
             let reader = Arc::clone(mdt);
             add_grants(tree, root, move || reader.grant_view());
@@ -34,7 +44,7 @@ pub(super) fn add(tree: &Tree, root: &str, one: &Arc<HostedTarget>) {
         }
         Role::Ost(ost) => {
             add_sequences(tree, root, ost);
-            add_switches(tree, root, ost, &OST_SWITCHES);
+            Folder::new(tree, root).switches(ost, &OST_SWITCHES);
             let reader = Arc::clone(ost);
             add_grants(tree, root, move || reader.grant_view());
         }
@@ -42,7 +52,7 @@ pub(super) fn add(tree: &Tree, root: &str, one: &Arc<HostedTarget>) {
     tree.add(&format!("{root}.checksum_type"), checksums);
     match &one.served.role {
         Role::Ost(_) => add_brw_size(tree, root, one),
-        Role::Mdt(_) => add_modifying(tree, root, one),
+        Role::Mdt(_) => Folder::new(tree, root).numbers(one, &[MODIFYING]),
         Role::Mgs(_) => {}
     }
 }
@@ -57,21 +67,6 @@ fn add_brw_size(tree: &Tree, root: &str, one: &Arc<HostedTarget>) {
             let bytes = values::bytes(text, values::MIB)? / values::MIB * values::MIB;
             let bytes = values::within(bytes, values::MIB, BULK_BYTES_MAX as u64)?;
             writer.served.target.change_offer(|offer| offer.brw_size = bytes as u32);
-            Ok(())
-        },
-    );
-}
-
-/// How many changes each client that connects may have under way.
-fn add_modifying(tree: &Tree, root: &str, one: &Arc<HostedTarget>) {
-    let (reader, writer) = (Arc::clone(one), Arc::clone(one));
-    tree.add_writable(
-        &format!("{root}.max_mod_rpcs_in_flight"),
-        move || reader.served.target.offer().maxmodrpcs.to_string(),
-        move |text| {
-            let count = values::number_of_any_base(text)?;
-            let count = values::within(count, 1, MODIFYING_MAX)? as u16;
-            writer.served.target.change_offer(|offer| offer.maxmodrpcs = count);
             Ok(())
         },
     );
@@ -130,29 +125,6 @@ fn add_mdt(tree: &Tree, root: &str, mdt: &Arc<Mdt>) {
     );
 }
 
-/// A name, and what reads and sets it.
-type Switch<T> = (&'static str, fn(&T) -> bool, fn(&T, bool));
-
-/// What is on or off.
-fn add_switches<T: Send + Sync + 'static>(
-    tree: &Tree,
-    root: &str,
-    owner: &Arc<T>,
-    switches: &[Switch<T>],
-) {
-    for &(leaf, read, write) in switches {
-        let (reader, writer) = (Arc::clone(owner), Arc::clone(owner));
-        tree.add_writable(
-            &format!("{root}.{leaf}"),
-            move || u8::from(read(&reader)).to_string(),
-            move |text| {
-                write(&writer, values::switch(text)?);
-                Ok(())
-            },
-        );
-    }
-}
-
 /// What operators may forbid on an MDT, and whether opens bring data.
 const MDT_SWITCHES: [Switch<Mdt>; 3] = [
     ("readonly", Mdt::is_read_only, Mdt::set_read_only),
@@ -163,7 +135,7 @@ const MDT_SWITCHES: [Switch<Mdt>; 3] = [
 /// What operators may say about an OST's disks.
 const OST_SWITCHES: [Switch<Ost>; 4] = [
     ("degraded", Ost::is_degraded, Ost::set_degraded),
-    // Its name of today, and that of before.
+    // Its current name, and the former one.
     ("no_create", Ost::refuses_files, Ost::refuse_files),
     ("no_precreate", Ost::refuses_files, Ost::refuse_files),
     ("readonly", Ost::is_read_only, Ost::set_read_only),
